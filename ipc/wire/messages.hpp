@@ -1,0 +1,313 @@
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+/// The messages of kvd's protocol as they stand on the wire: fixed little-endian PODs.
+/// The authority on their meaning is ipc/PROTOCOL.md; this file only fixes sizes and offsets.
+namespace kvd::wire {
+
+static_assert(std::endian::native == std::endian::little, "kvd's wire format is little-endian");
+
+constexpr std::uint32_t kMagic = 0x3144564bu;  // "KVD1"
+constexpr std::uint16_t kVersionMin = 1;
+constexpr std::uint16_t kVersionMax = 1;
+constexpr std::uint32_t kMaxAttachFrame = 1024;
+constexpr std::uint32_t kMaxCommandFrame = 256 * 1024;
+constexpr std::uint32_t kMaxRequestsPerStep = 4096;
+constexpr std::size_t kNameBytes = 32;
+constexpr std::size_t kPathBytes = 108;
+constexpr std::size_t kMessageBytes = 256;
+
+enum class MessageType : std::uint16_t {
+  kReserved = 0,
+  // Attach socket.
+  kHello = 1,
+  kWelcome = 2,
+  kRefused = 3,
+  kMapSlab = 4,
+  kSlabMapped = 5,
+  kUnmapSlab = 6,
+  kSlabUnmapped = 7,
+  kGoodbye = 8,
+  // Command transport; a reply has the type of its command with kReplyBit set.
+  kSubmit = 32,
+  kStep = 33,
+  kAllocate = 34,
+  kPlace = 35,
+  kRotate = 36,
+  kFinish = 37,
+  kAbort = 38,
+  kStats = 39,
+  kPing = 40,
+};
+constexpr std::uint16_t kReplyBit = 0x8000;
+
+/// Starts every frame on either transport.
+struct FrameHeader {
+  std::uint32_t magic = kMagic;
+  std::uint16_t version = kVersionMax;
+  std::uint16_t type = 0;
+  std::uint32_t length = 0;  ///< bytes of the whole frame, this header included
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(FrameHeader) == 16);
+
+// ---- attach socket ------------------------------------------------------------------------------
+
+/// The shape that fixes a class's slot size. layers = 0: the session rents regions only (level 1).
+struct ModelShape {
+  std::uint32_t layers = 0;
+  std::uint32_t layers_per_block = 0;  ///< g; 0: smallest divisor of layers with slot >= 256 KiB
+  std::uint32_t block_tokens = 0;      ///< 0: 16
+  std::uint32_t reserved = 0;
+  std::uint64_t bytes_per_token_per_layer = 0;  ///< K and V together
+};
+static_assert(sizeof(ModelShape) == 24);
+
+enum class TransportKind : std::uint32_t { kZmq = 0, kRing = 1 };
+
+struct Hello {
+  FrameHeader header;
+  std::uint16_t version_min = kVersionMin;
+  std::uint16_t version_max = kVersionMax;
+  std::uint32_t transport = 0;  ///< TransportKind
+  ModelShape shape;
+  std::array<char, kNameBytes> name{};           ///< shown in status; NUL-terminated
+  std::array<std::uint8_t, 16> previous_boot{};  ///< boot id of the session before, or zeros
+  std::uint64_t orphaned_bytes = 0;              ///< regions of an earlier boot still mapped
+};
+static_assert(sizeof(Hello) == 104 && offsetof(Hello, shape) == 24 &&
+              offsetof(Hello, orphaned_bytes) == 96);
+
+/// Comes with two fds: the client page (read-write) and the table memfd (read-only for the peer).
+struct Welcome {
+  FrameHeader header;
+  std::array<std::uint8_t, 16> boot_id{};
+  std::array<std::uint8_t, 16> session_key{};
+  std::uint64_t generation = 0;
+  std::uint32_t engine_id = 0;
+  std::uint32_t class_id = 0;  ///< 0: level 1 only
+  std::uint32_t domain_id = 0;
+  std::uint32_t layer_groups = 0;
+  ModelShape shape;  ///< with the defaults filled in
+  std::uint64_t slot_bytes = 0;
+  std::uint64_t slab_bytes = 0;
+  std::uint64_t table_bytes = 0;
+  std::uint64_t client_page_bytes = 0;
+  std::array<char, kPathBytes> command_endpoint{};  ///< ZeroMQ address, NUL-terminated
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(Welcome) == 240 && offsetof(Welcome, shape) == 72 &&
+              offsetof(Welcome, command_endpoint) == 128);
+
+struct Refused {
+  FrameHeader header;
+  std::uint16_t code = 0;  ///< ErrorCode
+  std::uint16_t version_min = kVersionMin;
+  std::uint16_t version_max = kVersionMax;
+  std::uint16_t reserved = 0;
+  std::array<char, kMessageBytes> message{};  ///< NUL-terminated
+};
+static_assert(sizeof(Refused) == 280);
+
+/// Comes with one fd. A class slab (region 0) backs slot ids; a region slab is mapped at
+/// position * bytes of its region.
+struct MapSlab {
+  FrameHeader header;
+  std::uint64_t region = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t slab = 0;
+  std::uint32_t position = 0;
+  std::uint32_t count = 0;  ///< slabs of the region; 0 for a class slab
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(MapSlab) == 48);
+
+/// kSlabMapped, kUnmapSlab and kSlabUnmapped.
+struct SlabNotice {
+  FrameHeader header;
+  std::uint64_t region = 0;
+  std::uint32_t slab = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(SlabNotice) == 32);
+
+// ---- commands -----------------------------------------------------------------------------------
+
+/// Starts every command. The sequence grows by one a command, so a lost one is noticed.
+struct CommandHeader {
+  FrameHeader frame;
+  std::array<std::uint8_t, 16> key{};
+  std::uint64_t generation = 0;
+  std::uint64_t sequence = 0;
+  std::int64_t timeout_ns = 0;  ///< relative; the daemon stamps arrival
+};
+static_assert(sizeof(CommandHeader) == 56);
+
+/// Starts every reply; after a failure a NUL-terminated sentence of `message_bytes` follows.
+struct ReplyHeader {
+  FrameHeader frame;
+  std::array<std::uint8_t, 16> boot_id{};
+  std::uint64_t generation = 0;
+  std::uint64_t sequence = 0;
+  std::uint16_t code = 0;  ///< ErrorCode
+  std::uint16_t message_bytes = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(ReplyHeader) == 56);
+
+struct SubmitBody {
+  std::uint64_t request = 0;
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t max_new_tokens = 0;
+  std::int64_t ttft_slo_ns = 0;  ///< 0: the domain's class default
+  std::int64_t tbt_slo_ns = 0;
+};
+static_assert(sizeof(SubmitBody) == 40);
+
+enum StepReportFlags : std::uint32_t { kReportFinished = 1u << 0 };
+
+/// What one request did in the iteration that just finished.
+struct StepReport {
+  std::uint64_t request = 0;
+  std::uint64_t tokens = 0;  ///< tokens whose KV is complete in its blocks
+  std::uint32_t flags = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(StepReport) == 24);
+
+/// Followed by `count` StepReports.
+struct StepBody {
+  std::uint64_t iteration_finished = 0;  ///< highest iteration whose reads and writes are done
+  std::uint64_t iteration_running = 0;   ///< the one still executing; 0: none
+  std::uint64_t table_version = 0;       ///< version the running iteration reads; 0: none
+  std::uint32_t count = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(StepBody) == 32);
+
+enum RunFlags : std::uint32_t { kRunPrefill = 1u << 0, kRunSwappedIn = 1u << 1 };
+
+/// One request of the next iteration.
+struct RunEntry {
+  std::uint64_t request = 0;
+  std::uint64_t tokens_present = 0;  ///< tokens whose KV its blocks hold already
+  std::uint64_t ticket = 0;  ///< wait for this H2D ticket before touching its blocks; 0: none
+  std::uint32_t tokens = 0;  ///< tokens to process: a prefill chunk, or 1
+  std::uint32_t flags = 0;
+  std::uint32_t distance = 0;  ///< k: layers k, 2k, … are streamed; 0: all resident
+  std::uint32_t row = 0;       ///< its row in the block table
+};
+static_assert(sizeof(RunEntry) == 40);
+
+enum class HoldReason : std::uint32_t {
+  kNone = 0,
+  kWaiting = 1,        ///< not admitted yet
+  kNoMemory = 2,       ///< admitted, its blocks are not free yet
+  kSwappedOut = 3,     ///< rotated out
+  kPromised = 4,       ///< another engine's blocks are promised but not acknowledged yet
+  kSlabNotMapped = 5,  ///< the session has not acknowledged the slab yet
+  kForced = 6,         ///< rotated out by a rotate command
+};
+
+struct HoldEntry {
+  std::uint64_t request = 0;
+  std::uint32_t reason = 0;  ///< HoldReason
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(HoldEntry) == 16);
+
+/// Followed by `run_count` RunEntries and `hold_count` HoldEntries.
+struct StepReplyBody {
+  std::uint64_t iteration = 0;  ///< number of the iteration this reply is for
+  std::uint64_t table_version = 0;
+  std::uint32_t run_count = 0;
+  std::uint32_t hold_count = 0;
+};
+static_assert(sizeof(StepReplyBody) == 24);
+
+enum class AllocateKind : std::uint32_t { kRegion = 1, kBlocks = 2 };
+
+/// kRegion: `amount` bytes of whole slabs. kBlocks: room for `amount` more tokens of `request`.
+struct AllocateBody {
+  std::uint32_t kind = 0;
+  std::uint32_t reserved = 0;
+  std::uint64_t request = 0;
+  std::uint64_t amount = 0;
+};
+static_assert(sizeof(AllocateBody) == 24);
+
+/// kRegion: id, slabs and slab size; the slabs' fds travel on the attach socket.
+/// kBlocks: region 0, count = blocks granted per layer group, and the table version showing them.
+struct AllocateReplyBody {
+  std::uint64_t region = 0;
+  std::uint64_t slab_bytes = 0;
+  std::uint64_t table_version = 0;
+  std::uint32_t count = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(AllocateReplyBody) == 32);
+
+/// Plans placement for the session's running requests now, against the real budget.
+/// Followed by `count` request ids (u64); 0: all of them.
+struct PlaceBody {
+  std::uint32_t count = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(PlaceBody) == 8);
+
+struct PlaceEntry {
+  std::uint64_t request = 0;
+  std::uint64_t resident_blocks = 0;
+  std::uint32_t distance = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(PlaceEntry) == 24);
+
+/// Followed by `count` PlaceEntries.
+struct PlaceReplyBody {
+  std::uint64_t plan_version = 0;
+  std::uint64_t budget_blocks = 0;
+  std::uint32_t count = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(PlaceReplyBody) == 24);
+
+enum class RotateDirection : std::uint32_t { kOut = 1, kIn = 2 };
+
+struct RotateBody {
+  std::uint64_t request = 0;
+  std::uint32_t direction = 0;  ///< RotateDirection
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(RotateBody) == 16);
+
+enum class TargetKind : std::uint32_t { kRequest = 1, kRegion = 2 };
+
+/// finish: the request is done, or the region is unmapped and handed back.
+/// abort: the same for a request that is given up in whatever state it is.
+struct TargetBody {
+  std::uint64_t target = 0;
+  std::uint32_t kind = 0;  ///< TargetKind
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(TargetBody) == 16);
+
+/// What the daemon counts for the calling session.
+struct StatsReplyBody {
+  std::uint64_t region_bytes = 0;
+  std::uint64_t hbm_bytes = 0;   ///< blocks in HBM
+  std::uint64_t dram_bytes = 0;  ///< blocks in DRAM
+  std::uint64_t requests_waiting = 0;
+  std::uint64_t requests_running = 0;
+  std::uint64_t requests_rotary = 0;
+  std::uint64_t rotations_out = 0;
+  std::uint64_t rotations_in = 0;
+};
+static_assert(sizeof(StatsReplyBody) == 64);
+
+}  // namespace kvd::wire
