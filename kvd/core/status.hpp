@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/core/tuning.hpp"
+#include "kvd/pool/tier_pool.hpp"
+
+namespace kvd::core {
+
+/// Life of a request (architecture section 2). `kSwappingOut` and `kSwappingIn` are rotary with a
+/// copy under way.
+enum class RequestState : std::uint8_t {
+  kWaiting,
+  kPrefill,
+  kRunning,
+  kSwappingOut,
+  kRotary,
+  kSwappingIn,
+  kFinished,
+};
+constexpr std::size_t kRequestStates = 7;
+[[nodiscard]] const char* name(RequestState state);
+
+struct RequestStatus {
+  RequestKey key;
+  RequestState state = RequestState::kWaiting;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t tokens = 0;
+  std::int64_t max_new_tokens = 0;
+  Bytes hbm;
+  Bytes dram;
+  double vlt_s = 0;             ///< at the last decision
+  std::uint64_t rotations = 0;  ///< times swapped out
+  std::uint32_t skips = 0;
+  double age_s = 0;
+  bool promised = false;  ///< a victim another engine waits for
+};
+
+struct EngineStatus {
+  EngineId id;
+  std::string name;
+  std::string domain;
+  std::int32_t pid = 0;
+  std::uint32_t uid = 0;
+  Generation generation;
+  std::uint32_t level = 1;  ///< 1: regions only, 3: scheduled
+  bool responsive = true;   ///< false: has not stepped (level 3) or beaten (level 1) in time
+  bool dying = false;       ///< its death was noticed, its memory is quarantined
+  Bytes region;
+  Bytes hbm;
+  Bytes dram;
+  std::uint32_t requests = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t rotations_in = 0;
+  std::uint64_t rotations_out = 0;
+  Bytes orphaned;            ///< regions of an earlier daemon it still maps
+  std::uint64_t tokens = 0;  ///< tokens whose KV it reported
+  double idle_s = 0;         ///< since its last step or heartbeat
+};
+
+/// Monotonic counts since the daemon started.
+struct Counters {
+  std::uint64_t steps = 0;
+  std::uint64_t rotations_out = 0;
+  std::uint64_t rotations_in = 0;
+  std::uint64_t rotations_forced = 0;
+  std::uint64_t rotation_blocked_dram = 0;    ///< preemption stopped by the 95 % gate
+  std::uint64_t rotation_blocked_growth = 0;  ///< a running request stood still for want of a block
+  std::uint64_t rotation_blocked_promise = 0;  ///< a grant waits for another engine's boundary
+  std::uint64_t promises = 0;
+  std::uint64_t promises_expired = 0;
+  std::uint64_t requests_submitted = 0;
+  std::uint64_t requests_finished = 0;
+  std::uint64_t requests_aborted = 0;
+  std::uint64_t tokens = 0;
+  std::uint64_t copies[2] = {0, 0};  ///< finished batches by kernels::Direction order: h2d, d2h
+  std::uint64_t copy_bytes[2] = {0, 0};
+  std::uint64_t copy_busy_ns[2] = {0, 0};
+  std::uint64_t copy_failures = 0;
+  std::uint64_t region_bytes_granted = 0;
+  std::uint64_t engines_attached = 0;
+  std::uint64_t engines_died = 0;  ///< gone without goodbye
+  std::uint64_t bytes_scrubbed = 0;
+  std::uint64_t stale_commands = 0;  ///< refused for key, generation or sequence
+  std::uint64_t ttft_met = 0, ttft_missed = 0;
+  std::uint64_t tbt_met = 0, tbt_missed = 0;
+};
+
+/// The whole visible state at one instant; made by the control thread, read by anyone.
+struct ControllerStatus {
+  Counters counters;
+  pool::TierStats tiers[kTiers];
+  std::vector<pool::SlabView> slabs[kTiers];
+  std::vector<EngineStatus> engines;
+  std::vector<RequestStatus> requests;
+  Tuning tuning;
+  Bytes b_xfer;                  ///< in force at the last decision
+  double link_rate[2] = {0, 0};  ///< measured bytes a second, h2d and d2h; 0: not yet
+  double mean_step_s = 0;
+  Bytes orphaned;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+
+namespace kvd::core {
+
+/// Who runs. Source: SuperInfer sec. 4 (VLT, LVF); defaults are the paper's.
+struct RotationTuning {
+  std::string policy = "lvf";
+  double alpha = 3;     ///< weight of a rotary request's lag, >= 0
+  double beta_b = 0;    ///< rotary lag starts at beta_b * TBT SLO; negative starts it early
+  double beta_f = 0.5;  ///< waiting lag starts at beta_f * TTFT SLO
+  /// Bytes rotated a step, at most; none ("auto"): min(link rate x mean step time, HBM / 16).
+  std::optional<Bytes> b_xfer;
+};
+
+/// Which layers stay. Source: OrbitFlow (SLO violations a step, replanning window in tokens).
+struct PlacementTuning {
+  std::string policy = "none";
+  double alpha = 1;
+  std::int64_t window_min = 32;
+  std::int64_t window_max = 1000;
+};
+
+/// Who may prefill. Source: LayerKV eq. 3 and 4.
+struct AdmissionTuning {
+  std::string policy = "none";
+  double alpha = 1;
+  double beta = 1;
+};
+
+/// How much of a cached prefix to load.
+struct LoadTuning {
+  std::string policy = "never";
+};
+
+/// Latency goals of one class of requests.
+struct Slo {
+  Nanoseconds ttft{5'000'000'000};
+  Nanoseconds tbt{100'000'000};
+  Nanoseconds tpot{200'000'000};
+};
+
+/// Everything that can be changed while the daemon runs; a change takes effect at the next step.
+/// Source: kvd design (architecture section 9).
+struct Tuning {
+  RotationTuning rotation;
+  PlacementTuning placement;
+  AdmissionTuning admission;
+  LoadTuning load;
+  std::map<std::string, Slo> slo = {{"default", Slo{}}};
+
+  /// All faults at once, each naming the key's path; empty when valid.
+  [[nodiscard]] std::vector<std::string> faults() const;
+};
+
+}  // namespace kvd::core
