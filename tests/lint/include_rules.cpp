@@ -1,0 +1,221 @@
+#include "tests/lint/include_rules.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace kvd::lint {
+namespace fs = std::filesystem;
+namespace {
+
+using Names = std::vector<std::string_view>;
+
+struct Rule {
+  std::string_view subject;  // path prefix of the including room, or of the third-party header
+  Names allowed;             // path prefixes it may include, or rooms that may include it
+};
+
+/// Who may enter which room. The longest matching subject decides. A room may always include
+/// itself and ipc/vocabulary. A prefix that ends in no slash also matches the start of a file name.
+const std::vector<Rule>& room_rules() {
+  static const std::vector<Rule> kRules = {
+      {"ipc/vocabulary/", {}},
+      {"ipc/wire/", {}},
+      {"ipc/shm/", {}},
+      {"ipc/transport/", {"ipc/wire/", "ipc/shm/"}},
+      {"kernels/", {}},
+      {"planner/", {"planner/model/", "planner/policy/", "planner/solver/"}},
+      {"planner/tool/", {"planner/"}},
+      {"metrics/", {}},
+      {"kvd/pool/", {}},
+      {"kvd/store/", {}},
+      {"kvd/core/", {"kvd/pool/", "kvd/store/", "planner/"}},
+      {"kvd/mover/", {"kernels/", "ipc/shm/", "kvd/core/effect"}},
+      {"kvd/sim/", {"kvd/core/", "kvd/pool/", "kvd/store/", "planner/"}},
+      {"kvd/ctl/", {}},
+      {"kvd/admin/", {"kvd/core/", "kvd/pool/", "kvd/store/", "planner/", "metrics/"}},
+      {"kvd/daemon/",
+       {"ipc/", "kernels/", "planner/", "metrics/", "kvd/pool/", "kvd/store/", "kvd/core/",
+        "kvd/mover/", "kvd/admin/"}},
+      {"client_lib/", {"ipc/", "kernels/"}},
+      {"tests/", {""}},
+  };
+  return kRules;
+}
+
+/// One room per third party; tests may include all of them.
+const std::vector<Rule>& library_rules() {
+  static const std::vector<Rule> kRules = {
+      {"glpk.h", {"planner/solver/"}},
+      {"zmq", {"ipc/"}},
+      {"boost/", {"ipc/"}},
+      {"cpprest/", {"kvd/admin/", "kvd/ctl/", "client_lib/engine/http/"}},
+      {"pplx/", {"kvd/admin/", "kvd/ctl/", "client_lib/engine/http/"}},
+      {"prometheus/", {"metrics/exporter/"}},
+      {"nlohmann/", {"planner/tool/", "kvd/admin/", "kvd/ctl/", "kvd/sim/"}},
+      {"cuda", {"kernels/"}},
+      {"numa", {"kernels/"}},
+      {"hiredis/", {"kvd/store/"}},
+      {"liburing", {"kvd/store/"}},
+      {"toml++/", {"kvd/daemon/"}},
+      {"spdlog/", {"kvd/daemon/"}},
+      {"fmt/", {"kvd/daemon/"}},
+      {"CLI/", {"kvd/daemon/", "kvd/ctl/", "kvd/sim/", "planner/tool/", "client_lib/"}},
+      {"ggml", {"client_lib/llama/"}},
+      {"gguf.h", {"client_lib/llama/"}},
+      {"llama.h", {"client_lib/llama/"}},
+      {"gtest/", {}},
+      {"gmock/", {}},
+      {"benchmark/", {}},
+  };
+  return kRules;
+}
+
+/// Headers of the platform: C, POSIX, Linux, compiler. The C++ library needs no list, its names
+/// have neither dot nor slash.
+bool is_platform_header(std::string_view header) {
+  constexpr std::array<std::string_view, 5> kFolders = {"sys/", "linux/", "netinet/", "arpa/",
+                                                        "asm/"};
+  static const Names kNames = {
+      "alloca.h",    "assert.h",    "cpuid.h",     "cxxabi.h",   "dirent.h",   "dlfcn.h",
+      "endian.h",    "errno.h",     "execinfo.h",  "fcntl.h",    "float.h",    "getopt.h",
+      "grp.h",       "immintrin.h", "inttypes.h",  "limits.h",   "link.h",     "malloc.h",
+      "math.h",      "netdb.h",     "poll.h",      "pthread.h",  "pwd.h",      "sched.h",
+      "semaphore.h", "signal.h",    "spawn.h",     "stdalign.h", "stdarg.h",   "stdatomic.h",
+      "stdbool.h",   "stddef.h",    "stdint.h",    "stdio.h",    "stdlib.h",   "string.h",
+      "strings.h",   "syscall.h",   "termios.h",   "time.h",     "ucontext.h", "unistd.h",
+      "x86intrin.h", "emmintrin.h", "smmintrin.h", "xmmintrin.h"};
+  const bool is_cxx = header.find_first_of("./") == std::string_view::npos;
+  const auto starts = [&](std::string_view folder) { return header.starts_with(folder); };
+  return is_cxx || std::any_of(kFolders.begin(), kFolders.end(), starts) ||
+         std::find(kNames.begin(), kNames.end(), header) != kNames.end();
+}
+
+bool matches_any(std::string_view text, const Names& prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](std::string_view prefix) { return text.starts_with(prefix); });
+}
+
+const Rule* longest_match(const std::vector<Rule>& rules, std::string_view text) {
+  const Rule* best = nullptr;
+  for (const Rule& rule : rules) {
+    if (text.starts_with(rule.subject) &&
+        (best == nullptr || rule.subject.size() > best->subject.size())) {
+      best = &rule;
+    }
+  }
+  return best;
+}
+
+/// The header named by an #include line, without its quotes or brackets.
+std::optional<std::string> included_header(std::string_view line) {
+  constexpr std::string_view kSpace = " \t";
+  const auto skip = [&](std::string_view text) {
+    const auto start = text.find_first_not_of(kSpace);
+    return start == std::string_view::npos ? std::string_view() : text.substr(start);
+  };
+  line = skip(line);
+  if (!line.starts_with('#')) {
+    return std::nullopt;
+  }
+  line = skip(line.substr(1));
+  if (!line.starts_with("include")) {
+    return std::nullopt;
+  }
+  line = skip(line.substr(7));
+  if (!line.starts_with('"') && !line.starts_with('<')) {
+    return std::nullopt;
+  }
+  const auto end = line.find(line.front() == '"' ? '"' : '>', 1);
+  return end == std::string_view::npos ? std::nullopt
+                                       : std::optional(std::string(line.substr(1, end - 1)));
+}
+
+/// The file of this repository that `header` means: from the repository root, the installed
+/// headers' root, or beside the including file.
+std::optional<fs::path> own_file(const fs::path& root, const fs::path& includer,
+                                 const std::string& header) {
+  for (const fs::path& base :
+       {fs::path(), fs::path("client_lib/include"), includer.parent_path()}) {
+    if (fs::is_regular_file(root / base / header)) {
+      return (base / header).lexically_normal();
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> fault_of_own(const std::string& includer, const std::string& target) {
+  const Rule* room = longest_match(room_rules(), includer);
+  if (room == nullptr) {
+    return "this folder has no line in the arrow table of tests/lint/include_rules.cpp";
+  }
+  if (target.starts_with(room->subject) && longest_match(room_rules(), target) == room) {
+    return std::nullopt;
+  }
+  if (target.starts_with("ipc/vocabulary/") || matches_any(target, room->allowed)) {
+    return std::nullopt;
+  }
+  return std::string(room->subject) + " may not include " + target;
+}
+
+std::optional<std::string> fault_of_foreign(const std::string& includer,
+                                            const std::string& header) {
+  if (is_platform_header(header) || includer.starts_with("tests/")) {
+    return std::nullopt;
+  }
+  const Rule* library = longest_match(library_rules(), header);
+  if (library == nullptr) {
+    return "unknown header " + header +
+           ": no file of the tree, and no library with a room in tests/lint/include_rules.cpp";
+  }
+  if (matches_any(includer, library->allowed)) {
+    return std::nullopt;
+  }
+  return "third party " + header + " does not belong in this room";
+}
+
+template <class FaultOf>
+std::vector<Finding> scan(const fs::path& root, const std::vector<fs::path>& files,
+                          FaultOf fault_of) {
+  std::vector<Finding> findings;
+  for (const fs::path& file : files) {
+    const std::vector<std::string> lines = lines_of(root / file);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const auto header = included_header(lines[i]);
+      const auto fault = header ? fault_of(file, *header) : std::nullopt;
+      if (fault) {
+        findings.push_back({file, i + 1, *fault});
+      }
+    }
+  }
+  return findings;
+}
+
+}  // namespace
+
+std::vector<Finding> check_includes(const fs::path& root) {
+  return scan(root, files_under(root, is_source),
+              [&](const fs::path& file, const std::string& header) {
+                const auto own = own_file(root, file, header);
+                return own ? fault_of_own(file.string(), own->string())
+                           : fault_of_foreign(file.string(), header);
+              });
+}
+
+std::vector<Finding> check_public_headers(const fs::path& root) {
+  const fs::path installed = root / "client_lib/include";
+  const auto is_installed = [&](const fs::path& file) {
+    return is_source(file) && file.string().starts_with(installed.string() + "/");
+  };
+  return scan(root, files_under(root, is_installed),
+              [&](const fs::path&, const std::string& header) -> std::optional<std::string> {
+                if (is_platform_header(header) || fs::is_regular_file(installed / header)) {
+                  return std::nullopt;
+                }
+                return "installed header includes " + header + ", which is not installed with it";
+              });
+}
+
+}  // namespace kvd::lint

@@ -1,0 +1,103 @@
+#include "tests/lint/include_rules.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/lint/temporary_tree.hpp"
+
+namespace kvd::lint {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST(IncludeArrows, HoldInThisTree) {
+  const auto findings = check_includes(KVD_SOURCE_DIR);
+  EXPECT_THAT(findings, IsEmpty()) << to_string(findings);
+}
+
+TEST(IncludeArrows, InstalledHeadersNeedNothingElse) {
+  const auto findings = check_public_headers(KVD_SOURCE_DIR);
+  EXPECT_THAT(findings, IsEmpty()) << to_string(findings);
+}
+
+TEST(IncludeArrows, ReportFileAndLineOfAForbiddenRoom) {
+  TemporaryTree tree;
+  tree.write("kvd/core/controller.hpp", "#pragma once\n");
+  tree.write("kvd/pool/pool.cpp", "#include <vector>\n\n#  include \"kvd/core/controller.hpp\"\n");
+  const auto findings = check_includes(tree.root());
+  ASSERT_THAT(findings, SizeIs(1));
+  EXPECT_THAT(findings[0].to_string(), HasSubstr("kvd/pool/pool.cpp:3: kvd/pool/ may not include"));
+}
+
+TEST(IncludeArrows, AllowTheRoomItselfItsArrowsAndTheVocabulary) {
+  TemporaryTree tree;
+  tree.write("ipc/vocabulary/ids.hpp", "");
+  tree.write("kvd/pool/pool.hpp", "#include \"ipc/vocabulary/ids.hpp\"\n");
+  tree.write("kvd/core/controller.hpp", "#include \"kvd/pool/pool.hpp\"\n");
+  tree.write("kvd/core/controller.cpp", "#include \"kvd/core/controller.hpp\"\n");
+  const auto findings = check_includes(tree.root());
+  EXPECT_THAT(findings, IsEmpty()) << to_string(findings);
+}
+
+TEST(IncludeArrows, LetTheMoverSeeOnlyTheEffectsOfTheCore) {
+  TemporaryTree tree;
+  tree.write("kvd/core/effects.hpp", "");
+  tree.write("kvd/core/controller.hpp", "");
+  tree.write("kvd/mover/a.cpp", "#include \"kvd/core/effects.hpp\"\n");
+  tree.write("kvd/mover/b.cpp", "#include \"kvd/core/controller.hpp\"\n");
+  const auto findings = check_includes(tree.root());
+  ASSERT_THAT(findings, SizeIs(1));
+  EXPECT_EQ(findings[0].file, "kvd/mover/b.cpp");
+}
+
+TEST(IncludeArrows, KeepEachThirdPartyInItsRoom) {
+  TemporaryTree tree;
+  tree.write("kvd/daemon/loop.cpp", "#include <zmq.hpp>\n");
+  tree.write("ipc/transport/router.cpp", "#include <zmq.hpp>\n#include <sys/socket.h>\n");
+  const auto findings = check_includes(tree.root());
+  ASSERT_THAT(findings, SizeIs(1));
+  EXPECT_EQ(findings[0].file, "kvd/daemon/loop.cpp");
+}
+
+TEST(IncludeArrows, RefuseLibrariesAndFoldersNobodyPlaced) {
+  TemporaryTree tree;
+  tree.write("kvd/pool/pool.cpp", "#include <absl/strings/str_cat.h>\n");
+  tree.write("kvd/newroom/a.cpp", "#include \"kvd/newroom/a.hpp\"\n");
+  tree.write("kvd/newroom/a.hpp", "");
+  const auto findings = check_includes(tree.root());
+  ASSERT_THAT(findings, SizeIs(2)) << to_string(findings);
+  EXPECT_THAT(findings[0].message, HasSubstr("no line in the arrow table"));
+  EXPECT_THAT(findings[1].message, HasSubstr("unknown header absl/strings/str_cat.h"));
+}
+
+TEST(IncludeArrows, KeepTestsOutOfTheProduct) {
+  TemporaryTree tree;
+  tree.write("tests/support/clock.hpp", "");
+  tree.write("kvd/daemon/main.cpp", "#include \"tests/support/clock.hpp\"\n");
+  tree.write("tests/unit/a_test.cpp", "#include \"tests/support/clock.hpp\"\n");
+  EXPECT_THAT(check_includes(tree.root()), SizeIs(1));
+}
+
+TEST(IncludeArrows, RefuseAThirdPartyInAnInstalledHeader) {
+  TemporaryTree tree;
+  tree.write("client_lib/include/kvd.h", "#include <stdint.h>\n");
+  tree.write("client_lib/include/kvd_client/client.hpp",
+             "#include <string>\n#include \"kvd.h\"\n#include \"ipc/vocabulary/ids.hpp\"\n");
+  const auto findings = check_public_headers(tree.root());
+  ASSERT_THAT(findings, SizeIs(1));
+  EXPECT_EQ(findings[0].line, 3u);
+}
+
+TEST(IncludeArrows, DoNotReadBuildTreesOrPackages) {
+  TemporaryTree tree;
+  tree.write("client_lib/llama/node_modules/x/a.h", "#include <absl/a.h>\n");
+  tree.write("client_lib/build/a.h", "#include <absl/a.h>\n");
+  EXPECT_THAT(check_includes(tree.root()), IsEmpty());
+}
+
+}  // namespace
+}  // namespace kvd::lint

@@ -1,0 +1,50 @@
+#include "tests/lint/tree_rules.hpp"
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+
+namespace kvd::lint {
+namespace fs = std::filesystem;
+namespace {
+
+bool is_test(const fs::path& file) { return file.filename().string().ends_with("_test.cpp"); }
+
+/// Whether a line of `list` that is no comment has `name` as a word of its own.
+bool mentions(const fs::path& list, const std::string& name) {
+  const auto has_word = [&](const std::string& line) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    for (std::string word; words >> word;) {
+      std::erase_if(word, [](char c) { return c == '(' || c == ')' || c == '"'; });
+      if (word == name) {
+        return true;
+      }
+    }
+    return false;
+  };
+  const auto lines = lines_of(list);
+  return std::any_of(lines.begin(), lines.end(), has_word);
+}
+
+bool is_listed(const fs::path& root, const fs::path& test) {
+  for (fs::path folder = test.parent_path(); !folder.empty(); folder = folder.parent_path()) {
+    if (mentions(root / folder / "CMakeLists.txt", test.lexically_relative(folder).string())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<Finding> check_tests_are_listed(const fs::path& root) {
+  std::vector<Finding> findings;
+  for (const fs::path& test : files_under(root, is_test)) {
+    if (!is_listed(root, test)) {
+      findings.push_back({test, 0, "no CMakeLists.txt builds this test"});
+    }
+  }
+  return findings;
+}
+
+}  // namespace kvd::lint
