@@ -1,0 +1,67 @@
+#include "planner/policy/catalogue.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "planner/policy/fcfs.hpp"
+#include "planner/policy/lvf.hpp"
+
+namespace kvd::planner {
+namespace {
+
+using RotationFactory = std::unique_ptr<RotationPolicy> (*)();
+
+template <class Policy>
+std::unique_ptr<RotationPolicy> make() {
+  return std::make_unique<Policy>();
+}
+
+constexpr std::array<std::string_view, 2> kRotation = {"lvf", "fcfs"};
+constexpr std::array<RotationFactory, kRotation.size()> kRotationFactories = {make<LvfPolicy>,
+                                                                              make<FcfsPolicy>};
+constexpr std::array<std::string_view, 1> kPlacement = {"none"};
+constexpr std::array<std::string_view, 1> kAdmission = {"none"};
+constexpr std::array<std::string_view, 1> kLoad = {"never"};
+
+Error unknown(Decision decision, std::string_view policy) {
+  std::string message =
+      "no " + std::string(name(decision)) + " policy \"" + std::string(policy) + "\"; available:";
+  for (const auto known : policy_names(decision)) message += " " + std::string(known);
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+}  // namespace
+
+std::string_view name(Decision decision) {
+  constexpr std::string_view kNames[] = {"rotation", "placement", "admission", "load"};
+  return kNames[static_cast<std::size_t>(decision)];
+}
+
+std::span<const std::string_view> policy_names(Decision decision) {
+  switch (decision) {
+    case Decision::kRotation:
+      return kRotation;
+    case Decision::kPlacement:
+      return kPlacement;
+    case Decision::kAdmission:
+      return kAdmission;
+    case Decision::kLoad:
+      return kLoad;
+  }
+  return {};
+}
+
+Status check_policy_name(Decision decision, std::string_view policy) {
+  const auto names = policy_names(decision);
+  if (std::find(names.begin(), names.end(), policy) != names.end()) return {};
+  return unknown(decision, policy);
+}
+
+Result<std::unique_ptr<RotationPolicy>> make_rotation_policy(std::string_view policy) {
+  const auto found = std::find(kRotation.begin(), kRotation.end(), policy);
+  if (found == kRotation.end()) return unknown(Decision::kRotation, policy);
+  return kRotationFactories[static_cast<std::size_t>(found - kRotation.begin())]();
+}
+
+}  // namespace kvd::planner

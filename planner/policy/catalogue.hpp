@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "ipc/vocabulary/result.hpp"
+#include "planner/policy/rotation.hpp"
+
+namespace kvd::planner {
+
+/// The four decisions of architecture section 8.
+enum class Decision : std::uint8_t { kRotation, kPlacement, kAdmission, kLoad };
+
+[[nodiscard]] std::string_view name(Decision decision);
+
+/// The policies built for a decision; the first is the default.
+[[nodiscard]] std::span<const std::string_view> policy_names(Decision decision);
+
+/// Ok when the policy is built. Errors: InvalidArgument, naming those that are.
+[[nodiscard]] Status check_policy_name(Decision decision, std::string_view policy);
+
+/// Errors: InvalidArgument as check_policy_name.
+[[nodiscard]] Result<std::unique_ptr<RotationPolicy>> make_rotation_policy(std::string_view policy);
+
+}  // namespace kvd::planner

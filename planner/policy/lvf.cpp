@@ -1,0 +1,142 @@
+#include "planner/policy/lvf.hpp"
+
+#include <limits>
+
+namespace kvd::planner {
+namespace {
+
+constexpr Bytes kUnlimited{std::numeric_limits<std::int64_t>::max()};
+
+const DramUse* gates(const RotationSnapshot& snapshot, const RotationConfig& config) {
+  return snapshot.dram && !config.paper ? &*snapshot.dram : nullptr;
+}
+
+// Both in integers, so that exactly 90 % and 95 % fall on the documented side.
+bool admits_waiting(const DramUse* dram) {
+  return !dram || (dram->total - dram->free) * 10 <= dram->total * 9;
+}
+
+bool may_preempt(const DramUse* dram) {
+  return !dram || (dram->total - dram->free) * 20 < dram->total * 19;
+}
+
+}  // namespace
+
+const RotationDecision& LvfPolicy::decide(const RotationSnapshot& snapshot, Seconds now,
+                                          const RotationConfig& config) {
+  begin_decision(decision_, snapshot, now, config);
+  rank(snapshot, config);
+  decision_.contention = wanted_ > plannable(snapshot, config);
+  if (!decision_.contention) {
+    take_all();
+    return decision_;
+  }
+  const Bytes left = take_by_lag(snapshot, config);
+  const Bytes swap = snapshot.b_xfer - left;
+  decision_.b_left = left;
+  decision_.b_swap = swap;
+  if (swap > Bytes{0}) preempt(snapshot, config, swap);
+  return decision_;
+}
+
+void LvfPolicy::rank(const RotationSnapshot& snapshot, const RotationConfig& config) {
+  entering_.clear();
+  running_.clear();
+  wanted_ = Bytes{0};
+  const bool admits = admits_waiting(gates(snapshot, config));
+  for (std::uint32_t i = 0; i < snapshot.requests.size(); ++i) {
+    const auto& request = snapshot.requests[i];
+    const Ranked ranked{decision_.vlt_s[i], fcfs_key(request).count(), i};
+    if (request.state == RequestState::kRunning) {
+      running_.push_back(ranked);
+    } else if (admits || !request.counts_as_waiting()) {
+      entering_.push_back(ranked);
+      wanted_ += request.bytes;
+    }
+  }
+}
+
+void LvfPolicy::take_all() {
+  std::sort(entering_.begin(), entering_.end(), earlier);
+  for (const auto& ranked : entering_) decision_.prioritized.push_back(ranked.index);
+}
+
+// Step 3 of Algorithm 1 over waiting and rotary requests; returns B_left. There is no break: a
+// smaller request may overtake one that does not fit, which is what ageing bounds.
+Bytes LvfPolicy::take_by_lag(const RotationSnapshot& snapshot, const RotationConfig& config) {
+  std::sort(entering_.begin(), entering_.end(), lags_more);
+  Bytes left = plannable(snapshot, config) + snapshot.b_xfer;
+  if (!config.paper) {
+    promote_aged(snapshot);
+    if (!entering_.empty()) {
+      const auto& head = snapshot.requests[entering_.front().index];
+      // Reserve: nobody enters, and a whole transfer budget is freed for the one that waits.
+      if (head.skips >= kSkipLimit && head.bytes > left) return Bytes{0};
+    }
+  }
+  for (const auto& ranked : entering_) {
+    const Bytes bytes = snapshot.requests[ranked.index].bytes;
+    if (bytes > left) continue;
+    left -= bytes;
+    decision_.prioritized.push_back(ranked.index);
+  }
+  return left;
+}
+
+void LvfPolicy::promote_aged(const RotationSnapshot& snapshot) {
+  auto first = entering_.end();
+  for (auto it = entering_.begin(); it != entering_.end(); ++it) {
+    if (snapshot.requests[it->index].skips < kSkipLimit) continue;
+    if (first == entering_.end() || earlier(*it, *first)) first = it;
+  }
+  if (first != entering_.end()) std::rotate(entering_.begin(), first, first + 1);
+}
+
+void LvfPolicy::preempt(const RotationSnapshot& snapshot, const RotationConfig& config,
+                        Bytes needed) {
+  std::sort(running_.begin(), running_.end(), lags_more);
+  const Bytes available = gather_victims(snapshot, config, needed);
+  if (available >= needed || config.paper) return;
+  // The victims for a smaller need are a prefix of those for a larger one, so dropping the last
+  // taken and choosing again comes to this.
+  keep_victims_for(snapshot, drop_last_taken(snapshot, needed, available));
+}
+
+// Walks from the tail until enough is gathered; returns what was.
+Bytes LvfPolicy::gather_victims(const RotationSnapshot& snapshot, const RotationConfig& config,
+                                Bytes needed) {
+  const DramUse* dram = gates(snapshot, config);
+  Bytes gathered;
+  if (!may_preempt(dram)) return gathered;
+  Bytes dram_left = dram ? dram->free : kUnlimited;
+  for (auto it = running_.rbegin(); it != running_.rend() && gathered < needed; ++it) {
+    const auto& request = snapshot.requests[it->index];
+    if (it->vlt >= 0 || (request.prefilling && !config.paper)) continue;
+    if (request.bytes > dram_left) continue;
+    dram_left -= request.bytes;
+    gathered += request.bytes;
+    decision_.preempted.push_back(it->index);
+  }
+  return gathered;
+}
+
+// Returns what is still needed once the victims can cover it, or nobody is left to drop.
+Bytes LvfPolicy::drop_last_taken(const RotationSnapshot& snapshot, Bytes needed, Bytes available) {
+  auto& taken = decision_.prioritized;
+  while (needed > available && !taken.empty()) {
+    needed -= snapshot.requests[taken.back()].bytes;
+    taken.pop_back();
+  }
+  return needed;
+}
+
+void LvfPolicy::keep_victims_for(const RotationSnapshot& snapshot, Bytes needed) {
+  auto& victims = decision_.preempted;
+  std::size_t kept = 0;
+  for (; kept < victims.size() && needed > Bytes{0}; ++kept) {
+    needed -= snapshot.requests[victims[kept]].bytes;
+  }
+  victims.resize(kept);
+}
+
+}  // namespace kvd::planner

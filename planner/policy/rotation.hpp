@@ -1,0 +1,113 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "ipc/vocabulary/units.hpp"
+
+namespace kvd::planner {
+
+/// Time in the planner's arithmetic; nanoseconds convert to it implicitly.
+using Seconds = std::chrono::duration<double>;
+
+enum class RequestState : std::uint8_t { kWaiting, kRunning, kRotary };
+
+/// What a rotation policy sees of one request.
+/// Source: SuperInfer sec. 4 (VLT); fields beyond it are kvd design.
+struct RotationRequest {
+  RequestState state = RequestState::kWaiting;
+  /// HBM the request needs in order to run (waiting, rotary) or occupies (running): blk(r).
+  Bytes bytes;
+  /// When the request arrived. Needed for waiting requests.
+  std::optional<Seconds> t_arr;
+  /// When a rotary request made its last token. One preempted before its first token has none and
+  /// counts as waiting.
+  std::optional<Seconds> t_last;
+  /// Since when a running request has been running. Needed for running requests.
+  std::optional<Seconds> t_run;
+  /// A running request in the midst of its prefill is never a victim.
+  bool prefilling = false;
+  /// Iterations under contention in which the request was not taken.
+  std::int32_t skips = 0;
+  /// Service levels S_F and S_B of this request.
+  Seconds ttft_slo{5.0};
+  Seconds tbt_slo{0.1};
+
+  [[nodiscard]] bool counts_as_waiting() const {
+    return state == RequestState::kWaiting || (state == RequestState::kRotary && !t_last);
+  }
+};
+
+/// DRAM that rotation may use; gates apply only where it is known.
+struct DramUse {
+  Bytes total;
+  Bytes free;
+};
+
+/// All a rotation policy decides on. Budgets are bytes, so that requests of several classes
+/// compare.
+struct RotationSnapshot {
+  /// Free HBM (B_HBM). May be negative: more is in use than shall be.
+  Bytes b_hbm;
+  /// What one iteration may move (B_xfer).
+  Bytes b_xfer;
+  /// What the running requests will grow by in the next iteration.
+  Bytes growth;
+  std::optional<DramUse> dram;
+  std::vector<RotationRequest> requests;
+};
+
+struct RotationConfig {
+  double alpha = 3;
+  double beta_b = 0;
+  double beta_f = 0.5;
+  /// The published algorithm without kvd's guards, for comparison.
+  bool paper = false;
+};
+
+/// Who runs next and who leaves. Indices into RotationSnapshot::requests.
+struct RotationDecision {
+  /// Waiting and rotary requests to bring in, in order of selection.
+  std::vector<std::uint32_t> prioritized;
+  /// Running requests to rotate out, in order of preemption.
+  std::vector<std::uint32_t> preempted;
+  /// Virtual lag time in seconds (weighted by alpha), one per request.
+  std::vector<double> vlt_s;
+  /// Not every waiting and rotary request fits free HBM.
+  bool contention = false;
+  /// B_left and B_swap of the published algorithm, before any guard removes a request; only under
+  /// contention and only for policies that have them.
+  std::optional<Bytes> b_left;
+  std::optional<Bytes> b_swap;
+};
+
+/// Iterations under contention after which a passed-over request goes first.
+inline constexpr std::int32_t kSkipLimit = 32;
+
+/// Decides which requests run: a pure function of its arguments. The object holds scratch memory
+/// only, so that a steady state allocates nothing.
+/// Owner: one thread.
+/// Errors: none; the snapshot is well-formed (finite, required times present).
+class RotationPolicy {
+ public:
+  virtual ~RotationPolicy() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  /// The decision is valid until the next call.
+  [[nodiscard]] virtual const RotationDecision& decide(const RotationSnapshot& snapshot,
+                                                       Seconds now,
+                                                       const RotationConfig& config) = 0;
+};
+
+/// Virtual lag time, in seconds: how overdue a request is to run, negative while it runs.
+/// Source: SuperInfer sec. 4.1 with the S_B / S_F names of its text put right (SI-1).
+[[nodiscard]] double virtual_lag(const RotationRequest& request, Seconds now,
+                                 const RotationConfig& config);
+
+/// First come first served: arrival, else last token, else start of running. Equal keys keep their
+/// input order.
+[[nodiscard]] Seconds fcfs_key(const RotationRequest& request);
+
+}  // namespace kvd::planner

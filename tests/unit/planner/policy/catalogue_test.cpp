@@ -1,0 +1,44 @@
+#include "planner/policy/catalogue.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace kvd::planner {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Catalogue, MakesEveryRotationPolicyItNames) {
+  for (const auto policy : policy_names(Decision::kRotation)) {
+    auto made = make_rotation_policy(policy);
+    ASSERT_TRUE(made.ok());
+    EXPECT_EQ((*made)->name(), policy);
+  }
+}
+
+TEST(Catalogue, EveryDecisionHasADefaultThatPasses) {
+  for (const auto decision :
+       {Decision::kRotation, Decision::kPlacement, Decision::kAdmission, Decision::kLoad}) {
+    ASSERT_FALSE(policy_names(decision).empty());
+    EXPECT_TRUE(check_policy_name(decision, policy_names(decision).front()).ok());
+  }
+}
+
+TEST(Catalogue, AnUnknownPolicyIsRefusedWithThoseAvailable) {
+  const auto made = make_rotation_policy("longest");
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(made.error().message, HasSubstr("\"longest\""));
+  for (const auto policy : policy_names(Decision::kRotation)) {
+    EXPECT_THAT(made.error().message, HasSubstr(std::string(policy)));
+  }
+}
+
+TEST(Catalogue, ARotationPolicyIsNoLoadPolicy) {
+  const auto status = check_policy_name(Decision::kLoad, "lvf");
+  EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(status.error().message, HasSubstr("load policy"));
+}
+
+}  // namespace
+}  // namespace kvd::planner
