@@ -1,0 +1,110 @@
+#!/bin/sh
+# Installs what building and testing kvd needs on Debian 12: this is the one list of packages.
+# Root or sudo; safe to run again, and quick when nothing is missing.
+#
+#   sh deploy/ci/install-deps.sh [--tidy]     --tidy adds what the preset `tidy` needs
+#
+# The llama.cpp engine comes from the npm registry at the versions pinned in client_lib/llama. Where
+# that registry cannot be reached the script says so and goes on: kvd builds and passes its tests
+# without it. KVD_REQUIRE=llama (or npm) makes that an error.
+set -eu
+
+BUILD_PACKAGES="g++ cmake ninja-build make ccache git pkg-config ca-certificates"
+LIBRARY_PACKAGES="libboost-dev libzmq3-dev cppzmq-dev libcpprest-dev prometheus-cpp-dev
+  libglpk-dev libnuma-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libspdlog-dev
+  libfmt-dev"
+TEST_PACKAGES="libgtest-dev libgmock-dev clang-format curl"
+TIDY_PACKAGES="clang clang-tidy"
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
+engine="$root/client_lib/llama"
+
+say() { printf '[deps] %s\n' "$*"; }
+fail() { say "error: $*" >&2; exit 1; }
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null 2>&1; then
+    sudo "$@"
+  else
+    fail "root or sudo is needed to run: $*"
+  fi
+}
+
+is_installed() {
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# The words of $@ that are not installed. A node from elsewhere is left alone: Debian's npm is asked
+# for only where there is none.
+missing_packages() {
+  for package in "$@"; do
+    is_installed "$package" || printf '%s ' "$package"
+  done
+  command -v npm >/dev/null 2>&1 || printf 'nodejs npm '
+}
+
+apt() {
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=3 \
+    -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@" </dev/null
+}
+
+install_packages() {
+  command -v dpkg-query >/dev/null 2>&1 ||
+    fail "this script knows Debian 12 only; install by hand: $*"
+  missing=$(missing_packages "$@")
+  if [ -z "$missing" ]; then
+    say "Debian packages: all there"
+    return
+  fi
+  say "Debian packages: installing $missing"
+  apt update >/dev/null || say "the package index could not be refreshed; trying the one at hand"
+  # shellcheck disable=SC2086  # a list of words
+  apt install -y --no-install-recommends $missing >"$log" 2>&1 ||
+    { tail -n 30 "$log" >&2; fail "apt-get could not install: $missing"; }
+  say "Debian packages: done"
+}
+
+requires() {
+  case ",${KVD_REQUIRE:-}," in *,"$1",*) return 0 ;; esac
+  return 1
+}
+
+engine_is_current() {
+  [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(lock_hash)" ]
+}
+
+lock_hash() { sha256sum "$engine/package-lock.json" | cut -d' ' -f1; }
+
+install_engine() {
+  stamp="$engine/node_modules/.kvd-lock.sha256"
+  if engine_is_current; then
+    say "llama.cpp engine (npm): there, as pinned"
+    return
+  fi
+  say "llama.cpp engine (npm): fetching the pinned packages, about 120 MB"
+  if (cd "$engine" && npm ci --ignore-scripts --omit=optional --no-audit --no-fund \
+    --loglevel=error --fetch-retries=3) >"$log" 2>&1 </dev/null; then
+    lock_hash >"$stamp"
+    say "llama.cpp engine (npm): done"
+    return
+  fi
+  tail -n 15 "$log" >&2
+  if requires llama || requires npm; then
+    fail "the llama.cpp engine could not be fetched, and KVD_REQUIRE=$KVD_REQUIRE asks for it"
+  fi
+  say "llama.cpp engine (npm): not fetched, so the parts that need it are left out"
+}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+extra=""
+case "${1:-}" in
+  "") ;;
+  --tidy) extra=$TIDY_PACKAGES ;;
+  *) fail "usage: sh deploy/ci/install-deps.sh [--tidy]" ;;
+esac
+# shellcheck disable=SC2086  # lists of words
+install_packages $BUILD_PACKAGES $LIBRARY_PACKAGES $TEST_PACKAGES $extra
+install_engine
