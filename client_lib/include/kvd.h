@@ -44,17 +44,18 @@ typedef enum kvd_status {
 
 typedef struct kvd_client kvd_client;
 
-/* How to reach the daemon and who is asking. Zero-initialise, set struct_size, fill what you need. */
+/* How to reach the daemon and who is asking. Zero-initialise, set struct_size, fill what you need.
+ */
 typedef struct kvd_open_options {
   size_t struct_size;
   const char* endpoint;    /* attach socket; NULL: $KVD_ENDPOINT, else the default path */
   const char* engine_name; /* shown in status and metrics, at most 31 bytes; NULL: program name */
   /* Model class. layers = 0: level 1 only (regions), no block class. */
   uint32_t layers;
-  uint32_t layers_per_block;         /* 0: the smallest that makes a slot >= 256 KiB */
-  uint32_t block_tokens;             /* 0: 16 */
+  uint32_t layers_per_block;          /* 0: the smallest that makes a slot >= 256 KiB */
+  uint32_t block_tokens;              /* 0: 16 */
   uint64_t bytes_per_token_per_layer; /* K and V together */
-  uint64_t timeout_ns;               /* for the attach; 0: 5 s */
+  uint64_t timeout_ns;                /* for the attach; 0: 5 s */
 } kvd_open_options;
 
 KVD_API kvd_status kvd_open(const kvd_open_options* options, kvd_client** client);
@@ -67,7 +68,7 @@ typedef struct kvd_region {
   size_t struct_size;
   uint64_t id;
   void* address;
-  uint64_t bytes;       /* mapped, >= the bytes asked for */
+  uint64_t bytes; /* mapped, >= the bytes asked for */
   uint64_t granularity;
 } kvd_region;
 
