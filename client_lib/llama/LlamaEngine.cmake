@@ -1,0 +1,55 @@
+# The pinned llama.cpp: prebuilt libraries from the npm package, headers from the source bundle that
+# comes with it. The headers are checked out into the build tree; nothing of the engine is committed.
+# Sets KVD_LLAMA_FOUND and, where it is on, the targets kvd_llama_headers and kvd_llama_engine.
+set(KVD_LLAMA_FOUND OFF)
+set(kvd_llama_libraries "${CMAKE_CURRENT_SOURCE_DIR}/node_modules/@node-llama-cpp/linux-x64/bins/linux-x64")
+set(kvd_llama_bundle "${CMAKE_CURRENT_SOURCE_DIR}/node_modules/node-llama-cpp/llama/gitRelease.bundle")
+set(kvd_llama_source "${CMAKE_CURRENT_BINARY_DIR}/engine-source")
+set(kvd_llama_remedy "run `npm ci --ignore-scripts --omit=optional` in client_lib/llama")
+
+if(NOT KVD_WITH_LLAMA)
+  message(STATUS "llama.cpp plugin: off (KVD_WITH_LLAMA=${KVD_WITH_LLAMA})")
+  return()
+endif()
+if(NOT EXISTS "${kvd_llama_libraries}/libggml-base.so" OR NOT EXISTS "${kvd_llama_bundle}")
+  if(KVD_WITH_LLAMA STREQUAL "AUTO")
+    message(STATUS "llama.cpp plugin: off, the npm packages are not installed (${kvd_llama_remedy})")
+    return()
+  endif()
+  message(FATAL_ERROR "KVD_WITH_LLAMA=${KVD_WITH_LLAMA}, but the npm packages are missing: ${kvd_llama_remedy}")
+endif()
+
+# A new package version brings a new bundle: the stamp tells one checkout from another.
+file(SIZE "${kvd_llama_bundle}" kvd_llama_stamp)
+file(TIMESTAMP "${kvd_llama_bundle}" kvd_llama_time)
+string(APPEND kvd_llama_stamp " ${kvd_llama_time}")
+set(kvd_llama_stamped "")
+if(EXISTS "${kvd_llama_source}/kvd-stamp")
+  file(READ "${kvd_llama_source}/kvd-stamp" kvd_llama_stamped)
+endif()
+if(NOT kvd_llama_stamp STREQUAL kvd_llama_stamped)
+  find_package(Git REQUIRED)
+  file(REMOVE_RECURSE "${kvd_llama_source}")
+  execute_process(COMMAND "${GIT_EXECUTABLE}" clone --quiet --no-checkout
+    "${kvd_llama_bundle}" "${kvd_llama_source}" COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND "${GIT_EXECUTABLE}" -C "${kvd_llama_source}" sparse-checkout set --no-cone
+    /include/ /ggml/include/ /ggml/src/ggml-backend-impl.h COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND "${GIT_EXECUTABLE}" -C "${kvd_llama_source}" -c advice.detachedHead=false
+    checkout --quiet HEAD COMMAND_ERROR_IS_FATAL ANY)
+  file(WRITE "${kvd_llama_source}/kvd-stamp" "${kvd_llama_stamp}")
+endif()
+
+add_library(kvd_llama_headers INTERFACE)
+target_include_directories(kvd_llama_headers SYSTEM INTERFACE
+  "${kvd_llama_source}/include" "${kvd_llama_source}/ggml/include" "${kvd_llama_source}/ggml/src")
+
+# Linked by path, found again by rpath: the libraries stay where npm put them.
+file(GLOB kvd_llama_so "${kvd_llama_libraries}/libllama.*.so" "${kvd_llama_libraries}/libggml.*.so")
+add_library(kvd_llama_engine INTERFACE)
+target_link_libraries(kvd_llama_engine INTERFACE
+  kvd_llama_headers ${kvd_llama_so} "${kvd_llama_libraries}/libggml-base.so")
+target_link_options(kvd_llama_engine INTERFACE "LINKER:-rpath,${kvd_llama_libraries}")
+target_compile_definitions(kvd_llama_engine INTERFACE
+  "KVD_LLAMA_BACKEND_DIR=\"${kvd_llama_libraries}\"")
+set(KVD_LLAMA_FOUND ON)
+message(STATUS "llama.cpp plugin: on (${kvd_llama_libraries})")
