@@ -1,15 +1,20 @@
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <map>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kernels/copy/copy_extent.hpp"
 
 namespace kvd::kernels {
 
@@ -28,7 +33,8 @@ constexpr const char* name(PageKind kind) {
 /// Names one live slab of a backend; never reused while the backend lives.
 using SlabHandle = Id<struct SlabHandleTag, std::uint64_t>;
 
-/// One physical allocation of a tier, mapped where the backend's copy queues can reach it.
+/// One physical allocation of a tier, mapped where the backend's copy queues can reach it. Slabs of
+/// one backend are never adjacent in address space, so a merged run stays within one.
 struct Slab {
   SlabHandle handle;
   Tier tier = Tier::kHbm;
@@ -38,24 +44,21 @@ struct Slab {
   PageKind pages = PageKind::kSmall;
 };
 
-/// `length` bytes from `source` to `destination`. Source 0 writes zeros (scrubbing).
-struct CopyExtent {
-  std::uintptr_t destination = 0;
-  std::uintptr_t source = 0;
-  Bytes length;
-};
-
 /// A fence word in host memory shared with one client. The backend stores `value` with release
 /// order after every byte of the batch is complete and never before (safety rule 1).
+/// A waiter reads the word with acquire order until it is >= its ticket. In between it may sleep in
+/// FUTEX_WAIT (shared, not private) on the word's low 32 bits, always with a timeout: the host
+/// backend wakes that futex after each store, a copy engine cannot.
 struct Fence {
   std::atomic<std::uint64_t>* word = nullptr;  ///< null: nobody waits on this batch
   std::uint64_t value = 0;
 };
 
 /// Copies that complete together. Extents of one batch have no order among themselves and must not
-/// overlap; batches of one direction complete in order.
+/// overlap; batches of one direction complete in order. A batch without extents is allowed: its
+/// fence is written when the batches before it are done.
 struct CopyBatch {
-  Ticket ticket;
+  Ticket ticket;  ///< not none, and not that of another batch of this backend still in flight
   Direction direction = Direction::kHostToDevice;
   std::vector<CopyExtent> extents;
   Fence fence;
@@ -70,12 +73,28 @@ struct Completion {
   Nanoseconds busy{0};  ///< time the queue worked on this batch, for the measured link rate
 };
 
+/// What a backend has done since it was made.
+struct DeviceCounters {
+  std::uint64_t slabs_created = 0;
+  std::uint64_t slabs_destroyed = 0;
+  std::uint64_t slab_failures = 0;
+  std::array<Bytes, kTiers> live;                              ///< bytes of live slabs
+  std::array<std::uint64_t, kDirections> batches_submitted{};  ///< accepted by submit()
+  std::array<std::uint64_t, kDirections> batches_completed{};  ///< polled, failed ones included
+  std::array<std::uint64_t, kDirections> batches_failed{};
+  std::array<Bytes, kDirections> bytes;  ///< of completed batches that did not fail
+  std::array<Nanoseconds, kDirections> busy{};
+};
+
 /// Obtains memory that other processes can map, and moves bytes between tiers.
+/// Public functions check and count; the virtual ones below them do the work.
 /// Source:  kvd design (architecture sections 4-6); CUDA facts in the design's references.
 /// Owner:   control thread calls everything; submit, poll and the counters are thread-safe.
 /// Errors:  OutOfMemory when the tier has no memory left; InvalidArgument for a size that is not a
-///          multiple of granularity(); DeviceError when the device failed. Never throws.
-/// A slab may be destroyed only when no queued batch touches it (KVD_CHECKed).
+///          multiple of granularity() or a bad batch; NotFound for an unknown slab; WouldBlock for
+///          a slab still in use; DeviceError when the device failed. Never throws.
+/// A slab is in use until poll() has handed out the last batch that touches it.
+/// Destruction ends the copy queues: what has not started is dropped, its fences stay unwritten.
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
@@ -94,13 +113,14 @@ class DeviceBackend {
   /// Queues a batch; never blocks on the copy. Extents must lie within live slabs.
   [[nodiscard]] Status submit(CopyBatch batch);
   /// Appends finished batches in completion order per direction; returns at once.
-  virtual void poll(std::vector<Completion>& completed) = 0;
+  void poll(std::vector<Completion>& completed);
   /// Readable while poll() has something to say; for the daemon's event loop.
   [[nodiscard]] virtual int completion_fd() const = 0;
   /// Changes the simulated link rate (host backend, `link.bandwidth`); zero lifts the throttle.
   virtual void set_link_bandwidth(BytesPerSecond) {}
   /// One word for metrics and logs: "host", "cuda".
   [[nodiscard]] virtual std::string kind() const = 0;
+  [[nodiscard]] DeviceCounters counters() const;
 
  protected:
   DeviceBackend() = default;
@@ -108,6 +128,30 @@ class DeviceBackend {
   virtual Status do_destroy_slab(SlabHandle handle) = 0;
   virtual Result<UniqueFd> do_export_slab(SlabHandle handle) = 0;
   virtual Status do_submit(CopyBatch batch) = 0;
+  virtual void do_poll(std::vector<Completion>& completed) = 0;
+
+ private:
+  struct LiveSlab {
+    Slab slab;
+    std::size_t batches = 0;  // in flight, counted once a touching extent end
+  };
+  struct InFlight {
+    Direction direction;
+    std::vector<SlabHandle> touched;
+  };
+
+  [[nodiscard]] Result<SlabHandle> slab_of(std::uintptr_t address, Bytes length) const;
+  [[nodiscard]] Status check_extent(const CopyExtent& extent,
+                                    std::vector<SlabHandle>& touched) const;
+  [[nodiscard]] Result<InFlight> check(const CopyBatch& batch) const;
+  void release(const std::vector<SlabHandle>& touched);
+  void settle(const Completion& completion);
+
+  mutable std::mutex mutex_;  // guards everything below; never held while the device works
+  std::unordered_map<SlabHandle, LiveSlab> slabs_;
+  std::map<std::uintptr_t, SlabHandle> by_address_;
+  std::unordered_map<Ticket, InFlight> in_flight_;
+  DeviceCounters counters_;
 };
 
 }  // namespace kvd::kernels
