@@ -1,0 +1,59 @@
+/// The plugin without a daemon: what an engine sees when kvd is away, or when the versions differ.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/engines/workbench.hpp"
+
+namespace kvd::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kNowhere = "/nonexistent/attach.sock";
+
+class Plugin : public ::testing::Test {
+ protected:
+  /// Runs an engine that must not depend on kvd and holds its result against a plain run.
+  void expect_runs_plainly(const ChildCommand& command, const std::string& message) {
+    ChildProcess sut(command);
+    const auto devices = sut.wait_for_line("devices");
+    ASSERT_TRUE(devices.has_value());
+    EXPECT_THAT(*devices, Not(HasSubstr("KVD0")));
+    EXPECT_EQ(sut.wait(), 0);
+    EXPECT_THAT(sut.errors(), HasSubstr(message));
+    ASSERT_EQ(run_to_end(bench_.plain_engine("plain")), 0);
+    EXPECT_EQ(bench_.compare("plain", "sut"), 0);
+  }
+
+  Workbench bench_;
+};
+
+TEST_F(Plugin, LeavesTheEngineItsOwnMemoryWithoutADaemon) {
+  expect_runs_plainly(bench_.kvd_engine("sut", kNowhere), "kvd: cannot attach to the daemon");
+}
+
+TEST_F(Plugin, FailsTheContextWithoutADaemonWhereMemoryIsRequired) {
+  ChildCommand command = bench_.kvd_engine("sut", kNowhere);
+  command.environment.push_back("KVD_LLAMA_REQUIRE=1");
+  ChildProcess sut(command);
+  EXPECT_EQ(sut.wait(), 1);
+  EXPECT_THAT(sut.errors(), HasSubstr("failed to initialize KVD0 backend"));
+}
+
+TEST_F(Plugin, OfAnotherApiVersionIsRefusedWithAMessage) {
+  ChildCommand command = bench_.kvd_engine("sut", kNowhere);
+  command.environment.push_back("GGML_BACKEND_PATH=" + std::string(KVD_OTHER_PLUGIN_FILE));
+  expect_runs_plainly(command, "incompatible API version (backend: 3, current: 2)");
+}
+
+TEST_F(Plugin, OfAnotherApiVersionOpensNoSession) {
+  ChildCommand command = bench_.kvd_engine("sut", kNowhere);
+  command.environment.push_back("GGML_BACKEND_PATH=" + std::string(KVD_OTHER_PLUGIN_FILE));
+  ChildProcess sut(command);
+  EXPECT_EQ(sut.wait(), 0);
+  EXPECT_THAT(sut.errors(), Not(HasSubstr("cannot attach")));
+}
+
+}  // namespace
+}  // namespace kvd::test

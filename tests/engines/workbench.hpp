@@ -1,0 +1,46 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/engines/child_process.hpp"
+
+namespace kvd::test {
+
+/// A folder with a model and an input, and the commands that run engines in it. The folder goes
+/// with the object.
+class Workbench {
+ public:
+  /// Enough tokens for more than 100 distinct ones, below which a comparison proves nothing.
+  static constexpr int kTokens = 320;
+
+  Workbench();
+  ~Workbench();
+  Workbench(const Workbench&) = delete;
+  Workbench& operator=(const Workbench&) = delete;
+
+  [[nodiscard]] std::string file(const std::string& name) const { return folder_ / name; }
+
+  /// An engine on its own memory that records into `record`; `options` come on top.
+  [[nodiscard]] ChildCommand plain_engine(const std::string& record,
+                                          const std::vector<std::string>& options = {}) const;
+  /// The same engine with the plugin, looking for kvd at `endpoint`.
+  [[nodiscard]] ChildCommand kvd_engine(const std::string& record, const std::string& endpoint,
+                                        const std::vector<std::string>& options = {}) const;
+
+  /// The exit status of kvd-llama-compare on two records.
+  [[nodiscard]] std::optional<int> compare(const std::string& a, const std::string& b) const;
+
+ private:
+  std::filesystem::path folder_;
+};
+
+/// Runs `command` to its end; nothing if it does not end in time.
+std::optional<int> run_to_end(const ChildCommand& command);
+
+/// Where the build put a program.
+std::string program(const std::string& name);
+
+}  // namespace kvd::test
