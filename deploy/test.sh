@@ -55,7 +55,7 @@ skipped_tests() {
   awk '
     /<testcase name="/ { name = $0; sub(/.*<testcase name="/, "", name); sub(/".*/, "", name); skipped = 0; reason = "" }
     /<skipped / { skipped = 1 }
-    skipped && take && NF { reason = $0; take = 0 }
+    skipped && take && NF { if ($0 !~ /^\[ /) reason = $0; take = 0 }
     skipped && /: Skipped$/ { take = 1 }
     /<\/testcase>/ && skipped { print name ": " (reason == "" ? "no reason given" : reason); skipped = 0; take = 0 }
   ' "$results/junit.xml" | sed 's/&lt;/</g; s/&gt;/>/g; s/&quot;/"/g; s/&apos;/'"'"'/g; s/&amp;/\&/g'

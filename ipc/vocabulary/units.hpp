@@ -43,8 +43,8 @@ using Layers = Quantity<struct LayersTag>;
 static_assert(sizeof(Bytes) == 8 && std::is_trivially_copyable_v<Bytes>);
 
 constexpr Bytes kKiB{1024};
-constexpr Bytes kMiB{1024 * 1024};
-constexpr Bytes kGiB{1024 * 1024 * 1024};
+constexpr Bytes kMiB{std::int64_t{1024} * 1024};
+constexpr Bytes kGiB{std::int64_t{1024} * 1024 * 1024};
 
 /// A transfer rate in bytes a second; zero means unknown or unlimited where the user says so.
 struct BytesPerSecond {
