@@ -162,6 +162,7 @@ enum class Hold : std::uint8_t {  // the numbers of wire::HoldReason
   kPromised = 4,
   kSlabNotMapped = 5,
   kForced = 6,
+  kComplete = 7,
 };
 struct HoldEntry {
   RequestId request;

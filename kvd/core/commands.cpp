@@ -1,0 +1,222 @@
+#include "kvd/core/state.hpp"
+
+/// Commands of an engine other than step and regions.
+namespace kvd::core {
+
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+std::string named(RequestId request) { return "request " + std::to_string(request.value); }
+
+}  // namespace
+
+void Controller::State::on_command(const Command& command) {
+  const auto session = sessions.find(command.engine);
+  if (session == sessions.end() || session->second.dying) {
+    refuse(command, ErrorCode::kStaleSession, "the session has ended: attach again");
+    return;
+  }
+  if (now >= command.deadline) {
+    refuse(command, ErrorCode::kDeadlineExceeded, "the command's timeout passed before it began");
+    return;
+  }
+  const auto end = [&](RequestId id, std::uint64_t& counter) {
+    Request* request = find(command.engine, id);
+    if (!request) {
+      refuse(command, ErrorCode::kNotFound, named(id) + " is not this session's");
+      return;
+    }
+    ++counter;
+    remove(*request, false);
+    reply(command, Done{});
+    serve_everyone();
+  };
+  std::visit(Overloaded{
+                 [&](const Submit& body) { on_submit(command, body); },
+                 [&](const Step& body) { on_step(command, body); },
+                 [&](const AllocateRegion& body) { on_region(command, body); },
+                 [&](const AllocateBlocks& body) { on_blocks(command, body); },
+                 [&](const Place& body) { on_place(command, body); },
+                 [&](const Rotate& body) { on_rotate(command, body); },
+                 [&](const Finish& body) { end(body.request, counters.requests_finished); },
+                 [&](const Abort& body) { end(body.request, counters.requests_aborted); },
+                 [&](const ReleaseRegion& body) { on_release_region(command, body); },
+                 [&](const Stats&) { on_stats(command); },
+                 [&](const Ping&) { reply(command, Done{}); },
+             },
+             command.body);
+}
+
+void Controller::State::on_submit(const Command& command, const Submit& submit) {
+  Session& session = sessions.at(command.engine);
+  std::size_t active = 0;
+  each_request_of(session.id, [&](Request&) { ++active; });
+  const Bytes pool_bytes = hbm.config().slab_bytes * std::int64_t{hbm.config().slabs};
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+
+  if (!session.class_id) {
+    refuse(command, ErrorCode::kInvalidArgument,
+           "a session without a model class cannot submit: attach with a model shape");
+  } else if (submit.request.value == 0 || submit.prompt_tokens < Tokens(1) ||
+             submit.max_new_tokens < Tokens(1) || submit.prompt_tokens.value > kMostTokens ||
+             submit.max_new_tokens.value > kMostTokens || submit.ttft_slo.count() < 0 ||
+             submit.tbt_slo.count() < 0) {
+    refuse(command, ErrorCode::kInvalidArgument,
+           "a request needs an id, a prompt and at least one new token (each at most 2^40), and "
+           "SLOs that are not negative");
+  } else if (find(session.id, submit.request)) {
+    refuse(command, ErrorCode::kInvalidArgument,
+           named(submit.request) + " is submitted already: finish or abort it first");
+  } else if (active >= config.max_requests_per_engine) {
+    refuse(command, ErrorCode::kQuotaExceeded,
+           std::to_string(active) + " requests are open, the most a session may have: finish some");
+  } else if (session.bytes_for(submit.prompt_tokens + submit.max_new_tokens) > pool_bytes) {
+    refuse(
+        command, ErrorCode::kOutOfMemory,
+        named(submit.request) + " can need " +
+            std::to_string(session.bytes_for(submit.prompt_tokens + submit.max_new_tokens).value) +
+            " bytes, the HBM pool has " + std::to_string(pool_bytes.value) +
+            ": lower max_new_tokens or enlarge pool.hbm");
+  } else {
+    Request request;
+    request.key = {session.id, submit.request};
+    request.prompt = submit.prompt_tokens;
+    request.max_new = submit.max_new_tokens;
+    const auto slo = tuning.slo.find(session.info.slo_class);
+    if (slo != tuning.slo.end()) request.slo = slo->second;
+    if (submit.ttft_slo.count() > 0) request.slo.ttft = submit.ttft_slo;
+    if (submit.tbt_slo.count() > 0) request.slo.tbt = submit.tbt_slo;
+    request.arrived = now;
+    requests.emplace(request.key, std::move(request));
+    ++counters.requests_submitted;
+    reply(command, Done{});
+  }
+}
+
+void Controller::State::on_blocks(const Command& command, const AllocateBlocks& blocks) {
+  Session& session = sessions.at(command.engine);
+  Request* request = find(session.id, blocks.request);
+  if (!request) {
+    refuse(command, ErrorCode::kNotFound, named(blocks.request) + " is not this session's");
+    return;
+  }
+  const Tokens most = request->prompt + request->max_new - request->planned;
+  if (!request->runs() || blocks.tokens < Tokens(1) || blocks.tokens > most) {
+    refuse(command, ErrorCode::kInvalidArgument,
+           named(blocks.request) + " must run and may get room for 1 to " +
+               std::to_string(most.value) + " more tokens");
+    return;
+  }
+  const std::uint32_t before = request->blocks;
+  switch (grow(*request, request->planned + blocks.tokens)) {
+    case ErrorCode::kOk:
+      reply(command, BlocksReply{request->blocks - before, PlanVersion(session.table_version + 1)});
+      break;
+    case ErrorCode::kWouldBlock:
+      refuse(command, ErrorCode::kWouldBlock, "the slab is being mapped: repeat the command");
+      break;
+    case ErrorCode::kQuotaExceeded:
+      refuse(command, ErrorCode::kQuotaExceeded,
+             "the domain's maximum is reached: raise its quota or finish requests");
+      break;
+    default:
+      refuse(command, ErrorCode::kOutOfMemory,
+             "no free block in HBM: step, so that others can be rotated out");
+  }
+}
+
+void Controller::State::on_place(const Command& command, const Place& place) {
+  Session& session = sessions.at(command.engine);
+  const Bytes slot = session.shape.slot_bytes();
+  PlaceReply out;
+  Bytes held, wanted;
+  const auto add = [&](Request& r) {
+    held += hbm_bytes(r);
+    const Bytes bytes = need_bytes(r);
+    wanted += bytes;
+    out.entries.push_back({r.key.request, 0, Blocks(bytes / slot)});
+  };
+  if (!session.class_id) {
+    refuse(command, ErrorCode::kInvalidArgument, "a session without a model class has no blocks");
+    return;
+  }
+  for (const RequestId id : place.requests) {
+    Request* request = find(session.id, id);
+    if (!request) {
+      refuse(command, ErrorCode::kNotFound, named(id) + " is not this session's");
+      return;
+    }
+    add(*request);
+  }
+  if (place.requests.empty()) {
+    each_request_of(session.id, [&](Request& r) {
+      if (r.runs()) add(r);
+    });
+  }
+  const Bytes budget = hbm.available(session.info.domain) + held;
+  out.budget = Blocks(budget / slot);
+  if (wanted > budget) {
+    refuse(command, ErrorCode::kInfeasible,
+           "the batch needs " + std::to_string(wanted / slot) + " blocks in HBM, " +
+               std::to_string(out.budget.value) +
+               " can be had with everything resident: place fewer requests");
+    return;
+  }
+  reply(command, std::move(out));
+}
+
+void Controller::State::on_rotate(const Command& command, const Rotate& rotate) {
+  Session& session = sessions.at(command.engine);
+  Request* request = find(session.id, rotate.request);
+  if (!request) {
+    refuse(command, ErrorCode::kNotFound, named(rotate.request) + " is not this session's");
+    return;
+  }
+  const bool out = rotate.out && request->state == RequestState::kRunning && !request->leaving;
+  const bool in = !rotate.out && request->state == RequestState::kRotary;
+  if (!out && !in) {
+    refuse(command, ErrorCode::kInvalidArgument,
+           named(rotate.request) + " is " + name(request->state) + ": only a running request " +
+               "rotates out and only a rotary one in");
+    return;
+  }
+  ++counters.rotations_forced;
+  request->forced_out = out;
+  if (out) {
+    request->promised = false;
+    request->leaving = true;
+    start_leaving(session);
+  } else if (request->claim == 0) {
+    request->claim = ++last_claim;
+    serve_claims(session.info.domain);
+  }
+  reply(command, Done{});
+}
+
+void Controller::State::on_stats(const Command& command) {
+  Session& session = sessions.at(command.engine);
+  StatsReply out;
+  for (const auto& [id, region] : session.regions) {
+    out.region += hbm.config().slab_bytes * static_cast<std::int64_t>(region.slabs.size());
+  }
+  each_request_of(session.id, [&](Request& r) {
+    out.hbm += hbm_bytes(r);
+    std::int64_t dram_slots = 0;
+    for (const BlockPlace& place : r.places) dram_slots += place.dram.none() ? 0 : 1;
+    out.dram += session.shape.slot_bytes() * dram_slots;
+    out.waiting += r.state == RequestState::kWaiting ? 1u : 0u;
+    out.running += r.runs() ? 1u : 0u;
+    out.rotary += !r.runs() && r.state != RequestState::kWaiting ? 1u : 0u;
+  });
+  out.rotations_out = session.rotations_out;
+  out.rotations_in = session.rotations_in;
+  reply(command, out);
+}
+
+}  // namespace kvd::core

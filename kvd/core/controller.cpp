@@ -1,0 +1,88 @@
+#include "kvd/core/controller.hpp"
+
+#include "kvd/core/state.hpp"
+
+namespace kvd::core {
+
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+std::string joined(const std::vector<std::string>& faults) {
+  std::string text;
+  for (const std::string& fault : faults) text += (text.empty() ? "" : "; ") + fault;
+  return text;
+}
+
+}  // namespace
+
+Controller::Controller(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Controller::~Controller() = default;
+
+Result<std::unique_ptr<Controller>> Controller::create(Config config) {
+  std::vector<std::string> faults = config.tuning.faults();
+  for (const auto& [tier, quotas] :
+       {std::pair{config.hbm, config.hbm_quotas}, std::pair{config.dram, config.dram_quotas}}) {
+    const std::string key = std::string("pool.") + kvd::name(tier.tier);
+    if (tier.slab_bytes <= Bytes(0) || tier.slabs == 0 || tier.slabs >= SlotId::kMaxSlabs) {
+      faults.push_back(key + ": needs 1 to " + std::to_string(SlotId::kMaxSlabs - 1) + " slabs");
+    }
+    Bytes guaranteed;
+    for (const auto& [domain, quota] : quotas) guaranteed += quota.guarantee;
+    if (guaranteed > tier.slab_bytes * std::int64_t{tier.slabs}) {
+      faults.push_back(key + ": the domains' guarantees exceed the pool; lower them or enlarge it");
+    }
+  }
+  if (!faults.empty()) return make_error(ErrorCode::kInvalidArgument, joined(faults));
+  return std::unique_ptr<Controller>(new Controller(std::make_unique<State>(std::move(config))));
+}
+
+Result<AttachGrant> Controller::attach(const Attach& attach, TimePoint now) {
+  state_->now = now;
+  return state_->attach(attach);
+}
+
+void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effects) {
+  State& s = *state_;
+  s.now = now;
+  s.effects = &effects;
+  std::visit(Overloaded{
+                 [&](const Detach& e) { s.on_detach(e.engine); },
+                 [&](const Dying& e) { s.on_dying(e.engine); },
+                 [&](const Dead& e) { s.on_dead(e.engine); },
+                 [&](const Command& e) { s.on_command(e); },
+                 [&](const CopyFinished& e) { s.on_copy(e); },
+                 [&](const SlabMapped& e) { s.on_slab_mapped(e.engine, e.slab); },
+                 [&](const SlabUnmapped& e) { s.on_slab_unmapped(e.engine, e.slab); },
+                 [&](const Tick&) { s.on_tick(); },
+                 [&](const Retune& e) { s.retune(e.tuning); },
+                 [&](const Beat& e) { s.on_beat(e.engine); },
+             },
+             event);
+  s.effects = nullptr;
+  if (s.config.validate_each_event) {
+    const std::string fault = s.validate();
+    KVD_CHECK(fault.empty(), fault.c_str());
+  }
+}
+
+const Tuning& Controller::tuning() const { return state_->tuning; }
+
+std::string Controller::validate() const { return state_->validate(); }
+
+Bytes Controller::region_bytes(EngineId engine) const {
+  Bytes sum;
+  const auto it = state_->sessions.find(engine);
+  if (it == state_->sessions.end()) return sum;
+  for (const auto& [id, region] : it->second.regions) {
+    sum += state_->hbm.config().slab_bytes * static_cast<std::int64_t>(region.slabs.size());
+  }
+  return sum;
+}
+
+}  // namespace kvd::core

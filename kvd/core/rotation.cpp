@@ -1,0 +1,153 @@
+#include <algorithm>
+
+#include "kvd/core/state.hpp"
+
+/// Who runs: builds the policy's snapshot of a domain and turns its decision into claims on memory
+/// for the engine that steps, and into victims wherever they are.
+namespace kvd::core {
+
+Bytes Controller::State::incoming(DomainId domain) {
+  Bytes sum;
+  each_request_in(domain, [&](Request& r) {
+    if (r.state == RequestState::kSwappingOut || r.leaving || r.promised) sum += hbm_bytes(r);
+  });
+  for (const auto& [ticket, copy] : copies) {
+    if (copy.domain != domain) continue;
+    const std::size_t slots = copy.slots.size() + (copy.orphan ? copy.pairs.size() : 0);
+    sum += copy.slot_bytes * static_cast<std::int64_t>(slots);
+  }
+  for (const auto& [id, session] : sessions) {
+    if (session.info.domain != domain) continue;
+    for (const LateRelease& late : session.late) {
+      sum += late.slot_bytes * static_cast<std::int64_t>(late.slots.size());
+    }
+  }
+  return sum;
+}
+
+Bytes Controller::State::claimed(DomainId domain) {
+  Bytes sum;
+  each_request_in(domain, [&](Request& r) {
+    if (r.claim != 0) sum += need_bytes(r);
+  });
+  return sum;
+}
+
+Bytes Controller::State::supply(DomainId domain) {
+  return hbm.available(domain) + incoming(domain) - claimed(domain);
+}
+
+Bytes Controller::State::transfer_budget() const {
+  if (tuning.rotation.b_xfer) return *tuning.rotation.b_xfer;
+  const Bytes share = Bytes(config.hbm.slab_bytes.value * config.hbm.slabs / 16);
+  const double rate = std::min(link_rate[0], link_rate[1]);
+  if (rate == 0 || mean_step_s == 0) return share;
+  return std::min(share, Bytes(static_cast<std::int64_t>(std::min(rate * mean_step_s, 1e18))));
+}
+
+void Controller::State::refill_bucket() {
+  const auto depth = static_cast<double>(transfer_budget().value);
+  const double rate = std::min(link_rate[0], link_rate[1]);
+  // Before the first copy the link is unmeasured: the budget alone bounds a step.
+  const double added = rate == 0 ? depth : rate * to_seconds(now - bucket_filled);
+  bucket_bytes = std::min(depth, bucket_bytes + added);
+  bucket_filled = now;
+}
+
+void Controller::State::decide(Session& caller) {
+  const DomainId domain = caller.info.domain;
+  expire_promises(domain);
+  refill_bucket();
+
+  planner::RotationSnapshot snapshot;
+  std::vector<Request*> index;
+  each_request_in(domain, [&](Request& r) {
+    const Session& owner = session_of(r);
+    const bool candidate = r.queues();
+    const bool running = r.runs() && !r.leaving && !r.promised && owner.responsive;
+    if (!candidate && !running) return;
+    planner::RotationRequest& entry = snapshot.requests.emplace_back();
+    entry.t_arr = r.arrived;
+    entry.skips = static_cast<std::int32_t>(r.skips);
+    entry.ttft_slo = r.slo.ttft;
+    entry.tbt_slo = r.slo.tbt;
+    if (candidate) {
+      entry.state = r.state == RequestState::kWaiting ? planner::RequestState::kWaiting
+                                                      : planner::RequestState::kRotary;
+      entry.bytes = need_bytes(r);
+      if (r.has_token) entry.t_last = r.last_token;
+    } else {
+      entry.state = planner::RequestState::kRunning;
+      entry.bytes = hbm_bytes(r);
+      entry.t_run = r.run_since;
+      // What came in must make a token before it may leave again, or nobody gets anywhere.
+      entry.prefilling = r.state == RequestState::kPrefill || r.fresh;
+      snapshot.growth += std::max(Bytes(0), owner.bytes_for(r.planned + Tokens(1)) - entry.bytes);
+    }
+    index.push_back(&r);
+  });
+  snapshot.b_hbm = supply(domain);
+  snapshot.b_xfer = Bytes(static_cast<std::int64_t>(bucket_bytes));
+  snapshot.dram = planner::DramUse{dram.stats().capacity, dram.available(domain)};
+
+  const planner::RotationConfig weights{tuning.rotation.alpha, tuning.rotation.beta_b,
+                                        tuning.rotation.beta_f, false};
+  const planner::RotationDecision& decision = rotation->decide(snapshot, now, weights);
+
+  for (std::size_t i = 0; i < index.size(); ++i) index[i]->vlt_s = decision.vlt_s[i];
+  Bytes elsewhere;
+  for (const std::uint32_t chosen : decision.prioritized) {
+    Request& r = *index[chosen];
+    if (r.key.engine == caller.id) {
+      r.claim = ++last_claim;
+      r.skips = 0;
+    } else {
+      elsewhere += need_bytes(r);  // granted when its own engine steps
+    }
+  }
+  if (decision.contention) {
+    each_request_of(caller.id, [](Request& r) { r.skips += r.queues() ? 1u : 0u; });
+  }
+  Bytes wanted = decision.b_swap ? *decision.b_swap - elsewhere : Bytes(INT64_MAX);
+  for (const std::uint32_t victim : decision.preempted) {
+    if (wanted <= Bytes(0)) break;
+    const Bytes bytes = hbm_bytes(*index[victim]);
+    wanted -= bytes;
+    bucket_bytes -= static_cast<double>(bytes.value);
+    preempt(*index[victim], caller.id);
+  }
+}
+
+void Controller::State::preempt(Request& request, EngineId caller) {
+  if (request.key.engine == caller) {
+    request.leaving = true;
+    return;
+  }
+  request.promised = true;
+  ++counters.promises;
+}
+
+void Controller::State::acknowledge_promises(Session& session) {
+  each_request_of(session.id, [](Request& r) {
+    if (!r.promised) return;
+    r.promised = false;
+    r.leaving = r.state == RequestState::kRunning;
+  });
+}
+
+void Controller::State::expire_promises(DomainId domain) {
+  // A promise ends with its need: what is free or already on its way out may do by now.
+  Bytes spare = supply(domain);
+  each_request_in(domain, [&](Request& r) {
+    if (!r.promised) return;
+    if (!session_of(r).responsive || spare >= hbm_bytes(r)) {
+      spare -= hbm_bytes(r);
+      r.promised = false;
+      ++counters.promises_expired;
+    } else {
+      ++counters.rotation_blocked_promise;
+    }
+  });
+}
+
+}  // namespace kvd::core

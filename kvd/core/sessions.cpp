@@ -1,0 +1,169 @@
+#include "kvd/core/state.hpp"
+
+/// Sessions: attach, the two stages of a death, silence, and a change of tuning.
+namespace kvd::core {
+
+Result<AttachGrant> Controller::State::attach(const Attach& attach) {
+  Session session;
+  session.info = attach;
+  session.last_beat = now;
+  std::uint32_t max_slots = 0;
+  if (attach.model_class) {
+    const ModelClass& shape = *attach.model_class;
+    const auto [it, fresh] =
+        classes.try_emplace(shape, ClassId(static_cast<std::uint32_t>(classes.size() + 1)));
+    for (pool::TierPool* tier : {&hbm, &dram}) {
+      if (Status status = tier->add_class(it->second, shape.slot_bytes()); !status.ok()) {
+        if (fresh) classes.erase(it);
+        return status.error();
+      }
+    }
+    session.class_id = it->second;
+    session.shape = shape;
+    const std::int64_t per_slab = hbm.config().slab_bytes / shape.slot_bytes();
+    max_slots = static_cast<std::uint32_t>(per_slab * hbm.config().slabs);
+  }
+  session.id = EngineId(++last_engine);
+  session.generation = Generation(++last_generation);
+  session.mapped.assign(hbm.config().slabs, false);
+  session.sent.assign(hbm.config().slabs, false);
+  ++counters.engines_attached;
+  AttachGrant grant{session.id,
+                    session.generation,
+                    session.class_id,
+                    session.shape,
+                    config.max_requests_per_engine,
+                    max_slots};
+  sessions.emplace(session.id, std::move(session));
+  return grant;
+}
+
+void Controller::State::drop_claims(Session& session) {
+  each_request_of(session.id, [](Request& r) {
+    r.claim = 0;
+    r.awaits_mapping = false;
+  });
+  std::erase_if(pending_regions,
+                [&](const PendingRegion& pending) { return pending.engine == session.id; });
+}
+
+void Controller::State::on_detach(EngineId engine) {
+  const auto it = sessions.find(engine);
+  if (it == sessions.end() || it->second.dying) return;
+  Session& session = it->second;
+  drop_claims(session);
+  session.finished = session.iteration;  // it said goodbye: it writes nothing any more
+  release_late(session);
+  each_request_of(engine, [&](Request& r) { remove(r, false); });
+  for (const auto& [id, region] : session.regions) hbm.release_region(id);
+  sessions.erase(it);
+  scrub_dirty_slabs();
+  serve_everyone();
+}
+
+void Controller::State::on_dying(EngineId engine) {
+  const auto it = sessions.find(engine);
+  if (it == sessions.end() || it->second.dying) return;
+  Session& session = it->second;
+  session.dying = true;
+  ++counters.engines_died;
+  drop_claims(session);
+  each_request_of(engine, [&](Request& r) { remove(r, true); });
+  for (LateRelease& late : session.late) {
+    for (const SlotId slot : late.slots) {
+      hbm.quarantine(slot);
+      session.quarantined.emplace_back(late.slot_bytes, slot);
+    }
+  }
+  session.late.clear();
+  for (const auto& [id, region] : session.regions) hbm.quarantine_region(id);
+  note(Note::Level::kWarning, engine,
+       "engine '" + session.info.name + "' died; its memory is quarantined until the process ends");
+  serve_everyone();
+}
+
+void Controller::State::on_dead(EngineId engine) {
+  for (std::uint32_t slab = 0; slab < hbm.config().slabs; ++slab) {
+    hbm.set_mapped(SlabIndex(slab), engine, false);
+  }
+  on_dying(engine);
+  const auto it = sessions.find(engine);
+  if (it != sessions.end()) {
+    Session session = std::move(it->second);
+    sessions.erase(it);
+    for (const auto& [id, region] : session.regions) hbm.release_region(id);
+    std::map<Bytes, std::vector<SlotId>> by_size;
+    for (const auto& [slot_bytes, slot] : session.quarantined) by_size[slot_bytes].push_back(slot);
+    for (auto& [slot_bytes, slots] : by_size) {
+      scrub_slots(session.info.domain, slot_bytes, std::move(slots));
+    }
+    note(Note::Level::kInfo, engine,
+         "engine '" + session.info.name + "' is gone; its memory is being zeroed and returned");
+  }
+  scrub_dirty_slabs();
+  serve_everyone();
+}
+
+void Controller::State::check_responsive(Session& session) {
+  // Silence counts only while the engine owes something: a step it was given work for (level 3), or
+  // its heartbeat (level 1).
+  const bool owes = session.class_id ? session.stepping : true;
+  const TimePoint since = session.class_id ? session.last_step : session.last_beat;
+  if (!session.responsive || session.dying || !owes || now - since < config.step_timeout) return;
+  session.responsive = false;
+  drop_claims(session);
+  note(Note::Level::kWarning, session.id,
+       "engine '" + session.info.name + "' has been silent for " +
+           std::to_string(to_seconds(now - since)) +
+           " s; its blocks leave the supply until it steps again");
+}
+
+void Controller::State::on_tick() {
+  std::erase_if(pending_regions, [&](const PendingRegion& pending) {
+    if (now < pending.deadline) return false;
+    emit(Reply{pending.engine, pending.reply_to,
+               make_error(ErrorCode::kDeadlineExceeded,
+                          "no " + std::to_string(pending.bytes.value) +
+                              " bytes of whole slabs became free in time: free regions, enlarge "
+                              "pool.hbm, or allow more time")});
+    return true;
+  });
+  for (auto& [id, session] : sessions) check_responsive(session);
+}
+
+void Controller::State::on_beat(EngineId engine) {
+  const auto it = sessions.find(engine);
+  if (it == sessions.end()) return;
+  it->second.last_beat = now;
+  if (!it->second.class_id) it->second.responsive = true;
+}
+
+void Controller::State::on_slab_mapped(EngineId engine, SlabIndex slab) {
+  const auto it = sessions.find(engine);
+  if (it == sessions.end() || slab.value >= it->second.sent.size()) return;
+  Session& session = it->second;
+  if (!session.sent[slab.value]) return;  // a region's slab, or one it was never given
+  session.mapped[slab.value] = true;
+  serve_claims(session.info.domain);
+}
+
+void Controller::State::on_slab_unmapped(EngineId engine, SlabIndex slab) {
+  const auto it = sessions.find(engine);
+  if (it == sessions.end() || slab.value >= it->second.sent.size()) return;
+  Session& session = it->second;
+  // Only an answer to a request of ours counts: slots may be granted in what is still mapped.
+  if (!session.sent[slab.value] || session.mapped[slab.value]) return;
+  session.sent[slab.value] = false;
+  hbm.set_mapped(slab, engine, false);
+  serve_everyone();
+}
+
+void Controller::State::retune(const Tuning& wanted) {
+  if (wanted.rotation.policy != tuning.rotation.policy) {
+    rotation = planner::make_rotation_policy(wanted.rotation.policy).value();
+  }
+  tuning = wanted;
+  bucket_filled = now;
+}
+
+}  // namespace kvd::core

@@ -1,0 +1,87 @@
+#include "kvd/core/state.hpp"
+
+namespace kvd::core {
+
+const char* name(RequestState state) {
+  constexpr const char* kNames[kRequestStates] = {
+      "waiting", "prefill", "running", "swapping_out", "rotary", "swapping_in", "finished"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+Controller::State::State(Config configuration)
+    : config(std::move(configuration)),
+      tuning(config.tuning),
+      rotation(planner::make_rotation_policy(tuning.rotation.policy).value()),
+      hbm(config.hbm, config.hbm_quotas),
+      dram(config.dram, config.dram_quotas) {}
+
+void Controller::State::note(Note::Level level, EngineId engine, std::string text) {
+  emit(Note{level, engine, std::move(text)});
+}
+
+void Controller::State::reply(const Command& command, decltype(Reply::body) body) {
+  emit(Reply{command.engine, command.reply_to, std::move(body)});
+}
+
+void Controller::State::refuse(const Command& command, ErrorCode code, std::string message) {
+  reply(command, make_error(code, std::move(message)));
+}
+
+Request* Controller::State::find(EngineId engine, RequestId request) {
+  const auto it = requests.find(RequestKey{engine, request});
+  return it == requests.end() ? nullptr : &it->second;
+}
+
+Bytes Controller::State::hbm_bytes(const Request& request) const {
+  if (!request.holds_hbm()) return Bytes(0);
+  const Session& session = sessions.at(request.key.engine);
+  return session.shape.slot_bytes() * (std::int64_t{request.blocks} * session.groups());
+}
+
+Bytes Controller::State::need_bytes(const Request& request) const {
+  // One token more than it has, so that what comes in can always make a token.
+  const Tokens present = request.state == RequestState::kWaiting ? request.prompt : request.tokens;
+  return sessions.at(request.key.engine).bytes_for(present + Tokens(1));
+}
+
+std::string Controller::State::validate() const {
+  if (std::string fault = hbm.validate(); !fault.empty()) return "hbm: " + fault;
+  if (std::string fault = dram.validate(); !fault.empty()) return "dram: " + fault;
+
+  std::size_t held[kTiers] = {0, 0};
+  for (const auto& [key, request] : requests) {
+    if (request.claim != 0 && request.state != RequestState::kWaiting &&
+        request.state != RequestState::kRotary) {
+      return "a request that holds memory has a claim on more";
+    }
+    if (request.promised && !request.runs()) return "a request that does not run is promised";
+    if (request.copy && !copies.contains(request.copy)) return "a request waits for no copy";
+    for (const BlockPlace& place : request.places) {
+      held[0] += place.hbm.none() ? 0u : 1u;
+      held[1] += place.dram.none() ? 0u : 1u;
+      if (place.hbm.none() && place.dram.none()) return "a block is in no tier";
+    }
+  }
+  for (const auto& [ticket, copy] : copies) {
+    held[0] += copy.slots.size();
+    if (!copy.orphan) continue;
+    held[0] += copy.pairs.size();
+    held[1] += copy.pairs.size();
+  }
+  for (const auto& [id, session] : sessions) {
+    held[0] += session.quarantined.size();
+    for (const LateRelease& late : session.late) held[0] += late.slots.size();
+  }
+  const pool::TierStats stats[kTiers] = {hbm.stats(), dram.stats()};
+  for (std::size_t tier = 0; tier < kTiers; ++tier) {
+    std::uint64_t used = 0;
+    for (std::size_t s = 1; s < pool::kSlotStates; ++s) used += stats[tier].slots_by_state[s];
+    if (used != held[tier]) {
+      return std::string(kvd::name(static_cast<Tier>(tier))) + ": " + std::to_string(used) +
+             " slots are in use, requests and copies account for " + std::to_string(held[tier]);
+    }
+  }
+  return {};
+}
+
+}  // namespace kvd::core

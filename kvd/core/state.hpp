@@ -1,0 +1,283 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvd/core/controller.hpp"
+#include "planner/policy/catalogue.hpp"
+#include "planner/policy/rotation.hpp"
+
+/// The Controller's inside: records and the steps it is made of. Included by kvd/core only.
+namespace kvd::core {
+
+/// Where one block of a request lives; a slot is none in a tier the block is not in.
+struct BlockPlace {
+  SlotId hbm;
+  SlotId dram;
+};
+
+/// A request between submit and finish.
+///
+/// HBM slots are held in prefill, running, swapping-out and swapping-in; DRAM slots in rotary,
+/// swapping-out and swapping-in. `tokens` is what the engine has reported as complete, `planned`
+/// adds what the last granted iteration will append: with a pipelined engine the two differ by the
+/// iteration that is still running.
+struct Request {
+  RequestKey key;
+  Tokens prompt;
+  Tokens max_new;
+  Slo slo;
+  RequestState state = RequestState::kWaiting;
+
+  Tokens tokens;
+  Tokens planned;
+  std::uint64_t last_iteration = 0;  ///< the last one it was granted in
+  Tokens granted;                    ///< tokens of that grant
+
+  std::uint32_t blocks = 0;        ///< per layer group
+  std::vector<BlockPlace> places;  ///< [block * groups + group]
+
+  TimePoint arrived{0};
+  TimePoint last_token{0};  ///< valid once a token was made
+  bool has_token = false;
+  TimePoint run_since{0};
+  double vlt_s = 0;
+  std::uint32_t skips = 0;
+  std::uint64_t rotations = 0;
+
+  std::uint64_t claim = 0;      ///< order of its claim on memory; 0: none
+  bool awaits_mapping = false;  ///< its claim waits for a slab acknowledgement
+  bool starved = false;         ///< runs, but a block for its next token is missing
+  bool promised = false;        ///< victim of another engine's need, until the owner's next step
+  bool leaving = false;         ///< victim whose running iteration has not finished yet
+  bool forced_out = false;      ///< by a rotate command, until one brings it back
+  bool fresh = false;           ///< swapped in, no token made since: not a victim (no livelock)
+  Ticket in_ticket;             ///< the swap-in the engine has to wait for at its next run
+  Ticket copy;                  ///< the copy under way; at most one
+
+  [[nodiscard]] bool holds_hbm() const {
+    return state == RequestState::kPrefill || state == RequestState::kRunning ||
+           state == RequestState::kSwappingOut || state == RequestState::kSwappingIn;
+  }
+  [[nodiscard]] bool runs() const {
+    return state == RequestState::kPrefill || state == RequestState::kRunning;
+  }
+  /// Wants HBM and has no claim on it yet.
+  [[nodiscard]] bool queues() const {
+    return (state == RequestState::kWaiting || state == RequestState::kRotary) && claim == 0 &&
+           !forced_out;
+  }
+};
+
+/// Slots that an engine may still write until it has finished an iteration.
+struct LateRelease {
+  std::uint64_t iteration = 0;
+  Bytes slot_bytes;
+  std::vector<SlotId> slots;
+};
+
+struct Region {
+  RegionId id;
+  std::vector<SlabIndex> slabs;
+};
+
+/// An engine's session.
+struct Session {
+  EngineId id;
+  Attach info;
+  Generation generation;
+  ClassId class_id;  ///< none: level 1
+  ModelClass shape;
+  bool dying = false;
+  bool responsive = true;
+
+  std::uint64_t iteration = 0;  ///< last granted
+  std::uint64_t finished = 0;   ///< last the engine reported as finished
+  std::uint64_t table_version = 0;
+  bool stepping = false;  ///< its last step reply had something to run
+  TimePoint last_step{0};
+  TimePoint last_beat{0};
+
+  pool::SlabSet mapped;  ///< acknowledged
+  pool::SlabSet sent;    ///< its fd left for the engine
+  std::map<RegionId, Region> regions;
+  std::vector<LateRelease> late;
+  std::vector<std::pair<Bytes, SlotId>> quarantined;  ///< of a dying engine, until it is gone
+
+  std::uint64_t steps = 0, rotations_in = 0, rotations_out = 0, tokens = 0;
+
+  [[nodiscard]] std::uint32_t groups() const { return shape.groups(); }
+  [[nodiscard]] std::int64_t blocks_for(Tokens count) const {
+    return pieces(count, Tokens(shape.block_tokens));
+  }
+  [[nodiscard]] Bytes bytes_for(Tokens count) const {
+    return shape.slot_bytes() * (blocks_for(count) * groups());
+  }
+};
+
+/// A copy or scrub the shell carries out. `orphan`: nobody wants its result any more; its slots are
+/// freed when it ends, because a copy still touches them until then (safety rule 4).
+struct Copy {
+  enum class Kind : std::uint8_t { kOut, kIn, kScrubSlabs, kScrubSlots } kind = Kind::kOut;
+  RequestKey request;
+  DomainId domain;
+  Bytes slot_bytes;
+  std::vector<CopySlots::Pair> pairs{};
+  std::vector<SlabIndex> slabs{};
+  std::vector<SlotId> slots{};
+  bool orphan = false;
+  bool dirty = false;      ///< orphan of a dead engine: scrub what it held
+  Tier tier = Tier::kHbm;  ///< of a scrub
+};
+
+/// A region command that waits for slabs to be scrubbed.
+struct PendingRegion {
+  EngineId engine;
+  ReplyTo reply_to;
+  TimePoint deadline;
+  Bytes bytes;
+};
+
+struct Controller::State {
+  State(Config configuration);
+
+  Config config;
+  Tuning tuning;
+  std::unique_ptr<planner::RotationPolicy> rotation;
+  pool::TierPool hbm;
+  pool::TierPool dram;
+
+  std::map<EngineId, Session> sessions;
+  std::map<RequestKey, Request> requests;  ///< ordered, so that every walk is deterministic
+  std::map<Ticket, Copy> copies;
+  std::map<ModelClass, ClassId> classes;
+  std::deque<PendingRegion> pending_regions;
+  Counters counters;
+
+  std::uint32_t last_engine = 0;
+  std::uint64_t last_generation = 0;
+  std::uint64_t last_ticket = 0;
+  std::uint64_t last_region = 0;
+  std::uint64_t last_claim = 0;
+
+  double link_rate[2] = {0, 0};
+  double mean_step_s = 0;
+  TimePoint bucket_filled{0};
+  double bucket_bytes = 0;
+
+  TimePoint now{0};
+  std::vector<Effect>* effects = nullptr;  ///< of the event in hand
+
+  // ---- small tools (state.cpp) ----
+  template <class E>
+  void emit(E effect) {
+    effects->emplace_back(std::move(effect));
+  }
+  void note(Note::Level level, EngineId engine, std::string text);
+  void reply(const Command& command, decltype(Reply::body) body);
+  void refuse(const Command& command, ErrorCode code, std::string message);
+  [[nodiscard]] Request* find(EngineId engine, RequestId request);
+  [[nodiscard]] Session& session_of(const Request& request) {
+    return sessions.at(request.key.engine);
+  }
+  template <class F>
+  void each_request_of(EngineId engine, F visit);
+  template <class F>
+  void each_request_in(DomainId domain, F visit);
+  [[nodiscard]] Bytes hbm_bytes(const Request& request) const;
+  [[nodiscard]] Bytes need_bytes(const Request& request) const;  ///< HBM it needs to run
+  Ticket next_ticket() { return Ticket(++last_ticket); }
+
+  // ---- commands (commands.cpp) ----
+  void on_command(const Command& command);
+  void on_submit(const Command& command, const Submit& submit);
+  void on_place(const Command& command, const Place& place);
+  void on_rotate(const Command& command, const Rotate& rotate);
+  void on_blocks(const Command& command, const AllocateBlocks& blocks);
+  void on_stats(const Command& command);
+
+  // ---- regions (regions.cpp) ----
+  void on_region(const Command& command, const AllocateRegion& region);
+  void on_release_region(const Command& command, const ReleaseRegion& release);
+  [[nodiscard]] bool grant_region(const PendingRegion& pending);
+  void serve_regions();
+
+  // ---- the step (step.cpp) ----
+  void on_step(const Command& command, const Step& step);
+  [[nodiscard]] Status check_step(const Session& session, const Step& step);
+  void take_reports(Session& session, const Step& step);
+  void take_report(Session& session, Request& request, const StepReport& report);
+  [[nodiscard]] StepReply build_reply(Session& session);
+  [[nodiscard]] Hold hold_reason(const Request& request) const;
+
+  // ---- who runs (rotation.cpp) ----
+  void decide(Session& caller);
+  [[nodiscard]] Bytes supply(DomainId domain);    ///< free HBM that nobody has a claim on yet
+  [[nodiscard]] Bytes incoming(DomainId domain);  ///< HBM that victims will give back
+  [[nodiscard]] Bytes claimed(DomainId domain);
+  void expire_promises(DomainId domain);
+  void acknowledge_promises(Session& session);
+  void preempt(Request& request, EngineId caller);
+  [[nodiscard]] Bytes transfer_budget() const;
+  void refill_bucket();
+
+  // ---- memory of requests (memory.cpp) ----
+  void serve_claims(DomainId domain);
+  [[nodiscard]] ErrorCode serve_claim(Request& request);
+  [[nodiscard]] ErrorCode grow(Request& request, Tokens tokens);
+  void grow_running(Session& session);
+  void relieve_class_pressure(const Request& request);
+  [[nodiscard]] bool swap_out(Request& request);
+  [[nodiscard]] ErrorCode swap_in(Request& request);
+  void start_leaving(Session& session);
+  void seal_full_blocks(Request& request);
+  void remove(Request& request, bool dirty);
+  void release_late(Session& session);
+  void on_copy(const CopyFinished& finished);
+  void finish_out(Copy& copy, bool ok);
+  void finish_in(Copy& copy, bool ok);
+  void end_orphan(Copy& copy);
+  void end_scrub(const Copy& copy, bool ok);
+  void measure_link(const Copy& copy, const CopyFinished& finished);
+  void release_slots(Session& session, Request& request, std::vector<SlotId> slots, bool dirty);
+  void scrub_slots(DomainId domain, Bytes slot_bytes, std::vector<SlotId> slots);
+  void scrub_dirty_slabs();
+  void ask_unmap(const std::vector<SlabIndex>& slabs);
+  void serve_everyone();
+  [[nodiscard]] pool::SlotGrant take_hbm(Session& session, std::uint32_t count);
+
+  // ---- sessions (sessions.cpp) ----
+  [[nodiscard]] Result<AttachGrant> attach(const Attach& attach);
+  void on_detach(EngineId engine);
+  void on_dying(EngineId engine);
+  void on_dead(EngineId engine);
+  void on_tick();
+  void on_beat(EngineId engine);
+  void on_slab_mapped(EngineId engine, SlabIndex slab);
+  void on_slab_unmapped(EngineId engine, SlabIndex slab);
+  void drop_claims(Session& session);
+  void check_responsive(Session& session);
+  void retune(const Tuning& tuning);
+
+  [[nodiscard]] std::string validate() const;
+};
+
+template <class F>
+void Controller::State::each_request_of(EngineId engine, F visit) {
+  auto it = requests.lower_bound(RequestKey{engine, RequestId(0)});
+  while (it != requests.end() && it->first.engine == engine) visit((it++)->second);
+}
+
+template <class F>
+void Controller::State::each_request_in(DomainId domain, F visit) {
+  for (auto& [id, session] : sessions) {
+    if (session.info.domain == domain) each_request_of(id, visit);
+  }
+}
+
+}  // namespace kvd::core

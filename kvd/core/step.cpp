@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <set>
+
+#include "kvd/core/state.hpp"
+
+/// One step of an engine: what it did comes in, what it shall do next goes out.
+namespace kvd::core {
+
+void Controller::State::on_step(const Command& command, const Step& step) {
+  Session& session = sessions.at(command.engine);
+  if (const Status status = check_step(session, step); !status.ok()) {
+    reply(command, status.error());
+    return;
+  }
+  ++counters.steps;
+  ++session.steps;
+  if (session.last_step.count() != 0) {
+    constexpr double kWeight = 0.25;  // kvd design: as for the link rate
+    const double gap = to_seconds(now - session.last_step);
+    mean_step_s = mean_step_s == 0 ? gap : mean_step_s + kWeight * (gap - mean_step_s);
+  }
+  session.last_step = now;
+  session.responsive = true;
+
+  take_reports(session, step);
+  acknowledge_promises(session);
+  decide(session);
+  start_leaving(session);
+  grow_running(session);
+  start_leaving(session);
+  serve_everyone();
+  reply(command, build_reply(session));
+}
+
+Status Controller::State::check_step(const Session& session, const Step& step) {
+  if (!session.class_id) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a session without a model class cannot step: attach with a model shape");
+  }
+  const bool idle = step.iteration_running == 0 && step.iteration_finished == session.iteration;
+  const bool pipelined = step.iteration_running == session.iteration && session.iteration > 0 &&
+                         step.iteration_finished + 1 == session.iteration;
+  if (!idle && !pipelined) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "iteration numbers do not fit the last reply (" +
+                          std::to_string(session.iteration) +
+                          "): report it as finished, or as running with the one before finished");
+  }
+  std::set<RequestId> seen;
+  for (const StepReport& report : step.reports) {
+    const std::string id = "request " + std::to_string(report.request.value);
+    const Request* request = find(session.id, report.request);
+    if (!request) return make_error(ErrorCode::kNotFound, id + " is unknown: submit it first");
+    if (!seen.insert(report.request).second) {
+      return make_error(ErrorCode::kInvalidArgument, id + " is reported twice in one step");
+    }
+    const bool counted = request->last_iteration <= step.iteration_finished;
+    const Tokens most = counted ? request->planned : request->tokens;
+    if (report.tokens < request->tokens || report.tokens > most) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        id + " reports " + std::to_string(report.tokens.value) +
+                            " tokens, between " + std::to_string(request->tokens.value) + " and " +
+                            std::to_string(most.value) + " are possible");
+    }
+  }
+  return {};
+}
+
+void Controller::State::take_reports(Session& session, const Step& step) {
+  session.finished = step.iteration_finished;
+  release_late(session);
+  for (const StepReport& report : step.reports) {
+    take_report(session, *find(session.id, report.request), report);
+  }
+  each_request_of(session.id, [&](Request& r) {
+    const bool running = r.last_iteration > session.finished;
+    r.planned = r.tokens + (running ? r.granted : Tokens(0));
+  });
+}
+
+void Controller::State::take_report(Session& session, Request& request, const StepReport& report) {
+  const Tokens made = report.tokens - request.tokens;
+  if (made > Tokens(0)) {
+    request.tokens = report.tokens;
+    session.tokens += static_cast<std::uint64_t>(made.value);
+    counters.tokens += static_cast<std::uint64_t>(made.value);
+    if (request.tokens >= request.prompt) {
+      const bool first = !request.has_token;
+      const Nanoseconds gap = now - (first ? request.arrived : request.last_token);
+      const bool met = gap <= (first ? request.slo.ttft : request.slo.tbt);
+      if (first) {
+        ++(met ? counters.ttft_met : counters.ttft_missed);
+      } else {
+        ++(met ? counters.tbt_met : counters.tbt_missed);
+      }
+      request.has_token = true;
+      request.last_token = now;
+      if (request.state == RequestState::kPrefill) request.state = RequestState::kRunning;
+    }
+    request.fresh = false;
+    seal_full_blocks(request);
+  }
+  if (report.finished) {
+    ++counters.requests_finished;
+    remove(request, false);
+  }
+}
+
+StepReply Controller::State::build_reply(Session& session) {
+  StepReply out;
+  PublishTable table{session.id, PlanVersion(session.table_version + 1), {}};
+  each_request_of(session.id, [&](Request& r) {
+    const Hold hold = hold_reason(r);
+    if (hold != Hold::kNone) {
+      out.hold.push_back({r.key.request, hold});
+      return;
+    }
+    const bool prefill = r.state == RequestState::kPrefill;
+    const Tokens tokens = prefill ? r.prompt - r.planned : Tokens(1);
+    const auto row = static_cast<std::uint32_t>(table.rows.size());
+    out.run.push_back({r.key.request, r.planned, tokens, r.in_ticket, prefill,
+                       static_cast<bool>(r.in_ticket), row});
+    r.in_ticket = Ticket();
+    r.granted = tokens;
+    r.planned += tokens;
+
+    TableRow entry{r.key.request, r.planned, r.blocks, session.groups(), {}};
+    entry.slots.reserve(r.places.size());
+    for (std::uint32_t group = 0; group < entry.groups; ++group) {
+      for (std::uint32_t block = 0; block < r.blocks; ++block) {
+        entry.slots.push_back(r.places[std::size_t{block} * entry.groups + group].hbm);
+      }
+    }
+    table.rows.push_back(std::move(entry));
+  });
+  session.stepping = !out.run.empty();
+  if (session.stepping) {
+    ++session.iteration;
+    for (const RunEntry& entry : out.run) {
+      find(session.id, entry.request)->last_iteration = session.iteration;
+    }
+    session.table_version = table.version.value;
+    emit(std::move(table));
+  }
+  out.iteration = session.iteration;
+  out.table_version = PlanVersion(session.table_version);
+  return out;
+}
+
+Hold Controller::State::hold_reason(const Request& request) const {
+  if (request.forced_out) return Hold::kForced;
+  if (request.claim != 0) {
+    if (request.awaits_mapping) return Hold::kSlabNotMapped;
+    const bool promise = std::any_of(requests.begin(), requests.end(),
+                                     [](const auto& entry) { return entry.second.promised; });
+    return promise ? Hold::kPromised : Hold::kNoMemory;
+  }
+  switch (request.state) {
+    case RequestState::kWaiting:
+      return Hold::kWaiting;
+    case RequestState::kPrefill:
+      // Whole-prompt prefill: one that is running already is not granted a second time.
+      return request.planned >= request.prompt ? Hold::kComplete : Hold::kNone;
+    case RequestState::kRunning:
+      if (request.leaving || request.promised) return Hold::kSwappedOut;
+      if (request.planned >= request.prompt + request.max_new) return Hold::kComplete;
+      return request.starved ? Hold::kNoMemory : Hold::kNone;
+    default:
+      return Hold::kSwappedOut;
+  }
+}
+
+}  // namespace kvd::core
