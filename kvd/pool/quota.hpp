@@ -1,20 +1,59 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 
 #include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
 
 namespace kvd::pool {
 
 /// A domain's share of one tier. A guarantee is never lent to others, because memory whose fd was
 /// sent cannot be taken back; beyond it the domain borrows from what nobody is guaranteed.
+/// Slabs count whole: a guarantee is rounded up to slabs, a maximum down, and where the two then
+/// cross (both inside one slab) the maximum wins.
 /// Source: kvd design (architecture section 7).
 struct Quota {
   Bytes guarantee;           ///< always available to the domain
   Bytes maximum{INT64_MAX};  ///< never more than this
 };
 
+/// A domain that is not named has no guarantee and no maximum.
 using Quotas = std::map<DomainId, Quota>;
+/// How many slabs each domain holds.
+using HeldSlabs = std::map<DomainId, std::uint32_t>;
+
+/// A tier as quotas see it.
+struct SlabCapacity {
+  Bytes slab_bytes;
+  std::uint32_t slabs = 0;
+};
+
+/// InvalidArgument if a quota is negative, has its maximum below its guarantee, or the guarantees
+/// in whole slabs exceed the capacity.
+[[nodiscard]] Status check_quotas(const Quotas& quotas, SlabCapacity capacity);
+
+[[nodiscard]] std::uint32_t maximum_slabs(const Quota& quota, SlabCapacity capacity);
+[[nodiscard]] std::uint32_t guaranteed_slabs(const Quota& quota, SlabCapacity capacity);
+
+/// How many slabs more the domain may take: its maximum, and all that others neither hold nor are
+/// guaranteed.
+[[nodiscard]] std::uint32_t room_slabs(const Quotas& quotas, const HeldSlabs& held, DomainId domain,
+                                       SlabCapacity capacity);
+
+/// Slabs a domain could be given. Those it holds already cost it no quota.
+struct SlabSupply {
+  std::uint32_t held = 0;         ///< held by the domain and usable at once
+  std::uint32_t loose = 0;        ///< held by nobody and usable at once
+  std::uint32_t held_later = 0;   ///< usable after work that is under way or waiting (scrubbing)
+  std::uint32_t loose_later = 0;  ///< the same, held by nobody
+  std::uint32_t room = 0;         ///< room_slabs now
+  std::uint32_t room_later = 0;   ///< room_slabs when that work is done
+};
+
+/// Ok | WouldBlock (that work will do) | QuotaExceeded (the memory exists, the quota forbids it) |
+/// OutOfMemory.
+[[nodiscard]] ErrorCode judge(std::uint32_t wanted, const SlabSupply& supply);
 
 }  // namespace kvd::pool

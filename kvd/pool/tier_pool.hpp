@@ -4,39 +4,18 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kvd/pool/ledger.hpp"
 #include "kvd/pool/quota.hpp"
+#include "kvd/pool/slab.hpp"
+#include "kvd/pool/slot_state.hpp"
 
 namespace kvd::pool {
-
-/// A slot is in exactly one of these; per tier the sums equal the capacity (architecture section
-/// 2).
-enum class SlotState : std::uint8_t {
-  kFree,
-  kFilling,      ///< being written: by a swap-in copy, or by the engine's prefill
-  kOpen,         ///< the tail block of a request, partly filled, still written
-  kSealed,       ///< full; never changes again (safety rule 5)
-  kDraining,     ///< given up, but a copy still reads it (safety rule 4)
-  kQuarantined,  ///< its engine died and may still write it until the pidfd says it is gone
-  kScrubbing,    ///< being zeroed
-};
-constexpr std::size_t kSlotStates = 7;
-[[nodiscard]] const char* name(SlotState state);
-
-/// What a whole slab is used for.
-enum class SlabUse : std::uint8_t {
-  kClean,        ///< unassigned and zeroed
-  kDirty,        ///< unassigned; may hold old bytes: to be scrubbed
-  kScrubbing,    ///< unassigned, being zeroed
-  kClass,        ///< divided into slots of one class, for one domain
-  kRegion,       ///< leased whole to one session (level 1)
-  kQuarantined,  ///< a region whose engine died and may still write it
-};
-[[nodiscard]] const char* name(SlabUse use);
 
 /// Which slabs a session has acknowledged to have mapped; slots are granted only there.
 using SlabSet = std::vector<bool>;
@@ -50,27 +29,34 @@ struct SlotRequest {
 };
 
 /// Outcome of an allocation, all or nothing.
+///   Ok             `slots` holds `count` slots in state filling; runs are contiguous where
+///   possible. WouldBlock     with `to_map`: the owner maps these slabs, which are of its class
+///   now, and asks
+///                  again. Without: enough slabs are free but hold another domain's bytes or are
+///                  being zeroed; ask again after take_dirty and slab_scrubbed. Nothing changed.
+///   QuotaExceeded  the memory is free, but the domain's maximum or others' guarantees forbid it.
+///   OutOfMemory    else; slots that drain or are quarantined and empty class slabs of other
+///   domains
+///                  (see reclaim_empty_slabs) do not count as free.
 struct SlotGrant {
-  ErrorCode code =
-      ErrorCode::kOk;  ///< Ok | WouldBlock (map `to_map` first) | OutOfMemory | QuotaExceeded
-  std::vector<SlotId>
-      slots;  ///< `count` slots in state filling when Ok; runs are contiguous where possible
-  std::vector<SlabIndex>
-      to_map;  ///< slabs of this class the owner must map before they can be granted
+  ErrorCode code = ErrorCode::kOk;
+  std::vector<SlotId> slots;
+  std::vector<SlabIndex> to_map;
 };
 
 struct SlabView {
   SlabIndex index;
   SlabUse use = SlabUse::kClean;
   ClassId model_class;
-  DomainId domain;
+  DomainId domain;  ///< its holder; of a loose dirty slab, whose bytes it may still contain
   RegionId region;
   EngineId owner;           ///< of a region
   std::uint32_t slots = 0;  ///< slots the class divides it into
   std::uint32_t used = 0;   ///< slots not free
 };
 
-/// Counts for metrics and REST; bytes unless said otherwise.
+/// Counts for metrics and REST; bytes unless said otherwise. What a slab has left over beyond the
+/// last slot of its class is in none of them.
 struct TierStats {
   Bytes capacity;
   Bytes slab_bytes;
@@ -88,7 +74,9 @@ struct TierStats {
 /// Source:  kvd design (architecture sections 2, 4, 5, 7).
 /// Owner:   control thread.
 /// Errors:  as said per call; never throws. A call that breaks a state rule is a bug and aborts.
-/// Cost:    allocate O(count + slabs of the class); state changes O(1).
+/// Cost:    allocate O(count + slabs of the class with free slots), and O(slabs) when it needs a
+/// new
+///          slab; state changes O(1); available and used O(domains).
 class TierPool {
  public:
   struct Config {
@@ -97,7 +85,8 @@ class TierPool {
     std::uint32_t slabs = 0;
   };
 
-  /// Precondition: slab_bytes > 0 and slabs < SlotId::kMaxSlabs.
+  /// Every slab starts clean: the tier hands its memory over zeroed.
+  /// Precondition: slab_bytes > 0, slabs < SlotId::kMaxSlabs, check_quotas is content.
   TierPool(Config config, Quotas quotas);
 
   // ---- classes and slots
@@ -109,7 +98,8 @@ class TierPool {
 
   /// Fullest slab of the class first; then an unassigned slab; then an empty slab of another class
   /// of the same domain (it changes class). A slab that changes domain must be clean and unmapped
-  /// by everyone: see set_mapped.
+  /// by everyone: see set_mapped. A dirty one goes back to the domain that used it last at once: a
+  /// domain trusts itself. Slabs the owner has mapped come before those it would have to map.
   [[nodiscard]] SlotGrant allocate(const SlotRequest& request);
 
   void mark_open(SlotId slot);   ///< filling -> open
@@ -125,8 +115,9 @@ class TierPool {
 
   // ---- regions (level 1)
   // -------------------------------------------------------------------------
-  /// Leases whole clean slabs. WouldBlock if enough slabs exist but some are still dirty, scrubbing
-  /// or quarantined; OutOfMemory if not; QuotaExceeded beyond the domain's maximum.
+  /// Leases whole clean slabs, ascending. InvalidArgument if bytes is not positive; WouldBlock if
+  /// enough slabs exist but some are still dirty, scrubbing or quarantined; QuotaExceeded if the
+  /// memory exists but the domain's maximum or others' guarantees forbid it; else OutOfMemory.
   [[nodiscard]] Result<std::vector<SlabIndex>> allocate_region(RegionId region, DomainId domain,
                                                                EngineId owner, Bytes bytes);
   void release_region(RegionId region);     ///< its slabs become dirty
@@ -134,12 +125,15 @@ class TierPool {
 
   // ---- slabs
   // -------------------------------------------------------------------------------------
-  /// Records who maps a slab (or no longer does), for domain changes.
+  /// Records who can reach a slab's bytes (or no longer can), for domain changes: set it before the
+  /// fd is sent, clear it when the engine has unmapped or died. While anyone maps a slab its domain
+  /// holds it. A slab mapped while it was zeroed is dirty again once nobody maps it. Repeating a
+  /// call changes nothing. Only slabs in use may be newly mapped.
   void set_mapped(SlabIndex slab, EngineId engine, bool mapped);
-  /// Slabs that wait to be zeroed; the caller copies zeros and reports back.
+  /// Slabs that wait to be zeroed, ascending; the caller copies zeros and reports back.
   [[nodiscard]] std::vector<SlabIndex> take_dirty();  ///< dirty -> scrubbing
   void slab_scrubbed(SlabIndex slab);                 ///< scrubbing -> clean
-  /// Empty class slabs go back to unassigned (dirty) so that regions and other classes find them.
+  /// Empty class slabs go back to unassigned (dirty) so that regions and other domains find them.
   std::vector<SlabIndex> reclaim_empty_slabs();
   [[nodiscard]] SlabView slab(SlabIndex index) const;
   [[nodiscard]] std::vector<SlabView> slabs() const;
@@ -149,7 +143,8 @@ class TierPool {
 
   // ---- budgets
   // -----------------------------------------------------------------------------------
-  /// What the domain could still be granted, in bytes, over all classes and within its quota.
+  /// What the domain could be granted at once, in bytes, over all classes and within its quota: its
+  /// free slots, and unassigned slabs that need no scrubbing first.
   [[nodiscard]] Bytes available(DomainId domain) const;
   [[nodiscard]] Bytes used(DomainId domain) const;  ///< whole slabs it holds
   [[nodiscard]] TierStats stats() const;
@@ -161,7 +156,54 @@ class TierPool {
   [[nodiscard]] std::string validate() const;
 
  private:
+  struct Class {
+    Bytes slot_bytes;
+    std::uint32_t slots_per_slab = 0;
+  };
+  /// Slabs of one class and domain, by position in slabs_.
+  using Group = std::pair<ClassId, DomainId>;
+  using Positions = std::vector<std::uint32_t>;
+  /// A set of slot states, one bit each.
+  using States = unsigned;
+
+  [[nodiscard]] SlabCapacity capacity() const { return {config_.slab_bytes, config_.slabs}; }
+  [[nodiscard]] const Class& class_of(ClassId model_class) const;
+  [[nodiscard]] const Slab& at(SlabIndex index) const;
+  [[nodiscard]] Slab& at(SlabIndex index);
+  [[nodiscard]] SlabView view(std::uint32_t position) const;
+
+  void move(SlotId slot, States from, SlotState to);
+  /// The only way to change what a slab is used for: keeps the ledger in step.
+  template <class Change>
+  void change(Slab& slab, Change&& apply);
+  void list_room(std::uint32_t position);
+  void unlist_room(std::uint32_t position);
+
+  /// Slabs of the request's class with free slots, fullest first, lowest index first among equals.
+  [[nodiscard]] Positions with_room(const SlotRequest& request, bool mapped) const;
+  [[nodiscard]] std::uint64_t free_in(const Positions& positions) const;
+  [[nodiscard]] std::vector<SlotId> take(const SlotRequest& request, const Positions& from);
+  [[nodiscard]] SlotGrant make_room(const SlotRequest& request, std::uint64_t missing);
+  [[nodiscard]] std::uint32_t room(DomainId domain) const;
+  [[nodiscard]] SlabSupply supply_for_class(ClassId model_class, DomainId domain) const;
+  [[nodiscard]] SlabSupply supply_for_region(DomainId domain) const;
+  [[nodiscard]] Positions empty_foreign_slabs(ClassId model_class, DomainId domain) const;
+  [[nodiscard]] Positions choose_for_class(const SlotRequest& request, std::uint32_t wanted) const;
+  [[nodiscard]] Positions choose_for_region(DomainId domain, std::uint32_t wanted) const;
+  void assign(std::uint32_t position, ClassId model_class, DomainId domain);
+  void unassign(std::uint32_t position);
+
+  [[nodiscard]] std::string validate_slabs() const;
+  [[nodiscard]] std::string validate_room() const;
+  [[nodiscard]] std::string validate_regions() const;
+
   Config config_;
+  Quotas quotas_;
+  std::map<ClassId, Class> classes_;
+  std::vector<Slab> slabs_;
+  std::map<Group, Positions> room_;  ///< class slabs with a free slot, in no order
+  std::map<RegionId, std::vector<SlabIndex>> regions_;
+  Ledger ledger_;
 };
 
 }  // namespace kvd::pool

@@ -1,0 +1,53 @@
+#include "kvd/pool/ledger.hpp"
+
+namespace kvd::pool {
+
+Ledger::Ledger(const std::vector<Slab>& slabs) {
+  for (const Slab& slab : slabs) add(slab);
+}
+
+std::uint32_t& Ledger::counter(const Slab& slab) {
+  DomainSums& sums = sums_[slab.domain];
+  return (slab.held() ? sums.held : sums.loose)[static_cast<std::size_t>(slab.use)];
+}
+
+void Ledger::add(const Slab& slab) {
+  ++counter(slab);
+  sums_[slab.domain].free += slab.free_bytes();
+  if (slab.held()) ++held_[slab.domain];
+}
+
+void Ledger::remove(const Slab& slab) {
+  --counter(slab);
+  sums_[slab.domain].free -= slab.free_bytes();
+  if (slab.held()) --held_[slab.domain];
+  forget_if_empty(slab.domain);
+}
+
+void Ledger::change_free(DomainId domain, Bytes delta) { sums_[domain].free += delta; }
+
+DomainSums Ledger::of(DomainId domain) const {
+  const auto found = sums_.find(domain);
+  return found == sums_.end() ? DomainSums{} : found->second;
+}
+
+DomainSums Ledger::total() const {
+  DomainSums total;
+  for (const auto& [domain, sums] : sums_) {
+    for (std::size_t use = 0; use < kSlabUses; ++use) {
+      total.held[use] += sums.held[use];
+      total.loose[use] += sums.loose[use];
+    }
+    total.free += sums.free;
+  }
+  return total;
+}
+
+void Ledger::forget_if_empty(DomainId domain) {
+  if (const auto found = sums_.find(domain); found->second == DomainSums{}) sums_.erase(found);
+  if (const auto found = held_.find(domain); found != held_.end() && found->second == 0) {
+    held_.erase(found);
+  }
+}
+
+}  // namespace kvd::pool

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/pool/quota.hpp"
+#include "kvd/pool/slab.hpp"
+
+namespace kvd::pool {
+
+/// What a tier holds for one domain. The entry of no domain counts the clean slabs nobody holds.
+struct DomainSums {
+  std::array<std::uint32_t, kSlabUses> held{};   ///< slabs it holds, by use
+  std::array<std::uint32_t, kSlabUses> loose{};  ///< held by nobody, with its bytes still inside
+  Bytes free;                                    ///< free slots of its class slabs
+
+  [[nodiscard]] std::uint32_t held_as(SlabUse use) const {
+    return held[static_cast<std::size_t>(use)];
+  }
+  [[nodiscard]] std::uint32_t loose_as(SlabUse use) const {
+    return loose[static_cast<std::size_t>(use)];
+  }
+  friend bool operator==(const DomainSums&, const DomainSums&) = default;
+};
+
+/// Sums over the slabs of a tier per domain, kept by telling it before and after each change.
+/// Cost: O(log domains) a change.
+class Ledger {
+ public:
+  Ledger() = default;
+  explicit Ledger(const std::vector<Slab>& slabs);  ///< counts from scratch
+
+  void add(const Slab& slab);
+  void remove(const Slab& slab);
+  /// Slots of a slab, already added, became free or, negative, were taken.
+  void change_free(DomainId domain, Bytes delta);
+
+  [[nodiscard]] DomainSums of(DomainId domain) const;
+  [[nodiscard]] DomainSums total() const;
+  [[nodiscard]] const HeldSlabs& held() const { return held_; }
+
+  friend bool operator==(const Ledger&, const Ledger&) = default;
+
+ private:
+  std::uint32_t& counter(const Slab& slab);
+  void forget_if_empty(DomainId domain);
+
+  std::map<DomainId, DomainSums> sums_;
+  HeldSlabs held_;
+};
+
+}  // namespace kvd::pool

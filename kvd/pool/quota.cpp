@@ -1,0 +1,93 @@
+#include "kvd/pool/quota.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace kvd::pool {
+namespace {
+
+Status check_quota(DomainId domain, const Quota& quota) {
+  const std::string who = "the quota of domain " + std::to_string(domain.value);
+  if (quota.guarantee < Bytes{} || quota.maximum < Bytes{}) {
+    return make_error(ErrorCode::kInvalidArgument, who + " is negative: give sizes >= 0");
+  }
+  if (quota.maximum < quota.guarantee) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      who + " has a maximum below its guarantee: raise the maximum to at least " +
+                          std::to_string(quota.guarantee.value) + " bytes");
+  }
+  return {};
+}
+
+std::uint32_t held_by(const HeldSlabs& held, DomainId domain) {
+  const auto found = held.find(domain);
+  return found == held.end() ? 0 : found->second;
+}
+
+/// What the other domains hold or may claim at any time.
+std::uint64_t spoken_for(const Quotas& quotas, const HeldSlabs& held, DomainId domain,
+                         SlabCapacity capacity) {
+  std::uint64_t slabs = 0;
+  for (const auto& [other, quota] : quotas) {
+    if (other != domain) slabs += std::max(held_by(held, other), guaranteed_slabs(quota, capacity));
+  }
+  for (const auto& [other, count] : held) {
+    if (other != domain && !quotas.contains(other)) slabs += count;
+  }
+  return slabs;
+}
+
+}  // namespace
+
+std::uint32_t maximum_slabs(const Quota& quota, SlabCapacity capacity) {
+  const std::int64_t whole = quota.maximum / capacity.slab_bytes;
+  return static_cast<std::uint32_t>(std::min<std::int64_t>(whole, capacity.slabs));
+}
+
+std::uint32_t guaranteed_slabs(const Quota& quota, SlabCapacity capacity) {
+  const std::int64_t whole = pieces(quota.guarantee, capacity.slab_bytes);
+  return static_cast<std::uint32_t>(
+      std::min<std::int64_t>(whole, quota.maximum / capacity.slab_bytes));
+}
+
+Status check_quotas(const Quotas& quotas, SlabCapacity capacity) {
+  std::int64_t guaranteed = 0;
+  for (const auto& [domain, quota] : quotas) {
+    KVD_TRY(check_quota(domain, quota));
+    if (quota.guarantee > capacity.slab_bytes * std::int64_t{capacity.slabs}) {
+      guaranteed = INT64_MAX;
+      break;
+    }
+    guaranteed += guaranteed_slabs(quota, capacity);
+  }
+  if (guaranteed <= std::int64_t{capacity.slabs}) return {};
+  return make_error(ErrorCode::kInvalidArgument, "the guarantees, each in whole slabs of " +
+                                                     std::to_string(capacity.slab_bytes.value) +
+                                                     " bytes, exceed the capacity of " +
+                                                     std::to_string(capacity.slabs) +
+                                                     " slabs: lower them or enlarge the tier");
+}
+
+std::uint32_t room_slabs(const Quotas& quotas, const HeldSlabs& held, DomainId domain,
+                         SlabCapacity capacity) {
+  const auto found = quotas.find(domain);
+  const std::uint32_t own = held_by(held, domain);
+  const std::uint64_t taken = own + spoken_for(quotas, held, domain, capacity);
+  const std::uint32_t maximum =
+      found == quotas.end() ? capacity.slabs : maximum_slabs(found->second, capacity);
+  if (own >= maximum || taken >= capacity.slabs) return 0;
+  return std::min(maximum - own, capacity.slabs - static_cast<std::uint32_t>(taken));
+}
+
+ErrorCode judge(std::uint32_t wanted, const SlabSupply& supply) {
+  const std::uint32_t held_in_the_end = supply.held + supply.held_later;
+  const std::uint32_t loose_in_the_end = supply.loose + supply.loose_later;
+  if (wanted <= supply.held + std::min(supply.loose, supply.room)) return ErrorCode::kOk;
+  if (wanted <= held_in_the_end + std::min(loose_in_the_end, supply.room_later)) {
+    return ErrorCode::kWouldBlock;
+  }
+  return wanted <= held_in_the_end + loose_in_the_end ? ErrorCode::kQuotaExceeded
+                                                      : ErrorCode::kOutOfMemory;
+}
+
+}  // namespace kvd::pool

@@ -1,0 +1,92 @@
+#include "kvd/pool/slab.hpp"
+
+#include "ipc/vocabulary/check.hpp"
+
+namespace kvd::pool {
+namespace {
+
+std::size_t position(SlotState state) { return static_cast<std::size_t>(state); }
+
+std::string validate_class(const Slab& slab) {
+  if (!slab.model_class || !slab.domain) return "a class slab has no class or no domain";
+  if (slab.region || slab.owner) return "a class slab belongs to a region";
+  return slab.slots.validate();
+}
+
+std::string validate_unassigned(const Slab& slab) {
+  if (slab.region || slab.owner) return "an unassigned slab belongs to a region";
+  const bool remembers = slab.held() || slab.use != SlabUse::kClean;
+  if (remembers != static_cast<bool>(slab.domain)) {
+    return remembers ? "a slab that may hold bytes does not know whose"
+                     : "a clean slab that nobody maps has a domain";
+  }
+  return {};
+}
+
+}  // namespace
+
+SlotTable::SlotTable(std::uint32_t slots)
+    : states_(slots, SlotState::kFree), owners_(slots), free_(slots) {
+  counts_[position(SlotState::kFree)] = slots;
+}
+
+std::uint32_t SlotTable::count(SlotState state) const { return counts_[position(state)]; }
+
+SlotState SlotTable::state(std::uint32_t index) const {
+  KVD_CHECK(index < size(), "no such slot in the slab");
+  return states_[index];
+}
+
+EngineId SlotTable::owner(std::uint32_t index) const {
+  KVD_CHECK(index < size(), "no such slot in the slab");
+  return owners_[index];
+}
+
+std::vector<std::uint32_t> SlotTable::take(std::uint32_t wanted, EngineId owner) {
+  auto taken = free_.take(wanted);
+  for (const std::uint32_t index : taken) {
+    states_[index] = SlotState::kFilling;
+    owners_[index] = owner;
+  }
+  counts_[position(SlotState::kFree)] -= wanted;
+  counts_[position(SlotState::kFilling)] += wanted;
+  return taken;
+}
+
+void SlotTable::move(std::uint32_t index, SlotState to) {
+  const SlotState from = state(index);
+  KVD_CHECK(from != SlotState::kFree && to != SlotState::kFilling,
+            "a slot leaves free, or enters filling, by allocation only");
+  --counts_[position(from)];
+  ++counts_[position(to)];
+  states_[index] = to;
+  if (to != SlotState::kFree) return;
+  owners_[index] = EngineId{};
+  free_.put(index);
+}
+
+std::string SlotTable::validate() const {
+  std::array<std::uint32_t, kSlotStates> counts{};
+  for (std::uint32_t i = 0; i < size(); ++i) {
+    ++counts[position(states_[i])];
+    const bool is_free = states_[i] == SlotState::kFree;
+    if (is_free != free_.contains(i)) return "the free list contradicts a slot's state";
+    if (is_free && owners_[i]) return "a free slot has an owner";
+  }
+  if (counts != counts_) return "the slots in each state are miscounted";
+  if (free_.count() != counts[position(SlotState::kFree)]) return "the free list is miscounted";
+  return {};
+}
+
+std::string Slab::validate() const {
+  if (use != SlabUse::kClass && (model_class || slots.size() != 0 || slot_bytes != Bytes{})) {
+    return "a slab without a class has slots";
+  }
+  if (written_while_scrubbed && use != SlabUse::kScrubbing)
+    return "a late write outlived scrubbing";
+  if (use == SlabUse::kClass) return validate_class(*this);
+  if (unassigned(use)) return validate_unassigned(*this);
+  return region && domain ? std::string() : "a region's slab has no region or no domain";
+}
+
+}  // namespace kvd::pool

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/pool/free_slots.hpp"
+#include "kvd/pool/slot_state.hpp"
+
+namespace kvd::pool {
+
+/// The slots of one slab: the state and owner of each, and how many are in which state.
+/// Errors: an index out of range or a state change it does not know is a bug and aborts.
+class SlotTable {
+ public:
+  SlotTable() = default;
+  explicit SlotTable(std::uint32_t slots);  ///< all free
+
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(states_.size()); }
+  [[nodiscard]] std::uint32_t free() const { return free_.count(); }
+  [[nodiscard]] std::uint32_t used() const { return size() - free(); }
+  [[nodiscard]] std::uint32_t count(SlotState state) const;
+  [[nodiscard]] SlotState state(std::uint32_t index) const;
+  [[nodiscard]] EngineId owner(std::uint32_t index) const;
+
+  /// free -> filling. Precondition: wanted <= free().
+  [[nodiscard]] std::vector<std::uint32_t> take(std::uint32_t wanted, EngineId owner);
+  /// From any state but free into any but filling; a slot that becomes free loses its owner.
+  void move(std::uint32_t index, SlotState to);
+
+  /// Empty, or what does not add up.
+  [[nodiscard]] std::string validate() const;
+
+ private:
+  std::vector<SlotState> states_;
+  std::vector<EngineId> owners_;
+  std::array<std::uint32_t, kSlotStates> counts_{};
+  FreeSlots free_;
+};
+
+/// One physical allocation of the tier and everything the pool knows about it.
+struct Slab {
+  SlabUse use = SlabUse::kClean;
+  /// It was unmapped while it was being zeroed: late writes may have come after the zeros.
+  bool written_while_scrubbed = false;
+  ClassId model_class;
+  /// Who holds it; where nobody does, whose bytes it may still contain (none: zeroed).
+  DomainId domain;
+  RegionId region;
+  EngineId owner;    ///< of a region
+  Bytes slot_bytes;  ///< of the class
+  SlotTable slots;   ///< empty unless use is kClass
+  std::vector<EngineId> mapped_by;
+  std::uint32_t room_position = kNotListed;  ///< where TierPool lists it as having free slots
+
+  static constexpr std::uint32_t kNotListed = 0xffffffffu;
+
+  /// Counts towards its domain: in use, or an engine can still reach its bytes.
+  [[nodiscard]] bool held() const { return !unassigned(use) || !mapped_by.empty(); }
+  [[nodiscard]] bool empty_class() const { return use == SlabUse::kClass && slots.used() == 0; }
+  [[nodiscard]] Bytes free_bytes() const { return slot_bytes * std::int64_t{slots.free()}; }
+  /// Empty, or which of its fields contradict each other.
+  [[nodiscard]] std::string validate() const;
+};
+
+}  // namespace kvd::pool

@@ -1,0 +1,150 @@
+// Classes, slot states, quotas; tier_pool_allocate.cpp grants slots, tier_pool_slabs.cpp moves
+// whole slabs, tier_pool_views.cpp reports and checks.
+#include "kvd/pool/tier_pool.hpp"
+
+#include <algorithm>
+
+#include "ipc/vocabulary/check.hpp"
+
+namespace kvd::pool {
+namespace {
+
+template <class... State>
+constexpr unsigned any_of(State... states) {
+  return ((1u << static_cast<unsigned>(states)) | ...);
+}
+
+}  // namespace
+
+TierPool::TierPool(Config config, Quotas quotas)
+    : config_(config), quotas_(std::move(quotas)), slabs_(config.slabs), ledger_(slabs_) {
+  KVD_CHECK(config.slab_bytes > Bytes{}, "a tier needs slabs of some size");
+  KVD_CHECK(config.slabs < SlotId::kMaxSlabs, "a slot id cannot number that many slabs");
+  KVD_CHECK(check_quotas(quotas_, capacity()).ok(), "quotas were not checked against the tier");
+}
+
+Status TierPool::add_class(ClassId model_class, Bytes slot_bytes) {
+  KVD_CHECK(model_class, "class 0 means none");
+  if (slot_bytes <= Bytes{} || slot_bytes > config_.slab_bytes) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a slot of " + std::to_string(slot_bytes.value) +
+                          " bytes does not fit a slab of " +
+                          std::to_string(config_.slab_bytes.value) +
+                          " bytes: use fewer layers per block or larger slabs");
+  }
+  const std::int64_t slots = config_.slab_bytes / slot_bytes;
+  if (slots > std::int64_t{SlotId::kMaxSlotsPerSlab}) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a slab would hold " + std::to_string(slots) + " slots, more than " +
+                          std::to_string(SlotId::kMaxSlotsPerSlab) +
+                          ": use more layers per block or smaller slabs");
+  }
+  const Class added{slot_bytes, static_cast<std::uint32_t>(slots)};
+  const auto [known, is_new] = classes_.emplace(model_class, added);
+  if (is_new || known->second.slot_bytes == slot_bytes) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "the class is known with slots of " +
+                        std::to_string(known->second.slot_bytes.value) +
+                        " bytes: another shape needs another class");
+}
+
+Bytes TierPool::slot_bytes(ClassId model_class) const { return class_of(model_class).slot_bytes; }
+
+void TierPool::mark_open(SlotId slot) { move(slot, any_of(SlotState::kFilling), SlotState::kOpen); }
+
+void TierPool::seal(SlotId slot) {
+  move(slot, any_of(SlotState::kFilling, SlotState::kOpen), SlotState::kSealed);
+}
+
+void TierPool::drain(SlotId slot) {
+  move(slot, any_of(SlotState::kFilling, SlotState::kOpen, SlotState::kSealed),
+       SlotState::kDraining);
+}
+
+void TierPool::release(SlotId slot) {
+  move(slot,
+       any_of(SlotState::kFilling, SlotState::kOpen, SlotState::kSealed, SlotState::kDraining),
+       SlotState::kFree);
+}
+
+void TierPool::quarantine(SlotId slot) {
+  move(slot,
+       any_of(SlotState::kFilling, SlotState::kOpen, SlotState::kSealed, SlotState::kDraining),
+       SlotState::kQuarantined);
+}
+
+void TierPool::scrub(SlotId slot) {
+  move(slot, any_of(SlotState::kQuarantined), SlotState::kScrubbing);
+}
+
+void TierPool::scrubbed(SlotId slot) {
+  move(slot, any_of(SlotState::kScrubbing), SlotState::kFree);
+}
+
+SlotState TierPool::state(SlotId slot) const { return at(slot.slab()).slots.state(slot.index()); }
+
+EngineId TierPool::owner(SlotId slot) const { return at(slot.slab()).slots.owner(slot.index()); }
+
+Bytes TierPool::available(DomainId domain) const {
+  const DomainSums own = ledger_.of(domain);
+  const std::uint32_t held = own.held_as(SlabUse::kClean) + own.held_as(SlabUse::kDirty);
+  const std::uint32_t loose =
+      own.loose_as(SlabUse::kDirty) + ledger_.of(DomainId{}).loose_as(SlabUse::kClean);
+  return own.free + config_.slab_bytes * std::int64_t{held + std::min(loose, room(domain))};
+}
+
+Bytes TierPool::used(DomainId domain) const {
+  const auto held = ledger_.held().find(domain);
+  if (held == ledger_.held().end()) return {};
+  return config_.slab_bytes * std::int64_t{held->second};
+}
+
+Status TierPool::set_quotas(Quotas quotas) {
+  KVD_TRY(check_quotas(quotas, capacity()));
+  quotas_ = std::move(quotas);
+  return {};
+}
+
+const TierPool::Class& TierPool::class_of(ClassId model_class) const {
+  const auto found = classes_.find(model_class);
+  KVD_CHECK(found != classes_.end(), "a class is used before add_class");
+  return found->second;
+}
+
+const Slab& TierPool::at(SlabIndex index) const {
+  KVD_CHECK(index.value < slabs_.size(), "no such slab in the tier");
+  return slabs_[index.value];
+}
+
+Slab& TierPool::at(SlabIndex index) {
+  KVD_CHECK(index.value < slabs_.size(), "no such slab in the tier");
+  return slabs_[index.value];
+}
+
+void TierPool::move(SlotId slot, States from, SlotState to) {
+  Slab& slab = at(slot.slab());
+  KVD_CHECK((any_of(slab.slots.state(slot.index())) & from) != 0,
+            "a slot may not go from its state to the wanted one");
+  slab.slots.move(slot.index(), to);
+  if (to != SlotState::kFree) return;
+  ledger_.change_free(slab.domain, slab.slot_bytes);
+  if (slab.slots.free() == 1) list_room(slot.slab().value);
+}
+
+void TierPool::list_room(std::uint32_t position) {
+  Slab& slab = slabs_[position];
+  Positions& group = room_[{slab.model_class, slab.domain}];
+  slab.room_position = static_cast<std::uint32_t>(group.size());
+  group.push_back(position);
+}
+
+void TierPool::unlist_room(std::uint32_t position) {
+  Slab& slab = slabs_[position];
+  Positions& group = room_[{slab.model_class, slab.domain}];
+  group[slab.room_position] = group.back();
+  slabs_[group.back()].room_position = slab.room_position;
+  group.pop_back();
+  slab.room_position = Slab::kNotListed;
+}
+
+}  // namespace kvd::pool

@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <array>
+
+#include "ipc/vocabulary/check.hpp"
+#include "kvd/pool/tier_pool.hpp"
+
+namespace kvd::pool {
+namespace {
+
+bool is_mapped(const SlotRequest& request, std::uint32_t position) {
+  if (request.mapped == nullptr) return true;
+  return position < request.mapped->size() && (*request.mapped)[position];
+}
+
+}  // namespace
+
+SlotGrant TierPool::allocate(const SlotRequest& request) {
+  KVD_CHECK(request.domain, "slots are granted to a domain");
+  const Positions reachable = with_room(request, true);
+  const std::uint64_t free = free_in(reachable);
+  if (free >= request.count) {
+    return {.code = ErrorCode::kOk, .slots = take(request, reachable), .to_map = {}};
+  }
+  SlotGrant outcome = make_room(request, request.count - free);
+  if (outcome.code == ErrorCode::kOk) outcome.slots = take(request, with_room(request, true));
+  return outcome;
+}
+
+TierPool::Positions TierPool::with_room(const SlotRequest& request, bool mapped) const {
+  const auto group = room_.find({request.model_class, request.domain});
+  Positions positions;
+  if (group == room_.end()) return positions;
+  std::uint32_t fewest_free = UINT32_MAX;
+  for (const std::uint32_t position : group->second) {
+    if (is_mapped(request, position) != mapped) continue;
+    fewest_free = std::min(fewest_free, slabs_[position].slots.free());
+    positions.push_back(position);
+  }
+  const auto fuller = [this](std::uint32_t a, std::uint32_t b) {
+    return std::pair(slabs_[a].slots.free(), a) < std::pair(slabs_[b].slots.free(), b);
+  };
+  // One slab is enough for most requests; only a request that needs several pays for the order.
+  if (request.count <= fewest_free) {
+    std::nth_element(positions.begin(), positions.begin(), positions.end(), fuller);
+  } else {
+    std::sort(positions.begin(), positions.end(), fuller);
+  }
+  return positions;
+}
+
+std::uint64_t TierPool::free_in(const Positions& positions) const {
+  std::uint64_t free = 0;
+  for (const std::uint32_t position : positions) free += slabs_[position].slots.free();
+  return free;
+}
+
+std::vector<SlotId> TierPool::take(const SlotRequest& request, const Positions& from) {
+  std::vector<SlotId> slots;
+  slots.reserve(request.count);
+  for (const std::uint32_t position : from) {
+    if (slots.size() == request.count) break;
+    Slab& slab = slabs_[position];
+    const auto missing = request.count - static_cast<std::uint32_t>(slots.size());
+    const auto taken = slab.slots.take(std::min(missing, slab.slots.free()), request.owner);
+    for (const std::uint32_t index : taken) slots.emplace_back(SlabIndex(position), index);
+    ledger_.change_free(slab.domain, slab.slot_bytes * -static_cast<std::int64_t>(taken.size()));
+    if (slab.slots.free() == 0) unlist_room(position);
+  }
+  return slots;
+}
+
+// Ok when the owner can reach enough free slots afterwards. Decides before it changes anything.
+SlotGrant TierPool::make_room(const SlotRequest& request, std::uint64_t missing) {
+  SlotGrant outcome;
+  for (const std::uint32_t position : with_room(request, false)) {
+    if (missing == 0) break;
+    outcome.to_map.emplace_back(position);
+    missing -= std::min<std::uint64_t>(missing, slabs_[position].slots.free());
+  }
+  const std::uint32_t slots_per_slab = class_of(request.model_class).slots_per_slab;
+  const auto wanted = static_cast<std::uint32_t>((missing + slots_per_slab - 1) / slots_per_slab);
+  outcome.code = judge(wanted, supply_for_class(request.model_class, request.domain));
+  if (outcome.code != ErrorCode::kOk) return {.code = outcome.code, .slots = {}, .to_map = {}};
+  for (const std::uint32_t position : choose_for_class(request, wanted)) {
+    assign(position, request.model_class, request.domain);
+    if (!is_mapped(request, position)) outcome.to_map.emplace_back(position);
+  }
+  if (!outcome.to_map.empty()) outcome.code = ErrorCode::kWouldBlock;
+  return outcome;
+}
+
+std::uint32_t TierPool::room(DomainId domain) const {
+  return room_slabs(quotas_, ledger_.held(), domain, capacity());
+}
+
+SlabSupply TierPool::supply_for_class(ClassId model_class, DomainId domain) const {
+  const DomainSums own = ledger_.of(domain);
+  const DomainSums all = ledger_.total();
+  SlabSupply supply;
+  supply.held = own.held_as(SlabUse::kClean) + own.held_as(SlabUse::kDirty) +
+                static_cast<std::uint32_t>(empty_foreign_slabs(model_class, domain).size());
+  supply.loose = own.loose_as(SlabUse::kDirty) + all.loose_as(SlabUse::kClean);
+  supply.held_later = own.held_as(SlabUse::kScrubbing);
+  supply.loose_later = all.loose_as(SlabUse::kDirty) - own.loose_as(SlabUse::kDirty) +
+                       all.loose_as(SlabUse::kScrubbing);
+  supply.room = supply.room_later = room(domain);
+  return supply;
+}
+
+TierPool::Positions TierPool::empty_foreign_slabs(ClassId model_class, DomainId domain) const {
+  Positions empty;
+  for (const auto& [group, positions] : room_) {
+    if (group.first == model_class || group.second != domain) continue;
+    for (const std::uint32_t position : positions) {
+      if (slabs_[position].empty_class()) empty.push_back(position);
+    }
+  }
+  std::sort(empty.begin(), empty.end());
+  return empty;
+}
+
+// What costs the domain no quota and the owner no mapping comes first; a dirty slab before a clean
+// one, since clean ones also serve regions and other domains; a change of class last.
+// Precondition: judge said Ok.
+TierPool::Positions TierPool::choose_for_class(const SlotRequest& request,
+                                               std::uint32_t wanted) const {
+  if (wanted == 0) return {};
+  std::array<Positions, 4> ranks;  // reachable, held, dirty, clean
+  for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
+    const Slab& slab = slabs_[position];
+    const bool own = slab.domain == request.domain;
+    if (slab.use != SlabUse::kDirty && slab.use != SlabUse::kClean) continue;
+    if (slab.held() && own) {
+      const bool reachable = request.mapped != nullptr && is_mapped(request, position);
+      ranks[reachable ? 0 : 1].push_back(position);
+    } else if (!slab.held() && (own || slab.use == SlabUse::kClean)) {
+      ranks[slab.use == SlabUse::kDirty ? 2 : 3].push_back(position);
+    }
+  }
+  Positions chosen = ranks[0];
+  chosen.insert(chosen.end(), ranks[1].begin(), ranks[1].end());
+  Positions loose = ranks[2];
+  loose.insert(loose.end(), ranks[3].begin(), ranks[3].end());
+  loose.resize(std::min<std::size_t>(loose.size(), room(request.domain)));
+  chosen.insert(chosen.end(), loose.begin(), loose.end());
+  const Positions foreign = empty_foreign_slabs(request.model_class, request.domain);
+  chosen.insert(chosen.end(), foreign.begin(), foreign.end());
+  chosen.resize(wanted);
+  return chosen;
+}
+
+}  // namespace kvd::pool

@@ -1,0 +1,182 @@
+// Whole slabs: regions, mapping, scrubbing, the way from a class back to unassigned.
+#include <algorithm>
+
+#include "ipc/vocabulary/check.hpp"
+#include "kvd/pool/tier_pool.hpp"
+
+namespace kvd::pool {
+namespace {
+
+Error refusal(ErrorCode code, std::uint32_t wanted, const SlabSupply& supply) {
+  const std::string need = "the region needs " + std::to_string(wanted) + " slabs: ";
+  switch (code) {
+    case ErrorCode::kWouldBlock:
+      return make_error(code, need + "enough are free but not zeroed yet; ask again shortly");
+    case ErrorCode::kQuotaExceeded:
+      return make_error(code, need + "the quota leaves room for " + std::to_string(supply.room) +
+                                  "; raise the domain's quota or ask for less");
+    default:
+      return make_error(code, need + std::to_string(supply.held + supply.loose) +
+                                  " are free; free memory, enlarge the tier or ask for less");
+  }
+}
+
+}  // namespace
+
+template <class Change>
+void TierPool::change(Slab& slab, Change&& apply) {
+  ledger_.remove(slab);
+  std::forward<Change>(apply)(slab);
+  ledger_.add(slab);
+}
+
+void TierPool::assign(std::uint32_t position, ClassId model_class, DomainId domain) {
+  const Class& added = class_of(model_class);
+  if (slabs_[position].use == SlabUse::kClass) unlist_room(position);
+  change(slabs_[position], [&](Slab& slab) {
+    slab.use = SlabUse::kClass;
+    slab.model_class = model_class;
+    slab.domain = domain;
+    slab.slot_bytes = added.slot_bytes;
+    slab.slots = SlotTable(added.slots_per_slab);
+  });
+  list_room(position);
+}
+
+void TierPool::unassign(std::uint32_t position) {
+  Slab& slab = slabs_[position];
+  if (slab.use == SlabUse::kClass) unlist_room(position);
+  change(slab, [](Slab& freed) {
+    freed.use = SlabUse::kDirty;
+    freed.model_class = ClassId{};
+    freed.region = RegionId{};
+    freed.owner = EngineId{};
+    freed.slot_bytes = Bytes{};
+    freed.slots = SlotTable{};
+  });
+}
+
+Result<std::vector<SlabIndex>> TierPool::allocate_region(RegionId region, DomainId domain,
+                                                         EngineId owner, Bytes bytes) {
+  KVD_CHECK(region && domain, "a region has an id and a domain");
+  KVD_CHECK(!regions_.contains(region), "a region id is used twice");
+  if (bytes <= Bytes{}) {
+    return make_error(ErrorCode::kInvalidArgument, "a region needs a size above zero");
+  }
+  const std::int64_t slabs =
+      bytes / config_.slab_bytes + (bytes.value % config_.slab_bytes.value != 0);
+  const auto wanted = static_cast<std::uint32_t>(std::min<std::int64_t>(slabs, UINT32_MAX));
+  const SlabSupply supply = supply_for_region(domain);
+  if (const ErrorCode code = judge(wanted, supply); code != ErrorCode::kOk) {
+    return refusal(code, wanted, supply);
+  }
+  std::vector<SlabIndex>& leased = regions_[region];
+  for (const std::uint32_t position : choose_for_region(domain, wanted)) {
+    change(slabs_[position], [&](Slab& slab) {
+      slab.use = SlabUse::kRegion;
+      slab.domain = domain;
+      slab.region = region;
+      slab.owner = owner;
+    });
+    leased.emplace_back(position);
+  }
+  return leased;
+}
+
+SlabSupply TierPool::supply_for_region(DomainId domain) const {
+  const DomainSums own = ledger_.of(domain);
+  const DomainSums all = ledger_.total();
+  HeldSlabs held_later = ledger_.held();
+  for (auto& [other, count] : held_later) count -= ledger_.of(other).held_as(SlabUse::kQuarantined);
+  SlabSupply supply;
+  supply.held = own.held_as(SlabUse::kClean);
+  supply.loose = all.loose_as(SlabUse::kClean);
+  supply.held_later = own.held_as(SlabUse::kDirty) + own.held_as(SlabUse::kScrubbing);
+  supply.loose_later = all.loose_as(SlabUse::kDirty) + all.loose_as(SlabUse::kScrubbing) +
+                       all.held_as(SlabUse::kQuarantined);
+  supply.room = room(domain);
+  supply.room_later = room_slabs(quotas_, held_later, domain, capacity());
+  return supply;
+}
+
+// Clean slabs the domain holds already cost no quota and go first. Precondition: judge said Ok.
+TierPool::Positions TierPool::choose_for_region(DomainId domain, std::uint32_t wanted) const {
+  Positions held, loose;
+  for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
+    const Slab& slab = slabs_[position];
+    if (slab.use != SlabUse::kClean) continue;
+    if (!slab.held()) loose.push_back(position);
+    if (slab.held() && slab.domain == domain) held.push_back(position);
+  }
+  Positions chosen = std::move(held);
+  chosen.insert(chosen.end(), loose.begin(), loose.end());
+  chosen.resize(wanted);
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+void TierPool::release_region(RegionId region) {
+  const auto found = regions_.find(region);
+  KVD_CHECK(found != regions_.end(), "a region is released that does not exist");
+  for (const SlabIndex index : found->second) unassign(index.value);
+  regions_.erase(found);
+}
+
+void TierPool::quarantine_region(RegionId region) {
+  const auto found = regions_.find(region);
+  KVD_CHECK(found != regions_.end(), "a region is quarantined that does not exist");
+  for (const SlabIndex index : found->second) {
+    KVD_CHECK(at(index).use == SlabUse::kRegion, "a region is quarantined twice");
+    change(at(index), [](Slab& slab) { slab.use = SlabUse::kQuarantined; });
+  }
+}
+
+void TierPool::set_mapped(SlabIndex index, EngineId engine, bool mapped) {
+  KVD_CHECK(engine, "engine 0 means none");
+  Slab& slab = at(index);
+  const auto found = std::find(slab.mapped_by.begin(), slab.mapped_by.end(), engine);
+  if ((found != slab.mapped_by.end()) == mapped) return;
+  if (mapped) {
+    KVD_CHECK(slab.held(), "a slab that belongs to nobody is mapped");
+    change(slab, [&](Slab& to) { to.mapped_by.push_back(engine); });
+    return;
+  }
+  change(slab, [&](Slab& from) {
+    from.mapped_by.erase(found);
+    if (from.held()) return;
+    // Its last engine could write until now, so zeros written before prove nothing.
+    if (from.use == SlabUse::kClean) from.use = SlabUse::kDirty;
+    from.written_while_scrubbed = from.use == SlabUse::kScrubbing;
+  });
+}
+
+std::vector<SlabIndex> TierPool::take_dirty() {
+  std::vector<SlabIndex> taken;
+  for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
+    if (slabs_[position].use != SlabUse::kDirty) continue;
+    change(slabs_[position], [](Slab& slab) { slab.use = SlabUse::kScrubbing; });
+    taken.emplace_back(position);
+  }
+  return taken;
+}
+
+void TierPool::slab_scrubbed(SlabIndex index) {
+  KVD_CHECK(at(index).use == SlabUse::kScrubbing, "a slab was zeroed that was not being scrubbed");
+  change(at(index), [](Slab& slab) {
+    slab.use = slab.written_while_scrubbed ? SlabUse::kDirty : SlabUse::kClean;
+    slab.written_while_scrubbed = false;
+    if (slab.use == SlabUse::kClean && !slab.held()) slab.domain = DomainId{};
+  });
+}
+
+std::vector<SlabIndex> TierPool::reclaim_empty_slabs() {
+  std::vector<SlabIndex> reclaimed;
+  for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
+    if (!slabs_[position].empty_class()) continue;
+    unassign(position);
+    reclaimed.emplace_back(position);
+  }
+  return reclaimed;
+}
+
+}  // namespace kvd::pool

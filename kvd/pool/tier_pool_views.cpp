@@ -1,0 +1,137 @@
+// What the pool shows and how it checks itself.
+#include <algorithm>
+
+#include "kvd/pool/tier_pool.hpp"
+
+namespace kvd::pool {
+namespace {
+
+void count_slots(const Slab& slab, TierStats& stats) {
+  for (std::size_t i = 0; i < kSlotStates; ++i) {
+    stats.slots_by_state[i] += slab.slots.count(static_cast<SlotState>(i));
+  }
+  stats.free += slab.free_bytes();
+  stats.quarantined += slab.slot_bytes * std::int64_t{slab.slots.count(SlotState::kQuarantined)};
+  if (slab.slots.used() != 0) stats.stranded += slab.free_bytes();
+}
+
+}  // namespace
+
+TierStats TierPool::stats() const {
+  TierStats stats;
+  stats.capacity = config_.slab_bytes * std::int64_t{config_.slabs};
+  stats.slab_bytes = config_.slab_bytes;
+  stats.slabs = config_.slabs;
+  for (const Slab& slab : slabs_) {
+    if (unassigned(slab.use)) {
+      ++stats.slabs_unassigned;
+      stats.free += config_.slab_bytes;
+    }
+    if (slab.use == SlabUse::kRegion) stats.region += config_.slab_bytes;
+    if (slab.use == SlabUse::kQuarantined) stats.quarantined += config_.slab_bytes;
+    if (slab.use == SlabUse::kClass) count_slots(slab, stats);
+  }
+  return stats;
+}
+
+SlabView TierPool::view(std::uint32_t position) const {
+  const Slab& slab = slabs_[position];
+  return {.index = SlabIndex(position),
+          .use = slab.use,
+          .model_class = slab.model_class,
+          .domain = slab.domain,
+          .region = slab.region,
+          .owner = slab.owner,
+          .slots = slab.slots.size(),
+          .used = slab.slots.used()};
+}
+
+SlabView TierPool::slab(SlabIndex index) const {
+  static_cast<void>(at(index));
+  return view(index.value);
+}
+
+std::vector<SlabView> TierPool::slabs() const {
+  std::vector<SlabView> views;
+  views.reserve(slabs_.size());
+  for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
+    views.push_back(view(position));
+  }
+  return views;
+}
+
+std::optional<SlabIndex> TierPool::emptiest_foreign_slab(ClassId model_class,
+                                                         DomainId domain) const {
+  std::optional<SlabIndex> emptiest;
+  for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
+    const Slab& slab = slabs_[position];
+    if (slab.use != SlabUse::kClass || slab.domain != domain) continue;
+    if (slab.model_class == model_class) continue;
+    if (!emptiest || slab.slots.used() < at(*emptiest).slots.used()) emptiest = SlabIndex(position);
+  }
+  return emptiest;
+}
+
+std::string TierPool::validate() const {
+  if (std::string broken = validate_slabs(); !broken.empty()) return broken;
+  if (std::string broken = validate_room(); !broken.empty()) return broken;
+  if (std::string broken = validate_regions(); !broken.empty()) return broken;
+  if (ledger_ != Ledger(slabs_)) return "the sums per domain differ from a fresh count";
+  return {};
+}
+
+std::string TierPool::validate_slabs() const {
+  for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
+    const Slab& slab = slabs_[position];
+    const std::string which = "slab " + std::to_string(position) + ": ";
+    if (const std::string broken = slab.validate(); !broken.empty()) return which + broken;
+    if (slab.use != SlabUse::kClass) continue;
+    const auto known = classes_.find(slab.model_class);
+    if (known == classes_.end()) return which + "its class is unknown";
+    if (slab.slots.size() != known->second.slots_per_slab ||
+        slab.slot_bytes != known->second.slot_bytes) {
+      return which + "it is not divided as its class says";
+    }
+  }
+  return {};
+}
+
+std::string TierPool::validate_room() const {
+  std::size_t listed = 0;
+  for (const auto& [group, positions] : room_) listed += positions.size();
+  for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
+    const Slab& slab = slabs_[position];
+    const bool listed_here = slab.room_position != Slab::kNotListed;
+    if (listed_here != (slab.slots.free() != 0)) {
+      return "slab " + std::to_string(position) + ": wrongly listed as with or without free slots";
+    }
+    if (!listed_here) continue;
+    const auto group = room_.find({slab.model_class, slab.domain});
+    if (group == room_.end() || slab.room_position >= group->second.size() ||
+        group->second[slab.room_position] != position) {
+      return "slab " + std::to_string(position) + ": not where its class lists it";
+    }
+    --listed;
+  }
+  return listed == 0 ? std::string() : "a class lists a slab twice or one that is not its own";
+}
+
+std::string TierPool::validate_regions() const {
+  std::size_t leased = 0;
+  for (const auto& [region, indices] : regions_) {
+    if (indices.empty()) return "region " + std::to_string(region.value) + " has no slab";
+    for (const SlabIndex index : indices) {
+      if (at(index).region != region) {
+        return "slab " + std::to_string(index.value) + ": its region does not know it";
+      }
+    }
+    leased += indices.size();
+  }
+  const auto in_region = [](const Slab& slab) { return static_cast<bool>(slab.region); };
+  const auto marked = std::count_if(slabs_.begin(), slabs_.end(), in_region);
+  return leased == static_cast<std::size_t>(marked)
+             ? std::string()
+             : "a slab says it is of a region that does not list it";
+}
+
+}  // namespace kvd::pool
