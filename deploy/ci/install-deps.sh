@@ -85,7 +85,8 @@ install_engine() {
   fi
   say "llama.cpp engine (npm): fetching the pinned packages, about 120 MB"
   if (cd "$engine" && npm ci --ignore-scripts --omit=optional --no-audit --no-fund \
-    --loglevel=error --fetch-retries=3) >"$log" 2>&1 </dev/null; then
+    --loglevel=error --fetch-retries=2 --fetch-retry-mintimeout=2000 \
+    --fetch-retry-maxtimeout=10000) >"$log" 2>&1 </dev/null; then
     lock_hash >"$stamp"
     say "llama.cpp engine (npm): done"
     return
