@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "kernels/device/device_backend.hpp"
+
+namespace kvd::kernels {
+
+/// What shall go wrong. Calls are counted from 1 over the backend's life; the same script and the
+/// same calls give the same faults.
+struct FaultScript {
+  std::uint64_t seed = 1;
+  std::set<std::uint64_t> fail_creates;  ///< these create_slab calls get OutOfMemory
+  std::set<std::uint64_t> fail_copies;   ///< these batches move nothing and end in DeviceError
+  std::set<std::uint64_t> lose_fences;   ///< these batches end well, their fence stays unwritten
+  std::set<std::uint64_t> duplicate_completions;  ///< these batches are reported twice
+  /// Batches wait, their bytes unmoved, until step(), release_all() or chance lets them go.
+  bool hold_copies = false;
+  /// Chance in [0, 1] that a poll() lets one held batch go.
+  double release_chance = 0;
+  /// Lets held batches of one direction overtake each other, which no real device does.
+  bool reorder_within_direction = false;
+};
+
+/// The faults that happened so far.
+struct FaultCounters {
+  std::uint64_t failed_creates = 0;
+  std::uint64_t failed_copies = 0;
+  std::uint64_t lost_fences = 0;
+  std::uint64_t duplicates = 0;
+  std::uint64_t held = 0;
+};
+
+/// Any backend, misbehaving by a seeded script; without a script it changes nothing.
+/// Source:  kvd design (architecture section 5); the shape of leveldb's fault-injecting Env.
+/// Owner:   as DeviceBackend; step and release_all: control thread.
+class FaultyBackend final : public DeviceBackend {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<FaultyBackend>> create(
+      std::unique_ptr<DeviceBackend> inner, FaultScript script);
+
+  [[nodiscard]] Bytes granularity(Tier tier) const override { return inner_->granularity(tier); }
+  [[nodiscard]] int completion_fd() const override { return ready_.get(); }
+  void set_link_bandwidth(BytesPerSecond rate) override { inner_->set_link_bandwidth(rate); }
+  [[nodiscard]] std::string kind() const override { return inner_->kind(); }
+
+  /// Lets one held batch go: of the oldest of each direction the one the seed says (any of all with
+  /// reorder_within_direction). Returns its ticket, none when nothing was held.
+  Ticket step();
+  /// Lets all held batches go, in the order step() would.
+  void release_all();
+  [[nodiscard]] FaultCounters faults() const;
+
+ private:
+  FaultyBackend(std::unique_ptr<DeviceBackend> inner, FaultScript script, UniqueFd nudge,
+                UniqueFd ready);
+  Result<Slab> do_create_slab(Tier tier, Bytes size) override;
+  Status do_destroy_slab(SlabHandle handle) override { return inner_->destroy_slab(handle); }
+  Result<UniqueFd> do_export_slab(SlabHandle handle) override {
+    return inner_->export_slab(handle);
+  }
+  Status do_submit(CopyBatch batch) override;
+  void do_poll(std::vector<Completion>& completed) override;
+
+  // All below: with mutex_ held.
+  void mark(CopyBatch& batch);
+  void unmark(Ticket ticket);
+  Ticket release_one();
+  [[nodiscard]] std::size_t choose();
+  void report(Completion completion, std::vector<Completion>& completed);
+  void set_nudge();
+
+  const std::unique_ptr<DeviceBackend> inner_;
+  const FaultScript script_;
+  const UniqueFd nudge_;  // readable while a poll() may find something that inner_ does not know of
+  const UniqueFd ready_;  // epoll over inner_'s completions and nudge_
+
+  mutable std::mutex mutex_;  // guards everything below
+  std::mt19937_64 random_;
+  std::uint64_t creates_ = 0;
+  std::uint64_t copies_ = 0;
+  std::deque<CopyBatch> held_;
+  std::vector<Completion> refused_;         // held batches that inner_ would not take after all
+  std::unordered_set<Ticket> failing_;      // to be reported as failed
+  std::unordered_set<Ticket> duplicating_;  // to be reported twice
+  FaultCounters faults_;
+};
+
+}  // namespace kvd::kernels

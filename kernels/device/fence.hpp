@@ -1,0 +1,11 @@
+#pragma once
+
+#include "kernels/device/device_backend.hpp"
+
+namespace kvd::kernels {
+
+/// Stores the fence's value with release order and wakes who sleeps on its low 32 bits (see Fence).
+/// Precondition: the batch's bytes are complete, non-temporal stores fenced.
+void publish(const Fence& fence);
+
+}  // namespace kvd::kernels

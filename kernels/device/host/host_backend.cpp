@@ -1,0 +1,85 @@
+#include "kernels/device/host/host_backend.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "kernels/device/host/page_facts.hpp"
+
+namespace kvd::kernels {
+namespace {
+
+unsigned populate_threads(const HostConfig& config) {
+  if (config.populate_threads != 0) return config.populate_threads;
+  return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+}
+
+const HostTier& tier_of(const HostConfig& config, Tier tier) {
+  return config.tiers.at(static_cast<std::size_t>(tier));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HostBackend>> HostBackend::create(const HostConfig& config,
+                                                         const Clock& clock) {
+  if (!std::isfinite(config.link_bandwidth.value) || config.link_bandwidth.value < 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "link.bandwidth must be a rate in bytes a second, or zero for no throttle");
+  }
+  KVD_ASSIGN_OR_RETURN(UniqueFd event, CompletionBox::make_event());
+  return std::unique_ptr<HostBackend>(new HostBackend(config, clock, std::move(event)));
+}
+
+HostBackend::HostBackend(const HostConfig& config, const Clock& clock, UniqueFd event)
+    : config_(config),
+      finished_(std::move(event)),
+      queues_{CopyQueue(Direction::kHostToDevice, clock, finished_),
+              CopyQueue(Direction::kDeviceToHost, clock, finished_)} {
+  set_link_bandwidth(config.link_bandwidth);
+}
+
+Bytes HostBackend::granularity(Tier) const { return kHugePage; }
+
+void HostBackend::set_link_bandwidth(BytesPerSecond rate) {
+  if (!std::isfinite(rate.value)) rate = {};
+  for (CopyQueue& queue : queues_) queue.set_link_bandwidth(rate);
+}
+
+Result<Slab> HostBackend::do_create_slab(Tier tier, Bytes size) {
+  const HostTier& place = tier_of(config_, tier);
+  if (!place.enabled) {
+    return make_error(ErrorCode::kUnsupported,
+                      std::string("tier ") + name(tier) + " is switched off in the configuration");
+  }
+  KVD_ASSIGN_OR_RETURN(HostMemory memory,
+                       HostMemory::create({std::string("kvd-") + name(tier), size, config_.pages,
+                                           place.numa_node, populate_threads(config_)}));
+  const SlabHandle handle(++last_handle_);
+  const Slab slab{handle, tier, size, memory.address(), memory.pages()};
+  memory_.emplace(handle, std::move(memory));
+  return slab;
+}
+
+Status HostBackend::do_destroy_slab(SlabHandle handle) {
+  memory_.erase(handle);
+  return {};
+}
+
+Result<UniqueFd> HostBackend::do_export_slab(SlabHandle handle) {
+  UniqueFd copy(::fcntl(memory_.at(handle).fd(), F_DUPFD_CLOEXEC, 0));
+  if (copy.valid()) return copy;
+  return make_error(ErrorCode::kUnavailable, std::string("cannot duplicate a slab's descriptor: ") +
+                                                 std::strerror(errno) + "; raise LimitNOFILE");
+}
+
+Status HostBackend::do_submit(CopyBatch batch) {
+  queues_[static_cast<std::size_t>(batch.direction)].submit(std::move(batch));
+  return {};
+}
+
+}  // namespace kvd::kernels

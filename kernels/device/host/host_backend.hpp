@@ -1,0 +1,68 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ipc/vocabulary/clock.hpp"
+#include "kernels/device/device_backend.hpp"
+#include "kernels/device/host/completion_box.hpp"
+#include "kernels/device/host/copy_queue.hpp"
+#include "kernels/device/host/host_memory.hpp"
+
+namespace kvd::kernels {
+
+struct HostTier {
+  bool enabled = true;
+  std::optional<unsigned> numa_node;  ///< its slabs are bound to this node
+};
+
+struct HostConfig {
+  std::array<HostTier, kTiers> tiers;  ///< indexed by Tier
+  PagePreference pages = PagePreference::kHugetlb;
+  unsigned populate_threads = 0;  ///< zero: one a CPU, eight at most
+  BytesPerSecond link_bandwidth;  ///< each direction; zero: no throttle
+};
+
+/// The backend of machines without a GPU, and of every test: both tiers are sealed memfds, and one
+/// thread a direction stands for the copy engines. Real memory, real processes, real copies; only
+/// the speed is that of the machine.
+/// Source:  kvd design (architecture sections 5 and 6); copy speeds measured, see host_copy.hpp.
+/// Owner:   as DeviceBackend.
+/// Errors:  create(): InvalidArgument for a bad rate, Unavailable without descriptors.
+///          create_slab(): besides those of HostMemory, Unsupported for a disabled tier.
+class HostBackend final : public DeviceBackend {
+ public:
+  /// `clock` times the link and must outlive the backend.
+  [[nodiscard]] static Result<std::unique_ptr<HostBackend>> create(const HostConfig& config,
+                                                                   const Clock& clock);
+
+  /// 2 MiB in both tiers, so that every slab may have huge pages.
+  [[nodiscard]] Bytes granularity(Tier tier) const override;
+  [[nodiscard]] int completion_fd() const override { return finished_.fd(); }
+  /// Rates that are no positive finite number lift the throttle.
+  void set_link_bandwidth(BytesPerSecond rate) override;
+  [[nodiscard]] std::string kind() const override { return "host"; }
+
+ private:
+  HostBackend(const HostConfig& config, const Clock& clock, UniqueFd event);
+  Result<Slab> do_create_slab(Tier tier, Bytes size) override;
+  Status do_destroy_slab(SlabHandle handle) override;
+  Result<UniqueFd> do_export_slab(SlabHandle handle) override;
+  Status do_submit(CopyBatch batch) override;
+  void do_poll(std::vector<Completion>& completed) override { finished_.drain(completed); }
+
+  const HostConfig config_;
+  std::unordered_map<SlabHandle, HostMemory> memory_;  // control thread
+  std::uint64_t last_handle_ = 0;                      // control thread
+  CompletionBox finished_;
+  std::array<CopyQueue, kDirections> queues_;  // last: their threads end before the memory goes
+};
+
+}  // namespace kvd::kernels

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/unique_fd.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kernels/device/device_backend.hpp"
+
+namespace kvd::kernels {
+
+/// Which pages to try, best first; each falls back to the next where the machine has none.
+enum class PagePreference : std::uint8_t { kHugetlb, kTransparentHuge, kSmall };
+
+/// What a piece of host memory shall be.
+struct HostMemoryRequest {
+  std::string name;  ///< shown in /proc/PID/maps as memfd:NAME
+  Bytes size;
+  PagePreference pages = PagePreference::kHugetlb;
+  std::optional<unsigned> numa_node;
+  unsigned populate_threads = 1;
+};
+
+/// One memfd, sealed against any change of size, with every page present and mapped here: shared
+/// with peers by its descriptor, absent from forked children and core dumps (safety rule 9).
+/// Source:  kvd design (architecture sections 5 and 6).
+/// Owner:   move-only; unmaps and closes on destruction. Peers that still map it keep it alive.
+/// Errors:  OutOfMemory with the bytes and the remedy; InvalidArgument for an unknown NUMA node;
+///          PermissionDenied where binding to one is forbidden. Leaves nothing behind on failure.
+class HostMemory {
+ public:
+  [[nodiscard]] static Result<HostMemory> create(const HostMemoryRequest& request);
+  HostMemory(HostMemory&& other) noexcept { swap(other); }
+  HostMemory& operator=(HostMemory&& other) noexcept { return swap(other), *this; }
+  ~HostMemory();
+
+  [[nodiscard]] std::uintptr_t address() const { return address_; }
+  [[nodiscard]] Bytes size() const { return size_; }
+  [[nodiscard]] PageKind pages() const { return pages_; }
+  [[nodiscard]] int fd() const { return fd_.get(); }
+
+ private:
+  HostMemory() = default;
+  static Result<HostMemory> create(const HostMemoryRequest& request, PageKind pages);
+  Status make_file(const HostMemoryRequest& request, PageKind pages);
+  Status map(PageKind pages);
+  void swap(HostMemory& other) noexcept;
+
+  UniqueFd fd_;
+  void* reserved_ = nullptr;  // address range around the mapping: aligned start, guard at the end
+  std::size_t reserved_size_ = 0;
+  std::uintptr_t address_ = 0;
+  Bytes size_;
+  PageKind pages_ = PageKind::kSmall;
+};
+
+/// Makes every page of a writable shared mapping present, by up to `threads` threads at once.
+/// Errors: OutOfMemory when the kernel has no page left, instead of the SIGBUS a touch would raise.
+[[nodiscard]] Status populate(std::uintptr_t address, Bytes size, unsigned threads);
+
+}  // namespace kvd::kernels

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <istream>
+#include <string_view>
+
+#include "ipc/vocabulary/units.hpp"
+#include "kernels/device/device_backend.hpp"
+
+/// What the kernel says about pages, read from its text files. Parsers take the text, so that tests
+/// can show them machines other than the one they run on.
+namespace kvd::kernels {
+
+constexpr Bytes kHugePage = kMiB * 2;
+
+/// Bytes that a new hugetlb mapping of 2 MiB pages can still get: free and not yet promised.
+[[nodiscard]] Bytes free_hugetlb();
+/// Whether shared memory may get transparent huge pages when asked by madvise.
+[[nodiscard]] bool shmem_huge_allowed();
+/// MemAvailable: what can be allocated without swapping.
+[[nodiscard]] Bytes available_memory();
+/// What really backs the populated mapping [address, address + size) of this process.
+[[nodiscard]] PageKind mapped_page_kind(std::uintptr_t address, Bytes size);
+
+/// `setting` as in /sys/kernel/mm/transparent_hugepage/shmem_enabled: the word in brackets is on.
+[[nodiscard]] bool shmem_huge_allowed(std::string_view setting);
+/// The kB of `key` in a text of the form of /proc/meminfo; zero where it is absent.
+[[nodiscard]] Bytes meminfo_field(std::istream& meminfo, std::string_view key);
+/// As mapped_page_kind(), from a text of the form of /proc/self/smaps. Transparent huge pages are
+/// claimed only where at least half of the mapping has them.
+[[nodiscard]] PageKind page_kind(std::istream& smaps, std::uintptr_t address, Bytes size);
+
+}  // namespace kvd::kernels
