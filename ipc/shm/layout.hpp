@@ -15,6 +15,7 @@ constexpr std::uint32_t kClientPageMagic = 0x5043564bu;  // "KVCP"
 constexpr std::uint32_t kTableMagic = 0x4254564bu;       // "KVTB"
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kClientPageBytes = 4096;
+constexpr std::size_t kMaxTableBytes = std::size_t{1} << 30;
 
 /// The page both sides write. One per session, created and sealed by the daemon.
 struct ClientPage {
@@ -55,9 +56,10 @@ struct TableRow {
 };
 static_assert(sizeof(TableRow) == 32);
 
-/// One immutable version of a session's table; buffer `version & 1` holds it.
+/// One immutable version of a session's table. Versions grow but may skip numbers, so a reader
+/// looks for its version in both buffers.
 struct TableBuffer {
-  std::uint64_t version = 0;
+  std::atomic<std::uint64_t> version;  ///< 0: none, or being rewritten
   std::uint32_t rows = 0;
   std::uint32_t slots = 0;
   std::uint32_t rows_offset = 0;  ///< bytes from the start of the memfd

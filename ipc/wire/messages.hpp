@@ -21,6 +21,12 @@ constexpr std::uint32_t kMaxRequestsPerStep = 4096;
 constexpr std::size_t kNameBytes = 32;
 constexpr std::size_t kPathBytes = 108;
 constexpr std::size_t kMessageBytes = 256;
+constexpr std::int64_t kMaxTimeoutNs = 3'600'000'000'000;  // so that arrival + timeout fits
+
+// What a model shape may ask for; the product, a slot's size, then fits 64 bits by far.
+constexpr std::uint32_t kMaxLayers = 1024;
+constexpr std::uint32_t kMaxBlockTokens = 1024;
+constexpr std::uint64_t kMaxBytesPerTokenPerLayer = 1024 * 1024;
 
 enum class MessageType : std::uint16_t {
   kReserved = 0,
@@ -136,6 +142,12 @@ struct SlabNotice {
 };
 static_assert(sizeof(SlabNotice) == 32);
 
+/// The engine leaves in order: it maps and writes nothing any more.
+struct Goodbye {
+  FrameHeader header;
+};
+static_assert(sizeof(Goodbye) == 16);
+
 // ---- commands -----------------------------------------------------------------------------------
 
 /// Starts every command. The sequence grows by one a command, so a lost one is noticed.
@@ -212,6 +224,7 @@ enum class HoldReason : std::uint32_t {
   kPromised = 4,       ///< another engine's blocks are promised but not acknowledged yet
   kSlabNotMapped = 5,  ///< the session has not acknowledged the slab yet
   kForced = 6,         ///< rotated out by a rotate command
+  kComplete = 7,       ///< has all the tokens it asked for: report it finished
 };
 
 struct HoldEntry {

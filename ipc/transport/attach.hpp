@@ -1,0 +1,99 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/unique_fd.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "ipc/wire/messages.hpp"
+
+/// The attach socket: frames with file descriptors between a peer the kernel vouches for and the
+/// daemon (PROTOCOL.md section 2). Unix-domain, SOCK_SEQPACKET, every fd CLOEXEC and non-blocking.
+namespace kvd::transport {
+
+constexpr std::size_t kMaxFdsPerFrame = 4;
+
+/// Who is at the other end, as the kernel says.
+struct PeerIdentity {
+  pid_t pid = 0;
+  uid_t uid = 0;
+  gid_t gid = 0;
+  UniqueFd pidfd;  ///< readable once the process is gone
+};
+
+/// One received frame, in private memory.
+struct AttachFrame {
+  std::array<std::byte, wire::kMaxAttachFrame> storage;
+  std::size_t size = 0;
+  std::vector<UniqueFd> fds;
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {storage.data(), size}; }
+};
+
+/// One end of an attach connection.
+/// Owner: one thread at a time for each direction.
+class AttachConnection {
+ public:
+  explicit AttachConnection(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+
+  /// Errors: PeerGone when the peer has died already.
+  [[nodiscard]] Result<PeerIdentity> peer() const;
+
+  /// Sends without waiting; all or nothing. The fds stay the caller's.
+  /// Errors: WouldBlock when the peer does not read, PeerGone.
+  Status send(std::span<const std::byte> frame, std::span<const int> fds = {});
+  /// Waits up to `timeout` for room. Errors: DeadlineExceeded, PeerGone.
+  Status send(std::span<const std::byte> frame, std::span<const int> fds, Nanoseconds timeout);
+
+  /// Takes a frame that is there. Errors: WouldBlock when none is, PeerGone after the last one,
+  /// InvalidArgument for a frame over kMaxAttachFrame or with more than kMaxFdsPerFrame fds, which
+  /// is dropped, its fds closed.
+  [[nodiscard]] Result<AttachFrame> receive();
+  /// Waits up to `timeout` for one. Errors: DeadlineExceeded; else as receive().
+  [[nodiscard]] Result<AttachFrame> receive(Nanoseconds timeout);
+
+ private:
+  UniqueFd socket_;
+};
+
+/// Connects to a daemon's attach socket.
+/// Errors: Unavailable naming the path when nobody listens there, PermissionDenied,
+/// DeadlineExceeded, InvalidArgument for a path too long.
+[[nodiscard]] Result<AttachConnection> connect_attach(const std::string& path, Nanoseconds timeout);
+
+/// The daemon's end. Removes the socket file when destroyed.
+class AttachListener {
+ public:
+  /// Listens at `path` with mode 0660 whatever the umask. A socket file left by a dead daemon is
+  /// replaced, one that answers is not.
+  /// Errors: Unavailable when another process listens there or the folder is not usable,
+  /// InvalidArgument for a path too long.
+  static Result<AttachListener> create(const std::string& path);
+  AttachListener(AttachListener&& other) noexcept = default;
+  AttachListener& operator=(AttachListener&&) = delete;
+  ~AttachListener();
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+  /// A waiting connection, or none. Errors: Unavailable when out of fds: try again later.
+  [[nodiscard]] Result<std::optional<AttachConnection>> accept();
+
+ private:
+  AttachListener(UniqueFd socket, std::string path)
+      : socket_(std::move(socket)), path_(std::move(path)) {}
+
+  UniqueFd socket_;
+  std::string path_;
+};
+
+}  // namespace kvd::transport
