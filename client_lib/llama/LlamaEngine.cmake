@@ -44,10 +44,14 @@ target_include_directories(kvd_llama_headers SYSTEM INTERFACE
   "${kvd_llama_source}/include" "${kvd_llama_source}/ggml/include" "${kvd_llama_source}/ggml/src")
 
 # Linked by path, found again by rpath: the libraries stay where npm put them.
-file(GLOB kvd_llama_so "${kvd_llama_libraries}/libllama.*.so" "${kvd_llama_libraries}/libggml.*.so")
+# The version is part of the file name.
+file(GLOB kvd_llama_library "${kvd_llama_libraries}/libllama.*.so")
+file(GLOB kvd_ggml_library "${kvd_llama_libraries}/libggml.*.so")
 add_library(kvd_llama_engine INTERFACE)
 target_link_libraries(kvd_llama_engine INTERFACE
-  kvd_llama_headers ${kvd_llama_so} "${kvd_llama_libraries}/libggml-base.so")
+  kvd_llama_headers "${kvd_llama_library}" "${kvd_ggml_library}"
+  "${kvd_llama_libraries}/libggml-base.so")
+set_target_properties(kvd_llama_engine PROPERTIES KVD_GGML_LIBRARY "${kvd_ggml_library}")
 target_link_options(kvd_llama_engine INTERFACE "LINKER:-rpath,${kvd_llama_libraries}")
 target_compile_definitions(kvd_llama_engine INTERFACE
   "KVD_LLAMA_BACKEND_DIR=\"${kvd_llama_libraries}\"")

@@ -44,8 +44,11 @@ ChildCommand Workbench::kvd_engine(const std::string& record, const std::string&
   return command;
 }
 
-std::optional<int> Workbench::compare(const std::string& a, const std::string& b) const {
-  return run_to_end({{program("kvd-llama-compare"), file(a), file(b)}, {}});
+std::optional<int> Workbench::compare(const std::string& a, const std::string& b,
+                                      int distinct) const {
+  return run_to_end(
+      {{program("kvd-llama-compare"), file(a), file(b), "--distinct", std::to_string(distinct)},
+       {}});
 }
 
 }  // namespace kvd::test

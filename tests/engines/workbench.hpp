@@ -30,8 +30,9 @@ class Workbench {
   [[nodiscard]] ChildCommand kvd_engine(const std::string& record, const std::string& endpoint,
                                         const std::vector<std::string>& options = {}) const;
 
-  /// The exit status of kvd-llama-compare on two records.
-  [[nodiscard]] std::optional<int> compare(const std::string& a, const std::string& b) const;
+  /// The exit status of kvd-llama-compare on two records; at most `distinct` tokens are too few.
+  [[nodiscard]] std::optional<int> compare(const std::string& a, const std::string& b,
+                                           int distinct = 100) const;
 
  private:
   std::filesystem::path folder_;

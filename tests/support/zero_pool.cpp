@@ -28,9 +28,10 @@ struct Range {
   std::uint64_t end = 0;
 };
 
-/// The writable mapping in a line of /proc/PID/maps, where it is one of kvd's memfds.
+/// The writable mapping in a line of /proc/PID/maps, where it is a slab of the HBM tier. Other
+/// memfds of kvd carry fences and heartbeats and must stay as they are.
 std::optional<Range> parse_pool_mapping(const std::string& line) {
-  if (line.find("/memfd:kvd") == std::string::npos) return std::nullopt;
+  if (line.find("/memfd:kvd-hbm") == std::string::npos) return std::nullopt;
   Range range;
   char flags[5] = "";
   if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %4s", &range.begin, &range.end, flags) !=

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -63,7 +64,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
   for (int i = 1; i < argc; i += 2) {
     if (std::strcmp(argv[i], "--help") == 0) {
       std::fputs(kUsage, stdout);
-      return std::nullopt;
+      std::exit(0);
     }
     if (i + 1 == argc || !set_option(argv[i], argv[i + 1], &options)) {
       std::fprintf(stderr, "kvd-llama: bad option %s\n%s", argv[i], kUsage);

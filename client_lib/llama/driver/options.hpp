@@ -22,7 +22,8 @@ struct Options {
   std::chrono::milliseconds step_time{0};  // least time a step takes, so that people can watch
 };
 
-/// Reads the command line. Prints the fault or the usage and returns nothing where it cannot run.
+/// Reads the command line. Prints the fault and returns nothing where it cannot run; --help ends
+/// the program.
 std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace kvd_llama
