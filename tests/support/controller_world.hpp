@@ -1,0 +1,266 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kvd/core/controller.hpp"
+
+namespace kvd::test {
+
+using namespace kvd::core;  // NOLINT(google-build-using-namespace): test support of this namespace
+
+/// What a slot holds: how many tokens of which block of which request, or nothing of interest.
+struct Content {
+  RequestKey request;
+  std::uint32_t group = 0;
+  std::uint32_t block = 0;
+  std::int64_t tokens = 0;
+  friend bool operator==(const Content&, const Content&) = default;
+};
+
+/// A shell around the Controller without device or sockets: slots hold `Content`, copies take time
+/// and may end in any order between the directions, engines check every block at every run.
+class World {
+ public:
+  explicit World(Controller::Config config, std::uint64_t seed = 1) : random(seed) {
+    config.validate_each_event = true;
+    auto made = Controller::create(std::move(config));
+    EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().to_string());
+    controller = std::move(made).value();
+  }
+
+  struct EngineRequest {
+    std::int64_t prompt = 0;
+    std::int64_t max_new = 0;
+    std::int64_t tokens = 0;  ///< written into blocks
+    bool done = false;
+  };
+  struct Engine {
+    EngineId id;
+    ModelClass shape;
+    std::map<std::uint64_t, EngineRequest> requests;
+    StepReply reply;
+    std::vector<TableRow> table;
+    std::vector<StepReport> reports;  ///< of the iteration that finished last
+    std::vector<SlabIndex> mapped;
+    bool alive = true;
+    std::uint64_t ran = 0;
+  };
+
+  EngineId attach(ModelClass shape, DomainId domain = DomainId(1), bool level1 = false) {
+    Attach attach;
+    attach.name = "engine";
+    attach.domain = domain;
+    if (!level1) attach.model_class = shape;
+    auto grant = controller->attach(attach, now);
+    EXPECT_TRUE(grant.ok()) << (grant.ok() ? "" : grant.error().to_string());
+    engines[grant->engine] = Engine{grant->engine, shape, {}, {}, {}, {}, {}};
+    return grant->engine;
+  }
+
+  /// Sends a command and returns the last reply to it, if it came at once.
+  template <class Body>
+  std::optional<Reply> command(EngineId engine, Body body,
+                               Nanoseconds timeout = std::chrono::seconds(1)) {
+    const ReplyTo to(++last_reply_to);
+    feed(Command{engine, to, now + timeout, body});
+    const auto it = replies.find(to);
+    if (it == replies.end()) return std::nullopt;
+    return it->second;
+  }
+
+  ErrorCode code(const std::optional<Reply>& reply) const {
+    if (!reply) return ErrorCode::kWouldBlock;
+    const Error* error = std::get_if<Error>(&reply->body);
+    return error ? error->code : ErrorCode::kOk;
+  }
+
+  ErrorCode submit(EngineId engine, std::uint64_t id, std::int64_t prompt, std::int64_t max_new) {
+    const auto reply =
+        command(engine, Submit{RequestId(id), Tokens(prompt), Tokens(max_new), {}, {}});
+    if (code(reply) == ErrorCode::kOk) {
+      engines.at(engine).requests[id] = {prompt, max_new, 0, false};
+    }
+    return code(reply);
+  }
+
+  /// Runs what the last reply granted: checks every block, writes the new tokens, and steps.
+  void run_and_step(EngineId id) {
+    execute(id);
+    step(id);
+  }
+
+  void execute(EngineId id) {
+    Engine& engine = engines.at(id);
+    engine.reports.clear();
+    for (const RunEntry& entry : engine.reply.run) {
+      EngineRequest& request = engine.requests.at(entry.request.value);
+      const TableRow& row = engine.table.at(entry.row);
+      EXPECT_EQ(row.request, entry.request);
+      EXPECT_EQ(entry.present.value, request.tokens);
+      check(engine, entry.request, row, entry.present.value);
+      write(engine, entry.request, row, entry.present.value + entry.tokens.value);
+      request.tokens = entry.present.value + entry.tokens.value;
+      request.done = request.tokens >= request.prompt + request.max_new;
+      engine.reports.push_back({entry.request, Tokens(request.tokens), request.done});
+      ++engine.ran;
+    }
+  }
+
+  void step(EngineId id) {
+    Engine& engine = engines.at(id);
+    Step body;
+    body.iteration_finished = engine.reply.iteration;
+    body.reports = engine.reports;
+    engine.reports.clear();
+    const auto reply = command(id, body);
+    ASSERT_TRUE(reply.has_value());
+    const auto* ok = std::get_if<StepReply>(&reply->body);
+    ASSERT_NE(ok, nullptr) << std::get<Error>(reply->body).to_string();
+    for (const StepReport& report : body.reports) {
+      if (report.finished) engine.requests.erase(report.request.value);
+    }
+    engine.reply = *ok;
+  }
+
+  /// Steps until something is granted: a new slab must be acknowledged first.
+  void step_until_granted(EngineId id) {
+    for (int i = 0; i < 3 && engines.at(id).reply.run.empty(); ++i) step(id);
+  }
+
+  /// Ends up to `count` copies, chosen by the seed between the two directions.
+  void finish_copies(std::size_t count = SIZE_MAX) {
+    while (count-- > 0 && !copies.empty()) {
+      std::vector<std::size_t> heads;
+      bool seen[3] = {false, false, false};
+      for (std::size_t i = 0; i < copies.size(); ++i) {
+        const std::size_t queue = copies[i].scrub ? 2 : (copies[i].slots.to_hbm ? 0 : 1);
+        if (!std::exchange(seen[queue], true)) heads.push_back(i);
+      }
+      const std::size_t pick = heads[random() % heads.size()];
+      const PendingCopy copy = copies[pick];
+      copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(pick));
+      const bool ok = fail_copies == 0 || --fail_copies > 0;
+      if (ok) carry_out(copy);
+      feed(CopyFinished{copy.ticket, ok, Bytes(1 << 20), Nanoseconds(1'000'000)});
+    }
+  }
+
+  void die(EngineId id) {
+    engines.at(id).alive = false;
+    feed(Dying{id});
+  }
+  void bury(EngineId id) {
+    feed(Dead{id});
+    engines.erase(id);
+  }
+
+  void feed(const Event& event) {
+    std::vector<Effect> effects;
+    controller->on(event, now, effects);
+    for (const Effect& effect : effects) {
+      std::visit([&](const auto& e) { take(e); }, effect);
+    }
+  }
+
+  void pass(Nanoseconds time) { now += time; }
+
+  std::unique_ptr<Controller> controller;
+  std::map<EngineId, Engine> engines;
+  std::map<ReplyTo, Reply> replies;
+  std::vector<SendSlab> sent;
+  std::vector<Note> notes;
+  std::map<SlotId, Content> hbm, dram;
+  std::map<SlabIndex, int> scrubbed;
+  std::mt19937_64 random;
+  TimePoint now{1};
+  std::size_t fail_copies = 0;  ///< n: the n-th copy from now fails
+  std::size_t errors = 0;       ///< blocks that did not hold what they should
+  bool corrupt_next = false;    ///< the control: the next copy brings wrong bytes
+  bool acknowledge = true;
+
+ private:
+  struct PendingCopy {
+    Ticket ticket;
+    CopySlots slots;
+    Scrub scrubbing;
+    bool scrub = false;
+  };
+
+  void take(const Reply& reply) { replies[reply.reply_to] = reply; }
+  void take(const PublishTable& table) { engines.at(table.engine).table = table.rows; }
+  void take(const CopySlots& copy) { copies.push_back({copy.ticket, copy, {}, false}); }
+  void take(const Scrub& scrub) { copies.push_back({scrub.ticket, {}, scrub, true}); }
+  void take(const SendSlab& slab) {
+    sent.push_back(slab);
+    if (acknowledge && slab.region == RegionId(0)) feed(SlabMapped{slab.engine, slab.slab});
+  }
+  void take(const AskUnmap& ask) { feed(SlabUnmapped{ask.engine, ask.slab}); }
+  void take(const Note& note) { notes.push_back(note); }
+
+  void carry_out(const PendingCopy& copy) {
+    if (copy.scrub) {
+      for (const SlotId slot : copy.scrubbing.slots) hbm.erase(slot);
+      for (const SlabIndex slab : copy.scrubbing.slabs) {
+        std::erase_if(hbm, [&](const auto& entry) { return entry.first.slab() == slab; });
+        ++scrubbed[slab];
+      }
+      return;
+    }
+    for (const CopySlots::Pair& pair : copy.slots.pairs) {
+      auto& from = copy.slots.to_hbm ? dram : hbm;
+      auto& to = copy.slots.to_hbm ? hbm : dram;
+      const SlotId source = copy.slots.to_hbm ? pair.dram : pair.hbm;
+      to[copy.slots.to_hbm ? pair.hbm : pair.dram] =
+          std::exchange(corrupt_next, false) ? Content{} : from[source];
+    }
+  }
+
+  static std::int64_t in_block(const ModelClass& shape, std::uint32_t block, std::int64_t tokens) {
+    const std::int64_t start = std::int64_t{block} * shape.block_tokens;
+    return std::clamp<std::int64_t>(tokens - start, 0, shape.block_tokens);
+  }
+
+  void check(const Engine& engine, RequestId id, const TableRow& row, std::int64_t present) {
+    for (std::uint32_t group = 0; group < row.groups; ++group) {
+      for (std::uint32_t block = 0; block < row.blocks; ++block) {
+        const std::int64_t tokens = in_block(engine.shape, block, present);
+        if (tokens == 0) continue;
+        const Content wanted{{engine.id, id}, group, block, tokens};
+        if (hbm[row.slots[std::size_t{group} * row.blocks + block]] != wanted) ++errors;
+      }
+    }
+  }
+
+  void write(const Engine& engine, RequestId id, const TableRow& row, std::int64_t tokens) {
+    EXPECT_GE(std::int64_t{row.blocks} * engine.shape.block_tokens, tokens);
+    for (std::uint32_t group = 0; group < row.groups; ++group) {
+      for (std::uint32_t block = 0; block < row.blocks; ++block) {
+        const std::int64_t there = in_block(engine.shape, block, tokens);
+        const SlotId slot = row.slots[std::size_t{group} * row.blocks + block];
+        if (there > 0) hbm[slot] = {{engine.id, id}, group, block, there};
+      }
+    }
+  }
+
+  std::vector<PendingCopy> copies;
+  std::uint64_t last_reply_to = 0;
+};
+
+/// 4 layers in 2 groups of 2, 4 tokens a block, 64 B a token and layer: slots of 512 B.
+inline ModelClass small_model() { return {4, 2, 4, Bytes(64)}; }
+
+inline Controller::Config small_pool(std::uint32_t hbm_slabs = 4, std::uint32_t dram_slabs = 64) {
+  Controller::Config config;
+  config.hbm = {Tier::kHbm, Bytes(4096), hbm_slabs};
+  config.dram = {Tier::kDram, Bytes(4096), dram_slabs};
+  config.tuning.rotation.b_xfer = Bytes(8192);
+  return config;
+}
+
+}  // namespace kvd::test
