@@ -1,17 +1,14 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "ipc/vocabulary/units.hpp"
+#include "planner/model/seconds.hpp"
 
 namespace kvd::planner {
-
-/// Time in the planner's arithmetic; nanoseconds convert to it implicitly.
-using Seconds = std::chrono::duration<double>;
 
 enum class RequestState : std::uint8_t { kWaiting, kRunning, kRotary };
 
