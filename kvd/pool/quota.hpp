@@ -15,7 +15,7 @@ namespace kvd::pool {
 /// cross (both inside one slab) the maximum wins.
 /// Source: kvd design (architecture section 7).
 struct Quota {
-  Bytes guarantee;           ///< always available to the domain
+  Bytes guarantee{};         ///< always available to the domain
   Bytes maximum{INT64_MAX};  ///< never more than this
 };
 

@@ -1,0 +1,118 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/kvd/pool/pool_fixture.hpp"
+
+namespace kvd::pool {
+namespace {
+
+ErrorCode lease(TierPool& pool, std::uint64_t id, DomainId domain, Bytes bytes) {
+  const auto region = pool.allocate_region(RegionId(id), domain, kEngine, bytes);
+  return region.ok() ? ErrorCode::kOk : region.error().code;
+}
+
+TEST(TierPoolQuota, ASlabCountsWholeTowardsTheMaximum) {
+  TierPool sut = make_pool(4, {{kA, {.maximum = whole(2)}}});
+  EXPECT_EQ(sut.available(kA), whole(2));
+  granted(sut, 1);
+  EXPECT_EQ(sut.used(kA), kSlab);
+  EXPECT_EQ(sut.available(kA), whole(2) - Bytes(128));
+  granted(sut, 2 * kSmallSlots - 1);
+  EXPECT_EQ(sut.available(kA), Bytes{});
+  EXPECT_EQ(allocate(sut, 1).code, ErrorCode::kQuotaExceeded);
+  EXPECT_EQ(lease(sut, 1, kA, kSlab), ErrorCode::kQuotaExceeded);
+}
+
+TEST(TierPoolQuota, AMaximumBelowOneSlabGrantsNothing) {
+  TierPool sut = make_pool(1, {{kA, {.maximum = kSlab - Bytes(1)}}});
+  EXPECT_EQ(sut.available(kA), Bytes{});
+  EXPECT_EQ(allocate(sut, 1).code, ErrorCode::kQuotaExceeded);
+}
+
+TEST(TierPoolQuota, AGuaranteeIsNeverLent) {
+  TierPool sut = make_pool(3, {{kB, {.guarantee = whole(2)}}});
+  EXPECT_EQ(sut.available(kA), kSlab);
+  EXPECT_EQ(sut.available(kB), whole(3));
+  granted(sut, kSmallSlots);
+  EXPECT_EQ(allocate(sut, 1).code, ErrorCode::kQuotaExceeded);
+  EXPECT_EQ(sut.available(kB), whole(2));
+  granted(sut, 2 * kSmallSlots, kSmall, kB);
+}
+
+TEST(TierPoolQuota, ADomainBorrowsWhatNobodyIsGuaranteed) {
+  TierPool sut = make_pool(4, {{kA, {.guarantee = whole(1)}}, {kB, {.guarantee = whole(1)}}});
+  EXPECT_EQ(sut.available(kA), whole(3));
+  granted(sut, 3 * kSmallSlots);
+  EXPECT_EQ(sut.available(kB), whole(1));
+  EXPECT_EQ(lease(sut, 1, kB, whole(1)), ErrorCode::kOk);
+  EXPECT_EQ(lease(sut, 2, kB, whole(1)), ErrorCode::kOutOfMemory);
+}
+
+TEST(TierPoolQuota, WithoutFreeMemoryTheAnswerIsOutOfMemory) {
+  TierPool sut = make_pool(2, {{kA, {.maximum = whole(1)}}});
+  granted(sut, kSmallSlots);
+  granted(sut, kSmallSlots, kSmall, kB);
+  EXPECT_EQ(allocate(sut, 1).code, ErrorCode::kOutOfMemory);
+}
+
+TEST(TierPoolQuota, DirtyMemoryIsFreeMemoryToo) {
+  TierPool sut = make_pool(2, {{kA, {.maximum = whole(1)}}});
+  granted(sut, kSmallSlots);
+  release_all(sut, granted(sut, 1, kSmall, kB));
+  sut.reclaim_empty_slabs();
+  EXPECT_EQ(allocate(sut, 1).code, ErrorCode::kQuotaExceeded);
+}
+
+TEST(TierPoolQuota, AClassChangeAndAHeldSlabCostNothing) {
+  TierPool sut = make_pool(2, {{kA, {.maximum = whole(1)}}});
+  auto slots = granted(sut, kSmallSlots, kSmall);
+  sut.set_mapped(SlabIndex(0), kEngine, true);
+  release_all(sut, slots);
+  slots = granted(sut, kLargeSlots, kLarge);
+  release_all(sut, slots);
+  sut.reclaim_empty_slabs();
+  EXPECT_EQ(sut.available(kA), whole(1));
+  granted(sut, kSmallSlots, kSmall);
+}
+
+TEST(TierPoolQuota, AMappedSlabIsBorrowedUntilItIsUnmapped) {
+  TierPool sut = make_pool(2, {{kB, {.guarantee = whole(1)}}});
+  const auto slots = granted(sut, 1);
+  sut.set_mapped(SlabIndex(0), kEngine, true);
+  release_all(sut, slots);
+  sut.reclaim_empty_slabs();
+  EXPECT_EQ(sut.available(kB), whole(1));
+  sut.set_mapped(SlabIndex(0), kEngine, false);
+  scrub_slabs(sut);
+  EXPECT_EQ(sut.available(kB), whole(2));
+}
+
+TEST(TierPoolQuota, ARegionWaitsForTheQuotaAQuarantineHolds) {
+  TierPool sut = make_pool(2, {{kA, {.maximum = whole(1)}}});
+  ASSERT_EQ(lease(sut, 1, kA, kSlab), ErrorCode::kOk);
+  EXPECT_EQ(lease(sut, 2, kA, kSlab), ErrorCode::kQuotaExceeded);
+  sut.quarantine_region(RegionId(1));
+  EXPECT_EQ(lease(sut, 2, kA, kSlab), ErrorCode::kWouldBlock);
+  sut.release_region(RegionId(1));
+  EXPECT_EQ(lease(sut, 2, kA, kSlab), ErrorCode::kOk);
+}
+
+TEST(TierPoolQuota, NewQuotasApplyAtOnceAndTakeNothingAway) {
+  TierPool sut = make_pool(3);
+  granted(sut, 2 * kSmallSlots);
+  ASSERT_TRUE(sut.set_quotas({{kA, {.maximum = whole(1)}}, {kB, {.guarantee = whole(2)}}}).ok());
+  EXPECT_EQ(sut.used(kA), whole(2));
+  EXPECT_EQ(sut.available(kA), Bytes{});
+  EXPECT_EQ(allocate(sut, 1).code, ErrorCode::kQuotaExceeded);
+  EXPECT_EQ(sut.available(kB), whole(1));
+  EXPECT_EQ(sut.validate(), "");
+}
+
+TEST(TierPoolQuota, QuotasBeyondTheCapacityAreRefusedAndTheOldStay) {
+  TierPool sut = make_pool(2, {{kA, {.maximum = whole(1)}}});
+  EXPECT_EQ(sut.set_quotas({{kB, {.guarantee = whole(3)}}}).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(sut.available(kA), whole(1));
+}
+
+}  // namespace
+}  // namespace kvd::pool
