@@ -30,11 +30,14 @@ endif()
 if(NOT kvd_llama_stamp STREQUAL kvd_llama_stamped)
   find_package(Git REQUIRED)
   file(REMOVE_RECURSE "${kvd_llama_source}")
-  execute_process(COMMAND "${GIT_EXECUTABLE}" clone --quiet --no-checkout
+  # A git hook that runs the build has its own repository in the environment.
+  set(kvd_llama_git "${CMAKE_COMMAND}" -E env --unset=GIT_DIR --unset=GIT_WORK_TREE
+    --unset=GIT_INDEX_FILE "${GIT_EXECUTABLE}")
+  execute_process(COMMAND ${kvd_llama_git} clone --quiet --no-checkout
     "${kvd_llama_bundle}" "${kvd_llama_source}" COMMAND_ERROR_IS_FATAL ANY)
-  execute_process(COMMAND "${GIT_EXECUTABLE}" -C "${kvd_llama_source}" sparse-checkout set --no-cone
+  execute_process(COMMAND ${kvd_llama_git} -C "${kvd_llama_source}" sparse-checkout set --no-cone
     /include/ /ggml/include/ /ggml/src/ggml-backend-impl.h COMMAND_ERROR_IS_FATAL ANY)
-  execute_process(COMMAND "${GIT_EXECUTABLE}" -C "${kvd_llama_source}" -c advice.detachedHead=false
+  execute_process(COMMAND ${kvd_llama_git} -C "${kvd_llama_source}" -c advice.detachedHead=false
     checkout --quiet HEAD COMMAND_ERROR_IS_FATAL ANY)
   file(WRITE "${kvd_llama_source}/kvd-stamp" "${kvd_llama_stamp}")
 endif()

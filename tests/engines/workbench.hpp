@@ -14,7 +14,7 @@ namespace kvd::test {
 class Workbench {
  public:
   /// Enough tokens for more than 100 distinct ones, below which a comparison proves nothing.
-  static constexpr int kTokens = 320;
+  static constexpr int kTokens = 256;
 
   Workbench();
   ~Workbench();

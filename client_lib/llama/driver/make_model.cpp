@@ -17,12 +17,12 @@
 namespace {
 
 struct Shape {
-  std::uint32_t layers = 8;
+  std::uint32_t layers = 4;
   std::uint32_t embedding = 256;
   std::uint32_t feed_forward = 768;
   std::uint32_t heads = 8;
   std::uint32_t heads_kv = 4;
-  std::uint32_t vocabulary = 512;
+  std::uint32_t vocabulary = 2048;
   std::uint32_t context = 32768;
 
   [[nodiscard]] std::uint32_t head_size() const { return embedding / heads; }
