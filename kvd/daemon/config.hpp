@@ -1,0 +1,106 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/core/tuning.hpp"
+
+namespace kvd::daemon {
+
+enum class BackendChoice : std::uint8_t { kAuto, kHost, kCuda };
+
+/// Engines that trust each other and share slabs. Source: kvd design (architecture section 7).
+struct DomainConfig {
+  std::string name = "default";
+  std::vector<uid_t> uids;  ///< who belongs to it; together with gids empty: everyone
+  std::vector<gid_t> gids;
+  Bytes hbm_guarantee;
+  Bytes hbm_maximum{INT64_MAX};
+  Bytes dram_guarantee;
+  Bytes dram_maximum{INT64_MAX};
+  std::string slo_class = "default";
+};
+
+/// Everything that can be set: a TOML file, KVD_* in the environment, flags; the later wins.
+/// Every member's default is what runs with no file at all. docs: deploy/config/kvd.toml.
+struct Config {
+  BackendChoice backend = BackendChoice::kAuto;
+
+  // paths; empty ones are filled in by resolve_paths()
+  std::string runtime_dir;     ///< /run/kvd as root, else $XDG_RUNTIME_DIR/kvd
+  std::string attach_socket;   ///< runtime_dir/attach.sock
+  std::string command_socket;  ///< runtime_dir/command.sock
+  std::string token_file;      ///< runtime_dir/admin.token
+
+  // pool
+  Bytes hbm = 256 * kMiB;
+  Bytes dram = kGiB;
+  Bytes slab;                  ///< zero: 64 MiB on the host backend, less when the pool is smaller
+  Bytes reserve = 512 * kMiB;  ///< memory left to the rest of the machine
+
+  // link
+  BytesPerSecond link_bandwidth;  ///< host backend: each direction; zero: unthrottled
+
+  // engine
+  Nanoseconds step_timeout{5'000'000'000};
+  Nanoseconds evict_after{0};  ///< kill an unresponsive engine after this; zero: never
+  std::uint32_t max_requests = 1024;
+  std::uint32_t max_engines = 64;
+
+  // admin, metrics; an empty address switches the listener off
+  std::string admin_address = "127.0.0.1";
+  std::uint16_t admin_port = 8470;
+  bool admin_read_open = true;  ///< false: reading needs the token too
+  std::string metrics_address = "127.0.0.1";
+  std::uint16_t metrics_port = 9470;
+
+  std::string log_level = "info";
+
+  core::Tuning tuning;
+  std::vector<DomainConfig> domains = {DomainConfig{}};
+
+  /// Slabs of a tier after rounding its size down to whole slabs.
+  [[nodiscard]] Bytes slab_size() const;
+  [[nodiscard]] std::uint32_t slabs(Tier tier) const;
+};
+
+/// What the command line asked for.
+struct Invocation {
+  enum class Action : std::uint8_t { kRun, kCheck, kPrint, kHelp, kVersion } action = Action::kRun;
+  std::string file;  ///< empty: none
+  Config config;
+  std::string text;  ///< what kHelp, kVersion and kPrint print
+};
+
+/// Reads flags, environment and file. `environment` is a NULL-terminated environ.
+/// Errors: InvalidArgument whose message lists every fault, one a line, each with its key (and line
+/// of the file) and the remedy.
+[[nodiscard]] Result<Invocation> parse_invocation(int argc, const char* const* argv,
+                                                  const char* const* environment);
+
+/// All faults of a finished configuration (sizes, ports, guarantees, policies); empty when valid.
+[[nodiscard]] std::vector<std::string> faults(const Config& config);
+
+/// Fills in the paths that were not set.
+void resolve_paths(Config& config, const char* const* environment);
+
+/// The configuration as a TOML file that reads back to the same.
+[[nodiscard]] std::string to_toml(const Config& config);
+
+/// Every key with its effective value, for GET /v1/config: {"pool.hbm":"256MiB",…}.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> effective_values(
+    const Config& config);
+
+/// "64GiB", "1.5GiB", "4096" -> bytes. Errors: InvalidArgument.
+[[nodiscard]] Result<Bytes> parse_bytes(const std::string& text);
+/// "100ms", "5s", "2m" -> nanoseconds. Errors: InvalidArgument.
+[[nodiscard]] Result<Nanoseconds> parse_duration(const std::string& text);
+
+}  // namespace kvd::daemon

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <vector>
+
+#include "kvd/admin/admin_backend.hpp"
+#include "kvd/core/status.hpp"
+#include "metrics/catalogue/sample.hpp"
+
+namespace kvd::daemon {
+
+/// Says the controller's state and the daemon's description in samples of the metrics catalogue.
+/// Pure. An engine appears as "name-id", so that two engines of one name stay apart; characters
+/// of its name outside printable ASCII become '?'.
+void collect(const core::ControllerStatus& status, const admin::DaemonInfo& info,
+             std::vector<metrics::Sample>& out);
+
+}  // namespace kvd::daemon
