@@ -11,16 +11,11 @@
 namespace kvd::kernels {
 namespace {
 
-// Copies `n` bytes, a multiple of kLine, to a line-aligned destination.
-using LineCopy = void (*)(std::byte* destination, const std::byte* source, std::size_t n);
-struct Streaming {
-  LineCopy copy;
-  const char* isa;
-};
+constexpr std::size_t kLine = 64;
 
 #if defined(__x86_64__)
 
-constexpr std::size_t kLine = 64;
+// Each copies `n` bytes, a multiple of kLine, to a line-aligned destination.
 
 __attribute__((target("avx512f"))) void copy_lines_avx512(std::byte* destination,
                                                           const std::byte* source, std::size_t n) {
@@ -48,36 +43,64 @@ void copy_lines_sse2(std::byte* destination, const std::byte* source, std::size_
   }
 }
 
-Streaming choose() {
-  if (__builtin_cpu_supports("avx512f")) return {copy_lines_avx512, "avx512"};
-  if (__builtin_cpu_supports("avx2")) return {copy_lines_avx2, "avx2"};
-  return {copy_lines_sse2, "sse2"};
+void copy_lines(std::byte* destination, const std::byte* source, std::size_t n, StreamingIsa isa) {
+  switch (isa) {
+    case StreamingIsa::kAvx512:
+      copy_lines_avx512(destination, source, n);
+      break;
+    case StreamingIsa::kAvx2:
+      copy_lines_avx2(destination, source, n);
+      break;
+    case StreamingIsa::kSse2:
+      copy_lines_sse2(destination, source, n);
+      break;
+    case StreamingIsa::kPlain:
+      std::memcpy(destination, source, n);
+      break;
+  }
+  _mm_sfence();
 }
-
-void order_streamed_stores() { _mm_sfence(); }
 
 #else
 
-constexpr std::size_t kLine = 1;
-
-void copy_lines_plain(std::byte* destination, const std::byte* source, std::size_t n) {
+void copy_lines(std::byte* destination, const std::byte* source, std::size_t n, StreamingIsa) {
   std::memcpy(destination, source, n);
 }
 
-Streaming choose() { return {copy_lines_plain, "memcpy"}; }
-
-void order_streamed_stores() {}
-
 #endif
-
-const Streaming& streaming() {
-  static const Streaming chosen = choose();
-  return chosen;
-}
 
 }  // namespace
 
-void copy_streaming(void* destination, const void* source, std::size_t n) {
+bool supported(StreamingIsa isa) {
+  switch (isa) {
+    case StreamingIsa::kPlain:
+      return true;
+#if defined(__x86_64__)
+    case StreamingIsa::kSse2:
+      return true;
+    case StreamingIsa::kAvx2:
+      return __builtin_cpu_supports("avx2") != 0;
+    case StreamingIsa::kAvx512:
+      return __builtin_cpu_supports("avx512f") != 0;
+#else
+    default:
+      return false;
+#endif
+  }
+  return false;
+}
+
+StreamingIsa best_streaming_isa() {
+  static const StreamingIsa best = [] {
+    for (const auto isa : {StreamingIsa::kAvx512, StreamingIsa::kAvx2, StreamingIsa::kSse2}) {
+      if (supported(isa)) return isa;
+    }
+    return StreamingIsa::kPlain;
+  }();
+  return best;
+}
+
+void copy_streaming(void* destination, const void* source, std::size_t n, StreamingIsa isa) {
   if (n == 0) return;
   auto* to = static_cast<std::byte*>(destination);
   const auto* from = static_cast<const std::byte*>(source);
@@ -85,9 +108,8 @@ void copy_streaming(void* destination, const void* source, std::size_t n) {
   const std::size_t head = std::min(n, (kLine - misaligned) % kLine);
   const std::size_t body = (n - head) / kLine * kLine;
   std::memcpy(to, from, head);
-  streaming().copy(to + head, from + head, body);
   std::memcpy(to + head + body, from + head + body, n - head - body);
-  order_streamed_stores();
+  copy_lines(to + head, from + head, body, isa);
 }
 
 void copy_run(void* destination, const void* source, std::size_t n) {
@@ -101,7 +123,5 @@ void copy_run(void* destination, const void* source, std::size_t n) {
 void fill_zero(void* destination, std::size_t n) {
   if (n > 0) std::memset(destination, 0, n);
 }
-
-const char* streaming_isa() { return streaming().isa; }
 
 }  // namespace kvd::kernels

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace kvd::kernels {
 
@@ -8,10 +9,21 @@ namespace kvd::kernels {
 /// are 1.4-2.0 times memcpy from 64 KiB up, and slower than it where the destination stays hot.
 constexpr std::size_t kStreamingThreshold = 64 * 1024;
 
-/// Copies `n` bytes with non-temporal stores, by the widest registers this CPU has. All bytes are
-/// ordered before any store the calling thread does afterwards (the stores are fenced here).
-/// Precondition: the ranges do not overlap. Any alignment; source and destination are host memory.
-void copy_streaming(void* destination, const void* source, std::size_t n);
+/// How copy_streaming() writes. kPlain is memcpy, for CPUs without such stores.
+enum class StreamingIsa : std::uint8_t { kPlain, kSse2, kAvx2, kAvx512 };
+constexpr const char* name(StreamingIsa isa) {
+  constexpr const char* kNames[] = {"memcpy", "sse2", "avx2", "avx512"};
+  return kNames[static_cast<std::size_t>(isa)];
+}
+[[nodiscard]] bool supported(StreamingIsa isa);
+/// The widest that this CPU supports.
+[[nodiscard]] StreamingIsa best_streaming_isa();
+
+/// Copies `n` bytes past the caches, with non-temporal stores. All bytes are ordered before any
+/// store the calling thread does afterwards (the stores are fenced here).
+/// Precondition: supported(isa); the ranges do not overlap. Any alignment; host memory only.
+void copy_streaming(void* destination, const void* source, std::size_t n,
+                    StreamingIsa isa = best_streaming_isa());
 
 /// Copies `n` bytes the faster way for data that the CPU will not read soon.
 void copy_run(void* destination, const void* source, std::size_t n);
@@ -19,8 +31,5 @@ void copy_run(void* destination, const void* source, std::size_t n);
 /// Writes `n` zeros. Scrubbing writes in place: giving pages back and faulting them in again was
 /// measured ten times slower than memset.
 void fill_zero(void* destination, std::size_t n);
-
-/// What copy_streaming() uses on this CPU: "avx512", "avx2", "sse2" or "memcpy".
-[[nodiscard]] const char* streaming_isa();
 
 }  // namespace kvd::kernels
