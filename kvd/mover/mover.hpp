@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels/device/device_backend.hpp"
-#include "kvd/core/controller.hpp"
+#include "kvd/core/effects.hpp"
 #include "kvd/mover/slab_store.hpp"
 
 namespace kvd::mover {

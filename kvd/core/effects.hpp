@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+
+/// What the Controller wants its shell to do.
+namespace kvd::core {
+
+/// Where a command came from; the shell matches the reply to its peer by it.
+using ReplyTo = Id<struct ReplyToTag, std::uint64_t>;
+
+struct RunEntry {
+  RequestId request;
+  Tokens present;
+  Tokens tokens;
+  Ticket ticket;
+  bool prefill = false;
+  bool swapped_in = false;
+  std::uint32_t row = 0;
+};
+enum class Hold : std::uint8_t {  // the numbers of wire::HoldReason
+  kNone = 0,
+  kWaiting = 1,
+  kNoMemory = 2,
+  kSwappedOut = 3,
+  kPromised = 4,
+  kSlabNotMapped = 5,
+  kForced = 6,
+  kComplete = 7,
+};
+struct HoldEntry {
+  RequestId request;
+  Hold reason = Hold::kNone;
+};
+struct StepReply {
+  std::uint64_t iteration = 0;
+  PlanVersion table_version;
+  std::vector<RunEntry> run;
+  std::vector<HoldEntry> hold;
+};
+struct RegionReply {
+  RegionId region;
+  Bytes slab_bytes;
+  std::uint32_t slabs = 0;
+};
+struct BlocksReply {
+  std::uint32_t blocks = 0;
+  PlanVersion table_version;
+};
+struct PlaceReply {
+  struct Entry {
+    RequestId request;
+    std::uint32_t distance = 0;
+    Blocks resident;
+  };
+  std::vector<Entry> entries;
+  Blocks budget;
+};
+struct StatsReply {
+  Bytes region, hbm, dram;
+  std::uint64_t waiting = 0, running = 0, rotary = 0, rotations_out = 0, rotations_in = 0;
+};
+struct Done {};
+
+struct Reply {
+  EngineId engine;
+  ReplyTo reply_to;
+  std::variant<Done, StepReply, RegionReply, BlocksReply, PlaceReply, StatsReply, Error> body;
+};
+
+/// One row of a block table; slots in the order [group][block].
+struct TableRow {
+  RequestId request;
+  Tokens tokens;
+  std::uint32_t blocks = 0;
+  std::uint32_t groups = 0;
+  std::vector<SlotId> slots;
+};
+/// Publish before the reply that names the version.
+struct PublishTable {
+  EngineId engine;
+  PlanVersion version;
+  std::vector<TableRow> rows;
+};
+
+/// Move slots between the tiers. `pairs` are (hbm, dram); the direction says which is the source.
+struct CopySlots {
+  struct Pair {
+    SlotId hbm;
+    SlotId dram;
+  };
+  Ticket ticket;
+  EngineId engine;  ///< whose fence carries the ticket
+  bool to_hbm = false;
+  Bytes slot_bytes;
+  std::vector<Pair> pairs;
+};
+/// Zero a whole slab or single slots of `tier`; reported back as CopyFinished with the ticket.
+struct Scrub {
+  Ticket ticket;
+  Tier tier = Tier::kHbm;
+  std::vector<SlabIndex> slabs;
+  std::vector<SlotId> slots;
+  Bytes slot_bytes;
+};
+/// How a CopySlots or Scrub ended; an event the shell feeds back.
+struct CopyFinished {
+  Ticket ticket;
+  bool ok = true;
+  Bytes bytes;
+  Nanoseconds busy{0};
+  /// Send the slab's fd. Region none: it backs slots; else it is `position` of `count` of the
+  /// region.
+  struct SendSlab {
+    EngineId engine;
+    SlabIndex slab;
+    RegionId region;
+    std::uint32_t position = 0;
+    std::uint32_t count = 0;
+  };
+  /// Ask the engine to unmap a slab (cooperative).
+  struct AskUnmap {
+    EngineId engine;
+    SlabIndex slab;
+  };
+  /// Something an operator wants to read; goes to the log and the event list.
+  struct Note {
+    enum class Level : std::uint8_t { kInfo, kWarning, kError } level = Level::kInfo;
+    EngineId engine;
+    std::string text;
+  };
+
+  using Effect = std::variant<Reply, PublishTable, CopySlots, Scrub, SendSlab, AskUnmap, Note>;
+
+}  // namespace kvd::core

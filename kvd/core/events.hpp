@@ -1,0 +1,132 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/core/effects.hpp"
+#include "kvd/core/tuning.hpp"
+
+/// What the shell feeds into the Controller.
+namespace kvd::core {
+
+/// The shape that fixes a class's slot size, with all defaults filled in.
+struct ModelClass {
+  std::uint32_t layers = 0;
+  std::uint32_t layers_per_block = 1;
+  std::uint32_t block_tokens = 16;
+  Bytes bytes_per_token_per_layer;
+
+  [[nodiscard]] std::uint32_t groups() const {
+    return (layers + layers_per_block - 1) / layers_per_block;
+  }
+  [[nodiscard]] Bytes slot_bytes() const {
+    return bytes_per_token_per_layer * std::int64_t{layers_per_block} * block_tokens;
+  }
+  friend auto operator<=>(const ModelClass&, const ModelClass&) = default;
+};
+
+/// A checked peer asks to join. Answered by AttachReply or Reply-free refusal (Result).
+struct Attach {
+  std::string name;
+  DomainId domain;
+  std::string domain_name;
+  std::string slo_class = "default";
+  std::int32_t pid = 0;
+  std::uint32_t uid = 0;
+  std::optional<ModelClass> model_class;  ///< none: level 1
+  Bytes orphaned;
+};
+
+/// Said goodbye in order: it maps and writes nothing any more.
+struct Detach {
+  EngineId engine;
+};
+/// The keeper word says it died; its pidfd has not confirmed it. Stop scheduling, quarantine.
+struct Dying {
+  EngineId engine;
+};
+/// The process is gone: nothing of it can write any more. Reclaim.
+struct Dead {
+  EngineId engine;
+};
+
+struct Submit {
+  RequestId request;
+  Tokens prompt_tokens;
+  Tokens max_new_tokens;
+  Nanoseconds ttft_slo{0};  ///< 0: the class's
+  Nanoseconds tbt_slo{0};
+};
+struct StepReport {
+  RequestId request;
+  Tokens tokens;
+  bool finished = false;
+};
+struct Step {
+  std::uint64_t iteration_finished = 0;
+  std::uint64_t iteration_running = 0;
+  PlanVersion table_version;
+  std::vector<StepReport> reports;
+};
+struct AllocateRegion {
+  Bytes bytes;
+};
+struct AllocateBlocks {
+  RequestId request;
+  Tokens tokens;
+};
+struct Place {
+  std::vector<RequestId> requests;  ///< empty: all running ones of the session
+};
+struct Rotate {
+  RequestId request;
+  bool out = true;
+};
+struct Finish {
+  RequestId request;
+};
+struct Abort {
+  RequestId request;
+};
+struct ReleaseRegion {
+  RegionId region;
+};
+struct Stats {};
+struct Ping {};
+
+/// One authenticated, decoded command of a session.
+struct Command {
+  EngineId engine;
+  ReplyTo reply_to;
+  TimePoint deadline;
+  std::variant<Submit, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish, Abort,
+               ReleaseRegion, Stats, Ping>
+      body;
+};
+
+};
+struct SlabMapped {
+  EngineId engine;
+  SlabIndex slab;
+};
+struct SlabUnmapped {
+  EngineId engine;
+  SlabIndex slab;
+};
+/// Time passes: deadlines of pending commands, unresponsive engines.
+struct Tick {};
+struct Retune {
+  Tuning tuning;  ///< validated by the sender with Tuning::faults()
+};
+struct Beat {
+  EngineId engine;  ///< its heartbeat word moved
+};
+
+using Event = std::variant<Detach, Dying, Dead, Command, CopyFinished, SlabMapped, SlabUnmapped,
+                           Tick, Retune, Beat>;
+
+}  // namespace kvd::core
