@@ -115,27 +115,28 @@ struct CopyFinished {
   bool ok = true;
   Bytes bytes;
   Nanoseconds busy{0};
-  /// Send the slab's fd. Region none: it backs slots; else it is `position` of `count` of the
-  /// region.
-  struct SendSlab {
-    EngineId engine;
-    SlabIndex slab;
-    RegionId region;
-    std::uint32_t position = 0;
-    std::uint32_t count = 0;
-  };
-  /// Ask the engine to unmap a slab (cooperative).
-  struct AskUnmap {
-    EngineId engine;
-    SlabIndex slab;
-  };
-  /// Something an operator wants to read; goes to the log and the event list.
-  struct Note {
-    enum class Level : std::uint8_t { kInfo, kWarning, kError } level = Level::kInfo;
-    EngineId engine;
-    std::string text;
-  };
+};
+/// Send the slab's fd. Region none: it backs slots; else it is `position` of `count` of the
+/// region.
+struct SendSlab {
+  EngineId engine;
+  SlabIndex slab;
+  RegionId region;
+  std::uint32_t position = 0;
+  std::uint32_t count = 0;
+};
+/// Ask the engine to unmap a slab (cooperative).
+struct AskUnmap {
+  EngineId engine;
+  SlabIndex slab;
+};
+/// Something an operator wants to read; goes to the log and the event list.
+struct Note {
+  enum class Level : std::uint8_t { kInfo, kWarning, kError } level = Level::kInfo;
+  EngineId engine;
+  std::string text;
+};
 
-  using Effect = std::variant<Reply, PublishTable, CopySlots, Scrub, SendSlab, AskUnmap, Note>;
+using Effect = std::variant<Reply, PublishTable, CopySlots, Scrub, SendSlab, AskUnmap, Note>;
 
 }  // namespace kvd::core

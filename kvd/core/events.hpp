@@ -108,7 +108,6 @@ struct Command {
       body;
 };
 
-};
 struct SlabMapped {
   EngineId engine;
   SlabIndex slab;
