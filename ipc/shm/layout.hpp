@@ -13,6 +13,7 @@ namespace kvd::shm {
 
 constexpr std::uint32_t kClientPageMagic = 0x5043564bu;  // "KVCP"
 constexpr std::uint32_t kTableMagic = 0x4254564bu;       // "KVTB"
+constexpr std::uint32_t kLayoutVersion = 1;              ///< of both
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kClientPageBytes = 4096;
 constexpr std::size_t kMaxTableBytes = std::size_t{1} << 30;
@@ -20,7 +21,7 @@ constexpr std::size_t kMaxTableBytes = std::size_t{1} << 30;
 /// The page both sides write. One per session, created and sealed by the daemon.
 struct ClientPage {
   std::uint32_t magic = kClientPageMagic;
-  std::uint32_t layout_version = 1;
+  std::uint32_t layout_version = kLayoutVersion;
 
   /// Robust and process-shared, held by the client's keeper thread for the session's life; the
   /// client initialises it. The daemon never calls a pthread function on it: it watches the first
@@ -71,7 +72,7 @@ static_assert(sizeof(TableBuffer) == 24);
 /// a buffer is rewritten only after the session's `using_version` has moved past it.
 struct TableHeader {
   std::uint32_t magic = kTableMagic;
-  std::uint32_t layout_version = 1;
+  std::uint32_t layout_version = kLayoutVersion;
   std::uint32_t max_rows = 0;
   std::uint32_t max_slots = 0;
   alignas(kCacheLine) std::atomic<std::uint64_t> current;  ///< newest published version

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "ipc/shm/layout.hpp"
 #include "ipc/shm/sealed_memfd.hpp"
@@ -56,16 +57,13 @@ class TableReader {
   [[nodiscard]] Result<TableView> at(PlanVersion version) const;
 
  private:
-  TableReader(SharedMapping mapping, std::uint32_t max_rows, std::uint32_t max_slots)
-      : mapping_(std::move(mapping)), max_rows_(max_rows), max_slots_(max_slots) {}
+  explicit TableReader(SharedMapping mapping) : mapping_(std::move(mapping)) {}
   [[nodiscard]] const TableHeader& header() const {
     return *reinterpret_cast<const TableHeader*>(mapping_.bytes().data());
   }
   [[nodiscard]] Result<TableView> view(const TableBuffer& buffer) const;
 
   SharedMapping mapping_;
-  std::uint32_t max_rows_ = 0;
-  std::uint32_t max_slots_ = 0;
 };
 
 }  // namespace kvd::shm

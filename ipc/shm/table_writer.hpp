@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "ipc/shm/layout.hpp"
 #include "ipc/shm/sealed_memfd.hpp"
@@ -26,7 +28,7 @@ struct TableRowSource {
 /// Owner: control thread.
 class TableWriter {
  public:
-  /// Errors: InvalidArgument for a capacity over kMaxTableBytes, OutOfMemory, Unavailable.
+  /// Errors: InvalidArgument for no rows or a capacity of kMaxTableBytes, OutOfMemory, Unavailable.
   static Result<TableWriter> create(std::uint32_t max_rows, std::uint32_t max_slots);
 
   [[nodiscard]] int fd() const { return fd_.get(); }
@@ -57,6 +59,7 @@ class TableWriter {
   std::uint32_t max_rows_ = 0;
   std::uint32_t max_slots_ = 0;
   PlanVersion current_;
+  std::size_t newest_ = 0;  ///< index of the buffer that holds current_
 };
 
 }  // namespace kvd::shm

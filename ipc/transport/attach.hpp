@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/result.hpp"
@@ -15,7 +16,8 @@
 #include "ipc/wire/messages.hpp"
 
 /// The attach socket: frames with file descriptors between a peer the kernel vouches for and the
-/// daemon (PROTOCOL.md section 2). Unix-domain, SOCK_SEQPACKET, every fd CLOEXEC and non-blocking.
+/// daemon (PROTOCOL.md section 2). Unix-domain, SOCK_SEQPACKET, every fd CLOEXEC; no call waits
+/// unless it is given a time.
 namespace kvd::transport {
 
 constexpr std::size_t kMaxFdsPerFrame = 4;

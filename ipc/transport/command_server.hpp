@@ -45,8 +45,8 @@ class CommandServer {
   /// Errors: PeerGone when the peer left or has not read `queue_limit` replies: drop its session.
   virtual Status send(PeerId peer, std::span<const std::byte> frame) = 0;
 
-  /// Messages refused before they became commands: foreign uid at message level, several parts,
-  /// a routing id of the client's own choosing.
+  /// Messages refused before they became commands: several parts, a routing id of the client's own
+  /// choosing, no credentials.
   [[nodiscard]] virtual std::uint64_t dropped() const = 0;
 
   /// What clients connect to.
@@ -57,7 +57,6 @@ struct ZmqServerOptions {
   std::string path;                 ///< of the socket file, mode 0660
   std::vector<uid_t> allowed_uids;  ///< the kernel's word decides; empty: everyone with access
   int queue_limit = 64;             ///< messages waiting for or from one peer
-  int max_peers = 1024;
 };
 
 /// Listens on ipc://path. A socket file left by a dead daemon is replaced, one that answers is not.

@@ -22,6 +22,8 @@ constexpr std::size_t kNameBytes = 32;
 constexpr std::size_t kPathBytes = 108;
 constexpr std::size_t kMessageBytes = 256;
 constexpr std::int64_t kMaxTimeoutNs = 3'600'000'000'000;  // so that arrival + timeout fits
+constexpr std::uint64_t kMaxTokens = (std::uint64_t{1} << 40) - 1;
+constexpr std::uint64_t kMaxRegionBytes = std::uint64_t{1} << 50;
 
 // What a model shape may ask for; the product, a slot's size, then fits 64 bits by far.
 constexpr std::uint32_t kMaxLayers = 1024;
@@ -181,7 +183,7 @@ struct SubmitBody {
 };
 static_assert(sizeof(SubmitBody) == 40);
 
-enum StepReportFlags : std::uint32_t { kReportFinished = 1u << 0 };
+enum StepReportFlags : std::uint32_t { kReportFinished = 1u << 0, kReportFlags = 1u };
 
 /// What one request did in the iteration that just finished.
 struct StepReport {
@@ -202,7 +204,7 @@ struct StepBody {
 };
 static_assert(sizeof(StepBody) == 32);
 
-enum RunFlags : std::uint32_t { kRunPrefill = 1u << 0, kRunSwappedIn = 1u << 1 };
+enum RunFlags : std::uint32_t { kRunPrefill = 1u << 0, kRunSwappedIn = 1u << 1, kRunFlags = 3u };
 
 /// One request of the next iteration.
 struct RunEntry {

@@ -1,0 +1,198 @@
+#include "ipc/transport/attach.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "ipc/transport/unix_socket.hpp"
+#include "ipc/vocabulary/check.hpp"
+#include "ipc/vocabulary/clock.hpp"
+
+namespace kvd::transport {
+namespace {
+
+#ifndef SO_PEERPIDFD
+constexpr int SO_PEERPIDFD = 77;  // Linux 6.5; not in Debian 12's headers
+#endif
+
+// Room for more fds than a frame may carry, so that a sender of too many is caught with those fds
+// in hand instead of truncated ones.
+constexpr std::size_t kControlFds = kMaxFdsPerFrame + 1;
+
+bool peer_left(int error) {
+  return error == EPIPE || error == ECONNRESET || error == ENOTCONN || error == ECONNREFUSED;
+}
+
+Error gone() { return make_error(ErrorCode::kPeerGone, "the attach peer has hung up"); }
+
+/// Waits until the socket can do what `events` says.
+Status wait_for(int fd, short events, TimePoint deadline) {
+  const SteadyClock clock;
+  while (true) {
+    const Nanoseconds left = std::max(Nanoseconds(0), deadline - clock.now());
+    const timespec timeout{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+    pollfd item{fd, events, 0};
+    const int ready = ::ppoll(&item, 1, &timeout, nullptr);
+    if (ready > 0) return {};
+    if (ready == 0) {
+      return make_error(ErrorCode::kDeadlineExceeded, "no answer on the attach socket in time");
+    }
+    if (errno != EINTR) return errno_error(ErrorCode::kInternal, "poll of the attach socket");
+  }
+}
+
+/// Repeats a call that does not wait until it does something or the deadline is there.
+template <class Call>
+auto retry_until(int fd, short events, Nanoseconds timeout, Call call) -> decltype(call()) {
+  const TimePoint deadline = SteadyClock().now() + timeout;
+  while (true) {
+    auto result = call();
+    if (result.ok() || result.error().code != ErrorCode::kWouldBlock) return result;
+    KVD_TRY(wait_for(fd, events, deadline));
+  }
+}
+
+void take_fds(msghdr& message, std::vector<UniqueFd>& fds) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+      fds.emplace_back(fd);
+    }
+  }
+}
+
+}  // namespace
+
+Result<PeerIdentity> AttachConnection::peer() const {
+  ucred who{};
+  socklen_t size = sizeof who;
+  if (::getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) {
+    return errno_error(ErrorCode::kPeerGone, "peer credentials");
+  }
+  PeerIdentity peer{who.pid, who.uid, who.gid, UniqueFd()};
+  int pidfd = -1;
+  size = sizeof pidfd;
+  if (::getsockopt(fd(), SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) != 0) {
+    // Older kernels: the pid may have been reused by now, which SO_PEERPIDFD rules out.
+    pidfd = static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0));
+  }
+  if (pidfd < 0) return errno_error(ErrorCode::kPeerGone, "pidfd of the peer");
+  peer.pidfd = UniqueFd(pidfd);
+  return peer;
+}
+
+Status AttachConnection::send(std::span<const std::byte> frame, std::span<const int> fds) {
+  KVD_CHECK(fds.size() <= kMaxFdsPerFrame, "too many fds for one attach frame");
+  iovec data{const_cast<std::byte*>(frame.data()), frame.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFdsPerFrame * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (!fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(part), fds.data(), fds.size_bytes());
+  }
+  while (::sendmsg(fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return make_error(ErrorCode::kWouldBlock, "the attach peer does not read its socket");
+    }
+    return peer_left(errno) ? gone() : errno_error(ErrorCode::kInternal, "send on attach socket");
+  }
+  return {};
+}
+
+Status AttachConnection::send(std::span<const std::byte> frame, std::span<const int> fds,
+                              Nanoseconds timeout) {
+  return retry_until(fd(), POLLOUT, timeout, [&] { return send(frame, fds); });
+}
+
+Result<AttachFrame> AttachConnection::receive() {
+  AttachFrame frame;
+  iovec data{frame.storage.data(), frame.storage.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(kControlFds * sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t got = 0;
+  do {
+    got = ::recvmsg(fd(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return make_error(ErrorCode::kWouldBlock, "no frame waits on the attach socket");
+    }
+    return peer_left(errno) ? gone() : errno_error(ErrorCode::kInternal, "attach receive");
+  }
+  take_fds(message, frame.fds);
+  if (got == 0 && frame.fds.empty()) return gone();
+  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || frame.fds.size() > kMaxFdsPerFrame) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "attach frame over 1 KiB or with more than 4 file descriptors");
+  }
+  frame.size = static_cast<std::size_t>(got);
+  return frame;
+}
+
+Result<AttachFrame> AttachConnection::receive(Nanoseconds timeout) {
+  return retry_until(fd(), POLLIN, timeout, [&] { return receive(); });
+}
+
+Result<AttachConnection> connect_attach(const std::string& path, Nanoseconds timeout) {
+  KVD_ASSIGN_OR_RETURN(const sockaddr_un address, unix_address(path));
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return errno_error(ErrorCode::kUnavailable, "socket for " + path);
+  // A blocking connect waits for room in the backlog, for SO_SNDTIMEO at most.
+  const auto left = std::max<std::int64_t>(timeout.count(), 1000);
+  const timeval limit{left / 1'000'000'000, (left % 1'000'000'000) / 1000};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    return AttachConnection(std::move(socket));
+  }
+  if (errno == EAGAIN || errno == EINTR) {
+    return make_error(ErrorCode::kDeadlineExceeded, "kvd at " + path + " does not accept in time");
+  }
+  if (errno == EACCES || errno == EPERM) {
+    return make_error(ErrorCode::kPermissionDenied,
+                      "no access to " + path + "; the user must be in the socket's group");
+  }
+  return errno_error(ErrorCode::kUnavailable,
+                     "no kvd listens at " + path + "; start it or set KVD_ENDPOINT");
+}
+
+Result<AttachListener> AttachListener::create(const std::string& path) {
+  KVD_ASSIGN_OR_RETURN(UniqueFd socket, listen_unix(path, SOCK_SEQPACKET));
+  return AttachListener(std::move(socket), path);
+}
+
+AttachListener::~AttachListener() {
+  if (socket_.valid()) ::unlink(path_.c_str());
+}
+
+Result<std::optional<AttachConnection>> AttachListener::accept() {
+  while (true) {
+    UniqueFd peer(::accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (peer.valid()) return std::optional(AttachConnection(std::move(peer)));
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<AttachConnection>();
+    if (errno != EINTR && errno != ECONNABORTED) {
+      return errno_error(ErrorCode::kUnavailable, "accept on " + path_);
+    }
+  }
+}
+
+}  // namespace kvd::transport

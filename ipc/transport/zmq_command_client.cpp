@@ -1,0 +1,110 @@
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "ipc/transport/command_client.hpp"
+#include "ipc/transport/zmq_socket.hpp"
+#include "ipc/vocabulary/clock.hpp"
+#include "ipc/wire/codec.hpp"
+
+namespace kvd::transport {
+namespace {
+
+constexpr int kQueueLimit = 64;
+
+class ZmqCommandClient final : public CommandClient {
+ public:
+  explicit ZmqCommandClient(ZmqSocket socket) : socket_(std::move(socket)) {}
+  // libzmq's thread does not exist in a forked child: closing there would hang.
+  ~ZmqCommandClient() override {
+    if (forked()) socket_.forget();
+  }
+
+  Result<std::span<const std::byte>> call(std::span<const std::byte> frame, std::uint64_t sequence,
+                                          Nanoseconds timeout, int watch) override {
+    if (forked()) {
+      return make_error(ErrorCode::kPeerGone,
+                        "this process was forked from the one that attached; attach anew here");
+    }
+    const TimePoint deadline = clock_.now() + timeout;
+    KVD_TRY(send(frame, deadline, watch));
+    while (true) {
+      while (reply_.receive(socket_.get())) {
+        if (is_whole_reply(sequence)) return reply_.bytes();
+      }
+      KVD_TRY(wait_for(ZMQ_POLLIN, deadline, watch));
+    }
+  }
+
+ private:
+  [[nodiscard]] bool forked() const { return ::getpid() != owner_; }
+
+  Status send(std::span<const std::byte> frame, TimePoint deadline, int watch) {
+    while (zmq_send(socket_.get(), frame.data(), frame.size(), ZMQ_DONTWAIT) < 0) {
+      if (zmq_errno() == EINTR) continue;
+      if (zmq_errno() != EAGAIN) return zmq_error(ErrorCode::kInternal, "sending a command");
+      const Status ready = wait_for(ZMQ_POLLOUT, deadline, watch);
+      if (ready.code() == ErrorCode::kDeadlineExceeded) return no_daemon();
+      KVD_TRY(ready);
+    }
+    return {};
+  }
+
+  /// Waits for the socket while the attach connection stands.
+  Status wait_for(short events, TimePoint deadline, int watch) {
+    const Nanoseconds left = std::max(Nanoseconds(0), deadline - clock_.now());
+    // Rounded up: rounding down would spin through the last millisecond.
+    const auto milliseconds = static_cast<long>((left.count() + 999'999) / 1'000'000);
+    zmq_pollitem_t items[] = {{socket_.get(), -1, events, 0}, {nullptr, watch, ZMQ_POLLERR, 0}};
+    const int ready = zmq_poll(items, watch < 0 ? 1 : 2, milliseconds);
+    if (ready < 0 && zmq_errno() != EINTR) return zmq_error(ErrorCode::kInternal, "zmq_poll");
+    // A reply that came before the hang-up still counts.
+    if (ready > 0 && items[0].revents == 0) return no_daemon();
+    if (ready == 0 && left.count() == 0) {
+      return make_error(ErrorCode::kDeadlineExceeded, "no reply from kvd in time");
+    }
+    return {};
+  }
+
+  [[nodiscard]] static Error no_daemon() {
+    return make_error(ErrorCode::kUnavailable, "kvd is not connected; attach again when it runs");
+  }
+
+  /// False for a reply nobody waits for any more. Parts after the first belong to no reply of ours.
+  bool is_whole_reply(std::uint64_t sequence) {
+    const bool ours = wire::peek_reply_sequence(reply_.bytes()) == sequence;
+    if (!reply_.more()) return ours;
+    while (reply_.more() && reply_.receive(socket_.get())) continue;
+    return false;
+  }
+
+  SteadyClock clock_;
+  ZmqSocket socket_;
+  ZmqMessage reply_;
+  pid_t owner_ = ::getpid();
+};
+
+Status configure(ZmqSocket& socket) {
+  KVD_TRY(socket.set(ZMQ_LINGER, 0));
+  // Only over a connection that stands: else commands pile up for a daemon that is gone.
+  KVD_TRY(socket.set(ZMQ_IMMEDIATE, 1));
+  KVD_TRY(socket.set(ZMQ_SNDHWM, kQueueLimit));
+  KVD_TRY(socket.set(ZMQ_RCVHWM, kQueueLimit));
+  return socket.set(ZMQ_MAXMSGSIZE, std::int64_t{wire::kMaxCommandFrame});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CommandClient>> zmq_command_client(const std::string& endpoint) {
+  if (!endpoint.starts_with("ipc://")) {
+    return make_error(ErrorCode::kInvalidArgument, "command endpoint is not ipc://PATH");
+  }
+  KVD_ASSIGN_OR_RETURN(ZmqSocket socket, ZmqSocket::create(ZMQ_DEALER));
+  KVD_TRY(configure(socket));
+  if (zmq_connect(socket.get(), endpoint.c_str()) != 0) {
+    return zmq_error(ErrorCode::kInvalidArgument, "command endpoint " + endpoint);
+  }
+  return std::unique_ptr<CommandClient>(std::make_unique<ZmqCommandClient>(std::move(socket)));
+}
+
+}  // namespace kvd::transport
