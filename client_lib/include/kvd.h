@@ -42,7 +42,7 @@ typedef enum kvd_status {
   KVD_INTERNAL = 14
 } kvd_status;
 
-typedef struct kvd_client kvd_client;
+typedef struct kvd_handle kvd_handle;
 
 /* How to reach the daemon and who is asking. Zero-initialise, set struct_size, fill what you need.
  */
@@ -58,9 +58,9 @@ typedef struct kvd_open_options {
   uint64_t timeout_ns;                /* for the attach; 0: 5 s */
 } kvd_open_options;
 
-KVD_API kvd_status kvd_open(const kvd_open_options* options, kvd_client** client);
+KVD_API kvd_status kvd_open(const kvd_open_options* options, kvd_handle** handle);
 /* Returns everything the session holds to the daemon and frees the handle. NULL is allowed. */
-KVD_API void kvd_close(kvd_client* client);
+KVD_API void kvd_close(kvd_handle* handle);
 
 /* A level-1 region: `bytes` rounded up to whole slabs, mapped back to back at one address, zeroed,
  * pinned until freed. `granularity` is the alignment of address and size. */
@@ -72,13 +72,161 @@ typedef struct kvd_region {
   uint64_t granularity;
 } kvd_region;
 
-KVD_API kvd_status kvd_region_allocate(kvd_client* client, uint64_t bytes, uint64_t timeout_ns,
+KVD_API kvd_status kvd_region_allocate(kvd_handle* handle, uint64_t bytes, uint64_t timeout_ns,
                                        kvd_region* region);
 /* Unmaps the region and hands its slabs back. The address is invalid afterwards. */
-KVD_API kvd_status kvd_region_free(kvd_client* client, uint64_t region_id, uint64_t timeout_ns);
+KVD_API kvd_status kvd_region_free(kvd_handle* handle, uint64_t region_id, uint64_t timeout_ns);
 
 /* The daemon's round trip, for health checks. */
-KVD_API kvd_status kvd_ping(kvd_client* client, uint64_t timeout_ns);
+KVD_API kvd_status kvd_ping(kvd_handle* handle, uint64_t timeout_ns);
+
+/* ---- level 3: kvd schedules ----
+ *
+ * An engine submits requests, then calls kvd_step between (or during) iterations: it reports what
+ * finished and gets the next run list. Before it touches a request's blocks it waits for the
+ * entry's ticket. After the daemon died the first of these calls returns KVD_UNAVAILABLE once:
+ * tokens of the step are to be dropped and the requests submitted again. */
+
+/* What the daemon granted at attach. */
+typedef struct kvd_session_info {
+  size_t struct_size;
+  uint32_t engine; /* the session's number in status and metrics */
+  uint32_t layers;
+  uint32_t layers_per_block;
+  uint32_t block_tokens;
+  uint32_t layer_groups;
+  uint32_t reserved;
+  uint64_t bytes_per_token_per_layer;
+  uint64_t block_bytes;
+  uint64_t slab_bytes;
+  uint64_t generation; /* another one after the client attached again */
+} kvd_session_info;
+
+KVD_API kvd_status kvd_get_session_info(kvd_handle* handle, kvd_session_info* info);
+
+typedef struct kvd_request {
+  size_t struct_size;
+  uint64_t id; /* the engine's own number, unique within the session */
+  uint64_t prompt_tokens;
+  uint64_t max_new_tokens;
+  uint64_t ttft_slo_ns; /* 0: the domain's default */
+  uint64_t tbt_slo_ns;
+} kvd_request;
+
+KVD_API kvd_status kvd_submit(kvd_handle* handle, const kvd_request* request, uint64_t timeout_ns);
+
+/* Entries of arrays have a fixed size: an array cannot grow its elements. */
+#define KVD_REPORT_FINISHED 1u
+typedef struct kvd_step_report {
+  uint64_t request;
+  uint64_t tokens; /* tokens whose KV is complete in its blocks */
+  uint32_t flags;  /* KVD_REPORT_… */
+  uint32_t reserved;
+} kvd_step_report;
+
+#define KVD_RUN_PREFILL 1u
+#define KVD_RUN_SWAPPED_IN 2u
+typedef struct kvd_run_entry {
+  uint64_t request;
+  uint64_t tokens_present; /* tokens whose KV its blocks hold already */
+  uint64_t ticket;         /* for kvd_wait before touching the blocks; 0: none */
+  uint32_t tokens;         /* tokens to process: a prefill chunk, or 1 */
+  uint32_t flags;          /* KVD_RUN_… */
+  uint32_t distance;       /* k: layers k, 2k, ... are streamed; 0: all resident */
+  uint32_t row;            /* its row in the block table */
+} kvd_run_entry;
+
+typedef enum kvd_hold_reason {
+  KVD_HOLD_NONE = 0,
+  KVD_HOLD_WAITING = 1,         /* not admitted yet */
+  KVD_HOLD_NO_MEMORY = 2,       /* admitted, its blocks are not free yet */
+  KVD_HOLD_SWAPPED_OUT = 3,     /* rotated out */
+  KVD_HOLD_PROMISED = 4,        /* another engine has not handed over its blocks yet */
+  KVD_HOLD_SLAB_NOT_MAPPED = 5, /* a slab is still on its way to this process */
+  KVD_HOLD_FORCED = 6,          /* rotated out by kvd_rotate */
+  KVD_HOLD_COMPLETE = 7         /* has all the tokens it asked for: report it finished */
+} kvd_hold_reason;
+
+typedef struct kvd_hold_entry {
+  uint64_t request;
+  uint32_t reason; /* kvd_hold_reason */
+  uint32_t reserved;
+} kvd_hold_entry;
+
+typedef struct kvd_step_input {
+  size_t struct_size;
+  const kvd_step_report* reports;
+  uint64_t report_count;
+  uint64_t iteration_finished; /* highest iteration whose reads and writes are done */
+  uint64_t iteration_running;  /* the one still executing; 0: none */
+} kvd_step_input;
+
+/* `run` and `hold` belong to the handle and stay valid until its next kvd_step. */
+typedef struct kvd_step_result {
+  size_t struct_size;
+  uint64_t iteration;
+  const kvd_run_entry* run;
+  uint64_t run_count;
+  const kvd_hold_entry* hold;
+  uint64_t hold_count;
+} kvd_step_result;
+
+KVD_API kvd_status kvd_step(kvd_handle* handle, const kvd_step_input* input, uint64_t timeout_ns,
+                            kvd_step_result* result);
+/* Returns once the ticket's copy is complete. */
+KVD_API kvd_status kvd_wait(kvd_handle* handle, uint64_t ticket, uint64_t timeout_ns);
+/* For an engine that has nothing to run: returns when a copy out of HBM completes, which may have
+ * made room, or when the time is over; both are KVD_OK. */
+KVD_API kvd_status kvd_wait_for_room(kvd_handle* handle, uint64_t timeout_ns);
+/* Where a block stands in this process, for a row of the last run list or kvd_allocate_blocks. */
+KVD_API kvd_status kvd_block_address(kvd_handle* handle, uint32_t row, uint32_t group,
+                                     uint32_t block, void** address);
+KVD_API kvd_status kvd_finish(kvd_handle* handle, uint64_t request, uint64_t timeout_ns);
+/* Gives a request up in whatever state it is. */
+KVD_API kvd_status kvd_abort(kvd_handle* handle, uint64_t request, uint64_t timeout_ns);
+
+typedef enum kvd_direction { KVD_ROTATE_OUT = 1, KVD_ROTATE_IN = 2 } kvd_direction;
+/* Forces one request out of HBM, or back in. */
+KVD_API kvd_status kvd_rotate(kvd_handle* handle, uint64_t request, kvd_direction direction,
+                              uint64_t timeout_ns);
+/* Room for `tokens` more tokens of the request; `blocks` are those granted per layer group. */
+KVD_API kvd_status kvd_allocate_blocks(kvd_handle* handle, uint64_t request, uint64_t tokens,
+                                       uint64_t timeout_ns, uint32_t* blocks);
+
+typedef struct kvd_placement_entry {
+  uint64_t request;
+  uint64_t resident_blocks;
+  uint32_t distance;
+  uint32_t reserved;
+} kvd_placement_entry;
+
+/* `entries` belongs to the handle and stays valid until its next kvd_place. */
+typedef struct kvd_placement {
+  size_t struct_size;
+  uint64_t plan_version;
+  uint64_t budget_blocks;
+  const kvd_placement_entry* entries;
+  uint64_t entry_count;
+} kvd_placement;
+
+/* Plans placement for the given running requests now; count 0: for all of them. */
+KVD_API kvd_status kvd_place(kvd_handle* handle, const uint64_t* requests, uint64_t count,
+                             uint64_t timeout_ns, kvd_placement* placement);
+
+/* What the daemon counts for this session. */
+typedef struct kvd_stats {
+  size_t struct_size;
+  uint64_t region_bytes;
+  uint64_t hbm_bytes;
+  uint64_t dram_bytes;
+  uint64_t requests_waiting;
+  uint64_t requests_running;
+  uint64_t requests_rotary;
+  uint64_t rotations_out;
+  uint64_t rotations_in;
+} kvd_stats;
+
+KVD_API kvd_status kvd_get_stats(kvd_handle* handle, uint64_t timeout_ns, kvd_stats* stats);
 
 /* The sentence behind the last failure of this thread; never NULL, valid until the next call. */
 KVD_API const char* kvd_last_error(void);

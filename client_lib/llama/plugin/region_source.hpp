@@ -31,7 +31,7 @@ class RegionSource {
   RegionSource() = default;
 
   std::mutex mutex_;
-  kvd_client* client_ = nullptr;
+  kvd_handle* client_ = nullptr;
 };
 
 }  // namespace kvd::llama

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kvd_client/result.hpp"
+#include "kvd_client/types.hpp"
+
+namespace kvd_client {
+
+/// A process's session with kvd: rents memory (regions) or lets kvd schedule its requests (submit
+/// and step). Every call ends by its timeout.
+///
+/// Daemon gone: calls return Unavailable; regions stay readable until freed. The next call attaches
+///   again by itself. Requests of the lost session are gone: the first level-3 call says so once
+///   with Unavailable, and only that call invalidates addresses taken with block_address().
+/// Fork: in a forked child every call returns PeerGone, the mappings are absent, and destroying the
+///   client there changes nothing for the parent.
+/// Owner: thread-safe; commands are serialised inside, wait() is not.
+class KVD_CLIENT_API Client {
+ public:
+  static Result<Client> open(const Options& options);
+
+  /// Hands everything the session holds back to the daemon.
+  ~Client();
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+
+  [[nodiscard]] Result<SessionInfo> session() const;
+  Status ping(Duration timeout);
+
+  // Level 1.
+  Result<Region> allocate_region(std::uint64_t bytes, Duration timeout);
+  /// Unmaps the region, whose address is invalid afterwards, and hands its slabs back. A region of
+  /// an earlier daemon is only unmapped.
+  Status free_region(std::uint64_t id, Duration timeout);
+
+  // Level 3.
+  Status submit(const Request& request, Duration timeout);
+  /// Reports what finished and learns what the next iteration shall do. `iteration_running` is the
+  /// one executing meanwhile, 0 for an engine that calls step() between iterations.
+  Result<StepResult> step(std::span<const StepReport> reports, std::uint64_t iteration_finished,
+                          std::uint64_t iteration_running, Duration timeout);
+  /// Returns once the ticket's copy is complete; Unavailable if the daemon died before.
+  Status wait(std::uint64_t ticket, Duration timeout);
+  /// For an engine that has nothing to run: returns when a copy out of HBM completes, which may
+  /// have made room, or when `timeout` is over. Neither is a failure.
+  Status wait_for_room(Duration timeout);
+  /// Where the block stands in this process, for a row of the last step's run list or the last
+  /// allocate_blocks(). `group` counts layer groups, `block` blocks of block_tokens tokens.
+  Result<std::byte*> block_address(std::uint32_t row, std::uint32_t group, std::uint32_t block);
+  Status finish(std::uint64_t request, Duration timeout);
+  /// Gives a request up in whatever state it is.
+  Status abort(std::uint64_t request, Duration timeout);
+  Status rotate(std::uint64_t request, RotateDirection direction, Duration timeout);
+  /// Room for `tokens` more tokens of the request; returns the blocks granted per layer group.
+  Result<std::uint32_t> allocate_blocks(std::uint64_t request, std::uint64_t tokens,
+                                        Duration timeout);
+  /// Plans placement for the given running requests now; none given: for all of them.
+  Result<Placement> place(std::span<const std::uint64_t> requests, Duration timeout);
+  Result<Stats> stats(Duration timeout);
+
+ private:
+  class Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvd_client

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvd_client {
+
+using Duration = std::chrono::nanoseconds;
+
+/// The model whose KV the session keeps in blocks. layers = 0: regions only (level 1).
+struct ModelShape {
+  std::uint32_t layers = 0;
+  std::uint32_t layers_per_block = 0;           ///< 0: the smallest that makes a block >= 256 KiB
+  std::uint32_t block_tokens = 0;               ///< 0: 16
+  std::uint64_t bytes_per_token_per_layer = 0;  ///< K and V together
+};
+
+/// How to reach the daemon and who is asking.
+struct Options {
+  std::string endpoint;     ///< attach socket; empty: $KVD_ENDPOINT, else the default path
+  std::string engine_name;  ///< shown in status and metrics, <= 31 bytes; empty: program name
+  ModelShape shape;
+  Duration attach_timeout = std::chrono::seconds(5);  ///< also for attaching again
+};
+
+/// What the daemon granted at attach.
+struct SessionInfo {
+  std::uint32_t engine = 0;      ///< the session's number in status and metrics
+  std::uint64_t generation = 0;  ///< another one after the client attached again
+  ModelShape shape;              ///< with the defaults filled in
+  std::uint32_t layer_groups = 0;
+  std::uint64_t block_bytes = 0;
+  std::uint64_t slab_bytes = 0;
+};
+
+/// A level-1 region: whole slabs mapped back to back, zeroed, pinned until freed.
+struct Region {
+  std::uint64_t id = 0;
+  std::byte* address = nullptr;
+  std::uint64_t bytes = 0;        ///< mapped, >= the bytes asked for
+  std::uint64_t granularity = 0;  ///< alignment of address and size
+};
+
+/// A request to be scheduled by kvd. `id` is the engine's own number, unique within the session.
+struct Request {
+  std::uint64_t id = 0;
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t max_new_tokens = 0;
+  Duration ttft_slo{0};  ///< 0: the domain's default
+  Duration tbt_slo{0};
+};
+
+/// What one request did in the iteration that just finished.
+struct StepReport {
+  std::uint64_t request = 0;
+  std::uint64_t tokens = 0;  ///< tokens whose KV is complete in its blocks
+  bool finished = false;
+};
+
+/// One request of the next iteration.
+struct RunEntry {
+  std::uint64_t request = 0;
+  std::uint64_t tokens_present = 0;  ///< tokens whose KV its blocks hold already
+  std::uint64_t ticket = 0;          ///< wait() for it before touching the blocks; 0: none
+  std::uint32_t tokens = 0;          ///< tokens to process: a prefill chunk, or 1
+  std::uint32_t distance = 0;        ///< k: layers k, 2k, … are streamed; 0: all resident
+  std::uint32_t row = 0;             ///< its row in the block table
+  bool prefill = false;
+  bool swapped_in = false;
+};
+
+enum class HoldReason : std::uint32_t {
+  kNone = 0,
+  kWaiting = 1,        ///< not admitted yet
+  kNoMemory = 2,       ///< admitted, its blocks are not free yet
+  kSwappedOut = 3,     ///< rotated out
+  kPromised = 4,       ///< another engine's blocks are promised but not acknowledged yet
+  kSlabNotMapped = 5,  ///< a slab is still on its way to this process
+  kForced = 6,         ///< rotated out by rotate()
+  kComplete = 7,       ///< has all the tokens it asked for: report it finished
+};
+
+struct HoldEntry {
+  std::uint64_t request = 0;
+  HoldReason reason = HoldReason::kNone;
+};
+
+struct StepResult {
+  std::uint64_t iteration = 0;
+  std::vector<RunEntry> run;
+  std::vector<HoldEntry> hold;
+};
+
+enum class RotateDirection : std::uint32_t { kOut = 1, kIn = 2 };
+
+struct Placement {
+  struct Entry {
+    std::uint64_t request = 0;
+    std::uint64_t resident_blocks = 0;
+    std::uint32_t distance = 0;
+  };
+  std::uint64_t plan_version = 0;
+  std::uint64_t budget_blocks = 0;
+  std::vector<Entry> entries;
+};
+
+/// What the daemon counts for this session.
+struct Stats {
+  std::uint64_t region_bytes = 0;
+  std::uint64_t hbm_bytes = 0;
+  std::uint64_t dram_bytes = 0;
+  std::uint64_t requests_waiting = 0;
+  std::uint64_t requests_running = 0;
+  std::uint64_t requests_rotary = 0;
+  std::uint64_t rotations_out = 0;
+  std::uint64_t rotations_in = 0;
+};
+
+}  // namespace kvd_client

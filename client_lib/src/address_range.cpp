@@ -1,0 +1,97 @@
+#include "client_lib/src/address_range.hpp"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace kvd::client {
+namespace {
+
+Bytes page_bytes() {
+  static const Bytes bytes(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+Error mapping_error(const char* what, Bytes size) {
+  return make_error(ErrorCode::kOutOfMemory,
+                    std::string(what) + " of " + std::to_string(size.value) +
+                        " bytes: " + std::strerror(errno) +
+                        "; look at ulimit -v, ulimit -l and vm.max_map_count");
+}
+
+bool is_aligned(Bytes value, Bytes alignment) { return value.value % alignment.value == 0; }
+
+/// Touching a mapping beyond the end of its file is a SIGBUS, so a short file is refused here.
+Status check_length(const UniqueFd& file, Bytes size) {
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0 || info.st_size < size.value) {
+    return make_error(ErrorCode::kInvalidArgument, "the daemon sent memory shorter than the " +
+                                                       std::to_string(size.value) +
+                                                       " bytes it announced");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<AddressRange> AddressRange::reserve(Bytes size, Bytes alignment) {
+  const Bytes page = page_bytes();
+  if (size <= Bytes(0) || alignment < page || !is_aligned(alignment, page) ||
+      !is_aligned(size, page) || size > Bytes(INT64_MAX) - alignment) {
+    return make_error(ErrorCode::kInvalidArgument, "address range is not whole pages");
+  }
+  const Bytes padded = size + alignment - page;
+  void* raw =
+      ::mmap(nullptr, padded.size(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return mapping_error("reserving address space", padded);
+  auto* const start = static_cast<std::byte*>(raw);
+  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(start) % alignment.size();
+  const std::size_t head = misaligned == 0 ? 0 : alignment.size() - misaligned;
+  const std::size_t tail = padded.size() - head - size.size();
+  if (head > 0) ::munmap(start, head);
+  if (tail > 0) ::munmap(start + head + size.size(), tail);
+  return AddressRange(start + head, size);
+}
+
+Status AddressRange::map(Bytes offset, Bytes size, const UniqueFd& file) {
+  if (offset < Bytes(0) || size <= Bytes(0) || offset > size_ - size ||
+      !is_aligned(offset, page_bytes())) {
+    return make_error(ErrorCode::kInvalidArgument, "mapping lies outside its address range");
+  }
+  KVD_TRY(check_length(file, size));
+  void* raw = ::mmap(data_ + offset.value, size.size(), PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_FIXED, file.get(), 0);
+  if (raw == MAP_FAILED) return mapping_error("mapping memory", size);
+  if (::madvise(raw, size.size(), MADV_DONTFORK) != 0 ||
+      ::madvise(raw, size.size(), MADV_DONTDUMP) != 0) {
+    return mapping_error("keeping memory out of forked children and core dumps", size);
+  }
+  return {};
+}
+
+AddressRange::AddressRange(AddressRange&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, Bytes(0))) {}
+
+AddressRange& AddressRange::operator=(AddressRange&& other) noexcept {
+  if (this != &other) {
+    release();
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, Bytes(0));
+  }
+  return *this;
+}
+
+AddressRange::~AddressRange() { release(); }
+
+void AddressRange::release() noexcept {
+  if (data_ != nullptr && ::munmap(data_, size_.size()) != 0) std::perror("kvd: munmap");
+}
+
+}  // namespace kvd::client

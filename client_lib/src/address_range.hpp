@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/unique_fd.hpp"
+#include "ipc/vocabulary/units.hpp"
+
+namespace kvd::client {
+
+/// Owns a stretch of this process's address space into which slabs are mapped. What is mapped there
+/// is absent in a forked child and in core dumps (safety rule 9).
+/// Owner:   whoever holds it; not thread-safe
+/// Errors:  OutOfMemory when the kernel refuses, with the limit to look at
+class AddressRange {
+ public:
+  /// Reserves `size` bytes at a multiple of `alignment`, both whole pages, backed by nothing yet.
+  static Result<AddressRange> reserve(Bytes size, Bytes alignment);
+
+  AddressRange() = default;
+  AddressRange(AddressRange&& other) noexcept;
+  AddressRange& operator=(AddressRange&& other) noexcept;
+  AddressRange(const AddressRange&) = delete;
+  AddressRange& operator=(const AddressRange&) = delete;
+  ~AddressRange();
+
+  /// Maps the first `size` bytes of the file at `offset` of the range, to read and write; the fd
+  /// may be closed after.
+  Status map(Bytes offset, Bytes size, const UniqueFd& file);
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] Bytes size() const { return size_; }
+
+ private:
+  AddressRange(std::byte* data, Bytes size) : data_(data), size_(size) {}
+  void release() noexcept;
+
+  std::byte* data_ = nullptr;
+  Bytes size_;
+};
+
+}  // namespace kvd::client

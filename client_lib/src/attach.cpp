@@ -1,0 +1,78 @@
+#include "client_lib/src/attach.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <utility>
+#include <variant>
+
+#include "ipc/wire/attach_codec.hpp"
+
+namespace kvd::client {
+namespace {
+
+constexpr const char* kSystemEndpoint = "/run/kvd/attach.sock";
+
+wire::Hello hello_of(const Introduction& introduction) {
+  wire::Hello hello;
+  hello.transport = static_cast<std::uint32_t>(wire::TransportKind::kZmq);
+  hello.shape = introduction.shape;
+  wire::set_text(hello.name, introduction.name);
+  hello.previous_boot = introduction.previous_boot.bytes;
+  hello.orphaned_bytes = introduction.orphaned.size();
+  return hello;
+}
+
+Result<wire::Welcome> welcome_of(const transport::AttachFrame& frame) {
+  KVD_ASSIGN_OR_RETURN(const auto message, wire::decode_attach(frame.bytes()));
+  if (const auto* refused = std::get_if<wire::Refused>(&message)) {
+    return make_error(static_cast<ErrorCode>(refused->code),
+                      std::string(wire::text(refused->message)));
+  }
+  if (const auto* welcome = std::get_if<wire::Welcome>(&message)) return *welcome;
+  return make_error(ErrorCode::kInternal, "the daemon answered the attach with another message");
+}
+
+Bytes bytes_of(std::uint64_t count) { return Bytes(static_cast<std::int64_t>(count)); }
+
+Result<Admission> admission_of(transport::AttachConnection connection,
+                               const transport::AttachFrame& frame) {
+  KVD_ASSIGN_OR_RETURN(const auto welcome, welcome_of(frame));
+  const bool has_table = welcome.table_bytes > 0;
+  if (frame.fds.size() != (has_table ? 2u : 1u)) {
+    return make_error(ErrorCode::kInternal, "the daemon's welcome came without its memory");
+  }
+  KVD_ASSIGN_OR_RETURN(auto page, shm::MappedClientPage::map(frame.fds[0].get(),
+                                                             bytes_of(welcome.client_page_bytes)));
+  Admission admission{std::move(connection), welcome, std::move(page), std::nullopt};
+  if (has_table) {
+    KVD_ASSIGN_OR_RETURN(admission.table,
+                         shm::TableReader::map(frame.fds[1].get(), bytes_of(welcome.table_bytes)));
+  }
+  return admission;
+}
+
+}  // namespace
+
+std::string resolve_endpoint(const std::string& chosen) {
+  if (!chosen.empty()) return chosen;
+  if (const char* set = std::getenv("KVD_ENDPOINT"); set != nullptr && *set != '\0') return set;
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (::geteuid() == 0 || runtime == nullptr) return kSystemEndpoint;
+  // A user's own daemon goes first; without one it is the machine's that is meant.
+  std::string own = std::string(runtime) + "/kvd/attach.sock";
+  struct stat info {};
+  return ::stat(own.c_str(), &info) == 0 ? own : kSystemEndpoint;
+}
+
+Result<Admission> attach(const Introduction& introduction, TimePoint deadline, const Clock& clock) {
+  KVD_ASSIGN_OR_RETURN(auto connection,
+                       transport::connect_attach(introduction.endpoint, deadline - clock.now()));
+  wire::Hello hello = hello_of(introduction);
+  KVD_TRY(connection.send(wire::seal(hello), {}, deadline - clock.now()));
+  KVD_ASSIGN_OR_RETURN(const auto frame, connection.receive(deadline - clock.now()));
+  return admission_of(std::move(connection), frame);
+}
+
+}  // namespace kvd::client

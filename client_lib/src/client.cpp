@@ -1,0 +1,137 @@
+#include "kvd_client/client.hpp"
+
+#include <errno.h>
+
+#include <memory>
+#include <utility>
+
+#include "client_lib/src/attach.hpp"
+#include "client_lib/src/convert.hpp"
+#include "client_lib/src/core.hpp"
+
+namespace kvd_client {
+
+using kvd::client::public_error;
+using kvd::client::public_result;
+
+class __attribute__((visibility("hidden"))) Client::Impl : public kvd::client::Core {
+ public:
+  using Core::Core;
+};
+
+namespace {
+
+kvd::client::Introduction introduction_of(const Options& options) {
+  kvd::client::Introduction introduction;
+  introduction.endpoint = kvd::client::resolve_endpoint(options.endpoint);
+  introduction.name =
+      options.engine_name.empty() ? program_invocation_short_name : options.engine_name;
+  introduction.shape = kvd::client::to_wire(options.shape);
+  return introduction;
+}
+
+}  // namespace
+
+std::string_view name(ErrorCode code) { return kvd::name(static_cast<kvd::ErrorCode>(code)); }
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::Client(Client&&) noexcept = default;
+
+Client& Client::operator=(Client&& other) noexcept {
+  // The client that stood here leaves in order, through its destructor.
+  const Client old(std::move(*this));
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+
+Client::~Client() {
+  if (impl_ == nullptr) return;
+  if (impl_->forked()) {
+    // Neither thread nor mappings exist here, and the sockets are the parent's: touch nothing.
+    (void)impl_.release();
+    return;
+  }
+  impl_->close();
+}
+
+Result<Client> Client::open(const Options& options) {
+  auto impl = std::make_unique<Impl>(introduction_of(options), options.attach_timeout);
+  const auto status = impl->connect();
+  if (!status.ok()) return public_error(status.error());
+  return Client(std::move(impl));
+}
+
+Result<SessionInfo> Client::session() const {
+  const auto welcome = impl_->welcome();
+  if (!welcome.ok()) return public_error(welcome.error());
+  return kvd::client::to_public(*welcome);
+}
+
+Status Client::ping(Duration timeout) { return public_result(impl_->ping(timeout)); }
+
+Result<Region> Client::allocate_region(std::uint64_t bytes, Duration timeout) {
+  return public_result(impl_->allocate_region(bytes, timeout));
+}
+
+Status Client::free_region(std::uint64_t id, Duration timeout) {
+  return public_result(impl_->free_region(id, timeout));
+}
+
+Status Client::submit(const Request& request, Duration timeout) {
+  return public_result(impl_->submit(request, timeout));
+}
+
+Result<StepResult> Client::step(std::span<const StepReport> reports,
+                                std::uint64_t iteration_finished, std::uint64_t iteration_running,
+                                Duration timeout) {
+  const auto entries = kvd::client::to_wire(reports);
+  kvd::wire::StepCommand command;
+  command.body.iteration_finished = iteration_finished;
+  command.body.iteration_running = iteration_running;
+  command.reports = entries;
+  return public_result(impl_->step(command, timeout));
+}
+
+Status Client::wait(std::uint64_t ticket, Duration timeout) {
+  return public_result(impl_->wait_for_ticket(kvd::Ticket(ticket), timeout));
+}
+
+Status Client::wait_for_room(Duration timeout) {
+  return public_result(impl_->wait_for_room(timeout));
+}
+
+Result<std::byte*> Client::block_address(std::uint32_t row, std::uint32_t group,
+                                         std::uint32_t block) {
+  return public_result(impl_->block_address(row, group, block));
+}
+
+Status Client::finish(std::uint64_t request, Duration timeout) {
+  const kvd::RequestId id(request);
+  return public_result(
+      impl_->end_request(kvd::wire::FinishCommand{kvd::client::target_of(id)}, id, timeout));
+}
+
+Status Client::abort(std::uint64_t request, Duration timeout) {
+  const kvd::RequestId id(request);
+  return public_result(
+      impl_->end_request(kvd::wire::AbortCommand{kvd::client::target_of(id)}, id, timeout));
+}
+
+Status Client::rotate(std::uint64_t request, RotateDirection direction, Duration timeout) {
+  const kvd::wire::RotateBody body{request, static_cast<std::uint32_t>(direction), 0};
+  return public_result(impl_->rotate(body, timeout));
+}
+
+Result<std::uint32_t> Client::allocate_blocks(std::uint64_t request, std::uint64_t tokens,
+                                              Duration timeout) {
+  return public_result(impl_->allocate_blocks(
+      kvd::RequestId(request), kvd::Tokens(static_cast<std::int64_t>(tokens)), timeout));
+}
+
+Result<Placement> Client::place(std::span<const std::uint64_t> requests, Duration timeout) {
+  return public_result(impl_->place(requests, timeout));
+}
+
+Result<Stats> Client::stats(Duration timeout) { return public_result(impl_->stats(timeout)); }
+
+}  // namespace kvd_client

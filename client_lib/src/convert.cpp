@@ -1,0 +1,102 @@
+#include "client_lib/src/convert.hpp"
+
+#include <string>
+
+namespace kvd::client {
+
+static_assert(static_cast<int>(kvd_client::ErrorCode::kInternal) ==
+              static_cast<int>(ErrorCode::kInternal));
+static_assert(static_cast<int>(kvd_client::ErrorCode::kPeerGone) ==
+              static_cast<int>(ErrorCode::kPeerGone));
+static_assert(static_cast<int>(kvd_client::HoldReason::kComplete) ==
+              static_cast<int>(wire::HoldReason::kComplete));
+static_assert(static_cast<int>(kvd_client::RotateDirection::kIn) ==
+              static_cast<int>(wire::RotateDirection::kIn));
+
+wire::ModelShape to_wire(const kvd_client::ModelShape& shape) {
+  return {shape.layers, shape.layers_per_block, shape.block_tokens, 0,
+          shape.bytes_per_token_per_layer};
+}
+
+wire::SubmitBody to_wire(const kvd_client::Request& request) {
+  return {request.id, request.prompt_tokens, request.max_new_tokens, request.ttft_slo.count(),
+          request.tbt_slo.count()};
+}
+
+std::vector<wire::StepReport> to_wire(std::span<const kvd_client::StepReport> reports) {
+  std::vector<wire::StepReport> entries;
+  entries.reserve(reports.size());
+  for (const auto& report : reports) {
+    const std::uint32_t flags = report.finished ? wire::kReportFinished : 0u;
+    entries.push_back({report.request, report.tokens, flags, 0});
+  }
+  return entries;
+}
+
+wire::TargetBody target_of(RequestId request) {
+  return {request.value, static_cast<std::uint32_t>(wire::TargetKind::kRequest), 0};
+}
+
+wire::TargetBody target_of(RegionId region) {
+  return {region.value, static_cast<std::uint32_t>(wire::TargetKind::kRegion), 0};
+}
+
+kvd_client::SessionInfo to_public(const wire::Welcome& welcome) {
+  kvd_client::SessionInfo info;
+  info.engine = welcome.engine_id;
+  info.generation = welcome.generation;
+  info.shape = {welcome.shape.layers, welcome.shape.layers_per_block, welcome.shape.block_tokens,
+                welcome.shape.bytes_per_token_per_layer};
+  info.layer_groups = welcome.layer_groups;
+  info.block_bytes = welcome.slot_bytes;
+  info.slab_bytes = welcome.slab_bytes;
+  return info;
+}
+
+kvd_client::StepResult to_public(const wire::StepReply& step) {
+  kvd_client::StepResult result;
+  result.iteration = step.body.iteration;
+  result.run.reserve(step.run.size());
+  for (const wire::RunEntry entry : step.run) {
+    result.run.push_back({entry.request, entry.tokens_present, entry.ticket, entry.tokens,
+                          entry.distance, entry.row, (entry.flags & wire::kRunPrefill) != 0,
+                          (entry.flags & wire::kRunSwappedIn) != 0});
+  }
+  result.hold.reserve(step.hold.size());
+  for (const wire::HoldEntry entry : step.hold) {
+    result.hold.push_back({entry.request, static_cast<kvd_client::HoldReason>(entry.reason)});
+  }
+  return result;
+}
+
+kvd_client::Placement to_public(const wire::PlaceReply& plan) {
+  kvd_client::Placement placement;
+  placement.plan_version = plan.body.plan_version;
+  placement.budget_blocks = plan.body.budget_blocks;
+  placement.entries.reserve(plan.entries.size());
+  for (const wire::PlaceEntry entry : plan.entries) {
+    placement.entries.push_back({entry.request, entry.resident_blocks, entry.distance});
+  }
+  return placement;
+}
+
+kvd_client::Stats to_public(const wire::StatsReplyBody& stats) {
+  return {stats.region_bytes,     stats.hbm_bytes,        stats.dram_bytes,
+          stats.requests_waiting, stats.requests_running, stats.requests_rotary,
+          stats.rotations_out,    stats.rotations_in};
+}
+
+kvd_client::Error public_error(const Error& error) {
+  return {static_cast<kvd_client::ErrorCode>(error.code), error.message};
+}
+
+kvd_client::Status public_result(const Status& status) {
+  if (!status.ok()) return public_error(status.error());
+  return std::monostate();
+}
+
+Error wrong_reply() {
+  return make_error(ErrorCode::kInternal, "the daemon's reply does not belong to the command");
+}
+
+}  // namespace kvd::client

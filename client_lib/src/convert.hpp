@@ -1,0 +1,51 @@
+#pragma once
+
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/wire/codec.hpp"
+#include "kvd_client/result.hpp"
+#include "kvd_client/types.hpp"
+
+/// Between the public types, which programs compile in, and those of the wire.
+namespace kvd::client {
+
+wire::ModelShape to_wire(const kvd_client::ModelShape& shape);
+wire::SubmitBody to_wire(const kvd_client::Request& request);
+std::vector<wire::StepReport> to_wire(std::span<const kvd_client::StepReport> reports);
+wire::TargetBody target_of(RequestId request);
+wire::TargetBody target_of(RegionId region);
+
+kvd_client::SessionInfo to_public(const wire::Welcome& welcome);
+kvd_client::StepResult to_public(const wire::StepReply& step);
+kvd_client::Placement to_public(const wire::PlaceReply& plan);
+kvd_client::Stats to_public(const wire::StatsReplyBody& stats);
+
+kvd_client::Error public_error(const Error& error);
+kvd_client::Status public_result(const Status& status);
+
+template <class T>
+kvd_client::Result<T> public_result(Result<T> result) {
+  if (!result.ok()) return public_error(result.error());
+  return std::move(result).value();
+}
+
+/// For a reply whose body is not the one that belongs to its command.
+Error wrong_reply();
+
+/// The body of a reply, translated; the reply's failure; or wrong_reply().
+template <class Body, class Translate>
+auto answer_of(const Result<wire::Reply>& reply, Translate translate)
+    -> Result<std::invoke_result_t<Translate, const Body&>> {
+  if (!reply.ok()) return reply.error();
+  const auto* body = std::get_if<Body>(&reply->body);
+  if (body == nullptr) return wrong_reply();
+  return translate(*body);
+}
+
+}  // namespace kvd::client

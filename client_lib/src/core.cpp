@@ -1,0 +1,128 @@
+#include "client_lib/src/core.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "client_lib/src/convert.hpp"
+
+/// Attaching, leaving, and the calls of level 1; those of level 3 stand in core_requests.cpp.
+namespace kvd::client {
+namespace {
+
+/// A region that could not be taken is handed back even when the caller's time is over.
+constexpr Nanoseconds kReturnTimeout = std::chrono::milliseconds(100);
+
+Status return_region(Session& session, RegionId region, TimePoint deadline) {
+  session.slabs().discard_region(region);
+  KVD_TRY(session.call(wire::FinishCommand{target_of(region)}, deadline));
+  return {};
+}
+
+}  // namespace
+
+void return_untaken_regions(Session& session, TimePoint deadline) {
+  for (const RegionId region : session.slabs().untaken_regions()) {
+    // Best effort: a daemon that does not answer now gets everything back with the session.
+    (void)return_region(session, region, deadline);
+  }
+}
+
+Core::Core(Introduction introduction, Nanoseconds attach_timeout)
+    : attach_timeout_(attach_timeout),
+      connector_(std::move(introduction), attach_timeout, clock_) {}
+
+Status Core::connect() { return connector_.connect(deadline(attach_timeout_)); }
+
+void Core::close() {
+  const std::lock_guard lock(call_mutex_);
+  regions_.clear();
+  const SessionPtr session = connector_.session();
+  if (session && !session->gone()) session->leave();
+}
+
+TimePoint Core::deadline(Nanoseconds timeout) const {
+  const TimePoint now = clock_.now();
+  return now + std::clamp(timeout, Nanoseconds(0), TimePoint::max() - now);
+}
+
+Status Core::check_fork() const {
+  if (!forked()) return {};
+  return make_error(ErrorCode::kPeerGone,
+                    "this client belongs to the parent process; open another one");
+}
+
+Result<std::unique_lock<std::timed_mutex>> Core::lock_calls(TimePoint deadline) {
+  KVD_TRY(check_fork());
+  std::unique_lock lock(call_mutex_, std::defer_lock);
+  if (!lock.try_lock_until(std::chrono::steady_clock::time_point(deadline))) {
+    return make_error(ErrorCode::kDeadlineExceeded, "another thread's call did not end in time");
+  }
+  return lock;
+}
+
+Result<wire::Welcome> Core::welcome() const {
+  KVD_TRY(check_fork());
+  return connector_.session()->welcome();
+}
+
+Status Core::ping(Nanoseconds timeout) {
+  return on_memory(timeout, [](const SessionPtr& session, TimePoint until) -> Status {
+    KVD_TRY(session->call(wire::PingCommand{}, until));
+    return {};
+  });
+}
+
+Result<kvd_client::Stats> Core::stats(Nanoseconds timeout) {
+  return on_memory(timeout, [](const SessionPtr& session, TimePoint until) {
+    return answer_of<wire::StatsReplyBody>(
+        session->call(wire::StatsCommand{}, until),
+        [](const wire::StatsReplyBody& stats) { return to_public(stats); });
+  });
+}
+
+Result<kvd_client::Region> Core::allocate_region(std::uint64_t bytes, Nanoseconds timeout) {
+  wire::AllocateBody body;
+  body.kind = static_cast<std::uint32_t>(wire::AllocateKind::kRegion);
+  body.amount = bytes;
+  return on_memory(timeout, [&](const SessionPtr& session, TimePoint until) {
+    const auto id = answer_of<wire::AllocateReplyBody>(
+        session->call(body, until),
+        [](const wire::AllocateReplyBody& granted) { return RegionId(granted.region); });
+    if (!id.ok()) return Result<kvd_client::Region>(id.error());
+    auto region = take_region(session, *id, until);
+    if (!region.ok()) (void)return_region(*session, *id, clock_.now() + kReturnTimeout);
+    return region;
+  });
+}
+
+Result<kvd_client::Region> Core::take_region(const SessionPtr& session, RegionId id,
+                                             TimePoint deadline) {
+  KVD_ASSIGN_OR_RETURN(auto mapping, session->slabs().take_region(id, deadline));
+  kvd_client::Region region;
+  region.address = mapping->range.data();
+  region.bytes = mapping->range.size().size();
+  region.granularity = mapping->slab_bytes.size();
+  region.id = regions_.add({id, session, std::move(mapping)});
+  return region;
+}
+
+Status Core::free_region(std::uint64_t id, Nanoseconds timeout) {
+  const TimePoint until = deadline(timeout);
+  KVD_ASSIGN_OR_RETURN(const auto lock, lock_calls(until));
+  auto entry = regions_.take(id);
+  if (!entry) {
+    return make_error(ErrorCode::kNotFound,
+                      "region " + std::to_string(id) + " is not one of this client's");
+  }
+  entry->mapping.reset();
+  const SessionPtr session = connector_.session();
+  if (entry->session.lock() != session || session->gone()) return {};
+  const Status status = return_region(*session, entry->daemon_id, until);
+  // What went down with its daemon is handed back as well.
+  return status.code() == ErrorCode::kUnavailable ? Status() : status;
+}
+
+}  // namespace kvd::client

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "client_lib/src/connector.hpp"
+#include "client_lib/src/region_book.hpp"
+#include "client_lib/src/session.hpp"
+#include "ipc/shm/layout.hpp"
+#include "ipc/vocabulary/clock.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "kvd_client/types.hpp"
+
+namespace kvd::client {
+
+/// What stands behind kvd_client::Client: the same calls with kvd's own Result.
+/// Owner:   thread-safe; call_mutex_ serialises all that talks to the daemon and guards regions_.
+/// Errors:  PeerGone in a forked child, before anything is touched there.
+class Core {
+ public:
+  Core(Introduction introduction, Nanoseconds attach_timeout);
+  Status connect();
+  /// Hands everything back in order. The last call.
+  void close();
+
+  [[nodiscard]] bool forked() const { return ::getpid() != owner_; }
+  [[nodiscard]] Result<wire::Welcome> welcome() const;
+  Status ping(Nanoseconds timeout);
+  Result<kvd_client::Stats> stats(Nanoseconds timeout);
+
+  Result<kvd_client::Region> allocate_region(std::uint64_t bytes, Nanoseconds timeout);
+  Status free_region(std::uint64_t id, Nanoseconds timeout);
+
+  Status submit(const kvd_client::Request& request, Nanoseconds timeout);
+  Result<kvd_client::StepResult> step(const wire::StepCommand& command, Nanoseconds timeout);
+  Status wait_for_ticket(Ticket ticket, Nanoseconds timeout);
+  Status wait_for_room(Nanoseconds timeout);
+  Result<std::byte*> block_address(std::uint32_t row, std::uint32_t group, std::uint32_t block);
+  /// finish and abort.
+  Status end_request(const wire::CommandBody& body, RequestId request, Nanoseconds timeout);
+  Status rotate(const wire::RotateBody& body, Nanoseconds timeout);
+  Result<std::uint32_t> allocate_blocks(RequestId request, Tokens tokens, Nanoseconds timeout);
+  Result<kvd_client::Placement> place(std::span<const std::uint64_t> requests, Nanoseconds timeout);
+
+ private:
+  [[nodiscard]] TimePoint deadline(Nanoseconds timeout) const;
+  [[nodiscard]] Status check_fork() const;
+  Result<std::unique_lock<std::timed_mutex>> lock_calls(TimePoint deadline);
+
+  /// Runs body(session, deadline), alone, with the session that a call of this kind is to use.
+  template <class Body>
+  auto on_memory(Nanoseconds timeout, Body body)
+      -> decltype(body(std::declval<const SessionPtr&>(), TimePoint()));
+  template <class Body>
+  auto on_requests(Nanoseconds timeout, Body body)
+      -> decltype(body(std::declval<const SessionPtr&>(), TimePoint()));
+  /// Runs wait(page, deadline) beside other calls.
+  template <class Wait>
+  Status wait_on_page(Nanoseconds timeout, Wait wait);
+  Status command(const wire::CommandBody& body, Nanoseconds timeout);
+
+  Result<kvd_client::Region> take_region(const SessionPtr& session, RegionId id,
+                                         TimePoint deadline);
+
+  const pid_t owner_ = ::getpid();
+  const Nanoseconds attach_timeout_;
+  SteadyClock clock_;
+  Connector connector_;
+  std::timed_mutex call_mutex_;
+  RegionBook regions_;
+};
+
+/// Hands back regions whose allocation was given up but whose slabs came all the same.
+void return_untaken_regions(Session& session, TimePoint deadline);
+
+template <class Body>
+auto Core::on_memory(Nanoseconds timeout, Body body)
+    -> decltype(body(std::declval<const SessionPtr&>(), TimePoint())) {
+  const TimePoint until = deadline(timeout);
+  KVD_ASSIGN_OR_RETURN(const auto lock, lock_calls(until));
+  KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_for_memory(regions_.total(), until));
+  return_untaken_regions(*session, until);
+  return body(session, until);
+}
+
+template <class Body>
+auto Core::on_requests(Nanoseconds timeout, Body body)
+    -> decltype(body(std::declval<const SessionPtr&>(), TimePoint())) {
+  const TimePoint until = deadline(timeout);
+  KVD_ASSIGN_OR_RETURN(const auto lock, lock_calls(until));
+  KVD_ASSIGN_OR_RETURN(const auto session,
+                       connector_.session_for_requests(regions_.total(), until));
+  return_untaken_regions(*session, until);
+  auto result = body(session, until);
+  if (!result.ok()) connector_.on_failed(result.error());
+  return result;
+}
+
+}  // namespace kvd::client

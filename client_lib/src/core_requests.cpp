@@ -1,0 +1,112 @@
+#include <utility>
+#include <variant>
+
+#include "client_lib/src/convert.hpp"
+#include "client_lib/src/core.hpp"
+#include "client_lib/src/fence.hpp"
+
+/// The calls of level 3.
+namespace kvd::client {
+
+template <class Wait>
+Status Core::wait_on_page(Nanoseconds timeout, Wait wait) {
+  const TimePoint until = deadline(timeout);
+  KVD_TRY(check_fork());
+  KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_with_requests());
+  Status status = wait(session->page(), until);
+  if (!status.ok()) connector_.on_failed(status.error());
+  return status;
+}
+
+Status Core::command(const wire::CommandBody& body, Nanoseconds timeout) {
+  return on_requests(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+    KVD_TRY(session->call(body, until));
+    return {};
+  });
+}
+
+Status Core::submit(const kvd_client::Request& request, Nanoseconds timeout) {
+  KVD_TRY(command(to_wire(request), timeout));
+  connector_.on_submitted(RequestId(request.id));
+  return {};
+}
+
+Status Core::end_request(const wire::CommandBody& body, RequestId request, Nanoseconds timeout) {
+  KVD_TRY(command(body, timeout));
+  connector_.on_ended(request);
+  return {};
+}
+
+Status Core::rotate(const wire::RotateBody& body, Nanoseconds timeout) {
+  return command(body, timeout);
+}
+
+Result<kvd_client::StepResult> Core::step(const wire::StepCommand& command, Nanoseconds timeout) {
+  const auto run = [&](const SessionPtr& session,
+                       TimePoint until) -> Result<kvd_client::StepResult> {
+    wire::StepCommand full = command;
+    if (full.body.iteration_running != 0) {
+      full.body.table_version = session->table_version().value;
+    }
+    session->page().iteration_finished.store(full.body.iteration_finished,
+                                             std::memory_order_release);
+    KVD_ASSIGN_OR_RETURN(const auto reply, session->call(full, until));
+    for (const wire::StepReport report : full.reports) {
+      if ((report.flags & wire::kReportFinished) != 0) {
+        connector_.on_ended(RequestId(report.request));
+      }
+    }
+    const auto* step = std::get_if<wire::StepReply>(&reply.body);
+    if (step == nullptr) return wrong_reply();
+    KVD_TRY(session->use_table(PlanVersion(step->body.table_version)));
+    KVD_TRY(check_poison(session->page()));
+    if (auto failure = session->slabs().failure()) return *std::move(failure);
+    return to_public(*step);
+  };
+  return on_requests(timeout, run);
+}
+
+Status Core::wait_for_ticket(Ticket ticket, Nanoseconds timeout) {
+  return wait_on_page(timeout, [&](const shm::ClientPage& page, TimePoint until) {
+    return client::wait_for_ticket(page, ticket, until, clock_);
+  });
+}
+
+Status Core::wait_for_room(Nanoseconds timeout) {
+  return wait_on_page(timeout, [&](const shm::ClientPage& page, TimePoint until) {
+    return wait_for_d2h(page, until, clock_);
+  });
+}
+
+Result<std::byte*> Core::block_address(std::uint32_t row, std::uint32_t group,
+                                       std::uint32_t block) {
+  KVD_TRY(check_fork());
+  KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_with_requests());
+  return session->block_address(row, group, block);
+}
+
+Result<std::uint32_t> Core::allocate_blocks(RequestId request, Tokens tokens, Nanoseconds timeout) {
+  wire::AllocateBody body;
+  body.kind = static_cast<std::uint32_t>(wire::AllocateKind::kBlocks);
+  body.request = request.value;
+  body.amount = tokens.size();
+  return on_requests(timeout,
+                     [&](const SessionPtr& session, TimePoint until) -> Result<std::uint32_t> {
+                       KVD_ASSIGN_OR_RETURN(const auto reply, session->call(body, until));
+                       const auto* granted = std::get_if<wire::AllocateReplyBody>(&reply.body);
+                       if (granted == nullptr) return wrong_reply();
+                       KVD_TRY(session->use_table(PlanVersion(granted->table_version)));
+                       return granted->count;
+                     });
+}
+
+Result<kvd_client::Placement> Core::place(std::span<const std::uint64_t> requests,
+                                          Nanoseconds timeout) {
+  const wire::PlaceCommand body{requests};
+  return on_requests(timeout, [&](const SessionPtr& session, TimePoint until) {
+    return answer_of<wire::PlaceReply>(
+        session->call(body, until), [](const wire::PlaceReply& plan) { return to_public(plan); });
+  });
+}
+
+}  // namespace kvd::client

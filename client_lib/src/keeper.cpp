@@ -1,0 +1,135 @@
+#include "client_lib/src/keeper.hpp"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "client_lib/src/fence.hpp"
+#include "ipc/wire/attach_codec.hpp"
+
+namespace kvd::client {
+namespace {
+
+constexpr std::chrono::milliseconds kHeartbeat{100};
+/// The daemon reads its attach sockets all the time; one that does not for so long is stuck.
+constexpr Nanoseconds kAnswerTimeout = std::chrono::seconds(1);
+
+/// Signals are the program's: its handlers never run on the keeper thread.
+class AllSignalsBlocked {
+ public:
+  AllSignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~AllSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
+  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+Keeper::Keeper(shm::ClientPage& page, transport::AttachConnection& connection, SlabMap& slabs,
+               UniqueFd stop)
+    : page_(page), connection_(connection), slabs_(slabs), stop_(std::move(stop)) {}
+
+Result<std::unique_ptr<Keeper>> Keeper::start(shm::MappedClientPage& page,
+                                              transport::AttachConnection& connection,
+                                              SlabMap& slabs) {
+  KVD_TRY(page.init_keeper());
+  UniqueFd stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop.valid()) return make_error(ErrorCode::kUnavailable, "out of file descriptors");
+  std::unique_ptr<Keeper> keeper(new Keeper(page.page(), connection, slabs, std::move(stop)));
+  std::promise<int> locked;
+  {
+    const AllSignalsBlocked blocked;
+    keeper->thread_ = std::thread(
+        [raw = keeper.get(), &locked] { raw->run([&](int error) { locked.set_value(error); }); });
+  }
+  if (const int error = locked.get_future().get(); error != 0) {
+    return make_error(ErrorCode::kInternal,
+                      std::string("the keeper mutex cannot be locked: ") + std::strerror(error));
+  }
+  return keeper;
+}
+
+Keeper::~Keeper() {
+  ::eventfd_write(stop_.get(), 1);
+  if (thread_.joinable()) thread_.join();
+}
+
+void Keeper::declare_gone() {
+  poison(page_);
+  slabs_.close();
+  gone_.store(true, std::memory_order_release);
+}
+
+void Keeper::run(const std::function<void(int)>& locked) {
+  const int error = pthread_mutex_lock(&page_.keeper);
+  locked(error);
+  if (error != 0) return;
+  serve();
+  pthread_mutex_unlock(&page_.keeper);
+}
+
+void Keeper::serve() {
+  pollfd watched[] = {{connection_.fd(), POLLIN | POLLRDHUP, 0}, {stop_.get(), POLLIN, 0}};
+  for (;;) {
+    page_.heartbeat.fetch_add(1, std::memory_order_release);
+    if (::poll(watched, std::size(watched), static_cast<int>(kHeartbeat.count())) < 0) continue;
+    if (watched[1].revents != 0) return;
+    if (watched[0].revents != 0 && !take_frames()) {
+      declare_gone();
+      return;
+    }
+  }
+}
+
+bool Keeper::take_frames() {
+  for (;;) {
+    const auto frame = connection_.receive();
+    if (!frame.ok()) {
+      // A frame this side cannot read was dropped; the session goes on without it.
+      if (frame.error().code == ErrorCode::kInvalidArgument) continue;
+      return frame.error().code == ErrorCode::kWouldBlock;
+    }
+    const Status status = handle(*frame);
+    if (!status.ok() && status.code() == ErrorCode::kPeerGone) return false;
+  }
+}
+
+Status Keeper::handle(const transport::AttachFrame& frame) {
+  KVD_ASSIGN_OR_RETURN(const auto message, wire::decode_attach(frame.bytes()));
+  if (std::holds_alternative<wire::Goodbye>(message)) {
+    return make_error(ErrorCode::kPeerGone, "the daemon said goodbye");
+  }
+  if (const auto* slab = std::get_if<wire::MapSlab>(&message)) {
+    if (frame.fds.size() != 1) return make_error(ErrorCode::kInvalidArgument, "slab without fd");
+    KVD_TRY(slabs_.map(*slab, frame.fds[0]));
+    wire::SlabMapped answer;
+    answer.notice.region = slab->region;
+    answer.notice.slab = slab->slab;
+    return connection_.send(wire::seal(answer), {}, kAnswerTimeout);
+  }
+  if (const auto* unmap = std::get_if<wire::UnmapSlab>(&message)) {
+    // Regions are pinned: only the engine gives them back.
+    if (unmap->notice.region != 0) return {};
+    slabs_.unmap(SlabIndex(unmap->notice.slab));
+    wire::SlabUnmapped answer{unmap->notice};
+    return connection_.send(wire::seal(answer), {}, kAnswerTimeout);
+  }
+  return {};
+}
+
+}  // namespace kvd::client

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "client_lib/src/slab_map.hpp"
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/units.hpp"
+
+namespace kvd::client {
+
+class Session;
+
+/// The regions a client holds, across the daemons it has known. A fresh daemon counts regions from
+/// 1 again, so the number a caller sees is the book's own and never used twice.
+/// Owner:   the client, under its mutex
+class RegionBook {
+ public:
+  struct Entry {
+    RegionId daemon_id;
+    std::weak_ptr<const Session> session;  ///< that granted it
+    std::shared_ptr<RegionMapping> mapping;
+  };
+
+  std::uint64_t add(Entry entry) {
+    entries_.emplace(++last_, std::move(entry));
+    return last_;
+  }
+
+  /// Removes the entry; the last holder of its mapping unmaps it.
+  std::optional<Entry> take(std::uint64_t id) {
+    auto node = entries_.extract(id);
+    if (node.empty()) return std::nullopt;
+    return std::move(node.mapped());
+  }
+
+  [[nodiscard]] Bytes total() const {
+    Bytes sum;
+    for (const auto& [id, entry] : entries_) sum += entry.mapping->range.size();
+    return sum;
+  }
+
+  void clear() { entries_.clear(); }
+
+ private:
+  std::uint64_t last_ = 0;
+  std::map<std::uint64_t, Entry> entries_;
+};
+
+}  // namespace kvd::client

@@ -1,0 +1,117 @@
+#include "client_lib/src/session.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "client_lib/src/fence.hpp"
+#include "ipc/wire/attach_codec.hpp"
+
+namespace kvd::client {
+namespace {
+
+constexpr Nanoseconds kGoodbyeTimeout = std::chrono::milliseconds(100);
+constexpr Nanoseconds kLongestWayBack = std::chrono::milliseconds(50);
+
+/// How long the daemon may take, so that its own answer, which names the remedy, is here before the
+/// caller's deadline.
+Nanoseconds daemons_share(Nanoseconds left) {
+  const Nanoseconds share = left - std::min(left / 10, kLongestWayBack);
+  return std::min(share, Nanoseconds(wire::kMaxTimeoutNs));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Session>> Session::start(const Introduction& introduction,
+                                                TimePoint deadline, const Clock& clock) {
+  KVD_ASSIGN_OR_RETURN(auto admission, attach(introduction, deadline, clock));
+  KVD_ASSIGN_OR_RETURN(
+      auto commands,
+      transport::zmq_command_client(std::string(wire::text(admission.welcome.command_endpoint))));
+  std::shared_ptr<Session> session(new Session(std::move(admission), std::move(commands), clock));
+  KVD_ASSIGN_OR_RETURN(
+      session->keeper_,
+      Keeper::start(session->admission_.page, session->admission_.connection, session->slabs_));
+  return session;
+}
+
+Session::Session(Admission admission, std::unique_ptr<transport::CommandClient> commands,
+                 const Clock& clock)
+    : clock_(clock), admission_(std::move(admission)), commands_(std::move(commands)) {}
+
+Result<wire::Reply> Session::call(const wire::CommandBody& body, TimePoint deadline) {
+  const Nanoseconds left = deadline - clock_.now();
+  if (left <= Nanoseconds(0)) {
+    return make_error(ErrorCode::kDeadlineExceeded, "no time is left to ask the daemon");
+  }
+  KVD_TRY(wire::encode_command(command_of(body, daemons_share(left)), frame_));
+  const auto answer = commands_->call(frame_.bytes(), sequence_, left, admission_.connection.fd());
+  if (!answer.ok()) {
+    if (answer.error().code == ErrorCode::kUnavailable) keeper_->declare_gone();
+    return answer.error();
+  }
+  KVD_ASSIGN_OR_RETURN(auto reply, wire::decode_reply(*answer));
+  KVD_TRY(check_reply(reply));
+  return reply;
+}
+
+wire::Command Session::command_of(const wire::CommandBody& body, Nanoseconds timeout) {
+  wire::Command command;
+  command.header.frame.version = welcome().header.version;
+  command.header.key = welcome().session_key;
+  command.header.generation = welcome().generation;
+  command.header.sequence = ++sequence_;
+  command.header.timeout_ns = timeout.count();
+  command.body = body;
+  return command;
+}
+
+Status Session::check_reply(const wire::Reply& reply) {
+  const bool another_daemon = reply.header.boot_id != welcome().boot_id;
+  if (another_daemon || reply.code() == ErrorCode::kStaleSession) {
+    keeper_->declare_gone();
+    return make_error(ErrorCode::kUnavailable,
+                      "the daemon does not know this session any more; call again to attach anew");
+  }
+  if (reply.code() == ErrorCode::kOk) return {};
+  return make_error(reply.code(), std::string(reply.message));
+}
+
+Status Session::use_table(PlanVersion version) {
+  if (!version || !admission_.table) return {};
+  page().using_version.store(version.value, std::memory_order_seq_cst);
+  KVD_ASSIGN_OR_RETURN(const auto view, admission_.table->at(version));
+  const std::lock_guard lock(table_mutex_);
+  version_ = version;
+  view_ = view;
+  return {};
+}
+
+PlanVersion Session::table_version() const {
+  const std::lock_guard lock(table_mutex_);
+  return version_;
+}
+
+Result<std::byte*> Session::block_address(std::uint32_t row, std::uint32_t group,
+                                          std::uint32_t block) const {
+  const std::lock_guard lock(table_mutex_);
+  if (!view_) return make_error(ErrorCode::kNotFound, "no block table yet: call step first");
+  KVD_ASSIGN_OR_RETURN(const auto found, view_->row(row));
+  if (group >= found.groups || block >= found.blocks) {
+    return make_error(ErrorCode::kNotFound, "row " + std::to_string(row) + " has " +
+                                                std::to_string(found.groups) + " groups of " +
+                                                std::to_string(found.blocks) + " blocks");
+  }
+  const Bytes slot_bytes(static_cast<std::int64_t>(welcome().slot_bytes));
+  return slabs_.slot_address(found.slot(group, block), slot_bytes);
+}
+
+void Session::leave() {
+  slabs_.close_and_unmap();
+  wire::Goodbye goodbye;
+  // A daemon that does not take it learns the same from the closed socket.
+  (void)admission_.connection.send(wire::seal(goodbye), {}, kGoodbyeTimeout);
+}
+
+}  // namespace kvd::client

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "client_lib/src/attach.hpp"
+#include "client_lib/src/keeper.hpp"
+#include "client_lib/src/slab_map.hpp"
+#include "ipc/transport/command_client.hpp"
+#include "ipc/vocabulary/clock.hpp"
+#include "ipc/wire/codec.hpp"
+
+namespace kvd::client {
+
+/// One life with one daemon, from its welcome until either side leaves. Never comes back: the
+/// client starts another one.
+/// Owner:   call(), step words and leave(): one thread at a time; the rest thread-safe
+class Session {
+ public:
+  static Result<std::shared_ptr<Session>> start(const Introduction& introduction,
+                                                TimePoint deadline, const Clock& clock);
+
+  /// Sends the command and returns its reply, which stays valid until the next call. A failure
+  /// named by the daemon is this call's failure.
+  Result<wire::Reply> call(const wire::CommandBody& body, TimePoint deadline);
+
+  /// Makes the table version that a reply named the one that block_address() reads; 0: as before.
+  Status use_table(PlanVersion version);
+  [[nodiscard]] PlanVersion table_version() const;
+  Result<std::byte*> block_address(std::uint32_t row, std::uint32_t group,
+                                   std::uint32_t block) const;
+
+  /// Says goodbye in order. Nothing of the daemon's memory may be in use any more.
+  void leave();
+
+  /// True once this session can serve no call any more.
+  [[nodiscard]] bool gone() const { return keeper_->gone(); }
+
+  [[nodiscard]] const wire::Welcome& welcome() const { return admission_.welcome; }
+  [[nodiscard]] shm::ClientPage& page() const { return admission_.page.page(); }
+  [[nodiscard]] SlabMap& slabs() { return slabs_; }
+
+ private:
+  Session(Admission admission, std::unique_ptr<transport::CommandClient> commands,
+          const Clock& clock);
+  wire::Command command_of(const wire::CommandBody& body, Nanoseconds timeout);
+  Status check_reply(const wire::Reply& reply);
+
+  const Clock& clock_;
+  Admission admission_;
+  std::unique_ptr<transport::CommandClient> commands_;
+  wire::FrameBuffer frame_;
+  std::uint64_t sequence_ = 0;
+  SlabMap slabs_;
+  mutable std::mutex table_mutex_;
+  PlanVersion version_;
+  std::optional<shm::TableView> view_;
+  std::unique_ptr<Keeper> keeper_;  ///< last: it uses the others, so it goes first
+};
+
+}  // namespace kvd::client

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "client_lib/src/address_range.hpp"
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "ipc/wire/messages.hpp"
+
+namespace kvd::client {
+
+/// The slabs of one region, mapped back to back. Outlives its session: what stood in it when the
+/// daemon died stays readable until the region is freed.
+struct RegionMapping {
+  AddressRange range;
+  Bytes slab_bytes;
+  std::vector<bool> mapped;  ///< by position
+  std::uint32_t missing = 0;
+};
+
+/// What a session has mapped of the daemon's pool: slabs that back blocks, and regions.
+/// Owner:   thread-safe; the keeper maps, callers look up and wait
+class SlabMap {
+ public:
+  /// Maps one slab as the frame says. A frame that contradicts earlier ones or itself maps nothing.
+  Status map(const wire::MapSlab& frame, const UniqueFd& file);
+  /// Unmaps a slab that backs blocks; one that is not mapped is no error.
+  void unmap(SlabIndex slab);
+
+  /// Waits until all slabs of the region are mapped and hands it over.
+  Result<std::shared_ptr<RegionMapping>> take_region(RegionId region, TimePoint deadline);
+  /// Regions of which slabs came but which nobody has taken: their allocation was given up.
+  [[nodiscard]] std::vector<RegionId> untaken_regions() const;
+  /// Unmaps what has been mapped of a region nobody took, now or when its frames still come.
+  void discard_region(RegionId region);
+
+  /// Address of a slot; NotFound while its slab is not mapped.
+  Result<std::byte*> slot_address(SlotId slot, Bytes slot_bytes) const;
+
+  /// Ends all waits and maps no more; what is mapped stays.
+  void close();
+  /// The same, and unmaps all but the regions taken.
+  void close_and_unmap();
+  /// Why a slab that backs blocks could not be mapped, if that ever happened.
+  [[nodiscard]] std::optional<Error> failure() const;
+
+ private:
+  Status map_block_slab(const wire::MapSlab& frame, const UniqueFd& file);
+  Status map_region_slab(const wire::MapSlab& frame, const UniqueFd& file);
+  Result<RegionMapping*> region_of(const wire::MapSlab& frame);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+  std::unordered_map<SlabIndex, AddressRange> slabs_;
+  std::unordered_map<RegionId, std::shared_ptr<RegionMapping>> regions_;
+  std::unordered_set<RegionId> discarded_;  ///< their late frames are let go
+  std::unordered_map<RegionId, Error> failed_regions_;
+  std::optional<Error> failure_;
+};
+
+}  // namespace kvd::client
