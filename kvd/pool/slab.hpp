@@ -54,9 +54,6 @@ struct Slab {
   Bytes slot_bytes;  ///< of the class
   SlotTable slots;   ///< empty unless use is kClass
   std::vector<EngineId> mapped_by;
-  std::uint32_t room_position = kNotListed;  ///< where TierPool lists it as having free slots
-
-  static constexpr std::uint32_t kNotListed = 0xffffffffu;
 
   /// Counts towards its domain: in use, or an engine can still reach its bytes.
   [[nodiscard]] bool held() const { return !unassigned(use) || !mapped_by.empty(); }

@@ -128,23 +128,21 @@ void TierPool::move(SlotId slot, States from, SlotState to) {
   slab.slots.move(slot.index(), to);
   if (to != SlotState::kFree) return;
   ledger_.change_free(slab.domain, slab.slot_bytes);
-  if (slab.slots.free() == 1) list_room(slot.slab().value);
+  relist(slot.slab().value, slab.slots.free() - 1);
 }
 
-void TierPool::list_room(std::uint32_t position) {
-  Slab& slab = slabs_[position];
-  Positions& group = room_[{slab.model_class, slab.domain}];
-  slab.room_position = static_cast<std::uint32_t>(group.size());
-  group.push_back(position);
-}
-
-void TierPool::unlist_room(std::uint32_t position) {
-  Slab& slab = slabs_[position];
-  Positions& group = room_[{slab.model_class, slab.domain}];
-  group[slab.room_position] = group.back();
-  slabs_[group.back()].room_position = slab.room_position;
-  group.pop_back();
-  slab.room_position = Slab::kNotListed;
+void TierPool::relist(std::uint32_t position, std::uint32_t free_before) {
+  const Slab& slab = slabs_[position];
+  Room& room = room_[{slab.model_class, slab.domain}];
+  Room::node_type entry = room.extract({free_before, position});
+  if (slab.slots.free() == 0) return;
+  const Room::value_type now(slab.slots.free(), position);
+  if (entry.empty()) {
+    room.insert(now);
+  } else {
+    entry.value() = now;
+    room.insert(std::move(entry));
+  }
 }
 
 }  // namespace kvd::pool

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,9 +75,10 @@ struct TierStats {
 /// Source:  kvd design (architecture sections 2, 4, 5, 7).
 /// Owner:   control thread.
 /// Errors:  as said per call; never throws. A call that breaks a state rule is a bug and aborts.
-/// Cost:    allocate O(count + slabs of the class with free slots), and O(slabs) when it needs a
-/// new
-///          slab; state changes O(1); available and used O(domains).
+/// Cost:    allocate O(count + slabs of the class the owner does not map), and O(slabs) when it
+/// needs
+///          a new slab; becoming free O(log slabs), other state changes O(1); available and used
+///          O(domains).
 class TierPool {
  public:
   struct Config {
@@ -163,6 +165,8 @@ class TierPool {
   /// Slabs of one class and domain, by position in slabs_.
   using Group = std::pair<ClassId, DomainId>;
   using Positions = std::vector<std::uint32_t>;
+  /// Free slots and position of each slab that has any: the fullest slab first.
+  using Room = std::set<std::pair<std::uint32_t, std::uint32_t>>;
   /// A set of slot states, one bit each.
   using States = unsigned;
 
@@ -176,11 +180,14 @@ class TierPool {
   /// The only way to change what a slab is used for: keeps the ledger in step.
   template <class Change>
   void change(Slab& slab, Change&& apply);
-  void list_room(std::uint32_t position);
-  void unlist_room(std::uint32_t position);
+  /// Keeps room_ in step when a class slab has another number of free slots than before.
+  void relist(std::uint32_t position, std::uint32_t free_before);
+  void unlist(std::uint32_t position);
 
-  /// Slabs of the request's class with free slots, fullest first, lowest index first among equals.
-  [[nodiscard]] Positions with_room(const SlotRequest& request, bool mapped) const;
+  /// Slabs of the request's class with free slots, fullest first, lowest index first among equals:
+  /// no more than hold `wanted` slots.
+  [[nodiscard]] Positions with_room(const SlotRequest& request, bool mapped,
+                                    std::uint64_t wanted) const;
   [[nodiscard]] std::uint64_t free_in(const Positions& positions) const;
   [[nodiscard]] std::vector<SlotId> take(const SlotRequest& request, const Positions& from);
   [[nodiscard]] SlotGrant make_room(const SlotRequest& request, std::uint64_t missing);
@@ -201,7 +208,7 @@ class TierPool {
   Quotas quotas_;
   std::map<ClassId, Class> classes_;
   std::vector<Slab> slabs_;
-  std::map<Group, Positions> room_;  ///< class slabs with a free slot, in no order
+  std::map<Group, Room> room_;
   std::map<RegionId, std::vector<SlabIndex>> regions_;
   Ledger ledger_;
 };

@@ -16,34 +16,29 @@ bool is_mapped(const SlotRequest& request, std::uint32_t position) {
 
 SlotGrant TierPool::allocate(const SlotRequest& request) {
   KVD_CHECK(request.domain, "slots are granted to a domain");
-  const Positions reachable = with_room(request, true);
+  const Positions reachable = with_room(request, true, request.count);
   const std::uint64_t free = free_in(reachable);
   if (free >= request.count) {
     return {.code = ErrorCode::kOk, .slots = take(request, reachable), .to_map = {}};
   }
   SlotGrant outcome = make_room(request, request.count - free);
-  if (outcome.code == ErrorCode::kOk) outcome.slots = take(request, with_room(request, true));
+  if (outcome.code == ErrorCode::kOk) {
+    outcome.slots = take(request, with_room(request, true, request.count));
+  }
   return outcome;
 }
 
-TierPool::Positions TierPool::with_room(const SlotRequest& request, bool mapped) const {
-  const auto group = room_.find({request.model_class, request.domain});
+TierPool::Positions TierPool::with_room(const SlotRequest& request, bool mapped,
+                                        std::uint64_t wanted) const {
   Positions positions;
+  const auto group = room_.find({request.model_class, request.domain});
   if (group == room_.end()) return positions;
-  std::uint32_t fewest_free = UINT32_MAX;
-  for (const std::uint32_t position : group->second) {
+  std::uint64_t found = 0;
+  for (const auto& [free, position] : group->second) {
+    if (found >= wanted) break;
     if (is_mapped(request, position) != mapped) continue;
-    fewest_free = std::min(fewest_free, slabs_[position].slots.free());
     positions.push_back(position);
-  }
-  const auto fuller = [this](std::uint32_t a, std::uint32_t b) {
-    return std::pair(slabs_[a].slots.free(), a) < std::pair(slabs_[b].slots.free(), b);
-  };
-  // One slab is enough for most requests; only a request that needs several pays for the order.
-  if (request.count <= fewest_free) {
-    std::nth_element(positions.begin(), positions.begin(), positions.end(), fuller);
-  } else {
-    std::sort(positions.begin(), positions.end(), fuller);
+    found += free;
   }
   return positions;
 }
@@ -58,13 +53,13 @@ std::vector<SlotId> TierPool::take(const SlotRequest& request, const Positions& 
   std::vector<SlotId> slots;
   slots.reserve(request.count);
   for (const std::uint32_t position : from) {
-    if (slots.size() == request.count) break;
     Slab& slab = slabs_[position];
+    const std::uint32_t free = slab.slots.free();
     const auto missing = request.count - static_cast<std::uint32_t>(slots.size());
-    const auto taken = slab.slots.take(std::min(missing, slab.slots.free()), request.owner);
+    const auto taken = slab.slots.take(std::min(missing, free), request.owner);
     for (const std::uint32_t index : taken) slots.emplace_back(SlabIndex(position), index);
     ledger_.change_free(slab.domain, slab.slot_bytes * -static_cast<std::int64_t>(taken.size()));
-    if (slab.slots.free() == 0) unlist_room(position);
+    relist(position, free);
   }
   return slots;
 }
@@ -72,11 +67,9 @@ std::vector<SlotId> TierPool::take(const SlotRequest& request, const Positions& 
 // Ok when the owner can reach enough free slots afterwards. Decides before it changes anything.
 SlotGrant TierPool::make_room(const SlotRequest& request, std::uint64_t missing) {
   SlotGrant outcome;
-  for (const std::uint32_t position : with_room(request, false)) {
-    if (missing == 0) break;
-    outcome.to_map.emplace_back(position);
-    missing -= std::min<std::uint64_t>(missing, slabs_[position].slots.free());
-  }
+  const Positions unmapped = with_room(request, false, missing);
+  for (const std::uint32_t position : unmapped) outcome.to_map.emplace_back(position);
+  missing -= std::min(missing, free_in(unmapped));
   const std::uint32_t slots_per_slab = class_of(request.model_class).slots_per_slab;
   const auto wanted = static_cast<std::uint32_t>((missing + slots_per_slab - 1) / slots_per_slab);
   outcome.code = judge(wanted, supply_for_class(request.model_class, request.domain));
@@ -111,7 +104,7 @@ TierPool::Positions TierPool::empty_foreign_slabs(ClassId model_class, DomainId 
   Positions empty;
   for (const auto& [group, positions] : room_) {
     if (group.first == model_class || group.second != domain) continue;
-    for (const std::uint32_t position : positions) {
+    for (const auto& [free, position] : positions) {
       if (slabs_[position].empty_class()) empty.push_back(position);
     }
   }

@@ -30,9 +30,15 @@ void TierPool::change(Slab& slab, Change&& apply) {
   ledger_.add(slab);
 }
 
+void TierPool::unlist(std::uint32_t position) {
+  const Slab& slab = slabs_[position];
+  if (slab.use != SlabUse::kClass) return;
+  room_[{slab.model_class, slab.domain}].erase({slab.slots.free(), position});
+}
+
 void TierPool::assign(std::uint32_t position, ClassId model_class, DomainId domain) {
   const Class& added = class_of(model_class);
-  if (slabs_[position].use == SlabUse::kClass) unlist_room(position);
+  unlist(position);
   change(slabs_[position], [&](Slab& slab) {
     slab.use = SlabUse::kClass;
     slab.model_class = model_class;
@@ -40,12 +46,12 @@ void TierPool::assign(std::uint32_t position, ClassId model_class, DomainId doma
     slab.slot_bytes = added.slot_bytes;
     slab.slots = SlotTable(added.slots_per_slab);
   });
-  list_room(position);
+  relist(position, 0);
 }
 
 void TierPool::unassign(std::uint32_t position) {
   Slab& slab = slabs_[position];
-  if (slab.use == SlabUse::kClass) unlist_room(position);
+  unlist(position);
   change(slab, [](Slab& freed) {
     freed.use = SlabUse::kDirty;
     freed.model_class = ClassId{};

@@ -98,22 +98,17 @@ std::string TierPool::validate_slabs() const {
 
 std::string TierPool::validate_room() const {
   std::size_t listed = 0;
-  for (const auto& [group, positions] : room_) listed += positions.size();
+  for (const auto& [group, room] : room_) listed += room.size();
   for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
     const Slab& slab = slabs_[position];
-    const bool listed_here = slab.room_position != Slab::kNotListed;
-    if (listed_here != (slab.slots.free() != 0)) {
-      return "slab " + std::to_string(position) + ": wrongly listed as with or without free slots";
-    }
-    if (!listed_here) continue;
+    if (slab.slots.free() == 0) continue;
     const auto group = room_.find({slab.model_class, slab.domain});
-    if (group == room_.end() || slab.room_position >= group->second.size() ||
-        group->second[slab.room_position] != position) {
-      return "slab " + std::to_string(position) + ": not where its class lists it";
+    if (group == room_.end() || !group->second.contains({slab.slots.free(), position})) {
+      return "slab " + std::to_string(position) + ": its class does not list its free slots";
     }
     --listed;
   }
-  return listed == 0 ? std::string() : "a class lists a slab twice or one that is not its own";
+  return listed == 0 ? std::string() : "a class lists free slots of a slab that has none for it";
 }
 
 std::string TierPool::validate_regions() const {
