@@ -38,7 +38,8 @@ class HostBackendTest : public ::testing::Test {
     return batch_of(ticket, kIn, {{hbm_.address, dram_.address, length}});
   }
   CopyBatch out(std::uint64_t ticket, Bytes length) {
-    return batch_of(ticket, kOut, {{dram_.address, hbm_.address, length}});
+    const std::size_t half = kMiB.size() * 2;  // apart from what in() touches, up to its half
+    return batch_of(ticket, kOut, {{dram_.address + half, hbm_.address + half, length}});
   }
 
   // The copy threads read the clock when they get to run, so time moves until one has finished, for
@@ -167,6 +168,7 @@ TEST_F(HostBackendTest, ASlabsFileClosesWithIt) {
 }
 
 TEST_F(HostBackendTest, DestructionDropsTheQueueAndCopiesNothingAfterwards) {
+  std::thread([] {}).join();  // a sanitizer starts a thread of its own beside the first
   const std::size_t threads_before = threads();
   start({1.0});
   fill_pattern(bytes_of(dram_), 1);
@@ -184,7 +186,8 @@ TEST_F(HostBackendTest, DestructionDropsTheQueueAndCopiesNothingAfterwards) {
   sut_.reset();
 
   EXPECT_EQ(word.load(), 0u);
-  EXPECT_EQ(threads(), threads_before);
+  // A joined thread may stay listed for a moment, a forgotten one stays for good.
+  while (threads() > threads_before) std::this_thread::yield();
   // At one byte a second no more than the first piece can have moved.
   const auto rest =
       std::span(static_cast<std::byte*>(peer), hbm_.size.size()).subspan(CopyQueue::kPiece.size());
