@@ -1,0 +1,218 @@
+#include "kvd/admin/documents.hpp"
+
+#include <array>
+
+#include "kvd/admin/json.hpp"
+
+namespace kvd::admin {
+namespace {
+
+using core::ControllerStatus;
+using core::Counters;
+
+Json both(const std::uint64_t (&values)[2]) { return {{"h2d", values[0]}, {"d2h", values[1]}}; }
+
+Json counters_json(const Counters& c) {
+  const auto busy = [&](int d) { return static_cast<double>(c.copy_busy_ns[d]) * 1e-9; };
+  return {{"steps", c.steps},
+          {"tokens", c.tokens},
+          {"requests_submitted", c.requests_submitted},
+          {"requests_finished", c.requests_finished},
+          {"requests_aborted", c.requests_aborted},
+          {"rotations_out", c.rotations_out},
+          {"rotations_in", c.rotations_in},
+          {"rotations_forced", c.rotations_forced},
+          {"rotation_blocked",
+           {{"dram", c.rotation_blocked_dram},
+            {"growth", c.rotation_blocked_growth},
+            {"promise", c.rotation_blocked_promise}}},
+          {"promises", c.promises},
+          {"promises_expired", c.promises_expired},
+          {"copies", both(c.copies)},
+          {"copy_bytes", both(c.copy_bytes)},
+          {"copy_busy_s", {{"h2d", busy(0)}, {"d2h", busy(1)}}},
+          {"copy_failures", c.copy_failures},
+          {"region_granted_bytes", c.region_bytes_granted},
+          {"scrubbed_bytes", c.bytes_scrubbed},
+          {"engines_attached", c.engines_attached},
+          {"engines_died", c.engines_died},
+          {"commands_refused", c.stale_commands},
+          {"ttft", {{"met", c.ttft_met}, {"missed", c.ttft_missed}}},
+          {"tbt", {{"met", c.tbt_met}, {"missed", c.tbt_missed}}}};
+}
+
+Json daemon_json(const DaemonInfo& info) {
+  return {{"version", info.version},
+          {"boot_id", info.boot_id},
+          {"uptime_s", to_seconds(info.uptime)},
+          {"backend", info.backend},
+          {"endpoints",
+           {{"attach", info.attach_endpoint},
+            {"command", info.command_endpoint},
+            {"metrics", info.metrics_endpoint}}}};
+}
+
+Json tier_json(Tier tier, const pool::TierStats& stats, const std::string& pages) {
+  Json slots = Json::object();
+  for (std::size_t s = 0; s < stats.slots_by_state.size(); ++s) {
+    slots[pool::name(static_cast<pool::SlotState>(s))] = stats.slots_by_state[s];
+  }
+  return {{"tier", name(tier)},
+          {"pages", pages},
+          {"capacity_bytes", stats.capacity.value},
+          {"free_bytes", stats.free.value},
+          {"region_bytes", stats.region.value},
+          {"quarantined_bytes", stats.quarantined.value},
+          {"stranded_bytes", stats.stranded.value},
+          {"slab_bytes", stats.slab_bytes.value},
+          {"slabs", stats.slabs},
+          {"slabs_unassigned", stats.slabs_unassigned},
+          {"slots", std::move(slots)}};
+}
+
+Json slab_json(const pool::SlabView& slab) {
+  return {{"slab", slab.index.value},
+          {"use", pool::name(slab.use)},
+          {"class", slab.model_class.value},
+          {"domain", slab.domain.value},
+          {"region", slab.region.value},
+          {"engine", slab.owner.value},
+          {"slots", slab.slots},
+          {"used", slab.used}};
+}
+
+Json tiers_json(const ControllerStatus& status, const DaemonInfo& info) {
+  Json tiers = Json::array();
+  for (std::size_t t = 0; t < kTiers; ++t) {
+    tiers.push_back(tier_json(static_cast<Tier>(t), status.tiers[t], info.page_kinds[t]));
+  }
+  return tiers;
+}
+
+Json requests_by_state(const ControllerStatus& status) {
+  std::array<std::uint64_t, core::kRequestStates> counts{};
+  for (const auto& request : status.requests) ++counts[static_cast<std::size_t>(request.state)];
+  Json out = Json::object();
+  for (std::size_t s = 0; s < counts.size(); ++s) {
+    out[core::name(static_cast<core::RequestState>(s))] = counts[s];
+  }
+  return out;
+}
+
+Json engine_json(const core::EngineStatus& e) {
+  const char* state = e.dying ? "dying" : e.responsive ? "up" : "unresponsive";
+  return {{"id", e.id.value},
+          {"name", e.name},
+          {"domain", e.domain},
+          {"pid", e.pid},
+          {"uid", e.uid},
+          {"generation", e.generation.value},
+          {"level", e.level},
+          {"state", state},
+          {"requests", e.requests},
+          {"region_bytes", e.region.value},
+          {"hbm_bytes", e.hbm.value},
+          {"dram_bytes", e.dram.value},
+          {"orphaned_bytes", e.orphaned.value},
+          {"steps", e.steps},
+          {"tokens", e.tokens},
+          {"rotations_out", e.rotations_out},
+          {"rotations_in", e.rotations_in},
+          {"idle_s", e.idle_s}};
+}
+
+Json request_json(const core::RequestStatus& r) {
+  return {{"engine", r.key.engine.value},
+          {"request", r.key.request.value},
+          {"state", core::name(r.state)},
+          {"prompt_tokens", r.prompt_tokens},
+          {"tokens", r.tokens},
+          {"max_new_tokens", r.max_new_tokens},
+          {"hbm_bytes", r.hbm.value},
+          {"dram_bytes", r.dram.value},
+          {"vlt_s", r.vlt_s},
+          {"rotations", r.rotations},
+          {"skips", r.skips},
+          {"promised", r.promised},
+          {"age_s", r.age_s}};
+}
+
+}  // namespace
+
+std::string status_document(const ControllerStatus& status, const DaemonInfo& info) {
+  Json out = daemon_json(info);
+  out["pools"] = tiers_json(status, info);
+  out["orphaned_bytes"] = status.orphaned.value;
+  out["engines"] = status.engines.size();
+  out["requests"] = requests_by_state(status);
+  out["policy"] = {{"rotation", status.tuning.rotation.policy},
+                   {"placement", status.tuning.placement.policy},
+                   {"admission", status.tuning.admission.policy},
+                   {"load", status.tuning.load.policy}};
+  out["b_xfer_bytes"] = status.b_xfer.value;
+  out["link_bytes_per_s"] = {{"h2d", status.link_rate[0]}, {"d2h", status.link_rate[1]}};
+  out["mean_step_s"] = status.mean_step_s;
+  out["counters"] = counters_json(status.counters);
+  return to_text(out);
+}
+
+std::string pools_document(const ControllerStatus& status, const DaemonInfo& info) {
+  Json tiers = tiers_json(status, info);
+  for (std::size_t t = 0; t < kTiers; ++t) {
+    Json slabs = Json::array();
+    for (const auto& slab : status.slabs[t]) slabs.push_back(slab_json(slab));
+    tiers[t]["slab_list"] = std::move(slabs);
+  }
+  return to_text({{"pools", std::move(tiers)}, {"orphaned_bytes", status.orphaned.value}});
+}
+
+std::string engines_document(const ControllerStatus& status) {
+  Json engines = Json::array();
+  for (const auto& engine : status.engines) engines.push_back(engine_json(engine));
+  return to_text({{"engines", std::move(engines)}});
+}
+
+std::string requests_document(const ControllerStatus& status) {
+  Json requests = Json::array();
+  for (const auto& request : status.requests) requests.push_back(request_json(request));
+  return to_text({{"requests", std::move(requests)}});
+}
+
+std::string policy_document(const core::Tuning& tuning) {
+  const auto& r = tuning.rotation;
+  const auto& p = tuning.placement;
+  const Json b_xfer = r.b_xfer ? Json(r.b_xfer->value) : Json("auto");
+  return to_text({{"rotation",
+                   {{"policy", r.policy},
+                    {"alpha", r.alpha},
+                    {"beta_b", r.beta_b},
+                    {"beta_f", r.beta_f},
+                    {"b_xfer", b_xfer}}},
+                  {"placement",
+                   {{"policy", p.policy},
+                    {"alpha", p.alpha},
+                    {"window", {{"min", p.window_min}, {"max", p.window_max}}}}},
+                  {"admission",
+                   {{"policy", tuning.admission.policy},
+                    {"alpha", tuning.admission.alpha},
+                    {"beta", tuning.admission.beta}}},
+                  {"load", {{"policy", tuning.load.policy}}}});
+}
+
+std::string slo_document(const core::Tuning& tuning) {
+  Json classes = Json::object();
+  for (const auto& [slo_class, slo] : tuning.slo) {
+    classes[slo_class] = {{"ttft_s", to_seconds(slo.ttft)},
+                          {"tbt_s", to_seconds(slo.tbt)},
+                          {"tpot_s", to_seconds(slo.tpot)}};
+  }
+  return to_text({{"classes", std::move(classes)}});
+}
+
+std::string refusal_document(const Refusal& refusal) {
+  return to_text({{"error", std::string(name(refusal.code))},
+                  {"path", refusal.path},
+                  {"message", refusal.message}});
+}
+
+}  // namespace kvd::admin

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kvd/admin/admin_backend.hpp"
+#include "kvd/core/status.hpp"
+#include "kvd/core/tuning.hpp"
+
+namespace kvd::admin {
+
+/// The JSON documents of the admin interface, as text. Pure functions.
+/// Units: byte counts end in `_bytes`, times in `_s`.
+/// Source: kvd design (architecture section 9).
+[[nodiscard]] std::string status_document(const core::ControllerStatus& status,
+                                          const DaemonInfo& info);
+[[nodiscard]] std::string pools_document(const core::ControllerStatus& status,
+                                         const DaemonInfo& info);
+[[nodiscard]] std::string engines_document(const core::ControllerStatus& status);
+[[nodiscard]] std::string requests_document(const core::ControllerStatus& status);
+[[nodiscard]] std::string policy_document(const core::Tuning& tuning);
+[[nodiscard]] std::string slo_document(const core::Tuning& tuning);
+
+/// Why a change was refused: what stands in the answer's body.
+struct Refusal {
+  ErrorCode code = ErrorCode::kInvalidArgument;
+  std::string path;  ///< JSON pointer to the key in question; "" for the whole document
+  std::string message;
+};
+/// {"error":"InvalidArgument","path":"/rotation/alpha","message":"…"}
+[[nodiscard]] std::string refusal_document(const Refusal& refusal);
+
+/// Applies a JSON merge-patch (RFC 7396) to the document of policy_document or slo_document.
+/// All or nothing: `tuning` changes only when nothing is refused. Unknown keys, wrong types, values
+/// out of range and policies not built are refused. Null removes a class of the SLO document and
+/// nothing else; a new class starts with the goals of "default".
+[[nodiscard]] std::optional<Refusal> patch_policy(std::string_view patch, core::Tuning& tuning);
+[[nodiscard]] std::optional<Refusal> patch_slo(std::string_view patch, core::Tuning& tuning);
+
+}  // namespace kvd::admin

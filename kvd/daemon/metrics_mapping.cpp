@@ -1,0 +1,198 @@
+#include "kvd/daemon/metrics_mapping.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+namespace kvd::daemon {
+namespace {
+
+using core::ControllerStatus;
+using core::Counters;
+using core::EngineStatus;
+using core::RequestStatus;
+using Labels = std::vector<std::string>;
+
+constexpr std::size_t kMaxNameLength = 64;
+constexpr std::array kDirectionNames = {"h2d", "d2h"};  // kernels::Direction order
+
+class Samples {
+ public:
+  explicit Samples(std::vector<metrics::Sample>& out) : out_(out) {}
+
+  void add(std::string_view metric, Labels labels, double value) {
+    out_.push_back({metric, std::move(labels), value});
+  }
+  void add(std::string_view metric, Labels labels, std::uint64_t value) {
+    add(metric, std::move(labels), static_cast<double>(value));
+  }
+  void add(std::string_view metric, Labels labels, Bytes value) {
+    add(metric, std::move(labels), static_cast<double>(value.value));
+  }
+  void info(std::string_view metric, Labels labels) { add(metric, std::move(labels), 1.0); }
+
+ private:
+  std::vector<metrics::Sample>& out_;
+};
+
+void add_daemon(const admin::DaemonInfo& info, Samples& out) {
+  out.info("kvd_build_info", {info.version, info.backend});
+  out.add("kvd_uptime_seconds", {}, to_seconds(info.uptime));
+  for (std::size_t t = 0; t < kTiers; ++t) {
+    out.info("kvd_pool_page_info", {name(static_cast<Tier>(t)), info.page_kinds[t]});
+  }
+}
+
+void add_tier(Tier tier, const pool::TierStats& stats, Samples& out) {
+  const std::string label = name(tier);
+  out.add("kvd_pool_capacity_bytes", {label}, stats.capacity);
+  out.add("kvd_pool_free_bytes", {label}, stats.free);
+  out.add("kvd_pool_region_bytes", {label}, stats.region);
+  out.add("kvd_pool_quarantined_bytes", {label}, stats.quarantined);
+  out.add("kvd_slab_stranded_bytes", {label}, stats.stranded);
+  for (std::size_t s = 0; s < stats.slots_by_state.size(); ++s) {
+    out.add("kvd_pool_slots", {label, pool::name(static_cast<pool::SlotState>(s))},
+            stats.slots_by_state[s]);
+  }
+}
+
+void add_slabs(Tier tier, const std::vector<pool::SlabView>& slabs, Samples& out) {
+  std::map<std::string, std::uint64_t> by_use;
+  for (const auto& slab : slabs) ++by_use[pool::name(slab.use)];
+  for (const auto& [use, count] : by_use) out.add("kvd_pool_slabs", {name(tier), use}, count);
+}
+
+void add_memory(const ControllerStatus& status, Samples& out) {
+  for (std::size_t t = 0; t < kTiers; ++t) {
+    add_tier(static_cast<Tier>(t), status.tiers[t], out);
+    add_slabs(static_cast<Tier>(t), status.slabs[t], out);
+  }
+  out.add("kvd_orphaned_bytes", {}, status.orphaned);
+  out.add("kvd_scrubbed_bytes_total", {}, status.counters.bytes_scrubbed);
+  out.add("kvd_region_granted_bytes_total", {}, status.counters.region_bytes_granted);
+}
+
+void add_copies(const ControllerStatus& status, Samples& out) {
+  const Counters& c = status.counters;
+  for (std::size_t d = 0; d < kDirectionNames.size(); ++d) {
+    const std::string direction = kDirectionNames[d];
+    out.add("kvd_copies_total", {direction}, c.copies[d]);
+    out.add("kvd_copy_bytes_total", {direction}, c.copy_bytes[d]);
+    out.add("kvd_copy_busy_seconds_total", {direction},
+            static_cast<double>(c.copy_busy_ns[d]) * 1e-9);
+    out.add("kvd_link_rate_bytes_per_second", {direction}, status.link_rate[d]);
+  }
+  out.add("kvd_copy_failures_total", {}, c.copy_failures);
+}
+
+void add_rotation(const ControllerStatus& status, Samples& out) {
+  const Counters& c = status.counters;
+  out.add("kvd_rotations_total", {"in"}, c.rotations_in);
+  out.add("kvd_rotations_total", {"out"}, c.rotations_out);
+  out.add("kvd_rotations_forced_total", {}, c.rotations_forced);
+  out.add("kvd_rotation_blocked_total", {"dram"}, c.rotation_blocked_dram);
+  out.add("kvd_rotation_blocked_total", {"growth"}, c.rotation_blocked_growth);
+  out.add("kvd_rotation_blocked_total", {"promise"}, c.rotation_blocked_promise);
+  out.add("kvd_rotation_budget_bytes", {}, status.b_xfer);
+  out.add("kvd_promises_total", {}, c.promises);
+  out.add("kvd_promises_expired_total", {}, c.promises_expired);
+}
+
+void add_requests(const ControllerStatus& status, Samples& out) {
+  const Counters& c = status.counters;
+  std::array<std::uint64_t, core::kRequestStates> by_state{};
+  for (const RequestStatus& r : status.requests) ++by_state[static_cast<std::size_t>(r.state)];
+  for (std::size_t s = 0; s < by_state.size(); ++s) {
+    out.add("kvd_requests", {core::name(static_cast<core::RequestState>(s))}, by_state[s]);
+  }
+  out.add("kvd_requests_submitted_total", {}, c.requests_submitted);
+  out.add("kvd_requests_finished_total", {}, c.requests_finished);
+  out.add("kvd_requests_aborted_total", {}, c.requests_aborted);
+  const auto latest =
+      std::max_element(status.requests.begin(), status.requests.end(),
+                       [](const auto& a, const auto& b) { return a.vlt_s < b.vlt_s; });
+  out.add("kvd_vlt_max_seconds", {}, latest == status.requests.end() ? 0.0 : latest->vlt_s);
+}
+
+void add_steps(const ControllerStatus& status, Samples& out) {
+  const Counters& c = status.counters;
+  out.add("kvd_steps_total", {}, c.steps);
+  out.add("kvd_step_mean_seconds", {}, status.mean_step_s);
+  out.add("kvd_tokens_total", {}, c.tokens);
+  out.add("kvd_slo_intervals_total", {"ttft", "met"}, c.ttft_met);
+  out.add("kvd_slo_intervals_total", {"ttft", "missed"}, c.ttft_missed);
+  out.add("kvd_slo_intervals_total", {"tbt", "met"}, c.tbt_met);
+  out.add("kvd_slo_intervals_total", {"tbt", "missed"}, c.tbt_missed);
+  out.add("kvd_commands_refused_total", {}, c.stale_commands);
+}
+
+std::string label_of(const EngineStatus& engine) {
+  std::string label = engine.name.substr(0, kMaxNameLength);
+  std::replace_if(
+      label.begin(), label.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return label + "-" + std::to_string(engine.id.value);
+}
+
+void add_engine(const EngineStatus& e, Samples& out) {
+  const Labels id = {label_of(e), e.domain};
+  const auto with = [&](const char* last) { return Labels{id[0], id[1], last}; };
+  out.add("kvd_engine_up", id, e.dying ? 0.0 : 1.0);
+  out.add("kvd_engine_unresponsive", id, e.responsive ? 0.0 : 1.0);
+  out.add("kvd_engine_bytes", with(name(Tier::kHbm)), e.hbm);
+  out.add("kvd_engine_bytes", with(name(Tier::kDram)), e.dram);
+  out.add("kvd_engine_region_bytes", id, e.region);
+  out.add("kvd_engine_orphaned_bytes", id, e.orphaned);
+  out.add("kvd_engine_requests", id, std::uint64_t{e.requests});
+  out.add("kvd_engine_steps_total", id, e.steps);
+  out.add("kvd_engine_tokens_total", id, e.tokens);
+  out.add("kvd_engine_rotations_total", with("in"), e.rotations_in);
+  out.add("kvd_engine_rotations_total", with("out"), e.rotations_out);
+}
+
+void add_engines(const ControllerStatus& status, Samples& out) {
+  out.add("kvd_engines", {}, std::uint64_t{status.engines.size()});
+  out.add("kvd_engines_attached_total", {}, status.counters.engines_attached);
+  out.add("kvd_engines_died_total", {}, status.counters.engines_died);
+  for (const EngineStatus& engine : status.engines) add_engine(engine, out);
+}
+
+void add_tuning(const core::Tuning& tuning, Samples& out) {
+  const auto parameter = [&](const char* decision, const char* key, double value) {
+    out.add("kvd_policy_parameter", {decision, key}, value);
+  };
+  out.info("kvd_policy_info", {"rotation", tuning.rotation.policy});
+  out.info("kvd_policy_info", {"placement", tuning.placement.policy});
+  out.info("kvd_policy_info", {"admission", tuning.admission.policy});
+  out.info("kvd_policy_info", {"load", tuning.load.policy});
+  parameter("rotation", "alpha", tuning.rotation.alpha);
+  parameter("rotation", "beta_b", tuning.rotation.beta_b);
+  parameter("rotation", "beta_f", tuning.rotation.beta_f);
+  parameter("placement", "alpha", tuning.placement.alpha);
+  parameter("placement", "window_min", static_cast<double>(tuning.placement.window_min));
+  parameter("placement", "window_max", static_cast<double>(tuning.placement.window_max));
+  parameter("admission", "alpha", tuning.admission.alpha);
+  parameter("admission", "beta", tuning.admission.beta);
+  out.add("kvd_tuning_b_xfer_bytes", {}, tuning.rotation.b_xfer.value_or(Bytes(0)));
+  for (const auto& [slo_class, slo] : tuning.slo) {
+    out.add("kvd_slo_goal_seconds", {slo_class, "ttft"}, to_seconds(slo.ttft));
+    out.add("kvd_slo_goal_seconds", {slo_class, "tbt"}, to_seconds(slo.tbt));
+    out.add("kvd_slo_goal_seconds", {slo_class, "tpot"}, to_seconds(slo.tpot));
+  }
+}
+
+}  // namespace
+
+void collect(const ControllerStatus& status, const admin::DaemonInfo& info,
+             std::vector<metrics::Sample>& out) {
+  Samples samples(out);
+  add_daemon(info, samples);
+  add_memory(status, samples);
+  add_copies(status, samples);
+  add_rotation(status, samples);
+  add_requests(status, samples);
+  add_steps(status, samples);
+  add_engines(status, samples);
+  add_tuning(status.tuning, samples);
+}
+
+}  // namespace kvd::daemon

@@ -1,0 +1,162 @@
+#include "kvd/admin/admin_server.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/kvd/admin/fake_backend.hpp"
+#include "tests/unit/kvd/admin/http.hpp"
+
+namespace kvd::admin {
+namespace {
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr const char* kToken = "0123456789abcdef";
+
+std::string request_text(const std::string& line, const std::string& headers,
+                         const std::string& body = "") {
+  return line + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n" + headers +
+         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
+/// Peak resident memory of this process in KiB.
+long peak_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stol(line.substr(6));
+  }
+  return 0;
+}
+
+class AdminServerTest : public testing::Test {
+ protected:
+  AdminServerTest() { config.port = free_port(), config.service.token = kToken; }
+
+  void SetUp() override {
+    auto started = AdminServer::start(config, backend);
+    ASSERT_TRUE(started.ok()) << started.error().to_string();
+    sut = std::move(*started);
+  }
+  std::string get(const std::string& path) {
+    return http_exchange(config.port, request_text("GET " + path, ""));
+  }
+  std::string patch(const std::string& path, const std::string& body,
+                    const std::string& headers = std::string("Authorization: Bearer ") + kToken +
+                                                 "\r\n") {
+    return http_exchange(config.port, request_text("PATCH " + path, headers, body));
+  }
+
+  FakeBackend backend;
+  AdminServer::Config config;
+  std::unique_ptr<AdminServer> sut;
+};
+
+TEST_F(AdminServerTest, ServesDocuments) {
+  EXPECT_THAT(get("/healthz"), AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("application/json"),
+                                     HasSubstr("{\"status\":\"ok\"}")));
+  EXPECT_THAT(get("/v1/policy"), AllOf(HasSubstr("ETag: \""), HasSubstr("\"beta_f\": 0.5")));
+  EXPECT_THAT(get("/v1/status?x=1"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(get("/nothing"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(get("/%zz"), StartsWith("HTTP/1.1 400"));
+}
+
+TEST_F(AdminServerTest, AppliesAPatch) {
+  EXPECT_THAT(patch("/v1/policy", R"({"rotation": {"policy": "fcfs"}})"),
+              AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("\"fcfs\"")));
+  EXPECT_EQ(backend.tuning().rotation.policy, "fcfs");
+  EXPECT_THAT(patch("/v1/policy", "{\"rotation\": {"), StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(patch("/v1/policy", R"({"rotation": {"alpha": 9}})", "If-Match: \"old\"\r\n"),
+              AllOf(StartsWith("HTTP/1.1 401"), HasSubstr("WWW-Authenticate: Bearer")));
+  EXPECT_EQ(backend.retunes(), 1);
+}
+
+TEST_F(AdminServerTest, OtherMethodsAndHostsAreRefused) {
+  for (const char* method : {"PUT", "DELETE", "OPTIONS", "TRACE", "POST"}) {
+    const std::string line = std::string(method) + " /v1/policy";
+    EXPECT_THAT(http_exchange(config.port, request_text(line, "X-Secret: abc\r\n")),
+                AllOf(StartsWith("HTTP/1.1 405"), HasSubstr("Allow: GET, PATCH"),
+                      testing::Not(HasSubstr("abc"))))
+        << method;
+  }
+  EXPECT_THAT(
+      http_exchange(config.port,
+                    "GET /healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"),
+      StartsWith("HTTP/1.1 403"));
+}
+
+TEST_F(AdminServerTest, LongBodiesAreRefusedAndNotKept) {
+  EXPECT_THAT(patch("/v1/policy", std::string(65'537, ' ')), StartsWith("HTTP/1.1 413"));
+  EXPECT_THAT(patch("/v1/policy", "{}" + std::string(65'534, ' ')), StartsWith("HTTP/1.1 200"));
+  const std::string huge = request_text("PATCH /v1/policy", "", std::string(48u << 20, ' '));
+  const long before = peak_kib();
+  EXPECT_THAT(http_exchange(config.port, huge), StartsWith("HTTP/1.1 413"));
+  EXPECT_LT(peak_kib() - before, 24 << 10);
+}
+
+TEST_F(AdminServerTest, BodiesNeedALength) {
+  EXPECT_THAT(http_exchange(config.port,
+                            "PATCH /v1/policy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                            "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"),
+              StartsWith("HTTP/1.1 411"));
+}
+
+TEST_F(AdminServerTest, GarbageLeavesItServing) {
+  (void)http_exchange(config.port, "\x01\x02\x03\r\n\r\n", "HTTP");
+  (void)http_exchange(config.port, "GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n", "HTTP");
+  (void)http_exchange(config.port, "PATCH /v1/slo HTTP/1.1\r\nContent-Length: zz\r\n\r\n", "HTTP");
+  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(AdminServerTest, ConcurrentChangesAllCount) {
+  constexpr int kClients = 4, kChanges = 10;
+  std::vector<std::thread> clients;
+  for (int c = 0; c < kClients; ++c) {
+    clients.emplace_back([&, c] {
+      for (int i = 0; i < kChanges; ++i) {
+        const std::string slo_class = "c" + std::to_string(c) + "_" + std::to_string(i);
+        EXPECT_THAT(patch("/v1/slo", "{\"classes\": {\"" + slo_class + "\": {}}}"),
+                    StartsWith("HTTP/1.1 200"));
+      }
+    });
+  }
+  for (auto& client : clients) client.join();
+  EXPECT_EQ(backend.tuning().slo.size(), 1u + kClients * kChanges);
+}
+
+TEST_F(AdminServerTest, TakenPortIsUnavailableWithARemedy) {
+  auto second = AdminServer::start(config, backend);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(second.error().message, HasSubstr("choose another port"));
+  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(AdminServerTest, ThePortIsFreeAfterwards) {
+  sut.reset();
+  EXPECT_EQ(get("/healthz"), "");
+  SetUp();
+  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(AdminServerConfig, OnlyLoopbackAndARealPort) {
+  FakeBackend backend;
+  for (const char* address : {"0.0.0.0", "10.0.0.1", "::", "example.org", "localhost", ""}) {
+    AdminServer::Config config;
+    config.address = address;
+    const auto sut = AdminServer::start(config, backend);
+    ASSERT_FALSE(sut.ok()) << address;
+    EXPECT_EQ(sut.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(sut.error().message, HasSubstr("127.0.0.1"));
+  }
+  AdminServer::Config config;
+  config.port = 0;
+  EXPECT_EQ(AdminServer::start(config, backend).error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kvd::admin

@@ -1,0 +1,88 @@
+#include "kvd/admin/documents.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace kvd::admin {
+namespace {
+using nlohmann::json;
+
+TEST(Documents, PolicyReadsAsDocumented) {
+  core::Tuning tuning;
+  EXPECT_EQ(json::parse(policy_document(tuning)), json::parse(R"({
+    "rotation": {"policy": "lvf", "alpha": 3.0, "beta_b": 0.0, "beta_f": 0.5, "b_xfer": "auto"},
+    "placement": {"policy": "none", "alpha": 1.0, "window": {"min": 32, "max": 1000}},
+    "admission": {"policy": "none", "alpha": 1.0, "beta": 1.0},
+    "load": {"policy": "never"}})"));
+  tuning.rotation.b_xfer = kMiB;
+  EXPECT_EQ(json::parse(policy_document(tuning))["rotation"]["b_xfer"], 1048576);
+}
+
+TEST(Documents, SloReadsAsDocumented) {
+  EXPECT_EQ(json::parse(slo_document(core::Tuning{})), json::parse(R"({
+    "classes": {"default": {"ttft_s": 5.0, "tbt_s": 0.1, "tpot_s": 0.2}}})"));
+}
+
+TEST(Documents, StatusOfAnEmptyDaemon) {
+  DaemonInfo info;
+  info.version = "1.2.3";
+  info.page_kinds = {"thp", "4k"};
+  const json sut = json::parse(status_document({}, info));
+  EXPECT_EQ(sut["version"], "1.2.3");
+  EXPECT_EQ(sut["engines"], 0);
+  EXPECT_EQ(sut["requests"]["rotary"], 0);
+  EXPECT_EQ(sut["pools"].size(), 2u);
+  EXPECT_EQ(sut["pools"][1]["tier"], "dram");
+  EXPECT_EQ(sut["pools"][1]["pages"], "4k");
+  EXPECT_EQ(sut["counters"]["rotation_blocked"]["dram"], 0);
+}
+
+TEST(Documents, PoolsListSlabsByTier) {
+  core::ControllerStatus status;
+  status.slabs[1].resize(3);
+  status.slabs[1][2].use = pool::SlabUse::kRegion;
+  status.slabs[1][2].used = 7;
+  status.tiers[1].capacity = 3 * kMiB;
+  const json sut = json::parse(pools_document(status, {}));
+  EXPECT_EQ(sut["pools"][0]["slab_list"].size(), 0u);
+  EXPECT_EQ(sut["pools"][1]["slab_list"][2]["use"], "region");
+  EXPECT_EQ(sut["pools"][1]["slab_list"][2]["used"], 7);
+  EXPECT_EQ(sut["pools"][1]["capacity_bytes"], 3145728);
+}
+
+TEST(Documents, EngineNamesNeedNotBeUtf8) {
+  core::ControllerStatus status;
+  status.engines.resize(1);
+  status.engines[0].name = "llama\xff\"\n";
+  status.engines[0].responsive = false;
+  const json sut = json::parse(engines_document(status));
+  EXPECT_EQ(sut["engines"][0]["name"], "llama\xEF\xBF\xBD\"\n");
+  EXPECT_EQ(sut["engines"][0]["state"], "unresponsive");
+}
+
+TEST(Documents, RequestsTellTheirPlaceAndLag) {
+  core::ControllerStatus status;
+  core::RequestStatus request;
+  request.key = {EngineId(3), RequestId(44)};
+  request.state = core::RequestState::kRotary;
+  request.dram = kKiB;
+  request.vlt_s = -0.25;
+  status.requests = {request};
+  const json sut = json::parse(requests_document(status))["requests"][0];
+  EXPECT_EQ(sut["engine"], 3);
+  EXPECT_EQ(sut["request"], 44);
+  EXPECT_EQ(sut["state"], "rotary");
+  EXPECT_EQ(sut["dram_bytes"], 1024);
+  EXPECT_EQ(sut["vlt_s"], -0.25);
+}
+
+TEST(Documents, RefusalsNameCodePathAndRemedy) {
+  const json sut = json::parse(
+      refusal_document({ErrorCode::kInvalidArgument, "/rotation/alpha", "must be a number"}));
+  EXPECT_EQ(sut, json::parse(R"({"error": "InvalidArgument", "path": "/rotation/alpha",
+                                 "message": "must be a number"})"));
+}
+
+}  // namespace
+}  // namespace kvd::admin

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace kvd::admin {
+
+/// A loopback port nobody listens on now.
+[[nodiscard]] std::uint16_t free_port();
+
+/// Sends raw text to a loopback port and returns all that comes back until the peer closes, or
+/// until `until` has come; "" when nobody answers. Gives up after 10 s without a byte.
+[[nodiscard]] std::string http_exchange(std::uint16_t port, const std::string& text,
+                                        const std::string& until = "");
+
+}  // namespace kvd::admin

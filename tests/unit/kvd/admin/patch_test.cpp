@@ -1,0 +1,150 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kvd/admin/documents.hpp"
+
+namespace kvd::admin {
+namespace {
+using core::Tuning;
+using testing::AllOf;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+Refusal policy_refusal(std::string_view patch) {
+  Tuning tuning;
+  const auto refusal = patch_policy(patch, tuning);
+  EXPECT_EQ(policy_document(tuning), policy_document(Tuning{})) << "changed by " << patch;
+  return refusal.value_or(Refusal{ErrorCode::kOk, "", "accepted"});
+}
+
+Refusal slo_refusal(std::string_view patch) {
+  Tuning tuning;
+  const auto refusal = patch_slo(patch, tuning);
+  EXPECT_EQ(slo_document(tuning), slo_document(Tuning{})) << "changed by " << patch;
+  return refusal.value_or(Refusal{ErrorCode::kOk, "", "accepted"});
+}
+
+TEST(PatchPolicy, ChangesWhatItNamesAndNothingElse) {
+  Tuning sut;
+  sut.admission.beta = 7;
+  ASSERT_FALSE(patch_policy(R"({"rotation": {"policy": "fcfs", "alpha": 2, "b_xfer": 4096},
+                                "placement": {"window": {"max": 500}}})",
+                            sut));
+  EXPECT_EQ(sut.rotation.policy, "fcfs");
+  EXPECT_EQ(sut.rotation.alpha, 2);
+  EXPECT_EQ(sut.rotation.b_xfer, Bytes(4096));
+  EXPECT_EQ(sut.rotation.beta_f, 0.5);
+  EXPECT_EQ(sut.placement.window_min, 32);
+  EXPECT_EQ(sut.placement.window_max, 500);
+  EXPECT_EQ(sut.admission.beta, 7);
+}
+
+TEST(PatchPolicy, AutoLiftsTheTransferBudget) {
+  Tuning sut;
+  sut.rotation.b_xfer = kMiB;
+  ASSERT_FALSE(patch_policy(R"({"rotation": {"b_xfer": "auto"}})", sut));
+  EXPECT_EQ(sut.rotation.b_xfer, std::nullopt);
+}
+
+TEST(PatchPolicy, ItsOwnDocumentIsAPatchThatChangesNothing) {
+  Tuning sut;
+  sut.rotation.beta_b = -0.25;
+  const std::string document = policy_document(sut);
+  ASSERT_FALSE(patch_policy(document, sut));
+  EXPECT_EQ(policy_document(sut), document);
+  ASSERT_FALSE(patch_policy("{}", sut));
+  EXPECT_EQ(policy_document(sut), document);
+}
+
+struct BadPatch {
+  const char* patch;
+  const char* path;
+  const char* message;
+};
+
+TEST(PatchPolicy, RefusesWithThePathOfTheKey) {
+  const BadPatch rows[] = {
+      {"", "", "not JSON"},
+      {"{\"rotation\":", "", "not JSON"},
+      {R"({"rotation": {"alpha": NaN}})", "", "NaN"},
+      {R"({"rotation": {"alpha": 1e999}})", "", "beyond a double"},
+      {"3", "", "must be an object with keys rotation, placement, admission, load"},
+      {"null", "", "must be an object"},
+      {R"({"rotaton": {}})", "/rotaton", "known are rotation, placement"},
+      {R"({"a/b~c": 1})", "/a~1b~0c", "no such key"},
+      {R"({"rotation": 3})", "/rotation", "must be an object"},
+      {R"({"rotation": null})", "/rotation", "give a value"},
+      {R"({"rotation": {"gamma": 1}})", "/rotation/gamma", "known are policy, alpha"},
+      {R"({"rotation": {"alpha": "2"}})", "/rotation/alpha", "must be a number"},
+      {R"({"rotation": {"alpha": null}})", "/rotation/alpha", "give a value"},
+      {R"({"rotation": {"alpha": true}})", "/rotation/alpha", "must be a number"},
+      {R"({"rotation": {"alpha": -1}})", "/rotation/alpha", "from 0 to 1e+06, is -1"},
+      {R"({"rotation": {"policy": 1}})", "/rotation/policy", "must be a string"},
+      {R"({"rotation": {"policy": "srtf"}})", "/rotation/policy", "available: lvf fcfs"},
+      {R"({"placement": {"policy": "orbitflow"}})", "/placement/policy", "available: none"},
+      {R"({"load": {"policy": "always"}})", "/load/policy", "available: never"},
+      {R"({"rotation": {"b_xfer": "much"}})", "/rotation/b_xfer", "\"auto\" or a whole number"},
+      {R"({"rotation": {"b_xfer": 0}})", "/rotation/b_xfer", "from 1 byte"},
+      {R"({"rotation": {"b_xfer": 1e300}})", "/rotation/b_xfer", "whole number of bytes"},
+      {R"({"placement": {"window": {"min": 1.5}}})", "/placement/window/min", "whole number"},
+      {R"({"placement": {"window": {"min": 0}}})", "/placement/window/min", "at least 1"},
+      {R"({"placement": {"window": {"max": 3}}})", "/placement/window/max", "placement.window.min"},
+      {R"({"placement": {"window": {"min": 18446744073709551615}}})", "/placement/window/min",
+       "whole number"},
+      {R"({"rotation": {"alpha": 5}, "load": {"x": 1}})", "/load/x", "no such key"},
+  };
+  for (const BadPatch& row : rows) {
+    SCOPED_TRACE(row.patch);
+    const Refusal sut = policy_refusal(row.patch);
+    EXPECT_EQ(sut.code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(sut.path, row.path);
+    EXPECT_THAT(sut.message, HasSubstr(row.message));
+  }
+}
+
+TEST(PatchPolicy, DeepNestingIsRefusedWithoutHarm) {
+  std::string deep;
+  for (int i = 0; i < 12'000; ++i) deep += "{\"a\":";
+  EXPECT_THAT(policy_refusal(deep).message, HasSubstr("not JSON"));
+  deep += "1" + std::string(12'000, '}');
+  EXPECT_EQ(policy_refusal(deep).path, "/a");
+  EXPECT_THAT(policy_refusal(std::string(60'000, '[')).message, HasSubstr("not JSON"));
+}
+
+TEST(PatchSlo, ChangesAddsAndRemovesClasses) {
+  Tuning sut;
+  ASSERT_FALSE(
+      patch_slo(R"({"classes": {"default": {"tbt_s": 0.05}, "batch": {"ttft_s": 60}}})", sut));
+  EXPECT_EQ(sut.slo.at("default").tbt, 50ms);
+  EXPECT_EQ(sut.slo.at("default").ttft, 5s);
+  EXPECT_EQ(sut.slo.at("batch").ttft, 60s);
+  EXPECT_EQ(sut.slo.at("batch").tpot, 200ms);
+  ASSERT_FALSE(patch_slo(R"({"classes": {"batch": null, "never_there": null}})", sut));
+  EXPECT_FALSE(sut.slo.contains("batch"));
+}
+
+TEST(PatchSlo, RefusesWithThePathOfTheKey) {
+  const BadPatch rows[] = {
+      {R"({"default": {"tbt_s": 1}})", "/default", "known are classes"},
+      {R"({"classes": null})", "/classes", "give a value"},
+      {R"({"classes": 1})", "/classes", "object of classes"},
+      {R"({"classes": {"default": null}})", "/classes/default", "must exist"},
+      {R"({"classes": {"default": 1}})", "/classes/default", "must be an object"},
+      {R"({"classes": {"default": {"tbt": 1}}})", "/classes/default/tbt", "ttft_s, tbt_s, tpot_s"},
+      {R"({"classes": {"default": {"tbt_s": 0}}})", "/classes/default/tbt_s", "seconds, is 0"},
+      {R"({"classes": {"default": {"tbt_s": -1}}})", "/classes/default/tbt_s", "seconds, is -1"},
+      {R"({"classes": {"default": {"tbt_s": 1e300}}})", "/classes/default/tbt_s", "too many"},
+      {R"({"classes": {"default": {"tbt_s": "1"}}})", "/classes/default/tbt_s", "number of"},
+      {R"({"classes": {"a/b": {"tbt_s": 1}}})", "/classes", "a class name has"},
+  };
+  for (const BadPatch& row : rows) {
+    SCOPED_TRACE(row.patch);
+    const Refusal sut = slo_refusal(row.patch);
+    EXPECT_EQ(sut.code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(sut.path, row.path);
+    EXPECT_THAT(sut.message, HasSubstr(row.message));
+  }
+}
+
+}  // namespace
+}  // namespace kvd::admin

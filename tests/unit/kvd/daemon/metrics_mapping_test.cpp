@@ -1,0 +1,137 @@
+#include "kvd/daemon/metrics_mapping.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <set>
+
+namespace kvd::daemon {
+namespace {
+using metrics::Sample;
+using testing::Eq;
+using testing::Optional;
+using Labels = std::vector<std::string>;
+
+const admin::DaemonInfo kInfo = {.version = "0.1.0",
+                                 .boot_id = std::string(32, 'a'),
+                                 .uptime = std::chrono::milliseconds(2500),
+                                 .backend = "host",
+                                 .page_kinds = {"thp", "4k"},
+                                 .attach_endpoint = "/run/kvd/attach.sock",
+                                 .command_endpoint = "ipc:///run/kvd/command.sock",
+                                 .metrics_endpoint = "127.0.0.1:9470"};
+
+core::EngineStatus engine(std::uint32_t id, const std::string& name) {
+  core::EngineStatus e;
+  e.id = EngineId(id);
+  e.name = name;
+  e.domain = "red";
+  return e;
+}
+
+std::optional<double> value(const core::ControllerStatus& status, std::string_view metric,
+                            const Labels& labels) {
+  std::vector<Sample> samples;
+  collect(status, kInfo, samples);
+  for (const auto& family : metrics::families(samples)) {  // aborts on a sample of no metric
+    if (family.metric->name != metric) continue;
+    for (const auto& series : family.series) {
+      if (series.labels == labels) return series.value;
+    }
+  }
+  return std::nullopt;
+}
+
+TEST(MetricsMapping, AnEmptyControllerIsAllZeros) {
+  const core::ControllerStatus sut;
+  EXPECT_THAT(value(sut, "kvd_steps_total", {}), Optional(0.0));
+  EXPECT_THAT(value(sut, "kvd_vlt_max_seconds", {}), Optional(0.0));
+  EXPECT_THAT(value(sut, "kvd_requests", {"rotary"}), Optional(0.0));
+  EXPECT_THAT(value(sut, "kvd_pool_page_info", {"dram", "4k"}), Optional(1.0));
+  EXPECT_THAT(value(sut, "kvd_build_info", {"0.1.0", "host"}), Optional(1.0));
+  EXPECT_THAT(value(sut, "kvd_uptime_seconds", {}), Optional(2.5));
+}
+
+TEST(MetricsMapping, EveryCatalogueRowIsFed) {
+  core::ControllerStatus sut;
+  sut.engines.push_back(engine(1, "llama"));
+  sut.slabs[0].push_back({});
+  std::vector<Sample> samples;
+  collect(sut, kInfo, samples);
+  std::set<std::string_view> fed;
+  for (const Sample& sample : samples) fed.insert(sample.metric);
+  for (const auto& metric : metrics::catalogue()) {
+    EXPECT_TRUE(fed.contains(metric.name)) << metric.name;
+  }
+}
+
+TEST(MetricsMapping, CountersKeepTheirDirectionAndUnit) {
+  core::ControllerStatus sut;
+  sut.counters.copies[1] = 3;
+  sut.counters.copy_bytes[0] = 4096;
+  sut.counters.copy_busy_ns[1] = 1'500'000'000;
+  sut.counters.rotations_out = 5;
+  sut.counters.rotation_blocked_growth = 2;
+  sut.counters.tbt_missed = 9;
+  sut.link_rate[1] = 2e9;
+  EXPECT_THAT(value(sut, "kvd_copies_total", {"d2h"}), Optional(3.0));
+  EXPECT_THAT(value(sut, "kvd_copy_bytes_total", {"h2d"}), Optional(4096.0));
+  EXPECT_THAT(value(sut, "kvd_copy_busy_seconds_total", {"d2h"}), Optional(1.5));
+  EXPECT_THAT(value(sut, "kvd_rotations_total", {"out"}), Optional(5.0));
+  EXPECT_THAT(value(sut, "kvd_rotations_total", {"in"}), Optional(0.0));
+  EXPECT_THAT(value(sut, "kvd_rotation_blocked_total", {"growth"}), Optional(2.0));
+  EXPECT_THAT(value(sut, "kvd_slo_intervals_total", {"tbt", "missed"}), Optional(9.0));
+  EXPECT_THAT(value(sut, "kvd_link_rate_bytes_per_second", {"d2h"}), Optional(2e9));
+}
+
+TEST(MetricsMapping, TiersSlotsAndSlabs) {
+  core::ControllerStatus sut;
+  sut.tiers[1].capacity = kGiB;
+  sut.tiers[1].slots_by_state[static_cast<std::size_t>(pool::SlotState::kSealed)] = 11;
+  sut.slabs[1].resize(4);
+  sut.slabs[1][2].use = pool::SlabUse::kRegion;
+  EXPECT_THAT(value(sut, "kvd_pool_capacity_bytes", {"dram"}), Optional(1073741824.0));
+  EXPECT_THAT(value(sut, "kvd_pool_slots", {"dram", "sealed"}), Optional(11.0));
+  EXPECT_THAT(value(sut, "kvd_pool_slabs", {"dram", "clean"}), Optional(3.0));
+  EXPECT_THAT(value(sut, "kvd_pool_slabs", {"dram", "region"}), Optional(1.0));
+}
+
+TEST(MetricsMapping, EnginesOfOneNameStayApartAndNamesArePrintable) {
+  core::ControllerStatus sut;
+  sut.engines = {engine(1, "llama"), engine(2, "llama"), engine(3, "a\n\xff")};
+  sut.engines[1].dying = true;
+  sut.engines[1].responsive = false;
+  EXPECT_THAT(value(sut, "kvd_engine_up", {"llama-1", "red"}), Optional(1.0));
+  EXPECT_THAT(value(sut, "kvd_engine_up", {"llama-2", "red"}), Optional(0.0));
+  EXPECT_THAT(value(sut, "kvd_engine_unresponsive", {"llama-2", "red"}), Optional(1.0));
+  EXPECT_THAT(value(sut, "kvd_engine_up", {"a\?\?-3", "red"}), Optional(1.0));
+  EXPECT_THAT(value(sut, "kvd_engines", {}), Optional(3.0));
+}
+
+TEST(MetricsMapping, LatestRequestDecidesTheLag) {
+  core::ControllerStatus sut;
+  sut.requests.resize(2);
+  sut.requests[0].vlt_s = -4;
+  sut.requests[1].vlt_s = -1;
+  sut.requests[1].state = core::RequestState::kRunning;
+  EXPECT_THAT(value(sut, "kvd_vlt_max_seconds", {}), Optional(-1.0));
+  EXPECT_THAT(value(sut, "kvd_requests", {"running"}), Optional(1.0));
+}
+
+TEST(MetricsMapping, AChangedTuningIsVisible) {
+  core::ControllerStatus sut;
+  sut.tuning.rotation.policy = "fcfs";
+  sut.tuning.rotation.alpha = 2;
+  sut.tuning.slo["batch"].tbt = std::chrono::milliseconds(500);
+  EXPECT_THAT(value(sut, "kvd_policy_info", {"rotation", "fcfs"}), Optional(1.0));
+  EXPECT_EQ(value(sut, "kvd_policy_info", {"rotation", "lvf"}), std::nullopt);
+  EXPECT_THAT(value(sut, "kvd_policy_parameter", {"rotation", "alpha"}), Optional(2.0));
+  EXPECT_THAT(value(sut, "kvd_tuning_b_xfer_bytes", {}), Optional(0.0));
+  EXPECT_THAT(value(sut, "kvd_slo_goal_seconds", {"batch", "tbt"}), Optional(0.5));
+  sut.tuning.rotation.b_xfer = kMiB;
+  EXPECT_THAT(value(sut, "kvd_tuning_b_xfer_bytes", {}), Optional(1048576.0));
+}
+
+}  // namespace
+}  // namespace kvd::daemon
