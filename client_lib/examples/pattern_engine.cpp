@@ -1,0 +1,195 @@
+#include "client_lib/examples/pattern_engine.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "client_lib/examples/pattern_bytes.hpp"
+
+namespace kvd_pattern {
+
+using kvd_client::ErrorCode;
+using kvd_client::Status;
+
+namespace {
+
+constexpr std::chrono::milliseconds kNothingToRun{1};
+constexpr std::chrono::milliseconds kDaemonAway{50};
+constexpr std::chrono::seconds kProgressEvery{1};
+constexpr std::chrono::seconds kStatsTimeout{1};
+
+Status ok() { return std::monostate(); }
+
+/// Where in a block the KV of a token in a layer stands: layer by layer, token by token.
+std::size_t offset_in_block(const kvd_client::ModelShape& shape, std::uint32_t layer,
+                            std::uint64_t token) {
+  const std::size_t row = std::size_t{layer % shape.layers_per_block} * shape.block_tokens;
+  return (row + token % shape.block_tokens) * shape.bytes_per_token_per_layer;
+}
+
+}  // namespace
+
+PatternEngine::PatternEngine(kvd_client::Client client, const PatternOptions& options)
+    : client_(std::move(client)), options_(options), session_(client_.session().value()) {
+  for (std::uint64_t id = 1; id <= options_.requests; ++id) open_[id] = {};
+}
+
+kvd_client::Duration PatternEngine::left() const {
+  const auto left = start_ + options_.deadline - Clock::now();
+  return std::max(kvd_client::Duration(0), std::chrono::duration_cast<kvd_client::Duration>(left));
+}
+
+Status PatternEngine::run() {
+  const Status status = run_all();
+  read_rotations();
+  summary_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  return status;
+}
+
+Status PatternEngine::run_all() {
+  Status status = ok();
+  while (status.ok() && !(open_.empty() && reports_.empty())) {
+    if (left() == kvd_client::Duration(0)) {
+      return kvd_client::Error{ErrorCode::kDeadlineExceeded,
+                               std::to_string(open_.size()) + " requests have not ended in time"};
+    }
+    status = submitted_ ? iterate() : submit_all();
+    if (status.code() == ErrorCode::kUnavailable) status = start_over();
+  }
+  return status;
+}
+
+Status PatternEngine::submit_all() {
+  for (const auto& [id, progress] : open_) {
+    const auto status = client_.submit(
+        {id, options_.prompt, options_.new_tokens, options_.ttft_slo, options_.tbt_slo}, left());
+    if (!status.ok()) return status;
+  }
+  submitted_ = true;
+  return ok();
+}
+
+/// The daemon went away and knows none of the requests any more: all begin again.
+Status PatternEngine::start_over() {
+  for (auto& [id, progress] : open_) progress.tokens = 0;
+  reports_.clear();
+  iteration_ = 0;
+  submitted_ = false;
+  ++summary_.restarts;
+  std::this_thread::sleep_for(std::min<kvd_client::Duration>(kDaemonAway, left()));
+  return ok();
+}
+
+Status PatternEngine::iterate() {
+  const auto begin = Clock::now();
+  const auto step = client_.step(reports_, iteration_, 0, left());
+  if (!step.ok()) return step.error();
+  reports_.clear();
+  iteration_ = step->iteration;
+  for (const kvd_client::RunEntry& entry : step->run) {
+    const Status status = run_request(entry);
+    if (!status.ok()) return status;
+  }
+  print_progress(*step);
+  if (step->run.empty()) return open_.empty() ? ok() : client_.wait_for_room(kNothingToRun);
+  ++summary_.iterations;
+  std::this_thread::sleep_until(begin + options_.step);
+  return ok();
+}
+
+Status PatternEngine::run_request(const kvd_client::RunEntry& entry) {
+  const auto progress = open_.find(entry.request);
+  if (progress == open_.end() || progress->second.tokens != entry.tokens_present) {
+    return kvd_client::Error{ErrorCode::kInternal, "kvd runs request " +
+                                                       std::to_string(entry.request) +
+                                                       " from another token than it stands at"};
+  }
+  if (entry.ticket != 0) {
+    const Status status = client_.wait(entry.ticket, left());
+    if (!status.ok()) return status;
+  }
+  const std::uint64_t present = entry.tokens_present;
+  const std::uint64_t after = present + entry.tokens;
+  Status status = each_kv(entry, 0, present, [&](std::span<std::byte> kv, const Origin& origin) {
+    summary_.bytes_checked += kv.size();
+    if (!matches(kv, origin)) ++summary_.pattern_errors;
+  });
+  if (!status.ok()) return status;
+  status = each_kv(entry, present, after,
+                   [](std::span<std::byte> kv, const Origin& origin) { fill(kv, origin); });
+  if (!status.ok()) return status;
+  if (options_.corrupt_once && !corrupted_) status = corrupt(entry);
+  if (!status.ok()) return status;
+
+  const bool finished = after >= std::uint64_t{options_.prompt} + options_.new_tokens;
+  progress->second.tokens = after;
+  summary_.tokens += entry.tokens;
+  reports_.push_back({entry.request, after, finished});
+  if (finished) {
+    open_.erase(progress);
+    ++summary_.requests;
+  }
+  return ok();
+}
+
+template <class Visit>
+Status PatternEngine::each_kv(const kvd_client::RunEntry& entry, std::uint64_t first,
+                              std::uint64_t last, Visit visit) {
+  const kvd_client::ModelShape& shape = session_.shape;
+  for (std::uint64_t token = first; token < last;) {
+    const auto block = static_cast<std::uint32_t>(token / shape.block_tokens);
+    const std::uint64_t end = std::min<std::uint64_t>(last, (block + 1ull) * shape.block_tokens);
+    for (std::uint32_t group = 0; group < session_.layer_groups; ++group) {
+      const auto address = client_.block_address(entry.row, group, block);
+      if (!address.ok()) return address.error();
+      const std::uint32_t first_layer = group * shape.layers_per_block;
+      const std::uint32_t last_layer = std::min(shape.layers, first_layer + shape.layers_per_block);
+      for (std::uint32_t layer = first_layer; layer < last_layer; ++layer) {
+        for (std::uint64_t t = token; t < end; ++t) {
+          visit(std::span(*address + offset_in_block(shape, layer, t),
+                          shape.bytes_per_token_per_layer),
+                Origin{options_.seed, entry.request, t, layer});
+        }
+      }
+    }
+    token = end;
+  }
+  return ok();
+}
+
+/// The control that proves the check: one byte of what was just written.
+Status PatternEngine::corrupt(const kvd_client::RunEntry& entry) {
+  const auto address = client_.block_address(entry.row, 0, 0);
+  if (!address.ok()) return address.error();
+  **address ^= std::byte{1};
+  corrupted_ = true;
+  return ok();
+}
+
+/// For the summary only: a daemon that does not answer leaves the numbers as they were.
+void PatternEngine::read_rotations() {
+  const auto stats = client_.stats(kStatsTimeout);
+  if (!stats.ok()) return;
+  summary_.rotations_out = stats->rotations_out;
+  summary_.rotations_in = stats->rotations_in;
+}
+
+void PatternEngine::print_progress(const kvd_client::StepResult& step) {
+  const auto now = Clock::now();
+  if (options_.json || now - last_progress_ < kProgressEvery) return;
+  last_progress_ = now;
+  read_rotations();
+  std::fprintf(stderr,
+               "%s: %llu of %u requests done, %zu running, %zu held, %llu tokens, %llu rotations "
+               "out, %llu errors\n",
+               options_.name.c_str(), static_cast<unsigned long long>(summary_.requests),
+               options_.requests, step.run.size(), step.hold.size(),
+               static_cast<unsigned long long>(summary_.tokens),
+               static_cast<unsigned long long>(summary_.rotations_out),
+               static_cast<unsigned long long>(summary_.pattern_errors));
+}
+
+}  // namespace kvd_pattern

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "client_lib/examples/pattern_options.hpp"
+#include "kvd_client/client.hpp"
+
+namespace kvd_pattern {
+
+struct Summary {
+  std::uint64_t requests = 0;  ///< run to their end
+  std::uint64_t tokens = 0;
+  std::uint64_t iterations = 0;
+  std::uint64_t bytes_checked = 0;
+  std::uint64_t pattern_errors = 0;  ///< (token, layer) pairs whose bytes were not those written
+  std::uint64_t rotations_out = 0;
+  std::uint64_t rotations_in = 0;
+  std::uint64_t restarts = 0;  ///< times the daemon went away and all was submitted again
+  double seconds = 0;
+};
+
+/// An engine without a model: "computing" a token means checking all KV of its request and writing
+/// the new token's. kvd decides who runs.
+class PatternEngine {
+ public:
+  /// The client must be attached with options.shape.
+  PatternEngine(kvd_client::Client client, const PatternOptions& options);
+
+  /// Runs all requests to their end. The error names what stopped it, a passed deadline included.
+  kvd_client::Status run();
+  [[nodiscard]] const Summary& summary() const { return summary_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Progress {
+    std::uint64_t tokens = 0;  ///< whose KV is in the blocks
+  };
+
+  kvd_client::Status run_all();
+  kvd_client::Status iterate();
+  kvd_client::Status submit_all();
+  kvd_client::Status run_request(const kvd_client::RunEntry& entry);
+  /// Calls visit(kv, origin) for tokens [first, last) of the entry's request in every layer.
+  template <class Visit>
+  kvd_client::Status each_kv(const kvd_client::RunEntry& entry, std::uint64_t first,
+                             std::uint64_t last, Visit visit);
+  kvd_client::Status corrupt(const kvd_client::RunEntry& entry);
+  kvd_client::Status start_over();
+  void read_rotations();
+  void print_progress(const kvd_client::StepResult& step);
+  [[nodiscard]] kvd_client::Duration left() const;
+
+  kvd_client::Client client_;
+  const PatternOptions options_;
+  const kvd_client::SessionInfo session_;
+  const Clock::time_point start_ = Clock::now();
+  std::map<std::uint64_t, Progress> open_;  ///< requests not run to their end
+  std::vector<kvd_client::StepReport> reports_;
+  std::uint64_t iteration_ = 0;
+  bool submitted_ = false;
+  bool corrupted_ = false;
+  Clock::time_point last_progress_ = start_;
+  Summary summary_;
+};
+
+}  // namespace kvd_pattern
