@@ -1,0 +1,246 @@
+#include "ipc/wire/codec.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "ipc/wire/attach_codec.hpp"
+#include "tests/unit/ipc/wire/golden.hpp"
+
+namespace kvd::wire {
+namespace {
+
+constexpr std::size_t kBody = sizeof(CommandHeader);
+
+ErrorCode command_code(const std::vector<std::byte>& frame) {
+  const auto result = decode_command(frame);
+  return result.ok() ? ErrorCode::kOk : result.error().code;
+}
+ErrorCode reply_code(const std::vector<std::byte>& frame) {
+  const auto result = decode_reply(frame);
+  return result.ok() ? ErrorCode::kOk : result.error().code;
+}
+ErrorCode attach_code(const std::vector<std::byte>& frame) {
+  const auto result = decode_attach(frame);
+  return result.ok() ? ErrorCode::kOk : result.error().code;
+}
+
+/// One field of a golden frame set to a value that must be refused.
+struct BadField {
+  const char* name;
+  const char* file;
+  std::size_t offset;
+  std::size_t bytes;
+  std::uint64_t value;
+  ErrorCode code = ErrorCode::kInvalidArgument;
+};
+
+std::vector<std::byte> spoilt(const BadField& bad) {
+  auto frame = golden(bad.file);
+  for (std::size_t i = 0; i < bad.bytes; ++i) {
+    frame.at(bad.offset + i) = static_cast<std::byte>(bad.value >> (8 * i));
+  }
+  return frame;
+}
+
+const auto kFieldName = [](const auto& tested) { return std::string(tested.param.name); };
+
+class BadCommand : public testing::TestWithParam<BadField> {};
+TEST_P(BadCommand, IsRefused) { EXPECT_EQ(command_code(spoilt(GetParam())), GetParam().code); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, BadCommand,
+    testing::Values(
+        BadField{"Magic", "ping", 0, 4, 0x12345678},
+        BadField{"VersionZero", "ping", 4, 2, 0, ErrorCode::kUnsupported},
+        BadField{"VersionTooNew", "ping", 4, 2, kVersionMax + 1, ErrorCode::kUnsupported},
+        BadField{"UnknownType", "ping", 6, 2, 99, ErrorCode::kUnsupported},
+        BadField{"AttachType", "ping", 6, 2, 1, ErrorCode::kUnsupported},
+        BadField{"LengthTooSmall", "ping", 8, 4, 55}, BadField{"LengthTooLarge", "ping", 8, 4, 57},
+        BadField{"FrameReserved", "ping", 12, 4, 1}, BadField{"SequenceZero", "ping", 40, 8, 0},
+        BadField{"TimeoutNegative", "ping", 48, 8, ~0ull},
+        BadField{"TimeoutTooLong", "ping", 48, 8, kMaxTimeoutNs + 1ull},
+        BadField{"SubmitRequestZero", "submit", kBody, 8, 0},
+        BadField{"SubmitTooManyTokens", "submit", kBody + 8, 8, kMaxTokens + 1},
+        BadField{"SubmitSloNegative", "submit", kBody + 24, 8, ~0ull},
+        BadField{"StepRunningBeforeFinished", "step", kBody + 8, 8, 41},
+        BadField{"StepCountTooLarge", "step", kBody + 24, 4, 3},
+        BadField{"StepCountTooSmall", "step", kBody + 24, 4, 1},
+        BadField{"StepCountWraps", "step", kBody + 24, 4, 0xffffffff},
+        BadField{"StepReserved", "step", kBody + 28, 4, 1},
+        BadField{"ReportRequestZero", "step", kBody + 32, 8, 0},
+        BadField{"ReportTooManyTokens", "step", kBody + 40, 8, kMaxTokens + 1},
+        BadField{"ReportUnknownFlag", "step", kBody + 48, 4, 2},
+        BadField{"ReportReserved", "step", kBody + 76, 4, 1},
+        BadField{"AllocateKind", "allocate_blocks", kBody, 4, 3},
+        BadField{"AllocateKindZero", "allocate_blocks", kBody, 4, 0},
+        BadField{"AllocateNothing", "allocate_blocks", kBody + 16, 8, 0},
+        BadField{"AllocateBlocksOfNone", "allocate_blocks", kBody + 8, 8, 0},
+        BadField{"AllocateRegionOfRequest", "allocate_region", kBody + 8, 8, 1},
+        BadField{"AllocateRegionTooLarge", "allocate_region", kBody + 16, 8, kMaxRegionBytes + 1},
+        BadField{"PlaceCount", "place", kBody, 4, 4},
+        BadField{"PlaceZero", "place", kBody + 16, 8, 0},
+        BadField{"RotateDirection", "rotate", kBody + 8, 4, 3},
+        BadField{"FinishKind", "finish", kBody + 8, 4, 0},
+        BadField{"FinishZero", "finish", kBody, 8, 0},
+        BadField{"AbortReserved", "abort", kBody + 12, 4, 1}),
+    kFieldName);
+
+class BadReply : public testing::TestWithParam<BadField> {};
+TEST_P(BadReply, IsRefused) { EXPECT_EQ(reply_code(spoilt(GetParam())), GetParam().code); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, BadReply,
+    testing::Values(BadField{"NotAReply", "ping_reply", 6, 2, 40},
+                    BadField{"UnknownCommand", "ping_reply", 6, 2, 0x8063, ErrorCode::kUnsupported},
+                    BadField{"SuccessOfNothing", "ping_reply", 6, 2, 0x8000,
+                             ErrorCode::kUnsupported},
+                    BadField{"UnknownCode", "failure_reply", 48, 2, 15, ErrorCode::kUnsupported},
+                    BadField{"SuccessWithMessage", "ping_reply", 50, 2, 1},
+                    BadField{"MessageBytes", "failure_reply", 50, 2, 3},
+                    BadField{"MessageWithoutEnd", "failure_reply", 99, 1, 'x'},
+                    BadField{"RunCount", "step_reply", kBody + 16, 4, 2},
+                    BadField{"HoldCount", "step_reply", kBody + 20, 4, 0},
+                    BadField{"HoldReason", "step_reply", kBody + 72, 4, 7},
+                    BadField{"RunFlags", "step_reply", kBody + 24 + 28, 4, 4}),
+    kFieldName);
+
+class BadAttach : public testing::TestWithParam<BadField> {};
+TEST_P(BadAttach, IsRefused) { EXPECT_EQ(attach_code(spoilt(GetParam())), GetParam().code); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, BadAttach,
+    testing::Values(BadField{"CommandType", "goodbye", 6, 2, 40, ErrorCode::kUnsupported},
+                    BadField{"Version", "goodbye", 4, 2, 9, ErrorCode::kUnsupported},
+                    BadField{"EmptyVersionRange", "hello", 18, 2, 0},
+                    BadField{"Transport", "hello", 20, 4, 2, ErrorCode::kUnsupported},
+                    BadField{"Layers", "hello", 24, 4, kMaxLayers + 1},
+                    BadField{"LayersPerBlock", "hello", 28, 4, 33},
+                    BadField{"BlockTokens", "hello", 32, 4, kMaxBlockTokens + 1},
+                    BadField{"ShapeReserved", "hello", 36, 4, 1},
+                    BadField{"TokenBytesZero", "hello", 40, 8, 0},
+                    BadField{"TokenBytesHuge", "hello", 40, 8, ~0ull},
+                    BadField{"ShapeOfNothing", "hello", 24, 4, 0},
+                    BadField{"NameWithNewline", "hello", 48, 1, '\n'},
+                    BadField{"NameWithoutEnd", "hello", 79, 1, 'x'},
+                    BadField{"RefusedWithOk", "refused", 16, 2, 0},
+                    BadField{"MapPosition", "map_slab", 36, 4, 2},
+                    BadField{"MapNothing", "map_slab", 24, 8, 0},
+                    BadField{"NoticeReserved", "slab_mapped", 28, 4, 1},
+                    BadField{"WelcomeWithoutEndpoint", "welcome", 128, 1, 0}),
+    kFieldName);
+
+TEST(Codec, MessageSaysBothVersionsAndTheRemedy) {
+  const auto error = common_version(2, 3);
+  ASSERT_FALSE(error.ok());
+  EXPECT_EQ(error.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(error.error().message.find("2..3"), std::string::npos);
+  EXPECT_NE(error.error().message.find("1..1"), std::string::npos);
+  EXPECT_NE(error.error().message.find("update"), std::string::npos);
+}
+
+TEST(Codec, HighestCommonVersionWins) {
+  EXPECT_EQ(*common_version(1, 7), kVersionMax);
+  EXPECT_EQ(*common_version(0, 1), 1);
+  EXPECT_FALSE(common_version(0, 0).ok());
+}
+
+TEST(Codec, HelloOfAnyVersionIsRead) {
+  auto frame = golden("hello");
+  poke(frame, 4, std::uint16_t{77});
+  EXPECT_EQ(attach_code(frame), ErrorCode::kOk);
+}
+
+TEST(Codec, TrailingAndMissingBytesAreRefused) {
+  for (const char* name : kGoldenCommands) {
+    auto frame = golden(name);
+    const std::size_t size = frame.size();
+    resize(frame, size + 8);
+    EXPECT_EQ(command_code(frame), ErrorCode::kInvalidArgument) << name;
+    resize(frame, size - 8);
+    EXPECT_EQ(command_code(frame), ErrorCode::kInvalidArgument) << name;
+  }
+}
+
+TEST(Codec, OversizedFrameIsRefused) {
+  auto frame = golden("place");
+  resize(frame, kMaxCommandFrame + 8);
+  EXPECT_EQ(command_code(frame), ErrorCode::kInvalidArgument);
+}
+
+TEST(Codec, LargestStepFitsTheFrameLimit) {
+  const std::vector<StepReport> reports(kMaxRequestsPerStep, StepReport{1, 2, 0, 0});
+  Command command{{}, StepCommand{{}, reports}};
+  command.header.sequence = 1;
+  FrameBuffer out;
+  ASSERT_TRUE(encode_command(command, out).ok());
+  const auto decoded = decode_command(out.bytes());
+  ASSERT_TRUE(decoded.ok()) << decoded.error().to_string();
+  EXPECT_EQ(std::get<StepCommand>(decoded->body).reports.size(), kMaxRequestsPerStep);
+}
+
+TEST(Codec, TooManyEntriesAreNotEncoded) {
+  const std::vector<StepReport> reports(kMaxRequestsPerStep + 1, StepReport{1, 2, 0, 0});
+  FrameBuffer out;
+  const Command command{{}, StepCommand{{}, reports}};
+  EXPECT_EQ(encode_command(command, out).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(Codec, LargestStepReplyFitsTheFrameLimit) {
+  const std::vector<RunEntry> run(kMaxRequestsPerStep, RunEntry{1, 0, 0, 1, 0, 0, 0});
+  const std::vector<HoldEntry> hold(kMaxRequestsPerStep, HoldEntry{2, 1, 0});
+  FrameBuffer out;
+  ASSERT_TRUE(encode_reply({{}, MessageType::kStep, "", StepReply{{}, run, hold}}, out).ok());
+  EXPECT_TRUE(decode_reply(out.bytes()).ok());
+}
+
+TEST(Codec, ReplyOfAnotherCommandIsNotEncoded) {
+  FrameBuffer out;
+  const Reply reply{{}, MessageType::kPing, "", StatsReplyBody{}};
+  EXPECT_EQ(encode_reply(reply, out).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(Codec, LongMessageIsCut) {
+  Reply reply{{}, MessageType::kReserved, "", {}};
+  const std::string message(1000, 'x');
+  reply.message = message;
+  reply.header.code = static_cast<std::uint16_t>(ErrorCode::kUnsupported);
+  FrameBuffer out;
+  ASSERT_TRUE(encode_reply(reply, out).ok());
+  const auto decoded = decode_reply(out.bytes());
+  ASSERT_TRUE(decoded.ok()) << decoded.error().to_string();
+  EXPECT_EQ(decoded->message, message.substr(0, kMessageBytes - 1));
+}
+
+TEST(Codec, HeaderOfABrokenCommandIsStillKnown) {
+  auto frame = golden("step");
+  poke(frame, 6, std::uint16_t{99});
+  ASSERT_FALSE(decode_command(frame).ok());
+  const auto header = peek_command(frame);
+  ASSERT_TRUE(header.has_value());
+  EXPECT_EQ(header->sequence, 2u);
+  frame.resize(20);
+  EXPECT_FALSE(peek_command(frame).has_value());
+}
+
+TEST(Codec, EncodingReusesTheBuffer) {
+  FrameBuffer out;
+  const auto file = golden("step");
+  const auto command = decode_command(file);
+  ASSERT_TRUE(encode_command(*command, out).ok());
+  const std::byte* first = out.bytes().data();
+  ASSERT_TRUE(encode_command(*command, out).ok());
+  EXPECT_EQ(out.bytes().data(), first);
+}
+
+TEST(Codec, UnalignedFrameDecodes) {
+  const auto file = golden("step");
+  std::vector<std::byte> shifted(file.size() + 1);
+  std::copy(file.begin(), file.end(), shifted.begin() + 1);
+  const auto command = decode_command(std::span(shifted).subspan(1));
+  ASSERT_TRUE(command.ok());
+  EXPECT_EQ(std::get<StepCommand>(command->body).reports[1].request, 12u);
+}
+
+}  // namespace
+}  // namespace kvd::wire

@@ -1,0 +1,96 @@
+#include "tests/unit/ipc/wire/golden.hpp"
+
+#include <gtest/gtest.h>
+
+#include "ipc/wire/attach_codec.hpp"
+#include "ipc/wire/codec.hpp"
+
+namespace kvd::wire {
+namespace {
+
+std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+class GoldenCommand : public testing::TestWithParam<const char*> {};
+class GoldenReply : public testing::TestWithParam<const char*> {};
+class GoldenAttach : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenCommand, DecodesAndEncodesToTheSameBytes) {
+  const auto file = golden(GetParam());
+  const auto command = decode_command(file);
+  ASSERT_TRUE(command.ok()) << command.error().to_string();
+  FrameBuffer out;
+  ASSERT_TRUE(encode_command(*command, out).ok());
+  EXPECT_EQ(copy_of(out.bytes()), file);
+  EXPECT_EQ(command->header.generation, 7u);
+  EXPECT_EQ(command->header.timeout_ns, 250'000'000);
+  EXPECT_EQ(command->header.key[15], 0x1f);
+}
+
+TEST_P(GoldenReply, DecodesAndEncodesToTheSameBytes) {
+  const auto file = golden(GetParam());
+  const auto reply = decode_reply(file);
+  ASSERT_TRUE(reply.ok()) << reply.error().to_string();
+  FrameBuffer out;
+  ASSERT_TRUE(encode_reply(*reply, out).ok());
+  EXPECT_EQ(copy_of(out.bytes()), file);
+  EXPECT_EQ(peek_reply_sequence(file), reply->header.sequence);
+}
+
+TEST_P(GoldenAttach, DecodesAndEncodesToTheSameBytes) {
+  const auto file = golden(GetParam());
+  auto message = decode_attach(file);
+  ASSERT_TRUE(message.ok()) << message.error().to_string();
+  std::visit([&](auto& m) { EXPECT_EQ(copy_of(seal(m)), file); }, *message);
+}
+
+const auto kFileName = [](const auto& tested) { return std::string(tested.param); };
+INSTANTIATE_TEST_SUITE_P(V1, GoldenCommand, testing::ValuesIn(kGoldenCommands), kFileName);
+INSTANTIATE_TEST_SUITE_P(V1, GoldenReply, testing::ValuesIn(kGoldenReplies), kFileName);
+INSTANTIATE_TEST_SUITE_P(V1, GoldenAttach, testing::ValuesIn(kGoldenAttach), kFileName);
+
+TEST(Golden, StepHoldsWhatTheFileSays) {
+  const auto file = golden("step");
+  const auto command = decode_command(file);
+  ASSERT_TRUE(command.ok());
+  const auto& step = std::get<StepCommand>(command->body);
+  EXPECT_EQ(step.body.iteration_finished, 41u);
+  EXPECT_EQ(step.body.table_version, 6u);
+  ASSERT_EQ(step.reports.size(), 2u);
+  EXPECT_EQ(step.reports[0].tokens, 1001u);
+  EXPECT_EQ(step.reports[1].request, 12u);
+  EXPECT_EQ(step.reports[1].flags, kReportFinished);
+}
+
+TEST(Golden, StepReplyHoldsWhatTheFileSays) {
+  const auto file = golden("step_reply");
+  const auto reply = decode_reply(file);
+  ASSERT_TRUE(reply.ok());
+  const auto& step = std::get<StepReply>(reply->body);
+  ASSERT_EQ(step.run.size(), 1u);
+  EXPECT_EQ(step.run[0].ticket, 99u);
+  EXPECT_EQ(step.run[0].distance, 4u);
+  ASSERT_EQ(step.hold.size(), 1u);
+  EXPECT_EQ(step.hold[0].reason, static_cast<std::uint32_t>(HoldReason::kSwappedOut));
+}
+
+TEST(Golden, FailureKeepsCodeAndMessage) {
+  const auto file = golden("failure_reply");
+  const auto reply = decode_reply(file);
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->code(), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(reply->message, "the key is not this session's; attach again");
+}
+
+TEST(Golden, WelcomeHoldsWhatTheFileSays) {
+  const auto message = decode_attach(golden("welcome"));
+  ASSERT_TRUE(message.ok());
+  const auto& welcome = std::get<Welcome>(*message);
+  EXPECT_EQ(welcome.shape.layers_per_block, 4u);
+  EXPECT_EQ(welcome.slot_bytes, 262144u);
+  EXPECT_EQ(text(welcome.command_endpoint), "ipc:///run/kvd/command.sock");
+}
+
+}  // namespace
+}  // namespace kvd::wire
