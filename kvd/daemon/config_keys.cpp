@@ -1,0 +1,269 @@
+#include "kvd/daemon/config_keys.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+#include <utility>
+
+#include "kvd/daemon/config_values.hpp"
+
+namespace kvd::daemon {
+namespace {
+
+/// `at` maps a T (const or not) to a reference to the setting's member.
+template <class T, class Value, class At>
+Setting<T> setting(std::string path, std::string help, const Spelling<Value>& spelling, At at) {
+  return {std::move(path), std::move(help),
+          [&spelling, at](T& target, const std::string& text) -> Status {
+            KVD_ASSIGN_OR_RETURN(at(target), spelling.parse(text));
+            return {};
+          },
+          [&spelling, at](const T& source) { return spelling.format(at(source)); }, spelling.plain};
+}
+
+template <class Value, class At>
+Setting<Config> key(std::string path, std::string help, const Spelling<Value>& spelling, At at) {
+  return setting<Config>(std::move(path), std::move(help), spelling, at);
+}
+
+using Keys = std::vector<Setting<Config>>;
+
+Keys process_keys() {
+  return {
+      key(
+          "backend", "where the pools live: auto, host or cuda", kBackend,
+          [](auto& c) -> auto& { return c.backend; }),
+      key(
+          "paths.runtime_dir", "sockets and token; empty: /run/kvd or $XDG_RUNTIME_DIR/kvd",
+          kAnyText, [](auto& c) -> auto& { return c.runtime_dir; }),
+      key(
+          "paths.attach_socket", "empty: attach.sock in paths.runtime_dir", kAnyText,
+          [](auto& c) -> auto& { return c.attach_socket; }),
+      key(
+          "paths.command_socket", "empty: command.sock in paths.runtime_dir", kAnyText,
+          [](auto& c) -> auto& { return c.command_socket; }),
+      key(
+          "paths.token_file", "admin's bearer token; empty: admin.token in paths.runtime_dir",
+          kAnyText, [](auto& c) -> auto& { return c.token_file; }),
+  };
+}
+
+Keys memory_keys() {
+  return {
+      key(
+          "pool.hbm", "size of the fast tier (device memory; host backend: plain memory)", kSize,
+          [](auto& c) -> auto& { return c.hbm; }),
+      key(
+          "pool.dram", "size of the tier that requests rotate to", kSize,
+          [](auto& c) -> auto& { return c.dram; }),
+      key(
+          "pool.slab", "one allocation, a multiple of 2MiB; auto: 64MiB or what suits the pools",
+          kSizeOrAuto, [](auto& c) -> auto& { return c.slab; }),
+      key(
+          "pool.reserve", "memory left to the rest of the machine", kSize,
+          [](auto& c) -> auto& { return c.reserve; }),
+      key(
+          "link.bandwidth", "host backend: copy rate of each direction, or unlimited", kRate,
+          [](auto& c) -> auto& { return c.link_bandwidth; }),
+      key(
+          "engine.step_timeout", "an engine silent for longer is unresponsive", kDuration,
+          [](auto& c) -> auto& { return c.step_timeout; }),
+      key(
+          "engine.evict_after", "kill an unresponsive engine after this, or never",
+          kDurationOrNever, [](auto& c) -> auto& { return c.evict_after; }),
+      key(
+          "engine.max_requests", "requests of one engine at a time", kCount,
+          [](auto& c) -> auto& { return c.max_requests; }),
+      key(
+          "engine.max_engines", "engines attached at a time", kCount,
+          [](auto& c) -> auto& { return c.max_engines; }),
+  };
+}
+
+Keys listener_keys() {
+  return {
+      key(
+          "admin.address", "loopback address of the REST API; empty: off", kAnyText,
+          [](auto& c) -> auto& { return c.admin_address; }),
+      key(
+          "admin.port", "port of the REST API", kPort,
+          [](auto& c) -> auto& { return c.admin_port; }),
+      key(
+          "admin.read", "who may read over REST: open (everyone) or token", kReadOpen,
+          [](auto& c) -> auto& { return c.admin_read_open; }),
+      key(
+          "metrics.address", "loopback address of /metrics; empty: off", kAnyText,
+          [](auto& c) -> auto& { return c.metrics_address; }),
+      key(
+          "metrics.port", "port of /metrics", kPort,
+          [](auto& c) -> auto& { return c.metrics_port; }),
+      key(
+          "log.level", "trace, debug, info, warn, error, critical or off", kLogLevel,
+          [](auto& c) -> auto& { return c.log_level; }),
+  };
+}
+
+Keys rotation_keys() {
+  return {
+      key(
+          "rotation.policy", "who runs", kAnyText,
+          [](auto& c) -> auto& { return c.tuning.rotation.policy; }),
+      key(
+          "rotation.alpha", "weight of a rotated-out request's lag", kNumber,
+          [](auto& c) -> auto& { return c.tuning.rotation.alpha; }),
+      key(
+          "rotation.beta_b", "rotary lag starts at beta_b x TBT goal", kNumber,
+          [](auto& c) -> auto& { return c.tuning.rotation.beta_b; }),
+      key(
+          "rotation.beta_f", "waiting lag starts at beta_f x TTFT goal", kNumber,
+          [](auto& c) -> auto& { return c.tuning.rotation.beta_f; }),
+      key(
+          "rotation.b_xfer", "bytes rotated a step, at most, or auto", kOptionalSize,
+          [](auto& c) -> auto& { return c.tuning.rotation.b_xfer; }),
+  };
+}
+
+Keys other_policy_keys() {
+  return {
+      key(
+          "placement.policy", "which layers stay in HBM", kAnyText,
+          [](auto& c) -> auto& { return c.tuning.placement.policy; }),
+      key(
+          "placement.alpha", "weight of SLO violations", kNumber,
+          [](auto& c) -> auto& { return c.tuning.placement.alpha; }),
+      key(
+          "placement.window.min", "shortest planning window in tokens", kInteger,
+          [](auto& c) -> auto& { return c.tuning.placement.window_min; }),
+      key(
+          "placement.window.max", "longest planning window in tokens", kInteger,
+          [](auto& c) -> auto& { return c.tuning.placement.window_max; }),
+      key(
+          "admission.policy", "who may prefill", kAnyText,
+          [](auto& c) -> auto& { return c.tuning.admission.policy; }),
+      key(
+          "admission.alpha", "LayerKV's alpha", kNumber,
+          [](auto& c) -> auto& { return c.tuning.admission.alpha; }),
+      key(
+          "admission.beta", "LayerKV's beta", kNumber,
+          [](auto& c) -> auto& { return c.tuning.admission.beta; }),
+      key(
+          "load.policy", "how much of a cached prefix to load", kAnyText,
+          [](auto& c) -> auto& { return c.tuning.load.policy; }),
+  };
+}
+
+/// The class every configuration has, settable like any other key.
+Keys default_slo_keys() {
+  Keys keys;
+  for (const Setting<core::Slo>& goal : slo_keys()) {
+    keys.push_back({"slo.default." + goal.path, goal.help,
+                    [&goal](Config& config, const std::string& text) {
+                      return goal.set(config.tuning.slo["default"], text);
+                    },
+                    [&goal](const Config& config) {
+                      const auto found = config.tuning.slo.find("default");
+                      return goal.get(found == config.tuning.slo.end() ? core::Slo{}
+                                                                       : found->second);
+                    },
+                    goal.plain});
+  }
+  return keys;
+}
+
+/// Levenshtein: insertions, deletions and replacements that turn one text into the other.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0u);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+/// A right name without its table ("hbm" for "pool.hbm") counts as one slip.
+std::size_t distance(std::string_view name, std::string_view candidate) {
+  const bool is_tail = candidate.size() > name.size() && candidate.ends_with(name) &&
+                       std::string_view("._-").find(
+                           candidate[candidate.size() - name.size() - 1]) != std::string_view::npos;
+  return is_tail ? 1 : edit_distance(name, candidate);
+}
+
+}  // namespace
+
+const std::vector<Setting<Config>>& config_keys() {
+  static const Keys kKeys = [] {
+    Keys all;
+    for (const Keys& part : {process_keys(), memory_keys(), listener_keys(), rotation_keys(),
+                             other_policy_keys(), default_slo_keys()}) {
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }();
+  return kKeys;
+}
+
+const std::vector<Setting<core::Slo>>& slo_keys() {
+  static const std::vector<Setting<core::Slo>> kKeys = {
+      setting<core::Slo>(
+          "ttft", "goal: time to the first token", kDuration,
+          [](auto& slo) -> auto& { return slo.ttft; }),
+      setting<core::Slo>(
+          "tbt", "goal: time between two tokens", kDuration,
+          [](auto& slo) -> auto& { return slo.tbt; }),
+      setting<core::Slo>(
+          "tpot", "goal: mean time per token", kDuration,
+          [](auto& slo) -> auto& { return slo.tpot; }),
+  };
+  return kKeys;
+}
+
+const std::vector<Setting<DomainConfig>>& domain_keys() {
+  using D = DomainConfig;
+  static const std::vector<Setting<D>> kKeys = {
+      setting<D>(
+          "name", "unique", kAnyText, [](auto& d) -> auto& { return d.name; }),
+      setting<D>(
+          "uids", "users who belong to it", kIdList, [](auto& d) -> auto& { return d.uids; }),
+      setting<D>(
+          "gids", "groups who belong to it; without uids and gids: everyone", kIdList,
+          [](auto& d) -> auto& { return d.gids; }),
+      setting<D>(
+          "hbm_guarantee", "always available to it", kSize,
+          [](auto& d) -> auto& { return d.hbm_guarantee; }),
+      setting<D>(
+          "hbm_maximum", "never more than this, or unlimited", kSizeOrUnlimited,
+          [](auto& d) -> auto& { return d.hbm_maximum; }),
+      setting<D>(
+          "dram_guarantee", "always available to it", kSize,
+          [](auto& d) -> auto& { return d.dram_guarantee; }),
+      setting<D>(
+          "dram_maximum", "never more than this, or unlimited", kSizeOrUnlimited,
+          [](auto& d) -> auto& { return d.dram_maximum; }),
+      setting<D>(
+          "slo_class", "class of requests that name none", kAnyText,
+          [](auto& d) -> auto& { return d.slo_class; }),
+  };
+  return kKeys;
+}
+
+std::string variable_of(std::string_view path) {
+  std::string name = "KVD_";
+  for (const char c : path) {
+    name += c == '.' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
+  return *std::min_element(candidates.begin(), candidates.end(),
+                           [&](const std::string& a, const std::string& b) {
+                             return distance(name, a) < distance(name, b);
+                           });
+}
+
+}  // namespace kvd::daemon

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/daemon/config.hpp"
+
+namespace kvd::daemon {
+
+/// How a setting is spelled, for files, environment, flags and print-outs alike.
+/// format(parse(text)) parses to the same value again. Errors of parse: InvalidArgument with a
+/// message that says what is allowed and does not name the key.
+template <class T>
+struct Spelling {
+  Result<T> (*parse)(const std::string&);
+  std::string (*format)(const T&);
+  bool plain = false;  ///< a TOML number or array, written without quotes
+};
+
+extern const Spelling<std::string> kAnyText;
+extern const Spelling<std::string> kLogLevel;
+extern const Spelling<BackendChoice> kBackend;
+extern const Spelling<bool> kReadOpen;  ///< "open" or "token"
+
+extern const Spelling<Bytes> kSize;
+extern const Spelling<Bytes> kSizeOrAuto;                   ///< zero is "auto"
+extern const Spelling<Bytes> kSizeOrUnlimited;              ///< INT64_MAX is "unlimited"
+extern const Spelling<std::optional<Bytes>> kOptionalSize;  ///< none is "auto"
+extern const Spelling<BytesPerSecond> kRate;                ///< zero is "unlimited"
+
+extern const Spelling<Nanoseconds> kDuration;
+extern const Spelling<Nanoseconds> kDurationOrNever;  ///< zero is "never"
+
+extern const Spelling<double> kNumber;
+extern const Spelling<std::int64_t> kInteger;
+extern const Spelling<std::uint32_t> kCount;
+extern const Spelling<std::uint16_t> kPort;
+extern const Spelling<std::vector<std::uint32_t>> kIdList;  ///< "[1000, 1001]"
+
+/// For people: "21.3 GiB".
+[[nodiscard]] std::string human_size(Bytes size);
+
+}  // namespace kvd::daemon
