@@ -3,13 +3,18 @@
 #include <arpa/inet.h>
 #include <cpprest/http_listener.h>
 #include <pplx/threadpool.h>
+#include <sys/socket.h>
 
+#include <cerrno>
 #include <condition_variable>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "ipc/vocabulary/unique_fd.hpp"
 
 namespace kvd::admin {
 namespace {
@@ -158,20 +163,58 @@ void receive(const SharedPtr& shared, http_request request) {
   });
 }
 
-/// "127.0.0.1:8470", "[::1]:8470".
-Result<std::string> authority(const AdminServer::Config& config) {
-  in_addr v4{};
+/// The socket address of a loopback literal, for IPv4 or IPv6.
+struct Loopback {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  std::string authority;  ///< "127.0.0.1:8470", "[::1]:8470"
+};
+
+Result<Loopback> parse(const AdminServer::Config& config) {
+  Loopback out;
   const std::string port = ":" + std::to_string(config.port);
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&out.storage);
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&out.storage);
   if (config.port == 0) {
-    return make_error(ErrorCode::kInvalidArgument, "admin port 0: name a port, such as 8470");
+    return make_error(ErrorCode::kInvalidArgument,
+                      "admin port 0 is not supported: name a port, such as 8470");
   }
-  if (config.address == "::1") return "[::1]" + port;
-  const bool is_v4 = inet_pton(AF_INET, config.address.c_str(), &v4) == 1;
-  if (is_v4 && (ntohl(v4.s_addr) >> 24) == 127) return config.address + port;
-  return make_error(ErrorCode::kInvalidArgument,
-                    "admin address \"" + config.address +
-                        "\" is not loopback: use 127.0.0.1 or ::1, and a proxy with TLS in front "
-                        "to reach it from elsewhere");
+  if (config.address == "::1") {
+    v6->sin6_family = AF_INET6, v6->sin6_port = htons(config.port),
+    v6->sin6_addr = in6addr_loopback;
+    out.size = sizeof *v6, out.authority = "[::1]" + port;
+    return out;
+  }
+  in_addr parsed{};
+  if (inet_pton(AF_INET, config.address.c_str(), &parsed) != 1 ||
+      (ntohl(parsed.s_addr) >> 24) != 127) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "admin address \"" + config.address +
+                          "\" is not loopback: use 127.0.0.1 or ::1, and a proxy with TLS in "
+                          "front to reach it from elsewhere");
+  }
+  v4->sin_family = AF_INET, v4->sin_port = htons(config.port), v4->sin_addr = parsed;
+  out.size = sizeof *v4, out.authority = config.address + port;
+  return out;
+}
+
+Error cannot_serve(const std::string& where, const std::string& why) {
+  return make_error(ErrorCode::kUnavailable,
+                    "cannot serve the admin interface at " + where + ": " + why +
+                        "; choose another port (admin.port), or stop the process that listens "
+                        "there");
+}
+
+/// Whether the port can be had. The library fails too, but a listener that failed to open takes a
+/// working one of the same process down with it.
+Status probe(const Loopback& where) {
+  const UniqueFd socket(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&where.storage), where.size) == 0) {
+    return {};
+  }
+  return cannot_serve(where.authority, std::strerror(errno));
 }
 
 }  // namespace
@@ -199,17 +242,15 @@ struct AdminServer::Impl {
 };
 
 Result<std::unique_ptr<AdminServer>> AdminServer::start(Config config, AdminBackend& backend) {
-  KVD_ASSIGN_OR_RETURN(const std::string where, authority(config));
+  KVD_ASSIGN_OR_RETURN(const Loopback where, parse(config));
+  KVD_TRY(probe(where));
   limit_threads();
   auto shared = std::make_shared<Shared>(std::move(config.service), backend, config.max_body);
   try {
-    auto impl = std::make_unique<Impl>("http://" + where, std::move(shared));
+    auto impl = std::make_unique<Impl>("http://" + where.authority, std::move(shared));
     return std::unique_ptr<AdminServer>(new AdminServer(std::move(impl)));
   } catch (const std::exception& error) {
-    return make_error(ErrorCode::kUnavailable,
-                      "cannot serve the admin interface at " + where + ": " + error.what() +
-                          "; choose another port (admin.port), or stop the process that listens "
-                          "there");
+    return cannot_serve(where.authority, error.what());
   }
 }
 

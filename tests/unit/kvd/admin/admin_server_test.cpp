@@ -106,9 +106,9 @@ TEST_F(AdminServerTest, BodiesNeedALength) {
 }
 
 TEST_F(AdminServerTest, GarbageLeavesItServing) {
-  (void)http_exchange(config.port, "\x01\x02\x03\r\n\r\n", "HTTP");
-  (void)http_exchange(config.port, "GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n", "HTTP");
-  (void)http_exchange(config.port, "PATCH /v1/slo HTTP/1.1\r\nContent-Length: zz\r\n\r\n", "HTTP");
+  EXPECT_TRUE(http_send(config.port, "\x01\x02\x03\r\n\r\n"));
+  EXPECT_TRUE(http_send(config.port, "GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n"));
+  EXPECT_TRUE(http_send(config.port, "PATCH /v1/slo HTTP/1.1\r\nContent-Length: zz\r\n\r\n"));
   EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200"));
 }
 

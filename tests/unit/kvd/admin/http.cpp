@@ -19,6 +19,17 @@ sockaddr_in loopback(std::uint16_t port) {
 
 UniqueFd tcp_socket() { return UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
+UniqueFd connected(std::uint16_t port) {
+  UniqueFd socket = tcp_socket();
+  const timeval limit{10, 0};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  const sockaddr_in address = loopback(port);
+  const auto* peer = reinterpret_cast<const sockaddr*>(&address);
+  if (::connect(socket.get(), peer, sizeof address) != 0) socket.reset();
+  return socket;
+}
+
 bool send_all(int socket, const std::string& text) {
   for (std::size_t sent = 0; sent < text.size();) {
     const auto n = ::send(socket, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
@@ -39,22 +50,20 @@ std::uint16_t free_port() {
   return ntohs(address.sin_port);
 }
 
-std::string http_exchange(std::uint16_t port, const std::string& text, const std::string& until) {
-  const UniqueFd socket = tcp_socket();
-  const timeval limit{10, 0};
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  const sockaddr_in address = loopback(port);
-  const auto* peer = reinterpret_cast<const sockaddr*>(&address);
-  if (::connect(socket.get(), peer, sizeof address) != 0) return "";
-  if (!send_all(socket.get(), text)) return "";
+std::string http_exchange(std::uint16_t port, const std::string& text) {
+  const UniqueFd socket = connected(port);
+  if (!socket.valid() || !send_all(socket.get(), text)) return "";
   std::string answer;
   char piece[4096];
   for (ssize_t n = 0; (n = ::recv(socket.get(), piece, sizeof piece, 0)) > 0;) {
     answer.append(piece, static_cast<std::size_t>(n));
-    if (!until.empty() && answer.find(until) != std::string::npos) break;
   }
   return answer;
+}
+
+bool http_send(std::uint16_t port, const std::string& text) {
+  const UniqueFd socket = connected(port);
+  return socket.valid() && send_all(socket.get(), text);
 }
 
 }  // namespace kvd::admin

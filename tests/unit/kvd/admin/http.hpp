@@ -8,9 +8,11 @@ namespace kvd::admin {
 /// A loopback port nobody listens on now.
 [[nodiscard]] std::uint16_t free_port();
 
-/// Sends raw text to a loopback port and returns all that comes back until the peer closes, or
-/// until `until` has come; "" when nobody answers. Gives up after 10 s without a byte.
-[[nodiscard]] std::string http_exchange(std::uint16_t port, const std::string& text,
-                                        const std::string& until = "");
+/// Sends raw text to a loopback port and returns all that comes back until the peer closes; ""
+/// when nobody answers. Gives up after 10 s without a byte.
+[[nodiscard]] std::string http_exchange(std::uint16_t port, const std::string& text);
+
+/// Sends raw text and hangs up. Whether it could connect and send.
+bool http_send(std::uint16_t port, const std::string& text);
 
 }  // namespace kvd::admin
