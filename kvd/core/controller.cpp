@@ -31,12 +31,10 @@ Result<std::unique_ptr<Controller>> Controller::create(Config config) {
     const std::string key = std::string("pool.") + kvd::name(tier.tier);
     if (tier.slab_bytes <= Bytes(0) || tier.slabs == 0 || tier.slabs >= SlotId::kMaxSlabs) {
       faults.push_back(key + ": needs 1 to " + std::to_string(SlotId::kMaxSlabs - 1) + " slabs");
+      continue;
     }
-    Bytes guaranteed;
-    for (const auto& [domain, quota] : quotas) guaranteed += quota.guarantee;
-    if (guaranteed > tier.slab_bytes * std::int64_t{tier.slabs}) {
-      faults.push_back(key + ": the domains' guarantees exceed the pool; lower them or enlarge it");
-    }
+    const Status quotas_fit = pool::check_quotas(quotas, {tier.slab_bytes, tier.slabs});
+    if (!quotas_fit.ok()) faults.push_back(key + ": " + quotas_fit.error().message);
   }
   if (!faults.empty()) return make_error(ErrorCode::kInvalidArgument, joined(faults));
   return std::unique_ptr<Controller>(new Controller(std::make_unique<State>(std::move(config))));

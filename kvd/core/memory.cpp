@@ -28,7 +28,11 @@ pool::SlotGrant Controller::State::take_hbm(Session& session, std::uint32_t coun
     hbm.set_mapped(slab, session.id, true);
     emit(SendSlab{session.id, slab, RegionId(0), 0, 0});
   }
-  if (grant.code == ErrorCode::kWouldBlock && grant.to_map.empty()) scrub_dirty_slabs();
+  if (grant.code != ErrorCode::kOk && grant.to_map.empty()) {
+    // Slabs that another domain left empty can be had once they are zeroed.
+    hbm.reclaim_empty_slabs();
+    scrub_dirty_slabs();
+  }
   return grant;
 }
 

@@ -1,0 +1,63 @@
+#include "kvd/daemon/admin_token.hpp"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+
+#include "ipc/vocabulary/unique_fd.hpp"
+
+namespace kvd::daemon {
+
+namespace {
+
+std::string random_hex() {
+  std::array<std::uint8_t, 32> bytes{};
+  KVD_CHECK(::getrandom(bytes.data(), bytes.size(), 0) == 32, "the kernel has no randomness");
+  std::string hex;
+  for (const std::uint8_t byte : bytes) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
+Result<std::string> read_token(int fd, const std::string& path) {
+  struct stat facts {};
+  if (::fstat(fd, &facts) != 0 || (facts.st_mode & 077) != 0) {
+    return make_error(ErrorCode::kPermissionDenied,
+                      path + " may be read by others: chmod 600 it, or remove it for a new one");
+  }
+  std::array<char, 256> buffer{};
+  const ssize_t size = ::read(fd, buffer.data(), buffer.size());
+  std::string token(buffer.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  if (token.size() < 16) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      path + " holds no token of 16 characters or more: remove it for a new one");
+  }
+  return token;
+}
+
+}  // namespace
+
+Result<std::string> load_or_make_token(const std::string& path) {
+  if (const UniqueFd old(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)); old.valid()) {
+    return read_token(old.get(), path);
+  }
+  const UniqueFd made(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const std::string token = random_hex();
+  const std::string line = token + "\n";
+  if (!made.valid() ||
+      ::write(made.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    return make_error(ErrorCode::kUnavailable,
+                      "cannot write the admin token to " + path + ": set paths.token_file");
+  }
+  return token;
+}
+
+}  // namespace kvd::daemon

@@ -1,0 +1,293 @@
+#include "kvd/daemon/daemon.hpp"
+
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+
+#include <future>
+
+#include "kernels/device/host/host_backend.hpp"
+#include "kvd/daemon/log.hpp"
+#include "kvd/daemon/memory_check.hpp"
+#include "kvd/daemon/session_key.hpp"
+
+namespace kvd::daemon {
+
+namespace {
+
+constexpr Nanoseconds kTick = std::chrono::milliseconds(50);
+constexpr Nanoseconds kDrain = std::chrono::milliseconds(500);
+
+Id128 random_id() {
+  Id128 id;
+  KVD_CHECK(::getrandom(id.bytes.data(), id.bytes.size(), 0) == 16, "the kernel has no randomness");
+  return id;
+}
+
+}  // namespace
+
+SessionKey make_session_key() { return random_id(); }
+
+Daemon::Daemon(Config config, const Clock& clock, Inbox inbox)
+    : config_(std::move(config)),
+      clock_(clock),
+      started_(clock.now()),
+      boot_(random_id()),
+      inbox_(std::move(inbox)) {}
+
+Daemon::~Daemon() {
+  // Copies name slabs and fences: the backend ends its threads before either goes.
+  liveness_.reset();
+  slabs_.reset();
+  backend_.reset();
+}
+
+Result<std::unique_ptr<Daemon>> Daemon::create(Config config, const Clock& clock) {
+  KVD_ASSIGN_OR_RETURN(Inbox inbox, Inbox::create());
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(config), clock, std::move(inbox)));
+  KVD_TRY(daemon->open());
+  return daemon;
+}
+
+Status Daemon::open() {
+  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!epoll_.valid() || !timer_.valid()) {
+    return make_error(ErrorCode::kUnavailable, "no file descriptor left: raise RLIMIT_NOFILE");
+  }
+  KVD_TRY(open_pool());
+  KVD_TRY(open_sockets());
+  liveness_ = std::make_unique<Liveness>(
+      [this](EngineId engine) { inbox_.post([this, engine] { feed(core::Dying{engine}); }); });
+
+  const itimerspec period{{0, kTick.count()}, {0, kTick.count()}};
+  ::timerfd_settime(timer_.get(), 0, &period, nullptr);
+  KVD_TRY(add(Source::kInbox, 0, inbox_.fd()));
+  KVD_TRY(add(Source::kCopies, 0, backend_->completion_fd()));
+  KVD_TRY(add(Source::kCommands, 0, commands_->fd()));
+  KVD_TRY(add(Source::kListener, 0, listener_->fd()));
+  KVD_TRY(add(Source::kTimer, 0, timer_.get()));
+  ready_ = true;
+  return {};
+}
+
+Status Daemon::open_pool() {
+  if (config_.backend == BackendChoice::kCuda) {
+    return make_error(ErrorCode::kUnsupported,
+                      "this build has no CUDA backend: start with --backend host");
+  }
+  const Bytes slab = config_.slab_size();
+  const mover::SlabStore::Size hbm{slab, config_.slabs(Tier::kHbm)};
+  const mover::SlabStore::Size dram{slab, config_.slabs(Tier::kDram)};
+  KVD_TRY(check_memory(slab * hbm.slabs + slab * dram.slabs, config_.reserve));
+
+  kernels::HostConfig host;
+  host.link_bandwidth = config_.link_bandwidth;
+  KVD_ASSIGN_OR_RETURN(backend_, kernels::HostBackend::create(host, clock_));
+  TimePoint told = clock_.now();
+  const auto progress = [&](Bytes done, Bytes total) {
+    if (clock_.now() - told < std::chrono::seconds(1)) return;
+    told = clock_.now();
+    log_info("populating the pool: " + std::to_string(done.value >> 20) + " of " +
+             std::to_string(total.value >> 20) + " MiB");
+  };
+  KVD_ASSIGN_OR_RETURN(mover::SlabStore store,
+                       mover::SlabStore::create(*backend_, hbm, dram, progress));
+  slabs_ = std::make_unique<mover::SlabStore>(std::move(store));
+  mover_ = std::make_unique<mover::Mover>(*backend_, *slabs_);
+  const admin::DaemonInfo facts = info();
+  for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
+    const std::uint32_t count = config_.slabs(tier);
+    log_info(std::string(name(tier)) + ": " + std::to_string(count) + " slabs of " +
+             std::to_string(slab.value >> 20) + " MiB on " +
+             facts.page_kinds[static_cast<std::size_t>(tier)] + " pages");
+  }
+
+  core::Controller::Config core;
+  core.hbm = {Tier::kHbm, slab, hbm.slabs};
+  core.dram = {Tier::kDram, slab, dram.slabs};
+  for (std::uint32_t i = 0; i < config_.domains.size(); ++i) {
+    const DomainConfig& domain = config_.domains[i];
+    core.hbm_quotas[DomainId(i + 1)] = {domain.hbm_guarantee, domain.hbm_maximum};
+    core.dram_quotas[DomainId(i + 1)] = {domain.dram_guarantee, domain.dram_maximum};
+  }
+  core.tuning = config_.tuning;
+  core.step_timeout = config_.step_timeout;
+  core.max_requests_per_engine = config_.max_requests;
+  KVD_ASSIGN_OR_RETURN(controller_, core::Controller::create(std::move(core)));
+  return {};
+}
+
+Status Daemon::open_sockets() {
+  // Only the last folder is ours to make; who may enter it is who may attach.
+  if (::mkdir(config_.runtime_dir.c_str(), 0755) != 0 && errno != EEXIST) {
+    return make_error(ErrorCode::kUnavailable, "cannot make the folder " + config_.runtime_dir +
+                                                   ": set paths.runtime_dir to one that can be");
+  }
+  KVD_ASSIGN_OR_RETURN(transport::AttachListener listener,
+                       transport::AttachListener::create(config_.attach_socket));
+  listener_ = std::make_unique<transport::AttachListener>(std::move(listener));
+  transport::ZmqServerOptions options;
+  options.path = config_.command_socket;
+  // With a gid rule any uid may be let in at attach; the session key then decides.
+  for (const DomainConfig& domain : config_.domains) {
+    const bool everyone = domain.uids.empty() || !domain.gids.empty();
+    if (everyone) {
+      options.allowed_uids.clear();
+      break;
+    }
+    options.allowed_uids.insert(options.allowed_uids.end(), domain.uids.begin(), domain.uids.end());
+  }
+  KVD_ASSIGN_OR_RETURN(commands_, transport::zmq_command_server(options));
+  return {};
+}
+
+Status Daemon::add(Source source, std::uint32_t id, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = (std::uint64_t{static_cast<std::uint32_t>(source)} << 32) | id;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    return make_error(ErrorCode::kUnavailable, "cannot watch one more descriptor");
+  }
+  return {};
+}
+
+void Daemon::run() {
+  while (!stopping_) {
+    take_commands();
+    take_copies();
+    epoll_event events[64];
+    const int ready = ::epoll_wait(epoll_.get(), events, 64, 1000);
+    for (int i = 0; i < ready; ++i) dispatch(events[i].data.u64);
+  }
+  drain();
+}
+
+void Daemon::dispatch(std::uint64_t source) {
+  const auto id = static_cast<std::uint32_t>(source);
+  switch (static_cast<Source>(source >> 32)) {
+    case Source::kInbox:
+      for (const Inbox::Task& task : inbox_.take()) task();
+      break;
+    case Source::kCopies:
+    case Source::kCommands:
+      break;  // both are looked at before every wait
+    case Source::kListener:
+      accept();
+      break;
+    case Source::kTimer:
+      tick();
+      break;
+    case Source::kPending:
+      on_pending(id);
+      break;
+    case Source::kPeer:
+      on_peer(EngineId(id));
+      break;
+    case Source::kProcess:
+      on_process_end(EngineId(id));
+      break;
+  }
+}
+
+void Daemon::feed(const core::Event& event) {
+  std::vector<core::Effect> effects;
+  controller_->on(event, clock_.now(), effects);
+  carry_out(std::move(effects));
+}
+
+void Daemon::carry_out(std::vector<core::Effect> effects) {
+  for (const core::Effect& effect : effects) {
+    std::visit([this](const auto& e) { perform(e); }, effect);
+  }
+}
+
+void Daemon::take_copies() {
+  copies_.clear();
+  mover_->poll(copies_);
+  for (const core::CopyFinished& copy : std::exchange(copies_, {})) {
+    fences_.erase(copy.ticket);
+    feed(copy);
+  }
+}
+
+void Daemon::tick() {
+  std::uint64_t expirations = 0;
+  (void)!::read(timer_.get(), &expirations, sizeof(expirations));
+  const TimePoint now = clock_.now();
+  for (auto& [engine, peer] : peers_) {
+    if (!peer.ended) beat(peer, now);
+  }
+  feed(core::Tick{});
+  evict_silent();
+  std::erase_if(pending_, [&](const auto& entry) { return entry.second.deadline <= now; });
+}
+
+void Daemon::drain() {
+  ready_ = false;
+  const TimePoint until = clock_.now() + kDrain;
+  while (!fences_.empty() && clock_.now() < until) {
+    epoll_event events[8];
+    ::epoll_wait(epoll_.get(), events, 8, 10);
+    take_copies();
+  }
+  for (auto& [engine, peer] : peers_) end_session(peer);
+  for (const Inbox::Task& task : inbox_.take()) task();
+  log_info("drained; " + std::to_string(peers_.size()) + " sessions ended");
+}
+
+void Daemon::stop() {
+  stopping_ = true;
+  inbox_.post([] {});
+}
+
+Peer* Daemon::find(EngineId engine) {
+  const auto it = peers_.find(engine);
+  return it == peers_.end() || it->second.ended ? nullptr : &it->second;
+}
+
+template <class T>
+Result<T> Daemon::ask(std::function<T()> question, Nanoseconds timeout) {
+  if (!ready_) return make_error(ErrorCode::kUnavailable, "kvd is draining: ask again later");
+  const auto answer = std::make_shared<std::promise<T>>();
+  std::future<T> future = answer->get_future();
+  inbox_.post([answer, question = std::move(question)] { answer->set_value(question()); });
+  if (future.wait_for(timeout) != std::future_status::ready) {
+    return make_error(ErrorCode::kDeadlineExceeded,
+                      "the control thread did not answer in time: ask again");
+  }
+  return future.get();
+}
+
+Result<core::ControllerStatus> Daemon::status(Nanoseconds timeout) {
+  return ask<core::ControllerStatus>(
+      [this] {
+        core::ControllerStatus status = controller_->status(clock_.now());
+        status.counters.stale_commands = stale_commands_;
+        return status;
+      },
+      timeout);
+}
+
+Status Daemon::retune(core::Tuning tuning, Nanoseconds timeout) {
+  const auto done = ask<bool>(
+      [this, tuning = std::move(tuning)] {
+        feed(core::Retune{tuning});
+        return true;
+      },
+      timeout);
+  return done.ok() ? Status() : Status(done.error());
+}
+
+void Daemon::reload(Config config) {
+  inbox_.post([this, config = std::move(config)] {
+    core::Tuning tuning = controller_->tuning();
+    tuning.slo = config.tuning.slo;
+    set_log_level(config.log_level);
+    feed(core::Retune{std::move(tuning)});
+    log_info("reloaded SLOs and log level; every other change needs a restart");
+  });
+}
+
+}  // namespace kvd::daemon

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ipc/transport/attach.hpp"
+#include "ipc/transport/command_server.hpp"
+#include "ipc/vocabulary/clock.hpp"
+#include "kernels/device/device_backend.hpp"
+#include "kvd/admin/admin_backend.hpp"
+#include "kvd/core/controller.hpp"
+#include "kvd/daemon/config.hpp"
+#include "kvd/daemon/inbox.hpp"
+#include "kvd/daemon/liveness.hpp"
+#include "kvd/daemon/peer.hpp"
+#include "kvd/daemon/translate.hpp"
+#include "kvd/mover/mover.hpp"
+#include "kvd/mover/slab_store.hpp"
+
+namespace kvd::daemon {
+
+/// The shell around the Controller: sockets, copies and the steady clock in, effects out. One
+/// control thread (the caller of run()) owns all of it; REST, metrics and liveness threads reach it
+/// through the inbox.
+/// Source: kvd design (architecture sections 3, 4, 11).
+class Daemon final : public admin::AdminBackend {
+ public:
+  /// Obtains the memory and opens the sockets; engines may attach when it returns.
+  /// Errors: OutOfMemory with the remedy, Unavailable for a path in use, InvalidArgument.
+  static Result<std::unique_ptr<Daemon>> create(Config config, const Clock& clock);
+  ~Daemon() override;
+
+  /// Serves until stop(); then lets copies end, tells every client, and returns within 3 s.
+  void run();
+  /// Thread-safe and async-signal-safe.
+  void stop();
+  /// New SLOs and log level (SIGHUP). Thread-safe.
+  void reload(Config config);
+
+  // AdminBackend: thread-safe.
+  [[nodiscard]] Result<core::ControllerStatus> status(Nanoseconds timeout) override;
+  [[nodiscard]] Status retune(core::Tuning tuning, Nanoseconds timeout) override;
+  [[nodiscard]] std::string config_json() override;
+  [[nodiscard]] bool ready() override { return ready_; }
+  [[nodiscard]] admin::DaemonInfo info() override;
+
+  [[nodiscard]] const Config& config() const { return config_; }
+
+ private:
+  /// What an epoll entry stands for; the low 32 bits carry an engine or a pending connection.
+  enum class Source : std::uint32_t {
+    kInbox,
+    kCopies,
+    kCommands,
+    kListener,
+    kTimer,
+    kPending,
+    kPeer,
+    kProcess,
+  };
+  struct Pending {
+    transport::AttachConnection connection;
+    TimePoint deadline;
+  };
+  struct Waiting {  ///< a command that has no reply yet
+    EngineId engine;
+    transport::PeerId peer;
+    ReplyHead head;
+  };
+
+  Daemon(Config config, const Clock& clock, Inbox inbox);
+  Status open();
+  Status open_pool();
+  Status open_sockets();
+  Status add(Source source, std::uint32_t id, int fd);
+
+  // loop (daemon.cpp)
+  void dispatch(std::uint64_t source);
+  void feed(const core::Event& event);
+  void carry_out(std::vector<core::Effect> effects);
+  void take_copies();
+  void tick();
+  void drain();
+
+  // attach and sessions (sessions.cpp)
+  void accept();
+  void on_pending(std::uint32_t id);
+  Status handshake(transport::AttachConnection& connection, const transport::AttachFrame& frame);
+  Status admit(transport::AttachConnection& connection, const wire::Hello& hello,
+               std::uint16_t version);
+  void refuse(transport::AttachConnection& connection, const Error& error);
+  void on_peer(EngineId engine);
+  void on_process_end(EngineId engine);
+  void drop(EngineId engine, const std::string& why);
+  void end_session(Peer& peer);
+  void watch_peer(Peer& peer);
+  void beat(Peer& peer, TimePoint now);
+  void evict_silent();
+
+  // commands (commands.cpp)
+  void take_commands();
+  void on_command(const transport::Incoming& incoming);
+  void answer(transport::PeerId peer, const ReplyHead& head,
+              const decltype(core::Reply::body)& body, EngineId engine);
+  [[nodiscard]] Result<Peer*> authenticate(const wire::CommandHeader& header,
+                                           const transport::Incoming& incoming);
+
+  // effects (effects.cpp)
+  void perform(const core::Reply& reply);
+  void perform(const core::PublishTable& table);
+  void perform(const core::CopySlots& copy);
+  void perform(const core::Scrub& scrub);
+  void perform(const core::SendSlab& slab);
+  void perform(const core::AskUnmap& ask);
+  void perform(const core::Note& note);
+
+  template <class T>
+  Result<T> ask(std::function<T()> question, Nanoseconds timeout);
+  [[nodiscard]] Peer* find(EngineId engine);
+
+  Config config_;
+  const Clock& clock_;
+  const TimePoint started_;
+  BootId boot_;
+
+  Inbox inbox_;
+  UniqueFd epoll_;
+  UniqueFd timer_;
+  std::unique_ptr<kernels::DeviceBackend> backend_;
+  std::unique_ptr<mover::SlabStore> slabs_;
+  std::unique_ptr<mover::Mover> mover_;
+  std::unique_ptr<core::Controller> controller_;
+  std::unique_ptr<transport::AttachListener> listener_;
+  std::unique_ptr<transport::CommandServer> commands_;
+
+  std::map<EngineId, Peer> peers_;
+  std::map<Generation, EngineId> generations_;
+  std::map<std::uint32_t, Pending> pending_;
+  std::uint32_t last_pending_ = 0;
+  std::map<core::ReplyTo, Waiting> waiting_;
+  std::uint64_t last_reply_to_ = 0;
+  /// Pages whose fence a copy in flight will write; kept mapped until it ended.
+  std::map<Ticket, std::shared_ptr<shm::ServedClientPage>> fences_;
+  std::vector<core::CopyFinished> copies_;
+  wire::FrameBuffer reply_frame_;
+  std::uint64_t stale_commands_ = 0;
+
+  std::unique_ptr<Liveness> liveness_;
+  std::atomic<bool> ready_ = false;
+  std::atomic<bool> stopping_ = false;
+};
+
+}  // namespace kvd::daemon

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "ipc/shm/client_page.hpp"
+#include "ipc/vocabulary/ids.hpp"
+
+namespace kvd::daemon {
+
+/// Watches the keeper words of all sessions and tells of a death within microseconds, whatever the
+/// size of what the dead process had mapped; its pidfd would say so only after the address space
+/// is torn down (safety rule 8). A hint to stop scheduling: the word is the peer's to forge.
+/// Source: kvd design (architecture section 5, rule 8).
+/// Owner:  watch and forget are thread-safe; `died` is called on the watching thread.
+class Liveness {
+ public:
+  /// futex_waitv takes 128 words; one is ours, to be woken by.
+  static constexpr std::size_t kMaxSessions = 127;
+
+  explicit Liveness(std::function<void(EngineId)> died);
+  ~Liveness();
+  Liveness(const Liveness&) = delete;
+  Liveness& operator=(const Liveness&) = delete;
+
+  /// The page stays mapped while it is watched. Call once the client holds its mutex: before, the
+  /// bit that the watcher sets would keep the client from taking it.
+  /// Errors: QuotaExceeded beyond kMaxSessions.
+  [[nodiscard]] Status watch(EngineId engine, std::shared_ptr<shm::ServedClientPage> page);
+  void forget(EngineId engine);
+
+ private:
+  using Pages = std::map<EngineId, std::shared_ptr<shm::ServedClientPage>>;
+
+  void run();
+  void wait_for_change(const Pages& pages, std::uint32_t changes);
+  void wake();
+
+  const std::function<void(EngineId)> died_;
+  std::mutex mutex_;
+  Pages pages_;                             // guarded by mutex_
+  std::atomic<std::uint32_t> changes_ = 0;  // futex word: bumped when pages_ changes
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;  // last: starts when all else stands
+};
+
+}  // namespace kvd::daemon

@@ -1,0 +1,153 @@
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "kvd/admin/admin_server.hpp"
+#include "kvd/daemon/admin_token.hpp"
+#include "kvd/daemon/config.hpp"
+#include "kvd/daemon/daemon.hpp"
+#include "kvd/daemon/log.hpp"
+#include "kvd/daemon/metrics_mapping.hpp"
+#include "metrics/exporter/exporter.hpp"
+
+extern char** environ;
+
+namespace kvd::daemon {
+namespace {
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "kvd: %s\n", error.message.c_str());
+  return error.code == ErrorCode::kInvalidArgument ? 2 : 1;
+}
+
+/// Blocks the signals a daemon listens to, in this thread and all it starts.
+sigset_t block_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+void reload(Daemon& daemon, int argc, char** argv) {
+  auto invocation = parse_invocation(argc, argv, environ);
+  const auto found = invocation.ok() ? faults(invocation->config) : std::vector<std::string>{};
+  if (!invocation.ok() || !found.empty()) {
+    log_error("the configuration is not reloaded: " +
+              (invocation.ok() ? found.front() : invocation.error().message));
+    return;
+  }
+  daemon.reload(std::move(invocation->config));
+}
+
+/// SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reloads.
+void serve_signals(Daemon& daemon, const sigset_t& signals, int argc, char** argv) {
+  bool draining = false;
+  for (;;) {
+    int signal = 0;
+    if (::sigwait(&signals, &signal) != 0) continue;
+    if (signal == SIGHUP) {
+      reload(daemon, argc, argv);
+    } else if (draining) {
+      ::_exit(128 + signal);
+    } else {
+      draining = true;
+      daemon.stop();
+    }
+  }
+}
+
+/// Every fd of a large pool's slabs, and a few for each session.
+void raise_fd_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Result<std::unique_ptr<metrics::Exporter>> start_metrics(const Config& config, Daemon& daemon) {
+  return metrics::Exporter::start({config.metrics_address, config.metrics_port},
+                                  [&daemon](std::vector<metrics::Sample>& out) {
+                                    const auto status = daemon.status(std::chrono::seconds(1));
+                                    if (status.ok()) collect(*status, daemon.info(), out);
+                                  });
+}
+
+Result<std::unique_ptr<admin::AdminServer>> start_admin(const Config& config, Daemon& daemon) {
+  KVD_ASSIGN_OR_RETURN(std::string token, load_or_make_token(config.token_file));
+  admin::AdminServer::Config admin;
+  admin.address = config.admin_address;
+  admin.port = config.admin_port;
+  admin.service.token = std::move(token);
+  admin.service.read =
+      config.admin_read_open ? admin::ReadPolicy::kOpen : admin::ReadPolicy::kToken;
+  return admin::AdminServer::start(std::move(admin), daemon);
+}
+
+int serve(const Config& config, const sigset_t& signals, int argc, char** argv) {
+  ::prctl(PR_SET_DUMPABLE, 0);
+  raise_fd_limit();
+  const SteadyClock clock;
+  auto daemon = Daemon::create(config, clock);
+  if (!daemon.ok()) return fail(daemon.error());
+
+  std::unique_ptr<metrics::Exporter> exporter;
+  std::unique_ptr<admin::AdminServer> admin;
+  if (!config.metrics_address.empty()) {
+    auto started = start_metrics(config, **daemon);
+    if (!started.ok()) return fail(started.error());
+    exporter = std::move(*started);
+  }
+  if (!config.admin_address.empty()) {
+    auto started = start_admin(config, **daemon);
+    if (!started.ok()) return fail(started.error());
+    admin = std::move(*started);
+  }
+  // Waits for signals until the process ends; it owns nothing that has to be given back.
+  std::thread([&] { serve_signals(**daemon, signals, argc, argv); }).detach();
+  log_info("ready: engines attach at " + config.attach_socket);
+  (*daemon)->run();
+
+  // Closing the two HTTP servers takes up to 2 s each, of the 3 s a stop may take: side by side.
+  std::thread closing([&] { exporter.reset(); });
+  admin.reset();
+  closing.join();
+  log_info("stopped");
+  // The signal thread still refers to the daemon; the process ends with it in place.
+  std::fflush(nullptr);
+  ::_exit(0);
+}
+
+int main(int argc, char** argv) {
+  const sigset_t signals = block_signals();
+  auto invocation = parse_invocation(argc, argv, environ);
+  if (!invocation.ok()) return fail(invocation.error());
+  Config& config = invocation->config;
+  using Action = Invocation::Action;
+  if (invocation->action == Action::kHelp || invocation->action == Action::kVersion ||
+      invocation->action == Action::kPrint) {
+    std::fputs(invocation->text.c_str(), stdout);
+    return 0;
+  }
+  const std::vector<std::string> found = faults(config);
+  for (const std::string& fault : found) std::fprintf(stderr, "kvd: %s\n", fault.c_str());
+  if (!found.empty()) return 2;
+  if (invocation->action == Action::kCheck) {
+    std::puts("kvd: the configuration is valid");
+    return 0;
+  }
+  set_log_level(config.log_level);
+  resolve_paths(config, environ);
+  return serve(config, signals, argc, argv);
+}
+
+}  // namespace
+}  // namespace kvd::daemon
+
+int main(int argc, char** argv) { return kvd::daemon::main(argc, argv); }

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ipc/shm/client_page.hpp"
+#include "ipc/shm/table_writer.hpp"
+#include "ipc/transport/attach.hpp"
+#include "ipc/transport/command_server.hpp"
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/unique_fd.hpp"
+
+namespace kvd::daemon {
+
+/// The daemon's end of one session: its socket, its shared pages, and who it is.
+struct Peer {
+  EngineId engine;
+  Generation generation;
+  SessionKey key;
+  std::string name;
+  std::uint16_t version = 0;
+  pid_t pid = 0;
+  uid_t uid = 0;
+  UniqueFd pidfd;
+  transport::AttachConnection connection;
+  std::shared_ptr<shm::ServedClientPage> page;  ///< shared with the liveness thread and copies
+  std::optional<shm::TableWriter> table;        ///< level 3 only
+
+  std::uint64_t sequence = 0;   ///< of its last command
+  std::uint64_t heartbeat = 0;  ///< as last read
+  bool watched = false;         ///< its keeper word is
+  bool ended = false;           ///< said goodbye or was dropped; kept until its process is gone
+  std::optional<TimePoint> silent_since;
+};
+
+}  // namespace kvd::daemon

@@ -1,0 +1,284 @@
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+
+#include "ipc/wire/attach_codec.hpp"
+#include "kvd/daemon/daemon.hpp"
+#include "kvd/daemon/log.hpp"
+#include "kvd/daemon/session_key.hpp"
+
+/// Attach, and everything that happens to a session from outside: its socket, its page, its
+/// process.
+namespace kvd::daemon {
+
+namespace {
+
+constexpr Nanoseconds kHelloTimeout = std::chrono::seconds(5);
+constexpr std::size_t kMaxPending = 32;
+/// Sessions that ended though their process lives on: it may still map what it was given.
+constexpr std::size_t kMaxEnded = 1024;
+
+/// Wakes whoever sleeps on a fence, so that it sees the poison.
+void wake(std::atomic<std::uint64_t>& fence) {
+  ::syscall(SYS_futex, &fence, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+template <class T>
+bool contains(const std::vector<T>& values, T value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+}  // namespace
+
+void Daemon::accept() {
+  while (pending_.size() < kMaxPending) {
+    auto connection = listener_->accept();
+    if (!connection.ok() || !connection->has_value()) return;
+    const std::uint32_t id = ++last_pending_;
+    const int fd = (*connection)->fd();
+    pending_.emplace(id, Pending{std::move(**connection), clock_.now() + kHelloTimeout});
+    if (!add(Source::kPending, id, fd).ok()) pending_.erase(id);
+  }
+}
+
+void Daemon::on_pending(std::uint32_t id) {
+  const auto it = pending_.find(id);
+  if (it == pending_.end()) return;
+  transport::AttachConnection connection = std::move(it->second.connection);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.fd(), nullptr);
+  pending_.erase(it);
+  const auto frame = connection.receive();
+  const Status status = frame.ok() ? handshake(connection, *frame) : Status(frame.error());
+  if (status.ok() || status.code() == ErrorCode::kPeerGone) return;
+  log_warning("an attach was refused: " + status.error().to_string());
+  refuse(connection, status.error());
+}
+
+void Daemon::refuse(transport::AttachConnection& connection, const Error& error) {
+  wire::Refused refused;
+  refused.code = static_cast<std::uint16_t>(error.code);
+  wire::set_text(refused.message, error.message);
+  (void)connection.send(wire::seal(refused)).ok();  // a peer that left needs no answer
+}
+
+Status Daemon::handshake(transport::AttachConnection& connection,
+                         const transport::AttachFrame& frame) {
+  KVD_ASSIGN_OR_RETURN(const wire::AttachMessage message, wire::decode_attach(frame.bytes()));
+  const auto* hello = std::get_if<wire::Hello>(&message);
+  if (!hello) {
+    return make_error(ErrorCode::kInvalidArgument, "a connection begins with a hello frame");
+  }
+  KVD_ASSIGN_OR_RETURN(const std::uint16_t version,
+                       wire::common_version(hello->version_min, hello->version_max));
+  if (static_cast<wire::TransportKind>(hello->transport) != wire::TransportKind::kZmq) {
+    return make_error(ErrorCode::kUnsupported, "this daemon offers the zmq transport only");
+  }
+  return admit(connection, *hello, version);
+}
+
+Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello& hello,
+                     std::uint16_t version) {
+  KVD_ASSIGN_OR_RETURN(transport::PeerIdentity identity, connection.peer());
+  std::uint32_t domain = 0;
+  while (domain < config_.domains.size()) {
+    const DomainConfig& d = config_.domains[domain];
+    const bool open = d.uids.empty() && d.gids.empty();
+    if (open || contains(d.uids, identity.uid) || contains(d.gids, identity.gid)) break;
+    ++domain;
+  }
+  if (domain == config_.domains.size()) {
+    return make_error(ErrorCode::kPermissionDenied,
+                      "uid " + std::to_string(identity.uid) +
+                          " belongs to no domain: add it to a [[domain]] of kvd's configuration");
+  }
+  const auto open = std::count_if(peers_.begin(), peers_.end(),
+                                  [](const auto& entry) { return !entry.second.ended; });
+  if (open >= config_.max_engines || peers_.size() >= kMaxEnded + config_.max_engines) {
+    return make_error(ErrorCode::kQuotaExceeded,
+                      "engine.max_engines sessions are open: close some or raise it");
+  }
+  const Bytes slab = config_.slab_size();
+  KVD_ASSIGN_OR_RETURN(const auto shape, complete_shape(hello.shape, slab));
+
+  core::Attach attach;
+  attach.name = std::string(wire::text(hello.name));
+  attach.domain = DomainId(domain + 1);
+  attach.domain_name = config_.domains[domain].name;
+  attach.slo_class = config_.domains[domain].slo_class;
+  attach.pid = identity.pid;
+  attach.uid = identity.uid;
+  attach.model_class = shape;
+  attach.orphaned = Bytes(static_cast<std::int64_t>(
+      std::min<std::uint64_t>(hello.orphaned_bytes, wire::kMaxRegionBytes)));
+
+  KVD_ASSIGN_OR_RETURN(shm::ServedClientPage page, shm::ServedClientPage::create());
+  KVD_ASSIGN_OR_RETURN(const core::AttachGrant grant, controller_->attach(attach, clock_.now()));
+  const auto give_back = [&](const Error& error) {
+    feed(core::Detach{grant.engine});
+    return error;
+  };
+  // A level-1 session has no block tables; the smallest memfd keeps the frame's shape.
+  auto table = shm::TableWriter::create(std::max(1u, shape ? grant.max_rows : 1u),
+                                        std::max(1u, shape ? grant.max_slots : 1u));
+  if (!table.ok()) return give_back(table.error());
+
+  wire::Welcome welcome;
+  welcome.header.version = version;
+  welcome.boot_id = boot_.bytes;
+  const SessionKey key = make_session_key();
+  welcome.session_key = key.bytes;
+  welcome.generation = grant.generation.value;
+  welcome.engine_id = grant.engine.value;
+  welcome.class_id = grant.class_id.value;
+  welcome.domain_id = domain + 1;
+  welcome.layer_groups = shape ? shape->groups() : 0;
+  welcome.shape = shape ? to_wire(*shape) : wire::ModelShape{};
+  welcome.slot_bytes = shape ? static_cast<std::uint64_t>(shape->slot_bytes().value) : 0;
+  welcome.slab_bytes = static_cast<std::uint64_t>(slab.value);
+  welcome.table_bytes = static_cast<std::uint64_t>(table->size().value);
+  welcome.client_page_bytes = shm::kClientPageBytes;
+  wire::set_text(welcome.command_endpoint, commands_->endpoint());
+  const int fds[] = {page.fd(), table->fd()};
+  if (Status sent = connection.send(wire::seal(welcome), fds); !sent.ok()) {
+    return give_back(sent.error());
+  }
+
+  Peer peer{grant.engine,
+            grant.generation,
+            key,
+            attach.name,
+            version,
+            identity.pid,
+            identity.uid,
+            std::move(identity.pidfd),
+            std::move(connection),
+            std::make_shared<shm::ServedClientPage>(std::move(page)),
+            std::move(*table),
+            0,
+            0,
+            false,
+            false,
+            std::nullopt};
+  const int socket = peer.connection.fd();
+  const int process = peer.pidfd.get();
+  generations_[grant.generation] = grant.engine;
+  peers_.emplace(grant.engine, std::move(peer));
+  KVD_TRY(add(Source::kPeer, grant.engine.value, socket));
+  KVD_TRY(add(Source::kProcess, grant.engine.value, process));
+  log_info("engine " + std::to_string(grant.engine.value) + " '" + attach.name +
+           "' attached (pid " + std::to_string(attach.pid) + ", level " + (shape ? "3" : "1") +
+           ")");
+  return {};
+}
+
+void Daemon::on_peer(EngineId engine) {
+  Peer* peer = find(engine);
+  if (!peer) return;
+  for (;;) {
+    const auto frame = peer->connection.receive();
+    if (!frame.ok()) {
+      if (frame.error().code == ErrorCode::kWouldBlock) return;
+      drop(engine, frame.error().code == ErrorCode::kPeerGone ? "closed its socket without goodbye"
+                                                              : frame.error().message);
+      return;
+    }
+    const auto message = wire::decode_attach(frame->bytes());
+    if (!message.ok()) {
+      drop(engine, message.error().message);
+      return;
+    }
+    if (const auto* mapped = std::get_if<wire::SlabMapped>(&*message)) {
+      if (mapped->notice.region == 0) {
+        feed(core::SlabMapped{engine, SlabIndex(mapped->notice.slab)});
+      }
+    } else if (const auto* unmapped = std::get_if<wire::SlabUnmapped>(&*message)) {
+      feed(core::SlabUnmapped{engine, SlabIndex(unmapped->notice.slab)});
+    } else if (std::holds_alternative<wire::Goodbye>(*message)) {
+      end_session(*peer);
+      feed(core::Detach{engine});
+      log_info("engine " + std::to_string(engine.value) + " left");
+      return;
+    } else {
+      drop(engine, "sent a frame that only the daemon sends");
+      return;
+    }
+    peer = find(engine);  // an effect may have dropped it
+    if (!peer) return;
+  }
+}
+
+void Daemon::end_session(Peer& peer) {
+  if (peer.ended) return;
+  peer.ended = true;
+  // Poison first: whoever is released finds it before a token leaves (safety rule 2).
+  peer.page->poison();
+  wake(peer.page->fence_h2d());
+  wake(peer.page->fence_d2h());
+  if (liveness_) liveness_->forget(peer.engine);
+  generations_.erase(peer.generation);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.connection.fd(), nullptr);
+  peer.connection = transport::AttachConnection(UniqueFd());
+  peer.table.reset();
+  std::erase_if(waiting_, [&](const auto& entry) { return entry.second.engine == peer.engine; });
+}
+
+void Daemon::drop(EngineId engine, const std::string& why) {
+  Peer* peer = find(engine);
+  if (!peer) return;
+  log_warning("engine " + std::to_string(engine.value) + " '" + peer->name +
+              "' is dropped: " + why);
+  end_session(*peer);
+  // Its process may still write what it has mapped: quarantine until the pidfd says it ended.
+  feed(core::Dying{engine});
+}
+
+void Daemon::on_process_end(EngineId engine) {
+  const auto it = peers_.find(engine);
+  if (it == peers_.end()) return;
+  end_session(it->second);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, it->second.pidfd.get(), nullptr);
+  peers_.erase(it);
+  feed(core::Dead{engine});
+}
+
+void Daemon::watch_peer(Peer& peer) {
+  // The first beat says that the keeper holds its mutex; to arm the word before would keep it out.
+  if (peer.watched || peer.heartbeat == 0) return;
+  peer.watched = true;
+  if (const Status status = liveness_->watch(peer.engine, peer.page); !status.ok()) {
+    log_warning(status.error().message + "; engine " + std::to_string(peer.engine.value) +
+                " is watched by its pidfd alone");
+  }
+}
+
+void Daemon::beat(Peer& peer, TimePoint) {
+  const std::uint64_t heartbeat = peer.page->heartbeat();
+  if (heartbeat == peer.heartbeat) return;
+  peer.heartbeat = heartbeat;
+  watch_peer(peer);
+  feed(core::Beat{peer.engine});
+}
+
+void Daemon::evict_silent() {
+  if (config_.evict_after.count() == 0) return;
+  const TimePoint now = clock_.now();
+  for (const core::EngineStatus& engine : controller_->status(now).engines) {
+    Peer* peer = find(engine.id);
+    if (!peer) continue;
+    if (engine.responsive) {
+      peer->silent_since.reset();
+    } else if (!peer->silent_since) {
+      peer->silent_since = now;
+    } else if (now - *peer->silent_since >= config_.evict_after) {
+      log_warning("engine " + std::to_string(engine.id.value) + " is killed: silent longer than " +
+                  "engine.evict_after");
+      ::syscall(SYS_pidfd_send_signal, peer->pidfd.get(), SIGKILL, nullptr, 0);
+      peer->silent_since = now;
+    }
+  }
+}
+
+}  // namespace kvd::daemon

@@ -1,0 +1,212 @@
+#include "kvd/daemon/translate.hpp"
+
+#include <vector>
+
+namespace kvd::daemon {
+
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+Error bad(std::string message) {
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+Tokens tokens(std::uint64_t count) { return Tokens(static_cast<std::int64_t>(count)); }
+Bytes bytes(std::uint64_t count) { return Bytes(static_cast<std::int64_t>(count)); }
+std::uint64_t count(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
+/// The smallest g that makes a slot of at least 256 KiB and divides the layers.
+/// Source: kvd design (architecture section 2).
+std::uint32_t default_group(std::uint32_t layers, Bytes per_layer) {
+  constexpr Bytes kGoodCopy = 256 * kKiB;
+  for (std::uint32_t g = 1; g < layers; ++g) {
+    if (layers % g == 0 && per_layer * g >= kGoodCopy) return g;
+  }
+  return layers;
+}
+
+using Body = decltype(core::Command::body);
+
+Result<Body> from(const wire::SubmitBody& b) {
+  return Body(core::Submit{RequestId(b.request), tokens(b.prompt_tokens), tokens(b.max_new_tokens),
+                           Nanoseconds(b.ttft_slo_ns), Nanoseconds(b.tbt_slo_ns)});
+}
+
+Result<Body> from(const wire::StepCommand& b) {
+  core::Step step{
+      b.body.iteration_finished, b.body.iteration_running, PlanVersion(b.body.table_version), {}};
+  step.reports.reserve(b.reports.size());
+  for (const wire::StepReport report : b.reports) {
+    step.reports.push_back({RequestId(report.request), tokens(report.tokens),
+                            (report.flags & wire::kReportFinished) != 0});
+  }
+  return Body(std::move(step));
+}
+
+Result<Body> from(const wire::AllocateBody& b) {
+  switch (static_cast<wire::AllocateKind>(b.kind)) {
+    case wire::AllocateKind::kRegion:
+      return Body(core::AllocateRegion{bytes(b.amount)});
+    case wire::AllocateKind::kBlocks:
+      return Body(core::AllocateBlocks{RequestId(b.request), tokens(b.amount)});
+  }
+  return bad("unknown kind of allocation: use 1 (region) or 2 (blocks)");
+}
+
+Result<Body> from(const wire::PlaceCommand& b) {
+  core::Place place;
+  for (const std::uint64_t request : b.requests) place.requests.emplace_back(request);
+  return Body(std::move(place));
+}
+
+Result<Body> from(const wire::RotateBody& b) {
+  switch (static_cast<wire::RotateDirection>(b.direction)) {
+    case wire::RotateDirection::kOut:
+      return Body(core::Rotate{RequestId(b.request), true});
+    case wire::RotateDirection::kIn:
+      return Body(core::Rotate{RequestId(b.request), false});
+  }
+  return bad("unknown direction: use 1 (out) or 2 (in)");
+}
+
+template <class OfRequest>
+Result<Body> from_target(const wire::TargetBody& b) {
+  switch (static_cast<wire::TargetKind>(b.kind)) {
+    case wire::TargetKind::kRequest:
+      return Body(OfRequest{RequestId(b.target)});
+    case wire::TargetKind::kRegion:
+      return Body(core::ReleaseRegion{RegionId(b.target)});
+  }
+  return bad("unknown kind of target: use 1 (request) or 2 (region)");
+}
+
+Result<Body> from(const wire::FinishCommand& b) { return from_target<core::Finish>(b.body); }
+Result<Body> from(const wire::AbortCommand& b) { return from_target<core::Abort>(b.body); }
+Result<Body> from(const wire::StatsCommand&) { return Body(core::Stats{}); }
+Result<Body> from(const wire::PingCommand&) { return Body(core::Ping{}); }
+
+/// Entries a reply views; they must live until it is encoded.
+struct Entries {
+  std::vector<wire::RunEntry> run;
+  std::vector<wire::HoldEntry> hold;
+  std::vector<wire::PlaceEntry> place;
+};
+
+wire::ReplyBody from(const core::StepReply& reply, Entries& entries) {
+  for (const core::RunEntry& r : reply.run) {
+    const std::uint32_t flags =
+        (r.prefill ? wire::kRunPrefill : 0u) | (r.swapped_in ? wire::kRunSwappedIn : 0u);
+    entries.run.push_back({r.request.value, count(r.present.value), r.ticket.value,
+                           static_cast<std::uint32_t>(r.tokens.value), flags, 0, r.row});
+  }
+  for (const core::HoldEntry& h : reply.hold) {
+    entries.hold.push_back({h.request.value, static_cast<std::uint32_t>(h.reason), 0});
+  }
+  wire::StepReply out;
+  out.body.iteration = reply.iteration;
+  out.body.table_version = reply.table_version.value;
+  out.run = entries.run;
+  out.hold = entries.hold;
+  return out;
+}
+
+wire::ReplyBody from(const core::RegionReply& reply) {
+  return wire::AllocateReplyBody{reply.region.value, count(reply.slab_bytes.value), 0, reply.slabs,
+                                 0};
+}
+
+wire::ReplyBody from(const core::BlocksReply& reply) {
+  return wire::AllocateReplyBody{0, 0, reply.table_version.value, reply.blocks, 0};
+}
+
+wire::ReplyBody from(const core::PlaceReply& reply, Entries& entries) {
+  for (const auto& e : reply.entries) {
+    entries.place.push_back({e.request.value, count(e.resident.value), e.distance, 0});
+  }
+  wire::PlaceReply out;
+  out.body.budget_blocks = count(reply.budget.value);
+  out.entries = entries.place;
+  return out;
+}
+
+wire::ReplyBody from(const core::StatsReply& s) {
+  return wire::StatsReplyBody{count(s.region.value),
+                              count(s.hbm.value),
+                              count(s.dram.value),
+                              s.waiting,
+                              s.running,
+                              s.rotary,
+                              s.rotations_out,
+                              s.rotations_in};
+}
+
+}  // namespace
+
+Result<std::optional<core::ModelClass>> complete_shape(const wire::ModelShape& shape,
+                                                       Bytes slab_bytes) {
+  if (shape.layers == 0) return std::optional<core::ModelClass>();
+  core::ModelClass out;
+  out.layers = shape.layers;
+  out.block_tokens = shape.block_tokens == 0 ? 16 : shape.block_tokens;
+  out.bytes_per_token_per_layer = bytes(shape.bytes_per_token_per_layer);
+  if (shape.layers > wire::kMaxLayers || out.block_tokens > wire::kMaxBlockTokens ||
+      shape.bytes_per_token_per_layer == 0 ||
+      shape.bytes_per_token_per_layer > wire::kMaxBytesPerTokenPerLayer ||
+      shape.layers_per_block > shape.layers) {
+    return bad(
+        "the model shape is out of range: 1..1024 layers, at most as many a block, 1..1024 "
+        "tokens a block, 1 B..1 MiB a token and layer");
+  }
+  out.layers_per_block = shape.layers_per_block;
+  if (out.layers_per_block == 0) {
+    out.layers_per_block =
+        default_group(out.layers, out.bytes_per_token_per_layer * out.block_tokens);
+  }
+  if (out.slot_bytes() > slab_bytes) {
+    return bad("a block of this model takes " + std::to_string(out.slot_bytes().value) +
+               " bytes, a slab has " + std::to_string(slab_bytes.value) +
+               ": lower layers_per_block or block_tokens, or raise pool.slab");
+  }
+  return std::optional(out);
+}
+
+wire::ModelShape to_wire(const core::ModelClass& shape) {
+  return {shape.layers, shape.layers_per_block, shape.block_tokens, 0,
+          count(shape.bytes_per_token_per_layer.value)};
+}
+
+Result<Body> to_core(const wire::CommandBody& body) {
+  return std::visit([](const auto& b) { return from(b); }, body);
+}
+
+Status encode(const ReplyHead& head, const decltype(core::Reply::body)& body,
+              wire::FrameBuffer& out) {
+  wire::Reply reply;
+  reply.header.frame.version = head.version;
+  reply.header.boot_id = head.boot.bytes;
+  reply.header.generation = head.generation.value;
+  reply.header.sequence = head.sequence;
+  reply.command = head.command;
+  Entries entries;
+  reply.body = std::visit(Overloaded{
+                              [](const core::Done&) { return wire::ReplyBody(); },
+                              [&](const Error& error) {
+                                reply.header.code = static_cast<std::uint16_t>(error.code);
+                                reply.message = error.message;
+                                return wire::ReplyBody();
+                              },
+                              [&](const core::StepReply& r) { return from(r, entries); },
+                              [&](const core::PlaceReply& r) { return from(r, entries); },
+                              [](const auto& r) { return from(r); },
+                          },
+                          body);
+  return wire::encode_reply(reply, out);
+}
+
+}  // namespace kvd::daemon
