@@ -312,7 +312,7 @@ inline int act_as_peer(int fd, std::uintptr_t inherited, std::size_t size, pid_t
   if (mapped == MAP_FAILED) return 3;
   auto* bytes = static_cast<volatile unsigned char*>(mapped);
   if (bytes[0] != 11 || bytes[size - 1] != 22) return 4;
-  if (::ftruncate(fd, 4096) == 0 || errno != EPERM) return 5;
+  if (::ftruncate(fd, static_cast<off_t>(size / 2)) == 0 || errno != EPERM) return 5;
   if (::ftruncate(fd, static_cast<off_t>(2 * size)) == 0 || errno != EPERM) return 6;
   bytes[1] = 33;
   return 0;
