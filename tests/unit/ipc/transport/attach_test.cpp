@@ -1,0 +1,264 @@
+#include "ipc/transport/attach.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/unit/ipc/transport/scratch.hpp"
+
+namespace kvd::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Nanoseconds kPatience = 10s;
+
+std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::string text(const AttachFrame& frame) {
+  return {reinterpret_cast<const char*>(frame.storage.data()), frame.size};
+}
+
+std::size_t open_fds() {
+  using Iterator = std::filesystem::directory_iterator;
+  return static_cast<std::size_t>(std::distance(Iterator("/proc/self/fd"), Iterator()));
+}
+
+/// Waits for a connection without sleeping past it.
+AttachConnection accept_one(AttachListener& listener) {
+  pollfd item{listener.fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&item, 1, 10'000), 1);
+  auto accepted = listener.accept();
+  EXPECT_TRUE(accepted.ok() && accepted->has_value());
+  return std::move(**accepted);
+}
+
+struct Link {
+  Scratch scratch;
+  AttachListener listener;
+  AttachConnection engine;
+  AttachConnection daemon;
+
+  Link()
+      : listener(std::move(AttachListener::create(scratch.path("a"))).value()),
+        engine(std::move(connect_attach(scratch.path("a"), kPatience)).value()),
+        daemon(accept_one(listener)) {}
+};
+
+TEST(AttachListener, FileHasMode0660WhateverTheUmask) {
+  Scratch scratch;
+  const mode_t before = umask(0077);
+  const auto sut = AttachListener::create(scratch.path("a"));
+  umask(before);
+  ASSERT_TRUE(sut.ok()) << sut.error().to_string();
+  struct stat file {};
+  ASSERT_EQ(stat(scratch.path("a").c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 07777, 0660u);
+}
+
+TEST(AttachListener, AcceptWithoutAConnectionReturnsNone) {
+  Scratch scratch;
+  auto sut = AttachListener::create(scratch.path("a"));
+  ASSERT_TRUE(sut.ok());
+  const auto none = sut->accept();
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(none->has_value());
+}
+
+TEST(AttachListener, LivingDaemonKeepsItsSocket) {
+  Scratch scratch;
+  auto first = AttachListener::create(scratch.path("a"));
+  ASSERT_TRUE(first.ok());
+  const auto second = AttachListener::create(scratch.path("a"));
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(second.error().message.find("another process listens"), std::string::npos);
+  EXPECT_TRUE(connect_attach(scratch.path("a"), kPatience).ok());
+}
+
+TEST(AttachListener, StaleSocketIsReplaced) {
+  Scratch scratch;
+  {
+    UniqueFd dead(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{AF_UNIX, {}};
+    std::strcpy(address.sun_path, scratch.path("a").c_str());
+    ASSERT_EQ(::bind(dead.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  EXPECT_TRUE(AttachListener::create(scratch.path("a")).ok());
+}
+
+TEST(AttachListener, FileThatIsNoSocketIsLeftAlone) {
+  Scratch scratch;
+  std::ofstream(scratch.path("a")) << "precious";
+  EXPECT_EQ(AttachListener::create(scratch.path("a")).error().code, ErrorCode::kUnavailable);
+  EXPECT_TRUE(std::filesystem::is_regular_file(scratch.path("a")));
+}
+
+TEST(AttachListener, FileGoesWithIt) {
+  Scratch scratch;
+  { const auto sut = AttachListener::create(scratch.path("a")); }
+  EXPECT_FALSE(std::filesystem::exists(scratch.path("a")));
+}
+
+TEST(AttachListener, LongPathIsRefused) {
+  EXPECT_EQ(AttachListener::create("/tmp/" + std::string(200, 'x')).error().code,
+            ErrorCode::kInvalidArgument);
+}
+
+TEST(ConnectAttach, SaysWhereNobodyListens) {
+  Scratch scratch;
+  const auto result = connect_attach(scratch.path("none"), kPatience);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(result.error().message.find(scratch.path("none")), std::string::npos);
+  EXPECT_NE(result.error().message.find("KVD_ENDPOINT"), std::string::npos);
+}
+
+TEST(ConnectAttach, GivesUpWhenNobodyAccepts) {
+  Scratch scratch;
+  const auto listener = AttachListener::create(scratch.path("a"));
+  std::vector<AttachConnection> backlog;
+  while (true) {
+    auto connection = connect_attach(scratch.path("a"), 20ms);
+    if (!connection.ok()) {
+      EXPECT_EQ(connection.error().code, ErrorCode::kDeadlineExceeded);
+      break;
+    }
+    backlog.push_back(std::move(*connection));
+    ASSERT_LT(backlog.size(), 1000u);
+  }
+}
+
+TEST(AttachConnection, FramesKeepTheirBounds) {
+  Link sut;
+  ASSERT_TRUE(sut.engine.send(bytes("one")).ok());
+  ASSERT_TRUE(sut.engine.send(bytes("two more")).ok());
+  EXPECT_EQ(text(*sut.daemon.receive(kPatience)), "one");
+  EXPECT_EQ(text(*sut.daemon.receive(kPatience)), "two more");
+  EXPECT_EQ(sut.daemon.receive().error().code, ErrorCode::kWouldBlock);
+}
+
+TEST(AttachConnection, FdsArriveOpenAndCloseOnExec) {
+  Link sut;
+  const UniqueFd memfd(memfd_create("kvd-test", MFD_CLOEXEC));
+  ASSERT_EQ(write(memfd.get(), "shared", 6), 6);
+  const int fds[] = {memfd.get(), memfd.get()};
+  ASSERT_TRUE(sut.daemon.send(bytes("map"), fds).ok());
+  const auto frame = sut.engine.receive(kPatience);
+  ASSERT_TRUE(frame.ok());
+  ASSERT_EQ(frame->fds.size(), 2u);
+  char content[6];
+  EXPECT_EQ(pread(frame->fds[1].get(), content, 6, 0), 6);
+  EXPECT_EQ(std::string_view(content, 6), "shared");
+  EXPECT_NE(fcntl(frame->fds[0].get(), F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_NE(frame->fds[0].get(), memfd.get());
+}
+
+TEST(AttachConnection, OversizedFrameIsRefusedAndItsFdsClosed) {
+  Link sut;
+  const std::string huge(wire::kMaxAttachFrame + 1, 'x');
+  const int fds[] = {STDERR_FILENO};
+  const std::size_t before = open_fds();
+  ASSERT_TRUE(sut.engine.send(bytes(huge), fds).ok());
+  EXPECT_EQ(sut.daemon.receive(kPatience).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(open_fds(), before);
+  ASSERT_TRUE(sut.engine.send(bytes("next")).ok());
+  EXPECT_EQ(text(*sut.daemon.receive(kPatience)), "next");
+}
+
+/// Bypasses AttachConnection::send, which would not send as many.
+void send_many_fds(int socket, std::size_t count) {
+  alignas(cmsghdr) char control[CMSG_SPACE(32 * sizeof(int))] = {};
+  char byte = 'x';
+  iovec data{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+  cmsghdr* part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(count * sizeof(int));
+  const std::vector<int> fds(count, STDERR_FILENO);
+  std::memcpy(CMSG_DATA(part), fds.data(), count * sizeof(int));
+  ASSERT_EQ(sendmsg(socket, &message, 0), 1);
+}
+
+TEST(AttachConnection, TooManyFdsAreRefusedAndClosed) {
+  Link sut;
+  const std::size_t before = open_fds();
+  for (const std::size_t count : {kMaxFdsPerFrame + 1, kMaxFdsPerFrame + 2, std::size_t{30}}) {
+    send_many_fds(sut.engine.fd(), count);
+    const auto frame = sut.daemon.receive(kPatience);
+    ASSERT_FALSE(frame.ok()) << count;
+    EXPECT_EQ(frame.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(open_fds(), before) << count;
+  }
+}
+
+TEST(AttachConnection, PeerThatDoesNotReadBlocksNobody) {
+  Link sut;
+  const std::string frame(1000, 'x');
+  Status sent;
+  for (int i = 0; i < 100'000 && sent.ok(); ++i) sent = sut.daemon.send(bytes(frame));
+  EXPECT_EQ(sent.code(), ErrorCode::kWouldBlock);
+  EXPECT_EQ(sut.daemon.send(bytes(frame), {}, 5ms).code(), ErrorCode::kDeadlineExceeded);
+}
+
+TEST(AttachConnection, HangUpIsPeerGone) {
+  Link sut;
+  ASSERT_TRUE(sut.engine.send(bytes("last")).ok());
+  { const AttachConnection gone = std::move(sut.engine); }
+  EXPECT_EQ(text(*sut.daemon.receive(kPatience)), "last");
+  EXPECT_EQ(sut.daemon.receive(kPatience).error().code, ErrorCode::kPeerGone);
+  EXPECT_EQ(sut.daemon.send(bytes("x")).code(), ErrorCode::kPeerGone);
+}
+
+TEST(AttachConnection, SilentPeerIsNotWaitedForBeyondTheDeadline) {
+  Link sut;
+  EXPECT_EQ(sut.daemon.receive(5ms).error().code, ErrorCode::kDeadlineExceeded);
+}
+
+TEST(AttachConnection, KernelVouchesForThePeer) {
+  Link sut;
+  const auto peer = sut.daemon.peer();
+  ASSERT_TRUE(peer.ok()) << peer.error().to_string();
+  EXPECT_EQ(peer->pid, getpid());
+  EXPECT_EQ(peer->uid, getuid());
+  EXPECT_EQ(peer->gid, getgid());
+}
+
+TEST(AttachConnection, PidfdTellsOfThePeersDeath) {
+  Scratch scratch;
+  auto listener = AttachListener::create(scratch.path("a"));
+  ASSERT_TRUE(listener.ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    auto engine = connect_attach(scratch.path("a"), kPatience);
+    _exit(engine.ok() && engine->receive(kPatience).ok() ? 0 : 1);
+  }
+  auto daemon = accept_one(*listener);
+  const auto peer = daemon.peer();
+  ASSERT_TRUE(peer.ok());
+  EXPECT_EQ(peer->pid, child);
+  pollfd item{peer->pidfd.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&item, 1, 0), 0);
+  ASSERT_TRUE(daemon.send(bytes("go")).ok());
+  EXPECT_EQ(poll(&item, 1, 10'000), 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace kvd::transport

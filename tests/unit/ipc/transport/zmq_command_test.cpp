@@ -1,0 +1,364 @@
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <array>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "ipc/transport/attach.hpp"
+#include "ipc/transport/command_client.hpp"
+#include "ipc/transport/command_server.hpp"
+#include "ipc/vocabulary/clock.hpp"
+#include "ipc/wire/codec.hpp"
+#include "tests/unit/ipc/transport/scratch.hpp"
+
+namespace kvd::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Nanoseconds kPatience = 10s;
+
+std::vector<std::byte> ping(std::uint64_t sequence) {
+  wire::Command command{{}, wire::PingCommand{}};
+  command.header.sequence = sequence;
+  wire::FrameBuffer out;
+  EXPECT_TRUE(wire::encode_command(command, out).ok());
+  return {out.bytes().begin(), out.bytes().end()};
+}
+
+std::vector<std::byte> pong(std::uint64_t sequence) {
+  wire::Reply reply{{}, wire::MessageType::kPing, "", {}};
+  reply.header.sequence = sequence;
+  wire::FrameBuffer out;
+  EXPECT_TRUE(wire::encode_reply(reply, out).ok());
+  return {out.bytes().begin(), out.bytes().end()};
+}
+
+std::uint64_t sequence_of(std::span<const std::byte> frame) {
+  const auto header = wire::peek_command(frame);
+  return header ? header->sequence : 0;
+}
+
+struct Received {
+  PeerId peer;
+  std::vector<std::byte> frame;
+  uid_t uid;
+  pid_t pid;
+};
+
+/// The server as the daemon's loop uses it: drained before each wait on its fd.
+class Server {
+ public:
+  explicit Server(ZmqServerOptions options) : sut_(make(options)) {}
+
+  std::optional<Received> next(Nanoseconds patience = kPatience) {
+    const TimePoint deadline = clock_.now() + patience;
+    while (clock_.now() < deadline) {
+      if (const auto in = sut_->receive()) {
+        return Received{in->peer, {in->frame.begin(), in->frame.end()}, in->uid, in->pid};
+      }
+      pollfd item{sut_->fd(), POLLIN, 0};
+      poll(&item, 1, static_cast<int>((deadline - clock_.now()) / 1ms) + 1);
+    }
+    return std::nullopt;
+  }
+
+  CommandServer& operator*() { return *sut_; }
+  CommandServer* operator->() { return sut_.get(); }
+
+ private:
+  static std::unique_ptr<CommandServer> make(const ZmqServerOptions& options) {
+    auto server = zmq_command_server(options);
+    EXPECT_TRUE(server.ok()) << server.error().to_string();
+    return std::move(server).value();
+  }
+  SteadyClock clock_;
+  std::unique_ptr<CommandServer> sut_;
+};
+
+std::unique_ptr<CommandClient> client_of(const std::string& endpoint) {
+  auto client = zmq_command_client(endpoint);
+  EXPECT_TRUE(client.ok());
+  return std::move(client).value();
+}
+
+struct ZmqCommand : testing::Test {
+  Scratch scratch;
+  ZmqServerOptions options{scratch.path("c"), {}, 8};
+};
+
+/// A DEALER that keeps no rule of ours.
+class RawDealer {
+ public:
+  explicit RawDealer(const std::string& endpoint, std::string_view id = "") {
+    const int no_linger = 0;
+    zmq_setsockopt(socket_, ZMQ_LINGER, &no_linger, sizeof no_linger);
+    if (!id.empty()) zmq_setsockopt(socket_, ZMQ_ROUTING_ID, id.data(), id.size());
+    EXPECT_EQ(zmq_connect(socket_, endpoint.c_str()), 0);
+  }
+  ~RawDealer() {
+    zmq_close(socket_);
+    zmq_ctx_term(context_);
+  }
+  void send(std::span<const std::byte> frame, int flags = 0) {
+    EXPECT_GE(zmq_send(socket_, frame.data(), frame.size(), flags), 0);
+  }
+
+ private:
+  void* context_ = zmq_ctx_new();
+  void* socket_ = zmq_socket(context_, ZMQ_DEALER);
+};
+
+TEST_F(ZmqCommand, RoundTripWithTheKernelsWordForThePeer) {
+  Server server(options);
+  auto client = client_of(server->endpoint());
+  std::thread daemon([&] {
+    const auto in = server.next();
+    ASSERT_TRUE(in.has_value());
+    EXPECT_EQ(in->uid, getuid());
+    EXPECT_EQ(in->pid, getpid());
+    EXPECT_EQ(in->frame, ping(1));
+    EXPECT_TRUE(server->send(in->peer, pong(1)).ok());
+  });
+  const auto reply = client->call(ping(1), 1, kPatience);
+  daemon.join();
+  ASSERT_TRUE(reply.ok()) << reply.error().to_string();
+  EXPECT_EQ(std::vector(reply->begin(), reply->end()), pong(1));
+}
+
+TEST_F(ZmqCommand, SocketFileHasMode0660AndGoesWithTheServer) {
+  const mode_t before = umask(0);
+  {
+    Server server(options);
+    umask(before);
+    struct stat file {};
+    ASSERT_EQ(stat(options.path.c_str(), &file), 0);
+    EXPECT_EQ(file.st_mode & 07777, 0660u);
+  }
+  EXPECT_FALSE(std::filesystem::exists(options.path));
+}
+
+TEST_F(ZmqCommand, LivingDaemonKeepsItsSocket) {
+  Server server(options);
+  const auto second = zmq_command_server(options);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
+  RawDealer(server->endpoint()).send(ping(3));
+  auto client = client_of(server->endpoint());
+  auto call =
+      std::async(std::launch::async, [&] { return client->call(ping(4), 4, kPatience).ok(); });
+  std::optional<Received> in = server.next();
+  while (in && sequence_of(in->frame) != 4) in = server.next();
+  ASSERT_TRUE(in.has_value());
+  EXPECT_TRUE(server->send(in->peer, pong(4)).ok());
+  EXPECT_TRUE(call.get());
+}
+
+TEST_F(ZmqCommand, StaleSocketIsReplaced) {
+  {
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto server = zmq_command_server(options);
+      _exit(server.ok() ? 0 : 1);  // without a destructor, as after SIGKILL
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    ASSERT_EQ(status, 0);
+  }
+  ASSERT_TRUE(std::filesystem::exists(options.path));
+  EXPECT_TRUE(zmq_command_server(options).ok());
+}
+
+TEST_F(ZmqCommand, LateReplyIsDropped) {
+  Server server(options);
+  auto client = client_of(server->endpoint());
+  EXPECT_EQ(client->call(ping(1), 1, 50ms).error().code, ErrorCode::kDeadlineExceeded);
+  std::thread daemon([&] {
+    const auto first = server.next();
+    ASSERT_TRUE(first.has_value());
+    EXPECT_TRUE(server->send(first->peer, pong(1)).ok());
+    const auto second = server.next();
+    ASSERT_TRUE(second.has_value());
+    EXPECT_TRUE(server->send(second->peer, pong(2)).ok());
+  });
+  const auto reply = client->call(ping(2), 2, kPatience);
+  daemon.join();
+  ASSERT_TRUE(reply.ok()) << reply.error().to_string();
+  EXPECT_EQ(wire::peek_reply_sequence(*reply), 2u);
+}
+
+TEST_F(ZmqCommand, WithoutADaemonTheCallFailsByItsDeadline) {
+  auto client = client_of("ipc://" + scratch.path("nobody"));
+  EXPECT_EQ(client->call(ping(1), 1, 20ms).error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(ZmqCommand, HangUpOfTheAttachSocketEndsTheCall) {
+  Server server(options);
+  auto listener = AttachListener::create(scratch.path("a"));
+  auto engine = connect_attach(scratch.path("a"), kPatience);
+  ASSERT_TRUE(engine.ok());
+  auto daemon = listener->accept();
+  auto client = client_of(server->endpoint());
+  std::thread killer([&] {
+    EXPECT_TRUE(server.next().has_value());  // the command is there, its reply never comes
+    { const AttachConnection gone = std::move(**daemon); }
+  });
+  const auto start = SteadyClock().now();
+  const auto reply = client->call(ping(1), 1, 60s, engine->fd());
+  killer.join();
+  EXPECT_EQ(reply.error().code, ErrorCode::kUnavailable);
+  EXPECT_LT(SteadyClock().now() - start, 30s);
+}
+
+TEST_F(ZmqCommand, FramesWaitingOnTheAttachSocketDoNotDisturb) {
+  Server server(options);
+  auto listener = AttachListener::create(scratch.path("a"));
+  auto engine = connect_attach(scratch.path("a"), kPatience);
+  auto daemon = listener->accept();
+  ASSERT_TRUE((*daemon)->send(std::as_bytes(std::span("slab"))).ok());
+  auto client = client_of(server->endpoint());
+  std::thread answer([&] {
+    const auto in = server.next();
+    ASSERT_TRUE(in.has_value());
+    EXPECT_TRUE(server->send(in->peer, pong(1)).ok());
+  });
+  EXPECT_TRUE(client->call(ping(1), 1, kPatience, engine->fd()).ok());
+  answer.join();
+}
+
+TEST_F(ZmqCommand, ForeignUidIsNotHeard) {
+  options.allowed_uids = {getuid() + 1};
+  Server server(options);
+  auto client = client_of(server->endpoint());
+  auto call =
+      std::async(std::launch::async, [&] { return client->call(ping(1), 1, 200ms).error().code; });
+  EXPECT_FALSE(server.next(300ms).has_value());
+  EXPECT_NE(call.get(), ErrorCode::kOk);
+}
+
+TEST_F(ZmqCommand, AllowedUidIsHeard) {
+  options.allowed_uids = {getuid() + 1, getuid()};
+  Server server(options);
+  RawDealer engine(server->endpoint());
+  engine.send(ping(1));
+  EXPECT_TRUE(server.next().has_value());
+}
+
+TEST_F(ZmqCommand, MultipartMessagesAndChosenNamesAreDropped) {
+  Server server(options);
+  RawDealer chooser(server->endpoint(), "I am root");
+  chooser.send(ping(1));
+  RawDealer parts(server->endpoint());
+  parts.send(ping(2), ZMQ_SNDMORE);
+  parts.send(ping(3), ZMQ_SNDMORE);
+  parts.send(ping(4));
+  parts.send(ping(5));
+  const auto in = server.next();
+  ASSERT_TRUE(in.has_value());
+  EXPECT_EQ(sequence_of(in->frame), 5u);
+  while (server->dropped() < 2 && !server.next(10ms)) continue;
+  EXPECT_EQ(server->dropped(), 2u);
+}
+
+TEST_F(ZmqCommand, OversizedFrameEndsItsConnectionOnly) {
+  Server server(options);
+  RawDealer hostile(server->endpoint());
+  hostile.send(std::vector<std::byte>(wire::kMaxCommandFrame + 1));
+  RawDealer other(server->endpoint());
+  other.send(ping(7));
+  const auto in = server.next();
+  ASSERT_TRUE(in.has_value());
+  EXPECT_EQ(sequence_of(in->frame), 7u);
+}
+
+TEST_F(ZmqCommand, LargestFrameFits) {
+  Server server(options);
+  RawDealer engine(server->endpoint());
+  engine.send(std::vector<std::byte>(wire::kMaxCommandFrame));
+  const auto in = server.next();
+  ASSERT_TRUE(in.has_value());
+  EXPECT_EQ(in->frame.size(), wire::kMaxCommandFrame);
+}
+
+TEST_F(ZmqCommand, EngineThatDoesNotReadIsGoneAndOthersAreServed) {
+  Server server(options);
+  RawDealer silent(server->endpoint());
+  silent.send(ping(1));
+  const auto in = server.next();
+  ASSERT_TRUE(in.has_value());
+  const std::vector<std::byte> large(wire::kMaxCommandFrame);
+  Status sent;
+  for (int i = 0; i < 5000 && sent.ok(); ++i) sent = server->send(in->peer, large);
+  EXPECT_EQ(sent.code(), ErrorCode::kPeerGone);
+  RawDealer other(server->endpoint());
+  other.send(ping(2));
+  const auto next = server.next();
+  ASSERT_TRUE(next.has_value());
+  EXPECT_TRUE(server->send(next->peer, pong(2)).ok());
+}
+
+TEST_F(ZmqCommand, ReplyToAnUnknownPeerIsPeerGone) {
+  Server server(options);
+  EXPECT_EQ(server->send(PeerId(12345), pong(1)).code(), ErrorCode::kPeerGone);
+}
+
+TEST_F(ZmqCommand, ClientIsDeadInAForkedChild) {
+  Server server(options);
+  auto client = client_of(server->endpoint());
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool gone = client->call(ping(1), 1, 1s).error().code == ErrorCode::kPeerGone;
+    client.reset();  // must neither hang nor disturb the parent
+    _exit(gone ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  std::thread answer([&] {
+    const auto in = server.next();
+    ASSERT_TRUE(in.has_value());
+    EXPECT_TRUE(server->send(in->peer, pong(1)).ok());
+  });
+  EXPECT_TRUE(client->call(ping(1), 1, kPatience).ok());
+  answer.join();
+}
+
+TEST_F(ZmqCommand, ManyClientsGetTheirOwnReplies) {
+  Server server(options);
+  constexpr int kClients = 4;
+  constexpr std::uint64_t kCalls = 100;
+  std::vector<std::thread> engines;
+  std::atomic<int> good{0};
+  for (int c = 0; c < kClients; ++c) {
+    engines.emplace_back([&, c] {
+      auto client = client_of(server->endpoint());
+      for (std::uint64_t i = 1; i <= kCalls; ++i) {
+        const std::uint64_t sequence = static_cast<std::uint64_t>(c) * 1000 + i;
+        good += client->call(ping(sequence), sequence, kPatience).ok();
+      }
+    });
+  }
+  for (std::uint64_t i = 0; i < kClients * kCalls; ++i) {
+    const auto in = server.next();
+    ASSERT_TRUE(in.has_value()) << i;
+    EXPECT_TRUE(server->send(in->peer, pong(sequence_of(in->frame))).ok());
+  }
+  for (auto& engine : engines) engine.join();
+  EXPECT_EQ(good, kClients * static_cast<int>(kCalls));
+}
+
+TEST(ZmqCommandClient, RefusesWhatIsNoEndpoint) {
+  EXPECT_EQ(zmq_command_client("tcp://127.0.0.1:1").error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kvd::transport
