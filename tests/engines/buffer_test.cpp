@@ -1,0 +1,134 @@
+/// The plugin inside this process, loaded by ggml as engines that hide their symbols load it: the
+/// test is not linked with ggml and opens it RTLD_LOCAL, so nothing of it is in the global scope.
+#include <dlfcn.h>
+#include <ggml-backend.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+#include "tests/engines/daemon_process.hpp"
+#include "tests/engines/workbench.hpp"
+
+namespace kvd::test {
+namespace {
+
+#define KVD_GGML_FUNCTION(name) decltype(&::name) name = look_up<decltype(&::name)>(#name)
+
+/// The functions of the engine this test calls.
+class Engine {
+ private:
+  void* library_ = dlopen(KVD_GGML_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+
+  template <class Function>
+  Function look_up(const char* name) {
+    return reinterpret_cast<Function>(dlsym(library_, name));
+  }
+
+ public:
+  KVD_GGML_FUNCTION(ggml_backend_load);
+  KVD_GGML_FUNCTION(ggml_backend_unload);
+  KVD_GGML_FUNCTION(ggml_backend_reg_dev_count);
+  KVD_GGML_FUNCTION(ggml_backend_reg_dev_get);
+  KVD_GGML_FUNCTION(ggml_backend_dev_buffer_type);
+  KVD_GGML_FUNCTION(ggml_backend_buft_get_alignment);
+  KVD_GGML_FUNCTION(ggml_backend_buft_is_host);
+  KVD_GGML_FUNCTION(ggml_backend_buft_alloc_buffer);
+  KVD_GGML_FUNCTION(ggml_backend_buffer_get_base);
+  KVD_GGML_FUNCTION(ggml_backend_buffer_clear);
+  KVD_GGML_FUNCTION(ggml_backend_buffer_free);
+};
+
+class Buffer : public ::testing::Test {
+ protected:
+  static constexpr int kSlabs = 2;
+  static constexpr std::size_t kSlab = DaemonProcess::kSlabBytes;
+
+  void SetUp() override {
+    setenv("KVD_ENDPOINT", daemon_.endpoint().c_str(), 1);
+    registration_ = engine_.ggml_backend_load(KVD_PLUGIN_FILE);
+    ASSERT_NE(registration_, nullptr);
+    ASSERT_EQ(engine_.ggml_backend_reg_dev_count(registration_), 1U);
+    type_ =
+        engine_.ggml_backend_dev_buffer_type(engine_.ggml_backend_reg_dev_get(registration_, 0));
+  }
+
+  ggml_backend_buffer_t allocate(std::size_t bytes) {
+    return engine_.ggml_backend_buft_alloc_buffer(type_, bytes);
+  }
+
+  std::span<std::uint8_t> bytes_of(ggml_backend_buffer_t buffer, std::size_t bytes) {
+    return {static_cast<std::uint8_t*>(engine_.ggml_backend_buffer_get_base(buffer)), bytes};
+  }
+
+  Workbench bench_;
+  DaemonProcess daemon_{bench_.file("daemon"), kSlabs};
+  Engine engine_;
+  ggml_backend_reg_t registration_ = nullptr;
+  ggml_backend_buffer_type_t type_ = nullptr;
+};
+
+TEST_F(Buffer, IsAlignedAsClaimedAndHostMemory) {
+  EXPECT_TRUE(engine_.ggml_backend_buft_is_host(type_));
+  const std::size_t alignment = engine_.ggml_backend_buft_get_alignment(type_);
+  EXPECT_GE(alignment, 4096U);
+  for (const std::size_t bytes : {std::size_t{1}, kSlab - 1}) {
+    ggml_backend_buffer_t sut = allocate(bytes);
+    ASSERT_NE(sut, nullptr);
+    const auto address = reinterpret_cast<std::uintptr_t>(bytes_of(sut, bytes).data());
+    EXPECT_EQ(address % alignment, 0U);
+    engine_.ggml_backend_buffer_free(sut);
+  }
+}
+
+TEST_F(Buffer, SpansSlabsAndIsClearedToItsEnds) {
+  constexpr std::size_t kBytes = kSlab + 4096;
+  ggml_backend_buffer_t sut = allocate(kBytes);
+  ASSERT_NE(sut, nullptr);
+  const auto bytes = bytes_of(sut, kBytes);
+  EXPECT_EQ(std::ranges::count(bytes, 0), static_cast<std::ptrdiff_t>(kBytes));
+  engine_.ggml_backend_buffer_clear(sut, 0xA5);
+  EXPECT_EQ(std::ranges::count(bytes, 0xA5), static_cast<std::ptrdiff_t>(kBytes));
+  engine_.ggml_backend_buffer_free(sut);
+}
+
+TEST_F(Buffer, IsServedByTheDaemonAndComesBackEveryTime) {
+  for (int round = 0; round < 5; ++round) {  // more than the pool holds, were one kept
+    ggml_backend_buffer_t sut = allocate(kSlabs * kSlab);
+    ASSERT_NE(sut, nullptr) << "round " << round;
+    EXPECT_EQ(daemon_.bytes_served_to(getpid()), kSlabs * kSlab);
+    EXPECT_EQ(mapped_pool_bytes(getpid()), kSlabs * kSlab);
+    engine_.ggml_backend_buffer_free(sut);
+    EXPECT_EQ(daemon_.bytes_served_to(getpid()), 0U);
+    EXPECT_EQ(mapped_pool_bytes(getpid()), 0U);
+  }
+}
+
+TEST_F(Buffer, IsNullWhereThePoolIsFull) {
+  ggml_backend_buffer_t first = allocate(kSlabs * kSlab);
+  ASSERT_NE(first, nullptr);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(allocate(1), nullptr);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("kvd: no memory for a KV buffer of 1 bytes"));
+  engine_.ggml_backend_buffer_free(first);
+  ggml_backend_buffer_t next = allocate(1);
+  EXPECT_NE(next, nullptr);
+  engine_.ggml_backend_buffer_free(next);
+}
+
+TEST_F(Buffer, OutlivesTheUnloadingOfTheBackend) {
+  ggml_backend_buffer_t sut = allocate(kSlab);
+  ASSERT_NE(sut, nullptr);
+  engine_.ggml_backend_unload(registration_);
+  engine_.ggml_backend_buffer_clear(sut, 1);
+  EXPECT_EQ(std::ranges::count(bytes_of(sut, kSlab), 1), static_cast<std::ptrdiff_t>(kSlab));
+  engine_.ggml_backend_buffer_free(sut);
+  EXPECT_EQ(daemon_.bytes_served_to(getpid()), 0U);
+}
+
+}  // namespace
+}  // namespace kvd::test

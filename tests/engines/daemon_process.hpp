@@ -1,0 +1,46 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/engines/child_process.hpp"
+
+namespace kvd::test {
+
+/// What the daemon says about one engine.
+struct EngineReport {
+  pid_t pid = 0;
+  std::uint64_t bytes = 0;  // level-1 memory it serves to that process
+};
+
+/// A real `kvd` on the host backend, with a pool of `slabs` slabs, in a folder of its own.
+class DaemonProcess {
+ public:
+  static constexpr std::uint64_t kSlabBytes = 16ULL << 20U;
+
+  DaemonProcess(const std::string& folder, int slabs);
+
+  /// The attach socket, for KVD_ENDPOINT.
+  [[nodiscard]] const std::string& endpoint() const { return endpoint_; }
+
+  /// The engines attached now, from the daemon's own account.
+  [[nodiscard]] std::vector<EngineReport> engines() const;
+  /// What the daemon serves to the process; 0: it knows no such engine.
+  [[nodiscard]] std::uint64_t bytes_served_to(pid_t engine) const;
+  /// Waits until the whole pool is free again, scrubbed and all; false: it was not at the deadline.
+  [[nodiscard]] bool wait_until_all_returned() const;
+
+ private:
+  std::string endpoint_;
+  std::uint16_t port_ = 0;
+  std::optional<ChildProcess> process_;
+};
+
+/// The sum of kvd's mappings in a process, from /proc/PID/smaps: what the kernel says it holds.
+std::uint64_t mapped_pool_bytes(pid_t process);
+
+}  // namespace kvd::test
