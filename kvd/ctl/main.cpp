@@ -1,0 +1,163 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kvd/ctl/assignments.hpp"
+#include "kvd/ctl/rest_client.hpp"
+#include "kvd/ctl/views.hpp"
+
+namespace kvd::ctl {
+namespace {
+
+enum ExitCode : int { kDone = 0, kRefused = 1, kUsage = 2, kUnreachable = 3 };
+
+constexpr const char* kFooter =
+    "\nKVD_ADMIN_URL and KVD_ADMIN_TOKEN_FILE stand for --url and --token-file.\n"
+    "Exit codes: 0 done, 1 refused by the daemon, 2 wrong usage, 3 no daemon reached.\n"
+    "Examples:\n"
+    "  kvdctl status\n"
+    "  kvdctl engines --json\n"
+    "  kvdctl policy set rotation.policy=fcfs rotation.alpha=2\n"
+    "  kvdctl slo set default.tbt_s=0.05\n"
+    "  kvdctl slo set batch=null              (removes the class)\n";
+
+struct ViewCommand {
+  View view;
+  const char* path;
+  const char* help;
+  const char* patch_root;  ///< null: cannot be set
+};
+
+const std::map<std::string, ViewCommand> kCommands = {
+    {"status", {View::kStatus, "/v1/status", "The daemon at a glance", nullptr}},
+    {"pools", {View::kPools, "/v1/pools", "Memory by tier", nullptr}},
+    {"engines", {View::kEngines, "/v1/engines", "Attached engines", nullptr}},
+    {"requests", {View::kRequests, "/v1/requests", "Live requests", nullptr}},
+    {"policy", {View::kPolicy, "/v1/policy", "Policies and their weights; `set` changes them", ""}},
+    {"slo", {View::kSlo, "/v1/slo", "Latency goals by class; `set` changes them", "classes"}},
+};
+
+struct Arguments {
+  std::string command;
+  bool json = false;
+  bool set = false;
+  std::vector<std::string> assignments;
+  std::string token_file;
+  RestRequest request;
+};
+
+int fail(int code, const std::string& message) {
+  std::fprintf(stderr, "kvdctl: %s\n", message.c_str());
+  return code;
+}
+
+void add_command(CLI::App& app, const std::string& name, const ViewCommand& command,
+                 Arguments& arguments) {
+  CLI::App* sub = app.add_subcommand(name, command.help);
+  sub->fallthrough();
+  sub->callback([&arguments, name] { arguments.command = name; });
+  if (command.patch_root == nullptr) return;
+  CLI::App* set = sub->add_subcommand("set", "Change it: KEY=VALUE …; prints the new document");
+  set->fallthrough();
+  set->add_option("assignments", arguments.assignments, "KEY=VALUE, keys as shown, e.g. a.b=3")
+      ->required();
+  set->callback([&arguments] { arguments.set = true; });
+}
+
+void describe(CLI::App& app, Arguments& arguments) {
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.add_flag("--json", arguments.json, "Print the daemon's JSON instead of a table");
+  app.add_option("--url", arguments.request.url, "The daemon's admin interface")
+      ->envname("KVD_ADMIN_URL")
+      ->capture_default_str();
+  app.add_option("--token-file", arguments.token_file,
+                 "File with the admin token, which changes need; without it, kvd/admin.token in\n"
+                 "$XDG_RUNTIME_DIR or /run is tried")
+      ->envname("KVD_ADMIN_TOKEN_FILE");
+  for (const auto& [name, command] : kCommands) add_command(app, name, command, arguments);
+}
+
+Result<std::string> read_token(const std::string& file) {
+  std::string token;
+  std::ifstream stream(file);
+  if (!std::getline(stream, token) || token.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "cannot read a token from \"" + file + "\"; it is readable by kvd's user");
+  }
+  return token;
+}
+
+/// Where a daemon of this machine keeps its token, if this user may read it. It is offered only to
+/// an address of this machine.
+std::string usual_token_file(const std::string& url) {
+  if (!url.starts_with("http://127.") && !url.starts_with("http://localhost")) return "";
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  for (const std::string& folder : {std::string(runtime ? runtime : ""), std::string("/run")}) {
+    const std::string file = folder + "/kvd/admin.token";
+    if (!folder.empty() && std::ifstream(file).good()) return file;
+  }
+  return "";
+}
+
+/// Fills in what the command line implies.
+Status complete(Arguments& arguments) {
+  const ViewCommand& command = kCommands.at(arguments.command);
+  arguments.request.path = command.path;
+  if (arguments.set && arguments.token_file.empty()) {
+    arguments.token_file = usual_token_file(arguments.request.url);
+  }
+  if (!arguments.token_file.empty()) {
+    KVD_ASSIGN_OR_RETURN(arguments.request.token, read_token(arguments.token_file));
+  }
+  if (arguments.set) {
+    arguments.request.method = "PATCH";
+    KVD_ASSIGN_OR_RETURN(arguments.request.body,
+                         merge_patch(arguments.assignments, command.patch_root));
+  }
+  return {};
+}
+
+int print(const Arguments& arguments, const std::string& document) {
+  if (arguments.json) {
+    std::fputs(document.c_str(), stdout);
+    return kDone;
+  }
+  const auto text = render(kCommands.at(arguments.command).view, document);
+  if (!text.ok()) return fail(kRefused, text.error().message);
+  std::fputs(text->c_str(), stdout);
+  return kDone;
+}
+
+int run(Arguments& arguments) {
+  if (const Status status = complete(arguments); !status.ok()) {
+    return fail(kUsage, status.error().message);
+  }
+  const auto answer = ask(arguments.request);
+  if (!answer.ok()) {
+    const bool usage = answer.error().code == ErrorCode::kInvalidArgument;
+    return fail(usage ? kUsage : kUnreachable, answer.error().message);
+  }
+  if (answer->status == 200) return print(arguments, answer->body);
+  if (arguments.json) std::fputs(answer->body.c_str(), stdout);
+  return fail(kRefused, refusal_text(answer->body));
+}
+
+}  // namespace
+}  // namespace kvd::ctl
+
+int main(int argc, char** argv) {
+  kvd::ctl::Arguments arguments;
+  CLI::App app("Looks into a running kvd, and tunes it", "kvdctl");
+  kvd::ctl::describe(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kvd::ctl::kDone : kvd::ctl::kUsage;
+  }
+  return kvd::ctl::run(arguments);
+}

@@ -1,0 +1,177 @@
+#include "kvd/ctl/views.hpp"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "kvd/ctl/table.hpp"
+
+namespace kvd::ctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Names come from engines: nothing in them may steer the terminal.
+std::string text(const Json& value) {
+  std::string out = value.is_string() ? value.get<std::string>() : value.dump();
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  }
+  return out;
+}
+
+std::string bytes(const Json& value) { return bytes_text(value.get<double>()); }
+std::string seconds(const Json& value) { return seconds_text(value.get<double>()); }
+
+std::string plain(double value) {
+  char out[32];
+  std::snprintf(out, sizeof out, "%g", value);
+  return out;
+}
+
+std::string pools_table(const Json& pools) {
+  Table table({"TIER", "PAGES", "CAPACITY", "FREE", "REGIONS", "QUARANTINED", "STRANDED", "SLABS",
+               "UNASSIGNED", "SEALED", "OPEN"});
+  for (const Json& p : pools) {
+    const Json& slots = p.at("slots");
+    table.add({text(p.at("tier")), text(p.at("pages")), bytes(p.at("capacity_bytes")),
+               bytes(p.at("free_bytes")), bytes(p.at("region_bytes")),
+               bytes(p.at("quarantined_bytes")), bytes(p.at("stranded_bytes")), text(p.at("slabs")),
+               text(p.at("slabs_unassigned")), text(slots.at("sealed")), text(slots.at("open"))});
+  }
+  return table.render();
+}
+
+std::string pools_view(const Json& document) {
+  return pools_table(document.at("pools")) + "orphaned: " + bytes(document.at("orphaned_bytes")) +
+         "\n";
+}
+
+std::string requests_line(const Json& requests) {
+  std::string line = "requests:";
+  for (const auto& [state, count] : requests.items()) line += " " + text(count) + " " + state + ",";
+  line.back() = '\n';
+  return line;
+}
+
+std::string attainment(const Json& goal) {
+  const auto met = goal.at("met").get<double>();
+  const auto all = met + goal.at("missed").get<double>();
+  if (all == 0) return "none yet";
+  char out[32];
+  std::snprintf(out, sizeof out, "%.1f %%", 100 * met / all);
+  return std::string(out) + " of " + plain(all);
+}
+
+std::string direction(const Json& document, const char* way) {
+  const Json& c = document.at("counters");
+  return bytes(c.at("copy_bytes").at(way)) + " in " + text(c.at("copies").at(way)) +
+         " copies, link " + bytes(document.at("link_bytes_per_s").at(way)) + "/s";
+}
+
+std::string status_view(const Json& d) {
+  const Json& c = d.at("counters");
+  const Json& policy = d.at("policy");
+  return "kvd " + text(d.at("version")) + ", backend " + text(d.at("backend")) + ", up " +
+         seconds(d.at("uptime_s")) + ", boot " + text(d.at("boot_id")) + "\n" + "attach " +
+         text(d.at("endpoints").at("attach")) + "\n\n" + pools_table(d.at("pools")) +
+         "\nengines:  " + text(d.at("engines")) + " attached, " + text(c.at("engines_died")) +
+         " died\n" + requests_line(d.at("requests")) + "policy:   " + text(policy.at("rotation")) +
+         " (rotation), " + text(policy.at("placement")) + " (placement), " +
+         text(policy.at("admission")) + " (admission), " + text(policy.at("load")) + " (load)\n" +
+         "rotation: " + text(c.at("rotations_out")) + " out, " + text(c.at("rotations_in")) +
+         " in, budget " + bytes(d.at("b_xfer_bytes")) + " a step\n" + "copies:   h2d " +
+         direction(d, "h2d") + "; d2h " + direction(d, "d2h") + "\n" +
+         "steps:    " + text(c.at("steps")) + ", mean " + seconds(d.at("mean_step_s")) + ", " +
+         text(c.at("tokens")) + " tokens\n" + "SLO met:  ttft " + attainment(c.at("ttft")) +
+         ", tbt " + attainment(c.at("tbt")) + "\n";
+}
+
+std::string engines_view(const Json& document) {
+  Table table({"ID", "NAME", "DOMAIN", "PID", "LEVEL", "STATE", "REQUESTS", "REGION", "HBM", "DRAM",
+               "STEPS", "TOKENS", "OUT", "IN", "IDLE"});
+  for (const Json& e : document.at("engines")) {
+    table.add({text(e.at("id")), text(e.at("name")), text(e.at("domain")), text(e.at("pid")),
+               text(e.at("level")), text(e.at("state")), text(e.at("requests")),
+               bytes(e.at("region_bytes")), bytes(e.at("hbm_bytes")), bytes(e.at("dram_bytes")),
+               text(e.at("steps")), text(e.at("tokens")), text(e.at("rotations_out")),
+               text(e.at("rotations_in")), seconds(e.at("idle_s"))});
+  }
+  return table.rows() > 0 ? table.render() : "no engines attached\n";
+}
+
+std::string requests_view(const Json& document) {
+  Table table(
+      {"ENGINE", "REQUEST", "STATE", "PROMPT", "TOKENS", "HBM", "DRAM", "VLT", "ROTATIONS", "AGE"});
+  for (const Json& r : document.at("requests")) {
+    table.add({text(r.at("engine")), text(r.at("request")), text(r.at("state")),
+               text(r.at("prompt_tokens")), text(r.at("tokens")), bytes(r.at("hbm_bytes")),
+               bytes(r.at("dram_bytes")), seconds(r.at("vlt_s")), text(r.at("rotations")),
+               seconds(r.at("age_s"))});
+  }
+  return table.rows() > 0 ? table.render() : "no requests\n";
+}
+
+/// The document's leaves as "rotation.alpha  3", as `policy set` takes them.
+void add_leaves(const Json& node, const std::string& path, Table& table) {
+  if (!node.is_object()) {
+    table.add({path, text(node)});
+    return;
+  }
+  for (const auto& [key, value] : node.items()) {
+    add_leaves(value, path.empty() ? key : path + "." + key, table);
+  }
+}
+
+std::string policy_view(const Json& document) {
+  Table table({"KEY", "VALUE"});
+  add_leaves(document, "", table);
+  return table.render();
+}
+
+std::string slo_view(const Json& document) {
+  Table table({"CLASS", "TTFT", "TBT", "TPOT"});
+  for (const auto& [name, goals] : document.at("classes").items()) {
+    table.add({text(name), seconds(goals.at("ttft_s")), seconds(goals.at("tbt_s")),
+               seconds(goals.at("tpot_s"))});
+  }
+  return table.render();
+}
+
+std::string view_text(View view, const Json& document) {
+  switch (view) {
+    case View::kStatus:
+      return status_view(document);
+    case View::kPools:
+      return pools_view(document);
+    case View::kEngines:
+      return engines_view(document);
+    case View::kRequests:
+      return requests_view(document);
+    case View::kPolicy:
+      return policy_view(document);
+    case View::kSlo:
+      return slo_view(document);
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<std::string> render(View view, std::string_view document) {
+  try {
+    return view_text(view, Json::parse(document));
+  } catch (const Json::exception& error) {
+    return make_error(ErrorCode::kInternal, "the daemon's answer is not what this kvdctl knows (" +
+                                                std::string(error.what()) +
+                                                "); use --json, or the daemon's kvdctl");
+  }
+}
+
+std::string refusal_text(std::string_view document) {
+  const Json answer = Json::parse(document, nullptr, /*allow_exceptions=*/false);
+  if (!answer.is_object() || !answer.contains("message")) return std::string(document);
+  const std::string path = text(answer.value("path", Json("")));
+  return (path.empty() ? "" : path + ": ") + text(answer["message"]);
+}
+
+}  // namespace kvd::ctl

@@ -1,0 +1,117 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "kvd/admin/admin_server.hpp"
+#include "tests/unit/kvd/admin/fake_backend.hpp"
+#include "tests/unit/kvd/admin/http.hpp"
+
+namespace kvd::ctl {
+namespace {
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Outcome {
+  int code = -1;
+  std::string text;  ///< stdout and stderr
+};
+
+/// The real program against a real server on a backend that only remembers.
+class Kvdctl : public testing::Test {
+ protected:
+  Kvdctl() : token_file_(testing::TempDir() + "kvdctl_test_token_" + std::to_string(getpid())) {
+    std::ofstream(token_file_) << "secret\n";
+    config_.port = admin::free_port();
+    config_.service.token = "secret";
+  }
+  ~Kvdctl() override { std::remove(token_file_.c_str()); }
+
+  void SetUp() override {
+    auto started = admin::AdminServer::start(config_, backend);
+    ASSERT_TRUE(started.ok()) << started.error().to_string();
+    server = std::move(*started);
+  }
+  [[nodiscard]] std::string url() const {
+    return " --url http://127.0.0.1:" + std::to_string(config_.port);
+  }
+  [[nodiscard]] std::string token() const { return " --token-file " + token_file_; }
+
+  static Outcome run(const std::string& arguments) {
+    const std::string command =
+        "env -u KVD_ADMIN_URL -u KVD_ADMIN_TOKEN_FILE -u XDG_RUNTIME_DIR " KVDCTL_PATH " " +
+        arguments + " 2>&1 </dev/null";
+    Outcome out;
+    std::FILE* pipe = ::popen(command.c_str(), "r");
+    char piece[512];
+    while (std::fgets(piece, sizeof piece, pipe) != nullptr) out.text += piece;
+    const int status = ::pclose(pipe);
+    out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return out;
+  }
+
+  admin::FakeBackend backend;
+  std::unique_ptr<admin::AdminServer> server;
+
+ private:
+  std::string token_file_;
+  admin::AdminServer::Config config_;
+};
+
+TEST_F(Kvdctl, ShowsEveryDocumentAsTableAndAsJson) {
+  for (const char* command : {"status", "pools", "engines", "requests", "policy", "slo"}) {
+    const Outcome table = run(command + url());
+    EXPECT_EQ(table.code, 0) << table.text;
+    EXPECT_FALSE(table.text.starts_with("{")) << table.text;
+    const Outcome json = run(std::string("--json ") + command + url());
+    EXPECT_EQ(json.code, 0) << json.text;
+    EXPECT_TRUE(json.text.starts_with("{")) << json.text;
+  }
+}
+
+TEST_F(Kvdctl, SetsAndShowsTheNewDocument) {
+  const Outcome sut = run("policy set rotation.policy=fcfs rotation.alpha=2" + url() + token());
+  EXPECT_EQ(sut.code, 0) << sut.text;
+  EXPECT_THAT(sut.text, HasSubstr("rotation.policy       fcfs"));
+  EXPECT_EQ(backend.tuning().rotation.alpha, 2);
+  EXPECT_EQ(run("slo set default.tbt_s=0.05" + url() + token()).code, 0);
+  EXPECT_EQ(backend.tuning().slo.at("default").tbt, std::chrono::milliseconds(50));
+}
+
+TEST_F(Kvdctl, RefusalsExitWithOneAndSayWhy) {
+  const Outcome sut = run("policy set rotation.policy=magic" + url() + token());
+  EXPECT_EQ(sut.code, 1);
+  EXPECT_THAT(sut.text, AllOf(HasSubstr("/rotation/policy"), HasSubstr("lvf")));
+  const Outcome without = run("policy set rotation.alpha=1 --token-file /dev/null" + url());
+  EXPECT_EQ(without.code, 2) << without.text;
+  EXPECT_EQ(backend.retunes(), 0);
+}
+
+TEST_F(Kvdctl, WrongUsageExitsWithTwo) {
+  EXPECT_EQ(run("").code, 2);
+  EXPECT_EQ(run("nonsense").code, 2);
+  EXPECT_EQ(run("policy set").code, 2);
+  EXPECT_EQ(run("policy set alpha" + url()).code, 2);
+  EXPECT_EQ(run("status --url ftp://x").code, 2);
+  EXPECT_EQ(run("status set a=1" + url()).code, 2);
+}
+
+TEST_F(Kvdctl, NoDaemonExitsWithThree) {
+  server.reset();
+  const Outcome sut = run("status" + url());
+  EXPECT_EQ(sut.code, 3);
+  EXPECT_THAT(sut.text, HasSubstr("is kvd running"));
+}
+
+TEST_F(Kvdctl, HelpExplainsItself) {
+  const Outcome sut = run("--help");
+  EXPECT_EQ(sut.code, 0);
+  EXPECT_THAT(sut.text,
+              AllOf(HasSubstr("Exit codes"), HasSubstr("policy set"), HasSubstr("--token-file")));
+}
+
+}  // namespace
+}  // namespace kvd::ctl

@@ -1,0 +1,97 @@
+#include "kvd/ctl/views.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kvd/admin/documents.hpp"
+
+namespace kvd::ctl {
+namespace {
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+admin::DaemonInfo info() {
+  admin::DaemonInfo out;
+  out.version = "0.1.0";
+  out.backend = "host";
+  out.uptime = std::chrono::seconds(303);
+  out.page_kinds = {"thp", "4k"};
+  return out;
+}
+
+std::string rendered(View view, const std::string& document) {
+  const auto text = render(view, document);
+  EXPECT_TRUE(text.ok()) << text.error().to_string();
+  return text.ok() ? *text : "";
+}
+
+TEST(Views, StatusOfADaemonAtWork) {
+  core::ControllerStatus status;
+  status.tiers[0].capacity = 256 * kMiB;
+  status.counters.tbt_met = 3;
+  status.counters.tbt_missed = 1;
+  status.counters.copy_bytes[1] = 3 * 1024 * 1024;
+  const std::string sut = rendered(View::kStatus, admin::status_document(status, info()));
+  EXPECT_THAT(sut, AllOf(HasSubstr("kvd 0.1.0, backend host, up 5m 03s"), HasSubstr("256 MiB"),
+                         HasSubstr("lvf (rotation)"), HasSubstr("ttft none yet"),
+                         HasSubstr("tbt 75.0 % of 4"), HasSubstr("d2h 3 MiB in 0 copies")));
+}
+
+TEST(Views, PoolsInUnits) {
+  core::ControllerStatus status;
+  status.tiers[1].free = 1536 * kMiB;
+  status.orphaned = 64 * kMiB;
+  EXPECT_THAT(rendered(View::kPools, admin::pools_document(status, info())),
+              AllOf(HasSubstr("dram"), HasSubstr("1.5 GiB"), HasSubstr("orphaned: 64 MiB")));
+}
+
+TEST(Views, EngineNamesCannotSteerTheTerminal) {
+  core::ControllerStatus status;
+  EXPECT_EQ(rendered(View::kEngines, admin::engines_document(status)), "no engines attached\n");
+  status.engines.resize(1);
+  status.engines[0].name = "a\x1b[2Jb";
+  status.engines[0].region = 64 * kMiB;
+  EXPECT_THAT(rendered(View::kEngines, admin::engines_document(status)),
+              AllOf(HasSubstr("a?[2Jb"), HasSubstr("64 MiB"), Not(HasSubstr("\x1b"))));
+}
+
+TEST(Views, RequestsWithStateAndLag) {
+  core::ControllerStatus status;
+  EXPECT_EQ(rendered(View::kRequests, admin::requests_document(status)), "no requests\n");
+  status.requests.resize(1);
+  status.requests[0].state = core::RequestState::kRotary;
+  status.requests[0].vlt_s = -0.25;
+  EXPECT_THAT(rendered(View::kRequests, admin::requests_document(status)),
+              AllOf(HasSubstr("rotary"), HasSubstr("-250 ms")));
+}
+
+TEST(Views, PolicyKeysAsSetTakesThem) {
+  EXPECT_THAT(rendered(View::kPolicy, admin::policy_document({})),
+              AllOf(HasSubstr("rotation.policy       lvf"), HasSubstr("placement.window.min  32"),
+                    HasSubstr("rotation.b_xfer       auto")));
+}
+
+TEST(Views, SloGoals) {
+  EXPECT_EQ(rendered(View::kSlo, admin::slo_document({})),
+            "CLASS    TTFT     TBT    TPOT\n"
+            "default   5 s  100 ms  200 ms\n");
+}
+
+TEST(Views, AnotherDocumentIsAnErrorThatNamesTheWayOut) {
+  for (const char* document : {"", "[]", "{}", "3"}) {
+    const auto sut = render(View::kSlo, document);
+    ASSERT_FALSE(sut.ok()) << document;
+    EXPECT_THAT(sut.error().message, HasSubstr("--json"));
+  }
+}
+
+TEST(RefusalText, ShowsPathAndMessage) {
+  EXPECT_EQ(refusal_text(admin::refusal_document({ErrorCode::kInvalidArgument, "/a/b", "wrong"})),
+            "/a/b: wrong");
+  EXPECT_EQ(refusal_text(admin::refusal_document({ErrorCode::kInternal, "", "broken"})), "broken");
+  EXPECT_EQ(refusal_text("<html>"), "<html>");
+}
+
+}  // namespace
+}  // namespace kvd::ctl
