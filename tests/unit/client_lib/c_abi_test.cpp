@@ -1,0 +1,52 @@
+#include <gtest/gtest.h>
+
+#include "client_lib/include/kvd.h"
+#include "tests/unit/client_lib/mini_daemon.hpp"
+
+extern "C" int kvd_c_round_trip(const char* endpoint);
+extern "C" int kvd_c_misuse(void);
+
+namespace kvd::test {
+namespace {
+
+TEST(CAbiTest, ServesAProgramWrittenInC) {
+  const TemporaryFolder folder;
+  const MiniDaemon daemon(folder, {});
+  EXPECT_EQ(kvd_c_round_trip(daemon.endpoint().c_str()), 0) << kvd_last_error();
+}
+
+TEST(CAbiTest, RefusesMisuseWithoutADaemon) { EXPECT_EQ(kvd_c_misuse(), 0); }
+
+TEST(CAbiTest, StepsThroughTheArraysOfItsHandle) {
+  const TemporaryFolder folder;
+  MiniDaemon daemon(folder, {});
+  kvd_open_options options{};
+  options.struct_size = sizeof options;
+  options.endpoint = daemon.endpoint().c_str();
+  options.layers = 4;
+  options.bytes_per_token_per_layer = 2048;
+  kvd_handle* handle = nullptr;
+  ASSERT_EQ(kvd_open(&options, &handle), KVD_OK) << kvd_last_error();
+  const auto slab = daemon.send_slab(3);
+  ASSERT_TRUE(daemon.wait_until([](const auto& seen) { return seen.slabs_acknowledged == 1; }));
+
+  kvd_request request{sizeof request, 42, 20, 4, 0, 0};
+  EXPECT_EQ(kvd_submit(handle, &request, 1'000'000'000), KVD_OK);
+  daemon.run_next({42, 0, 0, 20, wire::kRunPrefill, 0, 0},
+                  {SlotId(SlabIndex(3), 5), SlotId(SlabIndex(3), 6)});
+  kvd_step_input input{sizeof input, nullptr, 0, 0, 0};
+  kvd_step_result result{};
+  result.struct_size = sizeof result;
+  ASSERT_EQ(kvd_step(handle, &input, 1'000'000'000, &result), KVD_OK) << kvd_last_error();
+  ASSERT_EQ(result.run_count, 1u);
+  EXPECT_EQ(result.run[0].tokens, 20u);
+  EXPECT_EQ(result.run[0].flags, KVD_RUN_PREFILL);
+  void* address = nullptr;
+  ASSERT_EQ(kvd_block_address(handle, 0, 1, 0, &address), KVD_OK) << kvd_last_error();
+  *static_cast<char*>(address) = 3;
+  EXPECT_EQ(slab.bytes()[6 * MiniDaemon::kSlotBytes.size()], std::byte{3});
+  kvd_close(handle);
+}
+
+}  // namespace
+}  // namespace kvd::test

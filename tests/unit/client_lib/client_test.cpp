@@ -1,0 +1,352 @@
+#include "kvd_client/client.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "tests/unit/client_lib/mini_daemon.hpp"
+
+namespace kvd::test {
+namespace {
+
+using kvd_client::Client;
+using kvd_client::ErrorCode;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr seconds kLong{5};
+
+class ClientTest : public testing::Test {
+ protected:
+  void start_daemon(std::uint8_t boot = 1) {
+    daemon_.reset();
+    MiniDaemon::Script script;
+    script.boot = boot;
+    daemon_ = std::make_unique<MiniDaemon>(folder_, script);
+  }
+
+  kvd_client::Result<Client> open(std::uint32_t layers = 0) {
+    kvd_client::Options options;
+    options.endpoint = folder_.path("attach.sock");
+    options.engine_name = "client-test";
+    options.shape = {layers, 0, 0, layers == 0 ? 0u : 2048u};
+    return Client::open(options);
+  }
+
+  /// A client with one request submitted, running in two blocks per group of slab 3.
+  Client open_running(std::uint64_t ticket = 0) {
+    Client client = std::move(open(4)).value();
+    slab_ = std::make_unique<shm::SharedMapping>(daemon_->send_slab(3));
+    EXPECT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.slabs_acknowledged == 1; }));
+    EXPECT_TRUE(client.submit({.id = 42, .prompt_tokens = 20, .max_new_tokens = 4}, kLong).ok());
+    daemon_->run_next({42, 0, ticket, 20, wire::kRunPrefill, 0, 0}, slots());
+    const auto step = client.step({}, 0, 0, kLong);
+    EXPECT_TRUE(step.ok());
+    return client;
+  }
+
+  static std::vector<SlotId> slots() {
+    return {SlotId(SlabIndex(3), 5), SlotId(SlabIndex(3), 6), SlotId(SlabIndex(3), 9),
+            SlotId(SlabIndex(3), 8)};
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<MiniDaemon> daemon_;
+  std::unique_ptr<shm::SharedMapping> slab_;
+};
+
+TEST_F(ClientTest, IntroducesItselfAndLearnsItsClass) {
+  start_daemon();
+  const auto client = open(4);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  const auto seen = daemon_->seen();
+  ASSERT_EQ(seen.hellos.size(), 1u);
+  EXPECT_STREQ(seen.hellos[0].name.data(), "client-test");
+  EXPECT_EQ(seen.hellos[0].orphaned_bytes, 0u);
+  const auto session = client->session();
+  ASSERT_TRUE(session.ok());
+  EXPECT_EQ(session->engine, 7u);
+  EXPECT_EQ(session->layer_groups, MiniDaemon::kGroups);
+  EXPECT_EQ(session->shape.block_tokens, 16u);
+}
+
+TEST_F(ClientTest, SaysWhereNobodyListens) {
+  const auto client = open();
+  ASSERT_FALSE(client.ok());
+  EXPECT_EQ(client.code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(client.error().message, HasSubstr(folder_.path("attach.sock")));
+}
+
+TEST_F(ClientTest, PassesOnWhyItWasRefused) {
+  start_daemon();
+  daemon_->change([](auto& script) {
+    script.refuse_attach = make_error(kvd::ErrorCode::kUnsupported, "speaks 2 to 3");
+  });
+  const auto client = open();
+  EXPECT_EQ(client.code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(client.error().message, "speaks 2 to 3");
+}
+
+TEST_F(ClientTest, HoldsTheKeeperMutexAndBeats) {
+  start_daemon();
+  auto client = open();
+  const auto page = daemon_->page();
+  EXPECT_TRUE(page->keeper().arm().held());
+  EXPECT_FALSE(page->keeper().arm().owner_died());
+  const std::uint64_t first = page->heartbeat();
+  EXPECT_GT(first, 0u) << "the mutex is held before the first beat";
+  EXPECT_TRUE(daemon_->wait_until([&](const auto&) { return page->heartbeat() > first; }));
+}
+
+TEST_F(ClientTest, MapsARegionBackToBack) {
+  start_daemon();
+  auto client = open();
+  const auto region = client->allocate_region(MiniDaemon::kSlabBytes.size() * 2 + 1, kLong);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  EXPECT_EQ(region->bytes, MiniDaemon::kSlabBytes.size() * 3);
+  EXPECT_EQ(region->granularity, MiniDaemon::kSlabBytes.size());
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(region->address) % region->granularity, 0u);
+  for (std::uint32_t position = 0; position < 3; ++position) {
+    region->address[position * region->granularity] = std::byte(position + 1);
+    EXPECT_EQ(daemon_->region_slab(1, position)[0], std::byte(position + 1));
+  }
+  EXPECT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.slabs_acknowledged == 3; }));
+}
+
+TEST_F(ClientTest, HandsARegionBackOnce) {
+  start_daemon();
+  auto client = open();
+  const auto region = client->allocate_region(1, kLong);
+  ASSERT_TRUE(region.ok());
+  EXPECT_TRUE(client->free_region(region->id, kLong).ok());
+  EXPECT_THAT(daemon_->seen().finished_regions, ElementsAre(1u));
+  EXPECT_EQ(client->free_region(region->id, kLong).code(), ErrorCode::kNotFound);
+}
+
+TEST_F(ClientTest, GivesBackARegionWhoseSlabsDoNotArrive) {
+  start_daemon();
+  auto client = open();
+  daemon_->change([](auto& script) { script.withhold_slabs = 1; });
+  const auto region = client->allocate_region(MiniDaemon::kSlabBytes.size() * 2, milliseconds(200));
+  EXPECT_EQ(region.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(daemon_->seen().finished_regions, ElementsAre(1u));
+}
+
+TEST_F(ClientTest, EndsACallAtItsDeadline) {
+  start_daemon();
+  auto client = open();
+  ASSERT_TRUE(client->ping(kLong).ok());
+  daemon_->change([](auto& script) { script.ignore_commands = true; });
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(client->ping(milliseconds(100)).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(3));
+}
+
+TEST_F(ClientTest, PassesOnTheDaemonsRefusal) {
+  start_daemon();
+  auto client = open();
+  daemon_->change([](auto& script) {
+    script.refuse_command = make_error(kvd::ErrorCode::kQuotaExceeded, "raise the quota");
+  });
+  const auto region = client->allocate_region(1, kLong);
+  EXPECT_EQ(region.code(), ErrorCode::kQuotaExceeded);
+  EXPECT_EQ(region.error().message, "raise the quota");
+}
+
+TEST_F(ClientTest, SaysGoodbyeAfterUnmapping) {
+  start_daemon();
+  {
+    auto client = open();
+    ASSERT_TRUE(client->allocate_region(1, kLong).ok());
+  }
+  EXPECT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.goodbyes == 1; }));
+}
+
+TEST_F(ClientTest, FindsBlocksThroughTheTable) {
+  start_daemon();
+  auto client = open_running();
+  const std::size_t slot_bytes = MiniDaemon::kSlotBytes.size();
+  const std::uint32_t expected[2][2] = {{5, 6}, {9, 8}};
+  for (std::uint32_t group = 0; group < 2; ++group) {
+    for (std::uint32_t block = 0; block < 2; ++block) {
+      const auto address = client.block_address(0, group, block);
+      ASSERT_TRUE(address.ok()) << address.error().message;
+      **address = std::byte(10 * group + block + 1);
+      EXPECT_EQ(slab_->bytes()[expected[group][block] * slot_bytes],
+                std::byte(10 * group + block + 1));
+    }
+  }
+  EXPECT_EQ(client.block_address(1, 0, 0).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(client.block_address(0, 2, 0).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(client.block_address(0, 0, 2).code(), ErrorCode::kNotFound);
+}
+
+TEST_F(ClientTest, TellsTheDaemonWhichTableIsInUse) {
+  start_daemon();
+  auto client = open_running();
+  EXPECT_EQ(daemon_->page()->using_version(), PlanVersion(1));
+  const kvd_client::StepReport report{42, 20, false};
+  ASSERT_TRUE(client.step(std::span(&report, 1), 1, 0, kLong).ok());
+  const auto seen = daemon_->seen();
+  ASSERT_EQ(seen.reports.size(), 1u);
+  EXPECT_EQ(seen.reports[0].tokens, 20u);
+  EXPECT_EQ(seen.steps.back().iteration_finished, 1u);
+  EXPECT_EQ(seen.steps.back().table_version, 0u) << "nothing runs meanwhile";
+  EXPECT_EQ(daemon_->page()->iteration_finished(), 1u);
+}
+
+TEST_F(ClientTest, UnmapsASlabWhenAsked) {
+  start_daemon();
+  auto client = open_running();
+  ASSERT_TRUE(client.block_address(0, 0, 0).ok());
+  daemon_->ask_unmap(3);
+  EXPECT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.slabs_unmapped == 1; }));
+  EXPECT_EQ(client.block_address(0, 0, 0).code(), ErrorCode::kNotFound);
+}
+
+TEST_F(ClientTest, WaitsForATicket) {
+  start_daemon();
+  auto client = open_running(7);
+  daemon_->page()->fence_h2d().store(6);
+  EXPECT_EQ(client.wait(7, milliseconds(50)).code(), ErrorCode::kDeadlineExceeded);
+  std::thread copy([page = daemon_->page()] { page->fence_h2d().store(7); });
+  EXPECT_TRUE(client.wait(7, kLong).ok());
+  copy.join();
+}
+
+TEST_F(ClientTest, RefusesAPoisonedStep) {
+  start_daemon();
+  auto client = open_running(7);
+  daemon_->page()->fence_h2d().store(7);
+  daemon_->page()->poison();
+  EXPECT_EQ(client.wait(7, kLong).code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(client.step({}, 1, 0, kLong).code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(ClientTest, ReleasesAWaiterWhenTheDaemonDies) {
+  start_daemon();
+  auto client = open_running(7);
+  std::optional<ErrorCode> code;
+  std::thread waiter([&] { code = client.wait(7, seconds(30)).code(); });
+  const auto page = daemon_->page();
+  daemon_.reset();
+  waiter.join();
+  EXPECT_EQ(code, ErrorCode::kUnavailable);
+  EXPECT_TRUE(page->poisoned());
+}
+
+TEST_F(ClientTest, AttachesAgainAndReportsItsOldRegions) {
+  start_daemon(1);
+  auto client = open();
+  const auto old = client->allocate_region(1, kLong);
+  ASSERT_TRUE(old.ok());
+  *old->address = std::byte{0x77};
+  daemon_.reset();
+  EXPECT_EQ(client->ping(milliseconds(200)).code(), ErrorCode::kUnavailable);
+
+  start_daemon(2);
+  ASSERT_TRUE(client->ping(kLong).ok());
+  const auto hello = daemon_->seen().hellos.at(0);
+  EXPECT_EQ(hello.previous_boot[0], 1);
+  EXPECT_EQ(hello.orphaned_bytes, old->bytes);
+  EXPECT_EQ(*old->address, std::byte{0x77}) << "readable until freed";
+
+  const auto fresh = client->allocate_region(1, kLong);
+  ASSERT_TRUE(fresh.ok());
+  EXPECT_NE(fresh->id, old->id);
+  EXPECT_TRUE(client->free_region(old->id, kLong).ok());
+  EXPECT_THAT(daemon_->seen().finished_regions, IsEmpty()) << "not this daemon's region";
+  EXPECT_TRUE(client->free_region(fresh->id, kLong).ok());
+  EXPECT_THAT(daemon_->seen().finished_regions, ElementsAre(1u));
+}
+
+TEST_F(ClientTest, ReportsLostRequestsOnceAndThenWorks) {
+  start_daemon(1);
+  auto client = open_running();
+  const auto block = client.block_address(0, 0, 0);
+  ASSERT_TRUE(block.ok());
+  start_daemon(2);
+  EXPECT_TRUE(client.ping(kLong).ok()) << "memory calls go on";
+  **block = std::byte{1};  // the engine does not know yet: its addresses must still stand
+  EXPECT_EQ(client.step({}, 1, 0, kLong).code(), ErrorCode::kUnavailable);
+  EXPECT_TRUE(client.step({}, 0, 0, kLong).ok());
+  EXPECT_TRUE(client.submit({.id = 42, .prompt_tokens = 1, .max_new_tokens = 1}, kLong).ok());
+}
+
+TEST_F(ClientTest, ForgetsEndedRequestsBeforeALoss) {
+  start_daemon(1);
+  auto client = open_running();
+  const kvd_client::StepReport last{42, 20, true};
+  ASSERT_TRUE(client.step(std::span(&last, 1), 1, 0, kLong).ok());
+  start_daemon(2);
+  EXPECT_TRUE(client.step({}, 0, 0, kLong).ok()) << "nothing was lost";
+}
+
+TEST_F(ClientTest, TakesAStaleSessionForALostDaemon) {
+  start_daemon();
+  auto client = open();
+  daemon_->change([](auto& script) {
+    script.refuse_command = make_error(kvd::ErrorCode::kStaleSession, "replaced");
+  });
+  EXPECT_EQ(client->ping(kLong).code(), ErrorCode::kUnavailable);
+  daemon_->change([](auto& script) { script.refuse_command.reset(); });
+  EXPECT_TRUE(client->ping(kLong).ok());
+  EXPECT_EQ(daemon_->seen().hellos.size(), 2u);
+}
+
+/// Runs `child` in a forked process and returns its exit status, or -1 after a signal.
+template <class Child>
+int run_forked(Child child) {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(child());
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(ClientTest, IsDeadInAForkedChild) {
+  start_daemon();
+  auto client = std::make_unique<Client>(std::move(open()).value());
+  const auto region = client->allocate_region(1, kLong);
+  ASSERT_TRUE(region.ok());
+  const int failed = run_forked([&] {
+    if (client->ping(kLong).code() != ErrorCode::kPeerGone) return 1;
+    if (client->allocate_region(1, kLong).code() != ErrorCode::kPeerGone) return 2;
+    if (client->free_region(region->id, kLong).code() != ErrorCode::kPeerGone) return 3;
+    if (client->wait(1, kLong).code() != ErrorCode::kPeerGone) return 4;
+    if (client->session().code() != ErrorCode::kPeerGone) return 5;
+    client.reset();
+    return 0;
+  });
+  EXPECT_EQ(failed, 0);
+  EXPECT_TRUE(client->ping(kLong).ok()) << "the child's destructor reached the parent's session";
+  EXPECT_EQ(daemon_->seen().goodbyes, 0u);
+  EXPECT_THAT(daemon_->seen().finished_regions, IsEmpty());
+  *region->address = std::byte{1};
+}
+
+TEST_F(ClientTest, MapsNothingIntoAForkedChild) {
+  start_daemon();
+  auto client = open();
+  const auto region = client->allocate_region(1, kLong);
+  ASSERT_TRUE(region.ok());
+  const int mapped = run_forked([&] {
+    unsigned char resident = 0;
+    // ENOMEM: the kernel knows no mapping at this address.
+    return ::mincore(region->address, 4096, &resident) == 0 ? 1 : 0;
+  });
+  EXPECT_EQ(mapped, 0);
+}
+
+}  // namespace
+}  // namespace kvd::test

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ipc/shm/client_page.hpp"
+#include "ipc/shm/table_writer.hpp"
+#include "ipc/transport/attach.hpp"
+#include "ipc/transport/command_server.hpp"
+#include "ipc/wire/codec.hpp"
+
+namespace kvd::test {
+
+/// A folder for sockets, removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] std::string path(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// The other end of the client library: real sockets, pages, tables and memfds, no pool and no
+/// policy. What it answers is set by the test; what it saw can be asked for.
+/// Owner: thread-safe; a thread of its own serves one client after the other.
+class MiniDaemon {
+ public:
+  static constexpr Bytes kSlabBytes{2 * 1024 * 1024};
+  static constexpr Bytes kSlotBytes{64 * 1024};
+  static constexpr std::uint32_t kGroups = 2;
+
+  struct Script {
+    std::uint8_t boot = 1;                ///< makes the boot id
+    std::optional<Error> refuse_attach;   ///< answer to every Hello
+    std::optional<Error> refuse_command;  ///< answer to every command
+    bool ignore_commands = false;         ///< read them and say nothing
+    std::uint32_t withhold_slabs = 0;     ///< so many slabs of each region are never sent
+  };
+
+  struct Seen {
+    std::vector<wire::Hello> hellos;
+    std::vector<std::uint64_t> finished_regions;
+    std::vector<std::uint64_t> submitted;
+    std::vector<std::uint64_t> ended;
+    std::vector<wire::StepReport> reports;
+    std::vector<wire::StepBody> steps;
+    std::uint64_t slabs_acknowledged = 0;
+    std::uint64_t slabs_unmapped = 0;
+    std::uint64_t goodbyes = 0;
+  };
+
+  MiniDaemon(const TemporaryFolder& folder, Script script);
+  /// Dies as by SIGKILL: the sockets close, nobody is told.
+  ~MiniDaemon();
+  MiniDaemon(const MiniDaemon&) = delete;
+  MiniDaemon& operator=(const MiniDaemon&) = delete;
+
+  [[nodiscard]] const std::string& endpoint() const { return endpoint_; }
+  [[nodiscard]] Seen seen() const;
+  /// Waits until it holds, 5 s at most.
+  [[nodiscard]] bool wait_until(const std::function<bool(const Seen&)>& condition);
+
+  void change(const std::function<void(Script&)>& edit);
+  /// The page of the session; its fences are the test's to move.
+  [[nodiscard]] std::shared_ptr<shm::ServedClientPage> page() const;
+  /// Gives the session a slab for blocks and returns this side's mapping of it.
+  [[nodiscard]] shm::SharedMapping send_slab(std::uint32_t slab);
+  void ask_unmap(std::uint32_t slab);
+  /// This side's mapping of a slab of a region granted before.
+  [[nodiscard]] std::span<std::byte> region_slab(std::uint64_t region, std::uint32_t position);
+  /// What the next step answers: one entry, whose row has these slots in the order [group][block].
+  void run_next(const wire::RunEntry& entry, std::vector<SlotId> slots);
+
+ private:
+  struct Session {
+    transport::AttachConnection connection;
+    std::shared_ptr<shm::ServedClientPage> page;
+    shm::TableWriter table;
+    std::uint64_t iteration = 0;
+  };
+
+  void serve();
+  void on_connection(transport::AttachConnection connection);
+  wire::Welcome welcome_for(const wire::Hello& hello, const Session& session) const;
+  void take_frames();
+  void take_commands();
+  void reply_to(transport::PeerId peer, const wire::Command& command);
+  wire::ReplyBody body_of(const wire::Command& command);
+  wire::ReplyBody grant_region(const wire::AllocateBody& body);
+  wire::ReplyBody step(const wire::StepCommand& command);
+  void end(const wire::TargetBody& target);
+  shm::SharedMapping send(wire::MapSlab frame);
+
+  std::string endpoint_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  Script script_;
+  Seen seen_;
+  std::optional<Session> session_;
+  std::map<std::pair<std::uint64_t, std::uint32_t>, shm::SharedMapping> regions_;
+  std::uint64_t last_region_ = 0;
+  std::optional<wire::RunEntry> next_;
+  std::vector<SlotId> next_slots_;
+  std::vector<wire::RunEntry> run_;  ///< what the reply being sent views
+  std::unique_ptr<transport::AttachListener> listener_;
+  std::unique_ptr<transport::CommandServer> commands_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace kvd::test

@@ -1,0 +1,92 @@
+#include "client_lib/src/slab_map.hpp"
+
+#include <gtest/gtest.h>
+
+#include "ipc/shm/sealed_memfd.hpp"
+#include "ipc/vocabulary/clock.hpp"
+
+namespace kvd::client {
+namespace {
+
+constexpr Bytes kSlab{64 * 1024};
+constexpr Bytes kSlot{16 * 1024};
+
+UniqueFd slab_file() { return std::move(shm::create_memfd("test", kSlab)).value(); }
+
+wire::MapSlab frame_of(std::uint64_t region, std::uint32_t slab, std::uint32_t position = 0,
+                       std::uint32_t count = 0) {
+  wire::MapSlab frame;
+  frame.region = region;
+  frame.bytes = kSlab.size();
+  frame.slab = slab;
+  frame.position = position;
+  frame.count = count;
+  return frame;
+}
+
+TimePoint at_once() { return SteadyClock().now(); }
+
+TEST(SlabMapTest, ComputesSlotAddresses) {
+  SlabMap map;
+  ASSERT_TRUE(map.map(frame_of(0, 7), slab_file()).ok());
+  const auto first = map.slot_address(SlotId(SlabIndex(7), 0), kSlot);
+  const auto last = map.slot_address(SlotId(SlabIndex(7), 3), kSlot);
+  ASSERT_TRUE(first.ok() && last.ok());
+  EXPECT_EQ(*last - *first, 3 * kSlot.value);
+  EXPECT_EQ(map.slot_address(SlotId(SlabIndex(7), 4), kSlot).error().code, ErrorCode::kInternal);
+  EXPECT_EQ(map.slot_address(SlotId(SlabIndex(8), 0), kSlot).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(map.slot_address(SlotId(), kSlot).error().code, ErrorCode::kNotFound);
+}
+
+TEST(SlabMapTest, RefusesFramesThatContradictThemselves) {
+  SlabMap map;
+  EXPECT_FALSE(map.map(frame_of(1, 7, 2, 2), slab_file()).ok());
+  EXPECT_FALSE(map.map(frame_of(1, 7, 0, 0), slab_file()).ok());
+  wire::MapSlab empty = frame_of(0, 7);
+  empty.bytes = 0;
+  EXPECT_FALSE(map.map(empty, slab_file()).ok());
+  wire::MapSlab huge = frame_of(1, 7, 0, 0xffffffffu);
+  huge.bytes = std::uint64_t{1} << 62;
+  EXPECT_FALSE(map.map(huge, slab_file()).ok());
+}
+
+TEST(SlabMapTest, HandsOverARegionOnlyWhenComplete) {
+  SlabMap map;
+  ASSERT_TRUE(map.map(frame_of(1, 7, 1, 2), slab_file()).ok());
+  EXPECT_EQ(map.take_region(RegionId(1), at_once()).error().code, ErrorCode::kDeadlineExceeded);
+  ASSERT_TRUE(map.map(frame_of(1, 8, 0, 2), slab_file()).ok());
+  const auto region = map.take_region(RegionId(1), at_once());
+  ASSERT_TRUE(region.ok());
+  EXPECT_EQ((*region)->range.size(), kSlab * 2);
+  EXPECT_TRUE(map.untaken_regions().empty());
+}
+
+TEST(SlabMapTest, FailsARegionWhoseFramesDisagree) {
+  SlabMap map;
+  ASSERT_TRUE(map.map(frame_of(1, 7, 0, 2), slab_file()).ok());
+  EXPECT_FALSE(map.map(frame_of(1, 8, 0, 2), slab_file()).ok()) << "same position twice";
+  EXPECT_EQ(map.take_region(RegionId(1), at_once()).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(SlabMapTest, LetsLateFramesOfADiscardedRegionGo) {
+  SlabMap map;
+  ASSERT_TRUE(map.map(frame_of(1, 7, 0, 2), slab_file()).ok());
+  EXPECT_EQ(map.untaken_regions().size(), 1u);
+  map.discard_region(RegionId(1));
+  EXPECT_TRUE(map.map(frame_of(1, 8, 1, 2), slab_file()).ok());
+  EXPECT_TRUE(map.untaken_regions().empty());
+}
+
+TEST(SlabMapTest, ClosingEndsWaitsAndKeepsSlabs) {
+  SlabMap map;
+  ASSERT_TRUE(map.map(frame_of(0, 7), slab_file()).ok());
+  map.close();
+  EXPECT_EQ(map.take_region(RegionId(1), at_once() + std::chrono::hours(1)).error().code,
+            ErrorCode::kUnavailable);
+  EXPECT_TRUE(map.slot_address(SlotId(SlabIndex(7), 0), kSlot).ok());
+  map.close_and_unmap();
+  EXPECT_FALSE(map.slot_address(SlotId(SlabIndex(7), 0), kSlot).ok());
+}
+
+}  // namespace
+}  // namespace kvd::client
