@@ -1,0 +1,22 @@
+#pragma once
+
+#include <chrono>
+#include <thread>
+
+namespace kvd::test {
+
+/// Far above what anything here needs, so that only a hang reaches it.
+constexpr std::chrono::seconds kPatience{30};
+
+/// Asks until the condition holds; false when it did not in time.
+template <class Condition>
+[[nodiscard]] bool poll_until(Condition condition, std::chrono::milliseconds patience = kPatience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+}  // namespace kvd::test

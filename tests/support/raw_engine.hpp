@@ -1,0 +1,71 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ipc/shm/client_page.hpp"
+#include "ipc/transport/attach.hpp"
+#include "ipc/transport/command_client.hpp"
+#include "ipc/wire/attach_codec.hpp"
+#include "ipc/wire/codec.hpp"
+
+namespace kvd::test {
+
+/// An engine without the client library: it can say anything, at any time, in any order, and never
+/// reads what it does not ask for.
+/// Owner: one thread.
+class RawEngine {
+ public:
+  /// A session; `shape.layers` 0: level 1. Errors: the daemon's refusal.
+  static Result<RawEngine> attach(const std::string& endpoint, const std::string& name,
+                                  const wire::ModelShape& shape = {});
+
+  [[nodiscard]] const wire::Welcome& welcome() const { return welcome_; }
+  [[nodiscard]] transport::AttachConnection& connection() { return connection_; }
+  [[nodiscard]] shm::ClientPage& page() { return page_.page(); }
+
+  /// Locks the keeper mutex in the calling thread and beats once, as the library's keeper does.
+  Status keep();
+  void beat() { page().heartbeat.fetch_add(1); }
+
+  /// Sends the command with the next sequence, after `edit`; the code of the answer.
+  Status call(const wire::CommandBody& body,
+              const std::function<void(wire::CommandHeader&)>& edit = {});
+  /// Sends these bytes as they are. `sequence` is what the answer is known by.
+  Status call_bytes(std::span<const std::byte> frame, std::uint64_t sequence);
+  /// The frame of a good command with the next sequence, which is taken.
+  std::span<const std::byte> next_frame(const wire::CommandBody& body);
+  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
+  /// The last answer; valid until the next call.
+  [[nodiscard]] const wire::Reply& reply() const { return reply_; }
+
+  /// Maps nothing, but says so: acknowledges every slab that has come.
+  void acknowledge_slabs();
+
+ private:
+  RawEngine(transport::AttachConnection connection, const wire::Welcome& welcome,
+            shm::MappedClientPage page, std::unique_ptr<transport::CommandClient> commands)
+      : connection_(std::move(connection)),
+        welcome_(welcome),
+        page_(std::move(page)),
+        commands_(std::move(commands)) {}
+  [[nodiscard]] wire::Command command_of(const wire::CommandBody& body, std::uint64_t sequence);
+
+  transport::AttachConnection connection_;
+  wire::Welcome welcome_;
+  shm::MappedClientPage page_;
+  std::unique_ptr<transport::CommandClient> commands_;
+  wire::FrameBuffer frame_;
+  wire::Reply reply_;
+  std::uint64_t sequence_ = 0;
+};
+
+/// Sends one frame to an attach socket and returns the daemon's refusal; Ok when it was welcome.
+struct AttachAnswer {
+  ErrorCode code = ErrorCode::kOk;
+  std::string message;
+};
+[[nodiscard]] AttachAnswer say(const std::string& endpoint, std::span<const std::byte> frame);
+
+}  // namespace kvd::test

@@ -1,0 +1,240 @@
+/// kvd-test-engine MODE ENDPOINT [N...]: a process for a test to kill, stop or mistrust. Says
+/// "ready" on stdout when it has reached the state it is named after, then stays in it.
+///
+///   hold REGION_MIB PRIVATE_MIB   holds a region filled with 0xA5, and private memory it touched
+///   reattach REGION_MIB           the same; pings until the daemon came back: "unavailable", then
+///                                 "attached"; the old region must read as it was: "intact"
+///   fork REGION_MIB               forks with a region mapped; the child goes on trying to write to
+///                                 it: "child PID", then "faults" once it was refused
+///   scribble KIND SECONDS         overwrites its client page: ones, zero, died, random, words
+///   uid UID                       attaches as another user: "CODE MESSAGE"
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csetjmp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "kvd_client/client.hpp"
+#include "tests/support/patience.hpp"
+#include "tests/support/raw_engine.hpp"
+
+namespace kvd::test {
+namespace {
+
+constexpr std::byte kMark{0xA5};
+constexpr unsigned kLifetime = 120;  // seconds; nothing here outlives a test run
+
+void tell(const std::string& line) {
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
+[[noreturn]] void stay() {
+  for (;;) ::pause();
+}
+
+[[noreturn]] void give_up(const std::string& why) {
+  std::fprintf(stderr, "kvd-test-engine: %s\n", why.c_str());
+  std::exit(1);
+}
+
+std::size_t mebibytes(const char* text) { return std::strtoull(text, nullptr, 10) << 20; }
+
+kvd_client::Client opened(const char* endpoint, const char* name) {
+  kvd_client::Options options;
+  options.endpoint = endpoint;
+  options.engine_name = name;
+  auto client = kvd_client::Client::open(options);
+  if (!client.ok()) give_up(client.error().message);
+  return std::move(*client);
+}
+
+kvd_client::Region marked_region(kvd_client::Client& client, std::size_t bytes) {
+  const auto region = client.allocate_region(bytes, kPatience);
+  if (!region.ok()) give_up(region.error().message);
+  std::memset(region->address, static_cast<int>(kMark), region->bytes);
+  return *region;
+}
+
+/// Memory whose teardown takes the kernel a while.
+void touch_private(std::size_t bytes) {
+  if (bytes == 0) return;
+  void* memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) give_up("no memory to touch");
+  ::madvise(memory, bytes, MADV_NOHUGEPAGE);
+  for (std::size_t at = 0; at < bytes; at += 4096) static_cast<volatile char*>(memory)[at] = 1;
+}
+
+int hold(const char* endpoint, char** numbers) {
+  kvd_client::Client client = opened(endpoint, "hold");
+  if (mebibytes(numbers[0]) > 0) marked_region(client, mebibytes(numbers[0]));
+  touch_private(mebibytes(numbers[1]));
+  tell("ready");
+  stay();
+}
+
+int reattach(const char* endpoint, char** numbers) {
+  kvd_client::Client client = opened(endpoint, "reattach");
+  const kvd_client::Region region = marked_region(client, mebibytes(numbers[0]));
+  tell("ready");
+  bool lost = false;
+  for (;;) {
+    const auto ping = client.ping(std::chrono::milliseconds(200));
+    if (!lost && ping.code() == kvd_client::ErrorCode::kUnavailable) {
+      lost = true;
+      tell("unavailable");
+    } else if (lost && ping.ok()) {
+      break;
+    }
+    ::usleep(5000);
+  }
+  tell("attached");
+  const bool intact = std::all_of(region.address, region.address + region.bytes,
+                                  [](std::byte b) { return b == kMark; });
+  tell(intact ? "intact" : "changed");
+  std::string line(8, '\0');
+  if (::read(STDIN_FILENO, line.data(), line.size()) < 0) return 1;
+  if (!client.free_region(region.id, kPatience).ok()) give_up("the old region");
+  tell("freed");
+  stay();
+}
+
+sigjmp_buf refused;
+void on_fault(int) { siglongjmp(refused, 1); }
+
+/// The child: every write through the parent's pointer must fault, for as long as it lives.
+[[noreturn]] void write_for_ever(volatile std::byte* memory, std::size_t bytes) {
+  struct sigaction action {};
+  action.sa_handler = on_fault;
+  ::sigaction(SIGSEGV, &action, nullptr);
+  ::sigaction(SIGBUS, &action, nullptr);
+  volatile std::size_t faults = 0;
+  volatile std::size_t at = 0;
+  volatile bool told = false;
+  for (;;) {
+    if (sigsetjmp(refused, 1) == 0) {
+      memory[at] = std::byte{0x5A};
+      tell("wrote");
+      std::_Exit(1);
+    }
+    faults = faults + 1;
+    at = (at + 4096) % bytes;
+    if (!told && faults > bytes / 4096) {
+      tell("faults");
+      told = true;
+    }
+    if (told) ::usleep(100);
+  }
+}
+
+int fork_and_hold(const char* endpoint, char** numbers) {
+  kvd_client::Client client = opened(endpoint, "fork");
+  const kvd_client::Region region = marked_region(client, mebibytes(numbers[0]));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(kLifetime);
+    write_for_ever(region.address, region.bytes);
+  }
+  tell("child " + std::to_string(child));
+  tell("ready");
+  stay();
+}
+
+void scribble_once(shm::ClientPage& page, const std::string& kind, std::mt19937_64& random) {
+  auto* keeper = reinterpret_cast<std::uint32_t*>(&page.keeper);
+  const std::atomic_ref word(*keeper);
+  if (kind == "ones") {
+    std::memset(&page.keeper, 0xff, sizeof page.keeper);
+  } else if (kind == "zero") {
+    std::memset(&page.keeper, 0, sizeof page.keeper);
+  } else if (kind == "died") {
+    word = FUTEX_OWNER_DIED | FUTEX_WAITERS;
+  } else if (kind == "random") {
+    // What the header says is left: the daemon never reads it, the library does.
+    auto* words = reinterpret_cast<std::uint64_t*>(&page);
+    for (std::size_t i = 8; i < sizeof page / sizeof *words; ++i) {
+      std::atomic_ref(words[i]) = random();
+    }
+    // Mostly as if it lived, so that it is watched for as long as possible.
+    word = static_cast<std::uint32_t>(random()) & ~std::uint32_t{FUTEX_OWNER_DIED};
+  } else {
+    page.heartbeat = random();
+    page.using_version = random();
+    page.iteration_finished = random();
+    page.fence_h2d = random();
+    page.poison = random() & 1;
+  }
+}
+
+/// One step of a session that is honest in its commands, whatever its page says.
+Status step(RawEngine& engine, std::uint64_t& iteration) {
+  wire::StepCommand command;
+  command.body.iteration_finished = iteration;
+  KVD_TRY(engine.call(command));
+  if (const auto* answer = std::get_if<wire::StepReply>(&engine.reply().body)) {
+    iteration = answer->body.iteration;
+  }
+  return {};
+}
+
+int scribble(const char* endpoint, char** arguments) {
+  const std::string kind = arguments[0];
+  auto engine = RawEngine::attach(endpoint, "scribble", {4, 0, 0, 0, 1024});
+  if (!engine.ok()) give_up(engine.error().message);
+  if (!engine->keep().ok()) give_up("keeper");
+  std::mt19937_64 random(7);
+  wire::SubmitBody request;
+  request.request = 1;
+  request.prompt_tokens = 32;
+  request.max_new_tokens = 64;
+  if (!engine->call(request).ok()) give_up("submit");
+  std::uint64_t iteration = 0;
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(std::atoi(arguments[1]));
+  bool told = false;
+  while (std::chrono::steady_clock::now() < until) {
+    // Many words an answer: the watcher of the page sees them change all the time.
+    for (int i = 0; i < 100; ++i) scribble_once(engine->page(), kind, random);
+    engine->acknowledge_slabs();
+    (void)step(*engine, iteration).ok();  // the daemon may have dropped it, which is its right
+    if (!told) tell("ready");
+    told = true;
+  }
+  tell("done");
+  stay();
+}
+
+int as_user(const char* endpoint, char** numbers) {
+  const auto uid = static_cast<uid_t>(std::strtoul(numbers[0], nullptr, 10));
+  if (::setgid(uid) != 0 || ::setuid(uid) != 0) give_up("setuid");
+  const auto engine = RawEngine::attach(endpoint, "foreign");
+  tell(engine.ok() ? "Ok" : engine.error().to_string());
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  ::alarm(kLifetime);
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (mode == "hold" && argc == 5) return hold(argv[2], argv + 3);
+  if (mode == "reattach" && argc == 4) return reattach(argv[2], argv + 3);
+  if (mode == "fork" && argc == 4) return fork_and_hold(argv[2], argv + 3);
+  if (mode == "scribble" && argc == 5) return scribble(argv[2], argv + 3);
+  if (mode == "uid" && argc == 4) return as_user(argv[2], argv + 3);
+  std::fprintf(stderr, "usage: see test_engine.cpp\n");
+  return 2;
+}
+
+}  // namespace
+}  // namespace kvd::test
+
+int main(int argc, char** argv) { return kvd::test::main(argc, argv); }
