@@ -111,6 +111,11 @@ std::uint64_t DaemonProcess::bytes_served_to(pid_t engine) const {
   return bytes;
 }
 
+std::uint64_t DaemonProcess::engines_died() const {
+  const auto status = nlohmann::json::parse(http_get(port_, "/v1/status"));
+  return status.at("counters").at("engines_died").get<std::uint64_t>();
+}
+
 bool DaemonProcess::wait_until_all_returned() const {
   return poll_until([&] {
     const auto pools = nlohmann::json::parse(http_get(port_, "/v1/pools")).at("pools");

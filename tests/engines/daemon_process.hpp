@@ -31,6 +31,8 @@ class DaemonProcess {
   [[nodiscard]] std::vector<EngineReport> engines() const;
   /// What the daemon serves to the process; 0: it knows no such engine.
   [[nodiscard]] std::uint64_t bytes_served_to(pid_t engine) const;
+  /// Engines that went without a goodbye since the daemon started.
+  [[nodiscard]] std::uint64_t engines_died() const;
   /// Waits until the whole pool is free again, scrubbed and all; false: it was not at the deadline.
   [[nodiscard]] bool wait_until_all_returned() const;
 

@@ -32,7 +32,10 @@ bool RegionSource::connect() {
   options.struct_size = sizeof options;
   options.timeout_ns = kAttachTimeoutNs;
   const kvd_status status = kvd_open(&options, &client_);
-  if (status == KVD_OK) return true;
+  if (status == KVD_OK) {
+    std::atexit([] { instance().close_if_unused(); });
+    return true;
+  }
   client_ = nullptr;
   std::fprintf(stderr, "kvd: cannot attach to the daemon (%s): %s: %s\n", endpoint_for_message(),
                kvd_strerror(status), kvd_last_error());
@@ -50,7 +53,10 @@ bool RegionSource::allocate(std::size_t bytes, kvd_region* region) {
                  kvd_strerror(status), kvd_last_error());
     return false;
   }
-  if (reinterpret_cast<std::uintptr_t>(region->address) % alignment() == 0) return true;
+  if (reinterpret_cast<std::uintptr_t>(region->address) % alignment() == 0) {
+    ++regions_;
+    return true;
+  }
   std::fprintf(stderr, "kvd: region %llu at %p is not aligned to %zu bytes\n",
                static_cast<unsigned long long>(region->id), region->address, alignment());
   kvd_region_free(client_, region->id, kRegionTimeoutNs);
@@ -59,10 +65,18 @@ bool RegionSource::allocate(std::size_t bytes, kvd_region* region) {
 
 void RegionSource::free(const kvd_region& region) {
   const std::lock_guard lock(mutex_);
+  --regions_;
   const kvd_status status = kvd_region_free(client_, region.id, kRegionTimeoutNs);
   if (status == KVD_OK) return;
   std::fprintf(stderr, "kvd: region %llu was not returned: %s: %s\n",
                static_cast<unsigned long long>(region.id), kvd_strerror(status), kvd_last_error());
+}
+
+void RegionSource::close_if_unused() {
+  const std::lock_guard lock(mutex_);
+  if (regions_ > 0) return;
+  kvd_close(client_);
+  client_ = nullptr;
 }
 
 std::size_t RegionSource::alignment() {

@@ -9,8 +9,8 @@ namespace kvd::llama {
 
 /// The process's one session with kvd, and the regions taken through it.
 ///
-/// Opened at the first connect(), never closed: a session ends with its process, and the engine may
-/// free a buffer from a static destructor, after anything this library could do at exit.
+/// Opened at the first connect(). At exit it says goodbye if every region has been freed; if not,
+/// the engine may still free one from a static destructor, and the session ends with the process.
 /// Owner:   thread-safe
 /// Errors:  one line on stderr that begins with "kvd: " (llama.cpp's own log may be switched off)
 class RegionSource {
@@ -29,9 +29,11 @@ class RegionSource {
 
  private:
   RegionSource() = default;
+  void close_if_unused();
 
   std::mutex mutex_;
   kvd_handle* client_ = nullptr;
+  std::size_t regions_ = 0;  // taken and not freed
 };
 
 }  // namespace kvd::llama
