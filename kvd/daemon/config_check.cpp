@@ -116,8 +116,16 @@ void check_domains(const Config& config, Faults& faults) {
                      std::to_string(config.domains.size()));
   }
   std::set<std::string> names;
+  const DomainConfig* open = nullptr;
   for (const DomainConfig& domain : config.domains) {
     check_domain(config, domain, faults);
+    // The first domain that fits takes the engine, so none behind an open one is ever reached.
+    if (open != nullptr) {
+      faults.push_back("domain." + domain.name + ": never used, \"" + open->name +
+                       "\" before it takes everyone; move it up");
+    } else if (domain.uids.empty() && domain.gids.empty()) {
+      open = &domain;
+    }
     if (!names.insert(domain.name).second) {
       faults.push_back("domain." + domain.name + ": the name is used twice; rename one");
     }

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "kvd/daemon/config_sources.hpp"
@@ -143,16 +144,18 @@ class FileReader {
 }  // namespace
 
 void read_config_file(const std::string& name, Config& config, FaultList& faults) {
+  errno = 0;
   std::ifstream file(name);
-  std::ostringstream text;
-  // Opening a folder succeeds and reading it fails, so both are looked at.
-  if (!file || !(text << file.rdbuf())) {
-    const std::string reason = errno != 0 ? std::strerror(errno) : "it is empty";
-    faults.add(name, "cannot be read", reason + "; name a TOML file with --config or KVD_CONFIG");
+  // Opening a folder succeeds; only reading it fails.
+  if (!file.is_open() || (file.peek(), file.bad())) {
+    faults.add(
+        name, "cannot be read",
+        std::string(std::strerror(errno)) + "; name a TOML file with --config or KVD_CONFIG");
     return;
   }
+  const std::string text(std::istreambuf_iterator<char>(file), {});
   try {
-    FileReader(name, config, faults).read(toml::parse(text.str(), name));
+    FileReader(name, config, faults).read(toml::parse(text, name));
   } catch (const toml::parse_error& error) {
     const auto line = std::to_string(error.source().begin.line);
     faults.add(name + ":" + line, "not TOML", std::string(error.description()));

@@ -185,12 +185,21 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// The part of a flag's or variable's name that varies.
+std::string_view bare(std::string_view name) {
+  for (const std::string_view start : {"--", "KVD_"}) {
+    if (name.starts_with(start)) return name.substr(start.size());
+  }
+  return name;
+}
+
 /// A right name without its table ("hbm" for "pool.hbm") counts as one slip.
 std::size_t distance(std::string_view name, std::string_view candidate) {
-  const bool is_tail = candidate.size() > name.size() && candidate.ends_with(name) &&
-                       std::string_view("._-").find(
-                           candidate[candidate.size() - name.size() - 1]) != std::string_view::npos;
-  return is_tail ? 1 : edit_distance(name, candidate);
+  if (candidate.size() > name.size() && candidate.ends_with(name)) {
+    const char before = candidate[candidate.size() - name.size() - 1];
+    if (before == '.' || before == '_') return 1;
+  }
+  return edit_distance(name, candidate);
 }
 
 }  // namespace
@@ -262,7 +271,7 @@ std::string variable_of(std::string_view path) {
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
   return *std::min_element(candidates.begin(), candidates.end(),
                            [&](const std::string& a, const std::string& b) {
-                             return distance(name, a) < distance(name, b);
+                             return distance(bare(name), bare(a)) < distance(bare(name), bare(b));
                            });
 }
 

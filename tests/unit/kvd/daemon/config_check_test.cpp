@@ -1,0 +1,134 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "kvd/daemon/config.hpp"
+#include "tests/unit/kvd/daemon/config_fixture.hpp"
+
+namespace kvd::daemon {
+namespace {
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+TEST(Faults, DefaultsHaveNone) { EXPECT_THAT(faults(Config{}), IsEmpty()); }
+
+struct Fault {
+  const char* start;
+  std::function<void(Config&)> spoil;
+};
+
+const std::vector<Fault> kFaults = {
+    {"pool.hbm: must be from 0 to 1 PiB", [](Config& c) { c.hbm = Bytes(-1); }},
+    {"pool.dram: must be from 0 to 1 PiB", [](Config& c) { c.dram = Bytes(INT64_MAX); }},
+    {"pool.reserve: must be", [](Config& c) { c.reserve = Bytes(-5); }},
+    {"pool.slab: 3MiB is no multiple", [](Config& c) { c.slab = 3 * kMiB; }},
+    {"pool.hbm: 1 MiB is less than one slab (2 MiB)", [](Config& c) { c.hbm = kMiB; }},
+    {"pool.hbm: 256 MiB is less than one slab (512 MiB)", [](Config& c) { c.slab = 512 * kMiB; }},
+    {"pool.dram: 32 MiB is less than one slab", [](Config& c) { c.dram = 32 * kMiB; }},
+    {"pool.dram: 64 GiB makes 32768 slabs",
+     [](Config& c) {
+       c.slab = 2 * kMiB;
+       c.dram = 64 * kGiB;
+     }},
+    {"pool.hbm: the domains are guaranteed 320 MiB (in whole slabs), the pool has 256 MiB",
+     [](Config& c) {
+       c.domains = {domain_of("a", {1}, 129 * kMiB), domain_of("b", {}, 127 * kMiB)};
+     }},
+    {"pool.dram: the domains are guaranteed",
+     [](Config& c) { c.domains[0].dram_guarantee = kGiB + Bytes(1); }},
+    {"engine.step_timeout: ", [](Config& c) { c.step_timeout = Nanoseconds(0); }},
+    {"engine.evict_after: ", [](Config& c) { c.evict_after = Nanoseconds(-1); }},
+    {"engine.max_requests: ", [](Config& c) { c.max_requests = 0; }},
+    {"engine.max_engines: ", [](Config& c) { c.max_engines = UINT32_MAX; }},
+    {"link.bandwidth: ", [](Config& c) { c.link_bandwidth.value = -1; }},
+    {"admin.address: ", [](Config& c) { c.admin_address = "0.0.0.0"; }},
+    {"admin.address: ", [](Config& c) { c.admin_address = "example.org"; }},
+    {"metrics.address: ", [](Config& c) { c.metrics_address = "::"; }},
+    {"metrics.address: ", [](Config& c) { c.metrics_address = "128.0.0.1"; }},
+    {"admin.port: ", [](Config& c) { c.admin_port = 0; }},
+    {"metrics.port: ", [](Config& c) { c.metrics_port = c.admin_port; }},
+    {"paths.attach_socket: ", [](Config& c) { c.attach_socket = std::string(108, 'x'); }},
+    {"paths.runtime_dir: ", [](Config& c) { c.runtime_dir = std::string(96, 'x'); }},
+    {"slo.default.tbt: ", [](Config& c) { c.tuning.slo["default"].tbt = Nanoseconds(-1); }},
+    {"rotation.alpha: ", [](Config& c) { c.tuning.rotation.alpha = -1; }},
+    {"domain: ", [](Config& c) { c.domains.clear(); }},
+    {"domain.a b: ", [](Config& c) { c.domains[0].name = "a b"; }},
+    {"domain.default.slo_class: ", [](Config& c) { c.domains[0].slo_class = "none"; }},
+    {"domain.default.hbm_guarantee: ", [](Config& c) { c.domains[0].hbm_guarantee = Bytes(-1); }},
+    {"domain.default.hbm_maximum: ",
+     [](Config& c) {
+       c.domains[0].hbm_guarantee = 64 * kMiB;
+       c.domains[0].hbm_maximum = 63 * kMiB;
+     }},
+    {"domain.b: never used",
+     [](Config& c) {
+       c.domains = {domain_of("a"), domain_of("b", {1})};
+     }},
+    {"domain.a: the name is used twice", [](Config& c) {
+       c.domains = {domain_of("a", {1}), domain_of("a")};
+     }}};
+
+TEST(Faults, EachIsReportedOnceAndByKey) {
+  for (const Fault& fault : kFaults) {
+    SCOPED_TRACE(fault.start);
+    Config sut;
+    fault.spoil(sut);
+    EXPECT_THAT(faults(sut), ElementsAre(StartsWith(fault.start)));
+  }
+}
+
+TEST(Faults, ThereIsNoneAtTheBoundaries) {
+  Config sut;
+  sut.hbm = 128 * kMiB;
+  sut.dram = 64 * kMiB;
+  sut.slab = 64 * kMiB;
+  sut.domains = {domain_of("a", {1}, 64 * kMiB), domain_of("b", {}, 64 * kMiB)};
+  sut.domains[1].hbm_maximum = 64 * kMiB;
+  sut.attach_socket = std::string(107, 'x');
+  sut.runtime_dir = std::string(94, 'x');
+  sut.admin_address = "localhost";
+  sut.metrics_address = "127.255.0.1";
+  sut.step_timeout = Nanoseconds(1);
+  EXPECT_THAT(faults(sut), IsEmpty());
+}
+
+TEST(Faults, AListenerThatIsOffHasNone) {
+  Config sut;
+  sut.admin_address = "";
+  sut.metrics_port = sut.admin_port;
+  EXPECT_THAT(faults(sut), IsEmpty());
+  sut.admin_port = 0;
+  EXPECT_THAT(faults(sut), IsEmpty());
+}
+
+TEST(SlabSize, FitsThePools) {
+  struct Case {
+    Bytes hbm, dram, slab;
+  };
+  for (const Case& c : {Case{256 * kMiB, kGiB, 64 * kMiB}, Case{kGiB, kGiB, 64 * kMiB},
+                        Case{255 * kMiB, kGiB, 62 * kMiB}, Case{8 * kMiB, kMiB, 2 * kMiB},
+                        Case{2 * kMiB, kMiB, 2 * kMiB}, Case{Bytes(0), Bytes(0), 2 * kMiB},
+                        Case{1023 * kGiB, kGiB, 64 * kMiB}, Case{1024 * kGiB, kGiB, 128 * kMiB},
+                        Case{kGiB, 4096 * kGiB, 512 * kMiB}}) {
+    Config sut;
+    sut.hbm = c.hbm;
+    sut.dram = c.dram;
+    EXPECT_EQ(sut.slab_size().value, c.slab.value) << c.hbm.value << " " << c.dram.value;
+    sut.slab = 6 * kMiB;
+    EXPECT_EQ(sut.slab_size(), 6 * kMiB) << "what is set counts";
+  }
+}
+
+TEST(SlabSize, TiersRoundDownToWholeSlabs) {
+  Config sut;
+  sut.hbm = 319 * kMiB;
+  sut.dram = kGiB;
+  sut.slab = 64 * kMiB;
+  EXPECT_EQ(sut.slabs(Tier::kHbm), 4u);
+  EXPECT_EQ(sut.slabs(Tier::kDram), 16u);
+}
+
+}  // namespace
+}  // namespace kvd::daemon
