@@ -65,6 +65,7 @@ Status check(const StepModel& model) {
 
 Status check(const StepModel& model, const StreamedRequest& request) {
   if (request.blocks < Blocks{0}) return invalid("blocks must not be negative");
+  if (request.blocks > kMaxBlocks) return invalid("blocks must be at most 2^40");
   std::int32_t previous = 0;
   for (const auto layer : request.offloaded) {
     if (layer <= previous || static_cast<std::size_t>(layer) > model.layers()) {

@@ -11,6 +11,8 @@
 namespace kvd::planner {
 
 inline constexpr std::size_t kMaxLayers = 1024;
+/// More than any machine holds, little enough that sums over a batch stay exact.
+inline constexpr Blocks kMaxBlocks{std::int64_t{1} << 40};
 
 /// How fast one decode step computes and how fast the link feeds it.
 /// A layer here is a layer group: the grain at which KV moves.
@@ -41,7 +43,7 @@ struct StepLatency {
 /// Errors: InvalidArgument for no layers, more than kMaxLayers, or a time that is not finite and
 /// positive (the fixed cost may be zero).
 [[nodiscard]] Status check(const StepModel& model);
-/// Errors: InvalidArgument for negative blocks or layers out of order or range.
+/// Errors: InvalidArgument for blocks out of 0..kMaxBlocks or layers out of order or range.
 [[nodiscard]] Status check(const StepModel& model, const StreamedRequest& request);
 
 /// T_batch when the link serves transfers earliest deadline first: the max-plus form of MODEL.md.

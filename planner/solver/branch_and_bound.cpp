@@ -27,6 +27,7 @@ BranchAndBound::BranchAndBound(const PlacementProblem& problem, const SolveLimit
                                const Clock& clock)
     : limits_(limits),
       space_(problem),
+      first_(problem.start),
       budget_(limits, clock),
       search_(space_, budget_),
       lp_(std::max(1.0, space_.total()), space_.capacity(), space_.compute(),
@@ -60,6 +61,13 @@ void BranchAndBound::start() {
   const Plan nothing = space_.empty_plan();
   for (std::size_t k = 0; k < space_.patterns(); ++k) {
     if (auto plan = uniform_plan(k)) offer(std::move(*plan));
+  }
+  if (!first_.empty()) {
+    Plan given = space_.empty_plan();
+    for (std::size_t r = 0; r < space_.requests(); ++r) {
+      space_.assign(given, r, first_[space_.input_index(r)]);
+    }
+    if (space_.fits(given.load, given.open)) offer(std::move(given));
   }
   if (space_.has_current()) {
     Plan now = space_.empty_plan();

@@ -53,6 +53,7 @@ class BranchAndBound {
 
   SolveLimits limits_;
   PlacementSpace space_;
+  std::vector<std::size_t> first_;
   Budget budget_;
   LocalSearch search_;
   BoundLp lp_;

@@ -21,6 +21,8 @@ struct PlacementProblem {
   std::vector<Blocks> blocks;
   /// Index of each request's candidate now, where it has one; empty when nobody has.
   std::vector<std::optional<std::size_t>> current;
+  /// A choice for every request to start the search from; empty = none.
+  std::vector<std::size_t> start;
 };
 
 /// When to stop. With nodes alone the result is a pure function of the problem.

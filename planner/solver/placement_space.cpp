@@ -28,9 +28,7 @@ Status check(const PlacementProblem& problem) {
   for (const auto& candidate : problem.candidates) {
     KVD_TRY(check(problem.model, {Blocks{0}, candidate.offloaded}));
   }
-  for (const auto blocks : problem.blocks) {
-    if (blocks < Blocks{0}) return invalid("blocks must not be negative");
-  }
+  for (const auto blocks : problem.blocks) KVD_TRY(check(problem.model, {blocks, {}}));
   return {};
 }
 

@@ -1,0 +1,79 @@
+#include "planner/policy/load.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvd::planner {
+namespace {
+
+constexpr double kLongest = 9007199254740992.0;  // 2^53: whole numbers are exact up to here
+
+bool not_negative(double value) { return std::isfinite(value) && value >= 0; }
+
+// The largest real n at which a n^2 + b n + c = 0; nothing where there is no root or the sign does
+// not end positive. Precondition: a >= 0.
+std::optional<double> last_root(double a, double b, double c) {
+  if (a == 0) return b > 0 ? std::optional(-c / b) : std::nullopt;
+  const double discriminant = b * b - 4 * a * c;
+  if (discriminant < 0) return std::nullopt;
+  const double root = std::sqrt(discriminant);
+  // Of the two equal forms the one that does not cancel.
+  return b > 0 ? -2 * c / (b + root) : (-b + root) / (2 * a);
+}
+
+}  // namespace
+
+Status check(const LoadCosts& costs) {
+  const auto invalid = [](const char* why) { return make_error(ErrorCode::kInvalidArgument, why); };
+  if (costs.tokens < Tokens{1}) return invalid("tokens must be at least 1");
+  if (costs.bytes < Bytes{0}) return invalid("bytes must not be negative");
+  if (!std::isfinite(costs.bandwidth.value) || costs.bandwidth.value <= 0) {
+    return invalid("bandwidth must be finite and above 0");
+  }
+  for (const auto time :
+       {costs.latency, costs.prefill_fixed, costs.prefill_per_token, costs.prefill_per_token2}) {
+    if (!not_negative(time.count())) return invalid("times must be finite and not negative");
+  }
+  return {};
+}
+
+Seconds LoadCosts::load(double n) const {
+  const double moved = static_cast<double>(bytes.value) * n / static_cast<double>(tokens.value);
+  return latency + Seconds(moved / bandwidth.value);
+}
+
+Seconds LoadCosts::prefill(double n) const {
+  return prefill_fixed + prefill_per_token * n + prefill_per_token2 * n * n;
+}
+
+std::optional<std::int64_t> LoadCosts::crossover() const {
+  const double quadratic = prefill_per_token2.count();
+  const double per_token = static_cast<double>(bytes.value) / static_cast<double>(tokens.value);
+  const double linear = prefill_per_token.count() - per_token / bandwidth.value;
+  const double fixed = (prefill_fixed - latency).count();
+  const bool wins_at_last = quadratic > 0 || linear > 0 || (linear == 0 && fixed > 0);
+  if (!wins_at_last) return std::nullopt;
+  const double root = last_root(quadratic, linear, fixed).value_or(0);
+  if (root >= kLongest) return std::nullopt;
+  double n = std::max(1.0, std::floor(root) + 1);
+  // The root may be one off where it is whole but for rounding.
+  for (int i = 0; i < 3 && n > 1 && loading_wins(n - 1); ++i) --n;
+  for (int i = 0; i < 3 && !loading_wins(n); ++i) ++n;
+  return static_cast<std::int64_t>(n);
+}
+
+Tokens MeasuredCrossoverPolicy::decide(const LoadCosts& costs) {
+  const auto n = static_cast<double>(costs.tokens.value);
+  const double load = costs.load(n).count();
+  const double prefill = costs.prefill(n).count();
+  if (!loaded_last_) {
+    loaded_last_ = load < prefill;
+  } else if (*loaded_last_) {
+    loaded_last_ = !(prefill < load * (1 - kMargin));
+  } else {
+    loaded_last_ = load < prefill * (1 - kMargin);
+  }
+  return *loaded_last_ ? costs.tokens : Tokens{0};
+}
+
+}  // namespace kvd::planner

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "planner/policy/placement.hpp"
+
+namespace kvd::planner {
+
+/// A distance for each request so that the step is fastest within memory, and a pause where late
+/// tokens would exceed alpha all the same.
+/// Source: OrbitFlow sec. 4 in the formulation of MODEL.md.
+class OrbitFlowPolicy final : public PlacementPolicy {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "orbitflow"; }
+  [[nodiscard]] Result<PlacementDecision> decide(const PlacementSnapshot& snapshot,
+                                                 const PlacementConfig& config,
+                                                 const Clock& clock) const override;
+};
+
+}  // namespace kvd::planner

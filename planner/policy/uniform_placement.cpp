@@ -1,0 +1,151 @@
+#include "planner/policy/uniform_placement.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "planner/policy/orbitflow.hpp"
+
+namespace kvd::planner {
+namespace {
+
+// Distance 0 = none, as for candidates.
+Candidate uniform_candidate(std::int32_t layers, std::int32_t distance) {
+  if (distance <= 0 || distance > layers) return {0, {}};
+  return {distance, distance_layers(layers, distance)};
+}
+
+PlacementDecision judged(const PlacementSnapshot& snapshot, const PlacementConfig& config,
+                         std::int32_t distance) {
+  const auto layers = static_cast<std::int32_t>(snapshot.model.layers());
+  PlacementDecision decision;
+  decision.placement.assign(snapshot.requests.size(), uniform_candidate(layers, distance));
+  judge(snapshot, config, decision);
+  for (const auto time : snapshot.model.compute) decision.lower_bound += time;
+  return decision;
+}
+
+// As many layers in HBM as the blocks of one layer go into it; the rest evenly offloaded.
+std::int32_t distance_for_memory(const PlacementSnapshot& snapshot, Blocks per_layer) {
+  const auto layers = static_cast<std::int64_t>(snapshot.model.layers());
+  if (per_layer <= Blocks{0}) return 0;
+  const auto resident = std::min(layers, snapshot.capacity / per_layer);
+  const auto offloaded = layers - resident;
+  return offloaded == 0 ? 0
+                        : static_cast<std::int32_t>(std::max<std::int64_t>(2, layers / offloaded));
+}
+
+Blocks flexgen_plus_blocks(const PlacementSnapshot& snapshot, const PlacementConfig& config) {
+  Blocks sum;
+  for (const auto& request : snapshot.requests) {
+    const Blocks mean(pieces(config.mean_tokens, snapshot.block_tokens));
+    sum += std::max(request.blocks, mean) + Blocks(1);
+  }
+  return sum;
+}
+
+Blocks dynamic_blocks(const PlacementSnapshot& snapshot) {
+  Blocks sum;
+  for (const auto& request : snapshot.requests) sum += request.blocks + Blocks(2);
+  return sum;
+}
+
+std::int32_t slo_aware_distance(const PlacementSnapshot& snapshot) {
+  Seconds compute{0};
+  for (const auto time : snapshot.model.compute) compute += time;
+  const auto layers = static_cast<double>(snapshot.model.layers());
+  double blocks = 0;
+  for (const auto& request : snapshot.requests) blocks += static_cast<double>(request.blocks.value);
+  const Seconds transfer = snapshot.model.per_block * (blocks * layers);
+  const double hidden = transfer.count() > 0 ? std::min(layers, compute / transfer) : layers;
+  const auto n = static_cast<std::int32_t>(hidden);
+  const auto code = n < 1 ? 1 : std::max(1, static_cast<std::int32_t>(layers) / n);
+  return code + 1;
+}
+
+PlacementDecision best_uniform(const PlacementSnapshot& snapshot, const PlacementConfig& config) {
+  const auto layers = static_cast<std::int32_t>(snapshot.model.layers());
+  std::optional<PlacementDecision> best;
+  for (const auto& candidate : candidates(layers, CandidateSet::kDistances, snapshot.buffer)) {
+    auto decision = judged(snapshot, config, *candidate.distance);
+    const bool fits = decision.feasible || decision.reason == InfeasibleReason::kSlo;
+    if (fits && (!best || decision.latency.count() < best->latency.count() - kTieSeconds)) {
+      best = std::move(decision);
+    }
+  }
+  return best ? *best : judged(snapshot, config, 1);
+}
+
+struct Entry {
+  std::string_view name;
+  UniformRule rule;
+};
+constexpr std::array<Entry, 7> kUniform = {{{"none", UniformRule::kNone},
+                                            {"deepspeed", UniformRule::kDeepSpeed},
+                                            {"flexgen", UniformRule::kFlexGen},
+                                            {"flexgen_plus", UniformRule::kFlexGenPlus},
+                                            {"dynamic_heuristic", UniformRule::kDynamicHeuristic},
+                                            {"slo_aware", UniformRule::kSloAware},
+                                            {"batch_uniform", UniformRule::kBatchUniform}}};
+
+constexpr auto kNames = [] {
+  std::array<std::string_view, kUniform.size() + 1> names{"orbitflow"};
+  for (std::size_t i = 0; i < kUniform.size(); ++i) names[i + 1] = kUniform[i].name;
+  return names;
+}();
+
+}  // namespace
+
+std::int32_t UniformPlacementPolicy::distance(const PlacementSnapshot& snapshot,
+                                              const PlacementConfig& config) const {
+  switch (rule_) {
+    case UniformRule::kDeepSpeed:
+      return 1;
+    case UniformRule::kFlexGen:
+      return 2;
+    case UniformRule::kFlexGenPlus:
+      return distance_for_memory(snapshot, flexgen_plus_blocks(snapshot, config));
+    case UniformRule::kDynamicHeuristic:
+      return distance_for_memory(snapshot, dynamic_blocks(snapshot));
+    case UniformRule::kSloAware:
+      return slo_aware_distance(snapshot);
+    case UniformRule::kNone:
+    case UniformRule::kBatchUniform:
+      break;
+  }
+  return 0;
+}
+
+Result<PlacementDecision> UniformPlacementPolicy::decide(const PlacementSnapshot& snapshot,
+                                                         const PlacementConfig& config,
+                                                         const Clock& /*clock*/) const {
+  KVD_TRY(check(snapshot, config));
+  auto decision = rule_ == UniformRule::kBatchUniform
+                      ? best_uniform(snapshot, config)
+                      : judged(snapshot, config, distance(snapshot, config));
+  // What is proved here is only that nothing at all would fit.
+  Blocks least;
+  for (const auto& request : snapshot.requests) {
+    least += blocks_after(request, config.window_min, snapshot.block_tokens);
+  }
+  decision.proved = decision.feasible
+                        ? decision.latency <= decision.lower_bound
+                        : decision.reason == InfeasibleReason::kMemory && least > snapshot.capacity;
+  return decision;
+}
+
+std::span<const std::string_view> placement_policy_names() { return kNames; }
+
+Result<std::unique_ptr<PlacementPolicy>> make_placement_policy(std::string_view policy) {
+  if (policy == "orbitflow") return std::unique_ptr<PlacementPolicy>(new OrbitFlowPolicy);
+  for (const auto& entry : kUniform) {
+    if (entry.name == policy) {
+      return std::unique_ptr<PlacementPolicy>(new UniformPlacementPolicy(entry.name, entry.rule));
+    }
+  }
+  std::string message = "no placement policy \"" + std::string(policy) + "\"; available:";
+  for (const auto name : kNames) message += " " + std::string(name);
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+}  // namespace kvd::planner

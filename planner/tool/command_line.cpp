@@ -1,0 +1,102 @@
+#include "planner/tool/command_line.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+
+#include "planner/tool/decisions.hpp"
+
+namespace kvd::planner {
+namespace {
+
+constexpr std::string_view kUsage =
+    "usage: kvd-plan latency|place|rotate|admit|deposit|load [--in FILE] [--batch]\n"
+    "Reads a JSON snapshot (standard input unless --in), prints the decision kvd would make.\n"
+    "  --batch  one snapshot a line, one result a line; a bad line prints its error object\n"
+    "Exit: 0 with a result, 2 for invalid input. The format: planner/MODEL.md.\n";
+
+struct Options {
+  Decide decide = nullptr;
+  std::string file;
+  bool batch = false;
+};
+
+Result<Options> parse(std::span<const std::string_view> arguments) {
+  const auto invalid = [](std::string why) {
+    return make_error(ErrorCode::kInvalidArgument, std::move(why) + "; see kvd-plan --help");
+  };
+  Options options;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto argument = arguments[i];
+    if (argument == "--batch") {
+      options.batch = true;
+    } else if (argument == "--in") {
+      if (++i == arguments.size()) return invalid("--in needs a file");
+      options.file = arguments[i];
+    } else if (const auto decide = decision_named(argument); decide && !options.decide) {
+      options.decide = decide;
+    } else {
+      return invalid("unexpected argument \"" + std::string(argument) + "\"");
+    }
+  }
+  if (!options.decide) return invalid("name a decision");
+  return options;
+}
+
+// Invalid UTF-8 in an id must not stop the answer.
+std::string line(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+int one(Decide decide, std::istream& in, std::ostream& out, std::ostream& err) {
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const auto result = decide_text(decide, text);
+  if (!result.ok()) {
+    err << line(error_json(result.error()));
+    return 2;
+  }
+  out << line(*result);
+  return 0;
+}
+
+int each_line(Decide decide, std::istream& in, std::ostream& out) {
+  int status = 0;
+  for (std::string text; std::getline(in, text);) {
+    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const auto result = decide_text(decide, text);
+    out << line(result.ok() ? *result : error_json(result.error())) << std::flush;
+    if (!result.ok()) status = 2;
+  }
+  return status;
+}
+
+}  // namespace
+
+int run_kvd_plan(std::span<const std::string_view> arguments, std::istream& in, std::ostream& out,
+                 std::ostream& err) {
+  if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
+    out << kUsage;
+    return 0;
+  }
+  const auto options = parse(arguments);
+  if (!options.ok()) {
+    err << line(error_json(options.error()));
+    return 2;
+  }
+  std::ifstream file;
+  if (!options->file.empty()) {
+    file.open(options->file);
+    if (!file) {
+      err << line(error_json(
+          make_error(ErrorCode::kNotFound, "cannot read the file \"" + options->file + "\"")));
+      return 2;
+    }
+  }
+  std::istream& source = options->file.empty() ? in : file;
+  return options->batch ? each_line(options->decide, source, out)
+                        : one(options->decide, source, out, err);
+}
+
+}  // namespace kvd::planner

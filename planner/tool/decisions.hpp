@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string_view>
+
+#include "planner/tool/fields.hpp"
+
+namespace kvd::planner {
+
+/// The decisions of kvd-plan: one snapshot in, one result out.
+/// Errors: InvalidArgument naming the key.
+[[nodiscard]] Result<OrderedJson> plan_latency(const Json& snapshot);
+[[nodiscard]] Result<OrderedJson> plan_place(const Json& snapshot);
+[[nodiscard]] Result<OrderedJson> plan_rotate(const Json& snapshot);
+[[nodiscard]] Result<OrderedJson> plan_admit(const Json& snapshot);
+[[nodiscard]] Result<OrderedJson> plan_deposit(const Json& snapshot);
+[[nodiscard]] Result<OrderedJson> plan_load(const Json& snapshot);
+
+using Decide = Result<OrderedJson> (*)(const Json&);
+/// Null for a name that is no decision.
+[[nodiscard]] Decide decision_named(std::string_view name);
+
+/// Parses and decides.
+[[nodiscard]] Result<OrderedJson> decide_text(Decide decide, std::string_view text);
+[[nodiscard]] OrderedJson error_json(const Error& error);
+
+}  // namespace kvd::planner

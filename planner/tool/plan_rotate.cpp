@@ -1,0 +1,132 @@
+#include "planner/policy/catalogue.hpp"
+#include "planner/tool/decisions.hpp"
+#include "planner/tool/step_fields.hpp"
+
+namespace kvd::planner {
+namespace {
+
+struct Question {
+  RotationSnapshot snapshot;
+  RotationConfig config;
+  Seconds now{0};
+  std::vector<std::string> ids;
+  std::unique_ptr<RotationPolicy> policy;
+};
+
+constexpr std::int64_t kMost = kMaxBlocks.value;
+
+// One block is one byte to the policy: it only compares and adds.
+Bytes read_blocks(Fields& fields, const char* key, std::optional<std::int64_t> otherwise = {}) {
+  const auto blocks = fields.whole(key, otherwise);
+  if (blocks > kMost) fields.fail(fields.path(key) + " must be at most 2^40");
+  return Bytes(blocks);
+}
+
+std::optional<Seconds> read_time(Fields& fields, const char* key) {
+  if (!fields.has(key)) return std::nullopt;
+  return Seconds(fields.number(key));
+}
+
+void require_time(Fields& fields, const RotationRequest& request) {
+  const bool timed = request.state == RequestState::kRunning   ? request.t_run.has_value()
+                     : request.state == RequestState::kWaiting ? request.t_arr.has_value()
+                                                               : request.t_last || request.t_arr;
+  if (timed) return;
+  const char* needed = request.state == RequestState::kRunning   ? "t_run_s"
+                       : request.state == RequestState::kWaiting ? "t_arr_s"
+                                                                 : "t_last_s (or t_arr_s)";
+  fields.fail(fields.path(needed) + " is missing");
+}
+
+RotationRequest read_request(Fields& fields) {
+  constexpr RequestState kStates[] = {RequestState::kWaiting, RequestState::kRunning,
+                                      RequestState::kRotary};
+  RotationRequest request;
+  if (!fields.has("state")) fields.fail(fields.path("state") + " is missing");
+  request.state = kStates[fields.choice("state", {"waiting", "running", "rotary"})];
+  request.bytes = read_blocks(fields, "blocks");
+  request.t_arr = read_time(fields, "t_arr_s");
+  request.t_last = read_time(fields, "t_last_s");
+  request.t_run = read_time(fields, "t_run_s");
+  require_time(fields, request);
+  request.prefilling = fields.flag("prefilling", false);
+  const auto skips = fields.whole("skips", 0);
+  request.skips = static_cast<std::int32_t>(std::min<std::int64_t>(skips, kSkipLimit));
+  return request;
+}
+
+void read_requests(Fields& fields, Question& question, Seconds s_b, Seconds s_f) {
+  std::set<std::string> seen;
+  const auto& requests = fields.array("requests", true);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    Fields one(requests[i], "requests[" + std::to_string(i) + "]");
+    question.ids.push_back(read_id(one, seen));
+    auto request = read_request(one);
+    request.tbt_slo = s_b;
+    request.ttft_slo = s_f;
+    question.snapshot.requests.push_back(request);
+    fields.merge(one.status());
+  }
+}
+
+void read_dram(Fields& fields, RotationSnapshot& snapshot) {
+  const bool gated = fields.has("dram_total_blocks");
+  const Bytes free = read_blocks(fields, "dram_free_blocks",
+                                 gated ? std::nullopt : std::optional(std::int64_t{0}));
+  if (!gated) return;
+  snapshot.dram = DramUse{read_blocks(fields, "dram_total_blocks"), free};
+  if (free > snapshot.dram->total) {
+    fields.fail("dram_free_blocks must not exceed dram_total_blocks");
+  }
+}
+
+Result<Question> read(const Json& json) {
+  Fields fields(json, "");
+  Question question;
+  auto& config = question.config;
+  question.now = Seconds(fields.number("now_s"));
+  config.alpha = fields.not_negative("alpha", config.alpha);
+  config.beta_b = fields.number("beta_b", config.beta_b);
+  config.beta_f = fields.number("beta_f", config.beta_f);
+  config.paper = fields.flag("paper", false);
+  const Seconds s_b(fields.not_negative("s_b_s", 0.1));
+  const Seconds s_f(fields.not_negative("s_f_s", 5.0));
+  question.snapshot.b_hbm = read_blocks(fields, "b_hbm");
+  question.snapshot.b_xfer = read_blocks(fields, "b_xfer");
+  question.snapshot.growth = read_blocks(fields, "growth_blocks", 0);
+  read_dram(fields, question.snapshot);
+  read_requests(fields, question, s_b, s_f);
+  const auto policy = fields.text("policy", "lvf");
+  KVD_TRY(fields.status());
+  KVD_ASSIGN_OR_RETURN(question.policy, make_rotation_policy(policy));
+  return question;
+}
+
+OrderedJson names(const Question& question, const std::vector<std::uint32_t>& indices) {
+  OrderedJson json = OrderedJson::array();
+  for (const auto index : indices) json.push_back(question.ids[index]);
+  return json;
+}
+
+OrderedJson blocks_json(const std::optional<Bytes>& blocks) {
+  return blocks ? OrderedJson(blocks->value) : OrderedJson(nullptr);
+}
+
+}  // namespace
+
+Result<OrderedJson> plan_rotate(const Json& snapshot) {
+  KVD_ASSIGN_OR_RETURN(const auto question, read(snapshot));
+  const auto& decision = question.policy->decide(question.snapshot, question.now, question.config);
+  OrderedJson vlt = OrderedJson::object();
+  for (std::size_t i = 0; i < question.ids.size(); ++i) {
+    vlt[question.ids[i]] = decision.vlt_s[i];
+  }
+  return OrderedJson{{"prioritized", names(question, decision.prioritized)},
+                     {"preempted", names(question, decision.preempted)},
+                     {"vlt_s", std::move(vlt)},
+                     {"contention", decision.contention},
+                     {"b_left", blocks_json(decision.b_left)},
+                     {"b_swap", blocks_json(decision.b_swap)}};
+}
+
+}  // namespace kvd::planner

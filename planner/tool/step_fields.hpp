@@ -1,0 +1,17 @@
+#pragma once
+
+#include "planner/model/latency.hpp"
+#include "planner/tool/fields.hpp"
+
+namespace kvd::planner {
+
+/// layers, compute_s, link_blocks_per_s, transfer_s, as latency and place share them.
+[[nodiscard]] StepModel read_step_model(Fields& fields);
+/// The elements of an array of layers, ascending; faults for what is no layer or named twice.
+[[nodiscard]] std::vector<std::int32_t> read_layers(Fields& fields, const char* key,
+                                                    std::size_t layers);
+/// A request's id, distinct among `seen`.
+[[nodiscard]] std::string read_id(Fields& fields, std::set<std::string>& seen);
+[[nodiscard]] std::vector<double> in_seconds(const std::vector<Seconds>& times);
+
+}  // namespace kvd::planner
