@@ -6,6 +6,7 @@
 
 #include "planner/policy/fcfs.hpp"
 #include "planner/policy/lvf.hpp"
+#include "planner/policy/queue_policy.hpp"
 
 namespace kvd::planner {
 namespace {
@@ -17,9 +18,29 @@ std::unique_ptr<RotationPolicy> make() {
   return std::make_unique<Policy>();
 }
 
-constexpr std::array<std::string_view, 2> kRotation = {"lvf", "fcfs"};
-constexpr std::array<RotationFactory, kRotation.size()> kRotationFactories = {make<LvfPolicy>,
-                                                                              make<FcfsPolicy>};
+std::unique_ptr<RotationPolicy> queue_policy(std::string_view policy, QueueRule rule) {
+  return std::make_unique<QueuePolicy>(policy, rule);
+}
+
+struct RotationEntry {
+  std::string_view name;
+  RotationFactory factory;
+};
+
+constexpr std::array<RotationEntry, 5> kRotationEntries = {{
+    {"lvf", make<LvfPolicy>},
+    {"fcfs", make<FcfsPolicy>},
+    {"si_code", [] { return queue_policy("si_code", QueueRule::kSiCode); }},
+    {"waiting_first", [] { return queue_policy("waiting_first", QueueRule::kWaitingFirst); }},
+    {"swapped_first", [] { return queue_policy("swapped_first", QueueRule::kSwappedFirst); }},
+}};
+
+constexpr auto kRotation = [] {
+  std::array<std::string_view, kRotationEntries.size()> names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kRotationEntries[i].name;
+  return names;
+}();
+
 constexpr std::array<std::string_view, 1> kPlacement = {"none"};
 constexpr std::array<std::string_view, 1> kAdmission = {"none"};
 constexpr std::array<std::string_view, 1> kLoad = {"never"};
@@ -59,9 +80,10 @@ Status check_policy_name(Decision decision, std::string_view policy) {
 }
 
 Result<std::unique_ptr<RotationPolicy>> make_rotation_policy(std::string_view policy) {
-  const auto found = std::find(kRotation.begin(), kRotation.end(), policy);
-  if (found == kRotation.end()) return unknown(Decision::kRotation, policy);
-  return kRotationFactories[static_cast<std::size_t>(found - kRotation.begin())]();
+  for (const auto& entry : kRotationEntries) {
+    if (entry.name == policy) return entry.factory();
+  }
+  return unknown(Decision::kRotation, policy);
 }
 
 }  // namespace kvd::planner

@@ -14,7 +14,9 @@ enum class Decision : std::uint8_t { kRotation, kPlacement, kAdmission, kLoad };
 
 [[nodiscard]] std::string_view name(Decision decision);
 
-/// The policies built for a decision; the first is the default.
+/// The policies a daemon can run for a decision; the first is the default. kvd-plan knows more
+/// placement and admission policies (placement_policy_names(), admission.hpp): those join this list
+/// when the Controller gives them what they need.
 [[nodiscard]] std::span<const std::string_view> policy_names(Decision decision);
 
 /// Ok when the policy is built. Errors: InvalidArgument, naming those that are.

@@ -2,23 +2,12 @@
 
 #include <limits>
 
+#include "planner/policy/gates.hpp"
+
 namespace kvd::planner {
 namespace {
 
 constexpr Bytes kUnlimited{std::numeric_limits<std::int64_t>::max()};
-
-const DramUse* gates(const RotationSnapshot& snapshot, const RotationConfig& config) {
-  return snapshot.dram && !config.paper ? &*snapshot.dram : nullptr;
-}
-
-// Both in integers, so that exactly 90 % and 95 % fall on the documented side.
-bool admits_waiting(const DramUse* dram) {
-  return !dram || (dram->total - dram->free) * 10 <= dram->total * 9;
-}
-
-bool may_preempt(const DramUse* dram) {
-  return !dram || (dram->total - dram->free) * 20 < dram->total * 19;
-}
 
 }  // namespace
 
@@ -43,7 +32,7 @@ void LvfPolicy::rank(const RotationSnapshot& snapshot, const RotationConfig& con
   entering_.clear();
   running_.clear();
   wanted_ = Bytes{0};
-  const bool admits = admits_waiting(gates(snapshot, config));
+  const bool admits = admits_waiting(dram_gates(snapshot, config));
   for (std::uint32_t i = 0; i < snapshot.requests.size(); ++i) {
     const auto& request = snapshot.requests[i];
     const Ranked ranked{decision_.vlt_s[i], fcfs_key(request).count(), i};
@@ -105,7 +94,7 @@ void LvfPolicy::preempt(const RotationSnapshot& snapshot, const RotationConfig& 
 // Walks from the tail until enough is gathered; returns what was.
 Bytes LvfPolicy::gather_victims(const RotationSnapshot& snapshot, const RotationConfig& config,
                                 Bytes needed) {
-  const DramUse* dram = gates(snapshot, config);
+  const DramUse* dram = dram_gates(snapshot, config);
   Bytes gathered;
   if (!may_preempt(dram)) return gathered;
   Bytes dram_left = dram ? dram->free : kUnlimited;

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "planner/policy/rotation.hpp"
+
+namespace kvd::planner {
+
+/// The DRAM gates every preempting policy shares: above 90 % nobody new is admitted, from 95 % on
+/// nobody is preempted. In integers, so that exactly 90 % and 95 % fall on the documented side.
+/// Source: SuperInfer's published code (SI-3); `paper` leaves them out.
+inline const DramUse* dram_gates(const RotationSnapshot& snapshot, const RotationConfig& config) {
+  return snapshot.dram && !config.paper ? &*snapshot.dram : nullptr;
+}
+
+inline bool admits_waiting(const DramUse* dram) {
+  return !dram || (dram->total - dram->free) * 10 <= dram->total * 9;
+}
+
+inline bool may_preempt(const DramUse* dram) {
+  return !dram || (dram->total - dram->free) * 20 < dram->total * 19;
+}
+
+}  // namespace kvd::planner

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "planner/policy/ranking.hpp"
+
+namespace kvd::planner {
+
+/// Baselines that serve a queue head first and stop at the first request that does not fit.
+enum class QueueRule {
+  /// SuperInfer's published code: the longest-running leave while together they stay below b_xfer,
+  /// whatever the queue needs; then the queue by time of entering it.
+  kSiCode,
+  /// Waiting requests, for which the longest-running leave; rotary ones only into room left over.
+  kWaitingFirst,
+  /// Rotary requests, then waiting ones, both only into free room; when growth leaves too little,
+  /// the last to start leave.
+  kSwappedFirst,
+};
+
+/// Source: SuperInfer sec. 2 (WF, SF) and SI-6; who leaves for WF and SF the paper does not say,
+/// that
+///         is ours. Shares lvf's DRAM gates; requests in prefill never leave.
+/// Cost:   O(n log n). Owner: one thread.
+class QueuePolicy final : public RotationPolicy {
+ public:
+  QueuePolicy(std::string_view name, QueueRule rule) : name_(name), rule_(rule) {}
+  [[nodiscard]] std::string_view name() const override { return name_; }
+  [[nodiscard]] const RotationDecision& decide(const RotationSnapshot& snapshot, Seconds now,
+                                               const RotationConfig& config) override;
+
+ private:
+  void rank(const RotationSnapshot& snapshot, const RotationConfig& config);
+  void order();
+  [[nodiscard]] Bytes available(const RotationSnapshot& snapshot, const RotationConfig& config);
+  [[nodiscard]] Bytes take(const RotationSnapshot& snapshot, Bytes room, Bytes available);
+  void keep(const RotationSnapshot& snapshot, Bytes needed);
+
+  std::string_view name_;
+  QueueRule rule_;
+  std::vector<Ranked> queue_;
+  std::vector<Ranked> running_;
+  Bytes wanted_;
+  RotationDecision decision_;
+};
+
+}  // namespace kvd::planner
