@@ -13,7 +13,7 @@ Status Connector::connect(TimePoint deadline) {
   const std::lock_guard lock(mutex_);
   introduction_.previous_boot.bytes = session->welcome().boot_id;
   // Later sessions ask for the very class that was granted, whatever that daemon's defaults are.
-  introduction_.shape = session->welcome().shape;
+  if (introduction_.shape.layers != 0) introduction_.shape = session->welcome().shape;
   if (recovery_.loss_untold()) retired_ = std::exchange(session_, nullptr);
   session_ = std::move(session);
   recovery_.on_attached();

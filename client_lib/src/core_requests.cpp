@@ -48,8 +48,7 @@ Result<kvd_client::StepResult> Core::step(const wire::StepCommand& command, Nano
     if (full.body.iteration_running != 0) {
       full.body.table_version = session->table_version().value;
     }
-    session->page().iteration_finished.store(full.body.iteration_finished,
-                                             std::memory_order_release);
+    session->begin_step(full.body.iteration_finished, full.body.iteration_running);
     KVD_ASSIGN_OR_RETURN(const auto reply, session->call(full, until));
     for (const wire::StepReport report : full.reports) {
       if ((report.flags & wire::kReportFinished) != 0) {

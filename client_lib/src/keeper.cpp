@@ -111,9 +111,6 @@ bool Keeper::take_frames() {
 
 Status Keeper::handle(const transport::AttachFrame& frame) {
   KVD_ASSIGN_OR_RETURN(const auto message, wire::decode_attach(frame.bytes()));
-  if (std::holds_alternative<wire::Goodbye>(message)) {
-    return make_error(ErrorCode::kPeerGone, "the daemon said goodbye");
-  }
   if (const auto* slab = std::get_if<wire::MapSlab>(&message)) {
     if (frame.fds.size() != 1) return make_error(ErrorCode::kInvalidArgument, "slab without fd");
     KVD_TRY(slabs_.map(*slab, frame.fds[0]));

@@ -46,9 +46,12 @@ Result<wire::Reply> Session::call(const wire::CommandBody& body, TimePoint deadl
     return make_error(ErrorCode::kDeadlineExceeded, "no time is left to ask the daemon");
   }
   KVD_TRY(wire::encode_command(command_of(body, daemons_share(left)), frame_));
+  ++sequence_;
   const auto answer = commands_->call(frame_.bytes(), sequence_, left, admission_.connection.fd());
   if (!answer.ok()) {
-    if (answer.error().code == ErrorCode::kUnavailable) keeper_->declare_gone();
+    // A command given up while the daemon has it is answered into the void. Any other failure
+    // leaves unknown whether it came through, and with it the sequence the daemon expects.
+    if (answer.error().code != ErrorCode::kDeadlineExceeded) keeper_->declare_gone();
     return answer.error();
   }
   KVD_ASSIGN_OR_RETURN(auto reply, wire::decode_reply(*answer));
@@ -61,7 +64,7 @@ wire::Command Session::command_of(const wire::CommandBody& body, Nanoseconds tim
   command.header.frame.version = welcome().header.version;
   command.header.key = welcome().session_key;
   command.header.generation = welcome().generation;
-  command.header.sequence = ++sequence_;
+  command.header.sequence = sequence_ + 1;
   command.header.timeout_ns = timeout.count();
   command.body = body;
   return command;
@@ -78,9 +81,15 @@ Status Session::check_reply(const wire::Reply& reply) {
   return make_error(reply.code(), std::string(reply.message));
 }
 
+void Session::begin_step(std::uint64_t finished, std::uint64_t running) {
+  overlaps_ = running != 0;
+  if (overlaps_) page().using_version.store(table_version().value, std::memory_order_seq_cst);
+  page().iteration_finished.store(finished, std::memory_order_release);
+}
+
 Status Session::use_table(PlanVersion version) {
   if (!version || !admission_.table) return {};
-  page().using_version.store(version.value, std::memory_order_seq_cst);
+  if (!overlaps_) page().using_version.store(version.value, std::memory_order_seq_cst);
   KVD_ASSIGN_OR_RETURN(const auto view, admission_.table->at(version));
   const std::lock_guard lock(table_mutex_);
   version_ = version;

@@ -25,6 +25,9 @@ class Session {
   /// named by the daemon is this call's failure.
   Result<wire::Reply> call(const wire::CommandBody& body, TimePoint deadline);
 
+  /// Tells in the page what a step is about to report. While an iteration runs, the daemon must
+  /// keep the table it reads: the one the last reply named.
+  void begin_step(std::uint64_t finished, std::uint64_t running);
   /// Makes the table version that a reply named the one that block_address() reads; 0: as before.
   Status use_table(PlanVersion version);
   [[nodiscard]] PlanVersion table_version() const;
@@ -52,6 +55,7 @@ class Session {
   std::unique_ptr<transport::CommandClient> commands_;
   wire::FrameBuffer frame_;
   std::uint64_t sequence_ = 0;
+  bool overlaps_ = false;  ///< the engine steps while an iteration runs
   SlabMap slabs_;
   mutable std::mutex table_mutex_;
   PlanVersion version_;

@@ -205,6 +205,31 @@ TEST_F(ClientTest, TellsTheDaemonWhichTableIsInUse) {
   EXPECT_EQ(daemon_->page()->iteration_finished(), 1u);
 }
 
+TEST_F(ClientTest, KeepsTheTableOfARunningIterationInUse) {
+  start_daemon();
+  auto client = open_running();
+  daemon_->run_next({42, 20, 0, 1, 0, 0, 0}, slots());
+  ASSERT_TRUE(client.step({}, 0, 1, kLong).ok());
+  EXPECT_EQ(daemon_->seen().steps.back().table_version, 1u);
+  EXPECT_EQ(daemon_->page()->using_version(), PlanVersion(1)) << "iteration 1 still reads it";
+  const kvd_client::StepReport report{42, 20, false};
+  ASSERT_TRUE(client.step(std::span(&report, 1), 1, 2, kLong).ok());
+  EXPECT_EQ(daemon_->page()->using_version(), PlanVersion(2));
+}
+
+TEST_F(ClientTest, NumbersCommandsWithoutAGap) {
+  start_daemon();
+  auto client = open(4);
+  const std::vector<std::uint64_t> too_many(wire::kMaxRequestsPerStep + 1);
+  EXPECT_EQ(client->place(too_many, kLong).code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(client->ping(kLong).ok());
+  daemon_->change([](auto& script) { script.ignore_commands = true; });
+  EXPECT_EQ(client->ping(milliseconds(20)).code(), ErrorCode::kDeadlineExceeded);
+  daemon_->change([](auto& script) { script.ignore_commands = false; });
+  EXPECT_TRUE(client->ping(kLong).ok());
+  EXPECT_THAT(daemon_->seen().sequences, ElementsAre(1u, 2u, 3u));
+}
+
 TEST_F(ClientTest, UnmapsASlabWhenAsked) {
   start_daemon();
   auto client = open_running();

@@ -164,6 +164,7 @@ void MiniDaemon::take_commands() {
     EXPECT_EQ(command.header.key[0], kKeyByte);
     EXPECT_GT(command.header.timeout_ns, 0);
     const std::lock_guard lock(mutex_);
+    seen_.sequences.push_back(command.header.sequence);
     if (!script_.ignore_commands) reply_to(incoming->peer, command);
     changed_.notify_all();
   }

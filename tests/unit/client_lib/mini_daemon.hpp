@@ -53,6 +53,7 @@ class MiniDaemon {
 
   struct Seen {
     std::vector<wire::Hello> hellos;
+    std::vector<std::uint64_t> sequences;
     std::vector<std::uint64_t> finished_regions;
     std::vector<std::uint64_t> submitted;
     std::vector<std::uint64_t> ended;
