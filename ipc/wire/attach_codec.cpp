@@ -128,8 +128,8 @@ Result<AttachMessage> decode_attach(ByteView frame) {
   if (frame.size() > kMaxAttachFrame) return invalid("frame", "larger than 1 KiB");
   const auto header = read_front<FrameHeader>(frame);
   const auto type = static_cast<MessageType>(header.type);
-  KVD_TRY(check_envelope(header, frame.size()));
-  if (!is_versionless(type)) KVD_TRY(check_version(header));
+  if (const Fault fault = check_envelope(header, frame.size())) return refused(fault);
+  if (!is_versionless(type) && !is_spoken(header)) return unknown_version(header.version);
   switch (type) {
     case MessageType::kHello:
       return decode_as<Hello>(frame);

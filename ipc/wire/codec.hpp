@@ -34,8 +34,9 @@ struct AbortCommand {
 struct StatsCommand {};
 struct PingCommand {};
 
-using CommandBody = std::variant<SubmitBody, StepCommand, AllocateBody, PlaceCommand, RotateBody,
-                                 FinishCommand, AbortCommand, StatsCommand, PingCommand>;
+/// Starts with an empty one, so that a body yet to be decoded costs nothing.
+using CommandBody = std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody,
+                                 PlaceCommand, RotateBody, FinishCommand, AbortCommand>;
 
 /// One command. Encoding fills in the frame header except its version.
 struct Command {

@@ -39,152 +39,174 @@ Status encode(const CommandHeader& header, MessageType type, const Body& body, F
 
 // ---- checks of fields ---------------------------------------------------------------------------
 
-Status check(const SubmitBody& body) {
-  if (body.request == 0) return invalid("submit", "request id 0 is reserved");
+Fault check(const SubmitBody& body) {
+  if (body.request == 0) return "submit: request id 0 is reserved";
   if (body.prompt_tokens > kMaxTokens || body.max_new_tokens > kMaxTokens) {
-    return invalid("submit", "2^40 tokens or more");
+    return "submit: 2^40 tokens or more";
   }
   const auto is_slo = [](std::int64_t ns) { return ns >= 0 && ns <= kMaxTimeoutNs; };
   if (!is_slo(body.ttft_slo_ns) || !is_slo(body.tbt_slo_ns)) {
-    return invalid("submit", "an SLO is 0 (the class default) to 1 h");
+    return "submit: an SLO is 0 (the class default) to 1 h";
   }
-  return {};
+  return nullptr;
 }
 
-Status check(const StepBody& body) {
+Fault check(const StepBody& body) {
   if (body.iteration_running != 0 && body.iteration_running <= body.iteration_finished) {
-    return invalid("step", "the running iteration is not after the finished one");
+    return "step: the running iteration is not after the finished one";
   }
-  if (body.reserved != 0) return invalid("step", "reserved field is not zero");
-  return {};
+  if (body.reserved != 0) return "step: reserved field is not zero";
+  return nullptr;
 }
 
-Status check(const Records<StepReport>& reports) {
-  // One pass without branches: a step is the command that is sent all the time.
-  std::uint64_t no_request = 0, extra = 0, most = 0;
-  for (const StepReport report : reports) {
-    no_request |= static_cast<std::uint64_t>(report.request == 0);
-    extra |= (report.flags & ~std::uint32_t{kReportFlags}) | report.reserved;
-    most |= report.tokens;
+/// Words are loaded one by one: whole entries would pass through the stack, which takes as long as
+/// all the rest of decoding a step, the command that is sent all the time.
+Fault check(const Records<StepReport>& reports) {
+  constexpr std::uint64_t kKnown = kReportFlags;  // the low half are the flags, the high reserved
+  static_assert(offsetof(StepReport, reserved) == offsetof(StepReport, flags) + 4);
+  const std::byte* const end = reports.bytes().data() + reports.bytes().size();
+  std::uint64_t no_request = 0, extra = 0, tokens = 0;
+  for (const std::byte* at = reports.bytes().data(); at != end; at += sizeof(StepReport)) {
+    no_request |= static_cast<std::uint64_t>(load<std::uint64_t>(at) == 0);
+    tokens |= load<std::uint64_t>(at + offsetof(StepReport, tokens));
+    extra |= load<std::uint64_t>(at + offsetof(StepReport, flags)) & ~kKnown;
   }
-  if (no_request != 0) return invalid("step", "request id 0 is reserved");
-  if (extra != 0) return invalid("step", "unknown flags or reserved bits in a report");
-  if (most > kMaxTokens) return invalid("step", "2^40 tokens or more in a report");
-  return {};
+  if (no_request != 0) return "step: request id 0 is reserved";
+  if (extra != 0) return "step: unknown flags or reserved bits in a report";
+  static_assert(((kMaxTokens + 1) & kMaxTokens) == 0, "so that the largest shows in the union");
+  if (tokens > kMaxTokens) return "step: 2^40 tokens or more in a report";
+  return nullptr;
 }
 
-Status check(const AllocateBody& body) {
-  if (body.reserved != 0) return invalid("allocate", "reserved field is not zero");
-  if (body.amount == 0) return invalid("allocate", "the amount is zero");
+Fault check(const AllocateBody& body) {
+  if (body.reserved != 0) return "allocate: reserved field is not zero";
+  if (body.amount == 0) return "allocate: the amount is zero";
   switch (static_cast<AllocateKind>(body.kind)) {
     case AllocateKind::kRegion:
-      if (body.request != 0) return invalid("allocate", "a region belongs to no request");
-      if (body.amount > kMaxRegionBytes) return invalid("allocate", "more than 2^50 bytes");
-      return {};
+      if (body.request != 0) return "allocate: a region belongs to no request";
+      if (body.amount > kMaxRegionBytes) return "allocate: more than 2^50 bytes";
+      return nullptr;
     case AllocateKind::kBlocks:
-      if (body.request == 0) return invalid("allocate", "request id 0 is reserved");
-      if (body.amount > kMaxTokens) return invalid("allocate", "2^40 tokens or more");
-      return {};
+      if (body.request == 0) return "allocate: request id 0 is reserved";
+      if (body.amount > kMaxTokens) return "allocate: 2^40 tokens or more";
+      return nullptr;
   }
-  return invalid("allocate", "kind is neither region nor blocks");
+  return "allocate: kind is neither region nor blocks";
 }
 
-Status check(const RotateBody& body) {
-  if (body.request == 0) return invalid("rotate", "request id 0 is reserved");
-  if (body.reserved != 0) return invalid("rotate", "reserved field is not zero");
+Fault check(const RotateBody& body) {
+  if (body.request == 0) return "rotate: request id 0 is reserved";
+  if (body.reserved != 0) return "rotate: reserved field is not zero";
   const auto direction = static_cast<RotateDirection>(body.direction);
-  if (direction == RotateDirection::kOut || direction == RotateDirection::kIn) return {};
-  return invalid("rotate", "direction is neither out nor in");
+  if (direction == RotateDirection::kOut || direction == RotateDirection::kIn) return nullptr;
+  return "rotate: direction is neither out nor in";
 }
 
-Status check(const TargetBody& body) {
-  if (body.target == 0) return invalid("finish or abort", "target 0 is reserved");
-  if (body.reserved != 0) return invalid("finish or abort", "reserved field is not zero");
+Fault check(const TargetBody& body) {
+  if (body.target == 0) return "finish or abort: target 0 is reserved";
+  if (body.reserved != 0) return "finish or abort: reserved field is not zero";
   const auto kind = static_cast<TargetKind>(body.kind);
-  if (kind == TargetKind::kRequest || kind == TargetKind::kRegion) return {};
-  return invalid("finish or abort", "kind is neither request nor region");
+  if (kind == TargetKind::kRequest || kind == TargetKind::kRegion) return nullptr;
+  return "finish or abort: kind is neither request nor region";
 }
 
-Status check(const CommandHeader& header) {
-  if (header.sequence == 0) return invalid("command", "sequences start at 1");
-  if (header.timeout_ns >= 0 && header.timeout_ns <= kMaxTimeoutNs) return {};
-  return invalid("command", "a timeout is 0 to 1 h");
+Fault check(const CommandHeader& header) {
+  if (header.sequence == 0) return "command: sequences start at 1";
+  if (header.timeout_ns >= 0 && header.timeout_ns <= kMaxTimeoutNs) return nullptr;
+  return "command: a timeout is 0 to 1 h";
 }
 
 // ---- decoding -----------------------------------------------------------------------------------
 
-Result<CommandBody> decode_step(ByteView rest) {
+Status decode_step(ByteView rest, CommandBody& body) {
   if (rest.size() < sizeof(StepBody)) return wrong_size("step");
-  StepCommand step;
-  step.body = read_front<StepBody>(rest);
-  KVD_TRY(check(step.body));
-  KVD_ASSIGN_OR_RETURN(
-      step.reports, take_all<StepReport>(rest.subspan(sizeof(StepBody)), step.body.count, "step"));
-  KVD_TRY(check(step.reports));
-  return CommandBody(step);
+  const auto fixed = read_front<StepBody>(rest);
+  if (const Fault fault = check(fixed)) return refused(fault);
+  const auto reports = take_all<StepReport>(rest.subspan(sizeof(StepBody)), fixed.count);
+  if (!reports) return wrong_size("step");
+  if (const Fault fault = check(*reports)) return refused(fault);
+  body.emplace<StepCommand>(fixed, *reports);
+  return {};
 }
 
-Result<CommandBody> decode_place(ByteView rest) {
+Status decode_place(ByteView rest, CommandBody& body) {
   if (rest.size() < sizeof(PlaceBody)) return wrong_size("place");
-  const auto body = read_front<PlaceBody>(rest);
-  if (body.reserved != 0) return invalid("place", "reserved field is not zero");
-  PlaceCommand place;
-  KVD_ASSIGN_OR_RETURN(place.requests, take_all<std::uint64_t>(rest.subspan(sizeof(PlaceBody)),
-                                                               body.count, "place"));
-  const auto& ids = place.requests;
-  if (std::any_of(ids.begin(), ids.end(), [](std::uint64_t id) { return id == 0; })) {
+  const auto fixed = read_front<PlaceBody>(rest);
+  if (fixed.reserved != 0) return invalid("place", "reserved field is not zero");
+  const auto ids = take_all<std::uint64_t>(rest.subspan(sizeof(PlaceBody)), fixed.count);
+  if (!ids) return wrong_size("place");
+  if (std::any_of(ids->begin(), ids->end(), [](std::uint64_t id) { return id == 0; })) {
     return invalid("place", "request id 0 is reserved");
   }
-  return CommandBody(place);
+  body.emplace<PlaceCommand>(*ids);
+  return {};
 }
 
 /// A body that is one POD.
 template <class Pod, class Body = Pod>
-Result<CommandBody> decode_pod(ByteView rest, std::string_view what) {
+Status decode_pod(ByteView rest, std::string_view what, CommandBody& body) {
   if (rest.size() != sizeof(Pod)) return wrong_size(what);
   const auto pod = read_front<Pod>(rest);
-  KVD_TRY(check(pod));
-  return CommandBody(Body{pod});
+  if (const Fault fault = check(pod)) return refused(fault);
+  body.emplace<Body>(Body{pod});
+  return {};
 }
 
 template <class Body>
-Result<CommandBody> decode_empty(ByteView rest, std::string_view what) {
+Status decode_empty(ByteView rest, std::string_view what, CommandBody& body) {
   if (!rest.empty()) return wrong_size(what);
-  return CommandBody(Body{});
+  body.emplace<Body>();
+  return {};
 }
 
-Result<CommandBody> decode_body(std::uint16_t type, ByteView rest) {
+Status decode_body(std::uint16_t type, ByteView rest, CommandBody& body) {
   switch (static_cast<MessageType>(type)) {
     case MessageType::kSubmit:
-      return decode_pod<SubmitBody>(rest, "submit");
+      return decode_pod<SubmitBody>(rest, "submit", body);
     case MessageType::kStep:
-      return decode_step(rest);
+      return decode_step(rest, body);
     case MessageType::kAllocate:
-      return decode_pod<AllocateBody>(rest, "allocate");
+      return decode_pod<AllocateBody>(rest, "allocate", body);
     case MessageType::kPlace:
-      return decode_place(rest);
+      return decode_place(rest, body);
     case MessageType::kRotate:
-      return decode_pod<RotateBody>(rest, "rotate");
+      return decode_pod<RotateBody>(rest, "rotate", body);
     case MessageType::kFinish:
-      return decode_pod<TargetBody, FinishCommand>(rest, "finish");
+      return decode_pod<TargetBody, FinishCommand>(rest, "finish", body);
     case MessageType::kAbort:
-      return decode_pod<TargetBody, AbortCommand>(rest, "abort");
+      return decode_pod<TargetBody, AbortCommand>(rest, "abort", body);
     case MessageType::kStats:
-      return decode_empty<StatsCommand>(rest, "stats");
+      return decode_empty<StatsCommand>(rest, "stats", body);
     case MessageType::kPing:
-      return decode_empty<PingCommand>(rest, "ping");
+      return decode_empty<PingCommand>(rest, "ping", body);
     default:
       return unknown_type(type);
   }
+}
+
+/// Checks the header and decodes the body behind it.
+Status decode_rest(ByteView frame, Command& command) {
+  const FrameHeader& header = command.header.frame;
+  if (const Fault fault = check_frame(header, frame)) return refused(fault);
+  if (!is_spoken(header)) return unknown_version(header.version);
+  if (const Fault fault = check(command.header)) return refused(fault);
+  return decode_body(header.type, frame.subspan(sizeof(CommandHeader)), command.body);
+}
+
+/// Decodes into the result itself: copies of a fresh command take longer than its checks.
+Result<Command> decode_in_place(ByteView frame) {
+  Result<Command> result = Command{read_front<CommandHeader>(frame), {}};
+  if (const Status decoded = decode_rest(frame, *result); !decoded.ok()) result = decoded.error();
+  return result;
 }
 
 }  // namespace
 
 MessageType type_of(const CommandBody& body) {
   static constexpr MessageType kTypes[] = {
-      MessageType::kSubmit, MessageType::kStep,   MessageType::kAllocate,
-      MessageType::kPlace,  MessageType::kRotate, MessageType::kFinish,
-      MessageType::kAbort,  MessageType::kStats,  MessageType::kPing};
+      MessageType::kPing,   MessageType::kStats,    MessageType::kSubmit,
+      MessageType::kStep,   MessageType::kAllocate, MessageType::kPlace,
+      MessageType::kRotate, MessageType::kFinish,   MessageType::kAbort};
   static_assert(std::size(kTypes) == std::variant_size_v<CommandBody>);
   return kTypes[body.index()];
 }
@@ -197,12 +219,7 @@ Status encode_command(const Command& command, FrameBuffer& out) {
 
 Result<Command> decode_command(std::span<const std::byte> frame) {
   if (frame.size() < sizeof(CommandHeader)) return invalid("command", "shorter than its header");
-  const auto header = read_front<CommandHeader>(frame);
-  KVD_TRY(check_frame(header.frame, frame));
-  KVD_TRY(check(header));
-  KVD_ASSIGN_OR_RETURN(CommandBody body,
-                       decode_body(header.frame.type, frame.subspan(sizeof(CommandHeader))));
-  return Command{header, body};
+  return decode_in_place(frame);
 }
 
 std::optional<CommandHeader> peek_command(std::span<const std::byte> frame) {

@@ -17,35 +17,52 @@ inline Error invalid(std::string_view what, std::string_view why) {
   return make_error(ErrorCode::kInvalidArgument, std::string(what) + ": " + std::string(why));
 }
 
-/// Reads a POD from the front of bytes that need no alignment. Precondition: large enough.
+/// Reads a POD from memory that may have any alignment.
+template <class T>
+[[nodiscard]] T load(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof(T));
+  return value;
+}
+
+/// Reads a POD from the front. Precondition: there are as many bytes.
 template <class T>
 [[nodiscard]] T read_front(std::span<const std::byte> bytes) {
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof(T));
-  return value;
+  return load<T>(bytes.data());
 }
 
 [[nodiscard]] inline std::string version_range(std::uint16_t min, std::uint16_t max) {
   return std::to_string(min) + ".." + std::to_string(max);
 }
 
-/// Magic, length and reserved field of a frame of at least sizeof(FrameHeader) bytes.
-inline Status check_envelope(const FrameHeader& header, std::size_t frame_bytes) {
-  if (header.magic != kMagic) return invalid("frame", "wrong magic; this is no kvd peer");
-  if (header.length != frame_bytes) return invalid("frame", "length field is not the frame's size");
-  if (header.reserved != 0) return invalid("frame", "reserved field is not zero");
-  return {};
+/// Why something is refused; null when it is not. A plain pointer, as building a Status costs more
+/// than the check it reports.
+using Fault = const char*;
+
+[[nodiscard]] inline Error refused(Fault fault) {
+  return make_error(ErrorCode::kInvalidArgument, fault);
 }
 
-inline Status check_version(const FrameHeader& header) {
-  if (header.version >= kVersionMin && header.version <= kVersionMax) return {};
-  return make_error(ErrorCode::kUnsupported,
-                    "frame has protocol version " + std::to_string(header.version) +
-                        ", this side speaks " + version_range(kVersionMin, kVersionMax) +
-                        "; update the older side");
+/// Magic, length and reserved field.
+[[nodiscard]] inline Fault check_envelope(const FrameHeader& header, std::size_t frame_bytes) {
+  if (header.magic != kMagic) return "frame: wrong magic; this is no kvd peer";
+  if (header.length != frame_bytes) return "frame: length field is not the frame's size";
+  if (header.reserved != 0) return "frame: reserved field is not zero";
+  return nullptr;
 }
 
-inline Error unknown_type(std::uint16_t type) {
+[[nodiscard]] inline bool is_spoken(const FrameHeader& header) {
+  return header.version >= kVersionMin && header.version <= kVersionMax;
+}
+
+[[nodiscard]] inline Error unknown_version(std::uint16_t version) {
+  return make_error(ErrorCode::kUnsupported, "frame has protocol version " +
+                                                 std::to_string(version) + ", this side speaks " +
+                                                 version_range(kVersionMin, kVersionMax) +
+                                                 "; update the older side");
+}
+
+[[nodiscard]] inline Error unknown_type(std::uint16_t type) {
   return make_error(ErrorCode::kUnsupported, "message type " + std::to_string(type) +
                                                  " is unknown here; update the older side");
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,20 +60,17 @@ inline Error wrong_size(std::string_view what) {
   return invalid(what, "the frame's size does not fit its type and counts");
 }
 
-/// The `count` entries that are all of `rest`. A huge count fails before it is multiplied.
+/// The `count` entries that are all of `rest`, or none. A huge count fails before it is multiplied.
 template <class T>
-Result<Records<T>> take_all(ByteView rest, std::uint32_t count, std::string_view what) {
-  if (count > kMaxRequestsPerStep || rest.size() != std::size_t{count} * sizeof(T)) {
-    return wrong_size(what);
-  }
-  return Records<T>::over(rest);
+std::optional<Records<T>> take_all(ByteView rest, std::uint32_t count) {
+  const bool fits = count <= kMaxRequestsPerStep && rest.size() == std::size_t{count} * sizeof(T);
+  return fits ? std::optional(Records<T>::over(rest)) : std::nullopt;
 }
 
-/// What commands and replies have in common. Precondition: at least a header long.
-inline Status check_frame(const FrameHeader& header, ByteView frame) {
-  if (frame.size() > kMaxCommandFrame) return invalid("frame", "larger than 256 KiB; split it");
-  KVD_TRY(check_envelope(header, frame.size()));
-  return check_version(header);
+/// What commands and replies have in common, their version apart.
+inline Fault check_frame(const FrameHeader& header, ByteView frame) {
+  if (frame.size() > kMaxCommandFrame) return "frame: larger than 256 KiB; split it";
+  return check_envelope(header, frame.size());
 }
 
 }  // namespace kvd::wire

@@ -71,10 +71,11 @@ Result<ReplyBody> decode_step_reply(ByteView rest) {
   rest = rest.subspan(sizeof(StepReplyBody));
   const std::size_t run_bytes = std::size_t{reply.body.run_count} * sizeof(RunEntry);
   if (run_bytes > rest.size()) return wrong_size("step reply");
-  KVD_ASSIGN_OR_RETURN(
-      reply.run, take_all<RunEntry>(rest.first(run_bytes), reply.body.run_count, "step reply"));
-  KVD_ASSIGN_OR_RETURN(reply.hold, take_all<HoldEntry>(rest.subspan(run_bytes),
-                                                       reply.body.hold_count, "step reply"));
+  const auto run = take_all<RunEntry>(rest.first(run_bytes), reply.body.run_count);
+  const auto hold = take_all<HoldEntry>(rest.subspan(run_bytes), reply.body.hold_count);
+  if (!run || !hold) return wrong_size("step reply");
+  reply.run = *run;
+  reply.hold = *hold;
   std::uint32_t extra = 0, reason = 0;
   for (const RunEntry entry : reply.run) extra |= entry.flags & ~std::uint32_t{kRunFlags};
   for (const HoldEntry entry : reply.hold) {
@@ -82,7 +83,7 @@ Result<ReplyBody> decode_step_reply(ByteView rest) {
     reason = std::max(reason, entry.reason);
   }
   if (extra != 0) return invalid("step reply", "unknown flags or reserved bits");
-  if (reason > static_cast<std::uint32_t>(HoldReason::kForced)) {
+  if (reason > static_cast<std::uint32_t>(HoldReason::kComplete)) {
     return invalid("step reply", "unknown hold reason");
   }
   return ReplyBody(reply);
@@ -99,8 +100,9 @@ Result<ReplyBody> decode_place_reply(ByteView rest) {
   if (rest.size() < sizeof(PlaceReplyBody)) return wrong_size("place reply");
   PlaceReply reply;
   reply.body = read_front<PlaceReplyBody>(rest);
-  KVD_ASSIGN_OR_RETURN(reply.entries, take_all<PlaceEntry>(rest.subspan(sizeof(PlaceReplyBody)),
-                                                           reply.body.count, "place reply"));
+  const auto entries = take_all<PlaceEntry>(rest.subspan(sizeof(PlaceReplyBody)), reply.body.count);
+  if (!entries) return wrong_size("place reply");
+  reply.entries = *entries;
   std::uint32_t extra = reply.body.reserved;
   for (const PlaceEntry entry : reply.entries) extra |= entry.reserved;
   if (extra != 0) return invalid("place reply", "reserved field is not zero");
@@ -173,7 +175,8 @@ Result<Reply> decode_reply(std::span<const std::byte> frame) {
   Reply reply;
   reply.header = read_front<ReplyHeader>(frame);
   reply.command = answered_command(reply.header);
-  KVD_TRY(check_frame(reply.header.frame, frame));
+  if (const Fault fault = check_frame(reply.header.frame, frame)) return refused(fault);
+  if (!is_spoken(reply.header.frame)) return unknown_version(reply.header.frame.version);
   KVD_TRY(check(reply.header, reply.command));
   const ByteView rest = frame.subspan(sizeof(ReplyHeader));
   if (reply.code() == ErrorCode::kOk) {
