@@ -17,7 +17,7 @@ jobs=$(nproc)
 [ "$jobs" -le 2 ] || jobs=2
 
 tokens=384       # each engine generates
-context=1024     # tokens an engine's KV cache holds
+context=4096     # tokens an engine's KV cache holds
 prompt=64
 
 say() { printf '\n== %s\n' "$*"; }
@@ -75,12 +75,12 @@ chmod 755 "$demo/run"
 export GGML_NO_BACKTRACE=1
 
 # --- the daemon -----------------------------------------------------------------------------------
-say "start kvd: 64 MiB HBM pool, 256 MiB DRAM pool, host backend"
+say "start kvd: 96 MiB HBM pool, 256 MiB DRAM pool, host backend"
 admin_port=$(free_port 8470)
 metrics_port=$(free_port 9470)
 [ "$metrics_port" -ne "$admin_port" ] || metrics_port=$((metrics_port + 1))
 start "$demo/kvd.log" "$bin/kvd" --backend host --paths.runtime_dir "$demo/run" \
-  --pool.hbm 64MiB --pool.dram 256MiB --pool.slab 2MiB --rotation.b_xfer 8MiB \
+  --pool.hbm 96MiB --pool.dram 256MiB --pool.slab 2MiB --rotation.b_xfer 8MiB \
   --admin.port "$admin_port" --metrics.port "$metrics_port"
 kvd_pid=$started
 wait_for 30 "the start of kvd" rest /readyz
@@ -130,7 +130,7 @@ printf '  rejected as it must be: %s\n' "$corruption_control_failed"
 # --- everything at once -----------------------------------------------------------------------------
 say "two llama.cpp engines and two rotating clients on one pool"
 pattern() { # pattern NAME SEED
-  "$bin/kvd-pattern" --name "$1" --seed "$2" --requests 48 --prompt 160 --new 96 --layers 8 \
+  "$bin/kvd-pattern" --name "$1" --seed "$2" --requests 96 --prompt 160 --new 128 --layers 8 \
     --bytes-per-token 1024 --step-ms 20 --deadline 120 --json
 }
 start "$demo/a.log" on_kvd a "$input_a" --step-ms 25

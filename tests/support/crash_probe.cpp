@@ -72,7 +72,7 @@ bool engine_is_dead(const std::string& engines, long pid) {
   // The states of one engine stand in one object: look no further than its end.
   const std::string object =
       engines.substr(engines.rfind('{', at), engines.find('}', at) - engines.rfind('{', at));
-  return object.find("\"dying\": true") != std::string::npos;
+  return object.find("\"state\": \"dying\"") != std::string::npos;
 }
 
 double memset_ms(std::size_t bytes) {
