@@ -7,6 +7,7 @@
 #include "planner/policy/fcfs.hpp"
 #include "planner/policy/lvf.hpp"
 #include "planner/policy/queue_policy.hpp"
+#include "planner/policy/unified.hpp"
 
 namespace kvd::planner {
 namespace {
@@ -27,13 +28,16 @@ struct RotationEntry {
   RotationFactory factory;
 };
 
-constexpr std::array<RotationEntry, 5> kRotationEntries = {{
+constexpr std::array<RotationEntry, 6> kRotationEntries = {{
     {"lvf", make<LvfPolicy>},
     {"fcfs", make<FcfsPolicy>},
     {"si_code", [] { return queue_policy("si_code", QueueRule::kSiCode); }},
     {"waiting_first", [] { return queue_policy("waiting_first", QueueRule::kWaitingFirst); }},
     {"swapped_first", [] { return queue_policy("swapped_first", QueueRule::kSwappedFirst); }},
+    {"unified", make<UnifiedPolicy>},
 }};
+// unified asks for deposits, which the Controller does not give yet.
+constexpr std::size_t kInDaemon = kRotationEntries.size() - 1;
 
 constexpr auto kRotation = [] {
   std::array<std::string_view, kRotationEntries.size()> names;
@@ -45,10 +49,11 @@ constexpr std::array<std::string_view, 1> kPlacement = {"none"};
 constexpr std::array<std::string_view, 1> kAdmission = {"none"};
 constexpr std::array<std::string_view, 1> kLoad = {"never"};
 
-Error unknown(Decision decision, std::string_view policy) {
+Error unknown(Decision decision, std::string_view policy,
+              std::span<const std::string_view> available) {
   std::string message =
       "no " + std::string(name(decision)) + " policy \"" + std::string(policy) + "\"; available:";
-  for (const auto known : policy_names(decision)) message += " " + std::string(known);
+  for (const auto known : available) message += " " + std::string(known);
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
 
@@ -62,7 +67,7 @@ std::string_view name(Decision decision) {
 std::span<const std::string_view> policy_names(Decision decision) {
   switch (decision) {
     case Decision::kRotation:
-      return kRotation;
+      return std::span(kRotation).first(kInDaemon);
     case Decision::kPlacement:
       return kPlacement;
     case Decision::kAdmission:
@@ -73,17 +78,19 @@ std::span<const std::string_view> policy_names(Decision decision) {
   return {};
 }
 
+std::span<const std::string_view> rotation_policy_names() { return kRotation; }
+
 Status check_policy_name(Decision decision, std::string_view policy) {
   const auto names = policy_names(decision);
   if (std::find(names.begin(), names.end(), policy) != names.end()) return {};
-  return unknown(decision, policy);
+  return unknown(decision, policy, names);
 }
 
 Result<std::unique_ptr<RotationPolicy>> make_rotation_policy(std::string_view policy) {
   for (const auto& entry : kRotationEntries) {
     if (entry.name == policy) return entry.factory();
   }
-  return unknown(Decision::kRotation, policy);
+  return unknown(Decision::kRotation, policy, kRotation);
 }
 
 }  // namespace kvd::planner

@@ -15,14 +15,16 @@ enum class Decision : std::uint8_t { kRotation, kPlacement, kAdmission, kLoad };
 [[nodiscard]] std::string_view name(Decision decision);
 
 /// The policies a daemon can run for a decision; the first is the default. kvd-plan knows more
-/// placement and admission policies (placement_policy_names(), admission.hpp): those join this list
-/// when the Controller gives them what they need.
+/// (rotation_policy_names(), placement_policy_names(), admission.hpp): those join this list when
+/// the Controller gives them what they ask for.
 [[nodiscard]] std::span<const std::string_view> policy_names(Decision decision);
 
-/// Ok when the policy is built. Errors: InvalidArgument, naming those that are.
+/// Ok when a daemon can run the policy. Errors: InvalidArgument, naming those it can.
 [[nodiscard]] Status check_policy_name(Decision decision, std::string_view policy);
 
-/// Errors: InvalidArgument as check_policy_name.
+/// Every rotation policy built.
+[[nodiscard]] std::span<const std::string_view> rotation_policy_names();
+/// Errors: InvalidArgument naming them.
 [[nodiscard]] Result<std::unique_ptr<RotationPolicy>> make_rotation_policy(std::string_view policy);
 
 }  // namespace kvd::planner

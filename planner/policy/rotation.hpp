@@ -29,6 +29,10 @@ struct RotationRequest {
   bool prefilling = false;
   /// Iterations under contention in which the request was not taken.
   std::int32_t skips = 0;
+  /// Tokens made and not yet due to the user; only `unified` asks.
+  std::int64_t deposit = 0;
+  /// A running request has made a token since it came in; only `unified` asks.
+  bool made_token = true;
   /// Service levels S_F and S_B of this request.
   Seconds ttft_slo{5.0};
   Seconds tbt_slo{0.1};

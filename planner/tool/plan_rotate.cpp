@@ -50,6 +50,8 @@ RotationRequest read_request(Fields& fields) {
   request.t_run = read_time(fields, "t_run_s");
   require_time(fields, request);
   request.prefilling = fields.flag("prefilling", false);
+  request.deposit = fields.whole("deposit", 0);
+  request.made_token = fields.flag("made_token", true);
   const auto skips = fields.whole("skips", 0);
   request.skips = static_cast<std::int32_t>(std::min<std::int64_t>(skips, kSkipLimit));
   return request;

@@ -9,7 +9,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Catalogue, MakesEveryRotationPolicyItNames) {
-  for (const auto policy : policy_names(Decision::kRotation)) {
+  for (const auto policy : rotation_policy_names()) {
     auto made = make_rotation_policy(policy);
     ASSERT_TRUE(made.ok());
     EXPECT_EQ((*made)->name(), policy);
@@ -29,9 +29,14 @@ TEST(Catalogue, AnUnknownPolicyIsRefusedWithThoseAvailable) {
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(made.error().message, HasSubstr("\"longest\""));
-  for (const auto policy : policy_names(Decision::kRotation)) {
+  for (const auto policy : rotation_policy_names()) {
     EXPECT_THAT(made.error().message, HasSubstr(std::string(policy)));
   }
+}
+
+TEST(Catalogue, ADaemonIsOfferedOnlyWhatItCanFeed) {
+  EXPECT_EQ(check_policy_name(Decision::kRotation, "unified").code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(check_policy_name(Decision::kRotation, "si_code").ok());
 }
 
 TEST(Catalogue, ARotationPolicyIsNoLoadPolicy) {

@@ -3,8 +3,8 @@
 namespace kvd::planner::testing {
 
 INSTANTIATE_TEST_SUITE_P(Built, RotationContract,
-                         ::testing::ValuesIn(policy_names(Decision::kRotation).begin(),
-                                             policy_names(Decision::kRotation).end()),
+                         ::testing::ValuesIn(rotation_policy_names().begin(),
+                                             rotation_policy_names().end()),
                          [](const auto& of) { return std::string(of.param); });
 
 }  // namespace kvd::planner::testing

@@ -185,6 +185,17 @@ TEST(KvdPlanPlace, EveryBaselineAnswers) {
   }
 }
 
+TEST(KvdPlanRotate, UnifiedTakesDeposits) {
+  auto unified = with(kRotate, "/policy", "unified");
+  EXPECT_EQ(answer("rotate", unified.dump())["preempted"], Json::array());
+  unified["requests"][3]["deposit"] = 8;
+  const auto json = answer("rotate", unified.dump());
+  EXPECT_EQ(json["preempted"], Json({"R1"}));
+  EXPECT_EQ(json["prioritized"], Json({"W1"}));
+  unified["requests"][3]["made_token"] = false;
+  EXPECT_EQ(answer("rotate", unified.dump())["preempted"], Json::array());
+}
+
 TEST(KvdPlanRotate, NobodyIsAnEmptyDecision) {
   const auto json = answer("rotate", with(kRotate, "/requests", Json::array()).dump());
   EXPECT_EQ(json["prioritized"], Json::array());

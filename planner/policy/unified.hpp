@@ -1,0 +1,41 @@
+#pragma once
+
+#include "planner/policy/ranking.hpp"
+
+namespace kvd::planner {
+
+/// Rotation by need: somebody leaves only for a request about to miss a deadline, and only one
+/// whose deposit covers its absence. Everybody else enters free room, in order of arrival. Source:
+/// kvd design (architecture section 8; policy-shapes section 5 has what each part is worth).
+///         The rule and the reason for each part: MODEL.md.
+/// Cost:   O(n log n). Owner: one thread.
+class UnifiedPolicy final : public RotationPolicy {
+ public:
+  /// Tokens a victim's deposit must hold.
+  static constexpr std::int64_t kCovered = 8;
+  /// A rotary request with so few left is about to be late; with none it already is.
+  static constexpr std::int64_t kAboutToBeDry = 2;
+
+  [[nodiscard]] std::string_view name() const override { return "unified"; }
+  [[nodiscard]] const RotationDecision& decide(const RotationSnapshot& snapshot, Seconds now,
+                                               const RotationConfig& config) override;
+
+ private:
+  void rank(const RotationSnapshot& snapshot, Seconds now, const RotationConfig& config);
+  void rank_entering(const RotationRequest& request, const Ranked& ranked, Seconds now,
+                     const RotationConfig& config);
+  [[nodiscard]] Bytes list_covered(const RotationSnapshot& snapshot);
+  [[nodiscard]] Bytes serve(const RotationSnapshot& snapshot, Bytes room, Bytes can_leave);
+  void make_room(const RotationSnapshot& snapshot, Bytes needed);
+
+  std::vector<Ranked> urgent_;   // least first = nearest deadline
+  std::vector<Ranked> patient_;  // by arrival
+  std::vector<Ranked> leaving_;  // running requests that may leave, longest on the GPU last
+  const Ranked* aged_ = nullptr;
+  std::vector<Ranked> entering_;
+  Bytes dram_left_;
+  Bytes wanted_;
+  RotationDecision decision_;
+};
+
+}  // namespace kvd::planner
