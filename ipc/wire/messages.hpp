@@ -257,7 +257,8 @@ struct AllocateBody {
 static_assert(sizeof(AllocateBody) == 24);
 
 /// kRegion: id, slabs and slab size; the slabs' fds travel on the attach socket.
-/// kBlocks: region 0, count = blocks granted per layer group, and the table version showing them.
+/// kBlocks: region 0, count = new blocks per layer group; the next step's table shows them, so
+/// table_version is 0.
 struct AllocateReplyBody {
   std::uint64_t region = 0;
   std::uint64_t slab_bytes = 0;

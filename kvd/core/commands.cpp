@@ -100,8 +100,7 @@ void Controller::State::on_submit(const Command& command, const Submit& submit) 
 }
 
 void Controller::State::on_blocks(const Command& command, const AllocateBlocks& blocks) {
-  Session& session = sessions.at(command.engine);
-  Request* request = find(session.id, blocks.request);
+  Request* request = find(command.engine, blocks.request);
   if (!request) {
     refuse(command, ErrorCode::kNotFound, named(blocks.request) + " is not this session's");
     return;
@@ -116,7 +115,7 @@ void Controller::State::on_blocks(const Command& command, const AllocateBlocks& 
   const std::uint32_t before = request->blocks;
   switch (grow(*request, request->planned + blocks.tokens)) {
     case ErrorCode::kOk:
-      reply(command, BlocksReply{request->blocks - before, PlanVersion(session.table_version + 1)});
+      reply(command, BlocksReply{request->blocks - before});
       break;
     case ErrorCode::kWouldBlock:
       refuse(command, ErrorCode::kWouldBlock, "the slab is being mapped: repeat the command");

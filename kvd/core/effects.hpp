@@ -50,8 +50,7 @@ struct RegionReply {
   std::uint32_t slabs = 0;
 };
 struct BlocksReply {
-  std::uint32_t blocks = 0;
-  PlanVersion table_version;
+  std::uint32_t blocks = 0;  ///< new ones per layer group; the next step's table shows them
 };
 struct PlaceReply {
   struct Entry {

@@ -122,7 +122,7 @@ wire::ReplyBody from(const core::RegionReply& reply) {
 }
 
 wire::ReplyBody from(const core::BlocksReply& reply) {
-  return wire::AllocateReplyBody{0, 0, reply.table_version.value, reply.blocks, 0};
+  return wire::AllocateReplyBody{0, 0, 0, reply.blocks, 0};
 }
 
 wire::ReplyBody from(const core::PlaceReply& reply, Entries& entries) {
