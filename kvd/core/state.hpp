@@ -213,7 +213,7 @@ struct Controller::State {
   void take_reports(Session& session, const Step& step);
   void take_report(Session& session, Request& request, const StepReport& report);
   [[nodiscard]] StepReply build_reply(Session& session);
-  [[nodiscard]] Hold hold_reason(const Request& request) const;
+  [[nodiscard]] static Hold hold_reason(const Request& request, bool promises);
 
   // ---- who runs (rotation.cpp) ----
   void decide(Session& caller);

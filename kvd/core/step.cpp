@@ -109,8 +109,10 @@ void Controller::State::take_report(Session& session, Request& request, const St
 StepReply Controller::State::build_reply(Session& session) {
   StepReply out;
   PublishTable table{session.id, PlanVersion(session.table_version + 1), {}};
+  const bool promises = std::any_of(requests.begin(), requests.end(),
+                                    [](const auto& entry) { return entry.second.promised; });
   each_request_of(session.id, [&](Request& r) {
-    const Hold hold = hold_reason(r);
+    const Hold hold = hold_reason(r, promises);
     if (hold != Hold::kNone) {
       out.hold.push_back({r.key.request, hold});
       return;
@@ -147,13 +149,11 @@ StepReply Controller::State::build_reply(Session& session) {
   return out;
 }
 
-Hold Controller::State::hold_reason(const Request& request) const {
+Hold Controller::State::hold_reason(const Request& request, bool promises) {
   if (request.forced_out) return Hold::kForced;
   if (request.claim != 0) {
     if (request.awaits_mapping) return Hold::kSlabNotMapped;
-    const bool promise = std::any_of(requests.begin(), requests.end(),
-                                     [](const auto& entry) { return entry.second.promised; });
-    return promise ? Hold::kPromised : Hold::kNoMemory;
+    return promises ? Hold::kPromised : Hold::kNoMemory;
   }
   switch (request.state) {
     case RequestState::kWaiting:
