@@ -16,6 +16,19 @@
 
 #include "ipc/vocabulary/unique_fd.hpp"
 
+#ifdef __SANITIZE_ADDRESS__
+/// Tasks the library's threads have not finished when the process ends are no leak of ours.
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
+  return "leak:libcpprest.so\n";
+}
+#endif
+#ifdef __SANITIZE_THREAD__
+/// The library is not built for tsan, which therefore misses its hand-overs between threads.
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
+  return "race:libcpprest.so\n";
+}
+#endif
+
 namespace kvd::admin {
 namespace {
 

@@ -2,10 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <chrono>
 #include <fstream>
-#include <thread>
-#include <vector>
 
 #include "tests/unit/kvd/admin/fake_backend.hpp"
 #include "tests/unit/kvd/admin/http.hpp"
@@ -25,7 +25,7 @@ std::string request_text(const std::string& line, const std::string& headers,
 }
 
 /// Peak resident memory of this process in KiB.
-long peak_kib() {
+[[maybe_unused]] long peak_kib() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with("VmHWM:")) return std::stol(line.substr(6));
@@ -93,9 +93,11 @@ TEST_F(AdminServerTest, LongBodiesAreRefusedAndNotKept) {
   EXPECT_THAT(patch("/v1/policy", std::string(65'537, ' ')), StartsWith("HTTP/1.1 413"));
   EXPECT_THAT(patch("/v1/policy", "{}" + std::string(65'534, ' ')), StartsWith("HTTP/1.1 200"));
   const std::string huge = request_text("PATCH /v1/policy", "", std::string(48u << 20, ' '));
-  const long before = peak_kib();
+  [[maybe_unused]] const long before = peak_kib();
   EXPECT_THAT(http_exchange(config.port, huge), StartsWith("HTTP/1.1 413"));
+#ifndef __SANITIZE_ADDRESS__  // which keeps freed memory for a while
   EXPECT_LT(peak_kib() - before, 24 << 10);
+#endif
 }
 
 TEST_F(AdminServerTest, BodiesNeedALength) {
@@ -112,20 +114,16 @@ TEST_F(AdminServerTest, GarbageLeavesItServing) {
   EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200"));
 }
 
-TEST_F(AdminServerTest, ConcurrentChangesAllCount) {
-  constexpr int kClients = 4, kChanges = 10;
-  std::vector<std::thread> clients;
-  for (int c = 0; c < kClients; ++c) {
-    clients.emplace_back([&, c] {
-      for (int i = 0; i < kChanges; ++i) {
-        const std::string slo_class = "c" + std::to_string(c) + "_" + std::to_string(i);
-        EXPECT_THAT(patch("/v1/slo", "{\"classes\": {\"" + slo_class + "\": {}}}"),
-                    StartsWith("HTTP/1.1 200"));
-      }
-    });
-  }
-  for (auto& client : clients) client.join();
-  EXPECT_EQ(backend.tuning().slo.size(), 1u + kClients * kChanges);
+TEST_F(AdminServerTest, AClientThatStallsDoesNotHoldUpTheEnd) {
+  const UniqueFd stalled = connected(config.port);
+  const std::string half =
+      "PATCH /v1/slo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{";
+  ASSERT_EQ(::send(stalled.get(), half.data(), half.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(half.size()));
+  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200"));
+  const auto start = std::chrono::steady_clock::now();
+  sut.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
 TEST_F(AdminServerTest, TakenPortIsUnavailableWithARemedy) {

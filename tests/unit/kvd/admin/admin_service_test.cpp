@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
 
 #include "tests/unit/kvd/admin/fake_backend.hpp"
 
@@ -143,6 +145,22 @@ TEST_F(AdminServiceTest, AControlThreadThatDoesNotAnswerIs504) {
   EXPECT_EQ(sut.handle(get("/healthz")).status, 200);
   backend.fail(make_error(ErrorCode::kUnavailable, "draining"));
   EXPECT_EQ(sut.handle(patch("/v1/policy", "{}")).status, 503);
+}
+
+TEST_F(AdminServiceTest, ConcurrentChangesAllCount) {
+  constexpr int kClients = 4, kChanges = 10;
+  std::vector<std::thread> clients;
+  for (int c = 0; c < kClients; ++c) {
+    clients.emplace_back([&, c] {
+      for (int i = 0; i < kChanges; ++i) {
+        const std::string slo_class = "c" + std::to_string(c) + "_" + std::to_string(i);
+        EXPECT_EQ(sut.handle(patch("/v1/slo", "{\"classes\": {\"" + slo_class + "\": {}}}")).status,
+                  200);
+      }
+    });
+  }
+  for (auto& client : clients) client.join();
+  EXPECT_EQ(backend.tuning().slo.size(), 1u + kClients * kChanges);
 }
 
 TEST_F(AdminServiceTest, ReadinessFollowsTheBackend) {

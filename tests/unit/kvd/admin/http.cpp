@@ -4,8 +4,6 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#include "ipc/vocabulary/unique_fd.hpp"
-
 namespace kvd::admin {
 namespace {
 
@@ -19,17 +17,6 @@ sockaddr_in loopback(std::uint16_t port) {
 
 UniqueFd tcp_socket() { return UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
-UniqueFd connected(std::uint16_t port) {
-  UniqueFd socket = tcp_socket();
-  const timeval limit{10, 0};
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  const sockaddr_in address = loopback(port);
-  const auto* peer = reinterpret_cast<const sockaddr*>(&address);
-  if (::connect(socket.get(), peer, sizeof address) != 0) socket.reset();
-  return socket;
-}
-
 bool send_all(int socket, const std::string& text) {
   for (std::size_t sent = 0; sent < text.size();) {
     const auto n = ::send(socket, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
@@ -40,6 +27,17 @@ bool send_all(int socket, const std::string& text) {
 }
 
 }  // namespace
+
+UniqueFd connected(std::uint16_t port) {
+  UniqueFd socket = tcp_socket();
+  const timeval limit{10, 0};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  const sockaddr_in address = loopback(port);
+  const auto* peer = reinterpret_cast<const sockaddr*>(&address);
+  if (::connect(socket.get(), peer, sizeof address) != 0) socket.reset();
+  return socket;
+}
 
 std::uint16_t free_port() {
   const UniqueFd socket = tcp_socket();

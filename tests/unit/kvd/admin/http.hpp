@@ -3,10 +3,15 @@
 #include <cstdint>
 #include <string>
 
+#include "ipc/vocabulary/unique_fd.hpp"
+
 namespace kvd::admin {
 
 /// A loopback port nobody listens on now.
 [[nodiscard]] std::uint16_t free_port();
+
+/// A connection to a loopback port, with 10 s limits; invalid when nobody listens.
+[[nodiscard]] UniqueFd connected(std::uint16_t port);
 
 /// Sends raw text to a loopback port and returns all that comes back until the peer closes; ""
 /// when nobody answers. Gives up after 10 s without a byte.
