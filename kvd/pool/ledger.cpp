@@ -13,13 +13,15 @@ std::uint32_t& Ledger::counter(const Slab& slab) {
 
 void Ledger::add(const Slab& slab) {
   ++counter(slab);
-  sums_[slab.domain].free += slab.free_bytes();
+  if (slab.retiring) ++sums_[slab.domain].retiring[static_cast<std::size_t>(slab.use)];
+  sums_[slab.domain].free += slab.grantable_bytes();
   if (slab.held()) ++held_[slab.domain];
 }
 
 void Ledger::remove(const Slab& slab) {
   --counter(slab);
-  sums_[slab.domain].free -= slab.free_bytes();
+  if (slab.retiring) --sums_[slab.domain].retiring[static_cast<std::size_t>(slab.use)];
+  sums_[slab.domain].free -= slab.grantable_bytes();
   if (slab.held()) --held_[slab.domain];
   forget_if_empty(slab.domain);
 }
@@ -37,6 +39,7 @@ DomainSums Ledger::total() const {
     for (std::size_t use = 0; use < kSlabUses; ++use) {
       total.held[use] += sums.held[use];
       total.loose[use] += sums.loose[use];
+      total.retiring[use] += sums.retiring[use];
     }
     total.free += sums.free;
   }

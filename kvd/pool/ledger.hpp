@@ -16,13 +16,18 @@ namespace kvd::pool {
 struct DomainSums {
   std::array<std::uint32_t, kSlabUses> held{};   ///< slabs it holds, by use
   std::array<std::uint32_t, kSlabUses> loose{};  ///< held by nobody, with its bytes still inside
-  Bytes free;                                    ///< free slots of its class slabs
+  /// Of those held, the ones kept for a region: no class gets them.
+  std::array<std::uint32_t, kSlabUses> retiring{};
+  Bytes free;  ///< free slots of its class slabs that do not retire
 
   [[nodiscard]] std::uint32_t held_as(SlabUse use) const {
     return held[static_cast<std::size_t>(use)];
   }
   [[nodiscard]] std::uint32_t loose_as(SlabUse use) const {
     return loose[static_cast<std::size_t>(use)];
+  }
+  [[nodiscard]] std::uint32_t retiring_as(SlabUse use) const {
+    return retiring[static_cast<std::size_t>(use)];
   }
   friend bool operator==(const DomainSums&, const DomainSums&) = default;
 };
@@ -36,7 +41,7 @@ class Ledger {
 
   void add(const Slab& slab);
   void remove(const Slab& slab);
-  /// Slots of a slab, already added, became free or, negative, were taken.
+  /// Slots of a slab, already added and not retiring, became free or, negative, were taken.
   void change_free(DomainId domain, Bytes delta);
 
   [[nodiscard]] DomainSums of(DomainId domain) const;

@@ -10,6 +10,7 @@ std::size_t position(SlotState state) { return static_cast<std::size_t>(state); 
 std::string validate_class(const Slab& slab) {
   if (!slab.model_class || !slab.domain) return "a class slab has no class or no domain";
   if (slab.region || slab.owner) return "a class slab belongs to a region";
+  if (slab.retiring && slab.slots.used() == 0) return "an empty slab is still retiring";
   return slab.slots.validate();
 }
 
@@ -86,6 +87,7 @@ std::string Slab::validate() const {
     return "a late write outlived scrubbing";
   if (use == SlabUse::kClass) return validate_class(*this);
   if (unassigned(use)) return validate_unassigned(*this);
+  if (retiring) return "a leased slab is retiring";
   return region && domain ? std::string() : "a region's slab has no region or no domain";
 }
 

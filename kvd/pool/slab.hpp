@@ -46,6 +46,9 @@ struct Slab {
   SlabUse use = SlabUse::kClean;
   /// It was unmapped while it was being zeroed: late writes may have come after the zeros.
   bool written_while_scrubbed = false;
+  /// Kept for a region of its domain: a class slab that grants no further slot, or an unassigned
+  /// one that came of it.
+  bool retiring = false;
   ClassId model_class;
   /// Who holds it; where nobody does, whose bytes it may still contain (none: zeroed).
   DomainId domain;
@@ -55,10 +58,11 @@ struct Slab {
   SlotTable slots;   ///< empty unless use is kClass
   std::vector<EngineId> mapped_by;
 
-  /// Counts towards its domain: in use, or an engine can still reach its bytes.
-  [[nodiscard]] bool held() const { return !unassigned(use) || !mapped_by.empty(); }
+  /// Counts towards its domain: in use or kept for it, or an engine can still reach its bytes.
+  [[nodiscard]] bool held() const { return !unassigned(use) || retiring || !mapped_by.empty(); }
   [[nodiscard]] bool empty_class() const { return use == SlabUse::kClass && slots.used() == 0; }
   [[nodiscard]] Bytes free_bytes() const { return slot_bytes * std::int64_t{slots.free()}; }
+  [[nodiscard]] Bytes grantable_bytes() const { return retiring ? Bytes{} : free_bytes(); }
   /// Empty, or which of its fields contradict each other.
   [[nodiscard]] std::string validate() const;
 };

@@ -87,7 +87,8 @@ EngineId TierPool::owner(SlotId slot) const { return at(slot.slab()).slots.owner
 
 Bytes TierPool::available(DomainId domain) const {
   const DomainSums own = ledger_.of(domain);
-  const std::uint32_t held = own.held_as(SlabUse::kClean) + own.held_as(SlabUse::kDirty);
+  const std::uint32_t held = own.held_as(SlabUse::kClean) + own.held_as(SlabUse::kDirty) -
+                             own.retiring_as(SlabUse::kClean) - own.retiring_as(SlabUse::kDirty);
   const std::uint32_t loose =
       own.loose_as(SlabUse::kDirty) + ledger_.of(DomainId{}).loose_as(SlabUse::kClean);
   return own.free + config_.slab_bytes * std::int64_t{held + std::min(loose, room(domain))};
@@ -127,6 +128,10 @@ void TierPool::move(SlotId slot, States from, SlotState to) {
             "a slot may not go from its state to the wanted one");
   slab.slots.move(slot.index(), to);
   if (to != SlotState::kFree) return;
+  if (slab.retiring) {
+    if (slab.slots.used() == 0) unassign(slot.slab().value);
+    return;
+  }
   ledger_.change_free(slab.domain, slab.slot_bytes);
   relist(slot.slab().value, slab.slots.free() - 1);
 }

@@ -48,6 +48,7 @@ struct SlotGrant {
 struct SlabView {
   SlabIndex index;
   SlabUse use = SlabUse::kClean;
+  bool retiring = false;  ///< kept for a region of its domain: see TierPool::retire
   ClassId model_class;
   DomainId domain;  ///< its holder; of a loose dirty slab, whose bytes it may still contain
   RegionId region;
@@ -117,11 +118,15 @@ class TierPool {
 
   // ---- regions (level 1)
   // -------------------------------------------------------------------------
-  /// Leases whole clean slabs, ascending. InvalidArgument if bytes is not positive; WouldBlock if
-  /// enough slabs exist but some are still dirty, scrubbing or quarantined; QuotaExceeded if the
-  /// memory exists but the domain's maximum or others' guarantees forbid it; else OutOfMemory.
+  /// Leases whole clean slabs, ascending; retiring ones first. InvalidArgument if bytes is not
+  /// positive; WouldBlock if enough slabs exist but some are still dirty, scrubbing, quarantined or
+  /// retiring; QuotaExceeded if the memory exists but the domain's maximum or others' guarantees
+  /// forbid it; else OutOfMemory.
   [[nodiscard]] Result<std::vector<SlabIndex>> allocate_region(RegionId region, DomainId domain,
                                                                EngineId owner, Bytes bytes);
+  /// Slabs a region of the domain still lacks when all that is free, on its way or retiring is
+  /// counted, within its quota.
+  [[nodiscard]] std::uint32_t region_shortage(DomainId domain, Bytes bytes) const;
   void release_region(RegionId region);     ///< its slabs become dirty
   void quarantine_region(RegionId region);  ///< until released
 
@@ -137,16 +142,24 @@ class TierPool {
   void slab_scrubbed(SlabIndex slab);                 ///< scrubbing -> clean
   /// Empty class slabs go back to unassigned (dirty) so that regions and other domains find them.
   std::vector<SlabIndex> reclaim_empty_slabs();
+  /// Keeps a class slab for a region of its domain: no further slot of it is granted, and with its
+  /// last slot free it becomes unassigned (dirty). From then on it is scrubbed like any other, but
+  /// no class and no other domain gets it, or a request that made way would be back at once. Ends
+  /// with the lease of a region, or unretire. Repeating either call changes nothing.
+  void retire(SlabIndex index);
+  void unretire(SlabIndex index);
+  [[nodiscard]] bool retiring(SlabIndex index) const { return at(index).retiring; }
   [[nodiscard]] SlabView slab(SlabIndex index) const;
   [[nodiscard]] std::vector<SlabView> slabs() const;
-  /// The slab of another class and the same domain with the fewest used slots; for class pressure.
+  /// The slab of another class and the same domain with the fewest used slots that does not retire;
+  /// for class pressure.
   [[nodiscard]] std::optional<SlabIndex> emptiest_foreign_slab(ClassId model_class,
                                                                DomainId domain) const;
 
   // ---- budgets
   // -----------------------------------------------------------------------------------
   /// What the domain could be granted at once, in bytes, over all classes and within its quota: its
-  /// free slots, and unassigned slabs that need no scrubbing first.
+  /// free slots, and unassigned slabs that need no scrubbing first. Nothing of retiring slabs.
   [[nodiscard]] Bytes available(DomainId domain) const;
   [[nodiscard]] Bytes used(DomainId domain) const;  ///< whole slabs it holds
   [[nodiscard]] TierStats stats() const;
@@ -193,6 +206,7 @@ class TierPool {
   [[nodiscard]] SlotGrant make_room(const SlotRequest& request, std::uint64_t missing);
   [[nodiscard]] std::uint32_t room(DomainId domain) const;
   [[nodiscard]] SlabSupply supply_for_class(ClassId model_class, DomainId domain) const;
+  [[nodiscard]] std::uint32_t slabs_for(Bytes bytes) const;
   [[nodiscard]] SlabSupply supply_for_region(DomainId domain) const;
   [[nodiscard]] Positions empty_foreign_slabs(ClassId model_class, DomainId domain) const;
   [[nodiscard]] Positions choose_for_class(const SlotRequest& request, std::uint32_t wanted) const;

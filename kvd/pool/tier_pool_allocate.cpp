@@ -90,10 +90,11 @@ SlabSupply TierPool::supply_for_class(ClassId model_class, DomainId domain) cons
   const DomainSums own = ledger_.of(domain);
   const DomainSums all = ledger_.total();
   SlabSupply supply;
-  supply.held = own.held_as(SlabUse::kClean) + own.held_as(SlabUse::kDirty) +
+  supply.held = own.held_as(SlabUse::kClean) + own.held_as(SlabUse::kDirty) -
+                own.retiring_as(SlabUse::kClean) - own.retiring_as(SlabUse::kDirty) +
                 static_cast<std::uint32_t>(empty_foreign_slabs(model_class, domain).size());
   supply.loose = own.loose_as(SlabUse::kDirty) + all.loose_as(SlabUse::kClean);
-  supply.held_later = own.held_as(SlabUse::kScrubbing);
+  supply.held_later = own.held_as(SlabUse::kScrubbing) - own.retiring_as(SlabUse::kScrubbing);
   supply.loose_later = all.loose_as(SlabUse::kDirty) - own.loose_as(SlabUse::kDirty) +
                        all.loose_as(SlabUse::kScrubbing);
   supply.room = supply.room_later = room(domain);
@@ -123,6 +124,7 @@ TierPool::Positions TierPool::choose_for_class(const SlotRequest& request,
     const Slab& slab = slabs_[position];
     const bool own = slab.domain == request.domain;
     if (slab.use != SlabUse::kDirty && slab.use != SlabUse::kClean) continue;
+    if (slab.retiring) continue;
     if (slab.held() && own) {
       const bool reachable = request.mapped != nullptr && is_mapped(request, position);
       ranks[reachable ? 0 : 1].push_back(position);

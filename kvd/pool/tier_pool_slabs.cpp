@@ -32,7 +32,7 @@ void TierPool::change(Slab& slab, Change&& apply) {
 
 void TierPool::unlist(std::uint32_t position) {
   const Slab& slab = slabs_[position];
-  if (slab.use != SlabUse::kClass) return;
+  if (slab.use != SlabUse::kClass || slab.retiring) return;
   room_[{slab.model_class, slab.domain}].erase({slab.slots.free(), position});
 }
 
@@ -69,9 +69,7 @@ Result<std::vector<SlabIndex>> TierPool::allocate_region(RegionId region, Domain
   if (bytes <= Bytes{}) {
     return make_error(ErrorCode::kInvalidArgument, "a region needs a size above zero");
   }
-  const std::int64_t slabs =
-      bytes / config_.slab_bytes + (bytes.value % config_.slab_bytes.value != 0);
-  const auto wanted = static_cast<std::uint32_t>(std::min<std::int64_t>(slabs, UINT32_MAX));
+  const std::uint32_t wanted = slabs_for(bytes);
   const SlabSupply supply = supply_for_region(domain);
   if (const ErrorCode code = judge(wanted, supply); code != ErrorCode::kOk) {
     return refusal(code, wanted, supply);
@@ -80,6 +78,7 @@ Result<std::vector<SlabIndex>> TierPool::allocate_region(RegionId region, Domain
   for (const std::uint32_t position : choose_for_region(domain, wanted)) {
     change(slabs_[position], [&](Slab& slab) {
       slab.use = SlabUse::kRegion;
+      slab.retiring = false;
       slab.domain = domain;
       slab.region = region;
       slab.owner = owner;
@@ -87,6 +86,20 @@ Result<std::vector<SlabIndex>> TierPool::allocate_region(RegionId region, Domain
     leased.emplace_back(position);
   }
   return leased;
+}
+
+std::uint32_t TierPool::slabs_for(Bytes bytes) const {
+  const std::int64_t slabs =
+      bytes / config_.slab_bytes + (bytes.value % config_.slab_bytes.value != 0);
+  return static_cast<std::uint32_t>(std::min<std::int64_t>(slabs, UINT32_MAX));
+}
+
+std::uint32_t TierPool::region_shortage(DomainId domain, Bytes bytes) const {
+  const SlabSupply supply = supply_for_region(domain);
+  const std::uint32_t loose = std::min(supply.loose + supply.loose_later, supply.room_later);
+  const std::uint32_t coming = supply.held + supply.held_later + loose;
+  const std::uint32_t wanted = slabs_for(bytes);
+  return wanted - std::min(wanted, coming);
 }
 
 SlabSupply TierPool::supply_for_region(DomainId domain) const {
@@ -97,7 +110,8 @@ SlabSupply TierPool::supply_for_region(DomainId domain) const {
   SlabSupply supply;
   supply.held = own.held_as(SlabUse::kClean);
   supply.loose = all.loose_as(SlabUse::kClean);
-  supply.held_later = own.held_as(SlabUse::kDirty) + own.held_as(SlabUse::kScrubbing);
+  supply.held_later = own.held_as(SlabUse::kDirty) + own.held_as(SlabUse::kScrubbing) +
+                      own.retiring_as(SlabUse::kClass);
   supply.loose_later = all.loose_as(SlabUse::kDirty) + all.loose_as(SlabUse::kScrubbing) +
                        all.held_as(SlabUse::kQuarantined);
   supply.room = room(domain);
@@ -105,16 +119,17 @@ SlabSupply TierPool::supply_for_region(DomainId domain) const {
   return supply;
 }
 
-// Clean slabs the domain holds already cost no quota and go first. Precondition: judge said Ok.
+// Clean slabs the domain holds already cost no quota and go first, of these the ones kept for a
+// region. Precondition: judge said Ok.
 TierPool::Positions TierPool::choose_for_region(DomainId domain, std::uint32_t wanted) const {
-  Positions held, loose;
+  Positions chosen, held, loose;
   for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
     const Slab& slab = slabs_[position];
     if (slab.use != SlabUse::kClean) continue;
     if (!slab.held()) loose.push_back(position);
-    if (slab.held() && slab.domain == domain) held.push_back(position);
+    if (slab.held() && slab.domain == domain) (slab.retiring ? chosen : held).push_back(position);
   }
-  Positions chosen = std::move(held);
+  chosen.insert(chosen.end(), held.begin(), held.end());
   chosen.insert(chosen.end(), loose.begin(), loose.end());
   chosen.resize(wanted);
   std::sort(chosen.begin(), chosen.end());
@@ -149,7 +164,7 @@ void TierPool::set_mapped(SlabIndex index, EngineId engine, bool mapped) {
   }
   change(slab, [&](Slab& from) {
     from.mapped_by.erase(found);
-    if (from.held()) return;
+    if (!from.mapped_by.empty() || !unassigned(from.use)) return;
     // Its last engine could write until now, so zeros written before prove nothing.
     if (from.use == SlabUse::kClean) from.use = SlabUse::kDirty;
     from.written_while_scrubbed = from.use == SlabUse::kScrubbing;
@@ -173,6 +188,25 @@ void TierPool::slab_scrubbed(SlabIndex index) {
     slab.written_while_scrubbed = false;
     if (slab.use == SlabUse::kClean && !slab.held()) slab.domain = DomainId{};
   });
+}
+
+void TierPool::retire(SlabIndex index) {
+  Slab& slab = at(index);
+  if (slab.retiring) return;
+  KVD_CHECK(slab.use == SlabUse::kClass, "a slab retires that grants no slots");
+  unlist(index.value);
+  change(slab, [](Slab& kept) { kept.retiring = true; });
+  if (slab.slots.used() == 0) unassign(index.value);
+}
+
+void TierPool::unretire(SlabIndex index) {
+  Slab& slab = at(index);
+  if (!slab.retiring) return;
+  change(slab, [](Slab& freed) {
+    freed.retiring = false;
+    if (freed.use == SlabUse::kClean && !freed.held()) freed.domain = DomainId{};
+  });
+  if (slab.use == SlabUse::kClass) relist(index.value, 0);
 }
 
 std::vector<SlabIndex> TierPool::reclaim_empty_slabs() {

@@ -38,6 +38,7 @@ SlabView TierPool::view(std::uint32_t position) const {
   const Slab& slab = slabs_[position];
   return {.index = SlabIndex(position),
           .use = slab.use,
+          .retiring = slab.retiring,
           .model_class = slab.model_class,
           .domain = slab.domain,
           .region = slab.region,
@@ -66,7 +67,7 @@ std::optional<SlabIndex> TierPool::emptiest_foreign_slab(ClassId model_class,
   for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
     const Slab& slab = slabs_[position];
     if (slab.use != SlabUse::kClass || slab.domain != domain) continue;
-    if (slab.model_class == model_class) continue;
+    if (slab.model_class == model_class || slab.retiring) continue;
     if (!emptiest || slab.slots.used() < at(*emptiest).slots.used()) emptiest = SlabIndex(position);
   }
   return emptiest;
@@ -101,7 +102,7 @@ std::string TierPool::validate_room() const {
   for (const auto& [group, room] : room_) listed += room.size();
   for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
     const Slab& slab = slabs_[position];
-    if (slab.slots.free() == 0) continue;
+    if (slab.slots.free() == 0 || slab.retiring) continue;
     const auto group = room_.find({slab.model_class, slab.domain});
     if (group == room_.end() || !group->second.contains({slab.slots.free(), position})) {
       return "slab " + std::to_string(position) + ": its class does not list its free slots";

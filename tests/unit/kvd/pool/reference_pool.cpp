@@ -30,7 +30,7 @@ ReferencePool::ReferencePool(std::uint32_t slabs, Bytes slab_bytes, Quotas quota
       slabs_(slabs) {}
 
 bool ReferencePool::held(const Entry& slab) {
-  return !is_unassigned(slab.use) || !slab.mapped_by.empty();
+  return !is_unassigned(slab.use) || slab.retiring || !slab.mapped_by.empty();
 }
 
 std::uint32_t ReferencePool::free_slots(const Entry& slab) {
@@ -67,6 +67,7 @@ std::int64_t ReferencePool::room(DomainId domain, bool quarantined_too) const {
 }
 
 bool ReferencePool::usable(const Entry& slab, ClassId model_class, DomainId domain) const {
+  if (slab.retiring) return false;
   if (slab.use == SlabUse::kClass) {
     return slab.domain == domain && slab.model_class != model_class &&
            free_slots(slab) == slab.slots.size();
@@ -80,6 +81,7 @@ ErrorCode ReferencePool::expected_code(const SlotRequest& request, std::int64_t 
   const std::int64_t wanted = ceil_div(missing, slab_bytes_ / classes_.at(request.model_class));
   std::int64_t own = 0, loose = 0, own_later = 0, loose_later = 0;
   for (const Entry& slab : slabs_) {
+    if (slab.retiring) continue;
     const bool mine = held(slab) && slab.domain == request.domain;
     if (usable(slab, request.model_class, request.domain)) {
       ++(mine ? own : loose);
@@ -102,6 +104,7 @@ std::string ReferencePool::follow(const TierPool& pool, const SlotRequest& reque
   for (std::size_t i = 0; i < slabs_.size(); ++i) {
     const Entry& slab = slabs_[i];
     if (slab.domain != request.domain || slab.model_class != request.model_class) continue;
+    if (slab.retiring) continue;
     (reachable(request, i) ? reach : beyond) += free_slots(slab);
   }
   const std::int64_t missing = std::int64_t{request.count} - reach - beyond;
@@ -122,7 +125,7 @@ std::string ReferencePool::follow(const TierPool& pool, const SlotRequest& reque
   }
   for (const SlabIndex index : grant.to_map) {
     const Entry& slab = slabs_[index.value];
-    if (slab.model_class != request.model_class || slab.domain != request.domain ||
+    if (slab.model_class != request.model_class || slab.domain != request.domain || slab.retiring ||
         free_slots(slab) == 0 || reachable(request, index.value)) {
       return "it names a slab whose mapping helps nothing";
     }
@@ -159,7 +162,8 @@ std::string ReferencePool::follow_slots(const SlotRequest& request, const SlotGr
   for (std::uint32_t i = 0; i < slabs_.size(); ++i) {
     const Entry& slab = slabs_[i];
     const bool fits = slab.use == SlabUse::kClass && slab.domain == request.domain &&
-                      slab.model_class == request.model_class && free_slots(slab) != 0;
+                      slab.model_class == request.model_class && free_slots(slab) != 0 &&
+                      !slab.retiring;
     if (fits && reachable(request, i)) order.emplace_back(free_slots(slab), i);
   }
   std::sort(order.begin(), order.end());
@@ -196,6 +200,7 @@ ErrorCode ReferencePool::expected_code(DomainId domain, std::int64_t wanted) con
   for (const Entry& slab : slabs_) {
     const bool mine = held(slab) && slab.domain == domain;
     if (slab.use == SlabUse::kQuarantined) ++loose_later;
+    if (slab.use == SlabUse::kClass && slab.retiring && mine) ++own_later;
     if (!is_unassigned(slab.use) || (held(slab) && !mine)) continue;
     if (slab.use == SlabUse::kClean) ++(mine ? own : loose);
     if (slab.use != SlabUse::kClean) ++(mine ? own_later : loose_later);
@@ -216,8 +221,11 @@ std::string ReferencePool::follow(RegionId region, DomainId domain, EngineId own
   if (code != expected) return code_text(code, expected);
   if (!outcome.ok()) return {};
   if (static_cast<std::int64_t>(outcome->size()) != wanted) return "the region has a wrong size";
+  bool kept_only = true;
   for (const SlabIndex index : *outcome) {
     Entry& slab = slabs_[index.value];
+    kept_only &= slab.retiring;
+    slab.retiring = false;
     if (slab.use != SlabUse::kClean) return "a region got a slab that was not clean";
     if (held(slab) && slab.domain != domain) return "a region got another domain's slab";
     slab.use = SlabUse::kRegion;
@@ -225,19 +233,41 @@ std::string ReferencePool::follow(RegionId region, DomainId domain, EngineId own
     slab.region = region;
     slab.owner = owner;
   }
-  return {};
+  return kept_only || !keeps_clean_slab(domain) ? "" : "a region left a slab kept for it";
+}
+
+bool ReferencePool::keeps_clean_slab(DomainId domain) const {
+  return std::any_of(slabs_.begin(), slabs_.end(), [&](const Entry& slab) {
+    return slab.retiring && slab.use == SlabUse::kClean && slab.domain == domain;
+  });
 }
 
 void ReferencePool::move(SlotId slot, SlotState to) {
-  Slot& entry = slabs_[slot.slab().value].slots[slot.index()];
+  Entry& slab = slabs_[slot.slab().value];
+  Slot& entry = slab.slots[slot.index()];
   entry.state = to;
-  if (to == SlotState::kFree) entry.owner = EngineId{};
+  if (to != SlotState::kFree) return;
+  entry.owner = EngineId{};
+  if (slab.retiring && free_slots(slab) == slab.slots.size()) free_slab(slab);
+}
+
+void ReferencePool::retire(SlabIndex index) {
+  Entry& slab = slabs_[index.value];
+  slab.retiring = true;
+  if (slab.use == SlabUse::kClass && free_slots(slab) == slab.slots.size()) free_slab(slab);
+}
+
+void ReferencePool::unretire(SlabIndex index) {
+  Entry& slab = slabs_[index.value];
+  slab.retiring = false;
+  if (slab.use == SlabUse::kClean && !held(slab)) slab.domain = DomainId{};
 }
 
 void ReferencePool::free_slab(Entry& slab) {
   Entry freed;
   freed.use = SlabUse::kDirty;
   freed.domain = slab.domain;
+  freed.retiring = slab.retiring;
   freed.mapped_by = slab.mapped_by;
   slab = freed;
 }
@@ -274,7 +304,7 @@ void ReferencePool::slab_scrubbed(SlabIndex index) {
   Entry& slab = slabs_[index.value];
   slab.use = slab.late_write ? SlabUse::kDirty : SlabUse::kClean;
   slab.late_write = false;
-  if (slab.use == SlabUse::kClean && slab.mapped_by.empty()) slab.domain = DomainId{};
+  if (slab.use == SlabUse::kClean && !held(slab)) slab.domain = DomainId{};
 }
 
 std::vector<SlabIndex> ReferencePool::reclaim_empty_slabs() {
@@ -293,7 +323,7 @@ Bytes ReferencePool::available(DomainId domain) const {
   Bytes in_slots;
   for (const Entry& slab : slabs_) {
     if (slab.use == SlabUse::kClass) {
-      if (slab.domain == domain) {
+      if (slab.domain == domain && !slab.retiring) {
         in_slots += classes_.at(slab.model_class) * std::int64_t{free_slots(slab)};
       }
     } else if (usable(slab, ClassId{}, domain)) {
@@ -325,6 +355,7 @@ std::string ReferencePool::compare_slab(const TierPool& pool, std::uint32_t posi
   const SlabView view = pool.slab(SlabIndex(position));
   if (view.use != slab.use) return std::string("use ") + name(view.use) + " not " + name(slab.use);
   if (view.model_class != slab.model_class || view.domain != slab.domain) return "class or domain";
+  if (view.retiring != slab.retiring) return "retiring";
   if (view.region != slab.region || view.owner != slab.owner) return "region or owner";
   if (view.slots != slab.slots.size() || view.used != slab.slots.size() - free_slots(slab)) {
     return "slots or used";
@@ -380,6 +411,14 @@ std::vector<RegionId> ReferencePool::regions(SlabUse use) const {
     if (slab.use == use && slab.region) found.insert(slab.region);
   }
   return {found.begin(), found.end()};
+}
+
+std::vector<SlabIndex> ReferencePool::retiring_slabs() const {
+  std::vector<SlabIndex> found;
+  for (std::uint32_t i = 0; i < slabs_.size(); ++i) {
+    if (slabs_[i].retiring) found.emplace_back(i);
+  }
+  return found;
 }
 
 std::vector<SlabIndex> ReferencePool::slabs_as(SlabUse use) const {

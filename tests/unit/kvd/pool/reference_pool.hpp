@@ -31,6 +31,8 @@ class ReferencePool {
   [[nodiscard]] std::vector<SlabIndex> take_dirty();
   void slab_scrubbed(SlabIndex slab);
   [[nodiscard]] std::vector<SlabIndex> reclaim_empty_slabs();
+  void retire(SlabIndex slab);
+  void unretire(SlabIndex slab);
   void set_quotas(Quotas quotas) { quotas_ = std::move(quotas); }
 
   [[nodiscard]] Bytes available(DomainId domain) const;
@@ -43,6 +45,7 @@ class ReferencePool {
   [[nodiscard]] std::vector<SlotId> slots_in(SlotState state) const;
   [[nodiscard]] std::vector<RegionId> regions(SlabUse use) const;
   [[nodiscard]] std::vector<SlabIndex> slabs_as(SlabUse use) const;
+  [[nodiscard]] std::vector<SlabIndex> retiring_slabs() const;
   [[nodiscard]] bool may_map(SlabIndex slab) const { return held(slabs_[slab.value]); }
 
  private:
@@ -57,6 +60,7 @@ class ReferencePool {
     RegionId region;
     EngineId owner;
     bool late_write = false;
+    bool retiring = false;
     std::set<EngineId> mapped_by;
     std::vector<Slot> slots;
   };
@@ -71,6 +75,7 @@ class ReferencePool {
   [[nodiscard]] std::string follow_assignments(const TierPool& pool, const SlotRequest& request,
                                                std::int64_t at_most);
   [[nodiscard]] std::string follow_slots(const SlotRequest& request, const SlotGrant& grant);
+  [[nodiscard]] bool keeps_clean_slab(DomainId domain) const;
   [[nodiscard]] bool has_run(const Entry& slab, std::size_t length) const;
   [[nodiscard]] std::string compare_slab(const TierPool& pool, std::uint32_t position) const;
   [[nodiscard]] std::string compare_stats(const TierPool& pool) const;

@@ -37,7 +37,7 @@ class RandomWalk {
 
   /// Empty, or what broke.
   std::string step() {
-    std::string broken = act(below(100));
+    std::string broken = act(below(104));
     if (broken.empty()) broken = pool_.validate();
     if (broken.empty()) broken = reference_.compare(pool_, kDomains);
     return broken;
@@ -80,7 +80,8 @@ class RandomWalk {
     if (dice < 96) return scrub_slab();
     if (dice < 98) return same(pool_.reclaim_empty_slabs(), reference_.reclaim_empty_slabs());
     if (dice < 99) return change_quotas();
-    return empty_domain();
+    if (dice < 100) return empty_domain();
+    return dice < 102 ? retire_slab() : unretire_slab();
   }
 
   static std::string same(const std::vector<SlabIndex>& got, const std::vector<SlabIndex>& wanted) {
@@ -165,6 +166,24 @@ class RandomWalk {
     if (mapped && domain_of(engine) != pool_.slab(slab).domain) return {};
     pool_.set_mapped(slab, engine, mapped);
     reference_.set_mapped(slab, engine, mapped);
+    return {};
+  }
+
+  std::string retire_slab() {
+    const auto slabs = reference_.slabs_as(SlabUse::kClass);
+    if (slabs.empty()) return {};
+    const SlabIndex slab = slabs[below(static_cast<std::uint32_t>(slabs.size()))];
+    pool_.retire(slab);
+    reference_.retire(slab);
+    return {};
+  }
+
+  std::string unretire_slab() {
+    const auto slabs = reference_.retiring_slabs();
+    if (slabs.empty()) return {};
+    const SlabIndex slab = slabs[below(static_cast<std::uint32_t>(slabs.size()))];
+    pool_.unretire(slab);
+    reference_.unretire(slab);
     return {};
   }
 
