@@ -1,7 +1,6 @@
 #include "planner/model/latency.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 namespace kvd::planner {
@@ -11,7 +10,10 @@ Error invalid(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-bool positive(Seconds time) { return std::isfinite(time.count()) && time.count() > 0; }
+// Times beyond this are mistakes, and their sums might leave the range of a double.
+constexpr double kLongest = 1e9;
+
+bool positive(Seconds time) { return time.count() > 0 && time.count() <= kLongest; }
 
 // Work by release index among the transfers due so far, and the last index that has any.
 struct Released {
@@ -54,11 +56,14 @@ Status check(const StepModel& model) {
   if (model.compute.empty()) return invalid("layers must be at least 1");
   if (model.layers() > kMaxLayers) return invalid("layers must be at most 1024");
   for (const auto time : model.compute) {
-    if (!positive(time)) return invalid("compute time of a layer must be finite and above 0");
+    if (!positive(time))
+      return invalid("compute time of a layer must be above 0 and at most 1e9 s");
   }
-  if (!positive(model.per_block)) return invalid("link rate must be finite and above 0");
-  if (!std::isfinite(model.per_transfer.count()) || model.per_transfer.count() < 0) {
-    return invalid("fixed cost of a transfer must be finite and not negative");
+  if (!positive(model.per_block)) {
+    return invalid("link rate must be finite and at least 1e-9 blocks a second");
+  }
+  if (!(model.per_transfer.count() >= 0 && model.per_transfer.count() <= kLongest)) {
+    return invalid("fixed cost of a transfer must be within 0..1e9 s");
   }
   return {};
 }

@@ -40,8 +40,8 @@ struct StepLatency {
   std::vector<Seconds> stalls;
 };
 
-/// Errors: InvalidArgument for no layers, more than kMaxLayers, or a time that is not finite and
-/// positive (the fixed cost may be zero).
+/// Errors: InvalidArgument for no layers, more than kMaxLayers, or a time that is not above 0
+/// (the fixed cost may be 0) and at most 1e9 s.
 [[nodiscard]] Status check(const StepModel& model);
 /// Errors: InvalidArgument for blocks out of 0..kMaxBlocks or layers out of order or range.
 [[nodiscard]] Status check(const StepModel& model, const StreamedRequest& request);

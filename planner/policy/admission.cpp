@@ -37,6 +37,10 @@ Status check(const AdmissionSnapshot& snapshot) {
   }
   for (const auto tokens : snapshot.queue) {
     if (tokens < Tokens{1}) return invalid("tokens of a queued request must be at least 1");
+    if (!std::isfinite(snapshot.costs.prefill(tokens).count()) ||
+        !std::isfinite(snapshot.costs.offload(tokens, 0).count())) {
+      return invalid("prefill or offload time leaves the range of numbers; check rates and sizes");
+    }
   }
   return {};
 }

@@ -34,6 +34,10 @@ Status check(const LoadCosts& costs) {
        {costs.latency, costs.prefill_fixed, costs.prefill_per_token, costs.prefill_per_token2}) {
     if (!not_negative(time.count())) return invalid("times must be finite and not negative");
   }
+  const auto n = static_cast<double>(costs.tokens.value);
+  if (!std::isfinite(costs.load(n).count()) || !std::isfinite(costs.prefill(n).count())) {
+    return invalid("load or prefill time leaves the range of numbers; check rates and sizes");
+  }
   return {};
 }
 

@@ -87,6 +87,8 @@ Result<PlacementDecision> OrbitFlowPolicy::decide(const PlacementSnapshot& snaps
     decision.placement.push_back(problem.candidates[choice]);
   }
   judge(snapshot, config, decision);
+  // The two sum the same step in different orders.
+  decision.lower_bound = std::min(decision.lower_bound, decision.latency);
   // The SLO is beyond reach only when the bound, too, is above what it allows.
   if (!decision.feasible) {
     const auto allowed = slowest_allowed(snapshot, config);

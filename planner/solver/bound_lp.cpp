@@ -41,11 +41,15 @@ Environment& environment() {
   return of_this_thread;
 }
 
-glp_smcp dual_simplex() {
+glp_smcp dual_simplex(std::optional<Nanoseconds> longest) {
   glp_smcp parameters;
   glp_init_smcp(&parameters);
   parameters.msg_lev = GLP_MSG_OFF;
   parameters.meth = GLP_DUALP;
+  if (longest) {
+    const auto whole = std::chrono::ceil<std::chrono::milliseconds>(*longest).count();
+    parameters.tm_lim = static_cast<int>(std::clamp<std::int64_t>(whole, 1, 1'000'000'000));
+  }
   return parameters;
 }
 
@@ -80,11 +84,13 @@ struct BoundLp::Prob {
   }
 };
 
-BoundLp::BoundLp(double total, double capacity, double seconds, std::span<const MemoryRow> memory)
+BoundLp::BoundLp(double total, double capacity, double seconds, std::span<const MemoryRow> memory,
+                 std::optional<Nanoseconds> longest)
     : patterns_(memory.front().weight.size()),
       memory_rows_(memory.size()),
       total_(total),
       seconds_(seconds),
+      longest_(longest),
       load_(patterns_, 0.0) {
   try {
     prob_ = std::make_unique<Prob>();
@@ -144,8 +150,10 @@ bool BoundLp::solve(std::span<const double> fixed) {
     for (std::size_t k = 0; k < patterns_; ++k) {
       glp_set_col_bnds(prob_->glp, static_cast<int>(k) + 1, GLP_LO, fixed[k] / total_, 0);
     }
-    const auto parameters = dual_simplex();
-    if (glp_simplex(prob_->glp, &parameters) != 0) {
+    const auto parameters = dual_simplex(longest_);
+    const int outcome = glp_simplex(prob_->glp, &parameters);
+    if (outcome == GLP_ETMLIM) return false;
+    if (outcome != 0) {
       glp_std_basis(prob_->glp);
       if (glp_simplex(prob_->glp, &parameters) != 0) return false;
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,8 +29,10 @@ struct Multipliers {
 /// thread ends.
 class BoundLp {
  public:
-  /// `total` = the sum of all loads, > 0; `seconds` = a typical T, for scaling.
-  BoundLp(double total, double capacity, double seconds, std::span<const MemoryRow> memory);
+  /// `total` = the sum of all loads, > 0; `seconds` = a typical T, for scaling. `longest` bounds
+  /// one solution in wall time; without it the answers depend on the input alone.
+  BoundLp(double total, double capacity, double seconds, std::span<const MemoryRow> memory,
+          std::optional<Nanoseconds> longest);
   ~BoundLp();
   BoundLp(const BoundLp&) = delete;
   BoundLp& operator=(const BoundLp&) = delete;
@@ -52,6 +55,7 @@ class BoundLp {
   std::size_t memory_rows_;
   double total_;
   double seconds_;
+  std::optional<Nanoseconds> longest_;
   std::size_t cuts_ = 0;
   std::unique_ptr<Prob> prob_;
   std::vector<double> load_;

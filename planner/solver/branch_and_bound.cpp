@@ -31,7 +31,7 @@ BranchAndBound::BranchAndBound(const PlacementProblem& problem, const SolveLimit
       budget_(limits, clock),
       search_(space_, budget_),
       lp_(std::max(1.0, space_.total()), space_.capacity(), space_.compute(),
-          space_.relaxed_memory()),
+          space_.relaxed_memory(), limits.time),
       leaf_(enumerated(space_.patterns())),
       pruned_(kInfinity) {}
 
@@ -59,15 +59,16 @@ PlacementSolution BranchAndBound::run() {
 // The root's bound and the first plans: each candidate for all, as now, and the LP rounded.
 void BranchAndBound::start() {
   const Plan nothing = space_.empty_plan();
-  for (std::size_t k = 0; k < space_.patterns(); ++k) {
-    if (auto plan = uniform_plan(k)) offer(std::move(*plan));
-  }
   if (!first_.empty()) {
     Plan given = space_.empty_plan();
     for (std::size_t r = 0; r < space_.requests(); ++r) {
       space_.assign(given, r, first_[space_.input_index(r)]);
     }
     if (space_.fits(given.load, given.open)) offer(std::move(given));
+  }
+  // From the last, which is everything offloaded and fits if anything does.
+  for (std::size_t k = space_.patterns(); k-- > 0 && !(best_ && budget_.spent());) {
+    if (auto plan = uniform_plan(k)) offer(std::move(*plan));
   }
   if (space_.has_current()) {
     Plan now = space_.empty_plan();
@@ -213,7 +214,7 @@ double BranchAndBound::bound_of(const std::vector<std::size_t>& choice) const {
 
 // Each undecided request takes the pattern that lacks most of what the LP wants; where that no
 // longer fits, the one with the most layers streamed that does.
-std::optional<Plan> BranchAndBound::rounded(const Plan& partial) const {
+std::optional<Plan> BranchAndBound::rounded(const Plan& partial) {
   Plan plan = partial;
   for (std::size_t r = partial.choice.size(); r < space_.requests(); ++r) {
     std::optional<std::size_t> chosen;
@@ -221,6 +222,7 @@ std::optional<Plan> BranchAndBound::rounded(const Plan& partial) const {
     for (std::size_t k = 0; k < space_.patterns(); ++k) {
       const double lacking = lp_.load()[k] - plan.load[k];
       if (lacking <= most) continue;
+      if (budget_.spent()) return std::nullopt;
       plan.load[k] += space_.blocks(r);
       if (space_.may_fit(plan.load, plan.open + space_.open(k), r + 1)) {
         most = lacking;

@@ -43,7 +43,7 @@ class BranchAndBound {
   void set_prices();
   [[nodiscard]] double price(std::size_t request, std::size_t pattern) const;
   [[nodiscard]] double bound_of(const std::vector<std::size_t>& choice) const;
-  [[nodiscard]] std::optional<Plan> rounded(const Plan& partial) const;
+  [[nodiscard]] std::optional<Plan> rounded(const Plan& partial);
   [[nodiscard]] std::optional<Plan> uniform_plan(std::size_t pattern) const;
 
   [[nodiscard]] bool hopeless(double bound, const Plan& partial, std::size_t depth);

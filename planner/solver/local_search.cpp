@@ -31,6 +31,7 @@ void LocalSearch::improve(Plan& plan) {
 bool LocalSearch::one_move(Plan& plan) {
   bool improved = false;
   for (std::size_t r = 0; r < space_.requests(); ++r) {
+    if (budget_.spent()) return false;
     for (std::size_t k = 0; k < space_.patterns(); ++k) {
       if (k != plan.choice[r] && try_moves(plan, {r, k}, std::nullopt)) improved = true;
     }

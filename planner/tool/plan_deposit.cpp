@@ -18,13 +18,16 @@ Result<Question> read(const Json& json) {
   Question question;
   question.slo = Seconds(fields.positive("slo_s"));
   question.finished = fields.flag("finished", true);
+  double total = question.slo.count();
   for (const auto& gap : fields.array("generated_gaps_s", true)) {
     if (!gap.is_number() || !(gap.get<double>() >= 0) || !std::isfinite(gap.get<double>())) {
       fields.fail("every generated_gaps_s must be a finite number, 0 or more");
       break;
     }
     question.gaps.emplace_back(gap.get<double>());
+    total += gap.get<double>();
   }
+  if (!std::isfinite(total)) fields.fail("the sum of generated_gaps_s must be finite");
   KVD_TRY(fields.status());
   return question;
 }

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "planner/policy/catalogue.hpp"
 #include "planner/tool/decisions.hpp"
 #include "planner/tool/step_fields.hpp"
@@ -121,6 +123,10 @@ Result<OrderedJson> plan_rotate(const Json& snapshot) {
   const auto& decision = question.policy->decide(question.snapshot, question.now, question.config);
   OrderedJson vlt = OrderedJson::object();
   for (std::size_t i = 0; i < question.ids.size(); ++i) {
+    if (!std::isfinite(decision.vlt_s[i])) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "the lag of \"" + question.ids[i] + "\" leaves the range of numbers");
+    }
     vlt[question.ids[i]] = decision.vlt_s[i];
   }
   return OrderedJson{{"prioritized", names(question, decision.prioritized)},

@@ -277,6 +277,13 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"admit", kAdmit, "/decoding/0/n_future", "0", "n_future"},
         Bad{"deposit", kDeposit, "/slo_s", "0", "slo_s"},
         Bad{"deposit", kDeposit, "/generated_gaps_s/2", "-1", "generated_gaps_s"},
+        Bad{"latency", kLatency, "/link_blocks_per_s", "1e-300", "link rate"},
+        Bad{"latency", kLatency, "/compute_s", "1e300", "compute time"},
+        Bad{"place", kPlace, "/requests/0/blocks", "2000000000000", "2^40"},
+        Bad{"rotate", kRotate, "/requests/0/t_last_s", "-1e308", "lag"},
+        Bad{"admit", kAdmit, "/params", "1e308", "range"},
+        Bad{"deposit", kDeposit, "/generated_gaps_s", "[1e308,1e308]", "sum"},
+        Bad{"load", kLoad, "/tier/bandwidth_bytes_per_s", "1e-308", "range"},
         Bad{"load", kLoad, "/tokens", "0", "tokens"},
         Bad{"load", kLoad, "/tier/bandwidth_bytes_per_s", "0", "tier.bandwidth_bytes_per_s"},
         Bad{"load", kLoad, "/tier", "7", "tier"}));
