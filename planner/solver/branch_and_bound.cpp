@@ -280,7 +280,10 @@ PlacementSolution BranchAndBound::solution() const {
   for (const auto& node : queue_) bound = std::min(bound, node.bound);
   result.choice.resize(space_.requests());
   for (std::size_t r = 0; r < space_.requests(); ++r) {
-    result.choice[space_.input_index(r)] = best_->choice[r];
+    // Without blocks every pattern is the same; the plain one is the one to show.
+    const bool plain =
+        space_.blocks(r) == 0 && space_.streamed(0) == 0 && space_.current(r) == space_.patterns();
+    result.choice[space_.input_index(r)] = plain ? 0 : best_->choice[r];
   }
   result.latency = Seconds(best_->latency);
   result.lower_bound = Seconds(bound);

@@ -18,6 +18,9 @@ struct Placement {
   double staged;               // most blocks staged at once
 };
 
+// Test names must not depend on where strings lie.
+void PrintTo(const Placement& placement, std::ostream* out) { *out << placement.name; }
+
 const std::vector<std::int32_t> kThirds = {3, 6, 9};
 const std::vector<double> kNoStall(9, 0.0);
 

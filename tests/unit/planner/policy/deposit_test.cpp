@@ -44,6 +44,11 @@ struct Golden {
   std::int64_t left;
 };
 
+// Test names must not depend on where a vector lies.
+void PrintTo(const Golden& golden, std::ostream* out) {
+  *out << ::testing::PrintToString(golden.gaps);
+}
+
 class DepositGolden : public ::testing::TestWithParam<Golden> {};
 
 TEST_P(DepositGolden, AtAnSloOfTwo) {

@@ -227,6 +227,11 @@ struct Bad {
   const char* named;  // in the message
 };
 
+// Test names must not depend on where strings lie.
+void PrintTo(const Bad& bad, std::ostream* out) {
+  *out << bad.decision << " " << bad.path << " " << bad.value;
+}
+
 class KvdPlanRefuses : public ::testing::TestWithParam<Bad> {};
 
 TEST_P(KvdPlanRefuses, WithTheKey) {
