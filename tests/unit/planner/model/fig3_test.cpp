@@ -18,7 +18,7 @@ struct Placement {
   double staged;               // most blocks staged at once
 };
 
-// Test names must not depend on where strings lie.
+// The default prints addresses, which vary.
 void PrintTo(const Placement& placement, std::ostream* out) { *out << placement.name; }
 
 const std::vector<std::int32_t> kThirds = {3, 6, 9};

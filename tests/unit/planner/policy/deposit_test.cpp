@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "ipc/vocabulary/units.hpp"
@@ -44,7 +45,7 @@ struct Golden {
   std::int64_t left;
 };
 
-// Test names must not depend on where a vector lies.
+// The default prints addresses, which vary.
 void PrintTo(const Golden& golden, std::ostream* out) {
   *out << ::testing::PrintToString(golden.gaps);
 }
@@ -62,7 +63,8 @@ INSTANTIATE_TEST_SUITE_P(Of16, DepositGolden,
                                            Golden{{1, 1, 1, 1, 6, 1}, 0, 1},
                                            Golden{{3, 3, 3}, 3, 0}, Golden{{2, 2, 2}, 0, 0},
                                            Golden{{1, 3, 1, 3}, 0, 0}, Golden{{}, 0, 0},
-                                           Golden{{100}, 1, 0}));
+                                           Golden{{100}, 1, 0}),
+                         [](const auto& of) { return "Gaps" + std::to_string(of.index); });
 
 TEST(TokenDeposit, DeliversAtTheDueTimeAndRestartsAfterALateToken) {
   const auto played = play<Nanoseconds>(std::chrono::seconds(2), seconds({1, 5, 1, 1}));
