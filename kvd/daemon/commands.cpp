@@ -3,9 +3,20 @@
 /// Commands from the transport to the Controller: who may say them, and where the answer goes.
 namespace kvd::daemon {
 
-void Daemon::take_commands() {
-  // Until none is left: the transport's descriptor only tells of what comes after.
-  while (const auto incoming = commands_->receive()) on_command(*incoming);
+namespace {
+
+constexpr int kCommandsATurn = 256;
+
+}  // namespace
+
+bool Daemon::take_commands() {
+  // So many, then everything else gets its turn, however fast they come.
+  for (int i = 0; i < kCommandsATurn; ++i) {
+    const auto incoming = commands_->receive();
+    if (!incoming) return false;
+    on_command(*incoming);
+  }
+  return true;
 }
 
 Result<Peer*> Daemon::authenticate(const wire::CommandHeader& header,

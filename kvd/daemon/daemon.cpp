@@ -155,10 +155,11 @@ Status Daemon::add(Source source, std::uint32_t id, int fd) {
 
 void Daemon::run() {
   while (!stopping_) {
-    take_commands();
+    const bool more = take_commands();
     take_copies();
     epoll_event events[64];
-    const int ready = ::epoll_wait(epoll_.get(), events, 64, 1000);
+    // The transport's descriptor tells only of what comes after its queue was empty.
+    const int ready = ::epoll_wait(epoll_.get(), events, 64, more ? 0 : 1000);
     for (int i = 0; i < ready; ++i) dispatch(events[i].data.u64);
   }
   drain();

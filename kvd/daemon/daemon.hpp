@@ -102,7 +102,8 @@ class Daemon final : public admin::AdminBackend {
   void evict_silent();
 
   // commands (commands.cpp)
-  void take_commands();
+  /// Whether more may wait.
+  bool take_commands();
   void on_command(const transport::Incoming& incoming);
   void answer(transport::PeerId peer, const ReplyHead& head,
               const decltype(core::Reply::body)& body, EngineId engine);

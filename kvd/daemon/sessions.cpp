@@ -34,9 +34,11 @@ bool contains(const std::vector<T>& values, T value) {
 }  // namespace
 
 void Daemon::accept() {
-  while (pending_.size() < kMaxPending) {
+  for (;;) {
     auto connection = listener_->accept();
     if (!connection.ok() || !connection->has_value()) return;
+    // Those that say nothing must not keep others out: the oldest gives way.
+    if (pending_.size() >= kMaxPending) pending_.erase(pending_.begin());
     const std::uint32_t id = ++last_pending_;
     const int fd = (*connection)->fd();
     pending_.emplace(id, Pending{std::move(**connection), clock_.now() + kHelloTimeout});
@@ -222,7 +224,13 @@ void Daemon::end_session(Peer& peer) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.connection.fd(), nullptr);
   peer.connection = transport::AttachConnection(UniqueFd());
   peer.table.reset();
-  std::erase_if(waiting_, [&](const auto& entry) { return entry.second.engine == peer.engine; });
+  std::erase_if(waiting_, [&](const auto& entry) {
+    const Waiting& command = entry.second;
+    if (command.engine != peer.engine) return false;
+    const Error ended = make_error(ErrorCode::kStaleSession, "the session has ended: attach again");
+    answer(command.peer, command.head, ended, EngineId());
+    return true;
+  });
 }
 
 void Daemon::drop(EngineId engine, const std::string& why) {
