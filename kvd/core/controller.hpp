@@ -30,7 +30,9 @@ struct AttachGrant {
 /// steady clock; the simulator a trace and a virtual one.
 /// Source:  kvd design (architecture sections 3-5, 7); SuperInfer Algorithm 1 for the rotation.
 /// Owner:   control thread.
-/// Errors:  every command is answered by exactly one Reply effect, now or by its deadline.
+/// Errors:  every command is answered by exactly one Reply effect, now or by its deadline. Only a
+///          region may wait: for slabs to be zeroed, and for requests of its domain to be rotated
+///          out of slabs that retire for it.
 class Controller {
  public:
   struct Config {

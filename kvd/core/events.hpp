@@ -72,6 +72,8 @@ struct Step {
   PlanVersion table_version;
   std::vector<StepReport> reports;
 };
+/// Answered once enough slabs are free: requests of the domain make way. At its deadline:
+/// DeadlineExceeded. OutOfMemory or QuotaExceeded at once where waiting cannot help.
 struct AllocateRegion {
   Bytes bytes;
 };

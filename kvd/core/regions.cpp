@@ -1,6 +1,11 @@
+#include <algorithm>
+#include <tuple>
+
 #include "kvd/core/state.hpp"
 
-/// Level-1 memory: whole slabs leased to one session, pinned until it frees them.
+/// Level-1 memory: whole slabs leased to one session, pinned until it frees them. Where blocks of
+/// the domain's requests fill HBM, the emptiest slabs retire and their requests are rotated out;
+/// the command waits for that until its deadline.
 namespace kvd::core {
 
 void Controller::State::on_region(const Command& command, const AllocateRegion& region) {
@@ -16,17 +21,23 @@ void Controller::State::on_region(const Command& command, const AllocateRegion& 
   serve_regions();
 }
 
+// True when it was answered.
 bool Controller::State::grant_region(const PendingRegion& pending) {
   Session& session = sessions.at(pending.engine);
   const RegionId id(++last_region);
-  auto slabs = hbm.allocate_region(id, session.info.domain, session.id, pending.bytes);
+  const DomainId domain = session.info.domain;
+  auto slabs = hbm.allocate_region(id, domain, session.id, pending.bytes);
+  // Slabs that no block uses any more can be had, once they are zeroed.
+  if (!slabs.ok() && !hbm.reclaim_empty_slabs().empty()) {
+    slabs = hbm.allocate_region(id, domain, session.id, pending.bytes);
+  }
   if (!slabs.ok()) {
-    // Slabs that no block uses any more can be had, once they are zeroed.
-    const bool reclaimed = !hbm.reclaim_empty_slabs().empty();
+    const ErrorCode code = slabs.error().code;
+    const bool waits =
+        code == ErrorCode::kWouldBlock || (code == ErrorCode::kOutOfMemory && make_way(pending));
     scrub_dirty_slabs();
-    if (reclaimed || slabs.error().code == ErrorCode::kWouldBlock) return false;
-    emit(Reply{pending.engine, pending.reply_to, std::move(slabs).error()});
-    return true;
+    if (!waits) emit(Reply{pending.engine, pending.reply_to, std::move(slabs).error()});
+    return !waits;
   }
   const auto count = static_cast<std::uint32_t>(slabs->size());
   const Bytes slab_bytes = hbm.config().slab_bytes;
@@ -40,10 +51,123 @@ bool Controller::State::grant_region(const PendingRegion& pending) {
   return true;
 }
 
+// Blocks of requests can go to DRAM, a region cannot: so they make way. False where even all slabs
+// of the domain's requests would not do.
+bool Controller::State::make_way(const PendingRegion& pending) {
+  const DomainId domain = sessions.at(pending.engine).info.domain;
+  const std::uint32_t missing = hbm.region_shortage(domain, pending.bytes);
+  const std::vector<SlabIndex> slabs = emptiest_slabs(domain);
+  if (slabs.size() < missing) return false;
+  for (std::uint32_t i = 0; i < missing; ++i) hbm.retire(slabs[i]);
+  note(Note::Level::kInfo, pending.engine,
+       std::to_string(missing) + " slabs are being emptied for a region of " +
+           std::to_string(pending.bytes.value) + " bytes");
+  yielding.insert(domain);
+  yield_to_regions(domain, EngineId(0));
+  return true;
+}
+
+// What a silent engine has blocks in comes last: they leave only when it steps again.
+std::vector<SlabIndex> Controller::State::emptiest_slabs(DomainId domain) {
+  std::set<SlabIndex> stuck;
+  each_request_in(domain, [&](Request& r) {
+    if (session_of(r).responsive) return;
+    for (const BlockPlace& place : r.places) {
+      if (!place.hbm.none()) stuck.insert(place.hbm.slab());
+    }
+  });
+  std::vector<pool::SlabView> views = hbm.slabs();
+  std::erase_if(views, [&](const pool::SlabView& view) {
+    return view.use != pool::SlabUse::kClass || view.domain != domain || view.retiring;
+  });
+  const auto rank = [&](const pool::SlabView& view) {
+    return std::tuple(stuck.contains(view.index), view.used, view.index);
+  };
+  std::sort(views.begin(), views.end(),
+            [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  std::vector<SlabIndex> slabs;
+  for (const pool::SlabView& view : views) slabs.push_back(view.index);
+  return slabs;
+}
+
 void Controller::State::serve_regions() {
-  while (!pending_regions.empty() && grant_region(pending_regions.front())) {
-    pending_regions.pop_front();
-  }
+  std::set<DomainId> waiting;
+  std::erase_if(pending_regions, [&](const PendingRegion& pending) {
+    const DomainId domain = sessions.at(pending.engine).info.domain;
+    if (waiting.contains(domain)) return false;  // first come, first served
+    const bool answered = grant_region(pending);
+    if (!answered) waiting.insert(domain);
+    return answered;
+  });
+  end_yielding(waiting);
+}
+
+void Controller::State::end_yielding(const std::set<DomainId>& still_waiting) {
+  std::erase_if(yielding, [&](DomainId domain) {
+    if (still_waiting.contains(domain)) return false;
+    each_request_in(domain, [&](Request& r) {
+      if (!r.promised || !in_retiring_slab(r)) return;
+      r.promised = false;
+      ++counters.promises_expired;
+    });
+    for (const pool::SlabView& slab : hbm.slabs()) {
+      if (slab.retiring && slab.domain == domain) hbm.unretire(slab.index);
+    }
+    return true;
+  });
+}
+
+void Controller::State::yield_to_regions(DomainId domain, EngineId caller) {
+  if (!yielding.contains(domain)) return;
+  each_request_in(domain, [&](Request& r) {
+    const bool may_leave = r.state == RequestState::kRunning && !r.fresh && !r.leaving &&
+                           !r.promised && session_of(r).responsive;
+    if (!may_leave || !in_retiring_slab(r)) return;
+    // Without room in DRAM it had better go on: its end frees the slab, too.
+    if (dram.available(domain) >= hbm_bytes(r)) preempt(r, caller);
+  });
+}
+
+bool Controller::State::in_retiring_slab(const Request& request) const {
+  return kept(request) > Bytes(0);
+}
+
+void Controller::State::drop_regions(EngineId engine) {
+  std::erase_if(pending_regions,
+                [&](const PendingRegion& pending) { return pending.engine == engine; });
+}
+
+// Why the slabs that retire for it still hold blocks.
+std::string Controller::State::obstacle(const PendingRegion& pending) {
+  const DomainId domain = sessions.at(pending.engine).info.domain;
+  std::string text;
+  each_request_in(domain, [&](Request& r) {
+    if (!text.empty() || !in_retiring_slab(r)) return;
+    const Session& owner = session_of(r);
+    if (r.promised || !owner.responsive) {
+      text = "engine '" + owner.info.name + "' has not stepped to let its requests be rotated out";
+    } else if (r.runs() && dram.available(domain) < hbm_bytes(r)) {
+      text = "DRAM has no room for the requests that would make way: enlarge pool.dram";
+    } else {
+      text = "requests of engine '" + owner.info.name + "' were still leaving";
+    }
+  });
+  return text;
+}
+
+void Controller::State::expire_regions() {
+  std::erase_if(pending_regions, [&](const PendingRegion& pending) {
+    if (now < pending.deadline) return false;
+    const std::string why = obstacle(pending);
+    emit(Reply{pending.engine, pending.reply_to,
+               make_error(ErrorCode::kDeadlineExceeded,
+                          "no " + std::to_string(pending.bytes.value) +
+                              " bytes of whole slabs became free in time" +
+                              (why.empty() ? "" : " (" + why + ")") +
+                              ": free regions, enlarge pool.hbm, or allow more time")});
+    return true;
+  });
+  serve_regions();
 }
 
 void Controller::State::on_release_region(const Command& command, const ReleaseRegion& release) {

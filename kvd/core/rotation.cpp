@@ -6,20 +6,39 @@
 /// for the engine that steps, and into victims wherever they are.
 namespace kvd::core {
 
+Bytes Controller::State::kept(const Request& request) const {
+  if (yielding.empty()) return Bytes(0);
+  const auto is_kept = [&](const BlockPlace& place) {
+    return !place.hbm.none() && hbm.retiring(place.hbm.slab());
+  };
+  const Session& session = sessions.at(request.key.engine);
+  return session.shape.slot_bytes() *
+         std::int64_t{std::count_if(request.places.begin(), request.places.end(), is_kept)};
+}
+
+std::int64_t Controller::State::grantable(const std::vector<SlotId>& slots) const {
+  return std::count_if(slots.begin(), slots.end(),
+                       [&](SlotId slot) { return !hbm.retiring(slot.slab()); });
+}
+
 Bytes Controller::State::incoming(DomainId domain) {
   Bytes sum;
   each_request_in(domain, [&](Request& r) {
-    if (r.state == RequestState::kSwappingOut || r.leaving || r.promised) sum += hbm_bytes(r);
+    const bool leaves = r.state == RequestState::kSwappingOut || r.leaving || r.promised;
+    if (leaves) sum += hbm_bytes(r) - kept(r);
   });
   for (const auto& [ticket, copy] : copies) {
     if (copy.domain != domain) continue;
-    const std::size_t slots = copy.slots.size() + (copy.orphan ? copy.pairs.size() : 0);
-    sum += copy.slot_bytes * static_cast<std::int64_t>(slots);
+    std::vector<SlotId> slots = copy.slots;
+    if (copy.orphan) {
+      for (const CopySlots::Pair& pair : copy.pairs) slots.push_back(pair.hbm);
+    }
+    sum += copy.slot_bytes * grantable(slots);
   }
   for (const auto& [id, session] : sessions) {
     if (session.info.domain != domain) continue;
     for (const LateRelease& late : session.late) {
-      sum += late.slot_bytes * static_cast<std::int64_t>(late.slots.size());
+      sum += late.slot_bytes * grantable(late.slots);
     }
   }
   return sum;
@@ -119,6 +138,7 @@ void Controller::State::decide(Session& caller) {
 }
 
 void Controller::State::preempt(Request& request, EngineId caller) {
+  if (request.leaving || request.promised) return;
   if (request.key.engine == caller) {
     request.leaving = true;
     return;
@@ -136,11 +156,12 @@ void Controller::State::acknowledge_promises(Session& session) {
 }
 
 void Controller::State::expire_promises(DomainId domain) {
-  // A promise ends with its need: what is free or already on its way out may do by now.
+  // A promise ends with its need: what is free or already on its way out may do by now. One made
+  // for a region ends with that.
   Bytes spare = supply(domain);
   each_request_in(domain, [&](Request& r) {
     if (!r.promised) return;
-    if (!session_of(r).responsive || spare >= hbm_bytes(r)) {
+    if (!session_of(r).responsive || (spare >= hbm_bytes(r) && !in_retiring_slab(r))) {
       spare -= hbm_bytes(r);
       r.promised = false;
       ++counters.promises_expired;

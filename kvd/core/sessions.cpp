@@ -43,15 +43,13 @@ void Controller::State::drop_claims(Session& session) {
     r.claim = 0;
     r.awaits_mapping = false;
   });
-  std::erase_if(pending_regions,
-                [&](const PendingRegion& pending) { return pending.engine == session.id; });
 }
 
 void Controller::State::on_detach(EngineId engine) {
   const auto it = sessions.find(engine);
   if (it == sessions.end() || it->second.dying) return;
   Session& session = it->second;
-  drop_claims(session);
+  drop_regions(engine);
   session.finished = session.iteration;  // it said goodbye: it writes nothing any more
   release_late(session);
   each_request_of(engine, [&](Request& r) { remove(r, false); });
@@ -67,7 +65,7 @@ void Controller::State::on_dying(EngineId engine) {
   Session& session = it->second;
   session.dying = true;
   ++counters.engines_died;
-  drop_claims(session);
+  drop_regions(engine);
   each_request_of(engine, [&](Request& r) { remove(r, true); });
   for (LateRelease& late : session.late) {
     for (const SlotId slot : late.slots) {
@@ -119,15 +117,7 @@ void Controller::State::check_responsive(Session& session) {
 }
 
 void Controller::State::on_tick() {
-  std::erase_if(pending_regions, [&](const PendingRegion& pending) {
-    if (now < pending.deadline) return false;
-    emit(Reply{pending.engine, pending.reply_to,
-               make_error(ErrorCode::kDeadlineExceeded,
-                          "no " + std::to_string(pending.bytes.value) +
-                              " bytes of whole slabs became free in time: free regions, enlarge "
-                              "pool.hbm, or allow more time")});
-    return true;
-  });
+  expire_regions();
   for (auto& [id, session] : sessions) check_responsive(session);
 }
 

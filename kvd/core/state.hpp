@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,7 @@ struct Request {
   std::uint64_t claim = 0;      ///< order of its claim on memory; 0: none
   bool awaits_mapping = false;  ///< its claim waits for a slab acknowledgement
   bool starved = false;         ///< runs, but a block for its next token is missing
-  bool promised = false;        ///< victim of another engine's need, until the owner's next step
+  bool promised = false;        ///< victim of another's need, until its engine's next step
   bool leaving = false;         ///< victim whose running iteration has not finished yet
   bool forced_out = false;      ///< by a rotate command, until one brings it back
   bool fresh = false;           ///< swapped in, no token made since: not a victim (no livelock)
@@ -135,7 +136,7 @@ struct Copy {
   Tier tier = Tier::kHbm;  ///< of a scrub
 };
 
-/// A region command that waits for slabs to be scrubbed.
+/// A region command that waits for slabs to be scrubbed, or for requests to make way.
 struct PendingRegion {
   EngineId engine;
   ReplyTo reply_to;
@@ -156,7 +157,8 @@ struct Controller::State {
   std::map<RequestKey, Request> requests;  ///< ordered, so that every walk is deterministic
   std::map<Ticket, Copy> copies;
   std::map<ModelClass, ClassId> classes;
-  std::deque<PendingRegion> pending_regions;
+  std::deque<PendingRegion> pending_regions;  ///< served in this order within a domain
+  std::set<DomainId> yielding;                ///< domains that have slabs retire for a region
   Counters counters;
 
   std::uint32_t last_engine = 0;
@@ -205,7 +207,16 @@ struct Controller::State {
   void on_region(const Command& command, const AllocateRegion& region);
   void on_release_region(const Command& command, const ReleaseRegion& release);
   [[nodiscard]] bool grant_region(const PendingRegion& pending);
+  [[nodiscard]] bool make_way(const PendingRegion& pending);
+  [[nodiscard]] std::vector<SlabIndex> emptiest_slabs(DomainId domain);
   void serve_regions();
+  void end_yielding(const std::set<DomainId>& still_waiting);
+  void expire_regions();
+  [[nodiscard]] std::string obstacle(const PendingRegion& pending);
+  void drop_regions(EngineId engine);
+  /// Rotates out, as far as they may leave now, the requests with blocks in retiring slabs.
+  void yield_to_regions(DomainId domain, EngineId caller);
+  [[nodiscard]] bool in_retiring_slab(const Request& request) const;
 
   // ---- the step (step.cpp) ----
   void on_step(const Command& command, const Step& step);
@@ -217,8 +228,11 @@ struct Controller::State {
 
   // ---- who runs (rotation.cpp) ----
   void decide(Session& caller);
-  [[nodiscard]] Bytes supply(DomainId domain);    ///< free HBM that nobody has a claim on yet
-  [[nodiscard]] Bytes incoming(DomainId domain);  ///< HBM that victims will give back
+  [[nodiscard]] Bytes supply(DomainId domain);  ///< free HBM that nobody has a claim on yet
+  /// HBM that victims will give back to requests: nothing of slabs that retire for a region.
+  [[nodiscard]] Bytes incoming(DomainId domain);
+  [[nodiscard]] Bytes kept(const Request& request) const;  ///< of its HBM, in retiring slabs
+  [[nodiscard]] std::int64_t grantable(const std::vector<SlotId>& slots) const;
   [[nodiscard]] Bytes claimed(DomainId domain);
   void expire_promises(DomainId domain);
   void acknowledge_promises(Session& session);

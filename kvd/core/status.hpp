@@ -37,7 +37,7 @@ struct RequestStatus {
   std::uint64_t rotations = 0;  ///< times swapped out
   std::uint32_t skips = 0;
   double age_s = 0;
-  bool promised = false;  ///< a victim another engine waits for
+  bool promised = false;  ///< a victim another engine or a region waits for
 };
 
 struct EngineStatus {

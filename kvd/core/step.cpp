@@ -24,6 +24,7 @@ void Controller::State::on_step(const Command& command, const Step& step) {
 
   take_reports(session, step);
   acknowledge_promises(session);
+  yield_to_regions(session.info.domain, session.id);
   decide(session);
   start_leaving(session);
   grow_running(session);

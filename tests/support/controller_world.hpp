@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <random>
@@ -59,7 +60,8 @@ class World {
     if (!level1) attach.model_class = shape;
     auto grant = controller->attach(attach, now);
     EXPECT_TRUE(grant.ok()) << (grant.ok() ? "" : grant.error().to_string());
-    engines[grant->engine] = Engine{grant->engine, shape, {}, {}, {}, {}, {}};
+    engines[grant->engine] =
+        Engine{grant->engine, level1 ? ModelClass{} : shape, {}, {}, {}, {}, {}};
     return grant->engine;
   }
 
@@ -151,6 +153,19 @@ class World {
     }
   }
 
+  /// Of those whose engine is still there.
+  void release_oldest_region() {
+    const auto [engine, region] = regions.front();
+    regions.erase(regions.begin());
+    if (!engines.contains(engine) || !engines.at(engine).alive) return;
+    EXPECT_EQ(code(command(engine, ReleaseRegion{region})), ErrorCode::kOk);
+  }
+  /// Whether slabs are kept for a region that waits.
+  [[nodiscard]] bool retires() const {
+    const auto slabs = controller->status(now).slabs[0];
+    return std::any_of(slabs.begin(), slabs.end(), [](const auto& slab) { return slab.retiring; });
+  }
+
   void die(EngineId id) {
     engines.at(id).alive = false;
     feed(Dying{id});
@@ -173,6 +188,8 @@ class World {
   std::unique_ptr<Controller> controller;
   std::map<EngineId, Engine> engines;
   std::map<ReplyTo, Reply> replies;
+  std::optional<Reply> latest;
+  std::vector<std::pair<EngineId, RegionId>> regions;  ///< leased, oldest first
   std::vector<SendSlab> sent;
   std::vector<Note> notes;
   std::map<SlotId, Content> hbm, dram;
@@ -192,7 +209,12 @@ class World {
     bool scrub = false;
   };
 
-  void take(const Reply& reply) { replies[reply.reply_to] = reply; }
+  void take(const Reply& reply) {
+    EXPECT_TRUE(replies.emplace(reply.reply_to, reply).second) << "answered twice";
+    latest = reply;
+    const auto* region = std::get_if<RegionReply>(&reply.body);
+    if (region != nullptr) regions.emplace_back(reply.engine, region->region);
+  }
   void take(const PublishTable& table) { engines.at(table.engine).table = table.rows; }
   void take(const CopySlots& copy) { copies.push_back({copy.ticket, copy, {}, false}); }
   void take(const Scrub& scrub) { copies.push_back({scrub.ticket, {}, scrub, true}); }
@@ -261,6 +283,25 @@ inline Controller::Config small_pool(std::uint32_t hbm_slabs = 4, std::uint32_t 
   config.dram = {Tier::kDram, Bytes(4096), dram_slabs};
   config.tuning.rotation.b_xfer = Bytes(8192);
   return config;
+}
+
+/// Steps until every request of every live engine is done; false when that takes too long.
+inline bool run_to_end(World& world, int limit = 20000) {
+  for (int i = 0; i < limit; ++i) {
+    bool open = false;
+    std::vector<EngineId> ids;
+    for (auto& [id, engine] : world.engines) {
+      if (engine.alive && engine.shape.layers > 0) ids.push_back(id);
+      open |= engine.alive && !engine.requests.empty();
+    }
+    if (!open) return true;
+    for (const EngineId id : ids) {
+      world.pass(std::chrono::milliseconds(10));
+      world.run_and_step(id);
+    }
+    world.finish_copies();
+  }
+  return false;
 }
 
 }  // namespace kvd::test
