@@ -81,7 +81,7 @@ long growth_over_plans(const Options& options) {
   for (int i = 0; i < 11'000; ++i) {
     if (i == 1'000) before = resident_bytes();
     const auto problem =
-        draw_instance(random, options.layers, std::min(options.requests, 8), options.buffer);
+        draw_instance(random, options.layers, std::min(options.requests, 4), options.buffer);
     if (!solve_placement(problem, limits, clock).ok()) return -1;
   }
   return resident_bytes() - before;
