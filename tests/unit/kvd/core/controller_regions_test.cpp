@@ -111,6 +111,41 @@ TEST(ControllerRegions, APrefillLeavesOnceItIsComplete) {
   EXPECT_EQ(world.errors, 0u);
 }
 
+TEST(ControllerRegions, MemoryElsewhereTakesNoPromiseBack) {
+  World world(small_pool(3, 64));
+  const EngineId a = world.attach(small_model());
+  const EngineId b = world.attach(small_model());
+  ASSERT_EQ(world.submit(a, 1, 12, 8), ErrorCode::kOk);
+  world.step_until_granted(a);
+  world.run_and_step(a);
+  const EngineId level1 = world.attach({}, DomainId(1), true);
+  EXPECT_FALSE(world.command(level1, AllocateRegion{kSlab * 3}, kPatience).has_value());
+  world.step(b);
+  const Counters counters = world.controller->status(world.now).counters;
+  EXPECT_EQ(counters.promises, 1u);
+  EXPECT_EQ(counters.promises_expired, 0u);
+  world.run_and_step(a);
+  world.finish_copies();
+  EXPECT_EQ(world.regions.size(), 1u);
+}
+
+TEST(ControllerRegions, WhatComesFreeForARegionIsPromisedToNoRequest) {
+  World world(small_pool(2, 64));
+  const EngineId a = world.attach(small_model());
+  const EngineId b = world.attach(small_model());
+  for (const std::uint64_t r : {std::uint64_t{1}, std::uint64_t{2}}) {
+    ASSERT_EQ(world.submit(a, r, 12, 4), ErrorCode::kOk);
+  }
+  world.step_until_granted(a);
+  world.run_and_step(a);
+  const EngineId level1 = world.attach({}, DomainId(1), true);
+  EXPECT_FALSE(world.command(level1, AllocateRegion{kSlab}, kPatience).has_value());
+  ASSERT_EQ(world.submit(b, 1, 12, 4), ErrorCode::kOk);
+  world.step(b);
+  ASSERT_EQ(world.engines.at(b).reply.hold.size(), 1u);
+  EXPECT_EQ(world.engines.at(b).reply.hold[0].reason, Hold::kWaiting);
+}
+
 TEST(ControllerRegions, WhatCanNeverBeHadIsRefusedAtOnce) {
   Crowd crowd;
   ASSERT_FALSE(crowd.ask(2).has_value());
@@ -167,6 +202,8 @@ TEST(ControllerRegions, WithoutRoomInDramRequestsRunOnAndTheExpirySaysSo) {
     world.run_and_step(a);
     EXPECT_EQ(world.engines.at(a).reply.run.size(), 1u);
   }
+  const Counters counters = world.controller->status(world.now).counters;
+  EXPECT_EQ(counters.rotation_blocked_dram, 0u) << "not even tried";
   world.pass(milliseconds(60));
   world.feed(Tick{});
   ASSERT_EQ(world.code(world.latest), ErrorCode::kDeadlineExceeded);
