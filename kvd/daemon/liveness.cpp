@@ -11,6 +11,8 @@ namespace kvd::daemon {
 
 namespace {
 
+constexpr std::uint32_t kMaxChanges = 16;
+
 futex_waitv waiter(const void* word, std::uint32_t value, std::uint32_t flags) {
   futex_waitv entry{};
   entry.uaddr = reinterpret_cast<std::uintptr_t>(word);
@@ -42,7 +44,7 @@ Status Liveness::watch(EngineId engine, std::shared_ptr<shm::ServedClientPage> p
       return make_error(ErrorCode::kQuotaExceeded,
                         "127 sessions are the most one daemon watches: close some");
     }
-    pages_[engine] = std::move(page);
+    pages_[engine] = {std::move(page)};
   }
   wake();
   return {};
@@ -57,33 +59,43 @@ void Liveness::forget(EngineId engine) {
 }
 
 void Liveness::run() {
-  while (!stopping_) {
-    const std::uint32_t changes = changes_;
-    Pages pages;
-    {
-      const std::lock_guard lock(mutex_);
-      pages = pages_;
-    }
-    wait_for_change(pages, changes);
-  }
+  while (!stopping_) wait_for_change(changes_);
 }
 
-void Liveness::wait_for_change(const Pages& pages, std::uint32_t changes) {
-  std::vector<futex_waitv> words;
-  words.push_back(waiter(&changes_, changes, FUTEX_32 | FUTEX_PRIVATE_FLAG));
-  for (const auto& [engine, page] : pages) {
-    const shm::KeeperWord word = page->keeper();
-    // The kernel wakes waiters of a dead owner only if this bit is set, and whoever changed the
-    // word last has cleared it.
-    const shm::KeeperWord::View view = word.arm();
-    if (view.owner_died() || !view.held()) {
-      if (view.owner_died()) died_(engine);
-      const std::lock_guard lock(mutex_);
-      pages_.erase(engine);
-      continue;
-    }
-    words.push_back(waiter(word.address(), view.value, FUTEX_32));
+std::optional<std::uint32_t> Liveness::arm(Watched& watched, bool& died) {
+  // The kernel wakes waiters of a dead owner only if this bit is set, and whoever changed the word
+  // last has cleared it.
+  const shm::KeeperWord::View view = watched.page->keeper().arm();
+  died = view.owner_died();
+  if (died || !view.held()) return std::nullopt;
+  // An honest word changes once. One that changes all the time would keep this thread busy.
+  if (watched.last != 0 && view.value != watched.last && ++watched.changes > kMaxChanges) {
+    return std::nullopt;
   }
+  watched.last = view.value;
+  return view.value;
+}
+
+void Liveness::wait_for_change(std::uint32_t changes) {
+  std::vector<futex_waitv> words;
+  std::vector<EngineId> dead;
+  Pages held;  // keeps the words mapped while the kernel looks at them
+  words.push_back(waiter(&changes_, changes, FUTEX_32 | FUTEX_PRIVATE_FLAG));
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = pages_.begin(); it != pages_.end();) {
+      bool died = false;
+      if (const auto value = arm(it->second, died)) {
+        words.push_back(waiter(it->second.page->keeper().address(), *value, FUTEX_32));
+        ++it;
+      } else {
+        if (died) dead.push_back(it->first);
+        it = pages_.erase(it);
+      }
+    }
+    held = pages_;
+  }
+  for (const EngineId engine : dead) died_(engine);
   // A forged or forgotten bit costs a late hint, never a wrong one: look again once a second.
   timespec until{};
   ::clock_gettime(CLOCK_MONOTONIC, &until);

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "ipc/shm/client_page.hpp"
@@ -34,10 +35,17 @@ class Liveness {
   void forget(EngineId engine);
 
  private:
-  using Pages = std::map<EngineId, std::shared_ptr<shm::ServedClientPage>>;
+  struct Watched {
+    std::shared_ptr<shm::ServedClientPage> page;
+    std::uint32_t last = 0;     ///< its word as last armed; 0: not yet
+    std::uint32_t changes = 0;  ///< of the word, none of them a death
+  };
+  using Pages = std::map<EngineId, Watched>;
 
   void run();
-  void wait_for_change(const Pages& pages, std::uint32_t changes);
+  void wait_for_change(std::uint32_t changes);
+  /// Arms the word; none when it is watched no longer.
+  std::optional<std::uint32_t> arm(Watched& watched, bool& died);
   void wake();
 
   const std::function<void(EngineId)> died_;
