@@ -67,13 +67,15 @@ HttpAnswer KvdProcess::get(const std::string& path) const {
 HttpAnswer KvdProcess::patch(const std::string& path, const std::string& json) const {
   std::string token = text_of(token_file_);
   while (!token.empty() && token.back() == '\n') token.pop_back();
-  return exchange(admin_port_, "PATCH " + path,
-                  "Content-Type: application/merge-patch+json\r\nAuthorization: Bearer " + token +
-                      "\r\n",
-                  json);
+  return exchange(
+      admin_port_, "PATCH " + path,
+      "Content-Type: application/merge-patch+json\r\nAuthorization: Bearer " + token + "\r\n",
+      json);
 }
 
-std::string KvdProcess::metrics() const { return exchange(metrics_port_, "GET /metrics", "", "").body; }
+std::string KvdProcess::metrics() const {
+  return exchange(metrics_port_, "GET /metrics", "", "").body;
+}
 
 std::optional<double> KvdProcess::metric(const std::string& series) const {
   std::istringstream lines(metrics());

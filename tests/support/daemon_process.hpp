@@ -16,7 +16,7 @@ struct KvdSettings {
   std::string dram = "32MiB";
   std::string slab = "2MiB";
   std::string bandwidth = "unlimited";
-  std::string extra;  ///< more TOML: tables of their own, after all else
+  std::string extra = {};  ///< more TOML: tables of their own, after all else
 };
 
 /// Answer of an HTTP server.

@@ -52,10 +52,16 @@ bool DaemonThread::wait_all_free() { return wait_until(all_free); }
 
 bool all_free(const core::ControllerStatus& status) {
   for (const pool::TierStats& tier : status.tiers) {
-    if (tier.free != tier.capacity) return false;
+    if (tier.region > Bytes(0) || tier.quarantined > Bytes(0)) return false;
     for (std::size_t s = 0; s < tier.slots_by_state.size(); ++s) {
       const bool idle = static_cast<pool::SlotState>(s) == pool::SlotState::kFree;
       if (!idle && tier.slots_by_state[s] != 0) return false;
+    }
+  }
+  // Slabs being zeroed come back only when they are.
+  for (const auto& slabs : status.slabs) {
+    for (const pool::SlabView& slab : slabs) {
+      if (slab.use == pool::SlabUse::kDirty || slab.use == pool::SlabUse::kScrubbing) return false;
     }
   }
   return status.requests.empty();

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -44,7 +45,7 @@ class DaemonThread {
   [[nodiscard]] core::ControllerStatus status();
   /// Whether the status came to satisfy the condition before kPatience was over.
   [[nodiscard]] bool wait_until(const std::function<bool(const core::ControllerStatus&)>& holds);
-  /// Every byte of both tiers free again, scrubbed and all, and every slot in the state free.
+  /// All memory of both tiers free again, zeroed and all.
   [[nodiscard]] bool wait_all_free();
 
  private:
@@ -57,7 +58,7 @@ class DaemonThread {
 /// The engine of that name; none: not there.
 [[nodiscard]] std::optional<core::EngineStatus> engine_named(const core::ControllerStatus& status,
                                                              const std::string& name);
-/// Whether nothing is allocated in either tier.
+/// Whether nothing is allocated, quarantined or being zeroed in either tier.
 [[nodiscard]] bool all_free(const core::ControllerStatus& status);
 
 }  // namespace kvd::test

@@ -29,8 +29,8 @@ Result<RawEngine> RawEngine::attach(const std::string& endpoint, const std::stri
   KVD_ASSIGN_OR_RETURN(
       auto page, shm::MappedClientPage::map(
                      frame.fds[0].get(), Bytes(static_cast<std::int64_t>(shm::kClientPageBytes))));
-  KVD_ASSIGN_OR_RETURN(auto commands, transport::zmq_command_client(std::string(
-                                          wire::text(welcome->command_endpoint))));
+  KVD_ASSIGN_OR_RETURN(auto commands, transport::zmq_command_client(
+                                          std::string(wire::text(welcome->command_endpoint))));
   return RawEngine(std::move(connection), *welcome, std::move(page), std::move(commands));
 }
 

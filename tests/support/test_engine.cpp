@@ -3,9 +3,12 @@
 ///
 ///   hold REGION_MIB PRIVATE_MIB   holds a region filled with 0xA5, and private memory it touched
 ///   reattach REGION_MIB           the same; pings until the daemon came back: "unavailable", then
-///                                 "attached"; the old region must read as it was: "intact"
-///   fork REGION_MIB               forks with a region mapped; the child goes on trying to write to
-///                                 it: "child PID", then "faults" once it was refused
+///                                 "attached"; the old region must read as it was: "intact"; frees
+///                                 it at SIGUSR1: "freed"
+///   fork REGION_MIB               forks with a region mapped: "child PID"; the child tries to
+///   write
+///                                 to every page of it again and again, and after SIGUSR1 says
+///                                 "refused" when a whole round was, or "wrote"
 ///   scribble KIND SECONDS         overwrites its client page: ones, zero, died, random, words
 ///   uid UID                       attaches as another user: "CODE MESSAGE"
 #include <linux/futex.h>
@@ -68,8 +71,7 @@ kvd_client::Region marked_region(kvd_client::Client& client, std::size_t bytes) 
 /// Memory whose teardown takes the kernel a while.
 void touch_private(std::size_t bytes) {
   if (bytes == 0) return;
-  void* memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) give_up("no memory to touch");
   ::madvise(memory, bytes, MADV_NOHUGEPAGE);
   for (std::size_t at = 0; at < bytes; at += 4096) static_cast<volatile char*>(memory)[at] = 1;
@@ -84,6 +86,10 @@ int hold(const char* endpoint, char** numbers) {
 }
 
 int reattach(const char* endpoint, char** numbers) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before the client starts its thread
   kvd_client::Client client = opened(endpoint, "reattach");
   const kvd_client::Region region = marked_region(client, mebibytes(numbers[0]));
   tell("ready");
@@ -102,38 +108,38 @@ int reattach(const char* endpoint, char** numbers) {
   const bool intact = std::all_of(region.address, region.address + region.bytes,
                                   [](std::byte b) { return b == kMark; });
   tell(intact ? "intact" : "changed");
-  std::string line(8, '\0');
-  if (::read(STDIN_FILENO, line.data(), line.size()) < 0) return 1;
+  int signal = 0;
+  ::sigwait(&signals, &signal);
   if (!client.free_region(region.id, kPatience).ok()) give_up("the old region");
   tell("freed");
   stay();
 }
 
 sigjmp_buf refused;
+volatile sig_atomic_t asked = 0;
 void on_fault(int) { siglongjmp(refused, 1); }
+void on_question(int) { asked = 1; }
 
-/// The child: every write through the parent's pointer must fault, for as long as it lives.
+/// Whether a write to the byte faults.
+bool is_refused(volatile std::byte* byte) {
+  if (sigsetjmp(refused, 1) != 0) return true;
+  *byte = std::byte{0x5A};
+  return false;
+}
+
 [[noreturn]] void write_for_ever(volatile std::byte* memory, std::size_t bytes) {
-  struct sigaction action {};
-  action.sa_handler = on_fault;
-  ::sigaction(SIGSEGV, &action, nullptr);
-  ::sigaction(SIGBUS, &action, nullptr);
-  volatile std::size_t faults = 0;
-  volatile std::size_t at = 0;
-  volatile bool told = false;
+  for (const int signal : {SIGSEGV, SIGBUS}) std::signal(signal, on_fault);
+  std::signal(SIGUSR1, on_question);
   for (;;) {
-    if (sigsetjmp(refused, 1) == 0) {
-      memory[at] = std::byte{0x5A};
+    const bool answer = asked != 0;
+    asked = 0;
+    for (std::size_t at = 0; at < bytes; at += 4096) {
+      if (is_refused(memory + at)) continue;
       tell("wrote");
       std::_Exit(1);
     }
-    faults = faults + 1;
-    at = (at + 4096) % bytes;
-    if (!told && faults > bytes / 4096) {
-      tell("faults");
-      told = true;
-    }
-    if (told) ::usleep(100);
+    if (answer) tell("refused");
+    ::usleep(1000);
   }
 }
 
@@ -152,7 +158,7 @@ int fork_and_hold(const char* endpoint, char** numbers) {
 
 void scribble_once(shm::ClientPage& page, const std::string& kind, std::mt19937_64& random) {
   auto* keeper = reinterpret_cast<std::uint32_t*>(&page.keeper);
-  const std::atomic_ref word(*keeper);
+  const std::atomic_ref<std::uint32_t> word(*keeper);
   if (kind == "ones") {
     std::memset(&page.keeper, 0xff, sizeof page.keeper);
   } else if (kind == "zero") {
@@ -163,7 +169,7 @@ void scribble_once(shm::ClientPage& page, const std::string& kind, std::mt19937_
     // What the header says is left: the daemon never reads it, the library does.
     auto* words = reinterpret_cast<std::uint64_t*>(&page);
     for (std::size_t i = 8; i < sizeof page / sizeof *words; ++i) {
-      std::atomic_ref(words[i]) = random();
+      std::atomic_ref<std::uint64_t>{words[i]} = random();
     }
     // Mostly as if it lived, so that it is watched for as long as possible.
     word = static_cast<std::uint32_t>(random()) & ~std::uint32_t{FUTEX_OWNER_DIED};

@@ -1,0 +1,69 @@
+// The daemon is killed while engines run: they learn it at once, keep their old memory, and are
+// back by themselves when another one serves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/daemon_process.hpp"
+#include "tests/support/patience.hpp"
+
+namespace kvd::test {
+namespace {
+
+using nlohmann::json;
+
+json status_of(const KvdProcess& kvd) { return json::parse(kvd.get("/v1/status").body); }
+
+void kill_and_wait(KvdProcess& kvd) {
+  kvd.signal(SIGKILL);
+  ASSERT_EQ(kvd.wait(), 128 + SIGKILL);
+}
+
+TEST(Restart, AnEngineReadsItsOldRegionAndComesBackByItself) {
+  const RuntimeFolder folder;
+  std::optional<KvdProcess> kvd(std::in_place, folder);
+  ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
+  ChildProcess engine({{built_program("kvd-test-engine"), "reattach", kvd->endpoint(), "4"}, {}});
+  ASSERT_TRUE(engine.wait_for_line("ready")) << engine.errors();
+  EXPECT_EQ(kvd->metric("kvd_orphaned_bytes"), 0.0);
+  kill_and_wait(*kvd);
+  ASSERT_TRUE(engine.wait_for_line("unavailable")) << engine.errors();
+
+  kvd.emplace(folder);
+  ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
+  ASSERT_TRUE(engine.wait_for_line("attached")) << engine.errors();
+  EXPECT_EQ(engine.wait_for_line("").value_or(""), "intact");
+  EXPECT_EQ(status_of(*kvd)["engines"], 1);
+  EXPECT_EQ(kvd->metric("kvd_orphaned_bytes"), 4.0 * (1 << 20));
+  engine.signal(SIGUSR1);
+  EXPECT_TRUE(engine.wait_for_line("freed")) << engine.errors();
+  // A session says once, at attach, what it still maps; it counts until the session ends.
+  engine.signal(SIGKILL);
+  EXPECT_TRUE(poll_until([&] { return kvd->metric("kvd_orphaned_bytes") == 0.0; }));
+}
+
+TEST(Restart, ASteppingEngineStartsItsRequestsOverAndReadsNoWrongByte) {
+  const RuntimeFolder folder;
+  std::optional<KvdProcess> kvd(std::in_place, folder, KvdSettings{.hbm = "4MiB", .dram = "16MiB"});
+  ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
+  ChildProcess engine(
+      {{built_program("kvd-pattern"), "--endpoint", kvd->endpoint(), "--requests", "12", "--prompt",
+        "48", "--new", "48", "--tbt-slo-ms", "1", "--ttft-slo-ms", "2", "--step-ms", "5", "--json"},
+       {}});
+  ASSERT_TRUE(poll_until([&] { return status_of(*kvd)["counters"]["rotations_in"] > 2; }));
+  kill_and_wait(*kvd);
+  kvd.emplace(folder, KvdSettings{.hbm = "4MiB", .dram = "16MiB"});
+  ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
+  const auto line = engine.wait_for_line("{");
+  ASSERT_TRUE(line) << engine.errors();
+  EXPECT_EQ(engine.wait(), 0) << engine.errors();
+  const json summary = json::parse(*line);
+  EXPECT_EQ(summary["pattern_errors"], 0);
+  EXPECT_EQ(summary["requests"], 12);
+  EXPECT_GE(summary["restarts"], 1);
+}
+
+}  // namespace
+}  // namespace kvd::test

@@ -1,0 +1,220 @@
+// Engines that stop doing their part: the others go on, the daemon stays up.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <atomic>
+#include <random>
+
+#include "ipc/transport/unix_socket.hpp"
+#include "ipc/transport/zmq_socket.hpp"
+#include "tests/support/daemon_thread.hpp"
+#include "tests/support/raw_engine.hpp"
+
+namespace kvd::test {
+namespace {
+
+constexpr wire::ModelShape kShape{4, 0, 0, 0, 1024};
+constexpr std::uint64_t kWholePool = 16 << 20;
+
+RawEngine attached(DaemonThread& daemon, const std::string& name,
+                   const wire::ModelShape& shape = {}) {
+  auto engine = RawEngine::attach(daemon.endpoint(), name, shape);
+  KVD_CHECK(engine.ok(), engine.ok() ? "" : engine.error().message.c_str());
+  return std::move(*engine);
+}
+
+wire::SubmitBody request(std::uint64_t id, std::uint64_t prompt, std::uint64_t max_new) {
+  wire::SubmitBody body;
+  body.request = id;
+  body.prompt_tokens = prompt;
+  body.max_new_tokens = max_new;
+  return body;
+}
+
+/// Steps without reports until something runs; how many entries run.
+std::uint32_t step_until_run(RawEngine& engine) {
+  std::uint32_t run = 0;
+  (void)poll_until([&] {
+    engine.acknowledge_slabs();
+    if (!engine.call(wire::StepCommand{}).ok()) return true;
+    run = std::get<wire::StepReply>(engine.reply().body).body.run_count;
+    return run > 0;
+  });
+  return run;
+}
+
+TEST(Starving, AnEngineThatNeverStepsIsUnresponsiveAndOthersLearnWhy) {
+  DaemonThread daemon;
+  RawEngine lazy = attached(daemon, "lazy", kShape);
+  // 256 blocks of 16 tokens are the whole pool.
+  ASSERT_TRUE(lazy.call(request(1, 4090, 6)).ok());
+  ASSERT_EQ(step_until_run(lazy), 1u);
+  RawEngine other = attached(daemon, "other", kShape);
+  ASSERT_TRUE(other.call(request(1, 64, 64)).ok());
+
+  daemon.clock().advance(std::chrono::seconds(6));
+  ASSERT_TRUE(daemon.wait_until(
+      [](const auto& status) { return !engine_named(status, "lazy")->responsive; }));
+  const auto status = other.call(wire::StepCommand{});
+  ASSERT_TRUE(status.ok());
+  const auto& answer = std::get<wire::StepReply>(other.reply().body);
+  ASSERT_EQ(answer.body.hold_count, 1u);
+  const wire::HoldEntry held = answer.hold[0];
+  EXPECT_TRUE(held.reason == static_cast<std::uint32_t>(wire::HoldReason::kNoMemory) ||
+              held.reason == static_cast<std::uint32_t>(wire::HoldReason::kWaiting))
+      << held.reason;
+  EXPECT_TRUE(engine_named(daemon.status(), "other")->responsive);
+
+  // It wakes up: the very next step makes it responsive again.
+  const wire::StepReport report{1, 4090, wire::kReportFinished, 0};
+  wire::StepCommand step;
+  step.body.iteration_finished = 1;
+  step.reports = std::span(&report, 1);
+  ASSERT_TRUE(lazy.call(step).ok());
+  EXPECT_TRUE(engine_named(daemon.status(), "lazy")->responsive);
+  EXPECT_EQ(step_until_run(other), 1u);
+}
+
+TEST(Starving, AnEngineWithoutAHeartbeatIsUnresponsiveUntilItBeats) {
+  DaemonThread daemon;
+  RawEngine engine = attached(daemon, "quiet");
+  engine.beat();
+  ASSERT_TRUE(engine.call(wire::PingCommand{}).ok()) << "after it the beat is taken";
+  daemon.clock().advance(std::chrono::seconds(6));
+  ASSERT_TRUE(daemon.wait_until(
+      [](const auto& status) { return !engine_named(status, "quiet")->responsive; }));
+  engine.beat();
+  EXPECT_TRUE(daemon.wait_until(
+      [](const auto& status) { return engine_named(status, "quiet")->responsive; }));
+}
+
+TEST(Starving, ASilentEngineIsEvictedOnlyWhenAskedFor) {
+  // It is this very process that would be killed, so the off switch is all that can be shown here.
+  DaemonThread daemon;
+  RawEngine engine = attached(daemon, "quiet");
+  daemon.clock().advance(std::chrono::hours(1));
+  ASSERT_TRUE(daemon.wait_until(
+      [](const auto& status) { return !engine_named(status, "quiet")->responsive; }));
+  EXPECT_TRUE(engine.call(wire::PingCommand{}).ok());
+}
+
+/// A raw ZeroMQ end of the command socket.
+transport::ZmqSocket dealer(DaemonThread& daemon, int receive_limit) {
+  auto socket = transport::ZmqSocket::create(ZMQ_DEALER);
+  KVD_CHECK(socket.ok() && socket->set(ZMQ_LINGER, 0).ok() &&
+                socket->set(ZMQ_RCVHWM, receive_limit).ok() &&
+                socket->set(ZMQ_SNDTIMEO, 5000).ok() &&
+                zmq_connect(socket->get(), ("ipc://" + daemon.command_socket()).c_str()) == 0,
+            "a ZeroMQ socket");
+  return std::move(*socket);
+}
+
+bool send(transport::ZmqSocket& socket, std::span<const std::byte> bytes) {
+  return zmq_send(socket.get(), bytes.data(), bytes.size(), 0) >= 0;
+}
+
+TEST(Starving, AClientThatNeverReadsItsRepliesIsDroppedAndNobodyElseNotices) {
+  DaemonThread daemon;
+  RawEngine deaf = attached(daemon, "deaf");
+  RawEngine other = attached(daemon, "other");
+  auto socket = dealer(daemon, 1);
+  const auto dropped = [&] {
+    const auto engine = engine_named(daemon.status(), "deaf");
+    return !engine || engine->dying;
+  };
+  bool gone = false;
+  for (int i = 0; i < 200'000 && !gone; ++i) {
+    if (!send(socket, deaf.next_frame(wire::PingCommand{}))) break;
+    if (i % 1000 == 0) {
+      ASSERT_TRUE(other.call(wire::PingCommand{}).ok());
+      gone = dropped();
+    }
+  }
+  EXPECT_TRUE(poll_until(dropped));
+  EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
+  EXPECT_EQ(deaf.call(wire::PingCommand{}).code(), ErrorCode::kStaleSession);
+}
+
+TEST(Starving, AClientThatNeverReadsItsAttachSocketIsDropped) {
+  DaemonThread daemon;
+  RawEngine deaf = attached(daemon, "deaf");
+  RawEngine other = attached(daemon, "other");
+  Status status;
+  for (int i = 0; i < 20'000 && status.ok(); ++i) {
+    status = deaf.call(wire::AllocateBody{1, 0, 0, 1});
+    if (!status.ok()) break;
+    const auto region = std::get<wire::AllocateReplyBody>(deaf.reply().body).region;
+    status = deaf.call(wire::FinishCommand{{region, 2, 0}});
+  }
+  EXPECT_EQ(status.code(), ErrorCode::kStaleSession) << status.error().message;
+  EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
+  EXPECT_TRUE(other.call(wire::AllocateBody{1, 0, 0, kWholePool / 2}).ok());
+}
+
+/// Frames of random bytes and sizes, some of which begin like ours.
+std::vector<std::byte> garbage(std::mt19937_64& random) {
+  std::vector<std::byte> bytes(random() % 300);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  const std::uint32_t magic = wire::kMagic;
+  if (bytes.size() >= 16 && random() % 2 == 0) std::memcpy(bytes.data(), &magic, sizeof magic);
+  return bytes;
+}
+
+TEST(Starving, AFloodOfGarbageLeavesOthersTheirTurn) {
+  DaemonThread daemon;
+  RawEngine other = attached(daemon, "other");
+  std::atomic<bool> over = false;
+  std::thread flood([&] {
+    std::mt19937_64 random(11);
+    auto socket = dealer(daemon, 1000);
+    while (!over) {
+      if (!send(socket, garbage(random))) return;
+    }
+  });
+  for (int i = 0; i < 200; ++i) EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
+  // What does not come through the command socket gets its turn as well.
+  EXPECT_TRUE(RawEngine::attach(daemon.endpoint(), "meanwhile").ok());
+  EXPECT_TRUE(
+      daemon.wait_until([](const auto& status) { return status.counters.stale_commands > 1000; }));
+  over = true;
+  flood.join();
+  EXPECT_TRUE(daemon.wait_all_free());
+}
+
+TEST(Starving, AnOversizedCommandCostsItsSenderTheConnectionOnly) {
+  DaemonThread daemon;
+  RawEngine other = attached(daemon, "other");
+  {
+    auto socket = dealer(daemon, 1000);
+    ASSERT_TRUE(send(socket, std::vector<std::byte>(wire::kMaxCommandFrame + 1)));
+    ASSERT_TRUE(send(socket, std::vector<std::byte>(64 << 20)));
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(other.call(wire::PingCommand{}).ok());
+  }
+  EXPECT_EQ(daemon.status().counters.stale_commands, 0u) << "no byte of it came in";
+}
+
+TEST(Starving, BytesThatAreNoZeroMqAreNoHarm) {
+  DaemonThread daemon;
+  RawEngine other = attached(daemon, "other");
+  const auto address = transport::unix_address(daemon.command_socket());
+  ASSERT_TRUE(address.ok());
+  std::mt19937_64 random(12);
+  for (int i = 0; i < 20; ++i) {
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const timeval limit{1, 0};
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    ASSERT_EQ(
+        ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(sockaddr_un)),
+        0);
+    for (int piece = 0; piece < 50; ++piece) {
+      const auto bytes = garbage(random);
+      if (::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) break;
+    }
+  }
+  EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
+}
+
+}  // namespace
+}  // namespace kvd::test
