@@ -59,6 +59,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const SlabUnmapped& e) { s.on_slab_unmapped(e.engine, e.slab); },
                  [&](const Tick&) { s.on_tick(); },
                  [&](const Retune& e) { s.retune(e.tuning); },
+                 [&](const Requota& e) { s.requota(e); },
                  [&](const Beat& e) { s.on_beat(e.engine); },
              },
              event);

@@ -9,6 +9,7 @@
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/core/effects.hpp"
 #include "kvd/core/tuning.hpp"
+#include "kvd/pool/quota.hpp"
 
 /// What the shell feeds into the Controller.
 namespace kvd::core {
@@ -123,11 +124,16 @@ struct Tick {};
 struct Retune {
   Tuning tuning;  ///< validated by the sender with Tuning::faults()
 };
+/// New quotas (SIGHUP). Refused with a note when guarantees exceed a pool; the old ones stay then.
+struct Requota {
+  pool::Quotas hbm;
+  pool::Quotas dram;
+};
 struct Beat {
   EngineId engine;  ///< its heartbeat word moved
 };
 
 using Event = std::variant<Detach, Dying, Dead, Command, CopyFinished, SlabMapped, SlabUnmapped,
-                           Tick, Retune, Beat>;
+                           Tick, Retune, Requota, Beat>;
 
 }  // namespace kvd::core

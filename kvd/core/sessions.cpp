@@ -156,4 +156,16 @@ void Controller::State::retune(const Tuning& wanted) {
   bucket_filled = now;
 }
 
+void Controller::State::requota(const Requota& wanted) {
+  for (const auto& [tier, quotas] :
+       {std::pair{&hbm, &wanted.hbm}, std::pair{&dram, &wanted.dram}}) {
+    const Status status = tier->set_quotas(*quotas);
+    if (status.ok()) continue;
+    note(Note::Level::kError, EngineId(),
+         std::string("the quotas of ") + name(tier->config().tier) +
+             " stay: " + status.error().message);
+  }
+  serve_everyone();
+}
+
 }  // namespace kvd::core

@@ -277,6 +277,7 @@ struct Controller::State {
   void drop_claims(Session& session);
   void check_responsive(Session& session);
   void retune(const Tuning& tuning);
+  void requota(const Requota& wanted);
 
   [[nodiscard]] std::string validate() const;
 };

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 
+#include <algorithm>
 #include <future>
 
 #include "kernels/device/host/host_backend.hpp"
@@ -23,6 +24,17 @@ Id128 random_id() {
   Id128 id;
   KVD_CHECK(::getrandom(id.bytes.data(), id.bytes.size(), 0) == 16, "the kernel has no randomness");
   return id;
+}
+
+/// A domain's number is its place in the configuration, from 1.
+core::Requota quotas_of(const Config& config) {
+  core::Requota quotas;
+  for (std::uint32_t i = 0; i < config.domains.size(); ++i) {
+    const DomainConfig& domain = config.domains[i];
+    quotas.hbm[DomainId(i + 1)] = {domain.hbm_guarantee, domain.hbm_maximum};
+    quotas.dram[DomainId(i + 1)] = {domain.dram_guarantee, domain.dram_maximum};
+  }
+  return quotas;
 }
 
 }  // namespace
@@ -107,11 +119,9 @@ Status Daemon::open_pool() {
   core::Controller::Config core;
   core.hbm = {Tier::kHbm, slab, hbm.slabs};
   core.dram = {Tier::kDram, slab, dram.slabs};
-  for (std::uint32_t i = 0; i < config_.domains.size(); ++i) {
-    const DomainConfig& domain = config_.domains[i];
-    core.hbm_quotas[DomainId(i + 1)] = {domain.hbm_guarantee, domain.hbm_maximum};
-    core.dram_quotas[DomainId(i + 1)] = {domain.dram_guarantee, domain.dram_maximum};
-  }
+  const core::Requota quotas = quotas_of(config_);
+  core.hbm_quotas = quotas.hbm;
+  core.dram_quotas = quotas.dram;
   core.tuning = config_.tuning;
   core.step_timeout = config_.step_timeout;
   core.max_requests_per_engine = config_.max_requests;
@@ -289,7 +299,17 @@ void Daemon::reload(Config config) {
     tuning.slo = config.tuning.slo;
     set_log_level(config.log_level);
     feed(core::Retune{std::move(tuning)});
-    log_info("reloaded SLOs and log level; every other change needs a restart");
+    // Sessions know their domain by its place, so domains may not come, go or change places.
+    const auto same_name = [](const DomainConfig& a, const DomainConfig& b) {
+      return a.name == b.name;
+    };
+    if (std::equal(config.domains.begin(), config.domains.end(), config_.domains.begin(),
+                   config_.domains.end(), same_name)) {
+      feed(quotas_of(config));
+    } else {
+      log_warning("the list of domains changed: its quotas need a restart");
+    }
+    log_info("reloaded SLOs, quotas and log level; every other change needs a restart");
   });
 }
 

@@ -38,7 +38,7 @@ class Daemon final : public admin::AdminBackend {
   void run();
   /// Thread-safe and async-signal-safe.
   void stop();
-  /// New SLOs and log level (SIGHUP). Thread-safe.
+  /// New SLOs, quotas and log level (SIGHUP). Thread-safe.
   void reload(Config config);
 
   // AdminBackend: thread-safe.

@@ -72,10 +72,14 @@ void raise_fd_limit() {
 }
 
 Result<std::unique_ptr<metrics::Exporter>> start_metrics(const Config& config, Daemon& daemon) {
+  // A scrape the control thread has no time for repeats the one before: zeros would look like a
+  // restart.
+  const auto last = std::make_shared<core::ControllerStatus>();
   return metrics::Exporter::start({config.metrics_address, config.metrics_port},
-                                  [&daemon](std::vector<metrics::Sample>& out) {
-                                    const auto status = daemon.status(std::chrono::seconds(1));
-                                    if (status.ok()) collect(*status, daemon.info(), out);
+                                  [&daemon, last](std::vector<metrics::Sample>& out) {
+                                    auto status = daemon.status(std::chrono::seconds(1));
+                                    if (status.ok()) *last = std::move(*status);
+                                    collect(*last, daemon.info(), out);
                                   });
 }
 

@@ -290,12 +290,27 @@ TEST(Controller, ASlabFullOfAnotherModelIsEmptiedForANewOne) {
   EXPECT_EQ(world.errors, 0u);
 }
 
+TEST(Controller, NewQuotasHoldForWhatComesAfterAndBadOnesAreRefused) {
+  World world(small_pool(4));
+  const EngineId a = world.attach(small_model(), DomainId(1), true);
+  world.feed(Requota{{{DomainId(1), {Bytes(0), Bytes(4096)}}}, {}});
+  EXPECT_EQ(world.code(world.command(a, AllocateRegion{Bytes(8192)})), ErrorCode::kQuotaExceeded);
+  world.feed(Requota{{{DomainId(1), {Bytes(5 * 4096), Bytes(5 * 4096)}}}, {}});
+  ASSERT_FALSE(world.notes.empty());
+  EXPECT_EQ(world.code(world.command(a, AllocateRegion{Bytes(8192)})), ErrorCode::kQuotaExceeded)
+      << "a guarantee beyond the pool changes nothing";
+  world.feed(Requota{});
+  EXPECT_EQ(world.code(world.command(a, AllocateRegion{Bytes(8192)})), ErrorCode::kOk);
+}
+
 /// Any mixture of engines, classes, aborts, rotations, deaths and regions, with copies ending late:
 /// every block read is what was written, nothing leaks, and everybody finishes.
 TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
   const char* wanted = std::getenv("KVD_SEED");
   const std::uint64_t first = wanted ? std::strtoull(wanted, nullptr, 10) : 1;
-  const std::uint64_t last = wanted ? first : 60;
+  const char* more = std::getenv("KVD_HISTORIES");
+  const std::uint64_t count = more ? std::strtoull(more, nullptr, 10) : 60;
+  const std::uint64_t last = wanted ? first : count;
   std::size_t under_pressure = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("KVD_SEED=" + std::to_string(seed));
