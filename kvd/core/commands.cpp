@@ -1,16 +1,10 @@
+#include "ipc/vocabulary/overloaded.hpp"
 #include "kvd/core/state.hpp"
 
 /// Commands of an engine other than step and regions.
 namespace kvd::core {
 
 namespace {
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 std::string named(RequestId request) { return "request " + std::to_string(request.value); }
 

@@ -1,17 +1,11 @@
 #include "kvd/core/controller.hpp"
 
+#include "ipc/vocabulary/overloaded.hpp"
 #include "kvd/core/state.hpp"
 
 namespace kvd::core {
 
 namespace {
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 std::string joined(const std::vector<std::string>& faults) {
   std::string text;

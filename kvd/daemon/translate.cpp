@@ -2,16 +2,11 @@
 
 #include <vector>
 
+#include "ipc/vocabulary/overloaded.hpp"
+
 namespace kvd::daemon {
 
 namespace {
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 Error bad(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
