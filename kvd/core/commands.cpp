@@ -195,9 +195,7 @@ void Controller::State::on_rotate(const Command& command, const Rotate& rotate) 
 void Controller::State::on_stats(const Command& command) {
   Session& session = sessions.at(command.engine);
   StatsReply out;
-  for (const auto& [id, region] : session.regions) {
-    out.region += hbm.config().slab_bytes * static_cast<std::int64_t>(region.slabs.size());
-  }
+  out.region = region_bytes(session);
   each_request_of(session.id, [&](Request& r) {
     out.hbm += hbm_bytes(r);
     std::int64_t dram_slots = 0;

@@ -69,13 +69,8 @@ const Tuning& Controller::tuning() const { return state_->tuning; }
 std::string Controller::validate() const { return state_->validate(); }
 
 Bytes Controller::region_bytes(EngineId engine) const {
-  Bytes sum;
   const auto it = state_->sessions.find(engine);
-  if (it == state_->sessions.end()) return sum;
-  for (const auto& [id, region] : it->second.regions) {
-    sum += state_->hbm.config().slab_bytes * static_cast<std::int64_t>(region.slabs.size());
-  }
-  return sum;
+  return it == state_->sessions.end() ? Bytes(0) : state_->region_bytes(it->second);
 }
 
 }  // namespace kvd::core

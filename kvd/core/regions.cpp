@@ -188,4 +188,10 @@ void Controller::State::on_release_region(const Command& command, const ReleaseR
   serve_everyone();
 }
 
+Bytes Controller::State::region_bytes(const Session& session) const {
+  std::size_t count = 0;
+  for (const auto& [id, region] : session.regions) count += region.slabs.size();
+  return hbm.config().slab_bytes * static_cast<std::int64_t>(count);
+}
+
 }  // namespace kvd::core

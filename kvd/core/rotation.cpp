@@ -73,46 +73,60 @@ void Controller::State::refill_bucket() {
   bucket_filled = now;
 }
 
-void Controller::State::decide(Session& caller) {
-  const DomainId domain = caller.info.domain;
-  expire_promises(domain);
-  refill_bucket();
+// One request as the policy sees it.
+planner::RotationRequest Controller::State::as_rotation(const Request& request) const {
+  planner::RotationRequest entry;
+  entry.t_arr = request.arrived;
+  entry.skips = static_cast<std::int32_t>(request.skips);
+  entry.ttft_slo = request.slo.ttft;
+  entry.tbt_slo = request.slo.tbt;
+  if (request.queues()) {
+    entry.state = request.state == RequestState::kWaiting ? planner::RequestState::kWaiting
+                                                          : planner::RequestState::kRotary;
+    entry.bytes = need_bytes(request);
+    if (request.has_token) entry.t_last = request.last_token;
+  } else {
+    entry.state = planner::RequestState::kRunning;
+    entry.bytes = hbm_bytes(request);
+    entry.t_run = request.run_since;
+    // What came in must make a token before it may leave again, or nobody gets anywhere.
+    entry.prefilling = request.state == RequestState::kPrefill || request.fresh;
+  }
+  return entry;
+}
 
+planner::RotationSnapshot Controller::State::rotation_snapshot(DomainId domain,
+                                                               std::vector<Request*>& index) {
   planner::RotationSnapshot snapshot;
-  std::vector<Request*> index;
   each_request_in(domain, [&](Request& r) {
     const Session& owner = session_of(r);
-    const bool candidate = r.queues();
     const bool running = r.runs() && !r.leaving && !r.promised && owner.responsive;
-    if (!candidate && !running) return;
-    planner::RotationRequest& entry = snapshot.requests.emplace_back();
-    entry.t_arr = r.arrived;
-    entry.skips = static_cast<std::int32_t>(r.skips);
-    entry.ttft_slo = r.slo.ttft;
-    entry.tbt_slo = r.slo.tbt;
-    if (candidate) {
-      entry.state = r.state == RequestState::kWaiting ? planner::RequestState::kWaiting
-                                                      : planner::RequestState::kRotary;
-      entry.bytes = need_bytes(r);
-      if (r.has_token) entry.t_last = r.last_token;
-    } else {
-      entry.state = planner::RequestState::kRunning;
-      entry.bytes = hbm_bytes(r);
-      entry.t_run = r.run_since;
-      // What came in must make a token before it may leave again, or nobody gets anywhere.
-      entry.prefilling = r.state == RequestState::kPrefill || r.fresh;
-      snapshot.growth += std::max(Bytes(0), owner.bytes_for(r.planned + Tokens(1)) - entry.bytes);
-    }
+    if (!r.queues() && !running) return;
+    snapshot.requests.push_back(as_rotation(r));
     index.push_back(&r);
+    if (!running) return;
+    const Bytes next = owner.bytes_for(r.planned + Tokens(1));
+    snapshot.growth += std::max(Bytes(0), next - snapshot.requests.back().bytes);
   });
   snapshot.b_hbm = supply(domain);
   snapshot.b_xfer = Bytes(static_cast<std::int64_t>(bucket_bytes));
   snapshot.dram = planner::DramUse{dram.stats().capacity, dram.available(domain)};
+  return snapshot;
+}
 
+void Controller::State::decide(Session& caller) {
+  const DomainId domain = caller.info.domain;
+  expire_promises(domain);
+  refill_bucket();
+  std::vector<Request*> index;
+  const planner::RotationSnapshot snapshot = rotation_snapshot(domain, index);
   const planner::RotationConfig weights{tuning.rotation.alpha, tuning.rotation.beta_b,
                                         tuning.rotation.beta_f, false};
-  const planner::RotationDecision& decision = rotation->decide(snapshot, now, weights);
+  carry_out(caller, rotation->decide(snapshot, now, weights), index);
+}
 
+void Controller::State::carry_out(Session& caller, const planner::RotationDecision& decision,
+                                  const std::vector<Request*>& index) {
   for (std::size_t i = 0; i < index.size(); ++i) index[i]->vlt_s = decision.vlt_s[i];
   Bytes elsewhere;
   for (const std::uint32_t chosen : decision.prioritized) {

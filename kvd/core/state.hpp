@@ -228,6 +228,12 @@ struct Controller::State {
 
   // ---- who runs (rotation.cpp) ----
   void decide(Session& caller);
+  [[nodiscard]] planner::RotationRequest as_rotation(const Request& request) const;
+  /// `index` gets the request behind each entry.
+  [[nodiscard]] planner::RotationSnapshot rotation_snapshot(DomainId domain,
+                                                            std::vector<Request*>& index);
+  void carry_out(Session& caller, const planner::RotationDecision& decision,
+                 const std::vector<Request*>& index);
   [[nodiscard]] Bytes supply(DomainId domain);  ///< free HBM that nobody has a claim on yet
   /// HBM that victims will give back to requests: nothing of slabs that retire for a region.
   [[nodiscard]] Bytes incoming(DomainId domain);
@@ -278,6 +284,11 @@ struct Controller::State {
   void check_responsive(Session& session);
   void retune(const Tuning& tuning);
   void requota(const Requota& wanted);
+
+  // ---- what others may see (status.cpp) ----
+  [[nodiscard]] EngineStatus engine_status(const Session& session) const;
+  [[nodiscard]] RequestStatus request_status(const Request& request) const;
+  [[nodiscard]] Bytes region_bytes(const Session& session) const;
 
   [[nodiscard]] std::string validate() const;
 };

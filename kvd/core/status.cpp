@@ -4,7 +4,48 @@
 
 namespace kvd::core {
 
+EngineStatus Controller::State::engine_status(const Session& session) const {
+  EngineStatus e;
+  e.id = session.id;
+  e.name = session.info.name;
+  e.domain = session.info.domain_name;
+  e.pid = session.info.pid;
+  e.uid = session.info.uid;
+  e.generation = session.generation;
+  e.level = session.class_id ? 3 : 1;
+  e.responsive = session.responsive;
+  e.dying = session.dying;
+  e.region = region_bytes(session);
+  e.steps = session.steps;
+  e.rotations_in = session.rotations_in;
+  e.rotations_out = session.rotations_out;
+  e.tokens = session.tokens;
+  e.orphaned = session.info.orphaned;
+  e.idle_s = to_seconds(now - std::max(session.last_step, session.last_beat));
+  return e;
+}
+
+RequestStatus Controller::State::request_status(const Request& request) const {
+  RequestStatus r;
+  r.key = request.key;
+  r.state = request.state;
+  r.prompt_tokens = request.prompt.value;
+  r.tokens = request.tokens.value;
+  r.max_new_tokens = request.max_new.value;
+  r.hbm = hbm_bytes(request);
+  for (const BlockPlace& place : request.places) {
+    if (!place.dram.none()) r.dram += sessions.at(request.key.engine).shape.slot_bytes();
+  }
+  r.vlt_s = request.vlt_s;
+  r.rotations = request.rotations;
+  r.skips = request.skips;
+  r.age_s = to_seconds(now - request.arrived);
+  r.promised = request.promised;
+  return r;
+}
+
 ControllerStatus Controller::status(TimePoint now) const {
+  state_->now = now;
   const State& s = *state_;
   ControllerStatus out;
   out.counters = s.counters;
@@ -17,50 +58,17 @@ ControllerStatus Controller::status(TimePoint now) const {
   out.tuning = s.tuning;
   out.b_xfer = s.transfer_budget();
   out.mean_step_s = s.mean_step_s;
-
   std::map<EngineId, EngineStatus> engines;
   for (const auto& [id, session] : s.sessions) {
-    EngineStatus& e = engines[id];
-    e.id = id;
-    e.name = session.info.name;
-    e.domain = session.info.domain_name;
-    e.pid = session.info.pid;
-    e.uid = session.info.uid;
-    e.generation = session.generation;
-    e.level = session.class_id ? 3 : 1;
-    e.responsive = session.responsive;
-    e.dying = session.dying;
-    e.region = region_bytes(id);
-    e.steps = session.steps;
-    e.rotations_in = session.rotations_in;
-    e.rotations_out = session.rotations_out;
-    e.tokens = session.tokens;
-    e.orphaned = session.info.orphaned;
-    const TimePoint heard = std::max(session.last_step, session.last_beat);
-    e.idle_s = to_seconds(now - heard);
-    out.orphaned += e.orphaned;
+    engines[id] = s.engine_status(session);
+    out.orphaned += session.info.orphaned;
   }
   for (const auto& [key, request] : s.requests) {
-    const Session& session = s.sessions.at(key.engine);
-    RequestStatus r;
-    r.key = key;
-    r.state = request.state;
-    r.prompt_tokens = request.prompt.value;
-    r.tokens = request.tokens.value;
-    r.max_new_tokens = request.max_new.value;
-    r.hbm = s.hbm_bytes(request);
-    for (const BlockPlace& place : request.places) {
-      if (!place.dram.none()) r.dram += session.shape.slot_bytes();
-    }
-    r.vlt_s = request.vlt_s;
-    r.rotations = request.rotations;
-    r.skips = request.skips;
-    r.age_s = to_seconds(now - request.arrived);
-    r.promised = request.promised;
-    EngineStatus& e = engines[key.engine];
-    e.hbm += r.hbm;
-    e.dram += r.dram;
-    ++e.requests;
+    const RequestStatus r = s.request_status(request);
+    EngineStatus& engine = engines[key.engine];
+    engine.hbm += r.hbm;
+    engine.dram += r.dram;
+    ++engine.requests;
     out.requests.push_back(r);
   }
   for (auto& [id, engine] : engines) out.engines.push_back(std::move(engine));
