@@ -30,6 +30,19 @@ std::size_t offset_in_block(const kvd_client::ModelShape& shape, std::uint32_t l
   return (row + token % shape.block_tokens) * shape.bytes_per_token_per_layer;
 }
 
+const char* describe(kvd_client::HoldReason reason) {
+  constexpr const char* kTexts[] = {"held",     "waiting",      "without memory", "rotated out",
+                                    "promised", "without slab", "forced out",     "complete"};
+  const auto index = static_cast<std::size_t>(reason);
+  return index < std::size(kTexts) ? kTexts[index] : "held";
+}
+
+std::map<kvd_client::HoldReason, std::size_t> count_holds(const kvd_client::StepResult& step) {
+  std::map<kvd_client::HoldReason, std::size_t> counts;
+  for (const kvd_client::HoldEntry& entry : step.hold) ++counts[entry.reason];
+  return counts;
+}
+
 }  // namespace
 
 PatternEngine::PatternEngine(kvd_client::Client client, const PatternOptions& options)
@@ -182,11 +195,15 @@ void PatternEngine::print_progress(const kvd_client::StepResult& step) {
   if (options_.json || now - last_progress_ < kProgressEvery) return;
   last_progress_ = now;
   read_rotations();
+  std::string holds;
+  for (const auto& [reason, count] : count_holds(step)) {
+    holds += ", " + std::to_string(count) + " " + describe(reason);
+  }
   std::fprintf(stderr,
-               "%s: %llu of %u requests done, %zu running, %zu held, %llu tokens, %llu rotations "
-               "out, %llu errors\n",
+               "%s: %llu of %u requests done, %zu running%s, %llu tokens, %llu rotations out, "
+               "%llu errors\n",
                options_.name.c_str(), static_cast<unsigned long long>(summary_.requests),
-               options_.requests, step.run.size(), step.hold.size(),
+               options_.requests, step.run.size(), holds.c_str(),
                static_cast<unsigned long long>(summary_.tokens),
                static_cast<unsigned long long>(summary_.rotations_out),
                static_cast<unsigned long long>(summary_.pattern_errors));

@@ -17,8 +17,8 @@ using SessionPtr = std::shared_ptr<Session>;
 
 /// Keeps a process attached: hands out the session a call is to use, starts another one after the
 /// daemon went away, and tells the engine once when requests were lost with it.
-/// Owner:   session_for_…() and end(): the thread that holds the client's call mutex; the rest
-///          thread-safe
+/// Owner:   connect() and session_for_…(): the thread whose turn it is in the client's gate; the
+///          rest thread-safe
 class Connector {
  public:
   Connector(Introduction introduction, Nanoseconds attach_timeout, const Clock& clock);

@@ -37,7 +37,7 @@ Core::Core(Introduction introduction, Nanoseconds attach_timeout)
 Status Core::connect() { return connector_.connect(deadline(attach_timeout_)); }
 
 void Core::close() {
-  const std::lock_guard lock(call_mutex_);
+  const auto turn = gate_.enter();
   regions_.clear();
   const SessionPtr session = connector_.session();
   if (session && !session->gone()) session->leave();
@@ -54,13 +54,9 @@ Status Core::check_fork() const {
                     "this client belongs to the parent process; open another one");
 }
 
-Result<std::unique_lock<std::timed_mutex>> Core::lock_calls(TimePoint deadline) {
+Result<CallGate::Turn> Core::enter(TimePoint deadline) {
   KVD_TRY(check_fork());
-  std::unique_lock lock(call_mutex_, std::defer_lock);
-  if (!lock.try_lock_until(std::chrono::steady_clock::time_point(deadline))) {
-    return make_error(ErrorCode::kDeadlineExceeded, "another thread's call did not end in time");
-  }
-  return lock;
+  return gate_.enter(deadline);
 }
 
 Result<wire::Welcome> Core::welcome() const {
@@ -111,7 +107,7 @@ Result<kvd_client::Region> Core::take_region(const SessionPtr& session, RegionId
 
 Status Core::free_region(std::uint64_t id, Nanoseconds timeout) {
   const TimePoint until = deadline(timeout);
-  KVD_ASSIGN_OR_RETURN(const auto lock, lock_calls(until));
+  KVD_ASSIGN_OR_RETURN(const auto turn, enter(until));
   auto entry = regions_.take(id);
   if (!entry) {
     return make_error(ErrorCode::kNotFound,

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 
+#include "client_lib/src/call_gate.hpp"
 #include "client_lib/src/connector.hpp"
 #include "client_lib/src/region_book.hpp"
 #include "client_lib/src/session.hpp"
@@ -19,7 +19,7 @@
 namespace kvd::client {
 
 /// What stands behind kvd_client::Client: the same calls with kvd's own Result.
-/// Owner:   thread-safe; call_mutex_ serialises all that talks to the daemon and guards regions_.
+/// Owner:   thread-safe; gate_ serialises all that talks to the daemon and guards regions_.
 /// Errors:  PeerGone in a forked child, before anything is touched there.
 class Core {
  public:
@@ -50,7 +50,8 @@ class Core {
  private:
   [[nodiscard]] TimePoint deadline(Nanoseconds timeout) const;
   [[nodiscard]] Status check_fork() const;
-  Result<std::unique_lock<std::timed_mutex>> lock_calls(TimePoint deadline);
+  /// The caller's turn to talk to the daemon.
+  Result<CallGate::Turn> enter(TimePoint deadline);
 
   /// Runs body(session, deadline), alone, with the session that a call of this kind is to use.
   template <class Body>
@@ -71,7 +72,7 @@ class Core {
   const Nanoseconds attach_timeout_;
   SteadyClock clock_;
   Connector connector_;
-  std::timed_mutex call_mutex_;
+  CallGate gate_;
   RegionBook regions_;
 };
 
@@ -82,7 +83,7 @@ template <class Body>
 auto Core::on_memory(Nanoseconds timeout, Body body)
     -> decltype(body(std::declval<const SessionPtr&>(), TimePoint())) {
   const TimePoint until = deadline(timeout);
-  KVD_ASSIGN_OR_RETURN(const auto lock, lock_calls(until));
+  KVD_ASSIGN_OR_RETURN(const auto turn, enter(until));
   KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_for_memory(regions_.total(), until));
   return_untaken_regions(*session, until);
   return body(session, until);
@@ -92,7 +93,7 @@ template <class Body>
 auto Core::on_requests(Nanoseconds timeout, Body body)
     -> decltype(body(std::declval<const SessionPtr&>(), TimePoint())) {
   const TimePoint until = deadline(timeout);
-  KVD_ASSIGN_OR_RETURN(const auto lock, lock_calls(until));
+  KVD_ASSIGN_OR_RETURN(const auto turn, enter(until));
   KVD_ASSIGN_OR_RETURN(const auto session,
                        connector_.session_for_requests(regions_.total(), until));
   return_untaken_regions(*session, until);

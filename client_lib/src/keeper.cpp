@@ -77,6 +77,8 @@ void Keeper::declare_gone() {
 
 void Keeper::run(const std::function<void(int)>& locked) {
   const int error = pthread_mutex_lock(&page_.keeper);
+  // The first beat says that the mutex is held: from now on its owner's death means something.
+  if (error == 0) beat();
   locked(error);
   if (error != 0) return;
   serve();
@@ -86,15 +88,17 @@ void Keeper::run(const std::function<void(int)>& locked) {
 void Keeper::serve() {
   pollfd watched[] = {{connection_.fd(), POLLIN | POLLRDHUP, 0}, {stop_.get(), POLLIN, 0}};
   for (;;) {
-    page_.heartbeat.fetch_add(1, std::memory_order_release);
     if (::poll(watched, std::size(watched), static_cast<int>(kHeartbeat.count())) < 0) continue;
     if (watched[1].revents != 0) return;
     if (watched[0].revents != 0 && !take_frames()) {
       declare_gone();
       return;
     }
+    beat();
   }
 }
+
+void Keeper::beat() { page_.heartbeat.fetch_add(1, std::memory_order_release); }
 
 bool Keeper::take_frames() {
   for (;;) {

@@ -37,6 +37,7 @@ class Keeper {
          UniqueFd stop);
   void run(const std::function<void(int)>& locked);
   void serve();
+  void beat();
   /// Takes all frames that are there; false once the daemon is gone.
   bool take_frames();
   Status handle(const transport::AttachFrame& frame);

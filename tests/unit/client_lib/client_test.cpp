@@ -152,6 +152,18 @@ TEST_F(ClientTest, EndsACallAtItsDeadline) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(3));
 }
 
+TEST_F(ClientTest, DoesNotWaitForAnotherThreadsCallBeyondItsDeadline) {
+  start_daemon();
+  auto client = open();
+  daemon_->change([](auto& script) { script.ignore_commands = true; });
+  std::thread slow([&] { (void)client->ping(seconds(1)); });
+  ASSERT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.sequences.size() == 1; }));
+  EXPECT_EQ(client->ping(milliseconds(20)).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(daemon_->seen().sequences.size(), 1u) << "the second call never had its turn";
+  daemon_.reset();
+  slow.join();
+}
+
 TEST_F(ClientTest, PassesOnTheDaemonsRefusal) {
   start_daemon();
   auto client = open();
