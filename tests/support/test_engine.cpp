@@ -76,6 +76,15 @@ void touch_private(std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += 4096) static_cast<volatile char*>(memory)[at] = 1;
 }
 
+/// SIGUSR1 is the test's way to ask; it is waited for, never handled.
+sigset_t block_questions() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
 int hold(const char* endpoint, char** numbers) {
   kvd_client::Client client = opened(endpoint, "hold");
   if (mebibytes(numbers[0]) > 0) marked_region(client, mebibytes(numbers[0]));
@@ -85,10 +94,7 @@ int hold(const char* endpoint, char** numbers) {
 }
 
 int reattach(const char* endpoint, char** numbers) {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGUSR1);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before the client starts its thread
+  const sigset_t signals = block_questions();  // before the client starts its thread
   kvd_client::Client client = opened(endpoint, "reattach");
   const kvd_client::Region region = marked_region(client, mebibytes(numbers[0]));
   tell("ready");
@@ -114,29 +120,27 @@ int reattach(const char* endpoint, char** numbers) {
   stay();
 }
 
-volatile sig_atomic_t asked = 0;
-void on_question(int) { asked = 1; }
-
 /// Lets the kernel write to the inherited address, so that a refusal is an error and no signal.
 bool is_refused(int source, std::byte* at) { return ::syscall(SYS_read, source, at, 64) < 0; }
 
 [[noreturn]] void write_for_ever(std::byte* memory, std::size_t bytes) {
-  std::signal(SIGUSR1, on_question);
+  const sigset_t question = block_questions();
+  const timespec pause{0, 1'000'000};
+  bool asked = false;
   const int source = ::open("/dev/urandom", O_RDONLY | O_CLOEXEC);
   for (;;) {
-    const bool answer = asked != 0;
-    asked = 0;
     for (std::size_t at = 0; at < bytes; at += 4096) {
       if (is_refused(source, memory + at)) continue;
       tell("wrote");
       std::_Exit(1);
     }
-    if (answer) tell("refused");
-    ::usleep(1000);
+    if (asked) tell("refused");
+    asked = ::sigtimedwait(&question, nullptr, &pause) == SIGUSR1;
   }
 }
 
 int fork_and_hold(const char* endpoint, char** numbers) {
+  (void)block_questions();
   kvd_client::Client client = opened(endpoint, "fork");
   const kvd_client::Region region = marked_region(client, mebibytes(numbers[0]));
   const pid_t child = ::fork();
