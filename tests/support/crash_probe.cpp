@@ -62,8 +62,13 @@ long long number_after(const std::string& json, const std::string& from, const s
   return std::strtoll(json.c_str() + at + key.size() + 3, nullptr, 10);
 }
 
+/// Free bytes of HBM, of which none still waits to be zeroed; -1 while some does.
 long long free_hbm(std::uint16_t port) {
-  return number_after(http_get(port, "/v1/pools"), "\"hbm\"", "free_bytes");
+  const std::string pools = http_get(port, "/v1/pools");
+  for (const char* use : {"dirty", "scrubbing", "quarantined"}) {
+    if (pools.find("\"use\": \"" + std::string(use) + '"') != std::string::npos) return -1;
+  }
+  return number_after(pools, "\"hbm\"", "free_bytes");
 }
 
 bool engine_is_dead(const std::string& engines, long pid) {
@@ -104,7 +109,8 @@ int main(int argc, char** argv) {
   const auto port = static_cast<std::uint16_t>(std::atoi(argument(argc, argv, "--admin-port")));
   const double floor_memset = memset_ms(static_cast<std::size_t>(bytes));
   const kvd::UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  const long long before = free_hbm(port);
+  long long before = free_hbm(port);
+  for (int i = 0; before < 0 && i < 1000; ++i) before = free_hbm(port);
   if (!pidfd.valid() || before < 0) {
     std::fprintf(stderr, "kvd-crash-probe: no such process, or kvd does not answer\n");
     return 2;
