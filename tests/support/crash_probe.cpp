@@ -2,10 +2,9 @@
 /// memory takes to come back.
 ///
 /// Prints {"notice_ms":…,"reclaim_ms":…,"floor_ms":…,"pidfd_ms":…,"memset_ms":…}, all from the
-/// instant of the SIGKILL: the daemon no longer counts the engine as alive (notice); the pool's
-/// free bytes have grown by N (reclaim); and the floor of a reclaim: the kernel says that the
-/// process is gone (pidfd) plus a memset of N bytes. Exit 1 where the memory did not come back
-/// within 10 s.
+/// instant of the SIGKILL: the daemon no longer counts the engine as alive (notice); its N bytes of
+/// regions are no longer leased and zeroed (reclaim); and the floor of a reclaim: the kernel says
+/// that the process is gone (pidfd) plus a memset of N bytes. Exit 1 where that took over 10 s.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -62,13 +61,14 @@ long long number_after(const std::string& json, const std::string& from, const s
   return std::strtoll(json.c_str() + at + key.size() + 3, nullptr, 10);
 }
 
-/// Free bytes of HBM, of which none still waits to be zeroed; -1 while some does.
-long long free_hbm(std::uint16_t port) {
+/// Bytes of HBM leased as regions; -1 while some memory still waits to be zeroed. Free bytes would
+/// not do: on a busy pool others take them at once.
+long long region_bytes(std::uint16_t port) {
   const std::string pools = http_get(port, "/v1/pools");
   for (const char* use : {"dirty", "scrubbing", "quarantined"}) {
     if (pools.find("\"use\": \"" + std::string(use) + '"') != std::string::npos) return -1;
   }
-  return number_after(pools, "\"hbm\"", "free_bytes");
+  return number_after(pools, "\"hbm\"", "region_bytes");
 }
 
 bool engine_is_dead(const std::string& engines, long pid) {
@@ -109,8 +109,8 @@ int main(int argc, char** argv) {
   const auto port = static_cast<std::uint16_t>(std::atoi(argument(argc, argv, "--admin-port")));
   const double floor_memset = memset_ms(static_cast<std::size_t>(bytes));
   const kvd::UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  long long before = free_hbm(port);
-  for (int i = 0; before < 0 && i < 1000; ++i) before = free_hbm(port);
+  long long before = region_bytes(port);
+  for (int i = 0; before < 0 && i < 1000; ++i) before = region_bytes(port);
   if (!pidfd.valid() || before < 0) {
     std::fprintf(stderr, "kvd-crash-probe: no such process, or kvd does not answer\n");
     return 2;
@@ -128,7 +128,8 @@ int main(int argc, char** argv) {
   while (reclaim == 0 && ms_since(killed) < 10'000) {
     if (notice == 0 && engine_is_dead(http_get(port, "/v1/engines"), pid))
       notice = ms_since(killed);
-    if (free_hbm(port) >= before + bytes) reclaim = ms_since(killed);
+    const long long leased = region_bytes(port);
+    if (leased >= 0 && leased <= before - bytes) reclaim = ms_since(killed);
   }
   watcher.join();
   std::printf(
