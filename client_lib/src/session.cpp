@@ -1,5 +1,7 @@
 #include "client_lib/src/session.hpp"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -114,6 +116,12 @@ Result<std::byte*> Session::block_address(std::uint32_t row, std::uint32_t group
   }
   const Bytes slot_bytes(static_cast<std::int64_t>(welcome().slot_bytes));
   return slabs_.slot_address(found.slot(group, block), slot_bytes);
+}
+
+bool Session::gone() {
+  pollfd socket{admission_.connection.fd(), POLLRDHUP, 0};
+  if (!keeper_->gone() && ::poll(&socket, 1, 0) > 0) keeper_->declare_gone();
+  return keeper_->gone();
 }
 
 void Session::leave() {

@@ -37,8 +37,9 @@ class Session {
   /// Says goodbye in order. Nothing of the daemon's memory may be in use any more.
   void leave();
 
-  /// True once this session can serve no call any more.
-  [[nodiscard]] bool gone() const { return keeper_->gone(); }
+  /// True once this session can serve no call any more. Looks at the socket itself, as the keeper
+  /// may not have had its turn since the daemon hung up.
+  [[nodiscard]] bool gone();
 
   [[nodiscard]] const wire::Welcome& welcome() const { return admission_.welcome; }
   [[nodiscard]] shm::ClientPage& page() const { return admission_.page.page(); }
