@@ -16,7 +16,8 @@ void Controller::State::on_command(const Command& command) {
     refuse(command, ErrorCode::kStaleSession, "the session has ended: attach again");
     return;
   }
-  if (now >= command.deadline) {
+  // A timeout of zero asks for whatever can be said at once.
+  if (now > command.deadline) {
     refuse(command, ErrorCode::kDeadlineExceeded, "the command's timeout passed before it began");
     return;
   }
@@ -51,7 +52,6 @@ void Controller::State::on_submit(const Command& command, const Submit& submit) 
   Session& session = sessions.at(command.engine);
   std::size_t active = 0;
   each_request_of(session.id, [&](Request&) { ++active; });
-  const Bytes pool_bytes = hbm.config().slab_bytes * std::int64_t{hbm.config().slabs};
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
   if (!session.class_id) {
@@ -70,13 +70,12 @@ void Controller::State::on_submit(const Command& command, const Submit& submit) 
   } else if (active >= config.max_requests_per_engine) {
     refuse(command, ErrorCode::kQuotaExceeded,
            std::to_string(active) + " requests are open, the most a session may have: finish some");
-  } else if (session.bytes_for(submit.prompt_tokens + submit.max_new_tokens) > pool_bytes) {
-    refuse(
-        command, ErrorCode::kOutOfMemory,
-        named(submit.request) + " can need " +
-            std::to_string(session.bytes_for(submit.prompt_tokens + submit.max_new_tokens).value) +
-            " bytes, the HBM pool has " + std::to_string(pool_bytes.value) +
-            ": lower max_new_tokens or enlarge pool.hbm");
+  } else if (submit.prompt_tokens + submit.max_new_tokens > most_tokens(session)) {
+    refuse(command, ErrorCode::kOutOfMemory,
+           named(submit.request) + " can grow to " +
+               std::to_string((submit.prompt_tokens + submit.max_new_tokens).value) +
+               " tokens, HBM holds " + std::to_string(most_tokens(session).value) +
+               " of this model and domain: lower max_new_tokens, or enlarge pool.hbm or the quota");
   } else {
     Request request;
     request.key = {session.id, submit.request};

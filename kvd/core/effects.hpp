@@ -86,6 +86,7 @@ struct PublishTable {
   EngineId engine;
   PlanVersion version;
   std::vector<TableRow> rows;
+  bool idle = false;  ///< the engine runs nothing, so it reads no older version
 };
 
 /// Move slots between the tiers. `pairs` are (hbm, dram); the direction says which is the source.

@@ -50,7 +50,7 @@ ErrorCode Controller::State::grow(Request& request, Tokens tokens) {
 
 ErrorCode Controller::State::serve_claim(Request& request) {
   if (request.state == RequestState::kRotary) return swap_in(request);
-  const ErrorCode code = grow(request, request.prompt + Tokens(1));
+  const ErrorCode code = grow(request, request.room_to_run());
   if (code == ErrorCode::kOk) {
     request.state = RequestState::kPrefill;
     request.run_since = now;
@@ -122,7 +122,7 @@ void Controller::State::grow_running(Session& session) {
   if (victim && running > 1) preempt(*victim, session.id);
 }
 
-bool Controller::State::swap_out(Request& request) {
+void Controller::State::swap_out(Request& request) {
   Session& session = session_of(request);
   const auto full = static_cast<std::uint32_t>(session.blocks_for(request.tokens));
   const std::uint32_t count = full * session.groups();
@@ -130,7 +130,11 @@ bool Controller::State::swap_out(Request& request) {
       dram.allocate({session.class_id, session.info.domain, session.id, count, nullptr});
   if (grant.code != ErrorCode::kOk) {
     ++counters.rotation_blocked_dram;
-    return false;
+    request.leaving = request.forced_out = false;
+    // Slabs that another domain left empty can be had once they are zeroed.
+    dram.reclaim_empty_slabs();
+    scrub_dirty_slabs();
+    return;
   }
   // Blocks beyond the last token hold nothing yet.
   for (std::size_t i = count; i < request.places.size(); ++i) hbm.release(request.places[i].hbm);
@@ -148,12 +152,11 @@ bool Controller::State::swap_out(Request& request) {
   request.copy = ticket;
   request.state = RequestState::kSwappingOut;
   request.leaving = false;
-  return true;
 }
 
 ErrorCode Controller::State::swap_in(Request& request) {
   Session& session = session_of(request);
-  const auto blocks = static_cast<std::uint32_t>(session.blocks_for(request.tokens + Tokens(1)));
+  const auto blocks = static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
   const pool::SlotGrant grant = take_hbm(session, blocks * session.groups());
   if (grant.code != ErrorCode::kOk) return grant.code;
 
@@ -178,7 +181,7 @@ ErrorCode Controller::State::swap_in(Request& request) {
 void Controller::State::start_leaving(Session& session) {
   // A copy may read a block only after the iteration that filled it has finished (safety rule 3).
   each_request_of(session.id, [&](Request& r) {
-    if (r.leaving && r.last_iteration <= session.finished && !swap_out(r)) r.leaving = false;
+    if (r.leaving && r.last_iteration <= session.finished) swap_out(r);
   });
 }
 
@@ -311,6 +314,7 @@ void Controller::State::finish_out(Copy& copy, bool ok) {
     }
   }
   request.state = ok ? RequestState::kRotary : RequestState::kRunning;
+  request.forced_out = request.forced_out && ok;
   if (!ok) return;
   ++request.rotations;
   ++session.rotations_out;

@@ -17,6 +17,14 @@ void Controller::State::on_region(const Command& command, const AllocateRegion& 
                ", the size of the HBM pool, or start kvd with a larger pool.hbm");
     return;
   }
+  constexpr std::ptrdiff_t kMostPending = 8;
+  const auto waiting = std::count_if(pending_regions.begin(), pending_regions.end(),
+                                     [&](const auto& p) { return p.engine == command.engine; });
+  if (waiting >= kMostPending) {
+    refuse(command, ErrorCode::kQuotaExceeded,
+           "8 regions of this session are waited for already: wait for their replies");
+    return;
+  }
   pending_regions.push_back({command.engine, command.reply_to, command.deadline, region.bytes});
   serve_regions();
 }

@@ -95,13 +95,46 @@ planner::RotationRequest Controller::State::as_rotation(const Request& request) 
   return entry;
 }
 
+// Everybody who came in may grow to all the tokens it asked for. If that were more than both tiers
+// hold, there could come a time when nobody can grow and nobody can leave.
+std::set<RequestKey> Controller::State::admissible(DomainId domain) {
+  Bytes room = hbm.available(domain) + dram.available(domain);
+  Bytes promised;
+  std::vector<const Request*> waiting;
+  each_request_in(domain, [&](Request& r) {
+    const Bytes slot = session_of(r).shape.slot_bytes();
+    for (const BlockPlace& place : r.places) {
+      room += slot * ((place.hbm.none() ? 0 : 1) + (place.dram.none() ? 0 : 1));
+    }
+    if (r.state == RequestState::kWaiting && r.claim == 0) {
+      waiting.push_back(&r);
+    } else {
+      promised += session_of(r).bytes_for(r.prompt + r.max_new);
+    }
+  });
+  std::stable_sort(waiting.begin(), waiting.end(),
+                   [](const auto* a, const auto* b) { return a->arrived < b->arrived; });
+  std::set<RequestKey> out;
+  for (const Request* r : waiting) {
+    const Bytes most = sessions.at(r->key.engine).bytes_for(r->prompt + r->max_new);
+    if (most > room) continue;  // regions may end; until then it alone waits
+    promised += most;
+    if (promised > room) break;  // first come, first served: nobody overtakes for ever
+    out.insert(r->key);
+  }
+  return out;
+}
+
 planner::RotationSnapshot Controller::State::rotation_snapshot(DomainId domain,
                                                                std::vector<Request*>& index) {
   planner::RotationSnapshot snapshot;
+  const std::set<RequestKey> may_enter = admissible(domain);
   each_request_in(domain, [&](Request& r) {
     const Session& owner = session_of(r);
-    const bool running = r.runs() && !r.leaving && !r.promised && owner.responsive;
+    if (!owner.responsive) return;  // neither a victim, nor would it take what it is given
+    const bool running = r.runs() && !r.leaving && !r.promised;
     if (!r.queues() && !running) return;
+    if (r.state == RequestState::kWaiting && !may_enter.contains(r.key)) return;
     snapshot.requests.push_back(as_rotation(r));
     index.push_back(&r);
     if (!running) return;
@@ -122,7 +155,13 @@ void Controller::State::decide(Session& caller) {
   const planner::RotationSnapshot snapshot = rotation_snapshot(domain, index);
   const planner::RotationConfig weights{tuning.rotation.alpha, tuning.rotation.beta_b,
                                         tuning.rotation.beta_f, false};
-  carry_out(caller, rotation->decide(snapshot, now, weights), index);
+  const planner::RotationDecision& decision = rotation->decide(snapshot, now, weights);
+  if (decision.contention && hbm.available(domain) <= Bytes(0)) {
+    // Slabs that another domain left empty can be had once they are zeroed.
+    hbm.reclaim_empty_slabs();
+    scrub_dirty_slabs();
+  }
+  carry_out(caller, decision, index);
 }
 
 void Controller::State::carry_out(Session& caller, const planner::RotationDecision& decision,

@@ -105,7 +105,8 @@ void Controller::State::on_dead(EngineId engine) {
 void Controller::State::check_responsive(Session& session) {
   // Silence counts only while the engine owes something: a step it was given work for (level 3), or
   // its heartbeat (level 1).
-  const bool owes = session.class_id ? session.stepping : true;
+  bool owes = !session.class_id || session.stepping;
+  each_request_of(session.id, [&](Request& r) { owes |= r.claim != 0 || r.holds_hbm(); });
   const TimePoint since = session.class_id ? session.last_step : session.last_beat;
   if (!session.responsive || session.dying || !owes || now - since < config.step_timeout) return;
   session.responsive = false;
@@ -160,7 +161,10 @@ void Controller::State::requota(const Requota& wanted) {
   for (const auto& [tier, quotas] :
        {std::pair{&hbm, &wanted.hbm}, std::pair{&dram, &wanted.dram}}) {
     const Status status = tier->set_quotas(*quotas);
-    if (status.ok()) continue;
+    if (status.ok()) {
+      (tier == &hbm ? config.hbm_quotas : config.dram_quotas) = *quotas;
+      continue;
+    }
     note(Note::Level::kError, EngineId(),
          std::string("the quotas of ") + name(tier->config().tier) +
              " stay: " + status.error().message);

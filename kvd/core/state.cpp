@@ -1,5 +1,7 @@
 #include "kvd/core/state.hpp"
 
+#include <algorithm>
+
 namespace kvd::core {
 
 const char* name(RequestState state) {
@@ -39,9 +41,17 @@ Bytes Controller::State::hbm_bytes(const Request& request) const {
 }
 
 Bytes Controller::State::need_bytes(const Request& request) const {
-  // One token more than it has, so that what comes in can always make a token.
-  const Tokens present = request.state == RequestState::kWaiting ? request.prompt : request.tokens;
-  return sessions.at(request.key.engine).bytes_for(present + Tokens(1));
+  return sessions.at(request.key.engine).bytes_for(request.room_to_run());
+}
+
+Tokens Controller::State::most_tokens(const Session& session) const {
+  const Bytes slab = hbm.config().slab_bytes;
+  const auto quota = config.hbm_quotas.find(session.info.domain);
+  std::int64_t slabs = hbm.config().slabs;
+  if (quota != config.hbm_quotas.end()) slabs = std::min(slabs, quota->second.maximum / slab);
+  // Divided, never multiplied: a session chooses its shape, and a product of it could wrap.
+  const std::int64_t slots = slabs * (slab / session.shape.slot_bytes());
+  return Tokens(slots / session.groups() * session.shape.block_tokens);
 }
 
 std::string Controller::State::validate() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -67,6 +68,12 @@ struct Request {
   }
   [[nodiscard]] bool runs() const {
     return state == RequestState::kPrefill || state == RequestState::kRunning;
+  }
+  /// What it must have room for in order to run: one token more than it has, so that what comes in
+  /// can always make one; never more than it asked for.
+  [[nodiscard]] Tokens room_to_run() const {
+    const Tokens present = state == RequestState::kWaiting ? prompt : tokens;
+    return std::min(present + Tokens(1), prompt + max_new);
   }
   /// Wants HBM and has no claim on it yet.
   [[nodiscard]] bool queues() const {
@@ -193,6 +200,8 @@ struct Controller::State {
   void each_request_in(DomainId domain, F visit);
   [[nodiscard]] Bytes hbm_bytes(const Request& request) const;
   [[nodiscard]] Bytes need_bytes(const Request& request) const;  ///< HBM it needs to run
+  /// Tokens of one request of the session that HBM holds with everything else out of the way.
+  [[nodiscard]] Tokens most_tokens(const Session& session) const;
   Ticket next_ticket() { return Ticket(++last_ticket); }
 
   // ---- commands (commands.cpp) ----
@@ -228,6 +237,8 @@ struct Controller::State {
 
   // ---- who runs (rotation.cpp) ----
   void decide(Session& caller);
+  /// The waiting requests that may come in without promising more than HBM and DRAM hold together.
+  [[nodiscard]] std::set<RequestKey> admissible(DomainId domain);
   [[nodiscard]] planner::RotationRequest as_rotation(const Request& request) const;
   /// `index` gets the request behind each entry.
   [[nodiscard]] planner::RotationSnapshot rotation_snapshot(DomainId domain,
@@ -252,7 +263,7 @@ struct Controller::State {
   [[nodiscard]] ErrorCode grow(Request& request, Tokens tokens);
   void grow_running(Session& session);
   void relieve_class_pressure(const Request& request);
-  [[nodiscard]] bool swap_out(Request& request);
+  void swap_out(Request& request);
   [[nodiscard]] ErrorCode swap_in(Request& request);
   void start_leaving(Session& session);
   void seal_full_blocks(Request& request);

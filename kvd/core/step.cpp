@@ -41,7 +41,9 @@ Status Controller::State::check_step(const Session& session, const Step& step) {
   const bool idle = step.iteration_running == 0 && step.iteration_finished == session.iteration;
   const bool pipelined = step.iteration_running == session.iteration && session.iteration > 0 &&
                          step.iteration_finished + 1 == session.iteration;
-  if (!idle && !pipelined) {
+  // A grant whose reply was lost: the engine never ran it.
+  const bool lost = step.iteration_running == 0 && step.iteration_finished + 1 == session.iteration;
+  if (!idle && !pipelined && !lost) {
     return make_error(ErrorCode::kInvalidArgument,
                       "iteration numbers do not fit the last reply (" +
                           std::to_string(session.iteration) +
@@ -56,7 +58,8 @@ Status Controller::State::check_step(const Session& session, const Step& step) {
       return make_error(ErrorCode::kInvalidArgument, id + " is reported twice in one step");
     }
     const bool counted = request->last_iteration <= step.iteration_finished;
-    const Tokens most = counted ? request->planned : request->tokens;
+    // What the iteration still running was granted cannot be there yet.
+    const Tokens most = request->planned - (counted ? Tokens(0) : request->granted);
     if (report.tokens < request->tokens || report.tokens > most) {
       return make_error(ErrorCode::kInvalidArgument,
                         id + " reports " + std::to_string(report.tokens.value) +
@@ -68,14 +71,13 @@ Status Controller::State::check_step(const Session& session, const Step& step) {
 }
 
 void Controller::State::take_reports(Session& session, const Step& step) {
-  session.finished = step.iteration_finished;
+  session.finished = step.iteration_running == 0 ? session.iteration : step.iteration_finished;
   release_late(session);
   for (const StepReport& report : step.reports) {
     take_report(session, *find(session.id, report.request), report);
   }
   each_request_of(session.id, [&](Request& r) {
-    const bool running = r.last_iteration > session.finished;
-    r.planned = r.tokens + (running ? r.granted : Tokens(0));
+    if (r.last_iteration <= session.finished) r.planned = r.tokens;
   });
 }
 
@@ -109,7 +111,10 @@ void Controller::State::take_report(Session& session, Request& request, const St
 
 StepReply Controller::State::build_reply(Session& session) {
   StepReply out;
-  PublishTable table{session.id, PlanVersion(session.table_version + 1), {}};
+  PublishTable table{session.id,
+                     PlanVersion(session.table_version + 1),
+                     {},
+                     session.finished == session.iteration};
   const bool promises = std::any_of(requests.begin(), requests.end(),
                                     [](const auto& entry) { return entry.second.promised; });
   each_request_of(session.id, [&](Request& r) {
@@ -118,7 +123,8 @@ StepReply Controller::State::build_reply(Session& session) {
       out.hold.push_back({r.key.request, hold});
       return;
     }
-    const bool prefill = r.state == RequestState::kPrefill;
+    // With a pipelined engine the first decode is granted while the prefill still runs.
+    const bool prefill = r.state == RequestState::kPrefill && r.planned < r.prompt;
     const Tokens tokens = prefill ? r.prompt - r.planned : Tokens(1);
     const auto row = static_cast<std::uint32_t>(table.rows.size());
     out.run.push_back({r.key.request, r.planned, tokens, r.in_ticket, prefill,
@@ -160,8 +166,6 @@ Hold Controller::State::hold_reason(const Request& request, bool promises) {
     case RequestState::kWaiting:
       return Hold::kWaiting;
     case RequestState::kPrefill:
-      // Whole-prompt prefill: one that is running already is not granted a second time.
-      return request.planned >= request.prompt ? Hold::kComplete : Hold::kNone;
     case RequestState::kRunning:
       if (request.leaving || request.promised) return Hold::kSwappedOut;
       if (request.planned >= request.prompt + request.max_new) return Hold::kComplete;

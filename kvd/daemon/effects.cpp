@@ -21,7 +21,8 @@ void Daemon::perform(const core::PublishTable& table) {
   for (const core::TableRow& row : table.rows) {
     rows.push_back({row.request, row.tokens, row.blocks, row.groups, row.slots});
   }
-  const Status status = peer->table->publish(table.version, rows, peer->page->using_version());
+  const PlanVersion in_use = table.idle ? table.version : peer->page->using_version();
+  const Status status = peer->table->publish(table.version, rows, in_use);
   if (!status.ok()) drop(table.engine, status.error().message);
 }
 

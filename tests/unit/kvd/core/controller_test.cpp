@@ -290,6 +290,104 @@ TEST(Controller, ASlabFullOfAnotherModelIsEmptiedForANewOne) {
   EXPECT_EQ(world.errors, 0u);
 }
 
+TEST(Controller, ShapesAndTokensThatWouldOverflowAreRefused) {
+  Controller::Config config = small_pool(4, 4);
+  config.hbm.slab_bytes = config.dram.slab_bytes = 64 * kMiB;
+  World world(config);
+  const EngineId a = world.attach({1024, 1, 8, kMiB});  // slots of 8 MiB, 1024 groups
+  EXPECT_EQ(world.submit(a, 1, (std::int64_t{1} << 34) - 1, 1), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(world.submit(a, 2, 1, 1), ErrorCode::kOutOfMemory) << "one block takes 8 GiB";
+}
+
+TEST(Controller, ARequestBeyondItsDomainsMaximumIsRefusedAtOnce) {
+  Controller::Config config = small_pool(4, 16);
+  config.hbm_quotas[DomainId(1)] = {Bytes(0), Bytes(4096)};
+  World world(config);
+  const EngineId a = world.attach(small_model());
+  EXPECT_EQ(world.submit(a, 1, 12, 8), ErrorCode::kOutOfMemory);  // 20 tokens, 16 fit
+  EXPECT_EQ(world.submit(a, 2, 8, 8), ErrorCode::kOk);
+  EXPECT_TRUE(run_to_end(world));
+}
+
+/// Like step(), for an engine that asks for the next iteration while one still runs.
+std::optional<Reply> pipelined_step(World& world, EngineId id, std::uint64_t running,
+                                    std::vector<StepReport> reports) {
+  Step step;
+  step.iteration_finished = running - 1;
+  step.iteration_running = running;
+  step.reports = std::move(reports);
+  return world.command(id, step);
+}
+
+TEST(Controller, APipelinedEngineGetsItsNextIterationWhileOneRuns) {
+  World world(small_pool(2, 32));
+  const EngineId a = world.attach(small_model());
+  ASSERT_EQ(world.submit(a, 1, 4, 8), ErrorCode::kOk);
+  world.step_until_granted(a);  // iteration 1: the prefill
+  for (std::int64_t running = 1; running <= 6; ++running) {
+    // Iteration `running` holds 4 tokens after the first, one more after each later one.
+    std::vector<StepReport> reports;
+    if (running > 1) reports = {{RequestId(1), Tokens(2 + running), false}};
+    const auto reply =
+        pipelined_step(world, a, static_cast<std::uint64_t>(running), std::move(reports));
+    ASSERT_EQ(world.code(reply), ErrorCode::kOk) << "iteration " << running;
+    const StepReply& step = std::get<StepReply>(reply->body);
+    ASSERT_EQ(step.run.size(), 1u) << "iteration " << running;
+    EXPECT_FALSE(step.run[0].prefill);
+    EXPECT_EQ(step.run[0].present, Tokens(3 + running));
+  }
+  const auto early = pipelined_step(world, a, 7, {{RequestId(1), Tokens(10), false}});
+  EXPECT_EQ(world.code(early), ErrorCode::kInvalidArgument) << "tokens of the running iteration";
+}
+
+TEST(Controller, AStepWhoseReplyWasLostCanBeAskedAgain) {
+  World world(small_pool(2, 32));
+  const EngineId a = world.attach(small_model());
+  ASSERT_EQ(world.submit(a, 1, 4, 8), ErrorCode::kOk);
+  world.step_until_granted(a);
+  world.execute(a);
+  auto& engine = world.engines.at(a);
+  Step step;
+  step.iteration_finished = engine.reply.iteration;
+  step.reports = engine.reports;
+  ASSERT_EQ(world.code(world.command(a, step)), ErrorCode::kOk);  // its reply is lost
+  engine.reports.clear();
+  const auto again = world.command(a, step = Step{step.iteration_finished, 0, {}, {}});
+  ASSERT_EQ(world.code(again), ErrorCode::kOk);
+  engine.reply = std::get<StepReply>(again->body);
+  ASSERT_TRUE(run_to_end(world));
+  EXPECT_EQ(world.errors, 0u);
+}
+
+TEST(Controller, BothTiersFullIsNoDeadEnd) {
+  World world(small_pool(2, 2));  // 16 slots each; three requests grow to 12 slots
+  const EngineId a = world.attach(small_model());
+  for (std::uint64_t r = 1; r <= 5; ++r) ASSERT_EQ(world.submit(a, r, 4, 20), ErrorCode::kOk);
+  ASSERT_TRUE(run_to_end(world));
+  EXPECT_EQ(world.errors, 0u);
+}
+
+TEST(Controller, PendingRegionsOfOneSessionAreBounded) {
+  World world(small_pool(2));
+  const EngineId a = world.attach(small_model(), DomainId(1), true);
+  const auto all = world.command(a, AllocateRegion{Bytes(8192)});
+  ASSERT_EQ(world.code(all), ErrorCode::kOk);
+  world.command(a, ReleaseRegion{std::get<RegionReply>(all->body).region});  // being zeroed
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_FALSE(world.command(a, AllocateRegion{Bytes(4096)}).has_value());
+  }
+  EXPECT_EQ(world.code(world.command(a, AllocateRegion{Bytes(4096)})), ErrorCode::kQuotaExceeded);
+}
+
+TEST(Controller, ATimeoutOfZeroAsksForWhatCanBeSaidAtOnce) {
+  World world(small_pool(2));
+  const EngineId a = world.attach(small_model(), DomainId(1), true);
+  EXPECT_EQ(world.code(world.command(a, Ping{}, Nanoseconds(0))), ErrorCode::kOk);
+  EXPECT_EQ(world.code(world.command(a, Ping{}, Nanoseconds(-1))), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(world.code(world.command(a, AllocateRegion{Bytes(4096)}, Nanoseconds(0))),
+            ErrorCode::kOk);
+}
+
 TEST(Controller, NewQuotasHoldForWhatComesAfterAndBadOnesAreRefused) {
   World world(small_pool(4));
   const EngineId a = world.attach(small_model(), DomainId(1), true);
