@@ -407,6 +407,7 @@ void Controller::State::end_scrub(const Copy& copy, bool ok) {
   for (const SlabIndex slab : copy.slabs)
     (copy.tier == Tier::kHbm ? hbm : dram).slab_scrubbed(slab);
   for (const SlotId slot : copy.slots) hbm.scrubbed(slot);
+  scrub_dirty_slabs();  // one that somebody stopped mapping meanwhile is to be zeroed again
 }
 
 }  // namespace kvd::core

@@ -45,12 +45,20 @@ void Controller::State::drop_claims(Session& session) {
   });
 }
 
+// Before its slabs are zeroed: one that was zeroed while mapped is not clean.
+void Controller::State::forget_mappings(EngineId engine) {
+  for (std::uint32_t slab = 0; slab < hbm.config().slabs; ++slab) {
+    hbm.set_mapped(SlabIndex(slab), engine, false);
+  }
+}
+
 void Controller::State::on_detach(EngineId engine) {
   const auto it = sessions.find(engine);
   if (it == sessions.end() || it->second.dying) return;
   Session& session = it->second;
   drop_regions(engine);
-  session.finished = session.iteration;  // it said goodbye: it writes nothing any more
+  session.finished = session.iteration;  // it said goodbye: it maps and writes nothing any more
+  forget_mappings(engine);
   release_late(session);
   each_request_of(engine, [&](Request& r) { remove(r, false); });
   for (const auto& [id, region] : session.regions) hbm.release_region(id);
@@ -81,9 +89,7 @@ void Controller::State::on_dying(EngineId engine) {
 }
 
 void Controller::State::on_dead(EngineId engine) {
-  for (std::uint32_t slab = 0; slab < hbm.config().slabs; ++slab) {
-    hbm.set_mapped(SlabIndex(slab), engine, false);
-  }
+  forget_mappings(engine);
   on_dying(engine);
   const auto it = sessions.find(engine);
   if (it != sessions.end()) {

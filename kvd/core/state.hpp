@@ -285,6 +285,7 @@ struct Controller::State {
   // ---- sessions (sessions.cpp) ----
   [[nodiscard]] Result<AttachGrant> attach(const Attach& attach);
   void on_detach(EngineId engine);
+  void forget_mappings(EngineId engine);
   void on_dying(EngineId engine);
   void on_dead(EngineId engine);
   void on_tick();

@@ -73,7 +73,8 @@ void Daemon::on_command(const transport::Incoming& incoming) {
   const core::ReplyTo reply_to(++last_reply_to_);
   waiting_.emplace(reply_to, Waiting{engine, incoming.peer, head});
   feed(core::Command{engine, reply_to, now + Nanoseconds(command->header.timeout_ns),
-                     std::move(*body)});
+                     std::move(*body)},
+       now);
 }
 
 void Daemon::answer(transport::PeerId peer, const ReplyHead& head,

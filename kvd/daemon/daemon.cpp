@@ -70,8 +70,9 @@ Status Daemon::open() {
   }
   KVD_TRY(open_pool());
   KVD_TRY(open_sockets());
-  liveness_ = std::make_unique<Liveness>(
-      [this](EngineId engine) { inbox_.post([this, engine] { feed(core::Dying{engine}); }); });
+  liveness_ = std::make_unique<Liveness>([this](EngineId engine) {
+    inbox_.post([this, engine] { drop(engine, "its keeper died"); });
+  });
 
   const itimerspec period{{0, kTick.count()}, {0, kTick.count()}};
   ::timerfd_settime(timer_.get(), 0, &period, nullptr);
@@ -202,16 +203,22 @@ void Daemon::dispatch(std::uint64_t source) {
   }
 }
 
-void Daemon::feed(const core::Event& event) {
-  std::vector<core::Effect> effects;
-  controller_->on(event, clock_.now(), effects);
-  carry_out(std::move(effects));
-}
-
-void Daemon::carry_out(std::vector<core::Effect> effects) {
-  for (const core::Effect& effect : effects) {
-    std::visit([this](const auto& e) { perform(e); }, effect);
+void Daemon::feed(core::Event event, TimePoint at) {
+  // Carrying out an effect can bring about an event (a peer turns out to be gone). It waits its
+  // turn: effects are carried out in the order they were decided in, copies above all.
+  events_.emplace_back(std::move(event), at);
+  if (feeding_) return;
+  feeding_ = true;
+  while (!events_.empty()) {
+    const auto [next, when] = std::move(events_.front());
+    events_.pop_front();
+    std::vector<core::Effect> effects;
+    controller_->on(next, when, effects);
+    for (const core::Effect& effect : effects) {
+      std::visit([this](const auto& e) { perform(e); }, effect);
+    }
   }
+  feeding_ = false;
 }
 
 void Daemon::take_copies() {

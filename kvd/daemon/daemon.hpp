@@ -80,8 +80,8 @@ class Daemon final : public admin::AdminBackend {
 
   // loop (daemon.cpp)
   void dispatch(std::uint64_t source);
-  void feed(const core::Event& event);
-  void carry_out(std::vector<core::Effect> effects);
+  void feed(core::Event event) { feed(std::move(event), clock_.now()); }
+  void feed(core::Event event, TimePoint at);
   void take_copies();
   void tick();
   void drain();
@@ -96,6 +96,7 @@ class Daemon final : public admin::AdminBackend {
   void on_peer(EngineId engine);
   void on_process_end(EngineId engine);
   void drop(EngineId engine, const std::string& why);
+  void leave(Peer& peer);
   void end_session(Peer& peer);
   void watch_peer(Peer& peer);
   void beat(Peer& peer, TimePoint now);
@@ -142,6 +143,8 @@ class Daemon final : public admin::AdminBackend {
   std::map<Generation, EngineId> generations_;
   std::map<std::uint32_t, Pending> pending_;
   std::uint32_t last_pending_ = 0;
+  std::deque<std::pair<core::Event, TimePoint>> events_;  ///< fed while another is carried out
+  bool feeding_ = false;
   std::map<core::ReplyTo, Waiting> waiting_;
   std::uint64_t last_reply_to_ = 0;
   /// Pages whose fence a copy in flight will write; kept mapped until it ended.

@@ -18,6 +18,8 @@ namespace {
 
 constexpr Nanoseconds kHelloTimeout = std::chrono::seconds(5);
 constexpr std::size_t kMaxPending = 32;
+/// What one peer may send before the others get their turn.
+constexpr int kFramesATurn = 64;
 /// Sessions that ended though their process lives on: it may still map what it was given.
 constexpr std::size_t kMaxEnded = 1024;
 
@@ -34,7 +36,7 @@ bool contains(const std::vector<T>& values, T value) {
 }  // namespace
 
 void Daemon::accept() {
-  for (;;) {
+  for (int i = 0; i < kFramesATurn; ++i) {
     auto connection = listener_->accept();
     if (!connection.ok() || !connection->has_value()) return;
     // Those that say nothing must not keep others out: the oldest gives way.
@@ -179,7 +181,7 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
 void Daemon::on_peer(EngineId engine) {
   Peer* peer = find(engine);
   if (!peer) return;
-  for (;;) {
+  for (int i = 0; i < kFramesATurn; ++i) {
     const auto frame = peer->connection.receive();
     if (!frame.ok()) {
       if (frame.error().code == ErrorCode::kWouldBlock) return;
@@ -199,9 +201,7 @@ void Daemon::on_peer(EngineId engine) {
     } else if (const auto* unmapped = std::get_if<wire::SlabUnmapped>(&*message)) {
       feed(core::SlabUnmapped{engine, SlabIndex(unmapped->notice.slab)});
     } else if (std::holds_alternative<wire::Goodbye>(*message)) {
-      end_session(*peer);
-      feed(core::Detach{engine});
-      log_info("engine " + std::to_string(engine.value) + " left");
+      leave(*peer);
       return;
     } else {
       drop(engine, "sent a frame that only the daemon sends");
@@ -210,6 +210,16 @@ void Daemon::on_peer(EngineId engine) {
     peer = find(engine);  // an effect may have dropped it
     if (!peer) return;
   }
+}
+
+// Goodbye says that it maps and writes nothing of ours any more, as freeing a region does.
+void Daemon::leave(Peer& peer) {
+  const EngineId engine = peer.engine;
+  end_session(peer);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.pidfd.get(), nullptr);
+  peers_.erase(engine);
+  feed(core::Detach{engine});
+  log_info("engine " + std::to_string(engine.value) + " left");
 }
 
 void Daemon::end_session(Peer& peer) {
