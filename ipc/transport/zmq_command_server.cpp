@@ -107,6 +107,11 @@ Status configure(ZmqSocket& socket, const ZmqServerOptions& options, int listene
   KVD_TRY(socket.set(ZMQ_SNDHWM, options.queue_limit));
   KVD_TRY(socket.set(ZMQ_RCVHWM, options.queue_limit));
   KVD_TRY(socket.set(ZMQ_MAXMSGSIZE, std::int64_t{wire::kMaxCommandFrame}));
+  // With a ZAP domain libzmq refuses the handshakes of ZMTP 1 and 2, in which it aborts the process
+  // when a peer's first message meets a socket that is being closed (4.3.4,
+  // process_routing_id_msg). Nobody serves ZAP here, and it is not enforced, so ZMTP 3 peers see no
+  // difference.
+  KVD_TRY(socket.set(ZMQ_ZAP_DOMAIN, std::string_view("kvd")));
   KVD_TRY(socket.set(ZMQ_USE_FD, listener));
   for (const uid_t uid : options.allowed_uids) KVD_TRY(socket.set(ZMQ_IPC_FILTER_UID, uid));
   return {};

@@ -51,12 +51,20 @@ class ZmqSocket {
 
   template <class T>
   Status set(int option, const T& value) {
-    if (zmq_setsockopt(socket_, option, &value, sizeof value) == 0) return {};
-    return zmq_error(ErrorCode::kInternal, "ZeroMQ option " + std::to_string(option));
+    return set_bytes(option, &value, sizeof value);
+  }
+  Status set(int option, std::string_view text) {
+    return set_bytes(option, text.data(), text.size());
   }
 
  private:
   ZmqSocket(void* context, void* socket) : context_(context), socket_(socket) {}
+
+  Status set_bytes(int option, const void* value, std::size_t size) {
+    if (zmq_setsockopt(socket_, option, value, size) == 0) return {};
+    return zmq_error(ErrorCode::kInternal, "ZeroMQ option " + std::to_string(option));
+  }
+
   void* context_ = nullptr;
   void* socket_ = nullptr;
 };

@@ -19,6 +19,10 @@ Workbench::Workbench() {
   KVD_CHECK(made == 0, "kvd-llama-model failed");
 }
 
+/// What the prebuilt engine keeps at its end is not ours to judge; the plugin's own buffers are
+/// checked in this process (buffer_test).
+constexpr const char* kNoLeakCheck = "ASAN_OPTIONS=detect_leaks=0";
+
 Workbench::~Workbench() {
   std::error_code ignored;  // a folder left in /tmp must not turn a passed test red
   std::filesystem::remove_all(folder_, ignored);
@@ -32,14 +36,16 @@ ChildCommand Workbench::plain_engine(const std::string& record,
                        std::to_string(kTokens)};
   command.arguments.insert(command.arguments.end(), options.begin(), options.end());
   // A name without a value is taken out of the environment.
-  command.environment = {"GGML_NO_BACKTRACE=1", "GGML_BACKEND_PATH", "KVD_LLAMA_REQUIRE"};
+  command.environment = {"GGML_NO_BACKTRACE=1", kNoLeakCheck, "GGML_BACKEND_PATH",
+                         "KVD_LLAMA_REQUIRE"};
   return command;
 }
 
 ChildCommand Workbench::kvd_engine(const std::string& record, const std::string& endpoint,
                                    const std::vector<std::string>& options) const {
   ChildCommand command = plain_engine(record, options);
-  command.environment = {"GGML_NO_BACKTRACE=1", "GGML_BACKEND_PATH=" + std::string(KVD_PLUGIN_FILE),
+  command.environment = {"GGML_NO_BACKTRACE=1", kNoLeakCheck,
+                         "GGML_BACKEND_PATH=" + std::string(KVD_PLUGIN_FILE),
                          "KVD_ENDPOINT=" + endpoint};
   return command;
 }

@@ -304,7 +304,8 @@ TEST_F(ConfigTest, EffectiveValuesHoldEveryKeyClassAndDomain) {
 TEST_F(ConfigTest, PathsAreFilledInOnlyWhereEmpty) {
   Config config;
   config.command_socket = "/c.sock";
-  const auto environment = pointers({"XDG_RUNTIME_DIR=/run/user/7"});
+  const std::vector<std::string> variables = {"XDG_RUNTIME_DIR=/run/user/7"};
+  const auto environment = pointers(variables);
   resolve_paths(config, environment.data());
   const std::string expected = ::geteuid() == 0 ? "/run/kvd" : "/run/user/7/kvd";
   EXPECT_EQ(config.runtime_dir, expected);
