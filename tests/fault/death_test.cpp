@@ -58,6 +58,9 @@ TEST(EngineDeath, EnginesThatLeaveInOrderDidNotDie) {
 }
 
 TEST(EngineDeath, AChildThatOutlivesAKilledEngineReachesNoByteOfARegrantedSlab) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer cannot follow the child of a process that has threads";
+#endif
   DaemonThread daemon([](daemon::Config& config) { config.hbm = 8 * kMiB; });
   ChildProcess parent(engine(daemon, "fork", {"8"}));
   const auto line = parent.wait_for_line("child ");
