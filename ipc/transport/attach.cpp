@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "ipc/transport/unix_socket.hpp"
 #include "ipc/vocabulary/check.hpp"
@@ -130,9 +131,12 @@ Result<AttachFrame> AttachConnection::receive() {
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   ssize_t got = 0;
+  bool reset = false;
   do {
     got = ::recvmsg(fd(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
+    // A peer that closes with frames of ours unread leaves this error, once, before its own last
+    // frames: a goodbye may be among them.
+  } while (got < 0 && (errno == EINTR || (errno == ECONNRESET && !std::exchange(reset, true))));
   if (got < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return make_error(ErrorCode::kWouldBlock, "no frame waits on the attach socket");

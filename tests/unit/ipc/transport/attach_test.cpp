@@ -224,6 +224,17 @@ TEST(AttachConnection, HangUpIsPeerGone) {
   EXPECT_EQ(sut.daemon.send(bytes("x")).code(), ErrorCode::kPeerGone);
 }
 
+TEST(AttachConnection, LastFrameOfAPeerThatReadNothingStillArrives) {
+  Link sut;
+  ASSERT_TRUE(sut.daemon.send(bytes("never read")).ok());
+  ASSERT_TRUE(sut.engine.send(bytes("goodbye")).ok());
+  { const AttachConnection gone = std::move(sut.engine); }
+  const auto frame = sut.daemon.receive(kPatience);
+  ASSERT_TRUE(frame.ok()) << frame.error().to_string();
+  EXPECT_EQ(text(*frame), "goodbye");
+  EXPECT_EQ(sut.daemon.receive(kPatience).error().code, ErrorCode::kPeerGone);
+}
+
 TEST(AttachConnection, SilentPeerIsNotWaitedForBeyondTheDeadline) {
   Link sut;
   EXPECT_EQ(sut.daemon.receive(5ms).error().code, ErrorCode::kDeadlineExceeded);
