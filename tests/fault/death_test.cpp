@@ -82,7 +82,7 @@ TEST(EngineDeath, AChildThatOutlivesAKilledEngineReachesNoByteOfARegrantedSlab) 
 
 TEST(EngineDeath, AStoppedEngineIsUnresponsiveUntilItGoesOn) {
   DaemonThread daemon(
-      [](daemon::Config& config) { config.step_timeout = std::chrono::milliseconds(400); });
+      [](daemon::Config& config) { config.step_timeout = std::chrono::seconds(1); });
   ChildProcess stopped(engine(daemon, "hold", {"2", "0"}));
   ASSERT_TRUE(stopped.wait_for_line("ready")) << stopped.errors();
   const auto responsive = [](bool wanted) {
@@ -102,7 +102,7 @@ TEST(EngineDeath, AStoppedEngineIsUnresponsiveUntilItGoesOn) {
 
 TEST(EngineDeath, ASilentEngineIsKilledWhenConfigured) {
   DaemonThread daemon([](daemon::Config& config) {
-    config.step_timeout = std::chrono::milliseconds(300);
+    config.step_timeout = std::chrono::seconds(1);
     config.evict_after = std::chrono::milliseconds(100);
   });
   ChildProcess stopped(engine(daemon, "hold", {"2", "0"}));

@@ -24,7 +24,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr seconds kLong{5};
+constexpr seconds kLong{30};
 
 class ClientTest : public testing::Test {
  protected:
@@ -154,14 +154,14 @@ TEST_F(ClientTest, EndsACallAtItsDeadline) {
   daemon_->change([](auto& script) { script.ignore_commands = true; });
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(client->ping(milliseconds(100)).code(), ErrorCode::kDeadlineExceeded);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(3));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kLong);
 }
 
 TEST_F(ClientTest, DoesNotWaitForAnotherThreadsCallBeyondItsDeadline) {
   start_daemon();
   auto client = open();
   daemon_->change([](auto& script) { script.ignore_commands = true; });
-  std::thread slow([&] { (void)client->ping(seconds(1)); });
+  std::thread slow([&] { (void)client->ping(kLong); });
   ASSERT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.sequences.size() == 1; }));
   EXPECT_EQ(client->ping(milliseconds(20)).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(daemon_->seen().sequences.size(), 1u) << "the second call never had its turn";
@@ -241,7 +241,7 @@ TEST_F(ClientTest, NumbersCommandsWithoutAGap) {
   EXPECT_EQ(client->place(too_many, kLong).code(), ErrorCode::kInvalidArgument);
   EXPECT_TRUE(client->ping(kLong).ok());
   daemon_->change([](auto& script) { script.ignore_commands = true; });
-  EXPECT_EQ(client->ping(milliseconds(20)).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(client->ping(milliseconds(200)).code(), ErrorCode::kDeadlineExceeded);
   daemon_->change([](auto& script) { script.ignore_commands = false; });
   EXPECT_TRUE(client->ping(kLong).ok());
   EXPECT_THAT(daemon_->seen().sequences, ElementsAre(1u, 2u, 3u));
