@@ -1,12 +1,36 @@
-# Says what becomes of KVD_WITH_CUDA. The daemon takes its memory through kernels/device, whose only
-# backend so far is the host's; the CUDA backend joins there.
-find_program(KVD_NVCC nvcc HINTS /usr/local/cuda/bin)
-if(KVD_WITH_CUDA STREQUAL "ON")
-  message(FATAL_ERROR "KVD_WITH_CUDA=ON: this version has no CUDA parts yet; use AUTO or OFF")
-elseif(KVD_WITH_CUDA STREQUAL "OFF")
+# Says what becomes of KVD_WITH_CUDA: sets KVD_HAVE_CUDA, and where it is on makes the target
+# kvd::cuda_headers. kvd speaks to the driver alone and finds it at run time: headers are all that a
+# build needs, no library and no GPU. KVD_NVCC is where device code can be compiled.
+find_program(KVD_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDAToolkit_ROOT /usr/local/cuda
+             PATH_SUFFIXES bin)
+get_filename_component(KVD_CUDA_ROOT "${KVD_NVCC}/../.." ABSOLUTE)
+find_path(KVD_CUDA_INCLUDE cudaTypedefs.h
+          HINTS ENV CUDA_HOME ENV CUDAToolkit_ROOT "${KVD_CUDA_ROOT}" /usr/local/cuda
+          PATH_SUFFIXES include)
+
+set(KVD_CUDA_VERSION 0)
+if(KVD_CUDA_INCLUDE)
+  file(STRINGS "${KVD_CUDA_INCLUDE}/cuda.h" line REGEX "^#define CUDA_VERSION ")
+  string(REGEX MATCH "[0-9]+" KVD_CUDA_VERSION "${line}")
+endif()
+
+set(KVD_HAVE_CUDA FALSE)
+if(KVD_WITH_CUDA STREQUAL "OFF")
   message(STATUS "CUDA parts: off")
-elseif(KVD_NVCC)
-  message(STATUS "CUDA parts: none in this version (nvcc is there: ${KVD_NVCC}); host backend only")
+elseif(KVD_CUDA_VERSION GREATER_EQUAL 13000)
+  message(STATUS "CUDA parts: on (headers ${KVD_CUDA_VERSION} in ${KVD_CUDA_INCLUDE})")
+  set(KVD_HAVE_CUDA TRUE)
+elseif(KVD_WITH_CUDA STREQUAL "ON")
+  message(FATAL_ERROR "KVD_WITH_CUDA=ON needs cuda.h and cudaTypedefs.h of CUDA 13.0 or newer: "
+                      "install the toolkit, set CUDA_HOME, or use AUTO or OFF")
 else()
-  message(STATUS "CUDA parts: none in this version, and no nvcc; host backend only")
+  message(STATUS "CUDA parts: off, no headers of CUDA 13.0 or newer; host backend only")
+endif()
+
+if(KVD_HAVE_CUDA)
+  add_library(kvd_cuda_headers INTERFACE)
+  add_library(kvd::cuda_headers ALIAS kvd_cuda_headers)
+  target_include_directories(kvd_cuda_headers SYSTEM INTERFACE "${KVD_CUDA_INCLUDE}")
+  # What includes kernels/device/cuda asks for it first: #ifdef KVD_HAVE_CUDA.
+  target_compile_definitions(kvd_cuda_headers INTERFACE KVD_HAVE_CUDA=1)
 endif()

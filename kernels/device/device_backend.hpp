@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -47,8 +48,10 @@ struct Slab {
 /// A fence word in host memory shared with one client. The backend stores `value` with release
 /// order after every byte of the batch is complete and never before (safety rule 1).
 /// A waiter reads the word with acquire order until it is >= its ticket. In between it may sleep in
-/// FUTEX_WAIT (shared, not private) on the word's low 32 bits, always with a timeout: the host
-/// backend wakes that futex after each store, a copy engine cannot.
+/// FUTEX_WAIT (shared, not private) on the word's low 32 bits, always with a timeout: a copy
+/// queue's thread wakes that futex after each store. A word in an adopted page (adopt_page()) is
+/// written by the copy engine itself and the wake follows later; any other word is written by that
+/// thread.
 struct Fence {
   std::atomic<std::uint64_t>* word = nullptr;  ///< null: nobody waits on this batch
   std::uint64_t value = 0;
@@ -71,6 +74,14 @@ struct Completion {
   Status status;
   Bytes bytes;
   Nanoseconds busy{0};  ///< time the queue worked on this batch, for the measured link rate
+};
+
+/// The GPU whose memory the HBM slabs are, by what both sides of a socket can compare: ordinals
+/// differ between processes and containers, the UUID does not (of a MIG device: the instance's).
+struct DeviceIdentity {
+  std::array<std::uint8_t, 16> uuid{};
+  std::string name;
+  friend bool operator==(const DeviceIdentity&, const DeviceIdentity&) = default;
 };
 
 /// What a backend has done since it was made.
@@ -118,6 +129,21 @@ class DeviceBackend {
   [[nodiscard]] virtual int completion_fd() const = 0;
   /// Changes the simulated link rate (host backend, `link.bandwidth`); zero lifts the throttle.
   virtual void set_link_bandwidth(BytesPerSecond) {}
+  /// None: HBM slabs are memfds that anybody may mmap. Set: they are CUDA VMM handles of this
+  /// device, to be imported by a process that sees the same one. DRAM slabs are memfds either way.
+  [[nodiscard]] virtual std::optional<DeviceIdentity> identity() const { return std::nullopt; }
+  /// Lets the copy queues themselves write fence words within [address, address + size), a mapped
+  /// page shared with one client; the fence is then as early as the device can be. Without it
+  /// fences there are written by the CPU once it has seen the copies end. Host: nothing to do.
+  /// Errors: InvalidArgument for a range that is not whole pages or is adopted already.
+  [[nodiscard]] virtual Status adopt_page(void* /*address*/, Bytes /*size*/) { return {}; }
+  /// Ends that; unknown addresses are ignored. Before the page is unmapped, and after poll() has
+  /// handed out the last batch with a fence in it.
+  virtual void release_page(void* /*address*/) {}
+  /// Not ok once the device is lost: DeviceError with the cause. Every batch then fails, no fence
+  /// is written any more (waiters are released by poison alone, safety rule 2), memory that a stray
+  /// copy may still touch is kept until the process ends. Nothing but a restart of kvd mends it.
+  [[nodiscard]] virtual Status health() const { return {}; }
   /// One word for metrics and logs: "host", "cuda".
   [[nodiscard]] virtual std::string kind() const = 0;
   [[nodiscard]] DeviceCounters counters() const;

@@ -50,6 +50,14 @@ class FaultyBackend final : public DeviceBackend {
   [[nodiscard]] Bytes granularity(Tier tier) const override { return inner_->granularity(tier); }
   [[nodiscard]] int completion_fd() const override { return ready_.get(); }
   void set_link_bandwidth(BytesPerSecond rate) override { inner_->set_link_bandwidth(rate); }
+  [[nodiscard]] std::optional<DeviceIdentity> identity() const override {
+    return inner_->identity();
+  }
+  [[nodiscard]] Status adopt_page(void* address, Bytes size) override {
+    return inner_->adopt_page(address, size);
+  }
+  void release_page(void* address) override { inner_->release_page(address); }
+  [[nodiscard]] Status health() const override { return inner_->health(); }
   [[nodiscard]] std::string kind() const override { return inner_->kind(); }
 
   /// Lets one held batch go: of the oldest of each direction the one the seed says (any of all with

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/clock.hpp"
+#include "kernels/device/cuda/device.hpp"
+#include "kernels/device/device_backend.hpp"
+#include "kernels/device/host/host_memory.hpp"
+
+namespace kvd::kernels {
+
+struct CudaConfig {
+  cuda::DeviceChoice device;
+  PagePreference pages = PagePreference::kHugetlb;  ///< of DRAM slabs
+  unsigned populate_threads = 0;                    ///< zero: one a CPU, eight at most
+  std::optional<unsigned> numa_node;  ///< of DRAM slabs; none: the node nearest to the device
+  /// Bytes of one burst. Two are queued a direction, so an engine's own small copy waits for two.
+  Bytes burst = kMiB * 4;
+  /// A burst that takes longer means a lost device.
+  Nanoseconds stall_limit = std::chrono::seconds(30);
+  /// How often and how far apart a slab is asked for while there is no memory for it.
+  unsigned memory_attempts = 10;
+  Nanoseconds memory_pause = std::chrono::milliseconds(200);
+  /// How long destruction waits for the copies in flight; then it leaks what they may touch.
+  Nanoseconds stop_limit = std::chrono::seconds(5);
+};
+
+/// NVIDIA GPUs by the driver API. HBM slabs are VMM handles, DRAM slabs memfds registered with the
+/// driver; copies run on the copy engines alone, one stream and one thread a direction, in bursts.
+/// The device's primary context is made with the first slab or page, not before.
+/// Source:  kvd design (architecture sections 4-6); the design's references on CUDA, whole.
+/// Owner:   as DeviceBackend; adopt_page and release_page: control thread.
+/// Errors:  create(): those of Driver::load, find_device, check_capabilities.
+///          Once the device is lost (a sticky CUDA error, or a copy that does not move):
+///          DeviceError "… restart kvd" from everything, see health().
+class CudaBackend final : public DeviceBackend {
+ public:
+  /// A DRAM slab is one registration; larger ones block every CUDA process of the node for seconds.
+  static constexpr Bytes kLargestDramSlab = kGiB * 8;
+
+  /// `clock` times copies and must outlive the backend.
+  [[nodiscard]] static Result<std::unique_ptr<CudaBackend>> create(const CudaConfig& config,
+                                                                   const Clock& clock);
+  ~CudaBackend() override;
+
+  [[nodiscard]] Bytes granularity(Tier tier) const override;
+  [[nodiscard]] int completion_fd() const override;
+  [[nodiscard]] std::optional<DeviceIdentity> identity() const override;
+  [[nodiscard]] Status adopt_page(void* address, Bytes size) override;
+  void release_page(void* address) override;
+  [[nodiscard]] Status health() const override;
+  [[nodiscard]] std::string kind() const override { return "cuda"; }
+
+  /// HBM that kvd's context takes besides its slabs (see PrimaryContext::used_at_start); zero while
+  /// there is no context yet.
+  [[nodiscard]] Bytes context_bytes() const;
+
+ private:
+  struct Parts;
+  explicit CudaBackend(std::unique_ptr<Parts> parts);
+  Result<Slab> do_create_slab(Tier tier, Bytes size) override;
+  Status do_destroy_slab(SlabHandle handle) override;
+  Result<UniqueFd> do_export_slab(SlabHandle handle) override;
+  Status do_submit(CopyBatch batch) override;
+  void do_poll(std::vector<Completion>& completed) override;
+
+  const std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace kvd::kernels

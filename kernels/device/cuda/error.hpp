@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <string_view>
+
+#include "ipc/vocabulary/result.hpp"
+#include "kernels/device/cuda/driver.hpp"
+
+/// The one place where CUresult becomes an Error.
+namespace kvd::kernels::cuda {
+
+/// What a result says about the calls after it.
+enum class Severity : std::uint8_t {
+  kNone,       ///< CUDA_SUCCESS
+  kTransient,  ///< out of memory: another process may be about to give some back
+  kCall,       ///< this call alone failed
+  kFatal,      ///< the context or the device is gone: every later call fails too (sticky)
+};
+[[nodiscard]] Severity severity(CUresult result);
+
+/// "what: CUDA_ERROR_… (number), the driver's sentence: remedy". OutOfMemory, Unsupported,
+/// PermissionDenied or DeviceError by result.
+/// Precondition: result is not CUDA_SUCCESS.
+[[nodiscard]] Error error_of(const Driver& driver, CUresult result, std::string_view what);
+/// Ok for CUDA_SUCCESS, else error_of().
+[[nodiscard]] Status check(const Driver& driver, CUresult result, std::string_view what);
+
+}  // namespace kvd::kernels::cuda
