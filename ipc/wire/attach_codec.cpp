@@ -54,11 +54,25 @@ Status check(const Hello& hello) {
     return make_error(ErrorCode::kUnsupported, "hello: unknown command transport; ask for zmq");
   }
   if (!is_clean_text(hello.name)) return invalid("hello", "the name is not printable ASCII");
+  if (hello.slab_kinds == 0) return invalid("hello", "the engine can map no kind of slab");
+  if (hello.reserved != 0) return invalid("hello", "reserved field is not zero");
   return check(hello.shape, "hello");
 }
 
+/// A GPU is named exactly where the slabs are memory of one.
+Status check_slab_kind(const Welcome& welcome) {
+  if (welcome.slab_kind == 0 || welcome.slab_kind > kSlabKinds) {
+    return make_error(ErrorCode::kUnsupported,
+                      "welcome: slabs of the unknown kind " + std::to_string(welcome.slab_kind) +
+                          "; update the engine's client library");
+  }
+  const bool is_gpu = welcome.slab_kind == static_cast<std::uint32_t>(SlabKind::kCudaVmm);
+  const bool names_gpu = welcome.device_uuid != decltype(welcome.device_uuid){};
+  return is_gpu == names_gpu ? Status() : invalid("welcome", "slab kind and GPU do not fit");
+}
+
 Status check(const Welcome& welcome) {
-  if (welcome.reserved != 0) return invalid("welcome", "reserved field is not zero");
+  KVD_TRY(check_slab_kind(welcome));
   if (!is_clean_text(welcome.command_endpoint) || welcome.command_endpoint[0] == '\0') {
     return invalid("welcome", "the command endpoint is no address");
   }

@@ -78,6 +78,18 @@ static_assert(sizeof(ModelShape) == 24);
 
 enum class TransportKind : std::uint32_t { kZmq = 0, kRing = 1 };
 
+/// What the fd that comes with a slab is, and thereby how an engine maps it.
+enum class SlabKind : std::uint32_t {
+  kHostMemfd = 1,  ///< mmap it
+  kCudaVmm = 2,    ///< import it as an allocation of the GPU that Welcome names
+};
+constexpr std::uint32_t kSlabKinds = 2;
+
+/// The kind's bit in Hello.
+constexpr std::uint32_t slab_kind_bit(SlabKind kind) {
+  return 1u << (static_cast<std::uint32_t>(kind) - 1);
+}
+
 struct Hello {
   FrameHeader header;
   std::uint16_t version_min = kVersionMin;
@@ -87,9 +99,13 @@ struct Hello {
   std::array<char, kNameBytes> name{};           ///< shown in status; NUL-terminated
   std::array<std::uint8_t, 16> previous_boot{};  ///< boot id of the session before, or zeros
   std::uint64_t orphaned_bytes = 0;              ///< regions of an earlier boot still mapped
+  /// Kinds of slab the engine can map, by slab_kind_bit(); not none. Bits unknown here are passed
+  /// over: this layout never changes, the kinds may grow.
+  std::uint32_t slab_kinds = slab_kind_bit(SlabKind::kHostMemfd);
+  std::uint32_t reserved = 0;
 };
-static_assert(sizeof(Hello) == 104 && offsetof(Hello, shape) == 24 &&
-              offsetof(Hello, orphaned_bytes) == 96);
+static_assert(sizeof(Hello) == 112 && offsetof(Hello, shape) == 24 &&
+              offsetof(Hello, orphaned_bytes) == 96 && offsetof(Hello, slab_kinds) == 104);
 
 /// Comes with two fds: the client page (read-write) and the table memfd (read-only for the peer).
 struct Welcome {
@@ -107,10 +123,11 @@ struct Welcome {
   std::uint64_t table_bytes = 0;
   std::uint64_t client_page_bytes = 0;
   std::array<char, kPathBytes> command_endpoint{};  ///< ZeroMQ address, NUL-terminated
-  std::uint32_t reserved = 0;
+  std::uint32_t slab_kind = static_cast<std::uint32_t>(SlabKind::kHostMemfd);
+  std::array<std::uint8_t, 16> device_uuid{};  ///< the GPU of CUDA slabs; zeros for memfds
 };
-static_assert(sizeof(Welcome) == 240 && offsetof(Welcome, shape) == 72 &&
-              offsetof(Welcome, command_endpoint) == 128);
+static_assert(sizeof(Welcome) == 256 && offsetof(Welcome, shape) == 72 &&
+              offsetof(Welcome, command_endpoint) == 128 && offsetof(Welcome, slab_kind) == 236);
 
 struct Refused {
   FrameHeader header;

@@ -123,11 +123,17 @@ INSTANTIATE_TEST_SUITE_P(
                     BadField{"ShapeOfNothing", "hello", 24, 4, 0},
                     BadField{"NameWithNewline", "hello", 48, 1, '\n'},
                     BadField{"NameWithoutEnd", "hello", 79, 1, 'x'},
+                    BadField{"NoSlabKind", "hello", 104, 4, 0},
+                    BadField{"HelloReserved", "hello", 108, 4, 1},
                     BadField{"RefusedWithOk", "refused", 16, 2, 0},
                     BadField{"MapPosition", "map_slab", 36, 4, 2},
                     BadField{"MapNothing", "map_slab", 24, 8, 0},
                     BadField{"NoticeReserved", "slab_mapped", 28, 4, 1},
-                    BadField{"WelcomeWithoutEndpoint", "welcome", 128, 1, 0}),
+                    BadField{"WelcomeWithoutEndpoint", "welcome", 128, 1, 0},
+                    BadField{"SlabKindZero", "welcome", 236, 4, 0, ErrorCode::kUnsupported},
+                    BadField{"SlabKindUnknown", "welcome", 236, 4, 3, ErrorCode::kUnsupported},
+                    BadField{"MemfdsOfAGpu", "welcome", 240, 1, 1},
+                    BadField{"CudaWithoutGpu", "welcome", 236, 4, 2}),
     kFieldName);
 
 TEST(Codec, MessageSaysBothVersionsAndTheRemedy) {
@@ -148,6 +154,13 @@ TEST(Codec, HighestCommonVersionWins) {
 TEST(Codec, HelloOfAnyVersionIsRead) {
   auto frame = golden("hello");
   poke(frame, 4, std::uint16_t{77});
+  EXPECT_EQ(attach_code(frame), ErrorCode::kOk);
+}
+
+// Hello's layout never changes, so a newer engine can only add kinds of slab.
+TEST(Codec, HelloMayOfferKindsOfSlabUnknownHere) {
+  auto frame = golden("hello");
+  poke(frame, 104, std::uint32_t{0x80000001});
   EXPECT_EQ(attach_code(frame), ErrorCode::kOk);
 }
 

@@ -92,5 +92,18 @@ TEST(Golden, WelcomeHoldsWhatTheFileSays) {
   EXPECT_EQ(text(welcome.command_endpoint), "ipc:///run/kvd/command.sock");
 }
 
+TEST(Golden, AnAttachSaysWhatMayBeMappedAndWhatIsToBe) {
+  const auto hello = decode_attach(golden("hello"));
+  ASSERT_TRUE(hello.ok());
+  EXPECT_EQ(std::get<Hello>(*hello).slab_kinds,
+            slab_kind_bit(SlabKind::kHostMemfd) | slab_kind_bit(SlabKind::kCudaVmm));
+  const auto message = decode_attach(golden("welcome_cuda"));
+  ASSERT_TRUE(message.ok());
+  const auto& welcome = std::get<Welcome>(*message);
+  EXPECT_EQ(welcome.slab_kind, static_cast<std::uint32_t>(SlabKind::kCudaVmm));
+  EXPECT_EQ(welcome.device_uuid[0], 0xc0);
+  EXPECT_EQ(welcome.device_uuid[15], 0xcf);
+}
+
 }  // namespace
 }  // namespace kvd::wire
