@@ -111,7 +111,6 @@ Json engine_json(const core::EngineStatus& e) {
           {"state", state},
           {"requests", e.requests},
           {"region_bytes", e.region.value},
-          {"regions_waiting", e.regions_waiting},
           {"hbm_bytes", e.hbm.value},
           {"dram_bytes", e.dram.value},
           {"orphaned_bytes", e.orphaned.value},

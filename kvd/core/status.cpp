@@ -63,7 +63,6 @@ ControllerStatus Controller::status(TimePoint now) const {
     engines[id] = s.engine_status(session);
     out.orphaned += session.info.orphaned;
   }
-  for (const PendingRegion& pending : s.pending_regions) ++engines[pending.engine].regions_waiting;
   for (const auto& [key, request] : s.requests) {
     const RequestStatus r = s.request_status(request);
     EngineStatus& engine = engines[key.engine];

@@ -51,7 +51,6 @@ struct EngineStatus {
   bool responsive = true;   ///< false: has not stepped (level 3) or beaten (level 1) in time
   bool dying = false;       ///< its death was noticed, its memory is quarantined
   Bytes region;
-  std::uint32_t regions_waiting = 0;  ///< asked for and not yet granted
   Bytes hbm;
   Bytes dram;
   std::uint32_t requests = 0;
