@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ipc/shm/ring.hpp"
+#include "ipc/transport/command_client.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/unique_fd.hpp"
+#include "ipc/vocabulary/units.hpp"
+
+namespace kvd::transport {
+
+/// How long a waiter looks at the ring before it sleeps. Waking another core costs more than a
+/// command, and a spinning waiter on the last core keeps its peer from running: 50 us where more
+/// than two CPUs are ours, else nothing.
+[[nodiscard]] Nanoseconds default_spin();
+
+/// What an engine needs to open its end, in the order in which Welcome carries it.
+constexpr std::size_t kRingFds = 3;  // the ring, the daemon's bell, the engine's bell
+
+/// The daemon's end of one session's ring: commands in, replies out. Each side sleeps on an eventfd
+/// of its own, which the other rings when it finds it asleep.
+/// Source: kvd design (architecture section 4; bells as eventfds so that one epoll waits for all).
+/// Owner:  one thread. The peer may write every byte of the ring at any time.
+class RingPort {
+ public:
+  /// Errors: OutOfMemory, Unavailable when out of fds.
+  static Result<RingPort> create();
+
+  /// For the engine; close() them once sent.
+  [[nodiscard]] std::vector<int> peer_fds() const;
+  void close_peer_fds();
+
+  /// Readable after the bell rang; quiet_bell() silences it.
+  [[nodiscard]] int bell() const { return bell_.get(); }
+  void quiet_bell();
+
+  /// The next command, in private memory until the next call; none when there is none.
+  /// Errors: InvalidArgument for a ring no honest engine leaves: drop its session.
+  [[nodiscard]] Result<std::optional<std::span<const std::byte>>> receive() {
+    return commands_.read();
+  }
+  /// Errors: PeerGone when the engine does not read its replies: drop its session.
+  [[nodiscard]] Status send(std::span<const std::byte> frame);
+
+  /// Before the caller sleeps on bell(). False: a command came meanwhile.
+  [[nodiscard]] bool fall_asleep() { return commands_.fall_asleep(); }
+  [[nodiscard]] bool empty() const { return commands_.empty(); }
+
+ private:
+  RingPort(shm::RingMapping mapping, UniqueFd ring, UniqueFd bell, UniqueFd peer_bell);
+
+  shm::RingMapping mapping_;
+  shm::RingReader commands_;
+  shm::RingWriter replies_;
+  UniqueFd ring_;
+  UniqueFd bell_;
+  UniqueFd peer_bell_;
+};
+
+/// The engine's end, of the fds that came with Welcome.
+/// Errors: InvalidArgument when they are no ring.
+[[nodiscard]] Result<std::unique_ptr<CommandClient>> ring_command_client(
+    UniqueFd ring, UniqueFd daemon_bell, UniqueFd own_bell, Nanoseconds spin = default_spin());
+
+}  // namespace kvd::transport
