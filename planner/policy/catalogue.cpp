@@ -5,6 +5,7 @@
 #include <string>
 
 #include "planner/policy/fcfs.hpp"
+#include "planner/policy/length_policy.hpp"
 #include "planner/policy/lvf.hpp"
 #include "planner/policy/queue_policy.hpp"
 #include "planner/policy/unified.hpp"
@@ -23,21 +24,28 @@ std::unique_ptr<RotationPolicy> queue_policy(std::string_view policy, QueueRule 
   return std::make_unique<QueuePolicy>(policy, rule);
 }
 
+std::unique_ptr<RotationPolicy> by_length(std::string_view policy, LengthRule rule) {
+  return std::make_unique<LengthPolicy>(policy, rule);
+}
+
 struct RotationEntry {
   std::string_view name;
   RotationFactory factory;
 };
 
-constexpr std::array<RotationEntry, 6> kRotationEntries = {{
+constexpr std::array<RotationEntry, 9> kRotationEntries = {{
     {"lvf", make<LvfPolicy>},
     {"fcfs", make<FcfsPolicy>},
     {"si_code", [] { return queue_policy("si_code", QueueRule::kSiCode); }},
     {"waiting_first", [] { return queue_policy("waiting_first", QueueRule::kWaitingFirst); }},
     {"swapped_first", [] { return queue_policy("swapped_first", QueueRule::kSwappedFirst); }},
+    {"srtf", [] { return by_length("srtf", LengthRule::kSrtf); }},
+    {"ltr", [] { return by_length("ltr", LengthRule::kLtr); }},
     {"unified", make<UnifiedPolicy>},
+    {"sjf_oracle", [] { return by_length("sjf_oracle", LengthRule::kSjfOracle); }},
 }};
-// unified asks for deposits, which the Controller does not give yet.
-constexpr std::size_t kInDaemon = kRotationEntries.size() - 1;
+// The Controller gives neither lengths nor deposits yet.
+constexpr std::size_t kInDaemon = 5;
 
 constexpr auto kRotation = [] {
   std::array<std::string_view, kRotationEntries.size()> names;

@@ -1,8 +1,18 @@
 #pragma once
 
+#include <limits>
+
 #include "planner/policy/rotation.hpp"
 
 namespace kvd::planner {
+
+inline constexpr Bytes kUnlimited{std::numeric_limits<std::int64_t>::max()};
+
+/// Nobody leaves in the midst of prefill, and nobody before a token since coming in: what is moved
+/// in and out without one is moved for nothing, again and again.
+inline bool may_leave(const RotationRequest& request, const RotationConfig& config) {
+  return config.paper || (request.made_token && !request.prefilling);
+}
 
 /// The DRAM gates every preempting policy shares: above 90 % nobody new is admitted, from 95 % on
 /// nobody is preempted. In integers, so that exactly 90 % and 95 % fall on the documented side.

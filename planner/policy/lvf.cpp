@@ -1,15 +1,8 @@
 #include "planner/policy/lvf.hpp"
 
-#include <limits>
-
 #include "planner/policy/gates.hpp"
 
 namespace kvd::planner {
-namespace {
-
-constexpr Bytes kUnlimited{std::numeric_limits<std::int64_t>::max()};
-
-}  // namespace
 
 const RotationDecision& LvfPolicy::decide(const RotationSnapshot& snapshot, Seconds now,
                                           const RotationConfig& config) {
@@ -100,7 +93,7 @@ Bytes LvfPolicy::gather_victims(const RotationSnapshot& snapshot, const Rotation
   Bytes dram_left = dram ? dram->free : kUnlimited;
   for (auto it = running_.rbegin(); it != running_.rend() && gathered < needed; ++it) {
     const auto& request = snapshot.requests[it->index];
-    if (it->vlt >= 0 || (request.prefilling && !config.paper)) continue;
+    if (it->vlt >= 0 || !may_leave(request, config)) continue;
     if (request.bytes > dram_left) continue;
     dram_left -= request.bytes;
     gathered += request.bytes;

@@ -7,10 +7,10 @@ namespace kvd::planner {
 /// Largest-VLT-first: under contention the requests that lag most enter, as far as free HBM and one
 /// iteration's transfer budget reach, and the requests that have run longest leave.
 /// Source: SuperInfer Algorithm 1. Guards that are ours (RotationConfig::paper leaves them out):
-///         growth counts before everything; a request in prefill is no victim; with no victim left
-///         the last one chosen is dropped again; DRAM use above 90 % admits nobody new, from 95 %
-///         preempts nobody; a request passed over kSkipLimit times goes first and, where it does
-///         not fit, has room made for it.
+///         growth counts before everything; one in prefill or without a token since it came in is
+///         no victim; with no victim left the last one chosen is dropped again; DRAM use above 90 %
+///         admits nobody new, from 95 % preempts nobody; a request passed over kSkipLimit times
+///         goes first and, where it does not fit, has room made for it.
 /// Cost:   O(n log n); 10,000 requests in about a millisecond.
 class LvfPolicy final : public RotationPolicy {
  public:

@@ -1,13 +1,9 @@
 #include "planner/policy/queue_policy.hpp"
 
-#include <limits>
-
 #include "planner/policy/gates.hpp"
 
 namespace kvd::planner {
 namespace {
-
-constexpr Bytes kUnlimited{std::numeric_limits<std::int64_t>::max()};
 
 // When the request joined the queue: on arrival, or when it was preempted.
 Seconds queued_since(const RotationRequest& request) {
@@ -72,7 +68,7 @@ Bytes QueuePolicy::available(const RotationSnapshot& snapshot, const RotationCon
   Bytes dram_left = dram ? dram->free : kUnlimited;
   for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
     const auto& request = snapshot.requests[it->index];
-    if (it->vlt >= 0 || (request.prefilling && !config.paper)) continue;
+    if (it->vlt >= 0 || !may_leave(request, config)) continue;
     const Bytes with = sum + request.bytes;
     const bool over =
         rule_ == QueueRule::kSiCode ? with >= snapshot.b_xfer : with > snapshot.b_xfer;

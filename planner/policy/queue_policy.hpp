@@ -17,8 +17,7 @@ enum class QueueRule {
 };
 
 /// Source: SuperInfer sec. 2 (WF, SF) and SI-6; who leaves for WF and SF the paper does not say,
-/// that
-///         is ours. Shares lvf's DRAM gates; requests in prefill never leave.
+///         that is ours. Shares lvf's DRAM gates and may_leave().
 /// Cost:   O(n log n). Owner: one thread.
 class QueuePolicy final : public RotationPolicy {
  public:

@@ -29,10 +29,14 @@ struct RotationRequest {
   bool prefilling = false;
   /// Iterations under contention in which the request was not taken.
   std::int32_t skips = 0;
+  /// A running request has made a token since it came in; without one it is never a victim.
+  bool made_token = true;
   /// Tokens made and not yet due to the user; only `unified` asks.
   std::int64_t deposit = 0;
-  /// A running request has made a token since it came in; only `unified` asks.
-  bool made_token = true;
+  /// Length of the whole answer, predicted (or known, where the caller is an oracle), and how much
+  /// of it is made; the policies by length ask, and `unified` for how long it may make wait.
+  std::optional<Tokens> output_tokens;
+  Tokens tokens_made;
   /// Service levels S_F and S_B of this request.
   Seconds ttft_slo{5.0};
   Seconds tbt_slo{0.1};

@@ -1,13 +1,9 @@
 #include "planner/policy/unified.hpp"
 
-#include <limits>
-
 #include "planner/policy/gates.hpp"
 
 namespace kvd::planner {
 namespace {
-
-constexpr Bytes kUnlimited{std::numeric_limits<std::int64_t>::max()};
 
 bool covered(const RotationRequest& request) { return request.deposit >= UnifiedPolicy::kCovered; }
 

@@ -54,6 +54,8 @@ RotationRequest read_request(Fields& fields) {
   request.prefilling = fields.flag("prefilling", false);
   request.deposit = fields.whole("deposit", 0);
   request.made_token = fields.flag("made_token", true);
+  if (fields.has("output_tokens")) request.output_tokens = Tokens(fields.whole("output_tokens"));
+  request.tokens_made = Tokens(fields.whole("tokens_made", 0));
   const auto skips = fields.whole("skips", 0);
   request.skips = static_cast<std::int32_t>(std::min<std::int64_t>(skips, kSkipLimit));
   return request;

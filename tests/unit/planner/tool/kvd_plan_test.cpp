@@ -198,6 +198,19 @@ TEST(KvdPlanRotate, UnifiedTakesDeposits) {
   EXPECT_EQ(answer("rotate", unified.dump())["preempted"], Json::array());
 }
 
+TEST(KvdPlanRotate, PoliciesByLengthTakeLengths) {
+  auto lengths = with(kRotate, "/policy", "ltr");
+  lengths["requests"][1]["output_tokens"] = 10;
+  lengths["requests"][3]["output_tokens"] = 20;
+  const auto json = answer("rotate", lengths.dump());
+  EXPECT_EQ(json["prioritized"], Json({"W1"})) << "S1's length is not known";
+  EXPECT_EQ(json["preempted"], Json({"R2"})) << "nor is R2's: it counts as the longest";
+  lengths["policy"] = "srtf";
+  lengths["requests"][0]["output_tokens"] = 90;
+  lengths["requests"][0]["tokens_made"] = 89;
+  EXPECT_EQ(answer("rotate", lengths.dump())["prioritized"], Json({"S1"}));
+}
+
 TEST(KvdPlanRotate, NobodyIsAnEmptyDecision) {
   const auto json = answer("rotate", with(kRotate, "/requests", Json::array()).dump());
   EXPECT_EQ(json["prioritized"], Json::array());

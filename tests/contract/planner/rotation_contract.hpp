@@ -44,7 +44,10 @@ inline RotationRequest random_request(std::mt19937_64& random, double now) {
     default:
       request = running(size(random), time(random));
       request.prefilling = random() % 5 == 0;
+      request.made_token = random() % 5 != 0;
   }
+  request.deposit = static_cast<std::int64_t>(random() % 20);
+  if (random() % 4) request.output_tokens = Tokens(static_cast<std::int64_t>(random() % 50));
   if (random() % 8 == 0) request.skips = kSkipLimit + static_cast<std::int32_t>(random() % 3);
   return request;
 }
@@ -95,6 +98,7 @@ TEST_P(RotationContract, RandomSnapshotsKeepStatesBudgetsAndDeterminism) {
       ASSERT_TRUE(seen.insert(index).second);
       ASSERT_EQ(of.requests[index].state, RequestState::kRunning);
       ASSERT_FALSE(of.requests[index].prefilling);
+      ASSERT_TRUE(of.requests[index].made_token);
     }
     const Bytes room = of.b_hbm - of.growth;
     ASSERT_TRUE(decision.prioritized.empty() ||

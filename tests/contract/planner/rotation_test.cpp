@@ -1,0 +1,49 @@
+// Every rotation policy of the catalogue keeps what rotation_contract.hpp promises.
+#include "tests/contract/planner/rotation_contract.hpp"
+#include "tests/contract/planner/rotation_play.hpp"
+
+namespace kvd::planner::testing {
+
+TEST_P(RotationContract, OneWithoutATokenSinceItCameInOrInPrefillNeverLeaves) {
+  auto of = snapshot(0, 30, {waiting(8, 0), rotary(8, 1), running(20, 1), running(20, 2)});
+  of.growth = Bytes(2);
+  for (auto& request : of.requests) {
+    request.deposit = 100;
+    request.output_tokens = Tokens(10);
+  }
+  of.requests[2].prefilling = true;
+  of.requests[2].output_tokens = Tokens(1000);
+  of.requests[3].made_token = false;
+  EXPECT_TRUE(sut->decide(of, Seconds(30), config).preempted.empty());
+}
+
+// In the three plays below: who waits gets in, who comes in makes a token, everybody ends.
+TEST_P(RotationContract, EnginesOfVeryDifferentPeriods) {
+  for (std::uint64_t seed = test_seed(); seed < test_seed() + 3; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    for (const double rate : {0.02, 0.05}) {
+      Play(GetParam(), seed, {{1, 7, 40}, 30, rate, 0, 150}).run(2000);
+    }
+  }
+}
+
+TEST_P(RotationContract, ALargeRequestAmongManySmallOnes) {
+  for (std::uint64_t seed = test_seed(); seed < test_seed() + 3; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Play(GetParam(), seed, {{1}, 30, 0.9, 300}).run(4000);
+  }
+}
+
+TEST_P(RotationContract, Overload) {
+  for (std::uint64_t seed = test_seed(); seed < test_seed() + 3; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Play(GetParam(), seed, {{1, 2}, 12, 1, 0}).run(400);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Built, RotationContract,
+                         ::testing::ValuesIn(rotation_policy_names().begin(),
+                                             rotation_policy_names().end()),
+                         [](const auto& of) { return std::string(of.param); });
+
+}  // namespace kvd::planner::testing
