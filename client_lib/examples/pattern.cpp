@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "client_lib/examples/block_access.hpp"
 #include "client_lib/examples/pattern_engine.hpp"
 #include "client_lib/examples/pattern_options.hpp"
 #include "kvd_client/client.hpp"
@@ -40,6 +41,7 @@ int main(int argc, char** argv) {
   open.endpoint = options->endpoint;
   open.engine_name = options->name;
   open.shape = options->shape;
+  open.memory = kvd_pattern::usable_memory();
   auto client = kvd_client::Client::open(open);
   if (!client.ok()) return explain(client.error());
   kvd_pattern::PatternEngine engine(std::move(*client), *options);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -56,6 +57,9 @@ kvd_client::Duration PatternEngine::left() const {
 }
 
 Status PatternEngine::run() {
+  auto access = access_to(session_);
+  if (!access.ok()) return access.error();
+  access_ = std::move(access).value();
   const Status status = run_all();
   read_rotations();
   summary_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
@@ -120,19 +124,14 @@ Status PatternEngine::run_request(const kvd_client::RunEntry& entry) {
                                                        std::to_string(entry.request) +
                                                        " from another token than it stands at"};
   }
-  if (entry.ticket != 0) {
-    const Status status = client_.wait(entry.ticket, left());
-    if (!status.ok()) return status;
-  }
   const std::uint64_t present = entry.tokens_present;
   const std::uint64_t after = present + entry.tokens;
-  Status status = each_kv(entry, 0, present, [&](std::span<std::byte> kv, const Origin& origin) {
-    summary_.bytes_checked += kv.size();
-    if (!matches(kv, origin)) ++summary_.pattern_errors;
-  });
+  Status status = wait_for(entry);
   if (!status.ok()) return status;
-  status = each_kv(entry, present, after,
-                   [](std::span<std::byte> kv, const Origin& origin) { fill(kv, origin); });
+  status = each_block(entry, 0, present, [&](const Piece& piece) { return check(entry, piece); });
+  if (!status.ok()) return status;
+  status =
+      each_block(entry, present, after, [&](const Piece& piece) { return write(entry, piece); });
   if (!status.ok()) return status;
   if (options_.corrupt_once && !corrupted_) status = corrupt(entry);
   if (!status.ok()) return status;
@@ -148,38 +147,81 @@ Status PatternEngine::run_request(const kvd_client::RunEntry& entry) {
   return ok();
 }
 
+/// A GPU's work goes on without the bytes when the daemon dies, which confirm() then tells.
+Status PatternEngine::wait_for(const kvd_client::RunEntry& entry) {
+  if (entry.ticket == 0) return ok();
+  if (access_->stream() == nullptr) return client_.wait(entry.ticket, left());
+  return client_.wait_on_stream(entry.ticket, access_->stream());
+}
+
 template <class Visit>
-Status PatternEngine::each_kv(const kvd_client::RunEntry& entry, std::uint64_t first,
-                              std::uint64_t last, Visit visit) {
-  const kvd_client::ModelShape& shape = session_.shape;
+Status PatternEngine::each_block(const kvd_client::RunEntry& entry, std::uint64_t first,
+                                 std::uint64_t last, Visit visit) {
+  const std::uint32_t block_tokens = session_.shape.block_tokens;
   for (std::uint64_t token = first; token < last;) {
-    const auto block = static_cast<std::uint32_t>(token / shape.block_tokens);
-    const std::uint64_t end = std::min<std::uint64_t>(last, (block + 1ull) * shape.block_tokens);
+    const auto block = static_cast<std::uint32_t>(token / block_tokens);
+    const std::uint64_t end = std::min<std::uint64_t>(last, (block + 1ull) * block_tokens);
     for (std::uint32_t group = 0; group < session_.layer_groups; ++group) {
       const auto address = client_.block_address(entry.row, group, block);
       if (!address.ok()) return address.error();
-      const std::uint32_t first_layer = group * shape.layers_per_block;
-      const std::uint32_t last_layer = std::min(shape.layers, first_layer + shape.layers_per_block);
-      for (std::uint32_t layer = first_layer; layer < last_layer; ++layer) {
-        for (std::uint64_t t = token; t < end; ++t) {
-          visit(std::span(*address + offset_in_block(shape, layer, t),
-                          shape.bytes_per_token_per_layer),
-                Origin{options_.seed, entry.request, t, layer});
-        }
-      }
+      const Status status = visit(Piece{*address, group, token, end});
+      if (!status.ok()) return status;
     }
     token = end;
   }
   return ok();
 }
 
+template <class Visit>
+Status PatternEngine::each_layer(std::uint32_t group, Visit visit) {
+  const kvd_client::ModelShape& shape = session_.shape;
+  const std::uint32_t first = group * shape.layers_per_block;
+  const std::uint32_t last = std::min(shape.layers, first + shape.layers_per_block);
+  Status status = ok();
+  for (std::uint32_t layer = first; layer < last && status.ok(); ++layer) status = visit(layer);
+  return status;
+}
+
+Status PatternEngine::check(const kvd_client::RunEntry& entry, const Piece& piece) {
+  const auto view = access_->open(piece.block, session_.block_bytes, BlockAccess::Purpose::kRead);
+  if (!view.ok()) return view.error();
+  const Status confirmed = client_.confirm();
+  if (!confirmed.ok()) return confirmed;
+  const std::size_t bytes = session_.shape.bytes_per_token_per_layer;
+  return each_layer(piece.group, [&](std::uint32_t layer) {
+    for (std::uint64_t t = piece.first; t < piece.last; ++t) {
+      const std::span kv(*view + offset_in_block(session_.shape, layer, t), bytes);
+      summary_.bytes_checked += kv.size();
+      if (!matches(kv, {options_.seed, entry.request, t, layer})) ++summary_.pattern_errors;
+    }
+    return ok();
+  });
+}
+
+Status PatternEngine::write(const kvd_client::RunEntry& entry, const Piece& piece) {
+  const std::size_t bytes = session_.shape.bytes_per_token_per_layer;
+  return each_layer(piece.group, [&](std::uint32_t layer) -> Status {
+    std::byte* const row = piece.block + offset_in_block(session_.shape, layer, piece.first);
+    const std::size_t row_bytes = (piece.last - piece.first) * bytes;
+    const auto view = access_->open(row, row_bytes, BlockAccess::Purpose::kWrite);
+    if (!view.ok()) return view.error();
+    for (std::uint64_t t = piece.first; t < piece.last; ++t) {
+      fill(std::span(*view + (t - piece.first) * bytes, bytes),
+           {options_.seed, entry.request, t, layer});
+    }
+    return access_->close(row, row_bytes);
+  });
+}
+
 /// The control that proves the check: one byte of what was just written.
 Status PatternEngine::corrupt(const kvd_client::RunEntry& entry) {
   const auto address = client_.block_address(entry.row, 0, 0);
   if (!address.ok()) return address.error();
-  **address ^= std::byte{1};
+  const auto byte = access_->open(*address, 1, BlockAccess::Purpose::kRead);
+  if (!byte.ok()) return byte.error();
+  **byte ^= std::byte{1};
   corrupted_ = true;
-  return ok();
+  return access_->close(*address, 1);
 }
 
 /// For the summary only: a daemon that does not answer leaves the numbers as they were.

@@ -3,9 +3,10 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <span>
+#include <memory>
 #include <vector>
 
+#include "client_lib/examples/block_access.hpp"
 #include "client_lib/examples/pattern_options.hpp"
 #include "kvd_client/client.hpp"
 
@@ -44,10 +45,23 @@ class PatternEngine {
   kvd_client::Status iterate();
   kvd_client::Status submit_all();
   kvd_client::Status run_request(const kvd_client::RunEntry& entry);
-  /// Calls visit(kv, origin) for tokens [first, last) of the entry's request in every layer.
+  /// Tokens [first, last) of a request as far as they stand in one block.
+  struct Piece {
+    std::byte* block = nullptr;
+    std::uint32_t group = 0;
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;
+  };
+  /// Calls visit(piece) for tokens [first, last) of the entry's request in every layer group.
   template <class Visit>
-  kvd_client::Status each_kv(const kvd_client::RunEntry& entry, std::uint64_t first,
-                             std::uint64_t last, Visit visit);
+  kvd_client::Status each_block(const kvd_client::RunEntry& entry, std::uint64_t first,
+                                std::uint64_t last, Visit visit);
+  /// Calls visit(layer) for the layers of a group.
+  template <class Visit>
+  kvd_client::Status each_layer(std::uint32_t group, Visit visit);
+  kvd_client::Status wait_for(const kvd_client::RunEntry& entry);
+  kvd_client::Status check(const kvd_client::RunEntry& entry, const Piece& piece);
+  kvd_client::Status write(const kvd_client::RunEntry& entry, const Piece& piece);
   kvd_client::Status corrupt(const kvd_client::RunEntry& entry);
   kvd_client::Status start_over();
   void read_rotations();
@@ -57,6 +71,7 @@ class PatternEngine {
   kvd_client::Client client_;
   const PatternOptions options_;
   const kvd_client::SessionInfo session_;
+  std::unique_ptr<BlockAccess> access_;
   const Clock::time_point start_ = Clock::now();
   std::map<std::uint64_t, Progress> open_;  ///< requests not run to their end
   std::vector<kvd_client::StepReport> reports_;

@@ -44,6 +44,12 @@ typedef enum kvd_status {
 
 typedef struct kvd_handle kvd_handle;
 
+/* What the memory of a kvd is. Host memory: addresses are pointers. CUDA memory: addresses are
+ * device pointers of one GPU, for its kernels and copies; the CPU must not follow them. Used as
+ * bits in kvd_open_options. */
+#define KVD_MEMORY_HOST 1u
+#define KVD_MEMORY_CUDA 2u
+
 /* How to reach the daemon and who is asking. Zero-initialise, set struct_size, fill what you need.
  */
 typedef struct kvd_open_options {
@@ -56,6 +62,10 @@ typedef struct kvd_open_options {
   uint32_t block_tokens;              /* 0: 16 */
   uint64_t bytes_per_token_per_layer; /* K and V together */
   uint64_t timeout_ns;                /* for the attach; 0: 5 s */
+  /* KVD_MEMORY_… bits that the program can use; 0: KVD_MEMORY_HOST. A kvd that lends another kind,
+   * or memory of a GPU this process does not see, refuses with KVD_UNSUPPORTED and the remedy. */
+  uint32_t memory;
+  uint32_t reserved;
 } kvd_open_options;
 
 KVD_API kvd_status kvd_open(const kvd_open_options* options, kvd_handle** handle);
@@ -63,18 +73,23 @@ KVD_API kvd_status kvd_open(const kvd_open_options* options, kvd_handle** handle
 KVD_API void kvd_close(kvd_handle* handle);
 
 /* A level-1 region: `bytes` rounded up to whole slabs, mapped back to back at one address, zeroed,
- * pinned until freed. `granularity` is the alignment of address and size. */
+ * pinned until freed. `granularity` is the alignment of address and size.
+ * For Python's __cuda_array_interface__: shape (bytes,), typestr "|u1", data (address, False). */
 typedef struct kvd_region {
   size_t struct_size;
   uint64_t id;
   void* address;
   uint64_t bytes; /* mapped, >= the bytes asked for */
   uint64_t granularity;
+  int32_t device; /* the GPU that address belongs to, as cudaGetDevice counts; -1: host memory */
+  uint32_t reserved;
 } kvd_region;
 
 KVD_API kvd_status kvd_region_allocate(kvd_handle* handle, uint64_t bytes, uint64_t timeout_ns,
                                        kvd_region* region);
-/* Unmaps the region and hands its slabs back. The address is invalid afterwards. */
+/* Unmaps the region and hands its slabs back. The address is invalid afterwards. Of CUDA memory:
+ * first waits for all work this process has given the GPU, as cudaFree does. KVD_WOULD_BLOCK while
+ * tensors of kvd_region_dlpack view it. */
 KVD_API kvd_status kvd_region_free(kvd_handle* handle, uint64_t region_id, uint64_t timeout_ns);
 
 /* The daemon's round trip, for health checks. */
@@ -100,6 +115,9 @@ typedef struct kvd_session_info {
   uint64_t block_bytes;
   uint64_t slab_bytes;
   uint64_t generation; /* another one after the client attached again */
+  uint32_t memory;     /* KVD_MEMORY_HOST or KVD_MEMORY_CUDA; the same for the handle's life */
+  int32_t device;      /* the GPU, as cudaGetDevice counts; -1: host memory */
+  uint8_t device_uuid[16];
 } kvd_session_info;
 
 KVD_API kvd_status kvd_get_session_info(kvd_handle* handle, kvd_session_info* info);
@@ -175,6 +193,15 @@ KVD_API kvd_status kvd_step(kvd_handle* handle, const kvd_step_input* input, uin
                             kvd_step_result* result);
 /* Returns once the ticket's copy is complete. */
 KVD_API kvd_status kvd_wait(kvd_handle* handle, uint64_t ticket, uint64_t timeout_ns);
+/* The same for a stream of the kvd's GPU: `custream` is a CUstream or cudaStream_t, NULL the
+ * default stream. What is put into the stream later starts once the ticket's copy is complete.
+ * Returns at once. Only for tickets of this session's run lists, and not while the stream is being
+ * captured. If the daemon dies the stream goes on WITHOUT the bytes: ask kvd_confirm before using
+ * what it computed. KVD_UNSUPPORTED with host memory and where the driver cannot: use kvd_wait. */
+KVD_API kvd_status kvd_wait_on_stream(kvd_handle* handle, uint64_t ticket, void* custream);
+/* After the streams' work is done and before a token of it leaves. KVD_UNAVAILABLE: a wait was
+ * ended without its bytes; drop the step and submit the requests again. */
+KVD_API kvd_status kvd_confirm(kvd_handle* handle);
 /* For an engine that has nothing to run: returns when a copy out of HBM completes, which may have
  * made room, or when the time is over; both are KVD_OK. */
 KVD_API kvd_status kvd_wait_for_room(kvd_handle* handle, uint64_t timeout_ns);
@@ -227,6 +254,49 @@ typedef struct kvd_stats {
 } kvd_stats;
 
 KVD_API kvd_status kvd_get_stats(kvd_handle* handle, uint64_t timeout_ns, kvd_stats* stats);
+
+/* ---- tensors ---- */
+
+/* DLPack 0.8's DLManagedTensor and what it is made of, member for member; a program that includes
+ * dlpack.h casts the pointer. A capsule named "dltensor" around it is what from_dlpack() takes. */
+typedef struct kvd_dl_device {
+  int32_t device_type; /* 1: CPU, 2: CUDA */
+  int32_t device_id;
+} kvd_dl_device;
+typedef struct kvd_dl_data_type {
+  uint8_t code; /* 1: unsigned integer */
+  uint8_t bits;
+  uint16_t lanes;
+} kvd_dl_data_type;
+typedef struct kvd_dl_tensor {
+  void* data;
+  kvd_dl_device device;
+  int32_t ndim;
+  kvd_dl_data_type dtype;
+  int64_t* shape;
+  int64_t* strides; /* NULL: row-major and compact */
+  uint64_t byte_offset;
+} kvd_dl_tensor;
+typedef struct kvd_dl_managed_tensor {
+  kvd_dl_tensor dl_tensor;
+  void* manager_ctx;
+  void (*deleter)(struct kvd_dl_managed_tensor* self);
+} kvd_dl_managed_tensor;
+
+/* The region as a tensor of its bytes (uint8, one dimension); view it as any other type and shape.
+ * Call its deleter once: until then the region stays mapped and kvd_region_free is refused. A
+ * tensor may outlive the handle; the daemon then keeps the memory back until this process has
+ * ended. */
+KVD_API kvd_status kvd_region_dlpack(kvd_handle* handle, uint64_t region_id, uint64_t timeout_ns,
+                                     kvd_dl_managed_tensor** tensor);
+
+/* For torch.cuda.memory.CUDAPluggableAllocator(libkvd_client.so, "kvd_torch_malloc",
+ * "kvd_torch_free"), best within torch.cuda.use_mem_pool around the allocation of the KV cache.
+ * Every allocation is a region of its own, so whole slabs: few and large ones, not activations.
+ * The process attaches at the first call ($KVD_ENDPOINT). NULL on failure, with one line on stderr;
+ * `device` must be the kvd's GPU. Free waits for the process's work on the GPU. */
+KVD_API void* kvd_torch_malloc(ptrdiff_t bytes, int device, void* custream);
+KVD_API void kvd_torch_free(void* address, ptrdiff_t bytes, int device, void* custream);
 
 /* The sentence behind the last failure of this thread; never NULL, valid until the next call. */
 KVD_API const char* kvd_last_error(void);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -25,6 +26,14 @@ Error mapping_error(const char* what, Bytes size) {
                         " bytes: " + std::strerror(errno) +
                         "; look at ulimit -v, ulimit -l and vm.max_map_count");
 }
+
+class HostMemory final : public SlabMemory {
+ public:
+  Result<std::unique_ptr<SlabRange>> reserve(Bytes size, Bytes alignment) override {
+    KVD_ASSIGN_OR_RETURN(auto range, AddressRange::reserve(size, alignment));
+    return std::unique_ptr<SlabRange>(std::make_unique<AddressRange>(std::move(range)));
+  }
+};
 
 bool is_aligned(Bytes value, Bytes alignment) { return value.value % alignment.value == 0; }
 
@@ -77,7 +86,9 @@ Status AddressRange::map(Bytes offset, Bytes size, const UniqueFd& file) {
 }
 
 AddressRange::AddressRange(AddressRange&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, Bytes(0))) {}
+    : SlabRange(other),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, Bytes(0))) {}
 
 AddressRange& AddressRange::operator=(AddressRange&& other) noexcept {
   if (this != &other) {
@@ -93,5 +104,7 @@ AddressRange::~AddressRange() { release(); }
 void AddressRange::release() noexcept {
   if (data_ != nullptr && ::munmap(data_, size_.size()) != 0) std::perror("kvd: munmap");
 }
+
+std::shared_ptr<SlabMemory> host_memory() { return std::make_shared<HostMemory>(); }
 
 }  // namespace kvd::client

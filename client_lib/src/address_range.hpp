@@ -2,17 +2,18 @@
 
 #include <cstddef>
 
+#include "client_lib/src/slab_memory.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "ipc/vocabulary/units.hpp"
 
 namespace kvd::client {
 
-/// Owns a stretch of this process's address space into which slabs are mapped. What is mapped there
-/// is absent in a forked child and in core dumps (safety rule 9).
+/// A range for slabs that are memfds. What is mapped there is absent in a forked child and in core
+/// dumps (safety rule 9).
 /// Owner:   whoever holds it; not thread-safe
 /// Errors:  OutOfMemory when the kernel refuses, with the limit to look at
-class AddressRange {
+class AddressRange final : public SlabRange {
  public:
   /// Reserves `size` bytes at a multiple of `alignment`, both whole pages, backed by nothing yet.
   static Result<AddressRange> reserve(Bytes size, Bytes alignment);
@@ -22,14 +23,14 @@ class AddressRange {
   AddressRange& operator=(AddressRange&& other) noexcept;
   AddressRange(const AddressRange&) = delete;
   AddressRange& operator=(const AddressRange&) = delete;
-  ~AddressRange();
+  ~AddressRange() override;
 
   /// Maps the first `size` bytes of the file at `offset` of the range, to read and write; the fd
   /// may be closed after.
-  Status map(Bytes offset, Bytes size, const UniqueFd& file);
+  Status map(Bytes offset, Bytes size, const UniqueFd& file) override;
 
-  [[nodiscard]] std::byte* data() const { return data_; }
-  [[nodiscard]] Bytes size() const { return size_; }
+  [[nodiscard]] std::byte* data() const override { return data_; }
+  [[nodiscard]] Bytes size() const override { return size_; }
 
  private:
   AddressRange(std::byte* data, Bytes size) : data_(data), size_(size) {}

@@ -21,6 +21,7 @@ wire::Hello hello_of(const Introduction& introduction) {
   wire::set_text(hello.name, introduction.name);
   hello.previous_boot = introduction.previous_boot.bytes;
   hello.orphaned_bytes = introduction.orphaned.size();
+  hello.slab_kinds = introduction.slab_kinds;
   return hello;
 }
 
@@ -36,8 +37,33 @@ Result<wire::Welcome> welcome_of(const transport::AttachFrame& frame) {
 
 Bytes bytes_of(std::uint64_t count) { return Bytes(static_cast<std::int64_t>(count)); }
 
-Result<Admission> admission_of(transport::AttachConnection connection,
-                               const transport::AttachFrame& frame) {
+Error unusable(const wire::Welcome& welcome, const std::string& why) {
+  return make_error(ErrorCode::kUnsupported, "this kvd lends memory of GPU " +
+                                                 wire::uuid_text(welcome.device_uuid) +
+                                                 ", which this process cannot use: " + why);
+}
+
+/// The GPU that the welcome names; none where slabs are host memory.
+Result<std::shared_ptr<Gpu>> gpu_of(const Introduction& introduction,
+                                    const wire::Welcome& welcome) {
+  if (static_cast<wire::SlabKind>(welcome.slab_kind) != wire::SlabKind::kCudaVmm) {
+    return std::shared_ptr<Gpu>();
+  }
+  if (introduction.device && *introduction.device != welcome.device_uuid) {
+    return unusable(welcome, "the session before was on GPU " +
+                                 wire::uuid_text(*introduction.device) +
+                                 "; close the client and open another one");
+  }
+  auto gpu = Gpu::find(welcome.device_uuid);
+  if (gpu.ok()) return gpu;
+  return unusable(welcome, gpu.error().message +
+                               "; let this process see that GPU (CUDA_VISIBLE_DEVICES, the "
+                               "container's devices) or attach to another kvd");
+}
+
+Result<Admission> admission_of(const Introduction& introduction,
+                               transport::AttachConnection connection,
+                               const transport::AttachFrame& frame, Nanoseconds left) {
   KVD_ASSIGN_OR_RETURN(const auto welcome, welcome_of(frame));
   const bool has_table = welcome.table_bytes > 0;
   if (frame.fds.size() != (has_table ? 2u : 1u)) {
@@ -45,7 +71,14 @@ Result<Admission> admission_of(transport::AttachConnection connection,
   }
   KVD_ASSIGN_OR_RETURN(auto page, shm::MappedClientPage::map(frame.fds[0].get(),
                                                              bytes_of(welcome.client_page_bytes)));
-  Admission admission{std::move(connection), welcome, std::move(page), std::nullopt};
+  auto gpu = gpu_of(introduction, welcome);
+  if (!gpu.ok()) {
+    wire::Goodbye goodbye;  // admitted already: leave in order, nothing is mapped
+    (void)connection.send(wire::seal(goodbye), {}, left);
+    return gpu.error();
+  }
+  Admission admission{std::move(connection), welcome, std::move(page), std::nullopt,
+                      std::move(*gpu)};
   if (has_table) {
     KVD_ASSIGN_OR_RETURN(admission.table,
                          shm::TableReader::map(frame.fds[1].get(), bytes_of(welcome.table_bytes)));
@@ -72,7 +105,7 @@ Result<Admission> attach(const Introduction& introduction, TimePoint deadline, c
   wire::Hello hello = hello_of(introduction);
   KVD_TRY(connection.send(wire::seal(hello), {}, deadline - clock.now()));
   KVD_ASSIGN_OR_RETURN(const auto frame, connection.receive(deadline - clock.now()));
-  return admission_of(std::move(connection), frame);
+  return admission_of(introduction, std::move(connection), frame, deadline - clock.now());
 }
 
 }  // namespace kvd::client

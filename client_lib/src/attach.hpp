@@ -1,8 +1,12 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "client_lib/src/gpu.hpp"
 #include "ipc/shm/client_page.hpp"
 #include "ipc/shm/table_reader.hpp"
 #include "ipc/transport/attach.hpp"
@@ -20,6 +24,10 @@ struct Introduction {
   wire::ModelShape shape;
   BootId previous_boot;  ///< of the session before, or zeros
   Bytes orphaned;        ///< regions of earlier boots still mapped
+  /// What the engine can use, by wire::slab_kind_bit().
+  std::uint32_t slab_kinds = wire::slab_kind_bit(wire::SlabKind::kHostMemfd);
+  /// The only GPU whose memory will do; none: any.
+  std::optional<std::array<std::uint8_t, 16>> device;
 };
 
 /// What the daemon gave on admission.
@@ -28,13 +36,19 @@ struct Admission {
   wire::Welcome welcome;
   shm::MappedClientPage page;
   std::optional<shm::TableReader> table;  ///< none: the session rents regions only
+  std::shared_ptr<Gpu> gpu;               ///< none: slabs are host memory
+
+  [[nodiscard]] std::shared_ptr<SlabMemory> memory() const {
+    return gpu != nullptr ? gpu : host_memory();
+  }
 };
 
 /// The attach socket to use: what the user said, else $KVD_ENDPOINT, else the daemon's default.
 std::string resolve_endpoint(const std::string& chosen);
 
 /// Connects and introduces itself.
-/// Errors: Unavailable (nobody listens), DeadlineExceeded, or what the daemon refused with.
+/// Errors: Unavailable (nobody listens), DeadlineExceeded, what the daemon refused with, or
+///         Unsupported for a daemon whose slabs are memory of a GPU this process cannot use.
 Result<Admission> attach(const Introduction& introduction, TimePoint deadline, const Clock& clock);
 
 }  // namespace kvd::client

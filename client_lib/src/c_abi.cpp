@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -10,12 +11,15 @@ namespace {
 
 thread_local std::string last_error;
 
+static_assert(KVD_MEMORY_HOST == kc::kHostMemory && KVD_MEMORY_CUDA == kc::kCudaMemory);
+
 kc::Options options_of(const kvd_open_options& in) {
   kc::Options options;
   if (in.endpoint != nullptr) options.endpoint = in.endpoint;
   if (in.engine_name != nullptr) options.engine_name = in.engine_name;
   options.shape = {in.layers, in.layers_per_block, in.block_tokens, in.bytes_per_token_per_layer};
   if (in.timeout_ns != 0) options.attach_timeout = duration(in.timeout_ns);
+  if (in.memory != 0) options.memory = in.memory;
   return options;
 }
 
@@ -52,6 +56,9 @@ kvd_status kvd_get_session_info(kvd_handle* handle, kvd_session_info* info) {
   out.block_bytes = session->block_bytes;
   out.slab_bytes = session->slab_bytes;
   out.generation = session->generation;
+  out.memory = static_cast<std::uint32_t>(session->memory);
+  out.device = session->device;
+  std::copy(session->device_uuid.begin(), session->device_uuid.end(), out.device_uuid);
   return write_struct(out, info);
 }
 
@@ -66,8 +73,9 @@ kvd_status kvd_region_allocate(kvd_handle* handle, uint64_t bytes, uint64_t time
   if (!is_writable(region)) return invalid(kNoStruct);
   const auto taken = handle->client.allocate_region(bytes, duration(timeout_ns));
   if (!taken.ok()) return fail(taken.error());
-  const kvd_region out{sizeof(kvd_region), taken->id, taken->address, taken->bytes,
-                       taken->granularity};
+  const kvd_region out{
+      sizeof(kvd_region), taken->id, taken->address, taken->bytes, taken->granularity,
+      taken->device,      0};
   return write_struct(out, region);
 }
 

@@ -62,6 +62,16 @@ kvd_status kvd_wait(kvd_handle* handle, uint64_t ticket, uint64_t timeout_ns) {
   return done(handle->client.wait(ticket, duration(timeout_ns)));
 }
 
+kvd_status kvd_wait_on_stream(kvd_handle* handle, uint64_t ticket, void* custream) {
+  if (handle == nullptr) return invalid(kNoHandle);
+  return done(handle->client.wait_on_stream(ticket, custream));
+}
+
+kvd_status kvd_confirm(kvd_handle* handle) {
+  if (handle == nullptr) return invalid(kNoHandle);
+  return done(handle->client.confirm());
+}
+
 kvd_status kvd_wait_for_room(kvd_handle* handle, uint64_t timeout_ns) {
   if (handle == nullptr) return invalid(kNoHandle);
   return done(handle->client.wait_for_room(duration(timeout_ns)));

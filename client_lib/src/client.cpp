@@ -27,6 +27,7 @@ kvd::client::Introduction introduction_of(const Options& options) {
   introduction.name =
       options.engine_name.empty() ? program_invocation_short_name : options.engine_name;
   introduction.shape = kvd::client::to_wire(options.shape);
+  introduction.slab_kinds = options.memory;
   return introduction;
 }
 
@@ -55,6 +56,12 @@ Client::~Client() {
 }
 
 Result<Client> Client::open(const Options& options) {
+  if ((options.memory & kCudaMemory) != 0 && !kvd::client::Gpu::is_built()) {
+    return Error{
+        ErrorCode::kUnsupported,
+        "this kvd client library is built without CUDA: build it where the headers of CUDA "
+        "13.0 or newer are, or ask for host memory only"};
+  }
   auto impl = std::make_unique<Impl>(introduction_of(options), options.attach_timeout);
   const auto status = impl->connect();
   if (!status.ok()) return public_error(status.error());
@@ -64,7 +71,9 @@ Result<Client> Client::open(const Options& options) {
 Result<SessionInfo> Client::session() const {
   const auto welcome = impl_->welcome();
   if (!welcome.ok()) return public_error(welcome.error());
-  return kvd::client::to_public(*welcome);
+  kvd_client::SessionInfo info = kvd::client::to_public(*welcome);
+  info.device = impl_->device();
+  return info;
 }
 
 Status Client::ping(Duration timeout) { return public_result(impl_->ping(timeout)); }
@@ -75,6 +84,10 @@ Result<Region> Client::allocate_region(std::uint64_t bytes, Duration timeout) {
 
 Status Client::free_region(std::uint64_t id, Duration timeout) {
   return public_result(impl_->free_region(id, timeout));
+}
+
+Result<RegionView> Client::view_region(std::uint64_t id, Duration timeout) {
+  return public_result(impl_->view_region(id, timeout));
 }
 
 Status Client::submit(const Request& request, Duration timeout) {
@@ -95,6 +108,12 @@ Result<StepResult> Client::step(std::span<const StepReport> reports,
 Status Client::wait(std::uint64_t ticket, Duration timeout) {
   return public_result(impl_->wait_for_ticket(kvd::Ticket(ticket), timeout));
 }
+
+Status Client::wait_on_stream(std::uint64_t ticket, void* stream) {
+  return public_result(impl_->wait_on_stream(kvd::Ticket(ticket), stream));
+}
+
+Status Client::confirm() { return public_result(impl_->confirm()); }
 
 Status Client::wait_for_room(Duration timeout) {
   return public_result(impl_->wait_for_room(timeout));

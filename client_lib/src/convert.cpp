@@ -10,6 +10,10 @@ static_assert(static_cast<int>(kvd_client::ErrorCode::kPeerGone) ==
               static_cast<int>(ErrorCode::kPeerGone));
 static_assert(static_cast<int>(kvd_client::HoldReason::kComplete) ==
               static_cast<int>(wire::HoldReason::kComplete));
+static_assert(kvd_client::kHostMemory == wire::slab_kind_bit(wire::SlabKind::kHostMemfd) &&
+              kvd_client::kCudaMemory == wire::slab_kind_bit(wire::SlabKind::kCudaVmm) &&
+              static_cast<int>(kvd_client::MemoryKind::kCuda) ==
+                  static_cast<int>(wire::SlabKind::kCudaVmm));
 static_assert(static_cast<int>(kvd_client::RotateDirection::kIn) ==
               static_cast<int>(wire::RotateDirection::kIn));
 
@@ -50,6 +54,8 @@ kvd_client::SessionInfo to_public(const wire::Welcome& welcome) {
   info.layer_groups = welcome.layer_groups;
   info.block_bytes = welcome.slot_bytes;
   info.slab_bytes = welcome.slab_bytes;
+  info.memory = static_cast<kvd_client::MemoryKind>(welcome.slab_kind);
+  info.device_uuid = welcome.device_uuid;
   return info;
 }
 

@@ -21,6 +21,11 @@ Status return_region(Session& session, RegionId region, TimePoint deadline) {
   return {};
 }
 
+Error no_region(std::uint64_t id) {
+  return make_error(ErrorCode::kNotFound,
+                    "region " + std::to_string(id) + " is not one of this client's");
+}
+
 }  // namespace
 
 void return_untaken_regions(Session& session, TimePoint deadline) {
@@ -38,9 +43,12 @@ Status Core::connect() { return connector_.connect(deadline(attach_timeout_)); }
 
 void Core::close() {
   const auto turn = gate_.enter();
+  // Memory that is lent stays mapped: the daemon must not hear the contrary, so the session just
+  // ends and the daemon keeps the memory back until this process has.
+  const bool maps_nothing = !regions_.lent();
   regions_.clear();
   const SessionPtr session = connector_.session();
-  if (session && !session->gone()) session->leave();
+  if (session && !session->gone() && maps_nothing) session->leave();
 }
 
 TimePoint Core::deadline(Nanoseconds timeout) const {
@@ -62,6 +70,11 @@ Result<CallGate::Turn> Core::enter(TimePoint deadline) {
 Result<wire::Welcome> Core::welcome() const {
   KVD_TRY(check_fork());
   return connector_.session()->welcome();
+}
+
+int Core::device() const {
+  const SessionPtr session = connector_.session();
+  return session->gpu() != nullptr ? session->gpu()->ordinal() : SlabRange::kNoDevice;
 }
 
 Status Core::ping(Nanoseconds timeout) {
@@ -98,21 +111,31 @@ Result<kvd_client::Region> Core::take_region(const SessionPtr& session, RegionId
                                              TimePoint deadline) {
   KVD_ASSIGN_OR_RETURN(auto mapping, session->slabs().take_region(id, deadline));
   kvd_client::Region region;
-  region.address = mapping->range.data();
-  region.bytes = mapping->range.size().size();
+  region.address = mapping->range->data();
+  region.bytes = mapping->range->size().size();
   region.granularity = mapping->slab_bytes.size();
+  region.device = mapping->range->device();
   region.id = regions_.add({id, session, std::move(mapping)});
   return region;
+}
+
+Result<kvd_client::RegionView> Core::view_region(std::uint64_t id, Nanoseconds timeout) {
+  KVD_ASSIGN_OR_RETURN(const auto turn, enter(deadline(timeout)));
+  const auto mapping = regions_.mapping(id);
+  if (mapping == nullptr) return no_region(id);
+  const SlabRange& range = *mapping->range;
+  return kvd_client::RegionView{range.data(), range.size().size(), range.device(), mapping};
 }
 
 Status Core::free_region(std::uint64_t id, Nanoseconds timeout) {
   const TimePoint until = deadline(timeout);
   KVD_ASSIGN_OR_RETURN(const auto turn, enter(until));
-  auto entry = regions_.take(id);
-  if (!entry) {
-    return make_error(ErrorCode::kNotFound,
-                      "region " + std::to_string(id) + " is not one of this client's");
+  if (regions_.lent(id)) {
+    return make_error(ErrorCode::kWouldBlock,
+                      "tensors still view region " + std::to_string(id) + ": delete them first");
   }
+  auto entry = regions_.take(id);
+  if (!entry) return no_region(id);
   entry->mapping.reset();
   const SessionPtr session = connector_.session();
   if (entry->session.lock() != session || session->gone()) return {};

@@ -30,16 +30,23 @@ class Core {
 
   [[nodiscard]] bool forked() const { return ::getpid() != owner_; }
   [[nodiscard]] Result<wire::Welcome> welcome() const;
+  /// The daemon's GPU by this process's count, or SlabRange::kNoDevice.
+  [[nodiscard]] int device() const;
   Status ping(Nanoseconds timeout);
   Result<kvd_client::Stats> stats(Nanoseconds timeout);
 
   Result<kvd_client::Region> allocate_region(std::uint64_t bytes, Nanoseconds timeout);
   Status free_region(std::uint64_t id, Nanoseconds timeout);
+  /// Another holder of the region's mapping. While there is one the region cannot be freed.
+  Result<kvd_client::RegionView> view_region(std::uint64_t id, Nanoseconds timeout);
 
   Status submit(const kvd_client::Request& request, Nanoseconds timeout);
   Result<kvd_client::StepResult> step(const wire::StepCommand& command, Nanoseconds timeout);
   Status wait_for_ticket(Ticket ticket, Nanoseconds timeout);
   Status wait_for_room(Nanoseconds timeout);
+  Status wait_on_stream(Ticket ticket, void* stream);
+  /// Unavailable once waits were ended without their copies.
+  Status confirm();
   Result<std::byte*> block_address(std::uint32_t row, std::uint32_t group, std::uint32_t block);
   /// finish and abort.
   Status end_request(const wire::CommandBody& body, RequestId request, Nanoseconds timeout);

@@ -60,6 +60,7 @@ Result<kvd_client::StepResult> Core::step(const wire::StepCommand& command, Nano
     KVD_TRY(session->use_table(PlanVersion(step->body.table_version)));
     KVD_TRY(check_poison(session->page()));
     if (auto failure = session->slabs().failure()) return *std::move(failure);
+    for (const wire::RunEntry entry : step->run) session->note_ticket(Ticket(entry.ticket));
     return to_public(*step);
   };
   return on_requests(timeout, run);
@@ -75,6 +76,19 @@ Status Core::wait_for_room(Nanoseconds timeout) {
   return wait_on_page(timeout, [&](const shm::ClientPage& page, TimePoint until) {
     return wait_for_d2h(page, until, clock_);
   });
+}
+
+Status Core::wait_on_stream(Ticket ticket, void* stream) {
+  KVD_TRY(check_fork());
+  KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_with_requests());
+  Status status = session->wait_on_stream(ticket, stream);
+  if (!status.ok()) connector_.on_failed(status.error());
+  return status;
+}
+
+Status Core::confirm() {
+  return wait_on_page(Nanoseconds(0),
+                      [](const shm::ClientPage& page, TimePoint) { return check_poison(page); });
 }
 
 Result<std::byte*> Core::block_address(std::uint32_t row, std::uint32_t group,

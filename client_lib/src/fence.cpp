@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include "client_lib/src/futex.hpp"
@@ -12,6 +14,10 @@ namespace {
 /// poison() may come between a look at the words and the sleep, and only the fence word can be
 /// slept on; so nobody sleeps longer than this without looking again.
 constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);
+
+/// Ends every wait. A stream compares by the sign of a 64-bit difference, so the largest number
+/// would be below every ticket.
+constexpr std::uint64_t kReleased = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
@@ -48,8 +54,17 @@ Status wait_for_d2h(const shm::ClientPage& page, TimePoint deadline, const Clock
   }
 }
 
+void release_fences(shm::ClientPage& page) {
+  for (auto* fence : {&page.fence_h2d, &page.fence_d2h}) {
+    if (fence->load(std::memory_order_acquire) != kReleased) {
+      fence->store(kReleased, std::memory_order_release);
+    }
+  }
+}
+
 void poison(shm::ClientPage& page) {
   page.poison.store(1, std::memory_order_release);
+  release_fences(page);
   futex_wake_all(page.fence_h2d);
   futex_wake_all(page.fence_d2h);
 }

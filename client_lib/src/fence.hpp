@@ -21,7 +21,12 @@ Status wait_for_ticket(const shm::ClientPage& page, Ticket ticket, TimePoint dea
 /// Returns when a D2H copy has completed since the call, or the deadline has come.
 Status wait_for_d2h(const shm::ClientPage& page, TimePoint deadline, const Clock& clock);
 
-/// Poisons the page and wakes everybody who waits on it.
+/// Ends the waits on the page's fences that no futex reaches, those of streams. To be repeated
+/// while the page is in use: a copy under way when the session ended may still store its ticket
+/// over it. Precondition: the page is poisoned.
+void release_fences(shm::ClientPage& page);
+
+/// Poisons the page and ends all waits on it.
 void poison(shm::ClientPage& page);
 
 }  // namespace kvd::client

@@ -90,9 +90,10 @@ void Keeper::serve() {
   for (;;) {
     if (::poll(watched, std::size(watched), static_cast<int>(kHeartbeat.count())) < 0) continue;
     if (watched[1].revents != 0) return;
-    if (watched[0].revents != 0 && !take_frames()) {
-      declare_gone();
-      return;
+    if (!gone() && watched[0].revents != 0 && !take_frames()) declare_gone();
+    if (gone()) {
+      watched[0].fd = -1;
+      release_fences(page_);
     }
     beat();
   }

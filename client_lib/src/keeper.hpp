@@ -28,7 +28,8 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  /// The session is over: poisons the page, wakes who waits, ends waits for slabs.
+  /// The session is over: poisons the page, ends all waits on it and keeps them ended, ends waits
+  /// for slabs.
   void declare_gone();
   [[nodiscard]] bool gone() const { return gone_.load(std::memory_order_acquire); }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -37,9 +38,25 @@ class RegionBook {
     return std::move(node.mapped());
   }
 
+  /// The region's mapping, for one more holder; null: no such region.
+  [[nodiscard]] std::shared_ptr<RegionMapping> mapping(std::uint64_t id) const {
+    const auto entry = entries_.find(id);
+    return entry == entries_.end() ? nullptr : entry->second.mapping;
+  }
+
+  /// Whether somebody else holds the mapping too.
+  [[nodiscard]] bool lent(std::uint64_t id) const {
+    const auto entry = entries_.find(id);
+    return entry != entries_.end() && entry->second.mapping.use_count() > 1;
+  }
+  [[nodiscard]] bool lent() const {
+    return std::any_of(entries_.begin(), entries_.end(),
+                       [](const auto& entry) { return entry.second.mapping.use_count() > 1; });
+  }
+
   [[nodiscard]] Bytes total() const {
     Bytes sum;
-    for (const auto& [id, entry] : entries_) sum += entry.mapping->range.size();
+    for (const auto& [id, entry] : entries_) sum += entry.mapping->range->size();
     return sum;
   }
 

@@ -32,6 +32,7 @@ Result<std::shared_ptr<Session>> Session::start(const Introduction& introduction
       auto commands,
       transport::zmq_command_client(std::string(wire::text(admission.welcome.command_endpoint))));
   std::shared_ptr<Session> session(new Session(std::move(admission), std::move(commands), clock));
+  KVD_TRY(session->prepare_streams());
   KVD_ASSIGN_OR_RETURN(
       session->keeper_,
       Keeper::start(session->admission_.page, session->admission_.connection, session->slabs_));
@@ -40,7 +41,37 @@ Result<std::shared_ptr<Session>> Session::start(const Introduction& introduction
 
 Session::Session(Admission admission, std::unique_ptr<transport::CommandClient> commands,
                  const Clock& clock)
-    : clock_(clock), admission_(std::move(admission)), commands_(std::move(commands)) {}
+    : clock_(clock),
+      admission_(std::move(admission)),
+      commands_(std::move(commands)),
+      slabs_(admission_.memory()) {}
+
+Session::~Session() {
+  // A stream may still be on its way to a wait that nobody would end any more.
+  if (stream_fences_ != nullptr) poison(page());
+}
+
+Status Session::prepare_streams() {
+  if (admission_.gpu == nullptr) return {};
+  KVD_ASSIGN_OR_RETURN(stream_fences_,
+                       admission_.gpu->fences_in(&page(), Bytes(shm::kClientPageBytes)));
+  return {};
+}
+
+Status Session::wait_on_stream(Ticket ticket, void* stream) {
+  if (stream_fences_ == nullptr) {
+    return make_error(ErrorCode::kUnsupported,
+                      "this kvd lends host memory, which no stream waits for: use kvd_wait");
+  }
+  // The stream could not be told to give up: only what a reply has promised is waited for.
+  if (ticket.value > last_ticket_) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "no step of this session has named ticket " + std::to_string(ticket.value));
+  }
+  KVD_TRY(check_poison(page()));
+  if (page().fence_h2d.load(std::memory_order_acquire) >= ticket.value) return {};
+  return stream_fences_->wait(stream, page().fence_h2d, ticket.value);
+}
 
 Result<wire::Reply> Session::call(const wire::CommandBody& body, TimePoint deadline) {
   const Nanoseconds left = deadline - clock_.now();

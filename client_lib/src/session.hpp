@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +22,9 @@ class Session {
  public:
   static Result<std::shared_ptr<Session>> start(const Introduction& introduction,
                                                 TimePoint deadline, const Clock& clock);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   /// Sends the command and returns its reply, which stays valid until the next call. A failure
   /// named by the daemon is this call's failure.
@@ -34,6 +39,9 @@ class Session {
   Result<std::byte*> block_address(std::uint32_t row, std::uint32_t group,
                                    std::uint32_t block) const;
 
+  /// Enqueues a wait for the ticket in a stream of the session's GPU; see kvd_wait_on_stream().
+  Status wait_on_stream(Ticket ticket, void* stream);
+
   /// Says goodbye in order. Nothing of the daemon's memory may be in use any more.
   void leave();
 
@@ -44,10 +52,16 @@ class Session {
   [[nodiscard]] const wire::Welcome& welcome() const { return admission_.welcome; }
   [[nodiscard]] shm::ClientPage& page() const { return admission_.page.page(); }
   [[nodiscard]] SlabMap& slabs() { return slabs_; }
+  [[nodiscard]] const std::shared_ptr<Gpu>& gpu() const { return admission_.gpu; }
+  /// A ticket that a reply has named; streams wait for no others.
+  void note_ticket(Ticket ticket) {
+    if (ticket.value > last_ticket_) last_ticket_ = ticket.value;
+  }
 
  private:
   Session(Admission admission, std::unique_ptr<transport::CommandClient> commands,
           const Clock& clock);
+  Status prepare_streams();
   wire::Command command_of(const wire::CommandBody& body, Nanoseconds timeout);
   Status check_reply(const wire::Reply& reply);
 
@@ -56,8 +70,10 @@ class Session {
   std::unique_ptr<transport::CommandClient> commands_;
   wire::FrameBuffer frame_;
   std::uint64_t sequence_ = 0;
+  std::atomic<std::uint64_t> last_ticket_ = 0;
   bool overlaps_ = false;  ///< the engine steps while an iteration runs
   SlabMap slabs_;
+  std::unique_ptr<StreamFences> stream_fences_;  ///< GPU only
   mutable std::mutex table_mutex_;
   PlanVersion version_;
   std::optional<shm::TableView> view_;

@@ -39,8 +39,9 @@ Status SlabMap::map(const wire::MapSlab& frame, const UniqueFd& file) {
 
 Status SlabMap::map_block_slab(const wire::MapSlab& frame, const UniqueFd& file) {
   const Bytes size(static_cast<std::int64_t>(frame.bytes));
-  KVD_ASSIGN_OR_RETURN(auto range, AddressRange::reserve(size, size));
-  KVD_TRY(range.map(Bytes(0), size, file));
+  KVD_ASSIGN_OR_RETURN(auto range, memory_->reserve(size, size));
+  KVD_TRY(range->map(Bytes(0), size, file));
+  KVD_TRY(range->open());
   slabs_.insert_or_assign(SlabIndex(frame.slab), std::move(range));
   return {};
 }
@@ -51,9 +52,11 @@ Status SlabMap::map_region_slab(const wire::MapSlab& frame, const UniqueFd& file
   const auto map_one = [&]() -> Status {
     KVD_ASSIGN_OR_RETURN(RegionMapping * region, region_of(frame));
     if (region->mapped[frame.position]) return bad_frame("repeats a position");
-    KVD_TRY(region->range.map(region->slab_bytes * std::int64_t{frame.position}, region->slab_bytes,
-                              file));
+    KVD_TRY(region->range->map(region->slab_bytes * std::int64_t{frame.position},
+                               region->slab_bytes, file));
     region->mapped[frame.position] = true;
+    // Complete only once it can be used: the caller may be waiting for that.
+    if (region->missing == 1) KVD_TRY(region->range->open());
     --region->missing;
     return {};
   };
@@ -75,7 +78,7 @@ Result<RegionMapping*> SlabMap::region_of(const wire::MapSlab& frame) {
     return &region;
   }
   KVD_ASSIGN_OR_RETURN(auto range,
-                       AddressRange::reserve(slab_bytes * std::int64_t{frame.count}, slab_bytes));
+                       memory_->reserve(slab_bytes * std::int64_t{frame.count}, slab_bytes));
   auto region = std::make_shared<RegionMapping>();
   region->range = std::move(range);
   region->slab_bytes = slab_bytes;
@@ -134,10 +137,10 @@ Result<std::byte*> SlabMap::slot_address(SlotId slot, Bytes slot_bytes) const {
     return make_error(ErrorCode::kNotFound, "the block is not in memory of this process");
   }
   const Bytes offset = slot_bytes * std::int64_t{slot.index()};
-  if (offset > slab->second.size() - slot_bytes) {
+  if (offset > slab->second->size() - slot_bytes) {
     return make_error(ErrorCode::kInternal, "the block table names a slot beyond its slab");
   }
-  return slab->second.data() + offset.value;
+  return slab->second->data() + offset.value;
 }
 
 void SlabMap::close_and_unmap() {

@@ -7,9 +7,10 @@
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
-#include "client_lib/src/address_range.hpp"
+#include "client_lib/src/slab_memory.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
@@ -20,7 +21,7 @@ namespace kvd::client {
 /// The slabs of one region, mapped back to back. Outlives its session: what stood in it when the
 /// daemon died stays readable until the region is freed.
 struct RegionMapping {
-  AddressRange range;
+  std::unique_ptr<SlabRange> range;
   Bytes slab_bytes;
   std::vector<bool> mapped;  ///< by position
   std::uint32_t missing = 0;
@@ -30,6 +31,9 @@ struct RegionMapping {
 /// Owner:   thread-safe; the keeper maps, callers look up and wait
 class SlabMap {
  public:
+  explicit SlabMap(std::shared_ptr<SlabMemory> memory = host_memory())
+      : memory_(std::move(memory)) {}
+
   /// Maps one slab as the frame says. A frame that contradicts earlier ones or itself maps nothing.
   Status map(const wire::MapSlab& frame, const UniqueFd& file);
   /// Unmaps a slab that backs blocks; one that is not mapped is no error.
@@ -57,10 +61,11 @@ class SlabMap {
   Status map_region_slab(const wire::MapSlab& frame, const UniqueFd& file);
   Result<RegionMapping*> region_of(const wire::MapSlab& frame);
 
+  const std::shared_ptr<SlabMemory> memory_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;
-  std::unordered_map<SlabIndex, AddressRange> slabs_;
+  std::unordered_map<SlabIndex, std::unique_ptr<SlabRange>> slabs_;
   std::unordered_map<RegionId, std::shared_ptr<RegionMapping>> regions_;
   std::unordered_set<RegionId> discarded_;  ///< their late frames are let go
   std::unordered_map<RegionId, Error> failed_regions_;

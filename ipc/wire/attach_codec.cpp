@@ -62,9 +62,9 @@ Status check(const Hello& hello) {
 /// A GPU is named exactly where the slabs are memory of one.
 Status check_slab_kind(const Welcome& welcome) {
   if (welcome.slab_kind == 0 || welcome.slab_kind > kSlabKinds) {
-    return make_error(ErrorCode::kUnsupported,
-                      "welcome: slabs of the unknown kind " + std::to_string(welcome.slab_kind) +
-                          "; update the engine's client library");
+    return make_error(ErrorCode::kUnsupported, "welcome: slabs of the unknown kind " +
+                                                   std::to_string(welcome.slab_kind) +
+                                                   "; update the engine's client library");
   }
   const bool is_gpu = welcome.slab_kind == static_cast<std::uint32_t>(SlabKind::kCudaVmm);
   const bool names_gpu = welcome.device_uuid != decltype(welcome.device_uuid){};
@@ -173,6 +173,17 @@ Result<std::uint16_t> common_version(std::uint16_t peer_min, std::uint16_t peer_
                     "the engine speaks protocol " + version_range(peer_min, peer_max) +
                         ", the daemon " + version_range(kVersionMin, kVersionMax) +
                         "; update the older of the two");
+}
+
+std::string uuid_text(const std::array<std::uint8_t, 16>& uuid) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string out;
+  for (std::size_t i = 0; i < uuid.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) out += '-';
+    out += kDigits[uuid[i] >> 4];
+    out += kDigits[uuid[i] & 15];
+  }
+  return out;
 }
 
 }  // namespace kvd::wire

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -52,6 +53,9 @@ template <std::size_t N>
 [[nodiscard]] std::string_view text(const std::array<char, N>& field) {
   return std::string_view(field.data());
 }
+
+/// A device's UUID as hexadecimal in groups of 8-4-4-4-12; nvidia-smi puts "GPU-" before it.
+[[nodiscard]] std::string uuid_text(const std::array<std::uint8_t, 16>& uuid);
 
 /// Puts as much of `value` into the field as fits before the closing NUL.
 template <std::size_t N>

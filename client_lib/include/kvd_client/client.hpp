@@ -34,8 +34,12 @@ class KVD_CLIENT_API Client {
   // Level 1.
   Result<Region> allocate_region(std::uint64_t bytes, Duration timeout);
   /// Unmaps the region, whose address is invalid afterwards, and hands its slabs back. A region of
-  /// an earlier daemon is only unmapped.
+  /// an earlier daemon is only unmapped. Of CUDA memory: waits for the process's work on the GPU.
+  /// WouldBlock while tensors view it.
   Status free_region(std::uint64_t id, Duration timeout);
+  /// The region for a tensor that views it: as long as the view's `mapping` lives it stays mapped
+  /// and cannot be freed.
+  Result<RegionView> view_region(std::uint64_t id, Duration timeout);
 
   // Level 3.
   Status submit(const Request& request, Duration timeout);
@@ -45,6 +49,14 @@ class KVD_CLIENT_API Client {
                           std::uint64_t iteration_running, Duration timeout);
   /// Returns once the ticket's copy is complete; Unavailable if the daemon died before.
   Status wait(std::uint64_t ticket, Duration timeout);
+  /// The same for a stream of the daemon's GPU, a CUstream or null for the default one: what is put
+  /// into the stream later starts once the ticket's copy is complete. Returns at once. Not while
+  /// the stream is being captured. If the daemon dies the stream goes on without the bytes:
+  /// confirm() says so. Unsupported with host memory and where the driver cannot.
+  Status wait_on_stream(std::uint64_t ticket, void* stream);
+  /// After a stream's work is done and before a token of it leaves: Unavailable if a wait was ended
+  /// without its bytes, so that the step is to be dropped.
+  Status confirm();
   /// For an engine that has nothing to run: returns when a copy out of HBM completes, which may
   /// have made room, or when `timeout` is over. Neither is a failure.
   Status wait_for_room(Duration timeout);

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,12 +20,23 @@ struct ModelShape {
   std::uint64_t bytes_per_token_per_layer = 0;  ///< K and V together
 };
 
+/// What the memory of a kvd is, and thereby how an engine reaches it.
+enum class MemoryKind : std::uint32_t {
+  kHost = 1,  ///< addresses are pointers
+  kCuda = 2,  ///< addresses are device pointers of one GPU, for its kernels and copies
+};
+/// For Options::memory, which is a sum of these.
+constexpr std::uint32_t kHostMemory = static_cast<std::uint32_t>(MemoryKind::kHost);
+constexpr std::uint32_t kCudaMemory = static_cast<std::uint32_t>(MemoryKind::kCuda);
+
 /// How to reach the daemon and who is asking.
 struct Options {
   std::string endpoint;     ///< attach socket; empty: $KVD_ENDPOINT, else the default path
   std::string engine_name;  ///< shown in status and metrics, <= 31 bytes; empty: program name
   ModelShape shape;
   Duration attach_timeout = std::chrono::seconds(5);  ///< also for attaching again
+  /// Kinds of memory the engine can use; a daemon that lends another kind refuses it.
+  std::uint32_t memory = kHostMemory;
 };
 
 /// What the daemon granted at attach.
@@ -34,6 +47,9 @@ struct SessionInfo {
   std::uint32_t layer_groups = 0;
   std::uint64_t block_bytes = 0;
   std::uint64_t slab_bytes = 0;
+  MemoryKind memory = MemoryKind::kHost;
+  int device = -1;                             ///< the GPU by this process's count; -1: host
+  std::array<std::uint8_t, 16> device_uuid{};  ///< zeros: host
 };
 
 /// A level-1 region: whole slabs mapped back to back, zeroed, pinned until freed.
@@ -42,6 +58,15 @@ struct Region {
   std::byte* address = nullptr;
   std::uint64_t bytes = 0;        ///< mapped, >= the bytes asked for
   std::uint64_t granularity = 0;  ///< alignment of address and size
+  int device = -1;                ///< the GPU that `address` belongs to; -1: host memory
+};
+
+/// A region as something that outlives the client may hold it.
+struct RegionView {
+  std::byte* address = nullptr;
+  std::uint64_t bytes = 0;
+  int device = -1;  ///< as in Region
+  std::shared_ptr<const void> mapping;
 };
 
 /// A request to be scheduled by kvd. `id` is the engine's own number, unique within the session.

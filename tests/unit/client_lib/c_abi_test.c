@@ -8,11 +8,11 @@ int kvd_c_misuse(void);
 
 /* Returns 0, or the number of the step that failed. */
 int kvd_c_round_trip(const char* endpoint) {
-  kvd_open_options options = {sizeof options, endpoint, "c-program", 0, 0, 0, 0, 0};
+  kvd_open_options options = {sizeof options, endpoint, "c-program", 0, 0, 0, 0, 0, 0, 0};
   kvd_handle* handle = NULL;
   if (kvd_open(&options, &handle) != KVD_OK) return 1;
   if (kvd_ping(handle, 1000000000u) != KVD_OK) return 2;
-  kvd_region region = {sizeof region, 0, NULL, 0, 0};
+  kvd_region region = {sizeof region, 0, NULL, 0, 0, 0, 0};
   if (kvd_region_allocate(handle, 1, 1000000000u, &region) != KVD_OK) return 3;
   if (region.struct_size != sizeof region || region.address == NULL) return 4;
   memset(region.address, 1, region.bytes);

@@ -57,7 +57,7 @@ TEST(SlabMapTest, HandsOverARegionOnlyWhenComplete) {
   ASSERT_TRUE(map.map(frame_of(1, 8, 0, 2), slab_file()).ok());
   const auto region = map.take_region(RegionId(1), at_once());
   ASSERT_TRUE(region.ok());
-  EXPECT_EQ((*region)->range.size(), kSlab * 2);
+  EXPECT_EQ((*region)->range->size(), kSlab * 2);
   EXPECT_TRUE(map.untaken_regions().empty());
 }
 

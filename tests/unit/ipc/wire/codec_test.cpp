@@ -110,30 +110,28 @@ TEST_P(BadAttach, IsRefused) { EXPECT_EQ(attach_code(spoilt(GetParam())), GetPar
 
 INSTANTIATE_TEST_SUITE_P(
     Fields, BadAttach,
-    testing::Values(BadField{"CommandType", "goodbye", 6, 2, 40, ErrorCode::kUnsupported},
-                    BadField{"Version", "goodbye", 4, 2, 9, ErrorCode::kUnsupported},
-                    BadField{"EmptyVersionRange", "hello", 18, 2, 0},
-                    BadField{"Transport", "hello", 20, 4, 2, ErrorCode::kUnsupported},
-                    BadField{"Layers", "hello", 24, 4, kMaxLayers + 1},
-                    BadField{"LayersPerBlock", "hello", 28, 4, 33},
-                    BadField{"BlockTokens", "hello", 32, 4, kMaxBlockTokens + 1},
-                    BadField{"ShapeReserved", "hello", 36, 4, 1},
-                    BadField{"TokenBytesZero", "hello", 40, 8, 0},
-                    BadField{"TokenBytesHuge", "hello", 40, 8, ~0ull},
-                    BadField{"ShapeOfNothing", "hello", 24, 4, 0},
-                    BadField{"NameWithNewline", "hello", 48, 1, '\n'},
-                    BadField{"NameWithoutEnd", "hello", 79, 1, 'x'},
-                    BadField{"NoSlabKind", "hello", 104, 4, 0},
-                    BadField{"HelloReserved", "hello", 108, 4, 1},
-                    BadField{"RefusedWithOk", "refused", 16, 2, 0},
-                    BadField{"MapPosition", "map_slab", 36, 4, 2},
-                    BadField{"MapNothing", "map_slab", 24, 8, 0},
-                    BadField{"NoticeReserved", "slab_mapped", 28, 4, 1},
-                    BadField{"WelcomeWithoutEndpoint", "welcome", 128, 1, 0},
-                    BadField{"SlabKindZero", "welcome", 236, 4, 0, ErrorCode::kUnsupported},
-                    BadField{"SlabKindUnknown", "welcome", 236, 4, 3, ErrorCode::kUnsupported},
-                    BadField{"MemfdsOfAGpu", "welcome", 240, 1, 1},
-                    BadField{"CudaWithoutGpu", "welcome", 236, 4, 2}),
+    testing::Values(
+        BadField{"CommandType", "goodbye", 6, 2, 40, ErrorCode::kUnsupported},
+        BadField{"Version", "goodbye", 4, 2, 9, ErrorCode::kUnsupported},
+        BadField{"EmptyVersionRange", "hello", 18, 2, 0},
+        BadField{"Transport", "hello", 20, 4, 2, ErrorCode::kUnsupported},
+        BadField{"Layers", "hello", 24, 4, kMaxLayers + 1},
+        BadField{"LayersPerBlock", "hello", 28, 4, 33},
+        BadField{"BlockTokens", "hello", 32, 4, kMaxBlockTokens + 1},
+        BadField{"ShapeReserved", "hello", 36, 4, 1}, BadField{"TokenBytesZero", "hello", 40, 8, 0},
+        BadField{"TokenBytesHuge", "hello", 40, 8, ~0ull},
+        BadField{"ShapeOfNothing", "hello", 24, 4, 0},
+        BadField{"NameWithNewline", "hello", 48, 1, '\n'},
+        BadField{"NameWithoutEnd", "hello", 79, 1, 'x'}, BadField{"NoSlabKind", "hello", 104, 4, 0},
+        BadField{"HelloReserved", "hello", 108, 4, 1},
+        BadField{"RefusedWithOk", "refused", 16, 2, 0},
+        BadField{"MapPosition", "map_slab", 36, 4, 2}, BadField{"MapNothing", "map_slab", 24, 8, 0},
+        BadField{"NoticeReserved", "slab_mapped", 28, 4, 1},
+        BadField{"WelcomeWithoutEndpoint", "welcome", 128, 1, 0},
+        BadField{"SlabKindZero", "welcome", 236, 4, 0, ErrorCode::kUnsupported},
+        BadField{"SlabKindUnknown", "welcome", 236, 4, 3, ErrorCode::kUnsupported},
+        BadField{"MemfdsOfAGpu", "welcome", 240, 1, 1},
+        BadField{"CudaWithoutGpu", "welcome", 236, 4, 2}),
     kFieldName);
 
 TEST(Codec, MessageSaysBothVersionsAndTheRemedy) {
@@ -143,6 +141,13 @@ TEST(Codec, MessageSaysBothVersionsAndTheRemedy) {
   EXPECT_NE(error.error().message.find("2..3"), std::string::npos);
   EXPECT_NE(error.error().message.find("1..1"), std::string::npos);
   EXPECT_NE(error.error().message.find("update"), std::string::npos);
+}
+
+TEST(Codec, WritesAUuidAsTheToolsDo) {
+  const auto message = decode_attach(golden("welcome_cuda"));
+  ASSERT_TRUE(message.ok());
+  EXPECT_EQ(uuid_text(std::get<Welcome>(*message).device_uuid),
+            "c0c1c2c3-c4c5-c6c7-c8c9-cacbcccdcecf");
 }
 
 TEST(Codec, HighestCommonVersionWins) {

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "client_lib/src/slab_memory.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+
+namespace kvd::client {
+
+/// A page of fence words that streams of this process may wait on.
+/// Owner:   thread-safe. Goes before the page is unmapped; before that the words must have been
+///          released (poison()), as destruction waits for the streams to pass their waits.
+class StreamFences {
+ public:
+  virtual ~StreamFences() = default;
+  /// Enqueues "until word >= value" in the stream, a CUstream of this GPU or null for the default
+  /// one, and returns at once. Precondition: the word stands in the page.
+  /// Errors: Unsupported where the driver cannot; DeviceError.
+  virtual Status wait(void* stream, const std::atomic<std::uint64_t>& word,
+                      std::uint64_t value) = 0;
+
+ protected:
+  StreamFences() = default;
+  StreamFences(const StreamFences&) = default;
+  StreamFences& operator=(const StreamFences&) = default;
+};
+
+/// The GPU of a daemon whose slabs are CUDA allocations, as this process uses it: by the driver API
+/// and the device's primary context, which the runtime API and PyTorch use too. What it reserved
+/// keeps it alive.
+/// Source:  kvd design (architecture section 5); the design's references on CUDA, sections 1 and 4.
+/// Owner:   thread-safe; dead in a forked child
+class Gpu : public SlabMemory {
+ public:
+  /// Whether this library has CUDA parts at all; says nothing about the machine.
+  [[nodiscard]] static bool is_built();
+  /// Loads the driver and looks for the GPU.
+  /// Errors: Unsupported with the reason and the remedy.
+  [[nodiscard]] static Result<std::shared_ptr<Gpu>> find(const std::array<std::uint8_t, 16>& uuid);
+
+  /// Its number in this process, as the runtime API counts.
+  [[nodiscard]] virtual int ordinal() const = 0;
+  /// Lets streams wait on the words of a mapped page.
+  virtual Result<std::unique_ptr<StreamFences>> fences_in(void* page, Bytes size) = 0;
+};
+
+}  // namespace kvd::client

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/unique_fd.hpp"
+#include "ipc/vocabulary/units.hpp"
+
+namespace kvd::client {
+
+/// A stretch of this process's addresses into which slabs are mapped, each as a whole.
+/// Owner:   whoever holds it; not thread-safe
+/// Errors:  OutOfMemory with the limit to look at, InvalidArgument, DeviceError
+class SlabRange {
+ public:
+  virtual ~SlabRange() = default;
+
+  /// Maps the slab behind the descriptor, `size` bytes, at `offset`; the fd may be closed after.
+  virtual Status map(Bytes offset, Bytes size, const UniqueFd& slab) = 0;
+  /// Once everything is mapped and before anything touches it. Precondition: no gap.
+  virtual Status open() { return {}; }
+
+  /// Of host memory a pointer, of a GPU's a device pointer that no CPU instruction may follow.
+  [[nodiscard]] virtual std::byte* data() const = 0;
+  [[nodiscard]] virtual Bytes size() const = 0;
+  /// The GPU it is memory of, by this process's count; kNoDevice: host memory.
+  [[nodiscard]] virtual int device() const { return kNoDevice; }
+
+  static constexpr int kNoDevice = -1;
+
+ protected:
+  SlabRange() = default;
+  SlabRange(const SlabRange&) = default;
+  SlabRange& operator=(const SlabRange&) = default;
+};
+
+/// How the slabs of one daemon become memory of this process.
+/// Owner:   thread-safe
+class SlabMemory {
+ public:
+  virtual ~SlabMemory() = default;
+  /// Addresses for `size` bytes at a multiple of `alignment`, backed by nothing yet.
+  virtual Result<std::unique_ptr<SlabRange>> reserve(Bytes size, Bytes alignment) = 0;
+};
+
+/// Slabs that are memfds.
+std::shared_ptr<SlabMemory> host_memory();
+
+}  // namespace kvd::client
