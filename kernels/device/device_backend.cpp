@@ -102,6 +102,11 @@ DeviceCounters DeviceBackend::counters() const {
   return counters_;
 }
 
+Tier DeviceBackend::tier_holding(std::uintptr_t address) const {
+  const std::lock_guard lock(mutex_);
+  return slabs_.at(std::prev(by_address_.upper_bound(address))->second).slab.tier;
+}
+
 Result<SlabHandle> DeviceBackend::slab_of(std::uintptr_t address, Bytes length) const {
   auto next = by_address_.upper_bound(address);
   if (next != by_address_.begin()) {

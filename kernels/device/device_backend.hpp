@@ -155,6 +155,9 @@ class DeviceBackend {
   virtual Result<UniqueFd> do_export_slab(SlabHandle handle) = 0;
   virtual Status do_submit(CopyBatch batch) = 0;
   virtual void do_poll(std::vector<Completion>& completed) = 0;
+  /// Of the live slab that holds `address`. Precondition: there is one, as for the extents of a
+  /// batch that do_submit() is given.
+  [[nodiscard]] Tier tier_holding(std::uintptr_t address) const;
 
  private:
   struct LiveSlab {

@@ -16,6 +16,10 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(*Fence{}
 void publish(const Fence& fence) {
   if (fence.word == nullptr) return;
   fence.word->store(fence.value, std::memory_order_release);
+  wake(fence);
+}
+
+void wake(const Fence& fence) {
   // Not FUTEX_PRIVATE: the waiter is another process. A failed wake costs the waiter its timeout.
   ::syscall(SYS_futex, fence.word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }

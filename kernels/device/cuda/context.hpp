@@ -11,7 +11,7 @@ namespace kvd::kernels::cuda {
 
 /// The device's primary context, retained: shared with whatever else in this process uses the
 /// runtime API on that device, and costing its HBM once a process.
-/// Owner:  move-only; gives it back on destruction, unless forgotten. The driver outlives it.
+/// Owner:  move-only; gives it back on destruction. The driver outlives it.
 /// Errors: those of the driver.
 class PrimaryContext {
  public:
@@ -31,9 +31,6 @@ class PrimaryContext {
     Bytes free, total;
   };
   [[nodiscard]] Result<Memory> memory() const;
-
-  /// Never given back: work that cannot be stopped may still run in it.
-  void forget() { context_ = nullptr; }
 
  private:
   PrimaryContext(const Driver& driver, CUdevice device, CUcontext context)

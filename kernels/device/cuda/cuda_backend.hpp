@@ -39,9 +39,6 @@ struct CudaConfig {
 ///          DeviceError "… restart kvd" from everything, see health().
 class CudaBackend final : public DeviceBackend {
  public:
-  /// A DRAM slab is one registration; larger ones block every CUDA process of the node for seconds.
-  static constexpr Bytes kLargestDramSlab = kGiB * 8;
-
   /// `clock` times copies and must outlive the backend.
   [[nodiscard]] static Result<std::unique_ptr<CudaBackend>> create(const CudaConfig& config,
                                                                    const Clock& clock);
@@ -68,7 +65,7 @@ class CudaBackend final : public DeviceBackend {
   Status do_submit(CopyBatch batch) override;
   void do_poll(std::vector<Completion>& completed) override;
 
-  const std::unique_ptr<Parts> parts_;
+  std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace kvd::kernels

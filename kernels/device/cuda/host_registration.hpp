@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
@@ -28,7 +29,6 @@ class HostRegistration {
   [[nodiscard]] std::uintptr_t address() const { return address_; }
   [[nodiscard]] CUdeviceptr device_address() const { return device_address_; }
   [[nodiscard]] Bytes size() const { return size_; }
-  void forget() { driver_ = nullptr; }
 
  private:
   HostRegistration(const Driver& driver, std::uintptr_t address, Bytes size)
@@ -38,6 +38,29 @@ class HostRegistration {
   std::uintptr_t address_;
   CUdeviceptr device_address_ = 0;
   Bytes size_;
+};
+
+/// Registrations never reach across an address that is a multiple of this: one call for hundreds of
+/// gigabytes blocks every CUDA process of the machine for minutes, and beyond 512 GiB it fails.
+/// A copy that spans two registrations is refused by the driver, so copies are cut there too.
+constexpr Bytes kRegistrationSpan = kGiB * 8;
+
+/// A range of any size, in as many registrations as `span` asks for; undone in reverse.
+class ChunkedRegistration {
+ public:
+  [[nodiscard]] static Result<ChunkedRegistration> make(const Driver& driver,
+                                                        std::uintptr_t address, Bytes size,
+                                                        Bytes span = kRegistrationSpan);
+  ChunkedRegistration(ChunkedRegistration&&) noexcept = default;
+  ChunkedRegistration& operator=(ChunkedRegistration&&) = delete;
+  ~ChunkedRegistration();
+
+  [[nodiscard]] const std::vector<HostRegistration>& chunks() const { return chunks_; }
+
+ private:
+  ChunkedRegistration() = default;
+
+  std::vector<HostRegistration> chunks_;
 };
 
 }  // namespace kvd::kernels::cuda

@@ -38,14 +38,12 @@ class PhysicalMemory {
   [[nodiscard]] const Driver& driver() const { return *driver_; }
   [[nodiscard]] CUmemGenericAllocationHandle handle() const { return handle_; }
   [[nodiscard]] Bytes size() const { return size_; }
-  /// Never given back.
-  void forget() { driver_ = nullptr; }
 
  private:
   PhysicalMemory(const Driver& driver, CUmemGenericAllocationHandle handle, Bytes size)
       : driver_(&driver), handle_(handle), size_(size) {}
 
-  const Driver* driver_;  // null: moved from or forgotten
+  const Driver* driver_;  // null: moved from
   CUmemGenericAllocationHandle handle_;
   Bytes size_;
 };
@@ -63,7 +61,6 @@ class AddressRange {
 
   [[nodiscard]] CUdeviceptr address() const { return address_; }
   [[nodiscard]] Bytes size() const { return size_; }
-  void forget() { driver_ = nullptr; }
 
  private:
   AddressRange(const Driver& driver, CUdeviceptr address, Bytes size)
@@ -87,7 +84,6 @@ class Mapping {
 
   [[nodiscard]] CUdeviceptr address() const { return address_; }
   [[nodiscard]] Bytes size() const { return size_; }
-  void forget() { driver_ = nullptr; }
 
  private:
   Mapping(const Driver& driver, CUdeviceptr address, Bytes size)

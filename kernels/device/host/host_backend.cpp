@@ -1,23 +1,12 @@
 #include "kernels/device/host/host_backend.hpp"
 
-#include <fcntl.h>
-
-#include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <thread>
 #include <utility>
 
 #include "kernels/device/host/page_facts.hpp"
 
 namespace kvd::kernels {
 namespace {
-
-unsigned populate_threads(const HostConfig& config) {
-  if (config.populate_threads != 0) return config.populate_threads;
-  return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
-}
 
 const HostTier& tier_of(const HostConfig& config, Tier tier) {
   return config.tiers.at(static_cast<std::size_t>(tier));
@@ -56,9 +45,10 @@ Result<Slab> HostBackend::do_create_slab(Tier tier, Bytes size) {
     return make_error(ErrorCode::kUnsupported,
                       std::string("tier ") + name(tier) + " is switched off in the configuration");
   }
-  KVD_ASSIGN_OR_RETURN(HostMemory memory,
-                       HostMemory::create({std::string("kvd-") + name(tier), size, config_.pages,
-                                           place.numa_node, populate_threads(config_)}));
+  KVD_ASSIGN_OR_RETURN(
+      HostMemory memory,
+      HostMemory::create({std::string("kvd-") + name(tier), size, config_.pages, place.numa_node,
+                          populate_threads(config_.populate_threads)}));
   const SlabHandle handle(++last_handle_);
   const Slab slab{handle, tier, size, memory.address(), memory.pages()};
   memory_.emplace(handle, std::move(memory));
@@ -71,10 +61,7 @@ Status HostBackend::do_destroy_slab(SlabHandle handle) {
 }
 
 Result<UniqueFd> HostBackend::do_export_slab(SlabHandle handle) {
-  UniqueFd copy(::fcntl(memory_.at(handle).fd(), F_DUPFD_CLOEXEC, 0));
-  if (copy.valid()) return copy;
-  return make_error(ErrorCode::kUnavailable, std::string("cannot duplicate a slab's descriptor: ") +
-                                                 std::strerror(errno) + "; raise LimitNOFILE");
+  return memory_.at(handle).share();
 }
 
 Status HostBackend::do_submit(CopyBatch batch) {

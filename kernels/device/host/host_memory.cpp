@@ -92,6 +92,11 @@ Status populate_range(std::uintptr_t address, std::size_t size) {
 
 }  // namespace
 
+unsigned populate_threads(unsigned configured) {
+  if (configured != 0) return configured;
+  return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+}
+
 Status populate(std::uintptr_t address, Bytes size, unsigned threads) {
   const auto huge_pages = static_cast<std::size_t>(pieces(size, kHugePage));
   const std::size_t workers =
@@ -175,6 +180,13 @@ Status HostMemory::map(PageKind pages) {
   // Refusal is no error: smaps tells afterwards what came of it.
   if (pages == PageKind::kTransparentHuge) ::madvise(start, size_.size(), MADV_HUGEPAGE);
   return {};
+}
+
+Result<UniqueFd> HostMemory::share() const {
+  UniqueFd copy(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+  if (copy.valid()) return copy;
+  return make_error(ErrorCode::kUnavailable, std::string("cannot duplicate a slab's descriptor: ") +
+                                                 std::strerror(errno) + "; raise LimitNOFILE");
 }
 
 HostMemory::~HostMemory() {

@@ -24,6 +24,9 @@ struct HostMemoryRequest {
   unsigned populate_threads = 1;
 };
 
+/// The number of threads to populate with: as configured, or for zero one a CPU and eight at most.
+[[nodiscard]] unsigned populate_threads(unsigned configured);
+
 /// One memfd, sealed against any change of size, with every page present and mapped here: shared
 /// with peers by its descriptor, absent from forked children and core dumps (safety rule 9).
 /// Source:  kvd design (architecture sections 5 and 6).
@@ -40,7 +43,9 @@ class HostMemory {
   [[nodiscard]] std::uintptr_t address() const { return address_; }
   [[nodiscard]] Bytes size() const { return size_; }
   [[nodiscard]] PageKind pages() const { return pages_; }
-  [[nodiscard]] int fd() const { return fd_.get(); }
+  /// A new close-on-exec descriptor of the same memory.
+  /// Errors: Unavailable when there is none left.
+  [[nodiscard]] Result<UniqueFd> share() const;
 
  private:
   HostMemory() = default;

@@ -1,0 +1,233 @@
+#include "kernels/device/cuda/copy_queue.hpp"
+
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "kernels/device/fence.hpp"
+
+namespace kvd::kernels::cuda {
+namespace {
+
+// How often a burst is looked at: as long as it is expected to run, often; then ever less.
+constexpr Nanoseconds kLookSoon = std::chrono::microseconds(20);
+constexpr Nanoseconds kLookLate = std::chrono::milliseconds(1);
+// How long an abandoned thread has to notice.
+constexpr Nanoseconds kGrace = std::chrono::seconds(1);
+
+}  // namespace
+
+Result<std::unique_ptr<CopyQueue>> CopyQueue::start(Direction direction, const QueueWorld& world) {
+  const Driver& driver = world.context.driver();
+  KVD_ASSIGN_OR_RETURN(Stream stream, Stream::create(driver));
+  KVD_ASSIGN_OR_RETURN(Event first, Event::create(driver));
+  KVD_ASSIGN_OR_RETURN(Event second, Event::create(driver));
+  return std::unique_ptr<CopyQueue>(
+      new CopyQueue(direction, world, std::move(stream), {std::move(first), std::move(second)}));
+}
+
+CopyQueue::CopyQueue(Direction direction, const QueueWorld& world, Stream stream,
+                     std::array<Event, kBursts> events)
+    : world_(world),
+      stream_(std::move(stream)),
+      events_(std::move(events)),
+      thread_([this, direction] {
+        enter(direction);
+        run();
+      }) {}
+
+void CopyQueue::submit(CopyBatch batch) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(batch));
+  }
+  wake_.notify_all();
+}
+
+bool CopyQueue::stop(Nanoseconds limit) {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  std::unique_lock lock(mutex_);
+  const auto gone = [this] { return gone_; };
+  if (!left_.wait_for(lock, limit, gone)) {
+    abandoned_ = true;
+    // A thread that does not leave even now is stuck in the driver.
+    if (!left_.wait_for(lock, kGrace, gone)) return thread_.detach(), false;
+  }
+  lock.unlock();
+  thread_.join();
+  return drained_ && !world_.health.lost();
+}
+
+void CopyQueue::enter(Direction direction) {
+  ::pthread_setname_np(::pthread_self(), (std::string("kvd-cuda-") + name(direction)).c_str());
+  ::prctl(PR_SET_TIMERSLACK, 1000);  // the default adds 50 us to every look at a burst
+  (void)world_.health
+      .check(world_.context.driver().ctx_set_current(world_.context.get()), "entering the context")
+      .ok();
+}
+
+void CopyQueue::run() {
+  do {
+    if (!world_.health.lost()) {
+      reap();
+      load();
+    }
+    if (world_.health.lost()) fail_all();
+  } while (pause());
+  const std::lock_guard lock(mutex_);
+  gone_ = true;
+  left_.notify_all();
+}
+
+void CopyQueue::load() {
+  while (bursts_.size() < kBursts && !world_.health.lost() && take_batch()) load_burst();
+}
+
+// Precondition: a batch is in hand.
+void CopyQueue::load_burst() {
+  Burst burst;
+  Bytes room = world_.burst;
+  if (bursts_.empty()) moved_at_ = world_.clock.now();
+  do {
+    CopyList list = moving_->cursor.take(room, room < world_.burst);
+    room -= list.bytes;
+    issue(list);
+    if (!moving_->status.ok() || moving_->cursor.done()) {
+      end_batch(burst);
+    } else if (list.empty()) {
+      break;  // what room is left is not worth a piece
+    }
+  } while (room > Bytes(0) && take_batch());
+  burst.event = last_event_ = (last_event_ + 1) % kBursts;
+  const CUresult marked = events_[burst.event].record(stream_);
+  const Status status = world_.health.check(marked, "marking the end of a burst");
+  // Without the mark nobody can know when the burst ends.
+  if (!status.ok()) world_.health.lose(status.error());
+  bursts_.push_back(std::move(burst));
+}
+
+// Whether a batch is in hand, taking the next one where there was none.
+bool CopyQueue::take_batch() {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return false;
+  if (moving_) return true;
+  if (waiting_.empty()) return false;
+  CopyBatch batch = std::move(waiting_.front());
+  waiting_.pop_front();
+  moving_.emplace(Moving{batch.ticket,
+                         ExtentCursor(std::move(batch.extents)),
+                         batch.fence,
+                         world_.pages.target(batch.fence.word),
+                         world_.clock.now(),
+                         {},
+                         {}});
+  return true;
+}
+
+void CopyQueue::issue(CopyList& list) {
+  moving_->bytes += list.bytes;
+  moving_->status = world_.health.check(stream_.copy(list), "queueing copies");
+}
+
+// The batch in hand has nothing more to copy, or may not go on.
+void CopyQueue::end_batch(Burst& burst) {
+  if (moving_->status.ok()) write_fence(*moving_);
+  burst.ended.push_back(std::move(*moving_));
+  moving_.reset();
+}
+
+// Default flags: the write comes after the copies, for everybody who looks (system scope).
+void CopyQueue::write_fence(Moving& moving) {
+  if (!moving.target) return;
+  const CUresult written = world_.context.driver().stream_write_value64(
+      stream_.get(), moving.target.address(), moving.fence.value, CU_STREAM_WRITE_VALUE_DEFAULT);
+  if (world_.health.check(written, "queueing a fence").ok()) return;
+  world_.pages.done(moving.target);
+  moving.target = {};  // the CPU does it
+}
+
+void CopyQueue::reap() {
+  while (!bursts_.empty()) {
+    const CUresult result = events_[bursts_.front().event].query();
+    if (abandoned_) return;
+    if (result == CUDA_ERROR_NOT_READY) break;
+    const Status status = world_.health.check(result, "copying");
+    if (!status.ok()) return world_.health.lose(status.error());
+    moved_at_ = world_.clock.now();
+    for (Moving& moving : bursts_.front().ended) finish(moving);
+    bursts_.pop_front();
+  }
+  watch();
+}
+
+void CopyQueue::finish(Moving& moving) {
+  if (moving.status.ok()) {
+    if (moving.target) {
+      wake(moving.fence);
+    } else {
+      publish(moving.fence);
+    }
+  }
+  world_.pages.done(moving.target);
+  report(moving, moving.status);
+}
+
+void CopyQueue::watch() {
+  if (bursts_.empty() || world_.clock.now() - moved_at_ <= world_.stall_limit) return;
+  world_.health.lose(make_error(
+      ErrorCode::kDeviceError,
+      "copies have not moved for " +
+          std::to_string(std::chrono::ceil<std::chrono::milliseconds>(world_.stall_limit).count()) +
+          " ms"));
+}
+
+// Nothing is known about copies on a lost device, so their pages stay registered.
+void CopyQueue::fail_all() {
+  const Status lost = world_.health.status();
+  for (const Burst& burst : bursts_) {
+    for (const Moving& moving : burst.ended) report(moving, lost);
+  }
+  bursts_.clear();
+  if (moving_) report(*moving_, lost);
+  moving_.reset();
+  std::deque<CopyBatch> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    dropped.swap(waiting_);
+  }
+  for (const CopyBatch& batch : dropped) world_.finished.push({batch.ticket, lost, {}, {}});
+}
+
+// Batches overlap on the device; each is given the time since the one before it ended, so that the
+// sum over batches is the time that the queue worked.
+void CopyQueue::report(const Moving& moving, Status status) {
+  const TimePoint now = world_.clock.now();
+  const Nanoseconds busy = now - std::max(moving.start, ended_at_);
+  ended_at_ = now;
+  const Bytes bytes = status.ok() ? moving.bytes : Bytes(0);
+  world_.finished.push({moving.ticket, std::move(status), bytes, busy});
+}
+
+// False when the thread shall leave.
+bool CopyQueue::pause() {
+  std::unique_lock lock(mutex_);
+  drained_ = bursts_.empty();
+  if (abandoned_ || (stopping_ && drained_)) return false;
+  if (drained_ && !moving_) {
+    wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    return true;
+  }
+  const Nanoseconds running = world_.clock.now() - moved_at_;
+  wake_.wait_for(lock, std::clamp<Nanoseconds>(running / 16, kLookSoon, kLookLate));
+  return true;
+}
+
+}  // namespace kvd::kernels::cuda

@@ -1,0 +1,208 @@
+#include "kernels/device/cuda/cuda_backend.hpp"
+
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "kernels/device/cuda/engine.hpp"
+#include "kernels/device/cuda/health.hpp"
+#include "kernels/device/cuda/slabs.hpp"
+#include "kernels/device/host/completion_box.hpp"
+#include "kernels/device/host/page_facts.hpp"
+
+namespace kvd::kernels {
+namespace {
+
+using cuda::Engine;
+using cuda::ScopedCurrent;
+
+Status check_config(const CudaConfig& config) {
+  if (config.burst > Bytes(0) && config.stall_limit > Nanoseconds(0) &&
+      config.memory_attempts > 0 && config.memory_pause >= Nanoseconds(0) &&
+      config.stop_limit >= Nanoseconds(0)) {
+    return {};
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "the CUDA backend needs a burst, a stall limit and at least one attempt");
+}
+
+}  // namespace
+
+/// Members in the order of dependence. Kept for ever when copies could not be seen to end.
+struct CudaBackend::Parts {
+  Parts(const CudaConfig& configuration, const Clock& time, const cuda::Driver& entries,
+        cuda::Device chosen, const cuda::Capabilities& able, Bytes grain, UniqueFd event)
+      : config(configuration),
+        clock(time),
+        driver(entries),
+        device(std::move(chosen)),
+        capabilities(able),
+        granularity(grain),
+        health(entries),
+        finished(std::move(event)) {}
+
+  const CudaConfig config;
+  const Clock& clock;
+  const cuda::Driver& driver;
+  const cuda::Device device;
+  const cuda::Capabilities capabilities;
+  const Bytes granularity;
+  cuda::Health health;
+  CompletionBox finished;
+
+  std::mutex start_mutex;  // guards the making of engine
+  std::unique_ptr<Engine> engine;
+
+  // Control thread.
+  std::unordered_map<SlabHandle, cuda::HbmSlab> hbm;
+  std::unordered_map<SlabHandle, cuda::DramSlab> dram;
+  std::uint64_t last_handle = 0;
+
+  // The engine, made at the first need.
+  Result<Engine*> need_engine() {
+    const std::lock_guard lock(start_mutex);
+    KVD_TRY(health.status());
+    if (engine) return engine.get();
+    KVD_ASSIGN_OR_RETURN(
+        engine, Engine::start({driver, device, capabilities, clock, health, finished, granularity,
+                               config.burst, config.stall_limit}));
+    return engine.get();
+  }
+
+  // Out of memory may pass: processes that have just died still hold theirs.
+  Result<cuda::HbmSlab> allocate_hbm(const Engine& running, Bytes size) const {
+    for (unsigned attempt = 1;; ++attempt) {
+      Result<cuda::HbmSlab> slab =
+          cuda::HbmSlab::create(running.context(), size, granularity, capabilities.gpu_direct_rdma);
+      const bool may_pass = !slab.ok() && slab.error().code == ErrorCode::kOutOfMemory;
+      if (!may_pass || attempt == config.memory_attempts) return slab;
+      std::this_thread::sleep_for(config.memory_pause);
+    }
+  }
+
+  Result<Slab> create_hbm(Engine& running, Bytes size) {
+    KVD_ASSIGN_OR_RETURN(cuda::HbmSlab slab, allocate_hbm(running, size));
+    const SlabHandle handle(++last_handle);
+    const auto made = hbm.emplace(handle, std::move(slab)).first;
+    const Status zeroed = running.zero(made->second);
+    if (zeroed.ok())
+      return Slab{handle, Tier::kHbm, size, made->second.address(), PageKind::kDevice};
+    if (!health.lost()) hbm.erase(made);  // else the zeros may still come
+    return zeroed.error();
+  }
+
+  Result<Slab> create_dram(Bytes size) {
+    KVD_ASSIGN_OR_RETURN(cuda::DramSlab slab,
+                         cuda::DramSlab::create(driver,
+                                                {"kvd-dram", size, config.pages, config.numa_node,
+                                                 populate_threads(config.populate_threads)},
+                                                capabilities));
+    const SlabHandle handle(++last_handle);
+    const auto made = dram.emplace(handle, std::move(slab)).first;
+    return Slab{handle, Tier::kDram, size, made->second.address(), made->second.pages()};
+  }
+
+  // False when something here may still be copied to or from.
+  bool close() {
+    if (!engine) return true;
+    if (!engine->stop(config.stop_limit)) return false;
+    const ScopedCurrent current(engine->context());
+    hbm.clear();
+    dram.clear();
+    return true;
+  }
+};
+
+Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaConfig& config,
+                                                         const Clock& clock) {
+  KVD_TRY(check_config(config));
+  KVD_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::Driver::load());
+  KVD_ASSIGN_OR_RETURN(cuda::Device device, cuda::find_device(*driver, config.device));
+  KVD_ASSIGN_OR_RETURN(const cuda::Capabilities capabilities,
+                       cuda::check_capabilities(*driver, device));
+  KVD_ASSIGN_OR_RETURN(const Bytes granularity, cuda::granularity(*driver, device.handle));
+  KVD_ASSIGN_OR_RETURN(UniqueFd event, CompletionBox::make_event());
+  auto parts = std::make_unique<Parts>(config, clock, *driver, std::move(device), capabilities,
+                                       granularity, std::move(event));
+  return std::unique_ptr<CudaBackend>(new CudaBackend(std::move(parts)));
+}
+
+CudaBackend::CudaBackend(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+CudaBackend::~CudaBackend() {
+  if (parts_->close()) return;
+  // Memory that a stray copy may still touch is never given to anybody else.
+  static auto* const kKept = new std::vector<std::unique_ptr<Parts>>();
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  kKept->push_back(std::move(parts_));
+}
+
+Bytes CudaBackend::granularity(Tier tier) const {
+  return tier == Tier::kHbm ? parts_->granularity : kHugePage;
+}
+
+int CudaBackend::completion_fd() const { return parts_->finished.fd(); }
+
+std::optional<DeviceIdentity> CudaBackend::identity() const {
+  return DeviceIdentity{parts_->device.uuid, parts_->device.name};
+}
+
+Status CudaBackend::health() const { return parts_->health.status(); }
+
+Bytes CudaBackend::context_bytes() const {
+  const std::lock_guard lock(parts_->start_mutex);
+  return parts_->engine ? parts_->engine->context().used_at_start() : Bytes(0);
+}
+
+Status CudaBackend::adopt_page(void* address, Bytes size) {
+  if (!parts_->capabilities.stream_memory_operations) return {};  // the CPU writes fences
+  KVD_ASSIGN_OR_RETURN(Engine * engine, parts_->need_engine());
+  const ScopedCurrent current(engine->context());
+  KVD_TRY(current.status());
+  return engine->pages().adopt(parts_->driver, reinterpret_cast<std::uintptr_t>(address), size);
+}
+
+void CudaBackend::release_page(void* address) {
+  if (!parts_->engine) return;
+  const ScopedCurrent current(parts_->engine->context());
+  parts_->engine->pages().release(reinterpret_cast<std::uintptr_t>(address));
+}
+
+Result<Slab> CudaBackend::do_create_slab(Tier tier, Bytes size) {
+  KVD_ASSIGN_OR_RETURN(Engine * engine, parts_->need_engine());
+  const ScopedCurrent current(engine->context());
+  KVD_TRY(current.status());
+  return tier == Tier::kHbm ? parts_->create_hbm(*engine, size) : parts_->create_dram(size);
+}
+
+Status CudaBackend::do_destroy_slab(SlabHandle handle) {
+  // Its copies were reported as failed, which is not to say that they have ended: it stays.
+  if (parts_->health.lost()) return {};
+  const ScopedCurrent current(parts_->engine->context());
+  parts_->hbm.erase(handle);
+  parts_->dram.erase(handle);
+  return {};
+}
+
+Result<UniqueFd> CudaBackend::do_export_slab(SlabHandle handle) {
+  KVD_TRY(parts_->health.status());
+  const auto found = parts_->hbm.find(handle);
+  return found != parts_->hbm.end() ? found->second.share() : parts_->dram.at(handle).share();
+}
+
+Status CudaBackend::do_submit(CopyBatch batch) {
+  KVD_ASSIGN_OR_RETURN(Engine * engine, parts_->need_engine());
+  std::vector<Tier> destinations;
+  destinations.reserve(batch.extents.size());
+  for (const CopyExtent& extent : batch.extents) {
+    destinations.push_back(tier_holding(extent.destination));
+  }
+  engine->submit(std::move(batch), destinations);
+  return {};
+}
+
+void CudaBackend::do_poll(std::vector<Completion>& completed) { parts_->finished.drain(completed); }
+
+}  // namespace kvd::kernels

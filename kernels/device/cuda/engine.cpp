@@ -1,0 +1,108 @@
+#include "kernels/device/cuda/engine.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/device/host/page_facts.hpp"
+
+namespace kvd::kernels::cuda {
+namespace {
+
+// Of a queue that has nothing to do.
+constexpr Nanoseconds kIdleStop = std::chrono::seconds(5);
+
+// `extent` as copies out of `size` bytes of zeros at `zeros`.
+void append_scrub(std::vector<CopyExtent>& out, const CopyExtent& extent, std::uintptr_t zeros,
+                  Bytes size) {
+  for (Bytes done; done < extent.length;) {
+    const Bytes length = std::min(size, extent.length - done);
+    out.push_back({extent.destination + done.size(), zeros, length});
+    done += length;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::start(const EngineWorld& world) {
+  KVD_ASSIGN_OR_RETURN(PrimaryContext context, PrimaryContext::retain(world.driver, world.device));
+  std::unique_ptr<Engine> engine(new Engine(world, std::move(context)));
+  const Status opened = engine->open();
+  if (opened.ok()) return engine;
+  // Zeros that may still be written need their memory.
+  if (!engine->stop(kIdleStop)) (void)engine.release();
+  return opened.error();
+}
+
+Engine::Engine(const EngineWorld& world, PrimaryContext context)
+    : world_(world), context_(std::move(context)) {}
+
+Status Engine::open() {
+  const ScopedCurrent current(context_);
+  KVD_TRY(current.status());
+  KVD_ASSIGN_OR_RETURN(Stream setup, Stream::create(world_.driver));
+  setup_.emplace(std::move(setup));
+  KVD_ASSIGN_OR_RETURN(HbmSlab zero_hbm,
+                       HbmSlab::create(context_, world_.granularity, world_.granularity, false));
+  zero_hbm_.emplace(std::move(zero_hbm));
+  KVD_TRY(zero(*zero_hbm_));
+  HostMemoryRequest request{"kvd-zeros", kHugePage, PagePreference::kSmall, {}, 1};
+  KVD_ASSIGN_OR_RETURN(DramSlab zero_dram,
+                       DramSlab::create(world_.driver, std::move(request), world_.capabilities));
+  zero_dram_.emplace(std::move(zero_dram));
+  pages_.emplace(world_.health);
+  const QueueWorld queue{context_,        world_.clock, world_.health,     *pages_,
+                         world_.finished, world_.burst, world_.stall_limit};
+  for (const Direction direction : {Direction::kHostToDevice, Direction::kDeviceToHost}) {
+    KVD_ASSIGN_OR_RETURN(queues_[static_cast<std::size_t>(direction)],
+                         CopyQueue::start(direction, queue));
+  }
+  return {};
+}
+
+// In the order of dependence, in a context that must be current.
+Engine::~Engine() {
+  const ScopedCurrent current(context_);
+  for (auto& queue : queues_) queue.reset();
+  pages_.reset();
+  zero_dram_.reset();
+  zero_hbm_.reset();
+  setup_.reset();
+}
+
+Status Engine::zero(const HbmSlab& slab) {
+  const CUresult queued =
+      world_.driver.memset_d8_async(slab.address(), 0, slab.size().size(), setup_->get());
+  KVD_TRY(world_.health.check(queued, "zeroing device memory"));
+  const CUresult done = setup_->drain(world_.stall_limit);
+  const Status status = world_.health.check(done, "zeroing device memory");
+  // Whatever the reason, the zeros may still be on their way.
+  if (!status.ok()) world_.health.lose(status.error());
+  return status;
+}
+
+void Engine::submit(CopyBatch batch, const std::vector<Tier>& destinations) {
+  std::vector<CopyExtent> extents;
+  extents.reserve(batch.extents.size());
+  for (std::size_t i = 0; i < batch.extents.size(); ++i) {
+    const CopyExtent& extent = batch.extents[i];
+    if (extent.source != 0) {
+      extents.push_back(extent);
+    } else if (destinations[i] == Tier::kHbm) {
+      append_scrub(extents, extent, zero_dram_->address(), kHugePage);
+    } else {
+      append_scrub(extents, extent, zero_hbm_->address(), zero_hbm_->size());
+    }
+  }
+  batch.extents = std::move(extents);
+  queues_[static_cast<std::size_t>(batch.direction)]->submit(std::move(batch));
+}
+
+bool Engine::stop(Nanoseconds limit) {
+  bool stopped = !world_.health.lost();
+  for (auto& queue : queues_) {
+    if (queue) stopped = queue->stop(limit) && stopped;
+  }
+  return stopped;
+}
+
+}  // namespace kvd::kernels::cuda

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "kernels/device/cuda/context.hpp"
+#include "kernels/device/cuda/copy_queue.hpp"
+#include "kernels/device/cuda/fence_pages.hpp"
+#include "kernels/device/cuda/health.hpp"
+#include "kernels/device/cuda/slabs.hpp"
+#include "kernels/device/cuda/stream.hpp"
+#include "kernels/device/device_backend.hpp"
+
+namespace kvd::kernels::cuda {
+
+/// What the engine needs and does not own; all outlive it.
+struct EngineWorld {
+  const Driver& driver;
+  const Device& device;
+  const Capabilities& capabilities;
+  const Clock& clock;
+  Health& health;
+  CompletionBox& finished;
+  Bytes granularity;
+  Bytes burst;
+  Nanoseconds stall_limit;
+};
+
+/// The part of CudaBackend that needs a context: the context, the copy queues, the fence pages and
+/// the zeros to scrub with.
+/// Owner: as CudaBackend. Precondition of destruction: stop() came true.
+class Engine {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<Engine>> start(const EngineWorld& world);
+  ~Engine();
+
+  [[nodiscard]] const PrimaryContext& context() const { return context_; }
+  [[nodiscard]] FencePages& pages() { return *pages_; }
+  /// Writes zeros over device memory and waits for them. After an error that lost the device they
+  /// may still be on their way.
+  [[nodiscard]] Status zero(const HbmSlab& slab);
+  /// Queues the batch. Scrubbing is copying from zeros that stand in the other tier: the memset of
+  /// the driver may run on the SMs, in the time of the engines' kernels.
+  /// `destinations`: the tier of each extent's destination.
+  void submit(CopyBatch batch, const std::vector<Tier>& destinations);
+  /// False when copies could not be seen to end: then this object and all slabs must stay for ever.
+  [[nodiscard]] bool stop(Nanoseconds limit);
+
+ private:
+  Engine(const EngineWorld& world, PrimaryContext context);
+  Status open();
+
+  const EngineWorld world_;
+  PrimaryContext context_;
+  std::optional<Stream> setup_;
+  std::optional<HbmSlab> zero_hbm_;
+  std::optional<DramSlab> zero_dram_;
+  std::optional<FencePages> pages_;
+  std::array<std::unique_ptr<CopyQueue>, kDirections> queues_;
+};
+
+}  // namespace kvd::kernels::cuda

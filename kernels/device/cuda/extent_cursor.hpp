@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "ipc/vocabulary/units.hpp"
+#include "kernels/copy/copy_extent.hpp"
+#include "kernels/device/cuda/host_registration.hpp"
+
+namespace kvd::kernels::cuda {
+
+/// The copies of one driver call, in the form it takes them.
+struct CopyList {
+  std::vector<CUdeviceptr> to;
+  std::vector<CUdeviceptr> from;
+  std::vector<std::size_t> lengths;
+  Bytes bytes;
+
+  [[nodiscard]] bool empty() const { return lengths.empty(); }
+};
+
+/// A batch's extents, handed out burst by burst.
+/// Pieces never span two registrations, and are not cut small for a burst's sake: below 64 KiB
+/// copy engines get slow.
+class ExtentCursor {
+ public:
+  /// Of one list; bounds what a batch of tiny extents costs in one call.
+  static constexpr std::size_t kMostCopies = 4096;
+  static constexpr Bytes kSmallPiece = kKiB * 64;
+
+  explicit ExtentCursor(std::vector<CopyExtent> extents, Bytes span = kRegistrationSpan)
+      : extents_(std::move(extents)), span_(span) {}
+
+  [[nodiscard]] bool done() const { return next_ == extents_.size(); }
+  /// The next pieces, `limit` bytes and less than a small piece more. Empty when done, or when what
+  /// is left of the limit is not worth a piece though `started` says that the burst holds
+  /// something.
+  [[nodiscard]] CopyList take(Bytes limit, bool started);
+
+ private:
+  [[nodiscard]] Bytes piece(Bytes room, Bytes small, bool started) const;
+
+  std::vector<CopyExtent> extents_;
+  Bytes span_;
+  std::size_t next_ = 0;  // the extent in hand
+  Bytes taken_;           // of it
+};
+
+}  // namespace kvd::kernels::cuda

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kernels/device/cuda/health.hpp"
+#include "kernels/device/cuda/host_registration.hpp"
+
+namespace kvd::kernels::cuda {
+
+/// The pages shared with clients in which copy queues may write fence words, registered with the
+/// driver. A page that a queued write may still reach stays registered, released or not.
+/// Owner: thread-safe. A context is current in adopt, release and at destruction.
+class FencePages {
+  struct Page {
+    HostRegistration registration;
+    std::size_t writes = 0;  // queued and not yet known to be done
+  };
+
+ public:
+  /// Where a stream writes one fence; none where the CPU has to.
+  class Target {
+   public:
+    [[nodiscard]] CUdeviceptr address() const { return address_; }
+    explicit operator bool() const { return page_ != nullptr; }
+
+   private:
+    friend class FencePages;
+    Page* page_ = nullptr;
+    CUdeviceptr address_ = 0;
+  };
+
+  explicit FencePages(const Health& health) : health_(health) {}
+
+  /// Errors: InvalidArgument for a range that is not whole pages or overlaps one that is adopted;
+  ///         those of the driver.
+  [[nodiscard]] Status adopt(const Driver& driver, std::uintptr_t address, Bytes size);
+  void release(std::uintptr_t address);
+
+  /// Announces a write. Every target goes to done(), except on a lost device.
+  [[nodiscard]] Target target(const std::atomic<std::uint64_t>* word);
+  void done(const Target& target);
+
+ private:
+  const Health& health_;
+  std::mutex mutex_;  // guards everything below
+  std::map<std::uintptr_t, std::unique_ptr<Page>> pages_;
+  std::vector<std::unique_ptr<Page>> kept_;  // released too early, or with the device lost
+};
+
+}  // namespace kvd::kernels::cuda

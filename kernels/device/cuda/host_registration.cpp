@@ -1,0 +1,53 @@
+#include "kernels/device/cuda/host_registration.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernels/device/cuda/error.hpp"
+
+namespace kvd::kernels::cuda {
+
+Result<HostRegistration> HostRegistration::make(const Driver& driver, std::uintptr_t address,
+                                                Bytes size) {
+  void* start = reinterpret_cast<void*>(address);
+  KVD_TRY(check(driver,
+                driver.mem_host_register(
+                    start, size.size(), CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
+                "registering " + std::to_string(size.value) + " bytes of host memory"));
+  HostRegistration registration(driver, address, size);
+  KVD_TRY(check(driver, driver.mem_host_get_device_pointer(&registration.device_address_, start, 0),
+                "asking for the device address of host memory"));
+  return registration;
+}
+
+HostRegistration::HostRegistration(HostRegistration&& other) noexcept
+    : driver_(std::exchange(other.driver_, nullptr)),
+      address_(other.address_),
+      device_address_(other.device_address_),
+      size_(other.size_) {}
+
+HostRegistration::~HostRegistration() {
+  if (driver_ != nullptr) driver_->mem_host_unregister(reinterpret_cast<void*>(address_));
+}
+
+Result<ChunkedRegistration> ChunkedRegistration::make(const Driver& driver, std::uintptr_t address,
+                                                      Bytes size, Bytes span) {
+  ChunkedRegistration all;
+  for (const std::uintptr_t end = address + size.size(); address < end;) {
+    const std::uintptr_t boundary = (address / span.size() + 1) * span.size();
+    const std::uintptr_t next = std::min(boundary, end);
+    KVD_ASSIGN_OR_RETURN(
+        HostRegistration chunk,
+        HostRegistration::make(driver, address, Bytes(static_cast<std::int64_t>(next - address))));
+    all.chunks_.push_back(std::move(chunk));
+    address = next;
+  }
+  return all;
+}
+
+ChunkedRegistration::~ChunkedRegistration() {
+  while (!chunks_.empty()) chunks_.pop_back();
+}
+
+}  // namespace kvd::kernels::cuda

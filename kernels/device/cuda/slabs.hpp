@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/unique_fd.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kernels/device/cuda/context.hpp"
+#include "kernels/device/cuda/device.hpp"
+#include "kernels/device/cuda/host_registration.hpp"
+#include "kernels/device/cuda/vmm.hpp"
+#include "kernels/device/host/host_memory.hpp"
+
+namespace kvd::kernels::cuda {
+
+/// One VMM handle, mapped whole for its device, with a gap of addresses behind it so that no two
+/// slabs are adjacent. Holds whatever was there before.
+/// Owner:  move-only. Precondition of destruction: no copy touches it any more.
+/// Errors: OutOfMemory, which may pass.
+class HbmSlab {
+ public:
+  [[nodiscard]] static Result<HbmSlab> create(const PrimaryContext& context, Bytes size,
+                                              Bytes granularity, bool gpu_direct_rdma);
+
+  [[nodiscard]] CUdeviceptr address() const { return mapping_.address(); }
+  [[nodiscard]] Bytes size() const { return memory_.size(); }
+  [[nodiscard]] Result<UniqueFd> share() const { return memory_.export_fd(); }
+
+ private:
+  HbmSlab(PhysicalMemory memory, AddressRange range, Mapping mapping)
+      : memory_(std::move(memory)), range_(std::move(range)), mapping_(std::move(mapping)) {}
+
+  PhysicalMemory memory_;  // kept, since only a handle can be exported
+  AddressRange range_;
+  Mapping mapping_;  // last: unmapped before its addresses are given back
+};
+
+/// One memfd, registered with the driver.
+/// Owner:  move-only; a context is current at both ends. Precondition of destruction as above.
+/// Errors: those of HostMemory and of the driver; PermissionDenied where it cannot be kept in
+/// memory.
+class DramSlab {
+ public:
+  [[nodiscard]] static Result<DramSlab> create(const Driver& driver, HostMemoryRequest request,
+                                               const Capabilities& capabilities);
+
+  [[nodiscard]] std::uintptr_t address() const { return memory_.address(); }
+  [[nodiscard]] PageKind pages() const { return memory_.pages(); }
+  [[nodiscard]] Result<UniqueFd> share() const { return memory_.share(); }
+
+ private:
+  DramSlab(HostMemory memory, ChunkedRegistration registration)
+      : memory_(std::move(memory)), registration_(std::move(registration)) {}
+
+  HostMemory memory_;
+  ChunkedRegistration registration_;  // last: undone before the memory goes
+};
+
+}  // namespace kvd::kernels::cuda

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cuda.h>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kernels/device/cuda/driver.hpp"
+#include "kernels/device/cuda/extent_cursor.hpp"
+
+namespace kvd::kernels::cuda {
+
+/// A queue of the device, independent of the legacy default stream. Of the current context, which
+/// must be current again at destruction.
+/// Precondition of destruction: its work is done.
+class Stream {
+ public:
+  [[nodiscard]] static Result<Stream> create(const Driver& driver);
+  Stream(Stream&& other) noexcept;
+  Stream& operator=(Stream&&) = delete;
+  ~Stream();
+
+  [[nodiscard]] CUstream get() const { return stream_; }
+  /// Queues the copies, which have no order among themselves, in one call where the driver has it.
+  /// Sources are read in stream order: letting the engine read them early has corrupted stores
+  /// elsewhere, and helps only for host data that nothing queued before can write.
+  /// After an error any number of them may be queued.
+  [[nodiscard]] CUresult copy(CopyList& list) const;
+  /// Waits until all is done. CUDA_ERROR_NOT_READY when that takes longer than `limit`.
+  [[nodiscard]] CUresult drain(Nanoseconds limit) const;
+
+ private:
+  Stream(const Driver& driver, CUstream stream) : driver_(&driver), stream_(stream) {}
+
+  const Driver* driver_;
+  CUstream stream_;
+};
+
+/// A mark in a stream; without timing, which would cost each record.
+class Event {
+ public:
+  [[nodiscard]] static Result<Event> create(const Driver& driver);
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&&) = delete;
+  ~Event();
+
+  [[nodiscard]] CUresult record(const Stream& stream) const;
+  /// CUDA_SUCCESS once the stream has passed the mark, CUDA_ERROR_NOT_READY before.
+  [[nodiscard]] CUresult query() const;
+
+ private:
+  Event(const Driver& driver, CUevent event) : driver_(&driver), event_(event) {}
+
+  const Driver* driver_;
+  CUevent event_;
+};
+
+}  // namespace kvd::kernels::cuda
