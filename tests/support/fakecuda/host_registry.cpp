@@ -1,0 +1,106 @@
+#include "tests/support/fakecuda/host_registry.hpp"
+
+#include <sys/mman.h>
+
+#include <vector>
+
+#include "tests/support/fakecuda/driver.hpp"
+#include "tests/support/fakecuda/report.hpp"
+
+namespace fakecuda {
+namespace {
+
+constexpr CUdeviceptr kPage = 4096;
+
+void* address(CUdeviceptr pointer) { return reinterpret_cast<void*>(pointer); }
+CUdeviceptr page_of(CUdeviceptr pointer) { return pointer & ~(kPage - 1); }
+std::size_t pages_around(CUdeviceptr pointer, std::size_t size) {
+  return page_of(pointer + size + kPage - 1) - page_of(pointer);
+}
+
+bool is_mapped(CUdeviceptr pointer, std::size_t size) {
+  std::vector<unsigned char> present(pages_around(pointer, size) / kPage);
+  return ::mincore(address(page_of(pointer)), pages_around(pointer, size), present.data()) == 0;
+}
+
+template <class Map>
+typename Map::const_iterator last_at_or_before(const Map& map, CUdeviceptr pointer) {
+  const auto next = map.upper_bound(pointer);
+  return next == map.begin() ? map.end() : std::prev(next);
+}
+
+}  // namespace
+
+HostRegistry::~HostRegistry() {
+  while (!by_host_.empty()) drop(by_host_.begin());
+}
+
+CUresult HostRegistry::add(CUdeviceptr host, std::size_t size, unsigned flags, CUcontext context) {
+  constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+  if (host == 0 || size == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  const CUdeviceptr first = page_of(host);
+  if (touches(first, pages_around(host, size))) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  if (!is_mapped(host, size)) return CUDA_ERROR_INVALID_VALUE;
+  void* range = ::mmap(nullptr, pages_around(host, size), PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUdeviceptr device = reinterpret_cast<CUdeviceptr>(range) + (host - first);
+  by_host_[host] = Registration{size, flags, device, context};
+  host_of_device_[device] = host;
+  return CUDA_SUCCESS;
+}
+
+CUresult HostRegistry::remove(CUdeviceptr host) {
+  const auto found = by_host_.find(host);
+  if (found == by_host_.end()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  const Registration& item = found->second;
+  if (in_flight(host, item.size) || in_flight(item.device, item.size)) {
+    violation("unregister_in_flight", hex(host));
+  }
+  drop(found);
+  return CUDA_SUCCESS;
+}
+
+void HostRegistry::remove_all_of(CUcontext context) {
+  for (auto item = by_host_.begin(); item != by_host_.end();) {
+    const auto here = item++;
+    if (here->second.context == context) drop(here);
+  }
+}
+
+void HostRegistry::drop(Map::iterator item) {
+  const CUdeviceptr device = item->second.device;
+  ::munmap(address(page_of(device)), pages_around(device, item->second.size));
+  host_of_device_.erase(device);
+  by_host_.erase(item);
+}
+
+HostRegistry::Found HostRegistry::find(CUdeviceptr pointer) const {
+  const auto inside = [&](Found item, CUdeviceptr start) {
+    return item != none() && pointer - start < item->second.size;
+  };
+  const Found host = last_at_or_before(by_host_, pointer);
+  if (host != none() && inside(host, host->first)) return host;
+  const auto device = last_at_or_before(host_of_device_, pointer);
+  if (device == host_of_device_.end()) return none();
+  const Found item = by_host_.find(device->second);
+  return inside(item, device->first) ? item : none();
+}
+
+bool HostRegistry::touches(CUdeviceptr pointer, std::size_t size) const {
+  if (find(pointer) != none()) return true;
+  const auto host = by_host_.lower_bound(pointer);
+  const auto device = host_of_device_.lower_bound(pointer);
+  return (host != by_host_.end() && host->first - pointer < size) ||
+         (device != host_of_device_.end() && device->first - pointer < size);
+}
+
+CUdeviceptr HostRegistry::host_address(CUdeviceptr pointer, std::size_t size) const {
+  const Found item = find(pointer);
+  if (item == none()) return 0;
+  const bool by_host = pointer - item->first < item->second.size;
+  const CUdeviceptr offset = pointer - (by_host ? item->first : item->second.device);
+  return size <= item->second.size - offset ? item->first + offset : 0;
+}
+
+}  // namespace fakecuda

@@ -1,0 +1,126 @@
+// Host functions, and kernels by the name under which a test registered their host reference.
+#include <cstring>
+
+#include "tests/support/fakecuda/driver.hpp"
+#include "tests/support/fakecuda/report.hpp"
+
+using fakecuda::driver;
+using fakecuda::enter;
+using fakecuda::Needs;
+using fakecuda::Operation;
+
+namespace {
+
+/// One launch: the parameters as they were then.
+struct Launch {
+  CUfunc_st function;
+  FakecudaLaunch shape;
+  std::vector<std::vector<std::byte>> parameters;
+};
+
+CUresult run(CUstream_st& stream, Launch& launch) {
+  stream.pause();
+  std::vector<void*> pointers;
+  for (auto& parameter : launch.parameters) pointers.push_back(parameter.data());
+  fakecuda::running_stream() = &stream;
+  launch.function.kernel(&launch.shape, pointers.data());
+  fakecuda::running_stream() = nullptr;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
+  if (const CUresult r = enter("cuLaunchHostFunc", Needs::kContext)) return r;
+  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<CUstream_st> stream;
+  if (const CUresult r = fakecuda::find_stream(handle, stream)) return r;
+  Operation operation;
+  operation.run = [function, data](CUstream_st& self) {
+    self.pause();
+    fakecuda::in_host_function() = true;
+    function(data);
+    fakecuda::in_host_function() = false;
+    return CUDA_SUCCESS;
+  };
+  fakecuda::enqueue(stream, std::move(operation));
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
+  if (const CUresult r = enter("cuModuleLoadData", Needs::kContext)) return r;
+  if (module == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  auto made = std::make_unique<CUmod_st>();
+  const std::lock_guard lock(driver().mutex);
+  *module = made.get();
+  driver().modules[*module] = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuModuleUnload(CUmodule module) {
+  if (const CUresult r = enter("cuModuleUnload", Needs::kContext)) return r;
+  const std::lock_guard lock(driver().mutex);
+  return driver().modules.erase(module) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult CUDAAPI cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+  if (const CUresult r = enter("cuModuleGetFunction", Needs::kContext)) return r;
+  if (function == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(driver().mutex);
+  if (driver().modules.count(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  const auto found = driver().kernels.find(name);
+  if (found == driver().kernels.end()) return CUDA_ERROR_NOT_FOUND;
+  *function = found->second.get();
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                unsigned int block_z, unsigned int shared_bytes, CUstream handle,
+                                void** parameters, void** extra) {
+  if (const CUresult r = enter("cuLaunchKernel", Needs::kContext)) return r;
+  const unsigned long long threads = 1ull * block_x * block_y * block_z;
+  const unsigned long long blocks = 1ull * grid_x * grid_y * grid_z;
+  if (extra != nullptr || threads == 0 || threads > 1024 || blocks == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  auto launch = std::make_shared<Launch>();
+  launch->shape = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
+  {
+    const std::lock_guard lock(driver().mutex);
+    for (const auto& [name, known] : driver().kernels) {
+      if (known.get() == function) launch->function = *known;
+    }
+  }
+  if (launch->function.kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const auto& sizes = launch->function.sizes;
+  if (!sizes.empty() && parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto* bytes = static_cast<const std::byte*>(parameters[i]);
+    launch->parameters.emplace_back(bytes, bytes + sizes[i]);
+  }
+  std::shared_ptr<CUstream_st> stream;
+  if (const CUresult r = fakecuda::find_stream(handle, stream)) return r;
+  Operation operation;
+  operation.run = [launch](CUstream_st& self) { return run(self, *launch); };
+  fakecuda::enqueue(stream, std::move(operation));
+  return CUDA_SUCCESS;
+}
+
+void fakecuda_register_kernel(const char* name, FakecudaKernel kernel, const size_t* sizes,
+                              size_t parameters) {
+  auto made = std::make_unique<CUfunc_st>();
+  made->kernel = kernel;
+  if (parameters > 0) made->sizes.assign(sizes, sizes + parameters);
+  const std::lock_guard lock(driver().mutex);
+  driver().kernels[name] = std::move(made);
+}
+
+void* fakecuda_access(CUdeviceptr pointer, size_t bytes, int write) {
+  CUstream_st* stream = fakecuda::running_stream();
+  const int device = stream != nullptr ? stream->context->device : 0;
+  const auto found = fakecuda::touch(device, pointer, bytes, write != 0);
+  if (found.size() == 1) return found.front().data;
+  if (stream != nullptr) fakecuda::latch(stream->context, CUDA_ERROR_ILLEGAL_ADDRESS);
+  return nullptr;
+}
