@@ -1,117 +1,138 @@
 #include "planner/policy/admission.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <string>
+
+#include "planner/policy/admission_baselines.hpp"
+#include "planner/policy/layerkv.hpp"
 
 namespace kvd::planner {
 namespace {
 
-Error invalid(const char* why) { return make_error(ErrorCode::kInvalidArgument, why); }
+constexpr std::int64_t kMost = std::int64_t{1} << 40;
 
-bool positive(double value) { return std::isfinite(value) && value > 0; }
+Error invalid(std::string why) { return make_error(ErrorCode::kInvalidArgument, std::move(why)); }
+
 bool not_negative(double value) { return std::isfinite(value) && value >= 0; }
+bool within(std::int64_t value, std::int64_t least) { return value >= least && value <= kMost; }
 
-Status check(const PrefillCosts& costs) {
-  if (costs.layers < 1 || costs.layers > 1024) return invalid("layers must be within 1..1024");
-  if (!positive(costs.flops_per_s)) return invalid("flops_per_s must be finite and above 0");
-  if (!positive(costs.link.value)) return invalid("link_bytes_per_s must be finite and above 0");
-  if (!not_negative(costs.alpha)) return invalid("alpha must be finite and not negative");
-  if (!not_negative(costs.beta)) return invalid("beta must be finite and not negative");
-  if (!not_negative(costs.params)) return invalid("params must be finite and not negative");
-  if (!not_negative(costs.hidden)) return invalid("hidden must be finite and not negative");
-  if (costs.kv_heads < 1 || costs.head_dim < 1 || costs.precision_bytes < 1) {
-    return invalid("kv_heads, head_dim and precision_bytes must be at least 1");
+Status check(const DecodingRequest& request, const PrefillCosts& costs) {
+  if (!not_negative(request.tpot_slo.count()) || !not_negative(request.t_past.count()) ||
+      !not_negative(request.tpot.count())) {
+    return invalid("times of a decoding request must be finite and not negative");
+  }
+  if (!within(request.n_past, 0)) return invalid("n_past must be within 0..2^40");
+  if (!within(request.n_future, 1)) {
+    return invalid("n_future must be at least 1 and at most 2^40");
+  }
+  if (!within(request.prompt.value, 0) || !within(request.deposit, 0)) {
+    return invalid("prompt_tokens and deposit must be within 0..2^40");
+  }
+  const auto retained = request.retained_layers.value_or(0);
+  if (retained < 0 || retained > costs.layers) {
+    return invalid("retained_layers must be within 0..layers");
   }
   return {};
 }
 
-Status check(const AdmissionSnapshot& snapshot) {
-  KVD_TRY(check(snapshot.costs));
-  for (const auto& request : snapshot.decoding) {
-    if (!not_negative(request.tpot_slo.count()) || !not_negative(request.t_past.count()) ||
-        !not_negative(request.tpot.count())) {
-      return invalid("times of a decoding request must be finite and not negative");
-    }
-    if (request.n_past < 0) return invalid("n_past must not be negative");
-    if (request.n_future < 1) return invalid("n_future must be at least 1");
+Status check(const QueuedPrompt& prompt, const PrefillCosts& costs) {
+  if (!within(prompt.tokens.value, 1)) {
+    return invalid("tokens of a queued request must be at least 1 and at most 2^40");
   }
-  for (const auto tokens : snapshot.queue) {
-    if (tokens < Tokens{1}) return invalid("tokens of a queued request must be at least 1");
-    if (!std::isfinite(snapshot.costs.prefill(tokens).count()) ||
-        !std::isfinite(snapshot.costs.offload(tokens, 0).count())) {
-      return invalid("prefill or offload time leaves the range of numbers; check rates and sizes");
-    }
+  if (prompt.done < Tokens{0} || prompt.done >= prompt.tokens) {
+    return invalid("done_tokens must be at least 0 and below tokens");
+  }
+  if (!within(prompt.output, 1)) return invalid("output_tokens must be within 1..2^40");
+  if (!std::isfinite(costs.prefill(prompt.tokens).count()) ||
+      !std::isfinite(costs.offload(prompt.tokens, 0).count())) {
+    return invalid("prefill or offload time leaves the range of numbers; check rates and sizes");
   }
   return {};
 }
+
+Status check(const AdmissionMemory& memory) {
+  if (!within(memory.total.value, 0) || memory.free > memory.total || memory.free.value < -kMost) {
+    return invalid("memory needs total_blocks within 0..2^40 and free_blocks up to that");
+  }
+  if (memory.block_tokens < Tokens{1} || memory.block_tokens > Tokens{65536}) {
+    return invalid("block_tokens must be within 1..65536");
+  }
+  if (memory.stages < 0 || memory.stages > 1024) return invalid("stages must be within 0..1024");
+  if (!(memory.threshold >= 0 && memory.threshold <= 1)) {
+    return invalid("threshold must be within 0..1");
+  }
+  return {};
+}
+
+Status check(const StepGuard& guard) {
+  if (!not_negative(guard.step.count()) || !not_negative(guard.per_request.count()) ||
+      !not_negative(guard.tbt_slo.count())) {
+    return invalid("times of the step guard must be finite and not negative");
+  }
+  return {};
+}
+
+template <class Policy, auto... kArguments>
+std::unique_ptr<AdmissionPolicy> make() {
+  return std::make_unique<Policy>(kArguments...);
+}
+
+struct Entry {
+  std::string_view name;
+  std::unique_ptr<AdmissionPolicy> (*make)();
+};
+constexpr std::array<Entry, 5> kEntries = {
+    {{"layerkv", make<LayerKvPolicy, LayerKvPolicy::Hopeless::kLeftOut>},
+     {"layerkv_literal", make<LayerKvPolicy, LayerKvPolicy::Hopeless::kCounts>},
+     {"whole_request", make<WholeRequestPolicy>},
+     {"past_future", make<PastFuturePolicy>},
+     {"none", make<AdmitAllPolicy>}}};
+
+constexpr auto kNames = [] {
+  std::array<std::string_view, kEntries.size()> names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kEntries[i].name;
+  return names;
+}();
 
 }  // namespace
-
-Seconds PrefillCosts::prefill(Tokens tokens) const {
-  const auto n = static_cast<double>(tokens.value);
-  return Seconds(alpha * n * (2 * params + 2 * n * hidden) / flops_per_s);
-}
-
-Seconds PrefillCosts::offload(Tokens tokens, std::int32_t retained) const {
-  const double per_layer = static_cast<double>(tokens.value) * 2 * head_dim *
-                           static_cast<double>(kv_heads) * precision_bytes;
-  return Seconds(beta * per_layer * (layers - retained) / link.value);
-}
-
-std::int32_t PrefillCosts::retained_layers(Tokens tokens) const {
-  const Seconds hidden_behind = prefill(tokens);
-  const double per_layer = offload(tokens, layers - 1).count();
-  if (per_layer <= 0) return 0;
-  const double estimate = std::ceil(layers - hidden_behind.count() / per_layer);
-  auto retained = static_cast<std::int32_t>(std::clamp(estimate, 0.0, double(layers)));
-  // The estimate may be one off where it is whole but for rounding.
-  while (retained > 0 && offload(tokens, retained - 1) <= hidden_behind) --retained;
-  while (retained < layers && offload(tokens, retained) > hidden_behind) ++retained;
-  return retained;
-}
 
 Seconds DecodingRequest::allowance() const {
   const Seconds due = tpot_slo * static_cast<double>(n_past + n_future);
   return due - (t_past + tpot * static_cast<double>(n_future));
 }
 
-std::optional<Seconds> LayerKvPolicy::least_allowance(const AdmissionSnapshot& snapshot) const {
-  std::optional<Seconds> least;
-  for (const auto& request : snapshot.decoding) {
-    const Seconds allowance = request.allowance();
-    if (hopeless_ == Hopeless::kLeftOut && allowance < Seconds{0}) continue;
-    least = least ? std::min(*least, allowance) : allowance;
-  }
-  return least;
+Status check(const AdmissionSnapshot& snapshot) {
+  KVD_TRY(check(snapshot.costs));
+  for (const auto& request : snapshot.decoding) KVD_TRY(check(request, snapshot.costs));
+  for (const auto& prompt : snapshot.queue) KVD_TRY(check(prompt, snapshot.costs));
+  if (snapshot.memory) KVD_TRY(check(*snapshot.memory));
+  if (snapshot.guard) KVD_TRY(check(*snapshot.guard));
+  return {};
 }
 
-Result<AdmissionDecision> LayerKvPolicy::decide(const AdmissionSnapshot& snapshot) const {
-  KVD_TRY(check(snapshot));
+AdmissionDecision begin_admission(const AdmissionSnapshot& snapshot,
+                                  std::vector<std::int32_t> retained) {
   AdmissionDecision decision;
-  decision.allow_prefill = least_allowance(snapshot);
-  Seconds sum{0};
-  bool room = true;
-  for (const auto tokens : snapshot.queue) {
+  decision.retained_layers = std::move(retained);
+  for (std::size_t i = 0; i < snapshot.queue.size(); ++i) {
+    const auto tokens = snapshot.queue[i].tokens;
     decision.prefill.push_back(snapshot.costs.prefill(tokens));
-    decision.retained_layers.push_back(snapshot.costs.retained_layers(tokens));
-    decision.offload.push_back(snapshot.costs.offload(tokens, decision.retained_layers.back()));
-    sum += decision.prefill.back();
-    room = room && (!decision.allow_prefill || sum < *decision.allow_prefill);
-    if (room) ++decision.admitted;
+    decision.offload.push_back(snapshot.costs.offload(tokens, decision.retained_layers[i]));
   }
   return decision;
 }
 
-Result<AdmissionDecision> AdmitAllPolicy::decide(const AdmissionSnapshot& snapshot) const {
-  KVD_TRY(check(snapshot));
-  AdmissionDecision decision;
-  decision.admitted = snapshot.queue.size();
-  for (const auto tokens : snapshot.queue) {
-    decision.prefill.push_back(snapshot.costs.prefill(tokens));
-    decision.retained_layers.push_back(snapshot.costs.layers);
-    decision.offload.emplace_back(0);
+std::span<const std::string_view> admission_policy_names() { return kNames; }
+
+Result<std::unique_ptr<AdmissionPolicy>> make_admission_policy(std::string_view policy) {
+  for (const auto& entry : kEntries) {
+    if (entry.name == policy) return entry.make();
   }
-  return decision;
+  std::string message = "no admission policy \"" + std::string(policy) + "\"; available:";
+  for (const auto name : kNames) message += " " + std::string(name);
+  return invalid(std::move(message));
 }
 
 }  // namespace kvd::planner

@@ -1,60 +1,75 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
-#include "ipc/vocabulary/result.hpp"
-#include "ipc/vocabulary/units.hpp"
-#include "planner/model/seconds.hpp"
+#include "planner/policy/prefill_costs.hpp"
 
 namespace kvd::planner {
-
-/// What prefilling and offloading cost, after LayerKV eq. 3 and 4. alpha and beta, which the paper
-/// does not give, absorb what the formulas leave out; measure them.
-struct PrefillCosts {
-  std::int32_t layers = 1;
-  double alpha = 1;
-  double beta = 1;
-  double flops_per_s = 1;
-  BytesPerSecond link;
-  double params = 0;
-  double hidden = 0;
-  std::int32_t kv_heads = 1;
-  std::int32_t head_dim = 1;
-  std::int32_t precision_bytes = 2;
-
-  /// Eq. 3.
-  [[nodiscard]] Seconds prefill(Tokens tokens) const;
-  /// Eq. 4 with KV heads: moving all layers but `retained` to DRAM.
-  [[nodiscard]] Seconds offload(Tokens tokens, std::int32_t retained) const;
-  /// The fewest layers kept in HBM so that offloading hides behind prefill.
-  [[nodiscard]] std::int32_t retained_layers(Tokens tokens) const;
-};
 
 struct DecodingRequest {
   Seconds tpot_slo{0};
   std::int64_t n_past = 0;
   Seconds t_past{0};
-  /// Tokens still to come, at least 1.
+  /// Tokens still to come, at least 1: a lower bound for the allowance, a median for the forecast.
   std::int64_t n_future = 1;
   /// Time per token now.
   Seconds tpot{0};
+
+  // Beyond LayerKV's Algorithm 1; each is used where the snapshot has what it goes with.
+  Tokens prompt{0};
+  /// Tokens made and not yet due: what hides a long step.
+  std::int64_t deposit = 0;
+  /// Layers in HBM; nothing = all.
+  std::optional<std::int32_t> retained_layers{};
 
   /// Eq. 1 and 2: how long this request can do without a decode step and still meet its SLO.
   [[nodiscard]] Seconds allowance() const;
 };
 
-struct AdmissionSnapshot {
-  PrefillCosts costs;
-  std::vector<DecodingRequest> decoding;
-  /// Prompt lengths in order of arrival.
-  std::vector<Tokens> queue;
+struct QueuedPrompt {
+  Tokens tokens;
+  /// Prefilled already. Such a prompt holds memory and is always admitted further.
+  Tokens done{0};
+  /// Expected length of the answer.
+  std::int64_t output = 1;
 };
 
-/// Which prompts may prefill now: the first `admitted` of the queue. The vectors cover all of it.
+/// HBM in layer-blocks (blocks of one layer group).
+struct AdmissionMemory {
+  Blocks total;
+  Blocks free;
+  Tokens block_tokens{16};
+  /// Stages to forecast; one is the time in which a sequence fills a block.
+  std::int32_t stages = 4;
+  /// Share of `total` below which retained layers are offloaded.
+  double threshold = 0.05;
+};
+
+/// What a step may take (kvd design, architecture section 8).
+struct StepGuard {
+  /// A decode step of the batch as it is, and what one more request adds.
+  Seconds step{0};
+  Seconds per_request{0};
+  /// S_B, the least of the batch.
+  Seconds tbt_slo{0.1};
+};
+
+struct AdmissionSnapshot {
+  PrefillCosts costs;
+  /// In order of processing, the latest last.
+  std::vector<DecodingRequest> decoding;
+  /// In order of arrival, those already begun first.
+  std::vector<QueuedPrompt> queue;
+  std::optional<AdmissionMemory> memory;
+  std::optional<StepGuard> guard;
+};
+
+/// Which prompts may prefill now: the first `admitted` of the queue. Vectors over the queue cover
+/// all of it.
 struct AdmissionDecision {
   std::size_t admitted = 0;
   /// Nothing where nobody's SLO bounds prefill.
@@ -62,6 +77,12 @@ struct AdmissionDecision {
   std::vector<Seconds> prefill;
   std::vector<std::int32_t> retained_layers;
   std::vector<Seconds> offload;
+  /// Prompt tokens the next step may have, all together; nothing = as many as there are.
+  std::optional<Tokens> chunk;
+  /// Free blocks expected now and after each stage, and what to offload so that they suffice:
+  /// further layers of each decoding request. Only with `memory` and for layerkv.
+  std::vector<Blocks> forecast;
+  std::vector<std::int32_t> offload_layers;
 };
 
 /// Decides who may prefill: a pure function of the snapshot.
@@ -69,38 +90,23 @@ class AdmissionPolicy {
  public:
   virtual ~AdmissionPolicy() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  /// Errors: InvalidArgument for rates, sizes or times that are not finite and in range.
+  /// Errors: InvalidArgument for rates, sizes or times that are not finite and in range, for what
+  /// the policy needs and the snapshot lacks, and for a prompt that can never fit.
   [[nodiscard]] virtual Result<AdmissionDecision> decide(
       const AdmissionSnapshot& snapshot) const = 0;
 };
 
-/// LayerKV's SLO-aware admission: the longest prefix of the queue whose prefill time stays below
-/// the least allowance of the decoding requests. Source: LayerKV Algorithm 1, eq. 1-4 (LK-1 to
-/// LK-4).
-class LayerKvPolicy final : public AdmissionPolicy {
- public:
-  enum class Hopeless {
-    /// As printed: one request past saving blocks every prefill until it ends.
-    kCounts,
-    /// It is left out of the minimum; waiting for it would save nobody.
-    kLeftOut,
-  };
-  explicit LayerKvPolicy(Hopeless hopeless) : hopeless_(hopeless) {}
-  [[nodiscard]] std::string_view name() const override {
-    return hopeless_ == Hopeless::kLeftOut ? "layerkv" : "layerkv_literal";
-  }
-  [[nodiscard]] Result<AdmissionDecision> decide(const AdmissionSnapshot& snapshot) const override;
+/// The admission policies built, layerkv first.
+[[nodiscard]] std::span<const std::string_view> admission_policy_names();
+/// Errors: InvalidArgument naming those built.
+[[nodiscard]] Result<std::unique_ptr<AdmissionPolicy>> make_admission_policy(
+    std::string_view policy);
 
- private:
-  [[nodiscard]] std::optional<Seconds> least_allowance(const AdmissionSnapshot& snapshot) const;
-  Hopeless hopeless_;
-};
+/// Errors: InvalidArgument with the reason.
+[[nodiscard]] Status check(const AdmissionSnapshot& snapshot);
 
-/// Everybody may prefill whole.
-class AdmitAllPolicy final : public AdmissionPolicy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "none"; }
-  [[nodiscard]] Result<AdmissionDecision> decide(const AdmissionSnapshot& snapshot) const override;
-};
+/// The decision with every figure of the queue filled in for these retained layers.
+[[nodiscard]] AdmissionDecision begin_admission(const AdmissionSnapshot& snapshot,
+                                                std::vector<std::int32_t> retained);
 
 }  // namespace kvd::planner

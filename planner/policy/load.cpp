@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 namespace kvd::planner {
 namespace {
@@ -66,18 +67,48 @@ std::optional<std::int64_t> LoadCosts::crossover() const {
   return static_cast<std::int64_t>(n);
 }
 
-Tokens MeasuredCrossoverPolicy::decide(const LoadCosts& costs) {
+Tokens MeasuredCrossoverPolicy::decide(const LoadCosts& costs, LoadMemory& memory) const {
   const auto n = static_cast<double>(costs.tokens.value);
   const double load = costs.load(n).count();
   const double prefill = costs.prefill(n).count();
-  if (!loaded_last_) {
-    loaded_last_ = load < prefill;
-  } else if (*loaded_last_) {
-    loaded_last_ = !(prefill < load * (1 - kMargin));
+  auto& loaded = memory.loaded_last;
+  if (!loaded) {
+    loaded = load < prefill;
+  } else if (*loaded) {
+    loaded = !(prefill < load * (1 - kMargin));
   } else {
-    loaded_last_ = load < prefill * (1 - kMargin);
+    loaded = load < prefill * (1 - kMargin);
   }
-  return *loaded_last_ ? costs.tokens : Tokens{0};
+  return *loaded ? costs.tokens : Tokens{0};
+}
+
+std::span<const std::string_view> load_policy_names() {
+  static constexpr std::string_view kNames[] = {"measured_crossover", "always", "never"};
+  return kNames;
+}
+
+Result<std::unique_ptr<LoadPolicy>> make_load_policy(std::string_view policy) {
+  using Made = std::unique_ptr<LoadPolicy>;
+  if (policy == "measured_crossover") return Made(new MeasuredCrossoverPolicy);
+  if (policy == "always") return Made(new AlwaysLoadPolicy);
+  if (policy == "never") return Made(new NeverLoadPolicy);
+  std::string message = "no load policy \"" + std::string(policy) + "\"; available:";
+  for (const auto name : load_policy_names()) message += " " + std::string(name);
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+std::string_view load_preset(Workload workload) {
+  switch (workload) {
+    case Workload::kOneShotChat:
+    case Workload::kSharedResidentPrefix:
+    case Workload::kTcpNetworkFiles:
+      return "never";
+    case Workload::kRotatingPrefixes:
+    case Workload::kLargeModelLongPrompt:
+    case Workload::kSessionMigration:
+      break;
+  }
+  return "always";
 }
 
 }  // namespace kvd::planner

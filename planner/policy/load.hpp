@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "ipc/vocabulary/result.hpp"
@@ -15,6 +16,7 @@ namespace kvd::planner {
 struct LoadCosts {
   Tokens tokens;
   Bytes bytes;
+  /// Of the tier that holds the prefix; TierRates measures both.
   BytesPerSecond bandwidth;
   Seconds latency{0};
   Seconds prefill_fixed{0};
@@ -33,39 +35,60 @@ struct LoadCosts {
 /// Errors: InvalidArgument for values that are not finite and in range.
 [[nodiscard]] Status check(const LoadCosts& costs);
 
+/// What the caller keeps for one tier between decisions: whether the last one was to load.
+struct LoadMemory {
+  std::optional<bool> loaded_last;
+};
+
 /// Decides how many leading tokens of a cached prefix are loaded; the rest is computed.
+/// Owner: immutable.
 class LoadPolicy {
  public:
   virtual ~LoadPolicy() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  /// Precondition: check() of the costs.
-  [[nodiscard]] virtual Tokens decide(const LoadCosts& costs) = 0;
+  /// `memory` is the tier's and is updated. Precondition: check() of the costs.
+  [[nodiscard]] virtual Tokens decide(const LoadCosts& costs, LoadMemory& memory) const = 0;
 };
 
 /// Loads where measured rates say that it is faster. Prefill grows at least linearly, so a part of
-/// the prefix never beats both none and all of it.
-/// Owner: one thread, one object a tier: it remembers its last answer, and changes it only when the
-///        other is faster by kMargin, so that rates near the crossover do not make it flip.
+/// the prefix never beats both none and all of it. It changes its answer for a tier only when the
+/// other is faster by kMargin, so that rates near the crossover do not make it flip.
 class MeasuredCrossoverPolicy final : public LoadPolicy {
  public:
   static constexpr double kMargin = 0.1;
   [[nodiscard]] std::string_view name() const override { return "measured_crossover"; }
-  [[nodiscard]] Tokens decide(const LoadCosts& costs) override;
-
- private:
-  std::optional<bool> loaded_last_;
+  [[nodiscard]] Tokens decide(const LoadCosts& costs, LoadMemory& memory) const override;
 };
 
 class AlwaysLoadPolicy final : public LoadPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return "always"; }
-  [[nodiscard]] Tokens decide(const LoadCosts& costs) override { return costs.tokens; }
+  [[nodiscard]] Tokens decide(const LoadCosts& costs, LoadMemory&) const override {
+    return costs.tokens;
+  }
 };
 
 class NeverLoadPolicy final : public LoadPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return "never"; }
-  [[nodiscard]] Tokens decide(const LoadCosts&) override { return Tokens{0}; }
+  [[nodiscard]] Tokens decide(const LoadCosts&, LoadMemory&) const override { return Tokens{0}; }
 };
+
+/// The load policies built, measured_crossover first.
+[[nodiscard]] std::span<const std::string_view> load_policy_names();
+/// Errors: InvalidArgument naming those built.
+[[nodiscard]] Result<std::unique_ptr<LoadPolicy>> make_load_policy(std::string_view policy);
+
+/// The article's verdicts (LB-3) as starting points where nothing is measured yet.
+enum class Workload : std::uint8_t {
+  kOneShotChat,           ///< never: nothing comes back
+  kSharedResidentPrefix,  ///< never: it stays in HBM by itself
+  kTcpNetworkFiles,       ///< never: slower than prefill
+  kRotatingPrefixes,      ///< always: more of them than HBM holds
+  kLargeModelLongPrompt,  ///< always: 70B and more, over 10,000 tokens
+  kSessionMigration,      ///< always: the other machine has nothing
+};
+/// The load policy to start with.
+[[nodiscard]] std::string_view load_preset(Workload workload);
 
 }  // namespace kvd::planner

@@ -34,6 +34,7 @@ inline void begin_decision(RotationDecision& decision, const RotationSnapshot& s
                            Seconds now, const RotationConfig& config) {
   decision.prioritized.clear();
   decision.preempted.clear();
+  decision.layerwise.clear();
   decision.vlt_s.clear();
   for (const auto& request : snapshot.requests) {
     decision.vlt_s.push_back(virtual_lag(request, now, config));

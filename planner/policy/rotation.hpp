@@ -62,7 +62,17 @@ struct RotationSnapshot {
   /// What the running requests will grow by in the next iteration.
   Bytes growth;
   std::optional<DramUse> dram;
+  /// How long requests stayed out lately, on average; only `unified` asks.
+  Seconds mean_absence{0};
   std::vector<RotationRequest> requests;
+};
+
+/// Whom `unified` serves where not everybody's deadline can be met.
+enum class Overload : std::uint8_t {
+  /// By arrival: first tokens come in time, later ones suffer.
+  kTtft,
+  /// Those whose deadline can still be met; who waited past it goes last.
+  kGoodput,
 };
 
 struct RotationConfig {
@@ -71,6 +81,7 @@ struct RotationConfig {
   double beta_f = 0.5;
   /// The published algorithm without kvd's guards, for comparison.
   bool paper = false;
+  Overload overload = Overload::kTtft;
 };
 
 /// Who runs next and who leaves. Indices into RotationSnapshot::requests.
@@ -79,6 +90,9 @@ struct RotationDecision {
   std::vector<std::uint32_t> prioritized;
   /// Running requests to rotate out, in order of preemption.
   std::vector<std::uint32_t> preempted;
+  /// Waiting requests about to miss their first token for whom nobody can leave: to be prefilled
+  /// layer by layer into DRAM. Only `unified` names some.
+  std::vector<std::uint32_t> layerwise;
   /// Virtual lag time in seconds (weighted by alpha), one per request.
   std::vector<double> vlt_s;
   /// Not every waiting and rotary request fits free HBM.

@@ -5,7 +5,17 @@
 namespace kvd::planner {
 namespace {
 
-bool covered(const RotationRequest& request) { return request.deposit >= UnifiedPolicy::kCovered; }
+// Iterations after which somebody passed over goes first. Hopeless requests may be passed over for
+// longer, but not for ever: as long as kSkipLimit of the longest answers take.
+std::int64_t skip_limit(const RotationSnapshot& snapshot, const RotationConfig& config) {
+  std::int64_t longest = 1;
+  if (config.overload == Overload::kGoodput) {
+    for (const auto& request : snapshot.requests) {
+      if (request.output_tokens) longest = std::max(longest, request.output_tokens->value);
+    }
+  }
+  return kSkipLimit * longest;
+}
 
 }  // namespace
 
@@ -22,6 +32,7 @@ const RotationDecision& UnifiedPolicy::decide(const RotationSnapshot& snapshot, 
   const Bytes can_leave = list_covered(snapshot);
   const Bytes taken = serve(snapshot, room, can_leave);
   make_room(snapshot, taken - room);
+  prefill_layerwise(snapshot);
   return decision_;
 }
 
@@ -29,6 +40,8 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
                          const RotationConfig& config) {
   urgent_.clear();
   patient_.clear();
+  hopeless_.clear();
+  unserved_.clear();
   leaving_.clear();
   entering_.clear();
   wanted_ = Bytes{0};
@@ -38,8 +51,7 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
     const auto& request = snapshot.requests[i];
     const Ranked ranked{decision_.vlt_s[i], fcfs_key(request).count(), i};
     if (request.state == RequestState::kRunning) {
-      // One that came in and has made no token yet would be moved for nothing, again and again.
-      if (ranked.vlt < 0 && request.made_token && !request.prefilling) leaving_.push_back(ranked);
+      if (ranked.vlt < 0 && may_leave(request, config)) leaving_.push_back(ranked);
     } else if (admits_waiting(dram) || !request.counts_as_waiting()) {
       entering_.push_back(ranked);
       wanted_ += request.bytes;
@@ -47,10 +59,17 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
   }
   std::sort(leaving_.begin(), leaving_.end(), lags_more);
   std::sort(entering_.begin(), entering_.end(), earlier);
+  split_entering(snapshot, now, config);
+}
+
+void UnifiedPolicy::split_entering(const RotationSnapshot& snapshot, Seconds now,
+                                   const RotationConfig& config) {
+  const std::int64_t limit = skip_limit(snapshot, config);
   aged_ = nullptr;
+  overloaded_ = false;
   for (const auto& ranked : entering_) {
     const auto& request = snapshot.requests[ranked.index];
-    if (!aged_ && request.skips >= kSkipLimit) {
+    if (!aged_ && request.skips >= limit) {
       aged_ = &ranked;
     } else {
       rank_entering(request, ranked, now, config);
@@ -67,15 +86,31 @@ void UnifiedPolicy::rank_entering(const RotationRequest& request, const Ranked& 
                                   const RotationConfig& config) {
   Ranked entry = ranked;
   bool urgent = false;
+  bool late = false;
   if (request.counts_as_waiting()) {
     const Seconds arrived = request.t_arr.value_or(now);
     urgent = now - arrived >= config.beta_f * request.ttft_slo;
+    late = now - arrived > request.ttft_slo;
     entry.vlt = (arrived + request.ttft_slo).count();
   } else {
     urgent = request.deposit > 0 && request.deposit <= kAboutToBeDry;
+    late = request.deposit == 0;
     entry.vlt = (now + request.tbt_slo * static_cast<double>(request.deposit)).count();
   }
-  (urgent ? urgent_ : patient_).push_back(entry);
+  overloaded_ = overloaded_ || late;
+  if (late && config.overload == Overload::kGoodput && request.counts_as_waiting()) {
+    hopeless_.push_back(entry);
+  } else {
+    (urgent ? urgent_ : patient_).push_back(entry);
+  }
+}
+
+bool UnifiedPolicy::covered(const RotationSnapshot& snapshot,
+                            const RotationRequest& request) const {
+  if (request.deposit < kCovered) return false;
+  // Under overload an absence lasts as long as absences did lately.
+  return !overloaded_ ||
+         static_cast<double>(request.deposit) * request.tbt_slo >= snapshot.mean_absence;
 }
 
 // The covered ones in order of leaving, as far as one iteration's transfers and DRAM reach.
@@ -83,7 +118,7 @@ Bytes UnifiedPolicy::list_covered(const RotationSnapshot& snapshot) {
   Bytes sum;
   for (auto it = leaving_.rbegin(); it != leaving_.rend(); ++it) {
     const auto& request = snapshot.requests[it->index];
-    if (!covered(request) || request.bytes > dram_left_) continue;
+    if (!covered(snapshot, request) || request.bytes > dram_left_) continue;
     if (sum + request.bytes > snapshot.b_xfer) break;
     sum += request.bytes;
     dram_left_ -= request.bytes;
@@ -104,11 +139,26 @@ Bytes UnifiedPolicy::serve(const RotationSnapshot& snapshot, Bytes room, Bytes c
   };
   // Until the one passed over too often fits, nobody enters: the running ones end, so it will.
   if (aged_ && !take(*aged_, room + can_leave)) return taken;
-  for (const auto& ranked : urgent_) (void)take(ranked, room + can_leave);
-  for (const auto& ranked : patient_) {
-    if (!take(ranked, room)) break;
+  for (const auto& ranked : urgent_) {
+    const bool waits = snapshot.requests[ranked.index].counts_as_waiting();
+    if (!take(ranked, room + can_leave) && waits) unserved_.push_back(ranked.index);
+  }
+  bool fits = true;
+  for (const auto* queue : {&patient_, &hopeless_}) {
+    for (auto it = queue->begin(); fits && it != queue->end(); ++it) fits = take(*it, room);
   }
   return taken;
+}
+
+// As far as one iteration's transfers and DRAM go.
+void UnifiedPolicy::prefill_layerwise(const RotationSnapshot& snapshot) {
+  Bytes left = snapshot.dram ? std::min(snapshot.b_xfer, dram_left_) : Bytes{0};
+  for (const auto index : unserved_) {
+    const Bytes bytes = snapshot.requests[index].bytes;
+    if (bytes > left) break;
+    left -= bytes;
+    decision_.layerwise.push_back(index);
+  }
 }
 
 // Keeps as many victims as are needed. Where growth alone exceeds the room, covered or not, the

@@ -11,7 +11,7 @@ namespace kvd::planner {
 /// Cost:   O(n log n). Owner: one thread.
 class UnifiedPolicy final : public RotationPolicy {
  public:
-  /// Tokens a victim's deposit must hold.
+  /// Tokens a victim's deposit must hold at least.
   static constexpr std::int64_t kCovered = 8;
   /// A rotary request with so few left is about to be late; with none it already is.
   static constexpr std::int64_t kAboutToBeDry = 2;
@@ -22,17 +22,24 @@ class UnifiedPolicy final : public RotationPolicy {
 
  private:
   void rank(const RotationSnapshot& snapshot, Seconds now, const RotationConfig& config);
+  void split_entering(const RotationSnapshot& snapshot, Seconds now, const RotationConfig& config);
   void rank_entering(const RotationRequest& request, const Ranked& ranked, Seconds now,
                      const RotationConfig& config);
+  [[nodiscard]] bool covered(const RotationSnapshot& snapshot,
+                             const RotationRequest& request) const;
   [[nodiscard]] Bytes list_covered(const RotationSnapshot& snapshot);
   [[nodiscard]] Bytes serve(const RotationSnapshot& snapshot, Bytes room, Bytes can_leave);
+  void prefill_layerwise(const RotationSnapshot& snapshot);
   void make_room(const RotationSnapshot& snapshot, Bytes needed);
 
-  std::vector<Ranked> urgent_;   // least first = nearest deadline
-  std::vector<Ranked> patient_;  // by arrival
-  std::vector<Ranked> leaving_;  // running requests that may leave, longest on the GPU last
+  std::vector<Ranked> urgent_;    // least first = nearest deadline
+  std::vector<Ranked> patient_;   // by arrival
+  std::vector<Ranked> hopeless_;  // by arrival; goodput serves them last
+  std::vector<Ranked> leaving_;   // running requests that may leave, longest on the GPU last
   const Ranked* aged_ = nullptr;
+  bool overloaded_ = false;  // somebody who waits is late already
   std::vector<Ranked> entering_;
+  std::vector<std::uint32_t> unserved_;  // urgent waiting requests that found no room
   Bytes dram_left_;
   Bytes wanted_;
   RotationDecision decision_;

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <functional>
 #include <memory>
 
 #include "planner/policy/admission.hpp"
@@ -9,7 +11,7 @@ namespace {
 
 struct Question {
   AdmissionSnapshot snapshot;
-  std::vector<std::string> ids;
+  std::vector<std::string> decoding, queued;
   std::unique_ptr<AdmissionPolicy> policy;
 };
 
@@ -33,6 +35,7 @@ PrefillCosts read_costs(Fields& fields) {
   costs.kv_heads = read_small(fields, "kv_heads", 65536);
   costs.head_dim = read_small(fields, "head_dim", 65536);
   costs.precision_bytes = read_small(fields, "precision_bytes", 16, 2);
+  costs.link_busy = fields.not_negative("link_busy", 0.0);
   return costs;
 }
 
@@ -44,13 +47,47 @@ DecodingRequest read_decoding(Fields& fields) {
   request.n_future = fields.whole("n_future");
   if (request.n_future < 1) fields.fail(fields.path("n_future") + " must be at least 1");
   request.tpot = Seconds(fields.not_negative("tpot_s"));
+  request.prompt = Tokens(fields.whole("prompt_tokens", 0));
+  request.deposit = fields.whole("deposit", 0);
+  if (fields.has("retained_layers")) {
+    request.retained_layers = static_cast<std::int32_t>(
+        std::min<std::int64_t>(fields.whole("retained_layers"), kMaxLayers + 1));
+  }
   return request;
 }
 
-Tokens read_queued(Fields& fields) {
-  const Tokens tokens(fields.whole("tokens"));
-  if (tokens < Tokens{1}) fields.fail(fields.path("tokens") + " must be at least 1");
-  return tokens;
+QueuedPrompt read_queued(Fields& fields) {
+  QueuedPrompt prompt;
+  prompt.tokens = Tokens(fields.whole("tokens"));
+  if (prompt.tokens < Tokens{1}) fields.fail(fields.path("tokens") + " must be at least 1");
+  prompt.done = Tokens(fields.whole("done_tokens", 0));
+  prompt.output = fields.whole("output_tokens", 1);
+  return prompt;
+}
+
+std::optional<AdmissionMemory> read_memory(Fields& fields) {
+  if (!fields.has("memory")) return std::nullopt;
+  Fields inner(fields.raw("memory"), "memory");
+  AdmissionMemory memory;
+  memory.total = Blocks(inner.whole("total_blocks"));
+  memory.free = Blocks(inner.whole("free_blocks"));
+  memory.block_tokens = Tokens(inner.whole("block_tokens", memory.block_tokens.value));
+  memory.stages = static_cast<std::int32_t>(
+      std::min<std::int64_t>(inner.whole("stages", memory.stages), 1'000'000));
+  memory.threshold = inner.not_negative("threshold", memory.threshold);
+  fields.merge(inner.status());
+  return memory;
+}
+
+std::optional<StepGuard> read_guard(Fields& fields) {
+  if (!fields.has("guard")) return std::nullopt;
+  Fields inner(fields.raw("guard"), "guard");
+  StepGuard guard;
+  guard.step = Seconds(inner.not_negative("step_s"));
+  guard.per_request = Seconds(inner.not_negative("step_per_request_s", 0.0));
+  guard.tbt_slo = Seconds(inner.not_negative("tbt_slo_s", guard.tbt_slo.count()));
+  fields.merge(inner.status());
+  return guard;
 }
 
 void read_lists(Fields& fields, Question& question) {
@@ -58,33 +95,48 @@ void read_lists(Fields& fields, Question& question) {
   const auto& decoding = fields.array("decoding", false);
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     Fields one(decoding[i], "decoding[" + std::to_string(i) + "]");
-    (void)read_id(one, seen);
+    question.decoding.push_back(read_id(one, seen));
     question.snapshot.decoding.push_back(read_decoding(one));
     fields.merge(one.status());
   }
   const auto& queue = fields.array("queue", false);
   for (std::size_t i = 0; i < queue.size(); ++i) {
     Fields one(queue[i], "queue[" + std::to_string(i) + "]");
-    question.ids.push_back(read_id(one, seen));
+    question.queued.push_back(read_id(one, seen));
     question.snapshot.queue.push_back(read_queued(one));
     fields.merge(one.status());
   }
 }
 
-std::unique_ptr<AdmissionPolicy> policy_of(std::size_t choice) {
-  if (choice == 2) return std::make_unique<AdmitAllPolicy>();
-  return std::make_unique<LayerKvPolicy>(choice == 0 ? LayerKvPolicy::Hopeless::kLeftOut
-                                                     : LayerKvPolicy::Hopeless::kCounts);
-}
-
 Result<Question> read(const Json& json) {
   Fields fields(json, "");
   Question question;
-  question.policy = policy_of(fields.choice("policy", {"layerkv", "layerkv_literal", "none"}));
   question.snapshot.costs = read_costs(fields);
   read_lists(fields, question);
+  question.snapshot.memory = read_memory(fields);
+  question.snapshot.guard = read_guard(fields);
+  const auto policy = fields.text("policy", "layerkv");
   KVD_TRY(fields.status());
+  KVD_ASSIGN_OR_RETURN(question.policy, make_admission_policy(policy));
   return question;
+}
+
+template <class Values, class Show>
+OrderedJson by_id(const std::vector<std::string>& ids, const Values& values, Show show) {
+  OrderedJson json = OrderedJson::object();
+  for (std::size_t i = 0; i < values.size(); ++i) json[ids[i]] = show(values[i]);
+  return json;
+}
+
+// What the snapshot asked for beyond LayerKV's Algorithm 1.
+void add_extras(const Question& question, const AdmissionDecision& decision, OrderedJson& json) {
+  if (question.snapshot.guard) {
+    json["chunk_tokens"] = decision.chunk ? OrderedJson(decision.chunk->value) : nullptr;
+  }
+  if (decision.forecast.empty()) return;
+  json["forecast_blocks"] = OrderedJson::array();
+  for (const auto blocks : decision.forecast) json["forecast_blocks"].push_back(blocks.value);
+  json["offload_layers"] = by_id(question.decoding, decision.offload_layers, std::identity());
 }
 
 }  // namespace
@@ -92,22 +144,19 @@ Result<Question> read(const Json& json) {
 Result<OrderedJson> plan_admit(const Json& snapshot) {
   KVD_ASSIGN_OR_RETURN(const auto question, read(snapshot));
   KVD_ASSIGN_OR_RETURN(const auto decision, question.policy->decide(question.snapshot));
+  const auto& ids = question.queued;
+  const auto seconds = [](Seconds time) { return time.count(); };
   OrderedJson admit = OrderedJson::array();
-  OrderedJson prefill = OrderedJson::object(), retained = prefill, offload = prefill;
-  for (std::size_t i = 0; i < question.ids.size(); ++i) {
-    const auto& id = question.ids[i];
-    if (i < decision.admitted) admit.push_back(id);
-    prefill[id] = decision.prefill[i].count();
-    retained[id] = decision.retained_layers[i];
-    offload[id] = decision.offload[i].count();
-  }
+  for (std::size_t i = 0; i < decision.admitted; ++i) admit.push_back(ids[i]);
   OrderedJson allow = nullptr;
   if (decision.allow_prefill) allow = decision.allow_prefill->count();
-  return OrderedJson{{"admit", std::move(admit)},
-                     {"allow_prefill_s", std::move(allow)},
-                     {"prefill_s", std::move(prefill)},
-                     {"retained_layers", std::move(retained)},
-                     {"offload_s", std::move(offload)}};
+  OrderedJson json = {{"admit", std::move(admit)},
+                      {"allow_prefill_s", std::move(allow)},
+                      {"prefill_s", by_id(ids, decision.prefill, seconds)},
+                      {"retained_layers", by_id(ids, decision.retained_layers, std::identity())},
+                      {"offload_s", by_id(ids, decision.offload, seconds)}};
+  add_extras(question, decision, json);
+  return json;
 }
 
 }  // namespace kvd::planner

@@ -57,7 +57,7 @@ RotationRequest read_request(Fields& fields) {
   if (fields.has("output_tokens")) request.output_tokens = Tokens(fields.whole("output_tokens"));
   request.tokens_made = Tokens(fields.whole("tokens_made", 0));
   const auto skips = fields.whole("skips", 0);
-  request.skips = static_cast<std::int32_t>(std::min<std::int64_t>(skips, kSkipLimit));
+  request.skips = static_cast<std::int32_t>(std::min<std::int64_t>(skips, INT32_MAX));
   return request;
 }
 
@@ -95,6 +95,9 @@ Result<Question> read(const Json& json) {
   config.beta_b = fields.number("beta_b", config.beta_b);
   config.beta_f = fields.number("beta_f", config.beta_f);
   config.paper = fields.flag("paper", false);
+  config.overload =
+      fields.choice("overload", {"ttft", "goodput"}) == 0 ? Overload::kTtft : Overload::kGoodput;
+  question.snapshot.mean_absence = Seconds(fields.not_negative("mean_absence_s", 0.0));
   const Seconds s_b(fields.not_negative("s_b_s", 0.1));
   const Seconds s_f(fields.not_negative("s_f_s", 5.0));
   question.snapshot.b_hbm = read_blocks(fields, "b_hbm");
@@ -131,12 +134,14 @@ Result<OrderedJson> plan_rotate(const Json& snapshot) {
     }
     vlt[question.ids[i]] = decision.vlt_s[i];
   }
-  return OrderedJson{{"prioritized", names(question, decision.prioritized)},
-                     {"preempted", names(question, decision.preempted)},
-                     {"vlt_s", std::move(vlt)},
-                     {"contention", decision.contention},
-                     {"b_left", blocks_json(decision.b_left)},
-                     {"b_swap", blocks_json(decision.b_swap)}};
+  OrderedJson json = {{"prioritized", names(question, decision.prioritized)},
+                      {"preempted", names(question, decision.preempted)},
+                      {"vlt_s", std::move(vlt)},
+                      {"contention", decision.contention},
+                      {"b_left", blocks_json(decision.b_left)},
+                      {"b_swap", blocks_json(decision.b_swap)}};
+  if (!decision.layerwise.empty()) json["layerwise"] = names(question, decision.layerwise);
+  return json;
 }
 
 }  // namespace kvd::planner

@@ -1,8 +1,8 @@
-#include "planner/policy/admission.hpp"
-
 #include <gtest/gtest.h>
 
 #include <limits>
+
+#include "planner/policy/layerkv.hpp"
 
 namespace kvd::planner {
 namespace {
@@ -11,7 +11,7 @@ AdmissionSnapshot example() {
   AdmissionSnapshot snapshot;
   snapshot.costs = {32, 1, 1, 1e14, {2e10}, 8e9, 4096, 8, 128, 2};
   snapshot.decoding = {{Seconds(0.2), 100, Seconds(24), 50, Seconds(0.1)}};
-  snapshot.queue = {Tokens(4096), Tokens(16384)};
+  snapshot.queue = {{Tokens(4096)}, {Tokens(16384)}};
   return snapshot;
 }
 
@@ -31,13 +31,13 @@ TEST(LayerKv, TheComparisonIsStrict) {
   auto snapshot = example();
   snapshot.costs = {1, 1, 1, 1, {1}, 0.5, 0, 1, 1, 2};  // a prefill takes as long as it has tokens
   snapshot.decoding = {{Seconds(2), 0, Seconds(0), 1, Seconds(0)}};
-  snapshot.queue = {Tokens(1), Tokens(1), Tokens(1)};
+  snapshot.queue.assign(3, {Tokens(1)});
   EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "two would take exactly what is allowed";
 }
 
 TEST(LayerKv, NobodyOvertakesAPromptThatDoesNotFit) {
   auto snapshot = example();
-  snapshot.queue = {Tokens(16384), Tokens(16)};
+  snapshot.queue = {{Tokens(16384)}, {Tokens(16)}};
   EXPECT_EQ(kSut.decide(snapshot)->admitted, 0u);
 }
 
@@ -59,7 +59,7 @@ TEST(LayerKv, ASlowLinkKeepsAsFewLayersAsHideBehindPrefill) {
   EXPECT_EQ(decision.retained_layers, (std::vector<std::int32_t>{13, 13}));
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_LE(decision.offload[i], decision.prefill[i]);
-    EXPECT_GT(snapshot.costs.offload(snapshot.queue[i], 12), decision.prefill[i]);
+    EXPECT_GT(snapshot.costs.offload(snapshot.queue[i].tokens, 12), decision.prefill[i]);
   }
 }
 
@@ -77,14 +77,164 @@ TEST(LayerKv, RefusesRatesThatAreNone) {
   snapshot.decoding[0].n_future = 0;
   EXPECT_FALSE(kSut.decide(snapshot).ok());
   snapshot = example();
-  snapshot.queue[0] = Tokens(0);
+  snapshot.queue[0].tokens = Tokens(0);
   EXPECT_FALSE(kSut.decide(snapshot).ok());
 }
 
-TEST(AdmitAll, AdmitsAllWhole) {
-  const auto decision = *AdmitAllPolicy().decide(example());
-  EXPECT_EQ(decision.admitted, 2u);
-  EXPECT_EQ(decision.retained_layers, (std::vector<std::int32_t>{32, 32}));
+// As many seconds as tokens, one layer, nothing to gain from retaining it.
+AdmissionSnapshot plain(std::int64_t total_blocks, std::int64_t free_blocks) {
+  AdmissionSnapshot snapshot;
+  snapshot.costs = {1, 1, 1, 1, {1e9}, 0.5, 0, 1, 1, 2};
+  snapshot.memory = AdmissionMemory{Blocks(total_blocks), Blocks(free_blocks), Tokens(1), 4, 0};
+  return snapshot;
+}
+
+DecodingRequest decoding(std::int64_t n_past, std::int64_t n_future) {
+  return {Seconds(1e6), n_past, Seconds(0), n_future, Seconds(0)};
+}
+
+TEST(LayerKvMemory, TheForecastCountsWhatGrowsAndWhatEnds) {
+  auto snapshot = plain(100, 20);
+  snapshot.decoding = {decoding(5, 2), decoding(8, 100)};
+  // Stage 1 both grow; at 2 the first ends with its 5 + 1 blocks, and only the other grows on.
+  EXPECT_EQ(kSut.decide(snapshot)->forecast,
+            (std::vector<Blocks>{Blocks(20), Blocks(18), Blocks(23), Blocks(22), Blocks(21)}));
+}
+
+TEST(LayerKvMemory, HalfTheRetainedLayersOfTheLatestGoFirstThenAll) {
+  auto snapshot = plain(1000, 2);
+  snapshot.costs.layers = 4;
+  snapshot.memory->threshold = 0.03;
+  snapshot.memory->stages = 0;
+  snapshot.decoding = {decoding(10, 9), decoding(10, 9), decoding(10, 9)};
+  const auto offloaded = [&] { return kSut.decide(snapshot)->offload_layers; };
+  using Layers = std::vector<std::int32_t>;
+  EXPECT_EQ(offloaded(), (Layers{0, 2, 2})) << "28 are missing, two layers of the latest free 20";
+  snapshot.memory->threshold = 0.08;
+  EXPECT_EQ(offloaded(), (Layers{2, 2, 4})) << "78: half of each is 60, then the rest";
+  snapshot.decoding[2].retained_layers = 1;
+  snapshot.memory->threshold = 0.01;
+  EXPECT_EQ(offloaded(), (Layers{0, 0, 1}));
+  snapshot.memory->threshold = 0;
+  EXPECT_EQ(offloaded(), (Layers{0, 0, 0}));
+}
+
+TEST(LayerKvMemory, APromptNeedsRoomForWhatItRetainsAndOneLayerAtLeast) {
+  auto snapshot = plain(100, 10);
+  snapshot.queue = {{Tokens(6)}, {Tokens(4)}, {Tokens(1)}};
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 2u);
+  snapshot.decoding = {decoding(5, 100)};
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 3u) << "its layer can make room";
+  snapshot.queue = {{Tokens(101)}};
+  const auto refused = kSut.decide(snapshot);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("queue[0]"), std::string::npos);
+}
+
+TEST(LayerKvMemory, ABusyLinkRetainsMoreLayers) {
+  auto snapshot = example();
+  snapshot.costs.link = {5e8};
+  const auto idle = kSut.decide(snapshot)->retained_layers[0];
+  snapshot.costs.link_busy = 0.5;
+  EXPECT_GT(kSut.decide(snapshot)->retained_layers[0], idle);
+  snapshot.costs.link_busy = 1;
+  EXPECT_FALSE(kSut.decide(snapshot).ok());
+}
+
+TEST(StepGuard, AdmitsWhileThePredictedStepStaysBelowNineTenthsOfTheSlo) {
+  auto snapshot = plain(1000, 1000);
+  // A step of 50, 5 more a request; a prompt of 100 tokens over 10 steps costs 10 a step.
+  snapshot.guard = StepGuard{Seconds(50), Seconds(5), Seconds(100)};
+  snapshot.decoding = {decoding(0, 10)};
+  snapshot.queue.assign(5, {Tokens(100), Tokens(0), 10});
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 2u) << "65 and 80; 95 is above 90";
+  snapshot.decoding[0].prompt = Tokens(200);
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "the one inside came in with 20 a step";
+  snapshot.guard->step = Seconds(90);
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 0u);
+  snapshot.queue[0].done = Tokens(1);
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "a prefill once begun goes on";
+  snapshot.decoding.clear();
+  snapshot.queue[0].done = Tokens(0);
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "with nobody inside one may always enter";
+}
+
+TEST(PrefillChunk, TheSmallestDepositBoundsIt) {
+  auto snapshot = plain(1000, 1000);
+  snapshot.guard = StepGuard{Seconds(20), Seconds(0), Seconds(100)};
+  snapshot.decoding = {decoding(0, 10), decoding(0, 10)};
+  snapshot.queue = {{Tokens(50), Tokens(0), 10}, {Tokens(500), Tokens(0), 1000}};
+  const auto chunk = [&] { return kSut.decide(snapshot)->chunk; };
+  EXPECT_EQ(chunk(), Tokens(70)) << "0.9 x 100 less 20: the first prompt and 20 of the second";
+  snapshot.decoding[0].deposit = 3;
+  EXPECT_EQ(chunk(), Tokens(70)) << "the other has none";
+  snapshot.decoding[1].deposit = 2;
+  EXPECT_EQ(chunk(), Tokens(160)) << "two intervals";
+  snapshot.guard->step = Seconds(1000);
+  snapshot.queue[0].done = Tokens(1);
+  EXPECT_EQ(chunk(), Tokens(16)) << "enough that what has begun ends";
+  snapshot.decoding.clear();
+  EXPECT_FALSE(chunk()) << "nobody waits for the step";
+}
+
+TEST(PrefillCosts, TokensWithinIsTheLastThatFits) {
+  const auto costs = example().costs;
+  for (const std::int64_t done : {0, 1000, 100'000}) {
+    for (const double time : {0.0, 0.01, 0.3, 100.0}) {
+      const auto most = costs.tokens_within(Seconds(time), Tokens(done), Tokens(50'000));
+      EXPECT_LE(costs.prefill_part(Tokens(done), most), Seconds(time));
+      if (most == Tokens(50'000)) continue;
+      EXPECT_GT(costs.prefill_part(Tokens(done), most + Tokens(1)), Seconds(time));
+    }
+  }
+}
+
+TEST(KeptLayers, EvenlySpreadTheFirstOfEachStretchLeaves) {
+  using Layers = std::vector<std::int32_t>;
+  EXPECT_EQ(kept_layers(8, 4), (Layers{1, 3, 5, 7}));
+  EXPECT_EQ(kept_layers(8, 0), Layers{});
+  EXPECT_EQ(kept_layers(4, 4), (Layers{0, 1, 2, 3}));
+  EXPECT_EQ(kept_layers(9, 2), (Layers{3, 8}));
+}
+
+TEST(SwapPacing, AUnitHoldsAnAllReduceUpByAQuarter) {
+  const auto pacing = swap_pacing({1e10}, Seconds(4e-4));
+  EXPECT_EQ(pacing.unit, Bytes(1'000'000));
+  EXPECT_NEAR(pacing.retry_after.count(), 1e-4, 1e-12);
+}
+
+AdmissionDecision decide(std::string_view policy, const AdmissionSnapshot& snapshot) {
+  return *(*make_admission_policy(policy))->decide(snapshot);
+}
+
+TEST(AdmissionBaselines, NoneAdmitsAllWhole) {
+  EXPECT_EQ(decide("none", example()).admitted, 2u);
+  EXPECT_EQ(decide("none", example()).retained_layers, (std::vector<std::int32_t>{32, 32}));
+}
+
+TEST(AdmissionBaselines, WholeRequestNeedsAllLayersFreeAndKeepsAHundredth) {
+  auto snapshot = plain(200, 52);
+  snapshot.costs.layers = 2;
+  snapshot.queue = {{Tokens(20)}, {Tokens(6)}, {Tokens(1)}};
+  EXPECT_EQ(decide("whole_request", snapshot).admitted, 1u) << "40 and 12 of 52 less 2";
+  snapshot.memory->free = Blocks(54);
+  EXPECT_EQ(decide("whole_request", snapshot).admitted, 2u);
+  snapshot.queue = {{Tokens(100)}};
+  EXPECT_FALSE((*make_admission_policy("whole_request"))->decide(snapshot).ok()) << "never fits";
+  snapshot.memory.reset();
+  EXPECT_FALSE((*make_admission_policy("whole_request"))->decide(snapshot).ok());
+}
+
+TEST(AdmissionBaselines, PastFutureLooksAtTheWorstMomentToCome) {
+  auto snapshot = plain(30, 0);
+  snapshot.decoding = {decoding(4, 8)};
+  snapshot.queue = {{Tokens(10), Tokens(0), 5}, {Tokens(1), Tokens(0), 1}};
+  // Alone 4 + 8 = 12; with the first max(12, 14 + 2 * 5) = 24; with the second 15 + 3 = 18.
+  EXPECT_EQ(decide("past_future", snapshot).admitted, 2u);
+  snapshot.memory->total = Blocks(24);
+  EXPECT_EQ(decide("past_future", snapshot).admitted, 0u) << "24 is not below 24";
+  snapshot.memory->total = Blocks(15);
+  EXPECT_FALSE((*make_admission_policy("past_future"))->decide(snapshot).ok());
 }
 
 }  // namespace

@@ -64,23 +64,44 @@ TEST(LoadCosts, RefusesRatesThatAreNone) {
   EXPECT_TRUE(check(example()).ok());
 }
 
-TEST(MeasuredCrossover, ChangesItsMindOnlyForAMargin) {
-  MeasuredCrossoverPolicy sut;
+TEST(LoadCosts, EveryTierHasItsOwnCrossover) {
   auto costs = example();
-  const auto at = [&](double bandwidth) {
+  costs.prefill_per_token2 = Seconds(1e-9);
+  const auto at = [&](double bandwidth, double latency) {
     costs.bandwidth = {bandwidth};
-    return sut.decide(costs);
+    costs.latency = Seconds(latency);
+    return costs.crossover();
   };
-  EXPECT_EQ(at(1.0e9), Tokens(0));
-  EXPECT_EQ(at(1.35e9), Tokens(0)) << "a little faster than prefill";
-  EXPECT_EQ(at(2.0e9), costs.tokens);
-  EXPECT_EQ(at(1.25e9), costs.tokens) << "a little slower than prefill";
-  EXPECT_EQ(at(1.0e9), Tokens(0));
+  EXPECT_EQ(at(20e9, 1e-5), 1) << "DRAM";
+  EXPECT_EQ(at(3e9, 0.01), 178) << "a disk: 0.01 s against 56 us a token more";
+  EXPECT_GT(*at(1e9, 0.05), 30'000) << "a slow network: only the quadratic part wins";
 }
 
-TEST(FixedLoadPolicies, AlwaysAndNever) {
-  EXPECT_EQ(AlwaysLoadPolicy().decide(example()), Tokens(8192));
-  EXPECT_EQ(NeverLoadPolicy().decide(example()), Tokens(0));
+TEST(MeasuredCrossover, ChangesItsMindOnlyForAMarginAndATierAtATime) {
+  const MeasuredCrossoverPolicy sut;
+  LoadMemory disk, network;
+  auto costs = example();
+  const auto at = [&](double bandwidth, LoadMemory& tier) {
+    costs.bandwidth = {bandwidth};
+    return sut.decide(costs, tier);
+  };
+  EXPECT_EQ(at(1.0e9, disk), Tokens(0));
+  EXPECT_EQ(at(1.35e9, disk), Tokens(0)) << "a little faster than prefill";
+  EXPECT_EQ(at(1.35e9, network), costs.tokens) << "another tier starts afresh";
+  EXPECT_EQ(at(2.0e9, disk), costs.tokens);
+  EXPECT_EQ(at(1.25e9, disk), costs.tokens) << "a little slower than prefill";
+  EXPECT_EQ(at(1.0e9, disk), Tokens(0));
+  EXPECT_EQ(at(1.25e9, network), costs.tokens);
+}
+
+TEST(LoadPresets, NameAPolicyThatExists) {
+  for (const auto workload : {Workload::kOneShotChat, Workload::kSharedResidentPrefix,
+                              Workload::kTcpNetworkFiles, Workload::kRotatingPrefixes,
+                              Workload::kLargeModelLongPrompt, Workload::kSessionMigration}) {
+    EXPECT_TRUE(make_load_policy(load_preset(workload)).ok());
+  }
+  EXPECT_EQ(load_preset(Workload::kOneShotChat), "never");
+  EXPECT_EQ(load_preset(Workload::kSessionMigration), "always");
 }
 
 }  // namespace

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "planner/model/seconds.hpp"
+
+namespace kvd::planner {
+
+/// Latency and bandwidth of a tier from what its transfers took: a line through (bytes, seconds)
+/// in which each observation counts kKeep of the one after it.
+/// Source: kvd design (LB-2 asks for measured rates and does not say how).
+/// Owner:  one thread, one object a tier and direction.
+class TierRates {
+ public:
+  /// A changed link is followed to 95 % within some 30 transfers.
+  static constexpr double kKeep = 0.9;
+
+  /// Errors: InvalidArgument for a transfer without bytes or time.
+  [[nodiscard]] Status observe(Bytes bytes, Seconds took);
+
+  [[nodiscard]] bool measured() const { return weight_ > 0; }
+  /// Where all transfers were about the same size the line has no slope to show: then everything
+  /// counts as bandwidth. Precondition: measured().
+  [[nodiscard]] BytesPerSecond bandwidth() const;
+  [[nodiscard]] Seconds latency() const;
+
+ private:
+  struct Line {
+    double per_byte;
+    double at_zero;
+  };
+  [[nodiscard]] Line line() const;
+
+  double weight_ = 0;
+  double bytes_ = 0;  // weighted means
+  double seconds_ = 0;
+  double spread_ = 0;  // weighted variance of bytes, and covariance with seconds
+  double together_ = 0;
+};
+
+}  // namespace kvd::planner

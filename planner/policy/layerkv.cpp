@@ -1,0 +1,114 @@
+#include "planner/policy/layerkv.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "planner/policy/admission_guards.hpp"
+
+namespace kvd::planner {
+namespace {
+
+// The fewest free blocks that shall be left at any stage.
+Blocks reserve(const AdmissionMemory& memory) {
+  return Blocks(
+      static_cast<std::int64_t>(memory.threshold * static_cast<double>(memory.total.value)));
+}
+
+Blocks all_held(const AdmissionSnapshot& snapshot) {
+  Blocks held;
+  for (const auto& request : snapshot.decoding) {
+    const std::int64_t layers = request.retained_layers.value_or(snapshot.costs.layers);
+    held += blocks_per_layer(request, snapshot.memory->block_tokens) * layers;
+  }
+  return held;
+}
+
+// Room for the layers that prompts retain while they prefill.
+class Room {
+ public:
+  explicit Room(const AdmissionSnapshot& snapshot) : memory_(snapshot.memory) {
+    if (!memory_) return;
+    const auto forecast = forecast_blocks(snapshot, Blocks{0});
+    const Blocks least = *std::min_element(forecast.begin(), forecast.end());
+    // What the second stage can free at most comes on top, at whichever stage it is needed.
+    free_ = std::min(memory_->free, least) - reserve(*memory_) + all_held(snapshot);
+  }
+  [[nodiscard]] bool take(const QueuedPrompt& prompt, std::int32_t retained) {
+    if (!memory_ || prompt.done > Tokens{0}) return true;
+    const Blocks needed = needs(prompt, retained);
+    if (needed > free_) return false;
+    free_ -= needed;
+    taken_ += needed;
+    return true;
+  }
+  // A layer is in HBM while it is computed, retained or not.
+  [[nodiscard]] Blocks needs(const QueuedPrompt& prompt, std::int32_t retained) const {
+    return Blocks(pieces(prompt.tokens, memory_->block_tokens)) * std::max(1, retained);
+  }
+  [[nodiscard]] Blocks taken() const { return taken_; }
+
+ private:
+  const std::optional<AdmissionMemory>& memory_;
+  Blocks free_;
+  Blocks taken_;
+};
+
+Status check_sizes(const AdmissionSnapshot& snapshot, const std::vector<std::int32_t>& retained) {
+  if (!snapshot.memory) return {};
+  const Room room(snapshot);
+  for (std::size_t i = 0; i < snapshot.queue.size(); ++i) {
+    const Blocks most = snapshot.memory->total - reserve(*snapshot.memory);
+    if (room.needs(snapshot.queue[i], retained[i]) <= most) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the layers that the prompt queue[" + std::to_string(i) +
+                          "] has to retain are larger than memory: it can never enter; refuse it");
+  }
+  return {};
+}
+
+std::vector<std::int32_t> retained_of(const AdmissionSnapshot& snapshot) {
+  std::vector<std::int32_t> retained;
+  for (const auto& prompt : snapshot.queue) {
+    retained.push_back(snapshot.costs.retained_layers(prompt.tokens));
+  }
+  return retained;
+}
+
+}  // namespace
+
+std::optional<Seconds> LayerKvPolicy::least_allowance(const AdmissionSnapshot& snapshot) const {
+  std::optional<Seconds> least;
+  for (const auto& request : snapshot.decoding) {
+    const Seconds allowance = request.allowance();
+    if (hopeless_ == Hopeless::kLeftOut && allowance < Seconds{0}) continue;
+    least = least ? std::min(*least, allowance) : allowance;
+  }
+  return least;
+}
+
+Result<AdmissionDecision> LayerKvPolicy::decide(const AdmissionSnapshot& snapshot) const {
+  KVD_TRY(check(snapshot));
+  auto retained = retained_of(snapshot);
+  KVD_TRY(check_sizes(snapshot, retained));
+  auto decision = begin_admission(snapshot, std::move(retained));
+  decision.allow_prefill = least_allowance(snapshot);
+  StepGuardCount guard(snapshot);
+  Room room(snapshot);
+  Seconds sum{0};
+  for (std::size_t i = 0; i < snapshot.queue.size(); ++i) {
+    const auto& prompt = snapshot.queue[i];
+    sum += decision.prefill[i] - snapshot.costs.prefill(prompt.done);
+    const bool in_time =
+        prompt.done > Tokens{0} || !decision.allow_prefill || sum < *decision.allow_prefill;
+    if (!in_time || !room.take(prompt, decision.retained_layers[i]) || !guard.admit(prompt)) break;
+    ++decision.admitted;
+  }
+  decision.chunk = prefill_chunk(snapshot, decision.admitted);
+  if (!snapshot.memory) return decision;
+  decision.forecast = forecast_blocks(snapshot, room.taken());
+  const Blocks least = *std::min_element(decision.forecast.begin(), decision.forecast.end());
+  decision.offload_layers = second_stage(snapshot, reserve(*snapshot.memory) - least);
+  return decision;
+}
+
+}  // namespace kvd::planner

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "planner/policy/admission.hpp"
+
+namespace kvd::planner {
+
+/// LayerKV's SLO-aware admission: the longest prefix of the queue whose prefill time stays below
+/// the least allowance of the decoding requests. With `memory` a prompt also needs room for the
+/// layers it retains, which the forecast and the second stage of offloading provide; with `guard`
+/// the predicted step stays below S_B and prefill comes in chunks.
+/// Source: LayerKV Algorithm 1, eq. 1-5 (LK-1 to LK-6); the guard is kvd design.
+class LayerKvPolicy final : public AdmissionPolicy {
+ public:
+  enum class Hopeless {
+    /// As printed: one request past saving blocks every prefill until it ends.
+    kCounts,
+    /// It is left out of the minimum; waiting for it would save nobody.
+    kLeftOut,
+  };
+  explicit LayerKvPolicy(Hopeless hopeless) : hopeless_(hopeless) {}
+  [[nodiscard]] std::string_view name() const override {
+    return hopeless_ == Hopeless::kLeftOut ? "layerkv" : "layerkv_literal";
+  }
+  [[nodiscard]] Result<AdmissionDecision> decide(const AdmissionSnapshot& snapshot) const override;
+
+ private:
+  [[nodiscard]] std::optional<Seconds> least_allowance(const AdmissionSnapshot& snapshot) const;
+  Hopeless hopeless_;
+};
+
+}  // namespace kvd::planner

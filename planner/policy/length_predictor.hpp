@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "ipc/vocabulary/units.hpp"
+
+namespace kvd::planner {
+
+/// How long an answer will be: bounds a client's own predictor gave (its bucket), or quantiles.
+struct LengthEstimate {
+  /// For LayerKV's allowance and past-future's head room: few answers are shorter.
+  Tokens low;
+  /// For the forecast of what is released.
+  Tokens median;
+  /// Few are longer.
+  Tokens high;
+};
+
+/// Learns output lengths from the answers that ended, one predictor an engine.
+/// Source: kvd design, in place of LayerKV's trained classifier (LK-1, LK-6); given the past
+///         lengths as LightLLM's past-future scheduler takes them: only those longer than what the
+///         request has made already count.
+/// Owner:  one thread. Memory: the last kWindow lengths, twice. Cost: a query O(log kWindow).
+class LengthPredictor {
+ public:
+  static constexpr std::size_t kWindow = 512;
+  /// Fewer answers than this predict nothing.
+  static constexpr std::size_t kLeast = 8;
+  static constexpr double kLow = 0.1;
+  static constexpr double kHigh = 0.9;
+
+  /// An answer ended after this many tokens.
+  void ended(Tokens output);
+
+  /// Quantiles among the past answers longer than `made`, each at least made + 1 and at most
+  /// `most`. Where none was longer: the next token for the low one, `most` for the others. Nothing
+  /// until kLeast answers have ended. Precondition: made < most.
+  [[nodiscard]] std::optional<LengthEstimate> estimate(Tokens made, Tokens most) const;
+
+  [[nodiscard]] std::size_t samples() const { return sorted_.size(); }
+
+ private:
+  std::deque<Tokens> recent_;
+  std::vector<Tokens> sorted_;
+};
+
+/// A client's bucket, [low, high]: both ends and the middle, moved up past what is made.
+/// Precondition: made < most.
+[[nodiscard]] LengthEstimate estimate_in_bucket(Tokens low, Tokens high, Tokens made, Tokens most);
+
+/// What to take with no bucket and too few answers: the most it may be, and one token for the low.
+[[nodiscard]] LengthEstimate estimate_unknown(Tokens made, Tokens most);
+
+}  // namespace kvd::planner
