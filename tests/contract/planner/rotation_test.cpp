@@ -41,6 +41,26 @@ TEST_P(RotationContract, Overload) {
   }
 }
 
+// What unified alone promises: the same under goodput, and it evicts by need only.
+TEST(UnifiedPlayed, GoodputStarvesNobodyEither) {
+  const RotationConfig goodput{.overload = Overload::kGoodput};
+  for (std::uint64_t seed = test_seed(); seed < test_seed() + 3; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Play("unified", seed, {{1, 7, 40}, 30, 0.05, 0, 150}, goodput).run(2000);
+    Play("unified", seed, {{1}, 30, 0.9, 300}, goodput).run(4000);
+    Play("unified", seed, {{1, 2}, 12, 1, 0}, goodput).run(400);
+  }
+}
+
+TEST(UnifiedPlayed, RotatesFarLessThanLvfUnderTheSameLoad) {
+  const Load load{{1}, 30, 0.25, 0, 8};
+  Play unified("unified", test_seed(), load), lvf("lvf", test_seed(), load);
+  unified.run(3000);
+  lvf.run(3000);
+  EXPECT_LT(2 * unified.rotations(), lvf.rotations());
+  EXPECT_GT(unified.rotations(), 0) << "it does rotate";
+}
+
 INSTANTIATE_TEST_SUITE_P(Built, RotationContract,
                          ::testing::ValuesIn(rotation_policy_names().begin(),
                                              rotation_policy_names().end()),

@@ -82,5 +82,63 @@ TEST(Unified, GrowthBeyondTheRoomTakesTheLongestRunning) {
   EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{0}));
 }
 
+TEST(Unified, UnderOverloadADepositMustCoverTheMeanAbsence) {
+  UnifiedPolicy sut;
+  auto of = snapshot(0, 9, {waiting(2, 1), with_deposit(running(2, 5), 9)});
+  of.requests[1].tbt_slo = Seconds(0.1);
+  of.mean_absence = Seconds(1);
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty()) << "0.9 s saved, 9 s waited of 5";
+  of.requests[0].t_arr = Seconds(7);
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1})) << "nobody is late yet: 8 suffice";
+  of.requests[0].t_arr = Seconds(1);
+  of.requests[1].deposit = 10;
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1}));
+}
+
+TEST(Unified, AParkedRequestThatRanDryMakesItOverload) {
+  UnifiedPolicy sut;
+  auto of = snapshot(0, 9,
+                     {with_deposit(rotary(2, 1), 0), with_deposit(rotary(2, 2), 1),
+                      with_deposit(running(4, 5), 9)});
+  of.mean_absence = Seconds(1);
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty());
+  of.requests[0].deposit = 3;
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{2}));
+}
+
+TEST(Unified, GoodputServesWhoMissedTheFirstTokenLast) {
+  UnifiedPolicy sut;
+  const RotationConfig goodput{.overload = Overload::kGoodput};
+  const auto of = snapshot(2, 9, {waiting(2, 1), waiting(2, 6), waiting(2, 9)});
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0}));
+  EXPECT_EQ(sut.decide(of, kNow, goodput).prioritized, (Indices{1})) << "9 s of 5 are lost";
+  auto evicting = snapshot(0, 9, {waiting(2, 1), with_deposit(running(2, 1), 20)});
+  EXPECT_EQ(sut.decide(evicting, kNow, {}).preempted, (Indices{1}));
+  EXPECT_TRUE(sut.decide(evicting, kNow, goodput).preempted.empty()) << "nor does it evict";
+}
+
+TEST(Unified, GoodputLetsWaitAsLongAsTheLongestAnswersTake) {
+  UnifiedPolicy sut;
+  const RotationConfig goodput{.overload = Overload::kGoodput};
+  auto of = snapshot(2, 9, {waiting(2, 1), waiting(2, 6)});
+  of.requests[1].output_tokens = Tokens(10);
+  of.requests[0].skips = 10 * kSkipLimit - 1;
+  EXPECT_EQ(sut.decide(of, kNow, goodput).prioritized, (Indices{1}));
+  ++of.requests[0].skips;
+  EXPECT_EQ(sut.decide(of, kNow, goodput).prioritized, (Indices{0}));
+}
+
+TEST(Unified, WhereNobodyIsCoveredPrefillGoesToDram) {
+  UnifiedPolicy sut;
+  auto of = snapshot(0, 5, {waiting(3, 1), waiting(3, 2), waiting(2, 9), running(9, 1)});
+  EXPECT_TRUE(sut.decide(of, kNow, {}).layerwise.empty()) << "no DRAM known";
+  of.dram = DramUse{Bytes(100), Bytes(50)};
+  EXPECT_EQ(sut.decide(of, kNow, {}).layerwise, (Indices{0})) << "the second exceeds a step's 5";
+  of.b_xfer = Bytes(20);
+  EXPECT_EQ(sut.decide(of, kNow, {}).layerwise, (Indices{0, 1})) << "the third is not urgent";
+  of.requests[3].deposit = 20;
+  EXPECT_TRUE(sut.decide(of, kNow, {}).layerwise.empty()) << "one is covered now";
+}
+
 }  // namespace
 }  // namespace kvd::planner::testing

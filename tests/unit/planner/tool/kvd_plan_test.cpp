@@ -228,6 +228,36 @@ TEST(KvdPlanAdmit, ASlowLinkRetainsLayersAndHopelessDecodersCountOnlyLiterally) 
   EXPECT_EQ(answer("admit", hopeless.dump())["admit"].size(), 0u);
 }
 
+TEST(KvdPlanAdmit, EveryPolicyAnswersWithMemoryAndGuard) {
+  auto full =
+      with(kAdmit, "/memory", Json::parse(R"({"total_blocks":200000,"free_blocks":14000})"));
+  full["guard"] = Json::parse(R"({"step_s":0.05,"step_per_request_s":0.001,"tbt_slo_s":0.1})");
+  for (const auto* policy :
+       {"layerkv", "layerkv_literal", "whole_request", "past_future", "none"}) {
+    full["policy"] = policy;
+    EXPECT_TRUE(answer("admit", full.dump()).contains("admit")) << policy;
+  }
+  full["policy"] = "layerkv";
+  full["queue"][0]["output_tokens"] = 100;
+  const auto json = answer("admit", full.dump());
+  EXPECT_EQ(json["chunk_tokens"], 249) << "0.04 s by eq. 3";
+  EXPECT_EQ(json["forecast_blocks"].size(), 5u);
+  EXPECT_EQ(json["forecast_blocks"][0], 14000 - 256) << "a layer of q1 while it is computed";
+  EXPECT_EQ(json["offload_layers"], Json({{"d1", 0}}));
+}
+
+TEST(KvdPlanRotate, OverloadChoosesWhomUnifiedServes) {
+  auto unified = with(kRotate, "/policy", "unified");
+  unified["b_hbm"] = 3;
+  unified["s_f_s"] = 3;
+  unified["requests"].erase(0);
+  unified["requests"].push_back(
+      {{"id", "W2"}, {"state", "waiting"}, {"blocks", 3}, {"t_arr_s", 9.0}});
+  EXPECT_EQ(answer("rotate", unified.dump())["prioritized"], Json({"W1"}));
+  unified["overload"] = "goodput";
+  EXPECT_EQ(answer("rotate", unified.dump())["prioritized"], Json({"W2"}));
+}
+
 TEST(KvdPlanDeposit, UnfinishedKeepsItsTokens) {
   const auto json = answer("deposit", with(kDeposit, "/finished", false).dump());
   EXPECT_EQ(json["left"], 2);
@@ -300,6 +330,12 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"admit", kAdmit, "/flops_per_s", "0", "flops_per_s"},
         Bad{"admit", kAdmit, "/queue/0/tokens", "0", "tokens"},
         Bad{"admit", kAdmit, "/decoding/0/n_future", "0", "n_future"},
+        Bad{"admit", kAdmit, "/policy", "\"fair\"", "past_future"},
+        Bad{"admit", kAdmit, "/memory", "{\"total_blocks\":9}", "memory.free_blocks"},
+        Bad{"admit", kAdmit, "/memory", R"({"total_blocks":9,"free_blocks":9})", "queue[0]"},
+        Bad{"admit", kAdmit, "/guard", "{}", "guard.step_s"},
+        Bad{"admit", kAdmit, "/link_busy", "1", "link_busy"},
+        Bad{"rotate", kRotate, "/overload", "\"both\"", "goodput"},
         Bad{"deposit", kDeposit, "/slo_s", "0", "slo_s"},
         Bad{"deposit", kDeposit, "/generated_gaps_s/2", "-1", "generated_gaps_s"},
         Bad{"latency", kLatency, "/link_blocks_per_s", "1e-300", "link rate"},
