@@ -10,6 +10,32 @@ include(GoogleTest)
 # Everything the tsan run needs, so that it builds no more than that.
 add_custom_target(kvd_threads_tests)
 
+# Test programs are built to be built fast: the code under test keeps the preset's flags, the tests
+# themselves need no more than -O1, and the headers they all read are compiled once. Measured on four
+# of them: CPU time -50 % in the release preset, -19 % in asan by the headers alone.
+add_library(kvd_test_options INTERFACE)
+target_link_libraries(kvd_test_options INTERFACE kvd_options GTest::gmock)
+if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" OR CMAKE_BUILD_TYPE STREQUAL "Release")
+  # At -O1 g++ 12 takes moved std::variants for uninitialised.
+  target_compile_options(kvd_test_options INTERFACE -O1 -g1
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+endif()
+
+# ccache serves compilations with a precompiled header only when it is told not to mind macros that
+# the header may have seen.
+set(KVD_TEST_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
+if(KVD_CCACHE AND CMAKE_CXX_COMPILER_LAUNCHER STREQUAL KVD_CCACHE)
+  set(KVD_TEST_LAUNCHER
+    "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${KVD_CCACHE}")
+endif()
+
+add_executable(kvd_test_headers "${PROJECT_SOURCE_DIR}/tests/support/test_headers.cpp")
+target_link_libraries(kvd_test_headers PRIVATE kvd_test_options)
+target_precompile_headers(kvd_test_headers PRIVATE
+  "${PROJECT_SOURCE_DIR}/tests/support/test_headers.hpp")
+set_target_properties(kvd_test_headers PROPERTIES CXX_COMPILER_LAUNCHER "${KVD_TEST_LAUNCHER}"
+  RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+
 function(kvd_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
   if(NOT arg_TIMEOUT)
@@ -19,8 +45,13 @@ function(kvd_test name)
     set(arg_SERIAL TRUE)
   endif()
   add_executable(${name} ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE kvd_options ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  target_link_libraries(${name} PRIVATE
+    kvd_test_options ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
+  target_precompile_headers(${name} REUSE_FROM kvd_test_headers)
+  list(FILTER arg_SOURCES INCLUDE REGEX "\\.c$")  # what is left: C has no use for them
+  set_source_files_properties(${arg_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "${KVD_TEST_LAUNCHER}"
+    RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   if("threads" IN_LIST arg_LABELS)
     add_dependencies(kvd_threads_tests ${name})
   endif()

@@ -1,0 +1,2 @@
+/// The program whose precompiled header the test programs share.
+int main() { return 0; }
