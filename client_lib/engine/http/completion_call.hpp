@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "client_lib/engine/http/api_error.hpp"
+#include "client_lib/engine/serve/completion.hpp"
+
+namespace kvd::engine {
+
+/// What a caller has to know about the model.
+struct ModelCard {
+  std::string name;
+  bool has_vocabulary = false;  ///< then prompts are token ids, else text is bytes too
+};
+
+/// A body of POST /v1/completions.
+struct CompletionCall {
+  Completion completion;
+  bool stream = false;
+  bool usage_in_stream = false;
+};
+
+/// Reads a body as OpenAI's API defines it, and kvd's fields: kvd_ttft_s, kvd_tbt_s (seconds, 0:
+/// the default), kvd_digest (adds kvd_logits_digest to each token). What would change the answer
+/// and is not supported is refused; fields it does not know are ignored, but for kvd_ ones. Errors:
+/// 400 naming the field; 404 for another model.
+[[nodiscard]] std::variant<CompletionCall, ApiError> parse_completion_call(const std::string& body,
+                                                                           const ModelCard& model);
+
+}  // namespace kvd::engine

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cpprest/http_msg.h>
+#include <cpprest/producerconsumerstream.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "client_lib/engine/http/answers.hpp"
+#include "client_lib/engine/serve/completion.hpp"
+
+namespace kvd::engine {
+
+/// Answers `request` as JSON. A client that went away before is no news.
+void reply_json(const web::http::http_request& request, int status, const std::string& body);
+void reply_error(const web::http::http_request& request, const ApiError& error);
+
+/// Writes tokens as server-sent events as they come. `on_gone` is called, once and by a thread of
+/// the HTTP library, when the client has hung up before the end.
+class StreamSink final : public TokenSink {
+ public:
+  StreamSink(web::http::http_request request, AnswerWriter writer, bool usage_at_end,
+             std::function<void()> on_gone);
+
+  void accepted() override;
+  void token(const Piece& piece) override;
+  void ended(FinishReason reason, const std::string& tail) override;
+  void failed(const Error& error) override;
+  void idle() override;
+
+ private:
+  void send(const std::string& data);
+  void write(const std::string& bytes);
+
+  const web::http::http_request request_;
+  AnswerWriter writer_;
+  const bool usage_at_end_;
+  const std::function<void()> on_gone_;
+  concurrency::streams::producer_consumer_buffer<std::uint8_t> buffer_;
+  bool started_ = false;
+};
+
+/// Answers once, when all tokens are there.
+class WholeSink final : public TokenSink {
+ public:
+  WholeSink(web::http::http_request request, AnswerWriter writer)
+      : request_(std::move(request)), writer_(std::move(writer)) {}
+
+  void accepted() override {}
+  void token(const Piece& piece) override { writer_.take(piece); }
+  void ended(FinishReason reason, const std::string& tail) override;
+  void failed(const Error& error) override { reply_error(request_, api_error(error)); }
+  void idle() override {}
+
+ private:
+  const web::http::http_request request_;
+  AnswerWriter writer_;
+};
+
+}  // namespace kvd::engine

@@ -1,0 +1,124 @@
+/// kvd-engine: see --help. Prints one line "ready: …" on stdout once it serves.
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <new>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "client_lib/engine/http/http_server.hpp"
+#include "client_lib/engine/model/transformer.hpp"
+#include "client_lib/engine/model/weights.hpp"
+#include "client_lib/engine/options.hpp"
+#include "client_lib/engine/serve/kvd_memory.hpp"
+#include "client_lib/engine/serve/own_memory.hpp"
+#include "client_lib/engine/serve/scheduler.hpp"
+
+namespace kvd::engine {
+namespace {
+
+constexpr std::uint32_t kOwnBlockTokens = 16;
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "kvd-engine: %s\n", error.message.c_str());
+  return error.code == ErrorCode::kInvalidArgument ? 2 : 1;
+}
+
+Result<Weights> load(const Options& options) {
+  if (!options.model_file.empty()) return load_weights(options.model_file);
+  KVD_ASSIGN_OR_RETURN(const RandomModel shape, parse_random_model(options.random_model));
+  return random_weights(shape);
+}
+
+Result<std::unique_ptr<KvMemory>> take_memory(const Options& options,
+                                              const Hyperparameters& model) {
+  std::unique_ptr<KvMemory> memory;
+  if (options.no_kvd) {
+    const std::uint32_t layers = std::max(options.memory.layers_per_block, 1U);
+    const std::uint32_t tokens =
+        options.memory.block_tokens == 0 ? kOwnBlockTokens : options.memory.block_tokens;
+    memory = std::make_unique<OwnMemory>(model.layout(layers, tokens), model.layers, options.chunk);
+  } else {
+    KVD_ASSIGN_OR_RETURN(KvdMemory attached, KvdMemory::attach(options.memory, model));
+    memory = std::make_unique<KvdMemory>(std::move(attached));
+  }
+  return memory;
+}
+
+/// Blocks the signals that end the engine, in this thread and all it starts.
+sigset_t block_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+/// The first signal stops the scheduler, a second one ends the process at once.
+void serve_signals(Scheduler& scheduler, const sigset_t& signals) {
+  for (bool stopping = false;;) {
+    int signal = 0;
+    if (::sigwait(&signals, &signal) != 0) continue;
+    if (std::exchange(stopping, true)) ::_exit(128 + signal);
+    scheduler.stop();
+  }
+}
+
+int serve(const Options& options, const sigset_t& signals) {
+  auto weights = load(options);
+  if (!weights.ok()) return fail(weights.error());
+  if (!options.model_name.empty()) weights->name = options.model_name;
+  auto memory = take_memory(options, weights->model);
+  if (!memory.ok()) return fail(memory.error());
+
+  const SteadyClock clock;
+  kernels::Workers workers(options.threads);
+  const std::uint32_t layers_per_block = (*memory)->layers_per_block();
+  kernels::CpuPagedAttention attention(
+      {weights->model.layout(layers_per_block, (*memory)->block_tokens()), weights->model.heads},
+      workers);
+  Transformer model(*weights, layers_per_block, attention, workers);
+  Delivery delivery(clock);
+  delivery.start();
+  Scheduler scheduler(*weights, model, **memory, delivery, clock, options.scheduler);
+  auto server =
+      HttpServer::start(options.port, {weights->name, weights->has_vocabulary}, scheduler);
+  if (!server.ok()) return fail(server.error());
+  // Waits for signals until the process ends; it owns nothing that has to be given back.
+  std::thread([&] { serve_signals(scheduler, signals); }).detach();
+  std::printf("ready: http://127.0.0.1:%u model %s\n", options.port, weights->name.c_str());
+  std::fflush(stdout);
+
+  scheduler.run();
+  server->reset();
+  memory->reset();  // says goodbye to kvd
+  // The signal thread still refers to the scheduler; the process ends with it in place.
+  std::fflush(nullptr);
+  ::_exit(0);
+}
+
+int main(int argc, char** argv) {
+  const sigset_t signals = block_signals();
+  int status = 0;
+  const auto options = parse_options(argc, argv, status);
+  if (!options) return status;
+  try {
+    return serve(*options, signals);
+  } catch (const std::bad_alloc&) {
+    return fail(
+        make_error(ErrorCode::kOutOfMemory,
+                   "the model does not fit into this machine's memory: take a smaller one"));
+  }
+}
+
+}  // namespace
+}  // namespace kvd::engine
+
+int main(int argc, char** argv) { return kvd::engine::main(argc, argv); }

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client_lib/engine/model/hyperparameters.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+
+namespace kvd::engine {
+
+/// What a user asks for.
+struct Completion {
+  std::vector<Token> prompt;
+  std::uint64_t max_tokens = 16;
+  std::vector<std::string> stops;  ///< end before the first of these texts
+  std::vector<Token> stop_tokens;  ///< end at the first of these tokens
+  bool ignore_end = false;         ///< go on past the vocabulary's end token
+  bool wants_digests = false;
+  Nanoseconds ttft_slo{0};  ///< 0: kvd's default for this engine
+  Nanoseconds tbt_slo{0};   ///< 0: the same, and tokens reach the user as they are made
+};
+
+enum class FinishReason : std::uint8_t { kStop, kLength };
+
+/// One token on its way to the user.
+struct Piece {
+  Token token = 0;
+  std::string text;                     ///< bytes that may be shown with it; may be none
+  std::optional<std::uint64_t> digest;  ///< of the logits it was chosen from
+};
+
+/// Where the tokens of one request go. Calls come from one thread at a time, in this order:
+/// accepted(), any number of token(), then ended(); or failed() at any time, and nothing after it.
+class TokenSink {
+ public:
+  virtual ~TokenSink() = default;
+  virtual void accepted() = 0;
+  virtual void token(const Piece& piece) = 0;
+  /// `tail`: text that was held back as the possible beginning of a stop, and is none.
+  virtual void ended(FinishReason reason, const std::string& tail) = 0;
+  virtual void failed(const Error& error) = 0;
+  /// Now and then while the request is open: the time to notice that nobody listens any more.
+  virtual void idle() = 0;
+};
+
+}  // namespace kvd::engine

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <string>
+
+#include "client_lib/engine/model/hyperparameters.hpp"
+#include "client_lib/engine/serve/kv_memory.hpp"
+#include "kvd_client/client.hpp"
+
+namespace kvd::engine {
+
+/// KV in kvd's pool; kvd decides who runs (level 3).
+/// Errors: Unavailable after the daemon went: the next call attaches again, to another daemon life.
+///         Unsupported when kvd streams layers, which this engine cannot follow yet.
+class KvdMemory final : public KvMemory {
+ public:
+  struct Options {
+    std::string endpoint;  ///< empty: $KVD_ENDPOINT, else the default path
+    std::string name;
+    std::uint32_t layers_per_block = 0;  ///< 0: kvd chooses
+    std::uint32_t block_tokens = 0;
+  };
+  [[nodiscard]] static Result<KvdMemory> attach(const Options& options,
+                                                const Hyperparameters& model);
+
+  [[nodiscard]] std::uint32_t layers_per_block() const override;
+  [[nodiscard]] std::uint32_t block_tokens() const override;
+
+  Status submit(const kvd_client::Request& request) override;
+  Status abort(std::uint64_t request) override;
+  Result<std::vector<Run>> step(std::span<const kvd_client::StepReport> reports) override;
+  Status ready(const Run& run, std::uint32_t layer) override;
+  Status intact() override;
+  Status wait_for_room() override;
+  Status ping() override;
+
+ private:
+  KvdMemory(kvd_client::Client client, kvd_client::SessionInfo session)
+      : client_(std::move(client)), session_(session) {}
+  Result<Run> run_of(const kvd_client::RunEntry& entry);
+
+  kvd_client::Client client_;
+  kvd_client::SessionInfo session_;  ///< a session after this one has the same shape
+  std::uint64_t iteration_ = 0;      ///< the last one granted
+};
+
+}  // namespace kvd::engine

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "client_lib/engine/model/transformer.hpp"
+#include "client_lib/engine/serve/completion.hpp"
+#include "client_lib/engine/serve/delivery.hpp"
+#include "client_lib/engine/serve/kv_memory.hpp"
+#include "client_lib/engine/text/stop_matcher.hpp"
+#include "ipc/vocabulary/clock.hpp"
+
+namespace kvd::engine {
+
+/// What /health tells.
+struct Health {
+  bool attached = true;  ///< requests would be taken now
+  std::uint64_t open = 0;
+  std::uint64_t running = 0;  ///< in the last iteration
+  std::uint64_t iterations = 0;
+  std::uint64_t tokens = 0;    ///< made for users
+  std::uint64_t restarts = 0;  ///< times all requests went back because the daemon had gone
+};
+
+/// Runs requests to their end: continuous batching, as KvMemory's run list says.
+///
+/// When the daemon goes away, requests keep the tokens their users have; their KV is computed again
+/// from these, so that the tokens that follow are those of an undisturbed run.
+/// Owner:  run() belongs to one thread; the others are for any thread.
+/// Errors: of submit(): InvalidArgument for what this model cannot do, QuotaExceeded when the queue
+///         is full, Unavailable when kvd is away for longer than away_limit, or stop() was called.
+class Scheduler {
+ public:
+  struct Config {
+    std::size_t max_open = 64;
+    Nanoseconds away_limit = std::chrono::seconds(60);
+    Nanoseconds tbt_slo{0};  ///< of requests that name none
+    Nanoseconds ttft_slo{0};
+  };
+  /// All references outlive it.
+  Scheduler(const Weights& weights, Transformer& model, KvMemory& memory, Delivery& delivery,
+            const Clock& clock, const Config& config);
+
+  /// Returns the request's number, for abort(); the sink hears of everything else.
+  Result<std::uint64_t> submit(Completion completion, std::shared_ptr<TokenSink> sink);
+  void abort(std::uint64_t request);
+  [[nodiscard]] Health health() const;
+
+  /// Returns after stop(), with every request ended.
+  void run();
+  void stop();
+
+ private:
+  struct Job {
+    Completion asked;
+    StopMatcher matcher;
+    std::vector<Token> tokens;   ///< the prompt and what was made
+    std::uint64_t computed = 0;  ///< tokens whose KV is in the blocks
+    bool submitted = false;
+    bool accepted = false;
+
+    [[nodiscard]] std::uint64_t made() const { return tokens.size() - asked.prompt.size(); }
+  };
+  using Jobs = std::map<std::uint64_t, Job>;
+
+  [[nodiscard]] Status check(const Completion& completion) const;
+  void take_inbox();
+  void idle();
+  Status iterate();
+  Status submit_jobs();
+  Result<std::vector<Run>> step();
+  Status compute(const std::vector<Run>& runs);
+  void advance(const std::vector<Run>& runs, const std::vector<std::vector<float>>& logits);
+  /// Whether the request has ended with this token.
+  bool take_token(std::uint64_t request, Job& job, std::span<const float> logits);
+  [[nodiscard]] std::string text_of(Token token) const;
+  void end_job(Jobs::iterator job, const Error& error);
+  void restart_jobs();
+  void fail_jobs(const Error& error);
+  void on_failure(const Error& error);
+  void set_attached(bool attached);
+
+  const Weights& weights_;
+  Transformer& model_;
+  KvMemory& memory_;
+  Delivery& delivery_;
+  const Clock& clock_;
+  const Config config_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Under the mutex.
+  Jobs arrived_;
+  std::vector<std::uint64_t> aborted_;
+  Health health_;
+  std::uint64_t last_request_ = 0;
+  std::optional<TimePoint> away_since_;
+  bool stop_ = false;
+
+  // Of the thread that runs.
+  Jobs jobs_;
+  std::vector<kvd_client::StepReport> reports_;
+};
+
+}  // namespace kvd::engine
