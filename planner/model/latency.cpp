@@ -50,6 +50,35 @@ std::size_t deciding_release(Released released, std::span<const double> ends) {
   return decides;
 }
 
+struct Transfer {
+  std::size_t due, release;
+  double work;
+};
+
+template <class Visit>
+void each_transfer(const StepModel& model, std::span<const StreamedRequest> requests, Visit visit) {
+  for (const auto& request : requests) {
+    std::size_t release = 1;
+    const double work = static_cast<double>(request.blocks.value) * model.per_block.count();
+    for (const auto layer : request.offloaded) {
+      const auto due = static_cast<std::size_t>(layer);
+      if (work > 0) visit(Transfer{due, release, work});
+      release = due + 1;
+    }
+  }
+}
+
+// By counting: with a thousand layers and a large batch sorting would take longer than the rest.
+std::vector<Transfer> transfers_by_due(const StepModel& model,
+                                       std::span<const StreamedRequest> requests) {
+  std::vector<std::size_t> place(model.layers() + 2, 0);
+  each_transfer(model, requests, [&](const Transfer& one) { ++place[one.due + 1]; });
+  for (std::size_t l = 1; l < place.size(); ++l) place[l] += place[l - 1];
+  std::vector<Transfer> sorted(place.back());
+  each_transfer(model, requests, [&](const Transfer& one) { sorted[place[one.due]++] = one; });
+  return sorted;
+}
+
 }  // namespace
 
 Status check(const StepModel& model) {
@@ -83,34 +112,18 @@ Status check(const StepModel& model, const StreamedRequest& request) {
 }
 
 StepLatency edf_latency(const StepModel& model, std::span<const StreamedRequest> requests) {
-  struct Transfer {
-    std::size_t due, release;
-    double work;
-  };
-  std::vector<Transfer> transfers;
-  for (const auto& request : requests) {
-    std::size_t release = 1;
-    for (const auto layer : request.offloaded) {
-      const auto due = static_cast<std::size_t>(layer);
-      const double work = static_cast<double>(request.blocks.value) * model.per_block.count();
-      if (work > 0) transfers.push_back({due, release, work});
-      release = due + 1;
-    }
-  }
-  std::sort(transfers.begin(), transfers.end(),
-            [](const Transfer& a, const Transfer& b) { return a.due < b.due; });
-
   const std::size_t layers = model.layers();
+  const auto transfers = transfers_by_due(model, requests);
   std::vector<double> released(layers + 1, 0.0);
   std::vector<double> ends(layers + 1, 0.0);
   StepLatency result;
-  std::size_t next = 0;
+  auto next = transfers.begin();
   std::size_t last = 0;
   for (std::size_t l = 1; l <= layers; ++l) {
-    const std::size_t first = next;
-    for (; next < transfers.size() && transfers[next].due == l; ++next) {
-      released[transfers[next].release] += transfers[next].work;
-      last = std::max(last, transfers[next].release);
+    const auto first = next;
+    for (; next != transfers.end() && next->due == l; ++next) {
+      released[next->release] += next->work;
+      last = std::max(last, next->release);
     }
     double start = ends[l - 1];
     if (next > first) {

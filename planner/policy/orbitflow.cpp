@@ -32,11 +32,24 @@ PlacementProblem problem_of(const PlacementSnapshot& snapshot, const PlacementCo
   return problem;
 }
 
+// What judging the plan found takes, roughly: an evaluation is a nanosecond a pair of layers, and a
+// batch that grows is evaluated a dozen times to find where the plan expires.
+Nanoseconds judging_time(const PlacementSnapshot& snapshot) {
+  const bool grows =
+      std::any_of(snapshot.requests.begin(), snapshot.requests.end(),
+                  [](const PlacementRequest& request) { return request.tokens.has_value(); });
+  const auto layers = static_cast<std::int64_t>(snapshot.model.layers());
+  return Nanoseconds(layers * layers * (grows ? 14 : 2));
+}
+
 SolveLimits limits_of(const PlacementSnapshot& snapshot, const PlacementConfig& config) {
   SolveLimits limits;
   limits.tolerance = config.tolerance;
   limits.nodes = config.budget_nodes;
-  limits.time = config.budget_time;
+  if (config.budget_time) {
+    const Nanoseconds kept = std::min(judging_time(snapshot), *config.budget_time / 2);
+    limits.time = *config.budget_time - kept;
+  }
   limits.goal = slowest_allowed(snapshot, config);
   return limits;
 }
@@ -45,12 +58,13 @@ SolveLimits limits_of(const PlacementSnapshot& snapshot, const PlacementConfig& 
 // candidates, and a good plan to begin with is worth more there than time.
 Result<PlacementSolution> solve(const PlacementSnapshot& snapshot, const PlacementConfig& config,
                                 const Clock& clock, PlacementProblem& problem) {
+  const TimePoint begin = clock.now();
   SolveLimits limits = limits_of(snapshot, config);
   problem = problem_of(snapshot, config, CandidateSet::kDistances);
   if (snapshot.candidates == CandidateSet::kDistances) {
+    if (limits.time) limits.time = std::max(Nanoseconds{0}, *limits.time - (clock.now() - begin));
     return solve_placement(problem, limits, clock);
   }
-  const TimePoint begin = clock.now();
   SolveLimits half = limits;
   if (half.nodes) half.nodes = *half.nodes / 2;
   if (half.time) half.time = *half.time / 2;

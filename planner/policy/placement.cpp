@@ -41,24 +41,29 @@ bool fits(const PlacementSnapshot& snapshot, const PlacementMemory& memory) {
   return memory.resident + memory.staging(snapshot.buffer) <= snapshot.capacity;
 }
 
+// Whether a judged plan still holds after so many steps.
 bool holds(const PlacementSnapshot& snapshot, const PlacementConfig& config,
-           const std::vector<Candidate>& placement, std::int64_t steps) {
-  const auto requests = streamed(snapshot, placement, steps);
+           const PlacementDecision& judged, std::int64_t steps) {
+  const auto requests = streamed(snapshot, judged.placement, steps);
   if (!fits(snapshot, placement_memory(snapshot.model.layers(), requests, snapshot.open_blocks))) {
     return false;
   }
-  const Seconds latency = edf_latency(snapshot.model, requests).total;
+  const bool grows =
+      std::any_of(snapshot.requests.begin(), snapshot.requests.end(),
+                  [](const PlacementRequest& request) { return request.tokens.has_value(); });
+  const Seconds latency = grows ? edf_latency(snapshot.model, requests).total : judged.latency;
   return within(violations(snapshot, config.violation_model, latency, steps), config.alpha);
 }
 
 // Memory, step time and late tokens only grow with the steps, so halving finds the last that holds.
 std::int64_t last_that_holds(const PlacementSnapshot& snapshot, const PlacementConfig& config,
-                             const std::vector<Candidate>& placement) {
+                             const PlacementDecision& judged) {
+  if (holds(snapshot, config, judged, config.window_max)) return config.window_max;
   std::int64_t holding = config.window_min;
-  std::int64_t beyond = config.window_max + 1;
+  std::int64_t beyond = config.window_max;
   while (beyond - holding > 1) {
     const auto middle = holding + (beyond - holding) / 2;
-    (holds(snapshot, config, placement, middle) ? holding : beyond) = middle;
+    (holds(snapshot, config, judged, middle) ? holding : beyond) = middle;
   }
   return holding;
 }
@@ -167,7 +172,7 @@ void judge(const PlacementSnapshot& snapshot, const PlacementConfig& config,
   const bool in_memory = fits(snapshot, decision.memory);
   decision.feasible = in_memory && within(decision.violations_per_step, config.alpha);
   if (decision.feasible) {
-    decision.expires_in = last_that_holds(snapshot, config, decision.placement);
+    decision.expires_in = last_that_holds(snapshot, config, decision);
     return;
   }
   decision.reason = in_memory ? InfeasibleReason::kSlo : InfeasibleReason::kMemory;

@@ -11,6 +11,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kRootRounds = 60;
 constexpr int kNodeRounds = 4;
 constexpr std::size_t kMostCuts = 120;
+// Of the uniform plans: they save the root some rounds.
+constexpr std::size_t kUniformCuts = 16;
 // Relative violation below which a cut is not worth a row.
 constexpr double kCutWorth = 2e-4;
 constexpr std::int64_t kRoundEvery = 4;
@@ -26,9 +28,9 @@ std::size_t enumerated(std::size_t patterns) {
 BranchAndBound::BranchAndBound(const PlacementProblem& problem, const SolveLimits& limits,
                                const Clock& clock)
     : limits_(limits),
+      budget_(limits, clock, problem.model.layers()),
       space_(problem),
       first_(problem.start),
-      budget_(limits, clock),
       search_(space_, budget_),
       lp_(std::max(1.0, space_.total()), space_.capacity(), space_.compute(),
           space_.relaxed_memory(), limits.time),
@@ -68,7 +70,10 @@ void BranchAndBound::start() {
   }
   // From the last, which is everything offloaded and fits if anything does.
   for (std::size_t k = space_.patterns(); k-- > 0 && !(best_ && budget_.spent());) {
-    if (auto plan = uniform_plan(k)) offer(std::move(*plan));
+    auto plan = uniform_plan(k);
+    if (!plan) continue;
+    offer(std::move(*plan));
+    if (lp_.cuts() < kUniformCuts) add_cut();
   }
   if (space_.has_current()) {
     Plan now = space_.empty_plan();
@@ -85,7 +90,7 @@ void BranchAndBound::start() {
 }
 
 void BranchAndBound::offer(Plan plan) {
-  search_.evaluate(plan);
+  cut_ = search_.evaluate(plan);
   if (!best_ || better(plan.latency, plan.ties, *best_)) best_ = std::move(plan);
 }
 
@@ -167,11 +172,16 @@ void BranchAndBound::tighten(const Plan& partial, int rounds) {
         });
     if (lp_.cuts() > 0 && latency <= known * (1 + kCutWorth)) break;
     if (lp_.cuts() >= kMostCuts) break;
-    cuts_.push_back(cut_);
-    lp_.add(cut_);
     search_.cuts().add(cut_);
+    add_cut();
   }
   set_prices();
+}
+
+// The last critical path joins the LP.
+void BranchAndBound::add_cut() {
+  cuts_.push_back(cut_);
+  lp_.add(cut_);
 }
 
 // Any weights make a valid bound, so prices are summed here rather than taken from GLPK.
@@ -222,7 +232,7 @@ std::optional<Plan> BranchAndBound::rounded(const Plan& partial) {
     for (std::size_t k = 0; k < space_.patterns(); ++k) {
       const double lacking = lp_.load()[k] - plan.load[k];
       if (lacking <= most) continue;
-      if (budget_.spent()) return std::nullopt;
+      if (budget_.spent_lately()) return std::nullopt;
       plan.load[k] += space_.blocks(r);
       if (space_.may_fit(plan.load, plan.open + space_.open(k), r + 1)) {
         most = lacking;

@@ -40,6 +40,7 @@ class BranchAndBound {
 
   [[nodiscard]] Plan partial_plan(const std::vector<std::size_t>& choice) const;
   void tighten(const Plan& partial, int rounds);
+  void add_cut();
   void set_prices();
   [[nodiscard]] double price(std::size_t request, std::size_t pattern) const;
   [[nodiscard]] double bound_of(const std::vector<std::size_t>& choice) const;
@@ -52,9 +53,9 @@ class BranchAndBound {
   [[nodiscard]] PlacementSolution solution() const;
 
   SolveLimits limits_;
+  Budget budget_;  // first: laying the problem out takes of it, too
   PlacementSpace space_;
   std::vector<std::size_t> first_;
-  Budget budget_;
   LocalSearch search_;
   BoundLp lp_;
   PathCut cut_;

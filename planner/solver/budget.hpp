@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "planner/solver/placement_problem.hpp"
 
 namespace kvd::planner {
@@ -8,11 +10,18 @@ namespace kvd::planner {
 /// Owner: one thread.
 class Budget {
  public:
-  Budget(const SolveLimits& limits, const Clock& clock) : clock_(clock), nodes_(limits.nodes) {
+  /// `layers` says how much work lies between two looks.
+  Budget(const SolveLimits& limits, const Clock& clock, std::size_t layers)
+      : clock_(clock),
+        nodes_(limits.nodes),
+        stride_(static_cast<std::uint32_t>(std::clamp<std::size_t>(512 / layers, 1, 16))) {
     if (limits.time) deadline_ = clock.now() + *limits.time;
   }
   void count_node() { ++used_; }
   [[nodiscard]] std::int64_t used() const { return used_; }
+  /// As spent(), for inner loops: a look at the clock costs as much as evaluating a small plan, so
+  /// most calls take the last answer.
+  [[nodiscard]] bool spent_lately() { return ++looks_ % stride_ == 0 ? spent() : over_; }
   [[nodiscard]] bool spent() {
     // Latched, so that every level of the search sees the end once it has come.
     over_ = over_ || (nodes_ && used_ >= *nodes_) || (deadline_ && clock_.now() >= *deadline_);
@@ -25,6 +34,8 @@ class Budget {
   std::optional<TimePoint> deadline_;
   std::int64_t used_ = 0;
   bool over_ = false;
+  std::uint32_t stride_;
+  std::uint32_t looks_ = 0;
 };
 
 }  // namespace kvd::planner

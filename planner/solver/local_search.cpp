@@ -14,15 +14,16 @@ bool better(double latency, const TieBreak& ties, const Plan& than) {
   return latency <= than.latency + kTieSeconds && ties < than.ties;
 }
 
-void LocalSearch::evaluate(Plan& plan) {
+const PathCut& LocalSearch::evaluate(Plan& plan) {
   plan.latency = space_.latency(plan.load, cut_);
   cuts_.add(cut_);
+  return cut_;
 }
 
 void LocalSearch::improve(Plan& plan) {
   cuts_.base(plan.load);
   bool improved = true;
-  while (improved && !budget_.spent()) {
+  while (improved && !budget_.spent_lately()) {
     improved = one_move(plan);
     if (!improved) improved = space_.requests() <= kPairsUpTo ? two_moves(plan) : exchanges(plan);
   }
@@ -31,7 +32,7 @@ void LocalSearch::improve(Plan& plan) {
 bool LocalSearch::one_move(Plan& plan) {
   bool improved = false;
   for (std::size_t r = 0; r < space_.requests(); ++r) {
-    if (budget_.spent()) return false;
+    if (budget_.spent_lately()) return false;
     for (std::size_t k = 0; k < space_.patterns(); ++k) {
       if (k != plan.choice[r] && try_moves(plan, {r, k}, std::nullopt)) improved = true;
     }
@@ -42,7 +43,7 @@ bool LocalSearch::one_move(Plan& plan) {
 bool LocalSearch::two_moves(Plan& plan) {
   bool improved = false;
   for (std::size_t r = 0; r < space_.requests(); ++r) {
-    if (budget_.spent()) return false;
+    if (budget_.spent_lately()) return false;
     for (std::size_t s = r + 1; s < space_.requests(); ++s) {
       for (std::size_t k = 0; k < space_.patterns(); ++k) {
         if (k == plan.choice[r]) continue;
@@ -58,7 +59,7 @@ bool LocalSearch::two_moves(Plan& plan) {
 bool LocalSearch::exchanges(Plan& plan) {
   bool improved = false;
   for (std::size_t r = 0; r < space_.requests(); ++r) {
-    if (budget_.spent()) return false;
+    if (budget_.spent_lately()) return false;
     for (std::size_t s = r + 1; s < space_.requests(); ++s) {
       const auto k = plan.choice[s];
       const auto j = plan.choice[r];
@@ -111,7 +112,7 @@ bool LocalSearch::try_moves(Plan& plan, Move a, std::optional<Move> b) {
   scratch_ = plan;
   space_.reassign(scratch_, a.request, a.pattern);
   if (b) space_.reassign(scratch_, b->request, b->pattern);
-  if (!space_.fits(scratch_.load, scratch_.open) || budget_.spent()) return false;
+  if (!space_.fits(scratch_.load, scratch_.open) || budget_.spent_lately()) return false;
   evaluate(scratch_);
   const bool improves = better(scratch_.latency, ties, plan);
   if (improves) std::swap(plan, scratch_);
@@ -122,7 +123,7 @@ bool LocalSearch::try_moves(Plan& plan, Move a, std::optional<Move> b) {
 void LocalSearch::complete(Plan& plan, std::size_t remaining, std::optional<Plan>& best) {
   const std::size_t first = space_.requests() - remaining;
   if (remaining > 2) {
-    for (std::size_t k = 0; k < space_.patterns() && !budget_.spent(); ++k) {
+    for (std::size_t k = 0; k < space_.patterns() && !budget_.spent_lately(); ++k) {
       space_.reassign(plan, first, k);
       complete(plan, remaining - 1, best);
     }
@@ -149,7 +150,7 @@ void LocalSearch::try_completion(const Plan& plan, Move a, std::optional<Move> b
   scratch_ = plan;
   space_.reassign(scratch_, a.request, a.pattern);
   if (b) space_.reassign(scratch_, b->request, b->pattern);
-  if (!space_.fits(scratch_.load, scratch_.open) || budget_.spent()) return;
+  if (!space_.fits(scratch_.load, scratch_.open) || budget_.spent_lately()) return;
   evaluate(scratch_);
   cuts_.base(plan.load);
   if (!best || better(scratch_.latency, ties, *best)) best = scratch_;

@@ -19,8 +19,8 @@ class LocalSearch {
   LocalSearch(PlacementSpace& space, Budget& budget) : space_(space), budget_(budget) {}
 
   [[nodiscard]] CutPool& cuts() { return cuts_; }
-  /// Fills in the plan's latency.
-  void evaluate(Plan& plan);
+  /// Fills in the plan's latency; the critical path it returns is valid until the next call.
+  const PathCut& evaluate(Plan& plan);
   /// Precondition: evaluated.
   void improve(Plan& plan);
   /// Tries every completion of a plan whose last `remaining` requests stand at pattern 0; the best

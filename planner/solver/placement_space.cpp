@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -12,6 +13,25 @@ std::vector<std::vector<std::int32_t>> patterns_of(const PlacementProblem& probl
   std::vector<std::vector<std::int32_t>> patterns;
   for (const auto& candidate : problem.candidates) patterns.push_back(candidate.offloaded);
   return patterns;
+}
+
+// Drops rows that others imply: where another weighs every pattern as much or more. Of the layers
+// of a model a handful are left, and the first is the one most patterns share.
+void keep_binding(std::vector<MemoryRow>& rows) {
+  const auto sum = [](const MemoryRow& row) {
+    return std::accumulate(row.weight.begin(), row.weight.end(), 0.0);
+  };
+  std::stable_sort(rows.begin(), rows.end(),
+                   [&](const MemoryRow& a, const MemoryRow& b) { return sum(a) > sum(b); });
+  std::vector<MemoryRow> kept;
+  for (auto& row : rows) {
+    const bool implied = std::any_of(kept.begin(), kept.end(), [&row](const MemoryRow& other) {
+      return std::equal(row.weight.begin(), row.weight.end(), other.weight.begin(),
+                        std::less_equal<>());
+    });
+    if (!implied) kept.push_back(std::move(row));
+  }
+  rows = std::move(kept);
 }
 
 // Sums of whole numbers, so that only a fraction of one is rounding.
@@ -73,6 +93,7 @@ void PlacementSpace::build_memory(const PlacementProblem& problem) {
         memory_[static_cast<std::size_t>(layer) - 1].weight[k] += 1;
       }
     }
+    keep_binding(memory_);
   }
   least_memory_.assign(requests() + 1, 0.0);
   resident_memory_.assign(requests() + 1, 0.0);

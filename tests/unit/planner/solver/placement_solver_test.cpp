@@ -175,6 +175,34 @@ TEST(PlacementSolver, AnEndedTimeBudgetStillGivesAPlan) {
   EXPECT_LE(solution.lower_bound, solution.latency);
 }
 
+// Every look at it is a millisecond.
+class ClockOfLooks final : public Clock {
+ public:
+  [[nodiscard]] TimePoint now() const override { return std::chrono::milliseconds(++looks_); }
+  [[nodiscard]] int looks() const { return looks_; }
+
+ private:
+  mutable int looks_ = 0;
+};
+
+TEST(PlacementSolver, ASpentTimeBudgetEndsTheSearchAtAnyNumberOfLayers) {
+  for (const std::size_t layers : {1u, 9u, 80u, 1024u}) {
+    PlacementProblem problem;
+    problem.model = uniform_model(layers, 1, 3);
+    problem.candidates = candidates(static_cast<std::int32_t>(layers),
+                                    CandidateSet::kDistancesAndEven, BufferRule::kEq1);
+    problem.buffer = BufferRule::kEq1;
+    for (std::int64_t r = 1; r <= 12; ++r) problem.blocks.emplace_back(97 * r % 41);
+    problem.capacity = Blocks(300 + static_cast<std::int64_t>(layers) * 100);
+    SolveLimits limits;
+    limits.tolerance = 0;
+    limits.time = std::chrono::milliseconds(10);
+    const ClockOfLooks clock;
+    EXPECT_FALSE(solve_placement(problem, limits, clock)->choice.empty());
+    EXPECT_LE(clock.looks(), 12) << layers << " layers: the start, ten, and the one that ends it";
+  }
+}
+
 TEST(PlacementSolver, TheGoalKeepsTheSearchGoingUntilItIsDecided) {
   std::mt19937_64 random(test_seed());
   for (int round = 0; round < 200; ++round) {
