@@ -13,11 +13,11 @@ namespace kvd::engine {
 
 /// What a user asks for.
 struct Completion {
-  std::vector<Token> prompt;
+  std::vector<Token> prompt = {};
   std::uint64_t max_tokens = 16;
-  std::vector<std::string> stops;  ///< end before the first of these texts
-  std::vector<Token> stop_tokens;  ///< end at the first of these tokens
-  bool ignore_end = false;         ///< go on past the vocabulary's end token
+  std::vector<std::string> stops = {};  ///< end before the first of these texts
+  std::vector<Token> stop_tokens = {};  ///< end at the first of these tokens
+  bool ignore_end = false;              ///< go on past the vocabulary's end token
   bool wants_digests = false;
   Nanoseconds ttft_slo{0};  ///< 0: kvd's default for this engine
   Nanoseconds tbt_slo{0};   ///< 0: the same, and tokens reach the user as they are made
