@@ -46,9 +46,12 @@ Error unusable(const wire::Welcome& welcome, const std::string& why) {
 /// The GPU that the welcome names; none where slabs are host memory.
 Result<std::shared_ptr<Gpu>> gpu_of(const Introduction& introduction,
                                     const wire::Welcome& welcome) {
-  if (static_cast<wire::SlabKind>(welcome.slab_kind) != wire::SlabKind::kCudaVmm) {
-    return std::shared_ptr<Gpu>();
+  const auto kind = static_cast<wire::SlabKind>(welcome.slab_kind);
+  if ((introduction.slab_kinds & wire::slab_kind_bit(kind)) == 0) {
+    return make_error(ErrorCode::kInternal,
+                      "the daemon lends a kind of memory that this engine did not ask for");
   }
+  if (kind != wire::SlabKind::kCudaVmm) return std::shared_ptr<Gpu>();
   if (introduction.device && *introduction.device != welcome.device_uuid) {
     return unusable(welcome, "the session before was on GPU " +
                                  wire::uuid_text(*introduction.device) +

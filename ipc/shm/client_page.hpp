@@ -1,7 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "ipc/shm/keeper_word.hpp"
 #include "ipc/shm/layout.hpp"
@@ -22,6 +24,8 @@ class ServedClientPage {
   static Result<ServedClientPage> create();
 
   [[nodiscard]] int fd() const { return fd_.get(); }
+  /// Where it stands in this process, for whoever has to know the memory itself.
+  [[nodiscard]] std::span<std::byte> bytes() const { return mapping_.bytes(); }
 
   [[nodiscard]] std::uint64_t heartbeat() const { return load(page().heartbeat); }
   [[nodiscard]] PlanVersion using_version() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 
 #include "ipc/vocabulary/ids.hpp"
@@ -10,6 +11,14 @@
 #include "kvd/core/tuning.hpp"
 
 namespace kvd::admin {
+
+/// The GPU whose memory the fast tier is.
+struct GpuInfo {
+  std::string name;
+  std::string uuid;  ///< hexadecimal in groups, without "GPU-"
+  Bytes
+      context_bytes;  ///< of its memory, what kvd takes besides the pool; at most, see CudaBackend
+};
 
 /// What a person asks first about a running daemon. No secrets.
 struct DaemonInfo {
@@ -21,6 +30,7 @@ struct DaemonInfo {
   std::string attach_endpoint;
   std::string command_endpoint;
   std::string metrics_endpoint;
+  std::optional<GpuInfo> gpu = std::nullopt;  ///< none: the host backend
 };
 
 /// What the admin interface needs of the daemon. Called on the REST threads, so every function is

@@ -41,11 +41,17 @@ Json counters_json(const Counters& c) {
           {"tbt", {{"met", c.tbt_met}, {"missed", c.tbt_missed}}}};
 }
 
+Json gpu_json(const std::optional<GpuInfo>& gpu) {
+  if (!gpu) return nullptr;
+  return {{"name", gpu->name}, {"uuid", gpu->uuid}, {"context_bytes", gpu->context_bytes.value}};
+}
+
 Json daemon_json(const DaemonInfo& info) {
   return {{"version", info.version},
           {"boot_id", info.boot_id},
           {"uptime_s", to_seconds(info.uptime)},
           {"backend", info.backend},
+          {"gpu", gpu_json(info.gpu)},
           {"endpoints",
            {{"attach", info.attach_endpoint},
             {"command", info.command_endpoint},

@@ -68,16 +68,24 @@ std::string direction(const Json& document, const char* way) {
          " copies, link " + bytes(document.at("link_bytes_per_s").at(way)) + "/s";
 }
 
+/// Nothing on the host backend.
+std::string gpu_line(const Json& gpu) {
+  if (gpu.is_null()) return "";
+  return "gpu " + text(gpu.at("name")) + ", " + text(gpu.at("uuid")) + ", " +
+         bytes(gpu.at("context_bytes")) + " for the context\n";
+}
+
 std::string status_view(const Json& d) {
   const Json& c = d.at("counters");
   const Json& policy = d.at("policy");
   return "kvd " + text(d.at("version")) + ", backend " + text(d.at("backend")) + ", up " +
          seconds(d.at("uptime_s")) + ", boot " + text(d.at("boot_id")) + "\n" + "attach " +
-         text(d.at("endpoints").at("attach")) + "\n\n" + pools_table(d.at("pools")) +
-         "\nengines:  " + text(d.at("engines")) + " attached, " + text(c.at("engines_died")) +
-         " died\n" + requests_line(d.at("requests")) + "policy:   " + text(policy.at("rotation")) +
-         " (rotation), " + text(policy.at("placement")) + " (placement), " +
-         text(policy.at("admission")) + " (admission), " + text(policy.at("load")) + " (load)\n" +
+         text(d.at("endpoints").at("attach")) + "\n" + gpu_line(d.at("gpu")) + "\n" +
+         pools_table(d.at("pools")) + "\nengines:  " + text(d.at("engines")) + " attached, " +
+         text(c.at("engines_died")) + " died\n" + requests_line(d.at("requests")) +
+         "policy:   " + text(policy.at("rotation")) + " (rotation), " +
+         text(policy.at("placement")) + " (placement), " + text(policy.at("admission")) +
+         " (admission), " + text(policy.at("load")) + " (load)\n" +
          "rotation: " + text(c.at("rotations_out")) + " out, " + text(c.at("rotations_in")) +
          " in, budget " + bytes(d.at("b_xfer_bytes")) + " a step\n" + "copies:   h2d " +
          direction(d, "h2d") + "; d2h " + direction(d, "d2h") + "\n" +

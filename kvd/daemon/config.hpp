@@ -42,8 +42,13 @@ struct Config {
   // pool
   Bytes hbm = 256 * kMiB;
   Bytes dram = kGiB;
-  Bytes slab;                  ///< zero: 64 MiB on the host backend, less when the pool is smaller
+  Bytes slab;                  ///< zero: 64 MiB, on CUDA 256 MiB, less when the pool is smaller
   Bytes reserve = 512 * kMiB;  ///< memory left to the rest of the machine
+
+  // cuda
+  std::string cuda_device;  ///< ordinal or UUID; empty: the first
+  Bytes cuda_burst = 4 * kMiB;
+  Nanoseconds cuda_watchdog{30'000'000'000};  ///< a copy that stands still so long: device lost
 
   // link
   BytesPerSecond link_bandwidth;  ///< host backend: each direction; zero: unthrottled

@@ -14,6 +14,9 @@ namespace {
 
 constexpr Bytes kSlabGrain = 2 * kMiB;  ///< a huge page; also the grain of device allocations
 constexpr Bytes kUsualSlab = 64 * kMiB;
+constexpr Bytes kUsualCudaSlab = 256 * kMiB;  ///< each costs calls of the driver at every attach
+constexpr Bytes kMinBurst = 64 * kKiB;        ///< below, a copy engine is far from its rate
+constexpr Bytes kMaxBurst = kGiB;
 constexpr Bytes kMaxSize = kGiB * 1024 * 1024;  ///< 1 PiB: sums of sizes never overflow
 constexpr std::int64_t kMaxSlabCount = SlotId::kMaxSlabs - 1;
 constexpr std::uint32_t kMaxRequests = 4096;  // as many as one step message holds
@@ -184,6 +187,16 @@ void check_engine(const Config& config, Faults& faults) {
   }
 }
 
+void check_cuda(const Config& config, Faults& faults) {
+  if (config.cuda_burst < kMinBurst || config.cuda_burst > kMaxBurst) {
+    faults.push_back("cuda.burst: must be from 64 KiB to 1 GiB, is " +
+                     human_size(config.cuda_burst));
+  }
+  if (config.cuda_watchdog <= Nanoseconds(0)) {
+    faults.push_back("cuda.watchdog: must be longer than zero");
+  }
+}
+
 void check_paths(const Config& config, Faults& faults) {
   constexpr std::size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
   const std::pair<const char*, std::string> sockets[] = {
@@ -211,7 +224,8 @@ std::string as_file_key(std::string fault) {
 Bytes Config::slab_size() const {
   if (slab > Bytes(0)) return slab;
   const Bytes quarter(hbm.value / 4 / kSlabGrain.value * kSlabGrain.value);
-  Bytes size = std::max(kSlabGrain, std::min(kUsualSlab, quarter));
+  const Bytes usual = backend == BackendChoice::kCuda ? kUsualCudaSlab : kUsualSlab;
+  Bytes size = std::max(kSlabGrain, std::min(usual, quarter));
   // Slot ids can number only so many slabs.
   while (std::max(hbm, dram) / size > kMaxSlabCount) size += size;
   return size;
@@ -225,6 +239,7 @@ std::vector<std::string> faults(const Config& config) {
   Faults found;
   check_paths(config, found);
   check_pools(config, found);
+  check_cuda(config, found);
   check_engine(config, found);
   check_listeners(config, found);
   for (const std::string& fault : config.tuning.faults()) found.push_back(as_file_key(fault));

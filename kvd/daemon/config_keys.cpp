@@ -57,11 +57,20 @@ Keys memory_keys() {
           "pool.dram", "size of the tier that requests rotate to", kSize,
           [](auto& c) -> auto& { return c.dram; }),
       key(
-          "pool.slab", "one allocation, a multiple of 2MiB; auto: 64MiB or what suits the pools",
+          "pool.slab", "one allocation, a multiple of 2MiB; auto: 64MiB, CUDA 256MiB, or what fits",
           kSizeOrAuto, [](auto& c) -> auto& { return c.slab; }),
       key(
           "pool.reserve", "memory left to the rest of the machine", kSize,
           [](auto& c) -> auto& { return c.reserve; }),
+      key(
+          "cuda.device", "which GPU: its number or UUID; empty: the first", kAnyText,
+          [](auto& c) -> auto& { return c.cuda_device; }),
+      key(
+          "cuda.burst", "bytes copied at a time; engines' own copies wait for two of them", kSize,
+          [](auto& c) -> auto& { return c.cuda_burst; }),
+      key(
+          "cuda.watchdog", "a copy that stands still for longer means that the GPU is lost",
+          kDuration, [](auto& c) -> auto& { return c.cuda_watchdog; }),
       key(
           "link.bandwidth", "host backend: copy rate of each direction, or unlimited", kRate,
           [](auto& c) -> auto& { return c.link_bandwidth; }),

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <future>
 
-#include "kernels/device/host/host_backend.hpp"
+#include "kvd/daemon/backend.hpp"
 #include "kvd/daemon/log.hpp"
 #include "kvd/daemon/memory_check.hpp"
 #include "kvd/daemon/session_key.hpp"
@@ -35,6 +35,15 @@ core::Requota quotas_of(const Config& config) {
     quotas.dram[DomainId(i + 1)] = {domain.dram_guarantee, domain.dram_maximum};
   }
   return quotas;
+}
+
+/// What of the pools is memory of the machine must fit into it; a GPU's answers for itself.
+Status check_machine_memory(const Config& config) {
+  const Bytes dram = config.slab_size() * config.slabs(Tier::kDram);
+  if (config.backend == BackendChoice::kCuda) {
+    return check_memory(dram, config.reserve, "", "pool.dram");
+  }
+  return check_memory(config.slab_size() * config.slabs(Tier::kHbm) + dram, config.reserve);
 }
 
 }  // namespace
@@ -68,6 +77,7 @@ Status Daemon::open() {
   if (!epoll_.valid() || !timer_.valid()) {
     return make_error(ErrorCode::kUnavailable, "no file descriptor left: raise RLIMIT_NOFILE");
   }
+  KVD_TRY(open_backend());
   KVD_TRY(open_pool());
   KVD_TRY(open_sockets());
   liveness_ = std::make_unique<Liveness>([this](EngineId engine) {
@@ -85,19 +95,19 @@ Status Daemon::open() {
   return {};
 }
 
+Status Daemon::open_backend() {
+  KVD_ASSIGN_OR_RETURN(backend_, daemon::open_backend(config_, clock_));
+  // Automatic slabs are larger on CUDA, and guarantees count in whole ones.
+  const std::vector<std::string> found = faults(config_);
+  if (!found.empty()) return make_error(ErrorCode::kInvalidArgument, found.front());
+  return {};
+}
+
 Status Daemon::open_pool() {
-  if (config_.backend == BackendChoice::kCuda) {
-    return make_error(ErrorCode::kUnsupported,
-                      "this build has no CUDA backend: start with --backend host");
-  }
   const Bytes slab = config_.slab_size();
   const mover::SlabStore::Size hbm{slab, config_.slabs(Tier::kHbm)};
   const mover::SlabStore::Size dram{slab, config_.slabs(Tier::kDram)};
-  KVD_TRY(check_memory(slab * hbm.slabs + slab * dram.slabs, config_.reserve));
-
-  kernels::HostConfig host;
-  host.link_bandwidth = config_.link_bandwidth;
-  KVD_ASSIGN_OR_RETURN(backend_, kernels::HostBackend::create(host, clock_));
+  KVD_TRY(check_machine_memory(config_));
   TimePoint told = clock_.now();
   const auto progress = [&](Bytes done, Bytes total) {
     if (clock_.now() - told < std::chrono::seconds(1)) return;
@@ -109,6 +119,11 @@ Status Daemon::open_pool() {
                        mover::SlabStore::create(*backend_, hbm, dram, progress));
   slabs_ = std::make_unique<mover::SlabStore>(std::move(store));
   mover_ = std::make_unique<mover::Mover>(*backend_, *slabs_);
+  gpu_ = gpu_facts(*backend_);
+  if (gpu_) {
+    log_info("gpu: " + gpu_->name + ", " + gpu_->uuid + ", context " +
+             std::to_string(gpu_->context_bytes.value >> 20) + " MiB");
+  }
   const admin::DaemonInfo facts = info();
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
     const std::uint32_t count = config_.slabs(tier);
@@ -164,16 +179,31 @@ Status Daemon::add(Source source, std::uint32_t id, int fd) {
   return {};
 }
 
-void Daemon::run() {
+Status Daemon::run() {
   while (!stopping_) {
     const bool more = take_commands();
     take_copies();
+    if (const Status health = backend_->health(); !health.ok()) {
+      end_after_loss(health.error());
+      return health;
+    }
     epoll_event events[64];
     // The transport's descriptor tells only of what comes after its queue was empty.
     const int ready = ::epoll_wait(epoll_.get(), events, 64, more ? 0 : 1000);
     for (int i = 0; i < ready; ++i) dispatch(events[i].data.u64);
   }
   drain();
+  return {};
+}
+
+/// No copy ends any more and no fence is written: engines are told at once (safety rule 2).
+void Daemon::end_after_loss(const Error& error) {
+  ready_ = false;
+  listener_.reset();
+  for (auto& [engine, peer] : peers_) end_session(peer);
+  for (const Inbox::Task& task : inbox_.take()) task();
+  commands_.reset();
+  log_error("the device is lost and kvd ends, to be started again: " + error.message);
 }
 
 void Daemon::dispatch(std::uint64_t source) {
@@ -225,8 +255,10 @@ void Daemon::take_copies() {
   copies_.clear();
   mover_->poll(copies_);
   for (const core::CopyFinished& copy : std::exchange(copies_, {})) {
-    fences_.erase(copy.ticket);
+    const auto fenced = fences_.extract(copy.ticket);
     feed(copy);
+    // Its fence stays behind: whoever waits is released by poison or not at all (safety rule 2).
+    if (!copy.ok && !fenced.empty()) drop(fenced.mapped().engine, "a copy of its blocks failed");
   }
 }
 

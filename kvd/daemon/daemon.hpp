@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,9 @@ class Daemon final : public admin::AdminBackend {
   ~Daemon() override;
 
   /// Serves until stop(); then lets copies end, tells every client, and returns within 3 s.
-  void run();
+  /// Errors: DeviceError at once when the device is lost; every session has been poisoned then, and
+  ///         only a new process can have the device again.
+  [[nodiscard]] Status run();
   /// Thread-safe and async-signal-safe.
   void stop();
   /// New SLOs, quotas and log level (SIGHUP). Thread-safe.
@@ -74,6 +77,7 @@ class Daemon final : public admin::AdminBackend {
 
   Daemon(Config config, const Clock& clock, Inbox inbox);
   Status open();
+  Status open_backend();
   Status open_pool();
   Status open_sockets();
   Status add(Source source, std::uint32_t id, int fd);
@@ -83,6 +87,7 @@ class Daemon final : public admin::AdminBackend {
   void feed(core::Event event) { feed(std::move(event), clock_.now()); }
   void feed(core::Event event, TimePoint at);
   void take_copies();
+  void end_after_loss(const Error& error);
   void tick();
   void drain();
 
@@ -90,6 +95,7 @@ class Daemon final : public admin::AdminBackend {
   void accept();
   void on_pending(std::uint32_t id);
   Status handshake(transport::AttachConnection& connection, const transport::AttachFrame& frame);
+  [[nodiscard]] Status check_slab_kind(const wire::Hello& hello) const;
   Status admit(transport::AttachConnection& connection, const wire::Hello& hello,
                std::uint16_t version);
   void refuse(transport::AttachConnection& connection, const Error& error);
@@ -132,7 +138,8 @@ class Daemon final : public admin::AdminBackend {
   Inbox inbox_;
   UniqueFd epoll_;
   UniqueFd timer_;
-  std::unique_ptr<kernels::DeviceBackend> backend_;
+  std::shared_ptr<kernels::DeviceBackend> backend_;  ///< page leases refer to it
+  std::optional<admin::GpuInfo> gpu_;
   std::unique_ptr<mover::SlabStore> slabs_;
   std::unique_ptr<mover::Mover> mover_;
   std::unique_ptr<core::Controller> controller_;
@@ -147,8 +154,12 @@ class Daemon final : public admin::AdminBackend {
   bool feeding_ = false;
   std::map<core::ReplyTo, Waiting> waiting_;
   std::uint64_t last_reply_to_ = 0;
-  /// Pages whose fence a copy in flight will write; kept mapped until it ended.
-  std::map<Ticket, std::shared_ptr<shm::ServedClientPage>> fences_;
+  /// Copies in flight that will write a fence; its page is kept until they ended.
+  struct Fenced {
+    EngineId engine;
+    std::shared_ptr<PageLease> page;
+  };
+  std::map<Ticket, Fenced> fences_;
   std::vector<core::CopyFinished> copies_;
   wire::FrameBuffer reply_frame_;
   std::uint64_t stale_commands_ = 0;

@@ -31,7 +31,7 @@ void Daemon::perform(const core::CopySlots& copy) {
   std::atomic<std::uint64_t>* fence = nullptr;
   if (peer) {
     fence = copy.to_hbm ? &peer->page->fence_h2d() : &peer->page->fence_d2h();
-    fences_[copy.ticket] = peer->page;
+    fences_[copy.ticket] = {copy.engine, peer->lease};
   }
   mover_->copy(copy, fence);
 }

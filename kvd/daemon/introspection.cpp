@@ -50,6 +50,7 @@ admin::DaemonInfo Daemon::info() {
   info.boot_id = hex(boot_);
   info.uptime = clock_.now() - started_;
   info.backend = backend_->kind();
+  info.gpu = gpu_;
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
     info.page_kinds[static_cast<std::size_t>(tier)] = page_kind(*slabs_, tier);
   }

@@ -20,6 +20,9 @@ extern char** environ;
 namespace kvd::daemon {
 namespace {
 
+/// Exit status: 1 could not start, 2 wrong configuration, and this one, which asks for a restart.
+constexpr int kDeviceLost = 3;
+
 int fail(const Error& error) {
   std::fprintf(stderr, "kvd: %s\n", error.message.c_str());
   return error.code == ErrorCode::kInvalidArgument ? 2 : 1;
@@ -116,7 +119,7 @@ int serve(const Config& config, const sigset_t& signals, int argc, char** argv) 
   // Waits for signals until the process ends; it owns nothing that has to be given back.
   std::thread([&] { serve_signals(**daemon, signals, argc, argv); }).detach();
   log_info("ready: engines attach at " + config.attach_socket);
-  (*daemon)->run();
+  const Status end = (*daemon)->run();
 
   // Closing the two HTTP servers takes up to 2 s each, of the 3 s a stop may take: side by side.
   std::thread closing([&] { exporter.reset(); });
@@ -125,7 +128,7 @@ int serve(const Config& config, const sigset_t& signals, int argc, char** argv) 
   log_info("stopped");
   // The signal thread still refers to the daemon; the process ends with it in place.
   std::fflush(nullptr);
-  ::_exit(0);
+  ::_exit(end.ok() ? 0 : kDeviceLost);
 }
 
 int main(int argc, char** argv) {

@@ -109,22 +109,23 @@ std::vector<Limit> all_group_limits(const std::string& root) {
 
 }  // namespace
 
-Status check_memory(Bytes wanted, Bytes reserve, const std::string& root) {
+Status check_memory(Bytes wanted, Bytes reserve, const std::string& root,
+                    const std::string& pools) {
   const auto machine = machine_limit(root, reserve);
   if (!machine) {
     return make_error(ErrorCode::kUnavailable,
-                      "pool.hbm + pool.dram: /proc/meminfo says no MemAvailable, so nobody knows "
-                      "whether they fit; mount /proc");
+                      pools +
+                          ": /proc/meminfo says no MemAvailable, so nobody knows "
+                          "whether they fit; mount /proc");
   }
   std::vector<Limit> limits = all_group_limits(root);
   limits.push_back(*machine);
   const Limit& least = *std::min_element(
       limits.begin(), limits.end(), [](const Limit& a, const Limit& b) { return a.room < b.room; });
   if (wanted <= least.room) return {};
-  return make_error(ErrorCode::kOutOfMemory, "pool.hbm + pool.dram: " + human_size(wanted) +
-                                                 " exceeds what this machine can give (" +
-                                                 human_size(least.room) + ": " + least.reason +
-                                                 "); lower pool.hbm or pool.dram");
+  return make_error(ErrorCode::kOutOfMemory,
+                    pools + ": " + human_size(wanted) + " exceeds what this machine can give (" +
+                        human_size(least.room) + ": " + least.reason + "); lower " + pools);
 }
 
 }  // namespace kvd::daemon

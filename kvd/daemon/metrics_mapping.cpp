@@ -38,6 +38,8 @@ class Samples {
 void add_daemon(const admin::DaemonInfo& info, Samples& out) {
   out.info("kvd_build_info", {info.version, info.backend});
   out.add("kvd_uptime_seconds", {}, to_seconds(info.uptime));
+  if (info.gpu) out.info("kvd_gpu_info", {info.gpu->name, info.gpu->uuid});
+  out.add("kvd_gpu_context_bytes", {}, info.gpu ? info.gpu->context_bytes : Bytes(0));
   for (std::size_t t = 0; t < kTiers; ++t) {
     out.info("kvd_pool_page_info", {name(static_cast<Tier>(t)), info.page_kinds[t]});
   }

@@ -12,6 +12,7 @@
 #include "ipc/transport/command_server.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
+#include "kvd/daemon/page_lease.hpp"
 
 namespace kvd::daemon {
 
@@ -26,7 +27,8 @@ struct Peer {
   uid_t uid = 0;
   UniqueFd pidfd;
   transport::AttachConnection connection;
-  std::shared_ptr<shm::ServedClientPage> page;  ///< shared with the liveness thread and copies
+  std::shared_ptr<shm::ServedClientPage> page;  ///< shared with the liveness thread
+  std::shared_ptr<PageLease> lease;             ///< shared with the copies under way
   std::optional<shm::TableWriter> table;        ///< level 3 only
 
   std::uint64_t sequence = 0;   ///< of its last command

@@ -83,6 +83,21 @@ Status Daemon::handshake(transport::AttachConnection& connection,
   return admit(connection, *hello, version);
 }
 
+/// Whether the engine can map what this daemon lends.
+Status Daemon::check_slab_kind(const wire::Hello& hello) const {
+  const auto kind = gpu_ ? wire::SlabKind::kCudaVmm : wire::SlabKind::kHostMemfd;
+  if ((hello.slab_kinds & wire::slab_kind_bit(kind)) != 0) return {};
+  if (!gpu_) {
+    return make_error(ErrorCode::kUnsupported,
+                      "this kvd lends host memory and the engine takes memory of a GPU only: start "
+                      "kvd with --backend cuda");
+  }
+  return make_error(ErrorCode::kUnsupported,
+                    "this kvd lends memory of GPU " + gpu_->uuid +
+                        " and the engine takes host memory only: use an engine that opens kvd for "
+                        "CUDA memory, or a kvd started with --backend host");
+}
+
 Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello& hello,
                      std::uint16_t version) {
   KVD_ASSIGN_OR_RETURN(transport::PeerIdentity identity, connection.peer());
@@ -104,6 +119,7 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
     return make_error(ErrorCode::kQuotaExceeded,
                       "engine.max_engines sessions are open: close some or raise it");
   }
+  KVD_TRY(check_slab_kind(hello));
   const Bytes slab = config_.slab_size();
   KVD_ASSIGN_OR_RETURN(const auto shape, complete_shape(hello.shape, slab));
 
@@ -118,7 +134,9 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   attach.orphaned = Bytes(static_cast<std::int64_t>(
       std::min<std::uint64_t>(hello.orphaned_bytes, wire::kMaxRegionBytes)));
 
-  KVD_ASSIGN_OR_RETURN(shm::ServedClientPage page, shm::ServedClientPage::create());
+  KVD_ASSIGN_OR_RETURN(shm::ServedClientPage served, shm::ServedClientPage::create());
+  const auto page = std::make_shared<shm::ServedClientPage>(std::move(served));
+  KVD_ASSIGN_OR_RETURN(auto lease, PageLease::make(backend_, page));
   KVD_ASSIGN_OR_RETURN(const core::AttachGrant grant, controller_->attach(attach, clock_.now()));
   const auto give_back = [&](const Error& error) {
     feed(core::Detach{grant.engine});
@@ -145,7 +163,11 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   welcome.table_bytes = static_cast<std::uint64_t>(table->size().value);
   welcome.client_page_bytes = shm::kClientPageBytes;
   wire::set_text(welcome.command_endpoint, commands_->endpoint());
-  const int fds[] = {page.fd(), table->fd()};
+  if (const auto gpu = backend_->identity()) {
+    welcome.slab_kind = static_cast<std::uint32_t>(wire::SlabKind::kCudaVmm);
+    welcome.device_uuid = gpu->uuid;
+  }
+  const int fds[] = {page->fd(), table->fd()};
   if (Status sent = connection.send(wire::seal(welcome), fds); !sent.ok()) {
     return give_back(sent.error());
   }
@@ -159,7 +181,8 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
             identity.uid,
             std::move(identity.pidfd),
             std::move(connection),
-            std::make_shared<shm::ServedClientPage>(std::move(page)),
+            page,
+            std::move(lease),
             std::move(*table),
             0,
             0,

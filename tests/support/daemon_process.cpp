@@ -36,7 +36,7 @@ std::string built_program(const std::string& name) { return std::string(KVD_BIN_
 std::string toml_of(const RuntimeFolder& folder, const KvdSettings& settings,
                     std::uint16_t admin_port, std::uint16_t metrics_port) {
   std::ostringstream out;
-  out << "backend = \"host\"\n"
+  out << "backend = \"" << settings.backend << "\"\n"
       << "[paths]\nruntime_dir = \"" << folder.path() << "\"\n"
       << "[pool]\nhbm = \"" << settings.hbm << "\"\ndram = \"" << settings.dram << "\"\nslab = \""
       << settings.slab << "\"\nreserve = \"0\"\n"
@@ -53,7 +53,8 @@ KvdProcess::KvdProcess(const RuntimeFolder& folder, const KvdSettings& settings)
       admin_port_(admin::free_port()),
       metrics_port_(admin::free_port()) {
   std::ofstream(config_file_) << toml_of(folder, settings, admin_port_, metrics_port_);
-  process_.emplace(ChildCommand{{built_program("kvd"), "--config", config_file_}, {}});
+  process_.emplace(
+      ChildCommand{{built_program("kvd"), "--config", config_file_}, settings.environment});
 }
 
 bool KvdProcess::wait_ready() const {
@@ -85,8 +86,9 @@ std::optional<double> KvdProcess::metric(const std::string& series) const {
   return std::nullopt;
 }
 
-KvdRun run_kvd(const std::vector<std::string>& arguments) {
-  ChildCommand command{{built_program("kvd")}, {}};
+KvdRun run_kvd(const std::vector<std::string>& arguments,
+               const std::vector<std::string>& environment) {
+  ChildCommand command{{built_program("kvd")}, environment};
   command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
   ChildProcess process(command);
   KvdRun run;

@@ -17,6 +17,8 @@ struct KvdSettings {
   std::string slab = "2MiB";
   std::string bandwidth = "unlimited";
   std::string extra = {};  ///< more TOML: tables of their own, after all else
+  std::string backend = "host";
+  std::vector<std::string> environment = {};  ///< as in ChildCommand
 };
 
 /// Answer of an HTTP server.
@@ -25,7 +27,7 @@ struct HttpAnswer {
   std::string body;
 };
 
-/// A real `kvd` on the host backend in a folder of the test's, on free ports. It is killed with the
+/// A real `kvd` in a folder of the test's, on free ports. It is killed with the
 /// test, whichever way that ends.
 class KvdProcess {
  public:
@@ -69,7 +71,8 @@ struct KvdRun {
   std::optional<int> status;
   std::string output;  ///< of stderr
 };
-[[nodiscard]] KvdRun run_kvd(const std::vector<std::string>& arguments);
+[[nodiscard]] KvdRun run_kvd(const std::vector<std::string>& arguments,
+                             const std::vector<std::string>& environment = {});
 
 /// Where the build put a program.
 [[nodiscard]] std::string built_program(const std::string& name);

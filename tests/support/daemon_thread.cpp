@@ -30,7 +30,7 @@ DaemonThread::DaemonThread(const Edit& edit) {
   auto made = daemon::Daemon::create(std::move(config), clock_);
   KVD_CHECK(made.ok(), made.ok() ? "" : made.error().message.c_str());
   daemon_ = std::move(*made);
-  thread_ = std::thread([this] { daemon_->run(); });
+  thread_ = std::thread([this] { (void)daemon_->run().ok(); });
 }
 
 DaemonThread::~DaemonThread() {

@@ -48,5 +48,30 @@ TEST(CAbiTest, StepsThroughTheArraysOfItsHandle) {
   kvd_close(handle);
 }
 
+TEST(CAbiTest, LendsARegionAsATensor) {
+  const TemporaryFolder folder;
+  const MiniDaemon daemon(folder, {});
+  kvd_open_options options{};
+  options.struct_size = sizeof options;
+  options.endpoint = daemon.endpoint().c_str();
+  kvd_handle* handle = nullptr;
+  ASSERT_EQ(kvd_open(&options, &handle), KVD_OK) << kvd_last_error();
+  kvd_region region{};
+  region.struct_size = sizeof region;
+  ASSERT_EQ(kvd_region_allocate(handle, 1, 1'000'000'000, &region), KVD_OK) << kvd_last_error();
+  EXPECT_EQ(region.device, -1);
+  kvd_dl_managed_tensor* tensor = nullptr;
+  ASSERT_EQ(kvd_region_dlpack(handle, region.id, 1'000'000'000, &tensor), KVD_OK);
+  EXPECT_EQ(tensor->dl_tensor.data, region.address);
+  EXPECT_EQ(tensor->dl_tensor.device.device_type, 1);
+  EXPECT_EQ(tensor->dl_tensor.shape[0], static_cast<std::int64_t>(region.bytes));
+  EXPECT_EQ(tensor->dl_tensor.strides, nullptr);
+  EXPECT_EQ(kvd_region_free(handle, region.id, 1'000'000'000), KVD_WOULD_BLOCK);
+  tensor->deleter(tensor);
+  EXPECT_EQ(kvd_region_free(handle, region.id, 1'000'000'000), KVD_OK) << kvd_last_error();
+  EXPECT_EQ(kvd_wait_on_stream(handle, 1, nullptr), KVD_UNSUPPORTED);
+  kvd_close(handle);
+}
+
 }  // namespace
 }  // namespace kvd::test

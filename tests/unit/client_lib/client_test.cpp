@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "tests/support/patience.hpp"
 #include "tests/unit/client_lib/mini_daemon.hpp"
 
 namespace kvd::test {
@@ -388,6 +389,72 @@ TEST_F(ClientTest, MapsNothingIntoAForkedChild) {
     return ::mincore(region->address, 4096, &resident) == 0 ? 1 : 0;
   });
   EXPECT_EQ(mapped, 0);
+}
+
+// An engine that follows pointers must never be given device pointers unasked.
+TEST_F(ClientTest, AsksForHostMemoryAndTakesNothingElse) {
+  start_daemon();
+  ASSERT_TRUE(open().ok());
+  EXPECT_EQ(daemon_->seen().hellos.at(0).slab_kinds, kvd_client::kHostMemory);
+  daemon_->change([](auto& script) { script.gpu = {0xab}; });
+  EXPECT_EQ(open().code(), ErrorCode::kInternal);
+  EXPECT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.goodbyes == 2; }))
+      << "it was admitted and has to leave in order";
+}
+
+TEST_F(ClientTest, HostMemoryHasNoStreams) {
+  start_daemon();
+  Client client = open_running(3);
+  EXPECT_EQ(client.session()->memory, kvd_client::MemoryKind::kHost);
+  EXPECT_EQ(client.session()->device, -1);
+  EXPECT_EQ(client.wait_on_stream(3, nullptr).code(), ErrorCode::kUnsupported);
+  EXPECT_TRUE(client.confirm().ok());
+}
+
+// A stream cannot be woken: only the word itself ends its wait, and a copy may still write there.
+TEST_F(ClientTest, FencesOfAGoneDaemonStayReleased) {
+  start_daemon();
+  Client client = open_running(3);
+  const auto page = daemon_->page();
+  daemon_.reset();
+  constexpr std::uint64_t kReleased = INT64_MAX;
+  const auto released = [&] {
+    return page->fence_h2d() == kReleased && page->fence_d2h() == kReleased;
+  };
+  ASSERT_TRUE(poll_until(released));
+  EXPECT_TRUE(page->poisoned()) << "before the release, not after it";
+  page->fence_h2d() = 2;
+  EXPECT_TRUE(poll_until(released));
+  EXPECT_EQ(client.confirm().code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(ClientTest, AViewedRegionIsNotFreed) {
+  start_daemon();
+  Client client = std::move(open()).value();
+  const auto region = client.allocate_region(1, kLong);
+  ASSERT_TRUE(region.ok());
+  auto view = client.view_region(region->id, kLong);
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ(view->address, region->address);
+  EXPECT_EQ(view->device, -1);
+  EXPECT_EQ(client.free_region(region->id, kLong).code(), ErrorCode::kWouldBlock);
+  view->mapping.reset();
+  EXPECT_TRUE(client.free_region(region->id, kLong).ok());
+}
+
+TEST_F(ClientTest, AClientThatClosesWithAViewSaysNoGoodbye) {
+  start_daemon();
+  kvd_client::RegionView view;
+  {
+    Client client = std::move(open()).value();
+    const auto region = client.allocate_region(1, kLong);
+    ASSERT_TRUE(region.ok());
+    view = std::move(client.view_region(region->id, kLong)).value();
+  }
+  *view.address = std::byte{5};
+  ASSERT_TRUE(open().ok());  // and leaves, so that its goodbye has been heard
+  EXPECT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.goodbyes == 1; }));
+  EXPECT_EQ(*view.address, std::byte{5});
 }
 
 }  // namespace

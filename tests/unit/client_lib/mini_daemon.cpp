@@ -138,6 +138,10 @@ wire::Welcome MiniDaemon::welcome_for(const wire::Hello& hello, const Session& s
   welcome.slab_bytes = kSlabBytes.size();
   welcome.table_bytes = session.table.size().size();
   welcome.client_page_bytes = shm::kClientPageBytes;
+  if (script_.gpu != welcome.device_uuid) {
+    welcome.slab_kind = static_cast<std::uint32_t>(wire::SlabKind::kCudaVmm);
+    welcome.device_uuid = script_.gpu;
+  }
   wire::set_text(welcome.command_endpoint, commands_->endpoint());
   return welcome;
 }

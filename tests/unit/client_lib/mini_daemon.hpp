@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
@@ -49,6 +50,7 @@ class MiniDaemon {
     std::optional<Error> refuse_command;  ///< answer to every command
     bool ignore_commands = false;         ///< read them and say nothing
     std::uint32_t withhold_slabs = 0;     ///< so many slabs of each region are never sent
+    std::array<std::uint8_t, 16> gpu{};   ///< UUID of the GPU it claims to lend; zeros: none
   };
 
   struct Seen {

@@ -38,6 +38,15 @@ TEST(Documents, StatusOfAnEmptyDaemon) {
   EXPECT_EQ(sut["counters"]["rotation_blocked"]["dram"], 0);
 }
 
+TEST(Documents, StatusNamesTheGpuWhereThereIsOne) {
+  DaemonInfo info;
+  EXPECT_TRUE(json::parse(status_document({}, info)).at("gpu").is_null());
+  info.gpu = {"NVIDIA H100", "c0c1c2c3-c4c5-c6c7-c8c9-cacbcccdcecf", 500 * kMiB};
+  EXPECT_EQ(json::parse(status_document({}, info))["gpu"], json::parse(R"({
+    "name": "NVIDIA H100", "uuid": "c0c1c2c3-c4c5-c6c7-c8c9-cacbcccdcecf",
+    "context_bytes": 524288000})"));
+}
+
 TEST(Documents, PoolsListSlabsByTier) {
   core::ControllerStatus status;
   status.slabs[1].resize(3);

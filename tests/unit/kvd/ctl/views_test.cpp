@@ -38,6 +38,14 @@ TEST(Views, StatusOfADaemonAtWork) {
                          HasSubstr("tbt 75.0 % of 4"), HasSubstr("d2h 3 MiB in 0 copies")));
 }
 
+TEST(Views, StatusNamesTheGpuWhereThereIsOne) {
+  EXPECT_THAT(rendered(View::kStatus, admin::status_document({}, info())), Not(HasSubstr("gpu")));
+  admin::DaemonInfo on_gpu = info();
+  on_gpu.gpu = {"NVIDIA H100", "c0c1c2c3-c4c5", 300 * kMiB};
+  EXPECT_THAT(rendered(View::kStatus, admin::status_document({}, on_gpu)),
+              HasSubstr("\ngpu NVIDIA H100, c0c1c2c3-c4c5, 300 MiB for the context\n"));
+}
+
 TEST(Views, PoolsInUnits) {
   core::ControllerStatus status;
   status.tiers[1].free = 1536 * kMiB;

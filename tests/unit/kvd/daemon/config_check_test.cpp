@@ -23,6 +23,11 @@ const std::vector<Fault> kFaults = {
     {"pool.hbm: must be from 0 to 1 PiB", [](Config& c) { c.hbm = Bytes(-1); }},
     {"pool.dram: must be from 0 to 1 PiB", [](Config& c) { c.dram = Bytes(INT64_MAX); }},
     {"pool.reserve: must be", [](Config& c) { c.reserve = Bytes(-5); }},
+    {"cuda.burst: must be from 64 KiB to 1 GiB, is 4 KiB",
+     [](Config& c) { c.cuda_burst = 4 * kKiB; }},
+    {"cuda.burst: must be", [](Config& c) { c.cuda_burst = 2 * kGiB; }},
+    {"cuda.watchdog: must be longer than zero",
+     [](Config& c) { c.cuda_watchdog = Nanoseconds(0); }},
     {"pool.slab: 3MiB is no multiple", [](Config& c) { c.slab = 3 * kMiB; }},
     {"pool.hbm: 1 MiB is less than one slab (2 MiB)", [](Config& c) { c.hbm = kMiB; }},
     {"pool.hbm: 256 MiB is less than one slab (512 MiB)", [](Config& c) { c.slab = 512 * kMiB; }},
@@ -119,6 +124,14 @@ TEST(SlabSize, FitsThePools) {
     sut.slab = 6 * kMiB;
     EXPECT_EQ(sut.slab_size(), 6 * kMiB) << "what is set counts";
   }
+}
+
+TEST(SlabSize, IsLargerOnAGpuWhereThePoolIs) {
+  Config sut;
+  sut.backend = BackendChoice::kCuda;
+  EXPECT_EQ(sut.slab_size(), 64 * kMiB) << "a quarter of the pool";
+  sut.hbm = 64 * kGiB;
+  EXPECT_EQ(sut.slab_size(), 256 * kMiB);
 }
 
 TEST(SlabSize, TiersRoundDownToWholeSlabs) {

@@ -8,7 +8,9 @@
 namespace kvd::daemon {
 namespace {
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 /// A machine of files: 10 GiB available, no control groups until a test adds some.
 class MemoryCheck : public testing::Test {
@@ -39,7 +41,7 @@ TEST_F(MemoryCheck, WithoutGroupsTheMachineDecides) {
   const Status refused = check(4096 * kGiB);
   EXPECT_EQ(refused.error().message,
             "pool.hbm + pool.dram: 4 TiB exceeds what this machine can give (9 GiB: MemAvailable "
-            "10 GiB - pool.reserve 1 GiB); lower pool.hbm or pool.dram");
+            "10 GiB - pool.reserve 1 GiB); lower pool.hbm + pool.dram");
 }
 
 TEST_F(MemoryCheck, TheGroupsOwnLimitBinds) {
@@ -109,6 +111,8 @@ TEST_F(MemoryCheck, OverfullIsNoRoomAtAll) {
 TEST_F(MemoryCheck, AReserveBeyondWhatIsThereIsNoRoomAtAll) {
   EXPECT_TRUE(check_memory(Bytes(0), 64 * kGiB, root_.root()).ok());
   EXPECT_FALSE(check_memory(Bytes(1), 64 * kGiB, root_.root()).ok());
+  EXPECT_THAT(check_memory(Bytes(1), 64 * kGiB, root_.root(), "pool.dram").error().message,
+              AllOf(StartsWith("pool.dram: "), EndsWith("lower pool.dram")));
 }
 
 TEST_F(MemoryCheck, WithoutProcItSaysSo) {

@@ -20,7 +20,8 @@ const admin::DaemonInfo kInfo = {.version = "0.1.0",
                                  .page_kinds = {"thp", "4k"},
                                  .attach_endpoint = "/run/kvd/attach.sock",
                                  .command_endpoint = "ipc:///run/kvd/command.sock",
-                                 .metrics_endpoint = "127.0.0.1:9470"};
+                                 .metrics_endpoint = "127.0.0.1:9470",
+                                 .gpu = admin::GpuInfo{"NVIDIA H100", "c0c1c2c3", 300 * kMiB}};
 
 core::EngineStatus engine(std::uint32_t id, const std::string& name) {
   core::EngineStatus e;
@@ -51,6 +52,8 @@ TEST(MetricsMapping, AnEmptyControllerIsAllZeros) {
   EXPECT_THAT(value(sut, "kvd_pool_page_info", {"dram", "4k"}), Optional(1.0));
   EXPECT_THAT(value(sut, "kvd_build_info", {"0.1.0", "host"}), Optional(1.0));
   EXPECT_THAT(value(sut, "kvd_uptime_seconds", {}), Optional(2.5));
+  EXPECT_THAT(value(sut, "kvd_gpu_info", {"NVIDIA H100", "c0c1c2c3"}), Optional(1.0));
+  EXPECT_THAT(value(sut, "kvd_gpu_context_bytes", {}), Optional(300.0 * 1024 * 1024));
 }
 
 TEST(MetricsMapping, EveryCatalogueRowIsFed) {

@@ -1,0 +1,83 @@
+#include "kvd/daemon/backend.hpp"
+
+#include <string>
+#include <utility>
+
+#include "ipc/wire/attach_codec.hpp"
+#include "kernels/device/host/host_backend.hpp"
+#include "kvd/daemon/log.hpp"
+#ifdef KVD_HAVE_CUDA
+#include "kernels/device/cuda/cuda_backend.hpp"
+#endif
+
+namespace kvd::daemon {
+namespace {
+
+using Backend = std::shared_ptr<kernels::DeviceBackend>;
+
+Result<Backend> host_backend(const Config& config, const Clock& clock) {
+  kernels::HostConfig host;
+  host.link_bandwidth = config.link_bandwidth;
+  KVD_ASSIGN_OR_RETURN(auto backend, kernels::HostBackend::create(host, clock));
+  return Backend(std::move(backend));
+}
+
+#ifdef KVD_HAVE_CUDA
+
+Result<Backend> cuda_backend(const Config& config, const Clock& clock) {
+  kernels::CudaConfig cuda;
+  auto device = kernels::cuda::parse_device(config.cuda_device);
+  if (!device.ok()) {
+    return make_error(ErrorCode::kInvalidArgument, "cuda.device: " + device.error().message);
+  }
+  cuda.device = *device;
+  cuda.burst = config.cuda_burst;
+  cuda.stall_limit = config.cuda_watchdog;
+  KVD_ASSIGN_OR_RETURN(auto backend, kernels::CudaBackend::create(cuda, clock));
+  return Backend(std::move(backend));
+}
+
+Bytes context_bytes(const kernels::DeviceBackend& backend) {
+  const auto* cuda = dynamic_cast<const kernels::CudaBackend*>(&backend);
+  return cuda != nullptr ? cuda->context_bytes() : Bytes(0);
+}
+
+#else
+
+Result<Backend> cuda_backend(const Config&, const Clock&) {
+  return make_error(ErrorCode::kUnsupported,
+                    "this kvd is built without CUDA; build it where the headers of CUDA 13.0 or "
+                    "newer are");
+}
+
+Bytes context_bytes(const kernels::DeviceBackend&) { return Bytes(0); }
+
+#endif
+
+}  // namespace
+
+Result<Backend> open_backend(Config& config, const Clock& clock) {
+  if (config.backend == BackendChoice::kHost) return host_backend(config, clock);
+  auto cuda = cuda_backend(config, clock);
+  if (cuda.ok()) {
+    config.backend = BackendChoice::kCuda;
+    return cuda;
+  }
+  const Error& why = cuda.error();
+  const bool is_required = config.backend == BackendChoice::kCuda;
+  if (is_required || why.code == ErrorCode::kInvalidArgument) {
+    return make_error(why.code, "backend cuda: " + why.message +
+                                    (is_required ? "; or start with --backend host" : ""));
+  }
+  log_info("backend auto: host memory, as CUDA cannot be used: " + why.message);
+  config.backend = BackendChoice::kHost;
+  return host_backend(config, clock);
+}
+
+std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend& backend) {
+  const auto identity = backend.identity();
+  if (!identity) return std::nullopt;
+  return admin::GpuInfo{identity->name, wire::uuid_text(identity->uuid), context_bytes(backend)};
+}
+
+}  // namespace kvd::daemon

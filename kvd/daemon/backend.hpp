@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "ipc/vocabulary/clock.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "kernels/device/device_backend.hpp"
+#include "kvd/admin/admin_backend.hpp"
+#include "kvd/daemon/config.hpp"
+
+namespace kvd::daemon {
+
+/// The device backend that the configuration asks for. `auto` takes CUDA where driver and device
+/// are there, else host memory after one line in the log that says why; config.backend becomes what
+/// was taken. No memory is taken yet.
+/// Errors: where `cuda` is asked for: Unsupported, NotFound, DeviceError with the reason;
+///         InvalidArgument for a cuda.device that names nothing.
+[[nodiscard]] Result<std::shared_ptr<kernels::DeviceBackend>> open_backend(Config& config,
+                                                                           const Clock& clock);
+
+/// What a person asks about the GPU behind it; none on the host backend.
+[[nodiscard]] std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend& backend);
+
+}  // namespace kvd::daemon

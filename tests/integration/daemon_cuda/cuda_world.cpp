@@ -1,0 +1,112 @@
+#include "tests/integration/daemon_cuda/cuda_world.hpp"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "kernels/device/cuda/driver.hpp"
+
+namespace kvd::test {
+namespace {
+
+/// Once loaded, the library is what every later dlopen("libcuda.so.1") of this process finds.
+const bool loaded = [] {
+  if (::dlopen(KVD_FAKECUDA "/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) != nullptr) return true;
+  std::fprintf(stderr, "no fake driver: %s\n", ::dlerror());
+  std::abort();
+}();
+
+}  // namespace
+
+std::vector<std::string> fake_driver(std::vector<std::string> more) {
+  more.emplace_back("LD_LIBRARY_PATH=" KVD_FAKECUDA);
+  return more;
+}
+
+KvdSettings cuda_settings(std::vector<std::string> fake) {
+  KvdSettings settings;
+  settings.backend = "cuda";
+  settings.environment = fake_driver(std::move(fake));
+  return settings;
+}
+
+ChildCommand pattern_on_gpu(const KvdProcess& kvd, const std::string& name,
+                            const std::vector<std::string>& more, std::vector<std::string> fake) {
+  ChildCommand command;
+  command.environment = fake_driver(std::move(fake));
+  command.arguments = {built_program("kvd-pattern"),
+                       "--endpoint",
+                       kvd.endpoint(),
+                       "--name",
+                       name,
+                       "--requests",
+                       "6",
+                       "--prompt",
+                       "48",
+                       "--new",
+                       "48",
+                       "--tbt-slo-ms",
+                       "1",
+                       "--ttft-slo-ms",
+                       "2",
+                       "--seed",
+                       std::to_string(name.size()),
+                       "--json"};
+  command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+  return command;
+}
+
+kvd_client::Result<kvd_client::Client> open_for_cuda(const KvdProcess& kvd, bool with_shape) {
+  kvd_client::Options options;
+  options.endpoint = kvd.endpoint();
+  options.engine_name = "cuda-test";
+  options.memory = kvd_client::kCudaMemory;
+  if (with_shape) options.shape = {4, 0, 0, 1024};
+  return kvd_client::Client::open(options);
+}
+
+TestGpu::TestGpu() {
+  const auto driver = cuda::Driver::load();
+  KVD_CHECK(driver.ok(), "the fake driver does not load");
+  const auto device = cuda::find_device(**driver, {});
+  KVD_CHECK(device.ok(), "the fake driver has no device");
+  uuid_ = device->uuid;
+  context_.emplace(std::move(cuda::PrimaryContext::retain(**driver, *device)).value());
+  const cuda::ScopedCurrent current(*context_);
+  KVD_CHECK(
+      (*driver)->stream_create_with_priority(&stream_, CU_STREAM_NON_BLOCKING, 0) == CUDA_SUCCESS,
+      "no stream");
+}
+
+TestGpu::~TestGpu() {
+  const cuda::ScopedCurrent current(*context_);
+  (void)context_->driver().stream_destroy(stream_);
+}
+
+bool TestGpu::stream_is_idle() const {
+  const cuda::ScopedCurrent current(*context_);
+  return context_->driver().stream_query(stream_) == CUDA_SUCCESS;
+}
+
+void TestGpu::write(const void* device, const std::vector<std::byte>& bytes) {
+  const cuda::ScopedCurrent current(*context_);
+  const cuda::Driver& driver = context_->driver();
+  EXPECT_EQ(driver.memcpy_htod_async(reinterpret_cast<CUdeviceptr>(device), bytes.data(),
+                                     bytes.size(), stream_),
+            CUDA_SUCCESS);
+  EXPECT_EQ(driver.stream_synchronize(stream_), CUDA_SUCCESS);
+}
+
+std::vector<std::byte> TestGpu::read(const void* device, std::size_t bytes) {
+  const cuda::ScopedCurrent current(*context_);
+  const cuda::Driver& driver = context_->driver();
+  std::vector<std::byte> out(bytes);
+  EXPECT_EQ(
+      driver.memcpy_dtoh_async(out.data(), reinterpret_cast<CUdeviceptr>(device), bytes, stream_),
+      CUDA_SUCCESS);
+  EXPECT_EQ(driver.stream_synchronize(stream_), CUDA_SUCCESS);
+  return out;
+}
+
+}  // namespace kvd::test

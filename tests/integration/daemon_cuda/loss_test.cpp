@@ -1,0 +1,124 @@
+// Who goes away, and what a stream that waits then does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "tests/integration/daemon_cuda/cuda_world.hpp"
+
+namespace kvd::test {
+namespace {
+
+using kvd_client::Client;
+using kvd_client::ErrorCode;
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr int kDeviceLost = 3;
+
+class CudaLoss : public testing::Test {
+ protected:
+  void start(const KvdSettings& settings) {
+    kvd_.emplace(folder_, settings);
+    ASSERT_TRUE(kvd_->wait_ready()) << kvd_->log();
+  }
+
+  /// An engine with one request of which one iteration has been made.
+  Client running() {
+    Client client = std::move(open_for_cuda(*kvd_, true)).value();
+    EXPECT_TRUE(client.submit({.id = 1, .prompt_tokens = 20, .max_new_tokens = 9}, kPatience).ok());
+    EXPECT_TRUE(poll_until([&] { return step(client) && !run_.empty(); }));
+    tokens_ = 20;
+    EXPECT_TRUE(step(client));
+    return client;
+  }
+
+  /// Reports what was done, once.
+  bool step(Client& client) {
+    std::vector<kvd_client::StepReport> reports;
+    if (tokens_ > 0) reports.push_back({1, tokens_, false});
+    const auto next = client.step(reports, iteration_, 0, kPatience);
+    if (!next.ok()) return false;
+    iteration_ = next->iteration;
+    run_ = next->run;
+    return true;
+  }
+
+  /// Asks for it and waits until its copy is on its way or done.
+  void rotate(Client& client, kvd_client::RotateDirection direction) {
+    const bool out = direction == kvd_client::RotateDirection::kOut;
+    EXPECT_TRUE(client.rotate(1, direction, kPatience).ok());
+    EXPECT_TRUE(poll_until([&] {
+      const json requests = json::parse(kvd_->get("/v1/status").body)["requests"];
+      return step(client) && (out ? requests["rotary"] == 1 : requests["rotary"] == 0);
+    }));
+  }
+
+  RuntimeFolder folder_;
+  std::optional<KvdProcess> kvd_;
+  TestGpu gpu_;
+  std::uint64_t iteration_ = 0;
+  std::uint64_t tokens_ = 0;
+  std::vector<kvd_client::RunEntry> run_;
+};
+
+TEST_F(CudaLoss, AStreamMayWaitForWhatCameBack) {
+  start(cuda_settings());
+  Client client = running();
+  rotate(client, kvd_client::RotateDirection::kOut);
+  rotate(client, kvd_client::RotateDirection::kIn);
+  ASSERT_TRUE(poll_until([&] { return step(client) && !run_.empty(); }));
+  ASSERT_NE(run_[0].ticket, 0u);
+  ASSERT_TRUE(client.wait_on_stream(run_[0].ticket, gpu_.stream()).ok());
+  EXPECT_TRUE(poll_until([&] { return gpu_.stream_is_idle(); }));
+  EXPECT_TRUE(client.confirm().ok());
+}
+
+TEST_F(CudaLoss, AKilledDaemonIsNoticed) {
+  start(cuda_settings());
+  Client client = running();
+  ASSERT_TRUE(client.confirm().ok());
+  kvd_->signal(SIGKILL);
+  EXPECT_TRUE(poll_until([&] { return client.confirm().code() == ErrorCode::kUnavailable; }));
+}
+
+TEST_F(CudaLoss, ALostDevicePoisonsEveryoneAndEndsTheDaemonWithItsOwnStatus) {
+  start(cuda_settings({"FAKECUDA_STICKY=cuMemcpyBatchAsync:1:719"}));
+  Client bystander = std::move(open_for_cuda(*kvd_)).value();
+  Client client = running();
+  (void)client.rotate(1, kvd_client::RotateDirection::kOut, kPatience);
+  (void)step(client);
+  EXPECT_EQ(kvd_->wait(), kDeviceLost) << kvd_->log();
+  EXPECT_THAT(kvd_->log(), HasSubstr("the device is lost and kvd ends, to be started again"));
+  EXPECT_TRUE(poll_until([&] { return client.confirm().code() == ErrorCode::kUnavailable; }));
+  EXPECT_EQ(bystander.ping(std::chrono::milliseconds(50)).code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(CudaLoss, ACopyThatStandsStillIsALostDevice) {
+  KvdSettings settings = cuda_settings({"FAKECUDA_STALL=h2d"});
+  settings.extra = "[cuda]\nwatchdog = \"300ms\"\n";
+  start(settings);
+  Client client = running();
+  rotate(client, kvd_client::RotateDirection::kOut);
+  (void)client.rotate(1, kvd_client::RotateDirection::kIn, kPatience);
+  (void)step(client);
+  EXPECT_EQ(kvd_->wait(), kDeviceLost) << kvd_->log();
+  EXPECT_THAT(kvd_->log(), HasSubstr("have not moved for 300 ms"));
+  EXPECT_TRUE(poll_until([&] { return client.confirm().code() == ErrorCode::kUnavailable; }));
+}
+
+TEST_F(CudaLoss, AFailedCopyEndsTheSessionItWasForAndNoOther) {
+  start(cuda_settings({"FAKECUDA_FAIL=cuMemcpyBatchAsync:1:1"}));
+  Client bystander = std::move(open_for_cuda(*kvd_)).value();
+  Client client = running();
+  (void)client.rotate(1, kvd_client::RotateDirection::kOut, kPatience);
+  (void)step(client);
+  EXPECT_TRUE(poll_until([&] { return client.confirm().code() == ErrorCode::kUnavailable; }))
+      << kvd_->log();
+  EXPECT_THAT(kvd_->log(), HasSubstr("a copy of its blocks failed"));
+  EXPECT_TRUE(bystander.ping(kPatience).ok());
+}
+
+}  // namespace
+}  // namespace kvd::test

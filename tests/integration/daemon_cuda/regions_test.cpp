@@ -1,0 +1,124 @@
+// Level 1 on a GPU: regions, tensors of them, PyTorch's allocator.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "client_lib/include/kvd.h"
+#include "tests/integration/daemon_cuda/cuda_world.hpp"
+
+namespace kvd::test {
+namespace {
+
+using kvd_client::ErrorCode;
+using nlohmann::json;
+
+constexpr std::size_t kSlab = 2 << 20;
+
+json hbm_of(const KvdProcess& kvd) { return json::parse(kvd.get("/v1/status").body)["pools"][0]; }
+
+bool all_returned(const KvdProcess& kvd) {
+  return poll_until([&] { return hbm_of(kvd)["free_bytes"] == hbm_of(kvd)["capacity_bytes"]; });
+}
+
+class CudaRegions : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(kvd_.wait_ready()) << kvd_.log(); }
+
+  RuntimeFolder folder_;
+  KvdProcess kvd_{folder_, cuda_settings()};
+  TestGpu gpu_;
+};
+
+TEST_F(CudaRegions, AreSlabsBackToBackOnTheGpuAndZeroed) {
+  auto client = open_for_cuda(kvd_);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  const auto session = client->session();
+  ASSERT_TRUE(session.ok());
+  EXPECT_EQ(session->memory, kvd_client::MemoryKind::kCuda);
+  EXPECT_EQ(session->device, 0);
+  const auto region = client->allocate_region(3 * kSlab, kPatience);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  EXPECT_EQ(region->bytes, 3 * kSlab);
+  EXPECT_EQ(region->device, 0);
+  EXPECT_EQ(gpu_.read(region->address, region->bytes), std::vector<std::byte>(region->bytes));
+
+  std::vector<std::byte> pattern(region->bytes);
+  for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<std::byte>(i / 4099);
+  gpu_.write(region->address, pattern);  // one copy across both seams
+  EXPECT_EQ(gpu_.read(region->address, region->bytes), pattern);
+  EXPECT_EQ(hbm_of(kvd_)["region_bytes"], 3 * kSlab);
+
+  EXPECT_TRUE(client->free_region(region->id, kPatience).ok());
+  EXPECT_TRUE(all_returned(kvd_));
+  const auto again = client->allocate_region(8 * kSlab, kPatience);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(gpu_.read(again->address, again->bytes), std::vector<std::byte>(again->bytes))
+      << "what one tenant wrote the next one must not read";
+}
+
+TEST_F(CudaRegions, ATensorKeepsItsRegion) {
+  kvd_open_options options{};
+  options.struct_size = sizeof options;
+  options.endpoint = kvd_.endpoint().c_str();
+  options.memory = KVD_MEMORY_CUDA;
+  kvd_handle* handle = nullptr;
+  ASSERT_EQ(kvd_open(&options, &handle), KVD_OK) << kvd_last_error();
+  constexpr std::uint64_t kTimeout = 30'000'000'000;
+  kvd_region region{};
+  region.struct_size = sizeof region;
+  ASSERT_EQ(kvd_region_allocate(handle, kSlab, kTimeout, &region), KVD_OK) << kvd_last_error();
+  EXPECT_EQ(region.device, 0);
+
+  kvd_dl_managed_tensor* tensor = nullptr;
+  ASSERT_EQ(kvd_region_dlpack(handle, region.id, kTimeout, &tensor), KVD_OK) << kvd_last_error();
+  EXPECT_EQ(tensor->dl_tensor.data, region.address);
+  EXPECT_EQ(tensor->dl_tensor.device.device_type, 2);
+  EXPECT_EQ(tensor->dl_tensor.device.device_id, 0);
+  ASSERT_EQ(tensor->dl_tensor.ndim, 1);
+  EXPECT_EQ(tensor->dl_tensor.shape[0], static_cast<std::int64_t>(kSlab));
+  EXPECT_EQ(tensor->dl_tensor.dtype.bits, 8);
+
+  EXPECT_EQ(kvd_region_free(handle, region.id, kTimeout), KVD_WOULD_BLOCK);
+  tensor->deleter(tensor);
+  EXPECT_EQ(kvd_region_free(handle, region.id, kTimeout), KVD_OK) << kvd_last_error();
+  EXPECT_EQ(kvd_region_dlpack(handle, region.id, kTimeout, &tensor), KVD_NOT_FOUND);
+  kvd_close(handle);
+  EXPECT_TRUE(all_returned(kvd_));
+}
+
+// The daemon must not take memory back while this process maps it, whatever was closed.
+TEST_F(CudaRegions, ATensorThatOutlivesItsHandleHoldsTheMemoryBack) {
+  kvd_client::RegionView view;
+  {
+    auto client = open_for_cuda(kvd_);
+    ASSERT_TRUE(client.ok()) << client.error().message;
+    const auto region = client->allocate_region(kSlab, kPatience);
+    ASSERT_TRUE(region.ok()) << region.error().message;
+    auto lent = client->view_region(region->id, kPatience);
+    ASSERT_TRUE(lent.ok()) << lent.error().message;
+    view = *lent;
+  }
+  EXPECT_TRUE(poll_until([&] { return hbm_of(kvd_)["quarantined_bytes"] == kSlab; }));
+  gpu_.write(view.address, std::vector<std::byte>(64, std::byte{7}));
+  EXPECT_EQ(gpu_.read(view.address, 64), std::vector<std::byte>(64, std::byte{7}));
+}
+
+TEST_F(CudaRegions, PyTorchsAllocatorTakesThemAndGivesThemBack) {
+  ::setenv("KVD_ENDPOINT", kvd_.endpoint().c_str(), 1);
+  EXPECT_EQ(kvd_torch_malloc(kSlab, 5, nullptr), nullptr) << "there is no GPU 5";
+  void* const first = kvd_torch_malloc(kSlab + 1, 0, nullptr);
+  ASSERT_NE(first, nullptr);
+  gpu_.write(first, std::vector<std::byte>(kSlab + 1, std::byte{3}));
+  void* const second = kvd_torch_malloc(100, 0, nullptr);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(kvd_torch_malloc(64 * kSlab, 0, nullptr), nullptr) << "more than there is";
+  EXPECT_EQ(hbm_of(kvd_)["region_bytes"], 3 * kSlab);
+  kvd_torch_free(first, kSlab + 1, 0, nullptr);
+  kvd_torch_free(second, 100, 0, nullptr);
+  kvd_torch_free(nullptr, 0, 0, nullptr);
+  EXPECT_TRUE(all_returned(kvd_));
+}
+
+}  // namespace
+}  // namespace kvd::test
