@@ -4,7 +4,7 @@
 
 namespace kvd::kernels {
 
-/// Stores the fence's value with release order and wakes who sleeps on its low 32 bits (see Fence).
+/// Raises the word to the fence's value with release order, never lowers it, and wakes who sleeps on its low 32 bits (see Fence).
 /// Precondition: the batch's bytes are complete, non-temporal stores fenced.
 void publish(const Fence& fence);
 /// Wakes who sleeps on a word that somebody else, a copy engine, has written.

@@ -97,7 +97,7 @@ void CopyQueue::load_burst() {
   Bytes room = world_.burst;
   if (bursts_.empty()) moved_at_ = world_.clock.now();
   do {
-    CopyList list = moving_->cursor.take(room, room < world_.burst);
+    CopyList list = moving_->cursor.take(room, world_.burst);
     room -= list.bytes;
     issue(list);
     if (!moving_->status.ok() || moving_->cursor.done()) {
@@ -116,12 +116,15 @@ void CopyQueue::load_burst() {
 
 // Whether a batch is in hand, taking the next one where there was none.
 bool CopyQueue::take_batch() {
-  const std::lock_guard lock(mutex_);
-  if (stopping_) return false;
-  if (moving_) return true;
-  if (waiting_.empty()) return false;
-  CopyBatch batch = std::move(waiting_.front());
-  waiting_.pop_front();
+  CopyBatch batch;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return false;
+    if (moving_) return true;
+    if (waiting_.empty()) return false;
+    batch = std::move(waiting_.front());
+    waiting_.pop_front();
+  }
   moving_.emplace(Moving{batch.ticket,
                          ExtentCursor(std::move(batch.extents)),
                          batch.fence,
@@ -218,15 +221,15 @@ void CopyQueue::report(const Moving& moving, Status status) {
 
 // False when the thread shall leave.
 bool CopyQueue::pause() {
+  const Nanoseconds running = bursts_.empty() ? Nanoseconds(0) : world_.clock.now() - moved_at_;
   std::unique_lock lock(mutex_);
   drained_ = bursts_.empty();
   if (abandoned_ || (stopping_ && drained_)) return false;
   if (drained_ && !moving_) {
     wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-    return true;
+  } else {
+    wake_.wait_for(lock, std::clamp<Nanoseconds>(running / 16, kLookSoon, kLookLate));
   }
-  const Nanoseconds running = world_.clock.now() - moved_at_;
-  wake_.wait_for(lock, std::clamp<Nanoseconds>(running / 16, kLookSoon, kLookLate));
   return true;
 }
 

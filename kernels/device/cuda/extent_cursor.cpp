@@ -12,11 +12,12 @@ Bytes to_boundary(std::uintptr_t address, Bytes span) {
 
 }  // namespace
 
-CopyList ExtentCursor::take(Bytes limit, bool started) {
+CopyList ExtentCursor::take(Bytes room, Bytes burst) {
   CopyList list;
-  const Bytes small = std::min(kSmallPiece, Bytes(limit.value / 8));
+  const Bytes small = std::min(kSmallPiece, Bytes(burst.value / 8));
+  const bool started = room < burst;
   while (!done() && list.lengths.size() < kMostCopies) {
-    const Bytes length = piece(limit - list.bytes, small, started || !list.empty());
+    const Bytes length = piece(room - list.bytes, small, started || !list.empty());
     if (length <= Bytes(0)) break;
     const CopyExtent& extent = extents_[next_];
     list.to.push_back(extent.destination + taken_.size());

@@ -34,10 +34,10 @@ class ExtentCursor {
       : extents_(std::move(extents)), span_(span) {}
 
   [[nodiscard]] bool done() const { return next_ == extents_.size(); }
-  /// The next pieces, `limit` bytes and less than a small piece more. Empty when done, or when what
-  /// is left of the limit is not worth a piece though `started` says that the burst holds
-  /// something.
-  [[nodiscard]] CopyList take(Bytes limit, bool started);
+  /// The next pieces for a burst of `burst` bytes that has room for `room` more: those bytes, and
+  /// less than a small piece beyond. Empty when done, or when the burst holds something and its
+  /// room is not worth a piece.
+  [[nodiscard]] CopyList take(Bytes room, Bytes burst);
 
  private:
   [[nodiscard]] Bytes piece(Bytes room, Bytes small, bool started) const;

@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "kernels/device/fence.hpp"
 #include "tests/contract/device/device_fixture.hpp"
 
 namespace kvd::kernels {
@@ -193,6 +194,15 @@ TEST_F(HostBackendTest, DestructionDropsTheQueueAndCopiesNothingAfterwards) {
       std::span(static_cast<std::byte*>(peer), hbm_.size.size()).subspan(CopyQueue::kPiece.size());
   EXPECT_TRUE(all_zero(rest));
   ::munmap(peer, hbm_.size.size());
+}
+
+TEST(Fence, NeverGoesBackwards) {
+  std::atomic<std::uint64_t> word = 0;
+  publish({&word, 5});
+  publish({&word, 3});
+  EXPECT_EQ(word, 5u);
+  publish({&word, 6});
+  EXPECT_EQ(word, 6u);
 }
 
 }  // namespace

@@ -1,0 +1,34 @@
+#include "kernels/device/cuda/cuda_backend.hpp"
+#include "kernels/device/faulty/faulty_backend.hpp"
+#include "tests/contract/device/backend_contract.hpp"
+
+namespace kvd::kernels {
+namespace {
+
+std::unique_ptr<DeviceBackend> make(const CudaConfig& config) {
+  static const SteadyClock clock;
+  auto backend = CudaBackend::create(config, clock);
+  if (backend.ok()) return std::move(backend).value();
+  ADD_FAILURE() << backend.error().to_string();
+  return nullptr;
+}
+
+std::unique_ptr<DeviceBackend> make_cuda() { return make({}); }
+
+// Many bursts to a batch.
+std::unique_ptr<DeviceBackend> make_bursty() {
+  CudaConfig config;
+  config.burst = kKiB * 100;
+  return make(config);
+}
+
+std::unique_ptr<DeviceBackend> make_faultless() {
+  return FaultyBackend::create(make_cuda(), {}).value();
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceBackendContract, ::testing::Values(&make_cuda));
+INSTANTIATE_TEST_SUITE_P(CudaInSmallBursts, DeviceBackendContract, ::testing::Values(&make_bursty));
+INSTANTIATE_TEST_SUITE_P(CudaFaultless, DeviceBackendContract, ::testing::Values(&make_faultless));
+
+}  // namespace
+}  // namespace kvd::kernels

@@ -1,0 +1,530 @@
+#include "kernels/device/cuda/cuda_backend.hpp"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "kernels/device/cuda/context.hpp"
+#include "kernels/device/cuda/vmm.hpp"
+#include "tests/contract/device/device_fixture.hpp"
+#include "tests/unit/kernels/device/cuda/fake_driver.hpp"
+
+/// What the contract cannot say of all backends: errors of the driver, lost devices, what is kept
+/// and what is given back. Copies themselves: tests/contract/device.
+namespace kvd::kernels {
+namespace {
+
+using cuda::FakeDriver;
+using ::testing::HasSubstr;
+
+constexpr Direction kIn = Direction::kHostToDevice;
+constexpr Direction kOut = Direction::kDeviceToHost;
+const SteadyClock kSteady;
+
+/// A page as the daemon shares it with a client, mapped for the scope.
+class SharedPage {
+ public:
+  static constexpr std::size_t kSize = 4096;
+  SharedPage()
+      : bytes_(::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {}
+  ~SharedPage() { ::munmap(bytes_, kSize); }
+  SharedPage(const SharedPage&) = delete;
+  SharedPage& operator=(const SharedPage&) = delete;
+
+  [[nodiscard]] void* start() const { return bytes_; }
+  [[nodiscard]] std::atomic<std::uint64_t>& word(std::size_t i) const {
+    return static_cast<std::atomic<std::uint64_t>*>(bytes_)[i];
+  }
+
+ private:
+  void* bytes_;
+};
+
+constexpr Bytes kPage{SharedPage::kSize};
+
+/// A clock that stands still, shows how often it was read, and can hold up who reads it.
+class WatchedClock final : public Clock {
+ public:
+  [[nodiscard]] TimePoint now() const override {
+    const std::lock_guard lock(gate_);
+    ++reads_;
+    return time_.now();
+  }
+  void advance(Nanoseconds by) { time_.advance(by); }
+  /// Nobody learns the time while this lives.
+  [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(gate_); }
+  /// A queue reads the clock over and over only while it waits for the device.
+  void wait_for_reads(int more) const {
+    const int enough = reads_ + more;
+    for (int i = 0; i < 20'000 && reads_ < enough; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_GE(reads_, enough);
+  }
+
+ private:
+  mutable std::mutex gate_;
+  mutable std::atomic<int> reads_{0};
+  ManualClock time_;
+};
+
+std::unique_ptr<CudaBackend> make(CudaConfig config = {}, const Clock& clock = kSteady) {
+  config.memory_pause = Nanoseconds(0);
+  auto backend = CudaBackend::create(config, clock);
+  if (backend.ok()) return std::move(backend).value();
+  ADD_FAILURE() << backend.error().to_string();
+  return nullptr;
+}
+
+CopyBatch fenced(CopyBatch batch, std::atomic<std::uint64_t>& word) {
+  batch.fence = {&word, batch.ticket.value};
+  return batch;
+}
+
+Completion copy(DeviceBackend& backend, CopyBatch batch) {
+  EXPECT_TRUE(backend.submit(std::move(batch)).ok());
+  const auto completed = wait_for(backend, 1);
+  return completed.empty() ? Completion{} : completed.front();
+}
+
+ErrorCode code_of(const Result<Slab>& slab) {
+  return slab.ok() ? ErrorCode::kOk : slab.error().code;
+}
+
+/// Lets time pass until there is a completion: a copy counts as stuck from the moment the queue
+/// has looked at the clock.
+std::vector<Completion> wait_while_time_passes(DeviceBackend& backend, WatchedClock& clock,
+                                               std::size_t count) {
+  std::vector<Completion> completed;
+  for (int i = 0; i < 20'000 && completed.size() < count; ++i) {
+    clock.advance(std::chrono::seconds(31));
+    if (readable(backend.completion_fd(), std::chrono::milliseconds(1))) backend.poll(completed);
+  }
+  EXPECT_EQ(completed.size(), count);
+  return completed;
+}
+
+TEST(CudaBackend, MakesNoContextBeforeItsFirstSlab) {
+  const FakeDriver fake("FAKECUDA_FAIL=cuDevicePrimaryCtxRetain:1:46");
+  auto backend = make();
+  ASSERT_TRUE(backend);
+  EXPECT_EQ(backend->context_bytes(), Bytes(0));
+  EXPECT_EQ(code_of(backend->create_slab(Tier::kHbm, kMiB * 2)), ErrorCode::kUnavailable);
+
+  slab_or_die(*backend, Tier::kHbm, kMiB * 2);  // the next try finds the device free
+}
+
+TEST(CudaBackend, TellsWhatOfTheDeviceWasInUseWhenItsContextWasMade) {
+  const FakeDriver fake;
+  const auto other =
+      cuda::PhysicalMemory::create(*cuda::Driver::load().value(), 0, kMiB * 6, false);
+  ASSERT_TRUE(other.ok());
+  auto backend = make();
+  slab_or_die(*backend, Tier::kHbm, kMiB * 4);
+  EXPECT_EQ(backend->context_bytes(), kMiB * 6);
+}
+
+TEST(CudaBackend, IsTheDeviceThatWasChosen) {
+  const FakeDriver fake("FAKECUDA_DEVICES=3");
+  const cuda::Driver& driver = *cuda::Driver::load().value();
+  const auto devices = cuda::list_devices(driver).value();
+  ASSERT_EQ(devices.size(), 3u);
+  for (const std::string& text : {std::string("2"), "GPU-" + devices[2].uuid_text()}) {
+    CudaConfig config;
+    config.device = cuda::parse_device(text).value();
+    const auto identity = make(config)->identity();
+    EXPECT_EQ(identity, (DeviceIdentity{devices[2].uuid, devices[2].name})) << text;
+  }
+  CudaConfig absent;
+  absent.device.ordinal = 3;
+  const auto backend = CudaBackend::create(absent, kSteady);
+  ASSERT_FALSE(backend.ok());
+  EXPECT_EQ(backend.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(backend.error().message, HasSubstr(devices[1].uuid_text()));
+  for (const char* bad : {"-1", "1x", "GPU-12", "GPU-00000000-0000-0000-0000-00000000000g"}) {
+    EXPECT_FALSE(cuda::parse_device(bad).ok()) << bad;
+  }
+}
+
+TEST(CudaBackend, LeavesNothingBehind) {
+  const FakeDriver fake;
+  {
+    SharedPage page;
+    auto backend = make();
+    const Slab device = slab_or_die(*backend, Tier::kHbm, kMiB * 4);
+    const Slab host = slab_or_die(*backend, Tier::kDram, kMiB * 4);
+    ASSERT_TRUE(backend->adopt_page(page.start(), kPage).ok());
+    copy(*backend, fenced(batch_of(1, kIn, {{device.address, host.address, kMiB}}), page.word(0)));
+    const auto exported = backend->export_slab(device.handle);
+    ASSERT_TRUE(exported.ok());
+    EXPECT_NE(::fcntl(exported->get(), F_GETFD) & FD_CLOEXEC, 0);
+    backend->release_page(page.start());
+    backend.reset();
+  }
+  FakeDriver::expect_no_leaks();
+}
+
+// Every driver call on the way to a slab fails once: the first time while the engine is made, the
+// second time for the slab itself.
+class FailingCall : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(FailingCall, CostsTheSlabAndNothingElse) {
+  const FakeDriver fake("FAKECUDA_FAIL=" + GetParam() + ":1:1," + GetParam() + ":3:1");
+  auto backend = make();
+  const auto create_both = [&] {
+    auto hbm = backend->create_slab(Tier::kHbm, kMiB * 2);
+    auto dram = backend->create_slab(Tier::kDram, kMiB * 2);
+    return static_cast<int>(hbm.ok()) + static_cast<int>(dram.ok());
+  };
+  int made = 0;
+  for (int i = 0; i < 3; ++i) made += create_both();
+  EXPECT_GE(made, 3);
+  EXPECT_LE(made, 5);
+  EXPECT_TRUE(backend->health().ok());
+  const DeviceCounters counters = backend->counters();
+  EXPECT_EQ(counters.slabs_created, static_cast<std::uint64_t>(made));
+  backend.reset();
+  FakeDriver::expect_no_leaks();
+}
+INSTANTIATE_TEST_SUITE_P(Calls, FailingCall,
+                         ::testing::Values("cuMemCreate", "cuMemAddressReserve", "cuMemMap",
+                                           "cuMemSetAccess", "cuMemsetD8Async", "cuMemHostRegister",
+                                           "cuMemHostGetDevicePointer"));
+
+TEST(CudaBackend, AStreamThatCannotBeMadeIsAnErrorAndLeaksNothing) {
+  for (const char* call : {"cuStreamCreateWithPriority:3:1", "cuEventCreate:3:1"}) {
+    const FakeDriver fake(std::string("FAKECUDA_FAIL=") + call);
+    auto backend = make();
+    EXPECT_FALSE(backend->create_slab(Tier::kDram, kMiB * 2).ok());
+    EXPECT_TRUE(backend->create_slab(Tier::kDram, kMiB * 2).ok());
+    backend.reset();
+    FakeDriver::expect_no_leaks();
+  }
+}
+
+TEST(CudaBackend, WaitsForMemoryThatAnotherProcessIsAboutToGiveBack) {
+  const FakeDriver fake("FAKECUDA_FAIL=cuMemCreate:2:2,cuMemCreate:3:2");
+  auto backend = make();
+  EXPECT_EQ(code_of(backend->create_slab(Tier::kHbm, kMiB * 2)), ErrorCode::kOk);
+}
+
+TEST(CudaBackend, GivesUpOnMemoryThatDoesNotCome) {
+  const FakeDriver fake("FAKECUDA_HBM_BYTES=" + std::to_string((kMiB * 8).value));
+  CudaConfig config;
+  config.memory_attempts = 3;
+  auto backend = make(config);
+  const Slab first = slab_or_die(*backend, Tier::kHbm, kMiB * 4);
+  const auto second = backend->create_slab(Tier::kHbm, kMiB * 4);
+  ASSERT_EQ(code_of(second), ErrorCode::kOutOfMemory);
+  EXPECT_THAT(second.error().message, HasSubstr(std::to_string((kMiB * 4).value)));
+  EXPECT_TRUE(backend->health().ok());
+
+  ASSERT_TRUE(backend->destroy_slab(first.handle).ok());
+  EXPECT_EQ(code_of(backend->create_slab(Tier::kHbm, kMiB * 4)), ErrorCode::kOk);
+}
+
+TEST(CudaBackend, AnExportedSlabIsTheSameMemory) {
+  const FakeDriver fake;
+  auto backend = make();
+  const Slab device = slab_or_die(*backend, Tier::kHbm, kMiB * 2);
+  const Slab host = slab_or_die(*backend, Tier::kDram, kMiB * 2);
+  fill_pattern(bytes_of(host), 7);
+  copy(*backend, batch_of(1, kIn, {{device.address, host.address, kMiB * 2}}));
+  auto fd = backend->export_slab(device.handle);
+  ASSERT_TRUE(fd.ok());
+
+  // As a client does, at an address of its own.
+  const cuda::Driver& driver = *cuda::Driver::load().value();
+  const auto chosen = cuda::find_device(driver, {backend->identity()->uuid, 0}).value();
+  const auto context = cuda::PrimaryContext::retain(driver, chosen);
+  ASSERT_TRUE(context.ok());
+  const cuda::ScopedCurrent current(*context);
+  auto range = cuda::AddressRange::reserve(driver, kMiB * 2);
+  ASSERT_TRUE(range.ok());
+  auto memory = std::make_optional(cuda::PhysicalMemory::import_fd(driver, fd->get(), kMiB * 2));
+  ASSERT_TRUE((*memory).ok()) << (*memory).error().to_string();
+  fd->reset();
+  auto mapping = cuda::Mapping::map(range->address(), **memory);
+  memory.reset();  // the mapping keeps it alive
+  ASSERT_TRUE(mapping.ok());
+  ASSERT_TRUE(
+      cuda::grant_access(driver, range->address(), kMiB * 2, context->device(), cuda::Access::kRead)
+          .ok());
+  std::vector<std::byte> seen(device.size.size());
+  ASSERT_EQ(driver.memcpy_dtoh_async(seen.data(), range->address(), seen.size(), nullptr),
+            CUDA_SUCCESS);
+  ASSERT_EQ(driver.ctx_synchronize(), CUDA_SUCCESS);
+  EXPECT_TRUE(has_pattern(seen, 7));
+  EXPECT_FALSE(has_pattern(seen, 8));
+}
+
+TEST(CudaBackend, ADescriptorThatIsNoSlabIsRefused) {
+  const FakeDriver fake;
+  auto backend = make();
+  const Slab host = slab_or_die(*backend, Tier::kDram, kMiB * 2);
+  const auto fd = backend->export_slab(host.handle);
+  const auto memory =
+      cuda::PhysicalMemory::import_fd(*cuda::Driver::load().value(), fd->get(), kMiB * 2);
+  ASSERT_FALSE(memory.ok());
+  EXPECT_THAT(memory.error().message, HasSubstr("importing"));
+}
+
+/// A backend with a slab of each tier and an adopted page.
+class CudaCopies : public ::testing::Test {
+ protected:
+  void open(const std::string& environment, CudaConfig config = {}, const Clock& clock = kSteady) {
+    fake_.emplace(environment);
+    backend_ = make(config, clock);
+    device_ = slab_or_die(*backend_, Tier::kHbm, kMiB * 4);
+    host_ = slab_or_die(*backend_, Tier::kDram, kMiB * 4);
+    ASSERT_TRUE(backend_->adopt_page(page_.start(), kPage).ok());
+  }
+  void TearDown() override { backend_.reset(); }
+
+  CopyBatch in(std::uint64_t ticket, std::size_t word = 0, Bytes length = kMiB) {
+    return fenced(batch_of(ticket, kIn, {{device_.address, host_.address, length}}),
+                  page_.word(word));
+  }
+  CopyBatch out(std::uint64_t ticket, std::size_t word = 1, Bytes length = kMiB) {
+    return fenced(batch_of(ticket, kOut, {{host_.address, device_.address, length}}),
+                  page_.word(word));
+  }
+  void expect_lost(const char* cause) {
+    EXPECT_EQ(backend_->health().code(), ErrorCode::kDeviceError);
+    EXPECT_THAT(backend_->health().error().message, HasSubstr("restart kvd"));
+    EXPECT_THAT(backend_->health().error().message, HasSubstr(cause));
+    EXPECT_EQ(backend_->submit(in(900)).code(), ErrorCode::kDeviceError);
+    EXPECT_EQ(code_of(backend_->create_slab(Tier::kHbm, kMiB * 2)), ErrorCode::kDeviceError);
+    EXPECT_EQ(code_of(backend_->create_slab(Tier::kDram, kMiB * 2)), ErrorCode::kDeviceError);
+    EXPECT_EQ(backend_->export_slab(device_.handle).error().code, ErrorCode::kDeviceError);
+  }
+
+  SharedPage page_;
+  WatchedClock clock_;
+  std::optional<FakeDriver> fake_;
+  std::unique_ptr<CudaBackend> backend_;
+  Slab device_, host_;
+};
+
+TEST_F(CudaCopies, FencesInAnAdoptedPageAreWrittenWithTheirBatches) {
+  open("FAKECUDA_DELAY_US=500");
+  for (std::uint64_t t = 1; t <= 20; ++t) {
+    ASSERT_TRUE(backend_->submit(t % 2 == 1 ? in(t) : out(t)).ok());
+  }
+  for (const Completion& done : wait_for(*backend_, 20)) {
+    EXPECT_TRUE(done.status.ok());
+    EXPECT_GE(page_.word(done.ticket.value % 2 == 1 ? 0 : 1).load(), done.ticket.value);
+  }
+  EXPECT_EQ(page_.word(0).load(), 19u);
+  EXPECT_EQ(page_.word(1).load(), 20u);
+  EXPECT_EQ(page_.word(2).load(), 0u);
+}
+
+// A driver that fails the write, so that it shows who wrote.
+TEST_F(CudaCopies, ItIsTheDeviceThatWritesThere) {
+  open("FAKECUDA_FAIL=cuStreamWriteValue64:1:700");
+  EXPECT_EQ(copy(*backend_, in(1)).status.code(), ErrorCode::kDeviceError);
+  EXPECT_EQ(page_.word(0).load(), 0u);
+}
+
+TEST_F(CudaCopies, WhereTheDeviceCannotTheCpuDoes) {
+  open("FAKECUDA_FAIL=cuStreamWriteValue64:1:801");
+  EXPECT_TRUE(copy(*backend_, in(1)).status.ok());
+  EXPECT_EQ(page_.word(0).load(), 1u);
+  EXPECT_TRUE(copy(*backend_, in(2)).status.ok());
+  EXPECT_EQ(page_.word(0).load(), 2u);
+}
+
+TEST_F(CudaCopies, AWordInNoAdoptedPageIsTheCpus) {
+  open("FAKECUDA_FAIL=cuStreamWriteValue64:1:700");
+  backend_->release_page(page_.start());
+  EXPECT_TRUE(copy(*backend_, in(5)).status.ok());
+  EXPECT_EQ(page_.word(0).load(), 5u);
+}
+
+TEST_F(CudaCopies, WhoSleepsOnAFenceOfTheDeviceIsWoken) {
+  open("");
+  std::thread waiter([&] {
+    // Long enough that a missing wake shows as a hang of the test.
+    const timespec limit{20, 0};
+    while (page_.word(0).load() < 3) {
+      ::syscall(SYS_futex, &page_.word(0), FUTEX_WAIT, 0, &limit, nullptr, 0);
+    }
+  });
+  const auto start = kSteady.now();
+  EXPECT_TRUE(copy(*backend_, in(3)).status.ok());
+  waiter.join();
+  EXPECT_LT(kSteady.now() - start, std::chrono::seconds(15)) << "it woke by its own timeout";
+}
+
+TEST_F(CudaCopies, PagesThatMakeNoSenseAreRefused) {
+  open("");
+  const auto code = [&](std::size_t offset, Bytes size) {
+    return backend_->adopt_page(static_cast<std::byte*>(page_.start()) + offset, size).code();
+  };
+  EXPECT_EQ(code(0, kPage), ErrorCode::kInvalidArgument) << "adopted already";
+  EXPECT_EQ(code(8, kPage), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(0, Bytes(100)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(0, Bytes(0)), ErrorCode::kInvalidArgument);
+  backend_->release_page(page_.start());
+  backend_->release_page(page_.start());
+  EXPECT_EQ(code(0, kPage), ErrorCode::kOk);
+}
+
+TEST_F(CudaCopies, ARefusedBatchFailsAloneAndUnfenced) {
+  open("FAKECUDA_FAIL=cuMemcpyBatchAsync:2:1");
+  ASSERT_TRUE(copy(*backend_, in(1)).status.ok());
+  const Completion failed = copy(*backend_, in(2));
+  EXPECT_EQ(failed.status.code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failed.bytes, Bytes(0));
+  EXPECT_EQ(page_.word(0).load(), 1u);
+  EXPECT_TRUE(copy(*backend_, in(3)).status.ok());
+  EXPECT_EQ(page_.word(0).load(), 3u);
+  EXPECT_TRUE(backend_->health().ok());
+}
+
+TEST_F(CudaCopies, AStickyErrorFailsEverythingAndFencesNothing) {
+  CudaConfig config;
+  config.burst = kKiB * 64;
+  open("FAKECUDA_STICKY=cuMemcpyBatchAsync:3:719", config);
+  for (std::uint64_t t = 1; t <= 4; ++t) {
+    // Once the device is known to be lost, batches are refused at the door.
+    const Status submitted = backend_->submit(in(t));
+    EXPECT_TRUE(submitted.ok() || submitted.code() == ErrorCode::kDeviceError);
+  }
+  const auto accepted = backend_->counters().batches_submitted[0];
+  ASSERT_GE(accepted, 1u);
+  for (const Completion& done : wait_for(*backend_, accepted)) {
+    EXPECT_EQ(done.status.code(), ErrorCode::kDeviceError);
+  }
+  EXPECT_EQ(page_.word(0).load(), 0u);
+  expect_lost("(719)");
+  // What a stray copy may touch stays, whoever lets go of it.
+  backend_->release_page(page_.start());
+  EXPECT_TRUE(backend_->destroy_slab(host_.handle).ok());
+  EXPECT_TRUE(backend_->destroy_slab(device_.handle).ok());
+  EXPECT_EQ(::msync(bytes_of(host_).data(), 4096, MS_ASYNC), 0) << "unmapped under a copy";
+}
+
+TEST_F(CudaCopies, ACopyThatDoesNotMoveLosesTheDevice) {
+  open("FAKECUDA_STALL=h2d", {}, clock_);
+  ASSERT_TRUE(copy(*backend_, out(1)).status.ok()) << "the other direction is not stuck";
+  ASSERT_TRUE(backend_->submit(in(2)).ok());
+  ASSERT_TRUE(backend_->submit(in(3)).ok());
+  for (const Completion& done : wait_while_time_passes(*backend_, clock_, 2)) {
+    EXPECT_EQ(done.status.code(), ErrorCode::kDeviceError);
+  }
+  EXPECT_EQ(page_.word(0).load(), 0u);
+  expect_lost("have not moved for 30000 ms");
+  backend_->release_page(page_.start());
+  EXPECT_TRUE(backend_->destroy_slab(host_.handle).ok());
+  EXPECT_EQ(::msync(bytes_of(host_).data(), 4096, MS_ASYNC), 0) << "unmapped under a copy";
+}
+
+TEST_F(CudaCopies, OneDirectionStuckFailsTheOtherToo) {
+  open("FAKECUDA_STALL=d2h", {}, clock_);
+  ASSERT_TRUE(backend_->submit(out(1)).ok());
+  wait_while_time_passes(*backend_, clock_, 1);
+  EXPECT_EQ(backend_->submit(in(2)).code(), ErrorCode::kDeviceError);
+}
+
+// The third call would be a sticky error: only the watchdog's verdict shows that it never came.
+TEST_F(CudaCopies, NoMoreThanTwoBurstsAreQueuedOnTheDevice) {
+  CudaConfig config;
+  config.burst = kKiB * 256;
+  open("FAKECUDA_STALL=h2d FAKECUDA_FAIL=cuMemcpyBatchAsync:3:700", config, clock_);
+  for (std::uint64_t t = 1; t <= 5; ++t) {
+    ASSERT_TRUE(backend_->submit(in(t, 0, kKiB * 256)).ok());
+  }
+  wait_while_time_passes(*backend_, clock_, 5);
+  expect_lost("have not moved");
+}
+
+TEST_F(CudaCopies, SmallBatchesShareABurst) {
+  open("FAKECUDA_STALL=h2d FAKECUDA_FAIL=cuMemcpyBatchAsync:4:700", {}, clock_);
+  {
+    const auto held = clock_.hold();  // and with it the queue, until all batches are there
+    for (std::uint64_t t = 1; t <= 10; ++t) ASSERT_TRUE(backend_->submit(in(t, 0, kKiB * 64)).ok());
+  }
+  wait_while_time_passes(*backend_, clock_, 10);
+  expect_lost("(700)");
+}
+
+TEST_F(CudaCopies, BusyTimeAddsUpToNoMoreThanTheTimeThatPassed) {
+  open("FAKECUDA_DELAY_US=300");
+  const TimePoint start = kSteady.now();
+  for (std::uint64_t t = 1; t <= 30; ++t) ASSERT_TRUE(backend_->submit(in(t)).ok());
+  Nanoseconds busy{0};
+  for (const Completion& done : wait_for(*backend_, 30)) busy += done.busy;
+  EXPECT_GT(busy, Nanoseconds(0));
+  EXPECT_LE(busy, kSteady.now() - start);
+}
+
+TEST_F(CudaCopies, DestructionDropsWhatHasNotStartedAndWaitsForWhatHas) {
+  open("FAKECUDA_DELAY_US=2000");
+  for (std::uint64_t t = 1; t <= 50; ++t) ASSERT_TRUE(backend_->submit(in(t, 0, kMiB * 4)).ok());
+  backend_.reset();  // the strict driver aborts on memory that goes while it is copied
+  FakeDriver::expect_no_leaks();
+  EXPECT_LT(page_.word(0).load(), 50u);
+}
+
+TEST_F(CudaCopies, DestructionDoesNotWaitForeverAndKeepsWhatACopyMayTouch) {
+  CudaConfig config;
+  config.stop_limit = std::chrono::milliseconds(50);
+  open("FAKECUDA_STALL=d2h", config, clock_);
+  ASSERT_TRUE(backend_->submit(out(1)).ok());
+  clock_.wait_for_reads(10);
+  backend_.reset();
+  EXPECT_EQ(::msync(bytes_of(host_).data(), 4096, MS_ASYNC), 0) << "unmapped under a copy";
+  EXPECT_EQ(page_.word(1).load(), 0u);
+}
+
+TEST_F(CudaCopies, APageReleasedUnderAQueuedFenceStaysRegistered) {
+  open("FAKECUDA_DELAY_US=2000");
+  ASSERT_TRUE(backend_->submit(in(1, 0, kMiB * 4)).ok());
+  backend_->release_page(page_.start());  // strict: aborts if it were unregistered in flight
+  EXPECT_TRUE(wait_for(*backend_, 1).front().status.ok());
+  EXPECT_EQ(page_.word(0).load(), 1u);
+}
+
+TEST_F(CudaCopies, ScrubbingWritesZerosInBothTiers) {
+  open("");
+  fill_pattern(bytes_of(host_), 3);
+  copy(*backend_, batch_of(1, kIn, {{device_.address, host_.address, kMiB * 4}}));
+  // All but the first and the last KiB, with a length that is no multiple of anything.
+  const Bytes length = kMiB * 4 - kKiB * 2 - Bytes(1);
+  copy(*backend_, batch_of(2, kIn, {{device_.address + kKiB.size(), 0, length}}));
+  copy(*backend_, batch_of(3, kOut, {{host_.address, device_.address, kMiB * 4}}));
+  const auto bytes = bytes_of(host_);
+  EXPECT_TRUE(has_pattern(bytes.first(kKiB.size()), 3));
+  EXPECT_TRUE(all_zero(bytes.subspan(kKiB.size(), length.size())));
+  EXPECT_EQ(bytes[kKiB.size() + length.size()], pattern_at(kKiB.size() + length.size(), 3));
+
+  fill_pattern(bytes, 4);
+  copy(*backend_, batch_of(4, kOut, {{host_.address + 1, 0, length}}));
+  EXPECT_EQ(bytes[0], pattern_at(0, 4));
+  EXPECT_TRUE(all_zero(bytes.subspan(1, length.size())));
+  EXPECT_EQ(bytes[1 + length.size()], pattern_at(1 + length.size(), 4));
+}
+
+TEST(CudaBackend, NonsenseInTheConfigurationIsRefused) {
+  const FakeDriver fake;
+  CudaConfig no_burst, no_attempt;
+  no_burst.burst = Bytes(0);
+  no_attempt.memory_attempts = 0;
+  for (const CudaConfig& config : {no_burst, no_attempt}) {
+    const auto backend = CudaBackend::create(config, kSteady);
+    ASSERT_FALSE(backend.ok());
+    EXPECT_EQ(backend.error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace kvd::kernels

@@ -1,0 +1,120 @@
+#include "kernels/device/cuda/extent_cursor.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace kvd::kernels::cuda {
+namespace {
+
+constexpr std::uintptr_t kTo = std::uintptr_t{1} << 40, kFrom = std::uintptr_t{1} << 41;
+
+std::vector<CopyExtent> pieces_of(ExtentCursor& cursor, Bytes limit) {
+  std::vector<CopyExtent> pieces;
+  while (!cursor.done()) {
+    const CopyList list = cursor.take(limit, limit);
+    EXPECT_FALSE(list.empty()) << "a burst of its own takes at least a piece";
+    if (list.empty()) break;
+    for (std::size_t i = 0; i < list.lengths.size(); ++i) {
+      pieces.push_back(
+          {list.to[i], list.from[i], Bytes(static_cast<std::int64_t>(list.lengths[i]))});
+    }
+  }
+  return pieces;
+}
+
+TEST(ExtentCursor, OneListTakesWhatFits) {
+  ExtentCursor cursor({{kTo, kFrom, kMiB}, {kTo + kGiB.size(), kFrom + kGiB.size(), kMiB}});
+  const CopyList list = cursor.take(kMiB * 4, kMiB * 4);
+  EXPECT_TRUE(cursor.done());
+  EXPECT_EQ(list.lengths, (std::vector<std::size_t>{kMiB.size(), kMiB.size()}));
+  EXPECT_EQ(list.bytes, kMiB * 2);
+}
+
+TEST(ExtentCursor, AnExtentLargerThanABurstIsCut) {
+  ExtentCursor cursor({{kTo, kFrom, kMiB * 10}});
+  const auto pieces = pieces_of(cursor, kMiB * 4);
+  const std::vector<CopyExtent> expected = {
+      {kTo, kFrom, kMiB * 4},
+      {kTo + (kMiB * 4).size(), kFrom + (kMiB * 4).size(), kMiB * 4},
+      {kTo + (kMiB * 8).size(), kFrom + (kMiB * 8).size(), kMiB * 2}};
+  EXPECT_EQ(pieces, expected);
+}
+
+TEST(ExtentCursor, ABurstIsOverdrawnRatherThanLeavingASmallPiece) {
+  ExtentCursor cursor({{kTo, kFrom, kMiB * 4 + kKiB * 60}});
+  EXPECT_EQ(cursor.take(kMiB * 4, kMiB * 4).bytes, kMiB * 4 + kKiB * 60);
+  EXPECT_TRUE(cursor.done());
+}
+
+TEST(ExtentCursor, TheRestOfABurstTooSmallForAPieceStaysEmpty) {
+  ExtentCursor cursor({{kTo, kFrom, kMiB * 4}});
+  EXPECT_TRUE(cursor.take(kKiB * 63, kMiB * 4).empty());
+  EXPECT_FALSE(cursor.done());
+  EXPECT_EQ(cursor.take(kKiB * 64, kMiB * 4).bytes, kKiB * 64);
+}
+
+TEST(ExtentCursor, PiecesNeverSpanTwoRegistrations) {
+  // The destination crosses a boundary 1 MiB after its start, the source 3 MiB after.
+  const std::uintptr_t span = kRegistrationSpan.size();
+  ExtentCursor cursor({{4 * span - kMiB.size(), 9 * span - (kMiB * 3).size(), kMiB * 8}});
+  std::vector<std::size_t> lengths;
+  for (const CopyExtent& piece : pieces_of(cursor, kMiB * 64)) {
+    lengths.push_back(piece.length.size());
+  }
+  EXPECT_EQ(lengths, (std::vector<std::size_t>{kMiB.size(), (kMiB * 2).size(), (kMiB * 5).size()}));
+}
+
+TEST(ExtentCursor, TinyExtentsAreBoundedByCount) {
+  std::vector<CopyExtent> tiny(10'000, CopyExtent{kTo, kFrom, Bytes(1)});
+  ExtentCursor cursor(std::move(tiny));
+  EXPECT_EQ(cursor.take(kMiB * 4, kMiB * 4).lengths.size(), ExtentCursor::kMostCopies);
+}
+
+TEST(ExtentCursor, NothingIsDoneAtOnce) {
+  ExtentCursor cursor({});
+  EXPECT_TRUE(cursor.done());
+  EXPECT_TRUE(cursor.take(kMiB, kMiB).empty());
+}
+
+// Whatever the extents: the pieces are those bytes, once each and in order, within all limits.
+TEST(ExtentCursor, PiecesAreTheExtentsWithinTheLimits) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    const Bytes limit(static_cast<std::int64_t>(1 + random() % 300'000));
+    const Bytes span = kKiB * static_cast<std::int64_t>(64 + random() % 512);
+    std::vector<CopyExtent> extents;
+    for (std::size_t i = 0, n = random() % 20; i < n; ++i) {
+      extents.push_back({kTo + random() % (1u << 30), kFrom + random() % (1u << 30),
+                         Bytes(static_cast<std::int64_t>(1 + random() % 1'000'000))});
+    }
+    ExtentCursor cursor(extents, span);
+    std::vector<CopyExtent> joined;
+    while (!cursor.done()) {
+      const CopyList list = cursor.take(limit, limit);
+      ASSERT_FALSE(list.empty());
+      ASSERT_LE(list.bytes, limit + std::min(ExtentCursor::kSmallPiece, limit));
+      for (std::size_t i = 0; i < list.lengths.size(); ++i) {
+        const std::uintptr_t to = list.to[i], from = list.from[i], length = list.lengths[i];
+        ASSERT_EQ(to / span.size(), (to + length - 1) / span.size());
+        ASSERT_EQ(from / span.size(), (from + length - 1) / span.size());
+        const Bytes bytes(static_cast<std::int64_t>(length));
+        CopyExtent* last = joined.empty() ? nullptr : &joined.back();
+        const bool whole = last == nullptr || last->length == extents[joined.size() - 1].length;
+        if (whole) {
+          joined.push_back({to, from, bytes});
+        } else {
+          ASSERT_EQ(last->destination + last->length.size(), to);
+          ASSERT_EQ(last->source + last->length.size(), from);
+          last->length += bytes;
+        }
+      }
+    }
+    ASSERT_EQ(joined, extents);
+  }
+}
+
+}  // namespace
+}  // namespace kvd::kernels::cuda
