@@ -50,6 +50,10 @@ typedef struct kvd_handle kvd_handle;
 #define KVD_MEMORY_HOST 1u
 #define KVD_MEMORY_CUDA 2u
 
+/* What carries the commands. A ring in shared memory takes a few microseconds less a command. */
+#define KVD_TRANSPORT_ZMQ 0u
+#define KVD_TRANSPORT_RING 1u
+
 /* How to reach the daemon and who is asking. Zero-initialise, set struct_size, fill what you need.
  */
 typedef struct kvd_open_options {
@@ -65,7 +69,7 @@ typedef struct kvd_open_options {
   /* KVD_MEMORY_… bits that the program can use; 0: KVD_MEMORY_HOST. A kvd that lends another kind,
    * or memory of a GPU this process does not see, refuses with KVD_UNSUPPORTED and the remedy. */
   uint32_t memory;
-  uint32_t reserved;
+  uint32_t transport; /* KVD_TRANSPORT_… */
 } kvd_open_options;
 
 KVD_API kvd_status kvd_open(const kvd_open_options* options, kvd_handle** handle);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "ipc/transport/ring.hpp"
 #include "ipc/wire/attach_codec.hpp"
 
 namespace kvd::client {
@@ -16,7 +17,7 @@ constexpr const char* kSystemEndpoint = "/run/kvd/attach.sock";
 
 wire::Hello hello_of(const Introduction& introduction) {
   wire::Hello hello;
-  hello.transport = static_cast<std::uint32_t>(wire::TransportKind::kZmq);
+  hello.transport = static_cast<std::uint32_t>(introduction.transport);
   hello.shape = introduction.shape;
   wire::set_text(hello.name, introduction.name);
   hello.previous_boot = introduction.previous_boot.bytes;
@@ -36,6 +37,22 @@ Result<wire::Welcome> welcome_of(const transport::AttachFrame& frame) {
 }
 
 Bytes bytes_of(std::uint64_t count) { return Bytes(static_cast<std::int64_t>(count)); }
+
+/// Over the address in the welcome, or the ring that came with it.
+Result<std::unique_ptr<transport::CommandClient>> commands_of(wire::TransportKind transport,
+                                                              transport::AttachFrame& frame,
+                                                              const wire::Welcome& welcome) {
+  if (transport == wire::TransportKind::kZmq) {
+    return transport::zmq_command_client(std::string(wire::text(welcome.command_endpoint)));
+  }
+  UniqueFd* const ring = &frame.fds[frame.fds.size() - transport::kRingFds];
+  return transport::ring_command_client(std::move(ring[0]), std::move(ring[1]), std::move(ring[2]));
+}
+
+std::size_t fds_of(wire::TransportKind transport, const wire::Welcome& welcome) {
+  const std::size_t pages = welcome.table_bytes > 0 ? 2 : 1;
+  return pages + (transport == wire::TransportKind::kRing ? transport::kRingFds : 0);
+}
 
 Error unusable(const wire::Welcome& welcome, const std::string& why) {
   return make_error(ErrorCode::kUnsupported, "this kvd lends memory of GPU " +
@@ -66,10 +83,9 @@ Result<std::shared_ptr<Gpu>> gpu_of(const Introduction& introduction,
 
 Result<Admission> admission_of(const Introduction& introduction,
                                transport::AttachConnection connection,
-                               const transport::AttachFrame& frame, Nanoseconds left) {
+                               transport::AttachFrame& frame, Nanoseconds left) {
   KVD_ASSIGN_OR_RETURN(const auto welcome, welcome_of(frame));
-  const bool has_table = welcome.table_bytes > 0;
-  if (frame.fds.size() != (has_table ? 2u : 1u)) {
+  if (frame.fds.size() != fds_of(introduction.transport, welcome)) {
     return make_error(ErrorCode::kInternal, "the daemon's welcome came without its memory");
   }
   KVD_ASSIGN_OR_RETURN(auto page, shm::MappedClientPage::map(frame.fds[0].get(),
@@ -80,9 +96,10 @@ Result<Admission> admission_of(const Introduction& introduction,
     (void)connection.send(wire::seal(goodbye), {}, left);
     return gpu.error();
   }
-  Admission admission{std::move(connection), welcome, std::move(page), std::nullopt,
-                      std::move(*gpu)};
-  if (has_table) {
+  Admission admission{std::move(connection), welcome,         std::move(page),
+                      std::nullopt,          std::move(*gpu), nullptr};
+  KVD_ASSIGN_OR_RETURN(admission.commands, commands_of(introduction.transport, frame, welcome));
+  if (welcome.table_bytes > 0) {
     KVD_ASSIGN_OR_RETURN(admission.table,
                          shm::TableReader::map(frame.fds[1].get(), bytes_of(welcome.table_bytes)));
   }
@@ -107,7 +124,7 @@ Result<Admission> attach(const Introduction& introduction, TimePoint deadline, c
                        transport::connect_attach(introduction.endpoint, deadline - clock.now()));
   wire::Hello hello = hello_of(introduction);
   KVD_TRY(connection.send(wire::seal(hello), {}, deadline - clock.now()));
-  KVD_ASSIGN_OR_RETURN(const auto frame, connection.receive(deadline - clock.now()));
+  KVD_ASSIGN_OR_RETURN(auto frame, connection.receive(deadline - clock.now()));
   return admission_of(introduction, std::move(connection), frame, deadline - clock.now());
 }
 

@@ -10,6 +10,7 @@
 #include "ipc/shm/client_page.hpp"
 #include "ipc/shm/table_reader.hpp"
 #include "ipc/transport/attach.hpp"
+#include "ipc/transport/command_client.hpp"
 #include "ipc/vocabulary/clock.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
@@ -22,6 +23,7 @@ struct Introduction {
   std::string endpoint;  ///< attach socket
   std::string name;
   wire::ModelShape shape;
+  wire::TransportKind transport = wire::TransportKind::kZmq;
   BootId previous_boot;  ///< of the session before, or zeros
   Bytes orphaned;        ///< regions of earlier boots still mapped
   /// What the engine can use, by wire::slab_kind_bit().
@@ -37,6 +39,7 @@ struct Admission {
   shm::MappedClientPage page;
   std::optional<shm::TableReader> table;  ///< none: the session rents regions only
   std::shared_ptr<Gpu> gpu;               ///< none: slabs are host memory
+  std::unique_ptr<transport::CommandClient> commands;
 
   [[nodiscard]] std::shared_ptr<SlabMemory> memory() const {
     return gpu != nullptr ? gpu : host_memory();

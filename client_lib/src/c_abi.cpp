@@ -20,6 +20,7 @@ kc::Options options_of(const kvd_open_options& in) {
   options.shape = {in.layers, in.layers_per_block, in.block_tokens, in.bytes_per_token_per_layer};
   if (in.timeout_ns != 0) options.attach_timeout = duration(in.timeout_ns);
   if (in.memory != 0) options.memory = in.memory;
+  options.transport = static_cast<kc::Transport>(in.transport);
   return options;
 }
 

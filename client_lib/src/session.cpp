@@ -28,10 +28,7 @@ Nanoseconds daemons_share(Nanoseconds left) {
 Result<std::shared_ptr<Session>> Session::start(const Introduction& introduction,
                                                 TimePoint deadline, const Clock& clock) {
   KVD_ASSIGN_OR_RETURN(auto admission, attach(introduction, deadline, clock));
-  KVD_ASSIGN_OR_RETURN(
-      auto commands,
-      transport::zmq_command_client(std::string(wire::text(admission.welcome.command_endpoint))));
-  std::shared_ptr<Session> session(new Session(std::move(admission), std::move(commands), clock));
+  std::shared_ptr<Session> session(new Session(std::move(admission), clock));
   KVD_TRY(session->prepare_streams());
   KVD_ASSIGN_OR_RETURN(
       session->keeper_,
@@ -39,12 +36,8 @@ Result<std::shared_ptr<Session>> Session::start(const Introduction& introduction
   return session;
 }
 
-Session::Session(Admission admission, std::unique_ptr<transport::CommandClient> commands,
-                 const Clock& clock)
-    : clock_(clock),
-      admission_(std::move(admission)),
-      commands_(std::move(commands)),
-      slabs_(admission_.memory()) {}
+Session::Session(Admission admission, const Clock& clock)
+    : clock_(clock), admission_(std::move(admission)), slabs_(admission_.memory()) {}
 
 Session::~Session() {
   // A stream may still be on its way to a wait that nobody would end any more.
@@ -80,7 +73,8 @@ Result<wire::Reply> Session::call(const wire::CommandBody& body, TimePoint deadl
   }
   KVD_TRY(wire::encode_command(command_of(body, daemons_share(left)), frame_));
   ++sequence_;
-  const auto answer = commands_->call(frame_.bytes(), sequence_, left, admission_.connection.fd());
+  const auto answer =
+      admission_.commands->call(frame_.bytes(), sequence_, left, admission_.connection.fd());
   if (!answer.ok()) {
     // A command given up while the daemon has it is answered into the void. Any other failure
     // leaves unknown whether it came through, and with it the sequence the daemon expects.

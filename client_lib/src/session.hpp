@@ -59,15 +59,13 @@ class Session {
   }
 
  private:
-  Session(Admission admission, std::unique_ptr<transport::CommandClient> commands,
-          const Clock& clock);
+  Session(Admission admission, const Clock& clock);
   Status prepare_streams();
   wire::Command command_of(const wire::CommandBody& body, Nanoseconds timeout);
   Status check_reply(const wire::Reply& reply);
 
   const Clock& clock_;
   Admission admission_;
-  std::unique_ptr<transport::CommandClient> commands_;
   wire::FrameBuffer frame_;
   std::uint64_t sequence_ = 0;
   std::atomic<std::uint64_t> last_ticket_ = 0;

@@ -20,7 +20,7 @@
 /// unless it is given a time.
 namespace kvd::transport {
 
-constexpr std::size_t kMaxFdsPerFrame = 4;
+constexpr std::size_t kMaxFdsPerFrame = 5;
 
 /// Who is at the other end, as the kernel says.
 struct PeerIdentity {
@@ -49,6 +49,8 @@ class AttachConnection {
 
   /// Errors: PeerGone when the peer has died already.
   [[nodiscard]] Result<PeerIdentity> peer() const;
+  /// The user at the other end, as the kernel says. Errors: PeerGone.
+  [[nodiscard]] Result<uid_t> uid() const;
 
   /// Sends without waiting; all or nothing. The fds stay the caller's.
   /// Errors: WouldBlock when the peer does not read, PeerGone.

@@ -17,7 +17,7 @@ namespace kvd::transport {
 
 /// A connection of the command transport: where a reply goes. It proves nothing about who the peer
 /// is; the session key in the frame does.
-using PeerId = Id<struct PeerIdTag, std::uint32_t>;
+using PeerId = Id<struct PeerIdTag, std::uint64_t>;
 
 /// One command frame as it came in.
 struct Incoming {
@@ -38,7 +38,8 @@ class CommandServer {
   /// swallow the edge: call receive() until it returns none right before each wait.
   [[nodiscard]] virtual int fd() const = 0;
 
-  /// The next command, without waiting.
+  /// The next command, without waiting. A message that was refused, or a bounded piece of one,
+  /// comes out as an empty frame, so that a caller who counts its calls is kept by nobody.
   [[nodiscard]] virtual std::optional<Incoming> receive() = 0;
 
   /// Queues a reply without waiting.

@@ -7,16 +7,12 @@
 
 #include "ipc/shm/ring.hpp"
 #include "ipc/transport/command_client.hpp"
+#include "ipc/transport/spin.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "ipc/vocabulary/units.hpp"
 
 namespace kvd::transport {
-
-/// How long a waiter looks at the ring before it sleeps. Waking another core costs more than a
-/// command, and a spinning waiter on the last core keeps its peer from running: 50 us where more
-/// than two CPUs are ours, else nothing.
-[[nodiscard]] Nanoseconds default_spin();
 
 /// What an engine needs to open its end, in the order in which Welcome carries it.
 constexpr std::size_t kRingFds = 3;  // the ring, the daemon's bell, the engine's bell

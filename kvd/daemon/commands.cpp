@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kvd/daemon/daemon.hpp"
 
 /// Commands from the transport to the Controller: who may say them, and where the answer goes.
@@ -6,6 +8,14 @@ namespace kvd::daemon {
 namespace {
 
 constexpr int kCommandsATurn = 256;
+
+/// Peers of rings are numbered by engine, above those of ZeroMQ.
+constexpr std::uint64_t kRingPeer = std::uint64_t{1} << 32;
+transport::PeerId ring_peer(EngineId engine) { return transport::PeerId(kRingPeer | engine.value); }
+bool is_ring_peer(transport::PeerId peer) { return (peer.value & kRingPeer) != 0; }
+EngineId engine_of(transport::PeerId ring) {
+  return EngineId(static_cast<std::uint32_t>(ring.value & ~kRingPeer));
+}
 
 }  // namespace
 
@@ -19,6 +29,59 @@ bool Daemon::take_commands() {
   return true;
 }
 
+bool Daemon::take_ring_commands() {
+  bool more = false;
+  do {
+    for (std::size_t i = 0; i < awake_rings_.size();) {
+      if (drain_ring(awake_rings_[i])) more = true;
+      ++i;
+    }
+  } while (!more && ring_filled_while_looking());
+  if (more) return true;
+  std::erase_if(awake_rings_, [&](EngineId engine) {
+    Peer* peer = find(engine);
+    return !peer || peer->ring->fall_asleep();
+  });
+  return !awake_rings_.empty();
+}
+
+// Whether it had its turn to the full.
+bool Daemon::drain_ring(EngineId engine) {
+  for (int i = 0; i < kCommandsATurn; ++i) {
+    Peer* peer = find(engine);  // a command may have dropped it
+    if (!peer) return false;
+    const auto frame = peer->ring->receive();
+    if (!frame.ok()) {
+      drop(engine, frame.error().message);
+      return false;
+    }
+    if (!*frame) return false;
+    on_command({ring_peer(engine), **frame, peer->uid, peer->pid});
+  }
+  return true;
+}
+
+bool Daemon::ring_filled_while_looking() const {
+  if (config_.ring_spin.count() == 0 || awake_rings_.empty()) return false;
+  const TimePoint until = clock_.now() + config_.ring_spin;
+  do {
+    for (const EngineId engine : awake_rings_) {
+      const auto it = peers_.find(engine);
+      if (it != peers_.end() && !it->second.ended && !it->second.ring->empty()) return true;
+    }
+  } while (clock_.now() < until);
+  return false;
+}
+
+void Daemon::on_bell(EngineId engine) {
+  Peer* peer = find(engine);
+  if (!peer || !peer->ring) return;
+  peer->ring->quiet_bell();
+  if (std::find(awake_rings_.begin(), awake_rings_.end(), engine) == awake_rings_.end()) {
+    awake_rings_.push_back(engine);
+  }
+}
+
 Result<Peer*> Daemon::authenticate(const wire::CommandHeader& header,
                                    const transport::Incoming& incoming) {
   const auto it = generations_.find(Generation(header.generation));
@@ -30,6 +93,11 @@ Result<Peer*> Daemon::authenticate(const wire::CommandHeader& header,
   if (!equal_constant_time(peer->key, SessionKey{header.key}) || incoming.uid != peer->uid) {
     return make_error(ErrorCode::kPermissionDenied,
                       "the session key is wrong: use the one from the attach socket");
+  }
+  // One session, one transport: only so have its commands one order.
+  if (peer->ring ? incoming.peer != ring_peer(peer->engine) : is_ring_peer(incoming.peer)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "this session chose another transport for its commands at attach");
   }
   if (header.sequence != peer->sequence + 1) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -81,8 +149,15 @@ void Daemon::answer(transport::PeerId peer, const ReplyHead& head,
                     const decltype(core::Reply::body)& body, EngineId engine) {
   Status status = encode(head, body, reply_frame_);
   if (!status.ok()) status = encode(head, status.error(), reply_frame_);
-  if (status.ok()) status = commands_->send(peer, reply_frame_.bytes());
+  if (status.ok()) status = send_reply(peer);
   if (!status.ok() && engine) drop(engine, "does not read its replies");
+}
+
+Status Daemon::send_reply(transport::PeerId to) {
+  if (!is_ring_peer(to)) return commands_->send(to, reply_frame_.bytes());
+  const auto it = peers_.find(engine_of(to));  // an ended session still hears that it ended
+  if (it == peers_.end() || !it->second.ring) return {};
+  return it->second.ring->send(reply_frame_.bytes());
 }
 
 }  // namespace kvd::daemon

@@ -86,6 +86,9 @@ Keys memory_keys() {
       key(
           "engine.max_engines", "engines attached at a time", kCount,
           [](auto& c) -> auto& { return c.max_engines; }),
+      key(
+          "engine.ring_spin", "how long to look at rings before sleeping; 0 with two CPUs or less",
+          kDuration, [](auto& c) -> auto& { return c.ring_spin; }),
   };
 }
 

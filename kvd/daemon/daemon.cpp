@@ -181,14 +181,15 @@ Status Daemon::add(Source source, std::uint32_t id, int fd) {
 
 Status Daemon::run() {
   while (!stopping_) {
-    const bool more = take_commands();
     take_copies();
     if (const Status health = backend_->health(); !health.ok()) {
       end_after_loss(health.error());
       return health;
     }
+    const bool rings = take_ring_commands();
+    // Last: whatever answers over ZeroMQ may swallow what its descriptor had to tell.
+    const bool more = take_commands() || rings;
     epoll_event events[64];
-    // The transport's descriptor tells only of what comes after its queue was empty.
     const int ready = ::epoll_wait(epoll_.get(), events, 64, more ? 0 : 1000);
     for (int i = 0; i < ready; ++i) dispatch(events[i].data.u64);
   }
@@ -226,6 +227,9 @@ void Daemon::dispatch(std::uint64_t source) {
       break;
     case Source::kPeer:
       on_peer(EngineId(id));
+      break;
+    case Source::kRing:
+      on_bell(EngineId(id));
       break;
     case Source::kProcess:
       on_process_end(EngineId(id));
@@ -270,6 +274,8 @@ void Daemon::tick() {
     if (!peer.ended) beat(peer, now);
   }
   feed(core::Tick{});
+  send_waiting_slabs();
+  if (!listening_) listen(true);
   evict_silent();
   std::erase_if(pending_, [&](const auto& entry) { return entry.second.deadline <= now; });
 }
@@ -317,6 +323,7 @@ Result<core::ControllerStatus> Daemon::status(Nanoseconds timeout) {
       [this] {
         core::ControllerStatus status = controller_->status(clock_.now());
         status.counters.stale_commands = stale_commands_;
+        status.counters.attach_paused = attach_paused_;
         return status;
       },
       timeout);

@@ -50,6 +50,8 @@ class Daemon final : public admin::AdminBackend {
   [[nodiscard]] std::string config_json() override;
   [[nodiscard]] bool ready() override { return ready_; }
   [[nodiscard]] admin::DaemonInfo info() override;
+  [[nodiscard]] std::vector<admin::Happening> happenings() override { return journal_.all(); }
+  [[nodiscard]] TimePoint now() override { return clock_.now(); }
 
   [[nodiscard]] const Config& config() const { return config_; }
 
@@ -63,10 +65,16 @@ class Daemon final : public admin::AdminBackend {
     kTimer,
     kPending,
     kPeer,
+    kRing,
     kProcess,
   };
   struct Pending {
     transport::AttachConnection connection;
+    TimePoint deadline;
+    uid_t uid;
+  };
+  struct UnsentSlab {  ///< for want of a descriptor
+    core::SendSlab slab;
     TimePoint deadline;
   };
   struct Waiting {  ///< a command that has no reply yet
@@ -93,6 +101,7 @@ class Daemon final : public admin::AdminBackend {
 
   // attach and sessions (sessions.cpp)
   void accept();
+  void listen(bool on);
   void on_pending(std::uint32_t id);
   Status handshake(transport::AttachConnection& connection, const transport::AttachFrame& frame);
   [[nodiscard]] Status check_slab_kind(const wire::Hello& hello) const;
@@ -111,9 +120,15 @@ class Daemon final : public admin::AdminBackend {
   // commands (commands.cpp)
   /// Whether more may wait.
   bool take_commands();
+  /// The same for rings; the silent ones are left asleep, to be woken by their bells.
+  bool take_ring_commands();
+  [[nodiscard]] bool drain_ring(EngineId engine);
+  [[nodiscard]] bool ring_filled_while_looking() const;
+  void on_bell(EngineId engine);
   void on_command(const transport::Incoming& incoming);
   void answer(transport::PeerId peer, const ReplyHead& head,
               const decltype(core::Reply::body)& body, EngineId engine);
+  Status send_reply(transport::PeerId to);
   [[nodiscard]] Result<Peer*> authenticate(const wire::CommandHeader& header,
                                            const transport::Incoming& incoming);
 
@@ -123,8 +138,14 @@ class Daemon final : public admin::AdminBackend {
   void perform(const core::CopySlots& copy);
   void perform(const core::Scrub& scrub);
   void perform(const core::SendSlab& slab);
+  /// False for want of a descriptor.
+  [[nodiscard]] bool send_slab(const core::SendSlab& slab);
+  void send_waiting_slabs();
+  void give_up(const core::SendSlab& slab);
   void perform(const core::AskUnmap& ask);
   void perform(const core::Note& note);
+  /// To the log and to the events a user can ask for.
+  void tell(core::Note::Level level, EngineId engine, const std::string& text);
 
   template <class T>
   Result<T> ask(std::function<T()> question, Nanoseconds timeout);
@@ -148,8 +169,13 @@ class Daemon final : public admin::AdminBackend {
 
   std::map<EngineId, Peer> peers_;
   std::map<Generation, EngineId> generations_;
+  std::vector<EngineId> awake_rings_;  ///< those whose engine does not ring, as we do not sleep
   std::map<std::uint32_t, Pending> pending_;
   std::uint32_t last_pending_ = 0;
+  bool listening_ = true;            ///< false while no descriptor is free for a connection
+  std::uint64_t attach_paused_ = 0;  ///< times it was switched off for that
+  std::deque<UnsentSlab> unsent_;    ///< sent at a later tick, in this order
+  std::vector<core::Reply> held_;    ///< grants of regions with slabs in unsent_
   std::deque<std::pair<core::Event, TimePoint>> events_;  ///< fed while another is carried out
   bool feeding_ = false;
   std::map<core::ReplyTo, Waiting> waiting_;
@@ -164,6 +190,7 @@ class Daemon final : public admin::AdminBackend {
   wire::FrameBuffer reply_frame_;
   std::uint64_t stale_commands_ = 0;
 
+  admin::Journal journal_;
   std::unique_ptr<Liveness> liveness_;
   std::atomic<bool> ready_ = false;
   std::atomic<bool> stopping_ = false;

@@ -10,6 +10,7 @@
 #include "ipc/shm/table_writer.hpp"
 #include "ipc/transport/attach.hpp"
 #include "ipc/transport/command_server.hpp"
+#include "ipc/transport/ring.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "kvd/daemon/page_lease.hpp"
@@ -30,6 +31,7 @@ struct Peer {
   std::shared_ptr<shm::ServedClientPage> page;  ///< shared with the liveness thread
   std::shared_ptr<PageLease> lease;             ///< shared with the copies under way
   std::optional<shm::TableWriter> table;        ///< level 3 only
+  std::optional<transport::RingPort> ring;      ///< where its commands come from; none: ZeroMQ
 
   std::uint64_t sequence = 0;   ///< of its last command
   std::uint64_t heartbeat = 0;  ///< as last read

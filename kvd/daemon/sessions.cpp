@@ -8,6 +8,7 @@
 #include "ipc/wire/attach_codec.hpp"
 #include "kvd/daemon/daemon.hpp"
 #include "kvd/daemon/log.hpp"
+#include "kvd/daemon/pending_bounds.hpp"
 #include "kvd/daemon/session_key.hpp"
 
 /// Attach, and everything that happens to a session from outside: its socket, its page, its
@@ -17,11 +18,12 @@ namespace kvd::daemon {
 namespace {
 
 constexpr Nanoseconds kHelloTimeout = std::chrono::seconds(5);
-constexpr std::size_t kMaxPending = 32;
 /// What one peer may send before the others get their turn.
 constexpr int kFramesATurn = 64;
 /// Sessions that ended though their process lives on: it may still map what it was given.
 constexpr std::size_t kMaxEnded = 1024;
+/// Of them, those of one process.
+constexpr std::ptrdiff_t kMaxEndedPerProcess = 64;
 
 /// Wakes whoever sleeps on a fence, so that it sees the poison.
 void wake(std::atomic<std::uint64_t>& fence) {
@@ -38,14 +40,34 @@ bool contains(const std::vector<T>& values, T value) {
 void Daemon::accept() {
   for (int i = 0; i < kFramesATurn; ++i) {
     auto connection = listener_->accept();
-    if (!connection.ok() || !connection->has_value()) return;
-    // Those that say nothing must not keep others out: the oldest gives way.
-    if (pending_.size() >= kMaxPending) pending_.erase(pending_.begin());
+    if (!connection.ok()) {
+      constexpr std::uint64_t kTellEvery = 200;  // tries: ten seconds
+      if (attach_paused_++ % kTellEvery == 0) {
+        log_warning(connection.error().message + "; attaching has to wait: raise RLIMIT_NOFILE");
+      }
+      return listen(false);
+    }
+    if (!connection->has_value()) return;
+    const auto uid = (*connection)->uid();
+    if (!uid.ok()) continue;  // gone already
+    PendingUids uids;
+    for (const auto& [id, pending] : pending_) uids.emplace(id, pending.uid);
+    if (const auto leaver = who_gives_way(uids, *uid)) pending_.erase(*leaver);
     const std::uint32_t id = ++last_pending_;
     const int fd = (*connection)->fd();
-    pending_.emplace(id, Pending{std::move(**connection), clock_.now() + kHelloTimeout});
+    pending_.emplace(id, Pending{std::move(**connection), clock_.now() + kHelloTimeout, *uid});
     if (!add(Source::kPending, id, fd).ok()) pending_.erase(id);
   }
+}
+
+// Out of descriptors the listener stays readable for a connection that cannot be taken: looking at
+// it again before the next tick would spin.
+void Daemon::listen(bool on) {
+  listening_ = on;
+  epoll_event event{};
+  event.events = on ? std::uint32_t{EPOLLIN} : 0u;
+  event.data.u64 = std::uint64_t{static_cast<std::uint32_t>(Source::kListener)} << 32;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_->fd(), &event);
 }
 
 void Daemon::on_pending(std::uint32_t id) {
@@ -57,7 +79,8 @@ void Daemon::on_pending(std::uint32_t id) {
   const auto frame = connection.receive();
   const Status status = frame.ok() ? handshake(connection, *frame) : Status(frame.error());
   if (status.ok() || status.code() == ErrorCode::kPeerGone) return;
-  log_warning("an attach was refused: " + status.error().to_string());
+  tell(core::Note::Level::kWarning, EngineId(),
+       "an attach was refused: " + status.error().to_string());
   refuse(connection, status.error());
 }
 
@@ -77,9 +100,6 @@ Status Daemon::handshake(transport::AttachConnection& connection,
   }
   KVD_ASSIGN_OR_RETURN(const std::uint16_t version,
                        wire::common_version(hello->version_min, hello->version_max));
-  if (static_cast<wire::TransportKind>(hello->transport) != wire::TransportKind::kZmq) {
-    return make_error(ErrorCode::kUnsupported, "this daemon offers the zmq transport only");
-  }
   return admit(connection, *hello, version);
 }
 
@@ -120,6 +140,14 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
                       "engine.max_engines sessions are open: close some or raise it");
   }
   KVD_TRY(check_slab_kind(hello));
+  const auto dropped = std::count_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
+    return entry.second.ended && entry.second.pid == identity.pid;
+  });
+  if (dropped >= kMaxEndedPerProcess) {
+    return make_error(ErrorCode::kQuotaExceeded,
+                      std::to_string(dropped) + " sessions of this process ended without goodbye " +
+                          "and may still map what they were given: restart the process");
+  }
   const Bytes slab = config_.slab_size();
   KVD_ASSIGN_OR_RETURN(const auto shape, complete_shape(hello.shape, slab));
 
@@ -137,6 +165,10 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   KVD_ASSIGN_OR_RETURN(shm::ServedClientPage served, shm::ServedClientPage::create());
   const auto page = std::make_shared<shm::ServedClientPage>(std::move(served));
   KVD_ASSIGN_OR_RETURN(auto lease, PageLease::make(backend_, page));
+  std::optional<transport::RingPort> ring;
+  if (static_cast<wire::TransportKind>(hello.transport) == wire::TransportKind::kRing) {
+    KVD_ASSIGN_OR_RETURN(ring, transport::RingPort::create());
+  }
   KVD_ASSIGN_OR_RETURN(const core::AttachGrant grant, controller_->attach(attach, clock_.now()));
   const auto give_back = [&](const Error& error) {
     feed(core::Detach{grant.engine});
@@ -167,7 +199,10 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
     welcome.slab_kind = static_cast<std::uint32_t>(wire::SlabKind::kCudaVmm);
     welcome.device_uuid = gpu->uuid;
   }
-  const int fds[] = {page->fd(), table->fd()};
+  std::vector<int> fds = {page->fd(), table->fd()};
+  if (ring) {
+    for (const int fd : ring->peer_fds()) fds.push_back(fd);
+  }
   if (Status sent = connection.send(wire::seal(welcome), fds); !sent.ok()) {
     return give_back(sent.error());
   }
@@ -184,6 +219,7 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
             page,
             std::move(lease),
             std::move(*table),
+            std::move(ring),
             0,
             0,
             false,
@@ -195,9 +231,14 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   peers_.emplace(grant.engine, std::move(peer));
   KVD_TRY(add(Source::kPeer, grant.engine.value, socket));
   KVD_TRY(add(Source::kProcess, grant.engine.value, process));
-  log_info("engine " + std::to_string(grant.engine.value) + " '" + attach.name +
-           "' attached (pid " + std::to_string(attach.pid) + ", level " + (shape ? "3" : "1") +
-           ")");
+  if (Peer* attached = find(grant.engine); attached && attached->ring) {
+    attached->ring->close_peer_fds();
+    KVD_TRY(add(Source::kRing, grant.engine.value, attached->ring->bell()));
+    awake_rings_.push_back(grant.engine);  // looked at once, then asleep
+  }
+  tell(core::Note::Level::kInfo, grant.engine,
+       "engine " + std::to_string(grant.engine.value) + " '" + attach.name + "' attached (pid " +
+           std::to_string(attach.pid) + ", level " + (shape ? "3" : "1") + ")");
   return {};
 }
 
@@ -242,7 +283,7 @@ void Daemon::leave(Peer& peer) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.pidfd.get(), nullptr);
   peers_.erase(engine);
   feed(core::Detach{engine});
-  log_info("engine " + std::to_string(engine.value) + " left");
+  tell(core::Note::Level::kInfo, engine, "engine " + std::to_string(engine.value) + " left");
 }
 
 void Daemon::end_session(Peer& peer) {
@@ -255,6 +296,7 @@ void Daemon::end_session(Peer& peer) {
   if (liveness_) liveness_->forget(peer.engine);
   generations_.erase(peer.generation);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.connection.fd(), nullptr);
+  if (peer.ring) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.ring->bell(), nullptr);
   peer.connection = transport::AttachConnection(UniqueFd());
   peer.table.reset();
   std::erase_if(waiting_, [&](const auto& entry) {
@@ -269,8 +311,8 @@ void Daemon::end_session(Peer& peer) {
 void Daemon::drop(EngineId engine, const std::string& why) {
   Peer* peer = find(engine);
   if (!peer) return;
-  log_warning("engine " + std::to_string(engine.value) + " '" + peer->name +
-              "' is dropped: " + why);
+  tell(core::Note::Level::kWarning, engine,
+       "engine " + std::to_string(engine.value) + " '" + peer->name + "' is dropped: " + why);
   end_session(*peer);
   // Its process may still write what it has mapped: quarantine until the pidfd says it ended.
   feed(core::Dying{engine});
@@ -314,8 +356,9 @@ void Daemon::evict_silent() {
     } else if (!peer->silent_since) {
       peer->silent_since = now;
     } else if (now - *peer->silent_since >= config_.evict_after) {
-      log_warning("engine " + std::to_string(engine.id.value) + " is killed: silent longer than " +
-                  "engine.evict_after");
+      tell(core::Note::Level::kWarning, engine.id,
+           "engine " + std::to_string(engine.id.value) + " is killed: silent longer than " +
+               "engine.evict_after");
       ::syscall(SYS_pidfd_send_signal, peer->pidfd.get(), SIGKILL, nullptr, 0);
       peer->silent_since = now;
     }

@@ -1,5 +1,6 @@
 #include "tests/support/raw_engine.hpp"
 
+#include <fcntl.h>
 #include <pthread.h>
 
 #include "tests/support/patience.hpp"
@@ -12,26 +13,42 @@ Error broken(const char* what) { return make_error(ErrorCode::kInternal, what); 
 }  // namespace
 
 Result<RawEngine> RawEngine::attach(const std::string& endpoint, const std::string& name,
-                                    const wire::ModelShape& shape) {
+                                    const wire::ModelShape& shape, wire::TransportKind transport) {
   KVD_ASSIGN_OR_RETURN(auto connection, transport::connect_attach(endpoint, kPatience));
   wire::Hello hello;
   hello.shape = shape;
+  hello.transport = static_cast<std::uint32_t>(transport);
   wire::set_text(hello.name, name);
   KVD_TRY(connection.send(wire::seal(hello)));
-  KVD_ASSIGN_OR_RETURN(const auto frame, connection.receive(kPatience));
+  KVD_ASSIGN_OR_RETURN(auto frame, connection.receive(kPatience));
   KVD_ASSIGN_OR_RETURN(const auto message, wire::decode_attach(frame.bytes()));
   if (const auto* refused = std::get_if<wire::Refused>(&message)) {
     return make_error(static_cast<ErrorCode>(refused->code),
                       std::string(wire::text(refused->message)));
   }
   const auto* welcome = std::get_if<wire::Welcome>(&message);
-  if (!welcome || frame.fds.size() != 2) return broken("no welcome with two fds");
+  const std::size_t fds = transport == wire::TransportKind::kRing ? 2 + transport::kRingFds : 2;
+  if (!welcome || frame.fds.size() != fds) return broken("no welcome with its fds");
   KVD_ASSIGN_OR_RETURN(
       auto page, shm::MappedClientPage::map(
                      frame.fds[0].get(), Bytes(static_cast<std::int64_t>(shm::kClientPageBytes))));
-  KVD_ASSIGN_OR_RETURN(auto commands, transport::zmq_command_client(
-                                          std::string(wire::text(welcome->command_endpoint))));
-  return RawEngine(std::move(connection), *welcome, std::move(page), std::move(commands));
+  RawEngine engine(std::move(connection), *welcome, std::move(page));
+  KVD_TRY(engine.open_commands(frame));
+  return engine;
+}
+
+Status RawEngine::open_commands(transport::AttachFrame& frame) {
+  if (frame.fds.size() == 2) {
+    KVD_ASSIGN_OR_RETURN(commands_, transport::zmq_command_client(
+                                        std::string(wire::text(welcome_.command_endpoint))));
+    return {};
+  }
+  KVD_ASSIGN_OR_RETURN(ring_, shm::RingMapping::map(frame.fds[2].get()));
+  daemon_bell_ = UniqueFd(::fcntl(frame.fds[3].get(), F_DUPFD_CLOEXEC, 0));
+  KVD_ASSIGN_OR_RETURN(
+      commands_, transport::ring_command_client(std::move(frame.fds[2]), std::move(frame.fds[3]),
+                                                std::move(frame.fds[4])));
+  return {};
 }
 
 Status RawEngine::keep() {

@@ -1,12 +1,16 @@
 #pragma once
 
+#include <sys/eventfd.h>
+
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ipc/shm/client_page.hpp"
 #include "ipc/transport/attach.hpp"
 #include "ipc/transport/command_client.hpp"
+#include "ipc/transport/ring.hpp"
 #include "ipc/wire/attach_codec.hpp"
 #include "ipc/wire/codec.hpp"
 
@@ -19,11 +23,17 @@ class RawEngine {
  public:
   /// A session; `shape.layers` 0: level 1. Errors: the daemon's refusal.
   static Result<RawEngine> attach(const std::string& endpoint, const std::string& name,
-                                  const wire::ModelShape& shape = {});
+                                  const wire::ModelShape& shape = {},
+                                  wire::TransportKind transport = wire::TransportKind::kZmq);
 
   [[nodiscard]] const wire::Welcome& welcome() const { return welcome_; }
   [[nodiscard]] transport::AttachConnection& connection() { return connection_; }
   [[nodiscard]] shm::ClientPage& page() { return page_.page(); }
+  /// Its end of the ring, seen a second time. Precondition: attached with the ring transport.
+  [[nodiscard]] shm::RingPair& ring() { return ring_->pair(); }
+  void ring_the_bell() { ::eventfd_write(daemon_bell_.get(), 1); }
+  /// Commands go over this from now on.
+  void use(std::unique_ptr<transport::CommandClient> commands) { commands_ = std::move(commands); }
 
   /// Locks the keeper mutex in the calling thread and beats once, as the library's keeper does.
   Status keep();
@@ -45,17 +55,17 @@ class RawEngine {
 
  private:
   RawEngine(transport::AttachConnection connection, const wire::Welcome& welcome,
-            shm::MappedClientPage page, std::unique_ptr<transport::CommandClient> commands)
-      : connection_(std::move(connection)),
-        welcome_(welcome),
-        page_(std::move(page)),
-        commands_(std::move(commands)) {}
+            shm::MappedClientPage page)
+      : connection_(std::move(connection)), welcome_(welcome), page_(std::move(page)) {}
+  Status open_commands(transport::AttachFrame& frame);
   [[nodiscard]] wire::Command command_of(const wire::CommandBody& body, std::uint64_t sequence);
 
   transport::AttachConnection connection_;
   wire::Welcome welcome_;
   shm::MappedClientPage page_;
   std::unique_ptr<transport::CommandClient> commands_;
+  std::optional<shm::RingMapping> ring_;
+  UniqueFd daemon_bell_;
   wire::FrameBuffer frame_;
   wire::Reply reply_;
   std::uint64_t sequence_ = 0;

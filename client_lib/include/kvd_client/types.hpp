@@ -29,6 +29,12 @@ enum class MemoryKind : std::uint32_t {
 constexpr std::uint32_t kHostMemory = static_cast<std::uint32_t>(MemoryKind::kHost);
 constexpr std::uint32_t kCudaMemory = static_cast<std::uint32_t>(MemoryKind::kCuda);
 
+/// What carries the session's commands.
+enum class Transport : std::uint32_t {
+  kZmq = 0,
+  kRing = 1,  ///< shared memory: a few microseconds less a command, for engines with short steps
+};
+
 /// How to reach the daemon and who is asking.
 struct Options {
   std::string endpoint;     ///< attach socket; empty: $KVD_ENDPOINT, else the default path
@@ -37,6 +43,7 @@ struct Options {
   Duration attach_timeout = std::chrono::seconds(5);  ///< also for attaching again
   /// Kinds of memory the engine can use; a daemon that lends another kind refuses it.
   std::uint32_t memory = kHostMemory;
+  Transport transport = Transport::kZmq;
 };
 
 /// What the daemon granted at attach.
