@@ -126,8 +126,13 @@ void Scheduler::end_job(Jobs::iterator job, const Error& error) {
   // A daemon that is gone or does not know the request has nothing to give back.
   if (job->second.submitted) (void)memory_.abort(job->first);
   std::erase_if(reports_, [&](const auto& report) { return report.request == job->first; });
+  make_room();
   delivery_.fail(job->first, error);
   jobs_.erase(job);
+}
+
+/// Before the user hears the end: who waits for an answer may ask again at once.
+void Scheduler::make_room() {
   const std::lock_guard lock(mutex_);
   --health_.open;
 }
@@ -226,32 +231,33 @@ void Scheduler::advance(const std::vector<Run>& runs,
     const bool at_end = job.computed == job.tokens.size();
     const bool ended = at_end && take_token(found->first, job, *next++);
     reports_.push_back({found->first, job.computed, ended});
-    if (!ended) continue;
-    jobs_.erase(found);
-    const std::lock_guard lock(mutex_);
-    --health_.open;
+    if (ended) jobs_.erase(found);
   }
 }
 
 bool Scheduler::take_token(std::uint64_t request, Job& job, std::span<const float> logits) {
+  const auto finish = [&](FinishReason reason, const std::string& tail) {
+    make_room();
+    delivery_.end(request, reason, tail);
+    return true;
+  };
   const Token token = greedy(logits);
   const auto& stops = job.asked.stop_tokens;
   const bool vocabulary_ends = !job.asked.ignore_end && weights_.end_token == token;
   if (vocabulary_ends || std::find(stops.begin(), stops.end(), token) != stops.end()) {
-    delivery_.end(request, FinishReason::kStop, job.matcher.flush());
-    return true;
+    return finish(FinishReason::kStop, job.matcher.flush());
   }
   job.tokens.push_back(token);
   Piece piece{token, job.matcher.feed(text_of(token)), std::nullopt};
   if (job.asked.wants_digests) piece.digest = digest(logits);
-  const bool stopped = job.matcher.matched();
-  const bool full = job.made() >= job.asked.max_tokens;
+  {
+    const std::lock_guard lock(mutex_);
+    ++health_.tokens;
+  }
   delivery_.token(request, std::move(piece));
-  if (stopped) delivery_.end(request, FinishReason::kStop, {});
-  if (full && !stopped) delivery_.end(request, FinishReason::kLength, job.matcher.flush());
-  const std::lock_guard lock(mutex_);
-  ++health_.tokens;
-  return stopped || full;
+  if (job.matcher.matched()) return finish(FinishReason::kStop, {});
+  if (job.made() < job.asked.max_tokens) return false;
+  return finish(FinishReason::kLength, job.matcher.flush());
 }
 
 std::string Scheduler::text_of(Token token) const {

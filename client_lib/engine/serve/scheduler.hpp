@@ -80,6 +80,7 @@ class Scheduler {
   bool take_token(std::uint64_t request, Job& job, std::span<const float> logits);
   [[nodiscard]] std::string text_of(Token token) const;
   void end_job(Jobs::iterator job, const Error& error);
+  void make_room();
   void restart_jobs();
   void fail_jobs(const Error& error);
   void on_failure(const Error& error);

@@ -1,0 +1,186 @@
+// kvd-engine's API as a client sees it, over a socket, with a kvd behind it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/engines/engine_support.hpp"
+#include "tests/support/daemon_process.hpp"
+#include "tests/support/patience.hpp"
+#include "tests/unit/kvd/admin/http.hpp"
+
+namespace kvd::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class EngineHttp : public testing::Test {
+ protected:
+  void SetUp() override { start({}); }
+
+  void start(const std::vector<std::string>& options) {
+    if (!kvd_) kvd_.emplace(folder_);
+    ASSERT_TRUE(kvd_->wait_ready()) << kvd_->log();
+    engine_.emplace(kvd_->endpoint(), options);
+    ASSERT_TRUE(engine_->wait_ready()) << engine_->log();
+  }
+  [[nodiscard]] std::uint16_t port() const { return engine_->port(); }
+  [[nodiscard]] json requests_of_kvd() const {
+    return json::parse(kvd_->get("/v1/status").body).at("counters");
+  }
+  [[nodiscard]] std::string get(const std::string& path, const std::string& host = "127.0.0.1") {
+    return admin::http_exchange(
+        port(), "GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n");
+  }
+
+  const RuntimeFolder folder_;
+  std::optional<KvdProcess> kvd_;
+  std::optional<EngineProcess> engine_;
+};
+
+TEST_F(EngineHttp, AnswersWholeAndStreamedAlike) {
+  const json asked = {{"prompt", "hello"}, {"max_tokens", 30}, {"kvd_digest", true}};
+  const Generation whole = post(port(), asked.dump());
+  EXPECT_EQ(whole.status, 200);
+  EXPECT_EQ(whole.tokens.size(), 30U);
+  EXPECT_EQ(whole.finish_reason, "length");
+  EXPECT_EQ(whole.usage["prompt_tokens"], 5);
+  EXPECT_EQ(whole.usage["completion_tokens"], 30);
+
+  json streamed = asked;
+  streamed["stream_options"] = {{"include_usage", true}};
+  const Generation stream = Stream(port(), streamed).finish();
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_TRUE(stream.done);
+  EXPECT_TRUE(stream.same_bits(whole));
+  EXPECT_EQ(stream.text, whole.text);
+  EXPECT_EQ(stream.finish_reason, "length");
+  EXPECT_EQ(stream.usage, whole.usage);
+
+  const Generation ids = post(port(), R"({"prompt": [104,101,108,108,111], "max_tokens": 30})");
+  EXPECT_EQ(ids.tokens, whole.tokens);
+}
+
+TEST_F(EngineHttp, StopsBeforeAText) {
+  const Generation whole = post(port(), R"({"prompt": "hello", "max_tokens": 30})");
+  // A text of printable characters, as JSON carries them unchanged.
+  const std::string stop(1, static_cast<char>(*std::find_if(
+                                whole.tokens.begin() + 3, whole.tokens.end(),
+                                [](std::uint32_t token) { return token > 32 && token < 127; })));
+  const json asked = {{"prompt", "hello"}, {"max_tokens", 30}, {"stop", stop}};
+  for (const Generation& cut : {post(port(), asked.dump()), Stream(port(), asked).finish()}) {
+    EXPECT_EQ(cut.finish_reason, "stop");
+    EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(stop)));
+    EXPECT_LT(cut.tokens.size(), whole.tokens.size());
+  }
+}
+
+TEST_F(EngineHttp, ReleasesTokensAtTheRateOfTheSlo) {
+  Stream stream(port(), {{"prompt", "hello"}, {"max_tokens", 4000}, {"kvd_tbt_s", 3600}});
+  ASSERT_TRUE(stream.read_tokens(1));
+  EXPECT_TRUE(poll_until([&] { return engine_->health()["tokens"] > 50; }));
+  // Without a pace they would all come before the comments of an idle stream.
+  ASSERT_TRUE(stream.read_comments(2));
+  EXPECT_EQ(stream.so_far().tokens.size(), 1U);
+  stream.hang_up();
+  EXPECT_TRUE(poll_until([&] { return engine_->health()["open"] == 0; }));
+}
+
+TEST_F(EngineHttp, RefusesBadRequestsInOpenAisWords) {
+  const std::tuple<std::string, int, std::string> cases[] = {
+      {"{", 400, "no JSON"},
+      {R"({"max_tokens": 3})", 400, "prompt is missing"},
+      {R"({"prompt": ""})", 400, "prompt is empty"},
+      {R"({"prompt": [256]})", 400, "vocabulary of 256"},
+      {R"({"prompt": "x", "max_tokens": 100000})", 400, "context of 8192"},
+      {R"({"prompt": "x", "temperature": 1})", 400, "greedily"},
+      {R"({"prompt": "x", "model": "gpt"})", 404, "kvd-random"}};
+  for (const auto& [body, status, message] : cases) {
+    const Generation answer = post(port(), body);
+    EXPECT_EQ(answer.status, status) << body;
+    EXPECT_THAT(answer.error.value("message", ""), HasSubstr(message)) << body;
+    EXPECT_EQ(answer.error.value("type", ""), "invalid_request_error");
+  }
+  // A stream that cannot begin is refused by its status, not inside.
+  EXPECT_EQ(Stream(port(), {{"prompt", ""}}).finish().status, 400);
+  EXPECT_EQ(post(port(), "{}", "/v1/chat/completions").status, 404);
+  EXPECT_THAT(get("/v1/completions"), HasSubstr("405"));
+  EXPECT_THAT(get("/v1/models", "evil.example"), HasSubstr("403"));
+  EXPECT_EQ(ask(port(),
+                "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: "
+                "close\r\nContent-Length: 5000000\r\n\r\n" +
+                    std::string(5000000, ' '))
+                .status,
+            413);
+  EXPECT_EQ(post(port(), R"({"prompt": "x", "max_tokens": 1})").status, 200);
+}
+
+TEST_F(EngineHttp, TellsItsModelAndHealth) {
+  EXPECT_THAT(get("/v1/models"), HasSubstr("\"id\":\"kvd-random\""));
+  EXPECT_EQ(engine_->health()["status"], "ok");
+}
+
+TEST_F(EngineHttp, AbortsTheRequestOfAClientThatHangsUp) {
+  Stream stream(port(), {{"prompt", "hello"}, {"max_tokens", 8000}});
+  ASSERT_TRUE(stream.read_tokens(3));
+  stream.hang_up();
+  EXPECT_TRUE(poll_until([&] { return requests_of_kvd()["requests_aborted"] == 1; }));
+  EXPECT_TRUE(poll_until([&] { return engine_->health()["open"] == 0; }));
+  EXPECT_EQ(post(port(), R"({"prompt": "x", "max_tokens": 2})").tokens.size(), 2U);
+}
+
+TEST_F(EngineHttp, RefusesMoreThanItsQueueHolds) {
+  start({"--max-requests", "1"});
+  Stream first(port(), {{"prompt", "hello"}, {"max_tokens", 8000}});
+  ASSERT_TRUE(first.read_tokens(1));
+  const Generation second = post(port(), R"({"prompt": "x"})");
+  EXPECT_EQ(second.status, 429);
+  EXPECT_EQ(second.error["code"], "rate_limit_exceeded");
+}
+
+TEST_F(EngineHttp, RefusesWhatThePoolCanNeverHold) {
+  kvd_.reset();
+  kvd_.emplace(folder_, KvdSettings{.hbm = "2MiB"});
+  start({});
+  const Generation answer = post(port(), R"({"prompt": "x", "max_tokens": 2000})");
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.error["code"], "context_length_exceeded");
+}
+
+TEST_F(EngineHttp, SaysThatKvdIsAway) {
+  start({"--kvd-away", "0.1"});
+  kvd_->signal(SIGKILL);
+  ASSERT_EQ(kvd_->wait(), 128 + SIGKILL);
+  EXPECT_TRUE(poll_until([&] { return post(port(), R"({"prompt": "x"})").status == 503; }));
+  EXPECT_THAT(get("/health"), HasSubstr("503"));
+}
+
+TEST_F(EngineHttp, StopsWithOpenRequests) {
+  Stream stream(port(), {{"prompt", "hello"}, {"max_tokens", 8000}});
+  ASSERT_TRUE(stream.read_tokens(1));
+  engine_->signal(SIGTERM);
+  const Generation cut = stream.finish();
+  EXPECT_FALSE(cut.done);
+  EXPECT_EQ(cut.error["code"], "unavailable");
+  EXPECT_EQ(engine_->wait(), 0) << engine_->log();
+}
+
+TEST(EngineProgram, ExplainsItselfAndItsMistakes) {
+  const auto status = [](const std::vector<std::string>& arguments) {
+    ChildCommand command{{built_program("kvd-engine")}, {}};
+    command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
+    ChildProcess process(command);
+    const auto code = process.wait();
+    return std::pair(code, process.errors());
+  };
+  EXPECT_EQ(status({"--help"}).first, 0);
+  EXPECT_EQ(status({}).first, 2);
+  EXPECT_EQ(status({"--random", "layers=0"}).first, 2);
+  EXPECT_EQ(status({"--random", "layers=1", "--endpoint", "/nowhere"}).first, 1);
+  EXPECT_THAT(status({"--random", "depth=3"}).second, HasSubstr("\"depth\""));
+  EXPECT_EQ(status({"--model", "/etc/passwd"}).first, 2);
+}
+
+}  // namespace
+}  // namespace kvd::test
