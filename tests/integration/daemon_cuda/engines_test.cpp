@@ -65,7 +65,10 @@ TEST(CudaEngines, AKilledOneGivesItsHbmBack) {
   ASSERT_TRUE(poll_until([&] { return hbm()["slots"]["sealed"] > 0; })) << engine.errors();
   engine.signal(SIGKILL);
   EXPECT_EQ(engine.wait(), 128 + SIGKILL);
-  EXPECT_TRUE(poll_until([&] { return hbm()["slabs_unassigned"] == hbm()["slabs"]; }));
+  EXPECT_TRUE(poll_until([&] {
+    const json now = hbm();
+    return now["free_bytes"] == now["capacity_bytes"] && now["quarantined_bytes"] == 0;
+  })) << hbm().dump();
   EXPECT_EQ(status_of(kvd)["counters"]["engines_died"], 1);
   EXPECT_EQ(status_of(kvd)["backend"], "cuda");
   ChildProcess next(pattern_on_gpu(kvd, "next"));

@@ -45,13 +45,11 @@ class CudaLoss : public testing::Test {
     return true;
   }
 
-  /// Asks for it and waits until its copy is on its way or done.
-  void rotate(Client& client, kvd_client::RotateDirection direction) {
-    const bool out = direction == kvd_client::RotateDirection::kOut;
-    EXPECT_TRUE(client.rotate(1, direction, kPatience).ok());
+  /// Until the request stands in DRAM.
+  void rotate_out(Client& client) {
+    EXPECT_TRUE(client.rotate(1, kvd_client::RotateDirection::kOut, kPatience).ok());
     EXPECT_TRUE(poll_until([&] {
-      const json requests = json::parse(kvd_->get("/v1/status").body)["requests"];
-      return step(client) && (out ? requests["rotary"] == 1 : requests["rotary"] == 0);
+      return step(client) && json::parse(kvd_->get("/v1/status").body)["requests"]["rotary"] == 1;
     }));
   }
 
@@ -66,10 +64,9 @@ class CudaLoss : public testing::Test {
 TEST_F(CudaLoss, AStreamMayWaitForWhatCameBack) {
   start(cuda_settings());
   Client client = running();
-  rotate(client, kvd_client::RotateDirection::kOut);
-  rotate(client, kvd_client::RotateDirection::kIn);
-  ASSERT_TRUE(poll_until([&] { return step(client) && !run_.empty(); }));
-  ASSERT_NE(run_[0].ticket, 0u);
+  rotate_out(client);
+  EXPECT_TRUE(client.rotate(1, kvd_client::RotateDirection::kIn, kPatience).ok());
+  ASSERT_TRUE(poll_until([&] { return step(client) && !run_.empty() && run_[0].ticket != 0; }));
   ASSERT_TRUE(client.wait_on_stream(run_[0].ticket, gpu_.stream()).ok());
   EXPECT_TRUE(poll_until([&] { return gpu_.stream_is_idle(); }));
   EXPECT_TRUE(client.confirm().ok());
@@ -100,7 +97,7 @@ TEST_F(CudaLoss, ACopyThatStandsStillIsALostDevice) {
   settings.extra = "[cuda]\nwatchdog = \"300ms\"\n";
   start(settings);
   Client client = running();
-  rotate(client, kvd_client::RotateDirection::kOut);
+  rotate_out(client);
   (void)client.rotate(1, kvd_client::RotateDirection::kIn, kPatience);
   (void)step(client);
   EXPECT_EQ(kvd_->wait(), kDeviceLost) << kvd_->log();

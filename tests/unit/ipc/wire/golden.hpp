@@ -12,7 +12,9 @@ namespace kvd::wire {
 
 /// The bytes of a golden file: hex numbers, `#` starts a comment. Empty when there is no such file.
 inline std::vector<std::byte> golden(const std::string& name) {
-  std::ifstream file(std::string(KVD_GOLDEN_DIR) + "/v1/" + name + ".hex");
+  std::string path = KVD_GOLDEN_DIR "/v1/";
+  path.append(name).append(".hex");
+  std::ifstream file(path);
   std::vector<std::byte> bytes;
   for (std::string line; std::getline(file, line);) {
     std::istringstream numbers(line.substr(0, line.find('#')));
