@@ -21,13 +21,14 @@ void Controller::State::on_command(const Command& command) {
     refuse(command, ErrorCode::kDeadlineExceeded, "the command's timeout passed before it began");
     return;
   }
-  const auto end = [&](RequestId id, std::uint64_t& counter) {
+  const auto end = [&](RequestId id, bool finished) {
     Request* request = find(command.engine, id);
     if (!request) {
       refuse(command, ErrorCode::kNotFound, named(id) + " is not this session's");
       return;
     }
-    ++counter;
+    ++(finished ? counters.requests_finished : counters.requests_aborted);
+    if (finished) note_end(sessions.at(command.engine), *request);
     remove(*request, false);
     reply(command, Done{});
     serve_everyone();
@@ -39,8 +40,8 @@ void Controller::State::on_command(const Command& command) {
                  [&](const AllocateBlocks& body) { on_blocks(command, body); },
                  [&](const Place& body) { on_place(command, body); },
                  [&](const Rotate& body) { on_rotate(command, body); },
-                 [&](const Finish& body) { end(body.request, counters.requests_finished); },
-                 [&](const Abort& body) { end(body.request, counters.requests_aborted); },
+                 [&](const Finish& body) { end(body.request, true); },
+                 [&](const Abort& body) { end(body.request, false); },
                  [&](const ReleaseRegion& body) { on_release_region(command, body); },
                  [&](const Stats&) { on_stats(command); },
                  [&](const Ping&) { reply(command, Done{}); },
@@ -121,46 +122,6 @@ void Controller::State::on_blocks(const Command& command, const AllocateBlocks& 
       refuse(command, ErrorCode::kOutOfMemory,
              "no free block in HBM: step, so that others can be rotated out");
   }
-}
-
-void Controller::State::on_place(const Command& command, const Place& place) {
-  Session& session = sessions.at(command.engine);
-  const Bytes slot = session.shape.slot_bytes();
-  PlaceReply out;
-  Bytes held, wanted;
-  const auto add = [&](Request& r) {
-    held += hbm_bytes(r);
-    const Bytes bytes = need_bytes(r);
-    wanted += bytes;
-    out.entries.push_back({r.key.request, 0, Blocks(bytes / slot)});
-  };
-  if (!session.class_id) {
-    refuse(command, ErrorCode::kInvalidArgument, "a session without a model class has no blocks");
-    return;
-  }
-  for (const RequestId id : place.requests) {
-    Request* request = find(session.id, id);
-    if (!request) {
-      refuse(command, ErrorCode::kNotFound, named(id) + " is not this session's");
-      return;
-    }
-    add(*request);
-  }
-  if (place.requests.empty()) {
-    each_request_of(session.id, [&](Request& r) {
-      if (r.runs()) add(r);
-    });
-  }
-  const Bytes budget = hbm.available(session.info.domain) + held;
-  out.budget = Blocks(budget / slot);
-  if (wanted > budget) {
-    refuse(command, ErrorCode::kInfeasible,
-           "the batch needs " + std::to_string(wanted / slot) + " blocks in HBM, " +
-               std::to_string(out.budget.value) +
-               " can be had with everything resident: place fewer requests");
-    return;
-  }
-  reply(command, std::move(out));
 }
 
 void Controller::State::on_rotate(const Command& command, const Rotate& rotate) {

@@ -151,6 +151,7 @@ void Controller::State::swap_out(Request& request) {
   copies.emplace(ticket, std::move(copy));
   request.copy = ticket;
   request.state = RequestState::kSwappingOut;
+  request.out_since = now;
   request.leaving = false;
 }
 
@@ -339,6 +340,7 @@ void Controller::State::finish_in(Copy& copy, bool ok) {
   request.state = RequestState::kRunning;
   request.run_since = now;
   request.fresh = true;
+  note_return(request);
   seal_full_blocks(request);
   ++session.rotations_in;
   ++counters.rotations_in;

@@ -74,7 +74,7 @@ void Controller::State::refill_bucket() {
 }
 
 // One request as the policy sees it.
-planner::RotationRequest Controller::State::as_rotation(const Request& request) const {
+planner::RotationRequest Controller::State::as_rotation(Request& request) {
   planner::RotationRequest entry;
   entry.t_arr = request.arrived;
   entry.skips = static_cast<std::int32_t>(request.skips);
@@ -89,9 +89,13 @@ planner::RotationRequest Controller::State::as_rotation(const Request& request) 
     entry.state = planner::RequestState::kRunning;
     entry.bytes = hbm_bytes(request);
     entry.t_run = request.run_since;
+    entry.prefilling = request.state == RequestState::kPrefill;
     // What came in must make a token before it may leave again, or nobody gets anywhere.
-    entry.prefilling = request.state == RequestState::kPrefill || request.fresh;
+    entry.made_token = !request.fresh;
   }
+  entry.deposit = saved_up(request);
+  entry.output_tokens = expected_length(request).median;
+  entry.tokens_made = request.answer();
   return entry;
 }
 
@@ -134,7 +138,7 @@ planner::RotationSnapshot Controller::State::rotation_snapshot(DomainId domain,
     if (!owner.responsive) return;  // neither a victim, nor would it take what it is given
     const bool running = r.runs() && !r.leaving && !r.promised;
     if (!r.queues() && !running) return;
-    if (r.state == RequestState::kWaiting && !may_enter.contains(r.key)) return;
+    if (r.state == RequestState::kWaiting && (r.held_back || !may_enter.contains(r.key))) return;
     snapshot.requests.push_back(as_rotation(r));
     index.push_back(&r);
     if (!running) return;
@@ -144,7 +148,13 @@ planner::RotationSnapshot Controller::State::rotation_snapshot(DomainId domain,
   snapshot.b_hbm = supply(domain);
   snapshot.b_xfer = Bytes(static_cast<std::int64_t>(bucket_bytes));
   snapshot.dram = planner::DramUse{dram.stats().capacity, dram.available(domain)};
+  snapshot.mean_absence = planner::Seconds(mean_absence_s);
   return snapshot;
+}
+
+planner::RotationConfig Controller::State::rotation_config() const {
+  const RotationTuning& r = tuning.rotation;
+  return {r.alpha, r.beta_b, r.beta_f, false, planner::Overload::kTtft};
 }
 
 void Controller::State::decide(Session& caller) {
@@ -153,9 +163,7 @@ void Controller::State::decide(Session& caller) {
   refill_bucket();
   std::vector<Request*> index;
   const planner::RotationSnapshot snapshot = rotation_snapshot(domain, index);
-  const planner::RotationConfig weights{tuning.rotation.alpha, tuning.rotation.beta_b,
-                                        tuning.rotation.beta_f, false};
-  const planner::RotationDecision& decision = rotation->decide(snapshot, now, weights);
+  const planner::RotationDecision& decision = rotation->decide(snapshot, now, rotation_config());
   if (decision.contention && hbm.available(domain) <= Bytes(0)) {
     // Slabs that another domain left empty can be had once they are zeroed.
     hbm.reclaim_empty_slabs();

@@ -159,6 +159,9 @@ void Controller::State::retune(const Tuning& wanted) {
   if (wanted.rotation.policy != tuning.rotation.policy) {
     rotation = planner::make_rotation_policy(wanted.rotation.policy).value();
   }
+  if (wanted.admission.policy != tuning.admission.policy) {
+    admission = planner::make_admission_policy(wanted.admission.policy).value();
+  }
   tuning = wanted;
   bucket_filled = now;
 }

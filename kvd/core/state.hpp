@@ -10,8 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "ipc/vocabulary/deposit.hpp"
 #include "kvd/core/controller.hpp"
+#include "kvd/core/inputs.hpp"
+#include "planner/policy/admission.hpp"
 #include "planner/policy/catalogue.hpp"
+#include "planner/policy/length_predictor.hpp"
 #include "planner/policy/rotation.hpp"
 
 /// The Controller's inside: records and the steps it is made of. Included by kvd/core only.
@@ -47,7 +51,10 @@ struct Request {
   TimePoint arrived{0};
   TimePoint last_token{0};  ///< valid once a token was made
   bool has_token = false;
+  std::optional<TokenDeposit<Nanoseconds>> deposit;  ///< from the first token on
   TimePoint run_since{0};
+  TimePoint out_since{0};    ///< valid once it was rotated out
+  TimePoint first_token{0};  ///< valid once a token was made
   double vlt_s = 0;
   std::uint32_t skips = 0;
   std::uint64_t rotations = 0;
@@ -57,6 +64,7 @@ struct Request {
   bool starved = false;         ///< runs, but a block for its next token is missing
   bool promised = false;        ///< victim of another's need, until its engine's next step
   bool leaving = false;         ///< victim whose running iteration has not finished yet
+  bool held_back = false;       ///< waits: the admission policy would not have it prefill now
   bool forced_out = false;      ///< by a rotate command, until one brings it back
   bool fresh = false;           ///< swapped in, no token made since: not a victim (no livelock)
   Ticket in_ticket;             ///< the swap-in the engine has to wait for at its next run
@@ -75,6 +83,8 @@ struct Request {
     const Tokens present = state == RequestState::kWaiting ? prompt : tokens;
     return std::min(present + Tokens(1), prompt + max_new);
   }
+  /// Tokens of the answer made so far.
+  [[nodiscard]] Tokens answer() const;
   /// Wants HBM and has no claim on it yet.
   [[nodiscard]] bool queues() const {
     return (state == RequestState::kWaiting || state == RequestState::kRotary) && claim == 0 &&
@@ -109,6 +119,11 @@ struct Session {
   std::uint64_t table_version = 0;
   bool stepping = false;  ///< its last step reply had something to run
   TimePoint last_step{0};
+  Tokens granted_prefill;            ///< prompt tokens of the last granted iteration
+  double decode_s = 0;               ///< mean time of an iteration without prefill; 0: not yet
+  double prefill_token_s = 0;        ///< what a prompt token adds to one; 0: not yet
+  std::optional<Tokens> chunk;       ///< prompt tokens an iteration may have; none: any number
+  planner::LengthPredictor lengths;  ///< of its answers
   TimePoint last_beat{0};
 
   pool::SlabSet mapped;  ///< acknowledged
@@ -157,6 +172,7 @@ struct Controller::State {
   Config config;
   Tuning tuning;
   std::unique_ptr<planner::RotationPolicy> rotation;
+  std::unique_ptr<planner::AdmissionPolicy> admission;
   pool::TierPool hbm;
   pool::TierPool dram;
 
@@ -176,6 +192,7 @@ struct Controller::State {
 
   double link_rate[2] = {0, 0};
   double mean_step_s = 0;
+  double mean_absence_s = 0;  ///< of requests that were rotated out and came back
   TimePoint bucket_filled{0};
   double bucket_bytes = 0;
 
@@ -207,7 +224,6 @@ struct Controller::State {
   // ---- commands (commands.cpp) ----
   void on_command(const Command& command);
   void on_submit(const Command& command, const Submit& submit);
-  void on_place(const Command& command, const Place& place);
   void on_rotate(const Command& command, const Rotate& rotate);
   void on_blocks(const Command& command, const AllocateBlocks& blocks);
   void on_stats(const Command& command);
@@ -231,15 +247,38 @@ struct Controller::State {
   void on_step(const Command& command, const Step& step);
   [[nodiscard]] Status check_step(const Session& session, const Step& step);
   void take_reports(Session& session, const Step& step);
+  void count_deposit(Request& request, Tokens made);
   void take_report(Session& session, Request& request, const StepReport& report);
   [[nodiscard]] StepReply build_reply(Session& session);
   [[nodiscard]] static Hold hold_reason(const Request& request, bool promises);
+
+  // ---- what the policies know (knowledge.cpp) ----
+  void note_end(Session& session, const Request& request);
+  void note_return(const Request& request);
+  [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
+  [[nodiscard]] std::int64_t saved_up(Request& request);  ///< its deposit now
+  void measure_step(Session& session);
+
+  // ---- who may prefill (admission.cpp) ----
+  void admit(Session& session);
+  [[nodiscard]] AdmissionInput admission_input(Session& session);
+  [[nodiscard]] planner::PrefillCosts prefill_costs(const Session& session) const;
+  [[nodiscard]] double link_or_default() const;  ///< bytes a second
+
+  // ---- which layers stay (placement.cpp) ----
+  void on_place(const Command& command, const Place& place);
+  void answer_place(const Command& command, const PlacementInput& input,
+                    const planner::PlacementDecision& decision, PlaceReply out);
+  [[nodiscard]] PlacementInput placement_input(Session& session,
+                                               const std::vector<RequestKey>& keys);
+  [[nodiscard]] planner::PlacementConfig placement_config() const;
 
   // ---- who runs (rotation.cpp) ----
   void decide(Session& caller);
   /// The waiting requests that may come in without promising more than HBM and DRAM hold together.
   [[nodiscard]] std::set<RequestKey> admissible(DomainId domain);
-  [[nodiscard]] planner::RotationRequest as_rotation(const Request& request) const;
+  [[nodiscard]] planner::RotationRequest as_rotation(Request& request);
+  [[nodiscard]] planner::RotationConfig rotation_config() const;
   /// `index` gets the request behind each entry.
   [[nodiscard]] planner::RotationSnapshot rotation_snapshot(DomainId domain,
                                                             std::vector<Request*>& index);

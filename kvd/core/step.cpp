@@ -19,12 +19,14 @@ void Controller::State::on_step(const Command& command, const Step& step) {
     const double gap = to_seconds(now - session.last_step);
     mean_step_s = mean_step_s == 0 ? gap : mean_step_s + kWeight * (gap - mean_step_s);
   }
+  measure_step(session);
   session.last_step = now;
   session.responsive = true;
 
   take_reports(session, step);
   acknowledge_promises(session);
   yield_to_regions(session.info.domain, session.id);
+  admit(session);
   decide(session);
   start_leaving(session);
   grow_running(session);
@@ -81,6 +83,16 @@ void Controller::State::take_reports(Session& session, const Step& step) {
   });
 }
 
+// The daemon stamps tokens on receipt; the client paces by the same function.
+void Controller::State::count_deposit(Request& request, Tokens made) {
+  const auto ignore = [](Nanoseconds) {};
+  if (!request.deposit) {
+    request.deposit.emplace(request.slo.tbt, now);
+  } else {
+    for (Tokens i(0); i < made; i += Tokens(1)) request.deposit->generated(now, ignore);
+  }
+}
+
 void Controller::State::take_report(Session& session, Request& request, const StepReport& report) {
   const Tokens made = report.tokens - request.tokens;
   if (made > Tokens(0)) {
@@ -96,6 +108,8 @@ void Controller::State::take_report(Session& session, Request& request, const St
       } else {
         ++(met ? counters.tbt_met : counters.tbt_missed);
       }
+      count_deposit(request, first ? Tokens(1) : made);
+      if (first) request.first_token = now;
       request.has_token = true;
       request.last_token = now;
       if (request.state == RequestState::kPrefill) request.state = RequestState::kRunning;
@@ -105,6 +119,7 @@ void Controller::State::take_report(Session& session, Request& request, const St
   }
   if (report.finished) {
     ++counters.requests_finished;
+    note_end(session, request);
     remove(request, false);
   }
 }
@@ -117,15 +132,22 @@ StepReply Controller::State::build_reply(Session& session) {
                      session.finished == session.iteration};
   const bool promises = std::any_of(requests.begin(), requests.end(),
                                     [](const auto& entry) { return entry.second.promised; });
+  session.granted_prefill = Tokens(0);
+  const auto prefill_tokens = [&](const Request& r) {
+    const Tokens left = r.prompt - r.planned;
+    return session.chunk ? std::min(left, *session.chunk - session.granted_prefill) : left;
+  };
   each_request_of(session.id, [&](Request& r) {
-    const Hold hold = hold_reason(r, promises);
+    Hold hold = hold_reason(r, promises);
+    // With a pipelined engine the first decode is granted while the prefill still runs.
+    const bool prefill = r.state == RequestState::kPrefill && r.planned < r.prompt;
+    const Tokens tokens = prefill ? prefill_tokens(r) : Tokens(1);
+    if (hold == Hold::kNone && tokens == Tokens(0)) hold = Hold::kWaiting;  // its turn comes later
     if (hold != Hold::kNone) {
       out.hold.push_back({r.key.request, hold});
       return;
     }
-    // With a pipelined engine the first decode is granted while the prefill still runs.
-    const bool prefill = r.state == RequestState::kPrefill && r.planned < r.prompt;
-    const Tokens tokens = prefill ? r.prompt - r.planned : Tokens(1);
+    if (prefill) session.granted_prefill += tokens;
     const auto row = static_cast<std::uint32_t>(table.rows.size());
     out.run.push_back({r.key.request, r.planned, tokens, r.in_ticket, prefill,
                        static_cast<bool>(r.in_ticket), row});

@@ -10,9 +10,9 @@
 
 namespace kvd::core {
 
-/// Who runs. Source: SuperInfer sec. 4 (VLT, LVF); defaults are the paper's.
+/// Who runs. Source: SuperInfer sec. 4 (VLT); its weights' defaults. The policy is kvd's.
 struct RotationTuning {
-  std::string policy = "lvf";
+  std::string policy = "unified";
   double alpha = 3;     ///< weight of a rotary request's lag, >= 0
   double beta_b = 0;    ///< rotary lag starts at beta_b * TBT SLO; negative starts it early
   double beta_f = 0.5;  ///< waiting lag starts at beta_f * TTFT SLO

@@ -34,6 +34,7 @@ struct RotationEntry {
 };
 
 constexpr std::array<RotationEntry, 9> kRotationEntries = {{
+    {"unified", make<UnifiedPolicy>},
     {"lvf", make<LvfPolicy>},
     {"fcfs", make<FcfsPolicy>},
     {"si_code", [] { return queue_policy("si_code", QueueRule::kSiCode); }},
@@ -41,11 +42,10 @@ constexpr std::array<RotationEntry, 9> kRotationEntries = {{
     {"swapped_first", [] { return queue_policy("swapped_first", QueueRule::kSwappedFirst); }},
     {"srtf", [] { return by_length("srtf", LengthRule::kSrtf); }},
     {"ltr", [] { return by_length("ltr", LengthRule::kLtr); }},
-    {"unified", make<UnifiedPolicy>},
     {"sjf_oracle", [] { return by_length("sjf_oracle", LengthRule::kSjfOracle); }},
 }};
-// The Controller gives neither lengths nor deposits yet.
-constexpr std::size_t kInDaemon = 5;
+// A daemon has no oracle.
+constexpr std::size_t kInDaemon = kRotationEntries.size() - 1;
 
 constexpr auto kRotation = [] {
   std::array<std::string_view, kRotationEntries.size()> names;
@@ -53,8 +53,13 @@ constexpr auto kRotation = [] {
   return names;
 }();
 
-constexpr std::array<std::string_view, 1> kPlacement = {"none"};
-constexpr std::array<std::string_view, 1> kAdmission = {"none"};
+// `none` first: layers do not stream in the daemon yet, so the others only advise (`place`), and
+// admission acts on whole prompts and chunks.
+constexpr std::array<std::string_view, 8> kPlacement = {
+    "none",         "orbitflow",         "deepspeed", "flexgen",
+    "flexgen_plus", "dynamic_heuristic", "slo_aware", "batch_uniform"};
+constexpr std::array<std::string_view, 5> kAdmission = {"none", "layerkv", "layerkv_literal",
+                                                        "whole_request", "past_future"};
 constexpr std::array<std::string_view, 1> kLoad = {"never"};
 
 Error unknown(Decision decision, std::string_view policy,

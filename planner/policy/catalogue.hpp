@@ -14,9 +14,8 @@ enum class Decision : std::uint8_t { kRotation, kPlacement, kAdmission, kLoad };
 
 [[nodiscard]] std::string_view name(Decision decision);
 
-/// The policies a daemon can run for a decision; the first is the default. kvd-plan knows more
-/// (rotation_policy_names(), placement_policy_names(), admission.hpp): those join this list when
-/// the Controller gives them what they ask for.
+/// The policies a daemon can run for a decision; the first is the default. kvd-plan knows more:
+/// sjf_oracle, and load policies, for which there is no prefix store yet.
 [[nodiscard]] std::span<const std::string_view> policy_names(Decision decision);
 
 /// Ok when a daemon can run the policy. Errors: InvalidArgument, naming those it can.

@@ -124,7 +124,7 @@ TEST_F(DaemonAdmin, ARefusedPatchChangesNothing) {
   EXPECT_THAT(ask("PATCH", "/v1/policy", R"({"rotation":{"policy":"nonesuch"}})"),
               testing::AllOf(HasSubstr("400"), HasSubstr("lvf"), HasSubstr("/rotation/policy")));
   EXPECT_THAT(ask("PATCH", "/v1/policy", R"({"rotation":{"alpha":-1}})"), HasSubstr("400"));
-  EXPECT_EQ(daemon_.status().tuning.rotation.policy, "lvf");
+  EXPECT_EQ(daemon_.status().tuning.rotation.policy, "unified");
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST_F(AdminServiceTest, AChangeTakesEffectAndAnswersTheWholeDocument) {
   const auto now = sut.handle(get("/v1/policy"));
   EXPECT_EQ(answer.body, now.body);
   EXPECT_EQ(answer.etag, now.etag);
-  EXPECT_EQ(json::parse(answer.body)["rotation"]["policy"], "lvf");
+  EXPECT_EQ(json::parse(answer.body)["rotation"]["policy"], "unified");
 }
 
 TEST_F(AdminServiceTest, ChangesNeedTheToken) {

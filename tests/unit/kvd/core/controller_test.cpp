@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "planner/policy/catalogue.hpp"
 #include "tests/support/controller_world.hpp"
 
 namespace kvd::test {
@@ -74,8 +75,15 @@ TEST(Controller, FcfsFinishesToo) {
   EXPECT_EQ(world.errors, 0u);
 }
 
+// lvf takes a victim for whoever lags, whatever is saved up.
+Controller::Config lvf_pool() {
+  Controller::Config config = small_pool(2, 32);
+  config.tuning.rotation.policy = "lvf";
+  return config;
+}
+
 TEST(Controller, TakesVictimsOfAnotherEngineOnlyAtItsOwnStep) {
-  World world(small_pool(2, 32));
+  World world(lvf_pool());
   const EngineId a = world.attach(small_model());
   const EngineId b = world.attach(small_model());
   ASSERT_EQ(world.submit(a, 1, 28, 4), ErrorCode::kOk);  // all 16 slots of the pool
@@ -102,7 +110,7 @@ TEST(Controller, TakesVictimsOfAnotherEngineOnlyAtItsOwnStep) {
 }
 
 TEST(Controller, APromiseExpiresWithItsNeed) {
-  World world(small_pool(2, 32));
+  World world(lvf_pool());
   const EngineId a = world.attach(small_model());
   const EngineId b = world.attach(small_model());
   ASSERT_EQ(world.submit(a, 1, 28, 4), ErrorCode::kOk);
@@ -241,7 +249,7 @@ TEST(Controller, AFailedCopyLosesNothing) {
 }
 
 TEST(Controller, ASilentEngineLeavesTheSupply) {
-  World world(small_pool(2, 32));
+  World world(lvf_pool());
   const EngineId a = world.attach(small_model());
   const EngineId b = world.attach(small_model());
   ASSERT_EQ(world.submit(a, 1, 28, 4), ErrorCode::kOk);
@@ -413,7 +421,12 @@ TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("KVD_SEED=" + std::to_string(seed));
     Controller::Config config = small_pool(4, 16);
-    if (seed % 3 == 0) config.tuning.rotation.policy = "fcfs";
+    const auto choose = [&](planner::Decision decision, std::uint64_t n) {
+      const auto names = planner::policy_names(decision);
+      return std::string(names[n % names.size()]);
+    };
+    config.tuning.rotation.policy = choose(planner::Decision::kRotation, seed);
+    config.tuning.admission.policy = choose(planner::Decision::kAdmission, seed / 3);
     World world(config, seed);
     const auto chance = [&](std::uint64_t n) { return world.random() % n == 0; };
     std::uint64_t next = 0;

@@ -34,7 +34,7 @@ TEST(Views, StatusOfADaemonAtWork) {
   status.counters.copy_bytes[1] = 3 * 1024 * 1024;
   const std::string sut = rendered(View::kStatus, admin::status_document(status, info()));
   EXPECT_THAT(sut, AllOf(HasSubstr("kvd 0.1.0, backend host, up 5m 03s"), HasSubstr("256 MiB"),
-                         HasSubstr("lvf (rotation)"), HasSubstr("ttft none yet"),
+                         HasSubstr("unified (rotation)"), HasSubstr("ttft none yet"),
                          HasSubstr("tbt 75.0 % of 4"), HasSubstr("d2h 3 MiB in 0 copies")));
 }
 
@@ -76,7 +76,7 @@ TEST(Views, RequestsWithStateAndLag) {
 
 TEST(Views, PolicyKeysAsSetTakesThem) {
   EXPECT_THAT(rendered(View::kPolicy, admin::policy_document({})),
-              AllOf(HasSubstr("rotation.policy       lvf"), HasSubstr("placement.window.min  32"),
+              AllOf(HasSubstr("rotation.policy       unified"), HasSubstr("placement.window.min  32"),
                     HasSubstr("rotation.b_xfer       auto")));
 }
 

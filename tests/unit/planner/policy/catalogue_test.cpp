@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "planner/policy/admission.hpp"
+#include "planner/policy/placement.hpp"
+
 namespace kvd::planner {
 namespace {
 
@@ -35,8 +38,24 @@ TEST(Catalogue, AnUnknownPolicyIsRefusedWithThoseAvailable) {
 }
 
 TEST(Catalogue, ADaemonIsOfferedOnlyWhatItCanFeed) {
-  EXPECT_EQ(check_policy_name(Decision::kRotation, "unified").code(), ErrorCode::kInvalidArgument);
-  EXPECT_TRUE(check_policy_name(Decision::kRotation, "si_code").ok());
+  EXPECT_EQ(check_policy_name(Decision::kRotation, "sjf_oracle").code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(policy_names(Decision::kRotation).front(), "unified");
+  EXPECT_EQ(policy_names(Decision::kPlacement).front(), "none");
+}
+
+TEST(Catalogue, WhatADaemonIsOfferedExists) {
+  for (const auto policy : policy_names(Decision::kRotation)) {
+    EXPECT_TRUE(make_rotation_policy(policy).ok()) << policy;
+  }
+  for (const auto policy : policy_names(Decision::kPlacement)) {
+    EXPECT_TRUE(make_placement_policy(policy).ok()) << policy;
+  }
+  for (const auto policy : policy_names(Decision::kAdmission)) {
+    EXPECT_TRUE(make_admission_policy(policy).ok()) << policy;
+  }
+  EXPECT_EQ(policy_names(Decision::kPlacement).size(), placement_policy_names().size());
+  EXPECT_EQ(policy_names(Decision::kAdmission).size(), admission_policy_names().size());
 }
 
 TEST(Catalogue, ARotationPolicyIsNoLoadPolicy) {

@@ -1,0 +1,91 @@
+#include <algorithm>
+
+#include "kvd/core/state.hpp"
+
+/// Who may prefill: asks the admission policy about one engine's queue at each of its steps. It
+/// acts by holding waiting requests back and by bounding the prompt tokens of a step; retained
+/// layers and offloading wait for layers to stream.
+namespace kvd::core {
+
+namespace {
+
+planner::Seconds seconds(double value) { return planner::Seconds(value); }
+
+}  // namespace
+
+// Costs as measured: prefill in proportion to its tokens (eq. 3 without its quadratic term), a
+// token's bytes in one layer group folded into beta.
+planner::PrefillCosts Controller::State::prefill_costs(const Session& session) const {
+  planner::PrefillCosts costs;
+  costs.layers = static_cast<std::int32_t>(session.groups());
+  costs.alpha = tuning.admission.alpha;
+  const Bytes per_token =
+      session.shape.bytes_per_token_per_layer * std::int64_t{session.shape.layers_per_block};
+  costs.beta = tuning.admission.beta * static_cast<double>(per_token.value) / 2;
+  costs.precision_bytes = 1;
+  costs.params = session.prefill_token_s / 2;
+  costs.link = {link_or_default()};
+  return costs;
+}
+
+double Controller::State::link_or_default() const {
+  constexpr double kUnmeasured = 1e10;
+  const double rate = std::min(link_rate[0], link_rate[1]);
+  return rate > 0 ? rate : kUnmeasured;
+}
+
+AdmissionInput Controller::State::admission_input(Session& session) {
+  AdmissionInput input;
+  auto& snapshot = input.snapshot;
+  snapshot.costs = prefill_costs(session);
+  std::vector<Request*> waiting;
+  Nanoseconds least_tbt = Nanoseconds::max();
+  const auto enqueue = [&](Request& r) {
+    const Tokens done = r.state == RequestState::kWaiting ? Tokens(0) : r.planned;
+    snapshot.queue.push_back({r.prompt, done, expected_length(r).median.value});
+    input.queue.push_back(r.key);
+    least_tbt = std::min(least_tbt, r.slo.tbt);
+  };
+  each_request_of(session.id, [&](Request& r) {
+    if (r.state == RequestState::kWaiting && r.claim == 0) waiting.push_back(&r);
+    if (r.state == RequestState::kPrefill && r.planned < r.prompt) enqueue(r);
+    if (r.state != RequestState::kRunning || !r.has_token) return;
+    const std::int64_t made = r.answer().value;
+    const std::int64_t future = std::max<std::int64_t>(1, expected_length(r).low.value - made);
+    snapshot.decoding.push_back({planner::Seconds(r.slo.tpot), made,
+                                 planner::Seconds(now - r.first_token), future,
+                                 seconds(session.decode_s), r.prompt, saved_up(r)});
+    input.decoding.push_back(r.key);
+    least_tbt = std::min(least_tbt, r.slo.tbt);
+  });
+  std::stable_sort(waiting.begin(), waiting.end(),
+                   [](const auto* a, const auto* b) { return a->arrived < b->arrived; });
+  for (Request* r : waiting) enqueue(*r);
+  if (!input.queue.empty() || !input.decoding.empty()) {
+    snapshot.guard = planner::StepGuard{seconds(session.decode_s), seconds(0), least_tbt};
+  }
+  const Bytes slot = session.shape.slot_bytes();
+  const Blocks total(hbm.stats().capacity / slot);
+  snapshot.memory =
+      planner::AdmissionMemory{total, std::min(total, Blocks(supply(session.info.domain) / slot)),
+                               Tokens(session.shape.block_tokens)};
+  // Layers do not leave one by one yet, so what LayerKV would offload does not bound it.
+  if (admission->name().starts_with("layerkv")) snapshot.memory.reset();
+  return input;
+}
+
+void Controller::State::admit(Session& session) {
+  session.chunk.reset();
+  std::size_t admitted = SIZE_MAX;
+  const AdmissionInput input = admission_input(session);
+  if (const auto decision = admission->decide(input.snapshot); decision.ok()) {
+    admitted = decision->admitted;
+    session.chunk = decision->chunk;
+  }
+  // Where the policy cannot decide (a prompt that it would never admit), memory alone does.
+  for (std::size_t i = 0; i < input.queue.size(); ++i) {
+    requests.at(input.queue[i]).held_back = i >= admitted;
+  }
+}
+
+}  // namespace kvd::core

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "planner/policy/admission.hpp"
+#include "planner/policy/placement.hpp"
+#include "planner/policy/rotation.hpp"
+
+/// What the Controller asks its policies, so that a decision can be made again elsewhere
+/// (kvd-plan).
+namespace kvd::core {
+
+/// Who runs; one for each domain.
+struct RotationInput {
+  std::string domain;
+  planner::Seconds now{0};
+  planner::RotationSnapshot snapshot;
+  planner::RotationConfig config;
+  std::vector<RequestKey> requests;  ///< behind each entry of the snapshot
+};
+
+/// Who may prefill; one for each level 3 engine.
+struct AdmissionInput {
+  planner::AdmissionSnapshot snapshot;
+  std::vector<RequestKey> queue;
+  std::vector<RequestKey> decoding;
+};
+
+/// Which layers stay; one for each level 3 engine with running requests.
+struct PlacementInput {
+  planner::PlacementSnapshot snapshot;
+  std::vector<RequestKey> requests;
+};
+
+}  // namespace kvd::core

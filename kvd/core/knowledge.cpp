@@ -1,0 +1,56 @@
+#include <algorithm>
+
+#include "kvd/core/state.hpp"
+
+/// What the policies know of requests beyond their memory: tokens saved up for the user, expected
+/// length, absences, and how long steps take.
+namespace kvd::core {
+
+namespace {
+
+constexpr double kWeight = 0.25;  // kvd design: as for the link rate
+constexpr auto kIgnore = [](Nanoseconds) {};
+
+void follow(double& mean, double observed) {
+  mean = mean == 0 ? observed : mean + kWeight * (observed - mean);
+}
+
+}  // namespace
+
+Tokens Request::answer() const { return has_token ? tokens - prompt + Tokens(1) : Tokens(0); }
+
+void Controller::State::note_end(Session& session, const Request& request) {
+  if (request.has_token) session.lengths.ended(request.answer());
+}
+
+void Controller::State::note_return(const Request& request) {
+  follow(mean_absence_s, to_seconds(now - request.out_since));
+}
+
+planner::LengthEstimate Controller::State::expected_length(const Request& request) const {
+  const Tokens made = request.answer();
+  if (made >= request.max_new) return {request.max_new, request.max_new, request.max_new};
+  const Session& session = sessions.at(request.key.engine);
+  const auto learned = session.lengths.estimate(made, request.max_new);
+  return learned ? *learned : planner::estimate_unknown(made, request.max_new);
+}
+
+std::int64_t Controller::State::saved_up(Request& request) {
+  if (!request.deposit) return 0;
+  request.deposit->advance(now, kIgnore);
+  return request.deposit->left();
+}
+
+// The time since the last step is that of the iteration granted then.
+void Controller::State::measure_step(Session& session) {
+  if (!session.stepping) return;
+  const double took = to_seconds(now - session.last_step);
+  if (session.granted_prefill == Tokens(0)) {
+    follow(session.decode_s, took);
+    return;
+  }
+  const double extra = std::max(0.0, took - session.decode_s);
+  follow(session.prefill_token_s, extra / static_cast<double>(session.granted_prefill.value));
+}
+
+}  // namespace kvd::core

@@ -1,0 +1,124 @@
+#include "planner/policy/placement.hpp"
+
+#include <algorithm>
+
+#include "kvd/core/state.hpp"
+
+/// The `place` command: what the placement policy would do with a batch now. Layers do not stream
+/// yet, so the answer is advice.
+namespace kvd::core {
+
+namespace {
+
+// Nodes alone, so that the answer follows from the snapshot.
+constexpr std::int64_t kNodes = 40;
+
+class NoClock final : public Clock {
+ public:
+  [[nodiscard]] TimePoint now() const override { return TimePoint(0); }
+};
+
+}  // namespace
+
+planner::PlacementConfig Controller::State::placement_config() const {
+  planner::PlacementConfig out;
+  out.alpha = tuning.placement.alpha;
+  out.window_min = tuning.placement.window_min;
+  out.window_max = tuning.placement.window_max;
+  out.budget_nodes = kNodes;
+  return out;
+}
+
+// Until a step is measured it takes as long as its goal allows.
+PlacementInput Controller::State::placement_input(Session& session,
+                                                  const std::vector<RequestKey>& keys) {
+  PlacementInput input;
+  input.requests = keys;
+  auto& snapshot = input.snapshot;
+  const Bytes slot = session.shape.slot_bytes();
+  Bytes held;
+  Nanoseconds step = Nanoseconds::max();
+  for (const RequestKey& key : keys) {
+    Request& r = requests.at(key);
+    held += hbm_bytes(r);
+    step = std::min(step, r.slo.tbt);
+    planner::PlacementRequest one;
+    one.blocks = Blocks(session.blocks_for(r.room_to_run()));
+    one.tokens = r.room_to_run();
+    one.slo = planner::Seconds(r.slo.tbt);
+    one.deposit = saved_up(r);
+    snapshot.requests.push_back(std::move(one));
+  }
+  const planner::Seconds whole =
+      session.decode_s > 0 ? planner::Seconds(session.decode_s) : planner::Seconds(step);
+  snapshot.model.compute.assign(session.groups(), whole / static_cast<double>(session.groups()));
+  snapshot.model.per_block = planner::Seconds(static_cast<double>(slot.value) / link_or_default());
+  snapshot.capacity = Blocks(std::max(Bytes(0), hbm.available(session.info.domain) + held) / slot);
+  snapshot.block_tokens = Tokens(session.shape.block_tokens);
+  snapshot.open_blocks = true;
+  return input;
+}
+
+void Controller::State::on_place(const Command& command, const Place& place) {
+  Session& session = sessions.at(command.engine);
+  if (!session.class_id) {
+    refuse(command, ErrorCode::kInvalidArgument, "a session without a model class has no blocks");
+    return;
+  }
+  std::vector<RequestKey> keys;
+  for (const RequestId id : place.requests) {
+    if (!find(session.id, id)) {
+      refuse(command, ErrorCode::kNotFound,
+             "request " + std::to_string(id.value) + " is not this session's");
+      return;
+    }
+    keys.push_back({session.id, id});
+  }
+  if (place.requests.empty()) {
+    each_request_of(session.id, [&](Request& r) {
+      if (r.runs()) keys.push_back(r.key);
+    });
+  }
+  const PlacementInput input = placement_input(session, keys);
+  PlaceReply out;
+  out.budget = input.snapshot.capacity;
+  if (keys.empty()) {
+    reply(command, std::move(out));
+    return;
+  }
+  const auto policy = planner::make_placement_policy(tuning.placement.policy).value();
+  const auto decision = policy->decide(input.snapshot, placement_config(), NoClock());
+  if (!decision.ok()) {
+    reply(command, decision.error());
+    return;
+  }
+  answer_place(command, input, *decision, std::move(out));
+}
+
+void Controller::State::answer_place(const Command& command, const PlacementInput& input,
+                                     const planner::PlacementDecision& decision, PlaceReply out) {
+  const auto layers = static_cast<std::int64_t>(input.snapshot.model.layers());
+  const bool late_only = !decision.feasible && !decision.placement.empty() &&
+                         decision.reason == planner::InfeasibleReason::kSlo;
+  if (!decision.feasible && !late_only) {
+    std::string message = "the batch does not fit the " + std::to_string(out.budget.value) +
+                          " blocks in HBM that can be had under placement policy \"" +
+                          tuning.placement.policy + "\": place fewer requests";
+    if (decision.victim) {
+      message += ", first without request " +
+                 std::to_string(input.requests[*decision.victim].request.value);
+    }
+    refuse(command, ErrorCode::kInfeasible, std::move(message));
+    return;
+  }
+  for (std::size_t i = 0; i < input.requests.size(); ++i) {
+    const auto& placed = decision.placement[i];
+    const auto resident = layers - static_cast<std::int64_t>(placed.offloaded.size());
+    out.entries.push_back({input.requests[i].request,
+                           static_cast<std::uint32_t>(placed.distance.value_or(0)),
+                           input.snapshot.requests[i].blocks * resident});
+  }
+  reply(command, std::move(out));
+}
+
+}  // namespace kvd::core
