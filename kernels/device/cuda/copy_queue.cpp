@@ -149,7 +149,7 @@ void CopyQueue::end_batch(Burst& burst) {
 
 // Default flags: the write comes after the copies, for everybody who looks (system scope).
 void CopyQueue::write_fence(Moving& moving) {
-  if (!moving.target) return;
+  if (!moving.target || !world_.pages.raise(moving.target, moving.fence.value)) return;
   const CUresult written = world_.context.driver().stream_write_value64(
       stream_.get(), moving.target.address(), moving.fence.value, CU_STREAM_WRITE_VALUE_DEFAULT);
   if (world_.health.check(written, "queueing a fence").ok()) return;

@@ -29,7 +29,9 @@ Status FencePages::adopt(const Driver& driver, std::uintptr_t address, Bytes siz
   }
   KVD_ASSIGN_OR_RETURN(HostRegistration registration,
                        HostRegistration::make(driver, address, size));
-  pages_.emplace(address, std::make_unique<Page>(Page{std::move(registration)}));
+  std::vector<std::uint64_t> queued(size.size() / sizeof(std::uint64_t));
+  pages_.emplace(address,
+                 std::make_unique<Page>(Page{std::move(registration), std::move(queued), 0}));
   return {};
 }
 
@@ -52,8 +54,17 @@ FencePages::Target FencePages::target(const std::atomic<std::uint64_t>* word) {
   if (offset + sizeof(std::uint64_t) > page.registration.size().size()) return target;
   ++page.writes;
   target.page_ = &page;
+  target.word_ = offset / sizeof(std::uint64_t);
   target.address_ = page.registration.device_address() + offset;
   return target;
+}
+
+bool FencePages::raise(const Target& target, std::uint64_t value) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t& queued = target.page_->queued[target.word_];
+  if (value <= queued) return false;
+  queued = value;
+  return true;
 }
 
 void FencePages::done(const Target& target) {

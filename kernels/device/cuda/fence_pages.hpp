@@ -22,7 +22,9 @@ namespace kvd::kernels::cuda {
 class FencePages {
   struct Page {
     HostRegistration registration;
-    std::size_t writes = 0;  // queued and not yet known to be done
+    std::vector<std::uint64_t>
+        queued;              // by word: the highest value that a stream was told to write
+    std::size_t writes = 0;  // announced and not yet known to be done
   };
 
  public:
@@ -35,6 +37,7 @@ class FencePages {
    private:
     friend class FencePages;
     Page* page_ = nullptr;
+    std::size_t word_ = 0;
     CUdeviceptr address_ = 0;
   };
 
@@ -47,6 +50,10 @@ class FencePages {
 
   /// Announces a write. Every target goes to done(), except on a lost device.
   [[nodiscard]] Target target(const std::atomic<std::uint64_t>* word);
+  /// Whether `value` is more than what was queued for the word so far; it counts as queued then. A
+  /// stream can only store, and a ticket that was reached stays reached in whatever order batches
+  /// are issued. Precondition: the batches of a word are all of one direction.
+  [[nodiscard]] bool raise(const Target& target, std::uint64_t value);
   void done(const Target& target);
 
  private:

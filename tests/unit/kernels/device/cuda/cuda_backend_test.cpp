@@ -327,6 +327,14 @@ TEST_F(CudaCopies, FencesInAnAdoptedPageAreWrittenWithTheirBatches) {
   EXPECT_EQ(page_.word(2).load(), 0u);
 }
 
+TEST_F(CudaCopies, AFenceNeverGoesBackwardsInWhateverOrderTicketsCome) {
+  open("");
+  for (const std::uint64_t ticket : {5, 3, 4, 6}) {
+    ASSERT_TRUE(copy(*backend_, in(ticket)).status.ok());
+    EXPECT_EQ(page_.word(0).load(), std::max<std::uint64_t>(ticket, 5));
+  }
+}
+
 // A driver that fails the write, so that it shows who wrote.
 TEST_F(CudaCopies, ItIsTheDeviceThatWritesThere) {
   open("FAKECUDA_FAIL=cuStreamWriteValue64:1:700");
