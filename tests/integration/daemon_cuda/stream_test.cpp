@@ -98,7 +98,9 @@ TEST_F(CudaStream, ADaemonOnAnotherGpuIsNotTakenForTheSame) {
   daemon_.emplace(folder_, script);
   const auto refused = client.ping(kPatience);
   EXPECT_EQ(refused.code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(refused.error().message, testing::HasSubstr("ab000000"));
+  EXPECT_THAT(refused.error().message,
+              testing::AllOf(testing::HasSubstr("ab000000"),
+                             testing::HasSubstr("the session before was on GPU")));
 }
 
 }  // namespace
