@@ -329,7 +329,7 @@ TEST_F(CudaCopies, FencesInAnAdoptedPageAreWrittenWithTheirBatches) {
 
 TEST_F(CudaCopies, AFenceNeverGoesBackwardsInWhateverOrderTicketsCome) {
   open("");
-  for (const std::uint64_t ticket : {5, 3, 4, 6}) {
+  for (const std::uint64_t ticket : {5u, 3u, 4u, 6u}) {
     ASSERT_TRUE(copy(*backend_, in(ticket)).status.ok());
     EXPECT_EQ(page_.word(0).load(), std::max<std::uint64_t>(ticket, 5));
   }
