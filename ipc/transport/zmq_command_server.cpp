@@ -26,7 +26,8 @@ std::optional<PeerId> peer_of(std::span<const std::byte> routing_id) {
 
 RoutingId routing_id_of(PeerId peer) {
   RoutingId id{};
-  std::memcpy(id.data() + 1, &peer.value, sizeof peer.value);
+  const auto number = static_cast<std::uint32_t>(peer.value);
+  std::memcpy(id.data() + 1, &number, sizeof number);
   return id;
 }
 
@@ -64,15 +65,17 @@ class ZmqCommandServer final : public CommandServer {
   [[nodiscard]] const std::string& endpoint() const override { return endpoint_; }
 
   [[nodiscard]] std::optional<Incoming> receive() override {
-    while (true) {
-      ZmqMessage routing_id;
-      if (!routing_id.receive(socket_.get())) return std::nullopt;
-      const auto peer = peer_of(routing_id.bytes());
-      const bool single = routing_id.more() && body_.receive(socket_.get()) && !body_.more();
-      const auto who = single ? credentials_of(body_.property("Peer-Address")) : std::nullopt;
-      if (peer && who) return Incoming{*peer, body_.bytes(), who->uid, who->pid};
-      drop_rest(routing_id.more() && body_.more());
-    }
+    if (parts_left_) return drop_parts();
+    ZmqMessage routing_id;
+    if (!routing_id.receive(socket_.get())) return std::nullopt;
+    const auto peer = peer_of(routing_id.bytes());
+    const bool has_body = routing_id.more() && body_.receive(socket_.get());
+    const bool single = has_body && !body_.more();
+    const auto who = single ? credentials_of(body_.property("Peer-Address")) : std::nullopt;
+    if (peer && who) return Incoming{*peer, body_.bytes(), who->uid, who->pid};
+    ++dropped_;
+    parts_left_ = has_body && body_.more();
+    return drop_parts();
   }
 
   Status send(PeerId peer, std::span<const std::byte> frame) override {
@@ -88,9 +91,13 @@ class ZmqCommandServer final : public CommandServer {
   }
 
  private:
-  void drop_rest(bool more) {
-    ++dropped_;
-    while (more && body_.receive(socket_.get())) more = body_.more();
+  // A message has as many parts as its sender likes: so many a call, then others get their turn.
+  Incoming drop_parts() {
+    constexpr int kPartsACall = 64;
+    for (int i = 0; parts_left_ && i < kPartsACall; ++i) {
+      parts_left_ = body_.receive(socket_.get()) && body_.more();
+    }
+    return Incoming{};
   }
 
   ZmqSocket socket_;
@@ -99,6 +106,7 @@ class ZmqCommandServer final : public CommandServer {
   std::string endpoint_;
   int fd_;
   std::uint64_t dropped_ = 0;
+  bool parts_left_ = false;  ///< of a refused message
 };
 
 Status configure(ZmqSocket& socket, const ZmqServerOptions& options, int listener) {

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <array>
 #include <atomic>
 #include <random>
 
@@ -183,6 +184,70 @@ TEST(Starving, AFloodOfGarbageLeavesOthersTheirTurn) {
   EXPECT_TRUE(daemon.wait_all_free());
 }
 
+TEST(Starving, AFloodOfMessagesInManyPartsLeavesOthersTheirTurn) {
+  DaemonThread daemon;
+  RawEngine other = attached(daemon, "other");
+  std::atomic<bool> over = false;
+  std::thread flood([&] {
+    auto socket = dealer(daemon, 1000);
+    const std::array<std::byte, 8> part{};
+    for (int i = 0; !over; ++i) {
+      const int more = i % 1000 == 0 ? 0 : ZMQ_SNDMORE;
+      if (zmq_send(socket.get(), part.data(), part.size(), more) < 0) return;
+    }
+  });
+  for (int i = 0; i < 200; ++i) EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
+  EXPECT_TRUE(RawEngine::attach(daemon.endpoint(), "meanwhile").ok());
+  EXPECT_TRUE(daemon.wait_until([](const auto& status) {
+    return status.counters.stale_commands > 1000;
+  })) << "pieces of refused messages count as refused commands";
+  over = true;
+  flood.join();
+  EXPECT_TRUE(daemon.wait_all_free());
+}
+
+TEST(Starving, AFloodOfAttachFramesLeavesOthersTheirTurn) {
+  DaemonThread daemon;
+  RawEngine loud = attached(daemon, "loud", kShape);
+  RawEngine other = attached(daemon, "other");
+  std::atomic<bool> over = false;
+  std::atomic<std::uint64_t> sent = 0;
+  std::thread flood([&] {
+    wire::SlabMapped mapped;  // of a slab it was never given
+    while (!over && loud.connection().send(wire::seal(mapped), {}, kPatience).ok()) ++sent;
+  });
+  while (sent < 10'000) {
+    ASSERT_TRUE(other.call(wire::PingCommand{}).ok());
+  }
+  EXPECT_TRUE(RawEngine::attach(daemon.endpoint(), "meanwhile").ok());
+  over = true;
+  flood.join();
+  EXPECT_TRUE(loud.call(wire::PingCommand{}).ok()) << "loud, but it broke no rule";
+}
+
+// A session that ends in the middle of an event's effects: they are carried out to the end, in
+// their order, before the event of its end is looked at, so that every command has one answer.
+TEST(Starving, AnEngineDroppedByAnEffectTakesNothingElseWithIt) {
+  DaemonThread daemon;
+  RawEngine other = attached(daemon, "other");
+  for (int round = 0; round < 5; ++round) {
+    RawEngine deaf = attached(daemon, "deaf");
+    Status status;
+    // Each grant sends a slab; the one that finds the attach socket full drops the session, and the
+    // reply to the very command follows in the same list of effects.
+    for (int i = 0; i < 20'000 && status.ok(); ++i) {
+      status = deaf.call(wire::AllocateBody{1, 0, 0, kWholePool / 2});
+      if (!status.ok()) break;
+      const auto region = std::get<wire::AllocateReplyBody>(deaf.reply().body).region;
+      status = deaf.call(wire::FinishCommand{{region, 2, 0}});
+    }
+    EXPECT_EQ(status.code(), ErrorCode::kStaleSession) << status.error().message;
+    EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
+  }
+  const auto status = daemon.status();
+  EXPECT_EQ(status.counters.engines_died, 5u) << "each is told of once";
+}
+
 TEST(Starving, AnOversizedCommandCostsItsSenderTheConnectionOnly) {
   DaemonThread daemon;
   RawEngine other = attached(daemon, "other");
@@ -195,19 +260,54 @@ TEST(Starving, AnOversizedCommandCostsItsSenderTheConnectionOnly) {
   EXPECT_EQ(daemon.status().counters.stale_commands, 0u) << "no byte of it came in";
 }
 
+/// A connection to the command socket that speaks for itself; a read waits for kPatience at most.
+UniqueFd plain_connection(DaemonThread& daemon) {
+  const auto address = transport::unix_address(daemon.command_socket());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const timeval limit{kPatience.count(), 0};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  KVD_CHECK(address.ok() && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address),
+                                      sizeof(sockaddr_un)) == 0,
+            "a connection to the command socket");
+  return socket;
+}
+
+/// Whether the other end hangs up before kPatience is over, whatever it says until then.
+bool is_hung_up_on(const UniqueFd& socket) {
+  char bytes[256];
+  for (;;) {
+    const ssize_t got = ::recv(socket.get(), bytes, sizeof bytes, 0);
+    if (got == 0 || (got < 0 && errno == ECONNRESET)) return true;
+    if (got < 0 && errno != EINTR) return false;
+  }
+}
+
+// A peer of ZMTP 1 or 2 whose first message met a socket being closed made libzmq abort the
+// process.
+TEST(Starving, PeersOfZmtp1And2AreHungUpOnAndTheDaemonServesOn) {
+  DaemonThread daemon;
+  RawEngine other = attached(daemon, "other");
+  using Bytes8 = std::vector<std::uint8_t>;
+  const Bytes8 zmtp1{1, 0, 4, 0, 'a', 'b', 'c', 9, 0, 1, 2, 3, 4, 5, 6, 7};
+  const Bytes8 zmtp2{0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 1, 5, 0, 0, 0, 3, 'a', 'b', 'c'};
+  for (const Bytes8& greeting : {zmtp1, zmtp2}) {
+    for (int i = 0; i < 10; ++i) {
+      const UniqueFd socket = plain_connection(daemon);
+      ASSERT_EQ(::send(socket.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(greeting.size()));
+      EXPECT_TRUE(is_hung_up_on(socket)) << "first byte " << int{greeting[0]};
+    }
+  }
+  EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
+}
+
 TEST(Starving, BytesThatAreNoZeroMqAreNoHarm) {
   DaemonThread daemon;
   RawEngine other = attached(daemon, "other");
-  const auto address = transport::unix_address(daemon.command_socket());
-  ASSERT_TRUE(address.ok());
   std::mt19937_64 random(12);
   for (int i = 0; i < 20; ++i) {
-    const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const timeval limit{1, 0};
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    ASSERT_EQ(
-        ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(sockaddr_un)),
-        0);
+    const UniqueFd socket = plain_connection(daemon);
     for (int piece = 0; piece < 50; ++piece) {
       const auto bytes = garbage(random);
       if (::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) break;

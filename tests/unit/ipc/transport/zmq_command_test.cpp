@@ -64,6 +64,7 @@ class Server {
     const TimePoint deadline = clock_.now() + patience;
     while (clock_.now() < deadline) {
       if (const auto in = sut_->receive()) {
+        if (in->frame.empty()) continue;  // refused
         return Received{in->peer, {in->frame.begin(), in->frame.end()}, in->uid, in->pid};
       }
       pollfd item{sut_->fd(), POLLIN, 0};
@@ -271,6 +272,31 @@ TEST_F(ZmqCommand, MultipartMessagesAndChosenNamesAreDropped) {
   EXPECT_EQ(sequence_of(in->frame), 5u);
   while (server->dropped() < 2 && !server.next(10ms)) continue;
   EXPECT_EQ(server->dropped(), 2u);
+}
+
+TEST_F(ZmqCommand, RefusedMessagesCostABoundedPieceOfTheCallersTurnEach) {
+  Server server(options);
+  RawDealer parts(server->endpoint());
+  constexpr int kParts = 1000;
+  for (int message = 0; message < 2; ++message) {
+    for (int i = 0; i < kParts; ++i) parts.send(ping(1), i + 1 < kParts ? ZMQ_SNDMORE : 0);
+  }
+  parts.send(ping(2));
+  int pieces = 0;
+  for (std::uint64_t sequence = 0; sequence != 2;) {
+    const std::uint64_t before = server->dropped();
+    const auto in = server->receive();
+    if (!in) {
+      pollfd item{server->fd(), POLLIN, 0};
+      ASSERT_EQ(poll(&item, 1, static_cast<int>(kPatience / 1ms)), 1) << pieces;
+      continue;
+    }
+    EXPECT_LE(server->dropped() - before, 1u) << "several messages in one call";
+    pieces += in->frame.empty();
+    sequence = sequence_of(in->frame);
+  }
+  EXPECT_EQ(server->dropped(), 2u);
+  EXPECT_GE(pieces, 20) << "a thousand parts in one call";
 }
 
 TEST_F(ZmqCommand, OversizedFrameEndsItsConnectionOnly) {
