@@ -58,6 +58,13 @@ auto retry_until(int fd, short events, Nanoseconds timeout, Call call) -> declty
   }
 }
 
+Result<ucred> credentials(int fd) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0) return who;
+  return errno_error(ErrorCode::kPeerGone, "peer credentials");
+}
+
 void take_fds(msghdr& message, std::vector<UniqueFd>& fds) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -72,15 +79,16 @@ void take_fds(msghdr& message, std::vector<UniqueFd>& fds) {
 
 }  // namespace
 
+Result<uid_t> AttachConnection::uid() const {
+  KVD_ASSIGN_OR_RETURN(const ucred who, credentials(fd()));
+  return who.uid;
+}
+
 Result<PeerIdentity> AttachConnection::peer() const {
-  ucred who{};
-  socklen_t size = sizeof who;
-  if (::getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) {
-    return errno_error(ErrorCode::kPeerGone, "peer credentials");
-  }
+  KVD_ASSIGN_OR_RETURN(const ucred who, credentials(fd()));
   PeerIdentity peer{who.pid, who.uid, who.gid, UniqueFd()};
   int pidfd = -1;
-  size = sizeof pidfd;
+  socklen_t size = sizeof pidfd;
   if (::getsockopt(fd(), SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) != 0) {
     // Older kernels: the pid may have been reused by now, which SO_PEERPIDFD rules out.
     pidfd = static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0));

@@ -1,5 +1,7 @@
 #include "ipc/transport/unix_socket.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,6 +45,20 @@ Status make_way(const std::string& path, const sockaddr_un& address, int type) {
   return {};
 }
 
+/// Lets one process at a time look at the path and take it: between finding a file stale and
+/// replacing it, another daemon could put its own there. The empty lock file stays, as removing it
+/// would make two locks of it. Errors: Unavailable while another holds it.
+Result<UniqueFd> lock(const std::string& path) {
+  const std::string file = path + ".lock";
+  UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd.valid()) return errno_error(ErrorCode::kUnavailable, "cannot open " + file);
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    return make_error(ErrorCode::kUnavailable, "another process is about to listen at " + path +
+                                                   "; stop it or configure another path");
+  }
+  return fd;
+}
+
 }  // namespace
 
 Result<sockaddr_un> unix_address(const std::string& path) {
@@ -59,6 +75,7 @@ Result<sockaddr_un> unix_address(const std::string& path) {
 
 Result<UniqueFd> listen_unix(const std::string& path, int type) {
   KVD_ASSIGN_OR_RETURN(const sockaddr_un address, unix_address(path));
+  KVD_ASSIGN_OR_RETURN(const UniqueFd locked, lock(path));
   KVD_TRY(make_way(path, address, type));
   UniqueFd socket = new_socket(type);
   if (!socket.valid()) return errno_error(ErrorCode::kUnavailable, "socket for " + path);

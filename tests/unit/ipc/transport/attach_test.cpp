@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -10,9 +11,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <barrier>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <thread>
+#include <vector>
 
 #include "tests/unit/ipc/transport/scratch.hpp"
 
@@ -85,15 +91,61 @@ TEST(AttachListener, LivingDaemonKeepsItsSocket) {
   EXPECT_TRUE(connect_attach(scratch.path("a"), kPatience).ok());
 }
 
+/// The file of a daemon that died.
+void leave_stale_socket(const std::string& path) {
+  const UniqueFd dead(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{AF_UNIX, {}};
+  std::strcpy(address.sun_path, path.c_str());
+  ASSERT_EQ(::bind(dead.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+}
+
 TEST(AttachListener, StaleSocketIsReplaced) {
   Scratch scratch;
-  {
-    UniqueFd dead(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    sockaddr_un address{AF_UNIX, {}};
-    std::strcpy(address.sun_path, scratch.path("a").c_str());
-    ASSERT_EQ(::bind(dead.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  }
+  leave_stale_socket(scratch.path("a"));
   EXPECT_TRUE(AttachListener::create(scratch.path("a")).ok());
+}
+
+TEST(AttachListener, OfManyThatStartAtOnceOnAStaleSocketOneListens) {
+  constexpr int kDaemons = 4;
+  for (int round = 0; round < 100; ++round) {
+    Scratch scratch;
+    leave_stale_socket(scratch.path("a"));
+    std::barrier start(kDaemons);
+    std::vector<std::optional<AttachListener>> listeners(kDaemons);
+    std::vector<std::thread> daemons;
+    for (auto& listener : listeners) {
+      daemons.emplace_back([&] {
+        start.arrive_and_wait();
+        auto made = AttachListener::create(scratch.path("a"));
+        if (made.ok()) listener.emplace(std::move(*made));
+      });
+    }
+    for (auto& daemon : daemons) daemon.join();
+    const auto listens = [](const auto& listener) { return listener.has_value(); };
+    const auto winner = std::find_if(listeners.begin(), listeners.end(), listens);
+    ASSERT_EQ(std::count_if(listeners.begin(), listeners.end(), listens), 1) << "round " << round;
+    ASSERT_TRUE(connect_attach(scratch.path("a"), kPatience).ok());
+    pollfd item{(*winner)->fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&item, 1, 10'000), 1) << "the file is another's, round " << round;
+  }
+}
+
+TEST(AttachListener, WhileAnotherTakesThePathItsFileIsLeftAlone) {
+  Scratch scratch;
+  leave_stale_socket(scratch.path("a"));
+  const UniqueFd other(::open((scratch.path("a") + ".lock").c_str(), O_RDWR | O_CREAT, 0600));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+  const auto refused = AttachListener::create(scratch.path("a"));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  EXPECT_TRUE(std::filesystem::exists(scratch.path("a")));
+}
+
+TEST(AttachConnection, KnowsTheUserAtTheOtherEnd) {
+  Link link;
+  const auto uid = link.daemon.uid();
+  ASSERT_TRUE(uid.ok());
+  EXPECT_EQ(*uid, ::getuid());
 }
 
 TEST(AttachListener, FileThatIsNoSocketIsLeftAlone) {
