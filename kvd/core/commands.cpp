@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ipc/vocabulary/overloaded.hpp"
 #include "kvd/core/state.hpp"
 
@@ -43,6 +45,11 @@ void Controller::State::on_command(const Command& command) {
                  [&](const Finish& body) { end(body.request, true); },
                  [&](const Abort& body) { end(body.request, false); },
                  [&](const ReleaseRegion& body) { on_release_region(command, body); },
+                 [&](const ReleaseOrphaned& body) {
+                   Bytes& left = session->second.info.orphaned;
+                   left -= std::min(left, body.bytes);
+                   reply(command, Done{});
+                 },
                  [&](const Stats&) { on_stats(command); },
                  [&](const Ping&) { reply(command, Done{}); },
              },
@@ -119,9 +126,27 @@ void Controller::State::on_blocks(const Command& command, const AllocateBlocks& 
              "the domain's maximum is reached: raise its quota or finish requests");
       break;
     default:
+      if (const std::string silent = silent_holder(session_of(*request).info.domain);
+          !silent.empty()) {
+        refuse(command, ErrorCode::kWouldBlock, silent);
+        break;
+      }
       refuse(command, ErrorCode::kOutOfMemory,
              "no free block in HBM: step, so that others can be rotated out");
   }
+}
+
+// Blocks of a silent engine come back when it steps, or is evicted; nobody can rotate them out.
+std::string Controller::State::silent_holder(DomainId domain) {
+  std::string text;
+  each_request_in(domain, [&](Request& r) {
+    const Session& owner = session_of(r);
+    if (!text.empty() || owner.responsive || !r.holds_hbm()) return;
+    text = "engine '" + owner.info.name + "' holds blocks in HBM and has been silent for " +
+           std::to_string(to_seconds(now - owner.last_step)) +
+           " s: repeat the command once it steps again, end it, or set engine.evict_after";
+  });
+  return text;
 }
 
 void Controller::State::on_rotate(const Command& command, const Rotate& rotate) {

@@ -51,6 +51,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const CopyFinished& e) { s.on_copy(e); },
                  [&](const SlabMapped& e) { s.on_slab_mapped(e.engine, e.slab); },
                  [&](const SlabUnmapped& e) { s.on_slab_unmapped(e.engine, e.slab); },
+                 [&](const SlabUnsent& e) { s.on_slab_unsent(e); },
                  [&](const Tick&) { s.on_tick(); },
                  [&](const Retune& e) { s.retune(e.tuning); },
                  [&](const Requota& e) { s.requota(e); },

@@ -98,6 +98,10 @@ struct Abort {
 struct ReleaseRegion {
   RegionId region;
 };
+/// Bytes of regions of an earlier daemon that the engine maps no longer.
+struct ReleaseOrphaned {
+  Bytes bytes;
+};
 struct Stats {};
 struct Ping {};
 
@@ -107,7 +111,7 @@ struct Command {
   ReplyTo reply_to;
   TimePoint deadline;
   std::variant<Submit, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish, Abort,
-               ReleaseRegion, Stats, Ping>
+               ReleaseRegion, ReleaseOrphaned, Stats, Ping>
       body;
 };
 
@@ -118,6 +122,13 @@ struct SlabMapped {
 struct SlabUnmapped {
   EngineId engine;
   SlabIndex slab;
+};
+/// The shell could not send a slab, and gave up: a region it belonged to ends, and so does its
+/// grant.
+struct SlabUnsent {
+  EngineId engine;
+  SlabIndex slab;
+  RegionId region;  ///< none: it was for blocks
 };
 /// Time passes: deadlines of pending commands, unresponsive engines.
 struct Tick {};
@@ -134,6 +145,6 @@ struct Beat {
 };
 
 using Event = std::variant<Detach, Dying, Dead, Command, CopyFinished, SlabMapped, SlabUnmapped,
-                           Tick, Retune, Requota, Beat>;
+                           SlabUnsent, Tick, Retune, Requota, Beat>;
 
 }  // namespace kvd::core

@@ -17,6 +17,14 @@ void Controller::State::on_region(const Command& command, const AllocateRegion& 
                ", the size of the HBM pool, or start kvd with a larger pool.hbm");
     return;
   }
+  const auto quota = config.hbm_quotas.find(sessions.at(command.engine).info.domain);
+  if (quota != config.hbm_quotas.end() && region.bytes > quota->second.maximum) {
+    refuse(command, ErrorCode::kQuotaExceeded,
+           "a region of " + std::to_string(region.bytes.value) +
+               " bytes: the domain's maximum is " + std::to_string(quota->second.maximum.value) +
+               ": raise it or ask for less");
+    return;
+  }
   constexpr std::ptrdiff_t kMostPending = 8;
   const auto waiting = std::count_if(pending_regions.begin(), pending_regions.end(),
                                      [&](const auto& p) { return p.engine == command.engine; });
@@ -41,8 +49,9 @@ bool Controller::State::grant_region(const PendingRegion& pending) {
   }
   if (!slabs.ok()) {
     const ErrorCode code = slabs.error().code;
-    const bool waits =
-        code == ErrorCode::kWouldBlock || (code == ErrorCode::kOutOfMemory && make_way(pending));
+    // At its own maximum a domain's requests make way for its region as they do in a full tier.
+    const bool full = code == ErrorCode::kOutOfMemory || code == ErrorCode::kQuotaExceeded;
+    const bool waits = code == ErrorCode::kWouldBlock || (full && make_way(pending));
     scrub_dirty_slabs();
     if (!waits) emit(Reply{pending.engine, pending.reply_to, std::move(slabs).error()});
     return !waits;
@@ -65,7 +74,7 @@ bool Controller::State::make_way(const PendingRegion& pending) {
   const DomainId domain = sessions.at(pending.engine).info.domain;
   const std::uint32_t missing = hbm.region_shortage(domain, pending.bytes);
   const std::vector<SlabIndex> slabs = emptiest_slabs(domain);
-  if (slabs.size() < missing) return false;
+  if (missing == 0 || slabs.size() < missing) return false;
   for (std::uint32_t i = 0; i < missing; ++i) hbm.retire(slabs[i]);
   note(Note::Level::kInfo, pending.engine,
        std::to_string(missing) + " slabs are being emptied for a region of " +
@@ -166,9 +175,11 @@ std::string Controller::State::obstacle(const PendingRegion& pending) {
 void Controller::State::expire_regions() {
   std::erase_if(pending_regions, [&](const PendingRegion& pending) {
     if (now < pending.deadline) return false;
-    const std::string why = obstacle(pending);
+    const DomainId domain = sessions.at(pending.engine).info.domain;
+    const std::string silent = yielding.contains(domain) ? silent_holder(domain) : std::string();
+    const std::string why = silent.empty() ? obstacle(pending) : silent;
     emit(Reply{pending.engine, pending.reply_to,
-               make_error(ErrorCode::kDeadlineExceeded,
+               make_error(silent.empty() ? ErrorCode::kDeadlineExceeded : ErrorCode::kWouldBlock,
                           "no " + std::to_string(pending.bytes.value) +
                               " bytes of whole slabs became free in time" +
                               (why.empty() ? "" : " (" + why + ")") +

@@ -111,7 +111,8 @@ std::set<RequestKey> Controller::State::admissible(DomainId domain) {
       room += slot * ((place.hbm.none() ? 0 : 1) + (place.dram.none() ? 0 : 1));
     }
     if (r.state == RequestState::kWaiting && r.claim == 0) {
-      waiting.push_back(&r);
+      if (session_of(r).responsive)
+        waiting.push_back(&r);  // others do not wait behind a silent one
     } else {
       promised += session_of(r).bytes_for(r.prompt + r.max_new);
     }
@@ -174,7 +175,10 @@ void Controller::State::decide(Session& caller) {
 
 void Controller::State::carry_out(Session& caller, const planner::RotationDecision& decision,
                                   const std::vector<Request*>& index) {
-  for (std::size_t i = 0; i < index.size(); ++i) index[i]->vlt_s = decision.vlt_s[i];
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    index[i]->vlt_s = decision.vlt_s[i];
+    counters.vlt.add(decision.vlt_s[i]);
+  }
   Bytes elsewhere;
   for (const std::uint32_t chosen : decision.prioritized) {
     Request& r = *index[chosen];

@@ -1,7 +1,48 @@
+#include <algorithm>
+
 #include "kvd/core/state.hpp"
 
 /// Sessions: attach, the two stages of a death, silence, and a change of tuning.
 namespace kvd::core {
+
+namespace {
+
+/// Far more shapes than one machine serves at a time; engines choose theirs, so there is a bound.
+constexpr std::size_t kMaxClasses = 256;
+
+}  // namespace
+
+Result<ClassId> Controller::State::class_for(const ModelClass& shape) {
+  const auto known = classes.find(shape);
+  const bool fresh = known == classes.end();
+  if (fresh && classes.size() >= kMaxClasses) forget_classes();
+  if (fresh && classes.size() >= kMaxClasses) {
+    return make_error(ErrorCode::kQuotaExceeded,
+                      std::to_string(kMaxClasses) +
+                          " model shapes are in use, the most there can be: end sessions of some");
+  }
+  // A known one may be forgotten in one tier already while slabs of the other still have it.
+  const ClassId id = fresh ? ClassId(++last_class) : known->second;
+  for (pool::TierPool* tier : {&hbm, &dram}) {
+    if (Status status = tier->add_class(id, shape.slot_bytes()); !status.ok()) {
+      if (fresh) hbm.remove_class(id);
+      return status.error();
+    }
+  }
+  classes[shape] = id;
+  return id;
+}
+
+void Controller::State::forget_classes() {
+  std::set<ClassId> used;
+  for (const auto& [id, session] : sessions) used.insert(session.class_id);
+  std::erase_if(classes, [&](const auto& entry) {
+    const ClassId id = entry.second;
+    if (used.contains(id)) return false;
+    const bool gone = hbm.remove_class(id);
+    return dram.remove_class(id) && gone;
+  });
+}
 
 Result<AttachGrant> Controller::State::attach(const Attach& attach) {
   Session session;
@@ -10,15 +51,7 @@ Result<AttachGrant> Controller::State::attach(const Attach& attach) {
   std::uint32_t max_slots = 0;
   if (attach.model_class) {
     const ModelClass& shape = *attach.model_class;
-    const auto [it, fresh] =
-        classes.try_emplace(shape, ClassId(static_cast<std::uint32_t>(classes.size() + 1)));
-    for (pool::TierPool* tier : {&hbm, &dram}) {
-      if (Status status = tier->add_class(it->second, shape.slot_bytes()); !status.ok()) {
-        if (fresh) classes.erase(it);
-        return status.error();
-      }
-    }
-    session.class_id = it->second;
+    KVD_ASSIGN_OR_RETURN(session.class_id, class_for(shape));
     session.shape = shape;
     const std::int64_t per_slab = hbm.config().slab_bytes / shape.slot_bytes();
     max_slots = static_cast<std::uint32_t>(per_slab * hbm.config().slabs);
@@ -109,11 +142,17 @@ void Controller::State::on_dead(EngineId engine) {
 }
 
 void Controller::State::check_responsive(Session& session) {
-  // Silence counts only while the engine owes something: a step it was given work for (level 3), or
-  // its heartbeat (level 1).
+  // Silence counts only while the engine owes something: its heartbeat (level 1), or a step, for
+  // work it was given or for requests it queued (level 3).
   bool owes = !session.class_id || session.stepping;
-  each_request_of(session.id, [&](Request& r) { owes |= r.claim != 0 || r.holds_hbm(); });
-  const TimePoint since = session.class_id ? session.last_step : session.last_beat;
+  TimePoint since = session.class_id ? session.last_step : session.last_beat;
+  TimePoint queued = TimePoint::max();
+  each_request_of(session.id, [&](Request& r) {
+    owes |= r.queues() || r.claim != 0 || r.holds_hbm();
+    queued = std::min(queued, r.arrived);
+  });
+  // One that has not stepped for want of requests is not late with its first ones.
+  if (session.class_id && !session.stepping && owes) since = std::max(since, queued);
   if (!session.responsive || session.dying || !owes || now - since < config.step_timeout) return;
   session.responsive = false;
   drop_claims(session);
@@ -125,6 +164,13 @@ void Controller::State::check_responsive(Session& session) {
 
 void Controller::State::on_tick() {
   expire_regions();
+  if (classes.size() > kMaxClasses / 2) {
+    // Empty slabs remember their class; what nobody uses need not.
+    hbm.reclaim_empty_slabs();
+    dram.reclaim_empty_slabs();
+    scrub_dirty_slabs();
+    forget_classes();
+  }
   for (auto& [id, session] : sessions) check_responsive(session);
 }
 
@@ -152,6 +198,24 @@ void Controller::State::on_slab_unmapped(EngineId engine, SlabIndex slab) {
   if (!session.sent[slab.value] || session.mapped[slab.value]) return;
   session.sent[slab.value] = false;
   hbm.set_mapped(slab, engine, false);
+  serve_everyone();
+}
+
+// Slabs of the region that did leave stay the engine's until its session ends: nobody else gets
+// them.
+void Controller::State::on_slab_unsent(const SlabUnsent& unsent) {
+  const auto it = sessions.find(unsent.engine);
+  if (it == sessions.end() || it->second.dying) return;
+  Session& session = it->second;
+  if (!unsent.region) {
+    session.sent[unsent.slab.value] = session.mapped[unsent.slab.value] = false;
+    hbm.set_mapped(unsent.slab, session.id, false);
+    return;  // the next claim on its slots sends it anew
+  }
+  if (!session.sent[unsent.slab.value]) hbm.set_mapped(unsent.slab, session.id, false);
+  if (session.regions.erase(unsent.region) == 0) return;
+  hbm.release_region(unsent.region);
+  scrub_dirty_slabs();
   serve_everyone();
 }
 

@@ -185,6 +185,7 @@ struct Controller::State {
   Counters counters;
 
   std::uint32_t last_engine = 0;
+  std::uint32_t last_class = 0;
   std::uint64_t last_generation = 0;
   std::uint64_t last_ticket = 0;
   std::uint64_t last_region = 0;
@@ -227,6 +228,8 @@ struct Controller::State {
   void on_rotate(const Command& command, const Rotate& rotate);
   void on_blocks(const Command& command, const AllocateBlocks& blocks);
   void on_stats(const Command& command);
+  /// Which silent engine of the domain holds blocks, and what to do about it; empty: none.
+  [[nodiscard]] std::string silent_holder(DomainId domain);
 
   // ---- regions (regions.cpp) ----
   void on_region(const Command& command, const AllocateRegion& region);
@@ -247,8 +250,8 @@ struct Controller::State {
   void on_step(const Command& command, const Step& step);
   [[nodiscard]] Status check_step(const Session& session, const Step& step);
   void take_reports(Session& session, const Step& step);
-  void count_deposit(Request& request, Tokens made);
   void take_report(Session& session, Request& request, const StepReport& report);
+  void count_deposit(Request& request, Tokens made);
   [[nodiscard]] StepReply build_reply(Session& session);
   [[nodiscard]] static Hold hold_reason(const Request& request, bool promises);
 
@@ -323,6 +326,9 @@ struct Controller::State {
 
   // ---- sessions (sessions.cpp) ----
   [[nodiscard]] Result<AttachGrant> attach(const Attach& attach);
+  [[nodiscard]] Result<ClassId> class_for(const ModelClass& shape);
+  /// Forgets the classes that no session, and no slab of either tier, has any more.
+  void forget_classes();
   void on_detach(EngineId engine);
   void forget_mappings(EngineId engine);
   void on_dying(EngineId engine);
@@ -331,6 +337,7 @@ struct Controller::State {
   void on_beat(EngineId engine);
   void on_slab_mapped(EngineId engine, SlabIndex slab);
   void on_slab_unmapped(EngineId engine, SlabIndex slab);
+  void on_slab_unsent(const SlabUnsent& unsent);
   void drop_claims(Session& session);
   void check_responsive(Session& session);
   void retune(const Tuning& tuning);

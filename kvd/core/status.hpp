@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,6 +64,21 @@ struct EngineStatus {
   double idle_s = 0;         ///< since its last step or heartbeat
 };
 
+/// How often a value fell into (bound before, bound], the last place for what is above all bounds.
+struct Distribution {
+  std::span<const double> bounds;
+  std::vector<std::uint64_t> counts = std::vector<std::uint64_t>(bounds.size() + 1);
+  double sum = 0;
+
+  void add(double value) {
+    const auto bound = std::lower_bound(bounds.begin(), bounds.end(), value);
+    ++counts[static_cast<std::size_t>(bound - bounds.begin())];
+    sum += value;
+  }
+};
+inline constexpr double kVltBounds[] = {0, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60};  // seconds
+inline constexpr double kDepositBounds[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256};
+
 /// Monotonic counts since the daemon started.
 struct Counters {
   std::uint64_t steps = 0;
@@ -86,8 +103,11 @@ struct Counters {
   std::uint64_t engines_died = 0;  ///< gone without goodbye
   std::uint64_t bytes_scrubbed = 0;
   std::uint64_t stale_commands = 0;  ///< refused for key, generation or sequence
+  std::uint64_t attach_paused = 0;   ///< attaching waited for a free descriptor
   std::uint64_t ttft_met = 0, ttft_missed = 0;
   std::uint64_t tbt_met = 0, tbt_missed = 0;
+  Distribution vlt{kVltBounds};          ///< of every request in every decision, seconds
+  Distribution deposit{kDepositBounds};  ///< tokens not yet due, at each report of new ones
 };
 
 /// The whole visible state at one instant; made by the control thread, read by anyone.

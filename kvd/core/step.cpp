@@ -85,12 +85,14 @@ void Controller::State::take_reports(Session& session, const Step& step) {
 
 // The daemon stamps tokens on receipt; the client paces by the same function.
 void Controller::State::count_deposit(Request& request, Tokens made) {
+  if (request.slo.tbt <= Nanoseconds(0)) return;
   const auto ignore = [](Nanoseconds) {};
   if (!request.deposit) {
     request.deposit.emplace(request.slo.tbt, now);
   } else {
     for (Tokens i(0); i < made; i += Tokens(1)) request.deposit->generated(now, ignore);
   }
+  counters.deposit.add(static_cast<double>(request.deposit->left()));
 }
 
 void Controller::State::take_report(Session& session, Request& request, const StepReport& report) {
@@ -108,8 +110,8 @@ void Controller::State::take_report(Session& session, Request& request, const St
       } else {
         ++(met ? counters.tbt_met : counters.tbt_missed);
       }
-      count_deposit(request, first ? Tokens(1) : made);
       if (first) request.first_token = now;
+      count_deposit(request, first ? Tokens(1) : made);
       request.has_token = true;
       request.last_token = now;
       if (request.state == RequestState::kPrefill) request.state = RequestState::kRunning;

@@ -23,6 +23,16 @@ TierPool::TierPool(Config config, Quotas quotas)
   KVD_CHECK(check_quotas(quotas_, capacity()).ok(), "quotas were not checked against the tier");
 }
 
+bool TierPool::remove_class(ClassId model_class) {
+  const bool used = std::any_of(slabs_.begin(), slabs_.end(), [&](const Slab& slab) {
+    return slab.use == SlabUse::kClass && slab.model_class == model_class;
+  });
+  if (used) return false;
+  classes_.erase(model_class);
+  std::erase_if(room_, [&](const auto& entry) { return entry.first.first == model_class; });
+  return true;
+}
+
 Status TierPool::add_class(ClassId model_class, Bytes slot_bytes) {
   KVD_CHECK(model_class, "class 0 means none");
   if (slot_bytes <= Bytes{} || slot_bytes > config_.slab_bytes) {

@@ -64,10 +64,11 @@ struct TierStats {
   Bytes slab_bytes;
   std::uint32_t slabs = 0;
   std::uint32_t slabs_unassigned = 0;
-  Bytes free;         ///< unassigned slabs + free slots
-  Bytes region;       ///< leased to level-1 sessions
-  Bytes quarantined;  ///< slots and regions
-  Bytes stranded;     ///< free slots in slabs that also hold used slots
+  std::uint32_t slabs_retiring = 0;  ///< kept for a region: see TierPool::retire
+  Bytes free;                        ///< unassigned slabs + free slots
+  Bytes region;                      ///< leased to level-1 sessions
+  Bytes quarantined;                 ///< slots and regions
+  Bytes stranded;                    ///< free slots in slabs that also hold used slots
   std::vector<std::uint64_t> slots_by_state = std::vector<std::uint64_t>(kSlotStates);
 };
 
@@ -98,6 +99,8 @@ class TierPool {
   /// same class again with the same size is fine.
   [[nodiscard]] Status add_class(ClassId model_class, Bytes slot_bytes);
   [[nodiscard]] Bytes slot_bytes(ClassId model_class) const;
+  /// Forgets a class that no slab has; false when one does.
+  bool remove_class(ClassId model_class);
 
   /// Fullest slab of the class first; then an unassigned slab; then an empty slab of another class
   /// of the same domain (it changes class). A slab that changes domain must be clean and unmapped

@@ -27,6 +27,7 @@ TierStats TierPool::stats() const {
       ++stats.slabs_unassigned;
       stats.free += config_.slab_bytes;
     }
+    if (slab.retiring) ++stats.slabs_retiring;
     if (slab.use == SlabUse::kRegion) stats.region += config_.slab_bytes;
     if (slab.use == SlabUse::kQuarantined) stats.quarantined += config_.slab_bytes;
     if (slab.use == SlabUse::kClass) count_slots(slab, stats);
