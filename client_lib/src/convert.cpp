@@ -45,6 +45,11 @@ wire::TargetBody target_of(RegionId region) {
   return {region.value, static_cast<std::uint32_t>(wire::TargetKind::kRegion), 0};
 }
 
+wire::TargetBody orphaned_target(Bytes bytes) {
+  return {static_cast<std::uint64_t>(bytes.value),
+          static_cast<std::uint32_t>(wire::TargetKind::kOrphaned), 0};
+}
+
 kvd_client::SessionInfo to_public(const wire::Welcome& welcome) {
   kvd_client::SessionInfo info;
   info.engine = welcome.engine_id;

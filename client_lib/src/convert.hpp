@@ -8,6 +8,7 @@
 
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
 #include "ipc/wire/codec.hpp"
 #include "kvd_client/result.hpp"
 #include "kvd_client/types.hpp"
@@ -20,6 +21,8 @@ wire::SubmitBody to_wire(const kvd_client::Request& request);
 std::vector<wire::StepReport> to_wire(std::span<const kvd_client::StepReport> reports);
 wire::TargetBody target_of(RequestId request);
 wire::TargetBody target_of(RegionId region);
+/// So many bytes of regions of an earlier boot.
+wire::TargetBody orphaned_target(Bytes bytes);
 
 kvd_client::SessionInfo to_public(const wire::Welcome& welcome);
 kvd_client::StepResult to_public(const wire::StepReply& step);

@@ -136,9 +136,16 @@ Status Core::free_region(std::uint64_t id, Nanoseconds timeout) {
   }
   auto entry = regions_.take(id);
   if (!entry) return no_region(id);
+  const Bytes bytes = entry->mapping->range->size();
   entry->mapping.reset();
   const SessionPtr session = connector_.session();
-  if (entry->session.lock() != session || session->gone()) return {};
+  if (session->gone()) return {};
+  if (entry->session.lock() != session) {
+    // The daemon it came from is gone; the one there now counts it. One that cannot be told loses
+    // count at most.
+    (void)session->call(wire::FinishCommand{orphaned_target(bytes)}, until);
+    return {};
+  }
   const Status status = return_region(*session, entry->daemon_id, until);
   // What went down with its daemon is handed back as well.
   return status.code() == ErrorCode::kUnavailable ? Status() : status;

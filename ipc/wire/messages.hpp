@@ -319,9 +319,10 @@ struct RotateBody {
 };
 static_assert(sizeof(RotateBody) == 16);
 
-enum class TargetKind : std::uint32_t { kRequest = 1, kRegion = 2 };
+enum class TargetKind : std::uint32_t { kRequest = 1, kRegion = 2, kOrphaned = 3 };
 
-/// finish: the request is done, or the region is unmapped and handed back.
+/// finish: the request is done, or the region is unmapped and handed back, or so many bytes of
+/// regions of an earlier boot are unmapped.
 /// abort: the same for a request that is given up in whatever state it is.
 struct TargetBody {
   std::uint64_t target = 0;

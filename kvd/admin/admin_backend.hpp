@@ -3,10 +3,12 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kvd/admin/journal.hpp"
 #include "kvd/core/status.hpp"
 #include "kvd/core/tuning.hpp"
 
@@ -48,6 +50,9 @@ class AdminBackend {
   /// Whether engines can attach now.
   [[nodiscard]] virtual bool ready() = 0;
   [[nodiscard]] virtual DaemonInfo info() = 0;
+  /// The latest happenings, oldest first; at times of now().
+  [[nodiscard]] virtual std::vector<Happening> happenings() = 0;
+  [[nodiscard]] virtual TimePoint now() = 0;
 };
 
 }  // namespace kvd::admin

@@ -107,6 +107,7 @@ std::span<const AdminService::Route> AdminService::routes() {
       {"/v1/pools", "Tiers and their slabs", &S::pools},
       {"/v1/engines", "Attached engines", &S::engines},
       {"/v1/requests", "Live requests", &S::requests},
+      {"/v1/events", "What happened last, numbered", &S::events},
       {"/v1/policy", "Policies and their weights; merge-patch to change", &S::policy, false, true},
       {"/v1/slo", "Latency goals by class; merge-patch to change", &S::slo, false, true},
       {"/openapi.json", "This description", &S::description},
@@ -193,6 +194,10 @@ HttpResponse AdminService::engines(const HttpRequest&) {
 HttpResponse AdminService::requests(const HttpRequest&) {
   const auto status = backend_.status(config_.timeout);
   return status.ok() ? ok(requests_document(*status)) : failed(status.error());
+}
+
+HttpResponse AdminService::events(const HttpRequest&) {
+  return ok(events_document(backend_.happenings(), backend_.now()));
 }
 
 HttpResponse AdminService::policy(const HttpRequest& request) {

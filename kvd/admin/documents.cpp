@@ -70,6 +70,7 @@ Json tier_json(Tier tier, const pool::TierStats& stats, const std::string& pages
           {"region_bytes", stats.region.value},
           {"quarantined_bytes", stats.quarantined.value},
           {"stranded_bytes", stats.stranded.value},
+          {"slabs_retiring", stats.slabs_retiring},
           {"slab_bytes", stats.slab_bytes.value},
           {"slabs", stats.slabs},
           {"slabs_unassigned", stats.slabs_unassigned},
@@ -83,6 +84,7 @@ Json slab_json(const pool::SlabView& slab) {
           {"domain", slab.domain.value},
           {"region", slab.region.value},
           {"engine", slab.owner.value},
+          {"retiring", slab.retiring},
           {"slots", slab.slots},
           {"used", slab.used}};
 }
@@ -170,6 +172,18 @@ std::string pools_document(const ControllerStatus& status, const DaemonInfo& inf
     tiers[t]["slab_list"] = std::move(slabs);
   }
   return to_text({{"pools", std::move(tiers)}, {"orphaned_bytes", status.orphaned.value}});
+}
+
+std::string events_document(const std::vector<Happening>& happenings, TimePoint now) {
+  Json events = Json::array();
+  for (const Happening& h : happenings) {
+    events.push_back({{"sequence", h.sequence},
+                      {"age_s", to_seconds(now - h.at)},
+                      {"level", h.level},
+                      {"engine", h.engine.value},
+                      {"text", h.text}});
+  }
+  return to_text({{"events", std::move(events)}});
 }
 
 std::string engines_document(const ControllerStatus& status) {

@@ -119,6 +119,16 @@ std::string requests_view(const Json& document) {
   return table.rows() > 0 ? table.render() : "no requests\n";
 }
 
+std::string events_view(const Json& document) {
+  Table table({"NUMBER", "AGO", "LEVEL", "ENGINE", "WHAT"});
+  for (const Json& e : document.at("events")) {
+    const bool of_engine = e.at("engine").get<std::uint64_t>() != 0;
+    table.add({text(e.at("sequence")), seconds(e.at("age_s")), text(e.at("level")),
+               of_engine ? text(e.at("engine")) : "-", text(e.at("text"))});
+  }
+  return table.rows() > 0 ? table.render() : "nothing happened yet\n";
+}
+
 /// The document's leaves as "rotation.alpha  3", as `policy set` takes them.
 void add_leaves(const Json& node, const std::string& path, Table& table) {
   if (!node.is_object()) {
@@ -155,6 +165,8 @@ std::string view_text(View view, const Json& document) {
       return engines_view(document);
     case View::kRequests:
       return requests_view(document);
+    case View::kEvents:
+      return events_view(document);
     case View::kPolicy:
       return policy_view(document);
     case View::kSlo:

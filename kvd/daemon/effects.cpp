@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <set>
+#include <utility>
+
 #include "ipc/wire/attach_codec.hpp"
 #include "kvd/daemon/daemon.hpp"
 #include "kvd/daemon/log.hpp"
@@ -5,7 +9,24 @@
 /// What the Controller decides, done.
 namespace kvd::daemon {
 
+namespace {
+
+/// How long a slab may wait for a descriptor before what it was for is ended.
+constexpr Nanoseconds kSlabPatience = std::chrono::seconds(2);
+
+}  // namespace
+
 void Daemon::perform(const core::Reply& reply) {
+  // The engine maps a region when it is granted, so all of it has to be on its way by then.
+  const auto* granted = std::get_if<core::RegionReply>(&reply.body);
+  const bool incomplete =
+      granted && std::any_of(unsent_.begin(), unsent_.end(), [&](const UnsentSlab& unsent) {
+        return unsent.slab.region == granted->region;
+      });
+  if (incomplete) {
+    held_.push_back(reply);
+    return;
+  }
   const auto it = waiting_.find(reply.reply_to);
   if (it == waiting_.end()) return;  // the session ended meanwhile
   const Waiting waiting = it->second;
@@ -39,13 +60,17 @@ void Daemon::perform(const core::CopySlots& copy) {
 void Daemon::perform(const core::Scrub& scrub) { mover_->scrub(scrub); }
 
 void Daemon::perform(const core::SendSlab& slab) {
+  const bool queued = std::any_of(unsent_.begin(), unsent_.end(), [&](const UnsentSlab& unsent) {
+    return unsent.slab.engine == slab.engine;
+  });
+  if (queued || !send_slab(slab)) unsent_.push_back({slab, clock_.now() + kSlabPatience});
+}
+
+bool Daemon::send_slab(const core::SendSlab& slab) {
   Peer* peer = find(slab.engine);
-  if (!peer) return;
+  if (!peer) return true;  // nobody waits for it any more
   const auto fd = slabs_->export_slab(Tier::kHbm, slab.slab);
-  if (!fd.ok()) {
-    drop(slab.engine, fd.error().message);
-    return;
-  }
+  if (!fd.ok()) return false;
   wire::MapSlab message;
   message.header.version = peer->version;
   message.region = slab.region.value;
@@ -57,6 +82,36 @@ void Daemon::perform(const core::SendSlab& slab) {
   if (!peer->connection.send(wire::seal(message), fds).ok()) {
     drop(slab.engine, "does not read its attach socket");
   }
+  return true;
+}
+
+void Daemon::send_waiting_slabs() {
+  std::set<EngineId> stuck;
+  for (const UnsentSlab& unsent : std::exchange(unsent_, {})) {
+    if (!stuck.contains(unsent.slab.engine) && send_slab(unsent.slab)) continue;
+    stuck.insert(unsent.slab.engine);
+    if (clock_.now() < unsent.deadline) {
+      unsent_.push_back(unsent);
+    } else {
+      give_up(unsent.slab);
+    }
+  }
+  for (const core::Reply& reply : std::exchange(held_, {})) perform(reply);
+}
+
+// The engine is innocent: only what the slab was for ends. Blocks are simply asked for again.
+void Daemon::give_up(const core::SendSlab& slab) {
+  tell(core::Note::Level::kWarning, slab.engine,
+       "no file descriptor for slab " + std::to_string(slab.slab.value) + " of engine " +
+           std::to_string(slab.engine.value) + ": raise RLIMIT_NOFILE");
+  for (core::Reply& reply : held_) {
+    const auto* granted = std::get_if<core::RegionReply>(&reply.body);
+    if (!granted || granted->region != slab.region) continue;
+    reply.body = make_error(ErrorCode::kUnavailable,
+                            "kvd had no file descriptor free to hand over the region: try again, "
+                            "or raise its RLIMIT_NOFILE");
+  }
+  feed(core::SlabUnsent{slab.engine, slab.slab, slab.region});
 }
 
 void Daemon::perform(const core::AskUnmap& ask) {
@@ -70,17 +125,19 @@ void Daemon::perform(const core::AskUnmap& ask) {
   }
 }
 
-void Daemon::perform(const core::Note& note) {
-  switch (note.level) {
+void Daemon::perform(const core::Note& note) { tell(note.level, note.engine, note.text); }
+
+void Daemon::tell(core::Note::Level level, EngineId engine, const std::string& text) {
+  switch (level) {
     case core::Note::Level::kInfo:
-      log_info(note.text);
-      break;
+      log_info(text);
+      return journal_.add(clock_.now(), "info", engine, text);
     case core::Note::Level::kWarning:
-      log_warning(note.text);
-      break;
+      log_warning(text);
+      return journal_.add(clock_.now(), "warning", engine, text);
     case core::Note::Level::kError:
-      log_error(note.text);
-      break;
+      log_error(text);
+      return journal_.add(clock_.now(), "error", engine, text);
   }
 }
 

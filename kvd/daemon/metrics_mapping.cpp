@@ -29,6 +29,9 @@ class Samples {
   void add(std::string_view metric, Labels labels, Bytes value) {
     add(metric, std::move(labels), static_cast<double>(value.value));
   }
+  void add(std::string_view metric, const core::Distribution& values) {
+    out_.push_back({metric, {}, values.sum, values.counts});
+  }
   void info(std::string_view metric, Labels labels) { add(metric, std::move(labels), 1.0); }
 
  private:
@@ -51,6 +54,7 @@ void add_tier(Tier tier, const pool::TierStats& stats, Samples& out) {
   out.add("kvd_pool_free_bytes", {label}, stats.free);
   out.add("kvd_pool_region_bytes", {label}, stats.region);
   out.add("kvd_pool_quarantined_bytes", {label}, stats.quarantined);
+  out.add("kvd_slab_retiring", {label}, std::uint64_t{stats.slabs_retiring});
   out.add("kvd_slab_stranded_bytes", {label}, stats.stranded);
   for (std::size_t s = 0; s < stats.slots_by_state.size(); ++s) {
     out.add("kvd_pool_slots", {label, pool::name(static_cast<pool::SlotState>(s))},
@@ -113,6 +117,8 @@ void add_requests(const ControllerStatus& status, Samples& out) {
   const auto latest =
       std::max_element(status.requests.begin(), status.requests.end(),
                        [](const auto& a, const auto& b) { return a.vlt_s < b.vlt_s; });
+  out.add("kvd_vlt_seconds", c.vlt);
+  out.add("kvd_deposit_tokens", c.deposit);
   out.add("kvd_vlt_max_seconds", {}, latest == status.requests.end() ? 0.0 : latest->vlt_s);
 }
 

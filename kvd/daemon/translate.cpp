@@ -1,5 +1,6 @@
 #include "kvd/daemon/translate.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "ipc/vocabulary/overloaded.hpp"
@@ -77,8 +78,10 @@ Result<Body> from_target(const wire::TargetBody& b) {
       return Body(OfRequest{RequestId(b.target)});
     case wire::TargetKind::kRegion:
       return Body(core::ReleaseRegion{RegionId(b.target)});
+    case wire::TargetKind::kOrphaned:
+      return Body(core::ReleaseOrphaned{bytes(std::min(b.target, wire::kMaxRegionBytes))});
   }
-  return bad("unknown kind of target: use 1 (request) or 2 (region)");
+  return bad("unknown kind of target: use 1 (request), 2 (region) or 3 (bytes of an earlier boot)");
 }
 
 Result<Body> from(const wire::FinishCommand& b) { return from_target<core::Finish>(b.body); }

@@ -8,6 +8,10 @@ namespace {
 using Text = std::string_view;
 constexpr auto kCounter = MetricType::kCounter;
 constexpr auto kGauge = MetricType::kGauge;
+constexpr auto kHistogram = MetricType::kHistogram;
+
+constexpr double kVltBounds[] = {0, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60};
+constexpr double kDepositBounds[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256};
 
 constexpr Text kTierNames[] = {"hbm", "dram"};
 constexpr Text kDirectionNames[] = {"h2d", "d2h"};
@@ -64,6 +68,13 @@ constexpr Metric kCatalogue[] = {
      "Bytes moved between the tiers.",
      "Copies"},
     {"kvd_copy_failures_total", kCounter, "", {}, "Copy batches that failed.", "Errors"},
+    {"kvd_deposit_tokens",
+     kHistogram,
+     "",
+     {},
+     "Tokens made and not yet due to the user, at each report of new ones.",
+     "Latency",
+     kDepositBounds},
     {"kvd_engine_bytes",
      kGauge,
      "bytes",
@@ -227,6 +238,12 @@ constexpr Metric kCatalogue[] = {
      {},
      "Bytes zeroed before another use.",
      "Memory"},
+    {"kvd_slab_retiring",
+     kGauge,
+     "",
+     {{kTier}},
+     "Slabs that requests make way in for a region.",
+     "Memory"},
     {"kvd_slab_stranded_bytes",
      kGauge,
      "bytes",
@@ -266,6 +283,13 @@ constexpr Metric kCatalogue[] = {
      {},
      "Largest virtual lag time of any request at the last decision; 0 or less: nobody is late.",
      "Rotation"},
+    {"kvd_vlt_seconds",
+     kHistogram,
+     "seconds",
+     {},
+     "Lag of the requests in each decision; up to 0: in time.",
+     "Latency",
+     kVltBounds},
 };
 
 }  // namespace

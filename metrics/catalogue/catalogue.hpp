@@ -7,7 +7,7 @@
 
 namespace kvd::metrics {
 
-enum class MetricType : std::uint8_t { kCounter, kGauge };
+enum class MetricType : std::uint8_t { kCounter, kGauge, kHistogram };
 
 /// A label and the values it can take. No values: open (an engine, a policy name), so nothing is
 /// known of its series before a sample comes.
@@ -27,6 +27,8 @@ struct Metric {
   std::array<Label, kMaxLabels> label_slots{};
   std::string_view help;
   std::string_view panel;  ///< title of the dashboard panel that shows it
+  /// Upper bounds of a histogram's buckets, ascending; what is above them all has one more.
+  std::span<const double> bounds{};
 
   [[nodiscard]] constexpr std::span<const Label> labels() const {
     std::size_t used = 0;

@@ -15,9 +15,14 @@ bool is_known(const Label& label, const std::string& value) {
          std::find(label.values.begin(), label.values.end(), value) != label.values.end();
 }
 
+std::size_t buckets(const Metric& metric) {
+  return metric.type == MetricType::kHistogram ? metric.bounds.size() + 1 : 0;
+}
+
 void check(const Metric& metric, const Sample& sample) {
   const auto labels = metric.labels();
   KVD_CHECK(sample.labels.size() == labels.size(), "a sample has other labels than its metric");
+  KVD_CHECK(sample.counts.size() == buckets(metric), "a sample has other buckets than its metric");
   for (std::size_t i = 0; i < labels.size(); ++i) {
     KVD_CHECK(is_known(labels[i], sample.labels[i]), "a label value the catalogue does not know");
   }
@@ -25,7 +30,7 @@ void check(const Metric& metric, const Sample& sample) {
 
 /// All combinations of the known label values, at zero; none when a label is open.
 std::vector<Series> zeros(const Metric& metric) {
-  std::vector<Series> all = {Series{}};
+  std::vector<Series> all = {{{}, 0, std::vector<std::uint64_t>(buckets(metric))}};
   for (const Label& label : metric.labels()) {
     std::vector<Series> longer;
     for (const Series& prefix : all) {
@@ -64,7 +69,7 @@ std::vector<Family> families(const std::vector<Sample>& samples) {
     KVD_CHECK(metric != nullptr, "a sample of a metric that is not in the catalogue");
     check(*metric, sample);
     const auto row = static_cast<std::size_t>(metric - rows.data());
-    all[row].series.push_back({sample.labels, sample.value});
+    all[row].series.push_back({sample.labels, sample.value, sample.counts});
   }
   for (Family& family : all) merge(family.series, zeros(*family.metric));
   return all;

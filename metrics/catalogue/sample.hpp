@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -11,9 +12,10 @@ namespace kvd::metrics {
 
 /// One number of one metric at the instant of a scrape.
 struct Sample {
-  std::string_view metric;          ///< a name of the catalogue; must outlive the sample
-  std::vector<std::string> labels;  ///< values in the catalogue's order
-  double value = 0;
+  std::string_view metric;              ///< a name of the catalogue; must outlive the sample
+  std::vector<std::string> labels;      ///< values in the catalogue's order
+  double value = 0;                     ///< of a histogram: the sum of what was observed
+  std::vector<std::uint64_t> counts{};  ///< of a histogram: by bucket, not cumulative
 };
 
 /// Appends everything there is to say now. Called on the exporter's threads, one call at a time.
@@ -24,6 +26,7 @@ struct Family {
   struct Series {
     std::vector<std::string> labels;
     double value = 0;
+    std::vector<std::uint64_t> counts{};  ///< of a histogram: as many as bounds, and one
   };
   const Metric* metric = nullptr;
   std::vector<Series> series;
@@ -32,8 +35,8 @@ struct Family {
 /// Sorts samples into one family for each row of the catalogue, in its order. Every combination of
 /// known label values is there, at zero where no sample speaks of it, so that a rate is right from
 /// the first event on; a metric with an open label has the series its samples name.
-/// A sample of an unknown metric, with other labels than the catalogue says, or given twice is a
-/// bug and aborts.
+/// A sample of an unknown metric, with other labels or buckets than the catalogue says, or given
+/// twice is a bug and aborts.
 [[nodiscard]] std::vector<Family> families(const std::vector<Sample>& samples);
 
 }  // namespace kvd::metrics

@@ -93,5 +93,32 @@ TEST(Documents, RefusalsNameCodePathAndRemedy) {
                                  "message": "must be a number"})"));
 }
 
+TEST(Documents, EventsAreNumberedAndOnlyTheLastAreKept) {
+  Journal journal;
+  for (std::size_t i = 1; i <= Journal::kKept + 2; ++i) {
+    journal.add(TimePoint(std::chrono::seconds(i)), "info", EngineId(7),
+                "event " + std::to_string(i));
+  }
+  const auto kept = journal.all();
+  ASSERT_EQ(kept.size(), Journal::kKept);
+  const json events = json::parse(events_document(kept, kept.back().at + std::chrono::seconds(2)));
+  EXPECT_EQ(events["events"].front()["sequence"], 3) << "1 and 2 made room";
+  const json last = events["events"].back();
+  EXPECT_EQ(last["sequence"], Journal::kKept + 2);
+  EXPECT_EQ(last["age_s"], 2.0);
+  EXPECT_EQ(last["engine"], 7);
+  EXPECT_EQ(last["text"], "event " + std::to_string(Journal::kKept + 2));
+}
+
+TEST(Documents, PoolsSayWhatRetires) {
+  core::ControllerStatus status;
+  status.tiers[0].slabs_retiring = 2;
+  status.slabs[0].resize(1);
+  status.slabs[0][0].retiring = true;
+  const json hbm = json::parse(pools_document(status, {}))["pools"][0];
+  EXPECT_EQ(hbm["slabs_retiring"], 2);
+  EXPECT_EQ(hbm["slab_list"][0]["retiring"], true);
+}
+
 }  // namespace
 }  // namespace kvd::admin

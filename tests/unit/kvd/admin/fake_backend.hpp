@@ -40,6 +40,13 @@ class FakeBackend final : public AdminBackend {
             .metrics_endpoint = "127.0.0.1:9470"};
   }
 
+  std::vector<Happening> happenings() override {
+    Journal journal;
+    journal.add(TimePoint(std::chrono::seconds(60)), "warning", EngineId(3), "engine 'a' died");
+    return journal.all();
+  }
+  TimePoint now() override { return TimePoint(std::chrono::seconds(90)); }
+
   void fail(std::optional<Error> failure) {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(failure);

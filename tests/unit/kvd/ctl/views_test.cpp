@@ -75,9 +75,10 @@ TEST(Views, RequestsWithStateAndLag) {
 }
 
 TEST(Views, PolicyKeysAsSetTakesThem) {
-  EXPECT_THAT(rendered(View::kPolicy, admin::policy_document({})),
-              AllOf(HasSubstr("rotation.policy       unified"), HasSubstr("placement.window.min  32"),
-                    HasSubstr("rotation.b_xfer       auto")));
+  EXPECT_THAT(
+      rendered(View::kPolicy, admin::policy_document({})),
+      AllOf(HasSubstr("rotation.policy       unified"), HasSubstr("placement.window.min  32"),
+            HasSubstr("rotation.b_xfer       auto")));
 }
 
 TEST(Views, SloGoals) {
@@ -99,6 +100,16 @@ TEST(RefusalText, ShowsPathAndMessage) {
             "/a/b: wrong");
   EXPECT_EQ(refusal_text(admin::refusal_document({ErrorCode::kInternal, "", "broken"})), "broken");
   EXPECT_EQ(refusal_text("<html>"), "<html>");
+}
+
+TEST(Views, EventsByNumber) {
+  EXPECT_EQ(rendered(View::kEvents, admin::events_document({}, TimePoint(0))),
+            "nothing happened yet\n");
+  const TimePoint at = TimePoint(0) + std::chrono::seconds(5);
+  EXPECT_THAT(rendered(View::kEvents,
+                       admin::events_document({{41, at, "warning", EngineId(2), "engine 'a' died"}},
+                                              at + std::chrono::seconds(3))),
+              AllOf(HasSubstr("41"), HasSubstr("warning"), HasSubstr("engine 'a' died")));
 }
 
 }  // namespace

@@ -93,5 +93,21 @@ TEST(Exporter, EndsWithinThreeSeconds) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
 }
 
+TEST(Exporter, AHistogramIsCumulativeAndEndsInInfinity) {
+  const auto collect = [](std::vector<Sample>& out) {
+    out.push_back({"kvd_vlt_seconds", {}, 12.5, {3, 0, 0, 0, 2, 0, 0, 0, 0, 1}});
+  };
+  const auto sut = Exporter::start(kAnyPort, collect);
+  ASSERT_TRUE(sut.ok());
+  const std::string answer = get((*sut)->port(), "/metrics");
+  EXPECT_THAT(answer,
+              AllOf(HasSubstr("# TYPE kvd_vlt_seconds histogram"),
+                    HasSubstr("kvd_vlt_seconds_bucket{le=\"0\"} 3\n"),
+                    HasSubstr("kvd_vlt_seconds_bucket{le=\"0.5\"} 5\n"),
+                    HasSubstr("kvd_vlt_seconds_bucket{le=\"+Inf\"} 6\n"),
+                    HasSubstr("kvd_vlt_seconds_sum 12.5\n"), HasSubstr("kvd_vlt_seconds_count 6\n"),
+                    HasSubstr("kvd_deposit_tokens_count 0\n")));
+}
+
 }  // namespace
 }  // namespace kvd::metrics

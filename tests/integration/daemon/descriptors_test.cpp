@@ -1,0 +1,125 @@
+// A daemon that has no file descriptor left: it neither spins nor takes it out on an engine, and
+// goes on when one is free again. The daemon runs in this process, so the test takes its
+// descriptors away.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <future>
+
+#include "ipc/transport/unix_socket.hpp"
+#include "tests/support/daemon_thread.hpp"
+#include "tests/support/raw_engine.hpp"
+
+namespace kvd::test {
+namespace {
+
+using testing::HasSubstr;
+
+/// Takes every descriptor this process may still open, until it is destroyed.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit low = before_;
+    low.rlim_cur = std::min<rlim_t>(before_.rlim_cur, 1024);
+    ::setrlimit(RLIMIT_NOFILE, &low);
+    for (int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC); fd >= 0;
+         fd = ::fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
+      taken_.emplace_back(fd);
+    }
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+  std::vector<UniqueFd> taken_;
+};
+
+TEST(Descriptors, AttachingWaitsForOneWithoutASpinningDaemon) {
+  DaemonThread daemon;
+  const auto address = transport::unix_address(daemon.endpoint());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  std::optional<NoDescriptors> none(std::in_place);
+  const auto began = std::chrono::steady_clock::now();
+  ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address),
+            0);
+  ASSERT_TRUE(daemon.wait_until([](const auto& s) { return s.counters.attach_paused >= 3; }));
+  const std::uint64_t tries = daemon.status().counters.attach_paused;
+  const auto ticks = (std::chrono::steady_clock::now() - began) / std::chrono::milliseconds(50);
+  EXPECT_LE(tries, static_cast<std::uint64_t>(ticks) + 2) << "one try a tick at most";
+  none.reset();
+
+  transport::AttachConnection engine(std::move(socket));
+  wire::Hello hello;
+  ASSERT_TRUE(engine.send(wire::seal(hello)).ok());
+  const auto frame = engine.receive(kPatience);
+  ASSERT_TRUE(frame.ok()) << frame.error().message;
+  const auto message = wire::decode_attach(frame->bytes());
+  EXPECT_TRUE(message.ok() && std::holds_alternative<wire::Welcome>(*message));
+}
+
+constexpr wire::AllocateBody kTwoSlabs{1, 0, 0, 4 << 20};
+
+/// Asks for a region of two slabs where no descriptor is free, lets `meanwhile` happen once the
+/// daemon has tried, and returns the answer.
+Status ask_without_descriptors(
+    DaemonThread& daemon, RawEngine& engine,
+    const std::function<void(std::optional<NoDescriptors>&)>& meanwhile) {
+  EXPECT_TRUE(engine.call(wire::PingCommand{}).ok()) << "its connection stands";
+  std::optional<NoDescriptors> none(std::in_place);
+  auto answer = std::async(std::launch::async, [&] { return engine.call(kTwoSlabs); });
+  EXPECT_TRUE(daemon.wait_until([](const auto& s) { return s.tiers[0].region > Bytes(0); }));
+  meanwhile(none);
+  return answer.get();
+}
+
+TEST(Descriptors, ARegionIsGrantedOnceItsSlabsCanBeSent) {
+  DaemonThread daemon;
+  auto engine = RawEngine::attach(daemon.endpoint(), "innocent");
+  ASSERT_TRUE(engine.ok());
+  const Status granted = ask_without_descriptors(daemon, *engine, [](auto& none) { none.reset(); });
+  ASSERT_TRUE(granted.ok()) << granted.error().message;
+  for (std::uint32_t position = 0; position < 2; ++position) {
+    const auto frame = engine->connection().receive(kPatience);
+    ASSERT_TRUE(frame.ok()) << position;
+    const auto message = wire::decode_attach(frame->bytes());
+    const auto* slab = message.ok() ? std::get_if<wire::MapSlab>(&*message) : nullptr;
+    ASSERT_NE(slab, nullptr);
+    EXPECT_EQ(slab->position, position);
+    EXPECT_EQ(frame->fds.size(), 1u);
+  }
+}
+
+TEST(Descriptors, ARegionWhoseSlabsCannotBeSentEndsAndTheSessionGoesOn) {
+  DaemonThread daemon;
+  auto engine = RawEngine::attach(daemon.endpoint(), "innocent");
+  ASSERT_TRUE(engine.ok());
+  const Status refused = ask_without_descriptors(daemon, *engine, [&](auto&) {
+    daemon.clock().advance(std::chrono::seconds(3));
+    EXPECT_TRUE(daemon.wait_until([](const auto& s) { return s.tiers[0].region == Bytes(0); }));
+  });
+  EXPECT_EQ(refused.code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(refused.error().message, HasSubstr("RLIMIT_NOFILE"));
+  EXPECT_TRUE(daemon.wait_all_free());
+  EXPECT_TRUE(engine->call(kTwoSlabs).ok()) << "the next one finds descriptors again";
+}
+
+TEST(Descriptors, OneProcessDoesNotFillTheTableOfEndedSessions) {
+  DaemonThread daemon;
+  Status refused;
+  int attached = 0;
+  for (; attached < 1000 && refused.ok(); ++attached) {
+    auto engine = RawEngine::attach(daemon.endpoint(), "careless");  // leaves without goodbye
+    if (!engine.ok()) refused = engine.error();
+  }
+  EXPECT_EQ(refused.code(), ErrorCode::kQuotaExceeded);
+  EXPECT_THAT(refused.error().message, HasSubstr("restart the process"));
+}
+
+}  // namespace
+}  // namespace kvd::test
