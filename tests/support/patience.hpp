@@ -8,7 +8,10 @@ namespace kvd::test {
 /// Far above what anything here needs, so that only a hang reaches it.
 constexpr std::chrono::seconds kPatience{30};
 
-/// Asks until the condition holds; false when it did not in time.
+/// Asks until the condition holds; false when it did not in time. The one place where tests look
+/// again after a while: what they ask for here (a daemon's status, a daemon that comes back, the
+/// kernel's tables) sends nobody a signal. What does, a line of a child, a frame, an exit, is
+/// waited for instead.
 template <class Condition>
 [[nodiscard]] bool poll_until(Condition condition, std::chrono::milliseconds patience = kPatience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;

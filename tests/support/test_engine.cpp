@@ -98,17 +98,11 @@ int reattach(const char* endpoint, char** numbers) {
   kvd_client::Client client = opened(endpoint, "reattach");
   const kvd_client::Region region = marked_region(client, mebibytes(numbers[0]));
   tell("ready");
-  bool lost = false;
-  for (;;) {
-    const auto ping = client.ping(std::chrono::milliseconds(200));
-    if (!lost && ping.code() == kvd_client::ErrorCode::kUnavailable) {
-      lost = true;
-      tell("unavailable");
-    } else if (lost && ping.ok()) {
-      break;
-    }
-    ::usleep(5000);
-  }
+  const auto ping = [&] { return client.ping(std::chrono::milliseconds(200)); };
+  const auto lost = [&] { return ping().code() == kvd_client::ErrorCode::kUnavailable; };
+  if (!poll_until(lost)) give_up("the daemon stayed");
+  tell("unavailable");
+  if (!poll_until([&] { return ping().ok(); })) give_up("the daemon did not come back");
   tell("attached");
   const bool intact = std::all_of(region.address, region.address + region.bytes,
                                   [](std::byte b) { return b == kMark; });
