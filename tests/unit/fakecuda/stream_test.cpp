@@ -263,18 +263,36 @@ TEST_F(StreamTest, CopiesOfOneDirectionShareAnEngineAndTheDirectionsDoNot) {
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, ::cuStreamQuery(other)) << "behind the stalled copy";
 }
 
+TEST_F(StreamTest, TwoCopiesOfOneDirectionNeverMix) {
+  const auto device = device_memory(4 * kGranule);
+  const HostMemory ones(4 * kGranule, std::byte{1}), twos(4 * kGranule, std::byte{2});
+  const HostMemory out(4 * kGranule);
+  pin(ones), pin(twos), pin(out);
+  const CUstream other = stream();
+  for (int round = 0; round < 50; ++round) {
+    ASSERT_OK(::cuMemcpyHtoDAsync(device.at, ones.data(), ones.size(), stream_));
+    ASSERT_OK(::cuMemcpyHtoDAsync(device.at, twos.data(), twos.size(), other));
+    ASSERT_OK(::cuStreamSynchronize(other));
+    ASSERT_OK(sync());
+    read(device.at, out);
+    ASSERT_TRUE(out.all(std::byte{1}) || out.all(std::byte{2})) << round;
+  }
+}
+
 TEST_F(StreamTest, TheLegacyStreamWaitsForBlockingStreamsAndTheyForIt) {
-  const CUstream blocking = stream(CU_STREAM_DEFAULT);
+  const CUstream blocking = stream(CU_STREAM_DEFAULT), late = stream(CU_STREAM_DEFAULT);
   ASSERT_OK(::cuStreamWaitValue64(blocking, word_on_device(0), 1, 0));
   ASSERT_OK(write(1, 1, nullptr));
   ASSERT_OK(write(2, 1, stream_));
   ASSERT_OK(sync());
   EXPECT_EQ(get(2), 1u) << "a non-blocking stream takes no part";
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, ::cuStreamQuery(nullptr));
-  ASSERT_OK(write(3, 1, blocking));
+  ASSERT_OK(write(3, 1, late));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, ::cuStreamQuery(late)) << "queued after the legacy stream's";
   set(0, 1);
-  ASSERT_OK(::cuStreamSynchronize(blocking));
+  ASSERT_OK(::cuStreamSynchronize(late));
   EXPECT_EQ(get(1), 1u);
+  EXPECT_EQ(get(3), 1u);
 }
 
 TEST_F(StreamTest, ADestroyedStreamFinishesItsWork) {

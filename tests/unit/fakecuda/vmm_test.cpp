@@ -63,10 +63,13 @@ TEST_F(VmmTest, OnlyWholeHandlesAreMappedAtOffsetZeroAndNeverTwiceInOnePlace) {
   const auto big = create(2 * kGranule), small = create();
   const auto at = reserve(4 * kGranule);
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemMap(at, kGranule, 0, big, 0)) << "part of a handle";
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemMap(at, kGranule, kGranule, big, 0)) << "offset";
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemMap(at, 2 * kGranule, kGranule, big, 0)) << "offset";
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemMap(at + 4096, kGranule, 0, small, 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemMap(at + 3 * kGranule, 2 * kGranule, 0, big, 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemMap(at, kGranule, 0, small + 1, 0)) << "no handle";
+  ASSERT_OK(::cuMemMap(at + kGranule, kGranule, 0, small, 0));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemMap(at, 2 * kGranule, 0, big, 0)) << "overlap";
+  ASSERT_OK(::cuMemUnmap(at + kGranule, kGranule));
   ASSERT_OK(::cuMemMap(at, 2 * kGranule, 0, big, 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemMap(at + kGranule, kGranule, 0, small, 0));
   ASSERT_OK(::cuMemMap(at + 2 * kGranule, kGranule, 0, small, 0));
@@ -151,6 +154,9 @@ TEST_F(VmmTest, OnlyWhatWasMadeForItIsExportedAndOnlyExportsAreImported) {
   ASSERT_EQ(::ftruncate(stranger, 2 * kGranule), 0);
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, import(stranger));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, import(-1));
+  const std::uint64_t size = 2 * kGranule - 4096;  // as the last page of an export says it
+  ASSERT_EQ(::pwrite(stranger, &size, sizeof size, static_cast<off_t>(size) + 16), 8);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, import(stranger));
   ::close(stranger);
 
   ASSERT_OK(::cuMemExportToShareableHandle(&fd, create(), fd_type, 0));
