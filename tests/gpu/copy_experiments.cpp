@@ -1,0 +1,165 @@
+// E5, E14: what the link moves, by method, and what kvd makes of it.
+#include <algorithm>
+
+#include "tests/gpu/copy_arena.hpp"
+#include "tests/gpu/experiments.hpp"
+#include "tests/gpu/lab.hpp"
+#include "tests/gpu/peer.hpp"
+#include "tests/gpu/traffic.hpp"
+
+namespace kvd::gpu {
+namespace {
+
+constexpr Bytes kSegment = kKiB * 64;
+
+std::string label(const char* what, Method method, Bytes segment) {
+  return std::string(what) + " " + name(method) + ", " + std::to_string(segment.value / 1024) +
+         " KiB";
+}
+
+std::function<bool()> after(double seconds) {
+  return [end = now_s() + seconds] { return now_s() >= end; };
+}
+
+struct Plan {
+  std::vector<Bytes> segments;
+  std::uint32_t most;
+  double budget_s;
+};
+Plan plan(const Lab& lab) {
+  if (lab.quick) return {{kKiB * 4, kKiB * 64}, 8, 0.001};
+  return {{kKiB * 4, kKiB * 16, kKiB * 64, kKiB * 256, kMiB, kMiB * 8}, 4096, 0.06};
+}
+
+std::uint32_t count_of(const CopyArena& arena, const Plan& plan, Bytes segment) {
+  return static_cast<std::uint32_t>(
+      std::min<std::int64_t>(arena.half() / segment, std::int64_t{plan.most}));
+}
+
+/// All methods over all sizes in one direction; the batch's rate at 64 KiB over the direction's
+/// peak is the criterion.
+Status one_direction(const Lab& lab, CopyArena& arena, const Plan& plan, Direction direction) {
+  double peak = 0, at_segment = 0;
+  for (const Bytes segment : plan.segments) {
+    const std::uint32_t count = count_of(arena, plan, segment);
+    for (std::size_t m = 0; m < kMethods; ++m) {
+      const auto method = static_cast<Method>(m);
+      if (method == Method::kWaited) continue;
+      const Result<double> rate = arena.rate(method, direction, segment, count, plan.budget_s);
+      if (!rate.ok() && rate.error().code == ErrorCode::kUnsupported) {
+        if (segment == plan.segments.front()) lab.out.note(rate.error().message);
+        continue;
+      }
+      KVD_TRY(rate);
+      lab.out.figure(label(kernels::name(direction), method, segment), *rate / 1e9, "GB/s");
+      if (method == Method::kBatch || method == Method::kLoop) peak = std::max(peak, *rate);
+      if (method == Method::kBatch && segment == kSegment) at_segment = *rate;
+    }
+  }
+  lab.out.figure(std::string(kernels::name(direction)) + " peak", peak / 1e9, "GB/s");
+  lab.out.at_least(std::string(kernels::name(direction)) + " batch at 64 KiB over the peak",
+                   at_segment / peak, "", 0.85);
+  return {};
+}
+
+Status duplex(const Lab& lab, CopyArena& arena, const Plan& plan) {
+  for (const Bytes segment : plan.segments) {
+    const std::uint32_t count = count_of(arena, plan, segment);
+    for (const Method method : {Method::kBatch, Method::kLoop, Method::kKernel}) {
+      KVD_ASSIGN_OR_RETURN(const double rate,
+                           arena.duplex_rate(method, segment, count, plan.budget_s));
+      lab.out.figure(label("duplex", method, segment), rate / 1e9, "GB/s");
+    }
+  }
+  return {};
+}
+
+/// kvd's own rotation in both directions against the most that the link was seen to do with the
+/// largest copies, and against copies one by one.
+Status rotation(const Lab& lab, CopyArena& arena) {
+  const double seconds = lab.quick ? 0.02 : 1.5;
+  const Bytes large = std::min(arena.half(), kMiB * 64);
+  const auto pieces = static_cast<std::uint32_t>(arena.half() / large);
+  const auto small = static_cast<std::uint32_t>(
+      std::min<std::int64_t>(arena.half() / kSegment, lab.quick ? 4 : 1024));
+  KVD_ASSIGN_OR_RETURN(const auto traffic, Traffic::make(kMiB * 4, arena.half()));
+  KVD_TRY(traffic->run(true, true, kSegment, after(seconds / 5)));
+  KVD_ASSIGN_OR_RETURN(const double limit,
+                       arena.duplex_rate(Method::kBatch, large, pieces, seconds / 3));
+  KVD_ASSIGN_OR_RETURN(const auto rates, traffic->run(true, true, kSegment, after(seconds)));
+  KVD_ASSIGN_OR_RETURN(const double again,
+                       arena.duplex_rate(Method::kBatch, large, pieces, seconds / 3));
+  KVD_ASSIGN_OR_RETURN(const double queued,
+                       arena.duplex_rate(Method::kLoop, kSegment, small, seconds / 5));
+  KVD_ASSIGN_OR_RETURN(const double waited,
+                       arena.duplex_rate(Method::kWaited, kSegment, small, seconds / 5));
+  const double rate = rates.h2d + rates.d2h;
+  const double most = std::max(limit, again);
+  lab.out.figure("duplex limit of the link (copies of 64 MiB)", most / 1e9, "GB/s");
+  lab.out.figure("rotation through kvd, H2D share, 64 KiB", rates.h2d / 1e9, "GB/s");
+  lab.out.figure("rotation through kvd, D2H share, 64 KiB", rates.d2h / 1e9, "GB/s");
+  lab.out.at_least("rotation over the duplex limit, 64 KiB", rate / most, "", 0.95);
+  lab.out.figure("copies one at a time, 64 KiB", waited / 1e9, "GB/s");
+  lab.out.at_least("rotation over copies one at a time, 64 KiB", rate / waited, "", 4);
+  lab.out.figure("rotation over single copies queued without waiting", rate / queued, "");
+  return {};
+}
+
+/// p99 of an engine's small copies while kvd copies in bursts of `burst`, and kvd's rate.
+struct Shared {
+  double p50 = 0, p99 = 0, rate = 0;
+};
+Result<Shared> beside_bursts(const Lab& lab, const Peer& engine, Bytes burst) {
+  KVD_ASSIGN_OR_RETURN(const auto traffic, Traffic::make(burst, lab.quick ? kMiB * 8 : kMiB * 256));
+  KVD_TRY(engine.tell("small " + std::to_string(lab.quick ? 20 : 2000)));
+  KVD_ASSIGN_OR_RETURN(const auto rates,
+                       traffic->run(true, false, kKiB * 256, [&] { return engine.answered(); }));
+  KVD_ASSIGN_OR_RETURN(const Reply reply, engine.reply());
+  Shared shared;
+  KVD_ASSIGN_OR_RETURN(shared.p50, reply.number(0));
+  KVD_ASSIGN_OR_RETURN(shared.p99, reply.number(1));
+  shared.rate = rates.h2d;
+  return shared;
+}
+
+}  // namespace
+
+Status copy_matrix(const Lab& lab) {
+  KVD_ASSIGN_OR_RETURN(const auto gpu, Gpu::open());
+  KVD_ASSIGN_OR_RETURN(const auto arena, CopyArena::make(*gpu, lab.quick ? kMiB * 4 : kMiB * 512));
+  const Plan sizes = plan(lab);
+  KVD_TRY(rotation(lab, *arena));
+  KVD_TRY(one_direction(lab, *arena, sizes, Direction::kHostToDevice));
+  KVD_TRY(one_direction(lab, *arena, sizes, Direction::kDeviceToHost));
+  KVD_TRY(duplex(lab, *arena, sizes));
+  lab.out.note("the crossover table is written by kvd-bench copy --matrix");
+  return {};
+}
+
+Status burst_size(const Lab& lab) {
+  KVD_ASSIGN_OR_RETURN(const Peer engine, Peer::start());
+  KVD_ASSIGN_OR_RETURN(const Reply alone,
+                       engine.ask("small " + std::to_string(lab.quick ? 20 : 1000)));
+  KVD_ASSIGN_OR_RETURN(const double alone_p50, alone.number(0));
+  KVD_ASSIGN_OR_RETURN(const double alone_p99, alone.number(1));
+  lab.out.figure("4 KiB to the device, alone: median", alone_p50, "us");
+  lab.out.figure("alone: p99", alone_p99, "us");
+  double peak = 0, usual_rate = 0, usual_p99 = 0;
+  for (const Bytes burst : {kKiB * 256, kMiB, kMiB * 4, kMiB * 16, kMiB * 32}) {
+    if (lab.quick && burst > kMiB * 4) continue;
+    KVD_ASSIGN_OR_RETURN(const Shared shared, beside_bursts(lab, engine, burst));
+    const std::string with = "bursts of " + std::to_string(burst.value / 1024) + " KiB: ";
+    lab.out.figure(with + "kvd's rate", shared.rate / 1e9, "GB/s");
+    lab.out.figure(with + "median of the small copy", shared.p50, "us");
+    lab.out.figure(with + "p99 of the small copy", shared.p99, "us");
+    peak = std::max(peak, shared.rate);
+    if (burst != kernels::CudaConfig().burst) continue;
+    usual_rate = shared.rate;
+    usual_p99 = shared.p99;
+  }
+  lab.out.at_most("p99 added at the default burst", usual_p99 - alone_p99, "us", 100);
+  lab.out.at_least("rate at the default burst over the peak", usual_rate / peak, "", 0.90);
+  return {};
+}
+
+}  // namespace kvd::gpu

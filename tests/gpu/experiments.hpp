@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "tests/gpu/report.hpp"
+
+namespace kvd::gpu {
+
+/// What an experiment may know and where it says what it found.
+struct Lab {
+  Recorder out;
+  bool fake = false;   ///< no real kernels, no real time
+  bool quick = false;  ///< small sizes and short times; implied by `fake`
+  std::string suites;  ///< file with the results of the test programs (E16); empty: none
+};
+
+/// One question to the hardware. Source: the design's experiments E1-E17 on CUDA.
+/// run() is called in a process of its own, which is ended after `deadline_s`; an error is a
+/// failure.
+struct Experiment {
+  const char* id;
+  const char* title;
+  const char* criterion;
+  int deadline_s;
+  Status (*run)(const Lab&);
+};
+
+/// All of them, in their order.
+[[nodiscard]] const std::vector<Experiment>& experiments();
+
+Status capabilities(const Lab& lab);       // E1, memory_experiments.cpp
+Status vmm_cost(const Lab& lab);           // E2
+Status exporter_killed(const Lab& lab);    // E3, sharing_experiments.cpp
+Status only_a_descriptor(const Lab& lab);  // E4
+Status copy_matrix(const Lab& lab);        // E5, copy_experiments.cpp
+Status interference(const Lab& lab);       // E6, neighbour_experiments.cpp
+Status ordering_latency(const Lab& lab);   // E7, ordering_experiments.cpp
+Status dead_waiter(const Lab& lab);        // E8
+Status scrub(const Lab& lab);              // E9, neighbour_experiments.cpp
+Status importer_killed(const Lab& lab);    // E10
+Status read_only(const Lab& lab);          // E11
+Status pinning(const Lab& lab);            // E12, memory_experiments.cpp
+Status host_numa(const Lab& lab);          // E13
+Status burst_size(const Lab& lab);         // E14, copy_experiments.cpp
+Status footprint(const Lab& lab);          // E15, memory_experiments.cpp
+Status suites(const Lab& lab);             // E16, suites.cpp
+Status reexport(const Lab& lab);           // E17, sharing_experiments.cpp
+
+}  // namespace kvd::gpu

@@ -1,0 +1,115 @@
+#include "tests/gpu/fake_kernels.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdint>
+
+#include "kernels/copy/slot_copy.hpp"
+#include "tests/integration/cuda/pattern.hpp"
+#include "tests/support/fakecuda/fakecuda.h"
+
+namespace kvd::gpu {
+namespace {
+
+template <class Function>
+Function* fake(const char* name) {
+  static void* const kLibrary = ::dlopen("libcuda.so.1", RTLD_NOW);
+  return kLibrary == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(kLibrary, name));
+}
+
+void* reach(CUdeviceptr at, std::size_t bytes, bool write) {
+  static auto* const kAccess = fake<decltype(fakecuda_access)>("fakecuda_access");
+  return kAccess(at, bytes, write ? 1 : 0);
+}
+
+/// The parameters that all kernels of lab_kernels.cu take.
+struct Parameters {
+  explicit Parameters(void** raw)
+      : at(*static_cast<CUdeviceptr*>(raw[0])),
+        count(*static_cast<unsigned long long*>(raw[1])),
+        argument(*static_cast<unsigned long long*>(raw[2])),
+        found(*static_cast<CUdeviceptr*>(raw[3])) {}
+  std::uint64_t* words(bool write) const {
+    return static_cast<std::uint64_t*>(reach(at, count * 8, write));
+  }
+  void add(std::uint64_t number) const {
+    if (auto* word = static_cast<std::uint64_t*>(reach(found, 8, true))) *word += number;
+  }
+  CUdeviceptr at;
+  unsigned long long count, argument;
+  CUdeviceptr found;
+};
+
+void fill(const FakecudaLaunch*, void** raw) {
+  const Parameters p(raw);
+  auto* words = p.words(true);
+  for (std::size_t i = 0; words != nullptr && i < p.count; ++i) {
+    words[i] = tests::pattern_at(i, p.argument);
+  }
+}
+
+void check(const FakecudaLaunch*, void** raw) {
+  const Parameters p(raw);
+  const auto* words = p.words(false);
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; words != nullptr && i < p.count; ++i) {
+    wrong += words[i] != tests::pattern_at(i, p.argument);
+  }
+  p.add(wrong);
+}
+
+void count(const FakecudaLaunch*, void** raw) {
+  const Parameters p(raw);
+  const auto* words = p.words(false);
+  std::uint64_t equal = 0;
+  for (std::size_t i = 0; words != nullptr && i < p.count; ++i) equal += words[i] == p.argument;
+  p.add(equal);
+}
+
+void rewrite(const FakecudaLaunch*, void** raw) {
+  const Parameters p(raw);
+  auto* words = p.words(true);
+  for (std::uint64_t round = 0; words != nullptr && round < p.argument; ++round) {
+    for (std::size_t i = 0; i < p.count; ++i) words[i] = round;
+  }
+}
+
+void read(const FakecudaLaunch*, void** raw) { (void)Parameters(raw).words(false); }
+
+template <bool kGather>
+void slots(const FakecudaLaunch*, void** raw) {
+  const auto packed = *static_cast<CUdeviceptr*>(raw[0]);
+  const auto list = *static_cast<CUdeviceptr*>(raw[1]);
+  const auto slot_bytes = *static_cast<unsigned long long*>(raw[2]);
+  const auto number = *static_cast<unsigned*>(raw[3]);
+  const auto* addresses = static_cast<const CUdeviceptr*>(reach(list, number * 8, false));
+  auto* run = static_cast<std::byte*>(reach(packed, number * slot_bytes, kGather));
+  const Bytes size(static_cast<std::int64_t>(slot_bytes));
+  for (unsigned i = 0; addresses != nullptr && run != nullptr && i < number; ++i) {
+    const auto slot = reinterpret_cast<std::uintptr_t>(reach(addresses[i], slot_bytes, !kGather));
+    if (slot == 0) return;
+    if (kGather) {
+      kernels::gather_slots(run, {&slot, 1}, size);
+    } else {
+      kernels::scatter_slots({&slot, 1}, run, size);
+    }
+    run += slot_bytes;
+  }
+}
+
+}  // namespace
+
+void register_fake_kernels() {
+  auto* const add = fake<decltype(fakecuda_register_kernel)>("fakecuda_register_kernel");
+  if (add == nullptr) return;
+  const std::size_t words[] = {8, 8, 8, 8}, lists[] = {8, 8, 8, 4};
+  add("kvd_gpu_fill", fill, words, 4);
+  add("kvd_gpu_check", check, words, 4);
+  add("kvd_gpu_count", count, words, 4);
+  add("kvd_gpu_rewrite", rewrite, words, 4);
+  add("kvd_gpu_read", read, words, 4);
+  add("kvd_gather_slots", slots<true>, lists, 4);
+  add("kvd_scatter_slots", slots<false>, lists, 4);
+}
+
+}  // namespace kvd::gpu

@@ -1,0 +1,140 @@
+// kvd-gpu-report on the fake driver: every experiment has a status, no function fails, and what the
+// report says is what the experiments said.
+#include "tests/gpu/report.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+namespace kvd::gpu {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() {
+    std::string path = (fs::temp_directory_path() / "kvd-gpu-report-XXXXXX").string();
+    path_ = ::mkdtemp(path.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+std::string contents(const fs::path& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+int run(const std::string& arguments) {
+  const int status = std::system((KVD_GPU_REPORT " " + arguments).c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(GpuReport, HasEveryExperimentAndNoFailureOfFunctionOnTheFakeDriver) {
+  const Folder folder;
+  EXPECT_EQ(run("--quick --out " + folder.path().string()), 0);
+  const auto report = nlohmann::json::parse(contents(folder.path() / "gpu-report.json"));
+  EXPECT_EQ(report["driver"], "fake driver");
+  EXPECT_TRUE(report["passed"]);
+  EXPECT_TRUE(report["device"].contains("uuid"));
+  const std::set<std::string> known = {"passed", "skipped", "not judged", "recorded"};
+  std::set<std::string> ids;
+  for (const auto& experiment : report["experiments"]) {
+    const std::string status = experiment["status"];
+    ids.insert(experiment["id"].get<std::string>());
+    EXPECT_TRUE(known.contains(status)) << experiment.dump(1);
+    EXPECT_TRUE(status != "skipped" || experiment["reason"] != "") << experiment["id"];
+    for (const auto& figure : experiment["figures"]) {
+      // On a fake no time is judged: what is met is a matter of function.
+      EXPECT_TRUE(figure["verdict"] != "met" || figure["criterion"] == "must hold") << figure;
+    }
+  }
+  EXPECT_EQ(ids.size(), 17u);
+  EXPECT_NE(contents(folder.path() / "gpu-report.md").find("FAKE DRIVER"), std::string::npos);
+}
+
+TEST(GpuReport, FailsWhereATestProgramFailed) {
+  const Folder folder;
+  const fs::path suites = folder.path() / "suites";
+  const std::string arguments =
+      "--quick --only E16 --out " + folder.path().string() + " --suites " + suites.string();
+  std::ofstream(suites) << "a_test 0 12 0 1 0.5\n";
+  EXPECT_EQ(run(arguments), 0);
+  std::ofstream(suites) << "a_test 1 12 1 0 0.5\n- a_test: Some.Test\n";
+  EXPECT_EQ(run(arguments), 1);
+  EXPECT_NE(contents(folder.path() / "gpu-report.md").find("Some.Test"), std::string::npos);
+}
+
+Outcome outcome_of(const std::string& lines, const std::string& ended = "") {
+  Outcome outcome;
+  read_lines(lines, outcome, ended);
+  return outcome;
+}
+
+/// What a Recorder writes.
+class Lines {
+ public:
+  Lines() { EXPECT_EQ(::pipe(ends_), 0); }
+  int fd() const { return ends_[1]; }
+  std::string take() {
+    ::close(ends_[1]);
+    char buffer[4096];
+    const ssize_t bytes = ::read(ends_[0], buffer, sizeof buffer);
+    ::close(ends_[0]);
+    return {buffer, static_cast<std::size_t>(std::max<ssize_t>(bytes, 0))};
+  }
+
+ private:
+  int ends_[2];
+};
+
+TEST(GpuReport, AMissedCriterionFailsTheExperiment) {
+  Lines lines;
+  const Recorder recorder(lines.fd(), true);
+  recorder.at_most("latency", 11, "us", 10);
+  recorder.at_least("rate", 2, "GB/s", 1);
+  recorder.note("with\ttabs\nand lines");
+  recorder.done();
+  const Outcome outcome = outcome_of(lines.take());
+  EXPECT_EQ(outcome.state, State::kFailed);
+  ASSERT_EQ(outcome.figures.size(), 2u);
+  EXPECT_EQ(outcome.figures[0].verdict, Verdict::kMissed);
+  EXPECT_EQ(outcome.figures[0].criterion, "at most 10 us");
+  EXPECT_EQ(outcome.figures[1].verdict, Verdict::kMet);
+  ASSERT_EQ(outcome.notes.size(), 1u);
+  EXPECT_EQ(outcome.notes[0], "with tabs and lines");
+}
+
+TEST(GpuReport, TimesAreNotJudgedOnAFakeDriverButFunctionIs) {
+  Lines lines;
+  const Recorder recorder(lines.fd(), false);
+  recorder.at_most("latency", 11, "us", 10);
+  recorder.done();
+  EXPECT_EQ(outcome_of(lines.take()).state, State::kNotJudged);
+  Lines more;
+  Recorder(more.fd(), false).require("bytes are right", false);
+  EXPECT_EQ(outcome_of(more.take() + "D\n").state, State::kFailed);
+}
+
+TEST(GpuReport, AnExperimentThatWasEndedFailsAndKeepsItsFigures) {
+  const Outcome outcome = outcome_of("F\trate\t3\tGB/s\t\trecorded\n", "ended at its deadline");
+  EXPECT_EQ(outcome.state, State::kFailed);
+  EXPECT_EQ(outcome.reason, "ended at its deadline");
+  EXPECT_EQ(outcome.figures.size(), 1u);
+}
+
+}  // namespace
+}  // namespace kvd::gpu
