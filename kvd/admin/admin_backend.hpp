@@ -17,9 +17,8 @@ namespace kvd::admin {
 /// The GPU whose memory the fast tier is.
 struct GpuInfo {
   std::string name;
-  std::string uuid;  ///< hexadecimal in groups, without "GPU-"
-  Bytes
-      context_bytes;  ///< of its memory, what kvd takes besides the pool; at most, see CudaBackend
+  std::string uuid;     ///< hexadecimal in groups, without "GPU-"
+  Bytes context_bytes;  ///< at most what kvd takes of its memory besides the pool
 };
 
 /// What a person asks first about a running daemon. No secrets.
