@@ -46,7 +46,7 @@ Result<std::unique_ptr<transport::CommandClient>> commands_of(wire::TransportKin
     return transport::zmq_command_client(std::string(wire::text(welcome.command_endpoint)));
   }
   UniqueFd* const ring = &frame.fds[frame.fds.size() - transport::kRingFds];
-  return transport::ring_command_client(std::move(ring[0]), std::move(ring[1]), std::move(ring[2]));
+  return transport::ring_command_client(std::move(ring[0]), std::move(ring[1]));
 }
 
 std::size_t fds_of(wire::TransportKind transport, const wire::Welcome& welcome) {

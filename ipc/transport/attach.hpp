@@ -20,7 +20,7 @@
 /// unless it is given a time.
 namespace kvd::transport {
 
-constexpr std::size_t kMaxFdsPerFrame = 5;
+constexpr std::size_t kMaxFdsPerFrame = 4;
 
 /// Who is at the other end, as the kernel says.
 struct PeerIdentity {

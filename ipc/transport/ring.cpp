@@ -1,11 +1,14 @@
 #include "ipc/transport/ring.hpp"
 
+#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 
 #include "ipc/vocabulary/clock.hpp"
@@ -28,16 +31,24 @@ void pause_cpu() {
 #endif
 }
 
+/// While `word` is 1, for so long at most. False when the time is over.
+bool futex_wait(std::atomic<std::uint32_t>& word, Nanoseconds at_most) {
+  const timespec limit{at_most.count() / 1'000'000'000, at_most.count() % 1'000'000'000};
+  return ::syscall(SYS_futex, &word, FUTEX_WAIT, 1, &limit, nullptr, 0) == 0 || errno != ETIMEDOUT;
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
 /// The engine's end: writes a command, then waits for the reply with its sequence.
 class RingCommandClient final : public CommandClient {
  public:
-  RingCommandClient(shm::RingMapping mapping, UniqueFd daemon_bell, UniqueFd own_bell,
-                    Nanoseconds spin)
+  RingCommandClient(shm::RingMapping mapping, UniqueFd bell, Nanoseconds spin)
       : mapping_(std::move(mapping)),
         commands_(mapping_.pair().commands, mapping_.commands()),
         replies_(mapping_.pair().replies, mapping_.replies(), wire::kMaxCommandFrame),
-        daemon_bell_(std::move(daemon_bell)),
-        own_bell_(std::move(own_bell)),
+        bell_(std::move(bell)),
         spin_(spin) {}
 
   Result<std::span<const std::byte>> call(std::span<const std::byte> frame, std::uint64_t sequence,
@@ -48,8 +59,11 @@ class RingCommandClient final : public CommandClient {
                         "this process was forked from the one that attached; attach anew here");
     }
     const TimePoint deadline = clock_.now() + timeout;
-    while (!commands_.write(frame)) KVD_TRY(sleep(deadline, watch, kLookForRoom));
-    if (commands_.take_sleeper()) ::eventfd_write(daemon_bell_.get(), 1);
+    while (!commands_.write(frame)) {
+      KVD_TRY(check(deadline, watch));
+      ::poll(nullptr, 0, kLookForRoomMs);
+    }
+    if (commands_.take_sleeper()) ::eventfd_write(bell_.get(), 1);
     while (true) {
       KVD_ASSIGN_OR_RETURN(const auto reply, replies_.read());
       if (!reply) {
@@ -61,8 +75,11 @@ class RingCommandClient final : public CommandClient {
   }
 
  private:
-  /// Nobody rings for room: a lane is full only when the daemon has stopped reading.
-  static constexpr Nanoseconds kLookForRoom = std::chrono::milliseconds(5);
+  /// Nobody wakes us for room: a lane is full only when the daemon has stopped reading.
+  static constexpr int kLookForRoomMs = 2;
+  /// A futex cannot be slept on together with a socket, so nobody sleeps longer than this without
+  /// a look at whether the daemon hung up.
+  static constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);
 
   Status wait(TimePoint deadline, int watch) {
     if (spin_.count() > 0) {
@@ -75,36 +92,30 @@ class RingCommandClient final : public CommandClient {
       } while (clock_.now() < until);
     }
     if (!replies_.fall_asleep()) return {};
-    const Status slept = sleep(deadline, watch, deadline - clock_.now());
+    const Nanoseconds left = deadline - clock_.now();
+    const bool woken = left > Nanoseconds(0) &&
+                       futex_wait(mapping_.pair().replies.asleep, std::min(left, kLookAgain));
     replies_.wake_up();
-    return slept;
+    return woken ? Status() : check(deadline, watch);
   }
 
-  /// Until the bell rings, `at_most` is over, or the daemon hangs up.
-  Status sleep(TimePoint deadline, int watch, Nanoseconds at_most) {
-    const Nanoseconds left = deadline - clock_.now();
-    if (left <= Nanoseconds(0)) {
-      return make_error(ErrorCode::kDeadlineExceeded, "no reply from kvd in time");
-    }
-    pollfd items[] = {{own_bell_.get(), POLLIN, 0}, {watch, POLLRDHUP, 0}};
-    const Nanoseconds span = std::clamp(at_most, Nanoseconds(0), left);
-    const timespec limit{span.count() / 1'000'000'000, span.count() % 1'000'000'000};
-    (void)::ppoll(items, watch < 0 ? 1 : 2, &limit, nullptr);
-    eventfd_t rings = 0;
-    if (items[0].revents != 0) ::eventfd_read(own_bell_.get(), &rings);
-    // A reply that came before the hang-up still counts.
-    if (items[1].revents != 0 && replies_.empty()) {
+  /// Whether waiting makes sense still. A reply that came before the hang-up counts.
+  Status check(TimePoint deadline, int watch) {
+    pollfd socket{watch, POLLRDHUP, 0};
+    const bool hung_up = watch >= 0 && ::poll(&socket, 1, 0) > 0;
+    if (!replies_.empty()) return {};
+    if (hung_up) {
       return make_error(ErrorCode::kUnavailable, "kvd hung up; attach again when it runs");
     }
-    return {};
+    if (clock_.now() < deadline) return {};
+    return make_error(ErrorCode::kDeadlineExceeded, "no reply from kvd in time");
   }
 
   SteadyClock clock_;
   shm::RingMapping mapping_;
   shm::RingWriter commands_;
   shm::RingReader replies_;
-  UniqueFd daemon_bell_;
-  UniqueFd own_bell_;
+  UniqueFd bell_;
   Nanoseconds spin_;
   pid_t owner_ = ::getpid();
 };
@@ -118,47 +129,39 @@ Nanoseconds default_spin() {
   return known && CPU_COUNT(&ours) > 2 ? std::chrono::microseconds(50) : Nanoseconds(0);
 }
 
-RingPort::RingPort(shm::RingMapping mapping, UniqueFd ring, UniqueFd bell, UniqueFd peer_bell)
+RingPort::RingPort(shm::RingMapping mapping, UniqueFd ring, UniqueFd bell)
     : mapping_(std::move(mapping)),
       commands_(mapping_.pair().commands, mapping_.commands(), wire::kMaxCommandFrame),
       replies_(mapping_.pair().replies, mapping_.replies()),
       ring_(std::move(ring)),
-      bell_(std::move(bell)),
-      peer_bell_(std::move(peer_bell)) {}
+      bell_(std::move(bell)) {}
 
 Result<RingPort> RingPort::create() {
   KVD_ASSIGN_OR_RETURN(auto ring, shm::RingMapping::create());
   KVD_ASSIGN_OR_RETURN(UniqueFd bell, make_bell());
-  KVD_ASSIGN_OR_RETURN(UniqueFd peer_bell, make_bell());
-  return RingPort(std::move(ring.first), std::move(ring.second), std::move(bell),
-                  std::move(peer_bell));
+  return RingPort(std::move(ring.first), std::move(ring.second), std::move(bell));
 }
 
-std::vector<int> RingPort::peer_fds() const { return {ring_.get(), bell_.get(), peer_bell_.get()}; }
+std::vector<int> RingPort::peer_fds() const { return {ring_.get(), bell_.get()}; }
 
 void RingPort::close_peer_fds() { ring_ = UniqueFd(); }
-
-void RingPort::quiet_bell() {
-  eventfd_t rings = 0;
-  ::eventfd_read(bell_.get(), &rings);
-}
 
 Status RingPort::send(std::span<const std::byte> frame) {
   if (!replies_.write(frame)) {
     return make_error(ErrorCode::kPeerGone, "the engine does not read its replies");
   }
-  if (replies_.take_sleeper()) ::eventfd_write(peer_bell_.get(), 1);
+  if (replies_.take_sleeper()) futex_wake(mapping_.pair().replies.asleep);
   return {};
 }
 
-Result<std::unique_ptr<CommandClient>> ring_command_client(UniqueFd ring, UniqueFd daemon_bell,
-                                                           UniqueFd own_bell, Nanoseconds spin) {
+Result<std::unique_ptr<CommandClient>> ring_command_client(UniqueFd ring, UniqueFd bell,
+                                                           Nanoseconds spin) {
   KVD_ASSIGN_OR_RETURN(shm::RingMapping mapping, shm::RingMapping::map(ring.get()));
-  if (!daemon_bell.valid() || !own_bell.valid()) {
-    return make_error(ErrorCode::kInvalidArgument, "the ring came without its bells");
+  if (!bell.valid()) {
+    return make_error(ErrorCode::kInvalidArgument, "the ring came without the daemon's bell");
   }
-  return std::unique_ptr<CommandClient>(std::make_unique<RingCommandClient>(
-      std::move(mapping), std::move(daemon_bell), std::move(own_bell), spin));
+  return std::unique_ptr<CommandClient>(
+      std::make_unique<RingCommandClient>(std::move(mapping), std::move(bell), spin));
 }
 
 }  // namespace kvd::transport

@@ -15,12 +15,12 @@
 namespace kvd::transport {
 
 /// What an engine needs to open its end, in the order in which Welcome carries it.
-constexpr std::size_t kRingFds = 3;  // the ring, the daemon's bell, the engine's bell
+constexpr std::size_t kRingFds = 2;  // the ring, the daemon's bell
 
-/// The daemon's end of one session's ring: commands in, replies out. Each side sleeps on an eventfd
-/// of its own, which the other rings when it finds it asleep.
-/// Source: kvd design (architecture section 4; bells as eventfds so that one epoll waits for all).
-/// Owner:  one thread. The peer may write every byte of the ring at any time.
+/// The daemon's end of one session's ring: commands in, replies out. The daemon sleeps on an
+/// eventfd, its bell, so that one epoll waits for all; the engine on the futex that says that it
+/// sleeps. Source: kvd design (architecture section 4). Owner:  one thread. The peer may write
+/// every byte of the ring at any time.
 class RingPort {
  public:
   /// Errors: OutOfMemory, Unavailable when out of fds.
@@ -30,9 +30,8 @@ class RingPort {
   [[nodiscard]] std::vector<int> peer_fds() const;
   void close_peer_fds();
 
-  /// Readable after the bell rang; quiet_bell() silences it.
+  /// Readable once the bell rang, and never silenced: wait for its edges.
   [[nodiscard]] int bell() const { return bell_.get(); }
-  void quiet_bell();
 
   /// The next command, in private memory until the next call; none when there is none.
   /// Errors: InvalidArgument for a ring no honest engine leaves: drop its session.
@@ -47,19 +46,18 @@ class RingPort {
   [[nodiscard]] bool empty() const { return commands_.empty(); }
 
  private:
-  RingPort(shm::RingMapping mapping, UniqueFd ring, UniqueFd bell, UniqueFd peer_bell);
+  RingPort(shm::RingMapping mapping, UniqueFd ring, UniqueFd bell);
 
   shm::RingMapping mapping_;
   shm::RingReader commands_;
   shm::RingWriter replies_;
   UniqueFd ring_;
   UniqueFd bell_;
-  UniqueFd peer_bell_;
 };
 
 /// The engine's end, of the fds that came with Welcome.
 /// Errors: InvalidArgument when they are no ring.
 [[nodiscard]] Result<std::unique_ptr<CommandClient>> ring_command_client(
-    UniqueFd ring, UniqueFd daemon_bell, UniqueFd own_bell, Nanoseconds spin = default_spin());
+    UniqueFd ring, UniqueFd bell, Nanoseconds spin = default_spin());
 
 }  // namespace kvd::transport

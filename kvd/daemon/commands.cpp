@@ -23,7 +23,10 @@ bool Daemon::take_commands() {
   // So many, then everything else gets its turn, however fast they come.
   for (int i = 0; i < kCommandsATurn; ++i) {
     const auto incoming = commands_->receive();
-    if (!incoming) return false;
+    if (!incoming) {
+      commands_due_ = false;
+      return false;
+    }
     on_command(*incoming);
   }
   return true;
@@ -76,7 +79,6 @@ bool Daemon::ring_filled_while_looking() const {
 void Daemon::on_bell(EngineId engine) {
   Peer* peer = find(engine);
   if (!peer || !peer->ring) return;
-  peer->ring->quiet_bell();
   if (std::find(awake_rings_.begin(), awake_rings_.end(), engine) == awake_rings_.end()) {
     awake_rings_.push_back(engine);
   }
@@ -154,7 +156,10 @@ void Daemon::answer(transport::PeerId peer, const ReplyHead& head,
 }
 
 Status Daemon::send_reply(transport::PeerId to) {
-  if (!is_ring_peer(to)) return commands_->send(to, reply_frame_.bytes());
+  if (!is_ring_peer(to)) {
+    commands_due_ = true;
+    return commands_->send(to, reply_frame_.bytes());
+  }
   const auto it = peers_.find(engine_of(to));  // an ended session still hears that it ended
   if (it == peers_.end() || !it->second.ring) return {};
   return it->second.ring->send(reply_frame_.bytes());

@@ -169,9 +169,9 @@ Status Daemon::open_sockets() {
   return {};
 }
 
-Status Daemon::add(Source source, std::uint32_t id, int fd) {
+Status Daemon::add(Source source, std::uint32_t id, int fd, std::uint32_t events) {
   epoll_event event{};
-  event.events = EPOLLIN;
+  event.events = events;
   event.data.u64 = (std::uint64_t{static_cast<std::uint32_t>(source)} << 32) | id;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
     return make_error(ErrorCode::kUnavailable, "cannot watch one more descriptor");
@@ -188,7 +188,7 @@ Status Daemon::run() {
     }
     const bool rings = take_ring_commands();
     // Last: whatever answers over ZeroMQ may swallow what its descriptor had to tell.
-    const bool more = take_commands() || rings;
+    const bool more = (commands_due_ && take_commands()) || rings;
     epoll_event events[64];
     const int ready = ::epoll_wait(epoll_.get(), events, 64, more ? 0 : 1000);
     for (int i = 0; i < ready; ++i) dispatch(events[i].data.u64);
@@ -214,8 +214,10 @@ void Daemon::dispatch(std::uint64_t source) {
       for (const Inbox::Task& task : inbox_.take()) task();
       break;
     case Source::kCopies:
+      break;  // looked at before every wait
     case Source::kCommands:
-      break;  // both are looked at before every wait
+      commands_due_ = true;
+      break;
     case Source::kListener:
       accept();
       break;

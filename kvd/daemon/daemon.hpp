@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <deque>
 #include <map>
@@ -88,7 +90,7 @@ class Daemon final : public admin::AdminBackend {
   Status open_backend();
   Status open_pool();
   Status open_sockets();
-  Status add(Source source, std::uint32_t id, int fd);
+  Status add(Source source, std::uint32_t id, int fd, std::uint32_t events = EPOLLIN);
 
   // loop (daemon.cpp)
   void dispatch(std::uint64_t source);
@@ -166,6 +168,7 @@ class Daemon final : public admin::AdminBackend {
   std::unique_ptr<core::Controller> controller_;
   std::unique_ptr<transport::AttachListener> listener_;
   std::unique_ptr<transport::CommandServer> commands_;
+  bool commands_due_ = true;  ///< its descriptor told of some, or a reply may have silenced it
 
   std::map<EngineId, Peer> peers_;
   std::map<Generation, EngineId> generations_;

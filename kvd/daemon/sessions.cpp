@@ -233,7 +233,7 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   KVD_TRY(add(Source::kProcess, grant.engine.value, process));
   if (Peer* attached = find(grant.engine); attached && attached->ring) {
     attached->ring->close_peer_fds();
-    KVD_TRY(add(Source::kRing, grant.engine.value, attached->ring->bell()));
+    KVD_TRY(add(Source::kRing, grant.engine.value, attached->ring->bell(), EPOLLIN | EPOLLET));
     awake_rings_.push_back(grant.engine);  // looked at once, then asleep
   }
   tell(core::Note::Level::kInfo, grant.engine,

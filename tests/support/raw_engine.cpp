@@ -46,8 +46,7 @@ Status RawEngine::open_commands(transport::AttachFrame& frame) {
   KVD_ASSIGN_OR_RETURN(ring_, shm::RingMapping::map(frame.fds[2].get()));
   daemon_bell_ = UniqueFd(::fcntl(frame.fds[3].get(), F_DUPFD_CLOEXEC, 0));
   KVD_ASSIGN_OR_RETURN(
-      commands_, transport::ring_command_client(std::move(frame.fds[2]), std::move(frame.fds[3]),
-                                                std::move(frame.fds[4])));
+      commands_, transport::ring_command_client(std::move(frame.fds[2]), std::move(frame.fds[3])));
   return {};
 }
 
