@@ -448,8 +448,11 @@ TEST_F(CudaCopies, NoMoreThanTwoBurstsAreQueuedOnTheDevice) {
   CudaConfig config;
   config.burst = kKiB * 256;
   open("FAKECUDA_STALL=h2d FAKECUDA_FAIL=cuMemcpyBatchAsync:3:700", config, clock_);
-  for (std::uint64_t t = 1; t <= 5; ++t) {
-    ASSERT_TRUE(backend_->submit(in(t, 0, kKiB * 256)).ok());
+  {
+    const auto held = clock_.hold();  // so that all are there when the queue begins
+    for (std::uint64_t t = 1; t <= 5; ++t) {
+      ASSERT_TRUE(backend_->submit(in(t, 0, kKiB * 256)).ok());
+    }
   }
   wait_while_time_passes(*backend_, clock_, 5);
   expect_lost("have not moved");
