@@ -8,12 +8,13 @@ namespace kvd::engine {
 using web::http::http_request;
 using web::http::http_response;
 
-void reply_json(const http_request& request, int status, const std::string& body) {
+void reply_json(const http_request& request, int status, const std::string& body,
+                const OpenAnswer& open) {
   http_response response(static_cast<web::http::status_code>(status));
   response.set_body(body, "application/json");
   response.headers().add("Cache-Control", "no-store");
   if (status == 429 || status == 503) response.headers().add("Retry-After", "1");
-  request.reply(response).then([](const pplx::task<void>& sent) {
+  request.reply(response).then([open](const pplx::task<void>& sent) {
     try {
       sent.get();
     } catch (const std::exception&) {
@@ -21,15 +22,16 @@ void reply_json(const http_request& request, int status, const std::string& body
   });
 }
 
-void reply_error(const http_request& request, const ApiError& error) {
-  reply_json(request, error.status, error.json());
+void reply_error(const http_request& request, const ApiError& error, const OpenAnswer& open) {
+  reply_json(request, error.status, error.json(), open);
 }
 
 StreamSink::StreamSink(http_request request, AnswerWriter writer, bool usage_at_end,
-                       std::function<void()> on_gone)
+                       OpenAnswer open, std::function<void()> on_gone)
     : request_(std::move(request)),
       writer_(std::move(writer)),
       usage_at_end_(usage_at_end),
+      open_(std::move(open)),
       on_gone_(std::move(on_gone)) {}
 
 void StreamSink::accepted() {
@@ -37,7 +39,7 @@ void StreamSink::accepted() {
   http_response response(web::http::status_codes::OK);
   response.set_body(buffer_.create_istream(), "text/event-stream");
   response.headers().add("Cache-Control", "no-store");
-  request_.reply(response).then([gone = on_gone_](const pplx::task<void>& sent) {
+  request_.reply(response).then([gone = on_gone_, open = open_](const pplx::task<void>& sent) {
     try {
       sent.get();
     } catch (const std::exception&) {
@@ -65,7 +67,7 @@ void StreamSink::ended(FinishReason reason, const std::string& tail) {
 
 void StreamSink::failed(const Error& error) {
   if (!started_) {
-    reply_error(request_, api_error(error));
+    reply_error(request_, api_error(error), open_);
     return;
   }
   send(api_error(error).json());
@@ -78,7 +80,7 @@ void StreamSink::idle() {
 }
 
 void WholeSink::ended(FinishReason reason, const std::string& tail) {
-  reply_json(request_, 200, writer_.whole(reason, tail));
+  reply_json(request_, 200, writer_.whole(reason, tail), open_);
 }
 
 }  // namespace kvd::engine

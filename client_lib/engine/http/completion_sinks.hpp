@@ -13,16 +13,21 @@
 
 namespace kvd::engine {
 
+/// Held by an answer until the library has sent it, so that a server knows when all are out.
+using OpenAnswer = std::shared_ptr<void>;
+
 /// Answers `request` as JSON. A client that went away before is no news.
-void reply_json(const web::http::http_request& request, int status, const std::string& body);
-void reply_error(const web::http::http_request& request, const ApiError& error);
+void reply_json(const web::http::http_request& request, int status, const std::string& body,
+                const OpenAnswer& open = nullptr);
+void reply_error(const web::http::http_request& request, const ApiError& error,
+                 const OpenAnswer& open = nullptr);
 
 /// Writes tokens as server-sent events as they come. `on_gone` is called, once and by a thread of
 /// the HTTP library, when the client has hung up before the end.
 class StreamSink final : public TokenSink {
  public:
   StreamSink(web::http::http_request request, AnswerWriter writer, bool usage_at_end,
-             std::function<void()> on_gone);
+             OpenAnswer open, std::function<void()> on_gone);
 
   void accepted() override;
   void token(const Piece& piece) override;
@@ -37,6 +42,7 @@ class StreamSink final : public TokenSink {
   const web::http::http_request request_;
   AnswerWriter writer_;
   const bool usage_at_end_;
+  const OpenAnswer open_;
   const std::function<void()> on_gone_;
   concurrency::streams::producer_consumer_buffer<std::uint8_t> buffer_;
   bool started_ = false;
@@ -45,18 +51,19 @@ class StreamSink final : public TokenSink {
 /// Answers once, when all tokens are there.
 class WholeSink final : public TokenSink {
  public:
-  WholeSink(web::http::http_request request, AnswerWriter writer)
-      : request_(std::move(request)), writer_(std::move(writer)) {}
+  WholeSink(web::http::http_request request, AnswerWriter writer, OpenAnswer open)
+      : request_(std::move(request)), writer_(std::move(writer)), open_(std::move(open)) {}
 
   void accepted() override {}
   void token(const Piece& piece) override { writer_.take(piece); }
   void ended(FinishReason reason, const std::string& tail) override;
-  void failed(const Error& error) override { reply_error(request_, api_error(error)); }
+  void failed(const Error& error) override { reply_error(request_, api_error(error), open_); }
   void idle() override {}
 
  private:
   const web::http::http_request request_;
   AnswerWriter writer_;
+  const OpenAnswer open_;
 };
 
 }  // namespace kvd::engine

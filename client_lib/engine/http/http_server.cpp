@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -38,6 +40,8 @@ using web::http::http_request;
 using web::http::experimental::listener::http_listener;
 
 constexpr std::size_t kThreads = 2;
+/// A client that does not read is not waited for any longer when the engine stops.
+constexpr std::chrono::seconds kSendTimeout{1};
 constexpr std::uint64_t kMostBody = std::uint64_t{4} << 20U;
 
 /// The library would start 40 threads. Whoever asked first wins; a second call throws.
@@ -85,10 +89,14 @@ class Shared : public std::enable_shared_from_this<Shared> {
   Shared(ModelCard model, Scheduler& scheduler)
       : model_(std::move(model)), scheduler_(&scheduler) {}
 
-  /// Nothing reaches the scheduler after this.
+  /// Nothing reaches the scheduler after this. Waits until the answers it gave are sent.
   void close() {
-    const std::lock_guard lock(mutex_);
-    scheduler_ = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      scheduler_ = nullptr;
+    }
+    std::unique_lock lock(answers_mutex_);
+    all_sent_.wait_for(lock, kSendTimeout, [&] { return open_answers_ == 0; });
   }
 
   void answer(const http_request& request, const std::string& body) {
@@ -118,19 +126,30 @@ class Shared : public std::enable_shared_from_this<Shared> {
     AnswerWriter writer("cmpl-" + std::to_string(++answers_), model_.name,
                         call.completion.prompt.size());
     const auto ticket = std::make_shared<Ticket>();
+    const OpenAnswer open = open_answer();
     std::shared_ptr<TokenSink> sink;
     if (call.stream) {
       const auto on_gone = [self = shared_from_this(), ticket] {
         if (const auto id = ticket->go()) self->abort(*id);
       };
-      sink =
-          std::make_shared<StreamSink>(request, std::move(writer), call.usage_in_stream, on_gone);
+      sink = std::make_shared<StreamSink>(request, std::move(writer), call.usage_in_stream, open,
+                                          on_gone);
     } else {
-      sink = std::make_shared<WholeSink>(request, std::move(writer));
+      sink = std::make_shared<WholeSink>(request, std::move(writer), open);
     }
     const auto id = submit(std::move(call.completion), std::move(sink));
     if (!id.ok()) return reply_error(request, api_error(id.error()));
     if (ticket->set(*id)) abort(*id);
+  }
+
+  /// Counted until the last copy of it is gone.
+  OpenAnswer open_answer() {
+    const std::lock_guard lock(answers_mutex_);
+    ++open_answers_;
+    return {this, [self = shared_from_this()](void*) {
+              const std::lock_guard closing(self->answers_mutex_);
+              if (--self->open_answers_ == 0) self->all_sent_.notify_all();
+            }};
   }
 
   Result<std::uint64_t> submit(Completion completion, std::shared_ptr<TokenSink> sink) {
@@ -157,6 +176,10 @@ class Shared : public std::enable_shared_from_this<Shared> {
   const ModelCard model_;
   std::mutex mutex_;
   Scheduler* scheduler_;
+  // Of its own, as the last copy of an answer may go under any lock of the scheduler.
+  std::mutex answers_mutex_;
+  std::condition_variable all_sent_;
+  std::size_t open_answers_ = 0;
   std::atomic<std::uint64_t> answers_{0};
 };
 using SharedPtr = std::shared_ptr<Shared>;

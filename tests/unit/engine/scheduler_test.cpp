@@ -142,10 +142,10 @@ void expect_same(const std::vector<RecordingSink::Record>& a,
 TEST(Scheduler, LossesChangeNoTokenAndNoBit) {
   Engine undisturbed;
   const auto expected = run_all(undisturbed);
-  for (const std::size_t every : {7U, 16U}) {
+  for (const std::size_t every : {11U, 23U}) {
     Engine engine;
     engine.memory.lose_in_step = every;
-    engine.memory.lose_in_ready = 5 * every + 1;
+    engine.memory.lose_in_ready = 20 * every + 1;
     engine.memory.lose_in_intact = every + 2;
     expect_same(run_all(engine), expected);
     EXPECT_GE(engine.memory.losses, 5U);
