@@ -41,7 +41,7 @@ Status dead_waiter(const Lab& lab);        // E8
 Status scrub(const Lab& lab);              // E9, neighbour_experiments.cpp
 Status importer_killed(const Lab& lab);    // E10
 Status read_only(const Lab& lab);          // E11
-Status pinning(const Lab& lab);            // E12, memory_experiments.cpp
+Status pinning(const Lab& lab);            // E12, host_experiments.cpp
 Status host_numa(const Lab& lab);          // E13
 Status burst_size(const Lab& lab);         // E14, copy_experiments.cpp
 Status footprint(const Lab& lab);          // E15, memory_experiments.cpp

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
 #include "kernels/device/cuda/error.hpp"
 #include "tests/gpu/fake_kernels.hpp"
@@ -40,6 +41,11 @@ double percentile(std::vector<double> samples, double share) {
   const auto at = samples.begin() + static_cast<std::ptrdiff_t>(last * share + 0.5);
   std::nth_element(samples.begin(), at, samples.end());
   return *at;
+}
+
+const char* self_program() {
+  const char* launcher = std::getenv("KVD_SELF");
+  return launcher != nullptr ? launcher : "/proc/self/exe";
 }
 
 bool driver_is_fake() {

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <sstream>
 
+#include "tests/gpu/lab.hpp"
 #include "tests/integration/cuda/channel.hpp"
 
 namespace kvd::gpu {
@@ -41,7 +42,7 @@ Result<Peer> Peer::start() {
   if (peer.pid_ == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::fcntl(theirs.get(), F_SETFD, 0);
-    ::execv("/proc/self/exe", const_cast<char**>(arguments));
+    ::execv(self_program(), const_cast<char**>(arguments));
     ::_exit(127);
   }
   peer.pidfd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid_, 0)));

@@ -31,7 +31,11 @@ std::string text_of(const std::string& file) {
 
 }  // namespace
 
-std::string built_program(const std::string& name) { return std::string(KVD_BIN_DIR) + "/" + name; }
+// KVD_BIN_DIR in the environment: where the programs were moved to.
+std::string built_program(const std::string& name) {
+  const char* moved = std::getenv("KVD_BIN_DIR");
+  return std::string(moved != nullptr ? moved : KVD_BIN_DIR) + "/" + name;
+}
 
 std::string toml_of(const RuntimeFolder& folder, const KvdSettings& settings,
                     std::uint16_t admin_port, std::uint16_t metrics_port) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,10 +67,18 @@ class Process {
   pid_t pid_ = -1;
 };
 
+/// Where a program is: as built, or where the environment says it was moved to.
+const char* program(const char* variable, const char* built) {
+  const char* moved = std::getenv(variable);
+  return moved != nullptr ? moved : built;
+}
+const char* daemon_program() { return program("KVD_CUDA_DAEMON", KVD_CUDA_DAEMON); }
+const char* engine_program() { return program("KVD_CUDA_ENGINE", KVD_CUDA_ENGINE); }
+
 /// A daemon, and the descriptors it gave out.
 struct Daemon {
   explicit Daemon(const std::vector<std::string>& environment = {})
-      : process(std::make_unique<Process>(KVD_CUDA_DAEMON, environment)) {
+      : process(std::make_unique<Process>(daemon_program(), environment)) {
     Message first = process->receive();
     EXPECT_EQ(first.text, "ready");
     EXPECT_EQ(first.fds.size(), 2u);
@@ -85,7 +94,7 @@ struct Daemon {
 };
 
 struct Engine : Process {
-  explicit Engine(const Daemon& daemon) : Process(KVD_CUDA_ENGINE) {
+  explicit Engine(const Daemon& daemon) : Process(engine_program()) {
     EXPECT_EQ(ask("hbm", {daemon.fds[0].get()}), "ready");
   }
 };
@@ -147,7 +156,7 @@ TEST(CudaProcesses, ARestartedDaemonFindsItsSlabsInTheDescriptorsThatWereKept) {
   Daemon daemon;
   EXPECT_EQ(daemon.ask("load 7"), "done");
   daemon.process->kill();
-  const Process next(KVD_CUDA_ENGINE);
+  const Process next(engine_program());
   ASSERT_EQ(next.ask("hbm dram", {daemon.fds[0].get(), daemon.fds[1].get()}), "ready");
   EXPECT_EQ(next.ask("check 7"), "right");
   EXPECT_EQ(next.ask("check-dram 7"), "right");
@@ -156,7 +165,7 @@ TEST(CudaProcesses, ARestartedDaemonFindsItsSlabsInTheDescriptorsThatWereKept) {
 
 TEST(CudaProcesses, ADescriptorOfAnotherKindIsNoSlab) {
   const Daemon daemon;
-  const Process engine(KVD_CUDA_ENGINE);
+  const Process engine(engine_program());
   EXPECT_NE(engine.ask("hbm", {daemon.fds[1].get()}).find("InvalidArgument"), std::string::npos);
 }
 
