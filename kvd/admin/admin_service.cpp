@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kvd/admin/json.hpp"
+#include "kvd/admin/snapshots.hpp"
 
 namespace kvd::admin {
 namespace {
@@ -107,6 +108,9 @@ std::span<const AdminService::Route> AdminService::routes() {
       {"/v1/pools", "Tiers and their slabs", &S::pools},
       {"/v1/engines", "Attached engines", &S::engines},
       {"/v1/requests", "Live requests", &S::requests},
+      {"/v1/snapshots/rotate", "What the rotation policy is asked, for kvd-plan", &S::snapshots},
+      {"/v1/snapshots/place", "The same for placement", &S::snapshots},
+      {"/v1/snapshots/admit", "The same for admission", &S::snapshots},
       {"/v1/events", "What happened last, numbered", &S::events},
       {"/v1/policy", "Policies and their weights; merge-patch to change", &S::policy, false, true},
       {"/v1/slo", "Latency goals by class; merge-patch to change", &S::slo, false, true},
@@ -198,6 +202,13 @@ HttpResponse AdminService::requests(const HttpRequest&) {
 
 HttpResponse AdminService::events(const HttpRequest&) {
   return ok(events_document(backend_.happenings(), backend_.now()));
+}
+
+HttpResponse AdminService::snapshots(const HttpRequest& request) {
+  const auto status = backend_.status(config_.timeout);
+  if (!status.ok()) return failed(status.error());
+  const std::string kind = request.path.substr(request.path.rfind('/') + 1);
+  return ok(snapshot_document(*status, kind).value_or(""));
 }
 
 HttpResponse AdminService::policy(const HttpRequest& request) {

@@ -66,9 +66,9 @@ AdmissionInput Controller::State::admission_input(Session& session) {
   }
   const Bytes slot = session.shape.slot_bytes();
   const Blocks total(hbm.stats().capacity / slot);
-  snapshot.memory =
-      planner::AdmissionMemory{total, std::min(total, Blocks(supply(session.info.domain) / slot)),
-                               Tokens(session.shape.block_tokens)};
+  snapshot.memory = planner::AdmissionMemory{
+      total, std::clamp(Blocks(supply(session.info.domain) / slot), Blocks(0), total),
+      Tokens(session.shape.block_tokens)};
   // Layers do not leave one by one yet, so what LayerKV would offload does not bound it.
   if (admission->name().starts_with("layerkv")) snapshot.memory.reset();
   return input;

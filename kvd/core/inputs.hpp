@@ -28,6 +28,9 @@ struct AdmissionInput {
   std::vector<RequestKey> decoding;
 };
 
+/// Nodes that `place` searches: nodes alone, so that the answer follows from the snapshot.
+inline constexpr std::int64_t kPlaceNodes = 40;
+
 /// Which layers stay; one for each level 3 engine with running requests.
 struct PlacementInput {
   planner::PlacementSnapshot snapshot;

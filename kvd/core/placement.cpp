@@ -10,9 +10,6 @@ namespace kvd::core {
 
 namespace {
 
-// Nodes alone, so that the answer follows from the snapshot.
-constexpr std::int64_t kNodes = 40;
-
 class NoClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const override { return TimePoint(0); }
@@ -25,7 +22,7 @@ planner::PlacementConfig Controller::State::placement_config() const {
   out.alpha = tuning.placement.alpha;
   out.window_min = tuning.placement.window_min;
   out.window_max = tuning.placement.window_max;
-  out.budget_nodes = kNodes;
+  out.budget_nodes = kPlaceNodes;
   return out;
 }
 

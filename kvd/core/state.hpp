@@ -344,6 +344,7 @@ struct Controller::State {
   void requota(const Requota& wanted);
 
   // ---- what others may see (status.cpp) ----
+  void add_inputs(ControllerStatus& out);
   [[nodiscard]] EngineStatus engine_status(const Session& session) const;
   [[nodiscard]] RequestStatus request_status(const Request& request) const;
   [[nodiscard]] Bytes region_bytes(const Session& session) const;

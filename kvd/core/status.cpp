@@ -44,6 +44,30 @@ RequestStatus Controller::State::request_status(const Request& request) const {
   return r;
 }
 
+void Controller::State::add_inputs(ControllerStatus& out) {
+  std::map<DomainId, std::string> domains;
+  for (auto& [id, session] : sessions) {
+    if (!session.class_id || session.dying) continue;
+    domains.emplace(session.info.domain, session.info.domain_name);
+    out.admission_inputs.push_back(admission_input(session));
+    std::vector<RequestKey> running;
+    each_request_of(id, [&](Request& r) {
+      if (r.runs()) running.push_back(r.key);
+    });
+    if (!running.empty()) out.placement_inputs.push_back(placement_input(session, running));
+  }
+  for (const auto& [domain, name] : domains) {
+    RotationInput input;
+    std::vector<Request*> index;
+    input.domain = name;
+    input.now = now;
+    input.snapshot = rotation_snapshot(domain, index);
+    input.config = rotation_config();
+    for (const Request* r : index) input.requests.push_back(r->key);
+    out.rotation_inputs.push_back(std::move(input));
+  }
+}
+
 ControllerStatus Controller::status(TimePoint now) const {
   state_->now = now;
   const State& s = *state_;
@@ -72,6 +96,7 @@ ControllerStatus Controller::status(TimePoint now) const {
     out.requests.push_back(r);
   }
   for (auto& [id, engine] : engines) out.engines.push_back(std::move(engine));
+  state_->add_inputs(out);
   return out;
 }
 

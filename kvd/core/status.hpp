@@ -8,6 +8,7 @@
 
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kvd/core/inputs.hpp"
 #include "kvd/core/tuning.hpp"
 #include "kvd/pool/tier_pool.hpp"
 
@@ -122,6 +123,10 @@ struct ControllerStatus {
   double link_rate[2] = {0, 0};  ///< measured bytes a second, h2d and d2h; 0: not yet
   double mean_step_s = 0;
   Bytes orphaned;
+  /// What the policies would be asked now, for whoever wants to make a decision again.
+  std::vector<RotationInput> rotation_inputs;
+  std::vector<AdmissionInput> admission_inputs;
+  std::vector<PlacementInput> placement_inputs;
 };
 
 }  // namespace kvd::core

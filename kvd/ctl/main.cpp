@@ -8,6 +8,7 @@
 
 #include "kvd/ctl/assignments.hpp"
 #include "kvd/ctl/rest_client.hpp"
+#include "kvd/ctl/snapshots.hpp"
 #include "kvd/ctl/views.hpp"
 
 namespace kvd::ctl {
@@ -21,6 +22,7 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  kvdctl status\n"
     "  kvdctl engines --json\n"
+    "  kvdctl requests --snapshot rotate | kvd-plan rotate --batch\n"
     "  kvdctl policy set rotation.policy=fcfs rotation.alpha=2\n"
     "  kvdctl slo set default.tbt_s=0.05\n"
     "  kvdctl slo set batch=null              (removes the class)\n";
@@ -46,6 +48,7 @@ struct Arguments {
   std::string command;
   bool json = false;
   bool set = false;
+  std::string snapshot;  ///< of which decision; empty: none
   std::vector<std::string> assignments;
   std::string token_file;
   RestRequest request;
@@ -61,6 +64,12 @@ void add_command(CLI::App& app, const std::string& name, const ViewCommand& comm
   CLI::App* sub = app.add_subcommand(name, command.help);
   sub->fallthrough();
   sub->callback([&arguments, name] { arguments.command = name; });
+  if (command.view == View::kRequests) {
+    sub->add_option("--snapshot", arguments.snapshot,
+                    "Print what a policy is asked now, as kvd-plan reads it: one line a domain\n"
+                    "(rotate) or an engine (place, admit)")
+        ->check(CLI::IsMember({"rotate", "place", "admit"}));
+  }
   if (command.patch_root == nullptr) return;
   CLI::App* set = sub->add_subcommand("set", "Change it: KEY=VALUE …; prints the new document");
   set->fallthrough();
@@ -108,7 +117,8 @@ std::string usual_token_file(const std::string& url) {
 /// Fills in what the command line implies.
 Status complete(Arguments& arguments) {
   const ViewCommand& command = kCommands.at(arguments.command);
-  arguments.request.path = command.path;
+  arguments.request.path =
+      arguments.snapshot.empty() ? command.path : "/v1/snapshots/" + arguments.snapshot;
   if (arguments.set && arguments.token_file.empty()) {
     arguments.token_file = usual_token_file(arguments.request.url);
   }
@@ -128,7 +138,9 @@ int print(const Arguments& arguments, const std::string& document) {
     std::fputs(document.c_str(), stdout);
     return kDone;
   }
-  const auto text = render(kCommands.at(arguments.command).view, document);
+  const auto text = arguments.snapshot.empty()
+                        ? render(kCommands.at(arguments.command).view, document)
+                        : snapshot_lines(document);
   if (!text.ok()) return fail(kRefused, text.error().message);
   std::fputs(text->c_str(), stdout);
   return kDone;

@@ -15,12 +15,11 @@ struct Question {
   std::unique_ptr<RotationPolicy> policy;
 };
 
-constexpr std::int64_t kMost = kMaxBlocks.value;
-
-// One block is one byte to the policy: it only compares and adds.
+// One block is one byte to the policy: it only compares and adds. A tier may hold a thousand times
+// what a request may.
 Bytes read_blocks(Fields& fields, const char* key, std::optional<std::int64_t> otherwise = {}) {
   const auto blocks = fields.whole(key, otherwise);
-  if (blocks > kMost) fields.fail(fields.path(key) + " must be at most 2^40");
+  if (blocks > kMaxBlocks.value * 1024) fields.fail(fields.path(key) + " must be at most 2^50");
   return Bytes(blocks);
 }
 
@@ -47,6 +46,9 @@ RotationRequest read_request(Fields& fields) {
   if (!fields.has("state")) fields.fail(fields.path("state") + " is missing");
   request.state = kStates[fields.choice("state", {"waiting", "running", "rotary"})];
   request.bytes = read_blocks(fields, "blocks");
+  if (request.bytes.value > kMaxBlocks.value) {
+    fields.fail(fields.path("blocks") + " must be at most 2^40");
+  }
   request.t_arr = read_time(fields, "t_arr_s");
   request.t_last = read_time(fields, "t_last_s");
   request.t_run = read_time(fields, "t_run_s");
@@ -68,8 +70,8 @@ void read_requests(Fields& fields, Question& question, Seconds s_b, Seconds s_f)
     Fields one(requests[i], "requests[" + std::to_string(i) + "]");
     question.ids.push_back(read_id(one, seen));
     auto request = read_request(one);
-    request.tbt_slo = s_b;
-    request.ttft_slo = s_f;
+    request.tbt_slo = Seconds(one.not_negative("s_b_s", s_b.count()));
+    request.ttft_slo = Seconds(one.not_negative("s_f_s", s_f.count()));
     question.snapshot.requests.push_back(request);
     fields.merge(one.status());
   }

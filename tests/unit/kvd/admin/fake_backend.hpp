@@ -47,6 +47,10 @@ class FakeBackend final : public AdminBackend {
   }
   TimePoint now() override { return TimePoint(std::chrono::seconds(90)); }
 
+  void set_status(core::ControllerStatus status) {
+    const std::lock_guard lock(mutex_);
+    status_ = std::move(status);
+  }
   void fail(std::optional<Error> failure) {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(failure);
