@@ -50,7 +50,9 @@ TEST(HostMemoryTest, IsPopulatedAlignedAndSealed) {
   EXPECT_EQ(sut->address() % kHugePage.size(), 0u);
   EXPECT_EQ(resident_pages(sut->address(), sut->size()), 6u * 256);
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-  EXPECT_EQ(::fcntl(sut->fd(), F_GET_SEALS) & kSeals, kSeals);
+  const auto fd = sut->share();
+  ASSERT_TRUE(fd.ok()) << fd.error().to_string();
+  EXPECT_EQ(::fcntl(fd->get(), F_GET_SEALS) & kSeals, kSeals);
 }
 
 TEST(HostMemoryTest, StaysOutOfForksAndCoreDumps) {
