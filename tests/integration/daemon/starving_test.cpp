@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <array>
 #include <atomic>
 #include <random>
 
@@ -184,28 +183,6 @@ TEST(Starving, AFloodOfGarbageLeavesOthersTheirTurn) {
   EXPECT_TRUE(daemon.wait_all_free());
 }
 
-TEST(Starving, AFloodOfMessagesInManyPartsLeavesOthersTheirTurn) {
-  DaemonThread daemon;
-  RawEngine other = attached(daemon, "other");
-  std::atomic<bool> over = false;
-  std::thread flood([&] {
-    auto socket = dealer(daemon, 1000);
-    const std::array<std::byte, 8> part{};
-    for (int i = 0; !over; ++i) {
-      const int more = i % 1000 == 0 ? 0 : ZMQ_SNDMORE;
-      if (zmq_send(socket.get(), part.data(), part.size(), more) < 0) return;
-    }
-  });
-  for (int i = 0; i < 200; ++i) EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
-  EXPECT_TRUE(RawEngine::attach(daemon.endpoint(), "meanwhile").ok());
-  EXPECT_TRUE(daemon.wait_until([](const auto& status) {
-    return status.counters.stale_commands > 1000;
-  })) << "pieces of refused messages count as refused commands";
-  over = true;
-  flood.join();
-  EXPECT_TRUE(daemon.wait_all_free());
-}
-
 TEST(Starving, AFloodOfAttachFramesLeavesOthersTheirTurn) {
   DaemonThread daemon;
   RawEngine loud = attached(daemon, "loud", kShape);
@@ -223,29 +200,6 @@ TEST(Starving, AFloodOfAttachFramesLeavesOthersTheirTurn) {
   over = true;
   flood.join();
   EXPECT_TRUE(loud.call(wire::PingCommand{}).ok()) << "loud, but it broke no rule";
-}
-
-// A session that ends in the middle of an event's effects: they are carried out to the end, in
-// their order, before the event of its end is looked at, so that every command has one answer.
-TEST(Starving, AnEngineDroppedByAnEffectTakesNothingElseWithIt) {
-  DaemonThread daemon;
-  RawEngine other = attached(daemon, "other");
-  for (int round = 0; round < 5; ++round) {
-    RawEngine deaf = attached(daemon, "deaf");
-    Status status;
-    // Each grant sends a slab; the one that finds the attach socket full drops the session, and the
-    // reply to the very command follows in the same list of effects.
-    for (int i = 0; i < 20'000 && status.ok(); ++i) {
-      status = deaf.call(wire::AllocateBody{1, 0, 0, kWholePool / 2});
-      if (!status.ok()) break;
-      const auto region = std::get<wire::AllocateReplyBody>(deaf.reply().body).region;
-      status = deaf.call(wire::FinishCommand{{region, 2, 0}});
-    }
-    EXPECT_EQ(status.code(), ErrorCode::kStaleSession) << status.error().message;
-    EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
-  }
-  const auto status = daemon.status();
-  EXPECT_EQ(status.counters.engines_died, 5u) << "each is told of once";
 }
 
 TEST(Starving, AnOversizedCommandCostsItsSenderTheConnectionOnly) {
