@@ -1,0 +1,94 @@
+// Random histories of engines that come, run, die and stop, checked after every event.
+#include <gtest/gtest.h>
+
+#include "kvd/core/controller.hpp"
+#include "planner/policy/catalogue.hpp"
+#include "tests/support/controller_world.hpp"
+
+namespace kvd::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Any mixture of engines, classes, aborts, rotations, deaths and regions, with copies ending late:
+/// every block read is what was written, nothing leaks, and everybody finishes.
+TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
+  const char* wanted = std::getenv("KVD_SEED");
+  const std::uint64_t first = wanted ? std::strtoull(wanted, nullptr, 10) : 1;
+  const char* more = std::getenv("KVD_HISTORIES");
+  const std::uint64_t count = more ? std::strtoull(more, nullptr, 10) : 60;
+  const std::uint64_t last = wanted ? first : count;
+  std::size_t under_pressure = 0;
+  for (std::uint64_t seed = first; seed <= last; ++seed) {
+    SCOPED_TRACE("KVD_SEED=" + std::to_string(seed));
+    Controller::Config config = small_pool(4, 16);
+    const auto choose = [&](planner::Decision decision, std::uint64_t n) {
+      const auto names = planner::policy_names(decision);
+      return std::string(names[n % names.size()]);
+    };
+    config.tuning.rotation.policy = choose(planner::Decision::kRotation, seed);
+    config.tuning.admission.policy = choose(planner::Decision::kAdmission, seed / 3);
+    World world(config, seed);
+    const auto chance = [&](std::uint64_t n) { return world.random() % n == 0; };
+    std::uint64_t next = 0;
+    for (int i = 0; i < 400; ++i) {
+      world.pass(milliseconds(1 + static_cast<std::int64_t>(world.random() % 200)));
+      if (world.engines.size() < 3 && chance(10)) {
+        world.attach(chance(2) ? small_model() : ModelClass{2, 1, 8, Bytes(32)});
+      }
+      if (world.engines.empty()) continue;
+      auto it = world.engines.begin();
+      std::advance(it, static_cast<std::ptrdiff_t>(world.random() % world.engines.size()));
+      const EngineId id = it->first;
+      if (!it->second.alive) {
+        if (chance(3)) world.bury(id);
+        continue;
+      }
+      if (chance(4)) {
+        world.submit(id, ++next, 1 + static_cast<std::int64_t>(world.random() % 24),
+                     1 + static_cast<std::int64_t>(world.random() % 24));
+      }
+      if (chance(60)) {
+        world.die(id);
+        continue;
+      }
+      if (chance(80)) {
+        world.feed(Detach{id});
+        world.engines.erase(id);
+        continue;
+      }
+      if (!it->second.requests.empty() && chance(12)) {
+        world.command(id, Rotate{RequestId(it->second.requests.begin()->first), chance(2)});
+      }
+      const bool retiring = world.retires();
+      const std::size_t leased = world.regions.size();
+      if (chance(20)) {
+        const Bytes bytes(4096 * (1 + static_cast<std::int64_t>(world.random() % 2)));
+        world.command(id, AllocateRegion{bytes}, milliseconds(3000));
+      }
+      if (!world.regions.empty() && chance(15)) world.release_oldest_region();
+      if (chance(10)) world.feed(Tick{});
+      world.run_and_step(id);
+      if (HasFatalFailure()) return;
+      if (chance(2)) world.finish_copies(world.random() % 3);
+      under_pressure += retiring && world.regions.size() > leased ? 1u : 0u;
+    }
+    for (auto it = world.engines.begin(); it != world.engines.end();) {
+      const EngineId id = (it++)->first;
+      world.die(id);
+      world.bury(id);
+    }
+    world.finish_copies();
+    const ControllerStatus status = world.controller->status(world.now);
+    EXPECT_EQ(world.errors, 0u);
+    EXPECT_EQ(status.tiers[0].free, status.tiers[0].capacity);
+    EXPECT_EQ(status.tiers[1].free, status.tiers[1].capacity);
+    EXPECT_FALSE(world.retires());
+    if (HasFailure()) return;
+  }
+  if (wanted) return;
+  EXPECT_GT(under_pressure, 20u) << "regions for which requests made way";
+}
+
+}  // namespace
+}  // namespace kvd::test
