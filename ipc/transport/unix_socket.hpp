@@ -18,8 +18,8 @@ namespace kvd::transport {
 
 /// A listening socket of `type` (SOCK_SEQPACKET or SOCK_STREAM) at `path`, non-blocking, CLOEXEC,
 /// mode 0660 whatever the umask. A file nobody answers at is replaced; of several daemons that
-/// start at the same instant one gets the path. Leaves an empty file `path`.lock beside it. Errors:
-/// InvalidArgument for a path too long, Unavailable otherwise.
+/// start at once one gets the path. Leaves an empty file `path`.lock beside it.
+/// Errors: InvalidArgument for a path too long, Unavailable otherwise.
 [[nodiscard]] Result<UniqueFd> listen_unix(const std::string& path, int type);
 
 /// "what: strerror(errno)" with a code.

@@ -111,8 +111,8 @@ std::set<RequestKey> Controller::State::admissible(DomainId domain) {
       room += slot * ((place.hbm.none() ? 0 : 1) + (place.dram.none() ? 0 : 1));
     }
     if (r.state == RequestState::kWaiting && r.claim == 0) {
-      if (session_of(r).responsive)
-        waiting.push_back(&r);  // others do not wait behind a silent one
+      // Nobody waits behind the queue of a silent engine.
+      if (session_of(r).responsive) waiting.push_back(&r);
     } else {
       promised += session_of(r).bytes_for(r.prompt + r.max_new);
     }
