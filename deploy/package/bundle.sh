@@ -58,7 +58,7 @@ add_launcher() {
   cat >"$1" <<EOF
 #!/bin/sh
 here=\$(cd "\$(dirname "\$(readlink -f "\$0")")" && pwd)
-export KVD_SELF="\$here/$2"
+export KVDTEST_SELF="\$here/$2"
 exec "\$here/../lib/runtime/ld-linux-x86-64.so.2" --argv0 "$2" \\
   --library-path "\$here/../lib/runtime\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" \\
   "\$here/../libexec/$2" "\$@"

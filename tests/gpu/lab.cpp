@@ -44,7 +44,7 @@ double percentile(std::vector<double> samples, double share) {
 }
 
 const char* self_program() {
-  const char* launcher = std::getenv("KVD_SELF");
+  const char* launcher = std::getenv("KVDTEST_SELF");
   return launcher != nullptr ? launcher : "/proc/self/exe";
 }
 

@@ -24,8 +24,8 @@ namespace cuda = kernels::cuda;
 [[nodiscard]] double now_s();
 /// The value below which `share` of the samples lie. Precondition: not empty.
 [[nodiscard]] double percentile(std::vector<double> samples, double share);
-/// What to execute to start this program once more: KVD_SELF, which the launchers of a bundle set
-/// (there /proc/self/exe is the loader), or /proc/self/exe.
+/// What to execute to start this program once more: KVDTEST_SELF, which the launchers of a bundle
+/// set (there /proc/self/exe is the loader), or /proc/self/exe.
 [[nodiscard]] const char* self_program();
 /// Whether the libcuda.so.1 that this process finds is the tests' own. Starts nothing.
 [[nodiscard]] bool driver_is_fake();

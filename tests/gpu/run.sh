@@ -42,9 +42,9 @@ tests=$build/tests
 [ -x "$bin/kvd-gpu-report" ] || fail "$bin/kvd-gpu-report is missing: it is built where nvcc 13 is found"
 
 # Children that the test programs start.
-export KVD_BIN_DIR="$bin"
-export KVD_CUDA_DAEMON="$tests/kvd-cuda-daemon"
-export KVD_CUDA_ENGINE="$tests/kvd-cuda-engine"
+export KVDTEST_BIN_DIR="$bin"
+export KVDTEST_CUDA_DAEMON="$tests/kvd-cuda-daemon"
+export KVDTEST_CUDA_ENGINE="$tests/kvd-cuda-engine"
 ulimit -n "$(ulimit -Hn)" 2>/dev/null || true
 
 if command -v nvidia-smi >/dev/null 2>&1; then

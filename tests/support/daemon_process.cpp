@@ -31,9 +31,9 @@ std::string text_of(const std::string& file) {
 
 }  // namespace
 
-// KVD_BIN_DIR in the environment: where the programs were moved to.
+// KVDTEST_BIN_DIR in the environment: where the programs were moved to.
 std::string built_program(const std::string& name) {
-  const char* moved = std::getenv("KVD_BIN_DIR");
+  const char* moved = std::getenv("KVDTEST_BIN_DIR");
   return std::string(moved != nullptr ? moved : KVD_BIN_DIR) + "/" + name;
 }
 

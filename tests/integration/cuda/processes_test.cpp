@@ -72,8 +72,8 @@ const char* program(const char* variable, const char* built) {
   const char* moved = std::getenv(variable);
   return moved != nullptr ? moved : built;
 }
-const char* daemon_program() { return program("KVD_CUDA_DAEMON", KVD_CUDA_DAEMON); }
-const char* engine_program() { return program("KVD_CUDA_ENGINE", KVD_CUDA_ENGINE); }
+const char* daemon_program() { return program("KVDTEST_CUDA_DAEMON", KVD_CUDA_DAEMON); }
+const char* engine_program() { return program("KVDTEST_CUDA_ENGINE", KVD_CUDA_ENGINE); }
 
 /// A daemon, and the descriptors it gave out.
 struct Daemon {
