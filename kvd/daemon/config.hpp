@@ -54,6 +54,9 @@ struct Config {
   // link
   BytesPerSecond link_bandwidth;  ///< host backend: each direction; zero: unthrottled
 
+  // copy
+  std::string copy_table;  ///< of kvd-bench copy --matrix; empty: none
+
   // engine
   Nanoseconds step_timeout{5'000'000'000};
   Nanoseconds evict_after{0};  ///< kill an unresponsive engine after this; zero: never

@@ -8,6 +8,7 @@
 
 #include "kvd/daemon/config.hpp"
 #include "kvd/daemon/config_values.hpp"
+#include "kvd/daemon/copy_table.hpp"
 
 namespace kvd::daemon {
 namespace {
@@ -197,6 +198,12 @@ void check_cuda(const Config& config, Faults& faults) {
   }
 }
 
+void check_copy(const Config& config, Faults& faults) {
+  if (config.copy_table.empty()) return;
+  const Result<CopyTable> table = read_copy_table(config.copy_table);
+  if (!table.ok()) faults.push_back("copy.table: " + table.error().message);
+}
+
 void check_paths(const Config& config, Faults& faults) {
   constexpr std::size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
   const std::pair<const char*, std::string> sockets[] = {
@@ -240,6 +247,7 @@ std::vector<std::string> faults(const Config& config) {
   check_paths(config, found);
   check_pools(config, found);
   check_cuda(config, found);
+  check_copy(config, found);
   check_engine(config, found);
   check_listeners(config, found);
   for (const std::string& fault : config.tuning.faults()) found.push_back(as_file_key(fault));

@@ -75,6 +75,9 @@ Keys memory_keys() {
           "link.bandwidth", "host backend: copy rate of each direction, or unlimited", kRate,
           [](auto& c) -> auto& { return c.link_bandwidth; }),
       key(
+          "copy.table", "file of kvd-bench copy --matrix: how large slots should be; empty: none",
+          kAnyText, [](auto& c) -> auto& { return c.copy_table; }),
+      key(
           "engine.step_timeout", "an engine silent for longer is unresponsive", kDuration,
           [](auto& c) -> auto& { return c.step_timeout; }),
       key(

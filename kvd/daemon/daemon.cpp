@@ -97,9 +97,24 @@ Status Daemon::open() {
 
 Status Daemon::open_backend() {
   KVD_ASSIGN_OR_RETURN(backend_, daemon::open_backend(config_, clock_));
+  KVD_TRY(open_copy_table());
   // Automatic slabs are larger on CUDA, and guarantees count in whole ones.
   const std::vector<std::string> found = faults(config_);
   if (!found.empty()) return make_error(ErrorCode::kInvalidArgument, found.front());
+  return {};
+}
+
+Status Daemon::open_copy_table() {
+  if (config_.copy_table.empty()) return {};
+  KVD_ASSIGN_OR_RETURN(const CopyTable table, read_copy_table(config_.copy_table));
+  const auto gpu = backend_->identity();
+  if (table.source == backend_->kind() && (!gpu || gpu->name == table.device)) {
+    copy_ = table.sizes;
+    return {};
+  }
+  log_warning("copy.table is not used: it was measured on " + table.source + " " + table.device +
+              ", this backend is " + backend_->kind() + (gpu ? " " + gpu->name : "") +
+              "; measure here: kvd-bench copy --matrix --out " + config_.copy_table);
   return {};
 }
 

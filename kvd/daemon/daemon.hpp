@@ -17,6 +17,7 @@
 #include "kvd/admin/admin_backend.hpp"
 #include "kvd/core/controller.hpp"
 #include "kvd/daemon/config.hpp"
+#include "kvd/daemon/copy_table.hpp"
 #include "kvd/daemon/inbox.hpp"
 #include "kvd/daemon/liveness.hpp"
 #include "kvd/daemon/peer.hpp"
@@ -88,6 +89,7 @@ class Daemon final : public admin::AdminBackend {
   Daemon(Config config, const Clock& clock, Inbox inbox);
   Status open();
   Status open_backend();
+  Status open_copy_table();
   Status open_pool();
   Status open_sockets();
   Status add(Source source, std::uint32_t id, int fd, std::uint32_t events = EPOLLIN);
@@ -163,6 +165,7 @@ class Daemon final : public admin::AdminBackend {
   UniqueFd timer_;
   std::shared_ptr<kernels::DeviceBackend> backend_;  ///< page leases refer to it
   std::optional<admin::GpuInfo> gpu_;
+  CopySizes copy_;
   std::unique_ptr<mover::SlabStore> slabs_;
   std::unique_ptr<mover::Mover> mover_;
   std::unique_ptr<core::Controller> controller_;

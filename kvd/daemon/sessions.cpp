@@ -149,7 +149,7 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
                           "and may still map what they were given: restart the process");
   }
   const Bytes slab = config_.slab_size();
-  KVD_ASSIGN_OR_RETURN(const auto shape, complete_shape(hello.shape, slab));
+  KVD_ASSIGN_OR_RETURN(const auto shape, complete_shape(hello.shape, slab, copy_.good_slot));
 
   core::Attach attach;
   attach.name = std::string(wire::text(hello.name));
@@ -239,6 +239,8 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   tell(core::Note::Level::kInfo, grant.engine,
        "engine " + std::to_string(grant.engine.value) + " '" + attach.name + "' attached (pid " +
            std::to_string(attach.pid) + ", level " + (shape ? "3" : "1") + ")");
+  const std::string advice = shape ? slot_advice(*shape, copy_) : "";
+  if (!advice.empty()) log_warning("engine '" + attach.name + "': " + advice);
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/overloaded.hpp"
+#include "kvd/daemon/copy_table.hpp"
 
 namespace kvd::daemon {
 
@@ -16,16 +17,6 @@ Error bad(std::string message) {
 Tokens tokens(std::uint64_t count) { return Tokens(static_cast<std::int64_t>(count)); }
 Bytes bytes(std::uint64_t count) { return Bytes(static_cast<std::int64_t>(count)); }
 std::uint64_t count(std::int64_t value) { return static_cast<std::uint64_t>(value); }
-
-/// The smallest g that makes a slot of at least 256 KiB and divides the layers.
-/// Source: kvd design (architecture section 2).
-std::uint32_t default_group(std::uint32_t layers, Bytes per_layer) {
-  constexpr Bytes kGoodCopy = 256 * kKiB;
-  for (std::uint32_t g = 1; g < layers; ++g) {
-    if (layers % g == 0 && per_layer * g >= kGoodCopy) return g;
-  }
-  return layers;
-}
 
 using Body = decltype(core::Command::body);
 
@@ -147,7 +138,7 @@ wire::ReplyBody from(const core::StatsReply& s) {
 }  // namespace
 
 Result<std::optional<core::ModelClass>> complete_shape(const wire::ModelShape& shape,
-                                                       Bytes slab_bytes) {
+                                                       Bytes slab_bytes, Bytes good_slot) {
   if (shape.layers == 0) return std::optional<core::ModelClass>();
   core::ModelClass out;
   out.layers = shape.layers;
@@ -163,8 +154,8 @@ Result<std::optional<core::ModelClass>> complete_shape(const wire::ModelShape& s
   }
   out.layers_per_block = shape.layers_per_block;
   if (out.layers_per_block == 0) {
-    out.layers_per_block =
-        default_group(out.layers, out.bytes_per_token_per_layer * out.block_tokens);
+    const Bytes per_layer = out.bytes_per_token_per_layer * out.block_tokens;
+    out.layers_per_block = default_group(out.layers, per_layer, slab_bytes, good_slot);
   }
   if (out.slot_bytes() > slab_bytes) {
     return bad("a block of this model takes " + std::to_string(out.slot_bytes().value) +

@@ -20,6 +20,14 @@ using testing::StartsWith;
 using testing::UnorderedElementsAre;
 using Action = Invocation::Action;
 
+/// A table that is there, for as long as the tests run.
+std::string copy_table() {
+  static const TemporaryFolder folder;
+  return folder.write("table.toml",
+                      "source = \"host\"\n[[crossover]]\ndirection = \"host\"\ncount = 16\n"
+                      "engine_from = 0\npeak_from = 65536\n");
+}
+
 /// For each key a value that is not its default and valid beside all the others.
 const std::map<std::string, std::string> kOtherValues = {{"backend", "host"},
                                                          {"paths.runtime_dir", "/run/else where"},
@@ -34,6 +42,7 @@ const std::map<std::string, std::string> kOtherValues = {{"backend", "host"},
                                                          {"cuda.burst", "2MiB"},
                                                          {"cuda.watchdog", "9s"},
                                                          {"link.bandwidth", "10GiB/s"},
+                                                         {"copy.table", copy_table()},
                                                          {"engine.step_timeout", "7s"},
                                                          {"engine.evict_after", "1m"},
                                                          {"engine.max_requests", "17"},
