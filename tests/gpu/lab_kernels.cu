@@ -1,5 +1,5 @@
-// What the GPU experiments run on SMs: known contents, their check, a store loop and a read loop that
-// stands for the memory-bound kernels of a decode step. All take the same parameters.
+// What the GPU experiments run on SMs: known contents, their check, a store loop and a read loop
+// that stands for the memory-bound kernels of a decode step. All take the same parameters.
 
 namespace {
 
