@@ -156,6 +156,10 @@ int run_all(const Options& options) {
     }
     std::fflush(stdout);
     if (outcome.id == "E1") report.device = outcome.facts;
+    if (outcome.id == "E1" && outcome.state == State::kFailed && outcome.facts.empty()) {
+      std::fprintf(stderr, "kvd-gpu-report: there is no GPU to ask; nothing is written\n");
+      return 2;
+    }
     report.outcomes.push_back(std::move(outcome));
   }
   report.seconds = now_s() - started;

@@ -78,6 +78,14 @@ TEST(GpuReport, FailsWhereATestProgramFailed) {
   EXPECT_NE(contents(folder.path() / "gpu-report.md").find("Some.Test"), std::string::npos);
 }
 
+TEST(GpuReport, WithoutADeviceThereIsNoReport) {
+  const Folder folder;
+  ASSERT_EQ(::setenv("FAKECUDA_DEVICES", "0", 1), 0);
+  EXPECT_EQ(run("--out " + folder.path().string()), 2);
+  ::unsetenv("FAKECUDA_DEVICES");
+  EXPECT_FALSE(fs::exists(folder.path() / "gpu-report.json"));
+}
+
 Outcome outcome_of(const std::string& lines, const std::string& ended = "") {
   Outcome outcome;
   read_lines(lines, outcome, ended);
