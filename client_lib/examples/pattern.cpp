@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
   open.engine_name = options->name;
   open.shape = options->shape;
   open.memory = kvd_pattern::usable_memory();
+  if (options->ring) open.transport = kvd_client::Transport::kRing;
   auto client = kvd_client::Client::open(open);
   if (!client.ok()) return explain(client.error());
   kvd_pattern::PatternEngine engine(std::move(*client), *options);

@@ -36,6 +36,7 @@ void describe(CLI::App& app, PatternOptions& options, Times& times) {
   app.add_option("--tbt-slo-ms", times.tbt_slo_ms, "0: the domain's default");
   app.add_flag("--corrupt-once", options.corrupt_once,
                "control: flip one byte; the run must then report an error");
+  app.add_flag("--ring", options.ring, "send commands over the ring in shared memory");
   app.add_flag("--json", options.json, "no progress lines, only the summary");
 }
 

@@ -22,6 +22,7 @@ struct PatternOptions {
   std::chrono::milliseconds ttft_slo{0};  ///< 0: the domain's default
   std::chrono::milliseconds tbt_slo{0};
   bool corrupt_once = false;
+  bool ring = false;  ///< commands over the ring instead of ZeroMQ
   bool json = false;
 };
 

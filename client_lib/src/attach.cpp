@@ -96,8 +96,9 @@ Result<Admission> admission_of(const Introduction& introduction,
     (void)connection.send(wire::seal(goodbye), {}, left);
     return gpu.error();
   }
-  Admission admission{std::move(connection), welcome,         std::move(page),
-                      std::nullopt,          std::move(*gpu), nullptr};
+  Admission admission{
+      std::move(connection), welcome, std::move(page), std::nullopt, std::move(*gpu), nullptr, {}};
+  admission.transport = introduction.transport;
   KVD_ASSIGN_OR_RETURN(admission.commands, commands_of(introduction.transport, frame, welcome));
   if (welcome.table_bytes > 0) {
     KVD_ASSIGN_OR_RETURN(admission.table,

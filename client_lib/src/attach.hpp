@@ -40,6 +40,7 @@ struct Admission {
   std::optional<shm::TableReader> table;  ///< none: the session rents regions only
   std::shared_ptr<Gpu> gpu;               ///< none: slabs are host memory
   std::unique_ptr<transport::CommandClient> commands;
+  wire::TransportKind transport = wire::TransportKind::kZmq;
 
   [[nodiscard]] std::shared_ptr<SlabMemory> memory() const {
     return gpu != nullptr ? gpu : host_memory();

@@ -107,7 +107,8 @@ Fault check(const TargetBody& body) {
   if (body.reserved != 0) return "finish or abort: reserved field is not zero";
   const auto kind = static_cast<TargetKind>(body.kind);
   if (kind == TargetKind::kRequest || kind == TargetKind::kRegion) return nullptr;
-  return "finish or abort: kind is neither request nor region";
+  if (kind == TargetKind::kOrphaned) return nullptr;
+  return "finish or abort: kind is neither request, region nor orphaned bytes";
 }
 
 Fault check(const CommandHeader& header) {

@@ -65,8 +65,8 @@ bool Daemon::drain_ring(EngineId engine) {
 }
 
 bool Daemon::ring_filled_while_looking() const {
-  if (config_.ring_spin.count() == 0 || awake_rings_.empty()) return false;
-  const TimePoint until = clock_.now() + config_.ring_spin;
+  if (ring_spin_.count() == 0 || awake_rings_.empty()) return false;
+  const TimePoint until = clock_.now() + ring_spin_;
   do {
     for (const EngineId engine : awake_rings_) {
       const auto it = peers_.find(engine);

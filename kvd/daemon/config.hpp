@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "ipc/transport/spin.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
@@ -62,7 +61,7 @@ struct Config {
   Nanoseconds evict_after{0};  ///< kill an unresponsive engine after this; zero: never
   std::uint32_t max_requests = 1024;
   std::uint32_t max_engines = 64;
-  Nanoseconds ring_spin = transport::default_spin();  ///< looking at rings before a sleep
+  std::optional<Nanoseconds> ring_spin;  ///< looking at rings before a sleep; none: default_spin()
 
   // admin, metrics; an empty address switches the listener off
   std::string admin_address = "127.0.0.1";

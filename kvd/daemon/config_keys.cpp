@@ -90,8 +90,8 @@ Keys memory_keys() {
           "engine.max_engines", "engines attached at a time", kCount,
           [](auto& c) -> auto& { return c.max_engines; }),
       key(
-          "engine.ring_spin", "how long to look at rings before sleeping; 0 with two CPUs or less",
-          kDuration, [](auto& c) -> auto& { return c.ring_spin; }),
+          "engine.ring_spin", "how long to look at rings before a sleep; auto: 50us, 0 on two CPUs",
+          kDurationOrAuto, [](auto& c) -> auto& { return c.ring_spin; }),
   };
 }
 

@@ -135,6 +135,15 @@ std::string format_rate(const BytesPerSecond& rate) {
   return format_bytes(Bytes(static_cast<std::int64_t>(rate.value))) + "/s";
 }
 
+Result<std::optional<Nanoseconds>> parse_duration_or_auto(const std::string& text) {
+  if (text == "auto") return std::optional<Nanoseconds>();
+  KVD_ASSIGN_OR_RETURN(const Nanoseconds time, parse_duration(text));
+  return std::optional(time);
+}
+std::string format_duration_or_auto(const std::optional<Nanoseconds>& time) {
+  return time ? format_duration(*time) : "auto";
+}
+
 Result<Nanoseconds> parse_duration_or_never(const std::string& text) {
   if (text == "never") return Nanoseconds(0);
   return parse_duration(text);
@@ -248,6 +257,8 @@ const Spelling<Bytes> kSizeOrUnlimited = {parse_size_or_unlimited, format_size_o
 const Spelling<std::optional<Bytes>> kOptionalSize = {parse_optional_size, format_optional_size};
 const Spelling<BytesPerSecond> kRate = {parse_rate, format_rate};
 const Spelling<Nanoseconds> kDuration = {parse_duration, format_duration};
+const Spelling<std::optional<Nanoseconds>> kDurationOrAuto = {parse_duration_or_auto,
+                                                              format_duration_or_auto};
 const Spelling<Nanoseconds> kDurationOrNever = {parse_duration_or_never, format_duration_or_never};
 const Spelling<double> kNumber = {parse_number, format_number, true};
 const Spelling<std::int64_t> kInteger = {parse_integer<std::int64_t>, format_integer, true};

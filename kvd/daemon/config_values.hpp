@@ -33,7 +33,8 @@ extern const Spelling<std::optional<Bytes>> kOptionalSize;  ///< none is "auto"
 extern const Spelling<BytesPerSecond> kRate;                ///< zero is "unlimited"
 
 extern const Spelling<Nanoseconds> kDuration;
-extern const Spelling<Nanoseconds> kDurationOrNever;  ///< zero is "never"
+extern const Spelling<std::optional<Nanoseconds>> kDurationOrAuto;  ///< none is "auto"
+extern const Spelling<Nanoseconds> kDurationOrNever;                ///< zero is "never"
 
 extern const Spelling<double> kNumber;
 extern const Spelling<std::int64_t> kInteger;

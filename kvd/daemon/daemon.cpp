@@ -55,7 +55,8 @@ Daemon::Daemon(Config config, const Clock& clock, Inbox inbox)
       clock_(clock),
       started_(clock.now()),
       boot_(random_id()),
-      inbox_(std::move(inbox)) {}
+      inbox_(std::move(inbox)),
+      ring_spin_(config_.ring_spin.value_or(transport::default_spin())) {}
 
 Daemon::~Daemon() {
   // Copies name slabs and fences: the backend ends its threads before either goes.

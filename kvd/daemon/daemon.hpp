@@ -161,6 +161,7 @@ class Daemon final : public admin::AdminBackend {
   BootId boot_;
 
   Inbox inbox_;
+  const Nanoseconds ring_spin_;
   UniqueFd epoll_;
   UniqueFd timer_;
   std::shared_ptr<kernels::DeviceBackend> backend_;  ///< page leases refer to it

@@ -43,17 +43,24 @@ TEST(Restart, AnEngineReadsItsOldRegionAndComesBackByItself) {
   EXPECT_EQ(status_of(*kvd)["engines"], 1) << "the session goes on";
 }
 
-TEST(Restart, ASteppingEngineStartsItsRequestsOverAndReadsNoWrongByte) {
+// A pool of half the demand, under a policy that rotates whenever somebody lags.
+const KvdSettings kLvf{.hbm = "4MiB", .dram = "16MiB", .extra = "[rotation]\npolicy = 'lvf'\n"};
+
+class SteppingRestart : public ::testing::TestWithParam<bool> {};
+
+TEST_P(SteppingRestart, StartsItsRequestsOverAndReadsNoWrongByte) {
   const RuntimeFolder folder;
-  std::optional<KvdProcess> kvd(std::in_place, folder, KvdSettings{.hbm = "4MiB", .dram = "16MiB"});
+  std::optional<KvdProcess> kvd(std::in_place, folder, kLvf);
   ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
-  ChildProcess engine(
-      {{built_program("kvd-pattern"), "--endpoint", kvd->endpoint(), "--requests", "12", "--prompt",
-        "48", "--new", "48", "--tbt-slo-ms", "1", "--ttft-slo-ms", "2", "--step-ms", "5", "--json"},
-       {}});
+  ChildCommand command{
+      {built_program("kvd-pattern"), "--endpoint", kvd->endpoint(), "--requests", "12", "--prompt",
+       "48", "--new", "48", "--tbt-slo-ms", "1", "--ttft-slo-ms", "2", "--step-ms", "5", "--json"},
+      {}};
+  if (GetParam()) command.arguments.push_back("--ring");
+  ChildProcess engine(command);
   ASSERT_TRUE(poll_until([&] { return status_of(*kvd)["counters"]["rotations_in"] > 2; }));
   kill_and_wait(*kvd);
-  kvd.emplace(folder, KvdSettings{.hbm = "4MiB", .dram = "16MiB"});
+  kvd.emplace(folder, kLvf);
   ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
   const auto line = engine.wait_for_line("{");
   ASSERT_TRUE(line) << engine.errors();
@@ -63,6 +70,9 @@ TEST(Restart, ASteppingEngineStartsItsRequestsOverAndReadsNoWrongByte) {
   EXPECT_EQ(summary["requests"], 12);
   EXPECT_GE(summary["restarts"], 1);
 }
+
+INSTANTIATE_TEST_SUITE_P(Transport, SteppingRestart, ::testing::Bool(),
+                         [](const auto& param) { return param.param ? "OverTheRing" : "OverZmq"; });
 
 }  // namespace
 }  // namespace kvd::test

@@ -1,6 +1,6 @@
-// Gather and scatter over slots: many small pieces of memory to one packed run and back. Either side
-// may be device memory or registered host memory; a copy engine needs segments of some tens of KiB
-// to reach the link's rate, these reach it with less and cost SMs instead.
+// Gather and scatter over slots: many small pieces of memory to one packed run and back. Either
+// side may be device memory or registered host memory; a copy engine needs segments of some tens of
+// KiB to reach the link's rate, these reach it with less and cost SMs instead.
 //
 // Work is cut into chunks of kChunk bytes of one slot; blocks take chunks in turn, so that a launch
 // may use as few SMs as it is given. 256 threads x 4 x 16 bytes a chunk: four independent loads a

@@ -73,9 +73,9 @@ TEST_F(BadAttach, AFrameThatIsNoHelloIsInvalid) {
   EXPECT_EQ(answer_to(bytes_of(wire::SlabMapped())).code, ErrorCode::kInvalidArgument);
 }
 
-TEST_F(BadAttach, TheRingTransportIsUnsupported) {
+TEST_F(BadAttach, AnUnknownTransportIsUnsupported) {
   wire::Hello hello;
-  hello.transport = 1;
+  hello.transport = 2;
   EXPECT_EQ(answer_to(bytes_of(hello)).code, ErrorCode::kUnsupported);
 }
 
