@@ -80,9 +80,15 @@ class ZmqCommandServer final : public CommandServer {
 
   Status send(PeerId peer, std::span<const std::byte> frame) override {
     const RoutingId id = routing_id_of(peer);
-    constexpr int kFlags = ZMQ_DONTWAIT;
-    if (zmq_send(socket_.get(), id.data(), id.size(), kFlags | ZMQ_SNDMORE) < 0 ||
-        zmq_send(socket_.get(), frame.data(), frame.size(), kFlags) < 0) {
+    bool sent = try_send(id, frame);
+    if (!sent && zmq_errno() == EAGAIN) {
+      // libzmq looks at what its peers have read only now and then; asked for events, it does.
+      int events = 0;
+      std::size_t size = sizeof events;
+      (void)zmq_getsockopt(socket_.get(), ZMQ_EVENTS, &events, &size);
+      sent = try_send(id, frame);
+    }
+    if (!sent) {
       const bool slow = zmq_errno() == EAGAIN;
       return make_error(ErrorCode::kPeerGone, slow ? "the engine does not read its replies"
                                                    : "the engine's command connection is gone");
@@ -91,6 +97,11 @@ class ZmqCommandServer final : public CommandServer {
   }
 
  private:
+  bool try_send(const RoutingId& id, std::span<const std::byte> frame) {
+    return zmq_send(socket_.get(), id.data(), id.size(), ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0 &&
+           zmq_send(socket_.get(), frame.data(), frame.size(), ZMQ_DONTWAIT) >= 0;
+  }
+
   // A message has as many parts as its sender likes: so many a call, then others get their turn.
   Incoming drop_parts() {
     constexpr int kPartsACall = 64;

@@ -152,7 +152,7 @@ void Daemon::answer(transport::PeerId peer, const ReplyHead& head,
   Status status = encode(head, body, reply_frame_);
   if (!status.ok()) status = encode(head, status.error(), reply_frame_);
   if (status.ok()) status = send_reply(peer);
-  if (!status.ok() && engine) drop(engine, "does not read its replies");
+  if (!status.ok() && engine) drop(engine, status.error().message);
 }
 
 Status Daemon::send_reply(transport::PeerId to) {

@@ -113,6 +113,12 @@ class RawDealer {
   void send(std::span<const std::byte> frame, int flags = 0) {
     EXPECT_GE(zmq_send(socket_, frame.data(), frame.size(), flags), 0);
   }
+  /// Whether a message came in time; its content is lost.
+  [[nodiscard]] bool receive() {
+    const int patience_ms = static_cast<int>(kPatience / 1ms);
+    zmq_setsockopt(socket_, ZMQ_RCVTIMEO, &patience_ms, sizeof patience_ms);
+    return zmq_recv(socket_, nullptr, 0, 0) >= 0;
+  }
 
  private:
   void* context_ = zmq_ctx_new();
@@ -238,6 +244,22 @@ TEST_F(ZmqCommand, FramesWaitingOnTheAttachSocketDoNotDisturb) {
   });
   EXPECT_TRUE(client->call(ping(1), 1, kPatience, engine->fd()).ok());
   answer.join();
+}
+
+TEST_F(ZmqCommand, AnEngineThatReadsEveryReplyIsNeverTooSlow) {
+  options.queue_limit = 8;
+  Server server(options);
+  RawDealer engine(server->endpoint());
+  // Commands wait all the time, so that libzmq never finds its queue empty, which is when it would
+  // notice by itself what the engine has read.
+  for (int i = 1; i <= 400; ++i) engine.send(ping(static_cast<std::uint64_t>(i)));
+  for (int i = 1; i <= 400; ++i) {
+    const auto in = server.next();
+    ASSERT_TRUE(in.has_value());
+    const Status sent = server->send(in->peer, pong(sequence_of(in->frame)));
+    ASSERT_TRUE(sent.ok()) << "reply " << i << ": " << sent.error().to_string();
+    ASSERT_TRUE(engine.receive());
+  }
 }
 
 TEST_F(ZmqCommand, ForeignUidIsNotHeard) {
