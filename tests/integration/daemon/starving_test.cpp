@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <array>
 #include <atomic>
 #include <random>
 
@@ -178,6 +179,28 @@ TEST(Starving, AFloodOfGarbageLeavesOthersTheirTurn) {
   EXPECT_TRUE(RawEngine::attach(daemon.endpoint(), "meanwhile").ok());
   EXPECT_TRUE(
       daemon.wait_until([](const auto& status) { return status.counters.stale_commands > 1000; }));
+  over = true;
+  flood.join();
+  EXPECT_TRUE(daemon.wait_all_free());
+}
+
+TEST(Starving, AFloodOfMessagesInManyPartsLeavesOthersTheirTurn) {
+  DaemonThread daemon;
+  RawEngine other = attached(daemon, "other");
+  std::atomic<bool> over = false;
+  std::thread flood([&] {
+    auto socket = dealer(daemon, 1000);
+    const std::array<std::byte, 8> part{};
+    for (int i = 0; !over; ++i) {
+      const int more = i % 1000 == 0 ? 0 : ZMQ_SNDMORE;
+      if (zmq_send(socket.get(), part.data(), part.size(), more) < 0) return;
+    }
+  });
+  for (int i = 0; i < 200; ++i) EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
+  EXPECT_TRUE(RawEngine::attach(daemon.endpoint(), "meanwhile").ok());
+  EXPECT_TRUE(daemon.wait_until([](const auto& status) {
+    return status.counters.stale_commands > 1000;
+  })) << "pieces of refused messages count as refused commands";
   over = true;
   flood.join();
   EXPECT_TRUE(daemon.wait_all_free());
