@@ -34,3 +34,21 @@ if(KVD_HAVE_CUDA)
   # What includes kernels/device/cuda asks for it first: #ifdef KVD_HAVE_CUDA.
   target_compile_definitions(kvd_cuda_headers INTERFACE KVD_HAVE_CUDA=1)
 endif()
+
+# kvd_device_image(kernels.cu user.cpp KVD_IMAGE)
+# Compiles device code to one image for every GPU that kvd knows (and PTX for later ones), whose path
+# the source that takes it in finds as the macro: the driver loads it, CUDA's runtime is not needed.
+function(kvd_device_image device_source host_source macro)
+  cmake_path(GET device_source STEM name)
+  set(image "${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin")
+  set(source "${CMAKE_CURRENT_SOURCE_DIR}/${device_source}")
+  add_custom_command(OUTPUT "${image}"
+    COMMAND "${KVD_NVCC}" -fatbin -O3 -std=c++17
+      -gencode arch=compute_80,code=sm_80
+      -gencode arch=compute_90,code=sm_90
+      "-gencode=arch=compute_100,code=[sm_100,compute_100]"
+      "${source}" -o "${image}"
+    DEPENDS "${source}" COMMENT "Compiling ${device_source}" VERBATIM)
+  set_source_files_properties("${host_source}" PROPERTIES
+    OBJECT_DEPENDS "${image}" COMPILE_DEFINITIONS "${macro}=\"${image}\"")
+endfunction()
