@@ -37,6 +37,7 @@ bool RingWriter::take_sleeper() {
 }
 
 void RingWriter::put(std::uint64_t position, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;  // its data may be null, which memcpy may not be given
   const std::size_t at = position % data_.size();
   const std::size_t first = std::min(bytes.size(), data_.size() - at);
   std::memcpy(data_.data() + at, bytes.data(), first);
@@ -73,6 +74,7 @@ bool RingReader::fall_asleep() {
 }
 
 void RingReader::get(std::uint64_t position, std::span<std::byte> bytes) const {
+  if (bytes.empty()) return;
   const std::size_t at = position % data_.size();
   const std::size_t first = std::min(bytes.size(), data_.size() - at);
   std::memcpy(bytes.data(), data_.data() + at, first);

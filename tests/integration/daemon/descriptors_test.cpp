@@ -40,7 +40,16 @@ class NoDescriptors {
   std::vector<UniqueFd> taken_;
 };
 
-TEST(Descriptors, AttachingWaitsForOneWithoutASpinningDaemon) {
+class WithoutDescriptors : public ::testing::Test {
+ protected:
+  void SetUp() override {
+#if defined(__SANITIZE_ADDRESS__)
+    GTEST_SKIP() << "UBSan opens a pipe to look at an object's type, and takes none for a fault";
+#endif
+  }
+};
+
+TEST_F(WithoutDescriptors, AttachingWaitsForOneWithoutASpinningDaemon) {
   DaemonThread daemon;
   const auto address = transport::unix_address(daemon.endpoint());
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -78,7 +87,7 @@ Status ask_without_descriptors(
   return answer.get();
 }
 
-TEST(Descriptors, ARegionIsGrantedOnceItsSlabsCanBeSent) {
+TEST_F(WithoutDescriptors, ARegionIsGrantedOnceItsSlabsCanBeSent) {
   DaemonThread daemon;
   auto engine = RawEngine::attach(daemon.endpoint(), "innocent");
   ASSERT_TRUE(engine.ok());
@@ -95,7 +104,7 @@ TEST(Descriptors, ARegionIsGrantedOnceItsSlabsCanBeSent) {
   }
 }
 
-TEST(Descriptors, ARegionWhoseSlabsCannotBeSentEndsAndTheSessionGoesOn) {
+TEST_F(WithoutDescriptors, ARegionWhoseSlabsCannotBeSentEndsAndTheSessionGoesOn) {
   DaemonThread daemon;
   auto engine = RawEngine::attach(daemon.endpoint(), "innocent");
   ASSERT_TRUE(engine.ok());
