@@ -96,15 +96,16 @@ class RingCommandClient final : public CommandClient {
     const bool woken = left > Nanoseconds(0) &&
                        futex_wait(mapping_.pair().replies.asleep, std::min(left, kLookAgain));
     replies_.wake_up();
-    return woken ? Status() : check(deadline, watch);
+    if (woken) return {};
+    const Status status = check(deadline, watch);
+    // A reply that came before the hang-up counts.
+    return replies_.empty() ? status : Status();
   }
 
-  /// Whether waiting makes sense still. A reply that came before the hang-up counts.
+  /// Whether waiting makes sense still.
   Status check(TimePoint deadline, int watch) {
     pollfd socket{watch, POLLRDHUP, 0};
-    const bool hung_up = watch >= 0 && ::poll(&socket, 1, 0) > 0;
-    if (!replies_.empty()) return {};
-    if (hung_up) {
+    if (watch >= 0 && ::poll(&socket, 1, 0) > 0) {
       return make_error(ErrorCode::kUnavailable, "kvd hung up; attach again when it runs");
     }
     if (clock_.now() < deadline) return {};

@@ -35,10 +35,7 @@ bool Daemon::take_commands() {
 bool Daemon::take_ring_commands() {
   bool more = false;
   do {
-    for (std::size_t i = 0; i < awake_rings_.size();) {
-      if (drain_ring(awake_rings_[i])) more = true;
-      ++i;
-    }
+    for (const EngineId engine : awake_rings_) more = drain_ring(engine) || more;
   } while (!more && ring_filled_while_looking());
   if (more) return true;
   std::erase_if(awake_rings_, [&](EngineId engine) {
