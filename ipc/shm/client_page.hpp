@@ -32,6 +32,7 @@ class ServedClientPage {
     return PlanVersion(load(page().using_version));
   }
   [[nodiscard]] std::uint64_t iteration_finished() const { return load(page().iteration_finished); }
+  [[nodiscard]] std::uint64_t progress() const { return load(page().progress); }
   [[nodiscard]] bool poisoned() const { return load(page().poison) != 0; }
 
   /// Before waiters are released without their bytes (safety rule 2).
@@ -40,6 +41,8 @@ class ServedClientPage {
   /// Words for the copy backend: it stores a ticket once all bytes before it are complete.
   [[nodiscard]] std::atomic<std::uint64_t>& fence_h2d() { return page().fence_h2d; }
   [[nodiscard]] std::atomic<std::uint64_t>& fence_d2h() { return page().fence_d2h; }
+
+  [[nodiscard]] std::atomic<std::uint64_t>& fence_layers() { return page().fence_layers; }
 
   [[nodiscard]] KeeperWord keeper() { return KeeperWord(&page().keeper); }
 

@@ -32,6 +32,7 @@ struct ClientPage {
   alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat;  ///< counts up while the keeper lives
   std::atomic<std::uint64_t> using_version;  ///< table version the running iteration reads; 0: none
   std::atomic<std::uint64_t> iteration_finished;
+  std::atomic<std::uint64_t> progress;  ///< layer_mark of the layer groups done
 
   /// Non-zero once waiters were released without their bytes (safety rule 2).
   alignas(kCacheLine) std::atomic<std::uint64_t> poison;
@@ -39,11 +40,14 @@ struct ClientPage {
   // Written by the daemon: the highest completed ticket of each direction.
   alignas(kCacheLine) std::atomic<std::uint64_t> fence_h2d;
   alignas(kCacheLine) std::atomic<std::uint64_t> fence_d2h;
+  /// layer_mark up to which streamed layers are in HBM.
+  alignas(kCacheLine) std::atomic<std::uint64_t> fence_layers;
 };
 static_assert(sizeof(ClientPage) <= kClientPageBytes);
 static_assert(offsetof(ClientPage, keeper) == 64 && offsetof(ClientPage, heartbeat) == 128 &&
               offsetof(ClientPage, poison) == 192 && offsetof(ClientPage, fence_h2d) == 256 &&
-              offsetof(ClientPage, fence_d2h) == 320);
+              offsetof(ClientPage, fence_d2h) == 320 && offsetof(ClientPage, progress) == 152 &&
+              offsetof(ClientPage, fence_layers) == 384);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 /// One request in a block table: slot ids stand at slots[first + group * blocks + block].

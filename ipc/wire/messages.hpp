@@ -221,7 +221,12 @@ struct StepBody {
 };
 static_assert(sizeof(StepBody) == 32);
 
-enum RunFlags : std::uint32_t { kRunPrefill = 1u << 0, kRunSwappedIn = 1u << 1, kRunFlags = 3u };
+enum RunFlags : std::uint32_t {
+  kRunPrefill = 1u << 0,
+  kRunSwappedIn = 1u << 1,
+  kRunStreamed = 1u << 2,  ///< before layer group l: wait for fence_layers >= layer_mark(it, l + 1)
+  kRunFlags = 7u,
+};
 
 /// One request of the next iteration.
 struct RunEntry {
@@ -244,6 +249,7 @@ enum class HoldReason : std::uint32_t {
   kSlabNotMapped = 5,  ///< the session has not acknowledged the slab yet
   kForced = 6,         ///< rotated out by a rotate command
   kComplete = 7,       ///< has all the tokens it asked for: report it finished
+  kPaused = 8,         ///< the batch meets its SLOs only without it
 };
 
 struct HoldEntry {

@@ -49,6 +49,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const Dead& e) { s.on_dead(e.engine); },
                  [&](const Command& e) { s.on_command(e); },
                  [&](const CopyFinished& e) { s.on_copy(e); },
+                 [&](const PlanReady& e) { s.on_plan(e); },
                  [&](const SlabMapped& e) { s.on_slab_mapped(e.engine, e.slab); },
                  [&](const SlabUnmapped& e) { s.on_slab_unmapped(e.engine, e.slab); },
                  [&](const SlabUnsent& e) { s.on_slab_unsent(e); },

@@ -8,6 +8,7 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "planner/policy/placement.hpp"
 
 /// What the Controller wants its shell to do.
 namespace kvd::core {
@@ -22,6 +23,10 @@ struct RunEntry {
   Ticket ticket;
   bool prefill = false;
   bool swapped_in = false;
+  /// Some of its blocks are staged while the iteration runs: before it touches layer group l, the
+  /// engine waits for the layers' fence to reach layer_mark(iteration, l + 1).
+  bool streamed = false;
+  std::uint32_t distance = 0;  ///< k of the plan in force: groups k, 2k, … stream; 0: none
   std::uint32_t row = 0;
 };
 enum class Hold : std::uint8_t {  // the numbers of wire::HoldReason
@@ -33,6 +38,7 @@ enum class Hold : std::uint8_t {  // the numbers of wire::HoldReason
   kSlabNotMapped = 5,
   kForced = 6,
   kComplete = 7,
+  kPaused = 8,
 };
 struct HoldEntry {
   RequestId request;
@@ -100,6 +106,41 @@ struct CopySlots {
   bool to_hbm = false;
   Bytes slot_bytes;
   std::vector<Pair> pairs;
+  bool background = false;  ///< nobody waits for it: after everything else of its direction
+};
+/// Bring streamed blocks into staging slots, layer group by layer group, while an iteration runs.
+/// A fetch may start once the engine's progress word has reached `after`, because until then the
+/// iteration before, or an earlier group of this one, reads the same slots. Earliest group first,
+/// ahead of every other copy into HBM. Once all fetches of the groups 0..l are complete, the
+/// session's layers' fence becomes layer_mark(iteration, l + 1); after the last one
+/// layer_mark(iteration, groups). One CopyFinished with the ticket ends the stream; not ok: some
+/// fetch failed for good, and the session cannot go on.
+/// Source: OrbitFlow sec. 4.1; kvd design (architecture section 4, layer streaming).
+struct StreamLayers {
+  struct Fetch {
+    std::uint32_t group = 0;  ///< 0-based
+    std::uint64_t after = 0;  ///< layer_mark
+    std::vector<CopySlots::Pair> pairs;
+  };
+  Ticket ticket;
+  EngineId engine;
+  std::uint64_t iteration = 0;
+  std::uint32_t groups = 0;  ///< of the model
+  Bytes slot_bytes;
+  std::vector<Fetch> fetches;  ///< by ascending group
+};
+/// Start no further fetch of the stream: its iteration is over, or its engine. CopyFinished follows
+/// once nothing of it is in flight.
+struct EndStream {
+  Ticket ticket;
+};
+/// Decide which layers stay; comes back as PlanReady with the same number.
+struct SolvePlacement {
+  EngineId engine;
+  std::uint64_t number = 0;
+  std::string policy;
+  planner::PlacementSnapshot snapshot;
+  planner::PlacementConfig config;
 };
 /// Zero a whole slab or single slots of `tier`; reported back as CopyFinished with the ticket.
 struct Scrub {
@@ -109,7 +150,7 @@ struct Scrub {
   std::vector<SlotId> slots;
   Bytes slot_bytes;
 };
-/// How a CopySlots or Scrub ended; an event the shell feeds back.
+/// How a CopySlots, StreamLayers or Scrub ended; an event the shell feeds back.
 struct CopyFinished {
   Ticket ticket;
   bool ok = true;
@@ -137,6 +178,7 @@ struct Note {
   std::string text;
 };
 
-using Effect = std::variant<Reply, PublishTable, CopySlots, Scrub, SendSlab, AskUnmap, Note>;
+using Effect = std::variant<Reply, PublishTable, CopySlots, StreamLayers, EndStream, SolvePlacement,
+                            Scrub, SendSlab, AskUnmap, Note>;
 
 }  // namespace kvd::core

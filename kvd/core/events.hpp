@@ -130,6 +130,12 @@ struct SlabUnsent {
   SlabIndex slab;
   RegionId region;  ///< none: it was for blocks
 };
+/// What SolvePlacement asked for, or why it could not be answered.
+struct PlanReady {
+  EngineId engine;
+  std::uint64_t number = 0;
+  Result<planner::PlacementDecision> decision;
+};
 /// Time passes: deadlines of pending commands, unresponsive engines.
 struct Tick {};
 struct Retune {
@@ -144,7 +150,7 @@ struct Beat {
   EngineId engine;  ///< its heartbeat word moved
 };
 
-using Event = std::variant<Detach, Dying, Dead, Command, CopyFinished, SlabMapped, SlabUnmapped,
-                           SlabUnsent, Tick, Retune, Requota, Beat>;
+using Event = std::variant<Detach, Dying, Dead, Command, CopyFinished, PlanReady, SlabMapped,
+                           SlabUnmapped, SlabUnsent, Tick, Retune, Requota, Beat>;
 
 }  // namespace kvd::core
