@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "kvd/core/tuning.hpp"
+#include "planner/policy/placement.hpp"
+
+namespace kvd::sim {
+
+/// What a policy's name stands for in `kvd-sim` and `kvd-bench serve`.
+struct NamedPolicy {
+  std::string name;
+  core::Tuning tuning;
+  /// OrbitFlow's ablation chain: requests are never paused; the planner knows no deposit.
+  bool pause = true;
+  bool deposit = true;
+};
+
+/// A policy of any of the four tables of architecture section 8 sets its own decision, the rest are
+/// rotation fcfs, placement none, admission whole_request, load never. `unified` sets all four
+/// defaults. `request_wise`, `pause_resume` and `deposit` are orbitflow without pause and deposit,
+/// with pause, and with both. A name of several tables (`none`) means the one it differs in.
+/// Errors: InvalidArgument naming every name there is.
+[[nodiscard]] Result<NamedPolicy> policy_named(std::string_view name);
+
+/// Every name, in the order of the tables.
+[[nodiscard]] std::vector<std::string_view> policy_names();
+
+}  // namespace kvd::sim

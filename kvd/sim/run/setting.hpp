@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "kvd/core/tuning.hpp"
+#include "kvd/sim/engine/profile.hpp"
+#include "kvd/sim/run/policy_names.hpp"
+#include "kvd/sim/world/arrival.hpp"
+#include "kvd/sim/world/result.hpp"
+
+namespace kvd::sim {
+
+/// One engine of a run.
+struct EngineSetting {
+  Profile profile;
+  /// Engines of one domain share all of the pool; of different domains, by `guarantee`.
+  std::uint32_t domain = 1;
+  /// HBM that the engine's domain always has; 0: none. Equal guarantees that add up to the pool are
+  /// a static partition.
+  Bytes guarantee;
+};
+
+/// Everything that a run follows from: equal settings give equal results, byte for byte.
+struct Setting {
+  std::vector<EngineSetting> engines;  ///< by Arrival::engine; the pool and link are the first's
+  NamedPolicy policy;
+  core::Slo slo;  ///< of requests that bring no goals of their own
+  Workload workload;
+  /// Engines take turns on one device instead of having one each.
+  bool one_device = false;
+  /// Prompt tokens an iteration may have, whatever the profile says: equal for all policies of one
+  /// comparison.
+  std::optional<std::int64_t> prefill_tokens;
+  std::optional<Bytes> hbm;  ///< instead of the first profile's
+  std::optional<Bytes> dram;
+  std::optional<Bytes> b_xfer;  ///< instead of "auto"
+  std::optional<double> alpha, beta_b, beta_f;
+  /// The run ends then even if requests are open; none: when all are done.
+  std::optional<Seconds> until;
+  bool check = false;  ///< Controller::validate() after every event
+  /// Told now and then how many requests are done.
+  std::function<void(std::size_t done, std::size_t all)> progress;
+};
+
+/// Plays the workload on the real Controller under a virtual clock.
+/// Errors: InvalidArgument for a setting that cannot run (an empty workload, a profile that does
+/// not pass check(), an engine that does not exist); OutOfMemory for a model of which nothing fits.
+/// A request that the Controller refuses is recorded as refused, and the run goes on.
+[[nodiscard]] Result<RunResult> run(const Setting& setting);
+
+}  // namespace kvd::sim

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kvd/sim/run/metrics.hpp"
+
+namespace kvd::sim {
+
+/// {"figure", "unit", "policies": [{"policy", every metric by its name, "spread": {name: [least,
+/// greatest]}}]}: what `compare` and `reproduce` print.
+[[nodiscard]] nlohmann::ordered_json comparison_json(const std::string& figure,
+                                                     const std::string& unit,
+                                                     const std::vector<Summary>& policies);
+
+}  // namespace kvd::sim

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ipc/vocabulary/units.hpp"
+#include "planner/model/seconds.hpp"
+
+namespace kvd::sim {
+
+using planner::Seconds;
+
+/// One request of a workload.
+struct Arrival {
+  Seconds time{0};  ///< since the start of the run
+  Tokens prompt;    ///< >= 1
+  Tokens output;    ///< tokens it will really make, >= 1
+  std::uint32_t engine = 0;
+  /// What it announces as its longest answer; none: exactly what it makes. Never below `output`.
+  std::optional<Tokens> announced;
+  /// Latency goals; none: those of the setting.
+  std::optional<Seconds> ttft_slo;
+  std::optional<Seconds> tbt_slo;
+  std::optional<Seconds> tpot_slo;
+  /// Predicted bounds of its answer, where the workload comes with a predictor.
+  struct LengthBucket {
+    Tokens low;
+    Tokens median;
+    Tokens high;
+  };
+  std::optional<LengthBucket> bucket;
+  /// Ids of the leading blocks of its prompt (Mooncake's hash_ids); equal ids are equal prefixes.
+  std::vector<std::uint64_t> prefix;
+};
+
+/// Sorted by time; equal times keep their order.
+using Workload = std::vector<Arrival>;
+
+}  // namespace kvd::sim

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/units.hpp"
+#include "planner/model/seconds.hpp"
+
+namespace kvd::sim {
+
+using planner::Seconds;
+
+/// What became of one request. All times since the start of the run.
+struct RequestRecord {
+  std::uint32_t engine = 0;
+  Tokens prompt;
+  Tokens output;                ///< tokens it was to make
+  Seconds arrival{0};           ///< the workload's
+  Seconds submitted{-1};        ///< the engine gave it a seat; below 0: never
+  Seconds scheduled{-1};        ///< start of its first iteration; below 0: never
+  Seconds finish{-1};           ///< its last token was made; below 0: the run ended before
+  std::vector<Seconds> tokens;  ///< when each token was made
+  // The goals it is judged by.
+  Seconds ttft_slo{0};
+  Seconds tbt_slo{0};
+  Seconds tpot_slo{0};
+  std::uint32_t rotations = 0;  ///< times it was seen held as swapped out after it had run
+  std::uint32_t pauses = 0;     ///< times it was held as paused after it had run
+  bool refused = false;         ///< the Controller would not take it; `tokens` is empty
+
+  [[nodiscard]] bool finished() const { return finish >= Seconds(0); }
+};
+
+/// Sums over the run. Shares are averages over virtual time from the first arrival to the end.
+struct RunTotals {
+  Seconds duration{0};             ///< from the first arrival to the last event
+  std::uint64_t iterations = 0;    ///< of all engines
+  std::uint64_t steps = 0;         ///< commands, those that granted nothing included
+  Seconds compute{0};              ///< engines computing
+  Seconds stall{0};                ///< engines waiting inside an iteration for copies or layers
+  Bytes moved[2];                  ///< h2d, d2h; swaps, background copies and streamed layers
+  Bytes streamed;                  ///< of moved[0]: layers staged during iterations
+  std::uint64_t blocks_moved = 0;  ///< slots over the link, either direction
+  Seconds link_busy[2] = {Seconds(0), Seconds(0)};
+  std::uint64_t rotations_out = 0;
+  std::uint64_t rotations_in = 0;
+  std::uint64_t pauses = 0;
+  std::uint64_t plans = 0;
+  std::int64_t plan_nodes = 0;
+  Seconds planner{0};      ///< charged to the virtual clock
+  double hbm_use = 0;      ///< share of slots that hold something
+  double hbm_transit = 0;  ///< share of slots that a swap is reading or writing
+  double dram_use = 0;
+  std::uint64_t refused = 0;
+  std::string note;  ///< why the run ended before every request did; empty: it did not
+};
+
+struct RunResult {
+  std::vector<RequestRecord> requests;  ///< in the workload's order
+  RunTotals totals;
+};
+
+}  // namespace kvd::sim
