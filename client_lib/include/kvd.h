@@ -122,6 +122,7 @@ typedef struct kvd_session_info {
   uint32_t memory;     /* KVD_MEMORY_HOST or KVD_MEMORY_CUDA; the same for the handle's life */
   int32_t device;      /* the GPU, as cudaGetDevice counts; -1: host memory */
   uint8_t device_uuid[16];
+  uint8_t boot_id[16]; /* of the daemon; another one after its restart */
 } kvd_session_info;
 
 KVD_API kvd_status kvd_get_session_info(kvd_handle* handle, kvd_session_info* info);
@@ -148,6 +149,7 @@ typedef struct kvd_step_report {
 
 #define KVD_RUN_PREFILL 1u
 #define KVD_RUN_SWAPPED_IN 2u
+#define KVD_RUN_STREAMED 4u /* kvd_wait_layer before each layer group of the iteration */
 typedef struct kvd_run_entry {
   uint64_t request;
   uint64_t tokens_present; /* tokens whose KV its blocks hold already */
@@ -166,7 +168,8 @@ typedef enum kvd_hold_reason {
   KVD_HOLD_PROMISED = 4,        /* another engine has not handed over its blocks yet */
   KVD_HOLD_SLAB_NOT_MAPPED = 5, /* a slab is still on its way to this process */
   KVD_HOLD_FORCED = 6,          /* rotated out by kvd_rotate */
-  KVD_HOLD_COMPLETE = 7         /* has all the tokens it asked for: report it finished */
+  KVD_HOLD_COMPLETE = 7,        /* has all the tokens it asked for: report it finished */
+  KVD_HOLD_PAUSED = 8           /* the batch meets its SLOs only without it; it keeps its place */
 } kvd_hold_reason;
 
 typedef struct kvd_hold_entry {
@@ -197,11 +200,19 @@ KVD_API kvd_status kvd_step(kvd_handle* handle, const kvd_step_input* input, uin
                             kvd_step_result* result);
 /* Returns once the ticket's copy is complete. */
 KVD_API kvd_status kvd_wait(kvd_handle* handle, uint64_t ticket, uint64_t timeout_ns);
-/* The same for a stream of the kvd's GPU: `custream` is a CUstream or cudaStream_t, NULL the
- * default stream. What is put into the stream later starts once the ticket's copy is complete.
- * Returns at once. Only for tickets of this session's run lists, and not while the stream is being
- * captured. If the daemon dies the stream goes on WITHOUT the bytes: ask kvd_confirm before using
- * what it computed. KVD_UNSUPPORTED with host memory and where the driver cannot: use kvd_wait. */
+/* Before layer group `group` (from 0) of an iteration whose run list has a streamed entry: returns
+ * once the group's blocks are all in HBM. */
+KVD_API kvd_status kvd_wait_layer(kvd_handle* handle, uint64_t iteration, uint32_t group,
+                                  uint64_t timeout_ns);
+/* All reads and writes of the layer group, for the whole batch, have ended: what it streamed may be
+ * overwritten. Groups in order; returns at once. */
+KVD_API kvd_status kvd_layer_done(kvd_handle* handle, uint64_t iteration, uint32_t group);
+/* The same as kvd_wait for a stream of the kvd's GPU: `custream` is a CUstream or cudaStream_t,
+ * NULL the default stream. What is put into the stream later starts once the ticket's copy is
+ * complete. Returns at once. Only for tickets of this session's run lists, and not while the stream
+ * is being captured. If the daemon dies the stream goes on WITHOUT the bytes: ask kvd_confirm
+ * before using what it computed. KVD_UNSUPPORTED with host memory and where the driver cannot: use
+ * kvd_wait. */
 KVD_API kvd_status kvd_wait_on_stream(kvd_handle* handle, uint64_t ticket, void* custream);
 /* After the streams' work is done and before a token of it leaves. KVD_UNAVAILABLE: a wait was
  * ended without its bytes; drop the step and submit the requests again. */
@@ -212,6 +223,10 @@ KVD_API kvd_status kvd_wait_for_room(kvd_handle* handle, uint64_t timeout_ns);
 /* Where a block stands in this process, for a row of the last run list or kvd_allocate_blocks. */
 KVD_API kvd_status kvd_block_address(kvd_handle* handle, uint32_t row, uint32_t group,
                                      uint32_t block, void** address);
+/* The same for the first `count` blocks of a row's group at once. KVD_NOT_FOUND where it has fewer.
+ */
+KVD_API kvd_status kvd_block_addresses(kvd_handle* handle, uint32_t row, uint32_t group,
+                                       uint64_t count, void** addresses);
 KVD_API kvd_status kvd_finish(kvd_handle* handle, uint64_t request, uint64_t timeout_ns);
 /* Gives a request up in whatever state it is. */
 KVD_API kvd_status kvd_abort(kvd_handle* handle, uint64_t request, uint64_t timeout_ns);

@@ -1,5 +1,6 @@
 #include "client_lib/src/attach.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,6 +39,13 @@ Result<wire::Welcome> welcome_of(const transport::AttachFrame& frame) {
 
 Bytes bytes_of(std::uint64_t count) { return Bytes(static_cast<std::int64_t>(count)); }
 
+/// Another descriptor of the daemon's bell, the last that came.
+Result<UniqueFd> bell_of(const transport::AttachFrame& frame) {
+  UniqueFd bell(::fcntl(frame.fds.back().get(), F_DUPFD_CLOEXEC, 0));
+  if (bell.valid()) return bell;
+  return make_error(ErrorCode::kUnavailable, "no file descriptor left: raise RLIMIT_NOFILE");
+}
+
 /// Over the address in the welcome, or the ring that came with it.
 Result<std::unique_ptr<transport::CommandClient>> commands_of(wire::TransportKind transport,
                                                               transport::AttachFrame& frame,
@@ -51,7 +59,8 @@ Result<std::unique_ptr<transport::CommandClient>> commands_of(wire::TransportKin
 
 std::size_t fds_of(wire::TransportKind transport, const wire::Welcome& welcome) {
   const std::size_t pages = welcome.table_bytes > 0 ? 2 : 1;
-  return pages + (transport == wire::TransportKind::kRing ? transport::kRingFds : 0);
+  if (transport == wire::TransportKind::kRing) return pages + transport::kRingFds;
+  return pages + (welcome.class_id != 0 ? 1 : 0);
 }
 
 Error unusable(const wire::Welcome& welcome, const std::string& why) {
@@ -96,9 +105,11 @@ Result<Admission> admission_of(const Introduction& introduction,
     (void)connection.send(wire::seal(goodbye), {}, left);
     return gpu.error();
   }
-  Admission admission{
-      std::move(connection), welcome, std::move(page), std::nullopt, std::move(*gpu), nullptr, {}};
-  admission.transport = introduction.transport;
+  Admission admission{std::move(connection), welcome, std::move(page), std::nullopt,
+                      std::move(*gpu),       {},      nullptr,         introduction.transport};
+  if (welcome.class_id != 0) {
+    KVD_ASSIGN_OR_RETURN(admission.bell, bell_of(frame));
+  }
   KVD_ASSIGN_OR_RETURN(admission.commands, commands_of(introduction.transport, frame, welcome));
   if (welcome.table_bytes > 0) {
     KVD_ASSIGN_OR_RETURN(admission.table,

@@ -14,6 +14,7 @@
 #include "ipc/vocabulary/clock.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/unique_fd.hpp"
 #include "ipc/wire/messages.hpp"
 
 namespace kvd::client {
@@ -39,6 +40,7 @@ struct Admission {
   shm::MappedClientPage page;
   std::optional<shm::TableReader> table;  ///< none: the session rents regions only
   std::shared_ptr<Gpu> gpu;               ///< none: slabs are host memory
+  UniqueFd bell;  ///< wakes the daemon; none: the session has no requests and no ring
   std::unique_ptr<transport::CommandClient> commands;
   wire::TransportKind transport = wire::TransportKind::kZmq;
 

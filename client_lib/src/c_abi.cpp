@@ -60,6 +60,7 @@ kvd_status kvd_get_session_info(kvd_handle* handle, kvd_session_info* info) {
   out.memory = static_cast<std::uint32_t>(session->memory);
   out.device = session->device;
   std::copy(session->device_uuid.begin(), session->device_uuid.end(), out.device_uuid);
+  std::copy(session->boot_id.begin(), session->boot_id.end(), out.boot_id);
   return write_struct(out, info);
 }
 

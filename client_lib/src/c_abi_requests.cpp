@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -9,8 +11,9 @@ using namespace kvd::client::c;  // NOLINT(google-build-using-namespace): this f
 namespace {
 
 kvd_run_entry c_entry(const kc::RunEntry& entry) {
-  const std::uint32_t flags =
-      (entry.prefill ? KVD_RUN_PREFILL : 0u) | (entry.swapped_in ? KVD_RUN_SWAPPED_IN : 0u);
+  const std::uint32_t flags = (entry.prefill ? KVD_RUN_PREFILL : 0u) |
+                              (entry.swapped_in ? KVD_RUN_SWAPPED_IN : 0u) |
+                              (entry.streamed ? KVD_RUN_STREAMED : 0u);
   return {entry.request, entry.tokens_present, entry.ticket, entry.tokens,
           flags,         entry.distance,       entry.row};
 }
@@ -62,6 +65,17 @@ kvd_status kvd_wait(kvd_handle* handle, uint64_t ticket, uint64_t timeout_ns) {
   return done(handle->client.wait(ticket, duration(timeout_ns)));
 }
 
+kvd_status kvd_wait_layer(kvd_handle* handle, uint64_t iteration, uint32_t group,
+                          uint64_t timeout_ns) {
+  if (handle == nullptr) return invalid(kNoHandle);
+  return done(handle->client.wait_layer(iteration, group, duration(timeout_ns)));
+}
+
+kvd_status kvd_layer_done(kvd_handle* handle, uint64_t iteration, uint32_t group) {
+  if (handle == nullptr) return invalid(kNoHandle);
+  return done(handle->client.layer_done(iteration, group));
+}
+
 kvd_status kvd_wait_on_stream(kvd_handle* handle, uint64_t ticket, void* custream) {
   if (handle == nullptr) return invalid(kNoHandle);
   return done(handle->client.wait_on_stream(ticket, custream));
@@ -84,6 +98,25 @@ kvd_status kvd_block_address(kvd_handle* handle, uint32_t row, uint32_t group, u
   const auto found = handle->client.block_address(row, group, block);
   if (!found.ok()) return fail(found.error());
   *address = *found;
+  return KVD_OK;
+}
+
+kvd_status kvd_block_addresses(kvd_handle* handle, uint32_t row, uint32_t group, uint64_t count,
+                               void** addresses) {
+  if (handle == nullptr) return invalid(kNoHandle);
+  if (addresses == nullptr && count != 0) return invalid("addresses is NULL");
+  if (count > std::numeric_limits<std::uint32_t>::max())
+    return invalid("no row has so many blocks");
+  // Nothing is allocated for a wild count: the last block has to be there.
+  if (count > 0) {
+    const auto last =
+        handle->client.block_address(row, group, static_cast<std::uint32_t>(count - 1));
+    if (!last.ok()) return fail(last.error());
+  }
+  std::vector<std::byte*> found(count);
+  const auto status = handle->client.block_addresses(row, group, found);
+  if (!status.ok()) return fail(status.error());
+  std::copy(found.begin(), found.end(), addresses);
   return KVD_OK;
 }
 

@@ -116,6 +116,14 @@ Status Client::wait_on_stream(std::uint64_t ticket, void* stream) {
 
 Status Client::confirm() { return public_result(impl_->confirm()); }
 
+Status Client::wait_layer(std::uint64_t iteration, std::uint32_t group, Duration timeout) {
+  return public_result(impl_->wait_for_layer(iteration, group, timeout));
+}
+
+Status Client::layer_done(std::uint64_t iteration, std::uint32_t group) {
+  return public_result(impl_->layer_done(iteration, group));
+}
+
 Status Client::wait_for_room(Duration timeout) {
   return public_result(impl_->wait_for_room(timeout));
 }
@@ -123,6 +131,11 @@ Status Client::wait_for_room(Duration timeout) {
 Result<std::byte*> Client::block_address(std::uint32_t row, std::uint32_t group,
                                          std::uint32_t block) {
   return public_result(impl_->block_address(row, group, block));
+}
+
+Status Client::block_addresses(std::uint32_t row, std::uint32_t group,
+                               std::span<std::byte*> addresses) {
+  return public_result(impl_->block_addresses(row, group, addresses));
 }
 
 Status Client::finish(std::uint64_t request, Duration timeout) {

@@ -8,8 +8,8 @@ static_assert(static_cast<int>(kvd_client::ErrorCode::kInternal) ==
               static_cast<int>(ErrorCode::kInternal));
 static_assert(static_cast<int>(kvd_client::ErrorCode::kPeerGone) ==
               static_cast<int>(ErrorCode::kPeerGone));
-static_assert(static_cast<int>(kvd_client::HoldReason::kComplete) ==
-              static_cast<int>(wire::HoldReason::kComplete));
+static_assert(static_cast<int>(kvd_client::HoldReason::kPaused) ==
+              static_cast<int>(wire::HoldReason::kPaused));
 static_assert(kvd_client::kHostMemory == wire::slab_kind_bit(wire::SlabKind::kHostMemfd) &&
               kvd_client::kCudaMemory == wire::slab_kind_bit(wire::SlabKind::kCudaVmm) &&
               static_cast<int>(kvd_client::MemoryKind::kCuda) ==
@@ -61,6 +61,7 @@ kvd_client::SessionInfo to_public(const wire::Welcome& welcome) {
   info.slab_bytes = welcome.slab_bytes;
   info.memory = static_cast<kvd_client::MemoryKind>(welcome.slab_kind);
   info.device_uuid = welcome.device_uuid;
+  info.boot_id = welcome.boot_id;
   return info;
 }
 
@@ -71,7 +72,8 @@ kvd_client::StepResult to_public(const wire::StepReply& step) {
   for (const wire::RunEntry entry : step.run) {
     result.run.push_back({entry.request, entry.tokens_present, entry.ticket, entry.tokens,
                           entry.distance, entry.row, (entry.flags & wire::kRunPrefill) != 0,
-                          (entry.flags & wire::kRunSwappedIn) != 0});
+                          (entry.flags & wire::kRunSwappedIn) != 0,
+                          (entry.flags & wire::kRunStreamed) != 0});
   }
   result.hold.reserve(step.hold.size());
   for (const wire::HoldEntry entry : step.hold) {

@@ -43,11 +43,14 @@ class Core {
   Status submit(const kvd_client::Request& request, Nanoseconds timeout);
   Result<kvd_client::StepResult> step(const wire::StepCommand& command, Nanoseconds timeout);
   Status wait_for_ticket(Ticket ticket, Nanoseconds timeout);
+  Status wait_for_layer(std::uint64_t iteration, std::uint32_t group, Nanoseconds timeout);
+  Status layer_done(std::uint64_t iteration, std::uint32_t group);
   Status wait_for_room(Nanoseconds timeout);
   Status wait_on_stream(Ticket ticket, void* stream);
   /// Unavailable once waits were ended without their copies.
   Status confirm();
   Result<std::byte*> block_address(std::uint32_t row, std::uint32_t group, std::uint32_t block);
+  Status block_addresses(std::uint32_t row, std::uint32_t group, std::span<std::byte*> addresses);
   /// finish and abort.
   Status end_request(const wire::CommandBody& body, RequestId request, Nanoseconds timeout);
   Status rotate(const wire::RotateBody& body, Nanoseconds timeout);
@@ -67,9 +70,9 @@ class Core {
   template <class Body>
   auto on_requests(Nanoseconds timeout, Body body)
       -> decltype(body(std::declval<const SessionPtr&>(), TimePoint()));
-  /// Runs wait(page, deadline) beside other calls.
+  /// Runs wait(session, deadline) beside other calls.
   template <class Wait>
-  Status wait_on_page(Nanoseconds timeout, Wait wait);
+  Status wait_in_session(Nanoseconds timeout, Wait wait);
   Status command(const wire::CommandBody& body, Nanoseconds timeout);
 
   Result<kvd_client::Region> take_region(const SessionPtr& session, RegionId id,

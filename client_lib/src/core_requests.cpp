@@ -9,11 +9,11 @@
 namespace kvd::client {
 
 template <class Wait>
-Status Core::wait_on_page(Nanoseconds timeout, Wait wait) {
+Status Core::wait_in_session(Nanoseconds timeout, Wait wait) {
   const TimePoint until = deadline(timeout);
   KVD_TRY(check_fork());
   KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_with_requests());
-  Status status = wait(session->page(), until);
+  Status status = wait(*session, until);
   if (!status.ok()) connector_.on_failed(status.error());
   return status;
 }
@@ -67,28 +67,39 @@ Result<kvd_client::StepResult> Core::step(const wire::StepCommand& command, Nano
 }
 
 Status Core::wait_for_ticket(Ticket ticket, Nanoseconds timeout) {
-  return wait_on_page(timeout, [&](const shm::ClientPage& page, TimePoint until) {
-    return client::wait_for_ticket(page, ticket, until, clock_);
+  return wait_in_session(timeout, [&](Session& session, TimePoint until) {
+    return client::wait_for_ticket(session.page(), ticket, until, clock_);
+  });
+}
+
+Status Core::wait_for_layer(std::uint64_t iteration, std::uint32_t group, Nanoseconds timeout) {
+  return wait_in_session(timeout, [&](Session& session, TimePoint until) -> Status {
+    KVD_ASSIGN_OR_RETURN(const std::uint64_t mark, session.mark_of(iteration, group));
+    return wait_for_layers(session.page(), mark, until, clock_);
+  });
+}
+
+Status Core::layer_done(std::uint64_t iteration, std::uint32_t group) {
+  return wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
+    return session.layer_done(iteration, group);
   });
 }
 
 Status Core::wait_for_room(Nanoseconds timeout) {
-  return wait_on_page(timeout, [&](const shm::ClientPage& page, TimePoint until) {
-    return wait_for_d2h(page, until, clock_);
+  return wait_in_session(timeout, [&](Session& session, TimePoint until) {
+    return wait_for_d2h(session.page(), until, clock_);
   });
 }
 
 Status Core::wait_on_stream(Ticket ticket, void* stream) {
-  KVD_TRY(check_fork());
-  KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_with_requests());
-  Status status = session->wait_on_stream(ticket, stream);
-  if (!status.ok()) connector_.on_failed(status.error());
-  return status;
+  return wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
+    return session.wait_on_stream(ticket, stream);
+  });
 }
 
 Status Core::confirm() {
-  return wait_on_page(Nanoseconds(0),
-                      [](const shm::ClientPage& page, TimePoint) { return check_poison(page); });
+  return wait_in_session(Nanoseconds(0),
+                         [](Session& session, TimePoint) { return check_poison(session.page()); });
 }
 
 Result<std::byte*> Core::block_address(std::uint32_t row, std::uint32_t group,
@@ -96,6 +107,13 @@ Result<std::byte*> Core::block_address(std::uint32_t row, std::uint32_t group,
   KVD_TRY(check_fork());
   KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_with_requests());
   return session->block_address(row, group, block);
+}
+
+Status Core::block_addresses(std::uint32_t row, std::uint32_t group,
+                             std::span<std::byte*> addresses) {
+  KVD_TRY(check_fork());
+  KVD_ASSIGN_OR_RETURN(const auto session, connector_.session_with_requests());
+  return session->block_addresses(row, group, addresses);
 }
 
 Result<std::uint32_t> Core::allocate_blocks(RequestId request, Tokens tokens, Nanoseconds timeout) {

@@ -19,6 +19,20 @@ constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);
 /// would be below every ticket.
 constexpr std::uint64_t kReleased = std::numeric_limits<std::int64_t>::max();
 
+/// Until the word has reached `value`; `late` says what did not come in time.
+template <class Late>
+Status wait_for(const shm::ClientPage& page, const std::atomic<std::uint64_t>& word,
+                std::uint64_t value, TimePoint deadline, const Clock& clock, Late late) {
+  for (;;) {
+    const std::uint64_t done = word.load(std::memory_order_acquire);
+    KVD_TRY(check_poison(page));
+    if (done >= value) return {};
+    const Nanoseconds left = deadline - clock.now();
+    if (left <= Nanoseconds(0)) return make_error(ErrorCode::kDeadlineExceeded, late(done));
+    futex_wait(word, done, std::min(left, kLookAgain));
+  }
+}
+
 }  // namespace
 
 Status check_poison(const shm::ClientPage& page) {
@@ -29,18 +43,21 @@ Status check_poison(const shm::ClientPage& page) {
 
 Status wait_for_ticket(const shm::ClientPage& page, Ticket ticket, TimePoint deadline,
                        const Clock& clock) {
-  for (;;) {
-    const std::uint64_t done = page.fence_h2d.load(std::memory_order_acquire);
-    KVD_TRY(check_poison(page));
-    if (done >= ticket.value) return {};
-    const Nanoseconds left = deadline - clock.now();
-    if (left <= Nanoseconds(0)) {
-      return make_error(ErrorCode::kDeadlineExceeded, "ticket " + std::to_string(ticket.value) +
-                                                          " is not complete, the fence is at " +
-                                                          std::to_string(done));
-    }
-    futex_wait(page.fence_h2d, done, std::min(left, kLookAgain));
-  }
+  return wait_for(page, page.fence_h2d, ticket.value, deadline, clock, [&](std::uint64_t done) {
+    return "ticket " + std::to_string(ticket.value) + " is not complete, the fence is at " +
+           std::to_string(done);
+  });
+}
+
+Status wait_for_layers(const shm::ClientPage& page, std::uint64_t mark, TimePoint deadline,
+                       const Clock& clock) {
+  return wait_for(page, page.fence_layers, mark, deadline, clock, [&](std::uint64_t done) {
+    const auto text = [](std::uint64_t at) {
+      return std::to_string(at & 0xffff) + " layer groups of iteration " + std::to_string(at >> 16);
+    };
+    return text(mark) + " are not in HBM yet, only " + text(done) +
+           ": tell kvd of every group that is done";
+  });
 }
 
 Status wait_for_d2h(const shm::ClientPage& page, TimePoint deadline, const Clock& clock) {
@@ -55,7 +72,7 @@ Status wait_for_d2h(const shm::ClientPage& page, TimePoint deadline, const Clock
 }
 
 void release_fences(shm::ClientPage& page) {
-  for (auto* fence : {&page.fence_h2d, &page.fence_d2h}) {
+  for (auto* fence : {&page.fence_h2d, &page.fence_d2h, &page.fence_layers}) {
     if (fence->load(std::memory_order_acquire) != kReleased) {
       fence->store(kReleased, std::memory_order_release);
     }
@@ -67,6 +84,7 @@ void poison(shm::ClientPage& page) {
   release_fences(page);
   futex_wake_all(page.fence_h2d);
   futex_wake_all(page.fence_d2h);
+  futex_wake_all(page.fence_layers);
 }
 
 }  // namespace kvd::client

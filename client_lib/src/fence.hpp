@@ -1,5 +1,8 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 #include "ipc/shm/layout.hpp"
 #include "ipc/vocabulary/clock.hpp"
 #include "ipc/vocabulary/ids.hpp"
@@ -16,6 +19,10 @@ Status check_poison(const shm::ClientPage& page);
 /// Returns when the H2D fence has reached `ticket`, or fails with Unavailable (poisoned) or
 /// DeadlineExceeded.
 Status wait_for_ticket(const shm::ClientPage& page, Ticket ticket, TimePoint deadline,
+                       const Clock& clock);
+
+/// The same for the layers' fence and `mark`, a layer_mark.
+Status wait_for_layers(const shm::ClientPage& page, std::uint64_t mark, TimePoint deadline,
                        const Clock& clock);
 
 /// Returns when a D2H copy has completed since the call, or the deadline has come.

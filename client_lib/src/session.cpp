@@ -1,6 +1,7 @@
 #include "client_lib/src/session.hpp"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "client_lib/src/fence.hpp"
+#include "ipc/vocabulary/layer_mark.hpp"
 #include "ipc/wire/attach_codec.hpp"
 
 namespace kvd::client {
@@ -15,6 +17,8 @@ namespace {
 
 constexpr Nanoseconds kGoodbyeTimeout = std::chrono::milliseconds(100);
 constexpr Nanoseconds kLongestWayBack = std::chrono::milliseconds(50);
+/// Of a layer_mark.
+constexpr std::uint64_t kMaxIteration = std::uint64_t{1} << 48;
 
 /// How long the daemon may take, so that its own answer, which names the remedy, is here before the
 /// caller's deadline.
@@ -129,18 +133,50 @@ PlanVersion Session::table_version() const {
   return version_;
 }
 
+// Caller holds table_mutex_.
+Result<shm::TableRowView> Session::row_with(std::uint32_t row, std::uint32_t group,
+                                            std::size_t blocks) const {
+  if (!view_) return make_error(ErrorCode::kNotFound, "no block table yet: call step first");
+  KVD_ASSIGN_OR_RETURN(const auto found, view_->row(row));
+  if (group < found.groups && blocks <= found.blocks) return found;
+  return make_error(ErrorCode::kNotFound, "row " + std::to_string(row) + " has " +
+                                              std::to_string(found.groups) + " groups of " +
+                                              std::to_string(found.blocks) + " blocks");
+}
+
 Result<std::byte*> Session::block_address(std::uint32_t row, std::uint32_t group,
                                           std::uint32_t block) const {
   const std::lock_guard lock(table_mutex_);
-  if (!view_) return make_error(ErrorCode::kNotFound, "no block table yet: call step first");
-  KVD_ASSIGN_OR_RETURN(const auto found, view_->row(row));
-  if (group >= found.groups || block >= found.blocks) {
-    return make_error(ErrorCode::kNotFound, "row " + std::to_string(row) + " has " +
-                                                std::to_string(found.groups) + " groups of " +
-                                                std::to_string(found.blocks) + " blocks");
+  KVD_ASSIGN_OR_RETURN(const auto found, row_with(row, group, std::size_t{block} + 1));
+  return slabs_.slot_address(found.slot(group, block), slot_bytes());
+}
+
+Status Session::block_addresses(std::uint32_t row, std::uint32_t group,
+                                std::span<std::byte*> addresses) const {
+  const std::lock_guard lock(table_mutex_);
+  KVD_ASSIGN_OR_RETURN(const auto found, row_with(row, group, addresses.size()));
+  const auto slots = found.slots.subspan(std::size_t{group} * found.blocks, addresses.size());
+  return slabs_.slot_addresses(slots, slot_bytes(), addresses);
+}
+
+Result<std::uint64_t> Session::mark_of(std::uint64_t iteration, std::uint32_t group) const {
+  if (group < welcome().layer_groups && iteration < kMaxIteration) {
+    return layer_mark(iteration, group + 1);
   }
-  const Bytes slot_bytes(static_cast<std::int64_t>(welcome().slot_bytes));
-  return slabs_.slot_address(found.slot(group, block), slot_bytes);
+  return make_error(ErrorCode::kInvalidArgument,
+                    "iteration " + std::to_string(iteration) + ", layer group " +
+                        std::to_string(group) + ": groups are 0 to " +
+                        std::to_string(welcome().layer_groups) + ", exclusive");
+}
+
+Status Session::layer_done(std::uint64_t iteration, std::uint32_t group) {
+  KVD_ASSIGN_OR_RETURN(const std::uint64_t mark, mark_of(iteration, group));
+  page().progress.store(mark, std::memory_order_seq_cst);
+  std::uint64_t wanted = page().progress_wanted.load(std::memory_order_seq_cst);
+  const bool asleep =
+      wanted != 0 && wanted <= mark && page().progress_wanted.compare_exchange_strong(wanted, 0);
+  if (asleep) ::eventfd_write(admission_.bell.get(), 1);
+  return check_poison(page());
 }
 
 bool Session::gone() {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "client_lib/src/attach.hpp"
 #include "client_lib/src/keeper.hpp"
@@ -39,6 +40,14 @@ class Session {
   Result<std::byte*> block_address(std::uint32_t row, std::uint32_t group,
                                    std::uint32_t block) const;
 
+  Status block_addresses(std::uint32_t row, std::uint32_t group,
+                         std::span<std::byte*> addresses) const;
+
+  /// The mark for `group` being through, or InvalidArgument for one the model does not have.
+  [[nodiscard]] Result<std::uint64_t> mark_of(std::uint64_t iteration, std::uint32_t group) const;
+  /// Tells in the page that the layer group is done, and rings where the daemon sleeps on it.
+  Status layer_done(std::uint64_t iteration, std::uint32_t group);
+
   /// Enqueues a wait for the ticket in a stream of the session's GPU; see kvd_wait_on_stream().
   Status wait_on_stream(Ticket ticket, void* stream);
 
@@ -50,6 +59,9 @@ class Session {
   [[nodiscard]] bool gone();
 
   [[nodiscard]] const wire::Welcome& welcome() const { return admission_.welcome; }
+  [[nodiscard]] Bytes slot_bytes() const {
+    return Bytes(static_cast<std::int64_t>(welcome().slot_bytes));
+  }
   [[nodiscard]] shm::ClientPage& page() const { return admission_.page.page(); }
   [[nodiscard]] SlabMap& slabs() { return slabs_; }
   [[nodiscard]] const std::shared_ptr<Gpu>& gpu() const { return admission_.gpu; }
@@ -60,6 +72,8 @@ class Session {
 
  private:
   Session(Admission admission, const Clock& clock);
+  [[nodiscard]] Result<shm::TableRowView> row_with(std::uint32_t row, std::uint32_t group,
+                                                   std::size_t blocks) const;
   Status prepare_streams();
   wire::Command command_of(const wire::CommandBody& body, Nanoseconds timeout);
   Status check_reply(const wire::Reply& reply);

@@ -132,6 +132,19 @@ void SlabMap::discard_region(RegionId id) {
 
 Result<std::byte*> SlabMap::slot_address(SlotId slot, Bytes slot_bytes) const {
   const std::lock_guard lock(mutex_);
+  return find(slot, slot_bytes);
+}
+
+Status SlabMap::slot_addresses(std::span<const SlotId> slots, Bytes slot_bytes,
+                               std::span<std::byte*> addresses) const {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    KVD_ASSIGN_OR_RETURN(addresses[i], find(slots[i], slot_bytes));
+  }
+  return {};
+}
+
+Result<std::byte*> SlabMap::find(SlotId slot, Bytes slot_bytes) const {
   const auto slab = slabs_.find(slot.slab());
   if (slot.none() || slab == slabs_.end()) {
     return make_error(ErrorCode::kNotFound, "the block is not in memory of this process");

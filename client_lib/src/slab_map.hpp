@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -49,6 +50,10 @@ class SlabMap {
   /// Address of a slot; NotFound while its slab is not mapped.
   Result<std::byte*> slot_address(SlotId slot, Bytes slot_bytes) const;
 
+  /// The same for many at once. Precondition: as many addresses as slots.
+  Status slot_addresses(std::span<const SlotId> slots, Bytes slot_bytes,
+                        std::span<std::byte*> addresses) const;
+
   /// Ends all waits and maps no more; what is mapped stays.
   void close();
   /// The same, and unmaps all but the regions taken.
@@ -57,6 +62,8 @@ class SlabMap {
   [[nodiscard]] std::optional<Error> failure() const;
 
  private:
+  /// Caller holds mutex_.
+  Result<std::byte*> find(SlotId slot, Bytes slot_bytes) const;
   Status map_block_slab(const wire::MapSlab& frame, const UniqueFd& file);
   Status map_region_slab(const wire::MapSlab& frame, const UniqueFd& file);
   Result<RegionMapping*> region_of(const wire::MapSlab& frame);

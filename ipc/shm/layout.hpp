@@ -42,12 +42,17 @@ struct ClientPage {
   alignas(kCacheLine) std::atomic<std::uint64_t> fence_d2h;
   /// layer_mark up to which streamed layers are in HBM.
   alignas(kCacheLine) std::atomic<std::uint64_t> fence_layers;
+
+  /// Non-zero: the daemon sleeps and wants its bell rung once `progress` has reached it. Set by the
+  /// daemon, taken by the client.
+  alignas(kCacheLine) std::atomic<std::uint64_t> progress_wanted;
 };
 static_assert(sizeof(ClientPage) <= kClientPageBytes);
 static_assert(offsetof(ClientPage, keeper) == 64 && offsetof(ClientPage, heartbeat) == 128 &&
               offsetof(ClientPage, poison) == 192 && offsetof(ClientPage, fence_h2d) == 256 &&
               offsetof(ClientPage, fence_d2h) == 320 && offsetof(ClientPage, progress) == 152 &&
-              offsetof(ClientPage, fence_layers) == 384);
+              offsetof(ClientPage, fence_layers) == 384 &&
+              offsetof(ClientPage, progress_wanted) == 448);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 /// One request in a block table: slot ids stand at slots[first + group * blocks + block].

@@ -17,12 +17,6 @@
 namespace kvd::transport {
 namespace {
 
-Result<UniqueFd> make_bell() {
-  UniqueFd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (bell.valid()) return bell;
-  return make_error(ErrorCode::kUnavailable, "no descriptor left for a ring: raise RLIMIT_NOFILE");
-}
-
 void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -128,6 +122,12 @@ Nanoseconds default_spin() {
   CPU_ZERO(&ours);
   const bool known = ::sched_getaffinity(0, sizeof ours, &ours) == 0;
   return known && CPU_COUNT(&ours) > 2 ? std::chrono::microseconds(50) : Nanoseconds(0);
+}
+
+Result<UniqueFd> make_bell() {
+  UniqueFd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (bell.valid()) return bell;
+  return make_error(ErrorCode::kUnavailable, "no descriptor left for a bell: raise RLIMIT_NOFILE");
 }
 
 RingPort::RingPort(shm::RingMapping mapping, UniqueFd ring, UniqueFd bell)

@@ -17,6 +17,10 @@ namespace kvd::transport {
 /// What an engine needs to open its end, in the order in which Welcome carries it.
 constexpr std::size_t kRingFds = 2;  // the ring, the daemon's bell
 
+/// An eventfd that a peer rings and this side's epoll waits for, by its edges: nobody silences it.
+/// Errors: Unavailable when out of fds.
+[[nodiscard]] Result<UniqueFd> make_bell();
+
 /// The daemon's end of one session's ring: commands in, replies out. The daemon sleeps on an
 /// eventfd, its bell, so that one epoll waits for all; the engine on the futex that says that it
 /// sleeps. Source: kvd design (architecture section 4). Owner:  one thread. The peer may write

@@ -246,7 +246,7 @@ void Daemon::dispatch(std::uint64_t source) {
     case Source::kPeer:
       on_peer(EngineId(id));
       break;
-    case Source::kRing:
+    case Source::kBell:
       on_bell(EngineId(id));
       break;
     case Source::kProcess:

@@ -68,7 +68,7 @@ class Daemon final : public admin::AdminBackend {
     kTimer,
     kPending,
     kPeer,
-    kRing,
+    kBell,
     kProcess,
   };
   struct Pending {
@@ -140,6 +140,9 @@ class Daemon final : public admin::AdminBackend {
   void perform(const core::Reply& reply);
   void perform(const core::PublishTable& table);
   void perform(const core::CopySlots& copy);
+  void perform(const core::StreamLayers& stream);
+  void perform(const core::EndStream& end);
+  void perform(const core::SolvePlacement& problem);
   void perform(const core::Scrub& scrub);
   void perform(const core::SendSlab& slab);
   /// False for want of a descriptor.

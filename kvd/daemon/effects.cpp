@@ -57,6 +57,18 @@ void Daemon::perform(const core::CopySlots& copy) {
   mover_->copy(copy, fence);
 }
 
+void Daemon::perform(const core::StreamLayers& stream) {
+  drop(stream.engine, "layers cannot be streamed yet");
+  feed(core::CopyFinished{stream.ticket, false, Bytes(0), {}});
+}
+
+void Daemon::perform(const core::EndStream&) {}
+
+void Daemon::perform(const core::SolvePlacement& problem) {
+  feed(core::PlanReady{problem.engine, problem.number,
+                       make_error(ErrorCode::kUnsupported, "placement is not planned yet")});
+}
+
 void Daemon::perform(const core::Scrub& scrub) { mover_->scrub(scrub); }
 
 void Daemon::perform(const core::SendSlab& slab) {

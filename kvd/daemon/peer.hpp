@@ -32,6 +32,9 @@ struct Peer {
   std::shared_ptr<PageLease> lease;             ///< shared with the copies under way
   std::optional<shm::TableWriter> table;        ///< level 3 only
   std::optional<transport::RingPort> ring;      ///< where its commands come from; none: ZeroMQ
+  UniqueFd bell;  ///< of a level-3 session without a ring: layer_done() rings it
+
+  [[nodiscard]] int bell_fd() const { return ring ? ring->bell() : bell.get(); }
 
   std::uint64_t sequence = 0;   ///< of its last command
   std::uint64_t heartbeat = 0;  ///< as last read

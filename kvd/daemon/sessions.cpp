@@ -169,6 +169,10 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   if (static_cast<wire::TransportKind>(hello.transport) == wire::TransportKind::kRing) {
     KVD_ASSIGN_OR_RETURN(ring, transport::RingPort::create());
   }
+  UniqueFd bell;
+  if (shape && !ring) {
+    KVD_ASSIGN_OR_RETURN(bell, transport::make_bell());
+  }
   KVD_ASSIGN_OR_RETURN(const core::AttachGrant grant, controller_->attach(attach, clock_.now()));
   const auto give_back = [&](const Error& error) {
     feed(core::Detach{grant.engine});
@@ -202,6 +206,8 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   std::vector<int> fds = {page->fd(), table->fd()};
   if (ring) {
     for (const int fd : ring->peer_fds()) fds.push_back(fd);
+  } else if (bell.valid()) {
+    fds.push_back(bell.get());
   }
   if (Status sent = connection.send(wire::seal(welcome), fds); !sent.ok()) {
     return give_back(sent.error());
@@ -220,6 +226,7 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
             std::move(lease),
             std::move(*table),
             std::move(ring),
+            std::move(bell),
             0,
             0,
             false,
@@ -233,8 +240,10 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   KVD_TRY(add(Source::kProcess, grant.engine.value, process));
   if (Peer* attached = find(grant.engine); attached && attached->ring) {
     attached->ring->close_peer_fds();
-    KVD_TRY(add(Source::kRing, grant.engine.value, attached->ring->bell(), EPOLLIN | EPOLLET));
     awake_rings_.push_back(grant.engine);  // looked at once, then asleep
+  }
+  if (Peer* attached = find(grant.engine); attached && attached->bell_fd() >= 0) {
+    KVD_TRY(add(Source::kBell, grant.engine.value, attached->bell_fd(), EPOLLIN | EPOLLET));
   }
   tell(core::Note::Level::kInfo, grant.engine,
        "engine " + std::to_string(grant.engine.value) + " '" + attach.name + "' attached (pid " +
@@ -295,10 +304,12 @@ void Daemon::end_session(Peer& peer) {
   peer.page->poison();
   wake(peer.page->fence_h2d());
   wake(peer.page->fence_d2h());
+  wake(peer.page->fence_layers());
   if (liveness_) liveness_->forget(peer.engine);
   generations_.erase(peer.generation);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.connection.fd(), nullptr);
-  if (peer.ring) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.ring->bell(), nullptr);
+  if (peer.bell_fd() >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.bell_fd(), nullptr);
+  peer.bell.reset();
   peer.connection = transport::AttachConnection(UniqueFd());
   peer.table.reset();
   std::erase_if(waiting_, [&](const auto& entry) {

@@ -89,10 +89,11 @@ struct Entries {
 
 wire::ReplyBody from(const core::StepReply& reply, Entries& entries) {
   for (const core::RunEntry& r : reply.run) {
-    const std::uint32_t flags =
-        (r.prefill ? wire::kRunPrefill : 0u) | (r.swapped_in ? wire::kRunSwappedIn : 0u);
+    const std::uint32_t flags = (r.prefill ? wire::kRunPrefill : 0u) |
+                                (r.swapped_in ? wire::kRunSwappedIn : 0u) |
+                                (r.streamed ? wire::kRunStreamed : 0u);
     entries.run.push_back({r.request.value, count(r.present.value), r.ticket.value,
-                           static_cast<std::uint32_t>(r.tokens.value), flags, 0, r.row});
+                           static_cast<std::uint32_t>(r.tokens.value), flags, r.distance, r.row});
   }
   for (const core::HoldEntry& h : reply.hold) {
     entries.hold.push_back({h.request.value, static_cast<std::uint32_t>(h.reason), 0});

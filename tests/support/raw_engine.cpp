@@ -27,18 +27,21 @@ Result<RawEngine> RawEngine::attach(const std::string& endpoint, const std::stri
                       std::string(wire::text(refused->message)));
   }
   const auto* welcome = std::get_if<wire::Welcome>(&message);
-  const std::size_t fds = transport == wire::TransportKind::kRing ? 2 + transport::kRingFds : 2;
-  if (!welcome || frame.fds.size() != fds) return broken("no welcome with its fds");
+  const bool ring = transport == wire::TransportKind::kRing;
+  const std::size_t bells = shape.layers > 0 ? 1 : 0;
+  if (!welcome || frame.fds.size() != 2 + (ring ? transport::kRingFds : bells)) {
+    return broken("no welcome with its fds");
+  }
   KVD_ASSIGN_OR_RETURN(
       auto page, shm::MappedClientPage::map(
                      frame.fds[0].get(), Bytes(static_cast<std::int64_t>(shm::kClientPageBytes))));
   RawEngine engine(std::move(connection), *welcome, std::move(page));
-  KVD_TRY(engine.open_commands(frame));
+  KVD_TRY(engine.open_commands(frame, ring));
   return engine;
 }
 
-Status RawEngine::open_commands(transport::AttachFrame& frame) {
-  if (frame.fds.size() == 2) {
+Status RawEngine::open_commands(transport::AttachFrame& frame, bool ring) {
+  if (!ring) {
     KVD_ASSIGN_OR_RETURN(commands_, transport::zmq_command_client(
                                         std::string(wire::text(welcome_.command_endpoint))));
     return {};

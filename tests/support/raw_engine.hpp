@@ -57,7 +57,7 @@ class RawEngine {
   RawEngine(transport::AttachConnection connection, const wire::Welcome& welcome,
             shm::MappedClientPage page)
       : connection_(std::move(connection)), welcome_(welcome), page_(std::move(page)) {}
-  Status open_commands(transport::AttachFrame& frame);
+  Status open_commands(transport::AttachFrame& frame, bool ring);
   [[nodiscard]] wire::Command command_of(const wire::CommandBody& body, std::uint64_t sequence);
 
   transport::AttachConnection connection_;

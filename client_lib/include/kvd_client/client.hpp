@@ -49,10 +49,16 @@ class KVD_CLIENT_API Client {
                           std::uint64_t iteration_running, Duration timeout);
   /// Returns once the ticket's copy is complete; Unavailable if the daemon died before.
   Status wait(std::uint64_t ticket, Duration timeout);
-  /// The same for a stream of the daemon's GPU, a CUstream or null for the default one: what is put
-  /// into the stream later starts once the ticket's copy is complete. Returns at once. Not while
-  /// the stream is being captured. If the daemon dies the stream goes on without the bytes:
-  /// confirm() says so. Unsupported with host memory and where the driver cannot.
+  /// Before layer group `group` (from 0) of an iteration whose run list has a streamed entry:
+  /// returns once the group's blocks are all in HBM; fails as wait() does.
+  Status wait_layer(std::uint64_t iteration, std::uint32_t group, Duration timeout);
+  /// All reads and writes of the layer group, for the whole batch, have ended: what it streamed may
+  /// be overwritten. Groups in order. Returns at once; Unavailable if the daemon died before.
+  Status layer_done(std::uint64_t iteration, std::uint32_t group);
+  /// The same as wait() for a stream of the daemon's GPU, a CUstream or null for the default one:
+  /// what is put into the stream later starts once the ticket's copy is complete. Returns at once.
+  /// Not while the stream is being captured. If the daemon dies the stream goes on without the
+  /// bytes: confirm() says so. Unsupported with host memory and where the driver cannot.
   Status wait_on_stream(std::uint64_t ticket, void* stream);
   /// After a stream's work is done and before a token of it leaves: Unavailable if a wait was ended
   /// without its bytes, so that the step is to be dropped.
@@ -63,6 +69,9 @@ class KVD_CLIENT_API Client {
   /// Where the block stands in this process, for a row of the last step's run list or the last
   /// allocate_blocks(). `group` counts layer groups, `block` blocks of block_tokens tokens.
   Result<std::byte*> block_address(std::uint32_t row, std::uint32_t group, std::uint32_t block);
+  /// The same for the first `addresses.size()` blocks of a row's group at once. NotFound where it
+  /// has fewer.
+  Status block_addresses(std::uint32_t row, std::uint32_t group, std::span<std::byte*> addresses);
   Status finish(std::uint64_t request, Duration timeout);
   /// Gives a request up in whatever state it is.
   Status abort(std::uint64_t request, Duration timeout);

@@ -57,6 +57,7 @@ struct SessionInfo {
   MemoryKind memory = MemoryKind::kHost;
   int device = -1;                             ///< the GPU by this process's count; -1: host
   std::array<std::uint8_t, 16> device_uuid{};  ///< zeros: host
+  std::array<std::uint8_t, 16> boot_id{};      ///< of the daemon; another one after its restart
 };
 
 /// A level-1 region: whole slabs mapped back to back, zeroed, pinned until freed.
@@ -102,6 +103,7 @@ struct RunEntry {
   std::uint32_t row = 0;             ///< its row in the block table
   bool prefill = false;
   bool swapped_in = false;
+  bool streamed = false;  ///< wait_layer() before each layer group of the iteration
 };
 
 enum class HoldReason : std::uint32_t {
@@ -113,6 +115,7 @@ enum class HoldReason : std::uint32_t {
   kSlabNotMapped = 5,  ///< a slab is still on its way to this process
   kForced = 6,         ///< rotated out by rotate()
   kComplete = 7,       ///< has all the tokens it asked for: report it finished
+  kPaused = 8,         ///< the batch meets its SLOs only without it; it keeps its place
 };
 
 struct HoldEntry {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "ipc/transport/ring.hpp"
 #include "ipc/wire/attach_codec.hpp"
 
 namespace kvd::test {
@@ -114,9 +115,10 @@ void MiniDaemon::on_connection(transport::AttachConnection connection) {
   session_.emplace(
       Session{std::move(connection),
               std::make_shared<shm::ServedClientPage>(must(shm::ServedClientPage::create())),
-              must(shm::TableWriter::create(64, 1024))});
+              must(shm::TableWriter::create(64, 1024)), must(transport::make_bell())});
   wire::Welcome welcome = welcome_for(hello, *session_);
-  const int fds[] = {session_->page->fd(), session_->table.fd()};
+  std::vector<int> fds = {session_->page->fd(), session_->table.fd()};
+  if (welcome.class_id != 0) fds.push_back(session_->bell.get());
   must(session_->connection.send(wire::seal(welcome), fds));
 }
 

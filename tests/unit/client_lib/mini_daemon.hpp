@@ -93,6 +93,7 @@ class MiniDaemon {
     transport::AttachConnection connection;
     std::shared_ptr<shm::ServedClientPage> page;
     shm::TableWriter table;
+    UniqueFd bell;
     std::uint64_t iteration = 0;
   };
 
