@@ -1,53 +1,147 @@
 #include "kvd/mover/mover.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "kernels/copy/merge_runs.hpp"
+#include "kvd/mover/runs.hpp"
 
 namespace kvd::mover {
 
+namespace {
+
+using kernels::Direction;
+
+constexpr std::uint32_t kBurstsInQueue = 2;
+/// Bursts are whole pages, whatever the rate.
+constexpr std::int64_t kBurstStep = 4096;
+/// Shorter ones say more about latency than about the link.
+constexpr Bytes kWorthMeasuring = kKiB * 64;
+/// Weight of the newest burst in the measured rate.
+constexpr double kNewest = 0.2;
+
+}  // namespace
+
 void Mover::copy(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence) {
-  kernels::CopyBatch batch;
-  batch.ticket = copy.ticket;
-  batch.direction =
-      copy.to_hbm ? kernels::Direction::kHostToDevice : kernels::Direction::kDeviceToHost;
-  batch.fence = {fence, copy.ticket.value};
-  batch.extents.reserve(copy.pairs.size());
-  for (const core::CopySlots::Pair& pair : copy.pairs) {
-    const std::uintptr_t hbm = slabs_->address(Tier::kHbm, pair.hbm, copy.slot_bytes);
-    const std::uintptr_t dram = slabs_->address(Tier::kDram, pair.dram, copy.slot_bytes);
-    batch.extents.push_back({copy.to_hbm ? hbm : dram, copy.to_hbm ? dram : hbm, copy.slot_bytes});
-  }
-  submit(std::move(batch));
+  const Direction direction = copy.to_hbm ? Direction::kHostToDevice : Direction::kDeviceToHost;
+  auto runs = runs_of(*slabs_, copy.pairs, copy.slot_bytes, copy.to_hbm);
+  count_runs(direction, runs);
+  lane(direction).jobs.add(copy.ticket, copy.background ? Urgency::kBackground : Urgency::kAwaited,
+                           std::move(runs), {fence, copy.ticket.value});
+  pump(direction);
 }
 
 void Mover::scrub(const core::Scrub& scrub) {
-  kernels::CopyBatch batch;
-  batch.ticket = scrub.ticket;
-  batch.direction = scrub.tier == Tier::kHbm ? kernels::Direction::kHostToDevice
-                                             : kernels::Direction::kDeviceToHost;
+  const Direction direction =
+      scrub.tier == Tier::kHbm ? Direction::kHostToDevice : Direction::kDeviceToHost;
+  std::vector<kernels::CopyExtent> extents;
   for (const SlabIndex slab : scrub.slabs) {
-    batch.extents.push_back({slabs_->address(scrub.tier, slab), 0, slabs_->slab_bytes(scrub.tier)});
+    extents.push_back({slabs_->address(scrub.tier, slab), 0, slabs_->slab_bytes(scrub.tier)});
   }
   for (const SlotId slot : scrub.slots) {
-    batch.extents.push_back(
-        {slabs_->address(scrub.tier, slot, scrub.slot_bytes), 0, scrub.slot_bytes});
+    extents.push_back({slabs_->address(scrub.tier, slot, scrub.slot_bytes), 0, scrub.slot_bytes});
   }
-  submit(std::move(batch));
+  lane(direction).jobs.add(scrub.ticket, Urgency::kAwaited, kernels::merge_runs(std::move(extents)),
+                           {});
+  pump(direction);
 }
 
-void Mover::submit(kernels::CopyBatch batch) {
-  batch.extents = kernels::merge_runs(std::move(batch.extents));
-  const Ticket ticket = batch.ticket;
-  if (!backend_->submit(std::move(batch)).ok()) refused_.push_back({ticket, false, Bytes(0), {}});
+void Mover::stream(const core::StreamLayers& stream, LayerWords words) {
+  layers_.begin(stream, words);
+  pump(Direction::kHostToDevice);
+}
+
+void Mover::end_stream(Ticket stream) {
+  layers_.end(stream);
+  pump(Direction::kHostToDevice);
 }
 
 void Mover::poll(std::vector<core::CopyFinished>& finished) {
-  finished.insert(finished.end(), refused_.begin(), refused_.end());
-  refused_.clear();
+  layers_.look();
+  take_completions();
+  pump(Direction::kHostToDevice);
+  pump(Direction::kDeviceToHost);
+  finished.insert(finished.end(), ended_.begin(), ended_.end());
+  ended_.clear();
+  news_ = false;
+}
+
+void Mover::take_completions() {
   completions_.clear();
   backend_->poll(completions_);
-  for (const kernels::Completion& done : completions_) {
-    finished.push_back({done.ticket, done.status.ok(), done.bytes, done.busy});
+  for (const kernels::Completion& done : completions_) finished(done);
+}
+
+// One reported twice is unknown the second time.
+void Mover::finished(const kernels::Completion& done) {
+  const auto found = flying_.find(done.ticket);
+  if (found == flying_.end()) return;
+  const Flying flying = found->second;
+  flying_.erase(found);
+  Lane& queue = lane(flying.direction);
+  --queue.in_flight;
+  queue.queued -= flying.bytes;
+  const bool ok = done.status.ok();
+  if (ok && done.bytes >= kWorthMeasuring && done.busy.count() > 0) {
+    const double rate = static_cast<double>(done.bytes.value) / to_seconds(done.busy);
+    queue.rate = queue.rate == 0 ? rate : queue.rate + kNewest * (rate - queue.rate);
   }
+  if (flying.layer) {
+    layers_.finished(done.ticket, ok, done.bytes, done.busy);
+  } else {
+    queue.jobs.finished(done.ticket, ok, done.bytes, done.busy);
+  }
+}
+
+/// Fills the device's queue.
+void Mover::pump(Direction direction) {
+  Lane& queue = lane(direction);
+  const Bytes burst = burst_bytes(queue);
+  while (queue.in_flight < kBurstsInQueue || queue.queued < burst) {
+    if (!submit_next(direction, burst)) break;
+  }
+  queue.jobs.take_ended(ended_);
+  if (direction == Direction::kHostToDevice) layers_.take_ended(ended_);
+  news_ = !ended_.empty();
+}
+
+bool Mover::submit_next(Direction direction, Bytes limit) {
+  const Ticket number(last_burst_ + 1);
+  if (direction == Direction::kHostToDevice) {
+    if (auto extents = layers_.next(number, limit)) {
+      submit(direction, number, {std::move(*extents), {}}, true);
+      return true;
+    }
+  }
+  for (const Urgency urgency : {Urgency::kAwaited, Urgency::kBackground}) {
+    if (auto burst = lane(direction).jobs.next(urgency, number, limit)) {
+      submit(direction, number, std::move(*burst), false);
+      return true;
+    }
+  }
+  return false;
+}
+
+void Mover::submit(Direction direction, Ticket number, CopyJobs::Burst burst, bool layer) {
+  last_burst_ = number.value;
+  const Bytes bytes = length_of(burst.extents);
+  flying_.emplace(number, Flying{direction, bytes, layer});
+  ++lane(direction).in_flight;
+  lane(direction).queued += bytes;
+  Status status =
+      backend_->submit({number, direction, std::move(burst.extents), std::move(burst.fence)});
+  if (!status.ok()) finished({number, std::move(status), Bytes(0), {}});
+}
+
+Bytes Mover::burst_bytes(const Lane& queue) const {
+  const auto fits = static_cast<std::int64_t>(queue.rate * to_seconds(limits_.time));
+  const std::int64_t bytes = std::clamp(fits, limits_.least.value, limits_.most.value);
+  return Bytes(std::max(kBurstStep, bytes / kBurstStep * kBurstStep));
+}
+
+void Mover::count_runs(Direction direction, const std::vector<kernels::CopyExtent>& runs) {
+  RunLengths& lengths = counters_.runs[static_cast<std::size_t>(direction)];
+  for (const kernels::CopyExtent& run : runs) lengths.add(run.length);
 }
 
 }  // namespace kvd::mover

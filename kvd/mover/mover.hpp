@@ -1,38 +1,100 @@
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "kernels/device/device_backend.hpp"
 #include "kvd/core/effects.hpp"
+#include "kvd/mover/copy_jobs.hpp"
+#include "kvd/mover/counters.hpp"
+#include "kvd/mover/layer_streamer.hpp"
 #include "kvd/mover/slab_store.hpp"
 
 namespace kvd::mover {
 
+/// How much is put into a queue of the device at a time: as much as it moves in `time` at the rate
+/// measured last, within the bounds. At most two bursts lie there, so that what is more urgent than
+/// they never waits longer.
+struct BurstLimits {
+  Nanoseconds time = std::chrono::microseconds(500);
+  Bytes least = kKiB * 512;
+  Bytes most = kMiB * 32;
+};
+
 /// Turns the Controller's copies of slots into copies of bytes: addresses instead of ids, the
-/// longest runs, one queue a direction.
-/// Source: kvd design (architecture section 4); SuperInfer sec. 5 for merging runs.
+/// longest runs, bounded bursts. Into HBM the fetches of streamed layers go first, then swap-ins,
+/// then what nobody waits for; out of it swap-outs, then eager copies. Both directions work at
+/// once. Source: kvd design (architecture section 4); SuperInfer sec. 5 (full duplex, merged runs).
 /// Owner:  control thread.
 class Mover {
  public:
   /// Both must outlive the mover.
-  Mover(kernels::DeviceBackend& backend, const SlabStore& slabs)
-      : backend_(&backend), slabs_(&slabs) {}
+  Mover(kernels::DeviceBackend& backend, const SlabStore& slabs, BurstLimits limits = {})
+      : backend_(&backend), slabs_(&slabs), limits_(limits), layers_(slabs, counters_) {}
+  Mover(const Mover&) = delete;
+  Mover& operator=(const Mover&) = delete;
 
   /// Queues the copy; `fence` of its engine gets the ticket when every byte is there. A copy the
   /// device refuses comes back from poll() as failed.
   void copy(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence);
   void scrub(const core::Scrub& scrub);
+  /// Streams layers as the effect says. The words must live until poll() says that it has ended.
+  void stream(const core::StreamLayers& stream, LayerWords words);
+  void end_stream(Ticket stream);
 
-  /// Appends what has finished since the last call.
+  /// Takes what the device has finished, gives it what is due next, and appends what has ended
+  /// since the last call.
   void poll(std::vector<core::CopyFinished>& finished);
 
+  /// Whether poll() has something to say though the device has not.
+  [[nodiscard]] bool has_news() const { return news_; }
+  /// Whether the device has work of ours, so that its completion descriptor will tell.
+  [[nodiscard]] bool busy() const { return lanes_[0].in_flight + lanes_[1].in_flight > 0; }
+  /// Whether a fetch waits for an engine's progress word.
+  [[nodiscard]] bool awaits_progress() const { return layers_.awaits_progress(); }
+  /// Whether such a word has moved far enough: poll() then.
+  [[nodiscard]] bool progress_made() const { return layers_.progress_made(); }
+  /// Before the caller sleeps: asks those engines to ring their bells. False: poll() first.
+  [[nodiscard]] bool fall_asleep() { return !news_ && layers_.fall_asleep(); }
+
+  [[nodiscard]] const MoverCounters& counters() const { return counters_; }
+
  private:
-  void submit(kernels::CopyBatch batch);
+  struct Lane {
+    CopyJobs jobs;
+    std::uint32_t in_flight = 0;
+    Bytes queued;     ///< bytes of those
+    double rate = 0;  ///< bytes a second, of late; 0: not measured
+  };
+  struct Flying {
+    kernels::Direction direction;
+    Bytes bytes;
+    bool layer = false;
+  };
+
+  Lane& lane(kernels::Direction direction) { return lanes_[static_cast<std::size_t>(direction)]; }
+  void count_runs(kernels::Direction direction, const std::vector<kernels::CopyExtent>& runs);
+  void take_completions();
+  void finished(const kernels::Completion& done);
+  void pump(kernels::Direction direction);
+  [[nodiscard]] bool submit_next(kernels::Direction direction, Bytes limit);
+  void submit(kernels::Direction direction, Ticket number, CopyJobs::Burst burst, bool layer);
+  [[nodiscard]] Bytes burst_bytes(const Lane& lane) const;
 
   kernels::DeviceBackend* backend_;
   const SlabStore* slabs_;
+  const BurstLimits limits_;
+  MoverCounters counters_;
+  LayerStreamer layers_;
+  std::array<Lane, kernels::kDirections> lanes_;
+  std::unordered_map<Ticket, Flying> flying_;
+  std::uint64_t last_burst_ = 0;
   std::vector<kernels::Completion> completions_;
-  std::vector<core::CopyFinished> refused_;
+  std::vector<core::CopyFinished> ended_;
+  bool news_ = false;
 };
 
 }  // namespace kvd::mover

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "kernels/device/device_backend.hpp"
+#include "kvd/core/effects.hpp"
+#include "kvd/mover/run_cursor.hpp"
+
+namespace kvd::mover {
+
+/// What somebody waits for goes ahead of what nobody does.
+enum class Urgency : std::uint8_t { kAwaited = 0, kBackground = 1 };
+constexpr std::size_t kUrgencies = 2;
+
+/// Copies and scrubs of one direction, handed out burst by burst: of one urgency in the order they
+/// came. Knows no device.
+///
+/// Fences: the values of one word are published in the order of their jobs, each when its own bytes
+/// and those of all before are complete. The device does it for a job of one burst with none before
+/// it; for the others it is done here, once their last burst has ended (safety rule 1). After a
+/// failure none of the word that is still under way is published: its session cannot go on.
+/// Owner: control thread. A fence's word must live until its job is told finished.
+class CopyJobs {
+ public:
+  struct Burst {
+    std::vector<kernels::CopyExtent> extents;
+    kernels::Fence fence;  ///< for the device to write
+  };
+
+  void add(Ticket job, Urgency urgency, std::vector<kernels::CopyExtent> runs,
+           kernels::Fence fence);
+
+  /// The next burst of the urgency, under the number that finished() is told.
+  [[nodiscard]] std::optional<Burst> next(Urgency urgency, Ticket burst, Bytes limit);
+  /// An unknown number is one reported before.
+  void finished(Ticket burst, bool ok, Bytes bytes, Nanoseconds busy);
+
+  /// Appends the jobs that have ended since the last call.
+  void take_ended(std::vector<core::CopyFinished>& ended);
+
+ private:
+  struct Job {
+    core::CopyFinished result;
+    RunCursor runs;
+    kernels::Fence fence;
+    std::uint32_t in_flight = 0;
+    bool begun = false;
+
+    [[nodiscard]] bool through() const { return begun && runs.done() && in_flight == 0; }
+  };
+  struct Due {  ///< a fence that is not published yet
+    Ticket job;
+    std::uint64_t value;
+    bool complete = false;  ///< its own bytes are there
+  };
+
+  void end(Job& job);
+  void publish_due(const Job& job);
+  void give_up_fences(std::atomic<std::uint64_t>* word);
+
+  std::unordered_map<Ticket, Job> jobs_;
+  std::array<std::deque<Ticket>, kUrgencies> waiting_;
+  std::unordered_map<Ticket, Ticket> flying_;  ///< burst to job
+  std::unordered_map<std::atomic<std::uint64_t>*, std::deque<Due>> due_;
+  std::vector<core::CopyFinished> ended_;
+};
+
+}  // namespace kvd::mover

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "kernels/copy/copy_extent.hpp"
+#include "kvd/core/effects.hpp"
+#include "kvd/mover/counters.hpp"
+#include "kvd/mover/run_cursor.hpp"
+#include "kvd/mover/slab_store.hpp"
+
+namespace kvd::mover {
+
+/// The words of a client page that a session's layer streams go by. The peer can write them all.
+struct LayerWords {
+  const std::atomic<std::uint64_t>* progress = nullptr;
+  std::atomic<std::uint64_t>* progress_wanted = nullptr;
+  std::atomic<std::uint64_t>* fence = nullptr;
+};
+
+/// What there is to fetch of streamed layers, in which order, and how far each session's fence may
+/// go. Knows no device: the mover submits the bursts it hands out and tells how they ended.
+///
+/// A session's streams are served one after the other, each by ascending layer group, a fetch only
+/// once the session's progress word has reached its `after`. Between sessions burst by burst in
+/// turn, whatever they claim in their words: what a session writes there can do harm to its own
+/// staging slots alone. The fence says that groups are in HBM when every byte of them is, in
+/// whatever order and however often ends of bursts are reported (safety rule 1).
+/// Source: OrbitFlow sec. 4.1; kvd design (architecture section 4, layer streaming).
+/// Owner:  control thread. The words of a session must live until the last of its streams is told
+///         finished.
+class LayerStreamer {
+ public:
+  /// A burst that failed is tried so often in all; its source, a sealed copy, is intact.
+  static constexpr std::uint32_t kTries = 3;
+
+  LayerStreamer(const SlabStore& slabs, MoverCounters& counters)
+      : slabs_(&slabs), counters_(&counters) {}
+
+  void begin(core::StreamLayers stream, LayerWords words);
+  /// Hands out no more of the stream.
+  void end(Ticket stream);
+
+  /// Reads every waiting session's progress word, once.
+  void look();
+  /// The extents to copy next, at most `limit` bytes, under the number that finished() is told.
+  [[nodiscard]] std::optional<std::vector<kernels::CopyExtent>> next(Ticket burst, Bytes limit);
+  /// Not ok: no byte of it may be trusted. An unknown number is one reported before.
+  void finished(Ticket burst, bool ok, Bytes bytes, Nanoseconds busy);
+
+  /// Whether a fetch waits for its engine.
+  [[nodiscard]] bool awaits_progress() const;
+  /// Whether such a word has moved far enough since look().
+  [[nodiscard]] bool progress_made() const;
+  /// Before the caller sleeps: asks those engines to ring. False: one moved on meanwhile.
+  [[nodiscard]] bool fall_asleep();
+
+  /// Appends the streams that have ended since the last call.
+  void take_ended(std::vector<core::CopyFinished>& ended);
+
+ private:
+  struct Again {  ///< a burst that failed
+    std::size_t fetch;
+    std::uint32_t tries;
+    std::vector<kernels::CopyExtent> extents;
+  };
+  struct Stream {
+    core::StreamLayers order;
+    std::size_t cut = 0;              ///< fetches before it are all handed out
+    std::optional<RunCursor> cursor;  ///< in fetch `cut`
+    std::size_t complete = 0;         ///< fetches before it are all in HBM
+    std::vector<std::uint32_t> open;  ///< bursts without success yet, by fetch
+    std::deque<Again> again;
+    std::uint32_t in_flight = 0;
+    bool ended = false;
+    bool failed = false;
+    std::uint64_t told = 0;  ///< mark the fence was raised to
+    Bytes bytes;
+    Nanoseconds busy{0};
+
+    [[nodiscard]] bool through() const {
+      return in_flight == 0 && (ended || failed || complete == order.fetches.size());
+    }
+    /// The fetch to go on with, none when all are handed out or the stream shall not go on.
+    [[nodiscard]] const core::StreamLayers::Fetch* next() const {
+      if (ended || failed || cut == order.fetches.size()) return nullptr;
+      return &order.fetches[cut];
+    }
+  };
+  struct Session {
+    LayerWords words;
+    std::uint64_t progress = 0;    ///< as last read
+    std::uint64_t served = 0;      ///< when it last had its turn
+    std::deque<Stream> streams{};  ///< the first is served, never empty
+  };
+  struct Flying {
+    EngineId engine;
+    Ticket stream;
+    Again burst;
+  };
+
+  static bool waits(const Session& session);
+  static bool has_work(const Session& session);
+  [[nodiscard]] Again cut(Stream& stream, Bytes limit);
+  void fail_session(Session& session);
+  void advance(Stream& stream);
+  void settle(EngineId engine);
+  static void raise_fence(Session& session);
+
+  const SlabStore* slabs_;
+  MoverCounters* counters_;
+  std::map<EngineId, Session> sessions_;
+  std::unordered_map<Ticket, Flying> flying_;
+  std::unordered_map<Ticket, EngineId> engines_;  ///< by stream
+  std::vector<core::CopyFinished> ended_;
+  std::uint64_t turns_ = 0;
+};
+
+}  // namespace kvd::mover

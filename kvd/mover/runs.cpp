@@ -1,0 +1,26 @@
+#include "kvd/mover/runs.hpp"
+
+#include "kernels/copy/merge_runs.hpp"
+
+namespace kvd::mover {
+
+std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs,
+                                         const std::vector<core::CopySlots::Pair>& pairs,
+                                         Bytes slot_bytes, bool to_hbm) {
+  std::vector<kernels::CopyExtent> extents;
+  extents.reserve(pairs.size());
+  for (const core::CopySlots::Pair& pair : pairs) {
+    const std::uintptr_t hbm = slabs.address(Tier::kHbm, pair.hbm, slot_bytes);
+    const std::uintptr_t dram = slabs.address(Tier::kDram, pair.dram, slot_bytes);
+    extents.push_back({to_hbm ? hbm : dram, to_hbm ? dram : hbm, slot_bytes});
+  }
+  return kernels::merge_runs(std::move(extents));
+}
+
+Bytes length_of(const std::vector<kernels::CopyExtent>& runs) {
+  Bytes sum;
+  for (const kernels::CopyExtent& run : runs) sum += run.length;
+  return sum;
+}
+
+}  // namespace kvd::mover

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "ipc/vocabulary/units.hpp"
+#include "kernels/copy/copy_extent.hpp"
+#include "kvd/core/effects.hpp"
+#include "kvd/mover/slab_store.hpp"
+
+namespace kvd::mover {
+
+/// The copies of whole slots as copies of bytes, in the longest runs.
+[[nodiscard]] std::vector<kernels::CopyExtent> runs_of(
+    const SlabStore& slabs, const std::vector<core::CopySlots::Pair>& pairs, Bytes slot_bytes,
+    bool to_hbm);
+
+[[nodiscard]] Bytes length_of(const std::vector<kernels::CopyExtent>& runs);
+
+}  // namespace kvd::mover
