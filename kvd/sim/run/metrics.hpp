@@ -11,8 +11,7 @@ namespace kvd::sim {
 /// What METRICS.md defines. Attainments are shares 0..1. `raw` counts gaps as generated, the others
 /// as delivered through the token deposit.
 struct Metrics {
-  std::size_t requests = 0;
-  std::size_t finished = 0;
+  double requests = 0, finished = 0, duration_s = 0;
   double ttft_attainment = 0;
   double tbt_attainment = 0;        ///< tokens delivered on time (OrbitFlow)
   double tbt_raw_attainment = 0;    ///< the same over gaps as generated
@@ -22,7 +21,8 @@ struct Metrics {
   double tbt_max_attainment = 0;
   double tpot_attainment = 0;
   double interval_attainment = 0;
-  double joint_attainment = 0;  ///< TTFT and mean TBT
+  double joint_attainment = 0;      ///< TTFT and mean TBT
+  double ttft_tpot_attainment = 0;  ///< TTFT and TPOT (LayerKV counts the others as violations)
   double ttft_mean_s = 0, ttft_p50_s = 0, ttft_p95_s = 0, ttft_p99_s = 0;
   double tbt_mean_s = 0, tbt_p50_s = 0, tbt_p95_s = 0, tbt_p99_s = 0;
   double tpot_mean_s = 0, tpot_p99_s = 0;
@@ -42,6 +42,7 @@ struct Metrics {
 struct MetricName {
   const char* name;
   double Metrics::*figure;
+  bool compared;  ///< one of those that `compare` and `reproduce` print
 };
 [[nodiscard]] const std::vector<MetricName>& metric_names();
 

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kvd/core/effects.hpp"
+#include "kvd/core/events.hpp"
+#include "kvd/sim/engine/profile.hpp"
+#include "kvd/sim/world/arrival.hpp"
+#include "kvd/sim/world/result.hpp"
+
+namespace kvd::sim {
+
+/// What an inference engine knows of its requests: who waits for a seat, how far each one is, and
+/// what a run list makes it compute. It has no clock, no memory and no Controller.
+/// A request's id is its place in the workload plus one. A prompt's last token makes the first
+/// token of the answer, every further one is a decode step (as in kvd's other engines).
+/// Owner: one thread.
+class Engine {
+ public:
+  /// `workload` and `records` outlive it; it touches only the entries that arrive here.
+  Engine(const Profile& profile, std::int64_t prefill_tokens, const Workload& workload,
+         std::vector<RequestRecord>& records);
+
+  /// It came in and waits for a seat.
+  void arrive(std::uint32_t index) { queue_.push_back(index); }
+  /// The next one that may be submitted, first come first served; none: no seat, or nobody.
+  [[nodiscard]] std::optional<std::uint32_t> seat();
+  void submitted(std::uint32_t index, TimePoint now, bool accepted);
+
+  /// Takes what the reply lets run as the next iteration; requests that ended meanwhile drop out.
+  [[nodiscard]] Batch plan(const core::StepReply& reply);
+  /// The planned iteration begins to compute.
+  void begin(Seconds now);
+  /// It ended: tokens are made, reports wait for take_reports(). How many requests are done by it.
+  std::size_t complete(Seconds now);
+  [[nodiscard]] std::vector<core::StepReport> take_reports() {
+    return std::exchange(reports_, std::vector<core::StepReport>{});
+  }
+  /// Counts who is held out of HBM.
+  void note_holds(const core::StepReply& reply);
+
+  [[nodiscard]] std::size_t open() const { return open_; }
+  [[nodiscard]] std::size_t waiting() const { return queue_.size(); }
+  [[nodiscard]] const Profile& profile() const { return profile_; }
+
+ private:
+  struct Live {
+    std::int64_t prompt = 0;
+    std::int64_t output = 0;
+    std::int64_t tokens = 0;  ///< KV in place
+    bool done = false;
+    bool out = false;  ///< held as rotated or paused since it last ran
+  };
+  struct Item {
+    std::uint32_t index = 0;
+    std::int64_t tokens = 0;
+  };
+
+  [[nodiscard]] std::int64_t seat_tokens(std::uint32_t index) const;
+  void end(std::uint32_t index, Seconds now);
+
+  const Profile& profile_;
+  std::int64_t prefill_tokens_;
+  const Workload& workload_;
+  std::vector<RequestRecord>& records_;
+  std::vector<Live> live_;  ///< by place in the workload
+  std::deque<std::uint32_t> queue_;
+  std::size_t open_ = 0;
+  std::int64_t open_tokens_ = 0;  ///< final lengths of the open ones
+  std::vector<Item> items_;       ///< of the planned iteration
+  std::vector<core::StepReport> reports_;
+};
+
+}  // namespace kvd::sim

@@ -1,0 +1,98 @@
+#include "kvd/sim/run/policy_names.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "planner/policy/admission.hpp"
+#include "planner/policy/catalogue.hpp"
+#include "planner/policy/load.hpp"
+#include "planner/policy/placement.hpp"
+#include "planner/policy/rotation.hpp"
+
+namespace kvd::sim {
+namespace {
+
+constexpr std::array<std::string_view, 3> kAblations = {"request_wise", "pause_resume", "deposit"};
+
+bool contains(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+NamedPolicy baseline(std::string_view name) {
+  NamedPolicy policy;
+  policy.name = name;
+  policy.tuning.rotation.policy = "fcfs";
+  policy.tuning.placement.policy = "none";
+  policy.tuning.admission.policy = "whole_request";
+  policy.tuning.load.policy = "never";
+  return policy;
+}
+
+// What a daemon cannot run yet, it does not run here either.
+std::string runnable(planner::Decision decision, std::string_view wanted,
+                     std::string_view otherwise) {
+  return std::string(planner::check_policy_name(decision, wanted).ok() ? wanted : otherwise);
+}
+
+NamedPolicy unified() {
+  NamedPolicy policy = baseline("unified");
+  policy.tuning.rotation.policy = "unified";
+  policy.tuning.placement.policy = "orbitflow";
+  policy.tuning.admission.policy = "layerkv";
+  policy.tuning.load.policy = runnable(planner::Decision::kLoad, "measured_crossover", "never");
+  return policy;
+}
+
+NamedPolicy ablation(std::string_view name) {
+  NamedPolicy policy = baseline(name);
+  policy.tuning.placement.policy = "orbitflow";
+  policy.pause = name != "request_wise";
+  policy.deposit = name == "deposit";
+  return policy;
+}
+
+Error unknown(std::string_view name) {
+  std::string message = "no policy \"" + std::string(name) + "\"; available:";
+  for (const auto known : policy_names()) message += " " + std::string(known);
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+}  // namespace
+
+Result<NamedPolicy> policy_named(std::string_view name) {
+  if (name == "unified") return unified();
+  if (contains(kAblations, name)) return ablation(name);
+  NamedPolicy policy = baseline(name);
+  const std::string own(name);
+  // `none` is a placement policy and an admission policy; only as the latter it differs from the
+  // rest.
+  if (contains(planner::rotation_policy_names(), name)) {
+    policy.tuning.rotation.policy = own;
+  } else if (contains(planner::admission_policy_names(), name)) {
+    policy.tuning.admission.policy = own;
+  } else if (contains(planner::placement_policy_names(), name)) {
+    policy.tuning.placement.policy = own;
+  } else if (contains(planner::load_policy_names(), name)) {
+    policy.tuning.load.policy = own;
+  } else {
+    return unknown(name);
+  }
+  return policy;
+}
+
+std::vector<std::string_view> policy_names() {
+  std::vector<std::string_view> names;
+  const auto add = [&](std::span<const std::string_view> table) {
+    for (const auto name : table) {
+      if (!contains(names, name)) names.push_back(name);
+    }
+  };
+  add(planner::rotation_policy_names());
+  add(planner::placement_policy_names());
+  add(planner::admission_policy_names());
+  add(planner::load_policy_names());
+  add(kAblations);
+  return names;
+}
+
+}  // namespace kvd::sim

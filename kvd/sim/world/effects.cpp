@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include "kvd/core/inputs.hpp"
+#include "kvd/sim/world/world.hpp"
+
+/// What the Controller asks of its shell, carried out in virtual time.
+namespace kvd::sim {
+namespace {
+
+/// Zeroing runs at the device's speed; a figure of ours, met only where memory changes domain.
+constexpr double kScrubBytesPerSecond = 1e11;
+
+/// Budgets are in nodes, so nothing may depend on a clock.
+class NoClock final : public Clock {
+ public:
+  [[nodiscard]] TimePoint now() const override { return TimePoint(0); }
+};
+
+Nanoseconds whole(Seconds s) { return std::chrono::duration_cast<Nanoseconds>(s); }
+
+}  // namespace
+
+World::Driver& World::driver_of(EngineId engine) {
+  return *std::find_if(drivers_.begin(), drivers_.end(),
+                       [&](const Driver& d) { return d.id == engine; });
+}
+
+void World::feed(const core::Event& event) {
+  effects_.clear();
+  controller_->on(event, now_, effects_);
+  for (core::Effect& effect : effects_) {
+    std::visit([&](auto& e) { take(e); }, effect);
+  }
+}
+
+// Answers that take no time; not while effects are being carried out.
+void World::pump() {
+  while (!pending_.empty()) {
+    const core::Event event = std::move(pending_.front());
+    pending_.pop_front();
+    feed(event);
+    kick_all();
+  }
+}
+
+template <class Body>
+core::Reply World::command(EngineId engine, Body body) {
+  reply_.reset();
+  const core::ReplyTo to(++last_reply_to_);
+  feed(core::Command{engine, to, now_ + std::chrono::seconds(1), std::move(body)});
+  KVD_CHECK(reply_ && reply_->reply_to == to, "submit and step are answered at once");
+  core::Reply reply = std::move(*reply_);
+  pump();
+  return reply;
+}
+template core::Reply World::command(EngineId, core::Submit);
+template core::Reply World::command(EngineId, core::Step);
+
+void World::take(core::Reply& reply) { reply_ = std::move(reply); }
+
+void World::take(const core::CopySlots& copy) {
+  const auto slots = static_cast<std::int64_t>(copy.pairs.size());
+  const Copy entry{copy.slot_bytes * slots, slots, !copy.background};
+  copies_.emplace(copy.ticket, entry);
+  const auto direction = copy.to_hbm ? Link::kH2d : Link::kD2h;
+  totals_.moved[direction] += entry.bytes;
+  totals_.blocks_moved += static_cast<std::uint64_t>(slots);
+  if (entry.swap) meter_.swap_begins(entry.bytes);
+  Link::Job job;
+  job.ticket = copy.ticket;
+  job.priority = copy.background ? Link::Class::kBackground : Link::Class::kSwap;
+  job.slots = slots;
+  job.slot_bytes = copy.slot_bytes;
+  link_.add(direction, job, now_);
+}
+
+void World::take(const core::StreamLayers& stream) {
+  const auto ended = driver_of(stream.engine).streams.begin(stream, link_, now_);
+  if (ended) stream_ended(*ended);
+}
+
+void World::take(const core::EndStream& end) {
+  for (Driver& driver : drivers_) {
+    if (const auto ended = driver.streams.stop(end.ticket, link_, now_)) stream_ended(*ended);
+  }
+}
+
+void World::stream_ended(const Streams::Ended& ended) {
+  totals_.moved[Link::kH2d] += ended.bytes;
+  totals_.streamed += ended.bytes;
+  totals_.blocks_moved += static_cast<std::uint64_t>(ended.slots);
+  pending_.push_back(core::CopyFinished{ended.ticket, true, ended.bytes, ended.busy});
+}
+
+void World::take(core::SolvePlacement& solve) {
+  auto decision = decide(solve);
+  const std::int64_t nodes = decision.ok() ? decision->nodes : 0;
+  const Profile& profile = driver_of(solve.engine).engine.profile();
+  const Seconds took = profile.solver_call + profile.solver_node * static_cast<double>(nodes);
+  ++totals_.plans;
+  totals_.plan_nodes += nodes;
+  totals_.planner += took;
+  timed_.push_back(
+      {now_ + whole(took), core::PlanReady{solve.engine, solve.number, std::move(decision)}});
+}
+
+// The ablations know less, or may do less; the search is the same.
+Result<planner::PlacementDecision> World::decide(core::SolvePlacement& solve) {
+  solve.config.budget_time.reset();
+  if (!solve.config.budget_nodes) solve.config.budget_nodes = core::kPlaceNodes;
+  const auto requests = static_cast<double>(solve.snapshot.requests.size());
+  if (!setting_.policy.pause) solve.config.alpha = std::max(solve.config.alpha, requests);
+  if (!setting_.policy.deposit) {
+    for (auto& request : solve.snapshot.requests) request.deposit = 0;
+  }
+  auto known = placement_.find(solve.policy);
+  if (known == placement_.end()) {
+    KVD_ASSIGN_OR_RETURN(auto made, planner::make_placement_policy(solve.policy));
+    known = placement_.emplace(solve.policy, std::move(made)).first;
+  }
+  return known->second->decide(solve.snapshot, solve.config, NoClock());
+}
+
+void World::take(const core::Scrub& scrub) {
+  const Bytes slab = scrub.tier == Tier::kHbm ? slab_bytes_[0] : slab_bytes_[1];
+  const Bytes bytes = slab * static_cast<std::int64_t>(scrub.slabs.size()) +
+                      scrub.slot_bytes * static_cast<std::int64_t>(scrub.slots.size());
+  const Nanoseconds took = whole(Seconds(static_cast<double>(bytes.value) / kScrubBytesPerSecond));
+  timed_.push_back({now_ + took, core::CopyFinished{scrub.ticket, true, bytes, took}});
+}
+
+void World::take(const core::SendSlab& slab) {
+  pending_.push_back(core::SlabMapped{slab.engine, slab.slab});
+}
+
+void World::take(const core::AskUnmap& ask) {
+  pending_.push_back(core::SlabUnmapped{ask.engine, ask.slab});
+}
+
+void World::take(const core::Note& note) {
+  if (note.level != core::Note::Level::kInfo) last_note_ = note.text;
+}
+
+}  // namespace kvd::sim

@@ -1,0 +1,313 @@
+#include "kvd/sim/world/world.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvd::sim {
+namespace {
+
+/// Without any token for so long, and nothing under way, nothing will come any more.
+constexpr Nanoseconds kPatience = std::chrono::seconds(600);
+
+/// Slabs so that next to nothing of the memory is lost to rounding, and guarantees by whole slabs
+/// are fine enough.
+pool::TierPool::Config tier_config(Tier tier, Bytes memory, Bytes slot) {
+  const std::int64_t slots = memory / slot;
+  const auto root = static_cast<std::int64_t>(std::sqrt(static_cast<double>(slots)));
+  const std::int64_t fewest = (slots + SlotId::kMaxSlotsPerSlab - 1) / SlotId::kMaxSlotsPerSlab;
+  const std::int64_t slabs = std::max({std::int64_t{1}, std::min<std::int64_t>(64, root), fewest});
+  return {tier, slot * (slots / slabs), static_cast<std::uint32_t>(slabs)};
+}
+
+Status check_workload(const Setting& setting) {
+  const auto invalid = [](std::size_t i, const std::string& what) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "request " + std::to_string(i) + " of the workload " + what);
+  };
+  if (setting.workload.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the workload has no requests: raise its rate or duration");
+  }
+  Seconds before{0};
+  for (std::size_t i = 0; i < setting.workload.size(); ++i) {
+    const Arrival& a = setting.workload[i];
+    if (a.engine >= setting.engines.size()) {
+      return invalid(i, "is for engine " + std::to_string(a.engine) + ", of which there is none");
+    }
+    if (!(a.time >= before)) return invalid(i, "does not come in order of time");
+    if (a.prompt < Tokens(1) || a.output < Tokens(1)) return invalid(i, "has no tokens");
+    if (a.announced && *a.announced < a.output) return invalid(i, "announces less than it makes");
+    before = a.time;
+  }
+  return {};
+}
+
+Status check_setting(const Setting& setting) {
+  if (setting.engines.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "a run needs an engine: name a profile");
+  }
+  for (const EngineSetting& engine : setting.engines) {
+    Profile profile = engine.profile;
+    profile.hbm = setting.hbm.value_or(setting.engines.front().profile.hbm);
+    profile.dram = setting.dram.value_or(setting.engines.front().profile.dram);
+    KVD_TRY(check(profile));
+  }
+  if (setting.prefill_tokens && *setting.prefill_tokens < 1) {
+    return make_error(ErrorCode::kInvalidArgument, "the prefill budget must be at least 1 token");
+  }
+  return check_workload(setting);
+}
+
+core::Tuning tuning_of(const Setting& setting) {
+  core::Tuning tuning = setting.policy.tuning;
+  tuning.slo["default"] = setting.slo;
+  if (setting.b_xfer) tuning.rotation.b_xfer = setting.b_xfer;
+  tuning.rotation.alpha = setting.alpha.value_or(tuning.rotation.alpha);
+  tuning.rotation.beta_b = setting.beta_b.value_or(tuning.rotation.beta_b);
+  tuning.rotation.beta_f = setting.beta_f.value_or(tuning.rotation.beta_f);
+  return tuning;
+}
+
+core::Controller::Config config_of(const Setting& setting) {
+  core::Controller::Config config;
+  Bytes slot;
+  std::uint32_t most = 0;
+  for (const EngineSetting& engine : setting.engines) {
+    slot = std::max(slot, engine.profile.shape.slot_bytes());
+    most = std::max(most, engine.profile.limits.max_num_seqs);
+    if (engine.guarantee > Bytes(0)) {
+      config.hbm_quotas[DomainId(engine.domain)].guarantee = engine.guarantee;
+    }
+  }
+  const Profile& machine = setting.engines.front().profile;
+  config.hbm = tier_config(Tier::kHbm, setting.hbm.value_or(machine.hbm), slot);
+  config.dram = tier_config(Tier::kDram, setting.dram.value_or(machine.dram), slot);
+  config.tuning = tuning_of(setting);
+  config.step_timeout = Nanoseconds::max();  // a long prefill is no silence here
+  // An engine submits the next one before the step that reports the last one's end.
+  config.max_requests_per_engine = 2 * most;
+  config.validate_each_event = setting.check;
+  return config;
+}
+
+std::int64_t prefill_budget(const Setting& setting, const Profile& profile) {
+  return setting.prefill_tokens.value_or(profile.limits.max_batched_tokens);
+}
+
+}  // namespace
+
+World::World(const Setting& setting, core::Controller::Config config)
+    : setting_(setting),
+      link_(setting.engines.front().profile.link),
+      slab_bytes_{config.hbm.slab_bytes, config.dram.slab_bytes},
+      meter_(config.hbm.slab_bytes * std::int64_t{config.hbm.slabs}) {
+  for (const Arrival& arrival : setting.workload) {
+    RequestRecord& record = records_.emplace_back();
+    record.engine = arrival.engine;
+    record.prompt = arrival.prompt;
+    record.output = arrival.output;
+    record.arrival = arrival.time;
+    record.ttft_slo = arrival.ttft_slo.value_or(Seconds(setting.slo.ttft));
+    record.tbt_slo = arrival.tbt_slo.value_or(Seconds(setting.slo.tbt));
+    record.tpot_slo = arrival.tpot_slo.value_or(Seconds(setting.slo.tpot));
+    record.tokens.reserve(arrival.output.size());
+  }
+  for (const EngineSetting& engine : setting.engines) {
+    drivers_.emplace_back(Engine(engine.profile, prefill_budget(setting, engine.profile),
+                                 setting.workload, records_));
+  }
+}
+
+Result<std::unique_ptr<World>> World::create(const Setting& setting) {
+  KVD_TRY(check_setting(setting));
+  core::Controller::Config config = config_of(setting);
+  std::unique_ptr<World> world(new World(setting, config));
+  KVD_ASSIGN_OR_RETURN(world->controller_, core::Controller::create(std::move(config)));
+  KVD_TRY(world->attach());
+  return world;
+}
+
+Status World::attach() {
+  for (std::size_t i = 0; i < drivers_.size(); ++i) {
+    core::Attach attach;
+    attach.name = "engine" + std::to_string(i);
+    attach.domain = DomainId(setting_.engines[i].domain);
+    attach.model_class = setting_.engines[i].profile.shape;
+    auto grant = controller_->attach(attach, now_);
+    if (!grant.ok()) return std::move(grant).error();
+    drivers_[i].id = grant->engine;
+  }
+  return {};
+}
+
+Result<RunResult> World::play() {
+  const TimePoint end = setting_.until
+                            ? kOrigin + std::chrono::duration_cast<Nanoseconds>(*setting_.until)
+                            : TimePoint::max();
+  for (TimePoint next = next_time(); next != TimePoint::max(); next = next_time()) {
+    if (next > end) {
+      totals_.note = "ended at " + std::to_string(setting_.until->count()) + " s";
+      break;
+    }
+    now_ = std::max(now_, next);
+    meter_.pass(now_);
+    happen();
+    if (!fault_.ok()) return fault_.error();
+    if (stuck()) return stuck_error();
+  }
+  return close();
+}
+
+TimePoint World::next_time() const {
+  TimePoint next = link_.next();
+  if (next_arrival_ < setting_.workload.size()) {
+    const Seconds at = setting_.workload[next_arrival_].time;
+    next = std::min(next, kOrigin + std::chrono::duration_cast<Nanoseconds>(at));
+  }
+  for (const Driver& driver : drivers_) next = std::min(next, driver.wake);
+  for (const Timed& timed : timed_) next = std::min(next, timed.due);
+  return next;
+}
+
+// At one instant: what came in, what the link and the solver finished, then the engines.
+void World::happen() {
+  arrivals();
+  link_ends();
+  timed_events();
+  for (Driver& driver : drivers_) {
+    if (driver.wake > now_) continue;
+    driver.wake = TimePoint::max();
+    wake(driver);
+  }
+  run_kicked();
+}
+
+void World::arrivals() {
+  while (next_arrival_ < setting_.workload.size()) {
+    const Arrival& arrival = setting_.workload[next_arrival_];
+    if (kOrigin + std::chrono::duration_cast<Nanoseconds>(arrival.time) > now_) return;
+    Driver& driver = drivers_[arrival.engine];
+    driver.engine.arrive(static_cast<std::uint32_t>(next_arrival_++));
+    seat(driver);
+  }
+}
+
+void World::seat(Driver& driver) {
+  while (const auto index = driver.engine.seat()) {
+    const Arrival& arrival = setting_.workload[*index];
+    core::Submit submit;
+    submit.request = RequestId(*index + 1);
+    submit.prompt_tokens = arrival.prompt;
+    submit.max_new_tokens = arrival.announced.value_or(arrival.output);
+    const auto whole = [](Seconds s) { return std::chrono::duration_cast<Nanoseconds>(s); };
+    if (arrival.ttft_slo) submit.ttft_slo = whole(*arrival.ttft_slo);
+    if (arrival.tbt_slo) submit.tbt_slo = whole(*arrival.tbt_slo);
+    const core::Reply reply = command(driver.id, submit);
+    const auto* error = std::get_if<Error>(&reply.body);
+    if (error) {
+      ++totals_.refused;
+      totals_.note = error->message;
+      ++done_;
+    }
+    driver.engine.submitted(*index, now_ - kOrigin, error == nullptr);
+    driver.kicked = true;
+  }
+}
+
+void World::link_ends() {
+  ended_.clear();
+  link_.advance(now_, ended_);
+  for (const Link::Ended& end : ended_) {
+    const Bytes bytes = end.job.slot_bytes * end.job.slots;
+    if (end.job.priority == Link::Class::kStream) {
+      for (Driver& driver : drivers_) {
+        if (const auto stream = driver.streams.fetched(end)) stream_ended(*stream);
+      }
+      continue;
+    }
+    const auto copy = copies_.find(end.job.ticket);
+    if (copy->second.swap) meter_.swap_ends(copy->second.bytes);
+    copies_.erase(copy);
+    feed(core::CopyFinished{end.job.ticket, true, bytes, end.busy});
+    kick_all();
+  }
+  if (ended_.empty()) return;
+  pump();
+  for (Driver& driver : drivers_) {
+    if (driver.phase == Phase::kAwaitsCopies || driver.phase == Phase::kAwaitsLayers) {
+      driver.wake = now_;
+    }
+  }
+}
+
+void World::timed_events() {
+  for (std::size_t i = 0; i < timed_.size();) {
+    if (timed_[i].due > now_) {
+      ++i;
+      continue;
+    }
+    const core::Event event = std::move(timed_[i].event);
+    timed_.erase(timed_.begin() + static_cast<std::ptrdiff_t>(i));
+    feed(event);
+    pump();
+    kick_all();
+  }
+}
+
+void World::kick_all() {
+  for (Driver& driver : drivers_) driver.kicked = true;
+}
+
+void World::run_kicked() {
+  for (bool again = true; again && fault_.ok();) {
+    again = false;
+    for (Driver& driver : drivers_) {
+      if (!driver.kicked || driver.phase != Phase::kIdle) continue;
+      driver.kicked = false;
+      if (driver.engine.open() == 0 && driver.granted.run.empty()) continue;
+      turn(driver);
+      again = true;
+    }
+  }
+}
+
+bool World::stuck() const {
+  if (now_ - last_progress_ < kPatience || !link_.idle() || !timed_.empty()) return false;
+  return std::all_of(drivers_.begin(), drivers_.end(),
+                     [](const Driver& d) { return d.phase == Phase::kIdle; }) &&
+         next_arrival_ == setting_.workload.size();
+}
+
+Error World::stuck_error() const {
+  std::size_t open = 0;
+  for (const Driver& driver : drivers_) open += driver.engine.open();
+  return make_error(ErrorCode::kInternal,
+                    "policy " + setting_.policy.name + " grants nothing any more: " +
+                        std::to_string(open) + " requests are open, the last token was made at " +
+                        std::to_string(to_seconds(last_progress_ - kOrigin)) + " s" +
+                        (last_note_.empty() ? "" : "; the Controller's last note: " + last_note_));
+}
+
+RunResult World::close() {
+  const core::ControllerStatus status = controller_->status(now_);
+  totals_.rotations_out = status.counters.rotations_out;
+  totals_.rotations_in = status.counters.rotations_in;
+  totals_.link_busy[0] = link_.busy(Link::kH2d);
+  totals_.link_busy[1] = link_.busy(Link::kD2h);
+  Seconds last{0};
+  for (const RequestRecord& record : records_) {
+    totals_.pauses += record.pauses;
+    if (!record.tokens.empty()) last = std::max(last, record.tokens.back());
+  }
+  if (setting_.until && !totals_.note.empty()) last = std::max(last, *setting_.until);
+  totals_.duration = last - setting_.workload.front().time;
+  meter_.close(totals_.duration, totals_);
+  return {std::move(records_), totals_};
+}
+
+Result<RunResult> run(const Setting& setting) {
+  KVD_ASSIGN_OR_RETURN(const auto world, World::create(setting));
+  return world->play();
+}
+
+}  // namespace kvd::sim

@@ -1,0 +1,141 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kvd/core/controller.hpp"
+#include "kvd/sim/engine/engine.hpp"
+#include "kvd/sim/run/setting.hpp"
+#include "kvd/sim/world/link.hpp"
+#include "kvd/sim/world/meter.hpp"
+#include "kvd/sim/world/streams.hpp"
+
+namespace kvd::sim {
+
+/// A shell around the Controller without device or sockets: a virtual clock, engines that compute
+/// as long as their profile says, a link that copies as fast as it says.
+/// Source: kvd design (architecture section 3: a functional core in thin shells).
+/// Owner:  one thread; deterministic.
+class World {
+ public:
+  /// Errors: as run().
+  [[nodiscard]] static Result<std::unique_ptr<World>> create(const Setting& setting);
+  /// Once. Errors: Internal when the Controller stops granting anything, or refuses a step.
+  [[nodiscard]] Result<RunResult> play();
+
+ private:
+  enum class Phase : std::uint8_t { kIdle, kAwaitsDevice, kAwaitsCopies, kComputes, kAwaitsLayers };
+
+  /// An engine and the iteration it is in.
+  struct Driver {
+    explicit Driver(Engine made) : engine(std::move(made)) {}
+
+    Engine engine;
+    EngineId id;
+    Streams streams;
+    Phase phase = Phase::kIdle;
+    bool kicked = false;                ///< something changed since its last step
+    TimePoint wake = TimePoint::max();  ///< its next event
+    core::StepReply granted;            ///< the iteration to execute next; `run` empty: none
+    std::uint64_t finished = 0;         ///< last iteration that ended
+    std::uint64_t iteration = 0;        ///< the one in hand
+    std::vector<Ticket> tickets;        ///< of swap-ins it still has to wait for
+    Nanoseconds compute{0};             ///< of the iteration
+    bool by_group = false;              ///< layers stream: it computes group by group
+    std::uint32_t group = 0;            ///< the one it computes or waits for
+    TimePoint waits_since{0};
+  };
+  struct Copy {
+    Bytes bytes;
+    std::int64_t slots = 0;
+    bool swap = false;
+  };
+  struct Timed {
+    TimePoint due;
+    core::Event event;
+  };
+
+  World(const Setting& setting, core::Controller::Config config);
+
+  // ---- the loop (world.cpp) ----
+  [[nodiscard]] Status attach();
+  [[nodiscard]] TimePoint next_time() const;
+  void happen();
+  void arrivals();
+  void link_ends();
+  void timed_events();
+  void seat(Driver& driver);
+  void run_kicked();
+  void kick_all();
+  [[nodiscard]] bool stuck() const;
+  [[nodiscard]] Error stuck_error() const;
+  [[nodiscard]] RunResult close();
+  [[nodiscard]] Seconds since_start() const { return Seconds(now_ - kOrigin); }
+
+  // ---- iterations (iterations.cpp) ----
+  void turn(Driver& driver);
+  void proceed(Driver& driver);
+  void step(Driver& driver, bool running);
+  void take_device(Driver& driver);
+  void execute(Driver& driver);
+  void compute(Driver& driver);
+  void next_group(Driver& driver);
+  void group_done(Driver& driver);
+  void finish(Driver& driver);
+  void wake(Driver& driver);
+  [[nodiscard]] TimePoint group_end(const Driver& driver) const;
+
+  // ---- effects (effects.cpp) ----
+  void feed(const core::Event& event);
+  void pump();
+  void take(core::Reply& reply);
+  void take(const core::PublishTable&) {}
+  void take(const core::CopySlots& copy);
+  void take(const core::StreamLayers& stream);
+  void take(const core::EndStream& end);
+  void take(core::SolvePlacement& solve);
+  void take(const core::Scrub& scrub);
+  void take(const core::SendSlab& slab);
+  void take(const core::AskUnmap& ask);
+  void take(const core::Note& note);
+  void stream_ended(const Streams::Ended& ended);
+  [[nodiscard]] Result<planner::PlacementDecision> decide(core::SolvePlacement& solve);
+  template <class Body>
+  [[nodiscard]] core::Reply command(EngineId engine, Body body);
+  [[nodiscard]] Driver& driver_of(EngineId engine);
+
+  /// Time zero of a run: not the clock's, which the Controller takes for "never".
+  static constexpr TimePoint kOrigin{1'000'000'000};
+
+  const Setting& setting_;
+  std::unique_ptr<core::Controller> controller_;
+  TimePoint now_ = kOrigin;
+  std::size_t next_arrival_ = 0;
+  std::deque<Driver> drivers_;
+  Link link_;
+  Bytes slab_bytes_[kTiers];
+  Meter meter_;
+  RunTotals totals_;
+  std::vector<RequestRecord> records_;
+
+  std::deque<std::uint32_t> device_queue_;  ///< drivers; the first one has the device
+  std::unordered_map<Ticket, Copy> copies_;
+  std::deque<core::Event> pending_;  ///< answered at once, after the effects in hand
+  std::vector<Timed> timed_;
+  std::vector<core::Effect> effects_;
+  std::vector<Link::Ended> ended_;
+  std::optional<core::Reply> reply_;
+  std::uint64_t last_reply_to_ = 0;
+  std::map<std::string, std::unique_ptr<planner::PlacementPolicy>, std::less<>> placement_;
+  TimePoint last_progress_ = kOrigin;
+  std::size_t done_ = 0;
+  Status fault_;
+  std::string last_note_;
+};
+
+}  // namespace kvd::sim
