@@ -33,6 +33,8 @@ class ServedClientPage {
   }
   [[nodiscard]] std::uint64_t iteration_finished() const { return load(page().iteration_finished); }
   [[nodiscard]] std::uint64_t progress() const { return load(page().progress); }
+  /// For whoever looks at it over and over.
+  [[nodiscard]] const std::atomic<std::uint64_t>& progress_word() const { return page().progress; }
   [[nodiscard]] bool poisoned() const { return load(page().poison) != 0; }
 
   /// Before waiters are released without their bytes (safety rule 2).
@@ -41,8 +43,10 @@ class ServedClientPage {
   /// Words for the copy backend: it stores a ticket once all bytes before it are complete.
   [[nodiscard]] std::atomic<std::uint64_t>& fence_h2d() { return page().fence_h2d; }
   [[nodiscard]] std::atomic<std::uint64_t>& fence_d2h() { return page().fence_d2h; }
-
+  /// Written by the mover itself.
   [[nodiscard]] std::atomic<std::uint64_t>& fence_layers() { return page().fence_layers; }
+  /// What the daemon sleeps on; taken by the engine that rings.
+  [[nodiscard]] std::atomic<std::uint64_t>& progress_wanted() { return page().progress_wanted; }
 
   [[nodiscard]] KeeperWord keeper() { return KeeperWord(&page().keeper); }
 

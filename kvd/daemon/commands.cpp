@@ -61,14 +61,17 @@ bool Daemon::drain_ring(EngineId engine) {
   return true;
 }
 
-bool Daemon::ring_filled_while_looking() const {
-  if (ring_spin_.count() == 0 || awake_rings_.empty()) return false;
+// Engines in the middle of a step with streamed layers are looked at as well, and copies for them.
+bool Daemon::ring_filled_while_looking() {
+  if (ring_spin_.count() == 0) return false;
+  if (awake_rings_.empty() && !mover_->awaits_progress()) return false;
   const TimePoint until = clock_.now() + ring_spin_;
   do {
     for (const EngineId engine : awake_rings_) {
       const auto it = peers_.find(engine);
       if (it != peers_.end() && !it->second.ended && !it->second.ring->empty()) return true;
     }
+    if (mover_->busy() || mover_->awaits_progress()) take_copies();
   } while (clock_.now() < until);
   return false;
 }

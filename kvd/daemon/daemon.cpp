@@ -61,6 +61,7 @@ Daemon::Daemon(Config config, const Clock& clock, Inbox inbox)
 Daemon::~Daemon() {
   // Copies name slabs and fences: the backend ends its threads before either goes.
   liveness_.reset();
+  solver_.reset();
   slabs_.reset();
   backend_.reset();
 }
@@ -83,6 +84,10 @@ Status Daemon::open() {
   KVD_TRY(open_sockets());
   liveness_ = std::make_unique<Liveness>([this](EngineId engine) {
     inbox_.post([this, engine] { drop(engine, "its keeper died"); });
+  });
+
+  solver_ = std::make_unique<Solver>([this](core::PlanReady plan) {
+    inbox_.post([this, plan = std::move(plan)] { feed(plan); });
   });
 
   const itimerspec period{{0, kTick.count()}, {0, kTick.count()}};
@@ -205,8 +210,9 @@ Status Daemon::run() {
     const bool rings = take_ring_commands();
     // Last: whatever answers over ZeroMQ may swallow what its descriptor had to tell.
     const bool more = (commands_due_ && take_commands()) || rings;
+    const bool awake = more || !mover_->fall_asleep();
     epoll_event events[64];
-    const int ready = ::epoll_wait(epoll_.get(), events, 64, more ? 0 : 1000);
+    const int ready = ::epoll_wait(epoll_.get(), events, 64, awake ? 0 : 1000);
     for (int i = 0; i < ready; ++i) dispatch(events[i].data.u64);
   }
   drain();
@@ -217,6 +223,7 @@ Status Daemon::run() {
 void Daemon::end_after_loss(const Error& error) {
   ready_ = false;
   listener_.reset();
+  solver_.reset();
   for (auto& [engine, peer] : peers_) end_session(peer);
   for (const Inbox::Task& task : inbox_.take()) task();
   commands_.reset();
@@ -277,10 +284,13 @@ void Daemon::take_copies() {
   copies_.clear();
   mover_->poll(copies_);
   for (const core::CopyFinished& copy : std::exchange(copies_, {})) {
-    const auto fenced = fences_.extract(copy.ticket);
-    feed(copy);
+    auto fenced = fences_.extract(copy.ticket);
+    if (fenced.empty()) fenced = streams_.extract(copy.ticket);
+    const bool lost = !copy.ok && !fenced.empty();
     // Its fence stays behind: whoever waits is released by poison or not at all (safety rule 2).
-    if (!copy.ok && !fenced.empty()) drop(fenced.mapped().engine, "a copy of its blocks failed");
+    if (lost) fenced.mapped().page->page().poison();
+    feed(copy);
+    if (lost) drop(fenced.mapped().engine, "a copy of its blocks failed");
   }
 }
 
@@ -301,6 +311,7 @@ void Daemon::tick() {
 void Daemon::drain() {
   ready_ = false;
   listener_.reset();
+  solver_.reset();
   const TimePoint until = clock_.now() + kDrain;
   while (!fences_.empty() && clock_.now() < until) {
     epoll_event events[8];
@@ -343,6 +354,15 @@ Result<core::ControllerStatus> Daemon::status(Nanoseconds timeout) {
         status.counters.stale_commands = stale_commands_;
         status.counters.attach_paused = attach_paused_;
         return status;
+      },
+      timeout);
+}
+
+Result<ShellCounters> Daemon::shell(Nanoseconds timeout) {
+  return ask<ShellCounters>(
+      [this] {
+        return ShellCounters{mover_->counters(),
+                             solver_ ? solver_->counters() : Solver::Counters()};
       },
       timeout);
 }

@@ -21,6 +21,8 @@
 #include "kvd/daemon/inbox.hpp"
 #include "kvd/daemon/liveness.hpp"
 #include "kvd/daemon/peer.hpp"
+#include "kvd/daemon/shell_counters.hpp"
+#include "kvd/daemon/solver.hpp"
 #include "kvd/daemon/translate.hpp"
 #include "kvd/mover/mover.hpp"
 #include "kvd/mover/slab_store.hpp"
@@ -56,6 +58,8 @@ class Daemon final : public admin::AdminBackend {
   [[nodiscard]] std::vector<admin::Happening> happenings() override { return journal_.all(); }
   [[nodiscard]] TimePoint now() override { return clock_.now(); }
 
+  /// What the Controller does not know. Thread-safe; errors as status().
+  [[nodiscard]] Result<ShellCounters> shell(Nanoseconds timeout);
   [[nodiscard]] const Config& config() const { return config_; }
 
  private:
@@ -127,7 +131,7 @@ class Daemon final : public admin::AdminBackend {
   /// The same for rings; the silent ones are left asleep, to be woken by their bells.
   bool take_ring_commands();
   [[nodiscard]] bool drain_ring(EngineId engine);
-  [[nodiscard]] bool ring_filled_while_looking() const;
+  [[nodiscard]] bool ring_filled_while_looking();
   void on_bell(EngineId engine);
   void on_command(const transport::Incoming& incoming);
   void answer(transport::PeerId peer, const ReplyHead& head,
@@ -196,12 +200,14 @@ class Daemon final : public admin::AdminBackend {
     std::shared_ptr<PageLease> page;
   };
   std::map<Ticket, Fenced> fences_;
+  std::map<Ticket, Fenced> streams_;  ///< the same for streams of layers
   std::vector<core::CopyFinished> copies_;
   wire::FrameBuffer reply_frame_;
   std::uint64_t stale_commands_ = 0;
 
   admin::Journal journal_;
   std::unique_ptr<Liveness> liveness_;
+  std::unique_ptr<Solver> solver_;
   std::atomic<bool> ready_ = false;
   std::atomic<bool> stopping_ = false;
 };

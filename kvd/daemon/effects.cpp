@@ -50,7 +50,8 @@ void Daemon::perform(const core::PublishTable& table) {
 void Daemon::perform(const core::CopySlots& copy) {
   Peer* peer = find(copy.engine);
   std::atomic<std::uint64_t>* fence = nullptr;
-  if (peer) {
+  // For what is in the background nobody waits, so its failure is nobody's end.
+  if (peer && !copy.background) {
     fence = copy.to_hbm ? &peer->page->fence_h2d() : &peer->page->fence_d2h();
     fences_[copy.ticket] = {copy.engine, peer->lease};
   }
@@ -58,16 +59,16 @@ void Daemon::perform(const core::CopySlots& copy) {
 }
 
 void Daemon::perform(const core::StreamLayers& stream) {
-  drop(stream.engine, "layers cannot be streamed yet");
-  feed(core::CopyFinished{stream.ticket, false, Bytes(0), {}});
+  Peer* peer = find(stream.engine);
+  if (!peer) return feed(core::CopyFinished{stream.ticket, false, Bytes(0), {}});
+  shm::ServedClientPage& page = *peer->page;
+  streams_[stream.ticket] = {stream.engine, peer->lease};
+  mover_->stream(stream, {&page.progress_word(), &page.progress_wanted(), &page.fence_layers()});
 }
 
-void Daemon::perform(const core::EndStream&) {}
+void Daemon::perform(const core::EndStream& end) { mover_->end_stream(end.ticket); }
 
-void Daemon::perform(const core::SolvePlacement& problem) {
-  feed(core::PlanReady{problem.engine, problem.number,
-                       make_error(ErrorCode::kUnsupported, "placement is not planned yet")});
-}
+void Daemon::perform(const core::SolvePlacement& problem) { solver_->solve(problem); }
 
 void Daemon::perform(const core::Scrub& scrub) { mover_->scrub(scrub); }
 

@@ -78,11 +78,14 @@ Result<std::unique_ptr<metrics::Exporter>> start_metrics(const Config& config, D
   // A scrape the control thread has no time for repeats the one before: zeros would look like a
   // restart.
   const auto last = std::make_shared<core::ControllerStatus>();
+  const auto shell = std::make_shared<ShellCounters>();
   return metrics::Exporter::start({config.metrics_address, config.metrics_port},
-                                  [&daemon, last](std::vector<metrics::Sample>& out) {
+                                  [&daemon, last, shell](std::vector<metrics::Sample>& out) {
                                     auto status = daemon.status(std::chrono::seconds(1));
                                     if (status.ok()) *last = std::move(*status);
-                                    collect(*last, daemon.info(), out);
+                                    auto counted = daemon.shell(std::chrono::seconds(1));
+                                    if (counted.ok()) *shell = std::move(*counted);
+                                    collect(*last, *shell, daemon.info(), out);
                                   });
 }
 

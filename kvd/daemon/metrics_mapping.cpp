@@ -30,7 +30,10 @@ class Samples {
     add(metric, std::move(labels), static_cast<double>(value.value));
   }
   void add(std::string_view metric, const core::Distribution& values) {
-    out_.push_back({metric, {}, values.sum, values.counts});
+    add(metric, {}, values.counts, values.sum);
+  }
+  void add(std::string_view metric, Labels labels, std::vector<std::uint64_t> counts, double sum) {
+    out_.push_back({metric, std::move(labels), sum, std::move(counts)});
   }
   void info(std::string_view metric, Labels labels) { add(metric, std::move(labels), 1.0); }
 
@@ -89,6 +92,27 @@ void add_copies(const ControllerStatus& status, Samples& out) {
     out.add("kvd_link_rate_bytes_per_second", {direction}, status.link_rate[d]);
   }
   out.add("kvd_copy_failures_total", {}, c.copy_failures);
+}
+
+void add_layers(const mover::MoverCounters& mover, Samples& out) {
+  for (std::size_t d = 0; d < kDirectionNames.size(); ++d) {
+    out.add("kvd_copy_run_bytes", {kDirectionNames[d]},
+            {mover.runs[d].counts.begin(), mover.runs[d].counts.end()},
+            static_cast<double>(mover.runs[d].sum.value));
+  }
+  out.add("kvd_layer_fetches_total", {}, mover.layer_fetches);
+  out.add("kvd_layer_fetch_retries_total", {}, mover.layer_fetch_retries);
+  out.add("kvd_layer_fetch_bytes_total", {}, mover.layer_bytes);
+  out.add("kvd_layer_fetch_busy_seconds_total", {}, to_seconds(mover.layer_busy));
+}
+
+void add_plans(const Solver::Counters& solver, Samples& out) {
+  out.add("kvd_plan_solve_seconds", {}, solver.seconds, solver.seconds_sum);
+  out.add("kvd_plan_gap_ratio", {}, solver.gap);
+  out.add("kvd_plans_total", {"feasible"}, solver.feasible);
+  out.add("kvd_plans_total", {"infeasible"}, solver.infeasible);
+  out.add("kvd_plans_total", {"failed"}, solver.failed);
+  out.add("kvd_plans_total", {"replaced"}, solver.replaced);
 }
 
 void add_rotation(const ControllerStatus& status, Samples& out) {
@@ -190,12 +214,14 @@ void add_tuning(const core::Tuning& tuning, Samples& out) {
 
 }  // namespace
 
-void collect(const ControllerStatus& status, const admin::DaemonInfo& info,
-             std::vector<metrics::Sample>& out) {
+void collect(const ControllerStatus& status, const ShellCounters& shell,
+             const admin::DaemonInfo& info, std::vector<metrics::Sample>& out) {
   Samples samples(out);
   add_daemon(info, samples);
   add_memory(status, samples);
   add_copies(status, samples);
+  add_layers(shell.mover, samples);
+  add_plans(shell.solver, samples);
   add_rotation(status, samples);
   add_requests(status, samples);
   add_steps(status, samples);

@@ -4,14 +4,15 @@
 
 #include "kvd/admin/admin_backend.hpp"
 #include "kvd/core/status.hpp"
+#include "kvd/daemon/shell_counters.hpp"
 #include "metrics/catalogue/sample.hpp"
 
 namespace kvd::daemon {
 
-/// Says the controller's state and the daemon's description in samples of the metrics catalogue.
-/// Pure. An engine appears as "name-id", so that two engines of one name stay apart; characters
-/// of its name outside printable ASCII become '?'.
-void collect(const core::ControllerStatus& status, const admin::DaemonInfo& info,
-             std::vector<metrics::Sample>& out);
+/// Says the controller's state, the shell's and the daemon's description in samples of the metrics
+/// catalogue. Pure. An engine appears as "name-id", so that two engines of one name stay apart;
+/// characters of its name outside printable ASCII become '?'.
+void collect(const core::ControllerStatus& status, const ShellCounters& shell,
+             const admin::DaemonInfo& info, std::vector<metrics::Sample>& out);
 
 }  // namespace kvd::daemon

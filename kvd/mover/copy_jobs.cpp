@@ -23,7 +23,8 @@ std::optional<CopyJobs::Burst> CopyJobs::next(Urgency urgency, Ticket number, By
   if (waiting.empty()) return std::nullopt;
   const Ticket ticket = waiting.front();
   Job& job = jobs_.at(ticket);
-  Burst burst{job.runs.take(limit), {}};
+  Burst burst;
+  job.runs.take(limit, burst.extents);
   const bool whole = !job.begun && job.runs.done();
   job.begun = true;
   ++job.in_flight;

@@ -14,9 +14,8 @@ void LayerStreamer::begin(core::StreamLayers order, LayerWords words) {
   const EngineId engine = order.engine;
   Session& session = sessions_.try_emplace(engine, Session{words}).first->second;
   engines_[order.ticket] = engine;
-  Stream stream;
-  stream.open.resize(order.fetches.size());
-  stream.order = std::move(order);
+  Stream stream{std::move(order), {}};
+  stream.parts.resize(stream.order.fetches.size());
   session.streams.push_back(std::move(stream));
   session.progress = words.progress->load(std::memory_order_acquire);
   settle(engine);
@@ -33,57 +32,86 @@ void LayerStreamer::end(Ticket ticket) {
 
 void LayerStreamer::look() {
   for (auto& [engine, session] : sessions_) {
-    if (waits(session)) session.progress = session.words.progress->load(std::memory_order_acquire);
+    if (!session.awaits) continue;
+    session.progress = session.words.progress->load(std::memory_order_acquire);
+    if (session.progress >= *session.awaits) find_next_wait(session);
   }
 }
 
-bool LayerStreamer::waits(const Session& session) {
-  const auto* fetch = session.streams.front().next();
-  return fetch != nullptr && session.progress < fetch->after;
-}
-
-bool LayerStreamer::has_work(const Session& session) {
-  const Stream& stream = session.streams.front();
-  if (stream.ended || stream.failed) return false;
-  return !stream.again.empty() || (stream.next() != nullptr && !waits(session));
-}
-
-std::optional<std::vector<kernels::CopyExtent>> LayerStreamer::next(Ticket burst, Bytes limit) {
-  auto chosen = sessions_.end();
-  for (auto it = sessions_.begin(); it != sessions_.end(); ++it) {
-    if (!has_work(it->second)) continue;
-    if (chosen == sessions_.end() || it->second.served < chosen->second.served) chosen = it;
+bool LayerStreamer::Stream::any_due(std::uint64_t progress) const {
+  for (std::size_t i = first; i < parts.size(); ++i) {
+    if (due(i, progress)) return true;
   }
-  if (chosen == sessions_.end()) return std::nullopt;
-  chosen->second.served = ++turns_;
-  Stream& stream = chosen->second.streams.front();
-  ++stream.in_flight;
-  const auto [flying, added] =
-      flying_.emplace(burst, Flying{chosen->first, stream.order.ticket, cut(stream, limit)});
+  return false;
+}
+
+/// The stream of the session to serve now, null for none. What a stopped one has in flight may go
+/// into slots that a later one fills, so that one waits.
+LayerStreamer::Stream* LayerStreamer::with_work(Session& session) {
+  for (Stream& stream : session.streams) {
+    if (stream.stopped() && stream.in_flight > 0) return nullptr;
+    if (stream.stopped()) continue;
+    if (!stream.again.empty() || stream.any_due(session.progress)) return &stream;
+  }
+  return nullptr;
+}
+
+std::optional<std::vector<kernels::CopyExtent>> LayerStreamer::next(Ticket number, Bytes limit) {
+  EngineId engine;
+  Session* chosen = nullptr;
+  Stream* stream = nullptr;
+  for (auto& [id, session] : sessions_) {
+    if (chosen && chosen->served <= session.served) continue;
+    if (Stream* found = with_work(session)) {
+      engine = id;
+      chosen = &session;
+      stream = found;
+    }
+  }
+  if (!chosen) return std::nullopt;
+  chosen->served = ++turns_;
+  ++stream->in_flight;
+  const auto [flying, added] = flying_.emplace(
+      number, Flying{engine, stream->order.ticket, cut(*stream, chosen->progress, limit)});
   KVD_CHECK(added, "two bursts of one number");
+  find_next_wait(*chosen);
   return flying->second.burst.extents;
 }
 
 // Precondition: the stream has work.
-LayerStreamer::Again LayerStreamer::cut(Stream& stream, Bytes limit) {
+LayerStreamer::Burst LayerStreamer::cut(Stream& stream, std::uint64_t progress, Bytes limit) {
   if (!stream.again.empty()) {
-    Again again = std::move(stream.again.front());
+    Burst again = std::move(stream.again.front());
     stream.again.pop_front();
     return again;
   }
-  const core::StreamLayers::Fetch& fetch = stream.order.fetches[stream.cut];
-  if (!stream.cursor) {
-    auto runs = runs_of(*slabs_, fetch.pairs, stream.order.slot_bytes, true);
-    for (const kernels::CopyExtent& run : runs) counters_->runs[0].add(run.length);
-    stream.cursor.emplace(std::move(runs));
+  // As many fetches as a burst holds: one alone, of one group of one request, is often short.
+  Burst burst;
+  Bytes room = limit;
+  for (std::size_t i = stream.first; i < stream.parts.size() && room > Bytes(0); ++i) {
+    if (!stream.due(i, progress)) continue;
+    room -= cut_fetch(stream, i, room, burst);
+    if (!stream.parts[i].cut) break;
   }
-  Again burst{stream.cut, 0, stream.cursor->take(limit)};
-  ++stream.open[stream.cut];
-  if (stream.cursor->done()) {
-    stream.cursor.reset();
-    ++stream.cut;
-  }
+  while (stream.first < stream.parts.size() && stream.parts[stream.first].cut) ++stream.first;
   return burst;
+}
+
+Bytes LayerStreamer::cut_fetch(Stream& stream, std::size_t fetch, Bytes room, Burst& burst) {
+  Part& part = stream.parts[fetch];
+  if (!part.cursor) {
+    auto runs = runs_of(*slabs_, stream.order.fetches[fetch].pairs, stream.order.slot_bytes, true);
+    for (const kernels::CopyExtent& run : runs) counters_->runs[0].add(run.length);
+    part.cursor.emplace(std::move(runs));
+  }
+  const Bytes taken = part.cursor->take(room, burst.extents);
+  part.cut = part.cursor->done();
+  if (part.cut) part.cursor.reset();
+  if (taken > Bytes(0) || part.cut) {
+    burst.fetches.push_back(fetch);
+    ++part.open;
+  }
+  return taken;
 }
 
 void LayerStreamer::finished(Ticket number, bool ok, Bytes bytes, Nanoseconds busy) {
@@ -92,31 +120,30 @@ void LayerStreamer::finished(Ticket number, bool ok, Bytes bytes, Nanoseconds bu
   Flying flying = std::move(found->second);
   flying_.erase(found);
   Session& session = sessions_.at(flying.engine);
-  Stream& stream = session.streams.front();  // no other has bursts in flight
+  Stream& stream = *std::find_if(
+      session.streams.begin(), session.streams.end(),
+      [&](const Stream& candidate) { return candidate.order.ticket == flying.stream; });
   --stream.in_flight;
   if (ok) {
-    --stream.open[flying.burst.fetch];
+    for (const std::size_t fetch : flying.burst.fetches) --stream.parts[fetch].open;
     stream.bytes += bytes;
     stream.busy += busy;
     counters_->layer_bytes += bytes;
     counters_->layer_busy += busy;
     advance(stream);
   } else if (++flying.burst.tries < kTries) {
-    ++counters_->layer_fetch_tries;
+    ++counters_->layer_fetch_retries;
     stream.again.push_back(std::move(flying.burst));
   } else if (!stream.ended) {
-    fail_session(session);
+    // All streams: the mark of a later one would release whoever waits for this one.
+    for (Stream& each : session.streams) each.failed = true;
   }
   settle(flying.engine);
 }
 
-// Its later streams as well: their marks would release whoever waits for this one.
-void LayerStreamer::fail_session(Session& session) {
-  for (Stream& stream : session.streams) stream.failed = true;
-}
-
 void LayerStreamer::advance(Stream& stream) {
-  while (stream.complete < stream.cut && stream.open[stream.complete] == 0) {
+  while (stream.complete < stream.parts.size() && stream.parts[stream.complete].cut &&
+         stream.parts[stream.complete].open == 0) {
     ++stream.complete;
     ++counters_->layer_fetches;
   }
@@ -129,8 +156,8 @@ void LayerStreamer::settle(EngineId engine) {
   for (auto it = session.streams.begin(); it != session.streams.end();) {
     const bool first = it == session.streams.begin();
     if (first) raise_fence(session);
-    // One behind another has nothing in flight; it waits its turn unless it shall not go on.
-    if (!it->through() || !(first || it->ended || it->failed)) {
+    // One that went well is told after those before it, like its fence.
+    if (!it->through() || !(first || it->stopped())) {
       ++it;
       continue;
     }
@@ -138,40 +165,52 @@ void LayerStreamer::settle(EngineId engine) {
     engines_.erase(it->order.ticket);
     it = session.streams.erase(it);
   }
+  find_next_wait(session);
   if (session.streams.empty()) sessions_.erase(found);
 }
 
 void LayerStreamer::raise_fence(Session& session) {
   Stream& stream = session.streams.front();
-  if (stream.ended || stream.failed) return;
-  const auto& fetches = stream.order.fetches;
-  const bool all = stream.complete == fetches.size();
-  const std::uint32_t groups = all ? stream.order.groups : fetches[stream.complete].group;
+  if (stream.stopped()) return;
+  const bool all = stream.complete == stream.parts.size();
+  const std::uint32_t groups =
+      all ? stream.order.groups : stream.order.fetches[stream.complete].group;
   const std::uint64_t mark = layer_mark(stream.order.iteration, groups);
   if (mark == stream.told) return;
   stream.told = mark;
   kernels::publish({session.words.fence, mark});
 }
 
+void LayerStreamer::find_next_wait(Session& session) {
+  session.awaits.reset();
+  for (const Stream& stream : session.streams) {
+    if (stream.stopped()) continue;
+    for (std::size_t i = stream.first; i < stream.parts.size(); ++i) {
+      const std::uint64_t after = stream.order.fetches[i].after;
+      if (stream.parts[i].cut || after <= session.progress) continue;
+      session.awaits = std::min(after, session.awaits.value_or(after));
+    }
+  }
+}
+
 bool LayerStreamer::awaits_progress() const {
   return std::any_of(sessions_.begin(), sessions_.end(),
-                     [](const auto& entry) { return waits(entry.second); });
+                     [](const auto& entry) { return entry.second.awaits.has_value(); });
 }
 
 bool LayerStreamer::progress_made() const {
   return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& entry) {
     const Session& session = entry.second;
-    return waits(session) && session.words.progress->load(std::memory_order_acquire) >=
-                                 session.streams.front().next()->after;
+    return session.awaits &&
+           session.words.progress->load(std::memory_order_acquire) >= *session.awaits;
   });
 }
 
 bool LayerStreamer::fall_asleep() {
   for (auto& [engine, session] : sessions_) {
-    if (!waits(session)) continue;
-    const std::uint64_t after = session.streams.front().next()->after;
-    session.words.progress_wanted->store(after, std::memory_order_seq_cst);
-    if (session.words.progress->load(std::memory_order_seq_cst) >= after) return false;
+    if (!session.awaits) continue;
+    session.words.progress_wanted->store(*session.awaits, std::memory_order_seq_cst);
+    if (session.words.progress->load(std::memory_order_seq_cst) >= *session.awaits) return false;
   }
   return true;
 }

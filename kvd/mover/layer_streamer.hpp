@@ -27,11 +27,11 @@ struct LayerWords {
 /// What there is to fetch of streamed layers, in which order, and how far each session's fence may
 /// go. Knows no device: the mover submits the bursts it hands out and tells how they ended.
 ///
-/// A session's streams are served one after the other, each by ascending layer group, a fetch only
-/// once the session's progress word has reached its `after`. Between sessions burst by burst in
-/// turn, whatever they claim in their words: what a session writes there can do harm to its own
-/// staging slots alone. The fence says that groups are in HBM when every byte of them is, in
-/// whatever order and however often ends of bursts are reported (safety rule 1).
+/// Of a session the earliest iteration and layer group goes first among the fetches whose `after`
+/// its progress word has reached. Between sessions it goes burst by burst in turn, whatever they
+/// claim in their words: what a session writes there can do harm to its own staging slots alone.
+/// The fence says that groups are in HBM when every byte of them is, in whatever order and however
+/// often ends of bursts are reported (safety rule 1).
 /// Source: OrbitFlow sec. 4.1; kvd design (architecture section 4, layer streaming).
 /// Owner:  control thread. The words of a session must live until the last of its streams is told
 ///         finished.
@@ -65,53 +65,58 @@ class LayerStreamer {
   void take_ended(std::vector<core::CopyFinished>& ended);
 
  private:
-  struct Again {  ///< a burst that failed
-    std::size_t fetch;
-    std::uint32_t tries;
-    std::vector<kernels::CopyExtent> extents;
+  struct Burst {
+    std::vector<std::size_t> fetches{};  ///< it has a part of each
+    std::vector<kernels::CopyExtent> extents{};
+    std::uint32_t tries = 0;  ///< that failed
+  };
+  struct Part {  ///< one fetch's state
+    std::optional<RunCursor> cursor;
+    bool cut = false;        ///< all of it is handed out
+    std::uint32_t open = 0;  ///< bursts without success yet
   };
   struct Stream {
     core::StreamLayers order;
-    std::size_t cut = 0;              ///< fetches before it are all handed out
-    std::optional<RunCursor> cursor;  ///< in fetch `cut`
-    std::size_t complete = 0;         ///< fetches before it are all in HBM
-    std::vector<std::uint32_t> open;  ///< bursts without success yet, by fetch
-    std::deque<Again> again;
+    std::vector<Part> parts;   ///< by fetch
+    std::size_t first = 0;     ///< fetches before it are cut
+    std::size_t complete = 0;  ///< fetches before it are all in HBM
+    std::deque<Burst> again{};
     std::uint32_t in_flight = 0;
     bool ended = false;
     bool failed = false;
     std::uint64_t told = 0;  ///< mark the fence was raised to
-    Bytes bytes;
+    Bytes bytes{};
     Nanoseconds busy{0};
 
+    [[nodiscard]] bool stopped() const { return ended || failed; }
     [[nodiscard]] bool through() const {
-      return in_flight == 0 && (ended || failed || complete == order.fetches.size());
+      return in_flight == 0 && (stopped() || complete == parts.size());
     }
-    /// The fetch to go on with, none when all are handed out or the stream shall not go on.
-    [[nodiscard]] const core::StreamLayers::Fetch* next() const {
-      if (ended || failed || cut == order.fetches.size()) return nullptr;
-      return &order.fetches[cut];
+    [[nodiscard]] bool due(std::size_t fetch, std::uint64_t progress) const {
+      return !parts[fetch].cut && order.fetches[fetch].after <= progress;
     }
+    [[nodiscard]] bool any_due(std::uint64_t progress) const;
   };
   struct Session {
     LayerWords words;
-    std::uint64_t progress = 0;    ///< as last read
-    std::uint64_t served = 0;      ///< when it last had its turn
-    std::deque<Stream> streams{};  ///< the first is served, never empty
+    std::uint64_t progress = 0;             ///< as last read
+    std::optional<std::uint64_t> awaits{};  ///< progress at which the next fetch is due
+    std::uint64_t served = 0;               ///< when it last had its turn
+    std::deque<Stream> streams{};           ///< by iteration, never empty
   };
   struct Flying {
     EngineId engine;
     Ticket stream;
-    Again burst;
+    Burst burst;
   };
 
-  static bool waits(const Session& session);
-  static bool has_work(const Session& session);
-  [[nodiscard]] Again cut(Stream& stream, Bytes limit);
-  void fail_session(Session& session);
+  [[nodiscard]] static Stream* with_work(Session& session);
+  [[nodiscard]] Burst cut(Stream& stream, std::uint64_t progress, Bytes limit);
+  Bytes cut_fetch(Stream& stream, std::size_t fetch, Bytes room, Burst& burst);
   void advance(Stream& stream);
   void settle(EngineId engine);
   static void raise_fence(Session& session);
+  static void find_next_wait(Session& session);
 
   const SlabStore* slabs_;
   MoverCounters* counters_;

@@ -20,19 +20,19 @@ class RunCursor {
 
   [[nodiscard]] bool done() const { return next_ == runs_.size(); }
 
-  /// The next burst, of at most `limit` bytes. Precondition: limit > 0.
-  [[nodiscard]] std::vector<kernels::CopyExtent> take(Bytes limit) {
-    std::vector<kernels::CopyExtent> burst;
-    Bytes room = limit;
-    while (!done()) {
-      const kernels::CopyExtent rest = rest_of_run();
-      if (rest.length > room && !burst.empty()) break;
+  /// Appends to the burst what of the rest fits into `room` bytes, and returns how many they are.
+  /// An empty burst takes some in any case. Precondition: room > 0.
+  Bytes take(Bytes room, std::vector<kernels::CopyExtent>& burst) {
+    Bytes taken;
+    while (!done() && room > taken) {
+      kernels::CopyExtent rest = rest_of_run();
+      if (rest.length > room - taken && !burst.empty()) break;
+      rest.length = std::min(rest.length, room - taken);
       burst.push_back(rest);
-      burst.back().length = std::min(rest.length, room);
-      room -= burst.back().length;
-      advance(burst.back().length);
+      advance(rest.length);
+      taken += rest.length;
     }
-    return burst;
+    return taken;
   }
 
  private:

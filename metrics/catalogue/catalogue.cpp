@@ -11,6 +11,9 @@ constexpr auto kGauge = MetricType::kGauge;
 constexpr auto kHistogram = MetricType::kHistogram;
 
 constexpr double kVltBounds[] = {0, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60};
+constexpr double kRunBounds[] = {65536,   131072,  262144,  524288,   1048576,
+                                 2097152, 4194304, 8388608, 16777216, 67108864};
+constexpr double kSolveBounds[] = {0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1};
 constexpr double kDepositBounds[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256};
 
 constexpr Text kTierNames[] = {"hbm", "dram"};
@@ -25,6 +28,7 @@ constexpr Text kReasonNames[] = {"dram", "growth", "promise"};
 constexpr Text kGoalNames[] = {"ttft", "tbt"};
 constexpr Text kAllGoalNames[] = {"ttft", "tbt", "tpot"};
 constexpr Text kOutcomeNames[] = {"met", "missed"};
+constexpr Text kPlanNames[] = {"feasible", "infeasible", "failed", "replaced"};
 constexpr Text kDecisionNames[] = {"rotation", "placement", "admission", "load"};
 
 constexpr Label kTier{"tier", kTierNames};
@@ -37,6 +41,7 @@ constexpr Label kReason{"reason", kReasonNames};
 constexpr Label kGoal{"goal", kGoalNames};
 constexpr Label kAllGoals{"goal", kAllGoalNames};
 constexpr Label kOutcome{"outcome", kOutcomeNames};
+constexpr Label kPlan{"outcome", kPlanNames};
 constexpr Label kDecision{"decision", kDecisionNames};
 constexpr Label kEngine{"engine", {}};
 constexpr Label kDomain{"domain", {}};
@@ -68,6 +73,13 @@ constexpr Metric kCatalogue[] = {
      "Bytes moved between the tiers.",
      "Copies"},
     {"kvd_copy_failures_total", kCounter, "", {}, "Copy batches that failed.", "Errors"},
+    {"kvd_copy_run_bytes",
+     kHistogram,
+     "bytes",
+     {{kDirection}},
+     "How long the contiguous runs are into which copied slots merge; longer ones move faster.",
+     "Copies",
+     kRunBounds},
     {"kvd_deposit_tokens",
      kHistogram,
      "",
@@ -144,6 +156,30 @@ constexpr Metric kCatalogue[] = {
      {{{"name", {}}, {"uuid", {}}}},
      "Always 1; the GPU whose memory the fast tier is. No series on the host backend.",
      "Overview"},
+    {"kvd_layer_fetch_busy_seconds_total",
+     kCounter,
+     "seconds",
+     {},
+     "Time the copy queue into HBM worked on streamed layers.",
+     "Layer streaming"},
+    {"kvd_layer_fetch_bytes_total",
+     kCounter,
+     "bytes",
+     {},
+     "Bytes of streamed layers brought into HBM.",
+     "Layer streaming"},
+    {"kvd_layer_fetch_retries_total",
+     kCounter,
+     "",
+     {},
+     "Copies of streamed layers that failed and were tried again.",
+     "Errors"},
+    {"kvd_layer_fetches_total",
+     kCounter,
+     "",
+     {},
+     "Layer groups of requests brought into HBM while their iteration ran.",
+     "Layer streaming"},
     {"kvd_link_rate_bytes_per_second",
      kGauge,
      "bytes_per_second",
@@ -156,6 +192,25 @@ constexpr Metric kCatalogue[] = {
      {},
      "Regions of an earlier daemon still mapped by engines; they count against the ceiling.",
      "Memory"},
+    {"kvd_plan_gap_ratio",
+     kGauge,
+     "ratio",
+     {},
+     "How much slower than the proved bound the last placement plan is, at most.",
+     "Layer streaming"},
+    {"kvd_plan_solve_seconds",
+     kHistogram,
+     "seconds",
+     {},
+     "Time one placement plan took the solver.",
+     "Layer streaming",
+     kSolveBounds},
+    {"kvd_plans_total",
+     kCounter,
+     "",
+     {{kPlan}},
+     "Placement problems by what came of them; replaced: given up for a newer one of the engine.",
+     "Layer streaming"},
     {"kvd_policy_info",
      kGauge,
      "",

@@ -34,7 +34,7 @@ core::EngineStatus engine(std::uint32_t id, const std::string& name) {
 std::optional<double> value(const core::ControllerStatus& status, std::string_view metric,
                             const Labels& labels) {
   std::vector<Sample> samples;
-  collect(status, kInfo, samples);
+  collect(status, {}, kInfo, samples);
   for (const auto& family : metrics::families(samples)) {  // aborts on a sample of no metric
     if (family.metric->name != metric) continue;
     for (const auto& series : family.series) {
@@ -61,7 +61,7 @@ TEST(MetricsMapping, EveryCatalogueRowIsFed) {
   sut.engines.push_back(engine(1, "llama"));
   sut.slabs[0].push_back({});
   std::vector<Sample> samples;
-  collect(sut, kInfo, samples);
+  collect(sut, {}, kInfo, samples);
   std::set<std::string_view> fed;
   for (const Sample& sample : samples) fed.insert(sample.metric);
   for (const auto& metric : metrics::catalogue()) {

@@ -91,7 +91,7 @@ TEST(LayerStreamer, TriesAFailedBurstAgain) {
   EXPECT_EQ(world.finished[0].bytes, MoverWorld::kSlot * 9);
   EXPECT_EQ(words.fence, mark(kGroups));
   for (std::uint32_t i = 0; i < 9; ++i) EXPECT_TRUE(world.holds(i, 20 + i)) << i;
-  EXPECT_EQ(world.mover->counters().layer_fetch_tries, 2u);
+  EXPECT_EQ(world.mover->counters().layer_fetch_retries, 2u);
 }
 
 TEST(LayerStreamer, GivesUpAfterItsTriesAndReleasesNobody) {
@@ -158,6 +158,62 @@ TEST(LayerStreamer, AStreamThatWaitsEndsAtOnceWhenToldTo) {
   EXPECT_FALSE(world.mover->fall_asleep());
   world.poll();
   EXPECT_THAT(world.order(), ElementsAre(1));
+}
+
+// Requests of one batch stream at distances of their own, so that one's staging is free before
+// another's.
+TEST(LayerStreamer, ALaterGroupGoesAheadWhileAnEarlierOneHasToWait) {
+  MoverWorld world;
+  world.fill();
+  Words words;
+  world.mover->stream(MoverWorld::stream(1, kIteration, kGroups,
+                                         {{3, mark(2), MoverWorld::pairs(0, 20, 2)},
+                                          {5, mark(1), MoverWorld::pairs(10, 50, 2)}}),
+                      words.layer());
+  EXPECT_TRUE(world.mover->fall_asleep());
+  EXPECT_EQ(words.wanted, mark(1));
+  words.progress = mark(1);
+  ASSERT_TRUE(world.until([&] { return world.holds(10, 50) && world.holds(11, 51); }));
+  EXPECT_FALSE(world.holds(0, 20));
+  EXPECT_EQ(words.fence, mark(3));  // whoever needs group 3 has to wait still
+  EXPECT_TRUE(world.mover->fall_asleep());
+  EXPECT_EQ(words.wanted, mark(2));
+  words.progress = mark(2);
+  ASSERT_TRUE(world.until_finished(1));
+  EXPECT_EQ(words.fence, mark(kGroups));
+}
+
+TEST(LayerStreamer, FetchesThatAreDueShareABurst) {
+  MoverWorld world(held(), kKiB * 64);
+  Words words;
+  std::vector<core::StreamLayers::Fetch> fetches;
+  for (std::uint32_t request = 0; request < 8; ++request) {
+    fetches.push_back({1, 0, MoverWorld::pairs(10 * request, 100 + request, 1)});
+  }
+  world.mover->stream(MoverWorld::stream(1, kIteration, kGroups, fetches), words.layer());
+  EXPECT_EQ(world.backend->faults().held, 2u);
+  world.let_all_go();
+  EXPECT_EQ(world.backend->faults().held, 2u);  // eight fetches of 16 KiB, four a burst
+  EXPECT_EQ(words.fence, mark(kGroups));
+}
+
+// A burst of an iteration given up may still be on its way into slots the next one fills.
+TEST(LayerStreamer, WhatFollowsAnEndedStreamWaitsForItsLastBurst) {
+  MoverWorld world(held());
+  Words words;
+  world.mover->stream(
+      MoverWorld::stream(1, kIteration, kGroups, {{0, 0, MoverWorld::pairs(0, 20, 4)}}),
+      words.layer());
+  world.mover->stream(
+      MoverWorld::stream(2, kIteration + 1, kGroups, {{0, 0, MoverWorld::pairs(0, 60, 2)}}),
+      words.layer());
+  ASSERT_TRUE(world.backend->step());
+  world.mover->end_stream(Ticket(1));
+  world.poll();
+  ASSERT_EQ(world.backend->faults().held, 2u);
+  world.let_all_go();
+  EXPECT_THAT(world.order(), ElementsAre(1, 2));
+  EXPECT_EQ(world.backend->faults().held, 3u);
 }
 
 // Two engines whose fetches are all due get their turns burst by burst; what one of them writes

@@ -175,7 +175,9 @@ TEST(RunCursor, CutsARunOnlyWhereItIsLongerThanABurst) {
   RunCursor sut({{1000, 9000, Bytes(10)}, {2000, 8000, Bytes(25)}, {3000, 0, Bytes(4)}});
   const auto next = [&] {
     std::vector<std::uintptr_t> out;
-    for (const auto& e : sut.take(Bytes(12))) {
+    std::vector<kernels::CopyExtent> burst;
+    sut.take(Bytes(12), burst);
+    for (const auto& e : burst) {
       out.insert(out.end(), {e.destination, e.source, e.length.size()});
     }
     return out;
