@@ -1,0 +1,38 @@
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "kvd/sim/commands/options.hpp"
+
+/// The commands that simulate what they are told; each prints to `out` only when all of it worked,
+/// and returns its exit status.
+namespace kvd::sim {
+
+/// One policy, every figure.
+[[nodiscard]] int run_command(const ScenarioOptions& options, std::ostream& out, std::ostream& err);
+
+/// Several policies on the same workloads, side by side.
+[[nodiscard]] int compare_command(const ScenarioOptions& options, std::ostream& out,
+                                  std::ostream& err);
+
+/// `compare` at each value of one parameter.
+struct SweepOptions {
+  std::string over;
+  std::vector<std::string> values;
+};
+[[nodiscard]] int sweep_command(const ScenarioOptions& options, const SweepOptions& sweep,
+                                std::ostream& out, std::ostream& err);
+/// What can be swept.
+[[nodiscard]] std::vector<std::string> sweep_parameters();
+
+/// The request rate at which a policy's TTFT attainment falls under a threshold.
+struct KneeOptions {
+  double threshold = 0.99;
+  double precision = 0.02;  ///< of the rate
+};
+[[nodiscard]] int knee_command(const ScenarioOptions& options, const KneeOptions& knee,
+                               std::ostream& out, std::ostream& err);
+
+}  // namespace kvd::sim

@@ -1,0 +1,210 @@
+#include <ostream>
+
+#include "kvd/sim/commands/commands.hpp"
+#include "kvd/sim/commands/progress_bar.hpp"
+#include "kvd/sim/commands/table.hpp"
+#include "kvd/sim/figures/commands.hpp"
+#include "kvd/sim/run/summary_json.hpp"
+
+/// `run`, `compare` and `sweep`.
+namespace kvd::sim {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kUnit = "shares 0..1, seconds, requests a second";
+
+int fail(std::ostream& err, const Error& error) {
+  err << "kvd-sim: " << error.message << "\n";
+  return error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kNotFound ? kUsage
+                                                                                         : kFailed;
+}
+
+std::string describe(const ScenarioOptions& options) {
+  std::string text = options.trace + " on";
+  for (const std::string& profile : options.profiles) text += " " + profile;
+  const std::uint64_t first = options.workload.seed;
+  text += ", seed " + std::to_string(first);
+  if (options.seeds > 1) text += " to " + std::to_string(first + options.seeds - 1);
+  return text;
+}
+
+Result<std::vector<Summary>> compare(const ScenarioOptions& options, ProgressBar& bar, double begin,
+                                     double end) {
+  std::vector<Summary> out;
+  const double part = (end - begin) / static_cast<double>(options.policies.size());
+  for (const std::string& policy : options.policies) {
+    const double from = begin + part * static_cast<double>(out.size());
+    KVD_ASSIGN_OR_RETURN(Summary summary, summarize_policy(options, policy, [&](double share) {
+                           bar.show(from + part * share, policy);
+                         }));
+    out.push_back(std::move(summary));
+  }
+  return out;
+}
+
+struct Parameter {
+  const char* name;
+  /// Errors: InvalidArgument.
+  Status (*set)(ScenarioOptions& options, const std::string& value);
+};
+
+Result<double> number(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (end != text.c_str() && *end == '\0') return value;
+  return make_error(ErrorCode::kInvalidArgument, "\"" + text + "\" is no number");
+}
+
+template <auto Field>
+Status set_number(ScenarioOptions& options, const std::string& value) {
+  KVD_ASSIGN_OR_RETURN(options.*Field, number(value));
+  return {};
+}
+
+template <auto Field>
+Status set_text(ScenarioOptions& options, const std::string& value) {
+  options.*Field = value;
+  return {};
+}
+
+Status set_prefill(ScenarioOptions& options, const std::string& value) {
+  KVD_ASSIGN_OR_RETURN(const double tokens, number(value));
+  options.prefill_tokens = static_cast<std::int64_t>(tokens);
+  return {};
+}
+
+Status set_rate(ScenarioOptions& options, const std::string& value) {
+  KVD_ASSIGN_OR_RETURN(options.workload.rate, number(value));
+  return {};
+}
+
+Status set_cv(ScenarioOptions& options, const std::string& value) {
+  KVD_ASSIGN_OR_RETURN(options.workload.cv, number(value));
+  return {};
+}
+
+constexpr Parameter kParameters[] = {
+    {"rate", set_rate},
+    {"cv", set_cv},
+    {"prefill-tokens", set_prefill},
+    {"b-xfer", set_text<&ScenarioOptions::b_xfer>},
+    {"hbm", set_text<&ScenarioOptions::hbm>},
+    {"dram", set_text<&ScenarioOptions::dram>},
+    {"link", set_number<&ScenarioOptions::link>},
+    {"alpha", set_number<&ScenarioOptions::alpha>},
+    {"beta-b", set_number<&ScenarioOptions::beta_b>},
+    {"beta-f", set_number<&ScenarioOptions::beta_f>},
+    {"ttft", set_number<&ScenarioOptions::ttft_s>},
+    {"tbt", set_number<&ScenarioOptions::tbt_s>},
+    {"tpot", set_number<&ScenarioOptions::tpot_s>},
+};
+
+Status set_parameter(ScenarioOptions& options, const std::string& name, const std::string& value) {
+  for (const Parameter& parameter : kParameters) {
+    if (name == parameter.name) return parameter.set(options, value);
+  }
+  std::string message = "nothing called \"" + name + "\" can be swept; available:";
+  for (const std::string& known : sweep_parameters()) message += " " + known;
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+struct Point {
+  std::string value;
+  std::vector<Summary> policies;
+};
+
+Result<std::vector<Point>> sweep(const ScenarioOptions& options, const SweepOptions& sweep,
+                                 ProgressBar& bar) {
+  std::vector<Point> points;
+  const auto count = static_cast<double>(sweep.values.size());
+  for (const std::string& value : sweep.values) {
+    ScenarioOptions at = options;
+    KVD_TRY(set_parameter(at, sweep.over, value));
+    const auto done = static_cast<double>(points.size());
+    KVD_ASSIGN_OR_RETURN(auto policies, compare(at, bar, done / count, (done + 1) / count));
+    points.push_back({value, std::move(policies)});
+  }
+  return points;
+}
+
+void print_sweep(const ScenarioOptions& options, const std::string& over,
+                 const std::vector<Point>& points, std::ostream& out) {
+  if (!options.json) {
+    out << describe(options) << "\n";
+    for (const Point& point : points) {
+      out << "\n" << over << " = " << point.value << "\n" << comparison_table(point.policies);
+    }
+    return;
+  }
+  Json list = Json::array();
+  for (const Point& point : points) {
+    Json entry = {{"value", point.value}};
+    entry["policies"] = comparison_json("", "", point.policies)["policies"];
+    list.push_back(std::move(entry));
+  }
+  out << Json{{"figure", "sweep"}, {"unit", kUnit}, {"parameter", over}, {"points", list}}.dump(2)
+      << "\n";
+}
+
+Json run_json(const ScenarioOptions& options, const RunResult& result) {
+  Json figures = Json::object();
+  const Metrics metrics = measure(result);
+  for (const MetricName& metric : metric_names()) figures[metric.name] = metrics.*metric.figure;
+  Json out = {{"trace", options.trace},
+              {"profiles", options.profiles},
+              {"policy", options.policies.front()},
+              {"seed", options.workload.seed},
+              {"metrics", std::move(figures)}};
+  if (!result.totals.note.empty()) out["note"] = result.totals.note;
+  return out;
+}
+
+}  // namespace
+
+int run_command(const ScenarioOptions& options, std::ostream& out, std::ostream& err) {
+  ProgressBar bar(err, options.progress);
+  const std::string& policy = options.policies.front();
+  const auto result = simulate(options, policy, options.workload.seed,
+                               [&](double share) { bar.show(share, policy); });
+  bar.wipe();
+  if (!result.ok()) return fail(err, result.error());
+  if (options.json) {
+    out << run_json(options, *result).dump(2) << "\n";
+  } else {
+    out << describe(options) << ", policy " << policy << "\n" << metrics_table(measure(*result));
+    if (!result->totals.note.empty()) out << "note: " << result->totals.note << "\n";
+  }
+  return kDone;
+}
+
+int compare_command(const ScenarioOptions& options, std::ostream& out, std::ostream& err) {
+  ProgressBar bar(err, options.progress);
+  const auto summaries = compare(options, bar, 0, 1);
+  bar.wipe();
+  if (!summaries.ok()) return fail(err, summaries.error());
+  if (options.json) {
+    out << comparison_json("compare", kUnit, *summaries).dump(2) << "\n";
+  } else {
+    out << describe(options) << "\n" << comparison_table(*summaries);
+  }
+  return kDone;
+}
+
+std::vector<std::string> sweep_parameters() {
+  std::vector<std::string> names;
+  for (const Parameter& parameter : kParameters) names.emplace_back(parameter.name);
+  return names;
+}
+
+int sweep_command(const ScenarioOptions& options, const SweepOptions& what, std::ostream& out,
+                  std::ostream& err) {
+  ProgressBar bar(err, options.progress);
+  const auto points = sweep(options, what, bar);
+  bar.wipe();
+  if (!points.ok()) return fail(err, points.error());
+  print_sweep(options, what.over, *points, out);
+  return kDone;
+}
+
+}  // namespace kvd::sim

@@ -1,0 +1,145 @@
+#include "kvd/sim/commands/options.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+namespace kvd::sim {
+namespace {
+
+Error invalid(std::string message) {
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+Status check_goal(const char* flag, std::optional<double> seconds) {
+  // Written so that NaN fails.
+  if (!seconds || (*seconds >= 1e-6 && *seconds <= 86400)) return {};
+  return invalid(std::string(flag) + " must be from 1e-6 to 86400 seconds");
+}
+
+Status check_options(const ScenarioOptions& options) {
+  if (options.profiles.empty()) return invalid("name a profile: --profile NAME|FILE");
+  if (options.seeds < 1) return invalid("--seeds must be at least 1");
+  if (options.workload.rate && !(*options.workload.rate > 0)) {
+    return invalid("--rate must be above 0: at rate 0 no request ever comes");
+  }
+  if (!(options.link > 0) || !std::isfinite(options.link)) {
+    return invalid("--link must be above 0: without a link nothing can rotate or stream");
+  }
+  if (options.until_s && !(*options.until_s > 0)) return invalid("--until must be above 0");
+  KVD_TRY(check_goal("--ttft", options.ttft_s));
+  KVD_TRY(check_goal("--tbt", options.tbt_s));
+  return check_goal("--tpot", options.tpot_s);
+}
+
+Result<std::optional<Bytes>> optional_size(const char* flag, const std::string& text) {
+  if (text.empty() || text == "auto") return std::optional<Bytes>();
+  auto size = parse_size(text);
+  if (!size.ok()) return invalid(std::string(flag) + ": " + size.error().message);
+  return std::optional<Bytes>(*size);
+}
+
+Status add_engines(const ScenarioOptions& options, Setting& setting) {
+  for (const std::string& name : options.profiles) {
+    EngineSetting engine;
+    KVD_ASSIGN_OR_RETURN(engine.profile, load_profile(name));
+    LinkModel& link = engine.profile.link;
+    link.h2d_bytes_s *= options.link;
+    link.d2h_bytes_s *= options.link;
+    link.shared_bytes_s *= options.link;
+    setting.engines.push_back(std::move(engine));
+  }
+  if (!options.partition) return {};
+  const Bytes hbm = setting.hbm.value_or(setting.engines.front().profile.hbm);
+  const auto parts = static_cast<std::int64_t>(setting.engines.size());
+  for (std::size_t i = 0; i < setting.engines.size(); ++i) {
+    setting.engines[i].domain = static_cast<std::uint32_t>(i + 1);
+    setting.engines[i].guarantee = Bytes(hbm.value / parts);
+  }
+  return {};
+}
+
+void set_goals(const ScenarioOptions& options, core::Slo& slo) {
+  const auto set = [](Nanoseconds& goal, std::optional<double> seconds) {
+    if (seconds) goal = Nanoseconds(std::llround(*seconds * 1e9));
+  };
+  set(slo.ttft, options.ttft_s);
+  set(slo.tbt, options.tbt_s);
+  set(slo.tpot, options.tpot_s);
+}
+
+Result<Setting> make_setting(const ScenarioOptions& options, const std::string& policy,
+                             std::uint64_t seed) {
+  KVD_TRY(check_options(options));
+  Setting setting;
+  KVD_ASSIGN_OR_RETURN(setting.policy, policy_named(policy));
+  KVD_ASSIGN_OR_RETURN(setting.hbm, optional_size("--hbm", options.hbm));
+  KVD_ASSIGN_OR_RETURN(setting.dram, optional_size("--dram", options.dram));
+  KVD_ASSIGN_OR_RETURN(setting.b_xfer, optional_size("--b-xfer", options.b_xfer));
+  KVD_TRY(add_engines(options, setting));
+  WorkloadOptions workload = options.workload;
+  workload.seed = seed;
+  KVD_ASSIGN_OR_RETURN(setting.workload, make_workload(options.trace, workload));
+  set_goals(options, setting.slo);
+  setting.prefill_tokens = options.prefill_tokens;
+  setting.alpha = options.alpha;
+  setting.beta_b = options.beta_b;
+  setting.beta_f = options.beta_f;
+  setting.one_device = options.one_device;
+  if (options.until_s) setting.until = Seconds(*options.until_s);
+  setting.check = options.check;
+  return setting;
+}
+
+}  // namespace
+
+Result<Bytes> parse_size(const std::string& text) {
+  struct Unit {
+    const char* name;
+    double bytes;
+  };
+  static constexpr std::array<Unit, 6> kUnits = {{{"", 1},
+                                                  {"B", 1},
+                                                  {"KiB", 1024.0},
+                                                  {"MiB", 1048576.0},
+                                                  {"GiB", 1073741824.0},
+                                                  {"TiB", 1099511627776.0}}};
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  while (*end == ' ') ++end;
+  for (const Unit& unit : kUnits) {
+    if (end == text.c_str() || unit.name != std::string(end)) continue;
+    const double bytes = number * unit.bytes;
+    if (bytes >= 1 && bytes <= 1e18) return Bytes(static_cast<std::int64_t>(bytes));
+  }
+  return invalid("\"" + text + "\" is no size: write a number with B, KiB, MiB, GiB or TiB");
+}
+
+Result<RunResult> simulate(const ScenarioOptions& options, const std::string& policy,
+                           std::uint64_t seed, const RunProgress& progress) {
+  KVD_ASSIGN_OR_RETURN(Setting setting, make_setting(options, policy, seed));
+  if (progress) {
+    setting.progress = [&](std::size_t done, std::size_t all) {
+      progress(static_cast<double>(done) / static_cast<double>(all));
+    };
+  }
+  return run(setting);
+}
+
+Result<Summary> summarize_policy(const ScenarioOptions& options, const std::string& policy,
+                                 const RunProgress& progress) {
+  std::vector<Metrics> runs;
+  const auto seeds = static_cast<double>(options.seeds);
+  for (std::size_t i = 0; i < options.seeds; ++i) {
+    RunProgress part;
+    if (progress) {
+      part = [&](double share) { progress((static_cast<double>(i) + share) / seeds); };
+    }
+    KVD_ASSIGN_OR_RETURN(const RunResult result,
+                         simulate(options, policy, options.workload.seed + i, part));
+    runs.push_back(measure(result));
+  }
+  return summarize(policy, runs);
+}
+
+}  // namespace kvd::sim

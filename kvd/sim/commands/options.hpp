@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "kvd/sim/run/inputs.hpp"
+#include "kvd/sim/run/metrics.hpp"
+#include "kvd/sim/run/setting.hpp"
+
+namespace kvd::sim {
+
+/// What to simulate, as the command line says it; shared by every command that runs something.
+struct ScenarioOptions {
+  std::string trace = "gen:sharegpt";
+  std::vector<std::string> profiles;  ///< one for each engine
+  std::vector<std::string> policies;
+  WorkloadOptions workload;
+  std::size_t seeds = 1;  ///< workload.seed, the next one, …
+  std::optional<double> ttft_s, tbt_s, tpot_s;
+  std::optional<std::int64_t> prefill_tokens;
+  std::string hbm, dram, b_xfer;  ///< sizes; empty: the profile's, the profile's, auto
+  std::optional<double> alpha, beta_b, beta_f;
+  double link = 1;  ///< factor on the link's speed
+  bool one_device = false;
+  bool partition = false;  ///< engines get equal parts of HBM instead of sharing it
+  std::optional<double> until_s;
+  bool check = false;
+  bool json = false;
+  bool progress = false;
+};
+
+/// "64GiB", "512 MiB", "1.5TiB", "4096": bytes. Errors: InvalidArgument.
+[[nodiscard]] Result<Bytes> parse_size(const std::string& text);
+
+/// Called with how far the run is, from 0 to 1.
+using RunProgress = std::function<void(double share)>;
+
+/// One policy on the workload of one seed.
+/// Errors: of the workload, the profiles, the policy's name and run().
+[[nodiscard]] Result<RunResult> simulate(const ScenarioOptions& options, const std::string& policy,
+                                         std::uint64_t seed, const RunProgress& progress);
+
+/// One policy over all seeds. `progress` covers them all.
+[[nodiscard]] Result<Summary> summarize_policy(const ScenarioOptions& options,
+                                               const std::string& policy,
+                                               const RunProgress& progress);
+
+}  // namespace kvd::sim

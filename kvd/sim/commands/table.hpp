@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kvd/sim/run/metrics.hpp"
+
+namespace kvd::sim {
+
+/// Text in columns: the first row is the head, the first column stands left, the rest right.
+[[nodiscard]] std::string columns(const std::vector<std::vector<std::string>>& rows);
+
+/// A figure in at most four digits.
+[[nodiscard]] std::string figure_text(double value);
+
+/// A row a policy with the figures most asked for; with several seeds the least and the greatest
+/// below each.
+[[nodiscard]] std::string comparison_table(const std::vector<Summary>& policies);
+
+/// Every figure of one run, a line each.
+[[nodiscard]] std::string metrics_table(const Metrics& metrics);
+
+}  // namespace kvd::sim

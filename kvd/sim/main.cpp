@@ -1,0 +1,203 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "kvd/sim/commands/commands.hpp"
+#include "kvd/sim/figures/commands.hpp"
+
+namespace kvd::sim {
+namespace {
+
+constexpr const char* kFooter =
+    "\nPolicies: a policy of any of kvd's four decisions sets its own, the rest are rotation "
+    "fcfs,\n"
+    "placement none, admission whole_request, load never; unified sets all four defaults;\n"
+    "request_wise, pause_resume and deposit are OrbitFlow's ablation. What each figure means:\n"
+    "kvd/sim/METRICS.md.\n"
+    "Exit codes: 0 done, 1 the simulation failed, 2 wrong usage or input.\n"
+    "Examples:\n"
+    "  kvd-sim run --trace gen:sharegpt --rate 5 --profile l20-llama2-7b --policy unified\n"
+    "  kvd-sim compare --policies fcfs,lvf,unified --seeds 5 --profile gh200-qwen2.5-32b --rate "
+    "20\n"
+    "  kvd-sim sweep --over dram --values 32GiB,64GiB,128GiB --policies lvf --profile h100\n"
+    "  kvd-sim knee --profile gh200-qwen2.5-32b\n"
+    "  kvd-sim reproduce of-fig3\n";
+
+struct Arguments {
+  ScenarioOptions scenario;
+  SweepOptions sweep;
+  KneeOptions knee;
+  ReproduceOptions reproduce;
+  ReportOptions report;
+  ProfilesOptions profiles;
+  CalibrateOptions calibrate;
+  bool progress = false;
+};
+
+template <class T>
+void optional(CLI::App& app, const std::string& flag, std::optional<T>& value,
+              const std::string& help) {
+  app.add_option_function<T>(
+      flag, [&value](const T& given) { value = given; }, help);
+}
+
+std::string list(const std::vector<NamedText>& entries) {
+  std::string text;
+  for (const NamedText& entry : entries) text += (text.empty() ? "" : ", ") + entry.name;
+  return text;
+}
+
+void describe_workload(CLI::App& app, ScenarioOptions& o) {
+  app.add_option(
+         "--trace", o.trace,
+         "A trace (Azure CSV, Mooncake JSONL), or a generated workload: " + list(workload_names()))
+      ->capture_default_str();
+  optional(app, "--rate", o.workload.rate, "Requests a second; a trace is stretched to it");
+  app.add_option_function<double>(
+      "--duration", [&o](double seconds) { o.workload.duration = Seconds(seconds); },
+      "Seconds in which requests arrive");
+  optional(app, "--requests", o.workload.requests, "How many requests arrive, at most");
+  optional(app, "--cv", o.workload.cv, "Coefficient of variation of the gaps between arrivals");
+  app.add_option("--seed", o.workload.seed, "Of the (first) workload")->capture_default_str();
+  optional(app, "--until", o.until_s, "End after so many seconds, whoever is not done");
+}
+
+void describe_machine(CLI::App& app, ScenarioOptions& o) {
+  app.add_option("--profile", o.profiles,
+                 "Model and machine, a TOML file or one of: " + list(profile_names()) +
+                     ". Several: that many engines on the first one's pool and link")
+      ->required();
+  app.add_flag("--one-device", o.one_device, "Engines take turns on one device");
+  app.add_flag("--partition", o.partition, "Engines get equal parts of HBM instead of sharing it");
+  app.add_option("--hbm", o.hbm, "HBM for KV, e.g. 60GiB, instead of the profile's");
+  app.add_option("--dram", o.dram, "DRAM for KV, instead of the profile's");
+  app.add_option("--link", o.link, "Factor on the speed of the link")->capture_default_str();
+}
+
+void describe_tuning(CLI::App& app, ScenarioOptions& o) {
+  optional(app, "--prefill-tokens", o.prefill_tokens,
+           "Prompt tokens an iteration may have, instead of the profile's");
+  optional(app, "--ttft", o.ttft_s, "Goal for the first token, seconds (5)");
+  optional(app, "--tbt", o.tbt_s, "Goal between tokens, seconds (0.1)");
+  optional(app, "--tpot", o.tpot_s, "Goal for the mean time between tokens, seconds (0.2)");
+  app.add_option("--b-xfer", o.b_xfer, "Bytes rotated a step at most, a size or \"auto\"");
+  optional(app, "--alpha", o.alpha, "Weight of a rotated request's lag (3)");
+  optional(app, "--beta-b", o.beta_b, "Lag of a rotated request starts at beta_b x TBT goal (0)");
+  optional(app, "--beta-f", o.beta_f,
+           "Lag of a waiting request starts at beta_f x TTFT goal (0.5)");
+}
+
+void describe_output(CLI::App& app, Arguments& arguments) {
+  app.add_flag("--json", arguments.scenario.json, "Print JSON instead of a table");
+  app.add_flag("--progress", arguments.progress, "Show progress though stderr is no terminal");
+  app.add_flag("--check", arguments.scenario.check,
+               "Check every invariant of the Controller after every event (slow)");
+}
+
+CLI::App* scenario_command(CLI::App& app, const char* name, const char* help,
+                           Arguments& arguments) {
+  CLI::App* command = app.add_subcommand(name, help);
+  describe_workload(*command, arguments.scenario);
+  describe_machine(*command, arguments.scenario);
+  describe_tuning(*command, arguments.scenario);
+  describe_output(*command, arguments);
+  return command;
+}
+
+void one_policy(CLI::App& command, ScenarioOptions& o, const char* otherwise) {
+  o.policies = {otherwise};
+  command.add_option_function<std::string>(
+      "--policy", [&o](const std::string& name) { o.policies = {name}; },
+      std::string("Its name (") + otherwise + ")");
+}
+
+void several_policies(CLI::App& command, ScenarioOptions& o) {
+  command.add_option("--policies", o.policies, "Their names: a,b,c")->delimiter(',')->required();
+  command.add_option("--seeds", o.seeds, "Runs each, with seeds from --seed on")
+      ->capture_default_str();
+}
+
+void describe_scenarios(CLI::App& app, Arguments& a) {
+  CLI::App* run = scenario_command(app, "run", "One policy on one workload: every figure", a);
+  one_policy(*run, a.scenario, "unified");
+  CLI::App* compare = scenario_command(app, "compare", "Policies on the same workloads", a);
+  several_policies(*compare, a.scenario);
+  CLI::App* sweep = scenario_command(app, "sweep", "`compare` at each value of a parameter", a);
+  several_policies(*sweep, a.scenario);
+  sweep->add_option("--over", a.sweep.over, "The parameter")
+      ->required()
+      ->check(CLI::IsMember(sweep_parameters()));
+  sweep->add_option("--values", a.sweep.values, "Its values: a,b,c")->delimiter(',')->required();
+  CLI::App* knee =
+      scenario_command(app, "knee", "The rate at which TTFT attainment falls under a threshold", a);
+  one_policy(*knee, a.scenario, "fcfs");
+  knee->add_option("--seeds", a.scenario.seeds, "Runs a rate, with seeds from --seed on")
+      ->capture_default_str();
+  knee->add_option("--threshold", a.knee.threshold, "Attainment")->capture_default_str();
+  knee->add_option("--precision", a.knee.precision, "Of the rate, as a share")
+      ->capture_default_str();
+}
+
+void describe_figures(CLI::App& app, Arguments& a) {
+  CLI::App* reproduce = app.add_subcommand("reproduce", "Figures of the papers, and beyond");
+  reproduce->add_option("figure", a.reproduce.figure, "A figure or `all`; none: list them");
+  reproduce->add_flag("--json", a.reproduce.json, "Print JSON instead of tables");
+  reproduce->add_option("--seeds", a.reproduce.seeds, "Runs a point")->capture_default_str();
+  reproduce->add_option("--seed", a.reproduce.first_seed, "The first one")->capture_default_str();
+  reproduce->add_flag("--progress", a.progress, "Show progress though stderr is no terminal");
+  CLI::App* report = app.add_subcommand("report", "The figures as one HTML page and SVG files");
+  report->add_option("--out", a.report.folder, "Folder to write")->required();
+  report->add_option("figures", a.report.figures, "Only these");
+  report->add_option("--seeds", a.report.seeds, "Runs a point")->capture_default_str();
+  report->add_option("--seed", a.report.first_seed, "The first one")->capture_default_str();
+  report->add_flag("--progress", a.progress, "Show progress though stderr is no terminal");
+}
+
+void describe_profiles(CLI::App& app, Arguments& a) {
+  CLI::App* profiles = app.add_subcommand("profiles", "Models and machines, and their sources");
+  profiles->add_option("name", a.profiles.name, "One of them, whole");
+  profiles->add_flag("--json", a.profiles.json, "Print JSON instead of tables");
+  CLI::App* calibrate =
+      app.add_subcommand("calibrate", "A profile out of a running daemon's measurements");
+  calibrate->add_option("--from", a.calibrate.from, "What `kvdctl status --json` wrote; - : stdin")
+      ->required();
+  calibrate->add_option("--base", a.calibrate.base, "Profile for what is not measured")->required();
+  calibrate->add_option("--name", a.calibrate.name, "Of the new profile")->capture_default_str();
+  calibrate->add_option("--to", a.calibrate.to, "File to write; none: standard output");
+}
+
+int dispatch(const CLI::App& app, Arguments& a) {
+  const bool progress = a.progress || isatty(STDERR_FILENO) == 1;
+  a.scenario.progress = a.reproduce.progress = a.report.progress = progress;
+  const auto& command = app.get_subcommands().front()->get_name();
+  if (command == "run") return run_command(a.scenario, std::cout, std::cerr);
+  if (command == "compare") return compare_command(a.scenario, std::cout, std::cerr);
+  if (command == "sweep") return sweep_command(a.scenario, a.sweep, std::cout, std::cerr);
+  if (command == "knee") return knee_command(a.scenario, a.knee, std::cout, std::cerr);
+  if (command == "reproduce") return reproduce_command(a.reproduce, std::cout, std::cerr);
+  if (command == "report") return report_command(a.report, std::cout, std::cerr);
+  if (command == "profiles") return profiles_command(a.profiles, std::cout, std::cerr);
+  return calibrate_command(a.calibrate, std::cout, std::cerr);
+}
+
+}  // namespace
+}  // namespace kvd::sim
+
+int main(int argc, char** argv) {
+  kvd::sim::Arguments arguments;
+  CLI::App app("Plays workloads on kvd's Controller under a virtual clock", "kvd-sim");
+  app.footer(kvd::sim::kFooter);
+  app.require_subcommand(1);
+  kvd::sim::describe_scenarios(app, arguments);
+  kvd::sim::describe_figures(app, arguments);
+  kvd::sim::describe_profiles(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kvd::sim::kDone : kvd::sim::kUsage;
+  }
+  return kvd::sim::dispatch(app, arguments);
+}
