@@ -32,8 +32,9 @@ std::size_t offset_in_block(const kvd_client::ModelShape& shape, std::uint32_t l
 }
 
 const char* describe(kvd_client::HoldReason reason) {
-  constexpr const char* kTexts[] = {"held",     "waiting",      "without memory", "rotated out",
-                                    "promised", "without slab", "forced out",     "complete"};
+  constexpr const char* kTexts[] = {"held",        "waiting",  "without memory",
+                                    "rotated out", "promised", "without slab",
+                                    "forced out",  "complete", "paused"};
   const auto index = static_cast<std::size_t>(reason);
   return index < std::size(kTexts) ? kTexts[index] : "held";
 }
@@ -106,10 +107,8 @@ Status PatternEngine::iterate() {
   if (!step.ok()) return step.error();
   reports_.clear();
   iteration_ = step->iteration;
-  for (const kvd_client::RunEntry& entry : step->run) {
-    const Status status = run_request(entry);
-    if (!status.ok()) return status;
-  }
+  const Status status = run_batch(*step);
+  if (!status.ok()) return status;
   print_progress(*step);
   if (step->run.empty()) return open_.empty() ? ok() : client_.wait_for_room(kNothingToRun);
   ++summary_.iterations;
@@ -117,26 +116,56 @@ Status PatternEngine::iterate() {
   return ok();
 }
 
-Status PatternEngine::run_request(const kvd_client::RunEntry& entry) {
+Status PatternEngine::run_batch(const kvd_client::StepResult& step) {
+  bool streamed = false;
+  for (const kvd_client::RunEntry& entry : step.run) {
+    const Status status = begin(entry);
+    if (!status.ok()) return status;
+    streamed = streamed || entry.streamed;
+  }
+  for (std::uint32_t group = 0; group < session_.layer_groups && !step.run.empty(); ++group) {
+    Status status = streamed ? client_.wait_layer(step.iteration, group, left()) : ok();
+    for (const kvd_client::RunEntry& entry : step.run) {
+      if (status.ok()) status = run_group(entry, group);
+    }
+    if (status.ok()) status = client_.layer_done(step.iteration, group);
+    if (!status.ok()) return status;
+  }
+  for (const kvd_client::RunEntry& entry : step.run) {
+    const Status status = end(entry);
+    if (!status.ok()) return status;
+  }
+  return ok();
+}
+
+Status PatternEngine::begin(const kvd_client::RunEntry& entry) {
   const auto progress = open_.find(entry.request);
   if (progress == open_.end() || progress->second.tokens != entry.tokens_present) {
     return kvd_client::Error{ErrorCode::kInternal, "kvd runs request " +
                                                        std::to_string(entry.request) +
                                                        " from another token than it stands at"};
   }
-  const std::uint64_t present = entry.tokens_present;
-  const std::uint64_t after = present + entry.tokens;
-  Status status = wait_for(entry);
-  if (!status.ok()) return status;
-  status = each_block(entry, 0, present, [&](const Piece& piece) { return check(entry, piece); });
-  if (!status.ok()) return status;
-  status =
-      each_block(entry, present, after, [&](const Piece& piece) { return write(entry, piece); });
-  if (!status.ok()) return status;
-  if (options_.corrupt_once && !corrupted_) status = corrupt(entry);
-  if (!status.ok()) return status;
+  if (entry.streamed) ++summary_.streamed;
+  return wait_for(entry);
+}
 
+Status PatternEngine::run_group(const kvd_client::RunEntry& entry, std::uint32_t group) {
+  const std::uint64_t present = entry.tokens_present;
+  const Status status =
+      each_block(entry, group, 0, present, [&](const Piece& piece) { return check(entry, piece); });
+  if (!status.ok()) return status;
+  return each_block(entry, group, present, present + entry.tokens,
+                    [&](const Piece& piece) { return write(entry, piece); });
+}
+
+Status PatternEngine::end(const kvd_client::RunEntry& entry) {
+  const std::uint64_t after = entry.tokens_present + entry.tokens;
+  if (options_.corrupt_once && !corrupted_) {
+    const Status status = corrupt(entry);
+    if (!status.ok()) return status;
+  }
   const bool finished = after >= std::uint64_t{options_.prompt} + options_.new_tokens;
+  const auto progress = open_.find(entry.request);
   progress->second.tokens = after;
   summary_.tokens += entry.tokens;
   reports_.push_back({entry.request, after, finished});
@@ -155,18 +184,17 @@ Status PatternEngine::wait_for(const kvd_client::RunEntry& entry) {
 }
 
 template <class Visit>
-Status PatternEngine::each_block(const kvd_client::RunEntry& entry, std::uint64_t first,
-                                 std::uint64_t last, Visit visit) {
+Status PatternEngine::each_block(const kvd_client::RunEntry& entry, std::uint32_t group,
+                                 std::uint64_t first, std::uint64_t last, Visit visit) {
   const std::uint32_t block_tokens = session_.shape.block_tokens;
+  blocks_.resize((last + block_tokens - 1) / block_tokens);
+  const Status found = client_.block_addresses(entry.row, group, blocks_);
+  if (!found.ok()) return found;
   for (std::uint64_t token = first; token < last;) {
-    const auto block = static_cast<std::uint32_t>(token / block_tokens);
-    const std::uint64_t end = std::min<std::uint64_t>(last, (block + 1ull) * block_tokens);
-    for (std::uint32_t group = 0; group < session_.layer_groups; ++group) {
-      const auto address = client_.block_address(entry.row, group, block);
-      if (!address.ok()) return address.error();
-      const Status status = visit(Piece{*address, group, token, end});
-      if (!status.ok()) return status;
-    }
+    const std::uint64_t block = token / block_tokens;
+    const std::uint64_t end = std::min<std::uint64_t>(last, (block + 1) * block_tokens);
+    const Status status = visit(Piece{blocks_[block], group, token, end});
+    if (!status.ok()) return status;
     token = end;
   }
   return ok();

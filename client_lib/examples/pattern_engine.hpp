@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@ struct Summary {
   std::uint64_t pattern_errors = 0;  ///< (token, layer) pairs whose bytes were not those written
   std::uint64_t rotations_out = 0;
   std::uint64_t rotations_in = 0;
+  std::uint64_t streamed = 0;  ///< entries of run lists of which layers were streamed
   std::uint64_t restarts = 0;  ///< times the daemon went away and all was submitted again
   double seconds = 0;
 };
@@ -44,7 +46,11 @@ class PatternEngine {
   kvd_client::Status run_all();
   kvd_client::Status iterate();
   kvd_client::Status submit_all();
-  kvd_client::Status run_request(const kvd_client::RunEntry& entry);
+  /// Layer group by layer group for the whole batch, as a model would: streamed ones come in turn.
+  kvd_client::Status run_batch(const kvd_client::StepResult& step);
+  kvd_client::Status begin(const kvd_client::RunEntry& entry);
+  kvd_client::Status run_group(const kvd_client::RunEntry& entry, std::uint32_t group);
+  kvd_client::Status end(const kvd_client::RunEntry& entry);
   /// Tokens [first, last) of a request as far as they stand in one block.
   struct Piece {
     std::byte* block = nullptr;
@@ -52,10 +58,10 @@ class PatternEngine {
     std::uint64_t first = 0;
     std::uint64_t last = 0;
   };
-  /// Calls visit(piece) for tokens [first, last) of the entry's request in every layer group.
+  /// Calls visit(piece) for tokens [first, last) of the entry's request in a layer group.
   template <class Visit>
-  kvd_client::Status each_block(const kvd_client::RunEntry& entry, std::uint64_t first,
-                                std::uint64_t last, Visit visit);
+  kvd_client::Status each_block(const kvd_client::RunEntry& entry, std::uint32_t group,
+                                std::uint64_t first, std::uint64_t last, Visit visit);
   /// Calls visit(layer) for the layers of a group.
   template <class Visit>
   kvd_client::Status each_layer(std::uint32_t group, Visit visit);
@@ -75,6 +81,7 @@ class PatternEngine {
   const Clock::time_point start_ = Clock::now();
   std::map<std::uint64_t, Progress> open_;  ///< requests not run to their end
   std::vector<kvd_client::StepReport> reports_;
+  std::vector<std::byte*> blocks_;  ///< of a group, while it is looked at
   std::uint64_t iteration_ = 0;
   bool submitted_ = false;
   bool corrupted_ = false;
