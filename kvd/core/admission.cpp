@@ -3,11 +3,14 @@
 #include "kvd/core/state.hpp"
 
 /// Who may prefill: asks the admission policy about one engine's queue at each of its steps. It
-/// acts by holding waiting requests back and by bounding the prompt tokens of a step; retained
-/// layers and offloading wait for layers to stream.
+/// acts by holding waiting requests back and by bounding the prompt tokens of a step. A prompt that
+/// prefills layer by layer retains no layers: it leaves after its first token and comes back whole,
+/// because the link carries few of an overload's blocks (rotation.cpp).
 namespace kvd::core {
 
 namespace {
+
+constexpr double kUnmeasuredLink = 1e10;  // bytes a second
 
 planner::Seconds seconds(double value) { return planner::Seconds(value); }
 
@@ -29,9 +32,12 @@ planner::PrefillCosts Controller::State::prefill_costs(const Session& session) c
 }
 
 double Controller::State::link_or_default() const {
-  constexpr double kUnmeasured = 1e10;
   const double rate = std::min(link_rate[0], link_rate[1]);
-  return rate > 0 ? rate : kUnmeasured;
+  return rate > 0 ? rate : kUnmeasuredLink;
+}
+
+double Controller::State::fetch_rate() const {
+  return link_rate[0] > 0 ? link_rate[0] : link_or_default();
 }
 
 AdmissionInput Controller::State::admission_input(Session& session) {
@@ -69,8 +75,8 @@ AdmissionInput Controller::State::admission_input(Session& session) {
   snapshot.memory = planner::AdmissionMemory{
       total, std::clamp(Blocks(supply(session.info.domain) / slot), Blocks(0), total),
       Tokens(session.shape.block_tokens)};
-  // Layers do not leave one by one yet, so what LayerKV would offload does not bound it.
-  if (admission->name().starts_with("layerkv")) snapshot.memory.reset();
+  // Where layers leave, memory is no bound for who may prefill.
+  if (session.streaming || prefills_layerwise(session)) snapshot.memory.reset();
   return input;
 }
 

@@ -183,9 +183,7 @@ void Controller::State::on_stats(const Command& command) {
   out.region = region_bytes(session);
   each_request_of(session.id, [&](Request& r) {
     out.hbm += hbm_bytes(r);
-    std::int64_t dram_slots = 0;
-    for (const BlockPlace& place : r.places) dram_slots += place.dram.none() ? 0 : 1;
-    out.dram += session.shape.slot_bytes() * dram_slots;
+    out.dram += session.shape.slot_bytes() * r.dram_slots;
     out.waiting += r.state == RequestState::kWaiting ? 1u : 0u;
     out.running += r.runs() ? 1u : 0u;
     out.rotary += !r.runs() && r.state != RequestState::kWaiting ? 1u : 0u;

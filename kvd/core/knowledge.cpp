@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cmath>
 
 #include "kvd/core/state.hpp"
+#include "planner/model/profile.hpp"
 
 /// What the policies know of requests beyond their memory: tokens saved up for the user, expected
 /// length, absences, and how long steps take.
@@ -47,10 +49,26 @@ void Controller::State::measure_step(Session& session) {
   const double took = to_seconds(now - session.last_step);
   if (session.granted_prefill == Tokens(0)) {
     follow(session.decode_s, took);
+    measure_plan(session, took);
     return;
   }
   const double extra = std::max(0.0, took - session.decode_s);
   follow(session.prefill_token_s, extra / static_cast<double>(session.granted_prefill.value));
+}
+
+// What a step takes without waiting for layers, and whether the plan in force foresaw it.
+void Controller::State::measure_plan(Session& session, double took) {
+  constexpr double kMismatch = planner::CostProfile::kMismatch;
+  LayerPlan& plan = session.plan;
+  double tokens = 0;
+  each_request_of(session.id, [&](const Request& r) {
+    if (r.last_iteration == session.iteration) tokens += static_cast<double>(r.tokens.value);
+  });
+  const double stall = plan.batch.empty() ? 0 : plan.stall_s;
+  if (took > stall) session.compute.observe(tokens, took - stall);
+  if (!plan.batch.empty() && std::abs(took - plan.step_s) > kMismatch * plan.step_s) {
+    plan.mismatch = true;
+  }
 }
 
 }  // namespace kvd::core

@@ -1,23 +1,10 @@
 #include <algorithm>
-#include <set>
+#include <utility>
 
 #include "kvd/core/state.hpp"
 
-/// Blocks of requests: who gets free slots, and the copies that move blocks between the tiers.
+/// Blocks of requests: who gets free slots, who leaves, and who comes back.
 namespace kvd::core {
-
-namespace {
-
-/// A slot holds its last bytes as soon as its block's tokens are complete.
-void settle(pool::TierPool& pool, SlotId slot, bool full) {
-  if (full) {
-    pool.seal(slot);
-  } else {
-    pool.mark_open(slot);
-  }
-}
-
-}  // namespace
 
 pool::SlotGrant Controller::State::take_hbm(Session& session, std::uint32_t count) {
   pool::SlotGrant grant =
@@ -45,12 +32,34 @@ ErrorCode Controller::State::grow(Request& request, Tokens tokens) {
   if (grant.code != ErrorCode::kOk) return grant.code;
   for (const SlotId slot : grant.slots) request.places.push_back({slot, SlotId()});
   request.blocks = wanted;
+  recount(request);
   return ErrorCode::kOk;
+}
+
+// A prompt whose layers leave comes in chunk by chunk: what is full of one makes way for the next.
+ErrorCode Controller::State::grow_prefill(Request& request) {
+  if (request.away.empty()) return grow(request, request.room_to_run());
+  constexpr std::int64_t kMostBlocks = 128;  // 2,048 tokens: more than keeps an engine busy
+  constexpr std::int64_t kShare = 4;         // the chunk before is still on its way out
+  const Session& session = session_of(request);
+  const Bytes block = session.shape.slot_bytes() * std::int64_t{session.groups()};
+  const std::int64_t room = hbm.available(session.info.domain) / (block * kShare);
+  std::int64_t blocks = std::clamp<std::int64_t>(room, 1, kMostBlocks);
+  const std::int64_t whole = session.blocks_for(request.room_to_run());
+  const std::int64_t begun = request.planned.value / session.shape.block_tokens;
+  ErrorCode code = ErrorCode::kOk;
+  for (; blocks > 0; blocks /= 2) {
+    const std::int64_t wanted = std::min(whole, begun + blocks);
+    if (wanted <= request.blocks) return ErrorCode::kOk;
+    code = grow(request, Tokens(wanted * session.shape.block_tokens));
+    if (code != ErrorCode::kOutOfMemory) break;
+  }
+  return code;
 }
 
 ErrorCode Controller::State::serve_claim(Request& request) {
   if (request.state == RequestState::kRotary) return swap_in(request);
-  const ErrorCode code = grow(request, request.room_to_run());
+  const ErrorCode code = grow_prefill(request);
   if (code == ErrorCode::kOk) {
     request.state = RequestState::kPrefill;
     request.run_since = now;
@@ -101,14 +110,17 @@ void Controller::State::grow_running(Session& session) {
   Request* hungry = nullptr;
   each_request_of(session.id, [&](Request& r) {
     r.starved = false;
-    if (r.state != RequestState::kRunning || r.leaving || r.promised) return;
-    r.starved = grow(r, r.planned + Tokens(1)) != ErrorCode::kOk;
+    if (!r.runs() || r.leaving || r.promised || r.paused) return;
+    const bool prefill = r.state == RequestState::kPrefill && r.planned < r.prompt;
+    r.starved = (prefill ? grow_prefill(r) : grow(r, r.planned + Tokens(1))) != ErrorCode::kOk;
     if (r.starved) {
       ++counters.rotation_blocked_growth;
       hungry = &r;
     }
   });
   if (!hungry || incoming(session.info.domain) > Bytes(0)) return;
+
+  session.plan.steps_left = 0;  // what it foresaw did not come
 
   // Nothing is on its way out: whatever the policy, the latest arrival gives way, or nobody would
   // ever run again (vLLM's rule for a full cache).
@@ -124,10 +136,21 @@ void Controller::State::grow_running(Session& session) {
 
 void Controller::State::swap_out(Request& request) {
   Session& session = session_of(request);
-  const auto full = static_cast<std::uint32_t>(session.blocks_for(request.tokens));
-  const std::uint32_t count = full * session.groups();
-  const pool::SlotGrant grant =
-      dram.allocate({session.class_id, session.info.domain, session.id, count, nullptr});
+  const Bytes slot_bytes = session.shape.slot_bytes();
+  const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.tokens));
+  const std::uint32_t count = kept * session.groups();
+  std::vector<std::uint32_t> unsynced;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (request.places[i].dram.none()) unsynced.push_back(i);
+  }
+  const auto wanted = static_cast<std::uint32_t>(unsynced.size());
+  const pool::SlotRequest ask{session.class_id, session.info.domain, session.id, wanted, nullptr};
+  pool::SlotGrant grant;
+  if (wanted > 0) grant = dram.allocate(ask);
+  if (grant.code != ErrorCode::kOk) {
+    drop_copies(session.info.domain, slot_bytes * std::int64_t{wanted});
+    grant = dram.allocate(ask);
+  }
   if (grant.code != ErrorCode::kOk) {
     ++counters.rotation_blocked_dram;
     request.leaving = request.forced_out = false;
@@ -136,40 +159,57 @@ void Controller::State::swap_out(Request& request) {
     scrub_dirty_slabs();
     return;
   }
-  // Blocks beyond the last token hold nothing yet.
+  // Blocks beyond the last token hold nothing yet, and what is in DRAM already need not move.
   for (std::size_t i = count; i < request.places.size(); ++i) hbm.release(request.places[i].hbm);
   request.places.resize(count);
-  request.blocks = full;
-
-  Copy copy{Copy::Kind::kOut, request.key, session.info.domain, session.shape.slot_bytes()};
-  for (std::uint32_t i = 0; i < count; ++i) {
-    request.places[i].dram = grant.slots[i];
-    copy.pairs.push_back({request.places[i].hbm, grant.slots[i]});
+  request.blocks = kept;
+  release_staging(session, request);
+  for (BlockPlace& place : request.places) {
+    if (synced(place)) hbm.release(std::exchange(place.hbm, SlotId()));
   }
-  const Ticket ticket = next_ticket();
-  emit(CopySlots{ticket, session.id, false, copy.slot_bytes, copy.pairs});
-  copies.emplace(ticket, std::move(copy));
-  request.copy = ticket;
+
+  Copy copy{Copy::Kind::kOut, request.key, session.info.domain, slot_bytes};
+  for (std::uint32_t i = 0; i < wanted; ++i) {
+    BlockPlace& place = request.places[unsynced[i]];
+    place.dram = grant.slots[i];
+    copy.pairs.push_back({place.hbm, place.dram});
+  }
+  copy.places = std::move(unsynced);
+  recount(request);
   request.state = RequestState::kSwappingOut;
   request.out_since = now;
-  request.leaving = false;
+  request.leaving = request.paused = false;
+  if (copy.pairs.empty()) return finish_out(copy, true);
+  const Ticket ticket = next_ticket();
+  emit(CopySlots{ticket, session.id, false, slot_bytes, copy.pairs});
+  copies.emplace(ticket, std::move(copy));
+  request.copy = ticket;
 }
 
 ErrorCode Controller::State::swap_in(Request& request) {
   Session& session = session_of(request);
+  const std::uint32_t groups = session.groups();
   const auto blocks = static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
-  const pool::SlotGrant grant = take_hbm(session, blocks * session.groups());
+  std::vector<std::uint32_t> wanted;
+  const std::uint32_t full = full_blocks(request);
+  for (std::uint32_t i = 0; i < blocks * groups; ++i) {
+    const bool streams = !request.away.empty() && request.away[i % groups] && i / groups < full;
+    if (!streams) wanted.push_back(i);
+  }
+  const pool::SlotGrant grant = take_hbm(session, static_cast<std::uint32_t>(wanted.size()));
   if (grant.code != ErrorCode::kOk) return grant.code;
 
   Copy copy{Copy::Kind::kIn, request.key, session.info.domain, session.shape.slot_bytes()};
-  request.places.resize(grant.slots.size());
-  for (std::size_t i = 0; i < grant.slots.size(); ++i) {
-    request.places[i].hbm = grant.slots[i];
-    if (!request.places[i].dram.none()) {
-      copy.pairs.push_back({grant.slots[i], request.places[i].dram});
-    }
-  }
+  request.places.resize(std::size_t{blocks} * groups);
   request.blocks = blocks;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    BlockPlace& place = request.places[wanted[i]];
+    place.hbm = grant.slots[i];
+    if (place.dram.none()) continue;
+    copy.pairs.push_back({place.hbm, place.dram});
+    copy.places.push_back(wanted[i]);
+  }
+  recount(request);
   const Ticket ticket = next_ticket();
   emit(CopySlots{ticket, session.id, true, copy.slot_bytes, copy.pairs});
   copies.emplace(ticket, std::move(copy));
@@ -180,28 +220,32 @@ ErrorCode Controller::State::swap_in(Request& request) {
 }
 
 void Controller::State::start_leaving(Session& session) {
-  // A copy may read a block only after the iteration that filled it has finished (safety rule 3).
+  // A copy may read a block only after the iteration that filled it has finished (safety rule 3);
+  // those under way end first.
   each_request_of(session.id, [&](Request& r) {
-    if (r.leaving && r.last_iteration <= session.finished) swap_out(r);
+    if (r.leaving && r.last_iteration <= session.finished && !r.sync && !r.fetch) swap_out(r);
   });
 }
 
 void Controller::State::seal_full_blocks(Request& request) {
   const Session& session = session_of(request);
-  for (std::size_t i = 0; i < request.places.size(); ++i) {
-    const auto block = static_cast<std::int64_t>(i / session.groups());
-    const Tokens start(block * session.shape.block_tokens);
+  const std::uint32_t groups = session.groups();
+  const std::uint32_t full = full_blocks(request);
+  for (std::size_t i = std::size_t{request.sealed} * groups; i < request.places.size(); ++i) {
+    const auto block = static_cast<std::int64_t>(i / groups);
+    if (request.tokens <= Tokens(block * session.shape.block_tokens)) break;
     const SlotId slot = request.places[i].hbm;
-    if (slot.none() || request.tokens <= start) continue;
-    const bool full = request.tokens >= start + Tokens(session.shape.block_tokens);
+    if (slot.none()) continue;
     const pool::SlotState state = hbm.state(slot);
-    if (full && state != pool::SlotState::kSealed) hbm.seal(slot);
-    if (!full && state == pool::SlotState::kFilling) hbm.mark_open(slot);
+    if (block < full && state != pool::SlotState::kSealed) hbm.seal(slot);
+    if (block >= full && state == pool::SlotState::kFilling) hbm.mark_open(slot);
   }
+  request.sealed = full;
 }
 
 void Controller::State::release_slots(Session& session, Request& request, std::vector<SlotId> slots,
                                       bool dirty) {
+  if (slots.empty()) return;
   const Bytes slot_bytes = session.shape.slot_bytes();
   if (dirty) {
     for (const SlotId slot : slots) {
@@ -218,26 +262,34 @@ void Controller::State::release_slots(Session& session, Request& request, std::v
 
 void Controller::State::remove(Request& request, bool dirty) {
   Session& session = session_of(request);
-  if (request.copy) {
+  for (const Ticket ticket : {request.copy, request.sync, request.fetch}) {
+    if (!ticket) continue;
     // The copy keeps its slots until it ends; the rest goes now.
-    Copy& copy = copies.at(request.copy);
+    Copy& copy = copies.at(ticket);
     copy.orphan = true;
     copy.dirty = dirty;
+    copy.iteration = request.last_iteration;
     for (const CopySlots::Pair& pair : copy.pairs) {
       hbm.drain(pair.hbm);
       dram.drain(pair.dram);
     }
-    const auto copied = [&](const BlockPlace& place) {
-      return !place.hbm.none() && !place.dram.none();
-    };
-    std::erase_if(request.places, copied);
+    for (const std::uint32_t place : copy.places) request.places[place] = {};
   }
-  std::vector<SlotId> slots;
+  std::vector<SlotId> slots, copied = std::move(request.staging);
+  std::erase_if(copied, [](SlotId slot) { return slot.none(); });
+  std::vector<SlotId> sources;
   for (const BlockPlace& place : request.places) {
     if (!place.hbm.none()) slots.push_back(place.hbm);
-    if (!place.dram.none()) dram.release(place.dram);
+    if (!place.dram.none()) sources.push_back(place.dram);
+  }
+  if (!request.streams.empty()) {
+    hold(session, request, std::move(copied), std::move(sources), dirty);
+  } else {
+    for (const SlotId slot : sources) dram.release(slot);
+    slots.insert(slots.end(), copied.begin(), copied.end());
   }
   release_slots(session, request, std::move(slots), dirty);
+  session.plan.ended_since_pause = true;
   requests.erase(RequestKey(request.key));
 }
 
@@ -247,169 +299,6 @@ void Controller::State::release_late(Session& session) {
     for (const SlotId slot : late.slots) hbm.release(slot);
     return true;
   });
-}
-
-void Controller::State::measure_link(const Copy& copy, const CopyFinished& finished) {
-  const std::size_t direction = copy.kind == Copy::Kind::kIn ? 0 : 1;
-  ++counters.copies[direction];
-  counters.copy_bytes[direction] += static_cast<std::uint64_t>(finished.bytes.value);
-  counters.copy_busy_ns[direction] += static_cast<std::uint64_t>(finished.busy.count());
-  if (finished.busy.count() <= 0) return;
-  constexpr double kWeight = 0.25;  // kvd design: follows a changed link within a few copies
-  const double rate = static_cast<double>(finished.bytes.value) / to_seconds(finished.busy);
-  double& measured = link_rate[direction];
-  measured = measured == 0 ? rate : measured + kWeight * (rate - measured);
-}
-
-void Controller::State::on_copy(const CopyFinished& finished) {
-  const auto it = copies.find(finished.ticket);
-  if (it == copies.end()) return;  // a device may report twice; the first report counted
-  Copy copy = std::move(it->second);
-  copies.erase(it);
-  if (!finished.ok) {
-    ++counters.copy_failures;
-    note(Note::Level::kError, copy.request.engine, "a copy failed and is undone");
-  }
-  switch (copy.kind) {
-    case Copy::Kind::kOut:
-    case Copy::Kind::kIn:
-      if (finished.ok) measure_link(copy, finished);
-      if (copy.orphan) {
-        end_orphan(copy);
-      } else if (copy.kind == Copy::Kind::kOut) {
-        finish_out(copy, finished.ok);
-      } else {
-        finish_in(copy, finished.ok);
-      }
-      break;
-    case Copy::Kind::kScrubSlabs:
-    case Copy::Kind::kScrubSlots:
-      if (finished.ok) {
-        counters.bytes_scrubbed += static_cast<std::uint64_t>(finished.bytes.value);
-      }
-      end_scrub(copy, finished.ok);
-      break;
-  }
-  serve_everyone();
-}
-
-void Controller::State::serve_everyone() {
-  serve_regions();
-  std::set<DomainId> domains;
-  for (const auto& [id, session] : sessions) domains.insert(session.info.domain);
-  for (const DomainId domain : domains) serve_claims(domain);
-}
-
-void Controller::State::finish_out(Copy& copy, bool ok) {
-  Request& request = requests.at(copy.request);
-  Session& session = session_of(request);
-  request.copy = Ticket();
-  for (std::size_t i = 0; i < request.places.size(); ++i) {
-    BlockPlace& place = request.places[i];
-    if (ok) {
-      const auto end = static_cast<std::int64_t>(i / session.groups() + 1);
-      settle(dram, place.dram, request.tokens >= Tokens(end * session.shape.block_tokens));
-      hbm.release(std::exchange(place.hbm, SlotId()));
-    } else {
-      dram.release(std::exchange(place.dram, SlotId()));
-    }
-  }
-  request.state = ok ? RequestState::kRotary : RequestState::kRunning;
-  request.forced_out = request.forced_out && ok;
-  if (!ok) return;
-  ++request.rotations;
-  ++session.rotations_out;
-  ++counters.rotations_out;
-}
-
-void Controller::State::finish_in(Copy& copy, bool ok) {
-  Request& request = requests.at(copy.request);
-  Session& session = session_of(request);
-  request.copy = Ticket();
-  if (!ok) {
-    for (BlockPlace& place : request.places) hbm.release(std::exchange(place.hbm, SlotId()));
-    request.blocks = static_cast<std::uint32_t>(session.blocks_for(request.tokens));
-    request.places.resize(std::size_t{request.blocks} * session.groups());
-    request.state = RequestState::kRotary;
-    request.in_ticket = Ticket();
-    return;
-  }
-  for (BlockPlace& place : request.places) {
-    if (!place.dram.none()) dram.release(std::exchange(place.dram, SlotId()));
-  }
-  request.state = RequestState::kRunning;
-  request.run_since = now;
-  request.fresh = true;
-  note_return(request);
-  seal_full_blocks(request);
-  ++session.rotations_in;
-  ++counters.rotations_in;
-}
-
-void Controller::State::end_orphan(Copy& copy) {
-  const auto session = sessions.find(copy.request.engine);
-  std::vector<SlotId> dirty;
-  for (const CopySlots::Pair& pair : copy.pairs) {
-    dram.release(pair.dram);
-    if (!copy.dirty) {
-      hbm.release(pair.hbm);
-    } else {
-      hbm.quarantine(pair.hbm);
-      dirty.push_back(pair.hbm);
-    }
-  }
-  if (dirty.empty()) return;
-  if (session == sessions.end()) {
-    scrub_slots(copy.domain, copy.slot_bytes, std::move(dirty));
-  } else {
-    for (const SlotId slot : dirty) session->second.quarantined.emplace_back(copy.slot_bytes, slot);
-  }
-}
-
-void Controller::State::scrub_slots(DomainId domain, Bytes slot_bytes, std::vector<SlotId> slots) {
-  for (const SlotId slot : slots) hbm.scrub(slot);
-  const Ticket ticket = next_ticket();
-  emit(Scrub{ticket, Tier::kHbm, {}, slots, slot_bytes});
-  Copy copy{Copy::Kind::kScrubSlots, {}, domain, slot_bytes};
-  copy.slots = std::move(slots);
-  copies.emplace(ticket, std::move(copy));
-}
-
-void Controller::State::scrub_dirty_slabs() {
-  for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
-    std::vector<SlabIndex> slabs = (tier == Tier::kHbm ? hbm : dram).take_dirty();
-    if (slabs.empty()) continue;
-    if (tier == Tier::kHbm) ask_unmap(slabs);
-    const Ticket ticket = next_ticket();
-    emit(Scrub{ticket, tier, slabs, {}, Bytes(0)});
-    Copy copy{Copy::Kind::kScrubSlabs, {}, DomainId(), Bytes(0)};
-    copy.slabs = std::move(slabs);
-    copy.tier = tier;
-    copies.emplace(ticket, std::move(copy));
-  }
-}
-
-void Controller::State::ask_unmap(const std::vector<SlabIndex>& slabs) {
-  for (const SlabIndex slab : slabs) {
-    for (auto& [id, session] : sessions) {
-      // No longer granted from here on; its fd may be sent anew once the engine has let go.
-      if (session.mapped[slab.value]) emit(AskUnmap{id, slab});
-      session.mapped[slab.value] = false;
-    }
-  }
-}
-
-void Controller::State::end_scrub(const Copy& copy, bool ok) {
-  if (!ok) {  // bytes of another may still be there: try again, nobody gets it before
-    const Ticket ticket = next_ticket();
-    emit(Scrub{ticket, copy.tier, copy.slabs, copy.slots, copy.slot_bytes});
-    copies.emplace(ticket, copy);
-    return;
-  }
-  for (const SlabIndex slab : copy.slabs)
-    (copy.tier == Tier::kHbm ? hbm : dram).slab_scrubbed(slab);
-  for (const SlotId slot : copy.slots) hbm.scrubbed(slot);
-  scrub_dirty_slabs();  // one that somebody stopped mapping meanwhile is to be zeroed again
 }
 
 }  // namespace kvd::core

@@ -4,8 +4,8 @@
 
 #include "kvd/core/state.hpp"
 
-/// The `place` command: what the placement policy would do with a batch now. Layers do not stream
-/// yet, so the answer is advice.
+/// What a placement policy is asked, and the `place` command: what it would do with a batch now.
+/// The plan in force is made in layer_plan.cpp.
 namespace kvd::core {
 
 namespace {
@@ -30,30 +30,51 @@ planner::PlacementConfig Controller::State::placement_config() const {
 PlacementInput Controller::State::placement_input(Session& session,
                                                   const std::vector<RequestKey>& keys) {
   PlacementInput input;
-  input.requests = keys;
   auto& snapshot = input.snapshot;
   const Bytes slot = session.shape.slot_bytes();
-  Bytes held;
+  Bytes holding;
   Nanoseconds step = Nanoseconds::max();
+  Tokens tokens;
   for (const RequestKey& key : keys) {
-    Request& r = requests.at(key);
-    held += hbm_bytes(r);
+    const auto found = requests.find(key);
+    if (found == requests.end()) continue;
+    Request& r = found->second;
+    input.requests.push_back(key);
+    holding += hbm_bytes(r);
     step = std::min(step, r.slo.tbt);
     planner::PlacementRequest one;
-    one.blocks = Blocks(session.blocks_for(r.room_to_run()));
     one.tokens = r.room_to_run();
+    one.blocks = Blocks(session.blocks_for(*one.tokens));
     one.slo = planner::Seconds(r.slo.tbt);
-    one.deposit = saved_up(r);
+    one.deposit = tuning.placement.deposit ? saved_up(r) : 0;
+    if (!r.away.empty()) one.current = offloaded_layers(r);
+    tokens += *one.tokens;
     snapshot.requests.push_back(std::move(one));
   }
+  // Paused requests make way but for their open blocks.
+  each_request_of(session.id, [&](const Request& r) {
+    if (!r.paused || std::find(keys.begin(), keys.end(), r.key) != keys.end()) return;
+    holding += slot * std::max<std::int64_t>(0, r.hbm_slots - std::int64_t{session.groups()});
+  });
   const planner::Seconds whole =
-      session.decode_s > 0 ? planner::Seconds(session.decode_s) : planner::Seconds(step);
+      session.compute.measured()
+          ? planner::Seconds(std::max(1e-6, session.compute.at(static_cast<double>(tokens.value))))
+          : planner::Seconds(step);
   snapshot.model.compute.assign(session.groups(), whole / static_cast<double>(session.groups()));
-  snapshot.model.per_block = planner::Seconds(static_cast<double>(slot.value) / link_or_default());
-  snapshot.capacity = Blocks(std::max(Bytes(0), hbm.available(session.info.domain) + held) / slot);
+  snapshot.model.per_block = planner::Seconds(static_cast<double>(slot.value) / fetch_rate());
+  snapshot.capacity =
+      Blocks(std::max(Bytes(0), hbm.available(session.info.domain) + holding) / slot);
   snapshot.block_tokens = Tokens(session.shape.block_tokens);
   snapshot.open_blocks = true;
   return input;
+}
+
+std::vector<std::int32_t> Controller::State::offloaded_layers(const Request& request) {
+  std::vector<std::int32_t> layers;
+  for (std::size_t group = 0; group < request.away.size(); ++group) {
+    if (request.away[group]) layers.push_back(static_cast<std::int32_t>(group + 1));
+  }
+  return layers;
 }
 
 void Controller::State::on_place(const Command& command, const Place& place) {

@@ -92,6 +92,9 @@ std::vector<SlabIndex> Controller::State::emptiest_slabs(DomainId domain) {
     for (const BlockPlace& place : r.places) {
       if (!place.hbm.none()) stuck.insert(place.hbm.slab());
     }
+    for (const SlotId slot : r.staging) {
+      if (!slot.none()) stuck.insert(slot.slab());
+    }
   });
   std::vector<pool::SlabView> views = hbm.slabs();
   std::erase_if(views, [&](const pool::SlabView& view) {
@@ -141,7 +144,7 @@ void Controller::State::yield_to_regions(DomainId domain, EngineId caller) {
                            !r.promised && session_of(r).responsive;
     if (!may_leave || !in_retiring_slab(r)) return;
     // Without room in DRAM it had better go on: its end frees the slab, too.
-    if (dram.available(domain) >= hbm_bytes(r)) preempt(r, caller);
+    if (spare_dram(domain) >= hbm_bytes(r)) preempt(r, caller);
   });
 }
 
@@ -163,7 +166,7 @@ std::string Controller::State::obstacle(const PendingRegion& pending) {
     const Session& owner = session_of(r);
     if (r.promised || !owner.responsive) {
       text = "engine '" + owner.info.name + "' has not stepped to let its requests be rotated out";
-    } else if (r.runs() && dram.available(domain) < hbm_bytes(r)) {
+    } else if (r.runs() && spare_dram(domain) < hbm_bytes(r)) {
       text = "DRAM has no room for the requests that would make way: enlarge pool.dram";
     } else {
       text = "requests of engine '" + owner.info.name + "' were still leaving";

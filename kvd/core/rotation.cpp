@@ -12,8 +12,10 @@ Bytes Controller::State::kept(const Request& request) const {
     return !place.hbm.none() && hbm.retiring(place.hbm.slab());
   };
   const Session& session = sessions.at(request.key.engine);
+  const auto is_staging = [&](SlotId slot) { return !slot.none() && hbm.retiring(slot.slab()); };
   return session.shape.slot_bytes() *
-         std::int64_t{std::count_if(request.places.begin(), request.places.end(), is_kept)};
+         (std::count_if(request.places.begin(), request.places.end(), is_kept) +
+          std::count_if(request.staging.begin(), request.staging.end(), is_staging));
 }
 
 std::int64_t Controller::State::grantable(const std::vector<SlotId>& slots) const {
@@ -35,6 +37,9 @@ Bytes Controller::State::incoming(DomainId domain) {
     }
     sum += copy.slot_bytes * grantable(slots);
   }
+  for (const HeldByStreams& slots : held) {
+    if (slots.domain == domain) sum += slots.slot_bytes * grantable(slots.hbm);
+  }
   for (const auto& [id, session] : sessions) {
     if (session.info.domain != domain) continue;
     for (const LateRelease& late : session.late) {
@@ -53,7 +58,7 @@ Bytes Controller::State::claimed(DomainId domain) {
 }
 
 Bytes Controller::State::supply(DomainId domain) {
-  return hbm.available(domain) + incoming(domain) - claimed(domain);
+  return hbm.available(domain) + incoming(domain) + yieldable(domain) - claimed(domain);
 }
 
 Bytes Controller::State::transfer_budget() const {
@@ -89,7 +94,8 @@ planner::RotationRequest Controller::State::as_rotation(Request& request) {
     entry.state = planner::RequestState::kRunning;
     entry.bytes = hbm_bytes(request);
     entry.t_run = request.run_since;
-    entry.prefilling = request.state == RequestState::kPrefill;
+    // Where layers stream, whole requests are too coarse to rotate: nobody leaves.
+    entry.prefilling = request.state == RequestState::kPrefill || session_of(request).streaming;
     // What came in must make a token before it may leave again, or nobody gets anywhere.
     entry.made_token = !request.fresh;
   }
@@ -106,10 +112,7 @@ std::set<RequestKey> Controller::State::admissible(DomainId domain) {
   Bytes promised;
   std::vector<const Request*> waiting;
   each_request_in(domain, [&](Request& r) {
-    const Bytes slot = session_of(r).shape.slot_bytes();
-    for (const BlockPlace& place : r.places) {
-      room += slot * ((place.hbm.none() ? 0 : 1) + (place.dram.none() ? 0 : 1));
-    }
+    room += session_of(r).shape.slot_bytes() * (r.hbm_slots + r.dram_slots);
     if (r.state == RequestState::kWaiting && r.claim == 0) {
       // Nobody waits behind the queue of a silent engine.
       if (session_of(r).responsive) waiting.push_back(&r);
@@ -137,7 +140,7 @@ planner::RotationSnapshot Controller::State::rotation_snapshot(DomainId domain,
   each_request_in(domain, [&](Request& r) {
     const Session& owner = session_of(r);
     if (!owner.responsive) return;  // neither a victim, nor would it take what it is given
-    const bool running = r.runs() && !r.leaving && !r.promised;
+    const bool running = r.runs() && !r.leaving && !r.promised && !r.paused;
     if (!r.queues() && !running) return;
     if (r.state == RequestState::kWaiting && (r.held_back || !may_enter.contains(r.key))) return;
     snapshot.requests.push_back(as_rotation(r));
@@ -146,9 +149,9 @@ planner::RotationSnapshot Controller::State::rotation_snapshot(DomainId domain,
     const Bytes next = owner.bytes_for(r.planned + Tokens(1));
     snapshot.growth += std::max(Bytes(0), next - snapshot.requests.back().bytes);
   });
-  snapshot.b_hbm = supply(domain);
+  snapshot.b_hbm = supply(domain) - layerwise_reserve(domain);
   snapshot.b_xfer = Bytes(static_cast<std::int64_t>(bucket_bytes));
-  snapshot.dram = planner::DramUse{dram.stats().capacity, dram.available(domain)};
+  snapshot.dram = planner::DramUse{dram.stats().capacity, spare_dram(domain)};
   snapshot.mean_absence = planner::Seconds(mean_absence_s);
   return snapshot;
 }
@@ -171,6 +174,53 @@ void Controller::State::decide(Session& caller) {
     scrub_dirty_slabs();
   }
   carry_out(caller, decision, index);
+  if (prefills_layerwise(caller)) prefill_layerwise(caller, decision, index);
+}
+
+// Prompts may prefill layer by layer into DRAM, a few blocks of HBM at a time. With fewer groups
+// staging would take what it saves.
+bool Controller::State::prefills_layerwise(const Session& session) const {
+  constexpr std::uint32_t kLeastGroups = 3;
+  return !session.streaming && session.groups() >= kLeastGroups &&
+         admission->name().starts_with("layerkv");
+}
+
+// A little HBM is kept for them, or whoever runs would fill it. The share is LayerKV's threshold of
+// free blocks (its number is not published; ours).
+Bytes Controller::State::layerwise_reserve(DomainId domain) const {
+  constexpr std::int64_t kShare = 20;
+  for (const auto& [id, session] : sessions) {
+    if (session.info.domain == domain && session.class_id && prefills_layerwise(session)) {
+      return Bytes(hbm.config().slab_bytes.value * hbm.config().slabs / kShare);
+    }
+  }
+  return Bytes(0);
+}
+
+// Source: LayerKV sec. 3.1 (every admitted prompt); unified names those about to be late.
+void Controller::State::prefill_layerwise(Session& caller,
+                                          const planner::RotationDecision& decision,
+                                          const std::vector<Request*>& index) {
+  if (!decision.contention) return;
+  std::vector<Request*> chosen;
+  if (rotation->name() == "unified") {
+    for (const std::uint32_t i : decision.layerwise) chosen.push_back(index[i]);
+  } else {
+    chosen = index;
+    std::stable_sort(chosen.begin(), chosen.end(),
+                     [](const auto* a, const auto* b) { return a->arrived < b->arrived; });
+  }
+  Bytes room = supply(caller.info.domain);
+  for (Request* r : chosen) {
+    if (r->key.engine != caller.id || r->state != RequestState::kWaiting || !r->queues()) continue;
+    room -= streamed_bytes(*r);
+    if (room < Bytes(0)) return;
+    r->layerwise = true;
+    r->away.assign(caller.groups(), true);
+    r->claim = ++last_claim;
+    r->skips = 0;
+    ++counters.layerwise;
+  }
 }
 
 void Controller::State::carry_out(Session& caller, const planner::RotationDecision& decision,

@@ -94,6 +94,7 @@ void Controller::State::on_detach(EngineId engine) {
   forget_mappings(engine);
   release_late(session);
   each_request_of(engine, [&](Request& r) { remove(r, false); });
+  end_streams(session);
   for (const auto& [id, region] : session.regions) hbm.release_region(id);
   sessions.erase(it);
   scrub_dirty_slabs();
@@ -108,6 +109,7 @@ void Controller::State::on_dying(EngineId engine) {
   ++counters.engines_died;
   drop_regions(engine);
   each_request_of(engine, [&](Request& r) { remove(r, true); });
+  end_streams(session);
   for (LateRelease& late : session.late) {
     for (const SlotId slot : late.slots) {
       hbm.quarantine(slot);

@@ -37,12 +37,7 @@ Request* Controller::State::find(EngineId engine, RequestId request) {
 
 Bytes Controller::State::hbm_bytes(const Request& request) const {
   if (!request.holds_hbm()) return Bytes(0);
-  const Session& session = sessions.at(request.key.engine);
-  return session.shape.slot_bytes() * (std::int64_t{request.blocks} * session.groups());
-}
-
-Bytes Controller::State::need_bytes(const Request& request) const {
-  return sessions.at(request.key.engine).bytes_for(request.room_to_run());
+  return sessions.at(request.key.engine).shape.slot_bytes() * request.hbm_slots;
 }
 
 Tokens Controller::State::most_tokens(const Session& session) const {
@@ -59,7 +54,7 @@ std::string Controller::State::validate() const {
   if (std::string fault = hbm.validate(); !fault.empty()) return "hbm: " + fault;
   if (std::string fault = dram.validate(); !fault.empty()) return "dram: " + fault;
 
-  std::size_t held[kTiers] = {0, 0};
+  std::size_t used_by[kTiers] = {0, 0};
   for (const auto& [key, request] : requests) {
     if (request.claim != 0 && request.state != RequestState::kWaiting &&
         request.state != RequestState::kRotary) {
@@ -67,29 +62,43 @@ std::string Controller::State::validate() const {
     }
     if (request.promised && !request.runs()) return "a request that does not run is promised";
     if (request.copy && !copies.contains(request.copy)) return "a request waits for no copy";
+    Request counted = request;
+    recount(counted);
+    if (counted.hbm_slots != request.hbm_slots || counted.dram_slots != request.dram_slots ||
+        counted.doubled != request.doubled) {
+      return "a request's slots are not counted right";
+    }
+    used_by[0] += static_cast<std::size_t>(request.hbm_slots);
+    used_by[1] += static_cast<std::size_t>(request.dram_slots);
     for (const BlockPlace& place : request.places) {
-      held[0] += place.hbm.none() ? 0u : 1u;
-      held[1] += place.dram.none() ? 0u : 1u;
       if (place.hbm.none() && place.dram.none()) return "a block is in no tier";
     }
+    for (const Ticket stream : request.streams) {
+      if (!copies.contains(stream)) return "a request waits for no stream";
+    }
+  }
+  for (const HeldByStreams& slots : held) {
+    used_by[0] += slots.hbm.size();
+    used_by[1] += slots.dram.size();
+    if (slots.streams.empty()) return "slots are held for no stream";
   }
   for (const auto& [ticket, copy] : copies) {
-    held[0] += copy.slots.size();
+    used_by[0] += copy.slots.size();
     if (!copy.orphan) continue;
-    held[0] += copy.pairs.size();
-    held[1] += copy.pairs.size();
+    used_by[0] += copy.pairs.size();
+    used_by[1] += copy.pairs.size();
   }
   for (const auto& [id, session] : sessions) {
-    held[0] += session.quarantined.size();
-    for (const LateRelease& late : session.late) held[0] += late.slots.size();
+    used_by[0] += session.quarantined.size();
+    for (const LateRelease& late : session.late) used_by[0] += late.slots.size();
   }
   const pool::TierStats stats[kTiers] = {hbm.stats(), dram.stats()};
   for (std::size_t tier = 0; tier < kTiers; ++tier) {
     std::uint64_t used = 0;
     for (std::size_t s = 1; s < pool::kSlotStates; ++s) used += stats[tier].slots_by_state[s];
-    if (used != held[tier]) {
+    if (used != used_by[tier]) {
       return std::string(kvd::name(static_cast<Tier>(tier))) + ": " + std::to_string(used) +
-             " slots are in use, requests and copies account for " + std::to_string(held[tier]);
+             " slots are in use, requests and copies account for " + std::to_string(used_by[tier]);
     }
   }
   return {};

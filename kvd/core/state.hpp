@@ -13,6 +13,7 @@
 #include "ipc/vocabulary/deposit.hpp"
 #include "kvd/core/controller.hpp"
 #include "kvd/core/inputs.hpp"
+#include "planner/model/fitted_line.hpp"
 #include "planner/policy/admission.hpp"
 #include "planner/policy/catalogue.hpp"
 #include "planner/policy/length_predictor.hpp"
@@ -21,7 +22,8 @@
 /// The Controller's inside: records and the steps it is made of. Included by kvd/core only.
 namespace kvd::core {
 
-/// Where one block of a request lives; a slot is none in a tier the block is not in.
+/// Where one block of a request lives; a slot is none in a tier the block is not in. In both tiers:
+/// a sealed block with its copy, or a copy is under way (its target is `filling` until it ends).
 struct BlockPlace {
   SlotId hbm;
   SlotId dram;
@@ -29,10 +31,11 @@ struct BlockPlace {
 
 /// A request between submit and finish.
 ///
-/// HBM slots are held in prefill, running, swapping-out and swapping-in; DRAM slots in rotary,
-/// swapping-out and swapping-in. `tokens` is what the engine has reported as complete, `planned`
-/// adds what the last granted iteration will append: with a pipelined engine the two differ by the
-/// iteration that is still running.
+/// Any block may be in HBM, in DRAM or in both, whatever the state, but for two rules: a rotary one
+/// has nothing in HBM, and blocks that are not full are in HBM while it runs. Blocks that are
+/// missing in HBM when it runs are streamed through `staging`. `tokens` is what the engine has
+/// reported as complete, `planned` adds what the last granted iteration will append: with a
+/// pipelined engine the two differ by the iteration that is still running.
 struct Request {
   RequestKey key;
   Tokens prompt;
@@ -47,6 +50,21 @@ struct Request {
 
   std::uint32_t blocks = 0;        ///< per layer group
   std::vector<BlockPlace> places;  ///< [block * groups + group]
+  std::uint32_t sealed = 0;        ///< so many leading blocks are sealed
+  std::uint32_t synced = 0;        ///< so many leading blocks are in DRAM, or on their way there
+  std::int64_t hbm_slots = 0;      ///< of places and staging
+  std::int64_t dram_slots = 0;
+  std::int64_t doubled = 0;  ///< places in both tiers
+
+  // Layer streaming (layers.cpp).
+  std::vector<bool> away;       ///< layer groups whose full blocks shall be in DRAM; empty: none
+  std::uint32_t distance = 0;   ///< k, where `away` follows one
+  std::vector<SlotId> staging;  ///< by block: what every streamed group of the block is read from
+  std::uint64_t staging_free = 0;  ///< layer_mark from which on staging may be overwritten
+  std::uint64_t streamed_in = 0;   ///< the last iteration that streams some of it
+  std::vector<Ticket> streams;     ///< live ones with fetches of it
+  bool paused = false;             ///< by the placement policy: keeps its seat, does not run
+  bool layerwise = false;          ///< prefills chunk by chunk into DRAM, and leaves then
 
   TimePoint arrived{0};
   TimePoint last_token{0};  ///< valid once a token was made
@@ -59,21 +77,21 @@ struct Request {
   std::uint32_t skips = 0;
   std::uint64_t rotations = 0;
 
-  std::uint64_t claim = 0;      ///< order of its claim on memory; 0: none
-  bool awaits_mapping = false;  ///< its claim waits for a slab acknowledgement
-  bool starved = false;         ///< runs, but a block for its next token is missing
-  bool promised = false;        ///< victim of another's need, until its engine's next step
-  bool leaving = false;         ///< victim whose running iteration has not finished yet
-  bool held_back = false;       ///< waits: the admission policy would not have it prefill now
-  bool forced_out = false;      ///< by a rotate command, until one brings it back
-  bool fresh = false;           ///< swapped in, no token made since: not a victim (no livelock)
-  Ticket in_ticket;             ///< the swap-in the engine has to wait for at its next run
-  Ticket copy;                  ///< the copy under way; at most one
+  std::uint64_t pause_order = 0;  ///< of those paused
+  std::uint64_t claim = 0;        ///< order of its claim on memory; 0: none
+  bool awaits_mapping = false;    ///< its claim waits for a slab acknowledgement
+  bool starved = false;           ///< runs, but a block for its next token is missing
+  bool promised = false;          ///< victim of another's need, until its engine's next step
+  bool leaving = false;           ///< victim whose running iteration has not finished yet
+  bool held_back = false;         ///< waits: the admission policy would not have it prefill now
+  bool forced_out = false;        ///< by a rotate command, until one brings it back
+  bool fresh = false;             ///< swapped in, no token made since: not a victim (no livelock)
+  Ticket in_ticket;               ///< the swap-in the engine has to wait for at its next run
+  Ticket copy;                    ///< the rotation under way; at most one
+  Ticket sync;                    ///< the background copy to DRAM under way; at most one
+  Ticket fetch;                   ///< the fetch of layers that shall stay under way; at most one
 
-  [[nodiscard]] bool holds_hbm() const {
-    return state == RequestState::kPrefill || state == RequestState::kRunning ||
-           state == RequestState::kSwappingOut || state == RequestState::kSwappingIn;
-  }
+  [[nodiscard]] bool holds_hbm() const { return hbm_slots > 0; }
   [[nodiscard]] bool runs() const {
     return state == RequestState::kPrefill || state == RequestState::kRunning;
   }
@@ -88,7 +106,7 @@ struct Request {
   /// Wants HBM and has no claim on it yet.
   [[nodiscard]] bool queues() const {
     return (state == RequestState::kWaiting || state == RequestState::kRotary) && claim == 0 &&
-           !forced_out;
+           !forced_out && !paused;
   }
 };
 
@@ -99,9 +117,36 @@ struct LateRelease {
   std::vector<SlotId> slots;
 };
 
+/// Slots that streams may still read or write when their request is gone or needs them no more.
+struct HeldByStreams {
+  std::vector<Ticket> streams;
+  EngineId engine;
+  DomainId domain;
+  std::uint64_t iteration = 0;  ///< the engine may use the HBM slots until it has finished it
+  Bytes slot_bytes;
+  std::vector<SlotId> hbm, dram;
+  bool dirty = false;  ///< of a dead engine: scrub what it held
+};
+
 struct Region {
   RegionId id;
   std::vector<SlabIndex> slabs;
+};
+
+/// Which layers of a session's requests stay: the plan in force, and the one being made.
+struct LayerPlan {
+  std::uint64_t number = 0;  ///< of the last problem given to the solver
+  bool asked = false;        ///< its answer is awaited
+  std::vector<RequestKey> asked_for;
+  std::optional<RequestKey> resuming;  ///< the paused one among them
+
+  std::vector<RequestKey> batch;  ///< of the plan in force; empty: none
+  std::int64_t steps_left = 0;
+  double step_s = 0;      ///< predicted
+  double stall_s = 0;     ///< of it, waiting for layers
+  bool mismatch = false;  ///< steps take another time than predicted
+  double gap = 0;         ///< between the plan's step time and its proved lower bound, relative
+  bool ended_since_pause = false;
 };
 
 /// An engine's session.
@@ -119,7 +164,12 @@ struct Session {
   std::uint64_t table_version = 0;
   bool stepping = false;  ///< its last step reply had something to run
   TimePoint last_step{0};
-  Tokens granted_prefill;            ///< prompt tokens of the last granted iteration
+  Tokens granted_prefill;  ///< prompt tokens of the last granted iteration
+  LayerPlan plan;
+  bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
+  /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
+  /// batch's tokens change by little from step to step.
+  planner::FittedLine compute{0.998};
   double decode_s = 0;               ///< mean time of an iteration without prefill; 0: not yet
   double prefill_token_s = 0;        ///< what a prompt token adds to one; 0: not yet
   std::optional<Tokens> chunk;       ///< prompt tokens an iteration may have; none: any number
@@ -146,14 +196,25 @@ struct Session {
 /// A copy or scrub the shell carries out. `orphan`: nobody wants its result any more; its slots are
 /// freed when it ends, because a copy still touches them until then (safety rule 4).
 struct Copy {
-  enum class Kind : std::uint8_t { kOut, kIn, kScrubSlabs, kScrubSlots } kind = Kind::kOut;
-  RequestKey request;
+  enum class Kind : std::uint8_t {
+    kOut,
+    kIn,
+    kSync,
+    kFetch,
+    kStream,
+    kScrubSlabs,
+    kScrubSlots
+  } kind = Kind::kOut;
+  RequestKey request;  ///< of a stream: the engine alone
   DomainId domain;
   Bytes slot_bytes;
   std::vector<CopySlots::Pair> pairs{};
+  std::vector<std::uint32_t> places{};  ///< of the request, one a pair
+  std::uint64_t iteration = 0;  ///< of a stream; of an orphan: until when the engine may use slots
   std::vector<SlabIndex> slabs{};
   std::vector<SlotId> slots{};
   bool orphan = false;
+  bool ending = false;     ///< a stream that starts no further fetch
   bool dirty = false;      ///< orphan of a dead engine: scrub what it held
   Tier tier = Tier::kHbm;  ///< of a scrub
 };
@@ -179,6 +240,7 @@ struct Controller::State {
   std::map<EngineId, Session> sessions;
   std::map<RequestKey, Request> requests;  ///< ordered, so that every walk is deterministic
   std::map<Ticket, Copy> copies;
+  std::vector<HeldByStreams> held;
   std::map<ModelClass, ClassId> classes;
   std::deque<PendingRegion> pending_regions;  ///< served in this order within a domain
   std::set<DomainId> yielding;                ///< domains that have slabs retire for a region
@@ -190,6 +252,7 @@ struct Controller::State {
   std::uint64_t last_ticket = 0;
   std::uint64_t last_region = 0;
   std::uint64_t last_claim = 0;
+  std::uint64_t last_pause = 0;
 
   double link_rate[2] = {0, 0};
   double mean_step_s = 0;
@@ -253,6 +316,8 @@ struct Controller::State {
   void take_report(Session& session, Request& request, const StepReport& report);
   void count_deposit(Request& request, Tokens made);
   [[nodiscard]] StepReply build_reply(Session& session);
+  [[nodiscard]] static Tokens prefill_tokens(const Session& session, const Request& request);
+  [[nodiscard]] TableRow table_row(const Session& session, const Request& request) const;
   [[nodiscard]] static Hold hold_reason(const Request& request, bool promises);
 
   // ---- what the policies know (knowledge.cpp) ----
@@ -261,19 +326,35 @@ struct Controller::State {
   [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
   [[nodiscard]] std::int64_t saved_up(Request& request);  ///< its deposit now
   void measure_step(Session& session);
+  void measure_plan(Session& session, double took);
 
   // ---- who may prefill (admission.cpp) ----
   void admit(Session& session);
   [[nodiscard]] AdmissionInput admission_input(Session& session);
   [[nodiscard]] planner::PrefillCosts prefill_costs(const Session& session) const;
-  [[nodiscard]] double link_or_default() const;  ///< bytes a second
+  [[nodiscard]] double link_or_default() const;  ///< bytes a second, the slower direction
+  [[nodiscard]] double fetch_rate() const;       ///< bytes a second into HBM
 
   // ---- which layers stay (placement.cpp) ----
+  [[nodiscard]] bool layers_stream(const Session& session) const;
+  /// HBM it needs to run with all its layers streamed.
+  [[nodiscard]] Bytes streamed_bytes(const Request& request) const;
+  [[nodiscard]] Bytes yieldable(DomainId domain);
+  void plan_layers(Session& session);
+  [[nodiscard]] std::vector<RequestKey> batch_of(Session& session);
+  void ask_plan(Session& session, std::vector<RequestKey> batch,
+                std::optional<RequestKey> resuming);
+  void on_plan(const PlanReady& ready);
+  void adopt_plan(Session& session, const planner::PlacementDecision& decision);
+  void pause(Session& session, Request& request);
+  void evict_paused(Session& session, const planner::PlacementDecision& decision, Blocks have);
+  void forget_plan(Session& session);
   void on_place(const Command& command, const Place& place);
   void answer_place(const Command& command, const PlacementInput& input,
                     const planner::PlacementDecision& decision, PlaceReply out);
   [[nodiscard]] PlacementInput placement_input(Session& session,
                                                const std::vector<RequestKey>& keys);
+  [[nodiscard]] static std::vector<std::int32_t> offloaded_layers(const Request& request);
   [[nodiscard]] planner::PlacementConfig placement_config() const;
 
   // ---- who runs (rotation.cpp) ----
@@ -285,6 +366,10 @@ struct Controller::State {
   /// `index` gets the request behind each entry.
   [[nodiscard]] planner::RotationSnapshot rotation_snapshot(DomainId domain,
                                                             std::vector<Request*>& index);
+  void prefill_layerwise(Session& caller, const planner::RotationDecision& decision,
+                         const std::vector<Request*>& index);
+  [[nodiscard]] bool prefills_layerwise(const Session& session) const;
+  [[nodiscard]] Bytes layerwise_reserve(DomainId domain) const;
   void carry_out(Session& caller, const planner::RotationDecision& decision,
                  const std::vector<Request*>& index);
   [[nodiscard]] Bytes supply(DomainId domain);  ///< free HBM that nobody has a claim on yet
@@ -299,10 +384,35 @@ struct Controller::State {
   [[nodiscard]] Bytes transfer_budget() const;
   void refill_bucket();
 
+  // ---- layers that come and go (layers.cpp) ----
+  void recount(Request& request) const;
+  [[nodiscard]] std::uint32_t full_blocks(const Request& request) const;
+  [[nodiscard]] bool arriving(const BlockPlace& place) const;
+  [[nodiscard]] bool missing(const BlockPlace& place) const;
+  [[nodiscard]] bool synced(const BlockPlace& place) const;
+  void sync_blocks(Session& session);
+  [[nodiscard]] Bytes sync_request(Session& session, Request& request, bool away_only,
+                                   Bytes budget);
+  void install_layers(Session& session);
+  void evict_layers(Session& session, Request& request);
+  void fetch_layers(Session& session, Request& request);
+  [[nodiscard]] bool stage(Session& session, Request& request);
+  void release_staging(Session& session, Request& request);
+  void add_fetches(const Request& request, std::uint64_t iteration, StreamLayers& stream) const;
+  void start_stream(Session& session, StreamLayers stream, const std::vector<Request*>& streamed);
+  void end_streams(Session& session);
+  void finish_stream(Ticket ticket, const Copy& copy);
+  void hold(Session& session, Request& request, std::vector<SlotId> hbm_slots,
+            std::vector<SlotId> dram_slots, bool dirty);
+  void let_go(HeldByStreams& slots);
+  [[nodiscard]] Bytes spare_dram(DomainId domain);  ///< free, or a copy of what HBM has
+  void drop_copies(DomainId domain, Bytes needed);
+
   // ---- memory of requests (memory.cpp) ----
   void serve_claims(DomainId domain);
   [[nodiscard]] ErrorCode serve_claim(Request& request);
   [[nodiscard]] ErrorCode grow(Request& request, Tokens tokens);
+  [[nodiscard]] ErrorCode grow_prefill(Request& request);
   void grow_running(Session& session);
   void relieve_class_pressure(const Request& request);
   void swap_out(Request& request);
@@ -311,9 +421,14 @@ struct Controller::State {
   void seal_full_blocks(Request& request);
   void remove(Request& request, bool dirty);
   void release_late(Session& session);
+
+  // ---- copies that ended (copies.cpp) ----
   void on_copy(const CopyFinished& finished);
+  void finish(Ticket ticket, Copy& copy, bool ok);
   void finish_out(Copy& copy, bool ok);
   void finish_in(Copy& copy, bool ok);
+  void finish_sync(Copy& copy, bool ok);
+  void finish_fetch(Copy& copy, bool ok);
   void end_orphan(Copy& copy);
   void end_scrub(const Copy& copy, bool ok);
   void measure_link(const Copy& copy, const CopyFinished& finished);

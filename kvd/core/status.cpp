@@ -33,9 +33,7 @@ RequestStatus Controller::State::request_status(const Request& request) const {
   r.tokens = request.tokens.value;
   r.max_new_tokens = request.max_new.value;
   r.hbm = hbm_bytes(request);
-  for (const BlockPlace& place : request.places) {
-    if (!place.dram.none()) r.dram += sessions.at(request.key.engine).shape.slot_bytes();
-  }
+  r.dram = sessions.at(request.key.engine).shape.slot_bytes() * request.dram_slots;
   r.vlt_s = request.vlt_s;
   r.rotations = request.rotations;
   r.skips = request.skips;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ipc/vocabulary/layer_mark.hpp"
 #include "kvd/core/state.hpp"
 
 /// One step of an engine: what it did comes in, what it shall do next goes out.
@@ -22,15 +23,20 @@ void Controller::State::on_step(const Command& command, const Step& step) {
   measure_step(session);
   session.last_step = now;
   session.responsive = true;
+  session.streaming = layers_stream(session);
 
   take_reports(session, step);
+  end_streams(session);
   acknowledge_promises(session);
   yield_to_regions(session.info.domain, session.id);
+  install_layers(session);
   admit(session);
   decide(session);
   start_leaving(session);
   grow_running(session);
   start_leaving(session);
+  plan_layers(session);
+  sync_blocks(session);
   serve_everyone();
   reply(command, build_reply(session));
 }
@@ -115,6 +121,10 @@ void Controller::State::take_report(Session& session, Request& request, const St
       request.has_token = true;
       request.last_token = now;
       if (request.state == RequestState::kPrefill) request.state = RequestState::kRunning;
+      // Its layers are in DRAM but for the last ones: it comes back whole.
+      if (request.layerwise && !request.leaving) {
+        request.leaving = spare_dram(session.info.domain) >= hbm_bytes(request);
+      }
     }
     request.fresh = false;
     seal_full_blocks(request);
@@ -126,6 +136,27 @@ void Controller::State::take_report(Session& session, Request& request, const St
   }
 }
 
+// What of its prompt the request may prefill now.
+Tokens Controller::State::prefill_tokens(const Session& session, const Request& request) {
+  Tokens tokens = request.prompt - request.planned;
+  if (session.chunk) tokens = std::min(tokens, *session.chunk - session.granted_prefill);
+  // One that prefills chunk by chunk has blocks for no more.
+  const Tokens room(std::int64_t{request.blocks} * session.shape.block_tokens);
+  return std::min(tokens, room - request.planned);
+}
+
+TableRow Controller::State::table_row(const Session& session, const Request& request) const {
+  TableRow row{request.key.request, request.planned, request.blocks, session.groups(), {}};
+  row.slots.reserve(request.places.size());
+  for (std::uint32_t group = 0; group < row.groups; ++group) {
+    for (std::uint32_t block = 0; block < request.blocks; ++block) {
+      const BlockPlace& place = request.places[std::size_t{block} * row.groups + group];
+      row.slots.push_back(missing(place) ? request.staging[block] : place.hbm);
+    }
+  }
+  return row;
+}
+
 StepReply Controller::State::build_reply(Session& session) {
   StepReply out;
   PublishTable table{session.id,
@@ -135,37 +166,39 @@ StepReply Controller::State::build_reply(Session& session) {
   const bool promises = std::any_of(requests.begin(), requests.end(),
                                     [](const auto& entry) { return entry.second.promised; });
   session.granted_prefill = Tokens(0);
-  const auto prefill_tokens = [&](const Request& r) {
-    const Tokens left = r.prompt - r.planned;
-    return session.chunk ? std::min(left, *session.chunk - session.granted_prefill) : left;
-  };
+  const std::uint64_t iteration = session.iteration + 1;
+  StreamLayers stream;
+  stream.iteration = iteration;
+  std::vector<Request*> streamed;
   each_request_of(session.id, [&](Request& r) {
     Hold hold = hold_reason(r, promises);
     // With a pipelined engine the first decode is granted while the prefill still runs.
     const bool prefill = r.state == RequestState::kPrefill && r.planned < r.prompt;
-    const Tokens tokens = prefill ? prefill_tokens(r) : Tokens(1);
-    if (hold == Hold::kNone && tokens == Tokens(0)) hold = Hold::kWaiting;  // its turn comes later
+    const Tokens tokens = prefill ? prefill_tokens(session, r) : Tokens(1);
+    if (hold == Hold::kNone && tokens <= Tokens(0)) hold = Hold::kWaiting;  // its turn comes later
+    if (hold == Hold::kNone && !stage(session, r)) hold = Hold::kNoMemory;
     if (hold != Hold::kNone) {
       out.hold.push_back({r.key.request, hold});
       return;
     }
     if (prefill) session.granted_prefill += tokens;
+    const std::size_t fetches = stream.fetches.size();
+    add_fetches(r, iteration, stream);
+    const bool streams = stream.fetches.size() > fetches;
+    if (streams) {
+      streamed.push_back(&r);
+      r.staging_free = layer_mark(iteration, stream.fetches.back().group + 1);
+      r.streamed_in = iteration;
+    }
     const auto row = static_cast<std::uint32_t>(table.rows.size());
     out.run.push_back({r.key.request, r.planned, tokens, r.in_ticket, prefill,
-                       static_cast<bool>(r.in_ticket), row});
+                       static_cast<bool>(r.in_ticket), streams, r.distance, row});
     r.in_ticket = Ticket();
     r.granted = tokens;
     r.planned += tokens;
-
-    TableRow entry{r.key.request, r.planned, r.blocks, session.groups(), {}};
-    entry.slots.reserve(r.places.size());
-    for (std::uint32_t group = 0; group < entry.groups; ++group) {
-      for (std::uint32_t block = 0; block < r.blocks; ++block) {
-        entry.slots.push_back(r.places[std::size_t{block} * entry.groups + group].hbm);
-      }
-    }
-    table.rows.push_back(std::move(entry));
+    table.rows.push_back(table_row(session, r));
   });
+  if (!streamed.empty()) start_stream(session, std::move(stream), streamed);
   session.stepping = !out.run.empty();
   if (session.stepping) {
     ++session.iteration;
@@ -182,6 +215,7 @@ StepReply Controller::State::build_reply(Session& session) {
 
 Hold Controller::State::hold_reason(const Request& request, bool promises) {
   if (request.forced_out) return Hold::kForced;
+  if (request.paused) return Hold::kPaused;
   if (request.claim != 0) {
     if (request.awaits_mapping) return Hold::kSlabNotMapped;
     return promises ? Hold::kPromised : Hold::kNoMemory;

@@ -18,6 +18,9 @@ struct RotationTuning {
   double beta_f = 0.5;  ///< waiting lag starts at beta_f * TTFT SLO
   /// Bytes rotated a step, at most; none ("auto"): min(link rate x mean step time, HBM / 16).
   std::optional<Bytes> b_xfer;
+  /// Full blocks are copied to DRAM in the background, so that who leaves has little left to move.
+  /// Source: SuperInfer sec. 5 (eager rotation).
+  bool eager = true;
 };
 
 /// Which layers stay. Source: OrbitFlow (SLO violations a step, replanning window in tokens).
@@ -26,6 +29,8 @@ struct PlacementTuning {
   double alpha = 1;
   std::int64_t window_min = 32;
   std::int64_t window_max = 1000;
+  bool pause = true;    ///< a batch that cannot meet its SLOs goes on without one request
+  bool deposit = true;  ///< tokens not yet due count when late ones are estimated
 };
 
 /// Who may prefill. Source: LayerKV eq. 3 and 4.

@@ -2,6 +2,7 @@
 
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "planner/model/fitted_line.hpp"
 #include "planner/model/seconds.hpp"
 
 namespace kvd::planner {
@@ -18,24 +19,16 @@ class TierRates {
   /// Errors: InvalidArgument for a transfer without bytes or time.
   [[nodiscard]] Status observe(Bytes bytes, Seconds took);
 
-  [[nodiscard]] bool measured() const { return weight_ > 0; }
+  [[nodiscard]] bool measured() const { return fit_.measured(); }
   /// Where all transfers were about the same size the line has no slope to show: then everything
   /// counts as bandwidth. Precondition: measured().
   [[nodiscard]] BytesPerSecond bandwidth() const;
   [[nodiscard]] Seconds latency() const;
 
  private:
-  struct Line {
-    double per_byte;
-    double at_zero;
-  };
-  [[nodiscard]] Line line() const;
+  [[nodiscard]] FittedLine::Line line() const;
 
-  double weight_ = 0;
-  double bytes_ = 0;  // weighted means
-  double seconds_ = 0;
-  double spread_ = 0;  // weighted variance of bytes, and covariance with seconds
-  double together_ = 0;
+  FittedLine fit_{kKeep};  // seconds over bytes
 };
 
 }  // namespace kvd::planner

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/vocabulary/layer_mark.hpp"
 #include "kvd/core/controller.hpp"
 
 namespace kvd::test {
@@ -45,9 +46,13 @@ class World {
     EngineId id;
     ModelClass shape;
     std::map<std::uint64_t, EngineRequest> requests;
-    StepReply reply;
-    std::vector<TableRow> table;
+    StepReply reply;                ///< what runs, or runs next
+    std::vector<TableRow> table;    ///< of that
+    std::optional<StepReply> next;  ///< pipelined: granted while `reply` ran
+    std::vector<TableRow> next_table;
     std::vector<StepReport> reports;  ///< of the iteration that finished last
+    std::uint64_t progress = 0;       ///< layer_mark
+    bool pipelined = false;
     std::vector<SlabIndex> mapped;
     bool alive = true;
     std::uint64_t ran = 0;
@@ -60,8 +65,8 @@ class World {
     if (!level1) attach.model_class = shape;
     auto grant = controller->attach(attach, now);
     EXPECT_TRUE(grant.ok()) << (grant.ok() ? "" : grant.error().to_string());
-    engines[grant->engine] =
-        Engine{grant->engine, level1 ? ModelClass{} : shape, {}, {}, {}, {}, {}};
+    engines[grant->engine].id = grant->engine;
+    if (!level1) engines[grant->engine].shape = shape;
     return grant->engine;
   }
 
@@ -91,22 +96,37 @@ class World {
     return code(reply);
   }
 
-  /// Runs what the last reply granted: checks every block, writes the new tokens, and steps.
+  /// Runs what the last reply granted: checks every block, writes the new tokens, and steps. A
+  /// pipelined engine steps first.
   void run_and_step(EngineId id) {
+    Engine& engine = engines.at(id);
+    if (engine.pipelined && !engine.reply.run.empty()) {
+      step_ahead(id);
+      execute(id);
+      take_next(engine);
+      return;
+    }
     execute(id);
     step(id);
   }
 
   void execute(EngineId id) {
     Engine& engine = engines.at(id);
-    engine.reports.clear();
+    for (std::uint32_t group = 0; group < engine.shape.groups() && !engine.reply.run.empty();
+         ++group) {
+      fetch(engine, group);
+      for (const RunEntry& entry : engine.reply.run) {
+        const TableRow& row = engine.table.at(entry.row);
+        check(engine, entry.request, row, group, entry.present.value);
+        write(engine, entry.request, row, group, entry.present.value + entry.tokens.value);
+      }
+      engine.progress = layer_mark(engine.reply.iteration, group + 1);
+    }
     for (const RunEntry& entry : engine.reply.run) {
+      if (!engine.requests.contains(entry.request.value)) continue;  // ended in the step before
       EngineRequest& request = engine.requests.at(entry.request.value);
-      const TableRow& row = engine.table.at(entry.row);
-      EXPECT_EQ(row.request, entry.request);
+      EXPECT_EQ(engine.table.at(entry.row).request, entry.request);
       EXPECT_EQ(entry.present.value, request.tokens);
-      check(engine, entry.request, row, entry.present.value);
-      write(engine, entry.request, row, entry.present.value + entry.tokens.value);
       request.tokens = entry.present.value + entry.tokens.value;
       request.done = request.tokens >= request.prompt + request.max_new;
       engine.reports.push_back({entry.request, Tokens(request.tokens), request.done});
@@ -118,16 +138,21 @@ class World {
     Engine& engine = engines.at(id);
     Step body;
     body.iteration_finished = engine.reply.iteration;
-    body.reports = engine.reports;
-    engine.reports.clear();
-    const auto reply = command(id, body);
-    ASSERT_TRUE(reply.has_value());
-    const auto* ok = std::get_if<StepReply>(&reply->body);
-    ASSERT_NE(ok, nullptr) << std::get<Error>(reply->body).to_string();
-    for (const StepReport& report : body.reports) {
-      if (report.finished) engine.requests.erase(report.request.value);
+    body.reports = std::exchange(engine.reports, {});
+    if (const auto reply = send_step(id, body)) {
+      engine.reply = *reply;
+      engine.table = engine.next_table;
     }
-    engine.reply = *ok;
+  }
+
+  /// While `reply` runs: reports what was before it, and learns what comes after it.
+  void step_ahead(EngineId id) {
+    Engine& engine = engines.at(id);
+    Step body;
+    body.iteration_running = engine.reply.iteration;
+    body.iteration_finished = engine.reply.iteration - 1;
+    body.reports = std::exchange(engine.reports, {});
+    engine.next = send_step(id, body);
   }
 
   /// Steps until something is granted: a new slab must be acknowledged first.
@@ -137,6 +162,7 @@ class World {
 
   /// Ends up to `count` copies, chosen by the seed between the two directions.
   void finish_copies(std::size_t count = SIZE_MAX) {
+    finish_streams();
     while (count-- > 0 && !copies.empty()) {
       std::vector<std::size_t> heads;
       bool seen[3] = {false, false, false};
@@ -149,7 +175,7 @@ class World {
       copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(pick));
       const bool ok = fail_copies == 0 || --fail_copies > 0;
       if (ok) carry_out(copy);
-      feed(CopyFinished{copy.ticket, ok, Bytes(1 << 20), Nanoseconds(1'000'000)});
+      feed(finished(copy.ticket, ok));
     }
   }
 
@@ -200,6 +226,13 @@ class World {
   std::size_t errors = 0;       ///< blocks that did not hold what they should
   bool corrupt_next = false;    ///< the control: the next copy brings wrong bytes
   bool acknowledge = true;
+  std::size_t last_copied = 0;        ///< slots of the last copy between the tiers
+  double link_bytes_per_s = 1 << 30;  ///< as the device reports it
+  bool solve_late = false;            ///< plans come with finish_plans(), not at once
+
+  void finish_plans() {
+    for (const SolvePlacement& problem : std::exchange(problems, {})) solve(problem);
+  }
 
  private:
   struct PendingCopy {
@@ -215,8 +248,27 @@ class World {
     const auto* region = std::get_if<RegionReply>(&reply.body);
     if (region != nullptr) regions.emplace_back(reply.engine, region->region);
   }
-  void take(const PublishTable& table) { engines.at(table.engine).table = table.rows; }
-  void take(const CopySlots& copy) { copies.push_back({copy.ticket, copy, {}, false}); }
+  void take(const PublishTable& table) { engines.at(table.engine).next_table = table.rows; }
+  void take(const StreamLayers& stream) {
+    streams.push_back({stream, false});
+    for (const auto& fetch : stream.fetches) EXPECT_LT(fetch.group, stream.groups);
+  }
+  void take(const EndStream& end) {
+    for (PendingStream& pending : streams) {
+      if (pending.stream.ticket == end.ticket) pending.stream.fetches.clear();
+    }
+  }
+  void take(const SolvePlacement& problem) {
+    if (solve_late) {
+      problems.push_back(problem);
+    } else {
+      solve(problem);
+    }
+  }
+  void take(const CopySlots& copy) {
+    copies.push_back({copy.ticket, copy, {}, false});
+    last_copied = copy.pairs.size();
+  }
   void take(const Scrub& scrub) { copies.push_back({scrub.ticket, {}, scrub, true}); }
   void take(const SendSlab& slab) {
     sent.push_back(slab);
@@ -224,6 +276,84 @@ class World {
   }
   void take(const AskUnmap& ask) { feed(SlabUnmapped{ask.engine, ask.slab}); }
   void take(const Note& note) { notes.push_back(note); }
+
+  [[nodiscard]] CopyFinished finished(Ticket ticket, bool ok) const {
+    constexpr std::int64_t kBytes = 1 << 20;
+    const double seconds = kBytes / link_bytes_per_s;
+    return {ticket, ok, Bytes(kBytes), Nanoseconds(static_cast<std::int64_t>(seconds * 1e9))};
+  }
+
+  struct PendingStream {
+    StreamLayers stream;
+    bool failed = false;
+  };
+
+  void solve(const SolvePlacement& problem) {
+    class NoClock final : public Clock {
+      [[nodiscard]] TimePoint now() const override { return TimePoint(0); }
+    };
+    const auto policy = planner::make_placement_policy(problem.policy).value();
+    feed(PlanReady{problem.engine, problem.number,
+                   policy->decide(problem.snapshot, problem.config, NoClock())});
+  }
+
+  /// What the engine needs before it touches the group; and, by chance, what may come already.
+  void fetch(Engine& engine, std::uint32_t group) {
+    const auto stages = [&](const RunEntry& entry) { return entry.streamed; };
+    const bool waits = std::any_of(engine.reply.run.begin(), engine.reply.run.end(), stages);
+    for (PendingStream& pending : streams) {
+      if (pending.stream.engine != engine.id) continue;
+      std::erase_if(pending.stream.fetches, [&](const StreamLayers::Fetch& fetch) {
+        const bool needed =
+            waits && pending.stream.iteration == engine.reply.iteration && fetch.group == group;
+        if (fetch.after > engine.progress) {
+          EXPECT_FALSE(needed) << "a fetch waits for what comes after it";
+          return false;
+        }
+        if (!needed && random() % 2 == 0) return false;
+        for (const CopySlots::Pair& pair : fetch.pairs) {
+          hbm[pair.hbm] = std::exchange(corrupt_next, false) ? Content{} : dram[pair.dram];
+        }
+        return true;
+      });
+    }
+  }
+
+  void finish_streams() {
+    std::vector<Ticket> ended;
+    std::erase_if(streams, [&](const PendingStream& pending) {
+      if (!pending.stream.fetches.empty()) return false;
+      ended.push_back(pending.stream.ticket);
+      return true;
+    });
+    for (const Ticket ticket : ended) {
+      feed(finished(ticket, true));
+    }
+  }
+
+  std::optional<StepReply> send_step(EngineId id, const Step& body) {
+    const auto reply = command(id, body);
+    EXPECT_TRUE(reply.has_value());
+    if (!reply) return std::nullopt;
+    const auto* ok = std::get_if<StepReply>(&reply->body);
+    EXPECT_NE(ok, nullptr) << std::get<Error>(reply->body).to_string();
+    if (!ok) return std::nullopt;
+    for (const StepReport& report : body.reports) {
+      if (report.finished) engines.at(id).requests.erase(report.request.value);
+    }
+    return *ok;
+  }
+
+  static void take_next(Engine& engine) {
+    if (!engine.next) return;
+    engine.reply = *std::exchange(engine.next, std::nullopt);
+    engine.table = engine.next_table;
+    // What stopped in the iteration before is dropped from this one.
+    std::erase_if(engine.reply.run, [&](const RunEntry& entry) {
+      const auto it = engine.requests.find(entry.request.value);
+      return it == engine.requests.end() || it->second.done;
+    });
+  }
 
   void carry_out(const PendingCopy& copy) {
     if (copy.scrub) {
@@ -248,28 +378,29 @@ class World {
     return std::clamp<std::int64_t>(tokens - start, 0, shape.block_tokens);
   }
 
-  void check(const Engine& engine, RequestId id, const TableRow& row, std::int64_t present) {
-    for (std::uint32_t group = 0; group < row.groups; ++group) {
-      for (std::uint32_t block = 0; block < row.blocks; ++block) {
-        const std::int64_t tokens = in_block(engine.shape, block, present);
-        if (tokens == 0) continue;
-        const Content wanted{{engine.id, id}, group, block, tokens};
-        if (hbm[row.slots[std::size_t{group} * row.blocks + block]] != wanted) ++errors;
-      }
+  void check(const Engine& engine, RequestId id, const TableRow& row, std::uint32_t group,
+             std::int64_t present) {
+    for (std::uint32_t block = 0; block < row.blocks; ++block) {
+      const std::int64_t tokens = in_block(engine.shape, block, present);
+      if (tokens == 0) continue;
+      const Content wanted{{engine.id, id}, group, block, tokens};
+      if (hbm[row.slots[std::size_t{group} * row.blocks + block]] != wanted) ++errors;
     }
   }
 
-  void write(const Engine& engine, RequestId id, const TableRow& row, std::int64_t tokens) {
+  void write(const Engine& engine, RequestId id, const TableRow& row, std::uint32_t group,
+             std::int64_t tokens) {
     EXPECT_GE(std::int64_t{row.blocks} * engine.shape.block_tokens, tokens);
-    for (std::uint32_t group = 0; group < row.groups; ++group) {
-      for (std::uint32_t block = 0; block < row.blocks; ++block) {
-        const std::int64_t there = in_block(engine.shape, block, tokens);
-        const SlotId slot = row.slots[std::size_t{group} * row.blocks + block];
-        if (there > 0) hbm[slot] = {{engine.id, id}, group, block, there};
-      }
+    for (std::uint32_t block = 0; block < row.blocks; ++block) {
+      const std::int64_t there = in_block(engine.shape, block, tokens);
+      const SlotId slot = row.slots[std::size_t{group} * row.blocks + block];
+      const Content content{{engine.id, id}, group, block, there};
+      if (there > 0 && hbm[slot] != content) hbm[slot] = content;
     }
   }
 
+  std::vector<PendingStream> streams;
+  std::vector<SolvePlacement> problems;
   std::vector<PendingCopy> copies;
   std::uint64_t last_reply_to = 0;
 };

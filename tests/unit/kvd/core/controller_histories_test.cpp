@@ -19,6 +19,7 @@ TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
   const std::uint64_t count = more ? std::strtoull(more, nullptr, 10) : 60;
   const std::uint64_t last = wanted ? first : count;
   std::size_t under_pressure = 0;
+  std::uint64_t streams = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("KVD_SEED=" + std::to_string(seed));
     Controller::Config config = small_pool(4, 16);
@@ -28,13 +29,18 @@ TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
     };
     config.tuning.rotation.policy = choose(planner::Decision::kRotation, seed);
     config.tuning.admission.policy = choose(planner::Decision::kAdmission, seed / 3);
+    config.tuning.placement.policy = choose(planner::Decision::kPlacement, seed / 2);
+    config.tuning.rotation.eager = seed % 4 != 0;
     World world(config, seed);
+    world.solve_late = seed % 3 == 0;
     const auto chance = [&](std::uint64_t n) { return world.random() % n == 0; };
     std::uint64_t next = 0;
     for (int i = 0; i < 400; ++i) {
       world.pass(milliseconds(1 + static_cast<std::int64_t>(world.random() % 200)));
       if (world.engines.size() < 3 && chance(10)) {
-        world.attach(chance(2) ? small_model() : ModelClass{2, 1, 8, Bytes(32)});
+        const ModelClass models[] = {small_model(), {2, 1, 8, Bytes(32)}, {6, 1, 4, Bytes(32)}};
+        const EngineId id = world.attach(models[world.random() % 3]);
+        world.engines.at(id).pipelined = chance(2);
       }
       if (world.engines.empty()) continue;
       auto it = world.engines.begin();
@@ -68,11 +74,13 @@ TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
       }
       if (!world.regions.empty() && chance(15)) world.release_oldest_region();
       if (chance(10)) world.feed(Tick{});
+      if (chance(2)) world.finish_plans();
       world.run_and_step(id);
       if (HasFatalFailure()) return;
       if (chance(2)) world.finish_copies(world.random() % 3);
       under_pressure += retiring && world.regions.size() > leased ? 1u : 0u;
     }
+    streams += world.controller->status(world.now).counters.streams;
     for (auto it = world.engines.begin(); it != world.engines.end();) {
       const EngineId id = (it++)->first;
       world.die(id);
@@ -88,6 +96,7 @@ TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
   }
   if (wanted) return;
   EXPECT_GT(under_pressure, 20u) << "regions for which requests made way";
+  EXPECT_GT(streams, 100u) << "iterations with streamed layers";
 }
 
 }  // namespace

@@ -1,0 +1,342 @@
+#include <algorithm>
+#include <utility>
+
+#include "ipc/vocabulary/layer_mark.hpp"
+#include "kvd/core/state.hpp"
+
+/// Blocks that are in DRAM while their request runs: copies made ahead (eager rotation), layers
+/// that go and come back as a plan says, and what is staged for an iteration.
+/// Source: SuperInfer sec. 5; OrbitFlow sec. 4.1; kvd design (architecture section 4).
+namespace kvd::core {
+
+namespace {
+
+/// Above it nothing is copied ahead, and copies make way for what has no other place.
+constexpr double kEagerDramShare = 0.8;
+
+}  // namespace
+
+void Controller::State::recount(Request& request) const {
+  request.hbm_slots = request.dram_slots = request.doubled = 0;
+  for (const BlockPlace& place : request.places) {
+    const bool in_hbm = !place.hbm.none(), in_dram = !place.dram.none();
+    request.hbm_slots += in_hbm ? 1 : 0;
+    request.dram_slots += in_dram ? 1 : 0;
+    request.doubled += in_hbm && in_dram ? 1 : 0;
+  }
+  for (const SlotId slot : request.staging) request.hbm_slots += slot.none() ? 0 : 1;
+}
+
+std::uint32_t Controller::State::full_blocks(const Request& request) const {
+  const Session& session = sessions.at(request.key.engine);
+  return static_cast<std::uint32_t>(request.tokens.value / session.shape.block_tokens);
+}
+
+bool Controller::State::arriving(const BlockPlace& place) const {
+  return !place.hbm.none() && !place.dram.none() &&
+         hbm.state(place.hbm) == pool::SlotState::kFilling;
+}
+
+bool Controller::State::missing(const BlockPlace& place) const {
+  return place.hbm.none() || arriving(place);
+}
+
+bool Controller::State::synced(const BlockPlace& place) const {
+  return !place.hbm.none() && !place.dram.none() &&
+         hbm.state(place.hbm) == pool::SlotState::kSealed &&
+         dram.state(place.dram) == pool::SlotState::kSealed;
+}
+
+// ---- copies made ahead ----
+
+void Controller::State::sync_blocks(Session& session) {
+  Bytes under_way;
+  bool wanted = tuning.rotation.eager;
+  each_request_of(session.id, [&](Request& r) {
+    if (r.sync) under_way += session.shape.slot_bytes() * std::ssize(copies.at(r.sync).pairs);
+    wanted = wanted || !r.away.empty();
+  });
+  if (!wanted) return;
+  // What is under way delays who really leaves: no more than a quarter of what a step may move.
+  const Bytes whole_block = session.shape.slot_bytes() * std::int64_t{session.groups()};
+  Bytes budget = std::max(whole_block, Bytes(transfer_budget().value / 4)) - under_way;
+  const Bytes capacity = dram.stats().capacity;
+  const double used = 1 - static_cast<double>(dram.available(session.info.domain).value) /
+                              static_cast<double>(capacity.value);
+  // Layers that shall leave come first: somebody waits for their room.
+  for (const bool away_only : {true, false}) {
+    if (!away_only && (!tuning.rotation.eager || used > kEagerDramShare)) return;
+    each_request_of(session.id, [&](Request& r) {
+      if (budget <= Bytes(0) || r.sync || r.leaving || (!r.runs() && !r.paused)) return;
+      if (away_only && r.away.empty()) return;
+      budget -= sync_request(session, r, away_only, budget);
+    });
+  }
+}
+
+Bytes Controller::State::sync_request(Session& session, Request& request, bool away_only,
+                                      Bytes budget) {
+  const std::uint32_t groups = session.groups();
+  const std::uint32_t full = request.sealed;
+  if (request.synced >= full) return Bytes(0);
+  const Bytes slot_bytes = session.shape.slot_bytes();
+  const auto most = static_cast<std::size_t>(std::max<std::int64_t>(1, budget / slot_bytes));
+  std::vector<std::uint32_t> chosen;
+  for (std::uint32_t i = request.synced * groups; i < full * groups && chosen.size() < most; ++i) {
+    if (away_only && !request.away[i % groups]) continue;
+    const BlockPlace& place = request.places[i];
+    if (place.dram.none() && hbm.state(place.hbm) == pool::SlotState::kSealed) chosen.push_back(i);
+  }
+  if (chosen.empty()) return Bytes(0);
+  const auto count = static_cast<std::uint32_t>(chosen.size());
+  const pool::SlotRequest ask{session.class_id, session.info.domain, session.id, count, nullptr};
+  pool::SlotGrant grant = dram.allocate(ask);
+  if (grant.code != ErrorCode::kOk && away_only) {
+    drop_copies(session.info.domain, slot_bytes * std::int64_t{count});
+    grant = dram.allocate(ask);
+  }
+  if (grant.code != ErrorCode::kOk) return Bytes(0);
+
+  Copy copy{Copy::Kind::kSync, request.key, session.info.domain, slot_bytes};
+  for (std::uint32_t i = 0; i < count; ++i) {
+    BlockPlace& place = request.places[chosen[i]];
+    place.dram = grant.slots[i];
+    copy.pairs.push_back({place.hbm, place.dram});
+  }
+  copy.places = std::move(chosen);
+  const auto done = [&](std::uint32_t block) {
+    for (std::uint32_t group = 0; group < groups; ++group) {
+      if (request.places[std::size_t{block} * groups + group].dram.none()) return false;
+    }
+    return true;
+  };
+  while (request.synced < full && done(request.synced)) ++request.synced;
+  recount(request);
+  counters.blocks_synced += count;
+  const Ticket ticket = next_ticket();
+  emit(CopySlots{ticket, session.id, false, slot_bytes, copy.pairs, !away_only});
+  request.sync = ticket;
+  copies.emplace(ticket, std::move(copy));
+  return slot_bytes * std::int64_t{count};
+}
+
+Bytes Controller::State::spare_dram(DomainId domain) {
+  Bytes copied;
+  each_request_in(domain, [&](Request& r) {
+    if (r.streams.empty() && !r.sync && !r.copy && !r.fetch) {
+      copied += session_of(r).shape.slot_bytes() * r.doubled;
+    }
+  });
+  return dram.available(domain) + copied;
+}
+
+// Of requests that run: the copy can be made again, and whoever asks has no other place to go.
+void Controller::State::drop_copies(DomainId domain, Bytes needed) {
+  each_request_in(domain, [&](Request& r) {
+    if (needed <= Bytes(0) || r.doubled == 0) return;
+    if (!r.streams.empty() || r.sync || r.copy || r.fetch) return;
+    const Session& session = session_of(r);
+    for (std::size_t i = 0; i < r.places.size() && needed > Bytes(0); ++i) {
+      if (!synced(r.places[i])) continue;
+      dram.release(std::exchange(r.places[i].dram, SlotId()));
+      needed -= session.shape.slot_bytes();
+    }
+    r.synced = 0;
+    recount(r);
+  });
+}
+
+// ---- layers that go and come back ----
+
+void Controller::State::install_layers(Session& session) {
+  each_request_of(session.id, [&](Request& r) {
+    if (r.leaving || (!r.runs() && !r.paused)) return;
+    if (!r.away.empty()) evict_layers(session, r);
+    if (!r.paused && !r.fetch && !r.layerwise) fetch_layers(session, r);
+  });
+}
+
+// The first slots that leave become staging; a paused request needs none.
+void Controller::State::evict_layers(Session& session, Request& request) {
+  if (request.fetch) return;
+  const std::uint32_t groups = session.groups();
+  const std::uint32_t full = request.sealed;
+  std::vector<SlotId> freed;
+  for (std::uint32_t block = 0; block < full; ++block) {
+    for (std::uint32_t group = 0; group < groups; ++group) {
+      BlockPlace& place = request.places[std::size_t{block} * groups + group];
+      if (!request.away[group] || !synced(place)) continue;
+      if (request.staging.size() <= block) request.staging.resize(block + 1);
+      const SlotId slot = std::exchange(place.hbm, SlotId());
+      if (request.staging[block].none() && !request.paused) {
+        request.staging[block] = slot;
+        // The iteration that runs may still read the block there.
+        request.staging_free =
+            std::max(request.staging_free, layer_mark(request.last_iteration, groups));
+        request.streamed_in = std::max(request.streamed_in, request.last_iteration);
+      } else {
+        freed.push_back(slot);
+      }
+    }
+  }
+  release_slots(session, request, std::move(freed), false);
+  recount(request);
+}
+
+void Controller::State::fetch_layers(Session& session, Request& request) {
+  const std::uint32_t groups = session.groups();
+  Copy copy{Copy::Kind::kFetch, request.key, session.info.domain, session.shape.slot_bytes()};
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    if (!request.away.empty() && request.away[group]) continue;
+    std::vector<std::uint32_t> wanted;
+    for (std::uint32_t block = 0; block < request.blocks; ++block) {
+      const std::uint32_t i = block * groups + group;
+      if (request.places[i].hbm.none()) wanted.push_back(i);
+    }
+    if (wanted.empty()) continue;
+    const pool::SlotGrant grant = take_hbm(session, static_cast<std::uint32_t>(wanted.size()));
+    if (grant.code != ErrorCode::kOk) break;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      BlockPlace& place = request.places[wanted[i]];
+      place.hbm = grant.slots[i];
+      copy.pairs.push_back({place.hbm, place.dram});
+      copy.places.push_back(wanted[i]);
+    }
+  }
+  if (copy.pairs.empty()) return;
+  recount(request);
+  const Ticket ticket = next_ticket();
+  emit(CopySlots{ticket, session.id, true, copy.slot_bytes, copy.pairs});
+  request.fetch = ticket;
+  copies.emplace(ticket, std::move(copy));
+}
+
+// ---- what an iteration stages ----
+
+/// Whether every missing block has a staging slot.
+bool Controller::State::stage(Session& session, Request& request) {
+  const std::uint32_t groups = session.groups();
+  std::vector<std::uint32_t> unstaged;
+  bool streams = false;
+  for (std::uint32_t block = 0; block < request.blocks; ++block) {
+    bool gone = false;
+    for (std::uint32_t group = 0; group < groups && !gone; ++group) {
+      gone = missing(request.places[std::size_t{block} * groups + group]);
+    }
+    if (!gone) continue;
+    streams = true;
+    if (block >= request.staging.size() || request.staging[block].none()) unstaged.push_back(block);
+  }
+  if (!streams) {
+    if (request.away.empty()) release_staging(session, request);
+    return true;
+  }
+  if (unstaged.empty()) return true;
+  const pool::SlotGrant grant = take_hbm(session, static_cast<std::uint32_t>(unstaged.size()));
+  if (grant.code != ErrorCode::kOk) return false;
+  if (request.staging.size() <= unstaged.back()) request.staging.resize(unstaged.back() + 1);
+  for (std::size_t i = 0; i < unstaged.size(); ++i) request.staging[unstaged[i]] = grant.slots[i];
+  recount(request);
+  return true;
+}
+
+void Controller::State::release_staging(Session& session, Request& request) {
+  std::vector<SlotId> slots = std::exchange(request.staging, {});
+  std::erase_if(slots, [](SlotId slot) { return slot.none(); });
+  if (slots.empty()) return;
+  if (request.streams.empty()) {
+    release_slots(session, request, std::move(slots), false);
+  } else {
+    hold(session, request, std::move(slots), {}, false);
+  }
+  recount(request);
+}
+
+void Controller::State::add_fetches(const Request& request, std::uint64_t iteration,
+                                    StreamLayers& stream) const {
+  const Session& session = sessions.at(request.key.engine);
+  const std::uint32_t groups = session.groups();
+  // An iteration that is over reads nothing more, however far its engine got.
+  std::uint64_t after = request.streamed_in > session.finished ? request.staging_free : 0;
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    StreamLayers::Fetch fetch{group, after, {}};
+    for (std::uint32_t block = 0; block < request.blocks; ++block) {
+      const BlockPlace& place = request.places[std::size_t{block} * groups + group];
+      if (missing(place)) fetch.pairs.push_back({request.staging[block], place.dram});
+    }
+    if (fetch.pairs.empty()) continue;
+    stream.fetches.push_back(std::move(fetch));
+    after = layer_mark(iteration, group + 1);
+  }
+}
+
+void Controller::State::start_stream(Session& session, StreamLayers stream,
+                                     const std::vector<Request*>& streamed) {
+  std::stable_sort(stream.fetches.begin(), stream.fetches.end(),
+                   [](const auto& a, const auto& b) { return a.group < b.group; });
+  stream.ticket = next_ticket();
+  stream.engine = session.id;
+  stream.groups = session.groups();
+  stream.slot_bytes = session.shape.slot_bytes();
+  Copy copy{Copy::Kind::kStream, {session.id, RequestId()}, session.info.domain, stream.slot_bytes};
+  copy.iteration = stream.iteration;
+  copies.emplace(stream.ticket, std::move(copy));
+  for (Request* r : streamed) r->streams.push_back(stream.ticket);
+  ++counters.streams;
+  for (const auto& fetch : stream.fetches) counters.layers_fetched += fetch.pairs.size();
+  emit(std::move(stream));
+}
+
+// The engine has finished their iterations, or has gone: nobody waits for their fetches.
+void Controller::State::end_streams(Session& session) {
+  for (auto& [ticket, copy] : copies) {
+    const bool over = copy.kind == Copy::Kind::kStream && copy.request.engine == session.id &&
+                      (session.dying || copy.iteration <= session.finished);
+    if (!over || copy.ending) continue;
+    copy.ending = true;
+    emit(EndStream{ticket});
+  }
+}
+
+void Controller::State::finish_stream(Ticket ticket, const Copy& copy) {
+  each_request_of(copy.request.engine, [&](Request& r) { std::erase(r.streams, ticket); });
+  for (HeldByStreams& slots : held) std::erase(slots.streams, ticket);
+  std::vector<HeldByStreams> free;
+  std::erase_if(held, [&](HeldByStreams& slots) {
+    if (!slots.streams.empty()) return false;
+    free.push_back(std::move(slots));
+    return true;
+  });
+  for (HeldByStreams& slots : free) let_go(slots);
+}
+
+void Controller::State::hold(Session& session, Request& request, std::vector<SlotId> hbm_slots,
+                             std::vector<SlotId> dram_slots, bool dirty) {
+  for (const SlotId slot : hbm_slots) hbm.drain(slot);
+  for (const SlotId slot : dram_slots) dram.drain(slot);
+  held.push_back({request.streams, session.id, session.info.domain, request.last_iteration,
+                  session.shape.slot_bytes(), std::move(hbm_slots), std::move(dram_slots), dirty});
+}
+
+// Slots that drained: no copy touches them any more. The engine may.
+void Controller::State::let_go(HeldByStreams& slots) {
+  for (const SlotId slot : slots.dram) dram.release(slot);
+  if (slots.hbm.empty()) return;
+  const auto session = sessions.find(slots.engine);
+  if (slots.dirty) {
+    for (const SlotId slot : slots.hbm) hbm.quarantine(slot);
+    if (session == sessions.end()) {
+      scrub_slots(slots.domain, slots.slot_bytes, std::move(slots.hbm));
+      return;
+    }
+    for (const SlotId slot : slots.hbm) {
+      session->second.quarantined.emplace_back(slots.slot_bytes, slot);
+    }
+  } else if (session != sessions.end() && slots.iteration > session->second.finished) {
+    session->second.late.push_back({slots.iteration, slots.slot_bytes, std::move(slots.hbm)});
+  } else {
+    for (const SlotId slot : slots.hbm) hbm.release(slot);
+  }
+}
+
+}  // namespace kvd::core
