@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "kvd/sim/workload/random.hpp"
+#include "kvd/sim/world/arrival.hpp"
+
+namespace kvd::sim {
+
+/// When requests come: gaps are gamma distributed with mean 1 / rate and coefficient of variation
+/// `cv`; 1 is Poisson, 0 a steady beat. Ends with the first of `duration` and `requests`.
+struct ArrivalPattern {
+  double rate = 1;  ///< requests a second
+  double cv = 1;
+  std::optional<Seconds> duration;
+  std::optional<std::size_t> requests;
+};
+
+/// No more arrivals than this are made at once.
+inline constexpr std::size_t kMaxArrivals = 10'000'000;
+
+/// Errors: InvalidArgument for a rate, CV, duration or count out of range, or no end at all.
+[[nodiscard]] Result<std::vector<Seconds>> arrival_times(const ArrivalPattern& pattern,
+                                                         Random& random);
+
+}  // namespace kvd::sim

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "kvd/sim/run/inputs.hpp"
+#include "kvd/sim/workload/arrival_times.hpp"
+
+namespace kvd::sim {
+
+/// A named source of requests: how long they are and how they arrive unless told otherwise.
+struct Generator {
+  std::string name;
+  std::string description;
+  ArrivalPattern arrivals;
+  /// Sets prompt, output and, where the generator knows one, the length bucket.
+  std::function<void(Random&, Arrival&)> lengths;
+};
+
+/// Every generator by name, but for "fixed-PROMPT-OUTPUT", which stands for a family.
+[[nodiscard]] const std::vector<Generator>& generators();
+/// `name` without "gen:". Errors: NotFound naming the generators, InvalidArgument for lengths of 0.
+[[nodiscard]] Result<Generator> generator_named(std::string_view name);
+
+/// Errors: as arrival_times().
+[[nodiscard]] Result<Workload> generate(const Generator& generator, const WorkloadOptions& options);
+
+}  // namespace kvd::sim

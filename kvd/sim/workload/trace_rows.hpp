@@ -1,0 +1,15 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "kvd/sim/world/arrival.hpp"
+
+namespace kvd::sim {
+
+/// One row of each format; nothing for a row that makes no sense. Times as recorded.
+[[nodiscard]] std::optional<Arrival> azure_row(std::string_view row);
+[[nodiscard]] std::optional<Arrival> lengths_row(std::string_view row);
+[[nodiscard]] std::optional<Arrival> mooncake_row(std::string_view row);
+
+}  // namespace kvd::sim
