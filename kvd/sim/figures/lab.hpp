@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <map>
+#include <string>
+
+#include "kvd/sim/run/inputs.hpp"
+#include "kvd/sim/run/metrics.hpp"
+#include "kvd/sim/run/setting.hpp"
+
+namespace kvd::sim {
+
+/// One point of a figure: a policy on a machine under a workload.
+struct Trial {
+  std::string profile;
+  std::string policy;
+  std::string workload;
+  WorkloadOptions options;  ///< the Lab sets the seed
+  core::Slo slo;
+  /// What is different from the profile and policy as named, and its name.
+  std::string variant = {};
+  std::function<void(Setting&)> adjust = {};
+};
+
+/// Runs trials, each once however many figures ask for it.
+/// Owner: one thread.
+class Lab {
+ public:
+  /// `progress`: where it says how far it is; null: nowhere.
+  Lab(int seeds, std::uint64_t first_seed, std::ostream* progress)
+      : seeds_(seeds), first_seed_(first_seed), progress_(progress) {}
+
+  [[nodiscard]] std::uint64_t first_seed() const { return first_seed_; }
+  [[nodiscard]] int seeds() const { return seeds_; }
+
+  /// Means over all seeds. Errors: as make_workload(), load_profile(), policy_named() and run(); a
+  /// run that ends before its requests do is Infeasible with its reason.
+  [[nodiscard]] Result<Summary> measure(const Trial& trial);
+  /// One run with everything it recorded.
+  [[nodiscard]] Result<RunResult> play(const Trial& trial, std::uint64_t seed);
+
+  void tell(const std::string& what, std::size_t done, std::size_t all);
+
+ private:
+  int seeds_;
+  std::uint64_t first_seed_;
+  std::ostream* progress_;
+  std::map<std::string, Summary> known_;
+};
+
+}  // namespace kvd::sim
