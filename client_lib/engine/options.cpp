@@ -45,6 +45,7 @@ struct Plain {
   double ttft_s = 0;
   double tbt_s = 0;
   double away_s = 60;
+  std::string pipeline = "on";
 };
 
 void describe(CLI::App& app, Options& options, Plain& plain) {
@@ -75,6 +76,9 @@ void describe(CLI::App& app, Options& options, Plain& plain) {
   app.add_option("--kvd-away", plain.away_s,
                  "seconds that requests wait for a kvd that went away (default 60)")
       ->check(CLI::Range(0.0, 86400.0));
+  app.add_option("--pipeline", plain.pipeline,
+                 "on (default): agree upon the next iteration while one computes; off: in turn")
+      ->check(CLI::IsMember({"on", "off"}));
   auto* own = app.add_flag("--no-kvd", options.no_kvd,
                            "keep KV in this process's own memory: what runs on kvd compare with");
   app.add_option("--chunk", options.chunk, "with --no-kvd: prompt tokens an iteration takes")
@@ -104,6 +108,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& status) {
   options.scheduler.ttft_slo = seconds(plain.ttft_s);
   options.scheduler.tbt_slo = seconds(plain.tbt_s);
   options.scheduler.away_limit = seconds(plain.away_s);
+  options.scheduler.pipeline = plain.pipeline == "on";
   if (options.threads == 0) options.threads = std::max(2U, std::thread::hardware_concurrency()) - 1;
   return options;
 }

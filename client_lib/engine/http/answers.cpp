@@ -149,6 +149,9 @@ std::string health_json(const Health& health) {
   out["iterations"] = number(health.iterations);
   out["tokens"] = number(health.tokens);
   out["restarts"] = number(health.restarts);
+  out["waited"] = number(health.waited);
+  out["waiting_s"] = value::number(to_seconds(health.waiting));
+  out["iterating_s"] = value::number(to_seconds(health.iterating));
   return out.serialize();
 }
 

@@ -30,16 +30,20 @@ Transformer::Transformer(const Weights& weights, std::uint32_t layers_per_block,
 }
 
 Result<std::vector<std::vector<float>>> Transformer::forward(std::span<const Sequence> batch,
-                                                             const LayerGate& gate) {
+                                                             const GroupGate& gate) {
   KVD_TRY(embed(batch));
   plan_tiles(batch);
-  for (std::uint32_t index = 0; index < weights_.model.layers; ++index) {
-    KVD_TRY(gate(index));
+  const std::uint32_t layers = weights_.model.layers;
+  for (std::uint32_t index = 0; index < layers; ++index) {
+    const std::uint32_t group = index / layers_per_block_;
+    if (index % layers_per_block_ == 0) KVD_TRY(gate.enter(group));
     const LayerWeights& layer = weights_.layers[index];
     for (const Tile& tile : tiles_) {
       KVD_TRY(attention(layer, index, batch[tile.sequence], tile));
       feed_forward(layer, tile);
     }
+    const bool ends_group = (index + 1) % layers_per_block_ == 0 || index + 1 == layers;
+    if (ends_group) KVD_TRY(gate.leave(group));
   }
   std::vector<std::vector<float>> out;
   std::size_t row = 0;

@@ -22,8 +22,12 @@ struct Sequence {
   bool wants_logits = false;  ///< of its last token
 };
 
-/// Called before a layer's slots are touched; not Ok ends the iteration.
-using LayerGate = std::function<Status(std::uint32_t layer)>;
+/// Called around each layer group: its slots are touched between the two calls and not elsewhere.
+/// What is not Ok ends the iteration.
+struct GroupGate {
+  std::function<Status(std::uint32_t group)> enter;
+  std::function<Status(std::uint32_t group)> leave;  ///< all sequences have passed
+};
 
 /// A LLaMA: RMSNorm, RoPE on interleaved pairs, grouped-query attention, SwiGLU.
 ///
@@ -40,7 +44,7 @@ class Transformer {
 
   /// Writes the sequences' KV and returns the logits of those that want them, one row each.
   Result<std::vector<std::vector<float>>> forward(std::span<const Sequence> batch,
-                                                  const LayerGate& gate);
+                                                  const GroupGate& gate);
 
  private:
   /// Some consecutive rows of the batch, worked through a whole layer at a time so that buffers

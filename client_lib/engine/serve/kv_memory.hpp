@@ -18,8 +18,18 @@ struct Run {
   std::vector<std::byte*> slots;  ///< of block b in layer group g: slots[g * blocks + b]
 };
 
+/// What the next iteration is to do.
+struct Grant {
+  std::uint64_t iteration = 0;
+  bool streamed = false;  ///< blocks of some run arrive while the iteration computes
+  std::vector<Run> runs;
+};
+
+/// Whether the engine had to wait for something.
+enum class Waited : bool { kNo, kYes };
+
 /// Who may run, and the memory they run in: kvd's, or this process's own.
-/// Owner:  the scheduler's thread.
+/// Owner:  the scheduler's thread; ready(), done() and intact() the one that computes, beside it.
 /// Errors: Unavailable when all requests are lost and have to be submitted again; what else a call
 ///         returns concerns that call.
 class KvMemory {
@@ -31,11 +41,14 @@ class KvMemory {
 
   virtual Status submit(const kvd_client::Request& request) = 0;
   virtual Status abort(std::uint64_t request) = 0;
-  /// Reports the iteration before and learns what the next one shall do.
-  virtual Result<std::vector<Run>> step(std::span<const kvd_client::StepReport> reports) = 0;
-  /// Returns once the run's blocks of this layer may be touched. Asked before each layer, so that
-  /// layers may come one after the other.
-  virtual Status ready(const Run& run, std::uint32_t layer) = 0;
+  /// Reports what finished and learns what the next iteration shall do. `running`: the iteration
+  /// granted last still computes; otherwise nothing of it reads or writes a block any more.
+  virtual Result<Grant> step(std::span<const kvd_client::StepReport> reports, bool running) = 0;
+  /// Returns once the grant's blocks of this layer group may be touched. Groups are asked for one
+  /// after the other.
+  virtual Result<Waited> ready(const Grant& grant, std::uint32_t group) = 0;
+  /// All reads and writes of this layer group and of those before it are done.
+  virtual Status done(const Grant& grant, std::uint32_t group) = 0;
   /// Whether what was read in this iteration was what had been written; asked before a token
   /// leaves.
   virtual Status intact() = 0;

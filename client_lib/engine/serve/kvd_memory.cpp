@@ -27,6 +27,16 @@ kvd_client::ModelShape shape_of(const KvdMemory::Options& options, const Hyperpa
           model.layout(1, 1).bytes_per_token_per_layer()};
 }
 
+/// Asks at once first: only what is not there yet counts as waiting.
+template <class Wait>
+Result<Waited> wait(Wait until) {
+  const kvd_client::Status now = until(kvd_client::Duration(0));
+  if (now.ok()) return Waited::kNo;
+  if (now.code() != kvd_client::ErrorCode::kDeadlineExceeded) return own(now.error());
+  KVD_TRY(own(until(kTicketTimeout)));
+  return Waited::kYes;
+}
+
 }  // namespace
 
 Result<KvdMemory> KvdMemory::attach(const Options& options, const Hyperparameters& model) {
@@ -52,47 +62,71 @@ Status KvdMemory::abort(std::uint64_t request) {
   return own(client_.abort(request, kCommandTimeout));
 }
 
-Result<std::vector<Run>> KvdMemory::step(std::span<const kvd_client::StepReport> reports) {
-  auto granted = client_.step(reports, iteration_, 0, kCommandTimeout);
-  if (granted.code() == kvd_client::ErrorCode::kInvalidArgument && iteration_ != 0) {
-    // A client that attached anew does not say so where no request was lost; iterations count from
-    // 0 then.
-    granted = client_.step(reports, 0, 0, kCommandTimeout);
+/// In a session that the client began by itself iterations count from 0 again. What was granted but
+/// never computed is over too: its streams must not be waited for.
+Status KvdMemory::follow_session(bool running) {
+  const auto now = client_.session();
+  if (!now.ok()) return own(now.error());
+  if (now->boot_id != session_.boot_id || now->generation != session_.generation) {
+    session_ = *now;
+    iteration_ = 0;
+    if (!running) return {};
+    return make_error(ErrorCode::kUnavailable, "the iteration under way is of an earlier session");
   }
+  if (running || iteration_ == 0) return {};
+  return own(client_.layer_done(iteration_, session_.layer_groups - 1));
+}
+
+Result<Grant> KvdMemory::step(std::span<const kvd_client::StepReport> reports, bool running) {
+  KVD_TRY(follow_session(running));
+  const std::uint64_t finished = running ? iteration_ - 1 : iteration_;
+  const auto granted = client_.step(reports, finished, running ? iteration_ : 0, kCommandTimeout);
   if (!granted.ok()) return own(granted.error());
   iteration_ = granted->iteration;
-  std::vector<Run> runs;
+  Grant out;
+  out.iteration = granted->iteration;
   for (const kvd_client::RunEntry& entry : granted->run) {
+    out.streamed = out.streamed || entry.streamed;
     KVD_ASSIGN_OR_RETURN(Run run, run_of(entry));
-    runs.push_back(std::move(run));
+    out.runs.push_back(std::move(run));
   }
-  return runs;
+  return out;
 }
 
 Result<Run> KvdMemory::run_of(const kvd_client::RunEntry& entry) {
-  if (entry.distance != 0) {
-    return make_error(ErrorCode::kUnsupported,
-                      "kvd streams layers of a request, which kvd-engine does not follow yet: "
-                      "set placement.policy to \"none\"");
-  }
   const std::uint64_t tokens = entry.tokens_present + entry.tokens;
   const std::uint32_t per_block = session_.shape.block_tokens;
   Run run{entry, static_cast<std::uint32_t>((tokens + per_block - 1) / per_block), {}};
-  run.slots.reserve(std::size_t{session_.layer_groups} * run.blocks);
+  run.slots.resize(std::size_t{session_.layer_groups} * run.blocks);
   for (std::uint32_t group = 0; group < session_.layer_groups; ++group) {
-    for (std::uint32_t block = 0; block < run.blocks; ++block) {
-      const auto address = client_.block_address(entry.row, group, block);
-      if (!address.ok()) return own(address.error());
-      run.slots.push_back(*address);
-    }
+    const std::span<std::byte*> slots(&run.slots[std::size_t{group} * run.blocks], run.blocks);
+    KVD_TRY(own(client_.block_addresses(entry.row, group, slots)));
   }
   return run;
 }
 
-Status KvdMemory::ready(const Run& run, std::uint32_t layer) {
-  // All layers are resident: one ticket covers them.
-  if (layer != 0 || run.entry.ticket == 0) return {};
-  return own(client_.wait(run.entry.ticket, kTicketTimeout));
+/// A run's ticket covers what came into HBM for it before the iteration; its streamed groups follow
+/// while others compute.
+Result<Waited> KvdMemory::ready(const Grant& grant, std::uint32_t group) {
+  bool waited = false;
+  for (const Run& run : grant.runs) {
+    if (group != 0 || run.entry.ticket == 0) continue;
+    KVD_ASSIGN_OR_RETURN(const Waited here, wait([&](kvd_client::Duration timeout) {
+                           return client_.wait(run.entry.ticket, timeout);
+                         }));
+    waited = waited || here == Waited::kYes;
+  }
+  if (grant.streamed) {
+    KVD_ASSIGN_OR_RETURN(const Waited here, wait([&](kvd_client::Duration timeout) {
+                           return client_.wait_layer(grant.iteration, group, timeout);
+                         }));
+    waited = waited || here == Waited::kYes;
+  }
+  return waited ? Waited::kYes : Waited::kNo;
+}
+
+Status KvdMemory::done(const Grant& grant, std::uint32_t group) {
+  return own(client_.layer_done(grant.iteration, group));
 }
 
 /// Ticket 0 is always complete, so this reads the poison word alone (safety rule 2).

@@ -10,7 +10,6 @@ namespace kvd::engine {
 
 /// KV in kvd's pool; kvd decides who runs (level 3).
 /// Errors: Unavailable after the daemon went: the next call attaches again, to another daemon life.
-///         Unsupported when kvd streams layers, which this engine cannot follow yet.
 class KvdMemory final : public KvMemory {
  public:
   struct Options {
@@ -27,8 +26,9 @@ class KvdMemory final : public KvMemory {
 
   Status submit(const kvd_client::Request& request) override;
   Status abort(std::uint64_t request) override;
-  Result<std::vector<Run>> step(std::span<const kvd_client::StepReport> reports) override;
-  Status ready(const Run& run, std::uint32_t layer) override;
+  Result<Grant> step(std::span<const kvd_client::StepReport> reports, bool running) override;
+  Result<Waited> ready(const Grant& grant, std::uint32_t group) override;
+  Status done(const Grant& grant, std::uint32_t group) override;
   Status intact() override;
   Status wait_for_room() override;
   Status ping() override;
@@ -36,11 +36,12 @@ class KvdMemory final : public KvMemory {
  private:
   KvdMemory(kvd_client::Client client, kvd_client::SessionInfo session)
       : client_(std::move(client)), session_(session) {}
+  Status follow_session(bool running);
   Result<Run> run_of(const kvd_client::RunEntry& entry);
 
   kvd_client::Client client_;
-  kvd_client::SessionInfo session_;  ///< a session after this one has the same shape
-  std::uint64_t iteration_ = 0;      ///< the last one granted
+  kvd_client::SessionInfo session_;  ///< of the last step; later ones have the same shape
+  std::uint64_t iteration_ = 0;      ///< the last one granted in it
 };
 
 }  // namespace kvd::engine

@@ -23,28 +23,28 @@ Status OwnMemory::abort(std::uint64_t request) {
   return {};
 }
 
-Result<std::vector<Run>> OwnMemory::step(std::span<const kvd_client::StepReport> reports) {
+Result<Grant> OwnMemory::step(std::span<const kvd_client::StepReport> reports, bool) {
   for (const kvd_client::StepReport& report : reports) {
-    const auto found = held_.find(report.request);
-    if (found == held_.end()) continue;
-    found->second.tokens = report.tokens;
-    if (report.finished) held_.erase(found);
+    if (report.finished) held_.erase(report.request);
   }
-  std::vector<Run> runs;
-  for (auto& [request, held] : held_) runs.push_back(run_of(request, held));
-  return runs;
+  Grant out;
+  for (auto& [request, held] : held_) out.runs.push_back(grant(request, held));
+  if (!out.runs.empty()) ++iteration_;
+  out.iteration = iteration_;
+  return out;
 }
 
-Run OwnMemory::run_of(std::uint64_t request, Held& held) const {
+Run OwnMemory::grant(std::uint64_t request, Held& held) const {
   Run run;
   run.entry.request = request;
-  run.entry.tokens_present = held.tokens;
-  run.entry.prefill = held.tokens < held.prompt;
-  std::uint64_t tokens = run.entry.prefill ? held.prompt - held.tokens : 1;
+  run.entry.tokens_present = held.planned;
+  run.entry.prefill = held.planned < held.prompt;
+  std::uint64_t tokens = run.entry.prefill ? held.prompt - held.planned : 1;
   if (chunk_ != 0) tokens = std::min<std::uint64_t>(tokens, chunk_);
   run.entry.tokens = static_cast<std::uint32_t>(tokens);
+  held.planned += tokens;
   const std::uint64_t per_block = layout_.block_tokens;
-  run.blocks = static_cast<std::uint32_t>((held.tokens + tokens + per_block - 1) / per_block);
+  run.blocks = static_cast<std::uint32_t>((held.planned + per_block - 1) / per_block);
   for (auto& blocks : held.groups) {
     while (blocks.size() < run.blocks) {
       blocks.push_back(std::make_unique<std::byte[]>(layout_.slot_bytes()));

@@ -20,8 +20,9 @@ class OwnMemory final : public KvMemory {
 
   Status submit(const kvd_client::Request& request) override;
   Status abort(std::uint64_t request) override;
-  Result<std::vector<Run>> step(std::span<const kvd_client::StepReport> reports) override;
-  Status ready(const Run&, std::uint32_t) override { return {}; }
+  Result<Grant> step(std::span<const kvd_client::StepReport> reports, bool running) override;
+  Result<Waited> ready(const Grant&, std::uint32_t) override { return Waited::kNo; }
+  Status done(const Grant&, std::uint32_t) override { return {}; }
   Status intact() override { return {}; }
   Status wait_for_room() override { return {}; }
   Status ping() override { return {}; }
@@ -29,15 +30,16 @@ class OwnMemory final : public KvMemory {
  private:
   struct Held {
     std::uint64_t prompt = 0;
-    std::uint64_t tokens = 0;                                       ///< whose KV is complete
+    std::uint64_t planned = 0;  ///< tokens whose KV is complete once all grants have run
     std::vector<std::vector<std::unique_ptr<std::byte[]>>> groups;  ///< [group][block]
   };
-  Run run_of(std::uint64_t request, Held& held) const;
+  Run grant(std::uint64_t request, Held& held) const;
 
   const kernels::KvLayout layout_;
   const std::uint32_t groups_;
   const std::uint32_t chunk_;
   std::map<std::uint64_t, Held> held_;
+  std::uint64_t iteration_ = 0;
 };
 
 }  // namespace kvd::engine

@@ -10,9 +10,6 @@ namespace {
 
 constexpr Nanoseconds kIdlePing = std::chrono::seconds(1);
 constexpr Nanoseconds kDaemonAway = std::chrono::milliseconds(50);
-/// A text is bytes and a byte is a token where the model brings no vocabulary.
-constexpr Token kBytes = 256;
-
 Error stopping() {
   return make_error(ErrorCode::kUnavailable, "the engine is stopping: ask another one");
 }
@@ -22,11 +19,11 @@ Error stopping() {
 Scheduler::Scheduler(const Weights& weights, Transformer& model, KvMemory& memory,
                      Delivery& delivery, const Clock& clock, const Config& config)
     : weights_(weights),
-      model_(model),
       memory_(memory),
       delivery_(delivery),
       clock_(clock),
-      config_(config) {}
+      config_(config),
+      runner_(model, memory, clock, config.pipeline) {}
 
 Status Scheduler::check(const Completion& completion) const {
   const auto refuse = [](const std::string& why) {
@@ -108,11 +105,17 @@ void Scheduler::run() {
   fail_jobs(stopping());
 }
 
+void Scheduler::take_arrivals() {
+  const std::lock_guard lock(mutex_);
+  jobs_.merge(arrived_);
+}
+
+/// Between iterations only: it ends jobs.
 void Scheduler::take_inbox() {
+  take_arrivals();
   std::vector<std::uint64_t> aborted;
   {
     const std::lock_guard lock(mutex_);
-    jobs_.merge(arrived_);
     aborted = std::exchange(aborted_, {});
   }
   for (const std::uint64_t request : aborted) {
@@ -123,12 +126,16 @@ void Scheduler::take_inbox() {
 
 /// Gives the request's memory back and forgets it; its user, if still there, hears why.
 void Scheduler::end_job(Jobs::iterator job, const Error& error) {
-  // A daemon that is gone or does not know the request has nothing to give back.
-  if (job->second.submitted) (void)memory_.abort(job->first);
+  if (job->second.submitted) give_back(job->first);
   std::erase_if(reports_, [&](const auto& report) { return report.request == job->first; });
   make_room();
   delivery_.fail(job->first, error);
   jobs_.erase(job);
+}
+
+/// A daemon that does not know the request has nothing to give back.
+void Scheduler::give_back(std::uint64_t request) {
+  lost_ = memory_.abort(request).code() == ErrorCode::kUnavailable || lost_;
 }
 
 /// Before the user hears the end: who waits for an answer may ask again at once.
@@ -148,124 +155,8 @@ void Scheduler::idle() {
   set_attached(memory_.ping().ok());
 }
 
-Status Scheduler::iterate() {
-  KVD_TRY(submit_jobs());
-  KVD_ASSIGN_OR_RETURN(const std::vector<Run> runs, step());
-  set_attached(true);
-  {
-    const std::lock_guard lock(mutex_);
-    health_.running = runs.size();
-    health_.iterations += runs.empty() ? 0U : 1U;
-  }
-  if (!runs.empty()) return compute(runs);
-  return jobs_.empty() ? Status() : memory_.wait_for_room();
-}
-
-Status Scheduler::submit_jobs() {
-  for (auto job = jobs_.begin(); job != jobs_.end();) {
-    const auto current = job++;
-    Job& work = current->second;
-    if (work.submitted) continue;
-    const Status status =
-        memory_.submit({current->first, work.tokens.size(), work.asked.max_tokens - work.made(),
-                        work.asked.ttft_slo, work.asked.tbt_slo});
-    if (status.code() == ErrorCode::kUnavailable) return status;
-    if (!status.ok()) {
-      end_job(current, status.error());
-      continue;
-    }
-    work.submitted = true;
-    if (!std::exchange(work.accepted, true)) delivery_.accepted(current->first);
-  }
-  return {};
-}
-
-/// What runs next. A run that does not continue its request is an error of that request alone.
-Result<std::vector<Run>> Scheduler::step() {
-  KVD_ASSIGN_OR_RETURN(std::vector<Run> runs, memory_.step(reports_));
-  reports_.clear();
-  std::erase_if(runs, [&](const Run& run) {
-    const auto job = jobs_.find(run.entry.request);
-    if (job == jobs_.end()) {
-      (void)memory_.abort(run.entry.request);
-      return true;
-    }
-    const std::uint64_t after = run.entry.tokens_present + run.entry.tokens;
-    if (run.entry.tokens_present == job->second.computed && run.entry.tokens > 0 &&
-        after <= job->second.tokens.size()) {
-      return false;
-    }
-    end_job(job, make_error(ErrorCode::kInternal,
-                            "kvd runs the request from another token than it stands at"));
-    return true;
-  });
-  return runs;
-}
-
-Status Scheduler::compute(const std::vector<Run>& runs) {
-  std::vector<Sequence> batch;
-  for (const Run& run : runs) {
-    const Job& job = jobs_.at(run.entry.request);
-    const std::span<const Token> tokens(job.tokens);
-    const std::uint64_t first = run.entry.tokens_present;
-    batch.push_back({tokens.subspan(first, run.entry.tokens), first, run.slots, run.blocks,
-                     first + run.entry.tokens == tokens.size()});
-  }
-  const auto gate = [&](std::uint32_t layer) -> Status {
-    for (const Run& run : runs) KVD_TRY(memory_.ready(run, layer));
-    return {};
-  };
-  KVD_ASSIGN_OR_RETURN(const auto logits, model_.forward(batch, gate));
-  KVD_TRY(memory_.intact());
-  advance(runs, logits);
-  return {};
-}
-
-void Scheduler::advance(const std::vector<Run>& runs,
-                        const std::vector<std::vector<float>>& logits) {
-  auto next = logits.begin();
-  for (const Run& run : runs) {
-    const auto found = jobs_.find(run.entry.request);
-    Job& job = found->second;
-    job.computed += run.entry.tokens;
-    const bool at_end = job.computed == job.tokens.size();
-    const bool ended = at_end && take_token(found->first, job, *next++);
-    reports_.push_back({found->first, job.computed, ended});
-    if (ended) jobs_.erase(found);
-  }
-}
-
-bool Scheduler::take_token(std::uint64_t request, Job& job, std::span<const float> logits) {
-  const auto finish = [&](FinishReason reason, const std::string& tail) {
-    make_room();
-    delivery_.end(request, reason, tail);
-    return true;
-  };
-  const Token token = greedy(logits);
-  const auto& stops = job.asked.stop_tokens;
-  const bool vocabulary_ends = !job.asked.ignore_end && weights_.end_token == token;
-  if (vocabulary_ends || std::find(stops.begin(), stops.end(), token) != stops.end()) {
-    return finish(FinishReason::kStop, job.matcher.flush());
-  }
-  job.tokens.push_back(token);
-  Piece piece{token, job.matcher.feed(text_of(token)), std::nullopt};
-  if (job.asked.wants_digests) piece.digest = digest(logits);
-  {
-    const std::lock_guard lock(mutex_);
-    ++health_.tokens;
-  }
-  delivery_.token(request, std::move(piece));
-  if (job.matcher.matched()) return finish(FinishReason::kStop, {});
-  if (job.made() < job.asked.max_tokens) return false;
-  return finish(FinishReason::kLength, job.matcher.flush());
-}
-
-std::string Scheduler::text_of(Token token) const {
-  if (weights_.has_vocabulary || token >= kBytes) return {};
-  return std::string(1, static_cast<char>(token));
-}
-
 void Scheduler::on_failure(const Error& error) {
+  next_.reset();
   if (error.code != ErrorCode::kUnavailable) {
     fail_jobs(error);
     return;
@@ -282,15 +173,20 @@ void Scheduler::on_failure(const Error& error) {
   fail_jobs(make_error(ErrorCode::kUnavailable, "kvd has been away for too long: start it"));
 }
 
-/// The daemon knows none of the requests any more. Their users keep what they have.
+/// The daemon that knew the requests is gone. Their users keep what they have. One of them may be
+/// with the next daemon already, if the loss was heard of by the thread that computes: the abort
+/// makes sure that it is not.
 void Scheduler::restart_jobs() {
   reports_.clear();
   bool any = false;
+  bool away = false;
   for (auto& [id, job] : jobs_) {
     any = any || job.submitted;
+    if (job.submitted && !away) away = memory_.abort(id).code() == ErrorCode::kUnavailable;
     job.computed = 0;
     job.submitted = false;
   }
+  lost_ = false;
   const std::lock_guard lock(mutex_);
   health_.restarts += any ? 1U : 0U;
 }

@@ -11,6 +11,7 @@
 #include "client_lib/engine/model/transformer.hpp"
 #include "client_lib/engine/serve/completion.hpp"
 #include "client_lib/engine/serve/delivery.hpp"
+#include "client_lib/engine/serve/iteration.hpp"
 #include "client_lib/engine/serve/kv_memory.hpp"
 #include "client_lib/engine/text/stop_matcher.hpp"
 #include "ipc/vocabulary/clock.hpp"
@@ -25,9 +26,14 @@ struct Health {
   std::uint64_t iterations = 0;
   std::uint64_t tokens = 0;    ///< made for users
   std::uint64_t restarts = 0;  ///< times all requests went back because the daemon had gone
+  std::uint64_t waited = 0;    ///< iterations that waited for a copy
+  Nanoseconds waiting{0};      ///< what they waited
+  Nanoseconds iterating{0};    ///< all iterations, from their first layer to their last logits
 };
 
-/// Runs requests to their end: continuous batching, as KvMemory's run list says.
+/// Runs requests to their end: continuous batching, as KvMemory's run list says. In a pipeline the
+/// next iteration is agreed upon while one computes; a request that ends in this one is then left
+/// out of the next.
 ///
 /// When the daemon goes away, requests keep the tokens their users have; their KV is computed again
 /// from these, so that the tokens that follow are those of an undisturbed run.
@@ -41,6 +47,7 @@ class Scheduler {
     Nanoseconds away_limit = std::chrono::seconds(60);
     Nanoseconds tbt_slo{0};  ///< of requests that name none
     Nanoseconds ttft_slo{0};
+    bool pipeline = true;  ///< false: compute and step in turn
   };
   /// All references outlive it.
   Scheduler(const Weights& weights, Transformer& model, KvMemory& memory, Delivery& delivery,
@@ -70,24 +77,29 @@ class Scheduler {
 
   [[nodiscard]] Status check(const Completion& completion) const;
   void take_inbox();
+  void take_arrivals();
   void idle();
   Status iterate();
   Status submit_jobs();
-  Result<std::vector<Run>> step();
-  Status compute(const std::vector<Run>& runs);
+  Status plan(bool running);
+  void drop_ended(std::vector<Run>& runs);
+  /// Beside the iteration that computes, unless it is off.
+  Status plan_next();
+  [[nodiscard]] std::vector<Sequence> batch_of(const std::vector<Run>& runs) const;
   void advance(const std::vector<Run>& runs, const std::vector<std::vector<float>>& logits);
   /// Whether the request has ended with this token.
   bool take_token(std::uint64_t request, Job& job, std::span<const float> logits);
   [[nodiscard]] std::string text_of(Token token) const;
   void end_job(Jobs::iterator job, const Error& error);
+  void give_back(std::uint64_t request);
   void make_room();
   void restart_jobs();
   void fail_jobs(const Error& error);
   void on_failure(const Error& error);
   void set_attached(bool attached);
+  void count(const Outcome& outcome, std::size_t runs);
 
   const Weights& weights_;
-  Transformer& model_;
   KvMemory& memory_;
   Delivery& delivery_;
   const Clock& clock_;
@@ -106,6 +118,9 @@ class Scheduler {
   // Of the thread that runs.
   Jobs jobs_;
   std::vector<kvd_client::StepReport> reports_;
+  std::optional<Grant> next_;  ///< agreed upon and not begun; has something to run
+  bool lost_ = false;          ///< a call whose answer nobody waits for heard that kvd had gone
+  IterationRunner runner_;     ///< last: its thread uses the jobs
 };
 
 }  // namespace kvd::engine

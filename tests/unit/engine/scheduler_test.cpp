@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -19,44 +20,52 @@ using testing::HasSubstr;
 
 constexpr std::size_t kNeverIntact = 1 << 30;
 
-/// OwnMemory that loses everything now and then, as a daemon that dies does.
+/// OwnMemory that loses everything now and then, as a daemon that dies does: whichever thread asks
+/// next hears of it, once.
 class LosingMemory final : public KvMemory {
  public:
   LosingMemory(const kernels::KvLayout& layout, std::uint32_t layers)
-      : layout_(layout), layers_(layers), inside_(std::in_place, layout, layers, 0) {}
+      : layout_(layout), layers_(layers) {
+    begin_life();
+  }
 
   /// Every n-th call of a kind says that all is lost; 0: none.
-  std::atomic<std::size_t> lose_in_step{0}, lose_in_ready{0}, lose_in_intact{0};
+  std::atomic<std::size_t> lose_in_step{0}, lose_in_ready{0}, lose_in_done{0}, lose_in_intact{0};
   std::atomic<bool> away{false};
-  std::atomic<std::size_t> losses{0}, aborts{0};
+  std::atomic<std::size_t> losses{0}, aborts{0}, steps_beside{0};
   std::atomic<std::uint64_t> refuse_request{0};  ///< submit() of it fails for good
   std::atomic<bool> skip_a_token{false};         ///< the next step runs from the wrong token
 
-  [[nodiscard]] std::uint32_t layers_per_block() const override {
-    return inside_->layers_per_block();
-  }
-  [[nodiscard]] std::uint32_t block_tokens() const override { return inside_->block_tokens(); }
+  [[nodiscard]] std::uint32_t layers_per_block() const override { return layout_.layers_per_block; }
+  [[nodiscard]] std::uint32_t block_tokens() const override { return layout_.block_tokens; }
   Status submit(const kvd_client::Request& request) override {
+    const std::lock_guard lock(mutex_);
     if (away) return lost();
     if (request.id == refuse_request) return make_error(ErrorCode::kOutOfMemory, "too large");
-    return inside_->submit(request);
+    return life().submit(request);
   }
   Status abort(std::uint64_t request) override {
+    const std::lock_guard lock(mutex_);
     ++aborts;
-    return inside_->abort(request);
+    return away ? Status(lost()) : life().abort(request);
   }
-  Result<std::vector<Run>> step(std::span<const kvd_client::StepReport> reports) override {
+  Result<Grant> step(std::span<const kvd_client::StepReport> reports, bool running) override {
+    const std::lock_guard lock(mutex_);
+    steps_beside += running ? 1U : 0U;
     if (away || strikes(lose_in_step, steps_)) return lost();
-    auto runs = inside_->step(reports);
-    if (runs.ok() && !runs->empty() && skip_a_token.exchange(false)) {
-      ++runs->front().entry.tokens_present;
+    auto grant = life().step(reports, running);
+    if (grant.ok() && !grant->runs.empty() && skip_a_token.exchange(false)) {
+      ++grant->runs.front().entry.tokens_present;
     }
-    return runs;
+    return grant;
   }
-  Status ready(const Run&, std::uint32_t) override {
-    return strikes(lose_in_ready, readies_) ? Status(lost()) : Status();
+  Result<Waited> ready(const Grant&, std::uint32_t) override {
+    const std::lock_guard lock(mutex_);
+    if (strikes(lose_in_ready, readies_)) return lost();
+    return Waited::kNo;
   }
-  Status intact() override { return strikes(lose_in_intact, intacts_) ? Status(lost()) : Status(); }
+  Status done(const Grant&, std::uint32_t) override { return maybe_lost(lose_in_done, dones_); }
+  Status intact() override { return maybe_lost(lose_in_intact, intacts_); }
   Status wait_for_room() override { return {}; }
   Status ping() override { return away ? Status(lost()) : Status(); }
 
@@ -64,16 +73,24 @@ class LosingMemory final : public KvMemory {
   static bool strikes(std::size_t every, std::size_t& count) {
     return every != 0 && ++count % every == 0;
   }
+  Status maybe_lost(std::size_t every, std::size_t& count) {
+    const std::lock_guard lock(mutex_);
+    return strikes(every, count) ? Status(lost()) : Status();
+  }
+  OwnMemory& life() { return *lives_.back(); }
+  void begin_life() { lives_.push_back(std::make_unique<OwnMemory>(layout_, layers_, 0)); }
   Error lost() {
     ++losses;
-    inside_.emplace(layout_, layers_, 0);
+    begin_life();
     return make_error(ErrorCode::kUnavailable, "lost");
   }
 
   const kernels::KvLayout layout_;
   const std::uint32_t layers_;
-  std::optional<OwnMemory> inside_;
-  std::size_t steps_ = 0, readies_ = 0, intacts_ = 0;
+  std::mutex mutex_;
+  /// The iteration that computes reads on in the life that was lost.
+  std::vector<std::unique_ptr<OwnMemory>> lives_;
+  std::size_t steps_ = 0, readies_ = 0, dones_ = 0, intacts_ = 0;
 };
 
 /// A scheduler at work on a thread of its own.
@@ -139,17 +156,28 @@ void expect_same(const std::vector<RecordingSink::Record>& a,
   }
 }
 
+TEST(Scheduler, APipelineChangesNoTokenAndNoBit) {
+  Engine in_turn({.pipeline = false}), pipelined;
+  const auto expected = run_all(in_turn);
+  expect_same(run_all(pipelined), expected);
+  EXPECT_EQ(in_turn.memory.steps_beside, 0U);
+  EXPECT_GE(pipelined.memory.steps_beside, 60U);
+}
+
 TEST(Scheduler, LossesChangeNoTokenAndNoBit) {
   Engine undisturbed;
   const auto expected = run_all(undisturbed);
-  for (const std::size_t every : {11U, 23U}) {
-    Engine engine;
-    engine.memory.lose_in_step = every;
-    engine.memory.lose_in_ready = 20 * every + 1;
-    engine.memory.lose_in_intact = every + 2;
-    expect_same(run_all(engine), expected);
-    EXPECT_GE(engine.memory.losses, 5U);
-    EXPECT_GE(engine.scheduler().health().restarts, 5U);
+  for (const bool pipeline : {true, false}) {
+    for (const std::size_t every : {11U, 23U}) {
+      Engine engine({.pipeline = pipeline});
+      engine.memory.lose_in_step = every;
+      engine.memory.lose_in_ready = 20 * every + 1;
+      engine.memory.lose_in_done = 30 * every + 2;
+      engine.memory.lose_in_intact = every + 2;
+      expect_same(run_all(engine), expected);
+      EXPECT_GE(engine.memory.losses, 3U);
+      EXPECT_GE(engine.scheduler().health().restarts, 3U);
+    }
   }
 }
 

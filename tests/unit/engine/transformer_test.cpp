@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <set>
@@ -120,7 +121,7 @@ std::vector<float> run(SmallModel& model, const std::vector<Token>& tokens, std:
   for (std::size_t first = 0; first < tokens.size(); first += chunk) {
     const auto piece = std::span(tokens).subspan(first, std::min(chunk, tokens.size() - first));
     const Sequence sequence = memory.sequence(piece, first);
-    auto logits = model.transformer().forward(std::span(&sequence, 1), always_ready);
+    auto logits = model.transformer().forward(std::span(&sequence, 1), kAlwaysReady);
     EXPECT_TRUE(logits.ok());
     last = std::move(logits->front());
   }
@@ -180,11 +181,90 @@ TEST(Transformer, GivesTheSameBitsInEveryCompany) {
       who.push_back(i);
       done[i] += count;
     }
-    const auto logits = model.transformer().forward(batch, always_ready);
+    const auto logits = model.transformer().forward(batch, kAlwaysReady);
     ASSERT_TRUE(logits.ok());
     for (std::size_t k = 0; k < who.size(); ++k) last[who[k]] = digest((*logits)[k]);
   }
   EXPECT_EQ(last, expected);
+}
+
+/// One request whose full blocks stand in one staging set for all layer groups, as kvd streams
+/// them: a group's bytes are there between enter and leave, and nothing but noise before and after.
+class StagedRequest {
+ public:
+  StagedRequest(SmallModel& model, std::uint32_t layers_per_block)
+      : model_(model),
+        groups_(model.weights().model.layers / layers_per_block),
+        resident_(model.layout(), model.weights().model.layers, kBlocks * kBlockTokens) {
+    for (std::uint32_t block = 0; block < kBlocks; ++block) {
+      staging_.push_back(std::make_unique<std::byte[]>(model.layout().slot_bytes()));
+    }
+  }
+
+  /// `flip`: a bit of one float of the last group's first block goes the other way in staging.
+  std::vector<float> logits_of(std::span<const Token> tokens, bool flip) {
+    const std::size_t before = tokens.size() - 1;
+    Sequence sequence = resident_.sequence(tokens.first(before), 0);
+    EXPECT_TRUE(model_.transformer().forward(std::span(&sequence, 1), kAlwaysReady).ok());
+    sequence = resident_.sequence(tokens.subspan(before), before);
+    const std::span<std::byte* const> home = sequence.slots;
+    const auto sealed = static_cast<std::uint32_t>(before / kBlockTokens);
+    std::vector<std::byte*> slots(home.begin(), home.end());
+    for (std::uint32_t group = 0; group < groups_; ++group) {
+      for (std::uint32_t block = 0; block < sealed; ++block) {
+        slots[group * kBlocks + block] = staging_[block].get();
+      }
+    }
+    sequence.slots = slots;
+    const std::size_t bytes = model_.layout().slot_bytes();
+    const GroupGate gate{[&](std::uint32_t group) -> Status {
+                           for (std::uint32_t b = 0; b < sealed; ++b) {
+                             std::memcpy(staging_[b].get(), home[group * kBlocks + b], bytes);
+                           }
+                           if (flip && group + 1 == groups_) staging_[0][3] ^= std::byte{0x80};
+                           return {};
+                         },
+                         [&](std::uint32_t) -> Status {
+                           for (auto& slot : staging_) std::memset(slot.get(), 0xff, bytes);
+                           return {};
+                         }};
+    auto logits = model_.transformer().forward(std::span(&sequence, 1), gate);
+    EXPECT_TRUE(logits.ok());
+    return logits->front();
+  }
+
+ private:
+  static constexpr std::uint32_t kBlocks = 6;
+  static constexpr std::uint32_t kBlockTokens = 8;
+  SmallModel& model_;
+  const std::uint32_t groups_;
+  const RequestMemory resident_;
+  std::vector<std::unique_ptr<std::byte[]>> staging_;
+};
+
+TEST(Transformer, TouchesAGroupsSlotsOnlyBetweenItsGates) {
+  const auto tokens = random_tokens(45, 8);
+  for (const std::uint32_t layers_per_block : {1U, 3U}) {
+    SmallModel model(layers_per_block);
+    const std::uint64_t expected = digest(run(model, tokens, tokens.size()));
+    EXPECT_EQ(digest(StagedRequest(model, layers_per_block).logits_of(tokens, false)), expected);
+    EXPECT_NE(digest(StagedRequest(model, layers_per_block).logits_of(tokens, true)), expected);
+  }
+}
+
+TEST(Transformer, EndsWithTheErrorOfAGate) {
+  SmallModel model(1);
+  const auto tokens = random_tokens(5, 9);
+  const RequestMemory memory(model.layout(), 3, 5);
+  const Sequence sequence = memory.sequence(tokens, 0);
+  const auto fail_at = [](std::uint32_t at) {
+    return [at](std::uint32_t group) {
+      return group == at ? Status(make_error(ErrorCode::kUnavailable, "gone")) : Status();
+    };
+  };
+  for (const GroupGate& gate : {GroupGate{fail_at(2), allow}, GroupGate{allow, fail_at(1)}}) {
+    EXPECT_FALSE(model.transformer().forward(std::span(&sequence, 1), gate).ok());
+  }
 }
 
 /// The control of the tests above.
@@ -218,7 +298,7 @@ TEST(Transformer, AsksForEachLayerBeforeItTouchesIt) {
     if (layer < 2) return {};
     return make_error(ErrorCode::kUnavailable, "gone");
   };
-  const auto logits = model.transformer().forward(std::span(&sequence, 1), refuse_last);
+  const auto logits = model.transformer().forward(std::span(&sequence, 1), {refuse_last, allow});
   ASSERT_FALSE(logits.ok());
   EXPECT_EQ(logits.error().code, ErrorCode::kUnavailable);
   EXPECT_THAT(asked, testing::ElementsAre(0, 1, 2));
@@ -230,7 +310,7 @@ TEST(Transformer, RefusesForeignTokensAndMissingBlocks) {
   const std::vector<Token> foreign = {256}, many(9, 1);
   for (const auto* tokens : {&foreign, &many}) {
     const Sequence sequence = memory.sequence(*tokens, 0);
-    const auto logits = model.transformer().forward(std::span(&sequence, 1), always_ready);
+    const auto logits = model.transformer().forward(std::span(&sequence, 1), kAlwaysReady);
     ASSERT_FALSE(logits.ok());
     EXPECT_EQ(logits.error().code, ErrorCode::kInvalidArgument);
   }

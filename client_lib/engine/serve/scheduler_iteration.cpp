@@ -1,0 +1,163 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "client_lib/engine/serve/scheduler.hpp"
+
+/// One iteration: agreeing upon it, computing it, and what becomes of its tokens.
+namespace kvd::engine {
+namespace {
+
+/// A text is bytes and a byte is a token where the model brings no vocabulary.
+constexpr Token kBytes = 256;
+
+Error lost() { return make_error(ErrorCode::kUnavailable, "kvd has gone"); }
+
+}  // namespace
+
+Status Scheduler::iterate() {
+  if (std::exchange(lost_, false)) return lost();
+  if (!next_) {
+    KVD_TRY(submit_jobs());
+    KVD_TRY(plan(false));
+    if (!next_) return jobs_.empty() ? Status() : memory_.wait_for_room();
+  }
+  Iteration iteration{*std::exchange(next_, std::nullopt), {}};
+  const std::vector<Run>& runs = iteration.grant.runs;
+  drop_ended(iteration.grant.runs);
+  if (runs.empty()) return {};
+  iteration.batch = batch_of(runs);
+  runner_.start(iteration);
+  const Status planned = config_.pipeline ? plan_next() : Status();
+  const Outcome outcome = runner_.finish();
+  count(outcome, runs.size());
+  if (outcome.logits.ok()) {
+    advance(runs, *outcome.logits);
+    return planned;
+  }
+  // Who of the two heard of the daemon's end is left to chance; it is what counts.
+  return planned.code() == ErrorCode::kUnavailable ? planned : outcome.logits.error();
+}
+
+Status Scheduler::plan_next() {
+  take_arrivals();
+  KVD_TRY(submit_jobs());
+  return plan(true);
+}
+
+Status Scheduler::submit_jobs() {
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    const auto current = job++;
+    Job& work = current->second;
+    if (work.submitted) continue;
+    const Status status =
+        memory_.submit({current->first, work.tokens.size(), work.asked.max_tokens - work.made(),
+                        work.asked.ttft_slo, work.asked.tbt_slo});
+    if (status.code() == ErrorCode::kUnavailable) return status;
+    if (!status.ok()) {
+      end_job(current, status.error());
+      continue;
+    }
+    work.submitted = true;
+    if (!std::exchange(work.accepted, true)) delivery_.accepted(current->first);
+  }
+  return {};
+}
+
+/// Agrees upon what runs next.
+Status Scheduler::plan(bool running) {
+  KVD_ASSIGN_OR_RETURN(Grant grant, memory_.step(reports_, running));
+  reports_.clear();
+  if (!grant.runs.empty()) next_ = std::move(grant);
+  set_attached(true);
+  return {};
+}
+
+/// Leaves out who ended since the grant was asked for. A run that does not continue its request is
+/// an error of that request alone.
+void Scheduler::drop_ended(std::vector<Run>& runs) {
+  std::erase_if(runs, [&](const Run& run) {
+    const std::uint64_t request = run.entry.request;
+    const auto job = jobs_.find(request);
+    if (job == jobs_.end()) {
+      const bool reported = std::any_of(reports_.begin(), reports_.end(),
+                                        [&](const auto& r) { return r.request == request; });
+      if (!reported) give_back(request);
+      return true;
+    }
+    const std::uint64_t after = run.entry.tokens_present + run.entry.tokens;
+    if (run.entry.tokens_present == job->second.computed && run.entry.tokens > 0 &&
+        after <= job->second.tokens.size()) {
+      return false;
+    }
+    end_job(job, make_error(ErrorCode::kInternal,
+                            "kvd runs the request from another token than it stands at"));
+    return true;
+  });
+}
+
+std::vector<Sequence> Scheduler::batch_of(const std::vector<Run>& runs) const {
+  std::vector<Sequence> batch;
+  for (const Run& run : runs) {
+    const std::span<const Token> tokens(jobs_.at(run.entry.request).tokens);
+    const std::uint64_t first = run.entry.tokens_present;
+    batch.push_back({tokens.subspan(first, run.entry.tokens), first, run.slots, run.blocks,
+                     first + run.entry.tokens == tokens.size()});
+  }
+  return batch;
+}
+
+void Scheduler::count(const Outcome& outcome, std::size_t runs) {
+  const std::lock_guard lock(mutex_);
+  health_.running = runs;
+  ++health_.iterations;
+  health_.iterating += outcome.took;
+  health_.waiting += outcome.waited;
+  health_.waited += outcome.waited > Nanoseconds(0) ? 1U : 0U;
+}
+
+void Scheduler::advance(const std::vector<Run>& runs,
+                        const std::vector<std::vector<float>>& logits) {
+  auto next = logits.begin();
+  for (const Run& run : runs) {
+    const auto found = jobs_.find(run.entry.request);
+    Job& job = found->second;
+    job.computed += run.entry.tokens;
+    const bool at_end = job.computed == job.tokens.size();
+    const bool ended = at_end && take_token(found->first, job, *next++);
+    reports_.push_back({found->first, job.computed, ended});
+    if (ended) jobs_.erase(found);
+  }
+}
+
+bool Scheduler::take_token(std::uint64_t request, Job& job, std::span<const float> logits) {
+  const auto finish = [&](FinishReason reason, const std::string& tail) {
+    make_room();
+    delivery_.end(request, reason, tail);
+    return true;
+  };
+  const Token token = greedy(logits);
+  const auto& stops = job.asked.stop_tokens;
+  const bool vocabulary_ends = !job.asked.ignore_end && weights_.end_token == token;
+  if (vocabulary_ends || std::find(stops.begin(), stops.end(), token) != stops.end()) {
+    return finish(FinishReason::kStop, job.matcher.flush());
+  }
+  job.tokens.push_back(token);
+  Piece piece{token, job.matcher.feed(text_of(token)), std::nullopt};
+  if (job.asked.wants_digests) piece.digest = digest(logits);
+  {
+    const std::lock_guard lock(mutex_);
+    ++health_.tokens;
+  }
+  delivery_.token(request, std::move(piece));
+  if (job.matcher.matched()) return finish(FinishReason::kStop, {});
+  if (job.made() < job.asked.max_tokens) return false;
+  return finish(FinishReason::kLength, job.matcher.flush());
+}
+
+std::string Scheduler::text_of(Token token) const {
+  if (weights_.has_vocabulary || token >= kBytes) return {};
+  return std::string(1, static_cast<char>(token));
+}
+
+}  // namespace kvd::engine
