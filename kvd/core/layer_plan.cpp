@@ -16,6 +16,7 @@ namespace {
 constexpr std::int64_t kFewRequests = 16;
 /// Below three groups, staging and open blocks take what streaming would save.
 constexpr std::uint32_t kLeastGroups = 3;
+constexpr const char* kFallback = "batch_uniform";
 
 }  // namespace
 
@@ -96,19 +97,19 @@ void Controller::State::plan_layers(Session& session) {
   const bool stale = batch != plan.batch || plan.steps_left <= 0 || plan.mismatch;
   if (!stale && !resuming) return;
   if (resuming) batch.push_back(*resuming);
-  ask_plan(session, std::move(batch), resuming);
-}
-
-void Controller::State::ask_plan(Session& session, std::vector<RequestKey> batch,
-                                 std::optional<RequestKey> resuming) {
-  LayerPlan& plan = session.plan;
-  plan.asked = true;
   plan.asked_for = std::move(batch);
   plan.resuming = resuming;
+  ask_plan(session, tuning.placement.policy);
+}
+
+void Controller::State::ask_plan(Session& session, const std::string& policy) {
+  LayerPlan& plan = session.plan;
+  plan.asked = true;
+  plan.policy = policy;
   ++plan.number;
   ++counters.plans;
   PlacementInput input = placement_input(session, plan.asked_for);
-  emit(SolvePlacement{session.id, plan.number, tuning.placement.policy, std::move(input.snapshot),
+  emit(SolvePlacement{session.id, plan.number, policy, std::move(input.snapshot),
                       placement_config()});
 }
 
@@ -133,8 +134,14 @@ void Controller::State::on_plan(const PlanReady& ready) {
     plan.ended_since_pause = false;  // it waits for the next one to end
     return;
   }
-  if (!decision.feasible && tuning.placement.pause && decision.victim &&
-      plan.asked_for.size() > 1) {
+  const bool too_large =
+      !decision.feasible && decision.reason == planner::InfeasibleReason::kMemory;
+  if (too_large && plan.policy != "orbitflow" && plan.policy != kFallback) {
+    // A rule of thumb that forgets about staging: the fastest uniform distance that fits instead.
+    return ask_plan(session, kFallback);
+  }
+  const bool pauses = tuning.placement.pause && tuning.placement.policy == "orbitflow";
+  if (!decision.feasible && (too_large || pauses) && decision.victim && plan.asked_for.size() > 1) {
     Request* victim = find(session.id, plan.asked_for[*decision.victim].request);
     if (victim) pause(session, *victim);
     return plan_layers(session);

@@ -137,6 +137,7 @@ struct Region {
 struct LayerPlan {
   std::uint64_t number = 0;  ///< of the last problem given to the solver
   bool asked = false;        ///< its answer is awaited
+  std::string policy;        ///< that was asked
   std::vector<RequestKey> asked_for;
   std::optional<RequestKey> resuming;  ///< the paused one among them
 
@@ -342,8 +343,7 @@ struct Controller::State {
   [[nodiscard]] Bytes yieldable(DomainId domain);
   void plan_layers(Session& session);
   [[nodiscard]] std::vector<RequestKey> batch_of(Session& session);
-  void ask_plan(Session& session, std::vector<RequestKey> batch,
-                std::optional<RequestKey> resuming);
+  void ask_plan(Session& session, const std::string& policy);
   void on_plan(const PlanReady& ready);
   void adopt_plan(Session& session, const planner::PlacementDecision& decision);
   void pause(Session& session, Request& request);
