@@ -173,7 +173,9 @@ TEST(LayerStreamer, ALaterGroupGoesAheadWhileAnEarlierOneHasToWait) {
   EXPECT_TRUE(world.mover->fall_asleep());
   EXPECT_EQ(words.wanted, mark(1));
   words.progress = mark(1);
-  ASSERT_TRUE(world.until([&] { return world.holds(10, 50) && world.holds(11, 51); }));
+  ASSERT_TRUE(
+      world.until([&] { return world.mover->counters().layer_bytes == MoverWorld::kSlot * 2; }));
+  EXPECT_TRUE(world.holds(10, 50) && world.holds(11, 51));
   EXPECT_FALSE(world.holds(0, 20));
   EXPECT_EQ(words.fence, mark(3));  // whoever needs group 3 has to wait still
   EXPECT_TRUE(world.mover->fall_asleep());

@@ -127,6 +127,9 @@ TEST(Streams, EveryBlockReadIsTheOneWaitedForWhateverTheDeviceDoes) {
 // The control: the same comparison finds an engine out that lets its staging be overwritten while
 // it reads, and only that engine has the damage.
 TEST(Streams, AnEngineThatLiesAboutItsProgressReadsOtherBlocks) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the engine reads what is being written: the race is what the test is about";
+#endif
   std::uint64_t wrong = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) wrong += run(seed, false).wrong;
   EXPECT_GT(wrong, 0u);
