@@ -66,6 +66,14 @@ TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
       if (!it->second.requests.empty() && chance(12)) {
         world.command(id, Rotate{RequestId(it->second.requests.begin()->first), chance(2)});
       }
+      if (!it->second.requests.empty() && chance(25)) {
+        // The iteration it is granted in still runs.
+        const auto request = std::prev(it->second.requests.end())->first;
+        world.command(id, Abort{RequestId(request)});
+        it->second.requests.erase(request);
+        std::erase_if(it->second.reports,
+                      [&](const StepReport& r) { return r.request.value == request; });
+      }
       const bool retiring = world.retires();
       const std::size_t leased = world.regions.size();
       if (chance(20)) {

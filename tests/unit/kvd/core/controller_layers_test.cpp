@@ -90,6 +90,26 @@ TEST(Layers, AnAbortInAStreamedIterationKeepsSlotsUntilItsFetchesEnd) {
   EXPECT_EQ(world.errors, 0u);
 }
 
+TEST(Layers, SlotsOfAnAbortedCopyStayUntilTheIterationEnds) {
+  World world(small_pool(8, 64));
+  const EngineId engine = world.attach(small_model());
+  ASSERT_EQ(world.submit(engine, 1, 16, 8), ErrorCode::kOk);
+  for (int i = 0; i < 10 && counters(world).blocks_synced == 0; ++i) world.run_and_step(engine);
+  ASSERT_GT(counters(world).blocks_synced, 0u);
+  const auto draining = [&] {
+    const auto slots = world.controller->status(world.now).tiers[0].slots_by_state;
+    return slots[static_cast<std::size_t>(pool::SlotState::kDraining)];
+  };
+  EXPECT_EQ(world.code(world.command(engine, Abort{RequestId(1)})), ErrorCode::kOk);
+  world.engines.at(engine).requests.erase(1);
+  const auto before = draining();
+  EXPECT_GT(before, 0u);
+  world.finish_copies();
+  EXPECT_EQ(draining(), before) << "the engine may still be in the iteration it was granted";
+  world.run_and_step(engine);
+  EXPECT_EQ(draining(), 0u);
+}
+
 TEST(Layers, WhoLeavesMovesOnlyWhatWasNotCopiedAhead) {
   for (const bool eager : {true, false}) {
     Controller::Config config = small_pool(8, 64);
