@@ -214,6 +214,14 @@ KVD_API kvd_status kvd_layer_done(kvd_handle* handle, uint64_t iteration, uint32
  * before using what it computed. KVD_UNSUPPORTED with host memory and where the driver cannot: use
  * kvd_wait. */
 KVD_API kvd_status kvd_wait_on_stream(kvd_handle* handle, uint64_t ticket, void* custream);
+/* kvd_wait_layer for a stream, with the terms of kvd_wait_on_stream; only for iterations whose run
+ * list has a streamed entry. */
+KVD_API kvd_status kvd_wait_layer_on_stream(kvd_handle* handle, uint64_t iteration, uint32_t group,
+                                            void* custream);
+/* kvd_layer_done once the stream has come here; returns at once. All groups of an iteration in one
+ * stream, or all by kvd_layer_done. */
+KVD_API kvd_status kvd_layer_done_on_stream(kvd_handle* handle, uint64_t iteration, uint32_t group,
+                                            void* custream);
 /* After the streams' work is done and before a token of it leaves. KVD_UNAVAILABLE: a wait was
  * ended without its bytes; drop the step and submit the requests again. */
 KVD_API kvd_status kvd_confirm(kvd_handle* handle);

@@ -81,6 +81,18 @@ kvd_status kvd_wait_on_stream(kvd_handle* handle, uint64_t ticket, void* custrea
   return done(handle->client.wait_on_stream(ticket, custream));
 }
 
+kvd_status kvd_wait_layer_on_stream(kvd_handle* handle, uint64_t iteration, uint32_t group,
+                                    void* custream) {
+  if (handle == nullptr) return invalid(kNoHandle);
+  return done(handle->client.wait_layer_on_stream(iteration, group, custream));
+}
+
+kvd_status kvd_layer_done_on_stream(kvd_handle* handle, uint64_t iteration, uint32_t group,
+                                    void* custream) {
+  if (handle == nullptr) return invalid(kNoHandle);
+  return done(handle->client.layer_done_on_stream(iteration, group, custream));
+}
+
 kvd_status kvd_confirm(kvd_handle* handle) {
   if (handle == nullptr) return invalid(kNoHandle);
   return done(handle->client.confirm());

@@ -114,6 +114,14 @@ Status Client::wait_on_stream(std::uint64_t ticket, void* stream) {
   return public_result(impl_->wait_on_stream(kvd::Ticket(ticket), stream));
 }
 
+Status Client::wait_layer_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
+  return public_result(impl_->wait_layer_on_stream(iteration, group, stream));
+}
+
+Status Client::layer_done_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
+  return public_result(impl_->layer_done_on_stream(iteration, group, stream));
+}
+
 Status Client::confirm() { return public_result(impl_->confirm()); }
 
 Status Client::wait_layer(std::uint64_t iteration, std::uint32_t group, Duration timeout) {

@@ -47,6 +47,8 @@ class Core {
   Status layer_done(std::uint64_t iteration, std::uint32_t group);
   Status wait_for_room(Nanoseconds timeout);
   Status wait_on_stream(Ticket ticket, void* stream);
+  Status wait_layer_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream);
+  Status layer_done_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream);
   /// Unavailable once waits were ended without their copies.
   Status confirm();
   Result<std::byte*> block_address(std::uint32_t row, std::uint32_t group, std::uint32_t block);

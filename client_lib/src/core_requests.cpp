@@ -60,7 +60,7 @@ Result<kvd_client::StepResult> Core::step(const wire::StepCommand& command, Nano
     KVD_TRY(session->use_table(PlanVersion(step->body.table_version)));
     KVD_TRY(check_poison(session->page()));
     if (auto failure = session->slabs().failure()) return *std::move(failure);
-    for (const wire::RunEntry entry : step->run) session->note_ticket(Ticket(entry.ticket));
+    for (const wire::RunEntry entry : step->run) session->note_run(step->body.iteration, entry);
     return to_public(*step);
   };
   return on_requests(timeout, run);
@@ -94,6 +94,18 @@ Status Core::wait_for_room(Nanoseconds timeout) {
 Status Core::wait_on_stream(Ticket ticket, void* stream) {
   return wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
     return session.wait_on_stream(ticket, stream);
+  });
+}
+
+Status Core::wait_layer_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
+  return wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
+    return session.wait_layer_on_stream(iteration, group, stream);
+  });
+}
+
+Status Core::layer_done_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
+  return wait_in_session(Nanoseconds(0), [&](Session& session, TimePoint) {
+    return session.layer_done_on_stream(iteration, group, stream);
   });
 }
 

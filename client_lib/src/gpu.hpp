@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "client_lib/src/slab_memory.hpp"
@@ -22,6 +23,10 @@ class StreamFences {
   /// Errors: Unsupported where the driver cannot; DeviceError.
   virtual Status wait(void* stream, const std::atomic<std::uint64_t>& word,
                       std::uint64_t value) = 0;
+  /// Enqueues "word = value" and returns at once. When the stream has done it, the page's Told runs
+  /// beside the stream, which does not wait for it. Precondition and errors as above.
+  virtual Status write(void* stream, const std::atomic<std::uint64_t>& word,
+                       std::uint64_t value) = 0;
 
  protected:
   StreamFences() = default;
@@ -44,8 +49,10 @@ class Gpu : public SlabMemory {
 
   /// Its number in this process, as the runtime API counts.
   [[nodiscard]] virtual int ordinal() const = 0;
-  /// Lets streams wait on the words of a mapped page.
-  virtual Result<std::unique_ptr<StreamFences>> fences_in(void* page, Bytes size) = 0;
+  /// Hears of a value written, on a thread of the driver's; calls nothing of CUDA.
+  using Told = std::function<void(std::uint64_t)>;
+  /// Lets streams wait on the words of a mapped page and write them.
+  virtual Result<std::unique_ptr<StreamFences>> fences_in(void* page, Bytes size, Told told) = 0;
 };
 
 }  // namespace kvd::client

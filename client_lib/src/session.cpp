@@ -51,23 +51,50 @@ Session::~Session() {
 Status Session::prepare_streams() {
   if (admission_.gpu == nullptr) return {};
   KVD_ASSIGN_OR_RETURN(stream_fences_,
-                       admission_.gpu->fences_in(&page(), Bytes(shm::kClientPageBytes)));
+                       admission_.gpu->fences_in(&page(), Bytes(shm::kClientPageBytes),
+                                                 [this](std::uint64_t mark) { ring(mark); }));
   return {};
 }
 
+Status Session::check_streams(const char* instead) const {
+  if (stream_fences_ != nullptr) return check_poison(page());
+  return make_error(
+      ErrorCode::kUnsupported,
+      std::string("this kvd lends host memory, where streams have no part: use ") + instead);
+}
+
+void Session::note_run(std::uint64_t iteration, const wire::RunEntry& entry) {
+  if (entry.ticket > last_ticket_) last_ticket_ = entry.ticket;
+  if ((entry.flags & wire::kRunStreamed) != 0) last_streamed_ = iteration;
+}
+
 Status Session::wait_on_stream(Ticket ticket, void* stream) {
-  if (stream_fences_ == nullptr) {
-    return make_error(ErrorCode::kUnsupported,
-                      "this kvd lends host memory, which no stream waits for: use kvd_wait");
-  }
+  KVD_TRY(check_streams("kvd_wait"));
   // The stream could not be told to give up: only what a reply has promised is waited for.
   if (ticket.value > last_ticket_) {
     return make_error(ErrorCode::kInvalidArgument,
                       "no step of this session has named ticket " + std::to_string(ticket.value));
   }
-  KVD_TRY(check_poison(page()));
   if (page().fence_h2d.load(std::memory_order_acquire) >= ticket.value) return {};
   return stream_fences_->wait(stream, page().fence_h2d, ticket.value);
+}
+
+Status Session::wait_layer_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
+  KVD_TRY(check_streams("kvd_wait_layer"));
+  KVD_ASSIGN_OR_RETURN(const std::uint64_t mark, mark_of(iteration, group));
+  if (iteration > last_streamed_) {
+    return make_error(ErrorCode::kInvalidArgument, "no step of this session has named iteration " +
+                                                       std::to_string(iteration) +
+                                                       " with a streamed entry");
+  }
+  if (page().fence_layers.load(std::memory_order_acquire) >= mark) return {};
+  return stream_fences_->wait(stream, page().fence_layers, mark);
+}
+
+Status Session::layer_done_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream) {
+  KVD_TRY(check_streams("kvd_layer_done"));
+  KVD_ASSIGN_OR_RETURN(const std::uint64_t mark, mark_of(iteration, group));
+  return stream_fences_->write(stream, page().progress, mark);
 }
 
 Result<wire::Reply> Session::call(const wire::CommandBody& body, TimePoint deadline) {
@@ -172,11 +199,16 @@ Result<std::uint64_t> Session::mark_of(std::uint64_t iteration, std::uint32_t gr
 Status Session::layer_done(std::uint64_t iteration, std::uint32_t group) {
   KVD_ASSIGN_OR_RETURN(const std::uint64_t mark, mark_of(iteration, group));
   page().progress.store(mark, std::memory_order_seq_cst);
+  ring(mark);
+  return check_poison(page());
+}
+
+// After the progress word has got the mark: the daemon announces its sleep, then looks at the word.
+void Session::ring(std::uint64_t mark) const {
   std::uint64_t wanted = page().progress_wanted.load(std::memory_order_seq_cst);
   const bool asleep =
       wanted != 0 && wanted <= mark && page().progress_wanted.compare_exchange_strong(wanted, 0);
   if (asleep) ::eventfd_write(admission_.bell.get(), 1);
-  return check_poison(page());
 }
 
 bool Session::gone() {

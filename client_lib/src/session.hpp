@@ -50,6 +50,9 @@ class Session {
 
   /// Enqueues a wait for the ticket in a stream of the session's GPU; see kvd_wait_on_stream().
   Status wait_on_stream(Ticket ticket, void* stream);
+  Status wait_layer_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream);
+  /// layer_done() by the stream, when it has come here.
+  Status layer_done_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream);
 
   /// Says goodbye in order. Nothing of the daemon's memory may be in use any more.
   void leave();
@@ -65,16 +68,17 @@ class Session {
   [[nodiscard]] shm::ClientPage& page() const { return admission_.page.page(); }
   [[nodiscard]] SlabMap& slabs() { return slabs_; }
   [[nodiscard]] const std::shared_ptr<Gpu>& gpu() const { return admission_.gpu; }
-  /// A ticket that a reply has named; streams wait for no others.
-  void note_ticket(Ticket ticket) {
-    if (ticket.value > last_ticket_) last_ticket_ = ticket.value;
-  }
+  /// What a reply has named; streams wait for nothing else.
+  void note_run(std::uint64_t iteration, const wire::RunEntry& entry);
 
  private:
   Session(Admission admission, const Clock& clock);
   [[nodiscard]] Result<shm::TableRowView> row_with(std::uint32_t row, std::uint32_t group,
                                                    std::size_t blocks) const;
   Status prepare_streams();
+  /// Why no stream can do `instead` here, or ok.
+  [[nodiscard]] Status check_streams(const char* instead) const;
+  void ring(std::uint64_t mark) const;
   wire::Command command_of(const wire::CommandBody& body, Nanoseconds timeout);
   Status check_reply(const wire::Reply& reply);
 
@@ -83,7 +87,8 @@ class Session {
   wire::FrameBuffer frame_;
   std::uint64_t sequence_ = 0;
   std::atomic<std::uint64_t> last_ticket_ = 0;
-  bool overlaps_ = false;  ///< the engine steps while an iteration runs
+  std::atomic<std::uint64_t> last_streamed_ = 0;  ///< iteration; none before the first is streamed
+  bool overlaps_ = false;                         ///< the engine steps while an iteration runs
   SlabMap slabs_;
   std::unique_ptr<StreamFences> stream_fences_;  ///< GPU only
   mutable std::mutex table_mutex_;

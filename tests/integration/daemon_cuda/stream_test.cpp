@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "ipc/vocabulary/layer_mark.hpp"
 #include "tests/integration/daemon_cuda/cuda_world.hpp"
 #include "tests/unit/client_lib/mini_daemon.hpp"
 
@@ -24,7 +25,7 @@ class CudaStream : public testing::Test {
     daemon_.emplace(folder_, script);
   }
 
-  /// An engine that has been told to wait for kTicket.
+  /// An engine that has been told to wait for kTicket, and for streamed layers.
   Client told_to_wait() {
     kvd_client::Options options;
     options.endpoint = folder_.path("attach.sock");
@@ -33,9 +34,11 @@ class CudaStream : public testing::Test {
     Client client = std::move(Client::open(options)).value();
     EXPECT_TRUE(
         client.submit({.id = 42, .prompt_tokens = 20, .max_new_tokens = 4}, kPatience).ok());
-    daemon_->run_next({42, 0, kTicket, 20, wire::kRunSwappedIn, 0, 0},
+    daemon_->run_next({42, 0, kTicket, 20, wire::kRunSwappedIn | wire::kRunStreamed, 1, 0},
                       {SlotId(SlabIndex(3), 5), SlotId(SlabIndex(3), 6)});
-    EXPECT_TRUE(client.step({}, 0, 0, kPatience).ok());
+    const auto step = client.step({}, 0, 0, kPatience);
+    EXPECT_TRUE(step.ok());
+    iteration_ = step->iteration;
     return client;
   }
 
@@ -43,9 +46,15 @@ class CudaStream : public testing::Test {
     return poll_until([&] { return gpu_.stream_is_idle(); });
   }
 
+  /// The page's word for the first `groups` layer groups of the iteration.
+  [[nodiscard]] std::uint64_t mark(std::uint32_t groups) const {
+    return layer_mark(iteration_, groups);
+  }
+
   TestGpu gpu_;
   TemporaryFolder folder_;
   std::optional<MiniDaemon> daemon_;
+  std::uint64_t iteration_ = 0;
 };
 
 TEST_F(CudaStream, WaitsUntilTheFenceSaysSo) {
@@ -85,6 +94,65 @@ TEST_F(CudaStream, DoesNotOutliveTheClient) {
     EXPECT_FALSE(gpu_.stream_is_idle());
   }
   EXPECT_TRUE(gpu_.stream_is_idle());
+}
+
+// One layer group after the other, without the CPU: wait for its blocks, use them, tell that they
+// may be overwritten.
+TEST_F(CudaStream, TakesTurnsWithTheFetchesOfStreamedLayers) {
+  Client client = told_to_wait();
+  const auto page = daemon_->page();
+  for (std::uint32_t group = 0; group < MiniDaemon::kGroups; ++group) {
+    ASSERT_TRUE(client.wait_layer_on_stream(iteration_, group, gpu_.stream()).ok());
+    ASSERT_TRUE(client.layer_done_on_stream(iteration_, group, gpu_.stream()).ok());
+  }
+  EXPECT_FALSE(gpu_.stream_is_idle());
+  EXPECT_EQ(page->progress(), 0) << "no group has come";
+  page->fence_layers() = mark(1);
+  EXPECT_TRUE(poll_until([&] { return page->progress() == mark(1); }));
+  EXPECT_FALSE(gpu_.stream_is_idle());
+  page->fence_layers() = mark(2);
+  EXPECT_TRUE(poll_until([&] { return page->progress() == mark(2); }));
+  EXPECT_TRUE(becomes_idle());
+  EXPECT_TRUE(client.confirm().ok());
+}
+
+TEST_F(CudaStream, WakesADaemonThatSleepsUntilALayerIsDone) {
+  Client client = told_to_wait();
+  const auto page = daemon_->page();
+  page->progress_wanted() = mark(2);
+  ASSERT_TRUE(client.layer_done_on_stream(iteration_, 0, gpu_.stream()).ok());
+  ASSERT_TRUE(client.wait_layer_on_stream(iteration_, 1, gpu_.stream()).ok());
+  ASSERT_TRUE(client.layer_done_on_stream(iteration_, 1, gpu_.stream()).ok());
+  EXPECT_TRUE(poll_until([&] { return page->progress() == mark(1); }));
+  EXPECT_FALSE(daemon_->rung()) << "it sleeps until the second group, which has not come";
+  page->fence_layers() = mark(2);
+  EXPECT_TRUE(poll_until([&] { return daemon_->rung(); }));
+  EXPECT_EQ(page->progress_wanted(), 0) << "the ring is taken once";
+  EXPECT_EQ(page->progress(), mark(2)) << "before the ring, not after it";
+}
+
+TEST_F(CudaStream, WaitsForNoLayersThatNobodyStreams) {
+  Client client = told_to_wait();
+  const auto code = [&](std::uint64_t iteration, std::uint32_t group) {
+    return client.wait_layer_on_stream(iteration, group, gpu_.stream()).code();
+  };
+  EXPECT_EQ(code(iteration_ + 1, 0), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(iteration_, MiniDaemon::kGroups), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(client.layer_done_on_stream(iteration_, MiniDaemon::kGroups, gpu_.stream()).code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(gpu_.stream_is_idle());
+}
+
+TEST_F(CudaStream, OfADeadDaemonGoesOnPastLayersThatNeverCame) {
+  Client client = told_to_wait();
+  ASSERT_TRUE(client.wait_layer_on_stream(iteration_, 0, gpu_.stream()).ok());
+  ASSERT_TRUE(client.layer_done_on_stream(iteration_, 0, gpu_.stream()).ok());
+  EXPECT_FALSE(gpu_.stream_is_idle());
+  daemon_.reset();
+  EXPECT_TRUE(becomes_idle());
+  EXPECT_EQ(client.confirm().code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(client.layer_done_on_stream(iteration_, 1, gpu_.stream()).code(),
+            ErrorCode::kUnavailable);
 }
 
 // The engine holds device pointers of one GPU: those of another would be nonsense to it.

@@ -45,6 +45,16 @@ TEST(CAbiTest, StepsThroughTheArraysOfItsHandle) {
   ASSERT_EQ(kvd_block_address(handle, 0, 1, 0, &address), KVD_OK) << kvd_last_error();
   *static_cast<char*>(address) = 3;
   EXPECT_EQ(slab.bytes()[6 * MiniDaemon::kSlotBytes.size()], std::byte{3});
+  void* addresses[2] = {nullptr, nullptr};
+  ASSERT_EQ(kvd_block_addresses(handle, 0, 1, 1, addresses), KVD_OK) << kvd_last_error();
+  EXPECT_EQ(addresses[0], address);
+  EXPECT_EQ(kvd_block_addresses(handle, 0, 1, ~std::uint64_t{0}, addresses), KVD_INVALID_ARGUMENT);
+  EXPECT_EQ(kvd_block_addresses(handle, 0, 1, 2, addresses), KVD_NOT_FOUND);
+  EXPECT_EQ(kvd_layer_done(handle, 1, 0), KVD_OK);
+  EXPECT_EQ(daemon.page()->progress(), (std::uint64_t{1} << 16) | 1u);
+  EXPECT_EQ(kvd_wait_layer(handle, 1, 0, 0), KVD_DEADLINE_EXCEEDED);
+  daemon.page()->fence_layers() = daemon.page()->progress();
+  EXPECT_EQ(kvd_wait_layer(handle, 1, 0, 0), KVD_OK);
   kvd_close(handle);
 }
 
@@ -70,6 +80,8 @@ TEST(CAbiTest, LendsARegionAsATensor) {
   tensor->deleter(tensor);
   EXPECT_EQ(kvd_region_free(handle, region.id, 1'000'000'000), KVD_OK) << kvd_last_error();
   EXPECT_EQ(kvd_wait_on_stream(handle, 1, nullptr), KVD_UNSUPPORTED);
+  EXPECT_EQ(kvd_wait_layer_on_stream(handle, 1, 0, nullptr), KVD_UNSUPPORTED);
+  EXPECT_EQ(kvd_layer_done_on_stream(handle, 1, 0, nullptr), KVD_UNSUPPORTED);
   kvd_close(handle);
 }
 

@@ -10,7 +10,9 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <vector>
 
+#include "ipc/vocabulary/layer_mark.hpp"
 #include "tests/support/patience.hpp"
 #include "tests/unit/client_lib/mini_daemon.hpp"
 
@@ -267,6 +269,79 @@ TEST_F(ClientTest, WaitsForATicket) {
   copy.join();
 }
 
+TEST_F(ClientTest, WaitsForAStreamedLayer) {
+  start_daemon();
+  auto client = open_running();
+  const auto page = daemon_->page();
+  page->fence_layers() = layer_mark(5, 1);
+  EXPECT_TRUE(client.wait_layer(5, 0, kLong).ok());
+  EXPECT_TRUE(client.wait_layer(4, 1, kLong).ok());
+  EXPECT_EQ(client.wait_layer(5, 1, milliseconds(50)).code(), ErrorCode::kDeadlineExceeded);
+  std::thread fetch([&] { page->fence_layers() = layer_mark(5, 2); });
+  EXPECT_TRUE(client.wait_layer(5, 1, kLong).ok());
+  fetch.join();
+  EXPECT_EQ(client.wait_layer(5, MiniDaemon::kGroups, kLong).code(), ErrorCode::kInvalidArgument);
+  page->poison();
+  EXPECT_EQ(client.wait_layer(5, 1, kLong).code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(ClientTest, ReleasesAWaiterForALayerWhenTheDaemonDies) {
+  start_daemon();
+  auto client = open_running();
+  std::optional<ErrorCode> code;
+  std::thread waiter([&] { code = client.wait_layer(5, 0, kLong).code(); });
+  daemon_.reset();
+  waiter.join();
+  EXPECT_EQ(code, ErrorCode::kUnavailable);
+  EXPECT_EQ(client.layer_done(5, 0).code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(ClientTest, TellsOfALayerDoneAndRingsWhereTheDaemonSleepsOnIt) {
+  start_daemon();
+  auto client = open_running();
+  const auto page = daemon_->page();
+  ASSERT_TRUE(client.layer_done(5, 0).ok());
+  EXPECT_EQ(page->progress(), layer_mark(5, 1));
+  EXPECT_EQ(daemon_->take_rings(), 0u) << "nobody sleeps";
+  page->progress_wanted() = layer_mark(6, 1);
+  ASSERT_TRUE(client.layer_done(5, 1).ok());
+  EXPECT_EQ(daemon_->take_rings(), 0u) << "it would be too early";
+  ASSERT_TRUE(client.layer_done(6, 0).ok());
+  EXPECT_EQ(daemon_->take_rings(), 1u);
+  EXPECT_EQ(page->progress_wanted(), 0u);
+  ASSERT_TRUE(client.layer_done(6, 1).ok());
+  EXPECT_EQ(daemon_->take_rings(), 0u) << "once a sleep";
+  EXPECT_EQ(client.layer_done(6, MiniDaemon::kGroups).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(ClientTest, FindsManyBlocksAtOnce) {
+  start_daemon();
+  auto client = open_running();
+  std::vector<std::byte*> addresses(2);
+  for (std::uint32_t group = 0; group < MiniDaemon::kGroups; ++group) {
+    ASSERT_TRUE(client.block_addresses(0, group, addresses).ok());
+    for (std::uint32_t block = 0; block < 2; ++block) {
+      EXPECT_EQ(addresses[block], *client.block_address(0, group, block));
+    }
+  }
+  addresses.resize(3);
+  EXPECT_EQ(client.block_addresses(0, 0, addresses).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(client.block_addresses(0, MiniDaemon::kGroups, {}).code(), ErrorCode::kNotFound);
+  EXPECT_TRUE(client.block_addresses(0, 0, std::span(addresses).first(1)).ok());
+}
+
+TEST_F(ClientTest, SaysWhichEntriesAreStreamed) {
+  start_daemon();
+  auto client = open_running();
+  daemon_->run_next({42, 20, 0, 1, wire::kRunStreamed, 2, 0}, slots());
+  const auto step = client.step({}, 0, 1, kLong);
+  ASSERT_TRUE(step.ok());
+  EXPECT_TRUE(step->run.at(0).streamed);
+  EXPECT_EQ(step->run.at(0).distance, 2u);
+  EXPECT_FALSE(step->run.at(0).swapped_in);
+  EXPECT_EQ(client.session()->boot_id[0], 1);
+}
+
 TEST_F(ClientTest, RefusesAPoisonedStep) {
   start_daemon();
   auto client = open_running(7);
@@ -408,6 +483,8 @@ TEST_F(ClientTest, HostMemoryHasNoStreams) {
   EXPECT_EQ(client.session()->memory, kvd_client::MemoryKind::kHost);
   EXPECT_EQ(client.session()->device, -1);
   EXPECT_EQ(client.wait_on_stream(3, nullptr).code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(client.wait_layer_on_stream(1, 0, nullptr).code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(client.layer_done_on_stream(1, 0, nullptr).code(), ErrorCode::kUnsupported);
   EXPECT_TRUE(client.confirm().ok());
 }
 

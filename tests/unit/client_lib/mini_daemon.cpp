@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -79,6 +80,13 @@ std::shared_ptr<shm::ServedClientPage> MiniDaemon::page() const {
 std::span<std::byte> MiniDaemon::region_slab(std::uint64_t region, std::uint32_t position) {
   const std::lock_guard lock(mutex_);
   return regions_.at({region, position}).bytes();
+}
+
+std::uint64_t MiniDaemon::take_rings() {
+  const std::lock_guard lock(mutex_);
+  eventfd_t rings = 0;
+  (void)::eventfd_read(session_->bell.get(), &rings);  // none is fine
+  return rings;
 }
 
 void MiniDaemon::run_next(const wire::RunEntry& entry, std::vector<SlotId> slots) {
@@ -254,6 +262,12 @@ wire::ReplyBody MiniDaemon::step(const wire::StepCommand& command) {
   reply.body.iteration = session_->iteration;
   reply.body.table_version = session_->iteration;
   return reply;
+}
+
+bool MiniDaemon::rung() {
+  const std::lock_guard lock(mutex_);
+  eventfd_t rings = 0;
+  return session_ && ::eventfd_read(session_->bell.get(), &rings) == 0;
 }
 
 shm::SharedMapping MiniDaemon::send_slab(std::uint32_t slab) {

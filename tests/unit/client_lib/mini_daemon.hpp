@@ -80,6 +80,10 @@ class MiniDaemon {
   void change(const std::function<void(Script&)>& edit);
   /// The page of the session; its fences are the test's to move.
   [[nodiscard]] std::shared_ptr<shm::ServedClientPage> page() const;
+  /// Whether the session's bell was rung since this was last asked.
+  [[nodiscard]] bool rung();
+  /// How often the client has rung since the last call.
+  [[nodiscard]] std::uint64_t take_rings();
   /// Gives the session a slab for blocks and returns this side's mapping of it.
   [[nodiscard]] shm::SharedMapping send_slab(std::uint32_t slab);
   void ask_unmap(std::uint32_t slab);
