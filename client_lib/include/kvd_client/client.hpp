@@ -60,8 +60,8 @@ class KVD_CLIENT_API Client {
   /// Not while the stream is being captured. If the daemon dies the stream goes on without the
   /// bytes: confirm() says so. Unsupported with host memory and where the driver cannot.
   Status wait_on_stream(std::uint64_t ticket, void* stream);
-  /// wait_layer() for a stream, with the terms of wait_on_stream(). InvalidArgument for an iteration
-  /// after the last one that a step named with a streamed entry.
+  /// wait_layer() for a stream, with the terms of wait_on_stream(). InvalidArgument for an
+  /// iteration after the last one that a step named with a streamed entry.
   Status wait_layer_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream);
   /// layer_done() once the stream has come here; returns at once. All groups of an iteration in one
   /// stream, or all by layer_done().
