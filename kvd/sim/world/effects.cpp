@@ -16,7 +16,7 @@ class NoClock final : public Clock {
   [[nodiscard]] TimePoint now() const override { return TimePoint(0); }
 };
 
-Nanoseconds whole(Seconds s) { return std::chrono::duration_cast<Nanoseconds>(s); }
+Nanoseconds whole(Seconds s) { return std::chrono::round<Nanoseconds>(s); }
 
 }  // namespace
 

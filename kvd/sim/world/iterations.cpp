@@ -12,7 +12,7 @@ namespace {
 /// wait for a deadline to come near. (kvd design.)
 constexpr Nanoseconds kPoll = std::chrono::milliseconds(10);
 
-Nanoseconds whole(Seconds s) { return std::chrono::duration_cast<Nanoseconds>(s); }
+Nanoseconds whole(Seconds s) { return std::chrono::round<Nanoseconds>(s); }
 
 }  // namespace
 
@@ -64,7 +64,7 @@ void World::execute(Driver& driver) {
   const bool empty = batch.decoding == 0 && batch.prompt_tokens == 0;
   driver.compute = empty ? Nanoseconds(0) : whole(iteration_time(driver.engine.profile(), batch));
   totals_.compute += Seconds(driver.compute);
-  ++totals_.iterations;
+  totals_.iterations += empty ? 0 : 1;
   if (driver.engine.profile().pipelined) step(driver, true);
   if (!fault_.ok()) return;
   compute(driver);

@@ -75,13 +75,16 @@ core::Controller::Config config_of(const Setting& setting) {
   for (const EngineSetting& engine : setting.engines) {
     slot = std::max(slot, engine.profile.shape.slot_bytes());
     most = std::max(most, engine.profile.limits.max_num_seqs);
-    if (engine.guarantee > Bytes(0)) {
-      config.hbm_quotas[DomainId(engine.domain)].guarantee = engine.guarantee;
-    }
   }
   const Profile& machine = setting.engines.front().profile;
   config.hbm = tier_config(Tier::kHbm, setting.hbm.value_or(machine.hbm), slot);
   config.dram = tier_config(Tier::kDram, setting.dram.value_or(machine.dram), slot);
+  for (const EngineSetting& engine : setting.engines) {
+    if (engine.guarantee <= Bytes(0)) continue;
+    // Down to whole slabs: equal parts of the pool must fit it.
+    const std::int64_t slabs = std::max<std::int64_t>(1, engine.guarantee / config.hbm.slab_bytes);
+    config.hbm_quotas[DomainId(engine.domain)].guarantee = config.hbm.slab_bytes * slabs;
+  }
   config.tuning = tuning_of(setting);
   config.step_timeout = Nanoseconds::max();  // a long prefill is no silence here
   // An engine submits the next one before the step that reports the last one's end.
@@ -141,9 +144,8 @@ Status World::attach() {
 }
 
 Result<RunResult> World::play() {
-  const TimePoint end = setting_.until
-                            ? kOrigin + std::chrono::duration_cast<Nanoseconds>(*setting_.until)
-                            : TimePoint::max();
+  const TimePoint end = setting_.until ? kOrigin + std::chrono::round<Nanoseconds>(*setting_.until)
+                                       : TimePoint::max();
   for (TimePoint next = next_time(); next != TimePoint::max(); next = next_time()) {
     if (next > end) {
       totals_.note = "ended at " + std::to_string(setting_.until->count()) + " s";
@@ -162,7 +164,7 @@ TimePoint World::next_time() const {
   TimePoint next = link_.next();
   if (next_arrival_ < setting_.workload.size()) {
     const Seconds at = setting_.workload[next_arrival_].time;
-    next = std::min(next, kOrigin + std::chrono::duration_cast<Nanoseconds>(at));
+    next = std::min(next, kOrigin + std::chrono::round<Nanoseconds>(at));
   }
   for (const Driver& driver : drivers_) next = std::min(next, driver.wake);
   for (const Timed& timed : timed_) next = std::min(next, timed.due);
@@ -185,7 +187,7 @@ void World::happen() {
 void World::arrivals() {
   while (next_arrival_ < setting_.workload.size()) {
     const Arrival& arrival = setting_.workload[next_arrival_];
-    if (kOrigin + std::chrono::duration_cast<Nanoseconds>(arrival.time) > now_) return;
+    if (kOrigin + std::chrono::round<Nanoseconds>(arrival.time) > now_) return;
     Driver& driver = drivers_[arrival.engine];
     driver.engine.arrive(static_cast<std::uint32_t>(next_arrival_++));
     seat(driver);
@@ -199,7 +201,7 @@ void World::seat(Driver& driver) {
     submit.request = RequestId(*index + 1);
     submit.prompt_tokens = arrival.prompt;
     submit.max_new_tokens = arrival.announced.value_or(arrival.output);
-    const auto whole = [](Seconds s) { return std::chrono::duration_cast<Nanoseconds>(s); };
+    const auto whole = [](Seconds s) { return std::chrono::round<Nanoseconds>(s); };
     if (arrival.ttft_slo) submit.ttft_slo = whole(*arrival.ttft_slo);
     if (arrival.tbt_slo) submit.tbt_slo = whole(*arrival.tbt_slo);
     const core::Reply reply = command(driver.id, submit);
