@@ -51,11 +51,12 @@ std::string list(const std::vector<NamedText>& entries) {
 }
 
 void describe_workload(CLI::App& app, ScenarioOptions& o) {
-  app.add_option(
-         "--trace", o.trace,
-         "A trace (Azure CSV, Mooncake JSONL), or a generated workload: " + list(workload_names()))
+  app.add_option("--trace", o.traces,
+                 "A trace (Azure CSV, Mooncake JSONL), or a generated workload: " +
+                     list(workload_names()) + "; one for each --profile")
       ->capture_default_str();
-  optional(app, "--rate", o.workload.rate, "Requests a second; a trace is stretched to it");
+  app.add_option("--rate", o.rates,
+                 "Requests a second, for all or one for each --trace; a trace is stretched to it");
   app.add_option_function<double>(
       "--duration", [&o](double seconds) { o.workload.duration = Seconds(seconds); },
       "Seconds in which requests arrive");

@@ -45,7 +45,7 @@ TEST(PolicyNames, UnifiedSetsAllDefaultsThatRun) {
 }
 
 TEST(PolicyNames, TheAblationTakesPauseAndDepositAway) {
-  const auto of = [](const char* name) { return policy_named(name).value(); };
+  const auto of = [](const char* name) { return policy_named(name)->tuning.placement; };
   EXPECT_FALSE(of("request_wise").pause);
   EXPECT_FALSE(of("request_wise").deposit);
   EXPECT_TRUE(of("pause_resume").pause);

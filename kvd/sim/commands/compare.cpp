@@ -21,8 +21,10 @@ int fail(std::ostream& err, const Error& error) {
 }
 
 std::string describe(const ScenarioOptions& options) {
-  std::string text = options.trace + " on";
-  for (const std::string& profile : options.profiles) text += " " + profile;
+  std::string text;
+  for (std::size_t i = 0; i < options.profiles.size() && i < options.traces.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + options.traces[i] + " on " + options.profiles[i];
+  }
   const std::uint64_t first = options.workload.seed;
   text += ", seed " + std::to_string(first);
   if (options.seeds > 1) text += " to " + std::to_string(first + options.seeds - 1);
@@ -75,7 +77,8 @@ Status set_prefill(ScenarioOptions& options, const std::string& value) {
 }
 
 Status set_rate(ScenarioOptions& options, const std::string& value) {
-  KVD_ASSIGN_OR_RETURN(options.workload.rate, number(value));
+  KVD_ASSIGN_OR_RETURN(const double rate, number(value));
+  options.rates = {rate};
   return {};
 }
 
@@ -151,7 +154,7 @@ Json run_json(const ScenarioOptions& options, const RunResult& result) {
   Json figures = Json::object();
   const Metrics metrics = measure(result);
   for (const MetricName& metric : metric_names()) figures[metric.name] = metrics.*metric.figure;
-  Json out = {{"trace", options.trace},
+  Json out = {{"traces", options.traces},
               {"profiles", options.profiles},
               {"policy", options.policies.front()},
               {"seed", options.workload.seed},

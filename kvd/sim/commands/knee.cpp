@@ -30,14 +30,15 @@ Result<Knee> search(const ScenarioOptions& options, const KneeOptions& knee, Pro
   const std::string& policy = options.policies.front();
   const auto attainment = [&](double rate) -> Result<double> {
     ScenarioOptions at = options;
-    at.workload.rate = rate;
+    at.rates = {rate};
     const std::string what = policy + " at " + figure_text(rate) + " req/s";
     KVD_ASSIGN_OR_RETURN(const Summary summary, summarize_policy(at, policy, [&](double share) {
                            bar.show(share, what);
                          }));
     return summary.mean.ttft_attainment;
   };
-  return find_knee(attainment, options.workload.rate.value_or(1), knee.threshold, knee.precision);
+  return find_knee(attainment, options.rates.empty() ? 1 : options.rates.front(), knee.threshold,
+                   knee.precision);
 }
 
 }  // namespace

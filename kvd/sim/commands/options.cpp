@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "kvd/sim/workload/merge.hpp"
+
 namespace kvd::sim {
 namespace {
 
@@ -20,8 +22,15 @@ Status check_goal(const char* flag, std::optional<double> seconds) {
 Status check_options(const ScenarioOptions& options) {
   if (options.profiles.empty()) return invalid("name a profile: --profile NAME|FILE");
   if (options.seeds < 1) return invalid("--seeds must be at least 1");
-  if (options.workload.rate && !(*options.workload.rate > 0)) {
-    return invalid("--rate must be above 0: at rate 0 no request ever comes");
+  if (options.traces.size() != options.profiles.size()) {
+    return invalid(std::to_string(options.profiles.size()) + " engines need as many --trace, are " +
+                   std::to_string(options.traces.size()));
+  }
+  if (options.rates.size() > 1 && options.rates.size() != options.profiles.size()) {
+    return invalid("--rate is given once, or once for each --profile");
+  }
+  for (const double rate : options.rates) {
+    if (!(rate > 0)) return invalid("--rate must be above 0: at rate 0 no request ever comes");
   }
   if (!(options.link > 0) || !std::isfinite(options.link)) {
     return invalid("--link must be above 0: without a link nothing can rotate or stream");
@@ -59,6 +68,21 @@ Status add_engines(const ScenarioOptions& options, Setting& setting) {
   return {};
 }
 
+// Engines of one run get different requests from one seed.
+Result<Workload> all_arrivals(const ScenarioOptions& options, std::uint64_t seed) {
+  constexpr std::uint64_t kFarApart = 1'000'003;
+  std::vector<EngineWorkload> parts;
+  for (std::size_t i = 0; i < options.traces.size(); ++i) {
+    WorkloadOptions workload = options.workload;
+    workload.seed = seed + kFarApart * i;
+    if (!options.rates.empty()) workload.rate = options.rates[i % options.rates.size()];
+    EngineWorkload part;
+    KVD_ASSIGN_OR_RETURN(part.requests, make_workload(options.traces[i], workload));
+    parts.push_back(std::move(part));
+  }
+  return merged(parts);
+}
+
 void set_goals(const ScenarioOptions& options, core::Slo& slo) {
   const auto set = [](Nanoseconds& goal, std::optional<double> seconds) {
     if (seconds) goal = Nanoseconds(std::llround(*seconds * 1e9));
@@ -77,9 +101,7 @@ Result<Setting> make_setting(const ScenarioOptions& options, const std::string& 
   KVD_ASSIGN_OR_RETURN(setting.dram, optional_size("--dram", options.dram));
   KVD_ASSIGN_OR_RETURN(setting.b_xfer, optional_size("--b-xfer", options.b_xfer));
   KVD_TRY(add_engines(options, setting));
-  WorkloadOptions workload = options.workload;
-  workload.seed = seed;
-  KVD_ASSIGN_OR_RETURN(setting.workload, make_workload(options.trace, workload));
+  KVD_ASSIGN_OR_RETURN(setting.workload, all_arrivals(options, seed));
   set_goals(options, setting.slo);
   setting.prefill_tokens = options.prefill_tokens;
   setting.alpha = options.alpha;

@@ -15,11 +15,12 @@ namespace kvd::sim {
 
 /// What to simulate, as the command line says it; shared by every command that runs something.
 struct ScenarioOptions {
-  std::string trace = "gen:sharegpt";
-  std::vector<std::string> profiles;  ///< one for each engine
+  std::vector<std::string> profiles;                   ///< one for each engine
+  std::vector<std::string> traces = {"gen:sharegpt"};  ///< one for each engine
+  std::vector<double> rates;  ///< requests a second: none, one for all, or one for each engine
   std::vector<std::string> policies;
-  WorkloadOptions workload;
-  std::size_t seeds = 1;  ///< workload.seed, the next one, …
+  WorkloadOptions workload;  ///< its rate is that of `rates`
+  std::size_t seeds = 1;     ///< workload.seed, the next one, …
   std::optional<double> ttft_s, tbt_s, tpot_s;
   std::optional<std::int64_t> prefill_tokens;
   std::string hbm, dram, b_xfer;  ///< sizes; empty: the profile's, the profile's, auto

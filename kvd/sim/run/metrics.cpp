@@ -182,6 +182,7 @@ Metrics Tally::figures(const RunTotals& totals) {
   m.planner_share = share(totals.planner.count(), duration);
   m.stall_share = share(totals.stall.count(), duration);
   m.blocks_moved_per_step = share(static_cast<double>(totals.blocks_moved), iterations);
+  m.blocks_synced_per_step = share(static_cast<double>(totals.blocks_synced), iterations);
   m.pauses = static_cast<double>(totals.pauses);
   m.rotations = static_cast<double>(totals.rotations_out);
   m.iterations = iterations;
@@ -237,6 +238,7 @@ const std::vector<MetricName>& metric_names() {
       {"link_use_d2h", &M::link_use_d2h, false},
       {"planner_share", &M::planner_share, false},
       {"stall_share", &M::stall_share, false},
+      {"blocks_synced_per_step", &M::blocks_synced_per_step, false},
       {"pauses", &M::pauses, false},
       {"rotations", &M::rotations, false},
       {"iterations", &M::iterations, false},

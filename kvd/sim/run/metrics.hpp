@@ -32,7 +32,7 @@ struct Metrics {
   double e2e_mean_s = 0, e2e_p99_s = 0;
   double hbm_use = 0, hbm_transit_share = 0, dram_use = 0, link_use_h2d = 0, link_use_d2h = 0;
   double planner_share = 0, stall_share = 0;
-  double blocks_moved_per_step = 0;
+  double blocks_moved_per_step = 0, blocks_synced_per_step = 0;
   double pauses = 0, rotations = 0, iterations = 0, refused = 0;
 };
 

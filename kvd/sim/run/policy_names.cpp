@@ -46,8 +46,8 @@ NamedPolicy unified() {
 NamedPolicy ablation(std::string_view name) {
   NamedPolicy policy = baseline(name);
   policy.tuning.placement.policy = "orbitflow";
-  policy.pause = name != "request_wise";
-  policy.deposit = name == "deposit";
+  policy.tuning.placement.pause = name != "request_wise";
+  policy.tuning.placement.deposit = name == "deposit";
   return policy;
 }
 

@@ -14,9 +14,6 @@ namespace kvd::sim {
 struct NamedPolicy {
   std::string name;
   core::Tuning tuning;
-  /// OrbitFlow's ablation chain: requests are never paused; the planner knows no deposit.
-  bool pause = true;
-  bool deposit = true;
 };
 
 /// A policy of any of the four tables of architecture section 8 sets its own decision, the rest are

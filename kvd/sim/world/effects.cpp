@@ -64,7 +64,8 @@ void World::take(const core::CopySlots& copy) {
   copies_.emplace(copy.ticket, entry);
   const auto direction = copy.to_hbm ? Link::kH2d : Link::kD2h;
   totals_.moved[direction] += entry.bytes;
-  totals_.blocks_moved += static_cast<std::uint64_t>(slots);
+  (copy.background ? totals_.blocks_synced : totals_.blocks_moved) +=
+      static_cast<std::uint64_t>(slots);
   if (entry.swap) meter_.swap_begins(entry.bytes);
   Link::Job job;
   job.ticket = copy.ticket;
@@ -104,15 +105,9 @@ void World::take(core::SolvePlacement& solve) {
       {now_ + whole(took), core::PlanReady{solve.engine, solve.number, std::move(decision)}});
 }
 
-// The ablations know less, or may do less; the search is the same.
 Result<planner::PlacementDecision> World::decide(core::SolvePlacement& solve) {
   solve.config.budget_time.reset();
   if (!solve.config.budget_nodes) solve.config.budget_nodes = core::kPlaceNodes;
-  const auto requests = static_cast<double>(solve.snapshot.requests.size());
-  if (!setting_.policy.pause) solve.config.alpha = std::max(solve.config.alpha, requests);
-  if (!setting_.policy.deposit) {
-    for (auto& request : solve.snapshot.requests) request.deposit = 0;
-  }
   auto known = placement_.find(solve.policy);
   if (known == placement_.end()) {
     KVD_ASSIGN_OR_RETURN(auto made, planner::make_placement_policy(solve.policy));

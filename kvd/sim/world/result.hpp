@@ -34,14 +34,15 @@ struct RequestRecord {
 
 /// Sums over the run. Shares are averages over virtual time from the first arrival to the end.
 struct RunTotals {
-  Seconds duration{0};             ///< from the first arrival to the last event
-  std::uint64_t iterations = 0;    ///< of all engines
-  std::uint64_t steps = 0;         ///< commands, those that granted nothing included
-  Seconds compute{0};              ///< engines computing
-  Seconds stall{0};                ///< engines waiting inside an iteration for copies or layers
-  Bytes moved[2];                  ///< h2d, d2h; swaps, background copies and streamed layers
-  Bytes streamed;                  ///< of moved[0]: layers staged during iterations
-  std::uint64_t blocks_moved = 0;  ///< slots over the link, either direction
+  Seconds duration{0};              ///< from the first arrival to the last event
+  std::uint64_t iterations = 0;     ///< of all engines
+  std::uint64_t steps = 0;          ///< commands, those that granted nothing included
+  Seconds compute{0};               ///< engines computing
+  Seconds stall{0};                 ///< engines waiting inside an iteration for copies or layers
+  Bytes moved[2];                   ///< h2d, d2h; swaps, background copies and streamed layers
+  Bytes streamed;                   ///< of moved[0]: layers staged during iterations
+  std::uint64_t blocks_moved = 0;   ///< slots that swaps and streams moved, either direction
+  std::uint64_t blocks_synced = 0;  ///< slots copied ahead in the background
   Seconds link_busy[2] = {Seconds(0), Seconds(0)};
   std::uint64_t rotations_out = 0;
   std::uint64_t rotations_in = 0;

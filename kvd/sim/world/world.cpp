@@ -1,101 +1,16 @@
 #include "kvd/sim/world/world.hpp"
 
 #include <algorithm>
-#include <cmath>
+
+#include "kvd/sim/world/configuration.hpp"
 
 namespace kvd::sim {
 namespace {
 
 /// Without any token for so long, and nothing under way, nothing will come any more.
 constexpr Nanoseconds kPatience = std::chrono::seconds(600);
-
-/// Slabs so that next to nothing of the memory is lost to rounding, and guarantees by whole slabs
-/// are fine enough.
-pool::TierPool::Config tier_config(Tier tier, Bytes memory, Bytes slot) {
-  const std::int64_t slots = memory / slot;
-  const auto root = static_cast<std::int64_t>(std::sqrt(static_cast<double>(slots)));
-  const std::int64_t fewest = (slots + SlotId::kMaxSlotsPerSlab - 1) / SlotId::kMaxSlotsPerSlab;
-  const std::int64_t slabs = std::max({std::int64_t{1}, std::min<std::int64_t>(64, root), fewest});
-  return {tier, slot * (slots / slabs), static_cast<std::uint32_t>(slabs)};
-}
-
-Status check_workload(const Setting& setting) {
-  const auto invalid = [](std::size_t i, const std::string& what) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "request " + std::to_string(i) + " of the workload " + what);
-  };
-  if (setting.workload.empty()) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "the workload has no requests: raise its rate or duration");
-  }
-  Seconds before{0};
-  for (std::size_t i = 0; i < setting.workload.size(); ++i) {
-    const Arrival& a = setting.workload[i];
-    if (a.engine >= setting.engines.size()) {
-      return invalid(i, "is for engine " + std::to_string(a.engine) + ", of which there is none");
-    }
-    if (!(a.time >= before)) return invalid(i, "does not come in order of time");
-    if (a.prompt < Tokens(1) || a.output < Tokens(1)) return invalid(i, "has no tokens");
-    if (a.announced && *a.announced < a.output) return invalid(i, "announces less than it makes");
-    before = a.time;
-  }
-  return {};
-}
-
-Status check_setting(const Setting& setting) {
-  if (setting.engines.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "a run needs an engine: name a profile");
-  }
-  for (const EngineSetting& engine : setting.engines) {
-    Profile profile = engine.profile;
-    profile.hbm = setting.hbm.value_or(setting.engines.front().profile.hbm);
-    profile.dram = setting.dram.value_or(setting.engines.front().profile.dram);
-    KVD_TRY(check(profile));
-  }
-  if (setting.prefill_tokens && *setting.prefill_tokens < 1) {
-    return make_error(ErrorCode::kInvalidArgument, "the prefill budget must be at least 1 token");
-  }
-  return check_workload(setting);
-}
-
-core::Tuning tuning_of(const Setting& setting) {
-  core::Tuning tuning = setting.policy.tuning;
-  tuning.slo["default"] = setting.slo;
-  if (setting.b_xfer) tuning.rotation.b_xfer = setting.b_xfer;
-  tuning.rotation.alpha = setting.alpha.value_or(tuning.rotation.alpha);
-  tuning.rotation.beta_b = setting.beta_b.value_or(tuning.rotation.beta_b);
-  tuning.rotation.beta_f = setting.beta_f.value_or(tuning.rotation.beta_f);
-  return tuning;
-}
-
-core::Controller::Config config_of(const Setting& setting) {
-  core::Controller::Config config;
-  Bytes slot;
-  std::uint32_t most = 0;
-  for (const EngineSetting& engine : setting.engines) {
-    slot = std::max(slot, engine.profile.shape.slot_bytes());
-    most = std::max(most, engine.profile.limits.max_num_seqs);
-  }
-  const Profile& machine = setting.engines.front().profile;
-  config.hbm = tier_config(Tier::kHbm, setting.hbm.value_or(machine.hbm), slot);
-  config.dram = tier_config(Tier::kDram, setting.dram.value_or(machine.dram), slot);
-  for (const EngineSetting& engine : setting.engines) {
-    if (engine.guarantee <= Bytes(0)) continue;
-    // Down to whole slabs: equal parts of the pool must fit it.
-    const std::int64_t slabs = std::max<std::int64_t>(1, engine.guarantee / config.hbm.slab_bytes);
-    config.hbm_quotas[DomainId(engine.domain)].guarantee = config.hbm.slab_bytes * slabs;
-  }
-  config.tuning = tuning_of(setting);
-  config.step_timeout = Nanoseconds::max();  // a long prefill is no silence here
-  // An engine submits the next one before the step that reports the last one's end.
-  config.max_requests_per_engine = 2 * most;
-  config.validate_each_event = setting.check;
-  return config;
-}
-
-std::int64_t prefill_budget(const Setting& setting, const Profile& profile) {
-  return setting.prefill_tokens.value_or(profile.limits.max_batched_tokens);
-}
+/// Longer answers than this are taken at their word only as they are made.
+constexpr std::size_t kReserve = 4096;
 
 }  // namespace
 
@@ -113,7 +28,7 @@ World::World(const Setting& setting, core::Controller::Config config)
     record.ttft_slo = arrival.ttft_slo.value_or(Seconds(setting.slo.ttft));
     record.tbt_slo = arrival.tbt_slo.value_or(Seconds(setting.slo.tbt));
     record.tpot_slo = arrival.tpot_slo.value_or(Seconds(setting.slo.tpot));
-    record.tokens.reserve(arrival.output.size());
+    record.tokens.reserve(std::min(arrival.output.size(), kReserve));
   }
   for (const EngineSetting& engine : setting.engines) {
     drivers_.emplace_back(Engine(engine.profile, prefill_budget(setting, engine.profile),
@@ -123,7 +38,7 @@ World::World(const Setting& setting, core::Controller::Config config)
 
 Result<std::unique_ptr<World>> World::create(const Setting& setting) {
   KVD_TRY(check_setting(setting));
-  core::Controller::Config config = config_of(setting);
+  core::Controller::Config config = controller_config(setting);
   std::unique_ptr<World> world(new World(setting, config));
   KVD_ASSIGN_OR_RETURN(world->controller_, core::Controller::create(std::move(config)));
   KVD_TRY(world->attach());

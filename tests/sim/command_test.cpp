@@ -1,0 +1,171 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+/// kvd-sim as users call it.
+namespace kvd::sim {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Answer {
+  int status = -1;
+  std::string out, err;
+};
+
+std::string read(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+class KvdSim : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "kvd_sim_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] Answer call(const std::string& arguments) const {
+    const auto out = folder_ / "out", err = folder_ / "err";
+    const std::string command = std::string("timeout 120 ") + KVD_SIM + " " + arguments + " >" +
+                                out.string() + " 2>" + err.string() + " </dev/null";
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(out), read(err)};
+  }
+  [[nodiscard]] std::string file(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+
+  std::filesystem::path folder_;
+};
+
+constexpr const char* kSmall =
+    " --profile gh200-qwen2.5-32b --trace gen:sharegpt --rate 8 --duration 5";
+
+TEST_F(KvdSim, TheSameSeedGivesTheSameBytes) {
+  const Answer first = call(std::string("run --policy unified --json") + kSmall);
+  const Answer again = call(std::string("run --policy unified --json") + kSmall);
+  const Answer other = call(std::string("run --policy unified --json --seed 2") + kSmall);
+  ASSERT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(first.out, again.out);
+  EXPECT_NE(first.out, other.out);
+  const Json json = Json::parse(first.out);
+  EXPECT_EQ(json["metrics"]["requests"], json["metrics"]["finished"]);
+  EXPECT_GT(json["metrics"]["iterations"], 0);
+  EXPECT_TRUE(first.err.empty()) << first.err;
+}
+
+TEST_F(KvdSim, CompareAndSweepAndKneePrintWhatTheyPromise) {
+  const Answer compare =
+      call(std::string("compare --policies fcfs,lvf --seeds 2 --json --progress") + kSmall);
+  ASSERT_EQ(compare.status, 0) << compare.err;
+  const Json compared = Json::parse(compare.out);
+  ASSERT_EQ(compared["policies"].size(), 2u);
+  EXPECT_EQ(compared["policies"][1]["policy"], "lvf");
+  EXPECT_EQ(compared["policies"][1]["spread"]["ttft_mean_s"].size(), 2u);
+
+  const Answer sweep = call(
+      std::string("sweep --over prefill-tokens --values 512,4096 --policies fcfs --json") + kSmall);
+  ASSERT_EQ(sweep.status, 0) << sweep.err;
+  const Json swept = Json::parse(sweep.out);
+  ASSERT_EQ(swept["points"].size(), 2u);
+  EXPECT_EQ(swept["points"][1]["value"], "4096");
+
+  const Answer knee = call(
+      "knee --json --profile gh200-qwen2.5-32b --trace gen:fixed-2000-20 --duration 5 --rate 8 "
+      "--precision 0.2 --ttft 1");
+  ASSERT_EQ(knee.status, 0) << knee.err;
+  const Json found = Json::parse(knee.out);
+  EXPECT_GT(found["knee_rps"], 0);
+  for (const Json& point : found["points"]) {
+    EXPECT_EQ(point["ttft_attainment"] >= 0.99, point["rate_rps"] <= found["knee_rps"]);
+  }
+}
+
+TEST_F(KvdSim, EnginesShareAPoolOrGetParts) {
+  const std::string two =
+      " --profile gh200-llama3-8b --profile gh200-llama3-8b --trace gen:sharegpt "
+      "--trace gen:azure --rate 6 --rate 2 --duration 4 --one-device --check --policy lvf";
+  const Answer shared = call("run --json" + two);
+  const Answer parts = call("run --json --partition" + two);
+  ASSERT_EQ(shared.status, 0) << shared.err;
+  ASSERT_EQ(parts.status, 0) << parts.err;
+  EXPECT_EQ(Json::parse(shared.out)["metrics"]["requests"],
+            Json::parse(parts.out)["metrics"]["requests"]);
+}
+
+TEST_F(KvdSim, TablesNameWhatTheyShow) {
+  const Answer answer = call(std::string("compare --policies fcfs --seeds 2") + kSmall);
+  ASSERT_EQ(answer.status, 0) << answer.err;
+  for (const char* word :
+       {"policy", "ttft ok", "joint", "fcfs", "least", "greatest", "seed 1 to 2"}) {
+    EXPECT_NE(answer.out.find(word), std::string::npos) << word;
+  }
+}
+
+struct Bad {
+  const char* arguments;
+  const char* says;
+};
+
+TEST_F(KvdSim, BadInputIsRefusedWithoutAReport) {
+  const Bad kAll[] = {
+      {"run --policy lru --profile gh200-qwen2.5-32b", "no policy \"lru\""},
+      {"run --profile gh300", "gh300"},
+      {"run --profile gh200-qwen2.5-32b --trace gen:nothing", "nothing"},
+      {"run --profile gh200-qwen2.5-32b --trace /nowhere.csv", "/nowhere.csv"},
+      {"run --profile gh200-qwen2.5-32b --rate 0", "rate"},
+      {"run --profile gh200-qwen2.5-32b --hbm 1MiB", "does not fit"},
+      {"run --profile gh200-qwen2.5-32b --hbm much", "no size"},
+      {"run --profile gh200-qwen2.5-32b --tbt -1", "--tbt"},
+      {"run --profile gh200-qwen2.5-32b --rate 1e-9 --duration 1", "no request"},
+      {"run --profile gh200-qwen2.5-32b --profile gh200-llama3-8b", "--trace"},
+      {"compare --profile gh200-qwen2.5-32b", "--policies"},
+      {"sweep --profile gh200-qwen2.5-32b --policies fcfs --over moon --values 1", "moon"},
+      {"sweep --profile gh200-qwen2.5-32b --policies fcfs --over alpha --values x", "no number"},
+      {"knee --profile gh200-qwen2.5-32b --threshold 2", "threshold"},
+      {"dance", ""},
+  };
+  for (const Bad& bad : kAll) {
+    for (const char* json : {"", " --json"}) {
+      const Answer answer = call(bad.arguments + std::string(json));
+      EXPECT_EQ(answer.status, 2) << bad.arguments << ": " << answer.err;
+      EXPECT_TRUE(answer.out.empty()) << bad.arguments << ": " << answer.out;
+      EXPECT_FALSE(answer.err.empty()) << bad.arguments;
+      EXPECT_NE(answer.err.find(bad.says), std::string::npos)
+          << bad.arguments << ": " << answer.err;
+    }
+  }
+}
+
+TEST_F(KvdSim, AMalformedTraceIsRefusedByLine) {
+  const std::string trace =
+      file("bad.csv",
+           "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,10,5\n"
+           "2023-11-16 18:15:47.0000000,ten,5\n");
+  const Answer answer = call("run --profile gh200-qwen2.5-32b --trace " + trace);
+  EXPECT_EQ(answer.status, 2);
+  EXPECT_TRUE(answer.out.empty());
+  EXPECT_NE(answer.err.find("3"), std::string::npos) << answer.err;
+}
+
+TEST_F(KvdSim, HelpNamesPoliciesProfilesAndWorkloads) {
+  const Answer answer = call("run --help");
+  EXPECT_EQ(answer.status, 0);
+  for (const char* word : {"--policy", "gh200-qwen2.5-32b", "gen:sharegpt", "--prefill-tokens"}) {
+    EXPECT_NE(answer.out.find(word), std::string::npos) << word;
+  }
+}
+
+}  // namespace
+}  // namespace kvd::sim
