@@ -88,9 +88,14 @@ void Controller::State::admit(Session& session) {
     admitted = decision->admitted;
     session.chunk = decision->chunk;
   }
-  // Where the policy cannot decide (a prompt that it would never admit), memory alone does.
+  // Where the policy cannot decide (a prompt that it would never admit), memory alone does. Under
+  // `unified` who is about to miss its first token is the rotation policy's to serve.
+  const bool rescues = rotation->name() == "unified";
   for (std::size_t i = 0; i < input.queue.size(); ++i) {
-    requests.at(input.queue[i]).held_back = i >= admitted;
+    Request& r = requests.at(input.queue[i]);
+    const double patience = tuning.rotation.beta_f * to_seconds(r.slo.ttft);
+    const bool urgent = rescues && to_seconds(now - r.arrived) >= patience;
+    r.held_back = i >= admitted && !urgent;
   }
 }
 
