@@ -9,7 +9,7 @@
 namespace kvd::planner {
 namespace {
 
-struct Question {
+struct AdmitQuestion {
   AdmissionSnapshot snapshot;
   std::vector<std::string> decoding, queued;
   std::unique_ptr<AdmissionPolicy> policy;
@@ -90,7 +90,7 @@ std::optional<StepGuard> read_guard(Fields& fields) {
   return guard;
 }
 
-void read_lists(Fields& fields, Question& question) {
+void read_lists(Fields& fields, AdmitQuestion& question) {
   std::set<std::string> seen;
   const auto& decoding = fields.array("decoding", false);
   for (std::size_t i = 0; i < decoding.size(); ++i) {
@@ -108,9 +108,9 @@ void read_lists(Fields& fields, Question& question) {
   }
 }
 
-Result<Question> read(const Json& json) {
+Result<AdmitQuestion> read_admit(const Json& json) {
   Fields fields(json, "");
-  Question question;
+  AdmitQuestion question;
   question.snapshot.costs = read_costs(fields);
   read_lists(fields, question);
   question.snapshot.memory = read_memory(fields);
@@ -129,7 +129,8 @@ OrderedJson by_id(const std::vector<std::string>& ids, const Values& values, Sho
 }
 
 // What the snapshot asked for beyond LayerKV's Algorithm 1.
-void add_extras(const Question& question, const AdmissionDecision& decision, OrderedJson& json) {
+void add_extras(const AdmitQuestion& question, const AdmissionDecision& decision,
+                OrderedJson& json) {
   if (question.snapshot.guard) {
     json["chunk_tokens"] = decision.chunk ? OrderedJson(decision.chunk->value) : nullptr;
   }
@@ -142,7 +143,7 @@ void add_extras(const Question& question, const AdmissionDecision& decision, Ord
 }  // namespace
 
 Result<OrderedJson> plan_admit(const Json& snapshot) {
-  KVD_ASSIGN_OR_RETURN(const auto question, read(snapshot));
+  KVD_ASSIGN_OR_RETURN(const auto question, read_admit(snapshot));
   KVD_ASSIGN_OR_RETURN(const auto decision, question.policy->decide(question.snapshot));
   const auto& ids = question.queued;
   const auto seconds = [](Seconds time) { return time.count(); };

@@ -7,15 +7,15 @@
 namespace kvd::planner {
 namespace {
 
-struct Question {
+struct DepositQuestion {
   Seconds slo{1};
   std::vector<Seconds> gaps;
   bool finished = true;
 };
 
-Result<Question> read(const Json& json) {
+Result<DepositQuestion> read_deposit(const Json& json) {
   Fields fields(json, "");
-  Question question;
+  DepositQuestion question;
   question.slo = Seconds(fields.positive("slo_s"));
   question.finished = fields.flag("finished", true);
   double total = question.slo.count();
@@ -35,7 +35,7 @@ Result<Question> read(const Json& json) {
 }  // namespace
 
 Result<OrderedJson> plan_deposit(const Json& snapshot) {
-  KVD_ASSIGN_OR_RETURN(const auto question, read(snapshot));
+  KVD_ASSIGN_OR_RETURN(const auto question, read_deposit(snapshot));
   TokenDeposit<Seconds> deposit(question.slo, Seconds(0));
   std::vector<double> delivered_gaps;
   Seconds made{0}, delivered{0};

@@ -5,7 +5,7 @@
 namespace kvd::planner {
 namespace {
 
-struct Question {
+struct LatencyQuestion {
   StepModel model;
   bool even = false;
   std::vector<StreamedRequest> requests;
@@ -23,9 +23,9 @@ StreamedRequest read_request(const Json& json, std::size_t index, const StepMode
   return request;
 }
 
-Result<Question> read(const Json& json) {
+Result<LatencyQuestion> read_latency(const Json& json) {
   Fields fields(json, "");
-  Question question;
+  LatencyQuestion question;
   question.model = read_step_model(fields);
   question.even = fields.choice("sharing", {"edf", "even"}) == 1;
   std::set<std::string> seen;
@@ -42,7 +42,7 @@ Result<Question> read(const Json& json) {
 }  // namespace
 
 Result<OrderedJson> plan_latency(const Json& snapshot) {
-  KVD_ASSIGN_OR_RETURN(const auto question, read(snapshot));
+  KVD_ASSIGN_OR_RETURN(const auto question, read_latency(snapshot));
   const auto& model = question.model;
   const auto latency = question.even ? even_sharing_latency(model, question.requests)
                                      : edf_latency(model, question.requests);

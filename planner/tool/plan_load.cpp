@@ -4,7 +4,7 @@
 namespace kvd::planner {
 namespace {
 
-Result<LoadCosts> read(const Json& json) {
+Result<LoadCosts> read_load(const Json& json) {
   Fields fields(json, "");
   LoadCosts costs;
   costs.tokens = Tokens(fields.whole("tokens"));
@@ -26,7 +26,7 @@ Result<LoadCosts> read(const Json& json) {
 }  // namespace
 
 Result<OrderedJson> plan_load(const Json& snapshot) {
-  KVD_ASSIGN_OR_RETURN(const auto costs, read(snapshot));
+  KVD_ASSIGN_OR_RETURN(const auto costs, read_load(snapshot));
   const auto n = static_cast<double>(costs.tokens.value);
   const bool load = costs.loading_wins(n);
   OrderedJson crossover = nullptr;

@@ -8,7 +8,7 @@
 namespace kvd::planner {
 namespace {
 
-struct Question {
+struct PlaceQuestion {
   PlacementSnapshot snapshot;
   PlacementConfig config;
   std::vector<std::string> ids;
@@ -47,7 +47,7 @@ PlacementRequest read_request(Fields& fields, std::size_t layers) {
   return request;
 }
 
-void read_requests(Fields& fields, Question& question) {
+void read_requests(Fields& fields, PlaceQuestion& question) {
   std::set<std::string> seen;
   const auto& requests = fields.array("requests", true);
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -58,7 +58,7 @@ void read_requests(Fields& fields, Question& question) {
   }
 }
 
-void read_budget(Fields& fields, Question& question) {
+void read_budget(Fields& fields, PlaceQuestion& question) {
   if (fields.has("budget_nodes")) question.config.budget_nodes = fields.whole("budget_nodes");
   double milliseconds = question.snapshot.requests.size() <= 16 ? 10 : 50;
   const bool given = fields.has("budget_ms");
@@ -87,9 +87,9 @@ void read_config(Fields& fields, PlacementConfig& config) {
   read_window(fields, config);
 }
 
-Result<Question> read(const Json& json) {
+Result<PlaceQuestion> read_place(const Json& json) {
   Fields fields(json, "");
-  Question question;
+  PlaceQuestion question;
   auto& snapshot = question.snapshot;
   snapshot.model = read_step_model(fields);
   snapshot.capacity = Blocks(fields.whole("capacity_blocks"));
@@ -117,7 +117,7 @@ OrderedJson distance_json(const Candidate& candidate, std::size_t layers) {
   return {{"layers", candidate.offloaded}};
 }
 
-OrderedJson infeasible_json(const Question& question, const PlacementDecision& decision) {
+OrderedJson infeasible_json(const PlaceQuestion& question, const PlacementDecision& decision) {
   OrderedJson json = {{"feasible", false},
                       {"reason", decision.reason == InfeasibleReason::kMemory ? "memory" : "slo"},
                       {"proved", decision.proved},
@@ -126,7 +126,7 @@ OrderedJson infeasible_json(const Question& question, const PlacementDecision& d
   return json;
 }
 
-OrderedJson feasible_json(const Question& question, const PlacementDecision& decision,
+OrderedJson feasible_json(const PlaceQuestion& question, const PlacementDecision& decision,
                           double solve_ms) {
   OrderedJson distances = OrderedJson::object();
   for (std::size_t r = 0; r < question.ids.size(); ++r) {
@@ -151,7 +151,7 @@ OrderedJson feasible_json(const Question& question, const PlacementDecision& dec
 }  // namespace
 
 Result<OrderedJson> plan_place(const Json& snapshot) {
-  KVD_ASSIGN_OR_RETURN(const auto question, read(snapshot));
+  KVD_ASSIGN_OR_RETURN(const auto question, read_place(snapshot));
   const ThreadCpuClock clock;
   const TimePoint begin = clock.now();
   KVD_ASSIGN_OR_RETURN(const auto decision,

@@ -7,7 +7,7 @@
 namespace kvd::planner {
 namespace {
 
-struct Question {
+struct RotateQuestion {
   RotationSnapshot snapshot;
   RotationConfig config;
   Seconds now{0};
@@ -63,7 +63,7 @@ RotationRequest read_request(Fields& fields) {
   return request;
 }
 
-void read_requests(Fields& fields, Question& question, Seconds s_b, Seconds s_f) {
+void read_requests(Fields& fields, RotateQuestion& question, Seconds s_b, Seconds s_f) {
   std::set<std::string> seen;
   const auto& requests = fields.array("requests", true);
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -88,9 +88,9 @@ void read_dram(Fields& fields, RotationSnapshot& snapshot) {
   }
 }
 
-Result<Question> read(const Json& json) {
+Result<RotateQuestion> read_rotate(const Json& json) {
   Fields fields(json, "");
-  Question question;
+  RotateQuestion question;
   auto& config = question.config;
   question.now = Seconds(fields.number("now_s"));
   config.alpha = fields.not_negative("alpha", config.alpha);
@@ -113,7 +113,7 @@ Result<Question> read(const Json& json) {
   return question;
 }
 
-OrderedJson names(const Question& question, const std::vector<std::uint32_t>& indices) {
+OrderedJson names(const RotateQuestion& question, const std::vector<std::uint32_t>& indices) {
   OrderedJson json = OrderedJson::array();
   for (const auto index : indices) json.push_back(question.ids[index]);
   return json;
@@ -126,7 +126,7 @@ OrderedJson blocks_json(const std::optional<Bytes>& blocks) {
 }  // namespace
 
 Result<OrderedJson> plan_rotate(const Json& snapshot) {
-  KVD_ASSIGN_OR_RETURN(const auto question, read(snapshot));
+  KVD_ASSIGN_OR_RETURN(const auto question, read_rotate(snapshot));
   const auto& decision = question.policy->decide(question.snapshot, question.now, question.config);
   OrderedJson vlt = OrderedJson::object();
   for (std::size_t i = 0; i < question.ids.size(); ++i) {

@@ -1,0 +1,32 @@
+# The sanitizer presets compile several files of a target as one (CMAKE_UNITY_BUILD): the headers they
+# share are read, and the templates they share instrumented, once. Measured in asan: kernels/device
+# takes 25 s of CPU instead of 55, client_lib 18 instead of 57. The other presets compile file by file and so check that each file includes
+# what it uses; they also hold the warnings that make no sense across files.
+#
+# Files of one target must then not give two things in anonymous namespaces the same name. Where
+# they do ("redefinition of ..." in asan alone), rename one, or list the file or the target here to
+# have it compiled by itself.
+if(NOT CMAKE_UNITY_BUILD)
+  return()
+endif()
+
+# kvd_compile_alone(FOLDER FILE…)
+function(kvd_compile_alone folder)
+  list(TRANSFORM ARGN PREPEND "${PROJECT_SOURCE_DIR}/${folder}/")
+  set_source_files_properties(${ARGN} DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}"
+    PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+kvd_compile_alone(planner/policy load.cpp prefill_costs.cpp uniform_placement.cpp)
+kvd_compile_alone(kvd/core tuning.cpp)
+kvd_compile_alone(tests/support/fakecuda vmm.cpp)
+
+# Targets of which most files would have to be listed.
+foreach(target
+    attention_test client_test daemon_cuda_test daemon_session_test ggml-kvd ggml-kvd-other
+    host_backend_test kvd_daemon_process kvd_sim kvd_sim_figures kvd_sim_workload mover_test
+    planner_contract_test planner_policy_test pool_test transport_test)
+  if(TARGET ${target})
+    set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
+  endif()
+endforeach()
