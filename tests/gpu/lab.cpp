@@ -146,9 +146,8 @@ Result<GpuSlab> GpuSlab::map(const Gpu& gpu, cuda::PhysicalMemory memory, cuda::
 }
 
 Result<GpuSlab> GpuSlab::make(const Gpu& gpu, Bytes size) {
-  KVD_ASSIGN_OR_RETURN(
-      cuda::PhysicalMemory memory,
-      cuda::PhysicalMemory::create(gpu.driver(), gpu.device().handle, size, false));
+  KVD_ASSIGN_OR_RETURN(cuda::PhysicalMemory memory,
+                       cuda::PhysicalMemory::create(gpu.driver(), gpu.device().handle, size));
   return map(gpu, std::move(memory), cuda::Access::kReadWrite);
 }
 

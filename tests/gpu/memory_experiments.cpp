@@ -73,9 +73,8 @@ Result<VmmTimes> walk(const Gpu& gpu, Bytes size, Bytes total) {
   std::vector<cuda::PhysicalMemory> made;
   for (Bytes at; at < total; at += size) {
     mark = now_s();
-    KVD_ASSIGN_OR_RETURN(
-        cuda::PhysicalMemory memory,
-        cuda::PhysicalMemory::create(gpu.driver(), gpu.device().handle, size, false));
+    KVD_ASSIGN_OR_RETURN(cuda::PhysicalMemory memory,
+                         cuda::PhysicalMemory::create(gpu.driver(), gpu.device().handle, size));
     lap(times.create);
     KVD_ASSIGN_OR_RETURN(const UniqueFd fd, memory.export_fd());
     lap(times.share);

@@ -1,5 +1,6 @@
 #include "kernels/device/cuda/cuda_backend.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -27,18 +28,43 @@ Status check_config(const CudaConfig& config) {
                     "the CUDA backend needs a burst, a stall limit and at least one attempt");
 }
 
+/// Settled once, at the start.
+struct DramChoice {
+  std::optional<unsigned> node;  ///< of NumaSlabs; none: memfds
+  std::string fallback;          ///< why not, where they would have been better
+  Bytes granularity = kHugePage;
+};
+
+Result<DramChoice> choose_dram(const CudaConfig& config, const cuda::Driver& driver,
+                               const cuda::Capabilities& capabilities) {
+  DramChoice choice;
+  if (config.dram == DramKind::kMemfd) return choice;
+  const Result<unsigned> node = cuda::probe_host_numa(driver, capabilities, config.numa_node);
+  if (!node.ok()) {
+    if (config.dram == DramKind::kHostNuma) return node.error();
+    choice.fallback = node.error().message;
+    return choice;
+  }
+  choice.node = *node;
+  KVD_ASSIGN_OR_RETURN(const Bytes grain, cuda::granularity(driver, cuda::Place::on_node(*node)));
+  choice.granularity = std::max(choice.granularity, grain);
+  return choice;
+}
+
 }  // namespace
 
 /// Members in the order of dependence. Kept for ever when copies could not be seen to end.
 struct CudaBackend::Parts {
   Parts(const CudaConfig& configuration, const Clock& time, const cuda::Driver& entries,
-        cuda::Device chosen, const cuda::Capabilities& able, Bytes grain, UniqueFd event)
+        cuda::Device chosen, const cuda::Capabilities& able, Bytes grain, DramChoice dram_choice,
+        UniqueFd event)
       : config(configuration),
         clock(time),
         driver(entries),
         device(std::move(chosen)),
         capabilities(able),
         granularity(grain),
+        dram_kind(std::move(dram_choice)),
         health(entries),
         finished(std::move(event)) {}
 
@@ -48,6 +74,7 @@ struct CudaBackend::Parts {
   const cuda::Device device;
   const cuda::Capabilities capabilities;
   const Bytes granularity;
+  const DramChoice dram_kind;
   cuda::Health health;
   CompletionBox finished;
 
@@ -57,6 +84,7 @@ struct CudaBackend::Parts {
   // Control thread.
   std::unordered_map<SlabHandle, cuda::HbmSlab> hbm;
   std::unordered_map<SlabHandle, cuda::DramSlab> dram;
+  std::unordered_map<SlabHandle, cuda::NumaSlab> numa;
   std::uint64_t last_handle = 0;
 
   // The engine, made at the first need.
@@ -92,7 +120,17 @@ struct CudaBackend::Parts {
     return zeroed.error();
   }
 
-  Result<Slab> create_dram(Bytes size) {
+  Result<Slab> create_numa(const Engine& running, Bytes size) {
+    KVD_ASSIGN_OR_RETURN(
+        cuda::NumaSlab slab,
+        cuda::NumaSlab::create(running.context(), size, dram_kind.granularity, *dram_kind.node));
+    const SlabHandle handle(++last_handle);
+    const auto made = numa.emplace(handle, std::move(slab)).first;
+    return Slab{handle, Tier::kDram, size, made->second.address(), PageKind::kDevice};
+  }
+
+  Result<Slab> create_dram(const Engine& running, Bytes size) {
+    if (dram_kind.node) return create_numa(running, size);
     KVD_ASSIGN_OR_RETURN(cuda::DramSlab slab,
                          cuda::DramSlab::create(driver,
                                                 {"kvd-dram", size, config.pages, config.numa_node,
@@ -110,6 +148,7 @@ struct CudaBackend::Parts {
     const ScopedCurrent current(engine->context());
     hbm.clear();
     dram.clear();
+    numa.clear();
     return true;
   }
 };
@@ -122,9 +161,10 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaConfig& confi
   KVD_ASSIGN_OR_RETURN(const cuda::Capabilities capabilities,
                        cuda::check_capabilities(*driver, device));
   KVD_ASSIGN_OR_RETURN(const Bytes granularity, cuda::granularity(*driver, device.handle));
+  KVD_ASSIGN_OR_RETURN(DramChoice dram, choose_dram(config, *driver, capabilities));
   KVD_ASSIGN_OR_RETURN(UniqueFd event, CompletionBox::make_event());
   auto parts = std::make_unique<Parts>(config, clock, *driver, std::move(device), capabilities,
-                                       granularity, std::move(event));
+                                       granularity, std::move(dram), std::move(event));
   return std::unique_ptr<CudaBackend>(new CudaBackend(std::move(parts)));
 }
 
@@ -140,7 +180,7 @@ CudaBackend::~CudaBackend() {
 }
 
 Bytes CudaBackend::granularity(Tier tier) const {
-  return tier == Tier::kHbm ? parts_->granularity : kHugePage;
+  return tier == Tier::kHbm ? parts_->granularity : parts_->dram_kind.granularity;
 }
 
 int CudaBackend::completion_fd() const { return parts_->finished.fd(); }
@@ -155,6 +195,8 @@ Bytes CudaBackend::context_bytes() const {
   const std::lock_guard lock(parts_->start_mutex);
   return parts_->engine ? parts_->engine->context().used_at_start() : Bytes(0);
 }
+
+const std::string& CudaBackend::dram_fallback() const { return parts_->dram_kind.fallback; }
 
 Status CudaBackend::adopt_page(void* address, Bytes size) {
   if (!parts_->capabilities.stream_memory_operations) return {};  // the CPU writes fences
@@ -174,7 +216,8 @@ Result<Slab> CudaBackend::do_create_slab(Tier tier, Bytes size) {
   KVD_ASSIGN_OR_RETURN(Engine * engine, parts_->need_engine());
   const ScopedCurrent current(engine->context());
   KVD_TRY(current.status());
-  return tier == Tier::kHbm ? parts_->create_hbm(*engine, size) : parts_->create_dram(size);
+  return tier == Tier::kHbm ? parts_->create_hbm(*engine, size)
+                            : parts_->create_dram(*engine, size);
 }
 
 Status CudaBackend::do_destroy_slab(SlabHandle handle) {
@@ -183,13 +226,17 @@ Status CudaBackend::do_destroy_slab(SlabHandle handle) {
   const ScopedCurrent current(parts_->engine->context());
   parts_->hbm.erase(handle);
   parts_->dram.erase(handle);
+  parts_->numa.erase(handle);
   return {};
 }
 
 Result<UniqueFd> CudaBackend::do_export_slab(SlabHandle handle) {
   KVD_TRY(parts_->health.status());
-  const auto found = parts_->hbm.find(handle);
-  return found != parts_->hbm.end() ? found->second.share() : parts_->dram.at(handle).share();
+  if (const auto found = parts_->hbm.find(handle); found != parts_->hbm.end()) {
+    return found->second.share();
+  }
+  const auto found = parts_->numa.find(handle);
+  return found != parts_->numa.end() ? found->second.share() : parts_->dram.at(handle).share();
 }
 
 Status CudaBackend::do_submit(CopyBatch batch) {

@@ -13,9 +13,14 @@
 
 namespace kvd::kernels {
 
+/// What DRAM slabs are. kHostNuma: allocations of the driver's on a NUMA node of the host, pinned
+/// as they are made; kAuto: those where the driver can, else memfds.
+enum class DramKind : std::uint8_t { kMemfd, kHostNuma, kAuto };
+
 struct CudaConfig {
   cuda::DeviceChoice device;
-  PagePreference pages = PagePreference::kHugetlb;  ///< of DRAM slabs
+  DramKind dram = DramKind::kMemfd;
+  PagePreference pages = PagePreference::kHugetlb;  ///< of DRAM slabs that are memfds
   unsigned populate_threads = 0;                    ///< zero: one a CPU, eight at most
   std::optional<unsigned> numa_node;  ///< of DRAM slabs; none: the node nearest to the device
   /// Bytes of one burst. Two are queued a direction, so an engine's own small copy waits for two.
@@ -30,11 +35,13 @@ struct CudaConfig {
 };
 
 /// NVIDIA GPUs by the driver API. HBM slabs are VMM handles, DRAM slabs memfds registered with the
-/// driver; copies run on the copy engines alone, one stream and one thread a direction, in bursts.
+/// driver, or VMM handles of the host's memory (DramKind; their pages then count as the device's);
+/// copies run on the copy engines alone, one stream and one thread a direction, in bursts.
 /// The device's primary context is made with the first slab or page, not before.
 /// Source:  kvd design (architecture sections 4-6); the design's references on CUDA, whole.
 /// Owner:   as DeviceBackend; adopt_page and release_page: control thread.
-/// Errors:  create(): those of Driver::load, find_device, check_capabilities.
+/// Errors:  create(): those of Driver::load, find_device, check_capabilities; Unsupported where
+///          DramKind::kHostNuma is asked for and cannot be had.
 ///          Once the device is lost (a sticky CUDA error, or a copy that does not move):
 ///          DeviceError "… restart kvd" from everything, see health().
 class CudaBackend final : public DeviceBackend {
@@ -55,6 +62,8 @@ class CudaBackend final : public DeviceBackend {
   /// HBM that kvd's context takes besides its slabs (see PrimaryContext::used_at_start); zero while
   /// there is no context yet.
   [[nodiscard]] Bytes context_bytes() const;
+  /// Why DRAM slabs are memfds although DramKind::kAuto would rather have others; else empty.
+  [[nodiscard]] const std::string& dram_fallback() const;
 
  private:
   struct Parts;

@@ -60,6 +60,9 @@ Result<int> attribute(const Driver& driver, const Device& device, CUdevice_attri
   return value;
 }
 
+// Drivers before it name the attribute and cannot share such memory with other processes.
+constexpr int kHostNumaVersion = 12060;
+
 struct Need {
   CUdevice_attribute attribute;
   const char* name;
@@ -156,6 +159,8 @@ Result<Capabilities> check_capabilities(const Driver& driver, const Device& devi
                                    has(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
   const Result<int> node = attribute(driver, device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
   if (node.ok() && *node >= 0) found.host_numa_node = static_cast<unsigned>(*node);
+  found.host_numa_memory = driver.version() >= kHostNumaVersion &&
+                           has(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
   return found;
 }
 

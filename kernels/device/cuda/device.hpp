@@ -53,6 +53,7 @@ struct Capabilities {
   bool host_pages_are_device_pages = false;  ///< 100, Grace: registration does not pin
   bool stream_memory_operations = false;     ///< 122 and the entry points
   std::optional<unsigned> host_numa_node;    ///< 134: the node nearest to the device
+  bool host_numa_memory = false;             ///< 141: HOST_NUMA allocations, if the driver is new
 };
 
 /// Errors: Unsupported naming the attribute or the compute mode that rules the device out.

@@ -36,12 +36,55 @@ Status keep_in_memory(const HostMemory& memory) {
 Result<HbmSlab> HbmSlab::create(const PrimaryContext& context, Bytes size, Bytes granularity,
                                 bool gpu_direct_rdma) {
   const Driver& driver = context.driver();
-  KVD_ASSIGN_OR_RETURN(PhysicalMemory memory,
-                       PhysicalMemory::create(driver, context.device(), size, gpu_direct_rdma));
+  const Place place(context.device(), gpu_direct_rdma);
+  KVD_ASSIGN_OR_RETURN(PhysicalMemory memory, PhysicalMemory::create(driver, place, size));
   KVD_ASSIGN_OR_RETURN(AddressRange range, AddressRange::reserve(driver, size + granularity));
   KVD_ASSIGN_OR_RETURN(Mapping mapping, Mapping::map(range.address(), memory));
-  KVD_TRY(grant_access(driver, mapping.address(), size, context.device(), Access::kReadWrite));
+  KVD_TRY(grant_access(driver, mapping.address(), size, place, Access::kReadWrite));
   return HbmSlab(std::move(memory), std::move(range), std::move(mapping));
+}
+
+Result<NumaSlab> NumaSlab::create(const PrimaryContext& context, Bytes size, Bytes granularity,
+                                  unsigned node) {
+  const Driver& driver = context.driver();
+  const Place place = Place::on_node(node);
+  KVD_ASSIGN_OR_RETURN(PhysicalMemory memory, PhysicalMemory::create(driver, place, size));
+  KVD_ASSIGN_OR_RETURN(AddressRange range, AddressRange::reserve(driver, size + granularity));
+  KVD_ASSIGN_OR_RETURN(Mapping mapping, Mapping::map(range.address(), memory));
+  // The CPUs are asked for besides: without, their first touch is a fault.
+  for (const Place& who : {Place(context.device()), place}) {
+    KVD_TRY(grant_access(driver, mapping.address(), size, who, Access::kReadWrite));
+  }
+  auto* start = reinterpret_cast<void*>(mapping.address());
+  if (::madvise(start, size.size(), MADV_DONTFORK) != 0 ||
+      ::madvise(start, size.size(), MADV_DONTDUMP) != 0) {
+    return make_error(ErrorCode::kUnsupported,
+                      std::string("cannot keep a slab of the driver's host memory out of forks and "
+                                  "core dumps: ") +
+                          std::strerror(errno) + "; use memfds");
+  }
+  std::memset(start, 0, size.size());
+  return NumaSlab(std::move(memory), std::move(range), std::move(mapping));
+}
+
+Result<unsigned> probe_host_numa(const Driver& driver, const Capabilities& capabilities,
+                                 std::optional<unsigned> wanted) {
+  const auto unsupported = [](const std::string& why) {
+    return make_error(ErrorCode::kUnsupported, "no HOST_NUMA memory: " + why);
+  };
+  if (!capabilities.host_numa_memory) {
+    return unsupported("it takes a driver of CUDA 12.6 or newer that supports it (attribute 141)");
+  }
+  if (!wanted) wanted = capabilities.host_numa_node;
+  if (!wanted) return unsupported("the driver names no NUMA node next to the device");
+  const Place place = Place::on_node(*wanted);
+  const Result<Bytes> grain = granularity(driver, place);
+  if (!grain.ok()) return unsupported(grain.error().message);
+  const auto trial = PhysicalMemory::create(driver, place, *grain);
+  if (!trial.ok()) {
+    return unsupported(trial.error().message + " (in a container: add CAP_SYS_NICE)");
+  }
+  return *wanted;
 }
 
 Result<DramSlab> DramSlab::create(const Driver& driver, HostMemoryRequest request,

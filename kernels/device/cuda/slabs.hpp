@@ -36,6 +36,35 @@ class HbmSlab {
   Mapping mapping_;  // last: unmapped before its addresses are given back
 };
 
+/// One allocation of the driver's on a NUMA node of the host, mapped whole for the device and the
+/// CPUs. Pinned by its nature, with nothing to register; where it is used its copies need no more.
+/// Holds zeros.
+/// Owner:  as HbmSlab.
+/// Errors: OutOfMemory; PermissionDenied where a container forbids memory policies.
+class NumaSlab {
+ public:
+  [[nodiscard]] static Result<NumaSlab> create(const PrimaryContext& context, Bytes size,
+                                               Bytes granularity, unsigned node);
+
+  [[nodiscard]] std::uintptr_t address() const { return mapping_.address(); }
+  [[nodiscard]] Result<UniqueFd> share() const { return memory_.export_fd(); }
+
+ private:
+  NumaSlab(PhysicalMemory memory, AddressRange range, Mapping mapping)
+      : memory_(std::move(memory)), range_(std::move(range)), mapping_(std::move(mapping)) {}
+
+  PhysicalMemory memory_;
+  AddressRange range_;
+  Mapping mapping_;  // last, as above
+};
+
+/// The node on which NumaSlabs can be made here: `wanted`, or else the one nearest to the device.
+/// Makes one granule of it for a trial, since a container's rules show in that alone.
+/// Errors: Unsupported with the reason and the remedy.
+[[nodiscard]] Result<unsigned> probe_host_numa(const Driver& driver,
+                                               const Capabilities& capabilities,
+                                               std::optional<unsigned> wanted);
+
 /// One memfd, registered with the driver.
 /// Owner:  move-only; a context is current at both ends. Precondition of destruction as above.
 /// Errors: those of HostMemory and of the driver; PermissionDenied where it cannot be kept in

@@ -12,21 +12,26 @@ namespace {
 
 constexpr CUmemAllocationHandleType kFdHandle = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-CUmemAllocationProp properties(CUdevice device, bool gpu_direct_rdma) {
+CUmemAllocationProp properties(const Place& place) {
   CUmemAllocationProp prop{};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.requestedHandleTypes = kFdHandle;  // cannot be asked for later
-  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
-  prop.allocFlags.gpuDirectRDMACapable = gpu_direct_rdma ? 1 : 0;
+  prop.location = place.location;
+  prop.allocFlags.gpuDirectRDMACapable = place.gpu_direct_rdma ? 1 : 0;
   return prop;
 }
 
 std::string bytes_text(Bytes size) { return std::to_string(size.value) + " bytes"; }
 
+std::string text(const Place& place) {
+  if (place.location.type == CU_MEM_LOCATION_TYPE_DEVICE) return "device memory";
+  return "memory of NUMA node " + std::to_string(place.location.id);
+}
+
 }  // namespace
 
-Result<Bytes> granularity(const Driver& driver, CUdevice device) {
-  const CUmemAllocationProp prop = properties(device, false);
+Result<Bytes> granularity(const Driver& driver, const Place& place) {
+  const CUmemAllocationProp prop = properties(place);
   std::size_t grain = 0;
   KVD_TRY(
       check(driver,
@@ -36,12 +41,12 @@ Result<Bytes> granularity(const Driver& driver, CUdevice device) {
   return Bytes(static_cast<std::int64_t>(grain));
 }
 
-Result<PhysicalMemory> PhysicalMemory::create(const Driver& driver, CUdevice device, Bytes size,
-                                              bool gpu_direct_rdma) {
-  const CUmemAllocationProp prop = properties(device, gpu_direct_rdma);
+Result<PhysicalMemory> PhysicalMemory::create(const Driver& driver, const Place& place,
+                                              Bytes size) {
+  const CUmemAllocationProp prop = properties(place);
   CUmemGenericAllocationHandle handle = 0;
   KVD_TRY(check(driver, driver.mem_create(&handle, size.size(), &prop, 0),
-                "allocating " + bytes_text(size) + " of device memory"));
+                "allocating " + bytes_text(size) + " of " + text(place)));
   return PhysicalMemory(driver, handle, size);
 }
 
@@ -102,14 +107,14 @@ Mapping::~Mapping() {
   if (driver_ != nullptr) driver_->mem_unmap(address_, size_.size());
 }
 
-Status grant_access(const Driver& driver, CUdeviceptr address, Bytes size, CUdevice device,
+Status grant_access(const Driver& driver, CUdeviceptr address, Bytes size, const Place& who,
                     Access access) {
   CUmemAccessDesc description{};
-  description.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+  description.location = who.location;
   description.flags =
       access == Access::kRead ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   return check(driver, driver.mem_set_access(address, size.size(), &description, 1),
-               "granting access to " + bytes_text(size) + " of device memory");
+               "granting access to " + bytes_text(size) + " to " + text(who));
 }
 
 }  // namespace kvd::kernels::cuda

@@ -14,17 +14,31 @@
 /// Owner:  move-only types; the Driver outlives them. Not to be used in a forked child.
 namespace kvd::kernels::cuda {
 
-/// The smallest unit of size, address and placement of exportable memory of `device`.
-[[nodiscard]] Result<Bytes> granularity(const Driver& driver, CUdevice device);
+/// Where an allocation's pages are, or who may reach them: a device, or a NUMA node of the host.
+struct Place {
+  CUmemLocation location;
+  bool gpu_direct_rdma = false;  ///< made so that storage and network cards reach it, too
 
-/// One physical allocation of device memory, by handle. Mapped only as a whole. Its bytes live as
+  Place(CUdevice device, bool rdma = false)  // NOLINT(google-explicit-constructor): mostly one is
+      : location{CU_MEM_LOCATION_TYPE_DEVICE, device}, gpu_direct_rdma(rdma) {}
+  static Place on_node(unsigned node) {
+    Place place(static_cast<CUdevice>(node));
+    place.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    return place;
+  }
+};
+
+/// The smallest unit of size, address and placement of exportable memory there.
+[[nodiscard]] Result<Bytes> granularity(const Driver& driver, const Place& place);
+
+/// One physical allocation, by handle. Mapped only as a whole. Its bytes live as
 /// long as any handle, mapping or exported descriptor of it in any process.
 class PhysicalMemory {
  public:
   /// Exportable as a file descriptor. Its bytes are whatever was there before: zero it.
   /// Errors: OutOfMemory, transient while dying processes still hold memory.
-  [[nodiscard]] static Result<PhysicalMemory> create(const Driver& driver, CUdevice device,
-                                                     Bytes size, bool gpu_direct_rdma);
+  [[nodiscard]] static Result<PhysicalMemory> create(const Driver& driver, const Place& place,
+                                                     Bytes size);
   /// From a descriptor that export_fd() made, in this process or another; `fd` stays the caller's
   /// and may be closed at once. `size` must be the allocation's: the driver says so only in map().
   /// Errors: InvalidArgument for a descriptor that is no such memory.
@@ -98,8 +112,9 @@ class Mapping {
 /// itself more. A write through it kills the writer's context.
 enum class Access : std::uint8_t { kRead, kReadWrite };
 
-/// Lets `device` reach [address, address + size), which whole mappings fill without a gap.
+/// Lets a device, or the CPUs for memory of their node, reach [address, address + size), which
+/// whole mappings fill without a gap.
 [[nodiscard]] Status grant_access(const Driver& driver, CUdeviceptr address, Bytes size,
-                                  CUdevice device, Access access);
+                                  const Place& who, Access access);
 
 }  // namespace kvd::kernels::cuda

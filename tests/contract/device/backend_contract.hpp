@@ -318,7 +318,10 @@ inline int act_as_peer(int fd, std::uintptr_t inherited, std::size_t size, pid_t
   return 0;
 }
 
-TEST_P(DeviceBackendContract, APeerProcessSharesTheBytesAndCannotResizeThem) {
+/// For backends whose DRAM slabs are memfds, which a peer maps by their descriptors.
+class MemfdContract : public DeviceBackendContract {};
+
+TEST_P(MemfdContract, APeerProcessSharesTheBytesAndCannotResizeThem) {
   const Slab host = dram();
   bytes_of(host).front() = std::byte{11};
   bytes_of(host).back() = std::byte{22};
@@ -337,7 +340,7 @@ TEST_P(DeviceBackendContract, APeerProcessSharesTheBytesAndCannotResizeThem) {
   EXPECT_EQ(bytes_of(host)[1], std::byte{33});
 }
 
-TEST_P(DeviceBackendContract, APeersMappingOutlivesTheSlab) {
+TEST_P(MemfdContract, APeersMappingOutlivesTheSlab) {
   const Slab host = dram();
   fill_pattern(bytes_of(host), 9);
   auto fd = sut_->export_slab(host.handle);

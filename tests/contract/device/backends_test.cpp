@@ -17,7 +17,9 @@ std::unique_ptr<DeviceBackend> make_faultless() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, DeviceBackendContract, ::testing::Values(&make_host));
+INSTANTIATE_TEST_SUITE_P(Host, MemfdContract, ::testing::Values(&make_host));
 INSTANTIATE_TEST_SUITE_P(Faultless, DeviceBackendContract, ::testing::Values(&make_faultless));
+INSTANTIATE_TEST_SUITE_P(Faultless, MemfdContract, ::testing::Values(&make_faultless));
 
 }  // namespace
 }  // namespace kvd::kernels

@@ -22,13 +22,24 @@ std::unique_ptr<DeviceBackend> make_bursty() {
   return make(config);
 }
 
+// DRAM slabs that are the driver's own.
+std::unique_ptr<DeviceBackend> make_on_node() {
+  CudaConfig config;
+  config.dram = DramKind::kHostNuma;
+  return make(config);
+}
+
 std::unique_ptr<DeviceBackend> make_faultless() {
   return FaultyBackend::create(make_cuda(), {}).value();
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, DeviceBackendContract, ::testing::Values(&make_cuda));
+INSTANTIATE_TEST_SUITE_P(Cuda, MemfdContract, ::testing::Values(&make_cuda));
 INSTANTIATE_TEST_SUITE_P(CudaInSmallBursts, DeviceBackendContract, ::testing::Values(&make_bursty));
+INSTANTIATE_TEST_SUITE_P(CudaInSmallBursts, MemfdContract, ::testing::Values(&make_bursty));
+INSTANTIATE_TEST_SUITE_P(CudaOnHostNuma, DeviceBackendContract, ::testing::Values(&make_on_node));
 INSTANTIATE_TEST_SUITE_P(CudaFaultless, DeviceBackendContract, ::testing::Values(&make_faultless));
+INSTANTIATE_TEST_SUITE_P(CudaFaultless, MemfdContract, ::testing::Values(&make_faultless));
 
 }  // namespace
 }  // namespace kvd::kernels

@@ -71,11 +71,13 @@ Config read_config() {
   read("FAKECUDA_DELAY_US", config.delay_us);
   read("FAKECUDA_WAIT_LIMIT_MS", config.wait_limit_ms);
   read("FAKECUDA_DEVICES", config.devices);
-  unsigned init = 0, strict = 0;
+  unsigned init = 0, strict = 0, host_numa = 1;
   read("FAKECUDA_INIT", init);
   read("FAKECUDA_STRICT", strict);
+  read("FAKECUDA_HOST_NUMA", host_numa);
   config.init = static_cast<CUresult>(init);
   config.strict = strict != 0;
+  config.host_numa = host_numa != 0;
   config.report = variable("FAKECUDA_REPORT");
   const auto stall = variable("FAKECUDA_STALL");
   if (!stall.empty() && stall != "h2d" && stall != "d2h") refuse("FAKECUDA_STALL", stall);

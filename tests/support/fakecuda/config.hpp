@@ -29,6 +29,7 @@ struct Config {
   bool stall_h2d = false;
   bool stall_d2h = false;
   bool strict = false;
+  bool host_numa = true;
   std::string report;
   std::vector<Fault> faults;
 };

@@ -21,6 +21,7 @@ CUresult check_location(const CUmemAllocationProp& prop) {
     case CU_MEM_LOCATION_TYPE_HOST:
       return prop.requestedHandleTypes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+      if (!driver().config.host_numa) return CUDA_ERROR_NOT_SUPPORTED;
       return prop.location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     default:
       return CUDA_ERROR_INVALID_VALUE;

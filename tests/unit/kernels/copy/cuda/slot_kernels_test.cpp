@@ -82,7 +82,7 @@ class SlotKernelsTest : public ::testing::Test {
         HostRegistration::make(*driver_, reinterpret_cast<std::uintptr_t>(data_), Bytes(kHostBytes))
             .value());
     const Bytes grain = granularity(*driver_, device->handle).value();
-    memory_.emplace(PhysicalMemory::create(*driver_, device->handle, grain, false).value());
+    memory_.emplace(PhysicalMemory::create(*driver_, device->handle, grain).value());
     range_.emplace(AddressRange::reserve(*driver_, grain).value());
     mapping_.emplace(Mapping::map(range_->address(), *memory_).value());
     ASSERT_TRUE(

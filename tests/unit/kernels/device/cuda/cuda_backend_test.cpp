@@ -6,6 +6,8 @@
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <mutex>
@@ -123,8 +125,7 @@ TEST(CudaBackend, MakesNoContextBeforeItsFirstSlab) {
 
 TEST(CudaBackend, TellsWhatOfTheDeviceWasInUseWhenItsContextWasMade) {
   const FakeDriver fake;
-  const auto other =
-      cuda::PhysicalMemory::create(*cuda::Driver::load().value(), 0, kMiB * 6, false);
+  const auto other = cuda::PhysicalMemory::create(*cuda::Driver::load().value(), 0, kMiB * 6);
   ASSERT_TRUE(other.ok());
   auto backend = make();
   slab_or_die(*backend, Tier::kHbm, kMiB * 4);
@@ -228,6 +229,71 @@ TEST(CudaBackend, GivesUpOnMemoryThatDoesNotCome) {
 
   ASSERT_TRUE(backend->destroy_slab(first.handle).ok());
   EXPECT_EQ(code_of(backend->create_slab(Tier::kHbm, kMiB * 4)), ErrorCode::kOk);
+}
+
+CudaConfig dram_as(DramKind kind) {
+  CudaConfig config;
+  config.dram = kind;
+  return config;
+}
+
+TEST(CudaBackend, DramOnANumaNodeNeedsNoRegistration) {
+  const FakeDriver fake;
+  for (const DramKind kind : {DramKind::kHostNuma, DramKind::kAuto}) {
+    auto backend = make(dram_as(kind));
+    EXPECT_EQ(backend->dram_fallback(), "");
+    const Slab device = slab_or_die(*backend, Tier::kHbm, kMiB * 2);
+    const Slab host = slab_or_die(*backend, Tier::kDram, kMiB * 2);
+    EXPECT_EQ(host.pages, PageKind::kDevice);
+    EXPECT_THAT(FakeDriver::report(), HasSubstr("\"registrations\":1,")) << "the engine's zeros";
+    auto* bytes = reinterpret_cast<unsigned char*>(host.address);
+    EXPECT_EQ(bytes[0], 0);
+    EXPECT_EQ(bytes[host.size.size() - 1], 0) << "holds zeros, unlike what the driver makes";
+    std::fill_n(bytes, kMiB.size(), std::uint8_t{0x5c});
+    copy(*backend, batch_of(1, kIn, {{device.address, host.address, kMiB}}));
+    const std::uintptr_t back = host.address + kMiB.size();
+    copy(*backend, batch_of(2, kOut, {{back, device.address, kMiB}}));
+    EXPECT_TRUE(std::equal(bytes, bytes + kMiB.size(), bytes + kMiB.size()));
+    EXPECT_THAT(FakeDriver::report(), HasSubstr("\"pageable_copies\":0"));
+
+    const auto shared = backend->export_slab(host.handle);
+    ASSERT_TRUE(shared.ok());
+    EXPECT_TRUE(
+        cuda::PhysicalMemory::import_fd(*cuda::Driver::load().value(), shared->get(), host.size)
+            .ok());
+  }
+  FakeDriver::expect_no_leaks();
+}
+
+TEST(CudaBackend, DramOnANumaNodeIsNotInheritedByForks) {
+  const FakeDriver fake;
+  auto backend = make(dram_as(DramKind::kHostNuma));
+  const Slab host = slab_or_die(*backend, Tier::kDram, kMiB * 2);
+  auto* const bytes = reinterpret_cast<void*>(host.address);
+  ASSERT_EQ(::msync(bytes, 4096, MS_ASYNC), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(::msync(bytes, 4096, MS_ASYNC) == 0 ? 1 : 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "the child sees the slab";
+}
+
+// As in a container that forbids memory policies, and as with a device that has no such memory.
+TEST(CudaBackend, DramIsMemfdsWhereTheNumaNodeIsRefused) {
+  for (const char* why :
+       {"FAKECUDA_FAIL=cuMemCreate:1:800,cuMemCreate:2:800", "FAKECUDA_HOST_NUMA=0"}) {
+    const FakeDriver fake(why);
+    const auto refused = CudaBackend::create(dram_as(DramKind::kHostNuma), kSteady);
+    ASSERT_FALSE(refused.ok()) << why;
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(refused.error().message, HasSubstr("HOST_NUMA"));
+
+    auto backend = make(dram_as(DramKind::kAuto));
+    EXPECT_EQ(backend->dram_fallback(), refused.error().message) << why;
+    EXPECT_NE(slab_or_die(*backend, Tier::kDram, kMiB * 2).pages, PageKind::kDevice);
+    EXPECT_EQ(make()->dram_fallback(), "") << "nobody asked for it";
+  }
 }
 
 TEST(CudaBackend, AnExportedSlabIsTheSameMemory) {

@@ -138,7 +138,7 @@ TEST_P(BatchForms, CopiesMoveTheirBytes) {
   const auto context = PrimaryContext::retain(driver, find_device(driver, {}).value());
   ASSERT_TRUE(context.ok());
   const ScopedCurrent current(*context);
-  const auto memory = PhysicalMemory::create(driver, context->device(), kMiB * 2, false);
+  const auto memory = PhysicalMemory::create(driver, context->device(), kMiB * 2);
   const auto range = AddressRange::reserve(driver, kMiB * 2);
   ASSERT_TRUE(memory.ok() && range.ok());
   const auto mapping = Mapping::map(range->address(), *memory);
