@@ -30,6 +30,10 @@ class DeviceBackendContract : public ::testing::TestWithParam<BackendFactory> {
   static constexpr Direction kIn = Direction::kHostToDevice;
   static constexpr Direction kOut = Direction::kDeviceToHost;
 
+  void SetUp() override {
+    if (!sut_) GTEST_SKIP() << "not to be had on this machine";
+  }
+
   Slab hbm(Bytes size = kMiB * 4) { return slab_or_die(*sut_, Tier::kHbm, size); }
   Slab dram(Bytes size = kMiB * 4) { return slab_or_die(*sut_, Tier::kDram, size); }
 
