@@ -1,0 +1,187 @@
+#include "tests/engines/engine_schedule.hpp"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "tests/engines/faulty_daemon.hpp"
+#include "tests/support/daemon_thread.hpp"
+
+namespace kvd::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Random = std::mt19937_64;
+
+constexpr std::size_t kRequests = 16;
+constexpr Bytes kSlab = 2 * kMiB;
+
+template <class T, std::size_t kCount>
+T pick(Random& random, const T (&choices)[kCount]) {
+  return choices[random() % kCount];
+}
+
+struct Wanted {
+  std::size_t prompt = 0;
+  std::uint64_t new_tokens = 1;
+  std::uint64_t abort_after = 0;  ///< tokens; 0: it goes to its end
+  std::uint64_t wait_for = 0;     ///< tokens that the first request has when this one comes
+  Nanoseconds slo{1ms};
+};
+
+std::vector<Wanted> wanted_of(Random& random) {
+  std::vector<Wanted> out(kRequests);
+  for (std::size_t i = 0; i < kRequests; ++i) {
+    Wanted& one = out[i];
+    one.prompt = random() % References::kPrompts;
+    one.new_tokens = 1 + random() % References::kMostNew;
+    if (random() % 8 == 0) one.abort_after = 1 + random() % one.new_tokens;
+    one.slo = pick(random, {Nanoseconds(100us), Nanoseconds(1ms), Nanoseconds(1s)});
+  }
+  // Some come while others run.
+  out[0].new_tokens = References::kMostNew;
+  out[0].abort_after = 0;
+  for (std::size_t i = kRequests / 2; i < kRequests; ++i) {
+    out[i].wait_for = out[i - 1].wait_for + random() % 5;
+  }
+  return out;
+}
+
+Bytes demand_of(const std::vector<Wanted>& wanted, const References& references) {
+  Bytes sum;
+  for (const Wanted& one : wanted) {
+    const std::uint64_t tokens = references.prompt(one.prompt).size() + one.new_tokens;
+    sum += Bytes(static_cast<std::int64_t>((tokens + 15) / 16 * 16 * kTokenBytes));
+  }
+  return sum;
+}
+
+/// Every kind that a device can do to a daemon without being broken.
+kernels::FaultScript script_of(Random& random) {
+  kernels::FaultScript script;
+  script.seed = random();
+  script.hold_copies = true;
+  script.release_chance = 0.3;
+  for (std::uint64_t copy = 1; copy < 400; ++copy) {
+    if (random() % 24 == 0) script.fail_copies.insert(copy);
+    if (random() % 8 == 0) script.duplicate_completions.insert(copy);
+  }
+  return script;
+}
+
+daemon::Config configured(const Schedule& schedule, Bytes demand, daemon::Config config) {
+  const Bytes wanted(demand.value * schedule.pool_percent / 100);
+  config.slab = kSlab;
+  config.hbm = kSlab * std::max<std::int64_t>(1, pieces(wanted, kSlab));
+  config.dram = kSlab * (2 * pieces(demand, kSlab) + 2);
+  if (schedule.slow_link) config.link_bandwidth = BytesPerSecond{300e6};
+  config.tuning.placement.policy = schedule.placement;
+  config.tuning.rotation.policy = schedule.rotation;
+  config.tuning.admission.policy = schedule.admission;
+  return config;
+}
+
+std::string describe(const core::RequestStatus& request) {
+  return "request " + std::to_string(request.key.request.value) + " of engine " +
+         std::to_string(request.key.engine.value) + " is " + core::name(request.state) + " with " +
+         std::to_string(request.tokens) + " of " +
+         std::to_string(request.prompt_tokens + request.max_new_tokens) + " tokens";
+}
+
+}  // namespace
+
+Schedule Schedule::of(std::uint64_t seed) {
+  Random random(seed);
+  Schedule out;
+  out.seed = seed;
+  out.layers_per_block = pick(random, {1U, 2U, kModelLayers});
+  out.engines = pick(random, {1U, 1U, 2U, 3U});
+  out.pool_percent = pick(random, {100U, 50U, 25U, 12U});
+  out.placement = pick(random, {"none", "orbitflow", "flexgen", "deepspeed"});
+  out.rotation = pick(random, {"unified", "unified", "lvf", "fcfs", "swapped_first"});
+  out.admission = pick(random, {"none", "layerkv", "whole_request"});
+  out.pipeline = random() % 4 != 0;
+  out.slow_link = random() % 4 == 0;
+  out.faults = random() % 4 == 0;
+  return out;
+}
+
+std::string Schedule::describe() const {
+  return "KVD_TEST_SEED=" + std::to_string(seed) + ": g=" + std::to_string(layers_per_block) + " " +
+         std::to_string(engines) + " engines, HBM " + std::to_string(pool_percent) + " %, " +
+         placement + ", " + rotation + ", " + admission + (pipeline ? ", pipeline" : ", in turn") +
+         (slow_link ? ", slow link" : "") + (faults ? ", faulty device" : "");
+}
+
+ScheduleResult run_schedule(const Schedule& schedule, const References& references) {
+  Random random(schedule.seed ^ 0x5eedU);
+  const std::vector<Wanted> wanted = wanted_of(random);
+  script_faults(schedule.faults ? std::optional(script_of(random)) : std::nullopt);
+  DaemonThread daemon([&](daemon::Config& config) {
+    config = configured(schedule, demand_of(wanted, references), std::move(config));
+  });
+  std::vector<std::unique_ptr<EngineThread>> engines;
+  for (std::uint32_t i = 0; i < schedule.engines; ++i) {
+    engines.push_back(EngineThread::on_kvd(daemon.endpoint(), schedule.layers_per_block,
+                                           {.pipeline = schedule.pipeline}));
+  }
+
+  std::vector<EngineThread::Open> open;
+  const auto engine_of = [&](std::size_t i) -> EngineThread& {
+    return *engines[i % engines.size()];
+  };
+  // A device that fails may cost an engine its session. The requests begin again in another, but
+  // what the old one had stays quarantined while its process lives, and that is this one: there may
+  // be no room to go on in. What users have by then is right all the same.
+  const auto lost_session = [&] {
+    return schedule.faults && daemon.status().counters.engines_died != 0;
+  };
+  const auto wait_for = [&](std::size_t i, std::uint64_t tokens) {
+    (void)poll_until([&] {
+      const Answer answer = open[i].sink->now();
+      return answer.tokens.size() >= tokens || answer.reason || answer.error || lost_session();
+    });
+  };
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i].wait_for > 0) wait_for(0, wanted[i].wait_for);
+    engine::Completion completion{.prompt = references.prompt(wanted[i].prompt),
+                                  .max_tokens = wanted[i].new_tokens};
+    completion.ttft_slo = wanted[i].slo;
+    open.push_back(engine_of(i).submit(std::move(completion)));
+  }
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i].abort_after == 0) continue;
+    wait_for(i, wanted[i].abort_after);
+    engine_of(i).scheduler().abort(open[i].number);
+  }
+
+  ScheduleResult result;
+  const auto fault = [&](std::string what) { result.faults.push_back(std::move(what)); };
+  const auto ended = [&](std::size_t i) {
+    const Answer answer = open[i].sink->now();
+    return wanted[i].abort_after != 0 || answer.reason || answer.error;
+  };
+  bool stuck = false;
+  for (std::size_t i = 0; i < wanted.size() && !stuck; ++i) {
+    stuck = !poll_until([&] { return ended(i) || lost_session(); });
+  }
+  const bool lost = lost_session();
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const bool cut_short = lost || wanted[i].abort_after != 0;
+    const std::string difference = references.difference(wanted[i].prompt, open[i].sink->now(),
+                                                         wanted[i].new_tokens, cut_short);
+    if (!difference.empty()) fault("request " + std::to_string(i) + ": " + difference);
+  }
+  if (stuck) {
+    for (const auto& request : daemon.status().requests) fault(describe(request));
+  }
+  engines.clear();
+  if (!lost && !daemon.wait_all_free()) fault("memory is left behind");
+  result.counters = daemon.status().counters;
+  if (result.counters.engines_died != 0 && !schedule.faults) fault("an engine was dropped");
+  if (result.faults.empty()) return result;
+  for (const auto& happening : daemon.daemon().happenings()) fault("kvd: " + happening.text);
+  return result;
+}
+
+}  // namespace kvd::test
