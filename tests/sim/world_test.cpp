@@ -9,7 +9,10 @@ namespace {
 RunResult play(const Setting& setting) {
   auto result = run(setting);
   EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
-  return result.ok() ? std::move(result).value() : RunResult{};
+  if (result.ok()) return std::move(result).value();
+  RunResult nothing;
+  nothing.requests.resize(setting.workload.size());
+  return nothing;
 }
 
 std::vector<double> times(const RequestRecord& record) {
@@ -104,6 +107,39 @@ INSTANTIATE_TEST_SUITE_P(Names, EveryPolicy,
                                          "layerkv_literal", "whole_request", "past_future",
                                          "orbitflow", "batch_uniform", "request_wise",
                                          "pause_resume", "deposit"));
+
+// Four requests of up to 80 slots, 160 slots: they run together only with layers in DRAM.
+Profile streaming_profile(bool pipelined) {
+  Profile profile = small_profile();
+  profile.shape = {8, 1, 16, Bytes(1024)};
+  profile.hbm = profile.shape.slot_bytes() * 160;
+  profile.dram = profile.shape.slot_bytes() * 4096;
+  profile.limits.max_num_seqs = 4;
+  profile.solver_call = Seconds(1e-6);
+  profile.pipelined = pipelined;
+  return profile;
+}
+
+TEST(World, LayersStreamWhereAPlanSaysSo) {
+  for (const char* policy : {"orbitflow", "request_wise", "batch_uniform", "deepspeed"}) {
+    for (const bool pipelined : {false, true}) {
+      const auto result = play(small_setting(policy, crowd(2), streaming_profile(pipelined)));
+      for (const RequestRecord& r : result.requests) EXPECT_TRUE(r.finished()) << policy;
+      EXPECT_GT(result.totals.plans, 0u) << policy;
+      EXPECT_GT(result.totals.planner, Seconds(0)) << policy;
+      EXPECT_GT(result.totals.streamed, Bytes(0)) << policy;
+    }
+  }
+}
+
+TEST(World, ASlowLinkStallsLayersThatStream) {
+  Profile slow = streaming_profile(true);
+  slow.link.h2d_bytes_s = slow.link.d2h_bytes_s = 1e7;
+  const auto fast = play(small_setting("deepspeed", crowd(2), streaming_profile(true)));
+  const auto stalled = play(small_setting("deepspeed", crowd(2), slow));
+  EXPECT_GT(stalled.totals.stall, fast.totals.stall);
+  EXPECT_GT(stalled.totals.stall, Seconds(0.1));
+}
 
 TEST(World, AContendedPoolRotates) {
   const auto result = play(small_setting("lvf", crowd(1)));

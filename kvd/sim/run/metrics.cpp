@@ -5,11 +5,10 @@
 #include <iterator>
 
 #include "ipc/vocabulary/deposit.hpp"
+#include "kvd/sim/world/arrival.hpp"
 
 namespace kvd::sim {
 namespace {
-
-Nanoseconds whole(Seconds s) { return Nanoseconds(std::llround(s.count() * 1e9)); }
 
 // Nearest rank: the least value that at least the share q of all values does not exceed.
 double percentile(std::vector<double>& values, double q) {

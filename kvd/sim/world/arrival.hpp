@@ -11,6 +11,9 @@ namespace kvd::sim {
 
 using planner::Seconds;
 
+/// The virtual clock counts whole nanoseconds.
+[[nodiscard]] inline Nanoseconds whole(Seconds s) { return std::chrono::round<Nanoseconds>(s); }
+
 /// One request of a workload.
 struct Arrival {
   Seconds time{0};  ///< since the start of the run

@@ -16,8 +16,6 @@ class NoClock final : public Clock {
   [[nodiscard]] TimePoint now() const override { return TimePoint(0); }
 };
 
-Nanoseconds whole(Seconds s) { return std::chrono::round<Nanoseconds>(s); }
-
 }  // namespace
 
 World::Driver& World::driver_of(EngineId engine) {

@@ -12,8 +12,6 @@ namespace {
 /// wait for a deadline to come near. (kvd design.)
 constexpr Nanoseconds kPoll = std::chrono::milliseconds(10);
 
-Nanoseconds whole(Seconds s) { return std::chrono::round<Nanoseconds>(s); }
-
 }  // namespace
 
 // Precondition: idle. Begins what was granted, or asks.

@@ -59,8 +59,7 @@ Status World::attach() {
 }
 
 Result<RunResult> World::play() {
-  const TimePoint end = setting_.until ? kOrigin + std::chrono::round<Nanoseconds>(*setting_.until)
-                                       : TimePoint::max();
+  const TimePoint end = setting_.until ? kOrigin + whole(*setting_.until) : TimePoint::max();
   for (TimePoint next = next_time(); next != TimePoint::max(); next = next_time()) {
     if (next > end) {
       totals_.note = "ended at " + std::to_string(setting_.until->count()) + " s";
@@ -79,7 +78,7 @@ TimePoint World::next_time() const {
   TimePoint next = link_.next();
   if (next_arrival_ < setting_.workload.size()) {
     const Seconds at = setting_.workload[next_arrival_].time;
-    next = std::min(next, kOrigin + std::chrono::round<Nanoseconds>(at));
+    next = std::min(next, kOrigin + whole(at));
   }
   for (const Driver& driver : drivers_) next = std::min(next, driver.wake);
   for (const Timed& timed : timed_) next = std::min(next, timed.due);
@@ -102,7 +101,7 @@ void World::happen() {
 void World::arrivals() {
   while (next_arrival_ < setting_.workload.size()) {
     const Arrival& arrival = setting_.workload[next_arrival_];
-    if (kOrigin + std::chrono::round<Nanoseconds>(arrival.time) > now_) return;
+    if (kOrigin + whole(arrival.time) > now_) return;
     Driver& driver = drivers_[arrival.engine];
     driver.engine.arrive(static_cast<std::uint32_t>(next_arrival_++));
     seat(driver);
@@ -116,7 +115,6 @@ void World::seat(Driver& driver) {
     submit.request = RequestId(*index + 1);
     submit.prompt_tokens = arrival.prompt;
     submit.max_new_tokens = arrival.announced.value_or(arrival.output);
-    const auto whole = [](Seconds s) { return std::chrono::round<Nanoseconds>(s); };
     if (arrival.ttft_slo) submit.ttft_slo = whole(*arrival.ttft_slo);
     if (arrival.tbt_slo) submit.tbt_slo = whole(*arrival.tbt_slo);
     const core::Reply reply = command(driver.id, submit);
