@@ -1,11 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "kvd/sim/figures/commands.hpp"
 #include "kvd/sim/figures/figure.hpp"
+#include "kvd/sim/figures/grid.hpp"
+#include "tests/sim/browser.hpp"
 
 namespace kvd::sim {
 namespace {
@@ -68,6 +72,111 @@ TEST(Reproduce, AnUnknownFigureIsRefused) {
   EXPECT_EQ(reproduce_command({.figure = "of-fig3", .seeds = 0}, out, err), kUsage);
   EXPECT_EQ(reproduce_command({.figure = ""}, out, err), kDone);
   EXPECT_THAT(out.str(), HasSubstr("of-fig15"));
+}
+
+Grid small_grid() {
+  return {"small",
+          "L20, short requests",
+          "rate",
+          "requests a second",
+          {"fcfs", "layerkv"},
+          {1, 4},
+          [](const std::string& policy, double x) {
+            Trial trial;
+            trial.profile = "l20-llama2-7b";
+            trial.policy = policy;
+            trial.workload = "gen:fixed-64-8";
+            trial.options.rate = x;
+            trial.options.requests = 6;
+            return trial;
+          }};
+}
+
+TEST(Grid, EveryPointIsMeasuredOnceAndPrintedByItsName) {
+  int plays = 0;
+  Grid grid = small_grid();
+  grid.trial = [&plays, inner = grid.trial](const std::string& policy, double x) {
+    Trial trial = inner(policy, x);
+    trial.adjust = [&plays](Setting&) { ++plays; };
+    return trial;
+  };
+  Lab lab(2, 1, nullptr);
+  const auto result = measure_grid(lab, grid);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(plays, 2 * 2 * 2) << "rates, policies, seeds";
+  ASSERT_TRUE(measure_grid(lab, grid).ok());
+  EXPECT_EQ(plays, 8) << "known points were run again";
+
+  const Json json = json_of(*result);
+  ASSERT_EQ(json["points"].size(), 2U);
+  EXPECT_EQ(json["points"][1]["rate"], 4);
+  EXPECT_EQ(json["policies"][1]["policy"], "layerkv");
+  EXPECT_EQ(json["policies"][1]["ttft_mean_s"], result->mean("layerkv", 4, &Metrics::ttft_mean_s));
+  EXPECT_GT(result->mean("fcfs", 1, &Metrics::throughput_rps), 0);
+}
+
+TEST(Grid, AFailedRunFailsTheWhole) {
+  Grid grid = small_grid();
+  grid.policies = {"fcfs", "nobody"};
+  Lab lab(1, 1, nullptr);
+  EXPECT_FALSE(measure_grid(lab, grid).ok());
+}
+
+TEST(Grid, RefusedRequestsAreNoticed) {
+  Grid grid = small_grid();
+  const auto inner = grid.trial;
+  grid.trial = [inner](const std::string& policy, double x) {
+    Trial trial = inner(policy, x);
+    trial.adjust = [](Setting& setting) { setting.hbm = Bytes(8) * kMiB.value; };
+    return trial;
+  };
+  Lab lab(1, 1, nullptr);
+  const auto result = measure_grid(lab, grid);
+  EXPECT_TRUE(!result.ok() || lab.refused() > 0) << "a pool of one block served 64 tokens";
+}
+
+class Report : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "kvd-figures-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(root); }
+  int report(std::vector<std::string> figures, int seeds = 1) {
+    const ReportOptions options{root / "report", std::move(figures), seeds, 1, false};
+    return report_command(options, out, err);
+  }
+  [[nodiscard]] bool left_nothing() const { return std::filesystem::is_empty(root); }
+
+  std::filesystem::path root;
+  std::ostringstream out, err;
+};
+
+TEST_F(Report, HoldsThePageAndAFileAChart) {
+  ASSERT_EQ(report({"of-fig2b", "of-fig3", "si-table1", "article-crossover"}), kDone) << err.str();
+  EXPECT_TRUE(std::filesystem::exists(root / "report" / "of-fig2b.svg"));
+  EXPECT_TRUE(std::filesystem::exists(root / "report" / "si-table1.svg"));
+  EXPECT_THAT(out.str(), HasSubstr("4 figures, 3 SVG files"));
+}
+
+TEST_F(Report, OpensInABrowser) {
+  const auto browser = testing::find_browser();
+  if (!browser) GTEST_SKIP() << "no Chromium on PATH or in KVD_CHROMIUM";
+  ASSERT_EQ(report({"of-fig2b", "of-fig3", "si-table1"}), kDone) << err.str();
+  const std::string url = "file://" + (root / "report" / "index.html").string();
+  const auto picture = root / "picture.png";
+  ASSERT_EQ(
+      testing::run_browser(*browser, root, root / "log",
+                           {"--window-size=1000,1400", "--screenshot=" + picture.string(), url}),
+      0);
+  EXPECT_GT(std::filesystem::file_size(picture), 40'000U) << "a blank sheet takes some 6 KB";
+}
+
+TEST_F(Report, WhatFailsLeavesNothing) {
+  EXPECT_EQ(report({"of-fig3", "of-fig99"}), kUsage);
+  EXPECT_EQ(report({"of-fig3"}, 0), kUsage);
+  EXPECT_TRUE(left_nothing());
 }
 
 }  // namespace

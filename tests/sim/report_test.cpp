@@ -8,6 +8,7 @@
 #include "kvd/sim/report/axis.hpp"
 #include "kvd/sim/report/page.hpp"
 #include "kvd/sim/report/report_folder.hpp"
+#include "tests/sim/browser.hpp"
 
 namespace kvd::sim {
 namespace {
@@ -139,6 +140,25 @@ TEST_F(ReportFolder, WhatIsNoReportStaysAsItIs) {
   EXPECT_EQ(entries(), 1U);
   EXPECT_FALSE(write_report(root / "thesis.txt", {{"index.html", "x"}}).ok());
   EXPECT_FALSE(check_report_folder("").ok());
+}
+
+// The browser's own view: the page parses, and what it paints is no blank sheet.
+TEST_F(ReportFolder, OpensInABrowser) {
+  const auto browser = testing::find_browser();
+  if (!browser) GTEST_SKIP() << "no Chromium on PATH or in KVD_CHROMIUM";
+  ASSERT_TRUE(write_report(root / "report", {{"index.html", html_of(page())}}).ok());
+  const std::string url = "file://" + (root / "report" / "index.html").string();
+  const fs::path picture = root / "picture.png";
+  ASSERT_EQ(
+      testing::run_browser(*browser, root, root / "log",
+                           {"--window-size=900,1000", "--screenshot=" + picture.string(), url}),
+      0);
+  // A blank page of that size takes some 5 KB.
+  EXPECT_GT(fs::file_size(picture), 12'000U);
+  ASSERT_EQ(testing::run_browser(*browser, root, root / "dom", {"--dump-dom", url}), 0);
+  const std::string dom = content(root / "dom");
+  EXPECT_THAT(dom, HasSubstr("<title id=\"demo-title\">Attainment &lt;by&gt; load</title>"));
+  EXPECT_EQ(count(dom, "<circle"), 3U);
 }
 
 TEST_F(ReportFolder, AFailureLeavesTheEarlierReportAndNothingElse) {

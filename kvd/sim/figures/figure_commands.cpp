@@ -40,12 +40,17 @@ Result<std::vector<FigureMaker>> chosen(const std::vector<std::string>& ids) {
 }
 
 Result<Figure> made(const FigureMaker& maker, Lab& lab) {
+  const double refused = lab.refused();
   auto figure = maker.make(lab);
   if (!figure.ok()) {
     return make_error(figure.error().code, std::string(maker.id) + ": " + figure.error().message);
   }
   figure->id = maker.id;
   figure->title = maker.title;
+  if (lab.refused() > refused) {
+    figure->notes.push_back(
+        "Requests larger than memory were refused in some runs and count as missed everywhere.");
+  }
   return figure;
 }
 

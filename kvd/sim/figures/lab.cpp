@@ -35,14 +35,18 @@ Result<RunResult> Lab::play(const Trial& trial, std::uint64_t seed) {
 
 Result<Summary> Lab::measure(const Trial& trial) {
   const std::string key = key_of(trial);
-  if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  std::vector<Metrics> runs;
-  for (int s = 0; s < seeds_; ++s) {
-    const std::uint64_t seed = first_seed_ + static_cast<std::uint64_t>(s);
-    KVD_ASSIGN_OR_RETURN(const RunResult result, play(trial, seed));
-    runs.push_back(sim::measure(result));
+  auto found = known_.find(key);
+  if (found == known_.end()) {
+    std::vector<Metrics> runs;
+    for (int s = 0; s < seeds_; ++s) {
+      const std::uint64_t seed = first_seed_ + static_cast<std::uint64_t>(s);
+      KVD_ASSIGN_OR_RETURN(const RunResult result, play(trial, seed));
+      runs.push_back(sim::measure(result));
+    }
+    found = known_.emplace(key, summarize(trial.policy, runs)).first;
   }
-  return known_[key] = summarize(trial.policy, runs);
+  refused_ += found->second.mean.refused;
+  return found->second;
 }
 
 void Lab::tell(const std::string& what, std::size_t done, std::size_t all) {

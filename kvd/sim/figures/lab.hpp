@@ -35,11 +35,13 @@ class Lab {
   [[nodiscard]] std::uint64_t first_seed() const { return first_seed_; }
   [[nodiscard]] int seeds() const { return seeds_; }
 
-  /// Means over all seeds. Errors: as make_workload(), load_profile(), policy_named() and run(); a
-  /// run that ends before its requests do is Infeasible with its reason.
+  /// Means over all seeds. Errors: as make_workload(), load_profile(), policy_named() and run().
   [[nodiscard]] Result<Summary> measure(const Trial& trial);
   /// One run with everything it recorded.
   [[nodiscard]] Result<RunResult> play(const Trial& trial, std::uint64_t seed);
+
+  /// Requests a run that were refused, over all that measure() answered so far.
+  [[nodiscard]] double refused() const { return refused_; }
 
   void tell(const std::string& what, std::size_t done, std::size_t all);
 
@@ -47,6 +49,7 @@ class Lab {
   int seeds_;
   std::uint64_t first_seed_;
   std::ostream* progress_;
+  double refused_ = 0;
   std::map<std::string, Summary> known_;
 };
 
