@@ -28,11 +28,13 @@ struct Arguments {
   [[nodiscard]] double number(std::string_view flag, double otherwise) const;
 };
 
-/// A benchmark: its name, a line for --help, and a function returning the exit status.
+/// A benchmark: its name, a line for --help, a function returning the exit status, and what
+/// `kvd-bench NAME --help` says where a line is not enough.
 struct Benchmark {
   const char* name;
   const char* summary;
   int (*run)(const Arguments&);
+  const char* help = nullptr;
 };
 
 /// Puts a benchmark into the list. One file a benchmark, with this at its end:

@@ -57,18 +57,21 @@ int run(int argc, char** argv) {
   if (argc < 2) return usage(stderr);
   const std::string_view name = argv[1];
   if (name == "--help" || name == "-h") return usage(stdout);
+  const auto found = std::find_if(benchmarks().begin(), benchmarks().end(),
+                                  [&](const Benchmark& b) { return name == b.name; });
   Arguments arguments;
   for (int i = 2; i < argc; ++i) {
-    if (std::string_view(argv[i]) == "--help") return usage(stdout);
+    if (std::string_view(argv[i]) == "--help") {
+      if (found == benchmarks().end() || found->help == nullptr) return usage(stdout);
+      return std::fputs(found->help, stdout) < 0 ? 1 : 0;
+    }
     if (std::string_view(argv[i]) == "--json") {
       arguments.json = true;
     } else {
       arguments.rest.emplace_back(argv[i]);
     }
   }
-  for (const Benchmark& benchmark : benchmarks()) {
-    if (name == benchmark.name) return benchmark.run(arguments);
-  }
+  if (found != benchmarks().end()) return found->run(arguments);
   std::fprintf(stderr, "kvd-bench: no benchmark named '%s'\n", argv[1]);
   return usage(stderr);
 }

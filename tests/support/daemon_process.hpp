@@ -40,6 +40,7 @@ class KvdProcess {
   [[nodiscard]] std::uint16_t admin_port() const { return admin_port_; }
   [[nodiscard]] std::uint16_t metrics_port() const { return metrics_port_; }
   [[nodiscard]] const std::string& config_file() const { return config_file_; }
+  [[nodiscard]] pid_t pid() const { return process_->pid(); }
 
   void signal(int number) const { process_->signal(number); }
   /// The exit status, 128 + n after signal n; nothing when it did not end in time.
