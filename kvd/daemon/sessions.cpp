@@ -30,6 +30,15 @@ void wake(std::atomic<std::uint64_t>& fence) {
   ::syscall(SYS_futex, &fence, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
+/// Slots that a version of a session's block table may name: each block of it is in one of the
+/// tiers, and one that is in DRAM alone is named by a staging slot.
+std::uint32_t table_slots(const Config& config, const core::ModelClass& shape) {
+  constexpr std::int64_t kMost = shm::kMaxTableBytes / sizeof(std::uint32_t) / 4;
+  const std::int64_t slabs = std::int64_t{config.slabs(Tier::kHbm)} + config.slabs(Tier::kDram);
+  const std::int64_t slots = config.slab_size() / shape.slot_bytes() * slabs;
+  return static_cast<std::uint32_t>(std::min(slots, kMost));
+}
+
 template <class T>
 bool contains(const std::vector<T>& values, T value) {
   return std::find(values.begin(), values.end(), value) != values.end();
@@ -180,7 +189,7 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   };
   // A level-1 session has no block tables; the smallest memfd keeps the frame's shape.
   auto table = shm::TableWriter::create(std::max(1u, shape ? grant.max_rows : 1u),
-                                        std::max(1u, shape ? grant.max_slots : 1u));
+                                        std::max(1u, shape ? table_slots(config_, *shape) : 1u));
   if (!table.ok()) return give_back(table.error());
 
   wire::Welcome welcome;
