@@ -101,8 +101,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BadField{"MessageWithoutEnd", "failure_reply", 99, 1, 'x'},
                     BadField{"RunCount", "step_reply", kBody + 16, 4, 2},
                     BadField{"HoldCount", "step_reply", kBody + 20, 4, 0},
-                    BadField{"HoldReason", "step_reply", kBody + 72, 4, 8},
-                    BadField{"RunFlags", "step_reply", kBody + 24 + 28, 4, 4}),
+                    BadField{"HoldReason", "step_reply", kBody + 72, 4, 9},
+                    BadField{"RunFlags", "step_reply", kBody + 24 + 28, 4, 8}),
     kFieldName);
 
 class BadAttach : public testing::TestWithParam<BadField> {};
