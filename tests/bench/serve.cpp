@@ -26,9 +26,9 @@ over the seeds; --out writes every run to serve.json and the attainments to serv
 
   --policies A,B,…     names as in kvd-sim       --engines N          1
   --seeds N            5                         --model SHAPE        as kvd-engine --random
-  --first-seed N       1                         --hbm, --dram SIZE   16MiB, 256MiB
+  --first-seed N       1                         --hbm, --dram SIZE   8MiB, 256MiB
   --seconds S          20, of arrivals a run     --bandwidth SIZE     of the link, a second
-  --rate N             5 requests a second       --ttft-multiple N    10
+  --rate N             6 requests a second       --ttft-multiple N    10
   --prompt-min, --prompt-max, --new-min, --new-max N                  --tbt-multiple N     12
   --quick              one seed, 4 seconds a run
 )";

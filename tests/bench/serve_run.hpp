@@ -14,11 +14,11 @@ namespace kvd::bench {
 struct ServeStage {
   std::string model = "layers=8,hidden=128,heads=4,kv_heads=4,ff=256";
   std::uint32_t engines = 1;
-  std::string hbm = "16MiB";
+  std::string hbm = "8MiB";
   std::string dram = "256MiB";
   std::string bandwidth = "1GiB";  ///< of the link, each direction
   double seconds = 20;             ///< in which requests come
-  double rate = 5;                 ///< requests a second
+  double rate = 6;                 ///< requests a second
   std::uint32_t prompt_min = 32, prompt_max = 256;
   std::uint32_t new_min = 16, new_max = 128;
   double ttft_multiple = 10;  ///< SLO: times that of an unloaded engine
