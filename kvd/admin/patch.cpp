@@ -74,6 +74,14 @@ Key text(const char* name, std::string& target) {
           }};
 }
 
+Key truth(const char* name, bool& target) {
+  return {name, [&target](const std::string& path, const Json& value) -> MaybeRefusal {
+            if (!value.is_boolean()) return refuse(path, "must be true or false");
+            target = value.get<bool>();
+            return std::nullopt;
+          }};
+}
+
 Key number(const char* name, double& target) {
   return {name, [&target](const std::string& path, const Json& value) -> MaybeRefusal {
             if (!value.is_number()) return refuse(path, "must be a number");
@@ -125,9 +133,9 @@ Keys policy_keys(Tuning& t) {
   auto& r = t.rotation;
   auto& p = t.placement;
   auto& a = t.admission;
-  return {object("rotation",
-                 {text("policy", r.policy), number("alpha", r.alpha), number("beta_b", r.beta_b),
-                  number("beta_f", r.beta_f), bytes_or_auto("b_xfer", r.b_xfer)}),
+  return {object("rotation", {text("policy", r.policy), number("alpha", r.alpha),
+                              number("beta_b", r.beta_b), number("beta_f", r.beta_f),
+                              bytes_or_auto("b_xfer", r.b_xfer), truth("eager", r.eager)}),
           object("placement",
                  {text("policy", p.policy), number("alpha", p.alpha),
                   object("window", {tokens("min", p.window_min), tokens("max", p.window_max)})}),

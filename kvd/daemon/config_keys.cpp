@@ -135,6 +135,9 @@ Keys rotation_keys() {
       key(
           "rotation.b_xfer", "bytes rotated a step, at most, or auto", kOptionalSize,
           [](auto& c) -> auto& { return c.tuning.rotation.b_xfer; }),
+      key(
+          "rotation.eager", "copy full blocks to DRAM ahead, in the background: true or false",
+          kBool, [](auto& c) -> auto& { return c.tuning.rotation.eager; }),
   };
 }
 

@@ -222,6 +222,7 @@ Result<std::size_t> parse_choice(const std::string& text,
 }
 
 constexpr std::array<std::string_view, 3> kBackendNames = {"auto", "host", "cuda"};
+constexpr std::array<std::string_view, 2> kBoolNames = {"false", "true"};
 constexpr std::array<std::string_view, 2> kReadNames = {"token", "open"};
 constexpr std::array<std::string_view, 7> kLevelNames = {"trace", "debug",    "info", "warn",
                                                          "error", "critical", "off"};
@@ -240,6 +241,12 @@ Result<bool> parse_read_open(const std::string& text) {
 }
 std::string format_read_open(const bool& open) { return std::string(kReadNames[open ? 1 : 0]); }
 
+Result<bool> parse_bool(const std::string& text) {
+  KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kBoolNames));
+  return index == 1;
+}
+std::string format_bool(const bool& value) { return std::string(kBoolNames[value ? 1 : 0]); }
+
 Result<std::string> parse_log_level(const std::string& text) {
   KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kLevelNames));
   return std::string(kLevelNames[index]);
@@ -250,6 +257,7 @@ Result<std::string> parse_log_level(const std::string& text) {
 const Spelling<std::string> kAnyText = {parse_any_text, format_text};
 const Spelling<std::string> kLogLevel = {parse_log_level, format_text};
 const Spelling<BackendChoice> kBackend = {parse_backend, format_backend};
+const Spelling<bool> kBool = {parse_bool, format_bool, true};
 const Spelling<bool> kReadOpen = {parse_read_open, format_read_open};
 const Spelling<Bytes> kSize = {parse_bytes, format_bytes};
 const Spelling<Bytes> kSizeOrAuto = {parse_size_or_auto, format_size_or_auto};

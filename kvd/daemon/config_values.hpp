@@ -24,6 +24,7 @@ struct Spelling {
 extern const Spelling<std::string> kAnyText;
 extern const Spelling<std::string> kLogLevel;
 extern const Spelling<BackendChoice> kBackend;
+extern const Spelling<bool> kBool;      ///< "true" or "false"
 extern const Spelling<bool> kReadOpen;  ///< "open" or "token"
 
 extern const Spelling<Bytes> kSize;

@@ -11,7 +11,8 @@ using nlohmann::json;
 TEST(Documents, PolicyReadsAsDocumented) {
   core::Tuning tuning;
   EXPECT_EQ(json::parse(policy_document(tuning)), json::parse(R"({
-    "rotation": {"policy": "unified", "alpha": 3.0, "beta_b": 0.0, "beta_f": 0.5, "b_xfer": "auto"},
+    "rotation": {"policy": "unified", "alpha": 3.0, "beta_b": 0.0, "beta_f": 0.5, "b_xfer": "auto",
+                 "eager": true},
     "placement": {"policy": "none", "alpha": 1.0, "window": {"min": 32, "max": 1000}},
     "admission": {"policy": "none", "alpha": 1.0, "beta": 1.0},
     "load": {"policy": "never"}})"));
