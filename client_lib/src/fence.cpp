@@ -7,6 +7,7 @@
 #include <string>
 
 #include "client_lib/src/futex.hpp"
+#include "ipc/transport/spin.hpp"
 
 namespace kvd::client {
 namespace {
@@ -33,6 +34,14 @@ Status wait_for(const shm::ClientPage& page, const std::atomic<std::uint64_t>& w
   }
 }
 
+/// Looks for a while before anybody sleeps, where cores are to spare: a layer is often just behind.
+void look_for(const std::atomic<std::uint64_t>& word, std::uint64_t value, const Clock& clock) {
+  static const Nanoseconds spin = transport::default_spin();
+  if (spin.count() == 0) return;
+  const TimePoint until = clock.now() + spin;
+  while (word.load(std::memory_order_relaxed) < value && clock.now() < until) continue;
+}
+
 }  // namespace
 
 Status check_poison(const shm::ClientPage& page) {
@@ -51,6 +60,7 @@ Status wait_for_ticket(const shm::ClientPage& page, Ticket ticket, TimePoint dea
 
 Status wait_for_layers(const shm::ClientPage& page, std::uint64_t mark, TimePoint deadline,
                        const Clock& clock) {
+  look_for(page.fence_layers, mark, clock);
   return wait_for(page, page.fence_layers, mark, deadline, clock, [&](std::uint64_t done) {
     const auto text = [](std::uint64_t at) {
       return std::to_string(at & 0xffff) + " layer groups of iteration " + std::to_string(at >> 16);

@@ -94,12 +94,15 @@ void add_copies(const ControllerStatus& status, Samples& out) {
   out.add("kvd_copy_failures_total", {}, c.copy_failures);
 }
 
-void add_layers(const mover::MoverCounters& mover, Samples& out) {
+void add_layers(const Counters& c, const mover::MoverCounters& mover, Samples& out) {
   for (std::size_t d = 0; d < kDirectionNames.size(); ++d) {
     out.add("kvd_copy_run_bytes", {kDirectionNames[d]},
             {mover.runs[d].counts.begin(), mover.runs[d].counts.end()},
             static_cast<double>(mover.runs[d].sum.value));
   }
+  out.add("kvd_layer_iterations_total", {}, c.streams);
+  out.add("kvd_layerwise_prefills_total", {}, c.layerwise);
+  out.add("kvd_pauses_total", {}, c.pauses);
   out.add("kvd_layer_fetches_total", {}, mover.layer_fetches);
   out.add("kvd_layer_fetch_retries_total", {}, mover.layer_fetch_retries);
   out.add("kvd_layer_fetch_bytes_total", {}, mover.layer_bytes);
@@ -124,6 +127,7 @@ void add_rotation(const ControllerStatus& status, Samples& out) {
   out.add("kvd_rotation_blocked_total", {"growth"}, c.rotation_blocked_growth);
   out.add("kvd_rotation_blocked_total", {"promise"}, c.rotation_blocked_promise);
   out.add("kvd_rotation_budget_bytes", {}, status.b_xfer);
+  out.add("kvd_blocks_synced_total", {}, c.blocks_synced);
   out.add("kvd_promises_total", {}, c.promises);
   out.add("kvd_promises_expired_total", {}, c.promises_expired);
 }
@@ -220,7 +224,7 @@ void collect(const ControllerStatus& status, const ShellCounters& shell,
   add_daemon(info, samples);
   add_memory(status, samples);
   add_copies(status, samples);
-  add_layers(shell.mover, samples);
+  add_layers(status.counters, shell.mover, samples);
   add_plans(shell.solver, samples);
   add_rotation(status, samples);
   add_requests(status, samples);

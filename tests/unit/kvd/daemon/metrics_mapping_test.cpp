@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -120,6 +121,34 @@ TEST(MetricsMapping, LatestRequestDecidesTheLag) {
   sut.requests[1].state = core::RequestState::kRunning;
   EXPECT_THAT(value(sut, "kvd_vlt_max_seconds", {}), Optional(-1.0));
   EXPECT_THAT(value(sut, "kvd_requests", {"running"}), Optional(1.0));
+}
+
+TEST(MetricsMapping, WhatTheShellCountsIsVisible) {
+  ShellCounters shell;
+  shell.mover.layer_bytes = kMiB;
+  shell.mover.layer_busy = std::chrono::milliseconds(250);
+  shell.mover.layer_fetch_retries = 2;
+  shell.mover.runs[1].add(kKiB * 64);
+  shell.mover.runs[1].add(kKiB * 65);
+  shell.mover.runs[1].add(kMiB * 100);
+  shell.solver.gap = 0.004;
+  shell.solver.replaced = 3;
+  std::vector<Sample> samples;
+  collect({}, shell, kInfo, samples);
+  const auto family = [&, all = metrics::families(samples)](std::string_view name) {
+    return *std::find_if(all.begin(), all.end(),
+                         [&](const auto& each) { return each.metric->name == name; });
+  };
+  EXPECT_EQ(family("kvd_layer_fetch_bytes_total").series[0].value, 1048576);
+  EXPECT_EQ(family("kvd_layer_fetch_busy_seconds_total").series[0].value, 0.25);
+  EXPECT_EQ(family("kvd_layer_fetch_retries_total").series[0].value, 2);
+  EXPECT_EQ(family("kvd_plan_gap_ratio").series[0].value, 0.004);
+  const auto out = family("kvd_copy_run_bytes").series.front();
+  EXPECT_EQ(out.labels, Labels{"d2h"});
+  EXPECT_EQ(out.value, static_cast<double>((kKiB * 129 + kMiB * 100).value));
+  EXPECT_EQ(out.counts.front(), 1u);
+  EXPECT_EQ(out.counts[1], 1u);
+  EXPECT_EQ(out.counts.back(), 1u);
 }
 
 TEST(MetricsMapping, AChangedTuningIsVisible) {
