@@ -75,6 +75,11 @@ AdmissionInput Controller::State::admission_input(Session& session) {
   snapshot.memory = planner::AdmissionMemory{
       total, std::clamp(Blocks(supply(session.info.domain) / slot), Blocks(0), total),
       Tokens(session.shape.block_tokens)};
+  // A rotation policy that lets others leave has all of HBM to give; who enters waits for its
+  // blocks.
+  if (admission->name() == "whole_request" && rotation->name() != "fcfs") {
+    snapshot.memory->free = total;
+  }
   // Where layers leave, memory is no bound for who may prefill.
   if (session.streaming || prefills_layerwise(session)) snapshot.memory.reset();
   return input;
@@ -90,13 +95,16 @@ void Controller::State::admit(Session& session) {
   }
   // Where the policy cannot decide (a prompt that it would never admit), memory alone does. Under
   // `unified` who is about to miss its first token is the rotation policy's to serve.
-  const bool rescues = rotation->name() == "unified";
+  const bool rescues = rotation->name() == "unified" && tuning.rotation.overload == "ttft";
+  Tokens rescued;
   for (std::size_t i = 0; i < input.queue.size(); ++i) {
     Request& r = requests.at(input.queue[i]);
     const double patience = tuning.rotation.beta_f * to_seconds(r.slo.ttft);
     const bool urgent = rescues && to_seconds(now - r.arrived) >= patience;
+    if (urgent) rescued += input.snapshot.queue[i].tokens - input.snapshot.queue[i].done;
     r.held_back = i >= admitted && !urgent;
   }
+  if (session.chunk) session.chunk = std::max(*session.chunk, rescued);
 }
 
 }  // namespace kvd::core

@@ -58,8 +58,7 @@ void Controller::State::on_command(const Command& command) {
 
 void Controller::State::on_submit(const Command& command, const Submit& submit) {
   Session& session = sessions.at(command.engine);
-  std::size_t active = 0;
-  each_request_of(session.id, [&](Request&) { ++active; });
+  const std::size_t active = session.active.size();
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
   if (!session.class_id) {
@@ -94,7 +93,11 @@ void Controller::State::on_submit(const Command& command, const Submit& submit) 
     if (submit.ttft_slo.count() > 0) request.slo.ttft = submit.ttft_slo;
     if (submit.tbt_slo.count() > 0) request.slo.tbt = submit.tbt_slo;
     request.arrived = now;
-    requests.emplace(request.key, std::move(request));
+    Request& added = requests.emplace(request.key, std::move(request)).first->second;
+    const auto after = std::upper_bound(
+        session.active.begin(), session.active.end(), added.key,
+        [](const RequestKey& key, const Request* other) { return key < other->key; });
+    session.active.insert(after, &added);
     ++counters.requests_submitted;
     reply(command, Done{});
   }

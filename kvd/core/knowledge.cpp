@@ -43,17 +43,19 @@ std::int64_t Controller::State::saved_up(Request& request) {
   return request.deposit->left();
 }
 
-// The time since the last step is that of the iteration granted then.
-void Controller::State::measure_step(Session& session) {
-  if (!session.stepping) return;
-  const double took = to_seconds(now - session.last_step);
-  if (session.granted_prefill == Tokens(0)) {
+// The time since the last step is that of the iteration just reported, pipelined or not: a line
+// over its prompt tokens.
+void Controller::State::measure_step(Session& session, double took) {
+  const bool prefills = session.reported_prefill > Tokens(0);
+  session.prefill.observe(static_cast<double>(session.reported_prefill.value), took);
+  const planner::FittedLine::Line line = session.prefill.line();
+  if (line.slope > 0 && line.at_zero > 0) {
+    session.decode_s = line.at_zero;
+    session.prefill_token_s = line.slope;
+  } else if (!prefills) {
     follow(session.decode_s, took);
-    measure_plan(session, took);
-    return;
   }
-  const double extra = std::max(0.0, took - session.decode_s);
-  follow(session.prefill_token_s, extra / static_cast<double>(session.granted_prefill.value));
+  if (!prefills) measure_plan(session, took);
 }
 
 // What a step takes without waiting for layers, and whether the plan in force foresaw it.

@@ -20,15 +20,17 @@ constexpr const char* kFallback = "batch_uniform";
 
 }  // namespace
 
+bool Controller::State::layers_may_stream(const Session& session) const {
+  return session.class_id && tuning.placement.policy != "none" && session.groups() >= kLeastGroups;
+}
+
 bool Controller::State::layers_stream(const Session& session) const {
-  if (!session.class_id || session.dying || tuning.placement.policy == "none") return false;
-  if (session.groups() < kLeastGroups) return false;
+  if (session.dying || !layers_may_stream(session)) return false;
   if (tuning.rotation.policy != "unified") return true;
   Bytes wanted;
   std::int64_t count = 0;
-  for (auto it = requests.lower_bound({session.id, RequestId(0)});
-       it != requests.end() && it->first.engine == session.id; ++it) {
-    wanted += session.bytes_for(it->second.room_to_run());
+  for (const Request* r : session.active) {
+    wanted += session.bytes_for(r->room_to_run());
     ++count;
   }
   const Bytes pool = hbm.config().slab_bytes * std::int64_t{hbm.config().slabs};

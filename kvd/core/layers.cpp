@@ -32,6 +32,12 @@ std::uint32_t Controller::State::full_blocks(const Request& request) const {
   return static_cast<std::uint32_t>(request.tokens.value / session.shape.block_tokens);
 }
 
+/// All its blocks are in HBM.
+bool Controller::State::complete(const Request& request) {
+  return !request.fetch && request.staging.empty() &&
+         request.hbm_slots == std::ssize(request.places);
+}
+
 bool Controller::State::arriving(const BlockPlace& place) const {
   return !place.hbm.none() && !place.dram.none() &&
          hbm.state(place.hbm) == pool::SlotState::kFilling;
@@ -184,6 +190,7 @@ void Controller::State::evict_layers(Session& session, Request& request) {
 }
 
 void Controller::State::fetch_layers(Session& session, Request& request) {
+  if (complete(request)) return;
   const std::uint32_t groups = session.groups();
   Copy copy{Copy::Kind::kFetch, request.key, session.info.domain, session.shape.slot_bytes()};
   for (std::uint32_t group = 0; group < groups; ++group) {
@@ -215,6 +222,7 @@ void Controller::State::fetch_layers(Session& session, Request& request) {
 
 /// Whether every missing block has a staging slot.
 bool Controller::State::stage(Session& session, Request& request) {
+  if (complete(request)) return true;
   const std::uint32_t groups = session.groups();
   std::vector<std::uint32_t> unstaged;
   bool streams = false;
@@ -254,6 +262,7 @@ void Controller::State::release_staging(Session& session, Request& request) {
 
 void Controller::State::add_fetches(const Request& request, std::uint64_t iteration,
                                     StreamLayers& stream) const {
+  if (complete(request)) return;
   const Session& session = sessions.at(request.key.engine);
   const std::uint32_t groups = session.groups();
   // An iteration that is over reads nothing more, however far its engine got.

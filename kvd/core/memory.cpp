@@ -112,7 +112,9 @@ void Controller::State::grow_running(Session& session) {
     r.starved = false;
     if (!r.runs() || r.leaving || r.promised || r.paused) return;
     const bool prefill = r.state == RequestState::kPrefill && r.planned < r.prompt;
-    r.starved = (prefill ? grow_prefill(r) : grow(r, r.planned + Tokens(1))) != ErrorCode::kOk;
+    const ErrorCode code = prefill ? grow_prefill(r) : grow(r, r.planned + Tokens(1));
+    r.starved = code != ErrorCode::kOk;
+    if (code == ErrorCode::kWouldBlock) return;  // the slab is being mapped
     if (r.starved) {
       ++counters.rotation_blocked_growth;
       hungry = &r;
@@ -290,6 +292,7 @@ void Controller::State::remove(Request& request, bool dirty) {
   }
   release_slots(session, request, std::move(slots), dirty);
   session.plan.ended_since_pause = true;
+  std::erase(session.active, &request);
   requests.erase(RequestKey(request.key));
 }
 

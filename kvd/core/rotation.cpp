@@ -158,7 +158,9 @@ planner::RotationSnapshot Controller::State::rotation_snapshot(DomainId domain,
 
 planner::RotationConfig Controller::State::rotation_config() const {
   const RotationTuning& r = tuning.rotation;
-  return {r.alpha, r.beta_b, r.beta_f, false, planner::Overload::kTtft};
+  const bool goodput = r.overload == "goodput";
+  return {r.alpha, r.beta_b, r.beta_f, false,
+          goodput ? planner::Overload::kGoodput : planner::Overload::kTtft};
 }
 
 void Controller::State::decide(Session& caller) {

@@ -93,7 +93,7 @@ void Controller::State::on_detach(EngineId engine) {
   session.finished = session.iteration;  // it said goodbye: it maps and writes nothing any more
   forget_mappings(engine);
   release_late(session);
-  each_request_of(engine, [&](Request& r) { remove(r, false); });
+  for (Request* r : std::vector(session.active)) remove(*r, false);
   end_streams(session);
   for (const auto& [id, region] : session.regions) hbm.release_region(id);
   sessions.erase(it);
@@ -108,7 +108,7 @@ void Controller::State::on_dying(EngineId engine) {
   session.dying = true;
   ++counters.engines_died;
   drop_regions(engine);
-  each_request_of(engine, [&](Request& r) { remove(r, true); });
+  for (Request* r : std::vector(session.active)) remove(*r, true);
   end_streams(session);
   for (LateRelease& late : session.late) {
     for (const SlotId slot : late.slots) {

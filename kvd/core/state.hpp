@@ -165,17 +165,21 @@ struct Session {
   std::uint64_t table_version = 0;
   bool stepping = false;  ///< its last step reply had something to run
   TimePoint last_step{0};
-  Tokens granted_prefill;  ///< prompt tokens of the last granted iteration
+  Tokens granted_prefill;   ///< prompt tokens of the last granted iteration
+  Tokens reported_prefill;  ///< prompt tokens of the last reported one
   LayerPlan plan;
   bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
   /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
   /// batch's tokens change by little from step to step.
   planner::FittedLine compute{0.998};
-  double decode_s = 0;               ///< mean time of an iteration without prefill; 0: not yet
-  double prefill_token_s = 0;        ///< what a prompt token adds to one; 0: not yet
-  std::optional<Tokens> chunk;       ///< prompt tokens an iteration may have; none: any number
-  planner::LengthPredictor lengths;  ///< of its answers
+  planner::FittedLine prefill{0.97};  ///< iteration time over its prompt tokens
+  double decode_s = 0;                ///< mean time of an iteration without prefill; 0: not yet
+  double prefill_token_s = 0;         ///< what a prompt token adds to one; 0: not yet
+  std::optional<Tokens> chunk;        ///< prompt tokens an iteration may have; none: any number
+  planner::LengthPredictor lengths;   ///< of its answers
   TimePoint last_beat{0};
+
+  std::vector<Request*> active;  ///< its requests, by id
 
   pool::SlabSet mapped;  ///< acknowledged
   pool::SlabSet sent;    ///< its fd left for the engine
@@ -276,6 +280,7 @@ struct Controller::State {
   [[nodiscard]] Session& session_of(const Request& request) {
     return sessions.at(request.key.engine);
   }
+  /// In order of their ids. `visit` neither adds nor removes any.
   template <class F>
   void each_request_of(EngineId engine, F visit);
   template <class F>
@@ -326,7 +331,7 @@ struct Controller::State {
   void note_return(const Request& request);
   [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
   [[nodiscard]] std::int64_t saved_up(Request& request);  ///< its deposit now
-  void measure_step(Session& session);
+  void measure_step(Session& session, double took);
   void measure_plan(Session& session, double took);
 
   // ---- who may prefill (admission.cpp) ----
@@ -337,6 +342,7 @@ struct Controller::State {
   [[nodiscard]] double fetch_rate() const;       ///< bytes a second into HBM
 
   // ---- which layers stay (placement.cpp) ----
+  [[nodiscard]] bool layers_may_stream(const Session& session) const;
   [[nodiscard]] bool layers_stream(const Session& session) const;
   /// HBM it needs to run with all its layers streamed.
   [[nodiscard]] Bytes streamed_bytes(const Request& request) const;
@@ -387,6 +393,7 @@ struct Controller::State {
   // ---- layers that come and go (layers.cpp) ----
   void recount(Request& request) const;
   [[nodiscard]] std::uint32_t full_blocks(const Request& request) const;
+  [[nodiscard]] static bool complete(const Request& request);
   [[nodiscard]] bool arriving(const BlockPlace& place) const;
   [[nodiscard]] bool missing(const BlockPlace& place) const;
   [[nodiscard]] bool synced(const BlockPlace& place) const;
@@ -469,14 +476,16 @@ struct Controller::State {
 
 template <class F>
 void Controller::State::each_request_of(EngineId engine, F visit) {
-  auto it = requests.lower_bound(RequestKey{engine, RequestId(0)});
-  while (it != requests.end() && it->first.engine == engine) visit((it++)->second);
+  const auto session = sessions.find(engine);
+  if (session == sessions.end()) return;
+  for (Request* request : session->second.active) visit(*request);
 }
 
 template <class F>
 void Controller::State::each_request_in(DomainId domain, F visit) {
   for (auto& [id, session] : sessions) {
-    if (session.info.domain == domain) each_request_of(id, visit);
+    if (session.info.domain != domain) continue;
+    for (Request* request : session.active) visit(*request);
   }
 }
 

@@ -20,12 +20,14 @@ void Controller::State::on_step(const Command& command, const Step& step) {
     const double gap = to_seconds(now - session.last_step);
     mean_step_s = mean_step_s == 0 ? gap : mean_step_s + kWeight * (gap - mean_step_s);
   }
-  measure_step(session);
+  const double took = to_seconds(now - session.last_step);
+  const bool measured = session.stepping;
   session.last_step = now;
   session.responsive = true;
   session.streaming = layers_stream(session);
 
   take_reports(session, step);
+  if (measured) measure_step(session, took);
   end_streams(session);
   acknowledge_promises(session);
   yield_to_regions(session.info.domain, session.id);
@@ -81,6 +83,7 @@ Status Controller::State::check_step(const Session& session, const Step& step) {
 void Controller::State::take_reports(Session& session, const Step& step) {
   session.finished = step.iteration_running == 0 ? session.iteration : step.iteration_finished;
   release_late(session);
+  session.reported_prefill = Tokens(0);
   for (const StepReport& report : step.reports) {
     take_report(session, *find(session.id, report.request), report);
   }
@@ -104,6 +107,8 @@ void Controller::State::count_deposit(Request& request, Tokens made) {
 void Controller::State::take_report(Session& session, Request& request, const StepReport& report) {
   const Tokens made = report.tokens - request.tokens;
   if (made > Tokens(0)) {
+    const Tokens prompt_left = std::max(Tokens(0), request.prompt - request.tokens);
+    session.reported_prefill += std::min(made, prompt_left);
     request.tokens = report.tokens;
     session.tokens += static_cast<std::uint64_t>(made.value);
     counters.tokens += static_cast<std::uint64_t>(made.value);
@@ -148,10 +153,11 @@ Tokens Controller::State::prefill_tokens(const Session& session, const Request& 
 TableRow Controller::State::table_row(const Session& session, const Request& request) const {
   TableRow row{request.key.request, request.planned, request.blocks, session.groups(), {}};
   row.slots.reserve(request.places.size());
+  const bool whole = complete(request);
   for (std::uint32_t group = 0; group < row.groups; ++group) {
     for (std::uint32_t block = 0; block < request.blocks; ++block) {
       const BlockPlace& place = request.places[std::size_t{block} * row.groups + group];
-      row.slots.push_back(missing(place) ? request.staging[block] : place.hbm);
+      row.slots.push_back(whole || !missing(place) ? place.hbm : request.staging[block]);
     }
   }
   return row;

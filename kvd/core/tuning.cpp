@@ -56,6 +56,9 @@ void check(const RotationTuning& rotation, Faults& faults) {
   faults.number_in("rotation.alpha", rotation.alpha, 0, kMaxWeight);
   faults.number_in("rotation.beta_b", rotation.beta_b, -kMaxLag, kMaxLag);
   faults.number_in("rotation.beta_f", rotation.beta_f, -kMaxLag, kMaxLag);
+  if (rotation.overload != "ttft" && rotation.overload != "goodput") {
+    faults.add("rotation.overload", "must be ttft or goodput, is \"" + rotation.overload + "\"");
+  }
   if (rotation.b_xfer && (*rotation.b_xfer <= Bytes(0) || *rotation.b_xfer > kMaxTransfer)) {
     faults.add("rotation.b_xfer", "must be \"auto\" or a size from 1 byte to 1 PiB, is " +
                                       std::to_string(rotation.b_xfer->value));

@@ -21,6 +21,8 @@ struct RotationTuning {
   /// Full blocks are copied to DRAM in the background, so that who leaves has little left to move.
   /// Source: SuperInfer sec. 5 (eager rotation).
   bool eager = true;
+  /// Whom `unified` serves where not everybody's goal can be met: "ttft" or "goodput".
+  std::string overload = "ttft";
 };
 
 /// Which layers stay. Source: OrbitFlow (SLO violations a step, replanning window in tokens).

@@ -157,7 +157,7 @@ TEST(Layers, CopiesMadeAheadMakeWayForWhoHasNoOtherPlace) {
 }
 
 TEST(Layers, ABatchThatIsTooSlowGoesOnWithoutOneWhichComesBackAfterAnEnd) {
-  Controller::Config config = streaming("orbitflow", 9);
+  Controller::Config config = streaming("orbitflow", 7);
   config.tuning.slo["default"].tbt = milliseconds(11);  // steps take 10
   World world(config);
   world.link_bytes_per_s = 20e3;  // a block takes 13 ms: whatever streams is too slow
