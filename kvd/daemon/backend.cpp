@@ -31,9 +31,15 @@ Result<Backend> cuda_backend(const Config& config, const Clock& clock) {
     return make_error(ErrorCode::kInvalidArgument, "cuda.device: " + device.error().message);
   }
   cuda.device = *device;
+  cuda.dram = config.cuda_dram == "host_numa" ? kernels::DramKind::kHostNuma
+              : config.cuda_dram == "auto"    ? kernels::DramKind::kAuto
+                                              : kernels::DramKind::kMemfd;
   cuda.burst = config.cuda_burst;
   cuda.stall_limit = config.cuda_watchdog;
   KVD_ASSIGN_OR_RETURN(auto backend, kernels::CudaBackend::create(cuda, clock));
+  if (!backend->dram_fallback().empty()) {
+    log_info("cuda.dram auto: memfd, as there is " + backend->dram_fallback());
+  }
   return Backend(std::move(backend));
 }
 

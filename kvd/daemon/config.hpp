@@ -47,6 +47,7 @@ struct Config {
 
   // cuda
   std::string cuda_device;  ///< ordinal or UUID; empty: the first
+  std::string cuda_dram = "memfd";  ///< what DRAM slabs are: memfd, host_numa or auto
   Bytes cuda_burst = 4 * kMiB;
   Nanoseconds cuda_watchdog{30'000'000'000};  ///< a copy that stands still so long: device lost
 

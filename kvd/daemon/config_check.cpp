@@ -189,6 +189,10 @@ void check_engine(const Config& config, Faults& faults) {
 }
 
 void check_cuda(const Config& config, Faults& faults) {
+  const std::string& dram = config.cuda_dram;
+  if (dram != "memfd" && dram != "host_numa" && dram != "auto") {
+    faults.push_back("cuda.dram: must be memfd, host_numa or auto, is \"" + dram + "\"");
+  }
   if (config.cuda_burst < kMinBurst || config.cuda_burst > kMaxBurst) {
     faults.push_back("cuda.burst: must be from 64 KiB to 1 GiB, is " +
                      human_size(config.cuda_burst));

@@ -66,6 +66,9 @@ Keys memory_keys() {
           "cuda.device", "which GPU: its number or UUID; empty: the first", kAnyText,
           [](auto& c) -> auto& { return c.cuda_device; }),
       key(
+          "cuda.dram", "DRAM is memfd or host_numa (made and pinned by the driver), or auto",
+          kAnyText, [](auto& c) -> auto& { return c.cuda_dram; }),
+      key(
           "cuda.burst", "bytes copied at a time; engines' own copies wait for two of them", kSize,
           [](auto& c) -> auto& { return c.cuda_burst; }),
       key(

@@ -27,9 +27,16 @@ KvdSettings tight_pool() {
   return settings;
 }
 
-TEST(CudaEngines, TwoRotateAndEveryByteIsTheByteWritten) {
+/// What a DRAM slab is: see cuda.dram.
+class RotationThrough : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(CudaEngines, RotationThrough, testing::Values("memfd", "host_numa"),
+                         [](const auto& name) { return std::string(name.param); });
+
+TEST_P(RotationThrough, TwoRotateAndEveryByteIsTheByteWritten) {
   const RuntimeFolder folder;
-  const KvdProcess kvd(folder, tight_pool());
+  KvdSettings settings = tight_pool();
+  settings.environment.push_back(std::string("KVD_CUDA_DRAM=") + GetParam());
+  const KvdProcess kvd(folder, settings);
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
   ChildProcess first(pattern_on_gpu(kvd, "a"));
   ChildProcess second(pattern_on_gpu(kvd, "bb"));

@@ -51,6 +51,20 @@ TEST(CudaStartup, AutomaticSlabsAreLargerOnAGpu) {
   EXPECT_EQ(status["pools"][0]["slab_bytes"], 256 << 20);
 }
 
+TEST(CudaStartup, DramIsTheDriversOwnWhereThatIsAskedForAndThere) {
+  constexpr const char* kLine = "cuda.dram auto: memfd, as there is no HOST_NUMA memory";
+  for (const bool there : {true, false}) {
+    const RuntimeFolder folder;
+    KvdSettings settings = cuda_settings({there ? "FAKECUDA_HOST_NUMA=1" : "FAKECUDA_HOST_NUMA=0"});
+    settings.environment.emplace_back("KVD_CUDA_DRAM=auto");
+    const KvdProcess kvd(folder, settings);
+    ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+    const json status = json::parse(kvd.get("/v1/status").body);
+    EXPECT_EQ(status["pools"][1]["pages"] == "device", there) << status["pools"];
+    EXPECT_EQ(lines_with(kvd.log(), kLine), there ? 0u : 1u) << kvd.log();
+  }
+}
+
 TEST(CudaStartup, AutoFallsBackToHostMemoryWithOneLine) {
   const RuntimeFolder folder;
   KvdSettings settings = cuda_settings({kNoDevice});

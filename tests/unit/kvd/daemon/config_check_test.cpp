@@ -26,6 +26,8 @@ const std::vector<Fault> kFaults = {
     {"cuda.burst: must be from 64 KiB to 1 GiB, is 4 KiB",
      [](Config& c) { c.cuda_burst = 4 * kKiB; }},
     {"cuda.burst: must be", [](Config& c) { c.cuda_burst = 2 * kGiB; }},
+    {"cuda.dram: must be memfd, host_numa or auto, is \"numa\"",
+     [](Config& c) { c.cuda_dram = "numa"; }},
     {"cuda.watchdog: must be longer than zero",
      [](Config& c) { c.cuda_watchdog = Nanoseconds(0); }},
     {"pool.slab: 3MiB is no multiple", [](Config& c) { c.slab = 3 * kMiB; }},
