@@ -30,7 +30,7 @@ over the seeds; --out writes every run to serve.json and the attainments to serv
   --seconds S          20, of arrivals a run     --bandwidth SIZE     of the link, a second
   --rate N             6 requests a second       --ttft-multiple N    10
   --prompt-min, --prompt-max, --new-min, --new-max N                  --tbt-multiple N     12
-  --quick              one seed, 4 seconds a run
+  --layers-per-block N 1                         --quick              one seed, 4 seconds a run
 )";
 
 struct Options {
@@ -75,6 +75,7 @@ Flags flags_of(Options& options) {
           {"--seconds", into(stage.seconds, 0.1)},
           {"--rate", into(stage.rate, 0.001)},
           {"--engines", into(stage.engines, 1U)},
+          {"--layers-per-block", into(stage.layers_per_block, 1U)},
           {"--model", into(stage.model)},
           {"--hbm", into(stage.hbm)},
           {"--dram", into(stage.dram)},

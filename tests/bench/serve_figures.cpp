@@ -120,6 +120,7 @@ std::string serve_json(const ServeStage& stage, const Goals& goals,
   Json out;
   out["stage"] = {{"model", stage.model},
                   {"engines", stage.engines},
+                  {"layers_per_block", stage.layers_per_block},
                   {"hbm", stage.hbm},
                   {"dram", stage.dram},
                   {"bandwidth", stage.bandwidth},

@@ -37,10 +37,11 @@ class Engine {
  public:
   Engine(const std::string& endpoint, const ServeStage& stage)
       : port_(admin::free_port()),
-        process_({{test::built_program("kvd-engine"), "--random", stage.model, "--port",
-                   std::to_string(port_), "--threads", "1", "--max-requests", "1024", "--endpoint",
-                   endpoint},
-                  {}}) {
+        process_(
+            {{test::built_program("kvd-engine"), "--random", stage.model, "--port",
+              std::to_string(port_), "--threads", "1", "--max-requests", "1024",
+              "--layers-per-block", std::to_string(stage.layers_per_block), "--endpoint", endpoint},
+             {}}) {
     if (!process_.wait_for_line("ready: ")) give_up("no engine", process_.errors());
   }
   [[nodiscard]] std::uint16_t port() const { return port_; }

@@ -14,6 +14,9 @@ namespace kvd::bench {
 struct ServeStage {
   std::string model = "layers=8,hidden=128,heads=4,kv_heads=4,ff=256";
   std::uint32_t engines = 1;
+  /// Layers that move together. kvd's own choice, slots of 256 KiB, would make one group of a model
+  /// as small as this, and nothing could be streamed.
+  std::uint32_t layers_per_block = 1;
   std::string hbm = "8MiB";
   std::string dram = "256MiB";
   std::string bandwidth = "1GiB";  ///< of the link, each direction
