@@ -26,8 +26,8 @@ struct RunLengths {
 
 /// What the mover has done since it was made.
 struct MoverCounters {
-  std::array<RunLengths, 2> runs;       ///< by kernels::Direction: h2d, d2h
-  std::uint64_t layer_fetches = 0;      ///< layer groups brought into staging
+  std::array<RunLengths, 2> runs;         ///< by kernels::Direction: h2d, d2h
+  std::uint64_t layer_fetches = 0;        ///< layer groups brought into staging
   std::uint64_t layer_fetch_retries = 0;  ///< bursts of them that failed and were tried again
   Bytes layer_bytes;
   Nanoseconds layer_busy{0};  ///< time the device's queue worked on them
