@@ -46,7 +46,7 @@ struct Config {
   Bytes reserve = 512 * kMiB;  ///< memory left to the rest of the machine
 
   // cuda
-  std::string cuda_device;  ///< ordinal or UUID; empty: the first
+  std::string cuda_device;          ///< ordinal or UUID; empty: the first
   std::string cuda_dram = "memfd";  ///< what DRAM slabs are: memfd, host_numa or auto
   Bytes cuda_burst = 4 * kMiB;
   Nanoseconds cuda_watchdog{30'000'000'000};  ///< a copy that stands still so long: device lost
