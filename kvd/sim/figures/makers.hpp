@@ -27,6 +27,10 @@ namespace kvd::sim::figures {
 [[nodiscard]] Result<Figure> of_fig14b(Lab& lab);
 [[nodiscard]] Result<Figure> of_table1(Lab& lab);
 
+// not_simulated.cpp
+[[nodiscard]] Result<Figure> of_fig13(Lab& lab);
+[[nodiscard]] Result<Figure> of_fig14c(Lab& lab);
+
 // layerkv.cpp
 [[nodiscard]] Result<Figure> lk_fig1(Lab& lab);
 [[nodiscard]] Result<Figure> lk_fig4(Lab& lab);
