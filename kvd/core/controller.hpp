@@ -22,7 +22,6 @@ struct AttachGrant {
   ClassId class_id;
   ModelClass model_class;
   std::uint32_t max_rows = 0;
-  std::uint32_t max_slots = 0;
 };
 
 /// Decides everything: who holds which slot, who runs, what is copied where. Deterministic: the

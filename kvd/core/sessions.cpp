@@ -48,25 +48,18 @@ Result<AttachGrant> Controller::State::attach(const Attach& attach) {
   Session session;
   session.info = attach;
   session.last_beat = now;
-  std::uint32_t max_slots = 0;
   if (attach.model_class) {
     const ModelClass& shape = *attach.model_class;
     KVD_ASSIGN_OR_RETURN(session.class_id, class_for(shape));
     session.shape = shape;
-    const std::int64_t per_slab = hbm.config().slab_bytes / shape.slot_bytes();
-    max_slots = static_cast<std::uint32_t>(per_slab * hbm.config().slabs);
   }
   session.id = EngineId(++last_engine);
   session.generation = Generation(++last_generation);
   session.mapped.assign(hbm.config().slabs, false);
   session.sent.assign(hbm.config().slabs, false);
   ++counters.engines_attached;
-  AttachGrant grant{session.id,
-                    session.generation,
-                    session.class_id,
-                    session.shape,
-                    config.max_requests_per_engine,
-                    max_slots};
+  AttachGrant grant{session.id, session.generation, session.class_id, session.shape,
+                    config.max_requests_per_engine};
   sessions.emplace(session.id, std::move(session));
   return grant;
 }

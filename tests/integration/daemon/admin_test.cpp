@@ -45,7 +45,9 @@ class DaemonAdmin : public testing::Test {
   void start_exporter() {
     auto exporter = metrics::Exporter::start(
         {"127.0.0.1", metrics_port_}, [this](std::vector<metrics::Sample>& out) {
-          daemon::collect(daemon_.status(), daemon_.daemon().info(), out);
+          const auto shell = daemon_.daemon().shell(std::chrono::seconds(30));
+          KVD_CHECK(shell.ok(), "the shell's counters");
+          daemon::collect(daemon_.status(), *shell, daemon_.daemon().info(), out);
         });
     KVD_CHECK(exporter.ok(), "the exporter");
     exporter_ = std::move(*exporter);
