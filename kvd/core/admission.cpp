@@ -67,7 +67,9 @@ AdmissionInput Controller::State::admission_input(Session& session) {
   std::stable_sort(waiting.begin(), waiting.end(),
                    [](const auto* a, const auto* b) { return a->arrived < b->arrived; });
   for (Request* r : waiting) enqueue(*r);
-  if (!input.queue.empty() || !input.decoding.empty()) {
+  // The step guard is kvd's own: the papers' policies decide without it.
+  const bool guarded = rotation->name() == "unified";
+  if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
     snapshot.guard = planner::StepGuard{seconds(session.decode_s), seconds(0), least_tbt};
   }
   const Bytes slot = session.shape.slot_bytes();

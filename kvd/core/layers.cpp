@@ -157,9 +157,12 @@ void Controller::State::drop_copies(DomainId domain, Bytes needed) {
 void Controller::State::install_layers(Session& session) {
   each_request_of(session.id, [&](Request& r) {
     if (r.leaving || (!r.runs() && !r.paused)) return;
-    if (!r.away.empty()) evict_layers(session, r);
+    // A prompt on its way to DRAM keeps its blocks until somebody is short of them: its next chunk
+    // would have to fetch them again.
+    if (!r.away.empty() && (!r.layerwise || session.crowded)) evict_layers(session, r);
     if (!r.paused && !r.fetch && !r.layerwise) fetch_layers(session, r);
   });
+  session.crowded = false;
 }
 
 // The first slots that leave become staging; a paused request needs none.

@@ -41,7 +41,7 @@ ErrorCode Controller::State::grow_prefill(Request& request) {
   if (request.away.empty()) return grow(request, request.room_to_run());
   constexpr std::int64_t kMostBlocks = 128;  // 2,048 tokens: more than keeps an engine busy
   constexpr std::int64_t kShare = 4;         // the chunk before is still on its way out
-  const Session& session = session_of(request);
+  Session& session = session_of(request);
   const Bytes block = session.shape.slot_bytes() * std::int64_t{session.groups()};
   const std::int64_t room = hbm.available(session.info.domain) / (block * kShare);
   std::int64_t blocks = std::clamp<std::int64_t>(room, 1, kMostBlocks);
@@ -54,6 +54,7 @@ ErrorCode Controller::State::grow_prefill(Request& request) {
     code = grow(request, Tokens(wanted * session.shape.block_tokens));
     if (code != ErrorCode::kOutOfMemory) break;
   }
+  if (code == ErrorCode::kOutOfMemory) session.crowded = true;
   return code;
 }
 

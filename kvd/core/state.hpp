@@ -169,6 +169,7 @@ struct Session {
   Tokens reported_prefill;  ///< prompt tokens of the last reported one
   LayerPlan plan;
   bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
+  bool crowded = false;    ///< a prompt that comes in chunk by chunk found no room
   /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
   /// batch's tokens change by little from step to step.
   planner::FittedLine compute{0.998};
