@@ -118,7 +118,7 @@ Result<Figure> of_fig11(Lab& lab) {
       figure_of(result, "at 128K above 85 %, FlexGen+ and Dynamic Heuristic 69.2 and 32.9 %",
                 "TBT attainment by context length");
   figure.notes = {
-      "Prompts end at what HBM holds, 82K tokens: kvd admits no request that is larger.",
+      "Prompts end at what HBM holds, 82K tokens.",
       "No fit of this machine is published for 70B: roofline from datasheets, links as fitted for "
       "8B."};
   return figure;

@@ -141,8 +141,7 @@ Result<Figure> si_fig21(Lab& lab) {
                       agreement(falls(values_of(result, &Metrics::ttft_p99_s), kNoise))},
                      {"larger B_xfer lowers P99 TBT",
                       ends(result, &Metrics::longest_gap_p99_s, " s of the longest gaps"),
-                      agreement(falls(values_of(result, &Metrics::longest_gap_p99_s), kNoise)),
-                      "with a larger budget lvf rotates more, whether anybody is late or not"}};
+                      agreement(falls(values_of(result, &Metrics::longest_gap_p99_s), kNoise))}};
   figure.charts = latency_charts(result, "si-fig21");
   for (Chart& chart : figure.charts) chart.log_x = true;
   const auto add = [&](const Shown& shown) {

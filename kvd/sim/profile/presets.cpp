@@ -39,8 +39,8 @@ max_num_seqs = 4  # OF 5.1: batch of 4
 max_total_tokens = 32384  # OF 5.1: 32K tokens a batch; where the artifact's length bins end
 
 [solver]
-node_s = 2e-5  # ours: kvd's solver, one core, measured over 2,000 batches of 4 (kvd-sim reproduce of-fig15)
-call_s = 2e-4  # ours: the same
+node_s = 2e-5  # ours: an assumption, not measured on this profile
+call_s = 2e-4  # ours: an assumption
 )toml";
 
 constexpr const char* kA6000 = R"toml(name = "a6000-llama3-70b-tp4"
@@ -78,8 +78,8 @@ max_num_seqs = 4  # OF 5.1
 max_total_tokens = 131072  # ours: OF 5.3 takes 128K tokens a request
 
 [solver]
-node_s = 4e-5  # ours: kvd's solver at 40 groups
-call_s = 4e-4  # ours: the same
+node_s = 4e-5  # ours: an assumption
+call_s = 4e-4  # ours: an assumption
 )toml";
 
 constexpr const char* kL20Llama2 = R"toml(name = "l20-llama2-7b"
