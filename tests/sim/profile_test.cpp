@@ -65,8 +65,9 @@ TEST(Presets, GiveThePublishedFigures) {
   EXPECT_NEAR(static_cast<double>(a5000->shape.slot_bytes().value) / a5000->link.h2d_bytes_s,
               8.6e-6, 2e-8);
   EXPECT_EQ(a5000->hbm.value / (4096 * 32), 16384) << "tokens that HBM holds";
-  // SuperInfer: 4 MiB a block.
-  EXPECT_EQ(load_profile("gh200-qwen2.5-32b")->shape.slot_bytes(), 4 * kMiB);
+  // SuperInfer: 4 MiB a block of all layers.
+  const auto gh200 = load_profile("gh200-qwen2.5-32b");
+  EXPECT_EQ(gh200->shape.slot_bytes() * std::int64_t{gh200->shape.groups()}, 4 * kMiB);
 }
 
 TEST(UserProfile, APrintedPresetReadsBackTheSame) {
