@@ -211,8 +211,7 @@ TEST(LayerStreamer, WhatFollowsAnEndedStreamWaitsForItsLastBurst) {
       words.layer());
   ASSERT_TRUE(world.backend->step());
   world.mover->end_stream(Ticket(1));
-  world.poll();
-  ASSERT_EQ(world.backend->faults().held, 2u);
+  ASSERT_TRUE(world.until([&] { return world.backend->faults().held == 2u; }));
   world.let_all_go();
   EXPECT_THAT(world.order(), ElementsAre(1, 2));
   EXPECT_EQ(world.backend->faults().held, 3u);
