@@ -130,11 +130,17 @@ void Controller::State::grow_running(Session& session) {
   Request* victim = nullptr;
   std::size_t running = 0;
   each_request_in(session.info.domain, [&](Request& r) {
-    if (r.state != RequestState::kRunning || !session_of(r).responsive) return;
+    if (!r.runs() || r.paused || !session_of(r).responsive) return;
     ++running;
+    if (r.state != RequestState::kRunning) return;
     if (!r.fresh && (!victim || r.arrived >= victim->arrived)) victim = &r;
   });
-  if (victim && running > 1) preempt(*victim, session.id);
+  if (victim && running > 1) {
+    preempt(*victim, session.id);
+  } else if (hungry->state == RequestState::kPrefill && layers_may_stream(session)) {
+    // Nobody can leave for this prompt: what it has so far makes way for the rest.
+    hungry->away.assign(session.groups(), true);
+  }
 }
 
 void Controller::State::swap_out(Request& request) {
