@@ -5,7 +5,8 @@
 namespace KVD_ISA {
 
 using Part = float __attribute__((vector_size(KVD_WIDTH)));
-using PartAt = float __attribute__((vector_size(KVD_WIDTH), aligned(4), may_alias));
+// The attributes after the name: clang ignores `aligned` where it stands in the type.
+using PartAt __attribute__((aligned(4), may_alias)) = Part;
 constexpr std::size_t kWidth = KVD_WIDTH / sizeof(float);
 constexpr std::size_t kParts = kLanes / kWidth;
 

@@ -47,8 +47,9 @@ AdmissionInput Controller::State::admission_input(Session& session) {
   std::vector<Request*> waiting;
   Nanoseconds least_tbt = Nanoseconds::max();
   const auto enqueue = [&](Request& r) {
-    const Tokens done = r.state == RequestState::kWaiting ? Tokens(0) : r.planned;
-    snapshot.queue.push_back({r.prompt, done, expected_length(r).median.value});
+    const bool begun = r.state != RequestState::kWaiting;
+    snapshot.queue.push_back(
+        {r.prompt, begun ? r.planned : Tokens(0), expected_length(r).median.value, begun});
     input.queue.push_back(r.key);
     least_tbt = std::min(least_tbt, r.slo.tbt);
   };
@@ -66,6 +67,11 @@ AdmissionInput Controller::State::admission_input(Session& session) {
   });
   std::stable_sort(waiting.begin(), waiting.end(),
                    [](const auto* a, const auto* b) { return a->arrived < b->arrived; });
+  // A prompt that is late already must not keep those that are not from being in time.
+  if (rotation->name() == "unified" && tuning.rotation.overload == "goodput") {
+    std::stable_partition(waiting.begin(), waiting.end(),
+                          [&](const Request* r) { return now - r->arrived <= r->slo.ttft; });
+  }
   for (Request* r : waiting) enqueue(*r);
   // The step guard is kvd's own: the papers' policies decide without it.
   const bool guarded = rotation->name() == "unified";
@@ -103,7 +109,8 @@ void Controller::State::admit(Session& session) {
     Request& r = requests.at(input.queue[i]);
     const double patience = tuning.rotation.beta_f * to_seconds(r.slo.ttft);
     const bool urgent = rescues && to_seconds(now - r.arrived) >= patience;
-    if (urgent) rescued += input.snapshot.queue[i].tokens - input.snapshot.queue[i].done;
+    const bool begun = r.state == RequestState::kPrefill;  // the others have no memory yet
+    if (urgent && begun) rescued += input.snapshot.queue[i].tokens - input.snapshot.queue[i].done;
     r.held_back = i >= admitted && !urgent;
   }
   if (session.chunk) session.chunk = std::max(*session.chunk, rescued);

@@ -92,6 +92,7 @@ void Controller::State::on_submit(const Command& command, const Submit& submit) 
     if (slo != tuning.slo.end()) request.slo = slo->second;
     if (submit.ttft_slo.count() > 0) request.slo.ttft = submit.ttft_slo;
     if (submit.tbt_slo.count() > 0) request.slo.tbt = submit.tbt_slo;
+    request.predicted = submit.predicted;
     request.arrived = now;
     Request& added = requests.emplace(request.key, std::move(request)).first->second;
     const auto after = std::upper_bound(
@@ -173,7 +174,7 @@ void Controller::State::on_rotate(const Command& command, const Rotate& rotate) 
     request->promised = false;
     request->leaving = true;
     start_leaving(session);
-  } else if (request->claim == 0) {
+  } else if (request->claim == 0 && !request->paused) {  // the plan brings a paused one back
     request->claim = ++last_claim;
     serve_claims(session.info.domain);
   }

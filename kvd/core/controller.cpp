@@ -19,7 +19,7 @@ Controller::Controller(std::unique_ptr<State> state) : state_(std::move(state)) 
 Controller::~Controller() = default;
 
 Result<std::unique_ptr<Controller>> Controller::create(Config config) {
-  std::vector<std::string> faults = config.tuning.faults();
+  std::vector<std::string> faults = config.tuning.faults(config.oracle);
   for (const auto& [tier, quotas] :
        {std::pair{config.hbm, config.hbm_quotas}, std::pair{config.dram, config.dram_quotas}}) {
     const std::string key = std::string("pool.") + kvd::name(tier.tier);

@@ -42,6 +42,10 @@ class Controller {
     Tuning tuning;
     Nanoseconds step_timeout{5'000'000'000};
     std::uint32_t max_requests_per_engine = 1024;
+    /// Block tables are made only for shells whose engines read them: the simulator's do not.
+    bool publish_tables = true;
+    /// The shell says of every request how long its answer will be (Submit::predicted).
+    bool oracle = false;
     bool validate_each_event = false;  ///< tests: abort on a broken invariant after every event
   };
 

@@ -87,15 +87,14 @@ void Controller::State::finish_out(Copy& copy, bool ok) {
   Session& session = session_of(request);
   request.copy = Ticket();
   const std::uint32_t full = full_blocks(request);
+  std::vector<SlotId> free;
+  free.reserve(copy.places.size());
   for (const std::uint32_t i : copy.places) {
     BlockPlace& place = request.places[i];
-    if (ok) {
-      settle(dram, place.dram, i / session.groups() < full);
-      hbm.release(std::exchange(place.hbm, SlotId()));
-    } else {
-      dram.release(std::exchange(place.dram, SlotId()));
-    }
+    if (ok) settle(dram, place.dram, i / session.groups() < full);
+    free.push_back(std::exchange(ok ? place.hbm : place.dram, SlotId()));
   }
+  (ok ? hbm : dram).release(free);
   recount(request);
   request.state = ok ? RequestState::kRotary : RequestState::kRunning;
   request.forced_out = request.forced_out && ok;
@@ -128,11 +127,12 @@ void Controller::State::finish_in(Copy& copy, bool ok) {
   // The copies of full blocks stay good: who leaves again soon need not move them.
   const std::uint32_t full = full_blocks(request);
   const bool keep = tuning.rotation.eager || !request.away.empty() || !request.streams.empty();
+  std::vector<SlotId> free;
   for (const std::uint32_t i : copy.places) {
-    BlockPlace& place = request.places[i];
     if (keep && i / session.groups() < full) continue;
-    dram.release(std::exchange(place.dram, SlotId()));
+    free.push_back(std::exchange(request.places[i].dram, SlotId()));
   }
+  dram.release(free);
   request.synced = keep ? full : 0;
   recount(request);
   request.state = RequestState::kRunning;
@@ -155,8 +155,10 @@ void Controller::State::finish_sync(Copy& copy, bool ok) {
       dram.release(std::exchange(place.dram, SlotId()));
     }
   }
-  if (!ok) request.synced = 0;
-  recount(request);
+  if (!ok) {
+    request.synced = 0;
+    recount(request);
+  }
   Session& session = session_of(request);
   start_leaving(session);
   sync_blocks(session);
@@ -185,7 +187,14 @@ void Controller::State::end_orphan(Copy& copy) {
     slots.hbm.push_back(pair.hbm);
     slots.dram.push_back(pair.dram);
   }
-  let_go(slots);
+  for (const Ticket stream : copy.streams) {
+    if (copies.contains(stream)) slots.streams.push_back(stream);
+  }
+  if (slots.streams.empty()) {
+    let_go(slots);
+  } else {
+    held.push_back(std::move(slots));
+  }
 }
 
 void Controller::State::scrub_slots(DomainId domain, Bytes slot_bytes, std::vector<SlotId> slots) {

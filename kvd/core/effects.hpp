@@ -134,10 +134,12 @@ struct StreamLayers {
 struct EndStream {
   Ticket ticket;
 };
-/// Decide which layers stay; comes back as PlanReady with the same number.
+/// Decide which layers stay; comes back as PlanReady with the same number and `query`. An engine
+/// has at most one of each kind open.
 struct SolvePlacement {
   EngineId engine;
   std::uint64_t number = 0;
+  bool query = false;  ///< for a `place` command: the answer changes nothing
   std::string policy;
   planner::PlacementSnapshot snapshot;
   planner::PlacementConfig config;

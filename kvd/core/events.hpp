@@ -39,6 +39,7 @@ struct Attach {
   std::int32_t pid = 0;
   std::uint32_t uid = 0;
   std::optional<ModelClass> model_class;  ///< none: level 1
+  bool streams_layers = false;  ///< its engine waits for layers; if not, none of its streams
   Bytes orphaned;
 };
 
@@ -55,12 +56,17 @@ struct Dead {
   EngineId engine;
 };
 
+/// How long an answer will be, as somebody foresees who knows more than the answers that ended.
+struct PredictedLength {
+  Tokens low, high;
+};
 struct Submit {
   RequestId request;
   Tokens prompt_tokens;
   Tokens max_new_tokens;
   Nanoseconds ttft_slo{0};  ///< 0: the class's
   Nanoseconds tbt_slo{0};
+  std::optional<PredictedLength> predicted = {};  ///< none: learned from answers that ended
 };
 struct StepReport {
   RequestId request;
@@ -134,6 +140,7 @@ struct SlabUnsent {
 struct PlanReady {
   EngineId engine;
   std::uint64_t number = 0;
+  bool query = false;
   Result<planner::PlacementDecision> decision;
 };
 /// Time passes: deadlines of pending commands, unresponsive engines.

@@ -32,6 +32,9 @@ void Controller::State::note_return(const Request& request) {
 planner::LengthEstimate Controller::State::expected_length(const Request& request) const {
   const Tokens made = request.answer();
   if (made >= request.max_new) return {request.max_new, request.max_new, request.max_new};
+  if (const auto& said = request.predicted) {
+    return planner::estimate_in_bucket(said->low, said->high, made, request.max_new);
+  }
   const Session& session = sessions.at(request.key.engine);
   const auto learned = session.lengths.estimate(made, request.max_new);
   return learned ? *learned : planner::estimate_unknown(made, request.max_new);

@@ -14,27 +14,29 @@ namespace {
 /// is too coarse to rotate. With more, each is small, and the link carries a small part of a step's
 /// blocks.
 constexpr std::int64_t kFewRequests = 16;
-/// Below three groups, staging and open blocks take what streaming would save.
-constexpr std::uint32_t kLeastGroups = 3;
 constexpr const char* kFallback = "batch_uniform";
 
 }  // namespace
 
 bool Controller::State::layers_may_stream(const Session& session) const {
-  return session.class_id && tuning.placement.policy != "none" && session.groups() >= kLeastGroups;
+  return session.class_id && session.info.streams_layers && tuning.placement.policy != "none" &&
+         session.groups() >= kLeastGroups;
 }
 
 bool Controller::State::layers_stream(const Session& session) const {
   if (session.dying || !layers_may_stream(session)) return false;
   if (tuning.rotation.policy != "unified") return true;
+  const Bytes limit = hbm_limit(session.info.domain);
   Bytes wanted;
   std::int64_t count = 0;
+  bool too_large = false;
   for (const Request* r : session.active) {
-    wanted += session.bytes_for(r->room_to_run());
+    const Bytes needs = session.bytes_for(r->room_to_run());
+    wanted += needs;
     ++count;
+    too_large = too_large || needs > limit - Bytes(limit.value / kLayerwiseShare);
   }
-  const Bytes pool = hbm.config().slab_bytes * std::int64_t{hbm.config().slabs};
-  return count > 0 && pool < Bytes(wanted.value / count) * kFewRequests;
+  return too_large || (count > 0 && limit < Bytes(wanted.value / count) * kFewRequests);
 }
 
 // A staging set, the open block of every group, and one to grow into.
@@ -56,7 +58,7 @@ Bytes Controller::State::yieldable(DomainId domain) {
   Bytes sum;
   each_request_in(domain, [&](Request& r) {
     const Session& session = session_of(r);
-    if (!session.streaming && !r.layerwise) return;
+    if (!session.responsive || (!session.streaming && !r.layerwise)) return;
     if (r.paused) {
       const std::int64_t open = session.groups();
       sum += session.shape.slot_bytes() * std::max<std::int64_t>(0, r.hbm_slots - open);
@@ -84,8 +86,12 @@ std::vector<RequestKey> Controller::State::batch_of(Session& session) {
 
 void Controller::State::plan_layers(Session& session) {
   LayerPlan& plan = session.plan;
-  if (!session.streaming) return forget_plan(session);
+  if (!session.streaming) return;
   std::vector<RequestKey> batch = batch_of(session);
+  if (plan.asked) return;
+  // Also where nobody could run: what the plan was made for has perhaps changed.
+  --plan.steps_left;
+  const bool stale = batch != plan.batch || plan.steps_left <= 0 || plan.mismatch;
   std::optional<RequestKey> resuming;
   if (plan.ended_since_pause || batch.empty()) {
     const Request* first = nullptr;
@@ -94,10 +100,7 @@ void Controller::State::plan_layers(Session& session) {
     });
     if (first) resuming = first->key;
   }
-  if (plan.asked || (batch.empty() && !resuming)) return;
-  if (session.stepping) --plan.steps_left;
-  const bool stale = batch != plan.batch || plan.steps_left <= 0 || plan.mismatch;
-  if (!stale && !resuming) return;
+  if (!resuming && (batch.empty() || !stale)) return;
   if (resuming) batch.push_back(*resuming);
   plan.asked_for = std::move(batch);
   plan.resuming = resuming;
@@ -111,7 +114,8 @@ void Controller::State::ask_plan(Session& session, const std::string& policy) {
   ++plan.number;
   ++counters.plans;
   PlacementInput input = placement_input(session, plan.asked_for);
-  emit(SolvePlacement{session.id, plan.number, policy, std::move(input.snapshot),
+  plan.asked_for = std::move(input.requests);
+  emit(SolvePlacement{session.id, plan.number, false, policy, std::move(input.snapshot),
                       placement_config()});
 }
 
@@ -120,10 +124,16 @@ void Controller::State::on_plan(const PlanReady& ready) {
   const auto it = sessions.find(ready.engine);
   if (it == sessions.end() || it->second.dying) return;
   Session& session = it->second;
+  if (ready.query) return answer_place(session, ready.decision);
   LayerPlan& plan = session.plan;
   if (!plan.asked || plan.number != ready.number) return;
   plan.asked = false;
   if (!session.streaming) return;
+  const auto unknown = [&](const RequestKey& key) {
+    return std::find(plan.asked_for.begin(), plan.asked_for.end(), key) == plan.asked_for.end();
+  };
+  const std::vector<RequestKey> batch = batch_of(session);
+  if (std::any_of(batch.begin(), batch.end(), unknown)) return plan_layers(session);
   if (!ready.decision.ok()) {
     note(Note::Level::kWarning, session.id,
          "no placement plan: " + ready.decision.error().message + "; the old one stays");
@@ -154,6 +164,7 @@ void Controller::State::on_plan(const PlanReady& ready) {
 void Controller::State::pause(Session& session, Request& request) {
   request.paused = true;
   request.pause_order = ++last_pause;
+  if (request.runs() && !request.leaving) release_unwritten(session, request);
   request.claim = 0;
   request.away.clear();
   request.distance = 0;
@@ -179,8 +190,19 @@ void Controller::State::adopt_plan(Session& session, const planner::PlacementDec
       request->away[static_cast<std::size_t>(layer - 1)] = true;
     }
   }
+  // The one that is left when all others pause, and still too large: no layer of it stays.
+  if (decision.placement.empty()) {
+    for (const RequestKey& key : plan.asked_for) {
+      Request* request = find(session.id, key.request);
+      if (!request || request->leaving) continue;
+      request->paused = false;
+      request->away.assign(session.groups(), true);
+      request->distance = 1;
+    }
+  }
   evict_paused(session, decision, before.snapshot.capacity);
   plan.batch = plan.asked_for;
+  plan.adopted = plan.policy;
   plan.steps_left = std::clamp<std::int64_t>(decision.expires_in, 1, tuning.placement.window_max);
   plan.step_s = decision.latency.count();
   plan.stall_s = 0;
@@ -216,7 +238,7 @@ void Controller::State::evict_paused(Session& session, const planner::PlacementD
 }
 
 void Controller::State::forget_plan(Session& session) {
-  if (session.plan.batch.empty() && !session.plan.asked) return;
+  if (session.plan.number == 0) return;
   const std::uint64_t number = session.plan.number;
   session.plan = {};
   session.plan.number = number;

@@ -95,12 +95,10 @@ Bytes Controller::State::sync_request(Session& session, Request& request, bool a
   }
   if (chosen.empty()) return Bytes(0);
   const auto count = static_cast<std::uint32_t>(chosen.size());
-  const pool::SlotRequest ask{session.class_id, session.info.domain, session.id, count, nullptr};
-  pool::SlotGrant grant = dram.allocate(ask);
-  if (grant.code != ErrorCode::kOk && away_only) {
-    drop_copies(session.info.domain, slot_bytes * std::int64_t{count});
-    grant = dram.allocate(ask);
-  }
+  const pool::SlotGrant grant =
+      away_only
+          ? take_dram(session, count)
+          : dram.allocate({session.class_id, session.info.domain, session.id, count, nullptr});
   if (grant.code != ErrorCode::kOk) return Bytes(0);
 
   Copy copy{Copy::Kind::kSync, request.key, session.info.domain, slot_bytes};
@@ -117,10 +115,11 @@ Bytes Controller::State::sync_request(Session& session, Request& request, bool a
     return true;
   };
   while (request.synced < full && done(request.synced)) ++request.synced;
-  recount(request);
+  request.dram_slots += count;  // they are in HBM, too
+  request.doubled += count;
   counters.blocks_synced += count;
   const Ticket ticket = next_ticket();
-  emit(CopySlots{ticket, session.id, false, slot_bytes, copy.pairs, !away_only});
+  emit(CopySlots{ticket, session.id, false, slot_bytes, copy.pairs, true});
   request.sync = ticket;
   copies.emplace(ticket, std::move(copy));
   return slot_bytes * std::int64_t{count};
@@ -129,23 +128,47 @@ Bytes Controller::State::sync_request(Session& session, Request& request, bool a
 Bytes Controller::State::spare_dram(DomainId domain) {
   Bytes copied;
   each_request_in(domain, [&](Request& r) {
-    if (r.streams.empty() && !r.sync && !r.copy && !r.fetch) {
-      copied += session_of(r).shape.slot_bytes() * r.doubled;
-    }
+    if (r.doubled > 0) copied += session_of(r).shape.slot_bytes() * spare_copies(r, nullptr);
   });
   return dram.available(domain) + copied;
+}
+
+bool Controller::State::dram_takes(const Request& request) {
+  const std::int64_t moves = request.hbm_slots - request.doubled + spare_copies(request, nullptr);
+  const Session& session = session_of(request);
+  return spare_dram(session.info.domain) >= session.shape.slot_bytes() * moves;
+}
+
+/// How many copies in DRAM the request can do without, and on demand of which places. Those of one
+/// that leaves, and of layers that leave, are what it will read.
+std::int64_t Controller::State::spare_copies(const Request& request,
+                                             std::vector<std::uint32_t>* places) const {
+  if (!request.streams.empty() || request.sync || request.copy || request.fetch ||
+      request.leaving) {
+    return 0;
+  }
+  if (request.away.empty() && places == nullptr) return request.doubled;
+  const std::uint32_t groups = sessions.at(request.key.engine).groups();
+  std::int64_t count = 0;
+  for (std::uint32_t i = 0; i < request.places.size(); ++i) {
+    const bool leaves = !request.away.empty() && request.away[i % groups];
+    if (leaves || !synced(request.places[i])) continue;
+    ++count;
+    if (places != nullptr) places->push_back(i);
+  }
+  return count;
 }
 
 // Of requests that run: the copy can be made again, and whoever asks has no other place to go.
 void Controller::State::drop_copies(DomainId domain, Bytes needed) {
   each_request_in(domain, [&](Request& r) {
     if (needed <= Bytes(0) || r.doubled == 0) return;
-    if (!r.streams.empty() || r.sync || r.copy || r.fetch) return;
-    const Session& session = session_of(r);
-    for (std::size_t i = 0; i < r.places.size() && needed > Bytes(0); ++i) {
-      if (!synced(r.places[i])) continue;
+    std::vector<std::uint32_t> spare;
+    if (spare_copies(r, &spare) == 0) return;
+    for (const std::uint32_t i : spare) {
+      if (needed <= Bytes(0)) break;
       dram.release(std::exchange(r.places[i].dram, SlotId()));
-      needed -= session.shape.slot_bytes();
+      needed -= session_of(r).shape.slot_bytes();
     }
     r.synced = 0;
     recount(r);
@@ -157,6 +180,7 @@ void Controller::State::drop_copies(DomainId domain, Bytes needed) {
 void Controller::State::install_layers(Session& session) {
   each_request_of(session.id, [&](Request& r) {
     if (r.leaving || (!r.runs() && !r.paused)) return;
+    if (r.paused) release_staging(session, r);
     // A prompt on its way to DRAM keeps its blocks until somebody is short of them: its next chunk
     // would have to fetch them again.
     if (!r.away.empty() && (!r.layerwise || session.crowded)) evict_layers(session, r);
@@ -171,10 +195,16 @@ void Controller::State::evict_layers(Session& session, Request& request) {
   const std::uint32_t groups = session.groups();
   const std::uint32_t full = request.sealed;
   std::vector<SlotId> freed;
+  bool moved = false;
+  std::vector<std::uint32_t> leaving;
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    if (request.away[group]) leaving.push_back(group);
+  }
   for (std::uint32_t block = 0; block < full; ++block) {
-    for (std::uint32_t group = 0; group < groups; ++group) {
+    for (const std::uint32_t group : leaving) {
       BlockPlace& place = request.places[std::size_t{block} * groups + group];
-      if (!request.away[group] || !synced(place)) continue;
+      if (!synced(place)) continue;
+      moved = true;
       if (request.staging.size() <= block) request.staging.resize(block + 1);
       const SlotId slot = std::exchange(place.hbm, SlotId());
       if (request.staging[block].none() && !request.paused) {
@@ -189,7 +219,7 @@ void Controller::State::evict_layers(Session& session, Request& request) {
     }
   }
   release_slots(session, request, std::move(freed), false);
-  recount(request);
+  if (moved) recount(request);
 }
 
 void Controller::State::fetch_layers(Session& session, Request& request) {
@@ -216,7 +246,7 @@ void Controller::State::fetch_layers(Session& session, Request& request) {
   if (copy.pairs.empty()) return;
   recount(request);
   const Ticket ticket = next_ticket();
-  emit(CopySlots{ticket, session.id, true, copy.slot_bytes, copy.pairs});
+  emit(CopySlots{ticket, session.id, true, copy.slot_bytes, copy.pairs, true});
   request.fetch = ticket;
   copies.emplace(ticket, std::move(copy));
 }
@@ -274,7 +304,10 @@ void Controller::State::add_fetches(const Request& request, std::uint64_t iterat
     StreamLayers::Fetch fetch{group, after, {}};
     for (std::uint32_t block = 0; block < request.blocks; ++block) {
       const BlockPlace& place = request.places[std::size_t{block} * groups + group];
-      if (missing(place)) fetch.pairs.push_back({request.staging[block], place.dram});
+      // Blocks arrive in a request that runs by a fetch only.
+      if (place.hbm.none() || (request.fetch && arriving(place))) {
+        fetch.pairs.push_back({request.staging[block], place.dram});
+      }
     }
     if (fetch.pairs.empty()) continue;
     stream.fetches.push_back(std::move(fetch));
@@ -335,7 +368,8 @@ void Controller::State::let_go(HeldByStreams& slots) {
   for (const SlotId slot : slots.dram) dram.release(slot);
   if (slots.hbm.empty()) return;
   const auto session = sessions.find(slots.engine);
-  if (slots.dirty) {
+  // What was let go in peace may be written by an engine that is dying meanwhile.
+  if (slots.dirty || (session != sessions.end() && session->second.dying)) {
     for (const SlotId slot : slots.hbm) hbm.quarantine(slot);
     if (session == sessions.end()) {
       scrub_slots(slots.domain, slots.slot_bytes, std::move(slots.hbm));

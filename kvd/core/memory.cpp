@@ -9,6 +9,7 @@ namespace kvd::core {
 pool::SlotGrant Controller::State::take_hbm(Session& session, std::uint32_t count) {
   pool::SlotGrant grant =
       hbm.allocate({session.class_id, session.info.domain, session.id, count, &session.mapped});
+  session.maps = !grant.to_map.empty();
   for (const SlabIndex slab : grant.to_map) {
     if (session.sent[slab.value]) continue;
     session.sent[slab.value] = true;
@@ -17,10 +18,20 @@ pool::SlotGrant Controller::State::take_hbm(Session& session, std::uint32_t coun
   }
   if (grant.code != ErrorCode::kOk && grant.to_map.empty()) {
     // Slabs that another domain left empty can be had once they are zeroed.
-    hbm.reclaim_empty_slabs();
+    hbm.reclaim_empty_slabs(session.info.domain);
     scrub_dirty_slabs();
   }
   return grant;
+}
+
+// For what has no other place: copies of what HBM has make way.
+pool::SlotGrant Controller::State::take_dram(const Session& session, std::uint32_t count) {
+  const pool::SlotRequest ask{session.class_id, session.info.domain, session.id, count, nullptr};
+  pool::SlotGrant grant = dram.allocate(ask);
+  const Bytes needed = session.shape.slot_bytes() * std::int64_t{count};
+  if (grant.code == ErrorCode::kOk || spare_dram(session.info.domain) < needed) return grant;
+  drop_copies(session.info.domain, needed);
+  return dram.allocate(ask);
 }
 
 ErrorCode Controller::State::grow(Request& request, Tokens tokens) {
@@ -32,7 +43,7 @@ ErrorCode Controller::State::grow(Request& request, Tokens tokens) {
   if (grant.code != ErrorCode::kOk) return grant.code;
   for (const SlotId slot : grant.slots) request.places.push_back({slot, SlotId()});
   request.blocks = wanted;
-  recount(request);
+  request.hbm_slots += count;
   return ErrorCode::kOk;
 }
 
@@ -77,34 +88,62 @@ void Controller::State::serve_claims(DomainId domain) {
             [](const Request* a, const Request* b) { return a->claim < b->claim; });
   for (Request* request : claims) {
     const ErrorCode code = serve_claim(*request);
-    request->awaits_mapping = code == ErrorCode::kWouldBlock;
+    const bool soon = code == ErrorCode::kWouldBlock;
+    request->awaits_mapping = soon && session_of(*request).maps;
     if (code == ErrorCode::kOk) {
       request->claim = 0;
+    } else if (soon && !request->awaits_mapping) {
+      return;  // slabs that are being zeroed: whoever comes next would take them
     } else if (!request->awaits_mapping) {
-      // Later claims must not overtake for ever; only one that waits for a mapping is passed by.
-      relieve_class_pressure(*request);
-      return;
+      // Later claims must not overtake for ever; one that waits for a mapping is passed by, and one
+      // that waits for slots which only whoever comes in later can free by ending.
+      if (relieve_class_pressure(*request)) return;
     }
   }
 }
 
-void Controller::State::relieve_class_pressure(const Request& request) {
+// The slab that is emptied with the least ado; a prompt that has begun cannot leave one. False when
+// there are bytes enough, but nobody can leave the slabs they are in.
+bool Controller::State::relieve_class_pressure(const Request& request) {
   const Session& session = session_of(request);
-  if (hbm.available(session.info.domain) < need_bytes(request)) return;
-  const auto slab = hbm.emptiest_foreign_slab(session.class_id, session.info.domain);
-  if (!slab) return;
-  std::vector<Request*> inside;
-  bool under_way = false;
-  each_request_in(session.info.domain, [&](Request& r) {
-    const bool uses = std::any_of(r.places.begin(), r.places.end(), [&](const BlockPlace& p) {
-      return !p.hbm.none() && p.hbm.slab() == *slab;
+  const DomainId domain = session.info.domain;
+  if (hbm.available(domain) < need_bytes(request)) return true;
+  bool pinned = false;
+  for (const SlabIndex slab : hbm.foreign_slabs(session.class_id, domain)) {
+    std::vector<Request*> inside;
+    bool under_way = false, stays = false;
+    each_request_in(domain, [&](Request& r) {
+      const bool uses = std::any_of(r.places.begin(), r.places.end(), [&](const BlockPlace& p) {
+        return !p.hbm.none() && p.hbm.slab() == slab;
+      });
+      if (!uses) return;
+      under_way |= r.leaving || r.promised || !r.runs();
+      stays |= r.state == RequestState::kPrefill;
+      // One that came in and was paused at once makes no token that it could be kept for.
+      const bool may_leave = !r.fresh || (r.paused && dram_takes(r));
+      if (r.state == RequestState::kRunning && may_leave) inside.push_back(&r);
     });
-    if (!uses) return;
-    under_way |= r.leaving || r.promised || !r.runs();
-    if (r.state == RequestState::kRunning && !r.fresh) inside.push_back(&r);
+    if (under_way) return true;
+    pinned = pinned || stays;
+    if (stays || inside.empty()) continue;
+    for (Request* r : inside) preempt(*r, request.key.engine, Promise::kForSlots);
+    return true;
+  }
+  return !pinned;
+}
+
+ErrorCode Controller::State::grow_next(Request& request) {
+  const bool prefill = request.state == RequestState::kPrefill && request.planned < request.prompt;
+  return prefill ? grow_prefill(request) : grow(request, request.planned + Tokens(1));
+}
+
+// What waited for a slab to be mapped takes it at once: until the next step another could.
+void Controller::State::feed_starved(Session& session) {
+  each_request_of(session.id, [&](Request& r) {
+    if (r.starved && r.runs() && !r.leaving && !r.promised && !r.paused) {
+      r.starved = grow_next(r) != ErrorCode::kOk || !stage(session, r);
+    }
   });
-  if (under_way) return;
-  for (Request* r : inside) preempt(*r, request.key.engine);
 }
 
 void Controller::State::grow_running(Session& session) {
@@ -112,8 +151,7 @@ void Controller::State::grow_running(Session& session) {
   each_request_of(session.id, [&](Request& r) {
     r.starved = false;
     if (!r.runs() || r.leaving || r.promised || r.paused) return;
-    const bool prefill = r.state == RequestState::kPrefill && r.planned < r.prompt;
-    const ErrorCode code = prefill ? grow_prefill(r) : grow(r, r.planned + Tokens(1));
+    const ErrorCode code = grow_next(r);
     r.starved = code != ErrorCode::kOk;
     if (code == ErrorCode::kWouldBlock) return;  // the slab is being mapped
     if (r.starved) {
@@ -128,19 +166,36 @@ void Controller::State::grow_running(Session& session) {
   // Nothing is on its way out: whatever the policy, the latest arrival gives way, or nobody would
   // ever run again (vLLM's rule for a full cache).
   Request* victim = nullptr;
+  Request* second = nullptr;  // that could not leave before, or came in and was hungry at once
   std::size_t running = 0;
   each_request_in(session.info.domain, [&](Request& r) {
     if (!r.runs() || r.paused || !session_of(r).responsive) return;
     ++running;
-    if (r.state != RequestState::kRunning) return;
-    if (!r.fresh && (!victim || r.arrived >= victim->arrived)) victim = &r;
+    if (r.state != RequestState::kRunning || (r.fresh && !r.starved)) return;
+    Request*& choice = r.fresh ? second : victim;
+    if (!choice || r.arrived >= choice->arrived) choice = &r;
   });
+  if (!victim && second && dram_takes(*second)) victim = second;
   if (victim && running > 1) {
-    preempt(*victim, session.id);
+    preempt(*victim, session.id, Promise::kForSlots);
   } else if (hungry->state == RequestState::kPrefill && layers_may_stream(session)) {
     // Nobody can leave for this prompt: what it has so far makes way for the rest.
     hungry->away.assign(session.groups(), true);
   }
+}
+
+// Blocks for tokens that no iteration was granted. A prompt that has none left has not begun.
+void Controller::State::release_unwritten(Session& session, Request& request) {
+  const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.planned));
+  if (kept >= request.blocks) return;
+  const auto first = request.places.begin() + std::ptrdiff_t{kept} * session.groups();
+  std::vector<SlotId> slots;
+  for (auto place = first; place != request.places.end(); ++place) slots.push_back(place->hbm);
+  request.places.erase(first, request.places.end());
+  request.blocks = kept;
+  release_slots(session, request, std::move(slots), false);
+  recount(request);
+  if (kept == 0) request.state = RequestState::kWaiting;
 }
 
 void Controller::State::swap_out(Request& request) {
@@ -153,29 +208,27 @@ void Controller::State::swap_out(Request& request) {
     if (request.places[i].dram.none()) unsynced.push_back(i);
   }
   const auto wanted = static_cast<std::uint32_t>(unsynced.size());
-  const pool::SlotRequest ask{session.class_id, session.info.domain, session.id, wanted, nullptr};
   pool::SlotGrant grant;
-  if (wanted > 0) grant = dram.allocate(ask);
-  if (grant.code != ErrorCode::kOk) {
-    drop_copies(session.info.domain, slot_bytes * std::int64_t{wanted});
-    grant = dram.allocate(ask);
-  }
+  if (wanted > 0) grant = take_dram(session, wanted);
   if (grant.code != ErrorCode::kOk) {
     ++counters.rotation_blocked_dram;
     request.leaving = request.forced_out = false;
+    request.fresh = true;  // asked again at every step, it would never run
     // Slabs that another domain left empty can be had once they are zeroed.
-    dram.reclaim_empty_slabs();
+    dram.reclaim_empty_slabs(session.info.domain);
     scrub_dirty_slabs();
     return;
   }
   // Blocks beyond the last token hold nothing yet, and what is in DRAM already need not move.
-  for (std::size_t i = count; i < request.places.size(); ++i) hbm.release(request.places[i].hbm);
+  std::vector<SlotId> free;
+  for (std::size_t i = count; i < request.places.size(); ++i) free.push_back(request.places[i].hbm);
   request.places.resize(count);
   request.blocks = kept;
   release_staging(session, request);
   for (BlockPlace& place : request.places) {
-    if (synced(place)) hbm.release(std::exchange(place.hbm, SlotId()));
+    if (synced(place)) free.push_back(std::exchange(place.hbm, SlotId()));
   }
+  hbm.release(free);
 
   Copy copy{Copy::Kind::kOut, request.key, session.info.domain, slot_bytes};
   for (std::uint32_t i = 0; i < wanted; ++i) {
@@ -200,6 +253,7 @@ ErrorCode Controller::State::swap_in(Request& request) {
   const std::uint32_t groups = session.groups();
   const auto blocks = static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
   std::vector<std::uint32_t> wanted;
+  wanted.reserve(std::size_t{blocks} * groups);
   const std::uint32_t full = full_blocks(request);
   for (std::uint32_t i = 0; i < blocks * groups; ++i) {
     const bool streams = !request.away.empty() && request.away[i % groups] && i / groups < full;
@@ -211,6 +265,8 @@ ErrorCode Controller::State::swap_in(Request& request) {
   Copy copy{Copy::Kind::kIn, request.key, session.info.domain, session.shape.slot_bytes()};
   request.places.resize(std::size_t{blocks} * groups);
   request.blocks = blocks;
+  copy.pairs.reserve(wanted.size());
+  copy.places.reserve(wanted.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     BlockPlace& place = request.places[wanted[i]];
     place.hbm = grant.slots[i];
@@ -265,7 +321,7 @@ void Controller::State::release_slots(Session& session, Request& request, std::v
     for (const SlotId slot : slots) hbm.drain(slot);
     session.late.push_back({request.last_iteration, slot_bytes, std::move(slots)});
   } else {
-    for (const SlotId slot : slots) hbm.release(slot);
+    hbm.release(slots);
   }
 }
 
@@ -276,6 +332,7 @@ void Controller::State::remove(Request& request, bool dirty) {
     // The copy keeps its slots until it ends; the rest goes now.
     Copy& copy = copies.at(ticket);
     copy.orphan = true;
+    copy.streams = request.streams;
     copy.dirty = dirty;
     copy.iteration = request.last_iteration;
     for (const CopySlots::Pair& pair : copy.pairs) {
@@ -294,7 +351,7 @@ void Controller::State::remove(Request& request, bool dirty) {
   if (!request.streams.empty()) {
     hold(session, request, std::move(copied), std::move(sources), dirty);
   } else {
-    for (const SlotId slot : sources) dram.release(slot);
+    dram.release(sources);
     slots.insert(slots.end(), copied.begin(), copied.end());
   }
   release_slots(session, request, std::move(slots), dirty);
@@ -306,7 +363,7 @@ void Controller::State::remove(Request& request, bool dirty) {
 void Controller::State::release_late(Session& session) {
   std::erase_if(session.late, [&](const LateRelease& late) {
     if (late.iteration > session.finished) return false;
-    for (const SlotId slot : late.slots) hbm.release(slot);
+    hbm.release(late.slots);
     return true;
   });
 }

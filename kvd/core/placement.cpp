@@ -1,21 +1,11 @@
-#include "planner/policy/placement.hpp"
-
 #include <algorithm>
+#include <set>
 
 #include "kvd/core/state.hpp"
 
 /// What a placement policy is asked, and the `place` command: what it would do with a batch now.
 /// The plan in force is made in layer_plan.cpp.
 namespace kvd::core {
-
-namespace {
-
-class NoClock final : public Clock {
- public:
-  [[nodiscard]] TimePoint now() const override { return TimePoint(0); }
-};
-
-}  // namespace
 
 planner::PlacementConfig Controller::State::placement_config() const {
   planner::PlacementConfig out;
@@ -77,17 +67,28 @@ std::vector<std::int32_t> Controller::State::offloaded_layers(const Request& req
   return layers;
 }
 
+// Solved by the solver, as plans are: the control thread never waits for it.
 void Controller::State::on_place(const Command& command, const Place& place) {
   Session& session = sessions.at(command.engine);
   if (!session.class_id) {
     refuse(command, ErrorCode::kInvalidArgument, "a session without a model class has no blocks");
     return;
   }
+  if (session.place) {
+    refuse(command, ErrorCode::kWouldBlock,
+           "the answer to the last place is being worked out: wait");
+    return;
+  }
   std::vector<RequestKey> keys;
+  std::set<RequestId> seen;
   for (const RequestId id : place.requests) {
+    const std::string name = "request " + std::to_string(id.value);
     if (!find(session.id, id)) {
-      refuse(command, ErrorCode::kNotFound,
-             "request " + std::to_string(id.value) + " is not this session's");
+      refuse(command, ErrorCode::kNotFound, name + " is not this session's");
+      return;
+    }
+    if (!seen.insert(id).second) {
+      refuse(command, ErrorCode::kInvalidArgument, name + " is named twice: name each once");
       return;
     }
     keys.push_back({session.id, id});
@@ -97,46 +98,51 @@ void Controller::State::on_place(const Command& command, const Place& place) {
       if (r.runs()) keys.push_back(r.key);
     });
   }
-  const PlacementInput input = placement_input(session, keys);
-  PlaceReply out;
-  out.budget = input.snapshot.capacity;
+  PlacementInput input = placement_input(session, keys);
   if (keys.empty()) {
+    PlaceReply out;
+    out.budget = input.snapshot.capacity;
     reply(command, std::move(out));
     return;
   }
-  const auto policy = planner::make_placement_policy(tuning.placement.policy).value();
-  const auto decision = policy->decide(input.snapshot, placement_config(), NoClock());
-  if (!decision.ok()) {
-    reply(command, decision.error());
-    return;
-  }
-  answer_place(command, input, *decision, std::move(out));
+  emit(SolvePlacement{session.id, 0, true, tuning.placement.policy, input.snapshot,
+                      placement_config()});
+  session.place = PendingPlace{command.reply_to, tuning.placement.policy, std::move(input)};
 }
 
-void Controller::State::answer_place(const Command& command, const PlacementInput& input,
-                                     const planner::PlacementDecision& decision, PlaceReply out) {
+void Controller::State::answer_place(Session& session,
+                                     const Result<planner::PlacementDecision>& decision) {
+  if (!session.place) return;
+  const PendingPlace place = std::move(*session.place);
+  session.place.reset();
+  const auto answer = [&](decltype(Reply::body) body) {
+    emit(Reply{session.id, place.reply_to, std::move(body)});
+  };
+  if (!decision.ok()) return answer(decision.error());
+  const PlacementInput& input = place.input;
+  PlaceReply out;
+  out.budget = input.snapshot.capacity;
   const auto layers = static_cast<std::int64_t>(input.snapshot.model.layers());
-  const bool late_only = !decision.feasible && !decision.placement.empty() &&
-                         decision.reason == planner::InfeasibleReason::kSlo;
-  if (!decision.feasible && !late_only) {
+  const bool late_only = !decision->feasible && !decision->placement.empty() &&
+                         decision->reason == planner::InfeasibleReason::kSlo;
+  if (!decision->feasible && !late_only) {
     std::string message = "the batch does not fit the " + std::to_string(out.budget.value) +
                           " blocks in HBM that can be had under placement policy \"" +
-                          tuning.placement.policy + "\": place fewer requests";
-    if (decision.victim) {
+                          place.policy + "\": place fewer requests";
+    if (decision->victim) {
       message += ", first without request " +
-                 std::to_string(input.requests[*decision.victim].request.value);
+                 std::to_string(input.requests[*decision->victim].request.value);
     }
-    refuse(command, ErrorCode::kInfeasible, std::move(message));
-    return;
+    return answer(make_error(ErrorCode::kInfeasible, std::move(message)));
   }
   for (std::size_t i = 0; i < input.requests.size(); ++i) {
-    const auto& placed = decision.placement[i];
+    const auto& placed = decision->placement[i];
     const auto resident = layers - static_cast<std::int64_t>(placed.offloaded.size());
     out.entries.push_back({input.requests[i].request,
                            static_cast<std::uint32_t>(placed.distance.value_or(0)),
                            input.snapshot.requests[i].blocks * resident});
   }
-  reply(command, std::move(out));
+  answer(std::move(out));
 }
 
 }  // namespace kvd::core

@@ -140,11 +140,11 @@ void Controller::State::end_yielding(const std::set<DomainId>& still_waiting) {
 void Controller::State::yield_to_regions(DomainId domain, EngineId caller) {
   if (!yielding.contains(domain)) return;
   each_request_in(domain, [&](Request& r) {
-    const bool may_leave = r.state == RequestState::kRunning && !r.fresh && !r.leaving &&
-                           !r.promised && session_of(r).responsive;
+    const bool may_leave = r.state == RequestState::kRunning && (!r.fresh || r.paused) &&
+                           !r.leaving && !r.promised && session_of(r).responsive;
     if (!may_leave || !in_retiring_slab(r)) return;
     // Without room in DRAM it had better go on: its end frees the slab, too.
-    if (spare_dram(domain) >= hbm_bytes(r)) preempt(r, caller);
+    if (spare_dram(domain) >= hbm_bytes(r)) preempt(r, caller, Promise::kForBytes);
   });
 }
 

@@ -27,6 +27,7 @@ Bytes Controller::State::incoming(DomainId domain) {
   Bytes sum;
   each_request_in(domain, [&](Request& r) {
     const bool leaves = r.state == RequestState::kSwappingOut || r.leaving || r.promised;
+    if (r.state != RequestState::kSwappingOut && !session_of(r).responsive) return;
     if (leaves) sum += hbm_bytes(r) - kept(r);
   });
   for (const auto& [ticket, copy] : copies) {
@@ -37,11 +38,17 @@ Bytes Controller::State::incoming(DomainId domain) {
     }
     sum += copy.slot_bytes * grantable(slots);
   }
+  // What a silent engine may still use comes when it steps again, or never.
+  const auto silent = [&](EngineId engine) {
+    const auto it = sessions.find(engine);
+    return it != sessions.end() && !it->second.responsive;
+  };
   for (const HeldByStreams& slots : held) {
-    if (slots.domain == domain) sum += slots.slot_bytes * grantable(slots.hbm);
+    if (slots.domain == domain && !silent(slots.engine))
+      sum += slots.slot_bytes * grantable(slots.hbm);
   }
   for (const auto& [id, session] : sessions) {
-    if (session.info.domain != domain) continue;
+    if (session.info.domain != domain || !session.responsive) continue;
     for (const LateRelease& late : session.late) {
       sum += late.slot_bytes * grantable(late.slots);
     }
@@ -55,6 +62,18 @@ Bytes Controller::State::claimed(DomainId domain) {
     if (r.claim != 0) sum += need_bytes(r);
   });
   return sum;
+}
+
+Bytes Controller::State::hbm_limit(DomainId domain) const {
+  const Bytes pool = hbm.config().slab_bytes * std::int64_t{hbm.config().slabs};
+  const auto quota = config.hbm_quotas.find(domain);
+  return quota == config.hbm_quotas.end() ? pool : std::min(pool, quota->second.maximum);
+}
+
+Bytes Controller::State::dram_limit(DomainId domain) const {
+  const auto quota = config.dram_quotas.find(domain);
+  const Bytes pool = dram.stats().capacity;
+  return quota == config.dram_quotas.end() ? pool : std::min(pool, quota->second.maximum);
 }
 
 Bytes Controller::State::supply(DomainId domain) {
@@ -105,29 +124,40 @@ planner::RotationRequest Controller::State::as_rotation(Request& request) {
   return entry;
 }
 
-// Everybody who came in may grow to all the tokens it asked for. If that were more than both tiers
-// hold, there could come a time when nobody can grow and nobody can leave.
+// Everybody who came in may grow to all the tokens it asked for. If HBM cannot hold that, somebody
+// has to leave for it, and DRAM must have room for a whole one with everything else there: or there
+// could come a time when nobody can grow and nobody can leave.
 std::set<RequestKey> Controller::State::admissible(DomainId domain) {
-  Bytes room = hbm.available(domain) + dram.available(domain);
-  Bytes promised;
+  Bytes room_in_hbm = hbm.available(domain);
+  Bytes room_in_dram = dram.available(domain);
+  Bytes promised, largest;
   std::vector<const Request*> waiting;
   each_request_in(domain, [&](Request& r) {
-    room += session_of(r).shape.slot_bytes() * (r.hbm_slots + r.dram_slots);
+    room_in_hbm += session_of(r).shape.slot_bytes() * r.hbm_slots;
+    room_in_dram += session_of(r).shape.slot_bytes() * r.dram_slots;
     if (r.state == RequestState::kWaiting && r.claim == 0) {
       // Nobody waits behind the queue of a silent engine.
       if (session_of(r).responsive) waiting.push_back(&r);
+    } else if (!session_of(r).responsive) {  // neither grows nor leaves
+      promised += session_of(r).shape.slot_bytes() * (r.hbm_slots + r.dram_slots);
     } else {
-      promised += session_of(r).bytes_for(r.prompt + r.max_new);
+      const Bytes most = session_of(r).bytes_for(r.prompt + r.max_new);
+      promised += most;
+      largest = std::max(largest, most);
     }
   });
+  const Bytes room = room_in_hbm + room_in_dram;
   std::stable_sort(waiting.begin(), waiting.end(),
                    [](const auto* a, const auto* b) { return a->arrived < b->arrived; });
   std::set<RequestKey> out;
   for (const Request* r : waiting) {
     const Bytes most = sessions.at(r->key.engine).bytes_for(r->prompt + r->max_new);
-    if (most > room) continue;  // regions may end; until then it alone waits
+    if (most > room) continue;               // regions may end; until then it alone waits
+    const bool alone = largest == Bytes(0);  // and makes way for nobody
     promised += most;
-    if (promised > room) break;  // first come, first served: nobody overtakes for ever
+    largest = std::max(largest, most);
+    const bool fits = promised <= room_in_hbm || promised + (alone ? Bytes(0) : largest) <= room;
+    if (!fits) break;  // first come, first served: nobody overtakes for ever
     out.insert(r->key);
   }
   return out;
@@ -146,12 +176,16 @@ planner::RotationSnapshot Controller::State::rotation_snapshot(DomainId domain,
     snapshot.requests.push_back(as_rotation(r));
     index.push_back(&r);
     if (!running) return;
-    const Bytes next = owner.bytes_for(r.planned + Tokens(1));
-    snapshot.growth += std::max(Bytes(0), next - snapshot.requests.back().bytes);
+    const std::int64_t more = owner.blocks_for(r.planned + Tokens(1)) - std::int64_t{r.blocks};
+    snapshot.growth +=
+        owner.shape.slot_bytes() * (std::max<std::int64_t>(0, more) * owner.groups());
   });
-  snapshot.b_hbm = supply(domain) - layerwise_reserve(domain);
+  // The reserve is kept from who would come in. Nobody leaves for it.
+  const Bytes room = supply(domain);
+  const Bytes free = std::max(Bytes(0), room - snapshot.growth);
+  snapshot.b_hbm = room - std::min(layerwise_reserve(domain), free);
   snapshot.b_xfer = Bytes(static_cast<std::int64_t>(bucket_bytes));
-  snapshot.dram = planner::DramUse{dram.stats().capacity, spare_dram(domain)};
+  snapshot.dram = planner::DramUse{dram_limit(domain), spare_dram(domain)};
   snapshot.mean_absence = planner::Seconds(mean_absence_s);
   return snapshot;
 }
@@ -163,6 +197,16 @@ planner::RotationConfig Controller::State::rotation_config() const {
           goodput ? planner::Overload::kGoodput : planner::Overload::kTtft};
 }
 
+// Somebody queues, and nobody has HBM or is about to get it.
+bool Controller::State::stands_still(DomainId domain) {
+  bool queues = false, moves = false;
+  each_request_in(domain, [&](const Request& r) {
+    queues = queues || r.queues();
+    moves = moves || r.holds_hbm() || r.claim != 0;
+  });
+  return queues && !moves;
+}
+
 void Controller::State::decide(Session& caller) {
   const DomainId domain = caller.info.domain;
   expire_promises(domain);
@@ -170,33 +214,39 @@ void Controller::State::decide(Session& caller) {
   std::vector<Request*> index;
   const planner::RotationSnapshot snapshot = rotation_snapshot(domain, index);
   const planner::RotationDecision& decision = rotation->decide(snapshot, now, rotation_config());
-  if (decision.contention && hbm.available(domain) <= Bytes(0)) {
+  const bool full = decision.contention && hbm.available(domain) <= Bytes(0);
+  if (full || (decision.prioritized.empty() && stands_still(domain))) {
     // Slabs that another domain left empty can be had once they are zeroed.
-    hbm.reclaim_empty_slabs();
+    hbm.reclaim_empty_slabs(domain);
+    dram.reclaim_empty_slabs(domain);
     scrub_dirty_slabs();
   }
   carry_out(caller, decision, index);
   if (prefills_layerwise(caller)) prefill_layerwise(caller, decision, index);
 }
 
-// Prompts may prefill layer by layer into DRAM, a few blocks of HBM at a time. With fewer groups
-// staging would take what it saves.
+// Prompts may prefill layer by layer into DRAM, a few blocks of HBM at a time.
 bool Controller::State::prefills_layerwise(const Session& session) const {
-  constexpr std::uint32_t kLeastGroups = 3;
-  return !session.streaming && session.groups() >= kLeastGroups &&
+  return !session.streaming && session.info.streams_layers && session.groups() >= kLeastGroups &&
          admission->name().starts_with("layerkv");
 }
 
-// A little HBM is kept for them, or whoever runs would fill it. The share is LayerKV's threshold of
-// free blocks (its number is not published; ours).
-Bytes Controller::State::layerwise_reserve(DomainId domain) const {
-  constexpr std::int64_t kShare = 20;
-  for (const auto& [id, session] : sessions) {
-    if (session.info.domain == domain && session.class_id && prefills_layerwise(session)) {
-      return Bytes(hbm.config().slab_bytes.value * hbm.config().slabs / kShare);
-    }
-  }
-  return Bytes(0);
+// A little HBM is kept for them, or whoever runs would fill it; what they hold of it is in use.
+// With nobody else running there is nobody to keep it from.
+Bytes Controller::State::layerwise_reserve(DomainId domain) {
+  const bool wanted = std::any_of(sessions.begin(), sessions.end(), [&](const auto& entry) {
+    const Session& session = entry.second;
+    return session.info.domain == domain && session.class_id && prefills_layerwise(session);
+  });
+  if (!wanted) return Bytes(0);
+  Bytes used;
+  bool others = false;
+  each_request_in(domain, [&](Request& r) {
+    if (r.layerwise) used += r.claim != 0 ? need_bytes(r) : hbm_bytes(r);
+    others = others || (!r.layerwise && (r.runs() || r.state == RequestState::kSwappingIn));
+  });
+  if (!others) return Bytes(0);
+  return std::max(Bytes(0), Bytes(hbm_limit(domain).value / kLayerwiseShare) - used);
 }
 
 // Source: LayerKV sec. 3.1 (every admitted prompt); unified names those about to be late.
@@ -242,25 +292,30 @@ void Controller::State::carry_out(Session& caller, const planner::RotationDecisi
     }
   }
   if (decision.contention) {
-    each_request_of(caller.id, [](Request& r) { r.skips += r.queues() ? 1u : 0u; });
+    for (Request* r : index) {
+      if (r->key.engine == caller.id && r->queues()) ++r->skips;
+    }
   }
   Bytes wanted = decision.b_swap ? *decision.b_swap - elsewhere : Bytes(INT64_MAX);
   for (const std::uint32_t victim : decision.preempted) {
     if (wanted <= Bytes(0)) break;
-    const Bytes bytes = hbm_bytes(*index[victim]);
-    wanted -= bytes;
-    bucket_bytes -= static_cast<double>(bytes.value);
-    preempt(*index[victim], caller.id);
+    Request& r = *index[victim];
+    wanted -= hbm_bytes(r);
+    // What is in DRAM already need not move.
+    const Bytes moves = session_of(r).shape.slot_bytes() * std::int64_t{r.hbm_slots - r.doubled};
+    bucket_bytes -= static_cast<double>(moves.value);
+    preempt(r, caller.id, Promise::kForBytes);
   }
 }
 
-void Controller::State::preempt(Request& request, EngineId caller) {
+void Controller::State::preempt(Request& request, EngineId caller, Promise why) {
   if (request.leaving || request.promised) return;
   if (request.key.engine == caller) {
     request.leaving = true;
     return;
   }
   request.promised = true;
+  request.promise = why;
   ++counters.promises;
 }
 
@@ -273,12 +328,15 @@ void Controller::State::acknowledge_promises(Session& session) {
 }
 
 void Controller::State::expire_promises(DomainId domain) {
-  // A promise ends with its need: what is free or already on its way out may do by now. One made
-  // for a region ends with that.
+  // A promise ends with its need: what is free or already on its way out may do by now, or nobody
+  // waits any more. One made for a region ends with that.
   Bytes spare = supply(domain);
+  bool waits = false;
+  each_request_in(domain, [&](const Request& r) { waits = waits || r.claim != 0 || r.starved; });
   each_request_in(domain, [&](Request& r) {
     if (!r.promised) return;
-    if (!session_of(r).responsive || (spare >= hbm_bytes(r) && !in_retiring_slab(r))) {
+    const bool needless = r.promise == Promise::kForBytes ? spare >= hbm_bytes(r) : !waits;
+    if (!session_of(r).responsive || (needless && !in_retiring_slab(r))) {
       spare -= hbm_bytes(r);
       r.promised = false;
       ++counters.promises_expired;

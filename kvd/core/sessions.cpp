@@ -68,7 +68,11 @@ void Controller::State::drop_claims(Session& session) {
   each_request_of(session.id, [](Request& r) {
     r.claim = 0;
     r.awaits_mapping = false;
+    if (r.state != RequestState::kWaiting) return;
+    r.layerwise = false;
+    r.away.clear();
   });
+  hbm.stop_awaiting(session.id);
 }
 
 // Before its slabs are zeroed: one that was zeroed while mapped is not clean.
@@ -76,6 +80,7 @@ void Controller::State::forget_mappings(EngineId engine) {
   for (std::uint32_t slab = 0; slab < hbm.config().slabs; ++slab) {
     hbm.set_mapped(SlabIndex(slab), engine, false);
   }
+  hbm.stop_awaiting(engine);
 }
 
 void Controller::State::on_detach(EngineId engine) {
@@ -161,8 +166,8 @@ void Controller::State::on_tick() {
   expire_regions();
   if (classes.size() > kMaxClasses / 2) {
     // Empty slabs remember their class; what nobody uses need not.
-    hbm.reclaim_empty_slabs();
-    dram.reclaim_empty_slabs();
+    hbm.reclaim_empty_slabs(DomainId());
+    dram.reclaim_empty_slabs(DomainId());
     scrub_dirty_slabs();
     forget_classes();
   }
@@ -182,7 +187,12 @@ void Controller::State::on_slab_mapped(EngineId engine, SlabIndex slab) {
   Session& session = it->second;
   if (!session.sent[slab.value]) return;  // a region's slab, or one it was never given
   session.mapped[slab.value] = true;
+  feed_starved(session);
   serve_claims(session.info.domain);
+  for (std::uint32_t s = 0; s < hbm.config().slabs; ++s) {
+    if (!session.mapped[s] && hbm.awaited(SlabIndex(s), engine)) return;
+  }
+  hbm.stop_awaiting(engine);
 }
 
 void Controller::State::on_slab_unmapped(EngineId engine, SlabIndex slab) {
@@ -223,6 +233,7 @@ void Controller::State::retune(const Tuning& wanted) {
   }
   tuning = wanted;
   bucket_filled = now;
+  for (auto& [id, session] : sessions) session.plan.steps_left = 0;  // plans follow the new tuning
 }
 
 void Controller::State::requota(const Requota& wanted) {

@@ -47,8 +47,14 @@ Tokens Controller::State::most_tokens(const Session& session) const {
   if (quota != config.hbm_quotas.end()) slabs = std::min(slabs, quota->second.maximum / slab);
   // Divided, never multiplied: a session chooses its shape, and a product of it could wrap.
   const std::int64_t slots = slabs * (slab / session.shape.slot_bytes());
-  // Also where layers stream: alone it then always fits, whatever plan is in force.
-  const std::int64_t blocks = slots / session.groups();
+  const std::int64_t groups = session.groups();
+  std::int64_t blocks = slots / groups;
+  if (layers_may_stream(session)) {
+    // A staging set and the open blocks in HBM, everything else in DRAM.
+    const Bytes dram_slab = dram.config().slab_bytes;
+    const std::int64_t parked = dram.config().slabs * (dram_slab / session.shape.slot_bytes());
+    blocks = std::max(blocks, std::min(slots - 2 * groups, parked / groups));
+  }
   return Tokens(blocks * session.shape.block_tokens);
 }
 
@@ -74,6 +80,9 @@ std::string Controller::State::validate() const {
     used_by[1] += static_cast<std::size_t>(request.dram_slots);
     for (const BlockPlace& place : request.places) {
       if (place.hbm.none() && place.dram.none()) return "a block is in no tier";
+      if (!place.hbm.none() && request.state == RequestState::kRotary) {
+        return "a request that was swapped out has blocks in HBM";
+      }
     }
     for (const Ticket stream : request.streams) {
       if (!copies.contains(stream)) return "a request waits for no stream";

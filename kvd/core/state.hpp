@@ -29,6 +29,11 @@ struct BlockPlace {
   SlotId dram;
 };
 
+/// What a victim on another engine is to give: so many bytes, wherever they come from, or slots
+/// that bytes elsewhere do not replace (of a slab that has to change class, of one that runs
+/// already).
+enum class Promise : std::uint8_t { kForBytes, kForSlots };
+
 /// A request between submit and finish.
 ///
 /// Any block may be in HBM, in DRAM or in both, whatever the state, but for two rules: a rotary one
@@ -41,6 +46,7 @@ struct Request {
   Tokens prompt;
   Tokens max_new;
   Slo slo;
+  std::optional<PredictedLength> predicted;
   RequestState state = RequestState::kWaiting;
 
   Tokens tokens;
@@ -80,16 +86,17 @@ struct Request {
   std::uint64_t pause_order = 0;  ///< of those paused
   std::uint64_t claim = 0;        ///< order of its claim on memory; 0: none
   bool awaits_mapping = false;    ///< its claim waits for a slab acknowledgement
-  bool starved = false;           ///< runs, but a block for its next token is missing
+  bool starved = false;           ///< runs, but has no block for its next token or for staging
   bool promised = false;          ///< victim of another's need, until its engine's next step
-  bool leaving = false;           ///< victim whose running iteration has not finished yet
-  bool held_back = false;         ///< waits: the admission policy would not have it prefill now
-  bool forced_out = false;        ///< by a rotate command, until one brings it back
-  bool fresh = false;             ///< swapped in, no token made since: not a victim (no livelock)
-  Ticket in_ticket;               ///< the swap-in the engine has to wait for at its next run
-  Ticket copy;                    ///< the rotation under way; at most one
-  Ticket sync;                    ///< the background copy to DRAM under way; at most one
-  Ticket fetch;                   ///< the fetch of layers that shall stay under way; at most one
+  Promise promise = Promise::kForBytes;
+  bool leaving = false;     ///< victim whose running iteration has not finished yet
+  bool held_back = false;   ///< waits: the admission policy would not have it prefill now
+  bool forced_out = false;  ///< by a rotate command, until one brings it back
+  bool fresh = false;       ///< came in or could not leave, no token made since: not a victim
+  Ticket in_ticket;         ///< the swap-in the engine has to wait for at its next run
+  Ticket copy;              ///< the rotation under way; at most one
+  Ticket sync;              ///< the background copy to DRAM under way; at most one
+  Ticket fetch;             ///< the fetch of layers that shall stay under way; at most one
 
   [[nodiscard]] bool holds_hbm() const { return hbm_slots > 0; }
   [[nodiscard]] bool runs() const {
@@ -98,7 +105,8 @@ struct Request {
   /// What it must have room for in order to run: one token more than it has, so that what comes in
   /// can always make one; never more than it asked for.
   [[nodiscard]] Tokens room_to_run() const {
-    const Tokens present = state == RequestState::kWaiting ? prompt : tokens;
+    const bool has_prompt = state != RequestState::kWaiting && state != RequestState::kPrefill;
+    const Tokens present = has_prompt ? tokens : prompt;
     return std::min(present + Tokens(1), prompt + max_new);
   }
   /// Tokens of the answer made so far.
@@ -138,6 +146,7 @@ struct LayerPlan {
   std::uint64_t number = 0;  ///< of the last problem given to the solver
   bool asked = false;        ///< its answer is awaited
   std::string policy;        ///< that was asked
+  std::string adopted;       ///< that made the plan in force
   std::vector<RequestKey> asked_for;
   std::optional<RequestKey> resuming;  ///< the paused one among them
 
@@ -148,6 +157,13 @@ struct LayerPlan {
   bool mismatch = false;  ///< steps take another time than predicted
   double gap = 0;         ///< between the plan's step time and its proved lower bound, relative
   bool ended_since_pause = false;
+};
+
+/// A `place` command that waits for the solver.
+struct PendingPlace {
+  ReplyTo reply_to;
+  std::string policy;
+  PlacementInput input;
 };
 
 /// An engine's session.
@@ -168,6 +184,7 @@ struct Session {
   Tokens granted_prefill;   ///< prompt tokens of the last granted iteration
   Tokens reported_prefill;  ///< prompt tokens of the last reported one
   LayerPlan plan;
+  std::optional<PendingPlace> place;
   bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
   bool crowded = false;    ///< a prompt that comes in chunk by chunk found no room
   /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
@@ -184,6 +201,7 @@ struct Session {
 
   pool::SlabSet mapped;  ///< acknowledged
   pool::SlabSet sent;    ///< its fd left for the engine
+  bool maps = false;     ///< the slots it asked for last are in slabs it has yet to map
   std::map<RegionId, Region> regions;
   std::vector<LateRelease> late;
   std::vector<std::pair<Bytes, SlotId>> quarantined;  ///< of a dying engine, until it is gone
@@ -220,9 +238,10 @@ struct Copy {
   std::vector<SlabIndex> slabs{};
   std::vector<SlotId> slots{};
   bool orphan = false;
-  bool ending = false;     ///< a stream that starts no further fetch
-  bool dirty = false;      ///< orphan of a dead engine: scrub what it held
-  Tier tier = Tier::kHbm;  ///< of a scrub
+  std::vector<Ticket> streams{};  ///< of an orphan: they read what it read
+  bool ending = false;            ///< a stream that starts no further fetch
+  bool dirty = false;             ///< orphan of a dead engine: scrub what it held
+  Tier tier = Tier::kHbm;         ///< of a scrub
 };
 
 /// A region command that waits for slabs to be scrubbed, or for requests to make way.
@@ -232,6 +251,12 @@ struct PendingRegion {
   TimePoint deadline;
   Bytes bytes;
 };
+
+/// Below three groups, staging and open blocks take what streaming would save.
+inline constexpr std::uint32_t kLeastGroups = 3;
+/// One part in so many of HBM is kept for prompts that prefill layer by layer. Source: LayerKV's
+/// threshold of free blocks (its number is not published; ours).
+inline constexpr std::int64_t kLayerwiseShare = 20;
 
 struct Controller::State {
   State(Config configuration);
@@ -357,8 +382,7 @@ struct Controller::State {
   void evict_paused(Session& session, const planner::PlacementDecision& decision, Blocks have);
   void forget_plan(Session& session);
   void on_place(const Command& command, const Place& place);
-  void answer_place(const Command& command, const PlacementInput& input,
-                    const planner::PlacementDecision& decision, PlaceReply out);
+  void answer_place(Session& session, const Result<planner::PlacementDecision>& decision);
   [[nodiscard]] PlacementInput placement_input(Session& session,
                                                const std::vector<RequestKey>& keys);
   [[nodiscard]] static std::vector<std::int32_t> offloaded_layers(const Request& request);
@@ -373,10 +397,13 @@ struct Controller::State {
   /// `index` gets the request behind each entry.
   [[nodiscard]] planner::RotationSnapshot rotation_snapshot(DomainId domain,
                                                             std::vector<Request*>& index);
+  [[nodiscard]] bool stands_still(DomainId domain);
   void prefill_layerwise(Session& caller, const planner::RotationDecision& decision,
                          const std::vector<Request*>& index);
   [[nodiscard]] bool prefills_layerwise(const Session& session) const;
-  [[nodiscard]] Bytes layerwise_reserve(DomainId domain) const;
+  [[nodiscard]] Bytes layerwise_reserve(DomainId domain);
+  [[nodiscard]] Bytes hbm_limit(DomainId domain) const;  ///< what the domain may have at most
+  [[nodiscard]] Bytes dram_limit(DomainId domain) const;
   void carry_out(Session& caller, const planner::RotationDecision& decision,
                  const std::vector<Request*>& index);
   [[nodiscard]] Bytes supply(DomainId domain);  ///< free HBM that nobody has a claim on yet
@@ -387,7 +414,7 @@ struct Controller::State {
   [[nodiscard]] Bytes claimed(DomainId domain);
   void expire_promises(DomainId domain);
   void acknowledge_promises(Session& session);
-  void preempt(Request& request, EngineId caller);
+  void preempt(Request& request, EngineId caller, Promise why);
   [[nodiscard]] Bytes transfer_budget() const;
   void refill_bucket();
 
@@ -413,7 +440,10 @@ struct Controller::State {
   void hold(Session& session, Request& request, std::vector<SlotId> hbm_slots,
             std::vector<SlotId> dram_slots, bool dirty);
   void let_go(HeldByStreams& slots);
-  [[nodiscard]] Bytes spare_dram(DomainId domain);  ///< free, or a copy of what HBM has
+  [[nodiscard]] Bytes spare_dram(DomainId domain);        ///< free, or a copy of what HBM has
+  [[nodiscard]] bool dram_takes(const Request& request);  ///< what of it is in HBM alone
+  [[nodiscard]] std::int64_t spare_copies(const Request& request,
+                                          std::vector<std::uint32_t>* places) const;
   void drop_copies(DomainId domain, Bytes needed);
 
   // ---- memory of requests (memory.cpp) ----
@@ -421,8 +451,11 @@ struct Controller::State {
   [[nodiscard]] ErrorCode serve_claim(Request& request);
   [[nodiscard]] ErrorCode grow(Request& request, Tokens tokens);
   [[nodiscard]] ErrorCode grow_prefill(Request& request);
+  [[nodiscard]] ErrorCode grow_next(Request& request);
+  void feed_starved(Session& session);
   void grow_running(Session& session);
-  void relieve_class_pressure(const Request& request);
+  bool relieve_class_pressure(const Request& request);
+  void release_unwritten(Session& session, Request& request);
   void swap_out(Request& request);
   [[nodiscard]] ErrorCode swap_in(Request& request);
   void start_leaving(Session& session);
@@ -446,6 +479,7 @@ struct Controller::State {
   void ask_unmap(const std::vector<SlabIndex>& slabs);
   void serve_everyone();
   [[nodiscard]] pool::SlotGrant take_hbm(Session& session, std::uint32_t count);
+  [[nodiscard]] pool::SlotGrant take_dram(const Session& session, std::uint32_t count);
 
   // ---- sessions (sessions.cpp) ----
   [[nodiscard]] Result<AttachGrant> attach(const Attach& attach);
@@ -470,6 +504,7 @@ struct Controller::State {
   void add_inputs(ControllerStatus& out);
   [[nodiscard]] EngineStatus engine_status(const Session& session) const;
   [[nodiscard]] RequestStatus request_status(const Request& request) const;
+  [[nodiscard]] PlanStatus plan_status(const Session& session) const;
   [[nodiscard]] Bytes region_bytes(const Session& session) const;
 
   [[nodiscard]] std::string validate() const;

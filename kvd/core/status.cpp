@@ -42,6 +42,31 @@ RequestStatus Controller::State::request_status(const Request& request) const {
   return r;
 }
 
+PlanStatus Controller::State::plan_status(const Session& session) const {
+  const LayerPlan& plan = session.plan;
+  PlanStatus p;
+  p.engine = session.id;
+  p.number = plan.number;
+  p.policy = plan.adopted;
+  p.fallback = !plan.adopted.empty() && plan.adopted != tuning.placement.policy;
+  p.solving = plan.asked;
+  p.steps_left = std::max<std::int64_t>(0, plan.steps_left);
+  p.step_s = plan.step_s;
+  p.stall_s = plan.stall_s;
+  p.gap = plan.gap;
+  for (const Request* r : session.active) {
+    const bool planned =
+        std::find(plan.batch.begin(), plan.batch.end(), r->key) != plan.batch.end();
+    if (!planned && !r->paused) continue;
+    PlanStatus::Entry entry{r->key.request, r->distance, {}, r->paused};
+    for (std::uint32_t group = 0; group < r->away.size(); ++group) {
+      if (r->away[group]) entry.in_dram.push_back(group + 1);
+    }
+    p.requests.push_back(std::move(entry));
+  }
+  return p;
+}
+
 void Controller::State::add_inputs(ControllerStatus& out) {
   std::map<DomainId, std::string> domains;
   for (auto& [id, session] : sessions) {
@@ -83,6 +108,7 @@ ControllerStatus Controller::status(TimePoint now) const {
   std::map<EngineId, EngineStatus> engines;
   for (const auto& [id, session] : s.sessions) {
     engines[id] = s.engine_status(session);
+    if (session.streaming) out.plans.push_back(s.plan_status(session));
     out.orphaned += session.info.orphaned;
   }
   for (const auto& [key, request] : s.requests) {

@@ -43,6 +43,26 @@ struct RequestStatus {
   bool promised = false;  ///< a victim another engine or a region waits for
 };
 
+/// The placement plan in force for one engine whose layers may stream.
+struct PlanStatus {
+  struct Entry {
+    RequestId request;
+    std::uint32_t distance = 0;          ///< groups k, 2k, … stream; 0: none do, or no such k
+    std::vector<std::uint32_t> in_dram;  ///< layer groups, 1-based, whose full blocks live there
+    bool paused = false;
+  };
+  EngineId engine;
+  std::uint64_t number = 0;     ///< of the last problem given to the solver
+  std::string policy;           ///< that made it; empty: none is in force yet
+  bool fallback = false;        ///< the selected policy's plan did not fit: another one's holds
+  bool solving = false;         ///< the next one is being made
+  std::int64_t steps_left = 0;  ///< until it expires
+  double step_s = 0;            ///< predicted
+  double stall_s = 0;           ///< of it, waiting for layers
+  double gap = 0;               ///< of step_s to its proved lower bound, at most, relative
+  std::vector<Entry> requests;  ///< those it was made for, and the paused ones
+};
+
 struct EngineStatus {
   EngineId id;
   std::string name;
@@ -124,6 +144,7 @@ struct ControllerStatus {
   std::vector<pool::SlabView> slabs[kTiers];
   std::vector<EngineStatus> engines;
   std::vector<RequestStatus> requests;
+  std::vector<PlanStatus> plans;  ///< of the engines whose layers may stream now
   Tuning tuning;
   Bytes b_xfer;                  ///< in force at the last decision
   double link_rate[2] = {0, 0};  ///< measured bytes a second, h2d and d2h; 0: not yet

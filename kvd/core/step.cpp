@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <set>
+#include <vector>
 
 #include "ipc/vocabulary/layer_mark.hpp"
 #include "kvd/core/state.hpp"
@@ -25,10 +25,12 @@ void Controller::State::on_step(const Command& command, const Step& step) {
   session.last_step = now;
   session.responsive = true;
   session.streaming = layers_stream(session);
+  if (!session.streaming) forget_plan(session);  // before who is no longer paused grows
 
   take_reports(session, step);
   if (measured) measure_step(session, took);
   end_streams(session);
+  expire_promises(session.info.domain);
   acknowledge_promises(session);
   yield_to_regions(session.info.domain, session.id);
   install_layers(session);
@@ -59,25 +61,30 @@ Status Controller::State::check_step(const Session& session, const Step& step) {
                           std::to_string(session.iteration) +
                           "): report it as finished, or as running with the one before finished");
   }
-  std::set<RequestId> seen;
+  std::vector<RequestId> seen;
+  seen.reserve(step.reports.size());
   for (const StepReport& report : step.reports) {
-    const std::string id = "request " + std::to_string(report.request.value);
+    const auto fault = [&](ErrorCode code, const std::string& what) {
+      return make_error(code, "request " + std::to_string(report.request.value) + what);
+    };
     const Request* request = find(session.id, report.request);
-    if (!request) return make_error(ErrorCode::kNotFound, id + " is unknown: submit it first");
-    if (!seen.insert(report.request).second) {
-      return make_error(ErrorCode::kInvalidArgument, id + " is reported twice in one step");
-    }
+    if (!request) return fault(ErrorCode::kNotFound, " is unknown: submit it first");
+    seen.push_back(report.request);
     const bool counted = request->last_iteration <= step.iteration_finished;
     // What the iteration still running was granted cannot be there yet.
     const Tokens most = request->planned - (counted ? Tokens(0) : request->granted);
     if (report.tokens < request->tokens || report.tokens > most) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        id + " reports " + std::to_string(report.tokens.value) +
-                            " tokens, between " + std::to_string(request->tokens.value) + " and " +
-                            std::to_string(most.value) + " are possible");
+      return fault(ErrorCode::kInvalidArgument,
+                   " reports " + std::to_string(report.tokens.value) + " tokens, between " +
+                       std::to_string(request->tokens.value) + " and " +
+                       std::to_string(most.value) + " are possible");
     }
   }
-  return {};
+  std::sort(seen.begin(), seen.end());
+  const auto twice = std::adjacent_find(seen.begin(), seen.end());
+  if (twice == seen.end()) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "request " + std::to_string(twice->value) + " is reported twice in one step");
 }
 
 void Controller::State::take_reports(Session& session, const Step& step) {
@@ -132,7 +139,12 @@ void Controller::State::take_report(Session& session, Request& request, const St
       }
     }
     request.fresh = false;
-    seal_full_blocks(request);
+    const Tokens before = request.tokens - made;
+    const Tokens block(session.shape.block_tokens);
+    // A token within a block changes no slot's state.
+    const bool within = session.blocks_for(before) == session.blocks_for(request.tokens) &&
+                        before.value / block.value == request.tokens.value / block.value;
+    if (!within) seal_full_blocks(request);
   }
   if (report.finished) {
     ++counters.requests_finished;
@@ -175,14 +187,18 @@ StepReply Controller::State::build_reply(Session& session) {
   const std::uint64_t iteration = session.iteration + 1;
   StreamLayers stream;
   stream.iteration = iteration;
-  std::vector<Request*> streamed;
+  std::vector<Request*> streamed, granted;
   each_request_of(session.id, [&](Request& r) {
     Hold hold = hold_reason(r, promises);
     // With a pipelined engine the first decode is granted while the prefill still runs.
     const bool prefill = r.state == RequestState::kPrefill && r.planned < r.prompt;
     const Tokens tokens = prefill ? prefill_tokens(session, r) : Tokens(1);
     if (hold == Hold::kNone && tokens <= Tokens(0)) hold = Hold::kWaiting;  // its turn comes later
-    if (hold == Hold::kNone && !stage(session, r)) hold = Hold::kNoMemory;
+    const bool has_room = session.blocks_for(r.planned + tokens) <= std::int64_t{r.blocks};
+    if (hold == Hold::kNone && (!has_room || !stage(session, r))) {
+      r.starved = true;
+      hold = Hold::kNoMemory;
+    }
     if (hold != Hold::kNone) {
       out.hold.push_back({r.key.request, hold});
       return;
@@ -196,23 +212,22 @@ StepReply Controller::State::build_reply(Session& session) {
       r.staging_free = layer_mark(iteration, stream.fetches.back().group + 1);
       r.streamed_in = iteration;
     }
-    const auto row = static_cast<std::uint32_t>(table.rows.size());
+    const auto row = static_cast<std::uint32_t>(granted.size());
+    granted.push_back(&r);
     out.run.push_back({r.key.request, r.planned, tokens, r.in_ticket, prefill,
                        static_cast<bool>(r.in_ticket), streams, r.distance, row});
     r.in_ticket = Ticket();
     r.granted = tokens;
     r.planned += tokens;
-    table.rows.push_back(table_row(session, r));
+    if (config.publish_tables) table.rows.push_back(table_row(session, r));
   });
   if (!streamed.empty()) start_stream(session, std::move(stream), streamed);
   session.stepping = !out.run.empty();
   if (session.stepping) {
     ++session.iteration;
-    for (const RunEntry& entry : out.run) {
-      find(session.id, entry.request)->last_iteration = session.iteration;
-    }
+    for (Request* r : granted) r->last_iteration = session.iteration;
     session.table_version = table.version.value;
-    emit(std::move(table));
+    if (config.publish_tables) emit(std::move(table));
   }
   out.iteration = session.iteration;
   out.table_version = PlanVersion(session.table_version);

@@ -37,7 +37,8 @@ class Faults {
     add(path,
         "must be a number from " + number(low) + " to " + number(high) + ", is " + number(value));
   }
-  void policy(planner::Decision decision, const std::string& policy) {
+  void policy(planner::Decision decision, const std::string& policy, bool oracle = false) {
+    if (oracle && planner::make_rotation_policy(policy).ok()) return;
     const Status status = planner::check_policy_name(decision, policy);
     if (!status.ok()) add(std::string(name(decision)) + ".policy", status.error().message);
   }
@@ -51,8 +52,8 @@ class Faults {
   std::vector<std::string> found_;
 };
 
-void check(const RotationTuning& rotation, Faults& faults) {
-  faults.policy(planner::Decision::kRotation, rotation.policy);
+void check(const RotationTuning& rotation, bool oracle, Faults& faults) {
+  faults.policy(planner::Decision::kRotation, rotation.policy, oracle);
   faults.number_in("rotation.alpha", rotation.alpha, 0, kMaxWeight);
   faults.number_in("rotation.beta_b", rotation.beta_b, -kMaxLag, kMaxLag);
   faults.number_in("rotation.beta_f", rotation.beta_f, -kMaxLag, kMaxLag);
@@ -117,9 +118,9 @@ void check(const std::map<std::string, Slo>& classes, Faults& faults) {
 
 }  // namespace
 
-std::vector<std::string> Tuning::faults() const {
+std::vector<std::string> Tuning::faults(bool oracle) const {
   Faults faults;
-  check(rotation, faults);
+  check(rotation, oracle, faults);
   check(placement, faults);
   check(admission, faults);
   faults.policy(planner::Decision::kLoad, load.policy);

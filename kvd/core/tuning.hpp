@@ -22,7 +22,7 @@ struct RotationTuning {
   /// Source: SuperInfer sec. 5 (eager rotation).
   bool eager = true;
   /// Whom `unified` serves where not everybody's goal can be met: "ttft" or "goodput".
-  std::string overload = "ttft";
+  std::string overload = "goodput";
 };
 
 /// Which layers stay. Source: OrbitFlow (SLO violations a step, replanning window in tokens).
@@ -63,8 +63,9 @@ struct Tuning {
   LoadTuning load;
   std::map<std::string, Slo> slo = {{"default", Slo{}}};
 
-  /// All faults at once, each naming the key's path; empty when valid.
-  [[nodiscard]] std::vector<std::string> faults() const;
+  /// All faults at once, each naming the key's path; empty when valid. With an oracle, who says how
+  /// long answers will be, policies that need one are valid, too.
+  [[nodiscard]] std::vector<std::string> faults(bool oracle = false) const;
 };
 
 }  // namespace kvd::core

@@ -198,14 +198,6 @@ bool LayerStreamer::awaits_progress() const {
                      [](const auto& entry) { return entry.second.awaits.has_value(); });
 }
 
-bool LayerStreamer::progress_made() const {
-  return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& entry) {
-    const Session& session = entry.second;
-    return session.awaits &&
-           session.words.progress->load(std::memory_order_acquire) >= *session.awaits;
-  });
-}
-
 bool LayerStreamer::fall_asleep() {
   for (auto& [engine, session] : sessions_) {
     if (!session.awaits) continue;

@@ -56,8 +56,6 @@ class LayerStreamer {
 
   /// Whether a fetch waits for its engine.
   [[nodiscard]] bool awaits_progress() const;
-  /// Whether such a word has moved far enough since look().
-  [[nodiscard]] bool progress_made() const;
   /// Before the caller sleeps: asks those engines to ring. False: one moved on meanwhile.
   [[nodiscard]] bool fall_asleep();
 

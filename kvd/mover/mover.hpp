@@ -16,8 +16,8 @@
 namespace kvd::mover {
 
 /// How much is put into a queue of the device at a time: as much as it moves in `time` at the rate
-/// measured last, within the bounds. At most two bursts lie there, so that what is more urgent than
-/// they never waits longer.
+/// measured last, within the bounds. The bytes of at most two bursts lie there, in however many
+/// pieces, so that what is more urgent than they never waits longer.
 struct BurstLimits {
   Nanoseconds time = std::chrono::microseconds(500);
   Bytes least = kKiB * 512;
@@ -49,14 +49,10 @@ class Mover {
   /// since the last call.
   void poll(std::vector<core::CopyFinished>& finished);
 
-  /// Whether poll() has something to say though the device has not.
-  [[nodiscard]] bool has_news() const { return news_; }
   /// Whether the device has work of ours, so that its completion descriptor will tell.
   [[nodiscard]] bool busy() const { return lanes_[0].in_flight + lanes_[1].in_flight > 0; }
   /// Whether a fetch waits for an engine's progress word.
   [[nodiscard]] bool awaits_progress() const { return layers_.awaits_progress(); }
-  /// Whether such a word has moved far enough: poll() then.
-  [[nodiscard]] bool progress_made() const { return layers_.progress_made(); }
   /// Before the caller sleeps: asks those engines to ring their bells. False: poll() first.
   [[nodiscard]] bool fall_asleep() { return !news_ && layers_.fall_asleep(); }
 

@@ -8,10 +8,7 @@
 namespace kvd::pool {
 namespace {
 
-constexpr std::uint32_t kWordBits = 64;
 constexpr std::uint64_t kAllFree = ~std::uint64_t{0};
-
-constexpr std::uint64_t bit(std::uint32_t index) { return std::uint64_t{1} << index % kWordBits; }
 
 }  // namespace
 
@@ -20,34 +17,24 @@ FreeSlots::FreeSlots(std::uint32_t slots)
   if (slots % kWordBits != 0) words_.back() = bit(slots) - 1;
 }
 
-bool FreeSlots::contains(std::uint32_t index) const {
-  return index < slots_ && (words_[index / kWordBits] & bit(index)) != 0;
-}
-
 std::vector<std::uint32_t> FreeSlots::take(std::uint32_t wanted) {
   KVD_CHECK(wanted <= count_, "more slots taken from a slab than it has free");
   std::vector<std::uint32_t> taken;
   taken.reserve(wanted);
-  std::uint32_t index = wanted == 0 ? 0 : start_for(wanted);
-  while (taken.size() < wanted) {
-    index = next_free(index);
-    remove(index);
-    taken.push_back(index);
+  if (wanted == 0) return taken;
+  const std::uint32_t start = start_for(wanted);
+  std::uint64_t mask = kAllFree << start % kWordBits;
+  for (std::size_t w = start / kWordBits; taken.size() < wanted; ++w, mask = kAllFree) {
+    std::uint64_t& word = words_[w];
+    for (std::uint64_t left = word & mask; left != 0 && taken.size() < wanted; left &= left - 1) {
+      const auto lowest = static_cast<std::uint32_t>(std::countr_zero(left));
+      word &= ~bit(lowest);
+      taken.push_back(static_cast<std::uint32_t>(w) * kWordBits + lowest);
+    }
   }
-  return taken;
-}
-
-void FreeSlots::put(std::uint32_t index) {
-  KVD_CHECK(index < slots_ && !contains(index), "a slot was freed twice or does not exist");
-  words_[index / kWordBits] |= bit(index);
-  first_word_ = std::min<std::size_t>(first_word_, index / kWordBits);
-  ++count_;
-}
-
-void FreeSlots::remove(std::uint32_t index) {
-  words_[index / kWordBits] &= ~bit(index);
-  --count_;
+  count_ -= wanted;
   while (first_word_ + 1 < words_.size() && words_[first_word_] == 0) ++first_word_;
+  return taken;
 }
 
 std::uint32_t FreeSlots::start_for(std::uint32_t wanted) const {

@@ -33,11 +33,6 @@ SlotTable::SlotTable(std::uint32_t slots)
 
 std::uint32_t SlotTable::count(SlotState state) const { return counts_[position(state)]; }
 
-SlotState SlotTable::state(std::uint32_t index) const {
-  KVD_CHECK(index < size(), "no such slot in the slab");
-  return states_[index];
-}
-
 EngineId SlotTable::owner(std::uint32_t index) const {
   KVD_CHECK(index < size(), "no such slot in the slab");
   return owners_[index];
@@ -52,18 +47,6 @@ std::vector<std::uint32_t> SlotTable::take(std::uint32_t wanted, EngineId owner)
   counts_[position(SlotState::kFree)] -= wanted;
   counts_[position(SlotState::kFilling)] += wanted;
   return taken;
-}
-
-void SlotTable::move(std::uint32_t index, SlotState to) {
-  const SlotState from = state(index);
-  KVD_CHECK(from != SlotState::kFree && to != SlotState::kFilling,
-            "a slot leaves free, or enters filling, by allocation only");
-  --counts_[position(from)];
-  ++counts_[position(to)];
-  states_[index] = to;
-  if (to != SlotState::kFree) return;
-  owners_[index] = EngineId{};
-  free_.put(index);
 }
 
 std::string SlotTable::validate() const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/vocabulary/check.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/pool/free_slots.hpp"
@@ -23,13 +24,26 @@ class SlotTable {
   [[nodiscard]] std::uint32_t free() const { return free_.count(); }
   [[nodiscard]] std::uint32_t used() const { return size() - free(); }
   [[nodiscard]] std::uint32_t count(SlotState state) const;
-  [[nodiscard]] SlotState state(std::uint32_t index) const;
+  [[nodiscard]] SlotState state(std::uint32_t index) const {
+    KVD_CHECK(index < states_.size(), "no such slot in the slab");
+    return states_[index];
+  }
   [[nodiscard]] EngineId owner(std::uint32_t index) const;
 
   /// free -> filling. Precondition: wanted <= free().
   [[nodiscard]] std::vector<std::uint32_t> take(std::uint32_t wanted, EngineId owner);
   /// From any state but free into any but filling; a slot that becomes free loses its owner.
-  void move(std::uint32_t index, SlotState to);
+  void move(std::uint32_t index, SlotState to) {
+    const SlotState from = state(index);
+    KVD_CHECK(from != SlotState::kFree && to != SlotState::kFilling,
+              "a slot leaves free, or enters filling, by allocation only");
+    --counts_[static_cast<std::size_t>(from)];
+    ++counts_[static_cast<std::size_t>(to)];
+    states_[index] = to;
+    if (to != SlotState::kFree) return;
+    owners_[index] = EngineId{};
+    free_.put(index);
+  }
 
   /// Empty, or what does not add up.
   [[nodiscard]] std::string validate() const;
@@ -57,10 +71,15 @@ struct Slab {
   Bytes slot_bytes;  ///< of the class
   SlotTable slots;   ///< empty unless use is kClass
   std::vector<EngineId> mapped_by;
+  /// It came into its class for this engine, which has yet to map it: nobody takes it away before,
+  /// or two that want it would take it from each other for ever.
+  EngineId awaited_by;
 
   /// Counts towards its domain: in use or kept for it, or an engine can still reach its bytes.
   [[nodiscard]] bool held() const { return !unassigned(use) || retiring || !mapped_by.empty(); }
-  [[nodiscard]] bool empty_class() const { return use == SlabUse::kClass && slots.used() == 0; }
+  [[nodiscard]] bool empty_class() const {
+    return use == SlabUse::kClass && slots.used() == 0 && !awaited_by;
+  }
   [[nodiscard]] Bytes free_bytes() const { return slot_bytes * std::int64_t{slots.free()}; }
   [[nodiscard]] Bytes grantable_bytes() const { return retiring ? Bytes{} : free_bytes(); }
   /// Empty, or which of its fields contradict each other.

@@ -14,6 +14,9 @@ constexpr unsigned any_of(State... states) {
   return ((1u << static_cast<unsigned>(states)) | ...);
 }
 
+constexpr unsigned kReleasable =
+    any_of(SlotState::kFilling, SlotState::kOpen, SlotState::kSealed, SlotState::kDraining);
+
 }  // namespace
 
 TierPool::TierPool(Config config, Quotas quotas)
@@ -71,27 +74,28 @@ void TierPool::drain(SlotId slot) {
        SlotState::kDraining);
 }
 
-void TierPool::release(SlotId slot) {
-  move(slot,
-       any_of(SlotState::kFilling, SlotState::kOpen, SlotState::kSealed, SlotState::kDraining),
-       SlotState::kFree);
+void TierPool::release(SlotId slot) { release(std::span(&slot, 1)); }
+
+void TierPool::release(std::span<const SlotId> slots) {
+  while (!slots.empty()) {
+    const SlabIndex slab = slots.front().slab();
+    const auto end =
+        std::find_if(slots.begin(), slots.end(), [&](SlotId slot) { return slot.slab() != slab; });
+    const auto count = static_cast<std::size_t>(end - slots.begin());
+    free_slots(slab, slots.first(count), kReleasable);
+    slots = slots.subspan(count);
+  }
 }
 
-void TierPool::quarantine(SlotId slot) {
-  move(slot,
-       any_of(SlotState::kFilling, SlotState::kOpen, SlotState::kSealed, SlotState::kDraining),
-       SlotState::kQuarantined);
-}
+void TierPool::quarantine(SlotId slot) { move(slot, kReleasable, SlotState::kQuarantined); }
 
 void TierPool::scrub(SlotId slot) {
   move(slot, any_of(SlotState::kQuarantined), SlotState::kScrubbing);
 }
 
 void TierPool::scrubbed(SlotId slot) {
-  move(slot, any_of(SlotState::kScrubbing), SlotState::kFree);
+  free_slots(slot.slab(), std::span(&slot, 1), any_of(SlotState::kScrubbing));
 }
-
-SlotState TierPool::state(SlotId slot) const { return at(slot.slab()).slots.state(slot.index()); }
 
 EngineId TierPool::owner(SlotId slot) const { return at(slot.slab()).slots.owner(slot.index()); }
 
@@ -122,28 +126,24 @@ const TierPool::Class& TierPool::class_of(ClassId model_class) const {
   return found->second;
 }
 
-const Slab& TierPool::at(SlabIndex index) const {
-  KVD_CHECK(index.value < slabs_.size(), "no such slab in the tier");
-  return slabs_[index.value];
-}
-
-Slab& TierPool::at(SlabIndex index) {
-  KVD_CHECK(index.value < slabs_.size(), "no such slab in the tier");
-  return slabs_[index.value];
-}
-
 void TierPool::move(SlotId slot, States from, SlotState to) {
   Slab& slab = at(slot.slab());
   KVD_CHECK((any_of(slab.slots.state(slot.index())) & from) != 0,
             "a slot may not go from its state to the wanted one");
   slab.slots.move(slot.index(), to);
-  if (to != SlotState::kFree) return;
+}
+
+// All of one slab.
+void TierPool::free_slots(SlabIndex index, std::span<const SlotId> slots, States from) {
+  Slab& slab = at(index);
+  const std::uint32_t free = slab.slots.free();
+  for (const SlotId slot : slots) move(slot, from, SlotState::kFree);
   if (slab.retiring) {
-    if (slab.slots.used() == 0) unassign(slot.slab().value);
+    if (slab.slots.used() == 0) unassign(index.value);
     return;
   }
-  ledger_.change_free(slab.domain, slab.slot_bytes);
-  relist(slot.slab().value, slab.slots.free() - 1);
+  ledger_.change_free(slab.domain, slab.slot_bytes * std::ssize(slots));
+  relist(index.value, free);
 }
 
 void TierPool::relist(std::uint32_t position, std::uint32_t free_before) {

@@ -4,10 +4,12 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ipc/vocabulary/check.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
@@ -108,15 +110,19 @@ class TierPool {
   /// domain trusts itself. Slabs the owner has mapped come before those it would have to map.
   [[nodiscard]] SlotGrant allocate(const SlotRequest& request);
 
-  void mark_open(SlotId slot);   ///< filling -> open
-  void seal(SlotId slot);        ///< filling | open -> sealed
-  void drain(SlotId slot);       ///< filling | open | sealed -> draining: a copy still touches it
-  void release(SlotId slot);     ///< filling | open | sealed | draining -> free
+  void mark_open(SlotId slot);  ///< filling -> open
+  void seal(SlotId slot);       ///< filling | open -> sealed
+  void drain(SlotId slot);      ///< filling | open | sealed -> draining: a copy still touches it
+  void release(SlotId slot);    ///< filling | open | sealed | draining -> free
+  /// The same for many: dear is what is done once a run of slots in the same slab.
+  void release(std::span<const SlotId> slots);
   void quarantine(SlotId slot);  ///< filling | open | sealed | draining -> quarantined
   void scrub(SlotId slot);       ///< quarantined -> scrubbing
   void scrubbed(SlotId slot);    ///< scrubbing -> free
 
-  [[nodiscard]] SlotState state(SlotId slot) const;
+  [[nodiscard]] SlotState state(SlotId slot) const {
+    return at(slot.slab()).slots.state(slot.index());
+  }
   [[nodiscard]] EngineId owner(SlotId slot) const;
 
   // ---- regions (level 1)
@@ -140,11 +146,16 @@ class TierPool {
   /// holds it. A slab mapped while it was zeroed is dirty again once nobody maps it. Repeating a
   /// call changes nothing. Only slabs in use may be newly mapped.
   void set_mapped(SlabIndex slab, EngineId engine, bool mapped);
+  /// A slab that came into a class for an engine which has yet to map it changes class for nobody
+  /// until the engine has had its chance to use it.
+  [[nodiscard]] bool awaited(SlabIndex slab, EngineId engine) const;
+  void stop_awaiting(EngineId engine);
   /// Slabs that wait to be zeroed, ascending; the caller copies zeros and reports back.
   [[nodiscard]] std::vector<SlabIndex> take_dirty();  ///< dirty -> scrubbing
   void slab_scrubbed(SlabIndex slab);                 ///< scrubbing -> clean
   /// Empty class slabs go back to unassigned (dirty) so that regions and other domains find them.
-  std::vector<SlabIndex> reclaim_empty_slabs();
+  /// Not those of the domain that asks: it finds its own as they are.
+  std::vector<SlabIndex> reclaim_empty_slabs(DomainId asking = {});
   /// Keeps a class slab for a region of its domain: no further slot of it is granted, and with its
   /// last slot free it becomes unassigned (dirty). From then on it is scrubbed like any other, but
   /// no class and no other domain gets it, or a request that made way would be back at once. Ends
@@ -154,7 +165,9 @@ class TierPool {
   [[nodiscard]] bool retiring(SlabIndex index) const { return at(index).retiring; }
   [[nodiscard]] SlabView slab(SlabIndex index) const;
   [[nodiscard]] std::vector<SlabView> slabs() const;
-  /// The slab of another class and the same domain with the fewest used slots that does not retire;
+  /// Slabs of other classes and the same domain that do not retire, those with the fewest used
+  /// slots first; for class pressure.
+  [[nodiscard]] std::vector<SlabIndex> foreign_slabs(ClassId model_class, DomainId domain) const;
   /// for class pressure.
   [[nodiscard]] std::optional<SlabIndex> emptiest_foreign_slab(ClassId model_class,
                                                                DomainId domain) const;
@@ -188,11 +201,17 @@ class TierPool {
 
   [[nodiscard]] SlabCapacity capacity() const { return {config_.slab_bytes, config_.slabs}; }
   [[nodiscard]] const Class& class_of(ClassId model_class) const;
-  [[nodiscard]] const Slab& at(SlabIndex index) const;
-  [[nodiscard]] Slab& at(SlabIndex index);
+  [[nodiscard]] const Slab& at(SlabIndex index) const {
+    KVD_CHECK(index.value < slabs_.size(), "no such slab in the tier");
+    return slabs_[index.value];
+  }
+  [[nodiscard]] Slab& at(SlabIndex index) {
+    return const_cast<Slab&>(std::as_const(*this).at(index));
+  }
   [[nodiscard]] SlabView view(std::uint32_t position) const;
 
   void move(SlotId slot, States from, SlotState to);
+  void free_slots(SlabIndex index, std::span<const SlotId> slots, States from);
   /// The only way to change what a slab is used for: keeps the ledger in step.
   template <class Change>
   void change(Slab& slab, Change&& apply);

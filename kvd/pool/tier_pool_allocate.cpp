@@ -76,7 +76,9 @@ SlotGrant TierPool::make_room(const SlotRequest& request, std::uint64_t missing)
   if (outcome.code != ErrorCode::kOk) return {.code = outcome.code, .slots = {}, .to_map = {}};
   for (const std::uint32_t position : choose_for_class(request, wanted)) {
     assign(position, request.model_class, request.domain);
-    if (!is_mapped(request, position)) outcome.to_map.emplace_back(position);
+    if (is_mapped(request, position)) continue;
+    slabs_[position].awaited_by = request.owner;
+    outcome.to_map.emplace_back(position);
   }
   if (!outcome.to_map.empty()) outcome.code = ErrorCode::kWouldBlock;
   return outcome;

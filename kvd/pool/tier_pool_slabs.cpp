@@ -56,7 +56,7 @@ void TierPool::unassign(std::uint32_t position) {
     freed.use = SlabUse::kDirty;
     freed.model_class = ClassId{};
     freed.region = RegionId{};
-    freed.owner = EngineId{};
+    freed.owner = freed.awaited_by = EngineId{};
     freed.slot_bytes = Bytes{};
     freed.slots = SlotTable{};
   });
@@ -171,6 +171,16 @@ void TierPool::set_mapped(SlabIndex index, EngineId engine, bool mapped) {
   });
 }
 
+bool TierPool::awaited(SlabIndex slab, EngineId engine) const {
+  return at(slab).awaited_by == engine;
+}
+
+void TierPool::stop_awaiting(EngineId engine) {
+  for (Slab& slab : slabs_) {
+    if (slab.awaited_by == engine) slab.awaited_by = EngineId{};
+  }
+}
+
 std::vector<SlabIndex> TierPool::take_dirty() {
   std::vector<SlabIndex> taken;
   for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
@@ -209,10 +219,10 @@ void TierPool::unretire(SlabIndex index) {
   if (slab.use == SlabUse::kClass) relist(index.value, 0);
 }
 
-std::vector<SlabIndex> TierPool::reclaim_empty_slabs() {
+std::vector<SlabIndex> TierPool::reclaim_empty_slabs(DomainId asking) {
   std::vector<SlabIndex> reclaimed;
   for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
-    if (!slabs_[position].empty_class()) continue;
+    if (!slabs_[position].empty_class() || slabs_[position].domain == asking) continue;
     unassign(position);
     reclaimed.emplace_back(position);
   }

@@ -62,16 +62,18 @@ std::vector<SlabView> TierPool::slabs() const {
   return views;
 }
 
-std::optional<SlabIndex> TierPool::emptiest_foreign_slab(ClassId model_class,
-                                                         DomainId domain) const {
-  std::optional<SlabIndex> emptiest;
+std::vector<SlabIndex> TierPool::foreign_slabs(ClassId model_class, DomainId domain) const {
+  std::vector<SlabIndex> found;
   for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
     const Slab& slab = slabs_[position];
     if (slab.use != SlabUse::kClass || slab.domain != domain) continue;
     if (slab.model_class == model_class || slab.retiring) continue;
-    if (!emptiest || slab.slots.used() < at(*emptiest).slots.used()) emptiest = SlabIndex(position);
+    found.emplace_back(position);
   }
-  return emptiest;
+  std::stable_sort(found.begin(), found.end(), [this](SlabIndex a, SlabIndex b) {
+    return at(a).slots.used() < at(b).slots.used();
+  });
+  return found;
 }
 
 std::string TierPool::validate() const {

@@ -32,10 +32,12 @@ struct DecodingRequest {
 
 struct QueuedPrompt {
   Tokens tokens;
-  /// Prefilled already. Such a prompt holds memory and is always admitted further.
+  /// Prefilled already.
   Tokens done{0};
   /// Expected length of the answer.
   std::int64_t output = 1;
+  /// Let in earlier: it holds memory, perhaps without a token yet, and is always admitted further.
+  bool begun = false;
 };
 
 /// HBM in layer-blocks (blocks of one layer group).

@@ -65,7 +65,7 @@ Result<AdmissionDecision> WholeRequestPolicy::decide(const AdmissionSnapshot& sn
     const auto& prompt = snapshot.queue[i];
     const Blocks whole(pieces(prompt.tokens, memory.block_tokens) * snapshot.costs.layers);
     if (whole > memory.total - kept) return too_large(i);
-    const Blocks needed = prompt.done > Tokens{0} ? Blocks{0} : whole;
+    const Blocks needed = prompt.begun ? Blocks{0} : whole;
     if (needed > free || decision.admitted < i) continue;
     free -= needed;
     ++decision.admitted;
@@ -89,7 +89,7 @@ Result<AdmissionDecision> PastFuturePolicy::decide(const AdmissionSnapshot& snap
     if (prompt.tokens.value + prompt.output >= capacity) return too_large(i);
     if (decision.admitted < i) continue;
     insert(inside, {prompt.tokens.value, prompt.output});
-    if (peak(inside) < capacity || prompt.done > Tokens{0}) ++decision.admitted;
+    if (peak(inside) < capacity || prompt.begun) ++decision.admitted;
   }
   return decision;
 }

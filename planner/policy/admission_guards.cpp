@@ -29,8 +29,7 @@ bool StepGuardCount::admit(const QueuedPrompt& prompt) {
   const auto& guard = *snapshot_.guard;
   const Seconds with =
       step_ + guard.per_request + mean_prefill(snapshot_.costs, prompt.tokens, prompt.output);
-  const bool begun = prompt.done > Tokens{0};
-  if (!begun && !empty_ && with > kStepShare * guard.tbt_slo) return false;
+  if (!prompt.begun && !empty_ && with > kStepShare * guard.tbt_slo) return false;
   step_ = with;
   empty_ = false;
   return true;

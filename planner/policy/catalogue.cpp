@@ -53,8 +53,6 @@ constexpr auto kRotation = [] {
   return names;
 }();
 
-// `none` first: layers do not stream in the daemon yet, so the others only advise (`place`), and
-// admission acts on whole prompts and chunks.
 constexpr std::array<std::string_view, 8> kPlacement = {
     "none",         "orbitflow",         "deepspeed", "flexgen",
     "flexgen_plus", "dynamic_heuristic", "slo_aware", "batch_uniform"};

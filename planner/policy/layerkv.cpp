@@ -34,7 +34,7 @@ class Room {
     free_ = std::min(memory_->free, least) - reserve(*memory_) + all_held(snapshot);
   }
   [[nodiscard]] bool take(const QueuedPrompt& prompt, std::int32_t retained) {
-    if (!memory_ || prompt.done > Tokens{0}) return true;
+    if (!memory_ || prompt.begun) return true;
     const Blocks needed = needs(prompt, retained);
     if (needed > free_) return false;
     free_ -= needed;
@@ -98,8 +98,7 @@ Result<AdmissionDecision> LayerKvPolicy::decide(const AdmissionSnapshot& snapsho
   for (std::size_t i = 0; i < snapshot.queue.size(); ++i) {
     const auto& prompt = snapshot.queue[i];
     sum += decision.prefill[i] - snapshot.costs.prefill(prompt.done);
-    const bool in_time =
-        prompt.done > Tokens{0} || !decision.allow_prefill || sum < *decision.allow_prefill;
+    const bool in_time = prompt.begun || !decision.allow_prefill || sum < *decision.allow_prefill;
     if (!in_time || !room.take(prompt, decision.retained_layers[i]) || !guard.admit(prompt)) break;
     ++decision.admitted;
   }

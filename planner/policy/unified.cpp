@@ -5,7 +5,8 @@
 namespace kvd::planner {
 namespace {
 
-// Iterations after which somebody passed over goes first. Hopeless requests may be passed over for
+// Iterations after which somebody passed over goes first, once it has waited as long as an urgent
+// prompt has: iterations alone are short on fast hardware. Hopeless requests may be passed over for
 // longer, but not for ever: as long as kSkipLimit of the longest answers take.
 std::int64_t skip_limit(const RotationSnapshot& snapshot, const RotationConfig& config) {
   std::int64_t longest = 1;
@@ -65,11 +66,14 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
 void UnifiedPolicy::split_entering(const RotationSnapshot& snapshot, Seconds now,
                                    const RotationConfig& config) {
   const std::int64_t limit = skip_limit(snapshot, config);
+  const auto waited = [&](const RotationRequest& request) {
+    return now - (request.counts_as_waiting() ? request.t_arr : request.t_last).value_or(now);
+  };
   aged_ = nullptr;
   overloaded_ = false;
   for (const auto& ranked : entering_) {
     const auto& request = snapshot.requests[ranked.index];
-    if (!aged_ && request.skips >= limit) {
+    if (!aged_ && request.skips >= limit && waited(request) >= config.beta_f * request.ttft_slo) {
       aged_ = &ranked;
     } else {
       rank_entering(request, ranked, now, config);
@@ -119,12 +123,12 @@ Bytes UnifiedPolicy::list_covered(const RotationSnapshot& snapshot) {
   for (auto it = leaving_.rbegin(); it != leaving_.rend(); ++it) {
     const auto& request = snapshot.requests[it->index];
     if (!covered(snapshot, request) || request.bytes > dram_left_) continue;
-    if (sum + request.bytes > snapshot.b_xfer) break;
+    if (sum >= snapshot.b_xfer) break;  // the last one may overshoot, or a large one never leaves
     sum += request.bytes;
     dram_left_ -= request.bytes;
     decision_.preempted.push_back(it->index);
   }
-  return sum;
+  return std::min(sum, snapshot.b_xfer);
 }
 
 // Returns what the requests taken need.

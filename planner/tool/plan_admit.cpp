@@ -62,6 +62,7 @@ QueuedPrompt read_queued(Fields& fields) {
   if (prompt.tokens < Tokens{1}) fields.fail(fields.path("tokens") + " must be at least 1");
   prompt.done = Tokens(fields.whole("done_tokens", 0));
   prompt.output = fields.whole("output_tokens", 1);
+  prompt.begun = fields.flag("begun", prompt.done > Tokens{0});
   return prompt;
 }
 

@@ -155,7 +155,8 @@ Status HostMemory::make_file(const HostMemoryRequest& request, PageKind pages) {
   if (::ftruncate(fd_.get(), request.size.value) != 0) {
     return no_memory(request.size, std::strerror(errno));
   }
-  // Without these a peer could shrink the file and kill us by SIGBUS.
+  // Without these a peer could shrink the file and kill us by SIGBUS. A hole it can still punch:
+  // its pages come back as zeros, but of hugetlb ones only while the kernel has some left.
   if (::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return os_error(ErrorCode::kUnsupported, "cannot seal a memfd");
   }

@@ -45,6 +45,29 @@ TEST(ControllerPolicies, EveryAdmissionPolicyBringsEverybodyToTheEnd) {
   }
 }
 
+TEST(ControllerPolicies, PromptsThatAreLateAlreadyStandLastWhereGoodputCounts) {
+  for (const bool goodput : {true, false}) {
+    Controller::Config config = small_pool(2, 32);
+    config.tuning.slo["default"].ttft = milliseconds(200);
+    config.tuning.rotation.overload = goodput ? "goodput" : "ttft";
+    World world(config);
+    const EngineId engine = world.attach(small_model());
+    ASSERT_EQ(world.submit(engine, 1, 8, 4), ErrorCode::kOk);
+    world.pass(milliseconds(201));
+    ASSERT_EQ(world.submit(engine, 2, 8, 4), ErrorCode::kOk);
+    std::vector<std::uint64_t> queue;
+    for (const auto& input : world.controller->status(world.now).admission_inputs) {
+      for (const RequestKey& key : input.queue) queue.push_back(key.request.value);
+    }
+    using testing::ElementsAre;
+    if (goodput) {
+      EXPECT_THAT(queue, ElementsAre(2u, 1u));
+    } else {
+      EXPECT_THAT(queue, ElementsAre(1u, 2u));
+    }
+  }
+}
+
 // One request fills most of HBM; another waits for a first token due within 200 ms.
 class Unified : public ::testing::Test {
  protected:

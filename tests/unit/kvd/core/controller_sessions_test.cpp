@@ -56,6 +56,24 @@ TEST(ControllerSilence, NobodyWaitsBehindTheQueuedRequestsOfASilentEngine) {
   EXPECT_EQ(world.engines.at(other).reply.run.size(), 1u);
 }
 
+// Larger than what is left of HBM: its layers stream, and nobody who could leave is there to count.
+TEST(ControllerSilence, WhoIsAloneButForASilentEngineComesInHoweverLarge) {
+  Controller::Config config = small_pool(4, 5);
+  config.tuning.placement.policy = "orbitflow";
+  World world(config);
+  const ModelClass model{8, 1, 4, Bytes(64)};  // 16 slots a slab: 8 tokens; HBM holds 32
+  const EngineId silent = world.attach(model);
+  ASSERT_EQ(world.submit(silent, 1, 4, 8), ErrorCode::kOk);
+  world.step_until_granted(silent);
+  ASSERT_FALSE(world.engines.at(silent).reply.run.empty());
+  world.pass(std::chrono::seconds(60));
+  world.feed(Tick{});
+  const EngineId engine = world.attach(model);
+  ASSERT_EQ(world.submit(engine, 1, 20, 20), ErrorCode::kOk);
+  world.iterate(engine, 20);
+  EXPECT_GT(world.engines.at(engine).ran, 0u);
+}
+
 TEST(ControllerSilence, WhoNeedsTheBlocksOfASilentEngineIsToldItsName) {
   World world(small_pool(2, 64));  // 16 slots
   const EngineId lazy = world.attach(small_model());

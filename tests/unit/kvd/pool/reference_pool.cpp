@@ -70,7 +70,7 @@ bool ReferencePool::usable(const Entry& slab, ClassId model_class, DomainId doma
   if (slab.retiring) return false;
   if (slab.use == SlabUse::kClass) {
     return slab.domain == domain && slab.model_class != model_class &&
-           free_slots(slab) == slab.slots.size();
+           free_slots(slab) == slab.slots.size() && !slab.awaited_by;
   }
   if (slab.use == SlabUse::kClean) return !held(slab) || slab.domain == domain;
   return slab.use == SlabUse::kDirty && slab.domain == domain;
@@ -149,6 +149,7 @@ std::string ReferencePool::follow_assignments(const TierPool& pool, const SlotRe
     slab.use = SlabUse::kClass;
     slab.model_class = request.model_class;
     slab.domain = request.domain;
+    slab.awaited_by = reachable(request, i) ? EngineId() : request.owner;
     slab.slots.assign(static_cast<std::size_t>(slab_bytes_ / classes_.at(slab.model_class)), {});
     ++assigned;
   }
@@ -307,11 +308,18 @@ void ReferencePool::slab_scrubbed(SlabIndex index) {
   if (slab.use == SlabUse::kClean && !held(slab)) slab.domain = DomainId{};
 }
 
-std::vector<SlabIndex> ReferencePool::reclaim_empty_slabs() {
+void ReferencePool::stop_awaiting(EngineId engine) {
+  for (Entry& slab : slabs_) {
+    if (slab.awaited_by == engine) slab.awaited_by = EngineId();
+  }
+}
+
+std::vector<SlabIndex> ReferencePool::reclaim_empty_slabs(DomainId asking) {
   std::vector<SlabIndex> reclaimed;
   for (std::uint32_t i = 0; i < slabs_.size(); ++i) {
     Entry& slab = slabs_[i];
     if (slab.use != SlabUse::kClass || free_slots(slab) != slab.slots.size()) continue;
+    if (slab.awaited_by || slab.domain == asking) continue;
     free_slab(slab);
     reclaimed.emplace_back(i);
   }

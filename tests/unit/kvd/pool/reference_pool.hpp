@@ -30,7 +30,8 @@ class ReferencePool {
   void set_mapped(SlabIndex slab, EngineId engine, bool mapped);
   [[nodiscard]] std::vector<SlabIndex> take_dirty();
   void slab_scrubbed(SlabIndex slab);
-  [[nodiscard]] std::vector<SlabIndex> reclaim_empty_slabs();
+  void stop_awaiting(EngineId engine);
+  [[nodiscard]] std::vector<SlabIndex> reclaim_empty_slabs(DomainId asking);
   void retire(SlabIndex slab);
   void unretire(SlabIndex slab);
   void set_quotas(Quotas quotas) { quotas_ = std::move(quotas); }
@@ -59,6 +60,7 @@ class ReferencePool {
     DomainId domain;
     RegionId region;
     EngineId owner;
+    EngineId awaited_by;  ///< it came into its class for an engine that did not reach it
     bool late_write = false;
     bool retiring = false;
     std::set<EngineId> mapped_by;

@@ -78,7 +78,7 @@ class RandomWalk {
     if (dice < 88) return map_slab();
     if (dice < 92) return same(pool_.take_dirty(), reference_.take_dirty());
     if (dice < 96) return scrub_slab();
-    if (dice < 98) return same(pool_.reclaim_empty_slabs(), reference_.reclaim_empty_slabs());
+    if (dice < 98) return reclaim();
     if (dice < 99) return change_quotas();
     if (dice < 100) return empty_domain();
     return dice < 102 ? retire_slab() : unretire_slab();
@@ -158,6 +158,11 @@ class RandomWalk {
     return {};
   }
 
+  std::string reclaim() {
+    const DomainId asking = below(2) == 0 ? DomainId() : kA;
+    return same(pool_.reclaim_empty_slabs(asking), reference_.reclaim_empty_slabs(asking));
+  }
+
   std::string map_slab() {
     const SlabIndex slab(below(kSlabs));
     const bool mapped = below(3) == 0;
@@ -166,6 +171,10 @@ class RandomWalk {
     if (mapped && domain_of(engine) != pool_.slab(slab).domain) return {};
     pool_.set_mapped(slab, engine, mapped);
     reference_.set_mapped(slab, engine, mapped);
+    if (below(2) == 0) {
+      pool_.stop_awaiting(engine);
+      reference_.stop_awaiting(engine);
+    }
     return {};
   }
 

@@ -171,9 +171,9 @@ TEST(TierPoolRetire, ALateWriterMakesAKeptSlabDirtyAgain) {
 TEST(TierPoolRetire, ClassPressureLooksElsewhere) {
   Filled filled;
   TierPool& sut = filled.pool;
-  EXPECT_EQ(sut.emptiest_foreign_slab(kLarge, kA), k0);
+  EXPECT_EQ(sut.foreign_slabs(kLarge, kA).front(), k0);
   sut.retire(k0);
-  EXPECT_EQ(sut.emptiest_foreign_slab(kLarge, kA), k1);
+  EXPECT_EQ(sut.foreign_slabs(kLarge, kA).front(), k1);
 }
 
 TEST(TierPoolRetireDeathTest, ARegionCannotRetire) {

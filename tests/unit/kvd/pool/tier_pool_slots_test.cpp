@@ -314,14 +314,14 @@ TEST(TierPoolStats, FreeSlotsBesideUsedOnesAreStranded) {
 
 TEST(TierPoolForeignSlab, IsTheEmptiestOfAnotherClassInTheDomain) {
   TierPool sut = make_pool(4);
-  EXPECT_EQ(sut.emptiest_foreign_slab(kLarge, kA), std::nullopt);
+  EXPECT_THAT(sut.foreign_slabs(kLarge, kA), IsEmpty());
   granted(sut, kSmallSlots + 2, kSmall);
   granted(sut, 1, kLarge);
   granted(sut, 1, kSmall, kB);
-  EXPECT_EQ(sut.emptiest_foreign_slab(kLarge, kA), SlabIndex(1));
-  EXPECT_EQ(sut.emptiest_foreign_slab(kSmall, kA), SlabIndex(2));
-  EXPECT_EQ(sut.emptiest_foreign_slab(kLarge, kB), SlabIndex(3));
-  EXPECT_EQ(sut.emptiest_foreign_slab(kSmall, kB), std::nullopt);
+  EXPECT_EQ(sut.foreign_slabs(kLarge, kA).front(), SlabIndex(1));
+  EXPECT_EQ(sut.foreign_slabs(kSmall, kA).front(), SlabIndex(2));
+  EXPECT_EQ(sut.foreign_slabs(kLarge, kB).front(), SlabIndex(3));
+  EXPECT_THAT(sut.foreign_slabs(kSmall, kB), IsEmpty());
 }
 
 }  // namespace

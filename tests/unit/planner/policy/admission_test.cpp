@@ -152,10 +152,10 @@ TEST(StepGuard, AdmitsWhileThePredictedStepStaysBelowNineTenthsOfTheSlo) {
   EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "the one inside came in with 20 a step";
   snapshot.guard->step = Seconds(90);
   EXPECT_EQ(kSut.decide(snapshot)->admitted, 0u);
-  snapshot.queue[0].done = Tokens(1);
+  snapshot.queue[0].begun = true;
   EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "a prefill once begun goes on";
   snapshot.decoding.clear();
-  snapshot.queue[0].done = Tokens(0);
+  snapshot.queue[0].begun = false;
   EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "with nobody inside one may always enter";
 }
 
@@ -171,7 +171,7 @@ TEST(PrefillChunk, TheSmallestDepositBoundsIt) {
   snapshot.decoding[1].deposit = 2;
   EXPECT_EQ(chunk(), Tokens(160)) << "two intervals";
   snapshot.guard->step = Seconds(1000);
-  snapshot.queue[0].done = Tokens(1);
+  snapshot.queue[0].begun = true;
   EXPECT_EQ(chunk(), Tokens(16)) << "enough that what has begun ends";
   snapshot.decoding.clear();
   EXPECT_FALSE(chunk()) << "nobody waits for the step";

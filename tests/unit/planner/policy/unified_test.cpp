@@ -70,6 +70,8 @@ TEST(Unified, OnePassedOverTooOftenHasRoomKeptForIt) {
   auto of = snapshot(3, 9, {waiting(4, 9), waiting(2, 1), running(4, 1)});
   EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{1}));
   of.requests[0].skips = kSkipLimit;
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{1})) << "many steps, but one second";
+  of.requests[0].t_arr = Seconds(7);
   EXPECT_TRUE(sut.decide(of, kNow, {}).prioritized.empty());
   of.b_hbm = Bytes(5);
   EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0}));
