@@ -54,6 +54,10 @@ typedef struct kvd_handle kvd_handle;
 #define KVD_TRANSPORT_ZMQ 0u
 #define KVD_TRANSPORT_RING 1u
 
+/* What the program can do. Layers of its requests stream only if it calls kvd_wait_layer before and
+ * kvd_layer_done after each layer group of an iteration with a streamed request. */
+#define KVD_STREAMS_LAYERS 1u
+
 /* How to reach the daemon and who is asking. Zero-initialise, set struct_size, fill what you need.
  */
 typedef struct kvd_open_options {
@@ -70,6 +74,7 @@ typedef struct kvd_open_options {
    * or memory of a GPU this process does not see, refuses with KVD_UNSUPPORTED and the remedy. */
   uint32_t memory;
   uint32_t transport; /* KVD_TRANSPORT_… */
+  uint32_t abilities; /* KVD_STREAMS_LAYERS, or 0 */
 } kvd_open_options;
 
 KVD_API kvd_status kvd_open(const kvd_open_options* options, kvd_handle** handle);

@@ -24,6 +24,7 @@ wire::Hello hello_of(const Introduction& introduction) {
   hello.previous_boot = introduction.previous_boot.bytes;
   hello.orphaned_bytes = introduction.orphaned.size();
   hello.slab_kinds = introduction.slab_kinds;
+  hello.abilities = introduction.streams_layers ? wire::kStreamsLayers : 0;
   return hello;
 }
 

@@ -29,6 +29,7 @@ struct Introduction {
   Bytes orphaned;        ///< regions of earlier boots still mapped
   /// What the engine can use, by wire::slab_kind_bit().
   std::uint32_t slab_kinds = wire::slab_kind_bit(wire::SlabKind::kHostMemfd);
+  bool streams_layers = false;
   /// The only GPU whose memory will do; none: any.
   std::optional<std::array<std::uint8_t, 16>> device;
 };

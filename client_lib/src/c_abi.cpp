@@ -21,6 +21,7 @@ kc::Options options_of(const kvd_open_options& in) {
   if (in.timeout_ns != 0) options.attach_timeout = duration(in.timeout_ns);
   if (in.memory != 0) options.memory = in.memory;
   options.transport = static_cast<kc::Transport>(in.transport);
+  options.streams_layers = (in.abilities & KVD_STREAMS_LAYERS) != 0;
   return options;
 }
 

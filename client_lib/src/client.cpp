@@ -29,6 +29,7 @@ kvd::client::Introduction introduction_of(const Options& options) {
   introduction.shape = kvd::client::to_wire(options.shape);
   introduction.transport = static_cast<kvd::wire::TransportKind>(options.transport);
   introduction.slab_kinds = options.memory;
+  introduction.streams_layers = options.streams_layers;
   return introduction;
 }
 

@@ -80,9 +80,13 @@ void Connector::notice_loss() {
 
 Error Connector::tell_loss() {
   recovery_.on_loss_told();
-  retired_.reset();
+  const SessionPtr lost = retired_ ? std::exchange(retired_, nullptr) : session_;
+  const auto unmapped = lost->slabs().failure();
   return make_error(ErrorCode::kUnavailable,
-                    "the daemon went away and the session's requests with it; submit them again");
+                    (unmapped ? "memory that kvd lent could not be mapped (" + unmapped->message +
+                                    "): the session has ended"
+                              : std::string("the daemon went away")) +
+                        " and the session's requests with it; submit them again");
 }
 
 Result<SessionPtr> Connector::attach_again(Bytes held, TimePoint deadline) {

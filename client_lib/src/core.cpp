@@ -15,10 +15,15 @@ namespace {
 /// A region that could not be taken is handed back even when the caller's time is over.
 constexpr Nanoseconds kReturnTimeout = std::chrono::milliseconds(100);
 
-Status return_region(Session& session, RegionId region, TimePoint deadline) {
-  session.slabs().discard_region(region);
+Status finish_region(Session& session, RegionId region, TimePoint deadline) {
   KVD_TRY(session.call(wire::FinishCommand{target_of(region)}, deadline));
   return {};
+}
+
+/// Of one that nobody took.
+Status return_region(Session& session, RegionId region, TimePoint deadline) {
+  session.slabs().discard_region(region);
+  return finish_region(session, region, deadline);
 }
 
 Error no_region(std::uint64_t id) {
@@ -146,7 +151,7 @@ Status Core::free_region(std::uint64_t id, Nanoseconds timeout) {
     (void)session->call(wire::FinishCommand{orphaned_target(bytes)}, until);
     return {};
   }
-  const Status status = return_region(*session, entry->daemon_id, until);
+  const Status status = finish_region(*session, entry->daemon_id, until);
   // What went down with its daemon is handed back as well.
   return status.code() == ErrorCode::kUnavailable ? Status() : status;
 }

@@ -59,7 +59,6 @@ Result<kvd_client::StepResult> Core::step(const wire::StepCommand& command, Nano
     if (step == nullptr) return wrong_reply();
     KVD_TRY(session->use_table(PlanVersion(step->body.table_version)));
     KVD_TRY(check_poison(session->page()));
-    if (auto failure = session->slabs().failure()) return *std::move(failure);
     for (const wire::RunEntry entry : step->run) session->note_run(step->body.iteration, entry);
     return to_public(*step);
   };

@@ -73,20 +73,27 @@ GpuFences::~GpuFences() {
   page_.reset();
 }
 
-Status GpuFences::wait(void* stream, const std::atomic<std::uint64_t>& word, std::uint64_t value) {
-  const cuda::Driver& driver = context_.driver();
-  if (driver.stream_wait_value64 == nullptr) {
-    return no_memory_operations("wait on", "kvd_wait or kvd_wait_layer");
-  }
+template <class Operation>
+Status GpuFences::enqueue(void* stream, const char* name, std::optional<std::uint64_t> tell,
+                          Operation operation) {
   const std::lock_guard lock(mutex_);
   const cuda::ScopedCurrent current(context_);
   KVD_TRY(current.status());
   const auto queue = static_cast<CUstream>(stream);
   KVD_ASSIGN_OR_RETURN(Mark * after, mark_of(queue));
-  KVD_TRY(cuda::check(
-      driver, driver.stream_wait_value64(queue, address_of(word), value, CU_STREAM_WAIT_VALUE_GEQ),
-      "cuStreamWaitValue64"));
-  return after->record(queue);
+  KVD_TRY(cuda::check(context_.driver(), operation(queue), name));
+  KVD_TRY(after->record(queue));
+  return tell ? tell_after(*after, *tell) : Status();
+}
+
+Status GpuFences::wait(void* stream, const std::atomic<std::uint64_t>& word, std::uint64_t value) {
+  const cuda::Driver& driver = context_.driver();
+  if (driver.stream_wait_value64 == nullptr) {
+    return no_memory_operations("wait on", "kvd_wait or kvd_wait_layer");
+  }
+  return enqueue(stream, "cuStreamWaitValue64", std::nullopt, [&](CUstream queue) {
+    return driver.stream_wait_value64(queue, address_of(word), value, CU_STREAM_WAIT_VALUE_GEQ);
+  });
 }
 
 Status GpuFences::write(void* stream, const std::atomic<std::uint64_t>& word, std::uint64_t value) {
@@ -94,18 +101,11 @@ Status GpuFences::write(void* stream, const std::atomic<std::uint64_t>& word, st
   if (driver.stream_write_value64 == nullptr) {
     return no_memory_operations("write", "kvd_layer_done");
   }
-  const std::lock_guard lock(mutex_);
-  const cuda::ScopedCurrent current(context_);
-  KVD_TRY(current.status());
-  const auto queue = static_cast<CUstream>(stream);
-  KVD_ASSIGN_OR_RETURN(Mark * after, mark_of(queue));
   // By default the write comes after all that the stream did before, for the whole system to see.
-  KVD_TRY(cuda::check(
-      driver,
-      driver.stream_write_value64(queue, address_of(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
-      "cuStreamWriteValue64"));
-  KVD_TRY(after->record(queue));
-  return tell_after(*after, value);
+  return enqueue(stream, "cuStreamWriteValue64", value, [&](CUstream queue) {
+    return driver.stream_write_value64(queue, address_of(word), value,
+                                       CU_STREAM_WRITE_VALUE_DEFAULT);
+  });
 }
 
 CUdeviceptr GpuFences::address_of(const std::atomic<std::uint64_t>& word) const {

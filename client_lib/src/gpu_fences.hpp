@@ -65,6 +65,11 @@ class GpuFences final : public StreamFences {
   [[nodiscard]] CUdeviceptr address_of(const std::atomic<std::uint64_t>& word) const;
   /// The mark behind the last operation in the stream.
   Result<Mark*> mark_of(CUstream stream);
+  /// Has the stream do the operation, marks how far it is then, and has the value told once it has
+  /// come there.
+  template <class Operation>
+  Status enqueue(void* stream, const char* name, std::optional<std::uint64_t> tell,
+                 Operation operation);
   Status tell_after(const Mark& mark, std::uint64_t value);
   static void run(void* call);
   [[nodiscard]] bool wait_for_streams();

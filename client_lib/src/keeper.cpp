@@ -111,6 +111,8 @@ bool Keeper::take_frames() {
     }
     const Status status = handle(*frame);
     if (!status.ok() && status.code() == ErrorCode::kPeerGone) return false;
+    // The daemon counts on a slab that is not here: requests would wait for it for ever.
+    if (slabs_.failure()) return false;
   }
 }
 

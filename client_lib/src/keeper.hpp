@@ -39,7 +39,8 @@ class Keeper {
   void run(const std::function<void(int)>& locked);
   void serve();
   void beat();
-  /// Takes all frames that are there; false once the daemon is gone.
+  /// Takes all frames that are there; false once the session cannot go on: the daemon is gone, or
+  /// what it lends cannot be mapped.
   bool take_frames();
   Status handle(const transport::AttachFrame& frame);
 

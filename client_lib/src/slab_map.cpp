@@ -125,9 +125,11 @@ std::vector<RegionId> SlabMap::untaken_regions() const {
 
 void SlabMap::discard_region(RegionId id) {
   const std::lock_guard lock(mutex_);
-  regions_.erase(id);
+  const auto known = regions_.find(id);
+  const bool more_to_come = known == regions_.end() || known->second->missing != 0;
+  if (more_to_come) discarded_.insert(id);
+  if (known != regions_.end()) regions_.erase(known);
   failed_regions_.erase(id);
-  discarded_.insert(id);
 }
 
 Result<std::byte*> SlabMap::slot_address(SlotId slot, Bytes slot_bytes) const {

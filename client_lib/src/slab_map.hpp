@@ -44,7 +44,8 @@ class SlabMap {
   Result<std::shared_ptr<RegionMapping>> take_region(RegionId region, TimePoint deadline);
   /// Regions of which slabs came but which nobody has taken: their allocation was given up.
   [[nodiscard]] std::vector<RegionId> untaken_regions() const;
-  /// Unmaps what has been mapped of a region nobody took, now or when its frames still come.
+  /// Unmaps what has been mapped of a region nobody took, now or when its frames still come. For a
+  /// region that was taken there is nothing to do.
   void discard_region(RegionId region);
 
   /// Address of a slot; NotFound while its slab is not mapped.

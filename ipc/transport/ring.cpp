@@ -54,7 +54,10 @@ class RingCommandClient final : public CommandClient {
     }
     const TimePoint deadline = clock_.now() + timeout;
     while (!commands_.write(frame)) {
-      KVD_TRY(check(deadline, watch));
+      // Late means sent but not answered; what was never sent must not count as that.
+      const Status status = check(deadline, watch);
+      if (status.code() == ErrorCode::kDeadlineExceeded) return no_room();
+      KVD_TRY(status);
       ::poll(nullptr, 0, kLookForRoomMs);
     }
     if (commands_.take_sleeper()) ::eventfd_write(bell_.get(), 1);
@@ -94,6 +97,11 @@ class RingCommandClient final : public CommandClient {
     const Status status = check(deadline, watch);
     // A reply that came before the hang-up counts.
     return replies_.empty() ? status : Status();
+  }
+
+  [[nodiscard]] static Error no_room() {
+    return make_error(ErrorCode::kUnavailable,
+                      "kvd has stopped reading its commands; attach again when it runs");
   }
 
   /// Whether waiting makes sense still.

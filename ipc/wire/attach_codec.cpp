@@ -55,7 +55,6 @@ Status check(const Hello& hello) {
   }
   if (!is_clean_text(hello.name)) return invalid("hello", "the name is not printable ASCII");
   if (hello.slab_kinds == 0) return invalid("hello", "the engine can map no kind of slab");
-  if (hello.reserved != 0) return invalid("hello", "reserved field is not zero");
   return check(hello.shape, "hello");
 }
 

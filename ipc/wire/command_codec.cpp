@@ -126,7 +126,7 @@ Status decode_step(ByteView rest, CommandBody& body) {
   const auto reports = take_all<StepReport>(rest.subspan(sizeof(StepBody)), fixed.count);
   if (!reports) return wrong_size("step");
   if (const Fault fault = check(*reports)) return refused(fault);
-  body.emplace<StepCommand>(fixed, *reports);
+  body.emplace<StepCommand>(StepCommand{fixed, *reports});
   return {};
 }
 
@@ -139,7 +139,7 @@ Status decode_place(ByteView rest, CommandBody& body) {
   if (std::any_of(ids->begin(), ids->end(), [](std::uint64_t id) { return id == 0; })) {
     return invalid("place", "request id 0 is reserved");
   }
-  body.emplace<PlaceCommand>(*ids);
+  body.emplace<PlaceCommand>(PlaceCommand{*ids});
   return {};
 }
 

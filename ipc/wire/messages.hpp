@@ -90,6 +90,10 @@ constexpr std::uint32_t slab_kind_bit(SlabKind kind) {
   return 1u << (static_cast<std::uint32_t>(kind) - 1);
 }
 
+/// In Hello: the engine waits for each layer group of a streamed iteration, and tells of those
+/// done.
+constexpr std::uint32_t kStreamsLayers = 1;
+
 struct Hello {
   FrameHeader header;
   std::uint16_t version_min = kVersionMin;
@@ -102,7 +106,7 @@ struct Hello {
   /// Kinds of slab the engine can map, by slab_kind_bit(); not none. Bits unknown here are passed
   /// over: this layout never changes, the kinds may grow.
   std::uint32_t slab_kinds = slab_kind_bit(SlabKind::kHostMemfd);
-  std::uint32_t reserved = 0;
+  std::uint32_t abilities = 0;  ///< bits; unknown ones are passed over, too
 };
 static_assert(sizeof(Hello) == 112 && offsetof(Hello, shape) == 24 &&
               offsetof(Hello, orphaned_bytes) == 96 && offsetof(Hello, slab_kinds) == 104);

@@ -48,11 +48,13 @@ void expect_answers(const std::vector<EngineThread::Open>& open,
   }
 }
 
-/// A pool far too small, over a link on which a swap takes tens of milliseconds.
+/// A pool far too small, over a link on which a swap takes tens of milliseconds; requests rotate as
+/// a whole.
 void crowded(daemon::Config& config) {
   config.hbm = 4 * kMiB;
   config.dram = 64 * kMiB;
   config.link_bandwidth = BytesPerSecond{50e6};
+  config.tuning.placement.policy = config.tuning.admission.policy = "none";
 }
 
 const core::RequestStatus* one_in(const core::ControllerStatus& status, RequestState state,
@@ -105,23 +107,29 @@ TEST_P(EngineKilledIn, TakesNobodyAlongAndLeavesNothing) {
   EngineProcess victim(daemon.endpoint());
   ASSERT_TRUE(victim.wait_ready()) << victim.log();
   std::vector<Stream> streams;
-  for (int i = 0; i < 12; ++i) {
+  const auto ask = [&] {
     nlohmann::json prompt = nlohmann::json::array();
-    for (int t = 0; t < 300; ++t) prompt.push_back((i * 31 + t) % 256);
+    for (std::size_t t = 0; t < 300; ++t) prompt.push_back((streams.size() * 31 + t) % 256);
     streams.emplace_back(
         victim.port(),
         nlohmann::json{{"prompt", prompt}, {"max_tokens", 400}, {"kvd_ttft_s", 0.001}});
-  }
+  };
+  while (streams.size() < 12) ask();
   const auto open = submit_all(*survivor, 8);
   EXPECT_TRUE(daemon.wait_until([&](const auto& status) {
     for (const core::EngineStatus& engine : status.engines) {
       if (engine.pid != victim.pid()) continue;
+      bool begins = false;
       for (const core::RequestStatus& request : status.requests) {
-        if (request.key.engine == engine.id && request.state == GetParam()) {
+        if (request.key.engine != engine.id) continue;
+        if (request.state == GetParam()) {
           victim.signal(SIGKILL);
           return true;
         }
+        begins = begins || request.tokens < request.prompt_tokens;
       }
+      // The first states are short: one that was not seen in any must come again.
+      if (!begins && streams.size() < 100) ask();
     }
     return false;
   }));

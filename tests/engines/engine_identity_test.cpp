@@ -56,9 +56,15 @@ void expect_same(const std::vector<Generation>& out, const std::vector<Generatio
   }
 }
 
-KvdSettings pool_of(std::uint64_t bytes) {
+/// By whole requests, or as a daemon decides by itself: layers stream, requests pause and rotate.
+enum class Moves { kWhole, kAnything };
+
+KvdSettings pool_of(std::uint64_t bytes, Moves moves) {
   constexpr std::uint64_t kSlab = 2 << 20;
   KvdSettings settings;
+  if (moves == Moves::kWhole) {
+    settings.extra = "[placement]\npolicy = 'none'\n[admission]\npolicy = 'none'\n";
+  }
   settings.hbm = std::to_string((bytes + kSlab - 1) / kSlab * kSlab) + "B";
   return settings;
 }
@@ -97,17 +103,22 @@ TEST_F(EngineIdentity, OfTheReferenceAlone) {
 struct Case {
   std::uint64_t percent;
   const char* layers_per_block;
+  Moves moves = Moves::kWhole;
 };
 
 class EngineOnKvd : public EngineIdentity, public testing::WithParamInterface<Case> {};
 
 TEST_P(EngineOnKvd, HasTheBitsOfTheReference) {
-  KvdProcess kvd(folder_, pool_of(kDemand * GetParam().percent / 100));
+  KvdProcess kvd(folder_, pool_of(kDemand * GetParam().percent / 100, GetParam().moves));
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
   EngineProcess engine(kvd.endpoint(), {"--layers-per-block", GetParam().layers_per_block});
   ASSERT_TRUE(engine.wait_ready()) << engine.log();
   expect_same(generate({engine.port()}), *expected_);
   if (GetParam().percent < 100) {
+    EXPECT_GT(counters(kvd)["copies"]["d2h"], 0);
+  }
+  EXPECT_EQ(counters(kvd)["layers"]["plans"] > 0, GetParam().moves == Moves::kAnything);
+  if (GetParam().percent < 100 && GetParam().moves == Moves::kWhole) {
     EXPECT_GT(counters(kvd)["rotations_out"], 0);
     EXPECT_GT(counters(kvd)["rotations_in"], 0);
   }
@@ -119,14 +130,18 @@ TEST_P(EngineOnKvd, HasTheBitsOfTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Pools, EngineOnKvd,
                          testing::Values(Case{100, "0"}, Case{50, "1"}, Case{50, "4"},
-                                         Case{25, "1"}, Case{25, "2"}, Case{25, "4"}),
+                                         Case{25, "1"}, Case{25, "2"}, Case{25, "4"},
+                                         Case{50, "1", Moves::kAnything},
+                                         Case{25, "1", Moves::kAnything}),
                          [](const auto& test) {
-                           return "Of" + std::to_string(test.param.percent) + "PercentWith" +
+                           const bool whole = test.param.moves == Moves::kWhole;
+                           return std::string(whole ? "" : "Layers") + "Of" +
+                                  std::to_string(test.param.percent) + "PercentWith" +
                                   test.param.layers_per_block + "LayersPerBlock";
                          });
 
 TEST_F(EngineIdentity, OfTwoEnginesOnOneSmallPool) {
-  KvdProcess kvd(folder_, pool_of(kDemand / 3));
+  KvdProcess kvd(folder_, pool_of(kDemand / 3, Moves::kWhole));
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
   EngineProcess a(kvd.endpoint()), b(kvd.endpoint());
   ASSERT_TRUE(a.wait_ready() && b.wait_ready()) << a.log() << b.log();
@@ -135,7 +150,7 @@ TEST_F(EngineIdentity, OfTwoEnginesOnOneSmallPool) {
 }
 
 TEST_F(EngineIdentity, OutlivesTheDaemonInMidGeneration) {
-  const KvdSettings small = pool_of(kDemand / 3);
+  const KvdSettings small = pool_of(kDemand / 3, Moves::kWhole);
   std::optional<KvdProcess> kvd(std::in_place, folder_, small);
   ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
   EngineProcess engine(kvd->endpoint());

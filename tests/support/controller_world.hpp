@@ -62,6 +62,7 @@ class World {
     Attach attach;
     attach.name = "engine";
     attach.domain = domain;
+    attach.streams_layers = streams_layers;
     if (!level1) attach.model_class = shape;
     auto grant = controller->attach(attach, now);
     EXPECT_TRUE(grant.ok()) << (grant.ok() ? "" : grant.error().to_string());
@@ -108,6 +109,15 @@ class World {
     }
     execute(id);
     step(id);
+  }
+
+  /// So many iterations of 10 ms, with every copy done after each.
+  void iterate(EngineId id, int times = 1) {
+    for (int i = 0; i < times; ++i) {
+      pass(std::chrono::milliseconds(10));
+      run_and_step(id);
+      finish_copies();
+    }
   }
 
   void execute(EngineId id) {
@@ -160,14 +170,17 @@ class World {
     for (int i = 0; i < 3 && engines.at(id).reply.run.empty(); ++i) step(id);
   }
 
-  /// Ends up to `count` copies, chosen by the seed between the two directions.
+  /// Ends up to `count` copies, chosen by the seed: the directions are independent of each other,
+  /// and so is what nobody waits for of what somebody does.
   void finish_copies(std::size_t count = SIZE_MAX) {
     finish_streams();
     while (count-- > 0 && !copies.empty()) {
       std::vector<std::size_t> heads;
-      bool seen[3] = {false, false, false};
+      bool seen[5] = {};
       for (std::size_t i = 0; i < copies.size(); ++i) {
-        const std::size_t queue = copies[i].scrub ? 2 : (copies[i].slots.to_hbm ? 0 : 1);
+        const CopySlots& slots = copies[i].slots;
+        const std::size_t queue =
+            copies[i].scrub ? 4 : (slots.to_hbm ? 0u : 1u) + (slots.background ? 2u : 0u);
         if (!std::exchange(seen[queue], true)) heads.push_back(i);
       }
       const std::size_t pick = heads[random() % heads.size()];
@@ -226,6 +239,7 @@ class World {
   std::size_t errors = 0;       ///< blocks that did not hold what they should
   bool corrupt_next = false;    ///< the control: the next copy brings wrong bytes
   bool acknowledge = true;
+  bool streams_layers = true;         ///< of engines that attach
   std::size_t last_copied = 0;        ///< slots of the last copy between the tiers
   double link_bytes_per_s = 1 << 30;  ///< as the device reports it
   bool solve_late = false;            ///< plans come with finish_plans(), not at once
@@ -293,7 +307,7 @@ class World {
       [[nodiscard]] TimePoint now() const override { return TimePoint(0); }
     };
     const auto policy = planner::make_placement_policy(problem.policy).value();
-    feed(PlanReady{problem.engine, problem.number,
+    feed(PlanReady{problem.engine, problem.number, problem.query,
                    policy->decide(problem.snapshot, problem.config, NoClock())});
   }
 

@@ -21,6 +21,13 @@ value digest_value(std::uint64_t digest) {
   return text(digits);
 }
 
+/// What a caller wrote comes back in messages, UTF-8 or not.
+value readable(const std::string& characters) {
+  Utf8Stream stream;
+  const std::string whole = stream.feed(characters);
+  return text(whole + stream.flush());
+}
+
 value frame(const std::string& id, const std::string& model) {
   value out = value::object();
   out["id"] = text(id);
@@ -56,9 +63,9 @@ value usage(std::uint64_t prompt, std::uint64_t made) {
 
 std::string ApiError::json() const {
   value error = value::object();
-  error["message"] = text(message);
+  error["message"] = readable(message);
   error["type"] = text(type);
-  error["param"] = param.empty() ? value::null() : text(param);
+  error["param"] = param.empty() ? value::null() : readable(param);
   error["code"] = code.empty() ? value::null() : text(code);
   value out = value::object();
   out["error"] = error;

@@ -208,8 +208,9 @@ bool is_local(const std::string& host) {
   return host.empty() || name == "127.0.0.1" || name == "localhost";
 }
 
-/// Refuses what would make the library keep more than the limit; takes the rest off its threads
-/// until the body is there, so that a slow client holds none.
+/// Refuses bodies that the library would keep beyond the limit; takes the rest off its threads
+/// until the body is there, so that a slow client holds a connection but no thread. Headers,
+/// connections and their time the library bounds by nothing: see SECURITY.md.
 void receive(const SharedPtr& shared, const http_request& request) {
   if (!is_local(header(request, "Host"))) {
     return refuse_body(request, {.status = 403, .message = "this address is for local programs"});

@@ -9,6 +9,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr kvd_client::Duration kCommandTimeout = 10s;
+constexpr kvd_client::Duration kPingTimeout = 1s;
 /// A copy of all of HBM over a slow link; a ticket stays open only if the device failed.
 constexpr kvd_client::Duration kTicketTimeout = 60s;
 constexpr kvd_client::Duration kRoomTimeout = 1ms;
@@ -41,6 +42,7 @@ Result<Waited> wait(Wait until) {
 
 Result<KvdMemory> KvdMemory::attach(const Options& options, const Hyperparameters& model) {
   kvd_client::Options how;
+  how.streams_layers = true;
   how.endpoint = options.endpoint;
   how.engine_name = options.name;
   how.shape = shape_of(options, model);
@@ -134,6 +136,6 @@ Status KvdMemory::intact() { return own(client_.wait(0, kCommandTimeout)); }
 
 Status KvdMemory::wait_for_room() { return own(client_.wait_for_room(kRoomTimeout)); }
 
-Status KvdMemory::ping() { return own(client_.ping(kCommandTimeout)); }
+Status KvdMemory::ping() { return own(client_.ping(kPingTimeout)); }
 
 }  // namespace kvd::engine

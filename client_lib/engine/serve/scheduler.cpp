@@ -100,8 +100,14 @@ void Scheduler::run() {
       idle();
       continue;
     }
-    if (const Status status = iterate(); !status.ok()) on_failure(status.error());
+    if (const Status status = iterate(); !status.ok()) {
+      on_failure(status.error());
+    } else {
+      give_back_late();
+    }
   }
+  // The session ends next, and with it goes back whatever they hold.
+  for (auto& [request, job] : jobs_) job.submitted = false;
   fail_jobs(stopping());
 }
 
@@ -133,9 +139,22 @@ void Scheduler::end_job(Jobs::iterator job, const Error& error) {
   jobs_.erase(job);
 }
 
-/// A daemon that does not know the request has nothing to give back.
+/// A daemon that does not know the request has nothing to give back. One that is silent is not
+/// waited for once for each request.
 void Scheduler::give_back(std::uint64_t request) {
-  lost_ = memory_.abort(request).code() == ErrorCode::kUnavailable || lost_;
+  if (silent_) {
+    unreturned_.push_back(request);
+    return;
+  }
+  const ErrorCode code = memory_.abort(request).code();
+  lost_ = code == ErrorCode::kUnavailable || lost_;
+  silent_ = code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded;
+}
+
+/// kvd answers again.
+void Scheduler::give_back_late() {
+  silent_ = false;
+  for (const std::uint64_t request : std::exchange(unreturned_, {})) give_back(request);
 }
 
 /// Before the user hears the end: who waits for an answer may ask again at once.
@@ -152,13 +171,16 @@ void Scheduler::idle() {
                       [&] { return stop_ || !arrived_.empty() || !aborted_.empty(); });
     if (stop_ || !arrived_.empty()) return;
   }
-  set_attached(memory_.ping().ok());
+  const bool answers = memory_.ping().ok();
+  set_attached(answers);
+  if (answers) give_back_late();
 }
 
 void Scheduler::on_failure(const Error& error) {
   next_.reset();
   if (error.code != ErrorCode::kUnavailable) {
-    fail_jobs(error);
+    // Whatever its code says, no request is to blame for what concerns them all.
+    fail_jobs(make_error(ErrorCode::kInternal, error.to_string()));
     return;
   }
   set_attached(false);

@@ -92,6 +92,7 @@ class Scheduler {
   [[nodiscard]] std::string text_of(Token token) const;
   void end_job(Jobs::iterator job, const Error& error);
   void give_back(std::uint64_t request);
+  void give_back_late();
   void make_room();
   void restart_jobs();
   void fail_jobs(const Error& error);
@@ -118,9 +119,11 @@ class Scheduler {
   // Of the thread that runs.
   Jobs jobs_;
   std::vector<kvd_client::StepReport> reports_;
-  std::optional<Grant> next_;  ///< agreed upon and not begun; has something to run
-  bool lost_ = false;          ///< a call whose answer nobody waits for heard that kvd had gone
-  IterationRunner runner_;     ///< last: its thread uses the jobs
+  std::optional<Grant> next_;              ///< agreed upon and not begun; has something to run
+  bool silent_ = false;                    ///< kvd did not answer the last give-back
+  std::vector<std::uint64_t> unreturned_;  ///< it was not asked for these, as it was silent
+  bool lost_ = false;       ///< a call whose answer nobody waits for heard that kvd had gone
+  IterationRunner runner_;  ///< last: its thread uses the jobs
 };
 
 }  // namespace kvd::engine

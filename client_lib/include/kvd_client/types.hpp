@@ -44,6 +44,9 @@ struct Options {
   /// Kinds of memory the engine can use; a daemon that lends another kind refuses it.
   std::uint32_t memory = kHostMemory;
   Transport transport = Transport::kZmq;
+  /// The engine calls wait_layer() before and layer_done() after each layer group of an iteration
+  /// with a streamed request. Without it kvd keeps all layers of what runs in HBM.
+  bool streams_layers = false;
 };
 
 /// What the daemon granted at attach.

@@ -24,9 +24,11 @@ TEST(CAbiTest, StepsThroughTheArraysOfItsHandle) {
   options.struct_size = sizeof options;
   options.endpoint = daemon.endpoint().c_str();
   options.layers = 4;
+  options.abilities = KVD_STREAMS_LAYERS;
   options.bytes_per_token_per_layer = 2048;
   kvd_handle* handle = nullptr;
   ASSERT_EQ(kvd_open(&options, &handle), KVD_OK) << kvd_last_error();
+  EXPECT_EQ(daemon.seen().hellos.at(0).abilities, wire::kStreamsLayers);
   const auto slab = daemon.send_slab(3);
   ASSERT_TRUE(daemon.wait_until([](const auto& seen) { return seen.slabs_acknowledged == 1; }));
 

@@ -259,6 +259,24 @@ TEST_F(ClientTest, UnmapsASlabWhenAsked) {
   EXPECT_EQ(client.block_address(0, 0, 0).code(), ErrorCode::kNotFound);
 }
 
+TEST_F(ClientTest, StartsANewSessionWhereASlabCannotBeMapped) {
+  start_daemon();
+  Client client = open_running();
+  daemon_->send_short_slab(4);
+  kvd_client::Error told;
+  ASSERT_TRUE(poll_until([&] {
+    const auto step = client.step({}, 1, 0, kLong);
+    if (!step.ok()) told = step.error();
+    return !step.ok();
+  }));
+  EXPECT_EQ(told.code, ErrorCode::kUnavailable);
+  // Whoever waits for a copy at that moment only hears that the session has gone.
+  EXPECT_THAT(told.message,
+              testing::AnyOf(HasSubstr("could not be mapped"), HasSubstr("submit again")));
+  EXPECT_TRUE(client.step({}, 0, 0, kLong).ok());
+  EXPECT_EQ(daemon_->seen().hellos.size(), 2u);
+}
+
 TEST_F(ClientTest, WaitsForATicket) {
   start_daemon();
   auto client = open_running(7);
@@ -471,6 +489,7 @@ TEST_F(ClientTest, AsksForHostMemoryAndTakesNothingElse) {
   start_daemon();
   ASSERT_TRUE(open().ok());
   EXPECT_EQ(daemon_->seen().hellos.at(0).slab_kinds, kvd_client::kHostMemory);
+  EXPECT_EQ(daemon_->seen().hellos.at(0).abilities, 0u);
   daemon_->change([](auto& script) { script.gpu = {0xab}; });
   EXPECT_EQ(open().code(), ErrorCode::kInternal);
   EXPECT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.goodbyes == 2; }))

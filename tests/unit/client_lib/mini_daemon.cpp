@@ -11,6 +11,7 @@
 
 #include "ipc/transport/ring.hpp"
 #include "ipc/wire/attach_codec.hpp"
+#include "tests/support/patience.hpp"
 
 namespace kvd::test {
 namespace {
@@ -57,7 +58,7 @@ MiniDaemon::Seen MiniDaemon::seen() const {
 }
 
 bool MiniDaemon::wait_until(const std::function<bool(const Seen&)>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
   std::unique_lock lock(mutex_);
   // In slices, as what a test waits for may also stand in the client's page, which wakes nobody.
   while (!condition(seen_)) {
@@ -108,7 +109,7 @@ void MiniDaemon::serve() {
 }
 
 void MiniDaemon::on_connection(transport::AttachConnection connection) {
-  const auto frame = must(connection.receive(std::chrono::seconds(5)));
+  const auto frame = must(connection.receive(kPatience));
   const auto hello = std::get<wire::Hello>(must(wire::decode_attach(frame.bytes())));
   const std::lock_guard lock(mutex_);
   seen_.hellos.push_back(hello);
@@ -275,6 +276,16 @@ shm::SharedMapping MiniDaemon::send_slab(std::uint32_t slab) {
   wire::MapSlab frame;
   frame.slab = slab;
   return send(frame);
+}
+
+void MiniDaemon::send_short_slab(std::uint32_t slab) {
+  const std::lock_guard lock(mutex_);
+  const UniqueFd file = must(shm::create_memfd("test-slab", kSlotBytes));
+  wire::MapSlab frame;
+  frame.slab = slab;
+  frame.bytes = kSlabBytes.size();
+  const int fds[] = {file.get()};
+  must(session_->connection.send(wire::seal(frame), fds));
 }
 
 shm::SharedMapping MiniDaemon::send(wire::MapSlab frame) {

@@ -74,7 +74,7 @@ class MiniDaemon {
 
   [[nodiscard]] const std::string& endpoint() const { return endpoint_; }
   [[nodiscard]] Seen seen() const;
-  /// Waits until it holds, 5 s at most.
+  /// Waits until it holds; false when it did not in time.
   [[nodiscard]] bool wait_until(const std::function<bool(const Seen&)>& condition);
 
   void change(const std::function<void(Script&)>& edit);
@@ -86,6 +86,8 @@ class MiniDaemon {
   [[nodiscard]] std::uint64_t take_rings();
   /// Gives the session a slab for blocks and returns this side's mapping of it.
   [[nodiscard]] shm::SharedMapping send_slab(std::uint32_t slab);
+  /// A slab whose descriptor is shorter than what the frame says, so that it cannot be mapped.
+  void send_short_slab(std::uint32_t slab);
   void ask_unmap(std::uint32_t slab);
   /// This side's mapping of a slab of a region granted before.
   [[nodiscard]] std::span<std::byte> region_slab(std::uint64_t region, std::uint32_t position);

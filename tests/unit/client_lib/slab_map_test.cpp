@@ -77,6 +77,14 @@ TEST(SlabMapTest, LetsLateFramesOfADiscardedRegionGo) {
   EXPECT_TRUE(map.untaken_regions().empty());
 }
 
+TEST(SlabMapTest, RemembersNoRegionOfWhichNothingIsToCome) {
+  SlabMap map;
+  ASSERT_TRUE(map.map(frame_of(1, 7, 0, 1), slab_file()).ok());
+  map.discard_region(RegionId(1));
+  ASSERT_TRUE(map.map(frame_of(1, 7, 0, 1), slab_file()).ok());
+  EXPECT_EQ(map.untaken_regions().size(), 1u);
+}
+
 TEST(SlabMapTest, ClosingEndsWaitsAndKeepsSlabs) {
   SlabMap map;
   ASSERT_TRUE(map.map(frame_of(0, 7), slab_file()).ok());

@@ -12,6 +12,7 @@ using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 const ModelCard kBytesModel{"m", false};
 const ModelCard kVocabularyModel{"m", true};
@@ -52,6 +53,12 @@ TEST(CompletionCall, ReadsEveryField) {
   EXPECT_TRUE(out.stream && out.usage_in_stream);
   EXPECT_EQ(out.completion.ttft_slo, 1500ms);
   EXPECT_EQ(out.completion.tbt_slo, 50ms);
+}
+
+TEST(ApiError, IsJsonWhateverTheFieldsWereCalled) {
+  const std::string text = ApiError{.message = "kvd_\xff is unknown", .param = "kvd_\xff"}.json();
+  EXPECT_THAT(text, HasSubstr("kvd_\xEF\xBF\xBD is unknown"));
+  EXPECT_THAT(text, Not(HasSubstr("\xff")));
 }
 
 TEST(CompletionCall, HasDefaults) {

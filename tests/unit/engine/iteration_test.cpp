@@ -73,7 +73,7 @@ class IterationRunnerTest : public testing::TestWithParam<bool> {
 
   SmallModel model_{1};
   WatchedMemory memory_{model_.layout(), 3};
-  const SteadyClock clock_;
+  const SteadyClock clock_{};
 };
 
 TEST_P(IterationRunnerTest, AsksForAGroupBeforeAndTellsOfItAfterItsWrites) {

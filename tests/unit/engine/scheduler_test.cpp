@@ -32,6 +32,9 @@ class LosingMemory final : public KvMemory {
   /// Every n-th call of a kind says that all is lost; 0: none.
   std::atomic<std::size_t> lose_in_step{0}, lose_in_ready{0}, lose_in_done{0}, lose_in_intact{0};
   std::atomic<bool> away{false};
+  std::atomic<bool> stopped{false};                  ///< as by SIGSTOP: nothing is answered in time
+  std::atomic<ErrorCode> fail_step{ErrorCode::kOk};  ///< the next step fails with it
+  std::atomic<bool> no_room{false};                  ///< steps let nobody run
   std::atomic<std::size_t> losses{0}, aborts{0}, steps_beside{0};
   std::atomic<std::uint64_t> refuse_request{0};  ///< submit() of it fails for good
   std::atomic<bool> skip_a_token{false};         ///< the next step runs from the wrong token
@@ -47,12 +50,17 @@ class LosingMemory final : public KvMemory {
   Status abort(std::uint64_t request) override {
     const std::lock_guard lock(mutex_);
     ++aborts;
+    if (stopped) return late();
     return away ? Status(lost()) : life().abort(request);
   }
   Result<Grant> step(std::span<const kvd_client::StepReport> reports, bool running) override {
     const std::lock_guard lock(mutex_);
     steps_beside += running ? 1U : 0U;
+    if (stopped) return late();
     if (away || strikes(lose_in_step, steps_)) return lost();
+    const ErrorCode failure = fail_step.exchange(ErrorCode::kOk);
+    if (failure != ErrorCode::kOk) return make_error(failure, "of a step");
+    if (no_room) return Grant{};
     auto grant = life().step(reports, running);
     if (grant.ok() && !grant->runs.empty() && skip_a_token.exchange(false)) {
       ++grant->runs.front().entry.tokens_present;
@@ -67,7 +75,10 @@ class LosingMemory final : public KvMemory {
   Status done(const Grant&, std::uint32_t) override { return maybe_lost(lose_in_done, dones_); }
   Status intact() override { return maybe_lost(lose_in_intact, intacts_); }
   Status wait_for_room() override { return {}; }
-  Status ping() override { return away ? Status(lost()) : Status(); }
+  Status ping() override {
+    if (stopped) return late();
+    return away ? Status(lost()) : Status();
+  }
 
  private:
   static bool strikes(std::size_t every, std::size_t& count) {
@@ -77,6 +88,7 @@ class LosingMemory final : public KvMemory {
     const std::lock_guard lock(mutex_);
     return strikes(every, count) ? Status(lost()) : Status();
   }
+  static Error late() { return make_error(ErrorCode::kDeadlineExceeded, "no reply"); }
   OwnMemory& life() { return *lives_.back(); }
   void begin_life() { lives_.push_back(std::make_unique<OwnMemory>(layout_, layers_, 0)); }
   Error lost() {
@@ -288,6 +300,49 @@ TEST(Scheduler, AnAbortedRequestGivesItsMemoryBack) {
   EXPECT_TRUE(test::poll_until([&] { return engine.scheduler().health().open == 0; }));
   EXPECT_EQ(engine.memory.aborts, 1U);
   EXPECT_FALSE(sink->now().reason);
+}
+
+/// Requests that the memory has taken and never lets run.
+std::vector<std::shared_ptr<RecordingSink>> open_some(Engine& engine) {
+  engine.memory.no_room = true;
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (std::uint32_t seed = 0; seed < 4; ++seed) sinks.push_back(engine.submit(completion(seed)));
+  for (const auto& sink : sinks) {
+    EXPECT_TRUE(sink->wait([](const auto& record) { return record.accepted; }));
+  }
+  return sinks;
+}
+
+TEST(Scheduler, AsksADaemonThatIsLateOnceAndGivesTheRestBackLater) {
+  Engine engine;
+  const auto sinks = open_some(engine);
+  engine.memory.stopped = true;
+  for (const auto& sink : sinks) EXPECT_TRUE(sink->end().error);
+  EXPECT_TRUE(test::poll_until([&] { return engine.scheduler().health().open == 0; }));
+  EXPECT_EQ(engine.memory.aborts, 1U);
+  engine.memory.stopped = false;
+  EXPECT_TRUE(test::poll_until([&] { return engine.memory.aborts == 4; }));
+}
+
+TEST(Scheduler, StoppingGivesNothingBackOneByOne) {
+  Engine engine;
+  const auto sinks = open_some(engine);
+  engine.stop();
+  for (const auto& sink : sinks) EXPECT_TRUE(sink->end().error);
+  EXPECT_EQ(engine.memory.aborts, 0U) << "the session's end gives all of it back";
+}
+
+TEST(Scheduler, AFailedStepIsNobodysRequestAtFault) {
+  for (const ErrorCode code : {ErrorCode::kOutOfMemory, ErrorCode::kInvalidArgument}) {
+    Engine engine;
+    const auto sinks = open_some(engine);
+    engine.memory.fail_step = code;
+    for (const auto& sink : sinks) {
+      const auto record = sink->end();
+      ASSERT_TRUE(record.error);
+      EXPECT_EQ(record.error->code, ErrorCode::kInternal);
+    }
+  }
 }
 
 TEST(Scheduler, StoppingEndsEveryRequest) {

@@ -123,7 +123,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"ShapeOfNothing", "hello", 24, 4, 0},
         BadField{"NameWithNewline", "hello", 48, 1, '\n'},
         BadField{"NameWithoutEnd", "hello", 79, 1, 'x'}, BadField{"NoSlabKind", "hello", 104, 4, 0},
-        BadField{"HelloReserved", "hello", 108, 4, 1},
         BadField{"RefusedWithOk", "refused", 16, 2, 0},
         BadField{"MapPosition", "map_slab", 36, 4, 2}, BadField{"MapNothing", "map_slab", 24, 8, 0},
         BadField{"NoticeReserved", "slab_mapped", 28, 4, 1},
@@ -210,6 +209,26 @@ TEST(Codec, LargestStepReplyFitsTheFrameLimit) {
   FrameBuffer out;
   ASSERT_TRUE(encode_reply({{}, MessageType::kStep, "", StepReply{{}, run, hold}}, out).ok());
   EXPECT_TRUE(decode_reply(out.bytes()).ok());
+}
+
+TEST(Codec, EveryHoldReasonArrivesAsItWasSent) {
+  std::vector<HoldEntry> sent;
+  for (auto reason = HoldReason::kNone; reason <= HoldReason::kPaused;) {
+    const auto number = static_cast<std::uint32_t>(reason);
+    sent.push_back({number + 1, number, 0});
+    reason = static_cast<HoldReason>(number + 1);
+  }
+  ASSERT_EQ(sent.size(), 9u);
+  FrameBuffer out;
+  ASSERT_TRUE(encode_reply({{}, MessageType::kStep, "", StepReply{{}, {}, sent}}, out).ok());
+  const auto decoded = decode_reply(out.bytes());
+  ASSERT_TRUE(decoded.ok()) << decoded.error().to_string();
+  const auto& hold = std::get<StepReply>(decoded->body).hold;
+  ASSERT_EQ(hold.size(), sent.size());
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    EXPECT_EQ(hold[i].request, sent[i].request);
+    EXPECT_EQ(hold[i].reason, sent[i].reason);
+  }
 }
 
 TEST(Codec, ReplyOfAnotherCommandIsNotEncoded) {
