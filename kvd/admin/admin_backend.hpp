@@ -45,7 +45,7 @@ class AdminBackend {
   /// `tuning` is valid (Tuning::faults() is empty); in force at the next step.
   [[nodiscard]] virtual Status retune(core::Tuning tuning, Nanoseconds timeout) = 0;
   /// The configuration in force as a JSON object, secrets left out.
-  [[nodiscard]] virtual std::string config_json() = 0;
+  [[nodiscard]] virtual Result<std::string> config_json(Nanoseconds timeout) = 0;
   /// Whether engines can attach now.
   [[nodiscard]] virtual bool ready() = 0;
   [[nodiscard]] virtual DaemonInfo info() = 0;

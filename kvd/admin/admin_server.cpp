@@ -154,8 +154,9 @@ void refuse_body(const http_request& request, const HttpResponse& answer) {
   send(request, answer);
 }
 
-/// Refuses what would make the library keep more than the limit; takes the rest off its threads
-/// until the body is there, so that a slow client holds none.
+/// Refuses bodies that the library would keep beyond the limit; takes the rest off its threads
+/// until the body is there, so that a slow client holds a connection but no thread. Headers,
+/// connections and their time the library bounds by nothing: see SECURITY.md.
 void receive(const SharedPtr& shared, http_request request) {
   if (!header(request, "Transfer-Encoding").empty()) {
     return refuse_body(request, AdminService::refusal(411, ErrorCode::kInvalidArgument,

@@ -108,6 +108,7 @@ std::span<const AdminService::Route> AdminService::routes() {
       {"/v1/pools", "Tiers and their slabs", &S::pools},
       {"/v1/engines", "Attached engines", &S::engines},
       {"/v1/requests", "Live requests", &S::requests},
+      {"/v1/plan", "Which layers stream: the placement plan in force, by engine", &S::plan},
       {"/v1/snapshots/rotate", "What the rotation policy is asked, for kvd-plan", &S::snapshots},
       {"/v1/snapshots/place", "The same for placement", &S::snapshots},
       {"/v1/snapshots/admit", "The same for admission", &S::snapshots},
@@ -176,7 +177,10 @@ HttpResponse AdminService::readiness(const HttpRequest&) {
   return refusal(503, ErrorCode::kUnavailable, "not ready: starting or draining; try again");
 }
 
-HttpResponse AdminService::config(const HttpRequest&) { return ok(backend_.config_json()); }
+HttpResponse AdminService::config(const HttpRequest&) {
+  auto document = backend_.config_json(config_.timeout);
+  return document.ok() ? ok(*std::move(document)) : failed(document.error());
+}
 
 HttpResponse AdminService::description(const HttpRequest&) { return ok(openapi()); }
 
@@ -198,6 +202,11 @@ HttpResponse AdminService::engines(const HttpRequest&) {
 HttpResponse AdminService::requests(const HttpRequest&) {
   const auto status = backend_.status(config_.timeout);
   return status.ok() ? ok(requests_document(*status)) : failed(status.error());
+}
+
+HttpResponse AdminService::plan(const HttpRequest&) {
+  const auto status = backend_.status(config_.timeout);
+  return status.ok() ? ok(plan_document(*status)) : failed(status.error());
 }
 
 HttpResponse AdminService::events(const HttpRequest&) {

@@ -69,6 +69,7 @@ class AdminService {
   [[nodiscard]] HttpResponse pools(const HttpRequest& request);
   [[nodiscard]] HttpResponse engines(const HttpRequest& request);
   [[nodiscard]] HttpResponse requests(const HttpRequest& request);
+  [[nodiscard]] HttpResponse plan(const HttpRequest& request);
   [[nodiscard]] HttpResponse snapshots(const HttpRequest& request);
   [[nodiscard]] HttpResponse events(const HttpRequest& request);
   [[nodiscard]] HttpResponse policy(const HttpRequest& request);

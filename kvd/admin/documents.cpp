@@ -26,6 +26,13 @@ Json counters_json(const Counters& c) {
            {{"dram", c.rotation_blocked_dram},
             {"growth", c.rotation_blocked_growth},
             {"promise", c.rotation_blocked_promise}}},
+          {"blocks_copied_ahead", c.blocks_synced},
+          {"layers",
+           {{"plans", c.plans},
+            {"pauses", c.pauses},
+            {"iterations", c.streams},
+            {"blocks_fetched", c.layers_fetched},
+            {"layerwise_prefills", c.layerwise}}},
           {"promises", c.promises},
           {"promises_expired", c.promises_expired},
           {"copies", both(c.copies)},
@@ -129,6 +136,21 @@ Json engine_json(const core::EngineStatus& e) {
           {"idle_s", e.idle_s}};
 }
 
+Json plan_json(const core::PlanStatus& plan) {
+  Json requests = Json::array();
+  for (const auto& entry : plan.requests) {
+    requests.push_back({{"request", entry.request.value},
+                        {"distance", entry.distance},
+                        {"groups_in_dram", entry.in_dram},
+                        {"paused", entry.paused}});
+  }
+  return {
+      {"engine", plan.engine.value},    {"number", plan.number},   {"policy", plan.policy},
+      {"fallback", plan.fallback},      {"solving", plan.solving}, {"steps_left", plan.steps_left},
+      {"step_s", plan.step_s},          {"stall_s", plan.stall_s}, {"gap", plan.gap},
+      {"requests", std::move(requests)}};
+}
+
 Json request_json(const core::RequestStatus& r) {
   return {{"engine", r.key.engine.value},
           {"request", r.key.request.value},
@@ -198,6 +220,12 @@ std::string requests_document(const ControllerStatus& status) {
   return to_text({{"requests", std::move(requests)}});
 }
 
+std::string plan_document(const ControllerStatus& status) {
+  Json plans = Json::array();
+  for (const auto& plan : status.plans) plans.push_back(plan_json(plan));
+  return to_text({{"plans", std::move(plans)}});
+}
+
 std::string policy_document(const core::Tuning& tuning) {
   const auto& r = tuning.rotation;
   const auto& p = tuning.placement;
@@ -208,11 +236,14 @@ std::string policy_document(const core::Tuning& tuning) {
                     {"beta_b", r.beta_b},
                     {"beta_f", r.beta_f},
                     {"b_xfer", b_xfer},
-                    {"eager", r.eager}}},
+                    {"eager", r.eager},
+                    {"overload", r.overload}}},
                   {"placement",
                    {{"policy", p.policy},
                     {"alpha", p.alpha},
-                    {"window", {{"min", p.window_min}, {"max", p.window_max}}}}},
+                    {"window", {{"min", p.window_min}, {"max", p.window_max}}},
+                    {"pause", p.pause},
+                    {"deposit", p.deposit}}},
                   {"admission",
                    {{"policy", tuning.admission.policy},
                     {"alpha", tuning.admission.alpha},

@@ -19,6 +19,8 @@ namespace kvd::admin {
                                          const DaemonInfo& info);
 [[nodiscard]] std::string engines_document(const core::ControllerStatus& status);
 [[nodiscard]] std::string requests_document(const core::ControllerStatus& status);
+/// The placement plan in force for each engine whose layers may stream.
+[[nodiscard]] std::string plan_document(const core::ControllerStatus& status);
 [[nodiscard]] std::string events_document(const std::vector<Happening>& happenings, TimePoint now);
 [[nodiscard]] std::string policy_document(const core::Tuning& tuning);
 [[nodiscard]] std::string slo_document(const core::Tuning& tuning);

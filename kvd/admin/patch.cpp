@@ -133,12 +133,14 @@ Keys policy_keys(Tuning& t) {
   auto& r = t.rotation;
   auto& p = t.placement;
   auto& a = t.admission;
-  return {object("rotation", {text("policy", r.policy), number("alpha", r.alpha),
-                              number("beta_b", r.beta_b), number("beta_f", r.beta_f),
-                              bytes_or_auto("b_xfer", r.b_xfer), truth("eager", r.eager)}),
+  return {object("rotation",
+                 {text("policy", r.policy), number("alpha", r.alpha), number("beta_b", r.beta_b),
+                  number("beta_f", r.beta_f), bytes_or_auto("b_xfer", r.b_xfer),
+                  truth("eager", r.eager), text("overload", r.overload)}),
           object("placement",
                  {text("policy", p.policy), number("alpha", p.alpha),
-                  object("window", {tokens("min", p.window_min), tokens("max", p.window_max)})}),
+                  object("window", {tokens("min", p.window_min), tokens("max", p.window_max)}),
+                  truth("pause", p.pause), truth("deposit", p.deposit)}),
           object("admission",
                  {text("policy", a.policy), number("alpha", a.alpha), number("beta", a.beta)}),
           object("load", {text("policy", t.load.policy)})};

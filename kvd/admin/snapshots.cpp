@@ -38,15 +38,17 @@ Json rotation(const core::RotationInput& input, const core::Tuning& tuning) {
   for (std::size_t i = 0; i < input.requests.size(); ++i) {
     requests.push_back(rotating(snapshot.requests[i], input.requests[i]));
   }
-  Json json = {{"policy", tuning.rotation.policy},
-               {"now_s", input.now.count()},
-               {"alpha", input.config.alpha},
-               {"beta_b", input.config.beta_b},
-               {"beta_f", input.config.beta_f},
-               {"b_hbm", (snapshot.b_hbm + lacking).value},
-               {"b_xfer", std::max(Bytes(0), snapshot.b_xfer).value},
-               {"growth_blocks", (snapshot.growth + lacking).value},
-               {"mean_absence_s", snapshot.mean_absence.count()}};
+  Json json = {
+      {"policy", tuning.rotation.policy},
+      {"now_s", input.now.count()},
+      {"alpha", input.config.alpha},
+      {"beta_b", input.config.beta_b},
+      {"beta_f", input.config.beta_f},
+      {"overload", input.config.overload == planner::Overload::kGoodput ? "goodput" : "ttft"},
+      {"b_hbm", (snapshot.b_hbm + lacking).value},
+      {"b_xfer", std::max(Bytes(0), snapshot.b_xfer).value},
+      {"growth_blocks", (snapshot.growth + lacking).value},
+      {"mean_absence_s", snapshot.mean_absence.count()}};
   if (snapshot.dram) {
     json["dram_total_blocks"] = snapshot.dram->total.value;
     json["dram_free_blocks"] =
@@ -76,6 +78,7 @@ Json admission(const core::AdmissionInput& input, const core::Tuning& tuning) {
     queue.push_back({{"id", id_of(input.queue[i])},
                      {"tokens", prompt.tokens.value},
                      {"done_tokens", prompt.done.value},
+                     {"begun", prompt.begun},
                      {"output_tokens", prompt.output}});
   }
   Json json = {{"policy", tuning.admission.policy},

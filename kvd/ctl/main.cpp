@@ -39,6 +39,7 @@ const std::map<std::string, ViewCommand> kCommands = {
     {"pools", {View::kPools, "/v1/pools", "Memory by tier", nullptr}},
     {"engines", {View::kEngines, "/v1/engines", "Attached engines", nullptr}},
     {"requests", {View::kRequests, "/v1/requests", "Live requests", nullptr}},
+    {"plan", {View::kPlan, "/v1/plan", "Which layers stream, by the plan in force", nullptr}},
     {"events", {View::kEvents, "/v1/events", "What happened last", nullptr}},
     {"policy", {View::kPolicy, "/v1/policy", "Policies and their weights; `set` changes them", ""}},
     {"slo", {View::kSlo, "/v1/slo", "Latency goals by class; `set` changes them", "classes"}},

@@ -119,6 +119,39 @@ std::string requests_view(const Json& document) {
   return table.rows() > 0 ? table.render() : "no requests\n";
 }
 
+std::string plan_heading(const Json& plan) {
+  std::string line = "engine " + text(plan.at("engine")) + ": ";
+  const bool solving = plan.at("solving").get<bool>();
+  const std::string policy = text(plan.at("policy"));
+  if (policy.empty()) return line + (solving ? "its first plan is being made\n" : "no plan\n");
+  line += policy + (plan.at("fallback").get<bool>() ? " (the selected policy's did not fit)" : "") +
+          ", plan " + text(plan.at("number")) + ", " + text(plan.at("steps_left")) +
+          " steps left, a step " + seconds(plan.at("step_s")) + ", " + seconds(plan.at("stall_s")) +
+          " of it for layers";
+  return line + (solving ? "; the next one is being made\n" : "\n");
+}
+
+/// "2 4 6", or "-" for none.
+std::string groups_text(const Json& groups) {
+  std::string out;
+  for (const Json& group : groups) out += (out.empty() ? "" : " ") + text(group);
+  return out.empty() ? "-" : out;
+}
+
+std::string plan_view(const Json& document) {
+  std::string out;
+  for (const Json& plan : document.at("plans")) {
+    Table table({"REQUEST", "DISTANCE", "PAUSED", "GROUPS IN DRAM"});
+    for (const Json& r : plan.at("requests")) {
+      const auto distance = r.at("distance").get<std::uint64_t>();
+      table.add({text(r.at("request")), distance > 0 ? std::to_string(distance) : "-",
+                 r.at("paused").get<bool>() ? "yes" : "-", groups_text(r.at("groups_in_dram"))});
+    }
+    out += plan_heading(plan) + (table.rows() > 0 ? table.render() : "");
+  }
+  return out.empty() ? "no layers may stream\n" : out;
+}
+
 std::string events_view(const Json& document) {
   Table table({"NUMBER", "AGO", "LEVEL", "ENGINE", "WHAT"});
   for (const Json& e : document.at("events")) {
@@ -165,6 +198,8 @@ std::string view_text(View view, const Json& document) {
       return engines_view(document);
     case View::kRequests:
       return requests_view(document);
+    case View::kPlan:
+      return plan_view(document);
     case View::kEvents:
       return events_view(document);
     case View::kPolicy:

@@ -18,6 +18,9 @@ using Backend = std::shared_ptr<kernels::DeviceBackend>;
 Result<Backend> host_backend(const Config& config, const Clock& clock) {
   kernels::HostConfig host;
   host.link_bandwidth = config.link_bandwidth;
+  // An engine can punch holes into what it maps, and take the hugetlb page that fell out: our next
+  // touch is a SIGBUS then. Who shares a domain is trusted not to; strangers are not.
+  if (config.domains.size() > 1) host.pages = kernels::PagePreference::kTransparentHuge;
   KVD_ASSIGN_OR_RETURN(auto backend, kernels::HostBackend::create(host, clock));
   return Backend(std::move(backend));
 }

@@ -73,7 +73,13 @@ struct Config {
 
   std::string log_level = "info";
 
-  core::Tuning tuning;
+  /// A daemon decides all that its engines let it; a Controller only what it is asked to.
+  core::Tuning tuning = [] {
+    core::Tuning all;
+    all.placement.policy = "orbitflow";
+    all.admission.policy = "layerkv";
+    return all;
+  }();
   std::vector<DomainConfig> domains = {DomainConfig{}};
 
   /// Slabs of a tier after rounding its size down to whole slabs.

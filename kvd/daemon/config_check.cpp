@@ -183,6 +183,11 @@ void check_engine(const Config& config, Faults& faults) {
   }
   check_count("engine.max_requests", config.max_requests, kMaxRequests, faults);
   check_count("engine.max_engines", config.max_engines, kMaxEngines, faults);
+  if (config.max_engines >= 1 && config.max_engines < config.domains.size()) {
+    faults.push_back("engine.max_engines: must be at least one for each of the " +
+                     std::to_string(config.domains.size()) + " domains, is " +
+                     std::to_string(config.max_engines));
+  }
   if (!(config.link_bandwidth.value >= 0)) {
     faults.push_back("link.bandwidth: must not be negative; zero or \"unlimited\" lifts it");
   }

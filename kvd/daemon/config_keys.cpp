@@ -90,7 +90,7 @@ Keys memory_keys() {
           "engine.max_requests", "requests of one engine at a time", kCount,
           [](auto& c) -> auto& { return c.max_requests; }),
       key(
-          "engine.max_engines", "engines attached at a time", kCount,
+          "engine.max_engines", "engines attached at a time; domains share them evenly", kCount,
           [](auto& c) -> auto& { return c.max_engines; }),
       key(
           "engine.ring_spin", "how long to look at rings before a sleep; auto: 50us, 0 on two CPUs",
@@ -141,6 +141,10 @@ Keys rotation_keys() {
       key(
           "rotation.eager", "copy full blocks to DRAM ahead, in the background: true or false",
           kBool, [](auto& c) -> auto& { return c.tuning.rotation.eager; }),
+      key(
+          "rotation.overload",
+          "whom unified serves where not all goals can be met: ttft or goodput", kAnyText,
+          [](auto& c) -> auto& { return c.tuning.rotation.overload; }),
   };
 }
 
@@ -152,6 +156,12 @@ Keys other_policy_keys() {
       key(
           "placement.alpha", "weight of SLO violations", kNumber,
           [](auto& c) -> auto& { return c.tuning.placement.alpha; }),
+      key(
+          "placement.pause", "orbitflow: a batch that misses its goals goes on without one request",
+          kBool, [](auto& c) -> auto& { return c.tuning.placement.pause; }),
+      key(
+          "placement.deposit", "tokens not yet due count when late ones are estimated", kBool,
+          [](auto& c) -> auto& { return c.tuning.placement.deposit; }),
       key(
           "placement.window.min", "shortest planning window in tokens", kInteger,
           [](auto& c) -> auto& { return c.tuning.placement.window_min; }),

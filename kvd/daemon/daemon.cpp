@@ -6,9 +6,12 @@
 #include <sys/timerfd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <future>
 
 #include "kvd/daemon/backend.hpp"
+#include "kvd/daemon/config_print.hpp"
 #include "kvd/daemon/log.hpp"
 #include "kvd/daemon/memory_check.hpp"
 #include "kvd/daemon/session_key.hpp"
@@ -59,7 +62,9 @@ Daemon::Daemon(Config config, const Clock& clock, Inbox inbox)
       ring_spin_(config_.ring_spin.value_or(transport::default_spin())) {}
 
 Daemon::~Daemon() {
-  // Copies name slabs and fences: the backend ends its threads before either goes.
+  // Those that post to this object end first. Slabs that a copy still touches stay with the
+  // backend, and fences with the leases of their pages, until the backend has ended its own
+  // threads.
   liveness_.reset();
   solver_.reset();
   slabs_.reset();
@@ -195,7 +200,9 @@ Status Daemon::add(Source source, std::uint32_t id, int fd, std::uint32_t events
   event.events = events;
   event.data.u64 = (std::uint64_t{static_cast<std::uint32_t>(source)} << 32) | id;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-    return make_error(ErrorCode::kUnavailable, "cannot watch one more descriptor");
+    return make_error(ErrorCode::kUnavailable,
+                      std::string("cannot watch one more descriptor: ") + std::strerror(errno) +
+                          "; raise fs.epoll.max_user_watches, or close sessions");
   }
   return {};
 }
@@ -358,6 +365,16 @@ Result<core::ControllerStatus> Daemon::status(Nanoseconds timeout) {
       timeout);
 }
 
+Result<std::string> Daemon::config_json(Nanoseconds timeout) {
+  return ask<std::string>(
+      [this] {
+        Config in_force = config_;
+        in_force.tuning = controller_->tuning();
+        return to_json(in_force);
+      },
+      timeout);
+}
+
 Result<ShellCounters> Daemon::shell(Nanoseconds timeout) {
   return ask<ShellCounters>(
       [this] {
@@ -382,6 +399,7 @@ void Daemon::reload(Config config) {
     core::Tuning tuning = controller_->tuning();
     tuning.slo = config.tuning.slo;
     set_log_level(config.log_level);
+    config_.log_level = config.log_level;
     feed(core::Retune{std::move(tuning)});
     // Sessions know their domain by its place, so domains may not come, go or change places.
     const auto same_name = [](const DomainConfig& a, const DomainConfig& b) {
@@ -389,12 +407,28 @@ void Daemon::reload(Config config) {
     };
     if (std::equal(config.domains.begin(), config.domains.end(), config_.domains.begin(),
                    config_.domains.end(), same_name)) {
-      feed(quotas_of(config));
+      take_quotas(config);
     } else {
       log_warning("the list of domains changed: its quotas need a restart");
     }
     log_info("reloaded SLOs, quotas and log level; every other change needs a restart");
   });
+}
+
+void Daemon::take_quotas(const Config& config) {
+  const core::Requota wanted = quotas_of(config);
+  const auto fits = [&](const pool::Quotas& quotas, Tier tier) {
+    return pool::check_quotas(quotas, {config_.slab_size(), config_.slabs(tier)}).ok();
+  };
+  const bool hbm = fits(wanted.hbm, Tier::kHbm);
+  const bool dram = fits(wanted.dram, Tier::kDram);
+  for (std::size_t i = 0; i < config_.domains.size(); ++i) {
+    const DomainConfig& from = config.domains[i];
+    DomainConfig& to = config_.domains[i];
+    if (hbm) to.hbm_guarantee = from.hbm_guarantee, to.hbm_maximum = from.hbm_maximum;
+    if (dram) to.dram_guarantee = from.dram_guarantee, to.dram_maximum = from.dram_maximum;
+  }
+  feed(wanted);
 }
 
 }  // namespace kvd::daemon

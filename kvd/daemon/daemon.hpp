@@ -52,7 +52,7 @@ class Daemon final : public admin::AdminBackend {
   // AdminBackend: thread-safe.
   [[nodiscard]] Result<core::ControllerStatus> status(Nanoseconds timeout) override;
   [[nodiscard]] Status retune(core::Tuning tuning, Nanoseconds timeout) override;
-  [[nodiscard]] std::string config_json() override;
+  [[nodiscard]] Result<std::string> config_json(Nanoseconds timeout) override;
   [[nodiscard]] bool ready() override { return ready_; }
   [[nodiscard]] admin::DaemonInfo info() override;
   [[nodiscard]] std::vector<admin::Happening> happenings() override { return journal_.all(); }
@@ -115,6 +115,9 @@ class Daemon final : public admin::AdminBackend {
   [[nodiscard]] Status check_slab_kind(const wire::Hello& hello) const;
   Status admit(transport::AttachConnection& connection, const wire::Hello& hello,
                std::uint16_t version);
+  /// Why no session more of the domain is taken, or ok.
+  [[nodiscard]] Status check_room(DomainId domain, pid_t process) const;
+  Status watch(EngineId engine, int process, int socket, int bell);
   void refuse(transport::AttachConnection& connection, const Error& error);
   void on_peer(EngineId engine);
   void on_process_end(EngineId engine);
@@ -158,11 +161,14 @@ class Daemon final : public admin::AdminBackend {
   /// To the log and to the events a user can ask for.
   void tell(core::Note::Level level, EngineId engine, const std::string& text);
 
+  /// Quotas that the pool has no room for stay as they are, tier by tier.
+  void take_quotas(const Config& config);
+
   template <class T>
   Result<T> ask(std::function<T()> question, Nanoseconds timeout);
   [[nodiscard]] Peer* find(EngineId engine);
 
-  Config config_;
+  Config config_;  ///< with what reload() changed of it; the tuning is the Controller's
   const Clock& clock_;
   const TimePoint started_;
   BootId boot_;

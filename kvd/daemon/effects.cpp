@@ -68,7 +68,9 @@ void Daemon::perform(const core::StreamLayers& stream) {
 
 void Daemon::perform(const core::EndStream& end) { mover_->end_stream(end.ticket); }
 
-void Daemon::perform(const core::SolvePlacement& problem) { solver_->solve(problem); }
+void Daemon::perform(const core::SolvePlacement& problem) {
+  if (solver_) solver_->solve(problem);  // none while the daemon ends: no plan is needed any more
+}
 
 void Daemon::perform(const core::Scrub& scrub) { mover_->scrub(scrub); }
 

@@ -15,15 +15,6 @@ std::string hex(const Id128& id) {
   return out;
 }
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return out + '"';
-}
-
 /// What backs most of a tier.
 std::string page_kind(const mover::SlabStore& slabs, Tier tier) {
   using kernels::PageKind;
@@ -35,14 +26,6 @@ std::string page_kind(const mover::SlabStore& slabs, Tier tier) {
 }
 
 }  // namespace
-
-std::string Daemon::config_json() {
-  std::string out = "{";
-  for (const auto& [key, value] : effective_values(config_)) {
-    out += (out.size() > 1 ? "," : "") + quoted(key) + ":" + quoted(value);
-  }
-  return out + "}";
-}
 
 admin::DaemonInfo Daemon::info() {
   admin::DaemonInfo info;

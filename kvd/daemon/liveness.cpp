@@ -69,15 +69,15 @@ std::optional<std::uint32_t> Liveness::arm(Watched& watched, bool& died) {
   died = view.owner_died();
   if (died || !view.held()) return std::nullopt;
   // An honest word changes once. One that changes all the time would keep this thread busy.
-  if (watched.last != 0 && view.value != watched.last && ++watched.changes > kMaxChanges) {
-    return std::nullopt;
-  }
+  if (watched.last != 0 && view.value != watched.last) ++watched.changes;
+  if (watched.changes > kMaxChanges) return std::nullopt;
   watched.last = view.value;
   return view.value;
 }
 
 void Liveness::wait_for_change(std::uint32_t changes) {
   std::vector<futex_waitv> words;
+  std::vector<EngineId> engines;  // of the words but the first
   std::vector<EngineId> dead;
   Pages held;  // keeps the words mapped while the kernel looks at them
   words.push_back(waiter(&changes_, changes, FUTEX_32 | FUTEX_PRIVATE_FLAG));
@@ -87,6 +87,7 @@ void Liveness::wait_for_change(std::uint32_t changes) {
       bool died = false;
       if (const auto value = arm(it->second, died)) {
         words.push_back(waiter(it->second.page->keeper().address(), *value, FUTEX_32));
+        engines.push_back(it->first);
         ++it;
       } else {
         if (died) dead.push_back(it->first);
@@ -100,8 +101,16 @@ void Liveness::wait_for_change(std::uint32_t changes) {
   timespec until{};
   ::clock_gettime(CLOCK_MONOTONIC, &until);
   until.tv_sec += 1;
-  ::syscall(SYS_futex_waitv, words.data(), static_cast<unsigned>(words.size()), 0, &until,
-            CLOCK_MONOTONIC);
+  const long woken = ::syscall(SYS_futex_waitv, words.data(), static_cast<unsigned>(words.size()),
+                               0, &until, CLOCK_MONOTONIC);
+  if (woken > 0) count_wake(engines[static_cast<std::size_t>(woken) - 1]);
+}
+
+// Its owner may wake us as often as it likes without a change of the word.
+void Liveness::count_wake(EngineId engine) {
+  const std::lock_guard lock(mutex_);
+  const auto it = pages_.find(engine);
+  if (it != pages_.end()) ++it->second.changes;
 }
 
 }  // namespace kvd::daemon

@@ -38,7 +38,7 @@ class Liveness {
   struct Watched {
     std::shared_ptr<shm::ServedClientPage> page;
     std::uint32_t last = 0;     ///< its word as last armed; 0: not yet
-    std::uint32_t changes = 0;  ///< of the word, none of them a death
+    std::uint32_t changes = 0;  ///< of the word, and wakes by it: none a death
   };
   using Pages = std::map<EngineId, Watched>;
 
@@ -46,6 +46,7 @@ class Liveness {
   void wait_for_change(std::uint32_t changes);
   /// Arms the word; none when it is watched no longer.
   std::optional<std::uint32_t> arm(Watched& watched, bool& died);
+  void count_wake(EngineId engine);
   void wake();
 
   const std::function<void(EngineId)> died_;

@@ -20,6 +20,7 @@ namespace kvd::daemon {
 /// The daemon's end of one session: its socket, its shared pages, and who it is.
 struct Peer {
   EngineId engine;
+  DomainId domain;
   Generation generation;
   SessionKey key;
   std::string name;

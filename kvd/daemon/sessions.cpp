@@ -9,6 +9,7 @@
 #include "kvd/daemon/daemon.hpp"
 #include "kvd/daemon/log.hpp"
 #include "kvd/daemon/pending_bounds.hpp"
+#include "kvd/daemon/session_bounds.hpp"
 #include "kvd/daemon/session_key.hpp"
 
 /// Attach, and everything that happens to a session from outside: its socket, its page, its
@@ -20,10 +21,8 @@ namespace {
 constexpr Nanoseconds kHelloTimeout = std::chrono::seconds(5);
 /// What one peer may send before the others get their turn.
 constexpr int kFramesATurn = 64;
-/// Sessions that ended though their process lives on: it may still map what it was given.
-constexpr std::size_t kMaxEnded = 1024;
-/// Of them, those of one process.
-constexpr std::ptrdiff_t kMaxEndedPerProcess = 64;
+/// Sessions of one process that ended though it lives on.
+constexpr std::size_t kMaxEndedPerProcess = 64;
 
 /// Wakes whoever sleeps on a fence, so that it sees the poison.
 void wake(std::atomic<std::uint64_t>& fence) {
@@ -127,6 +126,25 @@ Status Daemon::check_slab_kind(const wire::Hello& hello) const {
                         "CUDA memory, or a kvd started with --backend host");
 }
 
+// No domain can keep the others out, and no process its own domain.
+Status Daemon::check_room(DomainId domain, pid_t process) const {
+  SessionCounts all, of_domain;
+  std::size_t ended_of_process = 0;
+  for (const auto& [engine, peer] : peers_) {
+    const bool same = peer.domain == domain;
+    ++(peer.ended ? all.ended : all.open);
+    if (same) ++(peer.ended ? of_domain.ended : of_domain.open);
+    ended_of_process += peer.ended && peer.pid == process ? 1 : 0;
+  }
+  if (ended_of_process >= kMaxEndedPerProcess) {
+    return make_error(ErrorCode::kQuotaExceeded,
+                      std::to_string(ended_of_process) + " sessions of this process ended " +
+                          "without goodbye and may still map what they were given: restart the " +
+                          "process");
+  }
+  return check_seats(all, of_domain, config_.max_engines, config_.domains.size());
+}
+
 Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello& hello,
                      std::uint16_t version) {
   KVD_ASSIGN_OR_RETURN(transport::PeerIdentity identity, connection.peer());
@@ -142,21 +160,8 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
                       "uid " + std::to_string(identity.uid) +
                           " belongs to no domain: add it to a [[domain]] of kvd's configuration");
   }
-  const auto open = std::count_if(peers_.begin(), peers_.end(),
-                                  [](const auto& entry) { return !entry.second.ended; });
-  if (open >= config_.max_engines || peers_.size() >= kMaxEnded + config_.max_engines) {
-    return make_error(ErrorCode::kQuotaExceeded,
-                      "engine.max_engines sessions are open: close some or raise it");
-  }
+  KVD_TRY(check_room(DomainId(domain + 1), identity.pid));
   KVD_TRY(check_slab_kind(hello));
-  const auto dropped = std::count_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
-    return entry.second.ended && entry.second.pid == identity.pid;
-  });
-  if (dropped >= kMaxEndedPerProcess) {
-    return make_error(ErrorCode::kQuotaExceeded,
-                      std::to_string(dropped) + " sessions of this process ended without goodbye " +
-                          "and may still map what they were given: restart the process");
-  }
   const Bytes slab = config_.slab_size();
   KVD_ASSIGN_OR_RETURN(const auto shape, complete_shape(hello.shape, slab, copy_.good_slot));
 
@@ -168,6 +173,7 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   attach.pid = identity.pid;
   attach.uid = identity.uid;
   attach.model_class = shape;
+  attach.streams_layers = (hello.abilities & wire::kStreamsLayers) != 0;
   attach.orphaned = Bytes(static_cast<std::int64_t>(
       std::min<std::uint64_t>(hello.orphaned_bytes, wire::kMaxRegionBytes)));
 
@@ -218,11 +224,19 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   } else if (bell.valid()) {
     fds.push_back(bell.get());
   }
+  // Before the engine hears that it is in: nobody is to be served whose end would not be noticed.
+  // What is watched here goes again with its descriptor.
+  const int bell_fd = ring ? ring->bell() : bell.get();
+  if (Status watched = watch(grant.engine, identity.pidfd.get(), connection.fd(), bell_fd);
+      !watched.ok()) {
+    return give_back(watched.error());
+  }
   if (Status sent = connection.send(wire::seal(welcome), fds); !sent.ok()) {
     return give_back(sent.error());
   }
 
   Peer peer{grant.engine,
+            attach.domain,
             grant.generation,
             key,
             attach.name,
@@ -241,18 +255,11 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
             false,
             false,
             std::nullopt};
-  const int socket = peer.connection.fd();
-  const int process = peer.pidfd.get();
   generations_[grant.generation] = grant.engine;
-  peers_.emplace(grant.engine, std::move(peer));
-  KVD_TRY(add(Source::kPeer, grant.engine.value, socket));
-  KVD_TRY(add(Source::kProcess, grant.engine.value, process));
-  if (Peer* attached = find(grant.engine); attached && attached->ring) {
-    attached->ring->close_peer_fds();
+  Peer& attached = peers_.emplace(grant.engine, std::move(peer)).first->second;
+  if (attached.ring) {
+    attached.ring->close_peer_fds();
     awake_rings_.push_back(grant.engine);  // looked at once, then asleep
-  }
-  if (Peer* attached = find(grant.engine); attached && attached->bell_fd() >= 0) {
-    KVD_TRY(add(Source::kBell, grant.engine.value, attached->bell_fd(), EPOLLIN | EPOLLET));
   }
   tell(core::Note::Level::kInfo, grant.engine,
        "engine " + std::to_string(grant.engine.value) + " '" + attach.name + "' attached (pid " +
@@ -260,6 +267,12 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   const std::string advice = shape ? slot_advice(*shape, copy_) : "";
   if (!advice.empty()) log_warning("engine '" + attach.name + "': " + advice);
   return {};
+}
+
+Status Daemon::watch(EngineId engine, int process, int socket, int bell) {
+  KVD_TRY(add(Source::kProcess, engine.value, process));
+  KVD_TRY(add(Source::kPeer, engine.value, socket));
+  return bell < 0 ? Status() : add(Source::kBell, engine.value, bell, EPOLLIN | EPOLLET);
 }
 
 void Daemon::on_peer(EngineId engine) {

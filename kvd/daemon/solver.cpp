@@ -37,7 +37,7 @@ void Solver::solve(core::SolvePlacement problem) {
   {
     const std::lock_guard lock(mutex_);
     const auto older = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& waiting) {
-      return waiting.engine == problem.engine;
+      return waiting.engine == problem.engine && waiting.query == problem.query;
     });
     if (older == waiting_.end()) {
       waiting_.push_back(std::move(problem));
@@ -63,7 +63,7 @@ void Solver::run() {
     const TimePoint start = clock.now();
     Result<planner::PlacementDecision> decision = decide(problem);
     count(decision, to_seconds(clock.now() - start));
-    answer_({problem.engine, problem.number, std::move(decision)});
+    answer_({problem.engine, problem.number, problem.query, std::move(decision)});
   }
 }
 

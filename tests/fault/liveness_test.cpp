@@ -63,5 +63,16 @@ TEST_F(LivenessTest, GivesUpAWordThatChangesAllTheTime) {
   EXPECT_EQ(died_, 0u);
 }
 
+TEST_F(LivenessTest, GivesUpAWordWhoseOwnerOnlyWakes) {
+  word() = 1;
+  ASSERT_TRUE(sut_.watch(EngineId(7), page_).ok());
+  const std::weak_ptr<shm::ServedClientPage> watched = page_;
+  EXPECT_TRUE(poll_until([&] {
+    ::syscall(SYS_futex, page_->keeper().address(), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+    return watched.use_count() == 1;
+  }));
+  EXPECT_EQ(died_, 0u);
+}
+
 }  // namespace
 }  // namespace kvd::test

@@ -44,7 +44,11 @@ TEST(Restart, AnEngineReadsItsOldRegionAndComesBackByItself) {
 }
 
 // A pool of half the demand, under a policy that rotates whenever somebody lags.
-const KvdSettings kLvf{.hbm = "4MiB", .dram = "16MiB", .extra = "[rotation]\npolicy = 'lvf'\n"};
+const KvdSettings kLvf{.hbm = "4MiB",
+                       .dram = "16MiB",
+                       .extra =
+                           "[rotation]\npolicy = 'lvf'\n[placement]\npolicy = 'none'\n"
+                           "[admission]\npolicy = 'none'\n"};
 
 class SteppingRestart : public ::testing::TestWithParam<bool> {};
 

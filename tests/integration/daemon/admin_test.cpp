@@ -114,6 +114,22 @@ TEST_F(DaemonAdmin, APatchedPolicyIsInForceAtTheNextStepAndInTheMetrics) {
   EXPECT_GT(document("/v1/status")["counters"]["rotations_out"], 0);
 }
 
+TEST_F(DaemonAdmin, TheConfigurationShownIsTheOneInForce) {
+  ASSERT_THAT(ask("PATCH", "/v1/policy", R"({"rotation":{"policy":"srtf"}})"), HasSubstr("200 OK"));
+  EXPECT_EQ(document("/v1/config")["rotation.policy"], "srtf");
+  ASSERT_THAT(ask("PATCH", "/v1/slo", R"({"classes":{"default":{"ttft_s":1.5}}})"),
+              HasSubstr("200 OK"));
+  EXPECT_EQ(document("/v1/config")["slo.default.ttft"], "1500ms");
+
+  daemon::Config reloaded = daemon_.daemon().config();
+  reloaded.domains[0].hbm_maximum = 2 * kMiB;
+  reloaded.domains[0].dram_guarantee = 1000 * kGiB;  // more than there is: refused
+  daemon_.daemon().reload(reloaded);
+  EXPECT_TRUE(
+      poll_until([&] { return document("/v1/config")["domain.default.hbm_maximum"] == "2MiB"; }));
+  EXPECT_EQ(document("/v1/config")["domain.default.dram_guarantee"], "0B");
+}
+
 TEST_F(DaemonAdmin, PatchedSlosStandInTheMetrics) {
   ASSERT_THAT(ask("PATCH", "/v1/slo", R"({"classes":{"default":{"ttft_s":1.5,"tbt_s":0.25}}})"),
               HasSubstr("200 OK"));

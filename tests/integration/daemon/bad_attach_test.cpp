@@ -2,6 +2,7 @@
 // the daemon serves on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "tests/support/daemon_thread.hpp"
 #include "tests/support/raw_engine.hpp"
@@ -101,6 +102,23 @@ TEST_F(BadAttach, MoreEnginesThanAllowedExceedTheQuota) {
   }
   // The one that closed makes room for another.
   EXPECT_TRUE(poll_until([&] { return RawEngine::attach(daemon_.endpoint(), "next").ok(); }));
+}
+
+TEST(BadAttachOfADomain, MoreThanItsShareLeavesTheOthersTheirs) {
+  DaemonThread daemon([](daemon::Config& config) {
+    config.max_engines = 4;
+    config.domains.assign(2, {});
+    config.domains[0].uids = {::getuid()};
+    config.domains[1].name = "theirs";
+    config.domains[1].uids = {::getuid() + 1};
+  });
+  const auto first = RawEngine::attach(daemon.endpoint(), "first");
+  const auto second = RawEngine::attach(daemon.endpoint(), "second");
+  ASSERT_TRUE(first.ok() && second.ok());
+  const auto third = RawEngine::attach(daemon.endpoint(), "third");
+  ASSERT_FALSE(third.ok());
+  EXPECT_EQ(third.error().code, ErrorCode::kQuotaExceeded);
+  EXPECT_THAT(third.error().message, HasSubstr("share of engine.max_engines"));
 }
 
 TEST_F(BadAttach, AConnectionThatNeverSpeaksIsClosed) {

@@ -46,6 +46,7 @@ Outcome run(const DaemonThread& daemon, const kvd_pattern::PatternOptions& optio
   how.endpoint = daemon.endpoint();
   how.engine_name = options.name;
   how.shape = options.shape;
+  how.streams_layers = true;
   how.transport = options.ring ? kvd_client::Transport::kRing : kvd_client::Transport::kZmq;
   auto client = kvd_client::Client::open(how);
   KVD_CHECK(client.ok(), "the engine attaches");
@@ -113,6 +114,7 @@ TEST(Streaming, AnEngineThatLeavesWhileLayersStreamLeavesNothingBehind) {
   how.endpoint = daemon.endpoint();
   how.engine_name = "leaves";
   how.shape = kShape;
+  how.streams_layers = true;
   {
     auto client = kvd_client::Client::open(how);
     ASSERT_TRUE(client.ok());

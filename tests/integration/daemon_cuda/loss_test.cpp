@@ -81,7 +81,8 @@ TEST_F(CudaLoss, AKilledDaemonIsNoticed) {
 }
 
 TEST_F(CudaLoss, ALostDevicePoisonsEveryoneAndEndsTheDaemonWithItsOwnStatus) {
-  start(cuda_settings({"FAKECUDA_STICKY=cuMemcpyBatchAsync:1:719"}));
+  // The first copy shall be the one that is asked for, not one made ahead.
+  start(cuda_settings({"FAKECUDA_STICKY=cuMemcpyBatchAsync:1:719", "KVD_ROTATION_EAGER=false"}));
   Client bystander = std::move(open_for_cuda(*kvd_)).value();
   Client client = running();
   (void)client.rotate(1, kvd_client::RotateDirection::kOut, kPatience);

@@ -30,7 +30,7 @@ class AdminServiceTest : public testing::Test {
 TEST_F(AdminServiceTest, EveryDocumentIsJson) {
   for (const char* path :
        {"/healthz", "/readyz", "/v1/status", "/v1/config", "/v1/pools", "/v1/engines",
-        "/v1/requests", "/v1/events", "/v1/policy", "/v1/slo", "/openapi.json"}) {
+        "/v1/requests", "/v1/plan", "/v1/events", "/v1/policy", "/v1/slo", "/openapi.json"}) {
     SCOPED_TRACE(path);
     const auto answer = sut.handle(get(path));
     EXPECT_EQ(answer.status, 200);
@@ -40,7 +40,7 @@ TEST_F(AdminServiceTest, EveryDocumentIsJson) {
 
 TEST_F(AdminServiceTest, DescriptionNamesEveryPath) {
   const json paths = json::parse(sut.handle(get("/openapi.json")).body)["paths"];
-  EXPECT_EQ(paths.size(), 14u);
+  EXPECT_EQ(paths.size(), 15u);
   EXPECT_TRUE(paths["/v1/policy"].contains("patch"));
   EXPECT_FALSE(paths["/v1/status"].contains("patch"));
 }

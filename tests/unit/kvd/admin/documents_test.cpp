@@ -12,8 +12,9 @@ TEST(Documents, PolicyReadsAsDocumented) {
   core::Tuning tuning;
   EXPECT_EQ(json::parse(policy_document(tuning)), json::parse(R"({
     "rotation": {"policy": "unified", "alpha": 3.0, "beta_b": 0.0, "beta_f": 0.5, "b_xfer": "auto",
-                 "eager": true},
-    "placement": {"policy": "none", "alpha": 1.0, "window": {"min": 32, "max": 1000}},
+                 "eager": true, "overload": "goodput"},
+    "placement": {"policy": "none", "alpha": 1.0, "window": {"min": 32, "max": 1000},
+                  "pause": true, "deposit": true},
     "admission": {"policy": "none", "alpha": 1.0, "beta": 1.0},
     "load": {"policy": "never"}})"));
   tuning.rotation.b_xfer = kMiB;
@@ -37,6 +38,17 @@ TEST(Documents, StatusOfAnEmptyDaemon) {
   EXPECT_EQ(sut["pools"][1]["tier"], "dram");
   EXPECT_EQ(sut["pools"][1]["pages"], "4k");
   EXPECT_EQ(sut["counters"]["rotation_blocked"]["dram"], 0);
+}
+
+TEST(Documents, StatusCountsWhatLayersDo) {
+  core::ControllerStatus status;
+  status.counters.plans = 1;
+  status.counters.pauses = 2;
+  status.counters.streams = 3;
+  status.counters.layers_fetched = 4;
+  status.counters.layerwise = 5;
+  EXPECT_EQ(json::parse(status_document(status, {}))["counters"]["layers"], json::parse(R"({
+    "plans": 1, "pauses": 2, "iterations": 3, "blocks_fetched": 4, "layerwise_prefills": 5})"));
 }
 
 TEST(Documents, StatusNamesTheGpuWhereThereIsOne) {
@@ -85,6 +97,27 @@ TEST(Documents, RequestsTellTheirPlaceAndLag) {
   EXPECT_EQ(sut["state"], "rotary");
   EXPECT_EQ(sut["dram_bytes"], 1024);
   EXPECT_EQ(sut["vlt_s"], -0.25);
+}
+
+TEST(Documents, PlansTellWhichLayersStream) {
+  core::ControllerStatus status;
+  EXPECT_EQ(json::parse(plan_document(status)), json::parse(R"({"plans": []})"));
+  core::PlanStatus plan;
+  plan.engine = EngineId(3);
+  plan.number = 12;
+  plan.policy = "batch_uniform";
+  plan.fallback = true;
+  plan.steps_left = 40;
+  plan.step_s = 0.05;
+  plan.stall_s = 0.01;
+  plan.gap = 0.125;
+  plan.requests = {{RequestId(7), 2, {2, 4}, false}, {RequestId(8), 0, {}, true}};
+  status.plans = {plan};
+  EXPECT_EQ(json::parse(plan_document(status)), json::parse(R"({"plans": [
+    {"engine": 3, "number": 12, "policy": "batch_uniform", "fallback": true, "solving": false,
+     "steps_left": 40, "step_s": 0.05, "stall_s": 0.01, "gap": 0.125,
+     "requests": [{"request": 7, "distance": 2, "groups_in_dram": [2, 4], "paused": false},
+                  {"request": 8, "distance": 0, "groups_in_dram": [], "paused": true}]}]})"));
 }
 
 TEST(Documents, RefusalsNameCodePathAndRemedy) {

@@ -24,7 +24,9 @@ class FakeBackend final : public AdminBackend {
     ++retunes_;
     return {};
   }
-  std::string config_json() override { return "{\"hbm\":\"256MiB\"}"; }
+  Result<std::string> config_json(Nanoseconds) override {
+    return std::string("{\"hbm\":\"256MiB\"}");
+  }
   bool ready() override {
     const std::lock_guard lock(mutex_);
     return ready_;

@@ -27,14 +27,17 @@ Refusal slo_refusal(std::string_view patch) {
 TEST(PatchPolicy, ChangesWhatItNamesAndNothingElse) {
   Tuning sut;
   sut.admission.beta = 7;
-  ASSERT_FALSE(
-      patch_policy(R"({"rotation": {"policy": "fcfs", "alpha": 2, "b_xfer": 4096, "eager": false},
-                                "placement": {"window": {"max": 500}}})",
-                   sut));
+  ASSERT_FALSE(patch_policy(R"({"rotation": {"policy": "fcfs", "alpha": 2, "b_xfer": 4096,
+                                             "eager": false, "overload": "ttft"},
+                                "placement": {"window": {"max": 500}, "pause": false}})",
+                            sut));
   EXPECT_EQ(sut.rotation.policy, "fcfs");
   EXPECT_EQ(sut.rotation.alpha, 2);
   EXPECT_EQ(sut.rotation.b_xfer, Bytes(4096));
   EXPECT_FALSE(sut.rotation.eager);
+  EXPECT_EQ(sut.rotation.overload, "ttft");
+  EXPECT_FALSE(sut.placement.pause);
+  EXPECT_TRUE(sut.placement.deposit);
   EXPECT_EQ(sut.rotation.beta_f, 0.5);
   EXPECT_EQ(sut.placement.window_min, 32);
   EXPECT_EQ(sut.placement.window_max, 500);
@@ -87,6 +90,9 @@ TEST(PatchPolicy, RefusesWithThePathOfTheKey) {
       {R"({"load": {"policy": "always"}})", "/load/policy", "available: never"},
       {R"({"rotation": {"b_xfer": "much"}})", "/rotation/b_xfer", "\"auto\" or a whole number"},
       {R"({"rotation": {"eager": 1}})", "/rotation/eager", "true or false"},
+      {R"({"rotation": {"overload": "both"}})", "/rotation/overload", "ttft or goodput"},
+      {R"({"placement": {"pause": "no"}})", "/placement/pause", "true or false"},
+      {R"({"placement": {"deposit": 0}})", "/placement/deposit", "true or false"},
       {R"({"rotation": {"b_xfer": 0}})", "/rotation/b_xfer", "from 1 byte"},
       {R"({"rotation": {"b_xfer": 1e300}})", "/rotation/b_xfer", "whole number of bytes"},
       {R"({"placement": {"window": {"min": 1.5}}})", "/placement/window/min", "whole number"},

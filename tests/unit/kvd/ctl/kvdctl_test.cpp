@@ -62,7 +62,7 @@ class Kvdctl : public testing::Test {
 };
 
 TEST_F(Kvdctl, ShowsEveryDocumentAsTableAndAsJson) {
-  for (const char* command : {"status", "pools", "engines", "requests", "policy", "slo"}) {
+  for (const char* command : {"status", "pools", "engines", "requests", "plan", "policy", "slo"}) {
     const Outcome table = run(command + url());
     EXPECT_EQ(table.code, 0) << table.text;
     EXPECT_FALSE(table.text.starts_with("{")) << table.text;

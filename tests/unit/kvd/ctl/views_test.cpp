@@ -74,6 +74,30 @@ TEST(Views, RequestsWithStateAndLag) {
               AllOf(HasSubstr("rotary"), HasSubstr("-250 ms")));
 }
 
+TEST(Views, PlansByEngine) {
+  core::ControllerStatus status;
+  EXPECT_EQ(rendered(View::kPlan, admin::plan_document(status)), "no layers may stream\n");
+  core::PlanStatus plan;
+  plan.engine = EngineId(3);
+  plan.solving = true;
+  status.plans = {plan};
+  EXPECT_EQ(rendered(View::kPlan, admin::plan_document(status)),
+            "engine 3: its first plan is being made\n");
+  plan.number = 12;
+  plan.policy = "orbitflow";
+  plan.solving = false;
+  plan.steps_left = 40;
+  plan.step_s = 0.05;
+  plan.stall_s = 0.01;
+  plan.requests = {{RequestId(7), 2, {2, 4}, false}, {RequestId(18), 0, {}, true}};
+  status.plans = {plan};
+  EXPECT_EQ(rendered(View::kPlan, admin::plan_document(status)),
+            "engine 3: orbitflow, plan 12, 40 steps left, a step 50 ms, 10 ms of it for layers\n"
+            "REQUEST  DISTANCE  PAUSED  GROUPS IN DRAM\n"
+            "      7  2         -       2 4\n"
+            "     18  -         yes     -\n");
+}
+
 TEST(Views, PolicyKeysAsSetTakesThem) {
   EXPECT_THAT(
       rendered(View::kPolicy, admin::policy_document({})),

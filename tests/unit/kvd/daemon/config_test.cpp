@@ -61,17 +61,22 @@ const std::map<std::string, std::string> kOtherValues = {{"backend", "host"},
                                                          {"rotation.beta_f", "0.1"},
                                                          {"rotation.b_xfer", "8MiB"},
                                                          {"rotation.eager", "false"},
+                                                         {"rotation.overload", "ttft"},
+                                                         {"placement.policy", "flexgen"},
                                                          {"placement.alpha", "0.3"},
                                                          {"placement.window.min", "16"},
                                                          {"placement.window.max", "500"},
+                                                         {"placement.pause", "false"},
+                                                         {"placement.deposit", "false"},
+                                                         {"admission.policy", "past_future"},
                                                          {"admission.alpha", "1.5"},
                                                          {"admission.beta", "0.75"},
                                                          {"slo.default.ttft", "3s"},
                                                          {"slo.default.tbt", "50ms"},
                                                          {"slo.default.tpot", "75ms"}};
 
-/// Until a second policy is built these have one value only.
-const std::vector<std::string> kOneValue = {"placement.policy", "admission.policy", "load.policy"};
+/// Until a second policy is built it has one value only.
+const std::vector<std::string> kOneValue = {"load.policy"};
 
 Texts all_flags() {
   Texts flags;

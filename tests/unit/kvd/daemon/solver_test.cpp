@@ -16,7 +16,7 @@ using testing::Pair;
 constexpr std::chrono::seconds kPatience{30};
 
 core::SolvePlacement problem(std::uint32_t engine, std::uint64_t number) {
-  core::SolvePlacement out{EngineId(engine), number, "orbitflow", {}, {}};
+  core::SolvePlacement out{EngineId(engine), number, false, "orbitflow", {}, {}};
   out.snapshot.model = {std::vector<planner::Seconds>(9, planner::Seconds(1)),
                         planner::Seconds(1.0 / 3), planner::Seconds(0)};
   out.snapshot.capacity = Blocks(70);
