@@ -62,7 +62,14 @@ void describe_workload(CLI::App& app, ScenarioOptions& o) {
       "Seconds in which requests arrive");
   optional(app, "--requests", o.workload.requests, "How many requests arrive, at most");
   optional(app, "--cv", o.workload.cv, "Coefficient of variation of the gaps between arrivals");
-  app.add_option("--seed", o.workload.seed, "Of the (first) workload")->capture_default_str();
+  app.add_option("--seed", o.workload.seed, "Of the (first) workload")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  optional(app, "--length-error", o.length_error,
+           "Answers are predicted, wrong by a factor exp(ERROR x a normal number); 0: an oracle. "
+           "Without it lengths are learned from answers that ended");
+  app.add_flag("--shortest-first", o.shortest_first,
+               "Engines seat the shortest answer first, not the first that came");
   optional(app, "--until", o.until_s, "End after so many seconds, whoever is not done");
 }
 
@@ -118,6 +125,7 @@ void one_policy(CLI::App& command, ScenarioOptions& o, const char* otherwise) {
 void several_policies(CLI::App& command, ScenarioOptions& o) {
   command.add_option("--policies", o.policies, "Their names: a,b,c")->delimiter(',')->required();
   command.add_option("--seeds", o.seeds, "Runs each, with seeds from --seed on")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
 }
 
@@ -136,6 +144,7 @@ void describe_scenarios(CLI::App& app, Arguments& a) {
       scenario_command(app, "knee", "The rate at which TTFT attainment falls under a threshold", a);
   one_policy(*knee, a.scenario, "fcfs");
   knee->add_option("--seeds", a.scenario.seeds, "Runs a rate, with seeds from --seed on")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   knee->add_option("--threshold", a.knee.threshold, "Attainment")->capture_default_str();
   knee->add_option("--precision", a.knee.precision, "Of the rate, as a share")

@@ -49,8 +49,14 @@ class KvdSim : public testing::Test {
   std::filesystem::path folder_;
 };
 
+/// Under AddressSanitizer a virtual second takes a real one.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr const char* kSmall =
+    " --profile gh200-qwen2.5-32b --trace gen:sharegpt --rate 8 --duration 2";
+#else
 constexpr const char* kSmall =
     " --profile gh200-qwen2.5-32b --trace gen:sharegpt --rate 8 --duration 5";
+#endif
 
 TEST_F(KvdSim, TheSameSeedGivesTheSameBytes) {
   const Answer first = call(std::string("run --policy unified --json") + kSmall);
@@ -134,6 +140,24 @@ TEST_F(KvdSim, BadInputIsRefusedWithoutAReport) {
       {"sweep --profile gh200-qwen2.5-32b --policies fcfs --over moon --values 1", "moon"},
       {"sweep --profile gh200-qwen2.5-32b --policies fcfs --over alpha --values x", "no number"},
       {"knee --profile gh200-qwen2.5-32b --threshold 2", "threshold"},
+      {"run --profile gh200-qwen2.5-32b --length-error -1", "error of predicted lengths"},
+      {"run --profile gh200-qwen2.5-32b --rate nan", "rate"},
+      {"run --profile gh200-qwen2.5-32b --rate inf", "rate"},
+      {"run --profile gh200-qwen2.5-32b --duration nan", "duration"},
+      {"run --profile gh200-qwen2.5-32b --prefill-tokens -5", "prefill"},
+      {"run --profile gh200-qwen2.5-32b --alpha nan", "alpha"},
+      {"run --profile gh200-qwen2.5-32b --link nan", "--link"},
+      {"run --profile gh200-qwen2.5-32b --until nan", "--until"},
+      {"run --profile gh200-qwen2.5-32b --hbm 1e300GiB", "no size"},
+      {"run --profile gh200-qwen2.5-32b --prefill-tokens 99999999999999999999", "prefill"},
+      {"run --profile gh200-qwen2.5-32b --seed -1", "--seed"},
+      {"compare --profile gh200-qwen2.5-32b --policies fcfs --seeds 0", "--seeds"},
+      {"compare --profile gh200-qwen2.5-32b --policies fcfs --seeds -1", "--seeds"},
+      {"compare --profile gh200-qwen2.5-32b --policies fcfs --seeds 99999999", "--seeds"},
+      {"sweep --profile gh200-qwen2.5-32b --policies fcfs --over prefill-tokens --values 1e30",
+       "prefill"},
+      {"sweep --profile gh200-qwen2.5-32b --policies fcfs --over rate --values nan", "no number"},
+      {"sweep --profile gh200-qwen2.5-32b --policies fcfs --over hbm --values ''", "no size"},
       {"dance", ""},
   };
   for (const Bad& bad : kAll) {

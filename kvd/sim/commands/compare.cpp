@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <ostream>
 
 #include "kvd/sim/commands/commands.hpp"
@@ -54,7 +56,7 @@ struct Parameter {
 Result<double> number(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  if (end != text.c_str() && *end == '\0') return value;
+  if (end != text.c_str() && *end == '\0' && !std::isnan(value)) return value;
   return make_error(ErrorCode::kInvalidArgument, "\"" + text + "\" is no number");
 }
 
@@ -66,13 +68,15 @@ Status set_number(ScenarioOptions& options, const std::string& value) {
 
 template <auto Field>
 Status set_text(ScenarioOptions& options, const std::string& value) {
+  if (value.empty()) return make_error(ErrorCode::kInvalidArgument, "an empty value is no size");
   options.*Field = value;
   return {};
 }
 
 Status set_prefill(ScenarioOptions& options, const std::string& value) {
   KVD_ASSIGN_OR_RETURN(const double tokens, number(value));
-  options.prefill_tokens = static_cast<std::int64_t>(tokens);
+  // Too large a number is refused with the setting, but must fit the type first.
+  options.prefill_tokens = static_cast<std::int64_t>(std::clamp(tokens, -1.0, 1e18));
   return {};
 }
 
@@ -101,6 +105,7 @@ constexpr Parameter kParameters[] = {
     {"ttft", set_number<&ScenarioOptions::ttft_s>},
     {"tbt", set_number<&ScenarioOptions::tbt_s>},
     {"tpot", set_number<&ScenarioOptions::tpot_s>},
+    {"length-error", set_number<&ScenarioOptions::length_error>},
 };
 
 Status set_parameter(ScenarioOptions& options, const std::string& name, const std::string& value) {

@@ -5,9 +5,12 @@
 #include <cstdlib>
 
 #include "kvd/sim/workload/merge.hpp"
+#include "kvd/sim/workload/predict.hpp"
 
 namespace kvd::sim {
 namespace {
+
+constexpr std::size_t kMostSeeds = 1000;
 
 Error invalid(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
@@ -21,7 +24,6 @@ Status check_goal(const char* flag, std::optional<double> seconds) {
 
 Status check_options(const ScenarioOptions& options) {
   if (options.profiles.empty()) return invalid("name a profile: --profile NAME|FILE");
-  if (options.seeds < 1) return invalid("--seeds must be at least 1");
   if (options.traces.size() != options.profiles.size()) {
     return invalid(std::to_string(options.profiles.size()) + " engines need as many --trace, are " +
                    std::to_string(options.traces.size()));
@@ -102,6 +104,10 @@ Result<Setting> make_setting(const ScenarioOptions& options, const std::string& 
   KVD_ASSIGN_OR_RETURN(setting.b_xfer, optional_size("--b-xfer", options.b_xfer));
   KVD_TRY(add_engines(options, setting));
   KVD_ASSIGN_OR_RETURN(setting.workload, all_arrivals(options, seed));
+  if (options.length_error) {
+    KVD_TRY(predict_lengths(setting.workload, *options.length_error, seed));
+  }
+  setting.shortest_first = options.shortest_first;
   set_goals(options, setting.slo);
   setting.prefill_tokens = options.prefill_tokens;
   setting.alpha = options.alpha;
@@ -150,6 +156,9 @@ Result<RunResult> simulate(const ScenarioOptions& options, const std::string& po
 
 Result<Summary> summarize_policy(const ScenarioOptions& options, const std::string& policy,
                                  const RunProgress& progress) {
+  if (options.seeds < 1 || options.seeds > kMostSeeds) {
+    return invalid("--seeds must be from 1 to " + std::to_string(kMostSeeds));
+  }
   std::vector<Metrics> runs;
   const auto seeds = static_cast<double>(options.seeds);
   for (std::size_t i = 0; i < options.seeds; ++i) {

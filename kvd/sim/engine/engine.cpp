@@ -6,10 +6,11 @@
 namespace kvd::sim {
 
 Engine::Engine(const Profile& profile, std::int64_t prefill_tokens, const Workload& workload,
-               std::vector<RequestRecord>& records)
+               std::vector<RequestRecord>& records, bool shortest_first)
     : profile_(profile),
       prefill_tokens_(prefill_tokens > 0 ? prefill_tokens
                                          : std::numeric_limits<std::int64_t>::max()),
+      shortest_first_(shortest_first),
       workload_(workload),
       records_(records),
       live_(workload.size()) {
@@ -24,13 +25,21 @@ std::int64_t Engine::seat_tokens(std::uint32_t index) const {
   return (arrival.prompt + arrival.announced.value_or(arrival.output)).value;
 }
 
+std::deque<std::uint32_t>::iterator Engine::next_in_queue() {
+  if (!shortest_first_) return queue_.begin();
+  return std::min_element(queue_.begin(), queue_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return live_[a].output < live_[b].output;
+  });
+}
+
 std::optional<std::uint32_t> Engine::seat() {
   if (queue_.empty() || open_ >= profile_.limits.max_num_seqs) return std::nullopt;
-  const std::uint32_t index = queue_.front();
+  const auto next = next_in_queue();
+  const std::uint32_t index = *next;
   const std::int64_t most = profile_.limits.max_total_tokens;
   // One that alone is above the limit still gets its turn, by itself.
   if (most > 0 && open_ > 0 && open_tokens_ + seat_tokens(index) > most) return std::nullopt;
-  queue_.pop_front();
+  queue_.erase(next);
   return index;
 }
 

@@ -23,11 +23,12 @@ class Engine {
  public:
   /// `workload` and `records` outlive it; it touches only the entries that arrive here.
   Engine(const Profile& profile, std::int64_t prefill_tokens, const Workload& workload,
-         std::vector<RequestRecord>& records);
+         std::vector<RequestRecord>& records, bool shortest_first);
 
   /// It came in and waits for a seat.
   void arrive(std::uint32_t index) { queue_.push_back(index); }
-  /// The next one that may be submitted, first come first served; none: no seat, or nobody.
+  /// The next one that may be submitted, the first that came or the shortest; none: no seat, or
+  /// nobody.
   [[nodiscard]] std::optional<std::uint32_t> seat();
   void submitted(std::uint32_t index, TimePoint now, bool accepted);
 
@@ -61,10 +62,12 @@ class Engine {
   };
 
   [[nodiscard]] std::int64_t seat_tokens(std::uint32_t index) const;
+  [[nodiscard]] std::deque<std::uint32_t>::iterator next_in_queue();
   void end(std::uint32_t index, Seconds now);
 
   const Profile& profile_;
   std::int64_t prefill_tokens_;
+  bool shortest_first_;
   const Workload& workload_;
   std::vector<RequestRecord>& records_;
   std::vector<Live> live_;  ///< by place in the workload

@@ -6,6 +6,7 @@ namespace {
 constexpr const char* kOrbitFlow = "OrbitFlow";
 constexpr const char* kLayerKv = "LayerKV";
 constexpr const char* kSuperInfer = "SuperInfer";
+constexpr const char* kBeyond = "Beyond the papers";
 constexpr const char* kArticle = "KV-cache offloading, the article";
 
 }  // namespace
@@ -50,6 +51,12 @@ const std::vector<FigureMaker>& figure_makers() {
       {"si-table1", kSuperInfer, "SuperInfer Table 1: transfer engines", si_table1},
       {"article-verdicts", kArticle, "Where offloading helps", article_verdicts},
       {"article-crossover", kArticle, "Load or recompute", article_crossover},
+      {"beyond-unified", kBeyond, "unified against each system on its own ground", beyond_unified},
+      {"beyond-prefill", kBeyond, "One prefill budget for all, at four sizes", beyond_prefill},
+      {"beyond-lengths", kBeyond, "Answers that were foreseen wrong", beyond_lengths},
+      {"beyond-dram", kBeyond, "What if there were less DRAM", beyond_dram},
+      {"beyond-link", kBeyond, "What if the link were slower", beyond_link},
+      {"beyond-engines", kBeyond, "Two engines: one pool or two halves", beyond_engines},
   };
   return kMakers;
 }

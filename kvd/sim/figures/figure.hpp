@@ -32,6 +32,7 @@ struct Figure {
   std::vector<TextTable> tables;
   std::vector<Chart> charts;
   nlohmann::ordered_json data;  ///< what --json prints
+  bool beyond = false;          ///< no paper's: the findings answer questions of this project
 };
 
 /// A figure by name, and how to make it.

@@ -61,8 +61,11 @@ Status check_seeds(int seeds) {
 
 TextTable findings_table(const Figure& figure) {
   TextTable table{"", {"the paper", "kvd-sim", "ordering", "why"}, {}};
+  if (figure.beyond) table.head = {"question", "kvd-sim", "answer", "why"};
   for (const Finding& finding : figure.findings) {
-    table.rows.push_back({finding.paper, finding.ours, name(finding.agreement), finding.why});
+    const bool yes = finding.agreement == Agreement::kSame;
+    const char* verdict = figure.beyond ? (yes ? "yes" : "no") : name(finding.agreement);
+    table.rows.push_back({finding.paper, finding.ours, verdict, finding.why});
   }
   const auto explained = [](const auto& row) { return !row[3].empty(); };
   if (std::none_of(table.rows.begin(), table.rows.end(), explained)) {
@@ -112,6 +115,7 @@ std::string plural(std::size_t count, const char* what) {
 std::vector<std::string> summary_of(const std::vector<Figure>& figures, int seeds) {
   std::size_t counts[3] = {0, 0, 0};
   for (const Figure& figure : figures) {
+    if (figure.beyond) continue;
     for (const Finding& finding : figure.findings) ++counts[static_cast<int>(finding.agreement)];
   }
   return {
@@ -121,7 +125,9 @@ std::vector<std::string> summary_of(const std::vector<Figure>& figures, int seed
           plural(static_cast<std::size_t>(seeds), "seed") + "; bars and whiskers show the spread.",
       "Of the papers' statements, " + std::to_string(counts[0]) + " come out the same here, " +
           std::to_string(counts[1]) + " differ, and " + std::to_string(counts[2]) +
-          " cannot be simulated. No constant is chosen for one policy or one figure; figures of a "
+          " cannot be simulated. The same means that the direction or order that a statement gives "
+          "comes out in the means over the seeds, not its size; where more is asked, the figure's "
+          "notes say how much. No constant is chosen for one policy or one figure; figures of a "
           "machine that nobody published are marked as ours in `kvd-sim profiles`."};
 }
 

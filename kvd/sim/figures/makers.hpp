@@ -27,7 +27,7 @@ namespace kvd::sim::figures {
 [[nodiscard]] Result<Figure> of_fig14b(Lab& lab);
 [[nodiscard]] Result<Figure> of_table1(Lab& lab);
 
-// not_simulated.cpp
+// orbitflow_order.cpp
 [[nodiscard]] Result<Figure> of_fig13(Lab& lab);
 [[nodiscard]] Result<Figure> of_fig14c(Lab& lab);
 
@@ -59,6 +59,14 @@ namespace kvd::sim::figures {
 
 // superinfer_transfer.cpp
 [[nodiscard]] Result<Figure> si_table1(Lab& lab);
+
+// beyond_unified.cpp, beyond_policies.cpp, beyond_engines.cpp
+[[nodiscard]] Result<Figure> beyond_unified(Lab& lab);
+[[nodiscard]] Result<Figure> beyond_prefill(Lab& lab);
+[[nodiscard]] Result<Figure> beyond_lengths(Lab& lab);
+[[nodiscard]] Result<Figure> beyond_dram(Lab& lab);
+[[nodiscard]] Result<Figure> beyond_link(Lab& lab);
+[[nodiscard]] Result<Figure> beyond_engines(Lab& lab);
 
 // article.cpp
 [[nodiscard]] Result<Figure> article_verdicts(Lab& lab);

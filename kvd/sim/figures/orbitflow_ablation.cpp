@@ -48,7 +48,6 @@ Result<Figure> of_fig14a(Lab& lab) {
   KVD_ASSIGN_OR_RETURN(const auto result, measure_grid(lab, grid));
   Figure figure;
   figure.notes = {
-      kShortened,
       "The paper: 45.1, 54.5, 71.0 and 85.6 % at scale 1. Its steps compare gaps as generated up "
       "to pause-resume and as delivered for the deposit; so do the findings here."};
   const char* steps[] = {"+ request-wise", "+ pause-resume", "+ deposit"};
@@ -92,7 +91,6 @@ Result<Figure> of_fig14b(Lab& lab) {
     return mean.tbt_attainment - mean.tbt_raw_attainment;
   };
   Figure figure;
-  figure.notes = {kShortened};
   const double loose[] = {0.18, 0.11, 0.05};
   for (std::size_t p = 0; p < policies.size(); ++p) {
     figure.findings.push_back(

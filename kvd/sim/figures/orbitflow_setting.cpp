@@ -48,7 +48,6 @@ Trial orbitflow_trial(const std::string& policy, double scale, const std::string
   trial.options.rate = rate;
   trial.options.requests = kRequests;
   trial.slo = orbitflow_slo(scale);
-  trial.adjust = shorten_to_hbm;
   return trial;
 }
 

@@ -13,13 +13,8 @@ inline constexpr double kMainRate = 0.97 * kPerMinute;
 /// TBT and TPOT goal: a decode step over what HBM holds, times `scale` (OF 5.1).
 [[nodiscard]] core::Slo orbitflow_slo(double scale);
 
-/// Shortens what could grow beyond HBM to what fits, prompt and answer in proportion: kvd admits no
-/// request that HBM could not hold by itself. The batch together still exceeds HBM.
+/// Shortens what could grow beyond HBM to what fits, prompt and answer in proportion.
 void shorten_to_hbm(Setting& setting);
-inline constexpr const char* kShortened =
-    "Requests end at what HBM holds, 16K tokens, as kvd admits none that is larger; the paper's go "
-    "up "
-    "to 32K. The batch together still exceeds HBM up to twofold.";
 
 /// `rate` in requests a second.
 [[nodiscard]] Trial orbitflow_trial(const std::string& policy, double scale,

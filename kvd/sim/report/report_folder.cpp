@@ -55,6 +55,24 @@ Status exchange(const fs::path& staged, const fs::path& folder) {
   return {};
 }
 
+/// Where a report is put together, beside where it goes.
+fs::path staging_of(const fs::path& folder) {
+  std::error_code error;
+  const fs::path target = fs::absolute(folder, error).lexically_normal();
+  const fs::path clean = target.has_filename() ? target : target.parent_path();
+  return clean.string() + ".partial-" + std::to_string(::getpid());
+}
+
+/// By trying: simulations take long, and to find out after them would be late.
+Status check_writable(const fs::path& folder) {
+  std::error_code error;
+  const fs::path staged = staging_of(folder);
+  fs::create_directories(staged.parent_path(), error);
+  if (!fs::create_directory(staged, error)) return unavailable(staged, "create");
+  fs::remove(staged, error);
+  return {};
+}
+
 }  // namespace
 
 Status check_report_folder(const fs::path& folder) {
@@ -62,10 +80,10 @@ Status check_report_folder(const fs::path& folder) {
   if (folder.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "say where the report goes: --out DIR");
   }
-  if (!fs::exists(folder, error) && !error) return {};
+  if (!fs::exists(folder, error) && !error) return check_writable(folder);
   if (!error && fs::is_directory(folder, error) &&
       (fs::is_empty(folder, error) || is_report(folder)) && !error) {
-    return {};
+    return check_writable(folder);
   }
   return make_error(ErrorCode::kInvalidArgument,
                     folder.string() +
@@ -78,8 +96,7 @@ Status write_report(const fs::path& folder, const std::vector<ReportFile>& files
   std::error_code error;
   const fs::path target = fs::absolute(folder, error).lexically_normal();
   const fs::path clean = target.has_filename() ? target : target.parent_path();
-  fs::create_directories(clean.parent_path(), error);
-  const fs::path staged = clean.string() + ".partial-" + std::to_string(::getpid());
+  const fs::path staged = staging_of(folder);
   if (!fs::create_directory(staged, error)) return unavailable(staged, "create");
   Status status;
   for (const ReportFile& file : files) {

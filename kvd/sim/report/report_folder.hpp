@@ -13,8 +13,9 @@ struct ReportFile {
   std::string content;
 };
 
-/// Whether a report may be written there: nothing is there, an empty folder, or an earlier report.
-/// Errors: InvalidArgument for anything else, which stays as it is.
+/// Whether a report may be and can be written there: nothing is there, an empty folder, or an
+/// earlier report, and beside it a folder can be made. Errors: InvalidArgument for anything else,
+/// which stays as it is; Unavailable.
 [[nodiscard]] Status check_report_folder(const std::filesystem::path& folder);
 
 /// Puts the files into `folder` all at once: they are written and synced beside it, then take its

@@ -186,6 +186,7 @@ Metrics Tally::figures(const RunTotals& totals) {
   m.rotations = static_cast<double>(totals.rotations_out);
   m.iterations = iterations;
   m.refused = static_cast<double>(totals.refused);
+  m.prefix_repeats = totals.prefix_repeats;
   return m;
 }
 
@@ -244,6 +245,7 @@ const std::vector<MetricName>& metric_names() {
       {"requests", &M::requests, false},
       {"finished", &M::finished, false},
       {"refused", &M::refused, false},
+      {"prefix_repeats", &M::prefix_repeats, false},
       {"duration_s", &M::duration_s, false},
   };
   return kNames;

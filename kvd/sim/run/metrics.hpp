@@ -34,6 +34,7 @@ struct Metrics {
   double planner_share = 0, stall_share = 0;
   double blocks_moved_per_step = 0, blocks_synced_per_step = 0;
   double pauses = 0, rotations = 0, iterations = 0, refused = 0;
+  double prefix_repeats = 0;
 };
 
 [[nodiscard]] Metrics measure(const RunResult& result);

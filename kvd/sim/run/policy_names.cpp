@@ -68,6 +68,7 @@ Result<NamedPolicy> policy_named(std::string_view name) {
   // rest.
   if (contains(planner::rotation_policy_names(), name)) {
     policy.tuning.rotation.policy = own;
+    policy.oracle = !planner::check_policy_name(planner::Decision::kRotation, name).ok();
   } else if (contains(planner::admission_policy_names(), name)) {
     policy.tuning.admission.policy = own;
   } else if (contains(planner::placement_policy_names(), name)) {

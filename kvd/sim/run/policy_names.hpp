@@ -14,12 +14,15 @@ namespace kvd::sim {
 struct NamedPolicy {
   std::string name;
   core::Tuning tuning;
+  /// It is told how long each answer will be.
+  bool oracle = false;
 };
 
 /// A policy of any of the four tables of architecture section 8 sets its own decision, the rest are
 /// rotation fcfs, placement none, admission whole_request, load never. `unified` sets all four
 /// defaults. `request_wise`, `pause_resume` and `deposit` are orbitflow without pause and deposit,
 /// with pause, and with both. A name of several tables (`none`) means the one it differs in.
+/// `sjf_oracle` knows the lengths; no daemon runs it.
 /// Errors: InvalidArgument naming every name there is.
 [[nodiscard]] Result<NamedPolicy> policy_named(std::string_view name);
 

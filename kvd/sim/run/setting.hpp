@@ -39,6 +39,10 @@ struct Setting {
   std::optional<Bytes> dram;
   std::optional<Bytes> b_xfer;  ///< instead of "auto"
   std::optional<double> alpha, beta_b, beta_f;
+  /// Whom a placement policy pauses where it has to: the paper's rule, or another to compare with.
+  enum class Victim : std::uint8_t { kPolicys, kShortest, kRandom } victim = Victim::kPolicys;
+  /// Engines seat the shortest of those who wait (by their true length) instead of the first.
+  bool shortest_first = false;
   /// The run ends then even if requests are open; none: when all are done.
   std::optional<Seconds> until;
   bool check = false;  ///< Controller::validate() after every event

@@ -16,7 +16,7 @@ struct Generator {
   std::string name;
   std::string description;
   ArrivalPattern arrivals;
-  /// Sets prompt, output and, where the generator knows one, the length bucket.
+  /// Sets prompt and output.
   std::function<void(Random&, Arrival&)> lengths;
 };
 

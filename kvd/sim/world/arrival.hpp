@@ -26,13 +26,8 @@ struct Arrival {
   std::optional<Seconds> ttft_slo;
   std::optional<Seconds> tbt_slo;
   std::optional<Seconds> tpot_slo;
-  /// Predicted bounds of its answer, where the workload comes with a predictor.
-  struct LengthBucket {
-    Tokens low;
-    Tokens median;
-    Tokens high;
-  };
-  std::optional<LengthBucket> bucket;
+  /// What a predictor says of its answer; none: the Controller learns from answers that ended.
+  std::optional<Tokens> predicted;
   /// Ids of the leading blocks of its prompt (Mooncake's hash_ids); equal ids are equal prefixes.
   std::vector<std::uint64_t> prefix;
 };

@@ -33,6 +33,7 @@ Status check_workload(const Setting& setting) {
     }
     if (!(a.time >= before)) return invalid(i, "does not come in order of time");
     if (a.prompt < Tokens(1) || a.output < Tokens(1)) return invalid(i, "has no tokens");
+    if (a.predicted && *a.predicted < Tokens(1)) return invalid(i, "is predicted to be empty");
     if (a.announced && *a.announced < a.output) return invalid(i, "announces less than it makes");
     before = a.time;
   }
@@ -61,8 +62,11 @@ Status check_setting(const Setting& setting) {
     profile.dram = setting.dram.value_or(setting.engines.front().profile.dram);
     KVD_TRY(check(profile));
   }
-  if (setting.prefill_tokens && *setting.prefill_tokens < 1) {
-    return make_error(ErrorCode::kInvalidArgument, "the prefill budget must be at least 1 token");
+  constexpr std::int64_t kMostPrefill = 1'000'000'000;
+  const std::int64_t prefill = setting.prefill_tokens.value_or(1);
+  if (prefill < 1 || prefill > kMostPrefill) {
+    return make_error(ErrorCode::kInvalidArgument, "the prefill budget must be from 1 to " +
+                                                       std::to_string(kMostPrefill) + " tokens");
   }
   return check_workload(setting);
 }
@@ -88,6 +92,8 @@ core::Controller::Config controller_config(const Setting& setting) {
   config.step_timeout = Nanoseconds::max();  // a long prefill is no silence here
   // An engine submits the next one before the step that reports the last one's end.
   config.max_requests_per_engine = 2 * most;
+  config.publish_tables = false;
+  config.oracle = setting.policy.oracle;
   config.validate_each_event = setting.check;
   return config;
 }

@@ -62,8 +62,8 @@ void World::take(const core::CopySlots& copy) {
   copies_.emplace(copy.ticket, entry);
   const auto direction = copy.to_hbm ? Link::kH2d : Link::kD2h;
   totals_.moved[direction] += entry.bytes;
-  (copy.background ? totals_.blocks_synced : totals_.blocks_moved) +=
-      static_cast<std::uint64_t>(slots);
+  const bool ahead = copy.background && !copy.to_hbm;
+  (ahead ? totals_.blocks_synced : totals_.blocks_moved) += static_cast<std::uint64_t>(slots);
   if (entry.swap) meter_.swap_begins(entry.bytes);
   Link::Job job;
   job.ticket = copy.ticket;
@@ -73,8 +73,9 @@ void World::take(const core::CopySlots& copy) {
   link_.add(direction, job, now_);
 }
 
-void World::take(const core::StreamLayers& stream) {
-  const auto ended = driver_of(stream.engine).streams.begin(stream, link_, now_);
+void World::take(core::StreamLayers& stream) {
+  Driver& driver = driver_of(stream.engine);
+  const auto ended = driver.streams.begin(std::move(stream), link_, now_);
   if (ended) stream_ended(*ended);
 }
 
@@ -99,8 +100,8 @@ void World::take(core::SolvePlacement& solve) {
   ++totals_.plans;
   totals_.plan_nodes += nodes;
   totals_.planner += took;
-  timed_.push_back(
-      {now_ + whole(took), core::PlanReady{solve.engine, solve.number, std::move(decision)}});
+  timed_.push_back({now_ + whole(took),
+                    core::PlanReady{solve.engine, solve.number, solve.query, std::move(decision)}});
 }
 
 Result<planner::PlacementDecision> World::decide(core::SolvePlacement& solve) {
@@ -111,7 +112,27 @@ Result<planner::PlacementDecision> World::decide(core::SolvePlacement& solve) {
     KVD_ASSIGN_OR_RETURN(auto made, planner::make_placement_policy(solve.policy));
     known = placement_.emplace(solve.policy, std::move(made)).first;
   }
-  return known->second->decide(solve.snapshot, solve.config, NoClock());
+  auto decision = known->second->decide(solve.snapshot, solve.config, NoClock());
+  if (decision.ok() && decision->victim)
+    decision->victim = victim(solve.snapshot, *decision->victim);
+  return decision;
+}
+
+// Whom to pause, where the setting says so instead of the policy.
+std::size_t World::victim(const planner::PlacementSnapshot& snapshot, std::size_t chosen) {
+  const auto& requests = snapshot.requests;
+  switch (setting_.victim) {
+    case Setting::Victim::kPolicys:
+      return chosen;
+    case Setting::Victim::kShortest:
+      return static_cast<std::size_t>(
+          std::min_element(requests.begin(), requests.end(),
+                           [](const auto& a, const auto& b) { return a.blocks < b.blocks; }) -
+          requests.begin());
+    case Setting::Victim::kRandom:
+      return random_() % requests.size();
+  }
+  return chosen;
 }
 
 void World::take(const core::Scrub& scrub) {

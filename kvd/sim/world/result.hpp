@@ -54,7 +54,8 @@ struct RunTotals {
   double hbm_transit = 0;  ///< share of slots that a swap is reading or writing
   double dram_use = 0;
   std::uint64_t refused = 0;
-  std::string note;  ///< why the run ended before every request did; empty: it did not
+  double prefix_repeats = 0;  ///< share of the prompts' blocks that an earlier prompt had, too
+  std::string note;           ///< why the run ended before every request did; empty: it did not
 };
 
 struct RunResult {

@@ -1,6 +1,7 @@
 #include "kvd/sim/world/streams.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvd::sim {
 
@@ -9,11 +10,11 @@ std::vector<Streams::Stream>::iterator Streams::find(Ticket ticket) {
                       [&](const Stream& s) { return s.order.ticket == ticket; });
 }
 
-std::optional<Streams::Ended> Streams::begin(const core::StreamLayers& stream, Link& link,
-                                             TimePoint now) {
-  Stream added{stream, {}, {}, 0, stream.fetches.size(), 0, Nanoseconds(0)};
-  added.issued.assign(stream.fetches.size(), false);
-  added.complete.assign(stream.fetches.size(), false);
+std::optional<Streams::Ended> Streams::begin(core::StreamLayers stream, Link& link, TimePoint now) {
+  const std::size_t fetches = stream.fetches.size();
+  Stream added{std::move(stream), {}, {}, 0, fetches, 0, Nanoseconds(0)};
+  added.issued.assign(fetches, false);
+  added.complete.assign(fetches, false);
   streams_.push_back(std::move(added));
   issue(streams_.back(), link, now);
   return end_if_done(std::prev(streams_.end()));

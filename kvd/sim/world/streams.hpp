@@ -23,8 +23,7 @@ class Streams {
   };
 
   /// A stream without fetches ends at once.
-  [[nodiscard]] std::optional<Ended> begin(const core::StreamLayers& stream, Link& link,
-                                           TimePoint now);
+  [[nodiscard]] std::optional<Ended> begin(core::StreamLayers stream, Link& link, TimePoint now);
   /// Starts no further fetch; it ends once nothing of it is in flight.
   [[nodiscard]] std::optional<Ended> stop(Ticket ticket, Link& link, TimePoint now);
   /// The engine's progress word.

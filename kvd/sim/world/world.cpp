@@ -1,6 +1,7 @@
 #include "kvd/sim/world/world.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "kvd/sim/world/configuration.hpp"
 
@@ -11,6 +12,16 @@ namespace {
 constexpr Nanoseconds kPatience = std::chrono::seconds(600);
 /// Longer answers than this are taken at their word only as they are made.
 constexpr std::size_t kReserve = 4096;
+
+double repeated_prefixes(const Workload& workload) {
+  std::unordered_set<std::uint64_t> seen;
+  std::size_t all = 0;
+  for (const Arrival& arrival : workload) {
+    all += arrival.prefix.size();
+    seen.insert(arrival.prefix.begin(), arrival.prefix.end());
+  }
+  return all == 0 ? 0 : 1 - static_cast<double>(seen.size()) / static_cast<double>(all);
+}
 
 }  // namespace
 
@@ -32,7 +43,7 @@ World::World(const Setting& setting, core::Controller::Config config)
   }
   for (const EngineSetting& engine : setting.engines) {
     drivers_.emplace_back(Engine(engine.profile, prefill_budget(setting, engine.profile),
-                                 setting.workload, records_));
+                                 setting.workload, records_, setting.shortest_first));
   }
 }
 
@@ -48,6 +59,7 @@ Result<std::unique_ptr<World>> World::create(const Setting& setting) {
 Status World::attach() {
   for (std::size_t i = 0; i < drivers_.size(); ++i) {
     core::Attach attach;
+    attach.streams_layers = true;
     attach.name = "engine" + std::to_string(i);
     attach.domain = DomainId(setting_.engines[i].domain);
     attach.model_class = setting_.engines[i].profile.shape;
@@ -63,7 +75,7 @@ Result<RunResult> World::play() {
   for (TimePoint next = next_time(); next != TimePoint::max(); next = next_time()) {
     if (next > end) {
       totals_.note = "ended at " + std::to_string(setting_.until->count()) + " s";
-      break;
+      return close(*setting_.until);
     }
     now_ = std::max(now_, next);
     meter_.pass(now_);
@@ -71,7 +83,11 @@ Result<RunResult> World::play() {
     if (!fault_.ok()) return fault_.error();
     if (stuck()) return stuck_error();
   }
-  return close();
+  // Nothing will ever happen any more, and somebody waits.
+  for (const Driver& driver : drivers_) {
+    if (driver.engine.open() > 0) return stuck_error();
+  }
+  return close(Seconds(0));
 }
 
 TimePoint World::next_time() const {
@@ -117,6 +133,8 @@ void World::seat(Driver& driver) {
     submit.max_new_tokens = arrival.announced.value_or(arrival.output);
     if (arrival.ttft_slo) submit.ttft_slo = whole(*arrival.ttft_slo);
     if (arrival.tbt_slo) submit.tbt_slo = whole(*arrival.tbt_slo);
+    if (arrival.predicted) submit.predicted = {*arrival.predicted, *arrival.predicted};
+    if (setting_.policy.oracle) submit.predicted = {arrival.output, arrival.output};
     const core::Reply reply = command(driver.id, submit);
     const auto* error = std::get_if<Error>(&reply.body);
     if (error) {
@@ -203,18 +221,18 @@ Error World::stuck_error() const {
                         (last_note_.empty() ? "" : "; the Controller's last note: " + last_note_));
 }
 
-RunResult World::close() {
+RunResult World::close(Seconds at_least) {
   const core::ControllerStatus status = controller_->status(now_);
   totals_.rotations_out = status.counters.rotations_out;
   totals_.rotations_in = status.counters.rotations_in;
   totals_.link_busy[0] = link_.busy(Link::kH2d);
   totals_.link_busy[1] = link_.busy(Link::kD2h);
-  Seconds last{0};
+  totals_.prefix_repeats = repeated_prefixes(setting_.workload);
+  Seconds last = at_least;
   for (const RequestRecord& record : records_) {
     totals_.pauses += record.pauses;
     if (!record.tokens.empty()) last = std::max(last, record.tokens.back());
   }
-  if (setting_.until && !totals_.note.empty()) last = std::max(last, *setting_.until);
   totals_.duration = last - setting_.workload.front().time;
   meter_.close(totals_.duration, totals_);
   return {std::move(records_), totals_};

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -74,7 +75,8 @@ class World {
   void kick_all();
   [[nodiscard]] bool stuck() const;
   [[nodiscard]] Error stuck_error() const;
-  [[nodiscard]] RunResult close();
+  /// Of a run that lasted at least so long, if it was cut off.
+  [[nodiscard]] RunResult close(Seconds at_least);
   [[nodiscard]] Seconds since_start() const { return Seconds(now_ - kOrigin); }
 
   // ---- iterations (iterations.cpp) ----
@@ -96,7 +98,7 @@ class World {
   void take(core::Reply& reply);
   void take(const core::PublishTable&) {}
   void take(const core::CopySlots& copy);
-  void take(const core::StreamLayers& stream);
+  void take(core::StreamLayers& stream);
   void take(const core::EndStream& end);
   void take(core::SolvePlacement& solve);
   void take(const core::Scrub& scrub);
@@ -105,6 +107,7 @@ class World {
   void take(const core::Note& note);
   void stream_ended(const Streams::Ended& ended);
   [[nodiscard]] Result<planner::PlacementDecision> decide(core::SolvePlacement& solve);
+  [[nodiscard]] std::size_t victim(const planner::PlacementSnapshot& snapshot, std::size_t chosen);
   template <class Body>
   [[nodiscard]] core::Reply command(EngineId engine, Body body);
   [[nodiscard]] Driver& driver_of(EngineId engine);
@@ -136,6 +139,7 @@ class World {
   std::size_t done_ = 0;
   Status fault_;
   std::string last_note_;
+  std::mt19937 random_{1};  ///< Setting::Victim::kRandom
 };
 
 }  // namespace kvd::sim
