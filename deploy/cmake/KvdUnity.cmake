@@ -22,12 +22,15 @@ kvd_compile_alone(kvd/core tuning.cpp)
 # A test has its own open_backend() in place of the one in here.
 kvd_compile_alone(kvd/daemon backend.cpp)
 kvd_compile_alone(tests/support/fakecuda vmm.cpp)
+kvd_compile_alone(kvd/sim/figures beyond_engines.cpp beyond_policies.cpp beyond_unified.cpp
+  layerkv_setting.cpp orbitflow_order.cpp orbitflow_search.cpp orbitflow_sensitivity.cpp
+  superinfer_link.cpp superinfer_parameters.cpp)
 
 # Targets of which most files would have to be listed.
 foreach(target
     attention_test client_test daemon_cuda_test daemon_session_test ggml-kvd ggml-kvd-other
-    host_backend_test kvd_daemon_process kvd_sim kvd_sim_figures kvd_sim_workload mover_test
-    planner_contract_test planner_policy_test pool_test transport_test)
+    host_backend_test kvd_daemon_process kvd_sim_workload mover_test planner_contract_test
+    planner_policy_test pool_test transport_test)
   if(TARGET ${target})
     set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
   endif()
