@@ -67,7 +67,7 @@ struct TableRow {
 static_assert(sizeof(TableRow) == 32);
 
 /// One immutable version of a session's table. Versions grow but may skip numbers, so a reader
-/// looks for its version in both buffers.
+/// looks for its version in all buffers.
 struct TableBuffer {
   std::atomic<std::uint64_t> version;  ///< 0: none, or being rewritten
   std::uint32_t rows = 0;
@@ -77,6 +77,10 @@ struct TableBuffer {
 };
 static_assert(sizeof(TableBuffer) == 24);
 
+/// One version may be read by the iteration that runs, one was named for the next, and of a group
+/// whose other ranks are ahead by a step, one more is published.
+constexpr std::size_t kTableBuffers = 3;
+
 /// Starts a table memfd, which only the daemon can write. A step reply names the version to read;
 /// a buffer is rewritten only after the session's `using_version` has moved past it.
 struct TableHeader {
@@ -85,14 +89,14 @@ struct TableHeader {
   std::uint32_t max_rows = 0;
   std::uint32_t max_slots = 0;
   alignas(kCacheLine) std::atomic<std::uint64_t> current;  ///< newest published version
-  alignas(kCacheLine) TableBuffer buffers[2];
+  alignas(kCacheLine) TableBuffer buffers[kTableBuffers];
 };
-static_assert(sizeof(TableHeader) == 192);
+static_assert(sizeof(TableHeader) == 256);
 
-/// Bytes of a table memfd for the given capacity; both buffers included.
+/// Bytes of a table memfd for the given capacity, all buffers included.
 constexpr std::size_t table_bytes(std::uint32_t max_rows, std::uint32_t max_slots) {
-  return sizeof(TableHeader) + 2 * (std::size_t{max_rows} * sizeof(TableRow) +
-                                    std::size_t{max_slots} * sizeof(std::uint32_t));
+  return sizeof(TableHeader) + kTableBuffers * (std::size_t{max_rows} * sizeof(TableRow) +
+                                                std::size_t{max_slots} * sizeof(std::uint32_t));
 }
 
 }  // namespace kvd::shm

@@ -8,7 +8,7 @@
 namespace kvd::shm {
 namespace {
 
-/// Fixed for the memfd's life: rows then slots of buffer 0, the same of buffer 1.
+/// Fixed for the memfd's life: rows then slots of buffer 0, the same of the others.
 void lay_out(TableHeader& header, std::uint32_t max_rows, std::uint32_t max_slots) {
   header.max_rows = max_rows;
   header.max_slots = max_slots;
@@ -33,7 +33,7 @@ Result<TableWriter> TableWriter::create(std::uint32_t max_rows, std::uint32_t ma
         ErrorCode::kInvalidArgument,
         "a block table is not within 1 row and 1 GiB; change the requests per engine");
   }
-  max_slots += max_slots % 2;  // so that the rows of the second buffer are aligned
+  max_slots += max_slots % 2;  // so that the rows of the next buffer are aligned
   const std::size_t bytes = table_bytes(max_rows, max_slots);
   const Bytes size(static_cast<std::int64_t>(bytes));
   KVD_ASSIGN_OR_RETURN(UniqueFd fd, create_memfd("kvd-table", size));
@@ -63,15 +63,16 @@ Status TableWriter::publish(PlanVersion version, std::span<const TableRowSource>
   if (rows.size() > max_rows_ || slots > max_slots_) {
     return make_error(ErrorCode::kOutOfMemory, "the session's block table is full");
   }
-  TableBuffer& buffer = header().buffers[1 - newest_];
+  const std::size_t oldest = (newest_ + 1) % kTableBuffers;
+  TableBuffer& buffer = header().buffers[oldest];
   const PlanVersion held(buffer.version.load(std::memory_order_relaxed));
   if (held && in_use <= held) {
-    return make_error(ErrorCode::kWouldBlock, "the engine still reads the older block table");
+    return make_error(ErrorCode::kWouldBlock, "the engine still reads the oldest block table");
   }
   write(buffer, rows);
   buffer.version.store(version.value, std::memory_order_release);
   header().current.store(version.value, std::memory_order_release);
-  newest_ = 1 - newest_;
+  newest_ = oldest;
   current_ = version;
   return {};
 }

@@ -23,8 +23,8 @@ struct TableRowSource {
   std::span<const SlotId> slots;
 };
 
-/// The daemon's end of a session's block tables: immutable versions in two buffers. Nobody else can
-/// ever map the memfd for writing.
+/// The daemon's end of a session's block tables: immutable versions in a few buffers. Nobody else
+/// can ever map the memfd for writing.
 /// Owner: control thread.
 class TableWriter {
  public:
@@ -38,7 +38,7 @@ class TableWriter {
   /// Makes the rows visible as `version`, which must be higher than any before. `in_use` is the
   /// oldest version the session may still read (its using word): a buffer is rewritten only once
   /// that is past what the buffer holds. A hostile `in_use` harms only its session.
-  /// Errors: WouldBlock when the session still reads the older buffer: publish again after its
+  /// Errors: WouldBlock when the session still reads the oldest buffer: publish again after its
   /// next boundary. OutOfMemory when the rows exceed the capacity. InvalidArgument for a version
   /// that does not grow or a row whose slots are not groups * blocks.
   Status publish(PlanVersion version, std::span<const TableRowSource> rows, PlanVersion in_use);

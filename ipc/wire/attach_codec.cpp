@@ -58,6 +58,14 @@ Status check(const Hello& hello) {
   return check(hello.shape, "hello");
 }
 
+Status check(const JoinGroup& join) {
+  if (join.group == 0) return invalid("join group", "the group's number is 0");
+  if (join.ranks < 2 || join.ranks > kMaxRanks) {
+    return invalid("join group", "a group has 2 to 64 ranks");
+  }
+  return join.rank < join.ranks ? Status() : invalid("join group", "ranks count from 0");
+}
+
 /// A GPU is named exactly where the slabs are memory of one.
 Status check_slab_kind(const Welcome& welcome) {
   if (welcome.slab_kind == 0 || welcome.slab_kind > kSlabKinds) {
@@ -120,14 +128,16 @@ Result<AttachMessage> decode_as(ByteView frame) {
   return AttachMessage(message);
 }
 
-/// The layout of these two never changes, or versions could not be negotiated.
+/// The layout of these never changes, or versions could not be negotiated.
 bool is_versionless(MessageType type) {
-  return type == MessageType::kHello || type == MessageType::kRefused;
+  return type == MessageType::kHello || type == MessageType::kJoinGroup ||
+         type == MessageType::kRefused;
 }
 
 }  // namespace
 
 ByteView seal(Hello& m) { return complete(m.header, MessageType::kHello, m); }
+ByteView seal(JoinGroup& m) { return complete(m.header, MessageType::kJoinGroup, m); }
 ByteView seal(Welcome& m) { return complete(m.header, MessageType::kWelcome, m); }
 ByteView seal(Refused& m) { return complete(m.header, MessageType::kRefused, m); }
 ByteView seal(MapSlab& m) { return complete(m.header, MessageType::kMapSlab, m); }
@@ -146,6 +156,8 @@ Result<AttachMessage> decode_attach(ByteView frame) {
   switch (type) {
     case MessageType::kHello:
       return decode_as<Hello>(frame);
+    case MessageType::kJoinGroup:
+      return decode_as<JoinGroup>(frame);
     case MessageType::kWelcome:
       return decode_as<Welcome>(frame);
     case MessageType::kRefused:

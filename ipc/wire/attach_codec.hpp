@@ -26,12 +26,13 @@ struct SlabUnmapped {
   SlabNotice notice;
 };
 
-using AttachMessage =
-    std::variant<Hello, Welcome, Refused, MapSlab, SlabMapped, UnmapSlab, SlabUnmapped, Goodbye>;
+using AttachMessage = std::variant<Hello, JoinGroup, Welcome, Refused, MapSlab, SlabMapped,
+                                   UnmapSlab, SlabUnmapped, Goodbye>;
 
 /// Completes the header for the message's type and views the message as the frame to send. The
 /// version is the caller's to set where it was negotiated higher than kVersionMin.
 [[nodiscard]] std::span<const std::byte> seal(Hello& message);
+[[nodiscard]] std::span<const std::byte> seal(JoinGroup& message);
 [[nodiscard]] std::span<const std::byte> seal(Welcome& message);
 [[nodiscard]] std::span<const std::byte> seal(Refused& message);
 [[nodiscard]] std::span<const std::byte> seal(MapSlab& message);

@@ -41,6 +41,7 @@ enum class MessageType : std::uint16_t {
   kUnmapSlab = 6,
   kSlabUnmapped = 7,
   kGoodbye = 8,
+  kJoinGroup = 9,
   // Command transport; a reply has the type of its command with kReplyBit set.
   kSubmit = 32,
   kStep = 33,
@@ -92,7 +93,10 @@ constexpr std::uint32_t slab_kind_bit(SlabKind kind) {
 
 /// In Hello: the engine waits for each layer group of a streamed iteration, and tells of those
 /// done.
-constexpr std::uint32_t kStreamsLayers = 1;
+constexpr std::uint32_t kStreamsLayers = 1u << 0;
+/// In Hello: the engine is a rank of a tensor-parallel group, and JoinGroup follows.
+constexpr std::uint32_t kJoinsGroup = 1u << 1;
+constexpr std::uint32_t kMaxRanks = 64;
 
 struct Hello {
   FrameHeader header;
@@ -110,6 +114,16 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 112 && offsetof(Hello, shape) == 24 &&
               offsetof(Hello, orphaned_bytes) == 96 && offsetof(Hello, slab_kinds) == 104);
+
+/// Follows a Hello with kJoinsGroup. All ranks name the same group and have the same shape, and
+/// uid; the first to come makes the group. Like Hello's, this layout never changes.
+struct JoinGroup {
+  FrameHeader header;
+  std::uint64_t group = 0;  ///< chosen by the engine, not 0
+  std::uint32_t ranks = 0;  ///< 2 to kMaxRanks
+  std::uint32_t rank = 0;
+};
+static_assert(sizeof(JoinGroup) == 32);
 
 /// Comes with two fds: the client page (read-write) and the table memfd (read-only for the peer).
 struct Welcome {

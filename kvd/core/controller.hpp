@@ -17,8 +17,8 @@
 namespace kvd::core {
 
 struct AttachGrant {
-  EngineId engine;
-  Generation generation;
+  EngineId engine;        ///< of rank 0; those of a group's other ranks follow, and stand for it
+  Generation generation;  ///< likewise
   ClassId class_id;
   ModelClass model_class;
   std::uint32_t max_rows = 0;
@@ -29,9 +29,9 @@ struct AttachGrant {
 /// steady clock; the simulator a trace and a virtual one.
 /// Source:  kvd design (architecture sections 3-5, 7); SuperInfer Algorithm 1 for the rotation.
 /// Owner:   control thread.
-/// Errors:  every command is answered by exactly one Reply effect, now or by its deadline. Only a
-///          region may wait: for slabs to be zeroed, and for requests of its domain to be rotated
-///          out of slabs that retire for it.
+/// Errors:  every command is answered by exactly one Reply effect, now or by its deadline. Two may
+///          wait: a region, for slabs to be zeroed and for requests of its domain to be rotated
+///          out of slabs that retire for it; and the step of a rank that is ahead of its group.
 class Controller {
  public:
   struct Config {

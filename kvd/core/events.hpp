@@ -11,7 +11,9 @@
 #include "kvd/core/tuning.hpp"
 #include "kvd/pool/quota.hpp"
 
-/// What the shell feeds into the Controller.
+/// What the shell feeds into the Controller. Of a tensor-parallel group it feeds what holds for all
+/// of it: a slab is mapped once every rank has mapped it, the engine is dying with its first rank
+/// and dead with its last. Effects for its engine are meant for every rank.
 namespace kvd::core {
 
 /// The shape that fixes a class's slot size, with all defaults filled in.
@@ -19,18 +21,23 @@ struct ModelClass {
   std::uint32_t layers = 0;
   std::uint32_t layers_per_block = 1;
   std::uint32_t block_tokens = 16;
-  Bytes bytes_per_token_per_layer;
+  Bytes bytes_per_token_per_layer;  ///< of one rank
+  std::uint32_t ranks = 1;  ///< of a tensor-parallel group; each holds all layers of its heads
 
-  [[nodiscard]] std::uint32_t groups() const {
+  /// Layer groups of one rank.
+  [[nodiscard]] std::uint32_t rank_groups() const {
     return (layers + layers_per_block - 1) / layers_per_block;
   }
+  /// Of all ranks: those of rank r are r * rank_groups() and the following.
+  [[nodiscard]] std::uint32_t groups() const { return ranks * rank_groups(); }
   [[nodiscard]] Bytes slot_bytes() const {
     return bytes_per_token_per_layer * std::int64_t{layers_per_block} * block_tokens;
   }
   friend auto operator<=>(const ModelClass&, const ModelClass&) = default;
 };
 
-/// A checked peer asks to join. Answered by AttachReply or Reply-free refusal (Result).
+/// A checked peer asks to join. Answered by AttachReply or Reply-free refusal (Result). A
+/// tensor-parallel group attaches once, as one engine: see ModelClass::ranks.
 struct Attach {
   std::string name;
   DomainId domain;
@@ -119,6 +126,7 @@ struct Command {
   std::variant<Submit, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish, Abort,
                ReleaseRegion, ReleaseOrphaned, Stats, Ping>
       body;
+  std::uint32_t rank = 0;  ///< of a tensor-parallel group: who says it
 };
 
 struct SlabMapped {

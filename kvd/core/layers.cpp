@@ -69,15 +69,25 @@ void Controller::State::sync_blocks(Session& session) {
   const Bytes capacity = dram.stats().capacity;
   const double used = 1 - static_cast<double>(dram.available(session.info.domain).value) /
                               static_cast<double>(capacity.value);
-  // Layers that shall leave come first: somebody waits for their room.
+  session.short_of_dram = false;
+  // Layers that shall leave come first: somebody waits for their room. While they find none, copies
+  // ahead would only take again what was dropped for them.
   for (const bool away_only : {true, false}) {
     if (!away_only && (!tuning.rotation.eager || used > kEagerDramShare)) return;
+    if (!away_only && short_of_dram(session.info.domain)) return;
     each_request_of(session.id, [&](Request& r) {
       if (budget <= Bytes(0) || r.sync || r.leaving || (!r.runs() && !r.paused)) return;
       if (away_only && r.away.empty()) return;
       budget -= sync_request(session, r, away_only, budget);
     });
   }
+}
+
+bool Controller::State::short_of_dram(DomainId domain) const {
+  return std::any_of(sessions.begin(), sessions.end(), [&](const auto& entry) {
+    const Session& session = entry.second;
+    return session.info.domain == domain && session.short_of_dram && session.responsive;
+  });
 }
 
 Bytes Controller::State::sync_request(Session& session, Request& request, bool away_only,
@@ -99,7 +109,10 @@ Bytes Controller::State::sync_request(Session& session, Request& request, bool a
       away_only
           ? take_dram(session, count)
           : dram.allocate({session.class_id, session.info.domain, session.id, count, nullptr});
-  if (grant.code != ErrorCode::kOk) return Bytes(0);
+  if (grant.code != ErrorCode::kOk) {
+    session.short_of_dram = session.short_of_dram || away_only;
+    return Bytes(0);
+  }
 
   Copy copy{Copy::Kind::kSync, request.key, session.info.domain, slot_bytes};
   for (std::uint32_t i = 0; i < count; ++i) {

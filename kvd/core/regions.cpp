@@ -17,6 +17,12 @@ void Controller::State::on_region(const Command& command, const AllocateRegion& 
                ", the size of the HBM pool, or start kvd with a larger pool.hbm");
     return;
   }
+  if (sessions.at(command.engine).ranks) {
+    refuse(command, ErrorCode::kUnsupported,
+           "the ranks of a group share their session, and a region belongs to one process: open "
+           "another session for it, outside the group");
+    return;
+  }
   const auto quota = config.hbm_quotas.find(sessions.at(command.engine).info.domain);
   if (quota != config.hbm_quotas.end() && region.bytes > quota->second.maximum) {
     refuse(command, ErrorCode::kQuotaExceeded,

@@ -55,6 +55,12 @@ Result<AttachGrant> Controller::State::attach(const Attach& attach) {
   }
   session.id = EngineId(++last_engine);
   session.generation = Generation(++last_generation);
+  if (session.shape.ranks > 1) {
+    session.ranks.emplace().finished.assign(session.shape.ranks, 0);
+    session.info.streams_layers = false;  // the plan of one rank's layers does not fit a group's
+    last_engine += session.shape.ranks - 1;
+    last_generation += session.shape.ranks - 1;
+  }
   session.mapped.assign(hbm.config().slabs, false);
   session.sent.assign(hbm.config().slabs, false);
   ++counters.engines_attached;
@@ -171,7 +177,10 @@ void Controller::State::on_tick() {
     scrub_dirty_slabs();
     forget_classes();
   }
-  for (auto& [id, session] : sessions) check_responsive(session);
+  for (auto& [id, session] : sessions) {
+    expire_ahead(session);
+    check_responsive(session);
+  }
 }
 
 void Controller::State::on_beat(EngineId engine) {

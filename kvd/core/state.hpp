@@ -166,7 +166,21 @@ struct PendingPlace {
   PlacementInput input;
 };
 
-/// An engine's session.
+/// What a tensor-parallel group has been told to do next: decided for the first rank that asks,
+/// kept until all ranks took it. A rank may ask for the next answer before the others took this one
+/// (with a pipelined engine it does); it waits then.
+struct RankAnswer {
+  std::uint64_t finished = 0, running = 0;  ///< the iterations named by whoever asked
+  StepReply reply;
+  std::vector<bool> taken;  ///< by rank
+};
+struct Ranks {
+  std::vector<std::uint64_t> finished;  ///< by rank: the last iteration it says it has finished
+  std::optional<RankAnswer> answer;     ///< none before the first step
+  std::vector<Command> ahead;           ///< steps that wait for the others, in order of arrival
+};
+
+/// An engine's session: of one process, or of all ranks of a tensor-parallel group.
 struct Session {
   EngineId id;
   Attach info;
@@ -177,7 +191,9 @@ struct Session {
   bool responsive = true;
 
   std::uint64_t iteration = 0;  ///< last granted
-  std::uint64_t finished = 0;   ///< last the engine reported as finished
+  std::uint64_t finished = 0;   ///< last the engine, with all its ranks, reported as finished
+  std::uint64_t reported = 0;   ///< last whose tokens are counted; of ranks, the first to say so
+  std::optional<Ranks> ranks;   ///< of a tensor-parallel group
   std::uint64_t table_version = 0;
   bool stepping = false;  ///< its last step reply had something to run
   TimePoint last_step{0};
@@ -186,7 +202,8 @@ struct Session {
   LayerPlan plan;
   std::optional<PendingPlace> place;
   bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
-  bool crowded = false;    ///< a prompt that comes in chunk by chunk found no room
+  bool short_of_dram = false;  ///< layers that shall leave found no room there
+  bool crowded = false;        ///< a prompt that comes in chunk by chunk found no room
   /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
   /// batch's tokens change by little from step to step.
   planner::FittedLine compute{0.998};
@@ -343,6 +360,8 @@ struct Controller::State {
 
   // ---- the step (step.cpp) ----
   void on_step(const Command& command, const Step& step);
+  /// Takes what the engine did and decides what it does next.
+  [[nodiscard]] Result<StepReply> next_step(Session& session, const Step& step);
   [[nodiscard]] Status check_step(const Session& session, const Step& step);
   void take_reports(Session& session, const Step& step);
   void take_report(Session& session, Request& request, const StepReport& report);
@@ -426,6 +445,7 @@ struct Controller::State {
   [[nodiscard]] bool missing(const BlockPlace& place) const;
   [[nodiscard]] bool synced(const BlockPlace& place) const;
   void sync_blocks(Session& session);
+  [[nodiscard]] bool short_of_dram(DomainId domain) const;
   [[nodiscard]] Bytes sync_request(Session& session, Request& request, bool away_only,
                                    Bytes budget);
   void install_layers(Session& session);
@@ -480,6 +500,15 @@ struct Controller::State {
   void serve_everyone();
   [[nodiscard]] pool::SlotGrant take_hbm(Session& session, std::uint32_t count);
   [[nodiscard]] pool::SlotGrant take_dram(const Session& session, std::uint32_t count);
+
+  // ---- tensor-parallel groups (ranks.cpp) ----
+  void on_rank_step(const Command& command, const Step& step);
+  [[nodiscard]] Status check_rank_step(const Session& session, std::uint32_t rank,
+                                       const Step& step) const;
+  void take_answer(Session& session, const Command& command);
+  void note_finished(Session& session, std::uint32_t rank, std::uint64_t iteration);
+  void serve_ahead(Session& session);
+  void expire_ahead(Session& session);
 
   // ---- sessions (sessions.cpp) ----
   [[nodiscard]] Result<AttachGrant> attach(const Attach& attach);

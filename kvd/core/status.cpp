@@ -13,6 +13,7 @@ EngineStatus Controller::State::engine_status(const Session& session) const {
   e.uid = session.info.uid;
   e.generation = session.generation;
   e.level = session.class_id ? 3 : 1;
+  e.ranks = session.shape.ranks;
   e.responsive = session.responsive;
   e.dying = session.dying;
   e.region = region_bytes(session);

@@ -71,6 +71,7 @@ struct EngineStatus {
   std::uint32_t uid = 0;
   Generation generation;
   std::uint32_t level = 1;  ///< 1: regions only, 3: scheduled
+  std::uint32_t ranks = 1;  ///< of a tensor-parallel group; pid is that of the first that attached
   bool responsive = true;   ///< false: has not stepped (level 3) or beaten (level 1) in time
   bool dying = false;       ///< its death was noticed, its memory is quarantined
   Bytes region;

@@ -9,10 +9,17 @@ namespace kvd::core {
 
 void Controller::State::on_step(const Command& command, const Step& step) {
   Session& session = sessions.at(command.engine);
-  if (const Status status = check_step(session, step); !status.ok()) {
-    reply(command, status.error());
-    return;
+  if (session.ranks) return on_rank_step(command, step);
+  auto next = next_step(session, step);
+  if (next.ok()) {
+    reply(command, std::move(*next));
+  } else {
+    reply(command, next.error());
   }
+}
+
+Result<StepReply> Controller::State::next_step(Session& session, const Step& step) {
+  KVD_TRY(check_step(session, step));
   ++counters.steps;
   ++session.steps;
   if (session.last_step.count() != 0) {
@@ -42,7 +49,7 @@ void Controller::State::on_step(const Command& command, const Step& step) {
   plan_layers(session);
   sync_blocks(session);
   serve_everyone();
-  reply(command, build_reply(session));
+  return build_reply(session);
 }
 
 Status Controller::State::check_step(const Session& session, const Step& step) {
@@ -68,6 +75,7 @@ Status Controller::State::check_step(const Session& session, const Step& step) {
       return make_error(code, "request " + std::to_string(report.request.value) + what);
     };
     const Request* request = find(session.id, report.request);
+    if (!request && session.ranks) continue;  // another rank has ended it
     if (!request) return fault(ErrorCode::kNotFound, " is unknown: submit it first");
     seen.push_back(report.request);
     const bool counted = request->last_iteration <= step.iteration_finished;
@@ -88,14 +96,15 @@ Status Controller::State::check_step(const Session& session, const Step& step) {
 }
 
 void Controller::State::take_reports(Session& session, const Step& step) {
-  session.finished = step.iteration_running == 0 ? session.iteration : step.iteration_finished;
+  session.reported = step.iteration_running == 0 ? session.iteration : step.iteration_finished;
+  if (!session.ranks) session.finished = session.reported;  // else once its last rank says so
   release_late(session);
   session.reported_prefill = Tokens(0);
   for (const StepReport& report : step.reports) {
-    take_report(session, *find(session.id, report.request), report);
+    if (Request* request = find(session.id, report.request)) take_report(session, *request, report);
   }
   each_request_of(session.id, [&](Request& r) {
-    if (r.last_iteration <= session.finished) r.planned = r.tokens;
+    if (r.last_iteration <= session.reported) r.planned = r.tokens;
   });
 }
 
@@ -144,7 +153,8 @@ void Controller::State::take_report(Session& session, Request& request, const St
     // A token within a block changes no slot's state.
     const bool within = session.blocks_for(before) == session.blocks_for(request.tokens) &&
                         before.value / block.value == request.tokens.value / block.value;
-    if (!within) seal_full_blocks(request);
+    // Other ranks may still write what the first one reports.
+    if (!within && session.finished >= session.reported) seal_full_blocks(request);
   }
   if (report.finished) {
     ++counters.requests_finished;

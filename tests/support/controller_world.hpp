@@ -42,9 +42,18 @@ class World {
     std::int64_t tokens = 0;  ///< written into blocks
     bool done = false;
   };
+  /// One process of a tensor-parallel group.
+  struct Rank {
+    StepReply reply;                  ///< what it has run, or runs next
+    bool ran = true;                  ///< the first
+    std::vector<StepReport> reports;  ///< of the iteration it finished last
+    std::optional<ReplyTo> asked;     ///< a step that it waits for
+  };
   struct Engine {
     EngineId id;
     ModelClass shape;
+    std::vector<Rank> ranks;  ///< of a group; then the replies and reports below are not used
+    std::map<PlanVersion, std::vector<TableRow>> tables;  ///< the newest few
     std::map<std::uint64_t, EngineRequest> requests;
     StepReply reply;                ///< what runs, or runs next
     std::vector<TableRow> table;    ///< of that
@@ -68,15 +77,17 @@ class World {
     EXPECT_TRUE(grant.ok()) << (grant.ok() ? "" : grant.error().to_string());
     engines[grant->engine].id = grant->engine;
     if (!level1) engines[grant->engine].shape = shape;
+    if (!level1 && shape.ranks > 1) engines[grant->engine].ranks.resize(shape.ranks);
     return grant->engine;
   }
 
   /// Sends a command and returns the last reply to it, if it came at once.
   template <class Body>
   std::optional<Reply> command(EngineId engine, Body body,
-                               Nanoseconds timeout = std::chrono::seconds(1)) {
+                               Nanoseconds timeout = std::chrono::seconds(1),
+                               std::uint32_t rank = 0) {
     const ReplyTo to(++last_reply_to);
-    feed(Command{engine, to, now + timeout, body});
+    feed(Command{engine, to, now + timeout, body, rank});
     const auto it = replies.find(to);
     if (it == replies.end()) return std::nullopt;
     return it->second;
@@ -101,6 +112,9 @@ class World {
   /// pipelined engine steps first.
   void run_and_step(EngineId id) {
     Engine& engine = engines.at(id);
+    if (!engine.ranks.empty()) {
+      return run_rank(engine, static_cast<std::uint32_t>(random() % engine.ranks.size()));
+    }
     if (engine.pipelined && !engine.reply.run.empty()) {
       step_ahead(id);
       execute(id);
@@ -109,6 +123,17 @@ class World {
     }
     execute(id);
     step(id);
+  }
+
+  /// The same for one rank of a group, or what it can do of it while it waits for the others.
+  void run_rank(Engine& engine, std::uint32_t index) {
+    Rank& rank = engine.ranks.at(index);
+    if (rank.asked) return take_answer(rank);
+    const bool ahead = engine.pipelined && !rank.reply.run.empty();
+    if (!ahead) execute_share(engine, index);
+    ask(engine, index, ahead);
+    if (ahead) execute_share(engine, index);
+    take_answer(rank);
   }
 
   /// So many iterations of 10 ms, with every copy done after each.
@@ -262,7 +287,63 @@ class World {
     const auto* region = std::get_if<RegionReply>(&reply.body);
     if (region != nullptr) regions.emplace_back(reply.engine, region->region);
   }
-  void take(const PublishTable& table) { engines.at(table.engine).next_table = table.rows; }
+  void take(const PublishTable& table) {
+    Engine& engine = engines.at(table.engine);
+    engine.next_table = table.rows;
+    engine.tables[table.version] = table.rows;
+    // The daemon has room for so many (shm::kTableBuffers): no rank may read an older one.
+    if (engine.tables.size() > 3) engine.tables.erase(engine.tables.begin());
+  }
+
+  void ask(Engine& engine, std::uint32_t index, bool ahead) {
+    Rank& rank = engine.ranks[index];
+    Step body;
+    body.iteration_finished = rank.reply.iteration - (ahead ? 1 : 0);
+    body.iteration_running = ahead ? rank.reply.iteration : 0;
+    body.reports = std::exchange(rank.reports, {});
+    std::erase_if(body.reports, [&](const StepReport& report) {
+      return !engine.requests.contains(report.request.value);  // aborted, or its end is known
+    });
+    rank.asked = ReplyTo(++last_reply_to);
+    feed(Command{engine.id, *rank.asked, now + std::chrono::hours(1), body, index});
+    // What the first rank reports as finished, the others have run to its end, too.
+    for (const StepReport& report : body.reports) {
+      if (report.finished) engine.requests.erase(report.request.value);
+    }
+  }
+
+  void take_answer(Rank& rank) {
+    const auto reply = replies.find(*rank.asked);
+    if (reply == replies.end()) return;
+    rank.asked.reset();
+    const auto* ok = std::get_if<StepReply>(&reply->second.body);
+    EXPECT_NE(ok, nullptr) << std::get<Error>(reply->second.body).to_string();
+    if (ok == nullptr) return;
+    rank.reply = *ok;
+    rank.ran = false;
+  }
+
+  void execute_share(Engine& engine, std::uint32_t index) {
+    Rank& rank = engine.ranks[index];
+    if (std::exchange(rank.ran, true) || rank.reply.run.empty()) return;
+    ASSERT_TRUE(engine.tables.contains(rank.reply.table_version)) << "its table is overwritten";
+    const std::vector<TableRow>& table = engine.tables.at(rank.reply.table_version);
+    const std::uint32_t share = engine.shape.rank_groups();
+    for (const RunEntry& entry : rank.reply.run) {
+      const TableRow& row = table.at(entry.row);
+      EXPECT_EQ(row.request, entry.request);
+      const std::int64_t after = (entry.present + entry.tokens).value;
+      for (std::uint32_t group = index * share; group < (index + 1) * share; ++group) {
+        check(engine, entry.request, row, group, entry.present.value);
+        write(engine, entry.request, row, group, after);
+      }
+      const auto request = engine.requests.find(entry.request.value);
+      if (request == engine.requests.end()) continue;  // aborted
+      const bool done = after >= request->second.prompt + request->second.max_new;
+      rank.reports.push_back({entry.request, Tokens(after), done});
+      ++engine.ran;
+    }
+  }
   void take(const StreamLayers& stream) {
     streams.push_back({stream, false});
     for (const auto& fetch : stream.fetches) EXPECT_LT(fetch.group, stream.groups);

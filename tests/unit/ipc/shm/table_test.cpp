@@ -12,7 +12,7 @@ namespace kvd::shm {
 namespace {
 
 constexpr std::uint32_t kRows = 4;
-constexpr std::uint32_t kSlots = 33;  // odd: the second buffer's rows must still be aligned
+constexpr std::uint32_t kSlots = 33;  // odd: the next buffer's rows must still be aligned
 
 struct Table {
   TableWriter writer;
@@ -75,22 +75,25 @@ TEST(Table, EmptyVersionHasNoRows) {
   EXPECT_EQ(sut.reader.at(PlanVersion(1))->rows(), 0u);
 }
 
-TEST(Table, TwoVersionsLiveSideBySide) {
+TEST(Table, ThreeVersionsLiveSideBySide) {
   Table sut = make_table();
-  ASSERT_TRUE(publish_one(sut, 1, 0).ok());
-  ASSERT_TRUE(publish_one(sut, 2, 1).ok());
-  EXPECT_EQ(sut.reader.at(PlanVersion(1))->row(0)->slots[0], SlotId(1000u));
-  EXPECT_EQ(sut.reader.at(PlanVersion(2))->row(0)->slots[0], SlotId(2000u));
+  for (std::uint64_t version = 1; version <= 3; ++version) {
+    ASSERT_TRUE(publish_one(sut, version, 1).ok());
+  }
+  for (std::uint32_t version = 1; version <= 3; ++version) {
+    EXPECT_EQ(sut.reader.at(PlanVersion(version))->row(0)->slots[0], SlotId(version * 1000));
+  }
 }
 
 TEST(Table, BufferIsNotRewrittenBeforeTheSessionIsPastIt) {
   Table sut = make_table();
-  ASSERT_TRUE(publish_one(sut, 1, 0).ok());
-  ASSERT_TRUE(publish_one(sut, 2, 1).ok());
-  EXPECT_EQ(publish_one(sut, 3, 1).code(), ErrorCode::kWouldBlock);
-  EXPECT_EQ(sut.writer.current(), PlanVersion(2));
+  for (std::uint64_t version = 1; version <= 3; ++version) {
+    ASSERT_TRUE(publish_one(sut, version, 1).ok());
+  }
+  EXPECT_EQ(publish_one(sut, 4, 1).code(), ErrorCode::kWouldBlock);
+  EXPECT_EQ(sut.writer.current(), PlanVersion(3));
   EXPECT_EQ(sut.reader.at(PlanVersion(1))->row(0)->slots[0], SlotId(1000u));
-  EXPECT_TRUE(publish_one(sut, 3, 2).ok());
+  EXPECT_TRUE(publish_one(sut, 4, 2).ok());
   EXPECT_EQ(sut.reader.at(PlanVersion(1)).error().code, ErrorCode::kNotFound);
   EXPECT_TRUE(sut.reader.at(PlanVersion(2)).ok());
 }
@@ -129,7 +132,7 @@ TEST(Table, TooMuchIsRefusedAndNothingChanges) {
 
 TEST(Table, FullBuffersDoNotTouchEachOther) {
   Table sut = make_table();
-  for (std::uint64_t version = 1; version <= 2; ++version) {
+  for (std::uint64_t version = 1; version <= kTableBuffers; ++version) {
     const auto slots = slots_of(version, kSlots);
     std::vector<TableRowSource> rows(kRows);
     rows.back() = {RequestId(version), Tokens(1), kSlots, 1, slots};
@@ -137,6 +140,7 @@ TEST(Table, FullBuffersDoNotTouchEachOther) {
   }
   EXPECT_EQ(sut.reader.at(PlanVersion(1))->row(kRows - 1)->slot(0, kSlots - 1).value, 1032u);
   EXPECT_EQ(sut.reader.at(PlanVersion(2))->row(kRows - 1)->slot(0, kSlots - 1).value, 2032u);
+  EXPECT_EQ(sut.reader.at(PlanVersion(3))->row(kRows - 1)->slot(0, kSlots - 1).value, 3032u);
 }
 
 TEST(Table, ImpossibleCapacitiesAreRefused) {

@@ -30,9 +30,9 @@ constexpr const char* kGoldenCommands[] = {"submit", "step",   "allocate_region"
                                            "stats",  "ping"};
 constexpr const char* kGoldenReplies[] = {"step_reply",  "allocate_reply", "place_reply",
                                           "stats_reply", "ping_reply",     "failure_reply"};
-constexpr const char* kGoldenAttach[] = {"hello",      "welcome",       "welcome_cuda",
-                                         "refused",    "map_slab",      "slab_mapped",
-                                         "unmap_slab", "slab_unmapped", "goodbye"};
+constexpr const char* kGoldenAttach[] = {"hello",    "welcome",     "welcome_cuda", "refused",
+                                         "map_slab", "slab_mapped", "unmap_slab",   "slab_unmapped",
+                                         "goodbye",  "join_group"};
 
 /// Puts a value at a byte offset.
 template <class T>

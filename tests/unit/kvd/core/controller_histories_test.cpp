@@ -62,8 +62,12 @@ TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
     for (int i = 0; i < 400; ++i) {
       world.pass(milliseconds(1 + static_cast<std::int64_t>(world.random() % 200)));
       if (world.engines.size() < 3 && chance(10)) {
-        const ModelClass models[] = {small_model(), {2, 1, 8, Bytes(32)}, {6, 1, 4, Bytes(32)}};
-        const EngineId id = world.attach(models[world.random() % 3]);
+        const ModelClass models[] = {small_model(),
+                                     {2, 1, 8, Bytes(32)},
+                                     {6, 1, 4, Bytes(32)},
+                                     {2, 1, 4, Bytes(64), 2},
+                                     {2, 2, 4, Bytes(32), 3}};
+        const EngineId id = world.attach(models[world.random() % 5]);
         world.engines.at(id).pipelined = chance(2);
       }
       if (world.engines.empty()) continue;

@@ -1,0 +1,133 @@
+#include <algorithm>
+#include <string>
+
+#include "kvd/core/state.hpp"
+
+/// Tensor-parallel groups: several processes, one engine. All ranks run the same requests in the
+/// same iterations, so the step is decided once, for the first rank that asks, and whatever the
+/// others ask in the meantime is answered with the same. What depends on all of them waits for the
+/// last: blocks are sealed, and leave, only once every rank has finished the iteration that wrote
+/// them.
+namespace kvd::core {
+
+namespace {
+
+bool taken_by_all(const RankAnswer& answer) {
+  return std::find(answer.taken.begin(), answer.taken.end(), false) == answer.taken.end();
+}
+
+/// Who has yet to ask for it.
+std::uint32_t first_behind(const RankAnswer& answer) {
+  return static_cast<std::uint32_t>(std::find(answer.taken.begin(), answer.taken.end(), false) -
+                                    answer.taken.begin());
+}
+
+bool same_iterations(const RankAnswer& answer, const Step& step) {
+  return answer.finished == step.iteration_finished && answer.running == step.iteration_running;
+}
+
+std::string named(std::uint32_t rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+void Controller::State::on_rank_step(const Command& command, const Step& step) {
+  Session& session = sessions.at(command.engine);
+  Ranks& ranks = *session.ranks;
+  if (const Status status = check_rank_step(session, command.rank, step); !status.ok()) {
+    reply(command, status.error());
+    return;
+  }
+  if (ranks.answer && same_iterations(*ranks.answer, step)) {
+    // Taken before: its reply was lost, unless there was nothing to run, which it asks again.
+    if (!ranks.answer->taken[command.rank] || !ranks.answer->reply.run.empty()) {
+      return take_answer(session, command);
+    }
+  }
+  if (ranks.answer && !taken_by_all(*ranks.answer)) {
+    ranks.ahead.push_back(command);
+    return;
+  }
+  auto next = next_step(session, step);
+  if (!next.ok()) {
+    reply(command, next.error());
+    return;
+  }
+  ranks.answer = RankAnswer{step.iteration_finished, step.iteration_running, std::move(*next),
+                            std::vector<bool>(ranks.finished.size(), false)};
+  take_answer(session, command);
+}
+
+Status Controller::State::check_rank_step(const Session& session, std::uint32_t rank,
+                                          const Step& step) const {
+  const Ranks& ranks = *session.ranks;
+  const auto fault = [&](const std::string& why) {
+    return make_error(ErrorCode::kInvalidArgument, named(rank) + " of the group " + why);
+  };
+  if (rank >= ranks.finished.size()) return fault("does not exist");
+  const auto waits = [&](const Command& command) { return command.rank == rank; };
+  if (std::any_of(ranks.ahead.begin(), ranks.ahead.end(), waits)) {
+    return make_error(ErrorCode::kWouldBlock,
+                      named(rank) +
+                          " has a step that waits for the other ranks already: wait for "
+                          "its answer");
+  }
+  if (!ranks.answer) return {};
+  const RankAnswer& answer = *ranks.answer;
+  if (same_iterations(answer, step)) return {};
+  const auto iterations = [](std::uint64_t finished, std::uint64_t running) {
+    return std::to_string(finished) + " as finished and " + std::to_string(running) + " as running";
+  };
+  if (!answer.taken[rank]) {
+    return fault("names iterations " + iterations(step.iteration_finished, step.iteration_running) +
+                 ", another rank " + iterations(answer.finished, answer.running) +
+                 ": all ranks step alike");
+  }
+  // Whether it ran what it was granted is no longer its own to say: other ranks may run it.
+  if (step.iteration_running == 0 && step.iteration_finished + 1 == session.iteration) {
+    return fault(
+        "gives up an iteration that the others may run: ask again with the numbers of "
+        "the step before");
+  }
+  return {};
+}
+
+void Controller::State::take_answer(Session& session, const Command& command) {
+  RankAnswer& answer = *session.ranks->answer;
+  answer.taken[command.rank] = true;
+  reply(command, answer.reply);
+  note_finished(session, command.rank, answer.finished);
+  if (taken_by_all(answer)) serve_ahead(session);
+}
+
+void Controller::State::note_finished(Session& session, std::uint32_t rank,
+                                      std::uint64_t iteration) {
+  std::vector<std::uint64_t>& finished = session.ranks->finished;
+  finished[rank] = std::max(finished[rank], iteration);
+  const std::uint64_t by_all = *std::min_element(finished.begin(), finished.end());
+  if (by_all <= session.finished) return;
+  session.finished = by_all;
+  release_late(session);
+  // Nobody is ahead by more than one answer, so nothing newer has been reported.
+  each_request_of(session.id, [&](Request& r) { seal_full_blocks(r); });
+  start_leaving(session);
+  serve_everyone();
+}
+
+void Controller::State::serve_ahead(Session& session) {
+  std::vector<Command> ahead = std::move(session.ranks->ahead);
+  session.ranks->ahead.clear();
+  for (const Command& command : ahead) on_rank_step(command, std::get<Step>(command.body));
+}
+
+void Controller::State::expire_ahead(Session& session) {
+  if (!session.ranks || session.ranks->ahead.empty()) return;
+  const std::uint32_t behind = first_behind(*session.ranks->answer);
+  std::erase_if(session.ranks->ahead, [&](const Command& command) {
+    if (now < command.deadline) return false;
+    refuse(command, ErrorCode::kDeadlineExceeded,
+           named(behind) + " of the group has not asked for the step before: it is slow, or stuck");
+    return true;
+  });
+}
+
+}  // namespace kvd::core
