@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kNothingToRun{1};
 constexpr std::chrono::milliseconds kDaemonAway{50};
+constexpr std::chrono::milliseconds kOthersAway{5};
 constexpr std::chrono::seconds kProgressEvery{1};
 constexpr std::chrono::seconds kStatsTimeout{1};
 
@@ -48,7 +49,10 @@ std::map<kvd_client::HoldReason, std::size_t> count_holds(const kvd_client::Step
 }  // namespace
 
 PatternEngine::PatternEngine(kvd_client::Client client, const PatternOptions& options)
-    : client_(std::move(client)), options_(options), session_(client_.session().value()) {
+    : client_(std::move(client)),
+      options_(options),
+      session_(client_.session().value()),
+      seed_(options.seed + (std::uint64_t{options.group.rank} << 32)) {
   for (std::uint64_t id = 1; id <= options_.requests; ++id) open_[id] = {};
 }
 
@@ -75,16 +79,37 @@ Status PatternEngine::run_all() {
                                std::to_string(open_.size()) + " requests have not ended in time"};
     }
     status = submitted_ ? iterate() : submit_all();
+    if (ended_with_group(status)) return ok();
     if (status.code() == ErrorCode::kUnavailable) status = start_over();
+    if (options_.group.ranks > 0 && status.code() == ErrorCode::kWouldBlock) {
+      std::this_thread::sleep_for(kOthersAway);  // until the other ranks have attached
+      status = ok();
+    }
   }
-  return status;
+  return status.ok() ? part() : status;
+}
+
+// The session of all ranks ends with the first that leaves. Another step is answered only once the
+// others took the one before, so they have run what was left to run, too.
+Status PatternEngine::part() {
+  if (options_.group.ranks == 0) return ok();
+  const auto step = client_.step({}, iteration_, 0, left());
+  if (step.ok() || ended_with_group(step.error())) return ok();
+  return step.error();
+}
+
+bool PatternEngine::ended_with_group(const Status& status) const {
+  return options_.group.ranks > 0 && open_.empty() && status.code() == ErrorCode::kUnavailable;
 }
 
 Status PatternEngine::submit_all() {
+  const bool submits = options_.group.rank == 0;  // for all ranks
   for (const auto& [id, progress] : open_) {
+    if (!submits || id <= submitted_to_) continue;
     const auto status = client_.submit(
         {id, options_.prompt, options_.new_tokens, options_.ttft_slo, options_.tbt_slo}, left());
     if (!status.ok()) return status;
+    submitted_to_ = id;
   }
   submitted_ = true;
   return ok();
@@ -96,6 +121,7 @@ Status PatternEngine::start_over() {
   reports_.clear();
   iteration_ = 0;
   submitted_ = false;
+  submitted_to_ = 0;
   ++summary_.restarts;
   std::this_thread::sleep_for(std::min<kvd_client::Duration>(kDaemonAway, left()));
   return ok();
@@ -220,7 +246,7 @@ Status PatternEngine::check(const kvd_client::RunEntry& entry, const Piece& piec
     for (std::uint64_t t = piece.first; t < piece.last; ++t) {
       const std::span kv(*view + offset_in_block(session_.shape, layer, t), bytes);
       summary_.bytes_checked += kv.size();
-      if (!matches(kv, {options_.seed, entry.request, t, layer})) ++summary_.pattern_errors;
+      if (!matches(kv, {seed_, entry.request, t, layer})) ++summary_.pattern_errors;
     }
     return ok();
   });
@@ -234,8 +260,7 @@ Status PatternEngine::write(const kvd_client::RunEntry& entry, const Piece& piec
     const auto view = access_->open(row, row_bytes, BlockAccess::Purpose::kWrite);
     if (!view.ok()) return view.error();
     for (std::uint64_t t = piece.first; t < piece.last; ++t) {
-      fill(std::span(*view + (t - piece.first) * bytes, bytes),
-           {options_.seed, entry.request, t, layer});
+      fill(std::span(*view + (t - piece.first) * bytes, bytes), {seed_, entry.request, t, layer});
     }
     return access_->close(row, row_bytes);
   });

@@ -44,6 +44,9 @@ class PatternEngine {
   };
 
   kvd_client::Status run_all();
+  kvd_client::Status part();
+  /// A rank may find that another one has told of the end, and left.
+  [[nodiscard]] bool ended_with_group(const kvd_client::Status& status) const;
   kvd_client::Status iterate();
   kvd_client::Status submit_all();
   /// Layer group by layer group for the whole batch, as a model would: streamed ones come in turn.
@@ -77,12 +80,14 @@ class PatternEngine {
   kvd_client::Client client_;
   const PatternOptions options_;
   const kvd_client::SessionInfo session_;
+  const std::uint64_t seed_;  ///< of what it writes: each rank has bytes of its own
   std::unique_ptr<BlockAccess> access_;
   const Clock::time_point start_ = Clock::now();
   std::map<std::uint64_t, Progress> open_;  ///< requests not run to their end
   std::vector<kvd_client::StepReport> reports_;
   std::vector<std::byte*> blocks_;  ///< of a group, while it is looked at
   std::uint64_t iteration_ = 0;
+  std::uint64_t submitted_to_ = 0;  ///< the requests up to this one are
   bool submitted_ = false;
   bool corrupted_ = false;
   Clock::time_point last_progress_ = start_;

@@ -1,6 +1,7 @@
 #include "client_lib/examples/pattern_options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 
 namespace kvd_pattern {
 namespace {
@@ -29,6 +30,15 @@ void describe(CLI::App& app, PatternOptions& options, Times& times) {
         const bool whole = !text.empty() && std::strtoull(text.c_str(), nullptr, 10) % 8 == 0;
         return whole ? std::string() : std::string("must be a multiple of 8");
       });
+  CLI::Option* const ranks =
+      app.add_option("--ranks", options.group.ranks,
+                     "be one of so many processes of a tensor-parallel group, each with a share of "
+                     "its own of the same requests")
+          ->check(CLI::Range(2u, 64u));
+  app.add_option("--rank", options.group.rank, "which of them, from 0; rank 0 submits")
+      ->needs(ranks);
+  app.add_option("--group", options.group.id, "a number that the ranks have in common, not 0")
+      ->needs(ranks);
   app.add_option("--seed", options.seed, "changes all bytes written");
   app.add_option("--step-ms", times.step_ms, "let an iteration take at least so long");
   app.add_option("--deadline", times.deadline_s, "seconds for the whole run");
@@ -53,6 +63,12 @@ std::optional<PatternOptions> parse_options(int argc, char** argv, int& status) 
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     status = app.exit(error);
+    return std::nullopt;
+  }
+  if (options.group.ranks > 0 &&
+      (options.group.id == 0 || options.group.rank >= options.group.ranks)) {
+    std::fprintf(stderr, "kvd-pattern: --ranks needs --group, not 0, and a --rank below it\n");
+    status = 1;
     return std::nullopt;
   }
   options.step = std::chrono::milliseconds(times.step_ms);

@@ -75,6 +75,14 @@ typedef struct kvd_open_options {
   uint32_t memory;
   uint32_t transport; /* KVD_TRANSPORT_… */
   uint32_t abilities; /* KVD_STREAMS_LAYERS, or 0 */
+  /* One process of several that split a model's heads: ranks > 0 of them, which all name the same
+   * `group`, a number they agreed on (not 0), and the same shape, of one rank's share. kvd takes
+   * them as one engine: every rank calls kvd_step and gets the same run list, any one of them
+   * submits, finishes and aborts for all. */
+  uint32_t ranks; /* 0: no group */
+  uint64_t group;
+  uint32_t rank; /* from 0 */
+  uint32_t reserved;
 } kvd_open_options;
 
 KVD_API kvd_status kvd_open(const kvd_open_options* options, kvd_handle** handle);

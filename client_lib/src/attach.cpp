@@ -25,6 +25,7 @@ wire::Hello hello_of(const Introduction& introduction) {
   hello.orphaned_bytes = introduction.orphaned.size();
   hello.slab_kinds = introduction.slab_kinds;
   hello.abilities = introduction.streams_layers ? wire::kStreamsLayers : 0;
+  if (introduction.group) hello.abilities |= wire::kJoinsGroup;
   return hello;
 }
 
@@ -106,8 +107,15 @@ Result<Admission> admission_of(const Introduction& introduction,
     (void)connection.send(wire::seal(goodbye), {}, left);
     return gpu.error();
   }
-  Admission admission{std::move(connection), welcome, std::move(page), std::nullopt,
-                      std::move(*gpu),       {},      nullptr,         introduction.transport};
+  Admission admission{std::move(connection),
+                      welcome,
+                      std::move(page),
+                      std::nullopt,
+                      std::move(*gpu),
+                      {},
+                      nullptr,
+                      introduction.transport,
+                      introduction.group.has_value()};
   if (welcome.class_id != 0) {
     KVD_ASSIGN_OR_RETURN(admission.bell, bell_of(frame));
   }
@@ -137,6 +145,10 @@ Result<Admission> attach(const Introduction& introduction, TimePoint deadline, c
                        transport::connect_attach(introduction.endpoint, deadline - clock.now()));
   wire::Hello hello = hello_of(introduction);
   KVD_TRY(connection.send(wire::seal(hello), {}, deadline - clock.now()));
+  if (introduction.group) {
+    wire::JoinGroup join = *introduction.group;
+    KVD_TRY(connection.send(wire::seal(join), {}, deadline - clock.now()));
+  }
   KVD_ASSIGN_OR_RETURN(auto frame, connection.receive(deadline - clock.now()));
   return admission_of(introduction, std::move(connection), frame, deadline - clock.now());
 }

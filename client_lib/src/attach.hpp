@@ -30,6 +30,7 @@ struct Introduction {
   /// What the engine can use, by wire::slab_kind_bit().
   std::uint32_t slab_kinds = wire::slab_kind_bit(wire::SlabKind::kHostMemfd);
   bool streams_layers = false;
+  std::optional<wire::JoinGroup> group;  ///< it is a rank of a tensor-parallel one
   /// The only GPU whose memory will do; none: any.
   std::optional<std::array<std::uint8_t, 16>> device;
 };
@@ -44,6 +45,7 @@ struct Admission {
   UniqueFd bell;  ///< wakes the daemon; none: the session has no requests and no ring
   std::unique_ptr<transport::CommandClient> commands;
   wire::TransportKind transport = wire::TransportKind::kZmq;
+  bool in_group = false;
 
   [[nodiscard]] std::shared_ptr<SlabMemory> memory() const {
     return gpu != nullptr ? gpu : host_memory();

@@ -30,6 +30,12 @@ kvd::client::Introduction introduction_of(const Options& options) {
   introduction.transport = static_cast<kvd::wire::TransportKind>(options.transport);
   introduction.slab_kinds = options.memory;
   introduction.streams_layers = options.streams_layers;
+  if (options.group.ranks > 0) {
+    introduction.group.emplace();
+    introduction.group->group = options.group.id;
+    introduction.group->ranks = options.group.ranks;
+    introduction.group->rank = options.group.rank;
+  }
   return introduction;
 }
 

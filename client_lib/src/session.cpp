@@ -44,6 +44,9 @@ Session::Session(Admission admission, const Clock& clock)
     : clock_(clock), admission_(std::move(admission)), slabs_(admission_.memory()) {}
 
 Session::~Session() {
+  // It went with another rank: the daemon waits to hear that this one maps nothing any more, and
+  // without that keeps the memory back until this process ends.
+  if (admission_.in_group && keeper_ != nullptr && keeper_->gone()) leave();
   // A stream may still be on its way to a wait that nobody would end any more.
   if (stream_fences_ != nullptr) poison(page());
 }

@@ -123,6 +123,7 @@ Json engine_json(const core::EngineStatus& e) {
           {"uid", e.uid},
           {"generation", e.generation.value},
           {"level", e.level},
+          {"ranks", e.ranks},
           {"state", state},
           {"requests", e.requests},
           {"region_bytes", e.region.value},

@@ -39,7 +39,7 @@ bool Daemon::take_ring_commands() {
   } while (!more && ring_filled_while_looking());
   if (more) return true;
   std::erase_if(awake_rings_, [&](EngineId engine) {
-    Peer* peer = find(engine);
+    Peer* peer = connected(engine);
     return !peer || peer->ring->fall_asleep();
   });
   return !awake_rings_.empty();
@@ -48,11 +48,11 @@ bool Daemon::take_ring_commands() {
 // Whether it had its turn to the full.
 bool Daemon::drain_ring(EngineId engine) {
   for (int i = 0; i < kCommandsATurn; ++i) {
-    Peer* peer = find(engine);  // a command may have dropped it
+    Peer* peer = connected(engine);  // a command may have dropped it
     if (!peer) return false;
     const auto frame = peer->ring->receive();
     if (!frame.ok()) {
-      drop(engine, frame.error().message);
+      peer->ended ? end_silenced(*peer) : drop(engine, frame.error().message);
       return false;
     }
     if (!*frame) return false;
@@ -68,8 +68,8 @@ bool Daemon::ring_filled_while_looking() {
   const TimePoint until = clock_.now() + ring_spin_;
   do {
     for (const EngineId engine : awake_rings_) {
-      const auto it = peers_.find(engine);
-      if (it != peers_.end() && !it->second.ended && !it->second.ring->empty()) return true;
+      Peer* peer = connected(engine);
+      if (peer && !peer->ring->empty()) return true;
     }
     if (mover_->busy() || mover_->awaits_progress()) take_copies();
   } while (clock_.now() < until);
@@ -77,7 +77,7 @@ bool Daemon::ring_filled_while_looking() {
 }
 
 void Daemon::on_bell(EngineId engine) {
-  Peer* peer = find(engine);
+  Peer* peer = connected(engine);
   if (!peer || !peer->ring) return;
   if (std::find(awake_rings_.begin(), awake_rings_.end(), engine) == awake_rings_.end()) {
     awake_rings_.push_back(engine);
@@ -139,11 +139,15 @@ void Daemon::on_command(const transport::Incoming& incoming) {
     answer(incoming.peer, head, body.error(), engine);
     return;
   }
+  if (const Status status = check_group(**peer, *body); !status.ok()) {
+    answer(incoming.peer, head, status.error(), engine);
+    return;
+  }
   const TimePoint now = clock_.now();
   const core::ReplyTo reply_to(++last_reply_to_);
   waiting_.emplace(reply_to, Waiting{engine, incoming.peer, head});
-  feed(core::Command{engine, reply_to, now + Nanoseconds(command->header.timeout_ns),
-                     std::move(*body)},
+  feed(core::Command{(*peer)->speaks_for(), reply_to, now + Nanoseconds(command->header.timeout_ns),
+                     std::move(*body), (*peer)->rank},
        now);
 }
 

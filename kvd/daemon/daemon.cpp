@@ -296,6 +296,12 @@ void Daemon::take_copies() {
     const bool lost = !copy.ok && !fenced.empty();
     // Its fence stays behind: whoever waits is released by poison or not at all (safety rule 2).
     if (lost) fenced.mapped().page->page().poison();
+    if (!fenced.empty()) {
+      each_rank(fenced.mapped().engine, [&](Peer& peer) {
+        if (lost) peer.page->poison();
+      });
+      raise_fences(fenced.mapped().engine);
+    }
     feed(copy);
     if (lost) drop(fenced.mapped().engine, "a copy of its blocks failed");
   }
@@ -339,6 +345,11 @@ void Daemon::stop() {
 Peer* Daemon::find(EngineId engine) {
   const auto it = peers_.find(engine);
   return it == peers_.end() || it->second.ended ? nullptr : &it->second;
+}
+
+Peer* Daemon::connected(EngineId engine) {
+  const auto it = peers_.find(engine);
+  return it == peers_.end() || !it->second.connected() ? nullptr : &it->second;
 }
 
 template <class T>

@@ -18,6 +18,7 @@
 #include "kvd/core/controller.hpp"
 #include "kvd/daemon/config.hpp"
 #include "kvd/daemon/copy_table.hpp"
+#include "kvd/daemon/group.hpp"
 #include "kvd/daemon/inbox.hpp"
 #include "kvd/daemon/liveness.hpp"
 #include "kvd/daemon/peer.hpp"
@@ -79,6 +80,8 @@ class Daemon final : public admin::AdminBackend {
     transport::AttachConnection connection;
     TimePoint deadline;
     uid_t uid;
+    std::optional<wire::Hello> hello;
+    std::optional<wire::JoinGroup> join;  ///< follows where the hello says so
   };
   struct UnsentSlab {  ///< for want of a descriptor
     core::SendSlab slab;
@@ -111,10 +114,11 @@ class Daemon final : public admin::AdminBackend {
   void accept();
   void listen(bool on);
   void on_pending(std::uint32_t id);
-  Status handshake(transport::AttachConnection& connection, const transport::AttachFrame& frame);
+  /// Whether all it has to say is there.
+  [[nodiscard]] static Result<bool> take_introduction(Pending& pending);
   [[nodiscard]] Status check_slab_kind(const wire::Hello& hello) const;
   Status admit(transport::AttachConnection& connection, const wire::Hello& hello,
-               std::uint16_t version);
+               const std::optional<wire::JoinGroup>& join, std::uint16_t version);
   /// Why no session more of the domain is taken, or ok.
   [[nodiscard]] Status check_room(DomainId domain, pid_t process) const;
   Status watch(EngineId engine, int process, int socket, int bell);
@@ -124,9 +128,28 @@ class Daemon final : public admin::AdminBackend {
   void drop(EngineId engine, const std::string& why);
   void leave(Peer& peer);
   void end_session(Peer& peer);
+  /// The same but for the socket: a goodbye can still be heard.
+  void silence(Peer& peer);
   void watch_peer(Peer& peer);
   void beat(Peer& peer, TimePoint now);
   void evict_silent();
+
+  // tensor-parallel groups (groups.cpp)
+  /// The grant of the rank, in the group it names or, the first to come, makes.
+  [[nodiscard]] Result<core::AttachGrant> enter_group(const wire::JoinGroup& join,
+                                                      const core::Attach& attach);
+  /// The rank was let in and could not be told so.
+  void forget_rank(EngineId group, std::uint32_t rank);
+  [[nodiscard]] Status check_group(const Peer& peer, const decltype(core::Command::body)& body);
+  /// Those of the engine, of which a group has several, that are not ended; in order of rank.
+  template <class F>
+  void each_rank(EngineId engine, F visit);
+  void on_slab(const Peer& peer, SlabIndex slab, bool mapped);
+  void raise_fences(EngineId group);
+  void end_group(Peer& first, bool died);
+  void hear_goodbye(Peer& peer);
+  void end_silenced(Peer& peer);
+  void remove_rank(EngineId rank);
 
   // commands (commands.cpp)
   /// Whether more may wait.
@@ -167,6 +190,8 @@ class Daemon final : public admin::AdminBackend {
   template <class T>
   Result<T> ask(std::function<T()> question, Nanoseconds timeout);
   [[nodiscard]] Peer* find(EngineId engine);
+  /// Also one whose group has ended: it is still told so.
+  [[nodiscard]] Peer* connected(EngineId engine);
 
   Config config_;  ///< with what reload() changed of it; the tuning is the Controller's
   const Clock& clock_;
@@ -188,6 +213,7 @@ class Daemon final : public admin::AdminBackend {
   bool commands_due_ = true;  ///< its descriptor told of some, or a reply may have silenced it
 
   std::map<EngineId, Peer> peers_;
+  std::map<EngineId, Group> groups_;
   std::map<Generation, EngineId> generations_;
   std::vector<EngineId> awake_rings_;  ///< those whose engine does not ring, as we do not sleep
   std::map<std::uint32_t, Pending> pending_;
@@ -217,5 +243,13 @@ class Daemon final : public admin::AdminBackend {
   std::atomic<bool> ready_ = false;
   std::atomic<bool> stopping_ = false;
 };
+
+template <class F>
+void Daemon::each_rank(EngineId engine, F visit) {
+  for (auto it = peers_.lower_bound(engine); it != peers_.end(); ++it) {
+    if (it->second.speaks_for() != engine) return;
+    if (!it->second.ended) visit(it->second);
+  }
+}
 
 }  // namespace kvd::daemon

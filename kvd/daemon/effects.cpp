@@ -35,25 +35,38 @@ void Daemon::perform(const core::Reply& reply) {
 }
 
 void Daemon::perform(const core::PublishTable& table) {
-  Peer* peer = find(table.engine);
-  if (!peer || !peer->table) return;
-  std::vector<shm::TableRowSource> rows;
-  rows.reserve(table.rows.size());
-  for (const core::TableRow& row : table.rows) {
-    rows.push_back({row.request, row.tokens, row.blocks, row.groups, row.slots});
-  }
-  const PlanVersion in_use = table.idle ? table.version : peer->page->using_version();
-  const Status status = peer->table->publish(table.version, rows, in_use);
-  if (!status.ok()) drop(table.engine, status.error().message);
+  const auto group = groups_.find(table.engine);
+  const std::uint32_t ranks = group == groups_.end() ? 1 : group->second.ranks();
+  each_rank(table.engine, [&](Peer& peer) {
+    if (!peer.table) return;
+    std::vector<shm::TableRowSource> rows;
+    rows.reserve(table.rows.size());
+    for (const core::TableRow& row : table.rows) {
+      // By rank, then group of the rank, then block: a rank's share is in one piece.
+      const std::size_t share = row.slots.size() / ranks;
+      rows.push_back({row.request, row.tokens, row.blocks, row.groups / ranks,
+                      std::span(row.slots).subspan(peer.rank * share, share)});
+    }
+    const PlanVersion in_use = table.idle ? table.version : peer.page->using_version();
+    const Status status = peer.table->publish(table.version, rows, in_use);
+    if (!status.ok()) drop(peer.engine, status.error().message);
+  });
 }
 
 void Daemon::perform(const core::CopySlots& copy) {
+  const auto group = groups_.find(copy.engine);
   Peer* peer = find(copy.engine);
+  std::shared_ptr<PageLease> lease;
+  if (group != groups_.end()) {
+    lease = group->second.fences;
+  } else if (peer) {
+    lease = peer->lease;
+  }
   std::atomic<std::uint64_t>* fence = nullptr;
   // For what is in the background nobody waits, so its failure is nobody's end.
-  if (peer && !copy.background) {
-    fence = copy.to_hbm ? &peer->page->fence_h2d() : &peer->page->fence_d2h();
-    fences_[copy.ticket] = {copy.engine, peer->lease};
+  if (lease && !copy.background) {
+    fence = copy.to_hbm ? &lease->page().fence_h2d() : &lease->page().fence_d2h();
+    fences_[copy.ticket] = {copy.engine, std::move(lease)};
   }
   mover_->copy(copy, fence);
 }
@@ -75,10 +88,16 @@ void Daemon::perform(const core::SolvePlacement& problem) {
 void Daemon::perform(const core::Scrub& scrub) { mover_->scrub(scrub); }
 
 void Daemon::perform(const core::SendSlab& slab) {
-  const bool queued = std::any_of(unsent_.begin(), unsent_.end(), [&](const UnsentSlab& unsent) {
-    return unsent.slab.engine == slab.engine;
+  const auto group = groups_.find(slab.engine);
+  if (group != groups_.end()) group->second.mapped[slab.slab] = 0;
+  each_rank(slab.engine, [&](const Peer& peer) {
+    core::SendSlab to_rank = slab;
+    to_rank.engine = peer.engine;
+    const bool queued = std::any_of(unsent_.begin(), unsent_.end(), [&](const UnsentSlab& unsent) {
+      return unsent.slab.engine == peer.engine;
+    });
+    if (queued || !send_slab(to_rank)) unsent_.push_back({to_rank, clock_.now() + kSlabPatience});
   });
-  if (queued || !send_slab(slab)) unsent_.push_back({slab, clock_.now() + kSlabPatience});
 }
 
 bool Daemon::send_slab(const core::SendSlab& slab) {
@@ -119,6 +138,10 @@ void Daemon::give_up(const core::SendSlab& slab) {
   tell(core::Note::Level::kWarning, slab.engine,
        "no file descriptor for slab " + std::to_string(slab.slab.value) + " of engine " +
            std::to_string(slab.engine.value) + ": raise RLIMIT_NOFILE");
+  // Other ranks may have mapped it, so it cannot be taken back.
+  if (const Peer* peer = find(slab.engine); peer && peer->group) {
+    return drop(slab.engine, "kvd had no file descriptor for a slab of it");
+  }
   for (core::Reply& reply : held_) {
     const auto* granted = std::get_if<core::RegionReply>(&reply.body);
     if (!granted || granted->region != slab.region) continue;
@@ -130,14 +153,14 @@ void Daemon::give_up(const core::SendSlab& slab) {
 }
 
 void Daemon::perform(const core::AskUnmap& ask) {
-  Peer* peer = find(ask.engine);
-  if (!peer) return;
-  wire::UnmapSlab message;
-  message.notice.header.version = peer->version;
-  message.notice.slab = ask.slab.value;
-  if (!peer->connection.send(wire::seal(message)).ok()) {
-    drop(ask.engine, "does not read its attach socket");
-  }
+  each_rank(ask.engine, [&](Peer& peer) {
+    wire::UnmapSlab message;
+    message.notice.header.version = peer.version;
+    message.notice.slab = ask.slab.value;
+    if (!peer.connection.send(wire::seal(message)).ok()) {
+      drop(peer.engine, "does not read its attach socket");
+    }
+  });
 }
 
 void Daemon::perform(const core::Note& note) { tell(note.level, note.engine, note.text); }

@@ -42,6 +42,13 @@ struct Peer {
   bool watched = false;         ///< its keeper word is
   bool ended = false;           ///< said goodbye or was dropped; kept until its process is gone
   std::optional<TimePoint> silent_since;
+  EngineId group;          ///< engine of its tensor-parallel group; none: it is one by itself
+  std::uint32_t rank = 0;  ///< in the group
+
+  /// Its socket is open; of a rank whose group has ended it still is, for its goodbye.
+  [[nodiscard]] bool connected() const { return connection.fd() >= 0; }
+  /// The engine it is, or is a rank of, to the Controller.
+  [[nodiscard]] EngineId speaks_for() const { return group ? group : engine; }
 };
 
 }  // namespace kvd::daemon

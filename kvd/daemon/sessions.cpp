@@ -63,7 +63,8 @@ void Daemon::accept() {
     if (const auto leaver = who_gives_way(uids, *uid)) pending_.erase(*leaver);
     const std::uint32_t id = ++last_pending_;
     const int fd = (*connection)->fd();
-    pending_.emplace(id, Pending{std::move(**connection), clock_.now() + kHelloTimeout, *uid});
+    pending_.emplace(id,
+                     Pending{std::move(**connection), clock_.now() + kHelloTimeout, *uid, {}, {}});
     if (!add(Source::kPending, id, fd).ok()) pending_.erase(id);
   }
 }
@@ -81,15 +82,43 @@ void Daemon::listen(bool on) {
 void Daemon::on_pending(std::uint32_t id) {
   const auto it = pending_.find(id);
   if (it == pending_.end()) return;
-  transport::AttachConnection connection = std::move(it->second.connection);
+  const auto complete = take_introduction(it->second);
+  if (complete.ok() && !*complete) return;
+  Pending pending = std::move(it->second);
+  transport::AttachConnection& connection = pending.connection;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.fd(), nullptr);
   pending_.erase(it);
-  const auto frame = connection.receive();
-  const Status status = frame.ok() ? handshake(connection, *frame) : Status(frame.error());
+  Status status = complete.ok() ? Status() : Status(complete.error());
+  if (status.ok()) {
+    const auto version =
+        wire::common_version(pending.hello->version_min, pending.hello->version_max);
+    status = version.ok() ? admit(connection, *pending.hello, pending.join, *version)
+                          : Status(version.error());
+  }
   if (status.ok() || status.code() == ErrorCode::kPeerGone) return;
   tell(core::Note::Level::kWarning, EngineId(),
        "an attach was refused: " + status.error().to_string());
   refuse(connection, status.error());
+}
+
+Result<bool> Daemon::take_introduction(Pending& pending) {
+  KVD_ASSIGN_OR_RETURN(const auto frame, pending.connection.receive());
+  KVD_ASSIGN_OR_RETURN(const wire::AttachMessage message, wire::decode_attach(frame.bytes()));
+  if (!pending.hello) {
+    const auto* hello = std::get_if<wire::Hello>(&message);
+    if (!hello) {
+      return make_error(ErrorCode::kInvalidArgument, "a connection begins with a hello frame");
+    }
+    pending.hello = *hello;
+    return (hello->abilities & wire::kJoinsGroup) == 0;
+  }
+  const auto* join = std::get_if<wire::JoinGroup>(&message);
+  if (!join) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the hello announced a join group frame, and another one followed");
+  }
+  pending.join = *join;
+  return true;
 }
 
 void Daemon::refuse(transport::AttachConnection& connection, const Error& error) {
@@ -97,18 +126,6 @@ void Daemon::refuse(transport::AttachConnection& connection, const Error& error)
   refused.code = static_cast<std::uint16_t>(error.code);
   wire::set_text(refused.message, error.message);
   (void)connection.send(wire::seal(refused)).ok();  // a peer that left needs no answer
-}
-
-Status Daemon::handshake(transport::AttachConnection& connection,
-                         const transport::AttachFrame& frame) {
-  KVD_ASSIGN_OR_RETURN(const wire::AttachMessage message, wire::decode_attach(frame.bytes()));
-  const auto* hello = std::get_if<wire::Hello>(&message);
-  if (!hello) {
-    return make_error(ErrorCode::kInvalidArgument, "a connection begins with a hello frame");
-  }
-  KVD_ASSIGN_OR_RETURN(const std::uint16_t version,
-                       wire::common_version(hello->version_min, hello->version_max));
-  return admit(connection, *hello, version);
 }
 
 /// Whether the engine can map what this daemon lends.
@@ -146,7 +163,7 @@ Status Daemon::check_room(DomainId domain, pid_t process) const {
 }
 
 Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello& hello,
-                     std::uint16_t version) {
+                     const std::optional<wire::JoinGroup>& join, std::uint16_t version) {
   KVD_ASSIGN_OR_RETURN(transport::PeerIdentity identity, connection.peer());
   std::uint32_t domain = 0;
   while (domain < config_.domains.size()) {
@@ -163,7 +180,12 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   KVD_TRY(check_room(DomainId(domain + 1), identity.pid));
   KVD_TRY(check_slab_kind(hello));
   const Bytes slab = config_.slab_size();
-  KVD_ASSIGN_OR_RETURN(const auto shape, complete_shape(hello.shape, slab, copy_.good_slot));
+  KVD_ASSIGN_OR_RETURN(auto shape, complete_shape(hello.shape, slab, copy_.good_slot));
+  if (join && !shape) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a rank of a group without a model class: attach with a model shape");
+  }
+  if (join) shape->ranks = join->ranks;
 
   core::Attach attach;
   attach.name = std::string(wire::text(hello.name));
@@ -188,9 +210,16 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   if (shape && !ring) {
     KVD_ASSIGN_OR_RETURN(bell, transport::make_bell());
   }
-  KVD_ASSIGN_OR_RETURN(const core::AttachGrant grant, controller_->attach(attach, clock_.now()));
+  KVD_ASSIGN_OR_RETURN(
+      const core::AttachGrant grant,
+      join ? enter_group(*join, attach) : controller_->attach(attach, clock_.now()));
+  const EngineId group = join ? EngineId(grant.engine.value - join->rank) : EngineId();
   const auto give_back = [&](const Error& error) {
-    feed(core::Detach{grant.engine});
+    if (join) {
+      forget_rank(group, join->rank);
+    } else {
+      feed(core::Detach{grant.engine});
+    }
     return error;
   };
   // A level-1 session has no block tables; the smallest memfd keeps the frame's shape.
@@ -207,7 +236,7 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   welcome.engine_id = grant.engine.value;
   welcome.class_id = grant.class_id.value;
   welcome.domain_id = domain + 1;
-  welcome.layer_groups = shape ? shape->groups() : 0;
+  welcome.layer_groups = shape ? shape->rank_groups() : 0;
   welcome.shape = shape ? to_wire(*shape) : wire::ModelShape{};
   welcome.slot_bytes = shape ? static_cast<std::uint64_t>(shape->slot_bytes().value) : 0;
   welcome.slab_bytes = static_cast<std::uint64_t>(slab.value);
@@ -254,7 +283,9 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
             0,
             false,
             false,
-            std::nullopt};
+            std::nullopt,
+            group,
+            join ? join->rank : 0};
   generations_[grant.generation] = grant.engine;
   Peer& attached = peers_.emplace(grant.engine, std::move(peer)).first->second;
   if (attached.ring) {
@@ -263,7 +294,10 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
   }
   tell(core::Note::Level::kInfo, grant.engine,
        "engine " + std::to_string(grant.engine.value) + " '" + attach.name + "' attached (pid " +
-           std::to_string(attach.pid) + ", level " + (shape ? "3" : "1") + ")");
+           std::to_string(attach.pid) + ", level " + (shape ? "3" : "1") +
+           (join ? ", rank " + std::to_string(join->rank) + " of " + std::to_string(join->ranks)
+                 : std::string()) +
+           ")");
   const std::string advice = shape ? slot_advice(*shape, copy_) : "";
   if (!advice.empty()) log_warning("engine '" + attach.name + "': " + advice);
   return {};
@@ -276,8 +310,13 @@ Status Daemon::watch(EngineId engine, int process, int socket, int bell) {
 }
 
 void Daemon::on_peer(EngineId engine) {
-  Peer* peer = find(engine);
-  if (!peer) return;
+  const auto it = peers_.find(engine);
+  if (it == peers_.end()) return;
+  if (it->second.ended) {
+    if (it->second.connected()) hear_goodbye(it->second);
+    return;
+  }
+  Peer* peer = &it->second;
   for (int i = 0; i < kFramesATurn; ++i) {
     const auto frame = peer->connection.receive();
     if (!frame.ok()) {
@@ -292,11 +331,9 @@ void Daemon::on_peer(EngineId engine) {
       return;
     }
     if (const auto* mapped = std::get_if<wire::SlabMapped>(&*message)) {
-      if (mapped->notice.region == 0) {
-        feed(core::SlabMapped{engine, SlabIndex(mapped->notice.slab)});
-      }
+      if (mapped->notice.region == 0) on_slab(*peer, SlabIndex(mapped->notice.slab), true);
     } else if (const auto* unmapped = std::get_if<wire::SlabUnmapped>(&*message)) {
-      feed(core::SlabUnmapped{engine, SlabIndex(unmapped->notice.slab)});
+      on_slab(*peer, SlabIndex(unmapped->notice.slab), false);
     } else if (std::holds_alternative<wire::Goodbye>(*message)) {
       leave(*peer);
       return;
@@ -312,14 +349,27 @@ void Daemon::on_peer(EngineId engine) {
 // Goodbye says that it maps and writes nothing of ours any more, as freeing a region does.
 void Daemon::leave(Peer& peer) {
   const EngineId engine = peer.engine;
+  tell(core::Note::Level::kInfo, engine, "engine " + std::to_string(engine.value) + " left");
   end_session(peer);
+  if (peer.group) {
+    end_group(peer, false);
+    return remove_rank(engine);
+  }
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.pidfd.get(), nullptr);
   peers_.erase(engine);
   feed(core::Detach{engine});
-  tell(core::Note::Level::kInfo, engine, "engine " + std::to_string(engine.value) + " left");
 }
 
 void Daemon::end_session(Peer& peer) {
+  silence(peer);
+  if (!peer.connected()) return;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.connection.fd(), nullptr);
+  if (peer.bell_fd() >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.bell_fd(), nullptr);
+  peer.bell.reset();
+  peer.connection = transport::AttachConnection(UniqueFd());
+}
+
+void Daemon::silence(Peer& peer) {
   if (peer.ended) return;
   peer.ended = true;
   // Poison first: whoever is released finds it before a token leaves (safety rule 2).
@@ -329,10 +379,6 @@ void Daemon::end_session(Peer& peer) {
   wake(peer.page->fence_layers());
   if (liveness_) liveness_->forget(peer.engine);
   generations_.erase(peer.generation);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.connection.fd(), nullptr);
-  if (peer.bell_fd() >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.bell_fd(), nullptr);
-  peer.bell.reset();
-  peer.connection = transport::AttachConnection(UniqueFd());
   peer.table.reset();
   std::erase_if(waiting_, [&](const auto& entry) {
     const Waiting& command = entry.second;
@@ -349,14 +395,20 @@ void Daemon::drop(EngineId engine, const std::string& why) {
   tell(core::Note::Level::kWarning, engine,
        "engine " + std::to_string(engine.value) + " '" + peer->name + "' is dropped: " + why);
   end_session(*peer);
+  if (peer->group) end_group(*peer, true);
   // Its process may still write what it has mapped: quarantine until the pidfd says it ended.
-  feed(core::Dying{engine});
+  feed(core::Dying{peer->speaks_for()});
 }
 
 void Daemon::on_process_end(EngineId engine) {
   const auto it = peers_.find(engine);
   if (it == peers_.end()) return;
   end_session(it->second);
+  if (const EngineId group = it->second.group; group) {
+    end_group(it->second, true);
+    feed(core::Dying{group});
+    return remove_rank(engine);
+  }
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, it->second.pidfd.get(), nullptr);
   peers_.erase(it);
   feed(core::Dead{engine});
@@ -377,7 +429,7 @@ void Daemon::beat(Peer& peer, TimePoint) {
   if (heartbeat == peer.heartbeat) return;
   peer.heartbeat = heartbeat;
   watch_peer(peer);
-  feed(core::Beat{peer.engine});
+  feed(core::Beat{peer.speaks_for()});
 }
 
 void Daemon::evict_silent() {
@@ -394,7 +446,9 @@ void Daemon::evict_silent() {
       tell(core::Note::Level::kWarning, engine.id,
            "engine " + std::to_string(engine.id.value) + " is killed: silent longer than " +
                "engine.evict_after");
-      ::syscall(SYS_pidfd_send_signal, peer->pidfd.get(), SIGKILL, nullptr, 0);
+      each_rank(engine.id, [](const Peer& rank) {
+        ::syscall(SYS_pidfd_send_signal, rank.pidfd.get(), SIGKILL, nullptr, 0);
+      });
       peer->silent_since = now;
     }
   }

@@ -35,6 +35,15 @@ enum class Transport : std::uint32_t {
   kRing = 1,  ///< shared memory: a few microseconds less a command, for engines with short steps
 };
 
+/// One process of several that split a model's heads between them. kvd takes them as one engine:
+/// every rank steps and gets the same run list, any one of them submits, finishes and aborts for
+/// all. Of steps, those reports count that come first. When one rank ends, the session of all does.
+struct Group {
+  std::uint64_t id = 0;     ///< a number the ranks agreed on, not 0; free again once all have left
+  std::uint32_t ranks = 0;  ///< 2 to 64; 0: no group
+  std::uint32_t rank = 0;   ///< from 0
+};
+
 /// How to reach the daemon and who is asking.
 struct Options {
   std::string endpoint;     ///< attach socket; empty: $KVD_ENDPOINT, else the default path
@@ -47,6 +56,7 @@ struct Options {
   /// The engine calls wait_layer() before and layer_done() after each layer group of an iteration
   /// with a streamed request. Without it kvd keeps all layers of what runs in HBM.
   bool streams_layers = false;
+  Group group;  ///< the shape is then of one rank's share
 };
 
 /// What the daemon granted at attach.

@@ -69,6 +69,43 @@ TEST(DaemonProcess, TwoEnginesRotateAndEveryByteIsTheByteWritten) {
   EXPECT_EQ(status["counters"]["engines_died"], 0);
 }
 
+ChildCommand rank_of_two(const KvdProcess& kvd, const std::string& rank) {
+  return pattern(kvd, "rank-" + rank,
+                 {"--ranks", "2", "--rank", rank, "--group", "5", "--step-ms", "2"});
+}
+
+// Ranks are processes of their own; the one that is killed takes the session of the other along,
+// and both begin again once it is back.
+TEST(DaemonProcess, AGroupOutlivesTheDeathOfARankAsAnotherGroup) {
+  const RuntimeFolder folder;
+  const KvdProcess kvd(folder, {.hbm = "4MiB", .dram = "32MiB"});
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  ChildProcess first(rank_of_two(kvd, "0"));
+  const auto tokens = [&] { return json::parse(kvd.get("/v1/status").body)["counters"]["tokens"]; };
+  {
+    ChildProcess second(rank_of_two(kvd, "1"));
+    ASSERT_TRUE(poll_until([&] { return tokens() > 100; })) << kvd.log() << second.errors();
+    second.signal(SIGKILL);
+    EXPECT_EQ(second.wait(), 128 + SIGKILL);
+  }
+  ChildProcess second(rank_of_two(kvd, "1"));
+  const json summary = summary_of(second);
+  EXPECT_EQ(second.wait(), 0) << second.errors();
+  EXPECT_EQ(summary["pattern_errors"], 0);
+  EXPECT_EQ(summary["requests"], 12);
+  const json survivor = summary_of(first);
+  EXPECT_EQ(first.wait(), 0) << first.errors();
+  EXPECT_EQ(survivor["restarts"], 1);
+  EXPECT_EQ(survivor["pattern_errors"], 0);
+  EXPECT_EQ(survivor["requests"], 12);
+  EXPECT_TRUE(poll_until([&] {
+    for (const json& pool : json::parse(kvd.get("/v1/pools").body)["pools"]) {
+      if (pool["free_bytes"] != pool["capacity_bytes"]) return false;
+    }
+    return true;
+  })) << kvd.get("/v1/pools").body;
+}
+
 TEST(DaemonProcess, ACorruptedByteIsFound) {
   const RuntimeFolder folder;
   const KvdProcess kvd(folder, kTightPool);

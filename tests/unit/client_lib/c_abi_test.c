@@ -8,7 +8,10 @@ int kvd_c_misuse(void);
 
 /* Returns 0, or the number of the step that failed. */
 int kvd_c_round_trip(const char* endpoint) {
-  kvd_open_options options = {sizeof options, endpoint, "c-program", 0, 0, 0, 0, 0, 0, 0, 0};
+  kvd_open_options options = {0};
+  options.struct_size = sizeof options;
+  options.endpoint = endpoint;
+  options.engine_name = "c-program";
   kvd_handle* handle = NULL;
   if (kvd_open(&options, &handle) != KVD_OK) return 1;
   if (kvd_ping(handle, 1000000000u) != KVD_OK) return 2;
