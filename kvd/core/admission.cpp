@@ -56,7 +56,7 @@ AdmissionInput Controller::State::admission_input(Session& session) {
   each_request_of(session.id, [&](Request& r) {
     if (r.state == RequestState::kWaiting && r.claim == 0) waiting.push_back(&r);
     if (r.state == RequestState::kPrefill && r.planned < r.prompt) enqueue(r);
-    if (r.state != RequestState::kRunning || !r.has_token) return;
+    if (r.state != RequestState::kRunning || !r.has_token || r.paused) return;
     const std::int64_t made = r.answer().value;
     const std::int64_t future = std::max<std::int64_t>(1, expected_length(r).low.value - made);
     snapshot.decoding.push_back({planner::Seconds(r.slo.tpot), made,
@@ -73,8 +73,9 @@ AdmissionInput Controller::State::admission_input(Session& session) {
                           [&](const Request* r) { return now - r->arrived <= r->slo.ttft; });
   }
   for (Request* r : waiting) enqueue(*r);
-  // The step guard is kvd's own: the papers' policies decide without it.
-  const bool guarded = rotation->name() == "unified";
+  // The step guard is kvd's own: the papers' policies decide without it. Where layers stream a step
+  // takes as long as the plan lets it, whoever is in it.
+  const bool guarded = rotation->name() == "unified" && !session.streaming;
   if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
     snapshot.guard = planner::StepGuard{seconds(session.decode_s), seconds(0), least_tbt};
   }

@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kHistories = 20;  // a second each
 #else
-constexpr std::uint64_t kHistories = 600;
+constexpr std::uint64_t kHistories = 1500;
 #endif
 
 /// Only what the scheduler decides is left: the dead are gone, regions given back, forced requests
