@@ -147,7 +147,9 @@ Result<Admission> attach(const Introduction& introduction, TimePoint deadline, c
   KVD_TRY(connection.send(wire::seal(hello), {}, deadline - clock.now()));
   if (introduction.group) {
     wire::JoinGroup join = *introduction.group;
-    KVD_TRY(connection.send(wire::seal(join), {}, deadline - clock.now()));
+    const Status sent = connection.send(wire::seal(join), {}, deadline - clock.now());
+    // A daemon that has hung up after the hello says why in what it sent before.
+    if (!sent.ok() && sent.code() != ErrorCode::kPeerGone) return sent.error();
   }
   KVD_ASSIGN_OR_RETURN(auto frame, connection.receive(deadline - clock.now()));
   return admission_of(introduction, std::move(connection), frame, deadline - clock.now());

@@ -6,7 +6,10 @@
 namespace kvd::client {
 
 Connector::Connector(Introduction introduction, Nanoseconds attach_timeout, const Clock& clock)
-    : clock_(clock), attach_timeout_(attach_timeout), introduction_(std::move(introduction)) {}
+    : clock_(clock),
+      attach_timeout_(attach_timeout),
+      introduction_(std::move(introduction)),
+      recovery_(introduction_.group.has_value()) {}
 
 Status Connector::connect(TimePoint deadline) {
   KVD_ASSIGN_OR_RETURN(auto session, Session::start(introduction_, deadline, clock_));

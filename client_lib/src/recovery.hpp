@@ -18,10 +18,13 @@ class Recovery {
     kReportLoss,  ///< answer Unavailable; the next call attaches again
   };
 
+  /// A rank of a group may run requests that another one submitted: it always hears of a loss.
+  explicit Recovery(bool in_group = false) : in_group_(in_group) {}
+
   void on_attached() { attached_ = true; }
   void on_lost() {
     attached_ = false;
-    loss_untold_ = loss_untold_ || !requests_.empty();
+    loss_untold_ = loss_untold_ || in_group_ || !requests_.empty();
     requests_.clear();
   }
   /// The engine has seen Unavailable from a level-3 call.
@@ -40,6 +43,7 @@ class Recovery {
   }
 
  private:
+  bool in_group_;
   bool attached_ = false;
   bool loss_untold_ = false;
   std::unordered_set<RequestId> requests_;

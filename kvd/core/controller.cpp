@@ -45,7 +45,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
   s.effects = &effects;
   std::visit(Overloaded{
                  [&](const Detach& e) { s.on_detach(e.engine); },
-                 [&](const Dying& e) { s.on_dying(e.engine); },
+                 [&](const Dying& e) { s.on_dying(e.engine, e.parting); },
                  [&](const Dead& e) { s.on_dead(e.engine); },
                  [&](const Command& e) { s.on_command(e); },
                  [&](const CopyFinished& e) { s.on_copy(e); },

@@ -57,6 +57,7 @@ struct Detach {
 /// The keeper word says it died; its pidfd has not confirmed it. Stop scheduling, quarantine.
 struct Dying {
   EngineId engine;
+  bool parting = false;  ///< a rank of it said goodbye, in order; the others still map its memory
 };
 /// The process is gone: nothing of it can write any more. Reclaim.
 struct Dead {

@@ -26,6 +26,11 @@ bool same_iterations(const RankAnswer& answer, const Step& step) {
   return answer.finished == step.iteration_finished && answer.running == step.iteration_running;
 }
 
+// A rank that has not taken the newest answer may not have seen the one before either.
+bool repeats_previous(const Ranks& ranks, std::uint32_t rank, const Step& step) {
+  return ranks.previous && !ranks.answer->taken[rank] && same_iterations(*ranks.previous, step);
+}
+
 std::string named(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
@@ -43,8 +48,17 @@ void Controller::State::on_rank_step(const Command& command, const Step& step) {
       return take_answer(session, command);
     }
   }
+  // Lost, too, but another rank has asked on since.
+  if (repeats_previous(ranks, command.rank, step)) {
+    reply(command, ranks.previous->reply);
+    return;
+  }
   if (ranks.answer && !taken_by_all(*ranks.answer)) {
-    ranks.ahead.push_back(command);
+    if (now < command.deadline) {
+      ranks.ahead.push_back(command);
+    } else {
+      refuse_ahead(session, command);
+    }
     return;
   }
   auto next = next_step(session, step);
@@ -52,6 +66,7 @@ void Controller::State::on_rank_step(const Command& command, const Step& step) {
     reply(command, next.error());
     return;
   }
+  ranks.previous = std::move(ranks.answer);
   ranks.answer = RankAnswer{step.iteration_finished, step.iteration_running, std::move(*next),
                             std::vector<bool>(ranks.finished.size(), false)};
   take_answer(session, command);
@@ -73,7 +88,7 @@ Status Controller::State::check_rank_step(const Session& session, std::uint32_t 
   }
   if (!ranks.answer) return {};
   const RankAnswer& answer = *ranks.answer;
-  if (same_iterations(answer, step)) return {};
+  if (same_iterations(answer, step) || repeats_previous(ranks, rank, step)) return {};
   const auto iterations = [](std::uint64_t finished, std::uint64_t running) {
     return std::to_string(finished) + " as finished and " + std::to_string(running) + " as running";
   };
@@ -116,16 +131,29 @@ void Controller::State::note_finished(Session& session, std::uint32_t rank,
 void Controller::State::serve_ahead(Session& session) {
   std::vector<Command> ahead = std::move(session.ranks->ahead);
   session.ranks->ahead.clear();
-  for (const Command& command : ahead) on_rank_step(command, std::get<Step>(command.body));
+  for (const Command& command : ahead) {
+    if (now < command.deadline) {
+      on_rank_step(command, std::get<Step>(command.body));
+    } else {
+      refuse_ahead(session, command);  // nobody waits for the answer: it must not count as taken
+    }
+  }
+}
+
+void Controller::State::refuse_ahead(const Session& session, const Command& command) {
+  const std::uint32_t behind = first_behind(*session.ranks->answer);
+  refuse(
+      command, ErrorCode::kDeadlineExceeded,
+      behind < session.ranks->finished.size()
+          ? named(behind) + " of the group has not asked for the step before: it is slow, or stuck"
+          : "the other ranks of the group asked for the step before too late");
 }
 
 void Controller::State::expire_ahead(Session& session) {
   if (!session.ranks || session.ranks->ahead.empty()) return;
-  const std::uint32_t behind = first_behind(*session.ranks->answer);
   std::erase_if(session.ranks->ahead, [&](const Command& command) {
     if (now < command.deadline) return false;
-    refuse(command, ErrorCode::kDeadlineExceeded,
-           named(behind) + " of the group has not asked for the step before: it is slow, or stuck");
+    refuse_ahead(session, command);
     return true;
   });
 }

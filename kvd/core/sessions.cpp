@@ -105,12 +105,20 @@ void Controller::State::on_detach(EngineId engine) {
   serve_everyone();
 }
 
-void Controller::State::on_dying(EngineId engine) {
+void Controller::State::on_dying(EngineId engine, bool parting) {
   const auto it = sessions.find(engine);
-  if (it == sessions.end() || it->second.dying) return;
+  if (it == sessions.end()) return;
   Session& session = it->second;
+  const bool dies = !parting && (!session.dying || session.parting);
+  if (dies) {
+    ++counters.engines_died;
+    note(Note::Level::kWarning, engine,
+         "engine '" + session.info.name +
+             "' died; its memory is quarantined until the process ends");
+  }
+  session.parting = parting || (session.parting && !dies);
+  if (session.dying) return;
   session.dying = true;
-  ++counters.engines_died;
   drop_regions(engine);
   for (Request* r : std::vector(session.active)) remove(*r, true);
   end_streams(session);
@@ -122,14 +130,13 @@ void Controller::State::on_dying(EngineId engine) {
   }
   session.late.clear();
   for (const auto& [id, region] : session.regions) hbm.quarantine_region(id);
-  note(Note::Level::kWarning, engine,
-       "engine '" + session.info.name + "' died; its memory is quarantined until the process ends");
   serve_everyone();
 }
 
 void Controller::State::on_dead(EngineId engine) {
   forget_mappings(engine);
-  on_dying(engine);
+  const auto parting = sessions.find(engine);
+  on_dying(engine, parting != sessions.end() && parting->second.parting);
   const auto it = sessions.find(engine);
   if (it != sessions.end()) {
     Session session = std::move(it->second);

@@ -177,6 +177,7 @@ struct RankAnswer {
 struct Ranks {
   std::vector<std::uint64_t> finished;  ///< by rank: the last iteration it says it has finished
   std::optional<RankAnswer> answer;     ///< none before the first step
+  std::optional<RankAnswer> previous;   ///< the one before, for a rank whose reply was lost
   std::vector<Command> ahead;           ///< steps that wait for the others, in order of arrival
 };
 
@@ -188,6 +189,7 @@ struct Session {
   ClassId class_id;  ///< none: level 1
   ModelClass shape;
   bool dying = false;
+  bool parting = false;  ///< dying by the goodbye of a rank; the others are still to follow
   bool responsive = true;
 
   std::uint64_t iteration = 0;  ///< last granted
@@ -509,6 +511,7 @@ struct Controller::State {
   void note_finished(Session& session, std::uint32_t rank, std::uint64_t iteration);
   void serve_ahead(Session& session);
   void expire_ahead(Session& session);
+  void refuse_ahead(const Session& session, const Command& command);
 
   // ---- sessions (sessions.cpp) ----
   [[nodiscard]] Result<AttachGrant> attach(const Attach& attach);
@@ -517,7 +520,7 @@ struct Controller::State {
   void forget_classes();
   void on_detach(EngineId engine);
   void forget_mappings(EngineId engine);
-  void on_dying(EngineId engine);
+  void on_dying(EngineId engine, bool parting);
   void on_dead(EngineId engine);
   void on_tick();
   void on_beat(EngineId engine);

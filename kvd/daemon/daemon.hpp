@@ -65,6 +65,9 @@ class Daemon final : public admin::AdminBackend {
 
  private:
   /// What an epoll entry stands for; the low 32 bits carry an engine or a pending connection.
+  /// What one peer may send before the others get their turn.
+  static constexpr int kFramesATurn = 64;
+
   enum class Source : std::uint32_t {
     kInbox,
     kCopies,
@@ -119,8 +122,9 @@ class Daemon final : public admin::AdminBackend {
   [[nodiscard]] Status check_slab_kind(const wire::Hello& hello) const;
   Status admit(transport::AttachConnection& connection, const wire::Hello& hello,
                const std::optional<wire::JoinGroup>& join, std::uint16_t version);
-  /// Why no session more of the domain is taken, or ok.
-  [[nodiscard]] Status check_room(DomainId domain, pid_t process) const;
+  /// Why no session more of the domain is taken, or ok. A group takes the seats of all its ranks
+  /// when the first comes, so that no two wait for each other's.
+  [[nodiscard]] Status check_room(DomainId domain, pid_t process, std::size_t seats) const;
   Status watch(EngineId engine, int process, int socket, int bell);
   void refuse(transport::AttachConnection& connection, const Error& error);
   void on_peer(EngineId engine);
@@ -138,6 +142,8 @@ class Daemon final : public admin::AdminBackend {
   /// The grant of the rank, in the group it names or, the first to come, makes.
   [[nodiscard]] Result<core::AttachGrant> enter_group(const wire::JoinGroup& join,
                                                       const core::Attach& attach);
+  /// The living group it names; null: there is none yet.
+  [[nodiscard]] Group* group_of(const wire::JoinGroup& join, DomainId domain, uid_t uid);
   /// The rank was let in and could not be told so.
   void forget_rank(EngineId group, std::uint32_t rank);
   [[nodiscard]] Status check_group(const Peer& peer, const decltype(core::Command::body)& body);
@@ -149,6 +155,7 @@ class Daemon final : public admin::AdminBackend {
   void end_group(Peer& first, bool died);
   void hear_goodbye(Peer& peer);
   void end_silenced(Peer& peer);
+  void evict_ended_groups(TimePoint now);
   void remove_rank(EngineId rank);
 
   // commands (commands.cpp)

@@ -89,7 +89,7 @@ void Daemon::perform(const core::Scrub& scrub) { mover_->scrub(scrub); }
 
 void Daemon::perform(const core::SendSlab& slab) {
   const auto group = groups_.find(slab.engine);
-  if (group != groups_.end()) group->second.mapped[slab.slab] = 0;
+  if (group != groups_.end()) group->second.slabs[slab.slab] = {};
   each_rank(slab.engine, [&](const Peer& peer) {
     core::SendSlab to_rank = slab;
     to_rank.engine = peer.engine;

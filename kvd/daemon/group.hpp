@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "ipc/vocabulary/clock.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "kvd/core/controller.hpp"
 #include "kvd/daemon/page_lease.hpp"
@@ -23,10 +25,15 @@ struct Group {
   /// Where the device raises the fences of the group's copies: a page that no engine has. Each
   /// rank's page follows, so that no rank can make another believe in bytes that are not there.
   std::shared_ptr<PageLease> fences;
-  std::vector<bool> attached;                 ///< by rank
-  std::map<SlabIndex, std::uint64_t> mapped;  ///< by slab: the ranks that have mapped it, as bits
-  bool ended = false;                         ///< a rank has gone: no command is served any more
-  bool died = false;                          ///< and not by goodbye
+  std::vector<bool> attached;  ///< by rank
+  struct Said {                ///< of a slab that was sent, by which ranks, as bits
+    std::uint64_t mapped = 0;
+    std::uint64_t unmapped = 0;
+  };
+  std::map<SlabIndex, Said> slabs;
+  std::optional<TimePoint> ended_at;  ///< a rank has gone: no command is served any more
+
+  [[nodiscard]] bool ended() const { return ended_at.has_value(); }
 
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(attached.size()); }
   [[nodiscard]] std::uint32_t present() const {

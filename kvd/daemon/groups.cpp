@@ -1,3 +1,6 @@
+#include <signal.h>
+#include <sys/syscall.h>
+
 #include <algorithm>
 #include <string>
 
@@ -16,15 +19,18 @@ bool same(const core::ModelClass& a, const core::ModelClass& b) { return a == b;
 
 }  // namespace
 
+Group* Daemon::group_of(const wire::JoinGroup& join, DomainId domain, uid_t uid) {
+  for (auto& [engine, group] : groups_) {
+    const bool same_owner = group.domain == domain && group.uid == uid;
+    if (same_owner && group.number == join.group && !group.ended()) return &group;
+  }
+  return nullptr;
+}
+
 Result<core::AttachGrant> Daemon::enter_group(const wire::JoinGroup& join,
                                               const core::Attach& attach) {
-  const auto fits = [&](const auto& entry) {
-    const Group& group = entry.second;
-    return group.number == join.group && group.domain == attach.domain && group.uid == attach.uid &&
-           !group.ended;
-  };
-  auto found = std::find_if(groups_.begin(), groups_.end(), fits);
-  if (found == groups_.end()) {
+  Group* found = group_of(join, attach.domain, attach.uid);
+  if (!found) {
     Group group;
     group.number = join.group;
     group.domain = attach.domain;
@@ -36,9 +42,9 @@ Result<core::AttachGrant> Daemon::enter_group(const wire::JoinGroup& join,
         PageLease::make(backend_, std::make_shared<shm::ServedClientPage>(std::move(page))));
     KVD_ASSIGN_OR_RETURN(group.grant, controller_->attach(attach, clock_.now()));
     const EngineId engine = group.grant.engine;
-    found = groups_.emplace(engine, std::move(group)).first;
+    found = &groups_.emplace(engine, std::move(group)).first->second;
   }
-  Group& group = found->second;
+  Group& group = *found;
   if (!same(group.grant.model_class, *attach.model_class)) {
     return make_error(ErrorCode::kInvalidArgument, called(group) + " has another model shape, or " +
                                                        std::to_string(group.ranks()) +
@@ -85,14 +91,15 @@ void Daemon::on_slab(const Peer& peer, SlabIndex slab, bool mapped) {
                   : feed(core::SlabUnmapped{peer.engine, slab});
   }
   Group& group = groups_.at(peer.group);
-  const auto known = group.mapped.find(slab);
-  if (known == group.mapped.end()) return;  // one it was never sent
-  const std::uint64_t bit = std::uint64_t{1} << peer.rank;
-  std::uint64_t& ranks = known->second;
-  ranks = mapped ? ranks | bit : ranks & ~bit;
-  if (mapped && ranks == group.everyone()) feed(core::SlabMapped{peer.group, slab});
-  if (!mapped && ranks == 0) {
-    group.mapped.erase(known);
+  const auto known = group.slabs.find(slab);
+  if (known == group.slabs.end()) return;  // one it was never sent
+  std::uint64_t& said = mapped ? known->second.mapped : known->second.unmapped;
+  said |= std::uint64_t{1} << peer.rank;
+  if (said != group.everyone()) return;
+  if (mapped) {
+    feed(core::SlabMapped{peer.group, slab});
+  } else {
+    group.slabs.erase(known);
     feed(core::SlabUnmapped{peer.group, slab});
   }
 }
@@ -110,23 +117,22 @@ void Daemon::raise_fences(EngineId engine) {
 // The others hold what the one that went held a share of: none can go on without it.
 void Daemon::end_group(Peer& first, bool died) {
   Group& group = groups_.at(first.group);
-  group.died = group.died || died;
-  if (group.ended) return;
-  group.ended = true;
+  feed(core::Dying{first.group, !died});
+  if (group.ended()) return;
+  group.ended_at = clock_.now();
   tell(core::Note::Level::kInfo, first.group,
        called(group) + " ends with its rank " + std::to_string(first.rank));
   each_rank(first.group, [&](Peer& peer) { silence(peer); });
 }
 
 void Daemon::hear_goodbye(Peer& peer) {
-  for (;;) {
+  for (int i = 0; i < kFramesATurn; ++i) {
     const auto frame = peer.connection.receive();
-    if (!frame.ok()) {
-      if (frame.error().code != ErrorCode::kWouldBlock) end_silenced(peer);
-      return;
-    }
+    if (!frame.ok() && frame.error().code == ErrorCode::kWouldBlock) return;
+    if (!frame.ok()) return end_silenced(peer);
     const auto message = wire::decode_attach(frame->bytes());
-    if (message.ok() && std::holds_alternative<wire::Goodbye>(*message)) {
+    if (!message.ok()) return end_silenced(peer);
+    if (std::holds_alternative<wire::Goodbye>(*message)) {
       end_session(peer);
       return remove_rank(peer.engine);
     }
@@ -136,7 +142,6 @@ void Daemon::hear_goodbye(Peer& peer) {
 // It may still write what it has mapped: its process tells when that is over.
 void Daemon::end_silenced(Peer& peer) {
   end_session(peer);
-  groups_.at(peer.group).died = true;
   feed(core::Dying{peer.group});
 }
 
@@ -147,12 +152,23 @@ void Daemon::remove_rank(EngineId rank) {
   peers_.erase(it);
   const auto next = peers_.lower_bound(engine);
   if (next != peers_.end() && next->second.group == engine) return;
-  const bool died = groups_.at(engine).died;
   groups_.erase(engine);
-  if (died) {
-    feed(core::Dead{engine});
-  } else {
-    feed(core::Detach{engine});
+  feed(core::Dead{engine});
+}
+
+// A rank may hang in a call to one that is gone: it will never step, nor say goodbye.
+void Daemon::evict_ended_groups(TimePoint now) {
+  for (auto& [engine, group] : groups_) {
+    if (!group.ended() || now - *group.ended_at < config_.evict_after) continue;
+    group.ended_at = now;
+    tell(
+        core::Note::Level::kWarning, engine,
+        called(group) + ": what is left of it is killed: its session ended engine.evict_after ago");
+    for (const auto& [rank, peer] : peers_) {
+      if (peer.group == engine) {
+        ::syscall(SYS_pidfd_send_signal, peer.pidfd.get(), SIGKILL, nullptr, 0);
+      }
+    }
   }
 }
 

@@ -16,19 +16,22 @@ struct SessionCounts {
 /// Ended sessions that are kept in mind until their processes are gone.
 constexpr std::size_t kMaxEnded = 1024;
 
-/// Whether one more session fits. Domains share the seats evenly: one that takes all it can must
-/// not keep the others out. Source: kvd design.
-/// Errors: QuotaExceeded with what to close or raise.
+/// Whether so many more sessions fit. Domains share the seats evenly: one that takes all it can
+/// must not keep the others out. Source: kvd design. Errors: QuotaExceeded with what to close or
+/// raise.
 [[nodiscard]] inline Status check_seats(const SessionCounts& all, const SessionCounts& of_domain,
-                                        std::size_t max_engines, std::size_t domains) {
-  const auto share = [&](std::size_t seats) { return std::max<std::size_t>(1, seats / domains); };
+                                        std::size_t seats, std::size_t max_engines,
+                                        std::size_t domains) {
+  const auto share = [&](std::size_t all_seats) {
+    return std::max<std::size_t>(1, all_seats / domains);
+  };
   const auto full = [](const std::string& why) {
     return make_error(ErrorCode::kQuotaExceeded, why);
   };
-  if (all.open >= max_engines) {
+  if (all.open + seats > max_engines) {
     return full("engine.max_engines sessions are open: close some or raise it");
   }
-  if (of_domain.open >= share(max_engines)) {
+  if (of_domain.open + seats > share(max_engines)) {
     return full("the domain has its share of engine.max_engines open, " +
                 std::to_string(of_domain.open) + " sessions: close some or raise it");
   }

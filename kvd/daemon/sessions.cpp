@@ -19,8 +19,6 @@ namespace kvd::daemon {
 namespace {
 
 constexpr Nanoseconds kHelloTimeout = std::chrono::seconds(5);
-/// What one peer may send before the others get their turn.
-constexpr int kFramesATurn = 64;
 /// Sessions of one process that ended though it lives on.
 constexpr std::size_t kMaxEndedPerProcess = 64;
 
@@ -144,7 +142,7 @@ Status Daemon::check_slab_kind(const wire::Hello& hello) const {
 }
 
 // No domain can keep the others out, and no process its own domain.
-Status Daemon::check_room(DomainId domain, pid_t process) const {
+Status Daemon::check_room(DomainId domain, pid_t process, std::size_t seats) const {
   SessionCounts all, of_domain;
   std::size_t ended_of_process = 0;
   for (const auto& [engine, peer] : peers_) {
@@ -159,7 +157,13 @@ Status Daemon::check_room(DomainId domain, pid_t process) const {
                           "without goodbye and may still map what they were given: restart the " +
                           "process");
   }
-  return check_seats(all, of_domain, config_.max_engines, config_.domains.size());
+  for (const auto& [engine, group] : groups_) {
+    if (group.ended()) continue;
+    const std::size_t missing = group.ranks() - group.present();
+    all.open += missing;
+    if (group.domain == domain) of_domain.open += missing;
+  }
+  return check_seats(all, of_domain, seats, config_.max_engines, config_.domains.size());
 }
 
 Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello& hello,
@@ -177,7 +181,9 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
                       "uid " + std::to_string(identity.uid) +
                           " belongs to no domain: add it to a [[domain]] of kvd's configuration");
   }
-  KVD_TRY(check_room(DomainId(domain + 1), identity.pid));
+  // One that joins has its seat since the first of its group came.
+  const bool joins = join && group_of(*join, DomainId(domain + 1), identity.uid);
+  KVD_TRY(check_room(DomainId(domain + 1), identity.pid, joins ? 0 : join ? join->ranks : 1));
   KVD_TRY(check_slab_kind(hello));
   const Bytes slab = config_.slab_size();
   KVD_ASSIGN_OR_RETURN(auto shape, complete_shape(hello.shape, slab, copy_.good_slot));
@@ -395,18 +401,17 @@ void Daemon::drop(EngineId engine, const std::string& why) {
   tell(core::Note::Level::kWarning, engine,
        "engine " + std::to_string(engine.value) + " '" + peer->name + "' is dropped: " + why);
   end_session(*peer);
-  if (peer->group) end_group(*peer, true);
+  if (peer->group) return end_group(*peer, true);
   // Its process may still write what it has mapped: quarantine until the pidfd says it ended.
-  feed(core::Dying{peer->speaks_for()});
+  feed(core::Dying{engine});
 }
 
 void Daemon::on_process_end(EngineId engine) {
   const auto it = peers_.find(engine);
   if (it == peers_.end()) return;
   end_session(it->second);
-  if (const EngineId group = it->second.group; group) {
+  if (it->second.group) {
     end_group(it->second, true);
-    feed(core::Dying{group});
     return remove_rank(engine);
   }
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, it->second.pidfd.get(), nullptr);
@@ -435,6 +440,7 @@ void Daemon::beat(Peer& peer, TimePoint) {
 void Daemon::evict_silent() {
   if (config_.evict_after.count() == 0) return;
   const TimePoint now = clock_.now();
+  evict_ended_groups(now);
   for (const core::EngineStatus& engine : controller_->status(now).engines) {
     Peer* peer = find(engine.id);
     if (!peer) continue;

@@ -78,5 +78,55 @@ TEST_P(SteppingRestart, StartsItsRequestsOverAndReadsNoWrongByte) {
 INSTANTIATE_TEST_SUITE_P(Transport, SteppingRestart, ::testing::Bool(),
                          [](const auto& param) { return param.param ? "OverTheRing" : "OverZmq"; });
 
+TEST(Restart, TheRanksOfAGroupFindTogetherAgain) {
+  const RuntimeFolder folder;
+  std::optional<KvdProcess> kvd(std::in_place, folder, kLvf);
+  ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
+  const auto rank = [&](const char* number) {
+    return ChildCommand{{built_program("kvd-pattern"), "--endpoint", kvd->endpoint(), "--requests",
+                         "12", "--prompt", "48", "--new", "48", "--step-ms", "5", "--json",
+                         "--ranks", "2", "--group", "3", "--rank", number},
+                        {}};
+  };
+  ChildProcess first(rank("0"));
+  ChildProcess second(rank("1"));
+  ASSERT_TRUE(poll_until([&] { return status_of(*kvd)["counters"]["tokens"] > 100; }));
+  kill_and_wait(*kvd);
+  kvd.emplace(folder, kLvf);
+  ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
+  for (ChildProcess* engine : {&first, &second}) {
+    const auto line = engine->wait_for_line("{");
+    ASSERT_TRUE(line) << engine->errors();
+    EXPECT_EQ(engine->wait(), 0) << engine->errors();
+    const json summary = json::parse(*line);
+    EXPECT_EQ(summary["pattern_errors"], 0);
+    EXPECT_EQ(summary["requests"], 12);
+    EXPECT_GE(summary["restarts"], 1);
+  }
+}
+
+// As a rank does that hangs in a call to one that is gone.
+TEST(Restart, WhatIsLeftOfAGroupIsKilledAfterItsTime) {
+  const RuntimeFolder folder;
+  KvdSettings settings = kLvf;
+  settings.extra += "[engine]\nevict_after = '300ms'\nstep_timeout = '200ms'\n";
+  const KvdProcess kvd(folder, settings);
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  const auto rank = [&](const char* number) {
+    return ChildCommand{
+        {built_program("kvd-pattern"), "--endpoint", kvd.endpoint(), "--requests", "12",
+         "--step-ms", "50", "--json", "--ranks", "2", "--group", "3", "--rank", number},
+        {}};
+  };
+  ChildProcess first(rank("0"));
+  ChildProcess second(rank("1"));
+  ASSERT_TRUE(poll_until([&] { return status_of(kvd)["counters"]["tokens"] > 10; }));
+  second.signal(SIGSTOP);
+  first.signal(SIGKILL);
+  EXPECT_EQ(first.wait(), 128 + SIGKILL);
+  EXPECT_EQ(second.wait(), 128 + SIGKILL) << kvd.log();
+  EXPECT_TRUE(poll_until([&] { return status_of(kvd)["engines"] == 0; }));
+}
+
 }  // namespace
 }  // namespace kvd::test

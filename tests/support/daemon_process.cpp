@@ -56,6 +56,7 @@ KvdProcess::KvdProcess(const RuntimeFolder& folder, const KvdSettings& settings)
       config_file_(folder.file("kvd.toml")),
       admin_port_(admin::free_port()),
       metrics_port_(admin::free_port()) {
+  while (metrics_port_ == admin_port_) metrics_port_ = admin::free_port();
   std::ofstream(config_file_) << toml_of(folder, settings, admin_port_, metrics_port_);
   process_.emplace(
       ChildCommand{{built_program("kvd"), "--config", config_file_}, settings.environment});

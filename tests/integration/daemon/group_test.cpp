@@ -139,6 +139,46 @@ TEST(DaemonGroup, EndsWithTheFirstRankThatLeavesAndFreesWithTheLast) {
   EXPECT_TRUE(Client::open(options_of(daemon, 0)).ok()) << "its number is free again";
 }
 
+// Frames of a rank whose group has ended get their turn as everybody's do.
+TEST(DaemonGroup, ARankThatOnlyTalksOnKeepsNobodyFromTheDaemon) {
+  DaemonThread daemon;
+  const auto attach = [&](std::uint32_t rank) {
+    auto connection = transport::connect_attach(daemon.endpoint(), kPatience);
+    KVD_CHECK(connection.ok(), "no connection");
+    wire::Hello hello;
+    hello.shape = {4, 2, 16, 0, 1024};
+    hello.abilities = wire::kJoinsGroup;
+    wire::JoinGroup join;
+    join.group = kGroup;
+    join.ranks = 2;
+    join.rank = rank;
+    KVD_CHECK(connection->send(wire::seal(hello)).ok(), "no hello");
+    KVD_CHECK(connection->send(wire::seal(join)).ok(), "no join");
+    KVD_CHECK(connection->receive(kPatience).ok(), "no welcome");
+    return std::move(*connection);
+  };
+  auto first = attach(0);
+  auto second = attach(1);
+  wire::Goodbye goodbye;
+  ASSERT_TRUE(first.send(wire::seal(goodbye)).ok());
+  std::atomic<bool> stop = false;
+  std::thread flood([&] {
+    wire::SlabMapped mapped;
+    while (!stop) (void)second.send(wire::seal(mapped)).ok();
+  });
+  Client other = opened([&] {
+    auto options = options_of(daemon, 0);
+    options.group = {};
+    return options;
+  }());
+  EXPECT_TRUE(other.ping(kPatience).ok());
+  EXPECT_EQ(daemon.status().counters.engines_died, 0u);
+  stop = true;
+  flood.join();
+  ASSERT_TRUE(second.send(wire::seal(goodbye), {}, kPatience).ok());
+  EXPECT_TRUE(daemon.wait_until([](const auto& status) { return status.engines.size() == 1; }));
+}
+
 TEST(DaemonGroup, AHelloThatAnnouncesAGroupAndSendsNoneIsRefused) {
   DaemonThread daemon;
   auto connection = transport::connect_attach(daemon.endpoint(), kPatience);

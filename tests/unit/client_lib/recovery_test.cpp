@@ -20,6 +20,15 @@ TEST(RecoveryTest, AttachesSilentlyWithoutRequests) {
   EXPECT_EQ(recovery.need_for_request_call(), Need::kAttach);
 }
 
+TEST(RecoveryTest, ARankHearsOfALossWhoeverSubmitted) {
+  Recovery recovery(true);
+  recovery.on_attached();
+  recovery.on_lost();
+  EXPECT_EQ(recovery.need_for_request_call(), Need::kReportLoss);
+  recovery.on_loss_told();
+  EXPECT_EQ(recovery.need_for_request_call(), Need::kAttach);
+}
+
 TEST(RecoveryTest, ReportsALossOnceToRequestCallsOnly) {
   Recovery recovery;
   recovery.on_attached();

@@ -82,6 +82,39 @@ TEST_F(Ranks, ALostReplyIsSaidAgain) {
   EXPECT_EQ(answer(again).run.size(), 1u);
 }
 
+// Rank 1 asked on while rank 0 had not seen the answer to its last step.
+TEST_F(Ranks, ALostReplyIsSaidAgainAlsoWhenAnotherRankHasAskedOn) {
+  begin(6, 4);
+  Step done = idle(1);
+  done.reports = {{RequestId(1), Tokens(6), false}};
+  for (const std::uint32_t rank : {0u, 1u}) {
+    ASSERT_EQ(world.code(step(rank, done)), ErrorCode::kOk);
+  }
+  Step more = idle(2);
+  more.reports = {{RequestId(1), Tokens(7), false}};
+  ASSERT_EQ(answer(step(1, more)).iteration, 3u);
+  const auto again = step(0, done);
+  ASSERT_EQ(world.code(again), ErrorCode::kOk);
+  EXPECT_EQ(answer(again).iteration, 2u);
+  EXPECT_EQ(answer(step(0, more)).iteration, 3u);
+  EXPECT_EQ(world.code(step(0, done)), ErrorCode::kInvalidArgument) << "it has moved on";
+}
+
+TEST_F(Ranks, AStepThatNobodyWaitsForAnyMoreTakesNoAnswer) {
+  begin(6, 4);
+  Step done = idle(1);
+  done.reports = {{RequestId(1), Tokens(6), false}};
+  ASSERT_EQ(world.code(step(0, done)), ErrorCode::kOk);
+  Step more = idle(2);
+  more.reports = {{RequestId(1), Tokens(7), false}};
+  EXPECT_EQ(world.code(step(0, more, Nanoseconds(0))), ErrorCode::kDeadlineExceeded) << "at once";
+  EXPECT_FALSE(step(0, more).has_value());
+  world.pass(milliseconds(100));  // its time is over, and no tick has come
+  ASSERT_EQ(world.code(step(1, done)), ErrorCode::kOk);
+  EXPECT_EQ(world.code(world.latest), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(answer(step(0, more)).iteration, 3u) << "its next try is a step of its own";
+}
+
 TEST_F(Ranks, WhoIsAheadWaitsForTheOthers) {
   begin(6, 4);
   Step done = idle(1);
@@ -179,6 +212,30 @@ TEST_F(Ranks, AVictimLeavesWhenTheLastRankHasFinished) {
   EXPECT_EQ(world.last_copied, 0u) << "rank 1 may still write";
   ASSERT_EQ(world.code(step(1, done)), ErrorCode::kOk);
   EXPECT_EQ(world.last_copied, 8u) << "both blocks of four groups";
+}
+
+TEST_F(Ranks, AGroupThatPartsHoldsItsMemoryAndHasNotDied) {
+  begin(6, 4);
+  world.feed(Dying{group, true});
+  const auto free = [&] {
+    const auto stats = world.controller->status(world.now).tiers[0];
+    return stats.free == stats.capacity;
+  };
+  EXPECT_FALSE(free());
+  EXPECT_EQ(world.code(step(1, idle(0))), ErrorCode::kStaleSession);
+  world.bury(group);
+  world.finish_copies();
+  EXPECT_TRUE(free());
+  EXPECT_EQ(world.controller->status(world.now).counters.engines_died, 0u);
+}
+
+TEST_F(Ranks, AGroupWhoseLastRankDiesHasDied) {
+  begin(6, 4);
+  world.feed(Dying{group, true});
+  world.feed(Dying{group});
+  world.feed(Dying{group});
+  world.bury(group);
+  EXPECT_EQ(world.controller->status(world.now).counters.engines_died, 1u);
 }
 
 TEST_F(Ranks, RentNoRegions) {

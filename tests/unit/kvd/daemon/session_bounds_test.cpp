@@ -10,8 +10,9 @@ using testing::HasSubstr;
 
 constexpr std::size_t kSeats = 64;
 
-std::string refusal(const SessionCounts& all, const SessionCounts& of_domain, std::size_t domains) {
-  const Status status = check_seats(all, of_domain, kSeats, domains);
+std::string refusal(const SessionCounts& all, const SessionCounts& of_domain, std::size_t domains,
+                    std::size_t wanted = 1) {
+  const Status status = check_seats(all, of_domain, wanted, kSeats, domains);
   if (status.ok()) return "";
   EXPECT_EQ(status.code(), ErrorCode::kQuotaExceeded);
   return status.error().message;
@@ -34,6 +35,12 @@ TEST(SessionBounds, EndedSessionsAreRefusedInWordsOfTheirOwn) {
   EXPECT_THAT(refusal(left, left, 2), HasSubstr("end those processes"));
   EXPECT_EQ(refusal(left, {0, 0}, 2), "");
   EXPECT_THAT(refusal({0, kMaxEnded}, {0, kMaxEnded}, 1), HasSubstr("without goodbye"));
+}
+
+TEST(SessionBounds, AGroupNeedsSeatsForAllItsRanks) {
+  EXPECT_EQ(refusal({kSeats - 4, 0}, {kSeats - 4, 0}, 1, 4), "");
+  EXPECT_NE(refusal({kSeats - 4, 0}, {kSeats - 4, 0}, 1, 5), "");
+  EXPECT_EQ(refusal({kSeats, 0}, {kSeats, 0}, 1, 0), "") << "who joins has had its seat";
 }
 
 TEST(SessionBounds, MoreDomainsThanSeatsLeaveOneToEach) {
