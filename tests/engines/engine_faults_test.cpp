@@ -191,7 +191,7 @@ std::unique_ptr<EngineThread> watched_engine(const std::string& endpoint,
 }
 
 int repetitions() {
-  const char* given = std::getenv("KVD_REPETITIONS");
+  const char* given = std::getenv("KVD_TEST_REPETITIONS");
   return given != nullptr ? std::atoi(given) : 5;
 }
 

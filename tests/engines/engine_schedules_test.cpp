@@ -24,7 +24,7 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
 }
 
 TEST(EngineSchedules, ChangeNoBit) {
-  const std::uint64_t count = number_from("KVD_SCHEDULES", kSchedules);
+  const std::uint64_t count = number_from("KVD_TEST_SCHEDULES", kSchedules);
   const std::uint64_t first = number_from("KVD_TEST_SEED", 1);
   const References references;
   core::Counters sum;

@@ -16,12 +16,12 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// KVD_SCHEDULES: how many; KVD_SCHEDULE_SEED: the first seed, to play one again.
+// KVD_TEST_SCHEDULES: how many; KVD_SCHEDULE_SEED: the first seed, to play one again.
 TEST(RotationSchedules, NoBlockEverHoldsAWrongByte) {
   RotationSchedule::World world;
   ASSERT_TRUE(world.ready());
   const std::uint64_t first = number_from("KVD_SCHEDULE_SEED", 1);
-  const std::uint64_t count = number_from("KVD_SCHEDULES", 300);
+  const std::uint64_t count = number_from("KVD_TEST_SCHEDULES", 300);
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE("KVD_SCHEDULE_SEED=" + std::to_string(seed));
     ASSERT_EQ(RotationSchedule(world, seed, Mutant::kNone).play(kSteps), 0u);

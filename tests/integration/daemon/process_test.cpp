@@ -99,7 +99,8 @@ TEST(DaemonProcess, AGroupOutlivesTheDeathOfARankAsAnotherGroup) {
   EXPECT_EQ(survivor["pattern_errors"], 0);
   EXPECT_EQ(survivor["requests"], 12);
   EXPECT_TRUE(poll_until([&] {
-    for (const json& pool : json::parse(kvd.get("/v1/pools").body)["pools"]) {
+    const json document = json::parse(kvd.get("/v1/pools").body);
+    for (const json& pool : document["pools"]) {
       if (pool["free_bytes"] != pool["capacity_bytes"]) return false;
     }
     return true;
