@@ -95,7 +95,7 @@ TEST(DaemonProcess, AGroupOutlivesTheDeathOfARankAsAnotherGroup) {
   EXPECT_EQ(summary["requests"], 12);
   const json survivor = summary_of(first);
   EXPECT_EQ(first.wait(), 0) << first.errors();
-  EXPECT_EQ(survivor["restarts"], 1);
+  EXPECT_GE(survivor["restarts"], 1);
   EXPECT_EQ(survivor["pattern_errors"], 0);
   EXPECT_EQ(survivor["requests"], 12);
   EXPECT_TRUE(poll_until([&] {
