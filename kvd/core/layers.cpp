@@ -86,7 +86,8 @@ void Controller::State::sync_blocks(Session& session) {
 bool Controller::State::short_of_dram(DomainId domain) const {
   return std::any_of(sessions.begin(), sessions.end(), [&](const auto& entry) {
     const Session& session = entry.second;
-    return session.info.domain == domain && session.short_of_dram && session.responsive;
+    return session.info.domain == domain && session.short_of_dram && session.responsive &&
+           !session.dying;
   });
 }
 

@@ -12,15 +12,13 @@ namespace kvd::core {
 
 namespace {
 
-bool taken_by_all(const RankAnswer& answer) {
-  return std::find(answer.taken.begin(), answer.taken.end(), false) == answer.taken.end();
-}
-
-/// Who has yet to ask for it.
+/// The first rank that has yet to ask for it; as many as there are ranks: none.
 std::uint32_t first_behind(const RankAnswer& answer) {
   return static_cast<std::uint32_t>(std::find(answer.taken.begin(), answer.taken.end(), false) -
                                     answer.taken.begin());
 }
+
+bool taken_by_all(const RankAnswer& answer) { return first_behind(answer) == answer.taken.size(); }
 
 bool same_iterations(const RankAnswer& answer, const Step& step) {
   return answer.finished == step.iteration_finished && answer.running == step.iteration_running;
@@ -141,12 +139,12 @@ void Controller::State::serve_ahead(Session& session) {
 }
 
 void Controller::State::refuse_ahead(const Session& session, const Command& command) {
-  const std::uint32_t behind = first_behind(*session.ranks->answer);
-  refuse(
-      command, ErrorCode::kDeadlineExceeded,
-      behind < session.ranks->finished.size()
-          ? named(behind) + " of the group has not asked for the step before: it is slow, or stuck"
-          : "the other ranks of the group asked for the step before too late");
+  const RankAnswer& answer = *session.ranks->answer;
+  refuse(command, ErrorCode::kDeadlineExceeded,
+         taken_by_all(answer)
+             ? "the other ranks of the group asked for the step before too late"
+             : named(first_behind(answer)) +
+                   " of the group has not asked for the step before: it is slow, or stuck");
 }
 
 void Controller::State::expire_ahead(Session& session) {

@@ -15,8 +15,6 @@ namespace {
 
 std::string called(const Group& group) { return "group " + std::to_string(group.number); }
 
-bool same(const core::ModelClass& a, const core::ModelClass& b) { return a == b; }
-
 }  // namespace
 
 Group* Daemon::group_of(const wire::JoinGroup& join, DomainId domain, uid_t uid) {
@@ -45,7 +43,7 @@ Result<core::AttachGrant> Daemon::enter_group(const wire::JoinGroup& join,
     found = &groups_.emplace(engine, std::move(group)).first->second;
   }
   Group& group = *found;
-  if (!same(group.grant.model_class, *attach.model_class)) {
+  if (group.grant.model_class != *attach.model_class) {
     return make_error(ErrorCode::kInvalidArgument, called(group) + " has another model shape, or " +
                                                        std::to_string(group.ranks()) +
                                                        " ranks: all ranks attach alike");

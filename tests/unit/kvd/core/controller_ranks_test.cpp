@@ -13,6 +13,11 @@ ModelClass two_ranks() { return {2, 1, 4, Bytes(128), 2}; }
 
 Step idle(std::uint64_t finished) { return {finished, 0, {}, {}}; }
 
+/// Request 1 has so many tokens after the iteration.
+Step reported(std::uint64_t iteration, std::int64_t tokens, bool finished = false) {
+  return {iteration, 0, {}, {{RequestId(1), Tokens(tokens), finished}}};
+}
+
 class Ranks : public testing::Test {
  protected:
   std::optional<Reply> step(std::uint32_t rank, const Step& body,
@@ -67,8 +72,7 @@ TEST_F(Ranks, ATableShowsTheSlotsOfAllRanks) {
 
 TEST_F(Ranks, TheReportsOfTheFirstCount) {
   begin(6, 4);
-  Step done = idle(1);
-  done.reports = {{RequestId(1), Tokens(6), false}};
+  Step done = reported(1, 6);
   EXPECT_EQ(world.code(step(0, done)), ErrorCode::kOk);
   EXPECT_EQ(world.code(step(1, done)), ErrorCode::kOk);
   EXPECT_EQ(world.controller->status(world.now).counters.tokens, 6u);
@@ -85,13 +89,11 @@ TEST_F(Ranks, ALostReplyIsSaidAgain) {
 // Rank 1 asked on while rank 0 had not seen the answer to its last step.
 TEST_F(Ranks, ALostReplyIsSaidAgainAlsoWhenAnotherRankHasAskedOn) {
   begin(6, 4);
-  Step done = idle(1);
-  done.reports = {{RequestId(1), Tokens(6), false}};
+  Step done = reported(1, 6);
   for (const std::uint32_t rank : {0u, 1u}) {
     ASSERT_EQ(world.code(step(rank, done)), ErrorCode::kOk);
   }
-  Step more = idle(2);
-  more.reports = {{RequestId(1), Tokens(7), false}};
+  Step more = reported(2, 7);
   ASSERT_EQ(answer(step(1, more)).iteration, 3u);
   const auto again = step(0, done);
   ASSERT_EQ(world.code(again), ErrorCode::kOk);
@@ -102,11 +104,9 @@ TEST_F(Ranks, ALostReplyIsSaidAgainAlsoWhenAnotherRankHasAskedOn) {
 
 TEST_F(Ranks, AStepThatNobodyWaitsForAnyMoreTakesNoAnswer) {
   begin(6, 4);
-  Step done = idle(1);
-  done.reports = {{RequestId(1), Tokens(6), false}};
+  Step done = reported(1, 6);
   ASSERT_EQ(world.code(step(0, done)), ErrorCode::kOk);
-  Step more = idle(2);
-  more.reports = {{RequestId(1), Tokens(7), false}};
+  Step more = reported(2, 7);
   EXPECT_EQ(world.code(step(0, more, Nanoseconds(0))), ErrorCode::kDeadlineExceeded) << "at once";
   EXPECT_FALSE(step(0, more).has_value());
   world.pass(milliseconds(100));  // its time is over, and no tick has come
@@ -117,11 +117,9 @@ TEST_F(Ranks, AStepThatNobodyWaitsForAnyMoreTakesNoAnswer) {
 
 TEST_F(Ranks, WhoIsAheadWaitsForTheOthers) {
   begin(6, 4);
-  Step done = idle(1);
-  done.reports = {{RequestId(1), Tokens(6), false}};
+  Step done = reported(1, 6);
   ASSERT_EQ(world.code(step(0, done)), ErrorCode::kOk);
-  Step more = idle(2);
-  more.reports = {{RequestId(1), Tokens(7), false}};
+  Step more = reported(2, 7);
   EXPECT_FALSE(step(0, more).has_value()) << "rank 1 has not asked for iteration 2";
   EXPECT_EQ(world.code(step(0, more)), ErrorCode::kWouldBlock) << "one at a time";
   ASSERT_EQ(world.code(step(1, done)), ErrorCode::kOk);
@@ -130,8 +128,7 @@ TEST_F(Ranks, WhoIsAheadWaitsForTheOthers) {
 
 TEST_F(Ranks, WhoWaitsForTheOthersWaitsForItsTimeout) {
   begin(6, 4);
-  Step done = idle(1);
-  done.reports = {{RequestId(1), Tokens(6), false}};
+  Step done = reported(1, 6);
   ASSERT_EQ(world.code(step(0, done)), ErrorCode::kOk);
   EXPECT_FALSE(step(0, idle(2)).has_value());
   world.pass(milliseconds(101));
@@ -165,15 +162,13 @@ TEST_F(Ranks, ReportsOfWhatAnotherRankHasAbortedArePassedOver) {
   begin(6, 4);
   ASSERT_EQ(world.code(world.command(group, Abort{RequestId(1)}, milliseconds(100), 1)),
             ErrorCode::kOk);
-  Step done = idle(1);
-  done.reports = {{RequestId(1), Tokens(6), false}};
+  Step done = reported(1, 6);
   EXPECT_EQ(world.code(step(0, done)), ErrorCode::kOk) << "it cannot know";
 }
 
 TEST_F(Ranks, BlocksAreSealedWhenTheLastRankHasWrittenThem) {
   begin(6, 4);
-  Step done = idle(1);
-  done.reports = {{RequestId(1), Tokens(6), false}};
+  Step done = reported(1, 6);
   ASSERT_EQ(world.code(step(0, done)), ErrorCode::kOk);
   EXPECT_EQ(slots(pool::SlotState::kSealed), 0u) << "rank 1 may still write";
   ASSERT_EQ(world.code(step(1, done)), ErrorCode::kOk);
@@ -182,8 +177,7 @@ TEST_F(Ranks, BlocksAreSealedWhenTheLastRankHasWrittenThem) {
 
 TEST_F(Ranks, BlocksAreFreeWhenTheLastRankHasFinished) {
   begin(6, 4);
-  Step done = idle(1);
-  done.reports = {{RequestId(1), Tokens(6), true}};
+  Step done = reported(1, 6, true);
   ASSERT_EQ(world.code(step(0, done)), ErrorCode::kOk);
   const auto free = [&] {
     const auto stats = world.controller->status(world.now).tiers[0];
@@ -198,16 +192,14 @@ TEST_F(Ranks, BlocksAreFreeWhenTheLastRankHasFinished) {
 
 TEST_F(Ranks, AVictimLeavesWhenTheLastRankHasFinished) {
   begin(6, 4);
-  Step done = idle(1);
-  done.reports = {{RequestId(1), Tokens(6), false}};
+  Step done = reported(1, 6);
   for (const std::uint32_t rank : {0u, 1u}) {
     ASSERT_EQ(world.code(step(rank, done)), ErrorCode::kOk);
   }
   ASSERT_EQ(world.code(world.command(group, Rotate{RequestId(1), true})), ErrorCode::kOk);
   world.finish_copies();
   world.last_copied = 0;
-  done = idle(2);
-  done.reports = {{RequestId(1), Tokens(7), false}};
+  done = reported(2, 7);
   ASSERT_EQ(world.code(step(0, done)), ErrorCode::kOk);
   EXPECT_EQ(world.last_copied, 0u) << "rank 1 may still write";
   ASSERT_EQ(world.code(step(1, done)), ErrorCode::kOk);
