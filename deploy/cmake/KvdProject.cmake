@@ -16,7 +16,9 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 find_program(KVD_CCACHE ccache)
 if(KVD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${KVD_CCACHE}")
+  # Paths relative to the clone: a second clone, or a moved one, is served from the first one's cache.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}"
+      CCACHE_NOHASHDIR=1 "${KVD_CCACHE}")
 endif()
 
 add_library(kvd_options INTERFACE)
