@@ -29,15 +29,15 @@ endif()
 # ccache serves compilations with a precompiled header only when it is told not to mind macros that
 # the header may have seen.
 set(KVD_TEST_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
-if(KVD_CCACHE AND CMAKE_CXX_COMPILER_LAUNCHER STREQUAL KVD_CCACHE)
-  set(KVD_TEST_LAUNCHER
-    "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${KVD_CCACHE}")
+if(KVD_CCACHE IN_LIST CMAKE_CXX_COMPILER_LAUNCHER)
+  set(KVD_TEST_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+      ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
 add_executable(kvd_test_headers "${PROJECT_SOURCE_DIR}/tests/support/test_headers.cpp")
 target_link_libraries(kvd_test_headers PRIVATE kvd_test_options)
-target_precompile_headers(kvd_test_headers PRIVATE
-  "${PROJECT_SOURCE_DIR}/tests/support/test_headers.hpp")
+# Named as an include path finds it, not by where this clone is: the same for every clone.
+target_precompile_headers(kvd_test_headers PRIVATE <tests/support/test_headers.hpp>)
 set_target_properties(kvd_test_headers PROPERTIES CXX_COMPILER_LAUNCHER "${KVD_TEST_LAUNCHER}"
   RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
 
