@@ -37,7 +37,7 @@ class StreamFences {
 /// The GPU of a daemon whose slabs are CUDA allocations, as this process uses it: by the driver API
 /// and the device's primary context, which the runtime API and PyTorch use too. What it reserved
 /// keeps it alive.
-/// Source:  kvd design (architecture section 5); the design's references on CUDA, sections 1 and 4.
+/// Source:  kvd/DESIGN.md "Safety rules"; the CUDA driver API's virtual memory management.
 /// Owner:   thread-safe; dead in a forked child
 class Gpu : public SlabMemory {
  public:

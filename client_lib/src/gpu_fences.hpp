@@ -17,8 +17,8 @@
 namespace kvd::client {
 
 /// StreamFences by stream memory operations on a page of host memory that both sides map.
-/// Source:  the design's references on CUDA, section 4: timeline words in host memory, which a CPU
-///          store can release when the daemon is dead.
+/// Source:  kvd: timeline words in host memory, which a CPU store can release when the daemon is
+///          dead. The waits are the CUDA driver API's stream memory operations.
 /// Owner:   as StreamFences
 class GpuFences final : public StreamFences {
  public:

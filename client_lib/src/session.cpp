@@ -217,8 +217,8 @@ void Session::ring(std::uint64_t mark) const {
 bool Session::gone() {
   // Of a group that has ended the socket stays open, for the goodbye.
   if (admission_.in_group && !check_poison(page()).ok()) keeper_->declare_gone();
-  // Over a ring a system call a command would tell: the keeper notices the hang-up by itself, and a
-  // call that was faster ends with it.
+  // With a ring the keeper's word is enough, and saves a system call for each command: the keeper
+  // notices the hang-up by itself, and a call that began before that ends with it.
   if (admission_.transport == wire::TransportKind::kRing) return keeper_->gone();
   pollfd socket{admission_.connection.fd(), POLLRDHUP, 0};
   if (!keeper_->gone() && ::poll(&socket, 1, 0) > 0) keeper_->declare_gone();

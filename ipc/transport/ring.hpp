@@ -23,8 +23,9 @@ constexpr std::size_t kRingFds = 2;  // the ring, the daemon's bell
 
 /// The daemon's end of one session's ring: commands in, replies out. The daemon sleeps on an
 /// eventfd, its bell, so that one epoll waits for all; the engine on the futex that says that it
-/// sleeps. Source: kvd design (architecture section 4). Owner:  one thread. The peer may write
-/// every byte of the ring at any time.
+/// sleeps.
+/// Source: ipc/PROTOCOL.md section 2 (the ring).
+/// Owner:  one thread. The peer may write every byte of the ring at any time.
 class RingPort {
  public:
   /// Errors: OutOfMemory, Unavailable when out of fds.

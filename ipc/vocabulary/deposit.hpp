@@ -9,7 +9,7 @@ namespace kvd {
 /// Tokens generated before they are due to the user: one is released per SLO interval while there
 /// are any, so that a pause of the generator stays unseen. The client paces by it and the daemon
 /// plans by it, both over the generation times of the step reports.
-/// Source: OrbitFlow sec. 4.4 (token deposit), delivery at the due time (OF-16).
+/// Source: OrbitFlow sec. 4.4 (token deposit), delivery at the due time.
 /// Units:  Duration since any origin; nanoseconds, or a floating type that takes 1e-9 s for equal.
 /// Cost:   constant per token; never allocates.
 template <class Duration>

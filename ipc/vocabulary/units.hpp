@@ -9,7 +9,7 @@ namespace kvd {
 
 /// A count of one unit. Distinct units are distinct types, so adding bytes to blocks does not
 /// compile; the wrapper costs nothing and is trivially copyable.
-/// Source: kvd design (architecture section 2).
+/// Source: kvd; the words are those of kvd/DESIGN.md "Words".
 template <class Tag>
 struct Quantity {
   std::int64_t value = 0;
@@ -36,7 +36,7 @@ struct Quantity {
 
 using Bytes = Quantity<struct BytesTag>;
 using Tokens = Quantity<struct TokensTag>;
-/// Blocks of one layer group (architecture section 2), each as large as one slot of its class.
+/// Blocks of one layer group (kvd/DESIGN.md "Words"), each as large as one slot of its class.
 using Blocks = Quantity<struct BlocksTag>;
 using Layers = Quantity<struct LayersTag>;
 

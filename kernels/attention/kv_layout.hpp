@@ -12,7 +12,7 @@ enum class KvPart : std::uint8_t { kKey = 0, kValue = 1 };
 ///
 ///   slot = layers_per_block x { keys, values } x block_tokens x kv_heads x head_dim   floats
 ///
-/// Source: SuperInfer sec. 5 (block-first); architecture section 2 (layers_per_block).
+/// Source: SuperInfer sec. 5 (block-first); kvd/DESIGN.md "Words" (layers_per_block).
 /// Units:  offsets count floats.
 struct KvLayout {
   std::uint32_t layers_per_block = 1;

@@ -35,8 +35,9 @@ struct AttentionRows {
 /// on nothing else: not on the batch, the chunking of a prompt, where blocks stand, or threads. So
 /// an engine's logits are the same for every placement and rotation schedule.
 /// Source: vLLM's paged attention, as two passes (scores, then values) in a fixed order of
-/// summation. Owner:  one thread at a time. Errors: InvalidArgument when the slots do not cover the
-/// rows; nothing is written then.
+/// summation.
+/// Owner:  one thread at a time.
+/// Errors: InvalidArgument when the slots do not cover the rows; nothing is written then.
 class PagedAttention {
  public:
   virtual ~PagedAttention() = default;

@@ -99,7 +99,7 @@ struct DeviceCounters {
 
 /// Obtains memory that other processes can map, and moves bytes between tiers.
 /// Public functions check and count; the virtual ones below them do the work.
-/// Source:  kvd design (architecture sections 4-6); CUDA facts in the design's references.
+/// Source:  kvd/DESIGN.md "Bytes on their way", "Safety rules".
 /// Owner:   control thread calls everything; submit, poll and the counters are thread-safe.
 /// Errors:  OutOfMemory when the tier has no memory left; InvalidArgument for a size that is not a
 ///          multiple of granularity() or a bad batch; NotFound for an unknown slab; WouldBlock for

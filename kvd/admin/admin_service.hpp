@@ -34,7 +34,7 @@ struct HttpResponse {
 
 /// Answers the admin interface's requests: who may, which document, what a change does. Knows no
 /// sockets.
-/// Source: kvd design (architecture section 9).
+/// Source: kvd/DESIGN.md "What operators see and change".
 /// Owner:  thread-safe; changes are made one at a time.
 class AdminService {
  public:

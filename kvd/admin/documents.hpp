@@ -12,7 +12,7 @@ namespace kvd::admin {
 
 /// The JSON documents of the admin interface, as text. Pure functions.
 /// Units: byte counts end in `_bytes`, times in `_s`.
-/// Source: kvd design (architecture section 9).
+/// Source: kvd/DESIGN.md "What operators see and change".
 [[nodiscard]] std::string status_document(const core::ControllerStatus& status,
                                           const DaemonInfo& info);
 [[nodiscard]] std::string pools_document(const core::ControllerStatus& status,

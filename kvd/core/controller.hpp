@@ -27,7 +27,7 @@ struct AttachGrant {
 /// Decides everything: who holds which slot, who runs, what is copied where. Deterministic: the
 /// same events at the same times give the same effects. The daemon feeds it sockets, copies and the
 /// steady clock; the simulator a trace and a virtual one.
-/// Source:  kvd design (architecture sections 3-5, 7); SuperInfer Algorithm 1 for the rotation.
+/// Source:  kvd/DESIGN.md, whole; SuperInfer Algorithm 1 for the rotation.
 /// Owner:   control thread.
 /// Errors:  every command is answered by exactly one Reply effect, now or by its deadline. Two may
 ///          wait: a region, for slabs to be zeroed and for requests of its domain to be rotated

@@ -115,7 +115,7 @@ struct CopySlots {
 /// session's layers' fence becomes layer_mark(iteration, l + 1); after the last one
 /// layer_mark(iteration, groups). One CopyFinished with the ticket ends the stream; not ok: some
 /// fetch failed for good, and the session cannot go on.
-/// Source: OrbitFlow sec. 4.1; kvd design (architecture section 4, layer streaming).
+/// Source: OrbitFlow sec. 4.1; kvd/DESIGN.md "Blocks that come and go".
 struct StreamLayers {
   struct Fetch {
     std::uint32_t group = 0;  ///< 0-based

@@ -36,8 +36,9 @@ struct ModelClass {
   friend auto operator<=>(const ModelClass&, const ModelClass&) = default;
 };
 
-/// A checked peer asks to join. Answered by AttachReply or Reply-free refusal (Result). A
-/// tensor-parallel group attaches once, as one engine: see ModelClass::ranks.
+/// A checked peer asks to join. No event: Controller::attach() takes it and returns an AttachGrant
+/// or the reason why not. A tensor-parallel group attaches once, as one engine: see
+/// ModelClass::ranks.
 struct Attach {
   std::string name;
   DomainId domain;

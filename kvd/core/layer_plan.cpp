@@ -5,7 +5,7 @@
 
 /// The placement plan in force: when to make a new one, what it changes, and who pauses.
 /// Source: OrbitFlow sec. 3.4 and 4.3 (expiry, batch change and mismatch as triggers; pause the
-///         largest, resume after an end); kvd design (architecture sections 3 and 4).
+///         largest, resume after an end); kvd/DESIGN.md "Blocks that come and go".
 namespace kvd::core {
 
 namespace {

@@ -6,7 +6,7 @@
 
 /// Blocks that are in DRAM while their request runs: copies made ahead (eager rotation), layers
 /// that go and come back as a plan says, and what is staged for an iteration.
-/// Source: SuperInfer sec. 5; OrbitFlow sec. 4.1; kvd design (architecture section 4).
+/// Source: SuperInfer sec. 5; OrbitFlow sec. 4.1; kvd/DESIGN.md "Blocks that come and go".
 namespace kvd::core {
 
 namespace {

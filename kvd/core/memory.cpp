@@ -95,8 +95,8 @@ void Controller::State::serve_claims(DomainId domain) {
     } else if (soon && !request->awaits_mapping) {
       return;  // slabs that are being zeroed: whoever comes next would take them
     } else if (!request->awaits_mapping) {
-      // Later claims must not overtake for ever; one that waits for a mapping is passed by, and one
-      // that waits for slots which only whoever comes in later can free by ending.
+      // Later claims must not overtake for ever. Two kinds of claims may be overtaken: one that
+      // waits for a mapping, and one whose slots become free only when later requests have ended.
       if (relieve_class_pressure(*request)) return;
     }
   }

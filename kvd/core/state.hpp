@@ -29,9 +29,9 @@ struct BlockPlace {
   SlotId dram;
 };
 
-/// What a victim on another engine is to give: so many bytes, wherever they come from, or slots
-/// that bytes elsewhere do not replace (of a slab that has to change class, of one that runs
-/// already).
+/// What a victim on another engine is to give. kForBytes: any bytes will do, so the promise ends
+/// when as many are free elsewhere. kForSlots: only its own slots will do, because they stand in a
+/// slab that has to change class, or a running request starves for them.
 enum class Promise : std::uint8_t { kForBytes, kForSlots };
 
 /// A request between submit and finish.

@@ -14,7 +14,7 @@
 
 namespace kvd::core {
 
-/// Life of a request (architecture section 2). `kSwappingOut` and `kSwappingIn` are rotary with a
+/// Life of a request (kvd/DESIGN.md "Words"). `kSwappingOut` and `kSwappingIn` are rotary with a
 /// copy under way.
 enum class RequestState : std::uint8_t {
   kWaiting,
@@ -107,7 +107,7 @@ struct Counters {
   std::uint64_t rotations_out = 0;
   std::uint64_t rotations_in = 0;
   std::uint64_t rotations_forced = 0;
-  std::uint64_t rotation_blocked_dram = 0;    ///< preemption stopped by the 95 % gate
+  std::uint64_t rotation_blocked_dram = 0;    ///< a request could not leave: no DRAM slots
   std::uint64_t rotation_blocked_growth = 0;  ///< a running request stood still for want of a block
   std::uint64_t rotation_blocked_promise = 0;  ///< a grant waits for another engine's boundary
   std::uint64_t promises = 0;

@@ -55,7 +55,7 @@ struct Slo {
 };
 
 /// Everything that can be changed while the daemon runs; a change takes effect at the next step.
-/// Source: kvd design (architecture section 9).
+/// Source: kvd/DESIGN.md "What operators see and change".
 struct Tuning {
   RotationTuning rotation;
   PlacementTuning placement;

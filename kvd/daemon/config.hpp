@@ -16,7 +16,7 @@ namespace kvd::daemon {
 
 enum class BackendChoice : std::uint8_t { kAuto, kHost, kCuda };
 
-/// Engines that trust each other and share slabs. Source: kvd design (architecture section 7).
+/// Engines that trust each other and share slabs. Source: kvd/DESIGN.md "Domains and quotas".
 struct DomainConfig {
   std::string name = "default";
   std::vector<uid_t> uids;  ///< who belongs to it; together with gids empty: everyone

@@ -24,7 +24,7 @@ struct CopyTable {
 
 /// Reads the file that `copy.table` names. Both sizes are those of the slower of H2D and D2H, at
 /// the largest count that was measured that far.
-/// Source: kvd design (architecture section 2: layers_per_block; references on CUDA, section 5).
+/// Source: kvd/DESIGN.md "Words" (layers_per_block: the size of a slot).
 /// Errors: InvalidArgument naming file, line and remedy.
 [[nodiscard]] Result<CopyTable> read_copy_table(const std::string& file);
 

@@ -33,7 +33,7 @@ namespace kvd::daemon {
 /// The shell around the Controller: sockets, copies and the steady clock in, effects out. One
 /// control thread (the caller of run()) owns all of it; REST, metrics and liveness threads reach it
 /// through the inbox.
-/// Source: kvd design (architecture sections 3, 4, 11).
+/// Source: kvd/DESIGN.md "A functional core in a thin shell", "Threads".
 class Daemon final : public admin::AdminBackend {
  public:
   /// Obtains the memory and opens the sockets; engines may attach when it returns.
@@ -64,10 +64,10 @@ class Daemon final : public admin::AdminBackend {
   [[nodiscard]] const Config& config() const { return config_; }
 
  private:
-  /// What an epoll entry stands for; the low 32 bits carry an engine or a pending connection.
-  /// What one peer may send before the others get their turn.
+  /// Frames that one peer may send before the others get their turn.
   static constexpr int kFramesATurn = 64;
 
+  /// What an epoll entry stands for; the low 32 bits carry an engine or a pending connection.
   enum class Source : std::uint32_t {
     kInbox,
     kCopies,
@@ -217,12 +217,16 @@ class Daemon final : public admin::AdminBackend {
   std::unique_ptr<core::Controller> controller_;
   std::unique_ptr<transport::AttachListener> listener_;
   std::unique_ptr<transport::CommandServer> commands_;
-  bool commands_due_ = true;  ///< its descriptor told of some, or a reply may have silenced it
+  /// The command server has to be read: its descriptor was readable, or a reply was sent, after
+  /// which it may not become readable again for commands that came meanwhile.
+  bool commands_due_ = true;
 
   std::map<EngineId, Peer> peers_;
   std::map<EngineId, Group> groups_;
   std::map<Generation, EngineId> generations_;
-  std::vector<EngineId> awake_rings_;  ///< those whose engine does not ring, as we do not sleep
+  /// Engines whose rings the control thread looks at by itself. Such an engine does not ring its
+  /// bell, since its ring is not marked as asleep.
+  std::vector<EngineId> awake_rings_;
   std::map<std::uint32_t, Pending> pending_;
   std::uint32_t last_pending_ = 0;
   bool listening_ = true;            ///< false while no descriptor is free for a connection

@@ -16,7 +16,7 @@ namespace kvd::daemon {
 
 /// A tensor-parallel group: each rank is a peer with socket, pages and commands of its own; to the
 /// Controller all are one engine, with the number of rank 0.
-/// Source: kvd design (architecture section 4, tensor parallel).
+/// Source: kvd/DESIGN.md "Ranks".
 struct Group {
   std::uint64_t number = 0;  ///< the engine's own
   DomainId domain;

@@ -16,7 +16,7 @@ namespace kvd::daemon {
 /// Watches the keeper words of all sessions and tells of a death within microseconds, whatever the
 /// size of what the dead process had mapped; its pidfd would say so only after the address space
 /// is torn down (safety rule 8). A hint to stop scheduling: the word is the peer's to forge.
-/// Source: kvd design (architecture section 5, rule 8).
+/// Source: kvd/DESIGN.md "Safety rules", rule 8.
 /// Owner:  watch and forget are thread-safe; `died` is called on the watching thread.
 class Liveness {
  public:

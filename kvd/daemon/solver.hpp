@@ -16,7 +16,7 @@ namespace kvd::daemon {
 /// Plans placement on a thread of its own, which GLPK's objects never leave.
 /// One problem of a kind (plan or query) an engine waits at most: a newer one takes its place, and
 /// the older is never answered.
-/// Source: kvd design (architecture section 3, threads).
+/// Source: kvd/DESIGN.md "Threads".
 /// Owner:  thread-safe. Destruction drops what waits and ends after the problem in hand, whose
 ///         budget bounds it.
 class Solver {

@@ -32,7 +32,7 @@ struct LayerWords {
 /// claim in their words: what a session writes there can do harm to its own staging slots alone.
 /// The fence says that groups are in HBM when every byte of them is, in whatever order and however
 /// often ends of bursts are reported (safety rule 1).
-/// Source: OrbitFlow sec. 4.1; kvd design (architecture section 4, layer streaming).
+/// Source: OrbitFlow sec. 4.1; kvd/DESIGN.md "Bytes on their way".
 /// Owner:  control thread. The words of a session must live until the last of its streams is told
 ///         finished.
 class LayerStreamer {

@@ -16,8 +16,8 @@
 namespace kvd::mover {
 
 /// How much is put into a queue of the device at a time: as much as it moves in `time` at the rate
-/// measured last, within the bounds. The bytes of at most two bursts lie there, in however many
-/// pieces, so that what is more urgent than they never waits longer.
+/// measured last, within the bounds. The queue never holds more than the bytes of two bursts, in
+/// any number of pieces. So an urgent copy waits for two bursts at most.
 struct BurstLimits {
   Nanoseconds time = std::chrono::microseconds(500);
   Bytes least = kKiB * 512;
@@ -27,7 +27,8 @@ struct BurstLimits {
 /// Turns the Controller's copies of slots into copies of bytes: addresses instead of ids, the
 /// longest runs, bounded bursts. Into HBM the fetches of streamed layers go first, then swap-ins,
 /// then what nobody waits for; out of it swap-outs, then eager copies. Both directions work at
-/// once. Source: kvd design (architecture section 4); SuperInfer sec. 5 (full duplex, merged runs).
+/// once.
+/// Source: kvd/DESIGN.md "Bytes on their way"; SuperInfer sec. 5 (full duplex, merged runs).
 /// Owner:  control thread.
 class Mover {
  public:

@@ -12,7 +12,7 @@ namespace kvd::mover {
 
 /// Cuts the runs of one copy into bursts, in order. A run is cut only where it alone is longer than
 /// a burst.
-/// Source: SuperInfer sec. 5 (merged runs); kvd design (architecture section 4, bounded bursts).
+/// Source: SuperInfer sec. 5 (merged runs); kvd/DESIGN.md "Bytes on their way" (bounded bursts).
 class RunCursor {
  public:
   RunCursor() = default;

@@ -13,7 +13,7 @@ namespace kvd::pool {
 /// sent cannot be taken back; beyond it the domain borrows from what nobody is guaranteed.
 /// Slabs count whole: a guarantee is rounded up to slabs, a maximum down, and where the two then
 /// cross (both inside one slab) the maximum wins.
-/// Source: kvd design (architecture section 7).
+/// Source: kvd/DESIGN.md "Domains and quotas".
 struct Quota {
   Bytes guarantee{};         ///< always available to the domain
   Bytes maximum{INT64_MAX};  ///< never more than this

@@ -5,8 +5,8 @@
 
 namespace kvd::pool {
 
-/// A slot is in exactly one of these; per tier the sums equal the capacity (architecture section
-/// 2).
+/// A slot is in exactly one of these, and per tier their sums equal the capacity.
+/// Source: kvd/DESIGN.md "Words" (slot states).
 enum class SlotState : std::uint8_t {
   kFree,
   kFilling,      ///< being written: by a swap-in copy, or by the engine's prefill

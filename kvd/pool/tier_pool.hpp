@@ -32,15 +32,14 @@ struct SlotRequest {
 };
 
 /// Outcome of an allocation, all or nothing.
-///   Ok             `slots` holds `count` slots in state filling; runs are contiguous where
-///   possible. WouldBlock     with `to_map`: the owner maps these slabs, which are of its class
-///   now, and asks
-///                  again. Without: enough slabs are free but hold another domain's bytes or are
-///                  being zeroed; ask again after take_dirty and slab_scrubbed. Nothing changed.
-///   QuotaExceeded  the memory is free, but the domain's maximum or others' guarantees forbid it.
-///   OutOfMemory    else; slots that drain or are quarantined and empty class slabs of other
-///   domains
-///                  (see reclaim_empty_slabs) do not count as free.
+/// - Ok: `slots` holds `count` slots in state filling; runs are contiguous where possible.
+/// - WouldBlock with `to_map`: the owner maps these slabs, which are of its class now, and asks
+///   again.
+/// - WouldBlock without: enough slabs are free, but they hold another domain's bytes or are being
+///   zeroed. Nothing changed; ask again after take_dirty and slab_scrubbed.
+/// - QuotaExceeded: the memory is free, but the domain's maximum or others' guarantees forbid it.
+/// - OutOfMemory: everything else. Slots that drain or are quarantined do not count as free, nor do
+///   empty class slabs of other domains (see reclaim_empty_slabs).
 struct SlotGrant {
   ErrorCode code = ErrorCode::kOk;
   std::vector<SlotId> slots;
@@ -76,13 +75,12 @@ struct TierStats {
 
 /// Owns which slot of one tier belongs to whom and in which state. Knows ids only: no address, no
 /// copy, no I/O, so that the daemon, the simulator and the tests run the same code.
-/// Source:  kvd design (architecture sections 2, 4, 5, 7).
+/// Source:  kvd/DESIGN.md "Words", "Safety rules", "Domains and quotas".
 /// Owner:   control thread.
 /// Errors:  as said per call; never throws. A call that breaks a state rule is a bug and aborts.
-/// Cost:    allocate O(count + slabs of the class the owner does not map), and O(slabs) when it
-/// needs
-///          a new slab; becoming free O(log slabs), other state changes O(1); available and used
-///          O(domains).
+/// Cost:    allocate: O(count + slabs of the class that the owner does not map), and O(slabs) when
+///          it needs a new slab. Becoming free: O(log slabs); other state changes: O(1). available
+///          and used: O(domains).
 class TierPool {
  public:
   struct Config {
@@ -95,8 +93,7 @@ class TierPool {
   /// Precondition: slab_bytes > 0, slabs < SlotId::kMaxSlabs, check_quotas is content.
   TierPool(Config config, Quotas quotas);
 
-  // ---- classes and slots
-  // -------------------------------------------------------------------------
+  // ---- classes and slots ----
   /// InvalidArgument if the slot does not fit a slab, or a slab would hold too many; adding the
   /// same class again with the same size is fine.
   [[nodiscard]] Status add_class(ClassId model_class, Bytes slot_bytes);
@@ -114,7 +111,7 @@ class TierPool {
   void seal(SlotId slot);       ///< filling | open -> sealed
   void drain(SlotId slot);      ///< filling | open | sealed -> draining: a copy still touches it
   void release(SlotId slot);    ///< filling | open | sealed | draining -> free
-  /// The same for many: dear is what is done once a run of slots in the same slab.
+  /// The same for many slots. The bookkeeping of a slab is done once for each run of its slots.
   void release(std::span<const SlotId> slots);
   void quarantine(SlotId slot);  ///< filling | open | sealed | draining -> quarantined
   void scrub(SlotId slot);       ///< quarantined -> scrubbing
@@ -125,8 +122,7 @@ class TierPool {
   }
   [[nodiscard]] EngineId owner(SlotId slot) const;
 
-  // ---- regions (level 1)
-  // -------------------------------------------------------------------------
+  // ---- regions (level 1) ----
   /// Leases whole clean slabs, ascending; retiring ones first. InvalidArgument if bytes is not
   /// positive; WouldBlock if enough slabs exist but some are still dirty, scrubbing, quarantined or
   /// retiring; QuotaExceeded if the memory exists but the domain's maximum or others' guarantees
@@ -139,8 +135,7 @@ class TierPool {
   void release_region(RegionId region);     ///< its slabs become dirty
   void quarantine_region(RegionId region);  ///< until released
 
-  // ---- slabs
-  // -------------------------------------------------------------------------------------
+  // ---- slabs ----
   /// Records who can reach a slab's bytes (or no longer can), for domain changes: set it before the
   /// fd is sent, clear it when the engine has unmapped or died. While anyone maps a slab its domain
   /// holds it. A slab mapped while it was zeroed is dirty again once nobody maps it. Repeating a
@@ -172,8 +167,7 @@ class TierPool {
   [[nodiscard]] std::optional<SlabIndex> emptiest_foreign_slab(ClassId model_class,
                                                                DomainId domain) const;
 
-  // ---- budgets
-  // -----------------------------------------------------------------------------------
+  // ---- budgets ----
   /// What the domain could be granted at once, in bytes, over all classes and within its quota: its
   /// free slots, and unassigned slabs that need no scrubbing first. Nothing of retiring slabs.
   [[nodiscard]] Bytes available(DomainId domain) const;

@@ -38,7 +38,7 @@ struct Metric {
 };
 
 /// Every metric of kvd, once, sorted by name.
-/// Source: kvd design (architecture section 9).
+/// Source: kvd/DESIGN.md "What operators see and change".
 [[nodiscard]] std::span<const Metric> catalogue();
 
 /// Null when there is no such metric. O(log n).

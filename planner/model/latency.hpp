@@ -47,8 +47,9 @@ struct StepLatency {
 [[nodiscard]] Status check(const StepModel& model, const StreamedRequest& request);
 
 /// T_batch when the link serves transfers earliest deadline first: the max-plus form of MODEL.md.
-/// Source: kvd design after OrbitFlow sec. 4 (placement-planner: EDF alone gives the paper's Fig.
-/// 3). Cost:   O(L^2 + transfers). Preconditions: check() of the arguments.
+/// Source: kvd, after OrbitFlow sec. 4; MODEL.md "Step time" says why EDF.
+/// Cost:   O(L^2 + transfers).
+/// Preconditions: check() of the arguments.
 [[nodiscard]] StepLatency edf_latency(const StepModel& model,
                                       std::span<const StreamedRequest> requests);
 

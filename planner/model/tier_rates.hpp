@@ -9,7 +9,7 @@ namespace kvd::planner {
 
 /// Latency and bandwidth of a tier from what its transfers took: a line through (bytes, seconds)
 /// in which each observation counts kKeep of the one after it.
-/// Source: kvd design (LB-2 asks for measured rates and does not say how).
+/// Source: kvd; the offloading-conditions article asks for measured rates and does not say how.
 /// Owner:  one thread, one object a tier and direction.
 class TierRates {
  public:

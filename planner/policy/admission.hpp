@@ -51,7 +51,7 @@ struct AdmissionMemory {
   double threshold = 0.05;
 };
 
-/// What a step may take (kvd design, architecture section 8).
+/// What a step may take. Source: kvd; MODEL.md "Who may prefill" (guard).
 struct StepGuard {
   /// A decode step of the batch as it is, and what one more request adds.
   Seconds step{0};

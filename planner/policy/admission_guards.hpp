@@ -14,8 +14,8 @@ inline constexpr Tokens kLeastChunk{16};
 
 /// Counts the predicted step (decode, and the mean prefill of all that is inside) as prompts enter,
 /// and says whether one more keeps it within kStepShare of S_B.
-/// Source: kvd design; of what makes `unified` good under load this and the chunk bound matter as
-///         much as rotation (policy-shapes section 5: tb, cb).
+/// Source: kvd. Where compute binds, this and the bound on chunks do as much for `unified` as
+///         rotation does (MODEL.md "What each part is worth").
 /// Owner:  one decision.
 class StepGuardCount {
  public:
@@ -37,7 +37,7 @@ class StepGuardCount {
 /// Free blocks now, less what prefill plans, and after each stage: Avail + Released - Allocated.
 /// Released: what a decoding request holds, once its expected length is reached. Allocated: a block
 /// in every resident layer of every other one, a stage being the time in which it fills.
-/// Source: LayerKV eq. 5 (LK-6). Precondition: memory.
+/// Source: LayerKV eq. 5. Precondition: memory.
 [[nodiscard]] std::vector<Blocks> forecast_blocks(const AdmissionSnapshot& snapshot,
                                                   Blocks prefill);
 

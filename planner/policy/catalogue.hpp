@@ -9,7 +9,7 @@
 
 namespace kvd::planner {
 
-/// The four decisions of architecture section 8.
+/// MODEL.md "The four decisions".
 enum class Decision : std::uint8_t { kRotation, kPlacement, kAdmission, kLoad };
 
 [[nodiscard]] std::string_view name(Decision decision);

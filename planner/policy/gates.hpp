@@ -16,7 +16,7 @@ inline bool may_leave(const RotationRequest& request, const RotationConfig& conf
 
 /// The DRAM gates every preempting policy shares: above 90 % nobody new is admitted, from 95 % on
 /// nobody is preempted. In integers, so that exactly 90 % and 95 % fall on the documented side.
-/// Source: SuperInfer's published code (SI-3); `paper` leaves them out.
+/// Source: SuperInfer's published code; `paper` leaves them out.
 inline const DramUse* dram_gates(const RotationSnapshot& snapshot, const RotationConfig& config) {
   return snapshot.dram && !config.paper ? &*snapshot.dram : nullptr;
 }

@@ -8,7 +8,7 @@ namespace kvd::planner {
 /// the least allowance of the decoding requests. With `memory` a prompt also needs room for the
 /// layers it retains, which the forecast and the second stage of offloading provide; with `guard`
 /// the predicted step stays below S_B and prefill comes in chunks.
-/// Source: LayerKV Algorithm 1, eq. 1-5 (LK-1 to LK-6); the guard is kvd design.
+/// Source: LayerKV Algorithm 1, eq. 1-5; the guard is kvd's.
 class LayerKvPolicy final : public AdmissionPolicy {
  public:
   enum class Hopeless {

@@ -20,9 +20,9 @@ struct LengthEstimate {
 };
 
 /// Learns output lengths from the answers that ended, one predictor an engine.
-/// Source: kvd design, in place of LayerKV's trained classifier (LK-1, LK-6); given the past
-///         lengths as LightLLM's past-future scheduler takes them: only those longer than what the
-///         request has made already count.
+/// Source: kvd, in place of LayerKV's trained classifier. Past lengths are taken as LightLLM's
+///         past-future scheduler takes them: only those longer than what the request has made
+///         already count.
 /// Owner:  one thread. Memory: the last kWindow lengths, twice. Cost: a query O(log kWindow).
 class LengthPredictor {
  public:

@@ -12,7 +12,7 @@
 namespace kvd::planner {
 
 /// What a cached prefix costs to load from its tier and what it would cost to compute again.
-/// Source: the offloading-conditions article (LB-2); the quadratic prefill term is ours.
+/// Source: the offloading-conditions article; the quadratic prefill term is ours.
 struct LoadCosts {
   Tokens tokens;
   Bytes bytes;
@@ -79,7 +79,7 @@ class NeverLoadPolicy final : public LoadPolicy {
 /// Errors: InvalidArgument naming those built.
 [[nodiscard]] Result<std::unique_ptr<LoadPolicy>> make_load_policy(std::string_view policy);
 
-/// The article's verdicts (LB-3) as starting points where nothing is measured yet.
+/// The article's verdicts as starting points where nothing is measured yet.
 enum class Workload : std::uint8_t {
   kOneShotChat,           ///< never: nothing comes back
   kSharedResidentPrefix,  ///< never: it stays in HBM by itself

@@ -25,7 +25,7 @@ struct ResumeDecision {
 /// Who comes back: once a request has ended, one paused request after the other, the longest paused
 /// first, as long as the batch with it has a feasible plan. With nobody running the first comes
 /// back at once, feasible or not, as alone it can only get slower by waiting.
-/// Source: OrbitFlow sec. 3.4 (OF-13): both conditions keep a request from going back and forth;
+/// Source: OrbitFlow sec. 3.4: both conditions keep a request from going back and forth;
 ///         the order, and that nobody overtakes, are ours (no starvation).
 /// Errors: InvalidArgument as the policy's decide().
 [[nodiscard]] Result<ResumeDecision> decide_resume(const ResumeQuestion& question,
@@ -48,7 +48,7 @@ struct Eviction {
 /// Which layers of paused requests make room for `needed` layer-blocks, in order of leaving: the
 /// last layer of whoever has given least so far, so that the need is spread evenly and a resume
 /// finds its first layers still there. All of them where that does not suffice.
-/// Source: OrbitFlow sec. 3.4 (OF-14): on demand, layer by layer, the last first.
+/// Source: OrbitFlow sec. 3.4: on demand, layer by layer, the last first.
 [[nodiscard]] std::vector<Eviction> evict_paused(std::span<const PausedLayers> paused,
                                                  Blocks needed);
 

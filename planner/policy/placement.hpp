@@ -35,7 +35,7 @@ struct PlacementSnapshot {
 enum class ViolationModel {
   /// Exact: with the deposit dry every token of a too slow step is late.
   kLateTokens,
-  /// As published; it understates (policy-shapes 2.3).
+  /// As published; it understates (MODEL.md "SLOs").
   kInterval,
 };
 
@@ -102,7 +102,7 @@ class PlacementPolicy {
                                   Tokens block_tokens);
 
 /// Expected share of late tokens of one request over a window of `steps` at step time `latency`.
-/// Source: OrbitFlow sec. 4.2 with its deposit (OF-9).
+/// Source: OrbitFlow sec. 4.2 with its deposit.
 [[nodiscard]] double violation(ViolationModel model, Seconds slo, Seconds latency,
                                std::int64_t deposit, std::int64_t steps);
 /// The sum over all requests with an SLO.
@@ -113,7 +113,7 @@ class PlacementPolicy {
                                                      const PlacementConfig& config);
 
 /// Whom to pause: the most blocks over all layers plus deposit, the first of equals.
-/// Source: OrbitFlow sec. 4.4 (OF-13).
+/// Source: OrbitFlow sec. 4.4.
 [[nodiscard]] std::optional<std::size_t> pause_victim(const PlacementSnapshot& snapshot);
 
 /// Fills in everything that follows from a placement: figures at window_min, the SLO check and the

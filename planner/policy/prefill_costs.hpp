@@ -53,7 +53,7 @@ struct SwapPacing {
   Seconds retry_after{0};
 };
 /// Units short enough to hold an all-reduce up by kSwapShare of its time at most, and the same
-/// stretch as the wait. Source: LayerKV sec. 3.1.3 (LK-8), which names neither; a quarter is ours.
+/// stretch as the wait. Source: LayerKV sec. 3.1.3, which names neither; a quarter is ours.
 inline constexpr double kSwapShare = 0.25;
 [[nodiscard]] SwapPacing swap_pacing(BytesPerSecond link, Seconds all_reduce);
 

@@ -16,8 +16,9 @@ enum class QueueRule {
   kSwappedFirst,
 };
 
-/// Source: SuperInfer sec. 2 (WF, SF) and SI-6; who leaves for WF and SF the paper does not say,
-///         that is ours. Shares lvf's DRAM gates and may_leave().
+/// Source: SuperInfer sec. 2 (waiting-first, swapped-first) and its published code (si_code); who
+///         leaves under the first two the paper does not say, that is ours. Shares lvf's DRAM gates
+///         and may_leave().
 /// Cost:   O(n log n). Owner: one thread.
 class QueuePolicy final : public RotationPolicy {
  public:

@@ -121,7 +121,7 @@ class RotationPolicy {
 };
 
 /// Virtual lag time, in seconds: how overdue a request is to run, negative while it runs.
-/// Source: SuperInfer sec. 4.1 with the S_B / S_F names of its text put right (SI-1).
+/// Source: SuperInfer sec. 4.1 with the S_B / S_F names of its text put right.
 [[nodiscard]] double virtual_lag(const RotationRequest& request, Seconds now,
                                  const RotationConfig& config);
 

@@ -5,9 +5,10 @@
 namespace kvd::planner {
 
 /// Rotation by need: somebody leaves only for a request about to miss a deadline, and only one
-/// whose deposit covers its absence. Everybody else enters free room, in order of arrival. Source:
-/// kvd design (architecture section 8; policy-shapes section 5 has what each part is worth).
-///         The rule and the reason for each part: MODEL.md.
+/// whose deposit covers its absence. Everybody else enters free room, in order of arrival.
+/// Source: kvd. The rule and the reason for each part: MODEL.md "Who runs"; what each part is
+/// worth:
+///         MODEL.md "What each part is worth".
 /// Cost:   O(n log n). Owner: one thread.
 class UnifiedPolicy final : public RotationPolicy {
  public:

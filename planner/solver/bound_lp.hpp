@@ -24,9 +24,9 @@ struct Multipliers {
 /// The linear programme behind the search: least T over loads that sum to the batch, fit memory and
 /// lie above the cuts found so far. GLPK lives in this class's source file and nowhere else; its
 /// answers are taken as hints (multipliers, a fractional load) from which the search computes
-/// bounds itself, so that no tolerance inside GLPK can make a bound wrong. Source:
-/// placement-planner section 6. Owner:  one thread for life. GLPK's environment is freed when that
-/// thread ends.
+/// bounds itself, so that no tolerance inside GLPK can make a bound wrong.
+/// Source: kvd; MODEL.md "Placement search".
+/// Owner:  one thread for life. GLPK's environment is freed when that thread ends.
 class BoundLp {
  public:
   /// `total` = the sum of all loads, > 0; `seconds` = a typical T, for scaling. `longest` bounds

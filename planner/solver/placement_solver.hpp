@@ -12,7 +12,8 @@ class ThreadCpuClock final : public Clock {
 };
 
 /// The least T_batch that fits, with a proved lower bound, in a bounded time.
-/// Source: placement-planner section 6: an LP over pattern loads with path cuts bounds a best-first
+/// Source: kvd; MODEL.md "Placement search": an LP over pattern loads with path cuts bounds a
+/// best-first
 ///         branch and bound over requests, largest first; rounding and local search make the plans.
 /// Cost:   about a millisecond at 4 requests; SolveLimits otherwise.
 /// Owner:  one thread (GLPK).

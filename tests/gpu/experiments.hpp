@@ -16,7 +16,7 @@ struct Lab {
   std::string suites;  ///< file with the results of the test programs (E16); empty: none
 };
 
-/// One question to the hardware. Source: the design's experiments E1-E17 on CUDA.
+/// One question to the hardware. Source: kvd; E1 to E17 are what the CUDA code takes for granted.
 /// run() is called in a process of its own, which is ended after `deadline_s`; an error is a
 /// failure.
 struct Experiment {

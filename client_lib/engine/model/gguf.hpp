@@ -30,7 +30,7 @@ struct GgufTensor {
 /// A parsed GGUF file, version 2 or 3, little-endian.
 /// Source: the format's published specification (ggml docs/gguf.md).
 /// Owns:   names and values; tensor data stays in the bytes given to parse(), which outlive this.
-/// Errors: InvalidArgument for anything the bytes do not bear out: each length is compared with
+/// Errors: InvalidArgument for anything the bytes do not bear out. Each length is compared with
 /// what
 ///         is left before it is used, and nothing is allocated for a count the file cannot hold.
 class Gguf {

@@ -27,7 +27,7 @@ struct Outcome {
 };
 
 /// Computes iterations one at a time: beside its owner on a thread of its own, or in finish().
-/// Source: kvd design (architecture section 4: `step` is called while the iteration before runs).
+/// Source: kvd/DESIGN.md "A step": `step` is called while the iteration before runs.
 /// Owner:  one thread calls start() and finish() in turn.
 class IterationRunner {
  public:

@@ -37,7 +37,7 @@ enum class Transport : std::uint32_t {
 
 /// One process of several that split a model's heads between them. kvd takes them as one engine:
 /// every rank steps and gets the same run list, any one of them submits, finishes and aborts for
-/// all. Of steps, those reports count that come first. When one rank ends, the session of all does.
+/// all. For each step the first rank's reports count. When one rank ends, all ranks' session ends.
 struct Group {
   std::uint64_t id = 0;     ///< a number the ranks agreed on, not 0; free again once all have left
   std::uint32_t ranks = 0;  ///< 2 to 64; 0: no group

@@ -28,7 +28,7 @@ struct SlotCopy {
 /// The gather and scatter kernels, for sm_80 and newer (slot_copy.hpp is what they mean).
 /// Runs inside an engine's process, on a stream of the engine's: kernels of another process would
 /// take turns with its own, a millisecond each.
-/// Source: kvd design (architecture section 5); the design's references on CUDA, sections 4 and 5.
+/// Source: kvd/DESIGN.md "Safety rules"; the CUDA driver API's modules and launches.
 /// Owner:  belongs to the context that was current in load() and needs it current in every call;
 ///         thread-safe. The code stays loaded as long as that context lives.
 /// Errors: InvalidArgument for a copy that breaks SlotCopy's rules; those of the driver.

@@ -38,7 +38,7 @@ struct CudaConfig {
 /// driver, or VMM handles of the host's memory (DramKind; their pages then count as the device's);
 /// copies run on the copy engines alone, one stream and one thread a direction, in bursts.
 /// The device's primary context is made with the first slab or page, not before.
-/// Source:  kvd design (architecture sections 4-6); the design's references on CUDA, whole.
+/// Source:  kvd/DESIGN.md "Bytes on their way", "Safety rules"; the CUDA driver API.
 /// Owner:   as DeviceBackend; adopt_page and release_page: control thread.
 /// Errors:  create(): those of Driver::load, find_device, check_capabilities; Unsupported where
 ///          DramKind::kHostNuma is asked for and cannot be had.

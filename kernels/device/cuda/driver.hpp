@@ -86,7 +86,7 @@ namespace kvd::kernels::cuda {
 
 /// The CUDA driver of this machine: its entry points, found at run time, so that one binary starts
 /// with and without a GPU. kvd uses the driver API only and links none of CUDA's libraries.
-/// Source: cuda.h 13.0; ABI traps in the design's references (CUDA without a GPU).
+/// Source: cuda.h 13.0.
 /// Owner:  immutable and thread-safe once made. Not to be used in a forked child.
 /// Errors: Unsupported with one line that says why there is no CUDA here: no driver, the toolkit's
 ///         stub, no device, an entry point missing (named); DeviceError where a driver is there and

@@ -10,7 +10,7 @@
 /// CUDA's virtual memory management, as owners of what the calls hand out. The daemon creates and
 /// exports, a client imports; both reserve, map and grant. Sequence of either:
 ///   PhysicalMemory -> AddressRange::reserve -> Mapping::map -> grant_access over the whole range
-/// Source: cuda.h 13.0 section "Virtual Memory Management"; the design's references, section 1.
+/// Source: cuda.h 13.0, "Virtual Memory Management".
 /// Owner:  move-only types; the Driver outlives them. Not to be used in a forked child.
 namespace kvd::kernels::cuda {
 

@@ -40,8 +40,8 @@ struct FaultCounters {
 };
 
 /// Any backend, misbehaving by a seeded script; without a script it changes nothing.
-/// Source:  kvd design (architecture section 5); the shape of leveldb's fault-injecting Env.
-/// Owner:   as DeviceBackend; step and release_all: control thread.
+/// Source:  kvd/DESIGN.md "Safety rules", which it puts to the test; the shape of leveldb's
+/// fault-injecting Env. Owner:   as DeviceBackend; step and release_all: control thread.
 class FaultyBackend final : public DeviceBackend {
  public:
   [[nodiscard]] static Result<std::unique_ptr<FaultyBackend>> create(

@@ -33,7 +33,7 @@ struct HostConfig {
 /// The backend of machines without a GPU, and of every test: both tiers are sealed memfds, and one
 /// thread a direction stands for the copy engines. Real memory, real processes, real copies; only
 /// the speed is that of the machine.
-/// Source:  kvd design (architecture sections 5 and 6); copy speeds measured, see host_copy.hpp.
+/// Source:  kvd/DESIGN.md "Safety rules"; copy speeds measured, see host_copy.hpp.
 /// Owner:   as DeviceBackend.
 /// Errors:  create(): InvalidArgument for a bad rate, Unavailable without descriptors.
 ///          create_slab(): besides those of HostMemory, Unsupported for a disabled tier.

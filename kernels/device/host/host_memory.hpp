@@ -29,7 +29,7 @@ struct HostMemoryRequest {
 
 /// One memfd, sealed against any change of size, with every page present and mapped here: shared
 /// with peers by its descriptor, absent from forked children and core dumps (safety rule 9).
-/// Source:  kvd design (architecture sections 5 and 6).
+/// Source:  kvd/DESIGN.md "Safety rules".
 /// Owner:   move-only; unmaps and closes on destruction. Peers that still map it keep it alive.
 /// Errors:  OutOfMemory with the bytes and the remedy; InvalidArgument for an unknown NUMA node;
 ///          PermissionDenied where binding to one is forbidden. Leaves nothing behind on failure.

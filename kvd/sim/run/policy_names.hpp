@@ -18,7 +18,7 @@ struct NamedPolicy {
   bool oracle = false;
 };
 
-/// A policy of any of the four tables of architecture section 8 sets its own decision, the rest are
+/// A policy sets the one of planner/MODEL.md "The four decisions" that it is for, the rest are
 /// rotation fcfs, placement none, admission whole_request, load never. `unified` sets all four
 /// defaults. `request_wise`, `pause_resume` and `deposit` are orbitflow without pause and deposit,
 /// with pause, and with both. A name of several tables (`none`) means the one it differs in.

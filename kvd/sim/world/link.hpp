@@ -15,7 +15,7 @@ namespace kvd::sim {
 /// earliest layer group ahead; then swaps in order; then what nobody waits for. Who comes first
 /// takes the whole direction, interrupting what goes after it; while both directions are busy they
 /// slow down to what they may move together.
-/// Source: kvd design (architecture section 4: layer streaming, eager rotation).
+/// Source: kvd/DESIGN.md "Bytes on their way".
 /// Owner:  one thread, virtual time that never runs backwards.
 class Link {
  public:

@@ -20,7 +20,7 @@ namespace kvd::sim {
 
 /// A shell around the Controller without device or sockets: a virtual clock, engines that compute
 /// as long as their profile says, a link that copies as fast as it says.
-/// Source: kvd design (architecture section 3: a functional core in thin shells).
+/// Source: kvd/DESIGN.md "A functional core in a thin shell".
 /// Owner:  one thread; deterministic.
 class World {
  public:

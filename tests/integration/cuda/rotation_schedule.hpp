@@ -31,7 +31,7 @@ enum class Mutant : std::uint8_t {
 /// some iterations, rotate out to DRAM and back in, with fewer slots than they need. Every block's
 /// bytes follow from (request, token, layer); each iteration checks all it reads, on the device, in
 /// an engine's stream that nothing but fences and events orders.
-/// Source: kvd design (architecture section 5, rules 1, 3 and 4).
+/// Source: kvd/DESIGN.md "Safety rules", rules 1, 3 and 4.
 class RotationSchedule {
  public:
   /// Its slabs and streams, shared by the schedules that run one after another.
