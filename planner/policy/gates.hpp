@@ -21,8 +21,11 @@ inline const DramUse* dram_gates(const RotationSnapshot& snapshot, const Rotatio
   return snapshot.dram && !config.paper ? &*snapshot.dram : nullptr;
 }
 
-inline bool admits_waiting(const DramUse* dram) {
-  return !dram || (dram->total - dram->free) * 10 <= dram->total * 9;
+/// The 90 % gate is for requests that hold nothing in DRAM yet: a rotary one, with a token or
+/// without, gives back what it holds there by coming in.
+inline bool may_enter(const RotationRequest& request, const DramUse* dram) {
+  return request.state == RequestState::kRotary || !dram ||
+         (dram->total - dram->free) * 10 <= dram->total * 9;
 }
 
 inline bool may_preempt(const DramUse* dram) {

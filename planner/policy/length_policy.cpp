@@ -53,7 +53,7 @@ void LengthPolicy::rank(const RotationSnapshot& snapshot, const RotationConfig& 
     const Ranked ranked{score(request, config), fcfs_key(request).count(), i};
     if (request.state == RequestState::kRunning) {
       if (decision_.vlt_s[i] < 0 && may_leave(request, config)) running_.push_back(ranked);
-    } else if (admits_waiting(dram) || !request.counts_as_waiting()) {
+    } else if (may_enter(request, dram)) {
       queue_.push_back(ranked);
       wanted_ += request.bytes;
     }

@@ -25,13 +25,13 @@ void LvfPolicy::rank(const RotationSnapshot& snapshot, const RotationConfig& con
   entering_.clear();
   running_.clear();
   wanted_ = Bytes{0};
-  const bool admits = admits_waiting(dram_gates(snapshot, config));
+  const DramUse* dram = dram_gates(snapshot, config);
   for (std::uint32_t i = 0; i < snapshot.requests.size(); ++i) {
     const auto& request = snapshot.requests[i];
     const Ranked ranked{decision_.vlt_s[i], fcfs_key(request).count(), i};
     if (request.state == RequestState::kRunning) {
       running_.push_back(ranked);
-    } else if (admits || !request.counts_as_waiting()) {
+    } else if (may_enter(request, dram)) {
       entering_.push_back(ranked);
       wanted_ += request.bytes;
     }

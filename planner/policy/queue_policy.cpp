@@ -35,12 +35,12 @@ void QueuePolicy::rank(const RotationSnapshot& snapshot, const RotationConfig& c
   queue_.clear();
   running_.clear();
   wanted_ = Bytes{0};
-  const bool admits = admits_waiting(dram_gates(snapshot, config));
+  const DramUse* dram = dram_gates(snapshot, config);
   for (std::uint32_t i = 0; i < snapshot.requests.size(); ++i) {
     const auto& request = snapshot.requests[i];
     if (request.state == RequestState::kRunning) {
       running_.push_back({decision_.vlt_s[i], fcfs_key(request).count(), i});
-    } else if (admits || !request.counts_as_waiting()) {
+    } else if (may_enter(request, dram)) {
       // The first key is the class that goes first; lvf's lag plays no part here.
       const bool first = request.counts_as_waiting() == (rule_ == QueueRule::kWaitingFirst);
       const double rank = rule_ == QueueRule::kSiCode || first ? 1 : 0;

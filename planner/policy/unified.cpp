@@ -53,7 +53,7 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
     const Ranked ranked{decision_.vlt_s[i], fcfs_key(request).count(), i};
     if (request.state == RequestState::kRunning) {
       if (ranked.vlt < 0 && may_leave(request, config)) leaving_.push_back(ranked);
-    } else if (admits_waiting(dram) || !request.counts_as_waiting()) {
+    } else if (may_enter(request, dram)) {
       entering_.push_back(ranked);
       wanted_ += request.bytes;
     }

@@ -17,6 +17,14 @@ TEST_P(RotationContract, OneWithoutATokenSinceItCameInOrInPrefillNeverLeaves) {
   EXPECT_TRUE(sut->decide(of, Seconds(30), config).preempted.empty());
 }
 
+TEST_P(RotationContract, OneParkedBeforeItsFirstTokenComesBackHoweverFullDramIs) {
+  auto parked = waiting(2, 1);
+  parked.state = RequestState::kRotary;
+  auto of = snapshot(2, 4, {parked, running(4, 5)});
+  of.dram = DramUse{Bytes(100), Bytes(3)};
+  EXPECT_EQ(sut->decide(of, Seconds(30), config).prioritized, std::vector<std::uint32_t>{0});
+}
+
 // In the three plays below: who waits gets in, who comes in makes a token, everybody ends.
 TEST_P(RotationContract, EnginesOfVeryDifferentPeriods) {
   for (std::uint64_t seed = test_seed(); seed < test_seed() + 3; ++seed) {

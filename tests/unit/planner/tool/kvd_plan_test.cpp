@@ -211,6 +211,17 @@ TEST(KvdPlanRotate, PoliciesByLengthTakeLengths) {
   EXPECT_EQ(answer("rotate", lengths.dump())["prioritized"], Json({"S1"}));
 }
 
+TEST(KvdPlanRotate, TheDramGateIsForRequestsThatHoldNothingThere) {
+  const Json parked = {{"id", "S1"}, {"state", "rotary"}, {"blocks", 2}, {"t_arr_s", 9.0}};
+  auto full = with(kRotate, "/requests/0", parked);
+  full["dram_total_blocks"] = 100;
+  full["dram_free_blocks"] = 6;
+  for (const auto* policy : {"lvf", "unified", "si_code", "srtf"}) {
+    full["policy"] = policy;
+    EXPECT_EQ(answer("rotate", full.dump())["prioritized"], Json({"S1"})) << policy;
+  }
+}
+
 TEST(KvdPlanRotate, NobodyIsAnEmptyDecision) {
   const auto json = answer("rotate", with(kRotate, "/requests", Json::array()).dump());
   EXPECT_EQ(json["prioritized"], Json::array());
