@@ -5,7 +5,8 @@
 #
 # KVD_REQUIRE=llama,npm   a skipped test with one of these labels fails the run, and in the release
 #                         run a label without any test does too. Otherwise skipped tests are listed
-#                         with their reason and the run passes.
+#                         with their reason and the run passes. KVD_REQUIRE=cuda fetches the CUDA
+#                         compiler where no toolkit is (deploy/ci/cuda-toolkit.sh).
 set -eu
 
 preset=${1:-release}
@@ -21,6 +22,13 @@ build="build/$preset"
 results="$build/test-results"
 jobs=$(nproc)
 [ "$jobs" -le 2 ] || jobs=2 # more compilers than this need more than 8 GiB of memory
+
+# The CUDA parts are built where CMake finds a toolkit; where they are required, this one.
+use_cuda_toolkit() {
+  case ",${KVD_REQUIRE:-}," in *,cuda,*) ;; *) return 0 ;; esac
+  CUDA_HOME=$(sh deploy/ci/cuda-toolkit.sh)
+  export CUDA_HOME
+}
 
 say() { printf '\n== %s: %s\n' "$preset" "$*"; }
 
@@ -96,6 +104,7 @@ report() {
 }
 
 phase "dependencies" sh deploy/ci/install-deps.sh
+use_cuda_toolkit
 phase "configure" cmake --preset "$preset"
 phase "build" cmake --build --preset "$preset" --parallel "$jobs" --target "$target"
 mkdir -p "$results"

@@ -6,7 +6,8 @@
 #
 # The llama.cpp engine comes from the npm registry at the versions pinned in client_lib/llama. Where
 # that registry cannot be reached the script says so and goes on: kvd builds and passes its tests
-# without it. KVD_REQUIRE=llama (or npm) makes that an error.
+# without it. KVD_REQUIRE=llama (or npm) makes that an error. KVD_REQUIRE=cuda has the CUDA compiler
+# fetched where no toolkit is (cuda-toolkit.sh); otherwise that is left to whoever wants CUDA.
 set -eu
 
 BUILD_PACKAGES="g++ cmake ninja-build make ccache git pkg-config ca-certificates"
@@ -15,8 +16,10 @@ LIBRARY_PACKAGES="libboost-dev libzmq3-dev cppzmq-dev libcpprest-dev prometheus-
   libfmt-dev"
 TEST_PACKAGES="libgtest-dev libgmock-dev clang-format curl jq chromium"
 TIDY_PACKAGES="clang clang-tidy"
+PIP_PACKAGES="python3 python3-pip" # to fetch the CUDA compiler with
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
+cuda_toolkit="$root/deploy/ci/cuda-toolkit.sh"
 engine="$root/client_lib/llama"
 
 say() { printf '[deps] %s\n' "$*"; }
@@ -98,6 +101,19 @@ install_engine() {
   say "llama.cpp engine (npm): not fetched, so the parts that need it are left out"
 }
 
+has_pip() { python3 -m pip --version >/dev/null 2>&1 || /usr/bin/python3 -m pip --version >/dev/null 2>&1; }
+
+install_cuda_compiler() {
+  requires cuda || return 0
+  if [ -z "$(sh "$cuda_toolkit")" ]; then
+    # shellcheck disable=SC2086  # a list of words
+    has_pip || install_packages $PIP_PACKAGES
+  fi
+  toolkit=$(sh "$cuda_toolkit" --fetch) ||
+    fail "no CUDA toolkit of 13.0 or newer, and KVD_REQUIRE=$KVD_REQUIRE asks for one"
+  say "CUDA compiler: $toolkit"
+}
+
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 extra=""
@@ -109,3 +125,4 @@ esac
 # shellcheck disable=SC2086  # lists of words
 install_packages $BUILD_PACKAGES $LIBRARY_PACKAGES $TEST_PACKAGES $extra
 install_engine
+install_cuda_compiler
