@@ -115,7 +115,10 @@ TEST_F(CudaLoss, AFailedCopyEndsTheSessionItWasForAndNoOther) {
   (void)step(client);
   EXPECT_TRUE(poll_until([&] { return client.confirm().code() == ErrorCode::kUnavailable; }))
       << kvd_->log();
-  EXPECT_THAT(kvd_->log(), HasSubstr("a copy of its blocks failed"));
+  // The engine hears of it in shared memory, before the line is written.
+  EXPECT_TRUE(poll_until([&] {
+    return kvd_->log().find("a copy of its blocks failed") != std::string::npos;
+  })) << kvd_->log();
   EXPECT_TRUE(bystander.ping(kPatience).ok());
 }
 
