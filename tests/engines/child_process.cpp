@@ -12,6 +12,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "ipc/vocabulary/check.hpp"
 
@@ -79,6 +80,15 @@ std::optional<std::string> ChildProcess::wait_for_line(const std::string& text) 
     if (line->find(text) != std::string::npos) return line;
   }
   return std::nullopt;
+}
+
+bool ChildProcess::wait_for_error(const std::string& text) {
+  const auto deadline = SteadyClock::now() + kPatience;
+  while (errors().find(text) == std::string::npos) {
+    if (SteadyClock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 std::optional<std::string> ChildProcess::next_line(Deadline deadline) {

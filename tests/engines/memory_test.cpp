@@ -12,6 +12,7 @@ namespace kvd::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 const std::vector<std::string> kPauseHalfWay = {"--pause-at", "128"};
@@ -88,6 +89,78 @@ TEST_F(Memory, OfSeveralContextsIsFreedAndTakenAgain) {
   DaemonProcess daemon(bench_.file("daemon"), 2);  // room for one round's contexts only
   ASSERT_EQ(run_to_end(bench_.kvd_engine("sut", daemon.endpoint(), options)), 0);
   EXPECT_EQ(bench_.compare("plain", "sut", 20), 0);
+}
+
+/// The threads that compute on KVD0 are not the ones llama.cpp makes for its CPU backend.
+TEST_F(Memory, OfAnEngineWithSeveralThreadsChangesNoBit) {
+  const std::vector<std::string> options = {"--threads", "2", "--tokens", "8"};
+  ASSERT_EQ(run_to_end(bench_.plain_engine("plain", options)), 0);
+  DaemonProcess daemon(bench_.file("daemon"), 2);
+  ASSERT_EQ(run_to_end(bench_.kvd_engine("sut", daemon.endpoint(), options)), 0);
+  EXPECT_EQ(bench_.compare("plain", "sut", 2), 0);
+}
+
+/// It is llama.cpp's own default (auto), which it keeps only where the layer's device computes it.
+TEST_F(Memory, LeavesFlashAttentionOn) {
+  DaemonProcess daemon(bench_.file("daemon"), 2);
+  ChildProcess sut(bench_.kvd_engine("sut", daemon.endpoint(), {"--tokens", "1"}));
+  EXPECT_EQ(sut.wait(), 0);
+  EXPECT_THAT(sut.errors(), Not(HasSubstr("Flash Attention")));
+}
+
+TEST_F(Memory, OfSomeLayersLeavesTheOthersAlone) {
+  const std::vector<std::string> options = {"--gpu-layers", "3"};
+  ASSERT_EQ(run_to_end(bench_.plain_engine("plain", options)), 0);
+  DaemonProcess daemon(bench_.file("daemon"), 2);
+  ChildProcess sut(bench_.kvd_engine("sut", daemon.endpoint(), options));
+  EXPECT_EQ(sut.wait(), 0);
+  EXPECT_THAT(sut.errors(), Not(HasSubstr("Flash Attention")));
+  EXPECT_EQ(bench_.compare("plain", "sut"), 0);
+}
+
+/// The KV cache of all layers, or of some, stays in the engine's own memory.
+TEST_F(Memory, ThatIsRequiredEndsAnEngineThatKeepsItsOwn) {
+  DaemonProcess daemon(bench_.file("daemon"), 2);
+  for (const char* layers : {"0", "3"}) {
+    ChildCommand command = bench_.kvd_engine("sut", daemon.endpoint(), {"--gpu-layers", layers});
+    command.environment.push_back("KVD_LLAMA_REQUIRE=1");
+    ChildProcess sut(command);
+    EXPECT_EQ(sut.wait(), 1) << layers;
+    EXPECT_THAT(sut.errors(), HasSubstr("kvd: KVD_LLAMA_REQUIRE=1, but the KV cache")) << layers;
+  }
+}
+
+TEST_F(Memory, ThatIsRequiredAndLentLetsTheEngineRun) {
+  DaemonProcess daemon(bench_.file("daemon"), 2);
+  ChildCommand command = bench_.kvd_engine("sut", daemon.endpoint());
+  command.environment.push_back("KVD_LLAMA_REQUIRE=1");
+  ChildProcess sut(command);
+  EXPECT_EQ(sut.wait(), 0) << sut.errors();
+}
+
+TEST_F(Memory, ThatIsUsedUpMayBeWaitedFor) {
+  ASSERT_EQ(run_to_end(bench_.plain_engine("plain")), 0);
+  DaemonProcess daemon(bench_.file("daemon"), 1);
+  ChildProcess first(bench_.kvd_engine("first", daemon.endpoint(), kPauseHalfWay));
+  await_pause(first);
+  ChildCommand command = bench_.kvd_engine("second", daemon.endpoint());
+  command.environment.push_back("KVD_LLAMA_WAIT=60");
+  ChildProcess second(command);
+  ASSERT_TRUE(second.wait_for_error("waiting for it (KVD_LLAMA_WAIT)")) << second.errors();
+  expect_finishes(first);
+  EXPECT_EQ(second.wait(), 0) << second.errors();
+  EXPECT_EQ(bench_.compare("plain", "second"), 0);
+}
+
+TEST_F(Memory, ThatDoesNotComeInTimeFailsTheContext) {
+  DaemonProcess daemon(bench_.file("daemon"), 1);
+  ChildProcess first(bench_.kvd_engine("first", daemon.endpoint(), kPauseHalfWay));
+  await_pause(first);
+  ChildCommand command = bench_.kvd_engine("second", daemon.endpoint());
+  command.environment.push_back("KVD_LLAMA_WAIT=1");
+  ChildProcess second(command);
+  EXPECT_EQ(second.wait(), 1);
+  EXPECT_THAT(second.errors(), HasSubstr("(waited for it: KVD_LLAMA_WAIT)"));
 }
 
 TEST_F(Memory, ThatIsUsedUpFailsOneEngineAndNoOther) {

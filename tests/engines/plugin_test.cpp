@@ -1,6 +1,9 @@
 /// The plugin without a daemon: what an engine sees when kvd is away, or when the versions differ.
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cstdlib>
 
 #include "tests/engines/workbench.hpp"
 
@@ -53,6 +56,35 @@ TEST_F(Plugin, OfAnotherApiVersionOpensNoSession) {
   ChildProcess sut(command);
   EXPECT_EQ(sut.wait(), 0);
   EXPECT_THAT(sut.errors(), Not(HasSubstr("cannot attach")));
+}
+
+/// The engine's own libggml-base.so, of a version whose structs are not the ones the plugin knows.
+class OtherGgml : public ::testing::Test {
+ protected:
+  void* load_plugin() { return load_(KVD_PLUGIN_FILE); }
+
+  void* library_ = dlopen(KVD_FAKE_GGML_FILE, RTLD_NOW | RTLD_LOCAL);
+  void* (*load_)(const char*) = reinterpret_cast<void* (*)(const char*)>(dlsym(library_,
+                                                                               "fake_ggml_load"));
+};
+
+TEST_F(OtherGgml, IsRefusedWithAMessageAndLeftAlone) {
+  unsetenv("KVD_LLAMA_REQUIRE");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(load_plugin(), nullptr);
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      HasSubstr("kvd: this engine has ggml 0.9.7, and libggml-kvd.so is tested with 0.25.1"));
+}
+
+TEST_F(OtherGgml, EndsWhereMemoryIsRequired) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        setenv("KVD_LLAMA_REQUIRE", "1", 1);
+        load_plugin();
+      },
+      ::testing::ExitedWithCode(EXIT_FAILURE), "KVD_LLAMA_REQUIRE=1: ending");
 }
 
 }  // namespace

@@ -13,9 +13,8 @@ llama_context_params context_params(const Options& options) {
   params.n_ctx = options.context_size;
   params.n_batch = std::max(options.prompt_tokens, 32U);
   params.n_ubatch = params.n_batch;
-  params.n_threads = 1;
-  params.n_threads_batch = 1;
-  params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+  params.n_threads = static_cast<std::int32_t>(options.threads);
+  params.n_threads_batch = params.n_threads;
   params.abort_callback = [](void*) { return stop_requested(); };
   return params;
 }
@@ -24,7 +23,7 @@ llama_context_params context_params(const Options& options) {
 
 Model load_model(const Options& options) {
   llama_model_params params = llama_model_default_params();
-  params.n_gpu_layers = -1;
+  params.n_gpu_layers = options.gpu_layers;
   params.progress_callback = [](float, void*) { return !stop_requested(); };
   return Model(llama_model_load_from_file(options.model.c_str(), params));
 }

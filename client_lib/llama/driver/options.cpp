@@ -14,6 +14,8 @@ constexpr const char* kUsage =
     "  --tokens N          tokens to generate per context (256)\n"
     "  --prompt-tokens N   prompt length, bytes of the input as token ids (64)\n"
     "  --context-size N    tokens the KV cache holds (1024)\n"
+    "  --threads N         threads that compute (1)\n"
+    "  --gpu-layers N      layers that llama.cpp gives to a device (all)\n"
     "  --contexts N        contexts alive at once, advanced in turn (1)\n"
     "  --rounds N          make and free the contexts N times (1)\n"
     "  --logits-out FILE   write every step's token and logits (see kvd-llama-compare)\n"
@@ -37,6 +39,10 @@ bool set_option(std::string_view name, const char* value, Options* options) {
   if (name == "--tokens") return options->tokens = number, true;
   if (name == "--prompt-tokens") return options->prompt_tokens = number, true;
   if (name == "--context-size") return options->context_size = number, true;
+  if (name == "--threads") return options->threads = number, true;
+  if (name == "--gpu-layers") {
+    return options->gpu_layers = static_cast<std::int32_t>(number), true;
+  }
   if (name == "--contexts") return options->contexts = number, true;
   if (name == "--rounds") return options->rounds = number, true;
   if (name == "--progress-every") return options->progress_every = number, true;
@@ -49,7 +55,7 @@ bool set_option(std::string_view name, const char* value, Options* options) {
 const char* find_fault(const Options& options) {
   if (options.model.empty() || options.input.empty()) return "--model and --input are needed";
   if (options.prompt_tokens == 0 || options.tokens == 0 || options.contexts == 0 ||
-      options.rounds == 0 || options.progress_every == 0) {
+      options.threads == 0 || options.rounds == 0 || options.progress_every == 0) {
     return "counts must be at least 1";
   }
   const auto needed = std::uint64_t{options.prompt_tokens} + options.tokens;

@@ -15,6 +15,8 @@ struct Options {
   std::uint32_t prompt_tokens = 64;        // taken from the input, a different place per context
   std::uint32_t tokens = 256;              // generated per context
   std::uint32_t context_size = 1024;       // tokens the KV cache holds
+  std::uint32_t threads = 1;               // that compute
+  std::int32_t gpu_layers = -1;            // layers that llama.cpp gives to a device; -1: all
   std::uint32_t contexts = 1;              // alive at once, advanced in turn
   std::uint32_t rounds = 1;                // contexts are freed and made again this often
   std::optional<std::uint32_t> pause_at;   // after this token of the first round: wait for SIGUSR1

@@ -1,27 +1,71 @@
 #include "client_lib/llama/plugin/buffer.hpp"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "client_lib/llama/plugin/region_source.hpp"
+#include "client_lib/llama/plugin/tensors.hpp"
 
 namespace kvd::llama {
 namespace {
 
 EngineSymbols engine;
+ggml_backend_buffer_type buffer_type{};
 
-kvd_region& region_of(ggml_backend_buffer_t buffer) {
-  return *static_cast<kvd_region*>(buffer->context);
-}
+/// Layers with a KV cache in kvd's memory, each counted once a buffer. Read for every operation of
+/// a graph, so without a lock.
+struct Held {
+  static constexpr std::size_t kMostLayers = 4096;
+  std::array<std::atomic<std::uint32_t>, kMostLayers> layers{};
+  std::atomic<std::uint32_t> buffers{0};
+};
+Held held;
+
+/// One KV cache.
+struct Cache {
+  Memory memory;
+  std::vector<unsigned> layers;
+
+  Cache(const Memory& taken, std::vector<unsigned> of) : memory(taken), layers(std::move(of)) {
+    for (const unsigned layer : layers) held.layers[layer].fetch_add(1);
+    held.buffers.fetch_add(1);
+  }
+  ~Cache() {
+    for (const unsigned layer : layers) held.layers[layer].fetch_sub(1);
+    held.buffers.fetch_sub(1);
+    RegionSource::instance().free(memory);
+  }
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+};
+
+/// The tensors whose sizes this thread asked for since the last buffer: what the next one is for.
+struct Announced {
+  bool cache = false;
+  std::vector<unsigned> layers;
+};
+thread_local Announced announced;
+
+Cache& cache_of(ggml_backend_buffer_t buffer) { return *static_cast<Cache*>(buffer->context); }
 
 char* data_of(const ggml_tensor* tensor) { return static_cast<char*>(tensor->data); }
 
 void free_buffer(ggml_backend_buffer_t buffer) {
-  const std::unique_ptr<kvd_region> region(&region_of(buffer));
-  RegionSource::instance().free(*region);
+  const std::unique_ptr<Cache> cache(&cache_of(buffer));
 }
 
-void* get_base(ggml_backend_buffer_t buffer) { return region_of(buffer).address; }
+void* get_base(ggml_backend_buffer_t buffer) { return cache_of(buffer).memory.address; }
+
+/// ggml asks for a size once more when it places a tensor: that announces nothing.
+ggml_status init_tensor(ggml_backend_buffer_t, ggml_tensor*) {
+  announced = {};
+  return GGML_STATUS_SUCCESS;
+}
 
 void memset_tensor(ggml_backend_buffer_t, ggml_tensor* tensor, std::uint8_t value,
                    std::size_t offset, std::size_t size) {
@@ -46,6 +90,7 @@ ggml_backend_buffer_i buffer_interface() {
   ggml_backend_buffer_i functions{};
   functions.free_buffer = free_buffer;
   functions.get_base = get_base;
+  functions.init_tensor = init_tensor;
   functions.memset_tensor = memset_tensor;
   functions.set_tensor = set_tensor;
   functions.get_tensor = get_tensor;
@@ -55,11 +100,34 @@ ggml_backend_buffer_i buffer_interface() {
 
 const char* type_name(ggml_backend_buffer_type_t) { return "KVD0"; }
 
+std::size_t get_alloc_size(ggml_backend_buffer_type_t, const ggml_tensor* tensor) {
+  if (!is_cache(*tensor)) {
+    announced = {};
+  } else {
+    announced.cache = true;
+    const auto layer = layer_of_cache(*tensor);
+    const bool known =
+        layer && std::ranges::find(announced.layers, *layer) != announced.layers.end();
+    if (layer && *layer < Held::kMostLayers && !known) announced.layers.push_back(*layer);
+  }
+  return engine.tensor_bytes(tensor);
+}
+
+ggml_backend_buffer_t alloc_cpu_buffer(std::size_t size) {
+  ggml_backend_dev_t cpu = engine.device_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+  if (cpu == nullptr) return nullptr;
+  ggml_backend_buffer_type_t type = cpu->iface.get_buffer_type(cpu);
+  return type->iface.alloc_buffer(type, size);
+}
+
 /// NULL is ggml's word for "no memory": the engine then fails that context and goes on.
 ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, std::size_t size) {
-  auto region = std::make_unique<kvd_region>();
-  if (!RegionSource::instance().allocate(size, region.get())) return nullptr;
-  return engine.buffer_init(type, buffer_interface(), region.release(), size);
+  Announced purpose = std::exchange(announced, {});
+  if (!purpose.cache) return alloc_cpu_buffer(size);
+  Memory memory;
+  if (!RegionSource::instance().allocate(size, &memory)) return nullptr;
+  auto cache = std::make_unique<Cache>(memory, std::move(purpose.layers));
+  return engine.buffer_init(type, buffer_interface(), cache.release(), size);
 }
 
 std::size_t get_alignment(ggml_backend_buffer_type_t) { return RegionSource::alignment(); }
@@ -70,14 +138,24 @@ bool is_host(ggml_backend_buffer_type_t) { return true; }
 
 ggml_backend_buffer_type_t make_buffer_type(ggml_backend_dev_t device,
                                             const EngineSymbols& symbols) {
-  static ggml_backend_buffer_type type{};
   engine = symbols;
-  type.iface.get_name = type_name;
-  type.iface.alloc_buffer = alloc_buffer;
-  type.iface.get_alignment = get_alignment;
-  type.iface.is_host = is_host;
-  type.device = device;
-  return &type;
+  buffer_type.iface.get_name = type_name;
+  buffer_type.iface.alloc_buffer = alloc_buffer;
+  buffer_type.iface.get_alignment = get_alignment;
+  buffer_type.iface.get_alloc_size = get_alloc_size;
+  buffer_type.iface.is_host = is_host;
+  buffer_type.device = device;
+  return &buffer_type;
 }
+
+bool is_kvd_buffer(const ggml_backend_buffer* buffer) {
+  return buffer != nullptr && buffer->buft == &buffer_type;
+}
+
+bool holds_layer(unsigned layer) {
+  return layer < Held::kMostLayers && held.layers[layer].load(std::memory_order_relaxed) > 0;
+}
+
+bool holds_any() { return held.buffers.load(std::memory_order_relaxed) > 0; }
 
 }  // namespace kvd::llama

@@ -1,0 +1,17 @@
+/// ggml as it was in version 0.9.7: the backend API version of today, and other structs behind it.
+/// Loads a plugin as the real one does; that is all a plugin which refuses gets to see.
+#include <dlfcn.h>
+
+extern "C" {
+
+__attribute__((visibility("default"))) const char* ggml_version() { return "0.9.7"; }
+
+/// What ggml_backend_init() of the plugin returned; null too where the file cannot be loaded.
+__attribute__((visibility("default"))) void* fake_ggml_load(const char* plugin) {
+  void* library = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
+  auto* init = library == nullptr ? nullptr : dlsym(library, "ggml_backend_init");
+  void* registration = nullptr;
+  if (init != nullptr) registration = reinterpret_cast<void* (*)()>(init)();
+  return registration;  // kept: a tail call would hide who called the plugin
+}
+}
