@@ -9,8 +9,14 @@ trap 'rm -rf "$work"' EXIT
 
 fail() { echo "consumer: $*" >&2; exit 1; }
 
-"$cmake" --install "$build" --prefix "$work/prefix" --component client >"$work/install.log" ||
-  fail "installing failed: $(cat "$work/install.log")"
+for component in client documents; do
+  "$cmake" --install "$build" --prefix "$work/prefix" --component "$component" >"$work/install.log" ||
+    fail "installing failed: $(cat "$work/install.log")"
+done
+documents="$work/prefix/share/doc/kvd"
+for file in README.md LICENSE kvd.toml; do
+  [ -s "$documents/$file" ] || fail "$file was not installed into share/doc/kvd"
+done
 
 library=$(find "$work/prefix" -name 'libkvd_client.so.?')
 [ -n "$library" ] || fail "no versioned libkvd_client.so was installed"
@@ -24,9 +30,18 @@ fi
 "$work/build/consumer_cpp"
 "$work/build/consumer_c"
 
+# The installed example, which finds no kvd here and says so.
+"$cmake" -S "$documents/examples/region" -B "$work/example" -DCMAKE_PREFIX_PATH="$work/prefix" \
+  -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS="$flags"
+"$cmake" --build "$work/example"
+if KVD_ENDPOINT=/nonexistent/attach.sock "$work/example/region" 2>"$work/example.log"; then
+  fail "the example ran without a kvd"
+fi
+grep -q '^no kvd: ' "$work/example.log" || fail "the example: $(cat "$work/example.log")"
+
 PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name kvd_client.pc)")
 export PKG_CONFIG_PATH
 # shellcheck disable=SC2046,SC2086 # both are lists of words
-"$cxx" -std=c++20 $flags "$project/consumer.cpp" -o "$work/by_pkg_config" \
+"$cxx" $flags "$project/consumer.cpp" -o "$work/by_pkg_config" \
   $(pkg-config --cflags --libs kvd_client)
 LD_LIBRARY_PATH=$(dirname "$library") "$work/by_pkg_config"
