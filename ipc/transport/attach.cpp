@@ -21,10 +21,6 @@ namespace {
 constexpr int SO_PEERPIDFD = 77;  // Linux 6.5; not in Debian 12's headers
 #endif
 
-// Room for more fds than a frame may carry, so that a sender of too many is caught with those fds
-// in hand instead of truncated ones.
-constexpr std::size_t kControlFds = kMaxFdsPerFrame + 1;
-
 bool peer_left(int error) {
   return error == EPIPE || error == ECONNRESET || error == ENOTCONN || error == ECONNREFUSED;
 }
@@ -58,34 +54,26 @@ auto retry_until(int fd, short events, Nanoseconds timeout, Call call) -> declty
   }
 }
 
-Result<ucred> credentials(int fd) {
-  ucred who{};
-  socklen_t size = sizeof who;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0) return who;
-  return errno_error(ErrorCode::kPeerGone, "peer credentials");
-}
-
-void take_fds(msghdr& message, std::vector<UniqueFd>& fds) {
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-      fds.emplace_back(fd);
-    }
-  }
-}
-
 }  // namespace
 
+AttachConnection& AttachConnection::operator=(AttachConnection&& other) noexcept {
+  std::swap(socket_, other.socket_);
+  std::swap(closer_, other.closer_);
+  return *this;
+}
+
+// Frames that nobody read go with the socket, and with them what they brought.
+AttachConnection::~AttachConnection() {
+  if (closer_ && socket_.valid()) closer_->close(std::move(socket_));
+}
+
 Result<uid_t> AttachConnection::uid() const {
-  KVD_ASSIGN_OR_RETURN(const ucred who, credentials(fd()));
+  KVD_ASSIGN_OR_RETURN(const ucred who, peer_credentials(fd()));
   return who.uid;
 }
 
 Result<PeerIdentity> AttachConnection::peer() const {
-  KVD_ASSIGN_OR_RETURN(const ucred who, credentials(fd()));
+  KVD_ASSIGN_OR_RETURN(const ucred who, peer_credentials(fd()));
   PeerIdentity peer{who.pid, who.uid, who.gid, UniqueFd()};
   int pidfd = -1;
   socklen_t size = sizeof pidfd;
@@ -132,7 +120,7 @@ Status AttachConnection::send(std::span<const std::byte> frame, std::span<const 
 Result<AttachFrame> AttachConnection::receive() {
   AttachFrame frame;
   iovec data{frame.storage.data(), frame.storage.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(kControlFds * sizeof(int))];
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFdsSent * sizeof(int))];
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -151,11 +139,16 @@ Result<AttachFrame> AttachConnection::receive() {
     }
     return peer_left(errno) ? gone() : errno_error(ErrorCode::kInternal, "attach receive");
   }
-  take_fds(message, frame.fds);
+  frame.fds = take_fds(message);
   if (got == 0 && frame.fds.empty()) return gone();
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || frame.fds.size() > kMaxFdsPerFrame) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "attach frame over 1 KiB or with more than 4 file descriptors");
+  const std::size_t fds_allowed = closer_ ? 0 : kMaxFdsPerFrame;
+  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || frame.fds.size() > fds_allowed) {
+    for (UniqueFd& fd : frame.fds) {
+      if (closer_) closer_->close(std::move(fd));
+    }
+    return make_error(ErrorCode::kInvalidArgument, "attach frame over 1 KiB or with more than " +
+                                                       std::to_string(fds_allowed) +
+                                                       " file descriptors");
   }
   frame.size = static_cast<std::size_t>(got);
   return frame;
@@ -188,23 +181,14 @@ Result<AttachConnection> connect_attach(const std::string& path, Nanoseconds tim
 }
 
 Result<AttachListener> AttachListener::create(const std::string& path) {
-  KVD_ASSIGN_OR_RETURN(UniqueFd socket, listen_unix(path, SOCK_SEQPACKET));
-  return AttachListener(std::move(socket), path);
-}
-
-AttachListener::~AttachListener() {
-  if (socket_.valid()) ::unlink(path_.c_str());
+  KVD_ASSIGN_OR_RETURN(UnixListener listener, UnixListener::create(path, SOCK_SEQPACKET));
+  return AttachListener(std::move(listener));
 }
 
 Result<std::optional<AttachConnection>> AttachListener::accept() {
-  while (true) {
-    UniqueFd peer(::accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (peer.valid()) return std::optional(AttachConnection(std::move(peer)));
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<AttachConnection>();
-    if (errno != EINTR && errno != ECONNABORTED) {
-      return errno_error(ErrorCode::kUnavailable, "accept on " + path_);
-    }
-  }
+  KVD_ASSIGN_OR_RETURN(auto socket, listener_.accept());
+  if (!socket) return std::optional<AttachConnection>();
+  return std::optional(AttachConnection(std::move(*socket), listener_.closer()));
 }
 
 }  // namespace kvd::transport

@@ -4,12 +4,14 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ipc/transport/unix_socket.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "ipc/vocabulary/units.hpp"
@@ -43,7 +45,13 @@ struct AttachFrame {
 /// Owner: one thread at a time for each direction.
 class AttachConnection {
  public:
-  explicit AttachConnection(UniqueFd socket) : socket_(std::move(socket)) {}
+  AttachConnection() = default;  ///< to nobody
+  /// With a `closer` the peer may send no descriptors, and what it sends all the same goes there.
+  explicit AttachConnection(UniqueFd socket, std::shared_ptr<Closer> closer = nullptr)
+      : socket_(std::move(socket)), closer_(std::move(closer)) {}
+  AttachConnection(AttachConnection&&) noexcept = default;
+  AttachConnection& operator=(AttachConnection&& other) noexcept;
+  ~AttachConnection();
 
   [[nodiscard]] int fd() const { return socket_.get(); }
 
@@ -67,6 +75,7 @@ class AttachConnection {
 
  private:
   UniqueFd socket_;
+  std::shared_ptr<Closer> closer_;
 };
 
 /// Connects to a daemon's attach socket.
@@ -74,30 +83,22 @@ class AttachConnection {
 /// DeadlineExceeded, InvalidArgument for a path too long.
 [[nodiscard]] Result<AttachConnection> connect_attach(const std::string& path, Nanoseconds timeout);
 
-/// The daemon's end. Removes the socket file when destroyed.
+/// The daemon's end; see UnixListener.
 class AttachListener {
  public:
-  /// Listens at `path` with mode 0660 whatever the umask. A socket file left by a dead daemon is
-  /// replaced, one that answers is not.
-  /// Errors: Unavailable when another process listens there or the folder is not usable,
-  /// InvalidArgument for a path too long.
+  /// Errors: those of UnixListener::create.
   static Result<AttachListener> create(const std::string& path);
-  AttachListener(AttachListener&& other) noexcept = default;
-  AttachListener& operator=(AttachListener&&) = delete;
-  ~AttachListener();
 
-  [[nodiscard]] int fd() const { return socket_.get(); }
-  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] int fd() const { return listener_.fd(); }
+  [[nodiscard]] const std::string& path() const { return listener_.path(); }
 
-  /// A waiting connection, or none. Errors: Unavailable when out of fds: try again later.
+  /// A waiting connection, or none. Errors: those of UnixListener::accept.
   [[nodiscard]] Result<std::optional<AttachConnection>> accept();
 
  private:
-  AttachListener(UniqueFd socket, std::string path)
-      : socket_(std::move(socket)), path_(std::move(path)) {}
+  explicit AttachListener(UnixListener listener) : listener_(std::move(listener)) {}
 
-  UniqueFd socket_;
-  std::string path_;
+  UnixListener listener_;
 };
 
 }  // namespace kvd::transport

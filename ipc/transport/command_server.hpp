@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/transport/silent_bounds.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 
@@ -34,20 +35,25 @@ class CommandServer {
  public:
   virtual ~CommandServer() = default;
 
-  /// Becomes readable when commands may have arrived. It is edge-triggered and every call below may
-  /// swallow the edge: call receive() until it returns none right before each wait.
+  /// Readable while commands may wait that receive() has not looked at. Some that it has may wait
+  /// too: call it until it returns none before each wait.
   [[nodiscard]] virtual int fd() const = 0;
 
-  /// The next command, without waiting. A message that was refused, or a bounded piece of one,
-  /// comes out as an empty frame, so that a caller who counts its calls is kept by nobody.
+  /// The next command, without waiting. After a bounded piece of work for none an empty frame comes
+  /// out, so that a caller who counts its calls is kept by nobody.
   [[nodiscard]] virtual std::optional<Incoming> receive() = 0;
 
   /// Queues a reply without waiting.
   /// Errors: PeerGone when the peer left or has not read `queue_limit` replies: drop its session.
   virtual Status send(PeerId peer, std::span<const std::byte> frame) = 0;
 
-  /// Messages refused before they became commands: several parts, a routing id of the client's own
-  /// choosing, no credentials.
+  /// Whether the connection belongs to a session. Those that do not give way to others.
+  virtual void set_trusted(PeerId peer, bool trusted) = 0;
+
+  /// Goes on accepting after it had to stop for want of descriptors. Call it now and then.
+  virtual void accept_again() = 0;
+
+  /// Connections that were hung up on because of what came by them.
   [[nodiscard]] virtual std::uint64_t dropped() const = 0;
 
   /// What clients connect to.
@@ -57,12 +63,14 @@ class CommandServer {
 struct ZmqServerOptions {
   std::string path;                 ///< of the socket file, mode 0660
   std::vector<uid_t> allowed_uids;  ///< the kernel's word decides; empty: everyone with access
-  int queue_limit = 64;             ///< messages waiting for or from one peer
+  int queue_limit = 64;             ///< replies waiting for one peer
+  SilentBounds silent = {};         ///< connections that are not trusted
 };
 
-/// Listens on ipc://path. A socket file left by a dead daemon is replaced, one that answers is not.
-/// Errors: Unavailable when another process listens there or the folder is not usable,
-/// InvalidArgument for a path too long.
+/// Listens on ipc://path for DEALERs of ZeroMQ, in whose protocol it speaks itself: libzmq ends the
+/// process when no descriptor is left for a connection, and collects messages of many parts without
+/// a bound.
+/// Errors: those of UnixListener::create; Unavailable when out of fds.
 [[nodiscard]] Result<std::unique_ptr<CommandServer>> zmq_command_server(
     const ZmqServerOptions& options);
 

@@ -2,15 +2,22 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/socket.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 namespace kvd::transport {
 namespace {
 
-constexpr int kBacklog = 64;
+#ifndef SO_PASSRIGHTS
+constexpr int SO_PASSRIGHTS = 83;  // Linux 6.16; not in Debian 12's headers
+#endif
+
+constexpr int kBacklog = 256;
 constexpr mode_t kMode = 0660;
+constexpr rlim_t kReserve = 64;
 
 UniqueFd new_socket(int type) {
   return UniqueFd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -59,6 +66,15 @@ Result<UniqueFd> lock(const std::string& path) {
   return fd;
 }
 
+/// Whether more descriptors are free than the reserve. The kernel gives out the lowest first.
+bool more_than_the_reserve(int any) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
+  const UniqueFd lowest(::fcntl(any, F_DUPFD_CLOEXEC, 0));
+  const rlim_t reserve = std::min(kReserve, limit.rlim_cur / 8);
+  return lowest.valid() && static_cast<rlim_t>(lowest.get()) < limit.rlim_cur - reserve;
+}
+
 }  // namespace
 
 Result<sockaddr_un> unix_address(const std::string& path) {
@@ -73,22 +89,81 @@ Result<sockaddr_un> unix_address(const std::string& path) {
   return address;
 }
 
-Result<UniqueFd> listen_unix(const std::string& path, int type) {
+Result<ucred> peer_credentials(int socket) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0) return who;
+  return errno_error(ErrorCode::kPeerGone, "peer credentials");
+}
+
+std::vector<UniqueFd> take_fds(msghdr& message) {
+  std::vector<UniqueFd> fds;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+      fds.emplace_back(fd);
+    }
+  }
+  return fds;
+}
+
+Result<UnixListener> UnixListener::create(const std::string& path, int type) {
   KVD_ASSIGN_OR_RETURN(const sockaddr_un address, unix_address(path));
   KVD_ASSIGN_OR_RETURN(const UniqueFd locked, lock(path));
   KVD_TRY(make_way(path, address, type));
   UniqueFd socket = new_socket(type);
   if (!socket.valid()) return errno_error(ErrorCode::kUnavailable, "socket for " + path);
-  if (::bind(socket.get(), generic(address), sizeof address) != 0) {
-    return errno_error(ErrorCode::kUnavailable, "cannot bind " + path);
+  UnixListener listener(std::move(socket), path);
+  KVD_TRY(listener.bind_and_listen(address));
+  return listener;
+}
+
+Status UnixListener::bind_and_listen(const sockaddr_un& address) {
+  // What is accepted inherits this, from before anything can be sent.
+  const int off = 0;
+  if (::setsockopt(fd(), SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof off) != 0) {
+    closer_ = std::make_shared<Closer>();
+  }
+  if (::bind(fd(), generic(address), sizeof address) != 0) {
+    return errno_error(ErrorCode::kUnavailable, "cannot bind " + path_);
+  }
+  struct stat file {};
+  if (::lstat(path_.c_str(), &file) == 0) {
+    device_ = file.st_dev;
+    inode_ = file.st_ino;
   }
   // Nobody can connect before listen(), so there is no moment with the umask's mode.
-  if (::chmod(path.c_str(), kMode) != 0 || ::listen(socket.get(), kBacklog) != 0) {
-    const Error error = errno_error(ErrorCode::kUnavailable, "cannot listen at " + path);
-    ::unlink(path.c_str());
-    return error;
+  if (::chmod(path_.c_str(), kMode) != 0 || ::listen(fd(), kBacklog) != 0) {
+    return errno_error(ErrorCode::kUnavailable, "cannot listen at " + path_);
   }
-  return socket;
+  return {};
+}
+
+UnixListener::~UnixListener() {
+  if (!socket_.valid() || inode_ == 0) return;
+  // Another daemon that holds the lock is about to replace the file, and needs no help.
+  const auto locked = lock(path_);
+  struct stat file {};
+  if (!locked.ok() || ::lstat(path_.c_str(), &file) != 0) return;
+  if (file.st_dev == device_ && file.st_ino == inode_) ::unlink(path_.c_str());
+}
+
+Result<std::optional<UniqueFd>> UnixListener::accept() {
+  if (!more_than_the_reserve(fd())) {
+    return make_error(ErrorCode::kUnavailable,
+                      "nearly all file descriptors are in use: none for a connection at " + path_);
+  }
+  while (true) {
+    UniqueFd peer(::accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (peer.valid()) return std::optional(std::move(peer));
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<UniqueFd>();
+    if (errno != EINTR && errno != ECONNABORTED) {
+      return errno_error(ErrorCode::kUnavailable, "accept on " + path_);
+    }
+  }
 }
 
 }  // namespace kvd::transport

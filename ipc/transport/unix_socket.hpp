@@ -1,26 +1,72 @@
 #pragma once
 
+#include <sys/socket.h>
+#include <sys/types.h>
 #include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "ipc/transport/closer.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 
 /// What the attach socket and the command socket share.
 namespace kvd::transport {
 
+/// SCM_MAX_FD: a sender cannot send more at a time. With room for all of them none is left to the
+/// kernel, which would close it in the receiving thread.
+constexpr std::size_t kMostFdsSent = 253;
+
 /// Errors: InvalidArgument for an empty path or one over 107 bytes.
 [[nodiscard]] Result<sockaddr_un> unix_address(const std::string& path);
 
-/// A listening socket of `type` (SOCK_SEQPACKET or SOCK_STREAM) at `path`, non-blocking, CLOEXEC,
-/// mode 0660 whatever the umask. A file nobody answers at is replaced; of several daemons that
-/// start at once one gets the path. Leaves an empty file `path`.lock beside it.
-/// Errors: InvalidArgument for a path too long, Unavailable otherwise.
-[[nodiscard]] Result<UniqueFd> listen_unix(const std::string& path, int type);
+/// Who connected, as the kernel says. Errors: PeerGone.
+[[nodiscard]] Result<ucred> peer_credentials(int socket);
+
+/// The descriptors that came with a message.
+[[nodiscard]] std::vector<UniqueFd> take_fds(msghdr& message);
+
+/// The listening end of a Unix socket, whose file goes with it. Descriptors cannot be sent to what
+/// it accepts (SO_PASSRIGHTS, Linux 6.16); on older kernels closer() takes them.
+/// Owner: one thread.
+class UnixListener {
+ public:
+  /// Listens at `path`, `type` SOCK_SEQPACKET or SOCK_STREAM, non-blocking, CLOEXEC, with mode 0660
+  /// whatever the umask. A file nobody answers at is replaced; of several daemons that start at
+  /// once one gets the path. Leaves an empty file `path`.lock beside it.
+  /// Errors: InvalidArgument for a path too long, Unavailable otherwise.
+  static Result<UnixListener> create(const std::string& path, int type);
+  UnixListener(UnixListener&&) noexcept = default;
+  UnixListener& operator=(UnixListener&&) = delete;
+  /// Removes the file unless another daemon's has taken its place.
+  ~UnixListener();
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// Where descriptors go that a peer could send; null: none can.
+  [[nodiscard]] const std::shared_ptr<Closer>& closer() const { return closer_; }
+
+  /// A waiting connection, or none. Errors: Unavailable when only the reserve of descriptors is
+  /// left, which is for those that are connected: try again later.
+  [[nodiscard]] Result<std::optional<UniqueFd>> accept();
+
+ private:
+  UnixListener(UniqueFd socket, std::string path)
+      : socket_(std::move(socket)), path_(std::move(path)) {}
+  Status bind_and_listen(const sockaddr_un& address);
+
+  UniqueFd socket_;
+  std::string path_;
+  dev_t device_ = 0;  ///< of its file
+  ino_t inode_ = 0;
+  std::shared_ptr<Closer> closer_;
+};
 
 /// "what: strerror(errno)" with a code.
 [[nodiscard]] inline Error errno_error(ErrorCode code, std::string_view what) {

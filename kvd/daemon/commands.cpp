@@ -10,7 +10,7 @@ namespace {
 constexpr int kCommandsATurn = 256;
 
 /// Peers of rings are numbered by engine, above those of ZeroMQ.
-constexpr std::uint64_t kRingPeer = std::uint64_t{1} << 32;
+constexpr std::uint64_t kRingPeer = std::uint64_t{1} << 63;
 transport::PeerId ring_peer(EngineId engine) { return transport::PeerId(kRingPeer | engine.value); }
 bool is_ring_peer(transport::PeerId peer) { return (peer.value & kRingPeer) != 0; }
 EngineId engine_of(transport::PeerId ring) {
@@ -27,7 +27,7 @@ bool Daemon::take_commands() {
       commands_due_ = false;
       return false;
     }
-    on_command(*incoming);
+    if (!incoming->frame.empty()) on_command(*incoming);
   }
   return true;
 }
@@ -108,7 +108,16 @@ Result<Peer*> Daemon::authenticate(const wire::CommandHeader& header,
                           "one by one");
   }
   peer->sequence = header.sequence;
+  trust(*peer, incoming.peer);
   return peer;
+}
+
+// One connection a session, so that there are never more of them than sessions.
+void Daemon::trust(Peer& peer, transport::PeerId connection) {
+  if (peer.ring || peer.connection_of_commands == connection) return;
+  commands_->set_trusted(peer.connection_of_commands, false);
+  commands_->set_trusted(connection, true);
+  peer.connection_of_commands = connection;
 }
 
 void Daemon::on_command(const transport::Incoming& incoming) {
@@ -160,10 +169,7 @@ void Daemon::answer(transport::PeerId peer, const ReplyHead& head,
 }
 
 Status Daemon::send_reply(transport::PeerId to) {
-  if (!is_ring_peer(to)) {
-    commands_due_ = true;
-    return commands_->send(to, reply_frame_.bytes());
-  }
+  if (!is_ring_peer(to)) return commands_->send(to, reply_frame_.bytes());
   const auto it = peers_.find(engine_of(to));  // an ended session still hears that it ended
   if (it == peers_.end() || !it->second.ring) return {};
   return it->second.ring->send(reply_frame_.bytes());

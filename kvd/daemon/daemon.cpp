@@ -14,6 +14,7 @@
 #include "kvd/daemon/config_print.hpp"
 #include "kvd/daemon/log.hpp"
 #include "kvd/daemon/memory_check.hpp"
+#include "kvd/daemon/session_bounds.hpp"
 #include "kvd/daemon/session_key.hpp"
 
 namespace kvd::daemon {
@@ -191,6 +192,7 @@ Status Daemon::open_sockets() {
     }
     options.allowed_uids.insert(options.allowed_uids.end(), domain.uids.begin(), domain.uids.end());
   }
+  options.silent = silent_bounds(config_);
   KVD_ASSIGN_OR_RETURN(commands_, transport::zmq_command_server(options));
   return {};
 }
@@ -215,7 +217,6 @@ Status Daemon::run() {
       return health;
     }
     const bool rings = take_ring_commands();
-    // Last: whatever answers over ZeroMQ may swallow what its descriptor had to tell.
     const bool more = (commands_due_ && take_commands()) || rings;
     const bool awake = more || !mover_->fall_asleep();
     epoll_event events[64];
@@ -317,8 +318,11 @@ void Daemon::tick() {
   feed(core::Tick{});
   send_waiting_slabs();
   if (!listening_) listen(true);
+  commands_->accept_again();
   evict_silent();
-  std::erase_if(pending_, [&](const auto& entry) { return entry.second.deadline <= now; });
+  while (!pending_.empty() && pending_.begin()->second.deadline <= now) {
+    remove_pending(pending_.begin()->first);
+  }
 }
 
 void Daemon::drain() {
@@ -369,7 +373,7 @@ Result<core::ControllerStatus> Daemon::status(Nanoseconds timeout) {
   return ask<core::ControllerStatus>(
       [this] {
         core::ControllerStatus status = controller_->status(clock_.now());
-        status.counters.stale_commands = stale_commands_;
+        status.counters.stale_commands = stale_commands_ + (commands_ ? commands_->dropped() : 0);
         status.counters.attach_paused = attach_paused_;
         return status;
       },

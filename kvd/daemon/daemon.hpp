@@ -113,20 +113,39 @@ class Daemon final : public admin::AdminBackend {
   void tick();
   void drain();
 
-  // attach and sessions (sessions.cpp)
+  // connections that have not said all (attach.cpp)
   void accept();
   void listen(bool on);
   void on_pending(std::uint32_t id);
   /// Whether all it has to say is there.
   [[nodiscard]] static Result<bool> take_introduction(Pending& pending);
+  Pending remove_pending(std::uint32_t id);
+  void refuse(transport::AttachConnection& connection, const Error& error);
+
+  // who is let in (admit.cpp)
   [[nodiscard]] Status check_slab_kind(const wire::Hello& hello) const;
-  Status admit(transport::AttachConnection& connection, const wire::Hello& hello,
-               const std::optional<wire::JoinGroup>& join, std::uint16_t version);
   /// Why no session more of the domain is taken, or ok. A group takes the seats of all its ranks
   /// when the first comes, so that no two wait for each other's.
   [[nodiscard]] Status check_room(DomainId domain, pid_t process, std::size_t seats) const;
+  [[nodiscard]] Result<DomainId> domain_of(const transport::PeerIdentity& identity) const;
+  [[nodiscard]] Result<core::Attach> application_of(const wire::Hello& hello,
+                                                    const std::optional<wire::JoinGroup>& join,
+                                                    const transport::PeerIdentity& identity,
+                                                    DomainId domain) const;
+  /// With pages, ring and bell of its own, and no engine yet.
+  [[nodiscard]] Result<Peer> peer_of(const wire::Hello& hello, const core::Attach& attach,
+                                     transport::PeerIdentity identity) const;
+  [[nodiscard]] wire::Welcome welcome_of(const Peer& peer, const core::Attach& attach,
+                                         ClassId class_id) const;
+  Status admit(transport::AttachConnection& connection, const wire::Hello& hello,
+               const std::optional<wire::JoinGroup>& join, std::uint16_t version);
+  /// Tells the engine that it is in, with all that is its own.
+  Status welcome(Peer& peer, const core::Attach& attach, const core::AttachGrant& grant,
+                 transport::AttachConnection& connection);
+  void seat(Peer peer, const core::Attach& attach);
   Status watch(EngineId engine, int process, int socket, int bell);
-  void refuse(transport::AttachConnection& connection, const Error& error);
+
+  // sessions (sessions.cpp)
   void on_peer(EngineId engine);
   void on_process_end(EngineId engine);
   void drop(EngineId engine, const std::string& why);
@@ -167,6 +186,7 @@ class Daemon final : public admin::AdminBackend {
   [[nodiscard]] bool ring_filled_while_looking();
   void on_bell(EngineId engine);
   void on_command(const transport::Incoming& incoming);
+  void trust(Peer& peer, transport::PeerId connection);
   void answer(transport::PeerId peer, const ReplyHead& head,
               const decltype(core::Reply::body)& body, EngineId engine);
   Status send_reply(transport::PeerId to);
@@ -217,8 +237,7 @@ class Daemon final : public admin::AdminBackend {
   std::unique_ptr<core::Controller> controller_;
   std::unique_ptr<transport::AttachListener> listener_;
   std::unique_ptr<transport::CommandServer> commands_;
-  /// The command server has to be read: its descriptor was readable, or a reply was sent, after
-  /// which it may not become readable again for commands that came meanwhile.
+  /// The command server has to be read: its descriptor was readable, or not all had their turn.
   bool commands_due_ = true;
 
   std::map<EngineId, Peer> peers_;

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <string>
 
+#include "ipc/transport/silent_bounds.hpp"
 #include "ipc/vocabulary/result.hpp"
+#include "kvd/daemon/config.hpp"
 
 namespace kvd::daemon {
 
@@ -12,6 +14,13 @@ struct SessionCounts {
   std::size_t open = 0;
   std::size_t ended = 0;  ///< their process lives on and may still map what it was given
 };
+
+/// How many connections may wait without having proved what they are for: all engines of a uid may
+/// attach at once, and each may wait for long before its first command.
+[[nodiscard]] inline transport::SilentBounds silent_bounds(const Config& config) {
+  const std::size_t per_uid = std::max<std::size_t>(64, 2 * config.max_engines);
+  return {per_uid, 4 * per_uid};
+}
 
 /// Ended sessions that are kept in mind until their processes are gone.
 constexpr std::size_t kMaxEnded = 1024;

@@ -139,6 +139,21 @@ TEST_F(BadAttach, ConnectionsThatNeverSpeakKeepNobodyOut) {
   EXPECT_TRUE(RawEngine::attach(daemon_.endpoint(), "speaks").ok());
 }
 
+TEST(Attach, AllThatConnectBeforeAnyOfThemSpeaksAreHeard) {
+  DaemonThread daemon;
+  std::vector<transport::AttachConnection> engines;
+  for (int i = 0; i < 64; ++i) {
+    engines.push_back(transport::connect_attach(daemon.endpoint(), kPatience).value());
+  }
+  for (auto& engine : engines) ASSERT_TRUE(engine.send(bytes_of(wire::Hello())).ok());
+  for (auto& engine : engines) {
+    const auto frame = engine.receive(kPatience);
+    ASSERT_TRUE(frame.ok()) << frame.error().message;
+    const auto message = wire::decode_attach(frame->bytes());
+    EXPECT_TRUE(message.ok() && std::holds_alternative<wire::Welcome>(*message));
+  }
+}
+
 TEST_F(BadAttach, AFrameOnlyTheDaemonSendsEndsTheSession) {
   auto engine = RawEngine::attach(daemon_.endpoint(), "upside-down");
   ASSERT_TRUE(engine.ok());

@@ -72,6 +72,24 @@ TEST_F(WithoutDescriptors, AttachingWaitsForOneWithoutASpinningDaemon) {
   EXPECT_TRUE(message.ok() && std::holds_alternative<wire::Welcome>(*message));
 }
 
+TEST_F(WithoutDescriptors, PlainConnectsToTheCommandSocketEndNobody) {
+  DaemonThread daemon;
+  auto engine = RawEngine::attach(daemon.endpoint(), "engine");
+  ASSERT_TRUE(engine.ok() && engine->call(wire::PingCommand{}).ok());
+  const auto address = transport::unix_address(daemon.command_socket());
+  std::vector<UniqueFd> strangers;
+  for (int i = 0; i < 32; ++i) {
+    strangers.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  }
+  const NoDescriptors none;
+  for (const UniqueFd& stranger : strangers) {
+    ASSERT_EQ(
+        ::connect(stranger.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address),
+        0);
+  }
+  EXPECT_TRUE(engine->call(wire::PingCommand{}).ok());
+}
+
 constexpr wire::AllocateBody kTwoSlabs{1, 0, 0, 4 << 20};
 
 /// Asks for a region of two slabs where no descriptor is free, lets `meanwhile` happen once the

@@ -199,8 +199,8 @@ TEST(Starving, AFloodOfMessagesInManyPartsLeavesOthersTheirTurn) {
   for (int i = 0; i < 200; ++i) EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
   EXPECT_TRUE(RawEngine::attach(daemon.endpoint(), "meanwhile").ok());
   EXPECT_TRUE(daemon.wait_until([](const auto& status) {
-    return status.counters.stale_commands > 1000;
-  })) << "pieces of refused messages count as refused commands";
+    return status.counters.stale_commands > 2;
+  })) << "each costs its sender the connection, and counts as refused";
   over = true;
   flood.join();
   EXPECT_TRUE(daemon.wait_all_free());
@@ -236,7 +236,8 @@ TEST(Starving, AnOversizedCommandCostsItsSenderTheConnectionOnly) {
     ASSERT_TRUE(send(socket, std::vector<std::byte>(64 << 20)));
     for (int i = 0; i < 100; ++i) ASSERT_TRUE(other.call(wire::PingCommand{}).ok());
   }
-  EXPECT_EQ(daemon.status().counters.stale_commands, 0u) << "no byte of it came in";
+  EXPECT_TRUE(
+      daemon.wait_until([](const auto& status) { return status.counters.stale_commands > 0; }));
 }
 
 /// A connection to the command socket that speaks for itself; a read waits for kPatience at most.

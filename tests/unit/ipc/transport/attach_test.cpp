@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -161,6 +162,16 @@ TEST(AttachListener, FileGoesWithIt) {
   EXPECT_FALSE(std::filesystem::exists(scratch.path("a")));
 }
 
+TEST(AttachListener, AFileThatAnotherPutThereIsLeftAlone) {
+  Scratch scratch;
+  {
+    const auto sut = AttachListener::create(scratch.path("a"));
+    std::filesystem::rename(scratch.path("a"), scratch.path("moved"));
+    leave_stale_socket(scratch.path("a"));
+  }
+  EXPECT_TRUE(std::filesystem::exists(scratch.path("a")));
+}
+
 TEST(AttachListener, LongPathIsRefused) {
   EXPECT_EQ(AttachListener::create("/tmp/" + std::string(200, 'x')).error().code,
             ErrorCode::kInvalidArgument);
@@ -220,42 +231,105 @@ TEST(AttachConnection, OversizedFrameIsRefusedAndItsFdsClosed) {
   const std::string huge(wire::kMaxAttachFrame + 1, 'x');
   const int fds[] = {STDERR_FILENO};
   const std::size_t before = open_fds();
-  ASSERT_TRUE(sut.engine.send(bytes(huge), fds).ok());
-  EXPECT_EQ(sut.daemon.receive(kPatience).error().code, ErrorCode::kInvalidArgument);
+  ASSERT_TRUE(sut.daemon.send(bytes(huge), fds).ok());
+  EXPECT_EQ(sut.engine.receive(kPatience).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(open_fds(), before);
-  ASSERT_TRUE(sut.engine.send(bytes("next")).ok());
-  EXPECT_EQ(text(*sut.daemon.receive(kPatience)), "next");
+  ASSERT_TRUE(sut.daemon.send(bytes("next")).ok());
+  EXPECT_EQ(text(*sut.engine.receive(kPatience)), "next");
 }
 
-/// Bypasses AttachConnection::send, which would not send as many.
-void send_many_fds(int socket, std::size_t count) {
-  alignas(cmsghdr) char control[CMSG_SPACE(32 * sizeof(int))] = {};
+/// Bypasses AttachConnection::send, which would not send as many. The errno, or 0.
+int send_fds(int socket, const std::vector<int>& fds) {
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFdsSent * sizeof(int))] = {};
   char byte = 'x';
   iovec data{&byte, 1};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+  message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
   cmsghdr* part = CMSG_FIRSTHDR(&message);
   part->cmsg_level = SOL_SOCKET;
   part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = CMSG_LEN(count * sizeof(int));
-  const std::vector<int> fds(count, STDERR_FILENO);
-  std::memcpy(CMSG_DATA(part), fds.data(), count * sizeof(int));
-  ASSERT_EQ(sendmsg(socket, &message, 0), 1);
+  part->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+  std::memcpy(CMSG_DATA(part), fds.data(), fds.size() * sizeof(int));
+  return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? 0 : errno;
 }
 
 TEST(AttachConnection, TooManyFdsAreRefusedAndClosed) {
   Link sut;
   const std::size_t before = open_fds();
-  for (const std::size_t count : {kMaxFdsPerFrame + 1, kMaxFdsPerFrame + 2, std::size_t{30}}) {
-    send_many_fds(sut.engine.fd(), count);
-    const auto frame = sut.daemon.receive(kPatience);
+  for (const std::size_t count : {kMaxFdsPerFrame + 1, kMaxFdsPerFrame + 2, kMostFdsSent}) {
+    ASSERT_EQ(send_fds(sut.daemon.fd(), std::vector<int>(count, STDERR_FILENO)), 0);
+    const auto frame = sut.engine.receive(kPatience);
     ASSERT_FALSE(frame.ok()) << count;
     EXPECT_EQ(frame.error().code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(open_fds(), before) << count;
   }
+}
+
+/// A TCP connection whose last close() waits until its peer has read what it never reads.
+struct Lingering {
+  UniqueFd listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  UniqueFd sender{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  UniqueFd reader;
+
+  Lingering() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(::bind(listener.get(), generic, size), 0);
+    EXPECT_EQ(::listen(listener.get(), 1), 0);
+    EXPECT_EQ(::getsockname(listener.get(), generic, &size), 0);
+    EXPECT_EQ(::connect(sender.get(), generic, size), 0);
+    reader = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const linger for_long{1, 600};
+    ::setsockopt(sender.get(), SOL_SOCKET, SO_LINGER, &for_long, sizeof for_long);
+    const std::vector<char> data(1 << 20);
+    while (::send(sender.get(), data.data(), data.size(), MSG_DONTWAIT) > 0) continue;
+  }
+};
+
+/// As the listener makes them on a kernel without SO_PASSRIGHTS.
+struct OldKernelsLink {
+  UniqueFd peer;
+  AttachConnection daemon;
+
+  OldKernelsLink() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    peer = UniqueFd(ends[0]);
+    daemon = AttachConnection(UniqueFd(ends[1]), std::make_shared<Closer>());
+  }
+};
+
+TEST(AttachConnection, ADescriptorThatTakesLongToCloseHoldsUpNobody) {
+  OldKernelsLink sut;
+  Lingering socket;
+  ASSERT_EQ(send_fds(sut.peer.get(), {socket.sender.get()}), 0);
+  socket.sender.reset();
+  // Once in a frame that is received, and, below, once in one that never is.
+  EXPECT_EQ(sut.daemon.receive(kPatience).error().code, ErrorCode::kInvalidArgument);
+  Lingering unread;
+  ASSERT_EQ(send_fds(sut.peer.get(), {unread.sender.get()}), 0);
+  unread.sender.reset();
+  sut.daemon = {};
+  // Here it is not over yet: nobody has waited for it.
+  for (Lingering* still : {&socket, &unread}) {
+    pollfd item{still->reader.get(), POLLRDHUP, 0};
+    EXPECT_EQ(::poll(&item, 1, 0), 0);
+  }
+}
+
+TEST(AttachListener, NoDescriptorCanBeSentToIt) {
+  Link sut;
+  const int code = send_fds(sut.engine.fd(), {STDERR_FILENO});
+  if (code == 0) GTEST_SKIP() << "this kernel has no SO_PASSRIGHTS";
+  EXPECT_EQ(code, EPERM);
+  ASSERT_TRUE(sut.engine.send(bytes("next")).ok());
+  EXPECT_EQ(text(*sut.daemon.receive(kPatience)), "next");
 }
 
 TEST(AttachConnection, PeerThatDoesNotReadBlocksNobody) {
