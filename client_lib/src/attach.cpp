@@ -4,7 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <random>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -127,6 +130,23 @@ Result<Admission> admission_of(const Introduction& introduction,
   return admission;
 }
 
+/// Errors: PeerGone where the daemon hung up; else as attach().
+Result<Admission> attach_once(const Introduction& introduction, TimePoint deadline,
+                              const Clock& clock) {
+  KVD_ASSIGN_OR_RETURN(auto connection,
+                       transport::connect_attach(introduction.endpoint, deadline - clock.now()));
+  wire::Hello hello = hello_of(introduction);
+  KVD_TRY(connection.send(wire::seal(hello), {}, deadline - clock.now()));
+  if (introduction.group) {
+    wire::JoinGroup join = *introduction.group;
+    const Status sent = connection.send(wire::seal(join), {}, deadline - clock.now());
+    // A daemon that has hung up after the hello says why in what it sent before.
+    if (!sent.ok() && sent.code() != ErrorCode::kPeerGone) return sent.error();
+  }
+  KVD_ASSIGN_OR_RETURN(auto frame, connection.receive(deadline - clock.now()));
+  return admission_of(introduction, std::move(connection), frame, deadline - clock.now());
+}
+
 }  // namespace
 
 std::string resolve_endpoint(const std::string& chosen) {
@@ -141,18 +161,24 @@ std::string resolve_endpoint(const std::string& chosen) {
 }
 
 Result<Admission> attach(const Introduction& introduction, TimePoint deadline, const Clock& clock) {
-  KVD_ASSIGN_OR_RETURN(auto connection,
-                       transport::connect_attach(introduction.endpoint, deadline - clock.now()));
-  wire::Hello hello = hello_of(introduction);
-  KVD_TRY(connection.send(wire::seal(hello), {}, deadline - clock.now()));
-  if (introduction.group) {
-    wire::JoinGroup join = *introduction.group;
-    const Status sent = connection.send(wire::seal(join), {}, deadline - clock.now());
-    // A daemon that has hung up after the hello says why in what it sent before.
-    if (!sent.ok() && sent.code() != ErrorCode::kPeerGone) return sent.error();
+  // Shorter than the restart of a daemon, and apart for engines that were refused together.
+  std::uniform_int_distribution<int> milliseconds(5, 50);
+  std::minstd_rand random(std::random_device{}());
+  bool hung_up = false;
+  while (true) {
+    auto admission = attach_once(introduction, deadline, clock);
+    const ErrorCode code = admission.ok() ? ErrorCode::kOk : admission.error().code;
+    hung_up = hung_up || code == ErrorCode::kPeerGone;
+    const bool late = hung_up && code == ErrorCode::kDeadlineExceeded;
+    if (code != ErrorCode::kPeerGone && !late) return admission;
+    const Nanoseconds pause = std::chrono::milliseconds(milliseconds(random));
+    if (late || clock.now() + pause >= deadline) {
+      return make_error(ErrorCode::kUnavailable,
+                        "kvd hung up before it answered: it ends, or too many attach at once; "
+                        "attach again");
+    }
+    std::this_thread::sleep_for(pause);
   }
-  KVD_ASSIGN_OR_RETURN(auto frame, connection.receive(deadline - clock.now()));
-  return admission_of(introduction, std::move(connection), frame, deadline - clock.now());
 }
 
 }  // namespace kvd::client

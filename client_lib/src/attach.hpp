@@ -55,8 +55,10 @@ struct Admission {
 /// The attach socket to use: what the user said, else $KVD_ENDPOINT, else the daemon's default.
 std::string resolve_endpoint(const std::string& chosen);
 
-/// Connects and introduces itself.
-/// Errors: Unavailable (nobody listens), DeadlineExceeded, what the daemon refused with, or
+/// Connects and introduces itself; again, until the deadline, where the daemon hangs up before it
+/// has answered.
+/// Errors: Unavailable (nobody listens, or it hung up), DeadlineExceeded, what the daemon refused
+/// with, or
 ///         Unsupported for a daemon whose slabs are memory of a GPU this process cannot use.
 Result<Admission> attach(const Introduction& introduction, TimePoint deadline, const Clock& clock);
 

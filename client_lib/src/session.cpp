@@ -110,6 +110,10 @@ Result<wire::Reply> Session::call(const wire::CommandBody& body, TimePoint deadl
   const auto answer =
       admission_.commands->call(frame_.bytes(), sequence_, left, admission_.connection.fd());
   if (!answer.ok()) {
+    if (answer.error().code == ErrorCode::kWouldBlock) {
+      --sequence_;  // the daemon has not seen it: the next command has its number
+      return make_error(ErrorCode::kDeadlineExceeded, answer.error().message);
+    }
     // A command given up while the daemon has it is answered into the void. Any other failure
     // leaves unknown whether it came through, and with it the sequence the daemon expects.
     if (answer.error().code != ErrorCode::kDeadlineExceeded) keeper_->declare_gone();

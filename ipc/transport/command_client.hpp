@@ -21,8 +21,9 @@ class CommandClient {
 
   /// Sends the frame and waits for the reply with its sequence; replies to earlier commands that
   /// were given up are dropped. The result is private memory, valid until the next call.
-  /// Errors: DeadlineExceeded; Unavailable when no daemon is connected, or as soon as `watch` (an
-  /// attach connection's fd; -1: none) says that the daemon hung up; PeerGone in a forked child.
+  /// Errors: DeadlineExceeded; WouldBlock when it could not be sent until then, by a daemon that
+  /// `watch` (an attach connection's fd; -1: none) says is there; Unavailable when none is, or as
+  /// soon as `watch` says that it hung up; PeerGone in a forked child.
   [[nodiscard]] virtual Result<std::span<const std::byte>> call(std::span<const std::byte> frame,
                                                                 std::uint64_t sequence,
                                                                 Nanoseconds timeout,

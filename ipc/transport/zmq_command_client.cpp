@@ -44,7 +44,7 @@ class ZmqCommandClient final : public CommandClient {
       if (zmq_errno() == EINTR) continue;
       if (zmq_errno() != EAGAIN) return zmq_error(ErrorCode::kInternal, "sending a command");
       const Status ready = wait_for(ZMQ_POLLOUT, deadline, watch);
-      if (ready.code() == ErrorCode::kDeadlineExceeded) return no_daemon();
+      if (ready.code() == ErrorCode::kDeadlineExceeded) return not_connected(watch);
       KVD_TRY(ready);
     }
     return {};
@@ -68,6 +68,12 @@ class ZmqCommandClient final : public CommandClient {
 
   [[nodiscard]] static Error no_daemon() {
     return make_error(ErrorCode::kUnavailable, "kvd is not connected; attach again when it runs");
+  }
+
+  /// A daemon that holds the attach connection is there, and will take this one.
+  [[nodiscard]] static Error not_connected(int watch) {
+    if (watch < 0) return no_daemon();
+    return make_error(ErrorCode::kWouldBlock, "kvd has not taken the connection for commands yet");
   }
 
   /// False for a reply nobody waits for any more. Parts after the first belong to no reply of ours.

@@ -234,5 +234,35 @@ TEST(DaemonProcess, TheSocketsOfAKilledDaemonAreReplaced) {
   EXPECT_EQ(attach_clients(kvd, 1).size(), 1u);
 }
 
+class StoppedDaemon : public ::testing::TestWithParam<kvd_client::Transport> {};
+
+TEST_P(StoppedDaemon, KeepsTheSessionOfACommandThatCameMeanwhile) {
+  const RuntimeFolder folder;
+  const KvdProcess kvd(folder);
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  kvd_client::Options options;
+  options.endpoint = kvd.endpoint();
+  options.transport = GetParam();
+  auto client = kvd_client::Client::open(options);
+  ASSERT_TRUE(client.ok());
+  const auto engine = client->session()->engine;
+  for (int i = 0; i < 2; ++i) {  // before its first command, and after
+    kvd.signal(SIGSTOP);
+    EXPECT_EQ(client->ping(std::chrono::milliseconds(200)).code(),
+              kvd_client::ErrorCode::kDeadlineExceeded);
+    kvd.signal(SIGCONT);
+    EXPECT_TRUE(client->ping(kPatience).ok());
+    EXPECT_EQ(client->session()->engine, engine) << "attached anew";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transport, StoppedDaemon,
+                         ::testing::Values(kvd_client::Transport::kZmq,
+                                           kvd_client::Transport::kRing),
+                         [](const auto& param) {
+                           return param.param == kvd_client::Transport::kZmq ? "OverZmq"
+                                                                             : "OverTheRing";
+                         });
+
 }  // namespace
 }  // namespace kvd::test

@@ -38,8 +38,10 @@ class ClientTest : public testing::Test {
     daemon_ = std::make_unique<MiniDaemon>(folder_, script);
   }
 
-  kvd_client::Result<Client> open(std::uint32_t layers = 0) {
+  kvd_client::Result<Client> open(std::uint32_t layers = 0,
+                                  kvd_client::Duration attach_timeout = seconds(5)) {
     kvd_client::Options options;
+    options.attach_timeout = attach_timeout;
     options.endpoint = folder_.path("attach.sock");
     options.engine_name = "client-test";
     options.shape = {layers, 0, 0, layers == 0 ? 0u : 2048u};
@@ -98,6 +100,31 @@ TEST_F(ClientTest, PassesOnWhyItWasRefused) {
   const auto client = open();
   EXPECT_EQ(client.code(), ErrorCode::kUnsupported);
   EXPECT_EQ(client.error().message, "speaks 2 to 3");
+}
+
+TEST_F(ClientTest, TriesAgainWhereTheDaemonHangsUpBeforeItAnswers) {
+  start_daemon();
+  daemon_->change([](auto& script) { script.hang_ups = 3; });
+  EXPECT_TRUE(open().ok());
+  EXPECT_EQ(daemon_->seen().hellos.size(), 4u);
+}
+
+TEST_F(ClientTest, AHangUpEveryTimeIsUnavailableInTheEnd) {
+  start_daemon();
+  daemon_->change([](auto& script) { script.hang_ups = UINT32_MAX; });
+  EXPECT_EQ(open(0, milliseconds(200)).code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(ClientTest, KeepsItsSessionWhereACommandCannotBeSentInTime) {
+  start_daemon();
+  daemon_->change([](auto& script) { script.leave_commands = true; });
+  auto client = open();
+  ASSERT_TRUE(client.ok());
+  EXPECT_EQ(client->ping(milliseconds(50)).code(), ErrorCode::kDeadlineExceeded);
+  daemon_->change([](auto& script) { script.leave_commands = false; });
+  EXPECT_TRUE(client->ping(kLong).ok());
+  EXPECT_EQ(daemon_->seen().hellos.size(), 1u) << "attached anew";
+  EXPECT_EQ(daemon_->seen().sequences.front(), 1u);
 }
 
 TEST_F(ClientTest, HoldsTheKeeperMutexAndBeats) {
@@ -404,6 +431,15 @@ TEST_F(ClientTest, AttachesAgainAndReportsItsOldRegions) {
   EXPECT_THAT(daemon_->seen().finished_regions, IsEmpty()) << "not this daemon's region";
   EXPECT_TRUE(client->free_region(fresh->id, kLong).ok());
   EXPECT_THAT(daemon_->seen().finished_regions, ElementsAre(1u));
+}
+
+TEST_F(ClientTest, TellsAFreshDaemonOfItsRegionsThoughNobodyCalls) {
+  start_daemon(1);
+  auto client = open();
+  ASSERT_TRUE(client->allocate_region(1, kLong).ok());
+  start_daemon(2);
+  EXPECT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.hellos.size() == 1; }));
+  EXPECT_EQ(daemon_->seen().hellos[0].orphaned_bytes, MiniDaemon::kSlabBytes.size());
 }
 
 TEST_F(ClientTest, ReportsLostRequestsOnceAndThenWorks) {

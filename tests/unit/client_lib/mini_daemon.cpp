@@ -102,7 +102,10 @@ void MiniDaemon::serve() {
                     {commands_->fd(), POLLIN, 0},
                     {session_ ? session_->connection.fd() : -1, POLLIN, 0}};
     ::poll(fds, std::size(fds), 5);
-    while (auto connection = must(listener_->accept())) on_connection(std::move(*connection));
+    while (auto connection = must(listener_->accept())) {
+      take_frames();  // the last words of the one before
+      on_connection(std::move(*connection));
+    }
     take_frames();
     take_commands();
   }
@@ -114,6 +117,10 @@ void MiniDaemon::on_connection(transport::AttachConnection connection) {
   const std::lock_guard lock(mutex_);
   seen_.hellos.push_back(hello);
   changed_.notify_all();
+  if (script_.hang_ups > 0) {
+    --script_.hang_ups;
+    return;
+  }
   if (script_.refuse_attach) {
     wire::Refused refused;
     refused.code = static_cast<std::uint16_t>(script_.refuse_attach->code);
@@ -174,7 +181,12 @@ void MiniDaemon::take_frames() {
 }
 
 void MiniDaemon::take_commands() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (script_.leave_commands) return;
+  }
   while (const auto incoming = commands_->receive()) {
+    if (incoming->frame.empty()) continue;
     const auto command = must(wire::decode_command(incoming->frame));
     EXPECT_EQ(command.header.key[0], kKeyByte);
     EXPECT_GT(command.header.timeout_ns, 0);

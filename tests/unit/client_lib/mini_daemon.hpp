@@ -49,6 +49,8 @@ class MiniDaemon {
     std::optional<Error> refuse_attach;   ///< answer to every Hello
     std::optional<Error> refuse_command;  ///< answer to every command
     bool ignore_commands = false;         ///< read them and say nothing
+    bool leave_commands = false;          ///< take no connection for them, as if it stood still
+    std::uint32_t hang_ups = 0;           ///< so many Hellos are answered by a hang-up
     std::uint32_t withhold_slabs = 0;     ///< so many slabs of each region are never sent
     std::array<std::uint8_t, 16> gpu{};   ///< UUID of the GPU it claims to lend; zeros: none
   };
