@@ -47,6 +47,7 @@ Core::Core(Introduction introduction, Nanoseconds attach_timeout)
 Status Core::connect() { return connector_.connect(deadline(attach_timeout_)); }
 
 void Core::close() {
+  reattacher_.reset();
   const auto turn = gate_.enter();
   // Memory that is lent stays mapped: the daemon must not hear the contrary, so the session just
   // ends and the daemon keeps the memory back until this process has.
@@ -121,7 +122,14 @@ Result<kvd_client::Region> Core::take_region(const SessionPtr& session, RegionId
   region.granularity = mapping->slab_bytes.size();
   region.device = mapping->range->device();
   region.id = regions_.add({id, session, std::move(mapping)});
+  if (!reattacher_) reattacher_ = std::make_unique<Reattacher>([this] { attach_where_lost(); });
   return region;
+}
+
+void Core::attach_where_lost() {
+  constexpr Nanoseconds kPatience = std::chrono::seconds(1);
+  if (!connector_.session()->gone()) return;
+  (void)on_memory(kPatience, [](const SessionPtr&, TimePoint) { return Status(); });
 }
 
 Result<kvd_client::RegionView> Core::view_region(std::uint64_t id, Nanoseconds timeout) {

@@ -9,6 +9,7 @@
 
 #include "client_lib/src/call_gate.hpp"
 #include "client_lib/src/connector.hpp"
+#include "client_lib/src/reattacher.hpp"
 #include "client_lib/src/region_book.hpp"
 #include "client_lib/src/session.hpp"
 #include "ipc/shm/layout.hpp"
@@ -77,6 +78,8 @@ class Core {
   Status wait_in_session(Nanoseconds timeout, Wait wait);
   Status command(const wire::CommandBody& body, Nanoseconds timeout);
 
+  /// For the memory that is held, which a fresh daemon is to know of.
+  void attach_where_lost();
   Result<kvd_client::Region> take_region(const SessionPtr& session, RegionId id,
                                          TimePoint deadline);
 
@@ -86,6 +89,7 @@ class Core {
   Connector connector_;
   CallGate gate_;
   RegionBook regions_;
+  std::unique_ptr<Reattacher> reattacher_;  ///< from the first region on; uses all of the above
 };
 
 /// Hands back regions whose allocation was given up but whose slabs came all the same.

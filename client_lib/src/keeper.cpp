@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 
 #include <chrono>
@@ -13,6 +12,7 @@
 #include <variant>
 
 #include "client_lib/src/fence.hpp"
+#include "client_lib/src/signals_blocked.hpp"
 #include "ipc/wire/attach_codec.hpp"
 
 namespace kvd::client {
@@ -21,22 +21,6 @@ namespace {
 constexpr std::chrono::milliseconds kHeartbeat{100};
 /// The daemon reads its attach sockets all the time; one that does not for so long is stuck.
 constexpr Nanoseconds kAnswerTimeout = std::chrono::seconds(1);
-
-/// Signals are the program's: its handlers never run on the keeper thread.
-class AllSignalsBlocked {
- public:
-  AllSignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~AllSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
-  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 

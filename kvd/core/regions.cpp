@@ -23,12 +23,27 @@ void Controller::State::on_region(const Command& command, const AllocateRegion& 
            "another session for it, outside the group");
     return;
   }
-  const auto quota = config.hbm_quotas.find(sessions.at(command.engine).info.domain);
+  const DomainId domain = sessions.at(command.engine).info.domain;
+  const auto quota = config.hbm_quotas.find(domain);
   if (quota != config.hbm_quotas.end() && region.bytes > quota->second.maximum) {
     refuse(command, ErrorCode::kQuotaExceeded,
            "a region of " + std::to_string(region.bytes.value) +
                " bytes: the domain's maximum is " + std::to_string(quota->second.maximum.value) +
                ": raise it or ask for less");
+    return;
+  }
+  // What a daemon before lent is memory of the machine still: who keeps it gets so much less.
+  Bytes orphaned;
+  Bytes lent;
+  for (const auto& [engine, session] : sessions) {
+    if (session.info.domain != domain) continue;
+    orphaned += session.info.orphaned;
+    lent += region_bytes(session);
+  }
+  if (orphaned > Bytes(0) && orphaned + lent + region.bytes > hbm_limit(domain)) {
+    refuse(command, ErrorCode::kQuotaExceeded,
+           "engines of the domain still map " + std::to_string(orphaned.value) +
+               " bytes of regions of an earlier kvd, which count as theirs: free those first");
     return;
   }
   constexpr std::ptrdiff_t kMostPending = 8;

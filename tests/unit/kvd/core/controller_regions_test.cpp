@@ -289,5 +289,22 @@ TEST(ControllerRegions, TwoRegionsAreServedInOrder) {
   EXPECT_EQ(world.errors, 0u);
 }
 
+TEST(ControllerRegions, WhatAnEarlierDaemonLentCountsUntilItIsFreed) {
+  World world(small_pool(4, 64));
+  Attach attach;
+  attach.domain = DomainId(1);
+  attach.orphaned = kSlab * 3;
+  const EngineId engine = world.controller->attach(attach, world.now)->engine;
+  world.engines[engine].id = engine;
+  const auto ask = [&](std::int64_t slabs) {
+    return world.code(world.command(engine, AllocateRegion{kSlab * slabs}));
+  };
+  EXPECT_EQ(ask(2), ErrorCode::kQuotaExceeded);
+  EXPECT_EQ(ask(1), ErrorCode::kOk);
+  EXPECT_EQ(ask(1), ErrorCode::kQuotaExceeded);
+  EXPECT_EQ(world.code(world.command(engine, ReleaseOrphaned{kSlab * 3})), ErrorCode::kOk);
+  EXPECT_EQ(ask(3), ErrorCode::kOk);
+}
+
 }  // namespace
 }  // namespace kvd::test
