@@ -15,8 +15,7 @@ tsan:
 
 tidy:
 	sh deploy/ci/install-deps.sh --tidy
-	cmake --preset tidy
-	cmake --build --preset tidy --parallel 2
+	sh deploy/ci/tidy.sh --all
 
 format:
 	git ls-files '*.hpp' '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format -i

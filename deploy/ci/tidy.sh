@@ -1,0 +1,93 @@
+#!/bin/sh
+# clang-tidy with the checks of .clang-tidy, and clang's own warnings, over a part of the tree.
+#
+#   sh deploy/ci/tidy.sh                what the last 30 commits changed, newest first, for 300 s
+#   sh deploy/ci/tidy.sh --all          every source; 90 minutes of CPU time
+#   sh deploy/ci/tidy.sh FILE.cpp …     these
+#
+# A header is looked at through the .cpp of its name or, failing that, one that includes it. Exit
+# status 0: no finding in the files looked at; how many those are is said, and a part is no failure.
+# Needs clang-tidy (deploy/ci/install-deps.sh --tidy); builds nothing.
+set -eu
+
+commits=30
+seconds=300
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
+cd "$root"
+build=build/tidy
+results=$build/results
+jobs=$(nproc)
+[ "$jobs" -le 2 ] || jobs=2
+
+# One file, in a process of its own; TIDY_DEADLINE in seconds since 1970.
+if [ "${1:-}" = --one ]; then
+  if [ "$(date +%s)" -ge "$TIDY_DEADLINE" ]; then
+    echo "$2" >>"$results/late"
+    exit
+  fi
+  log=$results/$(printf '%s' "$2" | tr / _).txt
+  if clang-tidy -p "$build" --quiet "$2" >"$log" 2>"$log.err"; then
+    echo "$2" >>"$results/clean"
+  else
+    echo "$2" >>"$results/found"
+    cat "$log"
+    grep -q . "$log" || cat "$log.err"
+  fi
+  exit
+fi
+
+configure() {
+  CUDA_HOME=$(sh deploy/ci/cuda-toolkit.sh)
+  export CUDA_HOME
+  mkdir -p "$build"
+  cmake --preset tidy >"$build/configure.log" 2>&1 || { cat "$build/configure.log" >&2; exit 1; }
+}
+
+# The sources that a compiler is called for; in a folder without generated ones.
+compiled() {
+  sed -n 's/.*"file": "\(.*\)".*/\1/p' "$build/compile_commands.json" | sed "s|^$root/||" |
+    grep -v "^$build/" | sort -u
+}
+
+# The source through which clang-tidy sees a file.
+source_of() {
+  case "$1" in
+    *.cpp) echo "$1" ;;
+    *.hpp | *.h)
+      own=${1%.h*}.cpp
+      if [ -f "$own" ]; then echo "$own"; else git grep -l --fixed-strings "#include \"$1\"" -- '*.cpp' | head -n 1; fi
+      ;;
+  esac
+}
+
+changed() {
+  git log --max-count="$commits" --format= --name-only | awk 'NF && !seen[$0]++' | while read -r file; do
+    [ ! -f "$file" ] || source_of "$file"
+  done | awk 'NF && !seen[$0]++'
+}
+
+count() { if [ -f "$1" ]; then wc -l <"$1" | tr -d ' '; else echo 0; fi; }
+
+configure
+rm -rf "$results"
+mkdir -p "$results"
+compiled >"$results/compiled"
+TIDY_DEADLINE=$(($(date +%s) + 86400))
+case "${1:-}" in
+  --all) cp "$results/compiled" "$results/wanted" ;;
+  "")
+    changed >"$results/wanted"
+    TIDY_DEADLINE=$(($(date +%s) + seconds))
+    ;;
+  *) printf '%s\n' "$@" >"$results/wanted" ;;
+esac
+export TIDY_DEADLINE
+grep -Fx -f "$results/compiled" "$results/wanted" >"$results/files" || true
+began=$(date +%s)
+xargs -r -P "$jobs" -n 1 sh deploy/ci/tidy.sh --one <"$results/files"
+
+looked=$(($(count "$results/clean") + $(count "$results/found")))
+line="$looked of $(count "$results/files") files looked at in $(($(date +%s) - began)) s, $(count "$results/found") with findings"
+echo "$line" | tee "$results/line"
+[ ! -f "$results/found" ] || sed 's/^/  /' "$results/found"
+[ ! -f "$results/found" ]
