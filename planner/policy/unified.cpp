@@ -1,7 +1,5 @@
 #include "planner/policy/unified.hpp"
 
-#include <ranges>
-
 #include "planner/policy/gates.hpp"
 
 namespace kvd::planner {
@@ -122,13 +120,13 @@ bool UnifiedPolicy::covered(const RotationSnapshot& snapshot,
 // The covered ones in order of leaving, as far as one iteration's transfers and DRAM reach.
 Bytes UnifiedPolicy::list_covered(const RotationSnapshot& snapshot) {
   Bytes sum;
-  for (const Ranked& leaving : std::ranges::reverse_view(leaving_)) {
-    const auto& request = snapshot.requests[leaving.index];
+  for (auto it = leaving_.rbegin(); it != leaving_.rend(); ++it) {
+    const auto& request = snapshot.requests[it->index];
     if (!covered(snapshot, request) || request.bytes > dram_left_) continue;
     if (sum >= snapshot.b_xfer) break;  // the last one may overshoot, or a large one never leaves
     sum += request.bytes;
     dram_left_ -= request.bytes;
-    decision_.preempted.push_back(leaving.index);
+    decision_.preempted.push_back(it->index);
   }
   return std::min(sum, snapshot.b_xfer);
 }
