@@ -14,7 +14,7 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 BUILD=${BUILD:-$top/build/release}
 OUT=${1:-./kvd-bundle}
 programs="kvd kvdctl kvd-plan kvd-bench kvd-pattern kvd-gpu-report"
-tests="cuda_contract_test slot_kernels_test cuda_processes_test cuda_schedule_test kvd-cuda-daemon kvd-cuda-engine"
+tests="cuda_contract_test slot_kernels_test daemon_cuda_test cuda_processes_test cuda_schedule_test kvd-cuda-daemon kvd-cuda-engine"
 
 fail() { echo "bundle.sh: $*" >&2; exit 1; }
 [ -d "$BUILD" ] || fail "no build folder $BUILD: cmake --preset release && cmake --build --preset release"
@@ -87,7 +87,7 @@ done
 
 # The client library for engines of one's own: headers, package files, without the runtime's glibc.
 cmake --install "$BUILD" --prefix "$OUT" --component client >/dev/null
-cp "$top/tests/gpu/run.sh" "$OUT/tests/gpu/run.sh"
+cp "$top/tests/gpu/run.sh" "$top/tests/gpu/live.sh" "$OUT/tests/gpu/"
 cp "$top/deploy/package/README.md" "$OUT/README.md"
 cp "$top/LICENSE" "$OUT/LICENSE"
 mkdir -p "$OUT/etc" && cp "$top/deploy/config/kvd.toml" "$OUT/etc/kvd.toml"

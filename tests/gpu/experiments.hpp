@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,36 +17,53 @@ struct Lab {
   std::string suites;  ///< file with the results of the test programs (E16); empty: none
 };
 
-/// One question to the hardware. Source: kvd; E1 to E17 are what the CUDA code takes for granted.
-/// run() is called in a process of its own, which is ended after `deadline_s`; an error is a
-/// failure.
+/// In which of the two calls of nine minutes: the first settles what decides most.
+enum class Part : std::uint8_t { kFirst, kSecond, kBoth };
+
+/// One question to the hardware. Source: kvd; E1 to E17 are what the CUDA code takes for granted,
+/// the others what reading the documentation of the driver left open. run() is called in a process
+/// of its own, which is ended after `deadline_s`; an error is a failure. `need_s`: what it takes on
+/// a server's GPU, as far as one can tell without one; it is not begun where less is left.
 struct Experiment {
   const char* id;
   const char* title;
   const char* criterion;
+  Part part;
+  int need_s;
   int deadline_s;
   Status (*run)(const Lab&);
 };
 
-/// All of them, in their order.
+/// All of them, in the order in which they run: by what their answer is worth; those that make the
+/// driver log a fault come last.
 [[nodiscard]] const std::vector<Experiment>& experiments();
+/// An experiment that has not been run, and why.
+[[nodiscard]] Outcome outcome_of(const Experiment& experiment, const std::string& reason);
 
-Status capabilities(const Lab& lab);       // E1, memory_experiments.cpp
-Status vmm_cost(const Lab& lab);           // E2
-Status exporter_killed(const Lab& lab);    // E3, sharing_experiments.cpp
-Status only_a_descriptor(const Lab& lab);  // E4
-Status copy_matrix(const Lab& lab);        // E5, copy_experiments.cpp
-Status interference(const Lab& lab);       // E6, neighbour_experiments.cpp
-Status ordering_latency(const Lab& lab);   // E7, ordering_experiments.cpp
-Status dead_waiter(const Lab& lab);        // E8
-Status scrub(const Lab& lab);              // E9, neighbour_experiments.cpp
-Status importer_killed(const Lab& lab);    // E10
-Status read_only(const Lab& lab);          // E11
-Status pinning(const Lab& lab);            // E12, host_experiments.cpp
-Status host_numa(const Lab& lab);          // E13
-Status burst_size(const Lab& lab);         // E14, copy_experiments.cpp
-Status footprint(const Lab& lab);          // E15, memory_experiments.cpp
-Status suites(const Lab& lab);             // E16, suites.cpp
-Status reexport(const Lab& lab);           // E17, sharing_experiments.cpp
+Status capabilities(const Lab& lab);           // E1, memory_experiments.cpp
+Status vmm_cost(const Lab& lab);               // E2
+Status exporter_killed(const Lab& lab);        // E3, sharing_experiments.cpp
+Status only_a_descriptor(const Lab& lab);      // E4
+Status copy_matrix(const Lab& lab);            // E5, copy_experiments.cpp
+Status interference(const Lab& lab);           // E6, neighbour_experiments.cpp
+Status ordering_latency(const Lab& lab);       // E7, ordering_experiments.cpp
+Status dead_waiter(const Lab& lab);            // E8
+Status scrub(const Lab& lab);                  // E9, neighbour_experiments.cpp
+Status importer_killed(const Lab& lab);        // E10
+Status read_only(const Lab& lab);              // E11
+Status pinning(const Lab& lab);                // E12, host_experiments.cpp
+Status host_numa(const Lab& lab);              // E13
+Status burst_size(const Lab& lab);             // E14, copy_experiments.cpp
+Status footprint(const Lab& lab);              // E15, memory_experiments.cpp
+Status suites(const Lab& lab);                 // E16, suites.cpp
+Status reexport(const Lab& lab);               // E17, sharing_experiments.cpp
+Status waiting_calls(const Lab& lab);          // E18, call_experiments.cpp
+Status fences_beside_kernels(const Lab& lab);  // E19, fence_experiments.cpp
+Status capture(const Lab& lab);                // E20, call_experiments.cpp
+Status batches(const Lab& lab);                // E21, batch_experiments.cpp
+Status broken_rules(const Lab& lab);           // E22, rule_experiments.cpp
+Status mapping_cost(const Lab& lab);           // E23, page_experiments.cpp
+Status page_kinds(const Lab& lab);             // E24
+Status several_devices(const Lab& lab);        // E25
 
 }  // namespace kvd::gpu

@@ -93,6 +93,11 @@ Status Gpu::load_kernels() {
   return {};
 }
 
+Status Gpu::load_module() const {
+  CUmodule module = nullptr;
+  return check(driver_->module_load_data(&module, kvd_lab_kernels_image), "loading the kernels");
+}
+
 Status Gpu::check(CUresult result, const char* what) const {
   return cuda::check(*driver_, result, what);
 }

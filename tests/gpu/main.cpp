@@ -1,10 +1,7 @@
 // kvd-gpu-report: asks the GPU what kvd's design rests on, and writes down what it answered.
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "tests/gpu/conduct.hpp"
 #include "tests/gpu/experiments.hpp"
 #include "tests/gpu/lab.hpp"
 #include "tests/gpu/peer.hpp"
@@ -21,151 +19,127 @@
 namespace kvd::gpu {
 namespace {
 
-constexpr double kAllSeconds = 380;  // of a whole run; what might end later is left out
+constexpr double kCallSeconds = 540;  // of a call: what needs longer than is left is left out
 
 struct Options {
   std::string out = "gpu-report";
-  std::string only;    ///< "E3,E5"; empty: all
-  std::string suites;  ///< results of the test programs
-  bool quick = false;
+  std::string only;     ///< "E3,E5"; empty: all
+  std::string part;     ///< "1" or "2"; empty: both
+  std::string seconds;  ///< of the whole run; empty: as long as a call may take
+  Conduct how;
 };
+
+const char* part_name(const Experiment& e) {
+  return e.part == Part::kFirst ? "1" : e.part == Part::kSecond ? "2" : "1 and 2";
+}
 
 int usage(std::FILE* to) {
   std::fprintf(
       to,
-      "usage: kvd-gpu-report [--out DIR] [--only E3,E5] [--quick] [--suites FILE]\n"
+      "usage: kvd-gpu-report [--out DIR] [--part 1|2] [--only E3,E5] [--seconds S] [--quick]\n"
+      "                      [--suites FILE]\n"
       "       kvd-gpu-report --which     prints real, fake or none: the driver here\n"
       "Runs the experiments on the first GPU, each in a process of its own with a\n"
-      "deadline, and writes DIR/gpu-report.json and DIR/gpu-report.md. Exit status: 0, or\n"
-      "1 when a criterion was missed, or 2 when it could not run.\n\n");
+      "deadline, and writes DIR/gpu-report.json and DIR/gpu-report.md after each of them. What\n"
+      "needs longer than is left of S (540) is left out. Exit status: 0, or 1 when a criterion\n"
+      "was missed, or 2 when it could not run.\n\n");
   for (const Experiment& e : experiments()) {
-    std::fprintf(to, "  %-4s %s\n       %s\n", e.id, e.title, e.criterion);
+    std::fprintf(to, "  %-4s part %s, %3d s  %s\n       %s\n", e.id, part_name(e), e.need_s,
+                 e.title, e.criterion);
   }
   return to == stdout ? 0 : 2;
 }
 
-bool chosen(const Options& options, const char* id) {
-  return options.only.empty() ||
-         ("," + options.only + ",").find("," + std::string(id) + ",") != std::string::npos;
+bool chosen(const Options& options, const Experiment& e) {
+  if (!options.only.empty()) {
+    return ("," + options.only + ",").find("," + std::string(e.id) + ",") != std::string::npos;
+  }
+  return options.part.empty() || e.part == Part::kBoth || options.part == part_name(e);
 }
 
 /// In the child: one experiment, its lines into `fd`.
 int run_experiment(const Experiment& experiment, const Options& options, int fd) {
   const bool fake = driver_is_fake();
-  const Lab lab{Recorder(fd, !fake), fake, options.quick || fake, options.suites};
+  const Lab lab{Recorder(fd, !fake), fake, options.how.quick || fake, options.how.suites};
   const Status status = experiment.run(lab);
   if (!status.ok()) lab.out.error(status.error().to_string());
   lab.out.done();
   return status.ok() ? 0 : 1;
 }
 
-pid_t start(const Experiment& experiment, const Options& options, int fd) {
-  const std::string number = std::to_string(fd);
-  const char* arguments[] = {"kvd-gpu-report",
-                             "--experiment",
-                             experiment.id,
-                             number.c_str(),
-                             "--suites",
-                             options.suites.c_str(),
-                             options.quick ? "--quick" : nullptr,
-                             nullptr};
-  const pid_t pid = ::fork();
-  if (pid != 0) return pid;
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::fcntl(fd, F_SETFD, 0);
-  ::execv(self_program(), const_cast<char**>(arguments));
-  ::_exit(127);
-}
-
-/// What the child writes until it closes its end or the deadline comes; true when it closed.
-bool read_until(int fd, double deadline, std::string& text) {
-  for (;;) {
-    const double left = deadline - now_s();
-    if (left <= 0) return false;
-    pollfd ready{fd, POLLIN, 0};
-    if (::poll(&ready, 1, static_cast<int>(left * 1000) + 1) != 1) continue;
-    char buffer[4096];
-    const ssize_t bytes = ::read(fd, buffer, sizeof buffer);
-    if (bytes <= 0) return true;
-    text.append(buffer, static_cast<std::size_t>(bytes));
-  }
-}
-
-Outcome conduct(const Experiment& experiment, const Options& options) {
-  Outcome outcome{experiment.id, experiment.title, experiment.criterion, {}, {}, 0, {}, {}, {}};
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    outcome.state = State::kFailed;
-    outcome.reason = "no pipe: raise the limit of descriptors";
-    return outcome;
-  }
-  UniqueFd read_end(ends[0]), write_end(ends[1]);
-  const double started = now_s();
-  const pid_t pid = start(experiment, options, write_end.get());
-  write_end.reset();
-  std::string lines;
-  const bool closed = read_until(read_end.get(), started + experiment.deadline_s, lines);
-  // Its own peers die with it.
-  if (!closed && pid > 0) ::kill(pid, SIGKILL);
-  int status = 0;
-  if (pid > 0) ::waitpid(pid, &status, 0);
-  outcome.seconds = now_s() - started;
-  const std::string ended =
-      !closed ? "ended at its deadline of " + std::to_string(experiment.deadline_s) + " s"
-      : WIFSIGNALED(status) ? "ended by signal " + std::to_string(WTERMSIG(status))
-                            : "ended with status " + std::to_string(WEXITSTATUS(status));
-  read_lines(lines, outcome, ended);
-  return outcome;
-}
-
-Outcome left_out(const Experiment& experiment, const char* why) {
-  return {
-      experiment.id, experiment.title, experiment.criterion, State::kSkipped, why, 0, {}, {}, {}};
-}
-
+/// Whole or not at all: the run may be ended at any time.
 bool write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path);
+  const std::string fresh = path + ".new";
+  std::ofstream out(fresh);
   out << text;
   out.close();
-  if (out.good()) return true;
+  if (out.good() && std::rename(fresh.c_str(), path.c_str()) == 0) return true;
   std::fprintf(stderr, "kvd-gpu-report: cannot write %s\n", path.c_str());
   return false;
+}
+
+bool write(const Report& report, const Options& options) {
+  return write_file(options.out + "/gpu-report.json", to_json(report)) &&
+         write_file(options.out + "/gpu-report.md", to_markdown(report));
+}
+
+void print(const Outcome& outcome) {
+  std::printf("%-4s %-10s %6.1f s  %s%s%s\n", outcome.id.c_str(), name(outcome.state),
+              outcome.seconds, outcome.title.c_str(), outcome.reason.empty() ? "" : ": ",
+              outcome.reason.c_str());
+  for (const Figure& f : outcome.figures) {
+    if (f.verdict != Verdict::kMissed) continue;
+    std::printf("     missed: %s is %g %s, %s\n", f.name.c_str(), f.value, f.unit.c_str(),
+                f.criterion.c_str());
+  }
+  std::fflush(stdout);
+}
+
+Report unstarted(const Options& options) {
+  Report report;
+  report.fake = driver_is_fake();
+  report.version = KVD_VERSION;
+  for (const Experiment& e : experiments()) {
+    report.outcomes.push_back(
+        outcome_of(e, chosen(options, e) ? "the run ended before it" : "not asked for"));
+  }
+  return report;
 }
 
 int run_all(const Options& options) {
   std::error_code ignored;
   std::filesystem::create_directories(options.out, ignored);
-  Report report;
-  report.fake = driver_is_fake();
-  report.version = KVD_VERSION;
+  Report report = unstarted(options);
   if (report.fake) std::printf("FAKE DRIVER: no figure of speed means anything.\n");
   const double started = now_s();
-  for (const Experiment& experiment : experiments()) {
-    const bool late = now_s() - started + experiment.deadline_s > kAllSeconds;
-    Outcome outcome = !chosen(options, experiment.id) ? left_out(experiment, "not asked for")
-                      : late ? left_out(experiment, "the run's time was used up before it")
-                             : conduct(experiment, options);
-    std::printf("%-4s %-10s %6.1f s  %s%s%s\n", outcome.id.c_str(), name(outcome.state),
-                outcome.seconds, outcome.title.c_str(), outcome.reason.empty() ? "" : ": ",
-                outcome.reason.c_str());
-    for (const Figure& f : outcome.figures) {
-      if (f.verdict == Verdict::kMissed) {
-        std::printf("     missed: %s is %g %s, %s\n", f.name.c_str(), f.value, f.unit.c_str(),
-                    f.criterion.c_str());
-      }
+  const double limit = options.seconds.empty() ? kCallSeconds : std::atof(options.seconds.c_str());
+  Holder holder;
+  for (std::size_t i = 0; i < experiments().size(); ++i) {
+    const Experiment& experiment = experiments()[i];
+    if (!chosen(options, experiment)) continue;
+    Outcome& outcome = report.outcomes[i];
+    const double left = started + limit - now_s();
+    // What a fake driver needs is not what a GPU does.
+    if (!report.fake && left < static_cast<double>(experiment.need_s)) {
+      outcome.reason = "the run's time was used up before it";
+      continue;
     }
-    std::fflush(stdout);
+    // Once the GPU is known to be there; E4 is about what happens when nobody holds it.
+    if (std::string_view(experiment.id) == "E4") holder.release();
+    outcome = conduct(experiment, options.how, std::min<double>(experiment.deadline_s, left));
+    holder.release();
+    holder.hold();
+    print(outcome);
     if (outcome.id == "E1") report.device = outcome.facts;
     if (outcome.id == "E1" && outcome.state == State::kFailed && outcome.facts.empty()) {
       std::fprintf(stderr, "kvd-gpu-report: there is no GPU to ask; nothing is written\n");
       return 2;
     }
-    report.outcomes.push_back(std::move(outcome));
+    report.seconds = now_s() - started;
+    if (!write(report, options)) return 2;
   }
-  report.seconds = now_s() - started;
-  const bool written = write_file(options.out + "/gpu-report.json", to_json(report)) &&
-                       write_file(options.out + "/gpu-report.md", to_markdown(report));
-  if (!written) return 2;
+  report.complete = true;
+  if (!write(report, options)) return 2;
   std::printf("%s/gpu-report.md\n", options.out.c_str());
   return report.passed() ? 0 : 1;
 }
@@ -188,18 +162,24 @@ const Experiment* find(std::string_view id) {
 bool parse(int argc, char** argv, int from, Options& options) {
   for (int i = from; i < argc; ++i) {
     const std::string_view flag = argv[i];
-    std::string* text = flag == "--out"      ? &options.out
-                        : flag == "--only"   ? &options.only
-                        : flag == "--suites" ? &options.suites
-                                             : nullptr;
+    std::string* text = flag == "--out"       ? &options.out
+                        : flag == "--only"    ? &options.only
+                        : flag == "--suites"  ? &options.how.suites
+                        : flag == "--part"    ? &options.part
+                        : flag == "--seconds" ? &options.seconds
+                                              : nullptr;
     if (flag == "--quick") {
-      options.quick = true;
+      options.how.quick = true;
     } else if (text != nullptr && i + 1 < argc) {
       *text = argv[++i];
     } else {
       std::fprintf(stderr, "kvd-gpu-report: %s is not understood\n", argv[i]);
       return false;
     }
+  }
+  if (!options.part.empty() && options.part != "1" && options.part != "2") {
+    std::fprintf(stderr, "kvd-gpu-report: --part is 1 or 2\n");
+    return false;
   }
   return true;
 }

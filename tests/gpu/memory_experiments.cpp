@@ -4,6 +4,7 @@
 
 #include "tests/gpu/experiments.hpp"
 #include "tests/gpu/lab.hpp"
+#include "tests/gpu/machine_facts.hpp"
 #include "tests/gpu/peer.hpp"
 
 namespace kvd::gpu {
@@ -21,19 +22,25 @@ constexpr Attribute kAttributes[] = {{16, "multiprocessors"},
                                      {76, "compute capability minor"},
                                      {88, "pageable memory access"},
                                      {91, "host pointers usable as registered"},
+                                     {92, "stream memory operations, first form"},
+                                     {93, "64-bit ones, first form"},
+                                     {94, "waits for NOR, first form"},
+                                     {98, "remote writes can be flushed"},
                                      {100, "host page tables used (Grace)"},
                                      {102, "virtual memory management"},
                                      {103, "POSIX descriptors"},
                                      {110, "GPUDirect RDMA with VMM"},
+                                     {113, "registered memory may be read-only"},
                                      {122, "64-bit stream memory operations"},
                                      {130, "device memory is a NUMA node"},
                                      {131, "NUMA node of device memory"},
                                      {134, "nearest host NUMA node"},
                                      {141, "host NUMA memory by VMM"},
-                                     {143, "attribute 143"},
-                                     {144, "attribute 144"},
-                                     {145, "attribute 145"},
-                                     {146, "attribute 146"}};
+                                     {143, "host NUMA memory shared between machines"},
+                                     {144, "pools of host memory"},
+                                     {145, "host memory by VMM"},
+                                     {146, "host memory as DMA buffers"},
+                                     {147, "only some atomics over the link"}};
 
 double mib(Bytes size) { return static_cast<double>(size.value) / (1024.0 * 1024.0); }
 
@@ -176,7 +183,7 @@ Status capabilities(const Lab& lab) {
   lab.out.fact("batched copies", batch                                               ? "13.0"
                                  : gpu->driver().memcpy_batch_async_12080 != nullptr ? "12.8"
                                                                                      : "none");
-  return {};
+  return machine_facts(lab, *gpu);
 }
 
 Status vmm_cost(const Lab& lab) {

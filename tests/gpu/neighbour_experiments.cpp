@@ -53,12 +53,15 @@ Status one_length(const Lab& lab, const Gpu& gpu, const Peer& engine, Traffic& t
   const std::string length = "steps of " + std::to_string(step_us) + " us";
   lab.out.figure(length + " alone: median", alone.p50, "us");
   lab.out.figure(length + " alone: p99", alone.p99, "us");
+  Traffic::Rates rates;
   KVD_ASSIGN_OR_RETURN(const Steps copies,
                        beside(lab, engine, step_us, [&](const auto& stop) -> Status {
-                         KVD_TRY(traffic.run(true, true, kKiB * 256, stop));
+                         KVD_ASSIGN_OR_RETURN(rates, traffic.run(true, true, kKiB * 256, stop));
                          return {};
                        }));
   report(lab, "copies both ways", step_us, copies, alone);
+  lab.out.figure("kvd's copies beside " + length + ": H2D", rates.h2d / 1e9, "GB/s");
+  lab.out.figure("kvd's copies beside " + length + ": D2H", rates.d2h / 1e9, "GB/s");
   lab.out.at_most(length + " beside copies both ways: p99 growth",
                   (copies.p99 / alone.p99 - 1) * 100, "%", 5);
   KVD_ASSIGN_OR_RETURN(const Steps gather, beside(lab, engine, step_us, [&](const auto& stop) {

@@ -177,9 +177,10 @@ Status dead_waiter(const Lab& lab) {
   KVD_ASSIGN_OR_RETURN(const PinnedMemory page, PinnedMemory::make(*gpu, Bytes(4096)));
   double slowest = 0;
   const int rounds = lab.quick ? 2 : 10;
+  // It dies in the first round; in the others it has been dead for a while.
+  KVD_ASSIGN_OR_RETURN(Peer daemon, Peer::start());
+  KVD_TRY(daemon.ask("page", {page.fd()}));
   for (int round = 1; round <= rounds; ++round) {
-    KVD_ASSIGN_OR_RETURN(Peer daemon, Peer::start());
-    KVD_TRY(daemon.ask("page", {page.fd()}));
     const auto sequence = static_cast<std::uint64_t>(round);
     KVD_TRY(queue_wait(*gpu, gpu->stream().get(), slot_address(page, Slot::kSignal), sequence));
     KVD_TRY(gpu->launch(Gpu::Kernel::kRead, gpu->stream().get(), page.device_address() + 2048,

@@ -79,16 +79,16 @@ Result<Reply> Peer::ask(const std::string& command, const std::vector<int>& fds)
   return reply();
 }
 
-bool Peer::answered() const {
+bool Peer::answered(double within_s) const {
   pollfd ready{socket_.get(), POLLIN, 0};
-  return ::poll(&ready, 1, 0) != 0;
+  return ::poll(&ready, 1, static_cast<int>(within_s * 1000)) != 0;
 }
 
 void Peer::kill() {
   if (pid_ <= 0) return;
   ::kill(pid_, SIGKILL);
   pollfd gone{pidfd_.get(), POLLIN, 0};
-  ::poll(&gone, 1, 30'000);
+  ::poll(&gone, 1, 10'000);
   ::waitpid(std::exchange(pid_, -1), nullptr, WNOHANG);
 }
 

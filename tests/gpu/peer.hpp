@@ -34,9 +34,9 @@ class Peer {
   [[nodiscard]] Result<Reply> reply() const;
   [[nodiscard]] Result<Reply> ask(const std::string& command,
                                   const std::vector<int>& fds = {}) const;
-  /// Whether reply() has something to read now.
-  [[nodiscard]] bool answered() const;
-  /// SIGKILL, and dead by its pidfd when this returns (30 s at most).
+  /// Whether reply() has something to read within that time.
+  [[nodiscard]] bool answered(double within_s = 0) const;
+  /// SIGKILL, and dead by its pidfd when this returns (10 s at most).
   void kill();
 
  private:

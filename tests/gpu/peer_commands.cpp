@@ -107,7 +107,8 @@ const std::map<std::string, Command>& commands() {
         {"slab", make_slab}, {"import", import_slab}, {"export", export_slab},
         {"grant", grant},    {"check", check},        {"fill", fill},
         {"fault", fault},    {"rewrite", rewrite},    {"context", context}};
-    all.merge(std::map<std::string, Command>(load_commands()));
+    all.merge(load_commands());
+    all.merge(call_commands());
     return all;
   }();
   return kAll;

@@ -76,6 +76,7 @@ struct Report {
   std::vector<std::pair<std::string, std::string>> device;  ///< facts of E1
   std::vector<Outcome> outcomes;
   double seconds = 0;
+  bool complete = false;  ///< the run came to its end
 
   [[nodiscard]] bool passed() const;
 };

@@ -6,12 +6,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+
+#include "tests/gpu/reap.hpp"
+#include "tests/support/patience.hpp"
 
 namespace kvd::gpu {
 namespace {
@@ -62,8 +66,59 @@ TEST(GpuReport, HasEveryExperimentAndNoFailureOfFunctionOnTheFakeDriver) {
       EXPECT_TRUE(figure["verdict"] != "met" || figure["criterion"] == "must hold") << figure;
     }
   }
-  EXPECT_EQ(ids.size(), 17u);
+  EXPECT_TRUE(report["complete"]);
+  EXPECT_EQ(ids.size(), 25u);
   EXPECT_NE(contents(folder.path() / "gpu-report.md").find("FAKE DRIVER"), std::string::npos);
+}
+
+/// The ids that a run without a GPU's time to spend would do.
+std::set<std::string> asked_for(const std::string& arguments) {
+  const Folder folder;
+  EXPECT_LE(run("--quick " + arguments + " --out " + folder.path().string()), 1);
+  std::set<std::string> ids;
+  const auto report = nlohmann::json::parse(contents(folder.path() / "gpu-report.json"));
+  for (const auto& experiment : report["experiments"]) {
+    if (experiment["reason"] != "not asked for") ids.insert(experiment["id"].get<std::string>());
+  }
+  return ids;
+}
+
+TEST(GpuReport, OnlyWhatWasAskedForIsDone) {
+  EXPECT_EQ(asked_for("--only E1,E22"), (std::set<std::string>{"E1", "E22"}));
+  EXPECT_EQ(run("--part 3"), 2);
+}
+
+TEST(GpuReport, IsThereWhenARunIsEndedInItsMiddle) {
+  const Folder folder;
+  const fs::path file = folder.path() / "gpu-report.json", text = folder.path() / "gpu-report.md";
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::execl(KVD_GPU_REPORT, KVD_GPU_REPORT, "--quick", "--out", folder.path().c_str(), nullptr);
+    ::_exit(127);
+  }
+  EXPECT_TRUE(test::poll_until([&] { return fs::exists(text); }));
+  ::kill(pid, SIGKILL);
+  EXPECT_TRUE(reap(pid, 30).has_value());
+  const auto report = nlohmann::json::parse(contents(file));
+  EXPECT_FALSE(report["complete"]);
+  EXPECT_EQ(report["experiments"][0]["id"], "E1");
+  EXPECT_EQ(report["experiments"][0]["status"], "passed");
+  EXPECT_EQ(report["experiments"].size(), 25u);
+  EXPECT_EQ(report["experiments"][24]["reason"], "the run ended before it");
+  EXPECT_NE(contents(text).find("did not come to its end"), std::string::npos);
+}
+
+TEST(GpuReport, DoesNotWaitForAProcessThatDoesNotEnd) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  EXPECT_EQ(reap(pid, 0.05), std::nullopt);
+  ::kill(pid, SIGKILL);
+  const auto status = reap(pid, 30);
+  ASSERT_TRUE(status.has_value());
+  EXPECT_EQ(WTERMSIG(*status), SIGKILL);
 }
 
 TEST(GpuReport, FailsWhereATestProgramFailed) {

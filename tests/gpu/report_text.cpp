@@ -91,6 +91,7 @@ std::string to_json(const Report& report) {
   return "{\"driver\":" + quoted(report.fake ? "fake driver" : "real driver") +
          ",\"kvd\":" + quoted(report.version) +
          ",\"passed\":" + (report.passed() ? "true" : "false") +
+         ",\"complete\":" + (report.complete ? "true" : "false") +
          ",\"seconds\":" + number(report.seconds) +
          ",\n \"device\":" + list(report.device, '{', '}', pair) + ",\n \"experiments\":" +
          list(report.outcomes, '[', ']', [](const Outcome& o) { return json(o); }) + "}\n";
@@ -99,6 +100,7 @@ std::string to_json(const Report& report) {
 std::string to_markdown(const Report& report) {
   std::string text =
       "# GPU report of kvd " + report.version + "\n\n" + driver_line(report) + "\n\n" +
+      (report.complete ? "" : "**The run did not come to its end.** ") +
       (report.passed() ? "No criterion was missed." : "**Some criteria were missed.**") + " " +
       number(report.seconds) + " s.\n\n| | |\n|---|---|\n";
   for (const auto& [what, value] : report.device)

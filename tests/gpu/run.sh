@@ -1,24 +1,57 @@
 #!/bin/sh
-# One command on a machine with an NVIDIA GPU: the CUDA test programs on the real driver, the
-# experiments E1-E17 and the copy matrix; 9 minutes at most. Builds nothing. Runs from a bundle
-# (deploy/package/bundle.sh) or from a build folder.
+# One command on a machine with an NVIDIA GPU: the CUDA test programs and kvd itself with two engines
+# on the real driver, the experiments of kvd-gpu-report and the copy matrix. Builds nothing. Runs from
+# a bundle (deploy/package/bundle.sh) or from a build folder.
 #
-#   tests/gpu/run.sh [BUILD-FOLDER]
+#   tests/gpu/run.sh [--part 1|2] [--only E3,E5] [BUILD-FOLDER]
 #
-# Writes $OUT/gpu-report.json, gpu-report.md, copy-table.toml and the logs (OUT: ./gpu-report).
+# Each part is a call of 9 minutes at most; without --part both, 18 minutes. The first is about what
+# decides most: test programs, kvd with engines, and the experiments whose answer is worth most.
+# --only: those experiments and nothing else.
+#
+# Writes $OUT/part-1 and $OUT/part-2 (OUT: ./gpu-report) with gpu-report.json, gpu-report.md (both
+# rewritten after each experiment), logs and, of part 2, copy-table.toml.
 # Exit status: 0 all passed, 1 a test failed or a criterion was missed, 2 it could not run. Without a
 # GPU the report says so and why, with nothing measured.
 set -u
 
-# An editable bound for each part; their sum is the 9 minutes.
-suite_limit=45       # seconds each, at most
-suites_budget=45     # all of them: none starts later
-report_limit=385     # kvd-gpu-report begins nothing that may end after 380 s
+# An editable bound for each thing; those of a part sum up to less than its 540 s.
+suite_limit=90       # seconds each test program, at most
+suites_budget=140    # all of them: none starts later
+live_seconds=20      # kvd with two engines
+live_limit=80
 matrix_limit=60
+call_limit=530
+
+part= only=
+while [ $# -ge 1 ]; do
+  case "$1" in
+    --part) part=${2:-}; shift 2 || exit 2 ;;
+    --only) only=${2:-}; shift 2 || exit 2 ;;
+    --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "run.sh: $1 is not understood" >&2; exit 2 ;;
+    *) break ;;
+  esac
+done
+case "$part" in
+  1 | 2) ;;
+  "")
+    if [ -z "$only" ]; then
+      worst=0
+      for each in 1 2; do
+        status=0
+        sh "$0" --part $each "$@" || status=$?
+        [ $status -le $worst ] || worst=$status
+      done
+      exit $worst
+    fi
+    ;;
+  *) echo "run.sh: --part is 1 or 2" >&2; exit 2 ;;
+esac
 
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
-OUT=${OUT:-./gpu-report}
+OUT=${OUT:-./gpu-report}/${part:+part-}${part:-only}
 mkdir -p "$OUT" || exit 2
 OUT=$(cd "$OUT" && pwd)
 started=$(date +%s)
@@ -63,7 +96,30 @@ ulimit -n "$(ulimit -Hn)" 2>/dev/null || true
 if command -v nvidia-smi >/dev/null 2>&1; then
   nvidia-smi -q >"$OUT/nvidia-smi.txt" 2>&1 || true
   nvidia-smi -L 2>/dev/null || true
+  # One GPU alone: with several, each process would start all of them. Not in MIG mode, where what
+  # the driver shows first is an instance.
+  uuid=$(nvidia-smi -L 2>/dev/null | sed -n 's/^GPU .*UUID: \(GPU-[^)]*\)).*/\1/p' | head -n 1)
+  if [ -z "${CUDA_VISIBLE_DEVICES+set}" ] && [ -n "$uuid" ] && ! nvidia-smi -L | grep -q MIG-; then
+    export CUDA_VISIBLE_DEVICES="$uuid"
+  fi
 fi
+
+# Somebody who has the GPUs open, as persistence mode does: without, every start takes seconds.
+# kvd-gpu-report does the same for its experiments, and lets go where that matters.
+holders=
+hold() {
+  for device in /dev/nvidia[0-9]*; do
+    [ -r "$device" ] && [ -w "$device" ] || continue
+    sleep 600 8<>"$device" &
+    holders="$holders $!"
+  done
+}
+let_go() {
+  # shellcheck disable=SC2086  # a list of numbers
+  [ -z "$holders" ] || kill $holders 2>/dev/null
+  holders=
+}
+trap let_go EXIT
 
 suites=$OUT/suites.txt
 : >"$suites"
@@ -94,36 +150,75 @@ suite() {
   say "$1: status $status, $passed passed, $broken failed, $skipped skipped"
 }
 
-driver=$("$bin/kvd-gpu-report" --which 2>"$OUT/driver.txt") || driver=none
-[ "$driver" != none ] || no_gpu "$(cat "$OUT/driver.txt")"
-say "test programs on the $driver driver"
-suite cuda_contract_test '*'
-suite slot_kernels_test '*'
-if [ "$driver" = fake ]; then
-  suite cuda_processes_test '*'
-  suite cuda_schedule_test '*-Mutants*'
-else
-  suite cuda_processes_test '*-*ACopyThatStandsStill*:*GetsTheMemoryBack*'
+# What only a fake driver does: faults on demand, devices and memory that are not there.
+fault_tests='*ALostDevice*:*ACopyThatStandsStill*:*AFailedCopy*:*WithoutStreams*:*AnotherGpu*'
+fault_tests="$fault_tests:CudaStartup.AutomaticSlabs*:CudaStartup.DramIs*:CudaStartup.AutoFallsBack*"
+fault_tests="$fault_tests:CudaStartup.CudaAskedFor*:CudaStartup.AnEngineThatCannot*:*GetsTheMemoryBack*"
+
+test_programs() {
+  say "test programs on the $driver driver"
+  suite cuda_contract_test '*'
+  suite slot_kernels_test '*'
+  if [ "$driver" = fake ]; then
+    suite daemon_cuda_test '*'
+    suite cuda_processes_test '*'
+    suite cuda_schedule_test '*-Mutants*'
+    return
+  fi
+  export KVDTEST_REAL=1
+  suite daemon_cuda_test "*-$fault_tests"
+  suite cuda_processes_test "*-$fault_tests"
   {
     echo "- cuda_schedule_test: not run, its engine's kernels are host code, which a fake driver alone runs"
-    echo "- cuda_processes_test: a stalled copy and a full device are faults that a fake driver alone makes"
+    echo "- daemon_cuda_test, cuda_processes_test: not run are the tests of faults that a fake driver alone makes"
   } >>"$suites"
-fi
+}
 
-say "experiments"
-status=0
-timeout -k 5 $report_limit "$bin/kvd-gpu-report" --out "$OUT" --suites "$suites" || status=$?
-[ "$status" -eq 0 ] || failed=1
-[ -s "$OUT/gpu-report.json" ] || { echo "run.sh: no report was written" >&2; failed=1; }
+live() {
+  say "kvd with two engines"
+  begun=$(date +%s)
+  status=0
+  if [ "$driver" = fake ]; then
+    timeout -k 5 $live_limit sh "$here/live.sh" "$bin" 3 small >"$OUT/live.txt" 2>&1 || status=$?
+  else
+    timeout -k 5 $live_limit sh "$here/live.sh" "$bin" $live_seconds >"$OUT/live.txt" 2>&1 || status=$?
+  fi
+  [ $status -eq 0 ] && echo "kvd-with-two-engines 0 1 0 0 $(($(date +%s) - begun))" >>"$suites"
+  [ $status -eq 0 ] || { failed=1; echo "kvd-with-two-engines $status 0 1 0 $(($(date +%s) - begun))" >>"$suites"; }
+  sed 's/^/- kvd with two engines: /' "$OUT/live.txt" >>"$suites"
+  say "kvd with two engines: status $status"
+}
 
-say "copy matrix"
-status=0
-timeout -k 5 $matrix_limit "$bin/kvd-bench" copy --matrix --out "$OUT/copy-table.toml" \
-  >"$OUT/copy-matrix.txt" 2>&1 || status=$?
-if [ "$status" -ne 0 ]; then
-  failed=1
-  tail -n 3 "$OUT/copy-matrix.txt" >&2
-fi
+# experiments SECONDS
+experiments() {
+  say "experiments"
+  let_go
+  status=0
+  timeout -k 5 $(($1 + 15)) "$bin/kvd-gpu-report" --out "$OUT" --suites "$suites" --seconds "$1" \
+    ${part:+--part "$part"} ${only:+--only "$only"} || status=$?
+  [ "$status" -eq 0 ] || failed=1
+  [ -s "$OUT/gpu-report.json" ] || { echo "run.sh: no report was written" >&2; failed=1; }
+}
+
+matrix() {
+  say "copy matrix"
+  status=0
+  timeout -k 5 $matrix_limit "$bin/kvd-bench" copy --matrix --out "$OUT/copy-table.toml" \
+    >"$OUT/copy-matrix.txt" 2>&1 || status=$?
+  if [ "$status" -ne 0 ]; then
+    failed=1
+    tail -n 3 "$OUT/copy-matrix.txt" >&2
+  fi
+}
+
+driver=$("$bin/kvd-gpu-report" --which 2>"$OUT/driver.txt") || driver=none
+[ "$driver" != none ] || no_gpu "$(cat "$OUT/driver.txt")"
+[ -n "$only" ] || hold
+case "$part" in
+  1) test_programs; live ;;
+  2) matrix ;;
+esac
+experiments $((call_limit - 15 - ($(date +%s) - started)))
 
 took=$(($(date +%s) - started))
 if [ $failed -eq 0 ]; then say "passed; report in $OUT"; else say "FAILED; report in $OUT"; fi

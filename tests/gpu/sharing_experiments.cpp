@@ -1,11 +1,10 @@
 // E3, E4, E10, E11, E17: memory shared by descriptors when processes die or misbehave.
-#include <array>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 
 #include "tests/gpu/experiments.hpp"
 #include "tests/gpu/lab.hpp"
+#include "tests/gpu/machine_facts.hpp"
 #include "tests/gpu/peer.hpp"
 
 namespace kvd::gpu {
@@ -49,17 +48,6 @@ Result<std::uint64_t> check_while_killed(const Gpu& gpu, const GpuSlab& slab, Ex
     wrong += differ != 0 ? 1 : 0;
   } while (alive || now_s() - start < seconds);
   return wrong;
-}
-
-std::string persistence_mode() {
-  std::string text;
-  std::FILE* pipe =
-      ::popen("nvidia-smi --query-gpu=persistence_mode --format=csv,noheader 2>/dev/null", "r");
-  std::array<char, 128> line{};
-  if (pipe != nullptr && std::fgets(line.data(), line.size(), pipe) != nullptr) text = line.data();
-  if (pipe != nullptr) ::pclose(pipe);
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text.empty() ? "unknown (no nvidia-smi)" : text;
 }
 
 Result<double> wrong_words(const Peer& peer, int salt) {
@@ -115,7 +103,7 @@ void note_kernel_log(const Lab& lab) {
 Status exporter_killed(const Lab& lab) {
   const Bytes size = slab_size(lab);
   KVD_ASSIGN_OR_RETURN(const auto gpu, Gpu::open());
-  const double seconds = lab.quick ? 0.3 : 60;
+  const double seconds = lab.quick ? 0.3 : 12;
   KVD_ASSIGN_OR_RETURN(Exporter exporter, start_exporter(size, 3));
   KVD_ASSIGN_OR_RETURN(const GpuSlab slab,
                        GpuSlab::import(*gpu, exporter.fd.get(), size, cuda::Access::kReadWrite));
@@ -134,7 +122,7 @@ Status exporter_killed(const Lab& lab) {
   lab.out.figure("the exporter's latched error", code, "CUresult");
   lab.out.require("the exporter's fault is an error there", code != 0);
   KVD_ASSIGN_OR_RETURN(const std::uint64_t wrong_after_fault,
-                       check_while_killed(*gpu, second, faulty, 5, lab.quick ? 0.2 : 10));
+                       check_while_killed(*gpu, second, faulty, 5, lab.quick ? 0.2 : 4));
   lab.out.require("the same for an exporter with a fault of its own", wrong_after_fault == 0);
   note_kernel_log(lab);
   return {};
@@ -145,7 +133,7 @@ Status only_a_descriptor(const Lab& lab) {
   const Bytes size = slab_size(lab);
   KVD_ASSIGN_OR_RETURN(Exporter exporter, start_exporter(size, 6));
   exporter.peer.kill();
-  lab.out.note("persistence mode: " + persistence_mode() +
+  lab.out.note("persistence mode: " + ask_smi("persistence_mode") +
                "; setting it takes root, so only this state was tried");
   KVD_ASSIGN_OR_RETURN(const Peer importer, Peer::start());
   const Result<Reply> imported = importer.ask(command("import", size, "w"), {exporter.fd.get()});
