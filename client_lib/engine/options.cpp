@@ -17,7 +17,7 @@ constexpr const char* kMore = R"(
 Examples:
   kvd-engine --random layers=4,hidden=256,heads=8,kv_heads=4
   kvd-engine --model tinyllama-f16.gguf --port 8480
-  curl -N 127.0.0.1:8480/v1/completions -d '{"prompt": "hello", "max_tokens": 32, "stream": true}'
+  curl -N 127.0.0.1:8480/v1/completions --json '{"prompt": "hello", "max_tokens": 32, "stream": true}'
 
 Models:
   --model reads GGUF files of the architecture "llama" with F32, F16 or BF16 tensors.

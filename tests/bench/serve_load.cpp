@@ -32,7 +32,7 @@ std::string request_text(const ServeRequest& request) {
   if (request.tbt_s > 0) body += ",\"kvd_tbt_s\":" + std::to_string(request.tbt_s);
   body += "}";
   return "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
-         "Content-Length: " +
+         "Content-Type: application/json\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
 
 #include "tests/engines/engine_support.hpp"
 #include "tests/support/daemon_process.hpp"
@@ -114,6 +115,36 @@ TEST_F(EngineHttp, RefusesBadRequestsInOpenAisWords) {
                 .status,
             413);
   EXPECT_EQ(post(port(), R"({"prompt": "x", "max_tokens": 1})").status, 200);
+}
+
+TEST_F(EngineHttp, SurvivesAChunkOfNegativeSize) {
+  EXPECT_TRUE(
+      admin::http_send(port(), "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\n"));
+  EXPECT_EQ(post(port(), R"({"prompt": "x", "max_tokens": 1})").status, 200) << engine_->log();
+}
+
+TEST_F(EngineHttp, RefusesWhatAWebPageCanMakeABrowserSend) {
+  const auto asked_with = [&](const std::string& headers) {
+    const std::string body = R"({"prompt": "x", "max_tokens": 1})";
+    return ask(port(), "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + headers +
+                           "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  };
+  EXPECT_EQ(asked_with("Content-Type: text/plain\r\n").status, 415);
+  EXPECT_EQ(asked_with("").status, 415);
+  const std::string json_type = "Content-Type: application/json\r\n";
+  const Generation foreign = asked_with(json_type + "Origin: https://evil.example\r\n");
+  EXPECT_EQ(foreign.status, 403);
+  EXPECT_THAT(foreign.error.value("message", ""), HasSubstr("Origin"));
+  EXPECT_EQ(asked_with(json_type + "Origin: http://localhost:8480\r\n").status, 200);
+}
+
+TEST_F(EngineHttp, SilentClientsKeepNobodyOut) {
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 400; ++i) silent.push_back(admin::connected(port()));
+  EXPECT_EQ(post(port(), R"({"prompt": "x", "max_tokens": 1})").status, 200);
+  const auto descriptors =
+      std::filesystem::directory_iterator("/proc/" + std::to_string(engine_->pid()) + "/fd");
+  EXPECT_LT(std::distance(begin(descriptors), end(descriptors)), 200);
 }
 
 TEST_F(EngineHttp, TellsItsModelAndHealth) {

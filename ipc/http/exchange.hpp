@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ipc/vocabulary/unique_fd.hpp"
+
+namespace kvd::http {
+
+/// A whole answer, as it goes over the wire.
+[[nodiscard]] std::string whole_answer(int status, const std::string& body,
+                                       std::string_view type = "application/json");
+
+/// Bytes for clients, from any thread to the front's.
+class Outbox {
+ public:
+  struct Piece {
+    std::uint64_t connection = 0;
+    std::string bytes;
+    bool last = false;
+  };
+
+  explicit Outbox(UniqueFd bell) : bell_(std::move(bell)) {}
+  void post(Piece piece);
+  void ring();
+  [[nodiscard]] std::vector<Piece> take();
+  [[nodiscard]] int bell() const { return bell_.get(); }
+
+ private:
+  const UniqueFd bell_;  ///< an eventfd
+  std::mutex mutex_;
+  std::vector<Piece> pieces_;  // guarded by mutex_
+};
+
+/// How an answer ended. Owner: thread-safe.
+class Outcome {
+ public:
+  void end(bool sent);
+  /// See Exchange::on_end.
+  void on_end(std::function<void(bool sent)> call);
+
+ private:
+  std::mutex mutex_;
+  std::optional<bool> sent_;        // guarded by mutex_
+  std::function<void(bool)> call_;  // guarded by mutex_
+};
+
+/// The answer to one request, in whatever pieces. Its destruction before the last piece hangs up.
+/// Owner: one thread at a time; may outlive the front.
+class Exchange {
+ public:
+  Exchange(std::shared_ptr<Outbox> outbox, std::shared_ptr<Outcome> outcome,
+           std::uint64_t connection)
+      : outbox_(std::move(outbox)), outcome_(std::move(outcome)), connection_(connection) {}
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  /// Bytes as they go over the wire, the status line first. After the last piece the client is
+  /// hung up on.
+  void write(std::string bytes, bool last);
+  /// A whole answer with a body of JSON or, where `type` says so, of another kind.
+  void answer(int status, const std::string& body, std::string_view type = "application/json");
+  /// Calls once, with whether all was sent, when the answer has ended: at once if it has already,
+  /// else on the front's thread.
+  void on_end(std::function<void(bool sent)> call) { outcome_->on_end(std::move(call)); }
+
+ private:
+  const std::shared_ptr<Outbox> outbox_;
+  const std::shared_ptr<Outcome> outcome_;
+  const std::uint64_t connection_;
+  bool complete_ = false;  ///< the last piece was written
+};
+
+}  // namespace kvd::http
