@@ -82,6 +82,12 @@ std::optional<std::string> ChildProcess::wait_for_line(const std::string& text) 
   return std::nullopt;
 }
 
+bool ChildProcess::ended() const {
+  siginfo_t child{};
+  const auto id = static_cast<id_t>(pid_);
+  return waitid(P_PID, id, &child, WEXITED | WNOHANG | WNOWAIT) != 0 || child.si_pid == pid_;
+}
+
 bool ChildProcess::wait_for_error(const std::string& text) {
   const auto deadline = SteadyClock::now() + kPatience;
   while (errors().find(text) == std::string::npos) {

@@ -33,6 +33,8 @@ class ChildProcess {
   /// Reads stdout until a line contains `text` and returns that line; nothing at the end of the
   /// output or when the time is up.
   std::optional<std::string> wait_for_line(const std::string& text);
+  /// Whether the process is gone; its exit status is kept for wait().
+  [[nodiscard]] bool ended() const;
   /// Waits until stderr contains `text`; false: it did not before the time was up.
   bool wait_for_error(const std::string& text);
   /// The exit status, 128 + n after signal n; nothing when the time is up.

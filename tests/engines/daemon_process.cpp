@@ -1,70 +1,21 @@
 #include "tests/engines/daemon_process.hpp"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "ipc/vocabulary/check.hpp"
+#include "tests/engines/loopback_http.hpp"
 #include "tests/engines/workbench.hpp"
 
 namespace kvd::test {
 namespace {
 
 constexpr std::chrono::seconds kPatience{20};
-
-UniqueFd connect_to(std::uint16_t port) {
-  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
-  if (connect(socket.get(), generic, sizeof address) != 0) socket.reset();
-  return socket;
-}
-
-/// The body of a GET on the daemon's REST port; empty: no answer, or not 200.
-std::string http_get(std::uint16_t port, const std::string& path) {
-  const UniqueFd socket = connect_to(port);
-  if (!socket.valid()) return {};
-  const std::string request =
-      "GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
-  if (write(socket.get(), request.data(), request.size()) < 0) return {};
-  std::string answer;
-  std::array<char, 4096> bytes;
-  while (true) {
-    const ssize_t count = read(socket.get(), bytes.data(), bytes.size());
-    if (count <= 0) break;
-    answer.append(bytes.data(), static_cast<std::size_t>(count));
-  }
-  const auto body = answer.find("\r\n\r\n");
-  const bool ok = answer.find(" 200 ") < answer.find("\r\n");
-  return ok && body != std::string::npos ? answer.substr(body + 4) : std::string();
-}
-
-/// A port nobody listens on at this moment.
-std::uint16_t free_port() {
-  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  KVD_CHECK(bind(socket.get(), generic, size) == 0, "no free port");
-  KVD_CHECK(getsockname(socket.get(), generic, &size) == 0, "no free port");
-  return ntohs(address.sin_port);
-}
 
 template <class Condition>
 bool poll_until(Condition condition) {
@@ -111,9 +62,9 @@ std::uint64_t DaemonProcess::bytes_served_to(pid_t engine) const {
   return bytes;
 }
 
-std::uint64_t DaemonProcess::engines_died() const {
+std::uint64_t DaemonProcess::counter(const char* name) const {
   const auto status = nlohmann::json::parse(http_get(port_, "/v1/status"));
-  return status.at("counters").at("engines_died").get<std::uint64_t>();
+  return status.at("counters").at(name).get<std::uint64_t>();
 }
 
 bool DaemonProcess::wait_until_all_returned() const {

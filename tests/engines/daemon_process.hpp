@@ -31,8 +31,9 @@ class DaemonProcess {
   [[nodiscard]] std::vector<EngineReport> engines() const;
   /// What the daemon serves to the process; 0: it knows no such engine.
   [[nodiscard]] std::uint64_t bytes_served_to(pid_t engine) const;
-  /// Engines that went without a goodbye since the daemon started.
-  [[nodiscard]] std::uint64_t engines_died() const;
+  /// A counter of /v1/status, since the daemon started: "engines_died" are those that went without
+  /// a goodbye.
+  [[nodiscard]] std::uint64_t counter(const char* name) const;
   /// Waits until the whole pool is free again, scrubbed and all; false: it was not at the deadline.
   [[nodiscard]] bool wait_until_all_returned() const;
 

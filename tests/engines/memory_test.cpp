@@ -184,7 +184,7 @@ TEST_F(Memory, OfAKilledEngineComesBackAndServesTheNext) {
   killed.signal(SIGKILL);
   EXPECT_EQ(killed.wait(), 128 + SIGKILL);
   ASSERT_TRUE(daemon.wait_until_all_returned());
-  EXPECT_EQ(daemon.engines_died(), 1U);
+  EXPECT_EQ(daemon.counter("engines_died"), 1U);
   EXPECT_EQ(run_to_end(bench_.kvd_engine("next", daemon.endpoint())), 0);
   EXPECT_EQ(bench_.compare("plain", "next"), 0);
 }
@@ -197,7 +197,7 @@ TEST_F(Memory, ComesBackWhenAnEngineIsToldToStop) {
   EXPECT_TRUE(sut.wait_for_line("stopped").has_value());
   EXPECT_EQ(sut.wait(), 0);
   EXPECT_TRUE(daemon.wait_until_all_returned());
-  EXPECT_EQ(daemon.engines_died(), 0U);
+  EXPECT_EQ(daemon.counter("engines_died"), 0U);
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 /// kvd-llama-model: writes a small llama model with random weights, the same for the same seed.
 ///
-/// It needs no tokenizer (token ids only) and no download. The weights are scaled so that greedy
+/// It needs no download. Its tokenizer knows single bytes, which is enough for programs that take
+/// text; what kvd-llama feeds it are token ids. The weights are scaled so that greedy
 /// output stays diverse: with plain small weights it degenerates to one token, and a comparison of
 /// such runs would prove nothing.
 #include <ggml.h>
 #include <gguf.h>
 
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -13,6 +15,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -72,7 +75,7 @@ class ModelWriter {
   void set_keys() {
     gguf_set_val_str(file_.get(), "general.architecture", "llama");
     gguf_set_val_str(file_.get(), "general.name", "kvd random test model");
-    gguf_set_val_str(file_.get(), "tokenizer.ggml.model", "no_vocab");
+    set_tokenizer();
     set_number("llama.vocab_size", shape_.vocabulary);
     set_number("llama.context_length", shape_.context);
     set_number("llama.embedding_length", shape_.embedding);
@@ -82,6 +85,34 @@ class ModelWriter {
     set_number("llama.attention.head_count_kv", shape_.heads_kv);
     set_number("llama.rope.dimension_count", shape_.head_size());
     gguf_set_val_f32(file_.get(), "llama.attention.layer_norm_rms_epsilon", 1e-5F);
+  }
+
+  /// Three special tokens, one for each byte, and words nobody writes up to the vocabulary's end.
+  void set_tokenizer() {
+    constexpr std::uint32_t kBytes = 256;
+    enum : std::int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };
+    std::vector<std::string> texts = {"<unk>", "<s>", "</s>"};
+    std::vector<std::int32_t> types = {kUnknown, kControl, kControl};
+    for (std::uint32_t byte = 0; byte < kBytes; ++byte) {
+      std::array<char, 8> text{};
+      std::snprintf(text.data(), text.size(), "<0x%02X>", byte);
+      texts.emplace_back(text.data());
+      types.push_back(kByte);
+    }
+    while (texts.size() < shape_.vocabulary) {
+      texts.push_back("word" + std::to_string(texts.size()));
+      types.push_back(kNormal);
+    }
+    std::vector<const char*> names;
+    for (const std::string& text : texts) names.push_back(text.c_str());
+    const std::vector<float> scores(texts.size(), 0.0F);
+    gguf_context* file = file_.get();
+    gguf_set_val_str(file, "tokenizer.ggml.model", "llama");
+    gguf_set_arr_str(file, "tokenizer.ggml.tokens", names.data(), names.size());
+    gguf_set_arr_data(file, "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, scores.data(),
+                      scores.size());
+    gguf_set_arr_data(file, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(),
+                      types.size());
   }
 
   void set_number(const char* key, std::uint32_t value) {
