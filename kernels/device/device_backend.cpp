@@ -44,22 +44,30 @@ Result<Slab> DeviceBackend::create_slab(Tier tier, Bytes size) {
 }
 
 Status DeviceBackend::destroy_slab(SlabHandle handle) {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = slabs_.find(handle);
-    if (found == slabs_.end()) return unknown_slab(handle);
-    if (found->second.batches > 0) {
-      return make_error(ErrorCode::kWouldBlock, "slab " + std::to_string(handle.value) +
-                                                    " has copies in flight: poll them first");
-    }
-    // Forgotten before it goes, so that no batch submitted meanwhile can name it.
-    const Slab& slab = found->second.slab;
-    counters_.live[index(slab.tier)] -= slab.size;
-    ++counters_.slabs_destroyed;
-    by_address_.erase(slab.address);
-    slabs_.erase(found);
-  }
+  KVD_TRY(forget(handle));
   return do_destroy_slab(handle);
+}
+
+Status DeviceBackend::discard_slab(SlabHandle handle) {
+  KVD_TRY(forget(handle));
+  return do_discard_slab(handle);
+}
+
+// Before it goes, so that no batch submitted meanwhile can name it.
+Status DeviceBackend::forget(SlabHandle handle) {
+  const std::lock_guard lock(mutex_);
+  const auto found = slabs_.find(handle);
+  if (found == slabs_.end()) return unknown_slab(handle);
+  if (found->second.batches > 0) {
+    return make_error(ErrorCode::kWouldBlock, "slab " + std::to_string(handle.value) +
+                                                  " has copies in flight: poll them first");
+  }
+  const Slab& slab = found->second.slab;
+  counters_.live[index(slab.tier)] -= slab.size;
+  ++counters_.slabs_destroyed;
+  by_address_.erase(slab.address);
+  slabs_.erase(found);
+  return {};
 }
 
 Result<UniqueFd> DeviceBackend::export_slab(SlabHandle handle) {

@@ -100,7 +100,8 @@ struct DeviceCounters {
 /// Obtains memory that other processes can map, and moves bytes between tiers.
 /// Public functions check and count; the virtual ones below them do the work.
 /// Source:  kvd/DESIGN.md "Bytes on their way", "Safety rules".
-/// Owner:   control thread calls everything; submit, poll and the counters are thread-safe.
+/// Owner:   control thread calls everything; thread-safe are submit, poll, the counters, and what
+///          makes, exports and ends slabs.
 /// Errors:  OutOfMemory when the tier has no memory left; InvalidArgument for a size that is not a
 ///          multiple of granularity() or a bad batch; NotFound for an unknown slab; WouldBlock for
 ///          a slab still in use; DeviceError when the device failed. Never throws.
@@ -117,6 +118,9 @@ class DeviceBackend {
   /// A zeroed, populated slab.
   [[nodiscard]] Result<Slab> create_slab(Tier tier, Bytes size);
   [[nodiscard]] Status destroy_slab(SlabHandle handle);
+  /// The same for a slab that peers may go on mapping, whatever they say: where the backend can,
+  /// its bytes are gone and its memory is the machine's again at once, not with the last mapping.
+  [[nodiscard]] Status discard_slab(SlabHandle handle);
   /// A new close-on-exec descriptor through which a peer maps the slab. Possession of it is the
   /// right to the memory: send it only to a checked peer.
   [[nodiscard]] Result<UniqueFd> export_slab(SlabHandle handle);
@@ -152,6 +156,7 @@ class DeviceBackend {
   DeviceBackend() = default;
   virtual Result<Slab> do_create_slab(Tier tier, Bytes size) = 0;
   virtual Status do_destroy_slab(SlabHandle handle) = 0;
+  virtual Status do_discard_slab(SlabHandle handle) { return do_destroy_slab(handle); }
   virtual Result<UniqueFd> do_export_slab(SlabHandle handle) = 0;
   virtual Status do_submit(CopyBatch batch) = 0;
   virtual void do_poll(std::vector<Completion>& completed) = 0;
@@ -174,6 +179,7 @@ class DeviceBackend {
                                     std::vector<SlabHandle>& touched) const;
   [[nodiscard]] Result<InFlight> check(const CopyBatch& batch) const;
   void release(const std::vector<SlabHandle>& touched);
+  Status forget(SlabHandle handle);
   void settle(const Completion& completion);
 
   mutable std::mutex mutex_;  // guards everything below; never held while the device works

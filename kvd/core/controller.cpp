@@ -53,12 +53,14 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const SlabMapped& e) { s.on_slab_mapped(e.engine, e.slab); },
                  [&](const SlabUnmapped& e) { s.on_slab_unmapped(e.engine, e.slab); },
                  [&](const SlabUnsent& e) { s.on_slab_unsent(e); },
+                 [&](const SlabRenewed& e) { s.on_slab_renewed(e.slab); },
                  [&](const Tick&) { s.on_tick(); },
                  [&](const Retune& e) { s.retune(e.tuning); },
                  [&](const Requota& e) { s.requota(e); },
                  [&](const Beat& e) { s.on_beat(e.engine); },
              },
              event);
+  s.renew_slabs();
   s.effects = nullptr;
   if (s.config.validate_each_event) {
     const std::string fault = s.validate();

@@ -220,6 +220,19 @@ void Controller::State::scrub_dirty_slabs() {
   }
 }
 
+// What the event in hand found out to be needed.
+void Controller::State::renew_slabs() {
+  for (const SlabIndex slab : hbm.take_renewals()) {
+    ++counters.slabs_renewed;
+    emit(RenewSlab{slab});
+  }
+}
+
+void Controller::State::on_slab_renewed(SlabIndex slab) {
+  hbm.slab_renewed(slab);
+  serve_everyone();
+}
+
 void Controller::State::ask_unmap(const std::vector<SlabIndex>& slabs) {
   for (const SlabIndex slab : slabs) {
     for (auto& [id, session] : sessions) {

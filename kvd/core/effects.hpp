@@ -152,6 +152,11 @@ struct Scrub {
   std::vector<SlotId> slots;
   Bytes slot_bytes;
 };
+/// Put new, zeroed memory in the place of an HBM slab's, since engines of another domain may still
+/// map what is there; reported back as SlabRenewed. Nothing of the slab is in use until then.
+struct RenewSlab {
+  SlabIndex slab;
+};
 /// How a CopySlots, StreamLayers or Scrub ended; an event the shell feeds back.
 struct CopyFinished {
   Ticket ticket;
@@ -181,6 +186,6 @@ struct Note {
 };
 
 using Effect = std::variant<Reply, PublishTable, CopySlots, StreamLayers, EndStream, SolvePlacement,
-                            Scrub, SendSlab, AskUnmap, Note>;
+                            Scrub, RenewSlab, SendSlab, AskUnmap, Note>;
 
 }  // namespace kvd::core

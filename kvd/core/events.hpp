@@ -146,6 +146,10 @@ struct SlabUnsent {
   SlabIndex slab;
   RegionId region;  ///< none: it was for blocks
 };
+/// RenewSlab was carried out.
+struct SlabRenewed {
+  SlabIndex slab;
+};
 /// What SolvePlacement asked for, or why it could not be answered.
 struct PlanReady {
   EngineId engine;
@@ -168,6 +172,6 @@ struct Beat {
 };
 
 using Event = std::variant<Detach, Dying, Dead, Command, CopyFinished, PlanReady, SlabMapped,
-                           SlabUnmapped, SlabUnsent, Tick, Retune, Requota, Beat>;
+                           SlabUnmapped, SlabUnsent, SlabRenewed, Tick, Retune, Requota, Beat>;
 
 }  // namespace kvd::core

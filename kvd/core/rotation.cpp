@@ -207,6 +207,17 @@ bool Controller::State::stands_still(DomainId domain) {
   return queues && !moves;
 }
 
+// Free memory that another domain's engines know is no supply before it is new, so nobody would be
+// admitted to it. Asked for is what those who queue may grow to, as admission counts that.
+void Controller::State::renew_for_queue(DomainId domain) {
+  Bytes wanted;
+  each_request_in(domain, [&](const Request& r) {
+    const Session& session = session_of(r);
+    if (r.queues() && session.responsive) wanted += session.bytes_for(r.prompt + r.max_new);
+  });
+  if (wanted > Bytes(0)) hbm.renew_for(domain, wanted);
+}
+
 void Controller::State::decide(Session& caller) {
   const DomainId domain = caller.info.domain;
   expire_promises(domain);
@@ -214,6 +225,7 @@ void Controller::State::decide(Session& caller) {
   std::vector<Request*> index;
   const planner::RotationSnapshot snapshot = rotation_snapshot(domain, index);
   const planner::RotationDecision& decision = rotation->decide(snapshot, now, rotation_config());
+  renew_for_queue(domain);
   const bool full = decision.contention && hbm.available(domain) <= Bytes(0);
   if (full || (decision.prioritized.empty() && stands_still(domain))) {
     // Slabs that another domain left empty can be had once they are zeroed.

@@ -419,6 +419,7 @@ struct Controller::State {
   [[nodiscard]] planner::RotationSnapshot rotation_snapshot(DomainId domain,
                                                             std::vector<Request*>& index);
   [[nodiscard]] bool stands_still(DomainId domain);
+  void renew_for_queue(DomainId domain);
   void prefill_layerwise(Session& caller, const planner::RotationDecision& decision,
                          const std::vector<Request*>& index);
   [[nodiscard]] bool prefills_layerwise(const Session& session) const;
@@ -498,6 +499,8 @@ struct Controller::State {
   void release_slots(Session& session, Request& request, std::vector<SlotId> slots, bool dirty);
   void scrub_slots(DomainId domain, Bytes slot_bytes, std::vector<SlotId> slots);
   void scrub_dirty_slabs();
+  void renew_slabs();
+  void on_slab_renewed(SlabIndex slab);
   void ask_unmap(const std::vector<SlabIndex>& slabs);
   void serve_everyone();
   [[nodiscard]] pool::SlotGrant take_hbm(Session& session, std::uint32_t count);

@@ -124,6 +124,7 @@ struct Counters {
   std::uint64_t engines_attached = 0;
   std::uint64_t engines_died = 0;  ///< gone without goodbye
   std::uint64_t bytes_scrubbed = 0;
+  std::uint64_t slabs_renewed = 0;   ///< got new memory for another domain
   std::uint64_t stale_commands = 0;  ///< refused for key, generation or sequence
   std::uint64_t attach_paused = 0;   ///< attaching waited for a free descriptor
   std::uint64_t ttft_met = 0, ttft_missed = 0;

@@ -41,6 +41,16 @@ core::Requota quotas_of(const Config& config) {
   return quotas;
 }
 
+/// What backs most of a tier.
+std::string page_kind(const mover::SlabStore& slabs, Tier tier) {
+  using kernels::PageKind;
+  PageKind most = PageKind::kSmall;
+  for (const PageKind kind : {PageKind::kHugetlb, PageKind::kTransparentHuge, PageKind::kDevice}) {
+    if (slabs.bytes_backed_by(tier, kind) > slabs.bytes_backed_by(tier, most)) most = kind;
+  }
+  return name(most);
+}
+
 /// What of the pools is memory of the machine must fit into it; a GPU's answers for itself.
 Status check_machine_memory(const Config& config) {
   const Bytes dram = config.slab_size() * config.slabs(Tier::kDram);
@@ -68,6 +78,7 @@ Daemon::~Daemon() {
   // threads.
   liveness_.reset();
   solver_.reset();
+  renewer_.reset();
   slabs_.reset();
   backend_.reset();
 }
@@ -96,6 +107,7 @@ Status Daemon::open() {
     inbox_.post([this, plan = std::move(plan)] { feed(plan); });
   });
 
+  open_renewer();
   const itimerspec period{{0, kTick.count()}, {0, kTick.count()}};
   ::timerfd_settime(timer_.get(), 0, &period, nullptr);
   KVD_TRY(add(Source::kInbox, 0, inbox_.fd()));
@@ -151,12 +163,12 @@ Status Daemon::open_pool() {
     log_info("gpu: " + gpu_->name + ", " + gpu_->uuid + ", context " +
              std::to_string(gpu_->context_bytes.value >> 20) + " MiB");
   }
-  const admin::DaemonInfo facts = info();
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
+    std::string& pages = page_kinds_[static_cast<std::size_t>(tier)];
+    pages = page_kind(*slabs_, tier);
     const std::uint32_t count = config_.slabs(tier);
     log_info(std::string(name(tier)) + ": " + std::to_string(count) + " slabs of " +
-             std::to_string(slab.value >> 20) + " MiB on " +
-             facts.page_kinds[static_cast<std::size_t>(tier)] + " pages");
+             std::to_string(slab.value >> 20) + " MiB on " + pages + " pages");
   }
 
   core::Controller::Config core;

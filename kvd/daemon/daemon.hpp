@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <map>
@@ -23,6 +24,7 @@
 #include "kvd/daemon/liveness.hpp"
 #include "kvd/daemon/peer.hpp"
 #include "kvd/daemon/shell_counters.hpp"
+#include "kvd/daemon/slab_renewer.hpp"
 #include "kvd/daemon/solver.hpp"
 #include "kvd/daemon/translate.hpp"
 #include "kvd/mover/mover.hpp"
@@ -201,11 +203,13 @@ class Daemon final : public admin::AdminBackend {
   void perform(const core::EndStream& end);
   void perform(const core::SolvePlacement& problem);
   void perform(const core::Scrub& scrub);
+  void perform(const core::RenewSlab& renew);
   void perform(const core::SendSlab& slab);
   /// False for want of a descriptor.
   [[nodiscard]] bool send_slab(const core::SendSlab& slab);
   void send_waiting_slabs();
   void give_up(const core::SendSlab& slab);
+  void open_renewer();
   void perform(const core::AskUnmap& ask);
   void perform(const core::Note& note);
   /// To the log and to the events a user can ask for.
@@ -233,6 +237,7 @@ class Daemon final : public admin::AdminBackend {
   std::optional<admin::GpuInfo> gpu_;
   CopySizes copy_;
   std::unique_ptr<mover::SlabStore> slabs_;
+  std::array<std::string, kTiers> page_kinds_;  ///< of the slabs as the pool was opened
   std::unique_ptr<mover::Mover> mover_;
   std::unique_ptr<core::Controller> controller_;
   std::unique_ptr<transport::AttachListener> listener_;
@@ -270,6 +275,7 @@ class Daemon final : public admin::AdminBackend {
   admin::Journal journal_;
   std::unique_ptr<Liveness> liveness_;
   std::unique_ptr<Solver> solver_;
+  std::unique_ptr<SlabRenewer> renewer_;
   std::atomic<bool> ready_ = false;
   std::atomic<bool> stopping_ = false;
 };

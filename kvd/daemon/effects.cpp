@@ -87,6 +87,32 @@ void Daemon::perform(const core::SolvePlacement& problem) {
 
 void Daemon::perform(const core::Scrub& scrub) { mover_->scrub(scrub); }
 
+void Daemon::perform(const core::RenewSlab& renew) {
+  // Whoever was to be sent the old memory is not to get the new.
+  std::erase_if(unsent_, [&](const UnsentSlab& unsent) { return unsent.slab.slab == renew.slab; });
+  const Bytes size = slabs_->slab_bytes(Tier::kHbm);
+  renewer_->renew({renew.slab, slabs_->take(Tier::kHbm, renew.slab), Tier::kHbm, size});
+}
+
+void Daemon::open_renewer() {
+  SlabRenewer::Answers answers;
+  answers.renewed = [this](SlabIndex slab, const kernels::Slab& memory) {
+    inbox_.post([this, slab, memory] {
+      slabs_->put(Tier::kHbm, slab, memory);
+      feed(core::SlabRenewed{slab});
+    });
+  };
+  answers.failed = [this](SlabIndex slab, const Error& error) {
+    inbox_.post([this, slab, error] {
+      tell(core::Note::Level::kWarning, EngineId(),
+           "slab " + std::to_string(slab.value) +
+               " changes domain and there is no new memory for it; tried again every second: " +
+               error.message);
+    });
+  };
+  renewer_ = std::make_unique<SlabRenewer>(*backend_, std::move(answers));
+}
+
 void Daemon::perform(const core::SendSlab& slab) {
   const auto group = groups_.find(slab.engine);
   if (group != groups_.end()) group->second.slabs[slab.slab] = {};

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kvd/daemon/daemon.hpp"
 
 /// What the daemon says about itself.
@@ -15,16 +17,6 @@ std::string hex(const Id128& id) {
   return out;
 }
 
-/// What backs most of a tier.
-std::string page_kind(const mover::SlabStore& slabs, Tier tier) {
-  using kernels::PageKind;
-  PageKind most = PageKind::kSmall;
-  for (const PageKind kind : {PageKind::kHugetlb, PageKind::kTransparentHuge, PageKind::kDevice}) {
-    if (slabs.bytes_backed_by(tier, kind) > slabs.bytes_backed_by(tier, most)) most = kind;
-  }
-  return name(most);
-}
-
 }  // namespace
 
 admin::DaemonInfo Daemon::info() {
@@ -34,9 +26,7 @@ admin::DaemonInfo Daemon::info() {
   info.uptime = clock_.now() - started_;
   info.backend = backend_->kind();
   info.gpu = gpu_;
-  for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
-    info.page_kinds[static_cast<std::size_t>(tier)] = page_kind(*slabs_, tier);
-  }
+  std::copy(page_kinds_.begin(), page_kinds_.end(), std::begin(info.page_kinds));
   info.attach_endpoint = config_.attach_socket;
   info.command_endpoint = config_.command_socket;
   if (!config_.metrics_address.empty()) {

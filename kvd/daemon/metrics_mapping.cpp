@@ -78,6 +78,7 @@ void add_memory(const ControllerStatus& status, Samples& out) {
   }
   out.add("kvd_orphaned_bytes", {}, status.orphaned);
   out.add("kvd_scrubbed_bytes_total", {}, status.counters.bytes_scrubbed);
+  out.add("kvd_slabs_renewed_total", {}, status.counters.slabs_renewed);
   out.add("kvd_region_granted_bytes_total", {}, status.counters.region_bytes_granted);
 }
 

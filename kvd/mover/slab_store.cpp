@@ -1,5 +1,7 @@
 #include "kvd/mover/slab_store.hpp"
 
+#include <utility>
+
 namespace kvd::mover {
 
 Result<SlabStore> SlabStore::create(kernels::DeviceBackend& backend, Size hbm, Size dram,
@@ -28,14 +30,32 @@ SlabStore::~SlabStore() {
   for (const auto& slabs : slabs_) {
     for (const kernels::Slab& slab : slabs) {
       // At the end of the process a slab that a dropped copy still touches goes with the backend.
-      (void)backend_->destroy_slab(slab.handle).ok();
+      if (slab.handle) (void)backend_->destroy_slab(slab.handle).ok();
     }
   }
 }
 
-std::uintptr_t SlabStore::address(Tier tier, SlabIndex slab) const {
+const kernels::Slab& SlabStore::at(Tier tier, SlabIndex slab) const {
   KVD_CHECK(slab.value < slabs(tier).size(), "a slab index beyond the pool");
-  return slabs(tier)[slab.value].address;
+  const kernels::Slab& memory = slabs(tier)[slab.value];
+  KVD_CHECK(memory.handle, "a slab without memory is used");
+  return memory;
+}
+
+std::uintptr_t SlabStore::address(Tier tier, SlabIndex slab) const {
+  return at(tier, slab).address;
+}
+
+kernels::SlabHandle SlabStore::take(Tier tier, SlabIndex slab) {
+  (void)at(tier, slab);
+  return std::exchange(slabs_[static_cast<std::size_t>(tier)][slab.value].handle, {});
+}
+
+void SlabStore::put(Tier tier, SlabIndex slab, const kernels::Slab& memory) {
+  KVD_CHECK(slab.value < slabs(tier).size(), "a slab index beyond the pool");
+  kernels::Slab& empty = slabs_[static_cast<std::size_t>(tier)][slab.value];
+  KVD_CHECK(!empty.handle && memory.size == empty.size, "memory is put where there is some");
+  empty = memory;
 }
 
 std::uintptr_t SlabStore::address(Tier tier, SlotId slot, Bytes slot_bytes) const {
@@ -47,8 +67,7 @@ Bytes SlabStore::slab_bytes(Tier tier) const {
 }
 
 Result<UniqueFd> SlabStore::export_slab(Tier tier, SlabIndex slab) const {
-  KVD_CHECK(slab.value < slabs(tier).size(), "a slab index beyond the pool");
-  return backend_->export_slab(slabs(tier)[slab.value].handle);
+  return backend_->export_slab(at(tier, slab).handle);
 }
 
 Bytes SlabStore::bytes_backed_by(Tier tier, kernels::PageKind kind) const {

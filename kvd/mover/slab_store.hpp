@@ -10,7 +10,8 @@
 
 namespace kvd::mover {
 
-/// The memory behind slab indices: every slab of both tiers, obtained and populated at start.
+/// The memory behind slab indices: every slab of both tiers, obtained and populated at start, and
+/// replaced where a slab changes domain.
 /// Owner: control thread. The backend must outlive it.
 class SlabStore {
  public:
@@ -33,6 +34,9 @@ class SlabStore {
   [[nodiscard]] Bytes slab_bytes(Tier tier) const;
   /// A descriptor for a peer that may map the slab.
   [[nodiscard]] Result<UniqueFd> export_slab(Tier tier, SlabIndex slab) const;
+  /// Takes a slab's memory away, to be discarded: nothing may touch the slab until it has new one.
+  [[nodiscard]] kernels::SlabHandle take(Tier tier, SlabIndex slab);
+  void put(Tier tier, SlabIndex slab, const kernels::Slab& memory);
   /// Bytes by what backs them; both tiers.
   [[nodiscard]] Bytes bytes_backed_by(Tier tier, kernels::PageKind kind) const;
 
@@ -41,6 +45,7 @@ class SlabStore {
   [[nodiscard]] const std::vector<kernels::Slab>& slabs(Tier tier) const {
     return slabs_[static_cast<std::size_t>(tier)];
   }
+  [[nodiscard]] const kernels::Slab& at(Tier tier, SlabIndex slab) const;
   Status add(Tier tier, Size size, const Progress& progress, Bytes& done, Bytes total);
 
   kernels::DeviceBackend* backend_;

@@ -1,6 +1,19 @@
 #include "kvd/pool/ledger.hpp"
 
+#include <numeric>
+
 namespace kvd::pool {
+namespace {
+
+std::uint32_t sum(const std::array<std::uint32_t, kSlabUses>& by_use) {
+  return std::accumulate(by_use.begin(), by_use.end(), std::uint32_t{0});
+}
+
+}  // namespace
+
+std::uint32_t DomainSums::held_slabs() const { return sum(held); }
+std::uint32_t DomainSums::loose_slabs() const { return sum(loose); }
+std::uint32_t DomainSums::lent_slabs() const { return sum(lent); }
 
 Ledger::Ledger(const std::vector<Slab>& slabs) {
   for (const Slab& slab : slabs) add(slab);
@@ -13,6 +26,7 @@ std::uint32_t& Ledger::counter(const Slab& slab) {
 
 void Ledger::add(const Slab& slab) {
   ++counter(slab);
+  if (slab.lent && !slab.held()) ++sums_[slab.domain].lent[static_cast<std::size_t>(slab.use)];
   if (slab.retiring) ++sums_[slab.domain].retiring[static_cast<std::size_t>(slab.use)];
   sums_[slab.domain].free += slab.grantable_bytes();
   if (slab.held()) ++held_[slab.domain];
@@ -20,6 +34,7 @@ void Ledger::add(const Slab& slab) {
 
 void Ledger::remove(const Slab& slab) {
   --counter(slab);
+  if (slab.lent && !slab.held()) --sums_[slab.domain].lent[static_cast<std::size_t>(slab.use)];
   if (slab.retiring) --sums_[slab.domain].retiring[static_cast<std::size_t>(slab.use)];
   sums_[slab.domain].free -= slab.grantable_bytes();
   if (slab.held()) --held_[slab.domain];
@@ -39,6 +54,7 @@ DomainSums Ledger::total() const {
     for (std::size_t use = 0; use < kSlabUses; ++use) {
       total.held[use] += sums.held[use];
       total.loose[use] += sums.loose[use];
+      total.lent[use] += sums.lent[use];
       total.retiring[use] += sums.retiring[use];
     }
     total.free += sums.free;

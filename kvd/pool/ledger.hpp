@@ -16,6 +16,8 @@ namespace kvd::pool {
 struct DomainSums {
   std::array<std::uint32_t, kSlabUses> held{};   ///< slabs it holds, by use
   std::array<std::uint32_t, kSlabUses> loose{};  ///< held by nobody, with its bytes still inside
+  /// Of those loose, the ones whose memory its engines were given: no other domain gets them.
+  std::array<std::uint32_t, kSlabUses> lent{};
   /// Of those held, the ones kept for a region: no class gets them.
   std::array<std::uint32_t, kSlabUses> retiring{};
   Bytes free;  ///< free slots of its class slabs that do not retire
@@ -26,6 +28,13 @@ struct DomainSums {
   [[nodiscard]] std::uint32_t loose_as(SlabUse use) const {
     return loose[static_cast<std::size_t>(use)];
   }
+  [[nodiscard]] std::uint32_t lent_as(SlabUse use) const {
+    return lent[static_cast<std::size_t>(use)];
+  }
+  /// The same over all uses.
+  [[nodiscard]] std::uint32_t held_slabs() const;
+  [[nodiscard]] std::uint32_t loose_slabs() const;
+  [[nodiscard]] std::uint32_t lent_slabs() const;
   [[nodiscard]] std::uint32_t retiring_as(SlabUse use) const {
     return retiring[static_cast<std::size_t>(use)];
   }

@@ -16,10 +16,11 @@ std::string validate_class(const Slab& slab) {
 
 std::string validate_unassigned(const Slab& slab) {
   if (slab.region || slab.owner) return "an unassigned slab belongs to a region";
-  const bool remembers = slab.held() || slab.use != SlabUse::kClean;
+  const bool old_bytes = slab.use == SlabUse::kDirty || slab.use == SlabUse::kScrubbing;
+  const bool remembers = slab.held() || slab.lent || old_bytes;
   if (remembers != static_cast<bool>(slab.domain)) {
     return remembers ? "a slab that may hold bytes does not know whose"
-                     : "a clean slab that nobody maps has a domain";
+                     : "a clean slab that nobody knows has a domain";
   }
   return {};
 }

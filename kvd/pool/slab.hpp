@@ -63,8 +63,12 @@ struct Slab {
   /// Kept for a region of its domain: a class slab that grants no further slot, or an unassigned
   /// one that came of it.
   bool retiring = false;
+  /// Engines of `domain` were given its memory. What an engine was given it may keep, whatever it
+  /// says: to every other domain the slab goes with new memory only.
+  bool lent = false;
   ClassId model_class;
-  /// Who holds it; where nobody does, whose bytes it may still contain (none: zeroed).
+  /// Who holds it; where nobody does, whose bytes it may still contain or whose engines may still
+  /// map it (none: zeroed memory that no engine knows).
   DomainId domain;
   RegionId region;
   EngineId owner;    ///< of a region

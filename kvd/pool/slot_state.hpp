@@ -27,12 +27,14 @@ enum class SlabUse : std::uint8_t {
   kClass,        ///< divided into slots of one class, for one domain
   kRegion,       ///< leased whole to one session (level 1)
   kQuarantined,  ///< a region whose engine died and may still write it
+  kRenewing,     ///< unassigned; gets new memory, as engines of another domain know the old
 };
-constexpr std::size_t kSlabUses = 6;
+constexpr std::size_t kSlabUses = 7;
 [[nodiscard]] const char* name(SlabUse use);
 
 constexpr bool unassigned(SlabUse use) {
-  return use == SlabUse::kClean || use == SlabUse::kDirty || use == SlabUse::kScrubbing;
+  return use == SlabUse::kClean || use == SlabUse::kDirty || use == SlabUse::kScrubbing ||
+         use == SlabUse::kRenewing;
 }
 
 }  // namespace kvd::pool

@@ -1,5 +1,5 @@
 // Classes, slot states, quotas; tier_pool_allocate.cpp grants slots, tier_pool_slabs.cpp moves
-// whole slabs, tier_pool_views.cpp reports and checks.
+// whole slabs, tier_pool_renewal.cpp keeps domains apart, tier_pool_views.cpp reports and checks.
 #include "kvd/pool/tier_pool.hpp"
 
 #include <algorithm>
@@ -103,9 +103,8 @@ Bytes TierPool::available(DomainId domain) const {
   const DomainSums own = ledger_.of(domain);
   const std::uint32_t held = own.held_as(SlabUse::kClean) + own.held_as(SlabUse::kDirty) -
                              own.retiring_as(SlabUse::kClean) - own.retiring_as(SlabUse::kDirty);
-  const std::uint32_t loose =
-      own.loose_as(SlabUse::kDirty) + ledger_.of(DomainId{}).loose_as(SlabUse::kClean);
-  return own.free + config_.slab_bytes * std::int64_t{held + std::min(loose, room(domain))};
+  const std::uint32_t loose = std::min(loose_now(domain, true), room(domain));
+  return own.free + config_.slab_bytes * std::int64_t{held + loose};
 }
 
 Bytes TierPool::used(DomainId domain) const {

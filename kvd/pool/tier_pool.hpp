@@ -35,8 +35,9 @@ struct SlotRequest {
 /// - Ok: `slots` holds `count` slots in state filling; runs are contiguous where possible.
 /// - WouldBlock with `to_map`: the owner maps these slabs, which are of its class now, and asks
 ///   again.
-/// - WouldBlock without: enough slabs are free, but they hold another domain's bytes or are being
-///   zeroed. Nothing changed; ask again after take_dirty and slab_scrubbed.
+/// - WouldBlock without: enough slabs are free, but they hold another domain's bytes, are being
+///   zeroed or get new memory. Ask again after take_dirty and slab_scrubbed, or take_renewals and
+///   slab_renewed.
 /// - QuotaExceeded: the memory is free, but the domain's maximum or others' guarantees forbid it.
 /// - OutOfMemory: everything else. Slots that drain or are quarantined do not count as free, nor do
 ///   empty class slabs of other domains (see reclaim_empty_slabs).
@@ -124,9 +125,9 @@ class TierPool {
 
   // ---- regions (level 1) ----
   /// Leases whole clean slabs, ascending; retiring ones first. InvalidArgument if bytes is not
-  /// positive; WouldBlock if enough slabs exist but some are still dirty, scrubbing, quarantined or
-  /// retiring; QuotaExceeded if the memory exists but the domain's maximum or others' guarantees
-  /// forbid it; else OutOfMemory.
+  /// positive; WouldBlock if enough slabs exist but some are still dirty, scrubbing, quarantined,
+  /// retiring or renewing; QuotaExceeded if the memory exists but the domain's maximum or others'
+  /// guarantees forbid it; else OutOfMemory.
   [[nodiscard]] Result<std::vector<SlabIndex>> allocate_region(RegionId region, DomainId domain,
                                                                EngineId owner, Bytes bytes);
   /// Slabs a region of the domain still lacks when all that is free, on its way or retiring is
@@ -148,6 +149,7 @@ class TierPool {
   /// Slabs that wait to be zeroed, ascending; the caller copies zeros and reports back.
   [[nodiscard]] std::vector<SlabIndex> take_dirty();  ///< dirty -> scrubbing
   void slab_scrubbed(SlabIndex slab);                 ///< scrubbing -> clean
+
   /// Empty class slabs go back to unassigned (dirty) so that regions and other domains find them.
   /// Not those of the domain that asks: it finds its own as they are.
   std::vector<SlabIndex> reclaim_empty_slabs(DomainId asking = {});
@@ -167,9 +169,22 @@ class TierPool {
   [[nodiscard]] std::optional<SlabIndex> emptiest_foreign_slab(ClassId model_class,
                                                                DomainId domain) const;
 
+  // ---- new memory (tier_pool_renewal.cpp) ----
+  // A slab whose memory engines of a domain were given (set_mapped) stays that domain's, free or
+  // not. Another domain that has room for more than its own slabs and those no engine knows gets it
+  // with new memory: an allocation that answers WouldBlock for that has it renewed. What a domain
+  // is guaranteed is never taken so: where guarantees share the pool out, slabs keep their domain.
+
+  /// Has the same done ahead of allocations of a domain that would take so many bytes.
+  void renew_for(DomainId domain, Bytes wanted);
+  /// The slabs to get new memory since the last call; nothing of theirs is in use.
+  [[nodiscard]] std::vector<SlabIndex> take_renewals();
+  void slab_renewed(SlabIndex slab);  ///< renewing -> clean, and known to nobody
+
   // ---- budgets ----
   /// What the domain could be granted at once, in bytes, over all classes and within its quota: its
-  /// free slots, and unassigned slabs that need no scrubbing first. Nothing of retiring slabs.
+  /// free slots, and unassigned slabs that need neither scrubbing nor new memory first. Nothing of
+  /// retiring slabs.
   [[nodiscard]] Bytes available(DomainId domain) const;
   [[nodiscard]] Bytes used(DomainId domain) const;  ///< whole slabs it holds
   [[nodiscard]] TierStats stats() const;
@@ -221,6 +236,13 @@ class TierPool {
   [[nodiscard]] std::vector<SlotId> take(const SlotRequest& request, const Positions& from);
   [[nodiscard]] SlotGrant make_room(const SlotRequest& request, std::uint64_t missing);
   [[nodiscard]] std::uint32_t room(DomainId domain) const;
+  /// Loose slabs the domain may take at once: of its own, and of those that no engine knows as many
+  /// as other domains' guarantees leave. `dirty_too`: its own old bytes are no harm.
+  [[nodiscard]] std::uint32_t loose_now(DomainId domain, bool dirty_too) const;
+  [[nodiscard]] std::uint32_t fresh_room(DomainId domain) const;
+  [[nodiscard]] bool renewable(const Slab& slab, DomainId domain) const;
+  /// Has as many slabs renewed as the domain lacks of so many besides those it holds.
+  void renew_slabs(DomainId domain, std::uint32_t wanted);
   [[nodiscard]] SlabSupply supply_for_class(ClassId model_class, DomainId domain) const;
   [[nodiscard]] std::uint32_t slabs_for(Bytes bytes) const;
   [[nodiscard]] SlabSupply supply_for_region(DomainId domain) const;
@@ -240,7 +262,15 @@ class TierPool {
   std::vector<Slab> slabs_;
   std::map<Group, Room> room_;
   std::map<RegionId, std::vector<SlabIndex>> regions_;
+  std::vector<SlabIndex> renewals_;  ///< not yet taken
   Ledger ledger_;
 };
+
+template <class Change>
+void TierPool::change(Slab& slab, Change&& apply) {
+  ledger_.remove(slab);
+  std::forward<Change>(apply)(slab);
+  ledger_.add(slab);
+}
 
 }  // namespace kvd::pool

@@ -72,7 +72,12 @@ SlotGrant TierPool::make_room(const SlotRequest& request, std::uint64_t missing)
   missing -= std::min(missing, free_in(unmapped));
   const std::uint32_t slots_per_slab = class_of(request.model_class).slots_per_slab;
   const auto wanted = static_cast<std::uint32_t>((missing + slots_per_slab - 1) / slots_per_slab);
-  outcome.code = judge(wanted, supply_for_class(request.model_class, request.domain));
+  const SlabSupply supply = supply_for_class(request.model_class, request.domain);
+  outcome.code = judge(wanted, supply);
+  const std::uint32_t own = supply.held + supply.held_later;
+  if (outcome.code == ErrorCode::kWouldBlock) {
+    renew_slabs(request.domain, wanted - std::min(wanted, own));
+  }
   if (outcome.code != ErrorCode::kOk) return {.code = outcome.code, .slots = {}, .to_map = {}};
   for (const std::uint32_t position : choose_for_class(request, wanted)) {
     assign(position, request.model_class, request.domain);
@@ -95,10 +100,9 @@ SlabSupply TierPool::supply_for_class(ClassId model_class, DomainId domain) cons
   supply.held = own.held_as(SlabUse::kClean) + own.held_as(SlabUse::kDirty) -
                 own.retiring_as(SlabUse::kClean) - own.retiring_as(SlabUse::kDirty) +
                 static_cast<std::uint32_t>(empty_foreign_slabs(model_class, domain).size());
-  supply.loose = own.loose_as(SlabUse::kDirty) + all.loose_as(SlabUse::kClean);
+  supply.loose = loose_now(domain, true);
   supply.held_later = own.held_as(SlabUse::kScrubbing) - own.retiring_as(SlabUse::kScrubbing);
-  supply.loose_later = all.loose_as(SlabUse::kDirty) - own.loose_as(SlabUse::kDirty) +
-                       all.loose_as(SlabUse::kScrubbing);
+  supply.loose_later = all.loose_slabs() - supply.loose;
   supply.room = supply.room_later = room(domain);
   return supply;
 }
@@ -115,13 +119,14 @@ TierPool::Positions TierPool::empty_foreign_slabs(ClassId model_class, DomainId 
   return empty;
 }
 
-// What costs the domain no quota and the owner no mapping comes first; a dirty slab before a clean
-// one, since clean ones also serve regions and other domains; a change of class last.
-// Precondition: judge said Ok.
+// What costs the domain no quota and the owner no mapping comes first, then what its engines know
+// already, so that it spoils as little as possible for others; a dirty slab before a clean one,
+// since clean ones also serve regions and other domains; a change of class last. Precondition:
+// judge said Ok.
 TierPool::Positions TierPool::choose_for_class(const SlotRequest& request,
                                                std::uint32_t wanted) const {
   if (wanted == 0) return {};
-  std::array<Positions, 4> ranks;  // reachable, held, dirty, clean
+  std::array<Positions, 5> ranks;  // reachable, held, lent, dirty, clean
   for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
     const Slab& slab = slabs_[position];
     const bool own = slab.domain == request.domain;
@@ -130,14 +135,21 @@ TierPool::Positions TierPool::choose_for_class(const SlotRequest& request,
     if (slab.held() && own) {
       const bool reachable = request.mapped != nullptr && is_mapped(request, position);
       ranks[reachable ? 0 : 1].push_back(position);
-    } else if (!slab.held() && (own || slab.use == SlabUse::kClean)) {
-      ranks[slab.use == SlabUse::kDirty ? 2 : 3].push_back(position);
+    } else if (!slab.held() && own && slab.lent) {
+      ranks[2].push_back(position);
+    } else if (!slab.held() && (own || !slab.domain)) {
+      ranks[slab.use == SlabUse::kDirty ? 3 : 4].push_back(position);
     }
   }
   Positions chosen = ranks[0];
   chosen.insert(chosen.end(), ranks[1].begin(), ranks[1].end());
+  Positions fresh = ranks[3];
+  fresh.insert(fresh.end(), ranks[4].begin(), ranks[4].end());
+  fresh.resize(std::min<std::size_t>(fresh.size(), fresh_room(request.domain)));
+  const auto is_dirty = [this](std::uint32_t at) { return slabs_[at].use == SlabUse::kDirty; };
   Positions loose = ranks[2];
-  loose.insert(loose.end(), ranks[3].begin(), ranks[3].end());
+  std::stable_partition(loose.begin(), loose.end(), is_dirty);
+  loose.insert(loose.end(), fresh.begin(), fresh.end());
   loose.resize(std::min<std::size_t>(loose.size(), room(request.domain)));
   chosen.insert(chosen.end(), loose.begin(), loose.end());
   const Positions foreign = empty_foreign_slabs(request.model_class, request.domain);

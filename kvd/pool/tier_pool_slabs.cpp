@@ -11,7 +11,8 @@ Error refusal(ErrorCode code, std::uint32_t wanted, const SlabSupply& supply) {
   const std::string need = "the region needs " + std::to_string(wanted) + " slabs: ";
   switch (code) {
     case ErrorCode::kWouldBlock:
-      return make_error(code, need + "enough are free but not zeroed yet; ask again shortly");
+      return make_error(code,
+                        need + "enough are free but not zeroed or renewed yet; ask again shortly");
     case ErrorCode::kQuotaExceeded:
       return make_error(code, need + "the quota leaves room for " + std::to_string(supply.room) +
                                   "; raise the domain's quota or ask for less");
@@ -23,17 +24,13 @@ Error refusal(ErrorCode code, std::uint32_t wanted, const SlabSupply& supply) {
 
 }  // namespace
 
-template <class Change>
-void TierPool::change(Slab& slab, Change&& apply) {
-  ledger_.remove(slab);
-  std::forward<Change>(apply)(slab);
-  ledger_.add(slab);
-}
-
 void TierPool::unlist(std::uint32_t position) {
   const Slab& slab = slabs_[position];
   if (slab.use != SlabUse::kClass || slab.retiring) return;
-  room_[{slab.model_class, slab.domain}].erase({slab.slots.free(), position});
+  const auto group = room_.find({slab.model_class, slab.domain});
+  if (group == room_.end()) return;
+  group->second.erase({slab.slots.free(), position});
+  if (group->second.empty()) room_.erase(group);  // domains come and go
 }
 
 void TierPool::assign(std::uint32_t position, ClassId model_class, DomainId domain) {
@@ -72,6 +69,8 @@ Result<std::vector<SlabIndex>> TierPool::allocate_region(RegionId region, Domain
   const std::uint32_t wanted = slabs_for(bytes);
   const SlabSupply supply = supply_for_region(domain);
   if (const ErrorCode code = judge(wanted, supply); code != ErrorCode::kOk) {
+    const std::uint32_t own = supply.held + supply.held_later;
+    if (code == ErrorCode::kWouldBlock) renew_slabs(domain, wanted - std::min(wanted, own));
     return refusal(code, wanted, supply);
   }
   std::vector<SlabIndex>& leased = regions_[region];
@@ -109,28 +108,29 @@ SlabSupply TierPool::supply_for_region(DomainId domain) const {
   for (auto& [other, count] : held_later) count -= ledger_.of(other).held_as(SlabUse::kQuarantined);
   SlabSupply supply;
   supply.held = own.held_as(SlabUse::kClean);
-  supply.loose = all.loose_as(SlabUse::kClean);
+  supply.loose = loose_now(domain, false);
   supply.held_later = own.held_as(SlabUse::kDirty) + own.held_as(SlabUse::kScrubbing) +
                       own.retiring_as(SlabUse::kClass);
-  supply.loose_later = all.loose_as(SlabUse::kDirty) + all.loose_as(SlabUse::kScrubbing) +
-                       all.held_as(SlabUse::kQuarantined);
+  supply.loose_later = all.loose_slabs() - supply.loose + all.held_as(SlabUse::kQuarantined);
   supply.room = room(domain);
   supply.room_later = room_slabs(quotas_, held_later, domain, capacity());
   return supply;
 }
 
 // Clean slabs the domain holds already cost no quota and go first, of these the ones kept for a
-// region. Precondition: judge said Ok.
+// region; then those its engines know already. Precondition: judge said Ok.
 TierPool::Positions TierPool::choose_for_region(DomainId domain, std::uint32_t wanted) const {
-  Positions chosen, held, loose;
+  Positions chosen, held, lent, fresh;
   for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
     const Slab& slab = slabs_[position];
     if (slab.use != SlabUse::kClean) continue;
-    if (!slab.held()) loose.push_back(position);
-    if (slab.held() && slab.domain == domain) (slab.retiring ? chosen : held).push_back(position);
+    if (!slab.held() && !slab.domain) fresh.push_back(position);
+    if (slab.domain != domain) continue;
+    (slab.retiring ? chosen : slab.held() ? held : lent).push_back(position);
   }
-  chosen.insert(chosen.end(), held.begin(), held.end());
-  chosen.insert(chosen.end(), loose.begin(), loose.end());
+  for (const Positions* more : {&held, &lent, &fresh}) {
+    chosen.insert(chosen.end(), more->begin(), more->end());
+  }
   chosen.resize(wanted);
   std::sort(chosen.begin(), chosen.end());
   return chosen;
@@ -159,7 +159,10 @@ void TierPool::set_mapped(SlabIndex index, EngineId engine, bool mapped) {
   if ((found != slab.mapped_by.end()) == mapped) return;
   if (mapped) {
     KVD_CHECK(slab.held(), "a slab that belongs to nobody is mapped");
-    change(slab, [&](Slab& to) { to.mapped_by.push_back(engine); });
+    change(slab, [&](Slab& to) {
+      to.mapped_by.push_back(engine);
+      to.lent = true;
+    });
     return;
   }
   change(slab, [&](Slab& from) {
@@ -196,7 +199,7 @@ void TierPool::slab_scrubbed(SlabIndex index) {
   change(at(index), [](Slab& slab) {
     slab.use = slab.written_while_scrubbed ? SlabUse::kDirty : SlabUse::kClean;
     slab.written_while_scrubbed = false;
-    if (slab.use == SlabUse::kClean && !slab.held()) slab.domain = DomainId{};
+    if (slab.use == SlabUse::kClean && !slab.held() && !slab.lent) slab.domain = DomainId{};
   });
 }
 
@@ -214,7 +217,7 @@ void TierPool::unretire(SlabIndex index) {
   if (!slab.retiring) return;
   change(slab, [](Slab& freed) {
     freed.retiring = false;
-    if (freed.use == SlabUse::kClean && !freed.held()) freed.domain = DomainId{};
+    if (freed.use == SlabUse::kClean && !freed.held() && !freed.lent) freed.domain = DomainId{};
   });
   if (slab.use == SlabUse::kClass) relist(index.value, 0);
 }

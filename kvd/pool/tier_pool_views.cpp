@@ -85,6 +85,9 @@ std::string TierPool::validate() const {
 }
 
 std::string TierPool::validate_slabs() const {
+  for (const SlabIndex index : renewals_) {
+    if (at(index).use != SlabUse::kRenewing) return "a slab is to be renewed that is not renewing";
+  }
   for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
     const Slab& slab = slabs_[position];
     const std::string which = "slab " + std::to_string(position) + ": ";

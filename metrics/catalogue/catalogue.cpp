@@ -21,7 +21,8 @@ constexpr Text kDirectionNames[] = {"h2d", "d2h"};
 constexpr Text kWayNames[] = {"in", "out"};
 constexpr Text kSlotStateNames[] = {"free",     "filling",     "open",     "sealed",
                                     "draining", "quarantined", "scrubbing"};
-constexpr Text kSlabUseNames[] = {"clean", "dirty", "scrubbing", "class", "region", "quarantined"};
+constexpr Text kSlabUseNames[] = {"clean",  "dirty",       "scrubbing", "class",
+                                  "region", "quarantined", "renewing"};
 constexpr Text kRequestStateNames[] = {"waiting", "prefill",     "running", "swapping_out",
                                        "rotary",  "swapping_in", "finished"};
 constexpr Text kReasonNames[] = {"dram", "growth", "promise"};
@@ -328,6 +329,12 @@ constexpr Metric kCatalogue[] = {
      "bytes",
      {{kTier}},
      "Free slots in slabs that also hold used ones: other classes cannot have them.",
+     "Memory"},
+    {"kvd_slabs_renewed_total",
+     kCounter,
+     "",
+     {},
+     "Slabs that got new memory because they changed domain.",
      "Memory"},
     {"kvd_slo_goal_seconds",
      kGauge,

@@ -199,6 +199,7 @@ class World {
   /// and so is what nobody waits for of what somebody does.
   void finish_copies(std::size_t count = SIZE_MAX) {
     finish_streams();
+    finish_renewals();
     while (count-- > 0 && !copies.empty()) {
       std::vector<std::size_t> heads;
       bool seen[5] = {};
@@ -214,6 +215,15 @@ class World {
       const bool ok = fail_copies == 0 || --fail_copies > 0;
       if (ok) carry_out(copy);
       feed(finished(copy.ticket, ok));
+    }
+  }
+
+  /// New memory holds zeros.
+  void finish_renewals() {
+    for (const SlabIndex slab : std::exchange(renewing, {})) {
+      std::erase_if(hbm, [&](const auto& entry) { return entry.first.slab() == slab; });
+      ++renewed[slab];
+      feed(SlabRenewed{slab});
     }
   }
 
@@ -258,6 +268,8 @@ class World {
   std::vector<Note> notes;
   std::map<SlotId, Content> hbm, dram;
   std::map<SlabIndex, int> scrubbed;
+  std::map<SlabIndex, int> renewed;
+  std::vector<SlabIndex> renewing;  ///< asked for
   std::mt19937_64 random;
   TimePoint now{1};
   std::size_t fail_copies = 0;  ///< n: the n-th copy from now fails
@@ -365,6 +377,7 @@ class World {
     last_copied = copy.pairs.size();
   }
   void take(const Scrub& scrub) { copies.push_back({scrub.ticket, {}, scrub, true}); }
+  void take(const RenewSlab& renew) { renewing.push_back(renew.slab); }
   void take(const SendSlab& slab) {
     sent.push_back(slab);
     if (acknowledge && slab.region == RegionId(0)) feed(SlabMapped{slab.engine, slab.slab});

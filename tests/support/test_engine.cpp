@@ -11,6 +11,12 @@
 ///                                 "refused" when a whole round was, or "wrote"
 ///   scribble KIND SECONDS         overwrites its client page: ones, zero, died, random, words
 ///   uid UID                       attaches as another user: "CODE MESSAGE"
+///   spy UID REGION_MIB HOW        as another user, gives a region filled with 0xA5 back and keeps
+///   it
+///                                 mapped all the same; HOW: free (that region), leave (the
+///                                 session), fork (into a child, and is killed). "spy PID"; at
+///                                 SIGUSR1 that process looks for what others wrote, "saw nothing"
+///                                 or "saw theirs", after having written to every page itself
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
@@ -22,8 +28,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "kvd_client/client.hpp"
 #include "tests/support/patience.hpp"
@@ -211,12 +219,66 @@ int scribble(const char* endpoint, char** arguments) {
   stay();
 }
 
-int as_user(const char* endpoint, char** numbers) {
-  const auto uid = static_cast<uid_t>(std::strtoul(numbers[0], nullptr, 10));
+void become(const char* user) {
+  const auto uid = static_cast<uid_t>(std::strtoul(user, nullptr, 10));
   if (::setgid(uid) != 0 || ::setuid(uid) != 0) give_up("setuid");
+}
+
+int as_user(const char* endpoint, char** numbers) {
+  become(numbers[0]);
   const auto engine = RawEngine::attach(endpoint, "foreign");
   tell(engine.ok() ? "Ok" : engine.error().to_string());
   return 0;
+}
+
+/// A region's slabs, mapped a second time: of a shared mapping, mremap() of no bytes makes a copy.
+class KeptRegion {
+ public:
+  explicit KeptRegion(const kvd_client::Region& region) : size_(region.granularity) {
+    for (std::size_t at = 0; at < region.bytes; at += size_) {
+      void* kept = ::mremap(region.address + at, 0, size_, MREMAP_MAYMOVE);
+      if (kept == MAP_FAILED || ::madvise(kept, size_, MADV_DOFORK) != 0) give_up("mremap");
+      slabs_.push_back(static_cast<std::byte*>(kept));
+    }
+  }
+  /// Whether any byte is neither the mark nor zero.
+  [[nodiscard]] bool shows_others() const {
+    return std::any_of(slabs_.begin(), slabs_.end(), [&](const std::byte* slab) {
+      return std::any_of(slab, slab + size_,
+                         [](std::byte b) { return b != kMark && b != std::byte{0}; });
+    });
+  }
+  void overwrite() {
+    for (std::byte* slab : slabs_) std::memset(slab, 0xEE, size_);
+  }
+
+ private:
+  std::size_t size_;
+  std::vector<std::byte*> slabs_;
+};
+
+[[noreturn]] void spy_when_asked(KeptRegion kept, const sigset_t& question) {
+  tell("spy " + std::to_string(::getpid()));
+  int signal = 0;
+  ::sigwait(&question, &signal);
+  const bool shows = kept.shows_others();
+  kept.overwrite();
+  tell(shows ? "saw theirs" : "saw nothing");
+  stay();
+}
+
+int spy(const char* endpoint, char** arguments) {
+  become(arguments[0]);
+  const std::string how = arguments[2];
+  const sigset_t question = block_questions();  // before the client starts its thread
+  std::optional<kvd_client::Client> client = opened(endpoint, "spy");
+  const kvd_client::Region region = marked_region(*client, mebibytes(arguments[1]));
+  const KeptRegion kept(region);
+  if (how == "free" && !client->free_region(region.id, kPatience).ok()) give_up("free");
+  if (how == "leave") client.reset();
+  if (how == "fork" && ::fork() != 0) ::raise(SIGKILL);
+  ::alarm(kLifetime);
+  spy_when_asked(kept, question);
 }
 
 int main(int argc, char** argv) {
@@ -227,6 +289,7 @@ int main(int argc, char** argv) {
   if (mode == "fork" && argc == 4) return fork_and_hold(argv[2], argv + 3);
   if (mode == "scribble" && argc == 5) return scribble(argv[2], argv + 3);
   if (mode == "uid" && argc == 4) return as_user(argv[2], argv + 3);
+  if (mode == "spy" && argc == 6) return spy(argv[2], argv + 3);
   std::fprintf(stderr, "usage: see test_engine.cpp\n");
   return 2;
 }

@@ -81,11 +81,25 @@ struct CudaBackend::Parts {
   std::mutex start_mutex;  // guards the making of engine
   std::unique_ptr<Engine> engine;
 
-  // Control thread.
+  std::mutex slab_mutex;  // guards the slabs and their number; never held while the driver works
   std::unordered_map<SlabHandle, cuda::HbmSlab> hbm;
   std::unordered_map<SlabHandle, cuda::DramSlab> dram;
   std::unordered_map<SlabHandle, cuda::NumaSlab> numa;
   std::uint64_t last_handle = 0;
+
+  template <class Memory>
+  std::pair<SlabHandle, Memory*> keep(std::unordered_map<SlabHandle, Memory>& slabs,
+                                      Memory memory) {
+    const std::lock_guard lock(slab_mutex);
+    const SlabHandle handle(++last_handle);
+    return {handle, &slabs.emplace(handle, std::move(memory)).first->second};
+  }
+  /// What is taken out goes with the answer, outside the lock.
+  template <class Memory>
+  auto take(std::unordered_map<SlabHandle, Memory>& slabs, SlabHandle handle) {
+    const std::lock_guard lock(slab_mutex);
+    return slabs.extract(handle);
+  }
 
   // The engine, made at the first need.
   Result<Engine*> need_engine() {
@@ -111,12 +125,10 @@ struct CudaBackend::Parts {
 
   Result<Slab> create_hbm(Engine& running, Bytes size) {
     KVD_ASSIGN_OR_RETURN(cuda::HbmSlab slab, allocate_hbm(running, size));
-    const SlabHandle handle(++last_handle);
-    const auto made = hbm.emplace(handle, std::move(slab)).first;
-    const Status zeroed = running.zero(made->second);
-    if (zeroed.ok())
-      return Slab{handle, Tier::kHbm, size, made->second.address(), PageKind::kDevice};
-    if (!health.lost()) hbm.erase(made);  // else the zeros may still come
+    const auto [handle, made] = keep(hbm, std::move(slab));
+    const Status zeroed = running.zero(*made);
+    if (zeroed.ok()) return Slab{handle, Tier::kHbm, size, made->address(), PageKind::kDevice};
+    if (!health.lost()) take(hbm, handle);  // else the zeros may still come
     return zeroed.error();
   }
 
@@ -124,9 +136,8 @@ struct CudaBackend::Parts {
     KVD_ASSIGN_OR_RETURN(
         cuda::NumaSlab slab,
         cuda::NumaSlab::create(running.context(), size, dram_kind.granularity, *dram_kind.node));
-    const SlabHandle handle(++last_handle);
-    const auto made = numa.emplace(handle, std::move(slab)).first;
-    return Slab{handle, Tier::kDram, size, made->second.address(), PageKind::kDevice};
+    const auto [handle, made] = keep(numa, std::move(slab));
+    return Slab{handle, Tier::kDram, size, made->address(), PageKind::kDevice};
   }
 
   Result<Slab> create_dram(const Engine& running, Bytes size) {
@@ -136,9 +147,8 @@ struct CudaBackend::Parts {
                                                 {"kvd-dram", size, config.pages, config.numa_node,
                                                  populate_threads(config.populate_threads)},
                                                 capabilities));
-    const SlabHandle handle(++last_handle);
-    const auto made = dram.emplace(handle, std::move(slab)).first;
-    return Slab{handle, Tier::kDram, size, made->second.address(), made->second.pages()};
+    const auto [handle, made] = keep(dram, std::move(slab));
+    return Slab{handle, Tier::kDram, size, made->address(), made->pages()};
   }
 
   // False when something here may still be copied to or from.
@@ -224,14 +234,15 @@ Status CudaBackend::do_destroy_slab(SlabHandle handle) {
   // Its copies were reported as failed, which is not to say that they have ended: it stays.
   if (parts_->health.lost()) return {};
   const ScopedCurrent current(parts_->engine->context());
-  parts_->hbm.erase(handle);
-  parts_->dram.erase(handle);
-  parts_->numa.erase(handle);
+  parts_->take(parts_->hbm, handle);
+  parts_->take(parts_->dram, handle);
+  parts_->take(parts_->numa, handle);
   return {};
 }
 
 Result<UniqueFd> CudaBackend::do_export_slab(SlabHandle handle) {
   KVD_TRY(parts_->health.status());
+  const std::lock_guard lock(parts_->slab_mutex);
   if (const auto found = parts_->hbm.find(handle); found != parts_->hbm.end()) {
     return found->second.share();
   }

@@ -72,6 +72,7 @@ class FaultyBackend final : public DeviceBackend {
                 UniqueFd ready);
   Result<Slab> do_create_slab(Tier tier, Bytes size) override;
   Status do_destroy_slab(SlabHandle handle) override { return inner_->destroy_slab(handle); }
+  Status do_discard_slab(SlabHandle handle) override { return inner_->discard_slab(handle); }
   Result<UniqueFd> do_export_slab(SlabHandle handle) override {
     return inner_->export_slab(handle);
   }

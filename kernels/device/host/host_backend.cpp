@@ -49,6 +49,7 @@ Result<Slab> HostBackend::do_create_slab(Tier tier, Bytes size) {
       HostMemory memory,
       HostMemory::create({std::string("kvd-") + name(tier), size, config_.pages, place.numa_node,
                           populate_threads(config_.populate_threads)}));
+  const std::lock_guard lock(memory_mutex_);
   const SlabHandle handle(++last_handle_);
   const Slab slab{handle, tier, size, memory.address(), memory.pages()};
   memory_.emplace(handle, std::move(memory));
@@ -56,11 +57,22 @@ Result<Slab> HostBackend::do_create_slab(Tier tier, Bytes size) {
 }
 
 Status HostBackend::do_destroy_slab(SlabHandle handle) {
-  memory_.erase(handle);
+  (void)take(handle);
   return {};
 }
 
+Status HostBackend::do_discard_slab(SlabHandle handle) {
+  take(handle).mapped().empty();
+  return {};
+}
+
+HostBackend::Memory::node_type HostBackend::take(SlabHandle handle) {
+  const std::lock_guard lock(memory_mutex_);
+  return memory_.extract(handle);
+}
+
 Result<UniqueFd> HostBackend::do_export_slab(SlabHandle handle) {
+  const std::lock_guard lock(memory_mutex_);
   return memory_.at(handle).share();
 }
 

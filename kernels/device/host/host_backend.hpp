@@ -54,13 +54,18 @@ class HostBackend final : public DeviceBackend {
   HostBackend(const HostConfig& config, const Clock& clock, UniqueFd event);
   Result<Slab> do_create_slab(Tier tier, Bytes size) override;
   Status do_destroy_slab(SlabHandle handle) override;
+  Status do_discard_slab(SlabHandle handle) override;
   Result<UniqueFd> do_export_slab(SlabHandle handle) override;
   Status do_submit(CopyBatch batch) override;
   void do_poll(std::vector<Completion>& completed) override { finished_.drain(completed); }
 
+  using Memory = std::unordered_map<SlabHandle, HostMemory>;
+  [[nodiscard]] Memory::node_type take(SlabHandle handle);
+
   const HostConfig config_;
-  std::unordered_map<SlabHandle, HostMemory> memory_;  // control thread
-  std::uint64_t last_handle_ = 0;                      // control thread
+  std::mutex memory_mutex_;  // guards the next two; never held while memory is made or unmapped
+  Memory memory_;
+  std::uint64_t last_handle_ = 0;
   CompletionBox finished_;
   std::array<CopyQueue, kDirections> queues_;  // last: their threads end before the memory goes
 };

@@ -192,6 +192,11 @@ Result<UniqueFd> HostMemory::share() const {
                                                  std::strerror(errno) + "; raise LimitNOFILE");
 }
 
+void HostMemory::empty() const {
+  // Where the kernel refuses, they go with the last mapping.
+  (void)::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, size_.value);
+}
+
 HostMemory::~HostMemory() {
   if (reserved_ == nullptr) return;
   KVD_CHECK(::munmap(reserved_, reserved_size_) == 0, "unmapping a slab");

@@ -46,6 +46,9 @@ class HostMemory {
   /// A new close-on-exec descriptor of the same memory.
   /// Errors: Unavailable when there is none left.
   [[nodiscard]] Result<UniqueFd> share() const;
+  /// Gives its pages back to the machine. Whoever still maps them reads zeros, and pays for what it
+  /// writes itself.
+  void empty() const;
 
  private:
   HostMemory() = default;

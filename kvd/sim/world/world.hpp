@@ -102,6 +102,7 @@ class World {
   void take(const core::EndStream& end);
   void take(core::SolvePlacement& solve);
   void take(const core::Scrub& scrub);
+  void take(const core::RenewSlab& renew);
   void take(const core::SendSlab& slab);
   void take(const core::AskUnmap& ask);
   void take(const core::Note& note);

@@ -262,6 +262,18 @@ TEST_P(DeviceBackendContract, ADestroyedSlabIsGone) {
   EXPECT_NE(dram().handle, host.handle) << "handles are never reused";
 }
 
+TEST_P(DeviceBackendContract, ADiscardedSlabIsGoneAlthoughAPeerHasItsDescriptor) {
+  const Slab device = hbm();
+  const Result<UniqueFd> given = sut_->export_slab(device.handle);
+  ASSERT_TRUE(given.ok());
+  ASSERT_TRUE(sut_->discard_slab(device.handle).ok());
+
+  EXPECT_EQ(sut_->discard_slab(device.handle).code(), ErrorCode::kNotFound);
+  EXPECT_FALSE(sut_->export_slab(device.handle).ok());
+  EXPECT_EQ(sut_->counters().live[0], Bytes(0));
+  EXPECT_NE(hbm().handle, device.handle);
+}
+
 TEST_P(DeviceBackendContract, CountersAddUp) {
   const Slab device = hbm(), host = dram();
   copy(batch_of(1, kIn, {{device.address, host.address, kMiB}}));

@@ -51,6 +51,11 @@ inline void scrub_slabs(TierPool& pool) {
   for (const SlabIndex slab : pool.take_dirty()) pool.slab_scrubbed(slab);
 }
 
+/// Gives new memory to everything that is to get it.
+inline void renew_slabs(TierPool& pool) {
+  for (const SlabIndex slab : pool.take_renewals()) pool.slab_renewed(slab);
+}
+
 inline Bytes whole(std::int64_t count) { return kSlab * count; }
 
 }  // namespace kvd::pool

@@ -6,7 +6,8 @@ namespace kvd::pool {
 namespace {
 
 bool is_unassigned(SlabUse use) {
-  return use == SlabUse::kClean || use == SlabUse::kDirty || use == SlabUse::kScrubbing;
+  return use == SlabUse::kClean || use == SlabUse::kDirty || use == SlabUse::kScrubbing ||
+         use == SlabUse::kRenewing;
 }
 
 bool reachable(const SlotRequest& request, std::size_t position) {
@@ -66,29 +67,108 @@ std::int64_t ReferencePool::room(DomainId domain, bool quarantined_too) const {
   return std::max<std::int64_t>(0, rest - count_held(domain, quarantined_too));
 }
 
+std::int64_t ReferencePool::guaranteed(DomainId domain) const {
+  const auto quota = quotas_.find(domain);
+  return quota == quotas_.end() ? 0 : ceil_div(quota->second.guarantee.value, slab_bytes_.value);
+}
+
+std::int64_t ReferencePool::home(DomainId domain) const {
+  return std::count_if(slabs_.begin(), slabs_.end(), [&](const Entry& slab) {
+    return slab.domain == domain && (held(slab) || slab.lent);
+  });
+}
+
+std::int64_t ReferencePool::fresh_room(DomainId domain) const {
+  std::int64_t fresh = std::count_if(slabs_.begin(), slabs_.end(),
+                                     [](const Entry& slab) { return !held(slab) && !slab.lent; });
+  for (const auto& [other, quota] : quotas_) {
+    if (other != domain) fresh -= std::max<std::int64_t>(0, guaranteed(other) - home(other));
+  }
+  return std::max<std::int64_t>(0, fresh);
+}
+
+std::int64_t ReferencePool::renewals(DomainId domain, std::int64_t beyond_held) const {
+  std::int64_t own = 0;
+  std::map<DomainId, std::int64_t> idle;
+  for (const Entry& slab : slabs_) {
+    if (held(slab) || !slab.lent) continue;
+    if (slab.domain == domain) ++own;
+    const bool at_rest = slab.use == SlabUse::kClean || slab.use == SlabUse::kDirty;
+    if (slab.domain != domain && at_rest) ++idle[slab.domain];
+  }
+  std::int64_t most = 0;
+  for (const auto& [other, count] : idle) {
+    const std::int64_t kept = std::max(count_held(other, true), guaranteed(other));
+    most += std::min(count, std::max<std::int64_t>(0, home(other) - kept));
+  }
+  const std::int64_t lacking = std::min(beyond_held, room(domain, true)) - own - fresh_room(domain);
+  return std::clamp<std::int64_t>(lacking, 0, most);
+}
+
+std::string ReferencePool::follow_renewals(const TierPool& pool, DomainId domain,
+                                           std::int64_t beyond_held) {
+  const std::int64_t expected = renewals(domain, beyond_held);
+  std::int64_t found = 0;
+  for (std::uint32_t i = 0; i < slabs_.size(); ++i) {
+    Entry& slab = slabs_[i];
+    if (pool.slab(SlabIndex(i)).use != SlabUse::kRenewing || slab.use == SlabUse::kRenewing)
+      continue;
+    const bool at_rest = slab.use == SlabUse::kClean || slab.use == SlabUse::kDirty;
+    const bool loose = at_rest && !held(slab) && slab.lent && slab.domain != domain;
+    if (!loose ||
+        home(slab.domain) <= std::max(count_held(slab.domain, true), guaranteed(slab.domain))) {
+      return "slab " + std::to_string(i) + " was renewed that was not to be had";
+    }
+    slab = Entry();
+    slab.use = SlabUse::kRenewing;
+    ++found;
+  }
+  return found == expected ? std::string() : "it renewed the wrong number of slabs";
+}
+
+std::string ReferencePool::follow_renew_for(const TierPool& pool, DomainId domain, Bytes wanted) {
+  std::int64_t own = 0;
+  for (const Entry& slab : slabs_) {
+    const bool mine = held(slab) && slab.domain == domain && !slab.retiring;
+    if (mine && is_unassigned(slab.use)) ++own;
+    if (mine && slab.use == SlabUse::kClass) {
+      wanted -= classes_.at(slab.model_class) * std::int64_t{free_slots(slab)};
+    }
+  }
+  const std::int64_t slabs = ceil_div(std::max(Bytes(0), wanted).value, slab_bytes_.value);
+  return follow_renewals(pool, domain, std::max<std::int64_t>(0, slabs - own));
+}
+
+void ReferencePool::slab_renewed(SlabIndex slab) { slabs_[slab.value].use = SlabUse::kClean; }
+
 bool ReferencePool::usable(const Entry& slab, ClassId model_class, DomainId domain) const {
   if (slab.retiring) return false;
   if (slab.use == SlabUse::kClass) {
     return slab.domain == domain && slab.model_class != model_class &&
            free_slots(slab) == slab.slots.size() && !slab.awaited_by;
   }
-  if (slab.use == SlabUse::kClean) return !held(slab) || slab.domain == domain;
+  if (slab.use == SlabUse::kClean) return !slab.domain || slab.domain == domain;
   return slab.use == SlabUse::kDirty && slab.domain == domain;
 }
 
-ErrorCode ReferencePool::expected_code(const SlotRequest& request, std::int64_t missing) const {
+ErrorCode ReferencePool::expected_code(const SlotRequest& request, std::int64_t missing,
+                                       std::int64_t& beyond_held) const {
   if (missing <= 0) return ErrorCode::kOk;
   const std::int64_t wanted = ceil_div(missing, slab_bytes_ / classes_.at(request.model_class));
-  std::int64_t own = 0, loose = 0, own_later = 0, loose_later = 0;
+  std::int64_t own = 0, loose = 0, fresh = 0, own_later = 0, loose_later = 0;
   for (const Entry& slab : slabs_) {
     if (slab.retiring) continue;
     const bool mine = held(slab) && slab.domain == request.domain;
     if (usable(slab, request.model_class, request.domain)) {
-      ++(mine ? own : loose);
-    } else if (is_unassigned(slab.use) && slab.use != SlabUse::kClean && (mine || !held(slab))) {
+      ++(mine ? own : slab.lent ? loose : fresh);
+    } else if (is_unassigned(slab.use) && (mine || !held(slab))) {
       ++(mine ? own_later : loose_later);
     }
   }
+  const std::int64_t now = std::min(fresh, fresh_room(request.domain));
+  loose += now;
+  loose_later += fresh - now;
+  beyond_held = std::max<std::int64_t>(0, wanted - own - own_later);
   const std::int64_t most = room(request.domain, true);
   if (wanted <= own + std::min(loose, most)) return ErrorCode::kOk;
   if (wanted <= own + own_later + std::min(loose + loose_later, most)) {
@@ -108,7 +188,13 @@ std::string ReferencePool::follow(const TierPool& pool, const SlotRequest& reque
     (reachable(request, i) ? reach : beyond) += free_slots(slab);
   }
   const std::int64_t missing = std::int64_t{request.count} - reach - beyond;
-  const ErrorCode expected = expected_code(request, missing);
+  std::int64_t beyond_held = 0;
+  const ErrorCode expected = expected_code(request, missing, beyond_held);
+  const bool waits = expected == ErrorCode::kWouldBlock;
+  if (std::string broken = follow_renewals(pool, request.domain, waits ? beyond_held : 0);
+      !broken.empty()) {
+    return broken;
+  }
   const bool must_map = expected == ErrorCode::kOk && grant.code == ErrorCode::kWouldBlock;
   if (must_map) {
     if (request.count <= reach || request.mapped == nullptr) return "nothing was to be mapped";
@@ -196,16 +282,26 @@ bool ReferencePool::has_run(const Entry& slab, std::size_t length) const {
   return false;
 }
 
-ErrorCode ReferencePool::expected_code(DomainId domain, std::int64_t wanted) const {
-  std::int64_t own = 0, loose = 0, own_later = 0, loose_later = 0;
+ErrorCode ReferencePool::expected_code(DomainId domain, std::int64_t wanted,
+                                       std::int64_t& beyond_held) const {
+  std::int64_t own = 0, loose = 0, fresh = 0, own_later = 0, loose_later = 0;
   for (const Entry& slab : slabs_) {
     const bool mine = held(slab) && slab.domain == domain;
     if (slab.use == SlabUse::kQuarantined) ++loose_later;
     if (slab.use == SlabUse::kClass && slab.retiring && mine) ++own_later;
     if (!is_unassigned(slab.use) || (held(slab) && !mine)) continue;
-    if (slab.use == SlabUse::kClean) ++(mine ? own : loose);
-    if (slab.use != SlabUse::kClean) ++(mine ? own_later : loose_later);
+    if (slab.use != SlabUse::kClean) {
+      ++(mine ? own_later : loose_later);
+    } else if (mine) {
+      ++own;
+    } else {
+      ++(!slab.domain ? fresh : slab.domain == domain ? loose : loose_later);
+    }
   }
+  const std::int64_t now = std::min(fresh, fresh_room(domain));
+  loose += now;
+  loose_later += fresh - now;
+  beyond_held = std::max<std::int64_t>(0, wanted - own - own_later);
   if (wanted <= own + std::min(loose, room(domain, true))) return ErrorCode::kOk;
   if (wanted <= own + own_later + std::min(loose + loose_later, room(domain, false))) {
     return ErrorCode::kWouldBlock;
@@ -214,10 +310,17 @@ ErrorCode ReferencePool::expected_code(DomainId domain, std::int64_t wanted) con
                                                          : ErrorCode::kOutOfMemory;
 }
 
-std::string ReferencePool::follow(RegionId region, DomainId domain, EngineId owner, Bytes bytes,
+std::string ReferencePool::follow(const TierPool& pool, RegionId region, DomainId domain,
+                                  EngineId owner, Bytes bytes,
                                   const Result<std::vector<SlabIndex>>& outcome) {
   const std::int64_t wanted = ceil_div(bytes.value, slab_bytes_.value);
-  const ErrorCode expected = expected_code(domain, wanted);
+  std::int64_t beyond_held = 0;
+  const ErrorCode expected = expected_code(domain, wanted, beyond_held);
+  const bool waits = expected == ErrorCode::kWouldBlock;
+  if (std::string broken = follow_renewals(pool, domain, waits ? beyond_held : 0);
+      !broken.empty()) {
+    return broken;
+  }
   const ErrorCode code = outcome.ok() ? ErrorCode::kOk : outcome.error().code;
   if (code != expected) return code_text(code, expected);
   if (!outcome.ok()) return {};
@@ -228,7 +331,7 @@ std::string ReferencePool::follow(RegionId region, DomainId domain, EngineId own
     kept_only &= slab.retiring;
     slab.retiring = false;
     if (slab.use != SlabUse::kClean) return "a region got a slab that was not clean";
-    if (held(slab) && slab.domain != domain) return "a region got another domain's slab";
+    if (slab.domain && slab.domain != domain) return "a region got another domain's slab";
     slab.use = SlabUse::kRegion;
     slab.domain = domain;
     slab.region = region;
@@ -261,7 +364,7 @@ void ReferencePool::retire(SlabIndex index) {
 void ReferencePool::unretire(SlabIndex index) {
   Entry& slab = slabs_[index.value];
   slab.retiring = false;
-  if (slab.use == SlabUse::kClean && !held(slab)) slab.domain = DomainId{};
+  if (slab.use == SlabUse::kClean && !held(slab) && !slab.lent) slab.domain = DomainId{};
 }
 
 void ReferencePool::free_slab(Entry& slab) {
@@ -269,6 +372,7 @@ void ReferencePool::free_slab(Entry& slab) {
   freed.use = SlabUse::kDirty;
   freed.domain = slab.domain;
   freed.retiring = slab.retiring;
+  freed.lent = slab.lent;
   freed.mapped_by = slab.mapped_by;
   slab = freed;
 }
@@ -289,6 +393,7 @@ void ReferencePool::set_mapped(SlabIndex index, EngineId engine, bool mapped) {
   Entry& slab = slabs_[index.value];
   if (mapped) {
     slab.mapped_by.insert(engine);
+    slab.lent = true;
   } else if (slab.mapped_by.erase(engine) != 0 && slab.mapped_by.empty()) {
     if (slab.use == SlabUse::kClean) slab.use = SlabUse::kDirty;
     if (slab.use == SlabUse::kScrubbing) slab.late_write = true;
@@ -305,7 +410,7 @@ void ReferencePool::slab_scrubbed(SlabIndex index) {
   Entry& slab = slabs_[index.value];
   slab.use = slab.late_write ? SlabUse::kDirty : SlabUse::kClean;
   slab.late_write = false;
-  if (slab.use == SlabUse::kClean && !held(slab)) slab.domain = DomainId{};
+  if (slab.use == SlabUse::kClean && !held(slab) && !slab.lent) slab.domain = DomainId{};
 }
 
 void ReferencePool::stop_awaiting(EngineId engine) {
@@ -327,7 +432,7 @@ std::vector<SlabIndex> ReferencePool::reclaim_empty_slabs(DomainId asking) {
 }
 
 Bytes ReferencePool::available(DomainId domain) const {
-  std::int64_t own = 0, loose = 0;
+  std::int64_t own = 0, loose = 0, fresh = 0;
   Bytes in_slots;
   for (const Entry& slab : slabs_) {
     if (slab.use == SlabUse::kClass) {
@@ -335,9 +440,10 @@ Bytes ReferencePool::available(DomainId domain) const {
         in_slots += classes_.at(slab.model_class) * std::int64_t{free_slots(slab)};
       }
     } else if (usable(slab, ClassId{}, domain)) {
-      ++(held(slab) ? own : loose);
+      ++(held(slab) ? own : slab.lent ? loose : fresh);
     }
   }
+  loose += std::min(fresh, fresh_room(domain));
   return in_slots + slab_bytes_ * (own + std::min(loose, room(domain, true)));
 }
 

@@ -21,8 +21,11 @@ class ReferencePool {
   /// Judges an allocation the pool has made and follows it. Empty, or the rule it broke.
   [[nodiscard]] std::string follow(const TierPool& pool, const SlotRequest& request,
                                    const SlotGrant& grant);
-  [[nodiscard]] std::string follow(RegionId region, DomainId domain, EngineId owner, Bytes bytes,
+  [[nodiscard]] std::string follow(const TierPool& pool, RegionId region, DomainId domain,
+                                   EngineId owner, Bytes bytes,
                                    const Result<std::vector<SlabIndex>>& outcome);
+  /// The same for renew_for.
+  [[nodiscard]] std::string follow_renew_for(const TierPool& pool, DomainId domain, Bytes wanted);
 
   void move(SlotId slot, SlotState to);
   void release_region(RegionId region);
@@ -30,6 +33,7 @@ class ReferencePool {
   void set_mapped(SlabIndex slab, EngineId engine, bool mapped);
   [[nodiscard]] std::vector<SlabIndex> take_dirty();
   void slab_scrubbed(SlabIndex slab);
+  void slab_renewed(SlabIndex slab);
   void stop_awaiting(EngineId engine);
   [[nodiscard]] std::vector<SlabIndex> reclaim_empty_slabs(DomainId asking);
   void retire(SlabIndex slab);
@@ -63,6 +67,7 @@ class ReferencePool {
     EngineId awaited_by;  ///< it came into its class for an engine that did not reach it
     bool late_write = false;
     bool retiring = false;
+    bool lent = false;  ///< engines of its domain were given its memory
     std::set<EngineId> mapped_by;
     std::vector<Slot> slots;
   };
@@ -72,8 +77,19 @@ class ReferencePool {
   [[nodiscard]] std::int64_t count_held(DomainId domain, bool quarantined_too) const;
   [[nodiscard]] std::int64_t room(DomainId domain, bool quarantined_too) const;
   [[nodiscard]] bool usable(const Entry& slab, ClassId model_class, DomainId domain) const;
-  [[nodiscard]] ErrorCode expected_code(const SlotRequest& request, std::int64_t missing) const;
-  [[nodiscard]] ErrorCode expected_code(DomainId domain, std::int64_t wanted) const;
+  [[nodiscard]] std::int64_t guaranteed(DomainId domain) const;
+  /// Slabs it holds, or whose memory its engines were given.
+  [[nodiscard]] std::int64_t home(DomainId domain) const;
+  /// Slabs nobody holds or knows that other domains' guarantees leave to it.
+  [[nodiscard]] std::int64_t fresh_room(DomainId domain) const;
+  /// Slabs that have to get new memory for it.
+  [[nodiscard]] std::int64_t renewals(DomainId domain, std::int64_t beyond_held) const;
+  [[nodiscard]] std::string follow_renewals(const TierPool& pool, DomainId domain,
+                                            std::int64_t beyond_held);
+  [[nodiscard]] ErrorCode expected_code(const SlotRequest& request, std::int64_t missing,
+                                        std::int64_t& beyond_held) const;
+  [[nodiscard]] ErrorCode expected_code(DomainId domain, std::int64_t wanted,
+                                        std::int64_t& beyond_held) const;
   [[nodiscard]] std::string follow_assignments(const TierPool& pool, const SlotRequest& request,
                                                std::int64_t at_most);
   [[nodiscard]] std::string follow_slots(const SlotRequest& request, const SlotGrant& grant);

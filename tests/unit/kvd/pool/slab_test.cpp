@@ -63,7 +63,7 @@ TEST(Slab, ValidateNamesTheContradiction) {
   Slab sut;
   EXPECT_EQ(sut.validate(), "");
   sut.domain = DomainId(1);
-  EXPECT_THAT(sut.validate(), HasSubstr("clean slab that nobody maps"));
+  EXPECT_THAT(sut.validate(), HasSubstr("clean slab that nobody knows"));
   sut.use = SlabUse::kDirty;
   EXPECT_EQ(sut.validate(), "");
   sut.domain = DomainId{};

@@ -1,8 +1,10 @@
 // Random walks of a TierPool beside a naive reference, checked after every step.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
+#include <set>
 
 #include "tests/unit/kvd/pool/pool_fixture.hpp"
 #include "tests/unit/kvd/pool/reference_pool.hpp"
@@ -37,7 +39,7 @@ class RandomWalk {
 
   /// Empty, or what broke.
   std::string step() {
-    std::string broken = act(below(104));
+    std::string broken = act(below(112));
     if (broken.empty()) broken = pool_.validate();
     if (broken.empty()) broken = reference_.compare(pool_, kDomains);
     return broken;
@@ -56,6 +58,7 @@ class RandomWalk {
   }
 
   [[nodiscard]] std::uint64_t granted() const { return granted_; }
+  [[nodiscard]] std::uint64_t renewed() const { return renewed_; }
 
  private:
   static Quotas some_quotas(std::uint32_t which) {
@@ -81,7 +84,8 @@ class RandomWalk {
     if (dice < 98) return reclaim();
     if (dice < 99) return change_quotas();
     if (dice < 100) return empty_domain();
-    return dice < 102 ? retire_slab() : unretire_slab();
+    if (dice < 104) return dice < 102 ? retire_slab() : unretire_slab();
+    return dice < 106 ? renew_for() : end_renewal();
   }
 
   static std::string same(const std::vector<SlabIndex>& got, const std::vector<SlabIndex>& wanted) {
@@ -139,8 +143,8 @@ class RandomWalk {
     const RegionId region(next_region_++);
     const EngineId owner = any_engine();
     const Bytes bytes(1 + below(3 * 1024));
-    return reference_.follow(region, domain_of(owner), owner, bytes,
-                             pool_.allocate_region(region, domain_of(owner), owner, bytes));
+    const auto outcome = pool_.allocate_region(region, domain_of(owner), owner, bytes);
+    return reference_.follow(pool_, region, domain_of(owner), owner, bytes, outcome);
   }
 
   std::string end_region() {
@@ -205,6 +209,28 @@ class RandomWalk {
     return {};
   }
 
+  std::string renew_for() {
+    const DomainId domain = kDomains[below(3)];
+    const Bytes bytes(below(5 * 1024));
+    pool_.renew_for(domain, bytes);
+    return reference_.follow_renew_for(pool_, domain, bytes);
+  }
+
+  std::string end_renewal() {
+    for (const SlabIndex slab : pool_.take_renewals()) asked_.insert(slab);
+    const auto renewing = reference_.slabs_as(SlabUse::kRenewing);
+    if (!std::equal(renewing.begin(), renewing.end(), asked_.begin(), asked_.end())) {
+      return "not every renewal was asked for";
+    }
+    if (renewing.empty()) return {};
+    const SlabIndex slab = renewing[below(static_cast<std::uint32_t>(renewing.size()))];
+    asked_.erase(slab);
+    pool_.slab_renewed(slab);
+    reference_.slab_renewed(slab);
+    ++renewed_;
+    return {};
+  }
+
   std::string change_quotas() {
     const Quotas quotas = some_quotas(below(3));
     reference_.set_quotas(quotas);
@@ -231,6 +257,8 @@ class RandomWalk {
   ReferencePool reference_;
   std::uint64_t next_region_ = 1;
   std::uint64_t granted_ = 0;
+  std::set<SlabIndex> asked_;  ///< renewals that were
+  std::uint64_t renewed_ = 0;
 };
 
 TEST(TierPoolModel, AgreesWithTheNaiveReferenceAfterEveryStep) {
@@ -242,6 +270,7 @@ TEST(TierPoolModel, AgreesWithTheNaiveReferenceAfterEveryStep) {
       ASSERT_EQ(walk.step(), "") << "KVD_TEST_SEED=" << seed << " step " << step;
     }
     EXPECT_GT(walk.granted(), kSteps / 10) << "the walk got stuck, KVD_TEST_SEED=" << seed;
+    EXPECT_GT(walk.renewed(), kSteps / 2000) << "KVD_TEST_SEED=" << seed;
   }
 }
 

@@ -84,6 +84,9 @@ TEST(TierPoolQuota, AMappedSlabIsBorrowedUntilItIsUnmapped) {
   EXPECT_EQ(sut.available(kB), whole(1));
   sut.set_mapped(SlabIndex(0), kEngine, false);
   scrub_slabs(sut);
+  EXPECT_EQ(sut.available(kB), whole(1)) << "it gets new memory first";
+  sut.renew_for(kB, whole(2));
+  renew_slabs(sut);
   EXPECT_EQ(sut.available(kB), whole(2));
 }
 

@@ -1,0 +1,113 @@
+// Domains against an engine that keeps what it gave back: it maps, reads and writes its old memory
+// while another domain uses the same pool.
+#include <gtest/gtest.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <tuple>
+
+#include "kvd_client/client.hpp"
+#include "tests/support/daemon_process.hpp"
+#include "tests/support/patience.hpp"
+
+namespace kvd::test {
+namespace {
+
+constexpr const char* kStranger = "65534";
+constexpr int kSecret = 0x5C;
+
+/// Two domains, and how much of the pool of 16 MiB each of the two takes.
+struct Setting {
+  const char* name;
+  std::string domains;
+  std::uint64_t mebibytes;
+
+  friend void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; }
+};
+
+std::string two_domains(const std::string& quota) {
+  return "[[domain]]\nname = \"theirs\"\nuids = [" + std::string(kStranger) + "]\n" + quota +
+         "[[domain]]\nname = \"ours\"\nuids = [0]\n" + quota;
+}
+
+const Setting kSettings[] = {
+    {"Guaranteed", two_domains("hbm_guarantee = \"8MiB\"\n"), 8},
+    {"Borrowed", two_domains(""), 16},
+};
+
+class Domains : public testing::TestWithParam<std::tuple<Setting, const char*>> {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+    ASSERT_TRUE(kvd_.wait_ready()) << kvd_.log();
+    for (const char* socket : {"attach.sock", "command.sock"}) {
+      std::filesystem::permissions(folder_.file(socket), std::filesystem::perms(0666));
+    }
+  }
+  [[nodiscard]] kvd_client::Result<kvd_client::Client> open_ours() const {
+    kvd_client::Options options;
+    options.endpoint = kvd_.endpoint();
+    options.engine_name = "ours";
+    return kvd_client::Client::open(options);
+  }
+  [[nodiscard]] const Setting& setting() const { return std::get<0>(GetParam()); }
+
+  const RuntimeFolder folder_;
+  const KvdProcess kvd_{folder_, {.extra = setting().domains}};
+};
+
+/// Ends a process that is nobody's child here.
+struct Ended {
+  ~Ended() {
+    if (pid > 0) ::kill(pid, SIGKILL);
+  }
+  pid_t pid = 0;
+};
+
+TEST_P(Domains, AnEngineThatKeepsItsMappingSeesAndChangesNothingOfAnotherDomain) {
+  ChildProcess engine({{built_program("kvd-test-engine"), "spy", kvd_.endpoint(), kStranger,
+                        std::to_string(setting().mebibytes), std::get<1>(GetParam())},
+                       {}});
+  const auto line = engine.wait_for_line("spy ");
+  ASSERT_TRUE(line) << engine.errors() << kvd_.log();
+  const Ended spy{std::atoi(line->c_str() + 4)};
+
+  auto client = open_ours();
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  // Until its engine is known to be dead, that memory is nobody's to wait for.
+  std::optional<kvd_client::Region> region;
+  ASSERT_TRUE(poll_until([&] {
+    const auto granted = client->allocate_region(setting().mebibytes << 20, kPatience);
+    if (granted.ok()) region = *granted;
+    return granted.ok();
+  })) << kvd_.log();
+  const std::byte* end = region->address + region->bytes;
+  EXPECT_TRUE(std::all_of(region->address, region->address + region->bytes,
+                          [](std::byte b) { return b == std::byte{0}; }));
+  std::memset(region->address, kSecret, region->bytes);
+
+  ASSERT_EQ(::kill(spy.pid, SIGUSR1), 0);
+  EXPECT_EQ(engine.wait_for_line("saw"), "saw nothing");
+  EXPECT_TRUE(std::all_of(static_cast<const std::byte*>(region->address), end, [](std::byte b) {
+    return b == std::byte{kSecret};
+  })) << "it wrote into our memory";
+}
+
+INSTANTIATE_TEST_SUITE_P(Pools, Domains,
+                         testing::Combine(testing::ValuesIn(kSettings),
+                                          testing::Values("free", "leave", "fork")),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name) + "_" +
+                                  std::get<1>(test.param);
+                         });
+
+}  // namespace
+}  // namespace kvd::test
