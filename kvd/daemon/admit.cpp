@@ -25,11 +25,6 @@ std::uint32_t table_slots(const Config& config, const core::ModelClass& shape) {
   return static_cast<std::uint32_t>(std::min(slots, kMost));
 }
 
-template <class T>
-bool contains(const std::vector<T>& values, T value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
-}
-
 }  // namespace
 
 /// Whether the engine can map what this daemon lends.
@@ -69,26 +64,25 @@ Status Daemon::check_room(DomainId domain, pid_t process, std::size_t seats) con
     all.open += missing;
     if (group.domain == domain) of_domain.open += missing;
   }
-  return check_seats(all, of_domain, seats, config_.max_engines, config_.domains.size());
+  const std::size_t domains = domains_.count(
+      config_.domains, [&](DomainId other) { return other == domain || has_peers(other); });
+  return check_seats(all, of_domain, seats, config_.max_engines, domains);
 }
 
-Result<DomainId> Daemon::domain_of(const transport::PeerIdentity& identity) const {
-  for (std::uint32_t i = 0; i < config_.domains.size(); ++i) {
-    const DomainConfig& domain = config_.domains[i];
-    const bool open = domain.uids.empty() && domain.gids.empty();
-    if (open || contains(domain.uids, identity.uid) || contains(domain.gids, identity.gid)) {
-      return DomainId(i + 1);
-    }
-  }
-  return make_error(ErrorCode::kPermissionDenied,
-                    "uid " + std::to_string(identity.uid) +
-                        " belongs to no domain: add it to a [[domain]] of kvd's configuration");
+bool Daemon::has_peers(DomainId domain) const {
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [&](const auto& entry) { return entry.second.domain == domain; });
+}
+
+Result<Domains::Entry> Daemon::domain_of(const transport::PeerIdentity& identity) {
+  return domains_.enter(config_.domains, identity.uid, identity.gid,
+                        [this](DomainId other) { return has_peers(other); });
 }
 
 Result<core::Attach> Daemon::application_of(const wire::Hello& hello,
                                             const std::optional<wire::JoinGroup>& join,
                                             const transport::PeerIdentity& identity,
-                                            DomainId domain) const {
+                                            const Domains::Entry& domain) const {
   KVD_ASSIGN_OR_RETURN(auto shape,
                        complete_shape(hello.shape, config_.slab_size(), copy_.good_slot));
   if (join && !shape) {
@@ -98,9 +92,9 @@ Result<core::Attach> Daemon::application_of(const wire::Hello& hello,
   if (join) shape->ranks = join->ranks;
   core::Attach attach;
   attach.name = std::string(wire::text(hello.name));
-  attach.domain = domain;
-  attach.domain_name = config_.domains[domain.value - 1].name;
-  attach.slo_class = config_.domains[domain.value - 1].slo_class;
+  attach.domain = domain.id;
+  attach.domain_name = domain.name;
+  attach.slo_class = domain.slo_class;
   attach.pid = identity.pid;
   attach.uid = identity.uid;
   attach.model_class = shape;
@@ -159,12 +153,13 @@ wire::Welcome Daemon::welcome_of(const Peer& peer, const core::Attach& attach,
 Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello& hello,
                      const std::optional<wire::JoinGroup>& join, std::uint16_t version) {
   KVD_ASSIGN_OR_RETURN(transport::PeerIdentity identity, connection.peer());
-  KVD_ASSIGN_OR_RETURN(const DomainId domain, domain_of(identity));
+  KVD_ASSIGN_OR_RETURN(const Domains::Entry domain, domain_of(identity));
   // One that joins has its seat since the first of its group came.
-  const bool joins = join && group_of(*join, domain, identity.uid);
-  KVD_TRY(check_room(domain, identity.pid, joins ? 0 : join ? join->ranks : 1));
+  const bool joins = join && group_of(*join, domain.id, identity.uid);
+  KVD_TRY(check_room(domain.id, identity.pid, joins ? 0 : join ? join->ranks : 1));
   KVD_TRY(check_slab_kind(hello));
   KVD_ASSIGN_OR_RETURN(const core::Attach attach, application_of(hello, join, identity, domain));
+  feed(domains_.quotas(config_.domains));  // the domain may be new
   KVD_ASSIGN_OR_RETURN(Peer peer, peer_of(hello, attach, std::move(identity)));
   KVD_ASSIGN_OR_RETURN(
       const core::AttachGrant grant,

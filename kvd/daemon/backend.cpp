@@ -20,7 +20,8 @@ Result<Backend> host_backend(const Config& config, const Clock& clock) {
   host.link_bandwidth = config.link_bandwidth;
   // An engine can punch holes into what it maps, and take the hugetlb page that fell out: our next
   // touch is a SIGBUS then. Who shares a domain is trusted not to; strangers are not.
-  if (config.domains.size() > 1) host.pages = kernels::PagePreference::kTransparentHuge;
+  const bool strangers = config.domains.size() > 1 || config.domains.front().per_user;
+  if (strangers) host.pages = kernels::PagePreference::kTransparentHuge;
   KVD_ASSIGN_OR_RETURN(auto backend, kernels::HostBackend::create(host, clock));
   return Backend(std::move(backend));
 }

@@ -26,6 +26,9 @@ struct DomainConfig {
   Bytes dram_guarantee;
   Bytes dram_maximum{INT64_MAX};
   std::string slo_class = "default";
+  /// Every user that it takes has a domain of its own, named uid-N, with these maxima; there are no
+  /// guarantees, as nobody knows how many users come.
+  bool per_user = false;
 };
 
 /// Everything that can be set: a TOML file, KVD_* in the environment, flags; the later wins.
@@ -80,7 +83,11 @@ struct Config {
     all.admission.policy = "layerkv";
     return all;
   }();
-  std::vector<DomainConfig> domains = {DomainConfig{}};
+  std::vector<DomainConfig> domains = [] {
+    DomainConfig everyone;
+    everyone.per_user = true;
+    return std::vector<DomainConfig>{everyone};
+  }();
 
   /// Slabs of a tier after rounding its size down to whole slabs.
   [[nodiscard]] Bytes slab_size() const;

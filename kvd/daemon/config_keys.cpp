@@ -287,6 +287,9 @@ const std::vector<Setting<DomainConfig>>& domain_keys() {
       setting<D>(
           "slo_class", "class of requests that name none", kAnyText,
           [](auto& d) -> auto& { return d.slo_class; }),
+      setting<D>(
+          "per_user", "each user has a domain of its own, named uid-N; no guarantees", kBool,
+          [](auto& d) -> auto& { return d.per_user; }),
   };
   return kKeys;
 }

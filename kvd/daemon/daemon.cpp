@@ -30,17 +30,6 @@ Id128 random_id() {
   return id;
 }
 
-/// A domain's number is its place in the configuration, from 1.
-core::Requota quotas_of(const Config& config) {
-  core::Requota quotas;
-  for (std::uint32_t i = 0; i < config.domains.size(); ++i) {
-    const DomainConfig& domain = config.domains[i];
-    quotas.hbm[DomainId(i + 1)] = {domain.hbm_guarantee, domain.hbm_maximum};
-    quotas.dram[DomainId(i + 1)] = {domain.dram_guarantee, domain.dram_maximum};
-  }
-  return quotas;
-}
-
 /// What backs most of a tier.
 std::string page_kind(const mover::SlabStore& slabs, Tier tier) {
   using kernels::PageKind;
@@ -70,7 +59,8 @@ Daemon::Daemon(Config config, const Clock& clock, Inbox inbox)
       started_(clock.now()),
       boot_(random_id()),
       inbox_(std::move(inbox)),
-      ring_spin_(config_.ring_spin.value_or(transport::default_spin())) {}
+      ring_spin_(config_.ring_spin.value_or(transport::default_spin())),
+      domains_(config_.domains) {}
 
 Daemon::~Daemon() {
   // Those that post to this object end first. Slabs that a copy still touches stay with the
@@ -174,7 +164,7 @@ Status Daemon::open_pool() {
   core::Controller::Config core;
   core.hbm = {Tier::kHbm, slab, hbm.slabs};
   core.dram = {Tier::kDram, slab, dram.slabs};
-  const core::Requota quotas = quotas_of(config_);
+  const core::Requota quotas = domains_.quotas(config_.domains);
   core.hbm_quotas = quotas.hbm;
   core.dram_quotas = quotas.dram;
   core.tuning = config_.tuning;
@@ -430,7 +420,7 @@ void Daemon::reload(Config config) {
     feed(core::Retune{std::move(tuning)});
     // Sessions know their domain by its place, so domains may not come, go or change places.
     const auto same_name = [](const DomainConfig& a, const DomainConfig& b) {
-      return a.name == b.name;
+      return a.name == b.name && a.per_user == b.per_user;
     };
     if (std::equal(config.domains.begin(), config.domains.end(), config_.domains.begin(),
                    config_.domains.end(), same_name)) {
@@ -443,7 +433,7 @@ void Daemon::reload(Config config) {
 }
 
 void Daemon::take_quotas(const Config& config) {
-  const core::Requota wanted = quotas_of(config);
+  const core::Requota wanted = domains_.quotas(config.domains);
   const auto fits = [&](const pool::Quotas& quotas, Tier tier) {
     return pool::check_quotas(quotas, {config_.slab_size(), config_.slabs(tier)}).ok();
   };

@@ -19,6 +19,7 @@
 #include "kvd/core/controller.hpp"
 #include "kvd/daemon/config.hpp"
 #include "kvd/daemon/copy_table.hpp"
+#include "kvd/daemon/domains.hpp"
 #include "kvd/daemon/group.hpp"
 #include "kvd/daemon/inbox.hpp"
 #include "kvd/daemon/liveness.hpp"
@@ -129,11 +130,14 @@ class Daemon final : public admin::AdminBackend {
   /// Why no session more of the domain is taken, or ok. A group takes the seats of all its ranks
   /// when the first comes, so that no two wait for each other's.
   [[nodiscard]] Status check_room(DomainId domain, pid_t process, std::size_t seats) const;
-  [[nodiscard]] Result<DomainId> domain_of(const transport::PeerIdentity& identity) const;
+  /// Whether the domain has a session, ended ones whose process lives on included.
+  [[nodiscard]] bool has_peers(DomainId domain) const;
+  /// Of those that are made as users come, it may be a new one.
+  [[nodiscard]] Result<Domains::Entry> domain_of(const transport::PeerIdentity& identity);
   [[nodiscard]] Result<core::Attach> application_of(const wire::Hello& hello,
                                                     const std::optional<wire::JoinGroup>& join,
                                                     const transport::PeerIdentity& identity,
-                                                    DomainId domain) const;
+                                                    const Domains::Entry& domain) const;
   /// With pages, ring and bell of its own, and no engine yet.
   [[nodiscard]] Result<Peer> peer_of(const wire::Hello& hello, const core::Attach& attach,
                                      transport::PeerIdentity identity) const;
@@ -245,6 +249,7 @@ class Daemon final : public admin::AdminBackend {
   /// The command server has to be read: its descriptor was readable, or not all had their turn.
   bool commands_due_ = true;
 
+  Domains domains_;
   std::map<EngineId, Peer> peers_;
   std::map<EngineId, Group> groups_;
   std::map<Generation, EngineId> generations_;

@@ -26,8 +26,10 @@ struct SessionCounts {
 constexpr std::size_t kMaxEnded = 1024;
 
 /// Whether so many more sessions fit. Domains share the seats evenly: one that takes all it can
-/// must not keep the others out. Source: kvd design. Errors: QuotaExceeded with what to close or
-/// raise.
+/// must not keep the others out. One that has none may always come: where domains are made as users
+/// come, the first may have taken all seats as its share.
+/// Source: kvd design.
+/// Errors: QuotaExceeded with what to close or raise.
 [[nodiscard]] inline Status check_seats(const SessionCounts& all, const SessionCounts& of_domain,
                                         std::size_t seats, std::size_t max_engines,
                                         std::size_t domains) {
@@ -37,14 +39,15 @@ constexpr std::size_t kMaxEnded = 1024;
   const auto full = [](const std::string& why) {
     return make_error(ErrorCode::kQuotaExceeded, why);
   };
-  if (all.open + seats > max_engines) {
+  if (all.open + seats > max_engines && of_domain.open > 0) {
     return full("engine.max_engines sessions are open: close some or raise it");
   }
   if (of_domain.open + seats > share(max_engines)) {
     return full("the domain has its share of engine.max_engines open, " +
                 std::to_string(of_domain.open) + " sessions: close some or raise it");
   }
-  if (all.ended >= kMaxEnded || of_domain.ended >= share(kMaxEnded)) {
+  const bool many_ended = all.ended >= kMaxEnded && of_domain.ended > 0;
+  if (many_ended || of_domain.ended >= share(kMaxEnded)) {
     return full(std::to_string(of_domain.ended) +
                 " sessions of the domain ended without goodbye while their processes live on and "
                 "may still map what they were given: end those processes");

@@ -41,6 +41,7 @@ std::string two_domains(const std::string& quota) {
 const Setting kSettings[] = {
     {"Guaranteed", two_domains("hbm_guarantee = \"8MiB\"\n"), 8},
     {"Borrowed", two_domains(""), 16},
+    {"ByUser", "", 16},
 };
 
 class Domains : public testing::TestWithParam<std::tuple<Setting, const char*>> {

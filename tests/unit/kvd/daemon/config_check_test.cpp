@@ -44,7 +44,10 @@ const std::vector<Fault> kFaults = {
        c.domains = {domain_of("a", {1}, 129 * kMiB), domain_of("b", {}, 127 * kMiB)};
      }},
     {"pool.dram: the domains are guaranteed",
-     [](Config& c) { c.domains[0].dram_guarantee = kGiB + Bytes(1); }},
+     [](Config& c) {
+       c.domains = {domain_of("a")};
+       c.domains[0].dram_guarantee = kGiB + Bytes(1);
+     }},
     {"engine.step_timeout: ", [](Config& c) { c.step_timeout = Nanoseconds(0); }},
     {"engine.evict_after: ", [](Config& c) { c.evict_after = Nanoseconds(-1); }},
     {"engine.max_requests: ", [](Config& c) { c.max_requests = 0; }},
@@ -66,9 +69,12 @@ const std::vector<Fault> kFaults = {
     {"domain.default.hbm_guarantee: ", [](Config& c) { c.domains[0].hbm_guarantee = Bytes(-1); }},
     {"domain.default.hbm_maximum: ",
      [](Config& c) {
+       c.domains[0].per_user = false;
        c.domains[0].hbm_guarantee = 64 * kMiB;
        c.domains[0].hbm_maximum = 63 * kMiB;
      }},
+    {"domain.default.per_user: ", [](Config& c) { c.domains[0].hbm_guarantee = kMiB; }},
+    {"domain.uid-7: names", [](Config& c) { c.domains[0].name = "uid-7"; }},
     {"domain.b: never used",
      [](Config& c) {
        c.domains = {domain_of("a"), domain_of("b", {1})};

@@ -30,6 +30,12 @@ TEST(SessionBounds, AGreedyDomainKeepsNobodyOut) {
   EXPECT_EQ(refusal({kSeats - 1, 0}, {kSeats / 2 - 1, 0}, 2), "");
 }
 
+TEST(SessionBounds, WhoeverHasNoSeatGetsOneAlthoughAllAreTaken) {
+  EXPECT_EQ(refusal({kSeats, 0}, {0, 0}, 2), "");
+  EXPECT_NE(refusal({kSeats + 1, 0}, {1, 0}, 2), "");
+  EXPECT_EQ(refusal({0, kMaxEnded}, {0, 0}, 2), "");
+}
+
 TEST(SessionBounds, EndedSessionsAreRefusedInWordsOfTheirOwn) {
   const SessionCounts left{0, kMaxEnded / 2};
   EXPECT_THAT(refusal(left, left, 2), HasSubstr("end those processes"));

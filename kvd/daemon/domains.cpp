@@ -1,0 +1,74 @@
+#include "kvd/daemon/domains.hpp"
+
+#include <algorithm>
+
+namespace kvd::daemon {
+namespace {
+
+template <class T>
+bool contains(const std::vector<T>& values, T value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+bool takes(const DomainConfig& domain, uid_t uid, gid_t gid) {
+  const bool everyone = domain.uids.empty() && domain.gids.empty();
+  return everyone || contains(domain.uids, uid) || contains(domain.gids, gid);
+}
+
+DomainId number(std::size_t place) { return DomainId(static_cast<std::uint32_t>(place) + 1); }
+
+}  // namespace
+
+Result<Domains::Entry> Domains::enter(const std::vector<DomainConfig>& configured, uid_t uid,
+                                      gid_t gid, const InUse& in_use) {
+  const auto found = std::find_if(configured.begin(), configured.end(),
+                                  [&](const DomainConfig& d) { return takes(d, uid, gid); });
+  if (found == configured.end()) {
+    return make_error(ErrorCode::kPermissionDenied,
+                      "uid " + std::to_string(uid) +
+                          " belongs to no domain: add it to a [[domain]] of kvd's configuration");
+  }
+  const auto place = static_cast<std::size_t>(found - configured.begin());
+  if (!found->per_user) return Entry{number(place), found->name, found->slo_class};
+  if (!users_.contains(uid) && users_.size() >= kMaxUserDomains) {
+    const auto idle = [&](const auto& a) { return !in_use(a.second.id); };
+    const auto first = [&](const auto& a, const auto& b) {
+      return std::pair(!idle(a), a.second.id) < std::pair(!idle(b), b.second.id);
+    };
+    const auto oldest = std::min_element(users_.begin(), users_.end(), first);
+    if (!idle(*oldest)) {
+      return make_error(ErrorCode::kQuotaExceeded,
+                        std::to_string(kMaxUserDomains) +
+                            " users have engines, the most there can be with domains of their own: "
+                            "list users who trust each other in one [[domain]]");
+    }
+    users_.erase(oldest);
+  }
+  User& user = users_[uid];
+  if (!user.id) user.id = DomainId(++last_);
+  user.place = place;
+  return Entry{user.id, "uid-" + std::to_string(uid), found->slo_class};
+}
+
+core::Requota Domains::quotas(const std::vector<DomainConfig>& configured) const {
+  core::Requota quotas;
+  const auto add = [&](DomainId id, const DomainConfig& domain) {
+    quotas.hbm[id] = {domain.hbm_guarantee, domain.hbm_maximum};
+    quotas.dram[id] = {domain.dram_guarantee, domain.dram_maximum};
+  };
+  for (std::size_t place = 0; place < configured.size(); ++place) {
+    add(number(place), configured[place]);
+  }
+  for (const auto& [uid, user] : users_) add(user.id, configured[user.place]);
+  return quotas;
+}
+
+std::size_t Domains::count(const std::vector<DomainConfig>& configured, const InUse& in_use) const {
+  const auto named = std::count_if(configured.begin(), configured.end(),
+                                   [](const DomainConfig& d) { return !d.per_user; });
+  const auto users = std::count_if(users_.begin(), users_.end(),
+                                   [&](const auto& entry) { return in_use(entry.second.id); });
+  return static_cast<std::size_t>(named + users);
+}
+
+}  // namespace kvd::daemon

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "kvd/core/events.hpp"
+#include "kvd/daemon/config.hpp"
+
+namespace kvd::daemon {
+
+/// Users that have a domain of their own at a time.
+constexpr std::size_t kMaxUserDomains = 64;
+
+/// Which domain a peer is of: one of the configuration, whose number is its place there from 1, or
+/// one of its user's own where the configuration says `per_user`. Those are made when a user's
+/// first engine comes; the number of one that was forgotten is not used again. Source:
+/// kvd/DESIGN.md "Domains and quotas". Owner:  control thread.
+class Domains {
+ public:
+  struct Entry {
+    DomainId id;
+    std::string name;
+    std::string slo_class;
+  };
+  /// Whether engines of the domain are there, ended ones whose process lives on included.
+  using InUse = std::function<bool(DomainId)>;
+
+  /// `configured` keeps its length for the life of this object; what is in it may change.
+  explicit Domains(const std::vector<DomainConfig>& configured)
+      : last_(static_cast<std::uint32_t>(configured.size())) {}
+
+  /// Errors: PermissionDenied for a user of no domain; QuotaExceeded where kMaxUserDomains users
+  ///         have engines. Of users that have none the one that came first makes way.
+  [[nodiscard]] Result<Entry> enter(const std::vector<DomainConfig>& configured, uid_t uid,
+                                    gid_t gid, const InUse& in_use);
+  /// Of all domains, and of every place in the configuration: what does not fit shows at once.
+  [[nodiscard]] core::Requota quotas(const std::vector<DomainConfig>& configured) const;
+  /// Domains that share the seats for engines.
+  [[nodiscard]] std::size_t count(const std::vector<DomainConfig>& configured,
+                                  const InUse& in_use) const;
+
+ private:
+  struct User {
+    DomainId id;
+    std::size_t place = 0;  ///< of the [[domain]] that takes the user
+  };
+
+  std::map<uid_t, User> users_;
+  std::uint32_t last_;
+};
+
+}  // namespace kvd::daemon
