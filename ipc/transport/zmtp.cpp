@@ -19,7 +19,6 @@ constexpr std::size_t kMechanismAt = 12;
 constexpr std::size_t kMechanismBytes = 20;
 constexpr std::byte kMajor{3};
 
-constexpr std::byte kMore{1};
 constexpr std::byte kLong{2};
 constexpr std::byte kCommand{4};
 
