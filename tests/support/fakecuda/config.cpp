@@ -71,13 +71,23 @@ Config read_config() {
   read("FAKECUDA_DELAY_US", config.delay_us);
   read("FAKECUDA_WAIT_LIMIT_MS", config.wait_limit_ms);
   read("FAKECUDA_DEVICES", config.devices);
-  unsigned init = 0, strict = 0, host_numa = 1;
+  read("FAKECUDA_DRIVER_VERSION", config.driver_version);
+  read("FAKECUDA_COMPUTE_CAPABILITY", config.compute_capability);
+  unsigned init = 0, strict = 0, host_numa = 1, memory_operations = 1, host_addresses = 1,
+           synchronous = 0;
   read("FAKECUDA_INIT", init);
   read("FAKECUDA_STRICT", strict);
   read("FAKECUDA_HOST_NUMA", host_numa);
+  read("FAKECUDA_CONTEXT_BYTES", config.context_bytes);
+  read("FAKECUDA_SYNCHRONOUS", synchronous);
+  config.synchronous = synchronous != 0;
+  read("FAKECUDA_HOST_ADDRESSES", host_addresses);
+  config.host_addresses = host_addresses != 0;
+  read("FAKECUDA_STREAM_MEMORY_OPERATIONS", memory_operations);
   config.init = static_cast<CUresult>(init);
   config.strict = strict != 0;
   config.host_numa = host_numa != 0;
+  config.stream_memory_operations = memory_operations != 0;
   config.report = variable("FAKECUDA_REPORT");
   const auto stall = variable("FAKECUDA_STALL");
   if (!stall.empty() && stall != "h2d" && stall != "d2h") refuse("FAKECUDA_STALL", stall);

@@ -25,11 +25,17 @@ struct Config {
   unsigned delay_us = 200;
   unsigned wait_limit_ms = 30'000;
   int devices = 1;
+  int driver_version = CUDA_VERSION;
+  int compute_capability = 90;
   CUresult init = CUDA_SUCCESS;
   bool stall_h2d = false;
   bool stall_d2h = false;
   bool strict = false;
   bool host_numa = true;
+  bool stream_memory_operations = true;
+  bool host_addresses = true;
+  bool synchronous = false;
+  std::size_t context_bytes = 0;
   std::string report;
   std::vector<Fault> faults;
 };

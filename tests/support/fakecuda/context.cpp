@@ -33,6 +33,7 @@ void destroy(CUcontext context) {
   const std::lock_guard lock(d.mutex);
   std::erase_if(d.events, [&](const auto& item) { return item.second->context == context; });
   d.host.remove_all_of(context);
+  d.captures.forget(context);
   context->legacy = nullptr;
 }
 
@@ -95,21 +96,47 @@ CUresult CUDAAPI cuCtxPopCurrent(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
+namespace {
+
+// With driver().mutex.
+std::vector<std::shared_ptr<CUstream_st>> streams_of(CUcontext context) {
+  std::vector<std::shared_ptr<CUstream_st>> streams;
+  for (const auto& weak : driver().every_stream) {
+    auto stream = weak.lock();
+    if (stream && stream->context == context) streams.push_back(std::move(stream));
+  }
+  return streams;
+}
+
+void wait_for(const std::vector<std::shared_ptr<CUstream_st>>& streams) {
+  for (const auto& stream : streams) {
+    stream->wait(stream->submitted(), [&] { return stream->given_up(); });
+  }
+}
+
+}  // namespace
+
+void fakecuda::synchronize_if_told() {
+  const CUcontext context = current_context();
+  if (!driver().config.synchronous || context == nullptr) return;
+  std::vector<std::shared_ptr<CUstream_st>> streams;
+  {
+    const std::lock_guard lock(driver().mutex);
+    streams = streams_of(context);
+  }
+  wait_for(streams);
+}
+
 CUresult CUDAAPI cuCtxSynchronize(void) {
   if (const CUresult r = enter("cuCtxSynchronize", Needs::kContext)) return r;
   const CUcontext context = current_context();
   std::vector<std::shared_ptr<CUstream_st>> streams;
   {
     const std::lock_guard lock(driver().mutex);
-    for (const auto& weak : driver().every_stream) {
-      if (auto stream = weak.lock(); stream && stream->context == context) {
-        streams.push_back(std::move(stream));
-      }
-    }
+    if (const CUresult r = driver().captures.refuse_in(context)) return r;
+    streams = streams_of(context);
   }
-  for (const auto& stream : streams) {
-    stream->wait(stream->submitted(), [&] { return stream->given_up(); });
-  }
+  wait_for(streams);
   return context->latched;
 }
 

@@ -143,6 +143,13 @@ bool reads_early(CUmemcpySrcAccessOrder order, std::mt19937_64& random) {
          (order == CU_MEMCPY_SRC_ACCESS_ORDER_ANY && random() % 2 == 0);
 }
 
+// A batch is not translated as a plain copy is (sgl-project/sglang#40232).
+bool by_host(CUdeviceptr pointer) {
+  const std::lock_guard lock(driver().mutex);
+  const auto found = driver().host.find(pointer);
+  return found != driver().host.none() && pointer - found->first < found->second.size;
+}
+
 CUresult check_pieces(const Batch& batch, Pieces& pieces) {
   for (std::size_t i = 0; i < batch.count; ++i) {
     Piece piece{batch.to[i], batch.from[i], batch.sizes[i]};
@@ -150,6 +157,7 @@ CUresult check_pieces(const Batch& batch, Pieces& pieces) {
     const bool known = kinds.to != Space::kBroken && kinds.to != Space::kPageable &&
                        kinds.from != Space::kBroken && kinds.from != Space::kPageable;
     if (piece.size == 0 || !known) return CUDA_ERROR_INVALID_VALUE;
+    piece.foreign = !driver().config.host_addresses && (by_host(piece.to) || by_host(piece.from));
     piece.lane = lane_of(kinds);
     pieces.push_back(std::move(piece));
   }

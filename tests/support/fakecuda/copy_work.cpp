@@ -27,6 +27,7 @@ void walk(const std::vector<Segment>& segments, std::size_t offset, std::size_t 
 
 // Nothing promises an order within a copy either: now and then the second half goes first.
 bool copy_piece(CUstream_st& stream, Piece& piece) {
+  if (piece.foreign) return false;
   const int device = stream.context->device;
   std::vector<Segment> from;
   if (piece.early.empty()) {

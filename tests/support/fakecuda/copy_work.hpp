@@ -14,6 +14,7 @@ struct Piece {
   std::size_t size = 0;
   Lane lane = Lane::kOther;
   bool to_pageable = false;
+  bool foreign = false;  // names memory by an address that the device does not know
   std::vector<std::byte> early = {};
 };
 

@@ -81,7 +81,9 @@ CUresult enter(const char* entry, Needs needs) {
   if (context == nullptr) {
     return needs == Needs::kContext ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
   }
-  return context->retained == 0 ? CUDA_ERROR_CONTEXT_IS_DESTROYED : context->latched.load();
+  if (context->retained == 0) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (context->latched != CUDA_SUCCESS) return context->latched;
+  return is_unsafe_in_capture(base_name(entry)) ? d.captures.refuse_unsafe() : CUDA_SUCCESS;
 }
 
 Space classify(CUdeviceptr pointer, std::size_t size) {

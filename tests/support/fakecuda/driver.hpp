@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/fakecuda/capture.hpp"
 #include "tests/support/fakecuda/config.hpp"
 #include "tests/support/fakecuda/fakecuda.h"
 #include "tests/support/fakecuda/host_registry.hpp"
@@ -58,6 +59,8 @@ struct Driver {
   std::map<CUstream, std::shared_ptr<CUstream_st>> streams;
   std::map<CUevent, std::unique_ptr<CUevent_st>> events;
   std::vector<std::weak_ptr<CUstream_st>> every_stream;  // destroyed ones still draining included
+  Captures captures;
+  std::map<CUgraph, std::unique_ptr<CUgraph_st>> graphs;
   std::map<CUmodule, std::unique_ptr<CUmod_st>> modules;
   std::map<std::string, std::unique_ptr<CUfunc_st>> kernels;
   Vmm vmm;
@@ -65,6 +68,7 @@ struct Driver {
   std::array<std::atomic<std::uint64_t>, kLanes> bytes{};
   std::atomic<std::uint64_t> pageable_copies{0};
   std::uint64_t streams_made = 0;
+  std::mutex host_functions;  // run one at a time
 };
 
 Driver& driver();
@@ -79,6 +83,10 @@ enum class Needs : std::uint8_t {
 
 /// The first line of every entry point: counts the call, injects faults, checks `needs`.
 CUresult enter(const char* entry, Needs needs);
+/// Waits for all streams of the current context, where the driver is told to be like that: cuda.h
+/// lets calls that change mappings, registrations and streams wait for the device, and does not say
+/// when they do (its \\note_sync).
+void synchronize_if_told();
 /// The calling thread's context, or null.
 CUcontext current_context();
 /// The contexts of the calling thread, innermost last.

@@ -8,12 +8,14 @@ using fakecuda::Needs;
 
 CUresult CUDAAPI cuMemHostRegister(void* memory, std::size_t size, unsigned int flags) {
   if (const CUresult r = enter("cuMemHostRegister", Needs::kContext)) return r;
+  fakecuda::synchronize_if_told();
   const std::lock_guard lock(driver().mutex);
   return driver().host.add(reinterpret_cast<CUdeviceptr>(memory), size, flags, current_context());
 }
 
 CUresult CUDAAPI cuMemHostUnregister(void* memory) {
   if (const CUresult r = enter("cuMemHostUnregister", Needs::kContext)) return r;
+  fakecuda::synchronize_if_told();
   const std::lock_guard lock(driver().mutex);
   return driver().host.remove(reinterpret_cast<CUdeviceptr>(memory));
 }

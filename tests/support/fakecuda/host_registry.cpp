@@ -2,6 +2,12 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/fakecuda/driver.hpp"
@@ -23,6 +29,33 @@ bool is_mapped(CUdeviceptr pointer, std::size_t size) {
   return ::mincore(address(page_of(pointer)), pages_around(pointer, size), present.data()) == 0;
 }
 
+// What the kernel does not let a device pin for long and for writing: pages that the process itself
+// may not write, and those of a file on a disk, whose writing somebody has to note (FOLL_LONGTERM;
+// os-mlock.c of NVIDIA's open kernel modules asks for it; cuda.h on READ_ONLY).
+bool can_be_pinned(std::string_view permissions, std::string_view path) {
+  if (permissions.substr(0, 2) != "rw") return false;
+  const bool shared_file = permissions[3] == 's' && !path.empty() && path[0] == '/';
+  constexpr std::array<std::string_view, 4> kInMemory = {"/memfd:", "/dev/zero", "/dev/shm/",
+                                                         "/SYSV"};
+  return !shared_file || std::any_of(kInMemory.begin(), kInMemory.end(), [&](auto start) {
+    return path.substr(0, start.size()) == start;
+  });
+}
+
+bool can_be_pinned(CUdeviceptr pointer, std::size_t size) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream fields(line);
+    CUdeviceptr start = 0, end = 0;
+    char dash = 0;
+    std::string permissions, offset, device, inode, path;
+    fields >> std::hex >> start >> dash >> end >> permissions >> offset >> device >> inode >> path;
+    if (end <= pointer || start >= pointer + size) continue;
+    if (!can_be_pinned(permissions, path)) return false;
+  }
+  return true;
+}
+
 template <class Map>
 typename Map::const_iterator last_at_or_before(const Map& map, CUdeviceptr pointer) {
   const auto next = map.upper_bound(pointer);
@@ -40,7 +73,7 @@ CUresult HostRegistry::add(CUdeviceptr host, std::size_t size, unsigned flags, C
   if (host == 0 || size == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   const CUdeviceptr first = page_of(host);
   if (touches(first, pages_around(host, size))) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  if (!is_mapped(host, size)) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_mapped(host, size) || !can_be_pinned(host, size)) return CUDA_ERROR_INVALID_VALUE;
   void* range = ::mmap(nullptr, pages_around(host, size), PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,5 +1,6 @@
 // Host functions, and kernels by the name under which a test registered their host reference.
 #include <cstring>
+#include <string_view>
 
 #include "tests/support/fakecuda/driver.hpp"
 #include "tests/support/fakecuda/report.hpp"
@@ -38,6 +39,7 @@ CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data
   Operation operation;
   operation.run = [function, data](CUstream_st& self) {
     self.pause();
+    const std::lock_guard one_at_a_time(driver().host_functions);
     fakecuda::in_host_function() = true;
     function(data);
     fakecuda::in_host_function() = false;
@@ -47,9 +49,52 @@ CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data
   return CUDA_SUCCESS;
 }
 
+namespace {
+
+// Of the container that nvcc makes (fatbinary_section.h of the toolkit).
+constexpr std::uint32_t kFatbinMagic = 0xBA55ED50;
+
+/// The number behind `name` on a line of PTX, without its dot; 0: there is none.
+int number_after(std::string_view ptx, std::string_view name) {
+  const auto at = ptx.find(name);
+  if (at == std::string_view::npos) return 0;
+  const std::string_view rest = ptx.substr(at + name.size());
+  int number = 0;
+  for (const char c : rest.substr(0, rest.find('\n'))) {
+    if (c >= '0' && c <= '9') number = number * 10 + (c - '0');
+  }
+  return number;
+}
+
+// PTX ISA 7.0 came with CUDA 11.0, 8.0 with 12.0, 9.0 with 13.0, and a minor one with each of
+// theirs, but for 12.6 (the table of releases in NVIDIA's PTX manual).
+int newest_ptx(int driver_version) {
+  const int late = driver_version >= 12060 && driver_version < 13000 ? 1 : 0;
+  return (driver_version / 1000 - 4) * 10 + driver_version % 1000 / 10 - late;
+}
+
+// 222 and 209: cuda.h. That 13.x code needs a driver of 13.0: NVIDIA's table of compatibility; that
+// an older one says 222 to PTX 9.0: Forest-Neurotech/mach#62.
+CUresult check_image(const void* image) {
+  const fakecuda::Config& config = driver().config;
+  std::uint32_t magic = 0;
+  std::memcpy(&magic, image, sizeof magic);
+  if (magic == kFatbinMagic) {
+    return config.driver_version < CUDA_VERSION ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION : CUDA_SUCCESS;
+  }
+  const std::string_view ptx(static_cast<const char*>(image));
+  const int version = number_after(ptx, "\n.version"), target = number_after(ptx, "\n.target sm_");
+  if (version == 0 || target == 0) return CUDA_ERROR_INVALID_IMAGE;
+  if (version > newest_ptx(config.driver_version)) return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+  return target > config.compute_capability ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_SUCCESS;
+}
+
+}  // namespace
+
 CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
   if (const CUresult r = enter("cuModuleLoadData", Needs::kContext)) return r;
   if (module == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult r = check_image(image)) return r;
   auto made = std::make_unique<CUmod_st>();
   const std::lock_guard lock(driver().mutex);
   *module = made.get();

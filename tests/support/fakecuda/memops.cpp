@@ -78,6 +78,7 @@ CUresult run(CUstream_st& stream, const MemoryOperation& operation) {
 // Registered memory is named by its device pointer here, never by the host's.
 CUresult check(const MemoryOperation& operation) {
   const unsigned most = operation.write ? 0 : unsigned{CU_STREAM_WAIT_VALUE_NOR};
+  if (!driver().config.stream_memory_operations) return CUDA_ERROR_NOT_SUPPORTED;
   if (operation.flags & CU_STREAM_WAIT_VALUE_FLUSH) return CUDA_ERROR_NOT_SUPPORTED;
   if (operation.flags > most || operation.address % operation.width != 0) {
     return CUDA_ERROR_INVALID_VALUE;

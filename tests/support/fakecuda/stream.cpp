@@ -15,6 +15,8 @@ using fakecuda::Range;
 namespace {
 
 constexpr std::chrono::milliseconds kLook{5};
+// About what a hardware queue takes (Oneflow-Inc/oneflow#890, microsoft/mscclpp#516).
+constexpr std::size_t kLongestQueue = 1024;
 
 bool overlap(const Range& range, CUdeviceptr start, std::size_t size) {
   return range.start < start + size && start < range.start + range.size;
@@ -32,6 +34,11 @@ void CUstream_st::start() {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread([self = shared_from_this()] { self->work(); }).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void CUstream_st::wait_for_room() const {
+  std::unique_lock lock(mutex_);
+  while (queue_.size() >= kLongestQueue && !given_up()) changed_.wait_for(lock, kLook);
 }
 
 std::uint64_t CUstream_st::submit(Operation operation) {

@@ -54,6 +54,8 @@ struct CUstream_st : std::enable_shared_from_this<CUstream_st> {
   /// Starts the thread; it ends by itself after close() or abandon().
   void start();
   std::uint64_t submit(fakecuda::Operation operation);
+  /// Waits while as much is queued as a stream holds: who launches more is held up.
+  void wait_for_room() const;
   /// Runs what is queued, then ends.
   void close();
   /// Ends without running what is queued; waits in progress give up.
@@ -100,4 +102,5 @@ struct CUevent_st {
   unsigned flags = 0;
   fakecuda::Dependency captured;
   std::shared_ptr<Mark> mark;
+  bool in_capture = false;  // recorded in a stream that was being captured
 };

@@ -55,6 +55,7 @@ CUresult find_stream(CUstream handle, std::shared_ptr<CUstream_st>& stream) {
   const std::lock_guard lock(d.mutex);
   if (handle == CU_STREAM_PER_THREAD) return CUDA_ERROR_NOT_SUPPORTED;
   if (handle == nullptr || handle == CU_STREAM_LEGACY) {
+    if (const CUresult r = d.captures.refuse_legacy(context)) return r;
     if (!context->legacy) context->legacy = make_stream(context, CU_STREAM_DEFAULT);
     stream = context->legacy;
     return CUDA_SUCCESS;
@@ -64,11 +65,13 @@ CUresult find_stream(CUstream handle, std::shared_ptr<CUstream_st>& stream) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
   stream = found->second;
-  return CUDA_SUCCESS;
+  return d.captures.check(stream.get());
 }
 
 std::uint64_t enqueue(const std::shared_ptr<CUstream_st>& stream, Operation operation) {
+  stream->wait_for_room();
   const std::lock_guard lock(driver().mutex);
+  if (driver().captures.take(stream.get())) return stream->submitted();
   for (Dependency& dependency : legacy_rules(stream)) {
     operation.after.push_back(std::move(dependency));
   }
@@ -101,6 +104,7 @@ void abandon_streams(CUcontext context) {
 
 CUresult CUDAAPI cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int) {
   if (const CUresult r = enter("cuStreamCreateWithPriority", Needs::kContext)) return r;
+  fakecuda::synchronize_if_told();
   if (stream == nullptr || (flags & ~fakecuda::kStreamFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(driver().mutex);
   const auto made = fakecuda::make_stream(current_context(), flags);
@@ -119,17 +123,28 @@ CUresult CUDAAPI cuStreamDestroy(CUstream handle) {
   return CUDA_SUCCESS;
 }
 
+namespace {
+
+// A stream whose work is being done, not captured.
+CUresult find_working(CUstream handle, std::shared_ptr<CUstream_st>& stream) {
+  if (const CUresult r = fakecuda::find_stream(handle, stream)) return r;
+  const std::lock_guard lock(driver().mutex);
+  return driver().captures.refuse_for(stream.get());
+}
+
+}  // namespace
+
 CUresult CUDAAPI cuStreamQuery(CUstream handle) {
   if (const CUresult r = enter("cuStreamQuery", Needs::kContext)) return r;
   std::shared_ptr<CUstream_st> stream;
-  if (const CUresult r = fakecuda::find_stream(handle, stream)) return r;
+  if (const CUresult r = find_working(handle, stream)) return r;
   return stream->done(stream->submitted()) ? stream->context->latched.load() : CUDA_ERROR_NOT_READY;
 }
 
 CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
   if (const CUresult r = enter("cuStreamSynchronize", Needs::kContext)) return r;
   std::shared_ptr<CUstream_st> stream;
-  if (const CUresult r = fakecuda::find_stream(handle, stream)) return r;
+  if (const CUresult r = find_working(handle, stream)) return r;
   stream->wait(stream->submitted(), [&] { return stream->given_up(); });
   return stream->context->latched;
 }
@@ -190,6 +205,8 @@ CUresult CUDAAPI cuEventRecord(CUevent event, CUstream handle) {
   if (found == driver().events.end()) return CUDA_ERROR_INVALID_HANDLE;
   found->second->captured = {stream, number};
   found->second->mark = mark;
+  found->second->in_capture =
+      driver().captures.status(stream.get()) != CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 
@@ -197,6 +214,7 @@ CUresult CUDAAPI cuEventQuery(CUevent event) {
   if (const CUresult r = enter("cuEventQuery", Needs::kContext)) return r;
   CUevent_st state;
   if (const CUresult r = find_event(event, state)) return r;
+  if (state.in_capture) return CUDA_ERROR_CAPTURED_EVENT;
   return !state.mark || state.mark->reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -204,6 +222,7 @@ CUresult CUDAAPI cuEventSynchronize(CUevent event) {
   if (const CUresult r = enter("cuEventSynchronize", Needs::kContext)) return r;
   CUevent_st state;
   if (const CUresult r = find_event(event, state)) return r;
+  if (state.in_capture) return CUDA_ERROR_CAPTURED_EVENT;
   const auto& stream = state.captured.stream;
   if (stream) stream->wait(state.captured.number, [&] { return stream->given_up(); });
   return state.context->latched;
@@ -229,6 +248,14 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int 
   if (const CUresult r = find_event(event, state)) return r;
   std::shared_ptr<CUstream_st> stream;
   if (const CUresult r = fakecuda::find_stream(handle, stream)) return r;
+  if (state.in_capture) return CUDA_ERROR_NOT_SUPPORTED;  // the stream would join the capture
+  {
+    const std::lock_guard lock(driver().mutex);
+    const bool outside = state.mark != nullptr;  // and the wait would reach out of the graph
+    if (outside && driver().captures.refuse_for(stream.get()) != CUDA_SUCCESS) {
+      return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    }
+  }
   if (!state.mark || state.captured.stream == stream) return CUDA_SUCCESS;
   Operation wait{.run = [](CUstream_st&) { return CUDA_SUCCESS; }};
   wait.after.push_back(state.captured);

@@ -59,14 +59,14 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char* symbol, void** function, int ve
   if (const CUresult r = fakecuda::enter("cuGetProcAddress", fakecuda::Needs::kNothing)) return r;
   constexpr cuuint64_t kKnown =
       CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-  if (symbol == nullptr || function == nullptr || version > CUDA_VERSION ||
-      (flags & ~kKnown) != 0) {
+  const int newest = fakecuda::driver().config.driver_version;
+  if (symbol == nullptr || function == nullptr || version > newest || (flags & ~kKnown) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const Version* best = nullptr;
   bool exists = false;
   for (const Version& entry : kVersions) {
-    if (std::string(entry.name) != symbol) continue;
+    if (std::string(entry.name) != symbol || entry.since > newest) continue;
     exists = true;
     if (entry.since <= version && (best == nullptr || entry.since > best->since)) best = &entry;
   }

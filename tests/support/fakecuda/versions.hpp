@@ -64,6 +64,11 @@
   X("cuEventElapsedTime", 2000, cuEventElapsedTime), \
   X("cuEventElapsedTime", 12080, cuEventElapsedTime_v2), \
   X("cuLaunchHostFunc", 10000, cuLaunchHostFunc), \
+  X("cuStreamBeginCapture", 10010, cuStreamBeginCapture_v2), \
+  X("cuStreamEndCapture", 10000, cuStreamEndCapture), \
+  X("cuStreamIsCapturing", 10000, cuStreamIsCapturing), \
+  X("cuThreadExchangeStreamCaptureMode", 10010, cuThreadExchangeStreamCaptureMode), \
+  X("cuGraphDestroy", 10000, cuGraphDestroy), \
   X("cuStreamWaitValue64", 11070, cuStreamWaitValue64_v2), \
   X("cuStreamWriteValue64", 11070, cuStreamWriteValue64_v2), \
   X("cuStreamBatchMemOp", 11070, cuStreamBatchMemOp_v2), \

@@ -10,6 +10,13 @@ using fakecuda::Physical;
 
 namespace {
 
+// With driver().mutex. The context of this process alone; of others nothing is known.
+std::size_t used_bytes(int device) {
+  fakecuda::Driver& d = driver();
+  const bool has_context = d.contexts[static_cast<std::size_t>(device)]->retained > 0;
+  return d.vmm.occupancy().used(device) + (has_context ? d.config.context_bytes : 0);
+}
+
 bool granular(std::size_t value) { return value % driver().config.granularity == 0; }
 
 CUresult check_location(const CUmemAllocationProp& prop) {
@@ -66,7 +73,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t s
   const std::lock_guard lock(d.mutex);
   const bool on_device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   if (on_device) {
-    const std::size_t used = d.vmm.occupancy().used(prop->location.id);
+    const std::size_t used = used_bytes(prop->location.id);
     if (used > d.config.hbm_bytes || size > d.config.hbm_bytes - used) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -155,6 +162,7 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr pointer, std::size_t size, std::size_t off
 
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr pointer, std::size_t size) {
   if (const CUresult r = enter("cuMemUnmap", Needs::kHealthy)) return r;
+  fakecuda::synchronize_if_told();
   const std::lock_guard lock(driver().mutex);
   return driver().vmm.unmap(pointer, size);
 }
@@ -162,6 +170,7 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr pointer, std::size_t size) {
 CUresult CUDAAPI cuMemSetAccess(CUdeviceptr pointer, std::size_t size, const CUmemAccessDesc* desc,
                                 std::size_t count) {
   if (const CUresult r = enter("cuMemSetAccess", Needs::kHealthy)) return r;
+  fakecuda::synchronize_if_told();
   if (desc == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(driver().mutex);
   for (std::size_t i = 0; i < count; ++i) {
@@ -196,7 +205,7 @@ CUresult CUDAAPI cuMemGetInfo(std::size_t* free, std::size_t* total) {
   if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
   fakecuda::Driver& d = driver();
   const std::lock_guard lock(d.mutex);
-  const std::size_t used = d.vmm.occupancy().used(fakecuda::current_context()->device);
+  const std::size_t used = used_bytes(fakecuda::current_context()->device);
   *total = d.config.hbm_bytes;
   *free = used < *total ? *total - used : 0;
   return CUDA_SUCCESS;

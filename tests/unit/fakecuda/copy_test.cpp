@@ -34,6 +34,27 @@ class CopyTest : public FakeCuda {
   const HostMemory gate_{4096};
 };
 
+TEST_F(CopyTest, ABatchNamesNoHostAddressesWhereTheDeviceDoesNotKnowThem) {
+  start({{"FAKECUDA_HOST_ADDRESSES", "0"}});
+  const auto device = device_memory();
+  const HostMemory host(kGranule, std::byte{9}), out(kGranule);
+  pin(host), pin(out);
+  ASSERT_OK(::cuMemcpyAsync(device.at, host.address(), kGranule, stream_)) << "translated";
+  CUdeviceptr to = device.at, from = device_pointer(host);
+  std::size_t size = kGranule, first = 0;
+  CUmemcpyAttributes attributes{};
+  attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  const auto batch = [&] {
+    return ::cuMemcpyBatchAsync(&to, &from, &size, 1, &attributes, &first, 1, stream_);
+  };
+  ASSERT_OK(batch());
+  read(device.at, out);
+  EXPECT_TRUE(out.all(std::byte{9}));
+  from = host.address();
+  ASSERT_OK(batch());
+  EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, sync());
+}
+
 TEST_F(CopyTest, BytesGoInAndComeBack) {
   const auto device = device_memory();
   const HostMemory in(kGranule, std::byte{7}), out(kGranule);

@@ -74,7 +74,7 @@ TEST_F(FaultTest, AttributesAreThoseOfAServerGpu) {
   EXPECT_EQ(of(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT), 3);
   EXPECT_EQ(of(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED), 1);
   EXPECT_EQ(of(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED), 1);
-  EXPECT_EQ(of(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM), 0);
+  EXPECT_EQ(of(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM), 1);
   EXPECT_EQ(of(CU_DEVICE_ATTRIBUTE_COMPUTE_MODE), CU_COMPUTEMODE_DEFAULT);
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MAX, 0));
   std::size_t bytes = 0;
@@ -132,6 +132,18 @@ TEST_F(VersionTest, AnEntryPointIsFoundByBaseNameAndVersion) {
   void* nothing = nullptr;
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
               ::cuGetProcAddress("cuInit", &nothing, CUDA_VERSION + 10, 0, nullptr));
+}
+
+TEST_F(VersionTest, AnOlderDriverHasNothingNewer) {
+  start({{"FAKECUDA_DRIVER_VERSION", "12060"}});
+  int version = 0;
+  ASSERT_OK(::cuDriverGetVersion(&version));
+  EXPECT_EQ(version, 12060);
+  void* nothing = nullptr;
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+              ::cuGetProcAddress("cuMemcpyBatchAsync", &nothing, 13000, 0, nullptr));
+  EXPECT_EQ(entry("cuMemcpyBatchAsync", 12060, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND), nullptr);
+  EXPECT_NE(entry("cuStreamWaitValue64", 11070, CU_GET_PROC_ADDRESS_SUCCESS), nullptr);
 }
 
 TEST_F(VersionTest, TheOlderBatchCopyTakesOneArgumentMore) {

@@ -1,6 +1,9 @@
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <thread>
 
 #include "tests/unit/fakecuda/fake_world.hpp"
@@ -143,6 +146,16 @@ TEST_F(StreamTest, MemoryOperationsAreChecked) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuStreamBatchMemOp(stream_, 256, many.data(), 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuStreamBatchMemOp(stream_, 0, many.data(), 0));
   EXPECT_CUDA(CUDA_SUCCESS, ::cuStreamQuery(stream_)) << "nothing was queued";
+}
+
+TEST_F(StreamTest, MemoryOperationsMayBeMissing) {
+  start({{"FAKECUDA_STREAM_MEMORY_OPERATIONS", "0"}});
+  adopt_words();
+  int value = -1;
+  ASSERT_OK(::cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0));
+  EXPECT_EQ(value, 0);
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, wait_for(1));
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, write(0, 1, stream_));
 }
 
 TEST_F(StreamTest, ABatchOfMemoryOperationsRunsInItsOrder) {
@@ -329,6 +342,77 @@ TEST_F(StreamTest, HostFunctionsRunInOrderAndMayNotCallCuda) {
   EXPECT_EQ(::fakecuda_violations("call_in_host_function"), 1u);
 }
 
+void wait_for_other(void* data) {
+  auto* counts = static_cast<std::atomic<int>*>(data);
+  const int mine = ++counts[0];
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (counts[0] != mine) ++counts[1];
+}
+
+TEST_F(StreamTest, HostFunctionsRunOneAtATime) {
+  std::atomic<int> counts[2] = {0, 0};
+  const CUstream other = stream();
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_OK(::cuLaunchHostFunc(i % 2 == 0 ? stream_ : other, wait_for_other, counts));
+  }
+  ASSERT_OK(sync());
+  ASSERT_OK(::cuStreamSynchronize(other));
+  EXPECT_EQ(counts[0], 20);
+  EXPECT_EQ(counts[1], 0) << "two at once";
+}
+
+TEST_F(StreamTest, WhoQueuesMoreThanAStreamHoldsWaits) {
+  ASSERT_OK(wait_for(1));
+  std::atomic<int> queued{0};
+  std::thread launcher([&] {
+    EXPECT_CUDA(CUDA_SUCCESS, ::cuCtxSetCurrent(context_));
+    for (; queued < 2000; ++queued) EXPECT_CUDA(CUDA_SUCCESS, write(1, 7, stream_));
+  });
+  while (queued < 1000) std::this_thread::yield();
+  EXPECT_LT(queued, 1100);
+  set(0, 1);
+  launcher.join();
+  ASSERT_OK(sync());
+}
+
+TEST_F(StreamTest, CallsThatChangeMemoryMayWaitForTheDevice) {
+  start({{"FAKECUDA_SYNCHRONOUS", "1"}});
+  adopt_words();
+  ASSERT_OK(wait_for(1));
+  std::atomic<bool> made{false};
+  std::thread maker([&] {
+    EXPECT_CUDA(CUDA_SUCCESS, ::cuCtxSetCurrent(context_));
+    (void)stream();
+    made = true;
+  });
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, ::cuStreamQuery(stream_));
+  EXPECT_FALSE(made);
+  set(0, 1);
+  maker.join();
+}
+
+TEST_F(StreamTest, OnlyWhatCanBePinnedIsRegistered) {
+  const auto registered = [](int protection, int flags, int file) {
+    void* const at = ::mmap(nullptr, 4096, protection, flags, file, 0);
+    EXPECT_NE(at, MAP_FAILED);
+    const CUresult result = ::cuMemHostRegister(at, 4096, 0);
+    if (result == CUDA_SUCCESS) ::cuMemHostUnregister(at);
+    ::munmap(at, 4096);
+    return result;
+  };
+  constexpr int kRead = PROT_READ, kWrite = PROT_READ | PROT_WRITE;
+  EXPECT_CUDA(CUDA_SUCCESS, registered(kWrite, MAP_PRIVATE | MAP_ANONYMOUS, -1));
+  EXPECT_CUDA(CUDA_SUCCESS, registered(kWrite, MAP_SHARED | MAP_ANONYMOUS, -1));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, registered(kRead, MAP_PRIVATE | MAP_ANONYMOUS, -1));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, registered(PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1));
+  std::FILE* const file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  ASSERT_EQ(::ftruncate(::fileno(file), 4096), 0);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, registered(kWrite, MAP_SHARED, ::fileno(file)));
+  EXPECT_CUDA(CUDA_SUCCESS, registered(kWrite, MAP_PRIVATE, ::fileno(file)));
+  std::fclose(file);
+}
+
 TEST_F(StreamTest, AfterAnErrorNothingThatIsQueuedRuns) {
   Called called;
   ASSERT_OK(wait_for(1));
@@ -349,12 +433,30 @@ void add_to_each(const FakecudaLaunch* launch, void** parameters) {
   }
 }
 
+constexpr const char* kPtx = "//\n.version 7.0\n.target sm_80\n";
+
+TEST_F(StreamTest, AModuleIsAnImageThatTheDriverAndTheDeviceTake) {
+  const auto load = [](const char* image) {
+    CUmodule module = nullptr;
+    return ::cuModuleLoadData(&module, image);
+  };
+  EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, load("any image"));
+  EXPECT_CUDA(CUDA_SUCCESS, load("//\n.version 9.0\n.target sm_90\n"));
+  EXPECT_CUDA(CUDA_ERROR_NO_BINARY_FOR_GPU, load("//\n.version 9.0\n.target sm_100\n"));
+  EXPECT_CUDA(CUDA_SUCCESS, load("\x50\xed\x55\xba and so on"));
+  start({{"FAKECUDA_DRIVER_VERSION", "12080"}, {"FAKECUDA_COMPUTE_CAPABILITY", "120"}});
+  EXPECT_CUDA(CUDA_SUCCESS, load(kPtx));
+  EXPECT_CUDA(CUDA_SUCCESS, load("//\n.version 8.7\n.target sm_120\n"));
+  EXPECT_CUDA(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, load("//\n.version 8.8\n.target sm_80\n"));
+  EXPECT_CUDA(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, load("\x50\xed\x55\xba and so on"));
+}
+
 TEST_F(StreamTest, KernelsRunTheirHostReferenceWithTheParametersOfTheLaunch) {
   const std::size_t sizes[] = {sizeof(CUdeviceptr), 1};
   ::fakecuda_register_kernel("add_to_each", add_to_each, sizes, 2);
   CUmodule module = nullptr;
   CUfunction function = nullptr;
-  ASSERT_OK(::cuModuleLoadData(&module, "any image"));
+  ASSERT_OK(::cuModuleLoadData(&module, kPtx));
   EXPECT_CUDA(CUDA_ERROR_NOT_FOUND, ::cuModuleGetFunction(&function, module, "unknown"));
   ASSERT_OK(::cuModuleGetFunction(&function, module, "add_to_each"));
   auto memory = device_memory();

@@ -17,6 +17,17 @@ CUresult create_with(const CUmemAllocationProp& prop, std::size_t size = kGranul
   return result;
 }
 
+TEST_F(VmmTest, AContextTakesMemoryToo) {
+  start({{"FAKECUDA_CONTEXT_BYTES", std::to_string(60 * kGranule)}});
+  std::size_t free = 0, total = 0;
+  ASSERT_OK(::cuMemGetInfo(&free, &total));
+  EXPECT_EQ(total - free, 60 * kGranule);
+  const auto wanted = prop();
+  CUmemGenericAllocationHandle handle = 0;
+  EXPECT_CUDA(CUDA_ERROR_OUT_OF_MEMORY, ::cuMemCreate(&handle, 5 * kGranule, &wanted, 0));
+  EXPECT_CUDA(CUDA_SUCCESS, ::cuMemCreate(&handle, 4 * kGranule, &wanted, 0));
+}
+
 TEST_F(VmmTest, SizesAreMultiplesOfTheGranularity) {
   std::size_t granularity = 0;
   const auto wanted = prop();
