@@ -86,7 +86,9 @@ typedef struct kvd_open_options {
 } kvd_open_options;
 
 KVD_API kvd_status kvd_open(const kvd_open_options* options, kvd_handle** handle);
-/* Returns everything the session holds to the daemon and frees the handle. NULL is allowed. */
+/* Returns everything the session holds to the daemon and frees the handle. Streams that wait for a
+ * ticket go on. Memory that the GPU still uses after a second stays mapped, and with the daemon,
+ * until the process ends. NULL is allowed. */
 KVD_API void kvd_close(kvd_handle* handle);
 
 /* A level-1 region: `bytes` rounded up to whole slabs, mapped back to back at one address, zeroed,
@@ -106,8 +108,18 @@ KVD_API kvd_status kvd_region_allocate(kvd_handle* handle, uint64_t bytes, uint6
                                        kvd_region* region);
 /* Unmaps the region and hands its slabs back. The address is invalid afterwards. Of CUDA memory:
  * first waits for all work this process has given the GPU, as cudaFree does. KVD_WOULD_BLOCK while
- * tensors of kvd_region_dlpack view it. */
+ * tensors of kvd_region_dlpack view it, while kvd_hold_mappings is in force, and where a graph is
+ * being captured without that, which fails by this. */
 KVD_API kvd_status kvd_region_free(kvd_handle* handle, uint64_t region_id, uint64_t timeout_ns);
+
+/* Around the capture of a CUDA graph, whichever stream and thread of the process captures: between
+ * these two kvd neither maps nor unmaps memory of a GPU here, for any handle, since what that takes
+ * ends captures (the driver fails them with 900 or 901). What the daemon wants mapped or unmapped
+ * waits; kvd_region_allocate and kvd_region_free answer KVD_WOULD_BLOCK, kvd_torch_free waits for
+ * the release. Holds add up. KVD_DEADLINE_EXCEEDED: a mapping under way did not end in time, and
+ * nothing is held. */
+KVD_API kvd_status kvd_hold_mappings(uint64_t timeout_ns);
+KVD_API void kvd_release_mappings(void);
 
 /* The daemon's round trip, for health checks. */
 KVD_API kvd_status kvd_ping(kvd_handle* handle, uint64_t timeout_ns);
@@ -222,10 +234,13 @@ KVD_API kvd_status kvd_wait_layer(kvd_handle* handle, uint64_t iteration, uint32
 KVD_API kvd_status kvd_layer_done(kvd_handle* handle, uint64_t iteration, uint32_t group);
 /* The same as kvd_wait for a stream of the kvd's GPU: `custream` is a CUstream or cudaStream_t,
  * NULL the default stream. What is put into the stream later starts once the ticket's copy is
- * complete. Returns at once. Only for tickets of this session's run lists, and not while the stream
- * is being captured. If the daemon dies the stream goes on WITHOUT the bytes: ask kvd_confirm
- * before using what it computed. KVD_UNSUPPORTED with host memory and where the driver cannot: use
- * kvd_wait. */
+ * complete. Returns at once. Only for tickets of this session's run lists; KVD_INVALID_ARGUMENT
+ * while the stream is being captured. The stream is one of the GPU's primary context, which the
+ * runtime API uses. Put it in right before the work that needs it: many hundred launches behind a
+ * stream that waits block the thread that launches, and where CUDA_DEVICE_MAX_CONNECTIONS is 1
+ * other streams may wait behind this one. If the daemon dies the stream goes on WITHOUT the bytes:
+ * ask kvd_confirm before using what it computed. KVD_UNSUPPORTED with host memory and where the
+ * driver, or a container, does not allow it: use kvd_wait. */
 KVD_API kvd_status kvd_wait_on_stream(kvd_handle* handle, uint64_t ticket, void* custream);
 /* kvd_wait_layer for a stream, with the terms of kvd_wait_on_stream; only for iterations whose run
  * list has a streamed entry. */
@@ -314,7 +329,7 @@ typedef struct kvd_dl_tensor {
   int32_t ndim;
   kvd_dl_data_type dtype;
   int64_t* shape;
-  int64_t* strides; /* NULL: row-major and compact */
+  int64_t* strides; /* in elements */
   uint64_t byte_offset;
 } kvd_dl_tensor;
 typedef struct kvd_dl_managed_tensor {
@@ -331,11 +346,19 @@ KVD_API kvd_status kvd_region_dlpack(kvd_handle* handle, uint64_t region_id, uin
                                      kvd_dl_managed_tensor** tensor);
 
 /* For torch.cuda.memory.CUDAPluggableAllocator(libkvd_client.so, "kvd_torch_malloc",
- * "kvd_torch_free"), best within torch.cuda.use_mem_pool around the allocation of the KV cache.
+ * "kvd_torch_free") within torch.cuda.use_mem_pool around the allocation of the KV cache: a pool
+ * makes PyTorch's own out-of-memory error of NULL. As the allocator of all
+ * (change_current_allocator) PyTorch takes NULL for an address: there use
+ * kvd_torch_malloc_or_throw, which throws std::bad_alloc instead, and know that memory_stats,
+ * memory_snapshot and reset_peak_memory_stats, which vLLM's profiling calls, then raise. Leave
+ * expandable_segments off: some versions of PyTorch pass the allocator by with it. A pool gives
+ * memory back when it is deleted.
  * Every allocation is a region of its own, so whole slabs: few and large ones, not activations.
- * The process attaches at the first call ($KVD_ENDPOINT). NULL on failure, with one line on stderr;
- * `device` must be the kvd's GPU. Free waits for the process's work on the GPU. */
+ * The process attaches at the first call ($KVD_ENDPOINT). Failures write one line to stderr;
+ * `device` must be the kvd's GPU. Free waits for the process's work on the GPU; while mappings are
+ * held (kvd_hold_mappings), or `custream` is being captured, it is put off until a later call. */
 KVD_API void* kvd_torch_malloc(ptrdiff_t bytes, int device, void* custream);
+KVD_API void* kvd_torch_malloc_or_throw(ptrdiff_t bytes, int device, void* custream);
 KVD_API void kvd_torch_free(void* address, ptrdiff_t bytes, int device, void* custream);
 
 /* The sentence behind the last failure of this thread; never NULL, valid until the next call. */

@@ -33,6 +33,7 @@ class HostMemory final : public SlabMemory {
     KVD_ASSIGN_OR_RETURN(auto range, AddressRange::reserve(size, alignment));
     return std::unique_ptr<SlabRange>(std::make_unique<AddressRange>(std::move(range)));
   }
+  Status quiesce(Nanoseconds) override { return {}; }
 };
 
 bool is_aligned(Bytes value, Bytes alignment) { return value.value % alignment.value == 0; }

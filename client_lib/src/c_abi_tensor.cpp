@@ -31,6 +31,7 @@ constexpr kvd_dl_data_type kByte{1, 8, 1};
 struct RegionTensor {
   kvd_dl_managed_tensor managed{};
   std::array<std::int64_t, 1> shape{};
+  std::array<std::int64_t, 1> strides{1};  // NULL is allowed no more from DLPack 1.2 on
   pid_t owner = ::getpid();
   std::shared_ptr<const void> mapping;
 };
@@ -54,6 +55,7 @@ kvd_dl_managed_tensor* tensor_of(const kvd_client::RegionView& view) {
   out.ndim = 1;
   out.dtype = kByte;
   out.shape = tensor->shape.data();
+  out.strides = tensor->strides.data();
   tensor->managed.manager_ctx = tensor.get();
   tensor->managed.deleter = delete_tensor;
   return &tensor.release()->managed;

@@ -2,12 +2,15 @@
 
 #include <errno.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "client_lib/src/attach.hpp"
 #include "client_lib/src/convert.hpp"
 #include "client_lib/src/core.hpp"
+#include "client_lib/src/mapping_hold.hpp"
+#include "ipc/vocabulary/clock.hpp"
 
 namespace kvd_client {
 
@@ -83,6 +86,14 @@ Result<SessionInfo> Client::session() const {
   info.device = impl_->device();
   return info;
 }
+
+Status Client::hold_mappings(Duration timeout) {
+  const kvd::TimePoint now = kvd::SteadyClock().now();
+  const auto left = std::clamp(timeout, Duration(0), kvd::TimePoint::max() - now);
+  return public_result(kvd::client::MappingHold::of_process().hold(now + left));
+}
+
+void Client::release_mappings() { kvd::client::MappingHold::of_process().release(); }
 
 Status Client::ping(Duration timeout) { return public_result(impl_->ping(timeout)); }
 

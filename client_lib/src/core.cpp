@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "client_lib/src/convert.hpp"
+#include "client_lib/src/mapping_hold.hpp"
 
 /// Attaching, leaving, and the calls of level 1; those of level 3 stand in core_requests.cpp.
 namespace kvd::client {
@@ -49,12 +50,13 @@ Status Core::connect() { return connector_.connect(deadline(attach_timeout_)); }
 void Core::close() {
   reattacher_.reset();
   const auto turn = gate_.enter();
-  // Memory that is lent stays mapped: the daemon must not hear the contrary, so the session just
-  // ends and the daemon keeps the memory back until this process has.
-  const bool maps_nothing = !regions_.lent();
-  regions_.clear();
   const SessionPtr session = connector_.session();
-  if (session && !session->gone() && maps_nothing) session->leave();
+  const bool attached = session && !session->gone();
+  if (attached) session->end_waits();
+  // Memory that is lent, or not seen to be unused, stays mapped: the daemon must not hear the
+  // contrary, so the session just ends and the daemon keeps the memory back until this process has.
+  const bool maps_nothing = regions_.clear(kLongestDrain);
+  if (attached && maps_nothing) session->leave();
 }
 
 TimePoint Core::deadline(Nanoseconds timeout) const {
@@ -102,6 +104,7 @@ Result<kvd_client::Region> Core::allocate_region(std::uint64_t bytes, Nanosecond
   wire::AllocateBody body;
   body.kind = static_cast<std::uint32_t>(wire::AllocateKind::kRegion);
   body.amount = bytes;
+  KVD_TRY(MappingHold::of_process().need_change());
   return on_memory(timeout, [&](const SessionPtr& session, TimePoint until) {
     const auto id = answer_of<wire::AllocateReplyBody>(
         session->call(body, until),
@@ -147,10 +150,14 @@ Status Core::free_region(std::uint64_t id, Nanoseconds timeout) {
     return make_error(ErrorCode::kWouldBlock,
                       "tensors still view region " + std::to_string(id) + ": delete them first");
   }
-  auto entry = regions_.take(id);
-  if (!entry) return no_region(id);
-  const Bytes bytes = entry->mapping->range->size();
-  entry->mapping.reset();
+  auto mapping = regions_.mapping(id);
+  if (mapping == nullptr) return no_region(id);
+  KVD_ASSIGN_OR_RETURN(auto change, MappingHold::of_process().need_change());
+  KVD_TRY(mapping->memory->quiesce(until - clock_.now()));
+  const auto entry = regions_.take(id);
+  const Bytes bytes = mapping->range->size();
+  mapping->range.reset();
+  change.reset();
   const SessionPtr session = connector_.session();
   if (session->gone()) return {};
   if (entry->session.lock() != session) {

@@ -13,14 +13,18 @@
 namespace kvd::client {
 
 /// A page of fence words that streams of this process may wait on.
-/// Owner:   thread-safe. Goes before the page is unmapped; before that the words must have been
-///          released (poison()), as destruction waits for the streams to pass their waits.
+/// Owner:   thread-safe. Goes before the page is unmapped, see close().
 class StreamFences {
  public:
   virtual ~StreamFences() = default;
+  /// Waits, a second at most, for the streams to pass what was enqueued, and gives up the page. The
+  /// last call, after the words have been released (poison()). False: a stream may still come to
+  /// the page, which has to stay mapped for ever.
+  [[nodiscard]] virtual bool close() = 0;
   /// Enqueues "until word >= value" in the stream, a CUstream of this GPU or null for the default
   /// one, and returns at once. Precondition: the word stands in the page.
-  /// Errors: Unsupported where the driver cannot; DeviceError.
+  /// Errors: Unsupported where the driver cannot; InvalidArgument where the stream is being
+  ///         captured, as a graph would wait for the same value at each launch; DeviceError.
   virtual Status wait(void* stream, const std::atomic<std::uint64_t>& word,
                       std::uint64_t value) = 0;
   /// Enqueues "word = value" and returns at once. When the stream has done it, the page's Told runs
@@ -51,7 +55,11 @@ class Gpu : public SlabMemory {
   [[nodiscard]] virtual int ordinal() const = 0;
   /// Hears of a value written, on a thread of the driver's; calls nothing of CUDA.
   using Told = std::function<void(std::uint64_t)>;
+  /// Whether the stream, of the thread's current context, is being captured; asking does a capture
+  /// no harm.
+  [[nodiscard]] static bool is_captured(void* stream);
   /// Lets streams wait on the words of a mapped page and write them.
+  /// Errors: Unsupported where the GPU cannot; those of registering the page.
   virtual Result<std::unique_ptr<StreamFences>> fences_in(void* page, Bytes size, Told told) = 0;
 };
 

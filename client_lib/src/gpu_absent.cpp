@@ -5,6 +5,8 @@ namespace kvd::client {
 
 bool Gpu::is_built() { return false; }
 
+bool Gpu::is_captured(void*) { return false; }
+
 Result<std::shared_ptr<Gpu>> Gpu::find(const std::array<std::uint8_t, 16>&) {
   return make_error(ErrorCode::kUnsupported,
                     "this kvd client library is built without CUDA: build it where the headers of "

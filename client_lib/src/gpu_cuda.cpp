@@ -1,13 +1,19 @@
+#include <condition_variable>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "client_lib/src/gpu.hpp"
 #include "client_lib/src/gpu_fences.hpp"
+#include "client_lib/src/signals_blocked.hpp"
 #include "kernels/device/cuda/context.hpp"
 #include "kernels/device/cuda/device.hpp"
 #include "kernels/device/cuda/driver.hpp"
+#include "kernels/device/cuda/error.hpp"
 #include "kernels/device/cuda/vmm.hpp"
 
 namespace kvd::client {
@@ -17,8 +23,33 @@ namespace cuda = kernels::cuda;
 
 CUdeviceptr device_pointer(Bytes offset, CUdeviceptr base) { return base + offset.size(); }
 
+/// A wait for the device, which knows no limit; shared by the thread that is in it and the one that
+/// has a limit.
+struct DeviceWait {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<CUresult> result;
+};
+
+void wait_for_device(const cuda::PrimaryContext& context, DeviceWait& wait) {
+  const cuda::ScopedCurrent current(context);
+  const CUresult result = context.driver().ctx_synchronize();
+  const std::lock_guard lock(wait.mutex);
+  wait.result = result;
+  wait.changed.notify_all();
+}
+
+/// What the driver said of a wait for the device: the end of all work, unless somebody captures.
+Status idle_after(const cuda::Driver& driver, CUresult result) {
+  if (!cuda::is_about_capture(result)) return {};  // of a dead context nothing runs any more
+  return make_error(ErrorCode::kWouldBlock,
+                    cuda::error_of(driver, result, "waiting for the GPU").message +
+                        ": a graph was being captured, and its capture has failed by this: keep "
+                        "kvd_hold_mappings around captures");
+}
+
 /// Slabs that are allocations of the GPU, side by side. Maps whole handles, as the driver allows
-/// nothing else. Destruction waits for what this process has given the GPU to do.
+/// nothing else.
 class GpuRange final : public SlabRange {
  public:
   GpuRange(std::shared_ptr<const void> gpu, const cuda::PrimaryContext& context, int ordinal,
@@ -30,9 +61,8 @@ class GpuRange final : public SlabRange {
 
   ~GpuRange() override {
     const cuda::ScopedCurrent current(context_);
-    // As cudaFree does: a kernel that still runs here would take the whole context down.
-    (void)context_.driver().ctx_synchronize();
     mappings_.clear();
+    addresses_.reset();
   }
 
   Status map(Bytes offset, Bytes size, const UniqueFd& slab) override {
@@ -41,7 +71,7 @@ class GpuRange final : public SlabRange {
     KVD_ASSIGN_OR_RETURN(const auto memory,
                          cuda::PhysicalMemory::import_fd(context_.driver(), slab.get(), size));
     KVD_ASSIGN_OR_RETURN(auto mapping,
-                         cuda::Mapping::map(device_pointer(offset, addresses_.address()), memory));
+                         cuda::Mapping::map(device_pointer(offset, addresses_->address()), memory));
     mappings_.push_back(std::move(mapping));
     return {};
   }
@@ -49,30 +79,31 @@ class GpuRange final : public SlabRange {
   Status open() override {
     const cuda::ScopedCurrent current(context_);
     KVD_TRY(current.status());
-    return cuda::grant_access(context_.driver(), addresses_.address(), addresses_.size(),
+    return cuda::grant_access(context_.driver(), addresses_->address(), addresses_->size(),
                               context_.device(), cuda::Access::kReadWrite);
   }
 
   [[nodiscard]] std::byte* data() const override {
-    return reinterpret_cast<std::byte*>(addresses_.address());
+    return reinterpret_cast<std::byte*>(addresses_->address());
   }
-  [[nodiscard]] Bytes size() const override { return addresses_.size(); }
+  [[nodiscard]] Bytes size() const override { return addresses_->size(); }
   [[nodiscard]] int device() const override { return ordinal_; }
 
  private:
   const std::shared_ptr<const void> gpu_;  ///< keeps the context
   const cuda::PrimaryContext& context_;
   const int ordinal_;
-  cuda::AddressRange addresses_;
+  std::optional<cuda::AddressRange> addresses_;
   std::vector<cuda::Mapping> mappings_;  ///< last: nothing may be mapped when the addresses go
 };
 
 class CudaGpu final : public Gpu, public std::enable_shared_from_this<CudaGpu> {
  public:
-  CudaGpu(cuda::PrimaryContext context, int ordinal)
-      : context_(std::move(context)), ordinal_(ordinal) {}
+  CudaGpu(cuda::PrimaryContext context, int ordinal, bool streams_can_wait)
+      : context_(std::move(context)), ordinal_(ordinal), streams_can_wait_(streams_can_wait) {}
 
   Result<std::unique_ptr<SlabRange>> reserve(Bytes size, Bytes alignment) override {
+    const cuda::ScopedCurrent current(context_);
     KVD_ASSIGN_OR_RETURN(const Bytes grain,
                          cuda::granularity(context_.driver(), context_.device()));
     if (size.value % grain.value != 0) {
@@ -89,26 +120,59 @@ class CudaGpu final : public Gpu, public std::enable_shared_from_this<CudaGpu> {
         std::make_unique<GpuRange>(shared_from_this(), context_, ordinal_, std::move(addresses)));
   }
 
+  Status quiesce(Nanoseconds limit) override {
+    const auto wait = std::make_shared<DeviceWait>();
+    std::thread waiter;
+    {
+      const AllSignalsBlocked blocked;
+      waiter =
+          std::thread([wait, gpu = shared_from_this()] { wait_for_device(gpu->context_, *wait); });
+    }
+    std::unique_lock lock(wait->mutex);
+    const bool ended =
+        wait->changed.wait_for(lock, limit, [&] { return wait->result.has_value(); });
+    lock.unlock();
+    if (ended) return waiter.join(), idle_after(context_.driver(), *wait->result);
+    waiter.detach();  // inside the driver until the device is done
+    return make_error(ErrorCode::kDeadlineExceeded,
+                      "the GPU still works on what this process has given it: allow more time");
+  }
+
   [[nodiscard]] int ordinal() const override { return ordinal_; }
 
   Result<std::unique_ptr<StreamFences>> fences_in(void* page, Bytes size, Told told) override {
+    if (!streams_can_wait_) {
+      return make_error(ErrorCode::kUnsupported,
+                        "this GPU's streams do not wait on memory (attribute 122 is 0)");
+    }
     return GpuFences::make(shared_from_this(), context_, page, size, std::move(told));
   }
 
  private:
   const cuda::PrimaryContext context_;
   const int ordinal_;
+  const bool streams_can_wait_;
 };
 
 }  // namespace
 
 bool Gpu::is_built() { return true; }
 
+bool Gpu::is_captured(void* stream) {
+  const auto driver = cuda::Driver::load();
+  if (!driver.ok()) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = (*driver)->stream_is_capturing(static_cast<CUstream>(stream), &status);
+  return cuda::is_about_capture(result) || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 Result<std::shared_ptr<Gpu>> Gpu::find(const std::array<std::uint8_t, 16>& uuid) {
   KVD_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::Driver::load());
   KVD_ASSIGN_OR_RETURN(const cuda::Device device, cuda::find_device(*driver, {uuid, 0}));
+  KVD_ASSIGN_OR_RETURN(const auto able, cuda::check_capabilities(*driver, device));
   KVD_ASSIGN_OR_RETURN(auto context, cuda::PrimaryContext::retain(*driver, device));
-  return std::shared_ptr<Gpu>(std::make_shared<CudaGpu>(std::move(context), device.ordinal));
+  return std::shared_ptr<Gpu>(
+      std::make_shared<CudaGpu>(std::move(context), device.ordinal, able.stream_memory_operations));
 }
 
 }  // namespace kvd::client

@@ -18,6 +18,15 @@ Error no_memory_operations(const char* what, const char* instead) {
                                                  " memory: use " + instead);
 }
 
+Status refuse_captured(const cuda::Driver& driver, CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  KVD_TRY(cuda::check(driver, driver.stream_is_capturing(stream, &status), "cuStreamIsCapturing"));
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "the stream is being captured, and what it waits for or tells changes with "
+                    "every step: do it before or after the graph");
+}
+
 }  // namespace
 
 Result<GpuFences::Mark> GpuFences::Mark::make(const cuda::Driver& driver) {
@@ -35,7 +44,10 @@ Status GpuFences::Mark::record(CUstream stream) {
   return cuda::check(driver_, driver_.event_record(event_, stream), "cuEventRecord");
 }
 
-bool GpuFences::Mark::passed() const { return driver_.event_query(event_) != CUDA_ERROR_NOT_READY; }
+bool GpuFences::Mark::passed() const {
+  const CUresult result = driver_.event_query(event_);
+  return result != CUDA_ERROR_NOT_READY && !cuda::is_about_capture(result);
+}
 
 Result<std::unique_ptr<StreamFences>> GpuFences::make(std::shared_ptr<const void> gpu,
                                                       const cuda::PrimaryContext& context,
@@ -45,32 +57,37 @@ Result<std::unique_ptr<StreamFences>> GpuFences::make(std::shared_ptr<const void
   KVD_ASSIGN_OR_RETURN(
       auto registration,
       cuda::HostRegistration::make(context.driver(), reinterpret_cast<std::uintptr_t>(page), size));
-  return std::unique_ptr<StreamFences>(
-      new GpuFences(std::move(gpu), context, std::move(registration), std::move(told)));
+  KVD_ASSIGN_OR_RETURN(auto tellers, cuda::Stream::create(context.driver()));
+  return std::unique_ptr<StreamFences>(new GpuFences(
+      std::move(gpu), context, std::move(registration), std::move(tellers), std::move(told)));
 }
 
 GpuFences::GpuFences(std::shared_ptr<const void> gpu, const cuda::PrimaryContext& context,
-                     cuda::HostRegistration page, Gpu::Told told)
+                     cuda::HostRegistration page, cuda::Stream tellers, Gpu::Told told)
     : gpu_(std::move(gpu)),
       context_(context),
-      page_(std::make_unique<cuda::HostRegistration>(std::move(page))) {
+      page_(std::make_unique<cuda::HostRegistration>(std::move(page))),
+      tellers_(std::make_unique<cuda::Stream>(std::move(tellers))) {
   listener_->told = std::move(told);
 }
 
-GpuFences::~GpuFences() {
+bool GpuFences::close() {
+  const std::lock_guard closing(mutex_);
+  if (page_ == nullptr) return true;
   const cuda::ScopedCurrent current(context_);
   {
     const std::lock_guard lock(listener_->mutex);
     listener_->told = nullptr;
   }
-  // A stream that has work of hours before its wait keeps the page: the driver has it pinned.
-  if (!wait_for_streams()) {
+  const bool idle = wait_for_streams();
+  if (!idle) {
     (void)page_.release();
     (void)tellers_.release();
   }
   marks_.clear();
   tellers_.reset();
   page_.reset();
+  return idle;
 }
 
 template <class Operation>
@@ -80,6 +97,7 @@ Status GpuFences::enqueue(void* stream, const char* name, std::optional<std::uin
   const cuda::ScopedCurrent current(context_);
   KVD_TRY(current.status());
   const auto queue = static_cast<CUstream>(stream);
+  KVD_TRY(refuse_captured(context_.driver(), queue));
   KVD_ASSIGN_OR_RETURN(Mark * after, mark_of(queue));
   KVD_TRY(cuda::check(context_.driver(), operation(queue), name));
   KVD_TRY(after->record(queue));
@@ -122,10 +140,7 @@ Result<GpuFences::Mark*> GpuFences::mark_of(CUstream stream) {
 // In a stream of its own: the engine's would stand still for as long as the CPU takes to come.
 Status GpuFences::tell_after(const Mark& mark, std::uint64_t value) {
   const cuda::Driver& driver = context_.driver();
-  if (tellers_ == nullptr) {
-    KVD_ASSIGN_OR_RETURN(auto stream, cuda::Stream::create(driver));
-    tellers_ = std::make_unique<cuda::Stream>(std::move(stream));
-  }
+  told_ = true;
   KVD_TRY(cuda::check(driver, driver.stream_wait_event(tellers_->get(), mark.get(), 0),
                       "cuStreamWaitEvent"));
   auto call = std::make_unique<Call>(Call{listener_, value});
@@ -149,7 +164,7 @@ bool GpuFences::wait_for_streams() {
       std::this_thread::sleep_for(kNextLook);
     }
   }
-  return tellers_ == nullptr || tellers_->drain(kLongestWait) != CUDA_ERROR_NOT_READY;
+  return !told_ || tellers_->drain(kLongestWait) != CUDA_ERROR_NOT_READY;
 }
 
 }  // namespace kvd::client

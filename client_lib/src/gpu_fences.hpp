@@ -25,8 +25,9 @@ class GpuFences final : public StreamFences {
   static Result<std::unique_ptr<StreamFences>> make(std::shared_ptr<const void> gpu,
                                                     const kernels::cuda::PrimaryContext& context,
                                                     void* page, Bytes size, Gpu::Told told);
-  ~GpuFences() override;
+  ~GpuFences() override { (void)close(); }
 
+  bool close() override;
   Status wait(void* stream, const std::atomic<std::uint64_t>& word, std::uint64_t value) override;
   Status write(void* stream, const std::atomic<std::uint64_t>& word, std::uint64_t value) override;
 
@@ -41,6 +42,7 @@ class GpuFences final : public StreamFences {
     ~Mark();
 
     Status record(CUstream stream);
+    /// Not while a capture keeps the driver from answering.
     [[nodiscard]] bool passed() const;
     [[nodiscard]] CUevent get() const { return event_; }
 
@@ -61,7 +63,7 @@ class GpuFences final : public StreamFences {
   };
 
   GpuFences(std::shared_ptr<const void> gpu, const kernels::cuda::PrimaryContext& context,
-            kernels::cuda::HostRegistration page, Gpu::Told told);
+            kernels::cuda::HostRegistration page, kernels::cuda::Stream tellers, Gpu::Told told);
   [[nodiscard]] CUdeviceptr address_of(const std::atomic<std::uint64_t>& word) const;
   /// The mark behind the last operation in the stream.
   Result<Mark*> mark_of(CUstream stream);
@@ -80,7 +82,9 @@ class GpuFences final : public StreamFences {
   std::mutex mutex_;  ///< guards everything below
   std::unique_ptr<kernels::cuda::HostRegistration> page_;
   std::unordered_map<CUstream, Mark> marks_;
-  std::unique_ptr<kernels::cuda::Stream> tellers_;  ///< where Told runs; made at the first write
+  /// Where Told runs. Made first: making a stream may have to wait for those that wait.
+  std::unique_ptr<kernels::cuda::Stream> tellers_;
+  bool told_ = false;  ///< something was given to tellers_
 };
 
 }  // namespace kvd::client

@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "client_lib/src/fence.hpp"
+#include "client_lib/src/mapping_hold.hpp"
 #include "client_lib/src/signals_blocked.hpp"
 #include "ipc/wire/attach_codec.hpp"
 
@@ -72,20 +73,23 @@ void Keeper::run(const std::function<void(int)>& locked) {
 void Keeper::serve() {
   pollfd watched[] = {{connection_.fd(), POLLIN | POLLRDHUP, 0}, {stop_.get(), POLLIN, 0}};
   for (;;) {
+    // Frames map and unmap: they wait until the engine's captures are over.
+    watched[0].events = MappingHold::of_process().held() ? POLLRDHUP : POLLIN | POLLRDHUP;
     if (::poll(watched, std::size(watched), static_cast<int>(kHeartbeat.count())) < 0) continue;
     if (watched[1].revents != 0) return;
-    if (!gone() && watched[0].revents != 0 && !take_frames()) declare_gone();
-    if (gone()) {
-      watched[0].fd = -1;
-      release_fences(page_);
-    }
+    const bool hung_up = (watched[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    if (!gone() && watched[0].revents != 0 && !take_frames(hung_up)) declare_gone();
+    if (gone()) watched[0].fd = -1;
+    if (!check_poison(page_).ok()) release_fences(page_);
     beat();
   }
 }
 
 void Keeper::beat() { page_.heartbeat.fetch_add(1, std::memory_order_release); }
 
-bool Keeper::take_frames() {
+bool Keeper::take_frames(bool hung_up) {
+  const auto change = MappingHold::of_process().begin_change();
+  if (change == nullptr) return !hung_up;
   for (;;) {
     const auto frame = connection_.receive();
     if (!frame.ok()) {

@@ -39,9 +39,9 @@ class Keeper {
   void run(const std::function<void(int)>& locked);
   void serve();
   void beat();
-  /// Takes all frames that are there; false once the session cannot go on: the daemon is gone, or
-  /// what it lends cannot be mapped.
-  bool take_frames();
+  /// Takes all frames that are there, later where mappings are held; false once the session cannot
+  /// go on: the daemon is gone, or what it lends cannot be mapped.
+  bool take_frames(bool hung_up);
   Status handle(const transport::AttachFrame& frame);
 
   shm::ClientPage& page_;

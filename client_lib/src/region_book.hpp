@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client_lib/src/slab_map.hpp"
+#include "client_lib/src/unmap.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
 
@@ -60,7 +61,23 @@ class RegionBook {
     return sum;
   }
 
-  void clear() { entries_.clear(); }
+  /// Forgets all regions and unmaps those that nobody else holds, as unmap_when_idle() does.
+  bool clear(Nanoseconds limit) {
+    std::map<SlabMemory*, std::pair<std::shared_ptr<SlabMemory>, SlabRanges>> by_memory;
+    for (auto& [id, entry] : entries_) {
+      if (entry.mapping.use_count() > 1) continue;
+      auto& [memory, ranges] = by_memory[entry.mapping->memory.get()];
+      memory = entry.mapping->memory;
+      ranges.push_back(std::move(entry.mapping->range));
+    }
+    const bool lends = lent();
+    entries_.clear();
+    bool all = !lends;
+    for (auto& [key, of] : by_memory) {
+      all = unmap_when_idle(of.first, std::move(of.second), limit) && all;
+    }
+    return all;
+  }
 
  private:
   std::uint64_t last_ = 0;

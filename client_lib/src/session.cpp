@@ -33,7 +33,7 @@ Result<std::shared_ptr<Session>> Session::start(const Introduction& introduction
                                                 TimePoint deadline, const Clock& clock) {
   KVD_ASSIGN_OR_RETURN(auto admission, attach(introduction, deadline, clock));
   std::shared_ptr<Session> session(new Session(std::move(admission), clock));
-  KVD_TRY(session->prepare_streams());
+  session->prepare_streams();
   KVD_ASSIGN_OR_RETURN(
       session->keeper_,
       Keeper::start(session->admission_.page, session->admission_.connection, session->slabs_));
@@ -46,24 +46,33 @@ Session::Session(Admission admission, const Clock& clock)
 Session::~Session() {
   // It went with another rank: the daemon waits to hear that this one maps nothing any more, and
   // without that keeps the memory back until this process ends.
-  if (admission_.in_group && keeper_ != nullptr && keeper_->gone()) leave();
-  // A stream may still be on its way to a wait that nobody would end any more.
+  const bool ended_by_rank = admission_.in_group && keeper_ != nullptr && keeper_->gone();
+  end_waits();
+  if (ended_by_rank) leave();
+  (void)slabs_.close_and_unmap(kLongestDrain);
+  // A stream that has work of hours before its wait keeps the page.
+  if (stream_fences_ != nullptr && !stream_fences_->close()) admission_.page.leak();
+}
+
+void Session::end_waits() {
   if (stream_fences_ != nullptr) poison(page());
 }
 
-Status Session::prepare_streams() {
-  if (admission_.gpu == nullptr) return {};
-  KVD_ASSIGN_OR_RETURN(stream_fences_,
-                       admission_.gpu->fences_in(&page(), Bytes(shm::kClientPageBytes),
-                                                 [this](std::uint64_t mark) { ring(mark); }));
-  return {};
+// Without fences for streams the session is as good: kvd_wait and kvd_layer_done do the same.
+void Session::prepare_streams() {
+  if (admission_.gpu == nullptr) return;
+  auto fences = admission_.gpu->fences_in(&page(), Bytes(shm::kClientPageBytes),
+                                          [this](std::uint64_t mark) { ring(mark); });
+  if (fences.ok()) {
+    stream_fences_ = std::move(*fences);
+  } else {
+    no_streams_ = fences.error().message;
+  }
 }
 
 Status Session::check_streams(const char* instead) const {
   if (stream_fences_ != nullptr) return check_poison(page());
-  return make_error(
-      ErrorCode::kUnsupported,
-      std::string("this kvd lends host memory, where streams have no part: use ") + instead);
+  return make_error(ErrorCode::kUnsupported, no_streams_ + ": use " + instead);
 }
 
 void Session::note_run(std::uint64_t iteration, const wire::RunEntry& entry) {
@@ -230,7 +239,7 @@ bool Session::gone() {
 }
 
 void Session::leave() {
-  slabs_.close_and_unmap();
+  if (!slabs_.close_and_unmap(kLongestDrain)) return;
   wire::Goodbye goodbye;
   // A daemon that does not take it learns the same from the closed socket.
   (void)admission_.connection.send(wire::seal(goodbye), {}, kGoodbyeTimeout);

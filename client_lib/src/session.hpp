@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "client_lib/src/attach.hpp"
 #include "client_lib/src/keeper.hpp"
@@ -54,7 +55,11 @@ class Session {
   /// layer_done() by the stream, when it has come here.
   Status layer_done_on_stream(std::uint64_t iteration, std::uint32_t group, void* stream);
 
-  /// Says goodbye in order. Nothing of the daemon's memory may be in use any more.
+  /// Ends every wait on the page, as the daemon's death would: before memory goes that streams may
+  /// still be on their way to.
+  void end_waits();
+  /// Unmaps what the session mapped and says goodbye in order; keeps silent, and with it the
+  /// daemon's count right, where something stays mapped.
   void leave();
 
   /// True once this session can serve no call any more. Looks at the socket itself, as the keeper
@@ -75,7 +80,7 @@ class Session {
   Session(Admission admission, const Clock& clock);
   [[nodiscard]] Result<shm::TableRowView> row_with(std::uint32_t row, std::uint32_t group,
                                                    std::size_t blocks) const;
-  Status prepare_streams();
+  void prepare_streams();
   /// Why no stream can do `instead` here, or ok.
   [[nodiscard]] Status check_streams(const char* instead) const;
   void ring(std::uint64_t mark) const;
@@ -91,6 +96,7 @@ class Session {
   bool overlaps_ = false;                         ///< the engine steps while an iteration runs
   SlabMap slabs_;
   std::unique_ptr<StreamFences> stream_fences_;  ///< GPU only
+  std::string no_streams_ = "this kvd lends host memory, where streams have no part";
   mutable std::mutex table_mutex_;
   PlanVersion version_;
   std::optional<shm::TableView> view_;

@@ -12,6 +12,8 @@ std::chrono::steady_clock::time_point on_steady_clock(TimePoint time) {
   return std::chrono::steady_clock::time_point(time);
 }
 
+Error over() { return make_error(ErrorCode::kUnavailable, "the session is over"); }
+
 Error bad_frame(const char* what) {
   return make_error(ErrorCode::kInvalidArgument, std::string("the daemon's slab frame ") + what);
 }
@@ -27,22 +29,38 @@ Status check_frame(const wire::MapSlab& frame) {
 
 }  // namespace
 
-Status SlabMap::map(const wire::MapSlab& frame, const UniqueFd& file) {
-  KVD_TRY(check_frame(frame));
-  const std::lock_guard lock(mutex_);
-  if (closed_) return make_error(ErrorCode::kUnavailable, "the session is over");
-  if (frame.region != 0) return map_region_slab(frame, file);
-  const Status status = map_block_slab(frame, file);
-  if (!status.ok()) failure_ = status.error();
-  return status;
+RegionMapping::~RegionMapping() {
+  if (!in_use || range == nullptr) return;
+  SlabRanges ranges;
+  ranges.push_back(std::move(range));
+  (void)unmap_when_idle(memory, std::move(ranges), kLongestDrain);
 }
 
+Status SlabMap::map(const wire::MapSlab& frame, const UniqueFd& file) {
+  KVD_TRY(check_frame(frame));
+  if (frame.region == 0) return map_block_slab(frame, file);
+  const std::lock_guard lock(mutex_);
+  if (closed_) return over();
+  return map_region_slab(frame, file);
+}
+
+// The driver may take long, and a step must not wait for it that looks up other slabs.
 Status SlabMap::map_block_slab(const wire::MapSlab& frame, const UniqueFd& file) {
   const Bytes size(static_cast<std::int64_t>(frame.bytes));
-  KVD_ASSIGN_OR_RETURN(auto range, memory_->reserve(size, size));
-  KVD_TRY(range->map(Bytes(0), size, file));
-  KVD_TRY(range->open());
-  slabs_.insert_or_assign(SlabIndex(frame.slab), std::move(range));
+  const auto map_one = [&]() -> Result<std::unique_ptr<SlabRange>> {
+    KVD_ASSIGN_OR_RETURN(auto range, memory_->reserve(size, size));
+    KVD_TRY(range->map(Bytes(0), size, file));
+    KVD_TRY(range->open());
+    return range;
+  };
+  auto made = map_one();
+  const std::lock_guard lock(mutex_);
+  if (closed_) return over();
+  if (!made.ok()) {
+    failure_ = made.error();
+    return made.error();
+  }
+  slabs_.insert_or_assign(SlabIndex(frame.slab), std::move(*made));
   return {};
 }
 
@@ -79,7 +97,7 @@ Result<RegionMapping*> SlabMap::region_of(const wire::MapSlab& frame) {
   }
   KVD_ASSIGN_OR_RETURN(auto range,
                        memory_->reserve(slab_bytes * std::int64_t{frame.count}, slab_bytes));
-  auto region = std::make_shared<RegionMapping>();
+  auto region = std::make_shared<RegionMapping>(memory_);
   region->range = std::move(range);
   region->slab_bytes = slab_bytes;
   region->mapped.assign(frame.count, false);
@@ -88,8 +106,9 @@ Result<RegionMapping*> SlabMap::region_of(const wire::MapSlab& frame) {
 }
 
 void SlabMap::unmap(SlabIndex slab) {
+  decltype(slabs_)::node_type gone;  // unmapped without the lock: the driver may wait
   const std::lock_guard lock(mutex_);
-  slabs_.erase(slab);
+  gone = slabs_.extract(slab);
 }
 
 Result<std::shared_ptr<RegionMapping>> SlabMap::take_region(RegionId id, TimePoint deadline) {
@@ -107,6 +126,7 @@ Result<std::shared_ptr<RegionMapping>> SlabMap::take_region(RegionId id, TimePoi
   if (is_complete()) {
     auto region = std::move(regions_.at(id));
     regions_.erase(id);
+    region->in_use = true;
     return region;
   }
   if (settled) {
@@ -158,12 +178,17 @@ Result<std::byte*> SlabMap::find(SlotId slot, Bytes slot_bytes) const {
   return slab->second->data() + offset.value;
 }
 
-void SlabMap::close_and_unmap() {
-  const std::lock_guard lock(mutex_);
-  closed_ = true;
-  slabs_.clear();
-  regions_.clear();
-  changed_.notify_all();
+bool SlabMap::close_and_unmap(Nanoseconds limit) {
+  close();
+  SlabRanges ranges;
+  decltype(regions_) untaken;  // nobody knows their addresses
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [slab, range] : slabs_) ranges.push_back(std::move(range));
+    slabs_.clear();
+    regions_.swap(untaken);
+  }
+  return unmap_when_idle(memory_, std::move(ranges), limit);
 }
 
 void SlabMap::close() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "client_lib/src/slab_memory.hpp"
+#include "client_lib/src/unmap.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
@@ -22,10 +23,17 @@ namespace kvd::client {
 /// The slabs of one region, mapped back to back. Outlives its session: what stood in it when the
 /// daemon died stays readable until the region is freed.
 struct RegionMapping {
+  explicit RegionMapping(std::shared_ptr<SlabMemory> of) : memory(std::move(of)) {}
+  RegionMapping(const RegionMapping&) = delete;
+  RegionMapping& operator=(const RegionMapping&) = delete;
+  ~RegionMapping();
+
+  const std::shared_ptr<SlabMemory> memory;
   std::unique_ptr<SlabRange> range;
   Bytes slab_bytes;
   std::vector<bool> mapped;  ///< by position
   std::uint32_t missing = 0;
+  bool in_use = false;  ///< the engine knows its address: not to be unmapped under its kernels
 };
 
 /// What a session has mapped of the daemon's pool: slabs that back blocks, and regions.
@@ -37,7 +45,8 @@ class SlabMap {
 
   /// Maps one slab as the frame says. A frame that contradicts earlier ones or itself maps nothing.
   Status map(const wire::MapSlab& frame, const UniqueFd& file);
-  /// Unmaps a slab that backs blocks; one that is not mapped is no error.
+  /// Unmaps a slab that backs blocks; one that is not mapped is no error. Waits for nothing: the
+  /// daemon asks for slabs alone in which the engine has said that all reads and writes are done.
   void unmap(SlabIndex slab);
 
   /// Waits until all slabs of the region are mapped and hands it over.
@@ -57,8 +66,8 @@ class SlabMap {
 
   /// Ends all waits and maps no more; what is mapped stays.
   void close();
-  /// The same, and unmaps all but the regions taken.
-  void close_and_unmap();
+  /// The same, and unmaps all but the regions taken, as unmap_when_idle() does.
+  bool close_and_unmap(Nanoseconds limit);
   /// Why a slab that backs blocks could not be mapped, if that ever happened.
   [[nodiscard]] std::optional<Error> failure() const;
 

@@ -9,7 +9,8 @@
 
 namespace kvd::client {
 
-/// A stretch of this process's addresses into which slabs are mapped, each as a whole.
+/// A stretch of this process's addresses into which slabs are mapped, each as a whole. Destruction
+/// unmaps them. Precondition: nothing uses them any more; see SlabMemory::quiesce().
 /// Owner:   whoever holds it; not thread-safe
 /// Errors:  OutOfMemory with the limit to look at, InvalidArgument, DeviceError
 class SlabRange {
@@ -42,6 +43,11 @@ class SlabMemory {
   virtual ~SlabMemory() = default;
   /// Addresses for `size` bytes at a multiple of `alignment`, backed by nothing yet.
   virtual Result<std::unique_ptr<SlabRange>> reserve(Bytes size, Bytes alignment) = 0;
+  /// Waits until all that this process has given the device is done; of host memory nothing.
+  /// Precondition: mappings are not held, see MappingHold.
+  /// Errors: DeadlineExceeded; WouldBlock where somebody captures a graph all the same, which this
+  ///         has ended.
+  virtual Status quiesce(Nanoseconds limit) = 0;
 };
 
 /// Slabs that are memfds.

@@ -75,6 +75,9 @@ class MappedClientPage {
     return *reinterpret_cast<ClientPage*>(mapping_.bytes().data());
   }
 
+  /// Leaves the page mapped for ever, for hardware that may still write to it.
+  void leak() { mapping_.leak(); }
+
   /// Makes the keeper mutex robust and process-shared. Once, before the keeper thread locks it.
   Status init_keeper();
 

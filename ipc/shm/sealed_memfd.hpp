@@ -26,6 +26,8 @@ class SharedMapping {
   ~SharedMapping();
 
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+  /// Lets go of the mapping without undoing it.
+  void leak() { bytes_ = {}; }
 
  private:
   explicit SharedMapping(std::span<std::byte> bytes) : bytes_(bytes) {}

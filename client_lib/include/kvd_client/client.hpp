@@ -23,7 +23,9 @@ class KVD_CLIENT_API Client {
  public:
   static Result<Client> open(const Options& options);
 
-  /// Hands everything the session holds back to the daemon.
+  /// Hands everything the session holds back to the daemon. Streams that wait for a ticket go on;
+  /// memory that the GPU still uses after a second stays mapped, and with the daemon, for the
+  /// process's life.
   ~Client();
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
@@ -31,11 +33,19 @@ class KVD_CLIENT_API Client {
   [[nodiscard]] Result<SessionInfo> session() const;
   Status ping(Duration timeout);
 
+  /// Around the capture of a CUDA graph, whichever stream and thread captures: between these two
+  /// kvd neither maps nor unmaps anything of a GPU in this process, for any client, as that would
+  /// end the capture. The daemon's requests wait; allocate_region() and free_region() answer
+  /// WouldBlock. Holds add up. DeadlineExceeded where a mapping under way does not end in time.
+  static Status hold_mappings(Duration timeout);
+  static void release_mappings();
+
   // Level 1.
   Result<Region> allocate_region(std::uint64_t bytes, Duration timeout);
   /// Unmaps the region, whose address is invalid afterwards, and hands its slabs back. A region of
   /// an earlier daemon is only unmapped. Of CUDA memory: waits for the process's work on the GPU.
-  /// WouldBlock while tensors view it.
+  /// WouldBlock while tensors view it, while mappings are held, and where somebody captures a graph
+  /// without holding them: that capture has failed by this.
   Status free_region(std::uint64_t id, Duration timeout);
   /// The region for a tensor that views it: as long as the view's `mapping` lives it stays mapped
   /// and cannot be freed.
@@ -57,8 +67,9 @@ class KVD_CLIENT_API Client {
   Status layer_done(std::uint64_t iteration, std::uint32_t group);
   /// The same as wait() for a stream of the daemon's GPU, a CUstream or null for the default one:
   /// what is put into the stream later starts once the ticket's copy is complete. Returns at once.
-  /// Not while the stream is being captured. If the daemon dies the stream goes on without the
-  /// bytes: confirm() says so. Unsupported with host memory and where the driver cannot.
+  /// InvalidArgument while the stream is being captured. If the daemon dies the stream goes on
+  /// without the bytes: confirm() says so. Unsupported with host memory and where the driver
+  /// cannot.
   Status wait_on_stream(std::uint64_t ticket, void* stream);
   /// wait_layer() for a stream, with the terms of wait_on_stream(). InvalidArgument for an
   /// iteration after the last one that a step named with a streamed entry.

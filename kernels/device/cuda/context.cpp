@@ -37,10 +37,13 @@ Result<PrimaryContext::Memory> PrimaryContext::memory() const {
 
 ScopedCurrent::ScopedCurrent(const PrimaryContext& context)
     : driver_(context.driver()),
-      status_(check(driver_, driver_.ctx_push_current(context.get()), "entering the context")) {}
+      status_(check(driver_, driver_.ctx_push_current(context.get()), "entering the context")) {
+  (void)driver_.exchange_capture_mode(&mode_);
+}
 
 ScopedCurrent::~ScopedCurrent() {
   CUcontext left = nullptr;
+  (void)driver_.exchange_capture_mode(&mode_);
   if (status_.ok()) driver_.ctx_pop_current(&left);
 }
 

@@ -42,7 +42,10 @@ class PrimaryContext {
   Bytes used_at_start_;
 };
 
-/// Makes a context the calling thread's current one for a scope.
+/// Makes a context the calling thread's current one for a scope, in which nothing belongs to a
+/// graph that a stream of this process is being captured into: calls that the driver forbids beside
+/// a capture, for fear that they might, are allowed (cuda.h, cuThreadExchangeStreamCaptureMode).
+/// Waiting for the whole context ends captures all the same.
 class ScopedCurrent {
  public:
   explicit ScopedCurrent(const PrimaryContext& context);
@@ -55,6 +58,7 @@ class ScopedCurrent {
  private:
   const Driver& driver_;
   Status status_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // the thread's own, later
 };
 
 }  // namespace kvd::kernels::cuda

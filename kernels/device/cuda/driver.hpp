@@ -75,6 +75,8 @@
   ENTRY(event_destroy, cuEventDestroy, 4000, true)                                  \
   ENTRY(event_elapsed_time, cuEventElapsedTime, 12080, false)                       \
   ENTRY(launch_host_func, cuLaunchHostFunc, 10000, true)                            \
+  ENTRY(stream_is_capturing, cuStreamIsCapturing, 10000, true)                      \
+  ENTRY(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, 10010, true)      \
   ENTRY(stream_wait_value64, cuStreamWaitValue64, 11070, false)                     \
   ENTRY(stream_write_value64, cuStreamWriteValue64, 11070, false)                   \
   ENTRY(stream_batch_mem_op, cuStreamBatchMemOp, 11070, false)                      \

@@ -99,6 +99,11 @@ Severity severity(CUresult result) {
   return fatal ? Severity::kFatal : Severity::kCall;
 }
 
+bool is_about_capture(CUresult result) {
+  return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+         result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
 Error error_of(const Driver& driver, CUresult result, std::string_view what) {
   const Meaning known = meaning(result);
   std::string name = ask(driver.get_error_name, result);

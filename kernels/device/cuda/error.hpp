@@ -19,6 +19,10 @@ enum class Severity : std::uint8_t {
 };
 [[nodiscard]] Severity severity(CUresult result);
 
+/// Whether the call was refused, or its answer withheld, because a stream is being captured: it
+/// says nothing about the work in question.
+[[nodiscard]] bool is_about_capture(CUresult result);
+
 /// "what: CUDA_ERROR_… (number), the driver's sentence: remedy". OutOfMemory, Unsupported,
 /// PermissionDenied or DeviceError by result.
 /// Precondition: result is not CUDA_SUCCESS.

@@ -1,11 +1,15 @@
 #include "tests/integration/daemon_cuda/cuda_world.hpp"
 
+#include <cudaTypedefs.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "kernels/device/cuda/driver.hpp"
+#include "kernels/device/cuda/vmm.hpp"
 
 namespace kvd::test {
 namespace {
@@ -21,6 +25,12 @@ const bool loaded = [] {
   std::fprintf(stderr, "no %s driver: %s\n", real ? "real" : "fake", ::dlerror());
   std::abort();
 }();
+
+/// An entry point that kvd has no use for.
+template <class Function>
+Function entry(const char* name) {
+  return reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, name));
+}
 
 }  // namespace
 
@@ -92,6 +102,55 @@ TestGpu::~TestGpu() {
 bool TestGpu::stream_is_idle() const {
   const cuda::ScopedCurrent current(*context_);
   return context_->driver().stream_query(stream_) == CUDA_SUCCESS;
+}
+
+void TestGpu::wait_for(const HostWord& word, std::uint64_t value) const {
+  const cuda::ScopedCurrent current(*context_);
+  EXPECT_EQ(context_->driver().stream_wait_value64(stream_, word.address(), value,
+                                                   CU_STREAM_WAIT_VALUE_GEQ),
+            CUDA_SUCCESS);
+}
+
+void TestGpu::begin_capture() const {
+  const cuda::ScopedCurrent current(*context_);
+  const auto begin = entry<PFN_cuStreamBeginCapture_v10010>("cuStreamBeginCapture_v2");
+  EXPECT_EQ(begin(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+}
+
+bool TestGpu::end_capture() const {
+  const cuda::ScopedCurrent current(*context_);
+  CUgraph graph = nullptr;
+  return entry<PFN_cuStreamEndCapture_v10000>("cuStreamEndCapture")(stream_, &graph) ==
+             CUDA_SUCCESS &&
+         entry<PFN_cuGraphDestroy_v10000>("cuGraphDestroy")(graph) == CUDA_SUCCESS;
+}
+
+UniqueFd TestGpu::make_memory(Bytes size) const {
+  const auto memory = cuda::PhysicalMemory::create(context_->driver(), context_->device(), size);
+  EXPECT_TRUE(memory.ok());
+  return std::move(memory->export_fd()).value();
+}
+
+HostWord::HostWord(const TestGpu& gpu)
+    : gpu_(gpu),
+      page_(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+  const cuda::ScopedCurrent current(gpu.context());
+  registration_.emplace(
+      std::move(cuda::HostRegistration::make(gpu.context().driver(),
+                                             reinterpret_cast<std::uintptr_t>(page_), Bytes(4096)))
+          .value());
+}
+
+HostWord::~HostWord() {
+  const cuda::ScopedCurrent current(gpu_.context());
+  set(INT64_MAX);
+  EXPECT_TRUE(poll_until([&] { return gpu_.stream_is_idle(); }));
+  registration_.reset();
+  ::munmap(page_, 4096);
+}
+
+void HostWord::set(std::uint64_t value) {
+  *static_cast<std::atomic<std::uint64_t>*>(page_) = value;
 }
 
 void TestGpu::write(const void* device, const std::vector<std::byte>& bytes) {

@@ -8,6 +8,7 @@
 
 #include "kernels/device/cuda/context.hpp"
 #include "kernels/device/cuda/device.hpp"
+#include "kernels/device/cuda/host_registration.hpp"
 #include "kvd_client/client.hpp"
 #include "tests/support/daemon_process.hpp"
 #include "tests/support/patience.hpp"
@@ -43,6 +44,14 @@ class TestGpu {
   [[nodiscard]] const cuda::Uuid& uuid() const { return uuid_; }
   [[nodiscard]] void* stream() const { return stream_; }
   [[nodiscard]] bool stream_is_idle() const;
+  /// Puts a wait for something of the test's own into the stream.
+  void wait_for(const class HostWord& word, std::uint64_t value) const;
+  /// Captures the stream, as PyTorch does; end_capture() is false where the capture has failed.
+  void begin_capture() const;
+  [[nodiscard]] bool end_capture() const;
+  /// An allocation's descriptor, as a daemon would send it.
+  [[nodiscard]] UniqueFd make_memory(Bytes size) const;
+  [[nodiscard]] const cuda::PrimaryContext& context() const { return *context_; }
   void write(const void* device, const std::vector<std::byte>& bytes);
   [[nodiscard]] std::vector<std::byte> read(const void* device, std::size_t bytes);
 
@@ -50,6 +59,22 @@ class TestGpu {
   std::optional<cuda::PrimaryContext> context_;
   cuda::Uuid uuid_{};
   CUstream stream_ = nullptr;
+};
+
+/// A word of the test's own that streams can wait for.
+class HostWord {
+ public:
+  explicit HostWord(const TestGpu& gpu);
+  ~HostWord();
+  HostWord(const HostWord&) = delete;
+  HostWord& operator=(const HostWord&) = delete;
+  void set(std::uint64_t value);
+  [[nodiscard]] CUdeviceptr address() const { return registration_->device_address(); }
+
+ private:
+  const TestGpu& gpu_;
+  void* page_;
+  std::optional<cuda::HostRegistration> registration_;
 };
 
 }  // namespace kvd::test

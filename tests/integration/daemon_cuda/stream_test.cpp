@@ -1,13 +1,8 @@
-// Waits of a stream for tickets that are on their way. The daemon's side is MiniDaemon, because the
-// test decides here when a copy ends, or that it never does.
+// Waits of a stream for tickets that are on their way.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <optional>
-
-#include "ipc/vocabulary/layer_mark.hpp"
-#include "tests/integration/daemon_cuda/cuda_world.hpp"
-#include "tests/unit/client_lib/mini_daemon.hpp"
+#include "tests/integration/daemon_cuda/told_engine.hpp"
 
 namespace kvd::test {
 namespace {
@@ -15,47 +10,9 @@ namespace {
 using kvd_client::Client;
 using kvd_client::ErrorCode;
 
-constexpr std::uint64_t kTicket = 7;
+constexpr std::uint64_t kTicket = ToldEngine::kTicket;
 
-class CudaStream : public testing::Test {
- protected:
-  CudaStream() {
-    MiniDaemon::Script script;
-    script.gpu = gpu_.uuid();
-    daemon_.emplace(folder_, script);
-  }
-
-  /// An engine that has been told to wait for kTicket, and for streamed layers.
-  Client told_to_wait() {
-    kvd_client::Options options;
-    options.endpoint = folder_.path("attach.sock");
-    options.memory = kvd_client::kCudaMemory;
-    options.shape = {4, 0, 0, 2048};
-    Client client = std::move(Client::open(options)).value();
-    EXPECT_TRUE(
-        client.submit({.id = 42, .prompt_tokens = 20, .max_new_tokens = 4}, kPatience).ok());
-    daemon_->run_next({42, 0, kTicket, 20, wire::kRunSwappedIn | wire::kRunStreamed, 1, 0},
-                      {SlotId(SlabIndex(3), 5), SlotId(SlabIndex(3), 6)});
-    const auto step = client.step({}, 0, 0, kPatience);
-    EXPECT_TRUE(step.ok());
-    iteration_ = step->iteration;
-    return client;
-  }
-
-  bool becomes_idle() {
-    return poll_until([&] { return gpu_.stream_is_idle(); });
-  }
-
-  /// The page's word for the first `groups` layer groups of the iteration.
-  [[nodiscard]] std::uint64_t mark(std::uint32_t groups) const {
-    return layer_mark(iteration_, groups);
-  }
-
-  TestGpu gpu_;
-  TemporaryFolder folder_;
-  std::optional<MiniDaemon> daemon_;
-  std::uint64_t iteration_ = 0;
-};
+class CudaStream : public ToldEngine {};
 
 TEST_F(CudaStream, WaitsUntilTheFenceSaysSo) {
   Client client = told_to_wait();
@@ -94,6 +51,49 @@ TEST_F(CudaStream, DoesNotOutliveTheClient) {
     EXPECT_FALSE(gpu_.stream_is_idle());
   }
   EXPECT_TRUE(gpu_.stream_is_idle());
+}
+
+// What the client maps goes once the device is idle, and the stream would be idle only afterwards.
+TEST_F(CudaStream, DoesNotHoldUpAClientThatMapsWhatItWaitsFor) {
+  {
+    Client client = told_to_wait();
+    lend_slab(3);
+    ASSERT_TRUE(client.wait_on_stream(kTicket, gpu_.stream()).ok());
+  }
+  EXPECT_TRUE(gpu_.stream_is_idle()) << "it still waited when its memory went";
+  EXPECT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.goodbyes == 1; }));
+}
+
+// The page stays, registered as it is, so the next session's page stands elsewhere.
+TEST_F(CudaStream, ThatComesToItsWaitMuchLaterDoesNotSpoilTheNextSession) {
+  HostWord word(gpu_);
+  {
+    Client client = told_to_wait();
+    gpu_.wait_for(word, 1);
+    ASSERT_TRUE(client.wait_on_stream(kTicket, gpu_.stream()).ok());
+  }
+  EXPECT_FALSE(gpu_.stream_is_idle());
+  {
+    Client next = told_to_wait();
+    daemon_->page()->fence_h2d() = 0;
+    EXPECT_TRUE(next.wait_on_stream(kTicket, gpu_.stream()).ok());
+    word.set(1);
+  }
+  EXPECT_TRUE(becomes_idle());
+}
+
+// Memory that a kernel may still use stays, and the daemon is not told the contrary.
+TEST_F(CudaStream, ThatNeverEndsKeepsTheMemoryOfAClientThatCloses) {
+  HostWord word(gpu_);
+  {
+    Client client = told_to_wait();
+    lend_slab(3);
+    gpu_.wait_for(word, 1);
+  }
+  EXPECT_FALSE(gpu_.stream_is_idle());
+  EXPECT_EQ(daemon_->seen().goodbyes, 0u);
+  word.set(1);
+  EXPECT_TRUE(becomes_idle());
 }
 
 // One layer group after the other, without the CPU: wait for its blocks, use them, tell that they

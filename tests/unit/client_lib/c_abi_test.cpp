@@ -77,7 +77,8 @@ TEST(CAbiTest, LendsARegionAsATensor) {
   EXPECT_EQ(tensor->dl_tensor.data, region.address);
   EXPECT_EQ(tensor->dl_tensor.device.device_type, 1);
   EXPECT_EQ(tensor->dl_tensor.shape[0], static_cast<std::int64_t>(region.bytes));
-  EXPECT_EQ(tensor->dl_tensor.strides, nullptr);
+  ASSERT_NE(tensor->dl_tensor.strides, nullptr);
+  EXPECT_EQ(tensor->dl_tensor.strides[0], 1);
   EXPECT_EQ(kvd_region_free(handle, region.id, 1'000'000'000), KVD_WOULD_BLOCK);
   tensor->deleter(tensor);
   EXPECT_EQ(kvd_region_free(handle, region.id, 1'000'000'000), KVD_OK) << kvd_last_error();

@@ -290,6 +290,15 @@ shm::SharedMapping MiniDaemon::send_slab(std::uint32_t slab) {
   return send(frame);
 }
 
+void MiniDaemon::send_slab(std::uint32_t slab, const UniqueFd& memory) {
+  const std::lock_guard lock(mutex_);
+  wire::MapSlab frame;
+  frame.slab = slab;
+  frame.bytes = kSlabBytes.size();
+  const int fds[] = {memory.get()};
+  must(session_->connection.send(wire::seal(frame), fds));
+}
+
 void MiniDaemon::send_short_slab(std::uint32_t slab) {
   const std::lock_guard lock(mutex_);
   const UniqueFd file = must(shm::create_memfd("test-slab", kSlotBytes));

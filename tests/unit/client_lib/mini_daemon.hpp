@@ -88,6 +88,8 @@ class MiniDaemon {
   [[nodiscard]] std::uint64_t take_rings();
   /// Gives the session a slab for blocks and returns this side's mapping of it.
   [[nodiscard]] shm::SharedMapping send_slab(std::uint32_t slab);
+  /// One of the test's making, of kSlabBytes.
+  void send_slab(std::uint32_t slab, const UniqueFd& memory);
   /// A slab whose descriptor is shorter than what the frame says, so that it cannot be mapped.
   void send_short_slab(std::uint32_t slab);
   void ask_unmap(std::uint32_t slab);

@@ -92,7 +92,7 @@ TEST(SlabMapTest, ClosingEndsWaitsAndKeepsSlabs) {
   EXPECT_EQ(map.take_region(RegionId(1), at_once() + std::chrono::hours(1)).error().code,
             ErrorCode::kUnavailable);
   EXPECT_TRUE(map.slot_address(SlotId(SlabIndex(7), 0), kSlot).ok());
-  map.close_and_unmap();
+  EXPECT_TRUE(map.close_and_unmap(kLongestDrain));
   EXPECT_FALSE(map.slot_address(SlotId(SlabIndex(7), 0), kSlot).ok());
 }
 
