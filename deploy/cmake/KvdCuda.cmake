@@ -38,17 +38,26 @@ endif()
 # kvd_device_image(kernels.cu user.cpp KVD_IMAGE)
 # Compiles device code to one image for every GPU that kvd knows (and PTX for later ones), whose path
 # the source that takes it in finds as the macro: the driver loads it, CUDA's runtime is not needed.
+# KVD_IMAGE_PTX is the same as text that drivers before 580 take too: PTX 7.0, of CUDA 11.0, knows
+# sm_80, and nvcc's own version is the newest only because nvcc always writes that one.
 function(kvd_device_image device_source host_source macro)
   cmake_path(GET device_source STEM name)
   set(image "${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin")
+  set(ptx "${CMAKE_CURRENT_BINARY_DIR}/${name}.ptx")
   set(source "${CMAKE_CURRENT_SOURCE_DIR}/${device_source}")
   add_custom_command(OUTPUT "${image}"
     COMMAND "${KVD_NVCC}" -fatbin -O3 -std=c++17
       -gencode arch=compute_80,code=sm_80
       -gencode arch=compute_90,code=sm_90
-      "-gencode=arch=compute_100,code=[sm_100,compute_100]"
+      -gencode arch=compute_100,code=sm_100
+      "-gencode=arch=compute_120,code=[sm_120,compute_120]"
       "${source}" -o "${image}"
     DEPENDS "${source}" COMMENT "Compiling ${device_source}" VERBATIM)
+  add_custom_command(OUTPUT "${ptx}"
+    COMMAND "${KVD_NVCC}" -ptx -O3 -std=c++17 -arch=compute_80 "${source}" -o "${ptx}.new"
+    COMMAND sed "s/^[.]version .*/.version 7.0/" "${ptx}.new" > "${ptx}"
+    DEPENDS "${source}" COMMENT "Compiling ${device_source} for older drivers" VERBATIM)
   set_source_files_properties("${host_source}" PROPERTIES
-    OBJECT_DEPENDS "${image}" COMPILE_DEFINITIONS "${macro}=\"${image}\"")
+    OBJECT_DEPENDS "${image};${ptx}"
+    COMPILE_DEFINITIONS "${macro}=\"${image}\";${macro}_PTX=\"${ptx}\"")
 endfunction()

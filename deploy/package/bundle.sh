@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes a tree that runs where it is unpacked, on any x86-64 Linux with glibc's kernel ABI (3.2 and
-# newer): kvd and its tools, the client library, the CUDA test programs, and every shared library
-# they need, glibc and its loader included. The NVIDIA driver's libcuda is never part of it: each
-# machine has its own.
+# Makes a tree that runs where it is unpacked, on any Linux of this machine's kind (x86-64, aarch64)
+# with glibc's kernel ABI (3.2 and newer): kvd and its tools, the client library, the CUDA test
+# programs, and every shared library they need, glibc and its loader included. The NVIDIA driver's
+# libcuda is never part of it: each machine has its own.
 #
 #   deploy/package/bundle.sh [OUT]          OUT: ./kvd-bundle; OUT.tar.gz is made beside it
 #   BUILD=build/cuda deploy/package/bundle.sh
@@ -38,6 +38,12 @@ copy_stripped() {
   strip -g "$2" 2>/dev/null || true
 }
 
+case $(uname -m) in
+  x86_64) loader=ld-linux-x86-64.so.2 ;;
+  aarch64) loader=ld-linux-aarch64.so.1 ;;
+  *) fail "no loader of glibc is known for $(uname -m)" ;;
+esac
+
 # libraries PROGRAM: names and files of all it needs, the driver's own left out.
 libraries() {
   LD_LIBRARY_PATH=$BUILD/lib ldd "$1" | awk '
@@ -59,7 +65,7 @@ add_launcher() {
 #!/bin/sh
 here=\$(cd "\$(dirname "\$(readlink -f "\$0")")" && pwd)
 export KVDTEST_SELF="\$here/$2"
-exec "\$here/../lib/runtime/ld-linux-x86-64.so.2" --argv0 "$2" \\
+exec "\$here/../lib/runtime/$loader" --argv0 "$2" \\
   --library-path "\$here/../lib/runtime\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" \\
   "\$here/../libexec/$2" "\$@"
 EOF
@@ -83,7 +89,7 @@ for name in libdl.so.2 libm.so.6 libpthread.so.0 librt.so.1 libutil.so.1 libreso
             libnss_dns.so.2 libnss_files.so.2; do
   [ -e "$runtime/$name" ] || copy_stripped "$libc_folder/$name" "$runtime/$name"
 done
-[ -e "$runtime/ld-linux-x86-64.so.2" ] || fail "no program named its loader"
+[ -e "$runtime/$loader" ] || fail "no program named its loader"
 
 # The client library for engines of one's own: headers, package files, without the runtime's glibc.
 cmake --install "$BUILD" --prefix "$OUT" --component client >/dev/null

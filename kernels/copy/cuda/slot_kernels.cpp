@@ -3,18 +3,9 @@
 #include <algorithm>
 
 #include "kernels/device/cuda/error.hpp"
+#include "kernels/device/cuda/image.hpp"
 
-// The compiled kernels, as a part of this object.
-asm(R"(
-  .pushsection .rodata
-  .balign 16
-  .globl kvd_slot_kernels_image
-  .hidden kvd_slot_kernels_image
-kvd_slot_kernels_image:
-  .incbin ")" KVD_SLOT_KERNELS_IMAGE R"("
-  .popsection
-)");
-extern "C" const unsigned char kvd_slot_kernels_image[];
+KVD_EMBED_DEVICE_IMAGE(kvd_slot_kernels, KVD_SLOT_KERNELS_IMAGE, KVD_SLOT_KERNELS_IMAGE_PTX);
 
 namespace kvd::kernels::cuda {
 namespace {
@@ -53,9 +44,9 @@ unsigned blocks_for(const SlotCopy& copy) {
 }  // namespace
 
 Result<SlotKernels> SlotKernels::load(const Driver& driver) {
-  CUmodule module = nullptr;
-  KVD_TRY(check(driver, driver.module_load_data(&module, kvd_slot_kernels_image),
-                "loading the slot kernels"));
+  KVD_ASSIGN_OR_RETURN(const CUmodule module,
+                       load_image(driver, {kvd_slot_kernels_image, kvd_slot_kernels_ptx},
+                                  "loading the slot kernels"));
   CUfunction gather = nullptr, scatter = nullptr;
   KVD_TRY(check(driver, driver.module_get_function(&gather, module, "kvd_gather_slots"),
                 "finding kvd_gather_slots"));

@@ -28,6 +28,8 @@ class Finder {
   template <class Function>
   Status find(Function& function, const char* name, int version, bool required) const {
     void* address = nullptr;
+    // What an older driver would answer is its own to say: not asked is safest.
+    if (version > driver_.version() && !required) return {};
     const CUresult result = driver_.get_proc_address(name, &address, version,
                                                      CU_GET_PROC_ADDRESS_LEGACY_STREAM, nullptr);
     if (result == CUDA_ERROR_STUB_LIBRARY) return error_of(driver_, result, name);
@@ -73,6 +75,10 @@ Status Driver::resolve(const std::string& library) {
                        " lacks cuGetProcAddress_v2: update the NVIDIA driver to one for "
                        "CUDA 12.0 or newer");
   }
+  const auto tell_version =
+      reinterpret_cast<PFN_cuDriverGetVersion_v2020>(::dlsym(handle, "cuDriverGetVersion"));
+  // The toolkit's stub refuses, or lacks it: its answers to the rest say why.
+  if (tell_version != nullptr) (void)tell_version(&version_);
   const Finder finder(*this);
 #define KVD_CUDA_FIND(member, entry, version, required) \
   KVD_TRY(finder.find(member, #entry, version, required));

@@ -19,6 +19,7 @@
 #include "kernels/device/cuda/stream.hpp"
 #include "kernels/device/cuda/vmm.hpp"
 #include "tests/support/fakecuda/fakecuda.h"
+#include "tests/unit/kernels/device/cuda/fake_driver.hpp"
 
 namespace kvd::kernels::cuda {
 namespace {
@@ -59,6 +60,27 @@ void register_references() {
   const std::size_t sizes[] = {8, 8, 8, 4};
   add("kvd_gather_slots", reference<true>, sizes, 4);
   add("kvd_scatter_slots", reference<false>, sizes, 4);
+}
+
+/// Drivers and GPUs that the fatbin was not made for take the PTX, and those before sm_80 nothing.
+TEST(SlotKernelsImage, IsTakenByOldDriversAndByGpusThatNobodyKnewYet) {
+  if (fake<decltype(fakecuda_reset)>("fakecuda_reset") == nullptr) {
+    GTEST_SKIP() << "a real driver has one version";
+  }
+  const auto load_on = [](const char* driver_version, const char* capability) {
+    const FakeDriver world(std::string("FAKECUDA_DRIVER_VERSION=") + driver_version +
+                           " FAKECUDA_COMPUTE_CAPABILITY=" + capability);
+    register_references();
+    const Driver& driver = *Driver::load().value();
+    const auto context = PrimaryContext::retain(driver, find_device(driver, {}).value());
+    const ScopedCurrent current(*context);
+    const auto loaded = SlotKernels::load(driver);
+    return loaded.ok() ? std::string() : loaded.error().to_string();
+  };
+  EXPECT_EQ(load_on("13000", "90"), "");
+  EXPECT_EQ(load_on("12080", "120"), "");
+  EXPECT_EQ(load_on("12000", "80"), "");
+  EXPECT_NE(load_on("12000", "75").find("update the NVIDIA driver"), std::string::npos);
 }
 
 constexpr std::size_t kHostBytes = 8u << 20;

@@ -97,6 +97,19 @@ INSTANTIATE_TEST_SUITE_P(Results, DriverInit,
                                            InitCase{802, ErrorCode::kUnavailable, "fabricmanager"},
                                            InitCase{999, ErrorCode::kDeviceError, "restart kvd"}));
 
+// By version: 13.0's batch, 12.8's, none.
+TEST(Driver, OfAnOlderCudaIsAskedForNothingNewer) {
+  for (const int version : {12000, 12080, 13000}) {
+    const FakeDriver fake("FAKECUDA_DRIVER_VERSION=" + std::to_string(version));
+    const auto driver = Driver::open(kLibrary);
+    ASSERT_TRUE(driver.ok()) << driver.error().to_string();
+    EXPECT_EQ((*driver)->version(), version);
+    EXPECT_EQ((*driver)->memcpy_batch_async != nullptr, version == 13000);
+    EXPECT_EQ((*driver)->memcpy_batch_async_12080 != nullptr, version == 12080);
+    EXPECT_NE((*driver)->stream_wait_value64, nullptr);
+  }
+}
+
 TEST(Driver, AMissingEntryThatIsNeededIsNamed) {
   const FakeDriver fake("FAKECUDA_FAIL=" + nth_lookup_fails(lookup_of("mem_import")));
   const auto driver = Driver::open(kLibrary);
