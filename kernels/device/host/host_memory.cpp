@@ -34,8 +34,7 @@ Error no_memory(Bytes wanted, const std::string& why) {
 }
 
 UniqueFd open_memfd(const std::string& name, PageKind pages) {
-  const unsigned flags =
-      MFD_CLOEXEC | MFD_ALLOW_SEALING | (pages == PageKind::kHugetlb ? MFD_HUGETLB : 0u);
+  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | memfd_page_flags(pages);
   const int fd = ::memfd_create(name.c_str(), flags | MFD_NOEXEC_SEAL);
   if (fd >= 0 || errno != EINVAL) return UniqueFd(fd);
   return UniqueFd(::memfd_create(name.c_str(), flags));  // a kernel before 6.3

@@ -1,5 +1,7 @@
 #include "kernels/device/host/page_facts.hpp"
 
+#include <linux/memfd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -44,6 +46,10 @@ std::optional<Bytes> field(std::string_view line, std::string_view key) {
 }
 
 }  // namespace
+
+unsigned memfd_page_flags(PageKind pages) {
+  return pages == PageKind::kHugetlb ? MFD_HUGETLB | MFD_HUGE_2MB : 0u;
+}
 
 Bytes free_hugetlb() {
   const std::string folder = "/sys/kernel/mm/hugepages/hugepages-2048kB/";

@@ -13,6 +13,9 @@ namespace kvd::kernels {
 
 constexpr Bytes kHugePage = kMiB * 2;
 
+/// What memfd_create() is asked for beyond the file's own flags, to get pages of this kind. By
+/// size: the machine's default huge page may be one of 1 GiB, or of 512 MiB on Arm.
+[[nodiscard]] unsigned memfd_page_flags(PageKind pages);
 /// Bytes that a new hugetlb mapping of 2 MiB pages can still get: free and not yet promised.
 [[nodiscard]] Bytes free_hugetlb();
 /// Whether shared memory may get transparent huge pages when asked by madvise.

@@ -1,6 +1,7 @@
 #include "kernels/device/host/page_facts.hpp"
 
 #include <gtest/gtest.h>
+#include <linux/memfd.h>
 
 #include <sstream>
 
@@ -42,6 +43,13 @@ TEST(PageFactsTest, KnowsWhichSettingsAllowHugeSharedPages) {
   EXPECT_FALSE(shmem_huge_allowed(""));
   EXPECT_TRUE(shmem_huge_allowed("always within_size [advise] never deny force"));
   EXPECT_TRUE(shmem_huge_allowed("[always] within_size advise never deny force"));
+}
+
+// Where the default is 1 GiB, a slab of less cannot be made without the size.
+TEST(PageFactsTest, AsksForHugePagesByTheirSize) {
+  EXPECT_EQ(memfd_page_flags(PageKind::kHugetlb), MFD_HUGETLB | MFD_HUGE_2MB);
+  EXPECT_EQ(memfd_page_flags(PageKind::kTransparentHuge), 0u);
+  EXPECT_EQ(memfd_page_flags(PageKind::kSmall), 0u);
 }
 
 TEST(PageFactsTest, ReadsMeminfo) {
