@@ -28,6 +28,9 @@ Result<Backend> host_backend(const Config& config, const Clock& clock) {
 
 #ifdef KVD_HAVE_CUDA
 
+// What a Grace CPU's link moves in cuda.burst's default, with room.
+constexpr Bytes kMostBurst = kMiB * 32;
+
 Result<Backend> cuda_backend(const Config& config, const Clock& clock) {
   kernels::CudaConfig cuda;
   auto device = kernels::cuda::parse_device(config.cuda_device);
@@ -38,7 +41,11 @@ Result<Backend> cuda_backend(const Config& config, const Clock& clock) {
   cuda.dram = config.cuda_dram == "host_numa" ? kernels::DramKind::kHostNuma
               : config.cuda_dram == "auto"    ? kernels::DramKind::kAuto
                                               : kernels::DramKind::kMemfd;
-  cuda.burst = config.cuda_burst;
+  cuda.copies = config.cuda_copies == "batch"    ? kernels::cuda::CopyChoice::kBatch
+                : config.cuda_copies == "single" ? kernels::cuda::CopyChoice::kSingle
+                                                 : kernels::cuda::CopyChoice::kAuto;
+  cuda.burst_time = config.cuda_burst;
+  cuda.burst = kMostBurst;
   cuda.stall_limit = config.cuda_watchdog;
   KVD_ASSIGN_OR_RETURN(auto backend, kernels::CudaBackend::create(cuda, clock));
   if (!backend->dram_fallback().empty()) {
@@ -52,6 +59,11 @@ Bytes context_bytes(const kernels::DeviceBackend& backend) {
   return cuda != nullptr ? cuda->context_bytes() : Bytes(0);
 }
 
+std::string copies_fallback(const kernels::DeviceBackend& backend) {
+  const auto* cuda = dynamic_cast<const kernels::CudaBackend*>(&backend);
+  return cuda != nullptr ? cuda->copies_fallback() : std::string();
+}
+
 #else
 
 Result<Backend> cuda_backend(const Config&, const Clock&) {
@@ -61,6 +73,7 @@ Result<Backend> cuda_backend(const Config&, const Clock&) {
 }
 
 Bytes context_bytes(const kernels::DeviceBackend&) { return Bytes(0); }
+std::string copies_fallback(const kernels::DeviceBackend&) { return {}; }
 
 #endif
 
@@ -87,6 +100,9 @@ Result<Backend> open_backend(Config& config, const Clock& clock) {
 std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend& backend) {
   const auto identity = backend.identity();
   if (!identity) return std::nullopt;
+  if (const std::string why = copies_fallback(backend); !why.empty()) {
+    log_warning("cuda.copies auto: single, as " + why);
+  }
   return admin::GpuInfo{identity->name, wire::uuid_text(identity->uuid), context_bytes(backend)};
 }
 

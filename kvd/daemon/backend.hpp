@@ -19,7 +19,8 @@ namespace kvd::daemon {
 [[nodiscard]] Result<std::shared_ptr<kernels::DeviceBackend>> open_backend(Config& config,
                                                                            const Clock& clock);
 
-/// What a person asks about the GPU behind it; none on the host backend.
+/// What a person asks about the GPU behind it, once its pools stand; none on the host backend. Logs
+/// what about the GPU is not as it should be.
 [[nodiscard]] std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend& backend);
 
 }  // namespace kvd::daemon

@@ -15,9 +15,9 @@ namespace {
 
 constexpr Bytes kSlabGrain = 2 * kMiB;  ///< a huge page; also the grain of device allocations
 constexpr Bytes kUsualSlab = 64 * kMiB;
-constexpr Bytes kUsualCudaSlab = 256 * kMiB;  ///< each costs calls of the driver at every attach
-constexpr Bytes kMinBurst = 64 * kKiB;        ///< below, a copy engine is far from its rate
-constexpr Bytes kMaxBurst = kGiB;
+constexpr Bytes kUsualCudaSlab = 256 * kMiB;    ///< each costs calls of the driver at every attach
+constexpr Nanoseconds kMinBurst{5'000};         ///< below, a copy engine is far from its rate
+constexpr Nanoseconds kMaxBurst{10'000'000};    ///< an engine's step
 constexpr Bytes kMaxSize = kGiB * 1024 * 1024;  ///< 1 PiB: sums of sizes never overflow
 constexpr std::int64_t kMaxSlabCount = SlotId::kMaxSlabs - 1;
 constexpr std::uint32_t kMaxRequests = 4096;  // as many as one step message holds
@@ -207,8 +207,11 @@ void check_cuda(const Config& config, Faults& faults) {
     faults.push_back("cuda.dram: must be memfd, host_numa or auto, is \"" + dram + "\"");
   }
   if (config.cuda_burst < kMinBurst || config.cuda_burst > kMaxBurst) {
-    faults.push_back("cuda.burst: must be from 64 KiB to 1 GiB, is " +
-                     human_size(config.cuda_burst));
+    faults.push_back("cuda.burst: must be from 5us to 10ms");
+  }
+  const std::string& copies = config.cuda_copies;
+  if (copies != "auto" && copies != "batch" && copies != "single") {
+    faults.push_back("cuda.copies: must be auto, batch or single, is \"" + copies + "\"");
   }
   if (config.cuda_watchdog <= Nanoseconds(0)) {
     faults.push_back("cuda.watchdog: must be longer than zero");

@@ -69,8 +69,11 @@ Keys memory_keys() {
           "cuda.dram", "DRAM is memfd or host_numa (made and pinned by the driver), or auto",
           kAnyText, [](auto& c) -> auto& { return c.cuda_dram; }),
       key(
-          "cuda.burst", "bytes copied at a time; engines' own copies wait for two of them", kSize,
-          [](auto& c) -> auto& { return c.cuda_burst; }),
+          "cuda.burst", "how long is copied at a time; engines' own copies wait for two of them",
+          kDuration, [](auto& c) -> auto& { return c.cuda_burst; }),
+      key(
+          "cuda.copies", "copies in one driver call (batch), in one each (single), or auto",
+          kAnyText, [](auto& c) -> auto& { return c.cuda_copies; }),
       key(
           "cuda.watchdog", "a copy that stands still for longer means that the GPU is lost",
           kDuration, [](auto& c) -> auto& { return c.cuda_watchdog; }),

@@ -35,6 +35,7 @@ CopyQueue::CopyQueue(Direction direction, const QueueWorld& world, Stream stream
     : world_(world),
       stream_(std::move(stream)),
       events_(std::move(events)),
+      size_(world.burst),
       thread_([this, direction] {
         enter(direction);
         run();
@@ -94,11 +95,16 @@ void CopyQueue::load() {
 // Precondition: a batch is in hand.
 void CopyQueue::load_burst() {
   Burst burst;
-  Bytes room = world_.burst;
-  if (bursts_.empty()) moved_at_ = world_.clock.now();
+  const Bytes size = size_.bytes();
+  Bytes room = size;
+  if (bursts_.empty()) {
+    moved_at_ = world_.clock.now();
+    size_.on_idle();
+  }
   do {
-    CopyList list = moving_->cursor.take(room, world_.burst);
+    CopyList list = moving_->cursor.take(room, size);
     room -= list.bytes;
+    burst.bytes += list.bytes;
     issue(list);
     if (!moving_->status.ok() || moving_->cursor.done()) {
       end_batch(burst);
@@ -137,7 +143,7 @@ bool CopyQueue::take_batch() {
 
 void CopyQueue::issue(CopyList& list) {
   moving_->bytes += list.bytes;
-  moving_->status = world_.health.check(stream_.copy(list), "queueing copies");
+  moving_->status = world_.health.check(stream_.copy(list, world_.form), "queueing copies");
 }
 
 // The batch in hand has nothing more to copy, or may not go on.
@@ -164,7 +170,9 @@ void CopyQueue::reap() {
     if (result == CUDA_ERROR_NOT_READY) break;
     const Status status = world_.health.check(result, "copying");
     if (!status.ok()) return world_.health.lose(status.error());
-    moved_at_ = world_.clock.now();
+    const TimePoint now = world_.clock.now();
+    size_.on_burst(bursts_.front().bytes, now - moved_at_);
+    moved_at_ = now;
     for (Moving& moving : bursts_.front().ended) finish(moving);
     bursts_.pop_front();
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
+#include "kernels/device/cuda/burst_size.hpp"
 #include "kernels/device/cuda/context.hpp"
 #include "kernels/device/cuda/extent_cursor.hpp"
 #include "kernels/device/cuda/fence_pages.hpp"
@@ -28,7 +29,8 @@ struct QueueWorld {
   Health& health;
   FencePages& pages;
   CompletionBox& finished;
-  Bytes burst;
+  CopyForm form;
+  BurstRule burst;
   Nanoseconds stall_limit;
 };
 
@@ -69,6 +71,7 @@ class CopyQueue {
   };
   struct Burst {
     std::size_t event = 0;
+    Bytes bytes;
     std::vector<Moving> ended;  // batches whose last byte is in this burst
   };
 
@@ -96,6 +99,7 @@ class CopyQueue {
   // The thread's own.
   std::optional<Moving> moving_;
   std::deque<Burst> bursts_;
+  BurstSize size_;
   std::size_t last_event_ = 0;
   TimePoint ended_at_{0};  // when the last batch was reported
   TimePoint moved_at_{0};  // when a burst last ended, or the first was queued on an idle device

@@ -19,13 +19,18 @@ using cuda::Engine;
 using cuda::ScopedCurrent;
 
 Status check_config(const CudaConfig& config) {
-  if (config.burst > Bytes(0) && config.stall_limit > Nanoseconds(0) &&
-      config.memory_attempts > 0 && config.memory_pause >= Nanoseconds(0) &&
-      config.stop_limit >= Nanoseconds(0)) {
+  if (config.burst > Bytes(0) && config.burst_time >= Nanoseconds(0) &&
+      config.stall_limit > Nanoseconds(0) && config.memory_attempts > 0 &&
+      config.memory_pause >= Nanoseconds(0) && config.stop_limit >= Nanoseconds(0)) {
     return {};
   }
   return make_error(ErrorCode::kInvalidArgument,
                     "the CUDA backend needs a burst, a stall limit and at least one attempt");
+}
+
+// Below the least a copy's own overhead counts for more than what it moves.
+cuda::BurstRule burst_rule(const CudaConfig& config) {
+  return {config.burst_time, std::min(kKiB * 256, config.burst), config.burst};
 }
 
 /// Settled once, at the start.
@@ -108,7 +113,7 @@ struct CudaBackend::Parts {
     if (engine) return engine.get();
     KVD_ASSIGN_OR_RETURN(
         engine, Engine::start({driver, device, capabilities, clock, health, finished, granularity,
-                               config.burst, config.stall_limit}));
+                               config.copies, burst_rule(config), config.stall_limit}));
     return engine.get();
   }
 
@@ -170,7 +175,8 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaConfig& confi
   KVD_ASSIGN_OR_RETURN(cuda::Device device, cuda::find_device(*driver, config.device));
   KVD_ASSIGN_OR_RETURN(const cuda::Capabilities capabilities,
                        cuda::check_capabilities(*driver, device));
-  KVD_ASSIGN_OR_RETURN(const Bytes granularity, cuda::granularity(*driver, device.handle));
+  KVD_ASSIGN_OR_RETURN(const Bytes granularity,
+                       cuda::granularity(*driver, {device.handle, capabilities.gpu_direct_rdma}));
   KVD_ASSIGN_OR_RETURN(DramChoice dram, choose_dram(config, *driver, capabilities));
   KVD_ASSIGN_OR_RETURN(UniqueFd event, CompletionBox::make_event());
   auto parts = std::make_unique<Parts>(config, clock, *driver, std::move(device), capabilities,
@@ -204,6 +210,11 @@ Status CudaBackend::health() const { return parts_->health.status(); }
 Bytes CudaBackend::context_bytes() const {
   const std::lock_guard lock(parts_->start_mutex);
   return parts_->engine ? parts_->engine->context().used_at_start() : Bytes(0);
+}
+
+std::string CudaBackend::copies_fallback() const {
+  const std::lock_guard lock(parts_->start_mutex);
+  return parts_->engine ? parts_->engine->copies_fallback() : std::string();
 }
 
 const std::string& CudaBackend::dram_fallback() const { return parts_->dram_kind.fallback; }

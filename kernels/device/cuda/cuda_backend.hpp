@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
+#include "kernels/device/cuda/copy_trial.hpp"
 #include "kernels/device/cuda/device.hpp"
 #include "kernels/device/device_backend.hpp"
 #include "kernels/device/host/host_memory.hpp"
@@ -23,7 +24,10 @@ struct CudaConfig {
   PagePreference pages = PagePreference::kHugetlb;  ///< of DRAM slabs that are memfds
   unsigned populate_threads = 0;                    ///< zero: one a CPU, eight at most
   std::optional<unsigned> numa_node;  ///< of DRAM slabs; none: the node nearest to the device
-  /// Bytes of one burst. Two are queued a direction, so an engine's own small copy waits for two.
+  cuda::CopyChoice copies = cuda::CopyChoice::kAuto;
+  /// How long one burst may take. Two are queued a direction, so an engine's own small copy waits
+  /// for two. Zero: bursts are of `burst` bytes however long those take; else that is the most.
+  Nanoseconds burst_time{0};
   Bytes burst = kMiB * 4;
   /// A burst that takes longer means a lost device.
   Nanoseconds stall_limit = std::chrono::seconds(30);
@@ -62,6 +66,9 @@ class CudaBackend final : public DeviceBackend {
   /// HBM that kvd's context takes besides its slabs (see PrimaryContext::used_at_start); zero while
   /// there is no context yet.
   [[nodiscard]] Bytes context_bytes() const;
+  /// Why copies are made one by one although CopyChoice::kAuto would rather have batches; else
+  /// empty, and while there is no context yet.
+  [[nodiscard]] std::string copies_fallback() const;
   /// Why DRAM slabs are memfds although DramKind::kAuto would rather have others; else empty.
   [[nodiscard]] const std::string& dram_fallback() const;
 

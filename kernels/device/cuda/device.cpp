@@ -157,6 +157,7 @@ Result<Capabilities> check_capabilities(const Driver& driver, const Device& devi
       has(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES);
   found.stream_memory_operations = driver.stream_write_value64 != nullptr &&
                                    has(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
+  found.host_addresses = has(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
   const Result<int> node = attribute(driver, device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
   if (node.ok() && *node >= 0) found.host_numa_node = static_cast<unsigned>(*node);
   found.host_numa_memory = driver.version() >= kHostNumaVersion &&

@@ -52,6 +52,7 @@ struct Capabilities {
   bool gpu_direct_rdma = false;              ///< 110: handles may be made for RDMA and storage
   bool host_pages_are_device_pages = false;  ///< 100, Grace: registration does not pin
   bool stream_memory_operations = false;     ///< 122 and the entry points
+  bool host_addresses = false;               ///< 91: registered memory by the host's address, too
   std::optional<unsigned> host_numa_node;    ///< 134: the node nearest to the device
   bool host_numa_memory = false;             ///< 141: HOST_NUMA allocations, if the driver is new
 };

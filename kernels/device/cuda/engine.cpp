@@ -1,6 +1,7 @@
 #include "kernels/device/cuda/engine.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "kernels/device/host/page_facts.hpp"
@@ -44,18 +45,33 @@ Status Engine::open() {
   KVD_ASSIGN_OR_RETURN(HbmSlab zero_hbm,
                        HbmSlab::create(context_, world_.granularity, world_.granularity, false));
   zero_hbm_.emplace(std::move(zero_hbm));
-  KVD_TRY(zero(*zero_hbm_));
   HostMemoryRequest request{"kvd-zeros", kHugePage, PagePreference::kSmall, {}, 1};
   KVD_ASSIGN_OR_RETURN(DramSlab zero_dram,
                        DramSlab::create(world_.driver, std::move(request), world_.capabilities));
   zero_dram_.emplace(std::move(zero_dram));
+  KVD_TRY(try_copies());
+  KVD_TRY(zero(*zero_hbm_));
   pages_.emplace(world_.health);
-  const QueueWorld queue{context_,        world_.clock, world_.health,     *pages_,
-                         world_.finished, world_.burst, world_.stall_limit};
+  const QueueWorld queue{context_,        world_.clock, world_.health, *pages_,
+                         world_.finished, copies_.form, world_.burst,  world_.stall_limit};
   for (const Direction direction : {Direction::kHostToDevice, Direction::kDeviceToHost}) {
     KVD_ASSIGN_OR_RETURN(queues_[static_cast<std::size_t>(direction)],
                          CopyQueue::start(direction, queue));
   }
+  return {};
+}
+
+// On the memory that is to hold zeros, before it does.
+Status Engine::try_copies() {
+  auto settled = settle_copies(world_.copies, world_.capabilities, world_.driver, *setup_,
+                               *zero_hbm_, *zero_dram_, world_.stall_limit);
+  if (!settled.ok()) {
+    // What was tried may still be under way.
+    if (settled.error().code == ErrorCode::kDeviceError) world_.health.lose(settled.error());
+    return settled.error();
+  }
+  copies_ = std::move(*settled);
+  std::memset(reinterpret_cast<void*>(zero_dram_->address()), 0, kHugePage.size());
   return {};
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/device/cuda/context.hpp"
 #include "kernels/device/cuda/copy_queue.hpp"
+#include "kernels/device/cuda/copy_trial.hpp"
 #include "kernels/device/cuda/fence_pages.hpp"
 #include "kernels/device/cuda/health.hpp"
 #include "kernels/device/cuda/slabs.hpp"
@@ -23,7 +24,8 @@ struct EngineWorld {
   Health& health;
   CompletionBox& finished;
   Bytes granularity;
-  Bytes burst;
+  CopyChoice copies;
+  BurstRule burst;
   Nanoseconds stall_limit;
 };
 
@@ -36,6 +38,8 @@ class Engine {
   ~Engine();
 
   [[nodiscard]] const PrimaryContext& context() const { return context_; }
+  /// Why copies are made one by one although batches would be better; else empty.
+  [[nodiscard]] const std::string& copies_fallback() const { return copies_.fallback; }
   [[nodiscard]] FencePages& pages() { return *pages_; }
   /// Writes zeros over device memory and waits for them. After an error that lost the device they
   /// may still be on their way.
@@ -50,12 +54,14 @@ class Engine {
  private:
   Engine(const EngineWorld& world, PrimaryContext context);
   Status open();
+  Status try_copies();
 
   const EngineWorld world_;
   PrimaryContext context_;
   std::optional<Stream> setup_;
   std::optional<HbmSlab> zero_hbm_;
   std::optional<DramSlab> zero_dram_;
+  CopyDecision copies_;
   std::optional<FencePages> pages_;
   std::array<std::unique_ptr<CopyQueue>, kDirections> queues_;
 };

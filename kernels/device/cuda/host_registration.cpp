@@ -8,13 +8,27 @@
 
 namespace kvd::kernels::cuda {
 
+namespace {
+
+// The driver's kernel module pins the pages itself, whatever the limits on locked memory, and a
+// failure of that comes as INVALID_VALUE (os-mlock.c of NVIDIA's open kernel modules).
+Error cannot_pin(const Driver& driver, CUresult result, Bytes size) {
+  const std::string what = "registering " + std::to_string(size.value) + " bytes of host memory";
+  Error error = error_of(driver, result, what);
+  if (result == CUDA_ERROR_INVALID_VALUE) {
+    error.message += ": the driver could not pin them; free memory on this machine";
+  }
+  return error;
+}
+
+}  // namespace
+
 Result<HostRegistration> HostRegistration::make(const Driver& driver, std::uintptr_t address,
                                                 Bytes size) {
   void* start = reinterpret_cast<void*>(address);
-  KVD_TRY(check(driver,
-                driver.mem_host_register(
-                    start, size.size(), CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
-                "registering " + std::to_string(size.value) + " bytes of host memory"));
+  const CUresult registered = driver.mem_host_register(
+      start, size.size(), CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  if (registered != CUDA_SUCCESS) return cannot_pin(driver, registered, size);
   HostRegistration registration(driver, address, size);
   KVD_TRY(check(driver, driver.mem_host_get_device_pointer(&registration.device_address_, start, 0),
                 "asking for the device address of host memory"));

@@ -44,8 +44,14 @@ Stream::~Stream() {
   if (stream_ != nullptr) driver_->stream_destroy(stream_);
 }
 
-CUresult Stream::copy(CopyList& list) const {
+bool Stream::can_batch(const Driver& driver) {
+  return driver.memcpy_batch_async != nullptr || driver.memcpy_batch_async_12080 != nullptr;
+}
+
+CUresult Stream::copy(CopyList& list, CopyForm form) const {
   if (list.empty()) return CUDA_SUCCESS;
+  if (form == CopyForm::kSingle || !can_batch(*driver_))
+    return copy_one_by_one(*driver_, list, stream_);
   CUmemcpyAttributes all = attributes();
   std::size_t first = 0, failed = 0;
   const std::size_t count = list.lengths.size();
@@ -53,11 +59,8 @@ CUresult Stream::copy(CopyList& list) const {
     return driver_->memcpy_batch_async(list.to.data(), list.from.data(), list.lengths.data(), count,
                                        &all, &first, 1, stream_);
   }
-  if (driver_->memcpy_batch_async_12080 != nullptr) {
-    return driver_->memcpy_batch_async_12080(list.to.data(), list.from.data(), list.lengths.data(),
-                                             count, &all, &first, 1, &failed, stream_);
-  }
-  return copy_one_by_one(*driver_, list, stream_);
+  return driver_->memcpy_batch_async_12080(list.to.data(), list.from.data(), list.lengths.data(),
+                                           count, &all, &first, 1, &failed, stream_);
 }
 
 CUresult Stream::drain(Nanoseconds limit) const {

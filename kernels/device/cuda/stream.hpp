@@ -9,6 +9,9 @@
 
 namespace kvd::kernels::cuda {
 
+/// How several copies are handed to the driver: in one call, or in one call each.
+enum class CopyForm : std::uint8_t { kBatch, kSingle };
+
 /// A queue of the device, independent of the legacy default stream. Of the current context, which
 /// must be current again at destruction.
 /// Precondition of destruction: its work is done.
@@ -20,11 +23,15 @@ class Stream {
   ~Stream();
 
   [[nodiscard]] CUstream get() const { return stream_; }
-  /// Queues the copies, which have no order among themselves, in one call where the driver has it.
+  /// Queues the copies, which have no order among themselves. A batch names registered memory by
+  /// addresses that the device knows, a single copy by any. A driver without batches gets single
+  /// ones.
   /// Sources are read in stream order: letting the engine read them early has corrupted stores
   /// elsewhere, and helps only for host data that nothing queued before can write.
   /// After an error any number of them may be queued.
-  [[nodiscard]] CUresult copy(CopyList& list) const;
+  [[nodiscard]] CUresult copy(CopyList& list, CopyForm form = CopyForm::kBatch) const;
+  /// Whether the driver has batches at all.
+  [[nodiscard]] static bool can_batch(const Driver& driver);
   /// Waits until all is done. CUDA_ERROR_NOT_READY when that takes longer than `limit`.
   [[nodiscard]] CUresult drain(Nanoseconds limit) const;
 

@@ -77,8 +77,10 @@ class WatchedClock final : public Clock {
   ManualClock time_;
 };
 
+// Without the trial of batches, so that tests can count the driver's calls.
 std::unique_ptr<CudaBackend> make(CudaConfig config = {}, const Clock& clock = kSteady) {
   config.memory_pause = Nanoseconds(0);
+  if (config.copies == cuda::CopyChoice::kAuto) config.copies = cuda::CopyChoice::kBatch;
   auto backend = CudaBackend::create(config, clock);
   if (backend.ok()) return std::move(backend).value();
   ADD_FAILURE() << backend.error().to_string();
@@ -340,6 +342,73 @@ TEST(CudaBackend, ADescriptorThatIsNoSlabIsRefused) {
       cuda::PhysicalMemory::import_fd(*cuda::Driver::load().value(), fd->get(), kMiB * 2);
   ASSERT_FALSE(memory.ok());
   EXPECT_THAT(memory.error().message, HasSubstr("importing"));
+}
+
+/// A driver that has batches and does not do them, or whose device would need other addresses.
+struct BatchCase {
+  const char* environment;
+  const char* fallback;  // empty: batches work
+};
+
+class BatchTrial : public ::testing::TestWithParam<BatchCase> {};
+INSTANTIATE_TEST_SUITE_P(Drivers, BatchTrial,
+                         ::testing::Values(BatchCase{"FAKECUDA_SEED=1", ""},
+                                           BatchCase{"FAKECUDA_FAIL=cuMemcpyBatchAsync:1:1", "(1)"},
+                                           BatchCase{"FAKECUDA_FAIL=cuMemcpyBatchAsync:2:801",
+                                                     "(801)"},
+                                           BatchCase{"FAKECUDA_HOST_ADDRESSES=0", "attribute 91"}));
+
+TEST_P(BatchTrial, CopiesGoTheWayThatWorks) {
+  const FakeDriver fake(GetParam().environment);
+  auto made = CudaBackend::create({}, kSteady);
+  ASSERT_TRUE(made.ok()) << made.error().to_string();
+  DeviceBackend& backend = **made;
+  EXPECT_EQ((*made)->copies_fallback(), "") << "nothing is known yet";
+  const Slab device = slab_or_die(backend, Tier::kHbm, kMiB * 2);
+  const Slab host = slab_or_die(backend, Tier::kDram, kMiB * 2);
+  const bool works = *GetParam().fallback == '\0';
+  EXPECT_EQ((*made)->copies_fallback().empty(), works);
+  EXPECT_THAT((*made)->copies_fallback(), HasSubstr(GetParam().fallback));
+  fill_pattern(bytes_of(host).first(kMiB.size()), 9);
+  copy(backend, batch_of(1, kIn, {{device.address, host.address, kMiB}}));
+  copy(backend, batch_of(2, kOut, {{host.address + kMiB.size(), device.address, kMiB}}));
+  EXPECT_TRUE(has_pattern(bytes_of(host).subspan(kMiB.size()), 9));
+  copy(backend, batch_of(3, kIn, {{device.address, 0, kMiB}}));
+  copy(backend, batch_of(4, kOut, {{host.address, device.address, kMiB}}));
+  EXPECT_TRUE(all_zero(bytes_of(host).first(kMiB.size())))
+      << "the trial left something in the zeros";
+  made->reset();
+  FakeDriver::expect_no_leaks();
+}
+
+TEST(CudaBackend, BatchesThatAreAskedForAndCannotBeAreRefused) {
+  const FakeDriver fake("FAKECUDA_HOST_ADDRESSES=0");
+  CudaConfig config;
+  config.copies = cuda::CopyChoice::kBatch;
+  auto backend = make(config);
+  const auto slab = backend->create_slab(Tier::kDram, kMiB * 2);
+  ASSERT_EQ(code_of(slab), ErrorCode::kUnsupported);
+  EXPECT_THAT(slab.error().message, HasSubstr("cuda.copies"));
+}
+
+TEST(CudaBackend, SingleCopiesAreMadeWhereTheyAreAskedFor) {
+  const FakeDriver fake("FAKECUDA_FAIL=cuMemcpyBatchAsync:1:700");
+  CudaConfig config;
+  config.copies = cuda::CopyChoice::kSingle;
+  auto backend = make(config);
+  const Slab device = slab_or_die(*backend, Tier::kHbm, kMiB * 2);
+  const Slab host = slab_or_die(*backend, Tier::kDram, kMiB * 2);
+  EXPECT_TRUE(copy(*backend, batch_of(1, kIn, {{device.address, host.address, kMiB}})).status.ok());
+  EXPECT_EQ(backend->copies_fallback(), "") << "as it was told";
+}
+
+// A pin that fails is an invalid value to the driver, and it is no argument that is wrong.
+TEST(CudaBackend, MemoryThatCannotBePinnedIsSaidToBeThat) {
+  const FakeDriver fake("FAKECUDA_FAIL=cuMemHostRegister:2:1");
+  auto backend = make();
+  const auto slab = backend->create_slab(Tier::kDram, kMiB * 2);
+  ASSERT_FALSE(slab.ok());
+  EXPECT_THAT(slab.error().message, HasSubstr("could not pin"));
 }
 
 /// A backend with a slab of each tier and an adopted page.
