@@ -256,7 +256,7 @@ KVD_API kvd_status kvd_confirm(kvd_handle* handle);
 /* For an engine that has nothing to run: returns when a copy out of HBM completes, which may have
  * made room, or when the time is over; both are KVD_OK. */
 KVD_API kvd_status kvd_wait_for_room(kvd_handle* handle, uint64_t timeout_ns);
-/* Where a block stands in this process, for a row of the last run list or kvd_allocate_blocks. */
+/* Where a block stands in this process, for a row of the last kvd_step's run list. */
 KVD_API kvd_status kvd_block_address(kvd_handle* handle, uint32_t row, uint32_t group,
                                      uint32_t block, void** address);
 /* The same for the first `count` blocks of a row's group at once. KVD_NOT_FOUND where it has fewer.
@@ -271,7 +271,8 @@ typedef enum kvd_direction { KVD_ROTATE_OUT = 1, KVD_ROTATE_IN = 2 } kvd_directi
 /* Forces one request out of HBM, or back in. */
 KVD_API kvd_status kvd_rotate(kvd_handle* handle, uint64_t request, kvd_direction direction,
                               uint64_t timeout_ns);
-/* Room for `tokens` more tokens of the request; `blocks` are those granted per layer group. */
+/* Room for `tokens` more tokens of the request; `blocks` are those granted per layer group. They
+ * have addresses from the next kvd_step on, whose run list names a table with them. */
 KVD_API kvd_status kvd_allocate_blocks(kvd_handle* handle, uint64_t request, uint64_t tokens,
                                        uint64_t timeout_ns, uint32_t* blocks);
 
@@ -285,7 +286,6 @@ typedef struct kvd_placement_entry {
 /* `entries` belongs to the handle and stays valid until its next kvd_place. */
 typedef struct kvd_placement {
   size_t struct_size;
-  uint64_t plan_version;
   uint64_t budget_blocks;
   const kvd_placement_entry* entries;
   uint64_t entry_count;

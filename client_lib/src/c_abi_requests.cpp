@@ -4,11 +4,17 @@
 #include <vector>
 
 #include "client_lib/src/c_handle.hpp"
+#include "ipc/wire/messages.hpp"
 
 namespace kc = kvd_client;
 using namespace kvd::client::c;  // NOLINT(google-build-using-namespace): this file is C outside
 
 namespace {
+
+// Looked at before an array is: a wild count must not be read, nor wrap to a small one in bytes.
+constexpr std::uint64_t kMostEntries = kvd::wire::kMaxRequestsPerStep;
+constexpr const char* kTooMany = "more than 4096 entries: split them over several calls";
+static_assert(kMostEntries == 4096);
 
 kvd_run_entry c_entry(const kc::RunEntry& entry) {
   const std::uint32_t flags = (entry.prefill ? KVD_RUN_PREFILL : 0u) |
@@ -53,6 +59,7 @@ kvd_status kvd_step(kvd_handle* handle, const kvd_step_input* input, uint64_t ti
   kvd_step_input in{};
   if (handle == nullptr) return invalid(kNoHandle);
   if (!read_struct(input, in) || !is_writable(result)) return invalid(kNoStruct);
+  if (in.report_count > kMostEntries) return invalid(kTooMany);
   if (in.reports == nullptr && in.report_count != 0) return invalid("reports is NULL");
   const auto step = handle->client.step(reports_of(in), in.iteration_finished, in.iteration_running,
                                         duration(timeout_ns));
@@ -163,6 +170,7 @@ kvd_status kvd_place(kvd_handle* handle, const uint64_t* requests, uint64_t coun
                      uint64_t timeout_ns, kvd_placement* placement) {
   if (handle == nullptr) return invalid(kNoHandle);
   if (!is_writable(placement)) return invalid(kNoStruct);
+  if (count > kMostEntries) return invalid(kTooMany);
   if (requests == nullptr && count != 0) return invalid("requests is NULL");
   const auto plan = handle->client.place(std::span(requests, count), duration(timeout_ns));
   if (!plan.ok()) return fail(plan.error());
@@ -170,8 +178,8 @@ kvd_status kvd_place(kvd_handle* handle, const uint64_t* requests, uint64_t coun
   for (const auto& entry : plan->entries) {
     handle->placement.push_back({entry.request, entry.resident_blocks, entry.distance, 0});
   }
-  const kvd_placement out{sizeof(kvd_placement), plan->plan_version, plan->budget_blocks,
-                          handle->placement.data(), handle->placement.size()};
+  const kvd_placement out{sizeof(kvd_placement), plan->budget_blocks, handle->placement.data(),
+                          handle->placement.size()};
   return write_struct(out, placement);
 }
 

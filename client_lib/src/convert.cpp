@@ -84,7 +84,6 @@ kvd_client::StepResult to_public(const wire::StepReply& step) {
 
 kvd_client::Placement to_public(const wire::PlaceReply& plan) {
   kvd_client::Placement placement;
-  placement.plan_version = plan.body.plan_version;
   placement.budget_blocks = plan.body.budget_blocks;
   placement.entries.reserve(plan.entries.size());
   for (const wire::PlaceEntry entry : plan.entries) {

@@ -137,7 +137,6 @@ Result<std::uint32_t> Core::allocate_blocks(RequestId request, Tokens tokens, Na
                        KVD_ASSIGN_OR_RETURN(const auto reply, session->call(body, until));
                        const auto* granted = std::get_if<wire::AllocateReplyBody>(&reply.body);
                        if (granted == nullptr) return wrong_reply();
-                       KVD_TRY(session->use_table(PlanVersion(granted->table_version)));
                        return granted->count;
                      });
 }

@@ -13,8 +13,8 @@ namespace kvd::wire {
 static_assert(std::endian::native == std::endian::little, "kvd's wire format is little-endian");
 
 constexpr std::uint32_t kMagic = 0x3144564bu;  // "KVD1"
-constexpr std::uint16_t kVersionMin = 1;
-constexpr std::uint16_t kVersionMax = 1;
+constexpr std::uint16_t kVersionMin = 2;
+constexpr std::uint16_t kVersionMax = 2;
 constexpr std::uint32_t kMaxAttachFrame = 1024;
 constexpr std::uint32_t kMaxCommandFrame = 256 * 1024;
 constexpr std::uint32_t kMaxRequestsPerStep = 4096;
@@ -105,7 +105,7 @@ struct Hello {
   std::uint32_t transport = 0;  ///< TransportKind
   ModelShape shape;
   std::array<char, kNameBytes> name{};           ///< shown in status; NUL-terminated
-  std::array<std::uint8_t, 16> previous_boot{};  ///< boot id of the session before, or zeros
+  std::array<std::uint8_t, 16> previous_boot{};  ///< of the session before, or zeros; not read yet
   std::uint64_t orphaned_bytes = 0;              ///< regions of an earlier boot still mapped
   /// Kinds of slab the engine can map, by slab_kind_bit(); not none. Bits unknown here are passed
   /// over: this layout never changes, the kinds may grow.
@@ -298,16 +298,14 @@ struct AllocateBody {
 static_assert(sizeof(AllocateBody) == 24);
 
 /// kRegion: id, slabs and slab size; the slabs' fds travel on the attach socket.
-/// kBlocks: region 0, count = new blocks per layer group; the next step's table shows them, so
-/// table_version is 0.
+/// kBlocks: region 0, count = new blocks per layer group. The next step's table shows them.
 struct AllocateReplyBody {
   std::uint64_t region = 0;
   std::uint64_t slab_bytes = 0;
-  std::uint64_t table_version = 0;
   std::uint32_t count = 0;
   std::uint32_t reserved = 0;
 };
-static_assert(sizeof(AllocateReplyBody) == 32);
+static_assert(sizeof(AllocateReplyBody) == 24);
 
 /// Plans placement for the session's running requests now, against the real budget.
 /// Followed by `count` request ids (u64); 0: all of them.
@@ -327,12 +325,11 @@ static_assert(sizeof(PlaceEntry) == 24);
 
 /// Followed by `count` PlaceEntries.
 struct PlaceReplyBody {
-  std::uint64_t plan_version = 0;
   std::uint64_t budget_blocks = 0;
   std::uint32_t count = 0;
   std::uint32_t reserved = 0;
 };
-static_assert(sizeof(PlaceReplyBody) == 24);
+static_assert(sizeof(PlaceReplyBody) == 16);
 
 enum class RotateDirection : std::uint32_t { kOut = 1, kIn = 2 };
 

@@ -352,8 +352,6 @@ void Controller::State::expire_promises(DomainId domain) {
       spare -= hbm_bytes(r);
       r.promised = false;
       ++counters.promises_expired;
-    } else {
-      ++counters.rotation_blocked_promise;
     }
   });
 }

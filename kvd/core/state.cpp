@@ -5,8 +5,8 @@
 namespace kvd::core {
 
 const char* name(RequestState state) {
-  constexpr const char* kNames[kRequestStates] = {
-      "waiting", "prefill", "running", "swapping_out", "rotary", "swapping_in", "finished"};
+  constexpr const char* kNames[kRequestStates] = {"waiting",      "prefill", "running",
+                                                  "swapping_out", "rotary",  "swapping_in"};
   return kNames[static_cast<std::size_t>(state)];
 }
 

@@ -15,7 +15,7 @@
 namespace kvd::core {
 
 /// Life of a request (kvd/DESIGN.md "Words"). `kSwappingOut` and `kSwappingIn` are rotary with a
-/// copy under way.
+/// copy under way. One that has ended is removed and has no state.
 enum class RequestState : std::uint8_t {
   kWaiting,
   kPrefill,
@@ -23,9 +23,8 @@ enum class RequestState : std::uint8_t {
   kSwappingOut,
   kRotary,
   kSwappingIn,
-  kFinished,
 };
-constexpr std::size_t kRequestStates = 7;
+constexpr std::size_t kRequestStates = 6;
 [[nodiscard]] const char* name(RequestState state);
 
 struct RequestStatus {
@@ -109,7 +108,7 @@ struct Counters {
   std::uint64_t rotations_forced = 0;
   std::uint64_t rotation_blocked_dram = 0;    ///< a request could not leave: no DRAM slots
   std::uint64_t rotation_blocked_growth = 0;  ///< a running request stood still for want of a block
-  std::uint64_t rotation_blocked_promise = 0;  ///< a grant waits for another engine's boundary
+  std::uint64_t rotation_blocked_promise = 0;  ///< steps in which a claim awaits what was promised
   std::uint64_t promises = 0;
   std::uint64_t promises_expired = 0;
   std::uint64_t requests_submitted = 0;

@@ -210,6 +210,7 @@ StepReply Controller::State::build_reply(Session& session) {
       hold = Hold::kNoMemory;
     }
     if (hold != Hold::kNone) {
+      if (hold == Hold::kPromised) ++counters.rotation_blocked_promise;
       out.hold.push_back({r.key.request, hold});
       return;
     }

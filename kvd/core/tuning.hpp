@@ -42,7 +42,7 @@ struct AdmissionTuning {
   double beta = 1;
 };
 
-/// How much of a cached prefix to load.
+/// How much of a cached prefix to load. Waits for the prefix store: "never" is the one value.
 struct LoadTuning {
   std::string policy = "never";
 };

@@ -107,12 +107,11 @@ wire::ReplyBody from(const core::StepReply& reply, Entries& entries) {
 }
 
 wire::ReplyBody from(const core::RegionReply& reply) {
-  return wire::AllocateReplyBody{reply.region.value, count(reply.slab_bytes.value), 0, reply.slabs,
-                                 0};
+  return wire::AllocateReplyBody{reply.region.value, count(reply.slab_bytes.value), reply.slabs, 0};
 }
 
 wire::ReplyBody from(const core::BlocksReply& reply) {
-  return wire::AllocateReplyBody{0, 0, 0, reply.blocks, 0};
+  return wire::AllocateReplyBody{0, 0, reply.blocks, 0};
 }
 
 wire::ReplyBody from(const core::PlaceReply& reply, Entries& entries) {

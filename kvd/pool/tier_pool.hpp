@@ -165,7 +165,7 @@ class TierPool {
   /// Slabs of other classes and the same domain that do not retire, those with the fewest used
   /// slots first; for class pressure.
   [[nodiscard]] std::vector<SlabIndex> foreign_slabs(ClassId model_class, DomainId domain) const;
-  /// for class pressure.
+  /// Not built yet; for compaction, which today goes through foreign_slabs.
   [[nodiscard]] std::optional<SlabIndex> emptiest_foreign_slab(ClassId model_class,
                                                                DomainId domain) const;
 

@@ -23,8 +23,8 @@ constexpr Text kSlotStateNames[] = {"free",     "filling",     "open",     "seal
                                     "draining", "quarantined", "scrubbing"};
 constexpr Text kSlabUseNames[] = {"clean",  "dirty",       "scrubbing", "class",
                                   "region", "quarantined", "renewing"};
-constexpr Text kRequestStateNames[] = {"waiting", "prefill",     "running", "swapping_out",
-                                       "rotary",  "swapping_in", "finished"};
+constexpr Text kRequestStateNames[] = {"waiting",      "prefill", "running",
+                                       "swapping_out", "rotary",  "swapping_in"};
 constexpr Text kReasonNames[] = {"dram", "growth", "promise"};
 constexpr Text kGoalNames[] = {"ttft", "tbt"};
 constexpr Text kAllGoalNames[] = {"ttft", "tbt", "tpot"};
@@ -296,8 +296,8 @@ constexpr Metric kCatalogue[] = {
      kCounter,
      "",
      {{kReason}},
-     "Rotations that could not happen: DRAM full, no block to grow into, waiting for another "
-     "engine's promise.",
+     "Rotations that could not happen: no room in DRAM to leave to, no block to grow into, or, "
+     "once for each step of the waiting engine, another engine has yet to give what it promised.",
      "Rotation"},
     {"kvd_rotation_budget_bytes",
      kGauge,

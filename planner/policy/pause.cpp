@@ -4,22 +4,6 @@
 
 namespace kvd::planner {
 
-Result<ResumeDecision> decide_resume(const ResumeQuestion& question, const PlacementPolicy& policy,
-                                     const PlacementConfig& config, const Clock& clock) {
-  ResumeDecision decision;
-  PlacementSnapshot batch = question.running;
-  for (const auto& request : question.paused) {
-    const bool alone = batch.requests.empty();
-    if (!alone && !question.ended_since) break;
-    batch.requests.push_back(request);
-    KVD_ASSIGN_OR_RETURN(auto plan, policy.decide(batch, config, clock));
-    if (!plan.feasible && !alone) break;
-    decision.plan = std::move(plan);
-    ++decision.resumed;
-  }
-  return decision;
-}
-
 std::vector<Eviction> evict_paused(std::span<const PausedLayers> paused, Blocks needed) {
   std::vector<Eviction> order;
   std::vector<Blocks> given(paused.size());

@@ -7,32 +7,6 @@
 
 namespace kvd::planner {
 
-/// The running batch and those paused, in order of pausing. Whom to pause: pause_victim().
-struct ResumeQuestion {
-  PlacementSnapshot running;
-  std::vector<PlacementRequest> paused;
-  /// A request of the batch has ended since the last pause.
-  bool ended_since = false;
-};
-
-struct ResumeDecision {
-  /// The first so many of the paused come back.
-  std::size_t resumed = 0;
-  /// For the batch with them; nothing where nobody comes back.
-  std::optional<PlacementDecision> plan;
-};
-
-/// Who comes back: once a request has ended, one paused request after the other, the longest paused
-/// first, as long as the batch with it has a feasible plan. With nobody running the first comes
-/// back at once, feasible or not, as alone it can only get slower by waiting.
-/// Source: OrbitFlow sec. 3.4: both conditions keep a request from going back and forth;
-///         the order, and that nobody overtakes, are ours (no starvation).
-/// Errors: InvalidArgument as the policy's decide().
-[[nodiscard]] Result<ResumeDecision> decide_resume(const ResumeQuestion& question,
-                                                   const PlacementPolicy& policy,
-                                                   const PlacementConfig& config,
-                                                   const Clock& clock);
-
 /// A paused request's layers (1-based, ascending) that are still in HBM, and their size.
 struct PausedLayers {
   Blocks blocks;

@@ -73,10 +73,4 @@ std::vector<std::int32_t> kept_layers(std::int32_t layers, std::int32_t retained
   return kept;
 }
 
-SwapPacing swap_pacing(BytesPerSecond link, Seconds all_reduce) {
-  const Seconds stretch = kSwapShare * all_reduce;
-  const double bytes = std::clamp(link.value * stretch.count(), 1.0, 1e18);
-  return {Bytes(static_cast<std::int64_t>(bytes)), stretch};
-}
-
 }  // namespace kvd::planner

@@ -40,21 +40,10 @@ struct PrefillCosts {
 /// Errors: InvalidArgument naming the rate or size that is out of range.
 [[nodiscard]] Status check(const PrefillCosts& costs);
 
+/// Not in force yet: a prompt that prefills into DRAM keeps no layer in HBM today.
 /// Which `retained` of `layers` layers stay, 0-based and evenly spread, the first of each stretch
 /// leaving: floor((i + 1) L / x) - 1. Source: LayerKV sec. 3.1.2 (8 layers, 4 kept: 1, 3, 5, 7);
 /// the rule for an x that does not divide L is ours.
 [[nodiscard]] std::vector<std::int32_t> kept_layers(std::int32_t layers, std::int32_t retained);
-
-/// How a swap goes over a link that also carries all-reduces.
-struct SwapPacing {
-  /// Moved between two looks at the link.
-  Bytes unit;
-  /// How long to wait before looking again when it is busy.
-  Seconds retry_after{0};
-};
-/// Units short enough to hold an all-reduce up by kSwapShare of its time at most, and the same
-/// stretch as the wait. Source: LayerKV sec. 3.1.3, which names neither; a quarter is ours.
-inline constexpr double kSwapShare = 0.25;
-[[nodiscard]] SwapPacing swap_pacing(BytesPerSecond link, Seconds all_reduce);
 
 }  // namespace kvd::planner

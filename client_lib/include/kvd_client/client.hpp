@@ -83,8 +83,8 @@ class KVD_CLIENT_API Client {
   /// For an engine that has nothing to run: returns when a copy out of HBM completes, which may
   /// have made room, or when `timeout` is over. Neither is a failure.
   Status wait_for_room(Duration timeout);
-  /// Where the block stands in this process, for a row of the last step's run list or the last
-  /// allocate_blocks(). `group` counts layer groups, `block` blocks of block_tokens tokens.
+  /// Where the block stands in this process, for a row of the last step's run list.
+  /// `group` counts layer groups, `block` blocks of block_tokens tokens.
   Result<std::byte*> block_address(std::uint32_t row, std::uint32_t group, std::uint32_t block);
   /// The same for the first `addresses.size()` blocks of a row's group at once. NotFound where it
   /// has fewer.
@@ -93,7 +93,8 @@ class KVD_CLIENT_API Client {
   /// Gives a request up in whatever state it is.
   Status abort(std::uint64_t request, Duration timeout);
   Status rotate(std::uint64_t request, RotateDirection direction, Duration timeout);
-  /// Room for `tokens` more tokens of the request; returns the blocks granted per layer group.
+  /// Room for `tokens` more tokens of the request; returns the blocks granted per layer group. They
+  /// have addresses from the next step() on, whose run list names a table with them.
   Result<std::uint32_t> allocate_blocks(std::uint64_t request, std::uint64_t tokens,
                                         Duration timeout);
   /// Plans placement for the given running requests now; none given: for all of them.

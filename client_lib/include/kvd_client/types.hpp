@@ -150,7 +150,6 @@ struct Placement {
     std::uint64_t resident_blocks = 0;
     std::uint32_t distance = 0;
   };
-  std::uint64_t plan_version = 0;
   std::uint64_t budget_blocks = 0;
   std::vector<Entry> entries;
 };

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "client_lib/include/kvd.h"
@@ -57,6 +58,35 @@ TEST(CAbiTest, StepsThroughTheArraysOfItsHandle) {
   EXPECT_EQ(kvd_wait_layer(handle, 1, 0, 0), KVD_DEADLINE_EXCEEDED);
   daemon.page()->fence_layers() = daemon.page()->progress();
   EXPECT_EQ(kvd_wait_layer(handle, 1, 0, 0), KVD_OK);
+  kvd_close(handle);
+}
+
+// More than the array has, and so many that their bytes wrap to those of one.
+TEST(CAbiTest, LooksAtACountBeforeItReadsTheArray) {
+  const TemporaryFolder folder;
+  MiniDaemon daemon(folder, {});
+  kvd_open_options options{};
+  options.struct_size = sizeof options;
+  options.endpoint = daemon.endpoint().c_str();
+  options.layers = 4;
+  options.bytes_per_token_per_layer = 2048;
+  kvd_handle* handle = nullptr;
+  ASSERT_EQ(kvd_open(&options, &handle), KVD_OK) << kvd_last_error();
+
+  const std::uint64_t requests[1] = {42};
+  kvd_placement placement{};
+  placement.struct_size = sizeof placement;
+  EXPECT_EQ(kvd_place(handle, requests, (std::uint64_t{1} << 61) + 1, 1'000'000'000, &placement),
+            KVD_INVALID_ARGUMENT);
+  EXPECT_THAT(kvd_last_error(), ::testing::HasSubstr("4096"));
+
+  const kvd_step_report reports[1] = {{42, 20, 0, 0}};
+  kvd_step_input input{sizeof input, reports, std::uint64_t{1} << 40, 0, 0};
+  kvd_step_result result{};
+  result.struct_size = sizeof result;
+  EXPECT_EQ(kvd_step(handle, &input, 1'000'000'000, &result), KVD_INVALID_ARGUMENT);
+  EXPECT_THAT(kvd_last_error(), ::testing::HasSubstr("4096"));
+  EXPECT_THAT(daemon.seen().steps, ::testing::IsEmpty());
   kvd_close(handle);
 }
 

@@ -12,7 +12,7 @@ namespace kvd::wire {
 
 /// The bytes of a golden file: hex numbers, `#` starts a comment. Empty when there is no such file.
 inline std::vector<std::byte> golden(const std::string& name) {
-  std::string path = KVD_GOLDEN_DIR "/v1/";
+  std::string path = KVD_GOLDEN_DIR "/v2/";
   path.append(name).append(".hex");
   std::ifstream file(path);
   std::vector<std::byte> bytes;

@@ -34,6 +34,9 @@ TEST(Controller, TakesVictimsOfAnotherEngineOnlyAtItsOwnStep) {
   EXPECT_EQ(status.counters.rotations_out, 0u) << "the owner has not stepped yet";
   ASSERT_EQ(world.engines.at(b).reply.hold.size(), 1u);
   EXPECT_EQ(world.engines.at(b).reply.hold[0].reason, Hold::kPromised);
+  EXPECT_EQ(status.counters.rotation_blocked_promise, 1u) << "one claim, one step";
+  world.step(b);
+  EXPECT_EQ(world.controller->status(world.now).counters.rotation_blocked_promise, 2u);
 
   world.run_and_step(a);
   EXPECT_TRUE(world.engines.at(a).reply.run.empty());

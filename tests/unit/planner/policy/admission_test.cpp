@@ -197,12 +197,6 @@ TEST(KeptLayers, EvenlySpreadTheFirstOfEachStretchLeaves) {
   EXPECT_EQ(kept_layers(9, 2), (Layers{3, 8}));
 }
 
-TEST(SwapPacing, AUnitHoldsAnAllReduceUpByAQuarter) {
-  const auto pacing = swap_pacing({1e10}, Seconds(4e-4));
-  EXPECT_EQ(pacing.unit, Bytes(1'000'000));
-  EXPECT_NEAR(pacing.retry_after.count(), 1e-4, 1e-12);
-}
-
 AdmissionDecision decide(std::string_view policy, const AdmissionSnapshot& snapshot) {
   return *(*make_admission_policy(policy))->decide(snapshot);
 }
