@@ -148,7 +148,7 @@ std::string Controller::State::silent_holder(DomainId domain) {
     if (!text.empty() || owner.responsive || !r.holds_hbm()) return;
     text = "engine '" + owner.info.name + "' holds blocks in HBM and has been silent for " +
            std::to_string(to_seconds(now - owner.last_step)) +
-           " s: repeat the command once it steps again, end it, or set engine.evict_after";
+           " s: repeat the command once it steps again or has ended (engine.evict_after)";
   });
   return text;
 }

@@ -41,6 +41,8 @@ class Controller {
     pool::Quotas dram_quotas;
     Tuning tuning;
     Nanoseconds step_timeout{5'000'000'000};
+    /// A silent engine is to end after others have waited this long for what it holds; 0: never.
+    Nanoseconds evict_after{0};
     std::uint32_t max_requests_per_engine = 1024;
     /// Block tables are made only for shells whose engines read them: the simulator's do not.
     bool publish_tables = true;

@@ -178,6 +178,10 @@ struct AskUnmap {
   EngineId engine;
   SlabIndex slab;
 };
+/// End the engine's process, every rank of it: it is silent, and others wait for what it holds.
+struct Evict {
+  EngineId engine;
+};
 /// Something an operator wants to read; goes to the log and the event list.
 struct Note {
   enum class Level : std::uint8_t { kInfo, kWarning, kError } level = Level::kInfo;
@@ -186,6 +190,6 @@ struct Note {
 };
 
 using Effect = std::variant<Reply, PublishTable, CopySlots, StreamLayers, EndStream, SolvePlacement,
-                            Scrub, RenewSlab, SendSlab, AskUnmap, Note>;
+                            Scrub, RenewSlab, SendSlab, AskUnmap, Evict, Note>;
 
 }  // namespace kvd::core

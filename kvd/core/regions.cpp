@@ -74,6 +74,7 @@ bool Controller::State::grant_region(const PendingRegion& pending) {
     const bool full = code == ErrorCode::kOutOfMemory || code == ErrorCode::kQuotaExceeded;
     const bool waits = code == ErrorCode::kWouldBlock || (full && make_way(pending));
     scrub_dirty_slabs();
+    if (!waits) session.refused = RefusedRegion{now, pending.bytes};
     if (!waits) emit(Reply{pending.engine, pending.reply_to, std::move(slabs).error()});
     return !waits;
   }
@@ -202,6 +203,7 @@ void Controller::State::expire_regions() {
     const DomainId domain = sessions.at(pending.engine).info.domain;
     const std::string silent = yielding.contains(domain) ? silent_holder(domain) : std::string();
     const std::string why = silent.empty() ? obstacle(pending) : silent;
+    sessions.at(pending.engine).refused = RefusedRegion{now, pending.bytes};
     emit(Reply{pending.engine, pending.reply_to,
                make_error(silent.empty() ? ErrorCode::kDeadlineExceeded : ErrorCode::kWouldBlock,
                           "no " + std::to_string(pending.bytes.value) +

@@ -187,6 +187,7 @@ void Controller::State::on_tick() {
   for (auto& [id, session] : sessions) {
     expire_ahead(session);
     check_responsive(session);
+    evict_silent(session);
   }
 }
 

@@ -140,6 +140,11 @@ struct Region {
   RegionId id;
   std::vector<SlabIndex> slabs;
 };
+/// A region that could not be had for want of memory.
+struct RefusedRegion {
+  TimePoint at{0};
+  Bytes bytes;
+};
 
 /// Which layers of a session's requests stay: the plan in force, and the one being made.
 struct LayerPlan {
@@ -222,6 +227,8 @@ struct Session {
   pool::SlabSet sent;    ///< its fd left for the engine
   bool maps = false;     ///< the slots it asked for last are in slabs it has yet to map
   std::map<RegionId, Region> regions;
+  std::optional<RefusedRegion> refused;    ///< the last one
+  std::optional<TimePoint> awaited_since;  ///< silent, and others wait for what it holds
   std::vector<LateRelease> late;
   std::vector<std::pair<Bytes, SlotId>> quarantined;  ///< of a dying engine, until it is gone
 
@@ -532,6 +539,14 @@ struct Controller::State {
   void on_slab_unsent(const SlabUnsent& unsent);
   void drop_claims(Session& session);
   void check_responsive(Session& session);
+
+  // ---- silent engines that others wait for (eviction.cpp) ----
+  [[nodiscard]] Bytes held_hbm(const Session& session) const;
+  [[nodiscard]] std::optional<Bytes> unmet_need(const Session& session);
+  [[nodiscard]] bool would_help(DomainId holder, DomainId waiting, Bytes need) const;
+  [[nodiscard]] bool is_awaited(const Session& holder);
+  void evict_silent(Session& session);
+
   void retune(const Tuning& tuning);
   void requota(const Requota& wanted);
 

@@ -63,7 +63,8 @@ struct Config {
 
   // engine
   Nanoseconds step_timeout{5'000'000'000};
-  Nanoseconds evict_after{0};  ///< kill an unresponsive engine after this; zero: never
+  /// Kill a silent engine after others have waited this long for what it holds; zero: never.
+  Nanoseconds evict_after{60'000'000'000};
   std::uint32_t max_requests = 1024;
   std::uint32_t max_engines = 64;
   std::optional<Nanoseconds> ring_spin;  ///< looking at rings before a sleep; none: default_spin()

@@ -83,11 +83,16 @@ Keys memory_keys() {
       key(
           "copy.table", "file of kvd-bench copy --matrix: how large slots should be; empty: none",
           kAnyText, [](auto& c) -> auto& { return c.copy_table; }),
+  };
+}
+
+Keys engine_keys() {
+  return {
       key(
           "engine.step_timeout", "an engine silent for longer is unresponsive", kDuration,
           [](auto& c) -> auto& { return c.step_timeout; }),
       key(
-          "engine.evict_after", "kill an unresponsive engine after this, or never",
+          "engine.evict_after", "kill a silent engine that others wait for this long, or never",
           kDurationOrNever, [](auto& c) -> auto& { return c.evict_after; }),
       key(
           "engine.max_requests", "requests of one engine at a time", kCount,
@@ -181,7 +186,7 @@ Keys other_policy_keys() {
           "admission.beta", "LayerKV's beta", kNumber,
           [](auto& c) -> auto& { return c.tuning.admission.beta; }),
       key(
-          "load.policy", "how much of a cached prefix to load", kAnyText,
+          "load.policy", "never: there is no cached prefix to load yet", kAnyText,
           [](auto& c) -> auto& { return c.tuning.load.policy; }),
   };
 }
@@ -241,8 +246,8 @@ std::size_t distance(std::string_view name, std::string_view candidate) {
 const std::vector<Setting<Config>>& config_keys() {
   static const Keys kKeys = [] {
     Keys all;
-    for (const Keys& part : {process_keys(), memory_keys(), listener_keys(), rotation_keys(),
-                             other_policy_keys(), default_slo_keys()}) {
+    for (const Keys& part : {process_keys(), memory_keys(), engine_keys(), listener_keys(),
+                             rotation_keys(), other_policy_keys(), default_slo_keys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

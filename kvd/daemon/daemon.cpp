@@ -169,6 +169,7 @@ Status Daemon::open_pool() {
   core.dram_quotas = quotas.dram;
   core.tuning = config_.tuning;
   core.step_timeout = config_.step_timeout;
+  core.evict_after = config_.evict_after;
   core.max_requests_per_engine = config_.max_requests;
   KVD_ASSIGN_OR_RETURN(controller_, core::Controller::create(std::move(core)));
   return {};
@@ -321,7 +322,7 @@ void Daemon::tick() {
   send_waiting_slabs();
   if (!listening_) listen(true);
   commands_->accept_again();
-  evict_silent();
+  evict_ended_groups(now);
   while (!pending_.empty() && pending_.begin()->second.deadline <= now) {
     remove_pending(pending_.begin()->first);
   }
@@ -395,8 +396,8 @@ Result<std::string> Daemon::config_json(Nanoseconds timeout) {
 Result<ShellCounters> Daemon::shell(Nanoseconds timeout) {
   return ask<ShellCounters>(
       [this] {
-        return ShellCounters{mover_->counters(),
-                             solver_ ? solver_->counters() : Solver::Counters()};
+        return ShellCounters{mover_->counters(), solver_ ? solver_->counters() : Solver::Counters(),
+                             log_losses()};
       },
       timeout);
 }

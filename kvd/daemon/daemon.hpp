@@ -161,7 +161,8 @@ class Daemon final : public admin::AdminBackend {
   void silence(Peer& peer);
   void watch_peer(Peer& peer);
   void beat(Peer& peer, TimePoint now);
-  void evict_silent();
+  /// By its pidfd: no other process can be hit.
+  void kill(const Peer& peer);
 
   // tensor-parallel groups (groups.cpp)
   /// The grant of the rank, in the group it names or, the first to come, makes.
@@ -215,6 +216,7 @@ class Daemon final : public admin::AdminBackend {
   void give_up(const core::SendSlab& slab);
   void open_renewer();
   void perform(const core::AskUnmap& ask);
+  void perform(const core::Evict& evict);
   void perform(const core::Note& note);
   /// To the log and to the events a user can ask for.
   void tell(core::Note::Level level, EngineId engine, const std::string& text);

@@ -189,6 +189,10 @@ void Daemon::perform(const core::AskUnmap& ask) {
   });
 }
 
+void Daemon::perform(const core::Evict& evict) {
+  each_rank(evict.engine, [this](const Peer& rank) { kill(rank); });
+}
+
 void Daemon::perform(const core::Note& note) { tell(note.level, note.engine, note.text); }
 
 void Daemon::tell(core::Note::Level level, EngineId engine, const std::string& text) {

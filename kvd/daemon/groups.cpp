@@ -1,6 +1,3 @@
-#include <signal.h>
-#include <sys/syscall.h>
-
 #include <algorithm>
 #include <string>
 
@@ -156,6 +153,7 @@ void Daemon::remove_rank(EngineId rank) {
 
 // A rank may hang in a call to one that is gone: it will never step, nor say goodbye.
 void Daemon::evict_ended_groups(TimePoint now) {
+  if (config_.evict_after.count() == 0) return;
   for (auto& [engine, group] : groups_) {
     if (!group.ended() || now - *group.ended_at < config_.evict_after) continue;
     group.ended_at = now;
@@ -163,9 +161,7 @@ void Daemon::evict_ended_groups(TimePoint now) {
         core::Note::Level::kWarning, engine,
         called(group) + ": what is left of it is killed: its session ended engine.evict_after ago");
     for (const auto& [rank, peer] : peers_) {
-      if (peer.group == engine) {
-        ::syscall(SYS_pidfd_send_signal, peer.pidfd.get(), SIGKILL, nullptr, 0);
-      }
+      if (peer.group == engine) kill(peer);
     }
   }
 }

@@ -9,6 +9,7 @@
 
 #include "kvd/admin/admin_server.hpp"
 #include "kvd/daemon/admin_token.hpp"
+#include "kvd/daemon/capabilities.hpp"
 #include "kvd/daemon/config.hpp"
 #include "kvd/daemon/daemon.hpp"
 #include "kvd/daemon/log.hpp"
@@ -22,6 +23,8 @@ namespace {
 
 /// Exit status: 1 could not start, 2 wrong configuration, and this one, which asks for a restart.
 constexpr int kDeviceLost = 3;
+/// Of the end of the process: longer than a log that is read needs.
+constexpr Nanoseconds kLogPatience = std::chrono::milliseconds(500);
 
 int fail(const Error& error) {
   std::fprintf(stderr, "kvd: %s\n", error.message.c_str());
@@ -102,6 +105,12 @@ Result<std::unique_ptr<admin::AdminServer>> start_admin(const Config& config, Da
 
 int serve(const Config& config, const sigset_t& signals, int argc, char** argv) {
   ::prctl(PR_SET_DUMPABLE, 0);
+  const bool host = config.backend == BackendChoice::kHost;
+  if (const Status kept =
+          keep_capabilities(kKeptCapabilities, host ? Programs::kNone : Programs::kHelpers);
+      !kept.ok()) {
+    return fail(kept.error());
+  }
   raise_fd_limit();
   const SteadyClock clock;
   auto daemon = Daemon::create(config, clock);
@@ -129,6 +138,7 @@ int serve(const Config& config, const sigset_t& signals, int argc, char** argv) 
   admin.reset();
   closing.join();
   log_info("stopped");
+  flush_log(kLogPatience);
   // The signal thread still refers to the daemon; the process ends with it in place.
   std::fflush(nullptr);
   ::_exit(end.ok() ? 0 : kDeviceLost);
@@ -160,4 +170,8 @@ int main(int argc, char** argv) {
 }  // namespace
 }  // namespace kvd::daemon
 
-int main(int argc, char** argv) { return kvd::daemon::main(argc, argv); }
+int main(int argc, char** argv) {
+  const int status = kvd::daemon::main(argc, argv);
+  kvd::daemon::flush_log(kvd::daemon::kLogPatience);
+  return status;
+}

@@ -227,6 +227,8 @@ void collect(const ControllerStatus& status, const ShellCounters& shell,
   add_copies(status, samples);
   add_layers(status.counters, shell.mover, samples);
   add_plans(shell.solver, samples);
+  samples.add("kvd_log_lines_lost_total", {"overrun"}, shell.log.overrun);
+  samples.add("kvd_log_lines_lost_total", {"repeated"}, shell.log.repeated);
   add_rotation(status, samples);
   add_requests(status, samples);
   add_steps(status, samples);

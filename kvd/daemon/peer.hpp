@@ -42,9 +42,8 @@ struct Peer {
   std::uint64_t heartbeat = 0;  ///< as last read
   bool watched = false;         ///< its keeper word is
   bool ended = false;           ///< said goodbye or was dropped; kept until its process is gone
-  std::optional<TimePoint> silent_since;
-  EngineId group;          ///< engine of its tensor-parallel group; none: it is one by itself
-  std::uint32_t rank = 0;  ///< in the group
+  EngineId group;               ///< engine of its tensor-parallel group; none: it is one by itself
+  std::uint32_t rank = 0;       ///< in the group
 
   /// Its socket is open; of a rank whose group has ended it still is, for its goodbye.
   [[nodiscard]] bool connected() const { return connection.fd() >= 0; }

@@ -3,6 +3,9 @@
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "ipc/wire/attach_codec.hpp"
 #include "kvd/daemon/daemon.hpp"
 #include "kvd/daemon/log.hpp"
@@ -142,27 +145,12 @@ void Daemon::beat(Peer& peer, TimePoint) {
   feed(core::Beat{peer.speaks_for()});
 }
 
-void Daemon::evict_silent() {
-  if (config_.evict_after.count() == 0) return;
-  const TimePoint now = clock_.now();
-  evict_ended_groups(now);
-  for (const core::EngineStatus& engine : controller_->status(now).engines) {
-    Peer* peer = find(engine.id);
-    if (!peer) continue;
-    if (engine.responsive) {
-      peer->silent_since.reset();
-    } else if (!peer->silent_since) {
-      peer->silent_since = now;
-    } else if (now - *peer->silent_since >= config_.evict_after) {
-      tell(core::Note::Level::kWarning, engine.id,
-           "engine " + std::to_string(engine.id.value) + " is killed: silent longer than " +
-               "engine.evict_after");
-      each_rank(engine.id, [](const Peer& rank) {
-        ::syscall(SYS_pidfd_send_signal, rank.pidfd.get(), SIGKILL, nullptr, 0);
-      });
-      peer->silent_since = now;
-    }
-  }
+void Daemon::kill(const Peer& peer) {
+  if (::syscall(SYS_pidfd_send_signal, peer.pidfd.get(), SIGKILL, nullptr, 0) == 0) return;
+  if (errno == ESRCH) return;  // it has ended already
+  tell(core::Note::Level::kError, peer.engine,
+       "engine '" + peer.name + "' (pid " + std::to_string(peer.pid) + ") cannot be killed: " +
+           std::strerror(errno) + ": end it by hand, or give kvd CAP_KILL");
 }
 
 }  // namespace kvd::daemon

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kvd/daemon/log.hpp"
 #include "kvd/daemon/solver.hpp"
 #include "kvd/mover/counters.hpp"
 
@@ -9,6 +10,7 @@ namespace kvd::daemon {
 struct ShellCounters {
   mover::MoverCounters mover;
   Solver::Counters solver;
+  LogLosses log;
 };
 
 }  // namespace kvd::daemon

@@ -26,6 +26,7 @@ constexpr Text kSlabUseNames[] = {"clean",  "dirty",       "scrubbing", "class",
 constexpr Text kRequestStateNames[] = {"waiting",      "prefill", "running",
                                        "swapping_out", "rotary",  "swapping_in"};
 constexpr Text kReasonNames[] = {"dram", "growth", "promise"};
+constexpr Text kLogLossNames[] = {"overrun", "repeated"};
 constexpr Text kGoalNames[] = {"ttft", "tbt"};
 constexpr Text kAllGoalNames[] = {"ttft", "tbt", "tpot"};
 constexpr Text kOutcomeNames[] = {"met", "missed"};
@@ -39,6 +40,7 @@ constexpr Label kSlotState{"state", kSlotStateNames};
 constexpr Label kSlabUse{"use", kSlabUseNames};
 constexpr Label kRequestState{"state", kRequestStateNames};
 constexpr Label kReason{"reason", kReasonNames};
+constexpr Label kLogLoss{"reason", kLogLossNames};
 constexpr Label kGoal{"goal", kGoalNames};
 constexpr Label kAllGoals{"goal", kAllGoalNames};
 constexpr Label kOutcome{"outcome", kOutcomeNames};
@@ -205,6 +207,12 @@ constexpr Metric kCatalogue[] = {
      {{kDirection}},
      "Measured rate of the link between the tiers; 0 until measured.",
      "Copies"},
+    {"kvd_log_lines_lost_total",
+     kCounter,
+     "",
+     {{kLogLoss}},
+     "Lines missing from the log: nobody read it fast enough, or the same line came too often.",
+     "Errors"},
     {"kvd_orphaned_bytes",
      kGauge,
      "bytes",

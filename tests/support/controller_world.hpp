@@ -266,6 +266,7 @@ class World {
   std::vector<std::pair<EngineId, RegionId>> regions;  ///< leased, oldest first
   std::vector<SendSlab> sent;
   std::vector<Note> notes;
+  std::vector<EngineId> evicted;
   std::map<SlotId, Content> hbm, dram;
   std::map<SlabIndex, int> scrubbed;
   std::map<SlabIndex, int> renewed;
@@ -383,6 +384,7 @@ class World {
     if (acknowledge && slab.region == RegionId(0)) feed(SlabMapped{slab.engine, slab.slab});
   }
   void take(const AskUnmap& ask) { feed(SlabUnmapped{ask.engine, ask.slab}); }
+  void take(const Evict& evict) { evicted.push_back(evict.engine); }
   void take(const Note& note) { notes.push_back(note); }
 
   [[nodiscard]] CopyFinished finished(Ticket ticket, bool ok) const {

@@ -5,9 +5,8 @@
 ///   reattach REGION_MIB           the same; pings until the daemon came back: "unavailable", then
 ///                                 "attached"; the old region must read as it was: "intact"; frees
 ///                                 it at SIGUSR1: "freed"
-///   fork REGION_MIB               forks with a region mapped: "child PID"; the child tries to
-///   write
-///                                 to every page of it again and again, and after SIGUSR1 says
+///   fork REGION_MIB               forks with a region mapped: "child PID"; the child writes to
+///                                 every page of it again and again, and after SIGUSR1 says
 ///                                 "refused" when a whole round was, or "wrote"
 ///   scribble KIND SECONDS         overwrites its client page: ones, zero, died, random, words
 ///   uid UID                       attaches as another user: "CODE MESSAGE"

@@ -105,6 +105,7 @@ class World {
   void take(const core::RenewSlab& renew);
   void take(const core::SendSlab& slab);
   void take(const core::AskUnmap& ask);
+  void take(const core::Evict&) {}  // no engine is ever silent here
   void take(const core::Note& note);
   void stream_ended(const Streams::Ended& ended);
   [[nodiscard]] Result<planner::PlacementDecision> decide(core::SolvePlacement& solve);

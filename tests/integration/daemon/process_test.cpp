@@ -1,6 +1,7 @@
 // A real kvd and real engines, each a process of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -114,6 +115,25 @@ TEST(DaemonProcess, ACorruptedByteIsFound) {
   ChildProcess engine(pattern(kvd, "control", {"--corrupt-once"}));
   EXPECT_GT(summary_of(engine)["pattern_errors"], 0);
   EXPECT_EQ(engine.wait(), 1);
+}
+
+TEST(DaemonProcess, AStoppedEngineOfAnotherUserIsKilledForThoseThatWait) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, for engines of two users";
+  const RuntimeFolder folder;
+  const KvdProcess kvd(folder, {.extra = "[engine]\nstep_timeout = '1s'\nevict_after = '100ms'\n"});
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  ChildProcess stopped({{"/usr/bin/setpriv", "--reuid=65534", "--regid=0", "--clear-groups",
+                         built_program("kvd-test-engine"), "hold", kvd.endpoint(), "16", "0"},
+                        {}});
+  ASSERT_TRUE(stopped.wait_for_line("ready")) << stopped.errors();
+  stopped.signal(SIGSTOP);
+  kvd_client::Options options;
+  options.endpoint = kvd.endpoint();
+  auto waiting = kvd_client::Client::open(options);
+  ASSERT_TRUE(waiting.ok()) << waiting.error().message;
+  EXPECT_TRUE(poll_until([&] { return waiting->allocate_region(16 << 20, kPatience).ok(); }))
+      << kvd.log();
+  EXPECT_EQ(stopped.wait(), 128 + SIGKILL);
 }
 
 std::vector<kvd_client::Client> attach_clients(const KvdProcess& kvd, int count) {

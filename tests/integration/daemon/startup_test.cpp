@@ -1,10 +1,20 @@
 // What kvd refuses to start with: a clear sentence, an exit status, no trace left.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 
+#include "ipc/vocabulary/unique_fd.hpp"
+#include "kvd_client/client.hpp"
 #include "tests/support/daemon_process.hpp"
+#include "tests/support/patience.hpp"
+#include "tests/unit/kvd/admin/http.hpp"
 
 namespace kvd::test {
 namespace {
@@ -72,6 +82,59 @@ TEST(Startup, AMissingRuntimeFolderIsNamed) {
                             "16MiB", "--pool.dram", "16MiB", "--pool.reserve", "0"});
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.output, AllOf(HasSubstr("no/such/folder"), HasSubstr("paths.runtime_dir")));
+}
+
+/// A pipe by name, full, that nobody reads.
+class FullPipe {
+ public:
+  explicit FullPipe(const std::string& path) {
+    EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    both_ = UniqueFd(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    const std::string junk(4096, '.');
+    while (::write(both_.get(), junk.data(), junk.size()) > 0) {
+    }
+  }
+
+ private:
+  UniqueFd both_;
+};
+
+TEST(Startup, ServesThoughNobodyReadsItsLog) {
+  const RuntimeFolder folder;
+  const FullPipe pipe(folder.file("log"));
+  const std::string config =
+      written(folder, toml_of(folder, {}, admin::free_port(), admin::free_port()));
+  ChildProcess kvd({{"/bin/sh", "-c", "exec \"$0\" --config \"$1\" 2> \"$2\"", built_program("kvd"),
+                     config, folder.file("log")},
+                    {}});
+  kvd_client::Options options;
+  options.endpoint = folder.file("attach.sock");
+  auto client = kvd_client::Client::open(options);
+  ASSERT_TRUE(poll_until([&] {
+    if (!client.ok()) client = kvd_client::Client::open(options);
+    return client.ok();
+  }));
+  EXPECT_TRUE(client->ping(kPatience).ok());
+  kvd.signal(SIGTERM);
+  EXPECT_EQ(kvd.wait(), 0);
+}
+
+TEST(Startup, KeepsNoCapabilityBeyondThoseThatSecurityNames) {
+  const RuntimeFolder folder;
+  const KvdProcess kvd(folder);
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  constexpr std::uint64_t kKept = 1ULL << CAP_KILL | 1ULL << CAP_IPC_LOCK | 1ULL << CAP_SYS_NICE |
+                                  1ULL << CAP_SETUID | 1ULL << CAP_SETGID;
+  const std::filesystem::path threads = "/proc/" + std::to_string(kvd.pid()) + "/task";
+  for (const auto& thread : std::filesystem::directory_iterator(threads)) {
+    std::ifstream status(thread.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (!line.starts_with("Cap")) continue;
+      const std::uint64_t set = std::stoull(line.substr(line.find(':') + 1), nullptr, 16);
+      const bool may_be_bounding = line.starts_with("CapBnd") && ::geteuid() != 0;
+      EXPECT_TRUE(may_be_bounding || (set & ~kKept) == 0) << thread.path() << " " << line;
+    }
+  }
 }
 
 TEST(Startup, ALivingDaemonsSocketIsNotTaken) {
