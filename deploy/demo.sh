@@ -66,7 +66,7 @@ KVD_REQUIRE="${KVD_REQUIRE:-llama}" sh deploy/ci/install-deps.sh
 say "build"
 cmake --preset release >"$root/build-demo.log" 2>&1 || { cat "$root/build-demo.log"; fail "configure"; }
 rm -f "$root/build-demo.log"
-cmake --build --preset release --parallel "$jobs" --target kvd kvdctl kvd-pattern ggml-kvd kvd-llama \
+cmake --build --preset release --parallel "$jobs" --target kvd kvd-admin kvdctl kvd-pattern ggml-kvd kvd-llama \
   kvd-llama-model kvd-llama-compare kvd-zero-pool kvd-crash-probe
 
 rm -rf "$demo"

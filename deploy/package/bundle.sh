@@ -13,7 +13,7 @@ set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 BUILD=${BUILD:-$top/build/release}
 OUT=${1:-./kvd-bundle}
-programs="kvd kvdctl kvd-plan kvd-bench kvd-pattern kvd-gpu-report"
+programs="kvd kvd-admin kvdctl kvd-plan kvd-bench kvd-pattern kvd-gpu-report"
 tests="cuda_contract_test slot_kernels_test daemon_cuda_test cuda_processes_test cuda_schedule_test kvd-cuda-daemon kvd-cuda-engine"
 
 fail() { echo "bundle.sh: $*" >&2; exit 1; }
@@ -65,6 +65,7 @@ add_launcher() {
 #!/bin/sh
 here=\$(cd "\$(dirname "\$(readlink -f "\$0")")" && pwd)
 export KVDTEST_SELF="\$here/$2"
+export KVD_ADMIN_PROGRAM="\${KVD_ADMIN_PROGRAM:-\$here/../bin/kvd-admin}"  # kvd's own path is the loader's
 exec "\$here/../lib/runtime/$loader" --argv0 "$2" \\
   --library-path "\$here/../lib/runtime\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" \\
   "\$here/../libexec/$2" "\$@"

@@ -78,6 +78,11 @@ std::string Front::authority(const std::string& address, std::uint16_t port) {
   return (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
 }
 
+Status Front::check(const std::string& address, std::uint16_t port) {
+  const auto parsed = loopback(address, port);
+  return parsed.ok() ? Status() : Status(parsed.error());
+}
+
 Result<std::unique_ptr<Front>> Front::start(Options options, Handler handler) {
   KVD_ASSIGN_OR_RETURN(const Address address, loopback(options.address, options.port));
   KVD_ASSIGN_OR_RETURN(UniqueFd listener, listen_at(address));

@@ -52,6 +52,8 @@ class Front {
   Front(const Front&) = delete;
   Front& operator=(const Front&) = delete;
 
+  /// Errors: InvalidArgument where start() would say so.
+  [[nodiscard]] static Status check(const std::string& address, std::uint16_t port);
   /// "127.0.0.1:8470", "[::1]:8470".
   [[nodiscard]] static std::string authority(const std::string& address, std::uint16_t port);
 

@@ -178,6 +178,7 @@ struct RestListener::Impl {
 Result<std::unique_ptr<RestListener>> RestListener::open(Front::Options options,
                                                          std::size_t threads,
                                                          const Handler& handler) {
+  KVD_TRY(Front::check(options.address, options.port));
   static std::mutex mutex;  // one listener opens at a time
   const std::lock_guard lock(mutex);
   limit_threads(threads);

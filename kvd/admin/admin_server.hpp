@@ -5,29 +5,25 @@
 #include <string>
 
 #include "ipc/vocabulary/result.hpp"
-#include "ipc/vocabulary/units.hpp"
 #include "kvd/admin/admin_backend.hpp"
-#include "kvd/admin/admin_service.hpp"
 
 namespace kvd::admin {
 
-/// Serves the admin interface over HTTP on a loopback address, on two threads of its own.
+/// Serves the admin interface over HTTP on a loopback address: http::Front reads, cpprestsdk
+/// answers on two threads of its own.
 /// Owner:  made and destroyed by one thread.
 /// Errors: InvalidArgument for an address that is not loopback or port 0; Unavailable when the port
 ///         is taken; never throws.
-/// Destruction refuses new requests, waits for those in flight (each bounded by
-/// AdminService::Config::timeout) and closes the port. Not fork-safe.
+/// Destruction refuses new requests, waits for those in flight and closes the port.
 class AdminServer {
  public:
   struct Config {
     std::string address = "127.0.0.1";
     std::uint16_t port = 8470;
-    Bytes max_body = 64 * kKiB;
-    AdminService::Config service;
   };
 
   /// `backend` outlives the server.
-  [[nodiscard]] static Result<std::unique_ptr<AdminServer>> start(Config config,
+  [[nodiscard]] static Result<std::unique_ptr<AdminServer>> start(const Config& config,
                                                                   AdminBackend& backend);
   ~AdminServer();
   AdminServer(const AdminServer&) = delete;

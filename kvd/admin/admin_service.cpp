@@ -1,11 +1,13 @@
 #include "kvd/admin/admin_service.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <string_view>
 #include <utility>
 
 #include "kvd/admin/json.hpp"
+#include "kvd/admin/link/tuning_change.hpp"
 #include "kvd/admin/snapshots.hpp"
 
 namespace kvd::admin {
@@ -46,40 +48,53 @@ HttpResponse failed(const Error& error) {
   return refused(status_of(error.code), {error.code, "", error.message});
 }
 
-/// FNV-1a of the document: the same document has the same tag, whoever wrote it.
-std::string etag_of(std::string_view document) {
-  std::uint64_t hash = 0xcbf29ce484222325ull;
-  for (const char c : document) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+std::string etag_of(std::uint64_t tag) {
   char text[24];
-  std::snprintf(text, sizeof text, "\"%016llx\"", static_cast<unsigned long long>(hash));
+  std::snprintf(text, sizeof text, "\"%016llx\"", static_cast<unsigned long long>(tag));
   return text;
 }
 
-/// Whether an If-Match header lets a change of the document pass (RFC 9110 section 13.1.1).
-bool matches(std::string_view if_match, std::string_view etag) {
-  return if_match.empty() || if_match == "*" || if_match.find(etag) != std::string_view::npos;
+/// The tags of an If-Match header (RFC 9110 section 13.1.1); none: every version may be changed.
+std::optional<std::vector<std::uint64_t>> tags_of(std::string_view if_match) {
+  if (if_match.empty() || if_match == "*") return std::nullopt;
+  std::vector<std::uint64_t> tags;
+  while (tags.size() < link::kMostTags) {
+    const auto quote = if_match.find('"');
+    if (quote == std::string_view::npos) break;
+    if_match.remove_prefix(quote + 1);
+    std::uint64_t tag = 0;
+    const char* end = if_match.data() + if_match.size();
+    const auto [stop, fault] = std::from_chars(if_match.data(), end, tag, 16);
+    if (fault == std::errc() && stop != end && *stop == '"') tags.push_back(tag);
+    if_match.remove_prefix(std::min(if_match.find('"'), if_match.size() - 1) + 1);
+  }
+  return tags;
 }
 
-/// Time depends on the lengths only.
-bool equal_constant_time(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const char other = b.empty() ? '\0' : b[i % b.size()];
-    difference |= static_cast<unsigned char>(a[i] ^ other);
-  }
-  return difference == 0;
+/// "" where there is none.
+std::string_view bearer_of(const HttpRequest& request) {
+  constexpr std::string_view kScheme = "Bearer ";
+  const std::string_view sent = request.authorization;
+  return sent.starts_with(kScheme) ? sent.substr(kScheme.size()) : std::string_view();
 }
 
-/// A name under which this machine's loopback is reached. A web page that re-binds its own name to
-/// 127.0.0.1 sends that name, and is refused.
-bool is_loopback_host(std::string_view host) {
-  if (host.starts_with('[')) {
-    return host == "[::1]" || host.starts_with("[::1]:");
-  }
-  host = host.substr(0, host.find(':'));
-  constexpr auto is_octet_char = [](char c) { return (c >= '0' && c <= '9') || c == '.'; };
-  return host == "localhost" ||
-         (host.starts_with("127.") && std::all_of(host.begin(), host.end(), is_octet_char));
+/// Whether everybody may read what the snapshot shows.
+bool is_open(const Snapshot& snapshot) {
+  const auto& engines = snapshot.status.engines;
+  return snapshot.read == ReadPolicy::kOpen ||
+         (snapshot.read == ReadPolicy::kAuto &&
+          std::all_of(engines.begin(), engines.end(),
+                      [&](const auto& engine) { return engine.uid == snapshot.uid; }));
+}
+
+std::string part_document(link::Part part, const core::Tuning& tuning) {
+  return part == link::Part::kPolicy ? policy_document(tuning) : slo_document(tuning);
+}
+
+HttpResponse tunable(link::Part part, const core::Tuning& tuning) {
+  HttpResponse response = ok(part_document(part, tuning));
+  response.etag = etag_of(link::tag_of(tuning, part));
+  return response;
 }
 
 }  // namespace
@@ -87,35 +102,36 @@ bool is_loopback_host(std::string_view host) {
 struct AdminService::Route {
   std::string_view path;
   std::string_view summary;
-  HttpResponse (AdminService::*answer)(const HttpRequest&);
-  bool probe = false;       ///< open to all even where reading needs the token
-  bool changeable = false;  ///< takes PATCH
-};
-
-/// A part of the tuning that has a document of its own.
-struct AdminService::Tunable {
-  std::string (*document)(const core::Tuning&);
-  std::optional<Refusal> (*patch)(std::string_view, core::Tuning&);
+  std::string (*document)(const Snapshot&) = nullptr;
+  std::optional<link::Part> part = std::nullopt;  ///< of the tuning: takes PATCH
 };
 
 std::span<const AdminService::Route> AdminService::routes() {
-  using S = AdminService;
+  using S = const Snapshot&;
   static constexpr Route kRoutes[] = {
-      {"/healthz", "Whether the process answers", &S::health, true},
-      {"/readyz", "Whether engines can attach", &S::readiness, true},
-      {"/v1/status", "The daemon at a glance", &S::status},
-      {"/v1/config", "The configuration in force", &S::config},
-      {"/v1/pools", "Tiers and their slabs", &S::pools},
-      {"/v1/engines", "Attached engines", &S::engines},
-      {"/v1/requests", "Live requests", &S::requests},
-      {"/v1/plan", "Which layers stream: the placement plan in force, by engine", &S::plan},
-      {"/v1/snapshots/rotate", "What the rotation policy is asked, for kvd-plan", &S::snapshots},
-      {"/v1/snapshots/place", "The same for placement", &S::snapshots},
-      {"/v1/snapshots/admit", "The same for admission", &S::snapshots},
-      {"/v1/events", "What happened last, numbered", &S::events},
-      {"/v1/policy", "Policies and their weights; merge-patch to change", &S::policy, false, true},
-      {"/v1/slo", "Latency goals by class; merge-patch to change", &S::slo, false, true},
-      {"/openapi.json", "This description", &S::description},
+      // The first two are for probes: open to all, and they ask for no snapshot.
+      {"/healthz", "Whether the process answers"},
+      {"/readyz", "Whether engines can attach"},
+      {"/v1/status", "The daemon at a glance",
+       [](S s) { return status_document(s.status, s.info); }},
+      {"/v1/config", "The configuration in force", [](S s) { return config_document(s.config); }},
+      {"/v1/pools", "Tiers and their slabs", [](S s) { return pools_document(s.status, s.info); }},
+      {"/v1/engines", "Attached engines", [](S s) { return engines_document(s.status); }},
+      {"/v1/requests", "Live requests", [](S s) { return requests_document(s.status); }},
+      {"/v1/plan", "Which layers stream: the placement plan in force, by engine",
+       [](S s) { return plan_document(s.status); }},
+      {"/v1/snapshots/rotate", "What the rotation policy is asked, for kvd-plan",
+       [](S s) { return snapshot_document(s.status, "rotate").value_or(""); }},
+      {"/v1/snapshots/place", "The same for placement",
+       [](S s) { return snapshot_document(s.status, "place").value_or(""); }},
+      {"/v1/snapshots/admit", "The same for admission",
+       [](S s) { return snapshot_document(s.status, "admit").value_or(""); }},
+      {"/v1/events", "What happened last, numbered",
+       [](S s) { return events_document(s.happenings, s.now); }},
+      {"/v1/policy", "Policies and their weights; merge-patch to change", nullptr,
+       link::Part::kPolicy},
+      {"/v1/slo", "Latency goals by class; merge-patch to change", nullptr, link::Part::kSlo},
+      {"/openapi.json", "This description", [](S) { return openapi(); }},
   };
   return kRoutes;
 }
@@ -125,11 +141,6 @@ HttpResponse AdminService::refusal(int status, ErrorCode code, std::string messa
 }
 
 HttpResponse AdminService::handle(const HttpRequest& request) {
-  if (!is_loopback_host(request.host)) {
-    return refusal(403, ErrorCode::kPermissionDenied,
-                   "the Host header must name the loopback (127.0.0.1, localhost or [::1]); a "
-                   "proxy must set it");
-  }
   const auto all = routes();
   const auto route =
       std::find_if(all.begin(), all.end(), [&](const Route& r) { return r.path == request.path; });
@@ -143,114 +154,62 @@ HttpResponse AdminService::unknown_path(const std::string& path) {
 }
 
 HttpResponse AdminService::dispatch(const Route& route, const HttpRequest& request) {
-  const bool changes = route.changeable && request.method == "PATCH";
-  if (!changes && request.method != "GET") {
-    const std::string allow = route.changeable ? "GET, PATCH" : "GET";
+  if (route.part && request.method == "PATCH") return change(route, request);
+  if (request.method != "GET") {
+    const std::string allow = route.part ? "GET, PATCH" : "GET";
     HttpResponse response = refusal(405, ErrorCode::kUnsupported,
                                     std::string(route.path) + " takes " + allow + " only");
     response.allow = allow;
     return response;
   }
-  const bool guarded = changes || (config_.read == ReadPolicy::kToken && !route.probe);
-  if (guarded && !bears_token(request)) {
-    HttpResponse response =
-        refusal(401, ErrorCode::kPermissionDenied,
-                "send the header \"Authorization: Bearer TOKEN\" with the text of admin.token "
-                "(kvdctl: --token-file)");
-    response.challenge = true;
-    return response;
-  }
-  return (this->*route.answer)(request);
+  if (route.path == "/healthz") return ok("{\"status\":\"ok\"}\n");
+  return route.path == "/readyz" ? readiness() : read(route, request);
 }
 
-bool AdminService::bears_token(const HttpRequest& request) const {
-  constexpr std::string_view kScheme = "Bearer ";
-  const std::string_view sent = request.authorization;
-  return !config_.token.empty() && sent.starts_with(kScheme) &&
-         equal_constant_time(sent.substr(kScheme.size()), config_.token);
-}
-
-HttpResponse AdminService::health(const HttpRequest&) { return ok("{\"status\":\"ok\"}\n"); }
-
-HttpResponse AdminService::readiness(const HttpRequest&) {
-  if (backend_.ready()) return ok("{\"status\":\"ready\"}\n");
+HttpResponse AdminService::readiness() {
+  const auto standing = backend_.standing("");
+  if (standing.ok() && standing->ready != 0) return ok("{\"status\":\"ready\"}\n");
   return refusal(503, ErrorCode::kUnavailable, "not ready: starting or draining; try again");
 }
 
-HttpResponse AdminService::config(const HttpRequest&) {
-  auto document = backend_.config_json(config_.timeout);
-  return document.ok() ? ok(*std::move(document)) : failed(document.error());
-}
-
-HttpResponse AdminService::description(const HttpRequest&) { return ok(openapi()); }
-
-HttpResponse AdminService::status(const HttpRequest&) {
-  const auto status = backend_.status(config_.timeout);
-  return status.ok() ? ok(status_document(*status, backend_.info())) : failed(status.error());
-}
-
-HttpResponse AdminService::pools(const HttpRequest&) {
-  const auto status = backend_.status(config_.timeout);
-  return status.ok() ? ok(pools_document(*status, backend_.info())) : failed(status.error());
-}
-
-HttpResponse AdminService::engines(const HttpRequest&) {
-  const auto status = backend_.status(config_.timeout);
-  return status.ok() ? ok(engines_document(*status)) : failed(status.error());
-}
-
-HttpResponse AdminService::requests(const HttpRequest&) {
-  const auto status = backend_.status(config_.timeout);
-  return status.ok() ? ok(requests_document(*status)) : failed(status.error());
-}
-
-HttpResponse AdminService::plan(const HttpRequest&) {
-  const auto status = backend_.status(config_.timeout);
-  return status.ok() ? ok(plan_document(*status)) : failed(status.error());
-}
-
-HttpResponse AdminService::events(const HttpRequest&) {
-  return ok(events_document(backend_.happenings(), backend_.now()));
-}
-
-HttpResponse AdminService::snapshots(const HttpRequest& request) {
-  const auto status = backend_.status(config_.timeout);
-  if (!status.ok()) return failed(status.error());
-  const std::string kind = request.path.substr(request.path.rfind('/') + 1);
-  return ok(snapshot_document(*status, kind).value_or(""));
-}
-
-HttpResponse AdminService::policy(const HttpRequest& request) {
-  return tunable(request, {policy_document, patch_policy});
-}
-
-HttpResponse AdminService::slo(const HttpRequest& request) {
-  return tunable(request, {slo_document, patch_slo});
-}
-
-HttpResponse AdminService::tunable(const HttpRequest& request, const Tunable& part) {
-  const std::lock_guard lock(changing_);
-  auto status = backend_.status(config_.timeout);
-  if (!status.ok()) return failed(status.error());
-  if (request.method == "PATCH") return change(request, part, std::move(status->tuning));
-  HttpResponse response = ok(part.document(status->tuning));
-  response.etag = etag_of(response.body);
+std::optional<HttpResponse> AdminService::check_token(const HttpRequest& request) {
+  const std::string_view token = bearer_of(request);
+  if (!token.empty()) {
+    const auto standing = backend_.standing(token);
+    if (!standing.ok()) return failed(standing.error());
+    if (standing->bears_token != 0) return std::nullopt;
+  }
+  HttpResponse response =
+      refusal(401, ErrorCode::kPermissionDenied,
+              "send the header \"Authorization: Bearer TOKEN\" with the text of admin.token "
+              "(kvdctl: --token-file)");
+  response.challenge = true;
   return response;
 }
 
-HttpResponse AdminService::change(const HttpRequest& request, const Tunable& part,
-                                  core::Tuning tuning) {
-  if (!matches(request.if_match, etag_of(part.document(tuning)))) {
-    return refusal(412, ErrorCode::kInvalidArgument,
-                   "the document has changed since the ETag in If-Match; read it again");
+HttpResponse AdminService::read(const Route& route, const HttpRequest& request) {
+  const auto snapshot = backend_.snapshot();
+  if (!snapshot.ok()) return failed(snapshot.error());
+  if (!is_open(**snapshot)) {
+    if (auto refused = check_token(request)) return *std::move(refused);
   }
-  if (const auto refusal = part.patch(request.body, tuning)) {
-    return refused(status_of(refusal->code), *refusal);
+  if (route.part) return tunable(*route.part, (*snapshot)->status.tuning);
+  return ok(route.document(**snapshot));
+}
+
+HttpResponse AdminService::change(const Route& route, const HttpRequest& request) {
+  if (auto refused = check_token(request)) return *std::move(refused);
+  auto patch = read_patch(*route.part, request.body);
+  if (const auto* wrong = std::get_if<Refusal>(&patch)) return refused(400, *wrong);
+  const auto tuning = backend_.change(bearer_of(request),
+                                      {*route.part, tags_of(request.if_match),
+                                       std::get<std::vector<link::Assignment>>(std::move(patch))});
+  if (tuning.ok()) return tunable(*route.part, *tuning);
+  const ErrorCode code = tuning.error().code;
+  if (code == ErrorCode::kStaleSession) {
+    return refusal(412, ErrorCode::kInvalidArgument, tuning.error().message);
   }
-  HttpResponse response = ok(part.document(tuning));
-  response.etag = etag_of(response.body);
-  const Status status = backend_.retune(std::move(tuning), config_.timeout);
-  return status.ok() ? response : failed(status.error());
+  return refused(status_of(code), refusal_of(tuning.error()));
 }
 
 std::string AdminService::openapi() {
@@ -260,7 +219,7 @@ std::string AdminService::openapi() {
   for (const Route& route : routes()) {
     Json& path = paths[std::string(route.path)];
     path["get"] = {{"summary", std::string(route.summary)}, {"responses", answer}};
-    if (!route.changeable) continue;
+    if (!route.part) continue;
     path["patch"] = {
         {"summary", "Change it by a JSON merge-patch (RFC 7396); the answer is the new document"},
         {"security", Json::array({{{"token", Json::array()}}})},

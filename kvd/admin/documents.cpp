@@ -209,6 +209,12 @@ std::string events_document(const std::vector<Happening>& happenings, TimePoint 
   return to_text({{"events", std::move(events)}});
 }
 
+std::string config_document(const std::vector<std::pair<std::string, std::string>>& values) {
+  Json config = Json::object();
+  for (const auto& [key, value] : values) config[key] = value;
+  return to_text(config);
+}
+
 std::string engines_document(const ControllerStatus& status) {
   Json engines = Json::array();
   for (const auto& engine : status.engines) engines.push_back(engine_json(engine));

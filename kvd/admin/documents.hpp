@@ -3,8 +3,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
 
-#include "kvd/admin/admin_backend.hpp"
+#include "kvd/admin/link/snapshot.hpp"
+#include "kvd/admin/link/tuning_change.hpp"
 #include "kvd/core/status.hpp"
 #include "kvd/core/tuning.hpp"
 
@@ -21,6 +25,8 @@ namespace kvd::admin {
 [[nodiscard]] std::string requests_document(const core::ControllerStatus& status);
 /// The placement plan in force for each engine whose layers may stream.
 [[nodiscard]] std::string plan_document(const core::ControllerStatus& status);
+[[nodiscard]] std::string config_document(
+    const std::vector<std::pair<std::string, std::string>>& values);
 [[nodiscard]] std::string events_document(const std::vector<Happening>& happenings, TimePoint now);
 [[nodiscard]] std::string policy_document(const core::Tuning& tuning);
 [[nodiscard]] std::string slo_document(const core::Tuning& tuning);
@@ -34,11 +40,14 @@ struct Refusal {
 /// {"error":"InvalidArgument","path":"/rotation/alpha","message":"…"}
 [[nodiscard]] std::string refusal_document(const Refusal& refusal);
 
-/// Applies a JSON merge-patch (RFC 7396) to the document of policy_document or slo_document.
-/// All or nothing: `tuning` changes only when nothing is refused. Unknown keys, wrong types, values
-/// out of range and policies not built are refused. Null removes a class of the SLO document and
-/// nothing else; a new class starts with the goals of "default".
-[[nodiscard]] std::optional<Refusal> patch_policy(std::string_view patch, core::Tuning& tuning);
-[[nodiscard]] std::optional<Refusal> patch_slo(std::string_view patch, core::Tuning& tuning);
+/// Reads a JSON merge-patch (RFC 7396) to the document of policy_document or slo_document as the
+/// values it sets. Unknown keys and wrong types are refused; what the values may be is for
+/// link::changed() to say. Null removes a class of the SLO document and nothing else; a new class
+/// starts with the goals of "default".
+[[nodiscard]] std::variant<std::vector<link::Assignment>, Refusal> read_patch(
+    link::Part part, std::string_view text);
+
+/// An error of link::changed(), whose message begins with the key's path, as a refusal.
+[[nodiscard]] Refusal refusal_of(const Error& fault);
 
 }  // namespace kvd::admin

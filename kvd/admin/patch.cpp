@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
-#include <functional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "kvd/admin/documents.hpp"
 #include "kvd/admin/json.hpp"
@@ -8,24 +10,14 @@
 namespace kvd::admin {
 namespace {
 
-using core::Tuning;
+using link::Assignment;
+using link::Kind;
+using link::SloKey;
+using link::TuningKey;
 using MaybeRefusal = std::optional<Refusal>;
 
 Refusal refuse(std::string path, std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(path), std::move(message)};
-}
-
-/// A key of a document and how its value is taken over into the tuning.
-struct Key {
-  const char* name;
-  std::function<MaybeRefusal(const std::string& path, const Json& value)> apply;
-};
-using Keys = std::vector<Key>;
-
-std::string names_of(const Keys& keys) {
-  std::string all;
-  for (const Key& key : keys) all += (all.empty() ? "" : ", ") + std::string(key.name);
-  return all;
 }
 
 /// '~' and '/' are escaped in a JSON pointer (RFC 6901).
@@ -43,53 +35,6 @@ std::string pointer(const std::string& parent, std::string_view key) {
   return out;
 }
 
-/// Walks the patch along the keys that exist, so its depth is that of the document, however deep
-/// the text nests.
-MaybeRefusal apply_object(const std::string& path, const Json& patch, const Keys& keys) {
-  if (!patch.is_object()) return refuse(path, "must be an object with keys " + names_of(keys));
-  for (const auto& [key_name, value] : patch.items()) {
-    const std::string key_path = pointer(path, key_name);
-    const Key* known = nullptr;
-    for (const Key& key : keys) known = key.name == key_name ? &key : known;
-    if (known == nullptr) return refuse(key_path, "no such key; known are " + names_of(keys));
-    if (value.is_null()) {
-      return refuse(key_path, "null would remove the key, which must stay; give a value");
-    }
-    if (auto refusal = known->apply(key_path, value)) return refusal;
-  }
-  return std::nullopt;
-}
-
-Key object(const char* name, Keys keys) {
-  return {name, [keys = std::move(keys)](const std::string& path, const Json& value) {
-            return apply_object(path, value, keys);
-          }};
-}
-
-Key text(const char* name, std::string& target) {
-  return {name, [&target](const std::string& path, const Json& value) -> MaybeRefusal {
-            if (!value.is_string()) return refuse(path, "must be a string");
-            target = value.get<std::string>();
-            return std::nullopt;
-          }};
-}
-
-Key truth(const char* name, bool& target) {
-  return {name, [&target](const std::string& path, const Json& value) -> MaybeRefusal {
-            if (!value.is_boolean()) return refuse(path, "must be true or false");
-            target = value.get<bool>();
-            return std::nullopt;
-          }};
-}
-
-Key number(const char* name, double& target) {
-  return {name, [&target](const std::string& path, const Json& value) -> MaybeRefusal {
-            if (!value.is_number()) return refuse(path, "must be a number");
-            target = value.get<double>();
-            return std::nullopt;
-          }};
-}
-
 /// A whole number a 64-bit integer holds; 32.0 counts as whole.
 std::optional<std::int64_t> whole(const Json& value) {
   constexpr double kLimit = 9e18;
@@ -99,111 +44,167 @@ std::optional<std::int64_t> whole(const Json& value) {
   return value.get<std::int64_t>();
 }
 
-Key tokens(const char* name, std::int64_t& target) {
-  return {name, [&target](const std::string& path, const Json& value) -> MaybeRefusal {
-            const auto count = whole(value);
-            if (!count) return refuse(path, "must be a whole number of tokens");
-            target = *count;
-            return std::nullopt;
-          }};
-}
-
-Key bytes_or_auto(const char* name, std::optional<Bytes>& target) {
-  return {name, [&target](const std::string& path, const Json& value) -> MaybeRefusal {
-            if (value == "auto") return target = std::nullopt, std::nullopt;
-            const auto count = whole(value);
-            if (!count) return refuse(path, "must be \"auto\" or a whole number of bytes");
-            target = Bytes(*count);
-            return std::nullopt;
-          }};
-}
-
-Key seconds(const char* name, Nanoseconds& target) {
-  return {name, [&target](const std::string& path, const Json& value) -> MaybeRefusal {
-            constexpr double kLimit = 9e9;  // seconds that 64-bit nanoseconds hold
-            if (!value.is_number()) return refuse(path, "must be a number of seconds");
-            const double count = value.get<double>();
-            if (!(std::abs(count) < kLimit)) return refuse(path, "too many seconds");
-            target = Nanoseconds(std::llround(count * 1e9));
-            return std::nullopt;
-          }};
-}
-
-Keys policy_keys(Tuning& t) {
-  auto& r = t.rotation;
-  auto& p = t.placement;
-  auto& a = t.admission;
-  return {object("rotation",
-                 {text("policy", r.policy), number("alpha", r.alpha), number("beta_b", r.beta_b),
-                  number("beta_f", r.beta_f), bytes_or_auto("b_xfer", r.b_xfer),
-                  truth("eager", r.eager), text("overload", r.overload)}),
-          object("placement",
-                 {text("policy", p.policy), number("alpha", p.alpha),
-                  object("window", {tokens("min", p.window_min), tokens("max", p.window_max)}),
-                  truth("pause", p.pause), truth("deposit", p.deposit)}),
-          object("admission",
-                 {text("policy", a.policy), number("alpha", a.alpha), number("beta", a.beta)}),
-          object("load", {text("policy", t.load.policy)})};
-}
-
-Keys goal_keys(core::Slo& slo) {
-  return {seconds("ttft_s", slo.ttft), seconds("tbt_s", slo.tbt), seconds("tpot_s", slo.tpot)};
-}
-
-MaybeRefusal apply_classes(const std::string& path, const Json& patch, Tuning& tuning) {
-  if (!patch.is_object()) return refuse(path, "must be an object of classes");
-  for (const auto& [class_name, value] : patch.items()) {
-    if (value.is_null()) {
-      tuning.slo.erase(class_name);
-      continue;
-    }
-    const core::Slo initial =
-        tuning.slo.contains("default") ? tuning.slo.at("default") : core::Slo{};
-    core::Slo& slo = tuning.slo.try_emplace(class_name, initial).first->second;
-    if (auto refusal = apply_object(pointer(path, class_name), value, goal_keys(slo))) {
-      return refusal;
-    }
+/// What the value must be where it is not; fills in the assignment where it is.
+const char* fill(Assignment& out, Kind kind, const Json& value) {
+  const auto number = whole(value);
+  switch (kind) {
+    case Kind::kText:
+      if (!value.is_string()) return "must be a string";
+      out.text = link::to_text<sizeof(link::Text)>(value.get<std::string>());
+      return nullptr;
+    case Kind::kNumber:
+      if (!value.is_number()) return "must be a number";
+      out.number = value.get<double>();
+      return nullptr;
+    case Kind::kTruth:
+      if (!value.is_boolean()) return "must be true or false";
+      out.whole = value.get<bool>() ? 1 : 0;
+      return nullptr;
+    case Kind::kWhole:
+      if (!number) return "must be a whole number of tokens";
+      out.whole = *number;
+      return nullptr;
+    case Kind::kBytesOrAuto:
+      if (value != "auto" && !number) return "must be \"auto\" or a whole number of bytes";
+      out.whole = number.value_or(link::kAutomatic);
+      return nullptr;
   }
-  return std::nullopt;
+  return "is of no kind that can be set";
 }
 
-/// "rotation.alpha: must be …" of Tuning::faults() with the path it has in the document.
-Refusal refusal_of(const std::string& fault) {
-  const auto colon = fault.find(": ");
-  std::string path = "/" + fault.substr(0, colon);
-  for (char& c : path) c = c == '.' ? '/' : c;
-  if (path == "/slo" || path.starts_with("/slo/")) path.replace(0, 4, "/classes");
-  return refuse(std::move(path), fault.substr(colon + 2));
-}
+/// Goes along the keys that exist, so its depth is that of the document, however deep the text
+/// nests.
+class PatchReader {
+ public:
+  /// `prefix` is "" or the dotted path of the object with a dot behind it.
+  MaybeRefusal read_policy(const std::string& path, const std::string& prefix, const Json& patch) {
+    if (!patch.is_object()) return refuse(path, "must be an object with keys " + names(prefix));
+    for (const auto& [name, value] : patch.items()) {
+      if (auto refusal = read_key(pointer(path, name), prefix, name, value)) return refusal;
+    }
+    return std::nullopt;
+  }
 
-template <class Apply>
-MaybeRefusal patch_tuning(std::string_view text, Tuning& tuning, Apply apply) {
+  MaybeRefusal read_slo(const Json& patch) {
+    if (!patch.is_object()) return refuse("", "must be an object with keys classes");
+    for (const auto& [name, value] : patch.items()) {
+      if (name != "classes") return refuse(pointer("", name), "no such key; known are classes");
+      if (value.is_null()) return refuse("/classes", kStays);
+      if (!value.is_object()) return refuse("/classes", "must be an object of classes");
+      for (const auto& [slo_class, goals] : value.items()) {
+        if (auto refusal = read_class(slo_class, goals)) return refusal;
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::vector<Assignment> assignments;
+
+ private:
+  static constexpr const char* kStays = "null would remove the key, which must stay; give a value";
+  static constexpr const char* kGoals = "ttft_s, tbt_s, tpot_s";
+
+  /// Of the keys right under the prefix.
+  static std::string names(const std::string& prefix) {
+    std::string all;
+    std::string last;
+    for (const TuningKey& key : link::tuning_keys()) {
+      if (!key.path.starts_with(prefix)) continue;
+      const auto rest = key.path.substr(prefix.size());
+      const std::string name(rest.substr(0, rest.find('.')));
+      if (name != last) all += (all.empty() ? "" : ", ") + name;
+      last = name;
+    }
+    return all;
+  }
+
+  MaybeRefusal read_key(const std::string& path, const std::string& prefix, const std::string& name,
+                        const Json& value) {
+    const auto keys = link::tuning_keys();
+    const std::string full = prefix + name;
+    const bool plain = name.find('.') == std::string::npos;
+    const auto exact = std::find_if(keys.begin(), keys.end(),
+                                    [&](const TuningKey& key) { return key.path == full; });
+    const bool object = std::any_of(keys.begin(), keys.end(), [&](const TuningKey& key) {
+      return key.path.starts_with(full + ".");
+    });
+    if (!plain || (exact == keys.end() && !object)) {
+      return refuse(path, "no such key; known are " + names(prefix));
+    }
+    if (value.is_null()) return refuse(path, kStays);
+    if (object) return read_policy(path, full + ".", value);
+    Assignment assignment;
+    assignment.key = static_cast<std::uint32_t>(exact - keys.begin());
+    if (const char* wrong = fill(assignment, exact->kind, value)) return refuse(path, wrong);
+    assignments.push_back(assignment);
+    return std::nullopt;
+  }
+
+  MaybeRefusal read_class(const std::string& name, const Json& goals) {
+    assign(name, goals.is_null() ? SloKey::kRemove : SloKey::kAdd, 0);
+    if (goals.is_null()) return std::nullopt;
+    const std::string path = pointer("/classes", name);
+    if (!goals.is_object()) {
+      return refuse(path, std::string("must be an object with keys ") + kGoals);
+    }
+    for (const auto& [goal, value] : goals.items()) {
+      if (auto refusal = read_goal(pointer(path, goal), name, goal, value)) return refusal;
+    }
+    return std::nullopt;
+  }
+
+  MaybeRefusal read_goal(const std::string& path, const std::string& name, const std::string& goal,
+                         const Json& value) {
+    constexpr double kLimit = 9e9;  // seconds that 64-bit nanoseconds hold
+    const auto key = goal == "ttft_s"  ? SloKey::kTtft
+                     : goal == "tbt_s" ? SloKey::kTbt
+                                       : SloKey::kTpot;
+    if (key == SloKey::kTpot && goal != "tpot_s") {
+      return refuse(path, std::string("no such key; known are ") + kGoals);
+    }
+    if (value.is_null()) return refuse(path, kStays);
+    if (!value.is_number()) return refuse(path, "must be a number of seconds");
+    const double seconds = value.get<double>();
+    if (!(std::abs(seconds) < kLimit)) return refuse(path, "too many seconds");
+    assign(name, key, std::llround(seconds * 1e9));
+    return std::nullopt;
+  }
+
+  void assign(const std::string& name, SloKey key, std::int64_t value) {
+    Assignment assignment;
+    assignment.key = static_cast<std::uint32_t>(key);
+    assignment.slo_class = link::to_text<sizeof(link::Text)>(name);
+    assignment.whole = value;
+    assignments.push_back(assignment);
+  }
+};
+
+}  // namespace
+
+std::variant<std::vector<Assignment>, Refusal> read_patch(link::Part part, std::string_view text) {
   const Json patch = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (patch.is_discarded()) {
     return refuse("", "the body is not JSON (NaN and numbers beyond a double are not, either)");
   }
-  Tuning changed = tuning;
-  if (auto refusal = apply(patch, changed)) return refusal;
-  if (const auto faults = changed.faults(); !faults.empty()) return refusal_of(faults.front());
-  tuning = std::move(changed);
-  return std::nullopt;
+  PatchReader reader;
+  auto refusal =
+      part == link::Part::kPolicy ? reader.read_policy("", "", patch) : reader.read_slo(patch);
+  if (refusal) return *std::move(refusal);
+  if (reader.assignments.size() > link::kMostAssignments) {
+    return refuse("", "too many values at once: send them in several changes");
+  }
+  return std::move(reader.assignments);
 }
 
-}  // namespace
-
-std::optional<Refusal> patch_policy(std::string_view patch, Tuning& tuning) {
-  return patch_tuning(patch, tuning, [](const Json& document, Tuning& changed) {
-    return apply_object("", document, policy_keys(changed));
-  });
-}
-
-std::optional<Refusal> patch_slo(std::string_view patch, Tuning& tuning) {
-  return patch_tuning(patch, tuning, [](const Json& document, Tuning& changed) {
-    const Keys keys = {{"classes", [&](const std::string& path, const Json& value) {
-                          return apply_classes(path, value, changed);
-                        }}};
-    return apply_object("", document, keys);
-  });
+Refusal refusal_of(const Error& fault) {
+  const auto colon = fault.message.find(": ");
+  if (fault.code != ErrorCode::kInvalidArgument || colon == std::string::npos) {
+    return {fault.code, "", fault.message};
+  }
+  std::string path = "/" + fault.message.substr(0, colon);
+  for (char& c : path) c = c == '.' ? '/' : c;
+  if (path == "/slo" || path.starts_with("/slo/")) path.replace(0, 4, "/classes");
+  return refuse(std::move(path), fault.message.substr(colon + 2));
 }
 
 }  // namespace kvd::admin

@@ -87,7 +87,8 @@ void describe(CLI::App& app, Arguments& arguments) {
       ->envname("KVD_ADMIN_URL")
       ->capture_default_str();
   app.add_option("--token-file", arguments.token_file,
-                 "File with the admin token, which changes need; without it, kvd/admin.token in\n"
+                 "File with the admin token, which changes need and reading may; without it, "
+                 "kvd/admin.token in\n"
                  "$XDG_RUNTIME_DIR or /run is tried")
       ->envname("KVD_ADMIN_TOKEN_FILE");
   for (const auto& [name, command] : kCommands) add_command(app, name, command, arguments);
@@ -110,7 +111,7 @@ std::string usual_token_file(const std::string& url) {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   for (const std::string& folder : {std::string(runtime ? runtime : ""), std::string("/run")}) {
     const std::string file = folder + "/kvd/admin.token";
-    if (!folder.empty() && std::ifstream(file).good()) return file;
+    if (!folder.empty() && read_token(file).ok()) return file;
   }
   return "";
 }
@@ -120,7 +121,8 @@ Status complete(Arguments& arguments) {
   const ViewCommand& command = kCommands.at(arguments.command);
   arguments.request.path =
       arguments.snapshot.empty() ? command.path : "/v1/snapshots/" + arguments.snapshot;
-  if (arguments.set && arguments.token_file.empty()) {
+  // Reading needs it, too, where engines of several users are attached (admin.read).
+  if (arguments.token_file.empty()) {
     arguments.token_file = usual_token_file(arguments.request.url);
   }
   if (!arguments.token_file.empty()) {

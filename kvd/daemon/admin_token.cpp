@@ -28,7 +28,16 @@ std::string random_hex() {
 
 Result<std::string> read_token(int fd, const std::string& path) {
   struct stat facts {};
-  if (::fstat(fd, &facts) != 0 || (facts.st_mode & 077) != 0) {
+  if (::fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    return make_error(ErrorCode::kPermissionDenied,
+                      path + " is no plain file: remove it for a new one");
+  }
+  if (facts.st_uid != ::geteuid()) {
+    return make_error(ErrorCode::kPermissionDenied,
+                      path + " belongs to uid " + std::to_string(facts.st_uid) +
+                          ", who knows its text: remove it for a new one");
+  }
+  if ((facts.st_mode & 077) != 0) {
     return make_error(ErrorCode::kPermissionDenied,
                       path + " may be read by others: chmod 600 it, or remove it for a new one");
   }
@@ -46,7 +55,8 @@ Result<std::string> read_token(int fd, const std::string& path) {
 }  // namespace
 
 Result<std::string> load_or_make_token(const std::string& path) {
-  if (const UniqueFd old(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)); old.valid()) {
+  if (const UniqueFd old(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+      old.valid()) {
     return read_token(old.get(), path);
   }
   const UniqueFd made(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

@@ -6,7 +6,7 @@
 #include "ipc/vocabulary/clock.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "kernels/device/device_backend.hpp"
-#include "kvd/admin/admin_backend.hpp"
+#include "kvd/admin/link/snapshot.hpp"
 #include "kvd/daemon/config.hpp"
 
 namespace kvd::daemon {

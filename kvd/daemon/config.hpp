@@ -10,6 +10,7 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kvd/admin/link/messages.hpp"
 #include "kvd/core/tuning.hpp"
 
 namespace kvd::daemon {
@@ -72,7 +73,9 @@ struct Config {
   // admin, metrics; an empty address switches the listener off
   std::string admin_address = "127.0.0.1";
   std::uint16_t admin_port = 8470;
-  bool admin_read_open = true;  ///< false: reading needs the token too
+  admin::ReadPolicy admin_read = admin::ReadPolicy::kAuto;
+  std::string admin_program;          ///< that serves both; empty: kvd-admin beside kvd
+  std::string admin_user = "nobody";  ///< whom it becomes where kvd may; empty: kvd's own user
   std::string metrics_address = "127.0.0.1";
   std::uint16_t metrics_port = 9470;
 

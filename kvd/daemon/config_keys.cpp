@@ -115,8 +115,14 @@ Keys listener_keys() {
           "admin.port", "port of the REST API", kPort,
           [](auto& c) -> auto& { return c.admin_port; }),
       key(
-          "admin.read", "who may read over REST: open (everyone) or token", kReadOpen,
-          [](auto& c) -> auto& { return c.admin_read_open; }),
+          "admin.read", "who may read over REST: auto, open or token", kReadPolicy,
+          [](auto& c) -> auto& { return c.admin_read; }),
+      key(
+          "admin.program", "what serves REST and metrics; empty: kvd-admin beside kvd", kAnyText,
+          [](auto& c) -> auto& { return c.admin_program; }),
+      key(
+          "admin.user", "whom it runs as where kvd may change users; empty: as kvd", kAnyText,
+          [](auto& c) -> auto& { return c.admin_user; }),
       key(
           "metrics.address", "loopback address of /metrics; empty: off", kAnyText,
           [](auto& c) -> auto& { return c.metrics_address; }),

@@ -90,22 +90,6 @@ std::vector<std::pair<std::string, std::string>> effective_values(const Config& 
   return values;
 }
 
-std::string to_json(const Config& config) {
-  const auto json_string = [](const std::string& text) {
-    std::string out = "\"";
-    for (const char c : text) {
-      if (c == '"' || c == '\\') out += '\\';
-      out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-    return out + '"';
-  };
-  std::string out = "{";
-  for (const auto& [key, value] : effective_values(config)) {
-    out += (out.size() > 1 ? "," : "") + json_string(key) + ":" + json_string(value);
-  }
-  return out + "}";
-}
-
 std::string help_text() {
   std::string text =
       "kvd [--config FILE] [--KEY VALUE | --KEY=VALUE]...\n"

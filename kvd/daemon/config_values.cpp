@@ -223,7 +223,7 @@ Result<std::size_t> parse_choice(const std::string& text,
 
 constexpr std::array<std::string_view, 3> kBackendNames = {"auto", "host", "cuda"};
 constexpr std::array<std::string_view, 2> kBoolNames = {"false", "true"};
-constexpr std::array<std::string_view, 2> kReadNames = {"token", "open"};
+constexpr std::array<std::string_view, 3> kReadNames = {"auto", "open", "token"};  // ReadPolicy
 constexpr std::array<std::string_view, 7> kLevelNames = {"trace", "debug",    "info", "warn",
                                                          "error", "critical", "off"};
 
@@ -235,11 +235,13 @@ std::string format_backend(const BackendChoice& backend) {
   return std::string(kBackendNames[static_cast<std::size_t>(backend)]);
 }
 
-Result<bool> parse_read_open(const std::string& text) {
+Result<admin::ReadPolicy> parse_read_policy(const std::string& text) {
   KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kReadNames));
-  return index == 1;
+  return static_cast<admin::ReadPolicy>(index);
 }
-std::string format_read_open(const bool& open) { return std::string(kReadNames[open ? 1 : 0]); }
+std::string format_read_policy(const admin::ReadPolicy& policy) {
+  return std::string(kReadNames[static_cast<std::size_t>(policy)]);
+}
 
 Result<bool> parse_bool(const std::string& text) {
   KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kBoolNames));
@@ -258,7 +260,7 @@ const Spelling<std::string> kAnyText = {parse_any_text, format_text};
 const Spelling<std::string> kLogLevel = {parse_log_level, format_text};
 const Spelling<BackendChoice> kBackend = {parse_backend, format_backend};
 const Spelling<bool> kBool = {parse_bool, format_bool, true};
-const Spelling<bool> kReadOpen = {parse_read_open, format_read_open};
+const Spelling<admin::ReadPolicy> kReadPolicy = {parse_read_policy, format_read_policy};
 const Spelling<Bytes> kSize = {parse_bytes, format_bytes};
 const Spelling<Bytes> kSizeOrAuto = {parse_size_or_auto, format_size_or_auto};
 const Spelling<Bytes> kSizeOrUnlimited = {parse_size_or_unlimited, format_size_or_unlimited};

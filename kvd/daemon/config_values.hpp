@@ -24,8 +24,8 @@ struct Spelling {
 extern const Spelling<std::string> kAnyText;
 extern const Spelling<std::string> kLogLevel;
 extern const Spelling<BackendChoice> kBackend;
-extern const Spelling<bool> kBool;      ///< "true" or "false"
-extern const Spelling<bool> kReadOpen;  ///< "open" or "token"
+extern const Spelling<bool> kBool;  ///< "true" or "false"
+extern const Spelling<admin::ReadPolicy> kReadPolicy;
 
 extern const Spelling<Bytes> kSize;
 extern const Spelling<Bytes> kSizeOrAuto;                   ///< zero is "auto"

@@ -10,10 +10,11 @@
 #include <cstring>
 #include <future>
 
+#include "kvd/admin/link/tuning_change.hpp"
 #include "kvd/daemon/backend.hpp"
-#include "kvd/daemon/config_print.hpp"
 #include "kvd/daemon/log.hpp"
 #include "kvd/daemon/memory_check.hpp"
+#include "kvd/daemon/metrics_mapping.hpp"
 #include "kvd/daemon/session_bounds.hpp"
 #include "kvd/daemon/session_key.hpp"
 
@@ -372,44 +373,61 @@ Result<T> Daemon::ask(std::function<T()> question, Nanoseconds timeout) {
   return future.get();
 }
 
-Result<core::ControllerStatus> Daemon::status(Nanoseconds timeout) {
-  return ask<core::ControllerStatus>(
-      [this] {
-        core::ControllerStatus status = controller_->status(clock_.now());
-        status.counters.stale_commands = stale_commands_ + (commands_ ? commands_->dropped() : 0);
-        status.counters.attach_paused = attach_paused_;
-        return status;
-      },
-      timeout);
+core::ControllerStatus Daemon::status_now() {
+  core::ControllerStatus status = controller_->status(clock_.now());
+  status.counters.stale_commands = stale_commands_ + (commands_ ? commands_->dropped() : 0);
+  status.counters.attach_paused = attach_paused_;
+  return status;
 }
 
-Result<std::string> Daemon::config_json(Nanoseconds timeout) {
-  return ask<std::string>(
-      [this] {
-        Config in_force = config_;
-        in_force.tuning = controller_->tuning();
-        return to_json(in_force);
-      },
-      timeout);
+ShellCounters Daemon::shell_now() const {
+  return {mover_->counters(), solver_ ? solver_->counters() : Solver::Counters(), log_losses()};
+}
+
+Result<core::ControllerStatus> Daemon::status(Nanoseconds timeout) {
+  return ask<core::ControllerStatus>([this] { return status_now(); }, timeout);
 }
 
 Result<ShellCounters> Daemon::shell(Nanoseconds timeout) {
-  return ask<ShellCounters>(
-      [this] {
-        return ShellCounters{mover_->counters(), solver_ ? solver_->counters() : Solver::Counters(),
-                             log_losses()};
-      },
-      timeout);
+  return ask<ShellCounters>([this] { return shell_now(); }, timeout);
 }
 
-Status Daemon::retune(core::Tuning tuning, Nanoseconds timeout) {
-  const auto done = ask<bool>(
-      [this, tuning = std::move(tuning)] {
-        feed(core::Retune{tuning});
-        return true;
-      },
-      timeout);
-  return done.ok() ? Status() : Status(done.error());
+Result<admin::Snapshot> Daemon::snapshot(Nanoseconds timeout) {
+  using Taken = std::pair<admin::Snapshot, ShellCounters>;
+  KVD_ASSIGN_OR_RETURN(Taken taken, ask<Taken>(
+                                        [this] {
+                                          Taken now;
+                                          now.first.status = status_now();
+                                          Config in_force = config_;
+                                          in_force.tuning = controller_->tuning();
+                                          now.first.config = effective_values(in_force);
+                                          now.second = shell_now();
+                                          return now;
+                                        },
+                                        timeout));
+  auto& [snapshot, shell] = taken;
+  snapshot.now = clock_.now();
+  snapshot.read = config_.admin_read;
+  snapshot.uid = ::geteuid();
+  snapshot.info = info();
+  snapshot.happenings = journal_.all();
+  collect(snapshot.status, shell, snapshot.info, snapshot.samples);
+  return std::move(snapshot);
+}
+
+Result<core::Tuning> Daemon::change(const admin::link::Change& change,
+                                    std::vector<admin::link::Assignment> assignments,
+                                    Nanoseconds timeout) {
+  using Changed = std::optional<Result<core::Tuning>>;
+  KVD_ASSIGN_OR_RETURN(Changed changed, ask<Changed>(
+                                            [this, change, assignments = std::move(assignments)] {
+                                              Changed tuning(admin::link::changed(
+                                                  controller_->tuning(), change, assignments));
+                                              if (tuning->ok()) feed(core::Retune{**tuning});
+                                              return tuning;
+                                            },
+                                            timeout));
+  return *std::move(changed);
 }
 
 void Daemon::reload(Config config) {

@@ -15,7 +15,9 @@
 #include "ipc/transport/command_server.hpp"
 #include "ipc/vocabulary/clock.hpp"
 #include "kernels/device/device_backend.hpp"
-#include "kvd/admin/admin_backend.hpp"
+#include "kvd/admin/journal.hpp"
+#include "kvd/admin/link/messages.hpp"
+#include "kvd/admin/link/snapshot.hpp"
 #include "kvd/core/controller.hpp"
 #include "kvd/daemon/config.hpp"
 #include "kvd/daemon/copy_table.hpp"
@@ -37,12 +39,14 @@ namespace kvd::daemon {
 /// control thread (the caller of run()) owns all of it; REST, metrics and liveness threads reach it
 /// through the inbox.
 /// Source: kvd/DESIGN.md "A functional core in a thin shell", "Threads".
-class Daemon final : public admin::AdminBackend {
+class Daemon {
  public:
   /// Obtains the memory and opens the sockets; engines may attach when it returns.
   /// Errors: OutOfMemory with the remedy, Unavailable for a path in use, InvalidArgument.
   static Result<std::unique_ptr<Daemon>> create(Config config, const Clock& clock);
-  ~Daemon() override;
+  ~Daemon();
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
 
   /// Serves until stop(); then lets copies end, tells every client, and returns within 3 s.
   /// Errors: DeviceError at once when the device is lost; every session has been poisoned then, and
@@ -53,17 +57,26 @@ class Daemon final : public admin::AdminBackend {
   /// New SLOs, quotas and log level (SIGHUP). Thread-safe.
   void reload(Config config);
 
-  // AdminBackend: thread-safe.
-  [[nodiscard]] Result<core::ControllerStatus> status(Nanoseconds timeout) override;
-  [[nodiscard]] Status retune(core::Tuning tuning, Nanoseconds timeout) override;
-  [[nodiscard]] Result<std::string> config_json(Nanoseconds timeout) override;
-  [[nodiscard]] bool ready() override { return ready_; }
-  [[nodiscard]] admin::DaemonInfo info() override;
-  [[nodiscard]] std::vector<admin::Happening> happenings() override { return journal_.all(); }
-  [[nodiscard]] TimePoint now() override { return clock_.now(); }
-
-  /// What the Controller does not know. Thread-safe; errors as status().
+  // For kvd-admin and tests; thread-safe. Errors: DeadlineExceeded when the control thread does not
+  // answer in time, Unavailable while the daemon drains.
+  [[nodiscard]] Result<core::ControllerStatus> status(Nanoseconds timeout);
+  /// Everything there is to show.
+  [[nodiscard]] Result<admin::Snapshot> snapshot(Nanoseconds timeout);
+  /// Makes the change on the control thread, so that no other change comes in between; in force at
+  /// the next step. Answers the whole new tuning. Errors besides: of admin::link::changed().
+  [[nodiscard]] Result<core::Tuning> change(const admin::link::Change& change,
+                                            std::vector<admin::link::Assignment> assignments,
+                                            Nanoseconds timeout);
+  /// What the Controller does not know.
   [[nodiscard]] Result<ShellCounters> shell(Nanoseconds timeout);
+  /// Whether engines can attach now.
+  [[nodiscard]] bool ready() const { return ready_; }
+  [[nodiscard]] admin::DaemonInfo info();
+  /// The latest happenings, oldest first.
+  [[nodiscard]] std::vector<admin::Happening> happenings() const { return journal_.all(); }
+  /// Something a person should know of, to the log and the events.
+  void warn(const std::string& text) { tell(core::Note::Level::kWarning, EngineId(), text); }
+
   [[nodiscard]] const Config& config() const { return config_; }
 
  private:
@@ -221,6 +234,8 @@ class Daemon final : public admin::AdminBackend {
   /// To the log and to the events a user can ask for.
   void tell(core::Note::Level level, EngineId engine, const std::string& text);
 
+  [[nodiscard]] core::ControllerStatus status_now();
+  [[nodiscard]] ShellCounters shell_now() const;
   /// Quotas that the pool has no room for stay as they are, tier by tier.
   void take_quotas(const Config& config);
 

@@ -7,14 +7,13 @@
 #include <cstdio>
 #include <thread>
 
-#include "kvd/admin/admin_server.hpp"
+#include "kvd/daemon/admin_child.hpp"
+#include "kvd/daemon/admin_desk.hpp"
 #include "kvd/daemon/admin_token.hpp"
 #include "kvd/daemon/capabilities.hpp"
 #include "kvd/daemon/config.hpp"
 #include "kvd/daemon/daemon.hpp"
 #include "kvd/daemon/log.hpp"
-#include "kvd/daemon/metrics_mapping.hpp"
-#include "metrics/exporter/exporter.hpp"
 
 extern char** environ;
 
@@ -77,30 +76,22 @@ void raise_fd_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Result<std::unique_ptr<metrics::Exporter>> start_metrics(const Config& config, Daemon& daemon) {
-  // A scrape the control thread has no time for repeats the one before: zeros would look like a
-  // restart.
-  const auto last = std::make_shared<core::ControllerStatus>();
-  const auto shell = std::make_shared<ShellCounters>();
-  return metrics::Exporter::start({config.metrics_address, config.metrics_port},
-                                  [&daemon, last, shell](std::vector<metrics::Sample>& out) {
-                                    auto status = daemon.status(std::chrono::seconds(1));
-                                    if (status.ok()) *last = std::move(*status);
-                                    auto counted = daemon.shell(std::chrono::seconds(1));
-                                    if (counted.ok()) *shell = std::move(*counted);
-                                    collect(*last, *shell, daemon.info(), out);
-                                  });
-}
-
-Result<std::unique_ptr<admin::AdminServer>> start_admin(const Config& config, Daemon& daemon) {
+/// The process that serves REST and metrics; null where both are switched off.
+Result<std::unique_ptr<AdminChild>> start_admin(const Config& config, Daemon& daemon,
+                                                const Clock& clock) {
+  if (config.admin_address.empty() && config.metrics_address.empty()) {
+    return std::unique_ptr<AdminChild>();
+  }
   KVD_ASSIGN_OR_RETURN(std::string token, load_or_make_token(config.token_file));
-  admin::AdminServer::Config admin;
-  admin.address = config.admin_address;
-  admin.port = config.admin_port;
-  admin.service.token = std::move(token);
-  admin.service.read =
-      config.admin_read_open ? admin::ReadPolicy::kOpen : admin::ReadPolicy::kToken;
-  return admin::AdminServer::start(std::move(admin), daemon);
+  return AdminChild::start(
+      {.program = config.admin_program.empty() ? default_admin_program() : config.admin_program,
+       .user = config.admin_user,
+       .admin_address = config.admin_address,
+       .admin_port = config.admin_port,
+       .metrics_address = config.metrics_address,
+       .metrics_port = config.metrics_port},
+      AdminDesk(daemon, clock, std::move(token)),
+      [&daemon](const std::string& text) { daemon.warn(text); });
 }
 
 int serve(const Config& config, const sigset_t& signals, int argc, char** argv) {
@@ -116,27 +107,14 @@ int serve(const Config& config, const sigset_t& signals, int argc, char** argv) 
   auto daemon = Daemon::create(config, clock);
   if (!daemon.ok()) return fail(daemon.error());
 
-  std::unique_ptr<metrics::Exporter> exporter;
-  std::unique_ptr<admin::AdminServer> admin;
-  if (!config.metrics_address.empty()) {
-    auto started = start_metrics(config, **daemon);
-    if (!started.ok()) return fail(started.error());
-    exporter = std::move(*started);
-  }
-  if (!config.admin_address.empty()) {
-    auto started = start_admin(config, **daemon);
-    if (!started.ok()) return fail(started.error());
-    admin = std::move(*started);
-  }
+  auto admin = start_admin(config, **daemon, clock);
+  if (!admin.ok()) return fail(admin.error());
   // Waits for signals until the process ends; it owns nothing that has to be given back.
   std::thread([&] { serve_signals(**daemon, signals, argc, argv); }).detach();
   log_info("ready: engines attach at " + config.attach_socket);
   const Status end = (*daemon)->run();
 
-  // Closing the two HTTP servers takes up to 2 s each, of the 3 s a stop may take: side by side.
-  std::thread closing([&] { exporter.reset(); });
-  admin.reset();
-  closing.join();
+  admin->reset();
   log_info("stopped");
   flush_log(kLogPatience);
   // The signal thread still refers to the daemon; the process ends with it in place.

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "kvd/admin/admin_backend.hpp"
+#include "kvd/admin/link/snapshot.hpp"
 #include "kvd/core/status.hpp"
 #include "kvd/daemon/shell_counters.hpp"
 #include "metrics/catalogue/sample.hpp"

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,9 +16,6 @@ struct Sample {
   double value = 0;                     ///< of a histogram: the sum of what was observed
   std::vector<std::uint64_t> counts{};  ///< of a histogram: by bucket, not cumulative
 };
-
-/// Appends everything there is to say now. Called on the exporter's threads, one call at a time.
-using Collector = std::function<void(std::vector<Sample>&)>;
 
 /// All series of one metric.
 struct Family {

@@ -36,7 +36,7 @@ const std::vector<Rule>& room_rules() {
       {"kvd/mover/", {"kernels/", "ipc/shm/", "kvd/core/effect"}},
       {"kvd/sim/", {"kvd/core/", "kvd/pool/", "kvd/store/", "planner/"}},
       {"kvd/ctl/", {}},
-      {"kvd/admin/", {"kvd/core/", "kvd/pool/", "kvd/store/", "planner/", "metrics/"}},
+      {"kvd/admin/", {"ipc/http/", "kvd/core/", "kvd/pool/", "kvd/store/", "planner/", "metrics/"}},
       {"kvd/daemon/",
        {"ipc/", "kernels/", "planner/", "metrics/", "kvd/pool/", "kvd/store/", "kvd/core/",
         "kvd/mover/", "kvd/admin/"}},

@@ -4,7 +4,9 @@
 /// Prints {"notice_ms":…,"reclaim_ms":…,"floor_ms":…,"pidfd_ms":…,"memset_ms":…}, all from the
 /// instant of the SIGKILL: the daemon no longer counts the engine as alive (notice); its N bytes of
 /// regions are no longer leased and zeroed (reclaim); and the floor of a reclaim: the kernel says
-/// that the process is gone (pidfd) plus a memset of N bytes. Exit 1 where that took over 10 s.
+/// that the process is gone (pidfd) plus a memset of N bytes. REST shows what is up to 100 ms old,
+/// so notice and reclaim are that much later than the daemon at most. Exit 1 where that took over
+/// 10 s.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>

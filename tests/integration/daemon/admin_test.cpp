@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "kvd/admin/admin_server.hpp"
-#include "kvd/daemon/metrics_mapping.hpp"
+#include "kvd/admin/link_backend.hpp"
+#include "kvd/admin/metrics_server.hpp"
+#include "kvd/daemon/admin_desk.hpp"
 #include "kvd_client/client.hpp"
-#include "metrics/exporter/exporter.hpp"
 #include "tests/support/daemon_thread.hpp"
 #include "tests/unit/kvd/admin/http.hpp"
 
@@ -19,22 +20,75 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
+constexpr const char* kToken = "0123456789abcdef";
+
+/// kvd's end of the link on a thread of its own, as kvd-admin's is in this process, too.
+class DeskThread {
+ public:
+  DeskThread(daemon::Daemon& daemon, UniqueFd end)
+      : channel_(std::move(end)), desk_(daemon, clock_, kToken) {
+    thread_ = std::thread([this] {
+      while (desk_.serve(channel_).ok()) {
+      }
+    });
+  }
+  ~DeskThread() { thread_.join(); }
+
+ private:
+  SteadyClock clock_;
+  admin::link::Channel channel_;
+  daemon::AdminDesk desk_;
+  std::thread thread_;
+};
+
+/// Lets something happen between a request's first look at the daemon and the change it makes.
+class InterruptedBackend final : public admin::AdminBackend {
+ public:
+  explicit InterruptedBackend(admin::AdminBackend& inner) : inner_(inner) {}
+  Result<std::shared_ptr<const admin::Snapshot>> snapshot() override { return inner_.snapshot(); }
+  Result<admin::link::Standing> standing(std::string_view token) override {
+    return inner_.standing(token);
+  }
+  Result<core::Tuning> change(std::string_view token, const admin::TuningPatch& patch) override {
+    if (before_change) before_change();
+    return inner_.change(token, patch);
+  }
+  std::function<void()> before_change;
+
+ private:
+  admin::AdminBackend& inner_;
+};
+
 class DaemonAdmin : public testing::Test {
  protected:
   DaemonAdmin() {
-    admin::AdminServer::Config config;
-    config.port = port_;
-    config.service.token = "0123456789abcdef";
-    auto server = admin::AdminServer::start(config, daemon_.daemon());
+    auto ends = admin::link::Channel::pair();
+    KVD_CHECK(ends.ok(), "a socket pair");
+    desk_ = std::make_unique<DeskThread>(daemon_.daemon(), std::move(ends->first));
+    channel_.emplace(std::move(ends->second));
+    link_ = std::make_unique<admin::LinkBackend>(*channel_, clock_, [] {});
+    link_->open();
+    backend_ = std::make_unique<InterruptedBackend>(*link_);
+    auto server = admin::AdminServer::start({"127.0.0.1", port_}, *backend_);
     KVD_CHECK(server.ok(), "the admin server");
     server_ = std::move(*server);
+    auto metrics = admin::MetricsServer::start("127.0.0.1", metrics_port_, *backend_);
+    KVD_CHECK(metrics.ok(), "the metrics server");
+    metrics_ = std::move(*metrics);
+  }
+  ~DaemonAdmin() override {
+    server_.reset();
+    metrics_.reset();
+    channel_.reset();  // ends the desk
   }
 
   std::string ask(const std::string& method, const std::string& path, const std::string& body) {
     return admin::http_exchange(
         port_, method + " " + path +
                    " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
-                   "Authorization: Bearer 0123456789abcdef\r\n"
+                   "Authorization: Bearer " +
+                   std::string(kToken) +
+                   "\r\n"
                    "Content-Type: application/merge-patch+json\r\nContent-Length: " +
                    std::to_string(body.size()) + "\r\n\r\n" + body);
   }
@@ -42,28 +96,20 @@ class DaemonAdmin : public testing::Test {
     const std::string answer = ask("GET", path, "");
     return json::parse(answer.substr(answer.find("\r\n\r\n") + 4));
   }
-  void start_exporter() {
-    auto exporter = metrics::Exporter::start(
-        {"127.0.0.1", metrics_port_}, [this](std::vector<metrics::Sample>& out) {
-          const auto shell = daemon_.daemon().shell(std::chrono::seconds(30));
-          KVD_CHECK(shell.ok(), "the shell's counters");
-          daemon::collect(daemon_.status(), *shell, daemon_.daemon().info(), out);
-        });
-    KVD_CHECK(exporter.ok(), "the exporter");
-    exporter_ = std::move(*exporter);
-  }
-  /// Starts at first use, as its end takes 2 s.
   std::string metrics() {
-    if (!exporter_) start_exporter();
-    return admin::http_exchange(metrics_port_,
-                                "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    return admin::http_exchange(metrics_port_, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
   }
 
   DaemonThread daemon_{[](daemon::Config& config) { config.hbm = 4 * kMiB; }};
+  SteadyClock clock_;
   std::uint16_t port_ = admin::free_port();
   std::uint16_t metrics_port_ = admin::free_port();
+  std::unique_ptr<DeskThread> desk_;
+  std::optional<admin::link::Channel> channel_;
+  std::unique_ptr<admin::LinkBackend> link_;
+  std::unique_ptr<InterruptedBackend> backend_;
   std::unique_ptr<admin::AdminServer> server_;
-  std::unique_ptr<metrics::Exporter> exporter_;
+  std::unique_ptr<admin::MetricsServer> metrics_;
 };
 
 TEST_F(DaemonAdmin, APatchedPolicyIsInForceAtTheNextStepAndInTheMetrics) {
@@ -136,6 +182,47 @@ TEST_F(DaemonAdmin, PatchedSlosStandInTheMetrics) {
               HasSubstr("200 OK"));
   EXPECT_THAT(metrics(), HasSubstr(R"(goal="ttft"} 1.5)"));
   EXPECT_EQ(daemon_.status().tuning.slo.at("default").tbt, std::chrono::milliseconds(250));
+}
+
+// Either takes only what it says: a change of one is not undone by the other.
+TEST_F(DaemonAdmin, ASighupBetweenAQuestionAndItsChangeIsNotUndone) {
+  backend_->before_change = [&] {
+    daemon::Config reloaded = daemon_.daemon().config();
+    reloaded.tuning.slo["default"].ttft = std::chrono::milliseconds(750);
+    daemon_.daemon().reload(std::move(reloaded));
+  };
+  ASSERT_THAT(ask("PATCH", "/v1/policy", R"({"rotation":{"alpha":7}})"), HasSubstr("200 OK"));
+  EXPECT_EQ(document("/v1/policy")["rotation"]["alpha"], 7);
+  EXPECT_EQ(document("/v1/slo")["classes"]["default"]["ttft_s"], 0.75);
+  backend_->before_change = nullptr;
+  ASSERT_THAT(ask("PATCH", "/v1/slo", R"({"classes":{"default":{"tbt_s":0.5}}})"),
+              HasSubstr("200 OK"));
+  EXPECT_EQ(document("/v1/slo")["classes"]["default"]["ttft_s"], 0.75);
+}
+
+TEST_F(DaemonAdmin, AChangeNeedsTheTokenEvenWhereItsBearerWasBelieved) {
+  const auto refused = link_->change("0123456789abcdeF", {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kPermissionDenied);
+}
+
+// kvd waits for another message first.
+TEST_F(DaemonAdmin, NothingIsAskedBeforeTheLinkIsOpen) {
+  auto ends = admin::link::Channel::pair();
+  ASSERT_TRUE(ends.ok());
+  admin::link::Channel quiet(std::move(ends->first)), other(std::move(ends->second));
+  admin::LinkBackend sut(quiet, clock_, [] {});
+  EXPECT_EQ(sut.standing("").error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(other.receive(kKiB, std::chrono::milliseconds(1)).error().code,
+            ErrorCode::kDeadlineExceeded);
+}
+
+TEST_F(DaemonAdmin, ADaemonThatDrainsIsNotReady) {
+  EXPECT_THAT(ask("GET", "/readyz", ""), HasSubstr("200 OK"));
+  daemon_.daemon().stop();
+  EXPECT_TRUE(
+      poll_until([&] { return ask("GET", "/readyz", "").find("503") != std::string::npos; }));
+  EXPECT_THAT(ask("GET", "/v1/engines", ""), HasSubstr("503"));
 }
 
 TEST_F(DaemonAdmin, ARefusedPatchChangesNothing) {

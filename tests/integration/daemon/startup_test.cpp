@@ -57,14 +57,44 @@ TEST(Startup, ATakenPortIsNamed) {
   const RuntimeFolder folder, other_folder;
   const KvdProcess kvd(folder);
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
-  const auto admin_taken =
-      run_kvd({"--config", written(other_folder, toml_of(other_folder, {}, kvd.admin_port(), 1))});
-  EXPECT_EQ(admin_taken.status, 1);
-  const auto metrics_taken = run_kvd(
-      {"--config", written(other_folder, toml_of(other_folder, {}, 1, kvd.metrics_port()))});
-  EXPECT_EQ(metrics_taken.status, 1);
-  EXPECT_THAT(metrics_taken.output, HasSubstr(std::to_string(kvd.metrics_port())));
-  EXPECT_FALSE(std::filesystem::exists(other_folder.file("attach.sock")));
+  const std::uint16_t other = admin::free_port();
+  for (const auto& [admin_port, metrics_port, taken] :
+       {std::tuple(kvd.admin_port(), other, kvd.admin_port()),
+        std::tuple(other, kvd.metrics_port(), kvd.metrics_port())}) {
+    const auto run = run_kvd(
+        {"--config", written(other_folder, toml_of(other_folder, {}, admin_port, metrics_port))});
+    EXPECT_EQ(run.status, 1);
+    EXPECT_THAT(run.output, HasSubstr(std::to_string(taken)));
+    EXPECT_FALSE(std::filesystem::exists(other_folder.file("attach.sock")));
+  }
+}
+
+TEST(Startup, AMissingKvdAdminIsNamed) {
+  const RuntimeFolder folder;
+  const auto run = run_kvd({"--config", written(folder, toml_of(folder, {}, 18470, 19470)),
+                            "--admin.program", folder.file("none")});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.output, AllOf(HasSubstr(folder.file("none")), HasSubstr("admin.program")));
+}
+
+TEST(Startup, ATokenThatIsNotKvdsOwnIsRefused) {
+  const RuntimeFolder folder;
+  const std::string token = folder.file("admin.token");
+  std::ofstream(token) << "0123456789abcdef\n";
+  const auto refused = [&] {
+    const auto run = run_kvd({"--config", written(folder, toml_of(folder, {}, 18470, 19470))});
+    return run.status == 1 ? run.output : "accepted";
+  };
+  ::chmod(token.c_str(), 0640);
+  EXPECT_THAT(refused(), HasSubstr("chmod 600"));
+  ::chmod(token.c_str(), 0600);
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chown(token.c_str(), 65534, 65534), 0);
+    EXPECT_THAT(refused(), HasSubstr("belongs to uid 65534"));
+  }
+  std::filesystem::remove(token);
+  ASSERT_EQ(::mkfifo(token.c_str(), 0600), 0);
+  EXPECT_THAT(refused(), HasSubstr("no plain file"));
 }
 
 TEST(Startup, APoolBeyondMemoryIsRefusedWithTheNumberAndTheRemedy) {

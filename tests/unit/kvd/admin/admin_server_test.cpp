@@ -16,12 +16,13 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr const char* kToken = "0123456789abcdef";
+constexpr const char* kToken = FakeBackend::kToken;
 
 std::string request_text(const std::string& line, const std::string& headers,
                          const std::string& body = "") {
   return line + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n" + headers +
-         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+         "Content-Type: application/merge-patch+json\r\nContent-Length: " +
+         std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
 /// Peak resident memory of this process in KiB.
@@ -35,7 +36,7 @@ std::string request_text(const std::string& line, const std::string& headers,
 
 class AdminServerTest : public testing::Test {
  protected:
-  AdminServerTest() { config.port = free_port(), config.service.token = kToken; }
+  AdminServerTest() { config.port = free_port(); }
 
   void SetUp() override {
     auto started = AdminServer::start(config, backend);
@@ -72,7 +73,7 @@ TEST_F(AdminServerTest, AppliesAPatch) {
   EXPECT_THAT(patch("/v1/policy", "{\"rotation\": {"), StartsWith("HTTP/1.1 400"));
   EXPECT_THAT(patch("/v1/policy", R"({"rotation": {"alpha": 9}})", "If-Match: \"old\"\r\n"),
               AllOf(StartsWith("HTTP/1.1 401"), HasSubstr("WWW-Authenticate: Bearer")));
-  EXPECT_EQ(backend.retunes(), 1);
+  EXPECT_EQ(backend.changes(), 1);
 }
 
 TEST_F(AdminServerTest, OtherMethodsAndHostsAreRefused) {

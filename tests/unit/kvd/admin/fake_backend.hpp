@@ -1,57 +1,51 @@
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "kvd/admin/admin_backend.hpp"
+#include "kvd/admin/link/tuning_change.hpp"
 
 namespace kvd::admin {
 
 /// A daemon that keeps its tuning and answers at once, or fails as told. Thread-safe.
 class FakeBackend final : public AdminBackend {
  public:
-  Result<core::ControllerStatus> status(Nanoseconds) override {
+  static constexpr const char* kToken = "0123456789abcdef";
+
+  Result<std::shared_ptr<const Snapshot>> snapshot() override {
     const std::lock_guard lock(mutex_);
     if (failure_) return *failure_;
-    return status_;
+    return std::make_shared<const Snapshot>(snapshot_);
   }
-  Status retune(core::Tuning tuning, Nanoseconds) override {
+  Result<link::Standing> standing(std::string_view token) override {
+    const std::lock_guard lock(mutex_);
+    return link::Standing{token == kToken ? 1u : 0u, ready_ ? 1u : 0u};
+  }
+  Result<core::Tuning> change(std::string_view, const TuningPatch& patch) override {
     const std::lock_guard lock(mutex_);
     if (failure_) return *failure_;
-    status_.tuning = std::move(tuning);
-    ++retunes_;
-    return {};
-  }
-  Result<std::string> config_json(Nanoseconds) override {
-    return std::string("{\"hbm\":\"256MiB\"}");
-  }
-  bool ready() override {
-    const std::lock_guard lock(mutex_);
-    return ready_;
-  }
-  DaemonInfo info() override {
-    return {.version = "0.1.0",
-            .boot_id = std::string(32, 'a'),
-            .uptime = std::chrono::seconds(90),
-            .backend = "host",
-            .page_kinds = {"thp", "4k"},
-            .attach_endpoint = "/run/kvd/attach.sock",
-            .command_endpoint = "ipc:///run/kvd/command.sock",
-            .metrics_endpoint = "127.0.0.1:9470"};
+    link::Change change;
+    change.part = patch.part;
+    change.conditional = patch.if_match ? 1 : 0;
+    for (const std::uint64_t tag : patch.if_match.value_or(std::vector<std::uint64_t>())) {
+      change.tags[change.tag_count++] = tag;
+    }
+    auto tuning = link::changed(snapshot_.status.tuning, change, patch.assignments);
+    if (!tuning.ok()) return tuning;
+    snapshot_.status.tuning = *tuning;
+    ++changes_;
+    return tuning;
   }
 
-  std::vector<Happening> happenings() override {
-    Journal journal;
-    journal.add(TimePoint(std::chrono::seconds(60)), "warning", EngineId(3), "engine 'a' died");
-    return journal.all();
-  }
-  TimePoint now() override { return TimePoint(std::chrono::seconds(90)); }
-
-  void set_status(core::ControllerStatus status) {
+  /// What will be shown.
+  template <class Edit>
+  void edit(Edit edit) {
     const std::lock_guard lock(mutex_);
-    status_ = std::move(status);
+    edit(snapshot_);
   }
   void fail(std::optional<Error> failure) {
     const std::lock_guard lock(mutex_);
@@ -63,19 +57,36 @@ class FakeBackend final : public AdminBackend {
   }
   [[nodiscard]] core::Tuning tuning() const {
     const std::lock_guard lock(mutex_);
-    return status_.tuning;
+    return snapshot_.status.tuning;
   }
-  [[nodiscard]] int retunes() const {
+  [[nodiscard]] int changes() const {
     const std::lock_guard lock(mutex_);
-    return retunes_;
+    return changes_;
   }
 
  private:
+  static Snapshot made_snapshot() {
+    Snapshot snapshot;
+    snapshot.now = TimePoint(std::chrono::seconds(90));
+    snapshot.info = {.version = "0.1.0",
+                     .boot_id = std::string(32, 'a'),
+                     .uptime = std::chrono::seconds(90),
+                     .backend = "host",
+                     .page_kinds = {"thp", "4k"},
+                     .attach_endpoint = "/run/kvd/attach.sock",
+                     .command_endpoint = "ipc:///run/kvd/command.sock",
+                     .metrics_endpoint = "127.0.0.1:9470"};
+    snapshot.config = {{"pool.hbm", "256MiB"}};
+    snapshot.happenings = {
+        {1, TimePoint(std::chrono::seconds(60)), "warning", EngineId(3), "engine 'a' died"}};
+    return snapshot;
+  }
+
   mutable std::mutex mutex_;
-  core::ControllerStatus status_;
+  Snapshot snapshot_ = made_snapshot();
   std::optional<Error> failure_;
   bool ready_ = true;
-  int retunes_ = 0;
+  int changes_ = 0;
 };
 
 }  // namespace kvd::admin

@@ -10,17 +10,35 @@ using testing::AllOf;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
-Refusal policy_refusal(std::string_view patch) {
+/// A change as kvd-admin reads it and kvd makes it.
+std::optional<Refusal> patch(link::Part part, std::string_view text, Tuning& tuning) {
+  auto read = read_patch(part, text);
+  if (auto* refusal = std::get_if<Refusal>(&read)) return *refusal;
+  link::Change change;
+  change.part = part;
+  auto changed = link::changed(tuning, change, std::get<std::vector<link::Assignment>>(read));
+  if (!changed.ok()) return refusal_of(changed.error());
+  tuning = *std::move(changed);
+  return std::nullopt;
+}
+std::optional<Refusal> patch_policy(std::string_view text, Tuning& tuning) {
+  return patch(link::Part::kPolicy, text, tuning);
+}
+std::optional<Refusal> patch_slo(std::string_view text, Tuning& tuning) {
+  return patch(link::Part::kSlo, text, tuning);
+}
+
+Refusal policy_refusal(std::string_view text) {
   Tuning tuning;
-  const auto refusal = patch_policy(patch, tuning);
-  EXPECT_EQ(policy_document(tuning), policy_document(Tuning{})) << "changed by " << patch;
+  const auto refusal = patch_policy(text, tuning);
+  EXPECT_EQ(policy_document(tuning), policy_document(Tuning{})) << "changed by " << text;
   return refusal.value_or(Refusal{ErrorCode::kOk, "", "accepted"});
 }
 
-Refusal slo_refusal(std::string_view patch) {
+Refusal slo_refusal(std::string_view text) {
   Tuning tuning;
-  const auto refusal = patch_slo(patch, tuning);
-  EXPECT_EQ(slo_document(tuning), slo_document(Tuning{})) << "changed by " << patch;
+  const auto refusal = patch_slo(text, tuning);
+  EXPECT_EQ(slo_document(tuning), slo_document(Tuning{})) << "changed by " << text;
   return refusal.value_or(Refusal{ErrorCode::kOk, "", "accepted"});
 }
 

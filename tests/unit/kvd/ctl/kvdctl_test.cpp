@@ -24,9 +24,8 @@ struct Outcome {
 class Kvdctl : public testing::Test {
  protected:
   Kvdctl() : token_file_(testing::TempDir() + "kvdctl_test_token_" + std::to_string(getpid())) {
-    std::ofstream(token_file_) << "secret\n";
+    std::ofstream(token_file_) << admin::FakeBackend::kToken << "\n";
     config_.port = admin::free_port();
-    config_.service.token = "secret";
   }
   ~Kvdctl() override { std::remove(token_file_.c_str()); }
 
@@ -87,7 +86,7 @@ TEST_F(Kvdctl, RefusalsExitWithOneAndSayWhy) {
   EXPECT_THAT(sut.text, AllOf(HasSubstr("/rotation/policy"), HasSubstr("lvf")));
   const Outcome without = run("policy set rotation.alpha=1 --token-file /dev/null" + url());
   EXPECT_EQ(without.code, 2) << without.text;
-  EXPECT_EQ(backend.retunes(), 0);
+  EXPECT_EQ(backend.changes(), 0);
 }
 
 TEST_F(Kvdctl, WrongUsageExitsWithTwo) {

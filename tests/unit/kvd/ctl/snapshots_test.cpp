@@ -67,7 +67,7 @@ core::ControllerStatus busy(std::string_view rotation) {
 class Snapshots : public ::testing::TestWithParam<std::string_view> {
  protected:
   Snapshots() : status_(busy(GetParam())) {
-    backend_.set_status(status_);
+    backend_.edit([this](admin::Snapshot& shown) { shown.status = status_; });
     config_.port = admin::free_port();
     auto started = admin::AdminServer::start(config_, backend_);
     EXPECT_TRUE(started.ok());

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/unique_fd.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/admin/link/messages.hpp"
+
+namespace kvd::admin::link {
+
+using ByteVector = std::vector<std::byte>;
+
+struct Message {
+  Type type{};
+  ByteVector body;
+};
+
+/// One end of the socket pair between kvd and kvd-admin.
+/// Owner:  one thread.
+/// Errors: PeerGone when the other end is closed, DeadlineExceeded, InvalidArgument for what is no
+///         message. After any of them the channel is of no use.
+class Channel {
+ public:
+  explicit Channel(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  /// The two ends. Errors: Unavailable when out of descriptors.
+  static Result<std::pair<UniqueFd, UniqueFd>> pair();
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] Status send(Type type, std::span<const std::byte> body, Nanoseconds timeout);
+  /// `most`: bytes of a body that is taken.
+  [[nodiscard]] Result<Message> receive(Bytes most, Nanoseconds timeout);
+
+ private:
+  Status wait(short events, TimePoint deadline) const;
+  Status read(std::span<std::byte> into, TimePoint deadline);
+  Status write(std::span<const std::byte> bytes, TimePoint deadline);
+
+  UniqueFd socket_;
+};
+
+template <class T>
+void append(ByteVector& out, const T& pod) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const auto bytes = std::as_bytes(std::span(&pod, 1));
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
+/// Takes a T off the front of `bytes`; none where they are too short.
+template <class T>
+std::optional<T> take(std::span<const std::byte>& bytes) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (bytes.size() < sizeof(T)) return std::nullopt;
+  T out;
+  std::memcpy(&out, bytes.data(), sizeof(T));
+  bytes = bytes.subspan(sizeof(T));
+  return out;
+}
+
+}  // namespace kvd::admin::link

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "ipc/vocabulary/ids.hpp"
+
+namespace kvd::admin {
+
+/// Who may read over REST. Changes always need the token.
+enum class ReadPolicy : std::uint8_t {
+  kAuto,  ///< everybody while all engines have kvd's uid, else the token's bearer
+  kOpen,
+  kToken,
+};
+
+}  // namespace kvd::admin
+
+/// What kvd and kvd-admin say to each other over their socket pair. Both come from one build and
+/// one starts the other, so there is one version and no negotiation; kvd checks every length and
+/// number nevertheless, as kvd-admin reads what strangers send.
+namespace kvd::admin::link {
+
+constexpr std::uint32_t kMagic = 0x4144564bu;  // "KVDA"
+constexpr std::uint16_t kVersion = 1;
+constexpr int kDescriptor = 3;  ///< kvd-admin's end of the pair
+
+enum class Type : std::uint16_t {
+  kBegin = 1,     ///< kvd: Begin
+  kStarted = 2,   ///< kvd-admin: Verdict, once it listens or cannot
+  kStanding = 3,  ///< kvd-admin: Token; answered by Standing
+  kSnapshot = 4,  ///< kvd-admin: nothing; answered by Verdict and, where it is Ok, a Snapshot
+  kChange = 5,    ///< kvd-admin: Change; answered by Verdict and, where it is Ok, the new Tuning
+};
+
+/// Starts every message; `length` bytes follow.
+struct Header {
+  std::uint32_t magic = kMagic;
+  std::uint16_t version = kVersion;
+  std::uint16_t type = 0;
+  std::uint64_t length = 0;
+};
+static_assert(sizeof(Header) == 16);
+
+using Text = std::array<char, 64>;    ///< NUL-terminated
+using Token = std::array<char, 256>;  ///< likewise
+
+template <std::size_t N>
+constexpr std::string_view text_of(const std::array<char, N>& text) {
+  const std::string_view all(text.data(), N);
+  return all.substr(0, all.find('\0'));
+}
+/// Cuts off what does not fit.
+template <std::size_t N>
+constexpr std::array<char, N> to_text(std::string_view text) {
+  std::array<char, N> out{};
+  text.copy(out.data(), N - 1);
+  return out;
+}
+
+/// How kvd-admin is to run. An empty address: that listener is off.
+struct Begin {
+  Text admin_address{};
+  Text metrics_address{};
+  std::uint16_t admin_port = 0;
+  std::uint16_t metrics_port = 0;
+  std::uint32_t changes_user = 0;  ///< 1: it may and shall become the user below
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+};
+static_assert(sizeof(Begin) == 144);
+
+struct Verdict {
+  std::uint32_t code = 0;  ///< ErrorCode
+  std::array<char, 508> message{};
+};
+static_assert(sizeof(Verdict) == 512);
+
+/// What a token is worth, and whether engines can attach now.
+struct Standing {
+  std::uint32_t bears_token = 0;
+  std::uint32_t ready = 0;
+};
+static_assert(sizeof(Standing) == 8);
+
+/// The two documents of the tuning, each with a tag that tells its versions apart.
+enum class Part : std::uint32_t { kPolicy = 0, kSlo = 1 };
+
+/// One value that is to change.
+struct Assignment {
+  std::uint32_t key = 0;  ///< index into tuning_keys(), or a SloKey
+  std::uint32_t reserved = 0;
+  Text slo_class{};   ///< with a SloKey
+  Text text{};        ///< of a text
+  double number = 0;  ///< of a number
+  /// Of a whole number, of true (1) and false (0), of seconds in nanoseconds, of bytes; kAutomatic.
+  std::int64_t whole = 0;
+};
+static_assert(sizeof(Assignment) == 152);
+constexpr std::int64_t kAutomatic = INT64_MIN;
+
+/// What may be assigned to a class of the SLOs.
+enum class SloKey : std::uint32_t {
+  kTtft = 1000,
+  kTbt,
+  kTpot,
+  kAdd,     ///< with the goals of "default"; nothing where it is there
+  kRemove,  ///< nothing where it is not there
+};
+
+constexpr std::size_t kMostAssignments = 256;
+constexpr std::size_t kMostTags = 8;
+
+/// `count` Assignments follow. It takes effect as a whole or not at all.
+struct Change {
+  Token token{};
+  Part part = Part::kPolicy;
+  std::uint32_t conditional = 0;  ///< 1: only while the part has one of the tags
+  std::array<std::uint64_t, kMostTags> tags{};
+  std::uint32_t tag_count = 0;
+  std::uint32_t count = 0;
+};
+static_assert(sizeof(Change) == 336);
+
+static_assert(std::is_trivially_copyable_v<Change> && std::is_trivially_copyable_v<Assignment> &&
+              std::is_trivially_copyable_v<Begin>);
+
+}  // namespace kvd::admin::link

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "ipc/vocabulary/clock.hpp"
+#include "kvd/admin/admin_backend.hpp"
+#include "kvd/admin/link/channel.hpp"
+
+namespace kvd::admin {
+
+/// Asks kvd over the link, one question at a time, and keeps a snapshot for a tenth of a second.
+/// Owner: thread-safe.
+class LinkBackend final : public AdminBackend {
+ public:
+  static constexpr Nanoseconds kFresh = std::chrono::milliseconds(100);
+
+  /// `on_broken` is called when the link is of no use any more; every answer is Unavailable then.
+  LinkBackend(link::Channel& channel, const Clock& clock, std::function<void()> on_broken)
+      : channel_(channel), clock_(clock), on_broken_(std::move(on_broken)) {}
+
+  /// Answers are Unavailable before: until kvd has heard that this end is ready, the link is not
+  /// for questions.
+  void open();
+
+  Result<std::shared_ptr<const Snapshot>> snapshot() override;
+  Result<link::Standing> standing(std::string_view token) override;
+  Result<core::Tuning> change(std::string_view token, const TuningPatch& patch) override;
+
+ private:
+  /// The answer's body behind its Verdict, which is Ok.
+  Result<link::ByteVector> ask(link::Type type, std::span<const std::byte> body);
+
+  std::mutex mutex_;
+  link::Channel& channel_;  // guarded by mutex_, like what follows
+  const Clock& clock_;
+  const std::function<void()> on_broken_;
+  std::shared_ptr<const Snapshot> kept_;
+  TimePoint kept_at_{0};
+  bool open_ = false;
+};
+
+}  // namespace kvd::admin

@@ -1,0 +1,94 @@
+/// kvd-admin: the REST API and the metrics of a kvd, which starts it. It has nothing but the link
+/// to that kvd, and ends with it.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <memory>
+
+#include "ipc/vocabulary/clock.hpp"
+#include "kvd/admin/admin_server.hpp"
+#include "kvd/admin/confinement.hpp"
+#include "kvd/admin/link/channel.hpp"
+#include "kvd/admin/link_backend.hpp"
+#include "kvd/admin/metrics_server.hpp"
+
+namespace kvd::admin {
+namespace {
+
+constexpr Nanoseconds kPatience = std::chrono::seconds(10);
+
+struct Servers {
+  std::unique_ptr<AdminServer> admin;
+  std::unique_ptr<MetricsServer> metrics;
+};
+
+Result<link::Begin> receive_begin(link::Channel& channel) {
+  KVD_ASSIGN_OR_RETURN(const link::Message message, channel.receive(kKiB, kPatience));
+  std::span<const std::byte> body = message.body;
+  const auto begin = link::take<link::Begin>(body);
+  if (begin && message.type == link::Type::kBegin) return *begin;
+  return make_error(ErrorCode::kInvalidArgument, "not the first message of a kvd");
+}
+
+Result<Servers> start(const link::Begin& begin, AdminBackend& backend) {
+  KVD_TRY(confine(begin));
+  Servers servers;
+  const std::string admin(link::text_of(begin.admin_address));
+  const std::string metrics(link::text_of(begin.metrics_address));
+  if (!admin.empty()) {
+    KVD_ASSIGN_OR_RETURN(servers.admin, AdminServer::start({admin, begin.admin_port}, backend));
+  }
+  if (!metrics.empty()) {
+    KVD_ASSIGN_OR_RETURN(servers.metrics,
+                         MetricsServer::start(metrics, begin.metrics_port, backend));
+  }
+  forbid_threads();
+  return servers;
+}
+
+int fail(const char* what) {
+  std::fprintf(stderr, "kvd-admin: %s\n", what);
+  return 2;
+}
+
+int main() {
+  std::signal(SIGPIPE, SIG_IGN);
+  int type = 0;
+  socklen_t size = sizeof type;
+  if (::getsockopt(link::kDescriptor, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+    return fail("is started by kvd, and of no use by itself");
+  }
+  ::fcntl(link::kDescriptor, F_SETFD, FD_CLOEXEC);
+  link::Channel channel{UniqueFd(link::kDescriptor)};
+  const auto begin = receive_begin(channel);
+  if (!begin.ok()) return fail(begin.error().message.c_str());
+
+  const SteadyClock clock;
+  LinkBackend backend(channel, clock, [] { ::_exit(1); });
+  const auto servers = start(*begin, backend);
+  link::Verdict verdict;
+  if (!servers.ok()) {
+    verdict.code = static_cast<std::uint32_t>(servers.error().code);
+    verdict.message = link::to_text<sizeof verdict.message>(servers.error().message);
+  }
+  if (!channel.send(link::Type::kStarted, std::as_bytes(std::span(&verdict, 1)), kPatience).ok()) {
+    return fail("kvd has gone");
+  }
+  if (!servers.ok()) ::_exit(1);
+  backend.open();
+  // The servers' threads do all the work. kvd's death, and its wish that this process end, is the
+  // end of the link.
+  for (;;) {
+    pollfd hang_up{link::kDescriptor, 0, 0};
+    if (::poll(&hang_up, 1, -1) > 0) ::_exit(0);
+  }
+}
+
+}  // namespace
+}  // namespace kvd::admin
+
+int main() { return kvd::admin::main(); }
