@@ -33,9 +33,9 @@ std::size_t offset_in_block(const kvd_client::ModelShape& shape, std::uint32_t l
 }
 
 const char* describe(kvd_client::HoldReason reason) {
-  constexpr const char* kTexts[] = {"held",        "waiting",  "without memory",
-                                    "rotated out", "promised", "without slab",
-                                    "forced out",  "complete", "paused"};
+  constexpr const char* kTexts[] = {"held",     "waiting",      "without memory", "rotated out",
+                                    "promised", "without slab", "forced out",     "complete",
+                                    "paused",   "out of memory"};
   const auto index = static_cast<std::size_t>(reason);
   return index < std::size(kTexts) ? kTexts[index] : "held";
 }
@@ -135,6 +135,12 @@ Status PatternEngine::iterate() {
   if (!step.ok()) return step.error();
   reports_.clear();
   iteration_ = step->iteration;
+  for (const kvd_client::HoldEntry& entry : step->hold) {
+    if (entry.reason != kvd_client::HoldReason::kOutOfMemory) continue;
+    return kvd_client::Error{
+        kvd_client::ErrorCode::kOutOfMemory,
+        "kvd ended request " + std::to_string(entry.request) + ": no memory became free for it"};
+  }
   const Status status = run_batch(*step);
   if (!status.ok()) return status;
   print_progress(*step);

@@ -194,7 +194,8 @@ typedef enum kvd_hold_reason {
   KVD_HOLD_SLAB_NOT_MAPPED = 5, /* a slab is still on its way to this process */
   KVD_HOLD_FORCED = 6,          /* rotated out by kvd_rotate */
   KVD_HOLD_COMPLETE = 7,        /* has all the tokens it asked for: report it finished */
-  KVD_HOLD_PAUSED = 8           /* the batch meets its SLOs only without it; it keeps its place */
+  KVD_HOLD_PAUSED = 8,          /* the batch meets its SLOs only without it; it keeps its place */
+  KVD_HOLD_OUT_OF_MEMORY = 9    /* kvd has ended it: nobody could go on for want of memory */
 } kvd_hold_reason;
 
 typedef struct kvd_hold_entry {

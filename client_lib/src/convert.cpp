@@ -8,8 +8,8 @@ static_assert(static_cast<int>(kvd_client::ErrorCode::kInternal) ==
               static_cast<int>(ErrorCode::kInternal));
 static_assert(static_cast<int>(kvd_client::ErrorCode::kPeerGone) ==
               static_cast<int>(ErrorCode::kPeerGone));
-static_assert(static_cast<int>(kvd_client::HoldReason::kPaused) ==
-              static_cast<int>(wire::HoldReason::kPaused));
+static_assert(static_cast<int>(kvd_client::HoldReason::kOutOfMemory) ==
+              static_cast<int>(wire::HoldReason::kOutOfMemory));
 static_assert(kvd_client::kHostMemory == wire::slab_kind_bit(wire::SlabKind::kHostMemfd) &&
               kvd_client::kCudaMemory == wire::slab_kind_bit(wire::SlabKind::kCudaVmm) &&
               static_cast<int>(kvd_client::MemoryKind::kCuda) ==

@@ -268,6 +268,7 @@ enum class HoldReason : std::uint32_t {
   kForced = 6,         ///< rotated out by a rotate command
   kComplete = 7,       ///< has all the tokens it asked for: report it finished
   kPaused = 8,         ///< the batch meets its SLOs only without it
+  kOutOfMemory = 9,    ///< kvd has ended it: nobody could go on for want of memory
 };
 
 struct HoldEntry {

@@ -83,7 +83,7 @@ Result<ReplyBody> decode_step_reply(ByteView rest) {
     reason = std::max(reason, entry.reason);
   }
   if (extra != 0) return invalid("step reply", "unknown flags or reserved bits");
-  if (reason > static_cast<std::uint32_t>(HoldReason::kPaused)) {
+  if (reason > static_cast<std::uint32_t>(HoldReason::kOutOfMemory)) {
     return invalid("step reply", "unknown hold reason");
   }
   return ReplyBody(reply);

@@ -44,7 +44,6 @@ AdmissionInput Controller::State::admission_input(Session& session) {
   AdmissionInput input;
   auto& snapshot = input.snapshot;
   snapshot.costs = prefill_costs(session);
-  std::vector<Request*> waiting;
   Nanoseconds least_tbt = Nanoseconds::max();
   const auto enqueue = [&](Request& r) {
     const bool begun = r.state != RequestState::kWaiting;
@@ -53,8 +52,8 @@ AdmissionInput Controller::State::admission_input(Session& session) {
     input.queue.push_back(r.key);
     least_tbt = std::min(least_tbt, r.slo.tbt);
   };
-  each_request_of(session.id, [&](Request& r) {
-    if (r.state == RequestState::kWaiting && r.claim == 0) waiting.push_back(&r);
+  std::vector<Request*> waiting(session.line.begin(), session.line.end());
+  each_inside_of(session.id, [&](Request& r) {
     if (r.state == RequestState::kPrefill && r.planned < r.prompt) enqueue(r);
     if (r.state != RequestState::kRunning || !r.has_token || r.paused) return;
     const std::int64_t made = r.answer().value;
@@ -65,8 +64,6 @@ AdmissionInput Controller::State::admission_input(Session& session) {
     input.decoding.push_back(r.key);
     least_tbt = std::min(least_tbt, r.slo.tbt);
   });
-  std::stable_sort(waiting.begin(), waiting.end(),
-                   [](const auto* a, const auto* b) { return a->arrived < b->arrived; });
   // A prompt that is late already must not keep those that are not from being in time.
   if (rotation->name() == "unified" && tuning.rotation.overload == "goodput") {
     std::stable_partition(waiting.begin(), waiting.end(),
@@ -80,7 +77,7 @@ AdmissionInput Controller::State::admission_input(Session& session) {
     snapshot.guard = planner::StepGuard{seconds(session.decode_s), seconds(0), least_tbt};
   }
   const Bytes slot = session.shape.slot_bytes();
-  const Blocks total(hbm.stats().capacity / slot);
+  const Blocks total(most_slots(hbm, session));
   snapshot.memory = planner::AdmissionMemory{
       total, std::clamp(Blocks(supply(session.info.domain) / slot), Blocks(0), total),
       Tokens(session.shape.block_tokens)};
@@ -102,6 +99,8 @@ void Controller::State::admit(Session& session) {
     admitted = decision->admitted;
     session.chunk = decision->chunk;
   }
+  // With nobody decoding there is nobody whose pace the head of the queue could disturb.
+  if (input.decoding.empty()) admitted = std::max<std::size_t>(admitted, 1);
   // Where the policy cannot decide (a prompt that it would never admit), memory alone does. Under
   // `unified` who is about to miss its first token is the rotation policy's to serve.
   const bool rescues = rotation->name() == "unified" && tuning.rotation.overload == "ttft";

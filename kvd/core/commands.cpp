@@ -77,6 +77,10 @@ void Controller::State::on_submit(const Command& command, const Submit& submit) 
   } else if (active >= config.max_requests_per_engine) {
     refuse(command, ErrorCode::kQuotaExceeded,
            std::to_string(active) + " requests are open, the most a session may have: finish some");
+  } else if (requests_of(session.info.domain) >= config.max_requests_per_domain) {
+    refuse(command, ErrorCode::kQuotaExceeded,
+           std::to_string(config.max_requests_per_domain) +
+               " requests of the domain are open, the most it may have: finish some");
   } else if (submit.prompt_tokens + submit.max_new_tokens > most_tokens(session)) {
     refuse(command, ErrorCode::kOutOfMemory,
            named(submit.request) + " can grow to " +
@@ -94,11 +98,7 @@ void Controller::State::on_submit(const Command& command, const Submit& submit) 
     if (submit.tbt_slo.count() > 0) request.slo.tbt = submit.tbt_slo;
     request.predicted = submit.predicted;
     request.arrived = now;
-    Request& added = requests.emplace(request.key, std::move(request)).first->second;
-    const auto after = std::upper_bound(
-        session.active.begin(), session.active.end(), added.key,
-        [](const RequestKey& key, const Request* other) { return key < other->key; });
-    session.active.insert(after, &added);
+    enlist(requests.emplace(request.key, std::move(request)).first->second);
     ++counters.requests_submitted;
     reply(command, Done{});
   }
@@ -143,7 +143,7 @@ void Controller::State::on_blocks(const Command& command, const AllocateBlocks& 
 // Blocks of a silent engine come back when it steps, or is evicted; nobody can rotate them out.
 std::string Controller::State::silent_holder(DomainId domain) {
   std::string text;
-  each_request_in(domain, [&](Request& r) {
+  each_inside_in(domain, [&](Request& r) {
     const Session& owner = session_of(r);
     if (!text.empty() || owner.responsive || !r.holds_hbm()) return;
     text = "engine '" + owner.info.name + "' holds blocks in HBM and has been silent for " +
@@ -175,7 +175,7 @@ void Controller::State::on_rotate(const Command& command, const Rotate& rotate) 
     request->leaving = true;
     start_leaving(session);
   } else if (request->claim == 0 && !request->paused) {  // the plan brings a paused one back
-    request->claim = ++last_claim;
+    make_claim(*request);
     serve_claims(session.info.domain);
   }
   reply(command, Done{});

@@ -43,7 +43,10 @@ class Controller {
     Nanoseconds step_timeout{5'000'000'000};
     /// A silent engine is to end after others have waited this long for what it holds; 0: never.
     Nanoseconds evict_after{0};
+    /// Where nobody of a domain gets on for so long, its latest request ends; zero: never.
+    Nanoseconds standstill_after{60'000'000'000};
     std::uint32_t max_requests_per_engine = 1024;
+    std::uint32_t max_requests_per_domain = 8192;
     /// Block tables are made only for shells whose engines read them: the simulator's do not.
     bool publish_tables = true;
     /// The shell says of every request how long its answer will be (Submit::predicted).

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "kvd/core/state.hpp"
@@ -39,6 +38,7 @@ void Controller::State::on_copy(const CopyFinished& finished) {
   if (it == copies.end()) return;  // a device may report twice; the first report counted
   Copy copy = std::move(it->second);
   copies.erase(it);
+  still.erase(copy.domain);
   if (!finished.ok) {
     ++counters.copy_failures;
     const bool stream = copy.kind == Copy::Kind::kStream;
@@ -62,9 +62,7 @@ void Controller::State::on_copy(const CopyFinished& finished) {
 
 void Controller::State::serve_everyone() {
   serve_regions();
-  std::set<DomainId> domains;
-  for (const auto& [id, session] : sessions) domains.insert(session.info.domain);
-  for (const DomainId domain : domains) serve_claims(domain);
+  for (const auto& [domain, kept] : domains) serve_claims(domain);
 }
 
 void Controller::State::finish(Ticket ticket, Copy& copy, bool ok) {

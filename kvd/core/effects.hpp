@@ -39,6 +39,7 @@ enum class Hold : std::uint8_t {  // the numbers of wire::HoldReason
   kForced = 6,
   kComplete = 7,
   kPaused = 8,
+  kOutOfMemory = 9,  ///< the request is no more
 };
 struct HoldEntry {
   RequestId request;

@@ -66,7 +66,7 @@ void Controller::State::measure_plan(Session& session, double took) {
   constexpr double kMismatch = planner::CostProfile::kMismatch;
   LayerPlan& plan = session.plan;
   double tokens = 0;
-  each_request_of(session.id, [&](const Request& r) {
+  each_inside_of(session.id, [&](const Request& r) {
     if (r.last_iteration == session.iteration) tokens += static_cast<double>(r.tokens.value);
   });
   const double stall = plan.batch.empty() ? 0 : plan.stall_s;

@@ -56,7 +56,7 @@ Bytes Controller::State::need_bytes(const Request& request) const {
 // What plans could still make free, less what prompts that come in chunk by chunk will need.
 Bytes Controller::State::yieldable(DomainId domain) {
   Bytes sum;
-  each_request_in(domain, [&](Request& r) {
+  each_inside_in(domain, [&](Request& r) {
     const Session& session = session_of(r);
     if (!session.responsive || (!session.streaming && !r.layerwise)) return;
     if (r.paused) {
@@ -72,7 +72,7 @@ Bytes Controller::State::yieldable(DomainId domain) {
 
 std::vector<RequestKey> Controller::State::batch_of(Session& session) {
   std::vector<const Request*> batch;
-  each_request_of(session.id, [&](const Request& r) {
+  each_inside_of(session.id, [&](const Request& r) {
     const bool runs = r.runs() && !r.leaving && !r.promised;
     const bool comes = r.claim != 0 || r.state == RequestState::kSwappingIn;
     if ((runs || comes) && !r.paused && !r.layerwise) batch.push_back(&r);
@@ -165,7 +165,7 @@ void Controller::State::pause(Session& session, Request& request) {
   request.paused = true;
   request.pause_order = ++last_pause;
   if (request.runs() && !request.leaving) release_unwritten(session, request);
-  request.claim = 0;
+  drop_claim(request);
   request.away.clear();
   request.distance = 0;
   session.plan.ended_since_pause = false;
@@ -218,7 +218,7 @@ void Controller::State::evict_paused(Session& session, const planner::PlacementD
   std::vector<Request*> paused;
   std::vector<planner::PausedLayers> layers;
   Blocks theirs;
-  each_request_of(session.id, [&](Request& r) {
+  each_inside_of(session.id, [&](Request& r) {
     if (!r.paused || r.hbm_slots == 0) return;
     if (r.away.empty()) r.away.assign(session.groups(), false);
     planner::PausedLayers one{Blocks(r.sealed), {}};

@@ -58,7 +58,7 @@ bool Controller::State::synced(const BlockPlace& place) const {
 void Controller::State::sync_blocks(Session& session) {
   Bytes under_way;
   bool wanted = tuning.rotation.eager;
-  each_request_of(session.id, [&](Request& r) {
+  each_inside_of(session.id, [&](Request& r) {
     if (r.sync) under_way += session.shape.slot_bytes() * std::ssize(copies.at(r.sync).pairs);
     wanted = wanted || !r.away.empty();
   });
@@ -66,7 +66,7 @@ void Controller::State::sync_blocks(Session& session) {
   // What is under way delays who really leaves: no more than a quarter of what a step may move.
   const Bytes whole_block = session.shape.slot_bytes() * std::int64_t{session.groups()};
   Bytes budget = std::max(whole_block, Bytes(transfer_budget().value / 4)) - under_way;
-  const Bytes capacity = dram.stats().capacity;
+  const Bytes capacity = dram.config().slab_bytes * std::int64_t{dram.config().slabs};
   const double used = 1 - static_cast<double>(dram.available(session.info.domain).value) /
                               static_cast<double>(capacity.value);
   session.short_of_dram = false;
@@ -75,7 +75,7 @@ void Controller::State::sync_blocks(Session& session) {
   for (const bool away_only : {true, false}) {
     if (!away_only && (!tuning.rotation.eager || used > kEagerDramShare)) return;
     if (!away_only && short_of_dram(session.info.domain)) return;
-    each_request_of(session.id, [&](Request& r) {
+    each_inside_of(session.id, [&](Request& r) {
       if (budget <= Bytes(0) || r.sync || r.leaving || (!r.runs() && !r.paused)) return;
       if (away_only && r.away.empty()) return;
       budget -= sync_request(session, r, away_only, budget);
@@ -141,7 +141,7 @@ Bytes Controller::State::sync_request(Session& session, Request& request, bool a
 
 Bytes Controller::State::spare_dram(DomainId domain) {
   Bytes copied;
-  each_request_in(domain, [&](Request& r) {
+  each_inside_in(domain, [&](Request& r) {
     if (r.doubled > 0) copied += session_of(r).shape.slot_bytes() * spare_copies(r, nullptr);
   });
   return dram.available(domain) + copied;
@@ -175,7 +175,7 @@ std::int64_t Controller::State::spare_copies(const Request& request,
 
 // Of requests that run: the copy can be made again, and whoever asks has no other place to go.
 void Controller::State::drop_copies(DomainId domain, Bytes needed) {
-  each_request_in(domain, [&](Request& r) {
+  each_inside_in(domain, [&](Request& r) {
     if (needed <= Bytes(0) || r.doubled == 0) return;
     std::vector<std::uint32_t> spare;
     if (spare_copies(r, &spare) == 0) return;
@@ -192,7 +192,7 @@ void Controller::State::drop_copies(DomainId domain, Bytes needed) {
 // ---- layers that go and come back ----
 
 void Controller::State::install_layers(Session& session) {
-  each_request_of(session.id, [&](Request& r) {
+  each_inside_of(session.id, [&](Request& r) {
     if (r.leaving || (!r.runs() && !r.paused)) return;
     if (r.paused) release_staging(session, r);
     // A prompt on its way to DRAM keeps its blocks until somebody is short of them: its next chunk
@@ -358,7 +358,7 @@ void Controller::State::end_streams(Session& session) {
 }
 
 void Controller::State::finish_stream(Ticket ticket, const Copy& copy) {
-  each_request_of(copy.request.engine, [&](Request& r) { std::erase(r.streams, ticket); });
+  each_inside_of(copy.request.engine, [&](Request& r) { std::erase(r.streams, ticket); });
   for (HeldByStreams& slots : held) std::erase(slots.streams, ticket);
   std::vector<HeldByStreams> free;
   std::erase_if(held, [&](HeldByStreams& slots) {

@@ -80,18 +80,14 @@ ErrorCode Controller::State::serve_claim(Request& request) {
 }
 
 void Controller::State::serve_claims(DomainId domain) {
-  std::vector<Request*> claims;
-  each_request_in(domain, [&](Request& r) {
-    if (r.claim != 0) claims.push_back(&r);
-  });
-  std::sort(claims.begin(), claims.end(),
-            [](const Request* a, const Request* b) { return a->claim < b->claim; });
-  for (Request* request : claims) {
+  const auto found = domains.find(domain);
+  if (found == domains.end() || found->second.claims.empty()) return;
+  for (const auto& [order, request] : std::map(found->second.claims)) {
     const ErrorCode code = serve_claim(*request);
     const bool soon = code == ErrorCode::kWouldBlock;
     request->awaits_mapping = soon && session_of(*request).maps;
     if (code == ErrorCode::kOk) {
-      request->claim = 0;
+      drop_claim(*request);
     } else if (soon && !request->awaits_mapping) {
       return;  // slabs that are being zeroed: whoever comes next would take them
     } else if (!request->awaits_mapping) {
@@ -112,7 +108,7 @@ bool Controller::State::relieve_class_pressure(const Request& request) {
   for (const SlabIndex slab : hbm.foreign_slabs(session.class_id, domain)) {
     std::vector<Request*> inside;
     bool under_way = false, stays = false;
-    each_request_in(domain, [&](Request& r) {
+    each_inside_in(domain, [&](Request& r) {
       const bool uses = std::any_of(r.places.begin(), r.places.end(), [&](const BlockPlace& p) {
         return !p.hbm.none() && p.hbm.slab() == slab;
       });
@@ -139,7 +135,7 @@ ErrorCode Controller::State::grow_next(Request& request) {
 
 // What waited for a slab to be mapped takes it at once: until the next step another could.
 void Controller::State::feed_starved(Session& session) {
-  each_request_of(session.id, [&](Request& r) {
+  each_inside_of(session.id, [&](Request& r) {
     if (r.starved && r.runs() && !r.leaving && !r.promised && !r.paused) {
       r.starved = grow_next(r) != ErrorCode::kOk || !stage(session, r);
     }
@@ -148,7 +144,7 @@ void Controller::State::feed_starved(Session& session) {
 
 void Controller::State::grow_running(Session& session) {
   Request* hungry = nullptr;
-  each_request_of(session.id, [&](Request& r) {
+  each_inside_of(session.id, [&](Request& r) {
     r.starved = false;
     if (!r.runs() || r.leaving || r.promised || r.paused) return;
     const ErrorCode code = grow_next(r);
@@ -168,7 +164,7 @@ void Controller::State::grow_running(Session& session) {
   Request* victim = nullptr;
   Request* second = nullptr;  // that could not leave before, or came in and was hungry at once
   std::size_t running = 0;
-  each_request_in(session.info.domain, [&](Request& r) {
+  each_inside_in(session.info.domain, [&](Request& r) {
     if (!r.runs() || r.paused || !session_of(r).responsive) return;
     ++running;
     if (r.state != RequestState::kRunning || (r.fresh && !r.starved)) return;
@@ -195,7 +191,9 @@ void Controller::State::release_unwritten(Session& session, Request& request) {
   request.blocks = kept;
   release_slots(session, request, std::move(slots), false);
   recount(request);
-  if (kept == 0) request.state = RequestState::kWaiting;
+  if (kept > 0) return;
+  request.state = RequestState::kWaiting;
+  requeue(request);
 }
 
 void Controller::State::swap_out(Request& request) {
@@ -287,7 +285,7 @@ ErrorCode Controller::State::swap_in(Request& request) {
 void Controller::State::start_leaving(Session& session) {
   // A copy may read a block only after the iteration that filled it has finished (safety rule 3);
   // those under way end first.
-  each_request_of(session.id, [&](Request& r) {
+  each_inside_of(session.id, [&](Request& r) {
     if (r.leaving && r.last_iteration <= session.finished && !r.sync && !r.fetch) swap_out(r);
   });
 }
@@ -356,7 +354,8 @@ void Controller::State::remove(Request& request, bool dirty) {
   }
   release_slots(session, request, std::move(slots), dirty);
   session.plan.ended_since_pause = true;
-  std::erase(session.active, &request);
+  still.erase(session.info.domain);
+  delist(request);
   requests.erase(RequestKey(request.key));
 }
 

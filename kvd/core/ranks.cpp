@@ -121,7 +121,7 @@ void Controller::State::note_finished(Session& session, std::uint32_t rank,
   session.finished = by_all;
   release_late(session);
   // Nobody is ahead by more than one answer, so nothing newer has been reported.
-  each_request_of(session.id, [&](Request& r) { seal_full_blocks(r); });
+  each_inside_of(session.id, [&](Request& r) { seal_full_blocks(r); });
   start_leaving(session);
   serve_everyone();
 }

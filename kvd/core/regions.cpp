@@ -24,12 +24,13 @@ void Controller::State::on_region(const Command& command, const AllocateRegion& 
     return;
   }
   const DomainId domain = sessions.at(command.engine).info.domain;
-  const auto quota = config.hbm_quotas.find(domain);
-  if (quota != config.hbm_quotas.end() && region.bytes > quota->second.maximum) {
+  const Bytes most = hbm_limit(domain);
+  if (region.bytes > most) {
     refuse(command, ErrorCode::kQuotaExceeded,
-           "a region of " + std::to_string(region.bytes.value) +
-               " bytes: the domain's maximum is " + std::to_string(quota->second.maximum.value) +
-               ": raise it or ask for less");
+           "a region of " + std::to_string(region.bytes.value) + " bytes: the domain can have " +
+               std::to_string(most.value) +
+               " by its maximum and others' guarantees: raise the one, lower the others, or ask "
+               "for less");
     return;
   }
   // What a daemon before lent is memory of the machine still: who keeps it gets so much less.
@@ -40,7 +41,7 @@ void Controller::State::on_region(const Command& command, const AllocateRegion& 
     orphaned += session.info.orphaned;
     lent += region_bytes(session);
   }
-  if (orphaned > Bytes(0) && orphaned + lent + region.bytes > hbm_limit(domain)) {
+  if (orphaned > Bytes(0) && orphaned + lent + region.bytes > most) {
     refuse(command, ErrorCode::kQuotaExceeded,
            "engines of the domain still map " + std::to_string(orphaned.value) +
                " bytes of regions of an earlier kvd, which count as theirs: free those first");
@@ -109,7 +110,7 @@ bool Controller::State::make_way(const PendingRegion& pending) {
 // What a silent engine has blocks in comes last: they leave only when it steps again.
 std::vector<SlabIndex> Controller::State::emptiest_slabs(DomainId domain) {
   std::set<SlabIndex> stuck;
-  each_request_in(domain, [&](Request& r) {
+  each_inside_in(domain, [&](Request& r) {
     if (session_of(r).responsive) return;
     for (const BlockPlace& place : r.places) {
       if (!place.hbm.none()) stuck.insert(place.hbm.slab());
@@ -147,7 +148,7 @@ void Controller::State::serve_regions() {
 void Controller::State::end_yielding(const std::set<DomainId>& still_waiting) {
   std::erase_if(yielding, [&](DomainId domain) {
     if (still_waiting.contains(domain)) return false;
-    each_request_in(domain, [&](Request& r) {
+    each_inside_in(domain, [&](Request& r) {
       if (!r.promised || !in_retiring_slab(r)) return;
       r.promised = false;
       ++counters.promises_expired;
@@ -161,7 +162,7 @@ void Controller::State::end_yielding(const std::set<DomainId>& still_waiting) {
 
 void Controller::State::yield_to_regions(DomainId domain, EngineId caller) {
   if (!yielding.contains(domain)) return;
-  each_request_in(domain, [&](Request& r) {
+  each_inside_in(domain, [&](Request& r) {
     const bool may_leave = r.state == RequestState::kRunning && (!r.fresh || r.paused) &&
                            !r.leaving && !r.promised && session_of(r).responsive;
     if (!may_leave || !in_retiring_slab(r)) return;
@@ -183,7 +184,7 @@ void Controller::State::drop_regions(EngineId engine) {
 std::string Controller::State::obstacle(const PendingRegion& pending) {
   const DomainId domain = sessions.at(pending.engine).info.domain;
   std::string text;
-  each_request_in(domain, [&](Request& r) {
+  each_inside_in(domain, [&](Request& r) {
     if (!text.empty() || !in_retiring_slab(r)) return;
     const Session& owner = session_of(r);
     if (r.promised || !owner.responsive) {

@@ -6,6 +6,14 @@
 /// for the engine that steps, and into victims wherever they are.
 namespace kvd::core {
 
+namespace {
+
+bool runs_on(const Request& request) {
+  return request.runs() && !request.leaving && !request.promised && !request.paused;
+}
+
+}  // namespace
+
 Bytes Controller::State::kept(const Request& request) const {
   if (yielding.empty()) return Bytes(0);
   const auto is_kept = [&](const BlockPlace& place) {
@@ -25,7 +33,7 @@ std::int64_t Controller::State::grantable(const std::vector<SlotId>& slots) cons
 
 Bytes Controller::State::incoming(DomainId domain) {
   Bytes sum;
-  each_request_in(domain, [&](Request& r) {
+  each_inside_in(domain, [&](Request& r) {
     const bool leaves = r.state == RequestState::kSwappingOut || r.leaving || r.promised;
     if (r.state != RequestState::kSwappingOut && !session_of(r).responsive) return;
     if (leaves) sum += hbm_bytes(r) - kept(r);
@@ -58,22 +66,18 @@ Bytes Controller::State::incoming(DomainId domain) {
 
 Bytes Controller::State::claimed(DomainId domain) {
   Bytes sum;
-  each_request_in(domain, [&](Request& r) {
-    if (r.claim != 0) sum += need_bytes(r);
-  });
+  const auto found = domains.find(domain);
+  if (found == domains.end()) return sum;
+  for (const auto& [order, request] : found->second.claims) sum += need_bytes(*request);
   return sum;
 }
 
 Bytes Controller::State::hbm_limit(DomainId domain) const {
-  const Bytes pool = hbm.config().slab_bytes * std::int64_t{hbm.config().slabs};
-  const auto quota = config.hbm_quotas.find(domain);
-  return quota == config.hbm_quotas.end() ? pool : std::min(pool, quota->second.maximum);
+  return hbm.config().slab_bytes * std::int64_t{hbm.most_slabs(domain)};
 }
 
 Bytes Controller::State::dram_limit(DomainId domain) const {
-  const auto quota = config.dram_quotas.find(domain);
-  const Bytes pool = dram.stats().capacity;
-  return quota == config.dram_quotas.end() ? pool : std::min(pool, quota->second.maximum);
+  return dram.config().slab_bytes * std::int64_t{dram.most_slabs(domain)};
 }
 
 Bytes Controller::State::supply(DomainId domain) {
@@ -127,18 +131,14 @@ planner::RotationRequest Controller::State::as_rotation(Request& request) {
 // Everybody who came in may grow to all the tokens it asked for. If HBM cannot hold that, somebody
 // has to leave for it, and DRAM must have room for a whole one with everything else there: or there
 // could come a time when nobody can grow and nobody can leave.
-std::set<RequestKey> Controller::State::admissible(DomainId domain) {
+std::vector<Request*> Controller::State::admissible(DomainId domain) {
   Bytes room_in_hbm = hbm.available(domain);
   Bytes room_in_dram = dram.available(domain);
   Bytes promised, largest;
-  std::vector<const Request*> waiting;
-  each_request_in(domain, [&](Request& r) {
+  each_inside_in(domain, [&](Request& r) {
     room_in_hbm += session_of(r).shape.slot_bytes() * r.hbm_slots;
     room_in_dram += session_of(r).shape.slot_bytes() * r.dram_slots;
-    if (r.state == RequestState::kWaiting && r.claim == 0) {
-      // Nobody waits behind the queue of a silent engine.
-      if (session_of(r).responsive) waiting.push_back(&r);
-    } else if (!session_of(r).responsive) {  // neither grows nor leaves
+    if (!session_of(r).responsive) {  // neither grows nor leaves
       promised += session_of(r).shape.slot_bytes() * (r.hbm_slots + r.dram_slots);
     } else {
       const Bytes most = session_of(r).bytes_for(r.prompt + r.max_new);
@@ -147,18 +147,20 @@ std::set<RequestKey> Controller::State::admissible(DomainId domain) {
     }
   });
   const Bytes room = room_in_hbm + room_in_dram;
-  std::stable_sort(waiting.begin(), waiting.end(),
-                   [](const auto* a, const auto* b) { return a->arrived < b->arrived; });
-  std::set<RequestKey> out;
-  for (const Request* r : waiting) {
-    const Bytes most = sessions.at(r->key.engine).bytes_for(r->prompt + r->max_new);
+  std::vector<Request*> out;
+  const auto found = domains.find(domain);
+  if (found == domains.end()) return out;
+  for (Request* r : found->second.line) {
+    const Session& owner = session_of(*r);
+    if (!owner.responsive) continue;  // nobody waits behind the queue of a silent engine
+    const Bytes most = owner.bytes_for(r->prompt + r->max_new);
     if (most > room) continue;               // regions may end; until then it alone waits
     const bool alone = largest == Bytes(0);  // and makes way for nobody
     promised += most;
     largest = std::max(largest, most);
     const bool fits = promised <= room_in_hbm || promised + (alone ? Bytes(0) : largest) <= room;
     if (!fits) break;  // first come, first served: nobody overtakes for ever
-    out.insert(r->key);
+    out.push_back(r);
   }
   return out;
 }
@@ -166,20 +168,22 @@ std::set<RequestKey> Controller::State::admissible(DomainId domain) {
 planner::RotationSnapshot Controller::State::rotation_snapshot(DomainId domain,
                                                                std::vector<Request*>& index) {
   planner::RotationSnapshot snapshot;
-  const std::set<RequestKey> may_enter = admissible(domain);
-  each_request_in(domain, [&](Request& r) {
+  for (Request* r : admissible(domain)) {
+    if (r->queues() && !r->held_back) index.push_back(r);
+  }
+  each_inside_in(domain, [&](Request& r) {
     const Session& owner = session_of(r);
     if (!owner.responsive) return;  // neither a victim, nor would it take what it is given
-    const bool running = r.runs() && !r.leaving && !r.promised && !r.paused;
-    if (!r.queues() && !running) return;
-    if (r.state == RequestState::kWaiting && (r.held_back || !may_enter.contains(r.key))) return;
-    snapshot.requests.push_back(as_rotation(r));
-    index.push_back(&r);
+    const bool running = runs_on(r);
+    if (running || r.queues()) index.push_back(&r);
     if (!running) return;
     const std::int64_t more = owner.blocks_for(r.planned + Tokens(1)) - std::int64_t{r.blocks};
     snapshot.growth +=
         owner.shape.slot_bytes() * (std::max<std::int64_t>(0, more) * owner.groups());
   });
+  std::sort(index.begin(), index.end(),
+            [](const Request* a, const Request* b) { return a->key < b->key; });
+  for (Request* r : index) snapshot.requests.push_back(as_rotation(*r));
   // The reserve is kept from who would come in. Nobody leaves for it.
   const Bytes room = supply(domain);
   const Bytes free = std::max(Bytes(0), room - snapshot.growth);
@@ -199,8 +203,12 @@ planner::RotationConfig Controller::State::rotation_config() const {
 
 // Somebody queues, and nobody has HBM or is about to get it.
 bool Controller::State::stands_still(DomainId domain) {
-  bool queues = false, moves = false;
-  each_request_in(domain, [&](const Request& r) {
+  const auto found = domains.find(domain);
+  if (found == domains.end()) return false;
+  const Line& line = found->second.line;
+  bool queues = std::any_of(line.begin(), line.end(), [](const Request* r) { return r->queues(); });
+  bool moves = false;
+  each_inside_in(domain, [&](const Request& r) {
     queues = queues || r.queues();
     moves = moves || r.holds_hbm() || r.claim != 0;
   });
@@ -227,7 +235,8 @@ void Controller::State::decide(Session& caller) {
   const planner::RotationDecision& decision = rotation->decide(snapshot, now, rotation_config());
   renew_for_queue(domain);
   const bool full = decision.contention && hbm.available(domain) <= Bytes(0);
-  if (full || (decision.prioritized.empty() && stands_still(domain))) {
+  const bool standing = decision.prioritized.empty() && stands_still(domain);
+  if (full || standing) {
     // Slabs that another domain left empty can be had once they are zeroed.
     hbm.reclaim_empty_slabs(domain);
     dram.reclaim_empty_slabs(domain);
@@ -235,6 +244,20 @@ void Controller::State::decide(Session& caller) {
   }
   carry_out(caller, decision, index);
   if (prefills_layerwise(caller)) prefill_layerwise(caller, decision, index);
+  if (standing) bring_in_head(caller);
+}
+
+// With nobody inside there is nobody to spare room for, whatever a policy would keep free.
+void Controller::State::bring_in_head(Session& caller) {
+  const DomainId domain = caller.info.domain;
+  Request* head = nullptr;
+  each_request_in(domain, [&](Request& r) {
+    if (!r.queues() || !session_of(r).responsive) return;
+    if (!head || r.arrived < head->arrived) head = &r;
+  });
+  if (!head || head->key.engine != caller.id || need_bytes(*head) > supply(domain)) return;
+  make_claim(*head);
+  head->skips = 0;
 }
 
 // Prompts may prefill layer by layer into DRAM, a few blocks of HBM at a time.
@@ -253,7 +276,7 @@ Bytes Controller::State::layerwise_reserve(DomainId domain) {
   if (!wanted) return Bytes(0);
   Bytes used;
   bool others = false;
-  each_request_in(domain, [&](Request& r) {
+  each_inside_in(domain, [&](Request& r) {
     if (r.layerwise) used += r.claim != 0 ? need_bytes(r) : hbm_bytes(r);
     others = others || (!r.layerwise && (r.runs() || r.state == RequestState::kSwappingIn));
   });
@@ -281,7 +304,7 @@ void Controller::State::prefill_layerwise(Session& caller,
     if (room < Bytes(0)) return;
     r->layerwise = true;
     r->away.assign(caller.groups(), true);
-    r->claim = ++last_claim;
+    make_claim(*r);
     r->skips = 0;
     ++counters.layerwise;
   }
@@ -297,7 +320,7 @@ void Controller::State::carry_out(Session& caller, const planner::RotationDecisi
   for (const std::uint32_t chosen : decision.prioritized) {
     Request& r = *index[chosen];
     if (r.key.engine == caller.id) {
-      r.claim = ++last_claim;
+      make_claim(r);
       r.skips = 0;
     } else {
       elsewhere += need_bytes(r);  // granted when its own engine steps
@@ -332,7 +355,7 @@ void Controller::State::preempt(Request& request, EngineId caller, Promise why) 
 }
 
 void Controller::State::acknowledge_promises(Session& session) {
-  each_request_of(session.id, [](Request& r) {
+  each_inside_of(session.id, [](Request& r) {
     if (!r.promised) return;
     r.promised = false;
     r.leaving = r.state == RequestState::kRunning;
@@ -344,8 +367,8 @@ void Controller::State::expire_promises(DomainId domain) {
   // waits any more. One made for a region ends with that.
   Bytes spare = supply(domain);
   bool waits = false;
-  each_request_in(domain, [&](const Request& r) { waits = waits || r.claim != 0 || r.starved; });
-  each_request_in(domain, [&](Request& r) {
+  each_inside_in(domain, [&](const Request& r) { waits = waits || r.claim != 0 || r.starved; });
+  each_inside_in(domain, [&](Request& r) {
     if (!r.promised) return;
     const bool needless = r.promise == Promise::kForBytes ? spare >= hbm_bytes(r) : !waits;
     if (!session_of(r).responsive || (needless && !in_retiring_slab(r))) {

@@ -71,8 +71,8 @@ Result<AttachGrant> Controller::State::attach(const Attach& attach) {
 }
 
 void Controller::State::drop_claims(Session& session) {
-  each_request_of(session.id, [](Request& r) {
-    r.claim = 0;
+  each_request_of(session.id, [&](Request& r) {
+    drop_claim(r);
     r.awaits_mapping = false;
     if (r.state != RequestState::kWaiting) return;
     r.layerwise = false;
@@ -159,8 +159,10 @@ void Controller::State::check_responsive(Session& session) {
   // work it was given or for requests it queued (level 3).
   bool owes = !session.class_id || session.stepping;
   TimePoint since = session.class_id ? session.last_step : session.last_beat;
-  TimePoint queued = TimePoint::max();
-  each_request_of(session.id, [&](Request& r) {
+  TimePoint queued = session.line.empty() ? TimePoint::max() : (*session.line.begin())->arrived;
+  owes |= std::any_of(session.line.begin(), session.line.end(),
+                      [](const Request* r) { return r->queues(); });
+  each_inside_of(session.id, [&](Request& r) {
     owes |= r.queues() || r.claim != 0 || r.holds_hbm();
     queued = std::min(queued, r.arrived);
   });
@@ -189,6 +191,7 @@ void Controller::State::on_tick() {
     check_responsive(session);
     evict_silent(session);
   }
+  watch_standstills();
 }
 
 void Controller::State::on_beat(EngineId engine) {

@@ -40,20 +40,19 @@ Bytes Controller::State::hbm_bytes(const Request& request) const {
   return sessions.at(request.key.engine).shape.slot_bytes() * request.hbm_slots;
 }
 
+std::int64_t Controller::State::most_slots(const pool::TierPool& tier, const Session& session) {
+  const std::int64_t a_slab = tier.config().slab_bytes / session.shape.slot_bytes();
+  return a_slab * tier.most_slabs(session.info.domain);
+}
+
 Tokens Controller::State::most_tokens(const Session& session) const {
-  const Bytes slab = hbm.config().slab_bytes;
-  const auto quota = config.hbm_quotas.find(session.info.domain);
-  std::int64_t slabs = hbm.config().slabs;
-  if (quota != config.hbm_quotas.end()) slabs = std::min(slabs, quota->second.maximum / slab);
   // Divided, never multiplied: a session chooses its shape, and a product of it could wrap.
-  const std::int64_t slots = slabs * (slab / session.shape.slot_bytes());
+  const std::int64_t slots = most_slots(hbm, session);
   const std::int64_t groups = session.groups();
   std::int64_t blocks = slots / groups;
   if (layers_may_stream(session)) {
     // A staging set and the open blocks in HBM, everything else in DRAM.
-    const Bytes dram_slab = dram.config().slab_bytes;
-    const std::int64_t parked = dram.config().slabs * (dram_slab / session.shape.slot_bytes());
-    blocks = std::max(blocks, std::min(slots - 2 * groups, parked / groups));
+    blocks = std::max(blocks, std::min(slots - 2 * groups, most_slots(dram, session) / groups));
   }
   return Tokens(blocks * session.shape.block_tokens);
 }
@@ -61,6 +60,8 @@ Tokens Controller::State::most_tokens(const Session& session) const {
 std::string Controller::State::validate() const {
   if (std::string fault = hbm.validate(); !fault.empty()) return "hbm: " + fault;
   if (std::string fault = dram.validate(); !fault.empty()) return "dram: " + fault;
+
+  if (std::string fault = validate_queues(); !fault.empty()) return fault;
 
   std::size_t used_by[kTiers] = {0, 0};
   for (const auto& [key, request] : requests) {

@@ -91,6 +91,8 @@ struct Request {
   Promise promise = Promise::kForBytes;
   bool leaving = false;     ///< victim whose running iteration has not finished yet
   bool held_back = false;   ///< waits: the admission policy would not have it prefill now
+  bool in_line = false;     ///< listed among those that wait (queues.cpp)
+  bool hopeless = false;    ///< ends at its engine's next step, for want of memory
   bool forced_out = false;  ///< by a rotate command, until one brings it back
   bool fresh = false;       ///< came in or could not leave, no token made since: not a victim
   Ticket in_ticket;         ///< the swap-in the engine has to wait for at its next run
@@ -116,6 +118,21 @@ struct Request {
     return (state == RequestState::kWaiting || state == RequestState::kRotary) && claim == 0 &&
            !forced_out && !paused;
   }
+};
+
+/// In the order in which they came.
+struct ByArrival {
+  bool operator()(const Request* a, const Request* b) const {
+    return a->arrived != b->arrived ? a->arrived < b->arrived : a->key < b->key;
+  }
+};
+using Line = std::set<Request*, ByArrival>;
+
+/// What an event must find of a domain without walking all its requests; kept at each change.
+struct Domain {
+  Line line;  ///< requests that wait: without memory, without a claim on any
+  std::map<std::uint64_t, Request*> claims;  ///< in the order in which they are served
+  std::size_t requests = 0;
 };
 
 /// Slots that an engine may still write until it has finished an iteration.
@@ -186,6 +203,12 @@ struct Ranks {
   std::vector<Command> ahead;           ///< steps that wait for the others, in order of arrival
 };
 
+/// Somebody of a domain wants memory, nobody runs, and nothing is under way.
+struct Standstill {
+  TimePoint since{0};
+  bool told = false;
+};
+
 /// An engine's session: of one process, or of all ranks of a tensor-parallel group.
 struct Session {
   EngineId id;
@@ -221,7 +244,10 @@ struct Session {
   planner::LengthPredictor lengths;   ///< of its answers
   TimePoint last_beat{0};
 
-  std::vector<Request*> active;  ///< its requests, by id
+  std::vector<Request*> active;     ///< its requests, by id
+  std::vector<Request*> inside;     ///< of these, all that do not wait in line
+  Line line;                        ///< the others
+  std::vector<RequestId> given_up;  ///< ended by us; the next reply says so
 
   pool::SlabSet mapped;  ///< acknowledged
   pool::SlabSet sent;    ///< its fd left for the engine
@@ -296,11 +322,13 @@ struct Controller::State {
 
   std::map<EngineId, Session> sessions;
   std::map<RequestKey, Request> requests;  ///< ordered, so that every walk is deterministic
+  std::map<DomainId, Domain> domains;      ///< those that have requests
   std::map<Ticket, Copy> copies;
   std::vector<HeldByStreams> held;
   std::map<ModelClass, ClassId> classes;
   std::deque<PendingRegion> pending_regions;  ///< served in this order within a domain
   std::set<DomainId> yielding;                ///< domains that have slabs retire for a region
+  std::map<DomainId, Standstill> still;
   Counters counters;
 
   std::uint32_t last_engine = 0;
@@ -337,11 +365,27 @@ struct Controller::State {
   void each_request_of(EngineId engine, F visit);
   template <class F>
   void each_request_in(DomainId domain, F visit);
+  /// The same without those that wait in line, which hold nothing.
+  template <class F>
+  void each_inside_of(EngineId engine, F visit);
+  template <class F>
+  void each_inside_in(DomainId domain, F visit);
   [[nodiscard]] Bytes hbm_bytes(const Request& request) const;
   [[nodiscard]] Bytes need_bytes(const Request& request) const;  ///< HBM it needs to run
   /// Tokens of one request of the session that HBM holds with everything else out of the way.
   [[nodiscard]] Tokens most_tokens(const Session& session) const;
+  /// Slots of the session's class that its domain can come to have in the tier.
+  [[nodiscard]] static std::int64_t most_slots(const pool::TierPool& tier, const Session& session);
   Ticket next_ticket() { return Ticket(++last_ticket); }
+
+  // ---- who waits, who has a claim (queues.cpp) ----
+  void enlist(Request& request);   ///< a new one
+  void delist(Request& request);   ///< one that ends
+  void requeue(Request& request);  ///< after its state or claim has changed
+  void make_claim(Request& request);
+  void drop_claim(Request& request);
+  [[nodiscard]] std::size_t requests_of(DomainId domain) const;
+  [[nodiscard]] std::string validate_queues() const;
 
   // ---- commands (commands.cpp) ----
   void on_command(const Command& command);
@@ -419,7 +463,7 @@ struct Controller::State {
   // ---- who runs (rotation.cpp) ----
   void decide(Session& caller);
   /// The waiting requests that may come in without promising more than HBM and DRAM hold together.
-  [[nodiscard]] std::set<RequestKey> admissible(DomainId domain);
+  [[nodiscard]] std::vector<Request*> admissible(DomainId domain);
   [[nodiscard]] planner::RotationRequest as_rotation(Request& request);
   [[nodiscard]] planner::RotationConfig rotation_config() const;
   /// `index` gets the request behind each entry.
@@ -427,6 +471,7 @@ struct Controller::State {
                                                             std::vector<Request*>& index);
   [[nodiscard]] bool stands_still(DomainId domain);
   void renew_for_queue(DomainId domain);
+  void bring_in_head(Session& caller);
   void prefill_layerwise(Session& caller, const planner::RotationDecision& decision,
                          const std::vector<Request*>& index);
   [[nodiscard]] bool prefills_layerwise(const Session& session) const;
@@ -446,6 +491,13 @@ struct Controller::State {
   void preempt(Request& request, EngineId caller, Promise why);
   [[nodiscard]] Bytes transfer_budget() const;
   void refill_bucket();
+
+  // ---- when nobody gets on (standstill.cpp) ----
+  void watch_standstills();
+  [[nodiscard]] bool is_stuck(DomainId domain);
+  void tell_standstill(DomainId domain, const Standstill& standstill);
+  void give_up_latest(DomainId domain);
+  void end_given_up(Session& session);
 
   // ---- layers that come and go (layers.cpp) ----
   void recount(Request& request) const;
@@ -572,6 +624,21 @@ void Controller::State::each_request_in(DomainId domain, F visit) {
   for (auto& [id, session] : sessions) {
     if (session.info.domain != domain) continue;
     for (Request* request : session.active) visit(*request);
+  }
+}
+
+template <class F>
+void Controller::State::each_inside_of(EngineId engine, F visit) {
+  const auto session = sessions.find(engine);
+  if (session == sessions.end()) return;
+  for (Request* request : session->second.inside) visit(*request);
+}
+
+template <class F>
+void Controller::State::each_inside_in(DomainId domain, F visit) {
+  for (auto& [id, session] : sessions) {
+    if (session.info.domain != domain) continue;
+    for (Request* request : session.inside) visit(*request);
   }
 }
 

@@ -69,10 +69,10 @@ PlanStatus Controller::State::plan_status(const Session& session) const {
 }
 
 void Controller::State::add_inputs(ControllerStatus& out) {
-  std::map<DomainId, std::string> domains;
+  std::map<DomainId, std::string> names;
   for (auto& [id, session] : sessions) {
     if (!session.class_id || session.dying) continue;
-    domains.emplace(session.info.domain, session.info.domain_name);
+    names.emplace(session.info.domain, session.info.domain_name);
     out.admission_inputs.push_back(admission_input(session));
     std::vector<RequestKey> running;
     each_request_of(id, [&](Request& r) {
@@ -80,7 +80,7 @@ void Controller::State::add_inputs(ControllerStatus& out) {
     });
     if (!running.empty()) out.placement_inputs.push_back(placement_input(session, running));
   }
-  for (const auto& [domain, name] : domains) {
+  for (const auto& [domain, name] : names) {
     RotationInput input;
     std::vector<Request*> index;
     input.domain = name;

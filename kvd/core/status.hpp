@@ -110,6 +110,8 @@ struct Counters {
   std::uint64_t rotation_blocked_growth = 0;  ///< a running request stood still for want of a block
   std::uint64_t rotation_blocked_promise = 0;  ///< steps in which a claim awaits what was promised
   std::uint64_t promises = 0;
+  std::uint64_t standstills = 0;        ///< times that nobody of a domain got on
+  std::uint64_t requests_given_up = 0;  ///< ended for it
   std::uint64_t promises_expired = 0;
   std::uint64_t requests_submitted = 0;
   std::uint64_t requests_finished = 0;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/layer_mark.hpp"
@@ -35,6 +36,7 @@ Result<StepReply> Controller::State::next_step(Session& session, const Step& ste
   if (!session.streaming) forget_plan(session);  // before who is no longer paused grows
 
   take_reports(session, step);
+  end_given_up(session);
   if (measured) measure_step(session, took);
   end_streams(session);
   expire_promises(session.info.domain);
@@ -103,7 +105,7 @@ void Controller::State::take_reports(Session& session, const Step& step) {
   for (const StepReport& report : step.reports) {
     if (Request* request = find(session.id, report.request)) take_report(session, *request, report);
   }
-  each_request_of(session.id, [&](Request& r) {
+  each_inside_of(session.id, [&](Request& r) {
     if (r.last_iteration <= session.reported) r.planned = r.tokens;
   });
 }
@@ -128,6 +130,7 @@ void Controller::State::take_report(Session& session, Request& request, const St
     request.tokens = report.tokens;
     session.tokens += static_cast<std::uint64_t>(made.value);
     counters.tokens += static_cast<std::uint64_t>(made.value);
+    still.erase(session.info.domain);
     if (request.tokens >= request.prompt) {
       const bool first = !request.has_token;
       const Nanoseconds gap = now - (first ? request.arrived : request.last_token);
@@ -191,8 +194,8 @@ StepReply Controller::State::build_reply(Session& session) {
                      PlanVersion(session.table_version + 1),
                      {},
                      session.finished == session.iteration};
-  const bool promises = std::any_of(requests.begin(), requests.end(),
-                                    [](const auto& entry) { return entry.second.promised; });
+  bool promises = false;
+  each_inside_in(session.info.domain, [&](const Request& r) { promises |= r.promised; });
   session.granted_prefill = Tokens(0);
   const std::uint64_t iteration = session.iteration + 1;
   StreamLayers stream;
@@ -233,6 +236,9 @@ StepReply Controller::State::build_reply(Session& session) {
     if (config.publish_tables) table.rows.push_back(table_row(session, r));
   });
   if (!streamed.empty()) start_stream(session, std::move(stream), streamed);
+  for (const RequestId ended : std::exchange(session.given_up, {})) {
+    out.hold.push_back({ended, Hold::kOutOfMemory});
+  }
   session.stepping = !out.run.empty();
   if (session.stepping) {
     ++session.iteration;

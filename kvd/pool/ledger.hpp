@@ -20,7 +20,7 @@ struct DomainSums {
   std::array<std::uint32_t, kSlabUses> lent{};
   /// Of those held, the ones kept for a region: no class gets them.
   std::array<std::uint32_t, kSlabUses> retiring{};
-  Bytes free;  ///< free slots of its class slabs that do not retire
+  Bytes free;  ///< free slots of its class slabs that do not retire, and empty ones whole
 
   [[nodiscard]] std::uint32_t held_as(SlabUse use) const {
     return held[static_cast<std::size_t>(use)];
@@ -50,7 +50,8 @@ class Ledger {
 
   void add(const Slab& slab);
   void remove(const Slab& slab);
-  /// Slots of a slab, already added and not retiring, became free or, negative, were taken.
+  /// Slots of a slab, already added and not retiring, became free or, negative, were taken: the
+  /// change of its grantable bytes.
   void change_free(DomainId domain, Bytes delta);
 
   [[nodiscard]] DomainSums of(DomainId domain) const;

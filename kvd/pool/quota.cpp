@@ -68,6 +68,17 @@ Status check_quotas(const Quotas& quotas, SlabCapacity capacity) {
                                                      " slabs: lower them or enlarge the tier");
 }
 
+std::uint32_t most_slabs(const Quotas& quotas, DomainId domain, SlabCapacity capacity) {
+  std::uint32_t guaranteed = 0;  // to others; never more than there are
+  for (const auto& [other, quota] : quotas) {
+    if (other != domain) guaranteed += guaranteed_slabs(quota, capacity);
+  }
+  const auto found = quotas.find(domain);
+  const std::uint32_t maximum =
+      found == quotas.end() ? capacity.slabs : maximum_slabs(found->second, capacity);
+  return std::min(maximum, capacity.slabs - guaranteed);
+}
+
 std::uint32_t room_slabs(const Quotas& quotas, const HeldSlabs& held, DomainId domain,
                          SlabCapacity capacity) {
   const auto found = quotas.find(domain);

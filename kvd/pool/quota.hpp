@@ -37,6 +37,11 @@ struct SlabCapacity {
 [[nodiscard]] std::uint32_t maximum_slabs(const Quota& quota, SlabCapacity capacity);
 [[nodiscard]] std::uint32_t guaranteed_slabs(const Quota& quota, SlabCapacity capacity);
 
+/// How many slabs the domain can come to hold, whatever the others give back: its maximum, and all
+/// that others are not guaranteed.
+[[nodiscard]] std::uint32_t most_slabs(const Quotas& quotas, DomainId domain,
+                                       SlabCapacity capacity);
+
 /// How many slabs more the domain may take: its maximum, and all that others neither hold nor are
 /// guaranteed.
 [[nodiscard]] std::uint32_t room_slabs(const Quotas& quotas, const HeldSlabs& held, DomainId domain,

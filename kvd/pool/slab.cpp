@@ -64,7 +64,8 @@ std::string SlotTable::validate() const {
 }
 
 std::string Slab::validate() const {
-  if (use != SlabUse::kClass && (model_class || slots.size() != 0 || slot_bytes != Bytes{})) {
+  if (use != SlabUse::kClass &&
+      (model_class || slots.size() != 0 || slot_bytes != Bytes{} || slack != Bytes{})) {
     return "a slab without a class has slots";
   }
   if (written_while_scrubbed && use != SlabUse::kScrubbing)

@@ -73,6 +73,7 @@ struct Slab {
   RegionId region;
   EngineId owner;    ///< of a region
   Bytes slot_bytes;  ///< of the class
+  Bytes slack;       ///< what the slab has left over beyond the last slot of its class
   SlotTable slots;   ///< empty unless use is kClass
   std::vector<EngineId> mapped_by;
   /// It came into its class for this engine, which has yet to map it: nobody takes it away before,
@@ -85,7 +86,11 @@ struct Slab {
     return use == SlabUse::kClass && slots.used() == 0 && !awaited_by;
   }
   [[nodiscard]] Bytes free_bytes() const { return slot_bytes * std::int64_t{slots.free()}; }
-  [[nodiscard]] Bytes grantable_bytes() const { return retiring ? Bytes{} : free_bytes(); }
+  /// An empty slab counts whole: it can change class.
+  [[nodiscard]] Bytes grantable_bytes() const {
+    if (retiring) return Bytes{};
+    return slots.used() == 0 ? free_bytes() + slack : free_bytes();
+  }
   /// Empty, or which of its fields contradict each other.
   [[nodiscard]] std::string validate() const;
 };

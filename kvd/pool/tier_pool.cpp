@@ -113,6 +113,10 @@ Bytes TierPool::used(DomainId domain) const {
   return config_.slab_bytes * std::int64_t{held->second};
 }
 
+std::uint32_t TierPool::most_slabs(DomainId domain) const {
+  return pool::most_slabs(quotas_, domain, capacity());
+}
+
 Status TierPool::set_quotas(Quotas quotas) {
   KVD_TRY(check_quotas(quotas, capacity()));
   quotas_ = std::move(quotas);
@@ -136,12 +140,13 @@ void TierPool::move(SlotId slot, States from, SlotState to) {
 void TierPool::free_slots(SlabIndex index, std::span<const SlotId> slots, States from) {
   Slab& slab = at(index);
   const std::uint32_t free = slab.slots.free();
+  const Bytes grantable = slab.grantable_bytes();
   for (const SlotId slot : slots) move(slot, from, SlotState::kFree);
   if (slab.retiring) {
     if (slab.slots.used() == 0) unassign(index.value);
     return;
   }
-  ledger_.change_free(slab.domain, slab.slot_bytes * std::ssize(slots));
+  ledger_.change_free(slab.domain, slab.grantable_bytes() - grantable);
   relist(index.value, free);
 }
 

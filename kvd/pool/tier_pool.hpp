@@ -183,10 +183,12 @@ class TierPool {
 
   // ---- budgets ----
   /// What the domain could be granted at once, in bytes, over all classes and within its quota: its
-  /// free slots, and unassigned slabs that need neither scrubbing nor new memory first. Nothing of
-  /// retiring slabs.
+  /// free slots, its empty slabs whole, since they can change class, and unassigned slabs that need
+  /// neither scrubbing nor new memory first. Nothing of retiring slabs.
   [[nodiscard]] Bytes available(DomainId domain) const;
   [[nodiscard]] Bytes used(DomainId domain) const;  ///< whole slabs it holds
+  /// Slabs the domain can come to hold, whatever the others give back.
+  [[nodiscard]] std::uint32_t most_slabs(DomainId domain) const;
   [[nodiscard]] TierStats stats() const;
   [[nodiscard]] const Config& config() const { return config_; }
   /// Replaces quotas (SIGHUP, REST). InvalidArgument if guarantees exceed the capacity.

@@ -55,10 +55,11 @@ std::vector<SlotId> TierPool::take(const SlotRequest& request, const Positions& 
   for (const std::uint32_t position : from) {
     Slab& slab = slabs_[position];
     const std::uint32_t free = slab.slots.free();
+    const Bytes grantable = slab.grantable_bytes();
     const auto missing = request.count - static_cast<std::uint32_t>(slots.size());
     const auto taken = slab.slots.take(std::min(missing, free), request.owner);
     for (const std::uint32_t index : taken) slots.emplace_back(SlabIndex(position), index);
-    ledger_.change_free(slab.domain, slab.slot_bytes * -static_cast<std::int64_t>(taken.size()));
+    ledger_.change_free(slab.domain, slab.grantable_bytes() - grantable);
     relist(position, free);
   }
   return slots;

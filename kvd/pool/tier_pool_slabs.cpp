@@ -41,6 +41,7 @@ void TierPool::assign(std::uint32_t position, ClassId model_class, DomainId doma
     slab.model_class = model_class;
     slab.domain = domain;
     slab.slot_bytes = added.slot_bytes;
+    slab.slack = config_.slab_bytes - added.slot_bytes * std::int64_t{added.slots_per_slab};
     slab.slots = SlotTable(added.slots_per_slab);
   });
   relist(position, 0);
@@ -54,7 +55,7 @@ void TierPool::unassign(std::uint32_t position) {
     freed.model_class = ClassId{};
     freed.region = RegionId{};
     freed.owner = freed.awaited_by = EngineId{};
-    freed.slot_bytes = Bytes{};
+    freed.slot_bytes = freed.slack = Bytes{};
     freed.slots = SlotTable{};
   });
 }

@@ -96,7 +96,8 @@ std::string TierPool::validate_slabs() const {
     const auto known = classes_.find(slab.model_class);
     if (known == classes_.end()) return which + "its class is unknown";
     if (slab.slots.size() != known->second.slots_per_slab ||
-        slab.slot_bytes != known->second.slot_bytes) {
+        slab.slot_bytes != known->second.slot_bytes ||
+        slab.slack + slab.slot_bytes * std::int64_t{slab.slots.size()} != config_.slab_bytes) {
       return which + "it is not divided as its class says";
     }
   }

@@ -92,6 +92,9 @@ Result<Grant> KvdMemory::step(std::span<const kvd_client::StepReport> reports, b
     KVD_ASSIGN_OR_RETURN(Run run, run_of(entry));
     out.runs.push_back(std::move(run));
   }
+  for (const kvd_client::HoldEntry& entry : granted->hold) {
+    if (entry.reason == kvd_client::HoldReason::kOutOfMemory) out.ended.push_back(entry.request);
+  }
   return out;
 }
 

@@ -82,6 +82,7 @@ class Scheduler {
   Status iterate();
   Status submit_jobs();
   Status plan(bool running);
+  void end_without_memory(const std::vector<std::uint64_t>& ended);
   void drop_ended(std::vector<Run>& runs);
   /// Beside the iteration that computes, unless it is off.
   Status plan_next();

@@ -129,6 +129,9 @@ enum class HoldReason : std::uint32_t {
   kForced = 6,         ///< rotated out by rotate()
   kComplete = 7,       ///< has all the tokens it asked for: report it finished
   kPaused = 8,         ///< the batch meets its SLOs only without it; it keeps its place
+  /// kvd has ended it: nobody could go on for want of memory. Its blocks
+  /// are gone and its id is free; tell its user.
+  kOutOfMemory = 9,
 };
 
 struct HoldEntry {

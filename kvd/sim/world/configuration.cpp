@@ -92,6 +92,7 @@ core::Controller::Config controller_config(const Setting& setting) {
   config.step_timeout = Nanoseconds::max();  // a long prefill is no silence here
   // An engine submits the next one before the step that reports the last one's end.
   config.max_requests_per_engine = 2 * most;
+  config.max_requests_per_domain = UINT32_MAX;
   config.publish_tables = false;
   config.oracle = setting.policy.oracle;
   config.validate_each_event = setting.check;

@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadField{"MessageWithoutEnd", "failure_reply", 99, 1, 'x'},
                     BadField{"RunCount", "step_reply", kBody + 16, 4, 2},
                     BadField{"HoldCount", "step_reply", kBody + 20, 4, 0},
-                    BadField{"HoldReason", "step_reply", kBody + 72, 4, 9},
+                    BadField{"HoldReason", "step_reply", kBody + 72, 4, 10},
                     BadField{"RunFlags", "step_reply", kBody + 24 + 28, 4, 8}),
     kFieldName);
 
@@ -217,12 +217,12 @@ TEST(Codec, LargestStepReplyFitsTheFrameLimit) {
 
 TEST(Codec, EveryHoldReasonArrivesAsItWasSent) {
   std::vector<HoldEntry> sent;
-  for (auto reason = HoldReason::kNone; reason <= HoldReason::kPaused;) {
+  for (auto reason = HoldReason::kNone; reason <= HoldReason::kOutOfMemory;) {
     const auto number = static_cast<std::uint32_t>(reason);
     sent.push_back({number + 1, number, 0});
     reason = static_cast<HoldReason>(number + 1);
   }
-  ASSERT_EQ(sent.size(), 9u);
+  ASSERT_EQ(sent.size(), 10u);
   FrameBuffer out;
   ASSERT_TRUE(encode_reply({{}, MessageType::kStep, "", StepReply{{}, {}, sent}}, out).ok());
   const auto decoded = decode_reply(out.bytes());

@@ -49,6 +49,14 @@ TEST(Quota, TheMaximumWinsWhereBothLieInOneSlab) {
   EXPECT_EQ(guaranteed_slabs({Bytes(150), Bytes(180)}, kTen), 1u);
 }
 
+TEST(MostSlabs, IsTheMaximumAndWhatOthersAreNotGuaranteed) {
+  EXPECT_EQ(most_slabs({}, kA, kTen), 10u);
+  EXPECT_EQ(most_slabs({{kA, at_most(450)}}, kA, kTen), 4u);
+  EXPECT_EQ(most_slabs({{kB, guarantee(250)}, {kC, guarantee(300)}}, kA, kTen), 4u);
+  EXPECT_EQ(most_slabs({{kA, guarantee(200)}, {kB, guarantee(800)}}, kA, kTen), 2u);
+  EXPECT_EQ(most_slabs({{kA, at_most(100)}, {kB, guarantee(800)}}, kA, kTen), 1u);
+}
+
 TEST(RoomSlabs, IsEverythingForALoneDomain) { EXPECT_EQ(room_slabs({}, {}, kA, kTen), 10u); }
 
 TEST(RoomSlabs, LeavesWhatOthersHoldOrAreGuaranteedWhicheverIsMore) {

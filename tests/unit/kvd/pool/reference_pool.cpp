@@ -437,7 +437,9 @@ Bytes ReferencePool::available(DomainId domain) const {
   for (const Entry& slab : slabs_) {
     if (slab.use == SlabUse::kClass) {
       if (slab.domain == domain && !slab.retiring) {
-        in_slots += classes_.at(slab.model_class) * std::int64_t{free_slots(slab)};
+        const std::uint32_t free = free_slots(slab);
+        const bool empty = free == slab.slots.size();
+        in_slots += empty ? slab_bytes_ : classes_.at(slab.model_class) * std::int64_t{free};
       }
     } else if (usable(slab, ClassId{}, domain)) {
       ++(held(slab) ? own : slab.lent ? loose : fresh);

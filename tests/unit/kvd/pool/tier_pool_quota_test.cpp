@@ -75,6 +75,19 @@ TEST(TierPoolQuota, AClassChangeAndAHeldSlabCostNothing) {
   granted(sut, kSmallSlots, kSmall);
 }
 
+TEST(TierPoolQuota, AnEmptySlabCountsWholeWhateverItsClassLeavesOver) {
+  constexpr ClassId kOdd{3};
+  TierPool sut = make_pool(2);
+  ASSERT_TRUE(sut.add_class(kOdd, Bytes(300)).ok());
+  const auto slots = granted(sut, 4, kOdd);
+  EXPECT_EQ(sut.available(kA), Bytes(2 * 300));
+  sut.release(slots.back());
+  EXPECT_EQ(sut.available(kA), whole(1)) << "of the other slab all is in use";
+  release_all(sut, {slots.begin(), slots.end() - 1});
+  EXPECT_EQ(sut.available(kA), whole(2));
+  EXPECT_EQ(granted(sut, 2 * kSmallSlots).size(), 2 * kSmallSlots) << "it does change class";
+}
+
 TEST(TierPoolQuota, AMappedSlabIsBorrowedUntilItIsUnmapped) {
   TierPool sut = make_pool(2, {{kB, {.guarantee = whole(1)}}});
   const auto slots = granted(sut, 1);
