@@ -19,6 +19,8 @@ Json counters_json(const Counters& c) {
           {"requests_submitted", c.requests_submitted},
           {"requests_finished", c.requests_finished},
           {"requests_aborted", c.requests_aborted},
+          {"requests_out_of_memory", c.requests_given_up},
+          {"standstills", c.standstills},
           {"rotations_out", c.rotations_out},
           {"rotations_in", c.rotations_in},
           {"rotations_forced", c.rotations_forced},

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "kvd/daemon/daemon.hpp"
 
@@ -8,6 +9,8 @@ namespace kvd::daemon {
 namespace {
 
 constexpr int kCommandsATurn = 256;
+/// What rings may take of the loop before sockets and timers get their turn.
+constexpr Nanoseconds kRingTurn = std::chrono::milliseconds(1);
 
 /// Peers of rings are numbered by engine, above those of ZeroMQ.
 constexpr std::uint64_t kRingPeer = std::uint64_t{1} << 63;
@@ -19,45 +22,73 @@ EngineId engine_of(transport::PeerId ring) {
 
 }  // namespace
 
+// One command of each domain, then everything else gets its turn.
 bool Daemon::take_commands() {
-  // So many, then everything else gets its turn, however fast they come.
+  hold_commands();
+  for (std::size_t domains = turns_.domains(); domains > 0; --domains) {
+    if (const auto held = turns_.next()) on_command(held->incoming());
+  }
+  return commands_due_ || !turns_.empty();
+}
+
+// ZeroMQ hands over what its peers sent without a look at their domains.
+void Daemon::hold_commands() {
   for (int i = 0; i < kCommandsATurn; ++i) {
     const auto incoming = commands_->receive();
     if (!incoming) {
       commands_due_ = false;
-      return false;
+      return;
     }
-    if (!incoming->frame.empty()) on_command(*incoming);
+    if (incoming->frame.empty()) continue;
+    const auto header = wire::peek_command(incoming->frame);
+    const auto sender = header ? identify(*header, *incoming) : Result<Peer*>(nullptr);
+    if (!sender.ok() || *sender == nullptr) {
+      on_command(*incoming);  // which says what is wrong with it
+    } else if (!turns_.add((*sender)->domain, (*sender)->engine, *incoming)) {
+      drop((*sender)->engine, "it sent " + std::to_string(Turns::kMostOfASession) +
+                                  " commands without waiting for an answer");
+    }
   }
-  return true;
 }
 
 bool Daemon::take_ring_commands() {
-  bool more = false;
+  const TimePoint until = clock_.now() + kRingTurn;
   do {
-    for (const EngineId engine : awake_rings_) more = drain_ring(engine) || more;
-  } while (!more && ring_filled_while_looking());
-  if (more) return true;
-  std::erase_if(awake_rings_, [&](EngineId engine) {
-    Peer* peer = connected(engine);
-    return !peer || peer->ring->fall_asleep();
-  });
-  return !awake_rings_.empty();
+    if (serve_rings() || ring_filled_while_looking()) continue;
+    std::erase_if(awake_rings_, [&](EngineId engine) {
+      Peer* peer = connected(engine);
+      return !peer || peer->ring->fall_asleep();
+    });
+    return !awake_rings_.empty();
+  } while (turns_.empty() && clock_.now() < until);
+  return true;
 }
 
-// Whether it had its turn to the full.
-bool Daemon::drain_ring(EngineId engine) {
-  for (int i = 0; i < kCommandsATurn; ++i) {
-    Peer* peer = connected(engine);  // a command may have dropped it
-    if (!peer) return false;
-    const auto frame = peer->ring->receive();
-    if (!frame.ok()) {
-      peer->ended ? end_silenced(*peer) : drop(engine, frame.error().message);
-      return false;
-    }
-    if (!*frame) return false;
-    on_command({ring_peer(engine), **frame, peer->uid, peer->pid});
+// One command of each domain; of its rings the one that was served longest ago comes first. Whether
+// there was any.
+bool Daemon::serve_rings() {
+  std::set<DomainId> served;
+  for (const EngineId engine : std::vector(awake_rings_)) {
+    const Peer* peer = connected(engine);  // a command may have dropped it
+    if (!peer || served.contains(peer->domain)) continue;
+    const DomainId domain = peer->domain;
+    if (!serve_ring(engine)) continue;
+    served.insert(domain);
+    const auto at = std::find(awake_rings_.begin(), awake_rings_.end(), engine);
+    if (at != awake_rings_.end()) std::rotate(at, at + 1, awake_rings_.end());
   }
+  return !served.empty();
+}
+
+bool Daemon::serve_ring(EngineId engine) {
+  Peer* peer = connected(engine);
+  const auto frame = peer->ring->receive();
+  if (!frame.ok()) {
+    peer->ended ? end_silenced(*peer) : drop(engine, frame.error().message);
+    return false;
+  }
+  if (!*frame) return false;
+  on_command({ring_peer(engine), **frame, peer->uid, peer->pid});
   return true;
 }
 
@@ -84,8 +115,8 @@ void Daemon::on_bell(EngineId engine) {
   }
 }
 
-Result<Peer*> Daemon::authenticate(const wire::CommandHeader& header,
-                                   const transport::Incoming& incoming) {
+Result<Peer*> Daemon::identify(const wire::CommandHeader& header,
+                               const transport::Incoming& incoming) {
   const auto it = generations_.find(Generation(header.generation));
   Peer* peer = it == generations_.end() ? nullptr : find(it->second);
   if (!peer) {
@@ -101,6 +132,12 @@ Result<Peer*> Daemon::authenticate(const wire::CommandHeader& header,
     return make_error(ErrorCode::kInvalidArgument,
                       "this session chose another transport for its commands at attach");
   }
+  return peer;
+}
+
+Result<Peer*> Daemon::authenticate(const wire::CommandHeader& header,
+                                   const transport::Incoming& incoming) {
+  KVD_ASSIGN_OR_RETURN(Peer* const peer, identify(header, incoming));
   if (header.sequence != peer->sequence + 1) {
     return make_error(ErrorCode::kInvalidArgument,
                       "sequence " + std::to_string(header.sequence) + " where " +

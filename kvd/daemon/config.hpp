@@ -66,7 +66,9 @@ struct Config {
   Nanoseconds step_timeout{5'000'000'000};
   /// Kill a silent engine after others have waited this long for what it holds; zero: never.
   Nanoseconds evict_after{60'000'000'000};
+  Nanoseconds standstill_after{60'000'000'000};  ///< see core::Controller::Config; zero: never
   std::uint32_t max_requests = 1024;
+  std::uint32_t max_domain_requests = 8192;
   std::uint32_t max_engines = 64;
   std::optional<Nanoseconds> ring_spin;  ///< looking at rings before a sleep; none: default_spin()
 

@@ -21,6 +21,7 @@ constexpr Nanoseconds kMaxBurst{10'000'000};    ///< an engine's step
 constexpr Bytes kMaxSize = kGiB * 1024 * 1024;  ///< 1 PiB: sums of sizes never overflow
 constexpr std::int64_t kMaxSlabCount = SlotId::kMaxSlabs - 1;
 constexpr std::uint32_t kMaxRequests = 4096;  // as many as one step message holds
+constexpr std::uint32_t kMaxDomainRequests = 1 << 20;
 constexpr std::uint32_t kMaxEngines = 1u << 12;
 constexpr std::size_t kMaxDomains = 64;  ///< each is several series of the metrics
 constexpr std::size_t kMaxDomainName = 32;
@@ -189,7 +190,12 @@ void check_engine(const Config& config, Faults& faults) {
   if (config.evict_after < Nanoseconds(0)) {
     faults.push_back("engine.evict_after: must not be negative; zero or \"never\" switches it off");
   }
+  if (config.standstill_after < Nanoseconds(0)) {
+    faults.push_back(
+        "engine.standstill_after: must not be negative; zero or \"never\" switches it off");
+  }
   check_count("engine.max_requests", config.max_requests, kMaxRequests, faults);
+  check_count("engine.max_domain_requests", config.max_domain_requests, kMaxDomainRequests, faults);
   check_count("engine.max_engines", config.max_engines, kMaxEngines, faults);
   if (config.max_engines >= 1 && config.max_engines < config.domains.size()) {
     faults.push_back("engine.max_engines: must be at least one for each of the " +

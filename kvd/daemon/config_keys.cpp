@@ -95,6 +95,13 @@ Keys engine_keys() {
           "engine.evict_after", "kill a silent engine that others wait for this long, or never",
           kDurationOrNever, [](auto& c) -> auto& { return c.evict_after; }),
       key(
+          "engine.standstill_after",
+          "where nobody of a domain can go on for so long its latest request ends, or never",
+          kDurationOrNever, [](auto& c) -> auto& { return c.standstill_after; }),
+      key(
+          "engine.max_domain_requests", "requests of one domain at a time", kCount,
+          [](auto& c) -> auto& { return c.max_domain_requests; }),
+      key(
           "engine.max_requests", "requests of one engine at a time", kCount,
           [](auto& c) -> auto& { return c.max_requests; }),
       key(

@@ -171,7 +171,9 @@ Status Daemon::open_pool() {
   core.tuning = config_.tuning;
   core.step_timeout = config_.step_timeout;
   core.evict_after = config_.evict_after;
+  core.standstill_after = config_.standstill_after;
   core.max_requests_per_engine = config_.max_requests;
+  core.max_requests_per_domain = config_.max_domain_requests;
   KVD_ASSIGN_OR_RETURN(controller_, core::Controller::create(std::move(core)));
   return {};
 }
@@ -221,7 +223,8 @@ Status Daemon::run() {
       return health;
     }
     const bool rings = take_ring_commands();
-    const bool more = (commands_due_ && take_commands()) || rings;
+    const bool waiting = commands_due_ || !turns_.empty();
+    const bool more = (waiting && take_commands()) || rings;
     const bool awake = more || !mover_->fall_asleep();
     epoll_event events[64];
     const int ready = ::epoll_wait(epoll_.get(), events, 64, awake ? 0 : 1000);

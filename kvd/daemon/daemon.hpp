@@ -30,6 +30,7 @@
 #include "kvd/daemon/slab_renewer.hpp"
 #include "kvd/daemon/solver.hpp"
 #include "kvd/daemon/translate.hpp"
+#include "kvd/daemon/turns.hpp"
 #include "kvd/mover/mover.hpp"
 #include "kvd/mover/slab_store.hpp"
 
@@ -200,9 +201,11 @@ class Daemon {
   // commands (commands.cpp)
   /// Whether more may wait.
   bool take_commands();
+  void hold_commands();
   /// The same for rings; the silent ones are left asleep, to be woken by their bells.
   bool take_ring_commands();
-  [[nodiscard]] bool drain_ring(EngineId engine);
+  [[nodiscard]] bool serve_rings();
+  [[nodiscard]] bool serve_ring(EngineId engine);
   [[nodiscard]] bool ring_filled_while_looking();
   void on_bell(EngineId engine);
   void on_command(const transport::Incoming& incoming);
@@ -210,6 +213,9 @@ class Daemon {
   void answer(transport::PeerId peer, const ReplyHead& head,
               const decltype(core::Reply::body)& body, EngineId engine);
   Status send_reply(transport::PeerId to);
+  /// The session that a command comes from, proved by its key.
+  [[nodiscard]] Result<Peer*> identify(const wire::CommandHeader& header,
+                                       const transport::Incoming& incoming);
   [[nodiscard]] Result<Peer*> authenticate(const wire::CommandHeader& header,
                                            const transport::Incoming& incoming);
 
@@ -263,6 +269,7 @@ class Daemon {
   std::unique_ptr<core::Controller> controller_;
   std::unique_ptr<transport::AttachListener> listener_;
   std::unique_ptr<transport::CommandServer> commands_;
+  Turns turns_;  ///< commands that came over ZeroMQ
   /// The command server has to be read: its descriptor was readable, or not all had their turn.
   bool commands_due_ = true;
 

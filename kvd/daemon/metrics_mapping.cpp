@@ -143,6 +143,8 @@ void add_requests(const ControllerStatus& status, Samples& out) {
   out.add("kvd_requests_submitted_total", {}, c.requests_submitted);
   out.add("kvd_requests_finished_total", {}, c.requests_finished);
   out.add("kvd_requests_aborted_total", {}, c.requests_aborted);
+  out.add("kvd_requests_out_of_memory_total", {}, c.requests_given_up);
+  out.add("kvd_standstills_total", {}, c.standstills);
   const auto latest =
       std::max_element(status.requests.begin(), status.requests.end(),
                        [](const auto& a, const auto& b) { return a.vlt_s < b.vlt_s; });

@@ -10,6 +10,9 @@ namespace kvd::daemon {
 
 namespace {
 
+/// Smaller ones cost more to count than they hold, and an engine chooses its own.
+constexpr Bytes kLeastSlot{4096};
+
 Error bad(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
@@ -156,6 +159,11 @@ Result<std::optional<core::ModelClass>> complete_shape(const wire::ModelShape& s
   if (out.layers_per_block == 0) {
     const Bytes per_layer = out.bytes_per_token_per_layer * out.block_tokens;
     out.layers_per_block = default_group(out.layers, per_layer, slab_bytes, good_slot);
+  }
+  if (out.slot_bytes() < kLeastSlot) {
+    return bad("a block of this model takes " + std::to_string(out.slot_bytes().value) +
+               " bytes, the least is " + std::to_string(kLeastSlot.value) +
+               ": raise layers_per_block or block_tokens");
   }
   if (out.slot_bytes() > slab_bytes) {
     return bad("a block of this model takes " + std::to_string(out.slot_bytes().value) +

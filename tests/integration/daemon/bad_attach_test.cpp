@@ -84,6 +84,8 @@ TEST_F(BadAttach, AShapeOutOfRangeIsInvalidAndABlockBeyondASlabNamesTheRemedy) {
   wire::Hello hello;
   hello.shape.layers = 4;  // no bytes a token
   EXPECT_EQ(answer_to(bytes_of(hello)).code, ErrorCode::kInvalidArgument);
+  hello.shape = {4, 1, 1, 0, 4095};
+  EXPECT_THAT(answer_to(bytes_of(hello)).message, HasSubstr("raise layers_per_block"));
   hello.shape = {64, 64, 1024, 0, 1024};
   const AttachAnswer answer = answer_to(bytes_of(hello));
   EXPECT_EQ(answer.code, ErrorCode::kInvalidArgument);

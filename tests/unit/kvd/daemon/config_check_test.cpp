@@ -52,6 +52,8 @@ const std::vector<Fault> kFaults = {
      }},
     {"engine.step_timeout: ", [](Config& c) { c.step_timeout = Nanoseconds(0); }},
     {"engine.evict_after: ", [](Config& c) { c.evict_after = Nanoseconds(-1); }},
+    {"engine.standstill_after: ", [](Config& c) { c.standstill_after = Nanoseconds(-1); }},
+    {"engine.max_domain_requests: ", [](Config& c) { c.max_domain_requests = 0; }},
     {"engine.max_requests: ", [](Config& c) { c.max_requests = 0; }},
     {"engine.max_engines: ", [](Config& c) { c.max_engines = UINT32_MAX; }},
     {"link.bandwidth: ", [](Config& c) { c.link_bandwidth.value = -1; }},
