@@ -65,14 +65,13 @@ AdmissionInput Controller::State::admission_input(Session& session) {
     least_tbt = std::min(least_tbt, r.slo.tbt);
   });
   // A prompt that is late already must not keep those that are not from being in time.
-  if (rotation->name() == "unified" && tuning.rotation.overload == "goodput") {
+  if (rotation->traits().serves_the_late && tuning.rotation.overload == "goodput") {
     std::stable_partition(waiting.begin(), waiting.end(),
                           [&](const Request* r) { return now - r->arrived <= r->slo.ttft; });
   }
   for (Request* r : waiting) enqueue(*r);
-  // The step guard is kvd's own: the papers' policies decide without it. Where layers stream a step
-  // takes as long as the plan lets it, whoever is in it.
-  const bool guarded = rotation->name() == "unified" && !session.streaming;
+  // Where layers stream a step takes as long as the plan lets it, whoever is in it.
+  const bool guarded = rotation->traits().guards_steps && !session.streaming;
   if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
     snapshot.guard = planner::StepGuard{seconds(session.decode_s), seconds(0), least_tbt};
   }
@@ -83,7 +82,7 @@ AdmissionInput Controller::State::admission_input(Session& session) {
       Tokens(session.shape.block_tokens)};
   // A rotation policy that lets others leave has all of HBM to give; who enters waits for its
   // blocks.
-  if (admission->name() == "whole_request" && rotation->name() != "fcfs") {
+  if (admission->traits().counts_evictable && rotation->traits().evicts) {
     snapshot.memory->free = total;
   }
   // Where layers leave, memory is no bound for who may prefill.
@@ -101,9 +100,8 @@ void Controller::State::admit(Session& session) {
   }
   // With nobody decoding there is nobody whose pace the head of the queue could disturb.
   if (input.decoding.empty()) admitted = std::max<std::size_t>(admitted, 1);
-  // Where the policy cannot decide (a prompt that it would never admit), memory alone does. Under
-  // `unified` who is about to miss its first token is the rotation policy's to serve.
-  const bool rescues = rotation->name() == "unified" && tuning.rotation.overload == "ttft";
+  // Where the policy cannot decide (a prompt that it would never admit), memory alone does.
+  const bool rescues = rotation->traits().serves_the_late && tuning.rotation.overload == "ttft";
   Tokens rescued;
   for (std::size_t i = 0; i < input.queue.size(); ++i) {
     Request& r = requests.at(input.queue[i]);

@@ -10,22 +10,22 @@ namespace kvd::core {
 
 namespace {
 
-/// Under `unified`, layers stream only while HBM holds fewer requests than this: then a whole one
-/// is too coarse to rotate. With more, each is small, and the link carries a small part of a step's
-/// blocks.
+/// Where a rotation policy streams large requests only: layers stream while HBM holds fewer
+/// requests than this, because a whole one is then too coarse to rotate. With more, each is small,
+/// and the link carries a small part of a step's blocks.
 constexpr std::int64_t kFewRequests = 16;
 constexpr const char* kFallback = "batch_uniform";
 
 }  // namespace
 
 bool Controller::State::layers_may_stream(const Session& session) const {
-  return session.class_id && session.info.streams_layers && tuning.placement.policy != "none" &&
+  return session.class_id && session.info.streams_layers && placement->traits().streams &&
          session.groups() >= kLeastGroups;
 }
 
 bool Controller::State::layers_stream(const Session& session) const {
   if (session.dying || !layers_may_stream(session)) return false;
-  if (tuning.rotation.policy != "unified") return true;
+  if (!rotation->traits().streams_only_large_requests) return true;
   const Bytes limit = hbm_limit(session.info.domain);
   Bytes wanted;
   std::int64_t count = 0;
@@ -148,11 +148,11 @@ void Controller::State::on_plan(const PlanReady& ready) {
   }
   const bool too_large =
       !decision.feasible && decision.reason == planner::InfeasibleReason::kMemory;
-  if (too_large && plan.policy != "orbitflow" && plan.policy != kFallback) {
+  if (too_large && plan.policy != kFallback && !placement->traits().counts_staging) {
     // A rule of thumb that forgets about staging: the fastest uniform distance that fits instead.
     return ask_plan(session, kFallback);
   }
-  const bool pauses = tuning.placement.pause && tuning.placement.policy == "orbitflow";
+  const bool pauses = tuning.placement.pause && placement->traits().pauses;
   if (!decision.feasible && (too_large || pauses) && decision.victim && plan.asked_for.size() > 1) {
     Request* victim = find(session.id, plan.asked_for[*decision.victim].request);
     if (victim) pause(session, *victim);

@@ -263,7 +263,7 @@ void Controller::State::bring_in_head(Session& caller) {
 // Prompts may prefill layer by layer into DRAM, a few blocks of HBM at a time.
 bool Controller::State::prefills_layerwise(const Session& session) const {
   return !session.streaming && session.info.streams_layers && session.groups() >= kLeastGroups &&
-         admission->name().starts_with("layerkv");
+         admission->traits().prefills_layerwise;
 }
 
 // A little HBM is kept for them, or whoever runs would fill it; what they hold of it is in use.
@@ -284,13 +284,13 @@ Bytes Controller::State::layerwise_reserve(DomainId domain) {
   return std::max(Bytes(0), Bytes(hbm_limit(domain).value / kLayerwiseShare) - used);
 }
 
-// Source: LayerKV sec. 3.1 (every admitted prompt); unified names those about to be late.
+// Source: LayerKV sec. 3.1 (every admitted prompt).
 void Controller::State::prefill_layerwise(Session& caller,
                                           const planner::RotationDecision& decision,
                                           const std::vector<Request*>& index) {
   if (!decision.contention) return;
   std::vector<Request*> chosen;
-  if (rotation->name() == "unified") {
+  if (rotation->traits().chooses_layerwise) {
     for (const std::uint32_t i : decision.layerwise) chosen.push_back(index[i]);
   } else {
     chosen = index;

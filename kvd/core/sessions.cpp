@@ -251,6 +251,9 @@ void Controller::State::retune(const Tuning& wanted) {
   if (wanted.admission.policy != tuning.admission.policy) {
     admission = planner::make_admission_policy(wanted.admission.policy).value();
   }
+  if (wanted.placement.policy != tuning.placement.policy) {
+    placement = planner::make_placement_policy(wanted.placement.policy).value();
+  }
   tuning = wanted;
   bucket_filled = now;
   for (auto& [id, session] : sessions) session.plan.steps_left = 0;  // plans follow the new tuning

@@ -15,6 +15,7 @@ Controller::State::State(Config configuration)
       tuning(config.tuning),
       rotation(planner::make_rotation_policy(tuning.rotation.policy).value()),
       admission(planner::make_admission_policy(tuning.admission.policy).value()),
+      placement(planner::make_placement_policy(tuning.placement.policy).value()),
       hbm(config.hbm, config.hbm_quotas),
       dram(config.dram, config.dram_quotas) {}
 

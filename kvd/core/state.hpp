@@ -17,6 +17,7 @@
 #include "planner/policy/admission.hpp"
 #include "planner/policy/catalogue.hpp"
 #include "planner/policy/length_predictor.hpp"
+#include "planner/policy/placement.hpp"
 #include "planner/policy/rotation.hpp"
 
 /// The Controller's inside: records and the steps it is made of. Included by kvd/core only.
@@ -317,6 +318,7 @@ struct Controller::State {
   Tuning tuning;
   std::unique_ptr<planner::RotationPolicy> rotation;
   std::unique_ptr<planner::AdmissionPolicy> admission;
+  std::unique_ptr<planner::PlacementPolicy> placement;  ///< asked for its traits; the shell decides
   pool::TierPool hbm;
   pool::TierPool dram;
 

@@ -87,11 +87,20 @@ struct AdmissionDecision {
   std::vector<std::int32_t> offload_layers;
 };
 
+/// What the mechanism around an admission policy does for it.
+struct AdmissionTraits {
+  /// Admitted prompts may prefill layer by layer into DRAM where HBM has no room for all of them.
+  bool prefills_layerwise = false;
+  /// It asks for room for a whole request: what a rotation policy can evict counts as free.
+  bool counts_evictable = false;
+};
+
 /// Decides who may prefill: a pure function of the snapshot.
 class AdmissionPolicy {
  public:
   virtual ~AdmissionPolicy() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual AdmissionTraits traits() const { return {}; }
   /// Errors: InvalidArgument for rates, sizes or times that are not finite and in range, for what
   /// the policy needs and the snapshot lacks, and for a prompt that can never fit.
   [[nodiscard]] virtual Result<AdmissionDecision> decide(

@@ -18,6 +18,7 @@ class WholeRequestPolicy final : public AdmissionPolicy {
  public:
   static constexpr double kWatermark = 0.01;
   [[nodiscard]] std::string_view name() const override { return "whole_request"; }
+  [[nodiscard]] AdmissionTraits traits() const override { return {.counts_evictable = true}; }
   [[nodiscard]] Result<AdmissionDecision> decide(const AdmissionSnapshot& snapshot) const override;
 };
 

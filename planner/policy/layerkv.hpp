@@ -21,6 +21,7 @@ class LayerKvPolicy final : public AdmissionPolicy {
   [[nodiscard]] std::string_view name() const override {
     return hopeless_ == Hopeless::kLeftOut ? "layerkv" : "layerkv_literal";
   }
+  [[nodiscard]] AdmissionTraits traits() const override { return {.prefills_layerwise = true}; }
   [[nodiscard]] Result<AdmissionDecision> decide(const AdmissionSnapshot& snapshot) const override;
 
  private:

@@ -10,6 +10,9 @@ namespace kvd::planner {
 class OrbitFlowPolicy final : public PlacementPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return "orbitflow"; }
+  [[nodiscard]] PlacementTraits traits() const override {
+    return {.counts_staging = true, .pauses = true};
+  }
   [[nodiscard]] Result<PlacementDecision> decide(const PlacementSnapshot& snapshot,
                                                  const PlacementConfig& config,
                                                  const Clock& clock) const override;

@@ -76,12 +76,24 @@ struct PlacementDecision {
   std::int64_t nodes = 0;
 };
 
+/// What the mechanism around a placement policy does for it.
+struct PlacementTraits {
+  /// Layers may leave HBM; without it the policy is asked for nothing.
+  bool streams = true;
+  /// Its plans leave room for staging. One that forgets it may answer "too large" where a plan
+  /// exists; kvd then asks `batch_uniform`.
+  bool counts_staging = false;
+  /// Where no plan meets the goals, a request pauses (PlacementDecision::victim).
+  bool pauses = false;
+};
+
 /// Decides where layers live: a pure function of its arguments (with a time budget, of the clock
 /// too). Owner: one thread.
 class PlacementPolicy {
  public:
   virtual ~PlacementPolicy() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual PlacementTraits traits() const = 0;
   /// Errors: InvalidArgument for a snapshot or configuration out of range.
   [[nodiscard]] virtual Result<PlacementDecision> decide(const PlacementSnapshot& snapshot,
                                                          const PlacementConfig& config,

@@ -106,6 +106,24 @@ struct RotationDecision {
 /// Iterations under contention after which a passed-over request goes first.
 inline constexpr std::int32_t kSkipLimit = 32;
 
+/// What the mechanism around a rotation policy does for it. A policy says what it wants done;
+/// nobody asks for its name.
+struct RotationTraits {
+  /// Running requests may leave for others: what they hold is room that a prompt may count on.
+  bool evicts = true;
+  /// A step must not outlast the strictest goal of those it decodes: prefill comes in chunks that
+  /// fit. Where layers stream the placement plan bounds the step instead.
+  bool guards_steps = false;
+  /// Prompts about to miss their first token are for this policy to serve, by `overload`: under
+  /// kTtft no admission policy holds them back, under kGoodput those late already queue last.
+  bool serves_the_late = false;
+  /// It chooses who prefills layer by layer (RotationDecision::layerwise); else everybody may whom
+  /// the admission policy lets in, by arrival.
+  bool chooses_layerwise = false;
+  /// Rotates whole requests while HBM holds many: their layers stream only where it holds few.
+  bool streams_only_large_requests = false;
+};
+
 /// Decides which requests run: a pure function of its arguments. The object holds scratch memory
 /// only, so that a steady state allocates nothing.
 /// Owner: one thread.
@@ -114,6 +132,7 @@ class RotationPolicy {
  public:
   virtual ~RotationPolicy() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual RotationTraits traits() const { return {}; }
   /// The decision is valid until the next call.
   [[nodiscard]] virtual const RotationDecision& decide(const RotationSnapshot& snapshot,
                                                        Seconds now,

@@ -18,6 +18,12 @@ class UnifiedPolicy final : public RotationPolicy {
   static constexpr std::int64_t kAboutToBeDry = 2;
 
   [[nodiscard]] std::string_view name() const override { return "unified"; }
+  [[nodiscard]] RotationTraits traits() const override {
+    return {.guards_steps = true,
+            .serves_the_late = true,
+            .chooses_layerwise = true,
+            .streams_only_large_requests = true};
+  }
   [[nodiscard]] const RotationDecision& decide(const RotationSnapshot& snapshot, Seconds now,
                                                const RotationConfig& config) override;
 

@@ -21,6 +21,10 @@ class UniformPlacementPolicy final : public PlacementPolicy {
  public:
   UniformPlacementPolicy(std::string_view name, UniformRule rule) : name_(name), rule_(rule) {}
   [[nodiscard]] std::string_view name() const override { return name_; }
+  [[nodiscard]] PlacementTraits traits() const override {
+    return {.streams = rule_ != UniformRule::kNone,
+            .counts_staging = rule_ == UniformRule::kBatchUniform};
+  }
   /// The bound given is the compute time alone.
   [[nodiscard]] Result<PlacementDecision> decide(const PlacementSnapshot& snapshot,
                                                  const PlacementConfig& config,

@@ -1,6 +1,7 @@
 #include "tests/lint/tree_rules.hpp"
 
 #include <algorithm>
+#include <regex>
 #include <sstream>
 #include <string>
 
@@ -42,6 +43,21 @@ std::vector<Finding> check_tests_are_listed(const fs::path& root) {
   for (const fs::path& test : files_under(root, is_test)) {
     if (!is_listed(root, test)) {
       findings.push_back({test, 0, "no CMakeLists.txt builds this test"});
+    }
+  }
+  return findings;
+}
+
+std::vector<Finding> check_core_asks_for_traits(const fs::path& root) {
+  static const std::regex kComparison(R"re((name\(\)|policy)(\.starts_with\(| [!=]= )")re");
+  const auto in_core = [](const fs::path& file) { return file.string().starts_with("kvd/core/"); };
+  std::vector<Finding> findings;
+  for (const fs::path& file : files_under(root, in_core)) {
+    const auto lines = lines_of(root / file);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (std::regex_search(lines[i], kComparison)) {
+        findings.push_back({file, i + 1, "asks a policy for its name; give the policy a trait"});
+      }
     }
   }
   return findings;

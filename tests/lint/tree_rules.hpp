@@ -11,4 +11,9 @@ namespace kvd::lint {
 /// folder above it: a test nobody builds passes for ever.
 std::vector<Finding> check_tests_are_listed(const std::filesystem::path& root);
 
+/// Checks that kvd/core compares no policy's name: what it must know of a policy is a trait of it
+/// (RotationTraits, AdmissionTraits, PlacementTraits), so that a new policy touches no file of
+/// core.
+std::vector<Finding> check_core_asks_for_traits(const std::filesystem::path& root);
+
 }  // namespace kvd::lint

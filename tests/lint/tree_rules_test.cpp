@@ -41,5 +41,21 @@ TEST(TestLists, DoNotTakeALongerNameForTheTest) {
   EXPECT_THAT(check_tests_are_listed(tree.root()), SizeIs(1));
 }
 
+TEST(CoreAsksForTraits, InThisTree) {
+  const auto findings = check_core_asks_for_traits(KVD_SOURCE_DIR);
+  EXPECT_THAT(findings, IsEmpty()) << to_string(findings);
+}
+
+TEST(CoreAsksForTraits, AndForNoName) {
+  TemporaryTree tree;
+  tree.write("kvd/core/a.cpp",
+             "if (rotation->name() == \"lvf\") return;\n"
+             "if (tuning.placement.policy != \"none\") return;\n"
+             "if (admission->name().starts_with(\"layer\")) return;\n"
+             "if (wanted.policy != tuning.policy) return;\n");
+  tree.write("planner/policy/b.cpp", "if (policy == \"lvf\") return;\n");
+  EXPECT_THAT(check_core_asks_for_traits(tree.root()), SizeIs(3));
+}
+
 }  // namespace
 }  // namespace kvd::lint
