@@ -28,7 +28,7 @@ constexpr std::uint64_t kMaxRegionBytes = std::uint64_t{1} << 50;
 // What a model shape may ask for; the product, a slot's size, then fits 64 bits by far.
 constexpr std::uint32_t kMaxLayers = 1024;
 constexpr std::uint32_t kMaxBlockTokens = 1024;
-constexpr std::uint64_t kMaxBytesPerTokenPerLayer = 1024 * 1024;
+constexpr std::uint64_t kMaxBytesPerTokenPerLayer = std::uint64_t{1} << 20;
 
 enum class MessageType : std::uint16_t {
   kReserved = 0,

@@ -31,7 +31,7 @@ void Controller::State::on_command(const Command& command) {
     }
     ++(finished ? counters.requests_finished : counters.requests_aborted);
     if (finished) note_end(sessions.at(command.engine), *request);
-    remove(*request, false);
+    remove(*request);
     reply(command, Done{});
     serve_everyone();
   };

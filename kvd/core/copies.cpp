@@ -51,11 +51,9 @@ void Controller::State::on_copy(const CopyFinished& finished) {
     end_scrub(copy, finished.ok);
   } else {
     if (finished.ok) measure_link(copy, finished);
-    if (copy.orphan) {
-      end_orphan(copy);
-    } else {
-      finish(finished.ticket, copy, finished.ok);
-    }
+    if (!copy.abandoned) finish(finished.ticket, copy, finished.ok);
+    holds.copy_ended(finished.ticket);
+    scrub_dirty_slots();
   }
   serve_everyone();
 }
@@ -177,31 +175,16 @@ void Controller::State::finish_fetch(Copy& copy, bool ok) {
   start_leaving(session_of(request));
 }
 
-// The engine may still be in an iteration that reads what the copy read.
-void Controller::State::end_orphan(Copy& copy) {
-  HeldByStreams slots{{}, copy.request.engine, copy.domain, copy.iteration, copy.slot_bytes, {},
-                      {}, copy.dirty};
-  for (const CopySlots::Pair& pair : copy.pairs) {
-    slots.hbm.push_back(pair.hbm);
-    slots.dram.push_back(pair.dram);
+// Those of processes that are gone.
+void Controller::State::scrub_dirty_slots() {
+  for (store::DirtySlots& dirty : holds.take_dirty()) {
+    for (const SlotId slot : dirty.slots) hbm.scrub(slot);
+    const Ticket ticket = next_ticket();
+    emit(Scrub{ticket, Tier::kHbm, {}, dirty.slots, dirty.slot_bytes});
+    Copy copy{Copy::Kind::kScrubSlots, {}, dirty.domain, dirty.slot_bytes};
+    copy.slots = std::move(dirty.slots);
+    copies.emplace(ticket, std::move(copy));
   }
-  for (const Ticket stream : copy.streams) {
-    if (copies.contains(stream)) slots.streams.push_back(stream);
-  }
-  if (slots.streams.empty()) {
-    let_go(slots);
-  } else {
-    held.push_back(std::move(slots));
-  }
-}
-
-void Controller::State::scrub_slots(DomainId domain, Bytes slot_bytes, std::vector<SlotId> slots) {
-  for (const SlotId slot : slots) hbm.scrub(slot);
-  const Ticket ticket = next_ticket();
-  emit(Scrub{ticket, Tier::kHbm, {}, slots, slot_bytes});
-  Copy copy{Copy::Kind::kScrubSlots, {}, domain, slot_bytes};
-  copy.slots = std::move(slots);
-  copies.emplace(ticket, std::move(copy));
 }
 
 void Controller::State::scrub_dirty_slabs() {

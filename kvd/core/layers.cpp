@@ -194,7 +194,7 @@ void Controller::State::drop_copies(DomainId domain, Bytes needed) {
 void Controller::State::install_layers(Session& session) {
   each_inside_of(session.id, [&](Request& r) {
     if (r.leaving || (!r.runs() && !r.paused)) return;
-    if (r.paused) release_staging(session, r);
+    if (r.paused) release_staging(r);
     // A prompt on its way to DRAM keeps its blocks until somebody is short of them: its next chunk
     // would have to fetch them again.
     if (!r.away.empty() && (!r.layerwise || session.crowded)) evict_layers(session, r);
@@ -232,7 +232,7 @@ void Controller::State::evict_layers(Session& session, Request& request) {
       }
     }
   }
-  release_slots(session, request, std::move(freed), false);
+  release_slots(request, std::move(freed));
   if (moved) recount(request);
 }
 
@@ -283,7 +283,7 @@ bool Controller::State::stage(Session& session, Request& request) {
     if (block >= request.staging.size() || request.staging[block].none()) unstaged.push_back(block);
   }
   if (!streams) {
-    if (request.away.empty()) release_staging(session, request);
+    if (request.away.empty()) release_staging(request);
     return true;
   }
   if (unstaged.empty()) return true;
@@ -295,15 +295,13 @@ bool Controller::State::stage(Session& session, Request& request) {
   return true;
 }
 
-void Controller::State::release_staging(Session& session, Request& request) {
-  std::vector<SlotId> slots = std::exchange(request.staging, {});
-  std::erase_if(slots, [](SlotId slot) { return slot.none(); });
-  if (slots.empty()) return;
-  if (request.streams.empty()) {
-    release_slots(session, request, std::move(slots), false);
-  } else {
-    hold(session, request, std::move(slots), {}, false);
-  }
+void Controller::State::release_staging(Request& request) {
+  store::Hold hold = hold_for(request);
+  hold.copies = request.streams;
+  hold.hbm = std::exchange(request.staging, {});
+  std::erase_if(hold.hbm, [](SlotId slot) { return slot.none(); });
+  if (hold.hbm.empty()) return;
+  holds.add(std::move(hold));
   recount(request);
 }
 
@@ -359,44 +357,6 @@ void Controller::State::end_streams(Session& session) {
 
 void Controller::State::finish_stream(Ticket ticket, const Copy& copy) {
   each_inside_of(copy.request.engine, [&](Request& r) { std::erase(r.streams, ticket); });
-  for (HeldByStreams& slots : held) std::erase(slots.streams, ticket);
-  std::vector<HeldByStreams> free;
-  std::erase_if(held, [&](HeldByStreams& slots) {
-    if (!slots.streams.empty()) return false;
-    free.push_back(std::move(slots));
-    return true;
-  });
-  for (HeldByStreams& slots : free) let_go(slots);
-}
-
-void Controller::State::hold(Session& session, Request& request, std::vector<SlotId> hbm_slots,
-                             std::vector<SlotId> dram_slots, bool dirty) {
-  for (const SlotId slot : hbm_slots) hbm.drain(slot);
-  for (const SlotId slot : dram_slots) dram.drain(slot);
-  held.push_back({request.streams, session.id, session.info.domain, request.last_iteration,
-                  session.shape.slot_bytes(), std::move(hbm_slots), std::move(dram_slots), dirty});
-}
-
-// Slots that drained: no copy touches them any more. The engine may.
-void Controller::State::let_go(HeldByStreams& slots) {
-  for (const SlotId slot : slots.dram) dram.release(slot);
-  if (slots.hbm.empty()) return;
-  const auto session = sessions.find(slots.engine);
-  // What was let go in peace may be written by an engine that is dying meanwhile.
-  if (slots.dirty || (session != sessions.end() && session->second.dying)) {
-    for (const SlotId slot : slots.hbm) hbm.quarantine(slot);
-    if (session == sessions.end()) {
-      scrub_slots(slots.domain, slots.slot_bytes, std::move(slots.hbm));
-      return;
-    }
-    for (const SlotId slot : slots.hbm) {
-      session->second.quarantined.emplace_back(slots.slot_bytes, slot);
-    }
-  } else if (session != sessions.end() && slots.iteration > session->second.finished) {
-    session->second.late.push_back({slots.iteration, slots.slot_bytes, std::move(slots.hbm)});
-  } else {
-    for (const SlotId slot : slots.hbm) hbm.release(slot);
-  }
 }
 
 }  // namespace kvd::core

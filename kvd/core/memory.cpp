@@ -189,7 +189,7 @@ void Controller::State::release_unwritten(Session& session, Request& request) {
   for (auto place = first; place != request.places.end(); ++place) slots.push_back(place->hbm);
   request.places.erase(first, request.places.end());
   request.blocks = kept;
-  release_slots(session, request, std::move(slots), false);
+  release_slots(request, std::move(slots));
   recount(request);
   if (kept > 0) return;
   request.state = RequestState::kWaiting;
@@ -222,7 +222,7 @@ void Controller::State::swap_out(Request& request) {
   for (std::size_t i = count; i < request.places.size(); ++i) free.push_back(request.places[i].hbm);
   request.places.resize(count);
   request.blocks = kept;
-  release_staging(session, request);
+  release_staging(request);
   for (BlockPlace& place : request.places) {
     if (synced(place)) free.push_back(std::exchange(place.hbm, SlotId()));
   }
@@ -306,65 +306,52 @@ void Controller::State::seal_full_blocks(Request& request) {
   request.sealed = full;
 }
 
-void Controller::State::release_slots(Session& session, Request& request, std::vector<SlotId> slots,
-                                      bool dirty) {
-  if (slots.empty()) return;
-  const Bytes slot_bytes = session.shape.slot_bytes();
-  if (dirty) {
-    for (const SlotId slot : slots) {
-      hbm.quarantine(slot);
-      session.quarantined.emplace_back(slot_bytes, slot);
-    }
-  } else if (request.last_iteration > session.finished) {
-    for (const SlotId slot : slots) hbm.drain(slot);
-    session.late.push_back({request.last_iteration, slot_bytes, std::move(slots)});
-  } else {
-    hbm.release(slots);
-  }
+store::Hold Controller::State::hold_for(const Request& request) const {
+  const Session& session = sessions.at(request.key.engine);
+  return {.engine = session.id,
+          .iteration = request.last_iteration,
+          .domain = session.info.domain,
+          .slot_bytes = session.shape.slot_bytes()};
 }
 
-void Controller::State::remove(Request& request, bool dirty) {
+void Controller::State::release_slots(const Request& request, std::vector<SlotId> hbm_slots) {
+  store::Hold hold = hold_for(request);
+  hold.hbm = std::move(hbm_slots);
+  holds.add(std::move(hold));
+}
+
+void Controller::State::remove(Request& request) {
   Session& session = session_of(request);
   for (const Ticket ticket : {request.copy, request.sync, request.fetch}) {
     if (!ticket) continue;
-    // The copy keeps its slots until it ends; the rest goes now.
+    // The copy's slots stay until it ends, and until the streams that read the same have.
     Copy& copy = copies.at(ticket);
-    copy.orphan = true;
-    copy.streams = request.streams;
-    copy.dirty = dirty;
-    copy.iteration = request.last_iteration;
-    for (const CopySlots::Pair& pair : copy.pairs) {
-      hbm.drain(pair.hbm);
-      dram.drain(pair.dram);
+    copy.abandoned = true;
+    store::Hold hold = hold_for(request);
+    hold.copies = request.streams;
+    hold.copies.push_back(ticket);
+    for (const CopySlots::Pair& pair : std::exchange(copy.pairs, {})) {
+      hold.hbm.push_back(pair.hbm);
+      hold.dram.push_back(pair.dram);
     }
+    holds.add(std::move(hold));
     for (const std::uint32_t place : copy.places) request.places[place] = {};
   }
-  std::vector<SlotId> slots, copied = std::move(request.staging);
-  std::erase_if(copied, [](SlotId slot) { return slot.none(); });
-  std::vector<SlotId> sources;
+  std::vector<SlotId> slots;
+  store::Hold streamed = hold_for(request);
+  streamed.copies = request.streams;
+  streamed.hbm = std::exchange(request.staging, {});
+  std::erase_if(streamed.hbm, [](SlotId slot) { return slot.none(); });
   for (const BlockPlace& place : request.places) {
     if (!place.hbm.none()) slots.push_back(place.hbm);
-    if (!place.dram.none()) sources.push_back(place.dram);
+    if (!place.dram.none()) streamed.dram.push_back(place.dram);
   }
-  if (!request.streams.empty()) {
-    hold(session, request, std::move(copied), std::move(sources), dirty);
-  } else {
-    dram.release(sources);
-    slots.insert(slots.end(), copied.begin(), copied.end());
-  }
-  release_slots(session, request, std::move(slots), dirty);
+  holds.add(std::move(streamed));
+  release_slots(request, std::move(slots));
   session.plan.ended_since_pause = true;
   still.erase(session.info.domain);
   delist(request);
   requests.erase(RequestKey(request.key));
-}
-
-void Controller::State::release_late(Session& session) {
-  std::erase_if(session.late, [&](const LateRelease& late) {
-    if (late.iteration > session.finished) return false;
-    hbm.release(late.slots);
-    return true;
-  });
 }
 
 }  // namespace kvd::core

@@ -39,27 +39,14 @@ Bytes Controller::State::incoming(DomainId domain) {
     if (leaves) sum += hbm_bytes(r) - kept(r);
   });
   for (const auto& [ticket, copy] : copies) {
-    if (copy.domain != domain) continue;
-    std::vector<SlotId> slots = copy.slots;
-    if (copy.orphan) {
-      for (const CopySlots::Pair& pair : copy.pairs) slots.push_back(pair.hbm);
-    }
-    sum += copy.slot_bytes * grantable(slots);
+    if (copy.domain == domain) sum += copy.slot_bytes * grantable(copy.slots);
   }
-  // What a silent engine may still use comes when it steps again, or never.
-  const auto silent = [&](EngineId engine) {
-    const auto it = sessions.find(engine);
-    return it != sessions.end() && !it->second.responsive;
-  };
-  for (const HeldByStreams& slots : held) {
-    if (slots.domain == domain && !silent(slots.engine))
-      sum += slots.slot_bytes * grantable(slots.hbm);
-  }
-  for (const auto& [id, session] : sessions) {
-    if (session.info.domain != domain || !session.responsive) continue;
-    for (const LateRelease& late : session.late) {
-      sum += late.slot_bytes * grantable(late.slots);
-    }
+  for (const store::Hold& hold : holds.all()) {
+    if (hold.domain != domain || store::Holds::quarantined(hold)) continue;
+    // What a silent engine may still use comes when it steps again, or never.
+    const auto session = sessions.find(hold.engine);
+    const bool silent = session != sessions.end() && !session->second.responsive;
+    if (!silent) sum += hold.slot_bytes * grantable(hold.hbm);
   }
   return sum;
 }

@@ -64,6 +64,7 @@ Result<AttachGrant> Controller::State::attach(const Attach& attach) {
   session.mapped.assign(hbm.config().slabs, false);
   session.sent.assign(hbm.config().slabs, false);
   ++counters.engines_attached;
+  holds.engine_came(session.id);
   AttachGrant grant{session.id, session.generation, session.class_id, session.shape,
                     config.max_requests_per_engine};
   sessions.emplace(session.id, std::move(session));
@@ -96,11 +97,12 @@ void Controller::State::on_detach(EngineId engine) {
   drop_regions(engine);
   session.finished = session.iteration;  // it said goodbye: it maps and writes nothing any more
   forget_mappings(engine);
-  release_late(session);
-  for (Request* r : std::vector(session.active)) remove(*r, false);
+  holds.iteration_finished(engine, session.finished);
+  for (Request* r : std::vector(session.active)) remove(*r);
   end_streams(session);
   for (const auto& [id, region] : session.regions) hbm.release_region(id);
   sessions.erase(it);
+  holds.engine_gone(engine);
   scrub_dirty_slabs();
   serve_everyone();
 }
@@ -120,15 +122,9 @@ void Controller::State::on_dying(EngineId engine, bool parting) {
   if (session.dying) return;
   session.dying = true;
   drop_regions(engine);
-  for (Request* r : std::vector(session.active)) remove(*r, true);
+  holds.engine_dying(engine);
+  for (Request* r : std::vector(session.active)) remove(*r);
   end_streams(session);
-  for (LateRelease& late : session.late) {
-    for (const SlotId slot : late.slots) {
-      hbm.quarantine(slot);
-      session.quarantined.emplace_back(late.slot_bytes, slot);
-    }
-  }
-  session.late.clear();
   for (const auto& [id, region] : session.regions) hbm.quarantine_region(id);
   serve_everyone();
 }
@@ -142,11 +138,8 @@ void Controller::State::on_dead(EngineId engine) {
     Session session = std::move(it->second);
     sessions.erase(it);
     for (const auto& [id, region] : session.regions) hbm.release_region(id);
-    std::map<Bytes, std::vector<SlotId>> by_size;
-    for (const auto& [slot_bytes, slot] : session.quarantined) by_size[slot_bytes].push_back(slot);
-    for (auto& [slot_bytes, slots] : by_size) {
-      scrub_slots(session.info.domain, slot_bytes, std::move(slots));
-    }
+    holds.engine_gone(engine);
+    scrub_dirty_slots();
     note(Note::Level::kInfo, engine,
          "engine '" + session.info.name + "' is gone; its memory is being zeroed and returned");
   }

@@ -107,7 +107,7 @@ void Controller::State::end_given_up(Session& session) {
   for (Request* r : std::vector(session.active)) {
     if (!r->hopeless) continue;
     session.given_up.push_back(r->key.request);
-    remove(*r, false);
+    remove(*r);
   }
 }
 

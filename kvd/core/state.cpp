@@ -17,7 +17,8 @@ Controller::State::State(Config configuration)
       admission(planner::make_admission_policy(tuning.admission.policy).value()),
       placement(planner::make_placement_policy(tuning.placement.policy).value()),
       hbm(config.hbm, config.hbm_quotas),
-      dram(config.dram, config.dram_quotas) {}
+      dram(config.dram, config.dram_quotas),
+      holds(hbm, dram) {}
 
 void Controller::State::note(Note::Level level, EngineId engine, std::string text) {
   emit(Note{level, engine, std::move(text)});
@@ -61,6 +62,7 @@ Tokens Controller::State::most_tokens(const Session& session) const {
 std::string Controller::State::validate() const {
   if (std::string fault = hbm.validate(); !fault.empty()) return "hbm: " + fault;
   if (std::string fault = dram.validate(); !fault.empty()) return "dram: " + fault;
+  if (std::string fault = holds.validate(); !fault.empty()) return fault;
 
   if (std::string fault = validate_queues(); !fault.empty()) return fault;
 
@@ -90,20 +92,9 @@ std::string Controller::State::validate() const {
       if (!copies.contains(stream)) return "a request waits for no stream";
     }
   }
-  for (const HeldByStreams& slots : held) {
-    used_by[0] += slots.hbm.size();
-    used_by[1] += slots.dram.size();
-    if (slots.streams.empty()) return "slots are held for no stream";
-  }
-  for (const auto& [ticket, copy] : copies) {
-    used_by[0] += copy.slots.size();
-    if (!copy.orphan) continue;
-    used_by[0] += copy.pairs.size();
-    used_by[1] += copy.pairs.size();
-  }
-  for (const auto& [id, session] : sessions) {
-    used_by[0] += session.quarantined.size();
-    for (const LateRelease& late : session.late) used_by[0] += late.slots.size();
+  for (const auto& [ticket, copy] : copies) used_by[0] += copy.slots.size();
+  for (std::size_t tier = 0; tier < kTiers; ++tier) {
+    used_by[tier] += holds.slots(static_cast<Tier>(tier));
   }
   const pool::TierStats stats[kTiers] = {hbm.stats(), dram.stats()};
   for (std::size_t tier = 0; tier < kTiers; ++tier) {

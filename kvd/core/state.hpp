@@ -13,6 +13,7 @@
 #include "ipc/vocabulary/deposit.hpp"
 #include "kvd/core/controller.hpp"
 #include "kvd/core/inputs.hpp"
+#include "kvd/store/holds.hpp"
 #include "planner/model/fitted_line.hpp"
 #include "planner/policy/admission.hpp"
 #include "planner/policy/catalogue.hpp"
@@ -136,24 +137,6 @@ struct Domain {
   std::size_t requests = 0;
 };
 
-/// Slots that an engine may still write until it has finished an iteration.
-struct LateRelease {
-  std::uint64_t iteration = 0;
-  Bytes slot_bytes;
-  std::vector<SlotId> slots;
-};
-
-/// Slots that streams may still read or write when their request is gone or needs them no more.
-struct HeldByStreams {
-  std::vector<Ticket> streams;
-  EngineId engine;
-  DomainId domain;
-  std::uint64_t iteration = 0;  ///< the engine may use the HBM slots until it has finished it
-  Bytes slot_bytes;
-  std::vector<SlotId> hbm, dram;
-  bool dirty = false;  ///< of a dead engine: scrub what it held
-};
-
 struct Region {
   RegionId id;
   std::vector<SlabIndex> slabs;
@@ -256,8 +239,6 @@ struct Session {
   std::map<RegionId, Region> regions;
   std::optional<RefusedRegion> refused;    ///< the last one
   std::optional<TimePoint> awaited_since;  ///< silent, and others wait for what it holds
-  std::vector<LateRelease> late;
-  std::vector<std::pair<Bytes, SlotId>> quarantined;  ///< of a dying engine, until it is gone
 
   std::uint64_t steps = 0, rotations_in = 0, rotations_out = 0, tokens = 0;
 
@@ -270,8 +251,7 @@ struct Session {
   }
 };
 
-/// A copy or scrub the shell carries out. `orphan`: nobody wants its result any more; its slots are
-/// freed when it ends, because a copy still touches them until then (safety rule 4).
+/// A copy or scrub the shell carries out.
 struct Copy {
   enum class Kind : std::uint8_t {
     kOut,
@@ -287,14 +267,12 @@ struct Copy {
   Bytes slot_bytes;
   std::vector<CopySlots::Pair> pairs{};
   std::vector<std::uint32_t> places{};  ///< of the request, one a pair
-  std::uint64_t iteration = 0;  ///< of a stream; of an orphan: until when the engine may use slots
+  std::uint64_t iteration = 0;          ///< of a stream
   std::vector<SlabIndex> slabs{};
   std::vector<SlotId> slots{};
-  bool orphan = false;
-  std::vector<Ticket> streams{};  ///< of an orphan: they read what it read
-  bool ending = false;            ///< a stream that starts no further fetch
-  bool dirty = false;             ///< orphan of a dead engine: scrub what it held
-  Tier tier = Tier::kHbm;         ///< of a scrub
+  bool abandoned = false;  ///< nobody wants its result: its slots are in `holds` until it ends
+  bool ending = false;     ///< a stream that starts no further fetch
+  Tier tier = Tier::kHbm;  ///< of a scrub
 };
 
 /// A region command that waits for slabs to be scrubbed, or for requests to make way.
@@ -321,12 +299,12 @@ struct Controller::State {
   std::unique_ptr<planner::PlacementPolicy> placement;  ///< asked for its traits; the shell decides
   pool::TierPool hbm;
   pool::TierPool dram;
+  store::Holds holds;
 
   std::map<EngineId, Session> sessions;
   std::map<RequestKey, Request> requests;  ///< ordered, so that every walk is deterministic
   std::map<DomainId, Domain> domains;      ///< those that have requests
   std::map<Ticket, Copy> copies;
-  std::vector<HeldByStreams> held;
   std::map<ModelClass, ClassId> classes;
   std::deque<PendingRegion> pending_regions;  ///< served in this order within a domain
   std::set<DomainId> yielding;                ///< domains that have slabs retire for a region
@@ -516,14 +494,11 @@ struct Controller::State {
   void evict_layers(Session& session, Request& request);
   void fetch_layers(Session& session, Request& request);
   [[nodiscard]] bool stage(Session& session, Request& request);
-  void release_staging(Session& session, Request& request);
+  void release_staging(Request& request);
   void add_fetches(const Request& request, std::uint64_t iteration, StreamLayers& stream) const;
   void start_stream(Session& session, StreamLayers stream, const std::vector<Request*>& streamed);
   void end_streams(Session& session);
   void finish_stream(Ticket ticket, const Copy& copy);
-  void hold(Session& session, Request& request, std::vector<SlotId> hbm_slots,
-            std::vector<SlotId> dram_slots, bool dirty);
-  void let_go(HeldByStreams& slots);
   [[nodiscard]] Bytes spare_dram(DomainId domain);        ///< free, or a copy of what HBM has
   [[nodiscard]] bool dram_takes(const Request& request);  ///< what of it is in HBM alone
   [[nodiscard]] std::int64_t spare_copies(const Request& request,
@@ -544,8 +519,7 @@ struct Controller::State {
   [[nodiscard]] ErrorCode swap_in(Request& request);
   void start_leaving(Session& session);
   void seal_full_blocks(Request& request);
-  void remove(Request& request, bool dirty);
-  void release_late(Session& session);
+  void remove(Request& request);
 
   // ---- copies that ended (copies.cpp) ----
   void on_copy(const CopyFinished& finished);
@@ -554,11 +528,12 @@ struct Controller::State {
   void finish_in(Copy& copy, bool ok);
   void finish_sync(Copy& copy, bool ok);
   void finish_fetch(Copy& copy, bool ok);
-  void end_orphan(Copy& copy);
   void end_scrub(const Copy& copy, bool ok);
   void measure_link(const Copy& copy, const CopyFinished& finished);
-  void release_slots(Session& session, Request& request, std::vector<SlotId> slots, bool dirty);
-  void scrub_slots(DomainId domain, Bytes slot_bytes, std::vector<SlotId> slots);
+  /// Gives up HBM slots of the request that no copy touches.
+  void release_slots(const Request& request, std::vector<SlotId> hbm_slots);
+  [[nodiscard]] store::Hold hold_for(const Request& request) const;
+  void scrub_dirty_slots();
   void scrub_dirty_slabs();
   void renew_slabs();
   void on_slab_renewed(SlabIndex slab);

@@ -100,7 +100,7 @@ Status Controller::State::check_step(const Session& session, const Step& step) {
 void Controller::State::take_reports(Session& session, const Step& step) {
   session.reported = step.iteration_running == 0 ? session.iteration : step.iteration_finished;
   if (!session.ranks) session.finished = session.reported;  // else once its last rank says so
-  release_late(session);
+  holds.iteration_finished(session.id, session.finished);
   session.reported_prefill = Tokens(0);
   for (const StepReport& report : step.reports) {
     if (Request* request = find(session.id, report.request)) take_report(session, *request, report);
@@ -162,7 +162,7 @@ void Controller::State::take_report(Session& session, Request& request, const St
   if (report.finished) {
     ++counters.requests_finished;
     note_end(session, request);
-    remove(request, false);
+    remove(request);
   }
 }
 

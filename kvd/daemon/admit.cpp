@@ -171,7 +171,7 @@ Status Daemon::admit(transport::AttachConnection& connection, const wire::Hello&
     peer.group = EngineId(grant.engine.value - join->rank);
     peer.rank = join->rank;
   }
-  if (const Status welcomed = welcome(peer, attach, grant, connection); !welcomed.ok()) {
+  if (Status welcomed = welcome(peer, attach, grant, connection); !welcomed.ok()) {
     join ? forget_rank(peer.group, peer.rank) : feed(core::Detach{grant.engine});
     return welcomed;
   }

@@ -18,7 +18,7 @@ struct SessionCounts {
 /// How many connections may wait without having proved what they are for: all engines of a uid may
 /// attach at once, and each may wait for long before its first command.
 [[nodiscard]] inline transport::SilentBounds silent_bounds(const Config& config) {
-  const std::size_t per_uid = std::max<std::size_t>(64, 2 * config.max_engines);
+  const std::size_t per_uid = std::max<std::size_t>(64, std::size_t{2} * config.max_engines);
   return {per_uid, 4 * per_uid};
 }
 

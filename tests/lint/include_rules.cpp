@@ -31,7 +31,7 @@ const std::vector<Rule>& room_rules() {
       {"planner/tool/", {"planner/"}},
       {"metrics/", {}},
       {"kvd/pool/", {}},
-      {"kvd/store/", {}},
+      {"kvd/store/", {"kvd/pool/"}},
       {"kvd/core/", {"kvd/pool/", "kvd/store/", "planner/"}},
       {"kvd/mover/", {"kernels/", "ipc/shm/", "kvd/core/effect"}},
       {"kvd/sim/", {"kvd/core/", "kvd/pool/", "kvd/store/", "planner/"}},
