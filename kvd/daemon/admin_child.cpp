@@ -48,14 +48,30 @@ std::vector<char*> small_environment() {
   return kept;
 }
 
+constexpr std::uint32_t kChangeUser = 1u << CAP_SETUID | 1u << CAP_SETGID;
+
+/// Lets the program that is run next become another user, whoever kvd is.
+void pass_on_change_user() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[2]{};
+  ::syscall(SYS_capget, &header, sets);
+  sets[0].inheritable |= sets[0].permitted & kChangeUser;
+  ::syscall(SYS_capset, &header, sets);
+  for (const unsigned long capability : {CAP_SETUID, CAP_SETGID}) {
+    ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0);
+  }
+}
+
 /// In the forked child of a process with threads: system calls alone.
-[[noreturn]] void become(const char* program, char* const* environment, int link) {
+[[noreturn]] void become(const char* program, char* const* environment, int socket,
+                         bool changes_user) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (changes_user) pass_on_change_user();
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  if (link == link::kDescriptor) {
-    ::fcntl(link, F_SETFD, 0);
+  if (socket == link::kDescriptor) {
+    ::fcntl(socket, F_SETFD, 0);
   } else {
-    ::dup2(link, link::kDescriptor);
+    ::dup2(socket, link::kDescriptor);
   }
   const int nothing = ::open("/dev/null", O_RDWR);
   ::dup2(nothing, STDIN_FILENO);
@@ -66,14 +82,11 @@ std::vector<char*> small_environment() {
   ::_exit(127);
 }
 
-/// Whether a program started by this process may change its user: root, or a service that was given
-/// the capabilities for itself and what it starts.
 bool may_change_user() {
-  if (::geteuid() == 0) return true;
-  const auto inherited = [](unsigned long capability) {
-    return ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, capability, 0, 0) == 1;
-  };
-  return inherited(CAP_SETUID) && inherited(CAP_SETGID);
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[2]{};
+  return ::syscall(SYS_capget, &header, sets) == 0 &&
+         (sets[0].effective & kChangeUser) == kChangeUser;
 }
 
 /// A name or a number.
@@ -143,7 +156,9 @@ Status AdminChild::spawn() {
   KVD_ASSIGN_OR_RETURN(auto ends, link::Channel::pair());
   const std::vector<char*> environment = small_environment();
   pid_ = ::fork();
-  if (pid_ == 0) become(program_.c_str(), environment.data(), ends.second.get());
+  if (pid_ == 0) {
+    become(program_.c_str(), environment.data(), ends.second.get(), begin_.changes_user != 0);
+  }
   if (pid_ < 0) {
     return make_error(ErrorCode::kUnavailable,
                       std::string("cannot start ") + program_ + ": " + std::strerror(errno));

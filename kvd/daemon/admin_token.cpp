@@ -26,9 +26,8 @@ std::string random_hex() {
   return hex;
 }
 
-Result<std::string> read_token(int fd, const std::string& path) {
-  struct stat facts {};
-  if (::fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+Status check_file(const struct stat& facts, const std::string& path) {
+  if (!S_ISREG(facts.st_mode)) {
     return make_error(ErrorCode::kPermissionDenied,
                       path + " is no plain file: remove it for a new one");
   }
@@ -41,8 +40,19 @@ Result<std::string> read_token(int fd, const std::string& path) {
     return make_error(ErrorCode::kPermissionDenied,
                       path + " may be read by others: chmod 600 it, or remove it for a new one");
   }
+  return {};
+}
+
+Result<std::string> read_token(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat facts {};
+  if (!fd.valid() || ::fstat(fd.get(), &facts) != 0) {
+    return make_error(ErrorCode::kUnavailable,
+                      "cannot read the admin token in " + path + ": remove it for a new one");
+  }
+  KVD_TRY(check_file(facts, path));
   std::array<char, 256> buffer{};
-  const ssize_t size = ::read(fd, buffer.data(), buffer.size());
+  const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
   std::string token(buffer.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
   if (token.size() < 16) {
@@ -55,9 +65,10 @@ Result<std::string> read_token(int fd, const std::string& path) {
 }  // namespace
 
 Result<std::string> load_or_make_token(const std::string& path) {
-  if (const UniqueFd old(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-      old.valid()) {
-    return read_token(old.get(), path);
+  struct stat facts {};
+  if (::lstat(path.c_str(), &facts) == 0) {
+    KVD_TRY(check_file(facts, path));  // before it is opened, which may be forbidden
+    return read_token(path);
   }
   const UniqueFd made(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const std::string token = random_hex();
