@@ -57,8 +57,8 @@ void pass_on_change_user() {
   ::syscall(SYS_capget, &header, sets);
   sets[0].inheritable |= sets[0].permitted & kChangeUser;
   ::syscall(SYS_capset, &header, sets);
-  for (const unsigned long capability : {CAP_SETUID, CAP_SETGID}) {
-    ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0);
+  for (const int capability : {CAP_SETUID, CAP_SETGID}) {
+    ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, static_cast<unsigned long>(capability), 0, 0);
   }
 }
 

@@ -421,16 +421,21 @@ Result<admin::Snapshot> Daemon::snapshot(Nanoseconds timeout) {
 Result<core::Tuning> Daemon::change(const admin::link::Change& change,
                                     std::vector<admin::link::Assignment> assignments,
                                     Nanoseconds timeout) {
-  using Changed = std::optional<Result<core::Tuning>>;
+  struct Changed {
+    Status status;
+    core::Tuning tuning;
+  };
   KVD_ASSIGN_OR_RETURN(Changed changed, ask<Changed>(
                                             [this, change, assignments = std::move(assignments)] {
-                                              Changed tuning(admin::link::changed(
-                                                  controller_->tuning(), change, assignments));
-                                              if (tuning->ok()) feed(core::Retune{**tuning});
-                                              return tuning;
+                                              const auto tuning = admin::link::changed(
+                                                  controller_->tuning(), change, assignments);
+                                              if (!tuning.ok()) return Changed{tuning.error(), {}};
+                                              feed(core::Retune{*tuning});
+                                              return Changed{{}, *tuning};
                                             },
                                             timeout));
-  return *std::move(changed);
+  KVD_TRY(changed.status);
+  return std::move(changed.tuning);
 }
 
 void Daemon::reload(Config config) {

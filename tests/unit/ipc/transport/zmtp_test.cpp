@@ -69,7 +69,8 @@ Fed feed(const std::string& stream, std::size_t step) {
 
 TEST(Zmtp, AConversationIsTheSameInPiecesOfAnySize) {
   const std::string large(300, 'x');
-  const std::string with_length = std::string("\2\0\0\0\0\0\0\1\x2c", 9) + large;
+  std::string with_length("\2\0\0\0\0\0\0\1\x2c", 9);
+  with_length += large;
   const std::string stream = greeting() + ready() + message("one") + with_length +
                              command("PING", std::string("\0\1abc", 5));
   for (const std::size_t step : {1u, 2u, 7u, 63u, 65u, 1000u}) {
