@@ -100,15 +100,16 @@ TEST(Spelling, WordsStandForTheirValues) {
   EXPECT_EQ(*kRate.parse("unlimited"), BytesPerSecond{0});
   EXPECT_EQ(*kRate.parse("10GiB/s"), BytesPerSecond{10737418240.0});
   EXPECT_EQ(*kRate.parse("4096"), BytesPerSecond{4096});
-  EXPECT_EQ(*kReadOpen.parse("open"), true);
-  EXPECT_EQ(*kReadOpen.parse("token"), false);
+  EXPECT_EQ(*kReadPolicy.parse("auto"), admin::ReadPolicy::kAuto);
+  EXPECT_EQ(*kReadPolicy.parse("open"), admin::ReadPolicy::kOpen);
+  EXPECT_EQ(*kReadPolicy.parse("token"), admin::ReadPolicy::kToken);
 }
 
 TEST(Spelling, EachRefusesForeignText) {
   EXPECT_FALSE(kRate.parse("10GiB/h").ok());
   EXPECT_FALSE(kRate.parse("-1GiB/s").ok());
   EXPECT_FALSE(kBackend.parse("gpu").ok());
-  EXPECT_FALSE(kReadOpen.parse("true").ok());
+  EXPECT_FALSE(kReadPolicy.parse("true").ok());
   EXPECT_FALSE(kLogLevel.parse("loud").ok());
   for (const char* text : {"", "nan", "inf", "-inf", "1e999", "1,5", "3x"}) {
     EXPECT_FALSE(kNumber.parse(text).ok()) << text;

@@ -78,7 +78,8 @@ TEST(LogWriter, NeverWaitsForAReaderAndSaysWhatWasLost) {
 TEST(LogWriter, ALineLongerThanThePipeArrivesWhole) {
   const Pipe pipe;
   LogWriter sut(pipe.write_end(), kMiB);
-  const std::string line = std::string(200000, 'x') + "\n";
+  std::string line(200000, 'x');
+  line += '\n';
   sut.push(line);
   EXPECT_EQ(pipe.read_until(sut), line);
 }
