@@ -46,6 +46,12 @@ bool Controller::State::is_stuck(DomainId domain) {
     if (session.info.domain != domain || session.dying || !session.responsive) continue;
     if (session.stepping || session.plan.asked) return false;
   }
+  // A silent engine of another domain, which is evicted for those that wait (eviction.cpp).
+  const auto is_ended = [&](const auto& entry) {
+    const Session& session = entry.second;
+    return session.awaited_since && would_help(session.info.domain, domain, Bytes(0));
+  };
+  if (std::any_of(sessions.begin(), sessions.end(), is_ended)) return false;
   const auto under_way = [&](const auto& entry) {
     return entry.second.domain == domain || !entry.second.domain;
   };
