@@ -62,6 +62,10 @@ std::uint64_t DaemonProcess::bytes_served_to(pid_t engine) const {
   return bytes;
 }
 
+bool DaemonProcess::comes_to_serve(pid_t engine, std::uint64_t bytes) const {
+  return poll_until([&] { return bytes_served_to(engine) == bytes; });
+}
+
 std::uint64_t DaemonProcess::counter(const char* name) const {
   const auto status = nlohmann::json::parse(http_get(port_, "/v1/status"));
   return status.at("counters").at(name).get<std::uint64_t>();

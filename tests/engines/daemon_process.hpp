@@ -31,6 +31,8 @@ class DaemonProcess {
   [[nodiscard]] std::vector<EngineReport> engines() const;
   /// What the daemon serves to the process; 0: it knows no such engine.
   [[nodiscard]] std::uint64_t bytes_served_to(pid_t engine) const;
+  /// The same, looked at until it is so: what the daemon shows is up to a tenth of a second old.
+  [[nodiscard]] bool comes_to_serve(pid_t engine, std::uint64_t bytes) const;
   /// A counter of /v1/status, since the daemon started: "engines_died" are those that went without
   /// a goodbye.
   [[nodiscard]] std::uint64_t counter(const char* name) const;

@@ -10,8 +10,9 @@ __attribute__((visibility("default"))) const char* ggml_version() { return "0.9.
 __attribute__((visibility("default"))) void* fake_ggml_load(const char* plugin) {
   void* library = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
   auto* init = library == nullptr ? nullptr : dlsym(library, "ggml_backend_init");
-  void* registration = nullptr;
+  // Volatile, as a tail call would hide from the plugin who called it.
+  void* volatile registration = nullptr;
   if (init != nullptr) registration = reinterpret_cast<void* (*)()>(init)();
-  return registration;  // kept: a tail call would hide who called the plugin
+  return registration;
 }
 }

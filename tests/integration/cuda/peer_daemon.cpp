@@ -28,7 +28,10 @@ class Peer {
   Status start() {
     kernels::CudaConfig config;
     config.memory_attempts = 1;
-    if (std::getenv("FAKECUDA_STALL") != nullptr) config.stall_limit = std::chrono::seconds(2);
+    if (std::getenv("FAKECUDA_STALL") != nullptr) {
+      config.stall_limit = std::chrono::seconds(2);
+      config.copies = kernels::cuda::CopyChoice::kBatch;  // or the trial at the start stands still
+    }
     KVD_ASSIGN_OR_RETURN(backend_, kernels::CudaBackend::create(config, clock_));
     KVD_ASSIGN_OR_RETURN(hbm_, backend_->create_slab(Tier::kHbm, kSlab));
     KVD_ASSIGN_OR_RETURN(dram_, backend_->create_slab(Tier::kDram, kSlab));

@@ -132,7 +132,9 @@ std::string ReferencePool::follow_renew_for(const TierPool& pool, DomainId domai
     const bool mine = held(slab) && slab.domain == domain && !slab.retiring;
     if (mine && is_unassigned(slab.use)) ++own;
     if (mine && slab.use == SlabUse::kClass) {
-      wanted -= classes_.at(slab.model_class) * std::int64_t{free_slots(slab)};
+      const Bytes slot = classes_.at(slab.model_class);
+      const bool empty = free_slots(slab) == slab_bytes_ / slot;  // can change class: counts whole
+      wanted -= empty ? slab_bytes_ : slot * std::int64_t{free_slots(slab)};
     }
   }
   const std::int64_t slabs = ceil_div(std::max(Bytes(0), wanted).value, slab_bytes_.value);
