@@ -8,14 +8,14 @@ namespace kvd::test {
 namespace {
 
 constexpr DomainId kTheirs{1}, kOurs{2};
-constexpr Bytes kSlab{4096};
+constexpr Bytes kOneSlab{4096};
 constexpr std::uint32_t kSlabs = 4;
 
 /// A pool whose slabs are all free, and known to an engine of kTheirs that is still there.
 struct Known {
   explicit Known(Controller::Config config = small_pool(kSlabs)) : world(std::move(config)) {
     theirs = world.attach({}, kTheirs, true);
-    EXPECT_EQ(world.code(world.command(theirs, AllocateRegion{kSlab * kSlabs})), ErrorCode::kOk);
+    EXPECT_EQ(world.code(world.command(theirs, AllocateRegion{kOneSlab * kSlabs})), ErrorCode::kOk);
     world.release_oldest_region();
     world.finish_copies();
   }
@@ -26,7 +26,7 @@ struct Known {
 TEST(ControllerDomains, ARegionIsGrantedWhenItsMemoryIsNew) {
   Known pool;
   const EngineId ours = pool.world.attach({}, kOurs, true);
-  EXPECT_FALSE(pool.world.command(ours, AllocateRegion{kSlab * 3})) << "it waits";
+  EXPECT_FALSE(pool.world.command(ours, AllocateRegion{kOneSlab * 3})) << "it waits";
   EXPECT_EQ(pool.world.renewing.size(), 3u);
   pool.world.finish_renewals();
   EXPECT_EQ(pool.world.regions.size(), 1u);
@@ -37,7 +37,7 @@ TEST(ControllerDomains, ARegionIsGrantedWhenItsMemoryIsNew) {
 TEST(ControllerDomains, InItsOwnDomainMemoryIsOnlyZeroed) {
   Known pool;
   const EngineId same = pool.world.attach({}, kTheirs, true);
-  EXPECT_EQ(pool.world.code(pool.world.command(same, AllocateRegion{kSlab * kSlabs})),
+  EXPECT_EQ(pool.world.code(pool.world.command(same, AllocateRegion{kOneSlab * kSlabs})),
             ErrorCode::kOk);
   EXPECT_TRUE(pool.world.renewing.empty());
 }
@@ -54,13 +54,13 @@ TEST(ControllerDomains, ARequestDoesNotStandStillBeforeMemoryThatAnotherDomainKn
 
 TEST(ControllerDomains, AGuaranteeNeverWaitsForMemoryToBeMade) {
   Controller::Config config = small_pool(kSlabs);
-  config.hbm_quotas[kTheirs].guarantee = config.hbm_quotas[kOurs].guarantee = kSlab * 2;
+  config.hbm_quotas[kTheirs].guarantee = config.hbm_quotas[kOurs].guarantee = kOneSlab * 2;
   World world(std::move(config));
   const EngineId theirs = world.attach({}, kTheirs, true);
   const EngineId ours = world.attach({}, kOurs, true);
   for (int round = 0; round < 3; ++round) {
     for (const EngineId engine : {theirs, ours}) {
-      EXPECT_EQ(world.code(world.command(engine, AllocateRegion{kSlab * 2})), ErrorCode::kOk);
+      EXPECT_EQ(world.code(world.command(engine, AllocateRegion{kOneSlab * 2})), ErrorCode::kOk);
     }
     world.release_oldest_region();
     world.release_oldest_region();
