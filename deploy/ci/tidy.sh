@@ -5,7 +5,9 @@
 #   sh deploy/ci/tidy.sh --all          every source; 90 minutes of CPU time
 #   sh deploy/ci/tidy.sh FILE.cpp …     these
 #
-# A header is looked at through the .cpp of its name or, failing that, one that includes it. Exit
+# A header is looked at through the .cpp of its name or, failing that, one that includes it. A source
+# that had no finding is looked at again when it, a header of ours that it includes or the checks
+# changed: their sums lie in ${XDG_CACHE_HOME:-~/.cache}/kvd/tidy, so that calls of 300 s add up. Exit
 # status 0: no finding in the files looked at; how many those are is said, and a part is no failure.
 # Needs clang-tidy (deploy/ci/install-deps.sh --tidy); builds nothing.
 set -eu
@@ -16,22 +18,39 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 cd "$root"
 build=build/tidy
 results=$build/results
-jobs=$(nproc)
+clean=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/kvd/tidy
+jobs=${TIDY_JOBS:-$(nproc)}
 [ "$jobs" -le 2 ] || jobs=2
+
+# Keeps the sums of all that was looked at, unless some of it was edited meanwhile.
+remember() {
+  { printf '%s\n' "$1" .clang-tidy CMakePresets.json; sed -n "s|^\.\.* $root/||p" "$log.err"; } |
+    sort -u >"$log.read"
+  # shellcheck disable=SC2046  # a list of our own paths, without blanks
+  [ -n "$(find $(cat "$log.read") -newer "$log.began")" ] || sha256sum $(cat "$log.read") >"$sums"
+}
 
 # One file, in a process of its own; TIDY_DEADLINE in seconds since 1970.
 if [ "${1:-}" = --one ]; then
+  name=$(printf '%s' "$2" | tr / _)
+  sums=$clean/$name
+  log=$results/$name.txt
+  if sha256sum --check --status "$sums" 2>/dev/null; then
+    echo "$2" >>"$results/known"
+    exit
+  fi
   if [ "$(date +%s)" -ge "$TIDY_DEADLINE" ]; then
     echo "$2" >>"$results/late"
     exit
   fi
-  log=$results/$(printf '%s' "$2" | tr / _).txt
-  if clang-tidy -p "$build" --quiet "$2" >"$log" 2>"$log.err"; then
+  : >"$log.began"
+  if clang-tidy -p "$build" --quiet --extra-arg=-H "$2" >"$log" 2>"$log.err"; then
     echo "$2" >>"$results/clean"
+    remember "$2"
   else
     echo "$2" >>"$results/found"
     cat "$log"
-    grep -q . "$log" || cat "$log.err"
+    grep -q . "$log" || grep -v '^\.' "$log.err" || true
   fi
   exit
 fi
@@ -70,7 +89,7 @@ count() { if [ -f "$1" ]; then wc -l <"$1" | tr -d ' '; else echo 0; fi; }
 
 configure
 rm -rf "$results"
-mkdir -p "$results"
+mkdir -p "$results" "$clean"
 compiled >"$results/compiled"
 TIDY_DEADLINE=$(($(date +%s) + 86400))
 case "${1:-}" in
@@ -86,8 +105,8 @@ grep -Fx -f "$results/compiled" "$results/wanted" >"$results/files" || true
 began=$(date +%s)
 xargs -r -P "$jobs" -n 1 sh deploy/ci/tidy.sh --one <"$results/files"
 
-looked=$(($(count "$results/clean") + $(count "$results/found")))
-line="$looked of $(count "$results/files") files looked at in $(($(date +%s) - began)) s, $(count "$results/found") with findings"
+looked=$(($(count "$results/known") + $(count "$results/clean") + $(count "$results/found")))
+line="$looked of $(count "$results/files") files looked at ($(count "$results/known") earlier) in $(($(date +%s) - began)) s, $(count "$results/found") with findings"
 echo "$line" | tee "$results/line"
 [ ! -f "$results/found" ] || sed 's/^/  /' "$results/found"
 [ ! -f "$results/found" ]
