@@ -218,7 +218,7 @@ Status Daemon::add(Source source, std::uint32_t id, int fd, std::uint32_t events
 Status Daemon::run() {
   while (!stopping_) {
     take_copies();
-    if (const Status health = backend_->health(); !health.ok()) {
+    if (Status health = backend_->health(); !health.ok()) {
       end_after_loss(health.error());
       return health;
     }
