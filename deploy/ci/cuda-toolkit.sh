@@ -52,7 +52,9 @@ find_pip() {
 # Whole or not at all, also where two clones fetch at the same time: a rename puts it in place.
 fetch() {
   python=$(find_pip)
-  [ -n "$python" ] || fail "python3 with pip is needed to fetch the CUDA compiler"
+  [ -n "$python" ] || fail "no python3 with pip to fetch the CUDA compiler with: install python3" \
+    "and python3-pip, as KVD_REQUIRE=cuda sh deploy/ci/install-deps.sh does, or set CUDA_HOME to a" \
+    "toolkit of 13.0 or newer"
   mkdir -p "$cache"
   scratch=$(mktemp -d "$cache/cuda-toolkit.XXXXXX")
   trap 'rm -rf "$scratch"' EXIT

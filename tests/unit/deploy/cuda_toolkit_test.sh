@@ -50,6 +50,16 @@ expect "CUDA_HOME before an older one on PATH" "$(printed "$work/newer" "$work/o
 expect "an older CUDA_HOME" "$(printed "$work/old" "$work/new/bin")" "$work/new"
 [ ! -e "$work/cache" ] || fail "something was fetched unasked"
 
+# A python3 without pip; where Debian's own has it, that one would be taken.
+if ! /usr/bin/python3 -m pip --version >/dev/null 2>&1; then
+  mkdir -p "$work/bare"
+  printf '#!/bin/sh\nexit 1\n' >"$work/bare/python3"
+  chmod 755 "$work/bare/python3"
+  ! printed '' "$work/bare" --fetch || fail "a fetch without pip passed"
+  grep -q 'install-deps.sh' "$work/log" || fail "no remedy is named: $(cat "$work/log")"
+  [ ! -e "$work/cache" ] || fail "a fetch without pip left something"
+fi
+
 : >"$work/offline"
 ! printed '' "$work/python" --fetch || fail "a failed fetch passed"
 grep -q 'no such registry' "$work/log" || fail "a failed fetch does not say why: $(cat "$work/log")"
