@@ -1,42 +1,33 @@
-#include <algorithm>
-#include <set>
+#include "kvd/daemon/commands.hpp"
 
-#include "kvd/daemon/daemon.hpp"
+#include <string>
+#include <utility>
 
-/// Commands from the transport to the Controller: who may say them, and where the answer goes.
+#include "kvd/daemon/ring_peer.hpp"
+
 namespace kvd::daemon {
 
 namespace {
 
 constexpr int kCommandsATurn = 256;
-/// What rings may take of the loop before sockets and timers get their turn.
-constexpr Nanoseconds kRingTurn = std::chrono::milliseconds(1);
-
-/// Peers of rings are numbered by engine, above those of ZeroMQ.
-constexpr std::uint64_t kRingPeer = std::uint64_t{1} << 63;
-transport::PeerId ring_peer(EngineId engine) { return transport::PeerId(kRingPeer | engine.value); }
-bool is_ring_peer(transport::PeerId peer) { return (peer.value & kRingPeer) != 0; }
-EngineId engine_of(transport::PeerId ring) {
-  return EngineId(static_cast<std::uint32_t>(ring.value & ~kRingPeer));
-}
 
 }  // namespace
 
 // One command of each domain, then everything else gets its turn.
-bool Daemon::take_commands() {
-  hold_commands();
+bool Commands::take_turn() {
+  hold();
   for (std::size_t domains = turns_.domains(); domains > 0; --domains) {
     if (const auto held = turns_.next()) on_command(held->incoming());
   }
-  return commands_due_ || !turns_.empty();
+  return waiting();
 }
 
 // ZeroMQ hands over what its peers sent without a look at their domains.
-void Daemon::hold_commands() {
+void Commands::hold() {
   for (int i = 0; i < kCommandsATurn; ++i) {
-    const auto incoming = commands_->receive();
+    const auto incoming = uses_.server.receive();
     if (!incoming) {
-      commands_due_ = false;
+      due_ = false;
       return;
     }
     if (incoming->frame.empty()) continue;
@@ -45,85 +36,21 @@ void Daemon::hold_commands() {
     if (!sender.ok() || *sender == nullptr) {
       on_command(*incoming);  // which says what is wrong with it
     } else if (!turns_.add((*sender)->domain, (*sender)->engine, *incoming)) {
-      drop((*sender)->engine, "it sent " + std::to_string(Turns::kMostOfASession) +
-                                  " commands without waiting for an answer");
+      uses_.ends.drop((*sender)->engine, "it sent " + std::to_string(Turns::kMostOfASession) +
+                                             " commands without waiting for an answer");
     }
   }
 }
 
-bool Daemon::take_ring_commands() {
-  const TimePoint until = clock_.now() + kRingTurn;
-  do {
-    if (serve_rings() || ring_filled_while_looking()) continue;
-    std::erase_if(awake_rings_, [&](EngineId engine) {
-      Peer* peer = connected(engine);
-      return !peer || peer->ring->fall_asleep();
-    });
-    return !awake_rings_.empty();
-  } while (turns_.empty() && clock_.now() < until);
-  return true;
-}
-
-// One command of each domain; of its rings the one that was served longest ago comes first. Whether
-// there was any.
-bool Daemon::serve_rings() {
-  std::set<DomainId> served;
-  for (const EngineId engine : std::vector(awake_rings_)) {
-    const Peer* peer = connected(engine);  // a command may have dropped it
-    if (!peer || served.contains(peer->domain)) continue;
-    const DomainId domain = peer->domain;
-    if (!serve_ring(engine)) continue;
-    served.insert(domain);
-    const auto at = std::find(awake_rings_.begin(), awake_rings_.end(), engine);
-    if (at != awake_rings_.end()) std::rotate(at, at + 1, awake_rings_.end());
-  }
-  return !served.empty();
-}
-
-bool Daemon::serve_ring(EngineId engine) {
-  Peer* peer = connected(engine);
-  const auto frame = peer->ring->receive();
-  if (!frame.ok()) {
-    peer->ended ? end_silenced(*peer) : drop(engine, frame.error().message);
-    return false;
-  }
-  if (!*frame) return false;
-  on_command({ring_peer(engine), **frame, peer->uid, peer->pid});
-  return true;
-}
-
-// Engines in the middle of a step with streamed layers are looked at as well, and copies for them.
-bool Daemon::ring_filled_while_looking() {
-  if (ring_spin_.count() == 0) return false;
-  if (awake_rings_.empty() && !mover_->awaits_progress()) return false;
-  const TimePoint until = clock_.now() + ring_spin_;
-  do {
-    for (const EngineId engine : awake_rings_) {
-      Peer* peer = connected(engine);
-      if (peer && !peer->ring->empty()) return true;
-    }
-    if (mover_->busy() || mover_->awaits_progress()) take_copies();
-  } while (clock_.now() < until);
-  return false;
-}
-
-void Daemon::on_bell(EngineId engine) {
-  Peer* peer = connected(engine);
-  if (!peer || !peer->ring) return;
-  if (std::find(awake_rings_.begin(), awake_rings_.end(), engine) == awake_rings_.end()) {
-    awake_rings_.push_back(engine);
-  }
-}
-
-Result<Peer*> Daemon::identify(const wire::CommandHeader& header,
-                               const transport::Incoming& incoming) {
-  const auto it = generations_.find(Generation(header.generation));
-  Peer* peer = it == generations_.end() ? nullptr : find(it->second);
+Result<Peer*> Commands::identify(const wire::CommandHeader& header,
+                                 const transport::Incoming& incoming) {
+  Peer* peer = uses_.sessions.of_generation(Generation(header.generation));
   if (!peer) {
     return make_error(ErrorCode::kStaleSession,
                       "this generation has ended or never was: attach again");
   }
-  if (!equal_constant_time(peer->key, SessionKey{header.key}) || incoming.uid != peer->uid) {
+  if (!equal_constant_time(peer->key, SessionKey{header.key}) ||
+      incoming.uid != peer->process.uid) {
     return make_error(ErrorCode::kPermissionDenied,
                       "the session key is wrong: use the one from the attach socket");
   }
@@ -135,8 +62,8 @@ Result<Peer*> Daemon::identify(const wire::CommandHeader& header,
   return peer;
 }
 
-Result<Peer*> Daemon::authenticate(const wire::CommandHeader& header,
-                                   const transport::Incoming& incoming) {
+Result<Peer*> Commands::authenticate(const wire::CommandHeader& header,
+                                     const transport::Incoming& incoming) {
   KVD_ASSIGN_OR_RETURN(Peer* const peer, identify(header, incoming));
   if (header.sequence != peer->sequence + 1) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -150,66 +77,51 @@ Result<Peer*> Daemon::authenticate(const wire::CommandHeader& header,
 }
 
 // One connection a session, so that there are never more of them than sessions.
-void Daemon::trust(Peer& peer, transport::PeerId connection) {
+void Commands::trust(Peer& peer, transport::PeerId connection) {
   if (peer.ring || peer.connection_of_commands == connection) return;
-  commands_->set_trusted(peer.connection_of_commands, false);
-  commands_->set_trusted(connection, true);
+  uses_.server.set_trusted(peer.connection_of_commands, false);
+  uses_.server.set_trusted(connection, true);
   peer.connection_of_commands = connection;
 }
 
-void Daemon::on_command(const transport::Incoming& incoming) {
+void Commands::on_command(const transport::Incoming& incoming) {
   const auto header = wire::peek_command(incoming.frame);
   if (!header) {
-    ++stale_commands_;
+    ++stale_;
     return;  // no frame of ours: there is nobody to answer
   }
-  ReplyHead head{boot_, Generation(header->generation), header->sequence, wire::kVersionMax,
+  ReplyHead head{uses_.boot, Generation(header->generation), header->sequence, wire::kVersionMax,
                  static_cast<wire::MessageType>(header->frame.type)};
   const auto peer = authenticate(*header, incoming);
   if (!peer.ok()) {
-    ++stale_commands_;
-    answer(incoming.peer, head, peer.error(), EngineId());
-    return;
+    ++stale_;
+    return answer(incoming.peer, head, peer.error(), EngineId());
   }
   const EngineId engine = (*peer)->engine;
   head.version = (*peer)->version;
-  beat(**peer, clock_.now());
-
-  const auto command = wire::decode_command(incoming.frame);
-  if (!command.ok()) {
-    answer(incoming.peer, head, command.error(), engine);
-    return;
-  }
-  auto body = to_core(command->body);
-  if (!body.ok()) {
-    answer(incoming.peer, head, body.error(), engine);
-    return;
-  }
-  if (const Status status = check_group(**peer, *body); !status.ok()) {
-    answer(incoming.peer, head, status.error(), engine);
-    return;
-  }
-  const TimePoint now = clock_.now();
-  const core::ReplyTo reply_to(++last_reply_to_);
-  waiting_.emplace(reply_to, Waiting{engine, incoming.peer, head});
-  feed(core::Command{(*peer)->speaks_for(), reply_to, now + Nanoseconds(command->header.timeout_ns),
-                     std::move(*body), (*peer)->rank},
-       now);
+  uses_.ends.beat(**peer);
+  const Status submitted = submit(**peer, head, incoming);
+  if (!submitted.ok()) answer(incoming.peer, head, submitted.error(), engine);
 }
 
-void Daemon::answer(transport::PeerId peer, const ReplyHead& head,
-                    const decltype(core::Reply::body)& body, EngineId engine) {
-  Status status = encode(head, body, reply_frame_);
-  if (!status.ok()) status = encode(head, status.error(), reply_frame_);
-  if (status.ok()) status = send_reply(peer);
-  if (!status.ok() && engine) drop(engine, status.error().message);
+Status Commands::submit(const Peer& peer, const ReplyHead& head,
+                        const transport::Incoming& incoming) {
+  KVD_ASSIGN_OR_RETURN(const auto command, wire::decode_command(incoming.frame));
+  KVD_ASSIGN_OR_RETURN(auto body, to_core(command.body));
+  KVD_TRY(uses_.groups.check(peer, body));
+  const TimePoint now = uses_.events.now();
+  const core::ReplyTo reply_to = uses_.replies.expect({peer.engine, incoming.peer, head});
+  uses_.events.feed(
+      core::Command{peer.speaks_for(), reply_to, now + Nanoseconds(command.header.timeout_ns),
+                    std::move(body), peer.rank},
+      now);
+  return {};
 }
 
-Status Daemon::send_reply(transport::PeerId to) {
-  if (!is_ring_peer(to)) return commands_->send(to, reply_frame_.bytes());
-  const auto it = peers_.find(engine_of(to));  // an ended session still hears that it ended
-  if (it == peers_.end() || !it->second.ring) return {};
-  return it->second.ring->send(reply_frame_.bytes());
+void Commands::answer(transport::PeerId peer, const ReplyHead& head, const Error& error,
+                      EngineId engine) {
+  const Status sent = uses_.replies.answer(peer, head, error);
+  if (!sent.ok() && engine) uses_.ends.drop(engine, sent.error().message);
 }
 
 }  // namespace kvd::daemon

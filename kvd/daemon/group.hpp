@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
@@ -34,6 +35,8 @@ struct Group {
   std::optional<TimePoint> ended_at;  ///< a rank has gone: no command is served any more
 
   [[nodiscard]] bool ended() const { return ended_at.has_value(); }
+  /// In words.
+  [[nodiscard]] std::string called() const { return "group " + std::to_string(number); }
 
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(attached.size()); }
   [[nodiscard]] std::uint32_t present() const {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,9 +23,7 @@ struct Peer {
   SessionKey key;
   std::string name;
   std::uint16_t version = 0;
-  pid_t pid = 0;
-  uid_t uid = 0;
-  UniqueFd pidfd;
+  transport::PeerIdentity process;
   transport::AttachConnection connection;
   std::shared_ptr<shm::ServedClientPage> page;  ///< shared with the liveness thread
   std::shared_ptr<PageLease> lease;             ///< shared with the copies under way

@@ -1,0 +1,119 @@
+#include "kvd/daemon/acceptor.hpp"
+
+#include <utility>
+
+#include "kvd/daemon/log.hpp"
+
+namespace kvd::daemon {
+
+namespace {
+
+constexpr Nanoseconds kHelloTimeout = std::chrono::seconds(5);
+
+}  // namespace
+
+Status Acceptor::open() {
+  return uses_.poller.watch(Poller::Source::kListener, 0, listener_->fd());
+}
+
+void Acceptor::accept() {
+  for (int i = 0; i < kFramesATurn; ++i) {
+    auto connection = listener_->accept();
+    if (!connection.ok()) return pause(connection.error());
+    if (!connection->has_value()) return;
+    const auto uid = (*connection)->uid();
+    if (uid.ok()) take(std::move(**connection), *uid);  // else it is gone already
+  }
+}
+
+void Acceptor::pause(const Error& why) {
+  constexpr std::uint64_t kTellEvery = 200;  // tries: ten seconds
+  if (pauses_++ % kTellEvery == 0) {
+    log_warning(why.message + "; attaching has to wait: raise RLIMIT_NOFILE");
+  }
+  listen(false);
+}
+
+void Acceptor::take(transport::AttachConnection connection, uid_t uid) {
+  transport::SilentUids uids;
+  for (const auto& [id, pending] : pending_) uids.emplace(id, pending.uid);
+  if (const auto leaver = who_gives_way(uids, uid, bounds_)) {
+    remove(static_cast<std::uint32_t>(*leaver));
+  }
+  const std::uint32_t id = ++last_;
+  const int fd = connection.fd();
+  pending_.emplace(
+      id, Pending{std::move(connection), uses_.clock.now() + kHelloTimeout, uid, false, {}});
+  if (!uses_.poller.watch(Poller::Source::kPending, id, fd).ok()) remove(id);
+}
+
+Acceptor::Pending Acceptor::remove(std::uint32_t id) {
+  auto node = pending_.extract(id);
+  // Before it is closed, which may happen later and elsewhere.
+  uses_.poller.forget(node.mapped().connection.fd());
+  return std::move(node.mapped());
+}
+
+// Out of descriptors the listener stays readable for a connection that cannot be taken: looking at
+// it again before the next tick would spin.
+void Acceptor::listen(bool on) {
+  listening_ = on;
+  uses_.poller.look_at(Poller::Source::kListener, listener_->fd(), on);
+}
+
+void Acceptor::on_tick() {
+  if (!listening_) listen(true);
+  const TimePoint now = uses_.clock.now();
+  while (!pending_.empty() && pending_.begin()->second.deadline <= now) {
+    remove(pending_.begin()->first);
+  }
+}
+
+void Acceptor::on_pending(std::uint32_t id) {
+  const auto it = pending_.find(id);
+  if (it == pending_.end()) return;
+  const auto complete = hear(it->second);
+  if (complete.ok() && !*complete) return;
+  Pending pending = remove(id);
+  const Status status = complete.ok() ? admit(pending) : Status(complete.error());
+  if (status.ok() || status.code() == ErrorCode::kPeerGone) return;
+  uses_.log.warn(EngineId(), "an attach was refused: " + status.error().to_string());
+  refuse(pending.connection, status.error());
+}
+
+Status Acceptor::admit(Pending& pending) {
+  const wire::Hello& hello = pending.said.hello;
+  KVD_ASSIGN_OR_RETURN(pending.said.version,
+                       wire::common_version(hello.version_min, hello.version_max));
+  return uses_.maker.admit(pending.connection, pending.said);
+}
+
+Result<bool> Acceptor::hear(Pending& pending) {
+  KVD_ASSIGN_OR_RETURN(const auto frame, pending.connection.receive());
+  KVD_ASSIGN_OR_RETURN(const wire::AttachMessage message, wire::decode_attach(frame.bytes()));
+  if (!pending.hello) {
+    const auto* hello = std::get_if<wire::Hello>(&message);
+    if (!hello) {
+      return make_error(ErrorCode::kInvalidArgument, "a connection begins with a hello frame");
+    }
+    pending.said.hello = *hello;
+    pending.hello = true;
+    return (hello->abilities & wire::kJoinsGroup) == 0;
+  }
+  const auto* join = std::get_if<wire::JoinGroup>(&message);
+  if (!join) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the hello announced a join group frame, and another one followed");
+  }
+  pending.said.join = *join;
+  return true;
+}
+
+void Acceptor::refuse(transport::AttachConnection& connection, const Error& error) {
+  wire::Refused refused;
+  refused.code = static_cast<std::uint16_t>(error.code);
+  wire::set_text(refused.message, error.message);
+  (void)connection.send(wire::seal(refused)).ok();  // a peer that left needs no answer
+}
+
+}  // namespace kvd::daemon

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "ipc/transport/attach.hpp"
+#include "ipc/transport/silent_bounds.hpp"
+#include "kvd/daemon/event_log.hpp"
+#include "kvd/daemon/poller.hpp"
+#include "kvd/daemon/session_maker.hpp"
+
+namespace kvd::daemon {
+
+/// The attach socket, and its connections until all that they have to say is there; SessionMaker
+/// decides then who is let in. Out of descriptors it stops listening until the next tick, since the
+/// socket would be readable all the time.
+/// Source: kvd/DESIGN.md "Out of descriptors"; ipc/PROTOCOL.md section 2.
+/// Owner:  control thread. What it is given must outlive it.
+/// Errors: none after construction; who is not let in is told why.
+class Acceptor {
+ public:
+  struct Uses {
+    Poller& poller;
+    SessionMaker& maker;
+    EventLog& log;
+    const Clock& clock;
+  };
+
+  /// `bounds` are those of connections that have not said all.
+  Acceptor(const Uses& uses, transport::AttachListener listener, transport::SilentBounds bounds)
+      : uses_(uses), listener_(std::move(listener)), bounds_(bounds) {}
+
+  /// Errors: those of Poller::watch.
+  [[nodiscard]] Status open();
+  /// Nobody connects any more.
+  void close() { listener_.reset(); }
+
+  /// The listener is readable.
+  void accept();
+  /// A connection that has not said all is readable.
+  void on_pending(std::uint32_t id);
+  /// Listens again, and hangs up on those who said nothing for too long.
+  void on_tick();
+
+  /// Times it stopped listening for want of descriptors.
+  [[nodiscard]] std::uint64_t pauses() const { return pauses_; }
+
+ private:
+  struct Pending {
+    transport::AttachConnection connection;
+    TimePoint deadline;
+    uid_t uid;
+    bool hello = false;  ///< it has come
+    Introduction said;
+  };
+
+  void listen(bool on);
+  void pause(const Error& why);
+  void take(transport::AttachConnection connection, uid_t uid);
+  Pending remove(std::uint32_t id);
+  /// Whether all it has to say is there.
+  [[nodiscard]] static Result<bool> hear(Pending& pending);
+  [[nodiscard]] Status admit(Pending& pending);
+  void refuse(transport::AttachConnection& connection, const Error& error);
+
+  const Uses uses_;
+  std::optional<transport::AttachListener> listener_;
+  const transport::SilentBounds bounds_;
+  std::map<std::uint32_t, Pending> pending_;
+  std::uint32_t last_ = 0;
+  bool listening_ = true;
+  std::uint64_t pauses_ = 0;
+};
+
+}  // namespace kvd::daemon

@@ -1,0 +1,178 @@
+#include "kvd/daemon/control_loop.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kvd/admin/link/tuning_change.hpp"
+#include "kvd/daemon/log.hpp"
+
+namespace kvd::daemon {
+
+namespace {
+
+constexpr Nanoseconds kTick = std::chrono::milliseconds(50);
+constexpr Nanoseconds kDrain = std::chrono::milliseconds(500);
+constexpr std::chrono::milliseconds kSleep{1000};
+
+/// Whether sessions find their domain where it was: they know it by its place.
+bool same_domains(const std::vector<DomainConfig>& a, const std::vector<DomainConfig>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const DomainConfig& one, const DomainConfig& other) {
+                      return one.name == other.name && one.per_user == other.per_user;
+                    });
+}
+
+}  // namespace
+
+Status ControlLoop::open() {
+  using Source = Poller::Source;
+  Poller& poller = parts_->poller;
+  KVD_TRY(poller.watch(Source::kInbox, 0, inbox_.fd()));
+  KVD_TRY(poller.watch(Source::kCopies, 0, parts_->device->backend()->completion_fd()));
+  KVD_TRY(poller.watch(Source::kCommands, 0, parts_->server->fd()));
+  KVD_TRY(parts_->acceptor.open());
+  return poller.tick_every(kTick);
+}
+
+Status ControlLoop::serve(const std::atomic<bool>& stopping) {
+  Parts& parts = *parts_;
+  while (!stopping) {
+    parts.copies.take_finished();
+    KVD_TRY(parts.device->backend()->health());
+    const bool rings = parts.rings.take_turn();
+    const bool more = (parts.commands.waiting() && parts.commands.take_turn()) || rings;
+    const bool awake = more || !parts.copies.fall_asleep();
+    const auto patience = awake ? std::chrono::milliseconds(0) : kSleep;
+    for (const Poller::Ready& ready : parts.poller.wait(patience)) dispatch(ready);
+  }
+  return {};
+}
+
+void ControlLoop::dispatch(const Poller::Ready& ready) {
+  using Source = Poller::Source;
+  switch (ready.source) {
+    case Source::kInbox:
+      return run_tasks();
+    case Source::kCopies:
+      return;  // looked at before every wait
+    case Source::kCommands:
+      return parts_->commands.on_readable();
+    case Source::kListener:
+      return parts_->acceptor.accept();
+    case Source::kTimer:
+      return tick();
+    case Source::kPending:
+      return parts_->acceptor.on_pending(ready.id);
+    case Source::kPeer:
+      return parts_->frames.on_socket(EngineId(ready.id));
+    case Source::kBell:
+      return parts_->rings.wake(EngineId(ready.id));
+    case Source::kProcess:
+      return parts_->ends.on_process_end(EngineId(ready.id));
+  }
+}
+
+void ControlLoop::run_tasks() {
+  for (const Inbox::Task& task : inbox_.take()) task();
+}
+
+void ControlLoop::tick() {
+  parts_->poller.take_tick();
+  const TimePoint now = clock_.now();
+  for (auto& [engine, peer] : parts_->sessions.all()) {
+    if (!peer.ended) parts_->ends.beat(peer);
+  }
+  parts_->events.feed(core::Tick{});
+  parts_->effects.retry();
+  parts_->server->accept_again();
+  parts_->ends.evict_ended_groups(now, parts_->config.evict_after);
+  parts_->acceptor.on_tick();
+}
+
+void ControlLoop::drain() {
+  parts_->acceptor.close();
+  parts_->workers.solver.reset();
+  const TimePoint until = clock_.now() + kDrain;
+  while (parts_->copies.awaited() && clock_.now() < until) {
+    (void)parts_->poller.wait(std::chrono::milliseconds(10));
+    parts_->copies.take_finished();
+  }
+  end_sessions();
+  log_info("drained; " + std::to_string(parts_->sessions.all().size()) + " sessions ended");
+}
+
+/// No copy ends any more and no fence is written: engines are told at once (safety rule 2).
+void ControlLoop::end_after_loss(const Error& error) {
+  parts_->acceptor.close();
+  parts_->workers.solver.reset();
+  end_sessions();
+  log_error("the device is lost and kvd ends, to be started again: " + error.message);
+}
+
+void ControlLoop::end_sessions() {
+  parts_->ends.end_all();
+  run_tasks();
+  parts_->server.reset();
+}
+
+core::ControllerStatus ControlLoop::status() const {
+  core::ControllerStatus status = parts_->events.status();
+  status.counters.stale_commands =
+      parts_->commands.stale() + (parts_->server ? parts_->server->dropped() : 0);
+  status.counters.attach_paused = parts_->acceptor.pauses();
+  return status;
+}
+
+ShellCounters ControlLoop::shell() const {
+  const Solver* solver = parts_->workers.solver.get();
+  return {parts_->copies.counters(), solver ? solver->counters() : Solver::Counters(),
+          log_losses()};
+}
+
+Config ControlLoop::in_force() const {
+  Config config = parts_->config;
+  config.tuning = parts_->events.tuning();
+  return config;
+}
+
+Result<core::Tuning> ControlLoop::change(const admin::link::Change& change,
+                                         const std::vector<admin::link::Assignment>& assignments) {
+  KVD_ASSIGN_OR_RETURN(core::Tuning tuning,
+                       admin::link::changed(parts_->events.tuning(), change, assignments));
+  parts_->events.feed(core::Retune{tuning});
+  return tuning;
+}
+
+void ControlLoop::reload(const Config& config) {
+  core::Tuning tuning = parts_->events.tuning();
+  tuning.slo = config.tuning.slo;
+  set_log_level(config.log_level);
+  parts_->config.log_level = config.log_level;
+  parts_->events.feed(core::Retune{std::move(tuning)});
+  if (same_domains(config.domains, parts_->config.domains)) {
+    take_quotas(config);
+  } else {
+    log_warning("the list of domains changed: its quotas need a restart");
+  }
+  log_info("reloaded SLOs, quotas and log level; every other change needs a restart");
+}
+
+void ControlLoop::take_quotas(const Config& config) {
+  Config& ours = parts_->config;
+  const core::Requota wanted = parts_->domains.quotas(config.domains);
+  const auto fits = [&](const pool::Quotas& quotas, Tier tier) {
+    return pool::check_quotas(quotas, {ours.slab_size(), ours.slabs(tier)}).ok();
+  };
+  const bool hbm = fits(wanted.hbm, Tier::kHbm);
+  const bool dram = fits(wanted.dram, Tier::kDram);
+  for (std::size_t i = 0; i < ours.domains.size(); ++i) {
+    const DomainConfig& from = config.domains[i];
+    DomainConfig& to = ours.domains[i];
+    if (hbm) to.hbm_guarantee = from.hbm_guarantee, to.hbm_maximum = from.hbm_maximum;
+    if (dram) to.dram_guarantee = from.dram_guarantee, to.dram_maximum = from.dram_maximum;
+  }
+  parts_->events.feed(wanted);
+}
+
+}  // namespace kvd::daemon

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "ipc/vocabulary/clock.hpp"
+#include "kvd/admin/link/messages.hpp"
+#include "kvd/core/status.hpp"
+#include "kvd/daemon/parts.hpp"
+#include "kvd/daemon/shell_counters.hpp"
+
+namespace kvd::daemon {
+
+/// The control thread's loop: waits for descriptors, gives each part its turn, and changes what a
+/// person may change. Everything that the daemon keeps is touched here, by one thread, and nowhere
+/// else; other threads get in through the inbox.
+/// Source: kvd/DESIGN.md "Threads".
+/// Owner:  the thread that calls serve(), which may be another one than the one that made it.
+class ControlLoop {
+ public:
+  /// The inbox and the clock must outlive it.
+  ControlLoop(std::unique_ptr<Parts> parts, Inbox& inbox, const Clock& clock)
+      : parts_(std::move(parts)), inbox_(inbox), clock_(clock) {}
+
+  /// Engines may attach when it returns. Errors: Unavailable when the kernel watches no more.
+  [[nodiscard]] Status open();
+  /// Serves until `stopping`. Errors: DeviceError when the device is lost.
+  [[nodiscard]] Status serve(const std::atomic<bool>& stopping);
+  /// After serve(): lets copies end and ends all sessions.
+  void drain();
+  /// The same for a lost device: no copy ends any more and no fence is written.
+  void end_after_loss(const Error& error);
+
+  [[nodiscard]] core::ControllerStatus status() const;
+  /// What the Controller does not know.
+  [[nodiscard]] ShellCounters shell() const;
+  /// The configuration with everything that was changed since.
+  [[nodiscard]] Config in_force() const;
+  [[nodiscard]] const Device& device() const { return *parts_->device; }
+
+  /// The whole new tuning. Errors: those of admin::link::changed().
+  [[nodiscard]] Result<core::Tuning> change(
+      const admin::link::Change& change, const std::vector<admin::link::Assignment>& assignments);
+  /// New SLOs, quotas and log level; of everything else nothing.
+  void reload(const Config& config);
+
+ private:
+  void dispatch(const Poller::Ready& ready);
+  void tick();
+  void run_tasks();
+  void end_sessions();
+  /// Quotas that the pool has no room for stay as they are, tier by tier.
+  void take_quotas(const Config& config);
+
+  std::unique_ptr<Parts> parts_;
+  Inbox& inbox_;
+  const Clock& clock_;
+};
+
+}  // namespace kvd::daemon

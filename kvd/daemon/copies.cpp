@@ -1,0 +1,56 @@
+#include "kvd/daemon/copies.hpp"
+
+#include <utility>
+
+namespace kvd::daemon {
+
+std::shared_ptr<PageLease> Copies::page_of(EngineId engine) {
+  if (const Group* group = uses_.groups.find(engine)) return group->fences;
+  const Peer* peer = uses_.sessions.find(engine);
+  return peer ? peer->lease : nullptr;
+}
+
+void Copies::start(const core::CopySlots& copy) {
+  std::shared_ptr<PageLease> lease = page_of(copy.engine);
+  std::atomic<std::uint64_t>* fence = nullptr;
+  // For what is in the background nobody waits, so its failure is nobody's end.
+  if (lease && !copy.background) {
+    fence = copy.to_hbm ? &lease->page().fence_h2d() : &lease->page().fence_d2h();
+    fences_[copy.ticket] = {copy.engine, std::move(lease)};
+  }
+  uses_.mover.copy(copy, fence);
+}
+
+void Copies::start(const core::StreamLayers& stream) {
+  Peer* peer = uses_.sessions.find(stream.engine);
+  if (!peer) return uses_.events.feed(core::CopyFinished{stream.ticket, false, Bytes(0), {}});
+  shm::ServedClientPage& page = *peer->page;
+  streams_[stream.ticket] = {stream.engine, peer->lease};
+  uses_.mover.stream(stream,
+                     {&page.progress_word(), &page.progress_wanted(), &page.fence_layers()});
+}
+
+void Copies::take_finished() {
+  finished_.clear();
+  uses_.mover.poll(finished_);
+  for (const core::CopyFinished& copy : std::exchange(finished_, {})) finish(copy);
+}
+
+void Copies::finish(const core::CopyFinished& copy) {
+  auto fenced = fences_.extract(copy.ticket);
+  if (fenced.empty()) fenced = streams_.extract(copy.ticket);
+  if (fenced.empty()) return uses_.events.feed(copy);
+  const EngineId engine = fenced.mapped().engine;
+  if (!copy.ok) poison(fenced.mapped());
+  uses_.groups.raise_fences(engine);
+  uses_.events.feed(copy);
+  if (!copy.ok) uses_.ends.drop(engine, "a copy of its blocks failed");
+}
+
+// Its fence stays behind: whoever waits is released by poison or not at all (safety rule 2).
+void Copies::poison(const Fenced& lost) {
+  lost.page->page().poison();
+  uses_.sessions.each_rank(lost.engine, [](Peer& peer) { peer.page->poison(); });
+}
+
+}  // namespace kvd::daemon

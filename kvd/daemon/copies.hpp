@@ -1,0 +1,69 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "kvd/core/effects.hpp"
+#include "kvd/daemon/event_feed.hpp"
+#include "kvd/daemon/groups.hpp"
+#include "kvd/daemon/page_lease.hpp"
+#include "kvd/daemon/session_ends.hpp"
+#include "kvd/daemon/session_table.hpp"
+#include "kvd/mover/mover.hpp"
+
+namespace kvd::daemon {
+
+/// Copies on their way: which fence each will raise, and what its end means. The page with the
+/// fence is kept until the copy has ended, whoever died. A session or group whose copy failed is
+/// poisoned and dropped: a fence is completed or poisoned, never silently released.
+/// Source: kvd/DESIGN.md "Safety rules" 1, 2 and 4.
+/// Owner:  control thread. What it is given must outlive it; the leases outlive the backend.
+class Copies {
+ public:
+  struct Uses {
+    mover::Mover& mover;
+    SessionTable& sessions;
+    Groups& groups;
+    EventFeed& events;
+    SessionEnds& ends;
+  };
+
+  explicit Copies(const Uses& uses) : uses_(uses) {}
+
+  void start(const core::CopySlots& copy);
+  void start(const core::StreamLayers& stream);
+  void end(const core::EndStream& end) { uses_.mover.end_stream(end.ticket); }
+  void scrub(const core::Scrub& scrub) { uses_.mover.scrub(scrub); }
+  /// Tells the Controller of those that have ended.
+  void take_finished();
+
+  /// Whether a copy is on its way that somebody waits for, streams aside.
+  [[nodiscard]] bool awaited() const { return !fences_.empty(); }
+  /// Whether looking again may show news, without a sleep in between.
+  [[nodiscard]] bool in_motion() const {
+    return uses_.mover.busy() || uses_.mover.awaits_progress();
+  }
+  [[nodiscard]] bool awaits_progress() const { return uses_.mover.awaits_progress(); }
+  /// Before the caller sleeps. False: take_finished() first.
+  [[nodiscard]] bool fall_asleep() { return uses_.mover.fall_asleep(); }
+  [[nodiscard]] const mover::MoverCounters& counters() const { return uses_.mover.counters(); }
+
+ private:
+  struct Fenced {
+    EngineId engine;
+    std::shared_ptr<PageLease> page;
+  };
+
+  void finish(const core::CopyFinished& copy);
+  /// The page whose fences the engine's copies raise; null: none.
+  [[nodiscard]] std::shared_ptr<PageLease> page_of(EngineId engine);
+  void poison(const Fenced& lost);
+
+  const Uses uses_;
+  std::map<Ticket, Fenced> fences_;
+  std::map<Ticket, Fenced> streams_;  ///< the same for streams of layers
+  std::vector<core::CopyFinished> finished_;
+};
+
+}  // namespace kvd::daemon

@@ -1,0 +1,129 @@
+#include "kvd/daemon/parts.hpp"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "kvd/daemon/session_bounds.hpp"
+
+namespace kvd::daemon {
+
+namespace {
+
+Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
+                                                          const Domains& domains) {
+  core::Controller::Config core;
+  core.hbm = {Tier::kHbm, config.slab_size(), config.slabs(Tier::kHbm)};
+  core.dram = {Tier::kDram, config.slab_size(), config.slabs(Tier::kDram)};
+  const core::Requota quotas = domains.quotas(config.domains);
+  core.hbm_quotas = quotas.hbm;
+  core.dram_quotas = quotas.dram;
+  core.tuning = config.tuning;
+  core.step_timeout = config.step_timeout;
+  core.evict_after = config.evict_after;
+  core.standstill_after = config.standstill_after;
+  core.max_requests_per_engine = config.max_requests;
+  core.max_requests_per_domain = config.max_domain_requests;
+  return core::Controller::create(std::move(core));
+}
+
+Result<transport::AttachListener> open_listener(const Config& config) {
+  // Only the last folder is ours to make; who may enter it is who may attach.
+  if (::mkdir(config.runtime_dir.c_str(), 0755) != 0 && errno != EEXIST) {
+    return make_error(ErrorCode::kUnavailable, "cannot make the folder " + config.runtime_dir +
+                                                   ": set paths.runtime_dir to one that can be");
+  }
+  return transport::AttachListener::create(config.attach_socket);
+}
+
+Result<std::unique_ptr<transport::CommandServer>> open_server(const Config& config) {
+  transport::ZmqServerOptions options;
+  options.path = config.command_socket;
+  // With a gid rule any uid may be let in at attach; the session key then decides.
+  for (const DomainConfig& domain : config.domains) {
+    const bool everyone = domain.uids.empty() || !domain.gids.empty();
+    if (everyone) {
+      options.allowed_uids.clear();
+      break;
+    }
+    options.allowed_uids.insert(options.allowed_uids.end(), domain.uids.begin(), domain.uids.end());
+  }
+  options.silent = silent_bounds(config);
+  return transport::zmq_command_server(options);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Parts>> Parts::open(Config config, const Shared& shared, BootId boot) {
+  KVD_ASSIGN_OR_RETURN(Poller poller, Poller::create());
+  Domains domains(config.domains);
+  KVD_ASSIGN_OR_RETURN(auto device, Device::open(config, shared.clock));
+  KVD_ASSIGN_OR_RETURN(auto controller, make_controller(config, domains));
+  KVD_ASSIGN_OR_RETURN(transport::AttachListener listener, open_listener(config));
+  KVD_ASSIGN_OR_RETURN(auto server, open_server(config));
+  Opened opened{std::move(config),     std::move(poller),   std::move(domains), std::move(device),
+                std::move(controller), std::move(listener), std::move(server)};
+  return std::unique_ptr<Parts>(new Parts(std::move(opened), shared, boot));
+}
+
+Parts::Parts(Opened opened, const Shared& shared, BootId boot)
+    : config(std::move(opened.config)),
+      poller(std::move(opened.poller)),
+      domains(std::move(opened.domains)),
+      device(std::move(opened.device)),
+      server(std::move(opened.server)),
+      events(std::move(opened.controller), shared.clock),
+      groups(sessions, events, device->backend()),
+      replies(*server, sessions),
+      workers(start_workers(shared)),
+      ends({sessions, groups, replies, poller, events, shared.log, *workers.liveness}),
+      frames(sessions, groups, ends),
+      copies({device->mover(), sessions, groups, events, ends}),
+      slabs({device->slabs(), sessions, groups, events, ends, shared.log}),
+      effects({*device, sessions, groups, replies, ends, copies, slabs, workers, shared.log}),
+      commands({*server, boot, sessions, groups, replies, ends, events}),
+      rings({sessions, commands, copies, ends, shared.clock,
+             config.ring_spin.value_or(transport::default_spin())}),
+      maker({config, *device, domains, sessions, groups, events, poller, rings, shared.log},
+            {boot, server->endpoint()}),
+      acceptor({poller, maker, shared.log, shared.clock}, std::move(opened.listener),
+               silent_bounds(config)) {
+  events.carry_out_with([this](const core::Effect& effect) { effects.perform(effect); });
+}
+
+Parts::~Parts() {
+  // Those that post to the inbox end first. Slabs that a copy still touches stay with the backend,
+  // and fences with the leases of their pages, until the backend has ended its own threads.
+  workers.end();
+  device.reset();
+}
+
+Workers Parts::start_workers(const Shared& shared) {
+  Inbox& inbox = shared.inbox;
+  EventLog& log = shared.log;
+  SlabRenewer::Answers renewals;
+  renewals.renewed = [this, &inbox](SlabIndex slab, const kernels::Slab& memory) {
+    inbox.post([this, slab, memory] {
+      device->slabs().put(Tier::kHbm, slab, memory);
+      events.feed(core::SlabRenewed{slab});
+    });
+  };
+  renewals.failed = [&log](SlabIndex slab, const Error& error) {
+    log.warn(EngineId(), "slab " + std::to_string(slab.value) +
+                             " changes domain and there is no new memory for it; tried again "
+                             "every second: " +
+                             error.message);
+  };
+  Workers started;
+  started.liveness = std::make_unique<Liveness>([this, &inbox](EngineId engine) {
+    inbox.post([this, engine] { ends.drop(engine, "its keeper died"); });
+  });
+  started.solver = std::make_unique<Solver>([this, &inbox](core::PlanReady plan) {
+    inbox.post([this, plan = std::move(plan)] { events.feed(plan); });
+  });
+  started.renewer = std::make_unique<SlabRenewer>(*device->backend(), std::move(renewals));
+  return started;
+}
+
+}  // namespace kvd::daemon

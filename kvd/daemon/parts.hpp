@@ -1,0 +1,83 @@
+#pragma once
+
+#include <memory>
+
+#include "ipc/transport/command_server.hpp"
+#include "kvd/daemon/acceptor.hpp"
+#include "kvd/daemon/commands.hpp"
+#include "kvd/daemon/config.hpp"
+#include "kvd/daemon/copies.hpp"
+#include "kvd/daemon/device.hpp"
+#include "kvd/daemon/domains.hpp"
+#include "kvd/daemon/effects.hpp"
+#include "kvd/daemon/event_feed.hpp"
+#include "kvd/daemon/event_log.hpp"
+#include "kvd/daemon/groups.hpp"
+#include "kvd/daemon/inbox.hpp"
+#include "kvd/daemon/poller.hpp"
+#include "kvd/daemon/replies.hpp"
+#include "kvd/daemon/rings.hpp"
+#include "kvd/daemon/session_ends.hpp"
+#include "kvd/daemon/session_frames.hpp"
+#include "kvd/daemon/session_maker.hpp"
+#include "kvd/daemon/session_table.hpp"
+#include "kvd/daemon/slab_sender.hpp"
+#include "kvd/daemon/workers.hpp"
+
+namespace kvd::daemon {
+
+/// What the parts have in common with other threads.
+struct Shared {
+  Inbox& inbox;
+  EventLog& log;
+  const Clock& clock;
+};
+
+/// All that the control thread owns, put together: each part is given those above it, and none
+/// those below. What comes of the workers is posted to the inbox.
+/// Owner: control thread.
+struct Parts {
+  /// What the machine has to give, and can refuse.
+  struct Opened {
+    Config config;  ///< with what reload() changed of it; the tuning is the Controller's
+    Poller poller;
+    Domains domains;
+    std::unique_ptr<Device> device;
+    std::unique_ptr<core::Controller> controller;
+    transport::AttachListener listener;
+    std::unique_ptr<transport::CommandServer> server;
+  };
+
+  /// Obtains the memory and opens the sockets; nothing is served yet.
+  /// Errors: those of Device::open, of the Controller and of the sockets.
+  static Result<std::unique_ptr<Parts>> open(Config config, const Shared& shared, BootId boot);
+  ~Parts();
+  Parts(const Parts&) = delete;
+  Parts& operator=(const Parts&) = delete;
+
+  Config config;
+  Poller poller;
+  Domains domains;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<transport::CommandServer> server;
+  EventFeed events;
+  SessionTable sessions;
+  Groups groups;
+  Replies replies;
+  Workers workers;
+  SessionEnds ends;
+  SessionFrames frames;
+  Copies copies;
+  SlabSender slabs;
+  Effects effects;
+  Commands commands;
+  Rings rings;
+  SessionMaker maker;
+  Acceptor acceptor;
+
+ private:
+  Parts(Opened opened, const Shared& shared, BootId boot);
+  [[nodiscard]] Workers start_workers(const Shared& shared);
+};
+
+}  // namespace kvd::daemon

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "ipc/transport/attach.hpp"
+#include "ipc/wire/attach_codec.hpp"
+#include "kvd/daemon/config.hpp"
+#include "kvd/daemon/device.hpp"
+#include "kvd/daemon/domains.hpp"
+#include "kvd/daemon/event_feed.hpp"
+#include "kvd/daemon/event_log.hpp"
+#include "kvd/daemon/groups.hpp"
+#include "kvd/daemon/poller.hpp"
+#include "kvd/daemon/rings.hpp"
+#include "kvd/daemon/session_table.hpp"
+
+namespace kvd::daemon {
+
+/// What a connection has said of itself before it is let in.
+struct Introduction {
+  wire::Hello hello;
+  std::optional<wire::JoinGroup> join;  ///< follows where the hello says so
+  std::uint16_t version = 0;            ///< that both sides speak
+};
+
+/// From an introduction to a session: whether there is room, what the session gets of its own, the
+/// welcome. A session that could not be told so never was.
+/// Source: ipc/PROTOCOL.md section 2.
+/// Owner:  control thread. What it is given must outlive it.
+class SessionMaker {
+ public:
+  struct Uses {
+    const Config& config;
+    Device& device;
+    Domains& domains;
+    SessionTable& sessions;
+    Groups& groups;
+    EventFeed& events;
+    Poller& poller;
+    Rings& rings;
+    EventLog& log;
+  };
+  /// What every welcome says.
+  struct Identity {
+    BootId boot;
+    std::string command_endpoint;
+  };
+
+  SessionMaker(const Uses& uses, Identity identity) : uses_(uses), identity_(std::move(identity)) {}
+
+  /// Lets the connection in; it stays the caller's if that fails.
+  /// Errors: QuotaExceeded without a seat; PermissionDenied for a user of no domain; Unsupported
+  ///         for memory that the engine cannot map; those of complete_shape(), Groups::enter and
+  ///         EventFeed::attach; Unavailable, OutOfMemory; PeerGone.
+  [[nodiscard]] Status admit(transport::AttachConnection& connection,
+                             const Introduction& introduction);
+
+ private:
+  [[nodiscard]] Status check_slab_kind(const wire::Hello& hello) const;
+  [[nodiscard]] Status check_room(DomainId domain, pid_t process, std::size_t seats) const;
+  /// Of those that are made as users come, it may be a new one.
+  [[nodiscard]] Result<Domains::Entry> domain_of(const transport::PeerIdentity& identity);
+  [[nodiscard]] Result<core::Attach> application_of(const Introduction& introduction,
+                                                    const transport::PeerIdentity& identity,
+                                                    const Domains::Entry& domain) const;
+  /// With pages, ring and bell of its own, and no engine yet.
+  [[nodiscard]] Result<Peer> peer_of(const wire::Hello& hello, const core::Attach& attach,
+                                     transport::PeerIdentity identity) const;
+  /// Tells the engine that it is in, with all that is its own.
+  [[nodiscard]] Status welcome(Peer& peer, const core::Attach& attach,
+                               const core::AttachGrant& grant,
+                               transport::AttachConnection& connection);
+  [[nodiscard]] wire::Welcome welcome_of(const Peer& peer, const core::Attach& attach,
+                                         ClassId class_id) const;
+  [[nodiscard]] Status watch(const Peer& peer, int socket);
+  void seat(Peer peer, const core::Attach& attach);
+
+  const Uses uses_;
+  const Identity identity_;
+};
+
+}  // namespace kvd::daemon

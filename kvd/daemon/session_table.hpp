@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "kvd/daemon/peer.hpp"
+#include "kvd/daemon/session_bounds.hpp"
+
+namespace kvd::daemon {
+
+/// The sessions there are: those that live, and those that ended while their processes live on and
+/// may still map what they were given. Ends no session by itself (SessionEnds does).
+/// Owner: control thread. Pointers hold until remove().
+class SessionTable {
+ public:
+  void add(Peer peer);
+  void remove(EngineId engine) { peers_.erase(engine); }
+  /// No command proves to be of it any more.
+  void forget_generation(Generation generation) { generations_.erase(generation); }
+
+  /// One that has not ended; null: none.
+  [[nodiscard]] Peer* find(EngineId engine);
+  /// One whose socket is open. Also a rank whose group has ended: it is still told so.
+  [[nodiscard]] Peer* connected(EngineId engine);
+  /// Ended ones too.
+  [[nodiscard]] Peer* any(EngineId engine);
+  [[nodiscard]] Peer* of_generation(Generation generation);
+  [[nodiscard]] std::map<EngineId, Peer>& all() { return peers_; }
+
+  /// Those of the engine, of which a group has several, that are not ended; in order of rank.
+  template <class F>
+  void each_rank(EngineId engine, F visit) {
+    for (auto it = peers_.lower_bound(engine); it != peers_.end(); ++it) {
+      if (it->second.speaks_for() != engine) return;
+      if (!it->second.ended) visit(it->second);
+    }
+  }
+  /// Whether a rank of the group is here, ended or not.
+  [[nodiscard]] bool has_rank_of(EngineId group) const;
+
+  /// Whether the domain has a session, ended ones included.
+  [[nodiscard]] bool has_domain(DomainId domain) const;
+  [[nodiscard]] SessionCounts counts() const;
+  [[nodiscard]] SessionCounts counts(DomainId domain) const;
+  [[nodiscard]] std::size_t ended_of_process(pid_t process) const;
+
+ private:
+  std::map<EngineId, Peer> peers_;
+  std::map<Generation, EngineId> generations_;
+};
+
+}  // namespace kvd::daemon

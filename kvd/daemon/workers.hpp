@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+
+#include "kvd/daemon/liveness.hpp"
+#include "kvd/daemon/slab_renewer.hpp"
+#include "kvd/daemon/solver.hpp"
+
+namespace kvd::daemon {
+
+/// The threads that work for the control thread and post what comes of it to the inbox. They end
+/// before everything that their posts refer to.
+/// Owner: control thread; a null one has ended.
+struct Workers {
+  std::unique_ptr<Liveness> liveness;
+  std::unique_ptr<Solver> solver;
+  std::unique_ptr<SlabRenewer> renewer;
+
+  void end() {
+    liveness.reset();
+    solver.reset();
+    renewer.reset();
+  }
+};
+
+}  // namespace kvd::daemon

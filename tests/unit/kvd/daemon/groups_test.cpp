@@ -1,0 +1,129 @@
+#include "kvd/daemon/groups.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "ipc/vocabulary/clock.hpp"
+#include "kernels/device/host/host_backend.hpp"
+#include "tests/unit/kvd/daemon/small_controller.hpp"
+
+namespace kvd::daemon {
+namespace {
+
+constexpr DomainId kDomain{1};
+constexpr std::uint32_t kRanks = 3;
+
+wire::JoinGroup join(std::uint32_t rank, std::uint64_t group = 9) {
+  wire::JoinGroup made;
+  made.group = group;
+  made.ranks = kRanks;
+  made.rank = rank;
+  return made;
+}
+
+core::Attach application(std::uint32_t layers = 4) {
+  core::Attach attach;
+  attach.name = "ranks";
+  attach.domain = kDomain;
+  attach.model_class = core::ModelClass{layers, 2, 4, Bytes(64), kRanks};
+  return attach;
+}
+
+class GroupsTest : public testing::Test {
+ protected:
+  GroupsTest() {
+    events_.carry_out_with([](const core::Effect&) {});
+  }
+
+  /// The rank is let in, and a session of it stands.
+  Peer& seat(std::uint32_t rank) {
+    const core::AttachGrant grant = sut_.enter(join(rank), application()).value();
+    Peer peer;
+    peer.engine = grant.engine;
+    peer.generation = grant.generation;
+    peer.group = EngineId(grant.engine.value - rank);
+    peer.rank = rank;
+    peer.page = std::make_shared<shm::ServedClientPage>(shm::ServedClientPage::create().value());
+    sessions_.add(std::move(peer));
+    return *sessions_.find(grant.engine);
+  }
+
+  ManualClock clock_;
+  std::shared_ptr<kernels::DeviceBackend> backend_ =
+      kernels::HostBackend::create({}, clock_).value();
+  EventFeed events_{small_controller(), clock_};
+  SessionTable sessions_;
+  Groups sut_{sessions_, events_, backend_};
+};
+
+TEST_F(GroupsTest, RanksGetNeighbouringNumbersOfOneEngine) {
+  const Peer& second = seat(1);
+  const Peer& first = seat(0);
+  EXPECT_EQ(second.engine.value, first.engine.value + 1);
+  EXPECT_EQ(second.group, first.engine);
+  EXPECT_EQ(sut_.ranks(first.engine), kRanks);
+  EXPECT_EQ(sut_.ranks(EngineId(first.engine.value + 50)), 1u);
+  EXPECT_EQ(events_.status().engines.size(), 1u);
+}
+
+TEST_F(GroupsTest, ARankThatIsThereOrDiffersIsRefused) {
+  seat(0);
+  EXPECT_EQ(sut_.enter(join(0), application()).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(sut_.enter(join(1), application(6)).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(sut_.enter(join(1), application()).ok());
+}
+
+TEST_F(GroupsTest, SeatsOfRanksYetToComeCountAsTaken) {
+  seat(0);
+  SessionCounts all{1, 0}, of_domain{1, 0}, of_other{0, 0};
+  sut_.add_missing(kDomain, all, of_domain);
+  EXPECT_EQ(all.open, 3u);
+  EXPECT_EQ(of_domain.open, 3u);
+  sut_.add_missing(DomainId(2), all, of_other);
+  EXPECT_EQ(of_other.open, 0u);
+}
+
+TEST_F(GroupsTest, AGroupWhoseOnlyRankCouldNotBeToldIsForgotten) {
+  const core::AttachGrant grant = sut_.enter(join(0), application()).value();
+  sut_.forget_rank(grant.engine, 0);
+  EXPECT_EQ(sut_.find(grant.engine), nullptr);
+  EXPECT_TRUE(events_.status().engines.empty());
+}
+
+TEST_F(GroupsTest, CommandsWaitForAllRanksPingsDoNot) {
+  const Peer& first = seat(0);
+  EXPECT_EQ(sut_.check(first, core::Step{}).code(), ErrorCode::kWouldBlock);
+  EXPECT_TRUE(sut_.check(first, core::Ping{}).ok());
+  seat(1);
+  seat(2);
+  EXPECT_TRUE(sut_.check(first, core::Step{}).ok());
+}
+
+TEST_F(GroupsTest, ASlabCountsOnceTheLastRankHasSaidSo) {
+  std::vector<Peer*> ranks = {&seat(0), &seat(1), &seat(2)};
+  const EngineId engine = ranks[0]->engine;
+  const SlabIndex slab(1);
+  sut_.on_slab(*ranks[0], slab, true);  // never sent: passed over
+  sut_.expect(engine, slab);
+  sut_.on_slab(*ranks[0], slab, false);
+  sut_.on_slab(*ranks[1], slab, false);
+  sut_.on_slab(*ranks[1], slab, false);  // twice is once
+  EXPECT_TRUE(sut_.find(engine)->slabs.contains(slab));
+  sut_.on_slab(*ranks[2], slab, false);
+  EXPECT_FALSE(sut_.find(engine)->slabs.contains(slab));
+}
+
+TEST_F(GroupsTest, EachRanksPageFollowsTheFencesOfTheGroup) {
+  const Peer& first = seat(0);
+  const Peer& second = seat(1);
+  sut_.find(first.engine)->fences->page().fence_h2d() = 5;
+  sut_.raise_fences(first.engine);
+  EXPECT_EQ(first.page->fence_h2d().load(), 5u);
+  EXPECT_EQ(second.page->fence_h2d().load(), 5u);
+  sut_.raise_fences(EngineId(first.engine.value + 50));  // no group: nothing to do
+}
+
+}  // namespace
+}  // namespace kvd::daemon
