@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/lint/source_tree.hpp"
+
+namespace kvd::lint {
+
+/// What a header declares in one class or struct. Inherited members, constants, types, friends and
+/// deleted functions are not counted; overloads are, one by one.
+struct ClassSize {
+  std::filesystem::path file;
+  std::size_t line = 0;
+  std::string name;  ///< with the classes around it: Controller::Config
+  std::size_t functions = 0;
+  std::size_t fields = 0;
+};
+
+/// The classes and structs that `text`, of a C++ header, defines.
+std::vector<ClassSize> class_sizes(const std::filesystem::path& file, const std::string& text);
+
+/// A class that may be larger than the others, up to these numbers, until it is rebuilt.
+struct LargeClass {
+  std::filesystem::path file;
+  std::string name;
+  std::size_t functions = 0;
+  std::size_t fields = 0;
+};
+
+constexpr std::size_t kMostFunctions = 40;
+constexpr std::size_t kMostFields = 20;
+
+/// Checks that no class in a header of kvd/ has more functions or fields than a reader can keep in
+/// mind. `large` may only shrink: one that grows is a finding, and so is one that fits by now.
+/// kvd/sim/figures is left out: its structs are the tables that it prints.
+std::vector<Finding> check_class_sizes(const std::filesystem::path& root,
+                                       const std::vector<LargeClass>& large);
+
+}  // namespace kvd::lint
