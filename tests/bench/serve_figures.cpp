@@ -102,6 +102,7 @@ std::vector<Figure> figures_of(const ServeRun& run, const Goals& goals) {
       {"control_cpu_per_step", "us",
        1e6 * share(run.control_cpu_s, static_cast<double>(run.steps))},
       {"control_share", "", share(run.control_cpu_s, run.iterating_s)},
+      {"iteration", "s", share(run.iterating_s, iterations)},
   };
 }
 

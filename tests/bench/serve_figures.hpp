@@ -20,6 +20,8 @@ struct Figure {
 /// the goal's pace are on time although a timer is never exact. A gap of several goals counts as
 /// that many missed intervals, so that one long pause is not one late token.
 /// Raw: as the daemon stamped the tokens when they were made.
+/// control_share: CPU time of the daemon's control thread over the time that engines iterate, whose
+/// mean is `iteration`; both from the same run, so that a slow machine stretches both.
 [[nodiscard]] std::vector<Figure> figures_of(const ServeRun& run, const Goals& goals);
 
 /// All runs of one policy.

@@ -59,6 +59,19 @@ TEST(ServeFigures, WhoGetsNothingCountsAgainstEveryGoal) {
   EXPECT_EQ(figure(figures, "unfinished"), 1);
 }
 
+TEST(ServeFigures, ControlTimeIsAShareOfTheIterations) {
+  ServeRun run;
+  run.control_cpu_s = 0.03;
+  run.steps = 150;
+  run.iterating_s = 3;
+  run.iterations = 100;
+  const auto figures = figures_of(run, kGoals);
+  EXPECT_DOUBLE_EQ(figure(figures, "control_share"), 0.01);
+  EXPECT_DOUBLE_EQ(figure(figures, "iteration"), 0.03);
+  EXPECT_DOUBLE_EQ(figure(figures, "control_cpu_per_step"), 200);
+  EXPECT_EQ(figure(figures_of({}, kGoals), "control_share"), 0);
+}
+
 TEST(ServeFigures, ADocumentHasEveryRunAndItsMean) {
   const PolicyRuns policy{"lvf", {of({answer(0, 0.5, {})}), of({answer(0, 1.5, {})})}};
   const auto document = nlohmann::json::parse(serve_json({}, kGoals, {policy}));
