@@ -11,6 +11,8 @@
 namespace fakecuda {
 namespace {
 
+constexpr const char* kQueues = "CUDA_DEVICE_MAX_CONNECTIONS";  // the real driver's variable
+
 [[noreturn]] void refuse(const char* name, std::string_view value) {
   std::fprintf(stderr,
                "fakecuda: %s=%.*s is not understood, see tests/support/fakecuda/README.md\n", name,
@@ -73,6 +75,8 @@ Config read_config() {
   read("FAKECUDA_DEVICES", config.devices);
   read("FAKECUDA_DRIVER_VERSION", config.driver_version);
   read("FAKECUDA_COMPUTE_CAPABILITY", config.compute_capability);
+  read("FAKECUDA_TIME_SLICE_US", config.time_slice_us);
+  read(kQueues, config.hardware_queues);
   unsigned init = 0, strict = 0, host_numa = 1, memory_operations = 1, host_addresses = 1,
            synchronous = 0;
   read("FAKECUDA_INIT", init);
@@ -97,6 +101,7 @@ Config read_config() {
   if (config.granularity < 4096 || !power_of_two) {
     refuse("FAKECUDA_GRANULARITY", variable("FAKECUDA_GRANULARITY"));
   }
+  if (config.hardware_queues < 1 || config.hardware_queues > 32) refuse(kQueues, variable(kQueues));
   if (config.devices < 0 || config.devices > 16) {
     refuse("FAKECUDA_DEVICES", variable("FAKECUDA_DEVICES"));
   }

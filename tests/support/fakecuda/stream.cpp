@@ -24,8 +24,9 @@ bool overlap(const Range& range, CUdeviceptr start, std::size_t size) {
 
 }  // namespace
 
-CUstream_st::CUstream_st(CUcontext owner, unsigned stream_flags, std::uint64_t seed)
-    : context(owner), flags(stream_flags), random(seed) {}
+CUstream_st::CUstream_st(CUcontext owner, unsigned stream_flags, std::uint64_t seed,
+                         unsigned hardware_queue)
+    : context(owner), flags(stream_flags), queue(hardware_queue), random(seed) {}
 
 // The program's signals are not for a thread that stands for hardware.
 void CUstream_st::start() {
@@ -99,6 +100,17 @@ void CUstream_st::pause() {
   ::nanosleep(&time, nullptr);
 }
 
+// Every other slice is another process's.
+void CUstream_st::await_time_slice() const {
+  const std::chrono::microseconds slice(fakecuda::driver().config.time_slice_us);
+  if (slice.count() == 0) return;
+  const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch(); };
+  while (now() / slice % 2 != 0 && !given_up()) {
+    const timespec look{0, 50'000};
+    ::nanosleep(&look, nullptr);
+  }
+}
+
 void CUstream_st::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -125,6 +137,7 @@ void CUstream_st::run(Operation& operation) {
   for (const Dependency& dependency : operation.after) {
     dependency.stream->wait(dependency.number, [this] { return given_up(); });
   }
+  await_time_slice();
   if (given_up() && !operation.even_if_latched) return;
   const CUresult result = operation.run(*this);
   if (result != CUDA_SUCCESS) fakecuda::latch(context, result);

@@ -49,7 +49,7 @@ struct Operation {
 
 /// A stream: a queue and the thread that works on it, in order, with random delays.
 struct CUstream_st : std::enable_shared_from_this<CUstream_st> {
-  CUstream_st(CUcontext owner, unsigned stream_flags, std::uint64_t seed);
+  CUstream_st(CUcontext owner, unsigned stream_flags, std::uint64_t seed, unsigned hardware_queue);
 
   /// Starts the thread; it ends by itself after close() or abandon().
   void start();
@@ -75,11 +75,13 @@ struct CUstream_st : std::enable_shared_from_this<CUstream_st> {
 
   const CUcontext context;
   const unsigned flags;
+  const unsigned queue;    // of the hardware, which streams share
   std::mt19937_64 random;  // the stream's thread
 
  private:
   void work();
   void run(fakecuda::Operation& operation);
+  void await_time_slice() const;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

@@ -37,12 +37,27 @@ std::vector<Dependency> legacy_rules(const std::shared_ptr<CUstream_st>& stream)
   return after;
 }
 
+// Streams on one hardware queue: work waits for all that was queued there before it.
+std::vector<Dependency> queue_rules(const std::shared_ptr<CUstream_st>& stream) {
+  std::vector<Dependency> after;
+  for (const auto& weak : driver().every_stream) {
+    const auto other = weak.lock();
+    if (other && other != stream && other->context == stream->context &&
+        other->queue == stream->queue) {
+      after.push_back({other, other->submitted()});
+    }
+  }
+  return after;
+}
+
 }  // namespace
 
 std::shared_ptr<CUstream_st> make_stream(CUcontext context, unsigned flags) {
   Driver& d = driver();
+  const auto number = ++d.streams_made;
+  const auto queue = static_cast<unsigned>(number % d.config.hardware_queues);
   const auto stream =
-      std::make_shared<CUstream_st>(context, flags, d.config.seed * 1'000'003 + ++d.streams_made);
+      std::make_shared<CUstream_st>(context, flags, d.config.seed * 1'000'003 + number, queue);
   std::erase_if(d.every_stream, [](const auto& weak) { return weak.expired(); });
   d.every_stream.push_back(stream);
   stream->start();
@@ -72,8 +87,8 @@ std::uint64_t enqueue(const std::shared_ptr<CUstream_st>& stream, Operation oper
   stream->wait_for_room();
   const std::lock_guard lock(driver().mutex);
   if (driver().captures.take(stream.get())) return stream->submitted();
-  for (Dependency& dependency : legacy_rules(stream)) {
-    operation.after.push_back(std::move(dependency));
+  for (const auto& rules : {legacy_rules(stream), queue_rules(stream)}) {
+    operation.after.insert(operation.after.end(), rules.begin(), rules.end());
   }
   return stream->submit(std::move(operation));
 }

@@ -375,6 +375,60 @@ TEST_F(StreamTest, WhoQueuesMoreThanAStreamHoldsWaits) {
   ASSERT_OK(sync());
 }
 
+TEST_F(StreamTest, AWaitHoldsUpTheNinthStreamButNoEarlierOne) {
+  start({{"FAKECUDA_WAIT_LIMIT_MS", "1000"}});
+  adopt_words();
+  ASSERT_OK(wait_for(1));
+  for (std::uint64_t i = 2; i <= 8; ++i) {
+    const CUstream other = stream();
+    ASSERT_OK(write(1, i, other));
+    ASSERT_OK(::cuStreamSynchronize(other)) << "a hardware queue of its own";
+  }
+  ASSERT_OK(write(0, 1, stream())) << "queued behind the wait that it would end";
+  EXPECT_CUDA(CUDA_ERROR_LAUNCH_TIMEOUT, sync());
+  EXPECT_EQ(::fakecuda_violations("wait_value_deadlock"), 1u);
+}
+
+TEST_F(StreamTest, AProgramMayAskForFewerHardwareQueues) {
+  start({{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}, {"FAKECUDA_WAIT_LIMIT_MS", "50"}});
+  adopt_words();
+  ASSERT_OK(wait_for(1));
+  ASSERT_OK(write(0, 1, stream()));
+  EXPECT_CUDA(CUDA_ERROR_LAUNCH_TIMEOUT, sync());
+}
+
+TEST_F(StreamTest, WhatWasQueuedBeforeAWaitEndsItOnTheSameHardwareQueue) {
+  start({{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}});
+  adopt_words();
+  for (std::uint64_t round = 1; round <= 50; ++round) {
+    const CUstream other = stream();
+    ASSERT_OK(write(0, round, other));
+    ASSERT_OK(wait_for(round));
+    ASSERT_OK(::cuStreamDestroy(other));
+  }
+  ASSERT_OK(sync());
+}
+
+/// The index of the time slice that runs now.
+std::int64_t slice_now(std::chrono::microseconds slice) {
+  return std::chrono::steady_clock::now().time_since_epoch() / slice;
+}
+
+void note_slice(void* slice) {
+  *static_cast<std::int64_t*>(slice) = slice_now(std::chrono::milliseconds(20));
+}
+
+TEST_F(StreamTest, WorkWaitsForItsTimeSlice) {
+  start({{"FAKECUDA_TIME_SLICE_US", "20000"}, {"FAKECUDA_DELAY_US", "0"}});
+  std::int64_t launched = 0, run = 0;
+  do {
+    launched = slice_now(std::chrono::milliseconds(20));
+  } while (launched % 2 == 0);  // until it is the other process's
+  ASSERT_OK(::cuLaunchHostFunc(stream_, note_slice, &run));
+  ASSERT_OK(sync());
+  EXPECT_GT(run, launched);
+}
+
 TEST_F(StreamTest, CallsThatChangeMemoryMayWaitForTheDevice) {
   start({{"FAKECUDA_SYNCHRONOUS", "1"}});
   adopt_words();
