@@ -28,9 +28,6 @@ Result<Backend> host_backend(const Config& config, const Clock& clock) {
 
 #ifdef KVD_HAVE_CUDA
 
-// What a Grace CPU's link moves in cuda.burst's default, with room.
-constexpr Bytes kMostBurst = kMiB * 32;
-
 Result<Backend> cuda_backend(const Config& config, const Clock& clock) {
   kernels::CudaConfig cuda;
   auto device = kernels::cuda::parse_device(config.cuda_device);
@@ -45,7 +42,6 @@ Result<Backend> cuda_backend(const Config& config, const Clock& clock) {
                 : config.cuda_copies == "single" ? kernels::cuda::CopyChoice::kSingle
                                                  : kernels::cuda::CopyChoice::kAuto;
   cuda.burst_time = config.cuda_burst;
-  cuda.burst = kMostBurst;
   cuda.stall_limit = config.cuda_watchdog;
   KVD_ASSIGN_OR_RETURN(auto backend, kernels::CudaBackend::create(cuda, clock));
   if (!backend->dram_fallback().empty()) {

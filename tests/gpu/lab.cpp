@@ -8,19 +8,10 @@
 #include <cstdlib>
 
 #include "kernels/device/cuda/error.hpp"
+#include "kernels/device/cuda/image.hpp"
 #include "tests/gpu/fake_kernels.hpp"
 
-// The compiled kernels, as a part of this object.
-asm(R"(
-  .pushsection .rodata
-  .balign 16
-  .globl kvd_lab_kernels_image
-  .hidden kvd_lab_kernels_image
-kvd_lab_kernels_image:
-  .incbin ")" KVD_LAB_KERNELS_IMAGE R"("
-  .popsection
-)");
-extern "C" const unsigned char kvd_lab_kernels_image[];
+KVD_EMBED_DEVICE_IMAGE(kvd_lab_kernels, KVD_LAB_KERNELS_IMAGE, KVD_LAB_KERNELS_IMAGE_PTX);
 
 namespace kvd::gpu {
 namespace {
@@ -81,8 +72,7 @@ Status Gpu::load_kernels() {
   driver_->device_get_attribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                                 device_.handle);
   blocks_ = static_cast<unsigned>(std::max(processors, 1)) * 4;
-  CUmodule module = nullptr;
-  KVD_TRY(check(driver_->module_load_data(&module, kvd_lab_kernels_image), "loading the kernels"));
+  KVD_ASSIGN_OR_RETURN(const CUmodule module, load_module());
   for (std::size_t i = 0; i < std::size(kKernelNames); ++i) {
     KVD_TRY(check(driver_->module_get_function(&kernels_[i], module, kKernelNames[i]),
                   kKernelNames[i]));
@@ -93,9 +83,9 @@ Status Gpu::load_kernels() {
   return {};
 }
 
-Status Gpu::load_module() const {
-  CUmodule module = nullptr;
-  return check(driver_->module_load_data(&module, kvd_lab_kernels_image), "loading the kernels");
+Result<CUmodule> Gpu::load_module() const {
+  return cuda::load_image(*driver_, {kvd_lab_kernels_image, kvd_lab_kernels_ptx},
+                          "loading the kernels");
 }
 
 Status Gpu::check(CUresult result, const char* what) const {

@@ -52,8 +52,8 @@ class Gpu {
   /// Runs kCheck or kCount on stream() and returns what it found.
   [[nodiscard]] Result<std::uint64_t> count(Kernel kernel, CUdeviceptr at, Bytes bytes,
                                             std::uint64_t argument) const;
-  /// Once more, for what it costs; stays loaded.
-  Status load_module() const;
+  /// The kernels, as often as this is called; they stay loaded.
+  [[nodiscard]] Result<CUmodule> load_module() const;
   /// Waits by looking all the time, 30 s at most.
   [[nodiscard]] Status finish(CUstream stream) const;
   [[nodiscard]] Status finish() const { return finish(stream_->get()); }

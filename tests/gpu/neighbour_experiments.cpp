@@ -159,8 +159,7 @@ Status scrub_rates(const Lab& lab, const Gpu& gpu) {
                          return gpu.check(stream.copy(list), "copying zeros");
                        }));
   lab.out.at_least("zeros copied from device memory", engine / 1e9, "GB/s", 50);
-  KVD_ASSIGN_OR_RETURN(const auto traffic,
-                       Traffic::make(kMiB * 4, lab.quick ? kMiB * 4 : kMiB * 512));
+  KVD_ASSIGN_OR_RETURN(const auto traffic, Traffic::make(lab.quick ? kMiB * 4 : kMiB * 512));
   KVD_TRY(traffic->scrub());
   KVD_ASSIGN_OR_RETURN(const double through_kvd, traffic->scrub());
   lab.out.figure("zeros as kvd copies them, from the host", through_kvd / 1e9, "GB/s");
@@ -173,8 +172,7 @@ Status interference(const Lab& lab) {
   KVD_ASSIGN_OR_RETURN(const auto gpu, Gpu::open());
   KVD_ASSIGN_OR_RETURN(const Peer engine, Peer::start());
   KVD_ASSIGN_OR_RETURN(const auto arena, CopyArena::make(*gpu, lab.quick ? kMiB * 2 : kMiB * 64));
-  KVD_ASSIGN_OR_RETURN(const auto traffic,
-                       Traffic::make(kMiB * 4, lab.quick ? kMiB * 8 : kMiB * 256));
+  KVD_ASSIGN_OR_RETURN(const auto traffic, Traffic::make(lab.quick ? kMiB * 8 : kMiB * 256));
   for (const int step_us : {50, 500, 5000}) {
     if (lab.quick && step_us > 50) continue;
     KVD_TRY(one_length(lab, *gpu, engine, *traffic, *arena, step_us));

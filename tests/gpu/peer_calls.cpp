@@ -129,7 +129,10 @@ Made query_event(PeerState& peer) {
 }
 
 Made load_module(PeerState& peer) {
-  return Call([&gpu = *peer.gpu] { return gpu.load_module(); });
+  return Call([&gpu = *peer.gpu]() -> Status {
+    KVD_TRY(gpu.load_module());
+    return {};
+  });
 }
 
 Made memory_info(PeerState& peer) {

@@ -133,6 +133,13 @@ TEST(GpuReport, FailsWhereATestProgramFailed) {
   EXPECT_NE(contents(folder.path() / "gpu-report.md").find("Some.Test"), std::string::npos);
 }
 
+TEST(GpuReport, RunsOnADriverOlderThanTheToolkit) {
+  const Folder folder;
+  ASSERT_EQ(::setenv("FAKECUDA_DRIVER_VERSION", "12080", 1), 0);
+  EXPECT_EQ(run("--quick --only E16 --out " + folder.path().string()), 0);
+  ::unsetenv("FAKECUDA_DRIVER_VERSION");
+}
+
 TEST(GpuReport, WithoutADeviceThereIsNoReport) {
   const Folder folder;
   ASSERT_EQ(::setenv("FAKECUDA_DEVICES", "0", 1), 0);

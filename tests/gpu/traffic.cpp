@@ -19,11 +19,9 @@ constexpr int kPatienceMs = 30'000;
 
 }  // namespace
 
-Result<std::unique_ptr<Traffic>> Traffic::make(Bytes burst, Bytes half) {
+Result<std::unique_ptr<Traffic>> Traffic::make(Bytes half, const kernels::CudaConfig& config) {
   std::unique_ptr<Traffic> traffic(new Traffic());
   traffic->half_ = half;
-  kernels::CudaConfig config;
-  config.burst = burst;
   KVD_ASSIGN_OR_RETURN(traffic->backend_, kernels::CudaBackend::create(config, traffic->clock_));
   KVD_ASSIGN_OR_RETURN(traffic->hbm_, traffic->backend_->create_slab(Tier::kHbm, half * 2));
   KVD_ASSIGN_OR_RETURN(traffic->dram_, traffic->backend_->create_slab(Tier::kDram, half * 2));

@@ -15,7 +15,8 @@ namespace kvd::gpu {
 class Traffic {
  public:
   /// `half`: bytes of each tier that one direction works on.
-  [[nodiscard]] static Result<std::unique_ptr<Traffic>> make(Bytes burst, Bytes half);
+  [[nodiscard]] static Result<std::unique_ptr<Traffic>> make(
+      Bytes half, const kernels::CudaConfig& config = {});
 
   struct Rates {
     double h2d = 0, d2h = 0;  ///< bytes a second
