@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "client_lib/include/kvd.h"
@@ -13,7 +14,7 @@ namespace {
 using kvd_client::ErrorCode;
 using nlohmann::json;
 
-constexpr std::size_t kSlab = 2 << 20;
+constexpr std::size_t kSlab = std::size_t{2} << 20;
 
 json hbm_of(const KvdProcess& kvd) { return json::parse(kvd.get("/v1/status").body)["pools"][0]; }
 
@@ -142,45 +143,64 @@ TEST_F(CudaRegions, StayAsTheyAreWhileMappingsAreHeld) {
   EXPECT_TRUE(all_returned(kvd_));
 }
 
-TEST_F(CudaRegions, OfPyTorchsTensorsGoOnceMappingsAreNoLongerHeld) {
-  ::setenv("KVD_ENDPOINT", kvd_.endpoint().c_str(), 1);
-  void* const tensor = kvd_torch_malloc(kSlab, 0, gpu_.stream());
-  void* const another = kvd_torch_malloc(kSlab, 0, gpu_.stream());
+/// PyTorch's allocator has one client a process, so its tests share one kvd.
+class CudaTensors : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    world_ = std::make_unique<World>();
+    ASSERT_TRUE(kvd().wait_ready()) << kvd().log();
+    ::setenv("KVD_ENDPOINT", kvd().endpoint().c_str(), 1);
+  }
+  static void TearDownTestSuite() { world_.reset(); }
+  static KvdProcess& kvd() { return world_->kvd; }
+  static TestGpu& gpu() { return world_->gpu; }
+
+ private:
+  struct World {
+    RuntimeFolder folder;
+    KvdProcess kvd{folder, cuda_settings()};
+    TestGpu gpu;
+  };
+  static inline std::unique_ptr<World> world_;
+};
+
+TEST_F(CudaTensors, OfPyTorchGoOnceMappingsAreNoLongerHeld) {
+  void* const tensor = kvd_torch_malloc(kSlab, 0, gpu().stream());
+  void* const another = kvd_torch_malloc(kSlab, 0, gpu().stream());
   ASSERT_TRUE(tensor != nullptr && another != nullptr);
   ASSERT_EQ(kvd_hold_mappings(1'000'000'000), KVD_OK) << kvd_last_error();
-  gpu_.begin_capture();
+  gpu().begin_capture();
   kvd_torch_free(tensor, kSlab, 0, nullptr);
-  EXPECT_TRUE(gpu_.end_capture());
-  EXPECT_TRUE(comes_to_lend(kvd_, 2 * kSlab));
+  EXPECT_TRUE(gpu().end_capture());
+  EXPECT_TRUE(comes_to_lend(kvd(), 2 * kSlab));
   kvd_release_mappings();
-  EXPECT_TRUE(comes_to_lend(kvd_, kSlab));
+  EXPECT_TRUE(comes_to_lend(kvd(), kSlab));
   // Not held, but the stream of the tensor tells, in the context that is PyTorch's.
-  const cuda::ScopedCurrent current(gpu_.context());
-  gpu_.begin_capture();
-  kvd_torch_free(another, kSlab, 0, gpu_.stream());
-  EXPECT_TRUE(gpu_.end_capture());
-  EXPECT_TRUE(comes_to_lend(kvd_, kSlab));
-  kvd_torch_free(kvd_torch_malloc(100, 0, gpu_.stream()), 100, 0, gpu_.stream());
-  EXPECT_TRUE(all_returned(kvd_));
+  const cuda::ScopedCurrent current(gpu().context());
+  gpu().begin_capture();
+  kvd_torch_free(another, kSlab, 0, gpu().stream());
+  EXPECT_TRUE(gpu().end_capture());
+  EXPECT_TRUE(comes_to_lend(kvd(), kSlab));
+  kvd_torch_free(kvd_torch_malloc(100, 0, gpu().stream()), 100, 0, gpu().stream());
+  EXPECT_TRUE(all_returned(kvd()));
 }
 
-TEST_F(CudaRegions, PyTorchsAllocatorTakesThemAndGivesThemBack) {
-  ::setenv("KVD_ENDPOINT", kvd_.endpoint().c_str(), 1);
+TEST_F(CudaTensors, AreTakenAndGivenBackByPyTorchsAllocator) {
   EXPECT_EQ(kvd_torch_malloc(kSlab, 5, nullptr), nullptr) << "there is no GPU 5";
   void* const first = kvd_torch_malloc(kSlab + 1, 0, nullptr);
   ASSERT_NE(first, nullptr);
-  gpu_.write(first, std::vector<std::byte>(kSlab + 1, std::byte{3}));
+  gpu().write(first, std::vector<std::byte>(kSlab + 1, std::byte{3}));
   void* const second = kvd_torch_malloc(100, 0, nullptr);
   ASSERT_NE(second, nullptr);
   EXPECT_EQ(kvd_torch_malloc(64 * kSlab, 0, nullptr), nullptr) << "more than there is";
   EXPECT_THROW((void)kvd_torch_malloc_or_throw(64 * kSlab, 0, nullptr), std::bad_alloc)
       << "outside a pool PyTorch takes a null for an address";
   EXPECT_EQ(kvd_torch_malloc_or_throw(0, 0, nullptr), nullptr);
-  EXPECT_TRUE(comes_to_lend(kvd_, 3 * kSlab));
+  EXPECT_TRUE(comes_to_lend(kvd(), 3 * kSlab));
   kvd_torch_free(first, kSlab + 1, 0, nullptr);
   kvd_torch_free(second, 100, 0, nullptr);
   kvd_torch_free(nullptr, 0, 0, nullptr);
-  EXPECT_TRUE(all_returned(kvd_));
+  EXPECT_TRUE(all_returned(kvd()));
 }
 
 }  // namespace
