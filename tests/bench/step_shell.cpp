@@ -74,7 +74,8 @@ void StepShell::take(const Reply& reply) {
 void StepShell::copied(Ticket ticket, Bytes bytes) {
   constexpr double kLinkBytesPerSecond = 50e9;
   const double seconds = static_cast<double>(bytes.value) / kLinkBytesPerSecond;
-  pending_.push_back(CopyFinished{ticket, true, bytes, Nanoseconds(std::llround(seconds * 1e9))});
+  pending_.emplace_back(
+      CopyFinished{ticket, true, bytes, Nanoseconds(std::llround(seconds * 1e9))});
 }
 
 void StepShell::take(const CopySlots& copy) {
@@ -98,15 +99,15 @@ void StepShell::take(const SolvePlacement& problem) {
   plan.stalls.resize(problem.snapshot.requests.size());
   plan.latency = plan.lower_bound = planner::Seconds(kStep);
   plan.expires_in = problem.config.window_max;
-  pending_.push_back(PlanReady{problem.engine, problem.number, problem.query, std::move(plan)});
+  pending_.emplace_back(PlanReady{problem.engine, problem.number, problem.query, std::move(plan)});
 }
 
 void StepShell::take(const SendSlab& sent) {
-  if (sent.region == RegionId(0)) pending_.push_back(SlabMapped{sent.engine, sent.slab});
+  if (sent.region == RegionId(0)) pending_.emplace_back(SlabMapped{sent.engine, sent.slab});
 }
 
 void StepShell::take(const AskUnmap& ask) {
-  pending_.push_back(SlabUnmapped{ask.engine, ask.slab});
+  pending_.emplace_back(SlabUnmapped{ask.engine, ask.slab});
 }
 
 }  // namespace kvd::bench

@@ -55,7 +55,7 @@ class StepShell {
   void take(const core::StreamLayers& stream);
   void take(const core::SolvePlacement& problem);
   void take(const core::Scrub& scrub) { copied(scrub.ticket, Bytes(0)); }
-  void take(const core::RenewSlab& renew) { pending_.push_back(core::SlabRenewed{renew.slab}); }
+  void take(const core::RenewSlab& renew) { pending_.emplace_back(core::SlabRenewed{renew.slab}); }
   void take(const core::SendSlab& sent);
   void take(const core::AskUnmap& ask);
   void take(const core::EndStream&) {}  // it has ended
