@@ -65,7 +65,7 @@ Status PatternEngine::run() {
   auto access = access_to(session_);
   if (!access.ok()) return access.error();
   access_ = std::move(access).value();
-  const Status status = run_all();
+  Status status = run_all();
   if (options_.group.ranks == 0) read_rotations();
   summary_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   return status;
@@ -106,7 +106,7 @@ Status PatternEngine::submit_all() {
   const bool submits = options_.group.rank == 0;  // for all ranks
   for (const auto& [id, progress] : open_) {
     if (!submits || id <= submitted_to_) continue;
-    const auto status = client_.submit(
+    auto status = client_.submit(
         {id, options_.prompt, options_.new_tokens, options_.ttft_slo, options_.tbt_slo}, left());
     if (!status.ok()) return status;
     submitted_to_ = id;
@@ -141,7 +141,7 @@ Status PatternEngine::iterate() {
         kvd_client::ErrorCode::kOutOfMemory,
         "kvd ended request " + std::to_string(entry.request) + ": no memory became free for it"};
   }
-  const Status status = run_batch(*step);
+  Status status = run_batch(*step);
   if (!status.ok()) return status;
   print_progress(*step);
   if (step->run.empty()) return open_.empty() ? ok() : client_.wait_for_room(kNothingToRun);
@@ -153,7 +153,7 @@ Status PatternEngine::iterate() {
 Status PatternEngine::run_batch(const kvd_client::StepResult& step) {
   bool streamed = false;
   for (const kvd_client::RunEntry& entry : step.run) {
-    const Status status = begin(entry);
+    Status status = begin(entry);
     if (!status.ok()) return status;
     streamed = streamed || entry.streamed;
   }
@@ -166,7 +166,7 @@ Status PatternEngine::run_batch(const kvd_client::StepResult& step) {
     if (!status.ok()) return status;
   }
   for (const kvd_client::RunEntry& entry : step.run) {
-    const Status status = end(entry);
+    Status status = end(entry);
     if (!status.ok()) return status;
   }
   return ok();
@@ -185,7 +185,7 @@ Status PatternEngine::begin(const kvd_client::RunEntry& entry) {
 
 Status PatternEngine::run_group(const kvd_client::RunEntry& entry, std::uint32_t group) {
   const std::uint64_t present = entry.tokens_present;
-  const Status status =
+  Status status =
       each_block(entry, group, 0, present, [&](const Piece& piece) { return check(entry, piece); });
   if (!status.ok()) return status;
   return each_block(entry, group, present, present + entry.tokens,
@@ -195,7 +195,7 @@ Status PatternEngine::run_group(const kvd_client::RunEntry& entry, std::uint32_t
 Status PatternEngine::end(const kvd_client::RunEntry& entry) {
   const std::uint64_t after = entry.tokens_present + entry.tokens;
   if (options_.corrupt_once && !corrupted_) {
-    const Status status = corrupt(entry);
+    Status status = corrupt(entry);
     if (!status.ok()) return status;
   }
   const bool finished = after >= std::uint64_t{options_.prompt} + options_.new_tokens;
@@ -222,12 +222,12 @@ Status PatternEngine::each_block(const kvd_client::RunEntry& entry, std::uint32_
                                  std::uint64_t first, std::uint64_t last, Visit visit) {
   const std::uint32_t block_tokens = session_.shape.block_tokens;
   blocks_.resize((last + block_tokens - 1) / block_tokens);
-  const Status found = client_.block_addresses(entry.row, group, blocks_);
+  Status found = client_.block_addresses(entry.row, group, blocks_);
   if (!found.ok()) return found;
   for (std::uint64_t token = first; token < last;) {
     const std::uint64_t block = token / block_tokens;
     const std::uint64_t end = std::min<std::uint64_t>(last, (block + 1) * block_tokens);
-    const Status status = visit(Piece{blocks_[block], group, token, end});
+    Status status = visit(Piece{blocks_[block], group, token, end});
     if (!status.ok()) return status;
     token = end;
   }
@@ -247,7 +247,7 @@ Status PatternEngine::each_layer(std::uint32_t group, Visit visit) {
 Status PatternEngine::check(const kvd_client::RunEntry& entry, const Piece& piece) {
   const auto view = access_->open(piece.block, session_.block_bytes, BlockAccess::Purpose::kRead);
   if (!view.ok()) return view.error();
-  const Status confirmed = client_.confirm();
+  Status confirmed = client_.confirm();
   if (!confirmed.ok()) return confirmed;
   const std::size_t bytes = session_.shape.bytes_per_token_per_layer;
   return each_layer(piece.group, [&](std::uint32_t layer) {

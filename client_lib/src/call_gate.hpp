@@ -39,7 +39,7 @@ class CallGate {
  private:
   Turn take() {
     taken_ = true;
-    return Turn(this, [](CallGate* gate) { gate->leave(); });
+    return {this, [](CallGate* gate) { gate->leave(); }};
   }
   void leave() {
     const std::lock_guard lock(mutex_);

@@ -78,7 +78,7 @@ Status SlabMap::map_region_slab(const wire::MapSlab& frame, const UniqueFd& file
     --region->missing;
     return {};
   };
-  const Status status = map_one();
+  Status status = map_one();
   if (!status.ok()) failed_regions_.insert_or_assign(id, status.error());
   changed_.notify_all();
   return status;

@@ -59,7 +59,9 @@ struct Context final : web::http::details::_http_server_context {
 std::string head_of(http_response& response, bool chunked) {
   std::string text = "HTTP/1.1 " + std::to_string(response.status_code()) + " " +
                      std::string(reason_of(response.status_code())) + "\r\n";
-  for (const auto& [name, value] : response.headers()) text += name + ": " + value + "\r\n";
+  for (const auto& [name, value] : response.headers()) {
+    text.append(name).append(": ").append(value).append("\r\n");
+  }
   if (chunked) text += "Transfer-Encoding: chunked\r\n";
   return text + "Connection: close\r\n\r\n";
 }
@@ -101,7 +103,8 @@ class Pump : public std::enable_shared_from_this<Pump> {
   std::vector<std::uint8_t> bytes_ = std::vector<std::uint8_t>(std::size_t{64} << 10);
 };
 
-void hand_over(http_listener_impl& listener, Request asked, std::shared_ptr<Exchange> exchange) {
+void hand_over(http_listener_impl& listener, Request asked,
+               const std::shared_ptr<Exchange>& exchange) {
   http_request request = http_request::_create_request(std::make_unique<Context>(exchange));
   request.set_method(asked.method);
   request.set_request_uri(web::uri(asked.target));
@@ -122,13 +125,14 @@ class Door final : public http_server {
 
   pplx::task<void> register_listener(http_listener_impl* listener) override {
     const auto refusal = announced_.refusal;
-    auto front = Front::start(announced_, [=](Request asked, std::shared_ptr<Exchange> exchange) {
-      try {
-        hand_over(*listener, std::move(asked), exchange);
-      } catch (const web::uri_exception& error) {
-        exchange->answer(400, refusal != nullptr ? refusal(400, error.what()) : "");
-      }
-    });
+    auto front =
+        Front::start(announced_, [=](Request asked, const std::shared_ptr<Exchange>& exchange) {
+          try {
+            hand_over(*listener, std::move(asked), exchange);
+          } catch (const web::uri_exception& error) {
+            exchange->answer(400, refusal != nullptr ? refusal(400, error.what()) : "");
+          }
+        });
     fault_ = front.ok() ? std::optional<Error>() : front.error();
     if (fault_) return pplx::task_from_exception<void>(std::runtime_error(fault_->message));
     fronts_[listener] = std::move(*front);

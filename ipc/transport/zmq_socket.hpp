@@ -28,7 +28,7 @@ class ZmqSocket {
     // libzmq starts its thread with the first socket; signals stay with kvd's own threads.
     void* socket = zmq_socket(context, type);
     if (socket == nullptr) {
-      const Error error = zmq_error(ErrorCode::kUnavailable, "ZeroMQ socket");
+      Error error = zmq_error(ErrorCode::kUnavailable, "ZeroMQ socket");
       zmq_ctx_term(context);
       return error;
     }

@@ -7,7 +7,7 @@ namespace kvd::kernels {
 
 /// From this length on copy_run() goes past the caches. Measured on cold pools: non-temporal stores
 /// are 1.4-2.0 times memcpy from 64 KiB up, and slower than it where the destination stays hot.
-constexpr std::size_t kStreamingThreshold = 64 * 1024;
+constexpr std::size_t kStreamingThreshold = std::size_t{64} * 1024;
 
 /// How copy_streaming() writes. kPlain is memcpy, for CPUs without such stores.
 enum class StreamingIsa : std::uint8_t { kPlain, kSse2, kAvx2, kAvx512 };

@@ -88,7 +88,7 @@ Status DeviceBackend::submit(CopyBatch batch) {
     in_flight_.emplace(ticket, std::move(entry));
     ++counters_.batches_submitted[index(direction)];
   }
-  const Status submitted = do_submit(std::move(batch));
+  Status submitted = do_submit(std::move(batch));
   if (!submitted.ok()) {
     const std::lock_guard lock(mutex_);
     release(in_flight_.at(ticket).touched);

@@ -101,7 +101,7 @@ HttpResponse answer(Shared& shared, const http_request& request, std::string bod
 }
 
 /// Called by the front; the library's threads do the work.
-void receive(const SharedPtr& shared, http_request request) {
+void receive(const SharedPtr& shared, const http_request& request) {
   request.extract_vector().then(
       [shared, request](const pplx::task<std::vector<std::uint8_t>>& body) {
         try {

@@ -215,7 +215,7 @@ HttpResponse AdminService::change(const Route& route, const HttpRequest& request
 std::string AdminService::openapi() {
   Json paths = Json::object();
   const Json answer = {{"200", {{"description", "The JSON document"}}},
-                       {"default", {{"description", "{\"error\", \"path\", \"message\"}"}}}};
+                       {"default", {{"description", R"({"error", "path", "message"})"}}}};
   for (const Route& route : routes()) {
     Json& path = paths[std::string(route.path)];
     path["get"] = {{"summary", std::string(route.summary)}, {"responses", answer}};

@@ -22,14 +22,17 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
                                                             std::uint16_t port,
                                                             AdminBackend& backend) {
   std::unique_ptr<MetricsServer> server(new MetricsServer(backend));
-  auto front = http::Front::start(
-      {.address = address, .port = port, .refusal = refusal_text},
-      [&self = *server](const http::Request& request, std::shared_ptr<http::Exchange> exchange) {
-        if (!is_metrics(request.target)) return exchange->answer(404, "see /metrics\n", kText);
-        if (request.method != "GET") return exchange->answer(405, "only GET\n", kText);
-        const std::string text = self.text();
-        exchange->answer(text.empty() ? 503 : 200, text, kText);
-      });
+  auto front =
+      http::Front::start({.address = address, .port = port, .refusal = refusal_text},
+                         [&self = *server](const http::Request& request,
+                                           const std::shared_ptr<http::Exchange>& exchange) {
+                           if (!is_metrics(request.target))
+                             return exchange->answer(404, "see /metrics\n", kText);
+                           if (request.method != "GET")
+                             return exchange->answer(405, "only GET\n", kText);
+                           const std::string text = self.text();
+                           exchange->answer(text.empty() ? 503 : 200, text, kText);
+                         });
   if (!front.ok()) {
     return make_error(front.error().code,
                       "cannot serve metrics at " + http::Front::authority(address, port) + ": " +

@@ -110,7 +110,7 @@ std::string usual_token_file(const std::string& url) {
   if (!url.starts_with("http://127.") && !url.starts_with("http://localhost")) return "";
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   for (const std::string& folder : {std::string(runtime ? runtime : ""), std::string("/run")}) {
-    const std::string file = folder + "/kvd/admin.token";
+    std::string file = folder + "/kvd/admin.token";
     if (!folder.empty() && read_token(file).ok()) return file;
   }
   return "";

@@ -7,7 +7,8 @@ namespace kvd::planner {
 namespace {
 
 std::vector<std::int32_t> all_layers(const AdmissionSnapshot& snapshot) {
-  return std::vector<std::int32_t>(snapshot.queue.size(), snapshot.costs.layers);
+  std::vector<std::int32_t> layers(snapshot.queue.size(), snapshot.costs.layers);
+  return layers;
 }
 
 Status check_memory(const AdmissionSnapshot& snapshot, std::string_view policy) {

@@ -26,9 +26,9 @@ void reply_error(const http_request& request, const ApiError& error, const OpenA
   reply_json(request, error.status, error.json(), open);
 }
 
-StreamSink::StreamSink(http_request request, AnswerWriter writer, bool usage_at_end,
+StreamSink::StreamSink(const http_request& request, AnswerWriter writer, bool usage_at_end,
                        OpenAnswer open, std::function<void()> on_gone)
-    : request_(std::move(request)),
+    : request_(request),
       writer_(std::move(writer)),
       usage_at_end_(usage_at_end),
       open_(std::move(open)),

@@ -26,7 +26,7 @@ void reply_error(const web::http::http_request& request, const ApiError& error,
 /// the HTTP library, when the client has hung up before the end.
 class StreamSink final : public TokenSink {
  public:
-  StreamSink(web::http::http_request request, AnswerWriter writer, bool usage_at_end,
+  StreamSink(const web::http::http_request& request, AnswerWriter writer, bool usage_at_end,
              OpenAnswer open, std::function<void()> on_gone);
 
   void accepted() override;
@@ -51,8 +51,8 @@ class StreamSink final : public TokenSink {
 /// Answers once, when all tokens are there.
 class WholeSink final : public TokenSink {
  public:
-  WholeSink(web::http::http_request request, AnswerWriter writer, OpenAnswer open)
-      : request_(std::move(request)), writer_(std::move(writer)), open_(std::move(open)) {}
+  WholeSink(const web::http::http_request& request, AnswerWriter writer, OpenAnswer open)
+      : request_(request), writer_(std::move(writer)), open_(std::move(open)) {}
 
   void accepted() override {}
   void token(const Piece& piece) override { writer_.take(piece); }

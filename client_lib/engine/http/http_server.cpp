@@ -149,7 +149,7 @@ class Shared : public std::enable_shared_from_this<Shared> {
 using SharedPtr = std::shared_ptr<Shared>;
 
 /// Called by the front; the library's threads do the work.
-void receive(const SharedPtr& shared, http_request request) {
+void receive(const SharedPtr& shared, const http_request& request) {
   request.extract_vector().then(
       [shared, request](const pplx::task<std::vector<std::uint8_t>>& body) {
         try {

@@ -28,7 +28,7 @@ Status Scheduler::iterate() {
   if (runs.empty()) return {};
   iteration.batch = batch_of(runs);
   runner_.start(iteration);
-  const Status planned = config_.pipeline ? plan_next() : Status();
+  Status planned = config_.pipeline ? plan_next() : Status();
   const Outcome outcome = runner_.finish();
   count(outcome, runs.size());
   if (outcome.logits.ok()) {
@@ -50,7 +50,7 @@ Status Scheduler::submit_jobs() {
     const auto current = job++;
     Job& work = current->second;
     if (work.submitted) continue;
-    const Status status =
+    Status status =
         memory_.submit({current->first, work.tokens.size(), work.asked.max_tokens - work.made(),
                         work.asked.ttft_slo, work.asked.tbt_slo});
     if (status.code() == ErrorCode::kUnavailable) return status;
@@ -170,7 +170,8 @@ bool Scheduler::take_token(std::uint64_t request, Job& job, std::span<const floa
 
 std::string Scheduler::text_of(Token token) const {
   if (weights_.has_vocabulary || token >= kBytes) return {};
-  return std::string(1, static_cast<char>(token));
+  std::string text(1, static_cast<char>(token));
+  return text;
 }
 
 }  // namespace kvd::engine

@@ -104,6 +104,7 @@ class ModelWriter {
       types.push_back(kNormal);
     }
     std::vector<const char*> names;
+    names.reserve(texts.size());
     for (const std::string& text : texts) names.push_back(text.c_str());
     const std::vector<float> scores(texts.size(), 0.0F);
     gguf_context* file = file_.get();

@@ -12,7 +12,7 @@ namespace {
 
 // Of slot_kernels.cu.
 constexpr unsigned kThreads = 256;
-constexpr std::int64_t kChunk = 16 * 1024;
+constexpr std::int64_t kChunk = 16384;
 constexpr std::int64_t kUnit = 16;
 
 bool aligned(CUdeviceptr address, std::int64_t to) {

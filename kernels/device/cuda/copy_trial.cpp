@@ -25,8 +25,8 @@ CopyList pieces(std::uintptr_t to, std::uintptr_t from) {
 }
 
 /// Empty: the bytes came through; else why not.
-Result<std::string> try_form(CopyForm form, const Driver& driver, const Stream& stream,
-                             const HbmSlab& device, const DramSlab& host, Nanoseconds limit) {
+Result<std::string> try_form(CopyForm form, const CopyTrial& trial) {
+  const auto& [driver, stream, device, host, limit] = trial;
   auto* const sent = reinterpret_cast<std::byte*>(host.address());
   std::byte* const back = sent + kAll;
   for (std::size_t i = 0; i < kAll; ++i) sent[i] = byte_at(i);
@@ -47,10 +47,9 @@ Result<std::string> try_form(CopyForm form, const Driver& driver, const Stream& 
 }  // namespace
 
 Result<CopyDecision> settle_copies(CopyChoice choice, const Capabilities& capabilities,
-                                   const Driver& driver, const Stream& stream,
-                                   const HbmSlab& device, const DramSlab& host, Nanoseconds limit) {
+                                   const CopyTrial& trial) {
   CopyDecision decision;
-  if (!Stream::can_batch(driver)) {
+  if (!Stream::can_batch(trial.driver)) {
     decision.fallback = "this driver has no batches of copies (CUDA 12.8 brought them)";
   } else if (!capabilities.host_addresses) {
     decision.fallback = "batches would need the host's addresses here (attribute 91 is 0)";
@@ -60,15 +59,12 @@ Result<CopyDecision> settle_copies(CopyChoice choice, const Capabilities& capabi
   }
   if (choice == CopyChoice::kSingle) return CopyDecision{CopyForm::kSingle, ""};
   if (choice == CopyChoice::kBatch) return decision;
-  const auto works = [&](CopyForm form) {
-    return try_form(form, driver, stream, device, host, limit);
-  };
   if (decision.fallback.empty()) {
-    KVD_ASSIGN_OR_RETURN(decision.fallback, works(CopyForm::kBatch));
+    KVD_ASSIGN_OR_RETURN(decision.fallback, try_form(CopyForm::kBatch, trial));
     if (decision.fallback.empty()) return decision;
   }
   decision.form = CopyForm::kSingle;
-  KVD_ASSIGN_OR_RETURN(const std::string broken, works(CopyForm::kSingle));
+  KVD_ASSIGN_OR_RETURN(const std::string broken, try_form(CopyForm::kSingle, trial));
   if (broken.empty()) return decision;
   return make_error(ErrorCode::kDeviceError, "the device does not copy: " + broken);
 }

@@ -18,6 +18,15 @@ struct CopyDecision {
   std::string fallback;  ///< why single copies, where batches would have been better
 };
 
+/// What batches are tried out with.
+struct CopyTrial {
+  const Driver& driver;
+  const Stream& stream;
+  const HbmSlab& device;
+  const DramSlab& host;
+  Nanoseconds limit;  ///< of one try
+};
+
 /// Settles how copies are handed to the driver, once, since a batch that is refused later fails
 /// what it was for. kAuto sends a few blocks each way and looks at what arrives: a driver may have
 /// batches and get them wrong (vllm#49276).
@@ -26,8 +35,6 @@ struct CopyDecision {
 ///         device does not know; DeviceError where the device does not copy at all.
 [[nodiscard]] Result<CopyDecision> settle_copies(CopyChoice choice,
                                                  const Capabilities& capabilities,
-                                                 const Driver& driver, const Stream& stream,
-                                                 const HbmSlab& device, const DramSlab& host,
-                                                 Nanoseconds limit);
+                                                 const CopyTrial& trial);
 
 }  // namespace kvd::kernels::cuda

@@ -63,8 +63,9 @@ Status Engine::open() {
 
 // On the memory that is to hold zeros, before it does.
 Status Engine::try_copies() {
-  auto settled = settle_copies(world_.copies, world_.capabilities, world_.driver, *setup_,
-                               *zero_hbm_, *zero_dram_, world_.stall_limit);
+  auto settled =
+      settle_copies(world_.copies, world_.capabilities,
+                    {world_.driver, *setup_, *zero_hbm_, *zero_dram_, world_.stall_limit});
   if (!settled.ok()) {
     // What was tried may still be under way.
     if (settled.error().code == ErrorCode::kDeviceError) world_.health.lose(settled.error());
@@ -90,7 +91,7 @@ Status Engine::zero(const HbmSlab& slab) {
       world_.driver.memset_d8_async(slab.address(), 0, slab.size().size(), setup_->get());
   KVD_TRY(world_.health.check(queued, "zeroing device memory"));
   const CUresult done = setup_->drain(world_.stall_limit);
-  const Status status = world_.health.check(done, "zeroing device memory");
+  Status status = world_.health.check(done, "zeroing device memory");
   // Whatever the reason, the zeros may still be on their way.
   if (!status.ok()) world_.health.lose(status.error());
   return status;
@@ -110,7 +111,8 @@ void Engine::submit(CopyBatch batch, const std::vector<Tier>& destinations) {
     }
   }
   batch.extents = std::move(extents);
-  queues_[static_cast<std::size_t>(batch.direction)]->submit(std::move(batch));
+  CopyQueue& queue = *queues_[static_cast<std::size_t>(batch.direction)];
+  queue.submit(std::move(batch));
 }
 
 bool Engine::stop(Nanoseconds limit) {

@@ -18,7 +18,7 @@ Status Health::status() const {
 
 Status Health::check(CUresult result, std::string_view what) {
   if (result == CUDA_SUCCESS) return {};
-  const Error error = error_of(driver_, result, what);
+  Error error = error_of(driver_, result, what);
   if (severity(result) != Severity::kFatal) return error;
   lose(error);
   return status();

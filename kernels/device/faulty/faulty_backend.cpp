@@ -76,7 +76,7 @@ Status FaultyBackend::do_submit(CopyBatch batch) {
     return {};
   }
   const Ticket ticket = batch.ticket;
-  const Status submitted = inner_->submit(std::move(batch));
+  Status submitted = inner_->submit(std::move(batch));
   if (!submitted.ok()) unmark(ticket);
   return submitted;
 }

@@ -39,7 +39,7 @@ Status write_synced(const fs::path& path, const std::string& content) {
     if (count > 0) done += static_cast<std::size_t>(count);
   }
   failed = failed || ::fsync(fd) != 0;
-  const auto error = failed ? Status(unavailable(path, "write")) : Status();
+  auto error = failed ? Status(unavailable(path, "write")) : Status();
   ::close(fd);
   return error;
 }

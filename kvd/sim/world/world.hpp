@@ -77,7 +77,7 @@ class World {
   [[nodiscard]] Error stuck_error() const;
   /// Of a run that lasted at least so long, if it was cut off.
   [[nodiscard]] RunResult close(Seconds at_least);
-  [[nodiscard]] Seconds since_start() const { return Seconds(now_ - kOrigin); }
+  [[nodiscard]] Seconds since_start() const { return now_ - kOrigin; }
 
   // ---- iterations (iterations.cpp) ----
   void turn(Driver& driver);
