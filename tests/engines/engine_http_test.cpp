@@ -139,8 +139,10 @@ TEST_F(EngineHttp, RefusesWhatAWebPageCanMakeABrowserSend) {
 }
 
 TEST_F(EngineHttp, SilentClientsKeepNobodyOut) {
+  constexpr std::size_t kClients = 400;
   std::vector<UniqueFd> silent;
-  for (int i = 0; i < 400; ++i) silent.push_back(admin::connected(port()));
+  silent.reserve(kClients);
+  while (silent.size() < kClients) silent.push_back(admin::connected(port()));
   EXPECT_EQ(post(port(), R"({"prompt": "x", "max_tokens": 1})").status, 200);
   const auto descriptors =
       std::filesystem::directory_iterator("/proc/" + std::to_string(engine_->pid()) + "/fd");

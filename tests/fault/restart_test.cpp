@@ -64,7 +64,7 @@ TEST_P(SteppingRestart, StartsItsRequestsOverAndReadsNoWrongByte) {
       {built_program("kvd-pattern"), "--endpoint", kvd->endpoint(), "--requests", "12", "--prompt",
        "48", "--new", "48", "--tbt-slo-ms", "1", "--ttft-slo-ms", "2", "--step-ms", "5", "--json"},
       {}};
-  if (GetParam()) command.arguments.push_back("--ring");
+  if (GetParam()) command.arguments.emplace_back("--ring");
   ChildProcess engine(command);
   ASSERT_TRUE(poll_until([&] { return status_of(*kvd)["counters"]["rotations_in"] > 2; }));
   kill_and_wait(*kvd);

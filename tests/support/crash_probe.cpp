@@ -68,7 +68,7 @@ long long number_after(const std::string& json, const std::string& from, const s
 long long region_bytes(std::uint16_t port) {
   const std::string pools = http_get(port, "/v1/pools");
   for (const char* use : {"dirty", "scrubbing", "quarantined"}) {
-    if (pools.find("\"use\": \"" + std::string(use) + '"') != std::string::npos) return -1;
+    if (pools.find(R"("use": ")" + std::string(use) + '"') != std::string::npos) return -1;
   }
   return number_after(pools, "\"hbm\"", "region_bytes");
 }
@@ -79,7 +79,7 @@ bool engine_is_dead(const std::string& engines, long pid) {
   // The states of one engine stand in one object: look no further than its end.
   const std::string object =
       engines.substr(engines.rfind('{', at), engines.find('}', at) - engines.rfind('{', at));
-  return object.find("\"state\": \"dying\"") != std::string::npos;
+  return object.find(R"("state": "dying")") != std::string::npos;
 }
 
 double memset_ms(std::size_t bytes) {

@@ -92,7 +92,7 @@ RotationSchedule::World::World() {
   must(::cuMemHostGetDevicePointer(&fence_on_device_, page, 0));
   must(::cuStreamCreateWithPriority(&engine_, CU_STREAM_NON_BLOCKING, 0));
   must(::cuEventCreate(&iteration_, CU_EVENT_DISABLE_TIMING));
-  const std::size_t sizes[] = {sizeof(Blocks), sizeof(&wrong_)};
+  const std::size_t sizes[] = {sizeof(Blocks), sizeof(void*)};
   ::fakecuda_register_kernel("fill_blocks", fill_blocks, sizes, 1);
   ::fakecuda_register_kernel("check_blocks", check_blocks, sizes, 2);
   must(::cuModuleLoadData(&module_, "//\n.version 7.0\n.target sm_80\n"));

@@ -143,8 +143,10 @@ TEST_F(BadAttach, ConnectionsThatNeverSpeakKeepNobodyOut) {
 
 TEST(Attach, AllThatConnectBeforeAnyOfThemSpeaksAreHeard) {
   DaemonThread daemon;
+  constexpr std::size_t kEngines = 64;
   std::vector<transport::AttachConnection> engines;
-  for (int i = 0; i < 64; ++i) {
+  engines.reserve(kEngines);
+  while (engines.size() < kEngines) {
     engines.push_back(transport::connect_attach(daemon.endpoint(), kPatience).value());
   }
   for (auto& engine : engines) ASSERT_TRUE(engine.send(bytes_of(wire::Hello())).ok());

@@ -134,7 +134,7 @@ TEST(Startup, ServesThoughNobodyReadsItsLog) {
   const FullPipe pipe(folder.file("log"));
   const std::string config =
       written(folder, toml_of(folder, {}, admin::free_port(), admin::free_port()));
-  ChildProcess kvd({{"/bin/sh", "-c", "exec \"$0\" --config \"$1\" 2> \"$2\"", built_program("kvd"),
+  ChildProcess kvd({{"/bin/sh", "-c", R"(exec "$0" --config "$1" 2> "$2")", built_program("kvd"),
                      config, folder.file("log")},
                     {}});
   kvd_client::Options options;

@@ -40,8 +40,8 @@ class TemporaryFolder {
 /// Owner: thread-safe; a thread of its own serves one client after the other.
 class MiniDaemon {
  public:
-  static constexpr Bytes kSlabBytes{2 * 1024 * 1024};
-  static constexpr Bytes kSlotBytes{64 * 1024};
+  static constexpr Bytes kSlabBytes = 2 * kMiB;
+  static constexpr Bytes kSlotBytes = 64 * kKiB;
   static constexpr std::uint32_t kGroups = 2;
 
   struct Script {

@@ -11,7 +11,7 @@
 namespace kvd::shm {
 namespace {
 
-constexpr std::size_t kLargest = 256 * 1024;
+constexpr std::size_t kLargest = std::size_t{256} * 1024;
 
 std::vector<std::byte> frame_of(std::uint64_t number, std::size_t size) {
   std::vector<std::byte> frame(size);

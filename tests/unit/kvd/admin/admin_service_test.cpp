@@ -148,6 +148,7 @@ TEST_F(AdminServiceTest, AControlThreadThatDoesNotAnswerIs504) {
 TEST_F(AdminServiceTest, ConcurrentChangesAllCount) {
   constexpr int kClients = 4, kChanges = 10;
   std::vector<std::thread> clients;
+  clients.reserve(kClients);
   for (int c = 0; c < kClients; ++c) {
     clients.emplace_back([&, c] {
       for (int i = 0; i < kChanges; ++i) {

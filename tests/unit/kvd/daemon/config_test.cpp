@@ -83,9 +83,13 @@ const std::map<std::string, std::string> kOtherValues = {{"backend", "host"},
 /// Until a second policy is built it has one value only.
 const std::vector<std::string> kOneValue = {"load.policy"};
 
+std::string assigned(const std::string& name, const std::string& value) {
+  return name + "=" + value;
+}
+
 Texts all_flags() {
   Texts flags;
-  for (const auto& [path, value] : kOtherValues) flags.push_back("--" + path + "=" + value);
+  for (const auto& [path, value] : kOtherValues) flags.push_back("--" + assigned(path, value));
   return flags;
 }
 
@@ -111,9 +115,10 @@ TEST_F(ConfigTest, EveryKeyIsReadAloneFromFlagVariableAndFile) {
     const auto* key = find_key(config_keys(), path);
     ASSERT_NE(key, nullptr);
     ASSERT_NE(key->get(Config{}), value) << "the default proves nothing";
-    const Result<Invocation> all[] = {
-        parse({"--" + path + "=" + value}), parse({"--" + path, value}),
-        parse({}, {variable_of(path) + "=" + value}), parse_file(path + " = '" + value + "'\n")};
+    const Result<Invocation> all[] = {parse({"--" + assigned(path, value)}),
+                                      parse({"--" + path, value}),
+                                      parse({}, {assigned(variable_of(path), value)}),
+                                      parse_file(assigned(path, "'" + value + "'\n"))};
     for (const auto& sut : all) {
       ASSERT_TRUE(sut.ok()) << sut.error().message;
       EXPECT_EQ(key->get(sut->config), value);

@@ -54,7 +54,7 @@ std::int64_t ReferencePool::room(DomainId domain, bool quarantined_too) const {
     if (slab.domain) others.insert(slab.domain);
   }
   others.erase(domain);
-  std::int64_t rest = static_cast<std::int64_t>(slabs_.size());
+  auto rest = static_cast<std::int64_t>(slabs_.size());
   for (const DomainId other : others) {
     const auto quota = quotas_.find(other);
     const std::int64_t guaranteed =
@@ -403,7 +403,7 @@ void ReferencePool::set_mapped(SlabIndex index, EngineId engine, bool mapped) {
 }
 
 std::vector<SlabIndex> ReferencePool::take_dirty() {
-  const auto dirty = slabs_as(SlabUse::kDirty);
+  auto dirty = slabs_as(SlabUse::kDirty);
   for (const SlabIndex index : dirty) slabs_[index.value].use = SlabUse::kScrubbing;
   return dirty;
 }

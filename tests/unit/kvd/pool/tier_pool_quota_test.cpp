@@ -80,7 +80,7 @@ TEST(TierPoolQuota, AnEmptySlabCountsWholeWhateverItsClassLeavesOver) {
   TierPool sut = make_pool(2);
   ASSERT_TRUE(sut.add_class(kOdd, Bytes(300)).ok());
   const auto slots = granted(sut, 4, kOdd);
-  EXPECT_EQ(sut.available(kA), Bytes(2 * 300));
+  EXPECT_EQ(sut.available(kA), 2 * Bytes(300));
   sut.release(slots.back());
   EXPECT_EQ(sut.available(kA), whole(1)) << "of the other slab all is in use";
   release_all(sut, {slots.begin(), slots.end() - 1});
