@@ -3,6 +3,7 @@
 #include <string>
 #include <thread>
 
+#include "ipc/vocabulary/keep.hpp"
 #include "kernels/device/cuda/error.hpp"
 
 namespace kvd::client {
@@ -81,8 +82,8 @@ bool GpuFences::close() {
   }
   const bool idle = wait_for_streams();
   if (!idle) {
-    (void)page_.release();
-    (void)tellers_.release();
+    keep_for_ever(std::move(page_));
+    keep_for_ever(std::move(tellers_));
   }
   marks_.clear();
   tellers_.reset();

@@ -3,13 +3,14 @@
 #include <utility>
 
 #include "client_lib/src/mapping_hold.hpp"
+#include "ipc/vocabulary/keep.hpp"
 
 namespace kvd::client {
 namespace {
 
 bool unmap(SlabMemory& memory, SlabRanges& ranges, Nanoseconds limit) {
   if (memory.quiesce(limit).ok()) return ranges.clear(), true;
-  for (auto& range : ranges) (void)range.release();
+  for (auto& range : ranges) keep_for_ever(std::move(range));
   return false;
 }
 

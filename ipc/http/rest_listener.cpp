@@ -116,9 +116,12 @@ void hand_over(http_listener_impl& listener, Request asked,
 /// What the library takes for its HTTP server.
 class Door final : public http_server {
  public:
-  /// Of the listener that is opened next.
-  void announce(Front::Options options) { announced_ = std::move(options); }
-  [[nodiscard]] const std::optional<Error>& fault() const { return fault_; }
+  /// Of the listener that is opened next. Why it could not be is told in `fault`, which outlives the
+  /// door: the library may drop that before whoever opens hears of it.
+  void announce(Front::Options options, std::shared_ptr<std::optional<Error>> fault) {
+    announced_ = std::move(options);
+    fault_ = std::move(fault);
+  }
 
   pplx::task<void> start() override { return pplx::task_from_result(); }
   pplx::task<void> stop() override { return pplx::task_from_result(); }
@@ -133,8 +136,10 @@ class Door final : public http_server {
             exchange->answer(400, refusal != nullptr ? refusal(400, error.what()) : "");
           }
         });
-    fault_ = front.ok() ? std::optional<Error>() : front.error();
-    if (fault_) return pplx::task_from_exception<void>(std::runtime_error(fault_->message));
+    if (!front.ok()) {
+      *fault_ = front.error();
+      return pplx::task_from_exception<void>(std::runtime_error(front.error().message));
+    }
     fronts_[listener] = std::move(*front);
     return pplx::task_from_result();
   }
@@ -159,7 +164,7 @@ class Door final : public http_server {
 
  private:
   Front::Options announced_;
-  std::optional<Error> fault_;
+  std::shared_ptr<std::optional<Error>> fault_;
   std::map<http_listener_impl*, std::unique_ptr<Front>> fronts_;
 };
 
@@ -188,8 +193,8 @@ Result<std::unique_ptr<RestListener>> RestListener::open(Front::Options options,
   limit_threads(threads);
   const std::string url = "http://" + Front::authority(options.address, options.port);
   try {
-    Door& server = door();
-    server.announce(std::move(options));
+    const auto fault = std::make_shared<std::optional<Error>>();
+    door().announce(std::move(options), fault);
     auto impl = std::make_unique<Impl>(url);
     impl->listener.support(handler);
     // The library answers these by itself unless told otherwise; TRACE would echo the token.
@@ -198,7 +203,7 @@ Result<std::unique_ptr<RestListener>> RestListener::open(Front::Options options,
     try {
       impl->listener.open().wait();
     } catch (const std::exception&) {
-      if (server.fault()) return *server.fault();
+      if (*fault) return **fault;
       throw;
     }
     return std::unique_ptr<RestListener>(new RestListener(std::move(impl)));

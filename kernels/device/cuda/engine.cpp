@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ipc/vocabulary/keep.hpp"
 #include "kernels/device/host/page_facts.hpp"
 
 namespace kvd::kernels::cuda {
