@@ -27,24 +27,15 @@ std::string validate_unassigned(const Slab& slab) {
 
 }  // namespace
 
-SlotTable::SlotTable(std::uint32_t slots)
-    : states_(slots, SlotState::kFree), owners_(slots), free_(slots) {
+SlotTable::SlotTable(std::uint32_t slots) : states_(slots, SlotState::kFree), free_(slots) {
   counts_[position(SlotState::kFree)] = slots;
 }
 
 std::uint32_t SlotTable::count(SlotState state) const { return counts_[position(state)]; }
 
-EngineId SlotTable::owner(std::uint32_t index) const {
-  KVD_CHECK(index < size(), "no such slot in the slab");
-  return owners_[index];
-}
-
-std::vector<std::uint32_t> SlotTable::take(std::uint32_t wanted, EngineId owner) {
+std::vector<std::uint32_t> SlotTable::take(std::uint32_t wanted) {
   auto taken = free_.take(wanted);
-  for (const std::uint32_t index : taken) {
-    states_[index] = SlotState::kFilling;
-    owners_[index] = owner;
-  }
+  for (const std::uint32_t index : taken) states_[index] = SlotState::kFilling;
   counts_[position(SlotState::kFree)] -= wanted;
   counts_[position(SlotState::kFilling)] += wanted;
   return taken;
@@ -56,7 +47,6 @@ std::string SlotTable::validate() const {
     ++counts[position(states_[i])];
     const bool is_free = states_[i] == SlotState::kFree;
     if (is_free != free_.contains(i)) return "the free list contradicts a slot's state";
-    if (is_free && owners_[i]) return "a free slot has an owner";
   }
   if (counts != counts_) return "the slots in each state are miscounted";
   if (free_.count() != counts[position(SlotState::kFree)]) return "the free list is miscounted";

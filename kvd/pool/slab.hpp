@@ -13,7 +13,7 @@
 
 namespace kvd::pool {
 
-/// The slots of one slab: the state and owner of each, and how many are in which state.
+/// The slots of one slab: the state of each, and how many are in which.
 /// Errors: an index out of range or a state change it does not know is a bug and aborts.
 class SlotTable {
  public:
@@ -28,11 +28,10 @@ class SlotTable {
     KVD_CHECK(index < states_.size(), "no such slot in the slab");
     return states_[index];
   }
-  [[nodiscard]] EngineId owner(std::uint32_t index) const;
 
   /// free -> filling. Precondition: wanted <= free().
-  [[nodiscard]] std::vector<std::uint32_t> take(std::uint32_t wanted, EngineId owner);
-  /// From any state but free into any but filling; a slot that becomes free loses its owner.
+  [[nodiscard]] std::vector<std::uint32_t> take(std::uint32_t wanted);
+  /// From any state but free into any but filling.
   void move(std::uint32_t index, SlotState to) {
     const SlotState from = state(index);
     KVD_CHECK(from != SlotState::kFree && to != SlotState::kFilling,
@@ -40,9 +39,7 @@ class SlotTable {
     --counts_[static_cast<std::size_t>(from)];
     ++counts_[static_cast<std::size_t>(to)];
     states_[index] = to;
-    if (to != SlotState::kFree) return;
-    owners_[index] = EngineId{};
-    free_.put(index);
+    if (to == SlotState::kFree) free_.put(index);
   }
 
   /// Empty, or what does not add up.
@@ -50,7 +47,6 @@ class SlotTable {
 
  private:
   std::vector<SlotState> states_;
-  std::vector<EngineId> owners_;
   std::array<std::uint32_t, kSlotStates> counts_{};
   FreeSlots free_;
 };

@@ -1,51 +1,22 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "ipc/vocabulary/check.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
-#include "kvd/pool/ledger.hpp"
 #include "kvd/pool/quota.hpp"
-#include "kvd/pool/slab.hpp"
+#include "kvd/pool/region_leases.hpp"
+#include "kvd/pool/renewals.hpp"
+#include "kvd/pool/slab_book.hpp"
+#include "kvd/pool/slot_request.hpp"
 #include "kvd/pool/slot_state.hpp"
 
 namespace kvd::pool {
-
-/// Which slabs a session has acknowledged to have mapped; slots are granted only there.
-using SlabSet = std::vector<bool>;
-
-struct SlotRequest {
-  ClassId model_class;
-  DomainId domain;
-  EngineId owner;
-  std::uint32_t count = 0;
-  const SlabSet* mapped = nullptr;  ///< null: no mapping needed (DRAM is never mapped by engines)
-};
-
-/// Outcome of an allocation, all or nothing.
-/// - Ok: `slots` holds `count` slots in state filling; runs are contiguous where possible.
-/// - WouldBlock with `to_map`: the owner maps these slabs, which are of its class now, and asks
-///   again.
-/// - WouldBlock without: enough slabs are free, but they hold another domain's bytes, are being
-///   zeroed or get new memory. Ask again after take_dirty and slab_scrubbed, or take_renewals and
-///   slab_renewed.
-/// - QuotaExceeded: the memory is free, but the domain's maximum or others' guarantees forbid it.
-/// - OutOfMemory: everything else. Slots that drain or are quarantined do not count as free, nor do
-///   empty class slabs of other domains (see reclaim_empty_slabs).
-struct SlotGrant {
-  ErrorCode code = ErrorCode::kOk;
-  std::vector<SlotId> slots;
-  std::vector<SlabIndex> to_map;
-};
 
 struct SlabView {
   SlabIndex index;
@@ -74,8 +45,10 @@ struct TierStats {
   std::vector<std::uint64_t> slots_by_state = std::vector<std::uint64_t>(kSlotStates);
 };
 
-/// Owns which slot of one tier belongs to whom and in which state. Knows ids only: no address, no
-/// copy, no I/O, so that the daemon, the simulator and the tests run the same code.
+/// Owns which slab and slot of one tier is whose and in which state. Knows ids only: no address, no
+/// copy, no I/O, so that the daemon, the simulator and the tests run the same code. SlabBook keeps
+/// what there is, Budget says what a domain may have of it, RegionLeases and Renewals keep their
+/// lists; the decisions that join them are made here.
 /// Source:  kvd/DESIGN.md "Words", "Safety rules", "Domains and quotas".
 /// Owner:   control thread.
 /// Errors:  as said per call; never throws. A call that breaks a state rule is a bug and aborts.
@@ -98,7 +71,6 @@ class TierPool {
   /// InvalidArgument if the slot does not fit a slab, or a slab would hold too many; adding the
   /// same class again with the same size is fine.
   [[nodiscard]] Status add_class(ClassId model_class, Bytes slot_bytes);
-  [[nodiscard]] Bytes slot_bytes(ClassId model_class) const;
   /// Forgets a class that no slab has; false when one does.
   bool remove_class(ClassId model_class);
 
@@ -119,9 +91,8 @@ class TierPool {
   void scrubbed(SlotId slot);    ///< scrubbing -> free
 
   [[nodiscard]] SlotState state(SlotId slot) const {
-    return at(slot.slab()).slots.state(slot.index());
+    return book_.at(slot.slab()).slots.state(slot.index());
   }
-  [[nodiscard]] EngineId owner(SlotId slot) const;
 
   // ---- regions (level 1) ----
   /// Leases whole clean slabs, ascending; retiring ones first. InvalidArgument if bytes is not
@@ -159,7 +130,7 @@ class TierPool {
   /// with the lease of a region, or unretire. Repeating either call changes nothing.
   void retire(SlabIndex index);
   void unretire(SlabIndex index);
-  [[nodiscard]] bool retiring(SlabIndex index) const { return at(index).retiring; }
+  [[nodiscard]] bool retiring(SlabIndex index) const { return book_.at(index).retiring; }
   [[nodiscard]] SlabView slab(SlabIndex index) const;
   [[nodiscard]] std::vector<SlabView> slabs() const;
   /// Slabs of other classes and the same domain that do not retire, those with the fewest used
@@ -169,7 +140,7 @@ class TierPool {
   [[nodiscard]] std::optional<SlabIndex> emptiest_foreign_slab(ClassId model_class,
                                                                DomainId domain) const;
 
-  // ---- new memory (tier_pool_renewal.cpp) ----
+  // ---- new memory (renewals.hpp) ----
   // A slab whose memory engines of a domain were given (set_mapped) stays that domain's, free or
   // not. Another domain that has room for more than its own slabs and those no engine knows gets it
   // with new memory: an allocation that answers WouldBlock for that has it renewed. What a domain
@@ -198,81 +169,11 @@ class TierPool {
   [[nodiscard]] std::string validate() const;
 
  private:
-  struct Class {
-    Bytes slot_bytes;
-    std::uint32_t slots_per_slab = 0;
-  };
-  /// Slabs of one class and domain, by position in slabs_.
-  using Group = std::pair<ClassId, DomainId>;
-  using Positions = std::vector<std::uint32_t>;
-  /// Free slots and position of each slab that has any: the fullest slab first.
-  using Room = std::set<std::pair<std::uint32_t, std::uint32_t>>;
-  /// A set of slot states, one bit each.
-  using States = unsigned;
-
-  [[nodiscard]] SlabCapacity capacity() const { return {config_.slab_bytes, config_.slabs}; }
-  [[nodiscard]] const Class& class_of(ClassId model_class) const;
-  [[nodiscard]] const Slab& at(SlabIndex index) const {
-    KVD_CHECK(index.value < slabs_.size(), "no such slab in the tier");
-    return slabs_[index.value];
-  }
-  [[nodiscard]] Slab& at(SlabIndex index) {
-    return const_cast<Slab&>(std::as_const(*this).at(index));
-  }
-  [[nodiscard]] SlabView view(std::uint32_t position) const;
-
-  void move(SlotId slot, States from, SlotState to);
-  void free_slots(SlabIndex index, std::span<const SlotId> slots, States from);
-  /// The only way to change what a slab is used for: keeps the ledger in step.
-  template <class Change>
-  void change(Slab& slab, Change&& apply);
-  /// Keeps room_ in step when a class slab has another number of free slots than before.
-  void relist(std::uint32_t position, std::uint32_t free_before);
-  void unlist(std::uint32_t position);
-
-  /// Slabs of the request's class with free slots, fullest first, lowest index first among equals:
-  /// no more than hold `wanted` slots.
-  [[nodiscard]] Positions with_room(const SlotRequest& request, bool mapped,
-                                    std::uint64_t wanted) const;
-  [[nodiscard]] std::uint64_t free_in(const Positions& positions) const;
-  [[nodiscard]] std::vector<SlotId> take(const SlotRequest& request, const Positions& from);
-  [[nodiscard]] SlotGrant make_room(const SlotRequest& request, std::uint64_t missing);
-  [[nodiscard]] std::uint32_t room(DomainId domain) const;
-  /// Loose slabs the domain may take at once: of its own, and of those that no engine knows as many
-  /// as other domains' guarantees leave. `dirty_too`: its own old bytes are no harm.
-  [[nodiscard]] std::uint32_t loose_now(DomainId domain, bool dirty_too) const;
-  [[nodiscard]] std::uint32_t fresh_room(DomainId domain) const;
-  [[nodiscard]] bool renewable(const Slab& slab, DomainId domain) const;
-  /// Has as many slabs renewed as the domain lacks of so many besides those it holds.
-  void renew_slabs(DomainId domain, std::uint32_t wanted);
-  [[nodiscard]] SlabSupply supply_for_class(ClassId model_class, DomainId domain) const;
-  [[nodiscard]] std::uint32_t slabs_for(Bytes bytes) const;
-  [[nodiscard]] SlabSupply supply_for_region(DomainId domain) const;
-  [[nodiscard]] Positions empty_foreign_slabs(ClassId model_class, DomainId domain) const;
-  [[nodiscard]] Positions choose_for_class(const SlotRequest& request, std::uint32_t wanted) const;
-  [[nodiscard]] Positions choose_for_region(DomainId domain, std::uint32_t wanted) const;
-  void assign(std::uint32_t position, ClassId model_class, DomainId domain);
-  void unassign(std::uint32_t position);
-
-  [[nodiscard]] std::string validate_slabs() const;
-  [[nodiscard]] std::string validate_room() const;
-  [[nodiscard]] std::string validate_regions() const;
-
   Config config_;
   Quotas quotas_;
-  std::map<ClassId, Class> classes_;
-  std::vector<Slab> slabs_;
-  std::map<Group, Room> room_;
-  std::map<RegionId, std::vector<SlabIndex>> regions_;
-  std::vector<SlabIndex> renewals_;  ///< not yet taken
-  Ledger ledger_;
+  SlabBook book_;
+  RegionLeases regions_;
+  Renewals renewals_;
 };
-
-template <class Change>
-void TierPool::change(Slab& slab, Change&& apply) {
-  ledger_.remove(slab);
-  std::forward<Change>(apply)(slab);
-  ledger_.add(slab);
-}
 
 }  // namespace kvd::pool

@@ -56,7 +56,6 @@ class ReferencePool {
  private:
   struct Slot {
     SlotState state = SlotState::kFree;
-    EngineId owner;
   };
   struct Entry {
     SlabUse use = SlabUse::kClean;

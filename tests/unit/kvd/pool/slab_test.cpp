@@ -20,32 +20,29 @@ TEST(SlotTable, StartsFree) {
   EXPECT_EQ(sut.validate(), "");
 }
 
-TEST(SlotTable, TakenSlotsFillForTheirOwner) {
+TEST(SlotTable, TakenSlotsFill) {
   SlotTable sut(3);
-  EXPECT_THAT(sut.take(2, kEngine), ElementsAre(0, 1));
+  EXPECT_THAT(sut.take(2), ElementsAre(0, 1));
   EXPECT_EQ(sut.count(SlotState::kFilling), 2u);
-  EXPECT_EQ(sut.owner(0), kEngine);
-  EXPECT_EQ(sut.owner(2), EngineId{});
+  EXPECT_EQ(sut.count(SlotState::kFree), 1u);
   EXPECT_EQ(sut.validate(), "");
 }
 
-TEST(SlotTable, AFreedSlotLosesItsOwnerAndIsGivenAgain) {
+TEST(SlotTable, AFreedSlotIsGivenAgain) {
   SlotTable sut(1);
-  static_cast<void>(sut.take(1, kEngine));
+  static_cast<void>(sut.take(1));
   sut.move(0, SlotState::kSealed);
   EXPECT_EQ(sut.count(SlotState::kSealed), 1u);
   sut.move(0, SlotState::kFree);
-  EXPECT_EQ(sut.owner(0), EngineId{});
   EXPECT_EQ(sut.validate(), "");
-  EXPECT_THAT(sut.take(1, kEngine), ElementsAre(0));
+  EXPECT_THAT(sut.take(1), ElementsAre(0));
 }
 
 TEST(SlotTableDeathTest, RefusesBrokenRules) {
   SlotTable sut(1);
   EXPECT_DEATH(sut.move(0, SlotState::kSealed), "by allocation only");
   EXPECT_DEATH(static_cast<void>(sut.state(1)), "no such slot");
-  EXPECT_DEATH(static_cast<void>(sut.owner(1)), "no such slot");
-  static_cast<void>(sut.take(1, kEngine));
+  static_cast<void>(sut.take(1));
   EXPECT_DEATH(sut.move(0, SlotState::kFilling), "by allocation only");
 }
 

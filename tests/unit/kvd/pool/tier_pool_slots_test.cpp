@@ -32,7 +32,6 @@ TEST(TierPoolClass, SlotsMustFitTheSlab) {
   EXPECT_EQ(sut.add_class(kSmall, Bytes(-1)).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(sut.add_class(kSmall, kSlab + Bytes(1)).code(), ErrorCode::kInvalidArgument);
   EXPECT_TRUE(sut.add_class(kSmall, kSlab).ok());
-  EXPECT_EQ(sut.slot_bytes(kSmall), kSlab);
 }
 
 TEST(TierPoolClass, MayBeAddedAgainWithTheSameSizeOnly) {
@@ -41,7 +40,6 @@ TEST(TierPoolClass, MayBeAddedAgainWithTheSameSizeOnly) {
   const Status other = sut.add_class(kSmall, Bytes(256));
   ASSERT_EQ(other.code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(other.error().message, HasSubstr("128"));
-  EXPECT_EQ(sut.slot_bytes(kSmall), Bytes(128));
 }
 
 TEST(TierPoolClass, ASlabHoldsAtMostWhatASlotIdCanNumber) {
@@ -72,12 +70,11 @@ TEST(TierPoolAllocate, ZeroSlotsAreAlwaysGranted) {
   EXPECT_THAT(grant.slots, IsEmpty());
 }
 
-TEST(TierPoolAllocate, OneSlotFillsForItsOwner) {
+TEST(TierPoolAllocate, OneSlotFills) {
   TierPool sut = make_pool(1);
   const auto slots = granted(sut, 1);
   EXPECT_EQ(slots[0], SlotId(SlabIndex(0), 0));
   EXPECT_EQ(sut.state(slots[0]), SlotState::kFilling);
-  EXPECT_EQ(sut.owner(slots[0]), kEngine);
   EXPECT_EQ(sut.used(kA), kSlab);
 }
 
@@ -183,12 +180,10 @@ TEST(TierPoolStates, GoThroughALifeAndAreCounted) {
   sut.quarantine(slot);
   in(SlotState::kQuarantined);
   EXPECT_EQ(sut.stats().quarantined, Bytes(128));
-  EXPECT_EQ(sut.owner(slot), kEngine);
   sut.scrub(slot);
   in(SlotState::kScrubbing);
   sut.scrubbed(slot);
   EXPECT_EQ(sut.state(slot), SlotState::kFree);
-  EXPECT_EQ(sut.owner(slot), EngineId{});
   EXPECT_EQ(sut.validate(), "");
 }
 
@@ -277,7 +272,6 @@ TEST(TierPoolDeathTest, RefusesWhatIsNotThere) {
   EXPECT_DEATH(sut.seal(SlotId(SlabIndex(1), 0)), "no such slab");
   EXPECT_DEATH(sut.seal(SlotId{}), "no such slab");
   EXPECT_DEATH(static_cast<void>(allocate(sut, 1, ClassId(9))), "before add_class");
-  EXPECT_DEATH(static_cast<void>(sut.slot_bytes(ClassId(9))), "before add_class");
   EXPECT_DEATH(static_cast<void>(allocate(sut, 1, kSmall, DomainId{})), "to a domain");
 }
 

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "kvd/pool/budget.hpp"
+#include "kvd/pool/slab_book.hpp"
+
+namespace kvd::pool {
+
+/// Slabs that get new memory, since engines of another domain were given the old.
+/// Source: kvd/DESIGN.md "Domains and quotas".
+/// Owner:  control thread.
+class Renewals {
+ public:
+  /// Has as many slabs renewed as the domain lacks of so many besides those it holds.
+  void renew(SlabBook& book, const Quotas& quotas, DomainId domain, std::uint32_t wanted);
+  /// Those since the last call; nothing of theirs is in use.
+  [[nodiscard]] std::vector<SlabIndex> take() { return std::exchange(waiting_, {}); }
+
+  /// Empty, or what does not add up.
+  [[nodiscard]] std::string validate(const SlabBook& book) const;
+
+ private:
+  std::vector<SlabIndex> waiting_;  ///< not yet taken
+};
+
+}  // namespace kvd::pool
