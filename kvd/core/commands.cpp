@@ -97,6 +97,7 @@ void Controller::State::on_submit(const Command& command, const Submit& submit) 
     if (submit.ttft_slo.count() > 0) request.slo.ttft = submit.ttft_slo;
     if (submit.tbt_slo.count() > 0) request.slo.tbt = submit.tbt_slo;
     request.predicted = submit.predicted;
+    request.table = store::BlockTable(session.groups());
     request.arrived = now;
     enlist(requests.emplace(request.key, std::move(request)).first->second);
     ++counters.requests_submitted;
@@ -104,23 +105,23 @@ void Controller::State::on_submit(const Command& command, const Submit& submit) 
   }
 }
 
-void Controller::State::on_blocks(const Command& command, const AllocateBlocks& blocks) {
-  Request* request = find(command.engine, blocks.request);
+void Controller::State::on_blocks(const Command& command, const AllocateBlocks& wanted) {
+  Request* request = find(command.engine, wanted.request);
   if (!request) {
-    refuse(command, ErrorCode::kNotFound, named(blocks.request) + " is not this session's");
+    refuse(command, ErrorCode::kNotFound, named(wanted.request) + " is not this session's");
     return;
   }
   const Tokens most = request->prompt + request->max_new - request->planned;
-  if (!request->runs() || blocks.tokens < Tokens(1) || blocks.tokens > most) {
+  if (!request->runs() || wanted.tokens < Tokens(1) || wanted.tokens > most) {
     refuse(command, ErrorCode::kInvalidArgument,
-           named(blocks.request) + " must run and may get room for 1 to " +
+           named(wanted.request) + " must run and may get room for 1 to " +
                std::to_string(most.value) + " more tokens");
     return;
   }
-  const std::uint32_t before = request->blocks;
-  switch (grow(*request, request->planned + blocks.tokens)) {
+  const std::uint32_t before = request->table.blocks();
+  switch (grow(*request, request->planned + wanted.tokens)) {
     case ErrorCode::kOk:
-      reply(command, BlocksReply{request->blocks - before});
+      reply(command, BlocksReply{request->table.blocks() - before});
       break;
     case ErrorCode::kWouldBlock:
       refuse(command, ErrorCode::kWouldBlock, "the slab is being mapped: repeat the command");
@@ -187,7 +188,7 @@ void Controller::State::on_stats(const Command& command) {
   out.region = region_bytes(session);
   each_request_of(session.id, [&](Request& r) {
     out.hbm += hbm_bytes(r);
-    out.dram += session.shape.slot_bytes() * r.dram_slots;
+    out.dram += session.shape.slot_bytes() * r.dram_slots();
     out.waiting += r.state == RequestState::kWaiting ? 1u : 0u;
     out.running += r.runs() ? 1u : 0u;
     out.rotary += !r.runs() && r.state != RequestState::kWaiting ? 1u : 0u;

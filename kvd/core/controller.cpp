@@ -60,7 +60,8 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const Beat& e) { s.on_beat(e.engine); },
              },
              event);
-  s.renew_slabs();
+  s.counters.slabs_renewed += s.tiers.order_renewals();
+  s.pass_on_orders();
   s.effects = nullptr;
   if (s.config.validate_each_event) {
     const std::string fault = s.validate();

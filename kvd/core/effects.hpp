@@ -1,13 +1,17 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kvd/store/orders.hpp"
 #include "planner/policy/placement.hpp"
 
 /// What the Controller wants its shell to do.
@@ -80,13 +84,29 @@ struct Reply {
   std::variant<Done, StepReply, RegionReply, BlocksReply, PlaceReply, StatsReply, Error> body;
 };
 
+/// The slots of a row, shared by all tables in which they are the same.
+class RowSlots {
+ public:
+  RowSlots() = default;
+  explicit RowSlots(std::vector<SlotId> slots)
+      : slots_(std::make_shared<const std::vector<SlotId>>(std::move(slots))) {}
+  [[nodiscard]] std::size_t size() const { return slots_ ? slots_->size() : 0; }
+  [[nodiscard]] const SlotId* data() const { return slots_ ? slots_->data() : nullptr; }
+  [[nodiscard]] const SlotId* begin() const { return data(); }
+  [[nodiscard]] const SlotId* end() const { return data() + size(); }
+  [[nodiscard]] SlotId operator[](std::size_t i) const { return (*slots_)[i]; }
+
+ private:
+  std::shared_ptr<const std::vector<SlotId>> slots_;
+};
+
 /// One row of a block table; slots in the order [group][block].
 struct TableRow {
   RequestId request;
   Tokens tokens;
   std::uint32_t blocks = 0;
   std::uint32_t groups = 0;
-  std::vector<SlotId> slots;
+  RowSlots slots;
 };
 /// Publish before the reply that names the version.
 struct PublishTable {
@@ -96,45 +116,14 @@ struct PublishTable {
   bool idle = false;  ///< the engine runs nothing, so it reads no older version
 };
 
-/// Move slots between the tiers. `pairs` are (hbm, dram); the direction says which is the source.
-struct CopySlots {
-  struct Pair {
-    SlotId hbm;
-    SlotId dram;
-  };
-  Ticket ticket;
-  EngineId engine;  ///< whose fence carries the ticket
-  bool to_hbm = false;
-  Bytes slot_bytes;
-  std::vector<Pair> pairs;
-  bool background = false;  ///< nobody waits for it: after everything else of its direction
-};
-/// Bring streamed blocks into staging slots, layer group by layer group, while an iteration runs.
-/// A fetch may start once the engine's progress word has reached `after`, because until then the
-/// iteration before, or an earlier group of this one, reads the same slots. Earliest group first,
-/// ahead of every other copy into HBM. Once all fetches of the groups 0..l are complete, the
-/// session's layers' fence becomes layer_mark(iteration, l + 1); after the last one
-/// layer_mark(iteration, groups). One CopyFinished with the ticket ends the stream; not ok: some
-/// fetch failed for good, and the session cannot go on.
-/// Source: OrbitFlow sec. 4.1; kvd/DESIGN.md "Blocks that come and go".
-struct StreamLayers {
-  struct Fetch {
-    std::uint32_t group = 0;  ///< 0-based
-    std::uint64_t after = 0;  ///< layer_mark
-    std::vector<CopySlots::Pair> pairs;
-  };
-  Ticket ticket;
-  EngineId engine;
-  std::uint64_t iteration = 0;
-  std::uint32_t groups = 0;  ///< of the model
-  Bytes slot_bytes;
-  std::vector<Fetch> fetches;  ///< by ascending group
-};
-/// Start no further fetch of the stream: its iteration is over, or its engine. CopyFinished follows
-/// once nothing of it is in flight.
-struct EndStream {
-  Ticket ticket;
-};
+// What it wants done with memory: kvd/store says what each means.
+using store::AskUnmap;
+using store::CopySlots;
+using store::EndStream;
+using store::RenewSlab;
+using store::Scrub;
+using store::SendSlab;
+using store::StreamLayers;
 /// Decide which layers stay; comes back as PlanReady with the same number and `query`. An engine
 /// has at most one of each kind open.
 struct SolvePlacement {
@@ -145,39 +134,12 @@ struct SolvePlacement {
   planner::PlacementSnapshot snapshot;
   planner::PlacementConfig config;
 };
-/// Zero a whole slab or single slots of `tier`; reported back as CopyFinished with the ticket.
-struct Scrub {
-  Ticket ticket;
-  Tier tier = Tier::kHbm;
-  std::vector<SlabIndex> slabs;
-  std::vector<SlotId> slots;
-  Bytes slot_bytes;
-};
-/// Put new, zeroed memory in the place of an HBM slab's, since engines of another domain may still
-/// map what is there; reported back as SlabRenewed. Nothing of the slab is in use until then.
-struct RenewSlab {
-  SlabIndex slab;
-};
 /// How a CopySlots, StreamLayers or Scrub ended; an event the shell feeds back.
 struct CopyFinished {
   Ticket ticket;
   bool ok = true;
   Bytes bytes;
   Nanoseconds busy{0};
-};
-/// Send the slab's fd. Region none: it backs slots; else it is `position` of `count` of the
-/// region.
-struct SendSlab {
-  EngineId engine;
-  SlabIndex slab;
-  RegionId region;
-  std::uint32_t position = 0;
-  std::uint32_t count = 0;
-};
-/// Ask the engine to unmap a slab (cooperative).
-struct AskUnmap {
-  EngineId engine;
-  SlabIndex slab;
 };
 /// End the engine's process, every rank of it: it is silent, and others wait for what it holds.
 struct Evict {

@@ -61,7 +61,7 @@ Bytes Controller::State::yieldable(DomainId domain) {
     if (!session.responsive || (!session.streaming && !r.layerwise)) return;
     if (r.paused) {
       const std::int64_t open = session.groups();
-      sum += session.shape.slot_bytes() * std::max<std::int64_t>(0, r.hbm_slots - open);
+      sum += session.shape.slot_bytes() * std::max<std::int64_t>(0, r.hbm_slots() - open);
     } else if (r.runs() && !r.leaving && !r.promised) {
       const Bytes more = hbm_bytes(r) - streamed_bytes(r);
       if (session.streaming || more < Bytes(0)) sum += more;
@@ -163,7 +163,7 @@ void Controller::State::on_plan(const PlanReady& ready) {
 
 void Controller::State::pause(Session& session, Request& request) {
   request.paused = true;
-  request.pause_order = ++last_pause;
+  request.pause_order = ++last.pause;
   if (request.runs() && !request.leaving) release_unwritten(session, request);
   drop_claim(request);
   request.away.clear();
@@ -219,7 +219,7 @@ void Controller::State::evict_paused(Session& session, const planner::PlacementD
   std::vector<planner::PausedLayers> layers;
   Blocks theirs;
   each_inside_of(session.id, [&](Request& r) {
-    if (!r.paused || r.hbm_slots == 0) return;
+    if (!r.paused || r.hbm_slots() == 0) return;
     if (r.away.empty()) r.away.assign(session.groups(), false);
     planner::PausedLayers one{Blocks(r.sealed), {}};
     for (std::uint32_t group = 0; group < session.groups(); ++group) {

@@ -6,44 +6,25 @@
 /// Blocks of requests: who gets free slots, who leaves, and who comes back.
 namespace kvd::core {
 
-pool::SlotGrant Controller::State::take_hbm(Session& session, std::uint32_t count) {
-  pool::SlotGrant grant =
-      hbm.allocate({session.class_id, session.info.domain, session.id, count, &session.mapped});
-  session.maps = !grant.to_map.empty();
-  for (const SlabIndex slab : grant.to_map) {
-    if (session.sent[slab.value]) continue;
-    session.sent[slab.value] = true;
-    hbm.set_mapped(slab, session.id, true);
-    emit(SendSlab{session.id, slab, RegionId(0), 0, 0});
-  }
-  if (grant.code != ErrorCode::kOk && grant.to_map.empty()) {
-    // Slabs that another domain left empty can be had once they are zeroed.
-    hbm.reclaim_empty_slabs(session.info.domain);
-    scrub_dirty_slabs();
-  }
-  return grant;
-}
-
 // For what has no other place: copies of what HBM has make way.
 pool::SlotGrant Controller::State::take_dram(const Session& session, std::uint32_t count) {
-  const pool::SlotRequest ask{session.class_id, session.info.domain, session.id, count, nullptr};
-  pool::SlotGrant grant = dram.allocate(ask);
+  pool::SlotGrant grant = tiers.try_take(Tier::kDram, session.taker(), count);
   const Bytes needed = session.shape.slot_bytes() * std::int64_t{count};
   if (grant.code == ErrorCode::kOk || spare_dram(session.info.domain) < needed) return grant;
   drop_copies(session.info.domain, needed);
-  return dram.allocate(ask);
+  return tiers.try_take(Tier::kDram, session.taker(), count);
 }
 
 ErrorCode Controller::State::grow(Request& request, Tokens tokens) {
   Session& session = session_of(request);
   const auto wanted = static_cast<std::uint32_t>(session.blocks_for(tokens));
-  if (wanted <= request.blocks) return ErrorCode::kOk;
-  const std::uint32_t count = (wanted - request.blocks) * session.groups();
-  const pool::SlotGrant grant = take_hbm(session, count);
+  if (wanted <= request.table.blocks()) return ErrorCode::kOk;
+  const std::uint32_t count = (wanted - request.table.blocks()) * session.groups();
+  const pool::SlotGrant grant = tiers.take(Tier::kHbm, session.taker(), count);
   if (grant.code != ErrorCode::kOk) return grant.code;
-  for (const SlotId slot : grant.slots) request.places.push_back({slot, SlotId()});
-  request.blocks = wanted;
-  request.hbm_slots += count;
+  std::uint32_t next = request.table.size();
+  blocks.extend(request.table, session.taker(), count);
+  for (const SlotId slot : grant.slots) blocks.place(request.table, next++, Tier::kHbm, slot);
   return ErrorCode::kOk;
 }
 
@@ -55,13 +36,13 @@ ErrorCode Controller::State::grow_prefill(Request& request) {
   Session& session = session_of(request);
   const Bytes block = session.shape.slot_bytes() * std::int64_t{session.groups()};
   const std::int64_t room = hbm.available(session.info.domain) / (block * kShare);
-  std::int64_t blocks = std::clamp<std::int64_t>(room, 1, kMostBlocks);
+  std::int64_t more = std::clamp<std::int64_t>(room, 1, kMostBlocks);
   const std::int64_t whole = session.blocks_for(request.room_to_run());
   const std::int64_t begun = request.planned.value / session.shape.block_tokens;
   ErrorCode code = ErrorCode::kOk;
-  for (; blocks > 0; blocks /= 2) {
-    const std::int64_t wanted = std::min(whole, begun + blocks);
-    if (wanted <= request.blocks) return ErrorCode::kOk;
+  for (; more > 0; more /= 2) {
+    const std::int64_t wanted = std::min(whole, begun + more);
+    if (wanted <= request.table.blocks()) return ErrorCode::kOk;
     code = grow(request, Tokens(wanted * session.shape.block_tokens));
     if (code != ErrorCode::kOutOfMemory) break;
   }
@@ -85,7 +66,7 @@ void Controller::State::serve_claims(DomainId domain) {
   for (const auto& [order, request] : std::map(found->second.claims)) {
     const ErrorCode code = serve_claim(*request);
     const bool soon = code == ErrorCode::kWouldBlock;
-    request->awaits_mapping = soon && session_of(*request).maps;
+    request->awaits_mapping = soon && tiers.mappings().awaited_by(request->key.engine);
     if (code == ErrorCode::kOk) {
       drop_claim(*request);
     } else if (soon && !request->awaits_mapping) {
@@ -109,9 +90,8 @@ bool Controller::State::relieve_class_pressure(const Request& request) {
     std::vector<Request*> inside;
     bool under_way = false, stays = false;
     each_inside_in(domain, [&](Request& r) {
-      const bool uses = std::any_of(r.places.begin(), r.places.end(), [&](const BlockPlace& p) {
-        return !p.hbm.none() && p.hbm.slab() == slab;
-      });
+      bool uses = false;
+      blocks.each_slot(r.table, Tier::kHbm, [&](SlotId slot) { uses |= slot.slab() == slab; });
       if (!uses) return;
       under_way |= r.leaving || r.promised || !r.runs();
       stays |= r.state == RequestState::kPrefill;
@@ -183,27 +163,30 @@ void Controller::State::grow_running(Session& session) {
 // Blocks for tokens that no iteration was granted. A prompt that has none left has not begun.
 void Controller::State::release_unwritten(Session& session, Request& request) {
   const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.planned));
-  if (kept >= request.blocks) return;
-  const auto first = request.places.begin() + std::ptrdiff_t{kept} * session.groups();
-  std::vector<SlotId> slots;
-  for (auto place = first; place != request.places.end(); ++place) slots.push_back(place->hbm);
-  request.places.erase(first, request.places.end());
-  request.blocks = kept;
-  release_slots(request, std::move(slots));
-  recount(request);
+  if (kept >= request.table.blocks()) return;
+  release_slots(request, std::move(blocks.truncate(request.table, kept)[0]));
   if (kept > 0) return;
   request.state = RequestState::kWaiting;
   requeue(request);
 }
 
+Ticket Controller::State::start(const Session& session, const Request& request,
+                                store::Purpose purpose, std::vector<std::uint32_t> places) {
+  return transfers.start(blocks, request.table,
+                         {.purpose = purpose,
+                          .request = request.key,
+                          .domain = session.info.domain,
+                          .slot_bytes = session.shape.slot_bytes(),
+                          .places = std::move(places)});
+}
+
 void Controller::State::swap_out(Request& request) {
   Session& session = session_of(request);
-  const Bytes slot_bytes = session.shape.slot_bytes();
   const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.tokens));
   const std::uint32_t count = kept * session.groups();
   std::vector<std::uint32_t> unsynced;
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (request.places[i].dram.none()) unsynced.push_back(i);
+    if (!blocks.has(request.table, i, Tier::kDram)) unsynced.push_back(i);
   }
   const auto wanted = static_cast<std::uint32_t>(unsynced.size());
   pool::SlotGrant grant;
@@ -213,71 +196,51 @@ void Controller::State::swap_out(Request& request) {
     request.leaving = request.forced_out = false;
     request.fresh = true;  // asked again at every step, it would never run
     // Slabs that another domain left empty can be had once they are zeroed.
-    dram.reclaim_empty_slabs(session.info.domain);
-    scrub_dirty_slabs();
+    tiers.reclaim(Tier::kDram, session.info.domain);
     return;
   }
   // Blocks beyond the last token hold nothing yet, and what is in DRAM already need not move.
-  std::vector<SlotId> free;
-  for (std::size_t i = count; i < request.places.size(); ++i) free.push_back(request.places[i].hbm);
-  request.places.resize(count);
-  request.blocks = kept;
+  std::vector<SlotId> free = std::move(blocks.truncate(request.table, kept)[0]);
   release_staging(request);
-  for (BlockPlace& place : request.places) {
-    if (synced(place)) free.push_back(std::exchange(place.hbm, SlotId()));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (!blocks.synced(request.table, i)) continue;
+    free.push_back(blocks.vacate(request.table, i, Tier::kHbm));
   }
-  hbm.release(free);
-
-  Copy copy{Copy::Kind::kOut, request.key, session.info.domain, slot_bytes};
+  tiers.free(Tier::kHbm, free);
   for (std::uint32_t i = 0; i < wanted; ++i) {
-    BlockPlace& place = request.places[unsynced[i]];
-    place.dram = grant.slots[i];
-    copy.pairs.push_back({place.hbm, place.dram});
+    blocks.place(request.table, unsynced[i], Tier::kDram, grant.slots[i]);
   }
-  copy.places = std::move(unsynced);
-  recount(request);
   request.state = RequestState::kSwappingOut;
   request.out_since = now;
   request.leaving = request.paused = false;
-  if (copy.pairs.empty()) return finish_out(copy, true);
-  const Ticket ticket = next_ticket();
-  emit(CopySlots{ticket, session.id, false, slot_bytes, copy.pairs});
-  copies.emplace(ticket, std::move(copy));
-  request.copy = ticket;
+  if (wanted == 0) return finish_out(request, {}, true);
+  request.copy = start(session, request, store::Purpose::kRotateOut, std::move(unsynced));
 }
 
 ErrorCode Controller::State::swap_in(Request& request) {
   Session& session = session_of(request);
   const std::uint32_t groups = session.groups();
-  const auto blocks = static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
+  const auto whole = static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
   std::vector<std::uint32_t> wanted;
-  wanted.reserve(std::size_t{blocks} * groups);
+  wanted.reserve(std::size_t{whole} * groups);
   const std::uint32_t full = full_blocks(request);
-  for (std::uint32_t i = 0; i < blocks * groups; ++i) {
+  for (std::uint32_t i = 0; i < whole * groups; ++i) {
     const bool streams = !request.away.empty() && request.away[i % groups] && i / groups < full;
     if (!streams) wanted.push_back(i);
   }
-  const pool::SlotGrant grant = take_hbm(session, static_cast<std::uint32_t>(wanted.size()));
+  const pool::SlotGrant grant =
+      tiers.take(Tier::kHbm, session.taker(), static_cast<std::uint32_t>(wanted.size()));
   if (grant.code != ErrorCode::kOk) return grant.code;
 
-  Copy copy{Copy::Kind::kIn, request.key, session.info.domain, session.shape.slot_bytes()};
-  request.places.resize(std::size_t{blocks} * groups);
-  request.blocks = blocks;
-  copy.pairs.reserve(wanted.size());
-  copy.places.reserve(wanted.size());
+  blocks.extend(request.table, session.taker(), whole * groups - request.table.size());
+  std::vector<std::uint32_t> moves;
+  moves.reserve(wanted.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    BlockPlace& place = request.places[wanted[i]];
-    place.hbm = grant.slots[i];
-    if (place.dram.none()) continue;
-    copy.pairs.push_back({place.hbm, place.dram});
-    copy.places.push_back(wanted[i]);
+    blocks.place(request.table, wanted[i], Tier::kHbm, grant.slots[i]);
+    if (blocks.has(request.table, wanted[i], Tier::kDram)) moves.push_back(wanted[i]);
   }
-  recount(request);
-  const Ticket ticket = next_ticket();
-  emit(CopySlots{ticket, session.id, true, copy.slot_bytes, copy.pairs});
-  copies.emplace(ticket, std::move(copy));
-  request.copy = ticket;
-  request.in_ticket = ticket;
+  request.copy = start(session, request, store::Purpose::kRotateIn, std::move(moves));
+  request.in_ticket = request.copy;
   request.state = RequestState::kSwappingIn;
   return ErrorCode::kOk;
 }
@@ -294,16 +257,14 @@ void Controller::State::seal_full_blocks(Request& request) {
   const Session& session = session_of(request);
   const std::uint32_t groups = session.groups();
   const std::uint32_t full = full_blocks(request);
-  for (std::size_t i = std::size_t{request.sealed} * groups; i < request.places.size(); ++i) {
-    const auto block = static_cast<std::int64_t>(i / groups);
-    if (request.tokens <= Tokens(block * session.shape.block_tokens)) break;
-    const SlotId slot = request.places[i].hbm;
-    if (slot.none()) continue;
-    const pool::SlotState state = hbm.state(slot);
-    if (block < full && state != pool::SlotState::kSealed) hbm.seal(slot);
-    if (block >= full && state == pool::SlotState::kFilling) hbm.mark_open(slot);
+  for (std::uint32_t i = request.sealed * groups; i < request.table.size(); ++i) {
+    const std::uint32_t block = i / groups;
+    if (request.tokens <= Tokens(std::int64_t{block} * session.shape.block_tokens)) break;
+    if (!blocks.has(request.table, i, Tier::kHbm)) continue;
+    blocks.settle(request.table, i, Tier::kHbm, block < full);
   }
   request.sealed = full;
+  if (request.synced < full) session_of(request).all_synced = false;
 }
 
 store::Hold Controller::State::hold_for(const Request& request) const {
@@ -317,37 +278,33 @@ store::Hold Controller::State::hold_for(const Request& request) const {
 void Controller::State::release_slots(const Request& request, std::vector<SlotId> hbm_slots) {
   store::Hold hold = hold_for(request);
   hold.hbm = std::move(hbm_slots);
-  holds.add(std::move(hold));
+  tiers.hold(std::move(hold));
+}
+
+// The slots of a transfer stay until it ends, and until the streams that read the same have.
+void Controller::State::abandon(Request& request, Ticket ticket) {
+  store::Hold hold = hold_for(request);
+  hold.copies = request.streams;
+  hold.copies.push_back(ticket);
+  for (const std::uint32_t i : transfers.abandon(ticket)) {
+    hold.hbm.push_back(blocks.vacate(request.table, i, Tier::kHbm));
+    hold.dram.push_back(blocks.vacate(request.table, i, Tier::kDram));
+  }
+  tiers.hold(std::move(hold));
 }
 
 void Controller::State::remove(Request& request) {
   Session& session = session_of(request);
   for (const Ticket ticket : {request.copy, request.sync, request.fetch}) {
-    if (!ticket) continue;
-    // The copy's slots stay until it ends, and until the streams that read the same have.
-    Copy& copy = copies.at(ticket);
-    copy.abandoned = true;
-    store::Hold hold = hold_for(request);
-    hold.copies = request.streams;
-    hold.copies.push_back(ticket);
-    for (const CopySlots::Pair& pair : std::exchange(copy.pairs, {})) {
-      hold.hbm.push_back(pair.hbm);
-      hold.dram.push_back(pair.dram);
-    }
-    holds.add(std::move(hold));
-    for (const std::uint32_t place : copy.places) request.places[place] = {};
+    if (ticket) abandon(request, ticket);
   }
-  std::vector<SlotId> slots;
+  auto slots = blocks.truncate(request.table, 0);
   store::Hold streamed = hold_for(request);
   streamed.copies = request.streams;
-  streamed.hbm = std::exchange(request.staging, {});
-  std::erase_if(streamed.hbm, [](SlotId slot) { return slot.none(); });
-  for (const BlockPlace& place : request.places) {
-    if (!place.hbm.none()) slots.push_back(place.hbm);
-    if (!place.dram.none()) streamed.dram.push_back(place.dram);
-  }
-  holds.add(std::move(streamed));
-  release_slots(request, std::move(slots));
+  streamed.hbm = request.staging.take();
+  streamed.dram = std::move(slots[1]);
+  tiers.hold(std::move(streamed));
+  release_slots(request, std::move(slots[0]));
   session.plan.ended_since_pause = true;
   still.erase(session.info.domain);
   delist(request);

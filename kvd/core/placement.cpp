@@ -44,7 +44,7 @@ PlacementInput Controller::State::placement_input(Session& session,
   // Paused requests make way but for their open blocks.
   each_request_of(session.id, [&](const Request& r) {
     if (!r.paused || std::find(keys.begin(), keys.end(), r.key) != keys.end()) return;
-    holding += slot * std::max<std::int64_t>(0, r.hbm_slots - std::int64_t{session.groups()});
+    holding += slot * std::max<std::int64_t>(0, r.hbm_slots() - std::int64_t{session.groups()});
   });
   const planner::Seconds whole =
       session.compute.measured()

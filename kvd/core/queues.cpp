@@ -65,7 +65,7 @@ void Controller::State::requeue(Request& request) {
 }
 
 void Controller::State::make_claim(Request& request) {
-  request.claim = ++last_claim;
+  request.claim = ++last.claim;
   domains.at(session_of(request).info.domain).claims.emplace(request.claim, &request);
   requeue(request);
 }
@@ -94,7 +94,7 @@ std::string Controller::State::validate_queues() const {
         inside.push_back(r);
         continue;
       }
-      if (!r->places.empty() || !r->staging.empty()) return "one that waits in line holds memory";
+      if (!r->table.empty() || !r->staging.empty()) return "one that waits in line holds memory";
       line.insert(r);
       domain.line.insert(r);
     }

@@ -119,7 +119,7 @@ void Controller::State::note_finished(Session& session, std::uint32_t rank,
   const std::uint64_t by_all = *std::min_element(finished.begin(), finished.end());
   if (by_all <= session.finished) return;
   session.finished = by_all;
-  holds.iteration_finished(session.id, session.finished);
+  tiers.iteration_finished(session.id, session.finished);
   // Nobody is ahead by more than one answer, so nothing newer has been reported.
   each_inside_of(session.id, [&](Request& r) { seal_full_blocks(r); });
   start_leaving(session);

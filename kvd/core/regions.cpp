@@ -62,29 +62,21 @@ void Controller::State::on_region(const Command& command, const AllocateRegion& 
 // True when it was answered.
 bool Controller::State::grant_region(const PendingRegion& pending) {
   Session& session = sessions.at(pending.engine);
-  const RegionId id(++last_region);
+  const RegionId id(++last.region);
   const DomainId domain = session.info.domain;
-  auto slabs = hbm.allocate_region(id, domain, session.id, pending.bytes);
-  // Slabs that no block uses any more can be had, once they are zeroed.
-  if (!slabs.ok() && !hbm.reclaim_empty_slabs().empty()) {
-    slabs = hbm.allocate_region(id, domain, session.id, pending.bytes);
-  }
+  auto slabs = tiers.lease(id, domain, session.id, pending.bytes);
   if (!slabs.ok()) {
     const ErrorCode code = slabs.error().code;
     // At its own maximum a domain's requests make way for its region as they do in a full tier.
     const bool full = code == ErrorCode::kOutOfMemory || code == ErrorCode::kQuotaExceeded;
     const bool waits = code == ErrorCode::kWouldBlock || (full && make_way(pending));
-    scrub_dirty_slabs();
+    tiers.scrub_slabs();
     if (!waits) session.refused = RefusedRegion{now, pending.bytes};
     if (!waits) emit(Reply{pending.engine, pending.reply_to, std::move(slabs).error()});
     return !waits;
   }
   const auto count = static_cast<std::uint32_t>(slabs->size());
   const Bytes slab_bytes = hbm.config().slab_bytes;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    hbm.set_mapped((*slabs)[i], session.id, true);
-    emit(SendSlab{session.id, (*slabs)[i], id, i, count});
-  }
   counters.region_bytes_granted += static_cast<std::uint64_t>((slab_bytes * count).value);
   session.regions.emplace(id, Region{id, std::move(*slabs)});
   emit(Reply{pending.engine, pending.reply_to, RegionReply{id, slab_bytes, count}});
@@ -98,7 +90,7 @@ bool Controller::State::make_way(const PendingRegion& pending) {
   const std::uint32_t missing = hbm.region_shortage(domain, pending.bytes);
   const std::vector<SlabIndex> slabs = emptiest_slabs(domain);
   if (missing == 0 || slabs.size() < missing) return false;
-  for (std::uint32_t i = 0; i < missing; ++i) hbm.retire(slabs[i]);
+  for (std::uint32_t i = 0; i < missing; ++i) tiers.retire(slabs[i]);
   note(Note::Level::kInfo, pending.engine,
        std::to_string(missing) + " slabs are being emptied for a region of " +
            std::to_string(pending.bytes.value) + " bytes");
@@ -112,12 +104,7 @@ std::vector<SlabIndex> Controller::State::emptiest_slabs(DomainId domain) {
   std::set<SlabIndex> stuck;
   each_inside_in(domain, [&](Request& r) {
     if (session_of(r).responsive) return;
-    for (const BlockPlace& place : r.places) {
-      if (!place.hbm.none()) stuck.insert(place.hbm.slab());
-    }
-    for (const SlotId slot : r.staging) {
-      if (!slot.none()) stuck.insert(slot.slab());
-    }
+    each_hbm_slot(r, [&](SlotId slot) { stuck.insert(slot.slab()); });
   });
   std::vector<pool::SlabView> views = hbm.slabs();
   std::erase_if(views, [&](const pool::SlabView& view) {
@@ -154,7 +141,7 @@ void Controller::State::end_yielding(const std::set<DomainId>& still_waiting) {
       ++counters.promises_expired;
     });
     for (const pool::SlabView& slab : hbm.slabs()) {
-      if (slab.retiring && slab.domain == domain) hbm.unretire(slab.index);
+      if (slab.retiring && slab.domain == domain) tiers.unretire(slab.index);
     }
     return true;
   });
@@ -224,12 +211,8 @@ void Controller::State::on_release_region(const Command& command, const ReleaseR
            "region " + std::to_string(release.region.value) + " is not this session's");
     return;
   }
-  for (const SlabIndex slab : it->second.slabs) {
-    if (!session.sent[slab.value]) hbm.set_mapped(slab, session.id, false);
-  }
-  hbm.release_region(release.region);
+  tiers.end_lease(release.region, session.id, it->second.slabs);
   session.regions.erase(it);
-  scrub_dirty_slabs();
   reply(command, Done{});
   serve_everyone();
 }

@@ -16,19 +16,9 @@ bool runs_on(const Request& request) {
 
 Bytes Controller::State::kept(const Request& request) const {
   if (yielding.empty()) return Bytes(0);
-  const auto is_kept = [&](const BlockPlace& place) {
-    return !place.hbm.none() && hbm.retiring(place.hbm.slab());
-  };
-  const Session& session = sessions.at(request.key.engine);
-  const auto is_staging = [&](SlotId slot) { return !slot.none() && hbm.retiring(slot.slab()); };
-  return session.shape.slot_bytes() *
-         (std::count_if(request.places.begin(), request.places.end(), is_kept) +
-          std::count_if(request.staging.begin(), request.staging.end(), is_staging));
-}
-
-std::int64_t Controller::State::grantable(const std::vector<SlotId>& slots) const {
-  return std::count_if(slots.begin(), slots.end(),
-                       [&](SlotId slot) { return !hbm.retiring(slot.slab()); });
+  std::int64_t count = 0;
+  each_hbm_slot(request, [&](SlotId slot) { count += hbm.retiring(slot.slab()) ? 1 : 0; });
+  return sessions.at(request.key.engine).shape.slot_bytes() * count;
 }
 
 Bytes Controller::State::incoming(DomainId domain) {
@@ -38,17 +28,11 @@ Bytes Controller::State::incoming(DomainId domain) {
     if (r.state != RequestState::kSwappingOut && !session_of(r).responsive) return;
     if (leaves) sum += hbm_bytes(r) - kept(r);
   });
-  for (const auto& [ticket, copy] : copies) {
-    if (copy.domain == domain) sum += copy.slot_bytes * grantable(copy.slots);
-  }
-  for (const store::Hold& hold : holds.all()) {
-    if (hold.domain != domain || store::Holds::quarantined(hold)) continue;
-    // What a silent engine may still use comes when it steps again, or never.
-    const auto session = sessions.find(hold.engine);
-    const bool silent = session != sessions.end() && !session->second.responsive;
-    if (!silent) sum += hold.slot_bytes * grantable(hold.hbm);
-  }
-  return sum;
+  // What a silent engine may still use comes when it steps again, or never.
+  return sum + tiers.held(domain, [&](EngineId engine) {
+    const auto session = sessions.find(engine);
+    return session == sessions.end() || session->second.responsive;
+  });
 }
 
 Bytes Controller::State::claimed(DomainId domain) {
@@ -123,10 +107,10 @@ std::vector<Request*> Controller::State::admissible(DomainId domain) {
   Bytes room_in_dram = dram.available(domain);
   Bytes promised, largest;
   each_inside_in(domain, [&](Request& r) {
-    room_in_hbm += session_of(r).shape.slot_bytes() * r.hbm_slots;
-    room_in_dram += session_of(r).shape.slot_bytes() * r.dram_slots;
+    room_in_hbm += session_of(r).shape.slot_bytes() * r.hbm_slots();
+    room_in_dram += session_of(r).shape.slot_bytes() * r.dram_slots();
     if (!session_of(r).responsive) {  // neither grows nor leaves
-      promised += session_of(r).shape.slot_bytes() * (r.hbm_slots + r.dram_slots);
+      promised += session_of(r).shape.slot_bytes() * (r.hbm_slots() + r.dram_slots());
     } else {
       const Bytes most = session_of(r).bytes_for(r.prompt + r.max_new);
       promised += most;
@@ -158,18 +142,23 @@ planner::RotationSnapshot Controller::State::rotation_snapshot(DomainId domain,
   for (Request* r : admissible(domain)) {
     if (r->queues() && !r->held_back) index.push_back(r);
   }
+  // Those inside are visited by key: only the others are to be sorted in among them.
+  const auto by_key = [](const Request* a, const Request* b) { return a->key < b->key; };
+  std::sort(index.begin(), index.end(), by_key);
+  const auto inside = std::ssize(index);
   each_inside_in(domain, [&](Request& r) {
     const Session& owner = session_of(r);
     if (!owner.responsive) return;  // neither a victim, nor would it take what it is given
     const bool running = runs_on(r);
     if (running || r.queues()) index.push_back(&r);
     if (!running) return;
-    const std::int64_t more = owner.blocks_for(r.planned + Tokens(1)) - std::int64_t{r.blocks};
+    const std::int64_t more =
+        owner.blocks_for(r.planned + Tokens(1)) - std::int64_t{r.table.blocks()};
     snapshot.growth +=
         owner.shape.slot_bytes() * (std::max<std::int64_t>(0, more) * owner.groups());
   });
-  std::sort(index.begin(), index.end(),
-            [](const Request* a, const Request* b) { return a->key < b->key; });
+  std::inplace_merge(index.begin(), index.begin() + inside, index.end(), by_key);
+  snapshot.requests.reserve(index.size());
   for (Request* r : index) snapshot.requests.push_back(as_rotation(*r));
   // The reserve is kept from who would come in. Nobody leaves for it.
   const Bytes room = supply(domain);
@@ -210,7 +199,7 @@ void Controller::State::renew_for_queue(DomainId domain) {
     const Session& session = session_of(r);
     if (r.queues() && session.responsive) wanted += session.bytes_for(r.prompt + r.max_new);
   });
-  if (wanted > Bytes(0)) hbm.renew_for(domain, wanted);
+  if (wanted > Bytes(0)) tiers.renew_for(domain, wanted);
 }
 
 void Controller::State::decide(Session& caller) {
@@ -225,9 +214,7 @@ void Controller::State::decide(Session& caller) {
   const bool standing = decision.prioritized.empty() && stands_still(domain);
   if (full || standing) {
     // Slabs that another domain left empty can be had once they are zeroed.
-    hbm.reclaim_empty_slabs(domain);
-    dram.reclaim_empty_slabs(domain);
-    scrub_dirty_slabs();
+    tiers.reclaim(domain);
   }
   carry_out(caller, decision, index);
   if (prefills_layerwise(caller)) prefill_layerwise(caller, decision, index);
@@ -324,7 +311,7 @@ void Controller::State::carry_out(Session& caller, const planner::RotationDecisi
     Request& r = *index[victim];
     wanted -= hbm_bytes(r);
     // What is in DRAM already need not move.
-    const Bytes moves = session_of(r).shape.slot_bytes() * std::int64_t{r.hbm_slots - r.doubled};
+    const Bytes moves = session_of(r).shape.slot_bytes() * (r.hbm_slots() - r.table.doubled());
     bucket_bytes -= static_cast<double>(moves.value);
     preempt(r, caller.id, Promise::kForBytes);
   }
@@ -350,11 +337,15 @@ void Controller::State::acknowledge_promises(Session& session) {
 }
 
 void Controller::State::expire_promises(DomainId domain) {
+  bool waits = false, promised = false;
+  each_inside_in(domain, [&](const Request& r) {
+    waits = waits || r.claim != 0 || r.starved;
+    promised = promised || r.promised;
+  });
+  if (!promised) return;
   // A promise ends with its need: what is free or already on its way out may do by now, or nobody
   // waits any more. One made for a region ends with that.
   Bytes spare = supply(domain);
-  bool waits = false;
-  each_inside_in(domain, [&](const Request& r) { waits = waits || r.claim != 0 || r.starved; });
   each_inside_in(domain, [&](Request& r) {
     if (!r.promised) return;
     const bool needless = r.promise == Promise::kForBytes ? spare >= hbm_bytes(r) : !waits;

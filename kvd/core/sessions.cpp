@@ -22,13 +22,8 @@ Result<ClassId> Controller::State::class_for(const ModelClass& shape) {
                           " model shapes are in use, the most there can be: end sessions of some");
   }
   // A known one may be forgotten in one tier already while slabs of the other still have it.
-  const ClassId id = fresh ? ClassId(++last_class) : known->second;
-  for (pool::TierPool* tier : {&hbm, &dram}) {
-    if (Status status = tier->add_class(id, shape.slot_bytes()); !status.ok()) {
-      if (fresh) hbm.remove_class(id);
-      return status.error();
-    }
-  }
+  const ClassId id = fresh ? ClassId(++last.model_class) : known->second;
+  KVD_TRY(tiers.add_class(id, shape.slot_bytes()));
   classes[shape] = id;
   return id;
 }
@@ -38,9 +33,7 @@ void Controller::State::forget_classes() {
   for (const auto& [id, session] : sessions) used.insert(session.class_id);
   std::erase_if(classes, [&](const auto& entry) {
     const ClassId id = entry.second;
-    if (used.contains(id)) return false;
-    const bool gone = hbm.remove_class(id);
-    return dram.remove_class(id) && gone;
+    return !used.contains(id) && tiers.remove_class(id);
   });
 }
 
@@ -53,18 +46,16 @@ Result<AttachGrant> Controller::State::attach(const Attach& attach) {
     KVD_ASSIGN_OR_RETURN(session.class_id, class_for(shape));
     session.shape = shape;
   }
-  session.id = EngineId(++last_engine);
-  session.generation = Generation(++last_generation);
+  session.id = EngineId(++last.engine);
+  session.generation = Generation(++last.generation);
   if (session.shape.ranks > 1) {
     session.ranks.emplace().finished.assign(session.shape.ranks, 0);
     session.info.streams_layers = false;  // the plan of one rank's layers does not fit a group's
-    last_engine += session.shape.ranks - 1;
-    last_generation += session.shape.ranks - 1;
+    last.engine += session.shape.ranks - 1;
+    last.generation += session.shape.ranks - 1;
   }
-  session.mapped.assign(hbm.config().slabs, false);
-  session.sent.assign(hbm.config().slabs, false);
   ++counters.engines_attached;
-  holds.engine_came(session.id);
+  tiers.engine_came(session.id);
   AttachGrant grant{session.id, session.generation, session.class_id, session.shape,
                     config.max_requests_per_engine};
   sessions.emplace(session.id, std::move(session));
@@ -79,15 +70,7 @@ void Controller::State::drop_claims(Session& session) {
     r.layerwise = false;
     r.away.clear();
   });
-  hbm.stop_awaiting(session.id);
-}
-
-// Before its slabs are zeroed: one that was zeroed while mapped is not clean.
-void Controller::State::forget_mappings(EngineId engine) {
-  for (std::uint32_t slab = 0; slab < hbm.config().slabs; ++slab) {
-    hbm.set_mapped(SlabIndex(slab), engine, false);
-  }
-  hbm.stop_awaiting(engine);
+  tiers.mappings().stop_awaiting(session.id);
 }
 
 void Controller::State::on_detach(EngineId engine) {
@@ -96,14 +79,14 @@ void Controller::State::on_detach(EngineId engine) {
   Session& session = it->second;
   drop_regions(engine);
   session.finished = session.iteration;  // it said goodbye: it maps and writes nothing any more
-  forget_mappings(engine);
-  holds.iteration_finished(engine, session.finished);
+  tiers.mappings().forget(engine);
+  tiers.iteration_finished(engine, session.finished);
   for (Request* r : std::vector(session.active)) remove(*r);
   end_streams(session);
-  for (const auto& [id, region] : session.regions) hbm.release_region(id);
+  for (const auto& [id, region] : session.regions) tiers.release_region(id);
   sessions.erase(it);
-  holds.engine_gone(engine);
-  scrub_dirty_slabs();
+  tiers.engine_gone(engine);
+  tiers.scrub_slabs();
   serve_everyone();
 }
 
@@ -122,28 +105,27 @@ void Controller::State::on_dying(EngineId engine, bool parting) {
   if (session.dying) return;
   session.dying = true;
   drop_regions(engine);
-  holds.engine_dying(engine);
+  tiers.engine_dying(engine);
   for (Request* r : std::vector(session.active)) remove(*r);
   end_streams(session);
-  for (const auto& [id, region] : session.regions) hbm.quarantine_region(id);
+  for (const auto& [id, region] : session.regions) tiers.quarantine_region(id);
   serve_everyone();
 }
 
 void Controller::State::on_dead(EngineId engine) {
-  forget_mappings(engine);
+  tiers.mappings().forget(engine);
   const auto parting = sessions.find(engine);
   on_dying(engine, parting != sessions.end() && parting->second.parting);
   const auto it = sessions.find(engine);
   if (it != sessions.end()) {
     Session session = std::move(it->second);
     sessions.erase(it);
-    for (const auto& [id, region] : session.regions) hbm.release_region(id);
-    holds.engine_gone(engine);
-    scrub_dirty_slots();
+    for (const auto& [id, region] : session.regions) tiers.release_region(id);
+    tiers.engine_gone(engine);
     note(Note::Level::kInfo, engine,
          "engine '" + session.info.name + "' is gone; its memory is being zeroed and returned");
   }
-  scrub_dirty_slabs();
+  tiers.scrub_slabs();
   serve_everyone();
 }
 
@@ -174,9 +156,7 @@ void Controller::State::on_tick() {
   expire_regions();
   if (classes.size() > kMaxClasses / 2) {
     // Empty slabs remember their class; what nobody uses need not.
-    hbm.reclaim_empty_slabs(DomainId());
-    dram.reclaim_empty_slabs(DomainId());
-    scrub_dirty_slabs();
+    tiers.reclaim(DomainId());
     forget_classes();
   }
   for (auto& [id, session] : sessions) {
@@ -196,27 +176,15 @@ void Controller::State::on_beat(EngineId engine) {
 
 void Controller::State::on_slab_mapped(EngineId engine, SlabIndex slab) {
   const auto it = sessions.find(engine);
-  if (it == sessions.end() || slab.value >= it->second.sent.size()) return;
+  if (it == sessions.end() || !tiers.mappings().mapped(engine, slab)) return;
   Session& session = it->second;
-  if (!session.sent[slab.value]) return;  // a region's slab, or one it was never given
-  session.mapped[slab.value] = true;
   feed_starved(session);
   serve_claims(session.info.domain);
-  for (std::uint32_t s = 0; s < hbm.config().slabs; ++s) {
-    if (!session.mapped[s] && hbm.awaited(SlabIndex(s), engine)) return;
-  }
-  hbm.stop_awaiting(engine);
+  tiers.mappings().end_awaiting_mapped(engine);
 }
 
 void Controller::State::on_slab_unmapped(EngineId engine, SlabIndex slab) {
-  const auto it = sessions.find(engine);
-  if (it == sessions.end() || slab.value >= it->second.sent.size()) return;
-  Session& session = it->second;
-  // Only an answer to a request of ours counts: slots may be granted in what is still mapped.
-  if (!session.sent[slab.value] || session.mapped[slab.value]) return;
-  session.sent[slab.value] = false;
-  hbm.set_mapped(slab, engine, false);
-  serve_everyone();
+  if (tiers.mappings().unmapped(engine, slab)) serve_everyone();
 }
 
 // Slabs of the region that did leave stay the engine's until its session ends: nobody else gets
@@ -224,16 +192,10 @@ void Controller::State::on_slab_unmapped(EngineId engine, SlabIndex slab) {
 void Controller::State::on_slab_unsent(const SlabUnsent& unsent) {
   const auto it = sessions.find(unsent.engine);
   if (it == sessions.end() || it->second.dying) return;
-  Session& session = it->second;
-  if (!unsent.region) {
-    session.sent[unsent.slab.value] = session.mapped[unsent.slab.value] = false;
-    hbm.set_mapped(unsent.slab, session.id, false);
-    return;  // the next claim on its slots sends it anew
-  }
-  if (!session.sent[unsent.slab.value]) hbm.set_mapped(unsent.slab, session.id, false);
-  if (session.regions.erase(unsent.region) == 0) return;
-  hbm.release_region(unsent.region);
-  scrub_dirty_slabs();
+  tiers.mappings().unsent(unsent.engine, unsent.slab, static_cast<bool>(unsent.region));
+  if (it->second.regions.erase(unsent.region) == 0) return;
+  tiers.release_region(unsent.region);
+  tiers.scrub_slabs();
   serve_everyone();
 }
 
@@ -254,15 +216,14 @@ void Controller::State::retune(const Tuning& wanted) {
 
 void Controller::State::requota(const Requota& wanted) {
   for (const auto& [tier, quotas] :
-       {std::pair{&hbm, &wanted.hbm}, std::pair{&dram, &wanted.dram}}) {
-    const Status status = tier->set_quotas(*quotas);
+       {std::pair{Tier::kHbm, &wanted.hbm}, std::pair{Tier::kDram, &wanted.dram}}) {
+    const Status status = tiers.set_quotas(tier, *quotas);
     if (status.ok()) {
-      (tier == &hbm ? config.hbm_quotas : config.dram_quotas) = *quotas;
+      (tier == Tier::kHbm ? config.hbm_quotas : config.dram_quotas) = *quotas;
       continue;
     }
     note(Note::Level::kError, EngineId(),
-         std::string("the quotas of ") + name(tier->config().tier) +
-             " stay: " + status.error().message);
+         std::string("the quotas of ") + name(tier) + " stay: " + status.error().message);
   }
   serve_everyone();
 }

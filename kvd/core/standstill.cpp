@@ -52,10 +52,7 @@ bool Controller::State::is_stuck(DomainId domain) {
     return session.awaited_since && would_help(session.info.domain, domain, Bytes(0));
   };
   if (std::any_of(sessions.begin(), sessions.end(), is_ended)) return false;
-  const auto under_way = [&](const auto& entry) {
-    return entry.second.domain == domain || !entry.second.domain;
-  };
-  if (std::any_of(copies.begin(), copies.end(), under_way)) return false;
+  if (transfers.under_way(domain) || tiers.zeroes_for(domain)) return false;
   bool wants = false, silent = false;
   const auto look_at = [&](Request& r) {
     const bool responsive = session_of(r).responsive;
@@ -93,7 +90,7 @@ void Controller::State::tell_standstill(DomainId domain, const Standstill& stand
 // The end of one that holds memory helps the others.
 void Controller::State::give_up_latest(DomainId domain) {
   const auto rank = [](const Request& r) {
-    return std::tuple(r.hbm_slots + r.dram_slots > 0, r.arrived, r.key);
+    return std::tuple(r.hbm_slots() + r.dram_slots() > 0, r.arrived, r.key);
   };
   Request* latest = nullptr;
   each_request_in(domain, [&](Request& r) {

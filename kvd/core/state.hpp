@@ -13,7 +13,11 @@
 #include "ipc/vocabulary/deposit.hpp"
 #include "kvd/core/controller.hpp"
 #include "kvd/core/inputs.hpp"
-#include "kvd/store/holds.hpp"
+#include "kvd/store/blocks.hpp"
+#include "kvd/store/orders.hpp"
+#include "kvd/store/staging.hpp"
+#include "kvd/store/tiers.hpp"
+#include "kvd/store/transfers.hpp"
 #include "planner/model/fitted_line.hpp"
 #include "planner/policy/admission.hpp"
 #include "planner/policy/catalogue.hpp"
@@ -24,17 +28,36 @@
 /// The Controller's inside: records and the steps it is made of. Included by kvd/core only.
 namespace kvd::core {
 
-/// Where one block of a request lives; a slot is none in a tier the block is not in. In both tiers:
-/// a sealed block with its copy, or a copy is under way (its target is `filling` until it ends).
-struct BlockPlace {
-  SlotId hbm;
-  SlotId dram;
-};
-
 /// What a victim on another engine is to give. kForBytes: any bytes will do, so the promise ends
 /// when as many are free elsewhere. kForSlots: only its own slots will do, because they stand in a
 /// slab that has to change class, or a running request starves for them.
 enum class Promise : std::uint8_t { kForBytes, kForSlots };
+
+/// What an answer about a request's layers was worked out from; while it is the same, so is the
+/// answer.
+struct LayersSeen {
+  std::uint64_t table = 0;    ///< store::BlockTable::changes
+  std::uint64_t staging = 0;  ///< store::Staging::changes
+  std::uint32_t sealed = 0;
+  bool paused = false;
+  bool fetching = false;
+  std::vector<bool> away;
+  friend bool operator==(const LayersSeen&, const LayersSeen&) = default;
+};
+/// An answer, and what it was worked out from.
+template <class T>
+struct Remembered {
+  std::optional<LayersSeen> seen;
+  T answer{};
+};
+
+/// Of one request.
+struct LayerAnswers {
+  Remembered<RowSlots> row;                              ///< of a published table
+  Remembered<std::vector<StreamLayers::Fetch>> fetches;  ///< of an iteration; `after` is not set
+  Remembered<std::int64_t> spare;                        ///< copies in DRAM it can do without
+  std::optional<LayersSeen> evicted, fetched, staged;    ///< nothing was left to do
+};
 
 /// A request between submit and finish.
 ///
@@ -56,18 +79,15 @@ struct Request {
   std::uint64_t last_iteration = 0;  ///< the last one it was granted in
   Tokens granted;                    ///< tokens of that grant
 
-  std::uint32_t blocks = 0;        ///< per layer group
-  std::vector<BlockPlace> places;  ///< [block * groups + group]
-  std::uint32_t sealed = 0;        ///< so many leading blocks are sealed
-  std::uint32_t synced = 0;        ///< so many leading blocks are in DRAM, or on their way there
-  std::int64_t hbm_slots = 0;      ///< of places and staging
-  std::int64_t dram_slots = 0;
-  std::int64_t doubled = 0;  ///< places in both tiers
+  store::BlockTable table;
+  std::uint32_t sealed = 0;  ///< so many leading blocks are sealed
+  std::uint32_t synced = 0;  ///< so many leading blocks are in DRAM, or on their way there
 
   // Layer streaming (layers.cpp).
-  std::vector<bool> away;       ///< layer groups whose full blocks shall be in DRAM; empty: none
-  std::uint32_t distance = 0;   ///< k, where `away` follows one
-  std::vector<SlotId> staging;  ///< by block: what every streamed group of the block is read from
+  std::vector<bool> away;      ///< layer groups whose full blocks shall be in DRAM; empty: none
+  std::uint32_t distance = 0;  ///< k, where `away` follows one
+  store::Staging staging;
+  LayerAnswers known;
   std::uint64_t staging_free = 0;  ///< layer_mark from which on staging may be overwritten
   std::uint64_t streamed_in = 0;   ///< the last iteration that streams some of it
   std::vector<Ticket> streams;     ///< live ones with fetches of it
@@ -102,7 +122,12 @@ struct Request {
   Ticket sync;              ///< the background copy to DRAM under way; at most one
   Ticket fetch;             ///< the fetch of layers that shall stay under way; at most one
 
-  [[nodiscard]] bool holds_hbm() const { return hbm_slots > 0; }
+  [[nodiscard]] std::int64_t hbm_slots() const { return table.in(Tier::kHbm) + staging.count(); }
+  [[nodiscard]] std::int64_t dram_slots() const { return table.in(Tier::kDram); }
+  [[nodiscard]] bool holds_hbm() const { return hbm_slots() > 0; }
+  [[nodiscard]] LayersSeen layers_seen() const {
+    return {table.changes(), staging.changes(), sealed, paused, static_cast<bool>(fetch), away};
+  }
   [[nodiscard]] bool runs() const {
     return state == RequestState::kPrefill || state == RequestState::kRunning;
   }
@@ -217,6 +242,7 @@ struct Session {
   std::optional<PendingPlace> place;
   bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
   bool short_of_dram = false;  ///< layers that shall leave found no room there
+  bool all_synced = false;     ///< no request has a sealed block that DRAM lacks
   bool crowded = false;        ///< a prompt that comes in chunk by chunk found no room
   /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
   /// batch's tokens change by little from step to step.
@@ -233,9 +259,6 @@ struct Session {
   Line line;                        ///< the others
   std::vector<RequestId> given_up;  ///< ended by us; the next reply says so
 
-  pool::SlabSet mapped;  ///< acknowledged
-  pool::SlabSet sent;    ///< its fd left for the engine
-  bool maps = false;     ///< the slots it asked for last are in slabs it has yet to map
   std::map<RegionId, Region> regions;
   std::optional<RefusedRegion> refused;    ///< the last one
   std::optional<TimePoint> awaited_since;  ///< silent, and others wait for what it holds
@@ -243,36 +266,15 @@ struct Session {
   std::uint64_t steps = 0, rotations_in = 0, rotations_out = 0, tokens = 0;
 
   [[nodiscard]] std::uint32_t groups() const { return shape.groups(); }
+  [[nodiscard]] store::Taker taker() const {
+    return {class_id, info.domain, id, shape.slot_bytes()};
+  }
   [[nodiscard]] std::int64_t blocks_for(Tokens count) const {
     return pieces(count, Tokens(shape.block_tokens));
   }
   [[nodiscard]] Bytes bytes_for(Tokens count) const {
     return shape.slot_bytes() * (blocks_for(count) * groups());
   }
-};
-
-/// A copy or scrub the shell carries out.
-struct Copy {
-  enum class Kind : std::uint8_t {
-    kOut,
-    kIn,
-    kSync,
-    kFetch,
-    kStream,
-    kScrubSlabs,
-    kScrubSlots
-  } kind = Kind::kOut;
-  RequestKey request;  ///< of a stream: the engine alone
-  DomainId domain;
-  Bytes slot_bytes;
-  std::vector<CopySlots::Pair> pairs{};
-  std::vector<std::uint32_t> places{};  ///< of the request, one a pair
-  std::uint64_t iteration = 0;          ///< of a stream
-  std::vector<SlabIndex> slabs{};
-  std::vector<SlotId> slots{};
-  bool abandoned = false;  ///< nobody wants its result: its slots are in `holds` until it ends
-  bool ending = false;     ///< a stream that starts no further fetch
-  Tier tier = Tier::kHbm;  ///< of a scrub
 };
 
 /// A region command that waits for slabs to be scrubbed, or for requests to make way.
@@ -297,27 +299,27 @@ struct Controller::State {
   std::unique_ptr<planner::RotationPolicy> rotation;
   std::unique_ptr<planner::AdmissionPolicy> admission;
   std::unique_ptr<planner::PlacementPolicy> placement;  ///< asked for its traits; the shell decides
-  pool::TierPool hbm;
-  pool::TierPool dram;
-  store::Holds holds;
+  store::Orders orders;
+  store::Tiers tiers;
+  store::Blocks blocks;
+  store::Transfers transfers;
+  const pool::TierPool& hbm;  ///< of tiers, to read
+  const pool::TierPool& dram;
 
   std::map<EngineId, Session> sessions;
   std::map<RequestKey, Request> requests;  ///< ordered, so that every walk is deterministic
   std::map<DomainId, Domain> domains;      ///< those that have requests
-  std::map<Ticket, Copy> copies;
   std::map<ModelClass, ClassId> classes;
   std::deque<PendingRegion> pending_regions;  ///< served in this order within a domain
   std::set<DomainId> yielding;                ///< domains that have slabs retire for a region
   std::map<DomainId, Standstill> still;
   Counters counters;
 
-  std::uint32_t last_engine = 0;
-  std::uint32_t last_class = 0;
-  std::uint64_t last_generation = 0;
-  std::uint64_t last_ticket = 0;
-  std::uint64_t last_region = 0;
-  std::uint64_t last_claim = 0;
-  std::uint64_t last_pause = 0;
+  /// The last one given out of each kind.
+  struct {
+    std::uint32_t engine = 0, model_class = 0;
+    std::uint64_t generation = 0, region = 0, claim = 0, pause = 0;
+  } last;
 
   double link_rate[2] = {0, 0};
   double mean_step_s = 0;
@@ -331,8 +333,11 @@ struct Controller::State {
   // ---- small tools (state.cpp) ----
   template <class E>
   void emit(E effect) {
+    pass_on_orders();
     effects->emplace_back(std::move(effect));
   }
+  /// What the store has ordered meanwhile comes first.
+  void pass_on_orders();
   void note(Note::Level level, EngineId engine, std::string text);
   void reply(const Command& command, decltype(Reply::body) body);
   void refuse(const Command& command, ErrorCode code, std::string message);
@@ -350,13 +355,15 @@ struct Controller::State {
   void each_inside_of(EngineId engine, F visit);
   template <class F>
   void each_inside_in(DomainId domain, F visit);
+  /// Of its blocks and its staging.
+  template <class F>
+  void each_hbm_slot(const Request& request, F visit) const;
   [[nodiscard]] Bytes hbm_bytes(const Request& request) const;
   [[nodiscard]] Bytes need_bytes(const Request& request) const;  ///< HBM it needs to run
   /// Tokens of one request of the session that HBM holds with everything else out of the way.
   [[nodiscard]] Tokens most_tokens(const Session& session) const;
   /// Slots of the session's class that its domain can come to have in the tier.
   [[nodiscard]] static std::int64_t most_slots(const pool::TierPool& tier, const Session& session);
-  Ticket next_ticket() { return Ticket(++last_ticket); }
 
   // ---- who waits, who has a claim (queues.cpp) ----
   void enlist(Request& request);   ///< a new one
@@ -371,7 +378,7 @@ struct Controller::State {
   void on_command(const Command& command);
   void on_submit(const Command& command, const Submit& submit);
   void on_rotate(const Command& command, const Rotate& rotate);
-  void on_blocks(const Command& command, const AllocateBlocks& blocks);
+  void on_blocks(const Command& command, const AllocateBlocks& wanted);
   void on_stats(const Command& command);
   /// Which silent engine of the domain holds blocks, and what to do about it; empty: none.
   [[nodiscard]] std::string silent_holder(DomainId domain);
@@ -401,7 +408,8 @@ struct Controller::State {
   void count_deposit(Request& request, Tokens made);
   [[nodiscard]] StepReply build_reply(Session& session);
   [[nodiscard]] static Tokens prefill_tokens(const Session& session, const Request& request);
-  [[nodiscard]] TableRow table_row(const Session& session, const Request& request) const;
+  [[nodiscard]] TableRow table_row(const Session& session, Request& request) const;
+  [[nodiscard]] std::vector<SlotId> row_slots(const Request& request) const;
   [[nodiscard]] static Hold hold_reason(const Request& request, bool promises);
 
   // ---- what the policies know (knowledge.cpp) ----
@@ -464,7 +472,6 @@ struct Controller::State {
   /// HBM that victims will give back to requests: nothing of slabs that retire for a region.
   [[nodiscard]] Bytes incoming(DomainId domain);
   [[nodiscard]] Bytes kept(const Request& request) const;  ///< of its HBM, in retiring slabs
-  [[nodiscard]] std::int64_t grantable(const std::vector<SlotId>& slots) const;
   [[nodiscard]] Bytes claimed(DomainId domain);
   void expire_promises(DomainId domain);
   void acknowledge_promises(Session& session);
@@ -480,12 +487,8 @@ struct Controller::State {
   void end_given_up(Session& session);
 
   // ---- layers that come and go (layers.cpp) ----
-  void recount(Request& request) const;
   [[nodiscard]] std::uint32_t full_blocks(const Request& request) const;
   [[nodiscard]] static bool complete(const Request& request);
-  [[nodiscard]] bool arriving(const BlockPlace& place) const;
-  [[nodiscard]] bool missing(const BlockPlace& place) const;
-  [[nodiscard]] bool synced(const BlockPlace& place) const;
   void sync_blocks(Session& session);
   [[nodiscard]] bool short_of_dram(DomainId domain) const;
   [[nodiscard]] Bytes sync_request(Session& session, Request& request, bool away_only,
@@ -495,14 +498,15 @@ struct Controller::State {
   void fetch_layers(Session& session, Request& request);
   [[nodiscard]] bool stage(Session& session, Request& request);
   void release_staging(Request& request);
-  void add_fetches(const Request& request, std::uint64_t iteration, StreamLayers& stream) const;
+  void add_fetches(Request& request, std::uint64_t iteration, StreamLayers& stream) const;
+  [[nodiscard]] std::vector<StreamLayers::Fetch> fetches_of(const Request& request) const;
   void start_stream(Session& session, StreamLayers stream, const std::vector<Request*>& streamed);
   void end_streams(Session& session);
-  void finish_stream(Ticket ticket, const Copy& copy);
-  [[nodiscard]] Bytes spare_dram(DomainId domain);        ///< free, or a copy of what HBM has
-  [[nodiscard]] bool dram_takes(const Request& request);  ///< what of it is in HBM alone
-  [[nodiscard]] std::int64_t spare_copies(const Request& request,
-                                          std::vector<std::uint32_t>* places) const;
+  void finish_stream(Ticket ticket, const store::Stream& stream);
+  [[nodiscard]] Bytes spare_dram(DomainId domain);  ///< free, or a copy of what HBM has
+  [[nodiscard]] bool dram_takes(Request& request);  ///< what of it is in HBM alone
+  [[nodiscard]] std::int64_t spare_copies(Request& request) const;
+  [[nodiscard]] std::vector<std::uint32_t> spare_places(const Request& request) const;
   void drop_copies(DomainId domain, Bytes needed);
 
   // ---- memory of requests (memory.cpp) ----
@@ -523,23 +527,20 @@ struct Controller::State {
 
   // ---- copies that ended (copies.cpp) ----
   void on_copy(const CopyFinished& finished);
-  void finish(Ticket ticket, Copy& copy, bool ok);
-  void finish_out(Copy& copy, bool ok);
-  void finish_in(Copy& copy, bool ok);
-  void finish_sync(Copy& copy, bool ok);
-  void finish_fetch(Copy& copy, bool ok);
-  void end_scrub(const Copy& copy, bool ok);
-  void measure_link(const Copy& copy, const CopyFinished& finished);
+  void finish(const store::Transfer& transfer, bool ok);
+  void finish_out(Request& request, const store::Transfer& transfer, bool ok);
+  void finish_in(Request& request, const store::Transfer& transfer, bool ok);
+  void finish_sync(Request& request, bool ok);
+  void finish_fetch(Request& request);
+  void measure_link(Tier to, const CopyFinished& finished);
+  [[nodiscard]] Ticket start(const Session& session, const Request& request, store::Purpose purpose,
+                             std::vector<std::uint32_t> places);
   /// Gives up HBM slots of the request that no copy touches.
   void release_slots(const Request& request, std::vector<SlotId> hbm_slots);
   [[nodiscard]] store::Hold hold_for(const Request& request) const;
-  void scrub_dirty_slots();
-  void scrub_dirty_slabs();
-  void renew_slabs();
+  void abandon(Request& request, Ticket transfer);
   void on_slab_renewed(SlabIndex slab);
-  void ask_unmap(const std::vector<SlabIndex>& slabs);
   void serve_everyone();
-  [[nodiscard]] pool::SlotGrant take_hbm(Session& session, std::uint32_t count);
   [[nodiscard]] pool::SlotGrant take_dram(const Session& session, std::uint32_t count);
 
   // ---- tensor-parallel groups (ranks.cpp) ----
@@ -558,7 +559,6 @@ struct Controller::State {
   /// Forgets the classes that no session, and no slab of either tier, has any more.
   void forget_classes();
   void on_detach(EngineId engine);
-  void forget_mappings(EngineId engine);
   void on_dying(EngineId engine, bool parting);
   void on_dead(EngineId engine);
   void on_tick();
@@ -587,6 +587,7 @@ struct Controller::State {
   [[nodiscard]] Bytes region_bytes(const Session& session) const;
 
   [[nodiscard]] std::string validate() const;
+  [[nodiscard]] std::string validate(const Request& request) const;
 };
 
 template <class F>
@@ -616,6 +617,14 @@ void Controller::State::each_inside_in(DomainId domain, F visit) {
   for (auto& [id, session] : sessions) {
     if (session.info.domain != domain) continue;
     for (Request* request : session.inside) visit(*request);
+  }
+}
+
+template <class F>
+void Controller::State::each_hbm_slot(const Request& request, F visit) const {
+  blocks.each_slot(request.table, Tier::kHbm, visit);
+  for (const SlotId slot : request.staging.slots()) {
+    if (!slot.none()) visit(slot);
   }
 }
 

@@ -34,7 +34,7 @@ RequestStatus Controller::State::request_status(const Request& request) const {
   r.tokens = request.tokens.value;
   r.max_new_tokens = request.max_new.value;
   r.hbm = hbm_bytes(request);
-  r.dram = sessions.at(request.key.engine).shape.slot_bytes() * request.dram_slots;
+  r.dram = sessions.at(request.key.engine).shape.slot_bytes() * request.dram_slots();
   r.vlt_s = request.vlt_s;
   r.rotations = request.rotations;
   r.skips = request.skips;

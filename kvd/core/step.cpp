@@ -100,7 +100,7 @@ Status Controller::State::check_step(const Session& session, const Step& step) {
 void Controller::State::take_reports(Session& session, const Step& step) {
   session.reported = step.iteration_running == 0 ? session.iteration : step.iteration_finished;
   if (!session.ranks) session.finished = session.reported;  // else once its last rank says so
-  holds.iteration_finished(session.id, session.finished);
+  tiers.iteration_finished(session.id, session.finished);
   session.reported_prefill = Tokens(0);
   for (const StepReport& report : step.reports) {
     if (Request* request = find(session.id, report.request)) take_report(session, *request, report);
@@ -171,21 +171,30 @@ Tokens Controller::State::prefill_tokens(const Session& session, const Request& 
   Tokens tokens = request.prompt - request.planned;
   if (session.chunk) tokens = std::min(tokens, *session.chunk - session.granted_prefill);
   // One that prefills chunk by chunk has blocks for no more.
-  const Tokens room(std::int64_t{request.blocks} * session.shape.block_tokens);
+  const Tokens room(std::int64_t{request.table.blocks()} * session.shape.block_tokens);
   return std::min(tokens, room - request.planned);
 }
 
-TableRow Controller::State::table_row(const Session& session, const Request& request) const {
-  TableRow row{request.key.request, request.planned, request.blocks, session.groups(), {}};
-  row.slots.reserve(request.places.size());
-  const bool whole = complete(request);
-  for (std::uint32_t group = 0; group < row.groups; ++group) {
-    for (std::uint32_t block = 0; block < request.blocks; ++block) {
-      const BlockPlace& place = request.places[std::size_t{block} * row.groups + group];
-      row.slots.push_back(whole || !missing(place) ? place.hbm : request.staging[block]);
-    }
+TableRow Controller::State::table_row(const Session& session, Request& request) const {
+  LayersSeen now_seen = request.layers_seen();
+  if (request.known.row.seen != now_seen) {
+    request.known.row = {std::move(now_seen), RowSlots(row_slots(request))};
   }
-  return row;
+  return {request.key.request, request.planned, request.table.blocks(), session.groups(),
+          request.known.row.answer};
+}
+
+std::vector<SlotId> Controller::State::row_slots(const Request& request) const {
+  const std::uint32_t groups = request.table.groups(), count = request.table.blocks();
+  std::vector<SlotId> slots(request.table.size());
+  const bool whole = complete(request);
+  for (std::uint32_t i = 0; i < slots.size(); ++i) {
+    const std::uint32_t block = i / groups;
+    const bool staged = !whole && blocks.missing(request.table, i);
+    slots[std::size_t{i % groups} * count + block] =
+        staged ? request.staging.slot(block) : blocks.slot(request.table, i, Tier::kHbm);
+  }
+  return slots;
 }
 
 StepReply Controller::State::build_reply(Session& session) {
@@ -201,13 +210,14 @@ StepReply Controller::State::build_reply(Session& session) {
   StreamLayers stream;
   stream.iteration = iteration;
   std::vector<Request*> streamed, granted;
+  if (config.publish_tables) table.rows.reserve(session.inside.size());
   each_request_of(session.id, [&](Request& r) {
     Hold hold = hold_reason(r, promises);
     // With a pipelined engine the first decode is granted while the prefill still runs.
     const bool prefill = r.state == RequestState::kPrefill && r.planned < r.prompt;
     const Tokens tokens = prefill ? prefill_tokens(session, r) : Tokens(1);
     if (hold == Hold::kNone && tokens <= Tokens(0)) hold = Hold::kWaiting;  // its turn comes later
-    const bool has_room = session.blocks_for(r.planned + tokens) <= std::int64_t{r.blocks};
+    const bool has_room = session.blocks_for(r.planned + tokens) <= std::int64_t{r.table.blocks()};
     if (hold == Hold::kNone && (!has_room || !stage(session, r))) {
       r.starved = true;
       hold = Hold::kNoMemory;

@@ -1,0 +1,178 @@
+#include "kvd/store/tiers.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvd::store {
+
+Tiers::Tiers(const Config& config, Orders& orders)
+    : orders_(orders),
+      hbm_(config.hbm, config.hbm_quotas),
+      dram_(config.dram, config.dram_quotas),
+      holds_(hbm_, dram_),
+      mappings_(hbm_, orders) {}
+
+Status Tiers::add_class(ClassId model_class, Bytes slot_bytes) {
+  KVD_TRY(hbm_.add_class(model_class, slot_bytes));
+  Status status = dram_.add_class(model_class, slot_bytes);
+  if (!status.ok()) hbm_.remove_class(model_class);
+  return status;
+}
+
+bool Tiers::remove_class(ClassId model_class) {
+  const bool gone = hbm_.remove_class(model_class);
+  return dram_.remove_class(model_class) && gone;
+}
+
+Status Tiers::set_quotas(Tier tier, const pool::Quotas& quotas) {
+  return changing(tier).set_quotas(quotas);
+}
+
+// ---- slots ----
+
+pool::SlotGrant Tiers::try_take(Tier tier, const Taker& taker, std::uint32_t count) {
+  const pool::SlabSet* mapped = tier == Tier::kHbm ? mappings_.of(taker.engine) : nullptr;
+  pool::SlotGrant grant =
+      changing(tier).allocate({taker.model_class, taker.domain, taker.engine, count, mapped});
+  if (mapped != nullptr) mappings_.send(taker.engine, grant.to_map);
+  return grant;
+}
+
+pool::SlotGrant Tiers::take(Tier tier, const Taker& taker, std::uint32_t count) {
+  pool::SlotGrant grant = try_take(tier, taker, count);
+  if (grant.code != ErrorCode::kOk && grant.to_map.empty()) reclaim(tier, taker.domain);
+  return grant;
+}
+
+std::int64_t Tiers::grantable(const std::vector<SlotId>& slots) const {
+  return std::count_if(slots.begin(), slots.end(),
+                       [&](SlotId slot) { return !hbm_.retiring(slot.slab()); });
+}
+
+void Tiers::copy_ended(Ticket ticket) {
+  holds_.copy_ended(ticket);
+  scrub_slots();
+}
+
+// ---- zeroing ----
+
+void Tiers::reclaim(Tier tier, DomainId asking) {
+  changing(tier).reclaim_empty_slabs(asking);
+  scrub_slabs();
+}
+
+void Tiers::reclaim(DomainId asking) {
+  hbm_.reclaim_empty_slabs(asking);
+  dram_.reclaim_empty_slabs(asking);
+  scrub_slabs();
+}
+
+void Tiers::scrub_slabs() {
+  for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
+    std::vector<SlabIndex> slabs = changing(tier).take_dirty();
+    if (slabs.empty()) continue;
+    if (tier == Tier::kHbm) mappings_.ask_back(slabs);
+    Scrub order{orders_.next_ticket(), tier, std::move(slabs), {}, Bytes(0)};
+    orders_.add(order);
+    zeroing_.emplace(order.ticket, Zeroing{std::move(order), DomainId()});
+  }
+}
+
+// Those of processes that are gone.
+void Tiers::scrub_slots() {
+  for (DirtySlots& dirty : holds_.take_dirty()) {
+    for (const SlotId slot : dirty.slots) hbm_.scrub(slot);
+    Scrub order{orders_.next_ticket(), Tier::kHbm, {}, std::move(dirty.slots), dirty.slot_bytes};
+    orders_.add(order);
+    zeroing_.emplace(order.ticket, Zeroing{std::move(order), dirty.domain});
+  }
+}
+
+bool Tiers::scrub_ended(Ticket ticket, bool ok) {
+  const auto found = zeroing_.extract(ticket);
+  if (found.empty()) return false;
+  Zeroing& ended = found.mapped();
+  if (!ok) {  // bytes of another may still be there: try again, nobody gets it before
+    ended.order.ticket = orders_.next_ticket();
+    orders_.add(ended.order);
+    zeroing_.emplace(ended.order.ticket, std::move(ended));
+    return true;
+  }
+  for (const SlabIndex slab : ended.order.slabs) changing(ended.order.tier).slab_scrubbed(slab);
+  for (const SlotId slot : ended.order.slots) hbm_.scrubbed(slot);
+  scrub_slabs();  // one that somebody stopped mapping meanwhile is to be zeroed again
+  return true;
+}
+
+Bytes Tiers::zeroing(DomainId domain) const {
+  Bytes sum;
+  for (const auto& [ticket, one] : zeroing_) {
+    if (one.domain == domain) sum += one.order.slot_bytes * grantable(one.order.slots);
+  }
+  return sum;
+}
+
+bool Tiers::zeroes_for(DomainId domain) const {
+  return std::any_of(zeroing_.begin(), zeroing_.end(), [&](const auto& entry) {
+    return entry.second.domain == domain || !entry.second.domain;
+  });
+}
+
+std::uint64_t Tiers::order_renewals() {
+  const std::vector<SlabIndex> slabs = hbm_.take_renewals();
+  for (const SlabIndex slab : slabs) orders_.add(RenewSlab{slab});
+  return slabs.size();
+}
+
+// ---- engines ----
+
+void Tiers::engine_came(EngineId engine) {
+  mappings_.engine_came(engine);
+  holds_.engine_came(engine);
+}
+
+void Tiers::engine_gone(EngineId engine) {
+  mappings_.engine_gone(engine);
+  holds_.engine_gone(engine);
+  scrub_slots();
+}
+
+// ---- regions ----
+
+Result<std::vector<SlabIndex>> Tiers::lease(RegionId region, DomainId domain, EngineId engine,
+                                            Bytes bytes) {
+  auto slabs = hbm_.allocate_region(region, domain, engine, bytes);
+  // Slabs that no block uses any more can be had, once they are zeroed.
+  if (!slabs.ok() && !hbm_.reclaim_empty_slabs().empty()) {
+    slabs = hbm_.allocate_region(region, domain, engine, bytes);
+  }
+  if (!slabs.ok()) return slabs;
+  const auto count = static_cast<std::uint32_t>(slabs->size());
+  for (std::uint32_t i = 0; i < count; ++i) {
+    hbm_.set_mapped((*slabs)[i], engine, true);
+    orders_.add(SendSlab{engine, (*slabs)[i], region, i, count});
+  }
+  return slabs;
+}
+
+void Tiers::end_lease(RegionId region, EngineId engine, const std::vector<SlabIndex>& slabs) {
+  for (const SlabIndex slab : slabs) mappings_.region_unmapped(engine, slab);
+  hbm_.release_region(region);
+  scrub_slabs();
+}
+
+std::size_t Tiers::slots(Tier tier) const {
+  std::size_t sum = holds_.slots(tier);
+  for (const auto& [ticket, one] : zeroing_) {
+    if (one.order.tier == tier) sum += one.order.slots.size();
+  }
+  return sum;
+}
+
+std::string Tiers::validate() const {
+  if (std::string fault = hbm_.validate(); !fault.empty()) return "hbm: " + fault;
+  if (std::string fault = dram_.validate(); !fault.empty()) return "dram: " + fault;
+  return holds_.validate();
+}
+
+}  // namespace kvd::store

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/pool/tier_pool.hpp"
+#include "kvd/store/holds.hpp"
+#include "kvd/store/mappings.hpp"
+#include "kvd/store/orders.hpp"
+
+namespace kvd::store {
+
+/// For whom slots are taken.
+struct Taker {
+  ClassId model_class;
+  DomainId domain;
+  EngineId engine;   ///< gets the slabs it does not map yet sent, where the tier is HBM
+  Bytes slot_bytes;  ///< of the class
+};
+
+/// The memory of one node by ids: the pool of each tier, which engine maps which slab, why a slot
+/// that was given up is not free yet, and what is being zeroed or renewed. Everything that changes
+/// a pool goes through here; everybody may read the pools.
+///
+/// Source: kvd design (DESIGN.md, safety rules 3, 4 and 8; "Domains and quotas").
+///
+/// Owner: control thread. Errors: as said per call. A call that breaks a state rule of the pools is
+/// a bug and aborts. Cost: that of the pool's call; what goes by slab number O(slabs).
+class Tiers {
+ public:
+  struct Config {
+    pool::TierPool::Config hbm;
+    pool::TierPool::Config dram;
+    pool::Quotas hbm_quotas;
+    pool::Quotas dram_quotas;
+  };
+  /// What the shell has to do is appended to `orders`, which outlives this.
+  Tiers(const Config& config, Orders& orders);
+
+  [[nodiscard]] const pool::TierPool& pool(Tier tier) const {
+    return tier == Tier::kHbm ? hbm_ : dram_;
+  }
+  [[nodiscard]] Mappings& mappings() { return mappings_; }
+  [[nodiscard]] const Mappings& mappings() const { return mappings_; }
+
+  // ---- classes and quotas ----
+  /// In both tiers, or in none: InvalidArgument as TierPool::add_class.
+  [[nodiscard]] Status add_class(ClassId model_class, Bytes slot_bytes);
+  /// False while a slab of either tier has the class.
+  [[nodiscard]] bool remove_class(ClassId model_class);
+  [[nodiscard]] Status set_quotas(Tier tier, const pool::Quotas& quotas);
+
+  // ---- slots ----
+  /// All or nothing, as TierPool::allocate. Slabs of HBM that the engine has yet to map are sent to
+  /// it; where a tier is short, slabs that other domains left empty start being zeroed.
+  [[nodiscard]] pool::SlotGrant take(Tier tier, const Taker& taker, std::uint32_t count);
+  /// The same without a look for slabs of others.
+  [[nodiscard]] pool::SlotGrant try_take(Tier tier, const Taker& taker, std::uint32_t count);
+  void seal(Tier tier, SlotId slot) { changing(tier).seal(slot); }
+  void open(Tier tier, SlotId slot) { changing(tier).mark_open(slot); }
+  /// Frees what nothing touches; anything else goes by `hold`.
+  void free(Tier tier, const std::vector<SlotId>& slots) { changing(tier).release(slots); }
+  void hold(Hold hold) { holds_.add(std::move(hold)); }
+  /// A copy or stream that read or wrote slots: see Hold::copies.
+  void copy_ended(Ticket ticket);
+
+  // ---- zeroing ----
+  /// Empty slabs of other domains start being zeroed, in the tier or in both.
+  void reclaim(Tier tier, DomainId asking);
+  void reclaim(DomainId asking);
+  /// Whether the ticket was of a Scrub of this one; a failed one is ordered again.
+  [[nodiscard]] bool scrub_ended(Ticket ticket, bool ok);
+  /// HBM of the domain that was given up or is being zeroed, and comes back to be granted: nothing
+  /// of slabs that retire, of engines that die, or held for an engine of which `comes` says no.
+  template <class Comes>
+  [[nodiscard]] Bytes held(DomainId domain, Comes comes) const {
+    Bytes sum = zeroing(domain);
+    for (const Hold& hold : holds_.all()) {
+      if (hold.domain != domain || Holds::quarantined(hold) || !comes(hold.engine)) continue;
+      sum += hold.slot_bytes * grantable(hold.hbm);
+    }
+    return sum;
+  }
+  /// Whether anything is being zeroed that the domain may get.
+  [[nodiscard]] bool zeroes_for(DomainId domain) const;
+
+  // ---- new memory ----
+  void renew_for(DomainId domain, Bytes wanted) { hbm_.renew_for(domain, wanted); }
+  /// Orders what the event in hand found out to be needed. Returns how many slabs.
+  std::uint64_t order_renewals();
+  void renewed(SlabIndex slab) { hbm_.slab_renewed(slab); }
+
+  // ---- engines ----
+  void engine_came(EngineId engine);
+  /// Of a group: all its ranks have finished it.
+  void iteration_finished(EngineId engine, std::uint64_t iteration) {
+    holds_.iteration_finished(engine, iteration);
+  }
+  void engine_dying(EngineId engine) { holds_.engine_dying(engine); }
+  void engine_gone(EngineId engine);
+
+  // ---- regions ----
+  /// Leases whole slabs and sends them; errors as TierPool::allocate_region.
+  [[nodiscard]] Result<std::vector<SlabIndex>> lease(RegionId region, DomainId domain,
+                                                     EngineId engine, Bytes bytes);
+  /// Its engine unmapped it.
+  void end_lease(RegionId region, EngineId engine, const std::vector<SlabIndex>& slabs);
+  void release_region(RegionId region) { hbm_.release_region(region); }
+  void quarantine_region(RegionId region) { hbm_.quarantine_region(region); }
+  void retire(SlabIndex slab) { hbm_.retire(slab); }
+  void unretire(SlabIndex slab) { hbm_.unretire(slab); }
+  /// Orders that all dirty slabs are zeroed.
+  void scrub_slabs();
+
+  /// Slots in use that this one accounts for by itself: held ones, and single ones being zeroed.
+  [[nodiscard]] std::size_t slots(Tier tier) const;
+  [[nodiscard]] std::string validate() const;
+
+ private:
+  [[nodiscard]] pool::TierPool& changing(Tier tier) { return tier == Tier::kHbm ? hbm_ : dram_; }
+  void scrub_slots();
+  [[nodiscard]] Bytes zeroing(DomainId domain) const;
+  [[nodiscard]] std::int64_t grantable(const std::vector<SlotId>& slots) const;
+
+  struct Zeroing {
+    Scrub order;
+    DomainId domain;  ///< of slots; none: slabs, which anybody may get
+  };
+
+  Orders& orders_;
+  pool::TierPool hbm_;
+  pool::TierPool dram_;
+  Holds holds_;
+  Mappings mappings_;
+  std::map<Ticket, Zeroing> zeroing_;
+};
+
+}  // namespace kvd::store

@@ -1,0 +1,75 @@
+#include "kvd/store/transfers.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvd::store {
+
+namespace {
+
+// Somebody waits for a rotation; a sync or fetch gives way to it.
+bool in_background(Purpose purpose) {
+  return purpose == Purpose::kSync || purpose == Purpose::kFetch;
+}
+
+template <class Map>
+std::optional<typename Map::mapped_type> taken(Map& map, Ticket ticket) {
+  auto found = map.extract(ticket);
+  if (found.empty()) return std::nullopt;
+  return std::move(found.mapped());
+}
+
+}  // namespace
+
+Ticket Transfers::start(const Blocks& blocks, const BlockTable& table, Transfer transfer) {
+  CopySlots order{orders_.next_ticket(),
+                  transfer.request.engine,
+                  transfer.to() == Tier::kHbm,
+                  transfer.slot_bytes,
+                  {},
+                  in_background(transfer.purpose)};
+  order.pairs.reserve(transfer.places.size());
+  for (const std::uint32_t i : transfer.places) {
+    order.pairs.push_back({blocks.slot(table, i, Tier::kHbm), blocks.slot(table, i, Tier::kDram)});
+  }
+  const Ticket ticket = order.ticket;
+  orders_.add(std::move(order));
+  transfers_.emplace(ticket, std::move(transfer));
+  return ticket;
+}
+
+std::optional<Transfer> Transfers::ended(Ticket ticket) { return taken(transfers_, ticket); }
+
+std::vector<std::uint32_t> Transfers::abandon(Ticket ticket) {
+  Transfer& transfer = transfers_.at(ticket);
+  transfer.abandoned = true;
+  return std::exchange(transfer.places, {});
+}
+
+Ticket Transfers::start(StreamLayers stream, DomainId domain) {
+  std::stable_sort(stream.fetches.begin(), stream.fetches.end(),
+                   [](const auto& a, const auto& b) { return a.group < b.group; });
+  stream.ticket = orders_.next_ticket();
+  const Ticket ticket = stream.ticket;
+  streams_.emplace(ticket, Stream{stream.engine, domain, stream.iteration, false});
+  orders_.add(std::move(stream));
+  return ticket;
+}
+
+std::optional<Stream> Transfers::stream_ended(Ticket ticket) { return taken(streams_, ticket); }
+
+void Transfers::end_streams(EngineId engine, std::uint64_t finished) {
+  for (auto& [ticket, stream] : streams_) {
+    if (stream.engine != engine || stream.iteration > finished || stream.ending) continue;
+    stream.ending = true;
+    orders_.add(EndStream{ticket});
+  }
+}
+
+bool Transfers::under_way(DomainId domain) const {
+  const auto of_domain = [&](const auto& entry) { return entry.second.domain == domain; };
+  return std::any_of(transfers_.begin(), transfers_.end(), of_domain) ||
+         std::any_of(streams_.begin(), streams_.end(), of_domain);
+}
+
+}  // namespace kvd::store
