@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr EngineId kOther{12};
+constexpr EngineId kStranger{12};
 
 template <class T>
 ErrorCode code_of(const Result<T>& result) {
@@ -45,7 +45,7 @@ TEST_F(TiersTest, SendsASlabOnceAndGrantsInItOnceItIsMapped) {
 TEST_F(TiersTest, BelievesNobodyWhoMapsWhatHeWasNotGiven) {
   EXPECT_FALSE(tiers.mappings().mapped(kEngine, SlabIndex(0)));
   EXPECT_FALSE(tiers.mappings().mapped(kEngine, SlabIndex(kSlabs)));
-  EXPECT_FALSE(tiers.mappings().mapped(kOther, SlabIndex(0)));
+  EXPECT_FALSE(tiers.mappings().mapped(kStranger, SlabIndex(0)));
   EXPECT_FALSE(tiers.mappings().unmapped(kEngine, SlabIndex(0)));
 }
 
