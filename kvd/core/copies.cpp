@@ -70,7 +70,7 @@ void Controller::State::finish(const store::Transfer& transfer, bool ok) {
     case store::Purpose::kRotateIn:
       return finish_in(request, transfer, ok);
     case store::Purpose::kSync:
-      return finish_sync(request, ok);
+      return finish_sync(request, transfer, ok);
     case store::Purpose::kFetch:
       return finish_fetch(request);
   }
@@ -127,20 +127,21 @@ void Controller::State::finish_in(Request& request, const store::Transfer& trans
   ++counters.rotations_in;
 }
 
-void Controller::State::finish_sync(Request& request, bool ok) {
-  request.sync = Ticket();
+void Controller::State::finish_sync(Request& request, const store::Transfer& transfer, bool ok) {
   Session& session = session_of(request);
+  request.sync = Ticket();
+  session.ahead.under_way -= transfer.slot_bytes * std::ssize(transfer.places);
   if (!ok) {
     request.synced = 0;
-    session.all_synced = false;
+    session.ahead.wanting.insert(&request);
   }
-  start_leaving(session);
+  if (request.leaving) start_leaving(session);
   sync_blocks(session);
 }
 
 void Controller::State::finish_fetch(Request& request) {
   request.fetch = Ticket();
-  start_leaving(session_of(request));
+  if (request.leaving) start_leaving(session_of(request));
 }
 
 void Controller::State::on_slab_renewed(SlabIndex slab) {

@@ -29,21 +29,16 @@ bool Controller::State::complete(const Request& request) {
 // ---- copies made ahead ----
 
 void Controller::State::sync_blocks(Session& session) {
-  session.short_of_dram = false;
-  if (session.all_synced) return;
-  Bytes under_way;
-  bool wanted = tuning.rotation.eager;
-  bool all_synced = true;
-  each_inside_of(session.id, [&](Request& r) {
-    if (r.sync) under_way += session.shape.slot_bytes() * std::ssize(transfers.at(r.sync).places);
-    wanted = wanted || !r.away.empty();
-    all_synced = all_synced && r.synced >= r.sealed;
-  });
-  session.all_synced = all_synced;
-  if (!wanted || all_synced) return;
+  session.ahead.short_of_dram = false;
+  std::erase_if(session.ahead.wanting, [](const Request* r) { return r->synced >= r->sealed; });
+  const bool wanted =
+      std::any_of(session.ahead.wanting.begin(), session.ahead.wanting.end(),
+                  [&](const Request* r) { return tuning.rotation.eager || !r->away.empty(); });
+  if (!wanted) return;
   // What is under way delays who really leaves: no more than a quarter of what a step may move.
   const Bytes whole_block = session.shape.slot_bytes() * std::int64_t{session.groups()};
-  Bytes budget = std::max(whole_block, Bytes(transfer_budget().value / 4)) - under_way;
+  Bytes budget =
+      std::max(whole_block, Bytes(transfer_budget().value / 4)) - session.ahead.under_way;
   const Bytes capacity = dram.config().slab_bytes * std::int64_t{dram.config().slabs};
   const double used = 1 - static_cast<double>(dram.available(session.info.domain).value) /
                               static_cast<double>(capacity.value);
@@ -52,18 +47,20 @@ void Controller::State::sync_blocks(Session& session) {
   for (const bool away_only : {true, false}) {
     if (!away_only && (!tuning.rotation.eager || used > kEagerDramShare)) return;
     if (!away_only && short_of_dram(session.info.domain)) return;
-    each_inside_of(session.id, [&](Request& r) {
-      if (budget <= Bytes(0) || r.sync || r.leaving || (!r.runs() && !r.paused)) return;
-      if (away_only && r.away.empty()) return;
-      budget -= sync_request(session, r, away_only, budget);
-    });
+    // One that loses copies to another meanwhile joins them.
+    for (Request* r : session.ahead.wanting) {
+      if (budget <= Bytes(0)) return;
+      if (r->sync || r->leaving || (!r->runs() && !r->paused)) continue;
+      if (away_only && r->away.empty()) continue;
+      budget -= sync_request(session, *r, away_only, budget);
+    }
   }
 }
 
 bool Controller::State::short_of_dram(DomainId domain) const {
   return std::any_of(sessions.begin(), sessions.end(), [&](const auto& entry) {
     const Session& session = entry.second;
-    return session.info.domain == domain && session.short_of_dram && session.responsive &&
+    return session.info.domain == domain && session.ahead.short_of_dram && session.responsive &&
            !session.dying;
   });
 }
@@ -87,7 +84,7 @@ Bytes Controller::State::sync_request(Session& session, Request& request, bool a
   const pool::SlotGrant grant =
       away_only ? take_dram(session, count) : tiers.try_take(Tier::kDram, session.taker(), count);
   if (grant.code != ErrorCode::kOk) {
-    session.short_of_dram = session.short_of_dram || away_only;
+    session.ahead.short_of_dram = session.ahead.short_of_dram || away_only;
     return Bytes(0);
   }
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -102,6 +99,7 @@ Bytes Controller::State::sync_request(Session& session, Request& request, bool a
   while (request.synced < full && done(request.synced)) ++request.synced;
   counters.blocks_synced += count;
   request.sync = start(session, request, store::Purpose::kSync, std::move(chosen));
+  session.ahead.under_way += slot_bytes * std::int64_t{count};
   return slot_bytes * std::int64_t{count};
 }
 
@@ -159,7 +157,7 @@ void Controller::State::drop_copies(DomainId domain, Bytes needed) {
     }
     tiers.free(Tier::kDram, free);
     r.synced = 0;
-    session_of(r).all_synced = false;
+    session_of(r).ahead.wanting.insert(&r);
   });
 }
 

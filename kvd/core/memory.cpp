@@ -264,7 +264,7 @@ void Controller::State::seal_full_blocks(Request& request) {
     blocks.settle(request.table, i, Tier::kHbm, block < full);
   }
   request.sealed = full;
-  if (request.synced < full) session_of(request).all_synced = false;
+  if (request.synced < full) session_of(request).ahead.wanting.insert(&request);
 }
 
 store::Hold Controller::State::hold_for(const Request& request) const {
@@ -286,7 +286,11 @@ void Controller::State::abandon(Request& request, Ticket ticket) {
   store::Hold hold = hold_for(request);
   hold.copies = request.streams;
   hold.copies.push_back(ticket);
-  for (const std::uint32_t i : transfers.abandon(ticket)) {
+  const std::vector<std::uint32_t> places = transfers.abandon(ticket);
+  if (ticket == request.sync) {
+    session_of(request).ahead.under_way -= hold.slot_bytes * std::ssize(places);
+  }
+  for (const std::uint32_t i : places) {
     hold.hbm.push_back(blocks.vacate(request.table, i, Tier::kHbm));
     hold.dram.push_back(blocks.vacate(request.table, i, Tier::kDram));
   }

@@ -37,6 +37,7 @@ void Controller::State::delist(Request& request) {
   Session& session = session_of(request);
   const auto domain = domains.find(session.info.domain);
   std::erase(session.active, &request);
+  session.ahead.wanting.erase(&request);
   if (request.in_line) {
     session.line.erase(&request);
     domain->second.line.erase(&request);
@@ -99,6 +100,12 @@ std::string Controller::State::validate_queues() const {
       domain.line.insert(r);
     }
     if (line != session.line || inside != session.inside) return "a session's line is not kept";
+    const auto is_lost = [&, &of = session](Request* r) {
+      return r->synced < r->sealed && !of.ahead.wanting.contains(r);
+    };
+    if (std::any_of(inside.begin(), inside.end(), is_lost)) {
+      return "a request with blocks to copy ahead is not listed";
+    }
   }
   const auto same = [](const auto& a, const auto& b) {
     return a.first == b.first && a.second.line == b.second.line &&

@@ -154,6 +154,9 @@ struct ByArrival {
   }
 };
 using Line = std::set<Request*, ByArrival>;
+struct ByKey {
+  bool operator()(const Request* a, const Request* b) const { return a->key < b->key; }
+};
 
 /// What an event must find of a domain without walking all its requests; kept at each change.
 struct Domain {
@@ -218,6 +221,13 @@ struct Standstill {
   bool told = false;
 };
 
+/// Blocks of a session's requests that are copied to DRAM before they have to leave.
+struct CopiesAhead {
+  std::set<Request*, ByKey> wanting;  ///< those with a sealed block that DRAM may lack
+  Bytes under_way;
+  bool short_of_dram = false;  ///< layers that shall leave found no room there
+};
+
 /// An engine's session: of one process, or of all ranks of a tensor-parallel group.
 struct Session {
   EngineId id;
@@ -241,9 +251,8 @@ struct Session {
   LayerPlan plan;
   std::optional<PendingPlace> place;
   bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
-  bool short_of_dram = false;  ///< layers that shall leave found no room there
-  bool all_synced = false;     ///< no request has a sealed block that DRAM lacks
-  bool crowded = false;        ///< a prompt that comes in chunk by chunk found no room
+  CopiesAhead ahead;
+  bool crowded = false;  ///< a prompt that comes in chunk by chunk found no room
   /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
   /// batch's tokens change by little from step to step.
   planner::FittedLine compute{0.998};
@@ -530,7 +539,7 @@ struct Controller::State {
   void finish(const store::Transfer& transfer, bool ok);
   void finish_out(Request& request, const store::Transfer& transfer, bool ok);
   void finish_in(Request& request, const store::Transfer& transfer, bool ok);
-  void finish_sync(Request& request, bool ok);
+  void finish_sync(Request& request, const store::Transfer& transfer, bool ok);
   void finish_fetch(Request& request);
   void measure_link(Tier to, const CopyFinished& finished);
   [[nodiscard]] Ticket start(const Session& session, const Request& request, store::Purpose purpose,
