@@ -1,0 +1,161 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/core/effects.hpp"
+#include "kvd/core/events.hpp"
+#include "kvd/core/inputs.hpp"
+#include "kvd/core/request.hpp"
+#include "kvd/store/tiers.hpp"
+#include "planner/model/fitted_line.hpp"
+#include "planner/policy/length_predictor.hpp"
+
+/// What the Controller knows of an engine's session, of a domain, and of what they wait for.
+/// Included by kvd/core only.
+namespace kvd::core {
+
+/// What an event must find of a domain without walking all its requests; kept at each change.
+struct Domain {
+  Line line;  ///< requests that wait: without memory, without a claim on any
+  std::map<std::uint64_t, Request*> claims;  ///< in the order in which they are served
+  std::size_t requests = 0;
+};
+
+struct Region {
+  RegionId id;
+  std::vector<SlabIndex> slabs;
+};
+/// A region that could not be had for want of memory.
+struct RefusedRegion {
+  TimePoint at{0};
+  Bytes bytes;
+};
+
+/// Which layers of a session's requests stay: the plan in force, and the one being made.
+struct LayerPlan {
+  std::uint64_t number = 0;  ///< of the last problem given to the solver
+  bool asked = false;        ///< its answer is awaited
+  std::string policy;        ///< that was asked
+  std::string adopted;       ///< that made the plan in force
+  std::vector<RequestKey> asked_for;
+  std::optional<RequestKey> resuming;  ///< the paused one among them
+
+  std::vector<RequestKey> batch;  ///< of the plan in force; empty: none
+  std::int64_t steps_left = 0;
+  double step_s = 0;      ///< predicted
+  double stall_s = 0;     ///< of it, waiting for layers
+  bool mismatch = false;  ///< steps take another time than predicted
+  double gap = 0;         ///< between the plan's step time and its proved lower bound, relative
+  bool ended_since_pause = false;
+};
+
+/// A `place` command that waits for the solver.
+struct PendingPlace {
+  ReplyTo reply_to;
+  std::string policy;
+  PlacementInput input;
+};
+
+/// What a tensor-parallel group has been told to do next: decided for the first rank that asks,
+/// kept until all ranks took it. A rank may ask for the next answer before the others took this one
+/// (with a pipelined engine it does); it waits then.
+struct RankAnswer {
+  std::uint64_t finished = 0, running = 0;  ///< the iterations named by whoever asked
+  StepReply reply;
+  std::vector<bool> taken;  ///< by rank
+};
+struct Ranks {
+  std::vector<std::uint64_t> finished;  ///< by rank: the last iteration it says it has finished
+  std::optional<RankAnswer> answer;     ///< none before the first step
+  std::optional<RankAnswer> previous;   ///< the one before, for a rank whose reply was lost
+  std::vector<Command> ahead;           ///< steps that wait for the others, in order of arrival
+};
+
+/// Somebody of a domain wants memory, nobody runs, and nothing is under way.
+struct Standstill {
+  TimePoint since{0};
+  bool told = false;
+};
+
+/// Blocks of a session's requests that are copied to DRAM before they have to leave.
+struct CopiesAhead {
+  std::set<Request*, ByKey> wanting;  ///< those with a sealed block that DRAM may lack
+  Bytes under_way;
+  bool short_of_dram = false;  ///< layers that shall leave found no room there
+};
+
+/// An engine's session: of one process, or of all ranks of a tensor-parallel group.
+struct Session {
+  EngineId id;
+  Attach info;
+  Generation generation;
+  ClassId class_id;  ///< none: level 1
+  ModelClass shape;
+  bool dying = false;
+  bool parting = false;  ///< dying by the goodbye of a rank; the others are still to follow
+  bool responsive = true;
+
+  std::uint64_t iteration = 0;  ///< last granted
+  std::uint64_t finished = 0;   ///< last the engine, with all its ranks, reported as finished
+  std::uint64_t reported = 0;   ///< last whose tokens are counted; of ranks, the first to say so
+  std::optional<Ranks> ranks;   ///< of a tensor-parallel group
+  std::uint64_t table_version = 0;
+  bool stepping = false;  ///< its last step reply had something to run
+  TimePoint last_step{0};
+  Tokens granted_prefill;   ///< prompt tokens of the last granted iteration
+  Tokens reported_prefill;  ///< prompt tokens of the last reported one
+  LayerPlan plan;
+  std::optional<PendingPlace> place;
+  bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
+  CopiesAhead ahead;
+  bool crowded = false;  ///< a prompt that comes in chunk by chunk found no room
+  /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
+  /// batch's tokens change by little from step to step.
+  planner::FittedLine compute{0.998};
+  planner::FittedLine prefill{0.97};  ///< iteration time over its prompt tokens
+  double decode_s = 0;                ///< mean time of an iteration without prefill; 0: not yet
+  double prefill_token_s = 0;         ///< what a prompt token adds to one; 0: not yet
+  std::optional<Tokens> chunk;        ///< prompt tokens an iteration may have; none: any number
+  planner::LengthPredictor lengths;   ///< of its answers
+  TimePoint last_beat{0};
+
+  std::vector<Request*> active;     ///< its requests, by id
+  std::vector<Request*> inside;     ///< of these, all that do not wait in line
+  Line line;                        ///< the others
+  std::vector<RequestId> given_up;  ///< ended by us; the next reply says so
+
+  std::map<RegionId, Region> regions;
+  std::optional<RefusedRegion> refused;    ///< the last one
+  std::optional<TimePoint> awaited_since;  ///< silent, and others wait for what it holds
+
+  std::uint64_t steps = 0, rotations_in = 0, rotations_out = 0, tokens = 0;
+
+  [[nodiscard]] std::uint32_t groups() const { return shape.groups(); }
+  [[nodiscard]] store::Taker taker() const {
+    return {class_id, info.domain, id, shape.slot_bytes()};
+  }
+  [[nodiscard]] std::int64_t blocks_for(Tokens count) const {
+    return pieces(count, Tokens(shape.block_tokens));
+  }
+  [[nodiscard]] Bytes bytes_for(Tokens count) const {
+    return shape.slot_bytes() * (blocks_for(count) * groups());
+  }
+};
+
+/// A region command that waits for slabs to be scrubbed, or for requests to make way.
+struct PendingRegion {
+  EngineId engine;
+  ReplyTo reply_to;
+  TimePoint deadline;
+  Bytes bytes;
+};
+
+}  // namespace kvd::core
