@@ -64,12 +64,9 @@ struct Error {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value)
-      : state_(std::in_place_index<0>, std::move(value)) {
-  }  // NOLINT(google-explicit-constructor): returned by value
-  Result(Error error)
-      : state_(std::in_place_index<1>, std::move(error)) {
-  }  // NOLINT(google-explicit-constructor): returned by value
+  // Implicit, so that a function returns what it has.
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
 
   [[nodiscard]] bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -106,8 +103,8 @@ class [[nodiscard]] Result {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Error error)
-      : error_(std::move(error)) {}  // NOLINT(google-explicit-constructor): returned by value
+  // Implicit, as above.
+  Status(Error error) : error_(std::move(error)) {}
 
   [[nodiscard]] bool ok() const { return !error_; }
   explicit operator bool() const { return ok(); }
@@ -129,9 +126,10 @@ inline Error make_error(ErrorCode code, std::string message) { return {code, std
 #define KVD_CONCAT(a, b) KVD_CONCAT_INNER(a, b)
 
 /// Returns the error of a Status or Result expression to the caller, or goes on.
-#define KVD_TRY(expression)                                                                      \
-  do {                                                                                           \
-    if (auto kvd_try_status = (expression); !kvd_try_status.ok()) return kvd_try_status.error(); \
+#define KVD_TRY(expression)                                              \
+  do {                                                                   \
+    if (const auto& kvd_try_status = (expression); !kvd_try_status.ok()) \
+      return kvd_try_status.error();                                     \
   } while (false)
 
 /// `KVD_ASSIGN_OR_RETURN(auto x, f())`: x takes the value, or the caller returns the error.
