@@ -22,6 +22,7 @@ struct Rule {
 const std::vector<Rule>& room_rules() {
   static const std::vector<Rule> kRules = {
       {"ipc/vocabulary/", {}},
+      {"ipc/digest/", {}},
       {"ipc/wire/", {}},
       {"ipc/shm/", {}},
       {"ipc/transport/", {"ipc/wire/", "ipc/shm/"}},
@@ -56,6 +57,7 @@ const std::vector<Rule>& library_rules() {
       {"pplx/", {"ipc/http/", "kvd/admin/", "kvd/ctl/", "client_lib/engine/http/"}},
       {"prometheus/", {"metrics/exporter/"}},
       {"nlohmann/", {"planner/tool/", "kvd/admin/", "kvd/ctl/", "kvd/sim/"}},
+      {"openssl/", {"ipc/digest/"}},
       {"cuda", {"kernels/"}},
       {"numa", {"kernels/"}},
       {"hiredis/", {"kvd/store/"}},
