@@ -1,0 +1,104 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ipc/vocabulary/check.hpp"
+#include "ipc/vocabulary/ids.hpp"
+#include "kvd/store/key.hpp"
+
+namespace kvd::store {
+
+/// An entry of the index; 0: none.
+using EntryId = Id<struct EntryIdTag, std::uint32_t>;
+/// A KeySpace that the index knows; 0: none.
+using SpaceId = Id<struct SpaceIdTag, std::uint32_t>;
+
+/// A cached block: the KV of block_tokens tokens, which only means something after those before it.
+struct Entry {
+  Digest digest;
+  double heat = 0;             ///< how often it was asked for of late (Heat)
+  float worth = 0;             ///< log2 of the seconds of recomputing that a byte of it saves
+  SpaceId space;               ///< none: not in use
+  EntryId parent;              ///< the block before it; none: it is the first
+  EntryId next;                ///< of its children the one last asked for; none: not known
+  std::uint32_t children = 0;  ///< entries whose parent it is
+  std::uint32_t leases = 0;    ///< readers and writers that count on it
+  std::uint32_t touches = 0;   ///< how often it was stored or found
+  std::array<Place, kCacheTiers> at{};
+  std::array<std::uint32_t, kCacheTiers> children_in{};  ///< of its children, those in the tier
+
+  [[nodiscard]] bool in(CacheTier tier) const { return bool(at[index(tier)]); }
+  [[nodiscard]] bool anywhere() const { return at[0] || at[1] || at[2]; }
+  /// A block goes from a tier only when nobody counts on it and no block after it is there: without
+  /// it, those would be useless.
+  [[nodiscard]] bool may_leave(CacheTier tier) const {
+    return in(tier) && leases == 0 && children_in[index(tier)] == 0;
+  }
+};
+static_assert(sizeof(Entry) == 96, "the index is to stay under 128 bytes a block, table included");
+
+/// The entries by id. Grows by pieces that never move, so that growing takes no time that depends
+/// on how many there are; ids that were given back are given out again, the last one first. Source:
+/// kvd. Owner: control thread. Errors: an id not in use is a bug and aborts.
+class Entries {
+ public:
+  [[nodiscard]] Entry& operator[](EntryId id) { return at(id); }
+  [[nodiscard]] const Entry& operator[](EntryId id) const { return at(id); }
+  [[nodiscard]] bool live(EntryId id) const {
+    return id && id.value < next_ && bool(slot(id).space);
+  }
+
+  /// A new one, in the space.
+  [[nodiscard]] EntryId make(SpaceId space) {
+    const EntryId id = free_ ? free_ : EntryId(next_++);
+    if (!free_ && id.value / kPiece == pieces_.size()) {
+      pieces_.push_back(std::make_unique<Entry[]>(kPiece));
+    }
+    if (free_) free_ = slot(id).parent;
+    slot(id) = {};
+    slot(id).space = space;
+    ++size_;
+    return id;
+  }
+  void erase(EntryId id) {
+    at(id) = {};
+    slot(id).parent = free_;
+    free_ = id;
+    --size_;
+  }
+
+  [[nodiscard]] std::size_t size() const { return size_; }
+  /// All that it has allocated.
+  [[nodiscard]] std::size_t allocated_bytes() const {
+    return pieces_.size() * kPiece * sizeof(Entry) + pieces_.capacity() * sizeof(pieces_[0]);
+  }
+  /// In the order of their ids.
+  template <class F>
+  void each(F visit) const {
+    for (EntryId id(1); id.value < next_; ++id.value) {
+      if (live(id)) visit(id, slot(id));
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kPiece = 4096;
+
+  [[nodiscard]] Entry& slot(EntryId id) const {
+    return pieces_[id.value / kPiece][id.value % kPiece];
+  }
+  [[nodiscard]] Entry& at(EntryId id) const {
+    KVD_CHECK(live(id), "no such entry in the index");
+    return slot(id);
+  }
+
+  std::vector<std::unique_ptr<Entry[]>> pieces_;
+  EntryId free_;            ///< of those given back, the last; each one's parent is the one before
+  std::uint32_t next_ = 1;  ///< never given out; id 0 is none
+  std::size_t size_ = 0;
+};
+
+}  // namespace kvd::store

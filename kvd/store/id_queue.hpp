@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ipc/vocabulary/check.hpp"
+#include "kvd/store/entries.hpp"
+
+namespace kvd::store {
+
+/// Entries in a row, from the oldest to the newest; any can be taken out, or put before another.
+/// Owner: control thread. Cost: O(1).
+class IdQueue {
+ public:
+  IdQueue() : links_(1) {}
+
+  [[nodiscard]] bool contains(EntryId id) const {
+    return id.value < links_.size() && links_[id.value].linked;
+  }
+  [[nodiscard]] EntryId oldest() const { return links_[0].newer; }
+  /// None after the newest.
+  [[nodiscard]] EntryId newer(EntryId id) const { return links_[id.value].newer; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::size_t allocated_bytes() const { return links_.capacity() * sizeof(Link); }
+
+  /// Just older than `next`; none: as the newest. Precondition: not there.
+  void insert(EntryId id, EntryId next = {}) {
+    if (id.value >= links_.size()) links_.resize(id.value + 1);
+    KVD_CHECK(!links_[id.value].linked, "the entry is in the queue already");
+    const EntryId before = links_[next.value].older;
+    links_[id.value] = {before, next, true};
+    links_[before.value].newer = id;
+    links_[next.value].older = id;
+    ++size_;
+  }
+  /// Precondition: there.
+  void erase(EntryId id) {
+    KVD_CHECK(contains(id), "the entry is not in the queue");
+    const Link link = links_[id.value];
+    links_[link.older.value].newer = link.newer;
+    links_[link.newer.value].older = link.older;
+    links_[id.value] = {};
+    --size_;
+  }
+
+ private:
+  struct Link {
+    EntryId older, newer;
+    bool linked = false;
+  };
+  std::vector<Link> links_;  ///< by entry; number 0, no entry, closes the row to a ring
+  std::size_t size_ = 0;
+};
+
+}  // namespace kvd::store

@@ -1,0 +1,243 @@
+#include "kvd/store/index.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace kvd::store {
+namespace {
+
+constexpr std::array<CacheTier, kCacheTiers> kAllTiers = {CacheTier::kHbm, CacheTier::kDram,
+                                                          CacheTier::kDisk};
+
+/// The tiers that it may leave, one bit each.
+unsigned leaves(const Entry& entry) {
+  unsigned tiers = 0;
+  for (const CacheTier tier : kAllTiers) tiers |= unsigned{entry.may_leave(tier)} << index(tier);
+  return tiers;
+}
+
+CacheTier fastest(const Entry& entry) {
+  return *std::find_if(kAllTiers.begin(), kAllTiers.end(),
+                       [&](CacheTier tier) { return entry.in(tier); });
+}
+
+}  // namespace
+
+Index::Index(const Config& config) : heat_(config.half_life), secret_(config.secret) {
+  for (const CacheTier tier : kAllTiers) {
+    policies_[index(tier)] = make_eviction(config.eviction[index(tier)], entries_);
+  }
+}
+
+// ---- spaces ----
+
+SpaceId Index::open(const KeySpace& key) {
+  const auto [it, added] = ids_.try_emplace(key);
+  if (!added) return it->second;
+  auto free = std::find(spaces_.begin(), spaces_.end(), nullptr);
+  if (free == spaces_.end()) free = spaces_.insert(free, nullptr);
+  *free = std::make_unique<Space>(Space{key, DigestTable(secret_)});
+  return it->second = SpaceId(static_cast<std::uint32_t>(free - spaces_.begin()) + 1);
+}
+
+std::array<std::vector<Place>, kCacheTiers> Index::close(SpaceId id) {
+  std::vector<EntryId> blocks;
+  space(id).table.each([&](EntryId block) { blocks.push_back(block); });
+  std::sort(blocks.begin(), blocks.end());  // the table's order is that of a secret
+  std::array<std::vector<Place>, kCacheTiers> places;
+  for (const EntryId block : blocks) {
+    for (const CacheTier tier : kAllTiers) {
+      // A block whose last place goes is not in use any more, and with it those before it.
+      if (!entries_.live(block) || !at(block).in(tier)) continue;
+      KVD_CHECK(at(block).leases == 0, "a space is closed while its blocks are leased");
+      places[index(tier)].push_back(forget(block, tier));
+    }
+  }
+  KVD_CHECK(space(id).table.size() == 0, "a space is closed while its blocks are leased");
+  ids_.erase(space(id).key);
+  spaces_[id.value - 1] = nullptr;
+  return places;
+}
+
+Index::Space& Index::space(SpaceId id) const {
+  KVD_CHECK(id && id.value <= spaces_.size() && spaces_[id.value - 1] != nullptr,
+            "no such space in the index");
+  return *spaces_[id.value - 1];
+}
+
+// ---- blocks ----
+
+template <class Change>
+void Index::change(EntryId id, Change apply) {
+  Entry& entry = entries_[id];
+  const unsigned before = leaves(entry);
+  apply(entry);
+  const unsigned after = leaves(entry);
+  if (before == after) return;
+  for (const CacheTier tier : kAllTiers) {
+    const unsigned bit = 1u << index(tier);
+    if ((after & ~before & bit) != 0) policy(tier).may_leave(id);
+    if ((before & ~after & bit) != 0) policy(tier).must_stay(id);
+  }
+}
+
+EntryId Index::find(const Space& space, DigestTable::Hash hash, const Digest& digest) {
+  return space.table.find(
+      hash, [&](EntryId id) { return entries_[id].digest == digest; }, probes_);
+}
+
+EntryId Index::child(EntryId parent, const Space& space, const Digest& digest) {
+  // Whoever asks for a block mostly asks for what came after it the last time.
+  if (parent) {
+    const EntryId next = at(parent).next;
+    if (next && at(next).digest == digest) return next;
+  }
+  const EntryId found = find(space, space.table.hash(digest), digest);
+  if (!found || at(found).parent != parent) return {};
+  if (parent) entries_[parent].next = found;
+  return found;
+}
+
+Hit Index::lookup(SpaceId id, std::span<const Digest> chain, TimePoint now) {
+  const Space& space = this->space(id);
+  Hit hit;
+  hit.blocks.reserve(chain.size());
+  HeatNow heat(heat_, now);
+  EntryId parent;
+  for (const Digest& digest : chain) {
+    const EntryId block = child(parent, space, digest);
+    if (!block || !at(block).anywhere()) break;
+    found(block, heat, hit);
+    parent = block;
+  }
+  // From the tail, so that of the blocks touched by one lookup the first is the last to go.
+  tell_touched(hit.blocks);
+  return hit;
+}
+
+void Index::found(EntryId id, HeatNow& heat, Hit& hit) {
+  change(id, [&](Entry& entry) {
+    ++entry.leases;
+    ++entry.touches;
+    entry.heat = heat.again(entry.heat);
+  });
+  hit.blocks.push_back(id);
+  const CacheTier tier = fastest(at(id));
+  if (hit.runs.empty() || hit.runs.back().tier != tier) hit.runs.push_back({tier, 0});
+  ++hit.runs.back().blocks;
+}
+
+void Index::tell_touched(std::span<const EntryId> blocks) {
+  for (const CacheTier tier : kAllTiers) {
+    if (!policy(tier).minds_touches()) continue;
+    for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+      if (at(*block).in(tier)) policy(tier).touched(*block);
+    }
+  }
+}
+
+Result<EntryId> Index::insert(const NewBlock& block, TimePoint now) {
+  KVD_CHECK(!block.parent || at(block.parent).space == block.space,
+            "a block's parent is in another space");
+  KVD_CHECK(block.saved.value > 0, "a cached block saves no time");
+  const Space& space = this->space(block.space);
+  const DigestTable::Hash hash = space.table.hash(block.digest);
+  const EntryId known = find(space, hash, block.digest);
+  if (!known) return make(block, hash, now);
+  if (at(known).parent != block.parent) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the digest is that of a cached block after another one: the digest of a "
+                      "block has to stand for all tokens before it too");
+  }
+  change(known, [&](Entry& entry) {
+    ++entry.leases;
+    ++entry.touches;
+    entry.heat = heat_.again(entry.heat, now);
+  });
+  tell_touched({&known, 1});
+  return known;
+}
+
+EntryId Index::make(const NewBlock& block, DigestTable::Hash hash, TimePoint now) {
+  const EntryId id = entries_.make(block.space);
+  Entry& entry = entries_[id];
+  entry.digest = block.digest;
+  entry.parent = block.parent;
+  entry.leases = entry.touches = 1;
+  entry.heat = heat_.first(now);
+  entry.worth = static_cast<float>(std::log2(block.saved.value));
+  if (block.parent) {
+    ++entries_[block.parent].children;
+    entries_[block.parent].next = id;
+  }
+  space(block.space).table.insert(hash, id);
+  return id;
+}
+
+bool Index::place(EntryId id, CacheTier tier, Place place) {
+  KVD_CHECK(place && at(id).leases > 0, "a block is placed by whoever leases it");
+  const std::size_t t = index(tier);
+  if (at(id).at[t]) return false;
+  entries_[id].at[t] = place;
+  ++space(at(id).space).in[t];
+  policy(tier).added(id);
+  if (at(id).parent) change(at(id).parent, [t](Entry& parent) { ++parent.children_in[t]; });
+  return true;
+}
+
+Place Index::forget(EntryId id, CacheTier tier) {
+  const std::size_t t = index(tier);
+  KVD_CHECK(at(id).in(tier), "the tier does not have the block");
+  Place was;
+  change(id, [&](Entry& entry) { was = std::exchange(entry.at[t], Place()); });
+  policy(tier).removed(id);
+  --space(at(id).space).in[t];
+  if (at(id).parent) change(at(id).parent, [t](Entry& parent) { --parent.children_in[t]; });
+  erase_unused(id);
+  return was;
+}
+
+void Index::lease(EntryId id) {
+  change(id, [](Entry& entry) { ++entry.leases; });
+}
+
+void Index::release(EntryId id) {
+  KVD_CHECK(at(id).leases > 0, "a block is released that nobody leases");
+  change(id, [](Entry& entry) { --entry.leases; });
+  erase_unused(id);
+}
+
+void Index::release(std::span<const EntryId> blocks) {
+  // From the tail: a block stays known as long as those after it are.
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) release(*block);
+}
+
+void Index::erase_unused(EntryId id) {
+  while (id && !at(id).anywhere() && at(id).leases == 0 && at(id).children == 0) {
+    const EntryId parent = at(id).parent;
+    DigestTable& table = space(at(id).space).table;
+    table.erase(table.hash(at(id).digest), id);
+    entries_.erase(id);
+    if (parent) {
+      --entries_[parent].children;
+      if (at(parent).next == id) entries_[parent].next = {};
+    }
+    id = parent;
+  }
+}
+
+// ---- reading ----
+
+Key Index::key(EntryId id) const { return {space(at(id).space).key, at(id).digest}; }
+
+std::size_t Index::allocated_bytes() const {
+  std::size_t sum = entries_.allocated_bytes();
+  for (const auto& policy : policies_) sum += policy->allocated_bytes();
+  for (const auto& space : spaces_) {
+    if (space) sum += sizeof(Space) + space->table.allocated_bytes();
+  }
+  return sum;
+}
+
+}  // namespace kvd::store

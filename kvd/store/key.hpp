@@ -1,0 +1,41 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+#include "ipc/vocabulary/digest.hpp"
+#include "ipc/vocabulary/ids.hpp"
+
+namespace kvd::store {
+
+/// Within which blocks find each other: what their bytes mean, and whose they are. Blocks of two
+/// spaces are never each other's, whatever their digests.
+struct KeySpace {
+  Fingerprint fingerprint;
+  DomainId domain;
+  friend constexpr auto operator<=>(const KeySpace&, const KeySpace&) = default;
+};
+
+/// What a cached block is found by. Its fields are compared one by one, never mixed into a hash of
+/// their own: two domains with the same prompt have two blocks.
+/// Source: kvd. Outside of this node a block goes by another name (ipc/digest/fingerprint.hpp).
+struct Key {
+  KeySpace space;
+  Digest digest;  ///< of the block's tokens and all before them
+  friend constexpr auto operator<=>(const Key&, const Key&) = default;
+};
+
+/// Where a cached block can be, the fastest first: in the memories of kvd::Tier, or in a file.
+enum class CacheTier : std::uint8_t { kHbm = 0, kDram = 1, kDisk = 2 };
+constexpr std::size_t kCacheTiers = 3;
+constexpr std::size_t index(CacheTier tier) { return static_cast<std::size_t>(tier); }
+constexpr const char* name(CacheTier tier) {
+  constexpr const char* kNames[kCacheTiers] = {"hbm", "dram", "disk"};
+  return kNames[index(tier)];
+}
+
+/// Where in its tier a cached block is. What the number means, the tier alone knows; 0: not there.
+using Place = Id<struct PlaceTag, std::uint32_t>;
+
+}  // namespace kvd::store

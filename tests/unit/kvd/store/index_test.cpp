@@ -1,0 +1,224 @@
+// Cached blocks are found by what they hold, as far as their chain is known, and leave only when
+// nobody counts on them.
+#include "kvd/store/index.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/kvd/store/index_fixture.hpp"
+
+namespace kvd::store {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr CacheTier kHbm = CacheTier::kHbm, kDram = CacheTier::kDram, kDisk = CacheTier::kDisk;
+
+struct IndexTest : ::testing::Test {
+  Index sut{{}};
+  SpaceId space = sut.open(space_of(1));
+  const std::vector<Digest> chain = digests(100, 5);
+
+  ~IndexTest() override { EXPECT_EQ(sut.validate(), ""); }
+
+  /// What a lookup finds, released at once.
+  std::vector<store::Run> runs(const std::vector<Digest>& wanted, SpaceId in) {
+    const Hit hit = sut.lookup(in, wanted, {});
+    sut.release(hit.blocks);
+    return hit.runs;
+  }
+  std::vector<store::Run> runs(const std::vector<Digest>& wanted) { return runs(wanted, space); }
+  void place(EntryId id, CacheTier tier, std::uint32_t where) {
+    sut.lease(id);
+    EXPECT_TRUE(sut.place(id, tier, Place(where)));
+    sut.release(id);
+  }
+  void evict(CacheTier tier) {
+    const EntryId id = sut.victim(tier);
+    ASSERT_TRUE(id);
+    EXPECT_TRUE(sut.forget(id, tier));
+  }
+};
+
+TEST_F(IndexTest, FindsNothingInAnEmptyIndex) {
+  EXPECT_THAT(runs(chain), IsEmpty());
+  EXPECT_THAT(runs({}), IsEmpty());
+  EXPECT_FALSE(sut.victim(kHbm));
+}
+
+TEST_F(IndexTest, FindsTheLeadingPartThatIsKnown) {
+  store_chain(sut, space, digests(100, 3), kHbm, 1);
+  EXPECT_THAT(runs(chain), ElementsAre(store::Run{kHbm, 3}));
+  EXPECT_THAT(runs(digests(100, 2)), ElementsAre(store::Run{kHbm, 2}));
+  EXPECT_THAT(runs(digests(101, 2)), IsEmpty()) << "not from the start";
+}
+
+TEST_F(IndexTest, AnswersRunsByTheFastestTier) {
+  const auto ids = store_chain(sut, space, chain, kDram, 1);
+  place(ids[0], kHbm, 1);
+  place(ids[3], kDisk, 7);
+  (void)sut.forget(ids[3], kDram);
+  EXPECT_THAT(runs(chain), ElementsAre(store::Run{kHbm, 1}, store::Run{kDram, 2},
+                                       store::Run{kDisk, 1}, store::Run{kDram, 1}));
+  const Hit hit = sut.lookup(space, chain, {});
+  EXPECT_EQ(sut.at(hit.blocks[3]).at[index(kDisk)], Place(7));
+  sut.release(hit.blocks);
+}
+
+TEST_F(IndexTest, CountsTheBlocksOfATierBySpace) {
+  const auto ids = store_chain(sut, space, chain, kDram, 1);
+  place(ids[0], kHbm, 1);
+  EXPECT_EQ(sut.in(space, kDram), 5u);
+  EXPECT_EQ(sut.in(space, kHbm), 1u);
+  EXPECT_EQ(sut.in(sut.open(space_of(2)), kDram), 0u);
+  EXPECT_EQ(sut.key(ids[2]), (Key{space_of(1), chain[2]}));
+}
+
+TEST_F(IndexTest, ALeasePreventsEviction) {
+  store_chain(sut, space, chain, kHbm, 1);
+  const Hit hit = sut.lookup(space, digests(100, 2), {});
+  for (int i = 0; i < 3; ++i) evict(kHbm);
+  EXPECT_FALSE(sut.victim(kHbm)) << "the reader counts on the two that are left";
+  sut.release(hit.blocks);
+  evict(kHbm);
+  evict(kHbm);
+  EXPECT_EQ(sut.size(), 0u);
+}
+
+TEST_F(IndexTest, EachReaderHasALeaseOfItsOwn) {
+  store_chain(sut, space, {chain[0]}, kHbm, 1);
+  const Hit one = sut.lookup(space, chain, {}), other = sut.lookup(space, chain, {});
+  sut.release(one.blocks);
+  EXPECT_FALSE(sut.victim(kHbm));
+  sut.release(other.blocks);
+  EXPECT_EQ(sut.victim(kHbm), other.blocks[0]);
+}
+
+TEST_F(IndexTest, TakesLeavesBeforeHeads) {
+  const auto ids = store_chain(sut, space, chain, kHbm, 1);
+  const auto fork = sut.insert({space, ids[1], digest(900), kSaved}, TimePoint{});
+  EXPECT_TRUE(sut.place(*fork, kHbm, Place(9)));
+  for (const std::uint32_t expected : {4u, 3u, 2u}) {
+    EXPECT_EQ(sut.victim(kHbm), ids[expected]);
+    evict(kHbm);
+  }
+  EXPECT_FALSE(sut.victim(kHbm)) << "the fork is leased, and what is before it is no leaf";
+  sut.release(*fork);
+  EXPECT_EQ(sut.victim(kHbm), *fork);
+}
+
+TEST_F(IndexTest, LeavesAreThoseOfTheTier) {
+  const auto ids = store_chain(sut, space, chain, kDram, 1);
+  place(ids[0], kHbm, 1);
+  EXPECT_EQ(sut.victim(kHbm), ids[0]) << "what comes after it is in DRAM";
+  EXPECT_EQ(sut.victim(kDram), ids[4]);
+}
+
+TEST_F(IndexTest, StopsAtABlockWithoutPlaceUntilItHasOneAgain) {
+  const auto ids = store_chain(sut, space, chain, kHbm, 1);
+  EXPECT_EQ(sut.forget(ids[2], kHbm), Place(3)) << "its bytes were bad";
+  EXPECT_THAT(runs(chain), ElementsAre(store::Run{kHbm, 2}));
+  EXPECT_EQ(sut.size(), 5u) << "those after it are not lost";
+  const auto again = sut.insert({space, ids[1], chain[2], kSaved}, TimePoint{});
+  EXPECT_EQ(*again, ids[2]);
+  EXPECT_TRUE(sut.place(*again, kHbm, Place(8)));
+  sut.release(*again);
+  EXPECT_THAT(runs(chain), ElementsAre(store::Run{kHbm, 5}));
+}
+
+TEST_F(IndexTest, ABlockThatNobodyCompletesIsNeverFoundNorKept) {
+  const auto id = sut.insert({space, {}, chain[0], kSaved}, TimePoint{});
+  EXPECT_THAT(runs(chain), IsEmpty());
+  EXPECT_EQ(sut.size(), 1u);
+  sut.release(*id);
+  EXPECT_EQ(sut.size(), 0u);
+}
+
+TEST_F(IndexTest, OfTwoThatComputedTheSameBlockOneKeepsItsPlace) {
+  const auto one = sut.insert({space, {}, chain[0], kSaved}, TimePoint{});
+  const auto other = sut.insert({space, {}, chain[0], kSaved}, TimePoint{});
+  EXPECT_EQ(*one, *other);
+  EXPECT_TRUE(sut.place(*one, kHbm, Place(1)));
+  EXPECT_FALSE(sut.place(*other, kHbm, Place(2)));
+  EXPECT_EQ(sut.at(*one).at[index(kHbm)], Place(1));
+  sut.release(*one);
+  EXPECT_FALSE(sut.victim(kHbm));
+  sut.release(*other);
+}
+
+TEST_F(IndexTest, RefusesADigestThatDoesNotStandForWhatIsBefore) {
+  const auto ids = store_chain(sut, space, chain, kHbm, 1);
+  const auto refused = sut.insert({space, ids[0], chain[3], kSaved}, TimePoint{});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(sut.insert({space, ids[0], chain[0], kSaved}, TimePoint{}).ok()) << "itself";
+  EXPECT_THAT(runs({chain[0], chain[2]}), ElementsAre(store::Run{kHbm, 1})) << "nor looks them up";
+}
+
+TEST_F(IndexTest, TwoDomainsWithEqualPromptsNeverMeet) {
+  store_chain(sut, space, chain, kHbm, 1);
+  const SpaceId other = sut.open(space_of(2)), model = sut.open(space_of(1, 2));
+  EXPECT_THAT(runs(chain, other), IsEmpty());
+  EXPECT_THAT(runs(chain, model), IsEmpty());
+  store_chain(sut, other, chain, kHbm, 11);
+  EXPECT_EQ(sut.size(), 10u);
+  EXPECT_EQ(sut.open(space_of(2)), other);
+}
+
+TEST_F(IndexTest, WhatAnotherDomainCachedChangesNoStepOfALookup) {
+  const SpaceId other = sut.open(space_of(2));
+  store_chain(sut, other, digests(5000, 3000), kHbm, 1);
+  std::vector<std::uint64_t> before;
+  const auto probes = [&](std::uint64_t prompt) {
+    const std::uint64_t at = sut.probes();
+    EXPECT_THAT(runs(digests(prompt, 40), other), IsEmpty());
+    return sut.probes() - at;
+  };
+  for (std::uint64_t i = 0; i < 500; ++i) before.push_back(probes(100'000 + 40 * i));
+  for (std::uint64_t i = 0; i < 500; ++i) {
+    store_chain(sut, space, digests(100'000 + 40 * i, 40), kHbm, 1);
+  }
+  for (std::uint64_t i = 0; i < 500; ++i) EXPECT_EQ(probes(100'000 + 40 * i), before[i]);
+}
+
+TEST_F(IndexTest, ADomainThatGoesLeavesNothing) {
+  const SpaceId other = sut.open(space_of(2));
+  const auto ids = store_chain(sut, other, chain, kDram, 1);
+  store_chain(sut, space, chain, kDram, 11);
+  place(ids[0], kHbm, 1);
+  (void)sut.forget(ids[1], kDram);
+  const auto places = sut.close(other);
+  EXPECT_THAT(places[index(kHbm)], ElementsAre(Place(1)));
+  EXPECT_THAT(places[index(kDram)], ElementsAre(Place(1), Place(3), Place(4), Place(5)));
+  EXPECT_EQ(sut.size(), 5u);
+  EXPECT_THAT(runs(chain, sut.open(space_of(2))), IsEmpty());
+  EXPECT_THAT(runs(chain), ElementsAre(store::Run{kDram, 5}));
+}
+
+TEST_F(IndexTest, FrequencyIsOfTheLastHalfLives) {
+  const auto ids = store_chain(sut, space, chain, kHbm, 1);
+  const auto at = [](int minutes) { return TimePoint(std::chrono::minutes(minutes)); };
+  EXPECT_NEAR(sut.frequency(ids[0], at(10)), 0.5, 1e-6);
+  sut.release(sut.lookup(space, digests(100, 1), at(10)).blocks);
+  EXPECT_NEAR(sut.frequency(ids[0], at(10)), 1.5, 1e-6);
+  EXPECT_NEAR(sut.frequency(ids[0], at(20)), 0.75, 1e-6);
+  EXPECT_EQ(sut.at(ids[0]).touches, 2u);
+  EXPECT_NEAR(sut.frequency(ids[1], at(20)), 0.25, 1e-6) << "it was not asked for again";
+}
+
+using IndexDeathTest = IndexTest;
+TEST_F(IndexDeathTest, AbortsOnWhatOnlyABugAsksFor) {
+  const auto ids = store_chain(sut, space, chain, kHbm, 1);
+  EXPECT_DEATH(sut.release(ids[0]), "nobody leases");
+  EXPECT_DEATH((void)sut.place(ids[0], kDram, Place(1)), "whoever leases");
+  EXPECT_DEATH((void)sut.forget(ids[0], kDram), "does not have the block");
+  EXPECT_DEATH((void)sut.at(EntryId(77)), "no such entry");
+  sut.lease(ids[4]);
+  EXPECT_DEATH((void)sut.close(space), "while its blocks are leased");
+  sut.release(ids[4]);
+}
+
+}  // namespace
+}  // namespace kvd::store
