@@ -142,6 +142,16 @@ TEST(GpuReport, RunsOnADriverOlderThanTheToolkit) {
             std::string::npos);
 }
 
+// 12.8 has batches in another form, 12.6 has none.
+TEST(GpuReport, OlderDriversAnswerMistakesAsTheTableSays) {
+  for (const char* version : {"12080", "12060"}) {
+    const Folder folder;
+    ASSERT_EQ(::setenv("FAKECUDA_DRIVER_VERSION", version, 1), 0);
+    EXPECT_EQ(run("--quick --only E22 --out " + folder.path().string()), 0) << version;
+    ::unsetenv("FAKECUDA_DRIVER_VERSION");
+  }
+}
+
 TEST(GpuReport, WithoutADeviceThereIsNoReport) {
   const Folder folder;
   ASSERT_EQ(::setenv("FAKECUDA_DEVICES", "0", 1), 0);

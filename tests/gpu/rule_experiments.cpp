@@ -65,9 +65,9 @@ Result<CUresult> reserve_aligned_to_a_gibibyte(const Gpu& gpu) {
   return make_error(ErrorCode::kDeviceError, "the driver reserved addresses of another alignment");
 }
 
-/// On the legacy stream; 801 where there are none at all.
+bool can_write_values(const cuda::Driver& driver) { return driver.stream_write_value64 != nullptr; }
+
 Result<CUresult> value_on_the_legacy_stream(const Gpu& gpu) {
-  if (gpu.driver().stream_write_value64 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   KVD_ASSIGN_OR_RETURN(const PinnedMemory page, PinnedMemory::make(gpu, Bytes(4096)));
   const CUresult result = gpu.driver().stream_write_value64(
       nullptr, slot_address(page, Slot::kSignal), 1, CU_STREAM_WRITE_VALUE_DEFAULT);
@@ -76,15 +76,18 @@ Result<CUresult> value_on_the_legacy_stream(const Gpu& gpu) {
 }
 
 Result<CUresult> batch_on_the_legacy_stream(const Gpu& gpu) {
-  if (gpu.driver().memcpy_batch_async == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   KVD_ASSIGN_OR_RETURN(const PinnedMemory page, PinnedMemory::make(gpu, Bytes(4096)));
   KVD_ASSIGN_OR_RETURN(const GpuSlab slab, GpuSlab::make(gpu, gpu.grain()));
   CUdeviceptr to = slab.address(), from = page.address();
-  std::size_t bytes = 4096, first = 0;
+  std::size_t bytes = 4096, first = 0, failed = 0;
   CUmemcpyAttributes all{};
   all.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  const cuda::Driver& driver = gpu.driver();
   const CUresult result =
-      gpu.driver().memcpy_batch_async(&to, &from, &bytes, 1, &all, &first, 1, nullptr);
+      driver.memcpy_batch_async != nullptr
+          ? driver.memcpy_batch_async(&to, &from, &bytes, 1, &all, &first, 1, nullptr)
+          : driver.memcpy_batch_async_12080(&to, &from, &bytes, 1, &all, &first, 1, &failed,
+                                            nullptr);
   KVD_TRY(gpu.finish(nullptr));
   return result;
 }
@@ -93,6 +96,7 @@ struct Rule {
   const char* name;
   CUresult fake;  ///< what the fake driver answers; 0: it is no mistake
   Result<CUresult> (*break_it)(const Gpu&);
+  bool (*can)(const cuda::Driver&) = nullptr;  ///< whether the driver has the call; null: always
 };
 constexpr Rule kRules[] = {
     {"import of a descriptor of another kind", CUDA_ERROR_INVALID_VALUE, import_of_a_file},
@@ -101,14 +105,20 @@ constexpr Rule kRules[] = {
     {"registering twice", CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, register_twice},
     {"a copy over two registrations", CUDA_ERROR_INVALID_VALUE, copy_over_two_registrations},
     {"reserving addresses aligned to 1 GiB", CUDA_SUCCESS, reserve_aligned_to_a_gibibyte},
-    {"writing a value on the legacy stream", CUDA_SUCCESS, value_on_the_legacy_stream},
-    {"a batch on the legacy stream", CUDA_ERROR_INVALID_VALUE, batch_on_the_legacy_stream}};
+    {"writing a value on the legacy stream", CUDA_SUCCESS, value_on_the_legacy_stream,
+     can_write_values},
+    {"a batch on the legacy stream", CUDA_ERROR_INVALID_VALUE, batch_on_the_legacy_stream,
+     cuda::Stream::can_batch}};
 
 }  // namespace
 
 Status broken_rules(const Lab& lab) {
   KVD_ASSIGN_OR_RETURN(const auto gpu, Gpu::open());
   for (const Rule& rule : kRules) {
+    if (rule.can != nullptr && !rule.can(gpu->driver())) {
+      lab.out.note(std::string(rule.name) + " was not tried: this driver has no such call");
+      continue;
+    }
     KVD_ASSIGN_OR_RETURN(const CUresult result, rule.break_it(*gpu));
     const std::string what =
         std::string(rule.name) + " (fake: " + std::to_string(static_cast<int>(rule.fake)) + ")";
