@@ -51,7 +51,7 @@ class LlamaPrograms : public ::testing::TestWithParam<const char*> {
     ChildCommand command = bench_.kvd_engine("unused", daemon_.endpoint());
     command.arguments = {folder_ / "bin" / program, "-m", bench_.file("model.gguf")};
     command.arguments.insert(command.arguments.end(), options.begin(), options.end());
-    command.environment.push_back("KVD_LLAMA_REQUIRE=1");  // no pass without kvd's memory
+    command.environment.emplace_back("KVD_LLAMA_REQUIRE=1");  // no pass without kvd's memory
     return command;
   }
 

@@ -123,7 +123,7 @@ TEST_F(Memory, ThatIsRequiredEndsAnEngineThatKeepsItsOwn) {
   DaemonProcess daemon(bench_.file("daemon"), 2);
   for (const char* layers : {"0", "3"}) {
     ChildCommand command = bench_.kvd_engine("sut", daemon.endpoint(), {"--gpu-layers", layers});
-    command.environment.push_back("KVD_LLAMA_REQUIRE=1");
+    command.environment.emplace_back("KVD_LLAMA_REQUIRE=1");
     ChildProcess sut(command);
     EXPECT_EQ(sut.wait(), 1) << layers;
     EXPECT_THAT(sut.errors(), HasSubstr("kvd: KVD_LLAMA_REQUIRE=1, but the KV cache")) << layers;
@@ -133,7 +133,7 @@ TEST_F(Memory, ThatIsRequiredEndsAnEngineThatKeepsItsOwn) {
 TEST_F(Memory, ThatIsRequiredAndLentLetsTheEngineRun) {
   DaemonProcess daemon(bench_.file("daemon"), 2);
   ChildCommand command = bench_.kvd_engine("sut", daemon.endpoint());
-  command.environment.push_back("KVD_LLAMA_REQUIRE=1");
+  command.environment.emplace_back("KVD_LLAMA_REQUIRE=1");
   ChildProcess sut(command);
   EXPECT_EQ(sut.wait(), 0) << sut.errors();
 }
@@ -144,7 +144,7 @@ TEST_F(Memory, ThatIsUsedUpMayBeWaitedFor) {
   ChildProcess first(bench_.kvd_engine("first", daemon.endpoint(), kPauseHalfWay));
   await_pause(first);
   ChildCommand command = bench_.kvd_engine("second", daemon.endpoint());
-  command.environment.push_back("KVD_LLAMA_WAIT=60");
+  command.environment.emplace_back("KVD_LLAMA_WAIT=60");
   ChildProcess second(command);
   ASSERT_TRUE(second.wait_for_error("waiting for it (KVD_LLAMA_WAIT)")) << second.errors();
   expect_finishes(first);
@@ -157,7 +157,7 @@ TEST_F(Memory, ThatDoesNotComeInTimeFailsTheContext) {
   ChildProcess first(bench_.kvd_engine("first", daemon.endpoint(), kPauseHalfWay));
   await_pause(first);
   ChildCommand command = bench_.kvd_engine("second", daemon.endpoint());
-  command.environment.push_back("KVD_LLAMA_WAIT=1");
+  command.environment.emplace_back("KVD_LLAMA_WAIT=1");
   ChildProcess second(command);
   EXPECT_EQ(second.wait(), 1);
   EXPECT_THAT(second.errors(), HasSubstr("(waited for it: KVD_LLAMA_WAIT)"));

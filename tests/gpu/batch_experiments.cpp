@@ -39,26 +39,32 @@ CopyList scattered(const PinnedMemory& host, const GpuSlab& device, Bytes piece,
   return list;
 }
 
+/// Queues the list again and again and says what that takes.
+Status time_batches(const Lab& lab, const Gpu& gpu, CopyList& list, Bytes piece, bool overlap) {
+  std::vector<double> queueing, all;
+  for (int round = 0; round < (lab.quick ? 2 : 20); ++round) {
+    const double start = now_s();
+    KVD_TRY(gpu.check(batch(gpu, list, overlap), "a batch of copies"));
+    queueing.push_back(now_s() - start);
+    KVD_TRY(gpu.finish());
+    all.push_back(now_s() - start);
+  }
+  const auto count = static_cast<double>(list.lengths.size());
+  const std::string what = std::to_string(piece.value / 1024) + " KiB, overlap " +
+                           (overlap ? "preferred" : "not asked for");
+  lab.out.figure("queueing a copy, " + what, percentile(queueing, 0.5) * 1e6 / count, "us");
+  lab.out.figure("rate, " + what,
+                 count * static_cast<double>(piece.value) / percentile(all, 0.5) / 1e9, "GB/s");
+  return {};
+}
+
 Status flag(const Lab& lab, const Gpu& gpu, const PinnedMemory& host, const GpuSlab& device) {
   std::mt19937 random(1);
   for (const Bytes piece : {kKiB * 16, kKiB * 64, kKiB * 256, kMiB * 4}) {
     if (host.size() < piece) continue;
     for (const bool overlap : {true, false}) {
       CopyList list = scattered(host, device, piece, 4096, random);
-      std::vector<double> queueing, all;
-      for (int round = 0; round < (lab.quick ? 2 : 20); ++round) {
-        const double start = now_s();
-        KVD_TRY(gpu.check(batch(gpu, list, overlap), "a batch of copies"));
-        queueing.push_back(now_s() - start);
-        KVD_TRY(gpu.finish());
-        all.push_back(now_s() - start);
-      }
-      const auto count = static_cast<double>(list.lengths.size());
-      const std::string what = std::to_string(piece.value / 1024) + " KiB, overlap " +
-                               (overlap ? "preferred" : "not asked for");
-      lab.out.figure("queueing a copy, " + what, percentile(queueing, 0.5) * 1e6 / count, "us");
-      lab.out.figure("rate, " + what,
-                     count * static_cast<double>(piece.value) / percentile(all, 0.5) / 1e9, "GB/s");
+      KVD_TRY(time_batches(lab, gpu, list, piece, overlap));
     }
   }
   return {};
@@ -67,8 +73,10 @@ Status flag(const Lab& lab, const Gpu& gpu, const PinnedMemory& host, const GpuS
 /// 100,000 batches of 64 to 1024 pieces of 4 KiB, or as many as 15 s hold, 32 queued at a time.
 Status endurance(const Lab& lab, const Gpu& gpu, const PinnedMemory& host, const GpuSlab& device) {
   std::mt19937 random(2);
+  constexpr std::size_t kQueued = 32;
   std::vector<CopyList> lists;
-  for (int i = 0; i < 32; ++i) {
+  lists.reserve(kQueued);
+  while (lists.size() < kQueued) {
     lists.push_back(scattered(host, device, Bytes(4096), 64 + random() % 961, random));
   }
   const int wanted = lab.quick ? 64 : 100'000;

@@ -60,8 +60,9 @@ CopyArena::Work CopyArena::prepare(Direction direction, Bytes segment, std::uint
   work.list = lists_.device_address() + side * kMostSegments * 8;
   const CUdeviceptr kernel_host = host_.device_address() + side * 2 * half_.size();
   std::uint64_t* list = lists_.words() + side * kMostSegments;
-  std::vector<std::uint32_t> order(std::min<std::size_t>(static_cast<std::size_t>(half_ / segment),
-                                                         std::max<std::size_t>(count * 2u, 64)));
+  std::vector<std::uint32_t> order(
+      std::min<std::size_t>(static_cast<std::size_t>(half_ / segment),
+                            std::max<std::size_t>(std::size_t{count} * 2, 64)));
   std::iota(order.begin(), order.end(), 0u);
   std::shuffle(order.begin(), order.end(), std::mt19937(1));
   for (std::uint32_t i = 0; i < count; ++i) {

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "ipc/vocabulary/result.hpp"
 #include "tests/gpu/report.hpp"
@@ -36,7 +36,7 @@ struct Experiment {
 
 /// All of them, in the order in which they run: by what their answer is worth; those that make the
 /// driver log a fault come last.
-[[nodiscard]] const std::vector<Experiment>& experiments();
+[[nodiscard]] std::span<const Experiment> experiments();
 /// An experiment that has not been run, and why.
 [[nodiscard]] Outcome outcome_of(const Experiment& experiment, const std::string& reason);
 

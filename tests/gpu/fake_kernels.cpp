@@ -82,7 +82,8 @@ void slots(const FakecudaLaunch*, void** raw) {
   const auto list = *static_cast<CUdeviceptr*>(raw[1]);
   const auto slot_bytes = *static_cast<unsigned long long*>(raw[2]);
   const auto number = *static_cast<unsigned*>(raw[3]);
-  const auto* addresses = static_cast<const CUdeviceptr*>(reach(list, number * 8, false));
+  const auto* addresses =
+      static_cast<const CUdeviceptr*>(reach(list, std::size_t{number} * 8, false));
   auto* run = static_cast<std::byte*>(reach(packed, number * slot_bytes, kGather));
   const Bytes size(static_cast<std::int64_t>(slot_bytes));
   for (unsigned i = 0; addresses != nullptr && run != nullptr && i < number; ++i) {

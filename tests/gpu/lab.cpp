@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 
 #include "kernels/device/cuda/error.hpp"
@@ -29,7 +30,7 @@ double now_s() {
 
 double percentile(std::vector<double> samples, double share) {
   const auto last = static_cast<double>(samples.size() - 1);
-  const auto at = samples.begin() + static_cast<std::ptrdiff_t>(last * share + 0.5);
+  const auto at = samples.begin() + std::lround(last * share);
   std::nth_element(samples.begin(), at, samples.end());
   return *at;
 }

@@ -132,7 +132,7 @@ Status scrub_rates(const Lab& lab, const Gpu& gpu) {
   const Bytes size = lab.quick ? kMiB * 4 : kGiB;
   KVD_ASSIGN_OR_RETURN(const GpuSlab target, GpuSlab::make(gpu, size));
   KVD_ASSIGN_OR_RETURN(const GpuSlab zeros, GpuSlab::make(gpu, size));
-  const double bytes = static_cast<double>(size.value);
+  const auto bytes = static_cast<double>(size.value);
   const auto best = [&](const auto& work) -> Result<double> {
     double rate = 0;
     for (int round = 0; round < 3; ++round) {

@@ -23,7 +23,7 @@ inline std::span<std::byte> bytes_of(const Slab& slab) {
 
 /// A byte that depends on its place and on `salt`, never zero.
 inline std::byte pattern_at(std::size_t i, unsigned salt) {
-  return static_cast<std::byte>((i * 166 + (i >> 12) * 2 + salt * 28) | 1);
+  return static_cast<std::byte>((i * 166 + (i >> 12) * 2 + std::size_t{salt} * 28) | 1);
 }
 
 inline void fill_pattern(std::span<std::byte> bytes, unsigned salt) {

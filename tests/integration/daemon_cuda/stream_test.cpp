@@ -10,8 +10,6 @@ namespace {
 using kvd_client::Client;
 using kvd_client::ErrorCode;
 
-constexpr std::uint64_t kTicket = ToldEngine::kTicket;
-
 class CudaStream : public ToldEngine {};
 
 TEST_F(CudaStream, WaitsUntilTheFenceSaysSo) {

@@ -214,13 +214,9 @@ CUresult fill(const char* entry, CUdeviceptr to, unsigned value, std::size_t wid
   return CUDA_SUCCESS;
 }
 
-// Start of a 2D side and its pitch; false for arrays.
-bool side(CUmemorytype type, const void* host, CUdeviceptr device, std::size_t x, std::size_t y,
-          std::size_t pitch, CUdeviceptr& start) {
-  if (type == CU_MEMORYTYPE_ARRAY) return false;
-  start = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
-  start += y * pitch + x;
-  return true;
+// Where the memory of a 2D side begins.
+CUdeviceptr base_of(CUmemorytype type, const void* host, CUdeviceptr device) {
+  return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
 }
 
 }  // namespace
@@ -248,15 +244,15 @@ CUresult CUDAAPI cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t size,
 
 CUresult CUDAAPI cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
   if (const CUresult r = enter("cuMemcpy2DAsync", Needs::kContext)) return r;
-  CUdeviceptr to = 0, from = 0;
   if (copy == nullptr || copy->srcPitch < copy->WidthInBytes ||
-      copy->dstPitch < copy->WidthInBytes ||
-      !fakecuda::side(copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes,
-                      copy->srcY, copy->srcPitch, from) ||
-      !fakecuda::side(copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
-                      copy->dstY, copy->dstPitch, to)) {
+      copy->dstPitch < copy->WidthInBytes || copy->srcMemoryType == CU_MEMORYTYPE_ARRAY ||
+      copy->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  const CUdeviceptr from = fakecuda::base_of(copy->srcMemoryType, copy->srcHost, copy->srcDevice) +
+                           copy->srcY * copy->srcPitch + copy->srcXInBytes;
+  const CUdeviceptr to = fakecuda::base_of(copy->dstMemoryType, copy->dstHost, copy->dstDevice) +
+                         copy->dstY * copy->dstPitch + copy->dstXInBytes;
   fakecuda::Pieces rows;
   for (std::size_t row = 0; row < copy->Height; ++row) {
     rows.push_back({to + row * copy->dstPitch, from + row * copy->srcPitch, copy->WidthInBytes});

@@ -112,11 +112,11 @@ HostRegistry::Found HostRegistry::find(CUdeviceptr pointer) const {
   const auto inside = [&](Found item, CUdeviceptr start) {
     return item != none() && pointer - start < item->second.size;
   };
-  const Found host = last_at_or_before(by_host_, pointer);
+  const auto host = last_at_or_before(by_host_, pointer);
   if (host != none() && inside(host, host->first)) return host;
   const auto device = last_at_or_before(host_of_device_, pointer);
   if (device == host_of_device_.end()) return none();
-  const Found item = by_host_.find(device->second);
+  const auto item = by_host_.find(device->second);
   return inside(item, device->first) ? item : none();
 }
 
@@ -129,7 +129,7 @@ bool HostRegistry::touches(CUdeviceptr pointer, std::size_t size) const {
 }
 
 CUdeviceptr HostRegistry::host_address(CUdeviceptr pointer, std::size_t size) const {
-  const Found item = find(pointer);
+  const auto item = find(pointer);
   if (item == none()) return 0;
   const bool by_host = pointer - item->first < item->second.size;
   const CUdeviceptr offset = pointer - (by_host ? item->first : item->second.device);

@@ -56,7 +56,7 @@ std::shared_ptr<CUstream_st> make_stream(CUcontext context, unsigned flags) {
   Driver& d = driver();
   const auto number = ++d.streams_made;
   const auto queue = static_cast<unsigned>(number % d.config.hardware_queues);
-  const auto stream =
+  auto stream =
       std::make_shared<CUstream_st>(context, flags, d.config.seed * 1'000'003 + number, queue);
   std::erase_if(d.every_stream, [](const auto& weak) { return weak.expired(); });
   d.every_stream.push_back(stream);

@@ -15,6 +15,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /// 12.8: with the index of the failed copy. Whatever fails, fails as a whole.
+// NOLINTNEXTLINE(readability-function-size): the parameters are CUDA's
 CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, std::size_t* sizes,
                                     std::size_t count, CUmemcpyAttributes* attributes,
                                     std::size_t* first, std::size_t attribute_count,

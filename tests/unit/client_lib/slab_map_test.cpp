@@ -8,8 +8,8 @@
 namespace kvd::client {
 namespace {
 
-constexpr Bytes kSlab{64 * 1024};
-constexpr Bytes kSlot{16 * 1024};
+constexpr Bytes kSlab{std::int64_t{64} * 1024};
+constexpr Bytes kSlot{std::int64_t{16} * 1024};
 
 UniqueFd slab_file() { return std::move(shm::create_memfd("test", kSlab)).value(); }
 

@@ -5,6 +5,8 @@
 namespace kvd::tests {
 namespace {
 
+constexpr std::size_t kPage = 4096;
+
 class CopyTest : public FakeCuda {
  protected:
   static CUmemcpyAttributes order(CUmemcpySrcAccessOrder wanted) {
@@ -31,7 +33,7 @@ class CopyTest : public FakeCuda {
   }
 
  private:
-  const HostMemory gate_{4096};
+  const HostMemory gate_{kPage};
 };
 
 TEST_F(CopyTest, ABatchNamesNoHostAddressesWhereTheDeviceDoesNotKnowThem) {
@@ -262,20 +264,20 @@ TEST_F(CopyTest, ACopyMayCrossMappingsThatLieSideBySide) {
 }
 
 TEST_F(CopyTest, HostMemoryIsRegisteredOnceAndHasAnAddressOfItsOwnOnTheDevice) {
-  const HostMemory host(4 * 4096);
+  const HostMemory host(4 * kPage);
   constexpr unsigned kMap = CU_MEMHOSTREGISTER_DEVICEMAP;
   CUdeviceptr pointer = 0;
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemHostRegister(host.data(), 0, kMap));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemHostGetDevicePointer(&pointer, host.data(), 0));
-  ASSERT_OK(::cuMemHostRegister(host.data(), 2 * 4096, kMap));
+  ASSERT_OK(::cuMemHostRegister(host.data(), 2 * kPage, kMap));
   EXPECT_CUDA(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-              ::cuMemHostRegister(host.data() + 4096, 2 * 4096, kMap));
-  ASSERT_OK(::cuMemHostRegister(host.data() + 2 * 4096, 4096, CU_MEMHOSTREGISTER_PORTABLE));
+              ::cuMemHostRegister(host.data() + kPage, 2 * kPage, kMap));
+  ASSERT_OK(::cuMemHostRegister(host.data() + 2 * kPage, kPage, CU_MEMHOSTREGISTER_PORTABLE));
   ASSERT_OK(::cuMemHostGetDevicePointer(&pointer, host.data() + 8, 0));
   EXPECT_NE(pointer, host.address() + 8);
-  EXPECT_EQ(pointer % 4096, 8u);
+  EXPECT_EQ(pointer % kPage, 8u);
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
-              ::cuMemHostGetDevicePointer(&pointer, host.data() + 2 * 4096, 0))
+              ::cuMemHostGetDevicePointer(&pointer, host.data() + 2 * kPage, 0))
       << "not registered with DEVICEMAP";
   EXPECT_CUDA(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, ::cuMemHostUnregister(host.data() + 8));
   EXPECT_CUDA(CUDA_SUCCESS, ::cuMemHostUnregister(host.data()));

@@ -47,13 +47,14 @@ class FrontTest : public testing::Test {
     options_.limits.backlog = 1 * kMiB;
     options_.refusal = refusal;
     options_.clock = &clock_;
-    auto made = Front::start(options_, [this](Request request, std::shared_ptr<Exchange> exchange) {
-      if (request.target == "/kept") {
-        kept_.set_value(std::move(exchange));
-      } else {
-        exchange->answer(200, request.method + " " + request.target + " " + request.body);
-      }
-    });
+    auto made =
+        Front::start(options_, [this](const Request& request, std::shared_ptr<Exchange> exchange) {
+          if (request.target == "/kept") {
+            kept_.set_value(std::move(exchange));
+          } else {
+            exchange->answer(200, request.method + " " + request.target + " " + request.body);
+          }
+        });
     ASSERT_TRUE(made.ok()) << made.error().message;
     sut_ = std::move(*made);
   }
@@ -77,9 +78,8 @@ TEST_F(FrontTest, RefusesInTheCallersWords) {
 }
 
 TEST_F(FrontTest, AnAnswerReachesAClientThatIsStillSending) {
-  const std::string huge =
-      "PATCH / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50000000\r\n\r\n" +
-      std::string(50'000'000, ' ');
+  std::string huge = "PATCH / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50000000\r\n\r\n";
+  huge.resize(huge.size() + 50'000'000, ' ');
   EXPECT_THAT(http_exchange(port(), huge), StartsWith("HTTP/1.1 413"));
 }
 
@@ -109,8 +109,10 @@ TEST_F(FrontTest, RequestsThatDoNotArriveAreEndedAtTheirDeadline) {
 }
 
 TEST_F(FrontTest, SilentClientsMakeWayForOneThatSpeaks) {
+  constexpr std::size_t kClients = 200;
   std::vector<UniqueFd> silent;
-  for (int i = 0; i < 200; ++i) silent.push_back(connected(port()));
+  silent.reserve(kClients);
+  while (silent.size() < kClients) silent.push_back(connected(port()));
   for (int i = 0; i < 20; ++i) EXPECT_THAT(http_exchange(port(), kGet), StartsWith("HTTP/1.1 200"));
   EXPECT_EQ(hear(silent.front()), "") << "hung up on";
 }

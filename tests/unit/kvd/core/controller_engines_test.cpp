@@ -94,16 +94,16 @@ TEST(Controller, LeasesZeroedRegionsAndTakesThemBack) {
   EXPECT_EQ(region.slabs, 3u);
   ASSERT_EQ(world.sent.size(), 3u);
   EXPECT_EQ(world.sent[2].position, 2u);
-  EXPECT_EQ(world.controller->region_bytes(a), Bytes(3 * 4096));
+  EXPECT_EQ(world.controller->region_bytes(a), Bytes(4096) * 3);
   EXPECT_EQ(world.code(world.command(a, AllocateRegion{Bytes(8192)})), ErrorCode::kOutOfMemory);
   EXPECT_EQ(world.code(world.command(a, ReleaseRegion{RegionId(99)})), ErrorCode::kNotFound);
   EXPECT_EQ(world.code(world.command(a, ReleaseRegion{region.region})), ErrorCode::kOk);
 
   // Waits for the scrub of what came back, then gets it.
-  const auto again = world.command(a, AllocateRegion{Bytes(4 * 4096)});
+  const auto again = world.command(a, AllocateRegion{Bytes(4096) * 4});
   EXPECT_FALSE(again.has_value());
   world.finish_copies();
-  EXPECT_EQ(world.controller->region_bytes(a), Bytes(4 * 4096));
+  EXPECT_EQ(world.controller->region_bytes(a), Bytes(4096) * 4);
 }
 
 TEST(Controller, ARegionThatCannotBeHadInTimeIsRefused) {

@@ -34,7 +34,7 @@ TEST(ControllerStandstill, AnEmptySlabOfAnotherClassCountsWhole) {
 }
 
 TEST(ControllerStandstill, APromptThatFillsTheDomainsMaximumComesIn) {
-  World world(daemon_pool(8, {{DomainId(1), {Bytes(0), Bytes(2 * 4096)}}}));
+  World world(daemon_pool(8, {{DomainId(1), {Bytes(0), Bytes(4096) * 2}}}));
   const EngineId a = world.attach(small_model());
   EXPECT_EQ(world.submit(a, 1, 30, 3), ErrorCode::kOutOfMemory);
   ASSERT_EQ(world.submit(a, 2, 30, 2), ErrorCode::kOk);  // 16 slots
@@ -42,7 +42,7 @@ TEST(ControllerStandstill, APromptThatFillsTheDomainsMaximumComesIn) {
 }
 
 TEST(ControllerStandstill, WhatOthersAreGuaranteedIsNotToBeHad) {
-  World world(daemon_pool(8, {{DomainId(2), {Bytes(6 * 4096), Bytes(INT64_MAX)}}}));
+  World world(daemon_pool(8, {{DomainId(2), {Bytes(4096) * 6, Bytes(INT64_MAX)}}}));
   const EngineId a = world.attach(small_model());
   EXPECT_EQ(world.submit(a, 1, 30, 3), ErrorCode::kOutOfMemory) << "it could never run";
   ASSERT_EQ(world.submit(a, 2, 30, 2), ErrorCode::kOk);
@@ -52,7 +52,7 @@ TEST(ControllerStandstill, WhatOthersAreGuaranteedIsNotToBeHad) {
 TEST(ControllerStandstill, TheHeadOfTheQueueComesInWhereNobodyDecodes) {
   World world(daemon_pool(8));
   const EngineId holder = world.attach(small_model(), DomainId(1), true);
-  ASSERT_EQ(world.code(world.command(holder, AllocateRegion{Bytes(5 * 4096)})), ErrorCode::kOk);
+  ASSERT_EQ(world.code(world.command(holder, AllocateRegion{Bytes(4096) * 5})), ErrorCode::kOk);
   const EngineId a = world.attach(small_model());
   ASSERT_EQ(world.submit(a, 1, 46, 2), ErrorCode::kOk);  // all 24 slots beside the region
   EXPECT_TRUE(run_to_end(world, 100));
@@ -62,7 +62,7 @@ TEST(ControllerStandstill, TheHeadOfTheQueueComesInWhereNobodyDecodes) {
 struct Standing {
   Standing() {
     holder = world.attach(small_model(), DomainId(1), true);
-    EXPECT_EQ(world.code(world.command(holder, AllocateRegion{Bytes(2 * 4096)})), ErrorCode::kOk);
+    EXPECT_EQ(world.code(world.command(holder, AllocateRegion{Bytes(4096) * 2})), ErrorCode::kOk);
     engine = world.attach(small_model());
     EXPECT_EQ(world.submit(engine, 1, 60, 4), ErrorCode::kOk);
   }
@@ -133,7 +133,7 @@ TEST(ControllerStandstill, OneThatHoldsMemoryEndsBeforeOneThatCameLater) {
   world.run_and_step(a);
   world.finish_copies();
   const EngineId holder = world.attach(small_model(), DomainId(1), true);
-  world.command(holder, AllocateRegion{Bytes(2 * 4096)});
+  world.command(holder, AllocateRegion{Bytes(4096) * 2});
   world.finish_copies();  // what the request left behind is zeroed
   ASSERT_EQ(world.regions.size(), 1u);
   ASSERT_EQ(world.code(world.command(a, Rotate{RequestId(1), false})), ErrorCode::kOk);

@@ -29,7 +29,7 @@ DomainId domain_of(EngineId engine) { return DomainId((engine.value - 1) % 3 + 1
 
 class RandomWalk {
  public:
-  RandomWalk(std::uint64_t seed, std::map<ClassId, Bytes> classes)
+  RandomWalk(std::uint64_t seed, const std::map<ClassId, Bytes>& classes)
       : random_(seed),
         classes_(classes),
         pool_({.slab_bytes = kSlab, .slabs = kSlabs}, some_quotas(0)),

@@ -14,6 +14,7 @@ using ::testing::SizeIs;
 
 std::vector<std::uint32_t> slabs_of(const std::vector<SlotId>& slots) {
   std::vector<std::uint32_t> result;
+  result.reserve(slots.size());
   for (const SlotId slot : slots) result.push_back(slot.slab().value);
   return result;
 }
