@@ -72,9 +72,10 @@ void Tiers::scrub_slabs() {
     std::vector<SlabIndex> slabs = changing(tier).take_dirty();
     if (slabs.empty()) continue;
     if (tier == Tier::kHbm) mappings_.ask_back(slabs);
-    Scrub order{orders_.next_ticket(), tier, std::move(slabs), {}, Bytes(0)};
+    const Ticket ticket = orders_.next_ticket();
+    Scrub order{ticket, tier, std::move(slabs), {}, Bytes(0)};
     orders_.add(order);
-    zeroing_.emplace(order.ticket, Zeroing{std::move(order), DomainId()});
+    zeroing_.emplace(ticket, Zeroing{std::move(order), DomainId()});
   }
 }
 
@@ -82,9 +83,10 @@ void Tiers::scrub_slabs() {
 void Tiers::scrub_slots() {
   for (DirtySlots& dirty : holds_.take_dirty()) {
     for (const SlotId slot : dirty.slots) hbm_.scrub(slot);
-    Scrub order{orders_.next_ticket(), Tier::kHbm, {}, std::move(dirty.slots), dirty.slot_bytes};
+    const Ticket ticket = orders_.next_ticket();
+    Scrub order{ticket, Tier::kHbm, {}, std::move(dirty.slots), dirty.slot_bytes};
     orders_.add(order);
-    zeroing_.emplace(order.ticket, Zeroing{std::move(order), dirty.domain});
+    zeroing_.emplace(ticket, Zeroing{std::move(order), dirty.domain});
   }
 }
 
