@@ -8,8 +8,9 @@
 # A header is looked at through the .cpp of its name or, failing that, one that includes it. A source
 # that had no finding is looked at again when it, a header of ours that it includes or the checks
 # changed: their sums lie in ${XDG_CACHE_HOME:-~/.cache}/kvd/tidy, so that calls of 300 s add up. Exit
-# status 0: no finding in the files looked at; how many those are is said, and a part is no failure.
-# Needs clang-tidy (deploy/ci/install-deps.sh --tidy); builds nothing.
+# status 0: no finding in the files looked at. A part is no failure: the files that were not reached
+# are listed, and those that no target compiles here. Needs clang-tidy (deploy/ci/install-deps.sh
+# --tidy); builds nothing.
 set -eu
 
 commits=30
@@ -85,6 +86,13 @@ changed() {
   done | awk 'NF && !seen[$0]++'
 }
 
+# The files of one kind, one a line.
+tell() {
+  [ -s "$results/$1" ] || return 0
+  echo "$2:"
+  sed 's/^/  /' "$results/$1"
+}
+
 count() { if [ -f "$1" ]; then wc -l <"$1" | tr -d ' '; else echo 0; fi; }
 
 configure
@@ -102,11 +110,14 @@ case "${1:-}" in
 esac
 export TIDY_DEADLINE
 grep -Fx -f "$results/compiled" "$results/wanted" >"$results/files" || true
+grep -Fxv -f "$results/compiled" "$results/wanted" >"$results/uncompiled" || true
 began=$(date +%s)
 xargs -r -P "$jobs" -n 1 sh deploy/ci/tidy.sh --one <"$results/files"
 
 looked=$(($(count "$results/known") + $(count "$results/clean") + $(count "$results/found")))
-line="$looked of $(count "$results/files") files looked at ($(count "$results/known") earlier) in $(($(date +%s) - began)) s, $(count "$results/found") with findings"
+line="$looked of $(count "$results/files") files looked at ($(count "$results/known") earlier) in $(($(date +%s) - began)) s, $(count "$results/found") with findings, $(count "$results/late") not reached"
+tell found "with findings"
+tell late "not reached in $seconds s, left to the next call"
+tell uncompiled "not compiled here, so not looked at"
 echo "$line" | tee "$results/line"
-[ ! -f "$results/found" ] || sed 's/^/  /' "$results/found"
 [ ! -f "$results/found" ]
