@@ -72,21 +72,18 @@ void copy_lines(std::byte* destination, const std::byte* source, std::size_t n, 
 }  // namespace
 
 bool supported(StreamingIsa isa) {
+  if (isa == StreamingIsa::kPlain) return true;
+#if defined(__x86_64__)
   switch (isa) {
     case StreamingIsa::kPlain:
-      return true;
-#if defined(__x86_64__)
     case StreamingIsa::kSse2:
       return true;
     case StreamingIsa::kAvx2:
       return __builtin_cpu_supports("avx2") != 0;
     case StreamingIsa::kAvx512:
       return __builtin_cpu_supports("avx512f") != 0;
-#else
-    default:
-      return false;
-#endif
   }
+#endif
   return false;
 }
 

@@ -34,7 +34,7 @@ struct Page {
 };
 
 /// Marks a page of ours, so that a later report may replace its folder.
-inline constexpr const char* kPageMark = "<meta name=\"generator\" content=\"kvd-sim\">";
+inline constexpr const char* kPageMark = R"(<meta name="generator" content="kvd-sim">)";
 
 /// One HTML document that needs nothing else: no script, no font, no file beside it.
 [[nodiscard]] std::string html_of(const Page& page);

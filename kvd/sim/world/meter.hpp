@@ -29,7 +29,7 @@ class Meter {
     ++samples_;
   }
   void close(Seconds duration, RunTotals& totals) const {
-    const double samples = static_cast<double>(samples_ == 0 ? 1 : samples_);
+    const auto samples = static_cast<double>(samples_ == 0 ? 1 : samples_);
     totals.hbm_use = hbm_ / samples;
     totals.dram_use = dram_ / samples;
     if (duration > Seconds(0)) totals.hbm_transit = transit_area_ / capacity_ / duration.count();

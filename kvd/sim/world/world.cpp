@@ -25,7 +25,7 @@ double repeated_prefixes(const Workload& workload) {
 
 }  // namespace
 
-World::World(const Setting& setting, core::Controller::Config config)
+World::World(const Setting& setting, const core::Controller::Config& config)
     : setting_(setting),
       link_(setting.engines.front().profile.link),
       slab_bytes_{config.hbm.slab_bytes, config.dram.slab_bytes},

@@ -61,7 +61,7 @@ class World {
     core::Event event;
   };
 
-  World(const Setting& setting, core::Controller::Config config);
+  World(const Setting& setting, const core::Controller::Config& config);
 
   // ---- the loop (world.cpp) ----
   [[nodiscard]] Status attach();
