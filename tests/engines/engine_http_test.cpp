@@ -117,9 +117,11 @@ TEST_F(EngineHttp, RefusesBadRequestsInOpenAisWords) {
   EXPECT_EQ(post(port(), R"({"prompt": "x", "max_tokens": 1})").status, 200);
 }
 
-TEST_F(EngineHttp, SurvivesAChunkOfNegativeSize) {
-  (void)admin::http_exchange(
-      port(), "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\n");
+TEST_F(EngineHttp, RefusesAChunkOfNegativeSizeAndServesOn) {
+  EXPECT_THAT(
+      admin::http_exchange(
+          port(), "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\n"),
+      HasSubstr("411 "));
   EXPECT_EQ(post(port(), R"({"prompt": "x", "max_tokens": 1})").status, 200) << engine_->log();
 }
 
