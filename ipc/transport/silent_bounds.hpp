@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -12,17 +13,17 @@ namespace kvd::transport {
 /// Connections that have not yet proved what they are for, in the order they came.
 using SilentUids = std::map<std::uint64_t, uid_t>;
 
+/// Both at least one.
 struct SilentBounds {
   std::size_t per_uid = 64;
   std::size_t total = 256;
 };
 
-/// Who has to leave so that one more of `newcomer` fits: those that say nothing must not keep
-/// others out. A uid at its bound gives up its own oldest, a full table the oldest of the uid with
-/// most.
-[[nodiscard]] inline std::optional<std::uint64_t> who_gives_way(const SilentUids& silent,
-                                                                uid_t newcomer,
-                                                                const SilentBounds& bounds) {
+/// Which user has to do with one connection less so that one more of `newcomer` fits: those that
+/// say nothing must not keep others out. At its bound that is the newcomer itself; where the table
+/// is full, the uid with most.
+[[nodiscard]] inline std::optional<uid_t> who_gives_way(const SilentUids& silent, uid_t newcomer,
+                                                        const SilentBounds& bounds) {
   std::map<uid_t, std::size_t> counts;
   for (const auto& [id, uid] : silent) ++counts[uid];
   uid_t greediest = newcomer;
@@ -32,10 +33,12 @@ struct SilentBounds {
       if (count > counts[greediest]) greediest = uid;
     }
   }
-  for (const auto& [id, uid] : silent) {
-    if (uid == greediest) return id;
-  }
-  return std::nullopt;
+  return greediest;
+}
+
+/// Precondition: the uid has one.
+[[nodiscard]] inline std::uint64_t oldest_of(const SilentUids& silent, uid_t uid) {
+  return std::ranges::find(silent, uid, &SilentUids::value_type::second)->first;
 }
 
 }  // namespace kvd::transport

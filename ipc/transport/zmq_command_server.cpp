@@ -153,8 +153,9 @@ class ZmqCommandServer final : public CommandServer {
     for (const auto& [id, connection] : connections_) {
       if (!connection.trusted) silent.emplace(id, connection.owner().uid);
     }
-    if (const auto leaver = who_gives_way(silent, who->uid, options_.silent)) {
-      hang_up(connections_.find(*leaver));
+    // No deadline ends these, as an engine may wait for long before its first command.
+    if (const auto greedy = who_gives_way(silent, who->uid, options_.silent)) {
+      hang_up(connections_.find(oldest_of(silent, *greedy)));
     }
     const auto it =
         connections_

@@ -1,6 +1,8 @@
 #include "kvd/daemon/acceptor.hpp"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "kvd/daemon/log.hpp"
 
@@ -22,8 +24,34 @@ void Acceptor::accept() {
     if (!connection.ok()) return pause(connection.error());
     if (!connection->has_value()) return;
     const auto uid = (*connection)->uid();
-    if (uid.ok()) take(std::move(**connection), *uid);  // else it is gone already
+    if (!uid.ok()) continue;  // it is gone already
+    // A turn that hung up on one is over: looking at all that are silent costs time.
+    if (!make_room(*uid)) return;
+    take(std::move(**connection), *uid);
   }
+}
+
+// Of a table that others filled it takes the latest, which has waited least.
+bool Acceptor::make_room(uid_t uid) {
+  const auto crowded = who_is_in_the_way(uid);
+  if (!crowded) return true;
+  std::vector<std::uint32_t> theirs;
+  for (const auto& [id, pending] : pending_) {
+    if (pending.uid == *crowded) theirs.push_back(id);
+  }
+  for (const std::uint32_t id : theirs) on_pending(id);  // what it said may be there, unread
+  const auto still = who_is_in_the_way(uid);
+  if (!still || *still == uid) return !still;
+  const auto latest = std::find_if(pending_.rbegin(), pending_.rend(),
+                                   [&](const auto& one) { return one.second.uid == *still; });
+  remove(latest->first);
+  return true;
+}
+
+std::optional<uid_t> Acceptor::who_is_in_the_way(uid_t newcomer) const {
+  transport::SilentUids uids;
+  for (const auto& [id, pending] : pending_) uids.emplace(id, pending.uid);
+  return who_gives_way(uids, newcomer, bounds_);
 }
 
 void Acceptor::pause(const Error& why) {
@@ -35,11 +63,6 @@ void Acceptor::pause(const Error& why) {
 }
 
 void Acceptor::take(transport::AttachConnection connection, uid_t uid) {
-  transport::SilentUids uids;
-  for (const auto& [id, pending] : pending_) uids.emplace(id, pending.uid);
-  if (const auto leaver = who_gives_way(uids, uid, bounds_)) {
-    remove(static_cast<std::uint32_t>(*leaver));
-  }
   const std::uint32_t id = ++last_;
   const int fd = connection.fd();
   pending_.emplace(
@@ -89,8 +112,10 @@ Status Acceptor::admit(Pending& pending) {
 }
 
 Result<bool> Acceptor::hear(Pending& pending) {
-  KVD_ASSIGN_OR_RETURN(const auto frame, pending.connection.receive());
-  KVD_ASSIGN_OR_RETURN(const wire::AttachMessage message, wire::decode_attach(frame.bytes()));
+  const auto frame = pending.connection.receive();
+  if (!frame.ok() && frame.error().code == ErrorCode::kWouldBlock) return false;
+  if (!frame.ok()) return frame.error();
+  KVD_ASSIGN_OR_RETURN(const wire::AttachMessage message, wire::decode_attach(frame->bytes()));
   if (!pending.hello) {
     const auto* hello = std::get_if<wire::Hello>(&message);
     if (!hello) {

@@ -13,8 +13,9 @@
 namespace kvd::daemon {
 
 /// The attach socket, and its connections until all that they have to say is there; SessionMaker
-/// decides then who is let in. Out of descriptors it stops listening until the next tick, since the
-/// socket would be readable all the time.
+/// decides then who is let in. What was taken keeps its place until it has spoken or its time is
+/// over: whoever comes beyond the bounds is hung up on, and tries again. Out of descriptors it
+/// stops listening until the next tick, since the socket would be readable all the time.
 /// Source: kvd/DESIGN.md "Out of descriptors"; ipc/PROTOCOL.md section 2.
 /// Owner:  control thread. What it is given must outlive it.
 /// Errors: none after construction; who is not let in is told why.
@@ -57,6 +58,9 @@ class Acceptor {
 
   void listen(bool on);
   void pause(const Error& why);
+  /// Whether there is a place for one more of the uid, or could be made.
+  [[nodiscard]] bool make_room(uid_t uid);
+  [[nodiscard]] std::optional<uid_t> who_is_in_the_way(uid_t newcomer) const;
   void take(transport::AttachConnection connection, uid_t uid);
   Pending remove(std::uint32_t id);
   /// Whether all it has to say is there.

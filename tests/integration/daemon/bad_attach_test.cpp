@@ -131,14 +131,34 @@ TEST_F(BadAttach, AConnectionThatNeverSpeaksIsClosed) {
   EXPECT_EQ(silent->receive(kPatience).error().code, ErrorCode::kPeerGone);
 }
 
-TEST_F(BadAttach, ConnectionsThatNeverSpeakKeepNobodyOut) {
-  std::vector<transport::AttachConnection> silent;
-  for (int i = 0; i < 100; ++i) {
-    auto connection = transport::connect_attach(daemon_.endpoint(), kPatience);
-    ASSERT_TRUE(connection.ok());
-    silent.push_back(std::move(*connection));
+/// As many as may be silent at once, of one user.
+std::vector<transport::AttachConnection> silent_crowd(const std::string& endpoint) {
+  constexpr std::size_t kBound = 64;  // session_bounds.hpp, few engines allowed
+  std::vector<transport::AttachConnection> crowd;
+  crowd.reserve(kBound);
+  while (crowd.size() < kBound) {
+    crowd.push_back(transport::connect_attach(endpoint, kPatience).value());
   }
-  EXPECT_TRUE(RawEngine::attach(daemon_.endpoint(), "speaks").ok());
+  return crowd;
+}
+
+TEST_F(BadAttach, WhoWasTakenInKeepsItsPlaceBesideThoseThatComeLater) {
+  auto silent = silent_crowd(daemon_.endpoint());
+  for (int i = 0; i < 10; ++i) {
+    auto late = transport::connect_attach(daemon_.endpoint(), kPatience);
+    ASSERT_TRUE(late.ok());
+    EXPECT_EQ(late->receive(kPatience).error().code, ErrorCode::kPeerGone) << "to try again";
+  }
+  ASSERT_TRUE(silent.front().send(bytes_of(wire::Hello())).ok());
+  EXPECT_TRUE(silent.front().receive(kPatience).ok());
+  EXPECT_TRUE(RawEngine::attach(daemon_.endpoint(), "speaks").ok()) << "there is a place again";
+}
+
+TEST_F(BadAttach, ConnectionsThatNeverSpeakKeepTheirUserOutOnlyUntilTheirTimeIsOver) {
+  const auto silent = silent_crowd(daemon_.endpoint());
+  EXPECT_FALSE(RawEngine::attach(daemon_.endpoint(), "early").ok());
+  daemon_.clock().advance(std::chrono::seconds(6));
+  EXPECT_TRUE(poll_until([&] { return RawEngine::attach(daemon_.endpoint(), "in time").ok(); }));
 }
 
 TEST(Attach, AllThatConnectBeforeAnyOfThemSpeaksAreHeard) {
