@@ -24,7 +24,7 @@ using TableSecret = std::array<std::uint64_t, 4>;
 ///
 /// Source: linear probing with deletion by shifting (Knuth, TAOCP 3, 6.4, Algorithm R).
 ///
-/// Owner: control thread. Errors: none. Cost: O(1); growing O(size), 5 ms at 1 M entries.
+/// Owner: control thread. Errors: none. Cost: O(1); growing O(size), 20 ns an entry.
 class DigestTable {
  public:
   explicit DigestTable(const TableSecret& secret) : slots_(kLeastSlots) {

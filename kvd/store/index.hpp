@@ -63,8 +63,11 @@ struct NewBlock {
 class Index {
  public:
   struct Config {
-    Nanoseconds half_life = std::chrono::minutes(10);  ///< of what a touch counts
-    TableSecret secret{};                              ///< random, but in a simulation
+    /// Of what a touch counts. On the Mooncake conversation trace kSavedTime with two minutes saves
+    /// as much time as LRU or more, from 1 % to 25 % of the trace's blocks; with ten it saves less
+    /// at 5 % and 10 %.
+    Nanoseconds half_life = std::chrono::minutes(2);
+    TableSecret secret{};  ///< random, but in a simulation
     std::array<EvictionKind, kCacheTiers> eviction{};
   };
   explicit Index(const Config& config);

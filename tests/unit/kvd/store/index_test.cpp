@@ -17,7 +17,7 @@ using ::testing::SizeIs;
 constexpr CacheTier kHbm = CacheTier::kHbm, kDram = CacheTier::kDram, kDisk = CacheTier::kDisk;
 
 struct IndexTest : ::testing::Test {
-  Index sut{{}};
+  Index sut{{.half_life = std::chrono::minutes(10)}};
   SpaceId space = sut.open(space_of(1));
   const std::vector<Digest> chain = digests(100, 5);
 
