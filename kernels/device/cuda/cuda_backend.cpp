@@ -56,6 +56,15 @@ Result<DramChoice> choose_dram(const CudaConfig& config, const cuda::Driver& dri
   return choice;
 }
 
+/// Memory that a stray copy may still touch is never given to anybody else.
+template <class Owner>
+void keep_for_ever(std::unique_ptr<Owner> owner) {
+  static auto* const kKept = new std::vector<std::unique_ptr<Owner>>();
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  kKept->push_back(std::move(owner));
+}
+
 }  // namespace
 
 /// Members in the order of dependence. Kept for ever when copies could not be seen to end.
@@ -187,12 +196,7 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaConfig& confi
 CudaBackend::CudaBackend(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 CudaBackend::~CudaBackend() {
-  if (parts_->close()) return;
-  // Memory that a stray copy may still touch is never given to anybody else.
-  static auto* const kKept = new std::vector<std::unique_ptr<Parts>>();
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  kKept->push_back(std::move(parts_));
+  if (!parts_->close()) keep_for_ever(std::move(parts_));
 }
 
 Bytes CudaBackend::granularity(Tier tier) const {
