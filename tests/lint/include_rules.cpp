@@ -33,6 +33,7 @@ const std::vector<Rule>& room_rules() {
       {"metrics/", {}},
       {"kvd/pool/", {}},
       {"kvd/store/", {"kvd/pool/"}},
+      {"kvd/tiers/disk/", {}},
       {"kvd/core/", {"kvd/pool/", "kvd/store/", "planner/"}},
       {"kvd/mover/", {"kernels/", "ipc/shm/", "kvd/core/effect"}},
       {"kvd/sim/", {"kvd/core/", "kvd/pool/", "kvd/store/", "planner/"}},
@@ -61,7 +62,7 @@ const std::vector<Rule>& library_rules() {
       {"cuda", {"kernels/"}},
       {"numa", {"kernels/"}},
       {"hiredis/", {"kvd/store/"}},
-      {"liburing", {"kvd/store/"}},
+      {"liburing", {"kvd/tiers/disk/"}},
       {"toml++/", {"kvd/daemon/"}},
       {"spdlog/", {"kvd/daemon/"}},
       {"fmt/", {"kvd/daemon/"}},
@@ -82,14 +83,14 @@ bool is_platform_header(std::string_view header) {
   constexpr std::array<std::string_view, 5> kFolders = {"sys/", "linux/", "netinet/", "arpa/",
                                                         "asm/"};
   static const Names kNames = {
-      "alloca.h",    "assert.h",    "cpuid.h",     "cxxabi.h",   "dirent.h",   "dlfcn.h",
-      "endian.h",    "errno.h",     "execinfo.h",  "fcntl.h",    "float.h",    "getopt.h",
-      "grp.h",       "immintrin.h", "inttypes.h",  "limits.h",   "link.h",     "malloc.h",
-      "math.h",      "netdb.h",     "poll.h",      "pthread.h",  "pwd.h",      "sched.h",
-      "semaphore.h", "signal.h",    "spawn.h",     "stdalign.h", "stdarg.h",   "stdatomic.h",
-      "stdbool.h",   "stddef.h",    "stdint.h",    "stdio.h",    "stdlib.h",   "string.h",
-      "strings.h",   "syscall.h",   "termios.h",   "time.h",     "ucontext.h", "unistd.h",
-      "x86intrin.h", "emmintrin.h", "smmintrin.h", "xmmintrin.h"};
+      "alloca.h",    "arm_acle.h",  "assert.h",    "cpuid.h",     "cxxabi.h",   "dirent.h",
+      "dlfcn.h",     "endian.h",    "errno.h",     "execinfo.h",  "fcntl.h",    "float.h",
+      "getopt.h",    "grp.h",       "immintrin.h", "inttypes.h",  "limits.h",   "link.h",
+      "malloc.h",    "math.h",      "netdb.h",     "poll.h",      "pthread.h",  "pwd.h",
+      "sched.h",     "semaphore.h", "signal.h",    "spawn.h",     "stdalign.h", "stdarg.h",
+      "stdatomic.h", "stdbool.h",   "stddef.h",    "stdint.h",    "stdio.h",    "stdlib.h",
+      "string.h",    "strings.h",   "syscall.h",   "termios.h",   "time.h",     "ucontext.h",
+      "unistd.h",    "x86intrin.h", "emmintrin.h", "smmintrin.h", "xmmintrin.h"};
   const bool is_cxx = header.find_first_of("./") == std::string_view::npos;
   const auto starts = [&](std::string_view folder) { return header.starts_with(folder); };
   return is_cxx || std::any_of(kFolders.begin(), kFolders.end(), starts) ||
