@@ -12,7 +12,7 @@ set -eu
 
 BUILD_PACKAGES="g++ cmake ninja-build make ccache git pkg-config ca-certificates"
 LIBRARY_PACKAGES="libboost-dev libzmq3-dev cppzmq-dev libssl-dev libcpprest-dev prometheus-cpp-dev
-  libglpk-dev libnuma-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libspdlog-dev
+  libglpk-dev liburing-dev libnuma-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libspdlog-dev
   libfmt-dev"
 TEST_PACKAGES="libgtest-dev libgmock-dev clang-format curl jq chromium"
 TIDY_PACKAGES="clang clang-tidy"

@@ -1,0 +1,180 @@
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/integration/disk/disk_world.hpp"
+
+namespace kvd::disk {
+namespace {
+
+using ::testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+class DiskFolder : public ::testing::Test {
+ protected:
+  DiskWorld world_{kPoolDirect};
+};
+
+TEST_F(DiskFolder, IsForOneAtATime) {
+  world_.open();
+  EXPECT_EQ(world_.try_open(), ErrorCode::kWouldBlock);
+  EXPECT_THAT(world_.message(), HasSubstr("in use by another process"));
+  world_.reopen();
+}
+
+TEST_F(DiskFolder, IsOnlyForTheUserOfTheDaemon) {
+  world_.open();
+  struct stat facts {};
+  ASSERT_EQ(::stat(world_.options().folder.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0700u);
+  ASSERT_EQ(::stat(world_.segment(0).c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0600u);
+  world_.close();
+  fs::permissions(world_.options().folder, fs::perms::all);
+  EXPECT_EQ(world_.try_open(), ErrorCode::kPermissionDenied);
+}
+
+TEST_F(DiskFolder, TakesItsRoomAtOnce) {
+  world_.open();
+  for (const std::uint32_t number : {0u, 1u}) {
+    struct stat facts {};
+    ASSERT_EQ(::stat(world_.segment(number).c_str(), &facts), 0);
+    EXPECT_EQ(Bytes(facts.st_size), world_.options().segment);
+    EXPECT_GE(Bytes(facts.st_blocks * 512), world_.options().segment);
+  }
+}
+
+TEST_F(DiskFolder, GrowsAndShrinksWithTheCapacity) {
+  world_.open();
+  const SlotGeneration generation = world_.store(DiskSlot(0), 1);
+  world_.options().capacity = kMiB;
+  world_.reopen();
+  EXPECT_EQ(world_.tier().status().segments, 4u);
+  world_.options().capacity = 256 * kKiB;
+  world_.reopen();
+  EXPECT_EQ(world_.tier().status().segments, 1u);
+  EXPECT_FALSE(fs::exists(world_.segment(1)));
+  EXPECT_FALSE(fs::exists(world_.segment(3)));
+  EXPECT_EQ(world_.load(DiskSlot(0), generation, 1), Fault::kNone);
+}
+
+TEST_F(DiskFolder, TakesFewerSegmentsWhereThereIsLittleRoom) {
+  const auto room = fs::space(fs::path(world_.options().folder).parent_path()).available;
+  world_.options().capacity = kMiB * 1024 * 1024;
+  world_.options().segment = kMiB * 1024 * 1024;
+  EXPECT_EQ(world_.try_open(), ErrorCode::kOutOfMemory);
+  EXPECT_THAT(world_.message(), HasSubstr("too little room"));
+  EXPECT_FALSE(fs::exists(world_.segment(0)));
+  // Room for the first quarter MiB, give or take what others do meanwhile, not for a GiB of them.
+  world_.options().segment = 256 * kKiB;
+  world_.options().capacity = kMiB * 1024;
+  world_.options().floor = Bytes(static_cast<std::int64_t>(room)) - 256 * kMiB;
+  world_.open();
+  EXPECT_LT(world_.tier().status().segments, 4096u);
+  EXPECT_THAT(world_.tier().status().segments_reason, HasSubstr("too little room"));
+  const DiskSlot last(world_.tier().slots() - 1);
+  EXPECT_EQ(world_.load(last, world_.store(last, 1), 1), Fault::kNone);
+}
+
+TEST_F(DiskFolder, WithAForeignFileIsRefusedAndTheFileLeftAlone) {
+  world_.open();
+  world_.close();
+  const std::string text = "somebody's only copy";
+  std::ofstream(world_.segment(0)) << text;
+  EXPECT_EQ(world_.try_open(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(world_.message(), HasSubstr("move it elsewhere"));
+  std::string kept;
+  std::getline(std::ifstream(world_.segment(0)), kept);
+  EXPECT_EQ(kept, text);
+}
+
+TEST_F(DiskFolder, DoesNotFollowALink) {
+  world_.open();
+  world_.close();
+  fs::remove(world_.segment(0));
+  fs::create_symlink(world_.segment(1), world_.segment(0));
+  EXPECT_NE(world_.try_open(), ErrorCode::kOk);
+}
+
+TEST_F(DiskFolder, OfAnotherVersionIsRefused) {
+  world_.open();
+  world_.close();
+  world_.flip(0, Bytes(8));
+  EXPECT_EQ(world_.try_open(), ErrorCode::kUnsupported);
+  EXPECT_THAT(world_.message(), HasSubstr("remove the folder"));
+}
+
+TEST_F(DiskFolder, OfAnotherClassIsRefused) {
+  world_.open();
+  const ClassShape shape = world_.options().shape;
+  world_.close();
+  world_.options().shape.fingerprint[31] ^= 1;
+  EXPECT_EQ(world_.try_open(), ErrorCode::kUnsupported);
+  world_.options().shape = shape;
+  world_.options().shape.groups = 2;
+  EXPECT_EQ(world_.try_open(), ErrorCode::kUnsupported);
+  world_.options().shape = shape;
+  world_.options().segment = 512 * kKiB;
+  EXPECT_EQ(world_.try_open(), ErrorCode::kUnsupported);
+  world_.options().segment = 256 * kKiB;
+  world_.open();
+}
+
+TEST_F(DiskFolder, WithATornSuperblockKeepsItsBlocks) {
+  world_.open();
+  const SlotGeneration generation = world_.store(DiskSlot(0), 1);
+  world_.close();
+  world_.flip(0, Bytes(100));
+  world_.open();
+  EXPECT_EQ(world_.load(DiskSlot(0), generation, 1), Fault::kNone);
+}
+
+TEST_F(DiskFolder, SwapsOfSegmentsAreSeen) {
+  world_.open();
+  world_.close();
+  fs::rename(world_.segment(0), world_.file("a"));
+  fs::rename(world_.segment(1), world_.segment(0));
+  fs::rename(world_.file("a"), world_.segment(1));
+  EXPECT_EQ(world_.try_open(), ErrorCode::kUnsupported);
+}
+
+/// Every way to spoil a checkpoint counts as none, and it is gone.
+TEST_F(DiskFolder, ASpoiledCheckpointCountsAsNone) {
+  const std::string path = world_.options().folder + "/checkpoint";
+  const std::vector<FoundBlock> index = {{DiskSlot(4), SlotGeneration(9), key_of(4)},
+                                         {DiskSlot(5), SlotGeneration(8), key_of(5)}};
+  const auto spoiled = [&](auto spoil) {
+    world_.open();
+    EXPECT_TRUE(world_.tier().close(test::kPatience, index).checkpoint.ok());
+    world_.close();
+    spoil();
+    world_.open();
+    const auto found = world_.tier().take_index();
+    world_.close();
+    EXPECT_FALSE(fs::exists(path));
+    return !found.has_value();
+  };
+  EXPECT_FALSE(spoiled([] {}));
+  const std::size_t size = 48 + 2 * 80 + 4;
+  for (std::size_t at = 0; at < size; at += 4) {
+    EXPECT_TRUE(spoiled([&] {
+      ASSERT_EQ(fs::file_size(path), size);
+      std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(std::streamoff(at));
+      const char byte = static_cast<char>(file.get() ^ 1);
+      file.seekp(std::streamoff(at));
+      file.put(byte);
+    })) << "byte "
+        << at;
+  }
+  for (const std::size_t cut : {0u, 10u, 48u, 52u, 128u, 211u}) {
+    EXPECT_TRUE(spoiled([&] { fs::resize_file(path, cut); })) << cut << " bytes left";
+  }
+  EXPECT_TRUE(spoiled([&] { fs::remove(path); }));
+}
+
+}  // namespace
+}  // namespace kvd::disk
