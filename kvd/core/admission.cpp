@@ -1,117 +1,106 @@
+#include "kvd/core/admission.hpp"
+
 #include <algorithm>
 
-#include "kvd/core/state.hpp"
-
-/// Who may prefill: asks the admission policy about one engine's queue at each of its steps. It
-/// acts by holding waiting requests back and by bounding the prompt tokens of a step. A prompt that
-/// prefills layer by layer retains no layers: it leaves after its first token and comes back whole,
-/// because the link carries few of an overload's blocks (rotation.cpp).
 namespace kvd::core {
 
 namespace {
-
-constexpr double kUnmeasuredLink = 1e10;  // bytes a second
 
 planner::Seconds seconds(double value) { return planner::Seconds(value); }
 
 }  // namespace
 
-// Costs as measured: prefill in proportion to its tokens (eq. 3 without its quadratic term), a
-// token's bytes in one layer group folded into beta.
-planner::PrefillCosts Controller::State::prefill_costs(const Session& session) const {
-  planner::PrefillCosts costs;
-  costs.layers = static_cast<std::int32_t>(session.groups());
-  costs.alpha = tuning.admission.alpha;
-  const Bytes per_token =
-      session.shape.bytes_per_token_per_layer * std::int64_t{session.shape.layers_per_block};
-  costs.beta = tuning.admission.beta * static_cast<double>(per_token.value) / 2;
-  costs.precision_bytes = 1;
-  costs.params = session.prefill_token_s / 2;
-  costs.link = {link_or_default()};
-  return costs;
-}
-
-double Controller::State::link_or_default() const {
-  const double rate = std::min(link_rate[0], link_rate[1]);
-  return rate > 0 ? rate : kUnmeasuredLink;
-}
-
-double Controller::State::fetch_rate() const {
-  return link_rate[0] > 0 ? link_rate[0] : link_or_default();
-}
-
-AdmissionInput Controller::State::admission_input(Session& session) {
-  AdmissionInput input;
-  auto& snapshot = input.snapshot;
-  snapshot.costs = prefill_costs(session);
-  Nanoseconds least_tbt = Nanoseconds::max();
-  const auto enqueue = [&](Request& r) {
-    const bool begun = r.state != RequestState::kWaiting;
-    snapshot.queue.push_back(
-        {r.prompt, begun ? r.planned : Tokens(0), expected_length(r).median.value, begun});
-    input.queue.push_back(r.key);
-    least_tbt = std::min(least_tbt, r.slo.tbt);
-  };
-  std::vector<Request*> waiting(session.line.begin(), session.line.end());
-  each_inside_of(session.id, [&](Request& r) {
-    if (r.state == RequestState::kPrefill && r.planned < r.prompt) enqueue(r);
-    if (r.state != RequestState::kRunning || !r.has_token || r.paused) return;
-    const std::int64_t made = r.answer().value;
-    const std::int64_t future = std::max<std::int64_t>(1, expected_length(r).low.value - made);
-    snapshot.decoding.push_back({planner::Seconds(r.slo.tpot), made,
-                                 planner::Seconds(now - r.first_token), future,
-                                 seconds(session.decode_s), r.prompt, saved_up(r)});
-    input.decoding.push_back(r.key);
-    least_tbt = std::min(least_tbt, r.slo.tbt);
-  });
-  // A prompt that is late already must not keep those that are not from being in time.
-  if (rotation->traits().serves_the_late && tuning.rotation.overload == "goodput") {
-    std::stable_partition(waiting.begin(), waiting.end(),
-                          [&](const Request* r) { return now - r->arrived <= r->slo.ttft; });
-  }
-  for (Request* r : waiting) enqueue(*r);
-  // Where layers stream a step takes as long as the plan lets it, whoever is in it.
-  const bool guarded = rotation->traits().guards_steps && !session.streaming;
-  if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
-    snapshot.guard = planner::StepGuard{seconds(session.decode_s), seconds(0), least_tbt};
-  }
-  const Bytes slot = session.shape.slot_bytes();
-  const Blocks total(most_slots(hbm, session));
-  snapshot.memory = planner::AdmissionMemory{
-      total, std::clamp(Blocks(supply(session.info.domain) / slot), Blocks(0), total),
-      Tokens(session.shape.block_tokens)};
-  // A rotation policy that lets others leave has all of HBM to give; who enters waits for its
-  // blocks.
-  if (admission->traits().counts_evictable && rotation->traits().evicts) {
-    snapshot.memory->free = total;
-  }
-  // Where layers leave, memory is no bound for who may prefill.
-  if (session.streaming || prefills_layerwise(session)) snapshot.memory.reset();
-  return input;
-}
-
-void Controller::State::admit(Session& session) {
+void Admission::admit(Session& session) {
   session.chunk.reset();
   std::size_t admitted = SIZE_MAX;
   const AdmissionInput input = admission_input(session);
-  if (const auto decision = admission->decide(input.snapshot); decision.ok()) {
+  if (const auto decision = context_.admission->decide(input.snapshot); decision.ok()) {
     admitted = decision->admitted;
     session.chunk = decision->chunk;
   }
   // With nobody decoding there is nobody whose pace the head of the queue could disturb.
   if (input.decoding.empty()) admitted = std::max<std::size_t>(admitted, 1);
   // Where the policy cannot decide (a prompt that it would never admit), memory alone does.
-  const bool rescues = rotation->traits().serves_the_late && tuning.rotation.overload == "ttft";
+  const bool rescues =
+      context_.rotation->traits().serves_the_late && context_.tuning.rotation.overload == "ttft";
   Tokens rescued;
   for (std::size_t i = 0; i < input.queue.size(); ++i) {
-    Request& r = requests.at(input.queue[i]);
-    const double patience = tuning.rotation.beta_f * to_seconds(r.slo.ttft);
-    const bool urgent = rescues && to_seconds(now - r.arrived) >= patience;
+    Request& r = requests_.at(input.queue[i]);
+    const double patience = context_.tuning.rotation.beta_f * to_seconds(r.slo.ttft);
+    const bool urgent = rescues && to_seconds(context_.now - r.arrived) >= patience;
     const bool begun = r.state == RequestState::kPrefill;  // the others have no memory yet
     if (urgent && begun) rescued += input.snapshot.queue[i].tokens - input.snapshot.queue[i].done;
     r.held_back = i >= admitted && !urgent;
   }
   if (session.chunk) session.chunk = std::max(*session.chunk, rescued);
+}
+
+AdmissionInput Admission::admission_input(Session& session) {
+  AdmissionInput input;
+  auto& snapshot = input.snapshot;
+  snapshot.costs = prefill_costs(session);
+  Nanoseconds least_tbt = Nanoseconds::max();
+  const auto enqueue = [&](Request& r) {
+    const bool begun = r.state != RequestState::kWaiting;
+    snapshot.queue.push_back({r.prompt, begun ? r.planned : Tokens(0),
+                              knowledge_.expected_length(r).median.value, begun});
+    input.queue.push_back(r.key);
+    least_tbt = std::min(least_tbt, r.slo.tbt);
+  };
+  std::vector<Request*> waiting(session.line.begin(), session.line.end());
+  requests_.each_inside_of(session.id, [&](Request& r) {
+    if (r.state == RequestState::kPrefill && r.planned < r.prompt) enqueue(r);
+    if (r.state != RequestState::kRunning || !r.has_token || r.paused) return;
+    const std::int64_t made = r.answer().value;
+    const std::int64_t future =
+        std::max<std::int64_t>(1, knowledge_.expected_length(r).low.value - made);
+    snapshot.decoding.push_back({planner::Seconds(r.slo.tpot), made,
+                                 planner::Seconds(context_.now - r.first_token), future,
+                                 seconds(session.decode_s), r.prompt, knowledge_.saved_up(r)});
+    input.decoding.push_back(r.key);
+    least_tbt = std::min(least_tbt, r.slo.tbt);
+  });
+  // A prompt that is late already must not keep those that are not from being in time.
+  if (context_.rotation->traits().serves_the_late &&
+      context_.tuning.rotation.overload == "goodput") {
+    std::stable_partition(waiting.begin(), waiting.end(), [&](const Request* r) {
+      return context_.now - r->arrived <= r->slo.ttft;
+    });
+  }
+  for (Request* r : waiting) enqueue(*r);
+  // Where layers stream a step takes as long as the plan lets it, whoever is in it.
+  const bool guarded = context_.rotation->traits().guards_steps && !session.streaming;
+  if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
+    snapshot.guard = planner::StepGuard{seconds(session.decode_s), seconds(0), least_tbt};
+  }
+  const Bytes slot = session.shape.slot_bytes();
+  const Blocks total(needs_.most_slots(store_.hbm, session));
+  snapshot.memory = planner::AdmissionMemory{
+      total, std::clamp(Blocks(supply_.of(session.info.domain) / slot), Blocks(0), total),
+      Tokens(session.shape.block_tokens)};
+  // A rotation policy that lets others leave has all of HBM to give; who enters waits for its
+  // blocks.
+  if (context_.admission->traits().counts_evictable && context_.rotation->traits().evicts) {
+    snapshot.memory->free = total;
+  }
+  // Where layers leave, memory is no bound for who may prefill.
+  if (session.streaming || needs_.prefills_layerwise(session)) snapshot.memory.reset();
+  return input;
+}
+
+// Costs as measured: prefill in proportion to its tokens (eq. 3 without its quadratic term), a
+// token's bytes in one layer group folded into beta.
+planner::PrefillCosts Admission::prefill_costs(const Session& session) const {
+  planner::PrefillCosts costs;
+  costs.layers = static_cast<std::int32_t>(session.groups());
+  costs.alpha = context_.tuning.admission.alpha;
+  const Bytes per_token =
+      session.shape.bytes_per_token_per_layer * std::int64_t{session.shape.layers_per_block};
+  costs.beta = context_.tuning.admission.beta * static_cast<double>(per_token.value) / 2;
+  costs.precision_bytes = 1;
+  costs.params = session.prefill_token_s / 2;
+  costs.link = {knowledge_.link_or_default()};
+  return costs;
 }
 
 }  // namespace kvd::core

@@ -51,6 +51,15 @@ struct Attach {
   Bytes orphaned;
 };
 
+/// What a peer gets that was admitted.
+struct AttachGrant {
+  EngineId engine;        ///< of rank 0; those of a group's other ranks follow, and stand for it
+  Generation generation;  ///< likewise
+  ClassId class_id;
+  ModelClass model_class;
+  std::uint32_t max_rows = 0;
+};
+
 /// Said goodbye in order: it maps and writes nothing any more.
 struct Detach {
   EngineId engine;

@@ -1,16 +1,16 @@
+#include "kvd/core/knowledge.hpp"
+
 #include <algorithm>
 #include <cmath>
 
-#include "kvd/core/state.hpp"
 #include "planner/model/profile.hpp"
 
-/// What the policies know of requests beyond their memory: tokens saved up for the user, expected
-/// length, absences, and how long steps take.
 namespace kvd::core {
 
 namespace {
 
-constexpr double kWeight = 0.25;  // kvd design: as for the link rate
+constexpr double kUnmeasuredLink = 1e10;  // bytes a second
+constexpr double kWeight = 0.25;          // kvd design: of the newest observation
 constexpr auto kIgnore = [](Nanoseconds) {};
 
 void follow(double& mean, double observed) {
@@ -19,36 +19,51 @@ void follow(double& mean, double observed) {
 
 }  // namespace
 
-Tokens Request::answer() const { return has_token ? tokens - prompt + Tokens(1) : Tokens(0); }
+void Knowledge::measure_link(Tier to, const CopyFinished& finished) {
+  if (finished.busy.count() <= 0) return;
+  follow(link_rate_[to == Tier::kDram ? 1 : 0],
+         static_cast<double>(finished.bytes.value) / to_seconds(finished.busy));
+}
 
-void Controller::State::note_end(Session& session, const Request& request) {
+void Knowledge::measure_gap(double seconds) { follow(mean_step_s_, seconds); }
+
+void Knowledge::ended(Session& session, const Request& request) {
   if (request.has_token) session.lengths.ended(request.answer());
 }
 
-void Controller::State::note_return(const Request& request) {
-  follow(mean_absence_s, to_seconds(now - request.out_since));
+void Knowledge::returned(const Request& request) {
+  follow(mean_absence_s_, to_seconds(context_.now - request.out_since));
 }
 
-planner::LengthEstimate Controller::State::expected_length(const Request& request) const {
+double Knowledge::slower_link() const { return std::min(link_rate_[0], link_rate_[1]); }
+
+double Knowledge::link_or_default() const {
+  const double rate = slower_link();
+  return rate > 0 ? rate : kUnmeasuredLink;
+}
+
+double Knowledge::fetch_rate() const {
+  return link_rate_[0] > 0 ? link_rate_[0] : link_or_default();
+}
+
+planner::LengthEstimate Knowledge::expected_length(const Request& request) const {
   const Tokens made = request.answer();
   if (made >= request.max_new) return {request.max_new, request.max_new, request.max_new};
   if (const auto& said = request.predicted) {
     return planner::estimate_in_bucket(said->low, said->high, made, request.max_new);
   }
-  const Session& session = sessions.at(request.key.engine);
-  const auto learned = session.lengths.estimate(made, request.max_new);
+  const auto learned = requests_.session_of(request).lengths.estimate(made, request.max_new);
   return learned ? *learned : planner::estimate_unknown(made, request.max_new);
 }
 
-std::int64_t Controller::State::saved_up(Request& request) {
+std::int64_t Knowledge::saved_up(Request& request) const {
   if (!request.deposit) return 0;
-  request.deposit->advance(now, kIgnore);
+  request.deposit->advance(context_.now, kIgnore);
   return request.deposit->left();
 }
 
-// The time since the last step is that of the iteration just reported, pipelined or not: a line
-// over its prompt tokens.
-void Controller::State::measure_step(Session& session, double took) {
+// A line over the iteration's prompt tokens: its value at none is the time of a decode.
+void Knowledge::measure_step(Session& session, double took) {
   const bool prefills = session.reported_prefill > Tokens(0);
   session.prefill.observe(static_cast<double>(session.reported_prefill.value), took);
   const planner::FittedLine::Line line = session.prefill.line();
@@ -62,11 +77,11 @@ void Controller::State::measure_step(Session& session, double took) {
 }
 
 // What a step takes without waiting for layers, and whether the plan in force foresaw it.
-void Controller::State::measure_plan(Session& session, double took) {
+void Knowledge::measure_plan(Session& session, double took) {
   constexpr double kMismatch = planner::CostProfile::kMismatch;
   LayerPlan& plan = session.plan;
   double tokens = 0;
-  each_inside_of(session.id, [&](const Request& r) {
+  requests_.each_inside_of(session.id, [&](const Request& r) {
     if (r.last_iteration == session.iteration) tokens += static_cast<double>(r.tokens.value);
   });
   const double stall = plan.batch.empty() ? 0 : plan.stall_s;

@@ -1,13 +1,10 @@
+#include "kvd/core/ranks.hpp"
+
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "kvd/core/state.hpp"
-
-/// Tensor-parallel groups: several processes, one engine. All ranks run the same requests in the
-/// same iterations, so the step is decided once, for the first rank that asks, and whatever the
-/// others ask in the meantime is answered with the same. What depends on all of them waits for the
-/// last: blocks are sealed, and leave, only once every rank has finished the iteration that wrote
-/// them.
 namespace kvd::core {
 
 namespace {
@@ -25,7 +22,7 @@ bool same_iterations(const RankAnswer& answer, const Step& step) {
 }
 
 // A rank that has not taken the newest answer may not have seen the one before either.
-bool repeats_previous(const Ranks& ranks, std::uint32_t rank, const Step& step) {
+bool repeats_previous(const RankSteps& ranks, std::uint32_t rank, const Step& step) {
   return ranks.previous && !ranks.answer->taken[rank] && same_iterations(*ranks.previous, step);
 }
 
@@ -33,11 +30,11 @@ std::string named(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
 
-void Controller::State::on_rank_step(const Command& command, const Step& step) {
-  Session& session = sessions.at(command.engine);
-  Ranks& ranks = *session.ranks;
-  if (const Status status = check_rank_step(session, command.rank, step); !status.ok()) {
-    reply(command, status.error());
+void Ranks::on_step(const Command& command, const Step& step) {
+  Session& session = requests_.sessions().at(command.engine);
+  RankSteps& ranks = *session.ranks;
+  if (const Status status = check(session, command.rank, step); !status.ok()) {
+    context_.reply(command, status.error());
     return;
   }
   if (ranks.answer && same_iterations(*ranks.answer, step)) {
@@ -48,20 +45,20 @@ void Controller::State::on_rank_step(const Command& command, const Step& step) {
   }
   // Lost, too, but another rank has asked on since.
   if (repeats_previous(ranks, command.rank, step)) {
-    reply(command, ranks.previous->reply);
+    context_.reply(command, ranks.previous->reply);
     return;
   }
   if (ranks.answer && !taken_by_all(*ranks.answer)) {
-    if (now < command.deadline) {
+    if (context_.now < command.deadline) {
       ranks.ahead.push_back(command);
     } else {
       refuse_ahead(session, command);
     }
     return;
   }
-  auto next = next_step(session, step);
+  auto next = steps_.next(session, step);
   if (!next.ok()) {
-    reply(command, next.error());
+    context_.reply(command, next.error());
     return;
   }
   ranks.previous = std::move(ranks.answer);
@@ -70,9 +67,8 @@ void Controller::State::on_rank_step(const Command& command, const Step& step) {
   take_answer(session, command);
 }
 
-Status Controller::State::check_rank_step(const Session& session, std::uint32_t rank,
-                                          const Step& step) const {
-  const Ranks& ranks = *session.ranks;
+Status Ranks::check(const Session& session, std::uint32_t rank, const Step& step) const {
+  const RankSteps& ranks = *session.ranks;
   const auto fault = [&](const std::string& why) {
     return make_error(ErrorCode::kInvalidArgument, named(rank) + " of the group " + why);
   };
@@ -104,53 +100,53 @@ Status Controller::State::check_rank_step(const Session& session, std::uint32_t 
   return {};
 }
 
-void Controller::State::take_answer(Session& session, const Command& command) {
+void Ranks::take_answer(Session& session, const Command& command) {
   RankAnswer& answer = *session.ranks->answer;
   answer.taken[command.rank] = true;
-  reply(command, answer.reply);
+  context_.reply(command, answer.reply);
   note_finished(session, command.rank, answer.finished);
   if (taken_by_all(answer)) serve_ahead(session);
 }
 
-void Controller::State::note_finished(Session& session, std::uint32_t rank,
-                                      std::uint64_t iteration) {
+void Ranks::note_finished(Session& session, std::uint32_t rank, std::uint64_t iteration) {
   std::vector<std::uint64_t>& finished = session.ranks->finished;
   finished[rank] = std::max(finished[rank], iteration);
   const std::uint64_t by_all = *std::min_element(finished.begin(), finished.end());
   if (by_all <= session.finished) return;
   session.finished = by_all;
-  tiers.iteration_finished(session.id, session.finished);
+  store_.tiers.iteration_finished(session.id, session.finished);
   // Nobody is ahead by more than one answer, so nothing newer has been reported.
-  each_inside_of(session.id, [&](Request& r) { seal_full_blocks(r); });
-  start_leaving(session);
-  serve_everyone();
+  requests_.each_inside_of(session.id, [&](Request& r) { memory_.seal_full_blocks(r); });
+  swaps_.start_leaving(session);
+  claims_.serve_everyone();
 }
 
-void Controller::State::serve_ahead(Session& session) {
+void Ranks::serve_ahead(Session& session) {
   std::vector<Command> ahead = std::move(session.ranks->ahead);
   session.ranks->ahead.clear();
   for (const Command& command : ahead) {
-    if (now < command.deadline) {
-      on_rank_step(command, std::get<Step>(command.body));
+    if (context_.now < command.deadline) {
+      on_step(command, std::get<Step>(command.body));
     } else {
       refuse_ahead(session, command);  // nobody waits for the answer: it must not count as taken
     }
   }
 }
 
-void Controller::State::refuse_ahead(const Session& session, const Command& command) {
+void Ranks::refuse_ahead(const Session& session, const Command& command) {
   const RankAnswer& answer = *session.ranks->answer;
-  refuse(command, ErrorCode::kDeadlineExceeded,
-         taken_by_all(answer)
-             ? "the other ranks of the group asked for the step before too late"
-             : named(first_behind(answer)) +
-                   " of the group has not asked for the step before: it is slow, or stuck");
+  context_.refuse(
+      command, ErrorCode::kDeadlineExceeded,
+      taken_by_all(answer)
+          ? "the other ranks of the group asked for the step before too late"
+          : named(first_behind(answer)) +
+                " of the group has not asked for the step before: it is slow, or stuck");
 }
 
-void Controller::State::expire_ahead(Session& session) {
+void Ranks::expire_ahead(Session& session) {
   if (!session.ranks || session.ranks->ahead.empty()) return;
   std::erase_if(session.ranks->ahead, [&](const Command& command) {
-    if (now < command.deadline) return false;
+    if (context_.now < command.deadline) return false;
     refuse_ahead(session, command);
     return true;
   });

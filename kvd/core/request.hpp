@@ -16,7 +16,7 @@
 #include "kvd/store/blocks.hpp"
 #include "kvd/store/staging.hpp"
 
-/// What the Controller knows of a request. Included by kvd/core only.
+/// What the Controller knows of a request.
 namespace kvd::core {
 
 /// What a victim on another engine is to give. kForBytes: any bytes will do, so the promise ends
@@ -74,7 +74,7 @@ struct Request {
   std::uint32_t sealed = 0;  ///< so many leading blocks are sealed
   std::uint32_t synced = 0;  ///< so many leading blocks are in DRAM, or on their way there
 
-  // Layer streaming (layers.cpp).
+  // Layer streaming (streams.hpp).
   std::vector<bool> away;      ///< layer groups whose full blocks shall be in DRAM; empty: none
   std::uint32_t distance = 0;  ///< k, where `away` follows one
   store::Staging staging;
@@ -104,7 +104,7 @@ struct Request {
   Promise promise = Promise::kForBytes;
   bool leaving = false;     ///< victim whose running iteration has not finished yet
   bool held_back = false;   ///< waits: the admission policy would not have it prefill now
-  bool in_line = false;     ///< listed among those that wait (queues.cpp)
+  bool in_line = false;     ///< listed among those that wait (requests.hpp)
   bool hopeless = false;    ///< ends at its engine's next step, for want of memory
   bool forced_out = false;  ///< by a rotate command, until one brings it back
   bool fresh = false;       ///< came in or could not leave, no token made since: not a victim
@@ -130,7 +130,13 @@ struct Request {
     return std::min(present + Tokens(1), prompt + max_new);
   }
   /// Tokens of the answer made so far.
-  [[nodiscard]] Tokens answer() const;
+  [[nodiscard]] Tokens answer() const {
+    return has_token ? tokens - prompt + Tokens(1) : Tokens(0);
+  }
+  /// All its blocks are in HBM.
+  [[nodiscard]] bool complete() const {
+    return !fetch && staging.empty() && table.all_in(Tier::kHbm);
+  }
   /// Wants HBM and has no claim on it yet.
   [[nodiscard]] bool queues() const {
     return (state == RequestState::kWaiting || state == RequestState::kRotary) && claim == 0 &&

@@ -18,8 +18,7 @@
 #include "planner/model/fitted_line.hpp"
 #include "planner/policy/length_predictor.hpp"
 
-/// What the Controller knows of an engine's session, of a domain, and of what they wait for.
-/// Included by kvd/core only.
+/// What the Controller knows of an engine's session, and of a domain.
 namespace kvd::core {
 
 /// What an event must find of a domain without walking all its requests; kept at each change.
@@ -27,6 +26,7 @@ struct Domain {
   Line line;  ///< requests that wait: without memory, without a claim on any
   std::map<std::uint64_t, Request*> claims;  ///< in the order in which they are served
   std::size_t requests = 0;
+  std::uint64_t progress = 0;  ///< changes when somebody got on
 };
 
 struct Region {
@@ -72,17 +72,11 @@ struct RankAnswer {
   StepReply reply;
   std::vector<bool> taken;  ///< by rank
 };
-struct Ranks {
+struct RankSteps {
   std::vector<std::uint64_t> finished;  ///< by rank: the last iteration it says it has finished
   std::optional<RankAnswer> answer;     ///< none before the first step
   std::optional<RankAnswer> previous;   ///< the one before, for a rank whose reply was lost
   std::vector<Command> ahead;           ///< steps that wait for the others, in order of arrival
-};
-
-/// Somebody of a domain wants memory, nobody runs, and nothing is under way.
-struct Standstill {
-  TimePoint since{0};
-  bool told = false;
 };
 
 /// Blocks of a session's requests that are copied to DRAM before they have to leave.
@@ -103,10 +97,10 @@ struct Session {
   bool parting = false;  ///< dying by the goodbye of a rank; the others are still to follow
   bool responsive = true;
 
-  std::uint64_t iteration = 0;  ///< last granted
-  std::uint64_t finished = 0;   ///< last the engine, with all its ranks, reported as finished
-  std::uint64_t reported = 0;   ///< last whose tokens are counted; of ranks, the first to say so
-  std::optional<Ranks> ranks;   ///< of a tensor-parallel group
+  std::uint64_t iteration = 0;     ///< last granted
+  std::uint64_t finished = 0;      ///< last the engine, with all its ranks, reported as finished
+  std::uint64_t reported = 0;      ///< last whose tokens are counted; of ranks, the first to say so
+  std::optional<RankSteps> ranks;  ///< of a tensor-parallel group
   std::uint64_t table_version = 0;
   bool stepping = false;  ///< its last step reply had something to run
   TimePoint last_step{0};
@@ -148,14 +142,6 @@ struct Session {
   [[nodiscard]] Bytes bytes_for(Tokens count) const {
     return shape.slot_bytes() * (blocks_for(count) * groups());
   }
-};
-
-/// A region command that waits for slabs to be scrubbed, or for requests to make way.
-struct PendingRegion {
-  EngineId engine;
-  ReplyTo reply_to;
-  TimePoint deadline;
-  Bytes bytes;
 };
 
 }  // namespace kvd::core

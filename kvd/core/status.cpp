@@ -1,128 +1,13 @@
 #include "kvd/core/status.hpp"
 
-#include "kvd/core/state.hpp"
+#include <cstddef>
 
 namespace kvd::core {
 
-EngineStatus Controller::State::engine_status(const Session& session) const {
-  EngineStatus e;
-  e.id = session.id;
-  e.name = session.info.name;
-  e.domain = session.info.domain_name;
-  e.pid = session.info.pid;
-  e.uid = session.info.uid;
-  e.generation = session.generation;
-  e.level = session.class_id ? 3 : 1;
-  e.ranks = session.shape.ranks;
-  e.responsive = session.responsive;
-  e.dying = session.dying;
-  e.region = region_bytes(session);
-  e.steps = session.steps;
-  e.rotations_in = session.rotations_in;
-  e.rotations_out = session.rotations_out;
-  e.tokens = session.tokens;
-  e.orphaned = session.info.orphaned;
-  e.idle_s = to_seconds(now - std::max(session.last_step, session.last_beat));
-  return e;
-}
-
-RequestStatus Controller::State::request_status(const Request& request) const {
-  RequestStatus r;
-  r.key = request.key;
-  r.state = request.state;
-  r.prompt_tokens = request.prompt.value;
-  r.tokens = request.tokens.value;
-  r.max_new_tokens = request.max_new.value;
-  r.hbm = hbm_bytes(request);
-  r.dram = sessions.at(request.key.engine).shape.slot_bytes() * request.dram_slots();
-  r.vlt_s = request.vlt_s;
-  r.rotations = request.rotations;
-  r.skips = request.skips;
-  r.age_s = to_seconds(now - request.arrived);
-  r.promised = request.promised;
-  return r;
-}
-
-PlanStatus Controller::State::plan_status(const Session& session) const {
-  const LayerPlan& plan = session.plan;
-  PlanStatus p;
-  p.engine = session.id;
-  p.number = plan.number;
-  p.policy = plan.adopted;
-  p.fallback = !plan.adopted.empty() && plan.adopted != tuning.placement.policy;
-  p.solving = plan.asked;
-  p.steps_left = std::max<std::int64_t>(0, plan.steps_left);
-  p.step_s = plan.step_s;
-  p.stall_s = plan.stall_s;
-  p.gap = plan.gap;
-  for (const Request* r : session.active) {
-    const bool planned =
-        std::find(plan.batch.begin(), plan.batch.end(), r->key) != plan.batch.end();
-    if (!planned && !r->paused) continue;
-    PlanStatus::Entry entry{r->key.request, r->distance, {}, r->paused};
-    for (std::uint32_t group = 0; group < r->away.size(); ++group) {
-      if (r->away[group]) entry.in_dram.push_back(group + 1);
-    }
-    p.requests.push_back(std::move(entry));
-  }
-  return p;
-}
-
-void Controller::State::add_inputs(ControllerStatus& out) {
-  std::map<DomainId, std::string> names;
-  for (auto& [id, session] : sessions) {
-    if (!session.class_id || session.dying) continue;
-    names.emplace(session.info.domain, session.info.domain_name);
-    out.admission_inputs.push_back(admission_input(session));
-    std::vector<RequestKey> running;
-    each_request_of(id, [&](Request& r) {
-      if (r.runs()) running.push_back(r.key);
-    });
-    if (!running.empty()) out.placement_inputs.push_back(placement_input(session, running));
-  }
-  for (const auto& [domain, name] : names) {
-    RotationInput input;
-    std::vector<Request*> index;
-    input.domain = name;
-    input.now = now;
-    input.snapshot = rotation_snapshot(domain, index);
-    input.config = rotation_config();
-    for (const Request* r : index) input.requests.push_back(r->key);
-    out.rotation_inputs.push_back(std::move(input));
-  }
-}
-
-ControllerStatus Controller::status(TimePoint now) const {
-  state_->now = now;
-  const State& s = *state_;
-  ControllerStatus out;
-  out.counters = s.counters;
-  const pool::TierPool* tiers[kTiers] = {&s.hbm, &s.dram};
-  for (std::size_t tier = 0; tier < kTiers; ++tier) {
-    out.tiers[tier] = tiers[tier]->stats();
-    out.slabs[tier] = tiers[tier]->slabs();
-    out.link_rate[tier] = s.link_rate[tier];
-  }
-  out.tuning = s.tuning;
-  out.b_xfer = s.transfer_budget();
-  out.mean_step_s = s.mean_step_s;
-  std::map<EngineId, EngineStatus> engines;
-  for (const auto& [id, session] : s.sessions) {
-    engines[id] = s.engine_status(session);
-    if (session.streaming) out.plans.push_back(s.plan_status(session));
-    out.orphaned += session.info.orphaned;
-  }
-  for (const auto& [key, request] : s.requests) {
-    const RequestStatus r = s.request_status(request);
-    EngineStatus& engine = engines[key.engine];
-    engine.hbm += r.hbm;
-    engine.dram += r.dram;
-    ++engine.requests;
-    out.requests.push_back(r);
-  }
-  for (auto& [id, engine] : engines) out.engines.push_back(std::move(engine));
-  state_->add_inputs(out);
-  return out;
+const char* name(RequestState state) {
+  constexpr const char* kNames[kRequestStates] = {"waiting",      "prefill", "running",
+                                                  "swapping_out", "rotary",  "swapping_in"};
+  return kNames[static_cast<std::size_t>(state)];
 }
 
 }  // namespace kvd::core

@@ -1,11 +1,9 @@
+#include "kvd/core/requests.hpp"
+
 #include <algorithm>
 #include <utility>
+#include <vector>
 
-#include "kvd/core/state.hpp"
-
-/// Lists kept at each change, so that a step costs what it touches and not what waits: of each
-/// domain and session those in line, in order of arrival, and of each domain the claims. Thousands
-/// may wait in line; they hold nothing, so only who lets somebody in looks at them.
 namespace kvd::core {
 
 namespace {
@@ -23,19 +21,41 @@ void insert_by_key(std::vector<Request*>& list, Request& request) {
 
 }  // namespace
 
-void Controller::State::enlist(Request& request) {
+Request* Requests::find(EngineId engine, RequestId request) {
+  const auto it = requests_.find(RequestKey{engine, request});
+  return it == requests_.end() ? nullptr : &it->second;
+}
+
+Request& Requests::add(Request request) {
+  Request& added = requests_.emplace(request.key, std::move(request)).first->second;
+  enlist(added);
+  return added;
+}
+
+void Requests::end(const Request& request) {
+  const auto found = requests_.find(RequestKey(request.key));
+  delist(found->second);
+  requests_.erase(found);
+}
+
+void Requests::progressed(DomainId domain) {
+  const auto found = domains_.find(domain);
+  if (found != domains_.end()) found->second.progress = ++last_progress_;
+}
+
+void Requests::enlist(Request& request) {
   Session& session = session_of(request);
-  Domain& domain = domains[session.info.domain];
+  Domain& domain = domains_[session.info.domain];
   insert_by_key(session.active, request);
-  ++domain.requests;
+  if (domain.requests++ == 0) domain.progress = ++last_progress_;
   request.in_line = true;
   session.line.insert(&request);
   domain.line.insert(&request);
 }
 
-void Controller::State::delist(Request& request) {
+void Requests::delist(Request& request) {
   Session& session = session_of(request);
-  const auto domain = domains.find(session.info.domain);
+  const auto domain = domains_.find(session.info.domain);
   std::erase(session.active, &request);
   session.ahead.wanting.erase(&request);
   if (request.in_line) {
@@ -45,15 +65,15 @@ void Controller::State::delist(Request& request) {
     std::erase(session.inside, &request);
   }
   if (request.claim != 0) domain->second.claims.erase(request.claim);
-  if (--domain->second.requests == 0) domains.erase(domain);
+  if (--domain->second.requests == 0) domains_.erase(domain);
 }
 
-void Controller::State::requeue(Request& request) {
+void Requests::requeue(Request& request) {
   const bool in_line = waits_in_line(request);
   if (in_line == request.in_line) return;
   request.in_line = in_line;
   Session& session = session_of(request);
-  Domain& domain = domains.at(session.info.domain);
+  Domain& domain = domains_.at(session.info.domain);
   if (in_line) {
     std::erase(session.inside, &request);
     session.line.insert(&request);
@@ -65,26 +85,26 @@ void Controller::State::requeue(Request& request) {
   }
 }
 
-void Controller::State::make_claim(Request& request) {
-  request.claim = ++last.claim;
-  domains.at(session_of(request).info.domain).claims.emplace(request.claim, &request);
+void Requests::make_claim(Request& request) {
+  request.claim = ++last_claim_;
+  domains_.at(session_of(request).info.domain).claims.emplace(request.claim, &request);
   requeue(request);
 }
 
-void Controller::State::drop_claim(Request& request) {
+void Requests::drop_claim(Request& request) {
   if (request.claim == 0) return;
-  domains.at(session_of(request).info.domain).claims.erase(std::exchange(request.claim, 0));
+  domains_.at(session_of(request).info.domain).claims.erase(std::exchange(request.claim, 0));
   requeue(request);
 }
 
-std::size_t Controller::State::requests_of(DomainId domain) const {
-  const auto found = domains.find(domain);
-  return found == domains.end() ? 0 : found->second.requests;
+std::size_t Requests::count(DomainId domain) const {
+  const auto found = domains_.find(domain);
+  return found == domains_.end() ? 0 : found->second.requests;
 }
 
-std::string Controller::State::validate_queues() const {
+std::string Requests::validate() const {
   std::map<DomainId, Domain> counted;
-  for (const auto& [id, session] : sessions) {
+  for (const auto& [id, session] : sessions_) {
     Line line;
     std::vector<Request*> inside;
     for (Request* r : session.active) {
@@ -112,7 +132,7 @@ std::string Controller::State::validate_queues() const {
            a.second.claims == b.second.claims && a.second.requests == b.second.requests;
   };
   const bool kept =
-      std::equal(counted.begin(), counted.end(), domains.begin(), domains.end(), same);
+      std::equal(counted.begin(), counted.end(), domains_.begin(), domains_.end(), same);
   return kept ? std::string() : "a domain's line or claims are not kept";
 }
 

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "kvd/core/ground.hpp"
+#include "kvd/core/needs.hpp"
+#include "kvd/core/supply.hpp"
+
+namespace kvd::core {
+
+/// Who may prefill: asks the admission policy about one engine's queue at each of its steps. It
+/// acts by holding waiting requests back and by bounding the prompt tokens of a step. A prompt that
+/// prefills layer by layer retains no layers: it leaves after its first token and comes back whole,
+/// because the link carries few of an overload's blocks (rotation.cpp).
+///
+/// Source: LayerKV Algorithm 1 (the policy); kvd design (what becomes of its answer).
+///
+/// Owner: control thread. Cost: O(requests of the session).
+class Admission {
+ public:
+  Admission(Ground& ground, Needs& needs, Supply& supply)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        knowledge_(ground.knowledge),
+        needs_(needs),
+        supply_(supply) {}
+
+  /// Decides for this step of the session.
+  void admit(Session& session);
+  /// What the policy is asked.
+  [[nodiscard]] AdmissionInput admission_input(Session& session);
+
+ private:
+  [[nodiscard]] planner::PrefillCosts prefill_costs(const Session& session) const;
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  Knowledge& knowledge_;
+  Needs& needs_;
+  Supply& supply_;
+};
+
+}  // namespace kvd::core

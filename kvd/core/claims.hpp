@@ -1,0 +1,64 @@
+#pragma once
+
+#include "kvd/core/dram_copies.hpp"
+#include "kvd/core/ground.hpp"
+#include "kvd/core/needs.hpp"
+#include "kvd/core/promises.hpp"
+#include "kvd/core/regions.hpp"
+#include "kvd/core/streams.hpp"
+#include "kvd/core/supply.hpp"
+#include "kvd/core/swaps.hpp"
+
+namespace kvd::core {
+
+/// Who gets the HBM that is free: claims in their order, running requests that grow, and who gives
+/// way when nobody could grow any more.
+///
+/// Source: kvd/DESIGN.md "A step"; vLLM's rule for a full cache (the latest arrival gives way).
+///
+/// Owner: control thread. Cost: O(claims served) and O(running requests of the session).
+class Claims {
+ public:
+  Claims(Ground& ground, DramCopies& copies, Streams& streams, Needs& needs, Supply& supply,
+         Swaps& swaps, Promises& promises, Regions& regions)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        memory_(ground.memory),
+        copies_(copies),
+        streams_(streams),
+        needs_(needs),
+        supply_(supply),
+        swaps_(swaps),
+        promises_(promises),
+        regions_(regions) {}
+
+  /// After anything that may have made memory free: regions first, they wait for whole slabs.
+  void serve_everyone();
+  /// In their order; a claim that needs a while is overtaken only where it says why.
+  void serve(DomainId domain);
+  /// What waited for a slab to be mapped takes it at once: until the next step another could.
+  void feed_starved(Session& session);
+  /// A block for the next token of each running request; where nobody could go on, one leaves.
+  void grow_running(Session& session);
+
+ private:
+  [[nodiscard]] ErrorCode serve_claim(Request& request);
+  bool relieve_class_pressure(const Request& request);
+  [[nodiscard]] ErrorCode grow_prefill(Request& request);
+  [[nodiscard]] ErrorCode grow_next(Request& request);
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  RequestMemory& memory_;
+  DramCopies& copies_;
+  Streams& streams_;
+  Needs& needs_;
+  Supply& supply_;
+  Swaps& swaps_;
+  Promises& promises_;
+  Regions& regions_;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "kvd/core/claims.hpp"
+#include "kvd/core/ground.hpp"
+#include "kvd/core/layer_plans.hpp"
+#include "kvd/core/needs.hpp"
+#include "kvd/core/ranks.hpp"
+#include "kvd/core/regions.hpp"
+#include "kvd/core/steps.hpp"
+#include "kvd/core/supply.hpp"
+#include "kvd/core/swaps.hpp"
+
+namespace kvd::core {
+
+/// The commands of engines. Every one is answered by exactly one reply, now or by its deadline.
+///
+/// Source: ipc/PROTOCOL.md.
+///
+/// Owner: control thread.
+class Commands {
+ public:
+  Commands(Ground& ground, Needs& needs, Supply& supply, Swaps& swaps, Regions& regions,
+           Claims& claims, LayerPlans& plans, Steps& steps, Ranks& ranks)
+      : context_(ground.context),
+        requests_(ground.requests),
+        knowledge_(ground.knowledge),
+        memory_(ground.memory),
+        needs_(needs),
+        supply_(supply),
+        swaps_(swaps),
+        regions_(regions),
+        claims_(claims),
+        plans_(plans),
+        steps_(steps),
+        ranks_(ranks) {}
+
+  /// StaleSession, DeadlineExceeded, or as the command says.
+  void on_command(const Command& command);
+
+ private:
+  void on_submit(const Command& command, const Submit& submit);
+  void on_step(const Command& command, const Step& step);
+  void on_blocks(const Command& command, const AllocateBlocks& wanted);
+  void on_rotate(const Command& command, const Rotate& rotate);
+  void on_stats(const Command& command);
+
+  Context& context_;
+  Requests& requests_;
+  Knowledge& knowledge_;
+  RequestMemory& memory_;
+  Needs& needs_;
+  Supply& supply_;
+  Swaps& swaps_;
+  Regions& regions_;
+  Claims& claims_;
+  LayerPlans& plans_;
+  Steps& steps_;
+  Ranks& ranks_;
+};
+
+}  // namespace kvd::core

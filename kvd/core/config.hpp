@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/core/tuning.hpp"
+#include "kvd/pool/tier_pool.hpp"
+
+namespace kvd::core {
+
+/// What a Controller is made with. Quotas and tuning are only where it starts: both change live.
+struct Config {
+  pool::TierPool::Config hbm;
+  pool::TierPool::Config dram;
+  pool::Quotas hbm_quotas;
+  pool::Quotas dram_quotas;
+  Tuning tuning;
+  Nanoseconds step_timeout{5'000'000'000};
+  /// A silent engine is to end after others have waited this long for what it holds; 0: never.
+  Nanoseconds evict_after{0};
+  /// Where nobody of a domain gets on for so long, its latest request ends; zero: never.
+  Nanoseconds standstill_after{60'000'000'000};
+  std::uint32_t max_requests_per_engine = 1024;
+  std::uint32_t max_requests_per_domain = 8192;
+  /// Block tables are made only for shells whose engines read them: the simulator's do not.
+  bool publish_tables = true;
+  /// The shell says of every request how long its answer will be (Submit::predicted).
+  bool oracle = false;
+  bool validate_each_event = false;  ///< tests: abort on a broken invariant after every event
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,158 @@
+#include "kvd/core/dram_copies.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvd::core {
+
+namespace {
+
+/// Above it nothing is copied ahead, and copies make way for what has no other place.
+constexpr double kEagerDramShare = 0.8;
+
+}  // namespace
+
+void DramCopies::make_ahead(Session& session) {
+  session.ahead.short_of_dram = false;
+  std::erase_if(session.ahead.wanting, [](const Request* r) { return r->synced >= r->sealed; });
+  const bool wanted = std::any_of(
+      session.ahead.wanting.begin(), session.ahead.wanting.end(),
+      [&](const Request* r) { return context_.tuning.rotation.eager || !r->away.empty(); });
+  if (!wanted) return;
+  // What is under way delays who really leaves: no more than a quarter of what a step may move.
+  const Bytes whole_block = session.shape.slot_bytes() * std::int64_t{session.groups()};
+  Bytes budget =
+      std::max(whole_block, Bytes(budget_.per_step().value / 4)) - session.ahead.under_way;
+  const Bytes capacity = store_.dram.config().slab_bytes * std::int64_t{store_.dram.config().slabs};
+  const double used = 1 - static_cast<double>(store_.dram.available(session.info.domain).value) /
+                              static_cast<double>(capacity.value);
+  // Layers that shall leave come first: somebody waits for their room. While they find none, copies
+  // ahead would only take again what was dropped for them.
+  for (const bool away_only : {true, false}) {
+    if (!away_only && (!context_.tuning.rotation.eager || used > kEagerDramShare)) return;
+    if (!away_only && short_of_dram(session.info.domain)) return;
+    // One that loses copies to another meanwhile joins them.
+    for (Request* r : session.ahead.wanting) {
+      if (budget <= Bytes(0)) return;
+      if (r->sync || r->leaving || (!r->runs() && !r->paused)) continue;
+      if (away_only && r->away.empty()) continue;
+      budget -= sync_request(session, *r, away_only, budget);
+    }
+  }
+}
+
+bool DramCopies::short_of_dram(DomainId domain) const {
+  return std::any_of(requests_.sessions().begin(), requests_.sessions().end(),
+                     [&](const auto& entry) {
+                       const Session& session = entry.second;
+                       return session.info.domain == domain && session.ahead.short_of_dram &&
+                              session.responsive && !session.dying;
+                     });
+}
+
+Bytes DramCopies::sync_request(Session& session, Request& request, bool away_only, Bytes budget) {
+  const std::uint32_t groups = session.groups();
+  const std::uint32_t full = request.sealed;
+  if (request.synced >= full) return Bytes(0);
+  const Bytes slot_bytes = session.shape.slot_bytes();
+  const auto most = static_cast<std::size_t>(std::max<std::int64_t>(1, budget / slot_bytes));
+  std::vector<std::uint32_t> chosen;
+  for (std::uint32_t i = request.synced * groups; i < full * groups && chosen.size() < most; ++i) {
+    if (away_only && !request.away[i % groups]) continue;
+    if (store_.blocks.has(request.table, i, Tier::kDram)) continue;
+    const SlotId source = store_.blocks.slot(request.table, i, Tier::kHbm);
+    if (store_.hbm.state(source) == pool::SlotState::kSealed) chosen.push_back(i);
+  }
+  if (chosen.empty()) return Bytes(0);
+  const auto count = static_cast<std::uint32_t>(chosen.size());
+  const pool::SlotGrant grant =
+      away_only ? take(session, count) : store_.tiers.try_take(Tier::kDram, session.taker(), count);
+  if (grant.code != ErrorCode::kOk) {
+    session.ahead.short_of_dram = session.ahead.short_of_dram || away_only;
+    return Bytes(0);
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    store_.blocks.place(request.table, chosen[i], Tier::kDram, grant.slots[i]);
+  }
+  const auto done = [&](std::uint32_t block) {
+    for (std::uint32_t group = 0; group < groups; ++group) {
+      if (!store_.blocks.has(request.table, block * groups + group, Tier::kDram)) return false;
+    }
+    return true;
+  };
+  while (request.synced < full && done(request.synced)) ++request.synced;
+  context_.counters.blocks_synced += count;
+  request.sync = memory_.start(session, request, store::Purpose::kSync, std::move(chosen));
+  session.ahead.under_way += slot_bytes * std::int64_t{count};
+  return slot_bytes * std::int64_t{count};
+}
+
+Bytes DramCopies::spare(DomainId domain) {
+  Bytes copied;
+  requests_.each_inside_in(domain, [&](Request& r) {
+    if (r.table.doubled() > 0)
+      copied += requests_.session_of(r).shape.slot_bytes() * spare_copies(r);
+  });
+  return store_.dram.available(domain) + copied;
+}
+
+bool DramCopies::takes(Request& request) {
+  const std::int64_t moves = request.hbm_slots() - request.table.doubled() + spare_copies(request);
+  const Session& session = requests_.session_of(request);
+  return spare(session.info.domain) >= session.shape.slot_bytes() * moves;
+}
+
+/// How many copies in DRAM the request can do without. Those of one that leaves, and of layers that
+/// leave, are what it will read.
+std::int64_t DramCopies::spare_copies(Request& request) const {
+  if (!request.streams.empty() || request.sync || request.copy || request.fetch ||
+      request.leaving) {
+    return 0;
+  }
+  if (request.away.empty()) return request.table.doubled();
+  LayersSeen now_seen = request.layers_seen();
+  if (request.known.spare.seen != now_seen) {
+    request.known.spare = {std::move(now_seen), std::ssize(spare_places(request))};
+  }
+  return request.known.spare.answer;
+}
+
+/// Which places those are.
+std::vector<std::uint32_t> DramCopies::spare_places(const Request& request) const {
+  std::vector<std::uint32_t> places;
+  const std::uint32_t groups = request.table.groups();
+  for (std::uint32_t i = 0; i < request.table.size(); ++i) {
+    const bool leaves = !request.away.empty() && request.away[i % groups];
+    if (!leaves && store_.blocks.synced(request.table, i)) places.push_back(i);
+  }
+  return places;
+}
+
+// Of requests that run: the copy can be made again, and whoever asks has no other place to go.
+void DramCopies::drop(DomainId domain, Bytes needed) {
+  requests_.each_inside_in(domain, [&](Request& r) {
+    if (needed <= Bytes(0) || r.table.doubled() == 0 || spare_copies(r) == 0) return;
+    const std::vector<std::uint32_t> spare = spare_places(r);
+    if (spare.empty()) return;
+    std::vector<SlotId> free;
+    for (const std::uint32_t i : spare) {
+      if (needed <= Bytes(0)) break;
+      free.push_back(store_.blocks.vacate(r.table, i, Tier::kDram));
+      needed -= requests_.session_of(r).shape.slot_bytes();
+    }
+    store_.tiers.free(Tier::kDram, free);
+    r.synced = 0;
+    requests_.session_of(r).ahead.wanting.insert(&r);
+  });
+}
+
+// For what has no other place: copies of what HBM has make way.
+pool::SlotGrant DramCopies::take(const Session& session, std::uint32_t count) {
+  pool::SlotGrant grant = store_.tiers.try_take(Tier::kDram, session.taker(), count);
+  const Bytes needed = session.shape.slot_bytes() * std::int64_t{count};
+  if (grant.code == ErrorCode::kOk || spare(session.info.domain) < needed) return grant;
+  drop(session.info.domain, needed);
+  return store_.tiers.try_take(Tier::kDram, session.taker(), count);
+}
+
+}  // namespace kvd::core

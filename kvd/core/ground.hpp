@@ -1,0 +1,33 @@
+#pragma once
+
+#include <utility>
+
+#include "kvd/core/budget.hpp"
+#include "kvd/core/context.hpp"
+#include "kvd/core/knowledge.hpp"
+#include "kvd/core/request_memory.hpp"
+#include "kvd/core/requests.hpp"
+#include "kvd/store/store.hpp"
+
+namespace kvd::core {
+
+/// What all parts of the Controller stand on. They are made with it and keep what they use.
+struct Ground {
+  explicit Ground(Config config)
+      : context(std::move(config)),
+        store({context.config.hbm, context.config.dram, context.config.hbm_quotas,
+               context.config.dram_quotas},
+              context.orders),
+        knowledge(context, requests),
+        budget(context, knowledge),
+        memory(store, requests) {}
+
+  Context context;
+  store::Store store;
+  Requests requests;
+  Knowledge knowledge;
+  Budget budget;
+  RequestMemory memory;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,82 @@
+#include "kvd/core/needs.hpp"
+
+#include <algorithm>
+
+namespace kvd::core {
+
+namespace {
+
+/// Where a rotation policy streams large requests only: layers stream while HBM holds fewer
+/// requests than this, because a whole one is then too coarse to rotate. With more, each is small,
+/// and the link carries a small part of a step's blocks.
+constexpr std::int64_t kFewRequests = 16;
+
+}  // namespace
+
+Bytes Needs::to_run(const Request& request) const {
+  const Session& session = requests_.session_of(request);
+  if (session.streaming || request.layerwise) return to_stream(request);
+  return session.bytes_for(request.room_to_run());
+}
+
+// A staging set, the open block of every group, and one to grow into.
+Bytes Needs::to_stream(const Request& request) const {
+  const Session& session = requests_.session_of(request);
+  const std::int64_t slots =
+      session.blocks_for(request.room_to_run()) + 2 * std::int64_t{session.groups()};
+  return std::min(session.bytes_for(request.room_to_run()), session.shape.slot_bytes() * slots);
+}
+
+bool Needs::layers_may_stream(const Session& session) const {
+  return session.class_id && session.info.streams_layers && context_.placement->traits().streams &&
+         session.groups() >= kLeastGroups;
+}
+
+bool Needs::layers_stream(const Session& session) const {
+  if (session.dying || !layers_may_stream(session)) return false;
+  if (!context_.rotation->traits().streams_only_large_requests) return true;
+  const Bytes limit = hbm_limit(session.info.domain);
+  Bytes wanted;
+  std::int64_t count = 0;
+  bool too_large = false;
+  for (const Request* r : session.active) {
+    const Bytes needs = session.bytes_for(r->room_to_run());
+    wanted += needs;
+    ++count;
+    too_large = too_large || needs > limit - Bytes(limit.value / kLayerwiseShare);
+  }
+  return too_large || (count > 0 && limit < Bytes(wanted.value / count) * kFewRequests);
+}
+
+// Prompts may prefill layer by layer into DRAM, a few blocks of HBM at a time.
+bool Needs::prefills_layerwise(const Session& session) const {
+  return !session.streaming && session.info.streams_layers && session.groups() >= kLeastGroups &&
+         context_.admission->traits().prefills_layerwise;
+}
+
+Tokens Needs::most_tokens(const Session& session) const {
+  // Divided, never multiplied: a session chooses its shape, and a product of it could wrap.
+  const std::int64_t slots = most_slots(store_.hbm, session);
+  const std::int64_t groups = session.groups();
+  std::int64_t most = slots / groups;
+  if (layers_may_stream(session)) {
+    // A staging set and the open blocks in HBM, everything else in DRAM.
+    most = std::max(most, std::min(slots - 2 * groups, most_slots(store_.dram, session) / groups));
+  }
+  return Tokens(most * session.shape.block_tokens);
+}
+
+std::int64_t Needs::most_slots(const pool::TierPool& tier, const Session& session) {
+  const std::int64_t a_slab = tier.config().slab_bytes / session.shape.slot_bytes();
+  return a_slab * tier.most_slabs(session.info.domain);
+}
+
+Bytes Needs::hbm_limit(DomainId domain) const {
+  return store_.hbm.config().slab_bytes * std::int64_t{store_.hbm.most_slabs(domain)};
+}
+
+Bytes Needs::dram_limit(DomainId domain) const {
+  return store_.dram.config().slab_bytes * std::int64_t{store_.dram.most_slabs(domain)};
+}
+
+}  // namespace kvd::core

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kvd/core/dram_copies.hpp"
+#include "kvd/core/ground.hpp"
+#include "kvd/core/needs.hpp"
+#include "kvd/core/promises.hpp"
+#include "kvd/core/supply.hpp"
+
+namespace kvd::core {
+
+/// A region command that waits for slabs to be scrubbed, or for requests to make way.
+struct PendingRegion {
+  EngineId engine;
+  ReplyTo reply_to;
+  TimePoint deadline;
+  Bytes bytes;
+};
+
+/// Level-1 memory: whole slabs leased to one session, pinned until it frees them. Where blocks of
+/// the domain's requests fill HBM, the emptiest slabs retire and their requests are rotated out;
+/// the command waits for that until its deadline.
+///
+/// Owner: control thread. Cost: O(slabs).
+class Regions {
+ public:
+  Regions(Ground& ground, DramCopies& copies, Needs& needs, Supply& supply, Promises& promises)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        memory_(ground.memory),
+        copies_(copies),
+        needs_(needs),
+        supply_(supply),
+        promises_(promises) {}
+
+  [[nodiscard]] const std::deque<PendingRegion>& pending() const { return pending_; }
+  void on_allocate(const Command& command, const AllocateRegion& region);
+  /// False: the session has no such region.
+  [[nodiscard]] bool on_release(const Command& command, const ReleaseRegion& release);
+  void serve();
+  /// Rotates out, as far as they may leave now, the requests with blocks in retiring slabs.
+  void yield(DomainId domain, EngineId caller);
+  void drop(EngineId engine);
+  void expire();
+  [[nodiscard]] Bytes region_bytes(const Session& session) const;
+
+ private:
+  [[nodiscard]] bool grant(const PendingRegion& pending);
+  [[nodiscard]] bool make_way(const PendingRegion& pending);
+  [[nodiscard]] std::vector<SlabIndex> emptiest_slabs(DomainId domain);
+  void end_yielding(const std::set<DomainId>& still_waiting);
+  [[nodiscard]] std::string obstacle(const PendingRegion& pending);
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  RequestMemory& memory_;
+  DramCopies& copies_;
+  Needs& needs_;
+  Supply& supply_;
+  Promises& promises_;
+  std::deque<PendingRegion> pending_;  ///< served in this order within a domain
+  std::uint64_t last_region_ = 0;
+};
+
+}  // namespace kvd::core

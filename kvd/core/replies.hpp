@@ -1,0 +1,38 @@
+#pragma once
+
+#include <vector>
+
+#include "kvd/core/ground.hpp"
+#include "kvd/core/streams.hpp"
+
+namespace kvd::core {
+
+/// What an engine shall do next: who runs in the next iteration with how many tokens, who does not
+/// and why, the block table, and the fetches of layers that stream.
+///
+/// Owner: control thread. Cost: O(requests of the session); a row of the table O(1) unless its
+/// request's blocks have changed.
+class Replies {
+ public:
+  Replies(Ground& ground, Streams& streams)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        streams_(streams) {}
+
+  /// Grants the next iteration and publishes its table.
+  [[nodiscard]] StepReply build(Session& session);
+
+ private:
+  [[nodiscard]] static Tokens prefill_tokens(const Session& session, const Request& request);
+  [[nodiscard]] TableRow table_row(const Session& session, Request& request) const;
+  [[nodiscard]] std::vector<SlotId> row_slots(const Request& request) const;
+  [[nodiscard]] static Hold hold_reason(const Request& request, bool promises);
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  Streams& streams_;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,120 @@
+#include "kvd/core/request_memory.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvd::core {
+
+std::uint32_t RequestMemory::full_blocks(const Request& request) const {
+  const Session& session = requests_.session_of(request);
+  return static_cast<std::uint32_t>(request.tokens.value / session.shape.block_tokens);
+}
+
+Bytes RequestMemory::hbm_bytes(const Request& request) const {
+  if (!request.holds_hbm()) return Bytes(0);
+  return requests_.session_of(request).shape.slot_bytes() * request.hbm_slots();
+}
+
+ErrorCode RequestMemory::grow(Request& request, Tokens tokens) {
+  Session& session = requests_.session_of(request);
+  const auto wanted = static_cast<std::uint32_t>(session.blocks_for(tokens));
+  if (wanted <= request.table.blocks()) return ErrorCode::kOk;
+  const std::uint32_t count = (wanted - request.table.blocks()) * session.groups();
+  const pool::SlotGrant grant = store_.tiers.take(Tier::kHbm, session.taker(), count);
+  if (grant.code != ErrorCode::kOk) return grant.code;
+  std::uint32_t next = request.table.size();
+  store_.blocks.extend(request.table, session.taker(), count);
+  for (const SlotId slot : grant.slots)
+    store_.blocks.place(request.table, next++, Tier::kHbm, slot);
+  return ErrorCode::kOk;
+}
+
+Ticket RequestMemory::start(const Session& session, const Request& request, store::Purpose purpose,
+                            std::vector<std::uint32_t> places) {
+  return store_.transfers.start(store_.blocks, request.table,
+                                {.purpose = purpose,
+                                 .request = request.key,
+                                 .domain = session.info.domain,
+                                 .slot_bytes = session.shape.slot_bytes(),
+                                 .places = std::move(places)});
+}
+
+store::Hold RequestMemory::hold_for(const Request& request) const {
+  const Session& session = requests_.session_of(request);
+  return {.engine = session.id,
+          .iteration = request.last_iteration,
+          .domain = session.info.domain,
+          .slot_bytes = session.shape.slot_bytes()};
+}
+
+void RequestMemory::release_slots(const Request& request, std::vector<SlotId> hbm_slots) {
+  store::Hold hold = hold_for(request);
+  hold.hbm = std::move(hbm_slots);
+  store_.tiers.hold(std::move(hold));
+}
+
+void RequestMemory::release_staging(Request& request) {
+  store::Hold hold = hold_for(request);
+  hold.copies = request.streams;
+  hold.hbm = request.staging.take();
+  store_.tiers.hold(std::move(hold));
+}
+
+// Blocks for tokens that no iteration was granted. A prompt that has none left has not begun.
+void RequestMemory::release_unwritten(Session& session, Request& request) {
+  const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.planned));
+  if (kept >= request.table.blocks()) return;
+  release_slots(request, std::move(store_.blocks.truncate(request.table, kept)[0]));
+  if (kept > 0) return;
+  request.state = RequestState::kWaiting;
+  requests_.requeue(request);
+}
+
+// The slots of a transfer stay until it ends, and until the streams that read the same have.
+void RequestMemory::abandon(Request& request, Ticket ticket) {
+  store::Hold hold = hold_for(request);
+  hold.copies = request.streams;
+  hold.copies.push_back(ticket);
+  const std::vector<std::uint32_t> places = store_.transfers.abandon(ticket);
+  if (ticket == request.sync) {
+    requests_.session_of(request).ahead.under_way -= hold.slot_bytes * std::ssize(places);
+  }
+  for (const std::uint32_t i : places) {
+    hold.hbm.push_back(store_.blocks.vacate(request.table, i, Tier::kHbm));
+    hold.dram.push_back(store_.blocks.vacate(request.table, i, Tier::kDram));
+  }
+  store_.tiers.hold(std::move(hold));
+}
+
+void RequestMemory::seal_full_blocks(Request& request) {
+  const Session& session = requests_.session_of(request);
+  const std::uint32_t groups = session.groups();
+  const std::uint32_t full = full_blocks(request);
+  for (std::uint32_t i = request.sealed * groups; i < request.table.size(); ++i) {
+    const std::uint32_t block = i / groups;
+    if (request.tokens <= Tokens(std::int64_t{block} * session.shape.block_tokens)) break;
+    if (!store_.blocks.has(request.table, i, Tier::kHbm)) continue;
+    store_.blocks.settle(request.table, i, Tier::kHbm, block < full);
+  }
+  request.sealed = full;
+  if (request.synced < full) requests_.session_of(request).ahead.wanting.insert(&request);
+}
+
+void RequestMemory::end(Request& request) {
+  Session& session = requests_.session_of(request);
+  for (const Ticket ticket : {request.copy, request.sync, request.fetch}) {
+    if (ticket) abandon(request, ticket);
+  }
+  auto slots = store_.blocks.truncate(request.table, 0);
+  store::Hold streamed = hold_for(request);
+  streamed.copies = request.streams;
+  streamed.hbm = request.staging.take();
+  streamed.dram = std::move(slots[1]);
+  store_.tiers.hold(std::move(streamed));
+  release_slots(request, std::move(slots[0]));
+  session.plan.ended_since_pause = true;
+  requests_.progressed(session.info.domain);
+  requests_.end(request);
+}
+
+}  // namespace kvd::core

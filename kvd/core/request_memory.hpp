@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/core/requests.hpp"
+#include "kvd/store/store.hpp"
+
+namespace kvd::core {
+
+/// What one request holds: its blocks and its staging. The one way to give it blocks, to order that
+/// they are copied, and to take them back; what somebody may still touch is held, never freed.
+///
+/// Source: kvd/DESIGN.md, safety rules 3 to 5.
+///
+/// Owner: control thread. Cost: O(blocks) of the request, as said per call less.
+class RequestMemory {
+ public:
+  RequestMemory(store::Store& store, Requests& requests) : store_(store), requests_(requests) {}
+
+  /// Of its blocks and its staging.
+  template <class F>
+  void each_hbm_slot(const Request& request, F visit) const {
+    store_.blocks.each_slot(request.table, Tier::kHbm, visit);
+    for (const SlotId slot : request.staging.slots()) {
+      if (!slot.none()) visit(slot);
+    }
+  }
+  /// Blocks of each layer group that its reported tokens fill.
+  [[nodiscard]] std::uint32_t full_blocks(const Request& request) const;
+  /// HBM it has, staging included.
+  [[nodiscard]] Bytes hbm_bytes(const Request& request) const;
+  /// Blocks for as many tokens, all or nothing: kOk | kWouldBlock (a slab is being mapped or
+  /// zeroed) | kQuotaExceeded | kOutOfMemory.
+  [[nodiscard]] ErrorCode grow(Request& request, Tokens tokens);
+  /// Orders a copy of places of its table, which have slots in both tiers.
+  [[nodiscard]] Ticket start(const Session& session, const Request& request, store::Purpose purpose,
+                             std::vector<std::uint32_t> places);
+  /// Gives up HBM slots that no copy touches: held until its engine cannot touch them either.
+  void release_slots(const Request& request, std::vector<SlotId> hbm_slots);
+  /// Gives up its staging slots, which open streams may still write.
+  void release_staging(Request& request);
+  /// Gives up blocks for tokens that no iteration was granted. A prompt that has none left has not
+  /// begun.
+  void release_unwritten(Session& session, Request& request);
+  /// Seals what its reported tokens have filled. Safety rule 5: before it is published again.
+  void seal_full_blocks(Request& request);
+  /// Its end, whatever is under way: all it holds is given up, and it is forgotten.
+  void end(Request& request);
+
+ private:
+  [[nodiscard]] store::Hold hold_for(const Request& request) const;
+  void abandon(Request& request, Ticket transfer);
+
+  store::Store& store_;
+  Requests& requests_;
+};
+
+}  // namespace kvd::core

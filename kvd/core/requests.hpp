@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "kvd/core/request.hpp"
+#include "kvd/core/session.hpp"
+
+namespace kvd::core {
+
+/// Who is there: sessions, their requests, and lists of these that are kept at each change, so that
+/// a step costs what it touches and not what waits. Of each domain and session those in line, in
+/// order of arrival; of each domain the claims. Thousands may wait in line; they hold nothing, so
+/// only who lets somebody in looks at them.
+///
+/// Owner: control thread. Cost: O(log requests), walks what they walk.
+class Requests {
+ public:
+  [[nodiscard]] std::map<EngineId, Session>& sessions() { return sessions_; }
+  [[nodiscard]] const std::map<EngineId, Session>& sessions() const { return sessions_; }
+  /// Those that have requests.
+  [[nodiscard]] const std::map<DomainId, Domain>& domains() const { return domains_; }
+  /// By key, so that every walk is deterministic.
+  [[nodiscard]] const std::map<RequestKey, Request>& all() const { return requests_; }
+
+  [[nodiscard]] Request* find(EngineId engine, RequestId request);
+  [[nodiscard]] Request& at(const RequestKey& key) { return requests_.at(key); }
+  [[nodiscard]] Session& session_of(const Request& request) {
+    return sessions_.at(request.key.engine);
+  }
+  [[nodiscard]] const Session& session_of(const Request& request) const {
+    return sessions_.at(request.key.engine);
+  }
+  [[nodiscard]] std::size_t count(DomainId domain) const;
+
+  /// Of a session or domain, in order of their ids. `visit` neither adds nor removes any.
+  template <class F>
+  void each_request_of(EngineId engine, F visit);
+  template <class F>
+  void each_request_in(DomainId domain, F visit);
+  /// The same without those that wait in line, which hold nothing.
+  template <class F>
+  void each_inside_of(EngineId engine, F visit);
+  template <class F>
+  void each_inside_in(DomainId domain, F visit);
+
+  Request& add(Request request);
+  /// Forgets it. Precondition: it holds nothing.
+  void end(const Request& request);
+  /// After its state or claim has changed.
+  void requeue(Request& request);
+  void make_claim(Request& request);
+  void drop_claim(Request& request);
+  /// Somebody of the domain got on.
+  void progressed(DomainId domain);
+
+  /// Empty while all lists are those of a walk; else the fault in words.
+  [[nodiscard]] std::string validate() const;
+
+ private:
+  void enlist(Request& request);
+  void delist(Request& request);
+
+  std::map<EngineId, Session> sessions_;
+  std::map<RequestKey, Request> requests_;
+  std::map<DomainId, Domain> domains_;
+  std::uint64_t last_claim_ = 0;
+  std::uint64_t last_progress_ = 0;
+};
+
+template <class F>
+void Requests::each_request_of(EngineId engine, F visit) {
+  const auto session = sessions_.find(engine);
+  if (session == sessions_.end()) return;
+  for (Request* request : session->second.active) visit(*request);
+}
+
+template <class F>
+void Requests::each_request_in(DomainId domain, F visit) {
+  for (auto& [id, session] : sessions_) {
+    if (session.info.domain != domain) continue;
+    for (Request* request : session.active) visit(*request);
+  }
+}
+
+template <class F>
+void Requests::each_inside_of(EngineId engine, F visit) {
+  const auto session = sessions_.find(engine);
+  if (session == sessions_.end()) return;
+  for (Request* request : session->second.inside) visit(*request);
+}
+
+template <class F>
+void Requests::each_inside_in(DomainId domain, F visit) {
+  for (auto& [id, session] : sessions_) {
+    if (session.info.domain != domain) continue;
+    for (Request* request : session.inside) visit(*request);
+  }
+}
+
+}  // namespace kvd::core

@@ -1,0 +1,107 @@
+#include "kvd/core/silence.hpp"
+
+#include <algorithm>
+
+namespace kvd::core {
+
+void Silence::check(Session& session) {
+  // Silence counts only while the engine owes something: its heartbeat (level 1), or a step, for
+  // work it was given or for requests it queued (level 3).
+  bool owes = !session.class_id || session.stepping;
+  TimePoint since = session.class_id ? session.last_step : session.last_beat;
+  TimePoint queued = session.line.empty() ? TimePoint::max() : (*session.line.begin())->arrived;
+  owes |= std::any_of(session.line.begin(), session.line.end(),
+                      [](const Request* r) { return r->queues(); });
+  requests_.each_inside_of(session.id, [&](Request& r) {
+    owes |= r.queues() || r.claim != 0 || r.holds_hbm();
+    queued = std::min(queued, r.arrived);
+  });
+  // One that has not stepped for want of requests is not late with its first ones.
+  if (session.class_id && !session.stepping && owes) since = std::max(since, queued);
+  if (!session.responsive || session.dying || !owes ||
+      context_.now - since < context_.config.step_timeout)
+    return;
+  session.responsive = false;
+  drop_claims(session);
+  context_.note(Note::Level::kWarning, session.id,
+                "engine '" + session.info.name + "' has been silent for " +
+                    std::to_string(to_seconds(context_.now - since)) +
+                    " s; its blocks leave the supply until it steps again");
+}
+
+void Silence::evict(Session& session) {
+  if (context_.config.evict_after.count() == 0) return;
+  const bool silent = !session.responsive && !session.dying;
+  if (!silent || held_hbm(session) == Bytes(0) || !is_awaited(session)) {
+    session.awaited_since.reset();
+  } else if (!session.awaited_since) {
+    session.awaited_since = context_.now;
+  } else if (context_.now - *session.awaited_since >= context_.config.evict_after) {
+    session.awaited_since = context_.now;
+    context_.note(Note::Level::kWarning, session.id,
+                  "engine '" + session.info.name +
+                      "' is killed: it is silent, and others have waited for " +
+                      "what it holds longer than engine.evict_after (" +
+                      std::to_string(to_seconds(context_.config.evict_after)) + " s)");
+    context_.emit(Evict{session.id});
+  }
+}
+
+Bytes Silence::held_hbm(const Session& session) const {
+  Bytes sum = regions_.region_bytes(session);
+  for (const Request* r : session.active) sum += memory_.hbm_bytes(*r);
+  return sum;
+}
+
+// The least memory that somebody of the session waits for in vain; none: nobody does.
+std::optional<Bytes> Silence::unmet_need(const Session& session) {
+  if (!session.responsive || session.dying) return std::nullopt;
+  std::optional<Bytes> least;
+  const auto add = [&](Bytes need) { least = least ? std::min(*least, need) : need; };
+  for (const PendingRegion& pending : regions_.pending()) {
+    if (pending.engine == session.id) add(pending.bytes);
+  }
+  // An engine that was refused a region asks again in a while.
+  if (session.refused && context_.now - session.refused->at < context_.config.step_timeout) {
+    add(session.refused->bytes);
+  }
+  const Bytes available = store_.hbm.available(session.info.domain);
+  requests_.each_request_of(session.id, [&](Request& r) {
+    const bool claims = r.claim != 0 && !r.awaits_mapping;
+    if (claims || r.starved || (r.queues() && available < needs_.to_run(r))) add(needs_.to_run(r));
+  });
+  return least;
+}
+
+// Inside a domain all memory is everybody's. Another domain gets only what is lent, and no more
+// than its own maximum.
+bool Silence::would_help(DomainId holder, DomainId waiting, Bytes need) const {
+  if (holder == waiting) return true;
+  const auto quota = context_.config.hbm_quotas.find(holder);
+  const Bytes guarantee =
+      quota == context_.config.hbm_quotas.end() ? Bytes(0) : quota->second.guarantee;
+  return store_.hbm.used(holder) > guarantee &&
+         store_.hbm.used(waiting) + need <= needs_.hbm_limit(waiting);
+}
+
+bool Silence::is_awaited(const Session& holder) {
+  for (auto& [id, session] : requests_.sessions()) {
+    if (id == holder.id) continue;
+    const auto need = unmet_need(session);
+    if (need && would_help(holder.info.domain, session.info.domain, *need)) return true;
+  }
+  return false;
+}
+
+void Silence::drop_claims(Session& session) {
+  requests_.each_request_of(session.id, [&](Request& r) {
+    requests_.drop_claim(r);
+    r.awaits_mapping = false;
+    if (r.state != RequestState::kWaiting) return;
+    r.layerwise = false;
+    r.away.clear();
+  });
+  store_.tiers.mappings().stop_awaiting(session.id);
+}
+
+}  // namespace kvd::core

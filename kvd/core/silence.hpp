@@ -1,0 +1,49 @@
+#pragma once
+
+#include <optional>
+
+#include "kvd/core/ground.hpp"
+#include "kvd/core/needs.hpp"
+#include "kvd/core/regions.hpp"
+
+namespace kvd::core {
+
+/// Engines that should have spoken and did not: their blocks leave the supply, and one that holds
+/// HBM is to end when others have waited for it longer than config.evict_after. The shell ends the
+/// process.
+///
+/// Source: kvd/DESIGN.md "A death".
+///
+/// Owner: control thread. Cost: O(requests) for a silent engine, else O(requests of the session).
+class Silence {
+ public:
+  Silence(Ground& ground, Needs& needs, Regions& regions)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        memory_(ground.memory),
+        needs_(needs),
+        regions_(regions) {}
+
+  /// Whether it has been silent for longer than config.step_timeout while it owed something.
+  void check(Session& session);
+  /// Ends one that others have waited for too long.
+  void evict(Session& session);
+  /// Whether memory of the holder's domain, given back, could go to the other.
+  [[nodiscard]] bool would_help(DomainId holder, DomainId waiting, Bytes need) const;
+
+ private:
+  [[nodiscard]] Bytes held_hbm(const Session& session) const;
+  [[nodiscard]] std::optional<Bytes> unmet_need(const Session& session);
+  [[nodiscard]] bool is_awaited(const Session& holder);
+  void drop_claims(Session& session);
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  RequestMemory& memory_;
+  Needs& needs_;
+  Regions& regions_;
+};
+
+}  // namespace kvd::core

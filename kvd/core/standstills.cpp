@@ -1,0 +1,120 @@
+#include "kvd/core/standstills.hpp"
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace kvd::core {
+
+namespace {
+
+// One that runs and is not starved waits for its engine's step alone.
+bool wants_memory(const Request& request) {
+  if (request.forced_out || request.hopeless) return false;
+  return request.queues() || request.claim != 0 || request.paused ||
+         (request.runs() && request.starved);
+}
+
+}  // namespace
+
+void Standstills::watch() {
+  std::erase_if(still_,
+                [&](const auto& entry) { return !requests_.domains().contains(entry.first); });
+  for (const auto& [domain, kept] : requests_.domains()) {
+    if (!is_stuck(domain)) {
+      still_.erase(domain);
+      continue;
+    }
+    const Standstill fresh{kept.progress, context_.now, false};
+    Standstill& standstill = still_.try_emplace(domain, fresh).first->second;
+    if (standstill.progress != kept.progress) standstill = fresh;
+    const Nanoseconds lasts = context_.now - standstill.since;
+    const bool ends = context_.config.standstill_after > Nanoseconds(0) &&
+                      lasts >= context_.config.standstill_after;
+    if (!standstill.told && (ends || lasts >= context_.config.step_timeout)) {
+      standstill.told = true;
+      tell(domain, standstill);
+    }
+    if (!ends) continue;
+    give_up_latest(domain);
+    standstill.since = context_.now;  // the next one after as long again
+  }
+}
+
+bool Standstills::is_stuck(DomainId domain) {
+  if (supply_.retires(domain)) return false;  // requests make way for a region
+  for (const auto& [id, session] : requests_.sessions()) {
+    if (session.info.domain != domain || session.dying || !session.responsive) continue;
+    if (session.stepping || session.plan.asked) return false;
+  }
+  // A silent engine of another domain, which is evicted for those that wait (eviction.cpp).
+  const auto is_ended = [&](const auto& entry) {
+    const Session& session = entry.second;
+    return session.awaited_since && silence_.would_help(session.info.domain, domain, Bytes(0));
+  };
+  if (std::any_of(requests_.sessions().begin(), requests_.sessions().end(), is_ended)) return false;
+  if (store_.transfers.under_way(domain) || store_.tiers.zeroes_for(domain)) return false;
+  bool wants = false, silent = false;
+  const auto look_at = [&](Request& r) {
+    const bool responsive = requests_.session_of(r).responsive;
+    // Its blocks come back when it steps or is evicted.
+    silent = silent || (!responsive && r.holds_hbm());
+    wants = wants || (responsive && wants_memory(r));
+  };
+  requests_.each_inside_in(domain, look_at);
+  for (Request* r : requests_.domains().at(domain).line) {
+    if (wants) break;
+    look_at(*r);
+  }
+  return wants && !silent;
+}
+
+void Standstills::tell(DomainId domain, const Standstill& standstill) {
+  ++context_.counters.standstills;
+  Bytes wanted;
+  EngineId engine;
+  std::size_t count = 0;
+  requests_.each_request_in(domain, [&](Request& r) {
+    if (!wants_memory(r)) return;
+    if (count++ == 0) engine = r.key.engine;
+    wanted = std::max(wanted, needs_.to_run(r));
+  });
+  context_.note(Note::Level::kWarning, engine,
+                std::to_string(count) +
+                    " requests wait for memory and none of their domain has run for " +
+                    std::to_string(to_seconds(context_.now - standstill.since)) + " s; HBM has " +
+                    std::to_string(store_.hbm.available(domain).value) + " bytes for them, DRAM " +
+                    std::to_string(store_.dram.available(domain).value) + ", the largest needs " +
+                    std::to_string(wanted.value) +
+                    ": free regions, enlarge pool.hbm or pool.dram, or raise the domain's quota");
+}
+
+// The end of one that holds memory helps the others.
+void Standstills::give_up_latest(DomainId domain) {
+  const auto rank = [](const Request& r) {
+    return std::tuple(r.hbm_slots() + r.dram_slots() > 0, r.arrived, r.key);
+  };
+  Request* latest = nullptr;
+  requests_.each_request_in(domain, [&](Request& r) {
+    if (!wants_memory(r) || !requests_.session_of(r).responsive) return;
+    if (!latest || rank(r) > rank(*latest)) latest = &r;
+  });
+  if (!latest) return;
+  latest->hopeless = true;
+  ++context_.counters.requests_given_up;
+  context_.note(Note::Level::kWarning, latest->key.engine,
+                "request " + std::to_string(latest->key.request.value) +
+                    " ends with OutOfMemory: nobody of its domain could go on");
+}
+
+// At its engine's step, so that reports of it have been taken and the reply tells of its end.
+void Standstills::end_given_up(Session& session) {
+  for (Request* r : std::vector(session.active)) {
+    if (!r->hopeless) continue;
+    session.given_up.push_back(r->key.request);
+    memory_.end(*r);
+  }
+}
+
+}  // namespace kvd::core

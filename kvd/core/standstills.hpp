@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "kvd/core/ground.hpp"
+#include "kvd/core/needs.hpp"
+#include "kvd/core/silence.hpp"
+#include "kvd/core/supply.hpp"
+
+namespace kvd::core {
+
+/// Somebody of a domain wants memory, nobody runs, and nothing is under way.
+struct Standstill {
+  std::uint64_t progress = 0;  ///< Requests::progress of the domain then
+  TimePoint since{0};
+  bool told = false;
+};
+
+/// What nobody should see: requests that want memory, nobody who runs, and nothing under way that
+/// could change it. Policies let somebody in where there is room, so the room is held by what does
+/// not move: a region, another domain's loan, requests of which none can grow or leave. It is told
+/// once, and after `standstill_after` the latest request ends, those that hold memory first.
+///
+/// Owner: control thread. Cost: O(requests of a domain in which nobody runs), else O(sessions).
+class Standstills {
+ public:
+  Standstills(Ground& ground, Needs& needs, Supply& supply, Silence& silence)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        memory_(ground.memory),
+        needs_(needs),
+        supply_(supply),
+        silence_(silence) {}
+
+  /// At every tick.
+  void watch();
+  /// At its engine's step, so that reports of it have been taken and the reply tells of its end.
+  void end_given_up(Session& session);
+
+ private:
+  [[nodiscard]] bool is_stuck(DomainId domain);
+  void tell(DomainId domain, const Standstill& standstill);
+  void give_up_latest(DomainId domain);
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  RequestMemory& memory_;
+  Needs& needs_;
+  Supply& supply_;
+  Silence& silence_;
+  std::map<DomainId, Standstill> still_;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "kvd/core/admission.hpp"
+#include "kvd/core/ground.hpp"
+#include "kvd/core/layer_plans.hpp"
+#include "kvd/core/regions.hpp"
+#include "kvd/core/rotation.hpp"
+#include "kvd/core/status.hpp"
+
+namespace kvd::core {
+
+/// What others may see of the Controller: one picture of everything at one instant.
+///
+/// Owner: control thread. Cost: O(everything); asked a few times a second.
+class StatusBuilder {
+ public:
+  StatusBuilder(Ground& ground, Regions& regions, LayerPlans& plans, Admission& admission,
+                Rotation& rotation)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        knowledge_(ground.knowledge),
+        budget_(ground.budget),
+        memory_(ground.memory),
+        regions_(regions),
+        plans_(plans),
+        admission_(admission),
+        rotation_(rotation) {}
+
+  [[nodiscard]] ControllerStatus build();
+
+ private:
+  void add_inputs(ControllerStatus& out);
+  [[nodiscard]] EngineStatus engine_status(const Session& session) const;
+  [[nodiscard]] RequestStatus request_status(const Request& request) const;
+  [[nodiscard]] PlanStatus plan_status(const Session& session) const;
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  Knowledge& knowledge_;
+  Budget& budget_;
+  RequestMemory& memory_;
+  Regions& regions_;
+  LayerPlans& plans_;
+  Admission& admission_;
+  Rotation& rotation_;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,43 @@
+#include "kvd/core/steps.hpp"
+
+namespace kvd::core {
+
+Result<StepReply> Steps::next(Session& session, const Step& step) {
+  KVD_TRY(reports_.check(session, step));
+  ++context_.counters.steps;
+  ++session.steps;
+  const double took = to_seconds(context_.now - session.last_step);
+  if (session.last_step.count() != 0) knowledge_.measure_gap(took);
+  const bool measured = session.stepping;
+  session.last_step = context_.now;
+  session.responsive = true;
+  session.streaming = needs_.layers_stream(session);
+  if (!session.streaming) plans_.forget(session);  // before who is no longer paused grows
+
+  // What is over comes first: it may free memory, and nobody is decided about twice.
+  reports_.take(session, step);
+  standstills_.end_given_up(session);
+  if (measured) knowledge_.measure_step(session, took);
+  streams_.end(session);
+  // Then what was decided earlier: promises are kept or given back, regions get their way, the plan
+  // in force moves layers. Who decides next counts on what they free.
+  promises_.expire(session.info.domain);
+  promises_.acknowledge(session);
+  regions_.yield(session.info.domain, session.id);
+  streams_.install(session);
+  // Who may prefill comes before who runs: rotation passes over who is held back.
+  admission_.admit(session);
+  rotation_.decide(session);
+  // Who leaves goes before who stays grows, and again after: growth may have chosen one more.
+  swaps_.start_leaving(session);
+  claims_.grow_running(session);
+  swaps_.start_leaving(session);
+  // The next plan is for the batch that results.
+  plans_.renew(session);
+  // Last who can wait: copies ahead take DRAM that nobody who leaves needs.
+  copies_.make_ahead(session);
+  claims_.serve_everyone();
+  return replies_.build(session);
+}
+
+}  // namespace kvd::core

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "kvd/core/admission.hpp"
+#include "kvd/core/claims.hpp"
+#include "kvd/core/dram_copies.hpp"
+#include "kvd/core/ground.hpp"
+#include "kvd/core/layer_plans.hpp"
+#include "kvd/core/needs.hpp"
+#include "kvd/core/promises.hpp"
+#include "kvd/core/regions.hpp"
+#include "kvd/core/replies.hpp"
+#include "kvd/core/reports.hpp"
+#include "kvd/core/rotation.hpp"
+#include "kvd/core/standstills.hpp"
+#include "kvd/core/streams.hpp"
+#include "kvd/core/swaps.hpp"
+
+namespace kvd::core {
+
+/// One step of an engine: what it did comes in, what it shall do next goes out. The order of the
+/// lines is the algorithm.
+///
+/// Source: kvd/DESIGN.md "A step".
+///
+/// Owner: control thread. Errors: InvalidArgument, NotFound for a step that cannot be; it changes
+/// nothing then.
+class Steps {
+ public:
+  Steps(Ground& ground, DramCopies& copies, Streams& streams, Needs& needs, Swaps& swaps,
+        Promises& promises, Regions& regions, Claims& claims, LayerPlans& plans,
+        Admission& admission, Rotation& rotation, Reports& reports, Replies& replies,
+        Standstills& standstills)
+      : context_(ground.context),
+        knowledge_(ground.knowledge),
+        copies_(copies),
+        streams_(streams),
+        needs_(needs),
+        swaps_(swaps),
+        promises_(promises),
+        regions_(regions),
+        claims_(claims),
+        plans_(plans),
+        admission_(admission),
+        rotation_(rotation),
+        reports_(reports),
+        replies_(replies),
+        standstills_(standstills) {}
+
+  /// Takes what the engine did and decides what it does next.
+  [[nodiscard]] Result<StepReply> next(Session& session, const Step& step);
+
+ private:
+  Context& context_;
+  Knowledge& knowledge_;
+  DramCopies& copies_;
+  Streams& streams_;
+  Needs& needs_;
+  Swaps& swaps_;
+  Promises& promises_;
+  Regions& regions_;
+  Claims& claims_;
+  LayerPlans& plans_;
+  Admission& admission_;
+  Rotation& rotation_;
+  Reports& reports_;
+  Replies& replies_;
+  Standstills& standstills_;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,167 @@
+#include "kvd/core/streams.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "ipc/vocabulary/layer_mark.hpp"
+
+namespace kvd::core {
+
+void Streams::install(Session& session) {
+  requests_.each_inside_of(session.id, [&](Request& r) {
+    if (r.leaving || (!r.runs() && !r.paused)) return;
+    if (r.paused) memory_.release_staging(r);
+    // A prompt on its way to DRAM keeps its blocks until somebody is short of them: its next chunk
+    // would have to fetch them again.
+    if (!r.away.empty() && (!r.layerwise || session.crowded)) evict_layers(session, r);
+    if (!r.paused && !r.fetch && !r.layerwise) fetch_layers(session, r);
+  });
+  session.crowded = false;
+}
+
+// The first slots that leave become staging; a paused request needs none.
+void Streams::evict_layers(Session& session, Request& request) {
+  if (request.fetch || request.known.evicted == request.layers_seen()) return;
+  const std::uint32_t groups = session.groups();
+  const std::uint32_t full = request.sealed;
+  std::vector<SlotId> freed;
+  std::vector<std::uint32_t> leaving;
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    if (request.away[group]) leaving.push_back(group);
+  }
+  for (std::uint32_t block = 0; block < full; ++block) {
+    for (const std::uint32_t group : leaving) {
+      const std::uint32_t i = block * groups + group;
+      if (!store_.blocks.synced(request.table, i)) continue;
+      const SlotId slot = store_.blocks.vacate(request.table, i, Tier::kHbm);
+      if (!request.staging.slot(block).none() || request.paused) {
+        freed.push_back(slot);
+        continue;
+      }
+      request.staging.put(block, slot);
+      // The iteration that runs may still read the block there.
+      request.staging_free =
+          std::max(request.staging_free, layer_mark(request.last_iteration, groups));
+      request.streamed_in = std::max(request.streamed_in, request.last_iteration);
+    }
+  }
+  memory_.release_slots(request, std::move(freed));
+  request.known.evicted = request.layers_seen();
+}
+
+void Streams::fetch_layers(Session& session, Request& request) {
+  if (request.complete() || request.known.fetched == request.layers_seen()) return;
+  const std::uint32_t groups = session.groups();
+  std::vector<std::uint32_t> coming;
+  bool short_of_hbm = false;
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    if (!request.away.empty() && request.away[group]) continue;
+    std::vector<std::uint32_t> wanted;
+    for (std::uint32_t i = group; i < request.table.size(); i += groups) {
+      if (!store_.blocks.has(request.table, i, Tier::kHbm)) wanted.push_back(i);
+    }
+    if (wanted.empty()) continue;
+    const auto count = static_cast<std::uint32_t>(wanted.size());
+    const pool::SlotGrant grant = store_.tiers.take(Tier::kHbm, session.taker(), count);
+    short_of_hbm = grant.code != ErrorCode::kOk;
+    if (short_of_hbm) break;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      store_.blocks.place(request.table, wanted[i], Tier::kHbm, grant.slots[i]);
+    }
+    coming.insert(coming.end(), wanted.begin(), wanted.end());
+  }
+  if (coming.empty()) {
+    if (!short_of_hbm) request.known.fetched = request.layers_seen();
+    return;
+  }
+  request.fetch = memory_.start(session, request, store::Purpose::kFetch, std::move(coming));
+}
+
+/// Whether every missing block has a staging slot.
+bool Streams::stage(Session& session, Request& request) {
+  if (request.complete() || request.known.staged == request.layers_seen()) return true;
+  const std::uint32_t groups = session.groups();
+  std::vector<std::uint32_t> unstaged;
+  bool streams = false;
+  for (std::uint32_t block = 0; block < request.table.blocks(); ++block) {
+    bool gone = false;
+    for (std::uint32_t group = 0; group < groups && !gone; ++group) {
+      gone = store_.blocks.missing(request.table, block * groups + group);
+    }
+    if (!gone) continue;
+    streams = true;
+    if (request.staging.slot(block).none()) unstaged.push_back(block);
+  }
+  if (!streams) {
+    if (request.away.empty()) memory_.release_staging(request);
+    request.known.staged = request.layers_seen();
+    return true;
+  }
+  if (unstaged.empty()) {
+    request.known.staged = request.layers_seen();
+    return true;
+  }
+  const pool::SlotGrant grant =
+      store_.tiers.take(Tier::kHbm, session.taker(), static_cast<std::uint32_t>(unstaged.size()));
+  if (grant.code != ErrorCode::kOk) return false;
+  for (std::size_t i = 0; i < unstaged.size(); ++i) {
+    request.staging.put(unstaged[i], grant.slots[i]);
+  }
+  request.known.staged = request.layers_seen();
+  return true;
+}
+
+void Streams::add_fetches(Request& request, std::uint64_t iteration, StreamLayers& stream) const {
+  if (request.complete()) return;
+  LayersSeen now_seen = request.layers_seen();
+  if (request.known.fetches.seen != now_seen) {
+    request.known.fetches = {std::move(now_seen), fetches_of(request)};
+  }
+  // An iteration that is over reads nothing more, however far its engine got.
+  const Session& session = requests_.session_of(request);
+  std::uint64_t after = request.streamed_in > session.finished ? request.staging_free : 0;
+  for (const StreamLayers::Fetch& fetch : request.known.fetches.answer) {
+    stream.fetches.push_back(fetch);
+    stream.fetches.back().after = std::exchange(after, layer_mark(iteration, fetch.group + 1));
+  }
+}
+
+std::vector<StreamLayers::Fetch> Streams::fetches_of(const Request& request) const {
+  std::vector<StreamLayers::Fetch> fetches;
+  const std::uint32_t groups = request.table.groups();
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    StreamLayers::Fetch fetch{group, 0, {}};
+    for (std::uint32_t block = 0; block < request.table.blocks(); ++block) {
+      const std::uint32_t i = block * groups + group;
+      // Blocks arrive in a request that runs by a fetch only.
+      if (!store_.blocks.has(request.table, i, Tier::kHbm) ||
+          (request.fetch && store_.blocks.arriving(request.table, i))) {
+        fetch.pairs.push_back(
+            {request.staging.slot(block), store_.blocks.slot(request.table, i, Tier::kDram)});
+      }
+    }
+    if (!fetch.pairs.empty()) fetches.push_back(std::move(fetch));
+  }
+  return fetches;
+}
+
+void Streams::start(Session& session, StreamLayers stream, const std::vector<Request*>& streamed) {
+  stream.engine = session.id;
+  stream.groups = session.groups();
+  stream.slot_bytes = session.shape.slot_bytes();
+  ++context_.counters.streams;
+  for (const auto& fetch : stream.fetches) context_.counters.layers_fetched += fetch.pairs.size();
+  const Ticket ticket = store_.transfers.start(std::move(stream), session.info.domain);
+  for (Request* r : streamed) r->streams.push_back(ticket);
+}
+
+// The engine has finished their iterations, or has gone: nobody waits for their fetches.
+void Streams::end(Session& session) {
+  store_.transfers.end_streams(session.id, session.dying ? UINT64_MAX : session.finished);
+}
+
+void Streams::ended(Ticket ticket, const store::Stream& stream) {
+  requests_.each_inside_of(stream.engine, [&](Request& r) { std::erase(r.streams, ticket); });
+}
+
+}  // namespace kvd::core

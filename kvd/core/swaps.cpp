@@ -1,0 +1,211 @@
+#include "kvd/core/swaps.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvd::core {
+
+void Swaps::swap_out(Request& request) {
+  Session& session = requests_.session_of(request);
+  const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.tokens));
+  const std::uint32_t count = kept * session.groups();
+  std::vector<std::uint32_t> unsynced;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (!store_.blocks.has(request.table, i, Tier::kDram)) unsynced.push_back(i);
+  }
+  const auto wanted = static_cast<std::uint32_t>(unsynced.size());
+  pool::SlotGrant grant;
+  if (wanted > 0) grant = copies_.take(session, wanted);
+  if (grant.code != ErrorCode::kOk) {
+    ++context_.counters.rotation_blocked_dram;
+    request.leaving = request.forced_out = false;
+    request.fresh = true;  // asked again at every step, it would never run
+    // Slabs that another domain left empty can be had once they are zeroed.
+    store_.tiers.reclaim(Tier::kDram, session.info.domain);
+    return;
+  }
+  // Blocks beyond the last token hold nothing yet, and what is in DRAM already need not move.
+  std::vector<SlotId> free = std::move(store_.blocks.truncate(request.table, kept)[0]);
+  memory_.release_staging(request);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (!store_.blocks.synced(request.table, i)) continue;
+    free.push_back(store_.blocks.vacate(request.table, i, Tier::kHbm));
+  }
+  store_.tiers.free(Tier::kHbm, free);
+  for (std::uint32_t i = 0; i < wanted; ++i) {
+    store_.blocks.place(request.table, unsynced[i], Tier::kDram, grant.slots[i]);
+  }
+  request.state = RequestState::kSwappingOut;
+  request.out_since = context_.now;
+  request.leaving = request.paused = false;
+  if (wanted == 0) return finish_out(request, {}, true);
+  request.copy = memory_.start(session, request, store::Purpose::kRotateOut, std::move(unsynced));
+}
+
+ErrorCode Swaps::swap_in(Request& request) {
+  Session& session = requests_.session_of(request);
+  const std::uint32_t groups = session.groups();
+  const auto whole = static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
+  std::vector<std::uint32_t> wanted;
+  wanted.reserve(std::size_t{whole} * groups);
+  const std::uint32_t full = memory_.full_blocks(request);
+  for (std::uint32_t i = 0; i < whole * groups; ++i) {
+    const bool streams = !request.away.empty() && request.away[i % groups] && i / groups < full;
+    if (!streams) wanted.push_back(i);
+  }
+  const pool::SlotGrant grant =
+      store_.tiers.take(Tier::kHbm, session.taker(), static_cast<std::uint32_t>(wanted.size()));
+  if (grant.code != ErrorCode::kOk) return grant.code;
+
+  store_.blocks.extend(request.table, session.taker(), whole * groups - request.table.size());
+  std::vector<std::uint32_t> moves;
+  moves.reserve(wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    store_.blocks.place(request.table, wanted[i], Tier::kHbm, grant.slots[i]);
+    if (store_.blocks.has(request.table, wanted[i], Tier::kDram)) moves.push_back(wanted[i]);
+  }
+  request.copy = memory_.start(session, request, store::Purpose::kRotateIn, std::move(moves));
+  request.in_ticket = request.copy;
+  request.state = RequestState::kSwappingIn;
+  return ErrorCode::kOk;
+}
+
+void Swaps::start_leaving(Session& session) {
+  // A copy may read a block only after the iteration that filled it has finished (safety rule 3);
+  // those under way end first.
+  requests_.each_inside_of(session.id, [&](Request& r) {
+    if (r.leaving && r.last_iteration <= session.finished && !r.sync && !r.fetch) swap_out(r);
+  });
+}
+
+void Swaps::count_copy(Tier to, const CopyFinished& finished) {
+  const std::size_t direction = to == Tier::kDram ? 1 : 0;
+  ++context_.counters.copies[direction];
+  context_.counters.copy_bytes[direction] += static_cast<std::uint64_t>(finished.bytes.value);
+  context_.counters.copy_busy_ns[direction] += static_cast<std::uint64_t>(finished.busy.count());
+  knowledge_.measure_link(to, finished);
+}
+
+bool Swaps::on_copy(const CopyFinished& finished) {
+  const auto failed = [&](EngineId engine, const char* what) {
+    if (finished.ok) return;
+    ++context_.counters.copy_failures;
+    context_.note(Note::Level::kError, engine, what);
+  };
+  if (store_.tiers.scrub_ended(finished.ticket, finished.ok)) {
+    failed(EngineId(), "memory could not be zeroed, and is zeroed again");
+    if (finished.ok)
+      context_.counters.bytes_scrubbed += static_cast<std::uint64_t>(finished.bytes.value);
+  } else if (const auto transfer = store_.transfers.ended(finished.ticket)) {
+    requests_.progressed(transfer->domain);
+    failed(transfer->request.engine, "a copy failed and is undone");
+    if (finished.ok) count_copy(transfer->to(), finished);
+    if (!transfer->abandoned) finish(*transfer, finished.ok);
+    store_.tiers.copy_ended(finished.ticket);
+  } else if (const auto stream = store_.transfers.stream_ended(finished.ticket)) {
+    requests_.progressed(stream->domain);
+    failed(stream->engine, "a layer could not be fetched");
+    if (finished.ok) count_copy(Tier::kHbm, finished);
+    streams_.ended(finished.ticket, *stream);
+    store_.tiers.copy_ended(finished.ticket);
+  } else {
+    return false;  // a device may report twice; the first report counted
+  }
+  return true;
+}
+
+// The target has the bytes now, or is given up.
+void Swaps::finish(const store::Transfer& transfer, bool ok) {
+  Request& request = requests_.at(transfer.request);
+  const std::uint32_t full = memory_.full_blocks(request) * request.table.groups();
+  std::vector<SlotId> free;
+  for (const std::uint32_t i : transfer.places) {
+    if (ok) {
+      store_.blocks.settle(request.table, i, transfer.to(), i < full);
+    } else {
+      free.push_back(store_.blocks.vacate(request.table, i, transfer.to()));
+    }
+  }
+  store_.tiers.free(transfer.to(), free);
+  switch (transfer.purpose) {
+    case store::Purpose::kRotateOut:
+      return finish_out(request, transfer, ok);
+    case store::Purpose::kRotateIn:
+      return finish_in(request, transfer, ok);
+    case store::Purpose::kSync:
+      return finish_sync(request, transfer, ok);
+    case store::Purpose::kFetch:
+      return finish_fetch(request);
+  }
+}
+
+void Swaps::finish_out(Request& request, const store::Transfer& transfer, bool ok) {
+  Session& session = requests_.session_of(request);
+  request.copy = Ticket();
+  request.state = ok ? RequestState::kRotary : RequestState::kRunning;
+  request.forced_out = request.forced_out && ok;
+  if (!ok) return;  // what did leave is streamed, or comes back
+  std::vector<SlotId> free;
+  free.reserve(transfer.places.size());
+  for (const std::uint32_t i : transfer.places) {
+    free.push_back(store_.blocks.vacate(request.table, i, Tier::kHbm));
+  }
+  store_.tiers.free(Tier::kHbm, free);
+  request.synced = memory_.full_blocks(request);
+  request.layerwise = false;
+  request.away.clear();
+  request.distance = 0;
+  ++request.rotations;
+  ++session.rotations_out;
+  ++context_.counters.rotations_out;
+}
+
+void Swaps::finish_in(Request& request, const store::Transfer& transfer, bool ok) {
+  Session& session = requests_.session_of(request);
+  request.copy = Ticket();
+  request.sealed = 0;
+  if (!ok) {
+    const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.tokens));
+    store_.tiers.free(Tier::kHbm, store_.blocks.truncate(request.table, kept)[0]);
+    request.state = RequestState::kRotary;
+    request.in_ticket = Ticket();
+    return;
+  }
+  // The copies of full blocks stay good: who leaves again soon need not move them.
+  const std::uint32_t full = memory_.full_blocks(request);
+  const bool keep =
+      context_.tuning.rotation.eager || !request.away.empty() || !request.streams.empty();
+  std::vector<SlotId> free;
+  for (const std::uint32_t i : transfer.places) {
+    if (keep && i / session.groups() < full) continue;
+    free.push_back(store_.blocks.vacate(request.table, i, Tier::kDram));
+  }
+  store_.tiers.free(Tier::kDram, free);
+  request.synced = keep ? full : 0;
+  request.state = RequestState::kRunning;
+  request.run_since = context_.now;
+  request.fresh = true;
+  knowledge_.returned(request);
+  memory_.seal_full_blocks(request);
+  ++session.rotations_in;
+  ++context_.counters.rotations_in;
+}
+
+void Swaps::finish_sync(Request& request, const store::Transfer& transfer, bool ok) {
+  Session& session = requests_.session_of(request);
+  request.sync = Ticket();
+  session.ahead.under_way -= transfer.slot_bytes * std::ssize(transfer.places);
+  if (!ok) {
+    request.synced = 0;
+    session.ahead.wanting.insert(&request);
+  }
+  if (request.leaving) start_leaving(session);
+  copies_.make_ahead(session);
+}
+
+void Swaps::finish_fetch(Request& request) {
+  request.fetch = Ticket();
+  if (request.leaving) start_leaving(requests_.session_of(request));
+}
+
+}  // namespace kvd::core

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "kvd/core/dram_copies.hpp"
+#include "kvd/core/ground.hpp"
+#include "kvd/core/streams.hpp"
+
+namespace kvd::core {
+
+/// Whole requests that go out to DRAM and come back, and what a copy that ended means for the
+/// request it was for.
+///
+/// Source: SuperInfer sec. 4.3; kvd/DESIGN.md, safety rule 3.
+///
+/// Owner: control thread. Cost: O(blocks) of the request.
+class Swaps {
+ public:
+  Swaps(Ground& ground, DramCopies& copies, Streams& streams)
+      : context_(ground.context),
+        store_(ground.store),
+        requests_(ground.requests),
+        knowledge_(ground.knowledge),
+        memory_(ground.memory),
+        copies_(copies),
+        streams_(streams) {}
+
+  /// Takes HBM for all that the plan does not stream, and orders its copy. Errors as
+  /// RequestMemory::grow.
+  [[nodiscard]] ErrorCode swap_in(Request& request);
+  /// Those of the session that are to leave, and that nothing touches any more. One for which DRAM
+  /// has no room stays.
+  void start_leaving(Session& session);
+  /// False: no copy of anybody ended.
+  [[nodiscard]] bool on_copy(const CopyFinished& finished);
+
+ private:
+  void count_copy(Tier to, const CopyFinished& finished);
+  void swap_out(Request& request);
+  void finish(const store::Transfer& transfer, bool ok);
+  void finish_out(Request& request, const store::Transfer& transfer, bool ok);
+  void finish_in(Request& request, const store::Transfer& transfer, bool ok);
+  void finish_sync(Request& request, const store::Transfer& transfer, bool ok);
+  void finish_fetch(Request& request);
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  Knowledge& knowledge_;
+  RequestMemory& memory_;
+  DramCopies& copies_;
+  Streams& streams_;
+};
+
+}  // namespace kvd::core

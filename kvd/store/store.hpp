@@ -1,0 +1,23 @@
+#pragma once
+
+#include "kvd/store/blocks.hpp"
+#include "kvd/store/orders.hpp"
+#include "kvd/store/tiers.hpp"
+#include "kvd/store/transfers.hpp"
+
+namespace kvd::store {
+
+/// The parts of the store, one made for the other: memory, the blocks in it, what moves them.
+/// Owner: control thread.
+struct Store {
+  Store(const Tiers::Config& config, Orders& orders)
+      : tiers(config, orders), blocks(tiers), transfers(orders) {}
+
+  Tiers tiers;
+  Blocks blocks;
+  Transfers transfers;
+  const pool::TierPool& hbm = tiers.pool(Tier::kHbm);  ///< to read
+  const pool::TierPool& dram = tiers.pool(Tier::kDram);
+};
+
+}  // namespace kvd::store
