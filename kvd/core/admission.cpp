@@ -11,12 +11,12 @@ planner::Seconds seconds(double value) { return planner::Seconds(value); }
 }  // namespace
 
 void Admission::admit(Session& session) {
-  session.chunk.reset();
+  session.iterations.chunk.reset();
   std::size_t admitted = SIZE_MAX;
   const AdmissionInput input = admission_input(session);
   if (const auto decision = context_.admission->decide(input.snapshot); decision.ok()) {
     admitted = decision->admitted;
-    session.chunk = decision->chunk;
+    session.iterations.chunk = decision->chunk;
   }
   // With nobody decoding there is nobody whose pace the head of the queue could disturb.
   if (input.decoding.empty()) admitted = std::max<std::size_t>(admitted, 1);
@@ -26,13 +26,16 @@ void Admission::admit(Session& session) {
   Tokens rescued;
   for (std::size_t i = 0; i < input.queue.size(); ++i) {
     Request& r = requests_.at(input.queue[i]);
-    const double patience = context_.tuning.rotation.beta_f * to_seconds(r.slo.ttft);
-    const bool urgent = rescues && to_seconds(context_.now - r.arrived) >= patience;
-    const bool begun = r.state == RequestState::kPrefill;  // the others have no memory yet
+    const double patience = context_.tuning.rotation.beta_f * to_seconds(r.goal.slo.ttft);
+    const bool urgent = rescues && to_seconds(context_.now - r.times.arrived) >= patience;
+    const bool begun = r.prefills();  // the others have no memory yet
     if (urgent && begun) rescued += input.snapshot.queue[i].tokens - input.snapshot.queue[i].done;
-    r.held_back = i >= admitted && !urgent;
+    const bool held_back = i >= admitted && !urgent && r.waits();
+    if (!held_back) r.lift(Verdict::kHeldBack);
+    if (held_back && r.verdict == Verdict::kNone) r.verdict = Verdict::kHeldBack;
   }
-  if (session.chunk) session.chunk = std::max(*session.chunk, rescued);
+  if (session.iterations.chunk)
+    session.iterations.chunk = std::max(*session.iterations.chunk, rescued);
 }
 
 AdmissionInput Admission::admission_input(Session& session) {
@@ -41,37 +44,38 @@ AdmissionInput Admission::admission_input(Session& session) {
   snapshot.costs = prefill_costs(session);
   Nanoseconds least_tbt = Nanoseconds::max();
   const auto enqueue = [&](Request& r) {
-    const bool begun = r.state != RequestState::kWaiting;
-    snapshot.queue.push_back({r.prompt, begun ? r.planned : Tokens(0),
+    const bool begun = !r.waits();
+    snapshot.queue.push_back({r.goal.prompt, begun ? r.progress.planned : Tokens(0),
                               knowledge_.expected_length(r).median.value, begun});
     input.queue.push_back(r.key);
-    least_tbt = std::min(least_tbt, r.slo.tbt);
+    least_tbt = std::min(least_tbt, r.goal.slo.tbt);
   };
   std::vector<Request*> waiting(session.line.begin(), session.line.end());
   requests_.each_inside_of(session.id, [&](Request& r) {
-    if (r.state == RequestState::kPrefill && r.planned < r.prompt) enqueue(r);
-    if (r.state != RequestState::kRunning || !r.has_token || r.paused) return;
+    if (r.prefills() && r.progress.planned < r.goal.prompt) enqueue(r);
+    if (!r.decodes() || !r.times.has_token || r.paused()) return;
     const std::int64_t made = r.answer().value;
     const std::int64_t future =
         std::max<std::int64_t>(1, knowledge_.expected_length(r).low.value - made);
-    snapshot.decoding.push_back({planner::Seconds(r.slo.tpot), made,
-                                 planner::Seconds(context_.now - r.first_token), future,
-                                 seconds(session.decode_s), r.prompt, knowledge_.saved_up(r)});
+    snapshot.decoding.push_back({planner::Seconds(r.goal.slo.tpot), made,
+                                 planner::Seconds(context_.now - r.times.first_token), future,
+                                 seconds(session.costs.decode_s), r.goal.prompt,
+                                 knowledge_.saved_up(r)});
     input.decoding.push_back(r.key);
-    least_tbt = std::min(least_tbt, r.slo.tbt);
+    least_tbt = std::min(least_tbt, r.goal.slo.tbt);
   });
   // A prompt that is late already must not keep those that are not from being in time.
   if (context_.rotation->traits().serves_the_late &&
       context_.tuning.rotation.overload == "goodput") {
     std::stable_partition(waiting.begin(), waiting.end(), [&](const Request* r) {
-      return context_.now - r->arrived <= r->slo.ttft;
+      return context_.now - r->times.arrived <= r->goal.slo.ttft;
     });
   }
   for (Request* r : waiting) enqueue(*r);
   // Where layers stream a step takes as long as the plan lets it, whoever is in it.
   const bool guarded = context_.rotation->traits().guards_steps && !session.streaming;
   if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
-    snapshot.guard = planner::StepGuard{seconds(session.decode_s), seconds(0), least_tbt};
+    snapshot.guard = planner::StepGuard{seconds(session.costs.decode_s), seconds(0), least_tbt};
   }
   const Bytes slot = session.shape.slot_bytes();
   const Blocks total(needs_.most_slots(store_.hbm, session));
@@ -98,7 +102,7 @@ planner::PrefillCosts Admission::prefill_costs(const Session& session) const {
       session.shape.bytes_per_token_per_layer * std::int64_t{session.shape.layers_per_block};
   costs.beta = context_.tuning.admission.beta * static_cast<double>(per_token.value) / 2;
   costs.precision_bytes = 1;
-  costs.params = session.prefill_token_s / 2;
+  costs.params = session.costs.prefill_token_s / 2;
   costs.link = {knowledge_.link_or_default()};
   return costs;
 }

@@ -30,11 +30,12 @@ void Claims::serve(DomainId domain) {
 }
 
 ErrorCode Claims::serve_claim(Request& request) {
-  if (request.state == RequestState::kRotary) return swaps_.swap_in(request);
+  if (request.place == Location::kParked) return swaps_.swap_in(request);
   const ErrorCode code = grow_prefill(request);
   if (code == ErrorCode::kOk) {
-    request.state = RequestState::kPrefill;
-    request.run_since = context_.now;
+    request.place = Location::kIn;
+    request.lift(Verdict::kHeldBack);
+    request.times.run_since = context_.now;
   }
   return code;
 }
@@ -55,10 +56,10 @@ bool Claims::relieve_class_pressure(const Request& request) {
                               [&](SlotId slot) { uses |= slot.slab() == slab; });
       if (!uses) return;
       under_way |= r.leaving || r.promised || !r.runs();
-      stays |= r.state == RequestState::kPrefill;
+      stays |= r.prefills();
       // One that came in and was paused at once makes no token that it could be kept for.
-      const bool may_leave = !r.fresh || (r.paused && copies_.takes(r));
-      if (r.state == RequestState::kRunning && may_leave) inside.push_back(&r);
+      const bool may_leave = !r.fresh || (r.paused() && copies_.takes(r));
+      if (r.decodes() && may_leave) inside.push_back(&r);
     });
     if (under_way) return true;
     pinned = pinned || stays;
@@ -71,7 +72,7 @@ bool Claims::relieve_class_pressure(const Request& request) {
 
 // A prompt whose layers leave comes in chunk by chunk: what is full of one makes way for the next.
 ErrorCode Claims::grow_prefill(Request& request) {
-  if (request.away.empty()) return memory_.grow(request, request.room_to_run());
+  if (request.layers.away.empty()) return memory_.grow(request, request.room_to_run());
   constexpr std::int64_t kMostBlocks = 128;  // 2,048 tokens: more than keeps an engine busy
   constexpr std::int64_t kShare = 4;         // the chunk before is still on its way out
   Session& session = requests_.session_of(request);
@@ -79,7 +80,7 @@ ErrorCode Claims::grow_prefill(Request& request) {
   const std::int64_t room = store_.hbm.available(session.info.domain) / (block * kShare);
   std::int64_t more = std::clamp<std::int64_t>(room, 1, kMostBlocks);
   const std::int64_t whole = session.blocks_for(request.room_to_run());
-  const std::int64_t begun = request.planned.value / session.shape.block_tokens;
+  const std::int64_t begun = request.progress.planned.value / session.shape.block_tokens;
   ErrorCode code = ErrorCode::kOk;
   for (; more > 0; more /= 2) {
     const std::int64_t wanted = std::min(whole, begun + more);
@@ -92,14 +93,15 @@ ErrorCode Claims::grow_prefill(Request& request) {
 }
 
 ErrorCode Claims::grow_next(Request& request) {
-  const bool prefill = request.state == RequestState::kPrefill && request.planned < request.prompt;
-  return prefill ? grow_prefill(request) : memory_.grow(request, request.planned + Tokens(1));
+  const bool prefill = request.prefills() && request.progress.planned < request.goal.prompt;
+  return prefill ? grow_prefill(request)
+                 : memory_.grow(request, request.progress.planned + Tokens(1));
 }
 
 // What waited for a slab to be mapped takes it at once: until the next step another could.
 void Claims::feed_starved(Session& session) {
   requests_.each_inside_of(session.id, [&](Request& r) {
-    if (r.starved && r.runs() && !r.leaving && !r.promised && !r.paused) {
+    if (r.starved && r.runs() && !r.leaving && !r.promised && !r.paused()) {
       r.starved = grow_next(r) != ErrorCode::kOk || !streams_.stage(session, r);
     }
   });
@@ -109,7 +111,7 @@ void Claims::grow_running(Session& session) {
   Request* hungry = nullptr;
   requests_.each_inside_of(session.id, [&](Request& r) {
     r.starved = false;
-    if (!r.runs() || r.leaving || r.promised || r.paused) return;
+    if (!r.runs() || r.leaving || r.promised || r.paused()) return;
     const ErrorCode code = grow_next(r);
     r.starved = code != ErrorCode::kOk;
     if (code == ErrorCode::kWouldBlock) return;  // the slab is being mapped
@@ -128,18 +130,18 @@ void Claims::grow_running(Session& session) {
   Request* second = nullptr;  // that could not leave before, or came in and was hungry at once
   std::size_t running = 0;
   requests_.each_inside_in(session.info.domain, [&](Request& r) {
-    if (!r.runs() || r.paused || !requests_.session_of(r).responsive) return;
+    if (!r.runs() || r.paused() || !requests_.session_of(r).life.responsive) return;
     ++running;
-    if (r.state != RequestState::kRunning || (r.fresh && !r.starved)) return;
+    if (!r.decodes() || (r.fresh && !r.starved)) return;
     Request*& choice = r.fresh ? second : victim;
-    if (!choice || r.arrived >= choice->arrived) choice = &r;
+    if (!choice || r.times.arrived >= choice->times.arrived) choice = &r;
   });
   if (!victim && second && copies_.takes(*second)) victim = second;
   if (victim && running > 1) {
     promises_.preempt(*victim, session.id, Promise::kForSlots);
-  } else if (hungry->state == RequestState::kPrefill && needs_.layers_may_stream(session)) {
+  } else if (hungry->prefills() && needs_.layers_may_stream(session)) {
     // Nobody can leave for this prompt: what it has so far makes way for the rest.
-    hungry->away.assign(session.groups(), true);
+    hungry->layers.away.assign(session.groups(), true);
   }
 }
 

@@ -15,7 +15,7 @@ std::string named(RequestId request) { return "request " + std::to_string(reques
 
 void Commands::on_command(const Command& command) {
   const auto session = requests_.sessions().find(command.engine);
-  if (session == requests_.sessions().end() || session->second.dying) {
+  if (session == requests_.sessions().end() || session->second.life.dying) {
     context_.refuse(command, ErrorCode::kStaleSession, "the session has ended: attach again");
     return;
   }
@@ -97,15 +97,15 @@ void Commands::on_submit(const Command& command, const Submit& submit) {
   } else {
     Request request;
     request.key = {session.id, submit.request};
-    request.prompt = submit.prompt_tokens;
-    request.max_new = submit.max_new_tokens;
+    request.goal.prompt = submit.prompt_tokens;
+    request.goal.max_new = submit.max_new_tokens;
     const auto slo = context_.tuning.slo.find(session.info.slo_class);
-    if (slo != context_.tuning.slo.end()) request.slo = slo->second;
-    if (submit.ttft_slo.count() > 0) request.slo.ttft = submit.ttft_slo;
-    if (submit.tbt_slo.count() > 0) request.slo.tbt = submit.tbt_slo;
-    request.predicted = submit.predicted;
+    if (slo != context_.tuning.slo.end()) request.goal.slo = slo->second;
+    if (submit.ttft_slo.count() > 0) request.goal.slo.ttft = submit.ttft_slo;
+    if (submit.tbt_slo.count() > 0) request.goal.slo.tbt = submit.tbt_slo;
+    request.goal.predicted = submit.predicted;
     request.table = store::BlockTable(session.groups());
-    request.arrived = context_.now;
+    request.times.arrived = context_.now;
     requests_.add(std::move(request));
     ++context_.counters.requests_submitted;
     context_.reply(command, Done{});
@@ -130,7 +130,7 @@ void Commands::on_blocks(const Command& command, const AllocateBlocks& wanted) {
                     named(wanted.request) + " is not this session's");
     return;
   }
-  const Tokens most = request->prompt + request->max_new - request->planned;
+  const Tokens most = request->goal.prompt + request->goal.max_new - request->progress.planned;
   if (!request->runs() || wanted.tokens < Tokens(1) || wanted.tokens > most) {
     context_.refuse(command, ErrorCode::kInvalidArgument,
                     named(wanted.request) + " must run and may get room for 1 to " +
@@ -138,7 +138,7 @@ void Commands::on_blocks(const Command& command, const AllocateBlocks& wanted) {
     return;
   }
   const std::uint32_t before = request->table.blocks();
-  switch (memory_.grow(*request, request->planned + wanted.tokens)) {
+  switch (memory_.grow(*request, request->progress.planned + wanted.tokens)) {
     case ErrorCode::kOk:
       context_.reply(command, BlocksReply{request->table.blocks() - before});
       break;
@@ -170,21 +170,23 @@ void Commands::on_rotate(const Command& command, const Rotate& rotate) {
                     named(rotate.request) + " is not this session's");
     return;
   }
-  const bool out = rotate.out && request->state == RequestState::kRunning && !request->leaving;
-  const bool in = !rotate.out && request->state == RequestState::kRotary;
+  const bool out = rotate.out && request->decodes() && !request->leaving;
+  const bool in = !rotate.out && request->place == Location::kParked;
   if (!out && !in) {
     context_.refuse(command, ErrorCode::kInvalidArgument,
-                    named(rotate.request) + " is " + name(request->state) +
+                    named(rotate.request) + " is " + name(request->state()) +
                         ": only a running request " + "rotates out and only a rotary one in");
     return;
   }
   ++context_.counters.rotations_forced;
-  request->forced_out = out;
+  request->lift(Verdict::kForcedOut);
+  if (out) request->verdict = Verdict::kForcedOut;
   if (out) {
-    request->promised = false;
+    request->promised.reset();
     request->leaving = true;
     swaps_.start_leaving(session);
-  } else if (request->claim == 0 && !request->paused) {  // the plan brings a paused one back
+  } else if (request->order.claim == 0 &&
+             !request->paused()) {  // the plan brings a paused one back
     requests_.make_claim(*request);
     claims_.serve(session.info.domain);
   }
@@ -198,12 +200,12 @@ void Commands::on_stats(const Command& command) {
   requests_.each_request_of(session.id, [&](Request& r) {
     out.hbm += memory_.hbm_bytes(r);
     out.dram += session.shape.slot_bytes() * r.dram_slots();
-    out.waiting += r.state == RequestState::kWaiting ? 1u : 0u;
+    out.waiting += r.waits() ? 1u : 0u;
     out.running += r.runs() ? 1u : 0u;
-    out.rotary += !r.runs() && r.state != RequestState::kWaiting ? 1u : 0u;
+    out.rotary += !r.runs() && !r.waits() ? 1u : 0u;
   });
-  out.rotations_out = session.rotations_out;
-  out.rotations_in = session.rotations_in;
+  out.rotations_out = session.totals.rotations_out;
+  out.rotations_in = session.totals.rotations_in;
   context_.reply(command, out);
 }
 

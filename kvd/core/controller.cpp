@@ -191,7 +191,7 @@ std::string Controller::Parts::validate() const {
   std::size_t staged = 0, counted[kTiers] = {0, 0};
   for (const auto& [key, request] : ground.requests.all()) {
     if (std::string fault = validate(request); !fault.empty()) return fault;
-    staged += static_cast<std::size_t>(request.staging.count());
+    staged += static_cast<std::size_t>(request.layers.staging.count());
     counted[0] += static_cast<std::size_t>(request.table.in(Tier::kHbm));
     counted[1] += static_cast<std::size_t>(request.table.in(Tier::kDram));
   }
@@ -211,18 +211,17 @@ std::string Controller::Parts::validate() const {
 }
 
 std::string Controller::Parts::validate(const Request& request) const {
-  if (request.claim != 0 && request.state != RequestState::kWaiting &&
-      request.state != RequestState::kRotary) {
+  if (request.order.claim != 0 && !request.waits() && request.place != Location::kParked) {
     return "a request that holds memory has a claim on more";
   }
   if (request.promised && !request.runs()) return "a request that does not run is promised";
-  for (const Ticket ticket : {request.copy, request.sync, request.fetch}) {
+  for (const Ticket ticket : {request.moves.rotation, request.moves.sync, request.moves.fetch}) {
     if (ticket && !ground.store.transfers.open(ticket)) return "a request waits for no transfer";
   }
-  for (const Ticket stream : request.streams) {
+  for (const Ticket stream : request.layers.streams) {
     if (!ground.store.transfers.streams(stream)) return "a request waits for no stream";
   }
-  if (request.state == RequestState::kRotary && request.table.in(Tier::kHbm) > 0) {
+  if (request.place == Location::kParked && request.table.in(Tier::kHbm) > 0) {
     return "a request that was swapped out has blocks in HBM";
   }
   return ground.store.blocks.validate(request.table);

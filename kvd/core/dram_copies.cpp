@@ -17,7 +17,7 @@ void DramCopies::make_ahead(Session& session) {
   std::erase_if(session.ahead.wanting, [](const Request* r) { return r->synced >= r->sealed; });
   const bool wanted = std::any_of(
       session.ahead.wanting.begin(), session.ahead.wanting.end(),
-      [&](const Request* r) { return context_.tuning.rotation.eager || !r->away.empty(); });
+      [&](const Request* r) { return context_.tuning.rotation.eager || !r->layers.away.empty(); });
   if (!wanted) return;
   // What is under way delays who really leaves: no more than a quarter of what a step may move.
   const Bytes whole_block = session.shape.slot_bytes() * std::int64_t{session.groups()};
@@ -34,8 +34,8 @@ void DramCopies::make_ahead(Session& session) {
     // One that loses copies to another meanwhile joins them.
     for (Request* r : session.ahead.wanting) {
       if (budget <= Bytes(0)) return;
-      if (r->sync || r->leaving || (!r->runs() && !r->paused)) continue;
-      if (away_only && r->away.empty()) continue;
+      if (r->moves.sync || r->leaving || (!r->runs() && !r->paused())) continue;
+      if (away_only && r->layers.away.empty()) continue;
       budget -= sync_request(session, *r, away_only, budget);
     }
   }
@@ -46,7 +46,7 @@ bool DramCopies::short_of_dram(DomainId domain) const {
                      [&](const auto& entry) {
                        const Session& session = entry.second;
                        return session.info.domain == domain && session.ahead.short_of_dram &&
-                              session.responsive && !session.dying;
+                              session.life.responsive && !session.life.dying;
                      });
 }
 
@@ -58,7 +58,7 @@ Bytes DramCopies::sync_request(Session& session, Request& request, bool away_onl
   const auto most = static_cast<std::size_t>(std::max<std::int64_t>(1, budget / slot_bytes));
   std::vector<std::uint32_t> chosen;
   for (std::uint32_t i = request.synced * groups; i < full * groups && chosen.size() < most; ++i) {
-    if (away_only && !request.away[i % groups]) continue;
+    if (away_only && !request.layers.away[i % groups]) continue;
     if (store_.blocks.has(request.table, i, Tier::kDram)) continue;
     const SlotId source = store_.blocks.slot(request.table, i, Tier::kHbm);
     if (store_.hbm.state(source) == pool::SlotState::kSealed) chosen.push_back(i);
@@ -82,7 +82,7 @@ Bytes DramCopies::sync_request(Session& session, Request& request, bool away_onl
   };
   while (request.synced < full && done(request.synced)) ++request.synced;
   context_.counters.blocks_synced += count;
-  request.sync = memory_.start(session, request, store::Purpose::kSync, std::move(chosen));
+  request.moves.sync = memory_.start(session, request, store::Purpose::kSync, std::move(chosen));
   session.ahead.under_way += slot_bytes * std::int64_t{count};
   return slot_bytes * std::int64_t{count};
 }
@@ -105,16 +105,16 @@ bool DramCopies::takes(Request& request) {
 /// How many copies in DRAM the request can do without. Those of one that leaves, and of layers that
 /// leave, are what it will read.
 std::int64_t DramCopies::spare_copies(Request& request) const {
-  if (!request.streams.empty() || request.sync || request.copy || request.fetch ||
-      request.leaving) {
+  if (!request.layers.streams.empty() || request.moves.sync || request.moves.rotation ||
+      request.moves.fetch || request.leaving) {
     return 0;
   }
-  if (request.away.empty()) return request.table.doubled();
+  if (request.layers.away.empty()) return request.table.doubled();
   LayersSeen now_seen = request.layers_seen();
-  if (request.known.spare.seen != now_seen) {
-    request.known.spare = {std::move(now_seen), std::ssize(spare_places(request))};
+  if (request.layers.known.spare.seen != now_seen) {
+    request.layers.known.spare = {std::move(now_seen), std::ssize(spare_places(request))};
   }
-  return request.known.spare.answer;
+  return request.layers.known.spare.answer;
 }
 
 /// Which places those are.
@@ -122,7 +122,7 @@ std::vector<std::uint32_t> DramCopies::spare_places(const Request& request) cons
   std::vector<std::uint32_t> places;
   const std::uint32_t groups = request.table.groups();
   for (std::uint32_t i = 0; i < request.table.size(); ++i) {
-    const bool leaves = !request.away.empty() && request.away[i % groups];
+    const bool leaves = !request.layers.away.empty() && request.layers.away[i % groups];
     if (!leaves && store_.blocks.synced(request.table, i)) places.push_back(i);
   }
   return places;

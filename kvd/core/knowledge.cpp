@@ -28,11 +28,11 @@ void Knowledge::measure_link(Tier to, const CopyFinished& finished) {
 void Knowledge::measure_gap(double seconds) { follow(mean_step_s_, seconds); }
 
 void Knowledge::ended(Session& session, const Request& request) {
-  if (request.has_token) session.lengths.ended(request.answer());
+  if (request.times.has_token) session.costs.lengths.ended(request.answer());
 }
 
 void Knowledge::returned(const Request& request) {
-  follow(mean_absence_s_, to_seconds(context_.now - request.out_since));
+  follow(mean_absence_s_, to_seconds(context_.now - request.times.out_since));
 }
 
 double Knowledge::slower_link() const { return std::min(link_rate_[0], link_rate_[1]); }
@@ -48,30 +48,33 @@ double Knowledge::fetch_rate() const {
 
 planner::LengthEstimate Knowledge::expected_length(const Request& request) const {
   const Tokens made = request.answer();
-  if (made >= request.max_new) return {request.max_new, request.max_new, request.max_new};
-  if (const auto& said = request.predicted) {
-    return planner::estimate_in_bucket(said->low, said->high, made, request.max_new);
+  if (made >= request.goal.max_new)
+    return {request.goal.max_new, request.goal.max_new, request.goal.max_new};
+  if (const auto& said = request.goal.predicted) {
+    return planner::estimate_in_bucket(said->low, said->high, made, request.goal.max_new);
   }
-  const auto learned = requests_.session_of(request).lengths.estimate(made, request.max_new);
-  return learned ? *learned : planner::estimate_unknown(made, request.max_new);
+  const auto learned =
+      requests_.session_of(request).costs.lengths.estimate(made, request.goal.max_new);
+  return learned ? *learned : planner::estimate_unknown(made, request.goal.max_new);
 }
 
 std::int64_t Knowledge::saved_up(Request& request) const {
-  if (!request.deposit) return 0;
-  request.deposit->advance(context_.now, kIgnore);
-  return request.deposit->left();
+  if (!request.times.deposit) return 0;
+  request.times.deposit->advance(context_.now, kIgnore);
+  return request.times.deposit->left();
 }
 
 // A line over the iteration's prompt tokens: its value at none is the time of a decode.
 void Knowledge::measure_step(Session& session, double took) {
-  const bool prefills = session.reported_prefill > Tokens(0);
-  session.prefill.observe(static_cast<double>(session.reported_prefill.value), took);
-  const planner::FittedLine::Line line = session.prefill.line();
+  const bool prefills = session.iterations.reported_prefill > Tokens(0);
+  session.costs.prefill.observe(static_cast<double>(session.iterations.reported_prefill.value),
+                                took);
+  const planner::FittedLine::Line line = session.costs.prefill.line();
   if (line.slope > 0 && line.at_zero > 0) {
-    session.decode_s = line.at_zero;
-    session.prefill_token_s = line.slope;
+    session.costs.decode_s = line.at_zero;
+    session.costs.prefill_token_s = line.slope;
   } else if (!prefills) {
-    follow(session.decode_s, took);
+    follow(session.costs.decode_s, took);
   }
   if (!prefills) measure_plan(session, took);
 }
@@ -82,10 +85,11 @@ void Knowledge::measure_plan(Session& session, double took) {
   LayerPlan& plan = session.plan;
   double tokens = 0;
   requests_.each_inside_of(session.id, [&](const Request& r) {
-    if (r.last_iteration == session.iteration) tokens += static_cast<double>(r.tokens.value);
+    if (r.progress.last_iteration == session.iterations.granted)
+      tokens += static_cast<double>(r.progress.tokens.value);
   });
   const double stall = plan.batch.empty() ? 0 : plan.stall_s;
-  if (took > stall) session.compute.observe(tokens, took - stall);
+  if (took > stall) session.costs.compute.observe(tokens, took - stall);
   if (!plan.batch.empty() && std::abs(took - plan.step_s) > kMismatch * plan.step_s) {
     plan.mismatch = true;
   }

@@ -26,7 +26,7 @@ void LayerPlans::renew(Session& session) {
   if (plan.ended_since_pause || batch.empty()) {
     const Request* first = nullptr;
     requests_.each_request_of(session.id, [&](const Request& r) {
-      if (r.paused && (!first || r.pause_order < first->pause_order)) first = &r;
+      if (r.paused() && (!first || r.order.paused < first->order.paused)) first = &r;
     });
     if (first) resuming = first->key;
   }
@@ -41,11 +41,12 @@ std::vector<RequestKey> LayerPlans::batch_of(Session& session) {
   std::vector<const Request*> batch;
   requests_.each_inside_of(session.id, [&](const Request& r) {
     const bool runs = r.runs() && !r.leaving && !r.promised;
-    const bool comes = r.claim != 0 || r.state == RequestState::kSwappingIn;
-    if ((runs || comes) && !r.paused && !r.layerwise) batch.push_back(&r);
+    const bool comes = r.order.claim != 0 || r.place == Location::kComing;
+    if ((runs || comes) && !r.paused() && !r.layerwise) batch.push_back(&r);
   });
-  std::stable_sort(batch.begin(), batch.end(),
-                   [](const auto* a, const auto* b) { return a->arrived < b->arrived; });
+  std::stable_sort(batch.begin(), batch.end(), [](const auto* a, const auto* b) {
+    return a->times.arrived < b->times.arrived;
+  });
   std::vector<RequestKey> keys;
   for (const Request* r : batch) keys.push_back(r->key);
   return keys;
@@ -66,7 +67,7 @@ void LayerPlans::ask_plan(Session& session, const std::string& policy) {
 // Requests that ended meanwhile are dropped from the plan; one for another batch is discarded.
 void LayerPlans::on_plan(const PlanReady& ready) {
   const auto it = requests_.sessions().find(ready.engine);
-  if (it == requests_.sessions().end() || it->second.dying) return;
+  if (it == requests_.sessions().end() || it->second.life.dying) return;
   Session& session = it->second;
   if (ready.query) return answer_place(session, ready.decision);
   LayerPlan& plan = session.plan;
@@ -113,13 +114,13 @@ void LayerPlans::adopt_plan(Session& session, const planner::PlacementDecision& 
     Request* request = requests_.find(session.id, plan.asked_for[i].request);
     if (!request || request->leaving) continue;
     const planner::Candidate& side = decision.placement[i];
-    request->paused = false;
-    request->away.clear();
-    request->distance = static_cast<std::uint32_t>(side.distance.value_or(0));
+    request->lift(Verdict::kPaused);
+    request->layers.away.clear();
+    request->layers.distance = static_cast<std::uint32_t>(side.distance.value_or(0));
     if (side.offloaded.empty()) continue;
-    request->away.assign(session.groups(), false);
+    request->layers.away.assign(session.groups(), false);
     for (const std::int32_t layer : side.offloaded) {
-      request->away[static_cast<std::size_t>(layer - 1)] = true;
+      request->layers.away[static_cast<std::size_t>(layer - 1)] = true;
     }
   }
   // The one that is left when all others pause, and still too large: no layer of it stays.
@@ -127,9 +128,9 @@ void LayerPlans::adopt_plan(Session& session, const planner::PlacementDecision& 
     for (const RequestKey& key : plan.asked_for) {
       Request* request = requests_.find(session.id, key.request);
       if (!request || request->leaving) continue;
-      request->paused = false;
-      request->away.assign(session.groups(), true);
-      request->distance = 1;
+      request->lift(Verdict::kPaused);
+      request->layers.away.assign(session.groups(), true);
+      request->layers.distance = 1;
     }
   }
   evict_paused(session, decision, before.snapshot.capacity);
@@ -146,12 +147,14 @@ void LayerPlans::adopt_plan(Session& session, const planner::PlacementDecision& 
 }
 
 void LayerPlans::pause(Session& session, Request& request) {
-  request.paused = true;
-  request.pause_order = ++last_pause_;
+  request.lift(Verdict::kHeldBack);
+  // One that a command keeps out, or that ends, has no seat to keep.
+  if (request.verdict == Verdict::kNone) request.verdict = Verdict::kPaused;
+  request.order.paused = ++last_pause_;
   if (request.runs() && !request.leaving) memory_.release_unwritten(session, request);
   requests_.drop_claim(request);
-  request.away.clear();
-  request.distance = 0;
+  request.layers.away.clear();
+  request.layers.distance = 0;
   session.plan.ended_since_pause = false;
   session.plan.batch.clear();
   ++context_.counters.pauses;
@@ -164,11 +167,11 @@ void LayerPlans::evict_paused(Session& session, const planner::PlacementDecision
   std::vector<planner::PausedLayers> layers;
   Blocks theirs;
   requests_.each_inside_of(session.id, [&](Request& r) {
-    if (!r.paused || r.hbm_slots() == 0) return;
-    if (r.away.empty()) r.away.assign(session.groups(), false);
+    if (!r.paused() || r.hbm_slots() == 0) return;
+    if (r.layers.away.empty()) r.layers.away.assign(session.groups(), false);
     planner::PausedLayers one{Blocks(r.sealed), {}};
     for (std::uint32_t group = 0; group < session.groups(); ++group) {
-      if (!r.away[group]) one.resident.push_back(static_cast<std::int32_t>(group + 1));
+      if (!r.layers.away[group]) one.resident.push_back(static_cast<std::int32_t>(group + 1));
     }
     theirs += one.blocks * static_cast<std::int64_t>(one.resident.size());
     paused.push_back(&r);
@@ -178,7 +181,7 @@ void LayerPlans::evict_paused(Session& session, const planner::PlacementDecision
   const Blocks needed = used - (capacity - theirs);
   if (paused.empty() || needed <= Blocks(0)) return;
   for (const planner::Eviction& eviction : planner::evict_paused(layers, needed)) {
-    paused[eviction.request]->away[static_cast<std::size_t>(eviction.layer - 1)] = true;
+    paused[eviction.request]->layers.away[static_cast<std::size_t>(eviction.layer - 1)] = true;
   }
 }
 
@@ -188,10 +191,10 @@ void LayerPlans::forget(Session& session) {
   session.plan = {};
   session.plan.number = number;
   requests_.each_request_of(session.id, [](Request& r) {
-    r.paused = false;
+    r.lift(Verdict::kPaused);
     if (r.layerwise) return;
-    r.away.clear();
-    r.distance = 0;
+    r.layers.away.clear();
+    r.layers.distance = 0;
   });
 }
 
@@ -290,24 +293,25 @@ PlacementInput LayerPlans::placement_input(Session& session, const std::vector<R
     Request& r = *found;
     input.requests.push_back(key);
     holding += memory_.hbm_bytes(r);
-    step = std::min(step, r.slo.tbt);
+    step = std::min(step, r.goal.slo.tbt);
     planner::PlacementRequest one;
     one.tokens = r.room_to_run();
     one.blocks = Blocks(session.blocks_for(*one.tokens));
-    one.slo = planner::Seconds(r.slo.tbt);
+    one.slo = planner::Seconds(r.goal.slo.tbt);
     one.deposit = context_.tuning.placement.deposit ? knowledge_.saved_up(r) : 0;
-    if (!r.away.empty()) one.current = offloaded_layers(r);
+    if (!r.layers.away.empty()) one.current = offloaded_layers(r);
     tokens += *one.tokens;
     snapshot.requests.push_back(std::move(one));
   }
   // Paused requests make way but for their open blocks.
   requests_.each_request_of(session.id, [&](const Request& r) {
-    if (!r.paused || std::find(keys.begin(), keys.end(), r.key) != keys.end()) return;
+    if (!r.paused() || std::find(keys.begin(), keys.end(), r.key) != keys.end()) return;
     holding += slot * std::max<std::int64_t>(0, r.hbm_slots() - std::int64_t{session.groups()});
   });
   const planner::Seconds whole =
-      session.compute.measured()
-          ? planner::Seconds(std::max(1e-6, session.compute.at(static_cast<double>(tokens.value))))
+      session.costs.compute.measured()
+          ? planner::Seconds(
+                std::max(1e-6, session.costs.compute.at(static_cast<double>(tokens.value))))
           : planner::Seconds(step);
   snapshot.model.compute.assign(session.groups(), whole / static_cast<double>(session.groups()));
   snapshot.model.per_block =
@@ -321,8 +325,8 @@ PlacementInput LayerPlans::placement_input(Session& session, const std::vector<R
 
 std::vector<std::int32_t> LayerPlans::offloaded_layers(const Request& request) {
   std::vector<std::int32_t> layers;
-  for (std::size_t group = 0; group < request.away.size(); ++group) {
-    if (request.away[group]) layers.push_back(static_cast<std::int32_t>(group + 1));
+  for (std::size_t group = 0; group < request.layers.away.size(); ++group) {
+    if (request.layers.away[group]) layers.push_back(static_cast<std::int32_t>(group + 1));
   }
   return layers;
 }

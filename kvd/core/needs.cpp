@@ -33,7 +33,7 @@ bool Needs::layers_may_stream(const Session& session) const {
 }
 
 bool Needs::layers_stream(const Session& session) const {
-  if (session.dying || !layers_may_stream(session)) return false;
+  if (session.life.dying || !layers_may_stream(session)) return false;
   if (!context_.rotation->traits().streams_only_large_requests) return true;
   const Bytes limit = hbm_limit(session.info.domain);
   Bytes wanted;

@@ -8,23 +8,22 @@ void Promises::preempt(Request& request, EngineId caller, Promise why) {
     request.leaving = true;
     return;
   }
-  request.promised = true;
-  request.promise = why;
+  request.promised = why;
   ++context_.counters.promises;
 }
 
 void Promises::acknowledge(Session& session) {
   requests_.each_inside_of(session.id, [](Request& r) {
     if (!r.promised) return;
-    r.promised = false;
-    r.leaving = r.state == RequestState::kRunning;
+    r.promised.reset();
+    r.leaving = r.decodes();
   });
 }
 
 void Promises::expire(DomainId domain) {
   bool waits = false, promised = false;
   requests_.each_inside_in(domain, [&](const Request& r) {
-    waits = waits || r.claim != 0 || r.starved;
+    waits = waits || r.order.claim != 0 || r.starved;
     promised = promised || r.promised;
   });
   if (!promised) return;
@@ -33,10 +32,11 @@ void Promises::expire(DomainId domain) {
   Bytes spare = supply_.of(domain);
   requests_.each_inside_in(domain, [&](Request& r) {
     if (!r.promised) return;
-    const bool needless = r.promise == Promise::kForBytes ? spare >= memory_.hbm_bytes(r) : !waits;
-    if (!requests_.session_of(r).responsive || (needless && !supply_.in_retiring_slab(r))) {
+    const bool needless =
+        *r.promised == Promise::kForBytes ? spare >= memory_.hbm_bytes(r) : !waits;
+    if (!requests_.session_of(r).life.responsive || (needless && !supply_.in_retiring_slab(r))) {
       spare -= memory_.hbm_bytes(r);
-      r.promised = false;
+      r.promised.reset();
       ++context_.counters.promises_expired;
     }
   });

@@ -92,7 +92,7 @@ Status Ranks::check(const Session& session, std::uint32_t rank, const Step& step
                  ": all ranks step alike");
   }
   // Whether it ran what it was granted is no longer its own to say: other ranks may run it.
-  if (step.iteration_running == 0 && step.iteration_finished + 1 == session.iteration) {
+  if (step.iteration_running == 0 && step.iteration_finished + 1 == session.iterations.granted) {
     return fault(
         "gives up an iteration that the others may run: ask again with the numbers of "
         "the step before");
@@ -112,9 +112,9 @@ void Ranks::note_finished(Session& session, std::uint32_t rank, std::uint64_t it
   std::vector<std::uint64_t>& finished = session.ranks->finished;
   finished[rank] = std::max(finished[rank], iteration);
   const std::uint64_t by_all = *std::min_element(finished.begin(), finished.end());
-  if (by_all <= session.finished) return;
-  session.finished = by_all;
-  store_.tiers.iteration_finished(session.id, session.finished);
+  if (by_all <= session.iterations.finished) return;
+  session.iterations.finished = by_all;
+  store_.tiers.iteration_finished(session.id, session.iterations.finished);
   // Nobody is ahead by more than one answer, so nothing newer has been reported.
   requests_.each_inside_of(session.id, [&](Request& r) { memory_.seal_full_blocks(r); });
   swaps_.start_leaving(session);

@@ -62,14 +62,14 @@ void Regions::on_allocate(const Command& command, const AllocateRegion& region) 
 
 bool Regions::on_release(const Command& command, const ReleaseRegion& release) {
   Session& session = requests_.sessions().at(command.engine);
-  const auto it = session.regions.find(release.region);
-  if (it == session.regions.end()) {
+  const auto it = session.leases.regions.find(release.region);
+  if (it == session.leases.regions.end()) {
     context_.refuse(command, ErrorCode::kNotFound,
                     "region " + std::to_string(release.region.value) + " is not this session's");
     return false;
   }
   store_.tiers.end_lease(release.region, session.id, it->second.slabs);
-  session.regions.erase(it);
+  session.leases.regions.erase(it);
   context_.reply(command, Done{});
   return true;
 }
@@ -86,14 +86,14 @@ bool Regions::grant(const PendingRegion& pending) {
     const bool full = code == ErrorCode::kOutOfMemory || code == ErrorCode::kQuotaExceeded;
     const bool waits = code == ErrorCode::kWouldBlock || (full && make_way(pending));
     store_.tiers.scrub_slabs();
-    if (!waits) session.refused = RefusedRegion{context_.now, pending.bytes};
+    if (!waits) session.leases.refused = RefusedRegion{context_.now, pending.bytes};
     if (!waits) context_.emit(Reply{pending.engine, pending.reply_to, std::move(slabs).error()});
     return !waits;
   }
   const auto count = static_cast<std::uint32_t>(slabs->size());
   const Bytes slab_bytes = store_.hbm.config().slab_bytes;
   context_.counters.region_bytes_granted += static_cast<std::uint64_t>((slab_bytes * count).value);
-  session.regions.emplace(id, Region{id, std::move(*slabs)});
+  session.leases.regions.emplace(id, Region{id, std::move(*slabs)});
   context_.emit(Reply{pending.engine, pending.reply_to, RegionReply{id, slab_bytes, count}});
   return true;
 }
@@ -118,7 +118,7 @@ bool Regions::make_way(const PendingRegion& pending) {
 std::vector<SlabIndex> Regions::emptiest_slabs(DomainId domain) {
   std::set<SlabIndex> stuck;
   requests_.each_inside_in(domain, [&](Request& r) {
-    if (requests_.session_of(r).responsive) return;
+    if (requests_.session_of(r).life.responsive) return;
     memory_.each_hbm_slot(r, [&](SlotId slot) { stuck.insert(slot.slab()); });
   });
   std::vector<pool::SlabView> views = store_.hbm.slabs();
@@ -152,7 +152,7 @@ void Regions::end_yielding(const std::set<DomainId>& still_waiting) {
     if (still_waiting.contains(domain)) continue;
     requests_.each_inside_in(domain, [&](Request& r) {
       if (!r.promised || !supply_.in_retiring_slab(r)) return;
-      r.promised = false;
+      r.promised.reset();
       ++context_.counters.promises_expired;
     });
     for (const pool::SlabView& slab : store_.hbm.slabs()) {
@@ -165,8 +165,8 @@ void Regions::end_yielding(const std::set<DomainId>& still_waiting) {
 void Regions::yield(DomainId domain, EngineId caller) {
   if (!supply_.retires(domain)) return;
   requests_.each_inside_in(domain, [&](Request& r) {
-    const bool may_leave = r.state == RequestState::kRunning && (!r.fresh || r.paused) &&
-                           !r.leaving && !r.promised && requests_.session_of(r).responsive;
+    const bool may_leave = r.decodes() && (!r.fresh || r.paused()) && !r.leaving && !r.promised &&
+                           requests_.session_of(r).life.responsive;
     if (!may_leave || !supply_.in_retiring_slab(r)) return;
     // Without room in DRAM it had better go on: its end frees the slab, too.
     if (copies_.spare(domain) >= memory_.hbm_bytes(r))
@@ -185,7 +185,7 @@ std::string Regions::obstacle(const PendingRegion& pending) {
   requests_.each_inside_in(domain, [&](Request& r) {
     if (!text.empty() || !supply_.in_retiring_slab(r)) return;
     const Session& owner = requests_.session_of(r);
-    if (r.promised || !owner.responsive) {
+    if (r.promised || !owner.life.responsive) {
       text = "engine '" + owner.info.name + "' has not stepped to let its requests be rotated out";
     } else if (r.runs() && copies_.spare(domain) < memory_.hbm_bytes(r)) {
       text = "DRAM has no room for the requests that would make way: enlarge pool.dram";
@@ -203,7 +203,8 @@ void Regions::expire() {
     const std::string silent =
         supply_.retires(domain) ? supply_.silent_holder(domain) : std::string();
     const std::string why = silent.empty() ? obstacle(pending) : silent;
-    requests_.sessions().at(pending.engine).refused = RefusedRegion{context_.now, pending.bytes};
+    requests_.sessions().at(pending.engine).leases.refused =
+        RefusedRegion{context_.now, pending.bytes};
     context_.emit(
         Reply{pending.engine, pending.reply_to,
               make_error(silent.empty() ? ErrorCode::kDeadlineExceeded : ErrorCode::kWouldBlock,
@@ -218,7 +219,7 @@ void Regions::expire() {
 
 Bytes Regions::region_bytes(const Session& session) const {
   std::size_t count = 0;
-  for (const auto& [id, region] : session.regions) count += region.slabs.size();
+  for (const auto& [id, region] : session.leases.regions) count += region.slabs.size();
   return store_.hbm.config().slab_bytes * static_cast<std::int64_t>(count);
 }
 

@@ -50,31 +50,26 @@ struct LayerAnswers {
   std::optional<LayersSeen> evicted, fetched, staged;    ///< nothing was left to do
 };
 
-/// A request between submit and finish.
-///
-/// Any block may be in HBM, in DRAM or in both, whatever the state, but for two rules: a rotary one
-/// has nothing in HBM, and blocks that are not full are in HBM while it runs. Blocks that are
-/// missing in HBM when it runs are streamed through `staging`. `tokens` is what the engine has
-/// reported as complete, `planned` adds what the last granted iteration will append: with a
-/// pipelined engine the two differ by the iteration that is still running.
-struct Request {
-  RequestKey key;
+/// What its user asked for.
+struct Goal {
   Tokens prompt;
   Tokens max_new;
   Slo slo;
   std::optional<PredictedLength> predicted;
-  RequestState state = RequestState::kWaiting;
+};
 
+/// How far it is. `tokens` is what the engine has reported as complete, `planned` adds what the
+/// last granted iteration will append: with a pipelined engine the two differ by the iteration that
+/// is still running.
+struct Progress {
   Tokens tokens;
   Tokens planned;
   std::uint64_t last_iteration = 0;  ///< the last one it was granted in
   Tokens granted;                    ///< tokens of that grant
+};
 
-  store::BlockTable table;
-  std::uint32_t sealed = 0;  ///< so many leading blocks are sealed
-  std::uint32_t synced = 0;  ///< so many leading blocks are in DRAM, or on their way there
-
-  // Layer streaming (streams.hpp).
+/// Which of its layers stream, and how (streams.hpp).
+struct StreamedLayers {
   std::vector<bool> away;      ///< layer groups whose full blocks shall be in DRAM; empty: none
   std::uint32_t distance = 0;  ///< k, where `away` follows one
   store::Staging staging;
@@ -82,72 +77,129 @@ struct Request {
   std::uint64_t staging_free = 0;  ///< layer_mark from which on staging may be overwritten
   std::uint64_t streamed_in = 0;   ///< the last iteration that streams some of it
   std::vector<Ticket> streams;     ///< live ones with fetches of it
-  bool paused = false;             ///< by the placement policy: keeps its seat, does not run
-  bool layerwise = false;          ///< prefills chunk by chunk into DRAM, and leaves then
+};
 
+struct Times {
   TimePoint arrived{0};
-  TimePoint last_token{0};  ///< valid once a token was made
+  TimePoint first_token{0};  ///< valid once a token was made
+  TimePoint last_token{0};   ///< likewise
   bool has_token = false;
   std::optional<TokenDeposit<Nanoseconds>> deposit;  ///< from the first token on
   TimePoint run_since{0};
-  TimePoint out_since{0};    ///< valid once it was rotated out
-  TimePoint first_token{0};  ///< valid once a token was made
-  double vlt_s = 0;
+  TimePoint out_since{0};  ///< valid once it was rotated out
+};
+
+/// Its place among the others.
+struct Order {
+  std::uint64_t claim = 0;   ///< order of its claim on memory; 0: none
+  std::uint64_t paused = 0;  ///< order among those paused
+  bool in_line = false;      ///< listed among those that wait (requests.hpp)
   std::uint32_t skips = 0;
   std::uint64_t rotations = 0;
+  double vlt_s = 0;
+};
 
-  std::uint64_t pause_order = 0;  ///< of those paused
-  std::uint64_t claim = 0;        ///< order of its claim on memory; 0: none
-  bool awaits_mapping = false;    ///< its claim waits for a slab acknowledgement
-  bool starved = false;           ///< runs, but has no block for its next token or for staging
-  bool promised = false;          ///< victim of another's need, until its engine's next step
-  Promise promise = Promise::kForBytes;
-  bool leaving = false;     ///< victim whose running iteration has not finished yet
-  bool held_back = false;   ///< waits: the admission policy would not have it prefill now
-  bool in_line = false;     ///< listed among those that wait (requests.hpp)
-  bool hopeless = false;    ///< ends at its engine's next step, for want of memory
-  bool forced_out = false;  ///< by a rotate command, until one brings it back
-  bool fresh = false;       ///< came in or could not leave, no token made since: not a victim
-  Ticket in_ticket;         ///< the swap-in the engine has to wait for at its next run
-  Ticket copy;              ///< the rotation under way; at most one
-  Ticket sync;              ///< the background copy to DRAM under way; at most one
-  Ticket fetch;             ///< the fetch of layers that shall stay under way; at most one
+/// Its transfers under way, at most one of each.
+struct Moves {
+  Ticket rotation;
+  Ticket sync;   ///< the background copy to DRAM
+  Ticket fetch;  ///< of layers that shall stay
+  Ticket in;     ///< the swap-in the engine has to wait for at its next run
+};
 
-  [[nodiscard]] std::int64_t hbm_slots() const { return table.in(Tier::kHbm) + staging.count(); }
+/// What it computes.
+enum class Phase : std::uint8_t { kPrompt, kDecode };
+/// Where it is. kGoing and kComing: a copy of it is under way.
+enum class Location : std::uint8_t {
+  kOut,     ///< nowhere: it waits and holds nothing
+  kIn,      ///< in HBM, or streamed through it
+  kGoing,   ///< on its way to DRAM
+  kParked,  ///< in DRAM alone
+  kComing,  ///< on its way back
+};
+/// Who keeps it from running, beside want of memory.
+enum class Verdict : std::uint8_t {
+  kNone,
+  kHeldBack,   ///< waits: the admission policy would not have it prefill now
+  kPaused,     ///< by the placement policy: keeps its seat, does not run
+  kForcedOut,  ///< by a rotate command, until one brings it back
+  kHopeless,   ///< ends at its engine's next step, for want of memory
+};
+
+/// A request between submit and finish.
+///
+/// Any block may be in HBM, in DRAM or in both, whatever its place, but for two rules: a parked one
+/// has nothing in HBM, and blocks that are not full are in HBM while it runs. Blocks that are
+/// missing in HBM when it runs are streamed through staging.
+struct Request {
+  RequestKey key;
+  Goal goal;
+  Phase phase = Phase::kPrompt;
+  Location place = Location::kOut;
+  Verdict verdict = Verdict::kNone;
+  Progress progress;
+
+  store::BlockTable table;
+  std::uint32_t sealed = 0;  ///< so many leading blocks are sealed
+  std::uint32_t synced = 0;  ///< so many leading blocks are in DRAM, or on their way there
+  StreamedLayers layers;
+  Moves moves;
+  Times times;
+  Order order;
+
+  std::optional<Promise> promised;  ///< victim of another's need, until its engine's next step
+  bool leaving = false;             ///< victim whose running iteration has not finished yet
+  bool fresh = false;           ///< came in or could not leave, no token made since: not a victim
+  bool layerwise = false;       ///< prefills chunk by chunk into DRAM, and leaves then
+  bool starved = false;         ///< runs, but has no block for its next token or for staging
+  bool awaits_mapping = false;  ///< its claim waits for a slab acknowledgement
+
+  [[nodiscard]] std::int64_t hbm_slots() const {
+    return table.in(Tier::kHbm) + layers.staging.count();
+  }
   [[nodiscard]] std::int64_t dram_slots() const { return table.in(Tier::kDram); }
   [[nodiscard]] bool holds_hbm() const { return hbm_slots() > 0; }
   [[nodiscard]] LayersSeen layers_seen() const {
-    return {table.changes(), staging.changes(), sealed, paused, static_cast<bool>(fetch), away};
+    return {table.changes(), layers.staging.changes(),       sealed,
+            paused(),        static_cast<bool>(moves.fetch), layers.away};
   }
-  [[nodiscard]] bool runs() const {
-    return state == RequestState::kPrefill || state == RequestState::kRunning;
+  [[nodiscard]] RequestState state() const;
+  [[nodiscard]] bool runs() const { return place == Location::kIn; }
+  [[nodiscard]] bool waits() const { return place == Location::kOut; }
+  [[nodiscard]] bool prefills() const { return runs() && phase == Phase::kPrompt; }
+  [[nodiscard]] bool decodes() const { return runs() && phase == Phase::kDecode; }
+  [[nodiscard]] bool paused() const { return verdict == Verdict::kPaused; }
+  [[nodiscard]] bool forced_out() const { return verdict == Verdict::kForcedOut; }
+  /// Ends the verdict, if it is this one.
+  void lift(Verdict which) {
+    if (verdict == which) verdict = Verdict::kNone;
   }
   /// What it must have room for in order to run: one token more than it has, so that what comes in
   /// can always make one; never more than it asked for.
   [[nodiscard]] Tokens room_to_run() const {
-    const bool has_prompt = state != RequestState::kWaiting && state != RequestState::kPrefill;
-    const Tokens present = has_prompt ? tokens : prompt;
-    return std::min(present + Tokens(1), prompt + max_new);
+    const Tokens present = phase == Phase::kDecode ? progress.tokens : goal.prompt;
+    return std::min(present + Tokens(1), goal.prompt + goal.max_new);
   }
   /// Tokens of the answer made so far.
   [[nodiscard]] Tokens answer() const {
-    return has_token ? tokens - prompt + Tokens(1) : Tokens(0);
+    return times.has_token ? progress.tokens - goal.prompt + Tokens(1) : Tokens(0);
   }
   /// All its blocks are in HBM.
   [[nodiscard]] bool complete() const {
-    return !fetch && staging.empty() && table.all_in(Tier::kHbm);
+    return !moves.fetch && layers.staging.empty() && table.all_in(Tier::kHbm);
   }
   /// Wants HBM and has no claim on it yet.
   [[nodiscard]] bool queues() const {
-    return (state == RequestState::kWaiting || state == RequestState::kRotary) && claim == 0 &&
-           !forced_out && !paused;
+    const bool may_run = verdict == Verdict::kNone || verdict == Verdict::kHeldBack;
+    return may_run && order.claim == 0 && (place == Location::kOut || place == Location::kParked);
   }
 };
 
 /// In the order in which they came.
 struct ByArrival {
   bool operator()(const Request* a, const Request* b) const {
-    return a->arrived != b->arrived ? a->arrived < b->arrived : a->key < b->key;
+    const TimePoint first = a->times.arrived, second = b->times.arrived;
+    return first != second ? first < second : a->key < b->key;
   }
 };
 using Line = std::set<Request*, ByArrival>;

@@ -7,7 +7,7 @@ namespace kvd::core {
 
 std::uint32_t RequestMemory::full_blocks(const Request& request) const {
   const Session& session = requests_.session_of(request);
-  return static_cast<std::uint32_t>(request.tokens.value / session.shape.block_tokens);
+  return static_cast<std::uint32_t>(request.progress.tokens.value / session.shape.block_tokens);
 }
 
 Bytes RequestMemory::hbm_bytes(const Request& request) const {
@@ -42,7 +42,7 @@ Ticket RequestMemory::start(const Session& session, const Request& request, stor
 store::Hold RequestMemory::hold_for(const Request& request) const {
   const Session& session = requests_.session_of(request);
   return {.engine = session.id,
-          .iteration = request.last_iteration,
+          .iteration = request.progress.last_iteration,
           .domain = session.info.domain,
           .slot_bytes = session.shape.slot_bytes()};
 }
@@ -55,28 +55,28 @@ void RequestMemory::release_slots(const Request& request, std::vector<SlotId> hb
 
 void RequestMemory::release_staging(Request& request) {
   store::Hold hold = hold_for(request);
-  hold.copies = request.streams;
-  hold.hbm = request.staging.take();
+  hold.copies = request.layers.streams;
+  hold.hbm = request.layers.staging.take();
   store_.tiers.hold(std::move(hold));
 }
 
 // Blocks for tokens that no iteration was granted. A prompt that has none left has not begun.
 void RequestMemory::release_unwritten(Session& session, Request& request) {
-  const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.planned));
+  const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.progress.planned));
   if (kept >= request.table.blocks()) return;
   release_slots(request, std::move(store_.blocks.truncate(request.table, kept)[0]));
   if (kept > 0) return;
-  request.state = RequestState::kWaiting;
+  request.place = Location::kOut;
   requests_.requeue(request);
 }
 
 // The slots of a transfer stay until it ends, and until the streams that read the same have.
 void RequestMemory::abandon(Request& request, Ticket ticket) {
   store::Hold hold = hold_for(request);
-  hold.copies = request.streams;
+  hold.copies = request.layers.streams;
   hold.copies.push_back(ticket);
   const std::vector<std::uint32_t> places = store_.transfers.abandon(ticket);
-  if (ticket == request.sync) {
+  if (ticket == request.moves.sync) {
     requests_.session_of(request).ahead.under_way -= hold.slot_bytes * std::ssize(places);
   }
   for (const std::uint32_t i : places) {
@@ -92,7 +92,7 @@ void RequestMemory::seal_full_blocks(Request& request) {
   const std::uint32_t full = full_blocks(request);
   for (std::uint32_t i = request.sealed * groups; i < request.table.size(); ++i) {
     const std::uint32_t block = i / groups;
-    if (request.tokens <= Tokens(std::int64_t{block} * session.shape.block_tokens)) break;
+    if (request.progress.tokens <= Tokens(std::int64_t{block} * session.shape.block_tokens)) break;
     if (!store_.blocks.has(request.table, i, Tier::kHbm)) continue;
     store_.blocks.settle(request.table, i, Tier::kHbm, block < full);
   }
@@ -102,13 +102,13 @@ void RequestMemory::seal_full_blocks(Request& request) {
 
 void RequestMemory::end(Request& request) {
   Session& session = requests_.session_of(request);
-  for (const Ticket ticket : {request.copy, request.sync, request.fetch}) {
+  for (const Ticket ticket : {request.moves.rotation, request.moves.sync, request.moves.fetch}) {
     if (ticket) abandon(request, ticket);
   }
   auto slots = store_.blocks.truncate(request.table, 0);
   store::Hold streamed = hold_for(request);
-  streamed.copies = request.streams;
-  streamed.hbm = request.staging.take();
+  streamed.copies = request.layers.streams;
+  streamed.hbm = request.layers.staging.take();
   streamed.dram = std::move(slots[1]);
   store_.tiers.hold(std::move(streamed));
   release_slots(request, std::move(slots[0]));

@@ -25,7 +25,7 @@ class RequestMemory {
   template <class F>
   void each_hbm_slot(const Request& request, F visit) const {
     store_.blocks.each_slot(request.table, Tier::kHbm, visit);
-    for (const SlotId slot : request.staging.slots()) {
+    for (const SlotId slot : request.layers.staging.slots()) {
       if (!slot.none()) visit(slot);
     }
   }

@@ -8,9 +8,7 @@ namespace kvd::core {
 
 namespace {
 
-bool waits_in_line(const Request& request) {
-  return request.state == RequestState::kWaiting && request.claim == 0;
-}
+bool waits_in_line(const Request& request) { return request.waits() && request.order.claim == 0; }
 
 void insert_by_key(std::vector<Request*>& list, Request& request) {
   const auto after = std::upper_bound(
@@ -20,6 +18,22 @@ void insert_by_key(std::vector<Request*>& list, Request& request) {
 }
 
 }  // namespace
+
+RequestState Request::state() const {
+  switch (place) {
+    case Location::kOut:
+      return RequestState::kWaiting;
+    case Location::kIn:
+      return phase == Phase::kPrompt ? RequestState::kPrefill : RequestState::kRunning;
+    case Location::kGoing:
+      return RequestState::kSwappingOut;
+    case Location::kParked:
+      return RequestState::kRotary;
+    case Location::kComing:
+      return RequestState::kSwappingIn;
+  }
+  return RequestState::kWaiting;
+}
 
 Request* Requests::find(EngineId engine, RequestId request) {
   const auto it = requests_.find(RequestKey{engine, request});
@@ -48,7 +62,7 @@ void Requests::enlist(Request& request) {
   Domain& domain = domains_[session.info.domain];
   insert_by_key(session.active, request);
   if (domain.requests++ == 0) domain.progress = ++last_progress_;
-  request.in_line = true;
+  request.order.in_line = true;
   session.line.insert(&request);
   domain.line.insert(&request);
 }
@@ -58,20 +72,20 @@ void Requests::delist(Request& request) {
   const auto domain = domains_.find(session.info.domain);
   std::erase(session.active, &request);
   session.ahead.wanting.erase(&request);
-  if (request.in_line) {
+  if (request.order.in_line) {
     session.line.erase(&request);
     domain->second.line.erase(&request);
   } else {
     std::erase(session.inside, &request);
   }
-  if (request.claim != 0) domain->second.claims.erase(request.claim);
+  if (request.order.claim != 0) domain->second.claims.erase(request.order.claim);
   if (--domain->second.requests == 0) domains_.erase(domain);
 }
 
 void Requests::requeue(Request& request) {
   const bool in_line = waits_in_line(request);
-  if (in_line == request.in_line) return;
-  request.in_line = in_line;
+  if (in_line == request.order.in_line) return;
+  request.order.in_line = in_line;
   Session& session = session_of(request);
   Domain& domain = domains_.at(session.info.domain);
   if (in_line) {
@@ -86,14 +100,14 @@ void Requests::requeue(Request& request) {
 }
 
 void Requests::make_claim(Request& request) {
-  request.claim = ++last_claim_;
-  domains_.at(session_of(request).info.domain).claims.emplace(request.claim, &request);
+  request.order.claim = ++last_claim_;
+  domains_.at(session_of(request).info.domain).claims.emplace(request.order.claim, &request);
   requeue(request);
 }
 
 void Requests::drop_claim(Request& request) {
-  if (request.claim == 0) return;
-  domains_.at(session_of(request).info.domain).claims.erase(std::exchange(request.claim, 0));
+  if (request.order.claim == 0) return;
+  domains_.at(session_of(request).info.domain).claims.erase(std::exchange(request.order.claim, 0));
   requeue(request);
 }
 
@@ -110,12 +124,13 @@ std::string Requests::validate() const {
     for (Request* r : session.active) {
       Domain& domain = counted[session.info.domain];
       ++domain.requests;
-      if (r->claim != 0) domain.claims.emplace(r->claim, r);
+      if (r->order.claim != 0) domain.claims.emplace(r->order.claim, r);
       if (!waits_in_line(*r)) {
         inside.push_back(r);
         continue;
       }
-      if (!r->table.empty() || !r->staging.empty()) return "one that waits in line holds memory";
+      if (!r->table.empty() || !r->layers.staging.empty())
+        return "one that waits in line holds memory";
       line.insert(r);
       domain.line.insert(r);
     }

@@ -7,7 +7,7 @@ namespace kvd::core {
 namespace {
 
 bool runs_on(const Request& request) {
-  return request.runs() && !request.leaving && !request.promised && !request.paused;
+  return request.runs() && !request.leaving && !request.promised && !request.paused();
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ planner::RotationSnapshot Rotation::rotation_snapshot(DomainId domain,
                                                       std::vector<Request*>& index) {
   planner::RotationSnapshot snapshot;
   for (Request* r : admissible(domain)) {
-    if (r->queues() && !r->held_back) index.push_back(r);
+    if (r->queues() && r->verdict != Verdict::kHeldBack) index.push_back(r);
   }
   // Those inside are visited by key: only the others are to be sorted in among them.
   const auto by_key = [](const Request* a, const Request* b) { return a->key < b->key; };
@@ -44,12 +44,12 @@ planner::RotationSnapshot Rotation::rotation_snapshot(DomainId domain,
   const auto inside = std::ssize(index);
   requests_.each_inside_in(domain, [&](Request& r) {
     const Session& owner = requests_.session_of(r);
-    if (!owner.responsive) return;  // neither a victim, nor would it take what it is given
+    if (!owner.life.responsive) return;  // neither a victim, nor would it take what it is given
     const bool running = runs_on(r);
     if (running || r.queues()) index.push_back(&r);
     if (!running) return;
     const std::int64_t more =
-        owner.blocks_for(r.planned + Tokens(1)) - std::int64_t{r.table.blocks()};
+        owner.blocks_for(r.progress.planned + Tokens(1)) - std::int64_t{r.table.blocks()};
     snapshot.growth +=
         owner.shape.slot_bytes() * (std::max<std::int64_t>(0, more) * owner.groups());
   });
@@ -76,22 +76,21 @@ planner::RotationConfig Rotation::rotation_config() const {
 // One request as the policy sees it.
 planner::RotationRequest Rotation::as_rotation(Request& request) {
   planner::RotationRequest entry;
-  entry.t_arr = request.arrived;
-  entry.skips = static_cast<std::int32_t>(request.skips);
-  entry.ttft_slo = request.slo.ttft;
-  entry.tbt_slo = request.slo.tbt;
+  entry.t_arr = request.times.arrived;
+  entry.skips = static_cast<std::int32_t>(request.order.skips);
+  entry.ttft_slo = request.goal.slo.ttft;
+  entry.tbt_slo = request.goal.slo.tbt;
   if (request.queues()) {
-    entry.state = request.state == RequestState::kWaiting ? planner::RequestState::kWaiting
-                                                          : planner::RequestState::kRotary;
+    entry.state =
+        request.waits() ? planner::RequestState::kWaiting : planner::RequestState::kRotary;
     entry.bytes = needs_.to_run(request);
-    if (request.has_token) entry.t_last = request.last_token;
+    if (request.times.has_token) entry.t_last = request.times.last_token;
   } else {
     entry.state = planner::RequestState::kRunning;
     entry.bytes = memory_.hbm_bytes(request);
-    entry.t_run = request.run_since;
+    entry.t_run = request.times.run_since;
     // Where layers stream, whole requests are too coarse to rotate: nobody leaves.
-    entry.prefilling =
-        request.state == RequestState::kPrefill || requests_.session_of(request).streaming;
+    entry.prefilling = request.prefills() || requests_.session_of(request).streaming;
     // What came in must make a token before it may leave again, or nobody gets anywhere.
     entry.made_token = !request.fresh;
   }
@@ -111,10 +110,10 @@ std::vector<Request*> Rotation::admissible(DomainId domain) {
   requests_.each_inside_in(domain, [&](Request& r) {
     room_in_hbm += requests_.session_of(r).shape.slot_bytes() * r.hbm_slots();
     room_in_dram += requests_.session_of(r).shape.slot_bytes() * r.dram_slots();
-    if (!requests_.session_of(r).responsive) {  // neither grows nor leaves
+    if (!requests_.session_of(r).life.responsive) {  // neither grows nor leaves
       promised += requests_.session_of(r).shape.slot_bytes() * (r.hbm_slots() + r.dram_slots());
     } else {
-      const Bytes most = requests_.session_of(r).bytes_for(r.prompt + r.max_new);
+      const Bytes most = requests_.session_of(r).bytes_for(r.goal.prompt + r.goal.max_new);
       promised += most;
       largest = std::max(largest, most);
     }
@@ -125,8 +124,8 @@ std::vector<Request*> Rotation::admissible(DomainId domain) {
   if (found == requests_.domains().end()) return out;
   for (Request* r : found->second.line) {
     const Session& owner = requests_.session_of(*r);
-    if (!owner.responsive) continue;  // nobody waits behind the queue of a silent engine
-    const Bytes most = owner.bytes_for(r->prompt + r->max_new);
+    if (!owner.life.responsive) continue;  // nobody waits behind the queue of a silent engine
+    const Bytes most = owner.bytes_for(r->goal.prompt + r->goal.max_new);
     if (most > room) continue;               // regions may end; until then it alone waits
     const bool alone = largest == Bytes(0);  // and makes way for nobody
     promised += most;
@@ -144,7 +143,8 @@ void Rotation::renew_for_queue(DomainId domain) {
   Bytes wanted;
   requests_.each_request_in(domain, [&](const Request& r) {
     const Session& session = requests_.session_of(r);
-    if (r.queues() && session.responsive) wanted += session.bytes_for(r.prompt + r.max_new);
+    if (r.queues() && session.life.responsive)
+      wanted += session.bytes_for(r.goal.prompt + r.goal.max_new);
   });
   if (wanted > Bytes(0)) store_.tiers.renew_for(domain, wanted);
 }
@@ -158,7 +158,7 @@ bool Rotation::stands_still(DomainId domain) {
   bool moves = false;
   requests_.each_inside_in(domain, [&](const Request& r) {
     queues = queues || r.queues();
-    moves = moves || r.holds_hbm() || r.claim != 0;
+    moves = moves || r.holds_hbm() || r.order.claim != 0;
   });
   return queues && !moves;
 }
@@ -168,12 +168,12 @@ void Rotation::bring_in_head(Session& caller) {
   const DomainId domain = caller.info.domain;
   Request* head = nullptr;
   requests_.each_request_in(domain, [&](Request& r) {
-    if (!r.queues() || !requests_.session_of(r).responsive) return;
-    if (!head || r.arrived < head->arrived) head = &r;
+    if (!r.queues() || !requests_.session_of(r).life.responsive) return;
+    if (!head || r.times.arrived < head->times.arrived) head = &r;
   });
   if (!head || head->key.engine != caller.id || needs_.to_run(*head) > supply_.of(domain)) return;
   requests_.make_claim(*head);
-  head->skips = 0;
+  head->order.skips = 0;
 }
 
 // Source: LayerKV sec. 3.1 (every admitted prompt).
@@ -185,18 +185,19 @@ void Rotation::prefill_layerwise(Session& caller, const planner::RotationDecisio
     for (const std::uint32_t i : decision.layerwise) chosen.push_back(index[i]);
   } else {
     chosen = index;
-    std::stable_sort(chosen.begin(), chosen.end(),
-                     [](const auto* a, const auto* b) { return a->arrived < b->arrived; });
+    std::stable_sort(chosen.begin(), chosen.end(), [](const auto* a, const auto* b) {
+      return a->times.arrived < b->times.arrived;
+    });
   }
   Bytes room = supply_.of(caller.info.domain);
   for (Request* r : chosen) {
-    if (r->key.engine != caller.id || r->state != RequestState::kWaiting || !r->queues()) continue;
+    if (r->key.engine != caller.id || !r->waits() || !r->queues()) continue;
     room -= needs_.to_stream(*r);
     if (room < Bytes(0)) return;
     r->layerwise = true;
-    r->away.assign(caller.groups(), true);
+    r->layers.away.assign(caller.groups(), true);
     requests_.make_claim(*r);
-    r->skips = 0;
+    r->order.skips = 0;
     ++context_.counters.layerwise;
   }
 }
@@ -204,7 +205,7 @@ void Rotation::prefill_layerwise(Session& caller, const planner::RotationDecisio
 void Rotation::carry_out(Session& caller, const planner::RotationDecision& decision,
                          const std::vector<Request*>& index) {
   for (std::size_t i = 0; i < index.size(); ++i) {
-    index[i]->vlt_s = decision.vlt_s[i];
+    index[i]->order.vlt_s = decision.vlt_s[i];
     context_.counters.vlt.add(decision.vlt_s[i]);
   }
   Bytes elsewhere;
@@ -212,14 +213,14 @@ void Rotation::carry_out(Session& caller, const planner::RotationDecision& decis
     Request& r = *index[chosen];
     if (r.key.engine == caller.id) {
       requests_.make_claim(r);
-      r.skips = 0;
+      r.order.skips = 0;
     } else {
       elsewhere += needs_.to_run(r);  // granted when its own engine steps
     }
   }
   if (decision.contention) {
     for (Request* r : index) {
-      if (r->key.engine == caller.id && r->queues()) ++r->skips;
+      if (r->key.engine == caller.id && r->queues()) ++r->order.skips;
     }
   }
   Bytes wanted = decision.b_swap ? *decision.b_swap - elsewhere : Bytes(INT64_MAX);

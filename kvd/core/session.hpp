@@ -39,6 +39,12 @@ struct RefusedRegion {
   Bytes bytes;
 };
 
+/// Level-1 memory of a session.
+struct Leases {
+  std::map<RegionId, Region> regions;
+  std::optional<RefusedRegion> refused;  ///< the last one
+};
+
 /// Which layers of a session's requests stay: the plan in force, and the one being made.
 struct LayerPlan {
   std::uint64_t number = 0;  ///< of the last problem given to the solver
@@ -86,6 +92,43 @@ struct CopiesAhead {
   bool short_of_dram = false;  ///< layers that shall leave found no room there
 };
 
+/// Whether anybody is there to step.
+struct Life {
+  bool dying = false;
+  bool parting = false;  ///< dying by the goodbye of a rank; the others are still to follow
+  bool responsive = true;
+  TimePoint last_step{0};
+  TimePoint last_beat{0};
+  std::optional<TimePoint> awaited_since;  ///< silent, and others wait for what it holds
+};
+
+struct Iterations {
+  std::uint64_t granted = 0;   ///< the last one
+  std::uint64_t finished = 0;  ///< last the engine, with all its ranks, reported as finished
+  std::uint64_t reported = 0;  ///< last whose tokens are counted; of ranks, the first to say so
+  std::uint64_t table_version = 0;
+  bool stepping = false;        ///< the last step reply had something to run
+  std::optional<Tokens> chunk;  ///< prompt tokens the next may have; none: any number
+  Tokens granted_prefill;       ///< prompt tokens of the last granted iteration
+  Tokens reported_prefill;      ///< prompt tokens of the last reported one
+};
+
+/// What the engine's steps and answers have shown (knowledge.hpp).
+struct Costs {
+  /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
+  /// batch's tokens change by little from step to step.
+  planner::FittedLine compute{0.998};
+  planner::FittedLine prefill{0.97};  ///< iteration time over its prompt tokens
+  double decode_s = 0;                ///< mean time of an iteration without prefill; 0: not yet
+  double prefill_token_s = 0;         ///< what a prompt token adds to one; 0: not yet
+  planner::LengthPredictor lengths;   ///< of its answers
+};
+
+/// Since it attached.
+struct Totals {
+  std::uint64_t steps = 0, rotations_in = 0, rotations_out = 0, tokens = 0;
+};
+
 /// An engine's session: of one process, or of all ranks of a tensor-parallel group.
 struct Session {
   EngineId id;
@@ -93,44 +136,23 @@ struct Session {
   Generation generation;
   ClassId class_id;  ///< none: level 1
   ModelClass shape;
-  bool dying = false;
-  bool parting = false;  ///< dying by the goodbye of a rank; the others are still to follow
-  bool responsive = true;
-
-  std::uint64_t iteration = 0;     ///< last granted
-  std::uint64_t finished = 0;      ///< last the engine, with all its ranks, reported as finished
-  std::uint64_t reported = 0;      ///< last whose tokens are counted; of ranks, the first to say so
+  Life life;
+  Iterations iterations;
   std::optional<RankSteps> ranks;  ///< of a tensor-parallel group
-  std::uint64_t table_version = 0;
-  bool stepping = false;  ///< its last step reply had something to run
-  TimePoint last_step{0};
-  Tokens granted_prefill;   ///< prompt tokens of the last granted iteration
-  Tokens reported_prefill;  ///< prompt tokens of the last reported one
+  Costs costs;
+  Totals totals;
+
   LayerPlan plan;
   std::optional<PendingPlace> place;
   bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
+  bool crowded = false;    ///< a prompt that comes in chunk by chunk found no room
   CopiesAhead ahead;
-  bool crowded = false;  ///< a prompt that comes in chunk by chunk found no room
-  /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
-  /// batch's tokens change by little from step to step.
-  planner::FittedLine compute{0.998};
-  planner::FittedLine prefill{0.97};  ///< iteration time over its prompt tokens
-  double decode_s = 0;                ///< mean time of an iteration without prefill; 0: not yet
-  double prefill_token_s = 0;         ///< what a prompt token adds to one; 0: not yet
-  std::optional<Tokens> chunk;        ///< prompt tokens an iteration may have; none: any number
-  planner::LengthPredictor lengths;   ///< of its answers
-  TimePoint last_beat{0};
 
   std::vector<Request*> active;     ///< its requests, by id
   std::vector<Request*> inside;     ///< of these, all that do not wait in line
   Line line;                        ///< the others
   std::vector<RequestId> given_up;  ///< ended by us; the next reply says so
-
-  std::map<RegionId, Region> regions;
-  std::optional<RefusedRegion> refused;    ///< the last one
-  std::optional<TimePoint> awaited_since;  ///< silent, and others wait for what it holds
-
-  std::uint64_t steps = 0, rotations_in = 0, rotations_out = 0, tokens = 0;
+  Leases leases;
 
   [[nodiscard]] std::uint32_t groups() const { return shape.groups(); }
   [[nodiscard]] store::Taker taker() const {

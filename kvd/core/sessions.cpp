@@ -18,7 +18,7 @@ constexpr std::size_t kMaxClasses = 256;
 Result<AttachGrant> Sessions::attach(const Attach& attach) {
   Session session;
   session.info = attach;
-  session.last_beat = context_.now;
+  session.life.last_beat = context_.now;
   if (attach.model_class) {
     const ModelClass& shape = *attach.model_class;
     KVD_ASSIGN_OR_RETURN(session.class_id, class_for(shape));
@@ -73,15 +73,16 @@ void Sessions::forget_unused_classes() {
 
 void Sessions::on_detach(EngineId engine) {
   const auto it = requests_.sessions().find(engine);
-  if (it == requests_.sessions().end() || it->second.dying) return;
+  if (it == requests_.sessions().end() || it->second.life.dying) return;
   Session& session = it->second;
   regions_.drop(engine);
-  session.finished = session.iteration;  // it said goodbye: it maps and writes nothing any more
+  session.iterations.finished =
+      session.iterations.granted;  // it said goodbye: it maps and writes nothing any more
   store_.tiers.mappings().forget(engine);
-  store_.tiers.iteration_finished(engine, session.finished);
+  store_.tiers.iteration_finished(engine, session.iterations.finished);
   for (Request* r : std::vector(session.active)) memory_.end(*r);
   streams_.end(session);
-  for (const auto& [id, region] : session.regions) store_.tiers.release_region(id);
+  for (const auto& [id, region] : session.leases.regions) store_.tiers.release_region(id);
   requests_.sessions().erase(it);
   store_.tiers.engine_gone(engine);
   store_.tiers.scrub_slabs();
@@ -92,33 +93,33 @@ void Sessions::on_dying(EngineId engine, bool parting) {
   const auto it = requests_.sessions().find(engine);
   if (it == requests_.sessions().end()) return;
   Session& session = it->second;
-  const bool dies = !parting && (!session.dying || session.parting);
+  const bool dies = !parting && (!session.life.dying || session.life.parting);
   if (dies) {
     ++context_.counters.engines_died;
     context_.note(Note::Level::kWarning, engine,
                   "engine '" + session.info.name +
                       "' died; its memory is quarantined until the process ends");
   }
-  session.parting = parting || (session.parting && !dies);
-  if (session.dying) return;
-  session.dying = true;
+  session.life.parting = parting || (session.life.parting && !dies);
+  if (session.life.dying) return;
+  session.life.dying = true;
   regions_.drop(engine);
   store_.tiers.engine_dying(engine);
   for (Request* r : std::vector(session.active)) memory_.end(*r);
   streams_.end(session);
-  for (const auto& [id, region] : session.regions) store_.tiers.quarantine_region(id);
+  for (const auto& [id, region] : session.leases.regions) store_.tiers.quarantine_region(id);
   claims_.serve_everyone();
 }
 
 void Sessions::on_dead(EngineId engine) {
   store_.tiers.mappings().forget(engine);
   const auto parting = requests_.sessions().find(engine);
-  on_dying(engine, parting != requests_.sessions().end() && parting->second.parting);
+  on_dying(engine, parting != requests_.sessions().end() && parting->second.life.parting);
   const auto it = requests_.sessions().find(engine);
   if (it != requests_.sessions().end()) {
     Session session = std::move(it->second);
     requests_.sessions().erase(it);
-    for (const auto& [id, region] : session.regions) store_.tiers.release_region(id);
+    for (const auto& [id, region] : session.leases.regions) store_.tiers.release_region(id);
     store_.tiers.engine_gone(engine);
     context_.note(
         Note::Level::kInfo, engine,
@@ -131,8 +132,8 @@ void Sessions::on_dead(EngineId engine) {
 void Sessions::on_beat(EngineId engine) {
   const auto it = requests_.sessions().find(engine);
   if (it == requests_.sessions().end()) return;
-  it->second.last_beat = context_.now;
-  if (!it->second.class_id) it->second.responsive = true;
+  it->second.life.last_beat = context_.now;
+  if (!it->second.class_id) it->second.life.responsive = true;
 }
 
 void Sessions::on_slab_mapped(EngineId engine, SlabIndex slab) {
@@ -152,9 +153,9 @@ void Sessions::on_slab_unmapped(EngineId engine, SlabIndex slab) {
 // them.
 void Sessions::on_slab_unsent(const SlabUnsent& unsent) {
   const auto it = requests_.sessions().find(unsent.engine);
-  if (it == requests_.sessions().end() || it->second.dying) return;
+  if (it == requests_.sessions().end() || it->second.life.dying) return;
   store_.tiers.mappings().unsent(unsent.engine, unsent.slab, static_cast<bool>(unsent.region));
-  if (it->second.regions.erase(unsent.region) == 0) return;
+  if (it->second.leases.regions.erase(unsent.region) == 0) return;
   store_.tiers.release_region(unsent.region);
   store_.tiers.scrub_slabs();
   claims_.serve_everyone();

@@ -7,21 +7,22 @@ namespace kvd::core {
 void Silence::check(Session& session) {
   // Silence counts only while the engine owes something: its heartbeat (level 1), or a step, for
   // work it was given or for requests it queued (level 3).
-  bool owes = !session.class_id || session.stepping;
-  TimePoint since = session.class_id ? session.last_step : session.last_beat;
-  TimePoint queued = session.line.empty() ? TimePoint::max() : (*session.line.begin())->arrived;
+  bool owes = !session.class_id || session.iterations.stepping;
+  TimePoint since = session.class_id ? session.life.last_step : session.life.last_beat;
+  TimePoint queued =
+      session.line.empty() ? TimePoint::max() : (*session.line.begin())->times.arrived;
   owes |= std::any_of(session.line.begin(), session.line.end(),
                       [](const Request* r) { return r->queues(); });
   requests_.each_inside_of(session.id, [&](Request& r) {
-    owes |= r.queues() || r.claim != 0 || r.holds_hbm();
-    queued = std::min(queued, r.arrived);
+    owes |= r.queues() || r.order.claim != 0 || r.holds_hbm();
+    queued = std::min(queued, r.times.arrived);
   });
   // One that has not stepped for want of requests is not late with its first ones.
-  if (session.class_id && !session.stepping && owes) since = std::max(since, queued);
-  if (!session.responsive || session.dying || !owes ||
+  if (session.class_id && !session.iterations.stepping && owes) since = std::max(since, queued);
+  if (!session.life.responsive || session.life.dying || !owes ||
       context_.now - since < context_.config.step_timeout)
     return;
-  session.responsive = false;
+  session.life.responsive = false;
   drop_claims(session);
   context_.note(Note::Level::kWarning, session.id,
                 "engine '" + session.info.name + "' has been silent for " +
@@ -31,13 +32,13 @@ void Silence::check(Session& session) {
 
 void Silence::evict(Session& session) {
   if (context_.config.evict_after.count() == 0) return;
-  const bool silent = !session.responsive && !session.dying;
+  const bool silent = !session.life.responsive && !session.life.dying;
   if (!silent || held_hbm(session) == Bytes(0) || !is_awaited(session)) {
-    session.awaited_since.reset();
-  } else if (!session.awaited_since) {
-    session.awaited_since = context_.now;
-  } else if (context_.now - *session.awaited_since >= context_.config.evict_after) {
-    session.awaited_since = context_.now;
+    session.life.awaited_since.reset();
+  } else if (!session.life.awaited_since) {
+    session.life.awaited_since = context_.now;
+  } else if (context_.now - *session.life.awaited_since >= context_.config.evict_after) {
+    session.life.awaited_since = context_.now;
     context_.note(Note::Level::kWarning, session.id,
                   "engine '" + session.info.name +
                       "' is killed: it is silent, and others have waited for " +
@@ -55,19 +56,20 @@ Bytes Silence::held_hbm(const Session& session) const {
 
 // The least memory that somebody of the session waits for in vain; none: nobody does.
 std::optional<Bytes> Silence::unmet_need(const Session& session) {
-  if (!session.responsive || session.dying) return std::nullopt;
+  if (!session.life.responsive || session.life.dying) return std::nullopt;
   std::optional<Bytes> least;
   const auto add = [&](Bytes need) { least = least ? std::min(*least, need) : need; };
   for (const PendingRegion& pending : regions_.pending()) {
     if (pending.engine == session.id) add(pending.bytes);
   }
   // An engine that was refused a region asks again in a while.
-  if (session.refused && context_.now - session.refused->at < context_.config.step_timeout) {
-    add(session.refused->bytes);
+  if (session.leases.refused &&
+      context_.now - session.leases.refused->at < context_.config.step_timeout) {
+    add(session.leases.refused->bytes);
   }
   const Bytes available = store_.hbm.available(session.info.domain);
   requests_.each_request_of(session.id, [&](Request& r) {
-    const bool claims = r.claim != 0 && !r.awaits_mapping;
+    const bool claims = r.order.claim != 0 && !r.awaits_mapping;
     if (claims || r.starved || (r.queues() && available < needs_.to_run(r))) add(needs_.to_run(r));
   });
   return least;
@@ -97,9 +99,9 @@ void Silence::drop_claims(Session& session) {
   requests_.each_request_of(session.id, [&](Request& r) {
     requests_.drop_claim(r);
     r.awaits_mapping = false;
-    if (r.state != RequestState::kWaiting) return;
+    if (!r.waits()) return;
     r.layerwise = false;
-    r.away.clear();
+    r.layers.away.clear();
   });
   store_.tiers.mappings().stop_awaiting(session.id);
 }

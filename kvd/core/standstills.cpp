@@ -11,8 +11,8 @@ namespace {
 
 // One that runs and is not starved waits for its engine's step alone.
 bool wants_memory(const Request& request) {
-  if (request.forced_out || request.hopeless) return false;
-  return request.queues() || request.claim != 0 || request.paused ||
+  if (request.forced_out() || request.verdict == Verdict::kHopeless) return false;
+  return request.queues() || request.order.claim != 0 || request.paused() ||
          (request.runs() && request.starved);
 }
 
@@ -45,19 +45,19 @@ void Standstills::watch() {
 bool Standstills::is_stuck(DomainId domain) {
   if (supply_.retires(domain)) return false;  // requests make way for a region
   for (const auto& [id, session] : requests_.sessions()) {
-    if (session.info.domain != domain || session.dying || !session.responsive) continue;
-    if (session.stepping || session.plan.asked) return false;
+    if (session.info.domain != domain || session.life.dying || !session.life.responsive) continue;
+    if (session.iterations.stepping || session.plan.asked) return false;
   }
   // A silent engine of another domain, which is evicted for those that wait (eviction.cpp).
   const auto is_ended = [&](const auto& entry) {
     const Session& session = entry.second;
-    return session.awaited_since && silence_.would_help(session.info.domain, domain, Bytes(0));
+    return session.life.awaited_since && silence_.would_help(session.info.domain, domain, Bytes(0));
   };
   if (std::any_of(requests_.sessions().begin(), requests_.sessions().end(), is_ended)) return false;
   if (store_.transfers.under_way(domain) || store_.tiers.zeroes_for(domain)) return false;
   bool wants = false, silent = false;
   const auto look_at = [&](Request& r) {
-    const bool responsive = requests_.session_of(r).responsive;
+    const bool responsive = requests_.session_of(r).life.responsive;
     // Its blocks come back when it steps or is evicted.
     silent = silent || (!responsive && r.holds_hbm());
     wants = wants || (responsive && wants_memory(r));
@@ -93,15 +93,15 @@ void Standstills::tell(DomainId domain, const Standstill& standstill) {
 // The end of one that holds memory helps the others.
 void Standstills::give_up_latest(DomainId domain) {
   const auto rank = [](const Request& r) {
-    return std::tuple(r.hbm_slots() + r.dram_slots() > 0, r.arrived, r.key);
+    return std::tuple(r.hbm_slots() + r.dram_slots() > 0, r.times.arrived, r.key);
   };
   Request* latest = nullptr;
   requests_.each_request_in(domain, [&](Request& r) {
-    if (!wants_memory(r) || !requests_.session_of(r).responsive) return;
+    if (!wants_memory(r) || !requests_.session_of(r).life.responsive) return;
     if (!latest || rank(r) > rank(*latest)) latest = &r;
   });
   if (!latest) return;
-  latest->hopeless = true;
+  latest->verdict = Verdict::kHopeless;
   ++context_.counters.requests_given_up;
   context_.note(Note::Level::kWarning, latest->key.engine,
                 "request " + std::to_string(latest->key.request.value) +
@@ -111,7 +111,7 @@ void Standstills::give_up_latest(DomainId domain) {
 // At its engine's step, so that reports of it have been taken and the reply tells of its end.
 void Standstills::end_given_up(Session& session) {
   for (Request* r : std::vector(session.active)) {
-    if (!r->hopeless) continue;
+    if (r->verdict != Verdict::kHopeless) continue;
     session.given_up.push_back(r->key.request);
     memory_.end(*r);
   }

@@ -11,7 +11,7 @@ namespace kvd::core {
 void StatusBuilder::add_inputs(ControllerStatus& out) {
   std::map<DomainId, std::string> names;
   for (auto& [id, session] : requests_.sessions()) {
-    if (!session.class_id || session.dying) continue;
+    if (!session.class_id || session.life.dying) continue;
     names.emplace(session.info.domain, session.info.domain_name);
     out.admission_inputs.push_back(admission_.admission_input(session));
     std::vector<RequestKey> running;
@@ -42,32 +42,32 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   e.generation = session.generation;
   e.level = session.class_id ? 3 : 1;
   e.ranks = session.shape.ranks;
-  e.responsive = session.responsive;
-  e.dying = session.dying;
+  e.responsive = session.life.responsive;
+  e.dying = session.life.dying;
   e.region = regions_.region_bytes(session);
-  e.steps = session.steps;
-  e.rotations_in = session.rotations_in;
-  e.rotations_out = session.rotations_out;
-  e.tokens = session.tokens;
+  e.steps = session.totals.steps;
+  e.rotations_in = session.totals.rotations_in;
+  e.rotations_out = session.totals.rotations_out;
+  e.tokens = session.totals.tokens;
   e.orphaned = session.info.orphaned;
-  e.idle_s = to_seconds(context_.now - std::max(session.last_step, session.last_beat));
+  e.idle_s = to_seconds(context_.now - std::max(session.life.last_step, session.life.last_beat));
   return e;
 }
 
 RequestStatus StatusBuilder::request_status(const Request& request) const {
   RequestStatus r;
   r.key = request.key;
-  r.state = request.state;
-  r.prompt_tokens = request.prompt.value;
-  r.tokens = request.tokens.value;
-  r.max_new_tokens = request.max_new.value;
+  r.state = request.state();
+  r.prompt_tokens = request.goal.prompt.value;
+  r.tokens = request.progress.tokens.value;
+  r.max_new_tokens = request.goal.max_new.value;
   r.hbm = memory_.hbm_bytes(request);
   r.dram = requests_.session_of(request).shape.slot_bytes() * request.dram_slots();
-  r.vlt_s = request.vlt_s;
-  r.rotations = request.rotations;
-  r.skips = request.skips;
-  r.age_s = to_seconds(context_.now - request.arrived);
-  r.promised = request.promised;
+  r.vlt_s = request.order.vlt_s;
+  r.rotations = request.order.rotations;
+  r.skips = request.order.skips;
+  r.age_s = to_seconds(context_.now - request.times.arrived);
+  r.promised = request.promised.has_value();
   return r;
 }
 
@@ -86,10 +86,10 @@ PlanStatus StatusBuilder::plan_status(const Session& session) const {
   for (const Request* r : session.active) {
     const bool planned =
         std::find(plan.batch.begin(), plan.batch.end(), r->key) != plan.batch.end();
-    if (!planned && !r->paused) continue;
-    PlanStatus::Entry entry{r->key.request, r->distance, {}, r->paused};
-    for (std::uint32_t group = 0; group < r->away.size(); ++group) {
-      if (r->away[group]) entry.in_dram.push_back(group + 1);
+    if (!planned && !r->paused()) continue;
+    PlanStatus::Entry entry{r->key.request, r->layers.distance, {}, r->paused()};
+    for (std::uint32_t group = 0; group < r->layers.away.size(); ++group) {
+      if (r->layers.away[group]) entry.in_dram.push_back(group + 1);
     }
     p.requests.push_back(std::move(entry));
   }

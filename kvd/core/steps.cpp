@@ -5,12 +5,12 @@ namespace kvd::core {
 Result<StepReply> Steps::next(Session& session, const Step& step) {
   KVD_TRY(reports_.check(session, step));
   ++context_.counters.steps;
-  ++session.steps;
-  const double took = to_seconds(context_.now - session.last_step);
-  if (session.last_step.count() != 0) knowledge_.measure_gap(took);
-  const bool measured = session.stepping;
-  session.last_step = context_.now;
-  session.responsive = true;
+  ++session.totals.steps;
+  const double took = to_seconds(context_.now - session.life.last_step);
+  if (session.life.last_step.count() != 0) knowledge_.measure_gap(took);
+  const bool measured = session.iterations.stepping;
+  session.life.last_step = context_.now;
+  session.life.responsive = true;
   session.streaming = needs_.layers_stream(session);
   if (!session.streaming) plans_.forget(session);  // before who is no longer paused grows
 

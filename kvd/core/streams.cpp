@@ -9,53 +9,54 @@ namespace kvd::core {
 
 void Streams::install(Session& session) {
   requests_.each_inside_of(session.id, [&](Request& r) {
-    if (r.leaving || (!r.runs() && !r.paused)) return;
-    if (r.paused) memory_.release_staging(r);
+    if (r.leaving || (!r.runs() && !r.paused())) return;
+    if (r.paused()) memory_.release_staging(r);
     // A prompt on its way to DRAM keeps its blocks until somebody is short of them: its next chunk
     // would have to fetch them again.
-    if (!r.away.empty() && (!r.layerwise || session.crowded)) evict_layers(session, r);
-    if (!r.paused && !r.fetch && !r.layerwise) fetch_layers(session, r);
+    if (!r.layers.away.empty() && (!r.layerwise || session.crowded)) evict_layers(session, r);
+    if (!r.paused() && !r.moves.fetch && !r.layerwise) fetch_layers(session, r);
   });
   session.crowded = false;
 }
 
 // The first slots that leave become staging; a paused request needs none.
 void Streams::evict_layers(Session& session, Request& request) {
-  if (request.fetch || request.known.evicted == request.layers_seen()) return;
+  if (request.moves.fetch || request.layers.known.evicted == request.layers_seen()) return;
   const std::uint32_t groups = session.groups();
   const std::uint32_t full = request.sealed;
   std::vector<SlotId> freed;
   std::vector<std::uint32_t> leaving;
   for (std::uint32_t group = 0; group < groups; ++group) {
-    if (request.away[group]) leaving.push_back(group);
+    if (request.layers.away[group]) leaving.push_back(group);
   }
   for (std::uint32_t block = 0; block < full; ++block) {
     for (const std::uint32_t group : leaving) {
       const std::uint32_t i = block * groups + group;
       if (!store_.blocks.synced(request.table, i)) continue;
       const SlotId slot = store_.blocks.vacate(request.table, i, Tier::kHbm);
-      if (!request.staging.slot(block).none() || request.paused) {
+      if (!request.layers.staging.slot(block).none() || request.paused()) {
         freed.push_back(slot);
         continue;
       }
-      request.staging.put(block, slot);
+      request.layers.staging.put(block, slot);
       // The iteration that runs may still read the block there.
-      request.staging_free =
-          std::max(request.staging_free, layer_mark(request.last_iteration, groups));
-      request.streamed_in = std::max(request.streamed_in, request.last_iteration);
+      request.layers.staging_free = std::max(request.layers.staging_free,
+                                             layer_mark(request.progress.last_iteration, groups));
+      request.layers.streamed_in =
+          std::max(request.layers.streamed_in, request.progress.last_iteration);
     }
   }
   memory_.release_slots(request, std::move(freed));
-  request.known.evicted = request.layers_seen();
+  request.layers.known.evicted = request.layers_seen();
 }
 
 void Streams::fetch_layers(Session& session, Request& request) {
-  if (request.complete() || request.known.fetched == request.layers_seen()) return;
+  if (request.complete() || request.layers.known.fetched == request.layers_seen()) return;
   const std::uint32_t groups = session.groups();
   std::vector<std::uint32_t> coming;
   bool short_of_hbm = false;
   for (std::uint32_t group = 0; group < groups; ++group) {
-    if (!request.away.empty() && request.away[group]) continue;
+    if (!request.layers.away.empty() && request.layers.away[group]) continue;
     std::vector<std::uint32_t> wanted;
     for (std::uint32_t i = group; i < request.table.size(); i += groups) {
       if (!store_.blocks.has(request.table, i, Tier::kHbm)) wanted.push_back(i);
@@ -71,15 +72,15 @@ void Streams::fetch_layers(Session& session, Request& request) {
     coming.insert(coming.end(), wanted.begin(), wanted.end());
   }
   if (coming.empty()) {
-    if (!short_of_hbm) request.known.fetched = request.layers_seen();
+    if (!short_of_hbm) request.layers.known.fetched = request.layers_seen();
     return;
   }
-  request.fetch = memory_.start(session, request, store::Purpose::kFetch, std::move(coming));
+  request.moves.fetch = memory_.start(session, request, store::Purpose::kFetch, std::move(coming));
 }
 
 /// Whether every missing block has a staging slot.
 bool Streams::stage(Session& session, Request& request) {
-  if (request.complete() || request.known.staged == request.layers_seen()) return true;
+  if (request.complete() || request.layers.known.staged == request.layers_seen()) return true;
   const std::uint32_t groups = session.groups();
   std::vector<std::uint32_t> unstaged;
   bool streams = false;
@@ -90,37 +91,38 @@ bool Streams::stage(Session& session, Request& request) {
     }
     if (!gone) continue;
     streams = true;
-    if (request.staging.slot(block).none()) unstaged.push_back(block);
+    if (request.layers.staging.slot(block).none()) unstaged.push_back(block);
   }
   if (!streams) {
-    if (request.away.empty()) memory_.release_staging(request);
-    request.known.staged = request.layers_seen();
+    if (request.layers.away.empty()) memory_.release_staging(request);
+    request.layers.known.staged = request.layers_seen();
     return true;
   }
   if (unstaged.empty()) {
-    request.known.staged = request.layers_seen();
+    request.layers.known.staged = request.layers_seen();
     return true;
   }
   const pool::SlotGrant grant =
       store_.tiers.take(Tier::kHbm, session.taker(), static_cast<std::uint32_t>(unstaged.size()));
   if (grant.code != ErrorCode::kOk) return false;
   for (std::size_t i = 0; i < unstaged.size(); ++i) {
-    request.staging.put(unstaged[i], grant.slots[i]);
+    request.layers.staging.put(unstaged[i], grant.slots[i]);
   }
-  request.known.staged = request.layers_seen();
+  request.layers.known.staged = request.layers_seen();
   return true;
 }
 
 void Streams::add_fetches(Request& request, std::uint64_t iteration, StreamLayers& stream) const {
   if (request.complete()) return;
   LayersSeen now_seen = request.layers_seen();
-  if (request.known.fetches.seen != now_seen) {
-    request.known.fetches = {std::move(now_seen), fetches_of(request)};
+  if (request.layers.known.fetches.seen != now_seen) {
+    request.layers.known.fetches = {std::move(now_seen), fetches_of(request)};
   }
   // An iteration that is over reads nothing more, however far its engine got.
   const Session& session = requests_.session_of(request);
-  std::uint64_t after = request.streamed_in > session.finished ? request.staging_free : 0;
-  for (const StreamLayers::Fetch& fetch : request.known.fetches.answer) {
+  std::uint64_t after =
+      request.layers.streamed_in > session.iterations.finished ? request.layers.staging_free : 0;
+  for (const StreamLayers::Fetch& fetch : request.layers.known.fetches.answer) {
     stream.fetches.push_back(fetch);
     stream.fetches.back().after = std::exchange(after, layer_mark(iteration, fetch.group + 1));
   }
@@ -135,9 +137,9 @@ std::vector<StreamLayers::Fetch> Streams::fetches_of(const Request& request) con
       const std::uint32_t i = block * groups + group;
       // Blocks arrive in a request that runs by a fetch only.
       if (!store_.blocks.has(request.table, i, Tier::kHbm) ||
-          (request.fetch && store_.blocks.arriving(request.table, i))) {
-        fetch.pairs.push_back(
-            {request.staging.slot(block), store_.blocks.slot(request.table, i, Tier::kDram)});
+          (request.moves.fetch && store_.blocks.arriving(request.table, i))) {
+        fetch.pairs.push_back({request.layers.staging.slot(block),
+                               store_.blocks.slot(request.table, i, Tier::kDram)});
       }
     }
     if (!fetch.pairs.empty()) fetches.push_back(std::move(fetch));
@@ -152,16 +154,18 @@ void Streams::start(Session& session, StreamLayers stream, const std::vector<Req
   ++context_.counters.streams;
   for (const auto& fetch : stream.fetches) context_.counters.layers_fetched += fetch.pairs.size();
   const Ticket ticket = store_.transfers.start(std::move(stream), session.info.domain);
-  for (Request* r : streamed) r->streams.push_back(ticket);
+  for (Request* r : streamed) r->layers.streams.push_back(ticket);
 }
 
 // The engine has finished their iterations, or has gone: nobody waits for their fetches.
 void Streams::end(Session& session) {
-  store_.transfers.end_streams(session.id, session.dying ? UINT64_MAX : session.finished);
+  store_.transfers.end_streams(session.id,
+                               session.life.dying ? UINT64_MAX : session.iterations.finished);
 }
 
 void Streams::ended(Ticket ticket, const store::Stream& stream) {
-  requests_.each_inside_of(stream.engine, [&](Request& r) { std::erase(r.streams, ticket); });
+  requests_.each_inside_of(stream.engine,
+                           [&](Request& r) { std::erase(r.layers.streams, ticket); });
 }
 
 }  // namespace kvd::core

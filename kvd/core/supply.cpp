@@ -21,14 +21,14 @@ bool Supply::in_retiring_slab(const Request& request) const { return kept(reques
 Bytes Supply::incoming(DomainId domain) {
   Bytes sum;
   requests_.each_inside_in(domain, [&](Request& r) {
-    const bool leaves = r.state == RequestState::kSwappingOut || r.leaving || r.promised;
-    if (r.state != RequestState::kSwappingOut && !requests_.session_of(r).responsive) return;
+    const bool leaves = r.place == Location::kGoing || r.leaving || r.promised;
+    if (r.place != Location::kGoing && !requests_.session_of(r).life.responsive) return;
     if (leaves) sum += memory_.hbm_bytes(r) - kept(r);
   });
   // What a silent engine may still use comes when it steps again, or never.
   return sum + store_.tiers.held(domain, [&](EngineId engine) {
     const auto session = requests_.sessions().find(engine);
-    return session == requests_.sessions().end() || session->second.responsive;
+    return session == requests_.sessions().end() || session->second.life.responsive;
   });
 }
 
@@ -45,8 +45,8 @@ Bytes Supply::yieldable(DomainId domain) {
   Bytes sum;
   requests_.each_inside_in(domain, [&](Request& r) {
     const Session& session = requests_.session_of(r);
-    if (!session.responsive || (!session.streaming && !r.layerwise)) return;
-    if (r.paused) {
+    if (!session.life.responsive || (!session.streaming && !r.layerwise)) return;
+    if (r.paused()) {
       const std::int64_t open = session.groups();
       sum += session.shape.slot_bytes() * std::max<std::int64_t>(0, r.hbm_slots() - open);
     } else if (r.runs() && !r.leaving && !r.promised) {
@@ -70,8 +70,8 @@ Bytes Supply::layerwise_reserve(DomainId domain) {
   Bytes used;
   bool others = false;
   requests_.each_inside_in(domain, [&](Request& r) {
-    if (r.layerwise) used += r.claim != 0 ? needs_.to_run(r) : memory_.hbm_bytes(r);
-    others = others || (!r.layerwise && (r.runs() || r.state == RequestState::kSwappingIn));
+    if (r.layerwise) used += r.order.claim != 0 ? needs_.to_run(r) : memory_.hbm_bytes(r);
+    others = others || (!r.layerwise && (r.runs() || r.place == Location::kComing));
   });
   if (!others) return Bytes(0);
   return std::max(Bytes(0), Bytes(needs_.hbm_limit(domain).value / kLayerwiseShare) - used);
@@ -82,9 +82,9 @@ std::string Supply::silent_holder(DomainId domain) {
   std::string text;
   requests_.each_inside_in(domain, [&](Request& r) {
     const Session& owner = requests_.session_of(r);
-    if (!text.empty() || owner.responsive || !r.holds_hbm()) return;
+    if (!text.empty() || owner.life.responsive || !r.holds_hbm()) return;
     text = "engine '" + owner.info.name + "' holds blocks in HBM and has been silent for " +
-           std::to_string(to_seconds(context_.now - owner.last_step)) +
+           std::to_string(to_seconds(context_.now - owner.life.last_step)) +
            " s: repeat the command once it steps again or has ended (engine.evict_after)";
   });
   return text;

@@ -7,7 +7,7 @@ namespace kvd::core {
 
 void Swaps::swap_out(Request& request) {
   Session& session = requests_.session_of(request);
-  const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.tokens));
+  const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.progress.tokens));
   const std::uint32_t count = kept * session.groups();
   std::vector<std::uint32_t> unsynced;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -18,7 +18,8 @@ void Swaps::swap_out(Request& request) {
   if (wanted > 0) grant = copies_.take(session, wanted);
   if (grant.code != ErrorCode::kOk) {
     ++context_.counters.rotation_blocked_dram;
-    request.leaving = request.forced_out = false;
+    request.leaving = false;
+    request.lift(Verdict::kForcedOut);
     request.fresh = true;  // asked again at every step, it would never run
     // Slabs that another domain left empty can be had once they are zeroed.
     store_.tiers.reclaim(Tier::kDram, session.info.domain);
@@ -35,11 +36,13 @@ void Swaps::swap_out(Request& request) {
   for (std::uint32_t i = 0; i < wanted; ++i) {
     store_.blocks.place(request.table, unsynced[i], Tier::kDram, grant.slots[i]);
   }
-  request.state = RequestState::kSwappingOut;
-  request.out_since = context_.now;
-  request.leaving = request.paused = false;
+  request.place = Location::kGoing;
+  request.times.out_since = context_.now;
+  request.leaving = false;
+  request.lift(Verdict::kPaused);
   if (wanted == 0) return finish_out(request, {}, true);
-  request.copy = memory_.start(session, request, store::Purpose::kRotateOut, std::move(unsynced));
+  request.moves.rotation =
+      memory_.start(session, request, store::Purpose::kRotateOut, std::move(unsynced));
 }
 
 ErrorCode Swaps::swap_in(Request& request) {
@@ -50,7 +53,8 @@ ErrorCode Swaps::swap_in(Request& request) {
   wanted.reserve(std::size_t{whole} * groups);
   const std::uint32_t full = memory_.full_blocks(request);
   for (std::uint32_t i = 0; i < whole * groups; ++i) {
-    const bool streams = !request.away.empty() && request.away[i % groups] && i / groups < full;
+    const bool streams =
+        !request.layers.away.empty() && request.layers.away[i % groups] && i / groups < full;
     if (!streams) wanted.push_back(i);
   }
   const pool::SlotGrant grant =
@@ -64,9 +68,10 @@ ErrorCode Swaps::swap_in(Request& request) {
     store_.blocks.place(request.table, wanted[i], Tier::kHbm, grant.slots[i]);
     if (store_.blocks.has(request.table, wanted[i], Tier::kDram)) moves.push_back(wanted[i]);
   }
-  request.copy = memory_.start(session, request, store::Purpose::kRotateIn, std::move(moves));
-  request.in_ticket = request.copy;
-  request.state = RequestState::kSwappingIn;
+  request.moves.rotation =
+      memory_.start(session, request, store::Purpose::kRotateIn, std::move(moves));
+  request.moves.in = request.moves.rotation;
+  request.place = Location::kComing;
   return ErrorCode::kOk;
 }
 
@@ -74,7 +79,9 @@ void Swaps::start_leaving(Session& session) {
   // A copy may read a block only after the iteration that filled it has finished (safety rule 3);
   // those under way end first.
   requests_.each_inside_of(session.id, [&](Request& r) {
-    if (r.leaving && r.last_iteration <= session.finished && !r.sync && !r.fetch) swap_out(r);
+    if (r.leaving && r.progress.last_iteration <= session.iterations.finished && !r.moves.sync &&
+        !r.moves.fetch)
+      swap_out(r);
   });
 }
 
@@ -141,9 +148,9 @@ void Swaps::finish(const store::Transfer& transfer, bool ok) {
 
 void Swaps::finish_out(Request& request, const store::Transfer& transfer, bool ok) {
   Session& session = requests_.session_of(request);
-  request.copy = Ticket();
-  request.state = ok ? RequestState::kRotary : RequestState::kRunning;
-  request.forced_out = request.forced_out && ok;
+  request.moves.rotation = Ticket();
+  request.place = ok ? Location::kParked : Location::kIn;
+  if (!ok) request.lift(Verdict::kForcedOut);
   if (!ok) return;  // what did leave is streamed, or comes back
   std::vector<SlotId> free;
   free.reserve(transfer.places.size());
@@ -153,28 +160,28 @@ void Swaps::finish_out(Request& request, const store::Transfer& transfer, bool o
   store_.tiers.free(Tier::kHbm, free);
   request.synced = memory_.full_blocks(request);
   request.layerwise = false;
-  request.away.clear();
-  request.distance = 0;
-  ++request.rotations;
-  ++session.rotations_out;
+  request.layers.away.clear();
+  request.layers.distance = 0;
+  ++request.order.rotations;
+  ++session.totals.rotations_out;
   ++context_.counters.rotations_out;
 }
 
 void Swaps::finish_in(Request& request, const store::Transfer& transfer, bool ok) {
   Session& session = requests_.session_of(request);
-  request.copy = Ticket();
+  request.moves.rotation = Ticket();
   request.sealed = 0;
   if (!ok) {
-    const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.tokens));
+    const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.progress.tokens));
     store_.tiers.free(Tier::kHbm, store_.blocks.truncate(request.table, kept)[0]);
-    request.state = RequestState::kRotary;
-    request.in_ticket = Ticket();
+    request.place = Location::kParked;
+    request.moves.in = Ticket();
     return;
   }
   // The copies of full blocks stay good: who leaves again soon need not move them.
   const std::uint32_t full = memory_.full_blocks(request);
-  const bool keep =
-      context_.tuning.rotation.eager || !request.away.empty() || !request.streams.empty();
+  const bool keep = context_.tuning.rotation.eager || !request.layers.away.empty() ||
+                    !request.layers.streams.empty();
   std::vector<SlotId> free;
   for (const std::uint32_t i : transfer.places) {
     if (keep && i / session.groups() < full) continue;
@@ -182,18 +189,18 @@ void Swaps::finish_in(Request& request, const store::Transfer& transfer, bool ok
   }
   store_.tiers.free(Tier::kDram, free);
   request.synced = keep ? full : 0;
-  request.state = RequestState::kRunning;
-  request.run_since = context_.now;
+  request.place = Location::kIn;
+  request.times.run_since = context_.now;
   request.fresh = true;
   knowledge_.returned(request);
   memory_.seal_full_blocks(request);
-  ++session.rotations_in;
+  ++session.totals.rotations_in;
   ++context_.counters.rotations_in;
 }
 
 void Swaps::finish_sync(Request& request, const store::Transfer& transfer, bool ok) {
   Session& session = requests_.session_of(request);
-  request.sync = Ticket();
+  request.moves.sync = Ticket();
   session.ahead.under_way -= transfer.slot_bytes * std::ssize(transfer.places);
   if (!ok) {
     request.synced = 0;
@@ -204,7 +211,7 @@ void Swaps::finish_sync(Request& request, const store::Transfer& transfer, bool 
 }
 
 void Swaps::finish_fetch(Request& request) {
-  request.fetch = Ticket();
+  request.moves.fetch = Ticket();
   if (request.leaving) start_leaving(requests_.session_of(request));
 }
 
