@@ -3,7 +3,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string_view>
 
 #include "ipc/vocabulary/result.hpp"
@@ -53,8 +52,5 @@ constexpr std::array<EvictionKind, 4> kEvictionKinds = {
 [[nodiscard]] std::string_view name(EvictionKind kind);
 /// Errors: InvalidArgument naming those there are.
 [[nodiscard]] Result<EvictionKind> eviction_kind(std::string_view name);
-
-/// `entries` outlives it.
-[[nodiscard]] std::unique_ptr<Eviction> make_eviction(EvictionKind kind, const Entries& entries);
 
 }  // namespace kvd::store

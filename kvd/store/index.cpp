@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "kvd/store/eviction_catalogue.hpp"
+
 namespace kvd::store {
 namespace {
 

@@ -18,7 +18,11 @@ struct Room {
 const std::vector<Room>& rooms() {
   static const std::vector<Room> kRooms = {
       {"kvd/store/",
-       {"orders", "holds", "mappings", "staging", "tiers", "blocks", "transfers", "store"}},
+       {// memory
+        "orders", "holds", "mappings", "staging", "tiers", "blocks", "transfers", "store",
+        // what is cached
+        "key", "heat", "entries", "digest_table", "id_heap", "id_queue", "eviction",
+        "eviction_queues", "eviction_catalogue", "disk_admission", "index", "index_validate"}},
       {"kvd/core/",
        {// what goes in and out
         "tuning", "inputs", "status", "effects", "events", "config",

@@ -1,6 +1,4 @@
 // What each policy takes first, what may be written to disk, and the rows they keep.
-#include "kvd/store/eviction.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <set>
 
 #include "kvd/store/disk_admission.hpp"
+#include "kvd/store/eviction_catalogue.hpp"
 #include "kvd/store/heat.hpp"
 #include "kvd/store/id_heap.hpp"
 #include "kvd/store/id_queue.hpp"
