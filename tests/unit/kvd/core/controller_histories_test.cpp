@@ -34,14 +34,19 @@ void end_what_was_commanded(World& world) {
   }
 }
 
+std::uint64_t number_in(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
 /// Any mixture of engines, classes, aborts, rotations, deaths and regions, with copies ending late:
-/// every block read is what was written, nothing leaks, and everybody finishes.
+/// every block read is what was written, nothing leaks, and everybody finishes. KVD_SEED plays one
+/// history; KVD_HISTORIES is how many otherwise, from KVD_FIRST_SEED on.
 TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
   const char* wanted = std::getenv("KVD_SEED");
-  const std::uint64_t first = wanted ? std::strtoull(wanted, nullptr, 10) : 1;
-  const char* more = std::getenv("KVD_HISTORIES");
-  const std::uint64_t count = more ? std::strtoull(more, nullptr, 10) : kHistories;
-  const std::uint64_t last = wanted ? first : count;
+  const std::uint64_t count = wanted ? 1 : number_in("KVD_HISTORIES", kHistories);
+  const std::uint64_t first = number_in(wanted ? "KVD_SEED" : "KVD_FIRST_SEED", 1);
+  const std::uint64_t last = first + count - 1;
   std::size_t under_pressure = 0;
   std::uint64_t streams = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
