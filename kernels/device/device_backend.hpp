@@ -65,6 +65,7 @@ struct CopyBatch {
   Direction direction = Direction::kHostToDevice;
   std::vector<CopyExtent> extents;
   Fence fence;
+  bool in_place = false;  ///< within one tier: crosses no link, however slow that is
 };
 
 /// A batch that ended. After a failure none of its destination bytes may be trusted and its fence

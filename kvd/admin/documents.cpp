@@ -29,6 +29,7 @@ Json counters_json(const Counters& c) {
             {"growth", c.rotation_blocked_growth},
             {"promise", c.rotation_blocked_promise}}},
           {"blocks_copied_ahead", c.blocks_synced},
+          {"compacted", {{"blocks", c.blocks_compacted}, {"bytes", c.bytes_compacted}}},
           {"layers",
            {{"plans", c.plans},
             {"pauses", c.pauses},
@@ -46,8 +47,8 @@ Json counters_json(const Counters& c) {
           {"engines_attached", c.engines_attached},
           {"engines_died", c.engines_died},
           {"commands_refused", c.stale_commands},
-          {"ttft", {{"met", c.ttft_met}, {"missed", c.ttft_missed}}},
-          {"tbt", {{"met", c.tbt_met}, {"missed", c.tbt_missed}}}};
+          {"ttft", {{"met", c.ttft.met}, {"missed", c.ttft.missed}}},
+          {"tbt", {{"met", c.tbt.met}, {"missed", c.tbt.missed}}}};
 }
 
 Json gpu_json(const std::optional<GpuInfo>& gpu) {

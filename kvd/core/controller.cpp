@@ -6,6 +6,7 @@
 #include "kvd/core/admission.hpp"
 #include "kvd/core/claims.hpp"
 #include "kvd/core/commands.hpp"
+#include "kvd/core/compactor.hpp"
 #include "kvd/core/dram_copies.hpp"
 #include "kvd/core/ground.hpp"
 #include "kvd/core/layer_plans.hpp"
@@ -42,11 +43,12 @@ struct Controller::Parts {
   explicit Parts(Config config) : ground(std::move(config)) {}
 
   Ground ground;
+  Compactor compactor{ground};
   DramCopies copies{ground};
   Streams streams{ground};
   Needs needs{ground};
   Supply supply{ground, needs};
-  Swaps swaps{ground, copies, streams};
+  Swaps swaps{ground, copies, streams, compactor};
   Promises promises{ground, supply};
   Regions regions{ground, copies, needs, supply, promises};
   Claims claims{ground, copies, streams, needs, supply, swaps, promises, regions};
@@ -57,8 +59,8 @@ struct Controller::Parts {
   Replies replies{ground, streams};
   Silence silence{ground, needs, regions};
   Standstills standstills{ground, needs, supply, silence};
-  Steps steps{ground, copies, streams,   needs,    swaps,   promises, regions,
-              claims, plans,  admission, rotation, reports, replies,  standstills};
+  Steps steps{ground, compactor, copies,    streams,  needs,   swaps,   promises,   regions,
+              claims, plans,     admission, rotation, reports, replies, standstills};
   Ranks ranks{ground, swaps, claims, steps};
   Sessions sessions{ground, streams, regions, claims};
   Commands commands{ground, needs, supply, swaps, regions, claims, plans, steps, ranks};
@@ -157,6 +159,7 @@ void Controller::Parts::on_tick() {
     silence.check(session);
     silence.evict(session);
   }
+  compactor.start();
   standstills.watch();
 }
 
@@ -198,13 +201,15 @@ std::string Controller::Parts::validate() const {
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
     const std::size_t owned = counted[static_cast<std::size_t>(tier)];
     if (owned != store.blocks.slots(tier)) return "a block is nobody's";
-    const std::size_t known = owned + store.tiers.slots(tier) + (tier == Tier::kHbm ? staged : 0);
+    const std::size_t known =
+        owned + store.tiers.slots(tier) + (tier == Tier::kHbm ? staged : store.compaction.slots());
     const pool::TierStats stats = store.tiers.pool(tier).stats();
     std::uint64_t used = 0;
     for (std::size_t s = 1; s < pool::kSlotStates; ++s) used += stats.slots_by_state[s];
     if (used != known) {
       return std::string(kvd::name(tier)) + ": " + std::to_string(used) +
-             " slots are in use, blocks, staging and holds account for " + std::to_string(known);
+             " slots are in use, blocks, staging, holds and moves account for " +
+             std::to_string(known);
     }
   }
   return {};

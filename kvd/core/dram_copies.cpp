@@ -149,10 +149,14 @@ void DramCopies::drop(DomainId domain, Bytes needed) {
 // For what has no other place: copies of what HBM has make way.
 pool::SlotGrant DramCopies::take(const Session& session, std::uint32_t count) {
   pool::SlotGrant grant = store_.tiers.try_take(Tier::kDram, session.taker(), count);
+  if (grant.code == ErrorCode::kOk) return grant;
   const Bytes needed = session.shape.slot_bytes() * std::int64_t{count};
-  if (grant.code == ErrorCode::kOk || spare(session.info.domain) < needed) return grant;
-  drop(session.info.domain, needed);
-  return store_.tiers.try_take(Tier::kDram, session.taker(), count);
+  if (spare(session.info.domain) >= needed) {
+    drop(session.info.domain, needed);
+    grant = store_.tiers.try_take(Tier::kDram, session.taker(), count);
+  }
+  if (grant.code != ErrorCode::kOk) store_.compaction.want(session.taker(), needed);
+  return grant;
 }
 
 }  // namespace kvd::core

@@ -120,6 +120,7 @@ struct PublishTable {
 using store::AskUnmap;
 using store::CopySlots;
 using store::EndStream;
+using store::MoveSlots;
 using store::RenewSlab;
 using store::Scrub;
 using store::SendSlab;
@@ -134,7 +135,7 @@ struct SolvePlacement {
   planner::PlacementSnapshot snapshot;
   planner::PlacementConfig config;
 };
-/// How a CopySlots, StreamLayers or Scrub ended; an event the shell feeds back.
+/// How a CopySlots, MoveSlots, StreamLayers or Scrub ended; an event the shell feeds back.
 struct CopyFinished {
   Ticket ticket;
   bool ok = true;
@@ -152,7 +153,7 @@ struct Note {
   std::string text;
 };
 
-using Effect = std::variant<Reply, PublishTable, CopySlots, StreamLayers, EndStream, SolvePlacement,
-                            Scrub, RenewSlab, SendSlab, AskUnmap, Evict, Note>;
+using Effect = std::variant<Reply, PublishTable, CopySlots, MoveSlots, StreamLayers, EndStream,
+                            SolvePlacement, Scrub, RenewSlab, SendSlab, AskUnmap, Evict, Note>;
 
 }  // namespace kvd::core

@@ -84,11 +84,8 @@ void Reports::take_report(Session& session, Request& request, const StepReport& 
       const Nanoseconds gap =
           context_.now - (first ? request.times.arrived : request.times.last_token);
       const bool met = gap <= (first ? request.goal.slo.ttft : request.goal.slo.tbt);
-      if (first) {
-        ++(met ? context_.counters.ttft_met : context_.counters.ttft_missed);
-      } else {
-        ++(met ? context_.counters.tbt_met : context_.counters.tbt_missed);
-      }
+      Counters::Intervals& intervals = first ? context_.counters.ttft : context_.counters.tbt;
+      ++(met ? intervals.met : intervals.missed);
       if (first) request.times.first_token = context_.now;
       count_deposit(request, first ? Tokens(1) : made);
       request.times.has_token = true;

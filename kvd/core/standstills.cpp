@@ -54,7 +54,8 @@ bool Standstills::is_stuck(DomainId domain) {
     return session.life.awaited_since && silence_.would_help(session.info.domain, domain, Bytes(0));
   };
   if (std::any_of(requests_.sessions().begin(), requests_.sessions().end(), is_ended)) return false;
-  if (store_.transfers.under_way(domain) || store_.tiers.zeroes_for(domain)) return false;
+  if (store_.transfers.under_way(domain) || store_.compaction.under_way(domain)) return false;
+  if (store_.tiers.zeroes_for(domain)) return false;
   bool wants = false, silent = false;
   const auto look_at = [&](Request& r) {
     const bool responsive = requests_.session_of(r).life.responsive;

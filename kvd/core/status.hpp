@@ -128,13 +128,16 @@ struct Counters {
   std::uint64_t slabs_renewed = 0;   ///< got new memory for another domain
   std::uint64_t stale_commands = 0;  ///< refused for key, generation or sequence
   std::uint64_t attach_paused = 0;   ///< attaching waited for a free descriptor
-  std::uint64_t ttft_met = 0, ttft_missed = 0;
-  std::uint64_t tbt_met = 0, tbt_missed = 0;
-  std::uint64_t plans = 0;               ///< placement problems given to the solver
-  std::uint64_t pauses = 0;              ///< requests paused by the placement policy
-  std::uint64_t streams = 0;             ///< iterations with streamed layers
-  std::uint64_t layers_fetched = 0;      ///< blocks that were staged
-  std::uint64_t blocks_synced = 0;       ///< copied to DRAM ahead
+  struct Intervals {
+    std::uint64_t met = 0, missed = 0;
+  } ttft, tbt;
+  std::uint64_t plans = 0;             ///< placement problems given to the solver
+  std::uint64_t pauses = 0;            ///< requests paused by the placement policy
+  std::uint64_t streams = 0;           ///< iterations with streamed layers
+  std::uint64_t layers_fetched = 0;    ///< blocks that were staged
+  std::uint64_t blocks_synced = 0;     ///< copied to DRAM ahead
+  std::uint64_t blocks_compacted = 0;  ///< moved within DRAM, so that a slab became empty
+  std::uint64_t bytes_compacted = 0;
   std::uint64_t layerwise = 0;           ///< prompts that prefilled into DRAM
   Distribution vlt{kVltBounds};          ///< of every request in every decision, seconds
   Distribution deposit{kDepositBounds};  ///< tokens not yet due, at each report of new ones

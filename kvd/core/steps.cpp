@@ -36,6 +36,7 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
   plans_.renew(session);
   // Last who can wait: copies ahead take DRAM that nobody who leaves needs.
   copies_.make_ahead(session);
+  compactor_.start();
   claims_.serve_everyone();
   return replies_.build(session);
 }

@@ -2,6 +2,7 @@
 
 #include "kvd/core/admission.hpp"
 #include "kvd/core/claims.hpp"
+#include "kvd/core/compactor.hpp"
 #include "kvd/core/dram_copies.hpp"
 #include "kvd/core/ground.hpp"
 #include "kvd/core/layer_plans.hpp"
@@ -26,12 +27,13 @@ namespace kvd::core {
 /// nothing then.
 class Steps {
  public:
-  Steps(Ground& ground, DramCopies& copies, Streams& streams, Needs& needs, Swaps& swaps,
-        Promises& promises, Regions& regions, Claims& claims, LayerPlans& plans,
+  Steps(Ground& ground, Compactor& compactor, DramCopies& copies, Streams& streams, Needs& needs,
+        Swaps& swaps, Promises& promises, Regions& regions, Claims& claims, LayerPlans& plans,
         Admission& admission, Rotation& rotation, Reports& reports, Replies& replies,
         Standstills& standstills)
       : context_(ground.context),
         knowledge_(ground.knowledge),
+        compactor_(compactor),
         copies_(copies),
         streams_(streams),
         needs_(needs),
@@ -52,6 +54,7 @@ class Steps {
  private:
   Context& context_;
   Knowledge& knowledge_;
+  Compactor& compactor_;
   DramCopies& copies_;
   Streams& streams_;
   Needs& needs_;

@@ -109,6 +109,11 @@ bool Swaps::on_copy(const CopyFinished& finished) {
     if (finished.ok) count_copy(transfer->to(), finished);
     if (!transfer->abandoned) finish(*transfer, finished.ok);
     store_.tiers.copy_ended(finished.ticket);
+  } else if (const auto round = store_.compaction.ended(finished.ticket)) {
+    requests_.progressed(round->domain);
+    failed(EngineId(), "blocks could not be moved within DRAM, and stay");
+    compactor_.finish(*round, finished.ok);
+    store_.tiers.copy_ended(finished.ticket);
   } else if (const auto stream = store_.transfers.stream_ended(finished.ticket)) {
     requests_.progressed(stream->domain);
     failed(stream->engine, "a layer could not be fetched");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kvd/core/compactor.hpp"
 #include "kvd/core/dram_copies.hpp"
 #include "kvd/core/ground.hpp"
 #include "kvd/core/streams.hpp"
@@ -14,14 +15,15 @@ namespace kvd::core {
 /// Owner: control thread. Cost: O(blocks) of the request.
 class Swaps {
  public:
-  Swaps(Ground& ground, DramCopies& copies, Streams& streams)
+  Swaps(Ground& ground, DramCopies& copies, Streams& streams, Compactor& compactor)
       : context_(ground.context),
         store_(ground.store),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
         memory_(ground.memory),
         copies_(copies),
-        streams_(streams) {}
+        streams_(streams),
+        compactor_(compactor) {}
 
   /// Takes HBM for all that the plan does not stream, and orders its copy. Errors as
   /// RequestMemory::grow.
@@ -48,6 +50,7 @@ class Swaps {
   RequestMemory& memory_;
   DramCopies& copies_;
   Streams& streams_;
+  Compactor& compactor_;
 };
 
 }  // namespace kvd::core

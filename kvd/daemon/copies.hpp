@@ -34,6 +34,7 @@ class Copies {
   void start(const core::CopySlots& copy);
   void start(const core::StreamLayers& stream);
   void end(const core::EndStream& end) { uses_.mover.end_stream(end.ticket); }
+  void move(const core::MoveSlots& move) { uses_.mover.move(move); }
   void scrub(const core::Scrub& scrub) { uses_.mover.scrub(scrub); }
   /// Tells the Controller of those that have ended.
   void take_finished();

@@ -76,6 +76,8 @@ void add_memory(const ControllerStatus& status, Samples& out) {
     add_tier(static_cast<Tier>(t), status.tiers[t], out);
     add_slabs(static_cast<Tier>(t), status.slabs[t], out);
   }
+  out.add("kvd_blocks_compacted_total", {}, status.counters.blocks_compacted);
+  out.add("kvd_compacted_bytes_total", {}, status.counters.bytes_compacted);
   out.add("kvd_orphaned_bytes", {}, status.orphaned);
   out.add("kvd_scrubbed_bytes_total", {}, status.counters.bytes_scrubbed);
   out.add("kvd_slabs_renewed_total", {}, status.counters.slabs_renewed);
@@ -158,10 +160,10 @@ void add_steps(const ControllerStatus& status, Samples& out) {
   out.add("kvd_steps_total", {}, c.steps);
   out.add("kvd_step_mean_seconds", {}, status.mean_step_s);
   out.add("kvd_tokens_total", {}, c.tokens);
-  out.add("kvd_slo_intervals_total", {"ttft", "met"}, c.ttft_met);
-  out.add("kvd_slo_intervals_total", {"ttft", "missed"}, c.ttft_missed);
-  out.add("kvd_slo_intervals_total", {"tbt", "met"}, c.tbt_met);
-  out.add("kvd_slo_intervals_total", {"tbt", "missed"}, c.tbt_missed);
+  out.add("kvd_slo_intervals_total", {"ttft", "met"}, c.ttft.met);
+  out.add("kvd_slo_intervals_total", {"ttft", "missed"}, c.ttft.missed);
+  out.add("kvd_slo_intervals_total", {"tbt", "met"}, c.tbt.met);
+  out.add("kvd_slo_intervals_total", {"tbt", "missed"}, c.tbt.missed);
   out.add("kvd_commands_refused_total", {}, c.stale_commands);
 }
 

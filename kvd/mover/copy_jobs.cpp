@@ -8,8 +8,9 @@
 namespace kvd::mover {
 
 void CopyJobs::add(Ticket ticket, Urgency urgency, std::vector<kernels::CopyExtent> runs,
-                   kernels::Fence fence) {
+                   kernels::Fence fence, bool in_place) {
   Job job;
+  job.in_place = in_place;
   job.result.ticket = ticket;
   job.runs = RunCursor(std::move(runs));
   job.fence = fence;
@@ -24,6 +25,7 @@ std::optional<CopyJobs::Burst> CopyJobs::next(Urgency urgency, Ticket number, By
   const Ticket ticket = waiting.front();
   Job& job = jobs_.at(ticket);
   Burst burst;
+  burst.in_place = job.in_place;
   job.runs.take(limit, burst.extents);
   const bool whole = !job.begun && job.runs.done();
   job.begun = true;

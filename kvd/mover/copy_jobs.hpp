@@ -31,11 +31,13 @@ class CopyJobs {
  public:
   struct Burst {
     std::vector<kernels::CopyExtent> extents;
-    kernels::Fence fence;  ///< for the device to write
+    kernels::Fence fence;   ///< for the device to write
+    bool in_place = false;  ///< of a job that crosses no link
   };
 
-  void add(Ticket job, Urgency urgency, std::vector<kernels::CopyExtent> runs,
-           kernels::Fence fence);
+  /// `in_place`: from one place of a tier to another.
+  void add(Ticket job, Urgency urgency, std::vector<kernels::CopyExtent> runs, kernels::Fence fence,
+           bool in_place = false);
 
   /// The next burst of the urgency, under the number that finished() is told.
   [[nodiscard]] std::optional<Burst> next(Urgency urgency, Ticket burst, Bytes limit);
@@ -52,6 +54,7 @@ class CopyJobs {
     kernels::Fence fence;
     std::uint32_t in_flight = 0;
     bool begun = false;
+    bool in_place = false;
 
     [[nodiscard]] bool through() const { return begun && runs.done() && in_flight == 0; }
   };

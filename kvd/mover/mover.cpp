@@ -31,6 +31,12 @@ void Mover::copy(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence)
   pump(direction);
 }
 
+void Mover::move(const core::MoveSlots& move) {
+  lane(Direction::kDeviceToHost)
+      .jobs.add(move.ticket, Urgency::kBackground, runs_of(*slabs_, move), {}, true);
+  pump(Direction::kDeviceToHost);
+}
+
 void Mover::scrub(const core::Scrub& scrub) {
   const Direction direction =
       scrub.tier == Tier::kHbm ? Direction::kHostToDevice : Direction::kDeviceToHost;
@@ -82,7 +88,7 @@ void Mover::finished(const kernels::Completion& done) {
   --queue.in_flight;
   queue.queued -= flying.bytes;
   const bool ok = done.status.ok();
-  if (ok && done.bytes >= kWorthMeasuring && done.busy.count() > 0) {
+  if (ok && !flying.in_place && done.bytes >= kWorthMeasuring && done.busy.count() > 0) {
     const double rate = static_cast<double>(done.bytes.value) / to_seconds(done.busy);
     queue.rate = queue.rate == 0 ? rate : queue.rate + kNewest * (rate - queue.rate);
   }
@@ -109,7 +115,7 @@ bool Mover::submit_next(Direction direction, Bytes limit) {
   const Ticket number(last_burst_ + 1);
   if (direction == Direction::kHostToDevice) {
     if (auto extents = layers_.next(number, limit)) {
-      submit(direction, number, {std::move(*extents), {}}, true);
+      submit(direction, number, {.extents = std::move(*extents), .fence = {}}, true);
       return true;
     }
   }
@@ -125,11 +131,11 @@ bool Mover::submit_next(Direction direction, Bytes limit) {
 void Mover::submit(Direction direction, Ticket number, CopyJobs::Burst burst, bool layer) {
   last_burst_ = number.value;
   const Bytes bytes = length_of(burst.extents);
-  flying_.emplace(number, Flying{direction, bytes, layer});
+  flying_.emplace(number, Flying{direction, bytes, layer, burst.in_place});
   ++lane(direction).in_flight;
   lane(direction).queued += bytes;
-  Status status =
-      backend_->submit({number, direction, std::move(burst.extents), std::move(burst.fence)});
+  Status status = backend_->submit(
+      {number, direction, std::move(burst.extents), std::move(burst.fence), burst.in_place});
   if (!status.ok()) finished({number, std::move(status), Bytes(0), {}});
 }
 

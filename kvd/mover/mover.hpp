@@ -41,6 +41,9 @@ class Mover {
   /// Queues the copy; `fence` of its engine gets the ticket when every byte is there. A copy the
   /// device refuses comes back from poll() as failed.
   void copy(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence);
+  /// Copies within DRAM, in the queue out of HBM, after all else there. Counts neither as runs nor
+  /// towards the measured rate, since nothing of it crosses the link.
+  void move(const core::MoveSlots& move);
   void scrub(const core::Scrub& scrub);
   /// Streams layers as the effect says. The words must live until poll() says that it has ended.
   void stream(const core::StreamLayers& stream, LayerWords words);
@@ -70,6 +73,7 @@ class Mover {
     kernels::Direction direction;
     Bytes bytes;
     bool layer = false;
+    bool in_place = false;
   };
 
   Lane& lane(kernels::Direction direction) { return lanes_[static_cast<std::size_t>(direction)]; }

@@ -17,6 +17,16 @@ std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs,
   return kernels::merge_runs(std::move(extents));
 }
 
+std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs, const core::MoveSlots& move) {
+  std::vector<kernels::CopyExtent> extents;
+  extents.reserve(move.pairs.size());
+  for (const core::MoveSlots::Pair& pair : move.pairs) {
+    extents.push_back({slabs.address(Tier::kDram, pair.to, move.slot_bytes),
+                       slabs.address(Tier::kDram, pair.from, move.slot_bytes), move.slot_bytes});
+  }
+  return kernels::merge_runs(std::move(extents));
+}
+
 Bytes length_of(const std::vector<kernels::CopyExtent>& runs) {
   Bytes sum;
   for (const kernels::CopyExtent& run : runs) sum += run.length;

@@ -14,6 +14,10 @@ namespace kvd::mover {
     const SlabStore& slabs, const std::vector<core::CopySlots::Pair>& pairs, Bytes slot_bytes,
     bool to_hbm);
 
+/// The same for copies within DRAM.
+[[nodiscard]] std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs,
+                                                       const core::MoveSlots& move);
+
 [[nodiscard]] Bytes length_of(const std::vector<kernels::CopyExtent>& runs);
 
 }  // namespace kvd::mover

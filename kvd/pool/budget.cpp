@@ -63,6 +63,12 @@ bool Budget::renewable(const Slab& slab, DomainId domain) const {
   return owner.held_slabs() + owner.lent_slabs() > std::max(owner.held_slabs(), guaranteed);
 }
 
+bool Budget::helps(const Slab& slab, DomainId domain) const {
+  HeldSlabs held = book_.ledger().held();
+  --held.at(slab.domain);
+  return room_slabs(quotas_, held, domain, book_.capacity()) > room(domain);
+}
+
 SlabSupply Budget::supply_for_class(ClassId model_class, DomainId domain) const {
   const DomainSums own = book_.ledger().of(domain);
   const auto empty = static_cast<std::uint32_t>(book_.empty_foreign(model_class, domain).size());

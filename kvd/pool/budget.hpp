@@ -30,6 +30,8 @@ class Budget {
   [[nodiscard]] std::uint32_t slabs_for(Bytes bytes) const;
   /// Whether the domain may have the slab with new memory.
   [[nodiscard]] bool renewable(const Slab& slab, DomainId domain) const;
+  /// Whether the domain could have one slab more if the slab's own domain held one less.
+  [[nodiscard]] bool helps(const Slab& slab, DomainId domain) const;
 
   [[nodiscard]] SlabSupply supply_for_class(ClassId model_class, DomainId domain) const;
   [[nodiscard]] SlabSupply supply_for_region(DomainId domain) const;

@@ -17,6 +17,7 @@ struct SlotRequest {
   EngineId owner;
   std::uint32_t count = 0;
   const SlabSet* mapped = nullptr;  ///< null: no mapping needed (DRAM is never mapped by engines)
+  bool no_new_slab = false;         ///< only in slabs that are of the class and mapped
 
   [[nodiscard]] bool reaches(std::uint32_t position) const {
     if (mapped == nullptr) return true;

@@ -75,6 +75,7 @@ SlotGrant TierPool::allocate(const SlotRequest& request) {
   if (reachable.free >= request.count) {
     return {.code = ErrorCode::kOk, .slots = take(book_, request, reachable.slabs), .to_map = {}};
   }
+  if (request.no_new_slab) return {.code = ErrorCode::kOutOfMemory, .slots = {}, .to_map = {}};
   // Decides before it changes anything.
   const std::uint64_t missing = request.count - reachable.free;
   const WithRoom unmapped(book_, request, false, missing);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -136,9 +135,11 @@ class TierPool {
   /// Slabs of other classes and the same domain that do not retire, those with the fewest used
   /// slots first; for class pressure.
   [[nodiscard]] std::vector<SlabIndex> foreign_slabs(ClassId model_class, DomainId domain) const;
-  /// Not built yet; for compaction, which today goes through foreign_slabs.
-  [[nodiscard]] std::optional<SlabIndex> emptiest_foreign_slab(ClassId model_class,
-                                                               DomainId domain) const;
+  /// Slabs in use that an allocation of the class for the domain could have if nothing were in
+  /// them: of its domain's other classes; and, where quotas let its domain have one slab more for
+  /// it, of other domains. None that retires, waits for its engine, or that engines know. Those
+  /// with the fewest used slots first; for compaction.
+  [[nodiscard]] std::vector<SlabIndex> wanted_if_empty(ClassId model_class, DomainId domain) const;
 
   // ---- new memory (renewals.hpp) ----
   // A slab whose memory engines of a domain were given (set_mapped) stays that domain's, free or

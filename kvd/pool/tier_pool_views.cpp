@@ -1,6 +1,7 @@
 // What the pool shows and how it checks itself.
 #include <algorithm>
 
+#include "kvd/pool/budget.hpp"
 #include "kvd/pool/tier_pool.hpp"
 
 namespace kvd::pool {
@@ -25,6 +26,20 @@ SlabView view_of(SlabIndex index, const Slab& slab) {
           .owner = slab.owner,
           .slots = slab.slots.size(),
           .used = slab.slots.used()};
+}
+
+/// Class slabs that do not retire and that `wanted` names, those with the fewest used slots first.
+template <class Wanted>
+std::vector<SlabIndex> emptiest_first(const SlabBook& book, Wanted wanted) {
+  std::vector<SlabIndex> found;
+  for (std::uint32_t position = 0; position < book.slabs().size(); ++position) {
+    const Slab& slab = book.slabs()[position];
+    if (slab.use == SlabUse::kClass && !slab.retiring && wanted(slab)) found.emplace_back(position);
+  }
+  std::stable_sort(found.begin(), found.end(), [&](SlabIndex a, SlabIndex b) {
+    return book.at(a).slots.used() < book.at(b).slots.used();
+  });
+  return found;
 }
 
 }  // namespace
@@ -57,17 +72,18 @@ std::vector<SlabView> TierPool::slabs() const {
 }
 
 std::vector<SlabIndex> TierPool::foreign_slabs(ClassId model_class, DomainId domain) const {
-  std::vector<SlabIndex> found;
-  for (std::uint32_t position = 0; position < config_.slabs; ++position) {
-    const Slab& slab = book_.slabs()[position];
-    if (slab.use != SlabUse::kClass || slab.domain != domain) continue;
-    if (slab.model_class == model_class || slab.retiring) continue;
-    found.emplace_back(position);
-  }
-  std::stable_sort(found.begin(), found.end(), [this](SlabIndex a, SlabIndex b) {
-    return book_.at(a).slots.used() < book_.at(b).slots.used();
+  return emptiest_first(book_, [&](const Slab& slab) {
+    return slab.domain == domain && slab.model_class != model_class;
   });
-  return found;
+}
+
+std::vector<SlabIndex> TierPool::wanted_if_empty(ClassId model_class, DomainId domain) const {
+  const Budget budget(book_, quotas_);
+  return emptiest_first(book_, [&](const Slab& slab) {
+    if (slab.slots.used() == 0 || slab.awaited_by || slab.lent) return false;
+    if (slab.domain == domain) return slab.model_class != model_class;
+    return budget.helps(slab, domain);
+  });
 }
 
 std::string TierPool::validate() const {

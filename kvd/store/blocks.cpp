@@ -78,6 +78,19 @@ SlotId Blocks::vacate(BlockTable& table, std::uint32_t i, Tier tier) {
   return std::exchange(left.at[index(tier)], SlotId());
 }
 
+SlotId Blocks::relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to) {
+  Block& moved = at(table[i]);
+  const SlotId from = moved.at[index(tier)];
+  KVD_CHECK(!from.none() && !to.none(), "a block moves from one slot of a tier to another");
+  if (tiers_.pool(tier).state(from) == SlotState::kSealed) {
+    tiers_.seal(tier, to);
+  } else {
+    tiers_.open(tier, to);
+  }
+  ++table.changes_;
+  return std::exchange(moved.at[index(tier)], to);
+}
+
 void Blocks::settle(BlockTable& table, std::uint32_t i, Tier tier, bool full) {
   Block& settled = at(table[i]);
   const SlotId slot = settled.at[index(tier)];

@@ -114,6 +114,8 @@ class Blocks {
   void place(BlockTable& table, std::uint32_t i, Tier tier, SlotId slot);
   /// The tier gives the block up. Returns its slot; none: it had none.
   [[nodiscard]] SlotId vacate(BlockTable& table, std::uint32_t i, Tier tier);
+  /// The tier has the bytes in another slot now (state filling), complete. Returns the old one.
+  [[nodiscard]] SlotId relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to);
   /// The bytes in the tier are complete: sealed where the block is full, else open.
   void settle(BlockTable& table, std::uint32_t i, Tier tier, bool full);
   /// Ends the blocks beyond `blocks` of each layer group. Returns their slots by tier.

@@ -51,7 +51,28 @@ bool Holds::let_go(Hold& hold) {
   return true;
 }
 
+void Holds::copy_reads(Ticket copy, const std::vector<SlotId>& dram) {
+  for (const SlotId slot : dram) read_.emplace(slot, copy);
+}
+
+Hold Holds::take_out_read(Hold& hold) const {
+  Hold read{.copies = hold.copies, .domain = hold.domain, .slot_bytes = hold.slot_bytes};
+  if (read_.empty()) return read;
+  std::erase_if(hold.dram, [&](SlotId slot) {
+    const auto found = read_.find(slot);
+    if (found == read_.end()) return false;
+    read.copies.push_back(found->second);
+    read.dram.push_back(slot);
+    return true;
+  });
+  return read;
+}
+
 void Holds::add(Hold hold) {
+  if (Hold read = take_out_read(hold); !read.dram.empty()) {
+    drain(dram_, read.dram);
+    holds_.push_back(std::move(read));
+  }
   if (hold.hbm.empty() && hold.dram.empty()) return;
   const auto engine = engines_.find(hold.engine);
   hold.dirty = engine != engines_.end() && engine->second.dying;
@@ -71,6 +92,7 @@ void Holds::let_go_where(Ended ended) {
 }
 
 void Holds::copy_ended(Ticket ticket) {
+  std::erase_if(read_, [&](const auto& entry) { return entry.second == ticket; });
   let_go_where([&](Hold& hold) { return std::erase(hold.copies, ticket) > 0; });
 }
 

@@ -46,6 +46,9 @@ class Holds {
   /// Holds the slots (filling, open or sealed) for as long as needed; frees at once what nothing
   /// touches.
   void add(Hold hold);
+  /// The copy reads DRAM slots that their owners keep. What they give up of them before it has
+  /// ended waits for it.
+  void copy_reads(Ticket copy, const std::vector<SlotId>& dram);
 
   /// From here on until engine_gone the engine may touch what it was granted.
   void engine_came(EngineId engine) { engines_[engine] = {}; }
@@ -81,11 +84,14 @@ class Holds {
   template <class Ended>
   void let_go_where(Ended ended);
   void take_out_dirty(Hold& hold);
+  /// Takes the slots out that copies read, into a hold of their own.
+  [[nodiscard]] Hold take_out_read(Hold& hold) const;
 
   pool::TierPool& hbm_;
   pool::TierPool& dram_;
   std::map<EngineId, Life> engines_;  ///< those that may touch slots
   std::vector<Hold> holds_;
+  std::map<SlotId, Ticket> read_;  ///< by a copy, while their owners keep them
   std::vector<DirtySlots> dirty_;
 };
 

@@ -24,6 +24,17 @@ struct CopySlots {
   std::vector<Pair> pairs;
   bool background = false;  ///< nobody waits for it: after everything else of its direction
 };
+/// Copy slots of DRAM into other slots of DRAM, which nothing else uses. Nobody waits for it at a
+/// fence, and no byte crosses the link; reported back as CopyFinished with the ticket.
+struct MoveSlots {
+  struct Pair {
+    SlotId from;
+    SlotId to;
+  };
+  Ticket ticket;
+  Bytes slot_bytes;
+  std::vector<Pair> pairs;
+};
 /// Bring streamed blocks into staging slots, layer group by layer group, while an iteration runs.
 /// A fetch may start once the engine's progress word has reached `after`, because until then the
 /// iteration before, or an earlier group of this one, reads the same slots. Earliest group first,
@@ -77,8 +88,8 @@ struct AskUnmap {
   EngineId engine;
   SlabIndex slab;
 };
-using Order =
-    std::variant<CopySlots, StreamLayers, EndStream, Scrub, RenewSlab, SendSlab, AskUnmap>;
+using Order = std::variant<CopySlots, MoveSlots, StreamLayers, EndStream, Scrub, RenewSlab,
+                           SendSlab, AskUnmap>;
 
 /// Orders of the event in hand, in the order in which they must be carried out.
 /// Owner: control thread. Errors: none.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kvd/store/blocks.hpp"
+#include "kvd/store/compaction.hpp"
 #include "kvd/store/orders.hpp"
 #include "kvd/store/tiers.hpp"
 #include "kvd/store/transfers.hpp"
@@ -11,11 +12,12 @@ namespace kvd::store {
 /// Owner: control thread.
 struct Store {
   Store(const Tiers::Config& config, Orders& orders)
-      : tiers(config, orders), blocks(tiers), transfers(orders) {}
+      : tiers(config, orders), blocks(tiers), transfers(orders), compaction(tiers) {}
 
   Tiers tiers;
   Blocks blocks;
   Transfers transfers;
+  Compaction compaction;
   const pool::TierPool& hbm = tiers.pool(Tier::kHbm);  ///< to read
   const pool::TierPool& dram = tiers.pool(Tier::kDram);
 };

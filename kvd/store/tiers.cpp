@@ -44,6 +44,30 @@ pool::SlotGrant Tiers::take(Tier tier, const Taker& taker, std::uint32_t count) 
   return grant;
 }
 
+void Tiers::free(Tier tier, std::vector<SlotId> slots) {
+  if (tier == Tier::kHbm) return hbm_.release(slots);
+  Hold given_up;
+  given_up.dram = std::move(slots);
+  holds_.add(std::move(given_up));
+}
+
+std::optional<MoveSlots> Tiers::move(const Taker& owner, const std::vector<SlotId>& from) {
+  pool::SlabSet others(dram_.config().slabs, true);
+  for (const SlotId slot : from) others[slot.slab().value] = false;
+  const pool::SlotGrant grant = dram_.allocate({.model_class = owner.model_class,
+                                                .domain = owner.domain,
+                                                .owner = owner.engine,
+                                                .count = static_cast<std::uint32_t>(from.size()),
+                                                .mapped = &others,
+                                                .no_new_slab = true});
+  if (grant.code != ErrorCode::kOk) return std::nullopt;
+  MoveSlots order{orders_.next_ticket(), owner.slot_bytes, {}};
+  for (std::size_t i = 0; i < from.size(); ++i) order.pairs.push_back({from[i], grant.slots[i]});
+  holds_.copy_reads(order.ticket, from);
+  orders_.add(order);
+  return order;
+}
+
 std::int64_t Tiers::grantable(const std::vector<SlotId>& slots) const {
   return std::count_if(slots.begin(), slots.end(),
                        [&](SlotId slot) { return !hbm_.retiring(slot.slab()); });

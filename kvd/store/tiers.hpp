@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,11 +64,15 @@ class Tiers {
   [[nodiscard]] pool::SlotGrant try_take(Tier tier, const Taker& taker, std::uint32_t count);
   void seal(Tier tier, SlotId slot) { changing(tier).seal(slot); }
   void open(Tier tier, SlotId slot) { changing(tier).mark_open(slot); }
-  /// Frees what nothing touches; anything else goes by `hold`.
-  void free(Tier tier, const std::vector<SlotId>& slots) { changing(tier).release(slots); }
+  /// Frees what nothing touches; anything else goes by `hold`. What is being moved waits for that.
+  void free(Tier tier, std::vector<SlotId> slots);
   void hold(Hold hold) { holds_.add(std::move(hold)); }
   /// A copy or stream that read or wrote slots: see Hold::copies.
   void copy_ended(Ticket ticket);
+  /// Orders a copy of DRAM slots, which are in one slab, into free slots of other slabs of the
+  /// class and domain. Whoever has them keeps them; given up before the copy has ended, they wait
+  /// for it. None: there are not as many free ones.
+  [[nodiscard]] std::optional<MoveSlots> move(const Taker& owner, const std::vector<SlotId>& from);
 
   // ---- zeroing ----
   /// Empty slabs of other domains start being zeroed, in the tier or in both.

@@ -50,6 +50,12 @@ constexpr Label kEngine{"engine", {}};
 constexpr Label kDomain{"domain", {}};
 
 constexpr Metric kCatalogue[] = {
+    {"kvd_blocks_compacted_total",
+     kCounter,
+     "",
+     {},
+     "Blocks moved within DRAM, so that a slab became empty for another class.",
+     "Memory"},
     {"kvd_blocks_synced_total",
      kCounter,
      "",
@@ -68,6 +74,7 @@ constexpr Metric kCatalogue[] = {
      {},
      "Commands refused for their key, generation or sequence.",
      "Errors"},
+    {"kvd_compacted_bytes_total", kCounter, "bytes", {}, "Bytes of those blocks.", "Memory"},
     {"kvd_copies_total", kCounter, "", {{kDirection}}, "Finished copy batches.", "Copies"},
     {"kvd_copy_busy_seconds_total",
      kCounter,

@@ -82,6 +82,10 @@ void StepShell::take(const CopySlots& copy) {
   copied(copy.ticket, copy.slot_bytes * std::ssize(copy.pairs));
 }
 
+void StepShell::take(const MoveSlots& move) {
+  copied(move.ticket, move.slot_bytes * std::ssize(move.pairs));
+}
+
 void StepShell::take(const StreamLayers& stream) {
   seen_.streamed = 0;
   for (const auto& fetch : stream.fetches) seen_.streamed += std::ssize(fetch.pairs);

@@ -52,6 +52,7 @@ class StepShell {
   void take(const core::Reply& reply);
   void take(const core::PublishTable& table) { seen_.table = table.rows; }
   void take(const core::CopySlots& copy);
+  void take(const core::MoveSlots& move);
   void take(const core::StreamLayers& stream);
   void take(const core::SolvePlacement& problem);
   void take(const core::Scrub& scrub) { copied(scrub.ticket, Bytes(0)); }

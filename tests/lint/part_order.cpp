@@ -19,7 +19,7 @@ const std::vector<Room>& rooms() {
   static const std::vector<Room> kRooms = {
       {"kvd/store/",
        {// memory
-        "orders", "holds", "mappings", "staging", "tiers", "blocks", "transfers", "store",
+        "orders", "holds", "mappings", "staging", "tiers", "blocks", "transfers", "compaction", "store",
         // what is cached
         "key", "heat", "entries", "digest_table", "id_heap", "id_queue", "eviction",
         "eviction_queues", "eviction_catalogue", "disk_admission", "index", "index_validate"}},
@@ -31,7 +31,7 @@ const std::vector<Room>& rooms() {
         // what all parts stand on
         "context", "requests", "knowledge", "budget", "request_memory", "ground",
         // who moves
-        "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions", "claims",
+        "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions", "claims",
         // who decides
         "layer_plans", "admission", "rotation", "silence", "standstills",
         // what an engine says and hears

@@ -202,12 +202,9 @@ class World {
     finish_renewals();
     while (count-- > 0 && !copies.empty()) {
       std::vector<std::size_t> heads;
-      bool seen[5] = {};
+      bool seen[6] = {};
       for (std::size_t i = 0; i < copies.size(); ++i) {
-        const CopySlots& slots = copies[i].slots;
-        const std::size_t queue =
-            copies[i].scrub ? 4 : (slots.to_hbm ? 0u : 1u) + (slots.background ? 2u : 0u);
-        if (!std::exchange(seen[queue], true)) heads.push_back(i);
+        if (!std::exchange(seen[copies[i].queue()], true)) heads.push_back(i);
       }
       const std::size_t pick = heads[random() % heads.size()];
       const PendingCopy copy = copies[pick];
@@ -278,6 +275,7 @@ class World {
   bool corrupt_next = false;    ///< the control: the next copy brings wrong bytes
   bool acknowledge = true;
   bool streams_layers = true;         ///< of engines that attach
+  std::size_t moved = 0;              ///< slots that moved, or are to move, within DRAM
   std::size_t last_copied = 0;        ///< slots of the last copy between the tiers
   double link_bytes_per_s = 1 << 30;  ///< as the device reports it
   bool solve_late = false;            ///< plans come with finish_plans(), not at once
@@ -292,6 +290,13 @@ class World {
     CopySlots slots;
     Scrub scrubbing;
     bool scrub = false;
+    MoveSlots moving{};
+
+    [[nodiscard]] std::size_t queue() const {
+      if (scrub) return 4;
+      if (!moving.pairs.empty()) return 5;
+      return (slots.to_hbm ? 0u : 1u) + (slots.background ? 2u : 0u);
+    }
   };
 
   void take(const Reply& reply) {
@@ -376,6 +381,10 @@ class World {
   void take(const CopySlots& copy) {
     copies.push_back({copy.ticket, copy, {}, false});
     last_copied = copy.pairs.size();
+  }
+  void take(const MoveSlots& move) {
+    copies.push_back({move.ticket, {}, {}, false, move});
+    moved += move.pairs.size();
   }
   void take(const Scrub& scrub) { copies.push_back({scrub.ticket, {}, scrub, true}); }
   void take(const RenewSlab& renew) { renewing.push_back(renew.slab); }
@@ -469,10 +478,14 @@ class World {
     if (copy.scrub) {
       for (const SlotId slot : copy.scrubbing.slots) hbm.erase(slot);
       for (const SlabIndex slab : copy.scrubbing.slabs) {
-        std::erase_if(hbm, [&](const auto& entry) { return entry.first.slab() == slab; });
+        std::erase_if(copy.scrubbing.tier == Tier::kHbm ? hbm : dram,
+                      [&](const auto& entry) { return entry.first.slab() == slab; });
         ++scrubbed[slab];
       }
       return;
+    }
+    for (const MoveSlots::Pair& pair : copy.moving.pairs) {
+      dram[pair.to] = std::exchange(corrupt_next, false) ? Content{} : dram[pair.from];
     }
     for (const CopySlots::Pair& pair : copy.slots.pairs) {
       auto& from = copy.slots.to_hbm ? dram : hbm;

@@ -120,6 +120,11 @@ void CopyQueue::load_burst() {
   bursts_.push_back(std::move(burst));
 }
 
+// Nothing says that the driver's batches take copies from host memory to host memory.
+CopyForm CopyQueue::form_of(const CopyBatch& batch) const {
+  return batch.in_place ? CopyForm::kSingle : world_.form;
+}
+
 // Whether a batch is in hand, taking the next one where there was none.
 bool CopyQueue::take_batch() {
   CopyBatch batch;
@@ -136,6 +141,7 @@ bool CopyQueue::take_batch() {
                          batch.fence,
                          world_.pages.target(batch.fence.word),
                          world_.clock.now(),
+                         form_of(batch),
                          {},
                          {}});
   return true;
@@ -143,7 +149,7 @@ bool CopyQueue::take_batch() {
 
 void CopyQueue::issue(CopyList& list) {
   moving_->bytes += list.bytes;
-  moving_->status = world_.health.check(stream_.copy(list, world_.form), "queueing copies");
+  moving_->status = world_.health.check(stream_.copy(list, moving_->form), "queueing copies");
 }
 
 // The batch in hand has nothing more to copy, or may not go on.

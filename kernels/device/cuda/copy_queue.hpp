@@ -66,6 +66,7 @@ class CopyQueue {
     Fence fence;
     FencePages::Target target;
     TimePoint start{0};
+    CopyForm form;
     Bytes bytes;
     Status status;
   };
@@ -82,6 +83,7 @@ class CopyQueue {
   void load();
   void load_burst();
   [[nodiscard]] bool take_batch();
+  [[nodiscard]] CopyForm form_of(const CopyBatch& batch) const;
   void issue(CopyList& list);
   void end_batch(Burst& burst);
   void write_fence(Moving& moving);

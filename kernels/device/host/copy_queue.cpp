@@ -47,7 +47,7 @@ void CopyQueue::run() {
     Completion done{batch.ticket, {}, {}, {}};
     const TimePoint start = clock_.now();
     for (const CopyExtent& extent : batch.extents) {
-      if (!move(extent)) return;
+      if (!move(extent, batch.in_place)) return;
       done.bytes += extent.length;
     }
     done.busy = clock_.now() - start;
@@ -66,7 +66,7 @@ bool CopyQueue::next(CopyBatch& batch) {
 }
 
 // False when the queue is stopping; the batch is then dropped.
-bool CopyQueue::move(const CopyExtent& extent) {
+bool CopyQueue::move(const CopyExtent& extent, bool in_place) {
   Bytes done;
   while (done < extent.length) {
     const Bytes piece = std::min(kPiece, extent.length - done);
@@ -76,7 +76,7 @@ bool CopyQueue::move(const CopyExtent& extent) {
     } else {
       copy_run(to, reinterpret_cast<const void*>(extent.source + done.size()), piece.size());
     }
-    if (!cross_link(piece)) return false;
+    if (!cross_link(in_place ? Bytes(0) : piece)) return false;
     done += piece;
   }
   return true;

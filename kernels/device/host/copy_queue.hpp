@@ -34,7 +34,7 @@ class CopyQueue {
  private:
   void run();
   [[nodiscard]] bool next(CopyBatch& batch);
-  [[nodiscard]] bool move(const CopyExtent& extent);
+  [[nodiscard]] bool move(const CopyExtent& extent, bool in_place);
   [[nodiscard]] bool cross_link(Bytes length);
 
   const Clock& clock_;

@@ -9,6 +9,8 @@ namespace {
 
 /// Zeroing runs at the device's speed; a figure of ours, met only where memory changes domain.
 constexpr double kScrubBytesPerSecond = 1e11;
+/// What one core copies from DRAM to DRAM; a figure of ours, met only where slabs are made whole.
+constexpr double kMoveBytesPerSecond = 8e9;
 /// Making host memory is populating it: 64 MiB took 200 ms on the machine where it was measured.
 constexpr double kRenewBytesPerSecond = 3.2e8;
 
@@ -17,6 +19,24 @@ class NoClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const override { return TimePoint(0); }
 };
+
+// Whom to pause, where the setting says so instead of the policy.
+std::size_t victim(Setting::Victim whom, std::mt19937& random,
+                   const planner::PlacementSnapshot& snapshot, std::size_t chosen) {
+  const auto& requests = snapshot.requests;
+  switch (whom) {
+    case Setting::Victim::kPolicys:
+      return chosen;
+    case Setting::Victim::kShortest:
+      return static_cast<std::size_t>(
+          std::min_element(requests.begin(), requests.end(),
+                           [](const auto& a, const auto& b) { return a.blocks < b.blocks; }) -
+          requests.begin());
+    case Setting::Victim::kRandom:
+      return random() % requests.size();
+  }
+  return chosen;
+}
 
 }  // namespace
 
@@ -75,6 +95,13 @@ void World::take(const core::CopySlots& copy) {
   link_.add(direction, job, now_);
 }
 
+// Within DRAM: it takes time, and nothing of the link.
+void World::take(const core::MoveSlots& move) {
+  const Bytes bytes = move.slot_bytes * std::ssize(move.pairs);
+  const Nanoseconds took = whole(Seconds(static_cast<double>(bytes.value) / kMoveBytesPerSecond));
+  timed_.push_back({now_ + took, core::CopyFinished{move.ticket, true, bytes, took}});
+}
+
 void World::take(core::StreamLayers& stream) {
   Driver& driver = driver_of(stream.engine);
   const auto ended = driver.streams.begin(std::move(stream), link_, now_);
@@ -116,25 +143,8 @@ Result<planner::PlacementDecision> World::decide(core::SolvePlacement& solve) {
   }
   auto decision = known->second->decide(solve.snapshot, solve.config, NoClock());
   if (decision.ok() && decision->victim)
-    decision->victim = victim(solve.snapshot, *decision->victim);
+    decision->victim = victim(setting_.victim, random_, solve.snapshot, *decision->victim);
   return decision;
-}
-
-// Whom to pause, where the setting says so instead of the policy.
-std::size_t World::victim(const planner::PlacementSnapshot& snapshot, std::size_t chosen) {
-  const auto& requests = snapshot.requests;
-  switch (setting_.victim) {
-    case Setting::Victim::kPolicys:
-      return chosen;
-    case Setting::Victim::kShortest:
-      return static_cast<std::size_t>(
-          std::min_element(requests.begin(), requests.end(),
-                           [](const auto& a, const auto& b) { return a.blocks < b.blocks; }) -
-          requests.begin());
-    case Setting::Victim::kRandom:
-      return random_() % requests.size();
-  }
-  return chosen;
 }
 
 void World::take(const core::Scrub& scrub) {

@@ -44,6 +44,7 @@ class World {
     TimePoint wake = TimePoint::max();  ///< its next event
     core::StepReply granted;            ///< the iteration to execute next; `run` empty: none
     std::uint64_t finished = 0;         ///< last iteration that ended
+    std::uint64_t reported = 0;         ///< last one that it said so of
     std::uint64_t iteration = 0;        ///< the one in hand
     std::vector<Ticket> tickets;        ///< of swap-ins it still has to wait for
     Nanoseconds compute{0};             ///< of the iteration
@@ -98,6 +99,7 @@ class World {
   void take(core::Reply& reply);
   void take(const core::PublishTable&) {}
   void take(const core::CopySlots& copy);
+  void take(const core::MoveSlots& move);
   void take(core::StreamLayers& stream);
   void take(const core::EndStream& end);
   void take(core::SolvePlacement& solve);
@@ -109,7 +111,6 @@ class World {
   void take(const core::Note& note);
   void stream_ended(const Streams::Ended& ended);
   [[nodiscard]] Result<planner::PlacementDecision> decide(core::SolvePlacement& solve);
-  [[nodiscard]] std::size_t victim(const planner::PlacementSnapshot& snapshot, std::size_t chosen);
   template <class Body>
   [[nodiscard]] core::Reply command(EngineId engine, Body body);
   [[nodiscard]] Driver& driver_of(EngineId engine);

@@ -116,6 +116,15 @@ TEST_P(DeviceBackendContract, ScatteredUnalignedExtentsMoveExactlyTheirBytes) {
   EXPECT_EQ(std::memcmp(bytes_of(back).data(), expected.data(), expected.size()), 0);
 }
 
+TEST_P(DeviceBackendContract, BytesMoveWithinDram) {
+  const Slab from = dram(), to = dram();
+  fill_pattern(bytes_of(from), 5);
+  CopyBatch batch = batch_of(1, kOut, {{to.address, from.address, from.size}});
+  batch.in_place = true;
+  EXPECT_TRUE(copy(std::move(batch)).status.ok());
+  EXPECT_TRUE(has_pattern(bytes_of(to), 5));
+}
+
 TEST_P(DeviceBackendContract, SourceZeroWritesZeros) {
   const Slab host = dram();
   fill_pattern(bytes_of(host), 4);

@@ -51,6 +51,14 @@ TEST(Documents, StatusCountsWhatLayersDo) {
     "plans": 1, "pauses": 2, "iterations": 3, "blocks_fetched": 4, "layerwise_prefills": 5})"));
 }
 
+TEST(Documents, StatusCountsWhatMovedWithinDram) {
+  core::ControllerStatus status;
+  status.counters.blocks_compacted = 6;
+  status.counters.bytes_compacted = 6144;
+  EXPECT_EQ(json::parse(status_document(status, {}))["counters"]["compacted"],
+            json::parse(R"({"blocks": 6, "bytes": 6144})"));
+}
+
 TEST(Documents, StatusNamesTheGpuWhereThereIsOne) {
   DaemonInfo info;
   EXPECT_TRUE(json::parse(status_document({}, info)).at("gpu").is_null());

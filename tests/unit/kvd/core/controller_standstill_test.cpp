@@ -163,5 +163,171 @@ TEST(Controller, ADomainHasABoundOnItsRequestsWhateverItsEnginesHave) {
   EXPECT_EQ(world.submit(b, 2, 4, 4), ErrorCode::kOk);
 }
 
+/// DRAM of four slabs, three of which a model with small slots fills to a quarter; HBM of as many.
+struct StrandedDram : World {
+  explicit StrandedDram(DomainId others = DomainId(1), pool::Quotas dram_quotas = {})
+      : World(tight(std::move(dram_quotas))) {
+    streams_layers = false;
+    // Slots of 256 B, 16 in a slab; a request has four. Twelve fill three slabs of DRAM, three
+    // stay.
+    small = attach({2, 1, 4, Bytes(64)});
+    for (std::uint64_t id = 1; id <= 12; ++id) {
+      EXPECT_EQ(submit(small, id, 5, 3), ErrorCode::kOk);
+      step_until_granted(small);
+      execute(small);
+      step(small);
+      EXPECT_EQ(code(command(small, Rotate{RequestId(id), true})), ErrorCode::kOk);
+      step(small);
+      finish_copies();
+    }
+    for (std::uint64_t id = 1; id <= 12; ++id) {
+      if (id % 4 != 0) abort(id);
+    }
+    large = attach(small_model(), others);  // slots of 512 B
+  }
+  static Controller::Config tight(pool::Quotas dram_quotas) {
+    Controller::Config config = small_pool(4, 4);  // slabs of 4 KiB
+    config.dram_quotas = std::move(dram_quotas);
+    config.tuning.rotation.policy = "fcfs";
+    config.tuning.rotation.eager = false;
+    return config;
+  }
+  void abort(std::uint64_t id) {
+    EXPECT_EQ(code(command(small, Abort{RequestId(id)})), ErrorCode::kOk);
+    engines.at(small).requests.erase(id);
+  }
+  void bring_back() {
+    for (const auto& [id, request] : engines.at(small).requests) {
+      command(small, Rotate{RequestId(id), false});
+    }
+    step(small);
+  }
+  /// Its blocks need two slabs, of which DRAM has one. It leaves once its iteration is over.
+  void push_out(std::uint64_t id) {
+    command(large, Rotate{RequestId(id), true});
+    run_and_step(large);
+  }
+  [[nodiscard]] bool push_until_blocks_move(std::uint64_t id) {
+    for (int i = 0; i < 3 && moved == 0; ++i) push_out(id);
+    return moved > 0;
+  }
+  [[nodiscard]] bool open(EngineId engine) const { return !engines.at(engine).requests.empty(); }
+  [[nodiscard]] const pool::TierStats dram_now() const { return controller->status(now).tiers[1]; }
+  [[nodiscard]] Counters counters() const { return controller->status(now).counters; }
+
+  EngineId small, large;
+};
+
+TEST(Controller, FreeDramInSlabsOfAnotherClassIsUsed) {
+  StrandedDram world;
+  // Two that fill HBM and then need one more block: one has to leave for it, 8 KiB.
+  ASSERT_EQ(world.submit(world.large, 21, 30, 6), ErrorCode::kOk);
+  ASSERT_EQ(world.submit(world.large, 22, 30, 6), ErrorCode::kOk);
+  for (int i = 0; i < 2000 && world.open(world.large); ++i) world.iterate(world.large);
+  EXPECT_FALSE(world.open(world.large)) << world.dram_now().free.value << " B of DRAM are free, "
+                                        << world.dram_now().stranded.value << " of them stranded";
+  EXPECT_GT(world.counters().blocks_compacted, 0u);
+  EXPECT_EQ(world.counters().bytes_compacted, world.counters().blocks_compacted * 256);
+  EXPECT_EQ(world.errors, 0u);
+}
+
+TEST(Controller, ASlabOfAnotherDomainIsEmptiedWhereQuotasLetItGo) {
+  for (const std::int64_t guaranteed : {0, 3}) {
+    SCOPED_TRACE(guaranteed);
+    StrandedDram world(DomainId(2), {{DomainId(1), {.guarantee = Bytes(4096 * guaranteed)}}});
+    ASSERT_EQ(world.submit(world.large, 21, 24, 8), ErrorCode::kOk);
+    for (int i = 0; i < 20 && world.engines.at(world.large).reply.run.empty(); ++i) {
+      world.step(world.large);
+      world.finish_copies();  // the slabs of HBM get new memory
+    }
+    const std::uint64_t before = world.counters().rotations_out;
+    for (int i = 0; i < 6 && world.counters().rotations_out == before; ++i) {
+      world.push_out(21);
+      world.finish_copies();
+      world.feed(Tick{});
+      world.finish_copies();
+    }
+    EXPECT_EQ(world.counters().rotations_out - before, guaranteed > 0 ? 0u : 1u);
+    EXPECT_EQ(world.moved > 0, guaranteed == 0);
+    EXPECT_EQ(world.errors, 0u);
+  }
+}
+
+TEST(Controller, MovesWithinDramAreNoCopiesOverTheLink) {
+  StrandedDram world;
+  ASSERT_EQ(world.submit(world.large, 21, 24, 8), ErrorCode::kOk);
+  world.step_until_granted(world.large);
+  const auto before = world.counters();
+  ASSERT_TRUE(world.push_until_blocks_move(21));
+  world.link_bytes_per_s = 1;  // it would be measured
+  world.finish_copies();
+  const auto after = world.counters();
+  EXPECT_EQ(after.blocks_compacted, world.moved);
+  EXPECT_EQ(after.copies[0], before.copies[0]);
+  EXPECT_EQ(after.copies[1], before.copies[1]);
+  EXPECT_GT(world.controller->status(world.now).link_rate[1], 1e6);
+}
+
+TEST(Controller, ARoundMovesNoMoreThanAQuarterOfWhatAStepMayRotate) {
+  StrandedDram world;
+  Tuning tuning = world.controller->tuning();
+  tuning.rotation.b_xfer = Bytes(2 * 4 * 256);  // a quarter: two blocks of 256 B
+  world.feed(Retune{tuning});
+  ASSERT_EQ(world.submit(world.large, 21, 24, 8), ErrorCode::kOk);
+  world.step_until_granted(world.large);
+  ASSERT_TRUE(world.push_until_blocks_move(21));
+  EXPECT_EQ(world.moved, 2u);
+  world.feed(Tick{});
+  EXPECT_EQ(world.moved, 2u) << "one round at a time";
+  world.finish_copies();
+  world.feed(Tick{});
+  EXPECT_EQ(world.moved, 4u);
+  world.finish_copies();
+  world.feed(Tick{});
+  world.finish_copies();
+  EXPECT_EQ(world.moved, 4u) << "the slab is empty, and nothing more was wanted";
+}
+
+TEST(Controller, BlocksThatMoveMayEndComeBackOrFailMeanwhile) {
+  const auto die = [](StrandedDram& world) { world.die(world.small); };
+  const auto end = [](StrandedDram& world) {
+    for (const std::uint64_t id : {4u, 8u, 12u}) world.abort(id);
+  };
+  const auto come = [](StrandedDram& world) { world.bring_back(); };
+  const auto fail = [](StrandedDram& world) { world.fail_copies = 1; };
+  const auto leave = [](StrandedDram& world) {
+    world.feed(Detach{world.small});
+    world.engines.erase(world.small);
+  };
+  using Meanwhile = std::pair<const char*, std::function<void(StrandedDram&)>>;
+  for (const auto& [name, happens] :
+       {Meanwhile{"dies", die}, Meanwhile{"ends", end}, Meanwhile{"comes back", come},
+        Meanwhile{"fails", fail}, Meanwhile{"detaches", leave}}) {
+    SCOPED_TRACE(name);
+    StrandedDram world;
+    ASSERT_EQ(world.submit(world.large, 21, 24, 8), ErrorCode::kOk);
+    world.step_until_granted(world.large);
+    ASSERT_TRUE(world.push_until_blocks_move(21));
+    happens(world);
+    // What is given up may not be had by others before the copy that reads it has ended.
+    world.run_and_step(world.large);
+    world.finish_copies();
+    for (int i = 0; i < 4; ++i) {
+      world.pass(milliseconds(10));
+      world.push_out(21);
+      world.finish_copies();
+    }
+    if (world.engines.contains(world.small)) {
+      if (world.engines.at(world.small).alive) world.bring_back();
+      if (!world.engines.at(world.small).alive) world.bury(world.small);
+    }
+    world.command(world.large, Rotate{RequestId(21), false});
+    EXPECT_TRUE(run_to_end(world, 300));
+    world.finish_copies();
+    EXPECT_EQ(world.errors, 0u);
+    EXPECT_EQ(world.dram_now().free, world.dram_now().capacity);
+  }
+}
+
 }  // namespace
 }  // namespace kvd::test

@@ -29,8 +29,8 @@ std::string rendered(View view, const std::string& document) {
 TEST(Views, StatusOfADaemonAtWork) {
   core::ControllerStatus status;
   status.tiers[0].capacity = 256 * kMiB;
-  status.counters.tbt_met = 3;
-  status.counters.tbt_missed = 1;
+  status.counters.tbt.met = 3;
+  status.counters.tbt.missed = 1;
   status.counters.copy_bytes[1] = 3 * 1024 * 1024;
   const std::string sut = rendered(View::kStatus, admin::status_document(status, info()));
   EXPECT_THAT(sut, AllOf(HasSubstr("kvd 0.1.0, backend host, up 5m 03s"), HasSubstr("256 MiB"),

@@ -73,11 +73,15 @@ TEST(MetricsMapping, EveryCatalogueRowIsFed) {
 TEST(MetricsMapping, CountersKeepTheirDirectionAndUnit) {
   core::ControllerStatus sut;
   sut.counters.copies[1] = 3;
+  sut.counters.blocks_compacted = 7;
+  sut.counters.bytes_compacted = 7168;
+  EXPECT_THAT(value(sut, "kvd_blocks_compacted_total", {}), Optional(7.0));
+  EXPECT_THAT(value(sut, "kvd_compacted_bytes_total", {}), Optional(7168.0));
   sut.counters.copy_bytes[0] = 4096;
   sut.counters.copy_busy_ns[1] = 1'500'000'000;
   sut.counters.rotations_out = 5;
   sut.counters.rotation_blocked_growth = 2;
-  sut.counters.tbt_missed = 9;
+  sut.counters.tbt.missed = 9;
   sut.link_rate[1] = 2e9;
   EXPECT_THAT(value(sut, "kvd_copies_total", {"d2h"}), Optional(3.0));
   EXPECT_THAT(value(sut, "kvd_copy_bytes_total", {"h2d"}), Optional(4096.0));

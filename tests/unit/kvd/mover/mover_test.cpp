@@ -33,6 +33,24 @@ TEST(Mover, MovesSlotsBothWaysBitForBit) {
   EXPECT_TRUE(kernels::has_pattern(world.bytes(Tier::kDram, 30), 77));
 }
 
+TEST(Mover, MovesSlotsWithinDramAfterAllElseThatGoesOut) {
+  MoverWorld world(held());
+  world.fill();
+  core::MoveSlots move{Ticket(1), MoverWorld::kSlot, {}};
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    move.pairs.push_back({MoverWorld::slot(i), MoverWorld::slot(100 + i)});
+  }
+  world.mover->move(move);
+  world.mover->copy(MoverWorld::copy(2, false, 50, 50, 20), nullptr);
+  world.let_all_go();
+  EXPECT_THAT(world.order(), ElementsAre(2, 1));
+  EXPECT_EQ(world.finished.back().bytes, MoverWorld::kSlot * 20);
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    EXPECT_TRUE(kernels::has_pattern(world.bytes(Tier::kDram, 100 + i), i)) << i;
+  }
+  EXPECT_EQ(world.mover->counters().runs[1].sum, MoverWorld::kSlot * 20) << "the swap-out alone";
+}
+
 TEST(Mover, AFenceComesWithTheLastBurstNotBefore) {
   MoverWorld world(held());
   Words words;

@@ -130,5 +130,22 @@ TEST(TierPoolQuota, QuotasBeyondTheCapacityAreRefusedAndTheOldStay) {
   EXPECT_EQ(sut.available(kA), whole(1));
 }
 
+TEST(TierPoolQuota, SlabsAreWantedOfOtherClassesAndOfDomainsBeyondTheirGuarantee) {
+  TierPool sut = make_pool(5, {{kB, {.guarantee = whole(1)}}});
+  const auto small = granted(sut, kSmallSlots + 2);
+  (void)granted(sut, 1, kLarge);
+  (void)granted(sut, 1, kSmall, kB);
+  EXPECT_THAT(sut.wanted_if_empty(kLarge, kA),
+              testing::ElementsAre(small.back().slab(), small[0].slab()))
+      << "emptiest first; B holds no more than its guarantee";
+  const auto lent = granted(sut, 1, kLarge, kB);
+  EXPECT_THAT(sut.wanted_if_empty(kLarge, kA), testing::SizeIs(4)) << "one of B's two";
+  release_all(sut, lent);
+  EXPECT_THAT(sut.wanted_if_empty(kLarge, kA), testing::SizeIs(3))
+      << "an empty one need not be emptied";
+  ASSERT_TRUE(sut.set_quotas({{kA, {.maximum = whole(3)}}}).ok());
+  EXPECT_THAT(sut.wanted_if_empty(kLarge, kA), testing::SizeIs(2)) << "A may hold no more";
+}
+
 }  // namespace
 }  // namespace kvd::pool

@@ -205,5 +205,25 @@ TEST_F(HoldsTest, RandomHistoriesFreeNothingEarlyAndLoseNothing) {
   EXPECT_EQ(used(hbm) + used(dram), 0u);
 }
 
+TEST_F(HoldsTest, WhatIsReadWhileItsOwnerKeepsItWaitsForTheCopyOnceItIsGivenUp) {
+  const auto read = granted(dram, 2), other = granted(dram, 1);
+  sut.copy_reads(kCopy, read);
+  EXPECT_THAT(sut.all(), IsEmpty()) << "its owner has it";
+  Hold given_up;
+  given_up.dram = {read[0], other[0]};
+  sut.add(given_up);
+  EXPECT_EQ(dram.state(read[0]), SlotState::kDraining);
+  EXPECT_EQ(dram.state(other[0]), SlotState::kFree);
+  Hold streamed;
+  streamed.copies = {kStream};
+  streamed.dram = {read[1]};
+  sut.add(streamed);
+  sut.copy_ended(kCopy);
+  EXPECT_EQ(dram.state(read[0]), SlotState::kFree);
+  EXPECT_EQ(dram.state(read[1]), SlotState::kDraining) << "a stream reads it, too";
+  sut.copy_ended(kStream);
+  EXPECT_EQ(used(dram), 0u);
+}
+
 }  // namespace
 }  // namespace kvd::store
