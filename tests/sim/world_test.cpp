@@ -254,6 +254,19 @@ TEST(World, EnginesOnOneDeviceTakeTurns) {
   expect_times(turns.requests[1], {0.020, 0.042, 0.064});
 }
 
+// It reports its last iteration although nothing is left to do, or its blocks would stay held.
+TEST(World, MemoryOfAnEngineThatHasNothingMoreToDoGoesToAnother) {
+  Profile profile = small_profile();
+  profile.pipelined = true;
+  // Each takes more than half of HBM.
+  Setting setting =
+      small_setting("fcfs", {arrival(0, 300, 3, 1), arrival(0.001, 300, 3, 0)}, profile);
+  setting.engines.push_back(setting.engines.front());
+  const auto result = play(setting);
+  EXPECT_TRUE(result.requests[0].finished());
+  EXPECT_TRUE(result.requests[1].finished());
+}
+
 TEST(World, ADomainKeepsItsGuarantee) {
   // Engine 1's crowd may not take what engine 0 is guaranteed, so engine 0 never waits.
   Workload workload = crowd(3, 40);

@@ -151,7 +151,7 @@ void World::wake(Driver& driver) {
 
 void World::step(Driver& driver, bool running) {
   core::Step body;
-  body.iteration_finished = driver.finished;
+  body.iteration_finished = driver.reported = driver.finished;
   body.iteration_running = running ? driver.iteration : 0;
   body.reports = driver.engine.take_reports();
   core::Reply reply = command(driver.id, std::move(body));

@@ -192,12 +192,19 @@ void World::kick_all() {
 }
 
 void World::run_kicked() {
+  const auto waits = [](const Driver& other) { return other.engine.open() > 0; };
+  // The blocks of its last iteration stay held until it says that it has ended: others may wait.
+  const auto has_turn = [&](const Driver& driver) {
+    if (waits(driver) || !driver.granted.run.empty()) return true;
+    return driver.reported != driver.finished &&
+           std::any_of(drivers_.begin(), drivers_.end(), waits);
+  };
   for (bool again = true; again && fault_.ok();) {
     again = false;
     for (Driver& driver : drivers_) {
       if (!driver.kicked || driver.phase != Phase::kIdle) continue;
       driver.kicked = false;
-      if (driver.engine.open() == 0 && driver.granted.run.empty()) continue;
+      if (!has_turn(driver)) continue;
       turn(driver);
       again = true;
     }
