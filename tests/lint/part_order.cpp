@@ -19,7 +19,8 @@ const std::vector<Room>& rooms() {
   static const std::vector<Room> kRooms = {
       {"kvd/store/",
        {// memory
-        "orders", "holds", "mappings", "staging", "tiers", "blocks", "transfers", "compaction", "store",
+        "orders", "holds", "mappings", "staging", "tiers", "blocks", "transfers", "compaction",
+        "store",
         // what is cached
         "key", "heat", "entries", "digest_table", "id_heap", "id_queue", "eviction",
         "eviction_queues", "eviction_catalogue", "disk_admission", "index", "index_validate"}},
@@ -31,7 +32,8 @@ const std::vector<Room>& rooms() {
         // what all parts stand on
         "context", "requests", "knowledge", "budget", "request_memory", "ground",
         // who moves
-        "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions", "claims",
+        "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
+        "claims",
         // who decides
         "layer_plans", "admission", "rotation", "silence", "standstills",
         // what an engine says and hears
