@@ -1,17 +1,19 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
+#include <random>
 #include <vector>
 
 #include "kvd/store/index.hpp"
 
 namespace kvd::store {
 
-/// A digest that stands for `number`.
+/// A digest that stands for `number`, and as random as one is: numbers in a row would spread over a
+/// table better than digests do.
 inline Digest digest(std::uint64_t number) {
+  std::mt19937_64 random(number);
   Digest made;
-  std::memcpy(made.bytes.data(), &number, sizeof number);
+  for (std::uint8_t& byte : made.bytes) byte = static_cast<std::uint8_t>(random());
   return made;
 }
 
