@@ -47,12 +47,14 @@ std::array<std::vector<Place>, kCacheTiers> Index::close(SpaceId id) {
   std::vector<EntryId> blocks;
   space(id).table.each([&](EntryId block) { blocks.push_back(block); });
   std::sort(blocks.begin(), blocks.end());  // the table's order is that of a secret
+  const auto leased = [&](EntryId block) { return at(block).leases != 0; };
+  KVD_CHECK(std::none_of(blocks.begin(), blocks.end(), leased),
+            "a space is closed while its blocks are leased");
   std::array<std::vector<Place>, kCacheTiers> places;
   for (const EntryId block : blocks) {
     for (const CacheTier tier : kAllTiers) {
       // A block whose last place goes is not in use any more, and with it those before it.
       if (!entries_.live(block) || !at(block).in(tier)) continue;
-      KVD_CHECK(at(block).leases == 0, "a space is closed while its blocks are leased");
       places[index(tier)].push_back(forget(block, tier));
     }
   }

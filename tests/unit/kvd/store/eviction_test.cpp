@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TimePoint at(int minutes) { return TimePoint(std::chrono::minutes(minutes)); }
+TimePoint at(int minutes) { return TimePoint() + std::chrono::minutes(minutes); }
 
 /// A tier of single blocks, each first of its chain: the policy alone decides.
 class Tier : public ::testing::Test {

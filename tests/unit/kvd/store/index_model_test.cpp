@@ -181,11 +181,11 @@ class Histories : public ::testing::TestWithParam<EvictionKind> {
     forget(id, tier);
   }
   void lose() {
-    for (const auto& [path, block] : naive.blocks) {
+    for (const auto& named : naive.blocks) {
       const CacheTier tier = any_tier();
-      if (!block.at[index(tier)] || any(8) != 0) continue;
+      if (!named.second.at[index(tier)] || any(8) != 0) continue;
       const auto id = std::find_if(paths.begin(), paths.end(), [&](const auto& known) {
-        return known.second == path && sut.at(known.first).in(tier);
+        return known.second == named.first && sut.at(known.first).in(tier);
       });
       return forget(id->first, tier);
     }
