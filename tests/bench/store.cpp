@@ -1,5 +1,5 @@
 // kvd-bench store: what finding and keeping cached blocks costs, beside hashing and a bare hash
-// map.
+// map; and what loading them from disk does, beside a bare io_uring.
 #include <malloc.h>
 
 #include <cstring>
@@ -11,6 +11,7 @@
 #include "kvd/store/index.hpp"
 #include "planner/solver/placement_solver.hpp"
 #include "tests/bench/bench.hpp"
+#include "tests/bench/store_disk_bench.hpp"
 
 namespace kvd::bench {
 namespace {
@@ -21,7 +22,8 @@ using store::Index;
 using store::Place;
 
 constexpr const char* kHelp =
-    R"(usage: kvd-bench store [--json] [--repetitions N]
+    R"(usage: kvd-bench store [--json] [--repetitions N] [--disk-repetitions N] [--disk-mib N]
+                       [--disk-folder DIR]
 
 CPU time of the index of cached blocks while it has 1 M of them: 490 prompts of 32 K tokens, 2,048
 blocks of 16 each, all different, in DRAM, under the default eviction policy. Each repetition takes
@@ -36,7 +38,16 @@ another prompt, so that its part of the index is not in the processor's caches.
   index_bytes  bytes a block that the index has from malloc, tables and policies included
                                                                                 limit: 128 bytes
 
-  --repetitions N   of each row, and of its floor in turn: 200
+Then GB/s of loads from the disk tier: blocks of 2 MiB in registered memory, 16 under way, every
+byte verified.
+
+  disk_load    floor: the same reads by a bare io_uring, nothing looked at        limit: ratio 0.8
+  verify       floor: the same loads with sums left out                           limit: ratio 0.9
+
+  --repetitions N        of each row of the index, and of its floor in turn: 200
+  --disk-repetitions N   the same of the disk's rows: 9
+  --disk-mib N           bytes of each: 256
+  --disk-folder DIR      whose disk is measured: the temporary folder
 )";
 
 constexpr std::size_t kPrompts = 490, kTokens = 32'768, kBlocks = kTokens / 16;
@@ -198,21 +209,26 @@ Row get_row(StoreWorld& world, int repetitions) {
       });
 }
 
+std::vector<Row> index_rows(int repetitions) {
+  StoreWorld world;
+  return {lookup_row(world, repetitions), put_row(world, repetitions), get_row(world, repetitions),
+          Row{"index_bytes", world.bytes(), {}, {}, "bytes"}};
+}
+
 int run(const Arguments& arguments) {
   const double repetitions = arguments.number("--repetitions", 200);
   if (repetitions < 1 || repetitions > 1e6) {
     std::fprintf(stderr, "kvd-bench store: --repetitions is 1 to 1000000\n");
     return 2;
   }
-  StoreWorld world;
-  const int times = static_cast<int>(repetitions);
-  return print_rows({lookup_row(world, times), put_row(world, times), get_row(world, times),
-                     Row{"index_bytes", world.bytes(), {}, {}, "bytes"}},
-                    arguments.json);
+  std::vector<Row> rows = index_rows(static_cast<int>(repetitions));
+  for (Row& row : disk_rows(arguments)) rows.push_back(std::move(row));
+  return print_rows(rows, arguments.json);
 }
 
 const Registration registration{
-    {"store", "finding and keeping 1 M cached blocks; more: store --help", run, kHelp}};
+    {"store", "finding and keeping 1 M cached blocks, loads from disk; more: store --help", run,
+     kHelp}};
 
 }  // namespace
 }  // namespace kvd::bench
