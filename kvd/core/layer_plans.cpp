@@ -48,6 +48,7 @@ std::vector<RequestKey> LayerPlans::batch_of(Session& session) {
     return a->times.arrived < b->times.arrived;
   });
   std::vector<RequestKey> keys;
+  keys.reserve(batch.size());
   for (const Request* r : batch) keys.push_back(r->key);
   return keys;
 }

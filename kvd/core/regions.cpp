@@ -131,6 +131,7 @@ std::vector<SlabIndex> Regions::emptiest_slabs(DomainId domain) {
   std::sort(views.begin(), views.end(),
             [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
   std::vector<SlabIndex> slabs;
+  slabs.reserve(views.size());
   for (const pool::SlabView& view : views) slabs.push_back(view.index);
   return slabs;
 }

@@ -8,76 +8,88 @@
 namespace kvd::core {
 
 StepReply Replies::build(Session& session) {
-  StepReply out;
-  PublishTable table{session.id,
-                     PlanVersion(session.iterations.table_version + 1),
-                     {},
-                     session.iterations.finished == session.iterations.granted};
+  Draft next;
+  next.stream.iteration = session.iterations.granted + 1;
+  session.iterations.granted_prefill = Tokens(0);
   bool promises = false;
   requests_.each_inside_in(session.info.domain,
                            [&](const Request& r) { promises |= r.promised.has_value(); });
-  session.iterations.granted_prefill = Tokens(0);
-  const std::uint64_t iteration = session.iterations.granted + 1;
-  StreamLayers stream;
-  stream.iteration = iteration;
-  std::vector<Request*> streamed, granted;
-  if (context_.config.publish_tables) table.rows.reserve(session.inside.size());
+  if (context_.config.publish_tables) next.rows.reserve(session.inside.size());
   requests_.each_request_of(session.id, [&](Request& r) {
-    Hold hold = hold_reason(r, promises);
-    // With a pipelined engine the first decode is granted while the prefill still runs.
-    const bool prefill = r.prefills() && r.progress.planned < r.goal.prompt;
+    const bool prefill = begins_with_prompt(r);
     const Tokens tokens = prefill ? prefill_tokens(session, r) : Tokens(1);
-    if (hold == Hold::kNone && tokens <= Tokens(0)) hold = Hold::kWaiting;  // its turn comes later
-    const bool has_room =
-        session.blocks_for(r.progress.planned + tokens) <= std::int64_t{r.table.blocks()};
-    if (hold == Hold::kNone && (!has_room || !streams_.stage(session, r))) {
-      r.starved = true;
-      hold = Hold::kNoMemory;
-    }
-    if (hold != Hold::kNone) {
-      if (hold == Hold::kPromised) ++context_.counters.rotation_blocked_promise;
-      out.hold.push_back({r.key.request, hold});
-      return;
-    }
-    if (prefill) session.iterations.granted_prefill += tokens;
-    const std::size_t fetches = stream.fetches.size();
-    streams_.add_fetches(r, iteration, stream);
-    const bool streams = stream.fetches.size() > fetches;
-    if (streams) {
-      streamed.push_back(&r);
-      r.layers.staging_free = layer_mark(iteration, stream.fetches.back().group + 1);
-      r.layers.streamed_in = iteration;
-    }
-    const auto row = static_cast<std::uint32_t>(granted.size());
-    granted.push_back(&r);
-    out.run.push_back({r.key.request, r.progress.planned, tokens, r.moves.in, prefill,
-                       static_cast<bool>(r.moves.in), streams, r.layers.distance, row});
-    r.moves.in = Ticket();
-    r.progress.granted = tokens;
-    r.progress.planned += tokens;
-    if (context_.config.publish_tables) table.rows.push_back(table_row(session, r));
+    const Hold hold = hold_or_none(session, r, tokens, promises);
+    if (hold == Hold::kNone) return grant(session, r, tokens, next);
+    if (hold == Hold::kPromised) ++context_.counters.rotation_blocked_promise;
+    next.reply.hold.push_back({r.key.request, hold});
   });
-  if (!streamed.empty()) streams_.start(session, std::move(stream), streamed);
   for (const RequestId ended : std::exchange(session.given_up, {})) {
-    out.hold.push_back({ended, Hold::kOutOfMemory});
+    next.reply.hold.push_back({ended, Hold::kOutOfMemory});
   }
-  session.iterations.stepping = !out.run.empty();
-  if (session.iterations.stepping) {
-    ++session.iterations.granted;
-    for (Request* r : granted) r->progress.last_iteration = session.iterations.granted;
-    session.iterations.table_version = table.version.value;
-    if (context_.config.publish_tables) context_.emit(std::move(table));
+  publish(session, next);
+  next.reply.iteration = session.iterations.granted;
+  next.reply.table_version = PlanVersion(session.iterations.table_version);
+  return std::move(next.reply);
+}
+
+// With a pipelined engine the first decode is granted while the prefill still runs.
+bool Replies::begins_with_prompt(const Request& request) {
+  return request.prefills() && request.progress.planned < request.goal.prompt;
+}
+
+Hold Replies::hold_or_none(Session& session, Request& request, Tokens tokens, bool promises) {
+  const Hold hold = hold_reason(request, promises);
+  if (hold != Hold::kNone) return hold;
+  if (tokens <= Tokens(0)) return Hold::kWaiting;  // its turn comes later
+  const std::int64_t needs = session.blocks_for(request.progress.planned + tokens);
+  const bool has_room = needs <= std::int64_t{request.table.blocks()};
+  request.starved = !has_room || !streams_.stage(session, request);
+  return request.starved ? Hold::kNoMemory : Hold::kNone;
+}
+
+void Replies::grant(Session& session, Request& request, Tokens tokens, Draft& next) {
+  const bool prefill = begins_with_prompt(request);
+  if (prefill) session.iterations.granted_prefill += tokens;
+  const std::size_t fetches = next.stream.fetches.size();
+  streams_.add_fetches(request, next.stream.iteration, next.stream);
+  const bool streams = next.stream.fetches.size() > fetches;
+  if (streams) {
+    next.streamed.push_back(&request);
+    const std::uint32_t last_group = next.stream.fetches.back().group;
+    request.layers.staging_free = layer_mark(next.stream.iteration, last_group + 1);
+    request.layers.streamed_in = next.stream.iteration;
   }
-  out.iteration = session.iterations.granted;
-  out.table_version = PlanVersion(session.iterations.table_version);
-  return out;
+  const auto row = static_cast<std::uint32_t>(next.granted.size());
+  next.granted.push_back(&request);
+  next.reply.run.push_back({request.key.request, request.progress.planned, tokens, request.moves.in,
+                            prefill, static_cast<bool>(request.moves.in), streams,
+                            request.layers.distance, row});
+  request.moves.in = Ticket();
+  request.progress.granted = tokens;
+  request.progress.planned += tokens;
+  if (context_.config.publish_tables) next.rows.push_back(table_row(session, request));
+}
+
+// The fetches are ordered before the table is read: what it names is on its way.
+void Replies::publish(Session& session, Draft& next) {
+  Iterations& iterations = session.iterations;
+  if (!next.streamed.empty()) streams_.start(session, std::move(next.stream), next.streamed);
+  iterations.stepping = !next.granted.empty();
+  if (!iterations.stepping) return;
+  const bool idle = iterations.finished == iterations.granted;
+  ++iterations.granted;
+  ++iterations.table_version;
+  for (Request* r : next.granted) r->progress.last_iteration = iterations.granted;
+  if (!context_.config.publish_tables) return;
+  context_.emit(
+      PublishTable{session.id, PlanVersion(iterations.table_version), std::move(next.rows), idle});
 }
 
 // What of its prompt the request may prefill now.
 Tokens Replies::prefill_tokens(const Session& session, const Request& request) {
   Tokens tokens = request.goal.prompt - request.progress.planned;
-  if (session.iterations.chunk)
-    tokens = std::min(tokens, *session.iterations.chunk - session.iterations.granted_prefill);
+  const Iterations& iterations = session.iterations;
+  if (iterations.chunk) tokens = std::min(tokens, *iterations.chunk - iterations.granted_prefill);
   // One that prefills chunk by chunk has blocks for no more.
   const Tokens room(std::int64_t{request.table.blocks()} * session.shape.block_tokens);
   return std::min(tokens, room - request.progress.planned);

@@ -24,6 +24,17 @@ class Replies {
   [[nodiscard]] StepReply build(Session& session);
 
  private:
+  /// The next iteration, as far as it has been granted.
+  struct Draft {
+    StepReply reply;
+    StreamLayers stream;
+    std::vector<Request*> granted, streamed;
+    std::vector<TableRow> rows;
+  };
+  [[nodiscard]] static bool begins_with_prompt(const Request& request);
+  [[nodiscard]] Hold hold_or_none(Session& session, Request& request, Tokens tokens, bool promises);
+  void grant(Session& session, Request& request, Tokens tokens, Draft& next);
+  void publish(Session& session, Draft& next);
   [[nodiscard]] static Tokens prefill_tokens(const Session& session, const Request& request);
   [[nodiscard]] TableRow table_row(const Session& session, Request& request) const;
   [[nodiscard]] std::vector<SlotId> row_slots(const Request& request) const;

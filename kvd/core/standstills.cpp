@@ -48,7 +48,7 @@ bool Standstills::is_stuck(DomainId domain) {
     if (session.info.domain != domain || session.life.dying || !session.life.responsive) continue;
     if (session.iterations.stepping || session.plan.asked) return false;
   }
-  // A silent engine of another domain, which is evicted for those that wait (eviction.cpp).
+  // A silent engine of another domain, which is evicted for those that wait (silence.hpp).
   const auto is_ended = [&](const auto& entry) {
     const Session& session = entry.second;
     return session.life.awaited_since && silence_.would_help(session.info.domain, domain, Bytes(0));
