@@ -195,6 +195,7 @@ DiskTier::Closed DiskTier::close(Nanoseconds patience,
   Closed closed{worker_->desk().held(), make_error(ErrorCode::kDeadlineExceeded,
                                                    "the disk does not answer: no index "
                                                    "was written, the next start scans")};
+  worker_->abandon();
   keep_for_ever(std::move(owned_));
   return closed;
 }

@@ -29,7 +29,7 @@ struct WorkerParts {
 
 /// The tier's thread: takes requests from the desk, keeps the device busy, verifies, answers.
 /// Owner:  its functions are thread-safe.
-/// Destruction is allowed when wait_ended() said so; else the worker is kept for ever.
+/// Destruction is allowed when wait_ended() said so; else it is abandoned and kept for ever.
 class Worker {
  public:
   Worker(WorkerParts parts, EventFd wake, EventFd done);
@@ -49,6 +49,8 @@ class Worker {
   /// False when that did not happen in time.
   bool wait_ended(Nanoseconds patience);
   [[nodiscard]] Status checkpoint_written();
+  /// Before it is kept for ever: nobody will join its thread, which ends when the device answers.
+  void abandon() { thread_.detach(); }
 
  private:
   void run();
