@@ -1,0 +1,136 @@
+// Who may prefill and who runs: what the policies are asked, and what becomes of their answers.
+#include "kvd/core/rotation.hpp"
+
+#include <gmock/gmock.h>
+
+#include "kvd/core/admission.hpp"
+#include "tests/unit/kvd/core/parts/parts_fixture.hpp"
+
+namespace kvd::core {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class RotationTest : public PartsTest {
+ protected:
+  explicit RotationTest(Config config = small_config()) : PartsTest(std::move(config)) {}
+
+  std::vector<Request*> asked(DomainId domain) {
+    std::vector<Request*> index;
+    (void)sut.rotation_snapshot(domain, index);
+    return index;
+  }
+
+  DramCopies copies{ground};
+  Needs needs{ground};
+  Supply supply{ground, needs};
+  Promises promises{ground, supply};
+  Admission admission{ground, needs, supply};
+  Rotation sut{ground, copies, needs, supply, promises};
+};
+
+TEST_F(RotationTest, AsksAboutWhoRunsAndWhoWantsIn) {
+  Session& session = attach();
+  Request& runs = running(session, 8);
+  Request& waits = submit(session, 8, 8);
+  Request& held_back = submit(session, 8, 8);
+  Request& leaves = running(session, 8);
+  held_back.verdict = Verdict::kHeldBack;
+  leaves.leaving = true;
+  EXPECT_THAT(asked(kA), ElementsAre(&runs, &waits));
+}
+
+TEST_F(RotationTest, ASilentEnginesRequestsAreNobodysBusiness) {
+  Session& session = attach();
+  Session& silent = attach();
+  Request& runs = running(session, 8);
+  running(silent, 8);
+  submit(silent, 8, 8);
+  silent.life.responsive = false;
+  EXPECT_THAT(asked(kA), ElementsAre(&runs));
+}
+
+TEST_F(RotationTest, TheSnapshotCountsWhatIsFreeAndWhatWillGrow) {
+  Session& session = attach();
+  running(session, 8);
+  std::vector<Request*> index;
+  const auto snapshot = sut.rotation_snapshot(kA, index);
+  EXPECT_EQ(snapshot.b_hbm, kSlab * 4 - kSlot * 4);
+  EXPECT_EQ(snapshot.growth, kSlot * 2) << "a block in two groups for its next token";
+  ASSERT_TRUE(snapshot.dram);
+  EXPECT_EQ(snapshot.dram->free, kSlab * 8);
+}
+
+TEST_F(RotationTest, WhoFitsGetsAClaim) {
+  Session& session = attach();
+  Request& request = submit(session, 8, 8);
+  sut.decide(session);
+  EXPECT_NE(request.order.claim, 0u);
+}
+
+TEST_F(RotationTest, AnotherEnginesRequestIsGrantedAtItsOwnStep) {
+  Session& own = attach();
+  Session& other = attach();
+  Request& request = submit(other, 8, 8);
+  sut.decide(own);
+  EXPECT_EQ(request.order.claim, 0u);
+  sut.decide(other);
+  EXPECT_NE(request.order.claim, 0u);
+}
+
+TEST_F(RotationTest, WhoCouldNeverGrowToItsEndDoesNotComeIn) {
+  Session& session = attach();
+  running(session, 8, 100);
+  Request& request = submit(session, 60, 60);
+  sut.decide(session);
+  EXPECT_EQ(request.order.claim, 0u) << "HBM and DRAM together hold one of them";
+}
+
+TEST_F(RotationTest, WithNobodyInsideTheHeadOfTheQueueComesIn) {
+  Tuning wanted = ground.context.tuning;
+  wanted.rotation.policy = "fcfs";
+  ground.context.retune(wanted);
+  Session& session = attach();
+  Request& head = submit(session, 8, 8);
+  head.verdict = Verdict::kHeldBack;
+  sut.decide(session);
+  EXPECT_NE(head.order.claim, 0u) << "there is nobody to spare room for";
+}
+
+TEST_F(RotationTest, AdmissionIsAskedAboutPromptsAndWhoDecodes) {
+  Session& session = attach();
+  Request& runs = running(session, 8);
+  runs.times.has_token = true;
+  Request& waits = submit(session, 8, 8);
+  const AdmissionInput input = admission.admission_input(session);
+  EXPECT_THAT(input.queue, ElementsAre(waits.key));
+  EXPECT_THAT(input.decoding, ElementsAre(runs.key));
+}
+
+TEST_F(RotationTest, WithNobodyDecodingTheHeadIsAdmitted) {
+  Session& session = attach();
+  Request& head = submit(session, 8, 8);
+  admission.admit(session);
+  EXPECT_EQ(head.verdict, Verdict::kNone);
+}
+
+TEST_F(RotationTest, AVerdictOfOthersIsNotOverwritten) {
+  Session& session = attach();
+  Request& request = submit(session, 8, 8);
+  request.verdict = Verdict::kHopeless;
+  admission.admit(session);
+  EXPECT_EQ(request.verdict, Verdict::kHopeless);
+}
+
+TEST_F(RotationTest, ADomainWithoutRequestsHasNothingToDecide) {
+  Session& session = attach();
+  sut.decide(session);
+  EXPECT_THAT(asked(kA), IsEmpty());
+  EXPECT_THAT(emitted<Note>(), SizeIs(0));
+}
+
+}  // namespace
+}  // namespace kvd::core

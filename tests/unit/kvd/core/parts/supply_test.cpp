@@ -1,0 +1,165 @@
+// What requests need, what a domain has to give, and who is to leave for it.
+#include "kvd/core/supply.hpp"
+
+#include <gmock/gmock.h>
+
+#include "kvd/core/promises.hpp"
+#include "tests/unit/kvd/core/parts/parts_fixture.hpp"
+
+namespace kvd::core {
+namespace {
+
+class SupplyTest : public PartsTest {
+ protected:
+  SupplyTest() : PartsTest(small_config(8)) {}
+
+  Needs needs{ground};
+  Supply sut{ground, needs};
+  Promises promises{ground, sut};
+};
+
+TEST_F(SupplyTest, OneThatComesInNeedsRoomForOneTokenMore) {
+  Session& session = attach();
+  EXPECT_EQ(needs.to_run(submit(session, 4, 8)), kSlot * 4) << "5 tokens in two groups";
+  EXPECT_EQ(needs.to_run(submit(session, 3, 8)), kSlot * 2);
+  Request& last = running(session, 4, 4);
+  last.goal.max_new = Tokens(0);
+  EXPECT_EQ(needs.to_run(last), kSlot * 2) << "never more than it asked for";
+}
+
+TEST_F(SupplyTest, ARequestThatStreamsNeedsOneSetForAllItsLayers) {
+  Session& session = attach(kA, 8);
+  Request& request = submit(session, 39, 8);
+  EXPECT_EQ(needs.to_run(request), kSlot * 80);
+  EXPECT_EQ(needs.to_stream(request), kSlot * (10 + 2 * 8));
+  session.streaming = true;
+  EXPECT_EQ(needs.to_run(request), needs.to_stream(request));
+}
+
+TEST_F(SupplyTest, TheMostTokensAreWhatTheDomainsSlabsHold) {
+  Session& session = attach();
+  session.info.streams_layers = false;
+  EXPECT_EQ(needs.most_slots(ground.store.hbm, session), 64);
+  EXPECT_EQ(needs.most_tokens(session), Tokens(128));
+  EXPECT_EQ(needs.hbm_limit(kA), kSlab * 8);
+}
+
+TEST_F(SupplyTest, IsWhatIsFreeLessWhatIsClaimed) {
+  Session& session = attach();
+  EXPECT_EQ(sut.of(kA), kSlab * 8);
+  running(session, 8);
+  EXPECT_EQ(sut.of(kA), kSlab * 8 - kSlot * 4);
+  Request& waiting = submit(session, 8, 8);
+  EXPECT_EQ(sut.of(kA), kSlab * 8 - kSlot * 4) << "who has no claim takes nothing";
+  ground.requests.make_claim(waiting);
+  EXPECT_EQ(sut.of(kA), kSlab * 8 - kSlot * 10);
+}
+
+TEST_F(SupplyTest, WhatLeavesIsOnItsWay) {
+  Session& session = attach();
+  Request& request = running(session, 8);
+  EXPECT_EQ(sut.incoming(kA), Bytes(0));
+  request.leaving = true;
+  EXPECT_EQ(sut.incoming(kA), kSlot * 4);
+  EXPECT_EQ(sut.of(kA), kSlab * 8);
+  session.life.responsive = false;
+  EXPECT_EQ(sut.incoming(kA), Bytes(0)) << "a silent engine's blocks come when it steps, or never";
+  session.life.responsive = true;
+}
+
+TEST_F(SupplyTest, PausedRequestsGiveUpAllButTheirOpenBlocks) {
+  Session& session = attach(kA, 4);
+  Request& request = running(session, 16);
+  session.streaming = true;
+  request.verdict = Verdict::kPaused;
+  EXPECT_EQ(sut.of(kA), kSlab * 8 - kSlot * 16 + kSlot * 12);
+  session.streaming = false;
+  EXPECT_EQ(sut.of(kA), kSlab * 8 - kSlot * 16) << "layers that do not stream stay";
+}
+
+TEST_F(SupplyTest, WhatStandsInARetiringSlabGoesToTheRegion) {
+  Session& session = attach();
+  Request& request = running(session, 8);
+  const SlabIndex slab = ground.store.blocks.slot(request.table, 0, Tier::kHbm).slab();
+  EXPECT_FALSE(sut.in_retiring_slab(request));
+  sut.begin_retiring(kA);
+  ground.store.tiers.retire(slab);
+  EXPECT_TRUE(sut.in_retiring_slab(request));
+  request.leaving = true;
+  EXPECT_EQ(sut.incoming(kA), Bytes(0));
+  ground.store.tiers.unretire(slab);
+  sut.end_retiring(kA);
+  EXPECT_EQ(sut.incoming(kA), kSlot * 4);
+}
+
+TEST_F(SupplyTest, NamesASilentEngineThatHoldsBlocks) {
+  Session& session = attach();
+  running(session, 8);
+  EXPECT_EQ(sut.silent_holder(kA), "");
+  session.life.responsive = false;
+  EXPECT_NE(sut.silent_holder(kA).find("engine-1"), std::string::npos);
+  EXPECT_EQ(sut.silent_holder(kB), "");
+}
+
+TEST_F(SupplyTest, AVictimOfItsOwnEngineLeavesAndAnothersIsPromised) {
+  Session& own = attach();
+  Session& other = attach();
+  Request& near = running(own, 8);
+  Request& far = running(other, 8);
+  promises.preempt(near, own.id, Promise::kForBytes);
+  promises.preempt(far, own.id, Promise::kForBytes);
+  EXPECT_TRUE(near.leaving);
+  EXPECT_FALSE(near.promised);
+  EXPECT_FALSE(far.leaving);
+  ASSERT_TRUE(far.promised);
+  promises.preempt(far, own.id, Promise::kForSlots);
+  EXPECT_EQ(*far.promised, Promise::kForBytes) << "it is promised already";
+  EXPECT_EQ(ground.context.counters.promises, 1u);
+  promises.acknowledge(other);
+  EXPECT_TRUE(far.leaving);
+  EXPECT_FALSE(far.promised);
+}
+
+TEST_F(SupplyTest, APromiseForBytesEndsOnceAsManyAreFree) {
+  Session& own = attach();
+  Session& other = attach();
+  Request& victim = running(other, 8);
+  Request& needy = submit(own, 120, 8);
+  ground.requests.make_claim(needy);
+  promises.preempt(victim, own.id, Promise::kForBytes);
+  promises.expire(kA);
+  EXPECT_TRUE(victim.promised) << "its bytes are needed";
+  ground.requests.drop_claim(needy);
+  promises.expire(kA);
+  EXPECT_FALSE(victim.promised);
+  EXPECT_EQ(ground.context.counters.promises_expired, 1u);
+}
+
+TEST_F(SupplyTest, APromiseForSlotsLastsWhileSomebodyWaits) {
+  Session& own = attach();
+  Session& other = attach();
+  Request& victim = running(other, 8);
+  Request& hungry = running(own, 8);
+  hungry.starved = true;
+  promises.preempt(victim, own.id, Promise::kForSlots);
+  promises.expire(kA);
+  EXPECT_TRUE(victim.promised) << "bytes are free, but not those slots";
+  hungry.starved = false;
+  promises.expire(kA);
+  EXPECT_FALSE(victim.promised);
+}
+
+TEST_F(SupplyTest, ASilentEngineKeepsNoPromise) {
+  Session& own = attach();
+  Session& other = attach();
+  Request& victim = running(other, 8);
+  Request& hungry = running(own, 8);
+  hungry.starved = true;
+  promises.preempt(victim, own.id, Promise::kForSlots);
+  other.life.responsive = false;
+  promises.expire(kA);
+  EXPECT_FALSE(victim.promised);
+}
+
+}  // namespace
+}  // namespace kvd::core
