@@ -58,21 +58,26 @@ Blocks blocks_per_layer(const DecodingRequest& request, Tokens block_tokens) {
   return Blocks(pieces(request.prompt + Tokens(request.n_past), block_tokens));
 }
 
-std::vector<Blocks> forecast_blocks(const AdmissionSnapshot& snapshot, Blocks prefill) {
+// A request takes a block of each layer at every stage before its last, and gives all back there.
+std::vector<Blocks> forecast_blocks(const AdmissionSnapshot& snapshot) {
   const auto& memory = *snapshot.memory;
-  std::vector<Blocks> free = {memory.free - prefill};
-  for (std::int64_t stage = 1; stage <= memory.stages; ++stage) {
-    Blocks change;
-    for (const auto& request : snapshot.decoding) {
-      const std::int64_t ends = pieces(Tokens(request.n_future), memory.block_tokens);
-      const std::int64_t layers = retained(request, snapshot.costs);
-      if (stage < ends) change -= Blocks(layers);
-      if (stage == ends) {
-        const auto held = blocks_per_layer(request, memory.block_tokens) + Blocks(ends - 1);
-        change += held * layers;
-      }
-    }
-    free.push_back(free.back() + change);
+  const auto stages = static_cast<std::size_t>(memory.stages);
+  std::vector<Blocks> freed(stages + 1), stops(stages + 1);
+  Blocks growing;  // at a stage
+  for (const auto& request : snapshot.decoding) {
+    const std::int64_t ends = pieces(Tokens(request.n_future), memory.block_tokens);
+    if (ends < 1) continue;
+    const Blocks layers(retained(request, snapshot.costs));
+    growing += layers;
+    if (ends > memory.stages) continue;
+    const auto held = blocks_per_layer(request, memory.block_tokens) + Blocks(ends - 1);
+    freed[static_cast<std::size_t>(ends)] += held * layers.value;
+    stops[static_cast<std::size_t>(ends)] += layers;
+  }
+  std::vector<Blocks> free = {memory.free};
+  for (std::size_t stage = 1; stage <= stages; ++stage) {
+    growing -= stops[stage];
+    free.push_back(free.back() + freed[stage] - growing);
   }
   return free;
 }

@@ -34,12 +34,11 @@ class StepGuardCount {
 [[nodiscard]] std::optional<Tokens> prefill_chunk(const AdmissionSnapshot& snapshot,
                                                   std::size_t admitted);
 
-/// Free blocks now, less what prefill plans, and after each stage: Avail + Released - Allocated.
+/// Free blocks now and after each stage: Avail + Released - Allocated.
 /// Released: what a decoding request holds, once its expected length is reached. Allocated: a block
 /// in every resident layer of every other one, a stage being the time in which it fills.
 /// Source: LayerKV eq. 5. Precondition: memory.
-[[nodiscard]] std::vector<Blocks> forecast_blocks(const AdmissionSnapshot& snapshot,
-                                                  Blocks prefill);
+[[nodiscard]] std::vector<Blocks> forecast_blocks(const AdmissionSnapshot& snapshot);
 
 /// Further layers of each decoding request to offload so that `shortage` blocks come free: half of
 /// the retained ones, the most recently processed request first; where that does not suffice, all.

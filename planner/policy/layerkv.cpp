@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "planner/policy/admission_guards.hpp"
 
@@ -28,8 +30,8 @@ class Room {
  public:
   explicit Room(const AdmissionSnapshot& snapshot) : memory_(snapshot.memory) {
     if (!memory_) return;
-    const auto forecast = forecast_blocks(snapshot, Blocks{0});
-    const Blocks least = *std::min_element(forecast.begin(), forecast.end());
+    forecast_ = forecast_blocks(snapshot);
+    const Blocks least = *std::min_element(forecast_.begin(), forecast_.end());
     // What the second stage can free at most comes on top, at whichever stage it is needed.
     free_ = std::min(memory_->free, least) - reserve(*memory_) + all_held(snapshot);
   }
@@ -45,17 +47,22 @@ class Room {
   [[nodiscard]] Blocks needs(const QueuedPrompt& prompt, std::int32_t retained) const {
     return Blocks(pieces(prompt.tokens, memory_->block_tokens)) * std::max(1, retained);
   }
-  [[nodiscard]] Blocks taken() const { return taken_; }
+  // Blocks free by stage, less what was taken.
+  [[nodiscard]] std::vector<Blocks> forecast() && {
+    for (Blocks& free : forecast_) free -= taken_;
+    return std::move(forecast_);
+  }
 
  private:
   const std::optional<AdmissionMemory>& memory_;
+  std::vector<Blocks> forecast_;  // before anything is taken
   Blocks free_;
   Blocks taken_;
 };
 
-Status check_sizes(const AdmissionSnapshot& snapshot, const std::vector<std::int32_t>& retained) {
+Status check_sizes(const AdmissionSnapshot& snapshot, const Room& room,
+                   const std::vector<std::int32_t>& retained) {
   if (!snapshot.memory) return {};
-  const Room room(snapshot);
   for (std::size_t i = 0; i < snapshot.queue.size(); ++i) {
     const Blocks most = snapshot.memory->total - reserve(*snapshot.memory);
     if (room.needs(snapshot.queue[i], retained[i]) <= most) continue;
@@ -89,11 +96,11 @@ std::optional<Seconds> LayerKvPolicy::least_allowance(const AdmissionSnapshot& s
 Result<AdmissionDecision> LayerKvPolicy::decide(const AdmissionSnapshot& snapshot) const {
   KVD_TRY(check(snapshot));
   auto retained = retained_of(snapshot);
-  KVD_TRY(check_sizes(snapshot, retained));
+  Room room(snapshot);
+  KVD_TRY(check_sizes(snapshot, room, retained));
   auto decision = begin_admission(snapshot, std::move(retained));
   decision.allow_prefill = least_allowance(snapshot);
   StepGuardCount guard(snapshot);
-  Room room(snapshot);
   Seconds sum{0};
   for (std::size_t i = 0; i < snapshot.queue.size(); ++i) {
     const auto& prompt = snapshot.queue[i];
@@ -104,7 +111,7 @@ Result<AdmissionDecision> LayerKvPolicy::decide(const AdmissionSnapshot& snapsho
   }
   decision.chunk = prefill_chunk(snapshot, decision.admitted);
   if (!snapshot.memory) return decision;
-  decision.forecast = forecast_blocks(snapshot, room.taken());
+  decision.forecast = std::move(room).forecast();
   const Blocks least = *std::min_element(decision.forecast.begin(), decision.forecast.end());
   decision.offload_layers = second_stage(snapshot, reserve(*snapshot.memory) - least);
   return decision;

@@ -40,8 +40,10 @@ Seconds PrefillCosts::prefill_part(Tokens done, Tokens tokens) const {
 }
 
 Tokens PrefillCosts::tokens_within(Seconds time, Tokens done, Tokens most) const {
+  if (most <= Tokens(0)) return Tokens(0);
+  if (prefill_part(done, most) <= time) return most;
   Tokens within{0};
-  Tokens beyond = most + Tokens(1);
+  Tokens beyond = most;
   while (beyond - within > Tokens(1)) {
     const Tokens middle = within + Tokens((beyond - within).value / 2);
     (prefill_part(done, middle) <= time ? within : beyond) = middle;

@@ -30,6 +30,7 @@ const RotationDecision& UnifiedPolicy::decide(const RotationSnapshot& snapshot, 
     for (const auto& ranked : entering_) decision_.prioritized.push_back(ranked.index);
     return decision_;
   }
+  std::sort(leaving_.begin(), leaving_.end(), lags_more);
   const Bytes can_leave = list_covered(snapshot);
   const Bytes taken = serve(snapshot, room, can_leave);
   make_room(snapshot, taken - room);
@@ -58,7 +59,6 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
       wanted_ += request.bytes;
     }
   }
-  std::sort(leaving_.begin(), leaving_.end(), lags_more);
   std::sort(entering_.begin(), entering_.end(), earlier);
   split_entering(snapshot, now, config);
 }
