@@ -98,7 +98,6 @@ ErrorCode Claims::grow_next(Request& request) {
                  : memory_.grow(request, request.progress.planned + Tokens(1));
 }
 
-// What waited for a slab to be mapped takes it at once: until the next step another could.
 void Claims::feed_starved(Session& session) {
   requests_.each_inside_of(session.id, [&](Request& r) {
     if (r.starved && r.runs() && !r.leaving && !r.promised && !r.paused()) {

@@ -180,7 +180,8 @@ void Commands::on_rotate(const Command& command, const Rotate& rotate) {
   }
   ++context_.counters.rotations_forced;
   request->lift(Verdict::kForcedOut);
-  if (out) request->verdict = Verdict::kForcedOut;
+  // One that ends does so wherever it is.
+  if (out && request->verdict != Verdict::kHopeless) request->verdict = Verdict::kForcedOut;
   if (out) {
     request->promised.reset();
     request->leaving = true;

@@ -146,7 +146,6 @@ void DramCopies::drop(DomainId domain, Bytes needed) {
   });
 }
 
-// For what has no other place: copies of what HBM has make way.
 pool::SlotGrant DramCopies::take(const Session& session, std::uint32_t count) {
   pool::SlotGrant grant = store_.tiers.try_take(Tier::kDram, session.taker(), count);
   if (grant.code == ErrorCode::kOk) return grant;

@@ -21,7 +21,7 @@ void follow(double& mean, double observed) {
 
 void Knowledge::measure_link(Tier to, const CopyFinished& finished) {
   if (finished.busy.count() <= 0) return;
-  follow(link_rate_[to == Tier::kDram ? 1 : 0],
+  follow(link_rates_[to == Tier::kDram ? 1 : 0],
          static_cast<double>(finished.bytes.value) / to_seconds(finished.busy));
 }
 
@@ -35,7 +35,7 @@ void Knowledge::returned(const Request& request) {
   follow(mean_absence_s_, to_seconds(context_.now - request.times.out_since));
 }
 
-double Knowledge::slower_link() const { return std::min(link_rate_[0], link_rate_[1]); }
+double Knowledge::slower_link() const { return std::min(link_rates_[0], link_rates_[1]); }
 
 double Knowledge::link_or_default() const {
   const double rate = slower_link();
@@ -43,7 +43,7 @@ double Knowledge::link_or_default() const {
 }
 
 double Knowledge::fetch_rate() const {
-  return link_rate_[0] > 0 ? link_rate_[0] : link_or_default();
+  return link_rates_[0] > 0 ? link_rates_[0] : link_or_default();
 }
 
 planner::LengthEstimate Knowledge::expected_length(const Request& request) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "ipc/vocabulary/ids.hpp"
@@ -33,7 +34,7 @@ class Knowledge {
 
   // ---- knowing ----
   /// Bytes a second, h2d and d2h; 0: not measured yet.
-  [[nodiscard]] const double (&link_rates() const)[2] { return link_rate_; }
+  [[nodiscard]] const std::array<double, 2>& link_rates() const { return link_rates_; }
   /// Of the slower direction; 0: one of them is not measured yet.
   [[nodiscard]] double slower_link() const;
   /// The same with a guess in place of 0.
@@ -50,7 +51,7 @@ class Knowledge {
 
   Context& context_;
   Requests& requests_;
-  double link_rate_[2] = {0, 0};
+  std::array<double, 2> link_rates_{};
   double mean_step_s_ = 0;
   double mean_absence_s_ = 0;
 };

@@ -42,7 +42,8 @@ std::vector<RequestKey> LayerPlans::batch_of(Session& session) {
   requests_.each_inside_of(session.id, [&](const Request& r) {
     const bool runs = r.runs() && !r.leaving && !r.promised;
     const bool comes = r.order.claim != 0 || r.place == Location::kComing;
-    if ((runs || comes) && !r.paused() && !r.layerwise) batch.push_back(&r);
+    const bool stays = !r.paused() && r.verdict != Verdict::kHopeless;
+    if ((runs || comes) && stays && !r.layerwise) batch.push_back(&r);
   });
   std::stable_sort(batch.begin(), batch.end(), [](const auto* a, const auto* b) {
     return a->times.arrived < b->times.arrived;
@@ -107,7 +108,7 @@ void LayerPlans::on_plan(const PlanReady& ready) {
   adopt_plan(session, decision);
 }
 
-// The layers themselves change sides at the next step boundaries (layers.cpp).
+// The layers themselves change sides at the next step boundaries (streams.hpp).
 void LayerPlans::adopt_plan(Session& session, const planner::PlacementDecision& decision) {
   LayerPlan& plan = session.plan;
   const PlacementInput before = placement_input(session, plan.asked_for);

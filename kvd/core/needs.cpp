@@ -19,7 +19,6 @@ Bytes Needs::to_run(const Request& request) const {
   return session.bytes_for(request.room_to_run());
 }
 
-// A staging set, the open block of every group, and one to grow into.
 Bytes Needs::to_stream(const Request& request) const {
   const Session& session = requests_.session_of(request);
   const std::int64_t slots =
@@ -48,7 +47,6 @@ bool Needs::layers_stream(const Session& session) const {
   return too_large || (count > 0 && limit < Bytes(wanted.value / count) * kFewRequests);
 }
 
-// Prompts may prefill layer by layer into DRAM, a few blocks of HBM at a time.
 bool Needs::prefills_layerwise(const Session& session) const {
   return !session.streaming && session.info.streams_layers && session.groups() >= kLeastGroups &&
          context_.admission->traits().prefills_layerwise;

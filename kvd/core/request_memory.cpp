@@ -60,7 +60,6 @@ void RequestMemory::release_staging(Request& request) {
   store_.tiers.hold(std::move(hold));
 }
 
-// Blocks for tokens that no iteration was granted. A prompt that has none left has not begun.
 void RequestMemory::release_unwritten(Session& session, Request& request) {
   const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.progress.planned));
   if (kept >= request.table.blocks()) return;

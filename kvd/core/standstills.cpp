@@ -109,7 +109,6 @@ void Standstills::give_up_latest(DomainId domain) {
                     " ends with OutOfMemory: nobody of its domain could go on");
 }
 
-// At its engine's step, so that reports of it have been taken and the reply tells of its end.
 void Standstills::end_given_up(Session& session) {
   for (Request* r : std::vector(session.active)) {
     if (r->verdict != Verdict::kHopeless) continue;

@@ -78,7 +78,6 @@ void Streams::fetch_layers(Session& session, Request& request) {
   request.moves.fetch = memory_.start(session, request, store::Purpose::kFetch, std::move(coming));
 }
 
-/// Whether every missing block has a staging slot.
 bool Streams::stage(Session& session, Request& request) {
   if (request.complete() || request.layers.known.staged == request.layers_seen()) return true;
   const std::uint32_t groups = session.groups();
@@ -157,7 +156,6 @@ void Streams::start(Session& session, StreamLayers stream, const std::vector<Req
   for (Request* r : streamed) r->layers.streams.push_back(ticket);
 }
 
-// The engine has finished their iterations, or has gone: nobody waits for their fetches.
 void Streams::end(Session& session) {
   store_.transfers.end_streams(session.id,
                                session.life.dying ? UINT64_MAX : session.iterations.finished);

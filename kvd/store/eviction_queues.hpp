@@ -57,7 +57,9 @@ class SieveEviction final : public Eviction {
 /// the main one only if it was touched twice in there or has left the small one not long ago. The
 /// main queue gives what was touched another round, up to three. In the queues are the leaves of
 /// the tier. A leased one goes round. One that becomes a leaf, since its last child has left,
-/// stands at the old end of its queue. Source: Yang et al., "FIFO queues are all you need for cache
+/// stands at the old end of its queue.
+///
+/// Source: Yang et al., "FIFO queues are all you need for cache
 /// eviction", SOSP 2023, section 4;
 ///         leaves and leases are ours.
 /// Owner:  control thread. Cost: O(1) a call; a victim O(blocks leased, or touched since the last).

@@ -157,6 +157,14 @@ TEST_F(LayerPlansTest, OneThatACommandKeepsOutIsNotPaused) {
   EXPECT_TRUE(second.forced_out());
 }
 
+TEST_F(LayerPlansTest, OneThatEndsIsPlannedForNoMore) {
+  Session& session = streaming();
+  Request& stays = running(session, 8);
+  running(session, 8).verdict = Verdict::kHopeless;
+  sut.renew(session);
+  EXPECT_THAT(session.plan.asked_for, ElementsAre(stays.key));
+}
+
 TEST_F(LayerPlansTest, WithoutStreamingNobodyIsPausedAndNothingIsAway) {
   Session& session = streaming();
   Request& first = running(session, 8);
