@@ -228,8 +228,9 @@ void Session::ring(std::uint64_t mark) const {
 }
 
 bool Session::gone() {
-  // Of a group that has ended the socket stays open, for the goodbye.
-  if (admission_.in_group && !check_poison(page()).ok()) keeper_->declare_gone();
+  // A call that failed because of the poison must find the session gone, though the keeper is not
+  // done with it yet; and of a group that has ended the socket stays open, for the goodbye.
+  if (!check_poison(page()).ok()) keeper_->declare_gone();
   // With a ring the keeper's word is enough, and saves a system call for each command: the keeper
   // notices the hang-up by itself, and a call that began before that ends with it.
   if (admission_.transport == wire::TransportKind::kRing) return keeper_->gone();

@@ -15,7 +15,7 @@
 namespace kvd::test {
 namespace {
 
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kPatience{60};
 
 template <class Condition>
 bool poll_until(Condition condition) {

@@ -68,7 +68,10 @@ References::References() {
     prompts_.push_back(prompt);
     open.push_back(engine.submit({.prompt = prompt, .max_tokens = kMostNew}));
   }
-  for (const auto& one : open) answers_.push_back(one.sink->end());
+  for (const auto& one : open) {
+    answers_.push_back(one.sink->end());
+    KVD_CHECK(answers_.back().digests.size() == kMostNew, "nothing to compare answers with");
+  }
 }
 
 std::string References::difference(std::size_t i, const Answer& got, std::uint64_t new_tokens,

@@ -5,8 +5,9 @@
 
 namespace kvd::test {
 
-/// Far above what anything here needs, so that only a hang reaches it.
-constexpr std::chrono::seconds kPatience{30};
+/// Far above what anything here needs, under ThreadSanitizer on a busy machine, too, so that only a
+/// hang reaches it.
+constexpr std::chrono::seconds kPatience{60};
 
 /// Asks until the condition holds; false when it did not in time. The one place where tests look
 /// again after a while: what they ask for here (a daemon's status, a daemon that comes back, the

@@ -304,6 +304,16 @@ TEST_F(ClientTest, StartsANewSessionWhereASlabCannotBeMapped) {
   EXPECT_EQ(daemon_->seen().hellos.size(), 2u);
 }
 
+// kvd poisons the page first and hangs up later; the keeper of this process may be slower still.
+TEST_F(ClientTest, TellsALossOnceWhateverComesFirst) {
+  start_daemon();
+  Client client = open_running(7);
+  daemon_->page()->poison();
+  EXPECT_EQ(client.step({}, 1, 0, kLong).code(), ErrorCode::kUnavailable);
+  EXPECT_TRUE(client.step({}, 0, 0, kLong).ok());
+  EXPECT_EQ(daemon_->seen().hellos.size(), 2u);
+}
+
 TEST_F(ClientTest, WaitsForATicket) {
   start_daemon();
   auto client = open_running(7);
