@@ -63,7 +63,7 @@ Result<std::uint32_t> segments_of(const DiskOptions& options, const Layout& layo
 
 }  // namespace
 
-Result<std::unique_ptr<DiskTier>> DiskTier::open(DiskOptions options,
+Result<std::unique_ptr<DiskTier>> DiskTier::open(const DiskOptions& options,
                                                  std::shared_ptr<const Clock> clock) {
   KVD_ASSIGN_OR_RETURN(Layout layout, Layout::make(options.shape, options.segment));
   KVD_ASSIGN_OR_RETURN(const std::uint32_t wanted, segments_of(options, layout));

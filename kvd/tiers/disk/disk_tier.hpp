@@ -51,7 +51,7 @@ struct DiskOptions {
 class DiskTier {
  public:
   /// Errors: those of Folder, Layout and Segments; Unavailable where the disk does not answer.
-  static Result<std::unique_ptr<DiskTier>> open(DiskOptions options,
+  static Result<std::unique_ptr<DiskTier>> open(const DiskOptions& options,
                                                 std::shared_ptr<const Clock> clock);
   /// As close(10 s) without an index.
   ~DiskTier();

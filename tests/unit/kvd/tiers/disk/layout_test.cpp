@@ -44,7 +44,10 @@ std::string hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-std::string zeros(std::size_t bytes) { return std::string(2 * bytes, '0'); }
+std::string zeros(std::size_t bytes) {
+  std::string text(2 * bytes, '0');
+  return text;
+}
 
 const std::string kFingerprintHex =
     "101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f";
