@@ -37,7 +37,7 @@ Status CpuPagedAttention::store(std::span<const AttentionRows> batch) {
   for (const AttentionRows& rows : batch) {
     for (std::uint32_t row = 0; row < rows.rows; ++row) {
       const auto put = [&](KvPart part, const float* from) {
-        float* to = const_cast<float*>(kv_row(rows, part, rows.first + row));
+        auto* to = const_cast<float*>(kv_row(rows, part, rows.first + row));
         std::memcpy(to, from + row * width, width * sizeof(float));
       };
       put(KvPart::kKey, rows.keys);

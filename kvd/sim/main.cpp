@@ -7,6 +7,7 @@
 
 #include "kvd/sim/commands/commands.hpp"
 #include "kvd/sim/figures/commands.hpp"
+#include "kvd/store/eviction.hpp"
 
 namespace kvd::sim {
 namespace {
@@ -24,6 +25,7 @@ constexpr const char* kFooter =
     "20\n"
     "  kvd-sim sweep --over dram --values 32GiB,64GiB,128GiB --policies lvf --profile h100\n"
     "  kvd-sim knee --profile gh200-qwen2.5-32b\n"
+    "  kvd-sim cache --profile gh200-qwen2.5-32b --seeds 5\n"
     "  kvd-sim reproduce of-fig3\n";
 
 struct Arguments {
@@ -32,6 +34,7 @@ struct Arguments {
   KneeOptions knee;
   ReproduceOptions reproduce;
   ReportOptions report;
+  CacheOptions cache;
   ProfilesOptions profiles;
   CalibrateOptions calibrate;
   bool progress = false;
@@ -151,6 +154,38 @@ void describe_scenarios(CLI::App& app, Arguments& a) {
       ->capture_default_str();
 }
 
+void describe_cache(CLI::App& app, Arguments& a) {
+  CLI::App* cache =
+      app.add_subcommand("cache", "What a prefix cache of a tier finds, by policy of eviction");
+  cache
+      ->add_option("--trace", a.cache.trace,
+                   "Mooncake's JSONL, or gen:chat: a workload that says which prompts begin alike")
+      ->capture_default_str();
+  cache->add_option("--profile", a.cache.profile, "Model and machine, for what computing costs")
+      ->required();
+  for (const auto kind : store::kEvictionKinds) a.cache.policies.emplace_back(store::name(kind));
+  cache->add_option("--policies", a.cache.policies, "Their names: a,b,c")
+      ->delimiter(',')
+      ->capture_default_str();
+  cache
+      ->add_option("--capacity", a.cache.capacities,
+                   "Percent of the workload's different blocks that there is room for: a,b,c")
+      ->delimiter(',')
+      ->capture_default_str();
+  cache
+      ->add_option("--half-life", a.cache.half_life_s,
+                   "Seconds after which a touch counts half, for saved_time")
+      ->capture_default_str();
+  cache->add_option("--seeds", a.cache.seeds, "Workloads, with seeds from --seed on")
+      ->capture_default_str();
+  cache->add_option("--seed", a.cache.workload.seed, "Of the first workload")
+      ->capture_default_str();
+  optional(*cache, "--rate", a.cache.workload.rate, "Requests a second; a trace is stretched");
+  optional(*cache, "--requests", a.cache.workload.requests, "How many requests arrive, at most");
+  cache->add_flag("--json", a.cache.json, "Print JSON instead of tables");
+  cache->add_flag("--progress", a.progress, "Show progress though stderr is no terminal");
+}
+
 void describe_figures(CLI::App& app, Arguments& a) {
   CLI::App* reproduce = app.add_subcommand("reproduce", "Figures of the papers, and beyond");
   reproduce->add_option("figure", a.reproduce.figure, "A figure or `all`; none: list them");
@@ -181,12 +216,13 @@ void describe_profiles(CLI::App& app, Arguments& a) {
 
 int dispatch(const CLI::App& app, Arguments& a) {
   const bool progress = a.progress || isatty(STDERR_FILENO) == 1;
-  a.scenario.progress = a.reproduce.progress = a.report.progress = progress;
+  a.scenario.progress = a.reproduce.progress = a.report.progress = a.cache.progress = progress;
   const auto& command = app.get_subcommands().front()->get_name();
   if (command == "run") return run_command(a.scenario, std::cout, std::cerr);
   if (command == "compare") return compare_command(a.scenario, std::cout, std::cerr);
   if (command == "sweep") return sweep_command(a.scenario, a.sweep, std::cout, std::cerr);
   if (command == "knee") return knee_command(a.scenario, a.knee, std::cout, std::cerr);
+  if (command == "cache") return cache_command(a.cache, std::cout, std::cerr);
   if (command == "reproduce") return reproduce_command(a.reproduce, std::cout, std::cerr);
   if (command == "report") return report_command(a.report, std::cout, std::cerr);
   if (command == "profiles") return profiles_command(a.profiles, std::cout, std::cerr);
@@ -202,6 +238,7 @@ int main(int argc, char** argv) {
   app.footer(kvd::sim::kFooter);
   app.require_subcommand(1);
   kvd::sim::describe_scenarios(app, arguments);
+  kvd::sim::describe_cache(app, arguments);
   kvd::sim::describe_figures(app, arguments);
   kvd::sim::describe_profiles(app, arguments);
   try {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include "kvd/sim/run/inputs.hpp"
@@ -258,6 +259,37 @@ TEST(Merged, OrdersByTimeAndNamesTheEngine) {
     EXPECT_LE(all[i == 0 ? 0 : i - 1].time, all[i].time);
     EXPECT_EQ(all[i].tbt_slo.has_value(), all[i].engine == 1);
   }
+}
+
+TEST(Chat, EachTurnBeginsWithTheTurnBefore) {
+  const Workload turns = generated("chat", 2000);
+  ASSERT_EQ(turns.size(), 2000u);
+  std::map<std::uint64_t, std::vector<std::uint64_t>> by_last;  // prefixes by their last id
+  std::size_t later = 0;
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const auto& prefix = turns[i].prefix;
+    EXPECT_EQ(static_cast<std::int64_t>(prefix.size()), turns[i].prompt.value / 512);
+    EXPECT_LE(turns[i].prompt.value + turns[i].output.value, 32768);
+    EXPECT_GE(turns[i].time, turns[i > 0 ? i - 1 : 0].time);
+    // Equal ids are equal prefixes: whatever is known up to an id is the beginning of this one.
+    for (std::size_t block = 0; block < prefix.size(); ++block) {
+      const std::vector<std::uint64_t> leading(prefix.begin(),
+                                               prefix.begin() + static_cast<std::ptrdiff_t>(block));
+      const auto [known, fresh] = by_last.try_emplace(prefix[block], leading);
+      ASSERT_EQ(known->second, leading);
+      later += fresh ? 0u : 1u;
+    }
+  }
+  EXPECT_GT(later, by_last.size()) << "most blocks were asked for before";
+}
+
+TEST(Chat, HasTheRateAskedFor) {
+  const auto workload = make_workload(
+      "gen:chat", {.seed = 1, .rate = 8, .duration = Seconds(3000), .requests = {}, .cv = {}});
+  ASSERT_TRUE(workload.ok());
+  // Conversations that are still going on at the end miss turns.
+  EXPECT_NEAR(static_cast<double>(workload->size()), 24000, 2400);
+  EXPECT_EQ(prompts_of(generated("chat", 500)), prompts_of(generated("chat", 500)));
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ Status refuse_unsupported(const Gguf& file) {
   };
   const auto architecture = file.text("general.architecture").value_or("");
   if (architecture != "llama") {
-    return unsupported("the architecture \"" + architecture + "\", only \"llama\"");
+    return unsupported("the architecture \"" + architecture + R"(", only "llama")");
   }
   if (file.number("llama.expert_count").value_or(0) > 0) return unsupported("mixtures of experts");
   const auto scaling = file.text("llama.rope.scaling.type").value_or("none");

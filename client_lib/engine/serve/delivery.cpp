@@ -48,7 +48,7 @@ void Delivery::token(std::uint64_t request, Piece piece) {
       open.deposit.emplace(open.slo, clock_.now());
       release(open);
     } else {
-      open.deposit->generated(clock_.now(), [this, &open = open](Nanoseconds) { release(open); });
+      open.deposit->generated(clock_.now(), [&open = open](Nanoseconds) { release(open); });
     }
   }
   changed_.notify_all();
@@ -90,7 +90,7 @@ std::optional<TimePoint> Delivery::release_due_locked() {
   std::optional<TimePoint> next;
   for (auto& [id, open] : open_) {
     if (!open.deposit) continue;
-    open.deposit->advance(clock_.now(), [this, &open = open](Nanoseconds) { release(open); });
+    open.deposit->advance(clock_.now(), [&open = open](Nanoseconds) { release(open); });
     if (open.deposit->left() > 0)
       next = std::min(next.value_or(TimePoint::max()), open.deposit->due());
   }

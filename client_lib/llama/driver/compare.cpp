@@ -3,8 +3,10 @@
 /// Equal tokens alone prove little: a model with few distinct tokens produces the same ones from a
 /// wiped cache. So the logits are compared as bytes, and a run that is not diverse enough to mean
 /// anything is refused.
+#include <bit>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <set>
@@ -28,6 +30,8 @@ struct Comparison {
   [[nodiscard]] bool identical() const { return differing_steps == 0 && same_length && steps > 0; }
 };
 
+std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
+
 void compare_step(const kvd_llama::Step& a, const kvd_llama::Step& b, Comparison* result) {
   const std::size_t step = result->steps++;
   result->tokens.insert(a.token);
@@ -35,7 +39,7 @@ void compare_step(const kvd_llama::Step& a, const kvd_llama::Step& b, Comparison
   if (a.token == b.token && std::memcmp(a.logits.data(), b.logits.data(), bytes) == 0) return;
   const bool first = result->differing_steps++ == 0;
   for (std::size_t i = a.logits.size(); i-- > 0;) {
-    if (std::memcmp(&a.logits[i], &b.logits[i], sizeof(float)) == 0) continue;
+    if (bits(a.logits[i]) == bits(b.logits[i])) continue;
     if (first) result->first_step = step, result->first_logit = i;
     const float difference = std::fabs(a.logits[i] - b.logits[i]);
     if (difference > result->largest_difference) result->largest_difference = difference;
@@ -63,7 +67,7 @@ void print(const Comparison& result) {
       result.same_length ? "true" : "false", result.differing_steps,
       static_cast<double>(result.largest_difference));
   if (result.differing_steps > 0) {
-    std::printf(",\"first_difference\":{\"step\":%zu,\"logit\":%zu}", result.first_step,
+    std::printf(R"(,"first_difference":{"step":%zu,"logit":%zu})", result.first_step,
                 result.first_logit);
   }
   std::printf("}\n");

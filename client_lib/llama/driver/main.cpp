@@ -116,7 +116,7 @@ class Run {
 
 /// Names the devices the engine found: the first one gets the layers, and with them the KV cache.
 void print_devices() {
-  std::printf("{\"event\":\"devices\",\"pid\":%d,\"names\":[", static_cast<int>(getpid()));
+  std::printf(R"({"event":"devices","pid":%d,"names":[)", static_cast<int>(getpid()));
   for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
     std::printf("%s\"%s\"", i == 0 ? "" : ",", ggml_backend_dev_name(ggml_backend_dev_get(i)));
   }

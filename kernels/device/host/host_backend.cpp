@@ -77,7 +77,8 @@ Result<UniqueFd> HostBackend::do_export_slab(SlabHandle handle) {
 }
 
 Status HostBackend::do_submit(CopyBatch batch) {
-  queues_[static_cast<std::size_t>(batch.direction)].submit(std::move(batch));
+  auto& queue = queues_[static_cast<std::size_t>(batch.direction)];
+  queue.submit(std::move(batch));
   return {};
 }
 

@@ -35,4 +35,18 @@ struct KneeOptions {
 [[nodiscard]] int knee_command(const ScenarioOptions& options, const KneeOptions& knee,
                                std::ostream& out, std::ostream& err);
 
+/// Policies of eviction on the prefixes of a workload, and the most that is possible.
+struct CacheOptions {
+  std::string trace = "gen:chat";
+  std::string profile;
+  WorkloadOptions workload;
+  std::size_t seeds = 1;
+  std::vector<std::string> policies;
+  double half_life_s = 60;                            ///< of what a touch counts, for saved_time
+  std::vector<double> capacities = {1, 2, 5, 10, 25};  ///< percent of the different blocks
+  bool json = false;
+  bool progress = false;
+};
+[[nodiscard]] int cache_command(const CacheOptions& options, std::ostream& out, std::ostream& err);
+
 }  // namespace kvd::sim

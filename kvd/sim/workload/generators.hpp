@@ -16,7 +16,7 @@ struct Generator {
   std::string name;
   std::string description;
   ArrivalPattern arrivals;
-  /// Sets prompt and output.
+  /// Sets prompt and output; none: conversations (chat.hpp).
   std::function<void(Random&, Arrival&)> lengths;
 };
 

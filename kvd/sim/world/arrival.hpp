@@ -28,9 +28,13 @@ struct Arrival {
   std::optional<Seconds> tpot_slo;
   /// What a predictor says of its answer; none: the Controller learns from answers that ended.
   std::optional<Tokens> predicted;
-  /// Ids of the leading blocks of its prompt (Mooncake's hash_ids); equal ids are equal prefixes.
+  /// Ids of the leading blocks of its prompt (Mooncake's hash_ids), each of kPrefixTokens; equal
+  /// ids are equal prefixes.
   std::vector<std::uint64_t> prefix;
 };
+
+/// Tokens behind an id of a prefix. Source: Mooncake's published traces.
+inline constexpr Tokens kPrefixTokens{512};
 
 /// Sorted by time; equal times keep their order.
 using Workload = std::vector<Arrival>;

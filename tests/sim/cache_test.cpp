@@ -1,0 +1,146 @@
+// A tier of the prefix store, played against the prompts of a workload.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "kvd/sim/cache/replay.hpp"
+#include "kvd/sim/run/inputs.hpp"
+
+namespace kvd::sim {
+namespace {
+
+using Prompt = std::vector<std::uint64_t>;
+
+class CacheReplay : public testing::Test {
+ protected:
+  static Workload asking(const std::vector<Prompt>& prompts) {
+    Workload workload;
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      Arrival arrival;
+      arrival.time = Seconds(static_cast<double>(i));
+      arrival.prefix = prompts[i];
+      workload.push_back(std::move(arrival));
+    }
+    return workload;
+  }
+  CacheFigures played(const std::vector<Prompt>& prompts, std::size_t capacity,
+                      store::EvictionKind policy = store::EvictionKind::kLru) {
+    return replay(asking(prompts), {.policy = policy, .capacity = capacity}, costs);
+  }
+
+  const Profile profile = load_profile("gh200-qwen2.5-32b").value();
+  BlockCosts costs{profile};
+};
+
+TEST_F(CacheReplay, FindsTheLeadingBlocks) {
+  const CacheFigures figures = played({{1, 2, 3}, {1, 2, 4}, {1, 2, 3}}, 10);
+  EXPECT_EQ(figures.found, 2u + 3u);
+  EXPECT_DOUBLE_EQ(figures.saved_s, 2 * (costs.seconds(0) + costs.seconds(1)) + costs.seconds(2));
+  EXPECT_EQ(figures.evicted, 0u);
+}
+
+TEST_F(CacheReplay, TheLastBlocksOfAChainGoFirst) {
+  // The second prompt has room for itself once 3 and 2 are gone; 1 stays.
+  EXPECT_EQ(played({{1, 2, 3}, {7, 8}, {1, 2, 3}}, 3).found, 1u);
+  EXPECT_EQ(played({{1, 2, 3}, {7, 8}, {1, 2, 3}}, 3).evicted, 2u + 2u);
+}
+
+TEST_F(CacheReplay, APromptLargerThanTheTierKeepsItsHead) {
+  EXPECT_EQ(played({{1, 2, 3, 4, 5}, {1, 2, 3, 4, 5}}, 3).found, 3u);
+}
+
+TEST_F(CacheReplay, IdsThatContradictEachOtherCostOnlyTheirOwnPrompt) {
+  EXPECT_EQ(played({{1, 2}, {5, 2, 6}, {1, 2}}, 10).found, 2u);
+}
+
+TEST_F(CacheReplay, LaterBlocksCostMore) {
+  EXPECT_GT(costs.seconds(0), 0);
+  EXPECT_GT(costs.seconds(60), costs.seconds(0) * 1.02) << "attention looks at 30,000 tokens";
+  EXPECT_EQ(costs.bytes(), Bytes(std::int64_t{512} * 64 * 4096)) << "64 layers of 4 KiB a token";
+}
+
+// The best that can be done, by trying everything: which blocks a tier keeps after each use.
+struct Best {
+  std::uint64_t found = 0;
+  double saved_s = 0;
+};
+Best best_of(const std::vector<std::pair<std::uint64_t, double>>& uses, std::size_t capacity) {
+  std::map<std::set<std::uint64_t>, Best> reachable = {{{}, {}}};
+  for (const auto& [id, seconds] : uses) {
+    std::map<std::set<std::uint64_t>, Best> next;
+    const auto reach = [&](const std::set<std::uint64_t>& kept, const Best& so_far) {
+      Best& best = next[kept];
+      best.found = std::max(best.found, so_far.found);
+      best.saved_s = std::max(best.saved_s, so_far.saved_s);
+    };
+    for (const auto& [kept, so_far] : reachable) {
+      Best now = so_far;
+      if (kept.contains(id)) now = {so_far.found + 1, so_far.saved_s + seconds};
+      reach(kept, now);
+      std::set<std::uint64_t> with = kept;
+      with.insert(id);
+      if (with.size() <= capacity) reach(with, now);
+      for (const std::uint64_t out : kept) {
+        std::set<std::uint64_t> instead = with;
+        instead.erase(out);
+        reach(instead, now);
+      }
+    }
+    reachable = std::move(next);
+  }
+  Best best;
+  for (const auto& [kept, so_far] : reachable) {
+    best.found = std::max(best.found, so_far.found);
+    best.saved_s = std::max(best.saved_s, so_far.saved_s);
+  }
+  return best;
+}
+
+TEST_F(CacheReplay, TheBoundOnBlocksIsTheBestThatCanBeDone) {
+  for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<Prompt> prompts(4 + random() % 4);
+    std::vector<std::pair<std::uint64_t, double>> uses;
+    for (Prompt& prompt : prompts) {
+      std::set<std::uint64_t> ids;
+      for (std::size_t i = 0; i < 1 + random() % 3; ++i) ids.insert(random() % 6);
+      prompt.assign(ids.begin(), ids.end());
+      for (std::size_t i = 0; i < prompt.size(); ++i)
+        uses.emplace_back(prompt[i], costs.seconds(i));
+    }
+    for (const std::size_t capacity : {1u, 2u, 3u}) {
+      const Best best = best_of(uses, capacity);
+      const CacheFigures bound = cache_bound(asking(prompts), capacity, costs);
+      EXPECT_EQ(bound.found, best.found) << "seed " << seed << ", capacity " << capacity;
+      EXPECT_GE(bound.saved_s, best.saved_s * (1 - 1e-12))
+          << "seed " << seed << ", capacity " << capacity;
+    }
+  }
+}
+
+TEST_F(CacheReplay, NoPolicyDoesBetterThanTheBound) {
+  const auto workload = make_workload(
+      "gen:chat", {.seed = 3, .rate = {}, .duration = Seconds(400), .requests = {}, .cv = {}});
+  ASSERT_TRUE(workload.ok());
+  const CacheDemand demand = demand_of(*workload, costs);
+  for (const std::size_t percent : {1u, 5u, 25u, 100u}) {
+    const std::size_t capacity = std::max<std::size_t>(1, demand.distinct * percent / 100);
+    const CacheFigures bound = cache_bound(*workload, capacity, costs);
+    EXPECT_LE(bound.found, demand.asked - demand.distinct);
+    for (const auto policy : store::kEvictionKinds) {
+      const CacheFigures figures =
+          replay(*workload, {.policy = policy, .capacity = capacity}, costs);
+      EXPECT_LE(figures.found, bound.found) << store::name(policy) << " " << percent << " %";
+      EXPECT_LE(figures.saved_s, bound.saved_s) << store::name(policy) << " " << percent << " %";
+      if (percent == 100) {
+        EXPECT_EQ(figures.found, demand.asked - demand.distinct) << "nothing ever leaves";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvd::sim
