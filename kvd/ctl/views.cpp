@@ -168,9 +168,8 @@ void add_leaves(const Json& node, const std::string& path, Table& table) {
     table.add({path, text(node)});
     return;
   }
-  for (const auto& [key, value] : node.items()) {
-    add_leaves(value, path.empty() ? key : path + "." + key, table);
-  }
+  const std::string before = path.empty() ? path : path + ".";
+  for (const auto& [key, value] : node.items()) add_leaves(value, before + key, table);
 }
 
 std::string policy_view(const Json& document) {

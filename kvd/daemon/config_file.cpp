@@ -90,7 +90,7 @@ class FileReader {
                                        const std::string& path) {
     std::vector<std::string> paths = paths_of(keys);
     if constexpr (!std::is_same_v<T, Config>) {
-      for (std::string& each : paths) each = path.substr(0, path.rfind('.') + 1) + each;
+      for (std::string& each : paths) each.insert(0, path, 0, path.rfind('.') + 1);
     }
     return paths;
   }

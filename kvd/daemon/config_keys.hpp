@@ -39,6 +39,7 @@ const Setting<T>* find_key(const std::vector<Setting<T>>& keys, std::string_view
 template <class T>
 std::vector<std::string> paths_of(const std::vector<Setting<T>>& keys) {
   std::vector<std::string> paths;
+  paths.reserve(keys.size());
   for (const Setting<T>& key : keys) paths.push_back(key.path);
   return paths;
 }

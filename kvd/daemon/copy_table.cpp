@@ -63,7 +63,7 @@ Result<CopyTable> interpret(const std::string& file, const toml::table& root) {
   table.source = root["source"].value_or(std::string());
   table.device = root["device"].value_or(std::string());
   if (table.source != "cuda" && table.source != "host") {
-    return fault(file, root, "source must be \"cuda\" or \"host\"");
+    return fault(file, root, R"(source must be "cuda" or "host")");
   }
   const toml::array* entries = root["crossover"].as_array();
   if (entries == nullptr || entries->empty()) return fault(file, root, "has no [[crossover]]");
