@@ -95,7 +95,8 @@ struct CopiesAhead {
 /// Whether anybody is there to step.
 struct Life {
   bool dying = false;
-  bool parting = false;  ///< dying by the goodbye of a rank; the others are still to follow
+  bool parting = false;      ///< dying by the goodbye of a rank; the others are still to follow
+  TimePoint dying_since{0};  ///< valid while it dies
   bool responsive = true;
   TimePoint last_step{0};
   TimePoint last_beat{0};

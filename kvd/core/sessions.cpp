@@ -103,6 +103,7 @@ void Sessions::on_dying(EngineId engine, bool parting) {
   session.life.parting = parting || (session.life.parting && !dies);
   if (session.life.dying) return;
   session.life.dying = true;
+  session.life.dying_since = context_.now;
   regions_.drop(engine);
   store_.tiers.engine_dying(engine);
   for (Request* r : std::vector(session.active)) memory_.end(*r);

@@ -32,7 +32,8 @@ void Silence::check(Session& session) {
 
 void Silence::evict(Session& session) {
   if (context_.config.evict_after.count() == 0) return;
-  const bool silent = !session.life.responsive && !session.life.dying;
+  if (session.life.dying) return evict_rest(session);
+  const bool silent = !session.life.responsive;
   if (!silent || held_hbm(session) == Bytes(0) || !is_awaited(session)) {
     session.life.awaited_since.reset();
   } else if (!session.life.awaited_since) {
@@ -46,6 +47,16 @@ void Silence::evict(Session& session) {
                       std::to_string(to_seconds(context_.config.evict_after)) + " s)");
     context_.emit(Evict{session.id});
   }
+}
+
+// A rank may hang in a call to one that is gone: it will never step, nor say goodbye.
+void Silence::evict_rest(Session& group) {
+  if (!group.ranks || context_.now - group.life.dying_since < context_.config.evict_after) return;
+  group.life.dying_since = context_.now;
+  context_.note(Note::Level::kWarning, group.id,
+                "what is left of the group of engine '" + group.info.name +
+                    "' is killed: its session ended engine.evict_after ago");
+  context_.emit(Evict{group.id});
 }
 
 Bytes Silence::held_hbm(const Session& session) const {

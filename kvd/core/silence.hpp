@@ -9,8 +9,8 @@
 namespace kvd::core {
 
 /// Engines that should have spoken and did not: their blocks leave the supply, and one that holds
-/// HBM is to end when others have waited for it longer than config.evict_after. The shell ends the
-/// process.
+/// HBM is to end when others have waited for it longer than config.evict_after. So are the ranks
+/// that are left of a group, as long after its end. The shell ends the processes.
 ///
 /// Source: kvd/DESIGN.md "A death".
 ///
@@ -27,7 +27,7 @@ class Silence {
 
   /// Whether it has been silent for longer than config.step_timeout while it owed something.
   void check(Session& session);
-  /// Ends one that others have waited for too long.
+  /// Ends one that others have waited for too long, and what is left of a group that has ended.
   void evict(Session& session);
   /// Whether memory of the holder's domain, given back, could go to the other.
   [[nodiscard]] bool would_help(DomainId holder, DomainId waiting, Bytes need) const;
@@ -37,6 +37,7 @@ class Silence {
   [[nodiscard]] std::optional<Bytes> unmet_need(const Session& session);
   [[nodiscard]] bool is_awaited(const Session& holder);
   void drop_claims(Session& session);
+  void evict_rest(Session& group);
 
   Context& context_;
   store::Store& store_;

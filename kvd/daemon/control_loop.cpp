@@ -79,14 +79,12 @@ void ControlLoop::run_tasks() {
 
 void ControlLoop::tick() {
   parts_->poller.take_tick();
-  const TimePoint now = clock_.now();
   for (auto& [engine, peer] : parts_->sessions.all()) {
     if (!peer.ended) parts_->ends.beat(peer);
   }
   parts_->events.feed(core::Tick{});
   parts_->effects.retry();
   parts_->server->accept_again();
-  parts_->ends.evict_ended_groups(now, parts_->config.evict_after);
   parts_->acceptor.on_tick();
 }
 

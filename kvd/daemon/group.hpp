@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +31,8 @@ struct Group {
     std::uint64_t unmapped = 0;
   };
   std::map<SlabIndex, Said> slabs;
-  std::optional<TimePoint> ended_at;  ///< a rank has gone: no command is served any more
+  bool ended = false;  ///< a rank has gone: no command is served any more
 
-  [[nodiscard]] bool ended() const { return ended_at.has_value(); }
   /// In words.
   [[nodiscard]] std::string called() const { return "group " + std::to_string(number); }
 

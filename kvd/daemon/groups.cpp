@@ -14,7 +14,7 @@ Group* Groups::find(EngineId engine) {
 Group* Groups::named(const wire::JoinGroup& join, DomainId domain, uid_t uid) {
   for (auto& [engine, group] : groups_) {
     const bool same_owner = group.domain == domain && group.uid == uid;
-    if (same_owner && group.number == join.group && !group.ended()) return &group;
+    if (same_owner && group.number == join.group && !group.ended) return &group;
   }
   return nullptr;
 }
@@ -73,7 +73,7 @@ void Groups::forget_rank(EngineId engine, std::uint32_t rank) {
 
 void Groups::add_missing(DomainId domain, SessionCounts& all, SessionCounts& of_domain) const {
   for (const auto& [engine, group] : groups_) {
-    if (group.ended()) continue;
+    if (group.ended) continue;
     const std::size_t missing = group.ranks() - group.present();
     all.open += missing;
     if (group.domain == domain) of_domain.open += missing;

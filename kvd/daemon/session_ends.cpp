@@ -98,8 +98,8 @@ void SessionEnds::silence(Peer& peer) {
 void SessionEnds::end_group(Peer& first, bool died) {
   Group& group = *uses_.groups.find(first.group);
   uses_.events.feed(core::Dying{first.group, !died});
-  if (group.ended()) return;
-  group.ended_at = uses_.events.now();
+  if (group.ended) return;
+  group.ended = true;
   uses_.log.info(first.group, group.called() + " ends with its rank " + std::to_string(first.rank));
   uses_.sessions.each_rank(first.group, [&](Peer& peer) { silence(peer); });
 }
@@ -136,7 +136,9 @@ void SessionEnds::watch_keeper(Peer& peer) {
 }
 
 void SessionEnds::kill_ranks(EngineId engine) {
-  uses_.sessions.each_rank(engine, [this](const Peer& rank) { kill(rank); });
+  for (const auto& [rank, peer] : uses_.sessions.all()) {
+    if (peer.speaks_for() == engine) kill(peer);
+  }
 }
 
 void SessionEnds::kill(const Peer& peer) {
@@ -146,21 +148,6 @@ void SessionEnds::kill(const Peer& peer) {
                  "engine '" + peer.name + "' (pid " + std::to_string(peer.process.pid) +
                      ") cannot be killed: " + std::strerror(errno) +
                      ": end it by hand, or give kvd CAP_KILL");
-}
-
-// A rank may hang in a call to one that is gone: it will never step, nor say goodbye.
-void SessionEnds::evict_ended_groups(TimePoint now, Nanoseconds after) {
-  if (after.count() == 0) return;
-  for (auto& [engine, group] : uses_.groups.all()) {
-    if (!group.ended() || now - *group.ended_at < after) continue;
-    group.ended_at = now;
-    uses_.log.warn(engine, group.called() +
-                               ": what is left of it is killed: its session ended "
-                               "engine.evict_after ago");
-    for (const auto& [rank, peer] : uses_.sessions.all()) {
-      if (peer.group == engine) kill(peer);
-    }
-  }
 }
 
 }  // namespace kvd::daemon

@@ -48,10 +48,8 @@ class SessionEnds {
 
   /// Looks whether the session's heartbeat moved; the first beat has its keeper word watched.
   void beat(Peer& peer);
-  /// Kills every rank of the engine.
+  /// Kills every rank of the engine, those whose session has ended, too.
   void kill_ranks(EngineId engine);
-  /// Kills what is left of groups that ended `after` ago; zero: never.
-  void evict_ended_groups(TimePoint now, Nanoseconds after);
 
  private:
   void end_session(Peer& peer);

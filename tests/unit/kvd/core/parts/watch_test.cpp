@@ -88,6 +88,29 @@ TEST_F(WatchTest, ASilentEngineEndsOnceOthersHaveWaitedForItsMemory) {
   EXPECT_EQ(emitted<Evict>()[0].engine, silent.id);
 }
 
+TEST_F(WatchTest, WhatIsLeftOfAGroupEndsThoughNobodyWaits) {
+  Session& group = attach();
+  group.ranks.emplace().finished.assign(2, 0);
+  Session& single = attach();
+  for (Session* session : {&group, &single}) {
+    session->life.dying = true;
+    session->life.dying_since = ground.context.now;
+  }
+  pass(seconds(19));
+  silence.evict(group);
+  EXPECT_THAT(emitted<Evict>(), IsEmpty());
+  pass(seconds(1));
+  silence.evict(group);
+  silence.evict(group);
+  silence.evict(single);
+  ASSERT_THAT(emitted<Evict>(), SizeIs(1)) << "once, and no process of an engine by itself";
+  EXPECT_EQ(emitted<Evict>()[0].engine, group.id);
+  pass(seconds(20));
+  silence.evict(group);
+  EXPECT_THAT(emitted<Evict>(), SizeIs(2)) << "a kill may have failed";
+  for (Session* session : {&group, &single}) session->life.dying = false;
+}
+
 TEST_F(WatchTest, MemoryOfAnotherDomainHelpsOnlyBeyondItsGuarantee) {
   ground.context.config.hbm_quotas[kA] = {.guarantee = kSlab * 4, .maximum = kSlab * 4};
   running(attach(), 64);
