@@ -134,8 +134,8 @@ void Mover::submit(Direction direction, Ticket number, CopyJobs::Burst burst, bo
   flying_.emplace(number, Flying{direction, bytes, layer, burst.in_place});
   ++lane(direction).in_flight;
   lane(direction).queued += bytes;
-  Status status = backend_->submit(
-      {number, direction, std::move(burst.extents), std::move(burst.fence), burst.in_place});
+  Status status =
+      backend_->submit({number, direction, std::move(burst.extents), burst.fence, burst.in_place});
   if (!status.ok()) finished({number, std::move(status), Bytes(0), {}});
 }
 

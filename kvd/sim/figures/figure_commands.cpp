@@ -48,7 +48,7 @@ Result<Figure> made(const FigureMaker& maker, Lab& lab) {
   figure->id = maker.id;
   figure->title = maker.title;
   if (lab.refused() > refused) {
-    figure->notes.push_back(
+    figure->notes.emplace_back(
         "Requests larger than memory were refused in some runs and count as missed everywhere.");
   }
   return figure;

@@ -133,8 +133,8 @@ Result<Figure> of_table1(Lab& lab) {
     Trial trial = orbitflow_trial("orbitflow", 1.5, row.workload);
     KVD_ASSIGN_OR_RETURN(const RunResult run, lab.play(trial, lab.first_seed()));
     const auto& totals = run.totals;
-    const double requests = static_cast<double>(run.requests.size());
-    const double plans = static_cast<double>(totals.plans);
+    const auto requests = static_cast<double>(run.requests.size());
+    const auto plans = static_cast<double>(totals.plans);
     const double step =
         totals.compute.count() / static_cast<double>(std::max<std::uint64_t>(1, totals.iterations));
     calls.push_back(plans / requests);

@@ -47,7 +47,7 @@ Result<std::vector<std::vector<Blocks>>> sample_batches(std::uint64_t seed) {
           static_cast<std::int64_t>(random.uniform() * static_cast<double>(arrival.output.value));
       const Tokens length = arrival.prompt + Tokens(made);
       total += length.value;
-      batch.push_back(Blocks(pieces(length, Tokens(16))));
+      batch.emplace_back(pieces(length, Tokens(16)));
     }
     if (total > kHbmTokens && total <= kBatchTokens) batches.push_back(std::move(batch));
   }

@@ -72,7 +72,7 @@ Result<Figure> si_table1(Lab&) {
        .log_y = true,
        .categories = {},
        .series = {std::move(series)}}};
-  for (const Row& row : kRows) figure.charts[0].categories.push_back(row.engine);
+  for (const Row& row : kRows) figure.charts[0].categories.emplace_back(row.engine);
   return figure;
 }
 
