@@ -116,6 +116,8 @@ AdmissionDecision begin_admission(const AdmissionSnapshot& snapshot,
                                   std::vector<std::int32_t> retained) {
   AdmissionDecision decision;
   decision.retained_layers = std::move(retained);
+  decision.prefill.reserve(snapshot.queue.size());
+  decision.offload.reserve(snapshot.queue.size());
   for (std::size_t i = 0; i < snapshot.queue.size(); ++i) {
     const auto tokens = snapshot.queue[i].tokens;
     decision.prefill.push_back(snapshot.costs.prefill(tokens));

@@ -75,6 +75,7 @@ Status check_sizes(const AdmissionSnapshot& snapshot, const Room& room,
 
 std::vector<std::int32_t> retained_of(const AdmissionSnapshot& snapshot) {
   std::vector<std::int32_t> retained;
+  retained.reserve(snapshot.queue.size());
   for (const auto& prompt : snapshot.queue) {
     retained.push_back(snapshot.costs.retained_layers(prompt.tokens));
   }

@@ -30,7 +30,6 @@ const RotationDecision& UnifiedPolicy::decide(const RotationSnapshot& snapshot, 
     for (const auto& ranked : entering_) decision_.prioritized.push_back(ranked.index);
     return decision_;
   }
-  std::sort(leaving_.begin(), leaving_.end(), lags_more);
   const Bytes can_leave = list_covered(snapshot);
   const Bytes taken = serve(snapshot, room, can_leave);
   make_room(snapshot, taken - room);
@@ -117,16 +116,25 @@ bool UnifiedPolicy::covered(const RotationSnapshot& snapshot,
          static_cast<double>(request.deposit) * request.tbt_slo >= snapshot.mean_absence;
 }
 
-// The covered ones in order of leaving, as far as one iteration's transfers and DRAM reach.
+// The covered ones in order of leaving, as far as one iteration's transfers and DRAM reach. Few of
+// many leave: a heap sorts no more than those.
 Bytes UnifiedPolicy::list_covered(const RotationSnapshot& snapshot) {
+  covered_.clear();
+  for (const Ranked& ranked : leaving_) {
+    if (covered(snapshot, snapshot.requests[ranked.index])) covered_.push_back(ranked);
+  }
+  std::make_heap(covered_.begin(), covered_.end(), lags_more);
   Bytes sum;
-  for (auto it = leaving_.rbegin(); it != leaving_.rend(); ++it) {
-    const auto& request = snapshot.requests[it->index];
-    if (!covered(snapshot, request) || request.bytes > dram_left_) continue;
-    if (sum >= snapshot.b_xfer) break;  // the last one may overshoot, or a large one never leaves
-    sum += request.bytes;
-    dram_left_ -= request.bytes;
-    decision_.preempted.push_back(it->index);
+  // The last one may overshoot, or a large one never leaves.
+  while (!covered_.empty() && sum < snapshot.b_xfer) {
+    std::pop_heap(covered_.begin(), covered_.end(), lags_more);
+    const std::uint32_t index = covered_.back().index;
+    covered_.pop_back();
+    const Bytes bytes = snapshot.requests[index].bytes;
+    if (bytes > dram_left_) continue;
+    sum += bytes;
+    dram_left_ -= bytes;
+    decision_.preempted.push_back(index);
   }
   return std::min(sum, snapshot.b_xfer);
 }
@@ -174,6 +182,8 @@ void UnifiedPolicy::make_room(const RotationSnapshot& snapshot, Bytes needed) {
     needed -= snapshot.requests[victims[kept]].bytes;
   }
   victims.resize(kept);
+  if (needed <= Bytes{0}) return;
+  std::sort(leaving_.begin(), leaving_.end(), lags_more);
   for (auto it = leaving_.rbegin(); it != leaving_.rend() && needed > Bytes{0}; ++it) {
     const auto& request = snapshot.requests[it->index];
     if (request.bytes > dram_left_) continue;

@@ -42,7 +42,8 @@ class UnifiedPolicy final : public RotationPolicy {
   std::vector<Ranked> urgent_;    // least first = nearest deadline
   std::vector<Ranked> patient_;   // by arrival
   std::vector<Ranked> hopeless_;  // by arrival; goodput serves them last
-  std::vector<Ranked> leaving_;   // running requests that may leave, longest on the GPU last
+  std::vector<Ranked> leaving_;   // running requests that may leave; make_room sorts them
+  std::vector<Ranked> covered_;   // of these, the ones that can do without a while
   const Ranked* aged_ = nullptr;
   bool overloaded_ = false;  // somebody who waits is late already
   std::vector<Ranked> entering_;
