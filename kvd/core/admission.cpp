@@ -13,7 +13,8 @@ planner::Seconds seconds(double value) { return planner::Seconds(value); }
 void Admission::admit(Session& session) {
   session.iterations.chunk.reset();
   std::size_t admitted = SIZE_MAX;
-  const AdmissionInput input = admission_input(session);
+  std::vector<Request*> queue;
+  const AdmissionInput input = admission_input(session, queue);
   if (const auto decision = context_.admission->decide(input.snapshot); decision.ok()) {
     admitted = decision->admitted;
     session.iterations.chunk = decision->chunk;
@@ -24,8 +25,8 @@ void Admission::admit(Session& session) {
   const bool rescues =
       context_.rotation->traits().serves_the_late && context_.tuning.rotation.overload == "ttft";
   Tokens rescued;
-  for (std::size_t i = 0; i < input.queue.size(); ++i) {
-    Request& r = requests_.at(input.queue[i]);
+  for (std::size_t i = 0; i < queue.size(); ++i) {
+    Request& r = *queue[i];
     const double patience = context_.tuning.rotation.beta_f * to_seconds(r.goal.slo.ttft);
     const bool urgent = rescues && to_seconds(context_.now - r.times.arrived) >= patience;
     const bool begun = r.prefills();  // the others have no memory yet
@@ -38,9 +39,14 @@ void Admission::admit(Session& session) {
     session.iterations.chunk = std::max(*session.iterations.chunk, rescued);
 }
 
-AdmissionInput Admission::admission_input(Session& session) {
+AdmissionInput Admission::admission_input(Session& session, std::vector<Request*>& queue) {
   AdmissionInput input;
   auto& snapshot = input.snapshot;
+  snapshot.queue.reserve(session.active.size());
+  snapshot.decoding.reserve(session.inside.size());
+  input.queue.reserve(session.active.size());
+  input.decoding.reserve(session.inside.size());
+  queue.reserve(session.active.size());
   snapshot.costs = prefill_costs(session);
   Nanoseconds least_tbt = Nanoseconds::max();
   const auto enqueue = [&](Request& r) {
@@ -48,6 +54,7 @@ AdmissionInput Admission::admission_input(Session& session) {
     snapshot.queue.push_back({r.goal.prompt, begun ? r.progress.planned : Tokens(0),
                               knowledge_.expected_length(r).median.value, begun});
     input.queue.push_back(r.key);
+    queue.push_back(&r);
     least_tbt = std::min(least_tbt, r.goal.slo.tbt);
   };
   std::vector<Request*> waiting(session.line.begin(), session.line.end());

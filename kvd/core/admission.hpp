@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "kvd/core/ground.hpp"
 #include "kvd/core/needs.hpp"
 #include "kvd/core/supply.hpp"
@@ -26,8 +28,8 @@ class Admission {
 
   /// Decides for this step of the session.
   void admit(Session& session);
-  /// What the policy is asked.
-  [[nodiscard]] AdmissionInput admission_input(Session& session);
+  /// What the policy is asked; `queue` gets the request behind each entry of its queue.
+  [[nodiscard]] AdmissionInput admission_input(Session& session, std::vector<Request*>& queue);
 
  private:
   [[nodiscard]] planner::PrefillCosts prefill_costs(const Session& session) const;

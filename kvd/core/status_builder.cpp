@@ -13,7 +13,8 @@ void StatusBuilder::add_inputs(ControllerStatus& out) {
   for (auto& [id, session] : requests_.sessions()) {
     if (!session.class_id || session.life.dying) continue;
     names.emplace(session.info.domain, session.info.domain_name);
-    out.admission_inputs.push_back(admission_.admission_input(session));
+    std::vector<Request*> queue;
+    out.admission_inputs.push_back(admission_.admission_input(session, queue));
     std::vector<RequestKey> running;
     requests_.each_request_of(id, [&](Request& r) {
       if (r.runs()) running.push_back(r.key);

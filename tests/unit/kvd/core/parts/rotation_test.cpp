@@ -105,7 +105,8 @@ TEST_F(RotationTest, AdmissionIsAskedAboutPromptsAndWhoDecodes) {
   Request& runs = running(session, 8);
   runs.times.has_token = true;
   Request& waits = submit(session, 8, 8);
-  const AdmissionInput input = admission.admission_input(session);
+  std::vector<Request*> queue;
+  const AdmissionInput input = admission.admission_input(session, queue);
   EXPECT_THAT(input.queue, ElementsAre(waits.key));
   EXPECT_THAT(input.decoding, ElementsAre(runs.key));
 }
