@@ -104,17 +104,17 @@ bool DramCopies::takes(Request& request) {
 
 /// How many copies in DRAM the request can do without. Those of one that leaves, and of layers that
 /// leave, are what it will read.
-std::int64_t DramCopies::spare_copies(Request& request) const {
+std::int64_t DramCopies::spare_copies(const Request& request) const {
   if (!request.layers.streams.empty() || request.moves.sync || request.moves.rotation ||
       request.moves.fetch || request.leaving) {
     return 0;
   }
   if (request.layers.away.empty()) return request.table.doubled();
-  LayersSeen now_seen = request.layers_seen();
-  if (request.layers.known.spare.seen != now_seen) {
-    request.layers.known.spare = {std::move(now_seen), std::ssize(spare_places(request))};
+  std::int64_t stay = 0;
+  for (std::uint32_t group = 0; group < request.table.groups(); ++group) {
+    if (!request.layers.away[group]) stay += request.table.doubled(group);
   }
-  return request.layers.known.spare.answer;
+  return stay;
 }
 
 /// Which places those are.

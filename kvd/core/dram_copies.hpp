@@ -37,7 +37,7 @@ class DramCopies {
   [[nodiscard]] bool short_of_dram(DomainId domain) const;
   [[nodiscard]] Bytes sync_request(Session& session, Request& request, bool away_only,
                                    Bytes budget);
-  [[nodiscard]] std::int64_t spare_copies(Request& request) const;
+  [[nodiscard]] std::int64_t spare_copies(const Request& request) const;
   [[nodiscard]] std::vector<std::uint32_t> spare_places(const Request& request) const;
   void drop(DomainId domain, Bytes needed);
 

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -84,29 +82,13 @@ struct Reply {
   std::variant<Done, StepReply, RegionReply, BlocksReply, PlaceReply, StatsReply, Error> body;
 };
 
-/// The slots of a row, shared by all tables in which they are the same.
-class RowSlots {
- public:
-  RowSlots() = default;
-  explicit RowSlots(std::vector<SlotId> slots)
-      : slots_(std::make_shared<const std::vector<SlotId>>(std::move(slots))) {}
-  [[nodiscard]] std::size_t size() const { return slots_ ? slots_->size() : 0; }
-  [[nodiscard]] const SlotId* data() const { return slots_ ? slots_->data() : nullptr; }
-  [[nodiscard]] const SlotId* begin() const { return data(); }
-  [[nodiscard]] const SlotId* end() const { return data() + size(); }
-  [[nodiscard]] SlotId operator[](std::size_t i) const { return (*slots_)[i]; }
-
- private:
-  std::shared_ptr<const std::vector<SlotId>> slots_;
-};
-
 /// One row of a block table; slots in the order [group][block].
 struct TableRow {
   RequestId request;
   Tokens tokens;
   std::uint32_t blocks = 0;
   std::uint32_t groups = 0;
-  RowSlots slots;
+  store::SharedList<SlotId> slots;  ///< shared by all tables in which they are the same
 };
 /// Publish before the reply that names the version.
 struct PublishTable {

@@ -96,24 +96,40 @@ Tokens Replies::prefill_tokens(const Session& session, const Request& request) {
 }
 
 TableRow Replies::table_row(const Session& session, Request& request) const {
-  LayersSeen now_seen = request.layers_seen();
-  if (request.layers.known.row.seen != now_seen) {
-    request.layers.known.row = {std::move(now_seen), RowSlots(row_slots(request))};
+  LayerAnswers::Row& row = request.layers.known.row;
+  const bool complete = request.complete();
+  const std::uint64_t version =
+      complete ? request.table.moves(Tier::kHbm) : request.layers_version();
+  if (row.complete != complete || row.version != version) {
+    row = {complete, version, complete ? slots_in_hbm(request) : row_slots(request)};
   }
   return {request.key.request, request.progress.planned, request.table.blocks(), session.groups(),
-          request.layers.known.row.answer};
+          row.slots};
+}
+
+std::vector<SlotId> Replies::slots_in_hbm(const Request& request) const {
+  const std::uint32_t groups = request.table.groups(), size = request.table.size();
+  std::vector<SlotId> slots;
+  slots.reserve(size);
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    for (std::uint32_t i = group; i < size; i += groups) {
+      slots.push_back(store_.blocks.slot(request.table, i, Tier::kHbm));
+    }
+  }
+  return slots;
 }
 
 std::vector<SlotId> Replies::row_slots(const Request& request) const {
   const std::uint32_t groups = request.table.groups(), count = request.table.blocks();
   std::vector<SlotId> slots(request.table.size());
-  const bool whole = request.complete();
-  for (std::uint32_t i = 0; i < slots.size(); ++i) {
-    const std::uint32_t block = i / groups;
-    const bool staged = !whole && store_.blocks.missing(request.table, i);
-    slots[std::size_t{i % groups} * count + block] =
-        staged ? request.layers.staging.slot(block)
-               : store_.blocks.slot(request.table, i, Tier::kHbm);
+  std::uint32_t i = 0;
+  for (std::uint32_t block = 0; block < count; ++block) {
+    const SlotId staged = request.layers.staging.slot(block);
+    for (std::uint32_t group = 0; group < groups; ++group, ++i) {
+      const bool missing = store_.blocks.missing(request.table, i);
+      slots[std::size_t{group} * count + block] =
+          missing ? staged : store_.blocks.slot(request.table, i, Tier::kHbm);
+    }
   }
   return slots;
 }

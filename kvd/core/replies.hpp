@@ -37,6 +37,8 @@ class Replies {
   void publish(Session& session, Draft& next);
   [[nodiscard]] static Tokens prefill_tokens(const Session& session, const Request& request);
   [[nodiscard]] TableRow table_row(const Session& session, Request& request) const;
+  /// Of a request whose blocks are all in HBM.
+  [[nodiscard]] std::vector<SlotId> slots_in_hbm(const Request& request) const;
   [[nodiscard]] std::vector<SlotId> row_slots(const Request& request) const;
   [[nodiscard]] static Hold hold_reason(const Request& request, bool promises);
 

@@ -27,11 +27,12 @@ Status Reports::check(const Session& session, const Step& step) {
   }
   std::vector<RequestId> seen;
   seen.reserve(step.reports.size());
+  std::size_t next = 0;
   for (const StepReport& report : step.reports) {
     const auto fault = [&](ErrorCode code, const std::string& what) {
       return make_error(code, "request " + std::to_string(report.request.value) + what);
     };
-    const Request* request = requests_.find(session.id, report.request);
+    const Request* request = requests_.find(session, report.request, next);
     if (!request && session.ranks) continue;  // another rank has ended it
     if (!request) return fault(ErrorCode::kNotFound, " is unknown: submit it first");
     seen.push_back(report.request);
@@ -60,8 +61,9 @@ void Reports::take(Session& session, const Step& step) {
     session.iterations.finished = session.iterations.reported;  // else once its last rank says so
   store_.tiers.iteration_finished(session.id, session.iterations.finished);
   session.iterations.reported_prefill = Tokens(0);
+  std::size_t next = 0;
   for (const StepReport& report : step.reports) {
-    if (Request* request = requests_.find(session.id, report.request))
+    if (Request* request = requests_.find(session, report.request, next))
       take_report(session, *request, report);
   }
   requests_.each_inside_of(session.id, [&](Request& r) {

@@ -19,13 +19,14 @@
 /// What the Controller knows of a request.
 namespace kvd::core {
 
+struct Session;
+
 /// What a victim on another engine is to give. kForBytes: any bytes will do, so the promise ends
 /// when as many are free elsewhere. kForSlots: only its own slots will do, because they stand in a
 /// slab that has to change class, or a running request starves for them.
 enum class Promise : std::uint8_t { kForBytes, kForSlots };
 
-/// What an answer about a request's layers was worked out from; while it is the same, so is the
-/// answer.
+/// What answers about a request's layers are worked out from; while it is the same, so are they.
 struct LayersSeen {
   std::uint64_t table = 0;    ///< store::BlockTable::changes
   std::uint64_t staging = 0;  ///< store::Staging::changes
@@ -33,21 +34,25 @@ struct LayersSeen {
   bool paused = false;
   bool fetching = false;
   std::vector<bool> away;
-  friend bool operator==(const LayersSeen&, const LayersSeen&) = default;
-};
-/// An answer, and what it was worked out from.
-template <class T>
-struct Remembered {
-  std::optional<LayersSeen> seen;
-  T answer{};
 };
 
-/// Of one request.
+/// Of one request. What an answer was worked out from goes by its number (Request::layers_version).
 struct LayerAnswers {
-  Remembered<RowSlots> row;                              ///< of a published table
-  Remembered<std::vector<StreamLayers::Fetch>> fetches;  ///< of an iteration; `after` is not set
-  Remembered<std::int64_t> spare;                        ///< copies in DRAM it can do without
-  std::optional<LayersSeen> evicted, fetched, staged;    ///< nothing was left to do
+  LayersSeen seen;
+  std::uint64_t version = 1;  ///< number of `seen`; 0: of none
+
+  /// The slots of a published table. With all blocks in HBM they depend on nothing else.
+  struct Row {
+    bool complete = false;  ///< so `version` is the table's moves in HBM instead
+    std::uint64_t version = 0;
+    store::SharedList<SlotId> slots;
+  } row;
+  /// Of an iteration; `after` is not set.
+  struct Fetches {
+    std::uint64_t version = 0;
+    std::vector<StreamLayers::Fetch> list;
+  } fetches;
+  std::uint64_t evicted = 0, fetched = 0, staged = 0;  ///< nothing was left to do
 };
 
 /// What its user asked for.
@@ -133,6 +138,7 @@ enum class Verdict : std::uint8_t {
 /// missing in HBM when it runs are streamed through staging.
 struct Request {
   RequestKey key;
+  Session* session = nullptr;  ///< its engine's; set by Requests
   Goal goal;
   Phase phase = Phase::kPrompt;
   Location place = Location::kOut;
@@ -159,10 +165,8 @@ struct Request {
   }
   [[nodiscard]] std::int64_t dram_slots() const { return table.in(Tier::kDram); }
   [[nodiscard]] bool holds_hbm() const { return hbm_slots() > 0; }
-  [[nodiscard]] LayersSeen layers_seen() const {
-    return {table.changes(), layers.staging.changes(),       sealed,
-            paused(),        static_cast<bool>(moves.fetch), layers.away};
-  }
+  /// Of what answers about its layers are worked out from; grows with every change of it.
+  [[nodiscard]] std::uint64_t layers_version();
   [[nodiscard]] RequestState state() const;
   [[nodiscard]] bool runs() const { return place == Location::kIn; }
   [[nodiscard]] bool waits() const { return place == Location::kOut; }

@@ -35,13 +35,38 @@ RequestState Request::state() const {
   return RequestState::kWaiting;
 }
 
+std::uint64_t Request::layers_version() {
+  LayersSeen& seen = layers.known.seen;
+  const bool fetches = static_cast<bool>(moves.fetch);
+  if (seen.table == table.changes() && seen.staging == layers.staging.changes() &&
+      seen.sealed == sealed && seen.paused == paused() && seen.fetching == fetches &&
+      seen.away == layers.away) {
+    return layers.known.version;
+  }
+  seen = {table.changes(), layers.staging.changes(), sealed, paused(), fetches, layers.away};
+  return ++layers.known.version;
+}
+
 Request* Requests::find(EngineId engine, RequestId request) {
   const auto it = requests_.find(RequestKey{engine, request});
   return it == requests_.end() ? nullptr : &it->second;
 }
 
+Request* Requests::find(const Session& session, RequestId request, std::size_t& next) {
+  const std::vector<Request*>& inside = session.inside;
+  const auto here = [&] { return next < inside.size() && inside[next]->key.request == request; };
+  if (!here()) {
+    const auto from = std::lower_bound(
+        inside.begin(), inside.end(), request,
+        [](const Request* other, RequestId id) { return other->key.request < id; });
+    next = static_cast<std::size_t>(from - inside.begin());
+  }
+  return here() ? inside[next++] : find(session.id, request);
+}
+
 Request& Requests::add(Request request) {
   Request& added = requests_.emplace(request.key, std::move(request)).first->second;
+  added.session = &sessions_.at(added.key.engine);
   enlist(added);
   return added;
 }

@@ -27,13 +27,12 @@ class Requests {
   [[nodiscard]] const std::map<RequestKey, Request>& all() const { return requests_; }
 
   [[nodiscard]] Request* find(EngineId engine, RequestId request);
+  /// The same, in no time where ids are asked for in the order of those inside: `next` is where the
+  /// last one stood, 0 at first.
+  [[nodiscard]] Request* find(const Session& session, RequestId request, std::size_t& next);
   [[nodiscard]] Request& at(const RequestKey& key) { return requests_.at(key); }
-  [[nodiscard]] Session& session_of(const Request& request) {
-    return sessions_.at(request.key.engine);
-  }
-  [[nodiscard]] const Session& session_of(const Request& request) const {
-    return sessions_.at(request.key.engine);
-  }
+  [[nodiscard]] Session& session_of(const Request& request) { return *request.session; }
+  [[nodiscard]] const Session& session_of(const Request& request) const { return *request.session; }
   [[nodiscard]] std::size_t count(DomainId domain) const;
 
   /// Of a session or domain, in order of their ids. `visit` neither adds nor removes any.

@@ -21,7 +21,7 @@ void Streams::install(Session& session) {
 
 // The first slots that leave become staging; a paused request needs none.
 void Streams::evict_layers(Session& session, Request& request) {
-  if (request.moves.fetch || request.layers.known.evicted == request.layers_seen()) return;
+  if (request.moves.fetch || request.layers.known.evicted == request.layers_version()) return;
   const std::uint32_t groups = session.groups();
   const std::uint32_t full = request.sealed;
   std::vector<SlotId> freed;
@@ -47,11 +47,11 @@ void Streams::evict_layers(Session& session, Request& request) {
     }
   }
   memory_.release_slots(request, std::move(freed));
-  request.layers.known.evicted = request.layers_seen();
+  request.layers.known.evicted = request.layers_version();
 }
 
 void Streams::fetch_layers(Session& session, Request& request) {
-  if (request.complete() || request.layers.known.fetched == request.layers_seen()) return;
+  if (request.complete() || request.layers.known.fetched == request.layers_version()) return;
   const std::uint32_t groups = session.groups();
   std::vector<std::uint32_t> coming;
   bool short_of_hbm = false;
@@ -72,14 +72,14 @@ void Streams::fetch_layers(Session& session, Request& request) {
     coming.insert(coming.end(), wanted.begin(), wanted.end());
   }
   if (coming.empty()) {
-    if (!short_of_hbm) request.layers.known.fetched = request.layers_seen();
+    if (!short_of_hbm) request.layers.known.fetched = request.layers_version();
     return;
   }
   request.moves.fetch = memory_.start(session, request, store::Purpose::kFetch, std::move(coming));
 }
 
 bool Streams::stage(Session& session, Request& request) {
-  if (request.complete() || request.layers.known.staged == request.layers_seen()) return true;
+  if (request.complete() || request.layers.known.staged == request.layers_version()) return true;
   const std::uint32_t groups = session.groups();
   std::vector<std::uint32_t> unstaged;
   bool streams = false;
@@ -94,11 +94,11 @@ bool Streams::stage(Session& session, Request& request) {
   }
   if (!streams) {
     if (request.layers.away.empty()) memory_.release_staging(request);
-    request.layers.known.staged = request.layers_seen();
+    request.layers.known.staged = request.layers_version();
     return true;
   }
   if (unstaged.empty()) {
-    request.layers.known.staged = request.layers_seen();
+    request.layers.known.staged = request.layers_version();
     return true;
   }
   const pool::SlotGrant grant =
@@ -107,21 +107,21 @@ bool Streams::stage(Session& session, Request& request) {
   for (std::size_t i = 0; i < unstaged.size(); ++i) {
     request.layers.staging.put(unstaged[i], grant.slots[i]);
   }
-  request.layers.known.staged = request.layers_seen();
+  request.layers.known.staged = request.layers_version();
   return true;
 }
 
 void Streams::add_fetches(Request& request, std::uint64_t iteration, StreamLayers& stream) const {
   if (request.complete()) return;
-  LayersSeen now_seen = request.layers_seen();
-  if (request.layers.known.fetches.seen != now_seen) {
-    request.layers.known.fetches = {std::move(now_seen), fetches_of(request)};
+  LayerAnswers::Fetches& known = request.layers.known.fetches;
+  if (const std::uint64_t version = request.layers_version(); known.version != version) {
+    known = {version, fetches_of(request)};
   }
   // An iteration that is over reads nothing more, however far its engine got.
   const Session& session = requests_.session_of(request);
   std::uint64_t after =
       request.layers.streamed_in > session.iterations.finished ? request.layers.staging_free : 0;
-  for (const StreamLayers::Fetch& fetch : request.layers.known.fetches.answer) {
+  for (const StreamLayers::Fetch& fetch : known.list) {
     stream.fetches.push_back(fetch);
     stream.fetches.back().after = std::exchange(after, layer_mark(iteration, fetch.group + 1));
   }
@@ -131,17 +131,17 @@ std::vector<StreamLayers::Fetch> Streams::fetches_of(const Request& request) con
   std::vector<StreamLayers::Fetch> fetches;
   const std::uint32_t groups = request.table.groups();
   for (std::uint32_t group = 0; group < groups; ++group) {
-    StreamLayers::Fetch fetch{group, 0, {}};
+    std::vector<CopySlots::Pair> pairs;
     for (std::uint32_t block = 0; block < request.table.blocks(); ++block) {
       const std::uint32_t i = block * groups + group;
       // Blocks arrive in a request that runs by a fetch only.
       if (!store_.blocks.has(request.table, i, Tier::kHbm) ||
           (request.moves.fetch && store_.blocks.arriving(request.table, i))) {
-        fetch.pairs.push_back({request.layers.staging.slot(block),
-                               store_.blocks.slot(request.table, i, Tier::kDram)});
+        pairs.push_back({request.layers.staging.slot(block),
+                         store_.blocks.slot(request.table, i, Tier::kDram)});
       }
     }
-    if (!fetch.pairs.empty()) fetches.push_back(std::move(fetch));
+    if (!pairs.empty()) fetches.push_back({group, 0, std::move(pairs)});
   }
   return fetches;
 }

@@ -5,7 +5,7 @@
 namespace kvd::mover {
 
 std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs,
-                                         const std::vector<core::CopySlots::Pair>& pairs,
+                                         std::span<const core::CopySlots::Pair> pairs,
                                          Bytes slot_bytes, bool to_hbm) {
   std::vector<kernels::CopyExtent> extents;
   extents.reserve(pairs.size());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "ipc/vocabulary/units.hpp"
@@ -10,9 +11,9 @@
 namespace kvd::mover {
 
 /// The copies of whole slots as copies of bytes, in the longest runs.
-[[nodiscard]] std::vector<kernels::CopyExtent> runs_of(
-    const SlabStore& slabs, const std::vector<core::CopySlots::Pair>& pairs, Bytes slot_bytes,
-    bool to_hbm);
+[[nodiscard]] std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs,
+                                                       std::span<const core::CopySlots::Pair> pairs,
+                                                       Bytes slot_bytes, bool to_hbm);
 
 /// The same for copies within DRAM.
 [[nodiscard]] std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs,

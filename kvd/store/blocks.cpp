@@ -12,25 +12,7 @@ namespace {
 constexpr std::size_t index(Tier tier) { return static_cast<std::size_t>(tier); }
 constexpr Tier kBoth[kTiers] = {Tier::kHbm, Tier::kDram};
 
-bool in_all_tiers(const Block& block) {
-  return std::none_of(block.at.begin(), block.at.end(), [](SlotId slot) { return slot.none(); });
-}
-
 }  // namespace
-
-bool Blocks::arriving(const BlockTable& table, std::uint32_t i) const {
-  const Block& found = block(table[i]);
-  return in_all_tiers(found) &&
-         tiers_.pool(Tier::kHbm).state(found.at[index(Tier::kHbm)]) == SlotState::kFilling;
-}
-
-bool Blocks::synced(const BlockTable& table, std::uint32_t i) const {
-  const Block& found = block(table[i]);
-  if (!in_all_tiers(found)) return false;
-  return std::all_of(std::begin(kBoth), std::end(kBoth), [&](Tier tier) {
-    return tiers_.pool(tier).state(found.at[index(tier)]) == SlotState::kSealed;
-  });
-}
 
 Usage Blocks::usage(DomainId domain) const {
   const auto found = usage_.find(domain);
@@ -63,17 +45,17 @@ void Blocks::place(BlockTable& table, std::uint32_t i, Tier tier, SlotId slot) {
   KVD_CHECK(placed.at[index(tier)].none() && !slot.none(), "a block has one slot in a tier");
   placed.at[index(tier)] = slot;
   ++table.in_[index(tier)];
-  ++table.changes_;
-  if (in_all_tiers(placed)) ++table.doubled_;
+  table.moved(tier);
+  if (placed.in_all_tiers()) table.count_doubled(i, 1);
   count(placed, tier, 1);
 }
 
 SlotId Blocks::vacate(BlockTable& table, std::uint32_t i, Tier tier) {
   Block& left = at(table[i]);
   if (left.at[index(tier)].none()) return {};
-  if (in_all_tiers(left)) --table.doubled_;
+  if (left.in_all_tiers()) table.count_doubled(i, -1);
   --table.in_[index(tier)];
-  ++table.changes_;
+  table.moved(tier);
   count(left, tier, -1);
   return std::exchange(left.at[index(tier)], SlotId());
 }
@@ -87,7 +69,7 @@ SlotId Blocks::relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to
   } else {
     tiers_.open(tier, to);
   }
-  ++table.changes_;
+  table.moved(tier);
   return std::exchange(moved.at[index(tier)], to);
 }
 
@@ -101,7 +83,7 @@ void Blocks::settle(BlockTable& table, std::uint32_t i, Tier tier, bool full) {
   if (opens) tiers_.open(tier, slot);
   settled.sealed = settled.sealed || full;
   // Of a block in one tier nobody asks whether it has arrived or is synced.
-  if ((seals || opens) && in_all_tiers(settled)) ++table.changes_;
+  if ((seals || opens) && settled.in_all_tiers()) ++table.changes_;
 }
 
 std::array<std::vector<SlotId>, kTiers> Blocks::truncate(BlockTable& table, std::uint32_t blocks) {
@@ -151,16 +133,17 @@ std::string Blocks::validate() const {
 
 std::string Blocks::validate(const BlockTable& table) const {
   BlockTable counted(table.groups_);
-  for (const BlockId id : table.ids_) {
-    const Block& found = block(id);
+  for (std::uint32_t i = 0; i < table.size(); ++i) {
+    const Block& found = block(table[i]);
     if (found.owners != 1) return "a block has another number of owners than tables name it";
     if (found.at[0].none() && found.at[1].none()) return "a block is in no tier";
     for (std::size_t tier = 0; tier < kTiers; ++tier) {
       counted.in_[tier] += found.at[tier].none() ? 0 : 1;
     }
-    counted.doubled_ += in_all_tiers(found) ? 1 : 0;
+    if (found.in_all_tiers()) counted.count_doubled(i, 1);
   }
-  const bool right = counted.in_ == table.in_ && counted.doubled_ == table.doubled_;
+  const bool right = counted.in_ == table.in_ && counted.doubled_ == table.doubled_ &&
+                     counted.doubled_of_ == table.doubled_of_;
   return right ? std::string() : "a block table's slots are not counted right";
 }
 

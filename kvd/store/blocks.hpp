@@ -25,6 +25,8 @@ struct Block {
   std::array<SlotId, kTiers> at{};  ///< none where the tier does not have it
   std::uint32_t owners = 0;         ///< block tables that name it
   bool sealed = false;              ///< full: never written again
+
+  [[nodiscard]] bool in_all_tiers() const { return !at[0].none() && !at[1].none(); }
 };
 
 /// Which blocks a request has: those of every layer group of its first tokens, then of the next.
@@ -32,7 +34,7 @@ struct Block {
 class BlockTable {
  public:
   BlockTable() = default;
-  explicit BlockTable(std::uint32_t groups) : groups_(groups) {}
+  explicit BlockTable(std::uint32_t groups) : groups_(groups), doubled_of_(groups) {}
 
   [[nodiscard]] std::uint32_t groups() const { return groups_; }
   /// Blocks of one layer group.
@@ -46,16 +48,33 @@ class BlockTable {
   [[nodiscard]] std::int64_t in(Tier tier) const { return in_[static_cast<std::size_t>(tier)]; }
   /// Blocks in both tiers.
   [[nodiscard]] std::int64_t doubled() const { return doubled_; }
+  /// The same of one layer group.
+  [[nodiscard]] std::int64_t doubled(std::uint32_t group) const { return doubled_of_[group]; }
   [[nodiscard]] bool all_in(Tier tier) const { return in(tier) == std::int64_t{size()}; }
   /// Grows with every change of what a reader of the table can learn of its blocks.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
+  /// Grows whenever a block gets, leaves or changes its slot in the tier.
+  [[nodiscard]] std::uint64_t moves(Tier tier) const {
+    return moves_[static_cast<std::size_t>(tier)];
+  }
 
  private:
   friend class Blocks;
+  void moved(Tier tier) {
+    ++moves_[static_cast<std::size_t>(tier)];
+    ++changes_;
+  }
+  void count_doubled(std::uint32_t i, int sign) {
+    doubled_ += sign;
+    doubled_of_[i % groups_] += sign;
+  }
+
   std::uint32_t groups_ = 0;
   std::vector<BlockId> ids_;
   std::array<std::int64_t, kTiers> in_{};
   std::int64_t doubled_ = 0;
+  std::vector<std::int64_t> doubled_of_;  ///< by layer group
+  std::array<std::uint64_t, kTiers> moves_{};
   std::uint64_t changes_ = 0;
 };
 
@@ -90,13 +109,20 @@ class Blocks {
     return !slot(table, i, tier).none();
   }
   /// Its bytes are on their way into HBM, from DRAM.
-  [[nodiscard]] bool arriving(const BlockTable& table, std::uint32_t i) const;
+  [[nodiscard]] bool arriving(const BlockTable& table, std::uint32_t i) const {
+    const Block& found = block(table[i]);
+    return found.in_all_tiers() && state(found, Tier::kHbm) == pool::SlotState::kFilling;
+  }
   /// HBM does not have its bytes, or not yet.
   [[nodiscard]] bool missing(const BlockTable& table, std::uint32_t i) const {
     return !has(table, i, Tier::kHbm) || arriving(table, i);
   }
   /// Full, and both tiers have the same bytes.
-  [[nodiscard]] bool synced(const BlockTable& table, std::uint32_t i) const;
+  [[nodiscard]] bool synced(const BlockTable& table, std::uint32_t i) const {
+    const Block& found = block(table[i]);
+    return found.in_all_tiers() && state(found, Tier::kHbm) == pool::SlotState::kSealed &&
+           state(found, Tier::kDram) == pool::SlotState::kSealed;
+  }
   [[nodiscard]] Usage usage(DomainId domain) const;
   /// Every slot that the table's blocks have in the tier.
   template <class F>
@@ -131,6 +157,9 @@ class Blocks {
 
  private:
   Block& at(BlockId id) { return blocks_[id.value - 1]; }
+  [[nodiscard]] pool::SlotState state(const Block& block, Tier tier) const {
+    return tiers_.pool(tier).state(block.at[static_cast<std::size_t>(tier)]);
+  }
   void count(const Block& block, Tier tier, int sign);
 
   Tiers& tiers_;

@@ -7,6 +7,7 @@
 
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kvd/store/shared_list.hpp"
 
 /// What the store wants its shell to do with memory.
 namespace kvd::store {
@@ -47,7 +48,7 @@ struct StreamLayers {
   struct Fetch {
     std::uint32_t group = 0;  ///< 0-based
     std::uint64_t after = 0;  ///< layer_mark
-    std::vector<CopySlots::Pair> pairs;
+    SharedList<CopySlots::Pair> pairs;
   };
   Ticket ticket;
   EngineId engine;

@@ -1,6 +1,7 @@
 #include "kvd/store/transfers.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace kvd::store {
@@ -17,6 +18,19 @@ std::optional<typename Map::mapped_type> taken(Map& map, Ticket ticket) {
   auto found = map.extract(ticket);
   if (found.empty()) return std::nullopt;
   return std::move(found.mapped());
+}
+
+// Those of a group stay in their order. Counted, because there are many fetches and few groups.
+std::vector<StreamLayers::Fetch> by_group(std::vector<StreamLayers::Fetch> fetches) {
+  std::vector<std::size_t> at;  // by group: where its next one goes
+  for (const StreamLayers::Fetch& fetch : fetches) {
+    if (at.size() < std::size_t{fetch.group} + 2) at.resize(std::size_t{fetch.group} + 2);
+    ++at[fetch.group + 1];
+  }
+  std::partial_sum(at.begin(), at.end(), at.begin());
+  std::vector<StreamLayers::Fetch> sorted(fetches.size());
+  for (StreamLayers::Fetch& fetch : fetches) sorted[at[fetch.group]++] = std::move(fetch);
+  return sorted;
 }
 
 }  // namespace
@@ -47,8 +61,7 @@ std::vector<std::uint32_t> Transfers::abandon(Ticket ticket) {
 }
 
 Ticket Transfers::start(StreamLayers stream, DomainId domain) {
-  std::stable_sort(stream.fetches.begin(), stream.fetches.end(),
-                   [](const auto& a, const auto& b) { return a.group < b.group; });
+  stream.fetches = by_group(std::move(stream.fetches));
   stream.ticket = orders_.next_ticket();
   const Ticket ticket = stream.ticket;
   streams_.emplace(ticket, Stream{stream.engine, domain, stream.iteration, false});

@@ -19,8 +19,8 @@ const std::vector<Room>& rooms() {
   static const std::vector<Room> kRooms = {
       {"kvd/store/",
        {// memory
-        "orders", "holds", "mappings", "staging", "tiers", "blocks", "transfers", "compaction",
-        "store",
+        "shared_list", "orders", "holds", "mappings", "staging", "tiers", "blocks", "transfers",
+        "compaction", "store",
         // what is cached
         "key", "heat", "entries", "digest_table", "id_heap", "id_queue", "eviction",
         "eviction_queues", "eviction_catalogue", "disk_admission", "index", "index_validate"}},

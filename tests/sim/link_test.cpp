@@ -114,7 +114,7 @@ core::StreamLayers stream_of(const std::vector<Placed>& batch, std::uint32_t lay
       core::StreamLayers::Fetch fetch;
       fetch.group = static_cast<std::uint32_t>(layer - 1);
       fetch.after = layer_mark(5, before);
-      fetch.pairs.resize(static_cast<std::size_t>(request.blocks));
+      fetch.pairs = std::vector<core::CopySlots::Pair>(static_cast<std::size_t>(request.blocks));
       stream.fetches.push_back(fetch);
       before = static_cast<std::uint32_t>(layer);
     }
