@@ -191,18 +191,16 @@ std::string Controller::Parts::validate() const {
   if (std::string fault = store.tiers.validate(); !fault.empty()) return fault;
   if (std::string fault = store.blocks.validate(); !fault.empty()) return fault;
   if (std::string fault = ground.requests.validate(); !fault.empty()) return fault;
-  std::size_t staged = 0, counted[kTiers] = {0, 0};
+  std::size_t staged = 0, references = 0;
   for (const auto& [key, request] : ground.requests.all()) {
     if (std::string fault = validate(request); !fault.empty()) return fault;
     staged += static_cast<std::size_t>(request.layers.staging.count());
-    counted[0] += static_cast<std::size_t>(request.table.in(Tier::kHbm));
-    counted[1] += static_cast<std::size_t>(request.table.in(Tier::kDram));
+    references += request.table.size();
   }
+  if (references != store.blocks.references()) return "a block is nobody's";
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
-    const std::size_t owned = counted[static_cast<std::size_t>(tier)];
-    if (owned != store.blocks.slots(tier)) return "a block is nobody's";
-    const std::size_t known =
-        owned + store.tiers.slots(tier) + (tier == Tier::kHbm ? staged : store.compaction.slots());
+    const std::size_t known = store.blocks.slots(tier) + store.tiers.slots(tier) +
+                              (tier == Tier::kHbm ? staged : store.compaction.slots());
     const pool::TierStats stats = store.tiers.pool(tier).stats();
     std::uint64_t used = 0;
     for (std::size_t s = 1; s < pool::kSlotStates; ++s) used += stats.slots_by_state[s];

@@ -5,84 +5,18 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/check.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kvd/store/block_table.hpp"
 #include "kvd/store/tiers.hpp"
 
 namespace kvd::store {
 
-/// A block of the store; 0: none.
-using BlockId = Id<struct BlockIdTag, std::uint32_t>;
-
-/// The KV cache of block_tokens tokens in one layer group, wherever its bytes are.
-struct Block {
-  ClassId model_class;
-  DomainId domain;
-  Bytes slot_bytes;                 ///< of the class
-  std::array<SlotId, kTiers> at{};  ///< none where the tier does not have it
-  std::uint32_t owners = 0;         ///< block tables that name it
-  bool sealed = false;              ///< full: never written again
-
-  [[nodiscard]] bool in_all_tiers() const { return !at[0].none() && !at[1].none(); }
-};
-
-/// Which blocks a request has: those of every layer group of its first tokens, then of the next.
-/// Knows how many slots of each tier they take. Changed by Blocks alone.
-class BlockTable {
- public:
-  BlockTable() = default;
-  explicit BlockTable(std::uint32_t groups) : groups_(groups), doubled_of_(groups) {}
-
-  [[nodiscard]] std::uint32_t groups() const { return groups_; }
-  /// Blocks of one layer group.
-  [[nodiscard]] std::uint32_t blocks() const {
-    return groups_ == 0 ? 0 : static_cast<std::uint32_t>(ids_.size() / groups_);
-  }
-  /// Blocks of all layer groups. Number i is block i / groups() of group i % groups().
-  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(ids_.size()); }
-  [[nodiscard]] bool empty() const { return ids_.empty(); }
-  [[nodiscard]] BlockId operator[](std::uint32_t i) const { return ids_[i]; }
-  [[nodiscard]] std::int64_t in(Tier tier) const { return in_[static_cast<std::size_t>(tier)]; }
-  /// Blocks in both tiers.
-  [[nodiscard]] std::int64_t doubled() const { return doubled_; }
-  /// The same of one layer group.
-  [[nodiscard]] std::int64_t doubled(std::uint32_t group) const { return doubled_of_[group]; }
-  [[nodiscard]] bool all_in(Tier tier) const { return in(tier) == std::int64_t{size()}; }
-  /// Grows with every change of what a reader of the table can learn of its blocks.
-  [[nodiscard]] std::uint64_t changes() const { return changes_; }
-  /// Grows whenever a block gets, leaves or changes its slot in the tier.
-  [[nodiscard]] std::uint64_t moves(Tier tier) const {
-    return moves_[static_cast<std::size_t>(tier)];
-  }
-
- private:
-  friend class Blocks;
-  void moved(Tier tier) {
-    ++moves_[static_cast<std::size_t>(tier)];
-    ++changes_;
-  }
-  void count_doubled(std::uint32_t i, int sign) {
-    doubled_ += sign;
-    doubled_of_[i % groups_] += sign;
-  }
-
-  std::uint32_t groups_ = 0;
-  std::vector<BlockId> ids_;
-  std::array<std::int64_t, kTiers> in_{};
-  std::int64_t doubled_ = 0;
-  std::vector<std::int64_t> doubled_of_;  ///< by layer group
-  std::array<std::uint64_t, kTiers> moves_{};
-  std::uint64_t changes_ = 0;
-};
-
-/// Bytes that blocks of a domain take.
-struct Usage {
-  std::array<Bytes, kTiers> in{};
-  std::int64_t blocks = 0;
-};
+using SlotsByTier = std::array<std::vector<SlotId>, kTiers>;
 
 /// Every block of the node: in which slots its bytes are, and whose it is. A slot that a block
 /// gives up is handed to the caller, who alone knows what may still touch it: it goes to
@@ -90,8 +24,13 @@ struct Usage {
 ///
 /// Source: kvd design (DESIGN.md "Blocks that come and go").
 ///
+/// Sealed blocks that have a key may be shared: several tables name the same ones, and what one of
+/// them moves has moved for all, so the tables that name a row are listed beside it, once for all
+/// its layer groups. A move costs O(owners); blocks without a key know of no list. A row that its
+/// last table has left stays, cached, until it is released.
+///
 /// Owner: control thread. Errors: none. A call that breaks a state rule is a bug and aborts. Cost:
-/// what is said per call; usage O(1).
+/// O(1) a block, what changes a place O(owners); usage O(classes of the domain).
 class Blocks {
  public:
   explicit Blocks(Tiers& tiers) : tiers_(tiers) {}
@@ -123,7 +62,21 @@ class Blocks {
     return found.in_all_tiers() && state(found, Tier::kHbm) == pool::SlotState::kSealed &&
            state(found, Tier::kDram) == pool::SlotState::kSealed;
   }
+  /// Some other table names it too.
+  [[nodiscard]] bool shared(const BlockTable& table, std::uint32_t i) const {
+    return block(table[i]).owners > 1;
+  }
+  [[nodiscard]] bool live(RowId id) const {
+    return id && id.value <= rows_.size() && rows_[id.value - 1].key;
+  }
+  [[nodiscard]] const Row& row(RowId id) const {
+    KVD_CHECK(live(id), "no such row");
+    return rows_[id.value - 1];
+  }
+  /// All its blocks are in the tier, complete.
+  [[nodiscard]] bool complete(RowId id, Tier tier) const;
   [[nodiscard]] Usage usage(DomainId domain) const;
+  [[nodiscard]] Usage usage(DomainId domain, ClassId model_class) const;
   /// Every slot that the table's blocks have in the tier.
   template <class F>
   void each_slot(const BlockTable& table, Tier tier, F visit) const {
@@ -144,15 +97,29 @@ class Blocks {
   [[nodiscard]] SlotId relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to);
   /// The bytes in the tier are complete: sealed where the block is full, else open.
   void settle(BlockTable& table, std::uint32_t i, Tier tier, bool full);
-  /// Ends the blocks beyond `blocks` of each layer group. Returns their slots by tier.
-  [[nodiscard]] std::array<std::vector<SlotId>, kTiers> truncate(BlockTable& table,
-                                                                 std::uint32_t blocks);
+  /// Ends the blocks beyond `blocks` of each layer group. Returns the slots, by tier, of those that
+  /// nobody can find; rows stay with their other tables, or cached.
+  [[nodiscard]] SlotsByTier truncate(BlockTable& table, std::uint32_t blocks);
+
+  // ---- rows ----
+  /// The blocks number `block` of all layer groups, sealed, are found by the key from now on.
+  RowId name(BlockTable& table, std::uint32_t block, EntryId key);
+  /// The row's blocks are the table's next ones, too. Precondition: it does not name them yet.
+  void share(BlockTable& table, RowId id);
+  /// A cached row leaves the tier. Returns its slots there.
+  [[nodiscard]] std::vector<SlotId> vacate(RowId id, Tier tier);
+  /// A cached row is no more. Returns the slots of its blocks.
+  [[nodiscard]] SlotsByTier release(RowId id);
+  /// Rows of which a block changed its place or state since the last call. Some may be no more.
+  [[nodiscard]] std::vector<RowId> take_moved() { return std::exchange(moved_, {}); }
 
   /// Slots that blocks have in the tier.
   [[nodiscard]] std::size_t slots(Tier tier) const { return in_[static_cast<std::size_t>(tier)]; }
+  /// How often tables name blocks.
+  [[nodiscard]] std::size_t references() const { return references_; }
   /// Empty while all sums are those of a walk over all blocks; else the fault in words.
   [[nodiscard]] std::string validate() const;
-  /// The same of a table, which must name every block once.
+  /// The same of a table, which is to name every block once, and to be known to its rows.
   [[nodiscard]] std::string validate(const BlockTable& table) const;
 
  private:
@@ -160,13 +127,31 @@ class Blocks {
   [[nodiscard]] pool::SlotState state(const Block& block, Tier tier) const {
     return tiers_.pool(tier).state(block.at[static_cast<std::size_t>(tier)]);
   }
+  [[nodiscard]] Row& changing(RowId id) { return rows_[id.value - 1]; }
+  /// Every table that names the block, of which `table` is one.
+  template <class F>
+  void each_owner(BlockTable& table, const Block& block, F visit);
+  void moved(const Block& block) {
+    if (block.row) moved_.push_back(block.row);
+  }
   void count(const Block& block, Tier tier, int sign);
+  void count_all(const Block& block, int sign);
+  /// The table names its place `i` no more. `slots` gets those of a block that has no key.
+  void disown(BlockTable& table, std::uint32_t i, SlotsByTier& slots);
+  /// Of nobody any more; `slots` gets its.
+  void erase(BlockId id, SlotsByTier& slots);
+  [[nodiscard]] std::string fault_of_rows() const;
 
+  using Holder = std::pair<DomainId, ClassId>;
   Tiers& tiers_;
   std::vector<Block> blocks_;  ///< by id - 1
   std::vector<BlockId> unused_;
-  std::map<DomainId, Usage> usage_;
+  std::vector<Row> rows_;  ///< by id - 1; without key: not in use
+  std::vector<RowId> unused_rows_;
+  std::vector<RowId> moved_;
+  std::map<Holder, Usage> usage_;
   std::array<std::size_t, kTiers> in_{};
+  std::size_t references_ = 0;
 };
 
 }  // namespace kvd::store

@@ -19,11 +19,13 @@ const std::vector<Room>& rooms() {
   static const std::vector<Room> kRooms = {
       {"kvd/store/",
        {// memory
-        "shared_list", "orders", "holds", "mappings", "staging", "tiers", "blocks", "transfers",
-        "compaction", "store",
+        "shared_list", "orders", "holds", "mappings", "staging", "tiers",
+        // blocks, and what they are found by
+        "key", "heat", "entries", "block_table", "blocks", "block_rows", "blocks_validate",
+        "transfers", "compaction", "store",
         // what is cached
-        "key", "heat", "entries", "digest_table", "id_heap", "id_queue", "eviction",
-        "eviction_queues", "eviction_catalogue", "disk_admission", "index", "index_validate"}},
+        "digest_table", "id_heap", "id_queue", "eviction", "eviction_queues", "eviction_catalogue",
+        "disk_admission", "index", "index_validate", "cache"}},
       {"kvd/core/",
        {// what goes in and out
         "tuning", "inputs", "status", "effects", "events", "config",

@@ -106,12 +106,12 @@ TEST_F(BlocksTest, UsageIsKeptByDomain) {
   grow(table, 4);
   sut.extend(other, taker(kB), 1);
   sut.place(other, 0, Tier::kHbm, taken(1, taker(kB))[0]);
-  EXPECT_EQ(sut.usage(kA).in[0], kSlot * 4);
+  EXPECT_EQ(sut.usage(kA).owned[0], kSlot * 4);
   EXPECT_EQ(sut.usage(kA).blocks, 4);
-  EXPECT_EQ(sut.usage(kB).in[0], kSlot);
+  EXPECT_EQ(sut.usage(kB).owned[0], kSlot);
   EXPECT_EQ(sut.slots(Tier::kHbm), 5u);
   end(table);
-  EXPECT_EQ(sut.usage(kA).in[0], Bytes(0));
+  EXPECT_EQ(sut.usage(kA).owned[0], Bytes(0));
   EXPECT_EQ(sut.usage(kB).blocks, 1);
   end(other);
 }

@@ -57,6 +57,21 @@ TEST_F(StreamsTest, LayersLeaveOnceDramHasThem) {
   EXPECT_EQ(copied.layers.staging.count(), 2) << "the first slots that leave stage the others";
 }
 
+TEST_F(StreamsTest, ABlockThatAnotherRequestHasDoesNotBecomeStaging) {
+  Session& session = attach(kA, kGroups);
+  Request& request = streaming(session);
+  Request& other = submit(session, 4, 8);
+  store::Blocks& blocks = ground.store.blocks;
+  blocks.share(other.table, blocks.name(request.table, 0, store::EntryId(1)));
+  const SlotId slot = blocks.slot(other.table, 1, Tier::kHbm);
+  sut.install(session);
+  EXPECT_EQ(blocks.slot(other.table, 1, Tier::kHbm), slot);
+  EXPECT_EQ(request.layers.staging.count(), 1) << "of the block that is its own";
+  EXPECT_TRUE(blocks.truncate(other.table, 0)[0].empty());
+  sut.install(session);
+  EXPECT_EQ(request.layers.staging.count(), 2) << "nobody else has it any more";
+}
+
 TEST_F(StreamsTest, AnIterationFetchesWhatIsAwayGroupByGroup) {
   Session& session = attach(kA, kGroups);
   Request& request = streaming(session);

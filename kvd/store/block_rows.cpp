@@ -1,0 +1,86 @@
+// Blocks that have a key: named, shared, cached and released.
+#include <algorithm>
+#include <utility>
+
+#include "kvd/store/blocks.hpp"
+
+namespace kvd::store {
+
+using pool::SlotState;
+
+bool Blocks::complete(RowId id, Tier tier) const {
+  const Row& found = row(id);
+  return std::all_of(found.blocks.begin(), found.blocks.end(), [&](BlockId each) {
+    const Block& one = block(each);
+    return !one.at[static_cast<std::size_t>(tier)].none() && state(one, tier) == SlotState::kSealed;
+  });
+}
+
+RowId Blocks::name(BlockTable& table, std::uint32_t block, EntryId key) {
+  KVD_CHECK(key && block < table.blocks(), "blocks are named that there are not");
+  if (unused_rows_.empty()) {
+    rows_.emplace_back();
+    unused_rows_.emplace_back(static_cast<std::uint32_t>(rows_.size()));
+  }
+  const RowId id = unused_rows_.back();
+  unused_rows_.pop_back();
+  Row& row = changing(id);
+  row.key = key;
+  row.owners = {&table};
+  for (std::uint32_t i = block * table.groups_; i < (block + 1) * table.groups_; ++i) {
+    Block& named = at(table[i]);
+    KVD_CHECK(named.sealed && !named.row, "a block is named that may change, or has a name");
+    named.row = id;
+    row.blocks.push_back(table[i]);
+  }
+  moved_.push_back(id);
+  return id;
+}
+
+void Blocks::share(BlockTable& table, RowId id) {
+  KVD_CHECK(row(id).blocks.size() == table.groups_, "a row has other layer groups than the table");
+  Row& shared = changing(id);
+  KVD_CHECK(std::find(shared.owners.begin(), shared.owners.end(), &table) == shared.owners.end(),
+            "a table names a block twice");
+  for (const BlockId each : shared.blocks) {
+    Block& one = at(each);
+    count_all(one, -1);
+    ++one.owners;
+    count_all(one, 1);
+    for (std::size_t tier = 0; tier < kTiers; ++tier) {
+      if (one.at[tier].none()) continue;
+      ++table.in_[tier];
+      table.moved(static_cast<Tier>(tier));
+    }
+    if (one.in_all_tiers()) table.count_doubled(table.size(), 1);
+    table.ids_.push_back(each);
+  }
+  references_ += shared.blocks.size();
+  for (BlockTable* owner : shared.owners) ++owner->changes_;
+  shared.owners.push_back(&table);
+}
+
+std::vector<SlotId> Blocks::vacate(RowId id, Tier tier) {
+  KVD_CHECK(row(id).owners.empty(), "a row that a table names leaves by that");
+  std::vector<SlotId> slots;
+  for (const BlockId each : row(id).blocks) {
+    Block& left = at(each);
+    SlotId& slot = left.at[static_cast<std::size_t>(tier)];
+    if (slot.none()) continue;
+    count(left, tier, -1);
+    slots.push_back(std::exchange(slot, SlotId()));
+  }
+  moved_.push_back(id);
+  return slots;
+}
+
+SlotsByTier Blocks::release(RowId id) {
+  KVD_CHECK(row(id).owners.empty(), "a row is released that a table names");
+  SlotsByTier slots;
+  for (const BlockId each : row(id).blocks) erase(each, slots);
+  changing(id) = {};
+  unused_rows_.push_back(id);
+  return slots;
+}
+
+}  // namespace kvd::store

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/store/entries.hpp"
+
+namespace kvd::store {
+
+/// A block of the store; 0: none.
+using BlockId = Id<struct BlockIdTag, std::uint32_t>;
+/// A row of blocks that has a key; 0: none.
+using RowId = Id<struct RowIdTag, std::uint32_t>;
+
+/// The KV cache of block_tokens tokens in one layer group, wherever its bytes are.
+struct Block {
+  ClassId model_class;
+  DomainId domain;
+  Bytes slot_bytes;                 ///< of the class
+  std::array<SlotId, kTiers> at{};  ///< none where the tier does not have it
+  std::uint32_t owners = 0;         ///< block tables that name it
+  RowId row;                        ///< none: nobody can find it, and one table at most names it
+  bool sealed = false;              ///< full: never written again
+
+  [[nodiscard]] bool in_all_tiers() const { return !at[0].none() && !at[1].none(); }
+};
+
+/// Which blocks a request has: those of every layer group of its first tokens, then of the next.
+/// Knows how many slots of each tier they take. Changed by Blocks alone.
+class BlockTable {
+ public:
+  BlockTable() = default;
+  explicit BlockTable(std::uint32_t groups) : groups_(groups), doubled_of_(groups) {}
+
+  [[nodiscard]] std::uint32_t groups() const { return groups_; }
+  /// Blocks of one layer group.
+  [[nodiscard]] std::uint32_t blocks() const {
+    return groups_ == 0 ? 0 : static_cast<std::uint32_t>(ids_.size() / groups_);
+  }
+  /// Blocks of all layer groups. Number i is block i / groups() of group i % groups().
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(ids_.size()); }
+  [[nodiscard]] bool empty() const { return ids_.empty(); }
+  [[nodiscard]] BlockId operator[](std::uint32_t i) const { return ids_[i]; }
+  [[nodiscard]] std::int64_t in(Tier tier) const { return in_[static_cast<std::size_t>(tier)]; }
+  /// Blocks in both tiers.
+  [[nodiscard]] std::int64_t doubled() const { return doubled_; }
+  /// The same of one layer group.
+  [[nodiscard]] std::int64_t doubled(std::uint32_t group) const { return doubled_of_[group]; }
+  [[nodiscard]] bool all_in(Tier tier) const { return in(tier) == std::int64_t{size()}; }
+  /// Grows with every change of what a reader of the table can learn of its blocks.
+  [[nodiscard]] std::uint64_t changes() const { return changes_; }
+  /// Grows whenever a block gets, leaves or changes its slot in the tier.
+  [[nodiscard]] std::uint64_t moves(Tier tier) const {
+    return moves_[static_cast<std::size_t>(tier)];
+  }
+
+ private:
+  friend class Blocks;
+  void moved(Tier tier) {
+    ++moves_[static_cast<std::size_t>(tier)];
+    ++changes_;
+  }
+  void count_doubled(std::uint32_t i, int sign) {
+    doubled_ += sign;
+    doubled_of_[i % groups_] += sign;
+  }
+
+  std::uint32_t groups_ = 0;
+  std::vector<BlockId> ids_;
+  std::array<std::int64_t, kTiers> in_{};
+  std::int64_t doubled_ = 0;
+  std::vector<std::int64_t> doubled_of_;  ///< by layer group
+  std::array<std::uint64_t, kTiers> moves_{};
+  std::uint64_t changes_ = 0;
+};
+
+/// The blocks of all layer groups for the same tokens, sealed, which are found by one key. Several
+/// tables may name them; named by none they are cached.
+struct Row {
+  EntryId key;                      ///< in the index of the blocks' domain
+  std::vector<BlockId> blocks;      ///< by layer group
+  std::vector<BlockTable*> owners;  ///< the tables that name them, which stay where they are
+};
+
+/// Bytes that blocks of a domain and class take.
+struct Usage {
+  std::array<Bytes, kTiers> owned{};
+  std::array<Bytes, kTiers> cached{};  ///< of these no table is left
+  std::int64_t blocks = 0;
+
+  Usage& operator+=(const Usage& other) {
+    for (std::size_t tier = 0; tier < kTiers; ++tier) {
+      owned[tier] += other.owned[tier];
+      cached[tier] += other.cached[tier];
+    }
+    blocks += other.blocks;
+    return *this;
+  }
+  friend bool operator==(const Usage&, const Usage&) = default;
+};
+
+}  // namespace kvd::store

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/store/blocks.hpp"
+#include "kvd/store/index.hpp"
+
+namespace kvd::store {
+
+/// Blocks that outlive their requests, and are found by what they hold. Joins the index, which
+/// knows keys, and Blocks, which knows places: a row that has a key has an entry, in each tier that
+/// has all of the row's blocks complete. Each table that names the row holds a lease on the entry,
+/// so what may leave is exactly what no table names.
+///
+/// Each domain has an index of its own: what one caches makes nothing of another's leave.
+///
+/// Slots are handed to the caller, as Blocks does.
+///
+/// Source: kvd design. Owner: control thread. Errors: as said per call. Cost: that of the index and
+/// of Blocks; every call O(blocks that moved since the last).
+class Cache {
+ public:
+  Cache(Blocks& blocks, const Index::Config& config) : blocks_(blocks), config_(config) {}
+
+  /// A block of the table that is to be found from now on.
+  struct NewRow {
+    KeySpace space;
+    std::uint32_t block = 0;  ///< its number: sealed in all layer groups, and all before it named
+    Digest digest;
+    SecondsPerByte saved;
+  };
+  /// False: a row of another table, or one that is cached, has the key. This one, and those after
+  /// it, remain the table's own. Errors: those of Index::insert.
+  [[nodiscard]] Result<bool> name(BlockTable& table, const NewRow& row, TimePoint now);
+  /// The table, which is empty, gets the leading rows of the chain that are known. Returns how
+  /// many. Precondition: blocks of the space have as many layer groups as the table.
+  std::uint32_t share(BlockTable& table, const KeySpace& space, std::span<const Digest> chain,
+                      TimePoint now);
+  /// The table gives up all beyond `blocks` of each layer group. Returns the slots of what nobody
+  /// can find: of a row that no tier has whole, all of them.
+  [[nodiscard]] SlotsByTier truncate(BlockTable& table, std::uint32_t blocks);
+
+  /// What evict() can make free of the domain in the tier at most.
+  [[nodiscard]] Bytes evictable(DomainId domain, Tier tier) const {
+    return blocks_.usage(domain).cached[static_cast<std::size_t>(tier)];
+  }
+  /// Rows that no table names leave the tier, in the order of the eviction policy, until `needed`
+  /// bytes have or none is left. What is nowhere else is lost.
+  [[nodiscard]] std::vector<SlotId> evict(DomainId domain, Tier tier, Bytes needed);
+
+  /// Empty while entries, rows and tables say the same; else the fault in words.
+  [[nodiscard]] std::string validate() const;
+
+ private:
+  struct Shelf {
+    explicit Shelf(const Index::Config& config) : index(config) {}
+    Index index;
+    std::map<EntryId, RowId> rows;
+  };
+  [[nodiscard]] Shelf& shelf(DomainId domain) {
+    return shelves_.try_emplace(domain, config_).first->second;
+  }
+  [[nodiscard]] Shelf& shelf_of(RowId row) {
+    return shelf(blocks_.block(blocks_.row(row).blocks.front()).domain);
+  }
+  /// Tells the indexes where rows are by now.
+  void follow();
+  void leave(RowId row, SlotsByTier& slots);
+  void erase(Shelf& shelf, RowId row, SlotsByTier& slots);
+  [[nodiscard]] std::string fault_of(const Shelf& shelf) const;
+
+  Blocks& blocks_;
+  Index::Config config_;
+  std::map<DomainId, Shelf> shelves_;
+};
+
+}  // namespace kvd::store
