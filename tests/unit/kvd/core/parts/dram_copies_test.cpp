@@ -103,6 +103,15 @@ TEST_F(SmallDram, CopiesMakeWayForWhatHasNoOtherPlace) {
   ground.store.tiers.free(Tier::kDram, grant.slots);
 }
 
+TEST_F(SmallDram, CopiesOfLayersThatLeaveAreNotSpare) {
+  Session& session = attach();
+  Request& request = copied(session, 32);
+  request.layers.away = {false, true};
+  EXPECT_EQ(sut.spare(kA), kSlot * 8) << "those of the layer group that stays";
+  ground.store.tiers.free(Tier::kHbm, {ground.store.blocks.vacate(request.table, 0, Tier::kHbm)});
+  EXPECT_EQ(sut.spare(kA), kSlot * 7) << "a block that is in DRAM alone is no copy";
+}
+
 TEST_F(SmallDram, CopiesOfOneThatLeavesAreNotSpare) {
   Session& session = attach();
   Request& request = copied(session, 32);

@@ -68,6 +68,24 @@ TEST_F(RepliesTest, PublishesTheTableThatTheReplyNames) {
   }
 }
 
+TEST_F(RepliesTest, ARowIsWorkedOutAgainWhenASlotInHbmChanges) {
+  Session& session = attach();
+  Request& request = running(session, 6);
+  const auto row = [&] {
+    (void)sut.build(session);
+    ground.store.tiers.iteration_finished(session.id, session.iterations.granted);
+    request.progress.planned = request.progress.tokens;
+    return emitted<PublishTable>().back().rows[0].slots;
+  };
+  const auto first = row();
+  EXPECT_EQ(row().data(), first.data());
+  const pool::SlotGrant copy = ground.store.tiers.try_take(Tier::kDram, session.taker(), 1);
+  ground.store.blocks.place(request.table, 0, Tier::kDram, copy.slots[0]);
+  EXPECT_EQ(row().data(), first.data()) << "what is in DRAM is none of its slots";
+  ASSERT_EQ(ground.memory.grow(request, Tokens(9)), ErrorCode::kOk);
+  EXPECT_EQ(row().size(), 6u);
+}
+
 TEST_F(RepliesTest, AReplyWithNothingToRunIsNoIteration) {
   Session& session = attach();
   Request& request = submit(session, 4, 4);

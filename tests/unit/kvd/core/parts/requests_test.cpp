@@ -113,6 +113,24 @@ TEST_F(RequestsTest, EveryProgressOfADomainIsANewOne) {
   EXPECT_THAT(sut.domains(), SizeIs(2)) << "a domain without requests has none";
 }
 
+TEST_F(RequestsTest, FindsThemInTheirOrderAndInAnyOther) {
+  Session& session = attach();
+  Request& a = running(session, 4);
+  Request& waiting = submit(session, 4, 4);
+  Request& b = running(session, 4);
+  Request& c = running(session, 4);
+  std::size_t next = 0;
+  for (Request* each : {&a, &b, &c, &a, &waiting, &c, &b}) {
+    EXPECT_EQ(sut.find(session, each->key.request, next), each);
+  }
+  EXPECT_EQ(sut.find(session, RequestId(99), next), nullptr);
+  next = 0;
+  EXPECT_EQ(sut.find(session, a.key.request, next), &a);
+  ground.memory.end(a);
+  EXPECT_EQ(sut.find(session, b.key.request, next), &b) << "though those after it moved up";
+  EXPECT_EQ(b.session, &session);
+}
+
 TEST_F(RequestsTest, TheStateOthersSeeFollowsFromPhaseAndPlace) {
   Request request;
   EXPECT_EQ(request.state(), RequestState::kWaiting);
