@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -94,7 +95,7 @@ class RotateBench {
     if (merged) return in ? ideal_in_ : ideal_out_;
     std::vector<CopyExtent> out;
     for (const auto& pair : in ? in_ : out_) {
-      out.push_back(mover::runs_of(slabs_, {pair}, kSlot, in).front());
+      out.push_back(mover::runs_of(slabs_, std::span(&pair, 1), kSlot, in).front());
     }
     return out;
   }
