@@ -100,15 +100,17 @@ class RotateBench {
     return out;
   }
 
+  void submit(Direction direction, const CopyExtent& extent) {
+    const Status ok = backend_->submit({Ticket(++last_ticket_), direction, {extent}, {}});
+    KVD_CHECK(ok.ok(), "a benchmark's batch was refused");
+  }
+
   /// One direction after the other, every extent a batch of its own.
   template <class Extents>
   void one_way(Extents extents_of) {
     for (const Direction direction : {Direction::kHostToDevice, Direction::kDeviceToHost}) {
       const auto all = extents_of(direction);
-      for (const CopyExtent& extent : all) {
-        const Status ok = backend_->submit({Ticket(++last_ticket_), direction, {extent}, {}});
-        KVD_CHECK(ok.ok(), "a benchmark's batch was refused");
-      }
+      for (const CopyExtent& extent : all) submit(direction, extent);
       std::vector<kernels::Completion> done;
       while (done.size() < all.size()) {
         wait();
@@ -146,7 +148,7 @@ class RotateBench {
   /// GB/s of both directions together.
   template <class Value>
   Row row(const std::string& name, int repetitions, Value value) {
-    const double bytes = static_cast<double>((in_.size() + out_.size()) * kSlot.size());
+    const auto bytes = static_cast<double>((in_.size() + out_.size()) * kSlot.size());
     const auto rate = [&](auto work) {
       const TimePoint start = clock_.now();
       work();

@@ -155,6 +155,7 @@ double planned_ms(const std::vector<Placed>& batch, std::uint32_t layers) {
   model.compute.assign(layers, planner::Seconds(0.001));
   model.per_block = planner::Seconds(0.001 / 3);
   std::vector<planner::StreamedRequest> requests;
+  requests.reserve(batch.size());
   for (const Placed& request : batch) {
     requests.push_back({Blocks(request.blocks), request.offloaded});
   }

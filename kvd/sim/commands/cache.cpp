@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <ostream>
 
 #include "kvd/sim/cache/replay.hpp"
@@ -63,13 +65,47 @@ void add(const CacheFigures& figures, const CacheDemand& demand, double seeds, C
       static_cast<double>(figures.evicted) / static_cast<double>(demand.requests) / seeds;
 }
 
+/// The workload of one seed, at every capacity and with every policy.
+class Seed {
+ public:
+  /// Called with the share of the seed that is done, and what is under way.
+  using Progress = std::function<void(double, const std::string&)>;
+
+  Seed(const CacheOptions& options, const Workload& workload, BlockCosts& costs, Work& work)
+      : options_(options), workload_(workload), costs_(costs), work_(work) {}
+
+  void play(const Progress& progress) {
+    for (CachePoint& point : work_.points) play(point, progress);
+  }
+
+ private:
+  void play(CachePoint& point, const Progress& progress) {
+    const CacheDemand& demand = work_.demand;
+    const auto seeds = static_cast<double>(options_.seeds);
+    const auto blocks = static_cast<std::size_t>(
+        std::max(1.0, std::ceil(point.capacity * static_cast<double>(demand.distinct))));
+    point.blocks += static_cast<double>(blocks) / seeds;
+    add(cache_bound(workload_, blocks, costs_), demand, seeds, point.bound);
+    const auto parts = static_cast<double>(work_.points.size() * work_.policies.size());
+    for (std::size_t p = 0; p < work_.policies.size(); ++p, ++done_) {
+      const CacheSetting setting{work_.policies[p], blocks, whole(Seconds(options_.half_life_s))};
+      const CacheFigures figures = replay(workload_, setting, costs_, [&](double share) {
+        progress((done_ + share) / parts, options_.policies[p]);
+      });
+      add(figures, demand, seeds, point.policies[p]);
+    }
+  }
+
+  const CacheOptions& options_;
+  const Workload& workload_;
+  BlockCosts& costs_;
+  Work& work_;
+  double done_ = 0;  ///< runs
+};
+
 Status play(const CacheOptions& options, Work& work, ProgressBar& bar) {
   KVD_ASSIGN_OR_RETURN(const Profile profile, load_profile(options.profile));
   BlockCosts costs(profile);
-  const auto seeds = static_cast<double>(options.seeds);
-  const double parts =
-      seeds * static_cast<double>(work.points.size()) * static_cast<double>(work.policies.size());
-  double done = 0;
   for (std::size_t i = 0; i < options.seeds; ++i) {
     WorkloadOptions wanted = options.workload;
     wanted.seed += i;
@@ -81,19 +117,9 @@ Status play(const CacheOptions& options, Work& work, ProgressBar& bar) {
                             " does not say which prompts begin alike: take gen:chat, or a trace "
                             "with hash_ids");
     }
-    for (CachePoint& point : work.points) {
-      const auto blocks = static_cast<std::size_t>(
-          std::max(1.0, std::ceil(point.capacity * static_cast<double>(work.demand.distinct))));
-      point.blocks += static_cast<double>(blocks) / seeds;
-      add(cache_bound(workload, blocks, costs), work.demand, seeds, point.bound);
-      for (std::size_t p = 0; p < work.policies.size(); ++p, ++done) {
-        const auto progress = [&](double share) {
-          bar.show((done + share) / parts, options.policies[p]);
-        };
-        const CacheSetting setting{work.policies[p], blocks, whole(Seconds(options.half_life_s))};
-        add(replay(workload, setting, costs, progress), work.demand, seeds, point.policies[p]);
-      }
-    }
+    Seed(options, workload, costs, work).play([&](double share, const std::string& policy) {
+      bar.show((static_cast<double>(i) + share) / static_cast<double>(options.seeds), policy);
+    });
   }
   return {};
 }

@@ -22,7 +22,7 @@ class RepliesTest : public PartsTest {
     }
     return Hold::kNone;
   }
-  Status check(const Session& session, Step step) { return reports.check(session, step); }
+  Status check(const Session& session, const Step& step) { return reports.check(session, step); }
   static Step finished(std::uint64_t iteration, std::vector<StepReport> reports = {}) {
     Step step;
     step.iteration_finished = iteration;
