@@ -210,7 +210,7 @@ TEST_F(KvdSim, AMalformedTraceIsRefusedByLine) {
   const Answer answer = call("run --profile gh200-qwen2.5-32b --trace " + trace);
   EXPECT_EQ(answer.status, 2);
   EXPECT_TRUE(answer.out.empty());
-  EXPECT_NE(answer.err.find("3"), std::string::npos) << answer.err;
+  EXPECT_NE(answer.err.find('3'), std::string::npos) << answer.err;
 }
 
 TEST_F(KvdSim, HelpNamesPoliciesProfilesAndWorkloads) {

@@ -115,8 +115,10 @@ void Tally::add_gaps(const RequestRecord& record, double mean_gap) {
   double late_gaps = 0, missed = 0;
   for (const Nanoseconds gap : seen.gaps) {
     longest = std::max(longest, gap);
-    late_gaps += gap > slo;
-    missed += gap > slo ? static_cast<double>((gap.count() - 1) / slo.count()) : 0;
+    if (gap <= slo) continue;
+    ++late_gaps;
+    const std::int64_t intervals = (gap.count() - 1) / slo.count();
+    missed += static_cast<double>(intervals);
   }
   late_ += static_cast<double>(seen.late) + undelivered;
   raw_late_ += undelivered;
