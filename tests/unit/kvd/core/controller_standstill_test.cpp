@@ -271,7 +271,7 @@ TEST(Controller, MovesWithinDramAreNoCopiesOverTheLink) {
 TEST(Controller, ARoundMovesNoMoreThanAQuarterOfWhatAStepMayRotate) {
   StrandedDram world;
   Tuning tuning = world.controller->tuning();
-  tuning.rotation.b_xfer = Bytes(256) * (2 * 4);  // a quarter: two blocks of 256 B
+  tuning.rotation.b_xfer = Bytes(256) * 8;  // a quarter: two blocks of 256 B
   world.feed(Retune{tuning});
   ASSERT_EQ(world.submit(world.large, 21, 24, 8), ErrorCode::kOk);
   world.step_until_granted(world.large);

@@ -201,7 +201,7 @@ TEST_F(CommandsTest, StatsCountWhatTheSessionHas) {
   running(attach(), 8);
   const auto reply = ask(session, Stats{});
   ASSERT_EQ(code_of(reply), ErrorCode::kOk);
-  const StatsReply& stats = std::get<StatsReply>(reply->body);
+  const auto& stats = std::get<StatsReply>(reply->body);
   EXPECT_EQ(stats.hbm, kSlot * 4);
   EXPECT_EQ(stats.dram, kSlot * 2);
   EXPECT_EQ(stats.running, 1u);
