@@ -47,7 +47,8 @@ TEST(Restart, AnEngineReadsItsOldRegionAndComesBackByItself) {
   EXPECT_EQ(status_of(*kvd)["engines"], 1) << "the session goes on";
 }
 
-// A pool of half the demand, under a policy that rotates whenever somebody lags.
+// A pool of half the demand, under a policy that rotates whenever somebody lags. Steps of 20 ms, so
+// that the engine is still at work when its daemon is killed.
 const KvdSettings kLvf{.hbm = "4MiB",
                        .dram = "16MiB",
                        .extra =
@@ -62,7 +63,7 @@ TEST_P(SteppingRestart, StartsItsRequestsOverAndReadsNoWrongByte) {
   ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
   ChildCommand command{
       {built_program("kvd-pattern"), "--endpoint", kvd->endpoint(), "--requests", "12", "--prompt",
-       "48", "--new", "48", "--tbt-slo-ms", "1", "--ttft-slo-ms", "2", "--step-ms", "5", "--json"},
+       "48", "--new", "48", "--tbt-slo-ms", "1", "--ttft-slo-ms", "2", "--step-ms", "20", "--json"},
       {}};
   if (GetParam()) command.arguments.emplace_back("--ring");
   ChildProcess engine(command);
@@ -88,7 +89,7 @@ TEST(Restart, TheRanksOfAGroupFindTogetherAgain) {
   ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
   const auto rank = [&](const char* number) {
     return ChildCommand{{built_program("kvd-pattern"), "--endpoint", kvd->endpoint(), "--requests",
-                         "12", "--prompt", "48", "--new", "48", "--step-ms", "5", "--json",
+                         "12", "--prompt", "48", "--new", "48", "--step-ms", "20", "--json",
                          "--ranks", "2", "--group", "3", "--rank", number},
                         {}};
   };
