@@ -1,6 +1,9 @@
 #include "tests/lint/tree_rules.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -61,6 +64,23 @@ std::vector<Finding> check_core_asks_for_traits(const fs::path& root) {
         findings.push_back({file, i + 1, "asks a policy for its name; give the policy a trait"});
       }
     }
+  }
+  return findings;
+}
+
+std::vector<Finding> check_files_are_text(const fs::path& root,
+                                          const std::vector<fs::path>& files) {
+  constexpr std::uintmax_t kMostBytes = 512 * 1024;
+  std::vector<Finding> findings;
+  for (const fs::path& file : files) {
+    if (!fs::is_regular_file(root / file)) continue;  // removed, and not yet committed
+    if (fs::file_size(root / file) > kMostBytes) {
+      findings.push_back({file, 0, "is larger than 512 KiB"});
+      continue;
+    }
+    std::ifstream stream(root / file, std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(stream), {});
+    if (bytes.find('\0') != std::string::npos) findings.push_back({file, 0, "is no text"});
   }
   return findings;
 }

@@ -16,4 +16,9 @@ std::vector<Finding> check_tests_are_listed(const std::filesystem::path& root);
 /// core.
 std::vector<Finding> check_core_asks_for_traits(const std::filesystem::path& root);
 
+/// Checks that each of the files, relative to `root`, is text of at most 512 KiB: what is built,
+/// fetched or measured does not belong into the repository.
+std::vector<Finding> check_files_are_text(const std::filesystem::path& root,
+                                          const std::vector<std::filesystem::path>& files);
+
 }  // namespace kvd::lint

@@ -3,6 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
 #include "tests/lint/temporary_tree.hpp"
 
 namespace kvd::lint {
@@ -55,6 +62,38 @@ TEST(CoreAsksForTraits, AndForNoName) {
              "if (wanted.policy != tuning.policy) return;\n");
   tree.write("planner/policy/b.cpp", "if (policy == \"lvf\") return;\n");
   EXPECT_THAT(check_core_asks_for_traits(tree.root()), SizeIs(3));
+}
+
+/// What git keeps of this tree; none where it cannot be asked.
+std::vector<std::filesystem::path> tracked_files() {
+  const std::string command = "git -C '" KVD_SOURCE_DIR "' ls-files 2>/dev/null";
+  FILE* const listing = ::popen(command.c_str(), "r");
+  if (listing == nullptr) return {};
+  std::vector<std::filesystem::path> files;
+  std::array<char, 4096> line{};
+  while (std::fgets(line.data(), line.size(), listing) != nullptr) {
+    files.emplace_back(std::string(line.data(), std::strcspn(line.data(), "\n")));
+  }
+  return ::pclose(listing) == 0 ? files : std::vector<std::filesystem::path>();
+}
+
+TEST(TrackedFiles, AreText) {
+  const auto files = tracked_files();
+  if (files.empty()) GTEST_SKIP() << "no git repository here, or no git";
+  const auto findings = check_files_are_text(KVD_SOURCE_DIR, files);
+  EXPECT_THAT(findings, IsEmpty()) << to_string(findings);
+}
+
+TEST(TrackedFiles, AreNeitherBuiltNorLarge) {
+  TemporaryTree tree;
+  tree.write("text.cpp", "int main() {}\n");
+  tree.write("program", std::string("\177ELF\0\1", 6));
+  tree.write("trace.csv", std::string(600 * 1024, '1'));
+  const auto findings =
+      check_files_are_text(tree.root(), {"text.cpp", "program", "trace.csv", "removed.cpp"});
+  ASSERT_THAT(findings, SizeIs(2));
+  EXPECT_EQ(findings[0].file, "program");
+  EXPECT_EQ(findings[1].file, "trace.csv");
 }
 
 }  // namespace
