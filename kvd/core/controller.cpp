@@ -3,28 +3,9 @@
 #include <utility>
 
 #include "ipc/vocabulary/overloaded.hpp"
-#include "kvd/core/admission.hpp"
-#include "kvd/core/claims.hpp"
-#include "kvd/core/commands.hpp"
-#include "kvd/core/compactor.hpp"
-#include "kvd/core/dram_copies.hpp"
 #include "kvd/core/ground.hpp"
-#include "kvd/core/layer_plans.hpp"
-#include "kvd/core/needs.hpp"
-#include "kvd/core/promises.hpp"
-#include "kvd/core/ranks.hpp"
-#include "kvd/core/regions.hpp"
-#include "kvd/core/replies.hpp"
-#include "kvd/core/reports.hpp"
-#include "kvd/core/rotation.hpp"
-#include "kvd/core/sessions.hpp"
-#include "kvd/core/silence.hpp"
-#include "kvd/core/standstills.hpp"
+#include "kvd/core/parts.hpp"
 #include "kvd/core/status_builder.hpp"
-#include "kvd/core/steps.hpp"
-#include "kvd/core/streams.hpp"
-#include "kvd/core/supply.hpp"
-#include "kvd/core/swaps.hpp"
 
 namespace kvd::core {
 
@@ -38,32 +19,11 @@ std::string joined(const std::vector<std::string>& faults) {
 
 }  // namespace
 
-/// A part calls only parts above it.
-struct Controller::Parts {
-  explicit Parts(Config config) : ground(std::move(config)) {}
+struct Controller::House {
+  explicit House(Config config) : ground(std::move(config)) {}
 
   Ground ground;
-  Compactor compactor{ground};
-  DramCopies copies{ground};
-  Streams streams{ground};
-  Needs needs{ground};
-  Supply supply{ground, needs};
-  Swaps swaps{ground, copies, streams, compactor};
-  Promises promises{ground, supply};
-  Regions regions{ground, copies, needs, supply, promises};
-  Claims claims{ground, copies, streams, needs, supply, swaps, promises, regions};
-  LayerPlans plans{ground};
-  Admission admission{ground, needs, supply};
-  Rotation rotation{ground, copies, needs, supply, promises};
-  Reports reports{ground, copies};
-  Replies replies{ground, streams};
-  Silence silence{ground, needs, regions};
-  Standstills standstills{ground, needs, supply, silence};
-  Steps steps{ground, compactor, copies,    streams,  needs,   swaps,   promises,   regions,
-              claims, plans,     admission, rotation, reports, replies, standstills};
-  Ranks ranks{ground, swaps, claims, steps};
-  Sessions sessions{ground, streams, regions, claims};
-  Commands commands{ground, needs, supply, swaps, regions, claims, plans, steps, ranks};
+  Parts parts{ground};
 
   void on_slab_renewed(SlabIndex slab);
   void on_tick();
@@ -73,7 +33,7 @@ struct Controller::Parts {
   [[nodiscard]] std::string validate(const Request& request) const;
 };
 
-Controller::Controller(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Controller::Controller(std::unique_ptr<House> house) : house_(std::move(house)) {}
 Controller::~Controller() = default;
 
 Result<std::unique_ptr<Controller>> Controller::create(Config config) {
@@ -89,17 +49,17 @@ Result<std::unique_ptr<Controller>> Controller::create(Config config) {
     if (!quotas_fit.ok()) faults.push_back(key + ": " + quotas_fit.error().message);
   }
   if (!faults.empty()) return make_error(ErrorCode::kInvalidArgument, joined(faults));
-  return std::unique_ptr<Controller>(new Controller(std::make_unique<Parts>(std::move(config))));
+  return std::unique_ptr<Controller>(new Controller(std::make_unique<House>(std::move(config))));
 }
 
 Result<AttachGrant> Controller::attach(const Attach& attach, TimePoint now) {
-  parts_->ground.context.now = now;
-  return parts_->sessions.attach(attach);
+  house_->ground.context.now = now;
+  return house_->parts.sessions.attach(attach);
 }
 
 void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effects) {
-  Parts& parts = *parts_;
-  Context& context = parts.ground.context;
+  Parts& parts = house_->parts;
+  Context& context = house_->ground.context;
   context.now = now;
   context.effects = &effects;
   std::visit(Overloaded{
@@ -115,13 +75,13 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                    if (parts.swaps.on_copy(e)) parts.claims.serve_everyone();
                  },
                  [&](const PlanReady& e) { parts.plans.on_plan(e); },
-                 [&](const SlabRenewed& e) { parts.on_slab_renewed(e.slab); },
-                 [&](const Tick&) { parts.on_tick(); },
-                 [&](const Retune& e) { parts.retune(e.tuning); },
-                 [&](const Requota& e) { parts.requota(e); },
+                 [&](const SlabRenewed& e) { house_->on_slab_renewed(e.slab); },
+                 [&](const Tick&) { house_->on_tick(); },
+                 [&](const Retune& e) { house_->retune(e.tuning); },
+                 [&](const Requota& e) { house_->requota(e); },
              },
              event);
-  context.counters.slabs_renewed += parts.ground.store.tiers.order_renewals();
+  context.counters.slabs_renewed += house_->ground.store.tiers.order_renewals();
   context.pass_on_orders();
   context.effects = nullptr;
   if (context.config.validate_each_event) {
@@ -131,46 +91,46 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
 }
 
 ControllerStatus Controller::status(TimePoint now) const {
-  Parts& p = *parts_;
-  p.ground.context.now = now;
-  return StatusBuilder(p.ground, p.regions, p.plans, p.admission, p.rotation).build();
+  Parts& p = house_->parts;
+  house_->ground.context.now = now;
+  return StatusBuilder(house_->ground, p.regions, p.plans, p.admission, p.rotation).build();
 }
 
-const Tuning& Controller::tuning() const { return parts_->ground.context.tuning; }
+const Tuning& Controller::tuning() const { return house_->ground.context.tuning; }
 
-std::string Controller::validate() const { return parts_->validate(); }
+std::string Controller::validate() const { return house_->validate(); }
 
 Bytes Controller::region_bytes(EngineId engine) const {
-  const auto& sessions = std::as_const(parts_->ground.requests).sessions();
+  const auto& sessions = std::as_const(house_->ground.requests).sessions();
   const auto it = sessions.find(engine);
-  return it == sessions.end() ? Bytes(0) : parts_->regions.region_bytes(it->second);
+  return it == sessions.end() ? Bytes(0) : house_->parts.regions.region_bytes(it->second);
 }
 
-void Controller::Parts::on_slab_renewed(SlabIndex slab) {
+void Controller::House::on_slab_renewed(SlabIndex slab) {
   ground.store.tiers.renewed(slab);
-  claims.serve_everyone();
+  parts.claims.serve_everyone();
 }
 
-void Controller::Parts::on_tick() {
-  regions.expire();
-  sessions.forget_unused_classes();
+void Controller::House::on_tick() {
+  parts.regions.expire();
+  parts.sessions.forget_unused_classes();
   for (auto& [id, session] : ground.requests.sessions()) {
-    ranks.expire_ahead(session);
-    silence.check(session);
-    silence.evict(session);
+    parts.ranks.expire_ahead(session);
+    parts.silence.check(session);
+    parts.silence.evict(session);
   }
-  compactor.start();
-  standstills.watch();
+  parts.compactor.start();
+  parts.standstills.watch();
 }
 
-void Controller::Parts::retune(const Tuning& wanted) {
+void Controller::House::retune(const Tuning& wanted) {
   ground.context.retune(wanted);
   ground.budget.restart();
   // Plans follow the new tuning.
   for (auto& [id, session] : ground.requests.sessions()) session.plan.steps_left = 0;
 }
 
-void Controller::Parts::requota(const Requota& wanted) {
+void Controller::House::requota(const Requota& wanted) {
   Config& config = ground.context.config;
   for (const auto& [tier, quotas] :
        {std::pair{Tier::kHbm, &wanted.hbm}, std::pair{Tier::kDram, &wanted.dram}}) {
@@ -183,10 +143,10 @@ void Controller::Parts::requota(const Requota& wanted) {
         Note::Level::kError, EngineId(),
         std::string("the quotas of ") + name(tier) + " stay: " + status.error().message);
   }
-  claims.serve_everyone();
+  parts.claims.serve_everyone();
 }
 
-std::string Controller::Parts::validate() const {
+std::string Controller::House::validate() const {
   const store::Store& store = ground.store;
   if (std::string fault = store.tiers.validate(); !fault.empty()) return fault;
   if (std::string fault = store.blocks.validate(); !fault.empty()) return fault;
@@ -213,7 +173,7 @@ std::string Controller::Parts::validate() const {
   return {};
 }
 
-std::string Controller::Parts::validate(const Request& request) const {
+std::string Controller::House::validate(const Request& request) const {
   if (request.order.claim != 0 && !request.waits() && request.place != Location::kParked) {
     return "a request that holds memory has a claim on more";
   }

@@ -45,9 +45,9 @@ class Controller {
   [[nodiscard]] std::string validate() const;
 
  private:
-  struct Parts;
-  explicit Controller(std::unique_ptr<Parts> parts);
-  std::unique_ptr<Parts> parts_;
+  struct House;
+  explicit Controller(std::unique_ptr<House> house);
+  std::unique_ptr<House> house_;
 };
 
 }  // namespace kvd::core

@@ -39,8 +39,9 @@ const std::vector<Room>& rooms() {
         // who decides
         "layer_plans", "admission", "rotation", "silence", "standstills",
         // what an engine says and hears
-        "reports", "replies", "steps", "ranks", "sessions", "commands", "status_builder",
-        "controller"}},
+        "reports", "replies", "steps", "ranks", "sessions", "commands",
+        // all of them
+        "parts", "status_builder", "controller"}},
   };
   return kRooms;
 }

@@ -58,6 +58,12 @@ class CacheTest : public StoreTest {
     }
     return named;
   }
+  /// A copy of its first blocks into DRAM is under way.
+  void begin_copy(BlockTable& table) {
+    for (std::uint32_t i = 0; i < kGroups; ++i) {
+      blocks.place(table, i, Tier::kDram, taken_in_dram(1)[0]);
+    }
+  }
   /// Its blocks number `block` have a copy in DRAM.
   void copy(BlockTable& table, std::uint32_t block) {
     for (std::uint32_t i = block * kGroups; i < (block + 1) * kGroups; ++i) {
@@ -191,13 +197,11 @@ TEST_F(CacheTest, ARowThatNoTierHasWholeIsNotKept) {
   truncate(next);
 }
 
-TEST_F(CacheTest, ATierThatACopyIsOnItsWayToDoesNotHaveIt) {
+TEST_F(CacheTest, ATierHasNothingWhileTheCopyIntoItIsUnderWay) {
   BlockTable table{kGroups}, next{kGroups};
   compute(table, 1);
   EXPECT_EQ(name(table, prompt), 1u);
-  for (std::uint32_t i = 0; i < kGroups; ++i) {
-    blocks.place(table, i, Tier::kDram, taken_in_dram(1)[0]);
-  }
+  begin_copy(table);
   EXPECT_EQ(sut.share(next, space_of(1), prompt, now), 1u);
   EXPECT_EQ(next.in(Tier::kDram), 2) << "where it is going is the same for both";
   truncate(next);
@@ -211,9 +215,7 @@ TEST_F(CacheTest, ATierHasItOnceTheCopyHasEnded) {
   BlockTable table{kGroups}, next{kGroups};
   compute(table, 1);
   EXPECT_EQ(name(table, prompt), 1u);
-  for (std::uint32_t i = 0; i < kGroups; ++i) {
-    blocks.place(table, i, Tier::kDram, taken_in_dram(1)[0]);
-  }
+  begin_copy(table);
   EXPECT_EQ(sut.share(next, space_of(1), prompt, now), 1u) << "in HBM alone, so far";
   for (std::uint32_t i = 0; i < kGroups; ++i) blocks.settle(table, i, Tier::kDram, true);
   truncate(table);

@@ -32,14 +32,6 @@ class CommandsTest : public AllPartsTest {
     body.max_new_tokens = Tokens(max_new);
     return body;
   }
-  /// One that is in DRAM alone.
-  Request& parked(Session& session, std::int64_t tokens) {
-    Request& request = running(session, tokens);
-    request.leaving = true;
-    swaps.start_leaving(session);
-    EXPECT_TRUE(swaps.on_copy({request.moves.rotation, true, kSlot, Nanoseconds(1000)}));
-    return request;
-  }
 };
 
 TEST_F(CommandsTest, AreRefusedOnceTheSessionHasEnded) {
@@ -169,7 +161,7 @@ TEST_F(CommandsTest, RotatesOutAndKeepsItOut) {
 
 TEST_F(CommandsTest, RotatesInByAClaim) {
   Session& session = attach();
-  Request& request = parked(session, 8);
+  Request& request = parked(swaps, session, 8);
   request.verdict = Verdict::kForcedOut;
   ASSERT_EQ(code(session, Rotate{request.key.request, false}), ErrorCode::kOk);
   EXPECT_FALSE(request.forced_out());
@@ -196,7 +188,7 @@ TEST_F(CommandsTest, OneThatEndsStaysHopelessWhereverItIs) {
 TEST_F(CommandsTest, StatsCountWhatTheSessionHas) {
   Session& session = attach();
   running(session, 8);
-  parked(session, 4);
+  parked(swaps, session, 4);
   submit(session, 4, 4);
   running(attach(), 8);
   const auto reply = ask(session, Stats{});

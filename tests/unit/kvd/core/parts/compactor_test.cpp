@@ -23,19 +23,12 @@ class CompactorTest : public PartsTest {
   CompactorTest() : PartsTest(small_config(4, 2)) {
     EXPECT_TRUE(ground.store.tiers.add_class(kOther, kSlot * 2).ok());
     Session& session = attach();
-    Request& gone = parked(session, 12);
-    few = &parked(session, 4);
-    many = &parked(session, 8);
+    Request& gone = parked(swaps, session, 12);
+    few = &parked(swaps, session, 4);
+    many = &parked(swaps, session, 8);
     ground.memory.end(gone);
   }
 
-  Request& parked(Session& session, std::int64_t tokens) {
-    Request& request = running(session, tokens);
-    request.leaving = true;
-    swaps.start_leaving(session);
-    EXPECT_TRUE(swaps.on_copy({request.moves.rotation, true, kSlot, Nanoseconds(1000)}));
-    return request;
-  }
   void want() { ground.store.compaction.want(taker, kSlot * 2); }
   bool can_have() {
     pool::SlotGrant grant = ground.store.tiers.try_take(Tier::kDram, taker, 1);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kvd/core/ground.hpp"
+#include "kvd/core/swaps.hpp"
 
 namespace kvd::core {
 
@@ -78,6 +79,16 @@ class PartsTest : public ::testing::Test {
     request.progress.tokens = request.progress.planned = Tokens(tokens);
     ground.requests.requeue(request);
     ground.memory.seal_full_blocks(request);
+    return request;
+  }
+
+  /// One that is in DRAM alone.
+  Request& parked(Swaps& swaps, Session& session, std::int64_t tokens) {
+    Request& request = running(session, tokens);
+    request.leaving = true;
+    swaps.start_leaving(session);
+    EXPECT_TRUE(swaps.on_copy({request.moves.rotation, true, kSlot, Nanoseconds(1000)}));
+    EXPECT_EQ(request.place, Location::kParked);
     return request;
   }
 

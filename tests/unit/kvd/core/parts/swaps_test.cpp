@@ -27,14 +27,6 @@ class SwapsTest : public PartsTest {
     finished.busy = Nanoseconds(1000);
     return sut.on_copy(finished);
   }
-  /// One that is in DRAM alone.
-  Request& parked(Session& session, std::int64_t tokens) {
-    Request& request = running(session, tokens);
-    leave(session, request);
-    EXPECT_TRUE(end(request.moves.rotation));
-    EXPECT_EQ(request.place, Location::kParked);
-    return request;
-  }
 
   Compactor compactor{ground};
   DramCopies copies{ground};
@@ -95,7 +87,7 @@ TEST_F(SwapsTest, WhatWasCopiedAheadLeavesAtOnce) {
 
 TEST_F(SwapsTest, ComesBackWithRoomForOneTokenMore) {
   Session& session = attach();
-  Request& request = parked(session, 8);
+  Request& request = parked(sut, session, 8);
   EXPECT_EQ(sut.swap_in(request), ErrorCode::kOk);
   EXPECT_EQ(request.place, Location::kComing);
   EXPECT_EQ(request.table.blocks(), 3u);
@@ -111,12 +103,12 @@ TEST_F(SwapsTest, ComesBackWithRoomForOneTokenMore) {
 
 TEST_F(SwapsTest, CopiesOfFullBlocksStayGoodUnlessOperatorsDoNotWantThem) {
   Session& session = attach();
-  Request& eager = parked(session, 6);
+  Request& eager = parked(sut, session, 6);
   ASSERT_EQ(sut.swap_in(eager), ErrorCode::kOk);
   EXPECT_TRUE(end(eager.moves.rotation));
   EXPECT_EQ(eager.table.in(Tier::kDram), 2) << "its full block in two groups";
   ground.context.tuning.rotation.eager = false;
-  Request& plain = parked(session, 6);
+  Request& plain = parked(sut, session, 6);
   ASSERT_EQ(sut.swap_in(plain), ErrorCode::kOk);
   EXPECT_TRUE(end(plain.moves.rotation));
   EXPECT_EQ(plain.table.in(Tier::kDram), 0);
@@ -136,7 +128,7 @@ TEST_F(SwapsTest, ACopyOutThatFailedLeavesItRunning) {
 
 TEST_F(SwapsTest, ACopyInThatFailedLeavesItParked) {
   Session& session = attach();
-  Request& request = parked(session, 8);
+  Request& request = parked(sut, session, 8);
   ASSERT_EQ(sut.swap_in(request), ErrorCode::kOk);
   EXPECT_TRUE(end(request.moves.rotation, false));
   EXPECT_EQ(request.place, Location::kParked);
@@ -148,7 +140,7 @@ TEST_F(SwapsTest, ACopyInThatFailedLeavesItParked) {
 
 TEST_F(SwapsTest, NoRoomToComeBackChangesNothing) {
   Session& session = attach();
-  Request& request = parked(session, 8);
+  Request& request = parked(sut, session, 8);
   running(session, 60);
   EXPECT_EQ(sut.swap_in(request), ErrorCode::kOutOfMemory);
   EXPECT_EQ(request.place, Location::kParked);

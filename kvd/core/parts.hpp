@@ -1,0 +1,77 @@
+#pragma once
+
+#include "kvd/core/admission.hpp"
+#include "kvd/core/claims.hpp"
+#include "kvd/core/commands.hpp"
+#include "kvd/core/compactor.hpp"
+#include "kvd/core/dram_copies.hpp"
+#include "kvd/core/ground.hpp"
+#include "kvd/core/layer_plans.hpp"
+#include "kvd/core/needs.hpp"
+#include "kvd/core/promises.hpp"
+#include "kvd/core/ranks.hpp"
+#include "kvd/core/regions.hpp"
+#include "kvd/core/replies.hpp"
+#include "kvd/core/reports.hpp"
+#include "kvd/core/rotation.hpp"
+#include "kvd/core/sessions.hpp"
+#include "kvd/core/silence.hpp"
+#include "kvd/core/standstills.hpp"
+#include "kvd/core/steps.hpp"
+#include "kvd/core/streams.hpp"
+#include "kvd/core/supply.hpp"
+#include "kvd/core/swaps.hpp"
+
+namespace kvd::core {
+
+/// All that decide, put together on the ground they stand on. A part is given those above it, and
+/// calls no other.
+///
+/// Owner: control thread. The ground outlives it.
+struct Parts {
+  explicit Parts(Ground& ground)
+      : compactor(ground),
+        copies(ground),
+        streams(ground),
+        needs(ground),
+        supply(ground, needs),
+        swaps(ground, copies, streams, compactor),
+        promises(ground, supply),
+        regions(ground, copies, needs, supply, promises),
+        claims(ground, copies, streams, needs, supply, swaps, promises, regions),
+        plans(ground),
+        admission(ground, needs, supply),
+        rotation(ground, copies, needs, supply, promises),
+        reports(ground, copies),
+        replies(ground, streams),
+        silence(ground, needs, regions),
+        standstills(ground, needs, supply, silence),
+        steps(ground, compactor, copies, streams, needs, swaps, promises, regions, claims, plans,
+              admission, rotation, reports, replies, standstills),
+        ranks(ground, swaps, claims, steps),
+        sessions(ground, streams, regions, claims),
+        commands(ground, needs, supply, swaps, regions, claims, plans, steps, ranks) {}
+
+  Compactor compactor;
+  DramCopies copies;
+  Streams streams;
+  Needs needs;
+  Supply supply;
+  Swaps swaps;
+  Promises promises;
+  Regions regions;
+  Claims claims;
+  LayerPlans plans;
+  Admission admission;
+  Rotation rotation;
+  Reports reports;
+  Replies replies;
+  Silence silence;
+  Standstills standstills;
+  Steps steps;
+  Ranks ranks;
+  Sessions sessions;
+  Commands commands;
+};
+
+}  // namespace kvd::core
