@@ -104,9 +104,8 @@ SlabSupply Budget::supply_for_region(DomainId domain) const {
 Positions Budget::choose_for_class(const SlotRequest& request, std::uint32_t wanted) const {
   if (wanted == 0) return {};
   std::array<Positions, 5> ranks;  // reachable, held, lent, dirty, clean
-  const auto& slabs = book_.slabs();
-  for (std::uint32_t position = 0; position < slabs.size(); ++position) {
-    const Slab& slab = slabs[position];
+  for (std::uint32_t position = book_.begin(); position < book_.end(); ++position) {
+    const Slab& slab = book_.at(SlabIndex(position));
     const bool own = slab.domain == request.domain;
     if (slab.use != SlabUse::kDirty && slab.use != SlabUse::kClean) continue;
     if (slab.retiring) continue;
@@ -131,7 +130,7 @@ Positions Budget::choose_for_class(const SlotRequest& request, std::uint32_t wan
 Positions Budget::loose_for_class(const Positions& lent, Positions fresh, DomainId domain) const {
   fresh.resize(std::min<std::size_t>(fresh.size(), fresh_room(domain)));
   const auto is_dirty = [this](std::uint32_t at) {
-    return book_.slabs()[at].use == SlabUse::kDirty;
+    return book_.at(SlabIndex(at)).use == SlabUse::kDirty;
   };
   Positions loose = lent;
   std::stable_partition(loose.begin(), loose.end(), is_dirty);
@@ -144,9 +143,8 @@ Positions Budget::loose_for_class(const Positions& lent, Positions fresh, Domain
 // region; then those its engines know already.
 Positions Budget::choose_for_region(DomainId domain, std::uint32_t wanted) const {
   Positions chosen, held, lent, fresh;
-  const auto& slabs = book_.slabs();
-  for (std::uint32_t position = 0; position < slabs.size(); ++position) {
-    const Slab& slab = slabs[position];
+  for (std::uint32_t position = book_.begin(); position < book_.end(); ++position) {
+    const Slab& slab = book_.at(SlabIndex(position));
     if (slab.use != SlabUse::kClean) continue;
     if (!slab.held() && !slab.domain) fresh.push_back(position);
     if (slab.domain != domain) continue;

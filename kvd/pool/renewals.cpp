@@ -8,8 +8,8 @@ void Renewals::renew(SlabBook& book, const Quotas& quotas, DomainId domain, std:
   const Budget budget(book, quotas);
   wanted = std::min(wanted, budget.room(domain));
   std::uint32_t coming = book.ledger().of(domain).lent_slabs() + budget.fresh_room(domain);
-  for (std::uint32_t at = 0; at < book.slabs().size() && coming < wanted; ++at) {
-    if (!budget.renewable(book.slabs()[at], domain)) continue;
+  for (std::uint32_t at = book.begin(); at < book.end() && coming < wanted; ++at) {
+    if (!budget.renewable(book.at(SlabIndex(at)), domain)) continue;
     book.change(SlabIndex(at), [](Slab& slab) {
       slab.use = SlabUse::kRenewing;
       slab.domain = DomainId{};

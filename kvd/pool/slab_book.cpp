@@ -56,7 +56,7 @@ Positions SlabBook::empty_foreign(ClassId model_class, DomainId domain) const {
   for (const auto& [group, room] : room_) {
     if (group.first == model_class || group.second != domain) continue;
     for (const auto& [free, position] : room) {
-      if (slabs_[position].empty_class()) empty.push_back(position);
+      if (at(SlabIndex(position)).empty_class()) empty.push_back(position);
     }
   }
   std::sort(empty.begin(), empty.end());
@@ -165,8 +165,8 @@ void SlabBook::unlist(SlabIndex index) {
 }
 
 std::string SlabBook::validate() const {
-  for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
-    const std::string broken = validate_slab(slabs_[position]);
+  for (std::uint32_t position = begin(); position < end(); ++position) {
+    const std::string broken = validate_slab(at(SlabIndex(position)));
     if (!broken.empty()) return "slab " + std::to_string(position) + ": " + broken;
   }
   if (std::string broken = validate_room(); !broken.empty()) return broken;
@@ -190,8 +190,8 @@ std::string SlabBook::validate_slab(const Slab& slab) const {
 std::string SlabBook::validate_room() const {
   std::size_t listed = 0;
   for (const auto& [group, room] : room_) listed += room.size();
-  for (std::uint32_t position = 0; position < slabs_.size(); ++position) {
-    const Slab& slab = slabs_[position];
+  for (std::uint32_t position = begin(); position < end(); ++position) {
+    const Slab& slab = at(SlabIndex(position));
     if (slab.slots.free() == 0 || slab.retiring) continue;
     if (!room(slab.model_class, slab.domain).contains({slab.slots.free(), position})) {
       return "slab " + std::to_string(position) + ": its class does not list its free slots";

@@ -19,7 +19,7 @@
 
 namespace kvd::pool {
 
-/// Slabs by their place in the tier.
+/// Slabs by their number.
 using Positions = std::vector<std::uint32_t>;
 /// A set of slot states, one bit each.
 using SlotStates = unsigned;
@@ -42,19 +42,24 @@ class SlabBook {
     Bytes slot_bytes;
     std::uint32_t slots_per_slab = 0;
   };
-  /// Free slots and position of each slab that has any: the fullest slab first.
+  /// Free slots and number of each slab that has any: the fullest slab first.
   using Room = std::set<std::pair<std::uint32_t, std::uint32_t>>;
 
-  explicit SlabBook(SlabCapacity capacity)
-      : capacity_(capacity), slabs_(capacity.slabs), ledger_(slabs_) {}
+  /// `first`: the number of the first slab; the others follow.
+  explicit SlabBook(SlabCapacity capacity, SlabIndex first = {})
+      : capacity_(capacity), first_(first.value), slabs_(capacity.slabs), ledger_(slabs_) {}
 
   [[nodiscard]] SlabCapacity capacity() const { return capacity_; }
   [[nodiscard]] const Ledger& ledger() const { return ledger_; }
   [[nodiscard]] const std::vector<Slab>& slabs() const { return slabs_; }
   [[nodiscard]] const Slab& at(SlabIndex index) const {
-    KVD_CHECK(index.value < slabs_.size(), "no such slab in the tier");
-    return slabs_[index.value];
+    const std::uint32_t at = index.value - first_;  // of a smaller number: wraps, and is too large
+    KVD_CHECK(at < slabs_.size(), "no such slab in the tier");
+    return slabs_[at];
   }
+  /// Numbers of the first slab, and of the one that would follow the last.
+  [[nodiscard]] std::uint32_t begin() const { return first_; }
+  [[nodiscard]] std::uint32_t end() const { return first_ + capacity_.slabs; }
 
   /// Errors: InvalidArgument if the slot does not fit a slab, a slab would hold too many, or the
   ///         class is known with another size.
@@ -103,6 +108,7 @@ class SlabBook {
   [[nodiscard]] std::string validate_room() const;
 
   SlabCapacity capacity_;
+  std::uint32_t first_;
   std::map<ClassId, Class> classes_;
   std::vector<Slab> slabs_;
   std::map<std::pair<ClassId, DomainId>, Room> room_;

@@ -56,9 +56,12 @@ std::vector<SlabIndex> assign(SlabBook& book, const SlotRequest& request, const 
 }  // namespace
 
 TierPool::TierPool(Config config, Quotas quotas)
-    : config_(config), quotas_(std::move(quotas)), book_({config.slab_bytes, config.slabs}) {
+    : config_(config),
+      quotas_(std::move(quotas)),
+      book_({config.slab_bytes, config.slabs}, config.first) {
   KVD_CHECK(config.slab_bytes > Bytes{}, "a tier needs slabs of some size");
-  KVD_CHECK(config.slabs < SlotId::kMaxSlabs, "a slot id cannot number that many slabs");
+  KVD_CHECK(config.first.value + config.slabs < SlotId::kMaxSlabs,
+            "a slot id cannot number that many slabs");
   KVD_CHECK(check_quotas(quotas_, book_.capacity()).ok(),
             "quotas were not checked against the tier");
 }

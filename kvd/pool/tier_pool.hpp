@@ -29,8 +29,8 @@ struct SlabView {
   std::uint32_t used = 0;   ///< slots not free
 };
 
-/// Counts for metrics and REST; bytes unless said otherwise. What a slab has left over beyond the
-/// last slot of its class is in none of them.
+/// Counts for metrics and REST; bytes unless said otherwise. Those of several pools add up. What a
+/// slab has left over beyond the last slot of its class is in none of them.
 struct TierStats {
   Bytes capacity;
   Bytes slab_bytes;
@@ -42,6 +42,8 @@ struct TierStats {
   Bytes quarantined;                 ///< slots and regions
   Bytes stranded;                    ///< free slots in slabs that also hold used slots
   std::vector<std::uint64_t> slots_by_state = std::vector<std::uint64_t>(kSlotStates);
+
+  TierStats& operator+=(const TierStats& other);
 };
 
 /// Owns which slab and slot of one tier is whose and in which state. Knows ids only: no address, no
@@ -60,10 +62,11 @@ class TierPool {
     Tier tier = Tier::kHbm;
     Bytes slab_bytes;
     std::uint32_t slabs = 0;
+    SlabIndex first{0};  ///< number of its first slab; the others follow
   };
 
   /// Every slab starts clean: the tier hands its memory over zeroed.
-  /// Precondition: slab_bytes > 0, slabs < SlotId::kMaxSlabs, check_quotas is content.
+  /// Precondition: slab_bytes > 0, first + slabs < SlotId::kMaxSlabs, check_quotas is content.
   TierPool(Config config, Quotas quotas);
 
   // ---- classes and slots ----

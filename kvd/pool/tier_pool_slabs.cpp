@@ -85,14 +85,14 @@ bool TierPool::awaited(SlabIndex slab, EngineId engine) const {
 }
 
 void TierPool::stop_awaiting(EngineId engine) {
-  for (std::uint32_t at = 0; at < config_.slabs; ++at) {
+  for (std::uint32_t at = book_.begin(); at < book_.end(); ++at) {
     if (awaited(SlabIndex(at), engine)) book_.await(SlabIndex(at), EngineId{});
   }
 }
 
 std::vector<SlabIndex> TierPool::take_dirty() {
   std::vector<SlabIndex> taken;
-  for (std::uint32_t at = 0; at < config_.slabs; ++at) {
+  for (std::uint32_t at = book_.begin(); at < book_.end(); ++at) {
     const SlabIndex index(at);
     if (book_.at(index).use != SlabUse::kDirty) continue;
     book_.change(index, [](Slab& slab) { slab.use = SlabUse::kScrubbing; });
@@ -117,7 +117,7 @@ void TierPool::unretire(SlabIndex index) { book_.unretire(index); }
 
 std::vector<SlabIndex> TierPool::reclaim_empty_slabs(DomainId asking) {
   std::vector<SlabIndex> reclaimed;
-  for (std::uint32_t at = 0; at < config_.slabs; ++at) {
+  for (std::uint32_t at = book_.begin(); at < book_.end(); ++at) {
     const SlabIndex index(at);
     const Slab& slab = book_.at(index);
     if (!slab.empty_class() || slab.domain == asking) continue;

@@ -32,8 +32,8 @@ SlabView view_of(SlabIndex index, const Slab& slab) {
 template <class Wanted>
 std::vector<SlabIndex> emptiest_first(const SlabBook& book, Wanted wanted) {
   std::vector<SlabIndex> found;
-  for (std::uint32_t position = 0; position < book.slabs().size(); ++position) {
-    const Slab& slab = book.slabs()[position];
+  for (std::uint32_t position = book.begin(); position < book.end(); ++position) {
+    const Slab& slab = book.at(SlabIndex(position));
     if (slab.use == SlabUse::kClass && !slab.retiring && wanted(slab)) found.emplace_back(position);
   }
   std::stable_sort(found.begin(), found.end(), [&](SlabIndex a, SlabIndex b) {
@@ -43,6 +43,23 @@ std::vector<SlabIndex> emptiest_first(const SlabBook& book, Wanted wanted) {
 }
 
 }  // namespace
+
+// Slabs are of one size where pools are added up; else the size says that of the last.
+TierStats& TierStats::operator+=(const TierStats& other) {
+  capacity += other.capacity;
+  slab_bytes = other.slab_bytes;
+  slabs += other.slabs;
+  slabs_unassigned += other.slabs_unassigned;
+  slabs_retiring += other.slabs_retiring;
+  free += other.free;
+  region += other.region;
+  quarantined += other.quarantined;
+  stranded += other.stranded;
+  for (std::size_t state = 0; state < slots_by_state.size(); ++state) {
+    slots_by_state[state] += other.slots_by_state[state];
+  }
+  return *this;
+}
 
 TierStats TierPool::stats() const {
   TierStats stats;
@@ -67,7 +84,8 @@ SlabView TierPool::slab(SlabIndex index) const { return view_of(index, book_.at(
 std::vector<SlabView> TierPool::slabs() const {
   std::vector<SlabView> views;
   views.reserve(config_.slabs);
-  for (std::uint32_t at = 0; at < config_.slabs; ++at) views.push_back(slab(SlabIndex(at)));
+  for (std::uint32_t at = book_.begin(); at < book_.end(); ++at)
+    views.push_back(slab(SlabIndex(at)));
   return views;
 }
 
