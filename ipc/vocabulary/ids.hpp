@@ -9,7 +9,7 @@
 namespace kvd {
 
 /// An identifier of one kind of thing; ids of different kinds neither compare nor convert.
-/// Value 0 means "none" for every kind but SlabIndex and SlotId, which count from 0.
+/// Value 0 means "none" for every kind but DeviceId, SlabIndex and SlotId, which count from 0.
 template <class Tag, class Rep>
 struct Id {
   Rep value = 0;
@@ -31,6 +31,9 @@ using Ticket = Id<struct TicketTag, std::uint64_t>;
 /// Bumped whenever a session starts or is replaced; an old one gets StaleSession.
 using Generation = Id<struct GenerationTag, std::uint64_t>;
 using PlanVersion = Id<struct PlanVersionTag, std::uint64_t>;
+/// A device with HBM of its own, in the order of the configuration.
+using DeviceId = Id<struct DeviceIdTag, std::uint32_t>;
+/// Slabs of HBM are numbered through all devices, device by device; those of DRAM by themselves.
 using SlabIndex = Id<struct SlabIndexTag, std::uint32_t>;
 
 /// What an engine calls one of its requests: its own number, unique within its session.

@@ -107,6 +107,26 @@ Json tiers_json(const ControllerStatus& status, const DaemonInfo& info) {
   return tiers;
 }
 
+Json device_json(const core::DeviceStatus& status) {
+  const pool::TierStats& hbm = status.hbm;
+  return {{"device", status.device.value},
+          {"first_slab", status.slabs.empty() ? 0 : status.slabs.front().index.value},
+          {"slabs", hbm.slabs},
+          {"capacity_bytes", hbm.capacity.value},
+          {"free_bytes", hbm.free.value},
+          {"region_bytes", hbm.region.value},
+          {"quarantined_bytes", hbm.quarantined.value},
+          {"b_xfer_bytes", status.b_xfer.value},
+          {"link_bytes_per_s", {{"h2d", status.link_rate[0]}, {"d2h", status.link_rate[1]}}},
+          {"mean_step_s", status.mean_step_s}};
+}
+
+Json devices_json(const ControllerStatus& status) {
+  Json devices = Json::array();
+  for (const core::DeviceStatus& device : status.devices) devices.push_back(device_json(device));
+  return devices;
+}
+
 Json requests_by_state(const ControllerStatus& status) {
   std::array<std::uint64_t, core::kRequestStates> counts{};
   for (const auto& request : status.requests) ++counts[static_cast<std::size_t>(request.state)];
@@ -118,6 +138,8 @@ Json requests_by_state(const ControllerStatus& status) {
 }
 
 Json engine_json(const core::EngineStatus& e) {
+  Json devices = Json::array();
+  for (const DeviceId device : e.ranks.devices) devices.push_back(device.value);
   const char* state = e.dying ? "dying" : e.responsive ? "up" : "unresponsive";
   return {{"id", e.id.value},
           {"name", e.name},
@@ -126,7 +148,8 @@ Json engine_json(const core::EngineStatus& e) {
           {"uid", e.uid},
           {"generation", e.generation.value},
           {"level", e.level},
-          {"ranks", e.ranks},
+          {"ranks", e.ranks.count},
+          {"devices", devices},
           {"state", state},
           {"requests", e.requests},
           {"region_bytes", e.region.value},
@@ -183,9 +206,12 @@ std::string status_document(const ControllerStatus& status, const DaemonInfo& in
                    {"placement", status.tuning.placement.policy},
                    {"admission", status.tuning.admission.policy},
                    {"load", status.tuning.load.policy}};
-  out["b_xfer_bytes"] = status.b_xfer.value;
-  out["link_bytes_per_s"] = {{"h2d", status.link_rate[0]}, {"d2h", status.link_rate[1]}};
-  out["mean_step_s"] = status.mean_step_s;
+  const core::DeviceStatus first =
+      status.devices.empty() ? core::DeviceStatus() : status.devices.front();
+  const Json device = device_json(first);
+  for (const char* key : {"b_xfer_bytes", "link_bytes_per_s", "mean_step_s"})
+    out[key] = device[key];
+  out["devices"] = devices_json(status);
   out["counters"] = counters_json(status.counters);
   return to_text(out);
 }

@@ -84,11 +84,10 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
     snapshot.guard = planner::StepGuard{seconds(session.costs.decode_s), seconds(0), least_tbt};
   }
-  const Bytes slot = session.shape.slot_bytes();
-  const Blocks total(needs_.most_slots(store_.hbm, session));
-  snapshot.memory = planner::AdmissionMemory{
-      total, std::clamp(Blocks(supply_.of(session.info.domain) / slot), Blocks(0), total),
-      Tokens(session.shape.block_tokens)};
+  const Blocks total(needs_.most_hbm_slots(session));
+  snapshot.memory =
+      planner::AdmissionMemory{total, std::clamp(supply_blocks(session), Blocks(0), total),
+                               Tokens(session.shape.block_tokens)};
   // A rotation policy that lets others leave has all of HBM to give; who enters waits for its
   // blocks.
   if (context_.admission->traits().counts_evictable && context_.rotation->traits().evicts) {
@@ -97,6 +96,18 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   // Where layers leave, memory is no bound for who may prefill.
   if (session.streaming || needs_.prefills_layerwise(session)) snapshot.memory.reset();
   return input;
+}
+
+// Of several devices, as many on each as the scarcest has.
+Blocks Admission::supply_blocks(const Session& session) {
+  const Bytes slot = session.shape.slot_bytes();
+  if (!session.devices().several()) return Blocks(supply_.of(session.share()) / slot);
+  std::int64_t a_group = INT64_MAX;
+  for (const DeviceId device : session.devices().all()) {
+    const Bytes there = supply_.of({session.info.domain, device});
+    a_group = std::min(a_group, there / (slot * std::int64_t{session.groups_on(device)}));
+  }
+  return Blocks(a_group * session.groups());
 }
 
 // Costs as measured: prefill in proportion to its tokens (eq. 3 without its quadratic term), a
@@ -110,7 +121,7 @@ planner::PrefillCosts Admission::prefill_costs(const Session& session) const {
   costs.beta = context_.tuning.admission.beta * static_cast<double>(per_token.value) / 2;
   costs.precision_bytes = 1;
   costs.params = session.costs.prefill_token_s / 2;
-  costs.link = {knowledge_.link_or_default()};
+  costs.link = {knowledge_.link_or_default(session.devices().first())};
   return costs;
 }
 

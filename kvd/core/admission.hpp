@@ -32,6 +32,7 @@ class Admission {
   [[nodiscard]] AdmissionInput admission_input(Session& session, std::vector<Request*>& queue);
 
  private:
+  [[nodiscard]] Blocks supply_blocks(const Session& session);
   [[nodiscard]] planner::PrefillCosts prefill_costs(const Session& session) const;
 
   Context& context_;

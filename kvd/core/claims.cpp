@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <vector>
 
 namespace kvd::core {
 
@@ -13,20 +15,38 @@ void Claims::serve_everyone() {
 void Claims::serve(DomainId domain) {
   const auto found = requests_.domains().find(domain);
   if (found == requests_.domains().end() || found->second.claims.empty()) return;
+  std::set<DeviceId> kept;  // for one that came before
+  const auto is_kept = [&](DeviceId device) { return kept.contains(device); };
   for (const auto& [order, request] : std::map(found->second.claims)) {
+    const std::vector<DeviceId>& devices = requests_.session_of(*request).devices().all();
+    if (!kept.empty() && std::any_of(devices.begin(), devices.end(), is_kept)) continue;
     const ErrorCode code = serve_claim(*request);
     const bool soon = code == ErrorCode::kWouldBlock;
     request->awaits_mapping = soon && store_.tiers.mappings().awaited_by(request->key.engine);
     if (code == ErrorCode::kOk) {
       requests_.drop_claim(*request);
     } else if (soon && !request->awaits_mapping) {
-      return;  // slabs that are being zeroed: whoever comes next would take them
+      // Slabs that are being zeroed: whoever comes next would take them.
+      for (const DeviceId device : short_devices(*request)) kept.insert(device);
     } else if (!request->awaits_mapping) {
       // Later claims must not overtake for ever. Two kinds of claims may be overtaken: one that
       // waits for a mapping, and one whose slots become free only when later requests have ended.
-      if (relieve_class_pressure(*request)) return;
+      if (!relieve_class_pressure(*request)) continue;
+      for (const DeviceId device : short_devices(*request)) kept.insert(device);
     }
   }
+}
+
+// Where its claim waits: the devices that have not the bytes, or all where each has them.
+std::vector<DeviceId> Claims::short_devices(const Request& request) {
+  const Session& session = requests_.session_of(request);
+  std::vector<DeviceId> devices = session.devices().all();
+  const auto has_room = [&](DeviceId device) {
+    const Bytes available = store_.hbm.of(device).available(session.info.domain);
+    return available >= needs_.to_run(request, device);
+  };
+  if (!std::all_of(devices.begin(), devices.end(), has_room)) std::erase_if(devices, has_room);
+  return devices;
 }
 
 ErrorCode Claims::serve_claim(Request& request) {
@@ -40,34 +60,46 @@ ErrorCode Claims::serve_claim(Request& request) {
   return code;
 }
 
-// The slab that is emptied with the least ado; a prompt that has begun cannot leave one. False when
-// there are bytes enough, but nobody can leave the slabs they are in.
+// Of the slabs that others have, the one that is emptied with the least ado. False when there are
+// bytes enough, but nobody can leave the slabs they are in.
 bool Claims::relieve_class_pressure(const Request& request) {
   const Session& session = requests_.session_of(request);
-  const DomainId domain = session.info.domain;
-  if (store_.hbm.available(domain) < needs_.to_run(request)) return true;
+  for (const DeviceId device : session.devices().all()) {
+    const Bytes available = store_.hbm.of(device).available(session.info.domain);
+    if (available < needs_.to_run(request, device)) return true;
+  }
   bool pinned = false;
-  for (const SlabIndex slab : store_.hbm.foreign_slabs(session.class_id, domain)) {
-    std::vector<Request*> inside;
-    bool under_way = false, stays = false;
-    requests_.each_inside_in(domain, [&](Request& r) {
-      bool uses = false;
-      store_.blocks.each_slot(r.table, Tier::kHbm,
-                              [&](SlotId slot) { uses |= slot.slab() == slab; });
-      if (!uses) return;
-      under_way |= r.leaving || r.promised || !r.runs();
-      stays |= r.prefills();
-      // One that came in and was paused at once makes no token that it could be kept for.
-      const bool may_leave = !r.fresh || (r.paused() && copies_.takes(r));
-      if (r.decodes() && may_leave) inside.push_back(&r);
-    });
-    if (under_way) return true;
-    pinned = pinned || stays;
-    if (stays || inside.empty()) continue;
-    for (Request* r : inside) promises_.preempt(*r, request.key.engine, Promise::kForSlots);
-    return true;
+  for (const DeviceId device : session.devices().all()) {
+    const pool::TierPool& hbm = store_.hbm.of(device);
+    for (const SlabIndex slab : hbm.foreign_slabs(session.class_id, session.info.domain)) {
+      const Emptying emptying = empty_slab(request, slab);
+      if (emptying == Emptying::kStarted) return true;
+      pinned = pinned || emptying == Emptying::kPinned;
+    }
   }
   return !pinned;
+}
+
+// A prompt that has begun cannot leave it.
+Claims::Emptying Claims::empty_slab(const Request& request, SlabIndex slab) {
+  const Share share{requests_.session_of(request).info.domain, store_.hbm.device_of(slab)};
+  std::vector<Request*> inside;
+  bool under_way = false, stays = false;
+  requests_.each_inside_on(share, [&](Request& r) {
+    bool uses = false;
+    store_.blocks.each_slot(r.table, Tier::kHbm, [&](SlotId slot) { uses |= slot.slab() == slab; });
+    if (!uses) return;
+    under_way |= r.leaving || r.promised || !r.runs();
+    stays |= r.prefills();
+    // One that came in and was paused at once makes no token that it could be kept for.
+    const bool may_leave = !r.fresh || (r.paused() && copies_.takes(r));
+    if (r.decodes() && may_leave) inside.push_back(&r);
+  });
+  if (under_way) return Emptying::kStarted;
+  if (stays) return Emptying::kPinned;
+  if (inside.empty()) return Emptying::kNone;
+  for (Request* r : inside) promises_.preempt(*r, request.key.engine, Promise::kForSlots);
+  return Emptying::kStarted;
 }
 
 // A prompt whose layers leave comes in chunk by chunk: what is full of one makes way for the next.
@@ -77,7 +109,8 @@ ErrorCode Claims::grow_prefill(Request& request) {
   constexpr std::int64_t kShare = 4;         // the chunk before is still on its way out
   Session& session = requests_.session_of(request);
   const Bytes block = session.shape.slot_bytes() * std::int64_t{session.groups()};
-  const std::int64_t room = store_.hbm.available(session.info.domain) / (block * kShare);
+  const Share share = session.share();
+  const std::int64_t room = store_.hbm.of(share.device).available(share.domain) / (block * kShare);
   std::int64_t more = std::clamp<std::int64_t>(room, 1, kMostBlocks);
   const std::int64_t whole = session.blocks_for(request.room_to_run());
   const std::int64_t begun = request.progress.planned.value / session.shape.block_tokens;
@@ -119,16 +152,20 @@ void Claims::grow_running(Session& session) {
       hungry = &r;
     }
   });
-  if (!hungry || supply_.incoming(session.info.domain) > Bytes(0)) return;
+  if (hungry) make_way(session, *hungry);
+}
 
+// Where nothing is on its way out: whatever the policy, the latest arrival gives way, or nobody
+// would ever run again (vLLM's rule for a full cache).
+void Claims::make_way(Session& session, Request& hungry) {
+  const Share share = short_share(session);
+  if (supply_.incoming(share) > Bytes(0)) return;
   session.plan.steps_left = 0;  // what it foresaw did not come
 
-  // Nothing is on its way out: whatever the policy, the latest arrival gives way, or nobody would
-  // ever run again (vLLM's rule for a full cache).
   Request* victim = nullptr;
   Request* second = nullptr;  // that could not leave before, or came in and was hungry at once
   std::size_t running = 0;
-  requests_.each_inside_in(session.info.domain, [&](Request& r) {
+  requests_.each_inside_on(share, [&](Request& r) {
     if (!r.runs() || r.paused() || !requests_.session_of(r).life.responsive) return;
     ++running;
     if (!r.decodes() || (r.fresh && !r.starved)) return;
@@ -138,10 +175,20 @@ void Claims::grow_running(Session& session) {
   if (!victim && second && copies_.takes(*second)) victim = second;
   if (victim && running > 1) {
     promises_.preempt(*victim, session.id, Promise::kForSlots);
-  } else if (hungry->prefills() && needs_.layers_may_stream(session)) {
+  } else if (hungry.prefills() && needs_.layers_may_stream(session)) {
     // Nobody can leave for this prompt: what it has so far makes way for the rest.
-    hungry->layers.away.assign(session.groups(), true);
+    hungry.layers.away.assign(session.groups(), true);
   }
+}
+
+// Of its devices the first that has no block for each of its groups there; else the first.
+Share Claims::short_share(const Session& session) const {
+  const DomainId domain = session.info.domain;
+  for (const DeviceId device : session.devices().all()) {
+    const Bytes next = session.shape.slot_bytes() * std::int64_t{session.groups_on(device)};
+    if (store_.hbm.of(device).available(domain) < next) return {domain, device};
+  }
+  return session.share();
 }
 
 }  // namespace kvd::core

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "kvd/core/dram_copies.hpp"
 #include "kvd/core/ground.hpp"
 #include "kvd/core/needs.hpp"
@@ -45,6 +48,11 @@ class Claims {
  private:
   [[nodiscard]] ErrorCode serve_claim(Request& request);
   bool relieve_class_pressure(const Request& request);
+  enum class Emptying : std::uint8_t { kNone, kPinned, kStarted };
+  Emptying empty_slab(const Request& request, SlabIndex slab);
+  [[nodiscard]] std::vector<DeviceId> short_devices(const Request& request);
+  void make_way(Session& session, Request& hungry);
+  [[nodiscard]] Share short_share(const Session& session) const;
   [[nodiscard]] ErrorCode grow_prefill(Request& request);
   [[nodiscard]] ErrorCode grow_next(Request& request);
 

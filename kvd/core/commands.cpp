@@ -151,8 +151,7 @@ void Commands::on_blocks(const Command& command, const AllocateBlocks& wanted) {
                       "the domain's maximum is reached: raise its quota or finish requests");
       break;
     default:
-      if (const std::string silent =
-              supply_.silent_holder(requests_.session_of(*request).info.domain);
+      if (const std::string silent = silent_holder(requests_.session_of(*request));
           !silent.empty()) {
         context_.refuse(command, ErrorCode::kWouldBlock, silent);
         break;
@@ -160,6 +159,14 @@ void Commands::on_blocks(const Command& command, const AllocateBlocks& wanted) {
       context_.refuse(command, ErrorCode::kOutOfMemory,
                       "no free block in HBM: step, so that others can be rotated out");
   }
+}
+
+std::string Commands::silent_holder(const Session& session) {
+  for (const DeviceId device : session.devices().all()) {
+    std::string silent = supply_.silent_holder({session.info.domain, device});
+    if (!silent.empty()) return silent;
+  }
+  return {};
 }
 
 void Commands::on_rotate(const Command& command, const Rotate& rotate) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "kvd/core/claims.hpp"
 #include "kvd/core/ground.hpp"
 #include "kvd/core/layer_plans.hpp"
@@ -41,6 +43,7 @@ class Commands {
   void on_submit(const Command& command, const Submit& submit);
   void on_step(const Command& command, const Step& step);
   void on_blocks(const Command& command, const AllocateBlocks& wanted);
+  [[nodiscard]] std::string silent_holder(const Session& session);
   void on_rotate(const Command& command, const Rotate& rotate);
   void on_stats(const Command& command);
 

@@ -1,5 +1,6 @@
 #include "kvd/core/compactor.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace kvd::core {
@@ -7,7 +8,11 @@ namespace kvd::core {
 void Compactor::start() {
   const std::vector<SlabIndex> slabs = store_.compaction.candidates();
   if (slabs.empty()) return;
-  store_.compaction.start(slabs, movable(slabs), Bytes(budget_.per_step().value / 4));
+  Bytes most = budget_.per_step(DeviceId(0));
+  for (std::uint32_t device = 1; device < store_.hbm.count(); ++device) {
+    most = std::min(most, budget_.per_step(DeviceId(device)));
+  }
+  store_.compaction.start(slabs, movable(slabs), Bytes(most.value / 4));
 }
 
 // Where a copy brings blocks of a request in, or an iteration streams them, those in DRAM are read.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/core/tuning.hpp"
@@ -10,9 +11,9 @@ namespace kvd::core {
 
 /// What a Controller is made with. Quotas and tuning are only where it starts: both change live.
 struct Config {
-  pool::TierPool::Config hbm;
+  std::vector<pool::TierPool::Config> hbm;  ///< by device, at least one
   pool::TierPool::Config dram;
-  pool::Quotas hbm_quotas;
+  pool::Quotas hbm_quotas;  ///< of each device
   pool::Quotas dram_quotas;
   Tuning tuning;
   Nanoseconds step_timeout{5'000'000'000};

@@ -1,5 +1,6 @@
 #include "kvd/core/controller.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "ipc/vocabulary/overloaded.hpp"
@@ -15,6 +16,17 @@ std::string joined(const std::vector<std::string>& faults) {
   std::string text;
   for (const std::string& fault : faults) text += (text.empty() ? "" : "; ") + fault;
   return text;
+}
+
+void check_pool(const pool::TierPool::Config& pool, const pool::Quotas& quotas,
+                std::vector<std::string>& faults) {
+  const std::string key = std::string("pool.") + kvd::name(pool.tier);
+  if (pool.slab_bytes <= Bytes(0) || pool.slabs == 0 || pool.slabs >= SlotId::kMaxSlabs) {
+    faults.push_back(key + ": needs 1 to " + std::to_string(SlotId::kMaxSlabs - 1) + " slabs");
+    return;
+  }
+  const Status quotas_fit = pool::check_quotas(quotas, {pool.slab_bytes, pool.slabs});
+  if (!quotas_fit.ok()) faults.push_back(key + ": " + quotas_fit.error().message);
 }
 
 }  // namespace
@@ -38,16 +50,16 @@ Controller::~Controller() = default;
 
 Result<std::unique_ptr<Controller>> Controller::create(Config config) {
   std::vector<std::string> faults = config.tuning.faults(config.oracle);
-  for (const auto& [tier, quotas] :
-       {std::pair{config.hbm, config.hbm_quotas}, std::pair{config.dram, config.dram_quotas}}) {
-    const std::string key = std::string("pool.") + kvd::name(tier.tier);
-    if (tier.slab_bytes <= Bytes(0) || tier.slabs == 0 || tier.slabs >= SlotId::kMaxSlabs) {
-      faults.push_back(key + ": needs 1 to " + std::to_string(SlotId::kMaxSlabs - 1) + " slabs");
-      continue;
-    }
-    const Status quotas_fit = pool::check_quotas(quotas, {tier.slab_bytes, tier.slabs});
-    if (!quotas_fit.ok()) faults.push_back(key + ": " + quotas_fit.error().message);
+  std::uint32_t slabs = 0;
+  for (const pool::TierPool::Config& device : config.hbm) {
+    check_pool(device, config.hbm_quotas, faults);
+    slabs += std::min(device.slabs, SlotId::kMaxSlabs);
   }
+  if (config.hbm.empty() || slabs >= SlotId::kMaxSlabs) {
+    faults.push_back("device: needs one at least, and under " + std::to_string(SlotId::kMaxSlabs) +
+                     " slabs in all of them");
+  }
+  check_pool(config.dram, config.dram_quotas, faults);
   if (!faults.empty()) return make_error(ErrorCode::kInvalidArgument, joined(faults));
   return std::unique_ptr<Controller>(new Controller(std::make_unique<House>(std::move(config))));
 }
@@ -107,7 +119,7 @@ Bytes Controller::region_bytes(EngineId engine) const {
 }
 
 void Controller::House::on_slab_renewed(SlabIndex slab) {
-  ground.store.tiers.renewed(slab);
+  ground.store.tiers.hbm().with(slab).slab_renewed(slab);
   parts.claims.serve_everyone();
 }
 
@@ -161,7 +173,11 @@ std::string Controller::House::validate() const {
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
     const std::size_t known = store.blocks.slots(tier) + store.tiers.slots(tier) +
                               (tier == Tier::kHbm ? staged : store.compaction.slots());
-    const pool::TierStats stats = store.tiers.pool(tier).stats();
+    pool::TierStats stats;
+    if (tier == Tier::kDram) stats = store.dram.stats();
+    for (const pool::TierPool& device : store.hbm) {
+      if (tier == Tier::kHbm) stats += device.stats();
+    }
     std::uint64_t used = 0;
     for (std::size_t s = 1; s < pool::kSlotStates; ++s) used += stats.slots_by_state[s];
     if (used != known) {
@@ -186,6 +202,14 @@ std::string Controller::House::validate(const Request& request) const {
   }
   if (request.place == Location::kParked && request.table.in(Tier::kHbm) > 0) {
     return "a request that was swapped out has blocks in HBM";
+  }
+  const Session& session = ground.requests.session_of(request);
+  for (std::uint32_t i = 0; i < request.table.size(); ++i) {
+    const SlotId slot = ground.store.blocks.slot(request.table, i, Tier::kHbm);
+    const DeviceId device = session.device_of_group(i % request.table.groups());
+    if (!slot.none() && ground.store.hbm.device_of(slot) != device) {
+      return "a block is on another device than its rank";
+    }
   }
   return ground.store.blocks.validate(request.table);
 }

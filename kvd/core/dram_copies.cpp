@@ -22,7 +22,7 @@ void DramCopies::make_ahead(Session& session) {
   // What is under way delays who really leaves: no more than a quarter of what a step may move.
   const Bytes whole_block = session.shape.slot_bytes() * std::int64_t{session.groups()};
   Bytes budget =
-      std::max(whole_block, Bytes(budget_.per_step().value / 4)) - session.ahead.under_way;
+      std::max(whole_block, Bytes(budget_.per_step(session).value / 4)) - session.ahead.under_way;
   const Bytes capacity = store_.dram.config().slab_bytes * std::int64_t{store_.dram.config().slabs};
   const double used = 1 - static_cast<double>(store_.dram.available(session.info.domain).value) /
                               static_cast<double>(capacity.value);

@@ -7,6 +7,7 @@
 
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kvd/core/devices.hpp"
 #include "kvd/core/effects.hpp"
 #include "kvd/core/tuning.hpp"
 #include "kvd/pool/quota.hpp"
@@ -49,6 +50,7 @@ struct Attach {
   std::optional<ModelClass> model_class;  ///< none: level 1
   bool streams_layers = false;  ///< its engine waits for layers; if not, none of its streams
   Bytes orphaned;
+  Devices devices;  ///< where it has its HBM
 };
 
 /// What a peer gets that was admitted.

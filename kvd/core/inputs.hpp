@@ -12,9 +12,10 @@
 /// (kvd-plan).
 namespace kvd::core {
 
-/// Who runs; one for each domain.
+/// Who runs; one for each device that a domain has engines on.
 struct RotationInput {
   std::string domain;
+  DeviceId device;
   planner::Seconds now{0};
   planner::RotationSnapshot snapshot;
   planner::RotationConfig config;

@@ -19,13 +19,21 @@ void follow(double& mean, double observed) {
 
 }  // namespace
 
-void Knowledge::measure_link(Tier to, const CopyFinished& finished) {
+void Knowledge::measure_link(const std::vector<DeviceId>& devices, Tier to,
+                             const CopyFinished& finished) {
   if (finished.busy.count() <= 0) return;
-  follow(link_rates_[to == Tier::kDram ? 1 : 0],
-         static_cast<double>(finished.bytes.value) / to_seconds(finished.busy));
+  const double each =
+      static_cast<double>(finished.bytes.value) / static_cast<double>(devices.size());
+  for (const DeviceId device : devices) {
+    follow(links_[device.value].rates[to == Tier::kDram ? 1 : 0], each / to_seconds(finished.busy));
+  }
 }
 
-void Knowledge::measure_gap(double seconds) { follow(mean_step_s_, seconds); }
+void Knowledge::measure_gap(const Session& session, double seconds) {
+  for (const DeviceId device : session.devices().all()) {
+    follow(links_[device.value].step_s, seconds);
+  }
+}
 
 void Knowledge::ended(Session& session, const Request& request) {
   if (request.times.has_token) session.costs.lengths.ended(request.answer());
@@ -35,15 +43,19 @@ void Knowledge::returned(const Request& request) {
   follow(mean_absence_s_, to_seconds(context_.now - request.times.out_since));
 }
 
-double Knowledge::slower_link() const { return std::min(link_rates_[0], link_rates_[1]); }
+double Knowledge::slower_link(DeviceId device) const {
+  const auto& rates = link_rates(device);
+  return std::min(rates[0], rates[1]);
+}
 
-double Knowledge::link_or_default() const {
-  const double rate = slower_link();
+double Knowledge::link_or_default(DeviceId device) const {
+  const double rate = slower_link(device);
   return rate > 0 ? rate : kUnmeasuredLink;
 }
 
-double Knowledge::fetch_rate() const {
-  return link_rates_[0] > 0 ? link_rates_[0] : link_or_default();
+double Knowledge::fetch_rate(DeviceId device) const {
+  const double rate = link_rates(device)[0];
+  return rate > 0 ? rate : link_or_default(device);
 }
 
 planner::LengthEstimate Knowledge::expected_length(const Request& request) const {

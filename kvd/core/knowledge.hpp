@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
@@ -20,13 +21,15 @@ namespace kvd::core {
 /// Owner: control thread. Cost: O(1), measure_step O(requests of the session).
 class Knowledge {
  public:
-  Knowledge(Context& context, Requests& requests) : context_(context), requests_(requests) {}
+  Knowledge(Context& context, Requests& requests)
+      : context_(context), requests_(requests), links_(context.config.hbm.size()) {}
 
   // ---- learning ----
-  /// Copies into `to` took so long. Follows a changed link within a few copies.
-  void measure_link(Tier to, const CopyFinished& finished);
+  /// Copies into `to` took so long, those of several devices side by side and with as many bytes
+  /// each. Follows a changed link within a few copies.
+  void measure_link(const std::vector<DeviceId>& devices, Tier to, const CopyFinished& finished);
   /// From one step of an engine to its next.
-  void measure_gap(double seconds);
+  void measure_gap(const Session& session, double seconds);
   /// The iteration that the session reports took so long, pipelined or not.
   void measure_step(Session& session, double took);
   static void ended(Session& session, const Request& request);
@@ -34,13 +37,16 @@ class Knowledge {
 
   // ---- knowing ----
   /// Bytes a second, h2d and d2h; 0: not measured yet.
-  [[nodiscard]] const std::array<double, 2>& link_rates() const { return link_rates_; }
+  [[nodiscard]] const std::array<double, 2>& link_rates(DeviceId device) const {
+    return links_[device.value].rates;
+  }
   /// Of the slower direction; 0: one of them is not measured yet.
-  [[nodiscard]] double slower_link() const;
+  [[nodiscard]] double slower_link(DeviceId device) const;
   /// The same with a guess in place of 0.
-  [[nodiscard]] double link_or_default() const;
-  [[nodiscard]] double fetch_rate() const;  ///< bytes a second into HBM
-  [[nodiscard]] double mean_step_s() const { return mean_step_s_; }
+  [[nodiscard]] double link_or_default(DeviceId device) const;
+  [[nodiscard]] double fetch_rate(DeviceId device) const;  ///< bytes a second into HBM
+  /// Of the engines on the device.
+  [[nodiscard]] double mean_step_s(DeviceId device) const { return links_[device.value].step_s; }
   /// Of requests that were rotated out and came back, in seconds.
   [[nodiscard]] double mean_absence_s() const { return mean_absence_s_; }
   [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
@@ -49,10 +55,14 @@ class Knowledge {
  private:
   void measure_plan(Session& session, double took);
 
+  struct Link {
+    std::array<double, 2> rates{};
+    double step_s = 0;  ///< mean time between the steps of who uses it
+  };
+
   Context& context_;
   Requests& requests_;
-  std::array<double, 2> link_rates_{};
-  double mean_step_s_ = 0;
+  std::vector<Link> links_;  ///< by device
   double mean_absence_s_ = 0;
 };
 

@@ -316,10 +316,11 @@ PlacementInput LayerPlans::placement_input(Session& session, const std::vector<R
                 std::max(1e-6, session.costs.compute.at(static_cast<double>(tokens.value))))
           : planner::Seconds(step);
   snapshot.model.compute.assign(session.groups(), whole / static_cast<double>(session.groups()));
-  snapshot.model.per_block =
-      planner::Seconds(static_cast<double>(slot.value) / knowledge_.fetch_rate());
-  snapshot.capacity =
-      Blocks(std::max(Bytes(0), store_.hbm.available(session.info.domain) + holding) / slot);
+  snapshot.model.per_block = planner::Seconds(static_cast<double>(slot.value) /
+                                              knowledge_.fetch_rate(session.devices().first()));
+  const Share share = session.share();
+  const Bytes free = store_.hbm.of(share.device).available(share.domain);
+  snapshot.capacity = Blocks(std::max(Bytes(0), free + holding) / slot);
   snapshot.block_tokens = Tokens(session.shape.block_tokens);
   snapshot.open_blocks = true;
   return input;

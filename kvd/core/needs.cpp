@@ -19,6 +19,13 @@ Bytes Needs::to_run(const Request& request) const {
   return session.bytes_for(request.room_to_run());
 }
 
+Bytes Needs::to_run(const Request& request, DeviceId device) const {
+  const Session& session = requests_.session_of(request);
+  if (!session.on(device)) return Bytes(0);
+  return session.devices().several() ? session.bytes_for(request.room_to_run(), device)
+                                     : to_run(request);
+}
+
 Bytes Needs::to_stream(const Request& request) const {
   const Session& session = requests_.session_of(request);
   const std::int64_t slots =
@@ -34,7 +41,7 @@ bool Needs::layers_may_stream(const Session& session) const {
 bool Needs::layers_stream(const Session& session) const {
   if (session.life.dying || !layers_may_stream(session)) return false;
   if (!context_.rotation->traits().streams_only_large_requests) return true;
-  const Bytes limit = hbm_limit(session.info.domain);
+  const Bytes limit = hbm_limit(session.share());
   Bytes wanted;
   std::int64_t count = 0;
   bool too_large = false;
@@ -54,7 +61,7 @@ bool Needs::prefills_layerwise(const Session& session) const {
 
 Tokens Needs::most_tokens(const Session& session) const {
   // Divided, never multiplied: a session chooses its shape, and a product of it could wrap.
-  const std::int64_t slots = most_slots(store_.hbm, session);
+  const std::int64_t slots = most_hbm_slots(session);
   const std::int64_t groups = session.groups();
   std::int64_t most = slots / groups;
   if (layers_may_stream(session)) {
@@ -69,8 +76,21 @@ std::int64_t Needs::most_slots(const pool::TierPool& tier, const Session& sessio
   return a_slab * tier.most_slabs(session.info.domain);
 }
 
-Bytes Needs::hbm_limit(DomainId domain) const {
-  return store_.hbm.config().slab_bytes * std::int64_t{store_.hbm.most_slabs(domain)};
+std::int64_t Needs::most_hbm_slots(const Session& session) const {
+  if (!session.devices().several()) {
+    return most_slots(store_.hbm.of(session.devices().first()), session);
+  }
+  std::int64_t a_group = INT64_MAX;
+  for (const DeviceId device : session.devices().all()) {
+    const std::int64_t slots = most_slots(store_.hbm.of(device), session);
+    a_group = std::min(a_group, slots / std::int64_t{session.groups_on(device)});
+  }
+  return a_group * session.groups();
+}
+
+Bytes Needs::hbm_limit(Share share) const {
+  const pool::TierPool& hbm = store_.hbm.of(share.device);
+  return hbm.config().slab_bytes * std::int64_t{hbm.most_slabs(share.domain)};
 }
 
 Bytes Needs::dram_limit(DomainId domain) const {

@@ -20,8 +20,9 @@ class Needs {
   explicit Needs(Ground& ground)
       : context_(ground.context), store_(ground.store), requests_(ground.requests) {}
 
-  /// HBM it needs to run, as its engine runs now.
+  /// HBM it needs to run, as its engine runs now: all, or of one device.
   [[nodiscard]] Bytes to_run(const Request& request) const;
+  [[nodiscard]] Bytes to_run(const Request& request, DeviceId device) const;
   /// The same with all its layers streamed: a staging set, the open block of every group, and one
   /// to grow into.
   [[nodiscard]] Bytes to_stream(const Request& request) const;
@@ -35,8 +36,10 @@ class Needs {
   [[nodiscard]] Tokens most_tokens(const Session& session) const;
   /// Slots of the session's class that its domain can come to have in the tier.
   [[nodiscard]] static std::int64_t most_slots(const pool::TierPool& tier, const Session& session);
+  /// In HBM, so many as its ranks can use alike.
+  [[nodiscard]] std::int64_t most_hbm_slots(const Session& session) const;
   /// What the domain may have of the tier at most.
-  [[nodiscard]] Bytes hbm_limit(DomainId domain) const;
+  [[nodiscard]] Bytes hbm_limit(Share share) const;
   [[nodiscard]] Bytes dram_limit(DomainId domain) const;
 
  private:

@@ -22,10 +22,12 @@ class Promises {
   void preempt(Request& request, EngineId caller, Promise why);
   /// The engine steps: what others were promised of it leaves.
   void acknowledge(Session& session);
-  /// Ends promises that nobody needs any more.
-  void expire(DomainId domain);
+  /// Ends promises that nobody needs any more, where their HBM is.
+  void expire(Share share);
 
  private:
+  [[nodiscard]] bool needed_elsewhere(const Request& request, Share share);
+
   Context& context_;
   Requests& requests_;
   RequestMemory& memory_;

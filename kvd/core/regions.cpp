@@ -6,12 +6,13 @@
 namespace kvd::core {
 
 void Regions::on_allocate(const Command& command, const AllocateRegion& region) {
-  if (region.bytes <= Bytes(0) || region.bytes > Bytes(store_.hbm.config().slab_bytes.value *
-                                                       std::int64_t{store_.hbm.config().slabs})) {
+  const Share share = requests_.sessions().at(command.engine).share();
+  const pool::TierPool::Config& pool = store_.hbm.of(share.device).config();
+  const Bytes whole = pool.slab_bytes * std::int64_t{pool.slabs};
+  if (region.bytes <= Bytes(0) || region.bytes > whole) {
     context_.refuse(command, ErrorCode::kInvalidArgument,
                     "a region of " + std::to_string(region.bytes.value) + " bytes: ask for 1 to " +
-                        std::to_string(store_.hbm.config().slab_bytes.value *
-                                       std::int64_t{store_.hbm.config().slabs}) +
+                        std::to_string(whole.value) +
                         ", the size of the HBM pool, or start kvd with a larger pool.hbm");
     return;
   }
@@ -22,8 +23,7 @@ void Regions::on_allocate(const Command& command, const AllocateRegion& region) 
         "another session for it, outside the group");
     return;
   }
-  const DomainId domain = requests_.sessions().at(command.engine).info.domain;
-  const Bytes most = needs_.hbm_limit(domain);
+  const Bytes most = needs_.hbm_limit(share);
   if (region.bytes > most) {
     context_.refuse(
         command, ErrorCode::kQuotaExceeded,
@@ -37,7 +37,7 @@ void Regions::on_allocate(const Command& command, const AllocateRegion& region) 
   Bytes orphaned;
   Bytes lent;
   for (const auto& [engine, session] : requests_.sessions()) {
-    if (session.info.domain != domain) continue;
+    if (session.share() != share) continue;
     orphaned += session.info.orphaned;
     lent += region_bytes(session);
   }
@@ -78,8 +78,7 @@ bool Regions::on_release(const Command& command, const ReleaseRegion& release) {
 bool Regions::grant(const PendingRegion& pending) {
   Session& session = requests_.sessions().at(pending.engine);
   const RegionId id(++last_region_);
-  const DomainId domain = session.info.domain;
-  auto slabs = store_.tiers.lease(id, domain, session.id, pending.bytes);
+  auto slabs = store_.tiers.lease(id, session.taker(), pending.bytes);
   if (!slabs.ok()) {
     const ErrorCode code = slabs.error().code;
     // At its own maximum a domain's requests make way for its region as they do in a full tier.
@@ -91,7 +90,7 @@ bool Regions::grant(const PendingRegion& pending) {
     return !waits;
   }
   const auto count = static_cast<std::uint32_t>(slabs->size());
-  const Bytes slab_bytes = store_.hbm.config().slab_bytes;
+  const Bytes slab_bytes = store_.hbm.of(session.share().device).config().slab_bytes;
   context_.counters.region_bytes_granted += static_cast<std::uint64_t>((slab_bytes * count).value);
   session.leases.regions.emplace(id, Region{id, std::move(*slabs)});
   context_.emit(Reply{pending.engine, pending.reply_to, RegionReply{id, slab_bytes, count}});
@@ -101,29 +100,30 @@ bool Regions::grant(const PendingRegion& pending) {
 // Blocks of requests can go to DRAM, a region cannot: so they make way. False where even all slabs
 // of the domain's requests would not do.
 bool Regions::make_way(const PendingRegion& pending) {
-  const DomainId domain = requests_.sessions().at(pending.engine).info.domain;
-  const std::uint32_t missing = store_.hbm.region_shortage(domain, pending.bytes);
-  const std::vector<SlabIndex> slabs = emptiest_slabs(domain);
+  const Share share = share_of(pending);
+  const std::uint32_t missing =
+      store_.hbm.of(share.device).region_shortage(share.domain, pending.bytes);
+  const std::vector<SlabIndex> slabs = emptiest_slabs(share);
   if (missing == 0 || slabs.size() < missing) return false;
-  for (std::uint32_t i = 0; i < missing; ++i) store_.tiers.retire(slabs[i]);
+  for (std::uint32_t i = 0; i < missing; ++i) store_.tiers.hbm().with(slabs[i]).retire(slabs[i]);
   context_.note(Note::Level::kInfo, pending.engine,
                 std::to_string(missing) + " slabs are being emptied for a region of " +
                     std::to_string(pending.bytes.value) + " bytes");
-  supply_.begin_retiring(domain);
-  yield(domain, EngineId(0));
+  supply_.begin_retiring(share);
+  yield(share, EngineId(0));
   return true;
 }
 
 // What a silent engine has blocks in comes last: they leave only when it steps again.
-std::vector<SlabIndex> Regions::emptiest_slabs(DomainId domain) {
+std::vector<SlabIndex> Regions::emptiest_slabs(Share share) {
   std::set<SlabIndex> stuck;
-  requests_.each_inside_in(domain, [&](Request& r) {
+  requests_.each_inside_on(share, [&](Request& r) {
     if (requests_.session_of(r).life.responsive) return;
     memory_.each_hbm_slot(r, [&](SlotId slot) { stuck.insert(slot.slab()); });
   });
-  std::vector<pool::SlabView> views = store_.hbm.slabs();
+  std::vector<pool::SlabView> views = store_.hbm.of(share.device).slabs();
   std::erase_if(views, [&](const pool::SlabView& view) {
-    return view.use != pool::SlabUse::kClass || view.domain != domain || view.retiring;
+    return view.use != pool::SlabUse::kClass || view.domain != share.domain || view.retiring;
   });
   const auto rank = [&](const pool::SlabView& view) {
     return std::tuple(stuck.contains(view.index), view.used, view.index);
@@ -137,40 +137,41 @@ std::vector<SlabIndex> Regions::emptiest_slabs(DomainId domain) {
 }
 
 void Regions::serve() {
-  std::set<DomainId> waiting;
+  std::set<Share> waiting;
   std::erase_if(pending_, [&](const PendingRegion& pending) {
-    const DomainId domain = requests_.sessions().at(pending.engine).info.domain;
-    if (waiting.contains(domain)) return false;  // first come, first served
+    const Share share = share_of(pending);
+    if (waiting.contains(share)) return false;  // first come, first served
     const bool answered = grant(pending);
-    if (!answered) waiting.insert(domain);
+    if (!answered) waiting.insert(share);
     return answered;
   });
   end_yielding(waiting);
 }
 
-void Regions::end_yielding(const std::set<DomainId>& still_waiting) {
-  for (const DomainId domain : std::set(supply_.retiring())) {
-    if (still_waiting.contains(domain)) continue;
-    requests_.each_inside_in(domain, [&](Request& r) {
+void Regions::end_yielding(const std::set<Share>& still_waiting) {
+  for (const Share share : std::set(supply_.retiring())) {
+    if (still_waiting.contains(share)) continue;
+    requests_.each_inside_on(share, [&](Request& r) {
       if (!r.promised || !supply_.in_retiring_slab(r)) return;
       r.promised.reset();
       ++context_.counters.promises_expired;
     });
-    for (const pool::SlabView& slab : store_.hbm.slabs()) {
-      if (slab.retiring && slab.domain == domain) store_.tiers.unretire(slab.index);
+    for (const pool::SlabView& slab : store_.hbm.of(share.device).slabs()) {
+      if (slab.retiring && slab.domain == share.domain)
+        store_.tiers.hbm().with(slab.index).unretire(slab.index);
     }
-    supply_.end_retiring(domain);
+    supply_.end_retiring(share);
   }
 }
 
-void Regions::yield(DomainId domain, EngineId caller) {
-  if (!supply_.retires(domain)) return;
-  requests_.each_inside_in(domain, [&](Request& r) {
+void Regions::yield(Share share, EngineId caller) {
+  if (!supply_.retires(share)) return;
+  requests_.each_inside_on(share, [&](Request& r) {
     const bool may_leave = r.decodes() && (!r.fresh || r.paused()) && !r.leaving && !r.promised &&
                            requests_.session_of(r).life.responsive;
     if (!may_leave || !supply_.in_retiring_slab(r)) return;
     // Without room in DRAM it had better go on: its end frees the slab, too.
-    if (copies_.spare(domain) >= memory_.hbm_bytes(r))
+    if (copies_.spare(share.domain) >= memory_.hbm_bytes(r))
       promises_.preempt(r, caller, Promise::kForBytes);
   });
 }
@@ -181,14 +182,14 @@ void Regions::drop(EngineId engine) {
 
 // Why the slabs that retire for it still hold blocks.
 std::string Regions::obstacle(const PendingRegion& pending) {
-  const DomainId domain = requests_.sessions().at(pending.engine).info.domain;
+  const Share share = share_of(pending);
   std::string text;
-  requests_.each_inside_in(domain, [&](Request& r) {
+  requests_.each_inside_on(share, [&](Request& r) {
     if (!text.empty() || !supply_.in_retiring_slab(r)) return;
     const Session& owner = requests_.session_of(r);
     if (r.promised || !owner.life.responsive) {
       text = "engine '" + owner.info.name + "' has not stepped to let its requests be rotated out";
-    } else if (r.runs() && copies_.spare(domain) < memory_.hbm_bytes(r)) {
+    } else if (r.runs() && copies_.spare(share.domain) < memory_.hbm_bytes(r)) {
       text = "DRAM has no room for the requests that would make way: enlarge pool.dram";
     } else {
       text = "requests of engine '" + owner.info.name + "' were still leaving";
@@ -200,9 +201,9 @@ std::string Regions::obstacle(const PendingRegion& pending) {
 void Regions::expire() {
   std::erase_if(pending_, [&](const PendingRegion& pending) {
     if (context_.now < pending.deadline) return false;
-    const DomainId domain = requests_.sessions().at(pending.engine).info.domain;
+    const Share share = share_of(pending);
     const std::string silent =
-        supply_.retires(domain) ? supply_.silent_holder(domain) : std::string();
+        supply_.retires(share) ? supply_.silent_holder(share) : std::string();
     const std::string why = silent.empty() ? obstacle(pending) : silent;
     requests_.sessions().at(pending.engine).leases.refused =
         RefusedRegion{context_.now, pending.bytes};
@@ -221,7 +222,8 @@ void Regions::expire() {
 Bytes Regions::region_bytes(const Session& session) const {
   std::size_t count = 0;
   for (const auto& [id, region] : session.leases.regions) count += region.slabs.size();
-  return store_.hbm.config().slab_bytes * static_cast<std::int64_t>(count);
+  return store_.hbm.of(session.share().device).config().slab_bytes *
+         static_cast<std::int64_t>(count);
 }
 
 }  // namespace kvd::core

@@ -23,8 +23,8 @@ struct PendingRegion {
 };
 
 /// Level-1 memory: whole slabs leased to one session, pinned until it frees them. Where blocks of
-/// the domain's requests fill HBM, the emptiest slabs retire and their requests are rotated out;
-/// the command waits for that until its deadline.
+/// the domain's requests fill the session's device, the emptiest slabs retire and their requests
+/// are rotated out; the command waits for that until its deadline.
 ///
 /// Owner: control thread. Cost: O(slabs).
 class Regions {
@@ -45,7 +45,7 @@ class Regions {
   [[nodiscard]] bool on_release(const Command& command, const ReleaseRegion& release);
   void serve();
   /// Rotates out, as far as they may leave now, the requests with blocks in retiring slabs.
-  void yield(DomainId domain, EngineId caller);
+  void yield(Share share, EngineId caller);
   void drop(EngineId engine);
   void expire();
   [[nodiscard]] Bytes region_bytes(const Session& session) const;
@@ -53,8 +53,11 @@ class Regions {
  private:
   [[nodiscard]] bool grant(const PendingRegion& pending);
   [[nodiscard]] bool make_way(const PendingRegion& pending);
-  [[nodiscard]] std::vector<SlabIndex> emptiest_slabs(DomainId domain);
-  void end_yielding(const std::set<DomainId>& still_waiting);
+  [[nodiscard]] Share share_of(const PendingRegion& pending) const {
+    return requests_.sessions().at(pending.engine).share();
+  }
+  [[nodiscard]] std::vector<SlabIndex> emptiest_slabs(Share share);
+  void end_yielding(const std::set<Share>& still_waiting);
   [[nodiscard]] std::string obstacle(const PendingRegion& pending);
 
   Context& context_;
@@ -65,7 +68,7 @@ class Regions {
   Needs& needs_;
   Supply& supply_;
   Promises& promises_;
-  std::deque<PendingRegion> pending_;  ///< served in this order within a domain
+  std::deque<PendingRegion> pending_;  ///< served in this order within a share
   std::uint64_t last_region_ = 0;
 };
 

@@ -81,7 +81,7 @@ void Reports::take_report(Session& session, Request& request, const StepReport& 
     request.progress.tokens = report.tokens;
     session.totals.tokens += static_cast<std::uint64_t>(made.value);
     context_.counters.tokens += static_cast<std::uint64_t>(made.value);
-    requests_.progressed(session.info.domain);
+    requests_.progressed(session.id, session.info.domain);
     if (request.progress.tokens >= request.goal.prompt) {
       const bool first = !request.times.has_token;
       const Nanoseconds gap =

@@ -1,6 +1,8 @@
 #include "kvd/core/request_memory.hpp"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <utility>
 
 namespace kvd::core {
@@ -15,12 +17,54 @@ Bytes RequestMemory::hbm_bytes(const Request& request) const {
   return requests_.session_of(request).shape.slot_bytes() * request.hbm_slots();
 }
 
+Bytes RequestMemory::hbm_bytes(const Request& request, DeviceId device) const {
+  const Session& session = requests_.session_of(request);
+  if (!session.on(device)) return Bytes(0);
+  if (!session.devices().several()) return hbm_bytes(request);
+  std::int64_t count = 0;
+  each_hbm_slot(request,
+                [&](SlotId slot) { count += store_.hbm.device_of(slot) == device ? 1 : 0; });
+  return session.shape.slot_bytes() * count;
+}
+
+pool::SlotGrant RequestMemory::take(const Session& session,
+                                    const std::vector<std::uint32_t>& places) {
+  const auto count = static_cast<std::uint32_t>(places.size());
+  if (!session.devices().several()) {
+    return store_.tiers.take(Tier::kHbm, session.taker(), count);
+  }
+  const auto device_of = [&](std::uint32_t place) {
+    return session.device_of_group(place % session.groups());
+  };
+  std::vector<store::DeviceSlots> wanted;
+  std::map<DeviceId, std::size_t> next;  // of each device, the first of its slots in the grant
+  std::size_t before = 0;
+  for (const DeviceId device : session.devices().all()) {
+    const auto here = std::count_if(places.begin(), places.end(), [&](std::uint32_t place) {
+      return device_of(place) == device;
+    });
+    next[device] = std::exchange(before, before + static_cast<std::size_t>(here));
+    if (here > 0) wanted.push_back({device, static_cast<std::uint32_t>(here)});
+  }
+  pool::SlotGrant grant = store_.tiers.take(session.taker(), wanted);
+  if (grant.code != ErrorCode::kOk) return grant;
+  std::vector<SlotId> in_order;
+  in_order.reserve(count);
+  for (const std::uint32_t place : places) {
+    in_order.push_back(grant.slots[next.at(device_of(place))++]);
+  }
+  grant.slots = std::move(in_order);
+  return grant;
+}
+
 ErrorCode RequestMemory::grow(Request& request, Tokens tokens) {
   Session& session = requests_.session_of(request);
   const auto wanted = static_cast<std::uint32_t>(session.blocks_for(tokens));
   if (wanted <= request.table.blocks()) return ErrorCode::kOk;
   const std::uint32_t count = (wanted - request.table.blocks()) * session.groups();
-  const pool::SlotGrant grant = store_.tiers.take(Tier::kHbm, session.taker(), count);
+  std::vector<std::uint32_t> places(count);
+  std::iota(places.begin(), places.end(), request.table.size());
+  const pool::SlotGrant grant = take(session, places);
   if (grant.code != ErrorCode::kOk) return grant.code;
   std::uint32_t next = request.table.size();
   store_.blocks.extend(request.table, session.taker(), count);
@@ -36,7 +80,8 @@ Ticket RequestMemory::start(const Session& session, const Request& request, stor
                                  .request = request.key,
                                  .domain = session.info.domain,
                                  .slot_bytes = session.shape.slot_bytes(),
-                                 .places = std::move(places)});
+                                 .places = std::move(places),
+                                 .devices = session.devices().all()});
 }
 
 store::Hold RequestMemory::hold_for(const Request& request) const {
@@ -112,7 +157,7 @@ void RequestMemory::end(Request& request) {
   store_.tiers.hold(std::move(streamed));
   release_slots(request, std::move(slots[0]));
   session.plan.ended_since_pause = true;
-  requests_.progressed(session.info.domain);
+  requests_.progressed(session.id, session.info.domain);
   requests_.end(request);
 }
 

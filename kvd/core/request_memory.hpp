@@ -31,8 +31,13 @@ class RequestMemory {
   }
   /// Blocks of each layer group that its reported tokens fill.
   [[nodiscard]] std::uint32_t full_blocks(const Request& request) const;
-  /// HBM it has, staging included.
+  /// HBM it has, staging included: all, or of one device.
   [[nodiscard]] Bytes hbm_bytes(const Request& request) const;
+  [[nodiscard]] Bytes hbm_bytes(const Request& request, DeviceId device) const;
+  /// HBM for places of a block table, each on the device of its layer group, all or nothing; the
+  /// slots in the order of the places. Errors as `grow`.
+  [[nodiscard]] pool::SlotGrant take(const Session& session,
+                                     const std::vector<std::uint32_t>& places);
   /// Blocks for as many tokens, all or nothing: kOk | kWouldBlock (a slab is being mapped or
   /// zeroed) | kQuotaExceeded | kOutOfMemory.
   [[nodiscard]] ErrorCode grow(Request& request, Tokens tokens);

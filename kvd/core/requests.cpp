@@ -77,16 +77,24 @@ void Requests::end(const Request& request) {
   requests_.erase(found);
 }
 
-void Requests::progressed(DomainId domain) {
+void Requests::progressed(EngineId engine, DomainId domain) {
   const auto found = domains_.find(domain);
-  if (found != domains_.end()) found->second.progress = ++last_progress_;
+  if (found == domains_.end()) return;
+  const auto session = sessions_.find(engine);
+  ++last_progress_;
+  for (auto& [device, progress] : found->second.progress) {
+    if (session == sessions_.end() || session->second.on(device)) progress = last_progress_;
+  }
 }
 
 void Requests::enlist(Request& request) {
   Session& session = session_of(request);
   Domain& domain = domains_[session.info.domain];
   insert_by_key(session.active, request);
-  if (domain.requests++ == 0) domain.progress = ++last_progress_;
+  ++domain.requests;
+  for (const DeviceId device : session.devices().all()) {
+    if (!domain.progress.contains(device)) domain.progress[device] = ++last_progress_;
+  }
   request.order.in_line = true;
   session.line.insert(&request);
   domain.line.insert(&request);

@@ -45,6 +45,9 @@ class Requests {
   void each_inside_of(EngineId engine, F visit);
   template <class F>
   void each_inside_in(DomainId domain, F visit);
+  /// Of engines that have HBM on the device.
+  template <class F>
+  void each_inside_on(Share share, F visit);
 
   Request& add(Request request);
   /// Forgets it. Precondition: it holds nothing.
@@ -53,8 +56,8 @@ class Requests {
   void requeue(Request& request);
   void make_claim(Request& request);
   void drop_claim(Request& request);
-  /// Somebody of the domain got on.
-  void progressed(DomainId domain);
+  /// Somebody got on: of the engine, or, where it is gone, of the domain.
+  void progressed(EngineId engine, DomainId domain);
 
   /// Empty while all lists are those of a walk; else the fault in words.
   [[nodiscard]] std::string validate() const;
@@ -96,6 +99,14 @@ template <class F>
 void Requests::each_inside_in(DomainId domain, F visit) {
   for (auto& [id, session] : sessions_) {
     if (session.info.domain != domain) continue;
+    for (Request* request : session.inside) visit(*request);
+  }
+}
+
+template <class F>
+void Requests::each_inside_on(Share share, F visit) {
+  for (auto& [id, session] : sessions_) {
+    if (session.info.domain != share.domain || !session.on(share.device)) continue;
     for (Request* request : session.inside) visit(*request);
   }
 }

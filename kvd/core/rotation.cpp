@@ -1,6 +1,7 @@
 #include "kvd/core/rotation.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace kvd::core {
 
@@ -13,36 +14,62 @@ bool runs_on(const Request& request) {
 }  // namespace
 
 void Rotation::decide(Session& caller) {
-  const DomainId domain = caller.info.domain;
-  promises_.expire(domain);
-  budget_.refill();
-  std::vector<Request*> index;
-  const planner::RotationSnapshot snapshot = rotation_snapshot(domain, index);
-  const planner::RotationDecision& decision =
-      context_.rotation->decide(snapshot, context_.now, rotation_config());
-  renew_for_queue(domain);
-  const bool full = decision.contention && store_.hbm.available(domain) <= Bytes(0);
-  const bool standing = decision.prioritized.empty() && stands_still(domain);
-  if (full || standing) {
-    // Slabs that another domain left empty can be had once they are zeroed.
-    store_.tiers.reclaim(domain);
+  if (caller.devices().several()) return decide_on_several(caller);
+  const Decided decided = ask(caller.share());
+  carry_out(caller, decided, nullptr);
+  if (needs_.prefills_layerwise(caller)) prefill_layerwise(caller, decided);
+  if (decided.standing) bring_in_head(caller);
+}
+
+// What comes in on one of them only would hold room there and not run.
+void Rotation::decide_on_several(Session& caller) {
+  std::vector<Decided> decided;
+  std::vector<planner::RotationDecision> decisions;  // the policy's is valid until the next one
+  std::map<const Request*, std::size_t> chosen;
+  bool standing = true;
+  for (const DeviceId device : caller.devices().all()) {
+    decided.push_back(ask({caller.info.domain, device}));
+    decisions.push_back(*decided.back().decision);
+    standing = standing && decided.back().standing;
+    for (const std::uint32_t i : decisions.back().prioritized) ++chosen[decided.back().index[i]];
   }
-  carry_out(caller, decision, index);
-  if (needs_.prefills_layerwise(caller)) prefill_layerwise(caller, decision, index);
+  Chosen everywhere;
+  for (const auto& [request, times] : chosen) {
+    if (times == decided.size()) everywhere.insert(request);
+  }
+  for (std::size_t i = 0; i < decided.size(); ++i) {
+    decided[i].decision = &decisions[i];
+    carry_out(caller, decided[i], &everywhere);
+  }
   if (standing) bring_in_head(caller);
 }
 
-planner::RotationSnapshot Rotation::rotation_snapshot(DomainId domain,
-                                                      std::vector<Request*>& index) {
+Rotation::Decided Rotation::ask(Share share) {
+  promises_.expire(share);
+  budget_.refill(share.device);
+  Decided decided;
+  decided.share = share;
+  const planner::RotationSnapshot snapshot = rotation_snapshot(share, decided.index);
+  decided.decision = &context_.rotation->decide(snapshot, context_.now, rotation_config());
+  renew_for_queue(share);
+  const bool full = decided.decision->contention &&
+                    store_.hbm.of(share.device).available(share.domain) <= Bytes(0);
+  decided.standing = decided.decision->prioritized.empty() && stands_still(share);
+  // Slabs that another domain left empty can be had once they are zeroed.
+  if (full || decided.standing) store_.tiers.reclaim(share.domain, share.device);
+  return decided;
+}
+
+planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<Request*>& index) {
   planner::RotationSnapshot snapshot;
-  for (Request* r : admissible(domain)) {
+  for (Request* r : admissible(share)) {
     if (r->queues() && r->verdict != Verdict::kHeldBack) index.push_back(r);
   }
   // Those inside are visited by key: only the others are to be sorted in among them.
   const auto by_key = [](const Request* a, const Request* b) { return a->key < b->key; };
   std::sort(index.begin(), index.end(), by_key);
   const auto inside = std::ssize(index);
-  requests_.each_inside_in(domain, [&](Request& r) {
+  requests_.each_inside_on(share, [&](Request& r) {
     const Session& owner = requests_.session_of(r);
     if (!owner.life.responsive) return;  // neither a victim, nor would it take what it is given
     const bool running = runs_on(r);
@@ -50,18 +77,18 @@ planner::RotationSnapshot Rotation::rotation_snapshot(DomainId domain,
     if (!running) return;
     const std::int64_t more =
         owner.blocks_for(r.progress.planned + Tokens(1)) - std::int64_t{r.table.blocks()};
-    snapshot.growth +=
-        owner.shape.slot_bytes() * (std::max<std::int64_t>(0, more) * owner.groups());
+    snapshot.growth += owner.shape.slot_bytes() *
+                       (std::max<std::int64_t>(0, more) * owner.groups_on(share.device));
   });
   std::inplace_merge(index.begin(), index.begin() + inside, index.end(), by_key);
   snapshot.requests.reserve(index.size());
-  for (Request* r : index) snapshot.requests.push_back(as_rotation(*r));
+  for (Request* r : index) snapshot.requests.push_back(as_rotation(*r, share.device));
   // The reserve is kept from who would come in. Nobody leaves for it.
-  const Bytes room = supply_.of(domain);
+  const Bytes room = supply_.of(share);
   const Bytes free = std::max(Bytes(0), room - snapshot.growth);
-  snapshot.b_hbm = room - std::min(supply_.layerwise_reserve(domain), free);
-  snapshot.b_xfer = budget_.left();
-  snapshot.dram = planner::DramUse{needs_.dram_limit(domain), copies_.spare(domain)};
+  snapshot.b_hbm = room - std::min(supply_.layerwise_reserve(share), free);
+  snapshot.b_xfer = budget_.left(share.device);
+  snapshot.dram = planner::DramUse{needs_.dram_limit(share.domain), copies_.spare(share.domain)};
   snapshot.mean_absence = planner::Seconds(knowledge_.mean_absence_s());
   return snapshot;
 }
@@ -74,7 +101,7 @@ planner::RotationConfig Rotation::rotation_config() const {
 }
 
 // One request as the policy sees it.
-planner::RotationRequest Rotation::as_rotation(Request& request) {
+planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device) {
   planner::RotationRequest entry;
   entry.t_arr = request.times.arrived;
   entry.skips = static_cast<std::int32_t>(request.order.skips);
@@ -83,11 +110,11 @@ planner::RotationRequest Rotation::as_rotation(Request& request) {
   if (request.queues()) {
     entry.state =
         request.waits() ? planner::RequestState::kWaiting : planner::RequestState::kRotary;
-    entry.bytes = needs_.to_run(request);
+    entry.bytes = needs_.to_run(request, device);
     if (request.times.has_token) entry.t_last = request.times.last_token;
   } else {
     entry.state = planner::RequestState::kRunning;
-    entry.bytes = memory_.hbm_bytes(request);
+    entry.bytes = memory_.hbm_bytes(request, device);
     entry.t_run = request.times.run_since;
     // Where layers stream, whole requests are too coarse to rotate: nobody leaves.
     entry.prefilling = request.prefills() || requests_.session_of(request).streaming;
@@ -100,38 +127,67 @@ planner::RotationRequest Rotation::as_rotation(Request& request) {
   return entry;
 }
 
-// Everybody who came in may grow to all the tokens it asked for. If HBM cannot hold that, somebody
-// has to leave for it, and DRAM must have room for a whole one with everything else there: or there
-// could come a time when nobody can grow and nobody can leave.
-std::vector<Request*> Rotation::admissible(DomainId domain) {
-  Bytes room_in_hbm = store_.hbm.available(domain);
-  Bytes room_in_dram = store_.dram.available(domain);
-  Bytes promised, largest;
+// Of those inside somebody has to leave where HBM cannot hold what is promised, and DRAM must have
+// room for a whole one with everything else there.
+Bytes Rotation::Prospect::in_dram(bool alone) const {
+  if (promised <= room_in_hbm) return Bytes(0);
+  return promised - room_in_hbm + (alone ? Bytes(0) : largest);
+}
+
+// By device. Everybody who came in may grow to all the tokens it asked for.
+std::vector<Rotation::Prospect>& Rotation::prospects(DomainId domain) {
+  std::vector<Prospect>& all = prospects_;
+  all.assign(store_.hbm.count(), {});
+  for (std::uint32_t device = 0; device < all.size(); ++device) {
+    all[device].room_in_hbm = store_.hbm.of(DeviceId(device)).available(domain);
+  }
   requests_.each_inside_in(domain, [&](Request& r) {
-    room_in_hbm += requests_.session_of(r).shape.slot_bytes() * r.hbm_slots();
-    room_in_dram += requests_.session_of(r).shape.slot_bytes() * r.dram_slots();
-    if (!requests_.session_of(r).life.responsive) {  // neither grows nor leaves
-      promised += requests_.session_of(r).shape.slot_bytes() * (r.hbm_slots() + r.dram_slots());
-    } else {
-      const Bytes most = requests_.session_of(r).bytes_for(r.goal.prompt + r.goal.max_new);
-      promised += most;
-      largest = std::max(largest, most);
+    const Session& owner = requests_.session_of(r);
+    for (const DeviceId device : owner.devices().all()) {
+      Prospect& there = all[device.value];
+      const Bytes held = memory_.hbm_bytes(r, device);
+      there.room_in_hbm += held;
+      if (owner.life.responsive) {
+        there.promise(owner.bytes_for(r.goal.prompt + r.goal.max_new, device));
+      } else {  // neither grows nor leaves
+        const std::int64_t parked = r.dram_slots() * owner.groups_on(device) / owner.groups();
+        there.promised += held + owner.shape.slot_bytes() * parked;
+      }
     }
   });
-  const Bytes room = room_in_hbm + room_in_dram;
+  return all;
+}
+
+// Or there could come a time when nobody can grow and nobody can leave. DRAM is there for what all
+// devices promise.
+std::vector<Request*> Rotation::admissible(Share share) {
+  std::vector<Prospect>& all = prospects(share.domain);
+  Prospect& own = all[share.device.value];
+  Bytes room_in_dram = store_.dram.available(share.domain);
+  requests_.each_inside_in(share.domain, [&](Request& r) {
+    room_in_dram += requests_.session_of(r).shape.slot_bytes() * r.dram_slots();
+  });
+  const auto fits = [&](bool alone) {
+    Bytes in_dram = own.in_dram(alone);
+    if (in_dram == Bytes(0)) return true;
+    for (const Prospect& other : all) in_dram += &other == &own ? Bytes(0) : other.in_dram(false);
+    return in_dram <= room_in_dram;
+  };
   std::vector<Request*> out;
-  const auto found = requests_.domains().find(domain);
+  const auto found = requests_.domains().find(share.domain);
   if (found == requests_.domains().end()) return out;
   for (Request* r : found->second.line) {
     const Session& owner = requests_.session_of(*r);
+    if (!owner.on(share.device)) continue;
     if (!owner.life.responsive) continue;  // nobody waits behind the queue of a silent engine
-    const Bytes most = owner.bytes_for(r->goal.prompt + r->goal.max_new);
-    if (most > room) continue;               // regions may end; until then it alone waits
-    const bool alone = largest == Bytes(0);  // and makes way for nobody
-    promised += most;
-    largest = std::max(largest, most);
-    const bool fits = promised <= room_in_hbm || promised + (alone ? Bytes(0) : largest) <= room;
-    if (!fits) break;  // first come, first served: nobody overtakes for ever
+    const Tokens tokens = r->goal.prompt + r->goal.max_new;
+    // Regions may end; until then it alone waits, and makes way for nobody.
+    if (owner.bytes_for(tokens, share.device) > own.room_in_hbm + room_in_dram) continue;
+    const bool alone = own.largest == Bytes(0);
+    for (const DeviceId device : owner.devices().all()) {
+      all[device.value].promise(owner.bytes_for(tokens, device));
+    }
+    if (!fits(alone)) break;  // first come, first served: nobody overtakes for ever
     out.push_back(r);
   }
   return out;
@@ -139,24 +195,25 @@ std::vector<Request*> Rotation::admissible(DomainId domain) {
 
 // Free memory that another domain's engines know is no supply before it is new, so nobody would be
 // admitted to it. Asked for is what those who queue may grow to, as admission counts that.
-void Rotation::renew_for_queue(DomainId domain) {
+void Rotation::renew_for_queue(Share share) {
   Bytes wanted;
-  requests_.each_request_in(domain, [&](const Request& r) {
+  requests_.each_request_in(share.domain, [&](const Request& r) {
     const Session& session = requests_.session_of(r);
     if (r.queues() && session.life.responsive)
-      wanted += session.bytes_for(r.goal.prompt + r.goal.max_new);
+      wanted += session.bytes_for(r.goal.prompt + r.goal.max_new, share.device);
   });
-  if (wanted > Bytes(0)) store_.tiers.renew_for(domain, wanted);
+  if (wanted > Bytes(0)) store_.tiers.hbm().of(share.device).renew_for(share.domain, wanted);
 }
 
-// Somebody queues, and nobody has HBM or is about to get it.
-bool Rotation::stands_still(DomainId domain) {
-  const auto found = requests_.domains().find(domain);
+bool Rotation::stands_still(Share share) {
+  const auto found = requests_.domains().find(share.domain);
   if (found == requests_.domains().end()) return false;
   const Line& line = found->second.line;
-  bool queues = std::any_of(line.begin(), line.end(), [](const Request* r) { return r->queues(); });
+  bool queues = std::any_of(line.begin(), line.end(), [&](const Request* r) {
+    return r->queues() && requests_.session_of(*r).on(share.device);
+  });
   bool moves = false;
-  requests_.each_inside_in(domain, [&](const Request& r) {
+  requests_.each_inside_on(share, [&](const Request& r) {
     queues = queues || r.queues();
     moves = moves || r.holds_hbm() || r.order.claim != 0;
   });
@@ -168,17 +225,22 @@ void Rotation::bring_in_head(Session& caller) {
   const DomainId domain = caller.info.domain;
   Request* head = nullptr;
   requests_.each_request_in(domain, [&](Request& r) {
-    if (!r.queues() || !requests_.session_of(r).life.responsive) return;
+    const Session& owner = requests_.session_of(r);
+    if (!r.queues() || !owner.life.responsive || !owner.devices().overlap(caller.devices())) return;
     if (!head || r.times.arrived < head->times.arrived) head = &r;
   });
-  if (!head || head->key.engine != caller.id || needs_.to_run(*head) > supply_.of(domain)) return;
+  if (!head || head->key.engine != caller.id) return;
+  for (const DeviceId device : caller.devices().all()) {
+    if (needs_.to_run(*head, device) > supply_.of({domain, device})) return;
+  }
   requests_.make_claim(*head);
   head->order.skips = 0;
 }
 
 // Source: LayerKV sec. 3.1 (every admitted prompt).
-void Rotation::prefill_layerwise(Session& caller, const planner::RotationDecision& decision,
-                                 const std::vector<Request*>& index) {
+void Rotation::prefill_layerwise(Session& caller, const Decided& decided) {
+  const planner::RotationDecision& decision = *decided.decision;
+  const std::vector<Request*>& index = decided.index;
   if (!decision.contention) return;
   std::vector<Request*> chosen;
   if (context_.rotation->traits().chooses_layerwise) {
@@ -189,7 +251,7 @@ void Rotation::prefill_layerwise(Session& caller, const planner::RotationDecisio
       return a->times.arrived < b->times.arrived;
     });
   }
-  Bytes room = supply_.of(caller.info.domain);
+  Bytes room = supply_.of(decided.share);
   for (Request* r : chosen) {
     if (r->key.engine != caller.id || !r->waits() || !r->queues()) continue;
     room -= needs_.to_stream(*r);
@@ -202,8 +264,11 @@ void Rotation::prefill_layerwise(Session& caller, const planner::RotationDecisio
   }
 }
 
-void Rotation::carry_out(Session& caller, const planner::RotationDecision& decision,
-                         const std::vector<Request*>& index) {
+// `everywhere`: of an engine with several devices, those that may come in on each.
+void Rotation::carry_out(Session& caller, const Decided& decided, const Chosen* everywhere) {
+  const planner::RotationDecision& decision = *decided.decision;
+  const std::vector<Request*>& index = decided.index;
+  const DeviceId device = decided.share.device;
   for (std::size_t i = 0; i < index.size(); ++i) {
     index[i]->order.vlt_s = decision.vlt_s[i];
     context_.counters.vlt.add(decision.vlt_s[i]);
@@ -211,11 +276,12 @@ void Rotation::carry_out(Session& caller, const planner::RotationDecision& decis
   Bytes elsewhere;
   for (const std::uint32_t chosen : decision.prioritized) {
     Request& r = *index[chosen];
-    if (r.key.engine == caller.id) {
+    if (r.key.engine != caller.id || (everywhere && !everywhere->contains(&r))) {
+      elsewhere +=
+          needs_.to_run(r, device);  // granted when its own engine steps, or on all at once
+    } else if (r.order.claim == 0) {
       requests_.make_claim(r);
       r.order.skips = 0;
-    } else {
-      elsewhere += needs_.to_run(r);  // granted when its own engine steps
     }
   }
   if (decision.contention) {
@@ -227,11 +293,12 @@ void Rotation::carry_out(Session& caller, const planner::RotationDecision& decis
   for (const std::uint32_t victim : decision.preempted) {
     if (wanted <= Bytes(0)) break;
     Request& r = *index[victim];
-    wanted -= memory_.hbm_bytes(r);
+    wanted -= memory_.hbm_bytes(r, device);
     // What is in DRAM already need not move.
-    const Bytes moves =
-        requests_.session_of(r).shape.slot_bytes() * (r.hbm_slots() - r.table.doubled());
-    budget_.take(moves);
+    const Session& owner = requests_.session_of(r);
+    const std::int64_t slots = r.hbm_slots() - r.table.doubled();
+    budget_.take(device,
+                 owner.shape.slot_bytes() * (slots * owner.groups_on(device) / owner.groups()));
     promises_.preempt(r, caller.id, Promise::kForBytes);
   }
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <set>
 #include <vector>
 
 #include "kvd/core/dram_copies.hpp"
@@ -10,8 +12,9 @@
 
 namespace kvd::core {
 
-/// Who runs: asks the rotation policy about a domain whenever one of its engines steps, and turns
-/// the answer into claims on memory for that engine, and into victims wherever they are.
+/// Who runs: asks the rotation policy about a domain's share of a device whenever an engine there
+/// steps, and turns the answer into claims on memory for that engine, and into victims wherever
+/// they are. What needs several devices comes in where it is chosen on each.
 ///
 /// Source: SuperInfer Algorithm 1; kvd/DESIGN.md "A step".
 ///
@@ -31,24 +34,47 @@ class Rotation {
         supply_(supply),
         promises_(promises) {}
 
-  /// Decides for the domain of the engine that steps, and carries it out.
+  /// Decides for the domain of the engine that steps, on each of its devices, and carries it out.
   void decide(Session& caller);
   /// What the policy is asked; `index` gets the request behind each entry.
-  [[nodiscard]] planner::RotationSnapshot rotation_snapshot(DomainId domain,
+  [[nodiscard]] planner::RotationSnapshot rotation_snapshot(Share share,
                                                             std::vector<Request*>& index);
   [[nodiscard]] planner::RotationConfig rotation_config() const;
 
  private:
-  [[nodiscard]] planner::RotationRequest as_rotation(Request& request);
+  /// What is decided on one device.
+  struct Decided {
+    Share share;
+    std::vector<Request*> index;  ///< behind each entry of the snapshot
+    const planner::RotationDecision* decision = nullptr;
+    bool standing = false;  ///< somebody queues, and nobody has HBM or is about to get it
+  };
+  /// HBM of a share, and what those inside may grow to.
+  struct Prospect {
+    Bytes room_in_hbm;
+    Bytes promised;
+    Bytes largest;  ///< of what is promised
+
+    void promise(Bytes most) {
+      promised += most;
+      largest = std::max(largest, most);
+    }
+    /// DRAM that has to be there for it.
+    [[nodiscard]] Bytes in_dram(bool alone) const;
+  };
+  [[nodiscard]] Decided ask(Share share);
+  void decide_on_several(Session& caller);
+  [[nodiscard]] planner::RotationRequest as_rotation(Request& request, DeviceId device);
   /// The waiting requests that may come in without promising more than HBM and DRAM hold together.
-  [[nodiscard]] std::vector<Request*> admissible(DomainId domain);
-  void renew_for_queue(DomainId domain);
-  [[nodiscard]] bool stands_still(DomainId domain);
+  [[nodiscard]] std::vector<Request*> admissible(Share share);
+  /// Valid until the next call.
+  [[nodiscard]] std::vector<Prospect>& prospects(DomainId domain);
+  void renew_for_queue(Share share);
+  [[nodiscard]] bool stands_still(Share share);
   void bring_in_head(Session& caller);
-  void prefill_layerwise(Session& caller, const planner::RotationDecision& decision,
-                         const std::vector<Request*>& index);
-  void carry_out(Session& caller, const planner::RotationDecision& decision,
-                 const std::vector<Request*>& index);
+  void prefill_layerwise(Session& caller, const Decided& decided);
+  using Chosen = std::set<const Request*>;
+  void carry_out(Session& caller, const Decided& decided, const Chosen* everywhere);
 
   Context& context_;
   store::Store& store_;
@@ -60,6 +86,7 @@ class Rotation {
   Needs& needs_;
   Supply& supply_;
   Promises& promises_;
+  std::vector<Prospect> prospects_;  ///< kept for its memory
 };
 
 }  // namespace kvd::core

@@ -26,7 +26,7 @@ struct Domain {
   Line line;  ///< requests that wait: without memory, without a claim on any
   std::map<std::uint64_t, Request*> claims;  ///< in the order in which they are served
   std::size_t requests = 0;
-  std::uint64_t progress = 0;  ///< changes when somebody got on
+  std::map<DeviceId, std::uint64_t> progress;  ///< changes when somebody there got on
 };
 
 struct Region {
@@ -156,14 +156,30 @@ struct Session {
   Leases leases;
 
   [[nodiscard]] std::uint32_t groups() const { return shape.groups(); }
+  [[nodiscard]] const Devices& devices() const { return info.devices; }
+  [[nodiscard]] bool on(DeviceId device) const { return info.devices.has(device); }
+  /// Where level 1, and whoever has one device, has all its HBM.
+  [[nodiscard]] Share share() const { return {info.domain, info.devices.first()}; }
+  /// Layer groups of the ranks on the device.
+  [[nodiscard]] std::uint32_t groups_on(DeviceId device) const {
+    return info.devices.ranks_on(device, shape.ranks) * shape.rank_groups();
+  }
+  [[nodiscard]] DeviceId device_of_group(std::uint32_t group) const {
+    return info.devices.several() ? info.devices.of_rank(group / shape.rank_groups())
+                                  : info.devices.first();
+  }
   [[nodiscard]] store::Taker taker() const {
-    return {class_id, info.domain, id, shape.slot_bytes()};
+    return {class_id, info.domain, id, shape.slot_bytes(), info.devices.first()};
   }
   [[nodiscard]] std::int64_t blocks_for(Tokens count) const {
     return pieces(count, Tokens(shape.block_tokens));
   }
   [[nodiscard]] Bytes bytes_for(Tokens count) const {
     return shape.slot_bytes() * (blocks_for(count) * groups());
+  }
+  /// Of it, on the device.
+  [[nodiscard]] Bytes bytes_for(Tokens count, DeviceId device) const {
+    return shape.slot_bytes() * (blocks_for(count) * groups_on(device));
   }
 };
 

@@ -16,6 +16,7 @@ constexpr std::size_t kMaxClasses = 256;
 }  // namespace
 
 Result<AttachGrant> Sessions::attach(const Attach& attach) {
+  KVD_TRY(check_devices(attach));
   Session session;
   session.info = attach;
   session.life.last_beat = context_.now;
@@ -38,6 +39,21 @@ Result<AttachGrant> Sessions::attach(const Attach& attach) {
                     context_.config.max_requests_per_engine};
   requests_.sessions().emplace(session.id, std::move(session));
   return grant;
+}
+
+Status Sessions::check_devices(const Attach& attach) const {
+  const std::size_t ranks = attach.model_class ? attach.model_class->ranks : 1;
+  const std::size_t named = attach.devices.named();
+  if (named != 0 && named != ranks) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      std::to_string(named) + " devices are named for " + std::to_string(ranks) +
+                          " ranks: name one for each rank, or one for all");
+  }
+  if (attach.devices.all().back().value < store_.hbm.count()) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "device " + std::to_string(attach.devices.all().back().value) +
+                        " does not exist: kvd has " + std::to_string(store_.hbm.count()) +
+                        ", numbered from 0: name one of them, or add a [[device]]");
 }
 
 Result<ClassId> Sessions::class_for(const ModelClass& shape) {
@@ -67,7 +83,9 @@ void Sessions::forget_classes() {
 
 void Sessions::forget_unused_classes() {
   if (classes_.size() <= kMaxClasses / 2) return;
-  store_.tiers.reclaim(DomainId());
+  for (std::uint32_t device = 0; device < store_.hbm.count(); ++device) {
+    store_.tiers.reclaim(DomainId(), DeviceId(device));
+  }
   forget_classes();
 }
 
@@ -82,7 +100,9 @@ void Sessions::on_detach(EngineId engine) {
   store_.tiers.iteration_finished(engine, session.iterations.finished);
   for (Request* r : std::vector(session.active)) memory_.end(*r);
   streams_.end(session);
-  for (const auto& [id, region] : session.leases.regions) store_.tiers.release_region(id);
+  for (const auto& [id, region] : session.leases.regions) {
+    store_.tiers.hbm().of(session.share().device).release_region(id);
+  }
   requests_.sessions().erase(it);
   store_.tiers.engine_gone(engine);
   store_.tiers.scrub_slabs();
@@ -108,7 +128,9 @@ void Sessions::on_dying(EngineId engine, bool parting) {
   store_.tiers.engine_dying(engine);
   for (Request* r : std::vector(session.active)) memory_.end(*r);
   streams_.end(session);
-  for (const auto& [id, region] : session.leases.regions) store_.tiers.quarantine_region(id);
+  for (const auto& [id, region] : session.leases.regions) {
+    store_.tiers.hbm().of(session.share().device).quarantine_region(id);
+  }
   claims_.serve_everyone();
 }
 
@@ -120,7 +142,9 @@ void Sessions::on_dead(EngineId engine) {
   if (it != requests_.sessions().end()) {
     Session session = std::move(it->second);
     requests_.sessions().erase(it);
-    for (const auto& [id, region] : session.leases.regions) store_.tiers.release_region(id);
+    for (const auto& [id, region] : session.leases.regions) {
+      store_.tiers.hbm().of(session.share().device).release_region(id);
+    }
     store_.tiers.engine_gone(engine);
     context_.note(
         Note::Level::kInfo, engine,
@@ -157,7 +181,7 @@ void Sessions::on_slab_unsent(const SlabUnsent& unsent) {
   if (it == requests_.sessions().end() || it->second.life.dying) return;
   store_.tiers.mappings().unsent(unsent.engine, unsent.slab, static_cast<bool>(unsent.region));
   if (it->second.leases.regions.erase(unsent.region) == 0) return;
-  store_.tiers.release_region(unsent.region);
+  store_.tiers.hbm().of(it->second.share().device).release_region(unsent.region);
   store_.tiers.scrub_slabs();
   claims_.serve_everyone();
 }

@@ -40,6 +40,8 @@ class Sessions {
   void on_slab_unsent(const SlabUnsent& unsent);
 
  private:
+  /// InvalidArgument for a device that does not exist, or not one for each rank.
+  [[nodiscard]] Status check_devices(const Attach& attach) const;
   [[nodiscard]] Result<ClassId> class_for(const ModelClass& shape);
   /// Forgets the classes that no session, and no slab of either tier, has any more.
   void forget_classes();

@@ -65,8 +65,9 @@ Bytes Silence::held_hbm(const Session& session) const {
   return sum;
 }
 
-// The least memory that somebody of the session waits for in vain; none: nobody does.
-std::optional<Bytes> Silence::unmet_need(const Session& session) {
+// The least memory of the device that somebody of the session waits for in vain; none: nobody
+// does.
+std::optional<Bytes> Silence::unmet_need(const Session& session, DeviceId device) {
   if (!session.life.responsive || session.life.dying) return std::nullopt;
   std::optional<Bytes> least;
   const auto add = [&](Bytes need) { least = least ? std::min(*least, need) : need; };
@@ -78,30 +79,36 @@ std::optional<Bytes> Silence::unmet_need(const Session& session) {
       context_.now - session.leases.refused->at < context_.config.step_timeout) {
     add(session.leases.refused->bytes);
   }
-  const Bytes available = store_.hbm.available(session.info.domain);
+  const Bytes available = store_.hbm.of(device).available(session.info.domain);
   requests_.each_request_of(session.id, [&](Request& r) {
     const bool claims = r.order.claim != 0 && !r.awaits_mapping;
-    if (claims || r.starved || (r.queues() && available < needs_.to_run(r))) add(needs_.to_run(r));
+    const Bytes need = needs_.to_run(r, device);
+    if (claims || r.starved || (r.queues() && available < need)) add(need);
   });
   return least;
 }
 
 // Inside a domain all memory is everybody's. Another domain gets only what is lent, and no more
 // than its own maximum.
-bool Silence::would_help(DomainId holder, DomainId waiting, Bytes need) const {
-  if (holder == waiting) return true;
+bool Silence::would_help(DomainId holder, Share waiting, Bytes need) const {
+  if (holder == waiting.domain) return true;
   const auto quota = context_.config.hbm_quotas.find(holder);
   const Bytes guarantee =
       quota == context_.config.hbm_quotas.end() ? Bytes(0) : quota->second.guarantee;
-  return store_.hbm.used(holder) > guarantee &&
-         store_.hbm.used(waiting) + need <= needs_.hbm_limit(waiting);
+  const pool::TierPool& hbm = store_.hbm.of(waiting.device);
+  return hbm.used(holder) > guarantee &&
+         hbm.used(waiting.domain) + need <= needs_.hbm_limit(waiting);
 }
 
 bool Silence::is_awaited(const Session& holder) {
   for (auto& [id, session] : requests_.sessions()) {
     if (id == holder.id) continue;
-    const auto need = unmet_need(session);
-    if (need && would_help(holder.info.domain, session.info.domain, *need)) return true;
+    for (const DeviceId device : session.devices().all()) {
+      if (!holder.on(device)) continue;
+      const auto need = unmet_need(session, device);
+      const Share share{session.info.domain, device};
+      if (need && would_help(holder.info.domain, share, *need)) return true;
+    }
   }
   return false;
 }

@@ -29,12 +29,13 @@ class Silence {
   void check(Session& session);
   /// Ends one that others have waited for too long, and what is left of a group that has ended.
   void evict(Session& session);
-  /// Whether memory of the holder's domain, given back, could go to the other.
-  [[nodiscard]] bool would_help(DomainId holder, DomainId waiting, Bytes need) const;
+  /// Whether memory of the holder's domain, given back, could go to the other, who waits for it
+  /// on the device.
+  [[nodiscard]] bool would_help(DomainId holder, Share waiting, Bytes need) const;
 
  private:
   [[nodiscard]] Bytes held_hbm(const Session& session) const;
-  [[nodiscard]] std::optional<Bytes> unmet_need(const Session& session);
+  [[nodiscard]] std::optional<Bytes> unmet_need(const Session& session, DeviceId device);
   [[nodiscard]] bool is_awaited(const Session& holder);
   void drop_claims(Session& session);
   void evict_rest(Session& group);

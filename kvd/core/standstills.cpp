@@ -19,43 +19,50 @@ bool wants_memory(const Request& request) {
 }  // namespace
 
 void Standstills::watch() {
-  std::erase_if(still_,
-                [&](const auto& entry) { return !requests_.domains().contains(entry.first); });
+  std::erase_if(
+      still_, [&](const auto& entry) { return !requests_.domains().contains(entry.first.domain); });
   for (const auto& [domain, kept] : requests_.domains()) {
-    if (!is_stuck(domain)) {
-      still_.erase(domain);
-      continue;
-    }
-    const Standstill fresh{kept.progress, context_.now, false};
-    Standstill& standstill = still_.try_emplace(domain, fresh).first->second;
-    if (standstill.progress != kept.progress) standstill = fresh;
-    const Nanoseconds lasts = context_.now - standstill.since;
-    const bool ends = context_.config.standstill_after > Nanoseconds(0) &&
-                      lasts >= context_.config.standstill_after;
-    if (!standstill.told && (ends || lasts >= context_.config.step_timeout)) {
-      standstill.told = true;
-      tell(domain, standstill);
-    }
-    if (!ends) continue;
-    give_up_latest(domain);
-    standstill.since = context_.now;  // the next one after as long again
+    for (const auto& [device, progress] : kept.progress) watch({domain, device}, progress);
   }
 }
 
-bool Standstills::is_stuck(DomainId domain) {
-  if (supply_.retires(domain)) return false;  // requests make way for a region
+void Standstills::watch(Share share, std::uint64_t progress) {
+  if (!is_stuck(share)) {
+    still_.erase(share);
+    return;
+  }
+  const Standstill fresh{progress, context_.now, false};
+  Standstill& standstill = still_.try_emplace(share, fresh).first->second;
+  if (standstill.progress != progress) standstill = fresh;
+  const Nanoseconds lasts = context_.now - standstill.since;
+  const bool ends = context_.config.standstill_after > Nanoseconds(0) &&
+                    lasts >= context_.config.standstill_after;
+  if (!standstill.told && (ends || lasts >= context_.config.step_timeout)) {
+    standstill.told = true;
+    tell(share, standstill);
+  }
+  if (!ends) return;
+  give_up_latest(share);
+  standstill.since = context_.now;  // the next one after as long again
+}
+
+bool Standstills::is_stuck(Share share) {
+  if (supply_.retires(share)) return false;  // requests make way for a region
   for (const auto& [id, session] : requests_.sessions()) {
-    if (session.info.domain != domain || session.life.dying || !session.life.responsive) continue;
+    if (session.info.domain != share.domain || !session.on(share.device)) continue;
+    if (session.life.dying || !session.life.responsive) continue;
     if (session.iterations.stepping || session.plan.asked) return false;
   }
   // A silent engine of another domain, which is evicted for those that wait (silence.hpp).
   const auto is_ended = [&](const auto& entry) {
     const Session& session = entry.second;
-    return session.life.awaited_since && silence_.would_help(session.info.domain, domain, Bytes(0));
+    return session.life.awaited_since && session.on(share.device) &&
+           silence_.would_help(session.info.domain, share, Bytes(0));
   };
   if (std::any_of(requests_.sessions().begin(), requests_.sessions().end(), is_ended)) return false;
-  if (store_.transfers.under_way(domain) || store_.compaction.under_way(domain)) return false;
-  if (store_.tiers.zeroes_for(domain)) return false;
+  if (store_.transfers.under_way(share.domain, share.device)) return false;
+  if (store_.compaction.under_way(share.domain)) return false;
+  if (store_.tiers.zeroes_for(share.domain)) return false;
   bool wants = false, silent = false;
   const auto look_at = [&](Request& r) {
     const bool responsive = requests_.session_of(r).life.responsive;
@@ -63,42 +70,43 @@ bool Standstills::is_stuck(DomainId domain) {
     silent = silent || (!responsive && r.holds_hbm());
     wants = wants || (responsive && wants_memory(r));
   };
-  requests_.each_inside_in(domain, look_at);
-  for (Request* r : requests_.domains().at(domain).line) {
+  requests_.each_inside_on(share, look_at);
+  for (Request* r : requests_.domains().at(share.domain).line) {
     if (wants) break;
-    look_at(*r);
+    if (requests_.session_of(*r).on(share.device)) look_at(*r);
   }
   return wants && !silent;
 }
 
-void Standstills::tell(DomainId domain, const Standstill& standstill) {
+void Standstills::tell(Share share, const Standstill& standstill) {
   ++context_.counters.standstills;
   Bytes wanted;
   EngineId engine;
   std::size_t count = 0;
-  requests_.each_request_in(domain, [&](Request& r) {
-    if (!wants_memory(r)) return;
+  requests_.each_request_in(share.domain, [&](Request& r) {
+    if (!wants_memory(r) || !requests_.session_of(r).on(share.device)) return;
     if (count++ == 0) engine = r.key.engine;
-    wanted = std::max(wanted, needs_.to_run(r));
+    wanted = std::max(wanted, needs_.to_run(r, share.device));
   });
-  context_.note(Note::Level::kWarning, engine,
-                std::to_string(count) +
-                    " requests wait for memory and none of their domain has run for " +
-                    std::to_string(to_seconds(context_.now - standstill.since)) + " s; HBM has " +
-                    std::to_string(store_.hbm.available(domain).value) + " bytes for them, DRAM " +
-                    std::to_string(store_.dram.available(domain).value) + ", the largest needs " +
-                    std::to_string(wanted.value) +
-                    ": free regions, enlarge pool.hbm or pool.dram, or raise the domain's quota");
+  context_.note(
+      Note::Level::kWarning, engine,
+      std::to_string(count) + " requests wait for memory and none of their domain has run for " +
+          std::to_string(to_seconds(context_.now - standstill.since)) + " s; HBM has " +
+          std::to_string(store_.hbm.of(share.device).available(share.domain).value) +
+          " bytes for them, DRAM " + std::to_string(store_.dram.available(share.domain).value) +
+          ", the largest needs " + std::to_string(wanted.value) +
+          ": free regions, enlarge pool.hbm or pool.dram, or raise the domain's quota");
 }
 
 // The end of one that holds memory helps the others.
-void Standstills::give_up_latest(DomainId domain) {
+void Standstills::give_up_latest(Share share) {
   const auto rank = [](const Request& r) {
     return std::tuple(r.hbm_slots() + r.dram_slots() > 0, r.times.arrived, r.key);
   };
   Request* latest = nullptr;
-  requests_.each_request_in(domain, [&](Request& r) {
-    if (!wants_memory(r) || !requests_.session_of(r).life.responsive) return;
+  requests_.each_request_in(share.domain, [&](Request& r) {
+    const Session& owner = requests_.session_of(r);
+    if (!wants_memory(r) || !owner.on(share.device) || !owner.life.responsive) return;
     if (!latest || rank(r) > rank(*latest)) latest = &r;
   });
   if (!latest) return;

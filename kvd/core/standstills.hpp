@@ -10,7 +10,7 @@
 
 namespace kvd::core {
 
-/// Somebody of a domain wants memory, nobody runs, and nothing is under way.
+/// Somebody of a domain wants memory of a device, nobody runs, and nothing is under way.
 struct Standstill {
   std::uint64_t progress = 0;  ///< Requests::progress of the domain then
   TimePoint since{0};
@@ -22,7 +22,7 @@ struct Standstill {
 /// not move: a region, another domain's loan, requests of which none can grow or leave. It is told
 /// once, and after `standstill_after` the latest request ends, those that hold memory first.
 ///
-/// Owner: control thread. Cost: O(requests of a domain in which nobody runs), else O(sessions).
+/// Owner: control thread. Cost: O(requests of a share in which nobody runs), else O(sessions).
 class Standstills {
  public:
   Standstills(Ground& ground, Needs& needs, Supply& supply, Silence& silence)
@@ -40,9 +40,10 @@ class Standstills {
   void end_given_up(Session& session);
 
  private:
-  [[nodiscard]] bool is_stuck(DomainId domain);
-  void tell(DomainId domain, const Standstill& standstill);
-  void give_up_latest(DomainId domain);
+  void watch(Share share, std::uint64_t progress);
+  [[nodiscard]] bool is_stuck(Share share);
+  void tell(Share share, const Standstill& standstill);
+  void give_up_latest(Share share);
 
   Context& context_;
   store::Store& store_;
@@ -51,7 +52,7 @@ class Standstills {
   Needs& needs_;
   Supply& supply_;
   Silence& silence_;
-  std::map<DomainId, Standstill> still_;
+  std::map<Share, Standstill> still_;
 };
 
 }  // namespace kvd::core

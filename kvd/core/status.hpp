@@ -70,9 +70,12 @@ struct EngineStatus {
   std::uint32_t uid = 0;
   Generation generation;
   std::uint32_t level = 1;  ///< 1: regions only, 3: scheduled
-  std::uint32_t ranks = 1;  ///< of a tensor-parallel group; pid is that of the first that attached
-  bool responsive = true;   ///< false: has not stepped (level 3) or beaten (level 1) in time
-  bool dying = false;       ///< its death was noticed, its memory is quarantined
+  struct Ranks {
+    std::uint32_t count = 1;        ///< of a tensor-parallel group
+    std::vector<DeviceId> devices;  ///< that they have HBM of
+  } ranks;                          ///< pid is that of the first that attached
+  bool responsive = true;  ///< false: has not stepped (level 3) or beaten (level 1) in time
+  bool dying = false;      ///< its death was noticed, its memory is quarantined
   Bytes region;
   Bytes hbm;
   Bytes dram;
@@ -143,18 +146,26 @@ struct Counters {
   Distribution deposit{kDepositBounds};  ///< tokens not yet due, at each report of new ones
 };
 
+/// One device: its HBM and its link.
+struct DeviceStatus {
+  DeviceId device;
+  pool::TierStats hbm;
+  std::vector<pool::SlabView> slabs;
+  Bytes b_xfer;                  ///< in force at the last decision
+  double link_rate[2] = {0, 0};  ///< measured bytes a second, h2d and d2h; 0: not yet
+  double mean_step_s = 0;        ///< of the engines on it
+};
+
 /// The whole visible state at one instant; made by the control thread, read by anyone.
 struct ControllerStatus {
   Counters counters;
-  pool::TierStats tiers[kTiers];
-  std::vector<pool::SlabView> slabs[kTiers];
+  pool::TierStats tiers[kTiers];              ///< of HBM the sum of all devices
+  std::vector<pool::SlabView> slabs[kTiers];  ///< likewise
+  std::vector<DeviceStatus> devices;
   std::vector<EngineStatus> engines;
   std::vector<RequestStatus> requests;
   std::vector<PlanStatus> plans;  ///< of the engines whose layers may stream now
   Tuning tuning;
-  Bytes b_xfer;                  ///< in force at the last decision
-  double link_rate[2] = {0, 0};  ///< measured bytes a second, h2d and d2h; 0: not yet
-  double mean_step_s = 0;
   Bytes orphaned;
   /// What the policies would be asked now, for whoever wants to make a decision again.
   std::vector<RotationInput> rotation_inputs;

@@ -9,10 +9,12 @@
 namespace kvd::core {
 
 void StatusBuilder::add_inputs(ControllerStatus& out) {
-  std::map<DomainId, std::string> names;
+  std::map<Share, std::string> names;
   for (auto& [id, session] : requests_.sessions()) {
     if (!session.class_id || session.life.dying) continue;
-    names.emplace(session.info.domain, session.info.domain_name);
+    for (const DeviceId device : session.devices().all()) {
+      names.emplace(Share{session.info.domain, device}, session.info.domain_name);
+    }
     std::vector<Request*> queue;
     out.admission_inputs.push_back(admission_.admission_input(session, queue));
     std::vector<RequestKey> running;
@@ -21,16 +23,28 @@ void StatusBuilder::add_inputs(ControllerStatus& out) {
     });
     if (!running.empty()) out.placement_inputs.push_back(plans_.placement_input(session, running));
   }
-  for (const auto& [domain, name] : names) {
+  for (const auto& [share, name] : names) {
     RotationInput input;
     std::vector<Request*> index;
     input.domain = name;
+    input.device = share.device;
     input.now = context_.now;
-    input.snapshot = rotation_.rotation_snapshot(domain, index);
+    input.snapshot = rotation_.rotation_snapshot(share, index);
     input.config = rotation_.rotation_config();
     for (const Request* r : index) input.requests.push_back(r->key);
     out.rotation_inputs.push_back(std::move(input));
   }
+}
+
+DeviceStatus StatusBuilder::device_status(DeviceId device) const {
+  DeviceStatus d;
+  d.device = device;
+  d.hbm = store_.hbm.of(device).stats();
+  d.slabs = store_.hbm.of(device).slabs();
+  d.b_xfer = budget_.per_step(device);
+  std::copy_n(knowledge_.link_rates(device).begin(), 2, d.link_rate);
+  d.mean_step_s = knowledge_.mean_step_s(device);
+  return d;
 }
 
 EngineStatus StatusBuilder::engine_status(const Session& session) const {
@@ -42,7 +56,7 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   e.uid = session.info.uid;
   e.generation = session.generation;
   e.level = session.class_id ? 3 : 1;
-  e.ranks = session.shape.ranks;
+  e.ranks = {session.shape.ranks, session.devices().all()};
   e.responsive = session.life.responsive;
   e.dying = session.life.dying;
   e.region = regions_.region_bytes(session);
@@ -100,15 +114,15 @@ PlanStatus StatusBuilder::plan_status(const Session& session) const {
 ControllerStatus StatusBuilder::build() {
   ControllerStatus out;
   out.counters = context_.counters;
-  const pool::TierPool* tiers[kTiers] = {&store_.hbm, &store_.dram};
-  for (std::size_t tier = 0; tier < kTiers; ++tier) {
-    out.tiers[tier] = tiers[tier]->stats();
-    out.slabs[tier] = tiers[tier]->slabs();
-    out.link_rate[tier] = knowledge_.link_rates()[tier];
+  for (std::uint32_t device = 0; device < store_.hbm.count(); ++device) {
+    out.devices.push_back(device_status(DeviceId(device)));
+    out.tiers[0] += out.devices.back().hbm;
+    const auto& slabs = out.devices.back().slabs;
+    out.slabs[0].insert(out.slabs[0].end(), slabs.begin(), slabs.end());
   }
+  out.tiers[1] = store_.dram.stats();
+  out.slabs[1] = store_.dram.slabs();
   out.tuning = context_.tuning;
-  out.b_xfer = budget_.per_step();
-  out.mean_step_s = knowledge_.mean_step_s();
   std::map<EngineId, EngineStatus> engines;
   for (const auto& [id, session] : requests_.sessions()) {
     engines[id] = engine_status(session);

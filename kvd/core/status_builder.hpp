@@ -31,6 +31,7 @@ class StatusBuilder {
 
  private:
   void add_inputs(ControllerStatus& out);
+  [[nodiscard]] DeviceStatus device_status(DeviceId device) const;
   [[nodiscard]] EngineStatus engine_status(const Session& session) const;
   [[nodiscard]] RequestStatus request_status(const Request& request) const;
   [[nodiscard]] PlanStatus plan_status(const Session& session) const;

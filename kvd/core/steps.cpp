@@ -7,7 +7,7 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
   ++context_.counters.steps;
   ++session.totals.steps;
   const double took = to_seconds(context_.now - session.life.last_step);
-  if (session.life.last_step.count() != 0) knowledge_.measure_gap(took);
+  if (session.life.last_step.count() != 0) knowledge_.measure_gap(session, took);
   const bool measured = session.iterations.stepping;
   session.life.last_step = context_.now;
   session.life.responsive = true;
@@ -21,9 +21,13 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
   streams_.end(session);
   // Then what was decided earlier: promises are kept or given back, regions get their way, the plan
   // in force moves layers. Who decides next counts on what they free.
-  promises_.expire(session.info.domain);
+  for (const DeviceId device : session.devices().all()) {
+    promises_.expire({session.info.domain, device});
+  }
   promises_.acknowledge(session);
-  regions_.yield(session.info.domain, session.id);
+  for (const DeviceId device : session.devices().all()) {
+    regions_.yield({session.info.domain, device}, session.id);
+  }
   streams_.install(session);
   // Who may prefill comes before who runs: rotation passes over who is held back.
   admission_.admit(session);

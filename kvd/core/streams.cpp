@@ -64,11 +64,10 @@ void Streams::fetch_layers(Session& session, Request& request) {
       if (!store_.blocks.has(request.table, i, Tier::kHbm)) wanted.push_back(i);
     }
     if (wanted.empty()) continue;
-    const auto count = static_cast<std::uint32_t>(wanted.size());
-    const pool::SlotGrant grant = store_.tiers.take(Tier::kHbm, session.taker(), count);
+    const pool::SlotGrant grant = memory_.take(session, wanted);
     short_of_hbm = grant.code != ErrorCode::kOk;
     if (short_of_hbm) break;
-    for (std::uint32_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
       store_.blocks.place(request.table, wanted[i], Tier::kHbm, grant.slots[i]);
     }
     coming.insert(coming.end(), wanted.begin(), wanted.end());
@@ -82,6 +81,8 @@ void Streams::fetch_layers(Session& session, Request& request) {
 
 bool Streams::stage(Session& session, Request& request) {
   if (request.complete() || request.layers.known.staged == request.layers_version()) return true;
+  // Its ranks cannot share a slot: what it lacks, after a copy that failed, is fetched first.
+  if (session.devices().several()) return false;
   const std::uint32_t groups = session.groups();
   std::vector<std::uint32_t> unstaged;
   bool streams = false;
@@ -154,7 +155,8 @@ void Streams::start(Session& session, StreamLayers stream, const std::vector<Req
   stream.slot_bytes = session.shape.slot_bytes();
   ++context_.counters.streams;
   for (const auto& fetch : stream.fetches) context_.counters.layers_fetched += fetch.pairs.size();
-  const Ticket ticket = store_.transfers.start(std::move(stream), session.info.domain);
+  const Ticket ticket =
+      store_.transfers.start(std::move(stream), session.info.domain, session.devices().first());
   for (Request* r : streamed) r->layers.streams.push_back(ticket);
 }
 

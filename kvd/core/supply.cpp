@@ -4,46 +4,55 @@
 
 namespace kvd::core {
 
-Bytes Supply::of(DomainId domain) {
-  return store_.hbm.available(domain) + incoming(domain) + yieldable(domain) - claimed(domain);
+Bytes Supply::of(Share share) {
+  return store_.hbm.of(share.device).available(share.domain) + incoming(share) + yieldable(share) -
+         claimed(share);
 }
 
-Bytes Supply::kept(const Request& request) const {
+Bytes Supply::kept(const Request& request, DeviceId device) const {
   if (retiring_.empty()) return Bytes(0);
+  const pool::TierPool& hbm = store_.hbm.of(device);
   std::int64_t count = 0;
-  memory_.each_hbm_slot(request,
-                        [&](SlotId slot) { count += store_.hbm.retiring(slot.slab()) ? 1 : 0; });
+  memory_.each_hbm_slot(request, [&](SlotId slot) {
+    if (store_.hbm.device_of(slot) == device && hbm.retiring(slot.slab())) ++count;
+  });
   return requests_.session_of(request).shape.slot_bytes() * count;
 }
 
-bool Supply::in_retiring_slab(const Request& request) const { return kept(request) > Bytes(0); }
+bool Supply::in_retiring_slab(const Request& request) const {
+  const std::vector<DeviceId>& devices = requests_.session_of(request).devices().all();
+  return std::any_of(devices.begin(), devices.end(),
+                     [&](DeviceId device) { return kept(request, device) > Bytes(0); });
+}
 
-Bytes Supply::incoming(DomainId domain) {
+Bytes Supply::incoming(Share share) {
   Bytes sum;
-  requests_.each_inside_in(domain, [&](Request& r) {
+  requests_.each_inside_on(share, [&](Request& r) {
     const bool leaves = r.place == Location::kGoing || r.leaving || r.promised;
     if (r.place != Location::kGoing && !requests_.session_of(r).life.responsive) return;
-    if (leaves) sum += memory_.hbm_bytes(r) - kept(r);
+    if (leaves) sum += memory_.hbm_bytes(r, share.device) - kept(r, share.device);
   });
   // What a silent engine may still use comes when it steps again, or never.
-  return sum + store_.tiers.held(domain, [&](EngineId engine) {
+  return sum + store_.tiers.held(share.domain, share.device, [&](EngineId engine) {
     const auto session = requests_.sessions().find(engine);
     return session == requests_.sessions().end() || session->second.life.responsive;
   });
 }
 
-Bytes Supply::claimed(DomainId domain) {
+Bytes Supply::claimed(Share share) {
   Bytes sum;
-  const auto found = requests_.domains().find(domain);
+  const auto found = requests_.domains().find(share.domain);
   if (found == requests_.domains().end()) return sum;
-  for (const auto& [order, request] : found->second.claims) sum += needs_.to_run(*request);
+  for (const auto& [order, request] : found->second.claims) {
+    sum += needs_.to_run(*request, share.device);
+  }
   return sum;
 }
 
 // What plans could still make free, less what prompts that come in chunk by chunk will need.
-Bytes Supply::yieldable(DomainId domain) {
+Bytes Supply::yieldable(Share share) {
   Bytes sum;
-  requests_.each_inside_in(domain, [&](Request& r) {
+  requests_.each_inside_on(share, [&](Request& r) {
     const Session& session = requests_.session_of(r);
     if (!session.life.responsive || (!session.streaming && !r.layerwise)) return;
     if (r.paused()) {
@@ -59,28 +68,30 @@ Bytes Supply::yieldable(DomainId domain) {
 
 // A little HBM is kept for them, or whoever runs would fill it; what they hold of it is in use.
 // With nobody else running there is nobody to keep it from.
-Bytes Supply::layerwise_reserve(DomainId domain) {
+Bytes Supply::layerwise_reserve(Share share) {
   const bool wanted =
       std::any_of(requests_.sessions().begin(), requests_.sessions().end(), [&](const auto& entry) {
         const Session& session = entry.second;
-        return session.info.domain == domain && session.class_id &&
-               needs_.prefills_layerwise(session);
+        return session.info.domain == share.domain && session.on(share.device) &&
+               session.class_id && needs_.prefills_layerwise(session);
       });
   if (!wanted) return Bytes(0);
   Bytes used;
   bool others = false;
-  requests_.each_inside_in(domain, [&](Request& r) {
-    if (r.layerwise) used += r.order.claim != 0 ? needs_.to_run(r) : memory_.hbm_bytes(r);
+  requests_.each_inside_on(share, [&](Request& r) {
+    if (r.layerwise)
+      used +=
+          r.order.claim != 0 ? needs_.to_run(r, share.device) : memory_.hbm_bytes(r, share.device);
     others = others || (!r.layerwise && (r.runs() || r.place == Location::kComing));
   });
   if (!others) return Bytes(0);
-  return std::max(Bytes(0), Bytes(needs_.hbm_limit(domain).value / kLayerwiseShare) - used);
+  return std::max(Bytes(0), Bytes(needs_.hbm_limit(share).value / kLayerwiseShare) - used);
 }
 
 // Blocks of a silent engine come back when it steps, or is evicted; nobody can rotate them out.
-std::string Supply::silent_holder(DomainId domain) {
+std::string Supply::silent_holder(Share share) {
   std::string text;
-  requests_.each_inside_in(domain, [&](Request& r) {
+  requests_.each_inside_on(share, [&](Request& r) {
     const Session& owner = requests_.session_of(r);
     if (!text.empty() || owner.life.responsive || !r.holds_hbm()) return;
     text = "engine '" + owner.info.name + "' holds blocks in HBM and has been silent for " +

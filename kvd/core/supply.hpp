@@ -8,8 +8,8 @@
 
 namespace kvd::core {
 
-/// What HBM a domain has to give: free, on its way out, or what plans could still make free, less
-/// what is claimed already.
+/// What HBM a domain has to give on a device: free, on its way out, or what plans could still make
+/// free, less what is claimed already.
 ///
 /// Owner: control thread. Cost: O(requests of the domain that do not wait in line).
 class Supply {
@@ -21,33 +21,34 @@ class Supply {
         memory_(ground.memory),
         needs_(needs) {}
 
-  /// The domain has slabs retire for a region.
-  [[nodiscard]] bool retires(DomainId domain) const { return retiring_.contains(domain); }
-  [[nodiscard]] const std::set<DomainId>& retiring() const { return retiring_; }
-  void begin_retiring(DomainId domain) { retiring_.insert(domain); }
-  void end_retiring(DomainId domain) { retiring_.erase(domain); }
+  /// The domain has slabs of the device retire for a region.
+  [[nodiscard]] bool retires(Share share) const { return retiring_.contains(share); }
+  [[nodiscard]] const std::set<Share>& retiring() const { return retiring_; }
+  void begin_retiring(Share share) { retiring_.insert(share); }
+  void end_retiring(Share share) { retiring_.erase(share); }
   /// HBM for whoever comes next; below zero where more is claimed than there is.
-  [[nodiscard]] Bytes of(DomainId domain);
+  [[nodiscard]] Bytes of(Share share);
   /// Some of its HBM is in slabs that retire for a region.
   [[nodiscard]] bool in_retiring_slab(const Request& request) const;
   /// HBM that victims will give back to requests: nothing of slabs that retire for a region.
-  [[nodiscard]] Bytes incoming(DomainId domain);
+  [[nodiscard]] Bytes incoming(Share share);
   /// HBM kept from who would come in, for prompts that prefill layer by layer.
-  [[nodiscard]] Bytes layerwise_reserve(DomainId domain);
-  /// Which silent engine of the domain holds blocks, and what to do about it; empty: none.
-  [[nodiscard]] std::string silent_holder(DomainId domain);
+  [[nodiscard]] Bytes layerwise_reserve(Share share);
+  /// Which silent engine holds blocks there, and what to do about it; empty: none.
+  [[nodiscard]] std::string silent_holder(Share share);
 
  private:
-  [[nodiscard]] Bytes kept(const Request& request) const;  ///< of its HBM, in retiring slabs
-  [[nodiscard]] Bytes claimed(DomainId domain);
-  [[nodiscard]] Bytes yieldable(DomainId domain);
+  /// Of its HBM on the device, in retiring slabs.
+  [[nodiscard]] Bytes kept(const Request& request, DeviceId device) const;
+  [[nodiscard]] Bytes claimed(Share share);
+  [[nodiscard]] Bytes yieldable(Share share);
 
   Context& context_;
   store::Store& store_;
   Requests& requests_;
   RequestMemory& memory_;
   Needs& needs_;
-  std::set<DomainId> retiring_;
+  std::set<Share> retiring_;
 };
 
 }  // namespace kvd::core

@@ -57,8 +57,7 @@ ErrorCode Swaps::swap_in(Request& request) {
         !request.layers.away.empty() && request.layers.away[i % groups] && i / groups < full;
     if (!streams) wanted.push_back(i);
   }
-  const pool::SlotGrant grant =
-      store_.tiers.take(Tier::kHbm, session.taker(), static_cast<std::uint32_t>(wanted.size()));
+  const pool::SlotGrant grant = memory_.take(session, wanted);
   if (grant.code != ErrorCode::kOk) return grant.code;
 
   store_.blocks.extend(request.table, session.taker(), whole * groups - request.table.size());
@@ -85,12 +84,13 @@ void Swaps::start_leaving(Session& session) {
   });
 }
 
-void Swaps::count_copy(Tier to, const CopyFinished& finished) {
+void Swaps::count_copy(const std::vector<DeviceId>& devices, Tier to,
+                       const CopyFinished& finished) {
   const std::size_t direction = to == Tier::kDram ? 1 : 0;
   ++context_.counters.copies[direction];
   context_.counters.copy_bytes[direction] += static_cast<std::uint64_t>(finished.bytes.value);
   context_.counters.copy_busy_ns[direction] += static_cast<std::uint64_t>(finished.busy.count());
-  knowledge_.measure_link(to, finished);
+  knowledge_.measure_link(devices, to, finished);
 }
 
 bool Swaps::on_copy(const CopyFinished& finished) {
@@ -104,20 +104,20 @@ bool Swaps::on_copy(const CopyFinished& finished) {
     if (finished.ok)
       context_.counters.bytes_scrubbed += static_cast<std::uint64_t>(finished.bytes.value);
   } else if (const auto transfer = store_.transfers.ended(finished.ticket)) {
-    requests_.progressed(transfer->domain);
+    requests_.progressed(transfer->request.engine, transfer->domain);
     failed(transfer->request.engine, "a copy failed and is undone");
-    if (finished.ok) count_copy(transfer->to(), finished);
+    if (finished.ok) count_copy(transfer->devices, transfer->to(), finished);
     if (!transfer->abandoned) finish(*transfer, finished.ok);
     store_.tiers.copy_ended(finished.ticket);
   } else if (const auto round = store_.compaction.ended(finished.ticket)) {
-    requests_.progressed(round->domain);
+    requests_.progressed(EngineId(), round->domain);
     failed(EngineId(), "blocks could not be moved within DRAM, and stay");
     compactor_.finish(*round, finished.ok);
     store_.tiers.copy_ended(finished.ticket);
   } else if (const auto stream = store_.transfers.stream_ended(finished.ticket)) {
-    requests_.progressed(stream->domain);
+    requests_.progressed(stream->engine, stream->domain);
     failed(stream->engine, "a layer could not be fetched");
-    if (finished.ok) count_copy(Tier::kHbm, finished);
+    if (finished.ok) count_copy({stream->device}, Tier::kHbm, finished);
     streams_.ended(finished.ticket, *stream);
     store_.tiers.copy_ended(finished.ticket);
   } else {

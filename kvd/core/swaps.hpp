@@ -35,7 +35,7 @@ class Swaps {
   [[nodiscard]] bool on_copy(const CopyFinished& finished);
 
  private:
-  void count_copy(Tier to, const CopyFinished& finished);
+  void count_copy(const std::vector<DeviceId>& devices, Tier to, const CopyFinished& finished);
   void swap_out(Request& request);
   void finish(const store::Transfer& transfer, bool ok);
   void finish_out(Request& request, const store::Transfer& transfer, bool ok);

@@ -51,31 +51,45 @@ void add_daemon(const admin::DaemonInfo& info, Samples& out) {
   }
 }
 
-void add_tier(Tier tier, const pool::TierStats& stats, Samples& out) {
-  const std::string label = name(tier);
-  out.add("kvd_pool_capacity_bytes", {label}, stats.capacity);
-  out.add("kvd_pool_free_bytes", {label}, stats.free);
-  out.add("kvd_pool_region_bytes", {label}, stats.region);
-  out.add("kvd_pool_quarantined_bytes", {label}, stats.quarantined);
-  out.add("kvd_slab_retiring", {label}, std::uint64_t{stats.slabs_retiring});
-  out.add("kvd_slab_stranded_bytes", {label}, stats.stranded);
+/// `device`: empty for DRAM, which is one.
+void add_tier(Tier tier, const std::string& device, const pool::TierStats& stats, Samples& out) {
+  const Labels labels = {name(tier), device};
+  out.add("kvd_pool_capacity_bytes", labels, stats.capacity);
+  out.add("kvd_pool_free_bytes", labels, stats.free);
+  out.add("kvd_pool_region_bytes", labels, stats.region);
+  out.add("kvd_pool_quarantined_bytes", labels, stats.quarantined);
+  out.add("kvd_slab_retiring", labels, std::uint64_t{stats.slabs_retiring});
+  out.add("kvd_slab_stranded_bytes", labels, stats.stranded);
   for (std::size_t s = 0; s < stats.slots_by_state.size(); ++s) {
-    out.add("kvd_pool_slots", {label, pool::name(static_cast<pool::SlotState>(s))},
-            stats.slots_by_state[s]);
+    const char* state = pool::name(static_cast<pool::SlotState>(s));
+    out.add("kvd_pool_slots", {labels[0], state, device}, stats.slots_by_state[s]);
   }
 }
 
-void add_slabs(Tier tier, const std::vector<pool::SlabView>& slabs, Samples& out) {
+void add_slabs(Tier tier, const std::string& device, const std::vector<pool::SlabView>& slabs,
+               Samples& out) {
   std::map<std::string, std::uint64_t> by_use;
   for (const auto& slab : slabs) ++by_use[pool::name(slab.use)];
-  for (const auto& [use, count] : by_use) out.add("kvd_pool_slabs", {name(tier), use}, count);
+  for (const auto& [use, count] : by_use) {
+    out.add("kvd_pool_slabs", {name(tier), use, device}, count);
+  }
+}
+
+void add_device(const core::DeviceStatus& status, Samples& out) {
+  const std::string device = std::to_string(status.device.value);
+  add_tier(Tier::kHbm, device, status.hbm, out);
+  add_slabs(Tier::kHbm, device, status.slabs, out);
+  for (std::size_t d = 0; d < kDirectionNames.size(); ++d) {
+    out.add("kvd_link_rate_bytes_per_second", {kDirectionNames[d], device}, status.link_rate[d]);
+  }
+  out.add("kvd_rotation_budget_bytes", {device}, status.b_xfer);
+  out.add("kvd_step_mean_seconds", {device}, status.mean_step_s);
 }
 
 void add_memory(const ControllerStatus& status, Samples& out) {
-  for (std::size_t t = 0; t < kTiers; ++t) {
-    add_tier(static_cast<Tier>(t), status.tiers[t], out);
-    add_slabs(static_cast<Tier>(t), status.slabs[t], out);
-  }
+  for (const core::DeviceStatus& device : status.devices) add_device(device, out);
+  add_tier(Tier::kDram, "", status.tiers[1], out);
+  add_slabs(Tier::kDram, "", status.slabs[1], out);
   out.add("kvd_blocks_compacted_total", {}, status.counters.blocks_compacted);
   out.add("kvd_compacted_bytes_total", {}, status.counters.bytes_compacted);
   out.add("kvd_orphaned_bytes", {}, status.orphaned);
@@ -92,7 +106,6 @@ void add_copies(const ControllerStatus& status, Samples& out) {
     out.add("kvd_copy_bytes_total", {direction}, c.copy_bytes[d]);
     out.add("kvd_copy_busy_seconds_total", {direction},
             static_cast<double>(c.copy_busy_ns[d]) * 1e-9);
-    out.add("kvd_link_rate_bytes_per_second", {direction}, status.link_rate[d]);
   }
   out.add("kvd_copy_failures_total", {}, c.copy_failures);
 }
@@ -129,7 +142,6 @@ void add_rotation(const ControllerStatus& status, Samples& out) {
   out.add("kvd_rotation_blocked_total", {"dram"}, c.rotation_blocked_dram);
   out.add("kvd_rotation_blocked_total", {"growth"}, c.rotation_blocked_growth);
   out.add("kvd_rotation_blocked_total", {"promise"}, c.rotation_blocked_promise);
-  out.add("kvd_rotation_budget_bytes", {}, status.b_xfer);
   out.add("kvd_blocks_synced_total", {}, c.blocks_synced);
   out.add("kvd_promises_total", {}, c.promises);
   out.add("kvd_promises_expired_total", {}, c.promises_expired);
@@ -158,7 +170,6 @@ void add_requests(const ControllerStatus& status, Samples& out) {
 void add_steps(const ControllerStatus& status, Samples& out) {
   const Counters& c = status.counters;
   out.add("kvd_steps_total", {}, c.steps);
-  out.add("kvd_step_mean_seconds", {}, status.mean_step_s);
   out.add("kvd_tokens_total", {}, c.tokens);
   out.add("kvd_slo_intervals_total", {"ttft", "met"}, c.ttft.met);
   out.add("kvd_slo_intervals_total", {"ttft", "missed"}, c.ttft.missed);

@@ -14,7 +14,7 @@ namespace {
 Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
                                                           const Domains& domains) {
   core::Controller::Config core;
-  core.hbm = {Tier::kHbm, config.slab_size(), config.slabs(Tier::kHbm)};
+  core.hbm = {{Tier::kHbm, config.slab_size(), config.slabs(Tier::kHbm)}};
   core.dram = {Tier::kDram, config.slab_size(), config.slabs(Tier::kDram)};
   const core::Requota quotas = domains.quotas(config.domains);
   core.hbm_quotas = quotas.hbm;

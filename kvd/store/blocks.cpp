@@ -98,7 +98,7 @@ SlotId Blocks::relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to
   Block& shifted = at(table[i]);
   const SlotId from = shifted.at[index(tier)];
   KVD_CHECK(!from.none() && !to.none(), "a block moves from one slot of a tier to another");
-  if (tiers_.pool(tier).state(from) == SlotState::kSealed) {
+  if (tiers_.state(tier, from) == SlotState::kSealed) {
     tiers_.seal(tier, to);
   } else {
     tiers_.open(tier, to);
@@ -110,7 +110,7 @@ SlotId Blocks::relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to
 void Blocks::settle(BlockTable& table, std::uint32_t i, Tier tier, bool full) {
   Block& settled = at(table[i]);
   const SlotId slot = settled.at[index(tier)];
-  const SlotState state = tiers_.pool(tier).state(slot);
+  const SlotState state = tiers_.state(tier, slot);
   const bool seals = full && state != SlotState::kSealed;
   const bool opens = !full && state == SlotState::kFilling;
   if (seals) tiers_.seal(tier, slot);

@@ -125,7 +125,7 @@ class Blocks {
  private:
   Block& at(BlockId id) { return blocks_[id.value - 1]; }
   [[nodiscard]] pool::SlotState state(const Block& block, Tier tier) const {
-    return tiers_.pool(tier).state(block.at[static_cast<std::size_t>(tier)]);
+    return tiers_.state(tier, block.at[static_cast<std::size_t>(tier)]);
   }
   [[nodiscard]] Row& changing(RowId id) { return rows_[id.value - 1]; }
   /// Every table that names the block, of which `table` is one.

@@ -9,26 +9,35 @@ using pool::SlotState;
 
 namespace {
 
-void drain(pool::TierPool& pool, const std::vector<SlotId>& slots) {
+pool::TierPool& pool_of(pool::TierPool& pool, SlotId) { return pool; }
+pool::TierPool& pool_of(DevicePools& pools, SlotId slot) { return pools.with(slot); }
+
+template <class Pools>
+void drain(Pools& pools, const std::vector<SlotId>& slots) {
   for (const SlotId slot : slots) {
-    if (pool.state(slot) != SlotState::kDraining) pool.drain(slot);
+    if (pools.state(slot) != SlotState::kDraining) pool_of(pools, slot).drain(slot);
   }
 }
 
-bool all_in(const pool::TierPool& pool, const std::vector<SlotId>& slots, SlotState state) {
+template <class Pools>
+bool all_in(const Pools& pools, const std::vector<SlotId>& slots, SlotState state) {
   return std::all_of(slots.begin(), slots.end(),
-                     [&](SlotId slot) { return pool.state(slot) == state; });
+                     [&](SlotId slot) { return pools.state(slot) == state; });
 }
 
 }  // namespace
 
 void Holds::take_out_dirty(Hold& hold) {
-  const auto same = [&](const DirtySlots& dirty) {
-    return dirty.domain == hold.domain && dirty.slot_bytes == hold.slot_bytes;
-  };
-  auto it = std::find_if(dirty_.begin(), dirty_.end(), same);
-  if (it == dirty_.end()) it = dirty_.insert(it, {hold.domain, hold.slot_bytes, {}});
-  it->slots.insert(it->slots.end(), hold.hbm.begin(), hold.hbm.end());
+  for (const SlotId slot : hold.hbm) {
+    const DeviceId device = hbm_.device_of(slot);
+    const auto same = [&](const DirtySlots& dirty) {
+      return dirty.domain == hold.domain && dirty.device == device &&
+             dirty.slot_bytes == hold.slot_bytes;
+    };
+    auto it = std::find_if(dirty_.begin(), dirty_.end(), same);
+    if (it == dirty_.end()) it = dirty_.insert(it, {hold.domain, device, hold.slot_bytes, {}});
+    it->slots.push_back(slot);
+  }
 }
 
 bool Holds::let_go(Hold& hold) {
@@ -38,7 +47,7 @@ bool Holds::let_go(Hold& hold) {
   const bool here = engine != engines_.end();
   if (hold.dirty) {
     for (const SlotId slot : hold.hbm) {
-      if (hbm_.state(slot) != SlotState::kQuarantined) hbm_.quarantine(slot);
+      if (hbm_.state(slot) != SlotState::kQuarantined) hbm_.with(slot).quarantine(slot);
     }
     if (!here) take_out_dirty(hold);
     return !here;

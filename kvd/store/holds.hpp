@@ -8,6 +8,7 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/pool/tier_pool.hpp"
+#include "kvd/store/device_pools.hpp"
 
 namespace kvd::store {
 
@@ -23,10 +24,11 @@ struct Hold {
   bool dirty = false;          ///< kept by Holds: the engine died
 };
 
-/// HBM slots, in state quarantined, that nothing touches any more: to be zeroed before they are
-/// granted again.
+/// HBM slots of one device, in state quarantined, that nothing touches any more: to be zeroed
+/// before they are granted again.
 struct DirtySlots {
   DomainId domain;
+  DeviceId device;
   Bytes slot_bytes;
   std::vector<SlotId> slots;
 };
@@ -41,7 +43,7 @@ struct DirtySlots {
 /// Owner: control thread. Errors: none. Cost: each call walks the holds, of which there are few.
 class Holds {
  public:
-  Holds(pool::TierPool& hbm, pool::TierPool& dram) : hbm_(hbm), dram_(dram) {}
+  Holds(DevicePools& hbm, pool::TierPool& dram) : hbm_(hbm), dram_(dram) {}
 
   /// Holds the slots (filling, open or sealed) for as long as needed; frees at once what nothing
   /// touches.
@@ -60,7 +62,7 @@ class Holds {
   void engine_gone(EngineId engine);
   void copy_ended(Ticket ticket);
 
-  /// What came out dirty since the last call, one entry a domain and slot size.
+  /// What came out dirty since the last call, one entry a domain, device and slot size.
   [[nodiscard]] std::vector<DirtySlots> take_dirty();
 
   [[nodiscard]] const std::vector<Hold>& all() const { return holds_; }
@@ -87,7 +89,7 @@ class Holds {
   /// Takes the slots out that copies read, into a hold of their own.
   [[nodiscard]] Hold take_out_read(Hold& hold) const;
 
-  pool::TierPool& hbm_;
+  DevicePools& hbm_;
   pool::TierPool& dram_;
   std::map<EngineId, Life> engines_;  ///< those that may touch slots
   std::vector<Hold> holds_;

@@ -3,7 +3,7 @@
 namespace kvd::store {
 
 void Mappings::engine_came(EngineId engine) {
-  const std::uint32_t slabs = hbm_.config().slabs;
+  const std::uint32_t slabs = hbm_.slabs();
   engines_[engine] = {pool::SlabSet(slabs, false), pool::SlabSet(slabs, false), false};
 }
 
@@ -24,7 +24,7 @@ void Mappings::send(EngineId engine, const std::vector<SlabIndex>& slabs) {
   for (const SlabIndex slab : slabs) {
     if (maps.sent[slab.value]) continue;
     maps.sent[slab.value] = true;
-    hbm_.set_mapped(slab, engine, true);
+    hbm_.with(slab).set_mapped(slab, engine, true);
     orders_.add(SendSlab{engine, slab, RegionId(0), 0, 0});
   }
 }
@@ -44,10 +44,10 @@ bool Mappings::mapped(EngineId engine, SlabIndex slab) {
 void Mappings::end_awaiting_mapped(EngineId engine) {
   const pool::SlabSet* mapped = of(engine);
   if (mapped == nullptr) return;
-  for (std::uint32_t slab = 0; slab < hbm_.config().slabs; ++slab) {
-    if (!(*mapped)[slab] && hbm_.awaited(SlabIndex(slab), engine)) return;
+  for (std::uint32_t slab = 0; slab < hbm_.slabs(); ++slab) {
+    if (!(*mapped)[slab] && hbm_.with(SlabIndex(slab)).awaited(SlabIndex(slab), engine)) return;
   }
-  hbm_.stop_awaiting(engine);
+  stop_awaiting(engine);
 }
 
 bool Mappings::unmapped(EngineId engine, SlabIndex slab) {
@@ -55,7 +55,7 @@ bool Mappings::unmapped(EngineId engine, SlabIndex slab) {
   // Only an answer to a request of ours counts: slots may be granted in what is still mapped.
   if (maps == nullptr || !maps->sent[slab.value] || maps->mapped[slab.value]) return false;
   maps->sent[slab.value] = false;
-  hbm_.set_mapped(slab, engine, false);
+  hbm_.with(slab).set_mapped(slab, engine, false);
   return true;
 }
 
@@ -63,12 +63,12 @@ void Mappings::unsent(EngineId engine, SlabIndex slab, bool region) {
   Known* maps = known(engine, slab);
   if (maps == nullptr || (region && maps->sent[slab.value])) return;
   maps->sent[slab.value] = maps->mapped[slab.value] = false;
-  hbm_.set_mapped(slab, engine, false);  // the next grant of slots there sends it anew
+  hbm_.with(slab).set_mapped(slab, engine, false);  // the next grant of slots there sends it anew
 }
 
 void Mappings::region_unmapped(EngineId engine, SlabIndex slab) {
   const Known* maps = known(engine, slab);
-  if (maps == nullptr || !maps->sent[slab.value]) hbm_.set_mapped(slab, engine, false);
+  if (maps == nullptr || !maps->sent[slab.value]) hbm_.with(slab).set_mapped(slab, engine, false);
 }
 
 void Mappings::ask_back(const std::vector<SlabIndex>& slabs) {
@@ -81,10 +81,10 @@ void Mappings::ask_back(const std::vector<SlabIndex>& slabs) {
 }
 
 void Mappings::forget(EngineId engine) {
-  for (std::uint32_t slab = 0; slab < hbm_.config().slabs; ++slab) {
-    hbm_.set_mapped(SlabIndex(slab), engine, false);
+  for (std::uint32_t slab = 0; slab < hbm_.slabs(); ++slab) {
+    hbm_.with(SlabIndex(slab)).set_mapped(SlabIndex(slab), engine, false);
   }
-  hbm_.stop_awaiting(engine);
+  stop_awaiting(engine);
 }
 
 }  // namespace kvd::store

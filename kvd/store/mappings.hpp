@@ -5,6 +5,7 @@
 
 #include "ipc/vocabulary/ids.hpp"
 #include "kvd/pool/tier_pool.hpp"
+#include "kvd/store/device_pools.hpp"
 #include "kvd/store/orders.hpp"
 
 namespace kvd::store {
@@ -18,7 +19,7 @@ namespace kvd::store {
 /// Owner: control thread. Errors: none. Cost: O(1) a slab; forgetting an engine O(slabs).
 class Mappings {
  public:
-  Mappings(pool::TierPool& hbm, Orders& orders) : hbm_(hbm), orders_(orders) {}
+  Mappings(DevicePools& hbm, Orders& orders) : hbm_(hbm), orders_(orders) {}
 
   void engine_came(EngineId engine);
   void engine_gone(EngineId engine) { engines_.erase(engine); }
@@ -35,7 +36,9 @@ class Mappings {
   /// After mapped(), when what waited has been served: slabs it maps are awaited no longer.
   void end_awaiting_mapped(EngineId engine);
   /// It waits for no slab any more.
-  void stop_awaiting(EngineId engine) { hbm_.stop_awaiting(engine); }
+  void stop_awaiting(EngineId engine) {
+    for (pool::TierPool& device : hbm_) device.stop_awaiting(engine);
+  }
   /// It says it does not map the slab any more. False unless it was asked to unmap it.
   [[nodiscard]] bool unmapped(EngineId engine, SlabIndex slab);
   /// The slab could not be sent to it. `region`: it was part of one.
@@ -57,7 +60,7 @@ class Mappings {
   /// Null: no such engine or slab.
   [[nodiscard]] Known* known(EngineId engine, SlabIndex slab);
 
-  pool::TierPool& hbm_;
+  DevicePools& hbm_;
   Orders& orders_;
   std::map<EngineId, Known> engines_;
 };

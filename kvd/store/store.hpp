@@ -18,7 +18,7 @@ struct Store {
   Blocks blocks;
   Transfers transfers;
   Compaction compaction;
-  const pool::TierPool& hbm = tiers.pool(Tier::kHbm);  ///< to read
+  const DevicePools& hbm = tiers.hbm();  ///< to read
   const pool::TierPool& dram = tiers.pool(Tier::kDram);
 };
 

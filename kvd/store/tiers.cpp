@@ -13,19 +13,35 @@ Tiers::Tiers(const Config& config, Orders& orders)
       mappings_(hbm_, orders) {}
 
 Status Tiers::add_class(ClassId model_class, Bytes slot_bytes) {
-  KVD_TRY(hbm_.add_class(model_class, slot_bytes));
-  Status status = dram_.add_class(model_class, slot_bytes);
-  if (!status.ok()) hbm_.remove_class(model_class);
+  std::vector<pool::TierPool*> added;
+  const auto add = [&](pool::TierPool& pool) {
+    Status status = pool.add_class(model_class, slot_bytes);
+    if (status.ok()) added.push_back(&pool);
+    return status;
+  };
+  Status status;
+  for (pool::TierPool& device : hbm_) {
+    if (status.ok()) status = add(device);
+  }
+  if (status.ok()) status = add(dram_);
+  if (status.ok()) return status;
+  for (pool::TierPool* pool : added) pool->remove_class(model_class);
   return status;
 }
 
 bool Tiers::remove_class(ClassId model_class) {
-  const bool gone = hbm_.remove_class(model_class);
-  return dram_.remove_class(model_class) && gone;
+  bool gone = dram_.remove_class(model_class);
+  for (pool::TierPool& device : hbm_) gone = device.remove_class(model_class) && gone;
+  return gone;
 }
 
 Status Tiers::set_quotas(Tier tier, const pool::Quotas& quotas) {
-  return changing(tier).set_quotas(quotas);
+  if (tier == Tier::kDram) return dram_.set_quotas(quotas);
+  for (const pool::TierPool& device : std::as_const(hbm_)) {
+    KVD_TRY(pool::check_quotas(quotas, {device.config().slab_bytes, device.config().slabs}));
+  }
+  for (pool::TierPool& device : hbm_) KVD_TRY(device.set_quotas(quotas));
+  return {};
 }
 
 // ---- slots ----
@@ -33,15 +49,37 @@ Status Tiers::set_quotas(Tier tier, const pool::Quotas& quotas) {
 pool::SlotGrant Tiers::try_take(Tier tier, const Taker& taker, std::uint32_t count) {
   const pool::SlabSet* mapped = tier == Tier::kHbm ? mappings_.of(taker.engine) : nullptr;
   pool::SlotGrant grant =
-      changing(tier).allocate({taker.model_class, taker.domain, taker.engine, count, mapped});
+      changing(tier, taker.device)
+          .allocate({taker.model_class, taker.domain, taker.engine, count, mapped});
   if (mapped != nullptr) mappings_.send(taker.engine, grant.to_map);
   return grant;
 }
 
 pool::SlotGrant Tiers::take(Tier tier, const Taker& taker, std::uint32_t count) {
   pool::SlotGrant grant = try_take(tier, taker, count);
-  if (grant.code != ErrorCode::kOk && grant.to_map.empty()) reclaim(tier, taker.domain);
+  if (grant.code != ErrorCode::kOk && grant.to_map.empty())
+    reclaim(tier, taker.domain, taker.device);
   return grant;
+}
+
+pool::SlotGrant Tiers::take(const Taker& taker, std::span<const DeviceSlots> wanted) {
+  // The worse the later: what one device lacks for good, no other makes up for.
+  const auto badness = [](ErrorCode code) {
+    if (code == ErrorCode::kOk) return 0;
+    return code == ErrorCode::kWouldBlock ? 1 : code == ErrorCode::kQuotaExceeded ? 2 : 3;
+  };
+  pool::SlotGrant all;
+  for (const DeviceSlots& part : wanted) {
+    Taker there = taker;
+    there.device = part.device;
+    const pool::SlotGrant grant = take(Tier::kHbm, there, part.count);
+    all.slots.insert(all.slots.end(), grant.slots.begin(), grant.slots.end());
+    all.to_map.insert(all.to_map.end(), grant.to_map.begin(), grant.to_map.end());
+    if (badness(grant.code) > badness(all.code)) all.code = grant.code;
+  }
+  mappings_.send(taker.engine, all.to_map);
+  if (all.code != ErrorCode::kOk) hbm_.release(std::exchange(all.slots, {}));
+  return all;
 }
 
 void Tiers::free(Tier tier, std::vector<SlotId> slots) {
@@ -68,9 +106,10 @@ std::optional<MoveSlots> Tiers::move(const Taker& owner, const std::vector<SlotI
   return order;
 }
 
-std::int64_t Tiers::grantable(const std::vector<SlotId>& slots) const {
-  return std::count_if(slots.begin(), slots.end(),
-                       [&](SlotId slot) { return !hbm_.retiring(slot.slab()); });
+std::int64_t Tiers::grantable(const std::vector<SlotId>& slots, DeviceId device) const {
+  return std::count_if(slots.begin(), slots.end(), [&](SlotId slot) {
+    return hbm_.device_of(slot) == device && !hbm_.of(device).retiring(slot.slab());
+  });
 }
 
 void Tiers::copy_ended(Ticket ticket) {
@@ -80,33 +119,35 @@ void Tiers::copy_ended(Ticket ticket) {
 
 // ---- zeroing ----
 
-void Tiers::reclaim(Tier tier, DomainId asking) {
-  changing(tier).reclaim_empty_slabs(asking);
+void Tiers::reclaim(Tier tier, DomainId asking, DeviceId device) {
+  changing(tier, device).reclaim_empty_slabs(asking);
   scrub_slabs();
 }
 
-void Tiers::reclaim(DomainId asking) {
-  hbm_.reclaim_empty_slabs(asking);
+void Tiers::reclaim(DomainId asking, DeviceId device) {
+  hbm_.of(device).reclaim_empty_slabs(asking);
   dram_.reclaim_empty_slabs(asking);
   scrub_slabs();
 }
 
 void Tiers::scrub_slabs() {
-  for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
-    std::vector<SlabIndex> slabs = changing(tier).take_dirty();
-    if (slabs.empty()) continue;
+  const auto scrub = [this](Tier tier, pool::TierPool& pool) {
+    std::vector<SlabIndex> slabs = pool.take_dirty();
+    if (slabs.empty()) return;
     if (tier == Tier::kHbm) mappings_.ask_back(slabs);
     const Ticket ticket = orders_.next_ticket();
     Scrub order{ticket, tier, std::move(slabs), {}, Bytes(0)};
     orders_.add(order);
     zeroing_.emplace(ticket, Zeroing{std::move(order), DomainId()});
-  }
+  };
+  for (pool::TierPool& device : hbm_) scrub(Tier::kHbm, device);
+  scrub(Tier::kDram, dram_);
 }
 
 // Those of processes that are gone.
 void Tiers::scrub_slots() {
   for (DirtySlots& dirty : holds_.take_dirty()) {
-    for (const SlotId slot : dirty.slots) hbm_.scrub(slot);
+    for (const SlotId slot : dirty.slots) hbm_.of(dirty.device).scrub(slot);
     const Ticket ticket = orders_.next_ticket();
     Scrub order{ticket, Tier::kHbm, {}, std::move(dirty.slots), dirty.slot_bytes};
     orders_.add(order);
@@ -124,16 +165,16 @@ bool Tiers::scrub_ended(Ticket ticket, bool ok) {
     zeroing_.emplace(ended.order.ticket, std::move(ended));
     return true;
   }
-  for (const SlabIndex slab : ended.order.slabs) changing(ended.order.tier).slab_scrubbed(slab);
-  for (const SlotId slot : ended.order.slots) hbm_.scrubbed(slot);
+  for (const SlabIndex slab : ended.order.slabs) with(ended.order.tier, slab).slab_scrubbed(slab);
+  for (const SlotId slot : ended.order.slots) hbm_.with(slot).scrubbed(slot);
   scrub_slabs();  // one that somebody stopped mapping meanwhile is to be zeroed again
   return true;
 }
 
-Bytes Tiers::zeroing(DomainId domain) const {
+Bytes Tiers::zeroing(DomainId domain, DeviceId device) const {
   Bytes sum;
   for (const auto& [ticket, one] : zeroing_) {
-    if (one.domain == domain) sum += one.order.slot_bytes * grantable(one.order.slots);
+    if (one.domain == domain) sum += one.order.slot_bytes * grantable(one.order.slots, device);
   }
   return sum;
 }
@@ -145,9 +186,13 @@ bool Tiers::zeroes_for(DomainId domain) const {
 }
 
 std::uint64_t Tiers::order_renewals() {
-  const std::vector<SlabIndex> slabs = hbm_.take_renewals();
-  for (const SlabIndex slab : slabs) orders_.add(RenewSlab{slab});
-  return slabs.size();
+  std::uint64_t count = 0;
+  for (pool::TierPool& device : hbm_) {
+    const std::vector<SlabIndex> slabs = device.take_renewals();
+    for (const SlabIndex slab : slabs) orders_.add(RenewSlab{slab});
+    count += slabs.size();
+  }
+  return count;
 }
 
 // ---- engines ----
@@ -165,25 +210,25 @@ void Tiers::engine_gone(EngineId engine) {
 
 // ---- regions ----
 
-Result<std::vector<SlabIndex>> Tiers::lease(RegionId region, DomainId domain, EngineId engine,
-                                            Bytes bytes) {
-  auto slabs = hbm_.allocate_region(region, domain, engine, bytes);
+Result<std::vector<SlabIndex>> Tiers::lease(RegionId region, const Taker& taker, Bytes bytes) {
+  pool::TierPool& hbm = hbm_.of(taker.device);
+  auto slabs = hbm.allocate_region(region, taker.domain, taker.engine, bytes);
   // Slabs that no block uses any more can be had, once they are zeroed.
-  if (!slabs.ok() && !hbm_.reclaim_empty_slabs().empty()) {
-    slabs = hbm_.allocate_region(region, domain, engine, bytes);
+  if (!slabs.ok() && !hbm.reclaim_empty_slabs().empty()) {
+    slabs = hbm.allocate_region(region, taker.domain, taker.engine, bytes);
   }
   if (!slabs.ok()) return slabs;
   const auto count = static_cast<std::uint32_t>(slabs->size());
   for (std::uint32_t i = 0; i < count; ++i) {
-    hbm_.set_mapped((*slabs)[i], engine, true);
-    orders_.add(SendSlab{engine, (*slabs)[i], region, i, count});
+    hbm.set_mapped((*slabs)[i], taker.engine, true);
+    orders_.add(SendSlab{taker.engine, (*slabs)[i], region, i, count});
   }
   return slabs;
 }
 
 void Tiers::end_lease(RegionId region, EngineId engine, const std::vector<SlabIndex>& slabs) {
   for (const SlabIndex slab : slabs) mappings_.region_unmapped(engine, slab);
-  hbm_.release_region(region);
+  hbm_.with(slabs.front()).release_region(region);
   scrub_slabs();
 }
 
@@ -196,7 +241,9 @@ std::size_t Tiers::slots(Tier tier) const {
 }
 
 std::string Tiers::validate() const {
-  if (std::string fault = hbm_.validate(); !fault.empty()) return "hbm: " + fault;
+  for (const pool::TierPool& device : hbm_) {
+    if (std::string fault = device.validate(); !fault.empty()) return "hbm: " + fault;
+  }
   if (std::string fault = dram_.validate(); !fault.empty()) return "dram: " + fault;
   return holds_.validate();
 }

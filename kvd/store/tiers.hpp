@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/pool/tier_pool.hpp"
+#include "kvd/store/device_pools.hpp"
 #include "kvd/store/holds.hpp"
 #include "kvd/store/mappings.hpp"
 #include "kvd/store/orders.hpp"
@@ -20,13 +22,19 @@ namespace kvd::store {
 struct Taker {
   ClassId model_class;
   DomainId domain;
-  EngineId engine;   ///< gets the slabs it does not map yet sent, where the tier is HBM
-  Bytes slot_bytes;  ///< of the class
+  EngineId engine;    ///< gets the slabs it does not map yet sent, where the tier is HBM
+  Bytes slot_bytes;   ///< of the class
+  DeviceId device{};  ///< where HBM is taken
+};
+/// Slots of one device, of several that are taken.
+struct DeviceSlots {
+  DeviceId device;
+  std::uint32_t count = 0;
 };
 
-/// The memory of one node by ids: the pool of each tier, which engine maps which slab, why a slot
-/// that was given up is not free yet, and what is being zeroed or renewed. Everything that changes
-/// a pool goes through here; everybody may read the pools.
+/// The memory of one node by ids: a pool of HBM for each device and one of DRAM, which engine maps
+/// which slab, why a slot that was given up is not free yet, and what is being zeroed or renewed.
+/// Everything that changes a pool goes through here; everybody may read the pools.
 ///
 /// Source: kvd design (DESIGN.md, safety rules 3, 4 and 8; "Domains and quotas").
 ///
@@ -35,24 +43,31 @@ struct Taker {
 class Tiers {
  public:
   struct Config {
-    pool::TierPool::Config hbm;
+    std::vector<pool::TierPool::Config> hbm;  ///< by device
     pool::TierPool::Config dram;
-    pool::Quotas hbm_quotas;
+    pool::Quotas hbm_quotas;  ///< of each device
     pool::Quotas dram_quotas;
   };
   /// What the shell has to do is appended to `orders`, which outlives this.
   Tiers(const Config& config, Orders& orders);
 
-  [[nodiscard]] const pool::TierPool& pool(Tier tier) const {
-    return tier == Tier::kHbm ? hbm_ : dram_;
+  /// Whole slabs retire, are renewed and end their regions there; slots change by what is below.
+  [[nodiscard]] DevicePools& hbm() { return hbm_; }
+  [[nodiscard]] const DevicePools& hbm() const { return hbm_; }
+  /// Of HBM that of the device.
+  [[nodiscard]] const pool::TierPool& pool(Tier tier, DeviceId device = {}) const {
+    return tier == Tier::kHbm ? hbm_.of(device) : dram_;
+  }
+  [[nodiscard]] pool::SlotState state(Tier tier, SlotId slot) const {
+    return tier == Tier::kHbm ? hbm_.state(slot) : dram_.state(slot);
   }
   [[nodiscard]] Mappings& mappings() { return mappings_; }
   [[nodiscard]] const Mappings& mappings() const { return mappings_; }
 
   // ---- classes and quotas ----
-  /// In both tiers, or in none: InvalidArgument as TierPool::add_class.
+  /// In all pools, or in none: InvalidArgument as TierPool::add_class.
   [[nodiscard]] Status add_class(ClassId model_class, Bytes slot_bytes);
-  /// False while a slab of either tier has the class.
+  /// False while a slab of any pool has the class.
   [[nodiscard]] bool remove_class(ClassId model_class);
   [[nodiscard]] Status set_quotas(Tier tier, const pool::Quotas& quotas);
 
@@ -62,8 +77,10 @@ class Tiers {
   [[nodiscard]] pool::SlotGrant take(Tier tier, const Taker& taker, std::uint32_t count);
   /// The same without a look for slabs of others.
   [[nodiscard]] pool::SlotGrant try_take(Tier tier, const Taker& taker, std::uint32_t count);
-  void seal(Tier tier, SlotId slot) { changing(tier).seal(slot); }
-  void open(Tier tier, SlotId slot) { changing(tier).mark_open(slot); }
+  /// HBM of several devices, all or nothing: as take on each, the slots one device after the other.
+  [[nodiscard]] pool::SlotGrant take(const Taker& taker, std::span<const DeviceSlots> wanted);
+  void seal(Tier tier, SlotId slot) { with(tier, slot).seal(slot); }
+  void open(Tier tier, SlotId slot) { with(tier, slot).mark_open(slot); }
   /// Frees what nothing touches; anything else goes by `hold`. What is being moved waits for that.
   void free(Tier tier, std::vector<SlotId> slots);
   void hold(Hold hold) { holds_.add(std::move(hold)); }
@@ -75,19 +92,20 @@ class Tiers {
   [[nodiscard]] std::optional<MoveSlots> move(const Taker& owner, const std::vector<SlotId>& from);
 
   // ---- zeroing ----
-  /// Empty slabs of other domains start being zeroed, in the tier or in both.
-  void reclaim(Tier tier, DomainId asking);
-  void reclaim(DomainId asking);
+  /// Empty slabs of other domains start being zeroed, in the tier or in both; of HBM the device's.
+  void reclaim(Tier tier, DomainId asking, DeviceId device = {});
+  void reclaim(DomainId asking, DeviceId device);
   /// Whether the ticket was of a Scrub of this one; a failed one is ordered again.
   [[nodiscard]] bool scrub_ended(Ticket ticket, bool ok);
-  /// HBM of the domain that was given up or is being zeroed, and comes back to be granted: nothing
-  /// of slabs that retire, of engines that die, or held for an engine of which `comes` says no.
+  /// HBM of the domain on the device that was given up or is being zeroed, and comes back to be
+  /// granted: nothing of slabs that retire, of engines that die, or held for an engine of which
+  /// `comes` says no.
   template <class Comes>
-  [[nodiscard]] Bytes held(DomainId domain, Comes comes) const {
-    Bytes sum = zeroing(domain);
+  [[nodiscard]] Bytes held(DomainId domain, DeviceId device, Comes comes) const {
+    Bytes sum = zeroing(domain, device);
     for (const Hold& hold : holds_.all()) {
       if (hold.domain != domain || Holds::quarantined(hold) || !comes(hold.engine)) continue;
-      sum += hold.slot_bytes * grantable(hold.hbm);
+      sum += hold.slot_bytes * grantable(hold.hbm, device);
     }
     return sum;
   }
@@ -95,10 +113,8 @@ class Tiers {
   [[nodiscard]] bool zeroes_for(DomainId domain) const;
 
   // ---- new memory ----
-  void renew_for(DomainId domain, Bytes wanted) { hbm_.renew_for(domain, wanted); }
   /// Orders what the event in hand found out to be needed. Returns how many slabs.
   std::uint64_t order_renewals();
-  void renewed(SlabIndex slab) { hbm_.slab_renewed(slab); }
 
   // ---- engines ----
   void engine_came(EngineId engine);
@@ -110,15 +126,12 @@ class Tiers {
   void engine_gone(EngineId engine);
 
   // ---- regions ----
-  /// Leases whole slabs and sends them; errors as TierPool::allocate_region.
-  [[nodiscard]] Result<std::vector<SlabIndex>> lease(RegionId region, DomainId domain,
-                                                     EngineId engine, Bytes bytes);
+  /// Leases whole slabs of the taker's device and sends them; errors as
+  /// TierPool::allocate_region.
+  [[nodiscard]] Result<std::vector<SlabIndex>> lease(RegionId region, const Taker& taker,
+                                                     Bytes bytes);
   /// Its engine unmapped it.
   void end_lease(RegionId region, EngineId engine, const std::vector<SlabIndex>& slabs);
-  void release_region(RegionId region) { hbm_.release_region(region); }
-  void quarantine_region(RegionId region) { hbm_.quarantine_region(region); }
-  void retire(SlabIndex slab) { hbm_.retire(slab); }
-  void unretire(SlabIndex slab) { hbm_.unretire(slab); }
   /// Orders that all dirty slabs are zeroed.
   void scrub_slabs();
 
@@ -127,10 +140,16 @@ class Tiers {
   [[nodiscard]] std::string validate() const;
 
  private:
-  [[nodiscard]] pool::TierPool& changing(Tier tier) { return tier == Tier::kHbm ? hbm_ : dram_; }
+  [[nodiscard]] pool::TierPool& changing(Tier tier, DeviceId device) {
+    return tier == Tier::kHbm ? hbm_.of(device) : dram_;
+  }
+  template <class SlabOrSlot>
+  [[nodiscard]] pool::TierPool& with(Tier tier, SlabOrSlot id) {
+    return tier == Tier::kHbm ? hbm_.with(id) : dram_;
+  }
   void scrub_slots();
-  [[nodiscard]] Bytes zeroing(DomainId domain) const;
-  [[nodiscard]] std::int64_t grantable(const std::vector<SlotId>& slots) const;
+  [[nodiscard]] Bytes zeroing(DomainId domain, DeviceId device) const;
+  [[nodiscard]] std::int64_t grantable(const std::vector<SlotId>& slots, DeviceId device) const;
 
   struct Zeroing {
     Scrub order;
@@ -138,7 +157,7 @@ class Tiers {
   };
 
   Orders& orders_;
-  pool::TierPool hbm_;
+  DevicePools hbm_;
   pool::TierPool dram_;
   Holds holds_;
   Mappings mappings_;

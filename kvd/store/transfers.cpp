@@ -60,11 +60,11 @@ std::vector<std::uint32_t> Transfers::abandon(Ticket ticket) {
   return std::exchange(transfer.places, {});
 }
 
-Ticket Transfers::start(StreamLayers stream, DomainId domain) {
+Ticket Transfers::start(StreamLayers stream, DomainId domain, DeviceId device) {
   stream.fetches = by_group(std::move(stream.fetches));
   stream.ticket = orders_.next_ticket();
   const Ticket ticket = stream.ticket;
-  streams_.emplace(ticket, Stream{stream.engine, domain, stream.iteration, false});
+  streams_.emplace(ticket, Stream{stream.engine, domain, device, stream.iteration, false});
   orders_.add(std::move(stream));
   return ticket;
 }
@@ -79,10 +79,17 @@ void Transfers::end_streams(EngineId engine, std::uint64_t finished) {
   }
 }
 
-bool Transfers::under_way(DomainId domain) const {
-  const auto of_domain = [&](const auto& entry) { return entry.second.domain == domain; };
-  return std::any_of(transfers_.begin(), transfers_.end(), of_domain) ||
-         std::any_of(streams_.begin(), streams_.end(), of_domain);
+bool Transfers::under_way(DomainId domain, DeviceId device) const {
+  const auto there = [&](const auto& entry) {
+    const std::vector<DeviceId>& devices = entry.second.devices;
+    return entry.second.domain == domain &&
+           std::find(devices.begin(), devices.end(), device) != devices.end();
+  };
+  const auto streams = [&](const auto& entry) {
+    return entry.second.domain == domain && entry.second.device == device;
+  };
+  return std::any_of(transfers_.begin(), transfers_.end(), there) ||
+         std::any_of(streams_.begin(), streams_.end(), streams);
 }
 
 }  // namespace kvd::store

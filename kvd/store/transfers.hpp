@@ -29,6 +29,7 @@ struct Transfer {
   DomainId domain;
   Bytes slot_bytes;
   std::vector<std::uint32_t> places;  ///< in the request's block table
+  std::vector<DeviceId> devices{};    ///< whose links it takes
   bool abandoned = false;             ///< its request is no more; its slots are held until it ends
 
   [[nodiscard]] Tier to() const {
@@ -40,6 +41,7 @@ struct Transfer {
 struct Stream {
   EngineId engine;
   DomainId domain;
+  DeviceId device;
   std::uint64_t iteration = 0;
   bool ending = false;  ///< starts no further fetch
 };
@@ -64,12 +66,13 @@ class Transfers {
   [[nodiscard]] const Transfer& at(Ticket ticket) const { return transfers_.at(ticket); }
 
   /// Orders the fetches, sorted by layer group here.
-  [[nodiscard]] Ticket start(StreamLayers stream, DomainId domain);
+  [[nodiscard]] Ticket start(StreamLayers stream, DomainId domain, DeviceId device);
   [[nodiscard]] std::optional<Stream> stream_ended(Ticket ticket);
   /// Iterations up to `finished` are over: their streams start no further fetch.
   void end_streams(EngineId engine, std::uint64_t finished);
 
-  [[nodiscard]] bool under_way(DomainId domain) const;
+  /// Of the domain, with the device's HBM.
+  [[nodiscard]] bool under_way(DomainId domain, DeviceId device) const;
   [[nodiscard]] bool open(Ticket ticket) const { return transfers_.contains(ticket); }
   [[nodiscard]] bool streams(Ticket ticket) const { return streams_.contains(ticket); }
 

@@ -67,7 +67,7 @@ std::int64_t StepWorld::largest() const {
 
 Controller::Config StepWorld::config() const {
   Controller::Config config;
-  config.hbm = {Tier::kHbm, slab_bytes(), slabs_for(hbm_blocks())};
+  config.hbm = {{Tier::kHbm, slab_bytes(), slabs_for(hbm_blocks())}};
   config.dram = {Tier::kDram, block_bytes() * kDramSlabBlocks,
                  slabs_for(dram_blocks(), kDramSlabBlocks)};
   config.max_requests_per_engine = inside() + kWaiting;

@@ -19,7 +19,7 @@ const std::vector<Room>& rooms() {
   static const std::vector<Room> kRooms = {
       {"kvd/store/",
        {// memory
-        "shared_list", "orders", "holds", "mappings", "staging", "tiers",
+        "shared_list", "orders", "device_pools", "holds", "mappings", "staging", "tiers",
         // blocks, and what they are found by
         "key", "heat", "entries", "block_table", "blocks", "block_rows", "blocks_validate",
         "transfers", "compaction", "store",
@@ -28,7 +28,7 @@ const std::vector<Room>& rooms() {
         "disk_admission", "index", "index_validate", "cache"}},
       {"kvd/core/",
        {// what goes in and out
-        "tuning", "inputs", "status", "effects", "events", "config",
+        "devices", "tuning", "inputs", "status", "effects", "events", "config",
         // records
         "request", "session",
         // what all parts stand on

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ class World {
  public:
   explicit World(Controller::Config config, std::uint64_t seed = 1) : random(seed) {
     config.validate_each_event = true;
+    for (const auto& device : config.hbm) device_slabs.push_back(device.slabs);
     auto made = Controller::create(std::move(config));
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().to_string());
     controller = std::move(made).value();
@@ -52,6 +54,7 @@ class World {
   struct Engine {
     EngineId id;
     ModelClass shape;
+    Devices devices;
     std::vector<Rank> ranks;  ///< of a group; then the replies and reports below are not used
     std::map<PlanVersion, std::vector<TableRow>> tables;  ///< the newest few
     std::map<std::uint64_t, EngineRequest> requests;
@@ -67,15 +70,18 @@ class World {
     std::uint64_t ran = 0;
   };
 
-  EngineId attach(ModelClass shape, DomainId domain = DomainId(1), bool level1 = false) {
+  EngineId attach(ModelClass shape, DomainId domain = DomainId(1), bool level1 = false,
+                  const Devices& devices = {}) {
     Attach attach;
     attach.name = "engine";
     attach.domain = domain;
     attach.streams_layers = streams_layers;
+    attach.devices = devices;
     if (!level1) attach.model_class = shape;
     auto grant = controller->attach(attach, now);
     EXPECT_TRUE(grant.ok()) << (grant.ok() ? "" : grant.error().to_string());
     engines[grant->engine].id = grant->engine;
+    engines[grant->engine].devices = devices;
     if (!level1) engines[grant->engine].shape = shape;
     if (!level1 && shape.ranks > 1) engines[grant->engine].ranks.resize(shape.ranks);
     return grant->engine;
@@ -202,9 +208,9 @@ class World {
     finish_renewals();
     while (count-- > 0 && !copies.empty()) {
       std::vector<std::size_t> heads;
-      bool seen[6] = {};
+      std::set<std::pair<DeviceId, std::size_t>> seen;
       for (std::size_t i = 0; i < copies.size(); ++i) {
-        if (!std::exchange(seen[copies[i].queue()], true)) heads.push_back(i);
+        if (seen.emplace(device_of(copies[i]), copies[i].queue()).second) heads.push_back(i);
       }
       const std::size_t pick = heads[random() % heads.size()];
       const PendingCopy copy = copies[pick];
@@ -256,6 +262,13 @@ class World {
 
   void pass(Nanoseconds time) { now += time; }
 
+  [[nodiscard]] DeviceId device_of(SlabIndex slab) const {
+    std::uint32_t device = 0;
+    for (std::uint32_t end = device_slabs[0]; slab.value >= end; end += device_slabs.at(device))
+      ++device;
+    return DeviceId(device);
+  }
+
   std::unique_ptr<Controller> controller;
   std::map<EngineId, Engine> engines;
   std::map<ReplyTo, Reply> replies;
@@ -264,6 +277,7 @@ class World {
   std::vector<SendSlab> sent;
   std::vector<Note> notes;
   std::vector<EngineId> evicted;
+  std::vector<std::uint32_t> device_slabs;  ///< of HBM, by device
   std::map<SlotId, Content> hbm, dram;
   std::map<SlabIndex, int> scrubbed;
   std::map<SlabIndex, int> renewed;
@@ -298,6 +312,14 @@ class World {
       return (slots.to_hbm ? 0u : 1u) + (slots.background ? 2u : 0u);
     }
   };
+
+  // What has no HBM in it is in the queues of the first device.
+  [[nodiscard]] DeviceId device_of(const PendingCopy& copy) const {
+    if (!copy.slots.pairs.empty()) return device_of(copy.slots.pairs[0].hbm.slab());
+    const Scrub& scrub = copy.scrubbing;
+    if (!copy.scrub || scrub.tier != Tier::kHbm) return DeviceId(0);
+    return device_of(scrub.slabs.empty() ? scrub.slots[0].slab() : scrub.slabs[0]);
+  }
 
   void take(const Reply& reply) {
     EXPECT_TRUE(replies.emplace(reply.reply_to, reply).second) << "answered twice";
@@ -390,6 +412,7 @@ class World {
   void take(const RenewSlab& renew) { renewing.push_back(renew.slab); }
   void take(const SendSlab& slab) {
     sent.push_back(slab);
+    EXPECT_TRUE(engines.at(slab.engine).devices.has(device_of(slab.slab)));
     if (acknowledge && slab.region == RegionId(0)) feed(SlabMapped{slab.engine, slab.slab});
   }
   void take(const AskUnmap& ask) { feed(SlabUnmapped{ask.engine, ask.slab}); }
@@ -531,9 +554,10 @@ class World {
 /// 4 layers in 2 groups of 2, 4 tokens a block, 64 B a token and layer: slots of 512 B.
 inline ModelClass small_model() { return {4, 2, 4, Bytes(64)}; }
 
-inline Controller::Config small_pool(std::uint32_t hbm_slabs = 4, std::uint32_t dram_slabs = 64) {
+inline Controller::Config small_pool(std::uint32_t hbm_slabs = 4, std::uint32_t dram_slabs = 64,
+                                     std::uint32_t devices = 1) {
   Controller::Config config;
-  config.hbm = {Tier::kHbm, Bytes(4096), hbm_slabs};
+  config.hbm.assign(devices, {Tier::kHbm, Bytes(4096), hbm_slabs});
   config.dram = {Tier::kDram, Bytes(4096), dram_slabs};
   config.tuning.rotation.b_xfer = Bytes(8192);
   return config;

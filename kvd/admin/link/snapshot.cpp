@@ -158,10 +158,10 @@ void visit(A& a, pool::TierStats& s) {
 
 template <class A>
 void visit(A& a, core::EngineStatus& e) {
-  static_assert(sizeof(core::EngineStatus) == 184, "send a new field, too");
-  all(a, e.id, e.name, e.domain, e.pid, e.uid, e.generation, e.level, e.ranks, e.responsive,
-      e.dying, e.region, e.hbm, e.dram, e.requests, e.steps, e.rotations_in, e.rotations_out,
-      e.orphaned, e.tokens, e.idle_s);
+  static_assert(sizeof(core::EngineStatus) == 216, "send a new field, too");
+  all(a, e.id, e.name, e.domain, e.pid, e.uid, e.generation, e.level, e.ranks.count,
+      e.ranks.devices, e.responsive, e.dying, e.region, e.hbm, e.dram, e.requests, e.steps,
+      e.rotations_in, e.rotations_out, e.orphaned, e.tokens, e.idle_s);
 }
 
 template <class A>
@@ -178,8 +178,8 @@ void visit(A& a, core::PlanStatus& p) {
 template <class A>
 void visit(A& a, core::RotationInput& input) {
   auto& s = input.snapshot;
-  all(a, input.domain, input.now, s.b_hbm, s.b_xfer, s.growth, s.dram, s.mean_absence, s.requests,
-      input.config, input.requests);
+  all(a, input.domain, input.device, input.now, s.b_hbm, s.b_xfer, s.growth, s.dram, s.mean_absence,
+      s.requests, input.config, input.requests);
 }
 
 template <class A>
@@ -201,10 +201,16 @@ void visit(A& a, core::PlacementInput& input) {
 }
 
 template <class A>
+void visit(A& a, core::DeviceStatus& d) {
+  static_assert(sizeof(core::DeviceStatus) == 152, "send a new field, too");
+  all(a, d.device, d.hbm, d.slabs, d.b_xfer, d.link_rate, d.mean_step_s);
+}
+
+template <class A>
 void visit(A& a, core::ControllerStatus& s) {
-  all(a, s.counters, s.tiers[0], s.tiers[1], s.slabs[0], s.slabs[1], s.engines, s.requests, s.plans,
-      s.tuning, s.b_xfer, s.link_rate, s.mean_step_s, s.orphaned, s.rotation_inputs,
-      s.admission_inputs, s.placement_inputs);
+  all(a, s.counters, s.tiers[0], s.tiers[1], s.slabs[0], s.slabs[1], s.devices, s.engines,
+      s.requests, s.plans, s.tuning, s.orphaned, s.rotation_inputs, s.admission_inputs,
+      s.placement_inputs);
 }
 
 template <class A>

@@ -80,13 +80,14 @@ core::Controller::Config controller_config(const Setting& setting) {
     most = std::max(most, engine.profile.limits.max_num_seqs);
   }
   const Profile& machine = setting.engines.front().profile;
-  config.hbm = tier_config(Tier::kHbm, setting.hbm.value_or(machine.hbm), slot);
+  config.hbm = {tier_config(Tier::kHbm, setting.hbm.value_or(machine.hbm), slot)};
   config.dram = tier_config(Tier::kDram, setting.dram.value_or(machine.dram), slot);
   for (const EngineSetting& engine : setting.engines) {
     if (engine.guarantee <= Bytes(0)) continue;
     // Down to whole slabs: equal parts of the pool must fit it.
-    const std::int64_t slabs = std::max<std::int64_t>(1, engine.guarantee / config.hbm.slab_bytes);
-    config.hbm_quotas[DomainId(engine.domain)].guarantee = config.hbm.slab_bytes * slabs;
+    const Bytes slab = config.hbm.front().slab_bytes;
+    const std::int64_t slabs = std::max<std::int64_t>(1, engine.guarantee / slab);
+    config.hbm_quotas[DomainId(engine.domain)].guarantee = slab * slabs;
   }
   config.tuning = tuning_of(setting);
   config.step_timeout = Nanoseconds::max();  // a long prefill is no silence here

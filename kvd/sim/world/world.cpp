@@ -28,8 +28,8 @@ double repeated_prefixes(const Workload& workload) {
 World::World(const Setting& setting, const core::Controller::Config& config)
     : setting_(setting),
       link_(setting.engines.front().profile.link),
-      slab_bytes_{config.hbm.slab_bytes, config.dram.slab_bytes},
-      meter_(config.hbm.slab_bytes * std::int64_t{config.hbm.slabs}) {
+      slab_bytes_{config.hbm.front().slab_bytes, config.dram.slab_bytes},
+      meter_(config.hbm.front().slab_bytes * std::int64_t{config.hbm.front().slabs}) {
   for (const Arrival& arrival : setting.workload) {
     RequestRecord& record = records_.emplace_back();
     record.engine = arrival.engine;

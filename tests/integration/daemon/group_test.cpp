@@ -45,7 +45,7 @@ TEST(DaemonGroup, StartsOnceItsLastRankIsThere) {
   EXPECT_TRUE(first.submit({1, 20, 2, {}, {}}, kPatience).ok());
   const auto status = daemon.status();
   ASSERT_EQ(status.engines.size(), 1u) << "one engine, whatever the processes";
-  EXPECT_EQ(status.engines[0].ranks, 2u);
+  EXPECT_EQ(status.engines[0].ranks.count, 2u);
   EXPECT_EQ(first.session()->layer_groups, 2u) << "of this rank";
 }
 

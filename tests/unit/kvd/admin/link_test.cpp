@@ -30,7 +30,12 @@ Snapshot full_snapshot() {
   s.status.tiers[1].slots_by_state.back() = 14;
   s.status.slabs[0].resize(3);
   s.status.slabs[0][2].used = 15;
+  s.status.devices.resize(2);
+  s.status.devices[1].device = DeviceId(1);
+  s.status.devices[1].slabs.resize(1);
+  s.status.devices[1].link_rate[1] = 2.5;
   s.status.engines.resize(2);
+  s.status.engines[1].ranks.devices = {DeviceId(0), DeviceId(1)};
   s.status.engines[1].name = "an engine";
   s.status.engines[1].idle_s = 1.5;
   s.status.requests.resize(2);
@@ -67,6 +72,11 @@ TEST(SnapshotBytes, HoldAllThatIsShown) {
   EXPECT_EQ(sut.status.counters.layerwise, 12u);
   EXPECT_EQ(sut.status.tiers[1].slots_by_state.back(), 14u);
   EXPECT_EQ(sut.status.slabs[0][2].used, 15u);
+  ASSERT_EQ(sut.status.devices.size(), 2u);
+  EXPECT_EQ(sut.status.devices[1].device, DeviceId(1));
+  EXPECT_EQ(sut.status.devices[1].slabs.size(), 1u);
+  EXPECT_EQ(sut.status.devices[1].link_rate[1], 2.5);
+  EXPECT_EQ(sut.status.engines[1].ranks.devices.at(1), DeviceId(1));
   EXPECT_EQ(sut.status.engines[1].name, "an engine");
   EXPECT_EQ(sut.status.engines[1].idle_s, 1.5);
   EXPECT_EQ(sut.status.requests[1].vlt_s, -0.25);

@@ -12,8 +12,10 @@ using std::chrono::milliseconds;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kHistories = 20;  // a second each
+constexpr std::uint64_t kOnTwoDevices = 4;
 #else
 constexpr std::uint64_t kHistories = 1500;
+constexpr std::uint64_t kOnTwoDevices = 50;  // more engines: each takes longer
 #endif
 
 /// Only what the scheduler decides is left: the dead are gone, regions given back, forced requests
@@ -39,19 +41,32 @@ std::uint64_t number_in(const char* variable, std::uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
+/// One of several devices, or of a group one for each rank: the same or others.
+Devices some_devices(World& world, std::uint32_t ranks) {
+  const auto choose = [&] {
+    return DeviceId(static_cast<std::uint32_t>(world.random() % world.device_slabs.size()));
+  };
+  if (world.device_slabs.size() == 1) return {};
+  if (ranks == 1 || world.random() % 3 == 0) return Devices(choose());
+  std::vector<DeviceId> by_rank(ranks);
+  for (DeviceId& device : by_rank) device = choose();
+  return Devices(by_rank);
+}
+
 /// Any mixture of engines, classes, aborts, rotations, deaths and regions, with copies ending late:
 /// every block read is what was written, nothing leaks, and everybody finishes. KVD_SEED plays one
 /// history; KVD_HISTORIES is how many otherwise, from KVD_FIRST_SEED on.
-TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
+/// `usual`: how many, if nothing else is said.
+void play_histories(std::uint32_t devices, std::uint64_t usual) {
   const char* wanted = std::getenv("KVD_SEED");
-  const std::uint64_t count = wanted ? 1 : number_in("KVD_HISTORIES", kHistories);
+  const std::uint64_t count = wanted ? 1 : number_in("KVD_HISTORIES", usual);
   const std::uint64_t first = number_in(wanted ? "KVD_SEED" : "KVD_FIRST_SEED", 1);
   const std::uint64_t last = first + count - 1;
   std::size_t under_pressure = 0;
   std::uint64_t streams = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("KVD_SEED=" + std::to_string(seed));
-    Controller::Config config = small_pool(4, seed % 5 == 0 ? 5 : 16);
+    Controller::Config config = small_pool(4, seed % 5 == 0 ? 5 : 16, devices);
     const auto choose = [&](planner::Decision decision, std::uint64_t n) {
       const auto names = planner::policy_names(decision);
       return std::string(names[n % names.size()]);
@@ -66,13 +81,15 @@ TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
     std::uint64_t next = 0;
     for (int i = 0; i < 400; ++i) {
       world.pass(milliseconds(1 + static_cast<std::int64_t>(world.random() % 200)));
-      if (world.engines.size() < 3 && chance(10)) {
+      if (world.engines.size() < 1 + 2 * devices && chance(10)) {
         const ModelClass models[] = {small_model(),
                                      {2, 1, 8, Bytes(32)},
                                      {6, 1, 4, Bytes(32)},
                                      {2, 1, 4, Bytes(64), 2},
                                      {2, 2, 4, Bytes(32), 3}};
-        const EngineId id = world.attach(models[world.random() % 5]);
+        const ModelClass& model = models[world.random() % 5];
+        const EngineId id =
+            world.attach(model, DomainId(1), false, some_devices(world, model.ranks));
         world.engines.at(id).pipelined = chance(2);
       }
       if (world.engines.empty()) continue;
@@ -119,7 +136,7 @@ TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
       if (chance(10)) world.feed(Tick{});
       if (chance(2)) world.finish_plans();
       world.run_and_step(id);
-      if (HasFatalFailure()) return;
+      if (::testing::Test::HasFatalFailure()) return;
       if (chance(2)) world.finish_copies(world.random() % 3);
       under_pressure += retiring && world.regions.size() > leased ? 1u : 0u;
     }
@@ -145,11 +162,18 @@ TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) {
     EXPECT_EQ(status.tiers[0].free, status.tiers[0].capacity);
     EXPECT_EQ(status.tiers[1].free, status.tiers[1].capacity);
     EXPECT_FALSE(world.retires());
-    if (HasFailure()) return;
+    if (::testing::Test::HasFailure()) return;
   }
   if (wanted) return;
   EXPECT_GT(under_pressure, count / 4) << "regions for which requests made way";
   EXPECT_GT(streams, count) << "iterations with streamed layers";
+}
+
+TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) { play_histories(1, kHistories); }
+
+/// Groups among them have their ranks on one device or on both.
+TEST(Controller, RandomHistoriesOnTwoDevicesCorruptNothingAndLeakNothing) {
+  play_histories(2, kOnTwoDevices);
 }
 
 }  // namespace

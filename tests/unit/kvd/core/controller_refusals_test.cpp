@@ -37,7 +37,7 @@ TEST(Controller, RefusesWhatASessionMayNotSay) {
 
 TEST(Controller, ShapesAndTokensThatWouldOverflowAreRefused) {
   Controller::Config config = small_pool(4, 4);
-  config.hbm.slab_bytes = config.dram.slab_bytes = 64 * kMiB;
+  config.hbm[0].slab_bytes = config.dram.slab_bytes = 64 * kMiB;
   World world(config);
   const EngineId a = world.attach({1024, 1, 8, kMiB});  // slots of 8 MiB, 1024 groups
   EXPECT_EQ(world.submit(a, 1, (std::int64_t{1} << 34) - 1, 1), ErrorCode::kOutOfMemory);

@@ -265,7 +265,7 @@ TEST(Controller, MovesWithinDramAreNoCopiesOverTheLink) {
   EXPECT_EQ(after.blocks_compacted, world.moved);
   EXPECT_EQ(after.copies[0], before.copies[0]);
   EXPECT_EQ(after.copies[1], before.copies[1]);
-  EXPECT_GT(world.controller->status(world.now).link_rate[1], 1e6);
+  EXPECT_GT(world.controller->status(world.now).devices[0].link_rate[1], 1e6);
 }
 
 TEST(Controller, ARoundMovesNoMoreThanAQuarterOfWhatAStepMayRotate) {

@@ -60,7 +60,7 @@ TEST(MetricsMapping, AnEmptyControllerIsAllZeros) {
 TEST(MetricsMapping, EveryCatalogueRowIsFed) {
   core::ControllerStatus sut;
   sut.engines.push_back(engine(1, "llama"));
-  sut.slabs[0].push_back({});
+  sut.devices.emplace_back().slabs.push_back({});
   std::vector<Sample> samples;
   collect(sut, {}, kInfo, samples);
   std::set<std::string_view> fed;
@@ -82,7 +82,11 @@ TEST(MetricsMapping, CountersKeepTheirDirectionAndUnit) {
   sut.counters.rotations_out = 5;
   sut.counters.rotation_blocked_growth = 2;
   sut.counters.tbt.missed = 9;
-  sut.link_rate[1] = 2e9;
+  sut.devices.resize(2);
+  sut.devices[1].device = DeviceId(1);
+  sut.devices[1].link_rate[1] = 2e9;
+  sut.devices[1].b_xfer = Bytes(77);
+  sut.devices[1].hbm.capacity = kMiB;
   EXPECT_THAT(value(sut, "kvd_copies_total", {"d2h"}), Optional(3.0));
   EXPECT_THAT(value(sut, "kvd_copy_bytes_total", {"h2d"}), Optional(4096.0));
   EXPECT_THAT(value(sut, "kvd_copy_busy_seconds_total", {"d2h"}), Optional(1.5));
@@ -90,7 +94,10 @@ TEST(MetricsMapping, CountersKeepTheirDirectionAndUnit) {
   EXPECT_THAT(value(sut, "kvd_rotations_total", {"in"}), Optional(0.0));
   EXPECT_THAT(value(sut, "kvd_rotation_blocked_total", {"growth"}), Optional(2.0));
   EXPECT_THAT(value(sut, "kvd_slo_intervals_total", {"tbt", "missed"}), Optional(9.0));
-  EXPECT_THAT(value(sut, "kvd_link_rate_bytes_per_second", {"d2h"}), Optional(2e9));
+  EXPECT_THAT(value(sut, "kvd_link_rate_bytes_per_second", {"d2h", "1"}), Optional(2e9));
+  EXPECT_THAT(value(sut, "kvd_link_rate_bytes_per_second", {"d2h", "0"}), Optional(0.0));
+  EXPECT_THAT(value(sut, "kvd_rotation_budget_bytes", {"1"}), Optional(77.0));
+  EXPECT_THAT(value(sut, "kvd_pool_capacity_bytes", {"hbm", "1"}), Optional(1048576.0));
 }
 
 TEST(MetricsMapping, TiersSlotsAndSlabs) {
@@ -99,10 +106,10 @@ TEST(MetricsMapping, TiersSlotsAndSlabs) {
   sut.tiers[1].slots_by_state[static_cast<std::size_t>(pool::SlotState::kSealed)] = 11;
   sut.slabs[1].resize(4);
   sut.slabs[1][2].use = pool::SlabUse::kRegion;
-  EXPECT_THAT(value(sut, "kvd_pool_capacity_bytes", {"dram"}), Optional(1073741824.0));
-  EXPECT_THAT(value(sut, "kvd_pool_slots", {"dram", "sealed"}), Optional(11.0));
-  EXPECT_THAT(value(sut, "kvd_pool_slabs", {"dram", "clean"}), Optional(3.0));
-  EXPECT_THAT(value(sut, "kvd_pool_slabs", {"dram", "region"}), Optional(1.0));
+  EXPECT_THAT(value(sut, "kvd_pool_capacity_bytes", {"dram", ""}), Optional(1073741824.0));
+  EXPECT_THAT(value(sut, "kvd_pool_slots", {"dram", "sealed", ""}), Optional(11.0));
+  EXPECT_THAT(value(sut, "kvd_pool_slabs", {"dram", "clean", ""}), Optional(3.0));
+  EXPECT_THAT(value(sut, "kvd_pool_slabs", {"dram", "region", ""}), Optional(1.0));
 }
 
 TEST(MetricsMapping, EnginesOfOneNameStayApartAndNamesArePrintable) {

@@ -25,11 +25,17 @@ constexpr Bytes kSlot{128};
 constexpr Ticket kCopy{7}, kStream{8};
 
 struct HoldsTest : ::testing::Test {
-  pool::TierPool hbm = pool::make_pool(4);
   pool::TierPool dram = pool::make_pool(4);
-  Holds sut{hbm, dram};
+  DevicePools devices{{dram.config(), dram.config()}, {}};
+  pool::TierPool& hbm = devices.of(DeviceId(0));
+  pool::TierPool& other_hbm = devices.of(DeviceId(1));
+  Holds sut{devices, dram};
 
   HoldsTest() {
+    for (pool::TierPool& device : devices) {
+      EXPECT_TRUE(device.add_class(pool::kSmall, kSlot).ok());
+      EXPECT_TRUE(device.add_class(pool::kLarge, Bytes(256)).ok());
+    }
     sut.engine_came(kEngine);
     sut.engine_came(kOther);
   }
@@ -45,7 +51,9 @@ struct HoldsTest : ::testing::Test {
     made.dram = granted(dram, 1);
     return made;
   }
-  std::string fault() const { return hbm.validate() + dram.validate() + sut.validate(); }
+  std::string fault() const {
+    return hbm.validate() + other_hbm.validate() + dram.validate() + sut.validate();
+  }
   std::uint64_t in(const pool::TierPool& pool, SlotState state) const {
     return pool.stats().slots_by_state[static_cast<std::size_t>(state)];
   }
@@ -144,6 +152,21 @@ TEST_F(HoldsTest, DirtySlotsOfTwoSizesOrDomainsStayApart) {
   sut.add(std::move(foreign));
   sut.engine_gone(kEngine);
   EXPECT_THAT(sut.take_dirty(), SizeIs(3));
+}
+
+TEST_F(HoldsTest, SlotsOfTwoDevicesAreHeldTogetherAndComeOutDirtyApart) {
+  Hold both = hold({kCopy}, 0);
+  both.hbm.push_back(granted(other_hbm, 1)[0]);
+  sut.add(std::move(both));
+  EXPECT_EQ(used(other_hbm), 1u);
+  sut.engine_dying(kEngine);
+  sut.copy_ended(kCopy);
+  sut.engine_gone(kEngine);
+  const std::vector<DirtySlots> dirty = sut.take_dirty();
+  ASSERT_THAT(dirty, SizeIs(2));
+  EXPECT_THAT(dirty[0].slots, SizeIs(2));
+  EXPECT_EQ(dirty[1].device, DeviceId(1));
+  EXPECT_THAT(dirty[1].slots, SizeIs(1));
 }
 
 TEST_F(HoldsTest, CountsWhatItHolds) {

@@ -12,13 +12,14 @@
 
 namespace kvd::store {
 
-/// Two tiers of 4 slabs of 1 KiB, and an engine that maps what it is sent as soon as it is sent.
-/// Slots are 128 bytes, 8 a slab.
+/// DRAM and the HBM of two devices, 4 slabs of 1 KiB each, and an engine that maps what it is sent
+/// as soon as it is sent. Slots are 128 bytes, 8 a slab.
 class StoreTest : public ::testing::Test {
  protected:
   static constexpr ClassId kClass{1}, kOtherClass{2};
   static constexpr DomainId kA{1}, kB{2};
   static constexpr EngineId kEngine{11};
+  static constexpr DeviceId kDevice{0}, kOtherDevice{1};
   static constexpr Bytes kSlot{128};
   static constexpr std::uint32_t kSlabs = 4;
 
@@ -29,7 +30,7 @@ class StoreTest : public ::testing::Test {
   }
 
   static Taker taker(DomainId domain = kA, ClassId model_class = kClass) {
-    return {model_class, domain, kEngine, kSlot};
+    return {model_class, domain, kEngine, kSlot, kDevice};
   }
   /// All orders of a kind since the last call of this; the others are dropped.
   template <class O>
@@ -62,7 +63,7 @@ class StoreTest : public ::testing::Test {
   }
 
   Orders orders;
-  Tiers tiers{{.hbm = {Tier::kHbm, Bytes(1024), kSlabs},
+  Tiers tiers{{.hbm = {{Tier::kHbm, Bytes(1024), kSlabs}, {Tier::kHbm, Bytes(1024), kSlabs}},
                .dram = {Tier::kDram, Bytes(1024), kSlabs},
                .hbm_quotas = {},
                .dram_quotas = {}},

@@ -66,7 +66,7 @@ TEST_F(TiersTest, ASlabThatCouldNotBeSentIsSentAnew) {
 
 TEST_F(TiersTest, AnEngineIsAskedToUnmapWhatIsZeroed) {
   const std::vector<SlotId> slots = taken(1);
-  tiers.retire(slots[0].slab());
+  tiers.hbm().with(slots[0].slab()).retire(slots[0].slab());
   tiers.free(Tier::kHbm, slots);
   (void)ordered<Scrub>();
   tiers.scrub_slabs();
@@ -98,7 +98,7 @@ TEST_F(TiersTest, SlotsOfTheDeadAreZeroedUntilThatSucceeds) {
   ASSERT_THAT(scrubs, SizeIs(1));
   EXPECT_EQ(scrubs[0].slots, slots);
   const auto everybody = [](EngineId) { return true; };
-  EXPECT_EQ(tiers.held(kA, everybody), kSlot * 2);
+  EXPECT_EQ(tiers.held(kA, kDevice, everybody), kSlot * 2);
   EXPECT_EQ(tiers.slots(Tier::kHbm), 2u);
   EXPECT_FALSE(tiers.zeroes_for(kB)) << "slots stay in their domain";
   EXPECT_TRUE(tiers.scrub_ended(scrubs[0].ticket, false));
@@ -107,7 +107,7 @@ TEST_F(TiersTest, SlotsOfTheDeadAreZeroedUntilThatSucceeds) {
   EXPECT_EQ(scrubs[0].slots, slots);
   EXPECT_TRUE(tiers.scrub_ended(scrubs[0].ticket, true));
   EXPECT_EQ(tiers.slots(Tier::kHbm), 0u);
-  EXPECT_EQ(tiers.held(kA, everybody), Bytes(0));
+  EXPECT_EQ(tiers.held(kA, kDevice, everybody), Bytes(0));
 }
 
 TEST_F(TiersTest, WhatComesBackLeavesOutSilentEngines) {
@@ -116,15 +116,15 @@ TEST_F(TiersTest, WhatComesBackLeavesOutSilentEngines) {
               .domain = kA,
               .slot_bytes = kSlot,
               .hbm = taken(3)});
-  EXPECT_EQ(tiers.held(kA, [](EngineId) { return true; }), kSlot * 3);
-  EXPECT_EQ(tiers.held(kA, [](EngineId engine) { return engine != kEngine; }), Bytes(0));
-  EXPECT_EQ(tiers.held(kB, [](EngineId) { return true; }), Bytes(0));
+  EXPECT_EQ(tiers.held(kA, kDevice, [](EngineId) { return true; }), kSlot * 3);
+  EXPECT_EQ(tiers.held(kA, kDevice, [](EngineId engine) { return engine != kEngine; }), Bytes(0));
+  EXPECT_EQ(tiers.held(kB, kDevice, [](EngineId) { return true; }), Bytes(0));
   tiers.copy_ended(Ticket(9));
-  EXPECT_EQ(tiers.held(kA, [](EngineId) { return true; }), Bytes(0));
+  EXPECT_EQ(tiers.held(kA, kDevice, [](EngineId) { return true; }), Bytes(0));
 }
 
 TEST_F(TiersTest, ARegionIsSentWholeAndZeroedAfterwards) {
-  const auto slabs = tiers.lease(RegionId(1), kA, kEngine, Bytes(2048));
+  const auto slabs = tiers.lease(RegionId(1), taker(), Bytes(2048));
   ASSERT_TRUE(slabs.ok());
   const auto sent = ordered<SendSlab>();
   ASSERT_THAT(sent, SizeIs(2));
@@ -140,7 +140,7 @@ TEST_F(TiersTest, ARegionIsSentWholeAndZeroedAfterwards) {
 TEST_F(TiersTest, ARegionTakesSlabsThatNoBlockUsesAnyMore) {
   tiers.free(Tier::kHbm, taken(8 * kSlabs));
   (void)ordered<Scrub>();
-  EXPECT_EQ(code_of(tiers.lease(RegionId(1), kA, kEngine, Bytes(1024))), ErrorCode::kWouldBlock);
+  EXPECT_EQ(code_of(tiers.lease(RegionId(1), taker(), Bytes(1024))), ErrorCode::kWouldBlock);
   tiers.scrub_slabs();
   const auto scrubs = ordered<Scrub>();
   ASSERT_THAT(scrubs, SizeIs(1));
@@ -148,7 +148,7 @@ TEST_F(TiersTest, ARegionTakesSlabsThatNoBlockUsesAnyMore) {
     EXPECT_TRUE(tiers.mappings().unmapped(kEngine, slab));
   EXPECT_TRUE(tiers.scrub_ended(scrubs[0].ticket, true));
   for (const Scrub& again : ordered<Scrub>()) EXPECT_TRUE(tiers.scrub_ended(again.ticket, true));
-  EXPECT_TRUE(tiers.lease(RegionId(2), kA, kEngine, Bytes(1024)).ok());
+  EXPECT_TRUE(tiers.lease(RegionId(2), taker(), Bytes(1024)).ok());
 }
 
 TEST_F(TiersTest, AClassGoesOnceNoSlabHasIt) {
@@ -156,6 +156,56 @@ TEST_F(TiersTest, AClassGoesOnceNoSlabHasIt) {
   EXPECT_FALSE(tiers.remove_class(kClass));
   EXPECT_TRUE(tiers.remove_class(kOtherClass));
   tiers.free(Tier::kHbm, slots);
+}
+
+TEST_F(TiersTest, SlabsAreNumberedThroughTheDevices) {
+  Taker there = taker();
+  there.device = kOtherDevice;
+  for (const SlotId slot : taken(8 * kSlabs)) {
+    EXPECT_LT(slot.slab().value, kSlabs);
+    tiers.free(Tier::kHbm, {slot});
+  }
+  const std::vector<SlotId> slots = taken(8 * kSlabs, there);
+  for (const SlotId slot : slots) EXPECT_GE(slot.slab().value, kSlabs);
+  EXPECT_EQ(tiers.hbm().device_of(slots[0]), kOtherDevice);
+  EXPECT_EQ(tiers.take(Tier::kHbm, there, 1).code, ErrorCode::kOutOfMemory) << "the first is empty";
+  tiers.free(Tier::kHbm, slots);
+  EXPECT_EQ(tiers.validate(), "");
+}
+
+TEST_F(TiersTest, OfSeveralDevicesAllIsTakenOrNothing) {
+  Taker there = taker();
+  there.device = kOtherDevice;
+  const std::vector<SlotId> here = taken(8 * kSlabs), most = taken(8 * kSlabs - 3, there);
+  tiers.free(Tier::kHbm, here);
+  const DeviceSlots wanted[] = {{kDevice, 4}, {kOtherDevice, 4}};
+  EXPECT_EQ(tiers.take(taker(), wanted).code, ErrorCode::kOutOfMemory);
+  EXPECT_EQ(in(Tier::kHbm, pool::SlotState::kFilling), 0u) << "of the first";
+  const DeviceSlots less[] = {{kDevice, 4}, {kOtherDevice, 3}};
+  const pool::SlotGrant grant = tiers.take(taker(), less);
+  ASSERT_EQ(grant.code, ErrorCode::kOk);
+  ASSERT_THAT(grant.slots, SizeIs(7));
+  EXPECT_EQ(tiers.hbm().device_of(grant.slots[3]), kDevice);
+  EXPECT_EQ(tiers.hbm().device_of(grant.slots[4]), kOtherDevice);
+  tiers.free(Tier::kHbm, grant.slots);
+  tiers.free(Tier::kHbm, most);
+}
+
+TEST_F(TiersTest, ADevicesSlabsAreZeroedAndLeasedApart) {
+  Taker there = taker();
+  there.device = kOtherDevice;
+  const auto first = tiers.lease(RegionId(1), taker(), Bytes(1024));
+  const auto second = tiers.lease(RegionId(2), there, Bytes(1024));
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(tiers.hbm().device_of(second->front()), kOtherDevice);
+  (void)ordered<SendSlab>();
+  tiers.end_lease(RegionId(1), kEngine, *first);
+  tiers.end_lease(RegionId(2), kEngine, *second);
+  const auto scrubs = ordered<Scrub>();
+  ASSERT_THAT(scrubs, SizeIs(2));
+  EXPECT_EQ(scrubs[1].slabs, *second);
+  for (const Scrub& scrub : scrubs) EXPECT_TRUE(tiers.scrub_ended(scrub.ticket, true));
+  EXPECT_EQ(tiers.pool(Tier::kHbm, kOtherDevice).stats().slabs_unassigned, kSlabs);
 }
 
 }  // namespace

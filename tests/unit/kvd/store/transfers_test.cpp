@@ -29,7 +29,8 @@ class TransfersTest : public StoreTest {
             .request = {kEngine, RequestId(5)},
             .domain = kA,
             .slot_bytes = kSlot,
-            .places = std::move(places)};
+            .places = std::move(places),
+            .devices = {kDevice}};
   }
   static StreamLayers layers(std::uint64_t iteration) {
     StreamLayers stream;
@@ -79,13 +80,14 @@ TEST_F(TransfersTest, KnowsWhereABlockGoesAndWhetherSomebodyWaits) {
 TEST_F(TransfersTest, EndsOnce) {
   const Ticket ticket = sut.start(blocks, table, moving(Purpose::kSync, {0, 1}));
   EXPECT_TRUE(sut.open(ticket));
-  EXPECT_TRUE(sut.under_way(kA));
-  EXPECT_FALSE(sut.under_way(kB));
+  EXPECT_TRUE(sut.under_way(kA, kDevice));
+  EXPECT_FALSE(sut.under_way(kB, kDevice));
+  EXPECT_FALSE(sut.under_way(kA, kOtherDevice));
   const auto ended = sut.ended(ticket);
   ASSERT_TRUE(ended.has_value());
   EXPECT_THAT(ended->places, ElementsAre(0, 1));
   EXPECT_FALSE(sut.ended(ticket).has_value()) << "a device may report twice";
-  EXPECT_FALSE(sut.under_way(kA));
+  EXPECT_FALSE(sut.under_way(kA, kDevice));
 }
 
 TEST_F(TransfersTest, AnAbandonedOneStaysOpenWithoutItsPlaces) {
@@ -99,7 +101,7 @@ TEST_F(TransfersTest, AnAbandonedOneStaysOpenWithoutItsPlaces) {
 }
 
 TEST_F(TransfersTest, StreamsFetchTheEarliestGroupFirst) {
-  const Ticket ticket = sut.start(layers(4), kA);
+  const Ticket ticket = sut.start(layers(4), kA, kDevice);
   const auto streams = ordered<StreamLayers>();
   ASSERT_THAT(streams, SizeIs(1));
   EXPECT_EQ(streams[0].ticket, ticket);
@@ -107,12 +109,12 @@ TEST_F(TransfersTest, StreamsFetchTheEarliestGroupFirst) {
   EXPECT_EQ(streams[0].fetches[0].group, 0u);
   EXPECT_EQ(streams[0].fetches[1].after, 0u) << "of one group in the order given";
   EXPECT_EQ(streams[0].fetches[2].after, 9u);
-  EXPECT_TRUE(sut.under_way(kA));
+  EXPECT_TRUE(sut.under_way(kA, kDevice));
 }
 
 TEST_F(TransfersTest, AStreamIsToldToEndOnceItsIterationIsOver) {
-  const Ticket first = sut.start(layers(4), kA);
-  const Ticket second = sut.start(layers(5), kA);
+  const Ticket first = sut.start(layers(4), kA, kDevice);
+  const Ticket second = sut.start(layers(5), kA, kDevice);
   (void)ordered<EndStream>();
   sut.end_streams(EngineId(99), UINT64_MAX);
   EXPECT_THAT(ordered<EndStream>(), IsEmpty()) << "another engine's";

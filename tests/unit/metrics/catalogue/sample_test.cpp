@@ -30,8 +30,8 @@ TEST(Families, EveryRowIsThereWithoutSamples) {
   ASSERT_THAT(sut, SizeIs(catalogue().size()));
   EXPECT_THAT(of(sut, "kvd_steps_total").series, SizeIs(1));
   EXPECT_EQ(value_of(of(sut, "kvd_steps_total"), {}), 0);
-  EXPECT_THAT(of(sut, "kvd_pool_slots").series, SizeIs(14));
-  EXPECT_EQ(value_of(of(sut, "kvd_pool_slots"), {"dram", "sealed"}), 0);
+  EXPECT_THAT(of(sut, "kvd_slo_intervals_total").series, SizeIs(4));
+  EXPECT_EQ(value_of(of(sut, "kvd_slo_intervals_total"), {"tbt", "met"}), 0);
 }
 
 TEST(Families, OpenLabelsHaveNoSeriesWithoutSamples) {

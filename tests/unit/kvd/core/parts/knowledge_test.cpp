@@ -24,7 +24,7 @@ class KnowledgeTest : public PartsTest {
     CopyFinished finished;
     finished.bytes = Bytes(bytes);
     finished.busy = busy;
-    sut.measure_link(to, finished);
+    sut.measure_link({kFirst}, to, finished);
   }
 
   Knowledge& sut = ground.knowledge;
@@ -33,25 +33,25 @@ class KnowledgeTest : public PartsTest {
 
 TEST_F(KnowledgeTest, ALinkIsAsSlowAsItsSlowerDirection) {
   copied(Tier::kHbm, 3000, seconds(1));
-  EXPECT_EQ(sut.slower_link(), 0) << "the other direction is not measured yet";
-  EXPECT_GT(sut.link_or_default(), 0);
-  EXPECT_EQ(sut.fetch_rate(), 3000);
+  EXPECT_EQ(sut.slower_link(kFirst), 0) << "the other direction is not measured yet";
+  EXPECT_GT(sut.link_or_default(kFirst), 0);
+  EXPECT_EQ(sut.fetch_rate(kFirst), 3000);
   copied(Tier::kDram, 1000, seconds(1));
-  EXPECT_THAT(sut.link_rates(), ElementsAre(3000, 1000));
-  EXPECT_EQ(sut.slower_link(), 1000);
+  EXPECT_THAT(sut.link_rates(kFirst), ElementsAre(3000, 1000));
+  EXPECT_EQ(sut.slower_link(kFirst), 1000);
 }
 
 TEST_F(KnowledgeTest, FollowsAChangedLinkWithinAFewCopies) {
   copied(Tier::kHbm, 1000, seconds(1));
   copied(Tier::kHbm, 2000, seconds(1));
-  EXPECT_THAT(sut.link_rates()[0], DoubleEq(1250));
+  EXPECT_THAT(sut.link_rates(kFirst)[0], DoubleEq(1250));
   for (int i = 0; i < 20; ++i) copied(Tier::kHbm, 2000, seconds(1));
-  EXPECT_NEAR(sut.link_rates()[0], 2000, 10);
+  EXPECT_NEAR(sut.link_rates(kFirst)[0], 2000, 10);
 }
 
 TEST_F(KnowledgeTest, ACopyThatTookNoTimeSaysNothing) {
   copied(Tier::kHbm, 1000, Nanoseconds(0));
-  EXPECT_EQ(sut.link_rates()[0], 0);
+  EXPECT_EQ(sut.link_rates(kFirst)[0], 0);
 }
 
 TEST_F(KnowledgeTest, AnAnswersLengthIsWhatWasSaidElseWhatEndedElseHalfOfTheMost) {
@@ -98,39 +98,67 @@ TEST_F(KnowledgeTest, APlanThatForesawAnotherTimeIsAMismatch) {
 }
 
 TEST_F(KnowledgeTest, TheBudgetIsAShareOfHbmUntilTheLinkIsMeasured) {
-  EXPECT_EQ(budget.per_step(), kSlab) << "a sixteenth of 16 slabs";
+  EXPECT_EQ(budget.per_step(kFirst), kSlab) << "a sixteenth of 16 slabs";
   copied(Tier::kHbm, 10000, seconds(1));
   copied(Tier::kDram, 10000, seconds(1));
-  EXPECT_EQ(budget.per_step(), kSlab) << "no step was measured yet";
-  sut.measure_gap(0.050);
-  EXPECT_EQ(budget.per_step(), Bytes(500)) << "what the link carries in a step";
-  sut.measure_gap(100);
-  EXPECT_EQ(budget.per_step(), kSlab) << "never more than the share";
+  EXPECT_EQ(budget.per_step(kFirst), kSlab) << "no step was measured yet";
+  Session& session = attach();
+  sut.measure_gap(session, 0.050);
+  EXPECT_EQ(budget.per_step(kFirst), Bytes(500)) << "what the link carries in a step";
+  sut.measure_gap(session, 100);
+  EXPECT_EQ(budget.per_step(kFirst), kSlab) << "never more than the share";
 }
 
 TEST_F(KnowledgeTest, TheBudgetIsWhatOperatorsSet) {
   ground.context.tuning.rotation.b_xfer = Bytes(77);
-  EXPECT_EQ(budget.per_step(), Bytes(77));
+  EXPECT_EQ(budget.per_step(kFirst), Bytes(77));
 }
 
 TEST_F(KnowledgeTest, TheBucketFillsAtTheLinksRateAndHoldsOneStep) {
   ground.context.tuning.rotation.b_xfer = Bytes(1000);
-  budget.refill();
-  EXPECT_EQ(budget.left(), Bytes(1000)) << "unmeasured: full at once";
+  budget.refill(kFirst);
+  EXPECT_EQ(budget.left(kFirst), Bytes(1000)) << "unmeasured: full at once";
   copied(Tier::kHbm, 100, seconds(1));
   copied(Tier::kDram, 100, seconds(1));
-  budget.take(Bytes(1500));
-  EXPECT_EQ(budget.left(), Bytes(-500)) << "a whole request moves";
+  budget.take(kFirst, Bytes(1500));
+  EXPECT_EQ(budget.left(kFirst), Bytes(-500)) << "a whole request moves";
   pass(seconds(2));
-  budget.refill();
-  EXPECT_EQ(budget.left(), Bytes(-300));
+  budget.refill(kFirst);
+  EXPECT_EQ(budget.left(kFirst), Bytes(-300));
   pass(seconds(5));
   budget.restart();
-  budget.refill();
-  EXPECT_EQ(budget.left(), Bytes(-300)) << "that time was dropped";
+  budget.refill(kFirst);
+  EXPECT_EQ(budget.left(kFirst), Bytes(-300)) << "that time was dropped";
   pass(seconds(100));
-  budget.refill();
-  EXPECT_EQ(budget.left(), Bytes(1000));
+  budget.refill(kFirst);
+  EXPECT_EQ(budget.left(kFirst), Bytes(1000));
+}
+
+class TwoLinksTest : public PartsTest {
+ protected:
+  TwoLinksTest() : PartsTest(small_config(16, 8, 2)) {}
+};
+
+TEST_F(TwoLinksTest, EachHasItsRateAndItsBudget) {
+  CopyFinished finished;
+  finished.bytes = Bytes(2000);
+  finished.busy = seconds(1);
+  ground.knowledge.measure_link({kFirst, kSecond}, Tier::kHbm, finished);
+  EXPECT_EQ(ground.knowledge.fetch_rate(kFirst), 1000) << "half of the bytes each";
+  ground.knowledge.measure_link({kSecond}, Tier::kHbm, finished);
+  EXPECT_EQ(ground.knowledge.fetch_rate(kFirst), 1000);
+  EXPECT_GT(ground.knowledge.fetch_rate(kSecond), 1000);
+  ground.context.tuning.rotation.b_xfer = Bytes(1000);
+  ground.budget.refill(kFirst);
+  ground.budget.refill(kSecond);
+  ground.budget.take(kSecond, Bytes(400));
+  EXPECT_EQ(ground.budget.left(kFirst), Bytes(1000));
+  EXPECT_EQ(ground.budget.left(kSecond), Bytes(600));
+  Session& group = attach(kA, 2, true, Devices(std::vector{kFirst, kSecond}), 2);
+  EXPECT_EQ(ground.budget.per_step(group), Bytes(2000));
+  ground.knowledge.measure_gap(attach(kA, 2, true, Devices(kSecond)), 0.5);
+  EXPECT_EQ(ground.knowledge.mean_step_s(kFirst), 0);
+  EXPECT_EQ(ground.knowledge.mean_step_s(kSecond), 0.5);
 }
 
 }  // namespace

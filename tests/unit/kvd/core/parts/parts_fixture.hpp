@@ -14,15 +14,18 @@
 namespace kvd::core {
 
 constexpr DomainId kA{1}, kB{2};
+constexpr DeviceId kFirst{0}, kSecond{1};
+constexpr Share kShareA{kA, kFirst}, kShareB{kB, kFirst};
 constexpr ClassId kClass{1};
 constexpr Bytes kSlab{1024};
 constexpr Bytes kSlot{128};  ///< 8 of them a slab
 constexpr std::uint32_t kBlockTokens = 4;
 
 /// Slabs of 1 KiB.
-inline Config small_config(std::uint32_t hbm_slabs = 4, std::uint32_t dram_slabs = 8) {
+inline Config small_config(std::uint32_t hbm_slabs = 4, std::uint32_t dram_slabs = 8,
+                           std::uint32_t devices = 1) {
   Config config;
-  config.hbm = {.tier = Tier::kHbm, .slab_bytes = kSlab, .slabs = hbm_slabs};
+  config.hbm.assign(devices, {.tier = Tier::kHbm, .slab_bytes = kSlab, .slabs = hbm_slabs});
   config.dram = {.tier = Tier::kDram, .slab_bytes = kSlab, .slabs = dram_slabs};
   config.tuning.rotation.b_xfer = Bytes(1 << 20);
   return config;
@@ -44,17 +47,20 @@ class PartsTest : public ::testing::Test {
 
   /// An engine with slots of 128 bytes and blocks of 4 tokens; `maps`: all HBM that its domain can
   /// have, so that it is granted slots at once.
-  Session& attach(DomainId domain = kA, std::uint32_t groups = 2, bool maps = true) {
+  Session& attach(DomainId domain = kA, std::uint32_t groups = 2, bool maps = true,
+                  const Devices& devices = {}, std::uint32_t ranks = 1) {
     Session session;
     session.id = EngineId(++engines);
     session.info.name = "engine-" + std::to_string(engines);
     session.info.domain = domain;
-    session.info.streams_layers = true;
+    session.info.streams_layers = ranks == 1;
+    session.info.devices = devices;
     session.class_id = kClass;
     session.shape = {.layers = groups,
                      .layers_per_block = 1,
                      .block_tokens = kBlockTokens,
-                     .bytes_per_token_per_layer = Bytes(kSlot.value / kBlockTokens)};
+                     .bytes_per_token_per_layer = Bytes(kSlot.value / kBlockTokens),
+                     .ranks = ranks};
     ground.store.tiers.engine_came(session.id);
     if (maps) map_all(session);
     return ground.requests.sessions().emplace(session.id, session).first->second;
@@ -94,17 +100,21 @@ class PartsTest : public ::testing::Test {
 
   /// The engine has been sent, and maps, every slab that its domain can have.
   void map_all(const Session& session) {
-    const std::int64_t all = ground.store.hbm.available(session.info.domain) / kSlot;
-    const auto count = static_cast<std::uint32_t>(all);
-    pool::SlotGrant grant = ground.store.tiers.take(Tier::kHbm, session.taker(), count);
-    for (const SendSlab& sent : emitted<SendSlab>()) {
-      if (sent.engine != session.id) continue;
-      EXPECT_TRUE(ground.store.tiers.mappings().mapped(session.id, sent.slab));
+    for (const DeviceId device : session.devices().all()) {
+      store::Taker taker = session.taker();
+      taker.device = device;
+      const std::int64_t all = ground.store.hbm.of(device).available(session.info.domain) / kSlot;
+      const auto count = static_cast<std::uint32_t>(all);
+      pool::SlotGrant grant = ground.store.tiers.take(Tier::kHbm, taker, count);
+      for (const SendSlab& sent : emitted<SendSlab>()) {
+        if (sent.engine != session.id) continue;
+        EXPECT_TRUE(ground.store.tiers.mappings().mapped(session.id, sent.slab));
+      }
+      if (grant.code == ErrorCode::kWouldBlock) {
+        grant = ground.store.tiers.take(Tier::kHbm, taker, count);
+      }
+      ground.store.tiers.free(Tier::kHbm, grant.slots);
     }
-    if (grant.code == ErrorCode::kWouldBlock) {
-      grant = ground.store.tiers.take(Tier::kHbm, session.taker(), count);
-    }
-    ground.store.tiers.free(Tier::kHbm, grant.slots);
   }
 
   void pass(Nanoseconds time) { ground.context.now += time; }
@@ -120,7 +130,9 @@ class PartsTest : public ::testing::Test {
     return found;
   }
 
-  Bytes free_hbm(DomainId domain = kA) { return ground.store.hbm.available(domain); }
+  Bytes free_hbm(Share share = kShareA) {
+    return ground.store.hbm.of(share.device).available(share.domain);
+  }
   Bytes free_dram(DomainId domain = kA) { return ground.store.dram.available(domain); }
 
   Ground ground;

@@ -105,7 +105,7 @@ TEST_F(RegionsTest, RequestsMakeWayAndTheCommandWaits) {
   ask(session, kSlab);
   EXPECT_THAT(emitted<Reply>(), IsEmpty());
   EXPECT_THAT(sut.pending(), SizeIs(1));
-  EXPECT_TRUE(supply.retires(kA));
+  EXPECT_TRUE(supply.retires(kShareA));
   EXPECT_TRUE(request.promised) << "its own engine has yet to step";
   ground.memory.end(request);
   for (int round = 0; round < 3; ++round) {
@@ -113,7 +113,7 @@ TEST_F(RegionsTest, RequestsMakeWayAndTheCommandWaits) {
     clear_slabs();
   }
   EXPECT_NE(granted(), nullptr);
-  EXPECT_FALSE(supply.retires(kA));
+  EXPECT_FALSE(supply.retires(kShareA));
 }
 
 TEST_F(RegionsTest, APromiseMadeForARegionEndsWithIt) {
@@ -124,8 +124,8 @@ TEST_F(RegionsTest, APromiseMadeForARegionEndsWithIt) {
   sut.drop(session.id);
   sut.serve();
   EXPECT_FALSE(request.promised);
-  EXPECT_FALSE(supply.retires(kA));
-  EXPECT_EQ(supply.of(kA), Bytes(0));
+  EXPECT_FALSE(supply.retires(kShareA));
+  EXPECT_EQ(supply.of(kShareA), Bytes(0));
 }
 
 TEST_F(RegionsTest, ACommandIsAnsweredByItsDeadline) {

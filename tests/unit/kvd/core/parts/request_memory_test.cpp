@@ -97,9 +97,9 @@ TEST_F(RequestMemoryTest, AnEndHoldsWhatTheRunningIterationMayTouch) {
   request.progress.last_iteration = 3;
   ground.store.tiers.iteration_finished(session.id, 2);
   sut.end(request);
-  EXPECT_EQ(in(ground.store.hbm, SlotState::kDraining), 4u);
+  EXPECT_EQ(in(ground.store.hbm.of(kFirst), SlotState::kDraining), 4u);
   ground.store.tiers.iteration_finished(session.id, 3);
-  EXPECT_EQ(in(ground.store.hbm, SlotState::kDraining), 0u);
+  EXPECT_EQ(in(ground.store.hbm.of(kFirst), SlotState::kDraining), 0u);
   EXPECT_EQ(free_hbm(), kSlab * 4);
 }
 
@@ -109,7 +109,7 @@ TEST_F(RequestMemoryTest, AnEndDuringACopyKeepsBothItsSides) {
   const Ticket copy = copy_out(session, request);
   sut.end(request);
   EXPECT_LT(free_dram(), kSlab * 8);
-  EXPECT_EQ(in(ground.store.hbm, SlotState::kFree) + 4, 32u);
+  EXPECT_EQ(in(ground.store.hbm.of(kFirst), SlotState::kFree) + 4, 32u);
   ASSERT_TRUE(ground.store.transfers.ended(copy));
   ground.store.tiers.copy_ended(copy);
   EXPECT_EQ(free_dram(), kSlab * 8);
@@ -133,6 +133,43 @@ TEST_F(RequestMemoryTest, EndingTheLastRequestLeavesNothing) {
   sut.end(submit(session, 4, 4));
   EXPECT_THAT(ground.requests.all(), IsEmpty());
   EXPECT_EQ(ground.store.blocks.slots(Tier::kHbm), 0u);
+}
+
+class TwoDeviceMemoryTest : public PartsTest {
+ protected:
+  TwoDeviceMemoryTest() : PartsTest(small_config(4, 8, 2)) {}
+
+  DeviceId device_of(const Request& request, std::uint32_t i) {
+    return ground.store.hbm.device_of(ground.store.blocks.slot(request.table, i, Tier::kHbm));
+  }
+
+  Session& group = attach(kA, 2, true, Devices(std::vector{kSecond, kFirst}), 2);
+};
+
+TEST_F(TwoDeviceMemoryTest, EveryBlockIsOnTheDeviceOfItsRank) {
+  Request& request = running(group, 8);
+  ASSERT_EQ(request.table.size(), 8u);
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(device_of(request, i), i % 4 < 2 ? kSecond : kFirst) << i;
+  }
+  EXPECT_EQ(ground.memory.hbm_bytes(request), kSlot * 8);
+  EXPECT_EQ(ground.memory.hbm_bytes(request, kFirst), kSlot * 4);
+  ground.memory.end(request);
+  ground.store.tiers.iteration_finished(group.id, 0);
+  EXPECT_EQ(free_hbm({kA, kFirst}), kSlab * 4);
+  EXPECT_EQ(free_hbm({kA, kSecond}), kSlab * 4);
+}
+
+TEST_F(TwoDeviceMemoryTest, WhereOneDeviceIsFullNothingIsTakenOfTheOther) {
+  Session& alone = attach(kA, 2, true, Devices(kFirst));
+  running(alone, 60);
+  Request& request = submit(group, 16, 8);
+  EXPECT_EQ(ground.memory.grow(request, Tokens(16)), ErrorCode::kOutOfMemory);
+  EXPECT_TRUE(request.table.empty());
+  EXPECT_EQ(free_hbm({kA, kSecond}), kSlab * 4) << "taken and given back";
+  EXPECT_EQ(ground.memory.grow(request, Tokens(4)), ErrorCode::kOk);
+  request.place = Location::kIn;
+  ground.requests.requeue(request);
 }
 
 }  // namespace

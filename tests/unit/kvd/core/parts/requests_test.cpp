@@ -24,7 +24,9 @@ class RequestsTest : public PartsTest {
     sut.each_request_in(domain, [&](Request& r) { found.push_back(&r); });
     return found;
   }
-  std::uint64_t progress(DomainId domain) { return sut.domains().at(domain).progress; }
+  std::uint64_t progress(DomainId domain, DeviceId device = kFirst) {
+    return sut.domains().at(domain).progress.at(device);
+  }
 
   Requests& sut = ground.requests;
 };
@@ -102,14 +104,14 @@ TEST_F(RequestsTest, EveryProgressOfADomainIsANewOne) {
   Request& request = submit(a, 4, 4);
   submit(b, 4, 4);
   const std::uint64_t before = progress(kA), other = progress(kB);
-  sut.progressed(kA);
+  sut.progressed(a.id, kA);
   EXPECT_NE(progress(kA), before);
   EXPECT_EQ(progress(kB), other);
   const std::uint64_t last = progress(kA);
   sut.end(request);
   submit(a, 4, 4);
   EXPECT_NE(progress(kA), last) << "a domain that was empty begins anew";
-  sut.progressed(DomainId(9));
+  sut.progressed(EngineId(), DomainId(9));
   EXPECT_THAT(sut.domains(), SizeIs(2)) << "a domain without requests has none";
 }
 

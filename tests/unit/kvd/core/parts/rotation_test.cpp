@@ -18,9 +18,9 @@ class RotationTest : public PartsTest {
  protected:
   explicit RotationTest(Config config = small_config()) : PartsTest(std::move(config)) {}
 
-  std::vector<Request*> asked(DomainId domain) {
+  std::vector<Request*> asked(Share share) {
     std::vector<Request*> index;
-    (void)sut.rotation_snapshot(domain, index);
+    (void)sut.rotation_snapshot(share, index);
     return index;
   }
 
@@ -40,7 +40,7 @@ TEST_F(RotationTest, AsksAboutWhoRunsAndWhoWantsIn) {
   Request& leaves = running(session, 8);
   held_back.verdict = Verdict::kHeldBack;
   leaves.leaving = true;
-  EXPECT_THAT(asked(kA), ElementsAre(&runs, &waits));
+  EXPECT_THAT(asked(kShareA), ElementsAre(&runs, &waits));
 }
 
 TEST_F(RotationTest, ASilentEnginesRequestsAreNobodysBusiness) {
@@ -50,14 +50,14 @@ TEST_F(RotationTest, ASilentEnginesRequestsAreNobodysBusiness) {
   running(silent, 8);
   submit(silent, 8, 8);
   silent.life.responsive = false;
-  EXPECT_THAT(asked(kA), ElementsAre(&runs));
+  EXPECT_THAT(asked(kShareA), ElementsAre(&runs));
 }
 
 TEST_F(RotationTest, TheSnapshotCountsWhatIsFreeAndWhatWillGrow) {
   Session& session = attach();
   running(session, 8);
   std::vector<Request*> index;
-  const auto snapshot = sut.rotation_snapshot(kA, index);
+  const auto snapshot = sut.rotation_snapshot(kShareA, index);
   EXPECT_EQ(snapshot.b_hbm, kSlab * 4 - kSlot * 4);
   EXPECT_EQ(snapshot.growth, kSlot * 2) << "a block in two groups for its next token";
   ASSERT_TRUE(snapshot.dram);
@@ -129,8 +129,66 @@ TEST_F(RotationTest, AVerdictOfOthersIsNotOverwritten) {
 TEST_F(RotationTest, ADomainWithoutRequestsHasNothingToDecide) {
   Session& session = attach();
   sut.decide(session);
-  EXPECT_THAT(asked(kA), IsEmpty());
+  EXPECT_THAT(asked(kShareA), IsEmpty());
   EXPECT_THAT(emitted<Note>(), SizeIs(0));
+}
+
+class TwoDeviceRotationTest : public RotationTest {
+ protected:
+  TwoDeviceRotationTest() : RotationTest(small_config(4, 8, 2)) {}
+
+  static constexpr Share kThere{kA, kSecond};
+  Devices both{std::vector{kFirst, kSecond}};
+};
+
+TEST_F(TwoDeviceRotationTest, AsksAboutTheEnginesOfADevice) {
+  Session& here = attach();
+  Session& there = attach(kA, 2, true, Devices(kSecond));
+  Session& group = attach(kA, 1, true, both, 2);
+  Request& near = running(here, 8);
+  Request& far = submit(there, 8, 8);
+  Request& shared = running(group, 4);
+  EXPECT_THAT(asked(kShareA), ElementsAre(&near, &shared));
+  EXPECT_THAT(asked(kThere), ElementsAre(&far, &shared));
+}
+
+TEST_F(TwoDeviceRotationTest, TheSnapshotIsOfItsDevice) {
+  running(attach(), 8);
+  Session& group = attach(kA, 1, true, both, 2);
+  running(group, 4);
+  std::vector<Request*> index;
+  const auto snapshot = sut.rotation_snapshot(kThere, index);
+  EXPECT_EQ(snapshot.b_hbm, kSlab * 4 - kSlot);
+  EXPECT_EQ(snapshot.growth, kSlot) << "of the rank on it";
+  ASSERT_EQ(snapshot.requests.size(), 1u);
+  EXPECT_EQ(snapshot.requests[0].bytes, kSlot);
+}
+
+TEST_F(TwoDeviceRotationTest, AGroupComesInWhereEachOfItsDevicesHasRoom) {
+  ground.context.tuning.rotation.policy = "fcfs";
+  ground.context.retune(Tuning(ground.context.tuning));
+  Session& here = attach();
+  Request& large = running(here, 56);
+  Session& group = attach(kA, 2, true, both, 2);
+  Request& request = submit(group, 32, 4);
+  sut.decide(group);
+  EXPECT_EQ(request.order.claim, 0u) << "the first is full";
+  ground.memory.end(large);
+  sut.decide(group);
+  EXPECT_NE(request.order.claim, 0u);
+}
+
+TEST_F(TwoDeviceRotationTest, NoMoreComeInThanDramCouldTakeOfAllDevices) {
+  // 8 slabs of DRAM: 64 slots. Each may grow to 32 slots more than HBM has.
+  Session& here = attach();
+  Session& there = attach(kA, 2, true, Devices(kSecond));
+  for (int i = 0; i < 2; ++i) {
+    submit(here, 8, 56);
+    submit(there, 8, 56);
+  }
+  EXPECT_THAT(asked(kShareA), SizeIs(2)) << "32 beyond HBM, and a whole one of 32 beside";
+  for (Request* r : asked(kThere)) ground.requests.make_claim(*r);
+  EXPECT_THAT(asked(kShareA), SizeIs(1)) << "DRAM has to take what both promise";
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <vector>
+
 #include "kvd/core/promises.hpp"
 #include "tests/unit/kvd/core/parts/parts_fixture.hpp"
 
@@ -39,31 +41,32 @@ TEST_F(SupplyTest, ARequestThatStreamsNeedsOneSetForAllItsLayers) {
 TEST_F(SupplyTest, TheMostTokensAreWhatTheDomainsSlabsHold) {
   Session& session = attach();
   session.info.streams_layers = false;
-  EXPECT_EQ(needs.most_slots(ground.store.hbm, session), 64);
+  EXPECT_EQ(needs.most_hbm_slots(session), 64);
   EXPECT_EQ(needs.most_tokens(session), Tokens(128));
-  EXPECT_EQ(needs.hbm_limit(kA), kSlab * 8);
+  EXPECT_EQ(needs.hbm_limit(kShareA), kSlab * 8);
 }
 
 TEST_F(SupplyTest, IsWhatIsFreeLessWhatIsClaimed) {
   Session& session = attach();
-  EXPECT_EQ(sut.of(kA), kSlab * 8);
+  EXPECT_EQ(sut.of(kShareA), kSlab * 8);
   running(session, 8);
-  EXPECT_EQ(sut.of(kA), kSlab * 8 - kSlot * 4);
+  EXPECT_EQ(sut.of(kShareA), kSlab * 8 - kSlot * 4);
   Request& waiting = submit(session, 8, 8);
-  EXPECT_EQ(sut.of(kA), kSlab * 8 - kSlot * 4) << "who has no claim takes nothing";
+  EXPECT_EQ(sut.of(kShareA), kSlab * 8 - kSlot * 4) << "who has no claim takes nothing";
   ground.requests.make_claim(waiting);
-  EXPECT_EQ(sut.of(kA), kSlab * 8 - kSlot * 10);
+  EXPECT_EQ(sut.of(kShareA), kSlab * 8 - kSlot * 10);
 }
 
 TEST_F(SupplyTest, WhatLeavesIsOnItsWay) {
   Session& session = attach();
   Request& request = running(session, 8);
-  EXPECT_EQ(sut.incoming(kA), Bytes(0));
+  EXPECT_EQ(sut.incoming(kShareA), Bytes(0));
   request.leaving = true;
-  EXPECT_EQ(sut.incoming(kA), kSlot * 4);
-  EXPECT_EQ(sut.of(kA), kSlab * 8);
+  EXPECT_EQ(sut.incoming(kShareA), kSlot * 4);
+  EXPECT_EQ(sut.of(kShareA), kSlab * 8);
   session.life.responsive = false;
-  EXPECT_EQ(sut.incoming(kA), Bytes(0)) << "a silent engine's blocks come when it steps, or never";
+  EXPECT_EQ(sut.incoming(kShareA), Bytes(0))
+      << "a silent engine's blocks come when it steps, or never";
   session.life.responsive = true;
 }
 
@@ -72,9 +75,9 @@ TEST_F(SupplyTest, PausedRequestsGiveUpAllButTheirOpenBlocks) {
   Request& request = running(session, 16);
   session.streaming = true;
   request.verdict = Verdict::kPaused;
-  EXPECT_EQ(sut.of(kA), kSlab * 8 - kSlot * 16 + kSlot * 12);
+  EXPECT_EQ(sut.of(kShareA), kSlab * 8 - kSlot * 16 + kSlot * 12);
   session.streaming = false;
-  EXPECT_EQ(sut.of(kA), kSlab * 8 - kSlot * 16) << "layers that do not stream stay";
+  EXPECT_EQ(sut.of(kShareA), kSlab * 8 - kSlot * 16) << "layers that do not stream stay";
 }
 
 TEST_F(SupplyTest, WhatStandsInARetiringSlabGoesToTheRegion) {
@@ -82,23 +85,23 @@ TEST_F(SupplyTest, WhatStandsInARetiringSlabGoesToTheRegion) {
   Request& request = running(session, 8);
   const SlabIndex slab = ground.store.blocks.slot(request.table, 0, Tier::kHbm).slab();
   EXPECT_FALSE(sut.in_retiring_slab(request));
-  sut.begin_retiring(kA);
-  ground.store.tiers.retire(slab);
+  sut.begin_retiring(kShareA);
+  ground.store.tiers.hbm().with(slab).retire(slab);
   EXPECT_TRUE(sut.in_retiring_slab(request));
   request.leaving = true;
-  EXPECT_EQ(sut.incoming(kA), Bytes(0));
-  ground.store.tiers.unretire(slab);
-  sut.end_retiring(kA);
-  EXPECT_EQ(sut.incoming(kA), kSlot * 4);
+  EXPECT_EQ(sut.incoming(kShareA), Bytes(0));
+  ground.store.tiers.hbm().with(slab).unretire(slab);
+  sut.end_retiring(kShareA);
+  EXPECT_EQ(sut.incoming(kShareA), kSlot * 4);
 }
 
 TEST_F(SupplyTest, NamesASilentEngineThatHoldsBlocks) {
   Session& session = attach();
   running(session, 8);
-  EXPECT_EQ(sut.silent_holder(kA), "");
+  EXPECT_EQ(sut.silent_holder(kShareA), "");
   session.life.responsive = false;
-  EXPECT_NE(sut.silent_holder(kA).find("engine-1"), std::string::npos);
-  EXPECT_EQ(sut.silent_holder(kB), "");
+  EXPECT_NE(sut.silent_holder(kShareA).find("engine-1"), std::string::npos);
+  EXPECT_EQ(sut.silent_holder(kShareB), "");
 }
 
 TEST_F(SupplyTest, AVictimOfItsOwnEngineLeavesAndAnothersIsPromised) {
@@ -127,10 +130,10 @@ TEST_F(SupplyTest, APromiseForBytesEndsOnceAsManyAreFree) {
   Request& needy = submit(own, 120, 8);
   ground.requests.make_claim(needy);
   promises.preempt(victim, own.id, Promise::kForBytes);
-  promises.expire(kA);
+  promises.expire(kShareA);
   EXPECT_TRUE(victim.promised) << "its bytes are needed";
   ground.requests.drop_claim(needy);
-  promises.expire(kA);
+  promises.expire(kShareA);
   EXPECT_FALSE(victim.promised);
   EXPECT_EQ(ground.context.counters.promises_expired, 1u);
 }
@@ -142,10 +145,10 @@ TEST_F(SupplyTest, APromiseForSlotsLastsWhileSomebodyWaits) {
   Request& hungry = running(own, 8);
   hungry.starved = true;
   promises.preempt(victim, own.id, Promise::kForSlots);
-  promises.expire(kA);
+  promises.expire(kShareA);
   EXPECT_TRUE(victim.promised) << "bytes are free, but not those slots";
   hungry.starved = false;
-  promises.expire(kA);
+  promises.expire(kShareA);
   EXPECT_FALSE(victim.promised);
 }
 
@@ -157,7 +160,75 @@ TEST_F(SupplyTest, ASilentEngineKeepsNoPromise) {
   hungry.starved = true;
   promises.preempt(victim, own.id, Promise::kForSlots);
   other.life.responsive = false;
-  promises.expire(kA);
+  promises.expire(kShareA);
+  EXPECT_FALSE(victim.promised);
+}
+
+class TwoDeviceSupplyTest : public PartsTest {
+ protected:
+  TwoDeviceSupplyTest() : PartsTest(small_config(8, 8, 2)) {}
+
+  static constexpr Share kThere{kA, kSecond};
+  static Devices one_each() { return Devices(std::vector{kFirst, kSecond}); }
+
+  Needs needs{ground};
+  Supply sut{ground, needs};
+  Promises promises{ground, sut};
+};
+
+TEST_F(TwoDeviceSupplyTest, IsThatOfOneDevice) {
+  Session& here = attach();
+  Session& there = attach(kA, 2, true, Devices(kSecond));
+  running(here, 8);
+  EXPECT_EQ(sut.of(kShareA), kSlab * 8 - kSlot * 4);
+  EXPECT_EQ(sut.of(kThere), kSlab * 8);
+  Request& leaves = running(there, 8);
+  leaves.leaving = true;
+  EXPECT_EQ(sut.incoming(kShareA), Bytes(0));
+  EXPECT_EQ(sut.incoming(kThere), kSlot * 4);
+  ground.requests.make_claim(submit(there, 8, 8));
+  EXPECT_EQ(sut.of(kShareA), kSlab * 8 - kSlot * 4);
+  EXPECT_EQ(sut.of(kThere), kSlab * 8 - kSlot * 6);
+  there.life.responsive = false;
+  EXPECT_EQ(sut.silent_holder(kShareA), "");
+  EXPECT_NE(sut.silent_holder(kThere), "");
+}
+
+TEST_F(TwoDeviceSupplyTest, AGroupNeedsOfEachDeviceWhatItsRanksThereDo) {
+  Session& group = attach(kA, 2, true, one_each(), 2);
+  Request& request = submit(group, 4, 8);
+  EXPECT_EQ(needs.to_run(request), kSlot * 8);
+  EXPECT_EQ(needs.to_run(request, kFirst), kSlot * 4);
+  EXPECT_EQ(needs.to_run(request, kSecond), kSlot * 4);
+  EXPECT_EQ(needs.most_hbm_slots(group), 128) << "64 on each";
+  running(group, 8);
+  EXPECT_EQ(sut.of(kShareA), kSlab * 8 - kSlot * 4);
+  EXPECT_EQ(sut.of(kThere), kSlab * 8 - kSlot * 4);
+}
+
+TEST_F(TwoDeviceSupplyTest, ARegionRetiresSlabsOfOneDevice) {
+  Session& there = attach(kA, 2, true, Devices(kSecond));
+  Request& request = running(there, 8);
+  sut.begin_retiring(kThere);
+  ground.store.tiers.hbm()
+      .with(ground.store.blocks.slot(request.table, 0, Tier::kHbm).slab())
+      .retire(ground.store.blocks.slot(request.table, 0, Tier::kHbm).slab());
+  EXPECT_TRUE(sut.retires(kThere));
+  EXPECT_FALSE(sut.retires(kShareA));
+  EXPECT_TRUE(sut.in_retiring_slab(request));
+}
+
+TEST_F(TwoDeviceSupplyTest, APromiseOfAGroupEndsOnceNoneOfItsDevicesNeedsIt) {
+  Session& group = attach(kA, 2, true, one_each(), 2);
+  Session& there = attach(kA, 2, true, Devices(kSecond));
+  Request& victim = running(group, 8);
+  Request& needy = submit(there, 120, 8);
+  ground.requests.make_claim(needy);
+  promises.preempt(victim, there.id, Promise::kForBytes);
+  promises.expire(kShareA);
+  EXPECT_TRUE(victim.promised) << "free on the first, needed on the second";
+  ground.requests.drop_claim(needy);
+  promises.expire(kShareA);
   EXPECT_FALSE(victim.promised);
 }
 

@@ -114,10 +114,10 @@ TEST_F(WatchTest, WhatIsLeftOfAGroupEndsThoughNobodyWaits) {
 TEST_F(WatchTest, MemoryOfAnotherDomainHelpsOnlyBeyondItsGuarantee) {
   ground.context.config.hbm_quotas[kA] = {.guarantee = kSlab * 4, .maximum = kSlab * 4};
   running(attach(), 64);
-  EXPECT_TRUE(silence.would_help(kA, kA, kSlab));
-  EXPECT_FALSE(silence.would_help(kA, kB, kSlab)) << "it holds what it is guaranteed";
+  EXPECT_TRUE(silence.would_help(kA, kShareA, kSlab));
+  EXPECT_FALSE(silence.would_help(kA, kShareB, kSlab)) << "it holds what it is guaranteed";
   ground.context.config.hbm_quotas.clear();
-  EXPECT_TRUE(silence.would_help(kA, kB, kSlab));
+  EXPECT_TRUE(silence.would_help(kA, kShareB, kSlab));
 }
 
 TEST_F(WatchTest, AStandstillIsToldOnceAndEndsWithTheLatestRequest) {
@@ -149,7 +149,7 @@ TEST_F(WatchTest, ProgressBeginsTheWaitAnew) {
   running(session, 32).starved = true;
   standstills.watch();
   pass(seconds(4));
-  ground.requests.progressed(kA);
+  ground.requests.progressed(session.id, kA);
   standstills.watch();
   pass(seconds(4));
   standstills.watch();

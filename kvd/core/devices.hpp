@@ -1,0 +1,62 @@
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+
+namespace kvd::core {
+
+/// What a domain has of one device: HBM is decided about within it, and nobody of one waits for
+/// room in another, unless it needs both.
+struct Share {
+  DomainId domain;
+  DeviceId device;
+  friend constexpr auto operator<=>(const Share&, const Share&) = default;
+};
+
+/// The devices of an engine: one, or of a tensor-parallel group one for each rank. Several ranks
+/// may be on the same.
+class Devices {
+ public:
+  /// All ranks on the first device.
+  Devices() = default;
+  explicit Devices(DeviceId device) : distinct_{device} {}
+  /// Precondition: not empty.
+  explicit Devices(std::vector<DeviceId> by_rank)
+      : by_rank_(std::move(by_rank)), distinct_(by_rank_) {
+    std::sort(distinct_.begin(), distinct_.end());
+    distinct_.erase(std::unique(distinct_.begin(), distinct_.end()), distinct_.end());
+  }
+
+  /// Each once, ascending.
+  [[nodiscard]] const std::vector<DeviceId>& all() const { return distinct_; }
+  [[nodiscard]] DeviceId first() const { return distinct_.front(); }
+  [[nodiscard]] bool several() const { return distinct_.size() > 1; }
+  [[nodiscard]] bool has(DeviceId device) const {
+    return std::find(distinct_.begin(), distinct_.end(), device) != distinct_.end();
+  }
+  [[nodiscard]] bool overlap(const Devices& others) const {
+    return std::any_of(distinct_.begin(), distinct_.end(),
+                       [&](DeviceId device) { return others.has(device); });
+  }
+  /// Ranks that were named one by one; 0: all are on the first device.
+  [[nodiscard]] std::size_t named() const { return by_rank_.size(); }
+  [[nodiscard]] DeviceId of_rank(std::uint32_t rank) const {
+    return several() ? by_rank_.at(rank) : first();
+  }
+  /// Of so many ranks, those on the device.
+  [[nodiscard]] std::uint32_t ranks_on(DeviceId device, std::uint32_t ranks) const {
+    if (!several()) return device == first() ? ranks : 0;
+    return static_cast<std::uint32_t>(std::count(by_rank_.begin(), by_rank_.end(), device));
+  }
+
+ private:
+  std::vector<DeviceId> by_rank_;
+  std::vector<DeviceId> distinct_{DeviceId(0)};
+};
+
+}  // namespace kvd::core
