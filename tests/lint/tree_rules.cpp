@@ -12,7 +12,10 @@ namespace kvd::lint {
 namespace fs = std::filesystem;
 namespace {
 
-bool is_test(const fs::path& file) { return file.filename().string().ends_with("_test.cpp"); }
+bool is_test(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return name.ends_with("_test.cpp") || name.ends_with("_test.py");
+}
 
 /// Whether a line of `list` that is no comment has `name` as a word of its own.
 bool mentions(const fs::path& list, const std::string& name) {

@@ -7,8 +7,8 @@
 
 namespace kvd::lint {
 
-/// Checks that every tests/**/…_test.cpp is named in the CMakeLists.txt of its folder or of a
-/// folder above it: a test nobody builds passes for ever.
+/// Checks that every tests/**/…_test.cpp and …_test.py is named in the CMakeLists.txt of its folder
+/// or of a folder above it: a test nobody builds passes for ever.
 std::vector<Finding> check_tests_are_listed(const std::filesystem::path& root);
 
 /// Checks that kvd/core compares no policy's name: what it must know of a policy is a trait of it

@@ -33,6 +33,16 @@ TEST(TestLists, MissATestThatNobodyBuilds) {
   EXPECT_EQ(findings[0].file, "tests/unit/b_test.cpp");
 }
 
+TEST(TestLists, MissATestInPythonThatNobodyRuns) {
+  TemporaryTree tree;
+  tree.write("tests/python/CMakeLists.txt", "kvd_python_test(python.a a_test.py LABELS unit)\n");
+  tree.write("tests/python/a_test.py", "");
+  tree.write("tests/python/b_test.py", "");
+  const auto findings = check_tests_are_listed(tree.root());
+  ASSERT_THAT(findings, SizeIs(1));
+  EXPECT_EQ(findings[0].file, "tests/python/b_test.py");
+}
+
 TEST(TestLists, AcceptAListInAFolderAbove) {
   TemporaryTree tree;
   tree.write("tests/unit/CMakeLists.txt", "kvd_test(a SOURCES\n  kvd/pool/a_test.cpp)\n");
