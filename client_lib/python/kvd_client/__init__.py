@@ -1,0 +1,34 @@
+"""kvd from Python: memory of kvd's pool as numpy arrays and tensors, and requests that kvd schedules.
+
+    import kvd_client
+
+    with kvd_client.Client() as client, client.allocate(64 << 20) as region:
+        array = region.numpy("float16")
+        …
+        del array  # a view keeps the region
+
+Needs neither numpy nor torch. `python -m kvd_client status` looks at a daemon.
+"""
+
+from .client import (
+    Client, Group, Memory, SessionInfo, Shape, Stats, Transport, held_mappings,
+)  # fmt: skip
+from .errors import (
+    DeadlineExceeded, DeviceError, Infeasible, Internal, InvalidArgument, KvdError, NotFound,
+    OutOfMemory, PeerGone, PermissionDenied, QuotaExceeded, StaleSession, Status, Unavailable,
+    Unsupported, WouldBlock,
+)  # fmt: skip
+from .region import Region
+from .requests import (
+    Direction, Hold, HoldReason, Place, Placement, Report, Request, Run, RunFlag, Step,
+)  # fmt: skip
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Client", "DeadlineExceeded", "DeviceError", "Direction", "Group", "Hold", "HoldReason",
+    "Infeasible", "Internal", "InvalidArgument", "KvdError", "Memory", "NotFound", "OutOfMemory",
+    "PeerGone", "PermissionDenied", "Place", "Placement", "QuotaExceeded", "Region", "Report",
+    "Request", "Run", "RunFlag", "SessionInfo", "Shape", "StaleSession", "Stats", "Status", "Step",
+    "Transport", "Unavailable", "Unsupported", "WouldBlock", "held_mappings",
+]  # fmt: skip

@@ -1,0 +1,276 @@
+"""The structs and functions of kvd.h as ctypes declarations, and where the library is found.
+
+Names follow kvd.h, which says what each of them means.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from ctypes import (
+    CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16,
+    c_uint32, c_uint64, c_void_p,
+)  # fmt: skip
+from pathlib import Path
+from typing import Any
+
+from .errors import InvalidArgument, Unsupported
+
+LIBRARY = "libkvd_client.so"
+SONAME = "libkvd_client.so.0"
+
+
+class OpenOptions(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("endpoint", c_char_p),
+        ("engine_name", c_char_p),
+        ("layers", c_uint32),
+        ("layers_per_block", c_uint32),
+        ("block_tokens", c_uint32),
+        ("bytes_per_token_per_layer", c_uint64),
+        ("timeout_ns", c_uint64),
+        ("memory", c_uint32),
+        ("transport", c_uint32),
+        ("abilities", c_uint32),
+        ("ranks", c_uint32),
+        ("group", c_uint64),
+        ("rank", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class Region(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("id", c_uint64),
+        ("address", c_void_p),
+        ("bytes", c_uint64),
+        ("granularity", c_uint64),
+        ("device", c_int32),
+        ("reserved", c_uint32),
+    ]
+
+
+class SessionInfo(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("engine", c_uint32),
+        ("layers", c_uint32),
+        ("layers_per_block", c_uint32),
+        ("block_tokens", c_uint32),
+        ("layer_groups", c_uint32),
+        ("reserved", c_uint32),
+        ("bytes_per_token_per_layer", c_uint64),
+        ("block_bytes", c_uint64),
+        ("slab_bytes", c_uint64),
+        ("generation", c_uint64),
+        ("memory", c_uint32),
+        ("device", c_int32),
+        ("device_uuid", c_uint8 * 16),
+        ("boot_id", c_uint8 * 16),
+    ]
+
+
+class Request(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("id", c_uint64),
+        ("prompt_tokens", c_uint64),
+        ("max_new_tokens", c_uint64),
+        ("ttft_slo_ns", c_uint64),
+        ("tbt_slo_ns", c_uint64),
+    ]
+
+
+class StepReport(Structure):
+    _fields_ = [
+        ("request", c_uint64),
+        ("tokens", c_uint64),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class RunEntry(Structure):
+    _fields_ = [
+        ("request", c_uint64),
+        ("tokens_present", c_uint64),
+        ("ticket", c_uint64),
+        ("tokens", c_uint32),
+        ("flags", c_uint32),
+        ("distance", c_uint32),
+        ("row", c_uint32),
+    ]
+
+
+class HoldEntry(Structure):
+    _fields_ = [("request", c_uint64), ("reason", c_uint32), ("reserved", c_uint32)]
+
+
+class StepInput(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("reports", POINTER(StepReport)),
+        ("report_count", c_uint64),
+        ("iteration_finished", c_uint64),
+        ("iteration_running", c_uint64),
+    ]
+
+
+class StepResult(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("iteration", c_uint64),
+        ("run", POINTER(RunEntry)),
+        ("run_count", c_uint64),
+        ("hold", POINTER(HoldEntry)),
+        ("hold_count", c_uint64),
+    ]
+
+
+class PlacementEntry(Structure):
+    _fields_ = [
+        ("request", c_uint64),
+        ("resident_blocks", c_uint64),
+        ("distance", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class Placement(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("budget_blocks", c_uint64),
+        ("entries", POINTER(PlacementEntry)),
+        ("entry_count", c_uint64),
+    ]
+
+
+class Stats(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("region_bytes", c_uint64),
+        ("hbm_bytes", c_uint64),
+        ("dram_bytes", c_uint64),
+        ("requests_waiting", c_uint64),
+        ("requests_running", c_uint64),
+        ("requests_rotary", c_uint64),
+        ("rotations_out", c_uint64),
+        ("rotations_in", c_uint64),
+    ]
+
+
+class DlDevice(Structure):
+    _fields_ = [("device_type", c_int32), ("device_id", c_int32)]
+
+
+class DlDataType(Structure):
+    _fields_ = [("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16)]
+
+
+class DlTensor(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("device", DlDevice),
+        ("ndim", c_int32),
+        ("dtype", DlDataType),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    ]
+
+
+class DlManagedTensor(Structure):
+    _fields_ = [
+        ("dl_tensor", DlTensor),
+        ("manager_ctx", c_void_p),
+        ("deleter", CFUNCTYPE(None, c_void_p)),
+    ]
+
+
+HANDLE = c_void_p
+
+# Every function but three returns a kvd_status.
+_CALLS: dict[str, list[Any]] = {
+    "kvd_open": [POINTER(OpenOptions), POINTER(HANDLE)],
+    "kvd_get_session_info": [HANDLE, POINTER(SessionInfo)],
+    "kvd_ping": [HANDLE, c_uint64],
+    "kvd_get_stats": [HANDLE, c_uint64, POINTER(Stats)],
+    "kvd_region_allocate": [HANDLE, c_uint64, c_uint64, POINTER(Region)],
+    "kvd_region_free": [HANDLE, c_uint64, c_uint64],
+    "kvd_region_dlpack": [HANDLE, c_uint64, c_uint64, POINTER(POINTER(DlManagedTensor))],
+    "kvd_hold_mappings": [c_uint64],
+    "kvd_submit": [HANDLE, POINTER(Request), c_uint64],
+    "kvd_step": [HANDLE, POINTER(StepInput), c_uint64, POINTER(StepResult)],
+    "kvd_wait": [HANDLE, c_uint64, c_uint64],
+    "kvd_wait_layer": [HANDLE, c_uint64, c_uint32, c_uint64],
+    "kvd_layer_done": [HANDLE, c_uint64, c_uint32],
+    "kvd_wait_on_stream": [HANDLE, c_uint64, c_void_p],
+    "kvd_wait_layer_on_stream": [HANDLE, c_uint64, c_uint32, c_void_p],
+    "kvd_layer_done_on_stream": [HANDLE, c_uint64, c_uint32, c_void_p],
+    "kvd_confirm": [HANDLE],
+    "kvd_wait_for_room": [HANDLE, c_uint64],
+    "kvd_block_addresses": [HANDLE, c_uint32, c_uint32, c_uint64, POINTER(c_void_p)],
+    "kvd_finish": [HANDLE, c_uint64, c_uint64],
+    "kvd_abort": [HANDLE, c_uint64, c_uint64],
+    "kvd_rotate": [HANDLE, c_uint64, c_int, c_uint64],
+    "kvd_allocate_blocks": [HANDLE, c_uint64, c_uint64, c_uint64, POINTER(c_uint32)],
+    "kvd_place": [HANDLE, POINTER(c_uint64), c_uint64, c_uint64, POINTER(Placement)],
+}
+
+
+def candidates() -> list[str]:
+    """Where the library is looked for, in order: $KVD_CLIENT_LIBRARY alone where it is set, else
+    the file beside this package, as in the wheel, then the loader's own search."""
+    named = os.environ.get("KVD_CLIENT_LIBRARY")
+    if named:
+        return [named]
+    beside = Path(__file__).with_name(LIBRARY)
+    return [str(beside), SONAME] if beside.exists() else [SONAME]
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The library, loaded once. ctypes releases the GIL around each of its calls.
+
+    Raises Unsupported, with what the loader said about each candidate.
+    """
+    faults = []
+    for file in candidates():
+        try:
+            return _declare(ctypes.CDLL(file))
+        except OSError as fault:
+            faults.append(str(fault))
+        except AttributeError as fault:
+            raise Unsupported(
+                f"{file} is of another version than this package ({fault}): "
+                "install both from one build of kvd"
+            ) from None
+    raise Unsupported(
+        f"{LIBRARY} cannot be loaded: {'; '.join(faults)}. Install kvd's wheel or library, and "
+        "libzmq5, which it needs, or name the file in KVD_CLIENT_LIBRARY"
+    )
+
+
+def _declare(loaded: ctypes.CDLL) -> ctypes.CDLL:
+    for name, arguments in _CALLS.items():
+        function = getattr(loaded, name)
+        function.argtypes, function.restype = arguments, c_int
+    others: list[tuple[str, list[Any], Any]] = [
+        ("kvd_close", [HANDLE], None),
+        ("kvd_release_mappings", [], None),
+        ("kvd_last_error", [], c_char_p),
+    ]
+    for name, arguments, result in others:
+        function = getattr(loaded, name)
+        function.argtypes, function.restype = arguments, result
+    return loaded
+
+
+def nanoseconds(seconds: float) -> int:
+    """A time in seconds for kvd, which counts nanoseconds; infinity is 292 years."""
+    if not seconds >= 0:
+        raise InvalidArgument(f"{seconds} is no time in seconds: it must be 0 or more")
+    return int(min(seconds, 9.2e9) * 1e9)

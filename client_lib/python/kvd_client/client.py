@@ -1,0 +1,186 @@
+"""A process's session with kvd."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import enum
+import uuid
+from collections.abc import Iterator
+from types import TracebackType
+from typing import NamedTuple
+
+from . import _abi
+from ._handle import Handle, check
+from .region import Region
+from .requests import Requests
+
+_TIMEOUT_S = 5.0
+# A region may be many GiB that the daemon zeroes before it lends them.
+_REGION_TIMEOUT_S = 30.0
+_STREAMS_LAYERS = 1
+
+
+class Memory(enum.IntFlag):
+    """What the memory of a kvd is, and which kinds a program can use."""
+
+    HOST = 1
+    CUDA = 2
+
+
+class Transport(enum.IntEnum):
+    """What carries the commands. RING takes a few microseconds less a command."""
+
+    ZMQ = 0
+    RING = 1
+
+
+class Shape(NamedTuple):
+    """The model whose KV the session keeps in blocks; layers = 0: regions only."""
+
+    layers: int = 0
+    layers_per_block: int = 0  # 0: the smallest that makes a block >= 256 KiB
+    block_tokens: int = 0  # 0: 16
+    bytes_per_token_per_layer: int = 0  # K and V together
+
+
+class Group(NamedTuple):
+    """One process of several that split a model's heads; kvd takes them as one engine."""
+
+    id: int = 0  # a number the ranks agreed on, not 0
+    ranks: int = 0  # 0: no group
+    rank: int = 0  # from 0
+
+
+class SessionInfo(NamedTuple):
+    """What the daemon granted."""
+
+    engine: int  # the session's number in status and metrics
+    shape: Shape  # with the defaults filled in
+    layer_groups: int
+    block_bytes: int
+    slab_bytes: int
+    generation: int  # another one after the client attached again
+    memory: Memory
+    device: int  # the GPU, as this process counts; -1: host memory
+    device_uuid: uuid.UUID  # zeros: host memory
+    boot_id: uuid.UUID  # of the daemon; another one after its restart
+
+
+class Stats(NamedTuple):
+    """What the daemon counts for this session."""
+
+    region_bytes: int
+    hbm_bytes: int
+    dram_bytes: int
+    requests_waiting: int
+    requests_running: int
+    requests_rotary: int
+    rotations_out: int
+    rotations_in: int
+
+
+class Client(Requests):
+    """A session: rents memory (level 1: allocate()) or lets kvd schedule requests (level 3:
+    submit() and step(), see Requests).
+
+    endpoint: the attach socket; None: $KVD_ENDPOINT, else the daemon's default path.
+    engine_name: shown in status and metrics, at most 31 bytes; None: the program's name.
+    shape: the model, for level 3; None: regions only.
+    memory: the kinds that the program can use; a kvd that lends another kind is refused with
+      Unsupported and the remedy.
+    streams_layers: the program calls wait_layer() before and layer_done() after each layer group.
+    group: this process is a rank of an engine of several processes.
+    timeout: seconds for the attach, and for attaching again.
+
+    Raises Unavailable where no daemon answers, Unsupported where the library cannot be loaded, and
+    what the daemon refuses with. A context manager: leaving it closes the session.
+
+    Daemon gone: calls raise Unavailable, regions stay readable until freed, and the next call
+    attaches again by itself. Threads may share a client. Every call ends by its timeout and releases
+    the GIL; of the calls that wait long (wait(), wait_layer()) a signal interrupts it. In a forked
+    child every call raises PeerGone, and the regions' addresses are not mapped.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        engine_name: str | None = None,
+        shape: Shape | None = None,
+        memory: Memory = Memory.HOST,
+        transport: Transport = Transport.ZMQ,
+        streams_layers: bool = False,
+        group: Group | None = None,
+        timeout: float = _TIMEOUT_S,
+    ) -> None:
+        options = _abi.OpenOptions(struct_size=ctypes.sizeof(_abi.OpenOptions))
+        options.endpoint = endpoint.encode() if endpoint is not None else None
+        options.engine_name = engine_name.encode() if engine_name is not None else None
+        options.layers, options.layers_per_block, options.block_tokens, \
+            options.bytes_per_token_per_layer = shape or Shape()  # fmt: skip
+        options.group, options.ranks, options.rank = group or Group()
+        options.timeout_ns = _abi.nanoseconds(timeout)
+        options.memory, options.transport = memory, transport
+        options.abilities = _STREAMS_LAYERS if streams_layers else 0
+        self._handle = Handle(options)
+
+    def close(self) -> None:
+        """Returns everything that the session holds. Calls of other threads are waited for. What
+        still views a region keeps its memory until the process ends. Safe to call again."""
+        self._handle.close()
+
+    def session(self) -> SessionInfo:
+        """What the daemon granted, as of the last attach."""
+        out = _abi.SessionInfo(ctypes.sizeof(_abi.SessionInfo))
+        self._handle.call("kvd_get_session_info", ctypes.byref(out))
+        shape = Shape(
+            out.layers, out.layers_per_block, out.block_tokens, out.bytes_per_token_per_layer
+        )
+        return SessionInfo(
+            out.engine, shape, out.layer_groups, out.block_bytes, out.slab_bytes, out.generation,
+            Memory(out.memory), out.device, uuid.UUID(bytes=bytes(out.device_uuid)),
+            uuid.UUID(bytes=bytes(out.boot_id)),
+        )  # fmt: skip
+
+    def ping(self, timeout: float = _TIMEOUT_S) -> None:
+        """The daemon's round trip."""
+        self._handle.call("kvd_ping", _abi.nanoseconds(timeout))
+
+    def stats(self, timeout: float = _TIMEOUT_S) -> Stats:
+        """What the daemon counts for this session: bytes and requests."""
+        out = _abi.Stats(ctypes.sizeof(_abi.Stats))
+        self._handle.call("kvd_get_stats", _abi.nanoseconds(timeout), ctypes.byref(out))
+        return Stats(*(getattr(out, field) for field in Stats._fields))
+
+    def allocate(self, bytes: int, timeout: float = _REGION_TIMEOUT_S) -> Region:
+        """A region of at least `bytes` bytes, in whole slabs. Raises OutOfMemory, Infeasible or
+        QuotaExceeded where the pool or the quota has no room."""
+        lease = _abi.Region(ctypes.sizeof(_abi.Region))
+        self._handle.call(
+            "kvd_region_allocate", bytes, _abi.nanoseconds(timeout), ctypes.byref(lease)
+        )
+        return Region(self._handle, lease)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def held_mappings(timeout: float = _TIMEOUT_S) -> Iterator[None]:
+    """Around the capture of a CUDA graph: within it kvd neither maps nor unmaps memory of a GPU in
+    this process. Raises DeadlineExceeded where a mapping under way does not end in time."""
+    library = _abi.library()
+    check(library.kvd_hold_mappings(_abi.nanoseconds(timeout)))
+    try:
+        yield
+    finally:
+        library.kvd_release_mappings()

@@ -1,0 +1,231 @@
+"""Level 3: what an engine tells kvd of its requests, and what it is told to run.
+
+Counts are tokens and blocks, times are seconds. kvd.h says more about each field.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from . import _abi
+from ._handle import SLICE_S, Handle
+
+_TIMEOUT_S = 5.0
+_FINISHED = 1
+
+
+class RunFlag(enum.IntFlag):
+    """KVD_RUN_…"""
+
+    PREFILL = 1
+    SWAPPED_IN = 2
+    STREAMED = 4  # wait_layer() before each layer group of the iteration
+
+
+class HoldReason(enum.IntEnum):
+    """kvd_hold_reason: why a request does not run."""
+
+    NONE = 0
+    WAITING = 1
+    NO_MEMORY = 2
+    SWAPPED_OUT = 3
+    PROMISED = 4
+    SLAB_NOT_MAPPED = 5
+    FORCED = 6
+    COMPLETE = 7
+    PAUSED = 8
+    OUT_OF_MEMORY = 9
+
+
+class Direction(enum.IntEnum):
+    """kvd_direction, for rotate()."""
+
+    OUT = 1
+    IN = 2
+
+
+class Request(NamedTuple):
+    """`id` is the engine's own number. Goals in seconds; 0: the domain's default."""
+
+    id: int
+    prompt_tokens: int
+    max_new_tokens: int
+    ttft_slo: float = 0.0
+    tbt_slo: float = 0.0
+
+
+class Report(NamedTuple):
+    """What a request did in the iteration that ended: tokens whose KV is complete."""
+
+    request: int
+    tokens: int
+    finished: bool = False
+
+
+class Run(NamedTuple):
+    """A request of the next iteration. `ticket` is for wait() before its blocks are touched."""
+
+    request: int
+    tokens_present: int
+    ticket: int
+    tokens: int
+    flags: RunFlag
+    distance: int
+    row: int
+
+
+class Hold(NamedTuple):
+    """A request that does not run, and why (a HoldReason, or a number this package is too old for)."""
+
+    request: int
+    reason: int
+
+
+class Step(NamedTuple):
+    """The answer to step()."""
+
+    iteration: int
+    run: list[Run]
+    hold: list[Hold]
+
+
+class Place(NamedTuple):
+    """How much of a request stays in HBM. Layers k, 2k, … stream, with k = distance; 0: none."""
+
+    request: int
+    resident_blocks: int
+    distance: int
+
+
+class Placement(NamedTuple):
+    """The answer to place()."""
+
+    budget_blocks: int
+    entries: list[Place]
+
+
+class Requests:
+    """The level-3 calls of a Client. Each raises a KvdError; Unavailable says once that the daemon
+    died: drop the step's tokens and submit the requests again."""
+
+    _handle: Handle
+
+    def submit(self, request: Request, timeout: float = _TIMEOUT_S) -> None:
+        """Hands a request to kvd, which says in step() when it runs."""
+        given = _abi.Request(
+            ctypes.sizeof(_abi.Request), request.id, request.prompt_tokens, request.max_new_tokens,
+            _abi.nanoseconds(request.ttft_slo), _abi.nanoseconds(request.tbt_slo),
+        )  # fmt: skip
+        self._handle.call("kvd_submit", ctypes.byref(given), _abi.nanoseconds(timeout))
+
+    def step(
+        self,
+        reports: Sequence[Report] = (),
+        finished: int = 0,
+        running: int = 0,
+        timeout: float = _TIMEOUT_S,
+    ) -> Step:
+        """Reports what the last iteration did and learns what the next one runs. `finished` is the
+        highest iteration whose reads and writes are done, `running` the one still executing (0:
+        none). One thread at a time: the answer is copied from memory that the next step reuses."""
+        given = (_abi.StepReport * len(reports))(
+            *(_abi.StepReport(r.request, r.tokens, r.finished * _FINISHED, 0) for r in reports)
+        )
+        question = _abi.StepInput(
+            ctypes.sizeof(_abi.StepInput), given, len(reports), finished, running
+        )
+        answer = _abi.StepResult(ctypes.sizeof(_abi.StepResult))
+        self._handle.call(
+            "kvd_step", ctypes.byref(question), _abi.nanoseconds(timeout), ctypes.byref(answer)
+        )
+        return _step_of(answer)
+
+    def wait(self, ticket: int, timeout: float = _TIMEOUT_S) -> None:
+        """Returns once the ticket's copy is complete. A signal interrupts it within 0.1 s."""
+        self._handle.wait("kvd_wait", ticket, timeout=timeout)
+
+    def wait_layer(self, iteration: int, group: int, timeout: float = _TIMEOUT_S) -> None:
+        """Before layer group `group` of an iteration with a streamed request: returns once its
+        blocks are in HBM. A signal interrupts it within 0.1 s."""
+        self._handle.wait("kvd_wait_layer", iteration, group, timeout=timeout)
+
+    def layer_done(self, iteration: int, group: int) -> None:
+        """All reads and writes of the layer group have ended, for the whole batch."""
+        self._handle.call("kvd_layer_done", iteration, group)
+
+    def wait_on_stream(self, ticket: int, stream: int) -> None:
+        """wait() for what is put later into a stream of the kvd's GPU: a CUstream's address, 0 for
+        the default one. Returns at once; ask confirm() before a token leaves."""
+        self._handle.call("kvd_wait_on_stream", ticket, stream)
+
+    def wait_layer_on_stream(self, iteration: int, group: int, stream: int) -> None:
+        """wait_layer() for a stream, as wait_on_stream()."""
+        self._handle.call("kvd_wait_layer_on_stream", iteration, group, stream)
+
+    def layer_done_on_stream(self, iteration: int, group: int, stream: int) -> None:
+        """layer_done() once the stream has come here. Returns at once."""
+        self._handle.call("kvd_layer_done_on_stream", iteration, group, stream)
+
+    def confirm(self) -> None:
+        """After a stream's work and before its tokens leave: raises Unavailable where a wait was
+        ended without its bytes."""
+        self._handle.call("kvd_confirm")
+
+    def wait_for_room(self, timeout: float = SLICE_S) -> None:
+        """For an engine that has nothing to run: returns when a copy out of HBM has made room, or
+        when `timeout` seconds, at most 0.1, are over. Step again then."""
+        self._handle.call("kvd_wait_for_room", _abi.nanoseconds(min(timeout, SLICE_S)))
+
+    def block_addresses(self, row: int, group: int, count: int) -> list[int]:
+        """Where the first `count` blocks of a layer group stand, for a row of the last step's run
+        list. Raises NotFound where the row has fewer."""
+        addresses = (ctypes.c_void_p * count)()
+        self._handle.call("kvd_block_addresses", row, group, count, addresses)
+        return [address or 0 for address in addresses]
+
+    def finish(self, request: int, timeout: float = _TIMEOUT_S) -> None:
+        """The request has all its tokens; its blocks go back."""
+        self._handle.call("kvd_finish", request, _abi.nanoseconds(timeout))
+
+    def abort(self, request: int, timeout: float = _TIMEOUT_S) -> None:
+        """Gives the request up in whatever state it is."""
+        self._handle.call("kvd_abort", request, _abi.nanoseconds(timeout))
+
+    def rotate(self, request: int, direction: Direction, timeout: float = _TIMEOUT_S) -> None:
+        """Forces one request out of HBM, or back in."""
+        self._handle.call("kvd_rotate", request, direction, _abi.nanoseconds(timeout))
+
+    def allocate_blocks(self, request: int, tokens: int, timeout: float = _TIMEOUT_S) -> int:
+        """Room for `tokens` more tokens. Returns the blocks granted per layer group, which have
+        addresses from the next step() on."""
+        blocks = ctypes.c_uint32()
+        self._handle.call(
+            "kvd_allocate_blocks", request, tokens, _abi.nanoseconds(timeout), ctypes.byref(blocks)
+        )
+        return blocks.value
+
+    def place(self, requests: Iterable[int] = (), timeout: float = _TIMEOUT_S) -> Placement:
+        """Plans placement now for the given running requests; none given: for all of them."""
+        given = list(requests)
+        array = (ctypes.c_uint64 * len(given))(*given)
+        answer = _abi.Placement(ctypes.sizeof(_abi.Placement))
+        self._handle.call(
+            "kvd_place", array, len(given), _abi.nanoseconds(timeout), ctypes.byref(answer)
+        )
+        entries = answer.entries[: answer.entry_count]
+        return Placement(
+            answer.budget_blocks,
+            [Place(e.request, e.resident_blocks, e.distance) for e in entries],
+        )
+
+
+def _step_of(answer: _abi.StepResult) -> Step:
+    run = [
+        Run(e.request, e.tokens_present, e.ticket, e.tokens, RunFlag(e.flags), e.distance, e.row)
+        for e in answer.run[: answer.run_count]
+    ]
+    hold = [Hold(e.request, e.reason) for e in answer.hold[: answer.hold_count]]
+    return Step(answer.iteration, run, hold)

@@ -1,0 +1,129 @@
+"""A real kvd for tests in Python: host backend, a folder of its own, every wait with a deadline."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 60.0
+SLAB = 2 << 20
+
+
+def poll_until(condition: Callable[[], bool], patience: float = PATIENCE_S) -> bool:
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def pool_bytes_mapped(pid: int) -> int:
+    """What the kernel says the process has mapped of the HBM pool, in bytes."""
+    return sum(end - begin for begin, end in pool_ranges(pid))
+
+
+def pool_ranges(pid: int) -> list[tuple[int, int]]:
+    """The process's writable mappings of slabs of the HBM pool."""
+    line = re.compile(r"([0-9a-f]+)-([0-9a-f]+) .w.. .*/memfd:kvd-hbm")
+    try:
+        text = Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return []
+    found = (line.match(each) for each in text.splitlines())
+    return [(int(hit[1], 16), int(hit[2], 16)) for hit in found if hit]
+
+
+class KvdProcess:
+    """`kvd` of KVDTEST_BIN_DIR with a pool of `slabs` slabs of `slab` bytes. A context manager."""
+
+    def __init__(
+        self, slabs: int = 8, dram_slabs: int = 8, slab: int = SLAB, bandwidth: str = "unlimited"
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="kvd-test-")
+        self.endpoint = f"{self._folder.name}/attach.sock"
+        self.slab = slab
+        self.port = free_port()
+        config = Path(self._folder.name, "kvd.toml")
+        config.write_text(
+            f'backend = "host"\n[paths]\nruntime_dir = "{self._folder.name}"\n'
+            f'[pool]\nslab = "{slab}B"\nhbm = "{slab * slabs}B"\n'
+            f'dram = "{slab * dram_slabs}B"\nreserve = "0"\n'
+            f'[link]\nbandwidth = "{bandwidth}"\n'
+            f'[admin]\nport = {self.port}\n[metrics]\naddress = ""\n'
+        )
+        self._command = [f"{os.environ['KVDTEST_BIN_DIR']}/kvd", "--config", str(config)]
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        if not poll_until(lambda: self._answers("/readyz")):
+            self.kill()
+            raise RuntimeError("kvd did not become ready")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            return json.load(answer)
+
+    def engines(self) -> list[dict[str, Any]]:
+        engines: list[dict[str, Any]] = self.get("/v1/engines")["engines"]
+        return engines
+
+    def bytes_served_to(self, pid: int) -> int:
+        """The region bytes that the daemon counts for a process."""
+        return sum(engine["region_bytes"] for engine in self.engines() if engine["pid"] == pid)
+
+    def comes_to_serve(self, pid: int, count: int) -> bool:
+        """Looked at until it is so: what the daemon shows is up to a tenth of a second old."""
+        return poll_until(lambda: self.bytes_served_to(pid) == count)
+
+    def all_returned(self) -> bool:
+        """Waits until the whole HBM pool is free again, scrubbed and all."""
+
+        def is_free() -> bool:
+            pool = self.get("/v1/status")["pools"][0]
+            return bool(pool["free_bytes"] == pool["capacity_bytes"])
+
+        return poll_until(is_free)
+
+    def _answers(self, path: str) -> bool:
+        if self.process.poll() is not None:
+            raise RuntimeError(f"kvd ended with {self.process.returncode}")
+        try:
+            self.get(path)
+        except json.JSONDecodeError:
+            return True
+        except (urllib.error.URLError, OSError):
+            return False
+        return True
+
+    def __enter__(self) -> KvdProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._folder.cleanup()
