@@ -81,7 +81,8 @@ class SharedLink {
         release = std::min(release, stream.release - now);
       }
     }
-    return std::min(count > 0 ? least * count : kNever, release);
+    const double first_done = count > 0 ? least * count : kNever;
+    return std::min(first_done, release);
   }
 
   void serve(double now, double step) {

@@ -1,6 +1,7 @@
 #include "planner/policy/length_predictor.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvd::planner {
 namespace {
@@ -8,7 +9,7 @@ namespace {
 Tokens at_quantile(std::vector<Tokens>::const_iterator first,
                    std::vector<Tokens>::const_iterator last, double q) {
   const auto steps = static_cast<double>(last - first - 1);
-  return *(first + static_cast<std::ptrdiff_t>(q * steps + 0.5));
+  return *(first + std::lround(q * steps));
 }
 
 }  // namespace

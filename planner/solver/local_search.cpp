@@ -46,12 +46,17 @@ bool LocalSearch::two_moves(Plan& plan) {
     if (budget_.spent_lately()) return false;
     for (std::size_t s = r + 1; s < space_.requests(); ++s) {
       for (std::size_t k = 0; k < space_.patterns(); ++k) {
-        if (k == plan.choice[r]) continue;
-        for (std::size_t j = 0; j < space_.patterns(); ++j) {
-          if (j != plan.choice[s] && try_moves(plan, {r, k}, Move{s, j})) improved = true;
-        }
+        if (k != plan.choice[r] && move_with(plan, {r, k}, s)) improved = true;
       }
     }
+  }
+  return improved;
+}
+
+bool LocalSearch::move_with(Plan& plan, Move first, std::size_t second) {
+  bool improved = false;
+  for (std::size_t j = 0; j < space_.patterns(); ++j) {
+    if (j != plan.choice[second] && try_moves(plan, first, Move{second, j})) improved = true;
   }
   return improved;
 }

@@ -34,6 +34,7 @@ class LocalSearch {
   };
   [[nodiscard]] bool one_move(Plan& plan);
   [[nodiscard]] bool two_moves(Plan& plan);
+  [[nodiscard]] bool move_with(Plan& plan, Move first, std::size_t second);
   [[nodiscard]] bool exchanges(Plan& plan);
   [[nodiscard]] bool try_moves(Plan& plan, Move a, std::optional<Move> b);
   void try_completion(const Plan& plan, Move a, std::optional<Move> b, std::optional<Plan>& best);

@@ -72,7 +72,7 @@ std::int64_t Fields::whole(const char* key, std::optional<std::int64_t> otherwis
   return otherwise.value_or(1);
 }
 
-std::string Fields::text(const char* key, std::optional<std::string> otherwise) {
+std::string Fields::text(const char* key, const std::optional<std::string>& otherwise) {
   const Json* value = find(key, !otherwise);
   if (!value) return otherwise.value_or("");
   if (value->is_string()) return value->get<std::string>();

@@ -28,7 +28,7 @@ class Fields {
   [[nodiscard]] double positive(const char* key, std::optional<double> otherwise = {});
   /// A whole number within 0..2^53.
   [[nodiscard]] std::int64_t whole(const char* key, std::optional<std::int64_t> otherwise = {});
-  [[nodiscard]] std::string text(const char* key, std::optional<std::string> otherwise = {});
+  [[nodiscard]] std::string text(const char* key, const std::optional<std::string>& otherwise = {});
   [[nodiscard]] bool flag(const char* key, bool otherwise);
   /// The index of the text among the choices; the first is the default.
   [[nodiscard]] std::size_t choice(const char* key, const std::vector<const char*>& choices);

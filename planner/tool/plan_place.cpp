@@ -33,7 +33,7 @@ std::vector<std::int32_t> read_current(Fields& fields, std::size_t layers) {
     return distance_layers(static_cast<std::int32_t>(layers), static_cast<std::int32_t>(*distance));
   }
   fields.fail(fields.path("current") +
-              " must be a distance within 1..layers, \"none\", \"all\" or {\"layers\": [...]}");
+              R"( must be a distance within 1..layers, "none", "all" or {"layers": [...]})");
   return {};
 }
 

@@ -57,6 +57,7 @@ std::string read_id(Fields& fields, std::set<std::string>& seen) {
 
 std::vector<double> in_seconds(const std::vector<Seconds>& times) {
   std::vector<double> numbers;
+  numbers.reserve(times.size());
   for (const auto time : times) numbers.push_back(time.count());
   return numbers;
 }

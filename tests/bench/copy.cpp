@@ -107,7 +107,7 @@ class CopyBench {
   // Both sides in GB/s over all of one tier.
   template <class Value, class Floor>
   Row rate_row(const std::string& name, int repetitions, Value value, Floor floor) {
-    const double bytes = static_cast<double>(device_.size() * kSlab.size());
+    const auto bytes = static_cast<double>(device_.size() * kSlab.size());
     const auto rate = [&](auto& work) {
       const TimePoint start = clock_.now();
       work();

@@ -17,7 +17,7 @@ planner::RotationSnapshot crowd(int requests) {
   std::mt19937_64 random(1);
   planner::RotationSnapshot snapshot;
   snapshot.b_hbm = Bytes(requests / 4);
-  snapshot.b_xfer = Bytes(requests * 3);
+  snapshot.b_xfer = Bytes(std::int64_t{requests} * 3);
   for (int i = 0; i < requests; ++i) {
     RotationRequest request;
     request.bytes = Bytes(1 + static_cast<std::int64_t>(random() % 40));

@@ -122,6 +122,7 @@ std::optional<Options> parse(const std::vector<std::string>& arguments) {
 std::vector<PolicyRuns> run_all(const Options& options, const std::vector<sim::NamedPolicy>& named,
                                 const Goals& goals) {
   std::vector<PolicyRuns> out;
+  out.reserve(named.size());
   for (const auto& policy : named) out.push_back({policy.name, {}});
   for (std::uint32_t round = 0; round < options.seeds; ++round) {
     const auto requests = arrivals(options.stage, options.first_seed + round, goals);

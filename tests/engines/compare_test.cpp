@@ -26,7 +26,7 @@ class Compare : public ::testing::Test {
   /// `steps` steps of which each has another token.
   std::string write(const std::string& name, int steps, float changed_logit = 0) {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    const std::string path = ::testing::TempDir() + "/kvd-compare-" + test->name() + "-" + name;
+    std::string path = ::testing::TempDir() + "/kvd-compare-" + test->name() + "-" + name;
     written_.push_back(path);
     kvd_llama::RecordWriter writer(path, kVocabulary);
     for (int step = 0; step < steps; ++step) {

@@ -101,6 +101,24 @@ INSTANTIATE_TEST_SUITE_P(States, GivenUpIn,
 
 class EngineKilledIn : public testing::TestWithParam<RequestState> {};
 
+/// Whether the engine had a request in the state, which was the end of it. `begins`: some prompt of
+/// its is not complete yet.
+bool kill_in(RequestState state, const core::ControllerStatus& status, const EngineProcess& victim,
+             bool& begins) {
+  for (const core::EngineStatus& engine : status.engines) {
+    if (engine.pid != victim.pid()) continue;
+    for (const core::RequestStatus& request : status.requests) {
+      if (request.key.engine != engine.id) continue;
+      if (request.state == state) {
+        victim.signal(SIGKILL);
+        return true;
+      }
+      begins = begins || request.tokens < request.prompt_tokens;
+    }
+  }
+  return false;
+}
+
 TEST_P(EngineKilledIn, TakesNobodyAlongAndLeavesNothing) {
   DaemonThread daemon(crowded);
   auto survivor = EngineThread::on_kvd(daemon.endpoint(), 1, {});
@@ -117,20 +135,10 @@ TEST_P(EngineKilledIn, TakesNobodyAlongAndLeavesNothing) {
   while (streams.size() < 12) ask();
   const auto open = submit_all(*survivor, 8);
   EXPECT_TRUE(daemon.wait_until([&](const auto& status) {
-    for (const core::EngineStatus& engine : status.engines) {
-      if (engine.pid != victim.pid()) continue;
-      bool begins = false;
-      for (const core::RequestStatus& request : status.requests) {
-        if (request.key.engine != engine.id) continue;
-        if (request.state == GetParam()) {
-          victim.signal(SIGKILL);
-          return true;
-        }
-        begins = begins || request.tokens < request.prompt_tokens;
-      }
-      // The first states are short: one that was not seen in any must come again.
-      if (!begins && streams.size() < 100) ask();
-    }
+    bool begins = false;
+    if (kill_in(GetParam(), status, victim, begins)) return true;
+    // The first states are short: one that was not seen in any must come again.
+    if (!begins && streams.size() < 100) ask();
     return false;
   }));
   EXPECT_EQ(victim.wait(), 128 + SIGKILL);

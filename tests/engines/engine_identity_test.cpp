@@ -43,6 +43,7 @@ std::vector<Generation> generate(const std::vector<std::uint16_t>& ports) {
     }));
   }
   std::vector<Generation> out;
+  out.reserve(open.size());
   for (auto& one : open) out.push_back(one.get());
   return out;
 }
@@ -180,7 +181,7 @@ bool flip_a_byte(pid_t engine) {
       std::uint32_t bits = 0;
       if (pread(memory.get(), &bits, 4, static_cast<off_t>(at)) != 4) break;
       if (bits == 0) continue;
-      const unsigned char flipped = static_cast<unsigned char>((bits >> 24U) ^ 0x80U);
+      const auto flipped = static_cast<unsigned char>((bits >> 24U) ^ 0x80U);
       return pwrite(memory.get(), &flipped, 1, static_cast<off_t>(at + 3)) == 1;
     }
   }

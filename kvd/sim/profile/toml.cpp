@@ -93,7 +93,7 @@ class Reader {
       const auto figure = number(value);
       if (!figure && value != "true" && value != "false") {
         return fault(entry.key + ": \"" + std::string(value) +
-                     "\" is no number, true, false or \"string\"");
+                     R"(" is no number, true, false or "string")");
       }
       if (figure) {
         entry.value = *figure;
@@ -120,7 +120,7 @@ class Reader {
       if (text[i] == '\\') {
         ++i;
         if (i == text.size() || (text[i] != '"' && text[i] != '\\')) {
-          return fault("only \\\" and \\\\ may be escaped in a string");
+          return fault(R"(only \" and \\ may be escaped in a string)");
         }
       }
       out += text[i];

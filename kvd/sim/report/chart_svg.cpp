@@ -122,9 +122,9 @@ class Drawing {
 
   void open() {
     const std::string id = escaped(chart_.id);
-    out_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + fixed(kWidth) + " " +
-           fixed(height()) + "\" role=\"img\" aria-labelledby=\"" + id + "-title " + id +
-           "-desc\" font-family=\"sans-serif\" font-size=\"" + fixed(kFont) + "\">\n<title id=\"" +
+    out_ = R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 )" + fixed(kWidth) + " " +
+           fixed(height()) + R"(" role="img" aria-labelledby=")" + id + "-title " + id +
+           R"(-desc" font-family="sans-serif" font-size=")" + fixed(kFont) + "\">\n<title id=\"" +
            id + "-title\">" + escaped(chart_.title) + "</title>\n<desc id=\"" + id + "-desc\">" +
            escaped(chart_.description) + "</desc>\n";
     out_ += "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
@@ -165,7 +165,7 @@ class Drawing {
 
   void spread(double x, const ChartPoint& point, const std::string& stroke) {
     if (!y_.shows(point.low) || !y_.shows(point.high) || point.low == point.high) return;
-    const std::string style = "stroke=\"" + stroke + "\" stroke-opacity=\"0.7\"";
+    const std::string style = R"(stroke=")" + stroke + R"(" stroke-opacity="0.7")";
     line(x, at_y(point.low), x, at_y(point.high), style);
     line(x - 3, at_y(point.low), x + 3, at_y(point.low), style);
     line(x - 3, at_y(point.high), x + 3, at_y(point.high), style);
@@ -184,7 +184,7 @@ class Drawing {
         drawing = true;
         spread(at_x(point.x), point, colour(s));
       }
-      out_ += "<path d=\"" + path + "\" fill=\"none\" " + stroke_of(s) + "/>\n";
+      out_ += "<path d=\"" + path + R"(" fill="none" )" + stroke_of(s) + "/>\n";
       for (const auto& point : chart_.series[s].points) {
         if (y_.shows(point.y) && chart_.series[s].points.size() <= kMarked) {
           marker(at_x(point.x), at_y(point.y), s);
@@ -194,7 +194,7 @@ class Drawing {
   }
   static std::string stroke_of(std::size_t series) {
     const std::string dash = kDashes[series / kColours.size() % kDashes.size()];
-    return "stroke=\"" + colour(series) + "\" stroke-width=\"2\"" +
+    return "stroke=\"" + colour(series) + R"(" stroke-width="2")" +
            (dash.empty() ? "" : " stroke-dasharray=\"" + dash + "\"");
   }
   /// Circle, square, diamond or triangle.
@@ -202,11 +202,11 @@ class Drawing {
     const std::string fill = "fill=\"" + colour(series) + "\"/>\n";
     switch (series % 4) {
       case 0:
-        out_ += "<circle cx=\"" + fixed(x) + "\" cy=\"" + fixed(y) + "\" r=\"3.5\" " + fill;
+        out_ += "<circle cx=\"" + fixed(x) + "\" cy=\"" + fixed(y) + R"(" r="3.5" )" + fill;
         return;
       case 1:
         out_ += "<rect x=\"" + fixed(x - 3) + "\" y=\"" + fixed(y - 3) +
-                "\" width=\"6\" height=\"6\" " + fill;
+                R"(" width="6" height="6" )" + fill;
         return;
       case 2:
         out_ += "<path d=\"M" + fixed(x) + " " + fixed(y - 4.5) +
@@ -246,7 +246,7 @@ class Drawing {
           bottom() + axis_room() + kLegendRow * static_cast<double>(legend_[s].row) + 12;
       if (chart_.kind == ChartKind::kBars) {
         out_ += "<rect x=\"" + fixed(x) + "\" y=\"" + fixed(y - 10) +
-                "\" width=\"24\" height=\"12\" fill=\"" + colour(s) + "\"/>\n";
+                R"(" width="24" height="12" fill=")" + colour(s) + "\"/>\n";
       } else {
         line(x, y - 4, x + 24, y - 4, stroke_of(s));
         marker(x + 12, y - 4, s);

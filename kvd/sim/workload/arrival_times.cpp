@@ -46,7 +46,7 @@ Result<std::vector<Seconds>> arrival_times(const ArrivalPattern& pattern, Random
     const double gap = shape > 0 ? random.gamma(shape) / shape : 1;
     now += gap / pattern.rate;
     if (pattern.duration && now > pattern.duration->count()) break;
-    times.push_back(Seconds(now));
+    times.emplace_back(now);
   }
   return times;
 }

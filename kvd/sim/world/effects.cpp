@@ -118,7 +118,7 @@ void World::stream_ended(const Streams::Ended& ended) {
   totals_.moved[Link::kH2d] += ended.bytes;
   totals_.streamed += ended.bytes;
   totals_.blocks_moved += static_cast<std::uint64_t>(ended.slots);
-  pending_.push_back(core::CopyFinished{ended.ticket, true, ended.bytes, ended.busy});
+  pending_.emplace_back(core::CopyFinished{ended.ticket, true, ended.bytes, ended.busy});
 }
 
 void World::take(core::SolvePlacement& solve) {
@@ -161,11 +161,11 @@ void World::take(const core::RenewSlab& renew) {
 }
 
 void World::take(const core::SendSlab& slab) {
-  pending_.push_back(core::SlabMapped{slab.engine, slab.slab});
+  pending_.emplace_back(core::SlabMapped{slab.engine, slab.slab});
 }
 
 void World::take(const core::AskUnmap& ask) {
-  pending_.push_back(core::SlabUnmapped{ask.engine, ask.slab});
+  pending_.emplace_back(core::SlabUnmapped{ask.engine, ask.slab});
 }
 
 void World::take(const core::Note& note) {
