@@ -9,16 +9,20 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "client_lib/engine/http/http_server.hpp"
+#include "client_lib/engine/model/mapped_file.hpp"
 #include "client_lib/engine/model/transformer.hpp"
 #include "client_lib/engine/model/weights.hpp"
 #include "client_lib/engine/options.hpp"
 #include "client_lib/engine/serve/kvd_memory.hpp"
 #include "client_lib/engine/serve/own_memory.hpp"
 #include "client_lib/engine/serve/scheduler.hpp"
+#include "ipc/digest/sha256.hpp"
 
 namespace kvd::engine {
 namespace {
@@ -36,6 +40,20 @@ Result<Weights> load(const Options& options) {
   return random_weights(shape);
 }
 
+/// Of the weights' bytes: a second for each gigabyte.
+Result<std::string> identity_of(const Options& options) {
+  if (options.model_file.empty()) return "kvd-engine random " + options.random_model;
+  KVD_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(options.model_file));
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(file.bytes().data());
+  const Digest digest = digest::Sha256()(digest::ByteView(bytes, file.bytes().size()));
+  std::string identity = "kvd-engine gguf ";
+  for (const unsigned byte : digest.bytes) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    identity += {kDigits[byte / 16], kDigits[byte % 16]};
+  }
+  return identity;
+}
+
 Result<std::unique_ptr<KvMemory>> take_memory(const Options& options,
                                               const Hyperparameters& model) {
   std::unique_ptr<KvMemory> memory;
@@ -45,7 +63,9 @@ Result<std::unique_ptr<KvMemory>> take_memory(const Options& options,
         options.memory.block_tokens == 0 ? kOwnBlockTokens : options.memory.block_tokens;
     memory = std::make_unique<OwnMemory>(model.layout(layers, tokens), model.layers, options.chunk);
   } else {
-    KVD_ASSIGN_OR_RETURN(KvdMemory attached, KvdMemory::attach(options.memory, model));
+    KvdMemory::Options how = options.memory;
+    KVD_ASSIGN_OR_RETURN(how.identity, identity_of(options));
+    KVD_ASSIGN_OR_RETURN(KvdMemory attached, KvdMemory::attach(how, model));
     memory = std::make_unique<KvdMemory>(std::move(attached));
   }
   return memory;

@@ -32,6 +32,8 @@ Requests (POST /v1/completions):
   kvd_ttft_s        SLO: seconds to the first token
   kvd_tbt_s         SLO: seconds between tokens; they reach the client at this pace, and what was
                     made early hides the pauses in which another request runs
+  cache_salt        a text; only requests with the same one use each other's computed prompts
+                    (usage.prompt_tokens_details.cached_tokens says how much of a prompt was found)
   kvd_digest        adds a 64-bit digest of the logits to each token, to compare runs with
   Decoding is greedy; temperature and the like must be left out or have the value that says so.
   Answers: 400 for a bad request, 404 for another model, 429 when --max-requests are open, 503 while

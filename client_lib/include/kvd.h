@@ -83,6 +83,10 @@ typedef struct kvd_open_options {
   uint64_t group;
   uint32_t rank; /* from 0 */
   uint32_t reserved;
+  /* All that the bytes of a block depend on beside its tokens and the shape: weights and revision,
+   * number format, layout. Requests of sessions whose models differ never find each other's blocks.
+   * NULL or empty: kvd_request.tokens is not passed on, and nothing is found. */
+  const char* model;
 } kvd_open_options;
 
 KVD_API kvd_status kvd_open(const kvd_open_options* options, kvd_handle** handle);
@@ -159,9 +163,24 @@ typedef struct kvd_request {
   uint64_t max_new_tokens;
   uint64_t ttft_slo_ns; /* 0: the domain's default */
   uint64_t tbt_slo_ns;
+  /* What the prompt is: ids of all its prompt_tokens tokens, or NULL. Requests whose leading
+   * tokens, adapter and salt are the same find each other's blocks; what is not told is neither
+   * kept nor found. Read by kvd_submit alone. */
+  const uint32_t* tokens;
+  const char* adapter; /* the LoRA adapter's name; NULL: none */
+  const char* salt;    /* keeps users of one engine apart; NULL: none */
 } kvd_request;
 
 KVD_API kvd_status kvd_submit(kvd_handle* handle, const kvd_request* request, uint64_t timeout_ns);
+/* `count` tokens that follow those that were told: of the answer. Blocks that they fill can be
+ * found once the request has ended. Before the report that ends it. KVD_NOT_FOUND for a request
+ * that was submitted without tokens. */
+KVD_API kvd_status kvd_append_tokens(kvd_handle* handle, uint64_t request, const uint32_t* tokens,
+                                     size_t count, uint64_t timeout_ns);
+/* In place of tokens: digests of 32 bytes each that the engine has made itself, of the blocks from
+ * `first` on. In order and without gaps, each once. */
+KVD_API kvd_status kvd_name_blocks(kvd_handle* handle, uint64_t request, uint32_t first,
+                                   const uint8_t* digests, size_t count, uint64_t timeout_ns);
 
 /* Entries of arrays have a fixed size: an array cannot grow its elements. */
 #define KVD_REPORT_FINISHED 1u

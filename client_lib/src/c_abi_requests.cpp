@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <vector>
@@ -32,6 +33,20 @@ std::vector<kc::StepReport> reports_of(const kvd_step_input& input) {
   return reports;
 }
 
+/// Prompts are shorter: a wild count must not be read.
+constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 28;
+constexpr const char* kTooManyTokens = "more than 2^28 tokens: split them over several calls";
+
+kc::Content content_of(const kvd_request& request) {
+  kc::Content content;
+  if (request.tokens != nullptr && request.prompt_tokens <= kMostTokens) {
+    content.tokens = {request.tokens, request.prompt_tokens};
+  }
+  if (request.adapter != nullptr) content.adapter = request.adapter;
+  if (request.salt != nullptr) content.salt = request.salt;
+  return content;
+}
+
 kvd_step_result keep_step(kvd_handle& handle, const kc::StepResult& step) {
   handle.run.clear();
   handle.hold.clear();
@@ -49,9 +64,29 @@ kvd_status kvd_submit(kvd_handle* handle, const kvd_request* request, uint64_t t
   kvd_request in{};
   if (handle == nullptr) return invalid(kNoHandle);
   if (!read_struct(request, in)) return invalid(kNoStruct);
-  return done(handle->client.submit({in.id, in.prompt_tokens, in.max_new_tokens,
-                                     duration(in.ttft_slo_ns), duration(in.tbt_slo_ns)},
-                                    duration(timeout_ns)));
+  return done(
+      handle->client.submit({in.id, in.prompt_tokens, in.max_new_tokens, duration(in.ttft_slo_ns),
+                             duration(in.tbt_slo_ns), content_of(in)},
+                            duration(timeout_ns)));
+}
+
+kvd_status kvd_append_tokens(kvd_handle* handle, uint64_t request, const uint32_t* tokens,
+                             size_t count, uint64_t timeout_ns) {
+  if (handle == nullptr) return invalid(kNoHandle);
+  if (tokens == nullptr && count != 0) return invalid("tokens is NULL");
+  if (count > kMostTokens) return invalid(kTooManyTokens);
+  return done(
+      handle->client.append_tokens(request, std::span(tokens, count), duration(timeout_ns)));
+}
+
+kvd_status kvd_name_blocks(kvd_handle* handle, uint64_t request, uint32_t first,
+                           const uint8_t* digests, size_t count, uint64_t timeout_ns) {
+  if (handle == nullptr) return invalid(kNoHandle);
+  if (digests == nullptr && count != 0) return invalid("digests is NULL");
+  if (count > kMostEntries) return invalid(kTooMany);
+  std::vector<kc::Digest> copies(count);
+  if (count != 0) std::memcpy(copies.data(), digests, count * sizeof(kc::Digest));
+  return done(handle->client.name_blocks(request, first, copies, duration(timeout_ns)));
 }
 
 kvd_status kvd_step(kvd_handle* handle, const kvd_step_input* input, uint64_t timeout_ns,

@@ -73,7 +73,8 @@ Result<Client> Client::open(const Options& options) {
         "this kvd client library is built without CUDA: build it where the headers of CUDA "
         "13.0 or newer are, or ask for host memory only"};
   }
-  auto impl = std::make_unique<Impl>(introduction_of(options), options.attach_timeout);
+  auto impl =
+      std::make_unique<Impl>(introduction_of(options), options.attach_timeout, options.model);
   const auto status = impl->connect();
   if (!status.ok()) return public_error(status.error());
   return Client(std::move(impl));
@@ -111,6 +112,16 @@ Result<RegionView> Client::view_region(std::uint64_t id, Duration timeout) {
 
 Status Client::submit(const Request& request, Duration timeout) {
   return public_result(impl_->submit(request, timeout));
+}
+
+Status Client::append_tokens(std::uint64_t request, std::span<const std::uint32_t> tokens,
+                             Duration timeout) {
+  return public_result(impl_->append_tokens(kvd::RequestId(request), tokens, timeout));
+}
+
+Status Client::name_blocks(std::uint64_t request, std::uint32_t first,
+                           std::span<const Digest> digests, Duration timeout) {
+  return public_result(impl_->name_blocks(kvd::RequestId(request), first, digests, timeout));
 }
 
 Result<StepResult> Client::step(std::span<const StepReport> reports,

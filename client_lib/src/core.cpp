@@ -41,8 +41,9 @@ void return_untaken_regions(Session& session, TimePoint deadline) {
   }
 }
 
-Core::Core(Introduction introduction, Nanoseconds attach_timeout)
+Core::Core(Introduction introduction, Nanoseconds attach_timeout, std::string model)
     : attach_timeout_(attach_timeout),
+      model_(std::move(model)),
       connector_(std::move(introduction), attach_timeout, clock_) {}
 
 Status Core::connect() { return connector_.connect(deadline(attach_timeout_)); }

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
+#include "client_lib/src/block_names.hpp"
 #include "client_lib/src/call_gate.hpp"
 #include "client_lib/src/connector.hpp"
 #include "client_lib/src/reattacher.hpp"
@@ -24,7 +26,8 @@ namespace kvd::client {
 /// Errors:  PeerGone in a forked child, before anything is touched there.
 class Core {
  public:
-  Core(Introduction introduction, Nanoseconds attach_timeout);
+  /// `model`: as kvd_client::Options::model.
+  Core(Introduction introduction, Nanoseconds attach_timeout, std::string model);
   Status connect();
   /// Hands everything back in order. The last call.
   void close();
@@ -42,6 +45,10 @@ class Core {
   Result<kvd_client::RegionView> view_region(std::uint64_t id, Nanoseconds timeout);
 
   Status submit(const kvd_client::Request& request, Nanoseconds timeout);
+  Status append_tokens(RequestId request, std::span<const std::uint32_t> tokens,
+                       Nanoseconds timeout);
+  Status name_blocks(RequestId request, std::uint32_t first,
+                     std::span<const kvd_client::Digest> digests, Nanoseconds timeout);
   Result<kvd_client::StepResult> step(const wire::StepCommand& command, Nanoseconds timeout);
   Status wait_for_ticket(Ticket ticket, Nanoseconds timeout);
   Status wait_for_layer(std::uint64_t iteration, std::uint32_t group, Nanoseconds timeout);
@@ -77,6 +84,8 @@ class Core {
   template <class Wait>
   Status wait_in_session(Nanoseconds timeout, Wait wait);
   Status command(const wire::CommandBody& body, Nanoseconds timeout);
+  /// Tells the daemon, in as many commands as it takes.
+  Status tell(Session& session, std::span<const wire::BlockName> names, TimePoint deadline) const;
 
   /// For the memory that is held, which a fresh daemon is to know of.
   void attach_where_lost();
@@ -85,10 +94,12 @@ class Core {
 
   const pid_t owner_ = ::getpid();
   const Nanoseconds attach_timeout_;
+  const std::string model_;
   SteadyClock clock_;
   Connector connector_;
   CallGate gate_;
   RegionBook regions_;
+  BlockNames names_;                        ///< guarded by gate_, as regions_ is
   std::unique_ptr<Reattacher> reattacher_;  ///< from the first region on; uses all of the above
 };
 

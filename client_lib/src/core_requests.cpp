@@ -1,12 +1,33 @@
+#include <algorithm>
+#include <array>
+#include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "client_lib/src/convert.hpp"
 #include "client_lib/src/core.hpp"
 #include "client_lib/src/fence.hpp"
+#include "ipc/digest/fingerprint.hpp"
 
 /// The calls of level 3.
 namespace kvd::client {
+namespace {
+
+/// As many as fit a command.
+constexpr std::size_t kMostNames = std::min<std::size_t>(
+    wire::kMaxRequestsPerStep, (wire::kMaxCommandFrame - 256) / sizeof(wire::BlockName));
+
+std::array<std::uint8_t, 32> fingerprint_of(const std::string& model,
+                                            const wire::ModelShape& shape) {
+  digest::BlockFacts facts;
+  facts.model = model;
+  facts.layers = Layers(shape.layers);
+  facts.block_tokens = Tokens(shape.block_tokens);
+  return digest::fingerprint(facts).digest.bytes;
+}
+
+}  // namespace
 
 template <class Wait>
 Status Core::wait_in_session(Nanoseconds timeout, Wait wait) {
@@ -25,15 +46,69 @@ Status Core::command(const wire::CommandBody& body, Nanoseconds timeout) {
   });
 }
 
+// What the prompt is follows at once, before a step can let it run.
 Status Core::submit(const kvd_client::Request& request, Nanoseconds timeout) {
-  KVD_TRY(command(to_wire(request), timeout));
-  connector_.on_submitted(RequestId(request.id));
+  const std::size_t told = request.content.tokens.size();
+  if (told != 0 && told != request.prompt_tokens) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      std::to_string(told) + " tokens are told of a prompt of " +
+                          std::to_string(request.prompt_tokens) + ": tell all of them, or none");
+  }
+  return on_requests(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+    KVD_TRY(session->call(to_wire(request), until));
+    const RequestId id(request.id);
+    connector_.on_submitted(id);
+    names_.end(id);  // of an earlier session
+    if (told == 0 || model_.empty()) return {};
+    const Tokens prompt(static_cast<std::int64_t>(told));
+    const Tokens block(session->welcome().shape.block_tokens);
+    const auto names = names_.begin(id, request.content, prompt, block);
+    // Submitted it is: without names it only finds nothing.
+    if (names.ok()) (void)tell(*session, *names, until);
+    return {};
+  });
+}
+
+Status Core::append_tokens(RequestId request, std::span<const std::uint32_t> tokens,
+                           Nanoseconds timeout) {
+  return on_requests(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+    KVD_ASSIGN_OR_RETURN(const auto names, names_.extend(request, tokens));
+    return tell(*session, names, until);
+  });
+}
+
+Status Core::name_blocks(RequestId request, std::uint32_t first,
+                         std::span<const kvd_client::Digest> digests, Nanoseconds timeout) {
+  if (model_.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the session has no model to tell blocks of others from its own: set "
+                      "Options::model");
+  }
+  std::vector<wire::BlockName> names;
+  names.reserve(digests.size());
+  for (const kvd_client::Digest& digest : digests) {
+    names.push_back({request.value, first++, 0, digest});
+  }
+  return on_requests(timeout, [&](const SessionPtr& session, TimePoint until) {
+    return tell(*session, names, until);
+  });
+}
+
+Status Core::tell(Session& session, std::span<const wire::BlockName> names,
+                  TimePoint deadline) const {
+  const auto fingerprint = fingerprint_of(model_, session.welcome().shape);
+  while (!names.empty()) {
+    const std::size_t count = std::min(names.size(), kMostNames);
+    KVD_TRY(session.call(wire::NameCommand{fingerprint, names.first(count)}, deadline));
+    names = names.subspan(count);
+  }
   return {};
 }
 
 Status Core::end_request(const wire::CommandBody& body, RequestId request, Nanoseconds timeout) {
   KVD_TRY(command(body, timeout));
   connector_.on_ended(request);
+  names_.end(request);
   return {};
 }
 
@@ -53,6 +128,7 @@ Result<kvd_client::StepResult> Core::step(const wire::StepCommand& command, Nano
     for (const wire::StepReport report : full.reports) {
       if ((report.flags & wire::kReportFinished) != 0) {
         connector_.on_ended(RequestId(report.request));
+        names_.end(RequestId(report.request));
       }
     }
     const auto* step = std::get_if<wire::StepReply>(&reply.body);

@@ -25,6 +25,10 @@ struct StepCommand {
 struct PlaceCommand {
   Records<std::uint64_t> requests;  ///< empty: all running ones of the session
 };
+struct NameCommand {
+  std::array<std::uint8_t, 32> fingerprint{};
+  Records<BlockName> blocks;
+};
 struct FinishCommand {
   TargetBody body;
 };
@@ -35,8 +39,9 @@ struct StatsCommand {};
 struct PingCommand {};
 
 /// Starts with an empty one, so that a body yet to be decoded costs nothing.
-using CommandBody = std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody,
-                                 PlaceCommand, RotateBody, FinishCommand, AbortCommand>;
+using CommandBody =
+    std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody, PlaceCommand,
+                 RotateBody, FinishCommand, AbortCommand, NameCommand>;
 
 /// One command. Encoding fills in the frame header except its version.
 struct Command {

@@ -26,6 +26,14 @@ Status encode(const CommandHeader& header, MessageType type, const PlaceCommand&
                      {view_of(body), place.requests.bytes()}, out);
 }
 
+Status encode(const CommandHeader& header, MessageType type, const NameCommand& names,
+              FrameBuffer& out) {
+  KVD_TRY(check_count(names.blocks));
+  const NameBody body{names.fingerprint, count_of(names.blocks), 0};
+  return write_frame(header, static_cast<std::uint16_t>(type),
+                     {view_of(body), names.blocks.bytes()}, out);
+}
+
 /// Of a body without entries: the POD itself, or nothing.
 template <class Body>
 Status encode(const CommandHeader& header, MessageType type, const Body& body, FrameBuffer& out) {
@@ -143,6 +151,20 @@ Status decode_place(ByteView rest, CommandBody& body) {
   return {};
 }
 
+Status decode_name(ByteView rest, CommandBody& body) {
+  if (rest.size() < sizeof(NameBody)) return wrong_size("name");
+  const auto fixed = read_front<NameBody>(rest);
+  if (fixed.reserved != 0) return invalid("name", "reserved field is not zero");
+  const auto blocks = take_all<BlockName>(rest.subspan(sizeof(NameBody)), fixed.count);
+  if (!blocks) return wrong_size("name");
+  for (const BlockName& block : *blocks) {
+    if (block.request == 0) return invalid("name", "request id 0 is reserved");
+    if (block.reserved != 0) return invalid("name", "reserved field is not zero");
+  }
+  body.emplace<NameCommand>(NameCommand{fixed.fingerprint, *blocks});
+  return {};
+}
+
 /// A body that is one POD.
 template <class Pod, class Body = Pod>
 Status decode_pod(ByteView rest, std::string_view what, CommandBody& body) {
@@ -178,6 +200,8 @@ Status decode_body(std::uint16_t type, ByteView rest, CommandBody& body) {
       return decode_pod<TargetBody, AbortCommand>(rest, "abort", body);
     case MessageType::kStats:
       return decode_empty<StatsCommand>(rest, "stats", body);
+    case MessageType::kName:
+      return decode_name(rest, body);
     case MessageType::kPing:
       return decode_empty<PingCommand>(rest, "ping", body);
     default:
@@ -205,9 +229,9 @@ Result<Command> decode_in_place(ByteView frame) {
 
 MessageType type_of(const CommandBody& body) {
   static constexpr MessageType kTypes[] = {
-      MessageType::kPing,   MessageType::kStats,    MessageType::kSubmit,
-      MessageType::kStep,   MessageType::kAllocate, MessageType::kPlace,
-      MessageType::kRotate, MessageType::kFinish,   MessageType::kAbort};
+      MessageType::kPing,     MessageType::kStats, MessageType::kSubmit, MessageType::kStep,
+      MessageType::kAllocate, MessageType::kPlace, MessageType::kRotate, MessageType::kFinish,
+      MessageType::kAbort,    MessageType::kName};
   static_assert(std::size(kTypes) == std::variant_size_v<CommandBody>);
   return kTypes[body.index()];
 }

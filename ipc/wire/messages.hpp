@@ -52,6 +52,7 @@ enum class MessageType : std::uint16_t {
   kAbort = 38,
   kStats = 39,
   kPing = 40,
+  kName = 41,
 };
 constexpr std::uint16_t kReplyBit = 0x8000;
 
@@ -217,6 +218,24 @@ struct SubmitBody {
   std::int64_t tbt_slo_ns = 0;
 };
 static_assert(sizeof(SubmitBody) == 40);
+
+/// What a full block of a request holds.
+struct BlockName {
+  std::uint64_t request = 0;
+  std::uint32_t block = 0;  ///< from 0, of each layer group
+  std::uint32_t reserved = 0;
+  std::array<std::uint8_t, 32> digest{};
+};
+static_assert(sizeof(BlockName) == 48);
+
+/// Followed by `count` BlockNames.
+struct NameBody {
+  /// What the bytes of the blocks depend on beside tokens: model, number format, layout.
+  std::array<std::uint8_t, 32> fingerprint{};
+  std::uint32_t count = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(NameBody) == 40);
 
 enum StepReportFlags : std::uint32_t { kReportFinished = 1u << 0, kReportFlags = 1u };
 

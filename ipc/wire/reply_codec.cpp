@@ -24,7 +24,7 @@ std::size_t body_index(MessageType command) {
 }
 
 bool is_command(MessageType type) {
-  return type >= MessageType::kSubmit && type <= MessageType::kPing;
+  return type >= MessageType::kSubmit && type <= MessageType::kName;
 }
 
 Status encode_body(const ReplyHeader& header, std::uint16_t type, const StepReply& step,

@@ -29,13 +29,19 @@ Json counters_json(const Counters& c) {
             {"growth", c.rotation_blocked_growth},
             {"promise", c.rotation_blocked_promise}}},
           {"blocks_copied_ahead", c.blocks_synced},
-          {"compacted", {{"blocks", c.blocks_compacted}, {"bytes", c.bytes_compacted}}},
+          {"compacted", {{"blocks", c.compacted.blocks}, {"bytes", c.compacted.bytes}}},
           {"layers",
            {{"plans", c.plans},
             {"pauses", c.pauses},
             {"iterations", c.streams},
             {"blocks_fetched", c.layers_fetched},
             {"layerwise_prefills", c.layerwise}}},
+          {"prefixes",
+           {{"tokens", c.prefixes.asked},
+            {"tokens_in_hbm", c.prefixes.found[0]},
+            {"tokens_in_dram", c.prefixes.found[1]},
+            {"evicted_bytes",
+             {{"hbm", c.prefixes.evicted_bytes[0]}, {"dram", c.prefixes.evicted_bytes[1]}}}}},
           {"promises", c.promises},
           {"promises_expired", c.promises_expired},
           {"copies", both(c.copies)},
@@ -200,6 +206,7 @@ std::string status_document(const ControllerStatus& status, const DaemonInfo& in
   Json out = daemon_json(info);
   out["pools"] = tiers_json(status, info);
   out["orphaned_bytes"] = status.orphaned.value;
+  out["cached_bytes"] = {{"hbm", status.cached[0].value}, {"dram", status.cached[1].value}};
   out["engines"] = status.engines.size();
   out["requests"] = requests_by_state(status);
   out["policy"] = {{"rotation", status.tuning.rotation.policy},

@@ -22,13 +22,13 @@ void Claims::serve(DomainId domain) {
     if (!kept.empty() && std::any_of(devices.begin(), devices.end(), is_kept)) continue;
     const ErrorCode code = serve_claim(*request);
     const bool soon = code == ErrorCode::kWouldBlock;
-    request->awaits_mapping = soon && store_.tiers.mappings().awaited_by(request->key.engine);
+    request->order.awaits_mapping = soon && store_.tiers.mappings().awaited_by(request->key.engine);
     if (code == ErrorCode::kOk) {
       requests_.drop_claim(*request);
-    } else if (soon && !request->awaits_mapping) {
+    } else if (soon && !request->order.awaits_mapping) {
       // Slabs that are being zeroed: whoever comes next would take them.
       for (const DeviceId device : short_devices(*request)) kept.insert(device);
-    } else if (!request->awaits_mapping) {
+    } else if (!request->order.awaits_mapping) {
       // Later claims must not overtake for ever. Two kinds of claims may be overtaken: one that
       // waits for a mapping, and one whose slots become free only when later requests have ended.
       if (!relieve_class_pressure(*request)) continue;
@@ -42,7 +42,7 @@ std::vector<DeviceId> Claims::short_devices(const Request& request) {
   const Session& session = requests_.session_of(request);
   std::vector<DeviceId> devices = session.devices().all();
   const auto has_room = [&](DeviceId device) {
-    const Bytes available = store_.hbm.of(device).available(session.info.domain);
+    const Bytes available = store_.cache.available(session.info.domain, Tier::kHbm, device);
     return available >= needs_.to_run(request, device);
   };
   if (!std::all_of(devices.begin(), devices.end(), has_room)) std::erase_if(devices, has_room);
@@ -51,8 +51,12 @@ std::vector<DeviceId> Claims::short_devices(const Request& request) {
 
 ErrorCode Claims::serve_claim(Request& request) {
   if (request.place == Location::kParked) return swaps_.swap_in(request);
-  const ErrorCode code = grow_prefill(request);
-  if (code == ErrorCode::kOk) {
+  const Found found = prefixes_.find(request);
+  if (found == Found::kSoon) return ErrorCode::kWouldBlock;
+  const ErrorCode code = found == Found::kInDram ? swaps_.swap_in(request) : grow_prefill(request);
+  if (code != ErrorCode::kOk && found != Found::kNothing) prefixes_.give_back(request);
+  if (code == ErrorCode::kOk) prefixes_.count(request);
+  if (code == ErrorCode::kOk && found != Found::kInDram) {
     request.place = Location::kIn;
     request.lift(Verdict::kHeldBack);
     request.times.run_since = context_.now;
@@ -65,7 +69,7 @@ ErrorCode Claims::serve_claim(Request& request) {
 bool Claims::relieve_class_pressure(const Request& request) {
   const Session& session = requests_.session_of(request);
   for (const DeviceId device : session.devices().all()) {
-    const Bytes available = store_.hbm.of(device).available(session.info.domain);
+    const Bytes available = store_.cache.available(session.info.domain, Tier::kHbm, device);
     if (available < needs_.to_run(request, device)) return true;
   }
   bool pinned = false;
@@ -110,7 +114,8 @@ ErrorCode Claims::grow_prefill(Request& request) {
   Session& session = requests_.session_of(request);
   const Bytes block = session.shape.slot_bytes() * std::int64_t{session.groups()};
   const Share share = session.share();
-  const std::int64_t room = store_.hbm.of(share.device).available(share.domain) / (block * kShare);
+  const std::int64_t room =
+      store_.cache.available(share.domain, Tier::kHbm, share.device) / (block * kShare);
   std::int64_t more = std::clamp<std::int64_t>(room, 1, kMostBlocks);
   const std::int64_t whole = session.blocks_for(request.room_to_run());
   const std::int64_t begun = request.progress.planned.value / session.shape.block_tokens;
@@ -186,7 +191,7 @@ Share Claims::short_share(const Session& session) const {
   const DomainId domain = session.info.domain;
   for (const DeviceId device : session.devices().all()) {
     const Bytes next = session.shape.slot_bytes() * std::int64_t{session.groups_on(device)};
-    if (store_.hbm.of(device).available(domain) < next) return {domain, device};
+    if (store_.cache.available(domain, Tier::kHbm, device) < next) return {domain, device};
   }
   return session.share();
 }

@@ -27,6 +27,7 @@ class Claims {
       : context_(ground.context),
         store_(ground.store),
         requests_(ground.requests),
+        prefixes_(ground.prefixes),
         memory_(ground.memory),
         copies_(copies),
         streams_(streams),
@@ -59,6 +60,7 @@ class Claims {
   Context& context_;
   store::Store& store_;
   Requests& requests_;
+  Prefixes& prefixes_;
   RequestMemory& memory_;
   DramCopies& copies_;
   Streams& streams_;

@@ -43,6 +43,7 @@ void Commands::on_command(const Command& command) {
                  [&](const AllocateRegion& body) { regions_.on_allocate(command, body); },
                  [&](const AllocateBlocks& body) { on_blocks(command, body); },
                  [&](const Place& body) { plans_.on_place(command, body); },
+                 [&](const NameBlocks& body) { on_name(command, body); },
                  [&](const Rotate& body) { on_rotate(command, body); },
                  [&](const Finish& body) { end(body.request, true); },
                  [&](const Abort& body) { end(body.request, false); },
@@ -167,6 +168,23 @@ std::string Commands::silent_holder(const Session& session) {
     if (!silent.empty()) return silent;
   }
   return {};
+}
+
+void Commands::on_name(const Command& command, const NameBlocks& names) {
+  for (const NameBlocks::Block& block : names.blocks) {
+    Request* request = requests_.find(command.engine, block.request);
+    if (!request || prefixes_.tell(*request, names.fingerprint, block.number, block.digest))
+      continue;
+    context_.refuse(command, ErrorCode::kInvalidArgument,
+                    "block " + std::to_string(block.number) + " of " + named(block.request) +
+                        " is told out of order, twice, of another fingerprint than those before, "
+                        "or beyond its last token: tell each once, from 0 on");
+    return;
+  }
+  for (const NameBlocks::Block& block : names.blocks) {
+    if (Request* request = requests_.find(command.engine, block.request)) prefixes_.name(*request);
+  }
+  context_.reply(command, Done{});
 }
 
 void Commands::on_rotate(const Command& command, const Rotate& rotate) {

@@ -26,6 +26,7 @@ class Commands {
       : context_(ground.context),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
+        prefixes_(ground.prefixes),
         memory_(ground.memory),
         needs_(needs),
         supply_(supply),
@@ -44,12 +45,14 @@ class Commands {
   void on_step(const Command& command, const Step& step);
   void on_blocks(const Command& command, const AllocateBlocks& wanted);
   [[nodiscard]] std::string silent_holder(const Session& session);
+  void on_name(const Command& command, const NameBlocks& names);
   void on_rotate(const Command& command, const Rotate& rotate);
   void on_stats(const Command& command);
 
   Context& context_;
   Requests& requests_;
   Knowledge& knowledge_;
+  Prefixes& prefixes_;
   RequestMemory& memory_;
   Needs& needs_;
   Supply& supply_;

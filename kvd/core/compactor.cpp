@@ -28,7 +28,9 @@ std::vector<store::Movable> Compactor::movable(const std::vector<SlabIndex>& sla
     const Bytes slot_bytes = requests_.session_of(request).shape.slot_bytes();
     for (std::uint32_t i = 0; i < request.table.size(); ++i) {
       const SlotId slot = store_.blocks.slot(request.table, i, Tier::kDram);
-      if (slot.none() || !among[slot.slab().value]) continue;
+      // Others may begin to read what they share.
+      if (slot.none() || !among[slot.slab().value] || store_.blocks.shared(request.table, i))
+        continue;
       const pool::SlotState state = dram.state(slot);
       const bool complete = state == pool::SlotState::kSealed || state == pool::SlotState::kOpen;
       if (complete) found.push_back({key, i, slot, slot_bytes});
@@ -44,8 +46,10 @@ void Compactor::finish(const store::Compaction::Round& round, bool ok) {
   for (const auto& [block, to] : round.moves) {
     Request* const found = requests_.find(block.request.engine, block.request.request);
     // While it is read nobody else gets the slot: what is there now was there then.
+    // What others share by now they may be reading where it was.
     const bool stayed = found && block.place < found->table.size() &&
-                        store_.blocks.slot(found->table, block.place, Tier::kDram) == block.slot;
+                        store_.blocks.slot(found->table, block.place, Tier::kDram) == block.slot &&
+                        !store_.blocks.shared(found->table, block.place);
     if (!ok || !stayed) {
       unused.push_back(to);
       continue;
@@ -58,8 +62,8 @@ void Compactor::finish(const store::Compaction::Round& round, bool ok) {
     }
     left.dram = {store_.blocks.relocate(request.table, block.place, Tier::kDram, to)};
     store_.tiers.hold(std::move(left));
-    ++context_.counters.blocks_compacted;
-    context_.counters.bytes_compacted += static_cast<std::uint64_t>(round.slot_bytes.value);
+    ++context_.counters.compacted.blocks;
+    context_.counters.compacted.bytes += static_cast<std::uint64_t>(round.slot_bytes.value);
   }
   store_.tiers.free(Tier::kDram, std::move(unused));
 }

@@ -6,6 +6,7 @@
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/core/tuning.hpp"
 #include "kvd/pool/tier_pool.hpp"
+#include "kvd/store/index.hpp"
 
 namespace kvd::core {
 
@@ -15,6 +16,7 @@ struct Config {
   pool::TierPool::Config dram;
   pool::Quotas hbm_quotas;  ///< of each device
   pool::Quotas dram_quotas;
+  store::Index::Config index;  ///< of blocks that are found again
   Tuning tuning;
   Nanoseconds step_timeout{5'000'000'000};
   /// A silent engine is to end after others have waited this long for what it holds; 0: never.

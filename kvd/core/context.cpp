@@ -9,7 +9,8 @@ Context::Context(Config configuration)
       tuning(config.tuning),
       rotation(planner::make_rotation_policy(tuning.rotation.policy).value()),
       admission(planner::make_admission_policy(tuning.admission.policy).value()),
-      placement(planner::make_placement_policy(tuning.placement.policy).value()) {}
+      placement(planner::make_placement_policy(tuning.placement.policy).value()),
+      load(planner::make_load_policy(tuning.load.policy).value()) {}
 
 void Context::pass_on_orders() {
   orders.drain([this](auto order) { effects->emplace_back(std::move(order)); });
@@ -36,6 +37,9 @@ void Context::retune(const Tuning& wanted) {
   }
   if (wanted.placement.policy != tuning.placement.policy) {
     placement = planner::make_placement_policy(wanted.placement.policy).value();
+  }
+  if (wanted.load.policy != tuning.load.policy) {
+    load = planner::make_load_policy(wanted.load.policy).value();
   }
   tuning = wanted;
 }

@@ -15,6 +15,7 @@
 #include "kvd/core/tuning.hpp"
 #include "kvd/store/orders.hpp"
 #include "planner/policy/admission.hpp"
+#include "planner/policy/load.hpp"
 #include "planner/policy/placement.hpp"
 #include "planner/policy/rotation.hpp"
 
@@ -31,6 +32,7 @@ struct Context {
   std::unique_ptr<planner::RotationPolicy> rotation;
   std::unique_ptr<planner::AdmissionPolicy> admission;
   std::unique_ptr<planner::PlacementPolicy> placement;  ///< asked for its traits; the shell decides
+  std::unique_ptr<planner::LoadPolicy> load;
   Counters counters;
   store::Orders orders;  ///< what the store wants done with memory
   TimePoint now{0};

@@ -162,6 +162,7 @@ std::string Controller::House::validate() const {
   const store::Store& store = ground.store;
   if (std::string fault = store.tiers.validate(); !fault.empty()) return fault;
   if (std::string fault = store.blocks.validate(); !fault.empty()) return fault;
+  if (std::string fault = store.cache.validate(); !fault.empty()) return fault;
   if (std::string fault = ground.requests.validate(); !fault.empty()) return fault;
   std::size_t staged = 0, references = 0;
   for (const auto& [key, request] : ground.requests.all()) {
@@ -200,8 +201,13 @@ std::string Controller::House::validate(const Request& request) const {
   for (const Ticket stream : request.layers.streams) {
     if (!ground.store.transfers.streams(stream)) return "a request waits for no stream";
   }
-  if (request.place == Location::kParked && request.table.in(Tier::kHbm) > 0) {
-    return "a request that was swapped out has blocks in HBM";
+  const bool parked = request.place == Location::kParked;
+  if (parked != request.table.parked()) return "a block table is parked, its request is not";
+  for (std::uint32_t i = 0; parked && i < request.table.size(); ++i) {
+    const bool wanted = store::wanted_in_hbm(ground.store.blocks, request.table, i);
+    if (ground.store.blocks.has(request.table, i, Tier::kHbm) && !wanted) {
+      return "a request that was swapped out has blocks in HBM that nobody runs on";
+    }
   }
   const Session& session = ground.requests.session_of(request);
   for (std::uint32_t i = 0; i < request.table.size(); ++i) {
@@ -211,6 +217,7 @@ std::string Controller::House::validate(const Request& request) const {
       return "a block is on another device than its rank";
     }
   }
+  if (request.waits() && !request.table.empty()) return "a request that waits has blocks";
   return ground.store.blocks.validate(request.table);
 }
 

@@ -24,8 +24,9 @@ void DramCopies::make_ahead(Session& session) {
   Bytes budget =
       std::max(whole_block, Bytes(budget_.per_step(session).value / 4)) - session.ahead.under_way;
   const Bytes capacity = store_.dram.config().slab_bytes * std::int64_t{store_.dram.config().slabs};
-  const double used = 1 - static_cast<double>(store_.dram.available(session.info.domain).value) /
-                              static_cast<double>(capacity.value);
+  const double used =
+      1 - static_cast<double>(store_.cache.available(session.info.domain, Tier::kDram).value) /
+              static_cast<double>(capacity.value);
   // Layers that shall leave come first: somebody waits for their room. While they find none, copies
   // ahead would only take again what was dropped for them.
   for (const bool away_only : {true, false}) {
@@ -66,7 +67,7 @@ Bytes DramCopies::sync_request(Session& session, Request& request, bool away_onl
   if (chosen.empty()) return Bytes(0);
   const auto count = static_cast<std::uint32_t>(chosen.size());
   const pool::SlotGrant grant =
-      away_only ? take(session, count) : store_.tiers.try_take(Tier::kDram, session.taker(), count);
+      away_only ? take(session, count) : store_.cache.try_take(Tier::kDram, session.taker(), count);
   if (grant.code != ErrorCode::kOk) {
     session.ahead.short_of_dram = session.ahead.short_of_dram || away_only;
     return Bytes(0);
@@ -93,7 +94,7 @@ Bytes DramCopies::spare(DomainId domain) {
     if (r.table.doubled() > 0)
       copied += requests_.session_of(r).shape.slot_bytes() * spare_copies(r);
   });
-  return store_.dram.available(domain) + copied;
+  return store_.cache.available(domain, Tier::kDram) + copied;
 }
 
 bool DramCopies::takes(Request& request) {
@@ -123,7 +124,11 @@ std::vector<std::uint32_t> DramCopies::spare_places(const Request& request) cons
   const std::uint32_t groups = request.table.groups();
   for (std::uint32_t i = 0; i < request.table.size(); ++i) {
     const bool leaves = !request.layers.away.empty() && request.layers.away[i % groups];
-    if (!leaves && store_.blocks.synced(request.table, i)) places.push_back(i);
+    // Of a shared block's owners one may have nothing else.
+    if (!leaves && store_.blocks.synced(request.table, i) &&
+        !store_.blocks.shared(request.table, i)) {
+      places.push_back(i);
+    }
   }
   return places;
 }
@@ -152,7 +157,7 @@ pool::SlotGrant DramCopies::take(const Session& session, std::uint32_t count) {
   const Bytes needed = session.shape.slot_bytes() * std::int64_t{count};
   if (spare(session.info.domain) >= needed) {
     drop(session.info.domain, needed);
-    grant = store_.tiers.try_take(Tier::kDram, session.taker(), count);
+    grant = store_.cache.try_take(Tier::kDram, session.taker(), count);
   }
   if (grant.code != ErrorCode::kOk) store_.compaction.want(session.taker(), needed);
   return grant;

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/core/devices.hpp"
@@ -88,6 +89,16 @@ struct Submit {
   Nanoseconds tbt_slo{0};
   std::optional<PredictedLength> predicted = {};  ///< none: learned from answers that ended
 };
+/// What full blocks of requests hold. Requests that have ended are passed over.
+struct NameBlocks {
+  struct Block {
+    RequestId request;
+    std::uint32_t number = 0;  ///< from 0, of each layer group
+    Digest digest;
+  };
+  Fingerprint fingerprint;
+  std::vector<Block> blocks;
+};
 struct StepReport {
   RequestId request;
   Tokens tokens;
@@ -136,8 +147,8 @@ struct Command {
   EngineId engine;
   ReplyTo reply_to;
   TimePoint deadline;
-  std::variant<Submit, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish, Abort,
-               ReleaseRegion, ReleaseOrphaned, Stats, Ping>
+  std::variant<Submit, NameBlocks, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish,
+               Abort, ReleaseRegion, ReleaseOrphaned, Stats, Ping>
       body;
   std::uint32_t rank = 0;  ///< of a tensor-parallel group: who says it
 };

@@ -5,6 +5,7 @@
 #include "kvd/core/budget.hpp"
 #include "kvd/core/context.hpp"
 #include "kvd/core/knowledge.hpp"
+#include "kvd/core/prefixes.hpp"
 #include "kvd/core/request_memory.hpp"
 #include "kvd/core/requests.hpp"
 #include "kvd/store/store.hpp"
@@ -17,16 +18,19 @@ struct Ground {
       : context(std::move(config)),
         store({context.config.hbm, context.config.dram, context.config.hbm_quotas,
                context.config.dram_quotas},
+              context.config.index, {&context.config.hbm_quotas, &context.config.dram_quotas},
               context.orders),
         knowledge(context, requests),
         budget(context, knowledge),
-        memory(store, requests) {}
+        prefixes(context, store, requests, knowledge),
+        memory(store, requests, prefixes) {}
 
   Context context;
   store::Store store;
   Requests requests;
   Knowledge knowledge;
   Budget budget;
+  Prefixes prefixes;
   RequestMemory memory;
 };
 

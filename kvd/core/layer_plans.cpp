@@ -319,7 +319,7 @@ PlacementInput LayerPlans::placement_input(Session& session, const std::vector<R
   snapshot.model.per_block = planner::Seconds(static_cast<double>(slot.value) /
                                               knowledge_.fetch_rate(session.devices().first()));
   const Share share = session.share();
-  const Bytes free = store_.hbm.of(share.device).available(share.domain);
+  const Bytes free = store_.cache.available(share.domain, Tier::kHbm, share.device);
   snapshot.capacity = Blocks(std::max(Bytes(0), free + holding) / slot);
   snapshot.block_tokens = Tokens(session.shape.block_tokens);
   snapshot.open_blocks = true;

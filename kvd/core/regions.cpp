@@ -79,6 +79,11 @@ bool Regions::grant(const PendingRegion& pending) {
   Session& session = requests_.sessions().at(pending.engine);
   const RegionId id(++last_region_);
   auto slabs = store_.tiers.lease(id, session.taker(), pending.bytes);
+  // What is cached goes first, the least of it that leaves whole slabs empty.
+  while (!slabs.ok() &&
+         store_.cache.make_way(Tier::kHbm, session.taker(), pending.bytes, slabs.error().code)) {
+    slabs = store_.tiers.lease(id, session.taker(), pending.bytes);
+  }
   if (!slabs.ok()) {
     const ErrorCode code = slabs.error().code;
     // At its own maximum a domain's requests make way for its region as they do in a full tier.
@@ -166,6 +171,7 @@ void Regions::end_yielding(const std::set<Share>& still_waiting) {
 
 void Regions::yield(Share share, EngineId caller) {
   if (!supply_.retires(share)) return;
+  (void)store_.cache.make_room(share.domain, Tier::kHbm, Bytes(INT64_MAX), share.device);
   requests_.each_inside_on(share, [&](Request& r) {
     const bool may_leave = r.decodes() && (!r.fresh || r.paused()) && !r.leaving && !r.promised &&
                            requests_.session_of(r).life.responsive;

@@ -138,7 +138,7 @@ Hold Replies::hold_reason(const Request& request, bool promises) {
   if (request.forced_out()) return Hold::kForced;
   if (request.paused()) return Hold::kPaused;
   if (request.order.claim != 0) {
-    if (request.awaits_mapping) return Hold::kSlabNotMapped;
+    if (request.order.awaits_mapping) return Hold::kSlabNotMapped;
     return promises ? Hold::kPromised : Hold::kNoMemory;
   }
   if (request.waits()) return Hold::kWaiting;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ipc/vocabulary/deposit.hpp"
+#include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/core/effects.hpp"
@@ -96,12 +97,21 @@ struct Times {
 
 /// Its place among the others.
 struct Order {
-  std::uint64_t claim = 0;   ///< order of its claim on memory; 0: none
-  std::uint64_t paused = 0;  ///< order among those paused
-  bool in_line = false;      ///< listed among those that wait (requests.hpp)
+  std::uint64_t claim = 0;      ///< order of its claim on memory; 0: none
+  std::uint64_t paused = 0;     ///< order among those paused
+  bool in_line = false;         ///< listed among those that wait (requests.hpp)
+  bool awaits_mapping = false;  ///< its claim waits for a slab acknowledgement
   std::uint32_t skips = 0;
   std::uint64_t rotations = 0;
   double vlt_s = 0;
+};
+
+/// What its blocks hold, as far as its engine has told (prefixes.hpp).
+struct Content {
+  Fingerprint fingerprint;
+  std::vector<Digest> chain;  ///< of its leading blocks
+  std::uint32_t named = 0;    ///< so many of them others can find
+  bool apart = false;         ///< others' blocks are found by the digest that its next one has
 };
 
 /// Its transfers under way, at most one of each.
@@ -134,8 +144,8 @@ enum class Verdict : std::uint8_t {
 /// A request between submit and finish.
 ///
 /// Any block may be in HBM, in DRAM or in both, whatever its place, but for two rules: a parked one
-/// has nothing in HBM, and blocks that are not full are in HBM while it runs. Blocks that are
-/// missing in HBM when it runs are streamed through staging.
+/// has nothing in HBM but what others have there, too, and blocks that are not full are in HBM
+/// while it runs. Blocks that are missing in HBM when it runs are streamed through staging.
 struct Request {
   RequestKey key;
   Session* session = nullptr;  ///< its engine's; set by Requests
@@ -148,6 +158,7 @@ struct Request {
   store::BlockTable table;
   std::uint32_t sealed = 0;  ///< so many leading blocks are sealed
   std::uint32_t synced = 0;  ///< so many leading blocks are in DRAM, or on their way there
+  Content content;
   StreamedLayers layers;
   Moves moves;
   Times times;
@@ -155,10 +166,9 @@ struct Request {
 
   std::optional<Promise> promised;  ///< victim of another's need, until its engine's next step
   bool leaving = false;             ///< victim whose running iteration has not finished yet
-  bool fresh = false;           ///< came in or could not leave, no token made since: not a victim
-  bool layerwise = false;       ///< prefills chunk by chunk into DRAM, and leaves then
-  bool starved = false;         ///< runs, but has no block for its next token or for staging
-  bool awaits_mapping = false;  ///< its claim waits for a slab acknowledgement
+  bool fresh = false;      ///< came in or could not leave, no token made since: not a victim
+  bool layerwise = false;  ///< prefills chunk by chunk into DRAM, and leaves then
+  bool starved = false;    ///< runs, but has no block for its next token or for staging
 
   [[nodiscard]] std::int64_t hbm_slots() const {
     return table.in(Tier::kHbm) + layers.staging.count();
@@ -174,6 +184,10 @@ struct Request {
   [[nodiscard]] bool decodes() const { return runs() && phase == Phase::kDecode; }
   [[nodiscard]] bool paused() const { return verdict == Verdict::kPaused; }
   [[nodiscard]] bool forced_out() const { return verdict == Verdict::kForcedOut; }
+  /// No iteration was granted to it yet: its first blocks were found computed.
+  [[nodiscard]] bool begins_with_found() const {
+    return content.named > 0 && progress.last_iteration == 0;
+  }
   /// Ends the verdict, if it is this one.
   void lift(Verdict which) {
     if (verdict == which) verdict = Verdict::kNone;
@@ -190,7 +204,7 @@ struct Request {
   }
   /// All its blocks are in HBM.
   [[nodiscard]] bool complete() const {
-    return !moves.fetch && layers.staging.empty() && table.all_in(Tier::kHbm);
+    return table.arriving() == 0 && layers.staging.empty() && table.all_in(Tier::kHbm);
   }
   /// Wants HBM and has no claim on it yet.
   [[nodiscard]] bool queues() const {

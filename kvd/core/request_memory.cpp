@@ -31,7 +31,7 @@ pool::SlotGrant RequestMemory::take(const Session& session,
                                     const std::vector<std::uint32_t>& places) {
   const auto count = static_cast<std::uint32_t>(places.size());
   if (!session.devices().several()) {
-    return store_.tiers.take(Tier::kHbm, session.taker(), count);
+    return store_.cache.take(Tier::kHbm, session.taker(), count);
   }
   const auto device_of = [&](std::uint32_t place) {
     return session.device_of_group(place % session.groups());
@@ -46,7 +46,7 @@ pool::SlotGrant RequestMemory::take(const Session& session,
     next[device] = std::exchange(before, before + static_cast<std::size_t>(here));
     if (here > 0) wanted.push_back({device, static_cast<std::uint32_t>(here)});
   }
-  pool::SlotGrant grant = store_.tiers.take(session.taker(), wanted);
+  pool::SlotGrant grant = store_.cache.take(session.taker(), wanted);
   if (grant.code != ErrorCode::kOk) return grant;
   std::vector<SlotId> in_order;
   in_order.reserve(count);
@@ -106,28 +106,51 @@ void RequestMemory::release_staging(Request& request) {
 }
 
 void RequestMemory::release_unwritten(Session& session, Request& request) {
+  const bool begins = request.begins_with_found();
+  if (begins) prefixes_.give_back(request);  // it finds the same again
   const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.progress.planned));
-  if (kept >= request.table.blocks()) return;
+  if (!begins && kept >= request.table.blocks()) return;
   release_slots(request, std::move(store_.blocks.truncate(request.table, kept)[0]));
   if (kept > 0) return;
   request.place = Location::kOut;
   requests_.requeue(request);
 }
 
-// The slots of a transfer stay until it ends, and until the streams that read the same have.
+// The slots of a transfer stay until it ends, and until the streams that read the same have. What
+// others find of it stays where it is whole.
 void RequestMemory::abandon(Request& request, Ticket ticket) {
   store::Hold hold = hold_for(request);
   hold.copies = request.layers.streams;
   hold.copies.push_back(ticket);
+  const Tier to = store_.transfers.at(ticket).to();
+  const Tier from = to == Tier::kHbm ? Tier::kDram : Tier::kHbm;
   const std::vector<std::uint32_t> places = store_.transfers.abandon(ticket);
+  std::vector<SlotId> read;
   if (ticket == request.moves.sync) {
     requests_.session_of(request).ahead.under_way -= hold.slot_bytes * std::ssize(places);
   }
   for (const std::uint32_t i : places) {
-    hold.hbm.push_back(store_.blocks.vacate(request.table, i, Tier::kHbm));
-    hold.dram.push_back(store_.blocks.vacate(request.table, i, Tier::kDram));
+    const bool known = static_cast<bool>(store_.blocks.block(request.table[i]).row);
+    if (known) read.push_back(store_.blocks.slot(request.table, i, from));
+    for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
+      if (known && tier == from) continue;
+      (tier == Tier::kHbm ? hold.hbm : hold.dram)
+          .push_back(store_.blocks.vacate(request.table, i, tier));
+    }
   }
+  store_.tiers.copy_reads(ticket, from, read);
   store_.tiers.hold(std::move(hold));
+}
+
+// Streams read what stays for others.
+void RequestMemory::read_on(const Request& request, Tier tier, const std::vector<Ticket>& readers) {
+  if (readers.empty() || request.content.named == 0) return;
+  std::vector<SlotId> slots;
+  for (std::uint32_t i = 0; i < request.content.named * request.table.groups(); ++i) {
+    const SlotId slot = store_.blocks.slot(request.table, i, tier);
+    if (!slot.none()) slots.push_back(slot);
+  }
+  for (const Ticket reader : readers) store_.tiers.copy_reads(reader, tier, slots);
 }
 
 void RequestMemory::seal_full_blocks(Request& request) {
@@ -142,6 +165,7 @@ void RequestMemory::seal_full_blocks(Request& request) {
   }
   request.sealed = full;
   if (request.synced < full) requests_.session_of(request).ahead.wanting.insert(&request);
+  prefixes_.name(request);
 }
 
 void RequestMemory::end(Request& request) {
@@ -149,12 +173,17 @@ void RequestMemory::end(Request& request) {
   for (const Ticket ticket : {request.moves.rotation, request.moves.sync, request.moves.fetch}) {
     if (ticket) abandon(request, ticket);
   }
-  auto slots = store_.blocks.truncate(request.table, 0);
+  read_on(request, Tier::kDram, request.layers.streams);
+  const std::vector<store::RowId> rows = prefixes_.rows(request);
+  auto slots = rows.empty() ? store_.blocks.truncate(request.table, 0)
+                            : store_.cache.truncate(request.table, 0, session.life.dying);
   store::Hold streamed = hold_for(request);
   streamed.copies = request.layers.streams;
   streamed.hbm = request.layers.staging.take();
   streamed.dram = std::move(slots[1]);
   store_.tiers.hold(std::move(streamed));
+  const std::vector<SlotId> unwanted = prefixes_.vacate_parked(rows);
+  slots[0].insert(slots[0].end(), unwanted.begin(), unwanted.end());
   release_slots(request, std::move(slots[0]));
   session.plan.ended_since_pause = true;
   requests_.progressed(session.id, session.info.domain);

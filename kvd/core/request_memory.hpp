@@ -6,6 +6,7 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kvd/core/prefixes.hpp"
 #include "kvd/core/requests.hpp"
 #include "kvd/store/store.hpp"
 
@@ -19,7 +20,8 @@ namespace kvd::core {
 /// Owner: control thread. Cost: O(blocks) of the request, as said per call less.
 class RequestMemory {
  public:
-  RequestMemory(store::Store& store, Requests& requests) : store_(store), requests_(requests) {}
+  RequestMemory(store::Store& store, Requests& requests, Prefixes& prefixes)
+      : store_(store), requests_(requests), prefixes_(prefixes) {}
 
   /// Of its blocks and its staging.
   template <class F>
@@ -59,9 +61,11 @@ class RequestMemory {
  private:
   [[nodiscard]] store::Hold hold_for(const Request& request) const;
   void abandon(Request& request, Ticket transfer);
+  void read_on(const Request& request, Tier tier, const std::vector<Ticket>& readers);
 
   store::Store& store_;
   Requests& requests_;
+  Prefixes& prefixes_;
 };
 
 }  // namespace kvd::core

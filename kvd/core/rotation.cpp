@@ -53,7 +53,7 @@ Rotation::Decided Rotation::ask(Share share) {
   decided.decision = &context_.rotation->decide(snapshot, context_.now, rotation_config());
   renew_for_queue(share);
   const bool full = decided.decision->contention &&
-                    store_.hbm.of(share.device).available(share.domain) <= Bytes(0);
+                    store_.cache.available(share.domain, Tier::kHbm, share.device) <= Bytes(0);
   decided.standing = decided.decision->prioritized.empty() && stands_still(share);
   // Slabs that another domain left empty can be had once they are zeroed.
   if (full || decided.standing) store_.tiers.reclaim(share.domain, share.device);
@@ -139,7 +139,7 @@ std::vector<Rotation::Prospect>& Rotation::prospects(DomainId domain) {
   std::vector<Prospect>& all = prospects_;
   all.assign(store_.hbm.count(), {});
   for (std::uint32_t device = 0; device < all.size(); ++device) {
-    all[device].room_in_hbm = store_.hbm.of(DeviceId(device)).available(domain);
+    all[device].room_in_hbm = store_.cache.available(domain, Tier::kHbm, DeviceId(device));
   }
   requests_.each_inside_in(domain, [&](Request& r) {
     const Session& owner = requests_.session_of(r);
@@ -163,7 +163,7 @@ std::vector<Rotation::Prospect>& Rotation::prospects(DomainId domain) {
 std::vector<Request*> Rotation::admissible(Share share) {
   std::vector<Prospect>& all = prospects(share.domain);
   Prospect& own = all[share.device.value];
-  Bytes room_in_dram = store_.dram.available(share.domain);
+  Bytes room_in_dram = store_.cache.available(share.domain, Tier::kDram);
   requests_.each_inside_in(share.domain, [&](Request& r) {
     room_in_dram += requests_.session_of(r).shape.slot_bytes() * r.dram_slots();
   });

@@ -17,6 +17,7 @@
 #include "kvd/store/tiers.hpp"
 #include "planner/model/fitted_line.hpp"
 #include "planner/policy/length_predictor.hpp"
+#include "planner/policy/load.hpp"
 
 /// What the Controller knows of an engine's session, and of a domain.
 namespace kvd::core {
@@ -123,6 +124,7 @@ struct Costs {
   double decode_s = 0;                ///< mean time of an iteration without prefill; 0: not yet
   double prefill_token_s = 0;         ///< what a prompt token adds to one; 0: not yet
   planner::LengthPredictor lengths;   ///< of its answers
+  planner::LoadMemory load;           ///< whether the last prefix that DRAM had was loaded
 };
 
 /// Since it attached.

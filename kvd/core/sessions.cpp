@@ -59,7 +59,10 @@ Status Sessions::check_devices(const Attach& attach) const {
 Result<ClassId> Sessions::class_for(const ModelClass& shape) {
   const auto known = classes_.find(shape);
   const bool fresh = known == classes_.end();
-  if (fresh && classes_.size() >= kMaxClasses) forget_classes();
+  if (fresh && classes_.size() >= kMaxClasses) {
+    store_.cache.clear();  // blocks that nobody names keep their classes known
+    forget_classes();
+  }
   if (fresh && classes_.size() >= kMaxClasses) {
     return make_error(ErrorCode::kQuotaExceeded,
                       std::to_string(kMaxClasses) +

@@ -79,9 +79,9 @@ std::optional<Bytes> Silence::unmet_need(const Session& session, DeviceId device
       context_.now - session.leases.refused->at < context_.config.step_timeout) {
     add(session.leases.refused->bytes);
   }
-  const Bytes available = store_.hbm.of(device).available(session.info.domain);
+  const Bytes available = store_.cache.available(session.info.domain, Tier::kHbm, device);
   requests_.each_request_of(session.id, [&](Request& r) {
-    const bool claims = r.order.claim != 0 && !r.awaits_mapping;
+    const bool claims = r.order.claim != 0 && !r.order.awaits_mapping;
     const Bytes need = needs_.to_run(r, device);
     if (claims || r.starved || (r.queues() && available < need)) add(need);
   });
@@ -116,7 +116,7 @@ bool Silence::is_awaited(const Session& holder) {
 void Silence::drop_claims(Session& session) {
   requests_.each_request_of(session.id, [&](Request& r) {
     requests_.drop_claim(r);
-    r.awaits_mapping = false;
+    r.order.awaits_mapping = false;
     if (!r.waits()) return;
     r.layerwise = false;
     r.layers.away.clear();

@@ -92,8 +92,9 @@ void Standstills::tell(Share share, const Standstill& standstill) {
       Note::Level::kWarning, engine,
       std::to_string(count) + " requests wait for memory and none of their domain has run for " +
           std::to_string(to_seconds(context_.now - standstill.since)) + " s; HBM has " +
-          std::to_string(store_.hbm.of(share.device).available(share.domain).value) +
-          " bytes for them, DRAM " + std::to_string(store_.dram.available(share.domain).value) +
+          std::to_string(store_.cache.available(share.domain, Tier::kHbm, share.device).value) +
+          " bytes for them, DRAM " +
+          std::to_string(store_.cache.available(share.domain, Tier::kDram).value) +
           ", the largest needs " + std::to_string(wanted.value) +
           ": free regions, enlarge pool.hbm or pool.dram, or raise the domain's quota");
 }

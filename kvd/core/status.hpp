@@ -134,13 +134,20 @@ struct Counters {
   struct Intervals {
     std::uint64_t met = 0, missed = 0;
   } ttft, tbt;
-  std::uint64_t plans = 0;             ///< placement problems given to the solver
-  std::uint64_t pauses = 0;            ///< requests paused by the placement policy
-  std::uint64_t streams = 0;           ///< iterations with streamed layers
-  std::uint64_t layers_fetched = 0;    ///< blocks that were staged
-  std::uint64_t blocks_synced = 0;     ///< copied to DRAM ahead
-  std::uint64_t blocks_compacted = 0;  ///< moved within DRAM, so that a slab became empty
-  std::uint64_t bytes_compacted = 0;
+  struct Prefixes {
+    std::uint64_t asked = 0;               ///< prompt tokens of requests whose content was told
+    std::uint64_t found[kTiers] = {0, 0};  ///< of these, those that a tier had
+    std::uint64_t evicted_bytes[kTiers] = {0, 0};
+  } prefixes;
+  std::uint64_t plans = 0;           ///< placement problems given to the solver
+  std::uint64_t pauses = 0;          ///< requests paused by the placement policy
+  std::uint64_t streams = 0;         ///< iterations with streamed layers
+  std::uint64_t layers_fetched = 0;  ///< blocks that were staged
+  std::uint64_t blocks_synced = 0;   ///< copied to DRAM ahead
+  struct Compacted {
+    std::uint64_t blocks = 0;  ///< moved within DRAM, so that a slab became empty
+    std::uint64_t bytes = 0;
+  } compacted;
   std::uint64_t layerwise = 0;           ///< prompts that prefilled into DRAM
   Distribution vlt{kVltBounds};          ///< of every request in every decision, seconds
   Distribution deposit{kDepositBounds};  ///< tokens not yet due, at each report of new ones
@@ -167,6 +174,7 @@ struct ControllerStatus {
   std::vector<PlanStatus> plans;  ///< of the engines whose layers may stream now
   Tuning tuning;
   Bytes orphaned;
+  Bytes cached[kTiers];  ///< blocks that no request names any more
   /// What the policies would be asked now, for whoever wants to make a decision again.
   std::vector<RotationInput> rotation_inputs;
   std::vector<AdmissionInput> admission_inputs;

@@ -114,6 +114,11 @@ PlanStatus StatusBuilder::plan_status(const Session& session) const {
 ControllerStatus StatusBuilder::build() {
   ControllerStatus out;
   out.counters = context_.counters;
+  for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
+    const auto t = static_cast<std::size_t>(tier);
+    out.cached[t] = store_.cache.cached(tier);
+    out.counters.prefixes.evicted_bytes[t] = store_.cache.evicted(tier);
+  }
   for (std::uint32_t device = 0; device < store_.hbm.count(); ++device) {
     out.devices.push_back(device_status(DeviceId(device)));
     out.tiers[0] += out.devices.back().hbm;

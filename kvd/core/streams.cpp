@@ -105,7 +105,7 @@ bool Streams::stage(Session& session, Request& request) {
     return true;
   }
   const pool::SlotGrant grant =
-      store_.tiers.take(Tier::kHbm, session.taker(), static_cast<std::uint32_t>(unstaged.size()));
+      store_.cache.take(Tier::kHbm, session.taker(), static_cast<std::uint32_t>(unstaged.size()));
   if (grant.code != ErrorCode::kOk) return false;
   for (std::size_t i = 0; i < unstaged.size(); ++i) {
     request.layers.staging.put(unstaged[i], grant.slots[i]);
@@ -137,9 +137,7 @@ std::vector<StreamLayers::Fetch> Streams::fetches_of(const Request& request) con
     std::vector<CopySlots::Pair> pairs;
     for (std::uint32_t block = 0; block < request.table.blocks(); ++block) {
       const std::uint32_t i = block * groups + group;
-      // Blocks arrive in a request that runs by a fetch only.
-      if (!store_.blocks.has(request.table, i, Tier::kHbm) ||
-          (request.moves.fetch && store_.blocks.arriving(request.table, i))) {
+      if (store_.blocks.missing(request.table, i)) {
         pairs.push_back({request.layers.staging.slot(block),
                          store_.blocks.slot(request.table, i, Tier::kDram)});
       }

@@ -5,8 +5,8 @@
 namespace kvd::core {
 
 Bytes Supply::of(Share share) {
-  return store_.hbm.of(share.device).available(share.domain) + incoming(share) + yieldable(share) -
-         claimed(share);
+  return store_.cache.available(share.domain, Tier::kHbm, share.device) + incoming(share) +
+         yieldable(share) - claimed(share);
 }
 
 Bytes Supply::kept(const Request& request, DeviceId device) const {

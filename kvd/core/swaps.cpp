@@ -29,7 +29,7 @@ void Swaps::swap_out(Request& request) {
   std::vector<SlotId> free = std::move(store_.blocks.truncate(request.table, kept)[0]);
   memory_.release_staging(request);
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (!store_.blocks.synced(request.table, i)) continue;
+    if (!store_.blocks.synced(request.table, i) || store_.blocks.shared(request.table, i)) continue;
     free.push_back(store_.blocks.vacate(request.table, i, Tier::kHbm));
   }
   store_.tiers.free(Tier::kHbm, free);
@@ -45,8 +45,12 @@ void Swaps::swap_out(Request& request) {
       memory_.start(session, request, store::Purpose::kRotateOut, std::move(unsynced));
 }
 
+// What others that it shares blocks with have in HBM, it needs not bring there.
 ErrorCode Swaps::swap_in(Request& request) {
   Session& session = requests_.session_of(request);
+  if (prefixes_.is_arriving(request, Tier::kHbm) || !prefixes_.is_mapped(request)) {
+    return ErrorCode::kWouldBlock;
+  }
   const std::uint32_t groups = session.groups();
   const auto whole = static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
   std::vector<std::uint32_t> wanted;
@@ -55,7 +59,8 @@ ErrorCode Swaps::swap_in(Request& request) {
   for (std::uint32_t i = 0; i < whole * groups; ++i) {
     const bool streams =
         !request.layers.away.empty() && request.layers.away[i % groups] && i / groups < full;
-    if (!streams) wanted.push_back(i);
+    const bool there = i < request.table.size() && store_.blocks.has(request.table, i, Tier::kHbm);
+    if (!streams && !there) wanted.push_back(i);
   }
   const pool::SlotGrant grant = memory_.take(session, wanted);
   if (grant.code != ErrorCode::kOk) return grant.code;
@@ -67,10 +72,15 @@ ErrorCode Swaps::swap_in(Request& request) {
     store_.blocks.place(request.table, wanted[i], Tier::kHbm, grant.slots[i]);
     if (store_.blocks.has(request.table, wanted[i], Tier::kDram)) moves.push_back(wanted[i]);
   }
+  request.table.set_parked(false);
+  request.place = Location::kComing;
+  if (moves.empty()) {
+    finish_in(request, {}, true);
+    return ErrorCode::kOk;
+  }
   request.moves.rotation =
       memory_.start(session, request, store::Purpose::kRotateIn, std::move(moves));
   request.moves.in = request.moves.rotation;
-  request.place = Location::kComing;
   return ErrorCode::kOk;
 }
 
@@ -79,7 +89,7 @@ void Swaps::start_leaving(Session& session) {
   // those under way end first.
   requests_.each_inside_of(session.id, [&](Request& r) {
     if (r.leaving && r.progress.last_iteration <= session.iterations.finished && !r.moves.sync &&
-        !r.moves.fetch)
+        !r.moves.fetch && !prefixes_.is_arriving(r, Tier::kDram))
       swap_out(r);
   });
 }
@@ -160,9 +170,12 @@ void Swaps::finish_out(Request& request, const store::Transfer& transfer, bool o
   std::vector<SlotId> free;
   free.reserve(transfer.places.size());
   for (const std::uint32_t i : transfer.places) {
+    if (store_.blocks.shared(request.table, i)) continue;
     free.push_back(store_.blocks.vacate(request.table, i, Tier::kHbm));
   }
   store_.tiers.free(Tier::kHbm, free);
+  request.table.set_parked(true);
+  store_.tiers.free(Tier::kHbm, prefixes_.vacate_parked(prefixes_.rows(request)));
   request.synced = memory_.full_blocks(request);
   request.layerwise = false;
   request.layers.away.clear();
@@ -175,12 +188,22 @@ void Swaps::finish_out(Request& request, const store::Transfer& transfer, bool o
 void Swaps::finish_in(Request& request, const store::Transfer& transfer, bool ok) {
   Session& session = requests_.session_of(request);
   request.moves.rotation = Ticket();
+  const bool begins = request.begins_with_found();
   request.sealed = 0;
+  if (!ok && begins) {
+    prefixes_.give_back(request);
+    request.place = Location::kOut;
+    request.moves.in = Ticket();
+    requests_.requeue(request);
+    return;
+  }
   if (!ok) {
     const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.progress.tokens));
     store_.tiers.free(Tier::kHbm, store_.blocks.truncate(request.table, kept)[0]);
     request.place = Location::kParked;
     request.moves.in = Ticket();
+    request.table.set_parked(true);
+    store_.tiers.free(Tier::kHbm, prefixes_.vacate_parked(prefixes_.rows(request)));
     return;
   }
   // The copies of full blocks stay good: who leaves again soon need not move them.
@@ -190,6 +213,7 @@ void Swaps::finish_in(Request& request, const store::Transfer& transfer, bool ok
   std::vector<SlotId> free;
   for (const std::uint32_t i : transfer.places) {
     if (keep && i / session.groups() < full) continue;
+    if (store_.blocks.shared(request.table, i)) continue;
     free.push_back(store_.blocks.vacate(request.table, i, Tier::kDram));
   }
   store_.tiers.free(Tier::kDram, free);
@@ -197,8 +221,12 @@ void Swaps::finish_in(Request& request, const store::Transfer& transfer, bool ok
   request.place = Location::kIn;
   request.times.run_since = context_.now;
   request.fresh = true;
-  knowledge_.returned(request);
   memory_.seal_full_blocks(request);
+  if (begins) {
+    request.lift(Verdict::kHeldBack);
+    return;
+  }
+  knowledge_.returned(request);
   ++session.totals.rotations_in;
   ++context_.counters.rotations_in;
 }

@@ -20,6 +20,7 @@ class Swaps {
         store_(ground.store),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
+        prefixes_(ground.prefixes),
         memory_(ground.memory),
         copies_(copies),
         streams_(streams),
@@ -47,6 +48,7 @@ class Swaps {
   store::Store& store_;
   Requests& requests_;
   Knowledge& knowledge_;
+  Prefixes& prefixes_;
   RequestMemory& memory_;
   DramCopies& copies_;
   Streams& streams_;

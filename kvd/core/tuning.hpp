@@ -42,9 +42,10 @@ struct AdmissionTuning {
   double beta = 1;
 };
 
-/// How much of a cached prefix to load. Waits for the prefix store: "never" is the one value.
+/// Whether a prefix that was found in DRAM is loaded or computed again. What HBM has is used
+/// anyway. Source: the KV-offloading article (planner/policy/load.hpp).
 struct LoadTuning {
-  std::string policy = "never";
+  std::string policy = "measured_crossover";
 };
 
 /// Latency goals of one class of requests.

@@ -199,7 +199,7 @@ Keys other_policy_keys() {
           "admission.beta", "LayerKV's beta", kNumber,
           [](auto& c) -> auto& { return c.tuning.admission.beta; }),
       key(
-          "load.policy", "never: there is no cached prefix to load yet", kAnyText,
+          "load.policy", "whether prefixes found in DRAM are loaded", kAnyText,
           [](auto& c) -> auto& { return c.tuning.load.policy; }),
   };
 }

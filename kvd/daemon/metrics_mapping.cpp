@@ -90,12 +90,23 @@ void add_memory(const ControllerStatus& status, Samples& out) {
   for (const core::DeviceStatus& device : status.devices) add_device(device, out);
   add_tier(Tier::kDram, "", status.tiers[1], out);
   add_slabs(Tier::kDram, "", status.slabs[1], out);
-  out.add("kvd_blocks_compacted_total", {}, status.counters.blocks_compacted);
-  out.add("kvd_compacted_bytes_total", {}, status.counters.bytes_compacted);
+  out.add("kvd_blocks_compacted_total", {}, status.counters.compacted.blocks);
+  out.add("kvd_compacted_bytes_total", {}, status.counters.compacted.bytes);
   out.add("kvd_orphaned_bytes", {}, status.orphaned);
   out.add("kvd_scrubbed_bytes_total", {}, status.counters.bytes_scrubbed);
   out.add("kvd_slabs_renewed_total", {}, status.counters.slabs_renewed);
   out.add("kvd_region_granted_bytes_total", {}, status.counters.region_bytes_granted);
+}
+
+void add_prefixes(const ControllerStatus& status, Samples& out) {
+  const Counters::Prefixes& c = status.counters.prefixes;
+  for (std::size_t t = 0; t < kTiers; ++t) {
+    const std::string tier = name(static_cast<Tier>(t));
+    out.add("kvd_cache_bytes", {tier}, status.cached[t]);
+    out.add("kvd_cache_evicted_bytes_total", {tier}, c.evicted_bytes[t]);
+    out.add("kvd_prefix_tokens_total", {tier}, c.found[t]);
+  }
+  out.add("kvd_prefix_tokens_total", {"computed"}, c.asked - c.found[0] - c.found[1]);
 }
 
 void add_copies(const ControllerStatus& status, Samples& out) {
@@ -239,6 +250,7 @@ void collect(const ControllerStatus& status, const ShellCounters& shell,
   Samples samples(out);
   add_daemon(info, samples);
   add_memory(status, samples);
+  add_prefixes(status, samples);
   add_copies(status, samples);
   add_layers(status.counters, shell.mover, samples);
   add_plans(shell.solver, samples);

@@ -1,5 +1,6 @@
 #include "kvd/daemon/parts.hpp"
 
+#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -20,6 +21,10 @@ Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
   core.hbm_quotas = quotas.hbm;
   core.dram_quotas = quotas.dram;
   core.tuning = config.tuning;
+  // Nobody outside can choose digests that meet in one place of a table.
+  KVD_CHECK(::getrandom(core.index.secret.data(), sizeof core.index.secret, 0) ==
+                sizeof core.index.secret,
+            "the kernel has no randomness");
   core.step_timeout = config.step_timeout;
   core.evict_after = config.evict_after;
   core.standstill_after = config.standstill_after;

@@ -55,6 +55,16 @@ Result<Body> from(const wire::PlaceCommand& b) {
   return Body(std::move(place));
 }
 
+Result<Body> from(const wire::NameCommand& b) {
+  core::NameBlocks names;
+  names.fingerprint.digest.bytes = b.fingerprint;
+  names.blocks.reserve(b.blocks.size());
+  for (const wire::BlockName block : b.blocks) {
+    names.blocks.push_back({RequestId(block.request), block.block, Digest{block.digest}});
+  }
+  return Body(std::move(names));
+}
+
 Result<Body> from(const wire::RotateBody& b) {
   switch (static_cast<wire::RotateDirection>(b.direction)) {
     case wire::RotateDirection::kOut:

@@ -26,6 +26,7 @@ RowId Blocks::name(BlockTable& table, std::uint32_t block, EntryId key) {
   unused_rows_.pop_back();
   Row& row = changing(id);
   row.key = key;
+  row.number = block;
   row.owners = {&table};
   for (std::uint32_t i = block * table.groups_; i < (block + 1) * table.groups_; ++i) {
     Block& named = at(table[i]);
@@ -42,6 +43,7 @@ void Blocks::share(BlockTable& table, RowId id) {
   Row& shared = changing(id);
   KVD_CHECK(std::find(shared.owners.begin(), shared.owners.end(), &table) == shared.owners.end(),
             "a table names a block twice");
+  KVD_CHECK(table.blocks() == shared.number, "a row is shared at another place than its own");
   for (const BlockId each : shared.blocks) {
     Block& one = at(each);
     count_all(one, -1);
@@ -53,11 +55,24 @@ void Blocks::share(BlockTable& table, RowId id) {
       table.moved(static_cast<Tier>(tier));
     }
     if (one.in_all_tiers()) table.count_doubled(table.size(), 1);
+    if (is_arriving(tiers_, one)) ++table.arriving_;
     table.ids_.push_back(each);
   }
   references_ += shared.blocks.size();
   for (BlockTable* owner : shared.owners) ++owner->changes_;
   shared.owners.push_back(&table);
+}
+
+std::vector<SlotId> vacate_parked(Blocks& blocks, RowId id) {
+  std::vector<SlotId> slots;
+  const Row& left = blocks.row(id);
+  if (left.owners.empty() || wanted_in_hbm(left) || !blocks.complete(id, Tier::kDram)) return slots;
+  BlockTable& table = *left.owners.front();
+  for (std::uint32_t group = 0; group < table.groups(); ++group) {
+    const SlotId slot = blocks.vacate(table, left.number * table.groups() + group, Tier::kHbm);
+    if (!slot.none()) slots.push_back(slot);
+  }
+  return slots;
 }
 
 std::vector<SlotId> Blocks::vacate(RowId id, Tier tier) {

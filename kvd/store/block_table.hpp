@@ -50,6 +50,11 @@ class BlockTable {
   /// The same of one layer group.
   [[nodiscard]] std::int64_t doubled(std::uint32_t group) const { return doubled_of_[group]; }
   [[nodiscard]] bool all_in(Tier tier) const { return in(tier) == std::int64_t{size()}; }
+  /// Blocks that are on their way into HBM from DRAM, for this request or another.
+  [[nodiscard]] std::int64_t arriving() const { return arriving_; }
+  /// Its request is in DRAM alone: for it no block needs to be in HBM.
+  [[nodiscard]] bool parked() const { return parked_; }
+  void set_parked(bool parked) { parked_ = parked; }
   /// Grows with every change of what a reader of the table can learn of its blocks.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
   /// Grows whenever a block gets, leaves or changes its slot in the tier.
@@ -75,12 +80,15 @@ class BlockTable {
   std::vector<std::int64_t> doubled_of_;  ///< by layer group
   std::array<std::uint64_t, kTiers> moves_{};
   std::uint64_t changes_ = 0;
+  std::int64_t arriving_ = 0;
+  bool parked_ = false;
 };
 
 /// The blocks of all layer groups for the same tokens, sealed, which are found by one key. Several
 /// tables may name them; named by none they are cached.
 struct Row {
   EntryId key;                      ///< in the index of the blocks' domain
+  std::uint32_t number = 0;         ///< of the block in every table that names it
   std::vector<BlockId> blocks;      ///< by layer group
   std::vector<BlockTable*> owners;  ///< the tables that name them, which stay where they are
 };

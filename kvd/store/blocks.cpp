@@ -35,6 +35,15 @@ void Blocks::count(const Block& block, Tier tier, int sign) {
   Usage& usage = usage_[{block.domain, block.model_class}];
   auto& sum = block.owners > 0 ? usage.owned : usage.cached;
   sum[index(tier)] += block.slot_bytes * sign;
+  if (block.owners > 0 || tier != Tier::kHbm) return;
+  const DeviceId device = tiers_.hbm().device_of(block.at[index(tier)]);
+  cached_on_[{block.domain, device}] += block.slot_bytes * sign;
+}
+
+Bytes Blocks::cached(DomainId domain, Tier tier, DeviceId device) const {
+  if (tier == Tier::kDram) return usage(domain).cached[index(tier)];
+  const auto found = cached_on_.find({domain, device});
+  return found == cached_on_.end() ? Bytes(0) : found->second;
 }
 
 void Blocks::count_all(const Block& block, int sign) {
@@ -72,9 +81,11 @@ void Blocks::place(BlockTable& table, std::uint32_t i, Tier tier, SlotId slot) {
   Block& placed = at(table[i]);
   KVD_CHECK(placed.at[index(tier)].none() && !slot.none(), "a block has one slot in a tier");
   placed.at[index(tier)] = slot;
+  const bool arrives = is_arriving(tiers_, placed);
   each_owner(table, placed, [&](BlockTable& owner) {
     ++owner.in_[index(tier)];
     owner.moved(tier);
+    if (arrives) ++owner.arriving_;
     if (placed.in_all_tiers()) owner.count_doubled(i, 1);
   });
   count(placed, tier, 1);
@@ -84,7 +95,9 @@ void Blocks::place(BlockTable& table, std::uint32_t i, Tier tier, SlotId slot) {
 SlotId Blocks::vacate(BlockTable& table, std::uint32_t i, Tier tier) {
   Block& left = at(table[i]);
   if (left.at[index(tier)].none()) return {};
+  const bool arrives = is_arriving(tiers_, left);
   each_owner(table, left, [&](BlockTable& owner) {
+    if (arrives) --owner.arriving_;
     if (left.in_all_tiers()) owner.count_doubled(i, -1);
     --owner.in_[index(tier)];
     owner.moved(tier);
@@ -113,6 +126,7 @@ void Blocks::settle(BlockTable& table, std::uint32_t i, Tier tier, bool full) {
   const SlotState state = tiers_.state(tier, slot);
   const bool seals = full && state != SlotState::kSealed;
   const bool opens = !full && state == SlotState::kFilling;
+  const bool arrived = tier == Tier::kHbm && (seals || opens) && is_arriving(tiers_, settled);
   if (seals) tiers_.seal(tier, slot);
   if (opens) tiers_.open(tier, slot);
   settled.sealed = settled.sealed || full;
@@ -120,7 +134,10 @@ void Blocks::settle(BlockTable& table, std::uint32_t i, Tier tier, bool full) {
   moved(settled);
   // Of a block in one tier nobody asks whether it has arrived or is synced.
   if (!settled.in_all_tiers()) return;
-  each_owner(table, settled, [](BlockTable& owner) { ++owner.changes_; });
+  each_owner(table, settled, [&](BlockTable& owner) {
+    ++owner.changes_;
+    if (arrived) --owner.arriving_;
+  });
 }
 
 SlotsByTier Blocks::truncate(BlockTable& table, std::uint32_t blocks) {
@@ -134,6 +151,7 @@ SlotsByTier Blocks::truncate(BlockTable& table, std::uint32_t blocks) {
 void Blocks::disown(BlockTable& table, std::uint32_t i, SlotsByTier& slots) {
   Block& left = at(table[i]);
   if (left.in_all_tiers()) table.count_doubled(i, -1);
+  if (is_arriving(tiers_, left)) --table.arriving_;
   for (const Tier tier : kBoth) {
     if (left.at[index(tier)].none()) continue;
     --table.in_[index(tier)];

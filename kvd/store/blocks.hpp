@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,11 @@
 namespace kvd::store {
 
 using SlotsByTier = std::array<std::vector<SlotId>, kTiers>;
+
+/// Its bytes are on their way into HBM, from DRAM.
+[[nodiscard]] inline bool is_arriving(const Tiers& tiers, const Block& block) {
+  return block.in_all_tiers() && tiers.state(Tier::kHbm, block.at[0]) == pool::SlotState::kFilling;
+}
 
 /// Every block of the node: in which slots its bytes are, and whose it is. A slot that a block
 /// gives up is handed to the caller, who alone knows what may still touch it: it goes to
@@ -49,8 +55,7 @@ class Blocks {
   }
   /// Its bytes are on their way into HBM, from DRAM.
   [[nodiscard]] bool arriving(const BlockTable& table, std::uint32_t i) const {
-    const Block& found = block(table[i]);
-    return found.in_all_tiers() && state(found, Tier::kHbm) == pool::SlotState::kFilling;
+    return is_arriving(tiers_, block(table[i]));
   }
   /// HBM does not have its bytes, or not yet.
   [[nodiscard]] bool missing(const BlockTable& table, std::uint32_t i) const {
@@ -77,6 +82,8 @@ class Blocks {
   [[nodiscard]] bool complete(RowId id, Tier tier) const;
   [[nodiscard]] Usage usage(DomainId domain) const;
   [[nodiscard]] Usage usage(DomainId domain, ClassId model_class) const;
+  /// Of cached rows in the tier; of HBM on the device.
+  [[nodiscard]] Bytes cached(DomainId domain, Tier tier, DeviceId device) const;
   /// Every slot that the table's blocks have in the tier.
   template <class F>
   void each_slot(const BlockTable& table, Tier tier, F visit) const {
@@ -150,8 +157,24 @@ class Blocks {
   std::vector<RowId> unused_rows_;
   std::vector<RowId> moved_;
   std::map<Holder, Usage> usage_;
+  std::map<std::pair<DomainId, DeviceId>, Bytes> cached_on_;  ///< in HBM
   std::array<std::size_t, kTiers> in_{};
   std::size_t references_ = 0;
 };
+
+/// Some table that names the row is not parked.
+[[nodiscard]] inline bool wanted_in_hbm(const Row& row) {
+  return std::any_of(row.owners.begin(), row.owners.end(),
+                     [](const BlockTable* owner) { return !owner->parked(); });
+}
+/// The same of a block of the table.
+[[nodiscard]] inline bool wanted_in_hbm(const Blocks& blocks, const BlockTable& table,
+                                        std::uint32_t i) {
+  const Block& found = blocks.block(table[i]);
+  return found.owners > 1 ? wanted_in_hbm(blocks.row(found.row)) : !table.parked();
+}
+/// A row that parked tables alone name leaves HBM, where DRAM has it whole. Returns its slots;
+/// none: it stays.
+[[nodiscard]] std::vector<SlotId> vacate_parked(Blocks& blocks, RowId id);
 
 }  // namespace kvd::store

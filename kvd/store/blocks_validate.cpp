@@ -72,9 +72,11 @@ std::string Blocks::validate(const BlockTable& table) const {
       counted.in_[tier] += found.at[tier].none() ? 0 : 1;
     }
     if (found.in_all_tiers()) counted.count_doubled(i, 1);
+    if (is_arriving(tiers_, found)) ++counted.arriving_;
   }
   const bool right = counted.in_ == table.in_ && counted.doubled_ == table.doubled_ &&
-                     counted.doubled_of_ == table.doubled_of_;
+                     counted.doubled_of_ == table.doubled_of_ &&
+                     counted.arriving_ == table.arriving_;
   return right ? std::string() : "a block table's slots are not counted right";
 }
 

@@ -66,7 +66,7 @@ std::uint32_t Cache::share(BlockTable& table, const KeySpace& space, std::span<c
 }
 
 // From the tail: a block goes before those it follows.
-SlotsByTier Cache::truncate(BlockTable& table, std::uint32_t blocks) {
+SlotsByTier Cache::truncate(BlockTable& table, std::uint32_t blocks, bool leave_hbm) {
   follow();
   std::vector<RowId> left;
   for (std::uint32_t block = blocks; block < table.blocks(); ++block) {
@@ -74,18 +74,20 @@ SlotsByTier Cache::truncate(BlockTable& table, std::uint32_t blocks) {
     if (row) left.push_back(row);
   }
   SlotsByTier slots = blocks_.truncate(table, blocks);
-  for (auto row = left.rbegin(); row != left.rend(); ++row) leave(*row, slots);
+  for (auto row = left.rbegin(); row != left.rend(); ++row) leave(*row, leave_hbm, slots);
   return slots;
 }
 
 // A table names the row no more.
-void Cache::leave(RowId row, SlotsByTier& slots) {
+void Cache::leave(RowId row, bool leave_hbm, SlotsByTier& slots) {
   Shelf& shelf = shelf_of(row);
   const EntryId entry = blocks_.row(row).key;
   if (blocks_.row(row).owners.empty()) {
     for (const Tier tier : kMemory) {
-      if (!blocks_.complete(row, tier)) append(slots[number(tier)], blocks_.vacate(row, tier));
+      const bool stays = blocks_.complete(row, tier) && !(leave_hbm && tier == Tier::kHbm);
+      if (!stays) append(slots[number(tier)], blocks_.vacate(row, tier));
     }
+    follow();
     const Entry& known = shelf.index.at(entry);
     if (!known.in(CacheTier::kHbm) && !known.in(CacheTier::kDram)) erase(shelf, row, slots);
   }
@@ -98,23 +100,132 @@ void Cache::erase(Shelf& shelf, RowId row, SlotsByTier& slots) {
   for (std::size_t tier = 0; tier < kTiers; ++tier) append(slots[tier], rest[tier]);
 }
 
-std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed) {
+Bytes Cache::bytes_on(RowId row, Tier tier, DeviceId device) const {
+  Bytes sum;
+  for (const BlockId each : blocks_.row(row).blocks) {
+    const Block& block = blocks_.block(each);
+    const SlotId slot = block.at[number(tier)];
+    if (slot.none()) continue;
+    if (tier == Tier::kDram || tiers_.hbm().device_of(slot) == device) sum += block.slot_bytes;
+  }
+  return sum;
+}
+
+// Rows on other devices are passed over: leased meanwhile, they are no victims.
+std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, DeviceId device) {
   follow();
   Shelf& shelf = this->shelf(domain);
   SlotsByTier slots;
-  while (needed > Bytes(0)) {
+  std::vector<EntryId> passed;
+  while (needed > Bytes(0) && evictable(domain, tier, device) > Bytes(0)) {
     const EntryId victim = shelf.index.victim(cached_in(tier));
     if (!victim) break;
     const RowId row = shelf.rows.at(victim);
+    const Bytes bytes = bytes_on(row, tier, device);
+    if (bytes == Bytes(0)) {
+      shelf.index.lease(victim);
+      passed.push_back(victim);
+      continue;
+    }
+    needed -= bytes;
+    evicted_[number(tier)] += static_cast<std::uint64_t>(bytes.value);
     const bool elsewhere = blocks_.complete(row, tier == Tier::kHbm ? Tier::kDram : Tier::kHbm);
-    const Bytes slot_bytes = blocks_.block(blocks_.row(row).blocks.front()).slot_bytes;
-    const std::vector<SlotId> left = blocks_.vacate(row, tier);
-    needed -= slot_bytes * std::ssize(left);
-    append(slots[number(tier)], left);
+    append(slots[number(tier)], blocks_.vacate(row, tier));
     if (!elsewhere) erase(shelf, row, slots);
     (void)shelf.index.forget(victim, cached_in(tier));
   }
+  shelf.index.release(passed);
   return std::move(slots[number(tier)]);
+}
+
+Bytes Cache::make_room(DomainId domain, Tier tier, Bytes needed, DeviceId device) {
+  const Bytes before = evictable(domain, tier, device);
+  if (before > Bytes(0)) tiers_.free(tier, evict(domain, tier, needed, device));
+  return before - evictable(domain, tier, device);
+}
+
+Bytes Cache::cached(Tier tier) const {
+  Bytes sum;
+  for (const auto& [domain, shelf] : shelves_) sum += blocks_.usage(domain).cached[number(tier)];
+  return sum;
+}
+
+void Cache::clear() {
+  for (const auto& [domain, shelf] : shelves_) {
+    for (std::uint32_t device = 0; device < tiers_.hbm().count(); ++device) {
+      for (const Tier tier : kMemory) {
+        (void)make_room(domain, tier, Bytes(INT64_MAX), DeviceId(device));
+      }
+    }
+  }
+}
+
+Bytes Cache::surplus(DomainId domain, Tier tier, DeviceId device) const {
+  const auto quota = quotas_[number(tier)]->find(domain);
+  const Bytes own = quota == quotas_[number(tier)]->end() ? Bytes(0) : quota->second.guarantee;
+  const Bytes lent = std::max(Bytes(0), tiers_.pool(tier, device).used(domain) - own);
+  return std::min(evictable(domain, tier, device), lent);
+}
+
+Bytes Cache::make_others_room(DomainId domain, Tier tier, Bytes needed, DeviceId device) {
+  Bytes made;
+  for (const auto& [other, shelf] : shelves_) {
+    if (made >= needed) break;
+    if (other == domain) continue;
+    made += make_room(other, tier, std::min(needed - made, surplus(other, tier, device)), device);
+  }
+  return made;
+}
+
+Bytes Cache::available(DomainId domain, Tier tier, DeviceId device) const {
+  const pool::TierPool& pool = tiers_.pool(tier, device);
+  const Bytes free = pool.available(domain);
+  if (shelves_.empty()) return free;
+  Bytes others;
+  for (const auto& [other, shelf] : shelves_) {
+    if (other != domain) others += surplus(other, tier, device);
+  }
+  const Bytes most = pool.config().slab_bytes * std::int64_t{pool.most_slabs(domain)};
+  const Bytes room = std::max(Bytes(0), most - pool.used(domain) - free);
+  return free + evictable(domain, tier, device) + std::min(others, room);
+}
+
+// At its maximum a domain is helped by its own rows alone.
+bool Cache::make_way(Tier tier, const Taker& taker, Bytes needed, ErrorCode refused) {
+  const bool full = refused == ErrorCode::kOutOfMemory;
+  if (!full && refused != ErrorCode::kQuotaExceeded) return false;
+  if (make_room(taker.domain, tier, needed, taker.device) > Bytes(0)) return true;
+  return full && make_others_room(taker.domain, tier, needed, taker.device) > Bytes(0);
+}
+
+pool::SlotGrant Cache::take(Tier tier, const Taker& taker, std::uint32_t count) {
+  pool::SlotGrant grant = try_take(tier, taker, count);
+  if (grant.code != ErrorCode::kOk && grant.to_map.empty()) {
+    tiers_.reclaim(tier, taker.domain, taker.device);
+  }
+  return grant;
+}
+
+// Freed slots are of any class and in any slab: so it is tried again until nothing is left to free.
+pool::SlotGrant Cache::try_take(Tier tier, const Taker& taker, std::uint32_t count) {
+  const Bytes needed = taker.slot_bytes * std::int64_t{count};
+  for (;;) {
+    pool::SlotGrant grant = tiers_.try_take(tier, taker, count);
+    if (!make_way(tier, taker, needed, grant.code)) return grant;
+  }
+}
+
+pool::SlotGrant Cache::take(const Taker& taker, std::span<const DeviceSlots> wanted) {
+  for (;;) {
+    pool::SlotGrant grant = tiers_.take(taker, wanted);
+    bool made = false;
+    for (const DeviceSlots& part : wanted) {
+      Taker there = taker;
+      there.device = part.device;
+      made |= make_way(Tier::kHbm, there, taker.slot_bytes * std::int64_t{part.count}, grant.code);
+    }
+    if (!made) return grant;
+  }
 }
 
 std::string Cache::fault_of(const Shelf& shelf) const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -26,7 +28,10 @@ namespace kvd::store {
 /// of Blocks; every call O(blocks that moved since the last).
 class Cache {
  public:
-  Cache(Blocks& blocks, const Index::Config& config) : blocks_(blocks), config_(config) {}
+  /// `quotas` in force, by tier; they outlive it.
+  Cache(Tiers& tiers, Blocks& blocks, const Index::Config& config,
+        std::array<const pool::Quotas*, kTiers> quotas)
+      : tiers_(tiers), blocks_(blocks), config_(config), quotas_(quotas) {}
 
   /// A block of the table that is to be found from now on.
   struct NewRow {
@@ -43,16 +48,42 @@ class Cache {
   std::uint32_t share(BlockTable& table, const KeySpace& space, std::span<const Digest> chain,
                       TimePoint now);
   /// The table gives up all beyond `blocks` of each layer group. Returns the slots of what nobody
-  /// can find: of a row that no tier has whole, all of them.
-  [[nodiscard]] SlotsByTier truncate(BlockTable& table, std::uint32_t blocks);
+  /// can find: of a row that no tier has whole, all of them. `leave_hbm`: somebody may still write
+  /// there, so rows that no other table names stay in DRAM alone.
+  [[nodiscard]] SlotsByTier truncate(BlockTable& table, std::uint32_t blocks,
+                                     bool leave_hbm = false);
+
+  /// As Tiers::take; where the tier is short, cached rows make way: those of the domain, then of
+  /// other domains what they have beyond their guarantees.
+  [[nodiscard]] pool::SlotGrant take(Tier tier, const Taker& taker, std::uint32_t count);
+  [[nodiscard]] pool::SlotGrant take(const Taker& taker, std::span<const DeviceSlots> wanted);
+  /// The same without a look for slabs that others left empty.
+  [[nodiscard]] pool::SlotGrant try_take(Tier tier, const Taker& taker, std::uint32_t count);
+  /// The taker was refused: cached rows make way. False where that cannot help.
+  [[nodiscard]] bool make_way(Tier tier, const Taker& taker, Bytes needed, ErrorCode refused);
+  /// Rows of the domain that no table names leave the tier, of HBM those on the device, until as
+  /// many bytes have or none is left. Returns how many have.
+  Bytes make_room(DomainId domain, Tier tier, Bytes needed, DeviceId device = {});
+  /// The same of other domains, for this one.
+  Bytes make_others_room(DomainId domain, Tier tier, Bytes needed, DeviceId device = {});
+  /// What take() could grant the domain at once, over all classes: free, or cached.
+  [[nodiscard]] Bytes available(DomainId domain, Tier tier, DeviceId device = {}) const;
+  /// All rows that no table names leave.
+  void clear();
 
   /// What evict() can make free of the domain in the tier at most.
-  [[nodiscard]] Bytes evictable(DomainId domain, Tier tier) const {
-    return blocks_.usage(domain).cached[static_cast<std::size_t>(tier)];
+  [[nodiscard]] Bytes evictable(DomainId domain, Tier tier, DeviceId device = {}) const {
+    return blocks_.cached(domain, tier, device);
   }
   /// Rows that no table names leave the tier, in the order of the eviction policy, until `needed`
   /// bytes have or none is left. What is nowhere else is lost.
-  [[nodiscard]] std::vector<SlotId> evict(DomainId domain, Tier tier, Bytes needed);
+  [[nodiscard]] std::vector<SlotId> evict(DomainId domain, Tier tier, Bytes needed,
+                                          DeviceId device = {});
+  /// What evict() could make free of all domains, and has made so far.
+  [[nodiscard]] Bytes cached(Tier tier) const;
+  [[nodiscard]] std::uint64_t evicted(Tier tier) const {
+    return evicted_[static_cast<std::size_t>(tier)];
+  }
 
   /// Empty while entries, rows and tables say the same; else the fault in words.
   [[nodiscard]] std::string validate() const;
@@ -71,13 +102,20 @@ class Cache {
   }
   /// Tells the indexes where rows are by now.
   void follow();
-  void leave(RowId row, SlotsByTier& slots);
+  void leave(RowId row, bool leave_hbm, SlotsByTier& slots);
   void erase(Shelf& shelf, RowId row, SlotsByTier& slots);
   [[nodiscard]] std::string fault_of(const Shelf& shelf) const;
 
+  /// Of what the other domain has cached, what it may lose to others.
+  [[nodiscard]] Bytes surplus(DomainId domain, Tier tier, DeviceId device) const;
+  [[nodiscard]] Bytes bytes_on(RowId row, Tier tier, DeviceId device) const;
+
+  Tiers& tiers_;
   Blocks& blocks_;
   Index::Config config_;
+  std::array<const pool::Quotas*, kTiers> quotas_;
   std::map<DomainId, Shelf> shelves_;
+  std::array<std::uint64_t, kTiers> evicted_{};  ///< bytes
 };
 
 }  // namespace kvd::store

@@ -60,31 +60,40 @@ bool Holds::let_go(Hold& hold) {
   return true;
 }
 
-void Holds::copy_reads(Ticket copy, const std::vector<SlotId>& dram) {
-  for (const SlotId slot : dram) read_.emplace(slot, copy);
+void Holds::copy_reads(Ticket copy, Tier tier, const std::vector<SlotId>& slots) {
+  for (const SlotId slot : slots) read_[static_cast<std::size_t>(tier)].emplace(slot, copy);
 }
 
 Hold Holds::take_out_read(Hold& hold) const {
-  Hold read{.copies = hold.copies, .domain = hold.domain, .slot_bytes = hold.slot_bytes};
-  if (read_.empty()) return read;
-  std::erase_if(hold.dram, [&](SlotId slot) {
-    const auto found = read_.find(slot);
-    if (found == read_.end()) return false;
-    read.copies.push_back(found->second);
-    read.dram.push_back(slot);
-    return true;
-  });
+  Hold read = hold;
+  read.hbm.clear();
+  read.dram.clear();
+  const auto take_out = [&](Tier tier, std::vector<SlotId>& from, std::vector<SlotId>& to) {
+    const auto& readers = read_[static_cast<std::size_t>(tier)];
+    if (readers.empty()) return;
+    std::erase_if(from, [&](SlotId slot) {
+      const auto [first, last] = readers.equal_range(slot);
+      for (auto reader = first; reader != last; ++reader) read.copies.push_back(reader->second);
+      if (first != last) to.push_back(slot);
+      return first != last;
+    });
+  };
+  take_out(Tier::kHbm, hold.hbm, read.hbm);
+  take_out(Tier::kDram, hold.dram, read.dram);
+  std::sort(read.copies.begin(), read.copies.end());
+  read.copies.erase(std::unique(read.copies.begin(), read.copies.end()), read.copies.end());
   return read;
 }
 
 void Holds::add(Hold hold) {
-  if (Hold read = take_out_read(hold); !read.dram.empty()) {
+  const auto engine = engines_.find(hold.engine);
+  hold.dirty = engine != engines_.end() && engine->second.dying;
+  if (Hold read = take_out_read(hold); !read.hbm.empty() || !read.dram.empty()) {
+    drain(hbm_, read.hbm);
     drain(dram_, read.dram);
     holds_.push_back(std::move(read));
   }
   if (hold.hbm.empty() && hold.dram.empty()) return;
-  const auto engine = engines_.find(hold.engine);
-  hold.dirty = engine != engines_.end() && engine->second.dying;
   if (!hold.copies.empty()) {
     drain(hbm_, hold.hbm);
     drain(dram_, hold.dram);
@@ -101,7 +110,9 @@ void Holds::let_go_where(Ended ended) {
 }
 
 void Holds::copy_ended(Ticket ticket) {
-  std::erase_if(read_, [&](const auto& entry) { return entry.second == ticket; });
+  for (auto& readers : read_) {
+    std::erase_if(readers, [&](const auto& entry) { return entry.second == ticket; });
+  }
   let_go_where([&](Hold& hold) { return std::erase(hold.copies, ticket) > 0; });
 }
 

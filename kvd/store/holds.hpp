@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -48,9 +50,13 @@ class Holds {
   /// Holds the slots (filling, open or sealed) for as long as needed; frees at once what nothing
   /// touches.
   void add(Hold hold);
-  /// The copy reads DRAM slots that their owners keep. What they give up of them before it has
-  /// ended waits for it.
-  void copy_reads(Ticket copy, const std::vector<SlotId>& dram);
+  /// The copy reads slots that their owners keep. What they give up of them before it has ended
+  /// waits for it.
+  void copy_reads(Ticket copy, Tier tier, const std::vector<SlotId>& slots);
+  /// Some copy reads slots of the tier that somebody keeps.
+  [[nodiscard]] bool reads(Tier tier) const {
+    return !read_[static_cast<std::size_t>(tier)].empty();
+  }
 
   /// From here on until engine_gone the engine may touch what it was granted.
   void engine_came(EngineId engine) { engines_[engine] = {}; }
@@ -93,7 +99,8 @@ class Holds {
   pool::TierPool& dram_;
   std::map<EngineId, Life> engines_;  ///< those that may touch slots
   std::vector<Hold> holds_;
-  std::map<SlotId, Ticket> read_;  ///< by a copy, while their owners keep them
+  /// By copies, while their owners keep them.
+  std::array<std::multimap<SlotId, Ticket>, kTiers> read_;
   std::vector<DirtySlots> dirty_;
 };
 

@@ -12,8 +12,10 @@ namespace kvd::store {
 /// Within which blocks find each other: what their bytes mean, and whose they are. Blocks of two
 /// spaces are never each other's, whatever their digests.
 struct KeySpace {
-  Fingerprint fingerprint;
+  Fingerprint fingerprint;  ///< as the engine says
   DomainId domain;
+  ClassId model_class{};      ///< none where blocks are not of a pool
+  std::uint64_t devices = 0;  ///< a number for those whose HBM has them
   friend constexpr auto operator<=>(const KeySpace&, const KeySpace&) = default;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kvd/store/blocks.hpp"
+#include "kvd/store/cache.hpp"
 #include "kvd/store/compaction.hpp"
 #include "kvd/store/orders.hpp"
 #include "kvd/store/tiers.hpp"
@@ -11,11 +12,18 @@ namespace kvd::store {
 /// The parts of the store, one made for the other: memory, the blocks in it, what moves them.
 /// Owner: control thread.
 struct Store {
-  Store(const Tiers::Config& config, Orders& orders)
-      : tiers(config, orders), blocks(tiers), transfers(orders), compaction(tiers) {}
+  /// `quotas` in force, by tier.
+  Store(const Tiers::Config& config, const Index::Config& index,
+        std::array<const pool::Quotas*, kTiers> quotas, Orders& orders)
+      : tiers(config, orders),
+        blocks(tiers),
+        cache(tiers, blocks, index, quotas),
+        transfers(orders),
+        compaction(tiers) {}
 
   Tiers tiers;
   Blocks blocks;
+  Cache cache;
   Transfers transfers;
   Compaction compaction;
   const DevicePools& hbm = tiers.hbm();  ///< to read

@@ -83,9 +83,9 @@ pool::SlotGrant Tiers::take(const Taker& taker, std::span<const DeviceSlots> wan
 }
 
 void Tiers::free(Tier tier, std::vector<SlotId> slots) {
-  if (tier == Tier::kHbm) return hbm_.release(slots);
+  if (tier == Tier::kHbm && !holds_.reads(tier)) return hbm_.release(slots);
   Hold given_up;
-  given_up.dram = std::move(slots);
+  (tier == Tier::kHbm ? given_up.hbm : given_up.dram) = std::move(slots);
   holds_.add(std::move(given_up));
 }
 
@@ -101,7 +101,7 @@ std::optional<MoveSlots> Tiers::move(const Taker& owner, const std::vector<SlotI
   if (grant.code != ErrorCode::kOk) return std::nullopt;
   MoveSlots order{orders_.next_ticket(), owner.slot_bytes, {}};
   for (std::size_t i = 0; i < from.size(); ++i) order.pairs.push_back({from[i], grant.slots[i]});
-  holds_.copy_reads(order.ticket, from);
+  holds_.copy_reads(order.ticket, Tier::kDram, from);
   orders_.add(order);
   return order;
 }

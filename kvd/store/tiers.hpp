@@ -84,6 +84,10 @@ class Tiers {
   /// Frees what nothing touches; anything else goes by `hold`. What is being moved waits for that.
   void free(Tier tier, std::vector<SlotId> slots);
   void hold(Hold hold) { holds_.add(std::move(hold)); }
+  /// As Holds::copy_reads.
+  void copy_reads(Ticket copy, Tier tier, const std::vector<SlotId>& slots) {
+    holds_.copy_reads(copy, tier, slots);
+  }
   /// A copy or stream that read or wrote slots: see Hold::copies.
   void copy_ended(Ticket ticket);
   /// Orders a copy of DRAM slots, which are in one slab, into free slots of other slabs of the

@@ -33,7 +33,10 @@ constexpr Text kOutcomeNames[] = {"met", "missed"};
 constexpr Text kPlanNames[] = {"feasible", "infeasible", "failed", "replaced"};
 constexpr Text kDecisionNames[] = {"rotation", "placement", "admission", "load"};
 
+constexpr Text kSourceNames[] = {"hbm", "dram", "computed"};
+
 constexpr Label kTier{"tier", kTierNames};
+constexpr Label kSource{"source", kSourceNames};
 constexpr Label kDirection{"direction", kDirectionNames};
 constexpr Label kWay{"direction", kWayNames};
 constexpr Label kSlotState{"state", kSlotStateNames};
@@ -69,6 +72,18 @@ constexpr Metric kCatalogue[] = {
      {{{"version", {}}, {"backend", {}}}},
      "Always 1; which kvd runs, on which device backend.",
      "Overview"},
+    {"kvd_cache_bytes",
+     kGauge,
+     "bytes",
+     {{kTier}},
+     "Blocks that no request names any more, kept for those that begin with the same tokens.",
+     "Prefixes"},
+    {"kvd_cache_evicted_bytes_total",
+     kCounter,
+     "bytes",
+     {{kTier}},
+     "Bytes of such blocks that made way for others.",
+     "Prefixes"},
     {"kvd_commands_refused_total",
      kCounter,
      "",
@@ -291,6 +306,12 @@ constexpr Metric kCatalogue[] = {
      "Memory"},
     {"kvd_pool_slabs", kGauge, "", {{kTier, kSlabUse, kDevice}}, "Slabs by use.", "Memory"},
     {"kvd_pool_slots", kGauge, "", {{kTier, kSlotState, kDevice}}, "Slots by state.", "Slots"},
+    {"kvd_prefix_tokens_total",
+     kCounter,
+     "",
+     {{kSource}},
+     "Prompt tokens of requests whose engine told what they are, by where their KV came from.",
+     "Prefixes"},
     {"kvd_promises_expired_total",
      kCounter,
      "",

@@ -6,6 +6,7 @@
 
 #include "planner/policy/fcfs.hpp"
 #include "planner/policy/length_policy.hpp"
+#include "planner/policy/load.hpp"
 #include "planner/policy/lvf.hpp"
 #include "planner/policy/queue_policy.hpp"
 #include "planner/policy/unified.hpp"
@@ -58,7 +59,6 @@ constexpr std::array<std::string_view, 8> kPlacement = {
     "flexgen_plus", "dynamic_heuristic", "slo_aware", "batch_uniform"};
 constexpr std::array<std::string_view, 5> kAdmission = {"none", "layerkv", "layerkv_literal",
                                                         "whole_request", "past_future"};
-constexpr std::array<std::string_view, 1> kLoad = {"never"};
 
 Error unknown(Decision decision, std::string_view policy,
               std::span<const std::string_view> available) {
@@ -84,7 +84,7 @@ std::span<const std::string_view> policy_names(Decision decision) {
     case Decision::kAdmission:
       return kAdmission;
     case Decision::kLoad:
-      return kLoad;
+      return load_policy_names();
   }
   return {};
 }

@@ -14,11 +14,10 @@ namespace {
 using nlohmann::json;
 
 ChildCommand engine_command(std::uint16_t port, const std::string& endpoint,
-                            const std::vector<std::string>& options) {
-  ChildCommand command{
-      {built_program("kvd-engine"), "--random", "layers=4,hidden=128,heads=4,kv_heads=2,ff=192",
-       "--port", std::to_string(port), "--threads", "1"},
-      {}};
+                            const std::vector<std::string>& options, const std::string& model) {
+  ChildCommand command{{built_program("kvd-engine"), "--random", model, "--port",
+                        std::to_string(port), "--threads", "1"},
+                       {}};
   if (endpoint.empty()) {
     command.arguments.emplace_back("--no-kvd");
   } else {
@@ -73,8 +72,9 @@ std::string take_chunks(std::string& raw) {
 
 }  // namespace
 
-EngineProcess::EngineProcess(const std::string& endpoint, const std::vector<std::string>& options)
-    : port_(admin::free_port()), process_(engine_command(port_, endpoint, options)) {}
+EngineProcess::EngineProcess(const std::string& endpoint, const std::vector<std::string>& options,
+                             const std::string& model)
+    : port_(admin::free_port()), process_(engine_command(port_, endpoint, options, model)) {}
 
 json EngineProcess::health() const {
   const std::string answer = admin::http_exchange(

@@ -18,7 +18,10 @@ class EngineProcess {
   /// KV of a token: 4 layers of 512 bytes.
   static constexpr std::uint64_t kTokenBytes = 2048;
 
-  explicit EngineProcess(const std::string& endpoint, const std::vector<std::string>& options = {});
+  inline static const std::string kModel = "layers=4,hidden=128,heads=4,kv_heads=2,ff=192";
+
+  explicit EngineProcess(const std::string& endpoint, const std::vector<std::string>& options = {},
+                         const std::string& model = kModel);
 
   /// Whether it said that it serves.
   [[nodiscard]] bool wait_ready() { return process_.wait_for_line("ready: ").has_value(); }

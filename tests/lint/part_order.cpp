@@ -22,17 +22,19 @@ const std::vector<Room>& rooms() {
         "shared_list", "orders", "device_pools", "holds", "mappings", "staging", "tiers",
         // blocks, and what they are found by
         "key", "heat", "entries", "block_table", "blocks", "block_rows", "blocks_validate",
-        "transfers", "compaction", "store",
+        "transfers", "compaction",
         // what is cached
         "digest_table", "id_heap", "id_queue", "eviction", "eviction_queues", "eviction_catalogue",
-        "disk_admission", "index", "index_validate", "cache"}},
+        "disk_admission", "index", "index_validate", "cache",
+        // all of them
+        "store"}},
       {"kvd/core/",
        {// what goes in and out
         "devices", "tuning", "inputs", "status", "effects", "events", "config",
         // records
         "request", "session",
         // what all parts stand on
-        "context", "requests", "knowledge", "budget", "request_memory", "ground",
+        "context", "requests", "knowledge", "budget", "prefixes", "request_memory", "ground",
         // who moves
         "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
         "claims",

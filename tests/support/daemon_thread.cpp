@@ -51,10 +51,13 @@ bool DaemonThread::wait_until(const std::function<bool(const core::ControllerSta
 bool DaemonThread::wait_all_free() { return wait_until(all_free); }
 
 bool all_free(const core::ControllerStatus& status) {
-  for (const pool::TierStats& tier : status.tiers) {
+  for (std::size_t t = 0; t < kTiers; ++t) {
+    const pool::TierStats& tier = status.tiers[t];
     if (tier.region > Bytes(0) || tier.quarantined > Bytes(0)) return false;
     for (std::size_t s = 0; s < tier.slots_by_state.size(); ++s) {
-      const bool idle = static_cast<pool::SlotState>(s) == pool::SlotState::kFree;
+      const auto state = static_cast<pool::SlotState>(s);
+      const bool cached = state == pool::SlotState::kSealed && status.cached[t] > Bytes(0);
+      const bool idle = cached || state == pool::SlotState::kFree;
       if (!idle && tier.slots_by_state[s] != 0) return false;
     }
   }

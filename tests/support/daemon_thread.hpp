@@ -59,6 +59,7 @@ class DaemonThread {
 [[nodiscard]] std::optional<core::EngineStatus> engine_named(const core::ControllerStatus& status,
                                                              const std::string& name);
 /// Whether nothing is allocated, quarantined or being zeroed in either tier.
+/// Cached blocks, which make way for anybody, aside.
 [[nodiscard]] bool all_free(const core::ControllerStatus& status);
 
 }  // namespace kvd::test

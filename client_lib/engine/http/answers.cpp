@@ -51,9 +51,12 @@ value reason_value(FinishReason reason) {
   return text(reason == FinishReason::kStop ? "stop" : "length");
 }
 
-value usage(std::uint64_t prompt, std::uint64_t made) {
+value usage(std::uint64_t prompt, std::uint64_t cached, std::uint64_t made) {
+  value details = value::object();
+  details["cached_tokens"] = number(cached);
   value out = value::object();
   out["prompt_tokens"] = number(prompt);
+  out["prompt_tokens_details"] = details;
   out["completion_tokens"] = number(made);
   out["total_tokens"] = number(prompt + made);
   return out;
@@ -110,7 +113,7 @@ std::string AnswerWriter::last_chunk(FinishReason reason, const std::string& tai
 
 std::string AnswerWriter::usage_chunk() const {
   value out = frame(id_, model_);
-  out["usage"] = usage(prompt_tokens_, made_);
+  out["usage"] = usage(prompt_tokens_, cached_, made_);
   return out.serialize();
 }
 
@@ -132,7 +135,7 @@ std::string AnswerWriter::whole(FinishReason reason, const std::string& tail) {
   if (!digests.empty()) one["kvd_logits_digest"] = value::array(digests);
   value out = frame(id_, model_);
   out["choices"][0] = one;
-  out["usage"] = usage(prompt_tokens_, made_);
+  out["usage"] = usage(prompt_tokens_, cached_, made_);
   return out.serialize();
 }
 

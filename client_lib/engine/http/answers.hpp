@@ -18,6 +18,9 @@ class AnswerWriter {
   AnswerWriter(std::string id, std::string model, std::uint64_t prompt_tokens)
       : id_(std::move(id)), model_(std::move(model)), prompt_tokens_(prompt_tokens) {}
 
+  /// So many tokens of the prompt did not have to be computed.
+  void found(std::uint64_t tokens) { cached_ = tokens; }
+
   /// A chunk with one token.
   [[nodiscard]] std::string token_chunk(const Piece& piece);
   /// The chunk that ends a stream: what text is left, and why it ended.
@@ -33,6 +36,7 @@ class AnswerWriter {
   const std::string id_, model_;
   const std::uint64_t prompt_tokens_;
   std::uint64_t made_ = 0;
+  std::uint64_t cached_ = 0;
   Utf8Stream characters_;
   std::string text_;
   std::vector<Piece> pieces_;

@@ -17,6 +17,7 @@ using web::json::value;
 
 constexpr double kLongestSlo = 3600;  // kvd's limit
 constexpr std::size_t kMostStops = 4;
+constexpr std::size_t kLongestSalt = 1024;
 constexpr std::size_t kLongestStop = 1024;
 constexpr std::size_t kMostStopTokens = 64;
 
@@ -39,6 +40,15 @@ class Fields {
     if (field == nullptr) return false;
     if (!field->is_boolean()) refuse(name, "must be true or false");
     return field->as_bool();
+  }
+
+  [[nodiscard]] std::string text(const std::string& name) const {
+    const value* field = find(name);
+    if (field == nullptr) return {};
+    if (!field->is_string() || field->as_string().size() > kLongestSalt) {
+      refuse(name, "must be a text of at most 1024 bytes");
+    }
+    return field->as_string();
   }
 
   [[nodiscard]] std::uint64_t count(const std::string& name, std::uint64_t otherwise) const {
@@ -188,6 +198,7 @@ CompletionCall read_call(const value& body, const ModelCard& model) {
   asked.stop_tokens = read_stop_tokens(fields.find("stop_token_ids"));
   asked.ignore_end = fields.flag("ignore_eos");
   asked.wants_digests = fields.flag("kvd_digest");
+  asked.cache_salt = fields.text("cache_salt");
   asked.ttft_slo = fields.seconds("kvd_ttft_s");
   asked.tbt_slo = fields.seconds("kvd_tbt_s");
   call.stream = fields.flag("stream");

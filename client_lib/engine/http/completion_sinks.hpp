@@ -30,6 +30,7 @@ class StreamSink final : public TokenSink {
              OpenAnswer open, std::function<void()> on_gone);
 
   void accepted() override;
+  void found(std::uint64_t tokens) override { writer_.found(tokens); }
   void token(const Piece& piece) override;
   void ended(FinishReason reason, const std::string& tail) override;
   void failed(const Error& error) override;
@@ -55,6 +56,7 @@ class WholeSink final : public TokenSink {
       : request_(request), writer_(std::move(writer)), open_(std::move(open)) {}
 
   void accepted() override {}
+  void found(std::uint64_t tokens) override { writer_.found(tokens); }
   void token(const Piece& piece) override { writer_.take(piece); }
   void ended(FinishReason reason, const std::string& tail) override;
   void failed(const Error& error) override { reply_error(request_, api_error(error), open_); }

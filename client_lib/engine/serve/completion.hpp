@@ -19,8 +19,9 @@ struct Completion {
   std::vector<Token> stop_tokens = {};  ///< end at the first of these tokens
   bool ignore_end = false;              ///< go on past the vocabulary's end token
   bool wants_digests = false;
-  Nanoseconds ttft_slo{0};  ///< 0: kvd's default for this engine
-  Nanoseconds tbt_slo{0};   ///< 0: the same, and tokens reach the user as they are made
+  std::string cache_salt = {};  ///< only prompts with the same one find each other's blocks
+  Nanoseconds ttft_slo{0};      ///< 0: kvd's default for this engine
+  Nanoseconds tbt_slo{0};       ///< 0: the same, and tokens reach the user as they are made
 };
 
 enum class FinishReason : std::uint8_t { kStop, kLength };
@@ -33,11 +34,14 @@ struct Piece {
 };
 
 /// Where the tokens of one request go. Calls come from one thread at a time, in this order:
-/// accepted(), any number of token(), then ended(); or failed() at any time, and nothing after it.
+/// accepted(), found(), any number of token(), then ended(); or failed() at any time, and nothing
+/// after it.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
   virtual void accepted() = 0;
+  /// So many tokens of the prompt were found computed. At most once, before the first token.
+  virtual void found(std::uint64_t tokens) = 0;
   virtual void token(const Piece& piece) = 0;
   /// `tail`: text that was held back as the possible beginning of a stop, and is none.
   virtual void ended(FinishReason reason, const std::string& tail) = 0;

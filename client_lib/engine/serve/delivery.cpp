@@ -35,6 +35,12 @@ void Delivery::accepted(std::uint64_t request) {
   if (found != open_.end()) found->second.sink->accepted();
 }
 
+void Delivery::found(std::uint64_t request, std::uint64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(request);
+  if (found != open_.end()) found->second.sink->found(tokens);
+}
+
 void Delivery::token(std::uint64_t request, Piece piece) {
   {
     const std::lock_guard lock(mutex_);

@@ -33,6 +33,7 @@ class Delivery {
   void open(std::uint64_t request, std::shared_ptr<TokenSink> sink, Nanoseconds tbt_slo);
   // For a request that is not open any more these do nothing.
   void accepted(std::uint64_t request);
+  void found(std::uint64_t request, std::uint64_t tokens);
   void token(std::uint64_t request, Piece piece);
   /// Everything left reaches the user at once, `tail` after it.
   void end(std::uint64_t request, FinishReason reason, const std::string& tail);

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "client_lib/engine/model/hyperparameters.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd_client/types.hpp"
@@ -42,6 +43,9 @@ class KvMemory {
 
   virtual Status submit(const kvd_client::Request& request) = 0;
   virtual Status abort(std::uint64_t request) = 0;
+  /// Tokens that follow those of submit(), so that others find the blocks which they fill. Before
+  /// the report that ends the request.
+  virtual Status extend(std::uint64_t request, std::span<const Token> tokens) = 0;
   /// Reports what finished and learns what the next iteration shall do. `running`: the iteration
   /// granted last still computes; otherwise nothing of it reads or writes a block any more.
   virtual Result<Grant> step(std::span<const kvd_client::StepReport> reports, bool running) = 0;

@@ -46,6 +46,7 @@ Result<KvdMemory> KvdMemory::attach(const Options& options, const Hyperparameter
   how.endpoint = options.endpoint;
   how.engine_name = options.name;
   how.shape = shape_of(options, model);
+  how.model = options.identity;
   auto client = kvd_client::Client::open(how);
   if (!client.ok()) return own(client.error());
   const auto session = client->session();
@@ -62,6 +63,10 @@ Status KvdMemory::submit(const kvd_client::Request& request) {
 
 Status KvdMemory::abort(std::uint64_t request) {
   return own(client_.abort(request, kCommandTimeout));
+}
+
+Status KvdMemory::extend(std::uint64_t request, std::span<const Token> tokens) {
+  return own(client_.append_tokens(request, tokens, kCommandTimeout));
 }
 
 /// In a session that the client began by itself iterations count from 0 again. What was granted but

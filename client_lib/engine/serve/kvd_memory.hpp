@@ -17,6 +17,7 @@ class KvdMemory final : public KvMemory {
     std::string name;
     std::uint32_t layers_per_block = 0;  ///< 0: kvd chooses
     std::uint32_t block_tokens = 0;
+    std::string identity;  ///< equal for equal weights alone; empty: prompts are not looked for
   };
   [[nodiscard]] static Result<KvdMemory> attach(const Options& options,
                                                 const Hyperparameters& model);
@@ -26,6 +27,7 @@ class KvdMemory final : public KvMemory {
 
   Status submit(const kvd_client::Request& request) override;
   Status abort(std::uint64_t request) override;
+  Status extend(std::uint64_t request, std::span<const Token> tokens) override;
   Result<Grant> step(std::span<const kvd_client::StepReport> reports, bool running) override;
   Result<Waited> ready(const Grant& grant, std::uint32_t group) override;
   Status done(const Grant& grant, std::uint32_t group) override;

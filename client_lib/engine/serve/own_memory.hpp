@@ -20,6 +20,7 @@ class OwnMemory final : public KvMemory {
 
   Status submit(const kvd_client::Request& request) override;
   Status abort(std::uint64_t request) override;
+  Status extend(std::uint64_t, std::span<const Token>) override { return {}; }
   Result<Grant> step(std::span<const kvd_client::StepReport> reports, bool running) override;
   Result<Waited> ready(const Grant&, std::uint32_t) override { return Waited::kNo; }
   Status done(const Grant&, std::uint32_t) override { return {}; }

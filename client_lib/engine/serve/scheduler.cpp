@@ -63,7 +63,7 @@ Result<std::uint64_t> Scheduler::submit(Completion completion, std::shared_ptr<T
   ++health_.open;
   const std::uint64_t id = ++last_request_;
   delivery_.open(id, std::move(sink), completion.tbt_slo);
-  Job job{std::move(completion), StopMatcher({}), {}, 0, false, false};
+  Job job{std::move(completion), StopMatcher({}), {}, 0, 0, false, false};
   job.matcher = StopMatcher(job.asked.stops);
   job.tokens = job.asked.prompt;
   arrived_.emplace(id, std::move(job));

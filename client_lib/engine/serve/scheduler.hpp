@@ -68,6 +68,7 @@ class Scheduler {
     StopMatcher matcher;
     std::vector<Token> tokens;   ///< the prompt and what was made
     std::uint64_t computed = 0;  ///< tokens whose KV is in the blocks
+    std::uint64_t told = 0;      ///< leading tokens that the memory knows
     bool submitted = false;
     bool accepted = false;
 
@@ -84,6 +85,9 @@ class Scheduler {
   Status plan(bool running);
   void end_without_memory(const std::vector<std::uint64_t>& ended);
   void drop_ended(std::vector<Run>& runs);
+  /// Its first run may begin behind tokens that were found computed.
+  void begin_behind(std::uint64_t request, Job& job, const Run& run);
+  void tell_answer(std::uint64_t request, const Job& job);
   /// Beside the iteration that computes, unless it is off.
   Status plan_next();
   [[nodiscard]] std::vector<Sequence> batch_of(const std::vector<Run>& runs) const;

@@ -51,14 +51,19 @@ Status Scheduler::submit_jobs() {
     Job& work = current->second;
     if (work.submitted) continue;
     Status status =
-        memory_.submit({current->first, work.tokens.size(), work.asked.max_tokens - work.made(),
-                        work.asked.ttft_slo, work.asked.tbt_slo});
+        memory_.submit({current->first,
+                        work.tokens.size(),
+                        work.asked.max_tokens - work.made(),
+                        work.asked.ttft_slo,
+                        work.asked.tbt_slo,
+                        {.tokens = work.tokens, .adapter = {}, .salt = work.asked.cache_salt}});
     if (status.code() == ErrorCode::kUnavailable) return status;
     if (!status.ok()) {
       end_job(current, status.error());
       continue;
     }
     work.submitted = true;
+    work.told = work.tokens.size();
     if (!std::exchange(work.accepted, true)) delivery_.accepted(current->first);
   }
   return {};
@@ -98,6 +103,7 @@ void Scheduler::drop_ended(std::vector<Run>& runs) {
       if (!reported) give_back(request);
       return true;
     }
+    begin_behind(request, job->second, run);
     const std::uint64_t after = run.entry.tokens_present + run.entry.tokens;
     if (run.entry.tokens_present == job->second.computed && run.entry.tokens > 0 &&
         after <= job->second.tokens.size()) {
@@ -107,6 +113,21 @@ void Scheduler::drop_ended(std::vector<Run>& runs) {
                             "kvd runs the request from another token than it stands at"));
     return true;
   });
+}
+
+void Scheduler::begin_behind(std::uint64_t request, Job& job, const Run& run) {
+  const std::uint64_t present = run.entry.tokens_present;
+  if (job.computed != 0 || present == 0 || present >= job.tokens.size()) return;
+  job.computed = present;
+  if (job.made() == 0) delivery_.found(request, present);
+}
+
+/// What it answered is a part of the next prompt of the same conversation.
+void Scheduler::tell_answer(std::uint64_t request, const Job& job) {
+  if (job.computed <= job.told) return;
+  const std::span<const Token> tokens(job.tokens);
+  const Status told = memory_.extend(request, tokens.subspan(job.told, job.computed - job.told));
+  lost_ = lost_ || told.code() == ErrorCode::kUnavailable;
 }
 
 std::vector<Sequence> Scheduler::batch_of(const std::vector<Run>& runs) const {
@@ -138,6 +159,7 @@ void Scheduler::advance(const std::vector<Run>& runs,
     job.computed += run.entry.tokens;
     const bool at_end = job.computed == job.tokens.size();
     const bool ended = at_end && take_token(found->first, job, *next++);
+    if (ended) tell_answer(found->first, job);
     reports_.push_back({found->first, job.computed, ended});
     if (ended) jobs_.erase(found);
   }

@@ -52,7 +52,17 @@ class KVD_CLIENT_API Client {
   Result<RegionView> view_region(std::uint64_t id, Duration timeout);
 
   // Level 3.
+  /// InvalidArgument for content whose tokens are not all of the prompt.
   Status submit(const Request& request, Duration timeout);
+  /// Tokens that follow those that submit() and this one were given: of the answer. Blocks that
+  /// they fill can be found by other requests once this one has ended. Before the report that ends
+  /// it. NotFound for a request that was submitted without content.
+  Status append_tokens(std::uint64_t request, std::span<const std::uint32_t> tokens,
+                       Duration timeout);
+  /// In place of tokens: digests that the engine has made itself, of the blocks from `first` on.
+  /// In order and without gaps, each once.
+  Status name_blocks(std::uint64_t request, std::uint32_t first, std::span<const Digest> digests,
+                     Duration timeout);
   /// Reports what finished and learns what the next iteration shall do. `iteration_running` is the
   /// one executing meanwhile, 0 for an engine that calls step() between iterations.
   Result<StepResult> step(std::span<const StepReport> reports, std::uint64_t iteration_finished,

@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvd_client {
@@ -57,6 +59,10 @@ struct Options {
   /// with a streamed request. Without it kvd keeps all layers of what runs in HBM.
   bool streams_layers = false;
   Group group;  ///< the shape is then of one rank's share
+  /// All that the bytes of a block depend on beside its tokens and the shape: weights and revision,
+  /// number format, layout. Requests of sessions whose models are not the same never find each
+  /// other's blocks. Empty: Request::content is not passed on, and nothing is found.
+  std::string model;
 };
 
 /// What the daemon granted at attach.
@@ -90,6 +96,17 @@ struct RegionView {
   std::shared_ptr<const void> mapping;
 };
 
+/// The digest of a block: of its tokens and all that stands before them.
+using Digest = std::array<std::uint8_t, 32>;
+
+/// What a request's tokens are. Requests whose leading tokens, adapter and salt are the same find
+/// each other's blocks. What is not told is neither kept nor found.
+struct Content {
+  std::span<const std::uint32_t> tokens;  ///< ids of the whole prompt; empty: not told
+  std::string_view adapter;               ///< the LoRA adapter's name; empty: none
+  std::string_view salt;                  ///< keeps users of one engine apart; empty: none
+};
+
 /// A request to be scheduled by kvd. `id` is the engine's own number, unique within the session.
 struct Request {
   std::uint64_t id = 0;
@@ -97,6 +114,7 @@ struct Request {
   std::uint64_t max_new_tokens = 0;
   Duration ttft_slo{0};  ///< 0: the domain's default
   Duration tbt_slo{0};
+  Content content{};  ///< read by submit() alone
 };
 
 /// What one request did in the iteration that just finished.
@@ -109,11 +127,12 @@ struct StepReport {
 /// One request of the next iteration.
 struct RunEntry {
   std::uint64_t request = 0;
-  std::uint64_t tokens_present = 0;  ///< tokens whose KV its blocks hold already
-  std::uint64_t ticket = 0;          ///< wait() for it before touching the blocks; 0: none
-  std::uint32_t tokens = 0;          ///< tokens to process: a prefill chunk, or 1
-  std::uint32_t distance = 0;        ///< k: layers k, 2k, … are streamed; 0: all resident
-  std::uint32_t row = 0;             ///< its row in the block table
+  /// Tokens whose KV its blocks hold already; at its first run those that were found.
+  std::uint64_t tokens_present = 0;
+  std::uint64_t ticket = 0;    ///< wait() for it before touching the blocks; 0: none
+  std::uint32_t tokens = 0;    ///< tokens to process: a prefill chunk, or 1
+  std::uint32_t distance = 0;  ///< k: layers k, 2k, … are streamed; 0: all resident
+  std::uint32_t row = 0;       ///< its row in the block table
   bool prefill = false;
   bool swapped_in = false;
   bool streamed = false;  ///< wait_layer() before each layer group of the iteration

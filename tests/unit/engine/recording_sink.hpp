@@ -16,6 +16,7 @@ class RecordingSink final : public TokenSink {
  public:
   struct Record {
     bool accepted = false;
+    std::uint64_t found = 0;
     std::vector<Token> tokens;
     std::vector<std::uint64_t> digests;
     std::string text;
@@ -25,6 +26,9 @@ class RecordingSink final : public TokenSink {
 
   void accepted() override {
     change([](Record& r) { r.accepted = true; });
+  }
+  void found(std::uint64_t tokens) override {
+    change([&](Record& r) { r.found = tokens; });
   }
   void token(const Piece& piece) override {
     change([&](Record& r) {

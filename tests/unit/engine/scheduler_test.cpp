@@ -47,6 +47,7 @@ class LosingMemory final : public KvMemory {
     if (request.id == refuse_request) return make_error(ErrorCode::kOutOfMemory, "too large");
     return life().submit(request);
   }
+  Status extend(std::uint64_t, std::span<const Token>) override { return {}; }
   Status abort(std::uint64_t request) override {
     const std::lock_guard lock(mutex_);
     ++aborts;

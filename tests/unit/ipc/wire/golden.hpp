@@ -25,9 +25,10 @@ inline std::vector<std::byte> golden(const std::string& name) {
   return bytes;
 }
 
-constexpr const char* kGoldenCommands[] = {"submit", "step",   "allocate_region", "allocate_blocks",
-                                           "place",  "rotate", "finish",          "abort",
-                                           "stats",  "ping"};
+constexpr const char* kGoldenCommands[] = {
+    "submit", "step",   "allocate_region", "allocate_blocks", "place",
+    "rotate", "finish", "abort",           "stats",           "ping",
+    "name"};
 constexpr const char* kGoldenReplies[] = {"step_reply",  "allocate_reply", "place_reply",
                                           "stats_reply", "ping_reply",     "failure_reply"};
 constexpr const char* kGoldenAttach[] = {"hello",    "welcome",     "welcome_cuda", "refused",

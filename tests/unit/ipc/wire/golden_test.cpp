@@ -63,6 +63,20 @@ TEST(Golden, StepHoldsWhatTheFileSays) {
   EXPECT_EQ(step.reports[1].flags, kReportFinished);
 }
 
+TEST(Golden, NameHoldsWhatTheFileSays) {
+  const auto file = golden("name");
+  const auto command = decode_command(file);
+  ASSERT_TRUE(command.ok());
+  const auto& name = std::get<NameCommand>(command->body);
+  EXPECT_EQ(name.fingerprint[31], 0x7f);
+  const auto& blocks = name.blocks;
+  ASSERT_EQ(blocks.size(), 2u);
+  EXPECT_EQ(blocks[0].request, 11u);
+  EXPECT_EQ(blocks[0].digest[31], 0x3f);
+  EXPECT_EQ(blocks[1].block, 3u);
+  EXPECT_EQ(blocks[1].digest[0], 0xa0);
+}
+
 TEST(Golden, StepReplyHoldsWhatTheFileSays) {
   const auto file = golden("step_reply");
   const auto reply = decode_reply(file);

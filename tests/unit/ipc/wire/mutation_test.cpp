@@ -48,6 +48,8 @@ std::uint64_t sum(const Command& command) {
     for (const StepReport report : step->reports) total += report.tokens;
   } else if (const auto* place = std::get_if<PlaceCommand>(&command.body)) {
     for (const std::uint64_t request : place->requests) total += request;
+  } else if (const auto* name = std::get_if<NameCommand>(&command.body)) {
+    for (const BlockName block : name->blocks) total += block.digest[31];
   }
   return total;
 }

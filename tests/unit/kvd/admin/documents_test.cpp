@@ -16,7 +16,7 @@ TEST(Documents, PolicyReadsAsDocumented) {
     "placement": {"policy": "none", "alpha": 1.0, "window": {"min": 32, "max": 1000},
                   "pause": true, "deposit": true},
     "admission": {"policy": "none", "alpha": 1.0, "beta": 1.0},
-    "load": {"policy": "never"}})"));
+    "load": {"policy": "measured_crossover"}})"));
   tuning.rotation.b_xfer = kMiB;
   EXPECT_EQ(json::parse(policy_document(tuning))["rotation"]["b_xfer"], 1048576);
 }
@@ -53,8 +53,8 @@ TEST(Documents, StatusCountsWhatLayersDo) {
 
 TEST(Documents, StatusCountsWhatMovedWithinDram) {
   core::ControllerStatus status;
-  status.counters.blocks_compacted = 6;
-  status.counters.bytes_compacted = 6144;
+  status.counters.compacted.blocks = 6;
+  status.counters.compacted.bytes = 6144;
   EXPECT_EQ(json::parse(status_document(status, {}))["counters"]["compacted"],
             json::parse(R"({"blocks": 6, "bytes": 6144})"));
 }

@@ -64,6 +64,7 @@ void play_histories(std::uint32_t devices, std::uint64_t usual) {
   const std::uint64_t last = first + count - 1;
   std::size_t under_pressure = 0;
   std::uint64_t streams = 0;
+  std::int64_t found = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("KVD_SEED=" + std::to_string(seed));
     Controller::Config config = small_pool(4, seed % 5 == 0 ? 5 : 16, devices);
@@ -77,6 +78,7 @@ void play_histories(std::uint32_t devices, std::uint64_t usual) {
     config.tuning.rotation.eager = seed % 4 != 0;
     World world(config, seed);
     world.solve_late = seed % 3 == 0;
+    const bool texts = seed % 7 < 4;  // some requests begin as others do
     const auto chance = [&](std::uint64_t n) { return world.random() % n == 0; };
     std::uint64_t next = 0;
     for (int i = 0; i < 400; ++i) {
@@ -104,7 +106,14 @@ void play_histories(std::uint32_t devices, std::uint64_t usual) {
         // Some are larger than HBM: refused, or they run with their layers in DRAM.
         const auto tokens = [&] { return 1 + world.random() % (chance(8) ? 80 : 24); };
         const auto prompt = static_cast<std::int64_t>(tokens());
-        world.submit(id, ++next, prompt, static_cast<std::int64_t>(tokens()));
+        const auto answer = static_cast<std::int64_t>(tokens());
+        if (texts && chance(2)) {
+          const Text text{1 + world.random() % 3, static_cast<std::uint32_t>(world.random() % 6),
+                          world.random() % 3};
+          world.submit(id, ++next, prompt, answer, text);
+        } else {
+          world.submit(id, ++next, prompt, answer);
+        }
       }
       if (chance(60)) {
         world.die(id);
@@ -141,6 +150,7 @@ void play_histories(std::uint32_t devices, std::uint64_t usual) {
       under_pressure += retiring && world.regions.size() > leased ? 1u : 0u;
     }
     streams += world.controller->status(world.now).counters.streams;
+    found += world.found;
     if (seed % 2 == 0) {
       world.solve_late = false;
       world.finish_plans();
@@ -159,14 +169,15 @@ void play_histories(std::uint32_t devices, std::uint64_t usual) {
     world.finish_copies();
     const ControllerStatus status = world.controller->status(world.now);
     EXPECT_EQ(world.errors, 0u);
-    EXPECT_EQ(status.tiers[0].free, status.tiers[0].capacity);
-    EXPECT_EQ(status.tiers[1].free, status.tiers[1].capacity);
+    EXPECT_EQ(status.tiers[0].free + status.cached[0], status.tiers[0].capacity);
+    EXPECT_EQ(status.tiers[1].free + status.cached[1], status.tiers[1].capacity);
     EXPECT_FALSE(world.retires());
     if (::testing::Test::HasFailure()) return;
   }
   if (wanted) return;
   EXPECT_GT(under_pressure, count / 4) << "regions for which requests made way";
   EXPECT_GT(streams, count) << "iterations with streamed layers";
+  EXPECT_GT(found, static_cast<std::int64_t>(count)) << "tokens that were not computed again";
 }
 
 TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) { play_histories(1, kHistories); }

@@ -226,8 +226,8 @@ TEST(Controller, FreeDramInSlabsOfAnotherClassIsUsed) {
   for (int i = 0; i < 2000 && world.open(world.large); ++i) world.iterate(world.large);
   EXPECT_FALSE(world.open(world.large)) << world.dram_now().free.value << " B of DRAM are free, "
                                         << world.dram_now().stranded.value << " of them stranded";
-  EXPECT_GT(world.counters().blocks_compacted, 0u);
-  EXPECT_EQ(world.counters().bytes_compacted, world.counters().blocks_compacted * 256);
+  EXPECT_GT(world.counters().compacted.blocks, 0u);
+  EXPECT_EQ(world.counters().compacted.bytes, world.counters().compacted.blocks * 256);
   EXPECT_EQ(world.errors, 0u);
 }
 
@@ -262,7 +262,7 @@ TEST(Controller, MovesWithinDramAreNoCopiesOverTheLink) {
   world.link_bytes_per_s = 1;  // it would be measured
   world.finish_copies();
   const auto after = world.counters();
-  EXPECT_EQ(after.blocks_compacted, world.moved);
+  EXPECT_EQ(after.compacted.blocks, world.moved);
   EXPECT_EQ(after.copies[0], before.copies[0]);
   EXPECT_EQ(after.copies[1], before.copies[1]);
   EXPECT_GT(world.controller->status(world.now).devices[0].link_rate[1], 1e6);

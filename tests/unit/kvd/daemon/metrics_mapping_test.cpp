@@ -73,8 +73,8 @@ TEST(MetricsMapping, EveryCatalogueRowIsFed) {
 TEST(MetricsMapping, CountersKeepTheirDirectionAndUnit) {
   core::ControllerStatus sut;
   sut.counters.copies[1] = 3;
-  sut.counters.blocks_compacted = 7;
-  sut.counters.bytes_compacted = 7168;
+  sut.counters.compacted.blocks = 7;
+  sut.counters.compacted.bytes = 7168;
   EXPECT_THAT(value(sut, "kvd_blocks_compacted_total", {}), Optional(7.0));
   EXPECT_THAT(value(sut, "kvd_compacted_bytes_total", {}), Optional(7168.0));
   sut.counters.copy_bytes[0] = 4096;

@@ -78,7 +78,11 @@ class CacheTest : public StoreTest {
   }
 
   Blocks blocks{tiers};
-  Cache sut{blocks, {.secret = {1, 2, 3, 4}, .eviction = {EvictionKind::kLru, EvictionKind::kLru}}};
+  const pool::Quotas quotas;
+  Cache sut{tiers,
+            blocks,
+            {.secret = {1, 2, 3, 4}, .eviction = {EvictionKind::kLru, EvictionKind::kLru}},
+            {&quotas, &quotas}};
   const std::vector<Digest> prompt = digests(1, 8);
   TimePoint now{};
 };

@@ -230,7 +230,7 @@ TEST_F(HoldsTest, RandomHistoriesFreeNothingEarlyAndLoseNothing) {
 
 TEST_F(HoldsTest, WhatIsReadWhileItsOwnerKeepsItWaitsForTheCopyOnceItIsGivenUp) {
   const auto read = granted(dram, 2), other = granted(dram, 1);
-  sut.copy_reads(kCopy, read);
+  sut.copy_reads(kCopy, Tier::kDram, read);
   EXPECT_THAT(sut.all(), IsEmpty()) << "its owner has it";
   Hold given_up;
   given_up.dram = {read[0], other[0]};

@@ -79,8 +79,8 @@ TEST_F(CompactorTest, TheEmptiestSlabIsEmptied) {
   for (const SlotId slot : slots(*few)) EXPECT_NE(slot.slab(), emptied);
   EXPECT_EQ(slots(*few).at(0).slab(), slots(*many).at(0).slab());
   EXPECT_TRUE(can_have());
-  EXPECT_EQ(ground.context.counters.blocks_compacted, 2u);
-  EXPECT_EQ(ground.context.counters.bytes_compacted, 256u);
+  EXPECT_EQ(ground.context.counters.compacted.blocks, 2u);
+  EXPECT_EQ(ground.context.counters.compacted.bytes, 256u);
 }
 
 TEST_F(CompactorTest, ACopyThatFailedMovesNothing) {
@@ -90,7 +90,7 @@ TEST_F(CompactorTest, ACopyThatFailedMovesNothing) {
   finish(round(), false);
   EXPECT_EQ(slots(*few), before);
   EXPECT_EQ(free_dram(), kSlab * 2 - kSlot * 6);
-  EXPECT_EQ(ground.context.counters.blocks_compacted, 0u);
+  EXPECT_EQ(ground.context.counters.compacted.blocks, 0u);
 }
 
 TEST_F(CompactorTest, ABlockThatIsReadStaysWhereItIs) {
@@ -111,7 +111,7 @@ TEST_F(CompactorTest, WhatEndedMeanwhileLeavesItsNewSlotFree) {
   ground.memory.end(*few);
   finish(moved, true);
   EXPECT_EQ(free_dram(), kSlab * 2 - kSlot * 4);
-  EXPECT_EQ(ground.context.counters.blocks_compacted, 0u);
+  EXPECT_EQ(ground.context.counters.compacted.blocks, 0u);
 }
 
 TEST_F(CompactorTest, ABlockThatBeganToBeReadKeepsItsOldSlotUntilThen) {

@@ -1,0 +1,208 @@
+#include "kvd/core/prefixes.hpp"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace kvd::core {
+
+namespace {
+
+/// What a token of a prompt is taken to cost until an engine's steps have shown it.
+constexpr double kTokenSeconds = 1e-3;
+
+/// A row has its slots on the devices of one engine's ranks, and is found by engines on the same.
+std::uint64_t number_of(const Devices& devices) {
+  if (!devices.several()) return devices.first().value;
+  std::uint64_t number = 0xcbf29ce484222325;
+  for (std::size_t rank = 0; rank < devices.named(); ++rank) {
+    const DeviceId device = devices.of_rank(static_cast<std::uint32_t>(rank));
+    number = (number ^ (device.value + 1)) * 0x100000001b3;
+  }
+  return number;
+}
+
+}  // namespace
+
+bool Prefixes::tell(Request& request, const Fingerprint& fingerprint, std::uint32_t block,
+                    const Digest& digest) {
+  Content& content = request.content;
+  const Session& session = requests_.session_of(request);
+  const auto most = session.blocks_for(request.goal.prompt + request.goal.max_new);
+  if (block != content.chain.size() || std::int64_t{block} >= most) return false;
+  if (block == 0) content.fingerprint = fingerprint;
+  if (content.fingerprint != fingerprint) return false;
+  content.chain.push_back(digest);
+  return true;
+}
+
+store::KeySpace Prefixes::space(const Request& request) const {
+  const Session& session = requests_.session_of(request);
+  return {request.content.fingerprint, session.info.domain, session.class_id,
+          number_of(session.devices())};
+}
+
+store::RowId Prefixes::row(const Request& request, std::uint32_t block) const {
+  return store_.blocks.block(request.table[block * request.table.groups()]).row;
+}
+
+Found Prefixes::find(Request& request) {
+  Content& content = request.content;
+  const Session& session = requests_.session_of(request);
+  const std::int64_t block_tokens = session.shape.block_tokens;
+  const auto most = static_cast<std::size_t>((request.goal.prompt.value - 1) / block_tokens);
+  const std::size_t asked = std::min(content.chain.size(), most);
+  if (asked == 0 || !request.table.empty()) return Found::kNothing;
+  // Until it runs, it is not among those that keep a block in HBM.
+  request.table.set_parked(true);
+  const std::uint32_t known = store_.cache.share(
+      request.table, space(request), std::span(content.chain).first(asked), context_.now);
+  const auto [what, blocks, in_hbm] = wanted(request, usable(request, known));
+  free(store_.cache.truncate(request.table, blocks));
+  request.table.set_parked(what == Found::kInDram);
+  if (blocks == 0) return what;
+  content.named = request.sealed = blocks;
+  request.progress.tokens = request.progress.planned = Tokens(blocks * block_tokens);
+  requests_.session_of(request).ahead.wanting.insert(&request);
+  if (what == Found::kInDram || is_mapped(request)) return what;
+  give_back(request);
+  return Found::kSoon;
+}
+
+// Its leading rows that HBM has, and those that DRAM has and nobody runs on. Layers that stream
+// are not brought into HBM whole, so a row of which only some are there ends what can be used.
+Prefixes::Usable Prefixes::usable(const Request& request, std::uint32_t known) const {
+  const bool whole = request.layers.away.empty();
+  Usable found;
+  for (; found.blocks < known; ++found.blocks) {
+    const store::RowId id = row(request, found.blocks);
+    if (store_.blocks.complete(id, Tier::kHbm)) {
+      if (found.what == Found::kInDram) continue;
+      found.what = Found::kInHbm;
+      ++found.in_hbm;
+      continue;
+    }
+    if (!whole || !store_.blocks.complete(id, Tier::kDram)) break;
+    for (std::uint32_t group = 0; group < request.table.groups(); ++group) {
+      const std::uint32_t i = found.blocks * request.table.groups() + group;
+      if (store_.blocks.arriving(request.table, i)) return {Found::kSoon, 0, 0};
+    }
+    if (store::wanted_in_hbm(store_.blocks.row(id))) break;
+    found.what = Found::kInDram;
+  }
+  return found;
+}
+
+// Until a prompt was computed, nobody knows what that costs, and loading it is the better guess.
+Prefixes::Usable Prefixes::wanted(const Request& request, Usable usable) {
+  if (usable.what != Found::kInDram) return usable;
+  Session& session = requests_.session_of(request);
+  const std::int64_t blocks = usable.blocks - usable.in_hbm;
+  planner::LoadCosts costs;
+  costs.tokens = Tokens(blocks * session.shape.block_tokens);
+  costs.bytes = session.shape.slot_bytes() * (blocks * session.groups());
+  costs.bandwidth = BytesPerSecond(knowledge_.fetch_rate(session.devices().first()));
+  costs.prefill_per_token = planner::Seconds(
+      session.costs.prefill_token_s > 0 ? session.costs.prefill_token_s : kTokenSeconds);
+  if (context_.load->decide(costs, session.costs.load) > Tokens(0)) return usable;
+  return {usable.in_hbm > 0 ? Found::kInHbm : Found::kNothing, usable.in_hbm, usable.in_hbm};
+}
+
+void Prefixes::free(store::SlotsByTier slots) {
+  for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
+    store_.tiers.free(tier, std::move(slots[static_cast<std::size_t>(tier)]));
+  }
+}
+
+void Prefixes::give_back(Request& request) {
+  const std::vector<store::RowId> left = rows(request);
+  free(store_.cache.truncate(request.table, 0));
+  store_.tiers.free(Tier::kHbm, vacate_parked(left));
+  request.table.set_parked(false);
+  request.content.named = request.sealed = request.synced = 0;
+  requests_.session_of(request).ahead.wanting.erase(&request);
+  request.progress.tokens = request.progress.planned = Tokens(0);
+}
+
+void Prefixes::count(const Request& request) {
+  const Session& session = requests_.session_of(request);
+  if (request.content.chain.empty()) return;
+  Counters::Prefixes& counters = context_.counters.prefixes;
+  counters.asked += static_cast<std::uint64_t>(request.goal.prompt.value);
+  const auto block_tokens = std::uint64_t{session.shape.block_tokens};
+  for (std::uint32_t block = 0; block < request.content.named; ++block) {
+    const bool loads = !store_.blocks.complete(row(request, block), Tier::kHbm);
+    counters.found[loads ? 1 : 0] += block_tokens;
+  }
+}
+
+void Prefixes::name(Request& request) {
+  Content& content = request.content;
+  const auto most = std::min<std::size_t>(request.sealed, content.chain.size());
+  if (content.apart || content.named >= most) return;
+  const Session& session = requests_.session_of(request);
+  const double token_s =
+      session.costs.prefill_token_s > 0 ? session.costs.prefill_token_s : kTokenSeconds;
+  const double row_bytes =
+      static_cast<double>((session.shape.slot_bytes() * std::int64_t{session.groups()}).value);
+  const store::SecondsPerByte saved{token_s * session.shape.block_tokens / row_bytes};
+  const store::KeySpace where = space(request);
+  for (; content.named < most; ++content.named) {
+    const std::uint32_t block = content.named;
+    for (std::uint32_t group = 0; group < request.table.groups(); ++group) {
+      if (!store_.blocks.block(request.table[block * request.table.groups() + group]).sealed)
+        return;
+    }
+    const auto done =
+        store_.cache.name(request.table, {where, block, content.chain[block], saved}, context_.now);
+    content.apart = !done.ok() || !*done;
+    if (content.apart) return;
+  }
+}
+
+bool Prefixes::is_mapped(const Request& request) {
+  const EngineId engine = requests_.session_of(request).id;
+  const pool::SlabSet* mapped = store_.tiers.mappings().of(engine);
+  if (mapped == nullptr) return false;
+  std::vector<SlabIndex> missing;
+  store_.blocks.each_slot(request.table, Tier::kHbm, [&](SlotId slot) {
+    if (!(*mapped)[slot.slab().value]) missing.push_back(slot.slab());
+  });
+  if (missing.empty()) return true;
+  std::sort(missing.begin(), missing.end());
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  store_.tiers.mappings().send(engine, missing);
+  return false;
+}
+
+bool Prefixes::is_arriving(const Request& request, Tier tier) const {
+  const std::uint32_t end = request.content.named * request.table.groups();
+  for (std::uint32_t i = 0; i < end; ++i) {
+    const SlotId slot = store_.blocks.slot(request.table, i, tier);
+    if (slot.none() || !store_.blocks.shared(request.table, i)) continue;
+    if (store_.tiers.state(tier, slot) == pool::SlotState::kFilling) return true;
+  }
+  return false;
+}
+
+std::vector<store::RowId> Prefixes::rows(const Request& request) const {
+  std::vector<store::RowId> found;
+  found.reserve(request.content.named);
+  for (std::uint32_t block = 0; block < request.content.named; ++block) {
+    found.push_back(row(request, block));
+  }
+  return found;
+}
+
+std::vector<SlotId> Prefixes::vacate_parked(const std::vector<store::RowId>& rows) {
+  std::vector<SlotId> slots;
+  for (const store::RowId id : rows) {
+    if (!store_.blocks.live(id)) continue;
+    const std::vector<SlotId> left = store::vacate_parked(store_.blocks, id);
+    slots.insert(slots.end(), left.begin(), left.end());
+  }
+  return slots;
+}
+
+}  // namespace kvd::core

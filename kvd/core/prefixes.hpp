@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ipc/vocabulary/digest.hpp"
+#include "ipc/vocabulary/ids.hpp"
+#include "kvd/core/context.hpp"
+#include "kvd/core/knowledge.hpp"
+#include "kvd/core/requests.hpp"
+#include "kvd/store/store.hpp"
+
+namespace kvd::core {
+
+/// What was found of a prompt.
+enum class Found : std::uint8_t {
+  kNothing,  ///< or nothing that can be used
+  kInHbm,    ///< its first blocks are there
+  kInDram,   ///< some of its first blocks are in DRAM alone, and have to be loaded
+  kSoon,     ///< a copy brings it, or its engine has yet to map it: ask again
+};
+
+/// Requests whose leading tokens were computed before: by another request, in another session or
+/// engine of the domain. What an engine tells of its blocks' content is kept with the request; full
+/// blocks are found by it from then on, also after their request has ended (store/cache.hpp).
+///
+/// Source: kvd/DESIGN.md "Blocks that are found again".
+///
+/// Owner: control thread. Errors: none. Cost: O(blocks) of the request.
+class Prefixes {
+ public:
+  Prefixes(Context& context, store::Store& store, Requests& requests, Knowledge& knowledge)
+      : context_(context), store_(store), requests_(requests), knowledge_(knowledge) {}
+
+  /// What a block of the request holds. False: out of order, of another fingerprint than the blocks
+  /// before, or of one that the request can never have.
+  [[nodiscard]] bool tell(Request& request, const Fingerprint& fingerprint, std::uint32_t block,
+                          const Digest& digest);
+  /// Of a request that has no block yet, and is about to get its first ones: what is known of its
+  /// prompt becomes its first blocks, and counts as computed. At least one token is left to
+  /// compute.
+  [[nodiscard]] Found find(Request& request);
+  /// It did not get the rest: it holds nothing again.
+  void give_back(Request& request);
+  /// It begins with what was found of it.
+  void count(const Request& request);
+  /// After it has sealed blocks or was told of: others find them from now on.
+  void name(Request& request);
+  /// Its blocks in HBM are in slabs that its engine maps. False: they are on their way to it.
+  [[nodiscard]] bool is_mapped(const Request& request);
+  /// Some block of it that others name, too, is on its way into the tier for one of them.
+  [[nodiscard]] bool is_arriving(const Request& request, Tier tier) const;
+  /// The request that named them left HBM, or is no more: those that nobody there names any more
+  /// leave it. Returns their slots.
+  [[nodiscard]] std::vector<SlotId> vacate_parked(const std::vector<store::RowId>& rows);
+  [[nodiscard]] std::vector<store::RowId> rows(const Request& request) const;
+
+ private:
+  /// Of so many blocks that are known the leading ones that can be used.
+  struct Usable {
+    Found what = Found::kNothing;
+    std::uint32_t blocks = 0;
+    std::uint32_t in_hbm = 0;  ///< so many of them before the first that has to be loaded
+  };
+  [[nodiscard]] Usable usable(const Request& request, std::uint32_t known) const;
+  /// The same after the load policy has been asked.
+  [[nodiscard]] Usable wanted(const Request& request, Usable usable);
+  void free(store::SlotsByTier slots);
+  [[nodiscard]] store::RowId row(const Request& request, std::uint32_t block) const;
+  [[nodiscard]] store::KeySpace space(const Request& request) const;
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  Knowledge& knowledge_;
+};
+
+}  // namespace kvd::core

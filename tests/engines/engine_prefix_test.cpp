@@ -1,0 +1,159 @@
+// Prompts that begin with tokens whose KV is known: kvd-engine computes only the rest, and its
+// logits are those of an engine that computed everything, bit for bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/engines/engine_support.hpp"
+#include "tests/support/daemon_process.hpp"
+#include "tests/support/patience.hpp"
+
+namespace kvd::test {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kBlock = 16;
+constexpr std::uint64_t kFirst = 100;  ///< tokens of the first turn's prompt
+
+json tokens_of(std::uint64_t seed, std::size_t count) {
+  json tokens = json::array();
+  for (std::size_t i = 0; i < count; ++i) tokens.push_back((seed * 131 + i * i * 7) % 256);
+  return tokens;
+}
+
+json asking(const json& prompt, std::uint64_t max_tokens = 60) {
+  return {{"prompt", prompt}, {"max_tokens", max_tokens}, {"kvd_digest", true}};
+}
+
+/// What came before, the answer to it, and something new.
+json next_turn(const json& prompt, const Generation& answer, std::uint64_t seed) {
+  json next = prompt;
+  for (const std::uint32_t token : answer.tokens) next.push_back(token);
+  for (const json& token : tokens_of(seed, 30)) next.push_back(token);
+  return next;
+}
+
+std::uint64_t cached(const Generation& answer) {
+  return answer.usage.at("prompt_tokens_details").at("cached_tokens");
+}
+
+std::uint64_t whole_blocks(std::uint64_t tokens) { return tokens / kBlock * kBlock; }
+
+class EnginePrefix : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(reference_.wait_ready()) << reference_.log();
+    kvd_.emplace(folder_, settings());
+    ASSERT_TRUE(kvd_->wait_ready()) << kvd_->log();
+    start();
+  }
+  virtual KvdSettings settings() const { return {}; }
+  void start() {
+    engine_.emplace(kvd_->endpoint());
+    ASSERT_TRUE(engine_->wait_ready()) << engine_->log();
+  }
+  Generation ask(const json& body) { return post(engine_->port(), body.dump()); }
+  Generation right(const json& body) { return post(reference_.port(), body.dump()); }
+  json prefixes() const {
+    return json::parse(kvd_->get("/v1/status").body).at("counters").at("prefixes");
+  }
+  void end_engine(int signal) {
+    engine_->signal(signal);
+    (void)engine_->wait();
+    engine_.reset();
+  }
+
+  EngineProcess reference_{""};
+  const RuntimeFolder folder_;
+  std::optional<KvdProcess> kvd_;
+  std::optional<EngineProcess> engine_;
+};
+
+TEST_F(EnginePrefix, ATurnComputesOnlyWhatIsNew) {
+  const json first = asking(tokens_of(1, kFirst));
+  const Generation one = ask(first);
+  EXPECT_TRUE(one.same_bits(right(first)));
+  EXPECT_EQ(cached(one), 0U);
+
+  const json second = asking(next_turn(first["prompt"], one, 2));
+  const Generation two = ask(second);
+  EXPECT_TRUE(two.same_bits(right(second)));
+  // Its last token was given to the user, and never computed.
+  EXPECT_EQ(cached(two), whole_blocks(kFirst + one.tokens.size() - 1));
+  EXPECT_TRUE(poll_until([&] { return prefixes()["tokens_in_hbm"] == cached(two); }));
+}
+
+TEST_F(EnginePrefix, AnotherEngineAndALaterOneFindIt) {
+  const json asked = asking(tokens_of(1, kFirst));
+  const Generation expected = right(asked);
+  (void)ask(asked);
+  EngineProcess other(kvd_->endpoint());
+  ASSERT_TRUE(other.wait_ready()) << other.log();
+  const Generation beside = post(other.port(), asked.dump());
+  EXPECT_TRUE(beside.same_bits(expected));
+  EXPECT_EQ(cached(beside), whole_blocks(kFirst - 1));
+
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    end_engine(signal);
+    start();
+    const Generation later = ask(asked);
+    EXPECT_TRUE(later.same_bits(expected));
+    EXPECT_EQ(cached(later), whole_blocks(kFirst - 1)) << "after signal " << signal;
+  }
+}
+
+TEST_F(EnginePrefix, OtherWeightsAndOtherSaltsFindNothing) {
+  json asked = asking(tokens_of(1, kFirst));
+  (void)ask(asked);
+  EngineProcess other(kvd_->endpoint(), {}, EngineProcess::kModel + ",seed=77");
+  ASSERT_TRUE(other.wait_ready()) << other.log();
+  EXPECT_EQ(cached(post(other.port(), asked.dump())), 0U);
+  asked["cache_salt"] = "alice";
+  EXPECT_EQ(cached(ask(asked)), 0U);
+  EXPECT_EQ(cached(ask(asked)), whole_blocks(kFirst - 1));
+  asked["cache_salt"] = "bob";
+  EXPECT_EQ(cached(ask(asked)), 0U);
+}
+
+/// The control: if what was found were not read, zeros there would change nothing.
+TEST_F(EnginePrefix, TheFoundBlocksAreRead) {
+  const json asked = asking(tokens_of(1, kFirst));
+  const Generation expected = ask(asked);
+  ChildProcess zeroing(
+      {{built_program("kvd-zero-pool"), "--pid", std::to_string(engine_->pid())}, {}});
+  ASSERT_EQ(zeroing.wait(), 0) << zeroing.errors();
+  const Generation answer = ask(asked);
+  EXPECT_EQ(cached(answer), whole_blocks(kFirst - 1));
+  EXPECT_FALSE(answer.same_bits(expected));
+}
+
+class EnginePrefixInDram : public EnginePrefix {
+ protected:
+  /// Whatever is in HBM makes way for the next long prompt, and is in DRAM by then.
+  KvdSettings settings() const override {
+    KvdSettings settings;
+    settings.hbm = "2MiB";
+    settings.extra =
+        "[load]\npolicy = 'always'\n[placement]\npolicy = 'none'\n"
+        "[admission]\npolicy = 'none'\n";
+    return settings;
+  }
+};
+
+TEST_F(EnginePrefixInDram, WhatLeftHbmIsLoaded) {
+  const json asked = asking(tokens_of(1, kFirst));
+  const Generation expected = right(asked);
+  EXPECT_TRUE(ask(asked).same_bits(expected));
+  const json large = asking(tokens_of(9, 1010), 8);
+  EXPECT_TRUE(ask(large).same_bits(right(large)));
+  EXPECT_TRUE(poll_until([&] { return prefixes()["evicted_bytes"]["hbm"] > 0; }));
+  const Generation again = ask(asked);
+  EXPECT_TRUE(again.same_bits(expected));
+  EXPECT_EQ(cached(again), whole_blocks(kFirst - 1));
+  EXPECT_TRUE(poll_until([&] { return prefixes()["tokens_in_dram"] > 0; })) << prefixes();
+}
+
+}  // namespace
+}  // namespace kvd::test
