@@ -1,19 +1,26 @@
 #!/bin/sh
 # Builds kvd and runs its tests: installs what is missing, configures, builds, tests.
 #
-#   sh deploy/test.sh [release|asan|tsan]     default release; tsan runs the tests with threads
+#   sh deploy/test.sh [--vllm] [release|asan|tsan]     default release; tsan runs the tests with threads
 #
+# --vllm   the tests on real vLLM processes too: as KVD_REQUIRE=vllm
 # KVD_REQUIRE=llama,npm   a skipped test with one of these labels fails the run, and in the release
 #                         run a label without any test does too. Otherwise skipped tests are listed
 #                         with their reason and the run passes. KVD_REQUIRE=cuda fetches the CUDA
-#                         compiler where no toolkit is (deploy/ci/cuda-toolkit.sh).
+#                         compiler where no toolkit is (deploy/ci/cuda-toolkit.sh), KVD_REQUIRE=vllm
+#                         a vLLM for CPUs (deploy/ci/vllm.sh), 0.9 GB.
 set -eu
 
+if [ "${1:-}" = --vllm ]; then
+  KVD_REQUIRE="${KVD_REQUIRE:+$KVD_REQUIRE,}vllm"
+  export KVD_REQUIRE
+  shift
+fi
 preset=${1:-release}
 case "$preset" in
   release | asan) target=all ;;
   tsan) target=kvd_threads_tests ;;
-  *) echo "usage: sh deploy/test.sh [release|asan|tsan]" >&2; exit 2 ;;
+  *) echo "usage: sh deploy/test.sh [--vllm] [release|asan|tsan]" >&2; exit 2 ;;
 esac
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)

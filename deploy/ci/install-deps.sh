@@ -8,6 +8,7 @@
 # that registry cannot be reached the script says so and goes on: kvd builds and passes its tests
 # without it. KVD_REQUIRE=llama (or npm) makes that an error. KVD_REQUIRE=cuda has the CUDA compiler
 # fetched where no toolkit is (cuda-toolkit.sh); otherwise that is left to whoever wants CUDA.
+# KVD_REQUIRE=vllm has vLLM for CPUs fetched (vllm.sh), 0.9 GB; without it nothing of vLLM is.
 set -eu
 
 BUILD_PACKAGES="g++ cmake ninja-build make ccache git pkg-config ca-certificates"
@@ -115,6 +116,13 @@ install_cuda_compiler() {
   say "CUDA compiler: $toolkit"
 }
 
+install_vllm() {
+  requires vllm || return 0
+  python=$(sh "$root/deploy/ci/vllm.sh" --fetch) ||
+    fail "vLLM could not be fetched, and KVD_REQUIRE=$KVD_REQUIRE asks for it"
+  say "vLLM: $python"
+}
+
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 extra=""
@@ -127,3 +135,4 @@ esac
 install_packages $BUILD_PACKAGES $LIBRARY_PACKAGES $TEST_PACKAGES $extra
 install_engine
 install_cuda_compiler
+install_vllm

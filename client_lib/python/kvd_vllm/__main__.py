@@ -1,0 +1,106 @@
+"""python -m kvd_vllm doctor [--json]: whether this vLLM and this kvd go together.
+
+Exit codes: 0 all is well, 1 something will not work, 2 wrong usage, 3 all is well but no daemon
+answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from importlib.metadata import entry_points
+from typing import Any
+
+import kvd_client
+from kvd_vllm import CONNECTOR, TESTED_VLLM
+from kvd_vllm.checks import Finding, look
+
+NOT_YET = (
+    "prefixes that another engine, or an earlier life of this one, computed: vLLM's own prefix "
+    "cache is what there is",
+    "parking of preempted requests: vLLM recomputes them, as without kvd",
+    "scheduling by kvd over several engines: vLLM's own scheduler decides",
+    "a KV cache that grows and shrinks: it is as large as vLLM asked for at its start",
+)
+NEVER_RUN = ("on a GPU", "with model runner V2, which needs Triton", "with tensor parallelism")
+
+
+def _plugin() -> Finding:
+    groups = entry_points(group="vllm.general_plugins")
+    here = any(entry.value.startswith("kvd_vllm") for entry in groups)
+    what = f"vLLM finds the name {CONNECTOR}"
+    return Finding(what, "" if here else "the package is not installed: pip install kvd's wheel")
+
+
+def _vllm() -> list[Finding]:
+    try:
+        with _quiet():
+            return list(look())
+    except ImportError as fault:
+        return [Finding("vllm", f"cannot be imported: {fault}")]
+
+
+class _quiet:
+    """vLLM logs while it is imported; standard output is for the answer."""
+
+    def __enter__(self) -> None:
+        self._stdout, sys.stdout = sys.stdout, sys.stderr
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout = self._stdout
+
+
+def _daemon() -> tuple[Finding, int]:
+    """With the exit code that it makes."""
+    what = "a kvd answers"
+    try:
+        try:
+            client = kvd_client.Client(engine_name="doctor")
+        except kvd_client.Unsupported:
+            both = kvd_client.Memory.HOST | kvd_client.Memory.CUDA
+            client = kvd_client.Client(engine_name="doctor", memory=both)
+        with client:
+            session = client.session()
+    except kvd_client.KvdError as fault:
+        code = 3 if isinstance(fault, kvd_client.Unavailable) else 1
+        return Finding(what, f"{type(fault).__name__}: {fault}"), code
+    kind = (session.memory.name or "").lower()
+    return Finding(f"{what}: {kind} memory in slabs of {session.slab_bytes} bytes"), 0
+
+
+def examine() -> tuple[dict[str, Any], int]:
+    findings = [_plugin(), *_vllm()]
+    daemon, code = _daemon()
+    report = {
+        "tested_vllm": list(TESTED_VLLM),
+        "findings": [finding._asdict() for finding in [*findings, daemon]],
+        "not_yet": list(NOT_YET),
+        "never_run": list(NEVER_RUN),
+    }
+    return report, 1 if any(finding.fault for finding in findings) else code
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m kvd_vllm", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    doctor = commands.add_parser("doctor", help="look at vLLM, this package and the daemon")
+    doctor.add_argument("--json", action="store_true", help="one JSON object")
+    given = parser.parse_args(arguments)
+    report, status = examine()
+    if given.json:
+        print(json.dumps(report))
+        return status
+    for finding in report["findings"]:
+        print(f"{'no ' if finding['fault'] else 'yes'}  {finding['what']}")
+        if finding["fault"]:
+            print(f"     {finding['fault']}")
+    print(f"\ntested with vLLM {', '.join(TESTED_VLLM)}; not in this version:")
+    for line in NOT_YET:
+        print(f"  {line}")
+    print(f"never run: {'; '.join(NEVER_RUN)}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""What this package relies on in vLLM, name by name, and whether this vLLM has it.
+
+vLLM calls its connector interface experimental, and what is below it has no promise at all. So each
+name is looked at before anybody relies on it: a vLLM that moved one is told apart from a kvd that is
+absent.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kvd_vllm import TESTED_VLLM
+
+
+class Finding(NamedTuple):
+    """One look. `fault` is "" where all is well; otherwise it says what does not hold."""
+
+    what: str
+    fault: str = ""
+
+
+class Name(NamedTuple):
+    """Something of vLLM's: `path` in `module`, which takes `parameters` (None: not looked at) and,
+    where it is no public name, has `text` in its source."""
+
+    module: str
+    path: str
+    parameters: tuple[str, ...] | None = None
+    text: str = ""
+
+
+_BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
+_FACTORY = "vllm.distributed.kv_transfer.kv_connector.factory"
+_TRANSFER = "vllm.config.kv_transfer"
+
+NAMES = (
+    Name("vllm.plugins", "load_general_plugins", ()),
+    Name(_FACTORY, "KVConnectorFactory.register_connector", ("name", "module_path", "class_name")),
+    Name(_TRANSFER, "KVTransferConfig.kv_connector_extra_config"),
+    Name(_BASE, "KVConnectorBase_V1.__init__", ("self", "vllm_config", "role", "kv_cache_config")),
+    Name(_BASE, "KVConnectorBase_V1.get_mem_pool_context", ("self",)),
+    Name(_BASE, "KVConnectorBase_V1.register_kv_caches", ("self", "kv_caches")),
+    Name(_BASE, "KVConnectorBase_V1.shutdown", ("self",)),
+    Name(_BASE, "KVConnectorBase_V1.requires_kv_delivery"),
+    Name(_BASE, "SupportsHMA.request_finished_all_groups", ("self", "request", "block_ids")),
+    # Not public: the one allocation, and who runs it in the context.
+    Name("vllm.v1.worker.utils", "allocate_kv_cache",
+         ("kv_cache_config", "device", "layout", "kernel_block_sizes"),
+         "torch.zeros(buf_size, dtype=torch.int8, device=device)"),
+    Name("vllm.v1.worker.gpu_worker", "Worker.initialize_from_config",
+         ("self", "kv_cache_config"), "get_mem_pool_context()"),
+    Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.initialize_kv_cache_tensors", None,
+         "kv_cache_allocation_context"),
+    Name("vllm.v1.worker.cpu_model_runner", "CPUModelRunner.initialize_kv_cache_tensors", None,
+         "kv_cache_allocation_context"),
+    Name("vllm.v1.worker.gpu.attn_utils", "init_kv_cache", None, "kv_cache_allocation_context"),
+)  # fmt: skip
+
+
+def version() -> str:
+    """vLLM's own version, without the part that names a build."""
+    return str(importlib.import_module("vllm").__version__).split("+")[0]
+
+
+def look() -> Iterator[Finding]:
+    """All findings. Raises ImportError where there is no vLLM."""
+    found = version()
+    tested = ", ".join(TESTED_VLLM)
+    yield Finding(
+        f"vllm {found}", "" if found in TESTED_VLLM else f"not tested; tested with {tested}"
+    )
+    for name in NAMES:
+        yield Finding(f"{name.module}.{name.path}", _fault_of(name))
+    yield Finding("KvdConnector answers all that vLLM asks of a connector", _fault_of_connector())
+
+
+def _fault_of(name: Name) -> str:
+    try:
+        found: Any = importlib.import_module(name.module)
+    except ImportError as fault:
+        return f"cannot be imported: {fault}"
+    for part in name.path.split("."):
+        if not hasattr(found, part) and part not in getattr(found, "__dataclass_fields__", {}):
+            return f"there is no {part}"
+        found = getattr(found, part, None)
+    if name.parameters is not None:
+        takes = tuple(inspect.signature(found).parameters)
+        if takes != name.parameters:
+            return f"takes ({', '.join(takes)}), not ({', '.join(name.parameters)})"
+    if name.text and name.text not in inspect.getsource(inspect.unwrap(found)):
+        return f"its source has no {name.text!r}"
+    return ""
+
+
+def _fault_of_connector() -> str:
+    """Abstract methods that are not there, and methods whose parameters are not the base's."""
+    from kvd_vllm.connector import KvdConnector
+
+    missing = sorted(getattr(KvdConnector, "__abstractmethods__", ()))
+    if missing:
+        return f"it has no {', '.join(missing)}"
+    for name, ours in vars(KvdConnector).items():
+        theirs = next(
+            (vars(base)[name] for base in KvdConnector.__mro__[1:] if name in vars(base)), None
+        )
+        if inspect.isfunction(ours) and inspect.isfunction(theirs):
+            if list(inspect.signature(ours).parameters) != list(inspect.signature(theirs).parameters):
+                return f"{name}{inspect.signature(theirs)} is asked for"
+    return ""

@@ -1,0 +1,162 @@
+"""The KV cache in a region of kvd.
+
+vLLM allocates the KV cache of a worker by one torch.zeros(size, dtype=torch.int8), and runs that
+call inside the context manager that a connector's get_mem_pool_context() returns. A mode of torch
+used as that context sees the call and answers it with a region: no name of vLLM's is replaced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+import kvd_client
+from kvd_vllm.options import Options
+
+# vLLM gives the loggers below its own a handler.
+logger = logging.getLogger("vllm.kvd_vllm")
+
+# Regions of engines that ended in this process while tensors still viewed them.
+_left: list[tuple[kvd_client.Client, kvd_client.Region]] = []
+
+
+class KvdRequired(RuntimeError):
+    """`required` is set and the KV cache cannot be in kvd's memory."""
+
+
+class KvMemory:
+    """A worker's KV cache in kvd, or the reason why it is not there.
+
+    Fails open: where kvd refuses or is absent, one line in the log, and vLLM allocates by itself.
+    With `required` it raises KvdRequired instead. On the worker's main thread.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._client: kvd_client.Client | None = None
+        self._region: kvd_client.Region | None = None
+        self._refused = False
+
+    def allocation(self) -> TorchFunctionMode:
+        """The context for vLLM's one allocation."""
+        return _Allocation(self)
+
+    def allocate(self, count: int, device: torch.device) -> torch.Tensor | None:
+        """`count` zeroed bytes on the device, as torch.zeros gives them; None: take others."""
+        _free_what_was_left()
+        kind = kvd_client.Memory.CUDA if device.type == "cuda" else kvd_client.Memory.HOST
+        try:
+            self._client = kvd_client.Client(
+                self._options.endpoint,
+                engine_name=self._options.engine_name,
+                memory=kind,
+                timeout=self._options.timeout_s,
+            )
+            self._region = self._client.allocate(count, timeout=self._options.timeout_s)
+        except kvd_client.KvdError as fault:
+            self._refuse(f"{type(fault).__name__}: {fault}{_hint(fault, count)}")
+            return None
+        if device.index is not None and kind == kvd_client.Memory.CUDA \
+                and device.index != self._region.device:  # fmt: skip
+            self._refuse(f"kvd lends memory of GPU {self._region.device}, vLLM runs on {device}: "
+                         "start kvd with cuda.device, or vLLM with CUDA_VISIBLE_DEVICES")  # fmt: skip
+            return None
+        logger.info(
+            "kvd: the KV cache of %d bytes lies in kvd's pool (region of %d bytes, engine %d)",
+            count, self._region.bytes, self._client.session().engine,
+        )  # fmt: skip
+        tensor: torch.Tensor = self._region.torch(count).view(torch.int8)
+        return tensor
+
+    def check(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Whether what vLLM computes on is what was allocated here. To be called with all of it."""
+        outside = sum(not self.holds(tensor) for tensor in tensors)
+        if outside and not self._refused:
+            self._refuse(
+                f"vLLM made {outside} KV tensors elsewhere: this version allocates in a way that "
+                "is not known; python -m kvd_vllm doctor says more"
+            )
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether all of the tensor's storage lies in the region."""
+        if self._region is None:
+            return False
+        storage = tensor.untyped_storage()
+        begin = storage.data_ptr() - self._region.address
+        return 0 <= begin and begin + storage.nbytes() <= self._region.bytes
+
+    def release(self) -> None:
+        """Gives the region back, at the latest when this process ends."""
+        if self._client is not None and self._region is not None:
+            _left.append((self._client, self._region))
+        elif self._client is not None:
+            self._client.close()
+        self._client = self._region = None
+        _free_what_was_left()
+
+    def _refuse(self, why: str) -> None:
+        self._refused = True
+        self.release()
+        if self._options.required:
+            raise KvdRequired(
+                f"kvd: {why}. The engine is not started, as KvdConnector's option `required` (or "
+                "KVD_VLLM_REQUIRED) is set; without it vLLM runs on memory of its own"
+            )
+        logger.warning("kvd: not used, the KV cache is vLLM's own memory: %s", why)
+
+
+class _Allocation(TorchFunctionMode):
+    """Answers the allocation of the KV cache; every other call goes its way."""
+
+    def __init__(self, memory: KvMemory) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        count = _bytes_asked(args, kwargs) if func is torch.zeros else None
+        if count is not None:
+            device = torch.device(kwargs.get("device") or torch.get_default_device())
+            tensor = self._memory.allocate(count, device)
+            if tensor is not None:
+                return tensor
+        return func(*args, **kwargs)
+
+
+def _bytes_asked(args: Any, kwargs: dict[str, Any]) -> int | None:
+    """The size of torch.zeros(size, dtype=torch.int8, device=…), one-dimensional."""
+    if len(args) != 1 or kwargs.get("dtype") is not torch.int8 or set(kwargs) - {"dtype", "device"}:
+        return None
+    size = args[0]
+    if isinstance(size, (tuple, list, torch.Size)) and len(size) == 1:
+        size = size[0]
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _hint(fault: kvd_client.KvdError, count: int) -> str:
+    no_room = (
+        kvd_client.OutOfMemory, kvd_client.QuotaExceeded, kvd_client.Infeasible,
+        kvd_client.InvalidArgument,
+    )  # fmt: skip
+    if not isinstance(fault, no_room):
+        return ""
+    return f" (vLLM asks for {count} bytes; --kv-cache-memory-bytes N makes it ask for N)"
+
+
+def _free_what_was_left() -> None:
+    for entry in list(_left):
+        client, region = entry
+        try:
+            region.free()
+        except kvd_client.WouldBlock:
+            continue  # a tensor still views it
+        except kvd_client.KvdError as fault:
+            logger.warning("kvd: a region was not given back: %s", fault)
+        _left.remove(entry)
+        client.close()

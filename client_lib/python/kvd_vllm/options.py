@@ -1,0 +1,82 @@
+"""What the operator chose: kv_connector_extra_config of vLLM's --kv-transfer-config, or variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+
+class Options(NamedTuple):
+    """An option of kv_connector_extra_config outweighs its variable."""
+
+    endpoint: str | None = None  # KVD_ENDPOINT; None: the daemon's default socket
+    engine_name: str = "vllm"  # KVD_VLLM_ENGINE_NAME; in status and metrics, at most 31 bytes
+    required: bool = False  # KVD_VLLM_REQUIRED; without kvd's memory the engine does not start
+    timeout_s: float = 30.0  # KVD_VLLM_TIMEOUT_S; for the attach, and for the memory
+
+
+_VARIABLES = {
+    "endpoint": "KVD_ENDPOINT",
+    "engine_name": "KVD_VLLM_ENGINE_NAME",
+    "required": "KVD_VLLM_REQUIRED",
+    "timeout_s": "KVD_VLLM_TIMEOUT_S",
+}
+_YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+
+def parse(extra: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Options:
+    """Raises ValueError for an option that does not exist, or a value that does not fit: a slip in
+    `required` must not start an engine that was to be refused."""
+    unknown = sorted(set(extra) - set(_VARIABLES))
+    if unknown:
+        raise ValueError(
+            f"kv_connector_extra_config: KvdConnector has no {', '.join(unknown)}; "
+            f"it has {', '.join(_VARIABLES)}"
+        )
+    given: dict[str, tuple[str, Any]] = {}
+    for option, variable in _VARIABLES.items():
+        if environment.get(variable):
+            given[option] = (variable, environment[variable])
+        if option in extra:
+            given[option] = (f"kv_connector_extra_config: {option}", extra[option])
+    values = {option: _VALUES[option](where, value) for option, (where, value) in given.items()}
+    return Options(**values)
+
+
+def _text(where: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{where}: {value!r} is no text")
+    return value
+
+
+def _name(where: str, value: Any) -> str:
+    if len(_text(where, value).encode()) > 31:
+        raise ValueError(f"{where}: {value!r} is longer than 31 bytes")
+    return str(value)
+
+
+def _truth(where: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in _YES + _NO:
+        return str(value).lower() in _YES
+    raise ValueError(f"{where}: {value!r} is neither true nor false")
+
+
+def _seconds(where: str, value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0 < seconds < 1e6:
+        raise ValueError(f"{where}: {value!r} is no time in seconds above 0")
+    return seconds
+
+
+_VALUES: dict[str, Callable[[str, Any], Any]] = {
+    "endpoint": _text,
+    "engine_name": _name,
+    "required": _truth,
+    "timeout_s": _seconds,
+}

@@ -1,0 +1,138 @@
+"""Real vLLM processes for tests: the model, the wheel with kvd's packages, an engine and its answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tiny_model
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+CONNECTOR = {"kv_connector": "KvdConnector", "kv_role": "kv_both"}
+
+
+class Bench:
+    """A folder with a model and the installed packages, and the environment of engines."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="kvd-vllm-")
+        self.folder = Path(self._folder.name)
+        self.model = self.folder / "model"
+        tiny_model.write(self.model)
+        self._install()
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("KVD_", "VLLM_"))},
+            "PYTHONPATH": str(self.folder / "packages"),
+            "VLLM_TARGET_DEVICE": "cpu",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def _install(self) -> None:
+        """The wheel, so that vLLM finds the entry point as a user's would; not into the cache."""
+        build = {"BUILD": str(Path(os.environ["KVD_CLIENT_LIBRARY"]).parents[1])}
+        made = subprocess.run(
+            [ROOT / "deploy/package/wheel.sh", self.folder / "dist"],
+            env={**os.environ, **build, "PYTHON": os.environ["KVDTEST_PYTHON"]},
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        subprocess.run(
+            [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index",
+             "--target", self.folder / "packages", made.stdout.strip()],
+            check=True,
+        )  # fmt: skip
+
+    def engine(
+        self,
+        name: str,
+        endpoint: str | None = None,
+        extra: dict[str, Any] | None = None,
+        environment: dict[str, str] | None = None,
+        **given: Any,
+    ) -> Engine:
+        """Starts an engine; on kvd where there is an endpoint."""
+        options = {**given, "engine": dict(given.get("engine", {}))}
+        variables = {**self.environment, **(environment or {})}
+        if endpoint is not None:
+            options["engine"]["kv_transfer_config"] = {
+                **CONNECTOR, "kv_connector_extra_config": extra or {},
+            }  # fmt: skip
+            variables["KVD_ENDPOINT"] = endpoint
+        return Engine(self.folder / name, [str(self.model)], options, variables)
+
+    def run(self, arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments], env={**self.environment, **environment},
+            cwd=self.folder, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+
+class Engine:
+    """An engine.py process. A context manager: leaving it ends the process."""
+
+    def __init__(
+        self, at: Path, model: list[str], options: dict[str, Any], environment: dict[str, str]
+    ) -> None:
+        self._out = at.with_suffix(".json")
+        self._log = at.with_suffix(".log")
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(HERE / "engine.py"), *model, str(self._out), json.dumps(options)],
+                env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text() + self._printed
+
+    _printed = ""
+
+    def wait_for_pause(self) -> list[tuple[int, int]]:
+        """Address and size of each KV tensor, once the engine stands still."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith('{"event": "paused"'):
+                return [(at, size) for at, size in json.loads(line)["tensors"]]
+            self._printed += line
+        raise AssertionError(f"the engine ended: {self.log[-4000:]}")
+
+    def go_on(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def status(self) -> int:
+        """How it ended. What it printed goes to the log."""
+        printed, _ = self.process.communicate(timeout=900)
+        self._printed += printed
+        return self.process.returncode
+
+    def answers(self) -> list[dict[str, Any]]:
+        """Waits for the end and returns the rounds' answers."""
+        if self.status() != 0:
+            raise AssertionError(f"the engine failed: {self.log[-4000:]}")
+        rounds: list[dict[str, Any]] = json.loads(self._out.read_text())
+        return rounds
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()

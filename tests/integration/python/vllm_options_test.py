@@ -1,0 +1,40 @@
+"""The options of KvdConnector. They need no vLLM."""
+
+from __future__ import annotations
+
+import unittest
+
+import ctest
+from kvd_vllm.options import Options, parse
+
+
+class TheOptions(unittest.TestCase):
+    def test_have_defaults(self) -> None:
+        self.assertEqual(parse({}, {}), Options(None, "vllm", False, 30.0))
+
+    def test_come_from_variables_and_from_the_configuration_which_outweighs_them(self) -> None:
+        variables = {
+            "KVD_ENDPOINT": "/a", "KVD_VLLM_ENGINE_NAME": "one", "KVD_VLLM_REQUIRED": "1",
+            "KVD_VLLM_TIMEOUT_S": "2.5",
+        }  # fmt: skip
+        self.assertEqual(parse({}, variables), Options("/a", "one", True, 2.5))
+        given = {"endpoint": "/b", "engine_name": "two", "required": False, "timeout_s": 1}
+        self.assertEqual(parse(given, variables), Options("/b", "two", False, 1.0))
+
+    def test_that_are_slips_are_refused_by_name(self) -> None:
+        for extra, said in (
+            ({"requierd": True}, "has no requierd; it has endpoint, engine_name, required, timeout"),
+            ({"required": "perhaps"}, "required: 'perhaps' is neither true nor false"),
+            ({"timeout_s": -1}, "timeout_s: -1 is no time"),
+            ({"timeout_s": "soon"}, "timeout_s: 'soon' is no time"),
+            ({"engine_name": "n" * 32}, "longer than 31 bytes"),
+            ({"endpoint": 7}, "endpoint: 7 is no text"),
+        ):
+            with self.assertRaisesRegex(ValueError, said):
+                parse(extra, {})
+        with self.assertRaisesRegex(ValueError, "KVD_VLLM_REQUIRED: 'maybe'"):
+            parse({}, {"KVD_VLLM_REQUIRED": "maybe"})
+
+
+if __name__ == "__main__":
+    ctest.main()
