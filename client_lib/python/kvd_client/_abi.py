@@ -38,6 +38,7 @@ class OpenOptions(Structure):
         ("group", c_uint64),
         ("rank", c_uint32),
         ("reserved", c_uint32),
+        ("model", c_char_p),
     ]
 
 
@@ -81,6 +82,9 @@ class Request(Structure):
         ("max_new_tokens", c_uint64),
         ("ttft_slo_ns", c_uint64),
         ("tbt_slo_ns", c_uint64),
+        ("tokens", POINTER(c_uint32)),
+        ("adapter", c_char_p),
+        ("salt", c_char_p),
     ]
 
 
@@ -203,6 +207,8 @@ _CALLS: dict[str, list[Any]] = {
     "kvd_region_dlpack": [HANDLE, c_uint64, c_uint64, POINTER(POINTER(DlManagedTensor))],
     "kvd_hold_mappings": [c_uint64],
     "kvd_submit": [HANDLE, POINTER(Request), c_uint64],
+    "kvd_append_tokens": [HANDLE, c_uint64, POINTER(c_uint32), c_size_t, c_uint64],
+    "kvd_name_blocks": [HANDLE, c_uint64, c_uint32, c_char_p, c_size_t, c_uint64],
     "kvd_step": [HANDLE, POINTER(StepInput), c_uint64, POINTER(StepResult)],
     "kvd_wait": [HANDLE, c_uint64, c_uint64],
     "kvd_wait_layer": [HANDLE, c_uint64, c_uint32, c_uint64],

@@ -86,7 +86,10 @@ class Client(Requests):
 
     endpoint: the attach socket; None: $KVD_ENDPOINT, else the daemon's default path.
     engine_name: shown in status and metrics, at most 31 bytes; None: the program's name.
-    shape: the model, for level 3; None: regions only.
+    shape: the model's, for level 3; None: regions only.
+    model: all that the bytes of a block depend on beside its tokens and the shape: weights and
+      revision, number format, layout. Requests of sessions whose models differ share nothing; None:
+      nothing is shared.
     memory: the kinds that the program can use; a kvd that lends another kind is refused with
       Unsupported and the remedy.
     streams_layers: the program calls wait_layer() before and layer_done() after each layer group.
@@ -108,6 +111,7 @@ class Client(Requests):
         *,
         engine_name: str | None = None,
         shape: Shape | None = None,
+        model: str | None = None,
         memory: Memory = Memory.HOST,
         transport: Transport = Transport.ZMQ,
         streams_layers: bool = False,
@@ -120,6 +124,7 @@ class Client(Requests):
         options.layers, options.layers_per_block, options.block_tokens, \
             options.bytes_per_token_per_layer = shape or Shape()  # fmt: skip
         options.group, options.ranks, options.rank = group or Group()
+        options.model = model.encode() if model is not None else None
         options.timeout_ns = _abi.nanoseconds(timeout)
         options.memory, options.transport = memory, transport
         options.abilities = _STREAMS_LAYERS if streams_layers else 0

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from . import _abi
 from ._handle import SLICE_S, Handle
+from .errors import InvalidArgument
 
 _TIMEOUT_S = 5.0
 _FINISHED = 1
@@ -48,13 +49,18 @@ class Direction(enum.IntEnum):
 
 
 class Request(NamedTuple):
-    """`id` is the engine's own number. Goals in seconds; 0: the domain's default."""
+    """`id` is the engine's own number. Goals in seconds; 0: the domain's default. Requests whose
+    leading tokens, LoRA adapter and salt are the same find each other's blocks; `tokens` are the ids
+    of all prompt_tokens tokens, or None, and then nothing is kept or found."""
 
     id: int
     prompt_tokens: int
     max_new_tokens: int
     ttft_slo: float = 0.0
     tbt_slo: float = 0.0
+    tokens: Sequence[int] | None = None
+    adapter: str | None = None
+    salt: str | None = None
 
 
 class Report(NamedTuple):
@@ -115,11 +121,41 @@ class Requests:
 
     def submit(self, request: Request, timeout: float = _TIMEOUT_S) -> None:
         """Hands a request to kvd, which says in step() when it runs."""
+        if request.tokens is not None and len(request.tokens) != request.prompt_tokens:
+            raise InvalidArgument(
+                f"{len(request.tokens)} tokens are given, but prompt_tokens is {request.prompt_tokens}"
+            )
         given = _abi.Request(
             ctypes.sizeof(_abi.Request), request.id, request.prompt_tokens, request.max_new_tokens,
             _abi.nanoseconds(request.ttft_slo), _abi.nanoseconds(request.tbt_slo),
         )  # fmt: skip
+        if request.tokens is not None:
+            given.tokens = _tokens_of(request.tokens)
+        given.adapter = request.adapter.encode() if request.adapter is not None else None
+        given.salt = request.salt.encode() if request.salt is not None else None
         self._handle.call("kvd_submit", ctypes.byref(given), _abi.nanoseconds(timeout))
+
+    def append_tokens(
+        self, request: int, tokens: Sequence[int], timeout: float = _TIMEOUT_S
+    ) -> None:
+        """Tokens of the answer, which follow those that were told: blocks that they fill can be
+        found once the request has ended. Before the report that ends it. Raises NotFound for a
+        request that was submitted without tokens."""
+        self._handle.call(
+            "kvd_append_tokens", request, _tokens_of(tokens), len(tokens), _abi.nanoseconds(timeout)
+        )
+
+    def name_blocks(
+        self, request: int, first: int, digests: Sequence[bytes], timeout: float = _TIMEOUT_S
+    ) -> None:
+        """In place of tokens: digests of 32 bytes that the engine has made itself, of the blocks
+        from `first` on, in order and each once."""
+        if any(len(digest) != 32 for digest in digests):
+            raise InvalidArgument("a digest has 32 bytes")
+        self._handle.call(
+            "kvd_name_blocks", request, first, b"".join(digests), len(digests),
+            _abi.nanoseconds(timeout),
+        )  # fmt: skip
 
     def step(
         self,
@@ -220,6 +256,10 @@ class Requests:
             answer.budget_blocks,
             [Place(e.request, e.resident_blocks, e.distance) for e in entries],
         )
+
+
+def _tokens_of(tokens: Sequence[int]) -> ctypes.Array[ctypes.c_uint32]:
+    return (ctypes.c_uint32 * len(tokens))(*tokens)
 
 
 def _step_of(answer: _abi.StepResult) -> Step:

@@ -203,9 +203,32 @@ class Calls(unittest.TestCase):
 class Level3(unittest.TestCase):
     """One request of 20 tokens, in two blocks of 16 for each of two layers."""
 
-    def open(self, bandwidth: str) -> Client:
+    def test_a_request_finds_what_another_one_computed(self) -> None:
+        self.kvd = self.enterContext(KvdProcess())
+        tokens = list(range(100, 164))
+        for model, tokens_found in (("m", 0), ("m", 48), ("other", 0)):
+            client = self.enterContext(Client(self.kvd.endpoint, shape=SHAPE, model=model))
+            self.finished = 0
+            with self.assertRaisesRegex(InvalidArgument, "64 tokens are given"):
+                client.submit(Request(7, prompt_tokens=9, max_new_tokens=4, tokens=tokens))
+            client.submit(Request(7, prompt_tokens=64, max_new_tokens=20, tokens=tokens))
+            run = self.run_of(client)
+            self.assertEqual((run.tokens_present, run.tokens), (tokens_found, 64 - tokens_found))
+            self.run_of(client, [Report(7, 64)])
+            client.append_tokens(7, range(16))
+            client.finish(7)
+            client.close()
+
+    def test_a_request_is_named_by_its_engine(self) -> None:
+        client = self.open("unlimited", model="m")
+        self.run_of(client)
+        client.name_blocks(7, 0, [b"d" * 32])
+        with self.assertRaisesRegex(InvalidArgument, "32 bytes"):
+            client.name_blocks(7, 1, [b"short"])
+
+    def open(self, bandwidth: str, model: str | None = None) -> Client:
         self.kvd = self.enterContext(KvdProcess(bandwidth=bandwidth))
-        client = self.enterContext(Client(self.kvd.endpoint, shape=SHAPE))
+        client = self.enterContext(Client(self.kvd.endpoint, shape=SHAPE, model=model))
         client.submit(Request(7, prompt_tokens=20, max_new_tokens=4, ttft_slo=5, tbt_slo=0.1))
         self.finished = 0
         return client
