@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -21,6 +22,8 @@ namespace kvd::client {
 /// Cost:   SHA-256 of the tokens, some 400 us for 32 K of them.
 class BlockNames {
  public:
+  using SessionKey = std::array<std::uint8_t, 16>;
+
   /// The full blocks of a request's first tokens.
   /// Errors: InvalidArgument where the blocks have no tokens.
   Result<std::vector<wire::BlockName>> begin(RequestId request, const kvd_client::Content& content,
@@ -29,8 +32,11 @@ class BlockNames {
   Result<std::vector<wire::BlockName>> extend(RequestId request,
                                               std::span<const std::uint32_t> tokens);
   void end(RequestId request) { told_.erase(request); }
-  /// All requests are gone.
-  void clear() { told_.clear(); }
+  /// Requests of another session than the last one are gone.
+  void follow(const SessionKey& session) {
+    if (session != session_) told_.clear();
+    session_ = session;
+  }
 
  private:
   struct Told {
@@ -41,6 +47,7 @@ class BlockNames {
   };
   Result<std::vector<wire::BlockName>> named(RequestId request, Told& told);
 
+  SessionKey session_{};
   digest::BlockChain chain_;
   std::map<RequestId, Told> told_;
 };

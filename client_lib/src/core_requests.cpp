@@ -58,7 +58,7 @@ Status Core::submit(const kvd_client::Request& request, Nanoseconds timeout) {
     KVD_TRY(session->call(to_wire(request), until));
     const RequestId id(request.id);
     connector_.on_submitted(id);
-    names_.end(id);  // of an earlier session
+    names_.follow(session->welcome().session_key);
     if (told == 0 || model_.empty()) return {};
     const Tokens prompt(static_cast<std::int64_t>(told));
     const Tokens block(session->welcome().shape.block_tokens);
@@ -72,6 +72,7 @@ Status Core::submit(const kvd_client::Request& request, Nanoseconds timeout) {
 Status Core::append_tokens(RequestId request, std::span<const std::uint32_t> tokens,
                            Nanoseconds timeout) {
   return on_requests(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+    names_.follow(session->welcome().session_key);
     KVD_ASSIGN_OR_RETURN(const auto names, names_.extend(request, tokens));
     return tell(*session, names, until);
   });

@@ -171,6 +171,18 @@ std::string Commands::silent_holder(const Session& session) {
 }
 
 void Commands::on_name(const Command& command, const NameBlocks& names) {
+  constexpr std::size_t kMostTold = std::size_t{1} << 20;  // 32 MiB of digests
+  std::size_t told = names.blocks.size();
+  for (const Request* r : requests_.sessions().at(command.engine).active) {
+    told += r->content.chain.size();
+  }
+  if (told > kMostTold) {
+    context_.refuse(command, ErrorCode::kQuotaExceeded,
+                    std::to_string(kMostTold) +
+                        " blocks of open requests are told, the most a session may tell: the rest "
+                        "runs, and is not found again");
+    return;
+  }
   for (const NameBlocks::Block& block : names.blocks) {
     Request* request = requests_.find(command.engine, block.request);
     if (!request || prefixes_.tell(*request, names.fingerprint, block.number, block.digest))

@@ -224,6 +224,10 @@ wire::ReplyBody MiniDaemon::body_of(const wire::Command& command) {
   if (const auto* submit = std::get_if<wire::SubmitBody>(&command.body)) {
     seen_.submitted.push_back(submit->request);
   }
+  if (const auto* name = std::get_if<wire::NameCommand>(&command.body)) {
+    seen_.fingerprints.push_back(name->fingerprint);
+    for (const wire::BlockName block : name->blocks) seen_.names.push_back(block);
+  }
   if (const auto* finish = std::get_if<wire::FinishCommand>(&command.body)) end(finish->body);
   if (const auto* abort = std::get_if<wire::AbortCommand>(&command.body)) end(abort->body);
   if (std::holds_alternative<wire::StatsCommand>(command.body)) {

@@ -63,6 +63,8 @@ class MiniDaemon {
     std::vector<std::uint64_t> ended;
     std::vector<wire::StepReport> reports;
     std::vector<wire::StepBody> steps;
+    std::vector<wire::BlockName> names;
+    std::vector<std::array<std::uint8_t, 32>> fingerprints;  ///< of the commands that brought them
     std::uint64_t slabs_acknowledged = 0;
     std::uint64_t slabs_unmapped = 0;
     std::uint64_t goodbyes = 0;

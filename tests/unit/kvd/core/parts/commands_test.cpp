@@ -222,5 +222,26 @@ TEST_F(CommandsTest, AStepIsAnsweredWithWhatToRun) {
   ground.store.tiers.iteration_finished(session.id, 1);
 }
 
+TEST_F(CommandsTest, WhatBlocksHoldIsToldInOrderAndWithinBounds) {
+  Session& session = attach();
+  Request& request = submit(session, 40, 8);
+  const auto tell = [&](std::uint32_t first, std::size_t count, RequestId of) {
+    NameBlocks names;
+    for (std::size_t i = 0; i < count; ++i) {
+      names.blocks.push_back({of, first + static_cast<std::uint32_t>(i), Digest{}});
+    }
+    const Command asked = command(session, names);
+    commands.on_command(asked);
+    return code_of(answer_to(asked));
+  };
+  EXPECT_EQ(tell(0, 3, request.key.request), ErrorCode::kOk);
+  EXPECT_EQ(request.content.chain.size(), 3u);
+  EXPECT_EQ(tell(0, 1, request.key.request), ErrorCode::kInvalidArgument) << "twice";
+  EXPECT_EQ(tell(3, 10, request.key.request), ErrorCode::kInvalidArgument) << "beyond its end";
+  EXPECT_EQ(tell(0, 1, RequestId(77)), ErrorCode::kOk) << "one that has ended meanwhile";
+  request.content.chain.resize(std::size_t{1} << 20);
+  EXPECT_EQ(tell(3, 1, request.key.request), ErrorCode::kQuotaExceeded);
+}
+
 }  // namespace
 }  // namespace kvd::core
