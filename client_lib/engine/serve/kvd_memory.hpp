@@ -17,7 +17,8 @@ class KvdMemory final : public KvMemory {
     std::string name;
     std::uint32_t layers_per_block = 0;  ///< 0: kvd chooses
     std::uint32_t block_tokens = 0;
-    std::string identity;  ///< equal for equal weights alone; empty: prompts are not looked for
+    /// Equal for equal weights alone; empty: prompts are not looked for.
+    std::string identity = {};
   };
   [[nodiscard]] static Result<KvdMemory> attach(const Options& options,
                                                 const Hyperparameters& model);
