@@ -167,7 +167,7 @@ class WatchedMemory final : public KvMemory {
   [[nodiscard]] std::uint32_t block_tokens() const override { return inside_.block_tokens(); }
   Status submit(const kvd_client::Request& request) override { return inside_.submit(request); }
   Status abort(std::uint64_t request) override { return inside_.abort(request); }
-  Status extend(std::uint64_t request, std::span<const Token> tokens) override {
+  Status extend(std::uint64_t request, std::span<const engine::Token> tokens) override {
     return inside_.extend(request, tokens);
   }
   Result<engine::Grant> step(std::span<const kvd_client::StepReport> reports,
