@@ -102,7 +102,7 @@ Prefixes::Usable Prefixes::wanted(const Request& request, Usable usable) {
   planner::LoadCosts costs;
   costs.tokens = Tokens(blocks * session.shape.block_tokens);
   costs.bytes = session.shape.slot_bytes() * (blocks * session.groups());
-  costs.bandwidth = BytesPerSecond(knowledge_.fetch_rate(session.devices().first()));
+  costs.bandwidth = BytesPerSecond{knowledge_.fetch_rate(session.devices().first())};
   costs.prefill_per_token = planner::Seconds(
       session.costs.prefill_token_s > 0 ? session.costs.prefill_token_s : kTokenSeconds);
   if (context_.load->decide(costs, session.costs.load) > Tokens(0)) return usable;

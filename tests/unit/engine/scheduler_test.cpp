@@ -122,7 +122,7 @@ class Engine {
 
   std::shared_ptr<RecordingSink> submit(Completion completion) {
     completion.wants_digests = true;
-    const auto sink = std::make_shared<RecordingSink>();
+    auto sink = std::make_shared<RecordingSink>();
     const auto id = scheduler_.submit(std::move(completion), sink);
     if (!id.ok()) sink->failed(id.error());
     return sink;
@@ -154,6 +154,7 @@ std::vector<RecordingSink::Record> run_all(Engine& engine) {
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   for (std::uint32_t seed = 0; seed < 6; ++seed) sinks.push_back(engine.submit(completion(seed)));
   std::vector<RecordingSink::Record> out;
+  out.reserve(sinks.size());
   for (const auto& sink : sinks) out.push_back(sink->end());
   return out;
 }

@@ -53,6 +53,155 @@ Devices some_devices(World& world, std::uint32_t ranks) {
   return Devices(by_rank);
 }
 
+Controller::Config config_of(std::uint64_t seed, std::uint32_t devices) {
+  Controller::Config config = small_pool(4, seed % 5 == 0 ? 5 : 16, devices);
+  const auto choose = [&](planner::Decision decision, std::uint64_t n) {
+    const auto names = planner::policy_names(decision);
+    return std::string(names[n % names.size()]);
+  };
+  config.tuning.rotation.policy = choose(planner::Decision::kRotation, seed);
+  config.tuning.admission.policy = choose(planner::Decision::kAdmission, seed / 3);
+  config.tuning.placement.policy = choose(planner::Decision::kPlacement, seed / 2);
+  config.tuning.rotation.eager = seed % 4 != 0;
+  return config;
+}
+
+/// Engines that come, run, die and stop as the seed says.
+class History {
+ public:
+  History(std::uint64_t seed, std::uint32_t devices)
+      : world_(config_of(seed, devices), seed),
+        seed_(seed),
+        devices_(devices),
+        texts_(seed % 7 < 4) {
+    world_.solve_late = seed % 3 == 0;
+  }
+
+  void play() {
+    for (int i = 0; i < 400 && !::testing::Test::HasFatalFailure(); ++i) {
+      world_.pass(milliseconds(1 + static_cast<std::int64_t>(world_.random() % 200)));
+      if (world_.engines.size() < 1 + 2 * devices_ && chance(10)) attach();
+      if (world_.engines.empty()) continue;
+      auto it = world_.engines.begin();
+      std::advance(it, static_cast<std::ptrdiff_t>(world_.random() % world_.engines.size()));
+      if (!it->second.alive) {
+        if (chance(3)) world_.bury(it->first);
+        continue;
+      }
+      if (chance(4)) submit(it->first);
+      if (!leaves(it->first)) act(it->second);
+    }
+    streams = world_.controller->status(world_.now).counters.streams;
+    found = world_.found;
+  }
+
+  /// Every other history runs to its end. Then all die, and nothing is left.
+  void end() {
+    if (seed_ % 2 == 0) run_out();
+    for (auto it = world_.engines.begin(); it != world_.engines.end();) {
+      const EngineId id = (it++)->first;
+      world_.die(id);
+      world_.bury(id);
+    }
+    world_.finish_copies();
+    const ControllerStatus status = world_.controller->status(world_.now);
+    EXPECT_EQ(world_.errors, 0u);
+    EXPECT_EQ(status.tiers[0].free + status.cached[0], status.tiers[0].capacity);
+    EXPECT_EQ(status.tiers[1].free + status.cached[1], status.tiers[1].capacity);
+    EXPECT_FALSE(world_.retires());
+  }
+
+  std::size_t under_pressure = 0;  ///< regions for which requests made way
+  std::uint64_t streams = 0;       ///< iterations with streamed layers
+  std::int64_t found = 0;          ///< tokens that were not computed again
+
+ private:
+  bool chance(std::uint64_t n) { return world_.random() % n == 0; }
+
+  void attach() {
+    const ModelClass models[] = {small_model(),
+                                 {2, 1, 8, Bytes(32)},
+                                 {6, 1, 4, Bytes(32)},
+                                 {2, 1, 4, Bytes(64), 2},
+                                 {2, 2, 4, Bytes(32), 3}};
+    const ModelClass& model = models[world_.random() % 5];
+    const EngineId id = world_.attach(model, DomainId(1), false, some_devices(world_, model.ranks));
+    world_.engines.at(id).pipelined = chance(2);
+  }
+
+  /// Some are larger than HBM: refused, or they run with their layers in DRAM. Some begin as others
+  /// do.
+  void submit(EngineId id) {
+    const auto tokens = [&] { return 1 + world_.random() % (chance(8) ? 80 : 24); };
+    const auto prompt = static_cast<std::int64_t>(tokens());
+    const auto answer = static_cast<std::int64_t>(tokens());
+    if (!texts_ || !chance(2)) {
+      world_.submit(id, ++next_, prompt, answer);
+      return;
+    }
+    const Text text{1 + world_.random() % 3, static_cast<std::uint32_t>(world_.random() % 6),
+                    world_.random() % 3};
+    world_.submit(id, ++next_, prompt, answer, text);
+  }
+
+  bool leaves(EngineId id) {
+    if (chance(60)) {
+      world_.die(id);
+      return true;
+    }
+    if (!chance(80)) return false;
+    world_.feed(Detach{id});
+    world_.engines.erase(id);
+    return true;
+  }
+
+  void act(World::Engine& engine) {
+    const EngineId id = engine.id;
+    if (!engine.requests.empty() && chance(12)) {
+      world_.command(id, Rotate{RequestId(engine.requests.begin()->first), chance(2)});
+    }
+    if (!engine.requests.empty() && chance(25)) abort_last(engine);
+    const bool retiring = world_.retires();
+    const std::size_t leased = world_.regions.size();
+    if (chance(20)) {
+      const Bytes bytes(4096 * (1 + static_cast<std::int64_t>(world_.random() % 2)));
+      world_.command(id, AllocateRegion{bytes}, milliseconds(3000));
+    }
+    if (!world_.regions.empty() && chance(15)) world_.release_oldest_region();
+    if (chance(10)) world_.feed(Tick{});
+    if (chance(2)) world_.finish_plans();
+    world_.run_and_step(id);
+    if (::testing::Test::HasFatalFailure()) return;
+    if (chance(2)) world_.finish_copies(world_.random() % 3);
+    under_pressure += retiring && world_.regions.size() > leased ? 1u : 0u;
+  }
+
+  /// The iteration it is granted in still runs.
+  void abort_last(World::Engine& engine) {
+    const auto request = std::prev(engine.requests.end())->first;
+    world_.command(engine.id, Abort{RequestId(request)});
+    engine.requests.erase(request);
+    std::erase_if(engine.reports, [&](const StepReport& r) { return r.request.value == request; });
+  }
+
+  void run_out() {
+    world_.solve_late = false;
+    world_.finish_plans();
+    bool ended = false;
+    for (int round = 0; round < 20 && !ended; ++round) {
+      end_what_was_commanded(world_);
+      ended = run_to_end(world_, 300);
+    }
+    EXPECT_TRUE(ended) << "somebody waits for ever";
+  }
+
+  World world_;
+  const std::uint64_t seed_;
+  const std::uint32_t devices_;
+  const bool texts_;  ///< some requests begin as others do
+  std::uint64_t next_ = 0;
+};
+
 /// Any mixture of engines, classes, aborts, rotations, deaths and regions, with copies ending late:
 /// every block read is what was written, nothing leaks, and everybody finishes. KVD_SEED plays one
 /// history; KVD_HISTORIES is how many otherwise, from KVD_FIRST_SEED on.
@@ -61,118 +210,18 @@ void play_histories(std::uint32_t devices, std::uint64_t usual) {
   const char* wanted = std::getenv("KVD_SEED");
   const std::uint64_t count = wanted ? 1 : number_in("KVD_HISTORIES", usual);
   const std::uint64_t first = number_in(wanted ? "KVD_SEED" : "KVD_FIRST_SEED", 1);
-  const std::uint64_t last = first + count - 1;
   std::size_t under_pressure = 0;
   std::uint64_t streams = 0;
   std::int64_t found = 0;
-  for (std::uint64_t seed = first; seed <= last; ++seed) {
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE("KVD_SEED=" + std::to_string(seed));
-    Controller::Config config = small_pool(4, seed % 5 == 0 ? 5 : 16, devices);
-    const auto choose = [&](planner::Decision decision, std::uint64_t n) {
-      const auto names = planner::policy_names(decision);
-      return std::string(names[n % names.size()]);
-    };
-    config.tuning.rotation.policy = choose(planner::Decision::kRotation, seed);
-    config.tuning.admission.policy = choose(planner::Decision::kAdmission, seed / 3);
-    config.tuning.placement.policy = choose(planner::Decision::kPlacement, seed / 2);
-    config.tuning.rotation.eager = seed % 4 != 0;
-    World world(config, seed);
-    world.solve_late = seed % 3 == 0;
-    const bool texts = seed % 7 < 4;  // some requests begin as others do
-    const auto chance = [&](std::uint64_t n) { return world.random() % n == 0; };
-    std::uint64_t next = 0;
-    for (int i = 0; i < 400; ++i) {
-      world.pass(milliseconds(1 + static_cast<std::int64_t>(world.random() % 200)));
-      if (world.engines.size() < 1 + 2 * devices && chance(10)) {
-        const ModelClass models[] = {small_model(),
-                                     {2, 1, 8, Bytes(32)},
-                                     {6, 1, 4, Bytes(32)},
-                                     {2, 1, 4, Bytes(64), 2},
-                                     {2, 2, 4, Bytes(32), 3}};
-        const ModelClass& model = models[world.random() % 5];
-        const EngineId id =
-            world.attach(model, DomainId(1), false, some_devices(world, model.ranks));
-        world.engines.at(id).pipelined = chance(2);
-      }
-      if (world.engines.empty()) continue;
-      auto it = world.engines.begin();
-      std::advance(it, static_cast<std::ptrdiff_t>(world.random() % world.engines.size()));
-      const EngineId id = it->first;
-      if (!it->second.alive) {
-        if (chance(3)) world.bury(id);
-        continue;
-      }
-      if (chance(4)) {
-        // Some are larger than HBM: refused, or they run with their layers in DRAM.
-        const auto tokens = [&] { return 1 + world.random() % (chance(8) ? 80 : 24); };
-        const auto prompt = static_cast<std::int64_t>(tokens());
-        const auto answer = static_cast<std::int64_t>(tokens());
-        if (texts && chance(2)) {
-          const Text text{1 + world.random() % 3, static_cast<std::uint32_t>(world.random() % 6),
-                          world.random() % 3};
-          world.submit(id, ++next, prompt, answer, text);
-        } else {
-          world.submit(id, ++next, prompt, answer);
-        }
-      }
-      if (chance(60)) {
-        world.die(id);
-        continue;
-      }
-      if (chance(80)) {
-        world.feed(Detach{id});
-        world.engines.erase(id);
-        continue;
-      }
-      if (!it->second.requests.empty() && chance(12)) {
-        world.command(id, Rotate{RequestId(it->second.requests.begin()->first), chance(2)});
-      }
-      if (!it->second.requests.empty() && chance(25)) {
-        // The iteration it is granted in still runs.
-        const auto request = std::prev(it->second.requests.end())->first;
-        world.command(id, Abort{RequestId(request)});
-        it->second.requests.erase(request);
-        std::erase_if(it->second.reports,
-                      [&](const StepReport& r) { return r.request.value == request; });
-      }
-      const bool retiring = world.retires();
-      const std::size_t leased = world.regions.size();
-      if (chance(20)) {
-        const Bytes bytes(4096 * (1 + static_cast<std::int64_t>(world.random() % 2)));
-        world.command(id, AllocateRegion{bytes}, milliseconds(3000));
-      }
-      if (!world.regions.empty() && chance(15)) world.release_oldest_region();
-      if (chance(10)) world.feed(Tick{});
-      if (chance(2)) world.finish_plans();
-      world.run_and_step(id);
-      if (::testing::Test::HasFatalFailure()) return;
-      if (chance(2)) world.finish_copies(world.random() % 3);
-      under_pressure += retiring && world.regions.size() > leased ? 1u : 0u;
-    }
-    streams += world.controller->status(world.now).counters.streams;
-    found += world.found;
-    if (seed % 2 == 0) {
-      world.solve_late = false;
-      world.finish_plans();
-      bool ended = false;
-      for (int round = 0; round < 20 && !ended; ++round) {
-        end_what_was_commanded(world);
-        ended = run_to_end(world, 300);
-      }
-      ASSERT_TRUE(ended) << "somebody waits for ever";
-    }
-    for (auto it = world.engines.begin(); it != world.engines.end();) {
-      const EngineId id = (it++)->first;
-      world.die(id);
-      world.bury(id);
-    }
-    world.finish_copies();
-    const ControllerStatus status = world.controller->status(world.now);
-    EXPECT_EQ(world.errors, 0u);
-    EXPECT_EQ(status.tiers[0].free + status.cached[0], status.tiers[0].capacity);
-    EXPECT_EQ(status.tiers[1].free + status.cached[1], status.tiers[1].capacity);
-    EXPECT_FALSE(world.retires());
+    History history(seed, devices);
+    history.play();
+    if (!::testing::Test::HasFatalFailure()) history.end();
     if (::testing::Test::HasFailure()) return;
+    under_pressure += history.under_pressure;
+    streams += history.streams;
+    found += history.found;
   }
   if (wanted) return;
   EXPECT_GT(under_pressure, count / 4) << "regions for which requests made way";
