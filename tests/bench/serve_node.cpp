@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tests/support/free_port.hpp"
 #include "tests/unit/kvd/admin/http.hpp"
 
 namespace kvd::bench {
@@ -36,7 +37,7 @@ std::string toml_of(const core::Tuning& tuning) {
 }  // namespace
 
 ServeNode::Engine::Engine(const std::string& endpoint, const ServeStage& stage)
-    : port_(admin::free_port()),
+    : port_(test::free_port()),
       process_(
           {{test::built_program("kvd-engine"), "--random", stage.model, "--port",
             std::to_string(port_), "--threads", "1", "--max-requests", "1024", "--layers-per-block",

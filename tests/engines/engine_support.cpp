@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tests/support/daemon_process.hpp"
+#include "tests/support/free_port.hpp"
 #include "tests/unit/kvd/admin/http.hpp"
 
 namespace kvd::test {
@@ -74,7 +75,7 @@ std::string take_chunks(std::string& raw) {
 
 EngineProcess::EngineProcess(const std::string& endpoint, const std::vector<std::string>& options,
                              const std::string& model)
-    : port_(admin::free_port()), process_(engine_command(port_, endpoint, options, model)) {}
+    : port_(free_port()), process_(engine_command(port_, endpoint, options, model)) {}
 
 json EngineProcess::health() const {
   const std::string answer = admin::http_exchange(

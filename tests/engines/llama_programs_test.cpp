@@ -13,6 +13,7 @@
 #include "tests/engines/daemon_process.hpp"
 #include "tests/engines/loopback_http.hpp"
 #include "tests/engines/workbench.hpp"
+#include "tests/support/free_port.hpp"
 #include "tests/support/patience.hpp"
 
 namespace kvd::test {

@@ -7,7 +7,6 @@
 
 #include <array>
 
-#include "ipc/vocabulary/check.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 
 namespace kvd::test {
@@ -44,18 +43,6 @@ std::string ask(std::uint16_t port, const std::string& request) {
 constexpr const char* kHeaders = " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n";
 
 }  // namespace
-
-std::uint16_t free_port() {
-  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  KVD_CHECK(bind(socket.get(), generic, size) == 0, "no free port");
-  KVD_CHECK(getsockname(socket.get(), generic, &size) == 0, "no free port");
-  return ntohs(address.sin_port);
-}
 
 std::string http_get(std::uint16_t port, const std::string& path) {
   return ask(port, "GET " + path + kHeaders + "\r\n");

@@ -5,9 +5,6 @@
 
 namespace kvd::test {
 
-/// A port nobody listens on at this moment.
-std::uint16_t free_port();
-
 /// The body of the answer from a server on this machine; empty: no answer, or not 200.
 std::string http_get(std::uint16_t port, const std::string& path);
 std::string http_post(std::uint16_t port, const std::string& path, const std::string& body);

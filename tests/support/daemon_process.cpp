@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/support/free_port.hpp"
 #include "tests/support/patience.hpp"
 #include "tests/unit/kvd/admin/http.hpp"
 
@@ -54,9 +55,9 @@ KvdProcess::KvdProcess(const RuntimeFolder& folder, const KvdSettings& settings)
     : endpoint_(folder.file("attach.sock")),
       token_file_(folder.file("admin.token")),
       config_file_(folder.file("kvd.toml")),
-      admin_port_(admin::free_port()),
-      metrics_port_(admin::free_port()) {
-  while (metrics_port_ == admin_port_) metrics_port_ = admin::free_port();
+      admin_port_(free_port()),
+      metrics_port_(free_port()) {
+  while (metrics_port_ == admin_port_) metrics_port_ = free_port();
   std::ofstream(config_file_) << toml_of(folder, settings, admin_port_, metrics_port_);
   process_.emplace(
       ChildCommand{{built_program("kvd"), "--config", config_file_}, settings.environment});

@@ -11,6 +11,7 @@
 #include "kvd/daemon/admin_desk.hpp"
 #include "kvd_client/client.hpp"
 #include "tests/support/daemon_thread.hpp"
+#include "tests/support/free_port.hpp"
 #include "tests/unit/kvd/admin/http.hpp"
 
 namespace kvd::test {
@@ -102,8 +103,8 @@ class DaemonAdmin : public testing::Test {
 
   DaemonThread daemon_{[](daemon::Config& config) { config.hbm = 4 * kMiB; }};
   SteadyClock clock_;
-  std::uint16_t port_ = admin::free_port();
-  std::uint16_t metrics_port_ = admin::free_port();
+  std::uint16_t port_ = free_port();
+  std::uint16_t metrics_port_ = free_port();
   std::unique_ptr<DeskThread> desk_;
   std::optional<admin::link::Channel> channel_;
   std::unique_ptr<admin::LinkBackend> link_;

@@ -13,6 +13,7 @@
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "kvd_client/client.hpp"
 #include "tests/support/daemon_process.hpp"
+#include "tests/support/free_port.hpp"
 #include "tests/support/patience.hpp"
 #include "tests/unit/kvd/admin/http.hpp"
 
@@ -57,7 +58,7 @@ TEST(Startup, ATakenPortIsNamed) {
   const RuntimeFolder folder, other_folder;
   const KvdProcess kvd(folder);
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
-  const std::uint16_t other = admin::free_port();
+  const std::uint16_t other = free_port();
   for (const auto& [admin_port, metrics_port, taken] :
        {std::tuple(kvd.admin_port(), other, kvd.admin_port()),
         std::tuple(other, kvd.metrics_port(), kvd.metrics_port())}) {
@@ -132,8 +133,7 @@ class FullPipe {
 TEST(Startup, ServesThoughNobodyReadsItsLog) {
   const RuntimeFolder folder;
   const FullPipe pipe(folder.file("log"));
-  const std::string config =
-      written(folder, toml_of(folder, {}, admin::free_port(), admin::free_port()));
+  const std::string config = written(folder, toml_of(folder, {}, free_port(), free_port()));
   ChildProcess kvd({{"/bin/sh", "-c", R"(exec "$0" --config "$1" 2> "$2")", built_program("kvd"),
                      config, folder.file("log")},
                     {}});

@@ -29,10 +29,25 @@ def poll_until(condition: Callable[[], bool], patience: float = PATIENCE_S) -> b
     return True
 
 
+_claims: list[socket.socket] = []
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that no other test gets until this process ends: tests/support/free_port.hpp."""
+    first, count = 20000, 12000
+    for tries in range(count):
+        port = first + (os.getpid() * 16 + len(_claims) + tries) % count
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0kvd-test-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return port
+    raise RuntimeError("no free port")
 
 
 def pool_bytes_mapped(pid: int) -> int:

@@ -6,6 +6,7 @@
 
 #include <future>
 
+#include "tests/support/free_port.hpp"
 #include "tests/support/patience.hpp"
 #include "tests/unit/kvd/admin/http.hpp"
 
@@ -41,7 +42,7 @@ std::string hear(const UniqueFd& socket) {
 class FrontTest : public testing::Test {
  protected:
   void SetUp() override {
-    options_.port = admin::free_port();
+    options_.port = test::free_port();
     options_.limits.readers = 4;
     options_.limits.connections = 6;
     options_.limits.backlog = 1 * kMiB;
@@ -204,7 +205,7 @@ TEST(FrontStart, OnlyTheLoopbackAndARealPort) {
 }
 
 TEST(FrontStart, ATakenPortIsUnavailable) {
-  const Front::Options options{.port = admin::free_port()};
+  const Front::Options options{.port = test::free_port()};
   const auto first = Front::start(options, {});
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(Front::start(options, {}).error().code, ErrorCode::kUnavailable);

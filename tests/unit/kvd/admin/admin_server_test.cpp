@@ -7,6 +7,7 @@
 #include <chrono>
 #include <fstream>
 
+#include "tests/support/free_port.hpp"
 #include "tests/unit/kvd/admin/fake_backend.hpp"
 #include "tests/unit/kvd/admin/http.hpp"
 
@@ -36,7 +37,7 @@ std::string request_text(const std::string& line, const std::string& headers,
 
 class AdminServerTest : public testing::Test {
  protected:
-  AdminServerTest() { config.port = free_port(); }
+  AdminServerTest() { config.port = test::free_port(); }
 
   void SetUp() override {
     auto started = AdminServer::start(config, backend);

@@ -39,15 +39,6 @@ UniqueFd connected(std::uint16_t port) {
   return socket;
 }
 
-std::uint16_t free_port() {
-  const UniqueFd socket = tcp_socket();
-  sockaddr_in address = loopback(0);
-  socklen_t size = sizeof address;
-  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) return 0;
-  ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  return ntohs(address.sin_port);
-}
-
 std::string http_exchange(std::uint16_t port, const std::string& text) {
   const UniqueFd socket = connected(port);
   if (!socket.valid() || !send_all(socket.get(), text)) return "";

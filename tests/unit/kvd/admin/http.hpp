@@ -7,9 +7,6 @@
 
 namespace kvd::admin {
 
-/// A loopback port nobody listens on now.
-[[nodiscard]] std::uint16_t free_port();
-
 /// A connection to a loopback port, with 10 s limits; invalid when nobody listens.
 [[nodiscard]] UniqueFd connected(std::uint16_t port);
 

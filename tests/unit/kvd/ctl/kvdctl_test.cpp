@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "kvd/admin/admin_server.hpp"
+#include "tests/support/free_port.hpp"
 #include "tests/unit/kvd/admin/fake_backend.hpp"
 #include "tests/unit/kvd/admin/http.hpp"
 
@@ -25,7 +26,7 @@ class Kvdctl : public testing::Test {
  protected:
   Kvdctl() : token_file_(testing::TempDir() + "kvdctl_test_token_" + std::to_string(getpid())) {
     std::ofstream(token_file_) << admin::FakeBackend::kToken << "\n";
-    config_.port = admin::free_port();
+    config_.port = test::free_port();
   }
   ~Kvdctl() override { std::remove(token_file_.c_str()); }
 

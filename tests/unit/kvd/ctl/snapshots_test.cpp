@@ -12,6 +12,7 @@
 #include "kvd/ctl/snapshots.hpp"
 #include "planner/policy/catalogue.hpp"
 #include "tests/support/controller_world.hpp"
+#include "tests/support/free_port.hpp"
 #include "tests/unit/kvd/admin/fake_backend.hpp"
 #include "tests/unit/kvd/admin/http.hpp"
 
@@ -68,7 +69,7 @@ class Snapshots : public ::testing::TestWithParam<std::string_view> {
  protected:
   Snapshots() : status_(busy(GetParam())) {
     backend_.edit([this](admin::Snapshot& shown) { shown.status = status_; });
-    config_.port = admin::free_port();
+    config_.port = test::free_port();
     auto started = admin::AdminServer::start(config_, backend_);
     EXPECT_TRUE(started.ok());
     server_ = std::move(*started);
