@@ -147,7 +147,7 @@ typedef struct kvd_session_info {
   uint64_t bytes_per_token_per_layer;
   uint64_t block_bytes;
   uint64_t slab_bytes;
-  uint64_t generation; /* another one after the client attached again */
+  uint64_t generation; /* another one after the client attached again; with boot_id: unique */
   uint32_t memory;     /* KVD_MEMORY_HOST or KVD_MEMORY_CUDA; the same for the handle's life */
   int32_t device;      /* the GPU, as cudaGetDevice counts; -1: host memory */
   uint8_t device_uuid[16];

@@ -169,6 +169,23 @@ TEST_F(Buffer, OfSmallCachesSharesASlab) {
   EXPECT_TRUE(daemon_.comes_to_serve(getpid(), 0U));
 }
 
+TEST_F(Buffer, IsNeverPackedIntoARegionOfADaemonThatIsGone) {
+  ggml_backend_buffer_t before = allocate(16384);
+  ASSERT_NE(before, nullptr);
+  EXPECT_TRUE(daemon_.comes_to_serve(getpid(), kSlab));
+  engine_.ggml_backend_buffer_clear(before, 1);
+  daemon_.restart();
+  ASSERT_TRUE(daemon_.comes_to_know(getpid()));
+  ggml_backend_buffer_t after = allocate(16384);
+  ASSERT_NE(after, nullptr);
+  EXPECT_TRUE(daemon_.comes_to_serve(getpid(), kSlab)) << "the new one serves it";
+  engine_.ggml_backend_buffer_clear(after, 2);
+  EXPECT_EQ(std::ranges::count(bytes_of(before, 16384), 1), 16384) << "kept until its buffer goes";
+  engine_.ggml_backend_buffer_free(after);
+  engine_.ggml_backend_buffer_free(before);
+  EXPECT_TRUE(daemon_.comes_to_serve(getpid(), 0U));
+}
+
 TEST_F(Buffer, ThatIsNoCacheIsTheProcesssOwn) {
   ggml_backend_buffer_t weights = allocate(kSlab, "blk.0.attn_q.weight");
   ASSERT_NE(weights, nullptr);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "ipc/vocabulary/check.hpp"
 #include "tests/engines/loopback_http.hpp"
 #include "tests/engines/workbench.hpp"
+#include "tests/support/free_port.hpp"
 
 namespace kvd::test {
 namespace {
@@ -32,14 +34,24 @@ bool poll_until(Condition condition) {
 DaemonProcess::DaemonProcess(const std::string& folder, int slabs) : port_(free_port()) {
   std::filesystem::create_directories(folder);
   endpoint_ = folder + "/attach.sock";
-  const std::string config = folder + "/kvd.toml";
-  std::ofstream(config) << "backend = \"host\"\n"
-                        << "[paths]\nruntime_dir = \"" << folder << "\"\n"
-                        << "[pool]\nslab = \"" << kSlabBytes << "B\"\nhbm = \""
-                        << kSlabBytes * static_cast<std::uint64_t>(slabs) << "B\"\ndram = \""
-                        << kSlabBytes << "B\"\nreserve = \"0\"\n"
-                        << "[admin]\nport = " << port_ << "\n[metrics]\naddress = \"\"\n";
-  process_.emplace(ChildCommand{{program("kvd"), "--config", config}, {}});
+  config_ = folder + "/kvd.toml";
+  std::ofstream(config_) << "backend = \"host\"\n"
+                         << "[paths]\nruntime_dir = \"" << folder << "\"\n"
+                         << "[pool]\nslab = \"" << kSlabBytes << "B\"\nhbm = \""
+                         << kSlabBytes * static_cast<std::uint64_t>(slabs) << "B\"\ndram = \""
+                         << kSlabBytes << "B\"\nreserve = \"0\"\n"
+                         << "[admin]\nport = " << port_ << "\n[metrics]\naddress = \"\"\n";
+  start();
+}
+
+void DaemonProcess::restart() {
+  process_->signal(SIGKILL);
+  KVD_CHECK(process_->wait().has_value(), "the killed kvd is still there");
+  start();
+}
+
+void DaemonProcess::start() {
+  process_.emplace(ChildCommand{{program("kvd"), "--config", config_}, {}});
   const bool ready = poll_until([&] { return !http_get(port_, "/readyz").empty(); });
   KVD_CHECK(ready, process_->errors().c_str());
 }
@@ -60,6 +72,13 @@ std::uint64_t DaemonProcess::bytes_served_to(pid_t engine) const {
     if (report.pid == engine) bytes += report.bytes;
   }
   return bytes;
+}
+
+bool DaemonProcess::comes_to_know(pid_t engine) const {
+  return poll_until([&] {
+    const std::vector<EngineReport> known = engines();
+    return std::ranges::find(known, engine, &EngineReport::pid) != known.end();
+  });
 }
 
 bool DaemonProcess::comes_to_serve(pid_t engine, std::uint64_t bytes) const {

@@ -24,6 +24,9 @@ class DaemonProcess {
 
   DaemonProcess(const std::string& folder, int slabs);
 
+  /// SIGKILL, and another one in its place.
+  void restart();
+
   /// The attach socket, for KVD_ENDPOINT.
   [[nodiscard]] const std::string& endpoint() const { return endpoint_; }
 
@@ -31,6 +34,8 @@ class DaemonProcess {
   [[nodiscard]] std::vector<EngineReport> engines() const;
   /// What the daemon serves to the process; 0: it knows no such engine.
   [[nodiscard]] std::uint64_t bytes_served_to(pid_t engine) const;
+  /// Looked at until it does.
+  [[nodiscard]] bool comes_to_know(pid_t engine) const;
   /// The same, looked at until it is so: what the daemon shows is up to a tenth of a second old.
   [[nodiscard]] bool comes_to_serve(pid_t engine, std::uint64_t bytes) const;
   /// A counter of /v1/status, since the daemon started: "engines_died" are those that went without
@@ -40,7 +45,10 @@ class DaemonProcess {
   [[nodiscard]] bool wait_until_all_returned() const;
 
  private:
+  void start();
+
   std::string endpoint_;
+  std::string config_;
   std::uint16_t port_ = 0;
   std::optional<ChildProcess> process_;
 };

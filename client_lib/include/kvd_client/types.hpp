@@ -67,9 +67,10 @@ struct Options {
 
 /// What the daemon granted at attach.
 struct SessionInfo {
-  std::uint32_t engine = 0;      ///< the session's number in status and metrics
-  std::uint64_t generation = 0;  ///< another one after the client attached again
-  ModelShape shape;              ///< with the defaults filled in
+  std::uint32_t engine = 0;  ///< the session's number in status and metrics
+  std::uint64_t generation =
+      0;             ///< another one after the client attached again; with boot_id: unique
+  ModelShape shape;  ///< with the defaults filled in
   std::uint32_t layer_groups = 0;
   std::uint64_t block_bytes = 0;
   std::uint64_t slab_bytes = 0;

@@ -99,10 +99,11 @@ bool RegionSource::allocate(std::size_t bytes, Memory* memory) {
 }
 
 bool RegionSource::pack(std::size_t bytes, Memory* memory) {
-  const std::uint64_t now = generation();
+  const Session now = session();
   for (Region& region : regions_) {
-    // What an earlier boot of kvd lent is only kept until its buffers go.
-    if (region.generation != now) continue;
+    // What an earlier session lent, of this kvd or one before it, is only kept until its buffers
+    // go.
+    if (region.session != now) continue;
     if (const auto offset = region.space.take(bytes)) {
       *memory = {region.lease.id, *offset, static_cast<char*>(region.lease.address) + *offset};
       return true;
@@ -116,7 +117,7 @@ kvd_status RegionSource::take_region(std::size_t bytes, Memory* memory) {
   lease.struct_size = sizeof lease;
   const kvd_status status = kvd_region_allocate(client_, bytes, kRegionTimeoutNs, &lease);
   if (status != KVD_OK) return status;
-  regions_.push_back({lease, generation(), RegionSpace(lease.bytes, alignment())});
+  regions_.push_back({lease, session(), RegionSpace(lease.bytes, alignment())});
   *memory = {lease.id, *regions_.back().space.take(bytes), lease.address};
   return KVD_OK;
 }
@@ -136,10 +137,14 @@ void RegionSource::free(const Memory& memory) {
                kvd_last_error());
 }
 
-std::uint64_t RegionSource::generation() const {
+RegionSource::Session RegionSource::session() const {
   kvd_session_info info{};
   info.struct_size = sizeof info;
-  return kvd_get_session_info(client_, &info) == KVD_OK ? info.generation : 0;
+  Session session;
+  if (kvd_get_session_info(client_, &info) != KVD_OK) return session;
+  session.generation = info.generation;
+  std::ranges::copy(info.boot_id, session.boot_id.begin());
+  return session;
 }
 
 void RegionSource::close_if_unused() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -42,16 +43,22 @@ class RegionSource {
   static std::size_t alignment();
 
  private:
+  /// Each life of the daemon counts its generations anew.
+  struct Session {
+    std::uint64_t generation = 0;
+    std::array<std::uint8_t, 16> boot_id{};
+    friend bool operator==(const Session&, const Session&) = default;
+  };
   struct Region {
     kvd_region lease;
-    std::uint64_t generation;  // of the session that took it
+    Session session;  // that took it
     RegionSpace space;
   };
 
   RegionSource() = default;
   bool pack(std::size_t bytes, Memory* memory);
   kvd_status take_region(std::size_t bytes, Memory* memory);
-  [[nodiscard]] std::uint64_t generation() const;
+  [[nodiscard]] Session session() const;
   void close_if_unused();
 
   std::mutex mutex_;

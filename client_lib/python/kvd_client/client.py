@@ -60,7 +60,7 @@ class SessionInfo(NamedTuple):
     layer_groups: int
     block_bytes: int
     slab_bytes: int
-    generation: int  # another one after the client attached again
+    generation: int  # another one after the client attached again; with boot_id: unique
     memory: Memory
     device: int  # the GPU, as this process counts; -1: host memory
     device_uuid: uuid.UUID  # zeros: host memory
