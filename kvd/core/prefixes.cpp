@@ -70,6 +70,16 @@ Found Prefixes::find(Request& request) {
   return Found::kSoon;
 }
 
+// A prefix that requests keep asking for would never leave a slab that a region waits for.
+bool Prefixes::makes_way(const Request& request, std::uint32_t block) const {
+  const std::uint32_t groups = request.table.groups();
+  for (std::uint32_t i = block * groups; i < (block + 1) * groups; ++i) {
+    const SlotId slot = store_.blocks.slot(request.table, i, Tier::kHbm);
+    if (!slot.none() && store_.hbm.with(slot.slab()).retiring(slot.slab())) return true;
+  }
+  return false;
+}
+
 // Its leading rows that HBM has, and those that DRAM has and nobody runs on. Layers that stream
 // are not brought into HBM whole, so a row of which only some are there ends what can be used.
 Prefixes::Usable Prefixes::usable(const Request& request, std::uint32_t known) const {
@@ -77,6 +87,7 @@ Prefixes::Usable Prefixes::usable(const Request& request, std::uint32_t known) c
   Usable found;
   for (; found.blocks < known; ++found.blocks) {
     const store::RowId id = row(request, found.blocks);
+    if (makes_way(request, found.blocks)) break;
     if (store_.blocks.complete(id, Tier::kHbm)) {
       if (found.what == Found::kInDram) continue;
       found.what = Found::kInHbm;

@@ -61,6 +61,8 @@ class Prefixes {
     std::uint32_t blocks = 0;
     std::uint32_t in_hbm = 0;  ///< so many of them before the first that has to be loaded
   };
+  /// It is in a slab that is being emptied for a region.
+  [[nodiscard]] bool makes_way(const Request& request, std::uint32_t block) const;
   [[nodiscard]] Usable usable(const Request& request, std::uint32_t known) const;
   /// The same after the load policy has been asked.
   [[nodiscard]] Usable wanted(const Request& request, Usable usable);

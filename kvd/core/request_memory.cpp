@@ -143,14 +143,16 @@ void RequestMemory::abandon(Request& request, Ticket ticket) {
 }
 
 // Streams read what stays for others.
-void RequestMemory::read_on(const Request& request, Tier tier, const std::vector<Ticket>& readers) {
-  if (readers.empty() || request.content.named == 0) return;
+void RequestMemory::read_on(const Request& request) {
+  if (request.layers.streams.empty() || request.content.named == 0) return;
   std::vector<SlotId> slots;
   for (std::uint32_t i = 0; i < request.content.named * request.table.groups(); ++i) {
-    const SlotId slot = store_.blocks.slot(request.table, i, tier);
+    const SlotId slot = store_.blocks.slot(request.table, i, Tier::kDram);
     if (!slot.none()) slots.push_back(slot);
   }
-  for (const Ticket reader : readers) store_.tiers.copy_reads(reader, tier, slots);
+  for (const Ticket stream : request.layers.streams) {
+    store_.tiers.copy_reads(stream, Tier::kDram, slots);
+  }
 }
 
 void RequestMemory::seal_full_blocks(Request& request) {
@@ -173,7 +175,7 @@ void RequestMemory::end(Request& request) {
   for (const Ticket ticket : {request.moves.rotation, request.moves.sync, request.moves.fetch}) {
     if (ticket) abandon(request, ticket);
   }
-  read_on(request, Tier::kDram, request.layers.streams);
+  read_on(request);
   const std::vector<store::RowId> rows = prefixes_.rows(request);
   auto slots = rows.empty() ? store_.blocks.truncate(request.table, 0)
                             : store_.cache.truncate(request.table, 0, session.life.dying);

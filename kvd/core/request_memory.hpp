@@ -61,7 +61,7 @@ class RequestMemory {
  private:
   [[nodiscard]] store::Hold hold_for(const Request& request) const;
   void abandon(Request& request, Ticket transfer);
-  void read_on(const Request& request, Tier tier, const std::vector<Ticket>& readers);
+  void read_on(const Request& request);
 
   store::Store& store_;
   Requests& requests_;

@@ -54,6 +54,12 @@ class PrefixesTest : public AllPartsTest {
     if (!request.moves.rotation) return;
     EXPECT_TRUE(swaps.on_copy({request.moves.rotation, true, kSlot, Nanoseconds(1000)}));
   }
+  /// A request computed it, rotated out and ended.
+  void leave_in_dram(Session& session, std::int64_t prompt, std::uint8_t text) {
+    Request& request = computed(session, prompt, text);
+    park(request);
+    ground.memory.end(request);
+  }
   std::vector<SlotId> in_hbm(const Request& request) {
     std::vector<SlotId> slots;
     ground.store.blocks.each_slot(request.table, Tier::kHbm,
@@ -163,9 +169,7 @@ TEST_F(PrefixesTest, WhoComesBackNeedsNotBringWhatOthersHave) {
 
 TEST_F(PrefixesTest, WhatDramHasIsLoadedWhereThatIsFaster) {
   Session& session = attach();
-  Request& first = computed(session, 8, 7);
-  park(first);
-  ground.memory.end(first);
+  leave_in_dram(session, 8, 7);
   EXPECT_EQ(ground.store.cache.evictable(kA, Tier::kDram), kSlot * 4);
   session.costs.prefill_token_s = 1e-3;
   Request& loads = asked(session, 9, 7);
@@ -181,9 +185,7 @@ TEST_F(PrefixesTest, WhatDramHasIsLoadedWhereThatIsFaster) {
 
 TEST_F(PrefixesTest, WhatDramHasIsComputedAgainWhereThatIsFaster) {
   Session& session = attach();
-  Request& first = computed(session, 8, 7);
-  park(first);
-  ground.memory.end(first);
+  leave_in_dram(session, 8, 7);
   session.costs.prefill_token_s = 1e-12;
   Request& request = asked(session, 9, 7);
   EXPECT_EQ(sut.find(request), Found::kNothing);
@@ -193,9 +195,7 @@ TEST_F(PrefixesTest, WhatDramHasIsComputedAgainWhereThatIsFaster) {
 
 TEST_F(PrefixesTest, ALoadThatFailsLeavesTheRequestAsItWas) {
   Session& session = attach();
-  Request& first = computed(session, 8, 7);
-  park(first);
-  ground.memory.end(first);
+  leave_in_dram(session, 8, 7);
   Request& loads = asked(session, 9, 7);
   ASSERT_EQ(sut.find(loads), Found::kInDram);
   ASSERT_EQ(swaps.swap_in(loads), ErrorCode::kOk);
@@ -209,9 +209,7 @@ TEST_F(PrefixesTest, ALoadThatFailsLeavesTheRequestAsItWas) {
 
 TEST_F(PrefixesTest, WhoAsksWhileAnotherLoadsWaitsForIt) {
   Session& session = attach();
-  Request& first = computed(session, 8, 7);
-  park(first);
-  ground.memory.end(first);
+  leave_in_dram(session, 8, 7);
   Request& loads = asked(session, 9, 7);
   ASSERT_EQ(sut.find(loads), Found::kInDram);
   ASSERT_EQ(swaps.swap_in(loads), ErrorCode::kOk);
@@ -235,6 +233,24 @@ TEST_F(PrefixesTest, AnEngineIsGivenTheSlabsOfWhatItFinds) {
   EXPECT_TRUE(ground.store.tiers.mappings().mapped(other.id, sent.back().slab));
   EXPECT_EQ(sut.find(request), Found::kInHbm);
   begin(request);
+}
+
+TEST_F(PrefixesTest, WhatMakesWayForARegionIsNotFound) {
+  Session& session = attach();
+  const std::vector<SlotId> slots = in_hbm(computed(session, 24, 7));
+  const SlabIndex slab = slots.back().slab();
+  ASSERT_NE(slots.front().slab(), slab);
+  pool::TierPool& hbm = ground.store.tiers.hbm().with(slab);
+  hbm.retire(slab);
+  Request& second = asked(session, 25, 7);
+  EXPECT_EQ(sut.find(second), Found::kInHbm);
+  EXPECT_EQ(in_hbm(second).size(), static_cast<std::size_t>(kSlab / kSlot));
+  begin(second);
+  hbm.unretire(slab);
+  Request& third = asked(session, 25, 7);
+  EXPECT_EQ(sut.find(third), Found::kInHbm);
+  EXPECT_EQ(in_hbm(third), slots);
+  begin(third);
 }
 
 TEST_F(PrefixesTest, ACopyThatReadsWhatIsCachedIsWaitedFor) {
