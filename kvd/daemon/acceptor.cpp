@@ -88,7 +88,9 @@ void Acceptor::on_tick() {
   if (!listening_) listen(true);
   const TimePoint now = uses_.clock.now();
   while (!pending_.empty() && pending_.begin()->second.deadline <= now) {
-    remove(pending_.begin()->first);
+    const std::uint32_t id = pending_.begin()->first;
+    on_pending(id);  // kvd may have stood still, and what it said may be there, unread
+    if (pending_.contains(id)) remove(id);
   }
 }
 
