@@ -20,7 +20,6 @@ class Admission {
  public:
   Admission(Ground& ground, Needs& needs, Supply& supply)
       : context_(ground.context),
-        store_(ground.store),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
         needs_(needs),
@@ -36,7 +35,6 @@ class Admission {
   [[nodiscard]] planner::PrefillCosts prefill_costs(const Session& session) const;
 
   Context& context_;
-  store::Store& store_;
   Requests& requests_;
   Knowledge& knowledge_;
   Needs& needs_;

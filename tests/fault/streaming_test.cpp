@@ -63,7 +63,7 @@ TEST(StreamingFault, AKilledEngineGivesItsMemoryBackAndTheNextOneStreams) {
   const RuntimeFolder folder;
   const KvdProcess kvd(folder, kStreaming);
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
-  const auto free = kvd.metric("kvd_pool_free_bytes{tier=\"hbm\",device=\"0\"}");
+  const auto free = kvd.metric(R"(kvd_pool_free_bytes{tier="hbm",device="0"})");
   ASSERT_TRUE(free);
   for (int i = 0; i < 5; ++i) {
     const double before = kvd.metric("kvd_layer_fetches_total").value_or(0);
@@ -73,7 +73,7 @@ TEST(StreamingFault, AKilledEngineGivesItsMemoryBackAndTheNextOneStreams) {
     })) << victim.errors();
     victim.signal(SIGKILL);
     ASSERT_TRUE(poll_until(
-        [&] { return kvd.metric("kvd_pool_free_bytes{tier=\"hbm\",device=\"0\"}") == free; }));
+        [&] { return kvd.metric(R"(kvd_pool_free_bytes{tier="hbm",device="0"})") == free; }));
   }
   ChildProcess engine(pattern(kvd, "next"));
   expect_no_wrong_byte(engine);

@@ -73,7 +73,7 @@ std::vector<Finding> check_core_asks_for_traits(const fs::path& root) {
 
 std::vector<Finding> check_files_are_text(const fs::path& root,
                                           const std::vector<fs::path>& files) {
-  constexpr std::uintmax_t kMostBytes = 512 * 1024;
+  constexpr std::uintmax_t kMostBytes = std::uintmax_t{512} * 1024;
   std::vector<Finding> findings;
   for (const fs::path& file : files) {
     if (!fs::is_regular_file(root / file)) continue;  // removed, and not yet committed

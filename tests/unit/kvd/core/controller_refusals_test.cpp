@@ -80,7 +80,7 @@ TEST(Controller, NewQuotasHoldForWhatComesAfterAndBadOnesAreRefused) {
   const EngineId a = world.attach(small_model(), DomainId(1), true);
   world.feed(Requota{{{DomainId(1), {Bytes(0), Bytes(4096)}}}, {}});
   EXPECT_EQ(world.code(world.command(a, AllocateRegion{Bytes(8192)})), ErrorCode::kQuotaExceeded);
-  world.feed(Requota{{{DomainId(1), {Bytes(5 * 4096), Bytes(5 * 4096)}}}, {}});
+  world.feed(Requota{{{DomainId(1), {Bytes(20480), Bytes(20480)}}}, {}});
   ASSERT_FALSE(world.notes.empty());
   EXPECT_EQ(world.code(world.command(a, AllocateRegion{Bytes(8192)})), ErrorCode::kQuotaExceeded)
       << "a guarantee beyond the pool changes nothing";

@@ -78,7 +78,7 @@ class CacheTest : public StoreTest {
   }
 
   Blocks blocks{tiers};
-  const pool::Quotas quotas;
+  const pool::Quotas quotas{};
   Cache sut{tiers,
             blocks,
             {.secret = {1, 2, 3, 4}, .eviction = {EvictionKind::kLru, EvictionKind::kLru}},
