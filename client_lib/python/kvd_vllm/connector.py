@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 
-class NothingToDo(KVConnectorMetadata):
+class NoTransfers(KVConnectorMetadata):
     """What the scheduler's side has for the workers in a step."""
 
 
@@ -92,7 +92,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         """No tokens are loaded into the blocks."""
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
-        return NothingToDo()
+        return NoTransfers()
 
     def request_finished_all_groups(
         self, request: Request, block_ids: tuple[list[int], ...]
