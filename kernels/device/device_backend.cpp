@@ -8,6 +8,9 @@ namespace {
 std::size_t index(Tier tier) { return static_cast<std::size_t>(tier); }
 std::size_t index(Direction direction) { return static_cast<std::size_t>(direction); }
 
+/// Apart from the handles that backends give their own slabs.
+constexpr std::uint64_t kAdopted = std::uint64_t{1} << 63;
+
 Error invalid(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
@@ -45,7 +48,24 @@ Result<Slab> DeviceBackend::create_slab(Tier tier, Bytes size) {
 
 Status DeviceBackend::destroy_slab(SlabHandle handle) {
   KVD_TRY(forget(handle));
-  return do_destroy_slab(handle);
+  return (handle.value & kAdopted) != 0 ? Status() : do_destroy_slab(handle);
+}
+
+Result<SlabHandle> DeviceBackend::adopt_slab(const Slab& slab) {
+  if (slab.tier != Tier::kDram) return invalid("a slab of HBM belongs to one device");
+  if (slab.pages == PageKind::kDevice) {
+    return make_error(ErrorCode::kUnsupported,
+                      "DRAM that a GPU's driver made is reached by that GPU alone: with several "
+                      "devices DRAM has to be memfd");
+  }
+  KVD_TRY(do_adopt_slab(slab));
+  const std::lock_guard lock(mutex_);
+  Slab adopted = slab;
+  adopted.handle = SlabHandle(kAdopted | ++last_adopted_);
+  slabs_.emplace(adopted.handle, LiveSlab{adopted});
+  by_address_.emplace(adopted.address, adopted.handle);
+  counters_.live[index(slab.tier)] += slab.size;
+  return adopted.handle;
 }
 
 Status DeviceBackend::discard_slab(SlabHandle handle) {

@@ -122,6 +122,11 @@ class DeviceBackend {
   /// The same for a slab that peers may go on mapping, whatever they say: where the backend can,
   /// its bytes are gone and its memory is the machine's again at once, not with the last mapping.
   [[nodiscard]] Status discard_slab(SlabHandle handle);
+  /// Copies may touch the DRAM slab of another backend of this machine, too, until destroy_slab()
+  /// ends that under the handle returned. It stays the other's, who keeps it so long.
+  /// Errors: InvalidArgument for a slab of HBM; Unsupported where the memory is the other device's
+  ///         alone.
+  [[nodiscard]] Result<SlabHandle> adopt_slab(const Slab& slab);
   /// A new close-on-exec descriptor through which a peer maps the slab. Possession of it is the
   /// right to the memory: send it only to a checked peer.
   [[nodiscard]] Result<UniqueFd> export_slab(SlabHandle handle);
@@ -159,6 +164,8 @@ class DeviceBackend {
   virtual Status do_destroy_slab(SlabHandle handle) = 0;
   virtual Status do_discard_slab(SlabHandle handle) { return do_destroy_slab(handle); }
   virtual Result<UniqueFd> do_export_slab(SlabHandle handle) = 0;
+  /// Makes memory that another backend obtained reachable for this one's copies.
+  virtual Status do_adopt_slab(const Slab&) { return {}; }
   virtual Status do_submit(CopyBatch batch) = 0;
   virtual void do_poll(std::vector<Completion>& completed) = 0;
   /// Of the live slab that holds `address`. Precondition: there is one, as for the extents of a
@@ -183,6 +190,7 @@ class DeviceBackend {
   Status forget(SlabHandle handle);
   void settle(const Completion& completion);
 
+  std::uint64_t last_adopted_ = 0;
   mutable std::mutex mutex_;  // guards everything below; never held while the device works
   std::unordered_map<SlabHandle, LiveSlab> slabs_;
   std::map<std::uintptr_t, SlabHandle> by_address_;

@@ -22,6 +22,11 @@ struct RunLengths {
     ++counts[static_cast<std::size_t>(bound - kBounds.begin())];
     sum += length;
   }
+  RunLengths& operator+=(const RunLengths& other) {
+    for (std::size_t i = 0; i < counts.size(); ++i) counts[i] += other.counts[i];
+    sum += other.sum;
+    return *this;
+  }
 };
 
 /// What the mover has done since it was made.
@@ -31,6 +36,15 @@ struct MoverCounters {
   std::uint64_t layer_fetch_retries = 0;  ///< bursts of them that failed and were tried again
   Bytes layer_bytes;
   Nanoseconds layer_busy{0};  ///< time the device's queue worked on them
+
+  MoverCounters& operator+=(const MoverCounters& other) {
+    for (std::size_t i = 0; i < runs.size(); ++i) runs[i] += other.runs[i];
+    layer_fetches += other.layer_fetches;
+    layer_fetch_retries += other.layer_fetch_retries;
+    layer_bytes += other.layer_bytes;
+    layer_busy += other.layer_busy;
+    return *this;
+  }
 };
 
 }  // namespace kvd::mover

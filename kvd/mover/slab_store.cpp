@@ -1,38 +1,78 @@
 #include "kvd/mover/slab_store.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace kvd::mover {
 
 Result<SlabStore> SlabStore::create(kernels::DeviceBackend& backend, Size hbm, Size dram,
                                     const Progress& progress) {
-  SlabStore store(backend);
-  const Bytes total = hbm.slab_bytes * hbm.slabs + dram.slab_bytes * dram.slabs;
+  return create({{&backend, hbm}}, dram, progress);
+}
+
+Result<SlabStore> SlabStore::create(const std::vector<Device>& devices, Size dram,
+                                    const Progress& progress) {
+  SlabStore store;
+  Bytes total = dram.slab_bytes * dram.slabs;
+  for (const Device& device : devices) total += device.hbm.slab_bytes * device.hbm.slabs;
   Bytes done;
-  KVD_TRY(store.add(Tier::kHbm, hbm, progress, done, total));
-  KVD_TRY(store.add(Tier::kDram, dram, progress, done, total));
+  const auto added = [&](Bytes bytes) {
+    done += bytes;
+    if (progress) progress(done, total);
+  };
+  std::uint32_t slabs = 0;
+  for (const Device& device : devices) {
+    store.backends_.push_back(device.backend);
+    store.ends_.push_back(slabs += device.hbm.slabs);
+  }
+  for (const Device& device : devices) {
+    KVD_TRY(store.add(*device.backend, Tier::kHbm, device.hbm, added));
+  }
+  KVD_TRY(store.add(*devices.front().backend, Tier::kDram, dram, added));
+  KVD_TRY(store.adopt_dram());
   return store;
 }
 
-Status SlabStore::add(Tier tier, Size size, const Progress& progress, Bytes& done, Bytes total) {
+Status SlabStore::add(kernels::DeviceBackend& backend, Tier tier, Size size,
+                      const std::function<void(Bytes)>& added) {
   auto& slabs = slabs_[static_cast<std::size_t>(tier)];
-  slabs.reserve(size.slabs);
+  slabs.reserve(slabs.size() + size.slabs);
   for (std::uint32_t i = 0; i < size.slabs; ++i) {
-    KVD_ASSIGN_OR_RETURN(const kernels::Slab slab, backend_->create_slab(tier, size.slab_bytes));
+    KVD_ASSIGN_OR_RETURN(const kernels::Slab slab, backend.create_slab(tier, size.slab_bytes));
     slabs.push_back(slab);
-    done += size.slab_bytes;
-    if (progress) progress(done, total);
+    added(size.slab_bytes);
   }
   return {};
 }
 
-SlabStore::~SlabStore() {
-  for (const auto& slabs : slabs_) {
-    for (const kernels::Slab& slab : slabs) {
-      // At the end of the process a slab that a dropped copy still touches goes with the backend.
-      if (slab.handle) (void)backend_->destroy_slab(slab.handle).ok();
+Status SlabStore::adopt_dram() {
+  for (std::size_t device = 1; device < backends_.size(); ++device) {
+    for (const kernels::Slab& slab : slabs(Tier::kDram)) {
+      KVD_ASSIGN_OR_RETURN(const kernels::SlabHandle handle, backends_[device]->adopt_slab(slab));
+      adopted_.emplace_back(backends_[device], handle);
     }
   }
+  return {};
+}
+
+// At the end of the process a slab that a dropped copy still touches goes with the backend. DRAM
+// goes with the first one, and all of it where another backend still copies.
+SlabStore::~SlabStore() {
+  bool in_use = false;
+  for (const auto& [backend, handle] : adopted_) in_use |= !backend->destroy_slab(handle).ok();
+  for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
+    if (tier == Tier::kDram && in_use) return;
+    for (std::uint32_t i = 0; i < slabs(tier).size(); ++i) {
+      const kernels::SlabHandle handle = slabs(tier)[i].handle;
+      if (handle) (void)backend_of(tier, SlabIndex(i)).destroy_slab(handle).ok();
+    }
+  }
+}
+
+DeviceId SlabStore::device_of(SlabIndex slab) const {
+  const auto end = std::upper_bound(ends_.begin(), ends_.end(), slab.value);
+  KVD_CHECK(end != ends_.end(), "a slab index beyond the pools");
+  return DeviceId(static_cast<std::uint32_t>(end - ends_.begin()));
 }
 
 const kernels::Slab& SlabStore::at(Tier tier, SlabIndex slab) const {
@@ -67,7 +107,7 @@ Bytes SlabStore::slab_bytes(Tier tier) const {
 }
 
 Result<UniqueFd> SlabStore::export_slab(Tier tier, SlabIndex slab) const {
-  return backend_->export_slab(at(tier, slab).handle);
+  return backend_of(tier, slab).export_slab(at(tier, slab).handle);
 }
 
 Bytes SlabStore::bytes_backed_by(Tier tier, kernels::PageKind kind) const {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
@@ -11,24 +13,37 @@
 namespace kvd::mover {
 
 /// The memory behind slab indices: every slab of both tiers, obtained and populated at start, and
-/// replaced where a slab changes domain.
-/// Owner: control thread. The backend must outlive it.
+/// replaced where a slab changes domain. Those of HBM are numbered one device after the other; DRAM
+/// is made by the first device's backend, and adopted by the others.
+/// Owner: control thread. The backends must outlive it.
 class SlabStore {
  public:
   struct Size {
     Bytes slab_bytes;
     std::uint32_t slabs = 0;
   };
+  struct Device {
+    kernels::DeviceBackend* backend = nullptr;
+    Size hbm;
+  };
   /// Told after each slab: how many bytes stand, of how many.
   using Progress = std::function<void(Bytes done, Bytes total)>;
 
-  /// Errors: those of DeviceBackend::create_slab; nothing stays allocated then.
+  /// Errors: those of DeviceBackend::create_slab and adopt_slab; nothing stays allocated then.
+  static Result<SlabStore> create(const std::vector<Device>& devices, Size dram,
+                                  const Progress& progress);
+  /// Of one device.
   static Result<SlabStore> create(kernels::DeviceBackend& backend, Size hbm, Size dram,
                                   const Progress& progress);
   SlabStore(SlabStore&&) = default;
   SlabStore& operator=(SlabStore&&) = delete;
   ~SlabStore();
 
+  /// Of a slab of HBM.
+  [[nodiscard]] DeviceId device_of(SlabIndex slab) const;
+  [[nodiscard]] kernels::DeviceBackend& backend_of(Tier tier, SlabIndex slab) const {
+    return *backends_[tier == Tier::kHbm ? device_of(slab).value : 0];
+  }
   [[nodiscard]] std::uintptr_t address(Tier tier, SlabIndex slab) const;
   [[nodiscard]] std::uintptr_t address(Tier tier, SlotId slot, Bytes slot_bytes) const;
   [[nodiscard]] Bytes slab_bytes(Tier tier) const;
@@ -41,15 +56,20 @@ class SlabStore {
   [[nodiscard]] Bytes bytes_backed_by(Tier tier, kernels::PageKind kind) const;
 
  private:
-  explicit SlabStore(kernels::DeviceBackend& backend) : backend_(&backend) {}
+  SlabStore() = default;
   [[nodiscard]] const std::vector<kernels::Slab>& slabs(Tier tier) const {
     return slabs_[static_cast<std::size_t>(tier)];
   }
   [[nodiscard]] const kernels::Slab& at(Tier tier, SlabIndex slab) const;
-  Status add(Tier tier, Size size, const Progress& progress, Bytes& done, Bytes total);
+  Status add(kernels::DeviceBackend& backend, Tier tier, Size size,
+             const std::function<void(Bytes)>& added);
+  Status adopt_dram();
 
-  kernels::DeviceBackend* backend_;
+  std::vector<kernels::DeviceBackend*> backends_;  ///< by device
+  std::vector<std::uint32_t> ends_;                ///< by device: the number after its last slab
   std::vector<kernels::Slab> slabs_[kTiers];
+  /// DRAM slabs by their handles in backends that adopted them.
+  std::vector<std::pair<kernels::DeviceBackend*, kernels::SlabHandle>> adopted_;
 };
 
 }  // namespace kvd::mover

@@ -76,6 +76,10 @@ class FaultyBackend final : public DeviceBackend {
   Result<UniqueFd> do_export_slab(SlabHandle handle) override {
     return inner_->export_slab(handle);
   }
+  Status do_adopt_slab(const Slab& slab) override {
+    const Result<SlabHandle> adopted = inner_->adopt_slab(slab);
+    return adopted.ok() ? Status() : Status(adopted.error());
+  }
   Status do_submit(CopyBatch batch) override;
   void do_poll(std::vector<Completion>& completed) override;
 
