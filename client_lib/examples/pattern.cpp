@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   open.memory = kvd_pattern::usable_memory();
   open.streams_layers = true;
   open.group = options->group;
+  open.device = options->device;
   if (options->ring) open.transport = kvd_client::Transport::kRing;
   auto client = kvd_client::Client::open(open);
   if (!client.ok()) return explain(client.error());

@@ -30,6 +30,7 @@ void describe(CLI::App& app, PatternOptions& options, Times& times) {
         const bool whole = !text.empty() && std::strtoull(text.c_str(), nullptr, 10) % 8 == 0;
         return whole ? std::string() : std::string("must be a multiple of 8");
       });
+  app.add_option("--device", options.device, "which of kvd's devices to compute on, from 0");
   CLI::Option* const ranks =
       app.add_option("--ranks", options.group.ranks,
                      "be one of so many processes of a tensor-parallel group, each with a share of "

@@ -17,6 +17,7 @@ struct PatternOptions {
   std::uint32_t new_tokens = 64;  ///< tokens each request makes
   kvd_client::ModelShape shape{4, 0, 0, 1024};
   kvd_client::Group group;  ///< it is a rank of a tensor-parallel group
+  std::uint32_t device = 0;
   std::uint64_t seed = 1;
   std::chrono::milliseconds step{0};      ///< an iteration takes at least so long
   std::chrono::seconds deadline{60};      ///< for the whole run

@@ -82,7 +82,10 @@ typedef struct kvd_open_options {
   uint32_t ranks; /* 0: no group */
   uint64_t group;
   uint32_t rank; /* from 0 */
-  uint32_t reserved;
+  /* Which of kvd's devices the memory is to be of, in the order of kvd's [[device]] tables. Ranks
+   * of a group may name the same or others. KVD_INVALID_ARGUMENT where kvd has none of this number.
+   */
+  uint32_t device;
   /* All that the bytes of a block depend on beside its tokens and the shape: weights and revision,
    * number format, layout. Requests of sessions whose models differ never find each other's blocks.
    * NULL or empty: kvd_request.tokens is not passed on, and nothing is found. */

@@ -23,6 +23,7 @@ kc::Options options_of(const kvd_open_options& in) {
   options.transport = static_cast<kc::Transport>(in.transport);
   options.streams_layers = (in.abilities & KVD_STREAMS_LAYERS) != 0;
   options.group = {in.group, in.ranks, in.rank};
+  options.device = in.device;
   if (in.model != nullptr) options.model = in.model;
   return options;
 }

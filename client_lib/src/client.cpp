@@ -30,6 +30,7 @@ kvd::client::Introduction introduction_of(const Options& options) {
   introduction.name =
       options.engine_name.empty() ? program_invocation_short_name : options.engine_name;
   introduction.shape = kvd::client::to_wire(options.shape);
+  introduction.shape.device = options.device;
   introduction.transport = static_cast<kvd::wire::TransportKind>(options.transport);
   introduction.slab_kinds = options.memory;
   introduction.streams_layers = options.streams_layers;

@@ -29,7 +29,6 @@ bool is_clean_text(const std::array<char, N>& field) {
 }
 
 Status check(const ModelShape& shape, std::string_view what) {
-  if (shape.reserved != 0) return invalid(what, "reserved field of the model shape is not zero");
   if (shape.layers == 0) {
     const bool empty = shape.layers_per_block == 0 && shape.block_tokens == 0 &&
                        shape.bytes_per_token_per_layer == 0;

@@ -68,12 +68,15 @@ static_assert(sizeof(FrameHeader) == 16);
 
 // ---- attach socket ------------------------------------------------------------------------------
 
-/// The shape that fixes a class's slot size. layers = 0: the session rents regions only (level 1).
+/// The shape that fixes a class's slot size, and the device. layers = 0: the session rents regions
+/// only (level 1).
 struct ModelShape {
   std::uint32_t layers = 0;
   std::uint32_t layers_per_block = 0;  ///< g; 0: smallest divisor of layers with slot >= 256 KiB
   std::uint32_t block_tokens = 0;      ///< 0: 16
-  std::uint32_t reserved = 0;
+  /// Where the session has its HBM, in the order of the daemon's configuration. Of a session that
+  /// rents regions only, too; daemons that know one device take 0 alone.
+  std::uint32_t device = 0;
   std::uint64_t bytes_per_token_per_layer = 0;  ///< K and V together
 };
 static_assert(sizeof(ModelShape) == 24);

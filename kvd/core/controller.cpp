@@ -75,6 +75,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
   context.now = now;
   context.effects = &effects;
   std::visit(Overloaded{
+                 [&](const RanksPlaced& e) { parts.sessions.on_ranks_placed(e); },
                  [&](const Detach& e) { parts.sessions.on_detach(e.engine); },
                  [&](const Dying& e) { parts.sessions.on_dying(e.engine, e.parting); },
                  [&](const Dead& e) { parts.sessions.on_dead(e.engine); },

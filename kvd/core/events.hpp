@@ -63,6 +63,12 @@ struct AttachGrant {
   std::uint32_t max_rows = 0;
 };
 
+/// All ranks of a group have attached: their devices, in place of what the first one said. Before
+/// it nothing is asked of the group.
+struct RanksPlaced {
+  EngineId engine;
+  Devices devices;  ///< one for each rank, each of which is there
+};
 /// Said goodbye in order: it maps and writes nothing any more.
 struct Detach {
   EngineId engine;
@@ -193,7 +199,8 @@ struct Beat {
   EngineId engine;  ///< its heartbeat word moved
 };
 
-using Event = std::variant<Detach, Dying, Dead, Command, CopyFinished, PlanReady, SlabMapped,
-                           SlabUnmapped, SlabUnsent, SlabRenewed, Tick, Retune, Requota, Beat>;
+using Event =
+    std::variant<RanksPlaced, Detach, Dying, Dead, Command, CopyFinished, PlanReady, SlabMapped,
+                 SlabUnmapped, SlabUnsent, SlabRenewed, Tick, Retune, Requota, Beat>;
 
 }  // namespace kvd::core

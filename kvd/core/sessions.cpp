@@ -41,6 +41,14 @@ Result<AttachGrant> Sessions::attach(const Attach& attach) {
   return grant;
 }
 
+void Sessions::on_ranks_placed(const RanksPlaced& placed) {
+  const auto it = requests_.sessions().find(placed.engine);
+  if (it == requests_.sessions().end() || it->second.life.dying) return;
+  Session& session = it->second;
+  KVD_CHECK(session.active.empty(), "ranks are placed after the group has requests");
+  session.info.devices = placed.devices;
+}
+
 Status Sessions::check_devices(const Attach& attach) const {
   const std::size_t ranks = attach.model_class ? attach.model_class->ranks : 1;
   const std::size_t named = attach.devices.named();

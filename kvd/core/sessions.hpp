@@ -31,6 +31,7 @@ class Sessions {
   void forget_unused_classes();
   /// QuotaExceeded: too many model shapes; InvalidArgument as Tiers::add_class.
   [[nodiscard]] Result<AttachGrant> attach(const Attach& attach);
+  void on_ranks_placed(const RanksPlaced& placed);
   void on_detach(EngineId engine);
   void on_dying(EngineId engine, bool parting);
   void on_dead(EngineId engine);

@@ -62,10 +62,29 @@ std::string attainment(const Json& goal) {
   return std::string(out) + " of " + plain(all);
 }
 
+/// What is true of the first device: of several, devices_view() tells of each.
+std::string of_one_device(const Json& document, const std::string& said) {
+  return document.at("devices").size() < 2 ? said : std::string();
+}
+
 std::string direction(const Json& document, const char* way) {
   const Json& c = document.at("counters");
-  return bytes(c.at("copy_bytes").at(way)) + " in " + text(c.at("copies").at(way)) +
-         " copies, link " + bytes(document.at("link_bytes_per_s").at(way)) + "/s";
+  return bytes(c.at("copy_bytes").at(way)) + " in " + text(c.at("copies").at(way)) + " copies" +
+         of_one_device(document, ", link " + bytes(document.at("link_bytes_per_s").at(way)) + "/s");
+}
+
+/// Nothing where there is one: the pools and the lines below say it all then.
+std::string devices_view(const Json& devices) {
+  if (devices.size() < 2) return {};
+  Table table({"DEVICE", "HBM", "FREE", "REGIONS", "H2D", "D2H", "BUDGET", "STEP"});
+  for (const Json& d : devices) {
+    const Json& link = d.at("link_bytes_per_s");
+    table.add({text(d.at("device")), bytes(d.at("capacity_bytes")), bytes(d.at("free_bytes")),
+               bytes(d.at("region_bytes")), bytes(link.at("h2d")) + "/s",
+               bytes(link.at("d2h")) + "/s", bytes(d.at("b_xfer_bytes")),
+               seconds(d.at("mean_step_s"))});
+  }
+  return "\n" + table.render();
 }
 
 /// Nothing on the host backend.
@@ -81,28 +100,37 @@ std::string status_view(const Json& d) {
   return "kvd " + text(d.at("version")) + ", backend " + text(d.at("backend")) + ", up " +
          seconds(d.at("uptime_s")) + ", boot " + text(d.at("boot_id")) + "\n" + "attach " +
          text(d.at("endpoints").at("attach")) + "\n" + gpu_line(d.at("gpu")) + "\n" +
-         pools_table(d.at("pools")) + "\nengines:  " + text(d.at("engines")) + " attached, " +
-         text(c.at("engines_died")) + " died\n" + requests_line(d.at("requests")) +
-         "policy:   " + text(policy.at("rotation")) + " (rotation), " +
-         text(policy.at("placement")) + " (placement), " + text(policy.at("admission")) +
-         " (admission), " + text(policy.at("load")) + " (load)\n" +
+         pools_table(d.at("pools")) + devices_view(d.at("devices")) +
+         "\nengines:  " + text(d.at("engines")) + " attached, " + text(c.at("engines_died")) +
+         " died\n" + requests_line(d.at("requests")) + "policy:   " + text(policy.at("rotation")) +
+         " (rotation), " + text(policy.at("placement")) + " (placement), " +
+         text(policy.at("admission")) + " (admission), " + text(policy.at("load")) + " (load)\n" +
          "rotation: " + text(c.at("rotations_out")) + " out, " + text(c.at("rotations_in")) +
-         " in, budget " + bytes(d.at("b_xfer_bytes")) + " a step\n" + "copies:   h2d " +
-         direction(d, "h2d") + "; d2h " + direction(d, "d2h") + "\n" +
-         "steps:    " + text(c.at("steps")) + ", mean " + seconds(d.at("mean_step_s")) + ", " +
-         text(c.at("tokens")) + " tokens\n" + "SLO met:  ttft " + attainment(c.at("ttft")) +
-         ", tbt " + attainment(c.at("tbt")) + "\n";
+         " in" + of_one_device(d, ", budget " + bytes(d.at("b_xfer_bytes")) + " a step") +
+         "\ncopies:   h2d " + direction(d, "h2d") + "; d2h " + direction(d, "d2h") + "\n" +
+         "steps:    " + text(c.at("steps")) +
+         of_one_device(d, ", mean " + seconds(d.at("mean_step_s"))) + ", " + text(c.at("tokens")) +
+         " tokens\n" + "SLO met:  ttft " + attainment(c.at("ttft")) + ", tbt " +
+         attainment(c.at("tbt")) + "\n";
+}
+
+/// "2 4 6", or "-" for none.
+std::string numbers_text(const Json& numbers) {
+  std::string out;
+  for (const Json& number : numbers) out += (out.empty() ? "" : " ") + text(number);
+  return out.empty() ? "-" : out;
 }
 
 std::string engines_view(const Json& document) {
-  Table table({"ID", "NAME", "DOMAIN", "PID", "LEVEL", "RANKS", "STATE", "REQUESTS", "REGION",
-               "HBM", "DRAM", "STEPS", "TOKENS", "OUT", "IN", "IDLE"});
+  Table table({"ID", "NAME", "DOMAIN", "PID", "LEVEL", "RANKS", "DEVICES", "STATE", "REQUESTS",
+               "REGION", "HBM", "DRAM", "STEPS", "TOKENS", "OUT", "IN", "IDLE"});
   for (const Json& e : document.at("engines")) {
     table.add({text(e.at("id")), text(e.at("name")), text(e.at("domain")), text(e.at("pid")),
-               text(e.at("level")), text(e.at("ranks")), text(e.at("state")),
-               text(e.at("requests")), bytes(e.at("region_bytes")), bytes(e.at("hbm_bytes")),
-               bytes(e.at("dram_bytes")), text(e.at("steps")), text(e.at("tokens")),
-               text(e.at("rotations_out")), text(e.at("rotations_in")), seconds(e.at("idle_s"))});
+               text(e.at("level")), text(e.at("ranks")), numbers_text(e.at("devices")),
+               text(e.at("state")), text(e.at("requests")), bytes(e.at("region_bytes")),
+               bytes(e.at("hbm_bytes")), bytes(e.at("dram_bytes")), text(e.at("steps")),
+               text(e.at("tokens")), text(e.at("rotations_out")), text(e.at("rotations_in")),
+               seconds(e.at("idle_s"))});
   }
   return table.rows() > 0 ? table.render() : "no engines attached\n";
 }
@@ -131,13 +159,6 @@ std::string plan_heading(const Json& plan) {
   return line + (solving ? "; the next one is being made\n" : "\n");
 }
 
-/// "2 4 6", or "-" for none.
-std::string groups_text(const Json& groups) {
-  std::string out;
-  for (const Json& group : groups) out += (out.empty() ? "" : " ") + text(group);
-  return out.empty() ? "-" : out;
-}
-
 std::string plan_view(const Json& document) {
   std::string out;
   for (const Json& plan : document.at("plans")) {
@@ -145,7 +166,7 @@ std::string plan_view(const Json& document) {
     for (const Json& r : plan.at("requests")) {
       const auto distance = r.at("distance").get<std::uint64_t>();
       table.add({text(r.at("request")), distance > 0 ? std::to_string(distance) : "-",
-                 r.at("paused").get<bool>() ? "yes" : "-", groups_text(r.at("groups_in_dram"))});
+                 r.at("paused").get<bool>() ? "yes" : "-", numbers_text(r.at("groups_in_dram"))});
     }
     out += plan_heading(plan) + (table.rows() > 0 ? table.render() : "");
   }

@@ -15,7 +15,7 @@ namespace {
 
 using Backend = std::shared_ptr<kernels::DeviceBackend>;
 
-Result<Backend> host_backend(const Config& config, const Clock& clock) {
+Result<Backend> host_backend(const Config& config, std::size_t, const Clock& clock) {
   kernels::HostConfig host;
   host.link_bandwidth = config.link_bandwidth;
   // An engine can punch holes into what it maps, and take the hugetlb page that fell out: our next
@@ -28,11 +28,14 @@ Result<Backend> host_backend(const Config& config, const Clock& clock) {
 
 #ifdef KVD_HAVE_CUDA
 
-Result<Backend> cuda_backend(const Config& config, const Clock& clock) {
+Result<Backend> cuda_backend(const Config& config, std::size_t number, const Clock& clock) {
   kernels::CudaConfig cuda;
-  auto device = kernels::cuda::parse_device(config.cuda_device);
+  auto device = kernels::cuda::parse_device(gpu_of(config, number));
   if (!device.ok()) {
-    return make_error(ErrorCode::kInvalidArgument, "cuda.device: " + device.error().message);
+    const std::string key = config.devices[number].gpu.empty()
+                                ? "cuda.device"
+                                : "device." + std::to_string(number) + ".gpu";
+    return make_error(ErrorCode::kInvalidArgument, key + ": " + device.error().message);
   }
   cuda.device = *device;
   cuda.dram = config.cuda_dram == "host_numa" ? kernels::DramKind::kHostNuma
@@ -62,7 +65,7 @@ std::string copies_fallback(const kernels::DeviceBackend& backend) {
 
 #else
 
-Result<Backend> cuda_backend(const Config&, const Clock&) {
+Result<Backend> cuda_backend(const Config&, std::size_t, const Clock&) {
   return make_error(ErrorCode::kUnsupported,
                     "this kvd is built without CUDA; build it where the headers of CUDA 13.0 or "
                     "newer are");
@@ -73,11 +76,22 @@ std::string copies_fallback(const kernels::DeviceBackend&) { return {}; }
 
 #endif
 
+using Open = Result<Backend> (*)(const Config&, std::size_t device, const Clock&);
+
+Result<Backends> open_each(Open open, const Config& config, const Clock& clock) {
+  Backends backends;
+  for (std::size_t device = 0; device < config.devices.size(); ++device) {
+    KVD_ASSIGN_OR_RETURN(auto backend, open(config, device, clock));
+    backends.push_back(std::move(backend));
+  }
+  return backends;
+}
+
 }  // namespace
 
-Result<Backend> open_backend(Config& config, const Clock& clock) {
-  if (config.backend == BackendChoice::kHost) return host_backend(config, clock);
-  auto cuda = cuda_backend(config, clock);
+Result<Backends> open_backends(Config& config, const Clock& clock) {
+  if (config.backend == BackendChoice::kHost) return open_each(host_backend, config, clock);
+  auto cuda = open_each(cuda_backend, config, clock);
   if (cuda.ok()) {
     config.backend = BackendChoice::kCuda;
     return cuda;
@@ -90,7 +104,7 @@ Result<Backend> open_backend(Config& config, const Clock& clock) {
   }
   log_info("backend auto: host memory, as CUDA cannot be used: " + why.message);
   config.backend = BackendChoice::kHost;
-  return host_backend(config, clock);
+  return open_each(host_backend, config, clock);
 }
 
 std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend& backend) {

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
 #include "ipc/vocabulary/result.hpp"
@@ -11,13 +12,15 @@
 
 namespace kvd::daemon {
 
-/// The device backend that the configuration asks for. `auto` takes CUDA where driver and device
-/// are there, else host memory after one line in the log that says why; config.backend becomes what
-/// was taken. No memory is taken yet.
+/// By device.
+using Backends = std::vector<std::shared_ptr<kernels::DeviceBackend>>;
+
+/// The device backends that the configuration asks for. `auto` takes CUDA where the driver and all
+/// devices are there, else host memory after one line in the log that says why; config.backend
+/// becomes what was taken. No memory is taken yet.
 /// Errors: where `cuda` is asked for: Unsupported, NotFound, DeviceError with the reason;
-///         InvalidArgument for a cuda.device that names nothing.
-[[nodiscard]] Result<std::shared_ptr<kernels::DeviceBackend>> open_backend(Config& config,
-                                                                           const Clock& clock);
+///         InvalidArgument for a GPU's name that names nothing.
+[[nodiscard]] Result<Backends> open_backends(Config& config, const Clock& clock);
 
 /// What a person asks about the GPU behind it, once its pools stand; none on the host backend. Logs
 /// what about the GPU is not as it should be.

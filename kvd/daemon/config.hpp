@@ -32,6 +32,11 @@ struct DomainConfig {
   bool per_user = false;
 };
 
+/// What has HBM and a link of its own. Source: kvd/DESIGN.md "Devices".
+struct DeviceConfig {
+  std::string gpu;  ///< ordinal or UUID; empty: cuda.device. Not looked at on the host backend
+};
+
 /// Everything that can be set: a TOML file, KVD_* in the environment, flags; the later wins.
 /// Every member's default is what runs with no file at all. docs: deploy/config/kvd.toml.
 struct Config {
@@ -44,7 +49,7 @@ struct Config {
   std::string token_file;      ///< runtime_dir/admin.token
 
   // pool
-  Bytes hbm = 256 * kMiB;
+  Bytes hbm = 256 * kMiB;  ///< of each device
   Bytes dram = kGiB;
   Bytes slab;                  ///< zero: 64 MiB, on CUDA 256 MiB, less when the pool is smaller
   Bytes reserve = 512 * kMiB;  ///< memory left to the rest of the machine
@@ -57,7 +62,8 @@ struct Config {
   Nanoseconds cuda_watchdog{30'000'000'000};  ///< a copy that stands still so long: device lost
 
   // link
-  BytesPerSecond link_bandwidth;  ///< host backend: each direction; zero: unthrottled
+  /// Host backend: each direction of each device; zero: unthrottled.
+  BytesPerSecond link_bandwidth;
 
   // copy
   std::string copy_table;  ///< of kvd-bench copy --matrix; empty: none
@@ -90,16 +96,22 @@ struct Config {
     all.admission.policy = "layerkv";
     return all;
   }();
+  std::vector<DeviceConfig> devices{1};
   std::vector<DomainConfig> domains = [] {
     DomainConfig everyone;
     everyone.per_user = true;
     return std::vector<DomainConfig>{everyone};
   }();
 
-  /// Slabs of a tier after rounding its size down to whole slabs.
   [[nodiscard]] Bytes slab_size() const;
+  /// Of DRAM, or of one device's HBM, after rounding its size down to whole slabs.
   [[nodiscard]] std::uint32_t slabs(Tier tier) const;
+  /// Of a tier, HBM with all devices.
+  [[nodiscard]] std::uint32_t all_slabs(Tier tier) const;
 };
+
+/// The GPU of a device on the CUDA backend: ordinal or UUID; empty: the first.
+[[nodiscard]] const std::string& gpu_of(const Config& config, std::size_t device);
 
 /// What the command line asked for.
 struct Invocation {

@@ -23,6 +23,7 @@ constexpr std::int64_t kMaxSlabCount = SlotId::kMaxSlabs - 1;
 constexpr std::uint32_t kMaxRequests = 4096;  // as many as one step message holds
 constexpr std::uint32_t kMaxDomainRequests = 1 << 20;
 constexpr std::uint32_t kMaxEngines = 1u << 12;
+constexpr std::size_t kMaxDevices = 64;
 constexpr std::size_t kMaxDomains = 64;  ///< each is several series of the metrics
 constexpr std::size_t kMaxDomainName = 32;
 
@@ -48,6 +49,11 @@ bool check_sizes(const Config& config, Faults& faults) {
   return faults.size() == before;
 }
 
+/// Pools of the tier.
+std::int64_t pools_of(const Config& config, Tier tier) {
+  return tier == Tier::kHbm ? std::ssize(config.devices) : 1;
+}
+
 void check_slab_count(const Config& config, Tier tier, Faults& faults) {
   const std::string path = std::string("pool.") + name(tier);
   const Bytes size = tier == Tier::kHbm ? config.hbm : config.dram;
@@ -55,9 +61,10 @@ void check_slab_count(const Config& config, Tier tier, Faults& faults) {
   if (size < slab) {
     faults.push_back(path + ": " + human_size(size) + " is less than one slab (" +
                      human_size(slab) + "); raise it or lower pool.slab");
-  } else if (size / slab > kMaxSlabCount) {
+  } else if (size / slab * pools_of(config, tier) > kMaxSlabCount) {
+    const std::string each = pools_of(config, tier) > 1 ? " on each device" : "";
     faults.push_back(path + ": " + human_size(size) + " makes " + std::to_string(size / slab) +
-                     " slabs of " + human_size(slab) + ", the most is " +
+                     " slabs of " + human_size(slab) + each + ", the most is " +
                      std::to_string(kMaxSlabCount) + "; raise pool.slab or write \"auto\"");
   }
 }
@@ -76,6 +83,19 @@ void check_guarantees(const Config& config, Tier tier, Faults& faults) {
                    human_size(promised) + " (in whole slabs), the pool has " +
                    human_size(capacity) + "; lower a " + name(tier) +
                    "_guarantee or enlarge the pool");
+}
+
+void check_devices(const Config& config, Faults& faults) {
+  if (config.devices.empty() || config.devices.size() > kMaxDevices) {
+    faults.push_back("device: must be 1 to " + std::to_string(kMaxDevices) + ", are " +
+                     std::to_string(config.devices.size()));
+  }
+  std::set<std::string> gpus;
+  for (std::size_t i = 0; i < config.devices.size(); ++i) {
+    if (config.backend == BackendChoice::kHost || gpus.insert(gpu_of(config, i)).second) continue;
+    faults.push_back("device." + std::to_string(i) + ".gpu: \"" + gpu_of(config, i) +
+                     "\" is another device's too; name a GPU for each, or set backend = \"host\"");
+  }
 }
 
 void check_pools(const Config& config, Faults& faults) {
@@ -260,7 +280,7 @@ Bytes Config::slab_size() const {
   const Bytes usual = backend == BackendChoice::kCuda ? kUsualCudaSlab : kUsualSlab;
   Bytes size = std::max(kSlabGrain, std::min(usual, quarter));
   // Slot ids can number only so many slabs.
-  while (std::max(hbm, dram) / size > kMaxSlabCount) size += size;
+  while (std::max(hbm * std::ssize(devices), dram) / size > kMaxSlabCount) size += size;
   return size;
 }
 
@@ -268,9 +288,19 @@ std::uint32_t Config::slabs(Tier tier) const {
   return static_cast<std::uint32_t>((tier == Tier::kHbm ? hbm : dram) / slab_size());
 }
 
+std::uint32_t Config::all_slabs(Tier tier) const {
+  return slabs(tier) * static_cast<std::uint32_t>(tier == Tier::kHbm ? devices.size() : 1);
+}
+
+const std::string& gpu_of(const Config& config, std::size_t device) {
+  const std::string& own = config.devices.at(device).gpu;
+  return own.empty() ? config.cuda_device : own;
+}
+
 std::vector<std::string> faults(const Config& config) {
   Faults found;
   check_paths(config, found);
+  check_devices(config, found);
   check_pools(config, found);
   check_cuda(config, found);
   check_copy(config, found);

@@ -40,6 +40,8 @@ class FileReader {
     for (const auto& [key, node] : root) {
       if (key == "domain") {
         read_domains(node);
+      } else if (key == "device") {
+        read_devices(node);
       } else if (key == "slo" && node.is_table()) {
         read_classes(*node.as_table());
       } else {
@@ -111,12 +113,33 @@ class FileReader {
     }
   }
 
-  void read_domains(const toml::node& node) {
-    const toml::array* domains = node.as_array();
-    if (domains == nullptr || domains->empty() || !domains->is_homogeneous<toml::table>()) {
-      faults_.add(origin(node), "domain", "must be written as [[domain]] tables");
-      return;
+  /// Null, and a fault, where there is anything but [[name]] tables.
+  const toml::array* tables_of(const std::string& name, const toml::node& node) {
+    const toml::array* tables = node.as_array();
+    if (tables != nullptr && !tables->empty() && tables->is_homogeneous<toml::table>()) {
+      return tables;
     }
+    faults_.add(origin(node), name, "must be written as [[" + name + "]] tables");
+    return nullptr;
+  }
+
+  void read_devices(const toml::node& node) {
+    const toml::array* devices = tables_of("device", node);
+    if (devices == nullptr) return;
+    config_.devices.clear();
+    for (const toml::node& device : *devices) {
+      const std::string path = "device." + std::to_string(config_.devices.size());
+      faults_.note_origin(path, origin(device));
+      DeviceConfig& read = config_.devices.emplace_back();
+      for (const auto& [key, value] : *device.as_table()) {
+        read_value(device_keys(), read, std::string(key), path + "." + std::string(key), value);
+      }
+    }
+  }
+
+  void read_domains(const toml::node& node) {
+    const toml::array* domains = tables_of("domain", node);
+    if (domains == nullptr) return;
     config_.domains.clear();
     for (const toml::node& domain : *domains) read_domain(*domain.as_table());
   }

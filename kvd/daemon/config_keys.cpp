@@ -51,7 +51,7 @@ Keys process_keys() {
 Keys memory_keys() {
   return {
       key(
-          "pool.hbm", "size of the fast tier (device memory; host backend: plain memory)", kSize,
+          "pool.hbm", "size of each device's fast tier (host backend: plain memory)", kSize,
           [](auto& c) -> auto& { return c.hbm; }),
       key(
           "pool.dram", "size of the tier that requests rotate to", kSize,
@@ -78,8 +78,8 @@ Keys memory_keys() {
           "cuda.watchdog", "a copy that stands still for longer means that the GPU is lost",
           kDuration, [](auto& c) -> auto& { return c.cuda_watchdog; }),
       key(
-          "link.bandwidth", "host backend: copy rate of each direction, or unlimited", kRate,
-          [](auto& c) -> auto& { return c.link_bandwidth; }),
+          "link.bandwidth", "host backend: copy rate of each device and direction, or unlimited",
+          kRate, [](auto& c) -> auto& { return c.link_bandwidth; }),
       key(
           "copy.table", "file of kvd-bench copy --matrix: how large slots should be; empty: none",
           kAnyText, [](auto& c) -> auto& { return c.copy_table; }),
@@ -279,6 +279,15 @@ const std::vector<Setting<core::Slo>>& slo_keys() {
       setting<core::Slo>(
           "tpot", "goal: mean time per token", kDuration,
           [](auto& slo) -> auto& { return slo.tpot; }),
+  };
+  return kKeys;
+}
+
+const std::vector<Setting<DeviceConfig>>& device_keys() {
+  static const std::vector<Setting<DeviceConfig>> kKeys = {
+      setting<DeviceConfig>(
+          "gpu", "which GPU: its number or UUID; empty: cuda.device", kAnyText,
+          [](auto& d) -> auto& { return d.gpu; }),
   };
   return kKeys;
 }

@@ -25,6 +25,8 @@ struct Setting {
 [[nodiscard]] const std::vector<Setting<Config>>& config_keys();
 /// Goals of one [slo.<class>] table.
 [[nodiscard]] const std::vector<Setting<core::Slo>>& slo_keys();
+/// Of one [[device]].
+[[nodiscard]] const std::vector<Setting<DeviceConfig>>& device_keys();
 /// Settings of one [[domain]] table.
 [[nodiscard]] const std::vector<Setting<DomainConfig>>& domain_keys();
 

@@ -63,6 +63,9 @@ std::string to_toml(const Config& config) {
   for (const auto& [name, slo] : config.tuning.slo) {
     text += table_of("[slo." + quoted(name) + "]", slo_keys(), slo);
   }
+  for (const DeviceConfig& device : config.devices) {
+    text += table_of("[[device]]", device_keys(), device);
+  }
   for (const DomainConfig& domain : config.domains) {
     text += table_of("[[domain]]", domain_keys(), domain);
   }
@@ -79,6 +82,12 @@ std::vector<std::pair<std::string, std::string>> effective_values(const Config& 
   for (const auto& [name, slo] : config.tuning.slo) {
     for (const auto& key : slo_keys()) {
       values.emplace_back("slo." + name + "." + key.path, key.get(slo));
+    }
+  }
+  for (std::size_t i = 0; i < config.devices.size(); ++i) {
+    for (const auto& key : device_keys()) {
+      values.emplace_back("device." + std::to_string(i) + "." + key.path,
+                          key.get(config.devices[i]));
     }
   }
   for (const DomainConfig& domain : config.domains) {
@@ -101,7 +110,7 @@ std::string help_text() {
       "  --help, -h       print this and exit\n\n"
       "Keys, with their defaults. In the file pool.hbm is hbm in [pool], in the environment\n"
       "KVD_POOL_HBM. A flag outweighs the environment, the environment the file.\n"
-      "[slo.CLASS] and [[domain]] tables stand in the file only.\n\n";
+      "[slo.CLASS], [[device]] and [[domain]] tables stand in the file only.\n\n";
   const Config defaults;
   for (const Setting<Config>& key : config_keys()) {
     const std::string value = key.get(defaults);

@@ -29,7 +29,9 @@ Status ControlLoop::open() {
   using Source = Poller::Source;
   Poller& poller = parts_->poller;
   KVD_TRY(poller.watch(Source::kInbox, 0, inbox_.fd()));
-  KVD_TRY(poller.watch(Source::kCopies, 0, parts_->device->backend()->completion_fd()));
+  for (const auto& backend : parts_->device->backends()) {
+    KVD_TRY(poller.watch(Source::kCopies, 0, backend->completion_fd()));
+  }
   KVD_TRY(poller.watch(Source::kCommands, 0, parts_->server->fd()));
   KVD_TRY(parts_->acceptor.open());
   return poller.tick_every(kTick);
@@ -39,7 +41,7 @@ Status ControlLoop::serve(const std::atomic<bool>& stopping) {
   Parts& parts = *parts_;
   while (!stopping) {
     parts.copies.take_finished();
-    KVD_TRY(parts.device->backend()->health());
+    KVD_TRY(parts.device->health());
     const bool rings = parts.rings.take_turn();
     const bool more = (parts.commands.waiting() && parts.commands.take_turn()) || rings;
     const bool awake = more || !parts.copies.fall_asleep();

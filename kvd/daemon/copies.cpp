@@ -18,7 +18,9 @@ void Copies::start(const core::CopySlots& copy) {
     fence = copy.to_hbm ? &lease->page().fence_h2d() : &lease->page().fence_d2h();
     fences_[copy.ticket] = {copy.engine, std::move(lease)};
   }
-  uses_.mover.copy(copy, fence);
+  const Group* group = uses_.groups.find(copy.engine);
+  if (group && group->apart()) return uses_.movers.copy_apart(copy, fence);
+  uses_.movers.copy(copy, fence);
 }
 
 void Copies::start(const core::StreamLayers& stream) {
@@ -26,13 +28,13 @@ void Copies::start(const core::StreamLayers& stream) {
   if (!peer) return uses_.events.feed(core::CopyFinished{stream.ticket, false, Bytes(0), {}});
   shm::ServedClientPage& page = *peer->page;
   streams_[stream.ticket] = {stream.engine, peer->lease};
-  uses_.mover.stream(stream,
-                     {&page.progress_word(), &page.progress_wanted(), &page.fence_layers()});
+  uses_.movers.stream(stream,
+                      {&page.progress_word(), &page.progress_wanted(), &page.fence_layers()});
 }
 
 void Copies::take_finished() {
   finished_.clear();
-  uses_.mover.poll(finished_);
+  uses_.movers.poll(finished_);
   for (const core::CopyFinished& copy : std::exchange(finished_, {})) finish(copy);
 }
 

@@ -10,7 +10,7 @@
 #include "kvd/daemon/page_lease.hpp"
 #include "kvd/daemon/session_ends.hpp"
 #include "kvd/daemon/session_table.hpp"
-#include "kvd/mover/mover.hpp"
+#include "kvd/mover/movers.hpp"
 
 namespace kvd::daemon {
 
@@ -22,7 +22,7 @@ namespace kvd::daemon {
 class Copies {
  public:
   struct Uses {
-    mover::Mover& mover;
+    mover::Movers& movers;
     SessionTable& sessions;
     Groups& groups;
     EventFeed& events;
@@ -33,9 +33,9 @@ class Copies {
 
   void start(const core::CopySlots& copy);
   void start(const core::StreamLayers& stream);
-  void end(const core::EndStream& end) { uses_.mover.end_stream(end.ticket); }
-  void move(const core::MoveSlots& move) { uses_.mover.move(move); }
-  void scrub(const core::Scrub& scrub) { uses_.mover.scrub(scrub); }
+  void end(const core::EndStream& end) { uses_.movers.end_stream(end.ticket); }
+  void move(const core::MoveSlots& move) { uses_.movers.move(move); }
+  void scrub(const core::Scrub& scrub) { uses_.movers.scrub(scrub); }
   /// Tells the Controller of those that have ended.
   void take_finished();
 
@@ -43,12 +43,12 @@ class Copies {
   [[nodiscard]] bool awaited() const { return !fences_.empty(); }
   /// Whether looking again may show news, without a sleep in between.
   [[nodiscard]] bool in_motion() const {
-    return uses_.mover.busy() || uses_.mover.awaits_progress();
+    return uses_.movers.busy() || uses_.movers.awaits_progress();
   }
-  [[nodiscard]] bool awaits_progress() const { return uses_.mover.awaits_progress(); }
+  [[nodiscard]] bool awaits_progress() const { return uses_.movers.awaits_progress(); }
   /// Before the caller sleeps. False: take_finished() first.
-  [[nodiscard]] bool fall_asleep() { return uses_.mover.fall_asleep(); }
-  [[nodiscard]] const mover::MoverCounters& counters() const { return uses_.mover.counters(); }
+  [[nodiscard]] bool fall_asleep() { return uses_.movers.fall_asleep(); }
+  [[nodiscard]] mover::MoverCounters counters() const { return uses_.movers.counters(); }
 
  private:
   struct Fenced {

@@ -35,7 +35,7 @@ admin::DaemonInfo info_of(const Config& config, const Device& device, BootId boo
   info.version = KVD_VERSION;
   info.boot_id = hex(boot);
   info.backend = device.kind();
-  info.gpu = device.gpu();
+  info.gpu = device.gpu(DeviceId(0));
   info.page_kinds = device.page_kinds();
   info.attach_endpoint = config.attach_socket;
   info.command_endpoint = config.command_socket;

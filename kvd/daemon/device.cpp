@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "kvd/daemon/backend.hpp"
 #include "kvd/daemon/log.hpp"
 #include "kvd/daemon/memory_check.hpp"
 
@@ -26,14 +25,14 @@ Status check_machine_memory(const Config& config) {
   if (config.backend == BackendChoice::kCuda) {
     return check_memory(dram, config.reserve, "", "pool.dram");
   }
-  return check_memory(config.slab_size() * config.slabs(Tier::kHbm) + dram, config.reserve);
+  return check_memory(config.slab_size() * config.all_slabs(Tier::kHbm) + dram, config.reserve);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Device>> Device::open(Config& config, const Clock& clock) {
   std::unique_ptr<Device> device(new Device());
-  KVD_ASSIGN_OR_RETURN(device->backend_, open_backend(config, clock));
+  KVD_ASSIGN_OR_RETURN(device->backends_, open_backends(config, clock));
   KVD_TRY(device->take_copy_table(config.copy_table));
   // Automatic slabs are larger on CUDA, and guarantees count in whole ones.
   const std::vector<std::string> found = faults(config);
@@ -45,26 +44,37 @@ Result<std::unique_ptr<Device>> Device::open(Config& config, const Clock& clock)
 
 Device::~Device() {
   slabs_.reset();
-  backend_.reset();
+  // DRAM is the first one's, and others may still copy from it.
+  while (!backends_.empty()) backends_.pop_back();
+}
+
+Status Device::health() const {
+  for (const auto& backend : backends_) KVD_TRY(backend->health());
+  return {};
 }
 
 Status Device::take_copy_table(const std::string& file) {
   if (file.empty()) return {};
   KVD_ASSIGN_OR_RETURN(const CopyTable table, read_copy_table(file));
-  const auto gpu = backend_->identity();
-  if (table.source == backend_->kind() && (!gpu || gpu->name == table.device)) {
+  const auto gpu = backends_.front()->identity();
+  if (table.source == kind() && (!gpu || gpu->name == table.device)) {
     copy_ = table.sizes;
     return {};
   }
   log_warning("copy.table is not used: it was measured on " + table.source + " " + table.device +
-              ", this backend is " + backend_->kind() + (gpu ? " " + gpu->name : "") +
+              ", this backend is " + kind() + (gpu ? " " + gpu->name : "") +
               "; measure here: kvd-bench copy --matrix --out " + file);
   return {};
 }
 
 Status Device::open_pool(const Config& config, const Clock& clock) {
   const Bytes slab = config.slab_size();
-  const mover::SlabStore::Size hbm{slab, config.slabs(Tier::kHbm)};
+  std::vector<mover::SlabStore::Device> hbm;
+  std::vector<kernels::DeviceBackend*> backends;
+  for (const auto& backend : backends_) {
+    hbm.push_back({backend.get(), {slab, config.slabs(Tier::kHbm)}});
+    backends.push_back(backend.get());
+  }
   const mover::SlabStore::Size dram{slab, config.slabs(Tier::kDram)};
   KVD_TRY(check_machine_memory(config));
   TimePoint told = clock.now();
@@ -74,24 +84,26 @@ Status Device::open_pool(const Config& config, const Clock& clock) {
     log_info("populating the pool: " + std::to_string(done.value >> 20) + " of " +
              std::to_string(total.value >> 20) + " MiB");
   };
-  KVD_ASSIGN_OR_RETURN(mover::SlabStore store,
-                       mover::SlabStore::create(*backend_, hbm, dram, progress));
+  KVD_ASSIGN_OR_RETURN(mover::SlabStore store, mover::SlabStore::create(hbm, dram, progress));
   slabs_ = std::make_unique<mover::SlabStore>(std::move(store));
-  mover_ = std::make_unique<mover::Mover>(*backend_, *slabs_);
+  movers_ = std::make_unique<mover::Movers>(backends, *slabs_);
   return {};
 }
 
 void Device::tell_pool(const Config& config) {
-  gpu_ = gpu_facts(*backend_);
-  if (gpu_) {
-    log_info("gpu: " + gpu_->name + ", " + gpu_->uuid + ", context " +
-             std::to_string(gpu_->context_bytes.value >> 20) + " MiB");
+  for (const auto& backend : backends_) {
+    const auto& gpu = gpus_.emplace_back(gpu_facts(*backend));
+    if (!gpu) continue;
+    log_info("gpu: " + gpu->name + ", " + gpu->uuid + ", context " +
+             std::to_string(gpu->context_bytes.value >> 20) + " MiB");
   }
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
     std::string& pages = page_kinds_[static_cast<std::size_t>(tier)];
     pages = page_kind(*slabs_, tier);
+    const bool each = tier == Tier::kHbm && count() > 1;
     log_info(std::string(name(tier)) + ": " + std::to_string(config.slabs(tier)) + " slabs of " +
-             std::to_string(config.slab_size().value >> 20) + " MiB on " + pages + " pages");
+             std::to_string(config.slab_size().value >> 20) + " MiB on " + pages + " pages" +
+             (each ? ", on each of " + std::to_string(count()) + " devices" : ""));
   }
 }
 

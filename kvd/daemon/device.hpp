@@ -1,42 +1,52 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
-#include "kernels/device/device_backend.hpp"
 #include "kvd/admin/link/snapshot.hpp"
+#include "kvd/daemon/backend.hpp"
 #include "kvd/daemon/config.hpp"
 #include "kvd/daemon/copy_table.hpp"
-#include "kvd/mover/mover.hpp"
+#include "kvd/daemon/page_lease.hpp"
+#include "kvd/mover/movers.hpp"
 #include "kvd/mover/slab_store.hpp"
 
 namespace kvd::daemon {
 
-/// The device and all memory that kvd lends: the backend, the slabs of both tiers, and the mover of
-/// bytes between them. Slabs that a copy still touches stay with the backend until it has ended its
-/// own threads.
-/// Source: kvd/DESIGN.md "Words" (tier, slab).
+/// The devices and all memory that kvd lends: a backend for each, the slabs of both tiers, and the
+/// movers of bytes between them. Slabs that a copy still touches stay with the backends until these
+/// have ended their own threads.
+/// Source: kvd/DESIGN.md "Words" (tier, slab), "Devices".
 /// Owner:  control thread; gpu(), copy_sizes(), page_kinds() and kind() never change.
 class Device {
  public:
   /// config.backend becomes what was taken.
-  /// Errors: those of open_backend(), read_copy_table(), check_memory() and SlabStore::create;
+  /// Errors: those of open_backends(), read_copy_table(), check_memory() and SlabStore::create;
   ///         InvalidArgument for guarantees that do not fit the slabs of the backend.
   static Result<std::unique_ptr<Device>> open(Config& config, const Clock& clock);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  [[nodiscard]] const std::shared_ptr<kernels::DeviceBackend>& backend() const { return backend_; }
+  [[nodiscard]] const Backends& backends() const { return backends_; }
+  /// All of them may raise fences in any page.
+  [[nodiscard]] PageLease::Writers writers() const { return {backends_.begin(), backends_.end()}; }
+  [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(backends_.size()); }
+  /// Errors: the first that a backend has.
+  [[nodiscard]] Status health() const;
   [[nodiscard]] mover::SlabStore& slabs() { return *slabs_; }
-  [[nodiscard]] mover::Mover& mover() { return *mover_; }
+  [[nodiscard]] mover::Movers& movers() { return *movers_; }
 
-  [[nodiscard]] std::string kind() const { return backend_->kind(); }
+  [[nodiscard]] std::string kind() const { return backends_.front()->kind(); }
   /// None: the host backend.
-  [[nodiscard]] const std::optional<admin::GpuInfo>& gpu() const { return gpu_; }
+  [[nodiscard]] const std::optional<admin::GpuInfo>& gpu(DeviceId device) const {
+    return gpus_.at(device.value);
+  }
   [[nodiscard]] const CopySizes& copy_sizes() const { return copy_; }
   /// What backs most of each tier, as the pool was opened.
   [[nodiscard]] const std::array<std::string, kTiers>& page_kinds() const { return page_kinds_; }
@@ -47,11 +57,11 @@ class Device {
   Status open_pool(const Config& config, const Clock& clock);
   void tell_pool(const Config& config);
 
-  std::shared_ptr<kernels::DeviceBackend> backend_;  ///< page leases refer to it
-  std::optional<admin::GpuInfo> gpu_;
+  Backends backends_;                                ///< page leases refer to them
+  std::vector<std::optional<admin::GpuInfo>> gpus_;  ///< by device
   CopySizes copy_;
   std::unique_ptr<mover::SlabStore> slabs_;
-  std::unique_ptr<mover::Mover> mover_;
+  std::unique_ptr<mover::Movers> movers_;
   std::array<std::string, kTiers> page_kinds_;
 };
 

@@ -56,7 +56,8 @@ void Effects::carry_out(const core::RenewSlab& renew) {
   uses_.slabs.withdraw(renew.slab);
   mover::SlabStore& slabs = uses_.device.slabs();
   const Bytes size = slabs.slab_bytes(Tier::kHbm);
-  uses_.workers.renewer->renew({renew.slab, slabs.take(Tier::kHbm, renew.slab), Tier::kHbm, size});
+  uses_.workers.renewer->renew({&slabs.backend_of(Tier::kHbm, renew.slab), renew.slab,
+                                slabs.take(Tier::kHbm, renew.slab), Tier::kHbm, size});
 }
 
 }  // namespace kvd::daemon

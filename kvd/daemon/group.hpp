@@ -25,8 +25,10 @@ struct Group {
   /// Where the device raises the fences of the group's copies: a page that no engine has. Each
   /// rank's page follows, so that no rank can make another believe in bytes that are not there.
   std::shared_ptr<PageLease> fences;
-  std::vector<bool> attached;  ///< by rank
-  struct Said {                ///< of a slab that was sent, by which ranks, as bits
+  std::vector<bool> attached;     ///< by rank
+  std::vector<DeviceId> devices;  ///< by rank; of one that has not attached it means nothing
+  struct Said {                   ///< of a slab that was sent, as bits of ranks
+    std::uint64_t sent_to = 0;
     std::uint64_t mapped = 0;
     std::uint64_t unmapped = 0;
   };
@@ -41,8 +43,19 @@ struct Group {
     return static_cast<std::uint32_t>(std::count(attached.begin(), attached.end(), true));
   }
   [[nodiscard]] bool complete() const { return present() == ranks(); }
-  /// The same for all ranks, as bits.
-  [[nodiscard]] std::uint64_t everyone() const { return ~std::uint64_t{0} >> (64 - ranks()); }
+  /// Its ranks have several devices between them.
+  [[nodiscard]] bool apart() const {
+    return std::any_of(devices.begin(), devices.end(),
+                       [&](DeviceId device) { return device != devices.front(); });
+  }
+  /// Ranks on the device, as bits.
+  [[nodiscard]] std::uint64_t ranks_on(DeviceId device) const {
+    std::uint64_t bits = 0;
+    for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+      if (devices[rank] == device) bits |= std::uint64_t{1} << rank;
+    }
+    return bits;
+  }
 };
 
 }  // namespace kvd::daemon

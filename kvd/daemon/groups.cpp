@@ -30,10 +30,11 @@ Result<Group*> Groups::make(const wire::JoinGroup& join, const core::Attach& att
   group.domain = attach.domain;
   group.uid = attach.uid;
   group.attached.assign(join.ranks, false);
+  group.devices.assign(join.ranks, attach.devices.first());
   KVD_ASSIGN_OR_RETURN(shm::ServedClientPage page, shm::ServedClientPage::create());
   KVD_ASSIGN_OR_RETURN(
       group.fences,
-      PageLease::make(backend_.lock(), std::make_shared<shm::ServedClientPage>(std::move(page))));
+      PageLease::make(writers_, std::make_shared<shm::ServedClientPage>(std::move(page))));
   KVD_ASSIGN_OR_RETURN(group.grant, events_.attach(attach));
   const EngineId engine = group.grant.engine;
   return &groups_.emplace(engine, std::move(group)).first->second;
@@ -57,6 +58,11 @@ Result<core::AttachGrant> Groups::enter(const wire::JoinGroup& join, const core:
                           "the engine a group of its own");
   }
   group.attached[join.rank] = true;
+  group.devices[join.rank] = attach.devices.first();
+  // Before it nothing is served that would need to know.
+  if (group.complete()) {
+    events_.feed(core::RanksPlaced{group.grant.engine, core::Devices(group.devices)});
+  }
   core::AttachGrant grant = group.grant;
   grant.engine = EngineId(grant.engine.value + join.rank);
   grant.generation = Generation(grant.generation.value + join.rank);
@@ -94,8 +100,8 @@ Status Groups::check(const Peer& peer, const decltype(core::Command::body)& body
                                                 " have attached: start the others, ask again");
 }
 
-void Groups::expect(EngineId engine, SlabIndex slab) {
-  if (Group* group = find(engine)) group->slabs[slab] = {};
+void Groups::expect(EngineId engine, SlabIndex slab, DeviceId device) {
+  if (Group* group = find(engine)) group->slabs[slab] = {group->ranks_on(device), 0, 0};
 }
 
 void Groups::on_slab(const Peer& peer, SlabIndex slab, bool mapped) {
@@ -105,10 +111,12 @@ void Groups::on_slab(const Peer& peer, SlabIndex slab, bool mapped) {
   }
   Group& group = groups_.at(peer.group);
   const auto known = group.slabs.find(slab);
-  if (known == group.slabs.end()) return;  // one it was never sent
+  const std::uint64_t rank = std::uint64_t{1} << peer.rank;
+  // One it was never sent.
+  if (known == group.slabs.end() || (known->second.sent_to & rank) == 0) return;
   std::uint64_t& said = mapped ? known->second.mapped : known->second.unmapped;
-  said |= std::uint64_t{1} << peer.rank;
-  if (said != group.everyone()) return;
+  said |= rank;
+  if (said != known->second.sent_to) return;
   if (mapped) {
     events_.feed(core::SlabMapped{peer.group, slab});
   } else {

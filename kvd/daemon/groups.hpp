@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "ipc/wire/attach_codec.hpp"
-#include "kernels/device/device_backend.hpp"
 #include "kvd/daemon/event_feed.hpp"
 #include "kvd/daemon/group.hpp"
+#include "kvd/daemon/page_lease.hpp"
 #include "kvd/daemon/session_bounds.hpp"
 #include "kvd/daemon/session_table.hpp"
 
@@ -17,11 +17,11 @@ namespace kvd::daemon {
 /// ranks have to say counts once the last one has said it. Ends no group by itself (SessionEnds
 /// does).
 /// Source: kvd/DESIGN.md "Ranks".
-/// Owner:  control thread. What it is given must outlive it; of the backend it keeps no hold.
+/// Owner:  control thread. What it is given must outlive it; of the backends it keeps no hold.
 class Groups {
  public:
-  Groups(SessionTable& sessions, EventFeed& events, std::weak_ptr<kernels::DeviceBackend> backend)
-      : sessions_(sessions), events_(events), backend_(std::move(backend)) {}
+  Groups(SessionTable& sessions, EventFeed& events, PageLease::Writers writers)
+      : sessions_(sessions), events_(events), writers_(std::move(writers)) {}
 
   /// The group with the engine's number, ended or not; null: the engine is one by itself.
   [[nodiscard]] Group* find(EngineId engine);
@@ -31,7 +31,8 @@ class Groups {
   [[nodiscard]] std::uint32_t ranks(EngineId engine);
   [[nodiscard]] std::map<EngineId, Group>& all() { return groups_; }
 
-  /// The grant of the rank, in the group it names or, the first to come, makes.
+  /// The grant of the rank, in the group it names or, the first to come, makes. `attach` has the
+  /// rank's own device.
   /// Errors: InvalidArgument for a rank that is there or attaches unlike the others; those of
   ///         EventFeed::attach and PageLease::make.
   [[nodiscard]] Result<core::AttachGrant> enter(const wire::JoinGroup& join,
@@ -45,8 +46,8 @@ class Groups {
   void add_missing(DomainId domain, SessionCounts& all, SessionCounts& of_domain) const;
   /// Errors: WouldBlock for a command that needs all ranks while some are missing.
   [[nodiscard]] Status check(const Peer& peer, const decltype(core::Command::body)& body);
-  /// The ranks are about to be sent the slab.
-  void expect(EngineId engine, SlabIndex slab);
+  /// The ranks on the device are about to be sent the slab.
+  void expect(EngineId engine, SlabIndex slab, DeviceId device);
   /// The peer has mapped the slab, or unmapped it.
   void on_slab(const Peer& peer, SlabIndex slab, bool mapped);
   /// Writes the fences of the group's copies into the page of each rank.
@@ -57,7 +58,7 @@ class Groups {
 
   SessionTable& sessions_;
   EventFeed& events_;
-  std::weak_ptr<kernels::DeviceBackend> backend_;
+  const PageLease::Writers writers_;
   std::map<EngineId, Group> groups_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "ipc/shm/client_page.hpp"
 #include "ipc/vocabulary/result.hpp"
@@ -9,22 +10,32 @@
 
 namespace kvd::daemon {
 
-/// A client page that the device may write fences into, as long as the lease lives: its session
+/// A client page that the devices may write fences into, as long as the lease lives: its session
 /// holds it, and so does every copy under way that has a fence there.
 /// Owner: control thread.
 class PageLease {
  public:
+  /// All that may write into it. The lease keeps no hold of them.
+  using Writers = std::vector<std::weak_ptr<kernels::DeviceBackend>>;
+
   /// Errors: those of DeviceBackend::adopt_page.
-  static Result<std::shared_ptr<PageLease>> make(
-      const std::shared_ptr<kernels::DeviceBackend>& backend,
-      std::shared_ptr<shm::ServedClientPage> page) {
+  static Result<std::shared_ptr<PageLease>> make(const Writers& writers,
+                                                 std::shared_ptr<shm::ServedClientPage> page) {
     const auto bytes = page->bytes();
-    KVD_TRY(backend->adopt_page(bytes.data(), Bytes(static_cast<std::int64_t>(bytes.size()))));
-    return std::shared_ptr<PageLease>(new PageLease(backend, std::move(page)));
+    const std::shared_ptr<PageLease> lease(new PageLease(std::move(page)));
+    for (const auto& writer : writers) {
+      const auto backend = writer.lock();
+      if (!backend) continue;
+      KVD_TRY(backend->adopt_page(bytes.data(), Bytes(static_cast<std::int64_t>(bytes.size()))));
+      lease->writers_.push_back(writer);
+    }
+    return lease;
   }
   ~PageLease() {
-    // A backend that is gone has let go of every page.
-    if (const auto backend = backend_.lock()) backend->release_page(page_->bytes().data());
+    for (const auto& writer : writers_) {
+      // A backend that is gone has let go of every page.
+      if (const auto backend = writer.lock()) backend->release_page(page_->bytes().data());
+    }
   }
   PageLease(const PageLease&) = delete;
   PageLease& operator=(const PageLease&) = delete;
@@ -32,11 +43,9 @@ class PageLease {
   [[nodiscard]] shm::ServedClientPage& page() const { return *page_; }
 
  private:
-  PageLease(const std::shared_ptr<kernels::DeviceBackend>& backend,
-            std::shared_ptr<shm::ServedClientPage> page)
-      : backend_(backend), page_(std::move(page)) {}
+  explicit PageLease(std::shared_ptr<shm::ServedClientPage> page) : page_(std::move(page)) {}
 
-  std::weak_ptr<kernels::DeviceBackend> backend_;
+  Writers writers_;
   std::shared_ptr<shm::ServedClientPage> page_;
 };
 

@@ -15,7 +15,8 @@ namespace {
 Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
                                                           const Domains& domains) {
   core::Controller::Config core;
-  core.hbm = {{Tier::kHbm, config.slab_size(), config.slabs(Tier::kHbm)}};
+  core.hbm.assign(config.devices.size(),
+                  {Tier::kHbm, config.slab_size(), config.slabs(Tier::kHbm)});
   core.dram = {Tier::kDram, config.slab_size(), config.slabs(Tier::kDram)};
   const core::Requota quotas = domains.quotas(config.domains);
   core.hbm_quotas = quotas.hbm;
@@ -79,12 +80,12 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
       device(std::move(opened.device)),
       server(std::move(opened.server)),
       events(std::move(opened.controller), shared.clock),
-      groups(sessions, events, device->backend()),
+      groups(sessions, events, device->writers()),
       replies(*server, sessions),
       workers(start_workers(shared)),
       ends({sessions, groups, replies, poller, events, shared.log, *workers.liveness}),
       frames(sessions, groups, ends),
-      copies({device->mover(), sessions, groups, events, ends}),
+      copies({device->movers(), sessions, groups, events, ends}),
       slabs({device->slabs(), sessions, groups, events, ends, shared.log}),
       effects({*device, sessions, groups, replies, ends, copies, slabs, workers, shared.log}),
       commands({*server, boot, sessions, groups, replies, ends, events}),
@@ -127,7 +128,7 @@ Workers Parts::start_workers(const Shared& shared) {
   started.solver = std::make_unique<Solver>([this, &inbox](core::PlanReady plan) {
     inbox.post([this, plan = std::move(plan)] { events.feed(plan); });
   });
-  started.renewer = std::make_unique<SlabRenewer>(*device->backend(), std::move(renewals));
+  started.renewer = std::make_unique<SlabRenewer>(std::move(renewals));
   return started;
 }
 

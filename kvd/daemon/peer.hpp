@@ -34,12 +34,15 @@ struct Peer {
 
   [[nodiscard]] int bell_fd() const { return ring ? ring->bell() : bell.get(); }
 
-  std::uint64_t sequence = 0;   ///< of its last command
-  std::uint64_t heartbeat = 0;  ///< as last read
-  bool watched = false;         ///< its keeper word is
-  bool ended = false;           ///< said goodbye or was dropped; kept until its process is gone
-  EngineId group;               ///< engine of its tensor-parallel group; none: it is one by itself
-  std::uint32_t rank = 0;       ///< in the group
+  std::uint64_t sequence = 0;  ///< of its last command
+  struct Keeper {
+    std::uint64_t heartbeat = 0;  ///< as last read
+    bool watched = false;         ///< its word is
+  } keeper;
+  bool ended = false;      ///< said goodbye or was dropped; kept until its process is gone
+  EngineId group;          ///< engine of its tensor-parallel group; none: it is one by itself
+  std::uint32_t rank = 0;  ///< in the group
+  DeviceId device;         ///< where it has its HBM
 
   /// Its socket is open; of a rank whose group has ended it still is, for its goodbye.
   [[nodiscard]] bool connected() const { return connection.fd() >= 0; }

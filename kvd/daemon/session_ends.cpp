@@ -119,16 +119,16 @@ void SessionEnds::remove_rank(Peer& rank) {
 
 void SessionEnds::beat(Peer& peer) {
   const std::uint64_t heartbeat = peer.page->heartbeat();
-  if (heartbeat == peer.heartbeat) return;
-  peer.heartbeat = heartbeat;
+  if (heartbeat == peer.keeper.heartbeat) return;
+  peer.keeper.heartbeat = heartbeat;
   watch_keeper(peer);
   uses_.events.feed(core::Beat{peer.speaks_for()});
 }
 
 void SessionEnds::watch_keeper(Peer& peer) {
   // The first beat says that the keeper holds its mutex; to arm the word before would keep it out.
-  if (peer.watched || peer.heartbeat == 0) return;
-  peer.watched = true;
+  if (peer.keeper.watched || peer.keeper.heartbeat == 0) return;
+  peer.keeper.watched = true;
   if (const Status status = uses_.liveness.watch(peer.engine, peer.page); !status.ok()) {
     log_warning(status.error().message + "; " + called(peer.engine) +
                 " is watched by its pidfd alone");

@@ -19,7 +19,8 @@ constexpr std::size_t kMaxEndedPerProcess = 64;
 /// tiers, and one that is in DRAM alone is named by a staging slot.
 std::uint32_t table_slots(const Config& config, const core::ModelClass& shape) {
   constexpr std::int64_t kMost = shm::kMaxTableBytes / sizeof(std::uint32_t) / 4;
-  const std::int64_t slabs = std::int64_t{config.slabs(Tier::kHbm)} + config.slabs(Tier::kDram);
+  const std::int64_t slabs =
+      std::int64_t{config.all_slabs(Tier::kHbm)} + config.all_slabs(Tier::kDram);
   const std::int64_t slots = config.slab_size() / shape.slot_bytes() * slabs;
   return static_cast<std::uint32_t>(std::min(slots, kMost));
 }
@@ -29,14 +30,22 @@ std::string attached(const Peer& peer, const core::Attach& attach) {
   const std::string rank = "rank " + std::to_string(peer.rank);
   return "engine " + std::to_string(peer.engine.value) + " '" + attach.name + "' attached (pid " +
          std::to_string(attach.pid) + ", level " + (shape ? "3" : "1") +
-         (peer.group ? ", " + rank + " of " + std::to_string(shape->ranks) : std::string()) + ")";
+         (peer.group ? ", " + rank + " of " + std::to_string(shape->ranks) : std::string()) +
+         ", device " + std::to_string(peer.device.value) + ")";
 }
 
 }  // namespace
 
-/// Whether the engine can map what this daemon lends.
-Status SessionMaker::check_slab_kind(const wire::Hello& hello) const {
-  const auto& gpu = uses_.device.gpu();
+/// Whether there is the device that the engine names, and the engine can map its memory.
+Status SessionMaker::check_device(const wire::Hello& hello) const {
+  const DeviceId device(hello.shape.device);
+  if (device.value >= uses_.device.count()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "device " + std::to_string(device.value) + " does not exist: this kvd has " +
+                          std::to_string(uses_.device.count()) +
+                          ", numbered from 0; name one of them, or add a [[device]]");
+  }
+  const auto& gpu = uses_.device.gpu(device);
   const auto kind = gpu ? wire::SlabKind::kCudaVmm : wire::SlabKind::kHostMemfd;
   if ((hello.slab_kinds & wire::slab_kind_bit(kind)) != 0) return {};
   if (!gpu) {
@@ -94,6 +103,7 @@ Result<core::Attach> SessionMaker::application_of(const Introduction& introducti
   attach.uid = identity.uid;
   attach.model_class = shape;
   attach.streams_layers = (hello.abilities & wire::kStreamsLayers) != 0;
+  attach.devices = core::Devices(DeviceId(hello.shape.device));
   attach.orphaned = Bytes(static_cast<std::int64_t>(
       std::min<std::uint64_t>(hello.orphaned_bytes, wire::kMaxRegionBytes)));
   return attach;
@@ -105,13 +115,14 @@ Result<Peer> SessionMaker::peer_of(const wire::Hello& hello, const core::Attach&
   Peer peer;
   KVD_ASSIGN_OR_RETURN(shm::ServedClientPage served, shm::ServedClientPage::create());
   peer.page = std::make_shared<shm::ServedClientPage>(std::move(served));
-  KVD_ASSIGN_OR_RETURN(peer.lease, PageLease::make(uses_.device.backend(), peer.page));
+  KVD_ASSIGN_OR_RETURN(peer.lease, PageLease::make(uses_.device.writers(), peer.page));
   if (static_cast<wire::TransportKind>(hello.transport) == wire::TransportKind::kRing) {
     KVD_ASSIGN_OR_RETURN(peer.ring, transport::RingPort::create());
   } else if (attach.model_class) {
     KVD_ASSIGN_OR_RETURN(peer.bell, transport::make_bell());
   }
   peer.domain = attach.domain;
+  peer.device = attach.devices.first();
   peer.key = make_session_key();
   peer.name = attach.name;
   peer.process = std::move(identity);
@@ -131,12 +142,13 @@ wire::Welcome SessionMaker::welcome_of(const Peer& peer, const core::Attach& att
   welcome.domain_id = peer.domain.value;
   welcome.layer_groups = shape ? shape->rank_groups() : 0;
   welcome.shape = shape ? to_wire(*shape) : wire::ModelShape{};
+  welcome.shape.device = peer.device.value;
   welcome.slot_bytes = shape ? static_cast<std::uint64_t>(shape->slot_bytes().value) : 0;
   welcome.slab_bytes = static_cast<std::uint64_t>(uses_.config.slab_size().value);
   welcome.table_bytes = static_cast<std::uint64_t>(peer.table->size().value);
   welcome.client_page_bytes = shm::kClientPageBytes;
   wire::set_text(welcome.command_endpoint, identity_.command_endpoint);
-  if (const auto gpu = uses_.device.backend()->identity()) {
+  if (const auto gpu = uses_.device.backends()[peer.device.value]->identity()) {
     welcome.slab_kind = static_cast<std::uint32_t>(wire::SlabKind::kCudaVmm);
     welcome.device_uuid = gpu->uuid;
   }
@@ -151,7 +163,7 @@ Status SessionMaker::admit(transport::AttachConnection& connection,
   // One that joins has its seat since the first of its group came.
   const bool joins = join && uses_.groups.named(*join, domain.id, identity.uid);
   KVD_TRY(check_room(domain.id, identity.pid, joins ? 0 : join ? join->ranks : 1));
-  KVD_TRY(check_slab_kind(introduction.hello));
+  KVD_TRY(check_device(introduction.hello));
   KVD_ASSIGN_OR_RETURN(const core::Attach attach, application_of(introduction, identity, domain));
   uses_.events.feed(uses_.domains.quotas(uses_.config.domains));  // the domain may be new
   KVD_ASSIGN_OR_RETURN(Peer peer, peer_of(introduction.hello, attach, std::move(identity)));

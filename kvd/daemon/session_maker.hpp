@@ -51,13 +51,14 @@ class SessionMaker {
 
   /// Lets the connection in; it stays the caller's if that fails.
   /// Errors: QuotaExceeded without a seat; PermissionDenied for a user of no domain; Unsupported
-  ///         for memory that the engine cannot map; those of complete_shape(), Groups::enter and
+  ///         for memory that the engine cannot map; InvalidArgument for a device that is not there;
+  ///         those of complete_shape(), Groups::enter and
   ///         EventFeed::attach; Unavailable, OutOfMemory; PeerGone.
   [[nodiscard]] Status admit(transport::AttachConnection& connection,
                              const Introduction& introduction);
 
  private:
-  [[nodiscard]] Status check_slab_kind(const wire::Hello& hello) const;
+  [[nodiscard]] Status check_device(const wire::Hello& hello) const;
   [[nodiscard]] Status check_room(DomainId domain, pid_t process, std::size_t seats) const;
   /// Of those that are made as users come, it may be a new one.
   [[nodiscard]] Result<Domains::Entry> domain_of(const transport::PeerIdentity& identity);

@@ -6,8 +6,8 @@
 
 namespace kvd::daemon {
 
-SlabRenewer::SlabRenewer(kernels::DeviceBackend& backend, Answers answers, Nanoseconds pause)
-    : backend_(backend), answers_(std::move(answers)), pause_(pause), thread_([this] { run(); }) {
+SlabRenewer::SlabRenewer(Answers answers, Nanoseconds pause)
+    : answers_(std::move(answers)), pause_(pause), thread_([this] { run(); }) {
   ::pthread_setname_np(thread_.native_handle(), "kvd-renewer");
 }
 
@@ -44,10 +44,10 @@ void SlabRenewer::run() {
 
 // Old memory that will not go stays with the backend until the process ends; nobody is given it.
 void SlabRenewer::carry_out(const Job& job) {
-  Status discarded = backend_.discard_slab(job.old);
+  Status discarded = job.backend->discard_slab(job.old);
   if (!discarded.ok()) answers_.failed(job.slab, discarded.error());
   for (bool told = false;; told = true) {
-    Result<kernels::Slab> made = backend_.create_slab(job.tier, job.size);
+    Result<kernels::Slab> made = job.backend->create_slab(job.tier, job.size);
     if (made.ok()) return answers_.renewed(job.slab, *made);
     if (!told) answers_.failed(job.slab, made.error());
     if (!pause()) return;

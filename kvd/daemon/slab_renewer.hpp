@@ -19,6 +19,7 @@ namespace kvd::daemon {
 class SlabRenewer {
  public:
   struct Job {
+    kernels::DeviceBackend* backend = nullptr;  ///< must outlive the renewer
     SlabIndex slab;
     kernels::SlabHandle old;
     Tier tier = Tier::kHbm;
@@ -30,9 +31,7 @@ class SlabRenewer {
     std::function<void(SlabIndex, Error)> failed;  ///< once a slab: it goes on trying
   };
 
-  /// The backend must outlive it.
-  SlabRenewer(kernels::DeviceBackend& backend, Answers answers,
-              Nanoseconds pause = std::chrono::seconds(1));
+  explicit SlabRenewer(Answers answers, Nanoseconds pause = std::chrono::seconds(1));
   ~SlabRenewer();
   SlabRenewer(const SlabRenewer&) = delete;
   SlabRenewer& operator=(const SlabRenewer&) = delete;
@@ -45,7 +44,6 @@ class SlabRenewer {
   /// False when it is to end.
   [[nodiscard]] bool pause();
 
-  kernels::DeviceBackend& backend_;
   const Answers answers_;
   const Nanoseconds pause_;
   std::mutex mutex_;  // guards the members up to the thread

@@ -28,8 +28,10 @@ wire::MapSlab message_of(const core::SendSlab& slab, Bytes bytes, std::uint16_t 
 }  // namespace
 
 void SlabSender::send(const core::SendSlab& slab) {
-  uses_.groups.expect(slab.engine, slab.slab);
+  const DeviceId device = uses_.slabs.device_of(slab.slab);
+  uses_.groups.expect(slab.engine, slab.slab, device);
   uses_.sessions.each_rank(slab.engine, [&](const Peer& peer) {
+    if (peer.device != device) return;
     core::SendSlab to_rank = slab;
     to_rank.engine = peer.engine;
     const bool queued = std::any_of(unsent_.begin(), unsent_.end(), [&](const Unsent& unsent) {
@@ -55,7 +57,9 @@ bool SlabSender::send_to(const core::SendSlab& slab) {
 }
 
 void SlabSender::ask_unmap(const core::AskUnmap& ask) {
+  const DeviceId device = uses_.slabs.device_of(ask.slab);
   uses_.sessions.each_rank(ask.engine, [&](Peer& peer) {
+    if (peer.device != device) return;
     wire::UnmapSlab message;
     message.notice.header.version = peer.version;
     message.notice.slab = ask.slab.value;

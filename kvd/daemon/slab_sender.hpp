@@ -32,9 +32,9 @@ class SlabSender {
 
   explicit SlabSender(const Uses& uses) : uses_(uses) {}
 
-  /// To every rank of the engine.
+  /// To every rank of the engine that is on the slab's device.
   void send(const core::SendSlab& slab);
-  /// Asks every rank of the engine to unmap the slab.
+  /// Asks those ranks to unmap the slab.
   void ask_unmap(const core::AskUnmap& ask);
   /// The slab gets new memory: whoever was to be sent the old is not to get it.
   void withdraw(SlabIndex slab);

@@ -23,7 +23,7 @@ void script_faults(std::optional<kernels::FaultScript> wanted) { script() = std:
 
 namespace daemon {
 
-Result<std::shared_ptr<kernels::DeviceBackend>> open_backend(Config& config, const Clock& clock) {
+Result<Backends> open_backends(Config& config, const Clock& clock) {
   kernels::HostConfig host;
   host.link_bandwidth = config.link_bandwidth;
   KVD_ASSIGN_OR_RETURN(std::unique_ptr<kernels::DeviceBackend> backend,
@@ -31,7 +31,7 @@ Result<std::shared_ptr<kernels::DeviceBackend>> open_backend(Config& config, con
   if (script()) {
     KVD_ASSIGN_OR_RETURN(backend, kernels::FaultyBackend::create(std::move(backend), *script()));
   }
-  return std::shared_ptr<kernels::DeviceBackend>(std::move(backend));
+  return Backends{std::move(backend)};
 }
 
 std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend&) { return std::nullopt; }

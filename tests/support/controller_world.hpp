@@ -70,7 +70,7 @@ class World {
     attach.name = "engine";
     attach.domain = domain;
     attach.streams_layers = streams_layers;
-    attach.devices = devices;
+    attach.devices = Devices(devices.of_rank(0));
     if (!level1) attach.model_class = shape;
     auto grant = controller->attach(attach, now);
     EXPECT_TRUE(grant.ok()) << (grant.ok() ? "" : grant.error().to_string());
@@ -78,6 +78,7 @@ class World {
     engines[grant->engine].devices = devices;
     if (!level1) engines[grant->engine].shape = shape;
     if (!level1 && shape.ranks > 1) engines[grant->engine].ranks.resize(shape.ranks);
+    if (devices.named() > 0) feed(RanksPlaced{grant->engine, devices});
     return grant->engine;
   }
 

@@ -10,7 +10,7 @@
 ///                                 "refused" when a whole round was, or "wrote"
 ///   scribble KIND SECONDS         overwrites its client page: ones, zero, died, random, words
 ///   uid UID                       attaches as another user: "CODE MESSAGE"
-///   spy UID REGION_MIB HOW        as another user, gives a region filled with 0xA5 back and keeps
+///   spy UID REGION_MIB HOW DEVICE as another user, gives a region filled with 0xA5 back and keeps
 ///   it
 ///                                 mapped all the same; HOW: free (that region), leave (the
 ///                                 session), fork (into a child, and is killed). "spy PID"; at
@@ -58,8 +58,9 @@ void tell(const std::string& line) {
 
 std::size_t mebibytes(const char* text) { return std::strtoull(text, nullptr, 10) << 20; }
 
-kvd_client::Client opened(const char* endpoint, const char* name) {
+kvd_client::Client opened(const char* endpoint, const char* name, std::uint32_t device = 0) {
   kvd_client::Options options;
+  options.device = device;
   options.endpoint = endpoint;
   options.engine_name = name;
   auto client = kvd_client::Client::open(options);
@@ -270,7 +271,8 @@ int spy(const char* endpoint, char** arguments) {
   become(arguments[0]);
   const std::string how = arguments[2];
   const sigset_t question = block_questions();  // before the client starts its thread
-  std::optional<kvd_client::Client> client = opened(endpoint, "spy");
+  std::optional<kvd_client::Client> client =
+      opened(endpoint, "spy", static_cast<std::uint32_t>(std::atoi(arguments[3])));
   const kvd_client::Region region = marked_region(*client, mebibytes(arguments[1]));
   const KeptRegion kept(region);
   if (how == "free" && !client->free_region(region.id, kPatience).ok()) give_up("free");
@@ -288,7 +290,7 @@ int main(int argc, char** argv) {
   if (mode == "fork" && argc == 4) return fork_and_hold(argv[2], argv + 3);
   if (mode == "scribble" && argc == 5) return scribble(argv[2], argv + 3);
   if (mode == "uid" && argc == 4) return as_user(argv[2], argv + 3);
-  if (mode == "spy" && argc == 6) return spy(argv[2], argv + 3);
+  if (mode == "spy" && argc == 7) return spy(argv[2], argv + 3);
   std::fprintf(stderr, "usage: see test_engine.cpp\n");
   return 2;
 }

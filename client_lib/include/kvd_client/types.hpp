@@ -63,6 +63,9 @@ struct Options {
   /// number format, layout. Requests of sessions whose models are not the same never find each
   /// other's blocks. Empty: Request::content is not passed on, and nothing is found.
   std::string model;
+  /// Which of kvd's devices the memory is to be of, in the order of kvd's [[device]] tables. Ranks
+  /// of a group may name the same or others. InvalidArgument where kvd has none of this number.
+  std::uint32_t device = 0;
 };
 
 /// What the daemon granted at attach.

@@ -37,7 +37,7 @@ class OpenOptions(Structure):
         ("ranks", c_uint32),
         ("group", c_uint64),
         ("rank", c_uint32),
-        ("reserved", c_uint32),
+        ("device", c_uint32),
         ("model", c_char_p),
     ]
 

@@ -94,6 +94,7 @@ class Client(Requests):
       Unsupported and the remedy.
     streams_layers: the program calls wait_layer() before and layer_done() after each layer group.
     group: this process is a rank of an engine of several processes.
+    device: which of kvd's devices the memory is to be of, in the order of kvd's [[device]] tables.
     timeout: seconds for the attach, and for attaching again.
 
     Raises Unavailable where no daemon answers, Unsupported where the library cannot be loaded, and
@@ -116,6 +117,7 @@ class Client(Requests):
         transport: Transport = Transport.ZMQ,
         streams_layers: bool = False,
         group: Group | None = None,
+        device: int = 0,
         timeout: float = _TIMEOUT_S,
     ) -> None:
         options = _abi.OpenOptions(struct_size=ctypes.sizeof(_abi.OpenOptions))
@@ -125,6 +127,7 @@ class Client(Requests):
             options.bytes_per_token_per_layer = shape or Shape()  # fmt: skip
         options.group, options.ranks, options.rank = group or Group()
         options.model = model.encode() if model is not None else None
+        options.device = device
         options.timeout_ns = _abi.nanoseconds(timeout)
         options.memory, options.transport = memory, transport
         options.abilities = _STREAMS_LAYERS if streams_layers else 0

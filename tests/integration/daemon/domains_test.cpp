@@ -24,11 +24,12 @@ namespace {
 constexpr const char* kStranger = "65534";
 constexpr int kSecret = 0x5C;
 
-/// Two domains, and how much of the pool of 16 MiB each of the two takes.
+/// Two domains, and how much of a device's pool of 16 MiB each of the two takes.
 struct Setting {
   const char* name;
-  std::string domains;
+  std::string tables;
   std::uint64_t mebibytes;
+  std::uint32_t device = 0;
 
   friend void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; }
 };
@@ -42,6 +43,7 @@ const Setting kSettings[] = {
     {"Guaranteed", two_domains("hbm_guarantee = \"8MiB\"\n"), 8},
     {"Borrowed", two_domains(""), 16},
     {"ByUser", "", 16},
+    {"OnTheSecondDevice", "[[device]]\n[[device]]\n" + two_domains(""), 16, 1},
 };
 
 class Domains : public testing::TestWithParam<std::tuple<Setting, const char*>> {
@@ -57,12 +59,13 @@ class Domains : public testing::TestWithParam<std::tuple<Setting, const char*>> 
     kvd_client::Options options;
     options.endpoint = kvd_.endpoint();
     options.engine_name = "ours";
+    options.device = setting().device;
     return kvd_client::Client::open(options);
   }
   [[nodiscard]] const Setting& setting() const { return std::get<0>(GetParam()); }
 
   const RuntimeFolder folder_;
-  const KvdProcess kvd_{folder_, {.extra = setting().domains}};
+  const KvdProcess kvd_{folder_, {.extra = setting().tables}};
 };
 
 /// Ends a process that is nobody's child here.
@@ -75,7 +78,8 @@ struct Ended {
 
 TEST_P(Domains, AnEngineThatKeepsItsMappingSeesAndChangesNothingOfAnotherDomain) {
   ChildProcess engine({{built_program("kvd-test-engine"), "spy", kvd_.endpoint(), kStranger,
-                        std::to_string(setting().mebibytes), std::get<1>(GetParam())},
+                        std::to_string(setting().mebibytes), std::get<1>(GetParam()),
+                        std::to_string(setting().device)},
                        {}});
   const auto line = engine.wait_for_line("spy ");
   ASSERT_TRUE(line) << engine.errors() << kvd_.log();

@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"Layers", "hello", 24, 4, kMaxLayers + 1},
         BadField{"LayersPerBlock", "hello", 28, 4, 33},
         BadField{"BlockTokens", "hello", 32, 4, kMaxBlockTokens + 1},
-        BadField{"ShapeReserved", "hello", 36, 4, 1}, BadField{"TokenBytesZero", "hello", 40, 8, 0},
+        BadField{"TokenBytesZero", "hello", 40, 8, 0},
         BadField{"TokenBytesHuge", "hello", 40, 8, ~0ull},
         BadField{"ShapeOfNothing", "hello", 24, 4, 0},
         BadField{"NameWithNewline", "hello", 48, 1, '\n'},

@@ -106,6 +106,15 @@ TEST(Golden, WelcomeHoldsWhatTheFileSays) {
   EXPECT_EQ(text(welcome.command_endpoint), "ipc:///run/kvd/command.sock");
 }
 
+TEST(Golden, AHelloMayNameAnotherDeviceThanTheFirst) {
+  auto frame = golden("hello");
+  EXPECT_EQ(std::get<Hello>(*decode_attach(frame)).shape.device, 0u);
+  frame.at(36) = std::byte{3};
+  const auto hello = decode_attach(frame);
+  ASSERT_TRUE(hello.ok()) << hello.error().message;
+  EXPECT_EQ(std::get<Hello>(*hello).shape.device, 3u);
+}
+
 TEST(Golden, AnAttachSaysWhatMayBeMappedAndWhatIsToBe) {
   const auto hello = decode_attach(golden("hello"));
   ASSERT_TRUE(hello.ok());

@@ -46,6 +46,23 @@ TEST(Views, StatusNamesTheGpuWhereThereIsOne) {
               HasSubstr("\ngpu NVIDIA H100, c0c1c2c3-c4c5, 300 MiB for the context\n"));
 }
 
+TEST(Views, SeveralDevicesHaveARowEach) {
+  core::ControllerStatus status;
+  status.devices.resize(1);
+  status.devices[0].b_xfer = 5 * kMiB;
+  EXPECT_THAT(rendered(View::kStatus, admin::status_document(status, info())),
+              AllOf(Not(HasSubstr("DEVICE")), HasSubstr("budget 5 MiB a step")));
+  status.devices.resize(2);
+  status.devices[1].device = DeviceId(1);
+  status.devices[1].hbm.free = 7 * kMiB;
+  EXPECT_THAT(rendered(View::kStatus, admin::status_document(status, info())),
+              AllOf(HasSubstr("DEVICE"), HasSubstr("7 MiB"), Not(HasSubstr("a step"))));
+  status.engines.resize(1);
+  status.engines[0].ranks = {2, {DeviceId(0), DeviceId(1)}};
+  EXPECT_THAT(rendered(View::kEngines, admin::engines_document(status)),
+              AllOf(HasSubstr("DEVICES"), HasSubstr("0 1")));
+}
+
 TEST(Views, PoolsInUnits) {
   core::ControllerStatus status;
   status.tiers[1].free = 1536 * kMiB;

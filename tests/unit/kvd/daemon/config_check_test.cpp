@@ -67,6 +67,23 @@ const std::vector<Fault> kFaults = {
     {"paths.runtime_dir: ", [](Config& c) { c.runtime_dir = std::string(96, 'x'); }},
     {"slo.default.tbt: ", [](Config& c) { c.tuning.slo["default"].tbt = Nanoseconds(-1); }},
     {"rotation.alpha: ", [](Config& c) { c.tuning.rotation.alpha = -1; }},
+    {"device: must be 1 to 64, are 0", [](Config& c) { c.devices.clear(); }},
+    {"device: must be 1 to 64, are 65",
+     [](Config& c) {
+       c.backend = BackendChoice::kHost;
+       c.devices.resize(65);
+     }},
+    {"device.1.gpu: \"0\" is another device's too",
+     [](Config& c) {
+       c.devices = {{"0"}, {"0"}};
+     }},
+    {"pool.hbm: 16 GiB makes 8192 slabs of 2 MiB on each device, the most is 16383",
+     [](Config& c) {
+       c.backend = BackendChoice::kHost;
+       c.devices.resize(2);
+       c.slab = 2 * kMiB;
+       c.hbm = 16 * kGiB;
+     }},
     {"domain: ", [](Config& c) { c.domains.clear(); }},
     {"domain.a b: ", [](Config& c) { c.domains[0].name = "a b"; }},
     {"domain.default.slo_class: ", [](Config& c) { c.domains[0].slo_class = "none"; }},

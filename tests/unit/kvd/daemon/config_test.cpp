@@ -205,6 +205,28 @@ TEST_F(ConfigTest, TheExampleFileIsTheDefaultsInFull) {
   }
 }
 
+TEST_F(ConfigTest, DevicesAreTablesInTheFileAndOneWithoutAny) {
+  EXPECT_EQ(Config{}.devices.size(), 1u);
+  const auto sut = parse_file(
+      "[cuda]\ndevice = '3'\n[pool]\nhbm = '128MiB'\n[[device]]\n[[device]]\ngpu = '1'\n");
+  ASSERT_TRUE(sut.ok()) << sut.error().message;
+  ASSERT_EQ(sut->config.devices.size(), 2u);
+  EXPECT_EQ(gpu_of(sut->config, 0), "3") << "that of [cuda]";
+  EXPECT_EQ(gpu_of(sut->config, 1), "1");
+  EXPECT_EQ(sut->config.slabs(Tier::kHbm), 4u) << "each has pool.hbm";
+  EXPECT_EQ(sut->config.all_slabs(Tier::kHbm), 8u);
+  EXPECT_EQ(sut->config.all_slabs(Tier::kDram), sut->config.slabs(Tier::kDram));
+  EXPECT_THAT(effective_values(sut->config), Contains(Pair("device.1.gpu", "1")));
+  EXPECT_THAT(to_toml(sut->config), HasSubstr("\n[[device]]\ngpu = \"1\"\n"));
+}
+
+TEST_F(ConfigTest, WhatADeviceHasNotIsRefusedByItsNumber) {
+  const auto sut = parse_file("[[device]]\n[[device]]\nhbm = '1MiB'\n[device_]\n");
+  ASSERT_FALSE(sut.ok());
+  EXPECT_THAT(sut.error().message, HasSubstr("device.1.hbm"));
+  EXPECT_FALSE(parse_file("device = 2\n").ok()) << "no table";
+}
+
 TEST_F(ConfigTest, UnknownNamesAreRefusedWithTheNearestKey) {
   const auto sut = parse_file(
       "[pool]\nhbn = 1\n[poool]\ndram = 1\n[slo.default]\ntbt_s = 0.1\n[nothing]\n"
@@ -323,7 +345,8 @@ TEST_F(ConfigTest, EffectiveValuesHoldEveryKeyClassAndDomain) {
   config.tuning.slo["batch"] = {};
   const auto values = effective_values(config);
   const std::size_t default_goals = slo_keys().size();
-  EXPECT_EQ(values.size(), config_keys().size() + default_goals + domain_keys().size() - 1);
+  EXPECT_EQ(values.size(),
+            config_keys().size() + default_goals + domain_keys().size() - 1 + device_keys().size());
   EXPECT_THAT(values, Contains(Pair("pool.hbm", "256MiB")));
   EXPECT_THAT(values, Contains(Pair("pool.slab", "64MiB"))) << "not \"auto\": what is in effect";
   EXPECT_THAT(values, Contains(Pair("slo.batch.tbt", "100ms")));

@@ -86,8 +86,8 @@ class CudaSlabRenewerTest : public testing::Test {
     answers.failed = [this](SlabIndex, const Error&) {
       if (++failures_ == 1) failed_.set_value();
     };
-    sut_.emplace(*backend_, std::move(answers), std::chrono::milliseconds(1));
-    sut_->renew({SlabIndex(3), old_.handle, Tier::kHbm, kGrain});
+    sut_.emplace(std::move(answers), std::chrono::milliseconds(1));
+    sut_->renew({backend_.get(), SlabIndex(3), old_.handle, Tier::kHbm, kGrain});
   }
   kernels::Slab renewed() {
     auto slab = made_.get_future();

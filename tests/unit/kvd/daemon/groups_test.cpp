@@ -23,8 +23,9 @@ wire::JoinGroup join(std::uint32_t rank, std::uint64_t group = 9) {
   return made;
 }
 
-core::Attach application(std::uint32_t layers = 4) {
+core::Attach application(std::uint32_t layers = 4, DeviceId device = {}) {
   core::Attach attach;
+  attach.devices = core::Devices(device);
   attach.name = "ranks";
   attach.domain = kDomain;
   attach.model_class = core::ModelClass{layers, 2, 4, Bytes(64), kRanks};
@@ -33,18 +34,19 @@ core::Attach application(std::uint32_t layers = 4) {
 
 class GroupsTest : public testing::Test {
  protected:
-  GroupsTest() {
+  explicit GroupsTest(std::uint32_t devices = 1) : events_(small_controller(devices), clock_) {
     events_.carry_out_with([](const core::Effect&) {});
   }
 
   /// The rank is let in, and a session of it stands.
-  Peer& seat(std::uint32_t rank) {
-    const core::AttachGrant grant = sut_.enter(join(rank), application()).value();
+  Peer& seat(std::uint32_t rank, DeviceId device = {}) {
+    const core::AttachGrant grant = sut_.enter(join(rank), application(4, device)).value();
     Peer peer;
     peer.engine = grant.engine;
     peer.generation = grant.generation;
     peer.group = EngineId(grant.engine.value - rank);
     peer.rank = rank;
+    peer.device = device;
     peer.page = std::make_shared<shm::ServedClientPage>(shm::ServedClientPage::create().value());
     sessions_.add(std::move(peer));
     return *sessions_.find(grant.engine);
@@ -53,9 +55,9 @@ class GroupsTest : public testing::Test {
   ManualClock clock_;
   std::shared_ptr<kernels::DeviceBackend> backend_ =
       kernels::HostBackend::create({}, clock_).value();
-  EventFeed events_{small_controller(), clock_};
+  EventFeed events_;
   SessionTable sessions_;
-  Groups sut_{sessions_, events_, backend_};
+  Groups sut_{sessions_, events_, {backend_}};
 };
 
 TEST_F(GroupsTest, RanksGetNeighbouringNumbersOfOneEngine) {
@@ -106,10 +108,37 @@ TEST_F(GroupsTest, ASlabCountsOnceTheLastRankHasSaidSo) {
   const EngineId engine = ranks[0]->engine;
   const SlabIndex slab(1);
   sut_.on_slab(*ranks[0], slab, true);  // never sent: passed over
-  sut_.expect(engine, slab);
+  sut_.expect(engine, slab, DeviceId(0));
   sut_.on_slab(*ranks[0], slab, false);
   sut_.on_slab(*ranks[1], slab, false);
   sut_.on_slab(*ranks[1], slab, false);  // twice is once
+  EXPECT_TRUE(sut_.find(engine)->slabs.contains(slab));
+  sut_.on_slab(*ranks[2], slab, false);
+  EXPECT_FALSE(sut_.find(engine)->slabs.contains(slab));
+}
+
+class GroupsOnTwoDevices : public GroupsTest {
+ protected:
+  GroupsOnTwoDevices() : GroupsTest(2) {}
+};
+
+TEST_F(GroupsOnTwoDevices, TheControllerLearnsWhereTheRanksAreWithTheLast) {
+  const EngineId engine = seat(0).engine;
+  EXPECT_FALSE(sut_.find(engine)->apart());
+  seat(2, DeviceId(1));
+  EXPECT_EQ(events_.status().engines.at(0).ranks.devices, std::vector{DeviceId(0)});
+  seat(1);
+  EXPECT_TRUE(sut_.find(engine)->apart());
+  EXPECT_EQ(events_.status().engines.at(0).ranks.devices, (std::vector{DeviceId(0), DeviceId(1)}));
+}
+
+TEST_F(GroupsOnTwoDevices, OnlyRanksOnTheSlabsDeviceHaveToMapIt) {
+  const std::vector<Peer*> ranks = {&seat(0), &seat(1, DeviceId(1)), &seat(2)};
+  const EngineId engine = ranks[0]->engine;
+  const SlabIndex slab(1);
+  sut_.expect(engine, slab, DeviceId(0));
+  sut_.on_slab(*ranks[0], slab, false);
+  sut_.on_slab(*ranks[1], slab, false);  // was never sent it
   EXPECT_TRUE(sut_.find(engine)->slabs.contains(slab));
   sut_.on_slab(*ranks[2], slab, false);
   EXPECT_FALSE(sut_.find(engine)->slabs.contains(slab));

@@ -41,8 +41,8 @@ class SlabRenewerTest : public testing::Test {
     SlabRenewer::Answers answers;
     answers.renewed = [this](SlabIndex, const kernels::Slab& slab) { made_.set_value(slab); };
     answers.failed = [this](SlabIndex, const Error&) { ++failures_; };
-    SlabRenewer sut(*backend_, std::move(answers), std::chrono::milliseconds(1));
-    sut.renew({SlabIndex(3), old_.handle, Tier::kHbm, kSize});
+    SlabRenewer sut(std::move(answers), std::chrono::milliseconds(1));
+    sut.renew({backend_.get(), SlabIndex(3), old_.handle, Tier::kHbm, kSize});
     auto slab = made_.get_future();
     EXPECT_EQ(slab.wait_for(test::kPatience), std::future_status::ready);
     return slab.get();

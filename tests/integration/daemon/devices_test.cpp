@@ -1,0 +1,198 @@
+// A kvd with two devices, and engines on one or on both: each a process of its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "kvd_client/client.hpp"
+#include "tests/support/daemon_process.hpp"
+#include "tests/support/patience.hpp"
+
+namespace kvd::test {
+namespace {
+
+using kvd_client::ErrorCode;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr std::uint64_t kMib = 1 << 20;
+constexpr std::uint64_t kDeviceBytes = 4 * kMib;
+
+class TwoDevicesTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(kvd.wait_ready()) << kvd.log(); }
+
+  /// 12 requests of 6 blocks of 64 KiB: more than HBM of one device holds.
+  [[nodiscard]] ChildCommand pattern(const std::string& name, std::uint32_t device,
+                                     const std::vector<std::string>& more = {}) const {
+    ChildCommand command;
+    command.arguments = {built_program("kvd-pattern"),
+                         "--endpoint",
+                         kvd.endpoint(),
+                         "--name",
+                         name,
+                         "--device",
+                         std::to_string(device),
+                         "--requests",
+                         "12",
+                         "--prompt",
+                         "48",
+                         "--new",
+                         "48",
+                         "--tbt-slo-ms",
+                         "1",
+                         "--ttft-slo-ms",
+                         "2",
+                         "--seed",
+                         std::to_string(name.size()),
+                         "--json"};
+    command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+    return command;
+  }
+  /// On the device of its number.
+  [[nodiscard]] ChildCommand rank(std::uint32_t number, std::vector<std::string> more = {}) const {
+    more.insert(more.end(), {"--ranks", "2", "--rank", std::to_string(number), "--group", "5"});
+    return pattern("rank-" + std::to_string(number), number, more);
+  }
+  [[nodiscard]] kvd_client::Options options(std::uint32_t device) const {
+    kvd_client::Options options;
+    options.endpoint = kvd.endpoint();
+    options.engine_name = "on-" + std::to_string(device);
+    options.device = device;
+    return options;
+  }
+  /// A series of HBM.
+  [[nodiscard]] double hbm(const std::string& metric, std::uint32_t device) const {
+    return kvd.metric(metric + "{tier=\"hbm\",device=\"" + std::to_string(device) + "\"}")
+        .value_or(-1);
+  }
+  [[nodiscard]] double copied_out(std::uint32_t device) const {
+    const std::string labels = "{direction=\"d2h\",device=\"" + std::to_string(device) + "\"}";
+    return kvd.metric("kvd_link_rate_bytes_per_second" + labels).value_or(-1);
+  }
+  [[nodiscard]] bool all_free() const {
+    return poll_until([&] {
+      return hbm("kvd_pool_free_bytes", 0) == kDeviceBytes &&
+             hbm("kvd_pool_free_bytes", 1) == kDeviceBytes;
+    });
+  }
+
+  const RuntimeFolder folder;
+  const KvdProcess kvd{folder,
+                       {.hbm = "4MiB", .dram = "32MiB", .extra = "[[device]]\n[[device]]\n"}};
+};
+
+json summary_of(ChildProcess& engine) {
+  const auto line = engine.wait_for_line("{");
+  return line ? json::parse(*line) : json();
+}
+
+void expect_every_byte(ChildProcess& engine) {
+  const json summary = summary_of(engine);
+  EXPECT_EQ(engine.wait(), 0) << engine.errors();
+  EXPECT_EQ(summary["pattern_errors"], 0);
+  EXPECT_EQ(summary["requests"], 12);
+  EXPECT_GT(summary["bytes_checked"], 0);
+}
+
+TEST_F(TwoDevicesTest, EnginesOfBothRotateAndEveryByteIsTheByteWritten) {
+  ChildProcess first(pattern("a", 0));
+  ChildProcess second(pattern("bb", 1));
+  expect_every_byte(first);
+  expect_every_byte(second);
+  EXPECT_GT(copied_out(0), 0);
+  EXPECT_GT(copied_out(1), 0);
+  EXPECT_TRUE(all_free()) << kvd.metrics();
+  ChildProcess control(pattern("control", 1, {"--corrupt-once"}));
+  EXPECT_GT(summary_of(control)["pattern_errors"], 0);
+  EXPECT_EQ(control.wait(), 1);
+}
+
+TEST_F(TwoDevicesTest, AGroupHasARankOnEachAndEveryByteIsTheByteWritten) {
+  {
+    ChildProcess first(rank(0));
+    ChildProcess second(rank(1));
+    expect_every_byte(first);
+    expect_every_byte(second);
+  }
+  EXPECT_GT(kvd.metric(R"(kvd_rotations_total{direction="out"})").value_or(0), 0);
+  EXPECT_GT(copied_out(0), 0);
+  EXPECT_GT(copied_out(1), 0);
+  EXPECT_TRUE(all_free()) << kvd.metrics();
+  ChildProcess honest(rank(0));
+  ChildProcess control(rank(1, {"--corrupt-once"}));
+  EXPECT_GT(summary_of(control)["pattern_errors"], 0);
+  EXPECT_EQ(control.wait(), 1);
+  EXPECT_EQ(summary_of(honest)["pattern_errors"], 0) << "its bytes are of another device";
+  EXPECT_EQ(honest.wait(), 0) << honest.errors();
+}
+
+TEST_F(TwoDevicesTest, WhatIsRentedIsOfTheDeviceThatWasNamed) {
+  auto first = kvd_client::Client::open(options(0));
+  auto second = kvd_client::Client::open(options(1));
+  ASSERT_TRUE(first.ok() && second.ok());
+  ASSERT_TRUE(second->allocate_region(kDeviceBytes, kPatience).ok());
+  EXPECT_TRUE(poll_until([&] { return hbm("kvd_pool_region_bytes", 1) == kDeviceBytes; }));
+  EXPECT_EQ(hbm("kvd_pool_region_bytes", 0), 0);
+  EXPECT_EQ(second->allocate_region(kMib, kPatience).code(), ErrorCode::kOutOfMemory);
+  EXPECT_TRUE(first->allocate_region(kDeviceBytes, kPatience).ok());
+  const json engines = json::parse(kvd.get("/v1/engines").body)["engines"];
+  ASSERT_EQ(engines.size(), 2u);
+  EXPECT_EQ(engines[0]["devices"], json({0}));
+  EXPECT_EQ(engines[1]["devices"], json({1}));
+}
+
+TEST_F(TwoDevicesTest, AFullOneDelaysNobodyOnTheOther) {
+  auto renter = kvd_client::Client::open(options(0));
+  ASSERT_TRUE(renter.ok());
+  ASSERT_TRUE(renter->allocate_region(kDeviceBytes, kPatience).ok());
+  kvd_client::Options options_of_waiter = options(0);
+  options_of_waiter.shape = {4, 2, 16, 1024};
+  auto waiter = kvd_client::Client::open(options_of_waiter);
+  ASSERT_TRUE(waiter.ok());
+  ASSERT_TRUE(waiter->submit({1, 48, 48, {}, {}}, kPatience).ok());
+  ChildProcess free(pattern("free", 1));
+  const auto step = waiter->step({}, 0, 0, kPatience);
+  ASSERT_TRUE(step.ok());
+  EXPECT_TRUE(step->run.empty());
+  expect_every_byte(free);
+}
+
+TEST_F(TwoDevicesTest, OneThatIsNotThereIsRefusedWithTheRemedy) {
+  const auto missing = kvd_client::Client::open(options(2));
+  ASSERT_EQ(missing.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(missing.error().message, AllOf(HasSubstr("device 2"), HasSubstr("[[device]]")));
+  kvd_client::Options rank = options(1);
+  rank.shape = {4, 2, 16, 1024};
+  rank.group = {5, 2, 0};
+  const auto first = kvd_client::Client::open(rank);
+  ASSERT_TRUE(first.ok());
+  rank.group.rank = 1;
+  rank.device = 7;
+  EXPECT_EQ(kvd_client::Client::open(rank).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(TwoDevicesTest, WhatADeadEngineLeavesIsZeroedOnItsDevice) {
+  {
+    ChildProcess engine(pattern("dies", 1, {"--step-ms", "5"}));
+    ASSERT_TRUE(poll_until([&] {
+      const double free = hbm("kvd_pool_free_bytes", 1);
+      return free >= 0 && free < kDeviceBytes;
+    })) << engine.errors();
+    engine.signal(SIGKILL);
+    EXPECT_EQ(engine.wait(), 128 + SIGKILL);
+  }
+  EXPECT_TRUE(all_free()) << kvd.metrics();
+  auto next = kvd_client::Client::open(options(1));
+  ASSERT_TRUE(next.ok());
+  const auto region = next->allocate_region(kDeviceBytes, kPatience);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  EXPECT_TRUE(std::all_of(region->address, region->address + region->bytes,
+                          [](std::byte byte) { return byte == std::byte{0}; }));
+}
+
+}  // namespace
+}  // namespace kvd::test
