@@ -184,16 +184,45 @@ TEST(Starving, AFloodOfGarbageLeavesOthersTheirTurn) {
   EXPECT_TRUE(daemon.wait_all_free());
 }
 
+/// A connection to the command socket that speaks for itself; a read waits for kPatience at most.
+UniqueFd plain_connection(DaemonThread& daemon) {
+  const auto address = transport::unix_address(daemon.command_socket());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const timeval limit{kPatience.count(), 0};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  KVD_CHECK(address.ok() && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address),
+                                      sizeof(sockaddr_un)) == 0,
+            "a connection to the command socket");
+  return socket;
+}
+
+/// What a DEALER of ZMTP 3.1 says before its first message.
+std::string dealer_opening() {
+  using namespace std::string_literals;
+  const std::string greeting = "\xff\0\0\0\0\0\0\0\1\x7f\3\1NULL"s;
+  const std::string ready = "\5READY\x0bSocket-Type\0\0\0\6DEALER\x08Identity\0\0\0\0"s;
+  return greeting + std::string(64 - greeting.size(), '\0') + '\4' +
+         static_cast<char>(ready.size()) + ready;
+}
+
+bool send(const UniqueFd& socket, const std::string& bytes) {
+  return ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(bytes.size());
+}
+
+// Not by libzmq: of a message that was half sent when the peer hung up, it ends its own process
+// where the socket is closed at that moment (4.3.4).
 TEST(Starving, AFloodOfMessagesInManyPartsLeavesOthersTheirTurn) {
   DaemonThread daemon;
   RawEngine other = attached(daemon, "other");
   std::atomic<bool> over = false;
   std::thread flood([&] {
-    auto socket = dealer(daemon, 1000);
-    const std::array<std::byte, 8> part{};
-    for (int i = 0; !over; ++i) {
-      const int more = i % 1000 == 0 ? 0 : ZMQ_SNDMORE;
-      if (zmq_send(socket.get(), part.data(), part.size(), more) < 0) return;
+    const std::string part = "\1\x08" + std::string(8, 'x');  // and more to follow
+    while (!over) {
+      const UniqueFd socket = plain_connection(daemon);
+      bool heard = send(socket, dealer_opening());
+      while (heard && !over) heard = send(socket, part);
     }
   });
   for (int i = 0; i < 200; ++i) EXPECT_TRUE(other.call(wire::PingCommand{}).ok());
@@ -238,19 +267,6 @@ TEST(Starving, AnOversizedCommandCostsItsSenderTheConnectionOnly) {
   }
   EXPECT_TRUE(
       daemon.wait_until([](const auto& status) { return status.counters.stale_commands > 0; }));
-}
-
-/// A connection to the command socket that speaks for itself; a read waits for kPatience at most.
-UniqueFd plain_connection(DaemonThread& daemon) {
-  const auto address = transport::unix_address(daemon.command_socket());
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const timeval limit{kPatience.count(), 0};
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  KVD_CHECK(address.ok() && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address),
-                                      sizeof(sockaddr_un)) == 0,
-            "a connection to the command socket");
-  return socket;
 }
 
 /// Whether the other end hangs up before kPatience is over, whatever it says until then.
