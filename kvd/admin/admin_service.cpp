@@ -104,6 +104,12 @@ struct AdminService::Route {
   std::string_view summary;
   std::string (*document)(const Snapshot&) = nullptr;
   std::optional<link::Part> part = std::nullopt;  ///< of the tuning: takes PATCH
+  bool clears = false;                            ///< takes DELETE
+
+  [[nodiscard]] std::string_view allow() const {
+    if (part) return "GET, PATCH";
+    return clears ? "GET, DELETE" : "GET";
+  }
 };
 
 std::span<const AdminService::Route> AdminService::routes() {
@@ -118,6 +124,8 @@ std::span<const AdminService::Route> AdminService::routes() {
       {"/v1/pools", "Tiers and their slabs", [](S s) { return pools_document(s.status, s.info); }},
       {"/v1/engines", "Attached engines", [](S s) { return engines_document(s.status); }},
       {"/v1/requests", "Live requests", [](S s) { return requests_document(s.status); }},
+      {"/v1/cache", "The prefix cache: what it holds, and what was found in it",
+       [](S s) { return cache_document(s.status); }, std::nullopt, true},
       {"/v1/plan", "Which layers stream: the placement plan in force, by engine",
        [](S s) { return plan_document(s.status); }},
       {"/v1/snapshots/rotate", "What the rotation policy is asked, for kvd-plan",
@@ -155,8 +163,9 @@ HttpResponse AdminService::unknown_path(const std::string& path) {
 
 HttpResponse AdminService::dispatch(const Route& route, const HttpRequest& request) {
   if (route.part && request.method == "PATCH") return change(route, request);
+  if (route.clears && request.method == "DELETE") return clear(route, request);
   if (request.method != "GET") {
-    const std::string allow = route.part ? "GET, PATCH" : "GET";
+    const std::string allow(route.allow());
     HttpResponse response = refusal(405, ErrorCode::kUnsupported,
                                     std::string(route.path) + " takes " + allow + " only");
     response.allow = allow;
@@ -212,17 +221,30 @@ HttpResponse AdminService::change(const Route& route, const HttpRequest& request
   return refused(status_of(code), refusal_of(tuning.error()));
 }
 
+HttpResponse AdminService::clear(const Route& route, const HttpRequest& request) {
+  if (auto refused = check_token(request)) return *std::move(refused);
+  const Status cleared = backend_.clear_cache(bearer_of(request));
+  return cleared.ok() ? read(route, request) : failed(cleared.error());
+}
+
 std::string AdminService::openapi() {
   Json paths = Json::object();
   const Json answer = {{"200", {{"description", "The JSON document"}}},
                        {"default", {{"description", R"({"error", "path", "message"})"}}}};
+  const Json security = Json::array({{{"token", Json::array()}}});
   for (const Route& route : routes()) {
     Json& path = paths[std::string(route.path)];
     path["get"] = {{"summary", std::string(route.summary)}, {"responses", answer}};
+    if (route.clears) {
+      path["delete"] = {
+          {"summary", "Empty it of what no request runs on; the answer is what is left"},
+          {"security", security},
+          {"responses", answer}};
+    }
     if (!route.part) continue;
     path["patch"] = {
         {"summary", "Change it by a JSON merge-patch (RFC 7396); the answer is the new document"},
-        {"security", Json::array({{{"token", Json::array()}}})},
+        {"security", security},
         {"requestBody", {{"content", {{"application/merge-patch+json", Json::object()}}}}},
         {"responses", answer}};
   }

@@ -51,6 +51,7 @@ class AdminService {
   [[nodiscard]] HttpResponse readiness();
   [[nodiscard]] HttpResponse read(const Route& route, const HttpRequest& request);
   [[nodiscard]] HttpResponse change(const Route& route, const HttpRequest& request);
+  [[nodiscard]] HttpResponse clear(const Route& route, const HttpRequest& request);
   /// The refusal of who does not bear the token.
   [[nodiscard]] std::optional<HttpResponse> check_token(const HttpRequest& request);
 

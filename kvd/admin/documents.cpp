@@ -202,6 +202,16 @@ Json request_json(const core::RequestStatus& r) {
 
 }  // namespace
 
+std::string cache_document(const ControllerStatus& status) {
+  const auto& prefixes = status.counters.prefixes;
+  const auto tiers = [](auto hbm, auto dram) { return Json{{"hbm", hbm}, {"dram", dram}}; };
+  return to_text({{"load_policy", status.tuning.load.policy},
+                  {"cached_bytes", tiers(status.cached[0].value, status.cached[1].value)},
+                  {"evicted_bytes", tiers(prefixes.evicted_bytes[0], prefixes.evicted_bytes[1])},
+                  {"prompt_tokens", prefixes.asked},
+                  {"found_tokens", tiers(prefixes.found[0], prefixes.found[1])}});
+}
+
 std::string status_document(const ControllerStatus& status, const DaemonInfo& info) {
   Json out = daemon_json(info);
   out["pools"] = tiers_json(status, info);

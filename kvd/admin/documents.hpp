@@ -23,6 +23,8 @@ namespace kvd::admin {
                                          const DaemonInfo& info);
 [[nodiscard]] std::string engines_document(const core::ControllerStatus& status);
 [[nodiscard]] std::string requests_document(const core::ControllerStatus& status);
+/// What the prefix cache holds, and what was found in it since kvd started; byte counts, tokens.
+[[nodiscard]] std::string cache_document(const core::ControllerStatus& status);
 /// The placement plan in force for each engine whose layers may stream.
 [[nodiscard]] std::string plan_document(const core::ControllerStatus& status);
 [[nodiscard]] std::string config_document(

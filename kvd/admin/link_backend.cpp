@@ -77,4 +77,12 @@ Result<core::Tuning> LinkBackend::change(std::string_view token, const TuningPat
   return link::decode_tuning(bytes);
 }
 
+Status LinkBackend::clear_cache(std::string_view token) {
+  const auto sent = link::to_text<sizeof(link::Token)>(token);
+  const std::lock_guard lock(mutex_);
+  KVD_TRY(ask(link::Type::kClearCache, std::as_bytes(std::span(sent))));
+  kept_ = nullptr;
+  return {};
+}
+
 }  // namespace kvd::admin

@@ -31,6 +31,7 @@ class LinkBackend final : public AdminBackend {
   Result<std::shared_ptr<const Snapshot>> snapshot() override;
   Result<link::Standing> standing(std::string_view token) override;
   Result<core::Tuning> change(std::string_view token, const TuningPatch& patch) override;
+  Status clear_cache(std::string_view token) override;
 
  private:
   /// The answer's body behind its Verdict, which is Ok.

@@ -41,6 +41,7 @@ struct Controller::House {
   void on_tick();
   void retune(const Tuning& wanted);
   void requota(const Requota& wanted);
+  void clear_cache();
   [[nodiscard]] std::string validate() const;
   [[nodiscard]] std::string validate(const Request& request) const;
 };
@@ -92,6 +93,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const Tick&) { house_->on_tick(); },
                  [&](const Retune& e) { house_->retune(e.tuning); },
                  [&](const Requota& e) { house_->requota(e); },
+                 [&](const ClearCache&) { house_->clear_cache(); },
              },
              event);
   context.counters.slabs_renewed += house_->ground.store.tiers.order_renewals();
@@ -156,6 +158,15 @@ void Controller::House::requota(const Requota& wanted) {
         Note::Level::kError, EngineId(),
         std::string("the quotas of ") + name(tier) + " stay: " + status.error().message);
   }
+  parts.claims.serve_everyone();
+}
+
+void Controller::House::clear_cache() {
+  Bytes bytes;
+  for (const Tier tier : {Tier::kHbm, Tier::kDram}) bytes += ground.store.cache.cached(tier);
+  ground.store.cache.clear();
+  ground.context.note(Note::Level::kInfo, EngineId(),
+                      "the prefix cache was emptied: " + std::to_string(bytes.value) + " bytes");
   parts.claims.serve_everyone();
 }
 

@@ -195,12 +195,14 @@ struct Requota {
   pool::Quotas hbm;
   pool::Quotas dram;
 };
+/// What requests left for others to find, and nobody runs on, is given up in all tiers and domains.
+struct ClearCache {};
 struct Beat {
   EngineId engine;  ///< its heartbeat word moved
 };
 
 using Event =
     std::variant<RanksPlaced, Detach, Dying, Dead, Command, CopyFinished, PlanReady, SlabMapped,
-                 SlabUnmapped, SlabUnsent, SlabRenewed, Tick, Retune, Requota, Beat>;
+                 SlabUnmapped, SlabUnsent, SlabRenewed, Tick, Retune, Requota, ClearCache, Beat>;
 
 }  // namespace kvd::core

@@ -25,6 +25,7 @@ constexpr const char* kFooter =
     "  kvdctl requests --snapshot rotate | kvd-plan rotate --batch\n"
     "  kvdctl policy set rotation.policy=fcfs rotation.alpha=2\n"
     "  kvdctl slo set default.tbt_s=0.05\n"
+    "  kvdctl cache clear\n"
     "  kvdctl slo set batch=null              (removes the class)\n";
 
 struct ViewCommand {
@@ -39,6 +40,7 @@ const std::map<std::string, ViewCommand> kCommands = {
     {"pools", {View::kPools, "/v1/pools", "Memory by tier", nullptr}},
     {"engines", {View::kEngines, "/v1/engines", "Attached engines", nullptr}},
     {"requests", {View::kRequests, "/v1/requests", "Live requests", nullptr}},
+    {"cache", {View::kCache, "/v1/cache", "The prefix cache; `clear` empties it", nullptr}},
     {"plan", {View::kPlan, "/v1/plan", "Which layers stream, by the plan in force", nullptr}},
     {"events", {View::kEvents, "/v1/events", "What happened last", nullptr}},
     {"policy", {View::kPolicy, "/v1/policy", "Policies and their weights; `set` changes them", ""}},
@@ -49,6 +51,7 @@ struct Arguments {
   std::string command;
   bool json = false;
   bool set = false;
+  bool clear = false;
   std::string snapshot;  ///< of which decision; empty: none
   std::vector<std::string> assignments;
   std::string token_file;
@@ -70,6 +73,12 @@ void add_command(CLI::App& app, const std::string& name, const ViewCommand& comm
                     "Print what a policy is asked now, as kvd-plan reads it: one line a domain\n"
                     "(rotate) or an engine (place, admit)")
         ->check(CLI::IsMember({"rotate", "place", "admit"}));
+  }
+  if (command.view == View::kCache) {
+    CLI::App* clear =
+        sub->add_subcommand("clear", "Empty it of what no request runs on; prints what is left");
+    clear->fallthrough();
+    clear->callback([&arguments] { arguments.clear = true; });
   }
   if (command.patch_root == nullptr) return;
   CLI::App* set = sub->add_subcommand("set", "Change it: KEY=VALUE …; prints the new document");
@@ -128,6 +137,7 @@ Status complete(Arguments& arguments) {
   if (!arguments.token_file.empty()) {
     KVD_ASSIGN_OR_RETURN(arguments.request.token, read_token(arguments.token_file));
   }
+  if (arguments.clear) arguments.request.method = "DELETE";
   if (arguments.set) {
     arguments.request.method = "PATCH";
     KVD_ASSIGN_OR_RETURN(arguments.request.body,

@@ -147,6 +147,21 @@ std::string requests_view(const Json& document) {
   return table.rows() > 0 ? table.render() : "no requests\n";
 }
 
+std::string cache_view(const Json& document) {
+  const Json& found = document.at("found_tokens");
+  const auto of = [&](const char* tier) {
+    return std::vector<std::string>{tier, bytes(document.at("cached_bytes").at(tier)),
+                                    bytes(document.at("evicted_bytes").at(tier)),
+                                    text(found.at(tier))};
+  };
+  Table table({"TIER", "CACHED", "EVICTED", "TOKENS FOUND"});
+  table.add(of("hbm"));
+  table.add(of("dram"));
+  return table.render() + "of " + text(document.at("prompt_tokens")) +
+         " prompt tokens that engines told the content of; load.policy is " +
+         text(document.at("load_policy")) + "\n";
+}
+
 std::string plan_heading(const Json& plan) {
   std::string line = "engine " + text(plan.at("engine")) + ": ";
   const bool solving = plan.at("solving").get<bool>();
@@ -218,6 +233,8 @@ std::string view_text(View view, const Json& document) {
       return engines_view(document);
     case View::kRequests:
       return requests_view(document);
+    case View::kCache:
+      return cache_view(document);
     case View::kPlan:
       return plan_view(document);
     case View::kEvents:

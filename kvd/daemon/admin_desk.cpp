@@ -18,6 +18,10 @@ constexpr Nanoseconds kSend = std::chrono::seconds(10);
 constexpr Bytes kMostQuestion{sizeof(link::Change) +
                               link::kMostAssignments * sizeof(link::Assignment)};
 
+Error needs_token() {
+  return make_error(ErrorCode::kPermissionDenied, "a change needs the text of admin.token");
+}
+
 Error malformed() {
   return make_error(ErrorCode::kInvalidArgument, "kvd-admin sent what is no question");
 }
@@ -66,6 +70,8 @@ Result<link::ByteVector> AdminDesk::answer(const link::Message& message) {
       return snapshot();
     case link::Type::kChange:
       return change(body);
+    case link::Type::kClearCache:
+      return clear_cache(body);
     case link::Type::kBegin:
     case link::Type::kStarted:
       break;
@@ -88,9 +94,7 @@ Result<link::ByteVector> AdminDesk::snapshot() {
 Result<link::ByteVector> AdminDesk::change(std::span<const std::byte> body) {
   const auto head = link::take<link::Change>(body);
   if (!head || body.size() != head->count * sizeof(link::Assignment)) return malformed();
-  if (!is_token(head->token)) {
-    return make_error(ErrorCode::kPermissionDenied, "a change needs the text of admin.token");
-  }
+  if (!is_token(head->token)) return needs_token();
   std::vector<link::Assignment> assignments;
   while (auto assignment = link::take<link::Assignment>(body)) assignments.push_back(*assignment);
   KVD_ASSIGN_OR_RETURN(core::Tuning tuning,
@@ -99,6 +103,15 @@ Result<link::ByteVector> AdminDesk::change(std::span<const std::byte> body) {
   link::ByteVector out;
   link::encode(tuning, out);
   return out;
+}
+
+Result<link::ByteVector> AdminDesk::clear_cache(std::span<const std::byte> body) {
+  const auto token = link::take<link::Token>(body);
+  if (!token) return malformed();
+  if (!is_token(*token)) return needs_token();
+  KVD_TRY(daemon_.clear_cache(kControlThread));
+  next_snapshot_ = clock_.now();
+  return link::ByteVector();
 }
 
 }  // namespace kvd::daemon

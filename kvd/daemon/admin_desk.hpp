@@ -31,6 +31,7 @@ class AdminDesk {
   [[nodiscard]] Result<ByteVector> answer(const admin::link::Message& message);
   [[nodiscard]] Result<ByteVector> snapshot();
   [[nodiscard]] Result<ByteVector> change(std::span<const std::byte> body);
+  [[nodiscard]] Result<ByteVector> clear_cache(std::span<const std::byte> body);
   [[nodiscard]] bool is_token(const admin::link::Token& sent) const;
 
   Daemon& daemon_;

@@ -144,6 +144,8 @@ Result<core::Tuning> ControlLoop::change(const admin::link::Change& change,
   return tuning;
 }
 
+void ControlLoop::clear_cache() { parts_->events.feed(core::ClearCache{}); }
+
 void ControlLoop::reload(const Config& config) {
   core::Tuning tuning = parts_->events.tuning();
   tuning.slo = config.tuning.slo;

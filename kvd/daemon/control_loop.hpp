@@ -39,6 +39,8 @@ class ControlLoop {
   [[nodiscard]] Config in_force() const;
   [[nodiscard]] const Device& device() const { return *parts_->device; }
 
+  /// What nobody runs on of the prefix cache is free from now on.
+  void clear_cache();
   /// The whole new tuning. Errors: those of admin::link::changed().
   [[nodiscard]] Result<core::Tuning> change(
       const admin::link::Change& change, const std::vector<admin::link::Assignment>& assignments);

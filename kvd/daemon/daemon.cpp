@@ -147,6 +147,15 @@ Result<core::Tuning> Daemon::change(const admin::link::Change& change,
   return std::move(*made);
 }
 
+Status Daemon::clear_cache(Nanoseconds timeout) {
+  const auto clear = [this] {
+    loop_->clear_cache();
+    return true;
+  };
+  KVD_TRY(ask<bool>(clear, timeout));
+  return {};
+}
+
 admin::DaemonInfo Daemon::info() const {
   admin::DaemonInfo info = info_;
   info.uptime = clock_.now() - started_;

@@ -59,6 +59,10 @@ class EnginePrefix : public testing::Test {
   json prefixes() const {
     return json::parse(kvd_->get("/v1/status").body).at("counters").at("prefixes");
   }
+  std::int64_t cached_bytes() {
+    const json bytes = json::parse(kvd_->get("/v1/cache").body).at("cached_bytes");
+    return bytes["hbm"].get<std::int64_t>() + bytes["dram"].get<std::int64_t>();
+  }
   void end_engine(int signal) {
     engine_->signal(signal);
     (void)engine_->wait();
@@ -83,6 +87,19 @@ TEST_F(EnginePrefix, ATurnComputesOnlyWhatIsNew) {
   // Its last token was given to the user, and never computed.
   EXPECT_EQ(cached(two), whole_blocks(kFirst + one.tokens.size() - 1));
   EXPECT_TRUE(poll_until([&] { return prefixes()["tokens_in_hbm"] == cached(two); }));
+}
+
+TEST_F(EnginePrefix, WhatIsClearedIsComputedAgain) {
+  const json asked = asking(tokens_of(1, kFirst));
+  const Generation expected = right(asked);
+  (void)ask(asked);
+  ASSERT_TRUE(poll_until([&] { return cached_bytes() > 0; }));
+  const auto cleared = kvd_->clear_cache();
+  ASSERT_EQ(cleared.status, 200) << cleared.body;
+  EXPECT_EQ(cached_bytes(), 0);
+  const Generation again = ask(asked);
+  EXPECT_TRUE(again.same_bits(expected));
+  EXPECT_EQ(cached(again), 0U);
 }
 
 TEST_F(EnginePrefix, AnotherEngineAndALaterOneFindIt) {

@@ -71,13 +71,19 @@ HttpAnswer KvdProcess::get(const std::string& path) const {
   return exchange(admin_port_, "GET " + path, "", "");
 }
 
-HttpAnswer KvdProcess::patch(const std::string& path, const std::string& json) const {
+std::string KvdProcess::authorization() const {
   std::string token = text_of(token_file_);
   while (!token.empty() && token.back() == '\n') token.pop_back();
-  return exchange(
-      admin_port_, "PATCH " + path,
-      "Content-Type: application/merge-patch+json\r\nAuthorization: Bearer " + token + "\r\n",
-      json);
+  return "Authorization: Bearer " + token + "\r\n";
+}
+
+HttpAnswer KvdProcess::patch(const std::string& path, const std::string& json) const {
+  return exchange(admin_port_, "PATCH " + path,
+                  "Content-Type: application/merge-patch+json\r\n" + authorization(), json);
+}
+
+HttpAnswer KvdProcess::clear_cache() const {
+  return exchange(admin_port_, "DELETE /v1/cache", authorization(), "");
 }
 
 std::string KvdProcess::metrics() const {

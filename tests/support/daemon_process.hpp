@@ -50,11 +50,15 @@ class KvdProcess {
   [[nodiscard]] HttpAnswer get(const std::string& path) const;
   /// With the bearer token.
   [[nodiscard]] HttpAnswer patch(const std::string& path, const std::string& json) const;
+  /// Likewise.
+  [[nodiscard]] HttpAnswer clear_cache() const;
   [[nodiscard]] std::string metrics() const;
   /// The value of a series as it stands in the exposition, e.g. kvd_policy_info{...}; none: absent.
   [[nodiscard]] std::optional<double> metric(const std::string& series) const;
 
  private:
+  [[nodiscard]] std::string authorization() const;
+
   std::string endpoint_;
   std::string token_file_;
   std::string config_file_;

@@ -28,11 +28,12 @@ constexpr std::uint16_t kVersion = 1;
 constexpr int kDescriptor = 3;  ///< kvd-admin's end of the pair
 
 enum class Type : std::uint16_t {
-  kBegin = 1,     ///< kvd: Begin
-  kStarted = 2,   ///< kvd-admin: Verdict, once it listens or cannot
-  kStanding = 3,  ///< kvd-admin: Token; answered by Standing
-  kSnapshot = 4,  ///< kvd-admin: nothing; answered by Verdict and, where it is Ok, a Snapshot
-  kChange = 5,    ///< kvd-admin: Change; answered by Verdict and, where it is Ok, the new Tuning
+  kBegin = 1,       ///< kvd: Begin
+  kStarted = 2,     ///< kvd-admin: Verdict, once it listens or cannot
+  kStanding = 3,    ///< kvd-admin: Token; answered by Standing
+  kSnapshot = 4,    ///< kvd-admin: nothing; answered by Verdict and, where it is Ok, a Snapshot
+  kChange = 5,      ///< kvd-admin: Change; answered by Verdict and, where it is Ok, the new Tuning
+  kClearCache = 6,  ///< kvd-admin: Token; answered by Verdict
 };
 
 /// Starts every message; `length` bytes follow.

@@ -54,6 +54,7 @@ class InterruptedBackend final : public admin::AdminBackend {
     if (before_change) before_change();
     return inner_.change(token, patch);
   }
+  Status clear_cache(std::string_view token) override { return inner_.clear_cache(token); }
   std::function<void()> before_change;
 
  private:

@@ -28,9 +28,9 @@ class AdminServiceTest : public testing::Test {
 };
 
 TEST_F(AdminServiceTest, EveryDocumentIsJson) {
-  for (const char* path :
-       {"/healthz", "/readyz", "/v1/status", "/v1/config", "/v1/pools", "/v1/engines",
-        "/v1/requests", "/v1/plan", "/v1/events", "/v1/policy", "/v1/slo", "/openapi.json"}) {
+  for (const char* path : {"/healthz", "/readyz", "/v1/status", "/v1/config", "/v1/pools",
+                           "/v1/engines", "/v1/requests", "/v1/cache", "/v1/plan", "/v1/events",
+                           "/v1/policy", "/v1/slo", "/openapi.json"}) {
     SCOPED_TRACE(path);
     const auto answer = sut.handle(get(path));
     EXPECT_EQ(answer.status, 200);
@@ -40,7 +40,8 @@ TEST_F(AdminServiceTest, EveryDocumentIsJson) {
 
 TEST_F(AdminServiceTest, DescriptionNamesEveryPath) {
   const json paths = json::parse(sut.handle(get("/openapi.json")).body)["paths"];
-  EXPECT_EQ(paths.size(), 15u);
+  EXPECT_EQ(paths.size(), 16u);
+  EXPECT_TRUE(paths["/v1/cache"].contains("delete"));
   EXPECT_TRUE(paths["/v1/policy"].contains("patch"));
   EXPECT_FALSE(paths["/v1/status"].contains("patch"));
 }
@@ -70,6 +71,19 @@ TEST_F(AdminServiceTest, AChangeTakesEffectAndAnswersTheWholeDocument) {
   EXPECT_EQ(answer.body, now.body);
   EXPECT_EQ(answer.etag, now.etag);
   EXPECT_EQ(json::parse(answer.body)["rotation"]["policy"], "unified");
+}
+
+TEST_F(AdminServiceTest, TheCacheIsEmptiedByWhoHasTheToken) {
+  backend.edit([](Snapshot& s) { s.status.cached[1] = Bytes(8192); });
+  HttpRequest clear{"DELETE", "/v1/cache", "", "", ""};
+  EXPECT_EQ(sut.handle(clear).status, 401);
+  EXPECT_EQ(json::parse(sut.handle(get("/v1/cache")).body)["cached_bytes"]["dram"], 8192);
+  clear.authorization = std::string("Bearer ") + kToken;
+  const auto answer = sut.handle(clear);
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(json::parse(answer.body)["cached_bytes"]["dram"], 0);
+  clear.method = "PATCH";
+  EXPECT_EQ(sut.handle(clear).allow, "GET, DELETE");
 }
 
 TEST_F(AdminServiceTest, ChangesNeedTheToken) {

@@ -41,6 +41,14 @@ class FakeBackend final : public AdminBackend {
     return tuning;
   }
 
+  Status clear_cache(std::string_view) override {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return *failure_;
+    for (Bytes& bytes : snapshot_.status.cached) bytes = Bytes(0);
+    ++changes_;
+    return {};
+  }
+
   /// What will be shown.
   template <class Edit>
   void edit(Edit edit) {

@@ -91,6 +91,19 @@ TEST(Views, RequestsWithStateAndLag) {
               AllOf(HasSubstr("rotary"), HasSubstr("-250 ms")));
 }
 
+TEST(Views, TheCacheByTier) {
+  core::ControllerStatus status;
+  status.cached[0] = Bytes(1 << 20);
+  status.counters.prefixes.asked = 100;
+  status.counters.prefixes.found[1] = 48;
+  status.tuning.load.policy = "always";
+  EXPECT_EQ(rendered(View::kCache, admin::cache_document(status)),
+            "TIER  CACHED  EVICTED  TOKENS FOUND\n"
+            "hbm    1 MiB      0 B             0\n"
+            "dram     0 B      0 B            48\n"
+            "of 100 prompt tokens that engines told the content of; load.policy is always\n");
+}
+
 TEST(Views, PlansByEngine) {
   core::ControllerStatus status;
   EXPECT_EQ(rendered(View::kPlan, admin::plan_document(status)), "no layers may stream\n");
