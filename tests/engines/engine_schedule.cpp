@@ -88,6 +88,101 @@ std::string describe(const core::RequestStatus& request) {
          std::to_string(request.prompt_tokens + request.max_new_tokens) + " tokens";
 }
 
+/// One schedule on a daemon of its own.
+class Play {
+ public:
+  Play(const Schedule& schedule, const References& references)
+      : schedule_(schedule), references_(references) {
+    for (std::uint32_t i = 0; i < schedule.engines; ++i) {
+      engines_.push_back(EngineThread::on_kvd(daemon_.endpoint(), schedule.layers_per_block,
+                                              {.pipeline = schedule.pipeline},
+                                              schedule.shares ? "the one of References" : ""));
+    }
+  }
+
+  void submit_all() {
+    for (const Wanted& one : wanted_) {
+      if (one.wait_for > 0) wait_for(0, one.wait_for);
+      engine::Completion completion{.prompt = references_.prompt(one.prompt),
+                                    .max_tokens = one.new_tokens};
+      completion.ttft_slo = one.slo;
+      open_.push_back(engine_of(open_.size()).submit(std::move(completion)));
+    }
+  }
+
+  void abort_some() {
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+      if (wanted_[i].abort_after == 0) continue;
+      wait_for(i, wanted_[i].abort_after);
+      engine_of(i).scheduler().abort(open_[i].number);
+    }
+  }
+
+  /// Every answer, once all have ended.
+  void compare_all() {
+    bool stuck = false;
+    for (std::size_t i = 0; i < wanted_.size() && !stuck; ++i) {
+      stuck = !poll_until([&] { return ended(i) || lost_session(); });
+    }
+    lost_ = lost_session();
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+      const bool cut_short = lost_ || wanted_[i].abort_after != 0;
+      const std::string difference = references_.difference(wanted_[i].prompt, open_[i].sink->now(),
+                                                            wanted_[i].new_tokens, cut_short);
+      if (!difference.empty()) fault("request " + std::to_string(i) + ": " + difference);
+    }
+    if (!stuck) return;
+    for (const auto& request : daemon_.status().requests) fault(describe(request));
+  }
+
+  [[nodiscard]] ScheduleResult end() {
+    engines_.clear();
+    if (!lost_ && !left_nothing()) fault("memory is left behind");
+    result_.counters = daemon_.status().counters;
+    if (result_.counters.engines_died != 0 && !schedule_.faults) fault("an engine was dropped");
+    if (result_.faults.empty()) return std::move(result_);
+    for (const auto& happening : daemon_.daemon().happenings()) fault("kvd: " + happening.text);
+    return std::move(result_);
+  }
+
+ private:
+  daemon::Config configured_for(daemon::Config config) {
+    script_faults(schedule_.faults ? std::optional(script_of(random_)) : std::nullopt);
+    return configured(schedule_, demand_of(wanted_, references_), std::move(config));
+  }
+  EngineThread& engine_of(std::size_t i) { return *engines_[i % engines_.size()]; }
+  /// A device that fails may cost an engine its session. The requests begin again in another, but
+  /// what the old one had stays quarantined while its process lives, and that is this one: there
+  /// may be no room to go on in. What users have by then is right all the same.
+  bool lost_session() { return schedule_.faults && daemon_.status().counters.engines_died != 0; }
+  void wait_for(std::size_t i, std::uint64_t tokens) {
+    (void)poll_until([&] {
+      const Answer answer = open_[i].sink->now();
+      return answer.tokens.size() >= tokens || answer.reason || answer.error || lost_session();
+    });
+  }
+  bool ended(std::size_t i) {
+    const Answer answer = open_[i].sink->now();
+    return wanted_[i].abort_after != 0 || answer.reason || answer.error;
+  }
+  bool left_nothing() {
+    return daemon_.wait_all_free() && daemon_.daemon().clear_cache(kPatience).ok() &&
+           daemon_.wait_all_free();
+  }
+  void fault(std::string what) { result_.faults.push_back(std::move(what)); }
+
+  const Schedule& schedule_;
+  const References& references_;
+  Random random_{schedule_.seed ^ 0x5eedU};
+  const std::vector<Wanted> wanted_ = wanted_of(random_);
+  DaemonThread daemon_{
+      [this](daemon::Config& config) { config = configured_for(std::move(config)); }};
+  std::vector<std::unique_ptr<EngineThread>> engines_;
+  std::vector<EngineThread::Open> open_;
+  bool lost_ = false;
+  ScheduleResult result_;
+};
+
 }  // namespace
 
 Schedule Schedule::of(std::uint64_t seed) {
@@ -103,6 +198,7 @@ Schedule Schedule::of(std::uint64_t seed) {
   out.pipeline = random() % 4 != 0;
   out.slow_link = random() % 4 == 0;
   out.faults = random() % 4 == 0;
+  out.shares = random() % 2 == 0;
   return out;
 }
 
@@ -110,78 +206,16 @@ std::string Schedule::describe() const {
   return "KVD_TEST_SEED=" + std::to_string(seed) + ": g=" + std::to_string(layers_per_block) + " " +
          std::to_string(engines) + " engines, HBM " + std::to_string(pool_percent) + " %, " +
          placement + ", " + rotation + ", " + admission + (pipeline ? ", pipeline" : ", in turn") +
-         (slow_link ? ", slow link" : "") + (faults ? ", faulty device" : "");
+         (slow_link ? ", slow link" : "") + (faults ? ", faulty device" : "") +
+         (shares ? ", shared prefixes" : "");
 }
 
 ScheduleResult run_schedule(const Schedule& schedule, const References& references) {
-  Random random(schedule.seed ^ 0x5eedU);
-  const std::vector<Wanted> wanted = wanted_of(random);
-  script_faults(schedule.faults ? std::optional(script_of(random)) : std::nullopt);
-  DaemonThread daemon([&](daemon::Config& config) {
-    config = configured(schedule, demand_of(wanted, references), std::move(config));
-  });
-  std::vector<std::unique_ptr<EngineThread>> engines;
-  for (std::uint32_t i = 0; i < schedule.engines; ++i) {
-    engines.push_back(EngineThread::on_kvd(daemon.endpoint(), schedule.layers_per_block,
-                                           {.pipeline = schedule.pipeline}));
-  }
-
-  std::vector<EngineThread::Open> open;
-  const auto engine_of = [&](std::size_t i) -> EngineThread& {
-    return *engines[i % engines.size()];
-  };
-  // A device that fails may cost an engine its session. The requests begin again in another, but
-  // what the old one had stays quarantined while its process lives, and that is this one: there may
-  // be no room to go on in. What users have by then is right all the same.
-  const auto lost_session = [&] {
-    return schedule.faults && daemon.status().counters.engines_died != 0;
-  };
-  const auto wait_for = [&](std::size_t i, std::uint64_t tokens) {
-    (void)poll_until([&] {
-      const Answer answer = open[i].sink->now();
-      return answer.tokens.size() >= tokens || answer.reason || answer.error || lost_session();
-    });
-  };
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (wanted[i].wait_for > 0) wait_for(0, wanted[i].wait_for);
-    engine::Completion completion{.prompt = references.prompt(wanted[i].prompt),
-                                  .max_tokens = wanted[i].new_tokens};
-    completion.ttft_slo = wanted[i].slo;
-    open.push_back(engine_of(i).submit(std::move(completion)));
-  }
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (wanted[i].abort_after == 0) continue;
-    wait_for(i, wanted[i].abort_after);
-    engine_of(i).scheduler().abort(open[i].number);
-  }
-
-  ScheduleResult result;
-  const auto fault = [&](std::string what) { result.faults.push_back(std::move(what)); };
-  const auto ended = [&](std::size_t i) {
-    const Answer answer = open[i].sink->now();
-    return wanted[i].abort_after != 0 || answer.reason || answer.error;
-  };
-  bool stuck = false;
-  for (std::size_t i = 0; i < wanted.size() && !stuck; ++i) {
-    stuck = !poll_until([&] { return ended(i) || lost_session(); });
-  }
-  const bool lost = lost_session();
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const bool cut_short = lost || wanted[i].abort_after != 0;
-    const std::string difference = references.difference(wanted[i].prompt, open[i].sink->now(),
-                                                         wanted[i].new_tokens, cut_short);
-    if (!difference.empty()) fault("request " + std::to_string(i) + ": " + difference);
-  }
-  if (stuck) {
-    for (const auto& request : daemon.status().requests) fault(describe(request));
-  }
-  engines.clear();
-  if (!lost && !daemon.wait_all_free()) fault("memory is left behind");
-  result.counters = daemon.status().counters;
-  if (result.counters.engines_died != 0 && !schedule.faults) fault("an engine was dropped");
-  if (result.faults.empty()) return result;
-  for (const auto& happening : daemon.daemon().happenings()) fault("kvd: " + happening.text);
-  return result;
+  Play play(schedule, references);
+  play.submit_all();
+  play.abort_some();
+  play.compare_all();
+  return play.end();
 }
 
 }  // namespace kvd::test

@@ -21,6 +21,7 @@ struct Schedule {
   bool pipeline = true;
   bool slow_link = false;
   bool faults = false;
+  bool shares = false;  ///< engines tell what tokens their requests have
 
   [[nodiscard]] static Schedule of(std::uint64_t seed);
   [[nodiscard]] std::string describe() const;

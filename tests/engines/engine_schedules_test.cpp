@@ -38,17 +38,24 @@ TEST(EngineSchedules, ChangeNoBit) {
     sum.pauses += result.counters.pauses;
     sum.layerwise += result.counters.layerwise;
     sum.copy_failures += result.counters.copy_failures;
+    for (const int tier : {0, 1}) {
+      sum.prefixes.found[tier] += result.counters.prefixes.found[tier];
+    }
   }
   std::printf("seeds %" PRIu64 " to %" PRIu64 ": %" PRIu64 " rotations, %" PRIu64
               " streamed iterations of %" PRIu64 " blocks, %" PRIu64 " pauses, %" PRIu64
-              " prompts into DRAM, %" PRIu64 " failed copies\n",
+              " prompts into DRAM, %" PRIu64 " failed copies, %" PRIu64
+              " tokens found in HBM and %" PRIu64 " in DRAM\n",
               first, first + count - 1, sum.rotations_in, sum.streams, sum.layers_fetched,
-              sum.pauses, sum.layerwise, sum.copy_failures);
+              sum.pauses, sum.layerwise, sum.copy_failures, sum.prefixes.found[0],
+              sum.prefixes.found[1]);
   // Else nothing much was proved; a few seeds by hand may happen to move little.
   if (count < 100) return;
   EXPECT_GE(sum.rotations_in, count);
   EXPECT_GE(sum.streams, count);
   EXPECT_GT(sum.copy_failures, 0U);
+  EXPECT_GT(sum.prefixes.found[0], count);
+  EXPECT_GT(sum.prefixes.found[1], 0U);
 }
 
 }  // namespace

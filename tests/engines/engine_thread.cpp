@@ -34,10 +34,13 @@ void EngineThread::stop() {
 
 std::unique_ptr<EngineThread> EngineThread::on_kvd(const std::string& endpoint,
                                                    std::uint32_t layers_per_block,
-                                                   engine::Scheduler::Config config) {
-  auto memory = engine::KvdMemory::attach(
-      {.endpoint = endpoint, .name = "engine", .layers_per_block = layers_per_block},
-      schedule_model().model);
+                                                   engine::Scheduler::Config config,
+                                                   std::string identity) {
+  auto memory = engine::KvdMemory::attach({.endpoint = endpoint,
+                                           .name = "engine",
+                                           .layers_per_block = layers_per_block,
+                                           .identity = std::move(identity)},
+                                          schedule_model().model);
   KVD_CHECK(memory.ok(), memory.ok() ? "" : memory.error().message.c_str());
   return std::make_unique<EngineThread>(std::make_unique<engine::KvdMemory>(std::move(*memory)),
                                         config);
@@ -65,6 +68,12 @@ References::References() {
   for (std::size_t i = 0; i < kPrompts; ++i) {
     std::vector<engine::Token> prompt(20 + random() % 70);
     for (engine::Token& token : prompt) token = random() % 256;
+    if (i % 2 == 1) {
+      const auto& before = prompts_.back();
+      const auto shared =
+          static_cast<std::ptrdiff_t>(random() % std::min(before.size(), prompt.size()));
+      std::copy_n(before.begin(), shared, prompt.begin());
+    }
     prompts_.push_back(prompt);
     open.push_back(engine.submit({.prompt = prompt, .max_tokens = kMostNew}));
   }

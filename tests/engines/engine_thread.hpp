@@ -30,10 +30,11 @@ class EngineThread {
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
-  /// On the kvd at `endpoint`.
+  /// On the kvd at `endpoint`. With an identity of its model it tells what tokens requests have.
   [[nodiscard]] static std::unique_ptr<EngineThread> on_kvd(const std::string& endpoint,
                                                             std::uint32_t layers_per_block,
-                                                            engine::Scheduler::Config config);
+                                                            engine::Scheduler::Config config,
+                                                            std::string identity = {});
 
   struct Open {
     std::uint64_t number = 0;
@@ -55,7 +56,8 @@ class EngineThread {
   std::thread thread_;
 };
 
-/// Prompts, and what comes of them where everything is resident in the engine's own memory.
+/// Prompts, every other one beginning as the one before it does, and what comes of them where
+/// everything is resident in the engine's own memory.
 class References {
  public:
   static constexpr std::size_t kPrompts = 40;
