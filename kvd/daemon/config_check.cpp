@@ -94,7 +94,7 @@ void check_devices(const Config& config, Faults& faults) {
   for (std::size_t i = 0; i < config.devices.size(); ++i) {
     if (config.backend == BackendChoice::kHost || gpus.insert(gpu_of(config, i)).second) continue;
     faults.push_back("device." + std::to_string(i) + ".gpu: \"" + gpu_of(config, i) +
-                     "\" is another device's too; name a GPU for each, or set backend = \"host\"");
+                     R"(" is another device's too; name a GPU for each, or set backend = "host")");
   }
 }
 

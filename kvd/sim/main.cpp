@@ -23,7 +23,8 @@ constexpr const char* kFooter =
     "  kvd-sim run --trace gen:sharegpt --rate 5 --profile l20-llama2-7b --policy unified\n"
     "  kvd-sim compare --policies fcfs,lvf,unified --seeds 5 --profile gh200-qwen2.5-32b --rate "
     "20\n"
-    "  kvd-sim sweep --over dram --values 32GiB,64GiB,128GiB --policies lvf --profile h100\n"
+    "  kvd-sim sweep --over dram --values 32GiB,64GiB,128GiB --policies lvf \\\n"
+    "    --profile h100-pcie-llama3-8b\n"
     "  kvd-sim knee --profile gh200-qwen2.5-32b\n"
     "  kvd-sim cache --profile gh200-qwen2.5-32b --seeds 5\n"
     "  kvd-sim reproduce of-fig3\n";
@@ -54,12 +55,14 @@ std::string list(const std::vector<NamedText>& entries) {
 }
 
 void describe_workload(CLI::App& app, ScenarioOptions& o) {
-  app.add_option("--trace", o.traces,
+  app.add_option("trace,--trace", o.traces,
                  "A trace (Azure CSV, Mooncake JSONL), or a generated workload: " +
                      list(workload_names()) + "; one for each --profile")
+      ->allow_extra_args(false)
       ->capture_default_str();
   app.add_option("--rate", o.rates,
-                 "Requests a second, for all or one for each --trace; a trace is stretched to it");
+                 "Requests a second, for all or one for each --trace; a trace is stretched to it")
+      ->allow_extra_args(false);
   app.add_option_function<double>(
       "--duration", [&o](double seconds) { o.workload.duration = Seconds(seconds); },
       "Seconds in which requests arrive");
@@ -67,6 +70,11 @@ void describe_workload(CLI::App& app, ScenarioOptions& o) {
   optional(app, "--cv", o.workload.cv, "Coefficient of variation of the gaps between arrivals");
   app.add_option("--seed", o.workload.seed, "Of the (first) workload")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--max-tokens", o.max_tokens,
+                 "The longest answer that requests announce: a number, as clients send one; mix: a "
+                 "third each of exact, the next power of two and 8192; exact: what they will make, "
+                 "which no client knows")
       ->capture_default_str();
   optional(app, "--length-error", o.length_error,
            "Answers are predicted, wrong by a factor exp(ERROR x a normal number); 0: an oracle. "
@@ -80,6 +88,7 @@ void describe_machine(CLI::App& app, ScenarioOptions& o) {
   app.add_option("--profile", o.profiles,
                  "Model and machine, a TOML file or one of: " + list(profile_names()) +
                      ". Several: that many engines on the first one's pool and link")
+      ->allow_extra_args(false)
       ->required();
   app.add_flag("--one-device", o.one_device, "Engines take turns on one device");
   app.add_flag("--partition", o.partition, "Engines get equal parts of HBM instead of sharing it");
@@ -93,7 +102,8 @@ void describe_tuning(CLI::App& app, ScenarioOptions& o) {
            "Prompt tokens an iteration may have, instead of the profile's");
   optional(app, "--ttft", o.ttft_s, "Goal for the first token, seconds (5)");
   optional(app, "--tbt", o.tbt_s, "Goal between tokens, seconds (0.1)");
-  optional(app, "--tpot", o.tpot_s, "Goal for the mean time between tokens, seconds (0.2)");
+  optional(app, "--tpot", o.tpot_s,
+           "Goal for the mean time between tokens, seconds (that of --tbt)");
   app.add_option("--b-xfer", o.b_xfer, "Bytes rotated a step at most, a size or \"auto\"");
   optional(app, "--alpha", o.alpha, "Weight of a rotated request's lag (3)");
   optional(app, "--beta-b", o.beta_b, "Lag of a rotated request starts at beta_b x TBT goal (0)");

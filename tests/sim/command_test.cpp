@@ -171,6 +171,8 @@ TEST_F(KvdSim, BadInputIsRefusedWithoutAReport) {
       {"sweep --profile gh200-qwen2.5-32b --policies fcfs --over alpha --values x", "no number"},
       {"knee --profile gh200-qwen2.5-32b --threshold 2", "threshold"},
       {"run --profile gh200-qwen2.5-32b --length-error -1", "error of predicted lengths"},
+      {"run --profile gh200-qwen2.5-32b --max-tokens much", "--max-tokens"},
+      {"run --profile gh200-qwen2.5-32b --max-tokens 0", "--max-tokens"},
       {"run --profile gh200-qwen2.5-32b --rate nan", "rate"},
       {"run --profile gh200-qwen2.5-32b --rate inf", "rate"},
       {"run --profile gh200-qwen2.5-32b --duration nan", "duration"},
@@ -211,6 +213,48 @@ TEST_F(KvdSim, AMalformedTraceIsRefusedByLine) {
   EXPECT_EQ(answer.status, 2);
   EXPECT_TRUE(answer.out.empty());
   EXPECT_NE(answer.err.find('3'), std::string::npos) << answer.err;
+}
+
+TEST_F(KvdSim, AForeignTraceIsNamedByTheKeysItLacks) {
+  const std::string trace = file("other.jsonl", "{\"timestamp\": 1, \"prompt_tokens\": 5}\n");
+  const Answer answer = call("run --profile gh200-qwen2.5-32b " + trace);
+  EXPECT_EQ(answer.status, 2);
+  EXPECT_NE(answer.err.find("lacks input_length, output_length"), std::string::npos) << answer.err;
+}
+
+TEST_F(KvdSim, ATraceMayFollowTheOptions) {
+  const Answer answer =
+      call("run --json --duration 2 --rate 2 --profile gh200-qwen2.5-32b gen:azure");
+  EXPECT_EQ(answer.status, 0) << answer.err;
+}
+
+/// What makes the example a short run.
+std::string shorter(const std::string& command) {
+  if (command.starts_with("knee")) return " --requests 400 --precision 0.5";
+  if (command.starts_with("cache")) return " --seeds 1 --requests 200";
+  return command.starts_with("reproduce") ? " --seeds 1" : " --requests 20";
+}
+
+TEST_F(KvdSim, TheExamplesOfItsHelpRun) {
+  std::istringstream help(call("--help").out);
+  int examples = 0;
+  for (std::string line, command; std::getline(help, line);) {
+    if (line.starts_with("    --") && !command.empty()) {
+      command += line;
+    } else if (line.starts_with("  kvd-sim ")) {
+      command = line.substr(10);
+    } else {
+      continue;
+    }
+    if (command.ends_with('\\')) {
+      command.pop_back();
+      continue;
+    }
+    ++examples;
+    const Answer answer = call(command + shorter(command));
+    EXPECT_EQ(answer.status, 0) << command << ": " << answer.err;
+  }
+  EXPECT_EQ(examples, 6);
 }
 
 TEST_F(KvdSim, HelpNamesPoliciesProfilesAndWorkloads) {

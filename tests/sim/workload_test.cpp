@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "kvd/sim/run/inputs.hpp"
+#include "kvd/sim/workload/announce.hpp"
 #include "kvd/sim/workload/arrival_times.hpp"
 #include "kvd/sim/workload/generators.hpp"
 #include "kvd/sim/workload/merge.hpp"
@@ -259,6 +260,27 @@ TEST(Merged, OrdersByTimeAndNamesTheEngine) {
     EXPECT_LE(all[i == 0 ? 0 : i - 1].time, all[i].time);
     EXPECT_EQ(all[i].tbt_slo.has_value(), all[i].engine == 1);
   }
+}
+
+TEST(Announced, IsNeverLessThanTheAnswer) {
+  Workload exact = generated("sharegpt", 300);
+  Workload fixed = exact;
+  Workload mixed = exact;
+  ASSERT_TRUE(announce_lengths(exact, "exact", 1).ok());
+  ASSERT_TRUE(announce_lengths(fixed, "300", 1).ok());
+  ASSERT_TRUE(announce_lengths(mixed, "mix", 1).ok());
+  int kinds[3] = {};
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const std::int64_t output = exact[i].output.value;
+    EXPECT_FALSE(exact[i].announced);
+    EXPECT_EQ(fixed[i].announced, Tokens(std::max<std::int64_t>(300, output)));
+    const std::int64_t said = mixed[i].announced->value;
+    EXPECT_GE(said, output);
+    if (said == output) ++kinds[0];
+    if (said != output && said < 2 * output) ++kinds[1];
+    if (said == std::max<std::int64_t>(8192, output)) ++kinds[2];
+  }
+  for (const int kind : kinds) EXPECT_NEAR(kind, 100, 35);
 }
 
 TEST(Chat, EachTurnBeginsWithTheTurnBefore) {

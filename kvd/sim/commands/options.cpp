@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "kvd/sim/workload/announce.hpp"
 #include "kvd/sim/workload/merge.hpp"
 #include "kvd/sim/workload/predict.hpp"
 
@@ -91,7 +92,8 @@ void set_goals(const ScenarioOptions& options, core::Slo& slo) {
   };
   set(slo.ttft, options.ttft_s);
   set(slo.tbt, options.tbt_s);
-  set(slo.tpot, options.tpot_s);
+  // LayerKV aims at it, and is judged by the goal between tokens like all others.
+  set(slo.tpot, options.tpot_s ? options.tpot_s : to_seconds(slo.tbt));
 }
 
 Result<Setting> make_setting(const ScenarioOptions& options, const std::string& policy,
@@ -104,6 +106,7 @@ Result<Setting> make_setting(const ScenarioOptions& options, const std::string& 
   KVD_ASSIGN_OR_RETURN(setting.b_xfer, optional_size("--b-xfer", options.b_xfer));
   KVD_TRY(add_engines(options, setting));
   KVD_ASSIGN_OR_RETURN(setting.workload, all_arrivals(options, seed));
+  KVD_TRY(announce_lengths(setting.workload, options.max_tokens, seed));
   if (options.length_error) {
     KVD_TRY(predict_lengths(setting.workload, *options.length_error, seed));
   }

@@ -21,7 +21,15 @@ struct Format {
 Result<Format> format_of(std::string_view first_line, const std::string& name) {
   if (first_line == "TIMESTAMP,ContextTokens,GeneratedTokens") return Format{azure_row};
   if (first_line == "arrival_time_ns,input_toks,output_toks") return Format{lengths_row};
-  if (first_line.starts_with('{')) return Format{mooncake_row, false, kMooncakeGrid};
+  if (first_line.starts_with('{')) {
+    const std::string missing = mooncake_keys_missing(first_line);
+    if (missing.empty()) return Format{mooncake_row, false, kMooncakeGrid};
+    return make_error(ErrorCode::kInvalidArgument,
+                      name +
+                          ": JSON lines of a trace have timestamp (ms), input_length and "
+                          "output_length (Mooncake); the first one here lacks " +
+                          missing);
+  }
   return make_error(ErrorCode::kInvalidArgument,
                     name +
                         ": not a trace that kvd-sim knows. Its first line must be "

@@ -12,6 +12,8 @@ namespace {
 constexpr std::int64_t kMostTokens = 1'000'000'000;
 constexpr double kMostSeconds = 1e9;
 
+constexpr std::array kMooncakeKeys = {"timestamp", "input_length", "output_length"};
+
 template <class Number>
 std::optional<Number> number(std::string_view text) {
   Number value{};
@@ -85,7 +87,7 @@ std::optional<Arrival> lengths_row(std::string_view row) {
 std::optional<Arrival> mooncake_row(std::string_view row) {
   const auto json = nlohmann::json::parse(row, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
-  for (const char* key : {"timestamp", "input_length", "output_length"}) {
+  for (const char* key : kMooncakeKeys) {
     if (!json.contains(key) || !json[key].is_number()) return std::nullopt;
   }
   for (const char* key : {"input_length", "output_length"}) {
@@ -101,6 +103,15 @@ std::optional<Arrival> mooncake_row(std::string_view row) {
     made->prefix.push_back(id.get<std::uint64_t>());
   }
   return made;
+}
+
+std::string mooncake_keys_missing(std::string_view row) {
+  const auto json = nlohmann::json::parse(row, nullptr, /*allow_exceptions=*/false);
+  std::string missing;
+  for (const char* key : kMooncakeKeys) {
+    if (!json.contains(key)) missing += (missing.empty() ? "" : ", ") + std::string(key);
+  }
+  return missing;
 }
 
 }  // namespace kvd::sim

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "kvd/sim/world/arrival.hpp"
@@ -11,5 +12,8 @@ namespace kvd::sim {
 [[nodiscard]] std::optional<Arrival> azure_row(std::string_view row);
 [[nodiscard]] std::optional<Arrival> lengths_row(std::string_view row);
 [[nodiscard]] std::optional<Arrival> mooncake_row(std::string_view row);
+
+/// Keys that every row of Mooncake's has and this one lacks: "a, b"; empty: none.
+[[nodiscard]] std::string mooncake_keys_missing(std::string_view row);
 
 }  // namespace kvd::sim
