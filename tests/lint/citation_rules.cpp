@@ -50,8 +50,8 @@ bool has_part(const fs::path& document, const std::string& part) {
 }
 
 std::optional<std::string> missing_part(const fs::path& root, const std::string& line) {
-  static const std::regex kCitation("(DESIGN\\.md|MODEL\\.md)((,? \"[^\"]+\")+)");
-  static const std::regex kPart("\"([^\"]+)\"");
+  static const std::regex kCitation(R"re((DESIGN\.md|MODEL\.md)((,? "[^"]+")+))re");
+  static const std::regex kPart(R"re("([^"]+)")re");
   for (std::sregex_iterator it(line.begin(), line.end(), kCitation), end; it != end; ++it) {
     const std::string name = (*it)[1], parts = (*it)[2];
     const auto document = std::find_if(kDocuments.begin(), kDocuments.end(),

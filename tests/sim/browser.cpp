@@ -28,6 +28,7 @@ constexpr int kPatienceMs = 60'000;
   ::dup2(nothing, 2);
   ::setenv("HOME", home.c_str(), 1);
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   ::execv(argv[0], argv.data());

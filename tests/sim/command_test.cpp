@@ -231,7 +231,7 @@ TEST_F(KvdSim, ATraceMayFollowTheOptions) {
 /// What makes the example a short run.
 std::string shorter(const std::string& command) {
   if (command.starts_with("knee")) return " --requests 400 --precision 0.5";
-  if (command.starts_with("cache")) return " --seeds 1 --requests 200";
+  if (command.starts_with("cache")) return " --requests 200";
   return command.starts_with("reproduce") ? " --seeds 1" : " --requests 20";
 }
 

@@ -77,8 +77,10 @@ TEST_F(WithoutDescriptors, PlainConnectsToTheCommandSocketEndNobody) {
   auto engine = RawEngine::attach(daemon.endpoint(), "engine");
   ASSERT_TRUE(engine.ok() && engine->call(wire::PingCommand{}).ok());
   const auto address = transport::unix_address(daemon.command_socket());
+  constexpr std::size_t kStrangers = 32;
   std::vector<UniqueFd> strangers;
-  for (int i = 0; i < 32; ++i) {
+  strangers.reserve(kStrangers);
+  for (std::size_t i = 0; i < kStrangers; ++i) {
     strangers.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   }
   const NoDescriptors none;

@@ -66,11 +66,11 @@ class TwoDevicesTest : public testing::Test {
   }
   /// A series of HBM.
   [[nodiscard]] double hbm(const std::string& metric, std::uint32_t device) const {
-    return kvd.metric(metric + "{tier=\"hbm\",device=\"" + std::to_string(device) + "\"}")
+    return kvd.metric(metric + R"({tier="hbm",device=")" + std::to_string(device) + R"("})")
         .value_or(-1);
   }
   [[nodiscard]] double copied_out(std::uint32_t device) const {
-    const std::string labels = "{direction=\"d2h\",device=\"" + std::to_string(device) + "\"}";
+    const std::string labels = R"({direction="d2h",device=")" + std::to_string(device) + R"("})";
     return kvd.metric("kvd_link_rate_bytes_per_second" + labels).value_or(-1);
   }
   [[nodiscard]] bool all_free() const {
@@ -141,8 +141,8 @@ TEST_F(TwoDevicesTest, WhatIsRentedIsOfTheDeviceThatWasNamed) {
   EXPECT_TRUE(first->allocate_region(kDeviceBytes, kPatience).ok());
   const json engines = json::parse(kvd.get("/v1/engines").body)["engines"];
   ASSERT_EQ(engines.size(), 2u);
-  EXPECT_EQ(engines[0]["devices"], json({0}));
-  EXPECT_EQ(engines[1]["devices"], json({1}));
+  EXPECT_EQ(engines[0]["devices"], json::array({0}));
+  EXPECT_EQ(engines[1]["devices"], json::array({1}));
 }
 
 TEST_F(TwoDevicesTest, AFullOneDelaysNobodyOnTheOther) {

@@ -27,6 +27,25 @@ RawEngine attached(const DaemonThread& daemon, const std::string& name,
   return std::move(engine).value();
 }
 
+/// An engine that writes a pattern and finds it again, whatever is rotated meanwhile.
+void play_pattern(const DaemonThread& daemon, kvd_client::Transport transport, std::uint64_t seed) {
+  kvd_pattern::PatternOptions options;
+  options.name = "engine-" + std::to_string(seed);
+  options.requests = 16;
+  options.prompt = 48;
+  options.new_tokens = 48;
+  options.shape = {4, 0, 0, 1024};
+  options.seed = seed;
+  options.json = true;
+  auto client = kvd_client::Client::open(options_of(daemon, options.name, transport));
+  KVD_CHECK(client.ok(), "the engine attaches");
+  kvd_pattern::PatternEngine engine(std::move(*client), options);
+  const auto result = engine.run();
+  EXPECT_TRUE(result.ok()) << result.error().message;
+  EXPECT_GT(engine.summary().bytes_checked, 0u);
+  EXPECT_EQ(engine.summary().pattern_errors, 0u);
+}
+
 TEST(RingSession, RotatesBesideAZmqSessionAndEveryByteIsTheByteWritten) {
   DaemonThread daemon([](daemon::Config& config) {
     config.hbm = 4 * kMiB;
@@ -35,32 +54,11 @@ TEST(RingSession, RotatesBesideAZmqSessionAndEveryByteIsTheByteWritten) {
   });
   const kvd_client::Transport transports[] = {kvd_client::Transport::kRing,
                                               kvd_client::Transport::kZmq};
-  kvd_pattern::Summary summaries[2];
-  kvd_client::Status results[2] = {std::monostate(), std::monostate()};
   std::thread engines[2];
   for (std::size_t i = 0; i < 2; ++i) {
-    engines[i] = std::thread([&, i] {
-      kvd_pattern::PatternOptions options;
-      options.name = "engine-" + std::to_string(i);
-      options.requests = 16;
-      options.prompt = 48;
-      options.new_tokens = 48;
-      options.shape = {4, 0, 0, 1024};
-      options.seed = i + 1;
-      options.json = true;
-      auto client = kvd_client::Client::open(options_of(daemon, options.name, transports[i]));
-      KVD_CHECK(client.ok(), "the engine attaches");
-      kvd_pattern::PatternEngine engine(std::move(*client), options);
-      results[i] = engine.run();
-      summaries[i] = engine.summary();
-    });
+    engines[i] = std::thread([&, i] { play_pattern(daemon, transports[i], i + 1); });
   }
   for (auto& engine : engines) engine.join();
-  for (std::size_t i = 0; i < 2; ++i) {
-    EXPECT_TRUE(results[i].ok()) << results[i].error().message;
-    EXPECT_GT(summaries[i].bytes_checked, 0u);
-    EXPECT_EQ(summaries[i].pattern_errors, 0u);
-  }
   EXPECT_GT(daemon.status().counters.rotations_out, 0u);
   EXPECT_TRUE(daemon.wait_all_free());
 }

@@ -62,7 +62,7 @@ bool locked_elsewhere(int fd) {
 }  // namespace
 
 std::shared_ptr<Physical> Physical::create(std::size_t size, const CUmemAllocationProp& prop) {
-  const std::shared_ptr<Physical> memory(new Physical);
+  std::shared_ptr<Physical> memory(new Physical);
   memory->size_ = size;
   memory->prop_ = prop;
   memory->fd_ = counted(::memfd_create("fakecuda", MFD_CLOEXEC | MFD_ALLOW_SEALING));

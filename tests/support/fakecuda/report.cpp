@@ -83,12 +83,11 @@ std::string report_json() {
   std::ostringstream out;
   out << "{\"pid\":" << ::getpid() << ",\"latched\":" << static_cast<int>(latched)
       << ",\"violation_count\":" << violations().count(nullptr)
-      << ",\"violations\":" << violations().json()
-      << ",\"leaks\":{\"handles\":" << d.vmm.live_handles()
-      << ",\"mappings\":" << d.vmm.live_mappings()
+      << ",\"violations\":" << violations().json() << R"(,"leaks":{"handles":)"
+      << d.vmm.live_handles() << ",\"mappings\":" << d.vmm.live_mappings()
       << ",\"reservations\":" << d.vmm.live_reservations() << ",\"registrations\":" << d.host.size()
       << ",\"streams\":" << d.streams.size() << ",\"events\":" << d.events.size()
-      << ",\"exported_fds\":" << open_exports() << "},\"bytes\":{\"h2d\":" << d.bytes[0]
+      << ",\"exported_fds\":" << open_exports() << R"(},"bytes":{"h2d":)" << d.bytes[0]
       << ",\"d2h\":" << d.bytes[1] << ",\"other\":" << d.bytes[2]
       << "},\"pageable_copies\":" << d.pageable_copies << '}';
   return out.str();

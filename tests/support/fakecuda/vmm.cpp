@@ -121,8 +121,8 @@ CUresult Vmm::unmap(CUdeviceptr pointer, std::size_t size) {
   if (in_flight(pointer, size)) violation("unmap_in_flight", hex(pointer));
   for (const auto& mapping : run) {
     if (!mapping->second.memory->on_device()) {
-      ::mmap(address(mapping->first), mapping->second.size, PROT_NONE,
-             MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      (void)::mmap(address(mapping->first), mapping->second.size, PROT_NONE,
+                   MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
     const Handle handle = mapping->second.handle;
     --handles_.at(handle).mappings;

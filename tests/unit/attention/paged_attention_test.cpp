@@ -89,27 +89,33 @@ std::vector<float> attend(const Problem& problem, const Slots& slots, std::uint3
   return out;
 }
 
+/// What token t's head h takes of each token before it and itself.
+std::vector<double> weights_of(const Problem& problem, std::size_t t, std::size_t h) {
+  const std::size_t dim = problem.shape.kv.head_dim, heads = problem.shape.heads;
+  const std::size_t share = heads / problem.shape.kv.kv_heads, row = problem.shape.kv.row();
+  const float* query = &problem.queries[(t * heads + h) * dim];
+  std::vector<double> weights(t + 1);
+  for (std::size_t s = 0; s <= t; ++s) {
+    const float* key = &problem.keys[s * row + h / share * dim];
+    weights[s] = std::exp(std::inner_product(query, query + dim, key, 0.0) /
+                          std::sqrt(static_cast<double>(dim)));
+  }
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (double& weight : weights) weight /= sum;
+  return weights;
+}
+
 /// Plain attention in doubles, without blocks.
 std::vector<double> oracle(const Problem& problem) {
   const std::size_t dim = problem.shape.kv.head_dim, heads = problem.shape.heads;
   const std::size_t share = heads / problem.shape.kv.kv_heads, row = problem.shape.kv.row();
   std::vector<double> out(problem.queries.size());
-  for (std::size_t t = 0; t < problem.tokens; ++t) {
-    for (std::size_t h = 0; h < heads; ++h) {
-      const float* query = &problem.queries[(t * heads + h) * dim];
-      std::vector<double> weights;
-      for (std::size_t s = 0; s <= t; ++s) {
-        const float* key = &problem.keys[s * row + h / share * dim];
-        weights.push_back(std::exp(std::inner_product(query, query + dim, key, 0.0) /
-                                   std::sqrt(static_cast<double>(dim))));
-      }
-      const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-      for (std::size_t s = 0; s <= t; ++s) {
-        for (std::size_t d = 0; d < dim; ++d) {
-          out[(t * heads + h) * dim + d] +=
-              weights[s] / sum * double{problem.values[s * row + h / share * dim + d]};
-        }
-      }
+  for (std::size_t at = 0; at < problem.tokens * heads; ++at) {
+    const std::size_t t = at / heads, h = at % heads;
+    const std::vector<double> weights = weights_of(problem, t, h);
+    for (std::size_t s = 0; s <= t; ++s) {
+      const float* value = &problem.values[s * row + h / share * dim];
+      for (std::size_t d = 0; d < dim; ++d) out[at * dim + d] += weights[s] * double{value[d]};
     }
   }
   return out;
@@ -118,17 +124,16 @@ std::vector<double> oracle(const Problem& problem) {
 TEST(KvLayout, GivesEveryFloatOfASlotToOneToken) {
   const KvLayout layout{3, 5, 2, 4};
   std::vector<int> seen(layout.slot_bytes() / sizeof(float));
-  for (std::uint32_t layer = 0; layer < 3; ++layer) {
+  constexpr std::uint32_t kLayers = 3, kTokens = 5;
+  for (std::uint32_t at = 0; at < kLayers * kTokens; ++at) {
     for (const KvPart part : {KvPart::kKey, KvPart::kValue}) {
-      for (std::uint32_t token = 0; token < 5; ++token) {
-        for (std::size_t i = 0; i < layout.row(); ++i) {
-          ++seen.at(layout.offset(layer, part, token) + i);
-        }
-      }
+      const std::size_t offset = layout.offset(at / kTokens, part, at % kTokens);
+      for (std::size_t i = 0; i < layout.row(); ++i) ++seen.at(offset + i);
     }
   }
   EXPECT_THAT(seen, testing::Each(1));
-  EXPECT_EQ(layout.slot_bytes(), 3 * 5 * layout.bytes_per_token_per_layer());
+  EXPECT_EQ(layout.slot_bytes(),
+            std::size_t{kLayers} * kTokens * layout.bytes_per_token_per_layer());
 }
 
 TEST(PagedAttention, IsAttention) {

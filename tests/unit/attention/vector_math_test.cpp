@@ -54,6 +54,8 @@ TEST(VectorMath, ProductsSideBySideAreTheProductsAlone) {
     const auto a = random_floats(random, n);
     std::vector<std::vector<float>> sides;
     std::vector<const float*> pointers;
+    sides.reserve(VectorMath::kSide);
+    pointers.reserve(VectorMath::kSide);
     for (std::size_t k = 0; k < VectorMath::kSide; ++k) sides.push_back(random_floats(random, n));
     for (const auto& side : sides) pointers.push_back(side.data());
     for (const VectorMath* math : of_this_cpu()) {

@@ -9,7 +9,7 @@
 namespace kvd::client {
 namespace {
 
-constexpr Bytes kPiece{64 * 1024};
+constexpr Bytes kPiece{65536};
 
 UniqueFd file_of(Bytes size) { return std::move(shm::create_memfd("test", size)).value(); }
 

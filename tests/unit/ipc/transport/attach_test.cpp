@@ -114,6 +114,7 @@ TEST(AttachListener, OfManyThatStartAtOnceOnAStaleSocketOneListens) {
     std::barrier start(kDaemons);
     std::vector<std::optional<AttachListener>> listeners(kDaemons);
     std::vector<std::thread> daemons;
+    daemons.reserve(kDaemons);
     for (auto& listener : listeners) {
       daemons.emplace_back([&] {
         start.arrive_and_wait();

@@ -109,7 +109,7 @@ TEST_P(RingCommand, AHangUpOfTheAttachSocketEndsTheCall) {
 TEST_P(RingCommand, AFullRingEndsTheCallByItsDeadline) {
   const auto engine = client();
   std::vector<std::byte> frame = ping(1);
-  frame.resize(200 * 1024);
+  frame.resize(204800);
   EXPECT_EQ(engine->call(frame, 1, 1ms).error().code, ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(engine->call(frame, 2, 1ms).error().code, ErrorCode::kDeadlineExceeded);
   ASSERT_TRUE(port_.send(pong(1)).ok());  // a late reply is no reason to wait for ever

@@ -63,7 +63,7 @@ struct Received {
 /// The server as the daemon's loop uses it: drained before each wait on its fd.
 class Server {
  public:
-  explicit Server(ZmqServerOptions options) : sut_(make(options)) {}
+  explicit Server(const ZmqServerOptions& options) : sut_(make(options)) {}
 
   std::optional<Received> next(Nanoseconds patience = kPatience) {
     const TimePoint deadline = clock_.now() + patience;
@@ -509,6 +509,7 @@ TEST_F(ZmqCommand, ManyClientsGetTheirOwnReplies) {
   constexpr int kClients = 4;
   constexpr std::uint64_t kCalls = 100;
   std::vector<std::thread> engines;
+  engines.reserve(kClients);
   std::atomic<int> good{0};
   for (int c = 0; c < kClients; ++c) {
     engines.emplace_back([&, c] {

@@ -136,7 +136,7 @@ TEST(Controller, APipelinedEngineGetsItsNextIterationWhileOneRuns) {
     const auto reply =
         pipelined_step(world, a, static_cast<std::uint64_t>(running), std::move(reports));
     ASSERT_EQ(world.code(reply), ErrorCode::kOk) << "iteration " << running;
-    const StepReply& step = std::get<StepReply>(reply->body);
+    const auto& step = std::get<StepReply>(reply->body);
     ASSERT_EQ(step.run.size(), 1u) << "iteration " << running;
     EXPECT_FALSE(step.run[0].prefill);
     EXPECT_EQ(step.run[0].present, Tokens(3 + running));

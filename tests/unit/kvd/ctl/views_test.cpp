@@ -31,7 +31,7 @@ TEST(Views, StatusOfADaemonAtWork) {
   status.tiers[0].capacity = 256 * kMiB;
   status.counters.tbt.met = 3;
   status.counters.tbt.missed = 1;
-  status.counters.copy_bytes[1] = 3 * 1024 * 1024;
+  status.counters.copy_bytes[1] = std::uint64_t{3} * 1024 * 1024;
   const std::string sut = rendered(View::kStatus, admin::status_document(status, info()));
   EXPECT_THAT(sut, AllOf(HasSubstr("kvd 0.1.0, backend host, up 5m 03s"), HasSubstr("256 MiB"),
                          HasSubstr("unified (rotation)"), HasSubstr("ttft none yet"),

@@ -75,7 +75,8 @@ TEST(Solver, AnswersAProblemWithItsPlan) {
   EXPECT_EQ(plan.decision->placement.size(), 2u);
   const Solver::Counters counters = sut.counters();
   EXPECT_EQ(counters.feasible, 1u);
-  EXPECT_EQ(std::accumulate(counters.seconds.begin(), counters.seconds.end(), 0u), 1u);
+  EXPECT_EQ(std::accumulate(counters.seconds.begin(), counters.seconds.end(), std::uint64_t{0}),
+            1u);
   EXPECT_GT(counters.seconds_sum, 0);
 }
 

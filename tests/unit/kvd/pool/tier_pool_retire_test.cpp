@@ -30,14 +30,14 @@ struct Filled {
 TEST(TierPoolRetire, GrantsNoFurtherSlot) {
   Filled filled;
   TierPool& sut = filled.pool;
-  EXPECT_EQ(sut.available(kA), Bytes(7 * 128));
+  EXPECT_EQ(sut.available(kA), Bytes(896));
   sut.retire(k0);
   EXPECT_EQ(sut.validate(), "");
   EXPECT_EQ(sut.available(kA), Bytes{});
   EXPECT_EQ(allocate(sut, 1).code, ErrorCode::kOutOfMemory);
   EXPECT_TRUE(sut.slab(k0).retiring);
   EXPECT_FALSE(sut.slab(k1).retiring);
-  EXPECT_EQ(sut.stats().free, Bytes(7 * 128)) << "still free memory";
+  EXPECT_EQ(sut.stats().free, Bytes(896)) << "still free memory";
 }
 
 TEST(TierPoolRetire, ASlotThatComesFreeIsNotGrantedAgain) {
@@ -46,7 +46,7 @@ TEST(TierPoolRetire, ASlotThatComesFreeIsNotGrantedAgain) {
   sut.retire(k1);
   sut.release(filled.slots[kSmallSlots]);
   EXPECT_EQ(sut.validate(), "");
-  EXPECT_EQ(sut.available(kA), Bytes(7 * 128));
+  EXPECT_EQ(sut.available(kA), Bytes(896));
   granted(sut, 7);
   EXPECT_EQ(allocate(sut, 1).code, ErrorCode::kOutOfMemory);
 }
@@ -128,7 +128,7 @@ TEST(TierPoolRetire, UnretireGivesTheFreeSlotsBack) {
   sut.unretire(k0);
   sut.unretire(k0);
   EXPECT_EQ(sut.validate(), "");
-  EXPECT_EQ(sut.available(kA), Bytes(7 * 128));
+  EXPECT_EQ(sut.available(kA), Bytes(896));
   granted(sut, 7);
 }
 

@@ -50,7 +50,7 @@ class CompactionTest : public StoreTest {
     return out;
   }
   const pool::TierPool& dram() const { return tiers.pool(Tier::kDram); }
-  SlabIndex slab_of(std::uint32_t slab) const { return small[slab * 8].slab(); }
+  SlabIndex slab_of(std::uint32_t slab) const { return small[std::size_t{slab} * 8].slab(); }
 
   std::vector<SlotId> small;
   Compaction sut{tiers};

@@ -33,9 +33,10 @@ Played<Duration> play(Duration slo, const std::vector<Duration>& gaps) {
   return played;
 }
 
-std::vector<Nanoseconds> seconds(std::vector<int> gaps) {
+std::vector<Nanoseconds> seconds(const std::vector<int>& gaps) {
   std::vector<Nanoseconds> made;
-  for (const int gap : gaps) made.push_back(std::chrono::seconds(gap));
+  made.reserve(gaps.size());
+  for (const int gap : gaps) made.emplace_back(std::chrono::seconds(gap));
   return made;
 }
 

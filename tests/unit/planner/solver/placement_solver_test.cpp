@@ -245,7 +245,7 @@ TEST(PlacementSolver, TooLittleMemoryIsProvedInfeasible) {
 }
 
 TEST(PlacementSolver, RefusesInvalidInput) {
-  const auto refused = [](PlacementProblem problem) {
+  const auto refused = [](const PlacementProblem& problem) {
     const auto solution = solve_placement(problem, {}, kNoTime);
     return !solution.ok() && solution.error().code == ErrorCode::kInvalidArgument;
   };

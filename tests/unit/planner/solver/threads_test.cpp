@@ -14,8 +14,10 @@ std::vector<std::vector<std::size_t>> plans(std::uint64_t seed) {
   const ManualClock clock;
   SolveLimits limits;
   limits.nodes = 5;
+  constexpr std::size_t kRounds = 60;
   std::vector<std::vector<std::size_t>> choices;
-  for (int round = 0; round < 60; ++round) {
+  choices.reserve(kRounds);
+  for (std::size_t round = 0; round < kRounds; ++round) {
     choices.push_back(solve_placement(random_problem(random, 6), limits, clock)->choice);
   }
   return choices;

@@ -33,7 +33,7 @@ void expect_like(const Json& actual, const Json& expected, const std::string& wh
     EXPECT_EQ(actual.size(), expected.size()) << where;
     for (const auto& [key, value] : expected.items()) {
       ASSERT_TRUE(actual.contains(key)) << where << "." << key;
-      expect_like(actual[key], value, where + "." + key);
+      expect_like(actual[key], value, std::string(where).append(".").append(key));
     }
   } else if (expected.is_array() && actual.is_array()) {
     ASSERT_EQ(actual.size(), expected.size()) << where;

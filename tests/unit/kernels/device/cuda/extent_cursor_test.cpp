@@ -77,6 +77,25 @@ TEST(ExtentCursor, NothingIsDoneAtOnce) {
   EXPECT_TRUE(cursor.take(kMiB, kMiB).empty());
 }
 
+/// Adds the list's pieces to `joined`: a new extent where the last one has all its bytes.
+void join(const CopyList& list, const std::vector<CopyExtent>& extents, Bytes span,
+          std::vector<CopyExtent>& joined) {
+  for (std::size_t i = 0; i < list.lengths.size(); ++i) {
+    const std::uintptr_t to = list.to[i], from = list.from[i], length = list.lengths[i];
+    ASSERT_EQ(to / span.size(), (to + length - 1) / span.size());
+    ASSERT_EQ(from / span.size(), (from + length - 1) / span.size());
+    const Bytes bytes(static_cast<std::int64_t>(length));
+    CopyExtent* last = joined.empty() ? nullptr : &joined.back();
+    if (last == nullptr || last->length == extents[joined.size() - 1].length) {
+      joined.push_back({to, from, bytes});
+      continue;
+    }
+    ASSERT_EQ(last->destination + last->length.size(), to);
+    ASSERT_EQ(last->source + last->length.size(), from);
+    last->length += bytes;
+  }
+}
+
 // Whatever the extents: the pieces are those bytes, once each and in order, within all limits.
 TEST(ExtentCursor, PiecesAreTheExtentsWithinTheLimits) {
   const std::uint64_t seed = std::random_device{}();
@@ -96,21 +115,7 @@ TEST(ExtentCursor, PiecesAreTheExtentsWithinTheLimits) {
       const CopyList list = cursor.take(limit, limit);
       ASSERT_FALSE(list.empty());
       ASSERT_LE(list.bytes, limit + std::min(ExtentCursor::kSmallPiece, limit));
-      for (std::size_t i = 0; i < list.lengths.size(); ++i) {
-        const std::uintptr_t to = list.to[i], from = list.from[i], length = list.lengths[i];
-        ASSERT_EQ(to / span.size(), (to + length - 1) / span.size());
-        ASSERT_EQ(from / span.size(), (from + length - 1) / span.size());
-        const Bytes bytes(static_cast<std::int64_t>(length));
-        CopyExtent* last = joined.empty() ? nullptr : &joined.back();
-        const bool whole = last == nullptr || last->length == extents[joined.size() - 1].length;
-        if (whole) {
-          joined.push_back({to, from, bytes});
-        } else {
-          ASSERT_EQ(last->destination + last->length.size(), to);
-          ASSERT_EQ(last->source + last->length.size(), from);
-          last->length += bytes;
-        }
-      }
+      ASSERT_NO_FATAL_FAILURE(join(list, extents, span, joined));
     }
     ASSERT_EQ(joined, extents);
   }
