@@ -107,7 +107,11 @@ void RequestMemory::release_staging(Request& request) {
 
 void RequestMemory::release_unwritten(Session& session, Request& request) {
   const bool begins = request.begins_with_found();
-  if (begins) prefixes_.give_back(request);  // it finds the same again
+  if (begins) {
+    if (request.moves.sync) abandon(request, request.moves.sync);
+    request.moves.sync = Ticket();
+    prefixes_.give_back(request);  // it finds the same again
+  }
   const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.progress.planned));
   if (!begins && kept >= request.table.blocks()) return;
   release_slots(request, std::move(store_.blocks.truncate(request.table, kept)[0]));

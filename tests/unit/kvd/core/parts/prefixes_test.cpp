@@ -253,6 +253,24 @@ TEST_F(PrefixesTest, WhatMakesWayForARegionIsNotFound) {
   begin(third);
 }
 
+TEST_F(PrefixesTest, WhoIsSetBackBeforeItRanGivesItsCopiesAheadUp) {
+  Session& session = attach();
+  ground.memory.end(computed(session, 8, 7));
+  Request& request = asked(session, 9, 7);
+  ASSERT_EQ(sut.find(request), Found::kInHbm);
+  request.place = Location::kIn;
+  ground.requests.requeue(request);
+  copies.make_ahead(session);
+  const Ticket copy = request.moves.sync;
+  ASSERT_TRUE(copy);
+  ground.memory.release_unwritten(session, request);
+  EXPECT_EQ(request.place, Location::kOut);
+  EXPECT_TRUE(request.table.empty());
+  EXPECT_TRUE(swaps.on_copy({copy, true, kSlot, Nanoseconds(1000)}));
+  EXPECT_EQ(free_dram(), kSlab * 8);
+  EXPECT_EQ(ground.store.cache.evictable(kA, Tier::kHbm), kSlot * 4);
+}
+
 TEST_F(PrefixesTest, ACopyThatReadsWhatIsCachedIsWaitedFor) {
   Session& session = attach();
   Request& request = computed(session, 8, 7);
