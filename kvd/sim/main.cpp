@@ -71,7 +71,7 @@ void describe_workload(CLI::App& app, ScenarioOptions& o) {
   app.add_option("--seed", o.workload.seed, "Of the (first) workload")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--max-tokens", o.max_tokens,
+  app.add_option("--max-tokens", o.workload.max_tokens,
                  "The longest answer that requests announce: a number, as clients send one; mix: a "
                  "third each of exact, the next power of two and 8192; exact: what they will make, "
                  "which no client knows")

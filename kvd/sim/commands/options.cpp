@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "kvd/sim/workload/announce.hpp"
 #include "kvd/sim/workload/merge.hpp"
 #include "kvd/sim/workload/predict.hpp"
 
@@ -106,7 +105,6 @@ Result<Setting> make_setting(const ScenarioOptions& options, const std::string& 
   KVD_ASSIGN_OR_RETURN(setting.b_xfer, optional_size("--b-xfer", options.b_xfer));
   KVD_TRY(add_engines(options, setting));
   KVD_ASSIGN_OR_RETURN(setting.workload, all_arrivals(options, seed));
-  KVD_TRY(announce_lengths(setting.workload, options.max_tokens, seed));
   if (options.length_error) {
     KVD_TRY(predict_lengths(setting.workload, *options.length_error, seed));
   }

@@ -25,7 +25,6 @@ struct ScenarioOptions {
   std::optional<std::int64_t> prefill_tokens;
   std::string hbm, dram, b_xfer;  ///< sizes; empty: the profile's, the profile's, auto
   std::optional<double> alpha, beta_b, beta_f;
-  std::string max_tokens = "exact";    ///< what requests announce: announce_lengths()
   std::optional<double> length_error;  ///< answers are predicted, wrong by this much
   bool shortest_first = false;
   double link = 1;  ///< factor on the link's speed

@@ -19,7 +19,8 @@ struct WorkloadOptions {
   std::optional<double> rate;       ///< requests a second; a trace is stretched to it
   std::optional<Seconds> duration;  ///< of arrivals
   std::optional<std::size_t> requests;
-  std::optional<double> cv;  ///< of the gaps between arrivals
+  std::optional<double> cv;          ///< of the gaps between arrivals
+  std::string max_tokens = "exact";  ///< what requests announce: workload/announce.hpp
 };
 
 /// `source`: "gen:NAME" or a trace file. Errors: InvalidArgument (with line numbers for a

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "kvd/sim/run/inputs.hpp"
+#include "kvd/sim/workload/announce.hpp"
 #include "kvd/sim/workload/generators.hpp"
 #include "kvd/sim/workload/merge.hpp"
 #include "kvd/sim/workload/trace.hpp"
@@ -43,9 +44,7 @@ Result<Workload> shaped(Workload requests, const WorkloadOptions& options) {
   return requests;
 }
 
-}  // namespace
-
-Result<Workload> make_workload(std::string_view source, const WorkloadOptions& options) {
+Result<Workload> requests_of(std::string_view source, const WorkloadOptions& options) {
   constexpr std::string_view kGenerated = "gen:";
   if (source.starts_with(kGenerated)) {
     KVD_ASSIGN_OR_RETURN(const Generator generator,
@@ -58,6 +57,14 @@ Result<Workload> make_workload(std::string_view source, const WorkloadOptions& o
                  trace.complaint().c_str());
   }
   return shaped(std::move(trace.requests), options);
+}
+
+}  // namespace
+
+Result<Workload> make_workload(std::string_view source, const WorkloadOptions& options) {
+  KVD_ASSIGN_OR_RETURN(Workload requests, requests_of(source, options));
+  KVD_TRY(announce_lengths(requests, options.max_tokens, options.seed));
+  return requests;
 }
 
 std::vector<NamedText> workload_names() {
