@@ -208,7 +208,13 @@ std::string Controller::House::validate(const Request& request) const {
   }
   if (request.promised && !request.runs()) return "a request that does not run is promised";
   for (const Ticket ticket : {request.moves.rotation, request.moves.sync, request.moves.fetch}) {
-    if (ticket && !ground.store.transfers.open(ticket)) return "a request waits for no transfer";
+    if (!ticket) continue;
+    if (!ground.store.transfers.open(ticket)) return "a request waits for no transfer";
+    const std::vector<std::uint32_t>& places = ground.store.transfers.at(ticket).places;
+    if (std::any_of(places.begin(), places.end(),
+                    [&](std::uint32_t place) { return place >= request.table.size(); })) {
+      return "a transfer moves blocks that its request has not";
+    }
   }
   for (const Ticket stream : request.layers.streams) {
     if (!ground.store.transfers.streams(stream)) return "a request waits for no stream";

@@ -35,7 +35,8 @@ void DramCopies::make_ahead(Session& session) {
     // One that loses copies to another meanwhile joins them.
     for (Request* r : session.ahead.wanting) {
       if (budget <= Bytes(0)) return;
-      if (r->moves.sync || r->leaving || (!r->runs() && !r->paused())) continue;
+      if (r->moves.sync || r->moves.rotation || r->leaving || (!r->runs() && !r->paused()))
+        continue;
       if (away_only && r->layers.away.empty()) continue;
       budget -= sync_request(session, *r, away_only, budget);
     }

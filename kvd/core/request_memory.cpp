@@ -108,8 +108,8 @@ void RequestMemory::release_staging(Request& request) {
 void RequestMemory::release_unwritten(Session& session, Request& request) {
   const bool begins = request.begins_with_found();
   if (begins) {
-    if (request.moves.sync) abandon(request, request.moves.sync);
-    request.moves.sync = Ticket();
+    abandon_moves(request);
+    release_staging(request);
     prefixes_.give_back(request);  // it finds the same again
   }
   const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.progress.planned));
@@ -146,6 +146,13 @@ void RequestMemory::abandon(Request& request, Ticket ticket) {
   store_.tiers.hold(std::move(hold));
 }
 
+void RequestMemory::abandon_moves(Request& request) {
+  for (const Ticket ticket : {request.moves.rotation, request.moves.sync, request.moves.fetch}) {
+    if (ticket) abandon(request, ticket);
+  }
+  request.moves = {};
+}
+
 // Streams read what stays for others.
 void RequestMemory::read_on(const Request& request) {
   if (request.layers.streams.empty() || request.content.named == 0) return;
@@ -176,9 +183,7 @@ void RequestMemory::seal_full_blocks(Request& request) {
 
 void RequestMemory::end(Request& request) {
   Session& session = requests_.session_of(request);
-  for (const Ticket ticket : {request.moves.rotation, request.moves.sync, request.moves.fetch}) {
-    if (ticket) abandon(request, ticket);
-  }
+  abandon_moves(request);
   read_on(request);
   const std::vector<store::RowId> rows = prefixes_.rows(request);
   auto slots = rows.empty() ? store_.blocks.truncate(request.table, 0)

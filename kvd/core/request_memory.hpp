@@ -61,6 +61,8 @@ class RequestMemory {
  private:
   [[nodiscard]] store::Hold hold_for(const Request& request) const;
   void abandon(Request& request, Ticket transfer);
+  /// All that are under way.
+  void abandon_moves(Request& request);
   void read_on(const Request& request);
 
   store::Store& store_;

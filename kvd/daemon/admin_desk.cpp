@@ -107,7 +107,7 @@ Result<link::ByteVector> AdminDesk::change(std::span<const std::byte> body) {
 
 Result<link::ByteVector> AdminDesk::clear_cache(std::span<const std::byte> body) {
   const auto token = link::take<link::Token>(body);
-  if (!token) return malformed();
+  if (!token || !body.empty()) return malformed();
   if (!is_token(*token)) return needs_token();
   KVD_TRY(daemon_.clear_cache(kControlThread));
   next_snapshot_ = clock_.now();

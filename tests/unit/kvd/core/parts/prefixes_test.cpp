@@ -271,6 +271,32 @@ TEST_F(PrefixesTest, WhoIsSetBackBeforeItRanGivesItsCopiesAheadUp) {
   EXPECT_EQ(ground.store.cache.evictable(kA, Tier::kHbm), kSlot * 4);
 }
 
+TEST_F(PrefixesTest, WhoIsSetBackWhileItsLayersComeGivesThemUp) {
+  Session& session = attach();
+  Request& first = computed(session, 8, 7);
+  copies.make_ahead(session);
+  ASSERT_TRUE(swaps.on_copy({first.moves.sync, true, kSlot, Nanoseconds(1000)}));
+  ground.memory.end(first);
+  Request& request = asked(session, 9, 7);
+  ASSERT_EQ(sut.find(request), Found::kInHbm);
+  request.place = Location::kIn;
+  ground.requests.requeue(request);
+  request.layers.away = {false, true};
+  request.verdict = Verdict::kPaused;
+  streams.install(session);
+  request.layers.away.clear();
+  request.verdict = Verdict::kNone;
+  streams.install(session);
+  const Ticket fetch = request.moves.fetch;
+  ASSERT_TRUE(fetch);
+  ground.memory.release_unwritten(session, request);
+  EXPECT_TRUE(request.table.empty());
+  EXPECT_TRUE(swaps.on_copy({fetch, true, kSlot, Nanoseconds(1000)}));
+  ground.store.cache.clear();
+  EXPECT_EQ(free_hbm(), kSlab * 4);
+  EXPECT_EQ(free_dram(), kSlab * 8);
+}
+
 TEST_F(PrefixesTest, ACopyThatReadsWhatIsCachedIsWaitedFor) {
   Session& session = attach();
   Request& request = computed(session, 8, 7);
