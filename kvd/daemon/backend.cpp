@@ -78,10 +78,23 @@ std::string copies_fallback(const kernels::DeviceBackend&) { return {}; }
 
 using Open = Result<Backend> (*)(const Config&, std::size_t device, const Clock&);
 
+/// A GPU has several names; nothing may be lent of one twice. Host memory has no identity.
+Status check_another_gpu(const Backends& others, const kernels::DeviceBackend& backend) {
+  const auto gpu = backend.identity();
+  for (std::size_t i = 0; gpu && i < others.size(); ++i) {
+    if (others[i]->identity() != gpu) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "device." + std::to_string(others.size()) + ".gpu: is the GPU of device " +
+                          std::to_string(i) + ", too; name another one");
+  }
+  return {};
+}
+
 Result<Backends> open_each(Open open, const Config& config, const Clock& clock) {
   Backends backends;
   for (std::size_t device = 0; device < config.devices.size(); ++device) {
     KVD_ASSIGN_OR_RETURN(auto backend, open(config, device, clock));
+    KVD_TRY(check_another_gpu(backends, *backend));
     backends.push_back(std::move(backend));
   }
   return backends;

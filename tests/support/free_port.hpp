@@ -59,6 +59,7 @@ namespace kvd::test {
     return port;
   }
   KVD_CHECK(false, "no free port");
+  return 0;
 }
 
 }  // namespace kvd::test

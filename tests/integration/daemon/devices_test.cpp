@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kvd_client/client.hpp"
+#include "tests/integration/daemon/pattern_summary.hpp"
 #include "tests/support/daemon_process.hpp"
 #include "tests/support/patience.hpp"
 
@@ -84,11 +85,6 @@ class TwoDevicesTest : public testing::Test {
   const KvdProcess kvd{folder,
                        {.hbm = "4MiB", .dram = "32MiB", .extra = "[[device]]\n[[device]]\n"}};
 };
-
-json summary_of(ChildProcess& engine) {
-  const auto line = engine.wait_for_line("{");
-  return line ? json::parse(*line) : json();
-}
 
 void expect_every_byte(ChildProcess& engine) {
   const json summary = summary_of(engine);

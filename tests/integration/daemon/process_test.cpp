@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kvd_client/client.hpp"
+#include "tests/integration/daemon/pattern_summary.hpp"
 #include "tests/support/daemon_process.hpp"
 #include "tests/support/patience.hpp"
 
@@ -41,11 +42,6 @@ ChildCommand pattern(const KvdProcess& kvd, const std::string& name,
                        "--json"};
   command.arguments.insert(command.arguments.end(), more.begin(), more.end());
   return command;
-}
-
-json summary_of(ChildProcess& engine) {
-  const auto line = engine.wait_for_line("{");
-  return line ? json::parse(*line) : json();
 }
 
 // 12 requests of 6 blocks of 64 KiB each: two engines want more than twice the HBM there is.

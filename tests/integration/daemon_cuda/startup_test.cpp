@@ -103,6 +103,15 @@ TEST(CudaStartup, AnUnknownGpuIsAnErrorThatNamesThoseThatAreThere) {
   EXPECT_THAT(nonsense.output, HasSubstr("cuda.device"));
 }
 
+TEST(CudaStartup, OneGpuUnderTwoNamesIsNotTwoDevices) {
+  const RuntimeFolder folder;
+  KvdSettings settings = cuda_settings();
+  settings.extra = "[[device]]\n[[device]]\ngpu = '0'\n";
+  KvdProcess kvd(folder, settings);
+  EXPECT_NE(kvd.wait(), 0);
+  EXPECT_THAT(kvd.log(), HasSubstr("device.1.gpu: is the GPU of device 0, too"));
+}
+
 TEST(CudaStartup, AnEngineThatCannotUseTheGpuIsTurnedAwayWithItsNameAndTheRemedy) {
   const RuntimeFolder folder;
   const KvdProcess kvd(folder, cuda_settings());
