@@ -84,7 +84,8 @@ bool Claims::relieve_class_pressure(const Request& request) {
   return !pinned;
 }
 
-// A prompt that has begun cannot leave it.
+// A prompt that has begun cannot leave it. One that is parked needs nothing there: what it shares
+// stays for others.
 Claims::Emptying Claims::empty_slab(const Request& request, SlabIndex slab) {
   const Share share{requests_.session_of(request).info.domain, store_.hbm.device_of(slab)};
   std::vector<Request*> inside;
@@ -92,7 +93,7 @@ Claims::Emptying Claims::empty_slab(const Request& request, SlabIndex slab) {
   requests_.each_inside_on(share, [&](Request& r) {
     bool uses = false;
     store_.blocks.each_slot(r.table, Tier::kHbm, [&](SlotId slot) { uses |= slot.slab() == slab; });
-    if (!uses) return;
+    if (!uses || r.table.parked()) return;
     under_way |= r.leaving || r.promised || !r.runs();
     stays |= r.prefills();
     // One that came in and was paused at once makes no token that it could be kept for.
@@ -180,10 +181,25 @@ void Claims::make_way(Session& session, Request& hungry) {
   if (!victim && second && copies_.takes(*second)) victim = second;
   if (victim && running > 1) {
     promises_.preempt(*victim, session.id, Promise::kForSlots);
-  } else if (hungry.prefills() && needs_.layers_may_stream(session)) {
+  } else if (hungry.prefills() && needs_.layers_may_stream(session) && hungry.layers.away.empty()) {
     // Nobody can leave for this prompt: what it has so far makes way for the rest.
     hungry.layers.away.assign(session.groups(), true);
+  } else if (Request* paused = latest_paused(share)) {
+    promises_.preempt(*paused, session.id, Promise::kForSlots);
   }
+}
+
+// A plan leaves a paused request a few blocks in HBM: those it shares, and those that are not full.
+// The next one to run may need just these, or the slab they are in.
+Request* Claims::latest_paused(Share share) {
+  Request* latest = nullptr;
+  requests_.each_inside_on(share, [&](Request& r) {
+    const bool may_leave = r.runs() && r.paused() && r.decodes() && r.holds_hbm() && !r.promised &&
+                           requests_.session_of(r).life.responsive;
+    if (!may_leave || !copies_.takes(r)) return;
+    if (!latest || r.times.arrived >= latest->times.arrived) latest = &r;
+  });
+  return latest;
 }
 
 // Of its devices the first that has no block for each of its groups there; else the first.

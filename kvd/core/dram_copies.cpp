@@ -92,7 +92,7 @@ Bytes DramCopies::sync_request(Session& session, Request& request, bool away_onl
 Bytes DramCopies::spare(DomainId domain) {
   Bytes copied;
   requests_.each_inside_in(domain, [&](Request& r) {
-    if (r.table.doubled() > 0)
+    if (r.table.doubled_alone() > 0)
       copied += requests_.session_of(r).shape.slot_bytes() * spare_copies(r);
   });
   return store_.cache.available(domain, Tier::kDram) + copied;
@@ -105,16 +105,16 @@ bool DramCopies::takes(Request& request) {
 }
 
 /// How many copies in DRAM the request can do without. Those of one that leaves, and of layers that
-/// leave, are what it will read.
+/// leave, are what it will read; of a shared block some other owner may have nothing else.
 std::int64_t DramCopies::spare_copies(const Request& request) const {
   if (!request.layers.streams.empty() || request.moves.sync || request.moves.rotation ||
       request.moves.fetch || request.leaving) {
     return 0;
   }
-  if (request.layers.away.empty()) return request.table.doubled();
+  if (request.layers.away.empty()) return request.table.doubled_alone();
   std::int64_t stay = 0;
   for (std::uint32_t group = 0; group < request.table.groups(); ++group) {
-    if (!request.layers.away[group]) stay += request.table.doubled(group);
+    if (!request.layers.away[group]) stay += request.table.doubled_alone(group);
   }
   return stay;
 }
@@ -125,7 +125,6 @@ std::vector<std::uint32_t> DramCopies::spare_places(const Request& request) cons
   const std::uint32_t groups = request.table.groups();
   for (std::uint32_t i = 0; i < request.table.size(); ++i) {
     const bool leaves = !request.layers.away.empty() && request.layers.away[i % groups];
-    // Of a shared block's owners one may have nothing else.
     if (!leaves && store_.blocks.synced(request.table, i) &&
         !store_.blocks.shared(request.table, i)) {
       places.push_back(i);
@@ -137,7 +136,7 @@ std::vector<std::uint32_t> DramCopies::spare_places(const Request& request) cons
 // Of requests that run: the copy can be made again, and whoever asks has no other place to go.
 void DramCopies::drop(DomainId domain, Bytes needed) {
   requests_.each_inside_in(domain, [&](Request& r) {
-    if (needed <= Bytes(0) || r.table.doubled() == 0 || spare_copies(r) == 0) return;
+    if (needed <= Bytes(0) || spare_copies(r) == 0) return;
     const std::vector<std::uint32_t> spare = spare_places(r);
     if (spare.empty()) return;
     std::vector<SlotId> free;

@@ -173,7 +173,8 @@ void RequestMemory::seal_full_blocks(Request& request) {
   for (std::uint32_t i = request.sealed * groups; i < request.table.size(); ++i) {
     const std::uint32_t block = i / groups;
     if (request.progress.tokens <= Tokens(std::int64_t{block} * session.shape.block_tokens)) break;
-    if (!store_.blocks.has(request.table, i, Tier::kHbm)) continue;
+    // What another owner of a shared block has ordered is not there before its copy has ended.
+    if (store_.blocks.missing(request.table, i)) continue;
     store_.blocks.settle(request.table, i, Tier::kHbm, block < full);
   }
   request.sealed = full;

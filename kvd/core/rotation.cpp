@@ -129,20 +129,35 @@ planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device
 
 // Of those inside somebody has to leave where HBM cannot hold what is promised, and DRAM must have
 // room for a whole one with everything else there.
-Bytes Rotation::Prospect::in_dram(bool alone) const {
-  if (promised <= room_in_hbm) return Bytes(0);
-  return promised - room_in_hbm + (alone ? Bytes(0) : largest);
+Bytes Rotation::Prospect::in_dram(Bytes lost, bool alone) const {
+  if (promised + lost <= room_in_hbm) return Bytes(0);
+  return promised + lost - room_in_hbm + (alone ? Bytes(0) : largest);
+}
+
+void Rotation::count_class(ClassId model_class) {
+  if (std::find(classes_.begin(), classes_.end(), model_class) == classes_.end()) {
+    classes_.push_back(model_class);
+  }
+}
+
+// However well blocks are compacted, the last slab of each class may be almost empty. One class
+// fills what all others leave.
+Bytes Rotation::lost_between_classes(const pool::TierPool& tier) const {
+  const std::int64_t others = std::max<std::int64_t>(0, std::ssize(classes_) - 1);
+  return tier.config().slab_bytes * others;
 }
 
 // By device. Everybody who came in may grow to all the tokens it asked for.
 std::vector<Rotation::Prospect>& Rotation::prospects(DomainId domain) {
   std::vector<Prospect>& all = prospects_;
   all.assign(store_.hbm.count(), {});
+  classes_.clear();
   for (std::uint32_t device = 0; device < all.size(); ++device) {
     all[device].room_in_hbm = store_.cache.available(domain, Tier::kHbm, DeviceId(device));
   }
   requests_.each_inside_in(domain, [&](Request& r) {
     const Session& owner = requests_.session_of(r);
+    count_class(owner.class_id);
     for (const DeviceId device : owner.devices().all()) {
       Prospect& there = all[device.value];
       const Bytes held = memory_.hbm_bytes(r, device);
@@ -165,13 +180,18 @@ std::vector<Request*> Rotation::admissible(Share share) {
   Prospect& own = all[share.device.value];
   Bytes room_in_dram = store_.cache.available(share.domain, Tier::kDram);
   requests_.each_inside_in(share.domain, [&](Request& r) {
-    room_in_dram += requests_.session_of(r).shape.slot_bytes() * r.dram_slots();
+    // What HBM has too counts there for each of those that share it, and is one slot here.
+    const std::int64_t counted = r.table.doubled() - r.table.doubled_alone();
+    room_in_dram += requests_.session_of(r).shape.slot_bytes() * (r.dram_slots() - counted);
   });
   const auto fits = [&](bool alone) {
-    Bytes in_dram = own.in_dram(alone);
+    const Bytes lost = lost_between_classes(store_.hbm.of(share.device));
+    Bytes in_dram = own.in_dram(lost, alone);
     if (in_dram == Bytes(0)) return true;
-    for (const Prospect& other : all) in_dram += &other == &own ? Bytes(0) : other.in_dram(false);
-    return in_dram <= room_in_dram;
+    for (const Prospect& other : all) {
+      in_dram += &other == &own ? Bytes(0) : other.in_dram(lost, false);
+    }
+    return in_dram + lost_between_classes(store_.dram) <= room_in_dram;
   };
   std::vector<Request*> out;
   const auto found = requests_.domains().find(share.domain);
@@ -184,6 +204,7 @@ std::vector<Request*> Rotation::admissible(Share share) {
     // Regions may end; until then it alone waits, and makes way for nobody.
     if (owner.bytes_for(tokens, share.device) > own.room_in_hbm + room_in_dram) continue;
     const bool alone = own.largest == Bytes(0);
+    count_class(owner.class_id);
     for (const DeviceId device : owner.devices().all()) {
       all[device.value].promise(owner.bytes_for(tokens, device));
     }

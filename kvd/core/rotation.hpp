@@ -59,8 +59,8 @@ class Rotation {
       promised += most;
       largest = std::max(largest, most);
     }
-    /// DRAM that has to be there for it.
-    [[nodiscard]] Bytes in_dram(bool alone) const;
+    /// DRAM that has to be there for it, where so many bytes of HBM are free and of no use.
+    [[nodiscard]] Bytes in_dram(Bytes lost, bool alone) const;
   };
   [[nodiscard]] Decided ask(Share share);
   void decide_on_several(Session& caller);
@@ -69,6 +69,11 @@ class Rotation {
   [[nodiscard]] std::vector<Request*> admissible(Share share);
   /// Valid until the next call.
   [[nodiscard]] std::vector<Prospect>& prospects(DomainId domain);
+  /// The class is among those whose requests have promises.
+  void count_class(ClassId model_class);
+  /// What of a tier those classes may leave free in slabs of their own, where no other class gets
+  /// it.
+  [[nodiscard]] Bytes lost_between_classes(const pool::TierPool& tier) const;
   void renew_for_queue(Share share);
   [[nodiscard]] bool stands_still(Share share);
   void bring_in_head(Session& caller);
@@ -87,6 +92,7 @@ class Rotation {
   Supply& supply_;
   Promises& promises_;
   std::vector<Prospect> prospects_;  ///< kept for its memory
+  std::vector<ClassId> classes_;     ///< the same; of those inside, and of those admitted
 };
 
 }  // namespace kvd::core

@@ -32,9 +32,9 @@ void Streams::evict_layers(Session& session, Request& request) {
   for (std::uint32_t block = 0; block < full; ++block) {
     for (const std::uint32_t group : leaving) {
       const std::uint32_t i = block * groups + group;
-      // Others run on a shared block, and what becomes staging is written over.
-      if (!store_.blocks.synced(request.table, i) || store_.blocks.shared(request.table, i))
-        continue;
+      // Others may run on a shared block, and what becomes staging is written over.
+      if (!store_.blocks.synced(request.table, i)) continue;
+      if (store::wanted_by_others(store_.blocks, request.table, i)) continue;
       const SlotId slot = store_.blocks.vacate(request.table, i, Tier::kHbm);
       if (!request.layers.staging.slot(block).none() || request.paused()) {
         freed.push_back(slot);

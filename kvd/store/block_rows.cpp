@@ -46,6 +46,8 @@ void Blocks::share(BlockTable& table, RowId id) {
   KVD_CHECK(table.blocks() == shared.number, "a row is shared at another place than its own");
   for (const BlockId each : shared.blocks) {
     Block& one = at(each);
+    const bool doubled = one.in_all_tiers();
+    if (doubled && one.owners == 1) shared.owners.front()->count_alone(table.size(), -1);
     count_all(one, -1);
     ++one.owners;
     count_all(one, 1);
@@ -54,7 +56,7 @@ void Blocks::share(BlockTable& table, RowId id) {
       ++table.in_[tier];
       table.moved(static_cast<Tier>(tier));
     }
-    if (one.in_all_tiers()) table.count_doubled(table.size(), 1);
+    if (doubled) table.count_doubled(table.size(), 1, one.owners == 1);
     if (is_arriving(tiers_, one)) ++table.arriving_;
     table.ids_.push_back(each);
   }

@@ -33,7 +33,7 @@ struct Block {
 class BlockTable {
  public:
   BlockTable() = default;
-  explicit BlockTable(std::uint32_t groups) : groups_(groups), doubled_of_(groups) {}
+  explicit BlockTable(std::uint32_t groups) : groups_(groups), alone_of_(groups) {}
 
   [[nodiscard]] std::uint32_t groups() const { return groups_; }
   /// Blocks of one layer group.
@@ -47,8 +47,10 @@ class BlockTable {
   [[nodiscard]] std::int64_t in(Tier tier) const { return in_[static_cast<std::size_t>(tier)]; }
   /// Blocks in both tiers.
   [[nodiscard]] std::int64_t doubled() const { return doubled_; }
+  /// Of these, those that no other table names.
+  [[nodiscard]] std::int64_t doubled_alone() const { return doubled_alone_; }
   /// The same of one layer group.
-  [[nodiscard]] std::int64_t doubled(std::uint32_t group) const { return doubled_of_[group]; }
+  [[nodiscard]] std::int64_t doubled_alone(std::uint32_t group) const { return alone_of_[group]; }
   [[nodiscard]] bool all_in(Tier tier) const { return in(tier) == std::int64_t{size()}; }
   /// Blocks that are on their way into HBM from DRAM, for this request or another.
   [[nodiscard]] std::int64_t arriving() const { return arriving_; }
@@ -68,16 +70,21 @@ class BlockTable {
     ++moves_[static_cast<std::size_t>(tier)];
     ++changes_;
   }
-  void count_doubled(std::uint32_t i, int sign) {
+  void count_doubled(std::uint32_t i, int sign, bool alone) {
     doubled_ += sign;
-    doubled_of_[i % groups_] += sign;
+    if (alone) count_alone(i, sign);
+  }
+  void count_alone(std::uint32_t i, int sign) {
+    doubled_alone_ += sign;
+    alone_of_[i % groups_] += sign;
   }
 
   std::uint32_t groups_ = 0;
   std::vector<BlockId> ids_;
   std::array<std::int64_t, kTiers> in_{};
   std::int64_t doubled_ = 0;
-  std::vector<std::int64_t> doubled_of_;  ///< by layer group
+  std::int64_t doubled_alone_ = 0;
+  std::vector<std::int64_t> alone_of_;  ///< by layer group
   std::array<std::uint64_t, kTiers> moves_{};
   std::uint64_t changes_ = 0;
   std::int64_t arriving_ = 0;

@@ -86,7 +86,7 @@ void Blocks::place(BlockTable& table, std::uint32_t i, Tier tier, SlotId slot) {
     ++owner.in_[index(tier)];
     owner.moved(tier);
     if (arrives) ++owner.arriving_;
-    if (placed.in_all_tiers()) owner.count_doubled(i, 1);
+    if (placed.in_all_tiers()) owner.count_doubled(i, 1, placed.owners == 1);
   });
   count(placed, tier, 1);
   moved(placed);
@@ -98,7 +98,7 @@ SlotId Blocks::vacate(BlockTable& table, std::uint32_t i, Tier tier) {
   const bool arrives = is_arriving(tiers_, left);
   each_owner(table, left, [&](BlockTable& owner) {
     if (arrives) --owner.arriving_;
-    if (left.in_all_tiers()) owner.count_doubled(i, -1);
+    if (left.in_all_tiers()) owner.count_doubled(i, -1, left.owners == 1);
     --owner.in_[index(tier)];
     owner.moved(tier);
   });
@@ -150,7 +150,7 @@ SlotsByTier Blocks::truncate(BlockTable& table, std::uint32_t blocks) {
 
 void Blocks::disown(BlockTable& table, std::uint32_t i, SlotsByTier& slots) {
   Block& left = at(table[i]);
-  if (left.in_all_tiers()) table.count_doubled(i, -1);
+  if (left.in_all_tiers()) table.count_doubled(i, -1, left.owners == 1);
   if (is_arriving(tiers_, left)) --table.arriving_;
   for (const Tier tier : kBoth) {
     if (left.at[index(tier)].none()) continue;
@@ -164,6 +164,7 @@ void Blocks::disown(BlockTable& table, std::uint32_t i, SlotsByTier& slots) {
   count_all(left, -1);
   --left.owners;
   count_all(left, 1);
+  if (left.owners == 1 && left.in_all_tiers()) row(left.row).owners.front()->count_alone(i, 1);
 }
 
 void Blocks::erase(BlockId id, SlotsByTier& slots) {

@@ -173,6 +173,15 @@ class Blocks {
   const Block& found = blocks.block(table[i]);
   return found.owners > 1 ? wanted_in_hbm(blocks.row(found.row)) : !table.parked();
 }
+/// Some other table that names the block is not parked.
+[[nodiscard]] inline bool wanted_by_others(const Blocks& blocks, const BlockTable& table,
+                                           std::uint32_t i) {
+  const Block& found = blocks.block(table[i]);
+  if (found.owners < 2) return false;
+  const std::vector<BlockTable*>& owners = blocks.row(found.row).owners;
+  return std::any_of(owners.begin(), owners.end(),
+                     [&](const BlockTable* owner) { return owner != &table && !owner->parked(); });
+}
 /// A row that parked tables alone name leaves HBM, where DRAM has it whole. Returns its slots;
 /// none: it stays.
 [[nodiscard]] std::vector<SlotId> vacate_parked(Blocks& blocks, RowId id);

@@ -71,12 +71,12 @@ std::string Blocks::validate(const BlockTable& table) const {
     for (std::size_t tier = 0; tier < kTiers; ++tier) {
       counted.in_[tier] += found.at[tier].none() ? 0 : 1;
     }
-    if (found.in_all_tiers()) counted.count_doubled(i, 1);
+    if (found.in_all_tiers()) counted.count_doubled(i, 1, found.owners == 1);
     if (is_arriving(tiers_, found)) ++counted.arriving_;
   }
   const bool right = counted.in_ == table.in_ && counted.doubled_ == table.doubled_ &&
-                     counted.doubled_of_ == table.doubled_of_ &&
-                     counted.arriving_ == table.arriving_;
+                     counted.doubled_alone_ == table.doubled_alone_ &&
+                     counted.alone_of_ == table.alone_of_ && counted.arriving_ == table.arriving_;
   return right ? std::string() : "a block table's slots are not counted right";
 }
 

@@ -149,12 +149,12 @@ class World {
   /// The same for one rank of a group, or what it can do of it while it waits for the others.
   void run_rank(Engine& engine, std::uint32_t index) {
     Rank& rank = engine.ranks.at(index);
-    if (rank.asked) return take_answer(rank);
+    if (rank.asked) return take_answer(engine, rank);
     const bool ahead = engine.pipelined && !rank.reply.run.empty();
     if (!ahead) execute_share(engine, index);
     ask(engine, index, ahead);
     if (ahead) execute_share(engine, index);
-    take_answer(rank);
+    take_answer(engine, rank);
   }
 
   /// So many iterations of 10 ms, with every copy done after each.
@@ -375,7 +375,7 @@ class World {
     }
   }
 
-  void take_answer(Rank& rank) {
+  void take_answer(Engine& engine, Rank& rank) {
     const auto reply = replies.find(*rank.asked);
     if (reply == replies.end()) return;
     rank.asked.reset();
@@ -384,6 +384,7 @@ class World {
     if (ok == nullptr) return;
     rank.reply = *ok;
     rank.ran = false;
+    drop_given_up(engine, *ok);
   }
 
   void execute_share(Engine& engine, std::uint32_t index) {
@@ -506,7 +507,18 @@ class World {
     for (const StepReport& report : body.reports) {
       if (report.finished) engines.at(id).requests.erase(report.request.value);
     }
+    drop_given_up(engines.at(id), *ok);
     return *ok;
+  }
+
+  /// kvd has ended them: nobody of their domain could go on.
+  static void drop_given_up(Engine& engine, const StepReply& reply) {
+    for (const HoldEntry& entry : reply.hold) {
+      if (entry.reason != Hold::kOutOfMemory) continue;
+      engine.requests.erase(entry.request.value);
+      std::erase_if(engine.reports,
+                    [&](const StepReport& r) { return r.request == entry.request; });
+    }
   }
 
   static void take_next(Engine& engine) {

@@ -187,12 +187,18 @@ class History {
   void run_out() {
     world_.solve_late = false;
     world_.finish_plans();
+    const auto given_up = [&] {
+      return world_.controller->status(world_.now).counters.requests_given_up;
+    };
+    // Until now regions that stay may have left no room for anybody.
+    const std::uint64_t before = given_up();
     bool ended = false;
     for (int round = 0; round < 20 && !ended; ++round) {
       end_what_was_commanded(world_);
       ended = run_to_end(world_, 300);
     }
     EXPECT_TRUE(ended) << "somebody waits for ever";
+    EXPECT_EQ(given_up(), before) << "there is room for all, one after the other";
   }
 
   World world_;

@@ -220,9 +220,14 @@ struct StrandedDram : World {
 
 TEST(Controller, FreeDramInSlabsOfAnotherClassIsUsed) {
   StrandedDram world;
-  // Two that fill HBM and then need one more block: one has to leave for it, 8 KiB.
   ASSERT_EQ(world.submit(world.large, 21, 30, 6), ErrorCode::kOk);
-  ASSERT_EQ(world.submit(world.large, 22, 30, 6), ErrorCode::kOk);
+  world.step_until_granted(world.large);
+  for (int i = 0; i < 6 && world.counters().rotations_out < 13; ++i) {
+    world.push_out(21);  // 8 KiB
+    world.finish_copies();
+  }
+  EXPECT_EQ(world.counters().rotations_out, 13u);
+  world.command(world.large, Rotate{RequestId(21), false});
   for (int i = 0; i < 2000 && world.open(world.large); ++i) world.iterate(world.large);
   EXPECT_FALSE(world.open(world.large)) << world.dram_now().free.value << " B of DRAM are free, "
                                         << world.dram_now().stranded.value << " of them stranded";

@@ -79,7 +79,7 @@ TEST_F(SharedBlocksTest, AMoveOfOneChangesTheTablesOfAll) {
   sut.settle(first, 1, Tier::kDram, true);
   EXPECT_EQ(second.in(Tier::kDram), 1);
   EXPECT_EQ(second.doubled(), 1);
-  EXPECT_EQ(second.doubled(1), 1);
+  EXPECT_EQ(second.doubled_alone(), 0) << "the copy is the first one's too";
   EXPECT_GT(second.changes(), before);
   EXPECT_EQ(second.moves(Tier::kHbm), moves) << "nothing has moved there";
   EXPECT_EQ(fault(), "");
@@ -88,6 +88,19 @@ TEST_F(SharedBlocksTest, AMoveOfOneChangesTheTablesOfAll) {
   EXPECT_EQ(first.doubled(), 0);
   EXPECT_TRUE(sut.missing(first, 1));
   EXPECT_GT(second.moves(Tier::kHbm), moves);
+  EXPECT_EQ(fault(), "");
+}
+
+TEST_F(SharedBlocksTest, TheLastOwnerHasTheCopyToItself) {
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    sut.place(first, i, Tier::kDram, taken_in_dram(1)[0]);
+    sut.settle(first, i, Tier::kDram, true);
+  }
+  EXPECT_EQ(first.doubled(), 3);
+  EXPECT_EQ(first.doubled_alone(), 1) << "what has no key";
+  end(second);
+  EXPECT_EQ(first.doubled_alone(), 3);
+  EXPECT_EQ(first.doubled_alone(0), 2);
   EXPECT_EQ(fault(), "");
 }
 

@@ -112,6 +112,35 @@ TEST_F(ClaimsTest, OneThatCameInAndMadeNoTokenIsNoVictim) {
   EXPECT_TRUE(early.leaving);
 }
 
+TEST_F(ClaimsTest, APausedRequestLeavesWhereNobodyElseCould) {
+  Session& session = attach();
+  Request& paused = running(session, 4);
+  paused.verdict = Verdict::kPaused;
+  Request& hungry = running(session, 60);
+  ASSERT_EQ(free_hbm(), Bytes(0));
+  sut.grow_running(session);
+  EXPECT_TRUE(hungry.starved);
+  EXPECT_TRUE(paused.leaving);
+}
+
+TEST_F(ClaimsTest, AParkedRequestIsNotOnItsWayOutOfWhatItShares) {
+  Session& session = attach();
+  Request& prompt = running(session, 4);  // in the slab that the other class needs
+  Request& parked = submit(session, 8, 4);
+  store::Blocks& blocks = ground.store.blocks;
+  blocks.share(parked.table, blocks.name(prompt.table, 0, store::EntryId(1)));
+  prompt.phase = Phase::kPrompt;
+  parked.place = Location::kParked;
+  parked.table.set_parked(true);
+  ground.requests.requeue(parked);
+  Request& large = submit(attach_other_class(), 24, 8);
+  ground.requests.make_claim(large);
+  Request& small = claiming(session, 4);
+  sut.serve(kA);
+  EXPECT_TRUE(large.waits());
+  EXPECT_TRUE(small.prefills()) << "the prompt cannot make way, so nobody waits for that";
+}
+
 TEST_F(ClaimsTest, PausedRequestsDoNotGrow) {
   Session& session = attach();
   Request& request = running(session, 8);

@@ -19,6 +19,8 @@ constexpr Share kShareA{kA, kFirst}, kShareB{kB, kFirst};
 constexpr ClassId kClass{1};
 constexpr Bytes kSlab{1024};
 constexpr Bytes kSlot{128};  ///< 8 of them a slab
+constexpr ClassId kOtherClass{99};
+constexpr Bytes kOtherSlot{256};
 constexpr std::uint32_t kBlockTokens = 4;
 
 /// Slabs of 1 KiB.
@@ -64,6 +66,15 @@ class PartsTest : public ::testing::Test {
     ground.store.tiers.engine_came(session.id);
     if (maps) map_all(session);
     return ground.requests.sessions().emplace(session.id, session).first->second;
+  }
+
+  /// One whose slots have another size: 256 bytes, in slabs of their own.
+  Session& attach_other_class(DomainId domain = kA) {
+    EXPECT_TRUE(ground.store.tiers.add_class(kOtherClass, kOtherSlot).ok());
+    Session& session = attach(domain);
+    session.class_id = kOtherClass;
+    session.shape.bytes_per_token_per_layer = Bytes(kOtherSlot.value / kBlockTokens);
+    return session;
   }
 
   Request& submit(Session& session, std::int64_t prompt, std::int64_t max_new) {

@@ -70,6 +70,30 @@ TEST_F(RequestMemoryTest, SealsWhatTheReportedTokensFill) {
   EXPECT_EQ(state(request, 2), SlotState::kSealed);
 }
 
+TEST_F(RequestMemoryTest, WhatAnotherOwnerFetchesIsNotThereBeforeItHasCome) {
+  Session& session = attach();
+  Request& first = running(session, 4);
+  Request& second = submit(session, 8, 4);
+  store::Blocks& blocks = ground.store.blocks;
+  blocks.share(second.table, blocks.name(first.table, 0, store::EntryId(1)));
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    const auto in_dram = ground.store.tiers.take(Tier::kDram, session.taker(), 1);
+    blocks.place(first.table, i, Tier::kDram, in_dram.slots[0]);
+    blocks.settle(first.table, i, Tier::kDram, true);
+    ground.store.tiers.free(Tier::kHbm, {blocks.vacate(first.table, i, Tier::kHbm)});
+    const auto in_hbm = ground.store.tiers.take(Tier::kHbm, session.taker(), 1);
+    blocks.place(first.table, i, Tier::kHbm, in_hbm.slots[0]);
+  }
+  second.place = Location::kIn;
+  second.progress.tokens = Tokens(4);
+  ground.requests.requeue(second);
+  sut.seal_full_blocks(second);
+  EXPECT_EQ(state(second, 0), SlotState::kFilling);
+  EXPECT_TRUE(blocks.missing(second.table, 0));
+  blocks.settle(first.table, 0, Tier::kHbm, true);
+  EXPECT_EQ(state(second, 0), SlotState::kSealed);
+}
+
 TEST_F(RequestMemoryTest, GivesUpBlocksThatNoIterationWasGranted) {
   Session& session = attach();
   Request& request = running(session, 4);

@@ -89,6 +89,16 @@ TEST_F(RotationTest, WhoCouldNeverGrowToItsEndDoesNotComeIn) {
   EXPECT_EQ(request.order.claim, 0u) << "HBM and DRAM together hold one of them";
 }
 
+TEST_F(RotationTest, EachFurtherClassMayLeaveASlabAlmostEmpty) {
+  Session& session = attach();
+  running(session, 8, 56);                                // a third of HBM and DRAM together
+  Request& other = submit(attach_other_class(), 16, 16);  // the second; the last is for its way out
+  EXPECT_THAT(asked(kShareA), SizeIs(1)) << "slabs of two classes hold less";
+  ground.memory.end(other);
+  submit(attach(), 32, 32);
+  EXPECT_THAT(asked(kShareA), SizeIs(2));
+}
+
 TEST_F(RotationTest, WithNobodyInsideTheHeadOfTheQueueComesIn) {
   Tuning wanted = ground.context.tuning;
   wanted.rotation.policy = "fcfs";
