@@ -36,6 +36,7 @@ struct Arguments {
   ReproduceOptions reproduce;
   ReportOptions report;
   CacheOptions cache;
+  GridOptions grid;
   ProfilesOptions profiles;
   CalibrateOptions calibrate;
   bool progress = false;
@@ -129,7 +130,10 @@ CLI::App* scenario_command(CLI::App& app, const char* name, const char* help,
 }
 
 void one_policy(CLI::App& command, ScenarioOptions& o, const char* otherwise) {
-  o.policies = {otherwise};
+  // Commands share the options: the default is for the command that was called.
+  command.parse_complete_callback([&o, otherwise] {
+    if (o.policies.empty()) o.policies = {otherwise};
+  });
   command.add_option_function<std::string>(
       "--policy", [&o](const std::string& name) { o.policies = {name}; },
       std::string("Its name (") + otherwise + ")");
@@ -156,7 +160,7 @@ void describe_scenarios(CLI::App& app, Arguments& a) {
   CLI::App* knee =
       scenario_command(app, "knee", "The rate at which TTFT attainment falls under a threshold", a);
   one_policy(*knee, a.scenario, "fcfs");
-  knee->add_option("--seeds", a.scenario.seeds, "Runs a rate, with seeds from --seed on")
+  knee->add_option("--seeds", a.knee.seeds, "Runs a rate, with seeds from --seed on")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   knee->add_option("--threshold", a.knee.threshold, "Attainment")->capture_default_str();
@@ -196,6 +200,30 @@ void describe_cache(CLI::App& app, Arguments& a) {
   cache->add_flag("--progress", a.progress, "Show progress though stderr is no terminal");
 }
 
+void describe_grid(CLI::App& app, Arguments& a) {
+  CLI::App* grid = app.add_subcommand(
+      "grid",
+      "A policy beside the best of the others on cells drawn from all there is; ends with "
+      "1 where it is behind");
+  grid->add_option("--policy", a.grid.policy, "Its name")->capture_default_str();
+  grid->add_option("--out", a.grid.folder,
+                   "Folder that keeps every result: a later call goes on there. After a change of "
+                   "kvd take another")
+      ->capture_default_str();
+  grid->add_option("--jobs", a.grid.jobs, "Threads")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  grid->add_flag("--kept-apart", a.grid.kept_apart,
+                 "Seeds 6 to 10, which no policy is tuned on, instead of 1 to 5");
+  grid->add_option("--tolerance", a.grid.tolerance,
+                   "How far behind is not behind yet, as a share of requests")
+      ->capture_default_str();
+  optional(*grid, "--cells", a.grid.cells, "Only the first ones; they are in no order");
+  grid->add_option("--axes", a.grid.axes, "JSON file with other axes");
+  grid->add_flag("--json", a.grid.json, "Print JSON instead of a list");
+  grid->add_flag("--progress", a.progress, "Show progress though stderr is no terminal");
+}
+
 void describe_figures(CLI::App& app, Arguments& a) {
   CLI::App* reproduce = app.add_subcommand("reproduce", "Figures of the papers, and beyond");
   reproduce->add_option("figure", a.reproduce.figure, "A figure or `all`; none: list them");
@@ -226,13 +254,15 @@ void describe_profiles(CLI::App& app, Arguments& a) {
 
 int dispatch(const CLI::App& app, Arguments& a) {
   const bool progress = a.progress || isatty(STDERR_FILENO) == 1;
-  a.scenario.progress = a.reproduce.progress = a.report.progress = a.cache.progress = progress;
+  a.scenario.progress = a.reproduce.progress = a.report.progress = progress;
+  a.cache.progress = a.grid.progress = progress;
   const auto& command = app.get_subcommands().front()->get_name();
   if (command == "run") return run_command(a.scenario, std::cout, std::cerr);
   if (command == "compare") return compare_command(a.scenario, std::cout, std::cerr);
   if (command == "sweep") return sweep_command(a.scenario, a.sweep, std::cout, std::cerr);
   if (command == "knee") return knee_command(a.scenario, a.knee, std::cout, std::cerr);
   if (command == "cache") return cache_command(a.cache, std::cout, std::cerr);
+  if (command == "grid") return grid_command(a.grid, std::cout, std::cerr);
   if (command == "reproduce") return reproduce_command(a.reproduce, std::cout, std::cerr);
   if (command == "report") return report_command(a.report, std::cout, std::cerr);
   if (command == "profiles") return profiles_command(a.profiles, std::cout, std::cerr);
@@ -249,6 +279,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   kvd::sim::describe_scenarios(app, arguments);
   kvd::sim::describe_cache(app, arguments);
+  kvd::sim::describe_grid(app, arguments);
   kvd::sim::describe_figures(app, arguments);
   kvd::sim::describe_profiles(app, arguments);
   try {

@@ -94,6 +94,9 @@ TEST_F(KvdSim, CompareAndSweepAndKneePrintWhatTheyPromise) {
       "--precision 0.2 --ttft 1");
   ASSERT_EQ(knee.status, 0) << knee.err;
   const Json found = Json::parse(knee.out);
+  EXPECT_EQ(found["policy"], "fcfs");
+  EXPECT_EQ(found["seeds"], 5);
+  EXPECT_GT(found["points"][0]["throughput_tps"], 0);
   EXPECT_GT(found["knee_rps"], 0);
   for (const Json& point : found["points"]) {
     EXPECT_EQ(point["ttft_attainment"] >= 0.99, point["rate_rps"] <= found["knee_rps"]);
@@ -145,10 +148,21 @@ TEST_F(KvdSim, EnginesShareAPoolOrGetParts) {
 TEST_F(KvdSim, TablesNameWhatTheyShow) {
   const Answer answer = call(std::string("compare --policies fcfs --seeds 2") + kSmall);
   ASSERT_EQ(answer.status, 0) << answer.err;
-  for (const char* word :
-       {"policy", "ttft ok", "joint", "fcfs", "least", "greatest", "seed 1 to 2"}) {
+  for (const char* word : {"policy", "ttft ok", "joint", "fcfs", "least", "greatest", "seed 1 to 2",
+                           "missed", "raw gaps", "long ok", "ttft p50", "max", "long p99", "tok/s",
+                           "held", "layers", "blocks"}) {
     EXPECT_NE(answer.out.find(word), std::string::npos) << word;
   }
+  std::istringstream lines(answer.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+}
+
+TEST_F(KvdSim, RunAndKneeHaveAPolicyOfTheirOwnWhereNoneIsNamed) {
+  const Answer run = call(std::string("run --json") + kSmall);
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(Json::parse(run.out)["policy"], "unified");
+  const Answer other = call(std::string("run --json --policy lvf") + kSmall);
+  EXPECT_EQ(Json::parse(other.out)["policy"], "lvf");
 }
 
 struct Bad {
@@ -206,6 +220,26 @@ TEST_F(KvdSim, BadInputIsRefusedWithoutAReport) {
   }
 }
 
+TEST_F(KvdSim, TheGridSaysByItsStatusWhetherAPolicyIsBehind) {
+  const std::string axes = file("axes.json", R"({"seed": 1, "cells": 2,
+    "machines": [["gh200-qwen2.5-32b"]],
+    "lengths": [{"source": "gen:fixed-2000-20", "duration_s": 4, "ttft_s": 1, "tbt_s": 0.1}],
+    "classes": [{"name": "one"}], "cv": [1], "max_tokens": ["exact"], "load": [0.5],
+    "hbm": [1], "dram": [1]})");
+  const std::string grid = "grid --policy fcfs --json --jobs 2 --cells 1 --axes " + axes +
+                           " --out " + (folder_ / "grid").string();
+  const Answer answer = call(grid + " --tolerance 1");
+  ASSERT_EQ(answer.status, 0) << answer.err;
+  const Json json = Json::parse(answer.out);
+  EXPECT_EQ(json["cells"], 1);
+  EXPECT_TRUE(json["behind"].empty());
+  EXPECT_NE(read(folder_ / "grid" / "report" / "index.html").find("<svg"), std::string::npos);
+  EXPECT_EQ(call(grid + " --tolerance 1").out, answer.out);
+  EXPECT_EQ(call(grid + " --tolerance 2").status, 2);
+  EXPECT_EQ(call(grid + " --jobs 0").status, 2);
+  EXPECT_EQ(call("grid --policy lru").status, 2);
+}
+
 TEST_F(KvdSim, AMalformedTraceIsRefusedByLine) {
   const std::string trace =
       file("bad.csv",
@@ -232,7 +266,7 @@ TEST_F(KvdSim, ATraceMayFollowTheOptions) {
 
 /// What makes the example a short run.
 std::string shorter(const std::string& command) {
-  if (command.starts_with("knee")) return " --requests 400 --precision 0.5";
+  if (command.starts_with("knee")) return " --requests 400 --precision 0.5 --seeds 1";
   if (command.starts_with("cache")) return " --requests 200";
   return command.starts_with("reproduce") ? " --seeds 1" : " --requests 20";
 }

@@ -68,6 +68,40 @@ TEST(Metrics, ALongPauseIsManyMissedIntervals) {
   EXPECT_DOUBLE_EQ(m.longest_gap_p99_s, 20);
 }
 
+// A long answer's mean gap forgives a pause of a minute; what its user saw does not.
+TEST(Metrics, APauseThatTheMeanForgivesIsARawGap) {
+  std::vector<double> gaps(99, 1);
+  gaps.push_back(60);
+  RequestRecord cut = with_gaps({1});
+  cut.finish = Seconds(-1);
+  const Metrics m = of({with_gaps(gaps), with_gaps({1, 20}), cut, with_gaps({1})});
+  EXPECT_DOUBLE_EQ(of({with_gaps(gaps)}).joint_attainment, 1);
+  EXPECT_DOUBLE_EQ(m.raw_gap_share, 2.0 / 4) << "60 s, and the answer that never ended";
+  EXPECT_DOUBLE_EQ(of({with_gaps({2, 20, 2})}).missed_intervals, 9);
+}
+
+// Of 15 requests the two longest prompts, and the one that is as long as the second.
+TEST(Metrics, TheLongestTenthOfPromptsIsLookedAtApart) {
+  std::vector<RequestRecord> records(15, with_gaps({1}));
+  for (RequestRecord& r : records) r.prompt = Tokens(100);
+  for (const std::size_t i : {3u, 7u, 9u}) records[i].prompt = Tokens(i == 3 ? 9000 : 5000);
+  for (Seconds& token : records[7].tokens) token += Seconds(20);
+  records[7].finish += Seconds(20);
+  const Metrics m = of(records);
+  EXPECT_DOUBLE_EQ(m.long_joint_attainment, 2.0 / 3);
+  EXPECT_DOUBLE_EQ(m.long_ttft_p99_s, 21);
+  EXPECT_DOUBLE_EQ(m.ttft_max_s, 21);
+  EXPECT_DOUBLE_EQ(m.ttft_p50_s, 1);
+}
+
+TEST(Metrics, PromptsHeldBackAreCountedWithTheirTime) {
+  RequestRecord held = with_gaps({1});
+  held.held = Seconds(3);
+  const Metrics m = of({held, with_gaps({1}), with_gaps({1}), with_gaps({1})});
+  EXPECT_DOUBLE_EQ(m.held_back_share, 0.25);
+  EXPECT_DOUBLE_EQ(m.held_back_mean_s, 3);
+}
+
 TEST(Metrics, PerRequestStatistics) {
   // Mean 2 and 2.5 s against 2 s; both have a late gap; TPOT goal 3 s.
   const Metrics m = of({with_gaps({1, 3}), with_gaps({2, 3}), with_gaps({1, 1})});
@@ -154,6 +188,16 @@ TEST(Summary, PrintsTheAgreedJson) {
                                            "longest_gap_p99_s",
                                            "blocks_moved_per_step",
                                            "hbm_transit_share",
+                                           "missed_intervals",
+                                           "raw_gap_share",
+                                           "ttft_p50_s",
+                                           "ttft_max_s",
+                                           "long_joint_attainment",
+                                           "long_ttft_p99_s",
+                                           "throughput_tps",
+                                           "held_back_share",
+                                           "held_back_mean_s",
+                                           "layerwise_prefills",
                                            "spread"};
   EXPECT_EQ(keys, wanted);
   EXPECT_EQ(json["policies"][0]["spread"]["ttft_mean_s"].size(), 2u);

@@ -68,6 +68,18 @@ TEST(World, ASeatIsTakenFirstComeFirstServed) {
   EXPECT_NEAR(result.requests[1].submitted.count(), 0.023, 1e-8);
 }
 
+// 512 tokens of HBM: the second prompt has a seat and waits for the first one's end.
+TEST(World, APromptThatIsHeldBackIsTimed) {
+  const auto result =
+      run(small_setting("fcfs", {arrival(0, 300, 40), arrival(0.1, 300, 4), arrival(60, 10, 4)}));
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  const auto& records = result->requests;
+  EXPECT_EQ(records[0].held, Seconds(0));
+  EXPECT_NEAR(records[1].held.count(), (records[1].scheduled - records[1].submitted).count(), 0.02);
+  EXPECT_GT(records[1].held, Seconds(0.05));
+  EXPECT_EQ(records[2].held, Seconds(0));
+}
+
 TEST(World, TheShortestMayHaveTheNextSeat) {
   Profile profile = small_profile();
   profile.limits.max_num_seqs = 1;
@@ -186,6 +198,17 @@ TEST(World, LayersStreamWhereAPlanSaysSo) {
       EXPECT_GT(result.totals.streamed, Bytes(0)) << policy;
     }
   }
+}
+
+// Answers that are short yet count as long as the mean: fewer layers stay in HBM.
+TEST(World, FlexGenPlusReckonsWithTheMeanOfItsWorkload) {
+  const Workload workload = {arrival(0, 60, 40), arrival(0, 60, 40), arrival(40, 60, 900)};
+  const auto moved = [&](const char* policy) {
+    Setting setting = small_setting(policy, workload, streaming_profile(false));
+    setting.until = Seconds(20);
+    return play(setting).totals.streamed;
+  };
+  EXPECT_GT(moved("flexgen_plus"), moved("dynamic_heuristic"));
 }
 
 TEST(World, ASlowLinkStallsLayersThatStream) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <filesystem>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,8 @@ struct SweepOptions {
 struct KneeOptions {
   double threshold = 0.99;
   double precision = 0.02;  ///< of the rate
+  /// Runs a rate: a knee by one seed lies up to a tenth off. Instead of the scenario's.
+  std::size_t seeds = 5;
 };
 [[nodiscard]] int knee_command(const ScenarioOptions& options, const KneeOptions& knee,
                                std::ostream& out, std::ostream& err);
@@ -48,5 +52,20 @@ struct CacheOptions {
   bool progress = false;
 };
 [[nodiscard]] int cache_command(const CacheOptions& options, std::ostream& out, std::ostream& err);
+
+/// `grid`: a policy beside the best of the others, on cells drawn from committed axes.
+struct GridOptions {
+  std::string policy = "unified";
+  std::filesystem::path folder = "kvd-grid";  ///< keeps every result; a later call goes on there
+  std::filesystem::path axes;                 ///< JSON; empty: those that kvd-sim brings
+  std::optional<std::size_t> cells;           ///< only the first ones
+  std::size_t jobs = 1;                       ///< threads
+  bool kept_apart = false;                    ///< seeds 6 to 10 instead of 1 to 5
+  double tolerance = 0.02;                    ///< of joint attainment
+  bool json = false;
+  bool progress = false;
+};
+/// Ends with 1 where the policy is behind by more than the tolerance.
+[[nodiscard]] int grid_command(const GridOptions& options, std::ostream& out, std::ostream& err);
 
 }  // namespace kvd::sim

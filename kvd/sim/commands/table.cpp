@@ -1,7 +1,6 @@
 #include "kvd/sim/commands/table.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 
 namespace kvd::sim {
@@ -11,24 +10,45 @@ struct Column {
   const char* head;
   double Metrics::*figure;
 };
+using Columns = std::vector<Column>;
 
-constexpr std::array<Column, 12> kColumns = {{{"ttft ok", &Metrics::ttft_attainment},
-                                              {"tbt ok", &Metrics::tbt_attainment},
-                                              {"mean tbt ok", &Metrics::tbt_mean_attainment},
-                                              {"tpot ok", &Metrics::tpot_attainment},
-                                              {"joint", &Metrics::joint_attainment},
-                                              {"intervals", &Metrics::interval_attainment},
-                                              {"ttft s", &Metrics::ttft_mean_s},
-                                              {"p99 ttft s", &Metrics::ttft_p99_s},
-                                              {"p99 tbt s", &Metrics::tbt_p99_s},
-                                              {"longest gap s", &Metrics::longest_gap_p99_s},
-                                              {"req/s", &Metrics::throughput_rps},
-                                              {"blocks/step", &Metrics::blocks_moved_per_step}}};
+/// Who was served in time, and what a share of requests in time hides.
+const Columns kGoals = {
+    {"joint", &Metrics::joint_attainment},      {"ttft ok", &Metrics::ttft_attainment},
+    {"mean ok", &Metrics::tbt_mean_attainment}, {"tpot ok", &Metrics::tpot_attainment},
+    {"tbt ok", &Metrics::tbt_attainment},       {"missed", &Metrics::missed_intervals},
+    {"raw gaps", &Metrics::raw_gap_share},      {"long ok", &Metrics::long_joint_attainment},
+    {"tok/s", &Metrics::throughput_tps},        {"req/s", &Metrics::throughput_rps}};
+/// Seconds, and what the machine did.
+const Columns kTimes = {{"ttft p50", &Metrics::ttft_p50_s},
+                        {"p99", &Metrics::ttft_p99_s},
+                        {"max", &Metrics::ttft_max_s},
+                        {"long p99", &Metrics::long_ttft_p99_s},
+                        {"tbt p99", &Metrics::tbt_p99_s},
+                        {"gap p99", &Metrics::longest_gap_p99_s},
+                        {"held", &Metrics::held_back_share},
+                        {"for s", &Metrics::held_back_mean_s},
+                        {"layers", &Metrics::layerwise_prefills},
+                        {"blocks", &Metrics::blocks_moved_per_step}};
 
-std::vector<std::string> figures_row(const std::string& name, const Metrics& metrics) {
+std::vector<std::string> figures_row(const std::string& name, const Columns& shown,
+                                     const Metrics& metrics) {
   std::vector<std::string> row = {name};
-  for (const Column& column : kColumns) row.push_back(figure_text(metrics.*column.figure));
+  for (const Column& column : shown) row.push_back(figure_text(metrics.*column.figure));
   return row;
+}
+
+std::string one_table(const std::string& head, const Columns& shown,
+                      const std::vector<Summary>& summaries) {
+  std::vector<std::vector<std::string>> rows = {{head}};
+  for (const Column& column : shown) rows.front().push_back(column.head);
+  for (const Summary& summary : summaries) {
+    rows.push_back(figures_row(summary.policy, shown, summary.mean));
+    if (summary.seeds < 2) continue;
+    rows.push_back(figures_row("  least", shown, summary.low));
+    rows.push_back(figures_row("  greatest", shown, summary.high));
+  }
+  return columns(rows);
 }
 
 }  // namespace
@@ -57,16 +77,8 @@ std::string columns(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-std::string comparison_table(const std::vector<Summary>& policies) {
-  std::vector<std::vector<std::string>> rows = {{"policy"}};
-  for (const Column& column : kColumns) rows.front().push_back(column.head);
-  for (const Summary& summary : policies) {
-    rows.push_back(figures_row(summary.policy, summary.mean));
-    if (summary.seeds < 2) continue;
-    rows.push_back(figures_row("  least", summary.low));
-    rows.push_back(figures_row("  greatest", summary.high));
-  }
-  return columns(rows);
+std::string comparison_table(const std::vector<Summary>& policies, const std::string& head) {
+  return one_table(head, kGoals, policies) + "\n" + one_table(head, kTimes, policies);
 }
 
 std::string metrics_table(const Metrics& metrics) {

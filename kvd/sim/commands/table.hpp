@@ -13,9 +13,10 @@ namespace kvd::sim {
 /// A figure in at most four digits.
 [[nodiscard]] std::string figure_text(double value);
 
-/// A row a policy with the figures most asked for; with several seeds the least and the greatest
-/// below each.
-[[nodiscard]] std::string comparison_table(const std::vector<Summary>& policies);
+/// Two tables: who was served in time, then seconds and what the machine did. A row a policy (or
+/// whatever `head` says), with several seeds the least and the greatest below each.
+[[nodiscard]] std::string comparison_table(const std::vector<Summary>& policies,
+                                           const std::string& head = "policy");
 
 /// Every figure of one run, a line each.
 [[nodiscard]] std::string metrics_table(const Metrics& metrics);

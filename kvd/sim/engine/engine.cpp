@@ -86,7 +86,18 @@ void Engine::begin(Seconds now) {
   for (const Item& item : items_) {
     RequestRecord& record = records_[item.index];
     if (record.scheduled < Seconds(0)) record.scheduled = now;
+    let_run(item.index, now);
   }
+}
+
+void Engine::let_run(std::uint32_t index, Seconds now) {
+  Seconds& since = live_[index].held_since;
+  if (since >= Seconds(0)) records_[index].held += now - since;
+  since = Seconds(-1);
+}
+
+void Engine::close(Seconds now) {
+  for (std::uint32_t i = 0; i < live_.size(); ++i) let_run(i, now);
 }
 
 std::size_t Engine::complete(Seconds now) {
@@ -95,6 +106,7 @@ std::size_t Engine::complete(Seconds now) {
     Live& live = live_[item.index];
     live.tokens += item.tokens;
     if (live.tokens >= live.prompt) {
+      live.held_since = Seconds(-1);
       records_[item.index].tokens.push_back(now);
       live.done = live.tokens - live.prompt + 1 >= live.output;
     }
@@ -113,12 +125,14 @@ void Engine::end(std::uint32_t index, Seconds now) {
   open_tokens_ -= seat_tokens(index);
 }
 
-void Engine::note_holds(const core::StepReply& reply) {
+void Engine::note_holds(const core::StepReply& reply, Seconds now) {
   for (const core::HoldEntry& hold : reply.hold) {
-    const bool paused = hold.reason == core::Hold::kPaused;
-    if (!paused && hold.reason != core::Hold::kSwappedOut) continue;
     const auto index = static_cast<std::uint32_t>(hold.request.value - 1);
     Live& live = live_[index];
+    const bool prompt = records_[index].tokens.empty() && hold.reason != core::Hold::kComplete;
+    if (prompt && live.held_since < Seconds(0)) live.held_since = now;
+    const bool paused = hold.reason == core::Hold::kPaused;
+    if (!paused && hold.reason != core::Hold::kSwappedOut) continue;
     if (live.out || live.done || records_[index].scheduled < Seconds(0)) continue;
     live.out = true;
     ++(paused ? records_[index].pauses : records_[index].rotations);

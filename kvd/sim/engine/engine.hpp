@@ -41,8 +41,10 @@ class Engine {
   [[nodiscard]] std::vector<core::StepReport> take_reports() {
     return std::exchange(reports_, std::vector<core::StepReport>{});
   }
-  /// Counts who is held out of HBM.
-  void note_holds(const core::StepReply& reply);
+  /// Notes who is held: out of HBM, or before a first token.
+  void note_holds(const core::StepReply& reply, Seconds now);
+  /// The run is over for whoever is held.
+  void close(Seconds now);
 
   [[nodiscard]] std::size_t open() const { return open_; }
   [[nodiscard]] std::size_t waiting() const { return queue_.size(); }
@@ -54,7 +56,8 @@ class Engine {
     std::int64_t output = 0;
     std::int64_t tokens = 0;  ///< KV in place
     bool done = false;
-    bool out = false;  ///< held as rotated or paused since it last ran
+    bool out = false;        ///< held as rotated or paused since it last ran
+    Seconds held_since{-1};  ///< its prompt; below 0: it is not held
   };
   struct Item {
     std::uint32_t index = 0;
@@ -64,6 +67,7 @@ class Engine {
   [[nodiscard]] std::int64_t seat_tokens(std::uint32_t index) const;
   [[nodiscard]] std::deque<std::uint32_t>::iterator next_in_queue();
   void end(std::uint32_t index, Seconds now);
+  void let_run(std::uint32_t index, Seconds now);
 
   const Profile& profile_;
   std::int64_t prefill_tokens_;

@@ -16,7 +16,8 @@ struct Variant {
 Trial variant_trial(const Variant& variant, double scale) {
   Trial trial = orbitflow_trial("orbitflow", scale);
   trial.variant = variant.name;
-  trial.adjust = [variant](Setting& setting) {
+  trial.adjust = [first = trial.adjust, variant](Setting& setting) {
+    first(setting);
     setting.shortest_first = variant.shortest_first;
     setting.victim = variant.victim;
   };

@@ -145,7 +145,8 @@ Result<Figure> of_fig12(Lab& lab) {
                      [](const std::string& policy, double x) {
                        Trial trial = orbitflow_trial(policy, 1.5);
                        trial.variant = "batch " + number_text(x);
-                       trial.adjust = [x](Setting& setting) {
+                       trial.adjust = [first = trial.adjust, x](Setting& setting) {
+                         first(setting);
                          auto& limits = setting.engines[0].profile.limits;
                          limits.max_num_seqs = static_cast<std::uint32_t>(x);
                          limits.max_total_tokens = static_cast<std::int64_t>(x) * 8096;

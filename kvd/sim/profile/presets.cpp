@@ -112,7 +112,7 @@ h2d_bytes_s = 2.5e10  # ours: PCIe 4.0 x16 less overhead
 d2h_bytes_s = 2.5e10  # ours: the same
 
 [engine]
-max_num_seqs = 1024  # ours: vLLM's 256 bounds those that run, which HBM does here; parked ones sit, too
+max_num_seqs = 256  # vLLM 0.5.5's default; here parked ones have a seat, too
 )toml";
 
 constexpr const char* kL20Yi = R"toml(name = "l20-yi-34b-tp2"
@@ -145,7 +145,7 @@ h2d_bytes_s = 2.5e10  # LK 5.1: two GPUs share one PCIe connection; the rate is 
 d2h_bytes_s = 2.5e10  # ours: the same
 
 [engine]
-max_num_seqs = 1024  # ours: vLLM's 256 bounds those that run, which HBM does here; parked ones sit, too
+max_num_seqs = 256  # vLLM 0.5.5's default; here parked ones have a seat, too
 )toml";
 
 constexpr const char* kL20Llama70 = R"toml(name = "l20-llama3-70b-tp4"
@@ -178,7 +178,7 @@ h2d_bytes_s = 5.0e10  # LK 5.1: two PCIe connections for four GPUs; the rate is 
 d2h_bytes_s = 5.0e10  # ours: the same
 
 [engine]
-max_num_seqs = 1024  # ours: vLLM's 256 bounds those that run, which HBM does here; parked ones sit, too
+max_num_seqs = 256  # vLLM 0.5.5's default; here parked ones have a seat, too
 )toml";
 
 constexpr const char* kGh200Qwen = R"toml(name = "gh200-qwen2.5-32b"

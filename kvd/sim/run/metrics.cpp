@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <optional>
 
 #include "ipc/vocabulary/deposit.hpp"
 #include "kvd/sim/world/arrival.hpp"
@@ -52,6 +53,23 @@ Delivery deliver(const RequestRecord& record) {
   return out;
 }
 
+/// How a prompt fared, to look at the longest ones apart.
+struct Prompt {
+  std::int64_t tokens = 0;
+  std::optional<double> ttft;
+  bool joint = false;
+};
+
+/// Whether a user who is shown tokens as they are made waits for one ten times too long. An answer
+/// that ended early waits for ever.
+bool has_raw_gap(const RequestRecord& record) {
+  const Nanoseconds most = whole(record.tbt_slo) * 10;
+  for (std::size_t i = 1; i < record.tokens.size(); ++i) {
+    if (whole(record.tokens[i]) - whole(record.tokens[i - 1]) > most) return true;
+  }
+  return !record.finished();
+}
+
 /// Counts over all requests, from which the figures follow.
 class Tally {
  public:
@@ -62,14 +80,16 @@ class Tally {
   void add_gaps(const RequestRecord& record, double mean_gap);
   void add_shares(Metrics& m) const;
   void add_times(Metrics& m);
+  void add_long(Metrics& m);
   static double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
   double requests_ = 0, finished_ = 0;
   double ttft_met_ = 0, mean_met_ = 0, p99_met_ = 0, max_met_ = 0, tpot_met_ = 0;
   double joint_ = 0, ttft_tpot_ = 0;
   double tokens_ = 0, late_ = 0, raw_late_ = 0, gaps_due_ = 0, late_gaps_ = 0, made_ = 0;
-  double intervals_ = 0, missed_ = 0;
-  std::vector<double> ttft_, gaps_, tpot_, queue_, longest_, e2e_;
+  double intervals_ = 0, missed_ = 0, raw_gap_requests_ = 0;
+  std::vector<double> ttft_, gaps_, tpot_, queue_, longest_, e2e_, held_;
+  std::vector<Prompt> prompts_;
 };
 
 void Tally::add(const RequestRecord& record) {
@@ -93,6 +113,10 @@ void Tally::add(const RequestRecord& record) {
   joint_ += first_met && mean_met;
   ttft_tpot_ += first_met && tpot_met;
   if (begun) ttft_.push_back(ttft.count());
+  prompts_.push_back({record.prompt.value, begun ? std::optional(ttft.count()) : std::nullopt,
+                      first_met && mean_met});
+  raw_gap_requests_ += has_raw_gap(record);
+  if (record.held > Seconds(0)) held_.push_back(record.held.count());
   if (record.scheduled >= Seconds(0)) {
     queue_.push_back((record.scheduled - record.arrival).count());
   }
@@ -141,6 +165,8 @@ void Tally::add_shares(Metrics& m) const {
   m.tbt_max_attainment = share(max_met_, requests_);
   m.tpot_attainment = share(tpot_met_, requests_);
   m.interval_attainment = intervals_ > 0 ? share(intervals_ - missed_, intervals_) : 1;
+  m.missed_intervals = missed_;
+  m.raw_gap_share = share(raw_gap_requests_, requests_);
   m.joint_attainment = share(joint_, requests_);
   m.ttft_tpot_attainment = share(ttft_tpot_, requests_);
 }
@@ -150,6 +176,7 @@ void Tally::add_times(Metrics& m) {
   m.ttft_p50_s = percentile(ttft_, 0.5);
   m.ttft_p95_s = percentile(ttft_, 0.95);
   m.ttft_p99_s = percentile(ttft_, 0.99);
+  m.ttft_max_s = percentile(ttft_, 1);
   m.tbt_mean_s = mean(gaps_);
   m.tbt_p50_s = percentile(gaps_, 0.5);
   m.tbt_p95_s = percentile(gaps_, 0.95);
@@ -163,12 +190,35 @@ void Tally::add_times(Metrics& m) {
   m.e2e_p99_s = percentile(e2e_, 0.99);
 }
 
+// A tenth of the requests, those with the longest prompts; with all that are as long as the last.
+void Tally::add_long(Metrics& m) {
+  if (prompts_.empty()) return;
+  const std::size_t tenth = (prompts_.size() + 9) / 10;
+  const auto last = prompts_.begin() + static_cast<std::ptrdiff_t>(tenth - 1);
+  std::nth_element(prompts_.begin(), last, prompts_.end(),
+                   [](const Prompt& a, const Prompt& b) { return a.tokens > b.tokens; });
+  const std::int64_t least = last->tokens;
+  double count = 0, joint = 0;
+  std::vector<double> ttft;
+  for (const Prompt& prompt : prompts_) {
+    if (prompt.tokens < least) continue;
+    ++count;
+    joint += prompt.joint;
+    if (prompt.ttft) ttft.push_back(*prompt.ttft);
+  }
+  m.long_joint_attainment = share(joint, count);
+  m.long_ttft_p99_s = percentile(ttft, 0.99);
+}
+
 Metrics Tally::figures(const RunTotals& totals) {
   Metrics m;
   m.requests = requests_;
   m.finished = finished_;
   add_shares(m);
   add_times(m);
+  add_long(m);
+  m.held_back_share = share(static_cast<double>(held_.size()), requests_);
+  m.held_back_mean_s = mean(held_);
   const double duration = totals.duration.count();
   const auto iterations = static_cast<double>(totals.iterations);
   m.duration_s = duration;
@@ -184,6 +234,7 @@ Metrics Tally::figures(const RunTotals& totals) {
   m.stall_share = share(totals.stall.count(), duration);
   m.blocks_moved_per_step = share(static_cast<double>(totals.blocks_moved), iterations);
   m.blocks_synced_per_step = share(static_cast<double>(totals.blocks_synced), iterations);
+  m.layerwise_prefills = static_cast<double>(totals.layerwise);
   m.pauses = static_cast<double>(totals.pauses);
   m.rotations = static_cast<double>(totals.rotations_out);
   m.iterations = iterations;
@@ -198,77 +249,6 @@ Metrics measure(const RunResult& result) {
   Tally tally;
   for (const RequestRecord& record : result.requests) tally.add(record);
   return tally.figures(result.totals);
-}
-
-const std::vector<MetricName>& metric_names() {
-  using M = Metrics;
-  static const std::vector<MetricName> kNames = {
-      {"ttft_attainment", &M::ttft_attainment, true},
-      {"tbt_attainment", &M::tbt_attainment, true},
-      {"tbt_mean_attainment", &M::tbt_mean_attainment, true},
-      {"tpot_attainment", &M::tpot_attainment, true},
-      {"ttft_mean_s", &M::ttft_mean_s, true},
-      {"ttft_p99_s", &M::ttft_p99_s, true},
-      {"tbt_p95_s", &M::tbt_p95_s, true},
-      {"tbt_p99_s", &M::tbt_p99_s, true},
-      {"throughput_rps", &M::throughput_rps, true},
-      {"e2e_mean_s", &M::e2e_mean_s, true},
-      {"joint_attainment", &M::joint_attainment, true},
-      {"tbt_token_attainment", &M::tbt_token_attainment, true},
-      {"tbt_p99gap_attainment", &M::tbt_p99gap_attainment, true},
-      {"tbt_max_attainment", &M::tbt_max_attainment, true},
-      {"interval_attainment", &M::interval_attainment, true},
-      {"longest_gap_p99_s", &M::longest_gap_p99_s, true},
-      {"blocks_moved_per_step", &M::blocks_moved_per_step, true},
-      {"hbm_transit_share", &M::hbm_transit_share, true},
-      {"tbt_raw_attainment", &M::tbt_raw_attainment, false},
-      {"ttft_tpot_attainment", &M::ttft_tpot_attainment, false},
-      {"ttft_p50_s", &M::ttft_p50_s, false},
-      {"ttft_p95_s", &M::ttft_p95_s, false},
-      {"tbt_mean_s", &M::tbt_mean_s, false},
-      {"tbt_p50_s", &M::tbt_p50_s, false},
-      {"tpot_mean_s", &M::tpot_mean_s, false},
-      {"tpot_p99_s", &M::tpot_p99_s, false},
-      {"queue_mean_s", &M::queue_mean_s, false},
-      {"longest_gap_max_s", &M::longest_gap_max_s, false},
-      {"throughput_tps", &M::throughput_tps, false},
-      {"goodput_rps", &M::goodput_rps, false},
-      {"e2e_p99_s", &M::e2e_p99_s, false},
-      {"hbm_use", &M::hbm_use, false},
-      {"dram_use", &M::dram_use, false},
-      {"link_use_h2d", &M::link_use_h2d, false},
-      {"link_use_d2h", &M::link_use_d2h, false},
-      {"planner_share", &M::planner_share, false},
-      {"stall_share", &M::stall_share, false},
-      {"blocks_synced_per_step", &M::blocks_synced_per_step, false},
-      {"pauses", &M::pauses, false},
-      {"rotations", &M::rotations, false},
-      {"iterations", &M::iterations, false},
-      {"requests", &M::requests, false},
-      {"finished", &M::finished, false},
-      {"refused", &M::refused, false},
-      {"prefix_repeats", &M::prefix_repeats, false},
-      {"duration_s", &M::duration_s, false},
-  };
-  return kNames;
-}
-
-Summary summarize(std::string policy, const std::vector<Metrics>& runs) {
-  Summary out{std::move(policy), runs.size(), {}, {}, {}};
-  if (runs.empty()) return out;
-  for (const MetricName& metric : metric_names()) {
-    double sum = 0, low = runs.front().*metric.figure, high = low;
-    for (const Metrics& run : runs) {
-      const double value = run.*metric.figure;
-      sum += value;
-      low = std::min(low, value);
-      high = std::max(high, value);
-    }
-    out.mean.*metric.figure = sum / static_cast<double>(runs.size());
-    out.low.*metric.figure = low;
-    out.high.*metric.figure = high;
-  }
-  return out;
 }
 
 }  // namespace kvd::sim

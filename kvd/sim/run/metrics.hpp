@@ -4,35 +4,28 @@
 #include <string>
 #include <vector>
 
+#include "kvd/sim/run/attainments.hpp"
 #include "kvd/sim/world/result.hpp"
 
 namespace kvd::sim {
 
-/// What METRICS.md defines. Attainments are shares 0..1. `raw` counts gaps as generated, the others
-/// as delivered through the token deposit.
-struct Metrics {
+/// What METRICS.md defines.
+struct Metrics : Attainments {
   double requests = 0, finished = 0, duration_s = 0;
-  double ttft_attainment = 0;
-  double tbt_attainment = 0;        ///< tokens delivered on time (OrbitFlow)
-  double tbt_raw_attainment = 0;    ///< the same over gaps as generated
-  double tbt_token_attainment = 0;  ///< gaps of at most the SLO, delivered: the share of all gaps
-  double tbt_mean_attainment = 0;   ///< requests whose mean gap meets the SLO
-  double tbt_p99gap_attainment = 0;
-  double tbt_max_attainment = 0;
-  double tpot_attainment = 0;
-  double interval_attainment = 0;
-  double joint_attainment = 0;      ///< TTFT and mean TBT
-  double ttft_tpot_attainment = 0;  ///< TTFT and TPOT (LayerKV counts the others as violations)
-  double ttft_mean_s = 0, ttft_p50_s = 0, ttft_p95_s = 0, ttft_p99_s = 0;
+  double missed_intervals = 0;
+  double ttft_mean_s = 0, ttft_p50_s = 0, ttft_p95_s = 0, ttft_p99_s = 0, ttft_max_s = 0;
+  double long_ttft_p99_s = 0;  ///< of the longest tenth of prompts
   double tbt_mean_s = 0, tbt_p50_s = 0, tbt_p95_s = 0, tbt_p99_s = 0;
   double tpot_mean_s = 0, tpot_p99_s = 0;
   double queue_mean_s = 0;  ///< arrival to the start of the first iteration
+  double held_back_share = 0, held_back_mean_s = 0;  ///< prompts that kvd did not let run
   double longest_gap_p99_s = 0, longest_gap_max_s = 0;
   double throughput_rps = 0, throughput_tps = 0, goodput_rps = 0;
   double e2e_mean_s = 0, e2e_p99_s = 0;
   double hbm_use = 0, hbm_transit_share = 0, dram_use = 0, link_use_h2d = 0, link_use_d2h = 0;
   double planner_share = 0, stall_share = 0;
   double blocks_moved_per_step = 0, blocks_synced_per_step = 0;
+  double layerwise_prefills = 0;
   double pauses = 0, rotations = 0, iterations = 0, refused = 0;
   double prefix_repeats = 0;
 };

@@ -127,7 +127,6 @@ void World::take(core::SolvePlacement& solve) {
   const Profile& profile = driver_of(solve.engine).engine.profile();
   const Seconds took = profile.solver_call + profile.solver_node * static_cast<double>(nodes);
   ++totals_.plans;
-  totals_.plan_nodes += nodes;
   totals_.planner += took;
   timed_.push_back({now_ + whole(took),
                     core::PlanReady{solve.engine, solve.number, solve.query, std::move(decision)}});
@@ -135,6 +134,8 @@ void World::take(core::SolvePlacement& solve) {
 
 Result<planner::PlacementDecision> World::decide(core::SolvePlacement& solve) {
   solve.config.budget_time.reset();
+  // FlexGen+ is told the mean over the whole trace. Source: OrbitFlow's published code.
+  solve.config.mean_tokens = driver_of(solve.engine).mean_tokens;
   if (!solve.config.budget_nodes) solve.config.budget_nodes = core::kPlaceNodes;
   auto known = placement_.find(solve.policy);
   if (known == placement_.end()) {

@@ -155,13 +155,12 @@ void World::step(Driver& driver, bool running) {
   body.iteration_running = running ? driver.iteration : 0;
   body.reports = driver.engine.take_reports();
   core::Reply reply = command(driver.id, std::move(body));
-  ++totals_.steps;
   if (const auto* error = std::get_if<Error>(&reply.body)) {
     fault_ = make_error(ErrorCode::kInternal, "the Controller refused a step: " + error->message);
     return;
   }
   driver.granted = std::move(std::get<core::StepReply>(reply.body));
-  driver.engine.note_holds(driver.granted);
+  driver.engine.note_holds(driver.granted, since_start());
   if (meter_.due()) meter_.sample(controller_->status(now_));
 }
 

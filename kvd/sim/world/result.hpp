@@ -20,6 +20,7 @@ struct RequestRecord {
   Seconds submitted{-1};        ///< the engine gave it a seat; below 0: never
   Seconds scheduled{-1};        ///< start of its first iteration; below 0: never
   Seconds finish{-1};           ///< its last token was made; below 0: the run ended before
+  Seconds held{0};              ///< in which it had a seat and no first token, and was not let run
   std::vector<Seconds> tokens;  ///< when each token was made
   // The goals it is judged by.
   Seconds ttft_slo{0};
@@ -36,7 +37,6 @@ struct RequestRecord {
 struct RunTotals {
   Seconds duration{0};              ///< from the first arrival to the last event
   std::uint64_t iterations = 0;     ///< of all engines
-  std::uint64_t steps = 0;          ///< commands, those that granted nothing included
   Seconds compute{0};               ///< engines computing
   Seconds stall{0};                 ///< engines waiting inside an iteration for copies or layers
   Bytes moved[2];                   ///< h2d, d2h; swaps, background copies and streamed layers
@@ -47,8 +47,8 @@ struct RunTotals {
   std::uint64_t rotations_out = 0;
   std::uint64_t rotations_in = 0;
   std::uint64_t pauses = 0;
+  std::uint64_t layerwise = 0;  ///< prompts that prefilled into DRAM
   std::uint64_t plans = 0;
-  std::int64_t plan_nodes = 0;
   Seconds planner{0};      ///< charged to the virtual clock
   double hbm_use = 0;      ///< share of slots that hold something
   double hbm_transit = 0;  ///< share of slots that a swap is reading or writing

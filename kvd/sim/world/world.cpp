@@ -23,6 +23,17 @@ double repeated_prefixes(const Workload& workload) {
   return all == 0 ? 0 : 1 - static_cast<double>(seen.size()) / static_cast<double>(all);
 }
 
+/// Prompt and answer of one engine's requests, in the mean; none: 0.
+Tokens mean_tokens(const Workload& workload, std::size_t engine) {
+  std::int64_t sum = 0, count = 0;
+  for (const Arrival& arrival : workload) {
+    if (arrival.engine != engine) continue;
+    sum += (arrival.prompt + arrival.output).value;
+    ++count;
+  }
+  return Tokens(count == 0 ? 0 : sum / count);
+}
+
 }  // namespace
 
 World::World(const Setting& setting, const core::Controller::Config& config)
@@ -66,6 +77,7 @@ Status World::attach() {
     auto grant = controller_->attach(attach, now_);
     if (!grant.ok()) return std::move(grant).error();
     drivers_[i].id = grant->engine;
+    drivers_[i].mean_tokens = mean_tokens(setting_.workload, i);
   }
   return {};
 }
@@ -232,6 +244,8 @@ RunResult World::close(Seconds at_least) {
   const core::ControllerStatus status = controller_->status(now_);
   totals_.rotations_out = status.counters.rotations_out;
   totals_.rotations_in = status.counters.rotations_in;
+  totals_.layerwise = status.counters.layerwise;
+  for (Driver& driver : drivers_) driver.engine.close(since_start());
   totals_.link_busy[0] = link_.busy(Link::kH2d);
   totals_.link_busy[1] = link_.busy(Link::kD2h);
   totals_.prefix_repeats = repeated_prefixes(setting_.workload);

@@ -38,6 +38,7 @@ class World {
 
     Engine engine;
     EngineId id;
+    Tokens mean_tokens;  ///< prompt and answer, over its part of the workload
     Streams streams;
     Phase phase = Phase::kIdle;
     bool kicked = false;                ///< something changed since its last step

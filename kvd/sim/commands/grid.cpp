@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <ostream>
+#include <sstream>
+
+#include "ipc/vocabulary/clock.hpp"
+#include "kvd/sim/commands/commands.hpp"
+#include "kvd/sim/commands/progress_bar.hpp"
+#include "kvd/sim/commands/table.hpp"
+#include "kvd/sim/figures/commands.hpp"
+#include "kvd/sim/grid/grid_page.hpp"
+#include "kvd/sim/grid/session.hpp"
+#include "kvd/sim/report/report_folder.hpp"
+
+/// `grid`: a policy on cells that nobody picked, beside the best of the others.
+namespace kvd::sim {
+namespace {
+
+/// Those that a policy is held against. None of them is told how long answers will be.
+constexpr const char* kOthers[] = {"fcfs", "lvf", "layerkv", "si_code", "past_future", "orbitflow"};
+constexpr grid::Seeds kTuning{1, 5};
+constexpr grid::Seeds kKeptApart{6, 5};
+
+Error unfit(const std::string& message) { return make_error(ErrorCode::kInvalidArgument, message); }
+
+Status check_options(const GridOptions& options) {
+  constexpr std::size_t kMostJobs = 1024;
+  KVD_TRY(policy_named(options.policy));
+  if (options.jobs < 1 || options.jobs > kMostJobs) {
+    return unfit("--jobs must be from 1 to " + std::to_string(kMostJobs));
+  }
+  if (!(options.tolerance >= 0 && options.tolerance <= 1)) {
+    return unfit("--tolerance must be from 0 to 1: it is a share of requests");
+  }
+  if (options.folder.empty()) return unfit("say where results are kept: --out DIR");
+  return {};
+}
+
+Result<grid::Axes> axes_of(const GridOptions& options) {
+  if (options.axes.empty()) return grid::read_axes(grid::committed_axes());
+  std::ifstream in(options.axes);
+  if (!in) return make_error(ErrorCode::kNotFound, "cannot read " + options.axes.string());
+  std::stringstream text;
+  text << in.rdbuf();
+  return grid::read_axes(text.str());
+}
+
+Result<grid::Plan> plan_of(const GridOptions& options) {
+  KVD_TRY(check_options(options));
+  KVD_ASSIGN_OR_RETURN(const grid::Axes axes, axes_of(options));
+  grid::Plan plan;
+  plan.folder = options.folder;
+  plan.digest = axes.digest;
+  plan.cells = grid::cells_of(axes);
+  if (options.cells) {
+    if (*options.cells < 1) return unfit("--cells must be at least 1");
+    plan.cells.resize(std::min(*options.cells, plan.cells.size()));
+  }
+  plan.policies.assign(std::begin(kOthers), std::end(kOthers));
+  if (std::find(plan.policies.begin(), plan.policies.end(), options.policy) ==
+      plan.policies.end()) {
+    plan.policies.push_back(options.policy);
+  }
+  plan.seeds = options.kept_apart ? kKeptApart : kTuning;
+  plan.jobs = options.jobs;
+  return plan;
+}
+
+std::string time_left(double share, Nanoseconds passed) {
+  const double minutes = to_seconds(passed) / 60 * (1 - share) / std::max(share, 1e-9);
+  return share < 0.01 ? "" : ", " + std::to_string(std::lround(minutes)) + " min left";
+}
+
+grid::Verdict judge(const grid::Plan& plan, const std::vector<grid::PlayedCell>& played,
+                    const GridOptions& options) {
+  std::vector<grid::Standing> standings;
+  for (std::size_t i = 0; i < played.size(); ++i) {
+    standings.push_back(grid::standing_of(plan.cells[i], played[i], options.policy));
+  }
+  return grid::verdict_of(std::move(standings), options.tolerance);
+}
+
+void print_verdict(const grid::Verdict& verdict, const GridOptions& options, std::ostream& out) {
+  for (const grid::Standing& s : verdict.behind) {
+    out << s.cell->id << "  " << text_of(*s.cell) << "\n      joint " << figure_text(s.j)
+        << ", best " << figure_text(s.best) << " by " << s.best_policy << ": "
+        << grid::cause_text(s.cause) << "\n";
+  }
+  std::size_t slow = 0;
+  for (const grid::Standing& s : verdict.cells) slow += s.tokens < 0.97;
+  out << verdict.cells.size() << " cells: " << options.policy << " is behind by more than "
+      << figure_text(100 * options.tolerance) << " points in " << verdict.behind.size()
+      << ", at worst by " << figure_text(100 * verdict.worst)
+      << " points; its mean lead from 0.9 to 1.5 times the knee is "
+      << figure_text(100 * verdict.mean_lead) << " points; it makes less than 0.97 of fcfs's tokens"
+      << " a second in " << slow << " cells\n"
+      << "picture: " << (options.folder / "report" / "index.html").string() << "\n";
+}
+
+Status write_page(const grid::Verdict& verdict, const std::vector<grid::PlayedCell>& played,
+                  const GridOptions& options) {
+  const Page page = grid::page_of(verdict, played, options.policy, options.tolerance);
+  std::vector<ReportFile> files = {{"index.html", html_of(page)}};
+  for (const Part& part : page.parts) {
+    for (const Section& section : part.sections) {
+      for (const Chart& chart : section.charts) files.push_back({chart.id + ".svg", svg_of(chart)});
+    }
+  }
+  return write_report(options.folder / "report", files);
+}
+
+/// Whether the policy is behind nowhere.
+Result<bool> play(const GridOptions& options, std::ostream& out, ProgressBar& bar) {
+  KVD_ASSIGN_OR_RETURN(const grid::Plan plan, plan_of(options));
+  const SteadyClock clock;
+  TimePoint begin = clock.now();
+  double before = 1;
+  const auto played = grid::play_grid(plan, [&](double share, const std::string& what) {
+    if (share < before) begin = clock.now();  // knees are found, cells begin
+    before = share;
+    bar.show(share, what + time_left(share, clock.now() - begin));
+  });
+  bar.wipe();
+  if (!played.ok()) return played.error();
+  const grid::Verdict verdict = judge(plan, *played, options);
+  KVD_TRY(write_page(verdict, *played, options));
+  if (options.json) {
+    out << grid::json_of(verdict).dump(2) << "\n";
+  } else {
+    print_verdict(verdict, options, out);
+  }
+  return verdict.behind.empty();
+}
+
+}  // namespace
+
+int grid_command(const GridOptions& options, std::ostream& out, std::ostream& err) {
+  ProgressBar bar(err, options.progress);
+  const auto leads = play(options, out, bar);
+  if (leads.ok()) return *leads ? kDone : kFailed;
+  err << "kvd-sim: " << leads.error().message << "\n";
+  const auto code = leads.error().code;
+  return code == ErrorCode::kInvalidArgument || code == ErrorCode::kNotFound ? kUsage : kFailed;
+}
+
+}  // namespace kvd::sim

@@ -1,0 +1,153 @@
+#include "kvd/sim/grid/play.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kvd/sim/run/inputs.hpp"
+#include "kvd/sim/run/knee.hpp"
+#include "kvd/sim/workload/announce.hpp"
+#include "kvd/sim/workload/merge.hpp"
+#include "kvd/sim/workload/random.hpp"
+
+namespace kvd::sim::grid {
+namespace {
+
+constexpr std::uint64_t kFarApart = 1'000'003;
+
+Status add_engines(const Cell& cell, Setting& setting) {
+  for (const std::string& name : cell.profiles) {
+    EngineSetting engine;
+    KVD_ASSIGN_OR_RETURN(engine.profile, load_profile(name));
+    setting.engines.push_back(std::move(engine));
+  }
+  return {};
+}
+
+Result<Workload> arrivals_of(const Cell& cell, double rate, std::uint64_t seed) {
+  const std::size_t engines = cell.profiles.size();
+  std::vector<EngineWorkload> parts(engines);
+  for (std::size_t i = 0; i < engines; ++i) {
+    WorkloadOptions options;
+    options.seed = seed + kFarApart * i;
+    options.rate = rate / static_cast<double>(engines);
+    options.duration = Seconds(cell.lengths.duration_s);
+    options.cv = cell.cv;
+    KVD_ASSIGN_OR_RETURN(parts[i].requests, make_workload(cell.lengths.source, options));
+  }
+  return merged(parts);
+}
+
+/// Tokens of an engine's model that half of the pool holds.
+std::vector<std::int64_t> most_tokens(const Setting& setting) {
+  Bytes slot;
+  for (const EngineSetting& engine : setting.engines) {
+    slot = std::max(slot, engine.profile.shape.slot_bytes());
+  }
+  const std::int64_t slots = *setting.hbm / slot / 2;
+  std::vector<std::int64_t> most;
+  for (const EngineSetting& engine : setting.engines) {
+    const auto& shape = engine.profile.shape;
+    most.push_back(slots / shape.groups() * shape.block_tokens);
+  }
+  return most;
+}
+
+void shorten(Arrival& arrival, std::int64_t most) {
+  const std::int64_t all = (arrival.prompt + arrival.output).value;
+  if (all <= most) return;
+  const double factor = static_cast<double>(most) / static_cast<double>(all);
+  const auto shorter = [&](Tokens tokens) {
+    const double part = static_cast<double>(tokens.value) * factor;
+    return Tokens(std::max<std::int64_t>(1, static_cast<std::int64_t>(part)));
+  };
+  arrival.prompt = shorter(arrival.prompt);
+  arrival.output = shorter(arrival.output);
+}
+
+void set_classes(const Cell& cell, std::uint64_t seed, Workload& workload) {
+  if (cell.classes.strict_share <= 0) return;
+  Random random(seed ^ 0x5bf03635d78e1c4b);
+  for (Arrival& arrival : workload) {
+    if (random.uniform() >= cell.classes.strict_share) continue;
+    arrival.ttft_slo = Seconds(cell.lengths.ttft_s * cell.classes.ttft);
+    arrival.tbt_slo = arrival.tpot_slo = Seconds(cell.lengths.tbt_s * cell.classes.tbt);
+  }
+}
+
+Status shape_workload(const Cell& cell, std::uint64_t seed, Setting& setting) {
+  const auto most = most_tokens(setting);
+  for (Arrival& arrival : setting.workload) shorten(arrival, most[arrival.engine]);
+  KVD_TRY(announce_lengths(setting.workload, cell.max_tokens, seed));
+  for (Arrival& arrival : setting.workload) {
+    if (!arrival.announced) continue;
+    const Tokens room(most[arrival.engine] - arrival.prompt.value);
+    arrival.announced = std::max(arrival.output, std::min(*arrival.announced, room));
+  }
+  set_classes(cell, seed, setting.workload);
+  return {};
+}
+
+}  // namespace
+
+Result<Setting> setting_of(const Cell& cell, double rate, const std::string& policy,
+                           std::uint64_t seed) {
+  Setting setting;
+  KVD_TRY(add_engines(cell, setting));
+  const auto hbm = static_cast<double>(setting.engines.front().profile.hbm.value) * cell.hbm;
+  setting.hbm = Bytes(std::llround(hbm));
+  setting.dram = Bytes(std::llround(hbm * cell.dram));
+  KVD_ASSIGN_OR_RETURN(setting.policy, policy_named(policy));
+  KVD_ASSIGN_OR_RETURN(setting.workload, arrivals_of(cell, rate, seed));
+  KVD_TRY(shape_workload(cell, seed, setting));
+  const auto goal = [](double seconds) { return whole(Seconds(seconds)); };
+  setting.slo = {goal(cell.lengths.ttft_s), goal(cell.lengths.tbt_s), goal(cell.lengths.tbt_s)};
+  setting.one_device = setting.engines.size() > 1;
+  return setting;
+}
+
+Result<double> knee_of(const Cell& cell) {
+  constexpr double kThreshold = 0.99;
+  constexpr double kPrecision = 0.1;
+  constexpr std::uint64_t kSeeds = 3;
+  constexpr double kAmple = 4;  // times HBM
+  Cell plain = cell;
+  plain.cv = 1;
+  plain.max_tokens = "exact";
+  plain.classes = {};
+  plain.dram = kAmple;
+  const auto attainment = [&](double rate) -> Result<double> {
+    double met = 0;
+    for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+      KVD_ASSIGN_OR_RETURN(Setting setting, setting_of(plain, rate, "fcfs", seed));
+      // Whoever has no first token by then is late whatever comes.
+      setting.until = setting.workload.back().time + Seconds(cell.lengths.ttft_s);
+      KVD_ASSIGN_OR_RETURN(const RunResult result, run(setting));
+      met += measure(result).ttft_attainment / kSeeds;
+    }
+    return met;
+  };
+  auto knee = find_knee(attainment, 1, kThreshold, kPrecision);
+  if (!knee.ok()) {
+    return make_error(knee.error().code, knee_name(cell) + ": " + knee.error().message);
+  }
+  return knee->rate;
+}
+
+Result<Played> play_policy(const Cell& cell, double knee, const std::string& policy, Seeds seeds,
+                           const std::function<bool()>& stop) {
+  std::vector<Metrics> runs;
+  for (std::uint64_t i = 0; i < seeds.count; ++i) {
+    if (stop()) return make_error(ErrorCode::kUnavailable, "stopped");
+    KVD_ASSIGN_OR_RETURN(const Setting setting,
+                         setting_of(cell, knee * cell.load, policy, seeds.first + i));
+    const auto result = run(setting);
+    if (!result.ok() && result.error().code == ErrorCode::kInternal) {
+      return Played{{}, result.error().message};
+    }
+    if (!result.ok()) return result.error();
+    runs.push_back(measure(*result));
+  }
+  return Played{summarize(policy, runs).mean, ""};
+}
+
+}  // namespace kvd::sim::grid

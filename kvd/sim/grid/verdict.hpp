@@ -1,0 +1,40 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kvd/sim/grid/play.hpp"
+
+namespace kvd::sim::grid {
+
+/// A policy in one cell beside the best of the others, by joint attainment.
+struct Standing {
+  const Cell* cell = nullptr;
+  double j = 0;
+  double best = 0;
+  std::string best_policy;
+  double tokens = 0;  ///< a second, by fcfs's
+  /// Figures that tell why, ours and the best other's; a fault instead where ours failed.
+  nlohmann::ordered_json cause;
+
+  [[nodiscard]] double lead() const { return j - best; }
+};
+
+/// What the policy is worth on the cells.
+struct Verdict {
+  std::vector<Standing> cells;   ///< in the grid's order
+  std::vector<Standing> behind;  ///< by more than the tolerance, the farthest first
+  double mean_lead = 0;          ///< over cells from 0.9 to 1.5 times the knee
+  double worst = 0;              ///< how far it is behind where it is farthest; below 0: nowhere
+};
+
+/// Precondition: `played` has the policy and at least one other in every cell.
+[[nodiscard]] Standing standing_of(const Cell& cell, const PlayedCell& played,
+                                   const std::string& policy);
+[[nodiscard]] Verdict verdict_of(std::vector<Standing> cells, double tolerance);
+
+/// {"cells", "behind": [{"cell", "j", "best", "best_policy", "cause"}], "mean_lead", "worst"}.
+[[nodiscard]] nlohmann::ordered_json json_of(const Verdict& verdict);
+
+}  // namespace kvd::sim::grid

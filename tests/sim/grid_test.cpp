@@ -1,0 +1,197 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "kvd/sim/grid/grid_page.hpp"
+#include "kvd/sim/grid/ledger.hpp"
+#include "kvd/sim/grid/session.hpp"
+
+namespace kvd::sim::grid {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kSmall = R"({"seed": 1, "cells": 2, "machines": [["l20-llama2-7b"]],
+  "lengths": [{"source": "gen:fixed-64-8", "duration_s": 2, "ttft_s": 1, "tbt_s": 0.1}],
+  "classes": [{"name": "one"}, {"name": "two", "strict_share": 0.5, "ttft": 0.5, "tbt": 0.5}],
+  "cv": [1], "max_tokens": ["8192"], "load": [0.5, 1], "hbm": [1], "dram": [1]})";
+
+class Folder : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "kvd_grid_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  [[nodiscard]] std::string text(const char* file) const {
+    std::ifstream in(folder_ / file);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  std::filesystem::path folder_;
+};
+
+TEST(GridAxes, TheCommittedOnesCoverWhatTheyShould) {
+  const auto axes = read_axes(committed_axes());
+  ASSERT_TRUE(axes.ok()) << axes.error().message;
+  const auto cells = cells_of(*axes);
+  EXPECT_GE(cells.size(), 200u);
+  const auto count = [&](auto&& test) {
+    return static_cast<std::size_t>(std::count_if(cells.begin(), cells.end(), test));
+  };
+  EXPECT_EQ(3 * count([](const Cell& c) { return c.load <= 1; }), cells.size());
+  for (const std::size_t engines : {1u, 2u, 3u}) {
+    EXPECT_GT(count([&](const Cell& c) { return c.profiles.size() == engines; }), 30u) << engines;
+  }
+  for (const double cv : axes->cv) {
+    EXPECT_EQ(count([&](const Cell& c) { return c.cv == cv; }), cells.size() / axes->cv.size());
+  }
+  EXPECT_EQ(*std::max_element(axes->cv.begin(), axes->cv.end()), 6);
+  EXPECT_GT(count([](const Cell& c) { return c.lengths.source == "gen:fixed-131072-300"; }), 30u);
+  EXPECT_EQ(count([](const Cell& c) { return c.classes.strict_share > 0; }), cells.size() / 2);
+}
+
+TEST(GridAxes, GiveTheSameCellsEachTimeAndOthersByAnotherSeed) {
+  const auto texts = [](std::uint64_t seed) {
+    Axes axes = read_axes(committed_axes()).value();
+    axes.seed = seed;
+    std::vector<std::string> out;
+    for (const Cell& cell : cells_of(axes)) out.push_back(cell.id + text_of(cell));
+    return out;
+  };
+  EXPECT_EQ(texts(15), texts(15));
+  EXPECT_NE(texts(15), texts(16));
+}
+
+TEST(GridAxes, AreRefusedByTheirKey) {
+  const auto changed = [](const std::string& from, const std::string& to) {
+    std::string text = kSmall;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  for (const auto& [from, to, says] :
+       {std::tuple{"\"cells\": 2", "\"cells\": 0", "cells"},
+        std::tuple{"\"cv\": [1]", "\"cv\": [0]", "cv"}, std::tuple{"\"load\"", "\"loaf\"", "load"},
+        std::tuple{"[1]})", "[1]", "axes"}, std::tuple{"0.5, \"ttft\"", "2, \"ttft\"", "share"},
+        std::tuple{"[[\"l20-llama2-7b\"]]", "[[]]", "profile"}}) {
+    std::string text = kSmall;
+    if (text.find(from) == std::string::npos) continue;
+    const auto axes = read_axes(changed(from, to));
+    ASSERT_FALSE(axes.ok()) << to;
+    EXPECT_EQ(axes.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(axes.error().message, HasSubstr(says));
+  }
+}
+
+TEST(GridCell, LongRequestsFitAndAnnounceNoMoreThanThat) {
+  Cell cell{"c", {"l20-llama2-7b"}, {"gen:fixed-131072-300", 100, 60, 0.2}, {}, 1, "8192", 1, 0.5,
+            0.25};
+  cell.classes = {"strict", 0.5, 0.5, 0.5};
+  const auto setting = setting_of(cell, 1, "fcfs", 1);
+  ASSERT_TRUE(setting.ok()) << setting.error().message;
+  const Profile& profile = setting->engines.front().profile;
+  const Bytes token = profile.shape.bytes_per_token_per_layer * std::int64_t{profile.shape.layers};
+  std::size_t strict = 0;
+  for (const Arrival& arrival : setting->workload) {
+    EXPECT_LE((arrival.prompt + *arrival.announced).value, profile.hbm / token / 4);
+    EXPECT_GE(*arrival.announced, arrival.output);
+    strict += arrival.ttft_slo == Seconds(30);
+  }
+  EXPECT_GT(strict, setting->workload.size() / 4);
+  EXPECT_LT(strict, setting->workload.size() * 3 / 4);
+  EXPECT_LT(*setting->dram, *setting->hbm);
+  EXPECT_LT(*setting->hbm, profile.hbm);
+}
+
+TEST_F(Folder, ALedgerGoesOnAfterALineThatWasNotFinished) {
+  const auto file = folder_ / "lines.jsonl";
+  const Ledger::Json header = {{"axes", "a"}};
+  {
+    auto ledger = Ledger::open(file, header);
+    ASSERT_TRUE(ledger.ok());
+    ASSERT_TRUE(ledger->add("one", {{"x", 1}}).ok());
+  }
+  std::ofstream(file, std::ios::app) << R"({"name":"tw)";
+  auto again = Ledger::open(file, header);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->lines().size(), 1u);
+  ASSERT_TRUE(again->add("two", {{"x", 2}}).ok());
+  EXPECT_EQ(Ledger::open(file, header)->lines().at("two")["x"], 2);
+  const auto other = Ledger::open(file, {{"axes", "b"}});
+  ASSERT_FALSE(other.ok());
+  EXPECT_THAT(other.error().message, HasSubstr("--out"));
+}
+
+TEST_F(Folder, WhatIsKnownIsNotPlayedAgainAndThreadsChangeNothing) {
+  const Axes axes = read_axes(kSmall).value();
+  Plan plan{folder_, axes.digest, cells_of(axes), {"fcfs", "unified"}, {1, 2}, 3};
+  ASSERT_TRUE(Ledger::open(folder_ / "knees.jsonl", {{"axes", axes.digest}})
+                  ->add(knee_name(plan.cells[0]), {{"rate_rps", 4.0}})
+                  .ok());
+  std::size_t calls = 0;
+  const GridProgress count = [&](double, const std::string&) { ++calls; };
+  const auto first = play_grid(plan, count);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_EQ(calls, 4u) << "two policies on two cells";
+  EXPECT_EQ((*first)[1].at("fcfs").mean.joint_attainment, 1);
+  const auto again = play_grid(plan, count);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(calls, 4u) << "known cells were played again";
+  EXPECT_EQ((*again)[0].at("unified").mean.ttft_p99_s, (*first)[0].at("unified").mean.ttft_p99_s);
+  plan.seeds = {6, 2};
+  plan.jobs = 1;
+  ASSERT_TRUE(play_grid(plan, count).ok());
+  EXPECT_EQ(calls, 8u) << "other seeds are other results";
+  EXPECT_THAT(text("seeds-6-7.jsonl"), HasSubstr("c002 unified"));
+}
+
+Played played(double joint, double held = 0) {
+  Played out;
+  out.mean.joint_attainment = joint;
+  out.mean.held_back_share = held;
+  return out;
+}
+
+TEST(GridVerdict, NamesWhereAPolicyIsBehindAndWhatDiffers) {
+  Axes axes = read_axes(kSmall).value();
+  axes.cells = 3;
+  axes.load = {1};
+  auto cells = cells_of(axes);
+  cells[2].load = 2;
+  const PlayedCell rows[] = {
+      {{"fcfs", played(0.9)}, {"lvf", played(0.8)}, {"unified", played(0.6, 0.5)}},
+      {{"fcfs", played(0.5)}, {"unified", played(0.9)}},
+      {{"fcfs", played(0.51)}, {"unified", played(0.5)}}};
+  std::vector<Standing> standings;
+  for (std::size_t i = 0; i < 3; ++i)
+    standings.push_back(standing_of(cells[i], rows[i], "unified"));
+  const Verdict verdict = verdict_of(standings, 0.02);
+  EXPECT_NEAR(verdict.worst, 0.3, 1e-12);
+  EXPECT_NEAR(verdict.mean_lead, 0.05, 1e-12) << "the cell at twice the knee does not count";
+  const auto json = json_of(verdict);
+  EXPECT_EQ(json["cells"], 3);
+  ASSERT_EQ(json["behind"].size(), 1u);
+  EXPECT_EQ(json["behind"][0]["cell"], "c001");
+  EXPECT_EQ(json["behind"][0]["best_policy"], "fcfs");
+  EXPECT_EQ(json["behind"][0]["cause"]["held_back_share"][0], 0.5);
+  EXPECT_EQ(verdict_of(standings, 0).behind.size(), 2u);
+  const std::string html = html_of(page_of(verdict, {rows[0], rows[1], rows[2]}, "unified", 0.02));
+  EXPECT_THAT(html, HasSubstr("held_back_share 0.5 (0)"));
+  EXPECT_THAT(html, HasSubstr("<svg"));
+}
+
+TEST(GridVerdict, APolicyThatGotStuckServesNobody) {
+  const auto cells = cells_of(read_axes(kSmall).value());
+  PlayedCell row = {{"fcfs", played(0.4)}, {"unified", Played{{}, "grants nothing any more"}}};
+  const Standing standing = standing_of(cells[0], row, "unified");
+  EXPECT_DOUBLE_EQ(standing.lead(), -0.4);
+  EXPECT_THAT(cause_text(standing.cause), HasSubstr("grants nothing"));
+}
+
+}  // namespace
+}  // namespace kvd::sim::grid
