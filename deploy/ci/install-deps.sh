@@ -9,6 +9,7 @@
 # without it. KVD_REQUIRE=llama (or npm) makes that an error. KVD_REQUIRE=cuda has the CUDA compiler
 # fetched where no toolkit is (cuda-toolkit.sh); otherwise that is left to whoever wants CUDA.
 # KVD_REQUIRE=vllm has vLLM for CPUs fetched (vllm.sh), 0.9 GB; without it nothing of vLLM is.
+# KVD_REQUIRE=monitoring has Prometheus and Grafana's schemas fetched (monitoring.sh), 40 MB.
 set -eu
 
 BUILD_PACKAGES="g++ cmake ninja-build make ccache git pkg-config ca-certificates"
@@ -123,6 +124,13 @@ install_vllm() {
   say "vLLM: $python"
 }
 
+install_monitoring() {
+  requires monitoring || return 0
+  folder=$(sh "$root/deploy/ci/monitoring.sh" --fetch) ||
+    fail "Prometheus could not be fetched, and KVD_REQUIRE=$KVD_REQUIRE asks for it"
+  say "Prometheus: $folder"
+}
+
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 extra=""
@@ -136,3 +144,4 @@ install_packages $BUILD_PACKAGES $LIBRARY_PACKAGES $TEST_PACKAGES $extra
 install_engine
 install_cuda_compiler
 install_vllm
+install_monitoring

@@ -93,7 +93,9 @@ done
 [ -e "$runtime/$loader" ] || fail "no program named its loader"
 
 # The client library for engines of one's own: headers, package files, without the runtime's glibc.
-cmake --install "$BUILD" --prefix "$OUT" --component client >/dev/null
+for component in library client; do
+  cmake --install "$BUILD" --prefix "$OUT" --component "$component" >/dev/null
+done
 cp "$top/tests/gpu/run.sh" "$top/tests/gpu/live.sh" "$OUT/tests/gpu/"
 cp "$top/deploy/package/README.md" "$OUT/README.md"
 cp "$top/LICENSE" "$OUT/LICENSE"

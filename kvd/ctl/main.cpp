@@ -1,12 +1,14 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "kvd/ctl/assignments.hpp"
+#include "kvd/ctl/doctor/diagnosis.hpp"
 #include "kvd/ctl/rest_client.hpp"
 #include "kvd/ctl/snapshots.hpp"
 #include "kvd/ctl/views.hpp"
@@ -18,7 +20,8 @@ enum ExitCode : int { kDone = 0, kRefused = 1, kUsage = 2, kUnreachable = 3 };
 
 constexpr const char* kFooter =
     "\nKVD_ADMIN_URL and KVD_ADMIN_TOKEN_FILE stand for --url and --token-file.\n"
-    "Exit codes: 0 done, 1 refused by the daemon, 2 wrong usage, 3 no daemon reached.\n"
+    "Exit codes: 0 done, 1 refused by the daemon, 2 wrong usage, 3 no daemon reached;\n"
+    "doctor: 0 nothing is wrong (warnings aside), 1 something is.\n"
     "Examples:\n"
     "  kvdctl status\n"
     "  kvdctl engines --json\n"
@@ -26,6 +29,7 @@ constexpr const char* kFooter =
     "  kvdctl policy set rotation.policy=fcfs rotation.alpha=2\n"
     "  kvdctl slo set default.tbt_s=0.05\n"
     "  kvdctl cache clear\n"
+    "  kvdctl doctor                          (what is wrong here, and what to do)\n"
     "  kvdctl slo set batch=null              (removes the class)\n";
 
 struct ViewCommand {
@@ -55,6 +59,7 @@ struct Arguments {
   std::string snapshot;  ///< of which decision; empty: none
   std::vector<std::string> assignments;
   std::string token_file;
+  std::string runtime_dir;  ///< doctor's
   RestRequest request;
 };
 
@@ -88,10 +93,31 @@ void add_command(CLI::App& app, const std::string& name, const ViewCommand& comm
   set->callback([&arguments] { arguments.set = true; });
 }
 
+constexpr const char* kDoctor = "doctor";
+
+/// The folder where engines of this user find a kvd.
+std::string usual_runtime_dir() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  const std::string own = std::string(runtime ? runtime : "") + "/kvd";
+  std::error_code none;
+  return runtime && std::filesystem::exists(own, none) ? own : "/run/kvd";
+}
+
+void add_doctor(CLI::App& app, Arguments& arguments) {
+  CLI::App* sub = app.add_subcommand(
+      kDoctor, "Looks for what keeps kvd or its engines from working; prints the remedies");
+  sub->fallthrough();
+  sub->callback([&arguments] { arguments.command = kDoctor; });
+  sub->add_option("--runtime-dir", arguments.runtime_dir,
+                  "paths.runtime_dir of kvd; without it, kvd in $XDG_RUNTIME_DIR or /run");
+}
+
 void describe(CLI::App& app, Arguments& arguments) {
   app.footer(kFooter);
+  app.set_version_flag("-V,--version", "kvdctl " KVD_VERSION, "Print the version and exit");
   app.require_subcommand(1);
-  app.add_flag("--json", arguments.json, "Print the daemon's JSON instead of a table");
+  app.add_flag("--json", arguments.json,
+               "Print JSON instead of a table, the daemon's or the doctor's");
   app.add_option("--url", arguments.request.url, "The daemon's admin interface")
       ->envname("KVD_ADMIN_URL")
       ->capture_default_str();
@@ -101,6 +127,7 @@ void describe(CLI::App& app, Arguments& arguments) {
                  "$XDG_RUNTIME_DIR or /run is tried")
       ->envname("KVD_ADMIN_TOKEN_FILE");
   for (const auto& [name, command] : kCommands) add_command(app, name, command, arguments);
+  add_doctor(app, arguments);
 }
 
 Result<std::string> read_token(const std::string& file) {
@@ -125,11 +152,7 @@ std::string usual_token_file(const std::string& url) {
   return "";
 }
 
-/// Fills in what the command line implies.
-Status complete(Arguments& arguments) {
-  const ViewCommand& command = kCommands.at(arguments.command);
-  arguments.request.path =
-      arguments.snapshot.empty() ? command.path : "/v1/snapshots/" + arguments.snapshot;
+Status complete_token(Arguments& arguments) {
   // Reading needs it, too, where engines of several users are attached (admin.read).
   if (arguments.token_file.empty()) {
     arguments.token_file = usual_token_file(arguments.request.url);
@@ -137,6 +160,15 @@ Status complete(Arguments& arguments) {
   if (!arguments.token_file.empty()) {
     KVD_ASSIGN_OR_RETURN(arguments.request.token, read_token(arguments.token_file));
   }
+  return {};
+}
+
+/// Fills in what the command line implies.
+Status complete(Arguments& arguments) {
+  const ViewCommand& command = kCommands.at(arguments.command);
+  arguments.request.path =
+      arguments.snapshot.empty() ? command.path : "/v1/snapshots/" + arguments.snapshot;
+  KVD_TRY(complete_token(arguments));
   if (arguments.clear) arguments.request.method = "DELETE";
   if (arguments.set) {
     arguments.request.method = "PATCH";
@@ -159,7 +191,30 @@ int print(const Arguments& arguments, const std::string& document) {
   return kDone;
 }
 
+doctor::AdminFacts ask_admin(RestRequest request) {
+  doctor::AdminFacts facts{request.url, "", 0, KVD_VERSION};
+  request.path = "/v1/status";
+  const auto answer = ask(request);
+  if (!answer.ok()) return facts;
+  facts.status = answer->status;
+  if (answer->status == 200) facts.version = version_in(answer->body);
+  return facts;
+}
+
+int run_doctor(Arguments& arguments) {
+  if (const Status status = complete_token(arguments); !status.ok()) {
+    return fail(kUsage, status.error().message);
+  }
+  if (arguments.runtime_dir.empty()) arguments.runtime_dir = usual_runtime_dir();
+  doctor::Facts facts = doctor::look({"", arguments.runtime_dir});
+  facts.admin = ask_admin(arguments.request);
+  const auto findings = doctor::diagnose(facts);
+  std::fputs((arguments.json ? findings_json(findings) : findings_text(findings)).c_str(), stdout);
+  return doctor::is_healthy(findings) ? kDone : kRefused;
+}
+
 int run(Arguments& arguments) {
+  if (arguments.command == kDoctor) return run_doctor(arguments);
   if (const Status status = complete(arguments); !status.ok()) {
     return fail(kUsage, status.error().message);
   }

@@ -259,6 +259,12 @@ Result<std::string> render(View view, std::string_view document) {
   }
 }
 
+std::string version_in(std::string_view status_document) {
+  const Json status = Json::parse(status_document, nullptr, /*allow_exceptions=*/false);
+  if (!status.is_object() || !status.contains("version")) return "";
+  return text(status["version"]);
+}
+
 std::string refusal_text(std::string_view document) {
   const Json answer = Json::parse(document, nullptr, /*allow_exceptions=*/false);
   if (!answer.is_object() || !answer.contains("message")) return std::string(document);

@@ -15,6 +15,9 @@ enum class View { kStatus, kPools, kEngines, kRequests, kCache, kPlan, kEvents, 
 ///         the message recommends --json.
 [[nodiscard]] Result<std::string> render(View view, std::string_view document);
 
+/// The daemon's version in the status document; "" when it is not there.
+[[nodiscard]] std::string version_in(std::string_view status_document);
+
 /// The message of an answer that refuses, "path: message"; the text itself when it is not ours.
 [[nodiscard]] std::string refusal_text(std::string_view document);
 

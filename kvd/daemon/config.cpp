@@ -7,6 +7,7 @@
 #include "kvd/daemon/config_keys.hpp"
 #include "kvd/daemon/config_print.hpp"
 #include "kvd/daemon/config_sources.hpp"
+#include "kvd/daemon/service_manager.hpp"
 
 namespace kvd::daemon {
 namespace {
@@ -27,8 +28,8 @@ struct CommandLine {
 };
 
 std::vector<std::string> flags() {
-  std::vector<std::string> names = {"--config", "--check-config", "--print-config", "--help",
-                                    "--version"};
+  std::vector<std::string> names = {"--config",     "--check-config", "--print-config",
+                                    "--print-unit", "--help",         "--version"};
   for (const Setting<Config>& key : config_keys()) names.push_back("--" + key.path);
   return names;
 }
@@ -36,6 +37,7 @@ std::vector<std::string> flags() {
 std::optional<Action> action_of(std::string_view flag) {
   if (flag == "--check-config") return Action::kCheck;
   if (flag == "--print-config") return Action::kPrint;
+  if (flag == "--print-unit") return Action::kPrintUnit;
   if (flag == "--help" || flag == "-h") return Action::kHelp;
   if (flag == "--version" || flag == "-V") return Action::kVersion;
   return {};
@@ -124,6 +126,7 @@ Result<Invocation> parse_invocation(int argc, const char* const* argv,
   invocation.config = merged(line, invocation.file, environment, faults);
   if (!faults.empty()) return make_error(ErrorCode::kInvalidArgument, faults.joined());
   if (line.action == Action::kPrint) invocation.text = printed(invocation.config, environment);
+  if (line.action == Action::kPrintUnit) invocation.text = unit_text(invocation.config);
   return invocation;
 }
 

@@ -115,10 +115,17 @@ struct Config {
 
 /// What the command line asked for.
 struct Invocation {
-  enum class Action : std::uint8_t { kRun, kCheck, kPrint, kHelp, kVersion } action = Action::kRun;
+  enum class Action : std::uint8_t {
+    kRun,
+    kCheck,
+    kPrint,
+    kPrintUnit,
+    kHelp,
+    kVersion
+  } action = Action::kRun;
   std::string file;  ///< empty: none
   Config config;
-  std::string text;  ///< what kHelp, kVersion and kPrint print
+  std::string text;  ///< what is printed by the actions but kRun and kCheck
 };
 
 /// Reads flags, environment and file. `environment` is a NULL-terminated environ.

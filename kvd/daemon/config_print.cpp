@@ -106,6 +106,8 @@ std::string help_text() {
       "  --config FILE    settings in TOML (or KVD_CONFIG); without one the defaults run\n"
       "  --check-config   list every fault of the configuration and exit\n"
       "  --print-config   print the configuration in effect as TOML and exit\n"
+      "  --print-unit     print the drop-in for systemd that the configuration asks for "
+      "(MemoryMax)\n"
       "  --version, -V    print the version and exit\n"
       "  --help, -h       print this and exit\n\n"
       "Keys, with their defaults. In the file pool.hbm is hbm in [pool], in the environment\n"

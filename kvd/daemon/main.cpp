@@ -14,6 +14,7 @@
 #include "kvd/daemon/config.hpp"
 #include "kvd/daemon/daemon.hpp"
 #include "kvd/daemon/log.hpp"
+#include "kvd/daemon/service_manager.hpp"
 
 extern char** environ;
 
@@ -63,6 +64,7 @@ void serve_signals(Daemon& daemon, const sigset_t& signals, int argc, char** arg
       ::_exit(128 + signal);
     } else {
       draining = true;
+      notify_service_manager("STOPPING=1\nSTATUS=draining");
       daemon.stop();
     }
   }
@@ -112,6 +114,7 @@ int serve(const Config& config, const sigset_t& signals, int argc, char** argv) 
   // Waits for signals until the process ends; it owns nothing that has to be given back.
   std::thread([&] { serve_signals(**daemon, signals, argc, argv); }).detach();
   log_info("ready: engines attach at " + config.attach_socket);
+  notify_service_manager("READY=1\nSTATUS=engines attach at " + config.attach_socket);
   const Status end = (*daemon)->run();
 
   admin->reset();
@@ -128,8 +131,7 @@ int main(int argc, char** argv) {
   if (!invocation.ok()) return fail(invocation.error());
   Config& config = invocation->config;
   using Action = Invocation::Action;
-  if (invocation->action == Action::kHelp || invocation->action == Action::kVersion ||
-      invocation->action == Action::kPrint) {
+  if (invocation->action != Action::kRun && invocation->action != Action::kCheck) {
     std::fputs(invocation->text.c_str(), stdout);
     return 0;
   }

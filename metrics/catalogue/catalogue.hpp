@@ -26,7 +26,7 @@ struct Metric {
   std::string_view unit;  ///< base unit; "" for counts of things
   std::array<Label, kMaxLabels> label_slots{};
   std::string_view help;
-  std::string_view panel;  ///< title of the dashboard panel that shows it
+  std::string_view panel;  ///< row of the dashboard in which it has its panel
   /// Upper bounds of a histogram's buckets, ascending; what is above them all has one more.
   std::span<const double> bounds{};
 

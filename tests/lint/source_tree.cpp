@@ -14,7 +14,8 @@ constexpr std::array<std::string_view, 7> kRooms = {"ipc",        "kernels", "pl
 
 bool is_source_folder(const fs::path& folder) {
   const std::string name = folder.filename().string();
-  return name != "node_modules" && name != "build" && !name.starts_with('.');
+  return name != "node_modules" && name != "build" && name != "__pycache__" &&
+         !name.starts_with('.');
 }
 
 }  // namespace

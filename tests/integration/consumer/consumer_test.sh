@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 
 fail() { echo "consumer: $*" >&2; exit 1; }
 
-for component in client documents; do
+for component in library client documents; do
   "$cmake" --install "$build" --prefix "$work/prefix" --component "$component" >"$work/install.log" ||
     fail "installing failed: $(cat "$work/install.log")"
 done

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "kvd_client/client.hpp"
-#include "tests/integration/daemon/pattern_summary.hpp"
 #include "tests/support/daemon_process.hpp"
 #include "tests/support/patience.hpp"
+#include "tests/support/pattern_command.hpp"
 
 namespace kvd::test {
 namespace {
@@ -26,32 +26,11 @@ class TwoDevicesTest : public testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(kvd.wait_ready()) << kvd.log(); }
 
-  /// 12 requests of 6 blocks of 64 KiB: more than HBM of one device holds.
+  /// 12 requests: more than HBM of one device holds.
   [[nodiscard]] ChildCommand pattern(const std::string& name, std::uint32_t device,
-                                     const std::vector<std::string>& more = {}) const {
-    ChildCommand command;
-    command.arguments = {built_program("kvd-pattern"),
-                         "--endpoint",
-                         kvd.endpoint(),
-                         "--name",
-                         name,
-                         "--device",
-                         std::to_string(device),
-                         "--requests",
-                         "12",
-                         "--prompt",
-                         "48",
-                         "--new",
-                         "48",
-                         "--tbt-slo-ms",
-                         "1",
-                         "--ttft-slo-ms",
-                         "2",
-                         "--seed",
-                         std::to_string(name.size()),
-                         "--json"};
-    command.arguments.insert(command.arguments.end(), more.begin(), more.end());
-    return command;
+                                     std::vector<std::string> more = {}) const {
+    more.insert(more.end(), {"--device", std::to_string(device)});
+    return pattern_command(kvd, name, more);
   }
   /// On the device of its number.
   [[nodiscard]] ChildCommand rank(std::uint32_t number, std::vector<std::string> more = {}) const {

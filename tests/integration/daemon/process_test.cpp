@@ -9,40 +9,15 @@
 #include <nlohmann/json.hpp>
 
 #include "kvd_client/client.hpp"
-#include "tests/integration/daemon/pattern_summary.hpp"
 #include "tests/support/daemon_process.hpp"
 #include "tests/support/patience.hpp"
+#include "tests/support/pattern_command.hpp"
 
 namespace kvd::test {
 namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-
-ChildCommand pattern(const KvdProcess& kvd, const std::string& name,
-                     const std::vector<std::string>& more = {}) {
-  ChildCommand command;
-  command.arguments = {built_program("kvd-pattern"),
-                       "--endpoint",
-                       kvd.endpoint(),
-                       "--name",
-                       name,
-                       "--requests",
-                       "12",
-                       "--prompt",
-                       "48",
-                       "--new",
-                       "48",
-                       "--tbt-slo-ms",
-                       "1",
-                       "--ttft-slo-ms",
-                       "2",
-                       "--seed",
-                       std::to_string(name.size()),
-                       "--json"};
-  command.arguments.insert(command.arguments.end(), more.begin(), more.end());
-  return command;
-}
 
 // 12 requests of 6 blocks of 64 KiB each: two engines want more than twice the HBM there is.
 const KvdSettings kTightPool{.hbm = "4MiB", .dram = "16MiB"};
@@ -51,8 +26,8 @@ TEST(DaemonProcess, TwoEnginesRotateAndEveryByteIsTheByteWritten) {
   const RuntimeFolder folder;
   const KvdProcess kvd(folder, kTightPool);
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
-  ChildProcess first(pattern(kvd, "a"));
-  ChildProcess second(pattern(kvd, "bb"));
+  ChildProcess first(pattern_command(kvd, "a"));
+  ChildProcess second(pattern_command(kvd, "bb"));
   for (ChildProcess* engine : {&first, &second}) {
     const json summary = summary_of(*engine);
     EXPECT_EQ(engine->wait(), 0) << engine->errors();
@@ -67,8 +42,8 @@ TEST(DaemonProcess, TwoEnginesRotateAndEveryByteIsTheByteWritten) {
 }
 
 ChildCommand rank_of_two(const KvdProcess& kvd, const std::string& rank) {
-  return pattern(kvd, "rank-" + rank,
-                 {"--ranks", "2", "--rank", rank, "--group", "5", "--step-ms", "2"});
+  return pattern_command(kvd, "rank-" + rank,
+                         {"--ranks", "2", "--rank", rank, "--group", "5", "--step-ms", "2"});
 }
 
 // Ranks are processes of their own; the one that is killed takes the session of the other along,
@@ -108,7 +83,7 @@ TEST(DaemonProcess, ACorruptedByteIsFound) {
   const RuntimeFolder folder;
   const KvdProcess kvd(folder, kTightPool);
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
-  ChildProcess engine(pattern(kvd, "control", {"--corrupt-once"}));
+  ChildProcess engine(pattern_command(kvd, "control", {"--corrupt-once"}));
   EXPECT_GT(summary_of(engine)["pattern_errors"], 0);
   EXPECT_EQ(engine.wait(), 1);
 }
@@ -171,7 +146,7 @@ TEST(DaemonProcess, ASecondSignalEndsItAtOnce) {
   // A link so slow that copies are under way for as long as the drain waits for them.
   KvdProcess kvd(folder, {.hbm = "4MiB", .dram = "16MiB", .bandwidth = "1MiB/s"});
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
-  ChildProcess engine(pattern(kvd, "slow"));
+  ChildProcess engine(pattern_command(kvd, "slow"));
   ASSERT_TRUE(poll_until(
       [&] { return json::parse(kvd.get("/v1/status").body)["requests"]["swapping_out"] > 0; }));
   kvd.signal(SIGTERM);

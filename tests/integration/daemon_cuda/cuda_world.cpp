@@ -10,6 +10,7 @@
 
 #include "kernels/device/cuda/driver.hpp"
 #include "kernels/device/cuda/vmm.hpp"
+#include "tests/support/pattern_command.hpp"
 
 namespace kvd::test {
 namespace {
@@ -48,27 +49,8 @@ KvdSettings cuda_settings(std::vector<std::string> fake) {
 
 ChildCommand pattern_on_gpu(const KvdProcess& kvd, const std::string& name,
                             const std::vector<std::string>& more, std::vector<std::string> fake) {
-  ChildCommand command;
+  ChildCommand command = pattern_command(kvd, name, more, 6);
   command.environment = fake_driver(std::move(fake));
-  command.arguments = {built_program("kvd-pattern"),
-                       "--endpoint",
-                       kvd.endpoint(),
-                       "--name",
-                       name,
-                       "--requests",
-                       "6",
-                       "--prompt",
-                       "48",
-                       "--new",
-                       "48",
-                       "--tbt-slo-ms",
-                       "1",
-                       "--ttft-slo-ms",
-                       "2",
-                       "--seed",
-                       std::to_string(name.size()),
-                       "--json"};
-  command.arguments.insert(command.arguments.end(), more.begin(), more.end());
   return command;
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/integration/daemon_cuda/cuda_world.hpp"
+#include "tests/support/pattern_command.hpp"
 
 namespace kvd::test {
 namespace {
@@ -13,11 +14,6 @@ namespace {
 using nlohmann::json;
 
 json status_of(const KvdProcess& kvd) { return json::parse(kvd.get("/v1/status").body); }
-
-json summary_of(ChildProcess& engine) {
-  const auto line = engine.wait_for_line("{");
-  return line ? json::parse(*line) : json();
-}
 
 /// Less than two engines want at a time.
 KvdSettings tight_pool() {

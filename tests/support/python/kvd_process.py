@@ -70,19 +70,26 @@ class KvdProcess:
     """`kvd` of KVDTEST_BIN_DIR with a pool of `slabs` slabs of `slab` bytes. A context manager."""
 
     def __init__(
-        self, slabs: int = 8, dram_slabs: int = 8, slab: int = SLAB, bandwidth: str = "unlimited"
+        self,
+        slabs: int = 8,
+        dram_slabs: int = 8,
+        slab: int = SLAB,
+        bandwidth: str = "unlimited",
+        metrics: bool = False,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kvd-test-")
         self.endpoint = f"{self._folder.name}/attach.sock"
         self.slab = slab
         self.port = free_port()
+        self.metrics_port = free_port() if metrics else 0
+        metrics_table = f"port = {self.metrics_port}" if metrics else 'address = ""'
         config = Path(self._folder.name, "kvd.toml")
         config.write_text(
             f'backend = "host"\n[paths]\nruntime_dir = "{self._folder.name}"\n'
             f'[pool]\nslab = "{slab}B"\nhbm = "{slab * slabs}B"\n'
             f'dram = "{slab * dram_slabs}B"\nreserve = "0"\n'
             f'[link]\nbandwidth = "{bandwidth}"\n'
-            f'[admin]\nport = {self.port}\n[metrics]\naddress = ""\n'
+            f'[admin]\nport = {self.port}\n[metrics]\n{metrics_table}\n'
         )
         self._command = [f"{os.environ['KVDTEST_BIN_DIR']}/kvd", "--config", str(config)]
         self.start()

@@ -324,6 +324,18 @@ TEST_F(ConfigTest, ActionsAreTold) {
   EXPECT_THAT(lines_of(parse({"--check-config=yes"})), ElementsAre(HasSubstr("takes no value")));
 }
 
+TEST_F(ConfigTest, TheUnitAllowsThePoolsAndMore) {
+  const auto of = [&](const std::string& backend) {
+    const auto unit = parse({"--print-unit", "--pool.hbm=8GiB", "--pool.dram=32GiB",
+                             "--pool.slab=64MiB", "--backend", backend});
+    EXPECT_EQ(unit->action, Action::kPrintUnit);
+    return unit->text;
+  };
+  EXPECT_THAT(of("host"), HasSubstr("[Service]\nMemoryMax=" + std::to_string(41LL << 30) + "\n"));
+  EXPECT_THAT(of("cuda"), HasSubstr("MemoryMax=" + std::to_string(35LL << 30) + "\n"));
+  EXPECT_THAT(of("auto"), HasSubstr("MemoryMax=" + std::to_string(43LL << 30) + "\n"));
+}
+
 TEST_F(ConfigTest, HelpAndVersionAnswerWhateverElseIsWrong) {
   const auto help = parse({"--pool.hbm=nonsense", "--help", "--print-config"}, {"KVD_X=1"});
   ASSERT_TRUE(help.ok());

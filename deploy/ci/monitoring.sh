@@ -1,0 +1,54 @@
+#!/bin/sh
+# Prints the folder of what the tests with the label monitoring want: prometheus/ (Debian's Prometheus,
+# unpacked: nothing is installed, no service starts) and venv/ (the schemas of Grafana and Kubernetes).
+# Prints nothing where there is none.
+#
+#   folder=$(sh deploy/ci/monitoring.sh [--fetch])
+#
+# --fetch gets it where it is not: Prometheus through apt, the rest from PyPI, pinned by hash, into
+# ${XDG_CACHE_HOME:-~/.cache}/kvd/monitoring. 40 MB to fetch, 200 MB there, half a minute. Needs Debian
+# 12 and python3-venv. Delete that folder to be rid of it.
+set -eu
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+pins=$here/monitoring-requirements.txt
+cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/kvd
+fetched=$cache/monitoring
+stamp=$fetched/.pins.sha256
+
+fail() { printf '[monitoring] error: %s\n' "$*" >&2; exit 1; }
+pins_hash() { cat "$pins" "$here/monitoring.sh" | sha256sum | cut -d' ' -f1; }
+is_there() { [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(pins_hash)" ]; }
+
+fetch() {
+  printf '[monitoring] fetching Prometheus and the schemas, about 40 MB\n' >&2
+  log=$(mktemp)
+  work=$(mktemp -d)
+  trap 'rm -rf "$log" "$work"' EXIT
+  rm -rf "$fetched"
+  mkdir -p "$fetched"
+  chmod 755 "$work" # apt fetches as a user of its own
+  (cd "$work" && apt-get download -q prometheus) >"$log" 2>&1 </dev/null ||
+    { tail -n 5 "$log" >&2; fail "apt cannot download prometheus: apt-get update"; }
+  dpkg -x "$work"/prometheus_*.deb "$work/unpacked"
+  mkdir "$fetched/prometheus"
+  mv "$work/unpacked/usr/bin/prometheus" "$work/unpacked/usr/bin/promtool" "$fetched/prometheus"
+  /usr/bin/python3 -m venv "$fetched/venv" >"$log" 2>&1 ||
+    { cat "$log" >&2; fail "no venv: apt-get install python3-venv"; }
+  "$fetched/venv/bin/python" -m pip install --quiet --no-input --retries 3 --no-deps \
+    --only-binary=:all: --require-hashes -r "$pins" >"$log" 2>&1 </dev/null ||
+    { tail -n 15 "$log" >&2; fail "the schemas could not be fetched"; }
+  pins_hash >"$stamp"
+}
+
+case "${1:-}" in
+  "" | --fetch) ;;
+  *) fail "usage: monitoring.sh [--fetch]" ;;
+esac
+if [ "${1:-}" = --fetch ] && ! is_there; then
+  mkdir -p "$cache"
+  exec 9>"$cache/monitoring.lock"
+  flock 9
+  is_there || fetch
+fi
+if is_there; then printf '%s\n' "$fetched"; fi

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Makes what kvd is installed from, out of a finished build.
+#
+#   sh deploy/package.sh deb      Debian packages and the Python wheel, into BUILD/packages
+#   sh deploy/package.sh tar      a tarball of bin, include, lib and share
+#   sh deploy/package.sh check    tries the .debs in a bare Debian 12: needs root, debootstrap and a
+#                                 mirror (KVD_DEBIAN_MIRROR, else the one apt uses here)
+#   BUILD=build/dev sh deploy/package.sh deb
+#
+# Needs a finished build (BUILD, default build/release), for .debs the Debian package dpkg-dev. The
+# package kvd-llama is made where the llama.cpp parts were built. A tree that brings its libraries
+# along is deploy/package/bundle.sh's.
+set -eu
+
+top=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+BUILD=${BUILD:-$top/build/release}
+BUILD=$(CDPATH='' cd -- "$BUILD" 2>/dev/null && pwd) || {
+  echo "package.sh: no build folder: cmake --preset release && cmake --build --preset release" >&2
+  exit 1
+}
+packages=$BUILD/packages
+
+fail() { echo "package.sh: $*" >&2; exit 1; }
+
+require_build() {
+  for program in kvd kvd-admin kvdctl kvd-plan kvd-sim kvd-pattern kvd-engine; do
+    [ -x "$BUILD/bin/$program" ] || fail "$BUILD/bin/$program is missing: build it first"
+  done
+  [ -e "$BUILD/man/stamp" ] || fail "$BUILD/man is missing: build the target kvd_man first"
+}
+
+# pack GENERATOR [OPTION...]
+pack() {
+  generator=$1
+  shift
+  [ "$generator" != DEB ] || command -v dpkg-shlibdeps >/dev/null ||
+    fail "dpkg-shlibdeps is missing: install dpkg-dev"
+  (cd "$BUILD" && cpack -G "$generator" "$@") >"$BUILD/cpack.log" 2>&1 ||
+    { cat "$BUILD/cpack.log" >&2; fail "cpack failed"; }
+  sed -n 's/^CPack: - package: \(.*\) generated\.$/\1/p' "$BUILD/cpack.log"
+}
+
+require_build
+case "${1:-}" in
+  deb)
+    pack DEB
+    # Not a Python of one's own: install-deps.sh brings Debian's what a wheel needs.
+    BUILD=$BUILD PYTHON=${PYTHON:-/usr/bin/python3} sh "$top/deploy/package/wheel.sh" "$packages"
+    ;;
+  tar) pack TGZ -D CPACK_ARCHIVE_COMPONENT_INSTALL=OFF ;;
+  check)
+    pack DEB -B "$packages/check/first"
+    # The same programs as a later version: what an upgrade does, not what it brings.
+    pack DEB -B "$packages/check/second" -D CPACK_DEBIAN_PACKAGE_RELEASE=2
+    sh "$top/deploy/package/check.sh" "$packages/check"
+    ;;
+  *) fail "usage: sh deploy/package.sh deb|tar|check" ;;
+esac

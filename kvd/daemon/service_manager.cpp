@@ -1,0 +1,54 @@
+#include "kvd/daemon/service_manager.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+
+#include "ipc/vocabulary/unique_fd.hpp"
+
+namespace kvd::daemon {
+namespace {
+
+/// For kvd's tables, kvd-admin, and new memory of slabs whose old memory an engine still maps.
+constexpr Bytes kBeside = kGiB;
+/// What the CUDA driver takes of the host for a context, several times over.
+constexpr Bytes kDriver = kGiB * 2;
+
+}  // namespace
+
+void notify_service_manager(std::string_view state) {
+  const char* path = std::getenv("NOTIFY_SOCKET");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::size_t size = path == nullptr ? 0 : std::strlen(path);
+  if (size == 0 || size >= sizeof address.sun_path) return;
+  std::memcpy(address.sun_path, path, size);
+  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // of the abstract namespace
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + size);
+  // A manager that does not listen is no reason not to serve engines.
+  (void)::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL,
+                 reinterpret_cast<const sockaddr*>(&address), length);
+}
+
+Bytes memory_at_most(const Config& config) {
+  const bool cuda = config.backend == BackendChoice::kCuda;
+  const Bytes slab = config.slab_size();
+  const Bytes dram = std::int64_t{config.slabs(Tier::kDram)} * slab;
+  const Bytes hbm = std::int64_t{config.all_slabs(Tier::kHbm)} * slab;
+  const bool maybe_cuda = config.backend != BackendChoice::kHost;
+  return dram + (cuda ? Bytes(0) : hbm) + (maybe_cuda ? kDriver : Bytes(0)) + kBeside;
+}
+
+std::string unit_text(const Config& config) {
+  return "# Made by `kvd --print-unit`; make it again when the pools change. Its place:\n"
+         "# /etc/systemd/system/kvd.service.d/memory.conf\n"
+         "[Service]\n"
+         "MemoryMax=" +
+         std::to_string(memory_at_most(config).value) + "\n";
+}
+
+}  // namespace kvd::daemon

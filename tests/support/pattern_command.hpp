@@ -1,0 +1,46 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/engines/child_process.hpp"
+#include "tests/support/daemon_process.hpp"
+
+namespace kvd::test {
+
+/// kvd-pattern on the kvd: requests of 6 blocks of 64 KiB each, with goals so tight that they
+/// rotate as soon as HBM has no room for all.
+[[nodiscard]] inline ChildCommand pattern_command(const KvdProcess& kvd, const std::string& name,
+                                                  const std::vector<std::string>& more = {},
+                                                  int requests = 12) {
+  ChildCommand command;
+  command.arguments = {built_program("kvd-pattern"),
+                       "--endpoint",
+                       kvd.endpoint(),
+                       "--name",
+                       name,
+                       "--requests",
+                       std::to_string(requests),
+                       "--prompt",
+                       "48",
+                       "--new",
+                       "48",
+                       "--tbt-slo-ms",
+                       "1",
+                       "--ttft-slo-ms",
+                       "2",
+                       "--seed",
+                       std::to_string(name.size()),
+                       "--json"};
+  command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+  return command;
+}
+
+/// What it says at its end; null: it said nothing.
+[[nodiscard]] inline nlohmann::json summary_of(ChildProcess& pattern) {
+  const auto line = pattern.wait_for_line("{");
+  return line ? nlohmann::json::parse(*line) : nlohmann::json();
+}
+
+}  // namespace kvd::test
