@@ -69,8 +69,11 @@ ErrorCode Claims::serve_claim(Request& request) {
 bool Claims::relieve_class_pressure(const Request& request) {
   const Session& session = requests_.session_of(request);
   for (const DeviceId device : session.devices().all()) {
-    const Bytes available = store_.cache.available(session.info.domain, Tier::kHbm, device);
-    if (available < needs_.to_run(request, device)) return true;
+    const Share share{session.info.domain, device};
+    const Bytes available = store_.cache.available(share.domain, Tier::kHbm, device);
+    if (available >= needs_.to_run(request, device)) continue;
+    ask_paused(request, share);
+    return true;
   }
   bool pinned = false;
   for (const DeviceId device : session.devices().all()) {
@@ -186,6 +189,23 @@ void Claims::make_way(Session& session, Request& hungry) {
     hungry.layers.away.assign(session.groups(), true);
   } else if (Request* paused = latest_paused(share)) {
     promises_.preempt(*paused, session.id, Promise::kForSlots);
+  }
+}
+
+// Where nobody runs, nobody is hungry, and no end gives the paused their turn: one of them makes
+// way for the claim.
+void Claims::ask_paused(const Request& request, Share share) {
+  const auto& sessions = requests_.sessions();
+  const bool streams = std::any_of(sessions.begin(), sessions.end(),
+                                   [](const auto& entry) { return entry.second.streaming; });
+  if (!streams) return;
+  bool runs = false;
+  requests_.each_inside_on(share, [&](const Request& r) {
+    runs = runs || (r.runs() && !r.paused()) || r.place == Location::kComing;
+  });
+  if (runs || supply_.incoming(share) > Bytes(0)) return;
+  if (Request* paused = latest_paused(share)) {
+    promises_.preempt(*paused, request.key.engine, Promise::kForSlots);
   }
 }
 

@@ -53,6 +53,7 @@ class Claims {
   Emptying empty_slab(const Request& request, SlabIndex slab);
   [[nodiscard]] std::vector<DeviceId> short_devices(const Request& request);
   void make_way(Session& session, Request& hungry);
+  void ask_paused(const Request& request, Share share);
   [[nodiscard]] Request* latest_paused(Share share);
   [[nodiscard]] Share short_share(const Session& session) const;
   [[nodiscard]] ErrorCode grow_prefill(Request& request);

@@ -57,14 +57,23 @@ pool::SlotGrant RequestMemory::take(const Session& session,
   return grant;
 }
 
+// Claims ask at each step: where there is one device, nobody lists the places.
+pool::SlotGrant RequestMemory::take_next(const Session& session, const Request& request,
+                                         std::uint32_t count) {
+  if (!session.devices().several()) {
+    return store_.cache.take(Tier::kHbm, session.taker(), count);
+  }
+  std::vector<std::uint32_t> places(count);
+  std::iota(places.begin(), places.end(), request.table.size());
+  return take(session, places);
+}
+
 ErrorCode RequestMemory::grow(Request& request, Tokens tokens) {
   Session& session = requests_.session_of(request);
   const auto wanted = static_cast<std::uint32_t>(session.blocks_for(tokens));
   if (wanted <= request.table.blocks()) return ErrorCode::kOk;
   const std::uint32_t count = (wanted - request.table.blocks()) * session.groups();
-  std::vector<std::uint32_t> places(count);
-  std::iota(places.begin(), places.end(), request.table.size());
-  const pool::SlotGrant grant = take(session, places);
+  const pool::SlotGrant grant = take_next(session, request, count);
   if (grant.code != ErrorCode::kOk) return grant.code;
   std::uint32_t next = request.table.size();
   store_.blocks.extend(request.table, session.taker(), count);

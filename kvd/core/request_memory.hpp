@@ -59,6 +59,8 @@ class RequestMemory {
   void end(Request& request);
 
  private:
+  [[nodiscard]] pool::SlotGrant take_next(const Session& session, const Request& request,
+                                          std::uint32_t count);
   [[nodiscard]] store::Hold hold_for(const Request& request) const;
   void abandon(Request& request, Ticket transfer);
   /// All that are under way.

@@ -123,6 +123,27 @@ TEST_F(ClaimsTest, APausedRequestLeavesWhereNobodyElseCould) {
   EXPECT_TRUE(paused.leaving);
 }
 
+TEST_F(ClaimsTest, APausedRequestLeavesForAClaimWhereNobodyRuns) {
+  Session& session = attach();
+  session.streaming = true;
+  Request& paused = running(session, 64);
+  paused.verdict = Verdict::kPaused;
+  claiming(session, 40);
+  sut.serve(kA);
+  EXPECT_TRUE(paused.leaving || paused.promised);
+}
+
+TEST_F(ClaimsTest, APausedRequestStaysWhereSomebodyRuns) {
+  Session& session = attach();
+  session.streaming = true;
+  Request& paused = running(session, 56);
+  paused.verdict = Verdict::kPaused;
+  running(session, 8);
+  claiming(session, 40);
+  sut.serve(kA);
+  EXPECT_FALSE(paused.leaving || paused.promised) << "the end of the other gives it its turn";
+}
+
 TEST_F(ClaimsTest, AParkedRequestIsNotOnItsWayOutOfWhatItShares) {
   Session& session = attach();
   Request& prompt = running(session, 4);  // in the slab that the other class needs
