@@ -72,10 +72,12 @@ void describe_workload(CLI::App& app, ScenarioOptions& o) {
   app.add_option("--seed", o.workload.seed, "Of the (first) workload")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--max-tokens", o.workload.max_tokens,
-                 "The longest answer that requests announce: a number, as clients send one; mix: a "
-                 "third each of exact, the next power of two and 8192; exact: what they will make, "
-                 "which no client knows")
+  app.add_option(
+         "--max-tokens", o.workload.max_tokens,
+         "The longest answer that requests announce: mix: a third each of 8192, of what the "
+         "prompt leaves of the model's context, and of the next power of two; context; a "
+         "number; exact: what they will make, which no client knows. Never more than the "
+         "context leaves")
       ->capture_default_str();
   optional(app, "--length-error", o.length_error,
            "Answers are predicted, wrong by a factor exp(ERROR x a normal number); 0: an oracle. "

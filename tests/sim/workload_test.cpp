@@ -262,25 +262,42 @@ TEST(Merged, OrdersByTimeAndNamesTheEngine) {
   }
 }
 
-TEST(Announced, IsNeverLessThanTheAnswer) {
+constexpr Tokens kContext[] = {Tokens(4096)};
+
+Workload announced(Workload workload, const std::string& how) {
+  EXPECT_TRUE(announce_lengths(workload, how, 1, kContext).ok()) << how;
+  return workload;
+}
+
+TEST(Announced, IsNeverLessThanTheAnswerNorMoreThanTheContextLeaves) {
   Workload exact = generated("sharegpt", 300);
-  Workload fixed = exact;
-  Workload mixed = exact;
-  ASSERT_TRUE(announce_lengths(exact, "exact", 1).ok());
-  ASSERT_TRUE(announce_lengths(fixed, "300", 1).ok());
-  ASSERT_TRUE(announce_lengths(mixed, "mix", 1).ok());
-  int kinds[3] = {};
-  for (std::size_t i = 0; i < exact.size(); ++i) {
-    const std::int64_t output = exact[i].output.value;
-    EXPECT_FALSE(exact[i].announced);
-    EXPECT_EQ(fixed[i].announced, Tokens(std::max<std::int64_t>(300, output)));
-    const std::int64_t said = mixed[i].announced->value;
-    EXPECT_GE(said, output);
-    if (said == output) ++kinds[0];
-    if (said != output && said < 2 * output) ++kinds[1];
-    if (said == std::max<std::int64_t>(8192, output)) ++kinds[2];
+  exact[0].prompt = Tokens(5000);  // longer than the context
+  for (const char* how : {"300", "8192", "context", "mix"}) {
+    const Workload said = announced(exact, how);
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      const Tokens left = kContext[0] - exact[i].prompt;
+      EXPECT_GE(*said[i].announced, exact[i].output) << how;
+      EXPECT_LE(*said[i].announced, std::max(exact[i].output, left)) << how;
+    }
+    EXPECT_EQ(said[0].announced, exact[0].output) << how;
   }
-  for (const int kind : kinds) EXPECT_NEAR(kind, 100, 35);
+  EXPECT_FALSE(announced(exact, "exact")[1].announced);
+  EXPECT_EQ(announced(exact, "8192")[1].announced, kContext[0] - exact[1].prompt);
+}
+
+TEST(Announced, AMixIsAThirdOfEachKindOfClient) {
+  Workload plain = generated("sharegpt", 300);
+  Workload mixed = plain;
+  const Tokens context[] = {Tokens(16000)};
+  ASSERT_TRUE(announce_lengths(mixed, "mix", 1, context).ok());
+  int usual = 0, rest = 0, near = 0;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const std::int64_t said = mixed[i].announced->value;
+    usual += said == 8192;
+    rest += said == 16000 - plain[i].prompt.value;
+    near += said < 2 * plain[i].output.value;
+  }
+  for (const int kind : {usual, rest, near}) EXPECT_NEAR(kind, 100, 35);
 }
 
 TEST(Chat, EachTurnBeginsWithTheTurnBefore) {

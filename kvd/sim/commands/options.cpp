@@ -6,6 +6,7 @@
 
 #include "kvd/sim/workload/merge.hpp"
 #include "kvd/sim/workload/predict.hpp"
+#include "kvd/sim/world/configuration.hpp"
 
 namespace kvd::sim {
 namespace {
@@ -71,12 +72,14 @@ Status add_engines(const ScenarioOptions& options, Setting& setting) {
 }
 
 // Engines of one run get different requests from one seed.
-Result<Workload> all_arrivals(const ScenarioOptions& options, std::uint64_t seed) {
+Result<Workload> all_arrivals(const ScenarioOptions& options, const Setting& setting,
+                              std::uint64_t seed) {
   constexpr std::uint64_t kFarApart = 1'000'003;
   std::vector<EngineWorkload> parts;
   for (std::size_t i = 0; i < options.traces.size(); ++i) {
     WorkloadOptions workload = options.workload;
     workload.seed = seed + kFarApart * i;
+    KVD_ASSIGN_OR_RETURN(workload.context, context_of(setting, i));
     if (!options.rates.empty()) workload.rate = options.rates[i % options.rates.size()];
     EngineWorkload part;
     KVD_ASSIGN_OR_RETURN(part.requests, make_workload(options.traces[i], workload));
@@ -104,7 +107,7 @@ Result<Setting> make_setting(const ScenarioOptions& options, const std::string& 
   KVD_ASSIGN_OR_RETURN(setting.dram, optional_size("--dram", options.dram));
   KVD_ASSIGN_OR_RETURN(setting.b_xfer, optional_size("--b-xfer", options.b_xfer));
   KVD_TRY(add_engines(options, setting));
-  KVD_ASSIGN_OR_RETURN(setting.workload, all_arrivals(options, seed));
+  KVD_ASSIGN_OR_RETURN(setting.workload, all_arrivals(options, setting, seed));
   if (options.length_error) {
     KVD_TRY(predict_lengths(setting.workload, *options.length_error, seed));
   }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/result.hpp"
@@ -13,14 +14,21 @@
 
 namespace kvd::sim {
 
+/// Of requests that announce their answers so.
+[[nodiscard]] inline WorkloadOptions announcing(std::string max_tokens) {
+  WorkloadOptions options;
+  options.max_tokens = std::move(max_tokens);
+  return options;
+}
+
 /// What to simulate, as the command line says it; shared by every command that runs something.
 struct ScenarioOptions {
   std::vector<std::string> profiles;                   ///< one for each engine
   std::vector<std::string> traces = {"gen:sharegpt"};  ///< one for each engine
   std::vector<double> rates;  ///< requests a second: none, one for all, or one for each engine
   std::vector<std::string> policies;
-  WorkloadOptions workload;  ///< its rate is that of `rates`
-  std::size_t seeds = 1;     ///< workload.seed, the next one, …
+  WorkloadOptions workload = announcing("mix");  ///< its rate is that of `rates`
+  std::size_t seeds = 1;                         ///< workload.seed, the next one, …
   std::optional<double> ttft_s, tbt_s, tpot_s;
   std::optional<std::int64_t> prefill_tokens;
   std::string hbm, dram, b_xfer;  ///< sizes; empty: the profile's, the profile's, auto

@@ -59,6 +59,8 @@ struct EngineLimits {
   std::int64_t max_batched_tokens = 0;
   /// Sum of final lengths of the requests inside; 0: any.
   std::int64_t max_total_tokens = 0;
+  /// Prompt and answer of one request, by the model; 0: as many as HBM holds.
+  std::int64_t max_model_len = 0;
 };
 
 /// A model on a machine. A figure that nobody published is named in `ours`.

@@ -31,7 +31,8 @@ Result<GridResult> measure_change(Lab& lab, const Change& change) {
                   change.policies,
                   change.xs,
                   [knee, &change](const std::string& policy, double x) {
-                    Trial trial = superinfer_trial(kQwen, policy, kLoad * knee);
+                    Trial trial =
+                        as_clients_announce(superinfer_trial(kQwen, policy, kLoad * knee));
                     trial.variant += std::string(", ") + change.x_name + " " + number_text(x);
                     trial.adjust = [first = trial.adjust, apply = change.apply, x](Setting& s) {
                       first(s);

@@ -108,14 +108,15 @@ TextTable side_by_side(const Ground& ground, std::size_t x) {
 }
 
 Result<Ground> layerkv_ground(Lab& lab) {
-  const Grid grid{
-      "beyond-unified-layerkv",
-      std::string(kLlama) + ", ShareGPT lengths, 120 s",
-      "rate",
-      "requests a second",
-      {"whole_request", "layerkv_literal", "layerkv", "unified"},
-      {4, 5.5, 6, 7},
-      [](const std::string& policy, double x) { return layerkv_trial(kLlama, policy, x); }};
+  const Grid grid{"beyond-unified-layerkv",
+                  std::string(kLlama) + ", ShareGPT lengths, 120 s",
+                  "rate",
+                  "requests a second",
+                  {"whole_request", "layerkv_literal", "layerkv", "unified"},
+                  {4, 5.5, 6, 7},
+                  [](const std::string& policy, double x) {
+                    return as_clients_announce(layerkv_trial(kLlama, policy, x));
+                  }};
   KVD_ASSIGN_OR_RETURN(auto result, measure_grid(lab, grid));
   return Ground{
       "LayerKV's ground", {&Metrics::joint_attainment}, {"TTFT and mean TBT"}, std::move(result)};
@@ -130,7 +131,7 @@ Result<Ground> superinfer_ground(Lab& lab) {
                   {"fcfs", "ltr", "past_future", "si_code", "lvf", "unified"},
                   {0.8, 1.0, 1.2, 1.3, 1.4, 1.6},
                   [knee](const std::string& policy, double x) {
-                    return superinfer_trial(kQwen, policy, x * knee);
+                    return as_clients_announce(superinfer_trial(kQwen, policy, x * knee));
                   }};
   KVD_ASSIGN_OR_RETURN(auto result, measure_grid(lab, grid));
   return Ground{"SuperInfer's ground",
@@ -146,7 +147,9 @@ Result<Ground> orbitflow_ground(Lab& lab) {
                   "SLO scale",
                   {"flexgen_plus", "dynamic_heuristic", "orbitflow", "unified"},
                   {1, 1.5, 2.5},
-                  [](const std::string& policy, double x) { return orbitflow_trial(policy, x); }};
+                  [](const std::string& policy, double x) {
+                    return as_clients_announce(orbitflow_trial(policy, x));
+                  }};
   KVD_ASSIGN_OR_RETURN(auto result, measure_grid(lab, grid));
   return Ground{"OrbitFlow's ground",
                 {&Metrics::tbt_attainment, &Metrics::tpot_attainment},

@@ -39,14 +39,23 @@ Result<std::vector<FigureMaker>> chosen(const std::vector<std::string>& ids) {
   return makers;
 }
 
+/// What the requests of a figure announce.
+const char* announcement(const Figure& figure) {
+  return figure.beyond ? "Requests announce their longest answers as clients do (--max-tokens mix)."
+                       : "Requests announce exactly the answers that they will make, as load "
+                         "generators do that replay lengths.";
+}
+
 Result<Figure> made(const FigureMaker& maker, Lab& lab) {
   const double refused = lab.refused();
+  const std::size_t trials = lab.trials();
   auto figure = maker.make(lab);
   if (!figure.ok()) {
     return make_error(figure.error().code, std::string(maker.id) + ": " + figure.error().message);
   }
   figure->id = maker.id;
   figure->title = maker.title;
+  if (lab.trials() > trials) figure->notes.emplace_back(announcement(*figure));
   if (lab.refused() > refused) {
     figure->notes.emplace_back(
         "Requests larger than memory were refused in some runs and count as missed everywhere.");

@@ -2,6 +2,10 @@
 
 #include <ostream>
 #include <sstream>
+#include <vector>
+
+#include "kvd/sim/workload/announce.hpp"
+#include "kvd/sim/world/configuration.hpp"
 
 namespace kvd::sim {
 namespace {
@@ -12,15 +16,17 @@ std::string key_of(const Trial& trial) {
   std::ostringstream key;
   key.precision(17);
   key << trial.profile << '|' << trial.policy << '|' << trial.workload << '|' << trial.variant
-      << '|' << options.rate.value_or(-1) << '|' << options.duration.value_or(Seconds(-1)).count()
-      << '|' << options.requests.value_or(0) << '|' << options.cv.value_or(-1) << '|'
-      << trial.slo.ttft.count() << '|' << trial.slo.tbt.count() << '|' << trial.slo.tpot.count();
+      << '|' << trial.max_tokens << '|' << options.rate.value_or(-1) << '|'
+      << options.duration.value_or(Seconds(-1)).count() << '|' << options.requests.value_or(0)
+      << '|' << options.cv.value_or(-1) << '|' << trial.slo.ttft.count() << '|'
+      << trial.slo.tbt.count() << '|' << trial.slo.tpot.count();
   return key.str();
 }
 
 }  // namespace
 
 Result<RunResult> Lab::play(const Trial& trial, std::uint64_t seed) {
+  ++trials_;
   WorkloadOptions options = trial.options;
   options.seed = seed;
   Setting setting;
@@ -30,10 +36,17 @@ Result<RunResult> Lab::play(const Trial& trial, std::uint64_t seed) {
   setting.engines.push_back({std::move(profile), 1, Bytes(0)});
   setting.slo = trial.slo;
   if (trial.adjust) trial.adjust(setting);
+  std::vector<Tokens> contexts;
+  for (std::size_t i = 0; i < setting.engines.size(); ++i) {
+    KVD_ASSIGN_OR_RETURN(const Tokens context, context_of(setting, i));
+    contexts.push_back(context);
+  }
+  KVD_TRY(announce_lengths(setting.workload, trial.max_tokens, seed, contexts));
   return run(setting);
 }
 
 Result<Summary> Lab::measure(const Trial& trial) {
+  ++trials_;
   const std::string key = key_of(trial);
   auto found = known_.find(key);
   if (found == known_.end()) {

@@ -19,10 +19,18 @@ struct Trial {
   std::string workload;
   WorkloadOptions options;  ///< the Lab sets the seed
   core::Slo slo;
+  /// What requests announce, once `adjust` has shaped them (workload/announce.hpp).
+  std::string max_tokens = "exact";
   /// What is different from the profile and policy as named, and its name.
   std::string variant = {};
   std::function<void(Setting&)> adjust = {};
 };
+
+/// The same with requests that announce what clients do instead of what they will make.
+[[nodiscard]] inline Trial as_clients_announce(Trial trial) {
+  trial.max_tokens = "mix";
+  return trial;
+}
 
 /// Runs trials, each once however many figures ask for it.
 /// Owner: one thread.
@@ -43,6 +51,9 @@ class Lab {
   /// Requests a run that were refused, over all that measure() answered so far.
   [[nodiscard]] double refused() const { return refused_; }
 
+  /// Grows with every point that is asked for.
+  [[nodiscard]] std::size_t trials() const { return trials_; }
+
   void tell(const std::string& what, std::size_t done, std::size_t all);
 
  private:
@@ -50,6 +61,7 @@ class Lab {
   std::uint64_t first_seed_;
   std::ostream* progress_;
   double refused_ = 0;
+  std::size_t trials_ = 0;
   std::map<std::string, Summary> known_;
 };
 

@@ -8,6 +8,7 @@
 #include "kvd/sim/workload/announce.hpp"
 #include "kvd/sim/workload/merge.hpp"
 #include "kvd/sim/workload/random.hpp"
+#include "kvd/sim/world/configuration.hpp"
 
 namespace kvd::sim::grid {
 namespace {
@@ -37,25 +38,20 @@ Result<Workload> arrivals_of(const Cell& cell, double rate, std::uint64_t seed) 
   return merged(parts);
 }
 
-/// Tokens of an engine's model that half of the pool holds.
-std::vector<std::int64_t> most_tokens(const Setting& setting) {
-  Bytes slot;
-  for (const EngineSetting& engine : setting.engines) {
-    slot = std::max(slot, engine.profile.shape.slot_bytes());
+/// Half of what HBM holds, by engine.
+Result<std::vector<Tokens>> contexts_of(const Setting& setting) {
+  std::vector<Tokens> contexts;
+  for (std::size_t i = 0; i < setting.engines.size(); ++i) {
+    KVD_ASSIGN_OR_RETURN(const Tokens most, most_tokens(setting, i));
+    contexts.emplace_back(most.value / 2);
   }
-  const std::int64_t slots = *setting.hbm / slot / 2;
-  std::vector<std::int64_t> most;
-  for (const EngineSetting& engine : setting.engines) {
-    const auto& shape = engine.profile.shape;
-    most.push_back(slots / shape.groups() * shape.block_tokens);
-  }
-  return most;
+  return contexts;
 }
 
-void shorten(Arrival& arrival, std::int64_t most) {
-  const std::int64_t all = (arrival.prompt + arrival.output).value;
+void shorten(Arrival& arrival, Tokens most) {
+  const Tokens all = arrival.prompt + arrival.output;
   if (all <= most) return;
-  const double factor = static_cast<double>(most) / static_cast<double>(all);
+  const double factor = static_cast<double>(most.value) / static_cast<double>(all.value);
   const auto shorter = [&](Tokens tokens) {
     const double part = static_cast<double>(tokens.value) * factor;
     return Tokens(std::max<std::int64_t>(1, static_cast<std::int64_t>(part)));
@@ -75,14 +71,9 @@ void set_classes(const Cell& cell, std::uint64_t seed, Workload& workload) {
 }
 
 Status shape_workload(const Cell& cell, std::uint64_t seed, Setting& setting) {
-  const auto most = most_tokens(setting);
-  for (Arrival& arrival : setting.workload) shorten(arrival, most[arrival.engine]);
-  KVD_TRY(announce_lengths(setting.workload, cell.max_tokens, seed));
-  for (Arrival& arrival : setting.workload) {
-    if (!arrival.announced) continue;
-    const Tokens room(most[arrival.engine] - arrival.prompt.value);
-    arrival.announced = std::max(arrival.output, std::min(*arrival.announced, room));
-  }
+  KVD_ASSIGN_OR_RETURN(const std::vector<Tokens> contexts, contexts_of(setting));
+  for (Arrival& arrival : setting.workload) shorten(arrival, contexts[arrival.engine]);
+  KVD_TRY(announce_lengths(setting.workload, cell.max_tokens, seed, contexts));
   set_classes(cell, seed, setting.workload);
   return {};
 }

@@ -133,6 +133,8 @@ std::vector<ProfileKey> make_keys() {
        count(KVD_FIELD(limits.max_batched_tokens))},
       {"engine.max_total_tokens", "", "final lengths of those inside; 0: any", false,
        count(KVD_FIELD(limits.max_total_tokens))},
+      {"engine.max_model_len", "", "prompt and answer of one request; 0: what HBM holds", false,
+       count(KVD_FIELD(limits.max_model_len))},
       {"solver.node_s", "s", "per node of the placement solver", false,
        seconds(KVD_FIELD(solver_node))},
       {"solver.call_s", "s", "per call of it", false, seconds(KVD_FIELD(solver_call))},

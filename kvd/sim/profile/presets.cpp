@@ -37,6 +37,7 @@ d2h_bytes_s = 7.62e9  # ours: as h2d, PCIe 3.0 is symmetric
 [engine]
 max_num_seqs = 4  # OF 5.1: batch of 4
 max_total_tokens = 32384  # OF 5.1: 32K tokens a batch; where the artifact's length bins end
+max_model_len = 32384  # ours: as many as a batch
 
 [solver]
 node_s = 2e-5  # ours: an assumption, not measured on this profile
@@ -76,6 +77,7 @@ d2h_bytes_s = 2.8e10  # ours: as h2d
 [engine]
 max_num_seqs = 4  # OF 5.1
 max_total_tokens = 131072  # ours: OF 5.3 takes 128K tokens a request
+max_model_len = 131072  # OF 5.3 takes 128K tokens a request
 
 [solver]
 node_s = 4e-5  # ours: an assumption
@@ -113,6 +115,7 @@ d2h_bytes_s = 2.5e10  # ours: the same
 
 [engine]
 max_num_seqs = 256  # vLLM 0.5.5's default; here parked ones have a seat, too
+max_model_len = 4096  # Llama2-7B
 )toml";
 
 constexpr const char* kL20Yi = R"toml(name = "l20-yi-34b-tp2"
@@ -146,6 +149,7 @@ d2h_bytes_s = 2.5e10  # ours: the same
 
 [engine]
 max_num_seqs = 256  # vLLM 0.5.5's default; here parked ones have a seat, too
+max_model_len = 200000  # Yi-34B-200K
 )toml";
 
 constexpr const char* kL20Llama70 = R"toml(name = "l20-llama3-70b-tp4"
@@ -179,6 +183,7 @@ d2h_bytes_s = 5.0e10  # ours: the same
 
 [engine]
 max_num_seqs = 256  # vLLM 0.5.5's default; here parked ones have a seat, too
+max_model_len = 131072  # Llama-3.1-70B
 )toml";
 
 constexpr const char* kGh200Qwen = R"toml(name = "gh200-qwen2.5-32b"
@@ -215,6 +220,7 @@ per_copy_s = 2e-5  # ours: one batched launch
 [engine]
 max_num_seqs = 16384  # SI artifact
 max_batched_tokens = 16384  # SI artifact
+max_model_len = 32768  # Qwen2.5-32B
 )toml";
 
 constexpr const char* kGh200Llama = R"toml(name = "gh200-llama3-8b"
@@ -251,6 +257,7 @@ per_copy_s = 2e-5  # ours: one batched launch
 [engine]
 max_num_seqs = 16384  # SI artifact
 max_batched_tokens = 16384  # SI artifact
+max_model_len = 131072  # ours: of Llama-3.1-8B, which has the same shape
 )toml";
 
 constexpr const char* kGh200Mixtral = R"toml(name = "gh200-mixtral-8x7b"
@@ -287,6 +294,7 @@ per_copy_s = 2e-5  # ours: one batched launch
 [engine]
 max_num_seqs = 16384  # SI artifact
 max_batched_tokens = 16384  # SI artifact
+max_model_len = 32768  # Mixtral-8x7B
 )toml";
 
 constexpr const char* kH100 = R"toml(name = "h100-pcie-llama3-8b"
@@ -322,6 +330,7 @@ per_copy_s = 1e-5  # ours: one batched launch
 [engine]
 max_num_seqs = 256  # vLLM default
 max_batched_tokens = 8192  # vLLM default
+max_model_len = 131072  # ours: of Llama-3.1-8B, which has the same shape
 )toml";
 
 }  // namespace

@@ -21,6 +21,7 @@ struct WorkloadOptions {
   std::optional<std::size_t> requests;
   std::optional<double> cv;          ///< of the gaps between arrivals
   std::string max_tokens = "exact";  ///< what requests announce: workload/announce.hpp
+  Tokens context{32768};             ///< the longest prompt and answer together
 };
 
 /// `source`: "gen:NAME" or a trace file. Errors: InvalidArgument (with line numbers for a

@@ -63,7 +63,7 @@ Result<Workload> requests_of(std::string_view source, const WorkloadOptions& opt
 
 Result<Workload> make_workload(std::string_view source, const WorkloadOptions& options) {
   KVD_ASSIGN_OR_RETURN(Workload requests, requests_of(source, options));
-  KVD_TRY(announce_lengths(requests, options.max_tokens, options.seed));
+  KVD_TRY(announce_lengths(requests, options.max_tokens, options.seed, {&options.context, 1}));
   return requests;
 }
 

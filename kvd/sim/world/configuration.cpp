@@ -50,9 +50,7 @@ core::Tuning tuning_of(const Setting& setting) {
   return tuning;
 }
 
-}  // namespace
-
-Status check_setting(const Setting& setting) {
+Status check_engines(const Setting& setting) {
   if (setting.engines.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "a run needs an engine: name a profile");
   }
@@ -62,6 +60,13 @@ Status check_setting(const Setting& setting) {
     profile.dram = setting.dram.value_or(setting.engines.front().profile.dram);
     KVD_TRY(check(profile));
   }
+  return {};
+}
+
+}  // namespace
+
+Status check_setting(const Setting& setting) {
+  KVD_TRY(check_engines(setting));
   constexpr std::int64_t kMostPrefill = 1'000'000'000;
   const std::int64_t prefill = setting.prefill_tokens.value_or(1);
   if (prefill < 1 || prefill > kMostPrefill) {
@@ -98,6 +103,26 @@ core::Controller::Config controller_config(const Setting& setting) {
   config.oracle = setting.policy.oracle;
   config.validate_each_event = setting.check;
   return config;
+}
+
+Result<Tokens> most_tokens(const Setting& setting, std::size_t engine) {
+  KVD_TRY(check_engines(setting));
+  const core::Controller::Config config = controller_config(setting);
+  const pool::TierPool::Config& hbm = config.hbm.front();
+  Bytes others;
+  for (const auto& [domain, quota] : config.hbm_quotas) {
+    if (domain != DomainId(setting.engines[engine].domain)) others += quota.guarantee;
+  }
+  const auto& shape = setting.engines[engine].profile.shape;
+  const std::int64_t slabs = hbm.slabs - others / hbm.slab_bytes;
+  const std::int64_t slots = slabs * (hbm.slab_bytes / shape.slot_bytes());
+  return Tokens(slots / shape.groups() * shape.block_tokens);
+}
+
+Result<Tokens> context_of(const Setting& setting, std::size_t engine) {
+  KVD_ASSIGN_OR_RETURN(const Tokens memory, most_tokens(setting, engine));
+  const std::int64_t model = setting.engines[engine].profile.limits.max_model_len;
+  return model == 0 ? memory : std::min(memory, Tokens(model));
 }
 
 std::int64_t prefill_budget(const Setting& setting, const Profile& profile) {

@@ -12,6 +12,14 @@ namespace kvd::sim {
 /// Pools, quotas and tuning. Precondition: check_setting().
 [[nodiscard]] core::Controller::Config controller_config(const Setting& setting);
 
+/// Tokens of the engine's model that its domain's HBM holds at most. The workload need not be there
+/// yet. Errors: InvalidArgument for engines or memory that cannot run.
+[[nodiscard]] Result<Tokens> most_tokens(const Setting& setting, std::size_t engine);
+
+/// Tokens that a request may have, prompt and answer: as many as HBM holds and the model allows.
+/// Errors: as most_tokens().
+[[nodiscard]] Result<Tokens> context_of(const Setting& setting, std::size_t engine);
+
 /// Prompt tokens of one iteration; 0: any number.
 [[nodiscard]] std::int64_t prefill_budget(const Setting& setting, const Profile& profile);
 
