@@ -29,10 +29,12 @@ void Knowledge::measure_link(const std::vector<DeviceId>& devices, Tier to,
   }
 }
 
-void Knowledge::measure_gap(const Session& session, double seconds) {
-  for (const DeviceId device : session.devices().all()) {
-    follow(links_[device.value].step_s, seconds);
-  }
+bool Knowledge::was_iteration(const Session& session, bool running) {
+  const Iterations& iterations = session.iterations;
+  // One ran already at the last step: it is over once the next runs, or nothing does for want of
+  // anything granted.
+  if (iterations.overlapped) return running == iterations.stepping;
+  return iterations.stepping && !running;
 }
 
 void Knowledge::ended(Session& session, const Request& request) {
@@ -78,6 +80,11 @@ std::int64_t Knowledge::saved_up(Request& request) const {
 
 // A line over the iteration's prompt tokens: its value at none is the time of a decode.
 void Knowledge::measure_step(Session& session, double took) {
+  // What the link may move in a step must not grow with the waits for what it moves.
+  const double stall = session.plan.batch.empty() ? 0 : session.plan.stall_s;
+  for (const DeviceId device : session.devices().all()) {
+    follow(links_[device.value].step_s, took > stall ? took - stall : took);
+  }
   const bool prefills = session.iterations.reported_prefill > Tokens(0);
   session.costs.prefill.observe(static_cast<double>(session.iterations.reported_prefill.value),
                                 took);

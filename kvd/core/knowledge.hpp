@@ -28,8 +28,11 @@ class Knowledge {
   /// Copies into `to` took so long, those of several devices side by side and with as many bytes
   /// each. Follows a changed link within a few copies.
   void measure_link(const std::vector<DeviceId>& devices, Tier to, const CopyFinished& finished);
-  /// From one step of an engine to its next.
-  void measure_gap(const Session& session, double seconds);
+  /// Whether the time since the session's last step is that of one iteration and of nothing else.
+  /// An engine that waits until somebody's copy has ended, or for requests, steps without anything
+  /// to run; a pipelined one steps when it begins, so its first step measures nothing. `running`:
+  /// an iteration runs at the step that comes now.
+  [[nodiscard]] static bool was_iteration(const Session& session, bool running);
   /// The iteration that the session reports took so long, pipelined or not.
   void measure_step(Session& session, double took);
   static void ended(Session& session, const Request& request);
@@ -45,7 +48,7 @@ class Knowledge {
   /// The same with a guess in place of 0.
   [[nodiscard]] double link_or_default(DeviceId device) const;
   [[nodiscard]] double fetch_rate(DeviceId device) const;  ///< bytes a second into HBM
-  /// Of the engines on the device.
+  /// An iteration of the engines on the device, without waits for layers; 0: not measured yet.
   [[nodiscard]] double mean_step_s(DeviceId device) const { return links_[device.value].step_s; }
   /// Of requests that were rotated out and came back, in seconds.
   [[nodiscard]] double mean_absence_s() const { return mean_absence_s_; }
@@ -57,7 +60,7 @@ class Knowledge {
 
   struct Link {
     std::array<double, 2> rates{};
-    double step_s = 0;  ///< mean time between the steps of who uses it
+    double step_s = 0;  ///< mean iteration of who uses it
   };
 
   Context& context_;

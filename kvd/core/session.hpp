@@ -110,6 +110,7 @@ struct Iterations {
   std::uint64_t reported = 0;  ///< last whose tokens are counted; of ranks, the first to say so
   std::uint64_t table_version = 0;
   bool stepping = false;        ///< the last step reply had something to run
+  bool overlapped = false;      ///< the last step came while an iteration ran
   std::optional<Tokens> chunk;  ///< prompt tokens the next may have; none: any number
   Tokens granted_prefill;       ///< prompt tokens of the last granted iteration
   Tokens reported_prefill;      ///< prompt tokens of the last reported one

@@ -160,7 +160,7 @@ struct DeviceStatus {
   std::vector<pool::SlabView> slabs;
   Bytes b_xfer;                  ///< in force at the last decision
   double link_rate[2] = {0, 0};  ///< measured bytes a second, h2d and d2h; 0: not yet
-  double mean_step_s = 0;        ///< of the engines on it
+  double mean_step_s = 0;        ///< iterations of the engines on it
 };
 
 /// The whole visible state at one instant; made by the control thread, read by anyone.

@@ -6,9 +6,10 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
   KVD_TRY(reports_.check(session, step));
   ++context_.counters.steps;
   ++session.totals.steps;
-  const double took = to_seconds(context_.now - session.life.last_step);
-  if (session.life.last_step.count() != 0) knowledge_.measure_gap(session, took);
-  const bool measured = session.iterations.stepping;
+  const bool running = step.iteration_running != 0;
+  const double since_last = to_seconds(context_.now - session.life.last_step);
+  const bool computed = Knowledge::was_iteration(session, running);
+  session.iterations.overlapped = running;
   session.life.last_step = context_.now;
   session.life.responsive = true;
   session.streaming = needs_.layers_stream(session);
@@ -17,7 +18,7 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
   // What is over comes first: it may free memory, and nobody is decided about twice.
   reports_.take(session, step);
   standstills_.end_given_up(session);
-  if (measured) knowledge_.measure_step(session, took);
+  if (computed) knowledge_.measure_step(session, since_last);
   streams_.end(session);
   // Then what was decided earlier: promises are kept or given back, regions get their way, the plan
   // in force moves layers. Who decides next counts on what they free.

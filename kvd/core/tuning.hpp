@@ -16,7 +16,7 @@ struct RotationTuning {
   double alpha = 3;     ///< weight of a rotary request's lag, >= 0
   double beta_b = 0;    ///< rotary lag starts at beta_b * TBT SLO; negative starts it early
   double beta_f = 0.5;  ///< waiting lag starts at beta_f * TTFT SLO
-  /// Bytes rotated a step, at most; none ("auto"): min(link rate x mean step time, HBM / 16).
+  /// Bytes rotated a step, at most; none ("auto"): min(link rate x mean iteration, HBM / 16).
   std::optional<Bytes> b_xfer;
   /// Full blocks are copied to DRAM in the background, so that who leaves has little left to move.
   /// Source: SuperInfer sec. 5 (eager rotation).

@@ -401,7 +401,7 @@ constexpr Metric kCatalogue[] = {
      kGauge,
      "seconds",
      {{kDevice}},
-     "Mean time between the steps of an engine on the device.",
+     "Mean time of an iteration of the engines on the device.",
      "Steps"},
     {"kvd_steps_total", kCounter, "", {}, "Steps of all engines.", "Steps"},
     {"kvd_tokens_total", kCounter, "", {}, "Tokens whose KV was reported.", "Steps"},

@@ -68,6 +68,30 @@ TEST(ControllerPolicies, PromptsThatAreLateAlreadyStandLastWhereGoodputCounts) {
   }
 }
 
+// Else "auto" takes the waits for the copies that it orders for time in which more can be copied.
+TEST(ControllerRotation, WhatAStepMayMoveDoesNotGrowWhileTheEngineHasNothingToRun) {
+  for (const bool pipelined : {false, true}) {
+    Controller::Config config = small_pool(2, 32);
+    config.tuning.rotation.policy = "lvf";
+    World world(config);
+    const EngineId engine = world.attach(small_model());
+    world.engines.at(engine).pipelined = pipelined;
+    ASSERT_EQ(world.submit(engine, 1, 4, 8), ErrorCode::kOk);
+    world.step_until_granted(engine);
+    ASSERT_TRUE(run_to_end(world));
+    const auto mean = [&] {
+      return world.controller->status(world.now).devices.front().mean_step_s;
+    };
+    const double before = mean();
+    for (int i = 0; i < 3; ++i) {
+      world.pass(seconds(10));
+      world.step(engine);
+    }
+    EXPECT_GT(before, 0) << "pipelined " << pipelined;
+    EXPECT_EQ(mean(), before) << "pipelined " << pipelined;
+  }
+}
+
 // One request fills most of HBM; another waits for a first token due within 200 ms.
 class Unified : public ::testing::Test {
  protected:

@@ -86,6 +86,33 @@ TEST_F(KnowledgeTest, AStepsTimeIsALineOverItsPromptTokens) {
   EXPECT_NEAR(session.costs.prefill_token_s, 0.0001, 1e-6);
 }
 
+TEST_F(KnowledgeTest, TheTimeBetweenStepsIsAnIterationsWhereNothingElseWasInIt) {
+  Session& session = attach();
+  struct Case {
+    bool overlapped, stepping, running, iteration;
+    const char* what;
+  };
+  for (const Case& c : {Case{false, false, false, false, "it had nothing to run, and waited"},
+                        Case{false, true, false, true, "granted, and run"},
+                        Case{false, true, true, false, "pipelined: it begins now"},
+                        Case{true, true, true, true, "pipelined: the next begins"},
+                        Case{true, false, false, true, "pipelined: it is over, nothing granted"},
+                        Case{true, false, true, false, "pipelined: it still runs"}}) {
+    session.iterations.overlapped = c.overlapped;
+    session.iterations.stepping = c.stepping;
+    EXPECT_EQ(Knowledge::was_iteration(session, c.running), c.iteration) << c.what;
+  }
+}
+
+TEST_F(KnowledgeTest, AMeanStepHasNoWaitsForLayers) {
+  Session& session = attach();
+  Request& request = running(session, 4);
+  session.plan.batch = {request.key};
+  session.plan.stall_s = 0.015;
+  sut.measure_step(session, 0.020);
+  EXPECT_DOUBLE_EQ(sut.mean_step_s(kFirst), 0.020 - 0.015);
+}
+
 TEST_F(KnowledgeTest, APlanThatForesawAnotherTimeIsAMismatch) {
   Session& session = attach();
   Request& request = running(session, 4);
@@ -103,9 +130,9 @@ TEST_F(KnowledgeTest, TheBudgetIsAShareOfHbmUntilTheLinkIsMeasured) {
   copied(Tier::kDram, 10000, seconds(1));
   EXPECT_EQ(budget.per_step(kFirst), kSlab) << "no step was measured yet";
   Session& session = attach();
-  sut.measure_gap(session, 0.050);
+  sut.measure_step(session, 0.050);
   EXPECT_EQ(budget.per_step(kFirst), Bytes(500)) << "what the link carries in a step";
-  sut.measure_gap(session, 100);
+  sut.measure_step(session, 100);
   EXPECT_EQ(budget.per_step(kFirst), kSlab) << "never more than the share";
 }
 
@@ -156,7 +183,7 @@ TEST_F(TwoLinksTest, EachHasItsRateAndItsBudget) {
   EXPECT_EQ(ground.budget.left(kSecond), Bytes(600));
   Session& group = attach(kA, 2, true, Devices(std::vector{kFirst, kSecond}), 2);
   EXPECT_EQ(ground.budget.per_step(group), Bytes(2000));
-  ground.knowledge.measure_gap(attach(kA, 2, true, Devices(kSecond)), 0.5);
+  ground.knowledge.measure_step(attach(kA, 2, true, Devices(kSecond)), 0.5);
   EXPECT_EQ(ground.knowledge.mean_step_s(kFirst), 0);
   EXPECT_EQ(ground.knowledge.mean_step_s(kSecond), 0.5);
 }
