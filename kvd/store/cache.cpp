@@ -160,19 +160,35 @@ void Cache::clear() {
   }
 }
 
-Bytes Cache::surplus(DomainId domain, Tier tier, DeviceId device) const {
+Bytes Cache::lent(DomainId domain, Tier tier, DeviceId device) const {
   const auto quota = quotas_[number(tier)]->find(domain);
   const Bytes own = quota == quotas_[number(tier)]->end() ? Bytes(0) : quota->second.guarantee;
-  const Bytes lent = std::max(Bytes(0), tiers_.pool(tier, device).used(domain) - own);
-  return std::min(evictable(domain, tier, device), lent);
+  return std::max(Bytes(0), tiers_.pool(tier, device).used(domain) - own);
 }
 
+Bytes Cache::surplus(DomainId domain, Tier tier, DeviceId device) const {
+  return std::min(evictable(domain, tier, device), lent(domain, tier, device));
+}
+
+// Until it is reclaimed a slab that has become empty is still its domain's.
+Bytes Cache::left_empty(DomainId domain, Tier tier, DeviceId device) const {
+  Bytes sum;
+  const pool::TierPool& pool = tiers_.pool(tier, device);
+  for (const pool::SlabView& slab : pool.slabs()) {
+    const bool empty = slab.use == pool::SlabUse::kClass && slab.used == 0;
+    if (empty && slab.domain == domain) sum += pool.config().slab_bytes;
+  }
+  return sum;
+}
+
+// Tried again and again by one take, this must end where the other's guarantee begins.
 Bytes Cache::make_others_room(DomainId domain, Tier tier, Bytes needed, DeviceId device) {
   Bytes made;
   for (const auto& [other, shelf] : shelves_) {
     if (made >= needed) break;
-    if (other == domain) continue;
-    made += make_room(other, tier, std::min(needed - made, surplus(other, tier, device)), device);
+    if (other == domain || evictable(other, tier, device) == Bytes(0)) continue;
+    const Bytes loses = lent(other, tier, device) - left_empty(other, tier, device);
+    made += make_room(other, tier, std::min(needed - made, loses), device);
   }
   return made;
 }

@@ -106,6 +106,10 @@ class Cache {
   void erase(Shelf& shelf, RowId row, SlotsByTier& slots);
   [[nodiscard]] std::string fault_of(const Shelf& shelf) const;
 
+  /// What the domain has beyond its guarantee.
+  [[nodiscard]] Bytes lent(DomainId domain, Tier tier, DeviceId device) const;
+  /// Its slabs that nothing is in.
+  [[nodiscard]] Bytes left_empty(DomainId domain, Tier tier, DeviceId device) const;
   /// Of what the other domain has cached, what it may lose to others.
   [[nodiscard]] Bytes surplus(DomainId domain, Tier tier, DeviceId device) const;
   [[nodiscard]] Bytes bytes_on(RowId row, Tier tier, DeviceId device) const;
