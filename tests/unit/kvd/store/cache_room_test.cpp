@@ -22,7 +22,7 @@ class CacheRoomTest : public CacheTest {
   /// Rows that a request computed and left; the digests of its chain.
   std::vector<Digest> leave_rows(std::uint32_t count, Where where = Where::kBoth,
                                  DomainId domain = kA, std::uint64_t first = 1000) {
-    const std::vector<Digest> chain = digests(first, count);
+    std::vector<Digest> chain = digests(first, count);
     BlockTable table{kGroups};
     compute(table, count, domain);
     EXPECT_EQ(name(table, chain, 0, space_of(domain.value)), count);

@@ -48,8 +48,8 @@ TEST(EntriesTest, IdsStartAtOneAndNoneIsNone) {
 
 TEST(EntriesTest, TheLastIdThatWasGivenBackComesFirst) {
   Entries sut;
-  std::vector<EntryId> ids;
-  for (int i = 0; i < 4; ++i) ids.push_back(sut.make(kSpace));
+  std::vector<EntryId> ids(4);
+  for (EntryId& id : ids) id = sut.make(kSpace);
   sut.erase(ids[0]);
   sut.erase(ids[2]);
   EXPECT_EQ(sut.size(), 2u);
