@@ -56,16 +56,28 @@ Bytes DramCopies::sync_request(Session& session, Request& request, bool away_onl
   const std::uint32_t groups = session.groups();
   const std::uint32_t full = request.sealed;
   if (request.synced >= full) return Bytes(0);
+  LayerAnswers& known = request.layers.known;
+  std::uint64_t& nothing_left = away_only ? known.copied_away : known.copied;
+  if (nothing_left == request.layers_version()) return Bytes(0);
   const Bytes slot_bytes = session.shape.slot_bytes();
   const auto most = static_cast<std::size_t>(std::max<std::int64_t>(1, budget / slot_bytes));
   std::vector<std::uint32_t> chosen;
+  bool busy = false;
   for (std::uint32_t i = request.synced * groups; i < full * groups && chosen.size() < most; ++i) {
     if (away_only && !request.layers.away[i % groups]) continue;
     if (store_.blocks.has(request.table, i, Tier::kDram)) continue;
     const SlotId source = store_.blocks.slot(request.table, i, Tier::kHbm);
-    if (store_.hbm.state(source) == pool::SlotState::kSealed) chosen.push_back(i);
+    if (store_.hbm.state(source) == pool::SlotState::kSealed) {
+      chosen.push_back(i);
+    } else {
+      busy = true;
+    }
   }
-  if (chosen.empty()) return Bytes(0);
+  if (chosen.empty()) {
+    // The end of somebody else's copy changes nothing of this request: it is asked again.
+    if (!busy) nothing_left = request.layers_version();
+    return Bytes(0);
+  }
   const auto count = static_cast<std::uint32_t>(chosen.size());
   const pool::SlotGrant grant =
       away_only ? take(session, count) : store_.cache.try_take(Tier::kDram, session.taker(), count);

@@ -54,6 +54,7 @@ struct LayerAnswers {
     std::vector<StreamLayers::Fetch> list;
   } fetches;
   std::uint64_t evicted = 0, fetched = 0, staged = 0;  ///< nothing was left to do
+  std::uint64_t copied_away = 0, copied = 0;           ///< nor of layers that leave, nor of any
 };
 
 /// What its user asked for.

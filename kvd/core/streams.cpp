@@ -29,12 +29,16 @@ void Streams::evict_layers(Session& session, Request& request) {
   for (std::uint32_t group = 0; group < groups; ++group) {
     if (request.layers.away[group]) leaving.push_back(group);
   }
+  bool wanted = false;
   for (std::uint32_t block = 0; block < full; ++block) {
     for (const std::uint32_t group : leaving) {
       const std::uint32_t i = block * groups + group;
       // Others may run on a shared block, and what becomes staging is written over.
       if (!store_.blocks.synced(request.table, i)) continue;
-      if (store::wanted_by_others(store_.blocks, request.table, i)) continue;
+      if (store::wanted_by_others(store_.blocks, request.table, i)) {
+        wanted = true;
+        continue;
+      }
       const SlotId slot = store_.blocks.vacate(request.table, i, Tier::kHbm);
       if (!request.layers.staging.slot(block).none() || request.paused()) {
         freed.push_back(slot);
@@ -49,7 +53,8 @@ void Streams::evict_layers(Session& session, Request& request) {
     }
   }
   memory_.release_slots(request, std::move(freed));
-  request.layers.known.evicted = request.layers_version();
+  // That the others want a block no more changes nothing of this request: it is asked again.
+  if (!wanted) request.layers.known.evicted = request.layers_version();
 }
 
 void Streams::fetch_layers(Session& session, Request& request) {

@@ -13,7 +13,7 @@ namespace kvd::core {
 /// Source: OrbitFlow sec. 4.1; kvd/DESIGN.md "Blocks that come and go".
 ///
 /// Owner: control thread. Cost: O(blocks) of a request whose blocks, staging or plan changed since
-/// it was last asked, else O(1).
+/// it was last asked, or that waits for others to want a block no more, else O(1).
 class Streams {
  public:
   explicit Streams(Ground& ground)

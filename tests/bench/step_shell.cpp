@@ -31,9 +31,8 @@ void StepShell::command(EngineId engine, decltype(Command::body) body) {
 }
 
 void StepShell::feed(const Event& event) {
-  std::vector<Effect> effects;
-  controller_->on(event, now_, effects);
-  carry_out(effects);
+  pending_.push_back(event);
+  settle();
 }
 
 StepCost StepShell::step(EngineId engine, Step body) {
@@ -46,18 +45,25 @@ StepCost StepShell::step(EngineId engine, Step body) {
   const TimePoint end = clock.now();
   const std::vector<Effect> copy(effects_);
   const TimePoint copied = clock.now();
-  carry_out(effects_);
+  take_all(effects_);
+  settle();
   return {to_seconds(end - begin) * 1e6, to_seconds(copied - end) * 1e6};
 }
 
-void StepShell::carry_out(const std::vector<Effect>& effects) {
+void StepShell::take_all(const std::vector<Effect>& effects) {
   for (const Effect& effect : effects) {
     std::visit([&](const auto& e) { take(e); }, effect);
   }
+}
+
+// In a loop: a large pool is filled by tens of thousands of events that follow from each other.
+void StepShell::settle() {
   while (!pending_.empty()) {
     const Event event = std::move(pending_.front());
     pending_.pop_front();
-    feed(event);
+    std::vector<Effect> effects;
+    controller_->on(event, now_, effects);
+    take_all(effects);
   }
 }
 

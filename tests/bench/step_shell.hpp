@@ -46,7 +46,8 @@ class StepShell {
 
  private:
   [[nodiscard]] core::Event command_event(EngineId engine, decltype(core::Command::body) body);
-  void carry_out(const std::vector<core::Effect>& effects);
+  void take_all(const std::vector<core::Effect>& effects);
+  void settle();
   void copied(Ticket ticket, Bytes bytes);
 
   void take(const core::Reply& reply);

@@ -60,6 +60,13 @@ TEST(StepWorld, RotatesOneRequestEachWayInEveryStep) {
   EXPECT_EQ(in_state(after, core::RequestState::kWaiting), StepWorld::kWaiting);
 }
 
+// As many slabs as this are mapped one after the other, each by the answer to the one before.
+TEST(StepWorld, FillsALargePool) {
+  StepWorld world(StepKind::kRotate, 1024, 1024);
+  EXPECT_GT(world.step().step_us, 0);
+  EXPECT_EQ(in_state(world.status(), core::RequestState::kRunning), 1024);
+}
+
 TEST(StepWorld, TellsThatItsLoadIsNotWhatItShouldBe) {
   StepWorld world(StepKind::kPlain, kRunning, kPrompt);
   world.abort_one();

@@ -82,6 +82,19 @@ TEST_F(StreamsSharingTest, ItStaysWhileOneOfThemRuns) {
   EXPECT_EQ(request.layers.staging.count(), 1) << "of its own block";
 }
 
+TEST_F(StreamsSharingTest, ABlockThatIsWantedLeavesOnceNobodyElseWantsIt) {
+  Session& session = attach(kA, kFourGroups);
+  Request& request = copied(session, 8);
+  Request& other = sharing(session, request);
+  request.layers.away = {false, true, false, true};
+  sut.install(session);
+  EXPECT_TRUE(blocks.has(request.table, 1, Tier::kHbm));
+  park(other);
+  sut.install(session);
+  EXPECT_FALSE(blocks.has(request.table, 1, Tier::kHbm));
+  EXPECT_EQ(request.layers.staging.count(), 2);
+}
+
 TEST_F(StreamsSharingTest, WhatNeitherHasInDramStays) {
   Session& session = attach(kA, kFourGroups);
   Request& request = running(session, 8);
