@@ -14,8 +14,8 @@ using std::chrono::milliseconds;
 constexpr std::uint64_t kHistories = 20;  // a second each
 constexpr std::uint64_t kOnTwoDevices = 4;
 #else
-constexpr std::uint64_t kHistories = 1500;
-constexpr std::uint64_t kOnTwoDevices = 50;  // more engines: each takes longer
+constexpr std::uint64_t kHistories = 5000;
+constexpr std::uint64_t kOnTwoDevices = 200;  // more engines: each takes longer
 #endif
 
 /// Only what the scheduler decides is left: the dead are gone, regions given back, forced requests
