@@ -86,7 +86,9 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const SlabUnsent& e) { parts.sessions.on_slab_unsent(e); },
                  [&](const Command& e) { parts.commands.on_command(e); },
                  [&](const CopyFinished& e) {
-                   if (parts.swaps.on_copy(e)) parts.claims.serve_everyone();
+                   if (parts.swaps.on_copy(e) || parts.cache_copies.on_copy(e)) {
+                     parts.claims.serve_everyone();
+                   }
                  },
                  [&](const PlanReady& e) { parts.plans.on_plan(e); },
                  [&](const SlabRenewed& e) { house_->on_slab_renewed(e.slab); },
@@ -96,6 +98,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const ClearCache&) { house_->clear_cache(); },
              },
              event);
+  parts.cache_copies.make_ahead();  // after all that somebody waits for
   context.counters.slabs_renewed += house_->ground.store.tiers.order_renewals();
   context.pass_on_orders();
   context.effects = nullptr;
@@ -184,8 +187,9 @@ std::string Controller::House::validate() const {
   }
   if (references != store.blocks.references()) return "a block is nobody's";
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
-    const std::size_t known = store.blocks.slots(tier) + store.tiers.slots(tier) +
-                              (tier == Tier::kHbm ? staged : store.compaction.slots());
+    const std::size_t known =
+        store.blocks.slots(tier) + store.tiers.slots(tier) +
+        (tier == Tier::kHbm ? staged : store.compaction.slots() + parts.cache_copies.slots());
     pool::TierStats stats;
     if (tier == Tier::kDram) stats = store.dram.stats();
     for (const pool::TierPool& device : store.hbm) {

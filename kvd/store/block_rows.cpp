@@ -77,6 +77,26 @@ std::vector<SlotId> vacate_parked(Blocks& blocks, RowId id) {
   return slots;
 }
 
+void Blocks::place(RowId id, Tier tier, const std::vector<SlotId>& slots) {
+  const Row& placed = row(id);
+  KVD_CHECK(slots.size() == placed.blocks.size(), "a row is placed in a tier as a whole");
+  for (std::size_t group = 0; group < slots.size(); ++group) {
+    Block& one = at(placed.blocks[group]);
+    if (!placed.owners.empty()) {
+      BlockTable& table = *placed.owners.front();
+      const auto i = static_cast<std::uint32_t>(placed.number * table.groups() + group);
+      place(table, i, tier, slots[group]);
+      settle(table, i, tier, true);
+      continue;
+    }
+    KVD_CHECK(one.at[static_cast<std::size_t>(tier)].none(), "a block has one slot in a tier");
+    one.at[static_cast<std::size_t>(tier)] = slots[group];
+    tiers_.seal(tier, slots[group]);
+    count(one, tier, 1);
+  }
+  moved_.push_back(id);
+}
+
 std::vector<SlotId> Blocks::vacate(RowId id, Tier tier) {
   KVD_CHECK(row(id).owners.empty(), "a row that a table names leaves by that");
   std::vector<SlotId> slots;

@@ -113,6 +113,9 @@ class Blocks {
   RowId name(BlockTable& table, std::uint32_t block, EntryId key);
   /// The row's blocks are the table's next ones, too. Precondition: it does not name them yet.
   void share(BlockTable& table, RowId id);
+  /// The row's blocks have their bytes in these slots of the tier (state filling), too, complete.
+  /// Precondition: the tier has none of them.
+  void place(RowId id, Tier tier, const std::vector<SlotId>& slots);
   /// A cached row leaves the tier. Returns its slots there.
   [[nodiscard]] std::vector<SlotId> vacate(RowId id, Tier tier);
   /// A cached row is no more. Returns the slots of its blocks.

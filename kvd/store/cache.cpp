@@ -1,6 +1,7 @@
 #include "kvd/store/cache.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace kvd::store {
@@ -11,6 +12,9 @@ constexpr Tier kMemory[kTiers] = {Tier::kHbm, Tier::kDram};
 
 CacheTier cached_in(Tier tier) { return tier == Tier::kHbm ? CacheTier::kHbm : CacheTier::kDram; }
 std::size_t number(Tier tier) { return static_cast<std::size_t>(tier); }
+
+/// Rows that may wait to be copied. Beyond it HBM loses what it alone has, as without copies.
+constexpr std::size_t kMostAlone = 65536;
 
 void append(std::vector<SlotId>& to, const std::vector<SlotId>& more) {
   to.insert(to.end(), more.begin(), more.end());
@@ -89,7 +93,11 @@ void Cache::leave(RowId row, bool leave_hbm, SlotsByTier& slots) {
     }
     follow();
     const Entry& known = shelf.index.at(entry);
-    if (!known.in(CacheTier::kHbm) && !known.in(CacheTier::kDram)) erase(shelf, row, slots);
+    if (!known.in(CacheTier::kHbm) && !known.in(CacheTier::kDram)) {
+      erase(shelf, row, slots);
+    } else if (!known.in(CacheTier::kDram) && alone_.size() < kMostAlone) {
+      alone_.emplace_back(domain_of(row), entry);
+    }
   }
   shelf.index.release(entry);
 }
@@ -136,6 +144,95 @@ std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, Devic
   }
   shelf.index.release(passed);
   return std::move(slots[number(tier)]);
+}
+
+// What a copy reads cannot make way before it has ended.
+Bytes Cache::evictable(DomainId domain, Tier tier, DeviceId device) const {
+  Bytes sum = blocks_.cached(domain, tier, device);
+  const auto shelf = shelves_.find(domain);
+  if (shelf == shelves_.end()) return sum;
+  for (const EntryId entry : shelf->second.copied) {
+    const auto row = shelf->second.rows.find(entry);
+    if (row == shelf->second.rows.end() || !blocks_.row(row->second).owners.empty()) continue;
+    sum -= bytes_on(row->second, tier, device);
+  }
+  return sum;
+}
+
+// ---- copies of cached rows ----
+
+bool Cache::is_alone(RowId row) const {
+  if (!blocks_.row(row).owners.empty() || !blocks_.complete(row, Tier::kHbm)) return false;
+  const std::vector<BlockId>& all = blocks_.row(row).blocks;
+  return std::all_of(all.begin(), all.end(), [this](BlockId each) {
+    return blocks_.block(each).at[number(Tier::kDram)].none();
+  });
+}
+
+RowId Cache::next_alone() {
+  while (!alone_.empty()) {
+    const auto [domain, entry] = alone_.front();
+    alone_.pop_front();
+    const Shelf& shelf = this->shelf(domain);
+    const auto row = shelf.rows.find(entry);
+    // By now another may be known by the number: it is copied just as well.
+    if (row == shelf.rows.end() || shelf.copied.contains(entry)) continue;
+    if (is_alone(row->second)) return row->second;
+  }
+  return {};
+}
+
+double Cache::worth(const Index& index, EntryId entry, TimePoint now) {
+  return index.frequency(entry, now) * std::exp2(double{index.at(entry).worth});
+}
+
+std::vector<SlotId> Cache::take_for_copy(RowId row, TimePoint now) {
+  follow();
+  const std::vector<BlockId>& all = blocks_.row(row).blocks;
+  const Block& first = blocks_.block(all.front());
+  const Taker taker{first.model_class, first.domain, EngineId(), first.slot_bytes};
+  const Index& index = shelf_of(row).index;
+  const double saves = worth(index, blocks_.row(row).key, now);
+  for (;;) {
+    pool::SlotGrant grant =
+        tiers_.try_take(Tier::kDram, taker, static_cast<std::uint32_t>(all.size()));
+    if (grant.code == ErrorCode::kOk) return std::move(grant.slots);
+    if (grant.code == ErrorCode::kWouldBlock) return {};
+    const EntryId victim = shelf_of(row).index.victim(CacheTier::kDram);
+    if (!victim || worth(index, victim, now) >= saves) return {};
+    if (make_room(first.domain, Tier::kDram, Bytes(1)) == Bytes(0)) return {};
+  }
+}
+
+RowCopy Cache::begin_copy(RowId row, std::vector<SlotId> to) {
+  follow();
+  const Bytes slot_bytes = blocks_.block(blocks_.row(row).blocks.front()).slot_bytes;
+  RowCopy copy{domain_of(row), blocks_.row(row).key, row, slot_bytes, {}, std::move(to)};
+  for (const BlockId each : blocks_.row(row).blocks) {
+    copy.from.push_back(blocks_.block(each).at[number(Tier::kHbm)]);
+  }
+  Shelf& shelf = this->shelf(copy.domain);
+  shelf.index.lease(copy.entry);
+  shelf.copied.insert(copy.entry);
+  return copy;
+}
+
+// Requests may have begun with the row meanwhile, and copied it themselves; and a row that all have
+// left with a dying engine is not there any more.
+std::vector<SlotId> Cache::end_copy(const RowCopy& copy, bool ok) {
+  follow();
+  Shelf& shelf = this->shelf(copy.domain);
+  const auto found = shelf.rows.find(copy.entry);
+  bool used = ok && found != shelf.rows.end() && found->second == copy.row;
+  for (std::size_t group = 0; used && group < copy.from.size(); ++group) {
+    const Block& block = blocks_.block(blocks_.row(copy.row).blocks[group]);
+    used = block.at[number(Tier::kHbm)] == copy.from[group] && block.at[number(Tier::kDram)].none();
+  }
+  if (used) blocks_.place(copy.row, Tier::kDram, copy.to);
+  follow();
+  shelf.copied.erase(copy.entry);
+  shelf.index.release(copy.entry);
+  return used ? std::vector<SlotId>() : copy.to;
 }
 
 Bytes Cache::make_room(DomainId domain, Tier tier, Bytes needed, DeviceId device) {
@@ -248,7 +345,8 @@ std::string Cache::fault_of(const Shelf& shelf) const {
   if (std::string fault = shelf.index.validate(); !fault.empty()) return fault;
   for (const auto& [entry, row] : shelf.rows) {
     if (!blocks_.live(row) || blocks_.row(row).key != entry) return "an entry has another's row";
-    if (shelf.index.at(entry).leases != blocks_.row(row).owners.size()) {
+    const std::size_t copies = shelf.copied.contains(entry) ? 1 : 0;
+    if (shelf.index.at(entry).leases != blocks_.row(row).owners.size() + copies) {
       return "an entry has not as many leases as tables name its row";
     }
     for (const Tier tier : kMemory) {

@@ -3,9 +3,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/result.hpp"
@@ -14,6 +17,16 @@
 #include "kvd/store/index.hpp"
 
 namespace kvd::store {
+
+/// A cached row on its way from HBM to DRAM.
+struct RowCopy {
+  DomainId domain;
+  EntryId entry;
+  RowId row;
+  Bytes slot_bytes;
+  std::vector<SlotId> from;  ///< by layer group
+  std::vector<SlotId> to;
+};
 
 /// Blocks that outlive their requests, and are found by what they hold. Joins the index, which
 /// knows keys, and Blocks, which knows places: a row that has a key has an entry, in each tier that
@@ -72,9 +85,7 @@ class Cache {
   void clear();
 
   /// What evict() can make free of the domain in the tier at most.
-  [[nodiscard]] Bytes evictable(DomainId domain, Tier tier, DeviceId device = {}) const {
-    return blocks_.cached(domain, tier, device);
-  }
+  [[nodiscard]] Bytes evictable(DomainId domain, Tier tier, DeviceId device = {}) const;
   /// Rows that no table names leave the tier, in the order of the eviction policy, until `needed`
   /// bytes have or none is left. What is nowhere else is lost.
   [[nodiscard]] std::vector<SlotId> evict(DomainId domain, Tier tier, Bytes needed,
@@ -85,6 +96,18 @@ class Cache {
     return evicted_[static_cast<std::size_t>(tier)];
   }
 
+  // ---- copies of cached rows ----
+  /// Of the rows that their last table has left in HBM alone the next; each is named once. None:
+  /// there is no other.
+  [[nodiscard]] RowId next_alone();
+  /// DRAM for a copy of the row: what is free, or what rows of its domain have that save less.
+  /// None: there is not as much.
+  [[nodiscard]] std::vector<SlotId> take_for_copy(RowId row, TimePoint now);
+  /// A copy reads the cached row in HBM: it leaves no tier before end_copy().
+  [[nodiscard]] RowCopy begin_copy(RowId row, std::vector<SlotId> to);
+  /// Returns the slots of a copy that failed, or that nobody needs any more.
+  [[nodiscard]] std::vector<SlotId> end_copy(const RowCopy& copy, bool ok);
+
   /// Empty while entries, rows and tables say the same; else the fault in words.
   [[nodiscard]] std::string validate() const;
 
@@ -93,13 +116,15 @@ class Cache {
     explicit Shelf(const Index::Config& config) : index(config) {}
     Index index;
     std::map<EntryId, RowId> rows;
+    std::set<EntryId> copied;  ///< those that copies read, each leased for it
   };
   [[nodiscard]] Shelf& shelf(DomainId domain) {
     return shelves_.try_emplace(domain, config_).first->second;
   }
-  [[nodiscard]] Shelf& shelf_of(RowId row) {
-    return shelf(blocks_.block(blocks_.row(row).blocks.front()).domain);
+  [[nodiscard]] DomainId domain_of(RowId row) const {
+    return blocks_.block(blocks_.row(row).blocks.front()).domain;
   }
+  [[nodiscard]] Shelf& shelf_of(RowId row) { return shelf(domain_of(row)); }
   /// Tells the indexes where rows are by now.
   void follow();
   void leave(RowId row, bool leave_hbm, SlotsByTier& slots);
@@ -113,13 +138,17 @@ class Cache {
   /// Of what the other domain has cached, what it may lose to others.
   [[nodiscard]] Bytes surplus(DomainId domain, Tier tier, DeviceId device) const;
   [[nodiscard]] Bytes bytes_on(RowId row, Tier tier, DeviceId device) const;
+  [[nodiscard]] bool is_alone(RowId row) const;
+  /// Seconds of recomputing that a byte of it is expected to save.
+  [[nodiscard]] static double worth(const Index& index, EntryId entry, TimePoint now);
 
   Tiers& tiers_;
   Blocks& blocks_;
   Index::Config config_;
   std::array<const pool::Quotas*, kTiers> quotas_;
   std::map<DomainId, Shelf> shelves_;
-  std::array<std::uint64_t, kTiers> evicted_{};  ///< bytes
+  std::deque<std::pair<DomainId, EntryId>> alone_;  ///< some are not, or not any more
+  std::array<std::uint64_t, kTiers> evicted_{};     ///< bytes
 };
 
 }  // namespace kvd::store

@@ -36,7 +36,7 @@ const std::vector<Room>& rooms() {
         // what all parts stand on
         "context", "requests", "knowledge", "budget", "prefixes", "request_memory", "ground",
         // who moves
-        "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
+        "compactor", "dram_copies", "cache_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
         "claims",
         // who decides
         "layer_plans", "admission", "rotation", "silence", "standstills",

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+
+#include "kvd/core/ground.hpp"
+
+namespace kvd::core {
+
+/// Copies in DRAM of cached blocks that HBM alone has. A request's blocks are copied while it runs
+/// (dram_copies.hpp); what its end came too soon for is copied here, so that HBM can give it up
+/// without a loss and without anybody waiting. Only while rotation.eager is set, in the background,
+/// and where DRAM has room or blocks that save less.
+///
+/// Source: kvd/DESIGN.md "Blocks that are found again".
+///
+/// Owner: control thread. Cost: O(rows that begin or end).
+class CacheCopies {
+ public:
+  explicit CacheCopies(Ground& ground)
+      : context_(ground.context), store_(ground.store), budget_(ground.budget) {}
+
+  /// Orders copies, a quarter of what a step may move under way at most.
+  void make_ahead();
+  /// False: it was no copy of these.
+  [[nodiscard]] bool on_copy(const CopyFinished& finished);
+  /// DRAM slots of copies under way.
+  [[nodiscard]] std::size_t slots() const;
+
+ private:
+  void start(store::RowId row);
+
+  Context& context_;
+  store::Store& store_;
+  Budget& budget_;
+  std::map<Ticket, store::RowCopy> copies_;
+  Bytes under_way_;
+};
+
+}  // namespace kvd::core

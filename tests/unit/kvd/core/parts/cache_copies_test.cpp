@@ -1,0 +1,178 @@
+// Cached blocks that HBM alone has, copied to DRAM before HBM gives them up.
+#include "kvd/core/cache_copies.hpp"
+
+#include <vector>
+
+#include "tests/unit/kvd/core/parts/prefixes_fixture.hpp"
+
+namespace kvd::core {
+namespace {
+
+class CacheCopiesTest : public PrefixesFixture {
+ protected:
+  using PrefixesFixture::PrefixesFixture;
+
+  /// What make_ahead() orders now.
+  std::vector<CopySlots> ordered() {
+    const std::size_t before = emitted<CopySlots>().size();
+    cache_copies.make_ahead();
+    std::vector<CopySlots> all = emitted<CopySlots>();
+    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(before));
+    return all;
+  }
+  void finish(const std::vector<CopySlots>& begun, bool ok = true) {
+    for (const CopySlots& copy : begun) {
+      EXPECT_TRUE(cache_copies.on_copy({copy.ticket, ok, kSlot, Nanoseconds(1000)}));
+    }
+  }
+  /// By one that does not begin with it.
+  Found found(Session& session, std::int64_t prompt, std::uint8_t text) {
+    Request& request = asked(session, prompt, text);
+    const Found what = ground.prefixes.find(request);
+    ground.prefixes.give_back(request);
+    return what;
+  }
+  Bytes cached(Tier tier) { return ground.store.cache.evictable(kA, tier); }
+  void evict_hbm() { (void)ground.store.cache.make_room(kA, Tier::kHbm, kSlab * 4); }
+};
+
+TEST_F(CacheCopiesTest, WhatARequestLeavesInHbmAloneIsFoundInDramLater) {
+  Session& session = attach();
+  ground.memory.end(computed(session, 8, 7));
+  const std::vector<CopySlots> begun = ordered();
+  ASSERT_EQ(begun.size(), 2u) << "one a row";
+  EXPECT_TRUE(begun[0].background) << "nobody waits for it";
+  EXPECT_FALSE(begun[0].to_hbm);
+  EXPECT_EQ(begun[0].pairs.size(), 2u) << "each layer group";
+  finish(begun);
+  EXPECT_EQ(cached(Tier::kDram), kSlot * 4);
+  EXPECT_EQ(cached(Tier::kHbm), kSlot * 4) << "HBM keeps it while it can";
+  evict_hbm();
+  EXPECT_EQ(found(session, 9, 7), Found::kInDram);
+  EXPECT_TRUE(ordered().empty()) << "it is copied once";
+}
+
+TEST_F(CacheCopiesTest, WhatACopyReadsStaysUntilItHasEnded) {
+  Session& session = attach();
+  ground.memory.end(computed(session, 8, 7));
+  const std::vector<CopySlots> begun = ordered();
+  EXPECT_EQ(cached(Tier::kHbm), Bytes(0)) << "nobody may count on it";
+  evict_hbm();
+  EXPECT_EQ(free_hbm(), kSlab * 4 - kSlot * 4);
+  finish(begun);
+  evict_hbm();
+  EXPECT_EQ(free_hbm(), kSlab * 4);
+}
+
+TEST_F(CacheCopiesTest, ACopyThatFailsLeavesDramFree) {
+  ground.memory.end(computed(attach(), 8, 7));
+  finish(ordered(), false);
+  EXPECT_EQ(free_dram(), kSlab * 8);
+  EXPECT_EQ(cached(Tier::kHbm), kSlot * 4);
+  EXPECT_EQ(ground.context.counters.copy_failures, 2u);
+}
+
+TEST_F(CacheCopiesTest, NothingIsCopiedAheadWhereRotationIsNotEager) {
+  ground.context.tuning.rotation.eager = false;
+  ground.memory.end(computed(attach(), 8, 7));
+  EXPECT_TRUE(ordered().empty());
+}
+
+TEST_F(CacheCopiesTest, WhatTheRequestHadCopiedIsNotCopiedAgain) {
+  Session& session = attach();
+  Request& request = computed(session, 8, 7);
+  copies.make_ahead(session);
+  ASSERT_TRUE(swaps.on_copy({request.moves.sync, true, kSlot, Nanoseconds(1000)}));
+  ground.memory.end(request);
+  EXPECT_TRUE(ordered().empty());
+}
+
+TEST_F(CacheCopiesTest, WhoBeginsWithWhatIsCopiedGetsTheCopyToo) {
+  Session& session = attach();
+  ground.memory.end(computed(session, 8, 7));
+  const std::vector<CopySlots> begun = ordered();
+  Request& second = asked(session, 9, 7);
+  ASSERT_EQ(ground.prefixes.find(second), Found::kInHbm);
+  begin(second);
+  finish(begun);
+  EXPECT_EQ(second.table.doubled(), 4);
+  ground.memory.end(second);
+  EXPECT_EQ(cached(Tier::kDram), kSlot * 4);
+}
+
+TEST_F(CacheCopiesTest, ACopyThatARequestMadeMeanwhileStays) {
+  Session& session = attach();
+  ground.memory.end(computed(session, 8, 7));
+  const std::vector<CopySlots> begun = ordered();
+  Request& second = asked(session, 9, 7);
+  ASSERT_EQ(ground.prefixes.find(second), Found::kInHbm);
+  begin(second);
+  second.synced = 0;
+  copies.make_ahead(session);
+  ASSERT_TRUE(second.moves.sync);
+  ASSERT_TRUE(swaps.on_copy({second.moves.sync, true, kSlot, Nanoseconds(1000)}));
+  finish(begun);
+  ground.memory.end(second);
+  EXPECT_EQ(free_dram(), kSlab * 8 - kSlot * 4);
+}
+
+TEST_F(CacheCopiesTest, ADyingEnginesBlocksAreNotKeptByACopy) {
+  Session& session = attach();
+  ground.memory.end(computed(session, 8, 7));
+  const std::vector<CopySlots> begun = ordered();
+  Session& dies = attach();
+  Request& second = asked(dies, 9, 7);
+  ASSERT_EQ(ground.prefixes.find(second), Found::kInHbm);
+  begin(second);
+  sessions.on_dying(dies.id, false);
+  finish(begun);
+  EXPECT_EQ(cached(Tier::kDram), Bytes(0)) << "it may have written there";
+  EXPECT_EQ(free_dram(), kSlab * 8);
+  sessions.on_dead(dies.id);
+}
+
+class SmallDramTest : public CacheCopiesTest {
+ protected:
+  SmallDramTest() : CacheCopiesTest(small_config(4, 2)) {}
+};
+
+TEST_F(SmallDramTest, DramKeepsWhatSavesMore) {
+  Session& session = attach();
+  leave_in_dram(session, 28, 1);  // 14 of 16 slots
+  for (int again = 0; again < 2; ++again) {
+    Request& reader = asked(session, 29, 1);
+    ASSERT_EQ(ground.prefixes.find(reader), Found::kInDram);
+    ground.prefixes.give_back(reader);
+  }
+  ground.memory.end(computed(session, 12, 2));
+  EXPECT_EQ(ordered().size(), 1u) << "where there is room, and no more";
+  EXPECT_EQ(cached(Tier::kDram), kSlot * 14);
+}
+
+TEST_F(SmallDramTest, WhatSavesLessMakesWay) {
+  Session& session = attach();
+  leave_in_dram(session, 32, 1);
+  for (int again = 0; again < 2; ++again) {
+    ground.memory.end(computed(session, 8, 2));
+    Request& reader = asked(session, 9, 2);
+    ASSERT_EQ(ground.prefixes.find(reader), Found::kInHbm);
+    begin(reader);
+    ground.memory.end(reader);
+  }
+  finish(ordered());
+  evict_hbm();
+  EXPECT_EQ(found(session, 9, 2), Found::kInDram);
+}
+
+TEST_F(CacheCopiesTest, NoMoreIsUnderWayThanAQuarterOfAStep) {
+  ground.context.tuning.rotation.b_xfer = kSlot * 16;
+  ground.memory.end(computed(attach(), 32, 7));
+  std::vector<CopySlots> begun = ordered();
+  EXPECT_EQ(begun.size(), 2u);
+  EXPECT_TRUE(ordered().empty());
+  finish(begun);
+  EXPECT_EQ(ordered().size(), 2u);
+}
+
+}  // namespace
+}  // namespace kvd::core
