@@ -205,8 +205,18 @@ Json request_json(const core::RequestStatus& r) {
 std::string cache_document(const ControllerStatus& status) {
   const auto& prefixes = status.counters.prefixes;
   const auto tiers = [](auto hbm, auto dram) { return Json{{"hbm", hbm}, {"dram", dram}}; };
+  Json cached = tiers(status.cached[0].value, status.cached[1].value);
+  cached["disk"] = status.on_disk.value;
+  const auto& disk = status.counters.prefixes.disk;
   return to_text({{"load_policy", status.tuning.load.policy},
-                  {"cached_bytes", tiers(status.cached[0].value, status.cached[1].value)},
+                  {"cached_bytes", cached},
+                  {"disk",
+                   {{"loads", disk.loads},
+                    {"stores", disk.stores},
+                    {"load_failures", disk.load_failures},
+                    {"store_failures", disk.store_failures},
+                    {"late", disk.late},
+                    {"refused", disk.refused}}},
                   {"evicted_bytes", tiers(prefixes.evicted_bytes[0], prefixes.evicted_bytes[1])},
                   {"prompt_tokens", prefixes.asked},
                   {"found_tokens", tiers(prefixes.found[0], prefixes.found[1])}});

@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <map>
 
-#include "kvd/core/ground.hpp"
+#include "kvd/core/budget.hpp"
+#include "kvd/core/context.hpp"
+#include "kvd/store/store.hpp"
 
 namespace kvd::core {
 
@@ -17,8 +19,8 @@ namespace kvd::core {
 /// Owner: control thread. Cost: O(rows that begin or end).
 class CacheCopies {
  public:
-  explicit CacheCopies(Ground& ground)
-      : context_(ground.context), store_(ground.store), budget_(ground.budget) {}
+  CacheCopies(Context& context, store::Store& store, Budget& budget)
+      : context_(context), store_(store), budget_(budget) {}
 
   /// Orders copies, a quarter of what a step may move under way at most.
   void make_ahead();

@@ -23,6 +23,7 @@ void Claims::serve(DomainId domain) {
     const ErrorCode code = serve_claim(*request);
     const bool soon = code == ErrorCode::kWouldBlock;
     request->order.awaits_mapping = soon && store_.tiers.mappings().awaited_by(request->key.engine);
+    if (soon && request->content.awaits_disk) continue;  // it holds nothing: others need not wait
     if (code == ErrorCode::kOk) {
       requests_.drop_claim(*request);
     } else if (soon && !request->order.awaits_mapping) {

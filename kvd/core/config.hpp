@@ -1,14 +1,29 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
+#include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/core/tuning.hpp"
 #include "kvd/pool/tier_pool.hpp"
+#include "kvd/store/disk_admission.hpp"
 #include "kvd/store/index.hpp"
 
 namespace kvd::core {
+
+/// Cached blocks on disk.
+struct DiskConfig {
+  /// What a block is called outside of this node: of the domain's name, the engine's fingerprint
+  /// and the block's digest. None: there is no disk.
+  std::function<Digest(const std::string&, const Fingerprint&, const Digest&)> name;
+  store::SecondTouch admission;
+  Bytes writes_a_day{INT64_MAX};
+  /// A request waits no longer for what it needs of the disk.
+  Nanoseconds patience{2'000'000'000};
+};
 
 /// What a Controller is made with. Quotas and tuning are only where it starts: both change live.
 struct Config {
@@ -17,6 +32,7 @@ struct Config {
   pool::Quotas hbm_quotas;  ///< of each device
   pool::Quotas dram_quotas;
   store::Index::Config index;  ///< of blocks that are found again
+  DiskConfig disk;
   Tuning tuning;
   Nanoseconds step_timeout{5'000'000'000};
   /// A silent engine is to end after others have waited this long for what it holds; 0: never.

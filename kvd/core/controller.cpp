@@ -86,19 +86,33 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const SlabUnsent& e) { parts.sessions.on_slab_unsent(e); },
                  [&](const Command& e) { parts.commands.on_command(e); },
                  [&](const CopyFinished& e) {
-                   if (parts.swaps.on_copy(e) || parts.cache_copies.on_copy(e)) {
+                   if (parts.swaps.on_copy(e) || house_->ground.cache_copies.on_copy(e)) {
                      parts.claims.serve_everyone();
                    }
                  },
                  [&](const PlanReady& e) { parts.plans.on_plan(e); },
                  [&](const SlabRenewed& e) { house_->on_slab_renewed(e.slab); },
+                 // Who waited for it goes on.
+                 [&](const DiskOpened& e) {
+                   house_->ground.disk.on_opened(e);
+                   parts.claims.serve_everyone();
+                 },
+                 [&](const DiskFound& e) {
+                   house_->ground.disk.on_found(e);
+                   parts.claims.serve_everyone();
+                 },
+                 [&](const DiskFinished& e) {
+                   if (house_->ground.disk.on_finished(e)) parts.claims.serve_everyone();
+                 },
                  [&](const Tick&) { house_->on_tick(); },
                  [&](const Retune& e) { house_->retune(e.tuning); },
                  [&](const Requota& e) { house_->requota(e); },
                  [&](const ClearCache&) { house_->clear_cache(); },
              },
              event);
-  parts.cache_copies.make_ahead();  // after all that somebody waits for
+  // After all that somebody waits for.
+  house_->ground.cache_copies.make_ahead();
+  house_->ground.disk.write_ahead();
   context.counters.slabs_renewed += house_->ground.store.tiers.order_renewals();
   context.pass_on_orders();
   context.effects = nullptr;
@@ -112,6 +126,10 @@ ControllerStatus Controller::status(TimePoint now) const {
   Parts& p = house_->parts;
   house_->ground.context.now = now;
   return StatusBuilder(house_->ground, p.regions, p.plans, p.admission, p.rotation).build();
+}
+
+std::vector<DiskFound::Block> Controller::on_disk(DiskId disk) const {
+  return house_->ground.disk.blocks(disk);
 }
 
 const Tuning& Controller::tuning() const { return house_->ground.context.tuning; }
@@ -138,6 +156,7 @@ void Controller::House::on_tick() {
     parts.silence.evict(session);
   }
   parts.compactor.start();
+  if (ground.disk.expire()) parts.claims.serve_everyone();
   parts.standstills.watch();
 }
 
@@ -168,6 +187,8 @@ void Controller::House::clear_cache() {
   Bytes bytes;
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) bytes += ground.store.cache.cached(tier);
   ground.store.cache.clear();
+  bytes += ground.disk.bytes();
+  ground.disk.clear();
   ground.context.note(Note::Level::kInfo, EngineId(),
                       "the prefix cache was emptied: " + std::to_string(bytes.value) + " bytes");
   parts.claims.serve_everyone();
@@ -189,7 +210,9 @@ std::string Controller::House::validate() const {
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
     const std::size_t known =
         store.blocks.slots(tier) + store.tiers.slots(tier) +
-        (tier == Tier::kHbm ? staged : store.compaction.slots() + parts.cache_copies.slots());
+        (tier == Tier::kHbm
+             ? staged
+             : store.compaction.slots() + ground.cache_copies.slots() + ground.disk.slots());
     pool::TierStats stats;
     if (tier == Tier::kDram) stats = store.dram.stats();
     for (const pool::TierPool& device : store.hbm) {

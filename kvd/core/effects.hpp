@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
@@ -107,6 +108,46 @@ using store::RenewSlab;
 using store::Scrub;
 using store::SendSlab;
 using store::StreamLayers;
+/// A class of blocks on disk; 0: none.
+using DiskId = Id<struct DiskIdTag, std::uint32_t>;
+/// What all blocks of it have in common.
+struct DiskShape {
+  Fingerprint fingerprint;  ///< as the engine says
+  std::uint32_t layers = 0;
+  std::uint32_t layers_per_block = 0;
+  std::uint32_t block_tokens = 0;
+  std::uint32_t ranks = 0;
+  std::uint32_t groups = 0;  ///< of all ranks
+  Bytes slot_bytes;
+  friend auto operator<=>(const DiskShape&, const DiskShape&) = default;
+};
+/// Have files ready for the class; reported back as DiskOpened, and what they hold as DiskFound.
+struct OpenDisk {
+  DiskId disk;
+  DiskShape shape;
+};
+/// A block of all layer groups in DRAM, and its slot in the files. Domain and name are those that
+/// go outside of this node.
+struct DiskBlock {
+  DiskId disk;
+  std::uint32_t slot = 0;
+  Digest domain, name;
+  Bytes slot_bytes;
+  std::vector<SlotId> dram;  ///< by layer group
+  Nanoseconds patience{0};   ///< until the answer, at the latest
+};
+/// Write it; reported back as DiskFinished with the ticket.
+struct WriteDisk {
+  Ticket ticket;
+  DiskBlock block;
+};
+/// Read it into the DRAM slots, which nothing else uses, and compare it with what it must be;
+/// reported back as DiskFinished with the ticket.
+struct ReadDisk {
+  Ticket ticket;
+  DiskBlock block;
+  std::uint64_t generation = 0;  ///< of the write that it comes from
+};
 /// Decide which layers stay; comes back as PlanReady with the same number and `query`. An engine
 /// has at most one of each kind open.
 struct SolvePlacement {
@@ -135,7 +176,8 @@ struct Note {
   std::string text;
 };
 
-using Effect = std::variant<Reply, PublishTable, CopySlots, MoveSlots, StreamLayers, EndStream,
-                            SolvePlacement, Scrub, RenewSlab, SendSlab, AskUnmap, Evict, Note>;
+using Effect =
+    std::variant<Reply, PublishTable, CopySlots, MoveSlots, StreamLayers, EndStream, SolvePlacement,
+                 Scrub, RenewSlab, SendSlab, AskUnmap, OpenDisk, WriteDisk, ReadDisk, Evict, Note>;
 
 }  // namespace kvd::core

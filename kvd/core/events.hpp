@@ -185,6 +185,32 @@ struct PlanReady {
   bool query = false;
   Result<planner::PlacementDecision> decision;
 };
+/// OpenDisk was carried out, or could not be.
+struct DiskOpened {
+  DiskId disk;
+  std::uint32_t slots = 0;  ///< none: this class has no files
+};
+/// Blocks of an earlier daemon. Until `all` have been told, nothing is written to the disk.
+struct DiskFound {
+  struct Block {
+    std::uint32_t slot = 0;
+    std::uint64_t generation = 0;
+    Digest domain, name;
+  };
+  DiskId disk;
+  std::vector<Block> blocks;
+  bool all = false;
+};
+/// How a WriteDisk or ReadDisk ended. Not ok: the block is not there, whatever the reason.
+struct DiskFinished {
+  Ticket ticket;
+  bool ok = true;
+  std::uint64_t generation = 0;  ///< of what was written
+  /// The slot does not hold the block; else it may be asked again.
+  bool gone = false;
+  /// The device may still touch the memory: a second event with the ticket follows.
+  bool memory_held = false;
+};
 /// Time passes: deadlines of pending commands, unresponsive engines.
 struct Tick {};
 struct Retune {
@@ -201,8 +227,8 @@ struct Beat {
   EngineId engine;  ///< its heartbeat word moved
 };
 
-using Event =
-    std::variant<RanksPlaced, Detach, Dying, Dead, Command, CopyFinished, PlanReady, SlabMapped,
-                 SlabUnmapped, SlabUnsent, SlabRenewed, Tick, Retune, Requota, ClearCache, Beat>;
+using Event = std::variant<RanksPlaced, Detach, Dying, Dead, Command, CopyFinished, PlanReady,
+                           SlabMapped, SlabUnmapped, SlabUnsent, SlabRenewed, DiskOpened, DiskFound,
+                           DiskFinished, Tick, Retune, Requota, ClearCache, Beat>;
 
 }  // namespace kvd::core

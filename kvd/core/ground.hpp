@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "kvd/core/budget.hpp"
+#include "kvd/core/cache_copies.hpp"
 #include "kvd/core/context.hpp"
+#include "kvd/core/disk_cache.hpp"
 #include "kvd/core/knowledge.hpp"
 #include "kvd/core/prefixes.hpp"
 #include "kvd/core/request_memory.hpp"
@@ -22,7 +24,9 @@ struct Ground {
               context.orders),
         knowledge(context, requests),
         budget(context, knowledge),
-        prefixes(context, store, requests, knowledge),
+        cache_copies(context, store, budget),
+        disk(context, store, requests, knowledge),
+        prefixes(context, store, requests, knowledge, disk),
         memory(store, requests, prefixes) {}
 
   Context context;
@@ -30,6 +34,8 @@ struct Ground {
   Requests requests;
   Knowledge knowledge;
   Budget budget;
+  CacheCopies cache_copies;
+  DiskCache disk;
   Prefixes prefixes;
   RequestMemory memory;
 };

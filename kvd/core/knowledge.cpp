@@ -60,6 +60,16 @@ double Knowledge::fetch_rate(DeviceId device) const {
   return rate > 0 ? rate : link_or_default(device);
 }
 
+double Knowledge::prefill_token_s(const Session& session) {
+  constexpr double kUsual = 1e-3;
+  return session.costs.prefill_token_s > 0 ? session.costs.prefill_token_s : kUsual;
+}
+
+store::SecondsPerByte Knowledge::saved(const Session& session) {
+  const Bytes row = session.shape.slot_bytes() * std::int64_t{session.groups()};
+  return {prefill_token_s(session) * session.shape.block_tokens / static_cast<double>(row.value)};
+}
+
 planner::LengthEstimate Knowledge::expected_length(const Request& request) const {
   const Tokens made = request.answer();
   if (made >= request.goal.max_new)

@@ -9,6 +9,7 @@
 #include "kvd/core/context.hpp"
 #include "kvd/core/events.hpp"
 #include "kvd/core/requests.hpp"
+#include "kvd/store/index.hpp"
 #include "planner/policy/length_predictor.hpp"
 
 namespace kvd::core {
@@ -52,6 +53,10 @@ class Knowledge {
   [[nodiscard]] double mean_step_s(DeviceId device) const { return links_[device.value].step_s; }
   /// Of requests that were rotated out and came back, in seconds.
   [[nodiscard]] double mean_absence_s() const { return mean_absence_s_; }
+  /// What a token of a prompt costs; a guess until its engine's steps have shown it.
+  [[nodiscard]] static double prefill_token_s(const Session& session);
+  /// What a byte of its full blocks saves whoever need not compute them.
+  [[nodiscard]] static store::SecondsPerByte saved(const Session& session);
   [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
   [[nodiscard]] std::int64_t saved_up(Request& request) const;  ///< its deposit now
 

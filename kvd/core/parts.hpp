@@ -1,7 +1,6 @@
 #pragma once
 
 #include "kvd/core/admission.hpp"
-#include "kvd/core/cache_copies.hpp"
 #include "kvd/core/claims.hpp"
 #include "kvd/core/commands.hpp"
 #include "kvd/core/compactor.hpp"
@@ -33,7 +32,6 @@ struct Parts {
   explicit Parts(Ground& ground)
       : compactor(ground),
         copies(ground),
-        cache_copies(ground),
         streams(ground),
         needs(ground),
         supply(ground, needs),
@@ -56,7 +54,6 @@ struct Parts {
 
   Compactor compactor;
   DramCopies copies;
-  CacheCopies cache_copies;
   Streams streams;
   Needs needs;
   Supply supply;

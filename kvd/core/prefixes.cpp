@@ -9,9 +9,6 @@ namespace kvd::core {
 
 namespace {
 
-/// What a token of a prompt is taken to cost until an engine's steps have shown it.
-constexpr double kTokenSeconds = 1e-3;
-
 /// A row has its slots on the devices of one engine's ranks, and is found by engines on the same.
 std::uint64_t number_of(const Devices& devices) {
   if (!devices.several()) return devices.first().value;
@@ -34,6 +31,7 @@ bool Prefixes::tell(Request& request, const Fingerprint& fingerprint, std::uint3
   if (block == 0) content.fingerprint = fingerprint;
   if (content.fingerprint != fingerprint) return false;
   content.chain.push_back(digest);
+  if (block == 0) disk_.meet(session, fingerprint);
   return true;
 }
 
@@ -58,6 +56,11 @@ Found Prefixes::find(Request& request) {
   request.table.set_parked(true);
   const std::uint32_t known = store_.cache.share(
       request.table, space(request), std::span(content.chain).first(asked), context_.now);
+  // Of layers that stream nothing can be brought in whole.
+  if (request.layers.away.empty() && disk_.brings(request, space(request), asked, known)) {
+    give_back(request);
+    return Found::kSoon;
+  }
   const auto [what, blocks, in_hbm] = wanted(request, usable(request, known));
   free(store_.cache.truncate(request.table, blocks));
   request.table.set_parked(what == Found::kInDram);
@@ -114,8 +117,7 @@ Prefixes::Usable Prefixes::wanted(const Request& request, Usable usable) {
   costs.tokens = Tokens(blocks * session.shape.block_tokens);
   costs.bytes = session.shape.slot_bytes() * (blocks * session.groups());
   costs.bandwidth = BytesPerSecond{knowledge_.fetch_rate(session.devices().first())};
-  costs.prefill_per_token = planner::Seconds(
-      session.costs.prefill_token_s > 0 ? session.costs.prefill_token_s : kTokenSeconds);
+  costs.prefill_per_token = planner::Seconds(Knowledge::prefill_token_s(session));
   if (context_.load->decide(costs, session.costs.load) > Tokens(0)) return usable;
   return {usable.in_hbm > 0 ? Found::kInHbm : Found::kNothing, usable.in_hbm, usable.in_hbm};
 }
@@ -143,6 +145,7 @@ void Prefixes::count(const Request& request) {
   counters.asked += static_cast<std::uint64_t>(request.goal.prompt.value);
   const auto block_tokens = std::uint64_t{session.shape.block_tokens};
   for (std::uint32_t block = 0; block < request.content.named; ++block) {
+    store_.cache.offer_to_disk(row(request, block));
     const bool loads = !store_.blocks.complete(row(request, block), Tier::kHbm);
     counters.found[loads ? 1 : 0] += block_tokens;
   }
@@ -152,12 +155,7 @@ void Prefixes::name(Request& request) {
   Content& content = request.content;
   const auto most = std::min<std::size_t>(request.sealed, content.chain.size());
   if (content.apart || content.named >= most) return;
-  const Session& session = requests_.session_of(request);
-  const double token_s =
-      session.costs.prefill_token_s > 0 ? session.costs.prefill_token_s : kTokenSeconds;
-  const double row_bytes =
-      static_cast<double>((session.shape.slot_bytes() * std::int64_t{session.groups()}).value);
-  const store::SecondsPerByte saved{token_s * session.shape.block_tokens / row_bytes};
+  const store::SecondsPerByte saved = Knowledge::saved(requests_.session_of(request));
   const store::KeySpace where = space(request);
   for (; content.named < most; ++content.named) {
     const std::uint32_t block = content.named;

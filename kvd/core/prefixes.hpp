@@ -5,6 +5,7 @@
 #include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "kvd/core/context.hpp"
+#include "kvd/core/disk_cache.hpp"
 #include "kvd/core/knowledge.hpp"
 #include "kvd/core/requests.hpp"
 #include "kvd/store/store.hpp"
@@ -16,7 +17,7 @@ enum class Found : std::uint8_t {
   kNothing,  ///< or nothing that can be used
   kInHbm,    ///< its first blocks are there
   kInDram,   ///< some of its first blocks are in DRAM alone, and have to be loaded
-  kSoon,     ///< a copy brings it, or its engine has yet to map it: ask again
+  kSoon,     ///< a copy or the disk brings it, or its engine has yet to map it: ask again
 };
 
 /// Requests whose leading tokens were computed before: by another request, in another session or
@@ -28,8 +29,9 @@ enum class Found : std::uint8_t {
 /// Owner: control thread. Errors: none. Cost: O(blocks) of the request.
 class Prefixes {
  public:
-  Prefixes(Context& context, store::Store& store, Requests& requests, Knowledge& knowledge)
-      : context_(context), store_(store), requests_(requests), knowledge_(knowledge) {}
+  Prefixes(Context& context, store::Store& store, Requests& requests, Knowledge& knowledge,
+           DiskCache& disk)
+      : context_(context), store_(store), requests_(requests), knowledge_(knowledge), disk_(disk) {}
 
   /// What a block of the request holds. False: out of order, of another fingerprint than the blocks
   /// before, or of one that the request can never have.
@@ -74,6 +76,7 @@ class Prefixes {
   store::Store& store_;
   Requests& requests_;
   Knowledge& knowledge_;
+  DiskCache& disk_;
 };
 
 }  // namespace kvd::core

@@ -113,6 +113,8 @@ struct Content {
   std::vector<Digest> chain;  ///< of its leading blocks
   std::uint32_t named = 0;    ///< so many of them others can find
   bool apart = false;         ///< others' blocks are found by the digest that its next one has
+  bool asked_disk = false;    ///< what the disk has of it was ordered, once
+  bool awaits_disk = false;   ///< its claim waits for it
 };
 
 /// Its transfers under way, at most one of each.

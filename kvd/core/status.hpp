@@ -138,6 +138,14 @@ struct Counters {
     std::uint64_t asked = 0;               ///< prompt tokens of requests whose content was told
     std::uint64_t found[kTiers] = {0, 0};  ///< of these, those that a tier had
     std::uint64_t evicted_bytes[kTiers] = {0, 0};
+    struct Disk {
+      std::uint64_t loads = 0, stores = 0;  ///< blocks of all layer groups
+      std::uint64_t load_bytes = 0, store_bytes = 0;
+      std::uint64_t load_failures = 0;   ///< misses though the block was known
+      std::uint64_t store_failures = 0;  ///< the block is not there
+      std::uint64_t refused = 0;  ///< not written: the day's budget is spent, or no slot free
+      std::uint64_t late = 0;     ///< requests that waited no longer
+    } disk;
   } prefixes;
   std::uint64_t plans = 0;           ///< placement problems given to the solver
   std::uint64_t pauses = 0;          ///< requests paused by the placement policy
@@ -175,6 +183,7 @@ struct ControllerStatus {
   Tuning tuning;
   Bytes orphaned;
   Bytes cached[kTiers];  ///< blocks that no request names any more
+  Bytes on_disk;         ///< blocks there, whoever names them
   /// What the policies would be asked now, for whoever wants to make a decision again.
   std::vector<RotationInput> rotation_inputs;
   std::vector<AdmissionInput> admission_inputs;

@@ -119,6 +119,7 @@ ControllerStatus StatusBuilder::build() {
     out.cached[t] = store_.cache.cached(tier);
     out.counters.prefixes.evicted_bytes[t] = store_.cache.evicted(tier);
   }
+  out.on_disk = disk_.bytes();
   for (std::uint32_t device = 0; device < store_.hbm.count(); ++device) {
     out.devices.push_back(device_status(DeviceId(device)));
     out.tiers[0] += out.devices.back().hbm;

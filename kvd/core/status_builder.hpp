@@ -22,6 +22,7 @@ class StatusBuilder {
         knowledge_(ground.knowledge),
         budget_(ground.budget),
         memory_(ground.memory),
+        disk_(ground.disk),
         regions_(regions),
         plans_(plans),
         admission_(admission),
@@ -42,6 +43,7 @@ class StatusBuilder {
   Knowledge& knowledge_;
   Budget& budget_;
   RequestMemory& memory_;
+  DiskCache& disk_;
   Regions& regions_;
   LayerPlans& plans_;
   Admission& admission_;

@@ -157,7 +157,12 @@ std::string cache_view(const Json& document) {
   Table table({"TIER", "CACHED", "EVICTED", "TOKENS FOUND"});
   table.add(of("hbm"));
   table.add(of("dram"));
-  return table.render() + "of " + text(document.at("prompt_tokens")) +
+  table.add({"disk", bytes(document.at("cached_bytes").at("disk")), "", ""});
+  const Json& disk = document.at("disk");
+  return table.render() + "disk: " + text(disk.at("loads")) + " blocks read, " +
+         text(disk.at("load_failures")) + " could not be; " + text(disk.at("stores")) +
+         " written, " + text(disk.at("store_failures")) + " could not be\n" + "of " +
+         text(document.at("prompt_tokens")) +
          " prompt tokens that engines told the content of; load.policy is " +
          text(document.at("load_policy")) + "\n";
 }

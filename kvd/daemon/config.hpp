@@ -37,6 +37,21 @@ struct DeviceConfig {
   std::string gpu;  ///< ordinal or UUID; empty: cuda.device. Not looked at on the host backend
 };
 
+/// What serves REST and metrics.
+struct AdminProcess {
+  std::string program;          ///< empty: kvd-admin beside kvd
+  std::string user = "nobody";  ///< whom it becomes where kvd may; empty: kvd's own user
+};
+
+/// Cached blocks on disk. Source: kvd/DESIGN.md "Blocks on disk".
+struct DiskSettings {
+  std::string path;               ///< folder; empty: there is no disk
+  Bytes size = 64 * kGiB;         ///< of each model's files
+  Bytes floor = 10 * kGiB;        ///< room that the file system must have left for others
+  Bytes daily_writes{INT64_MAX};  ///< of all models together
+  std::uint32_t touches = 2;      ///< a block is written once it was asked for so often
+};
+
 /// Everything that can be set: a TOML file, KVD_* in the environment, flags; the later wins.
 /// Every member's default is what runs with no file at all. docs: deploy/config/kvd.toml.
 struct Config {
@@ -61,6 +76,8 @@ struct Config {
   std::string cuda_copies = "auto";  ///< how copies go to the driver: auto, batch or single
   Nanoseconds cuda_watchdog{30'000'000'000};  ///< a copy that stands still so long: device lost
 
+  DiskSettings disk;
+
   // link
   /// Host backend: each direction of each device; zero: unthrottled.
   BytesPerSecond link_bandwidth;
@@ -82,8 +99,7 @@ struct Config {
   std::string admin_address = "127.0.0.1";
   std::uint16_t admin_port = 8470;
   admin::ReadPolicy admin_read = admin::ReadPolicy::kAuto;
-  std::string admin_program;          ///< that serves both; empty: kvd-admin beside kvd
-  std::string admin_user = "nobody";  ///< whom it becomes where kvd may; empty: kvd's own user
+  AdminProcess admin_process;
   std::string metrics_address = "127.0.0.1";
   std::uint16_t metrics_port = 9470;
 

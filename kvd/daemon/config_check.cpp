@@ -19,6 +19,8 @@ constexpr Bytes kUsualCudaSlab = 256 * kMiB;    ///< each costs calls of the dri
 constexpr Nanoseconds kMinBurst{5'000};         ///< below, a copy engine is far from its rate
 constexpr Nanoseconds kMaxBurst{10'000'000};    ///< an engine's step
 constexpr Bytes kMaxSize = kGiB * 1024 * 1024;  ///< 1 PiB: sums of sizes never overflow
+constexpr Bytes kLeastDisk = 16 * kMiB;
+constexpr std::uint32_t kMaxTouches = 100;
 constexpr std::int64_t kMaxSlabCount = SlotId::kMaxSlabs - 1;
 constexpr std::uint32_t kMaxRequests = 4096;  // as many as one step message holds
 constexpr std::uint32_t kMaxDomainRequests = 1 << 20;
@@ -250,6 +252,21 @@ void check_copy(const Config& config, Faults& faults) {
   if (!table.ok()) faults.push_back("copy.table: " + table.error().message);
 }
 
+void check_disk(const Config& config, Faults& faults) {
+  const DiskSettings& disk = config.disk;
+  if (!disk.path.empty() && disk.path.front() != '/') {
+    faults.push_back("disk.path: \"" + disk.path + "\" does not begin with /: name the whole path");
+  }
+  if (disk.size < kLeastDisk || disk.size > kMaxSize) {
+    faults.push_back("disk.size: must be from 16 MiB to 1 PiB, is " + kSize.format(disk.size));
+  }
+  if (!in_range(disk.floor)) {
+    faults.push_back("disk.floor: must be from 0 to 1 PiB, is " + kSize.format(disk.floor));
+  }
+  if (disk.daily_writes < Bytes(0)) faults.push_back("disk.daily_writes: must not be negative");
+  check_count("disk.touches", disk.touches, kMaxTouches, faults);
+}
+
 void check_paths(const Config& config, Faults& faults) {
   constexpr std::size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
   const std::pair<const char*, std::string> sockets[] = {
@@ -304,6 +321,7 @@ std::vector<std::string> faults(const Config& config) {
   check_pools(config, found);
   check_cuda(config, found);
   check_copy(config, found);
+  check_disk(config, found);
   check_engine(config, found);
   check_listeners(config, found);
   for (const std::string& fault : config.tuning.faults()) found.push_back(as_file_key(fault));

@@ -86,6 +86,26 @@ Keys memory_keys() {
   };
 }
 
+Keys disk_keys() {
+  return {
+      key(
+          "disk.path", "folder where cached blocks go; empty: none", kAnyText,
+          [](auto& c) -> auto& { return c.disk.path; }),
+      key(
+          "disk.size", "of the files of each model, four at most", kSize,
+          [](auto& c) -> auto& { return c.disk.size; }),
+      key(
+          "disk.floor", "room that the file system must have left for others", kSize,
+          [](auto& c) -> auto& { return c.disk.floor; }),
+      key(
+          "disk.daily_writes", "written in a day at most, or unlimited", kSizeOrUnlimited,
+          [](auto& c) -> auto& { return c.disk.daily_writes; }),
+      key(
+          "disk.touches", "how often a block is asked for before it is written; 1: each is", kCount,
+          [](auto& c) -> auto& { return c.disk.touches; }),
+  };
+}
+
 Keys engine_keys() {
   return {
       key(
@@ -126,10 +146,10 @@ Keys listener_keys() {
           [](auto& c) -> auto& { return c.admin_read; }),
       key(
           "admin.program", "what serves REST and metrics; empty: kvd-admin beside kvd", kAnyText,
-          [](auto& c) -> auto& { return c.admin_program; }),
+          [](auto& c) -> auto& { return c.admin_process.program; }),
       key(
           "admin.user", "whom it runs as where kvd may change users; empty: as kvd", kAnyText,
-          [](auto& c) -> auto& { return c.admin_user; }),
+          [](auto& c) -> auto& { return c.admin_process.user; }),
       key(
           "metrics.address", "loopback address of /metrics; empty: off", kAnyText,
           [](auto& c) -> auto& { return c.metrics_address; }),
@@ -259,8 +279,9 @@ std::size_t distance(std::string_view name, std::string_view candidate) {
 const std::vector<Setting<Config>>& config_keys() {
   static const Keys kKeys = [] {
     Keys all;
-    for (const Keys& part : {process_keys(), memory_keys(), engine_keys(), listener_keys(),
-                             rotation_keys(), other_policy_keys(), default_slo_keys()}) {
+    for (const Keys& part :
+         {process_keys(), memory_keys(), disk_keys(), engine_keys(), listener_keys(),
+          rotation_keys(), other_policy_keys(), default_slo_keys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

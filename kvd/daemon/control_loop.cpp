@@ -72,6 +72,8 @@ void ControlLoop::dispatch(const Poller::Ready& ready) {
       return parts_->rings.wake(EngineId(ready.id));
     case Source::kProcess:
       return parts_->ends.on_process_end(EngineId(ready.id));
+    case Source::kDisk:
+      return parts_->disks->take_finished(core::DiskId(ready.id));
   }
 }
 

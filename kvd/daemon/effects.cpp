@@ -52,6 +52,19 @@ void Effects::carry_out(const core::SolvePlacement& problem) {
   if (uses_.workers.solver) uses_.workers.solver->solve(problem);
 }
 
+// None while the daemon ends: what was asked of them is not answered any more.
+void Effects::carry_out(const core::OpenDisk& order) {
+  if (uses_.disks) uses_.disks->open(order);
+}
+
+void Effects::carry_out(const core::WriteDisk& order) {
+  if (uses_.disks) uses_.disks->write(order);
+}
+
+void Effects::carry_out(const core::ReadDisk& order) {
+  if (uses_.disks) uses_.disks->read(order);
+}
+
 void Effects::carry_out(const core::RenewSlab& renew) {
   uses_.slabs.withdraw(renew.slab);
   mover::SlabStore& slabs = uses_.device.slabs();

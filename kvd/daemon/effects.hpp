@@ -1,8 +1,11 @@
 #pragma once
 
+#include <memory>
+
 #include "kvd/core/effects.hpp"
 #include "kvd/daemon/copies.hpp"
 #include "kvd/daemon/device.hpp"
+#include "kvd/daemon/disks.hpp"
 #include "kvd/daemon/event_log.hpp"
 #include "kvd/daemon/groups.hpp"
 #include "kvd/daemon/replies.hpp"
@@ -28,6 +31,7 @@ class Effects {
     SessionEnds& ends;
     Copies& copies;
     SlabSender& slabs;
+    std::unique_ptr<Disks>& disks;
     Workers& workers;
     EventLog& log;
   };
@@ -52,6 +56,9 @@ class Effects {
   void carry_out(const core::RenewSlab& renew);
   void carry_out(const core::SendSlab& slab) { uses_.slabs.send(slab); }
   void carry_out(const core::AskUnmap& ask) { uses_.slabs.ask_unmap(ask); }
+  void carry_out(const core::OpenDisk& order);
+  void carry_out(const core::WriteDisk& order);
+  void carry_out(const core::ReadDisk& order);
   void carry_out(const core::Evict& evict) { uses_.ends.kill_ranks(evict.engine); }
   void carry_out(const core::Note& note) { uses_.log.tell(note.level, note.engine, note.text); }
 

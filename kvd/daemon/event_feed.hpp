@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
 #include "kvd/core/controller.hpp"
@@ -33,6 +34,9 @@ class EventFeed {
 
   [[nodiscard]] TimePoint now() const { return clock_.now(); }
   [[nodiscard]] core::ControllerStatus status() const { return controller_->status(clock_.now()); }
+  [[nodiscard]] std::vector<core::DiskFound::Block> on_disk(core::DiskId disk) const {
+    return controller_->on_disk(disk);
+  }
   [[nodiscard]] const core::Tuning& tuning() const { return controller_->tuning(); }
 
  private:

@@ -86,8 +86,9 @@ Result<std::unique_ptr<AdminChild>> start_admin(const Config& config, Daemon& da
   }
   KVD_ASSIGN_OR_RETURN(std::string token, load_or_make_token(config.token_file));
   return AdminChild::start(
-      {.program = config.admin_program.empty() ? default_admin_program() : config.admin_program,
-       .user = config.admin_user,
+      {.program = config.admin_process.program.empty() ? default_admin_program()
+                                                       : config.admin_process.program,
+       .user = config.admin_process.user,
        .admin_address = config.admin_address,
        .admin_port = config.admin_port,
        .metrics_address = config.metrics_address,

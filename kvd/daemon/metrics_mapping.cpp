@@ -106,6 +106,16 @@ void add_prefixes(const ControllerStatus& status, Samples& out) {
     out.add("kvd_cache_evicted_bytes_total", {tier}, c.evicted_bytes[t]);
     out.add("kvd_prefix_tokens_total", {tier}, c.found[t]);
   }
+  out.add("kvd_cache_bytes", {"disk"}, status.on_disk);
+  const Counters::Prefixes::Disk& disk = status.counters.prefixes.disk;
+  out.add("kvd_disk_blocks_total", {"load"}, disk.loads);
+  out.add("kvd_disk_blocks_total", {"store"}, disk.stores);
+  out.add("kvd_disk_bytes_total", {"load"}, disk.load_bytes);
+  out.add("kvd_disk_bytes_total", {"store"}, disk.store_bytes);
+  out.add("kvd_disk_failures_total", {"load"}, disk.load_failures);
+  out.add("kvd_disk_failures_total", {"store"}, disk.store_failures);
+  out.add("kvd_disk_late_total", {}, disk.late);
+  out.add("kvd_disk_refused_total", {}, disk.refused);
   out.add("kvd_prefix_tokens_total", {"computed"}, c.asked - c.found[0] - c.found[1]);
 }
 

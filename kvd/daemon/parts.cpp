@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "ipc/vocabulary/keep.hpp"
+#include "kvd/daemon/disk_names.hpp"
 #include "kvd/daemon/session_bounds.hpp"
 
 namespace kvd::daemon {
@@ -15,6 +17,11 @@ namespace {
 Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
                                                           const Domains& domains) {
   core::Controller::Config core;
+  if (!config.disk.path.empty()) {
+    KVD_ASSIGN_OR_RETURN(core.disk.name, disk_names(config.disk.path));
+    core.disk.admission.least = config.disk.touches;
+    core.disk.writes_a_day = config.disk.daily_writes;
+  }
   core.hbm.assign(config.devices.size(),
                   {Tier::kHbm, config.slab_size(), config.slabs(Tier::kHbm)});
   core.dram = {Tier::kDram, config.slab_size(), config.slabs(Tier::kDram)};
@@ -86,8 +93,10 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
       ends({sessions, groups, replies, poller, events, shared.log, *workers.liveness}),
       frames(sessions, groups, ends),
       copies({device->movers(), sessions, groups, events, ends}),
+      disks(make_disks(shared)),
       slabs({device->slabs(), sessions, groups, events, ends, shared.log}),
-      effects({*device, sessions, groups, replies, ends, copies, slabs, workers, shared.log}),
+      effects(
+          {*device, sessions, groups, replies, ends, copies, slabs, disks, workers, shared.log}),
       commands({*server, boot, sessions, groups, replies, ends, events}),
       rings({sessions, commands, copies, ends, shared.clock,
              config.ring_spin.value_or(transport::default_spin())}),
@@ -102,7 +111,21 @@ Parts::~Parts() {
   // Those that post to the inbox end first. Slabs that a copy still touches stay with the backend,
   // and fences with the leases of their pages, until the backend has ended its own threads.
   workers.end();
+  end_disks();
   device.reset();
+}
+
+// What a disk that hangs may still read and write stays until the process ends.
+void Parts::end_disks() {
+  if (disks && !disks->close()) keep_for_ever(std::move(device));
+  disks.reset();
+}
+
+std::unique_ptr<Disks> Parts::make_disks(const Shared& shared) {
+  if (config.disk.path.empty()) return nullptr;
+  return std::make_unique<Disks>(
+      Disks::Uses{device->slabs(), events, shared.log, poller, shared.inbox},
+      Disks::Settings{config.disk.path, config.disk.size, config.disk.floor});
 }
 
 Workers Parts::start_workers(const Shared& shared) {

@@ -8,6 +8,7 @@
 #include "kvd/daemon/config.hpp"
 #include "kvd/daemon/copies.hpp"
 #include "kvd/daemon/device.hpp"
+#include "kvd/daemon/disks.hpp"
 #include "kvd/daemon/domains.hpp"
 #include "kvd/daemon/effects.hpp"
 #include "kvd/daemon/event_feed.hpp"
@@ -52,6 +53,8 @@ struct Parts {
   /// Errors: those of Device::open, of the Controller and of the sockets.
   static Result<std::unique_ptr<Parts>> open(Config config, const Shared& shared, BootId boot);
   ~Parts();
+  /// Before the memory goes. Their checkpoint is written.
+  void end_disks();
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 
@@ -68,6 +71,7 @@ struct Parts {
   SessionEnds ends;
   SessionFrames frames;
   Copies copies;
+  std::unique_ptr<Disks> disks;  ///< null: none, or they have ended
   SlabSender slabs;
   Effects effects;
   Commands commands;
@@ -78,6 +82,7 @@ struct Parts {
  private:
   Parts(Opened opened, const Shared& shared, BootId boot);
   [[nodiscard]] Workers start_workers(const Shared& shared);
+  [[nodiscard]] std::unique_ptr<Disks> make_disks(const Shared& shared);
 };
 
 }  // namespace kvd::daemon

@@ -32,10 +32,11 @@ class Poller {
     kPeer,
     kBell,
     kProcess,
+    kDisk,
   };
   struct Ready {
     Source source = Source::kInbox;
-    std::uint32_t id = 0;  ///< an engine, or a connection that has not said all
+    std::uint32_t id = 0;  ///< an engine, a disk, or a connection that has not said all
   };
 
   /// Errors: Unavailable when out of descriptors.

@@ -47,6 +47,9 @@ class SlabStore {
   [[nodiscard]] std::uintptr_t address(Tier tier, SlabIndex slab) const;
   [[nodiscard]] std::uintptr_t address(Tier tier, SlotId slot, Bytes slot_bytes) const;
   [[nodiscard]] Bytes slab_bytes(Tier tier) const;
+  [[nodiscard]] std::uint32_t count(Tier tier) const {
+    return static_cast<std::uint32_t>(slabs(tier).size());
+  }
   /// A descriptor for a peer that may map the slab.
   [[nodiscard]] Result<UniqueFd> export_slab(Tier tier, SlabIndex slab) const;
   /// Takes a slab's memory away, to be discarded: nothing may touch the slab until it has new one.

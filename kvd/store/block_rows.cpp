@@ -18,12 +18,7 @@ bool Blocks::complete(RowId id, Tier tier) const {
 
 RowId Blocks::name(BlockTable& table, std::uint32_t block, EntryId key) {
   KVD_CHECK(key && block < table.blocks(), "blocks are named that there are not");
-  if (unused_rows_.empty()) {
-    rows_.emplace_back();
-    unused_rows_.emplace_back(static_cast<std::uint32_t>(rows_.size()));
-  }
-  const RowId id = unused_rows_.back();
-  unused_rows_.pop_back();
+  const RowId id = unused_record(rows_, unused_rows_);
   Row& row = changing(id);
   row.key = key;
   row.number = block;
@@ -77,24 +72,40 @@ std::vector<SlotId> vacate_parked(Blocks& blocks, RowId id) {
   return slots;
 }
 
-void Blocks::place(RowId id, Tier tier, const std::vector<SlotId>& slots) {
-  const Row& placed = row(id);
+RowId bring(Blocks& blocks, const BroughtRow& row) {
+  const RowId id = unused_record(blocks.rows_, blocks.unused_rows_);
+  blocks.changing(id).key = row.key;
+  blocks.changing(id).number = row.number;
+  const Taker& taker = row.taker;
+  for (std::size_t group = 0; group < row.dram.size(); ++group) {
+    const auto made = unused_record(blocks.blocks_, blocks.unused_);
+    blocks.at(made) = {taker.model_class, taker.domain, taker.slot_bytes, {}, 0, id, true};
+    blocks.changing(id).blocks.push_back(made);
+  }
+  blocks.usage_[{taker.domain, taker.model_class}].blocks += std::ssize(row.dram);
+  place(blocks, id, Tier::kDram, row.dram);
+  return id;
+}
+
+void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots) {
+  const Row& placed = blocks.row(id);
   KVD_CHECK(slots.size() == placed.blocks.size(), "a row is placed in a tier as a whole");
   for (std::size_t group = 0; group < slots.size(); ++group) {
-    Block& one = at(placed.blocks[group]);
+    Block& one = blocks.at(placed.blocks[group]);
     if (!placed.owners.empty()) {
       BlockTable& table = *placed.owners.front();
-      const auto i = static_cast<std::uint32_t>(placed.number * table.groups() + group);
-      place(table, i, tier, slots[group]);
-      settle(table, i, tier, true);
+      const std::uint32_t first = placed.number * table.groups();
+      const std::uint32_t i = first + static_cast<std::uint32_t>(group);
+      blocks.place(table, i, tier, slots[group]);
+      blocks.settle(table, i, tier, true);
       continue;
     }
     KVD_CHECK(one.at[static_cast<std::size_t>(tier)].none(), "a block has one slot in a tier");
     one.at[static_cast<std::size_t>(tier)] = slots[group];
-    tiers_.seal(tier, slots[group]);
-    count(one, tier, 1);
+    blocks.tiers_.seal(tier, slots[group]);
+    blocks.count(one, tier, 1);
   }
-  moved_.push_back(id);
+  blocks.moved_.push_back(id);
 }
 
 std::vector<SlotId> Blocks::vacate(RowId id, Tier tier) {

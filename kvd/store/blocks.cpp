@@ -64,12 +64,7 @@ void Blocks::extend(BlockTable& table, const Taker& taker, std::uint32_t count) 
   KVD_CHECK(table.groups_ > 0 && count % table.groups_ == 0, "blocks of some layer groups only");
   table.ids_.reserve(table.ids_.size() + count);
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (unused_.empty()) {
-      blocks_.emplace_back();
-      unused_.emplace_back(static_cast<std::uint32_t>(blocks_.size()));
-    }
-    const BlockId id = unused_.back();
-    unused_.pop_back();
+    const BlockId id = unused_record(blocks_, unused_);
     at(id) = {taker.model_class, taker.domain, taker.slot_bytes, {}, 1, {}, false};
     table.ids_.push_back(id);
   }

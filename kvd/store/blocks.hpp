@@ -24,6 +24,20 @@ using SlotsByTier = std::array<std::vector<SlotId>, kTiers>;
   return block.in_all_tiers() && tiers.state(Tier::kHbm, block.at[0]) == pool::SlotState::kFilling;
 }
 
+struct BroughtRow;
+
+/// The number of a record that is not in use, or of a new one.
+template <class RecordId, class Record>
+[[nodiscard]] RecordId unused_record(std::vector<Record>& records, std::vector<RecordId>& unused) {
+  if (unused.empty()) {
+    records.emplace_back();
+    unused.emplace_back(static_cast<std::uint32_t>(records.size()));
+  }
+  const RecordId id = unused.back();
+  unused.pop_back();
+  return id;
+}
+
 /// Every block of the node: in which slots its bytes are, and whose it is. A slot that a block
 /// gives up is handed to the caller, who alone knows what may still touch it: it goes to
 /// Tiers::free or Tiers::hold.
@@ -113,9 +127,6 @@ class Blocks {
   RowId name(BlockTable& table, std::uint32_t block, EntryId key);
   /// The row's blocks are the table's next ones, too. Precondition: it does not name them yet.
   void share(BlockTable& table, RowId id);
-  /// The row's blocks have their bytes in these slots of the tier (state filling), too, complete.
-  /// Precondition: the tier has none of them.
-  void place(RowId id, Tier tier, const std::vector<SlotId>& slots);
   /// A cached row leaves the tier. Returns its slots there.
   [[nodiscard]] std::vector<SlotId> vacate(RowId id, Tier tier);
   /// A cached row is no more. Returns the slots of its blocks.
@@ -133,6 +144,9 @@ class Blocks {
   [[nodiscard]] std::string validate(const BlockTable& table) const;
 
  private:
+  friend RowId bring(Blocks& blocks, const BroughtRow& row);
+  friend void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots);
+
   Block& at(BlockId id) { return blocks_[id.value - 1]; }
   [[nodiscard]] pool::SlotState state(const Block& block, Tier tier) const {
     return tiers_.state(tier, block.at[static_cast<std::size_t>(tier)]);
@@ -164,6 +178,19 @@ class Blocks {
   std::array<std::size_t, kTiers> in_{};
   std::size_t references_ = 0;
 };
+
+/// What is brought in by itself, without a table.
+struct BroughtRow {
+  Taker taker;
+  std::uint32_t number = 0;  ///< as Row::number
+  EntryId key;
+  std::vector<SlotId> dram;  ///< by layer group, in state filling: its bytes, complete
+};
+/// A cached row that DRAM has.
+RowId bring(Blocks& blocks, const BroughtRow& row);
+/// The row's blocks have their bytes in these slots of the tier (state filling), too, complete.
+/// Precondition: the tier has none of them.
+void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots);
 
 /// Some table that names the row is not parked.
 [[nodiscard]] inline bool wanted_in_hbm(const Row& row) {

@@ -32,6 +32,7 @@ void Cache::follow() {
       if (whole == index.at(entry).in(cached_in(tier))) continue;
       if (whole) {
         (void)index.place(entry, cached_in(tier), Place(row.value));
+        if (tier == Tier::kDram) consider_for_disk(domain_of(row), index, entry);
       } else {
         (void)index.forget(entry, cached_in(tier));
       }
@@ -228,7 +229,7 @@ std::vector<SlotId> Cache::end_copy(const RowCopy& copy, bool ok) {
     const Block& block = blocks_.block(blocks_.row(copy.row).blocks[group]);
     used = block.at[number(Tier::kHbm)] == copy.from[group] && block.at[number(Tier::kDram)].none();
   }
-  if (used) blocks_.place(copy.row, Tier::kDram, copy.to);
+  if (used) place(blocks_, copy.row, Tier::kDram, copy.to);
   follow();
   shelf.copied.erase(copy.entry);
   shelf.index.release(copy.entry);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -14,9 +15,27 @@
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/store/blocks.hpp"
+#include "kvd/store/disk_admission.hpp"
 #include "kvd/store/index.hpp"
 
 namespace kvd::store {
+
+/// A row that is to be written to disk.
+struct ForDisk {
+  KeySpace space;
+  Digest digest;
+  Bytes slot_bytes;
+  std::vector<SlotId> dram;  ///< by layer group
+};
+
+/// Rows that were read from disk into DRAM slots (state filling), neighbours in a chain.
+struct FromDisk {
+  KeySpace space;
+  Taker taker;
+  std::vector<Digest> chain;  ///< from the first block of the prompt on, to the last row
+  std::vector<std::vector<SlotId>> rows;  ///< the last ones of the chain, by layer group
+  SecondsPerByte saved;
+};
 
 /// A cached row on its way from HBM to DRAM.
 struct RowCopy {
@@ -108,6 +127,17 @@ class Cache {
   /// Returns the slots of a copy that failed, or that nobody needs any more.
   [[nodiscard]] std::vector<SlotId> end_copy(const RowCopy& copy, bool ok);
 
+  // ---- rows that go to disk and come from it (cache_disk.cpp) ----
+  /// Rows that DRAM has and that the rule admits are told by next_for_disk() from now on.
+  void offer_to_disk(SecondTouch rule) { disk_rule_ = rule; }
+  /// Somebody begins with the row. Told where the rule admits it.
+  void offer_to_disk(RowId row);
+  /// The next row that DRAM has, complete; some are named again. None: there is no other.
+  [[nodiscard]] std::optional<ForDisk> next_for_disk();
+  /// Rows that were read from disk are cached in DRAM from now on. Returns the slots of those that
+  /// are known by now, or cannot be.
+  [[nodiscard]] std::vector<SlotId> adopt(const FromDisk& rows, TimePoint now);
+
   /// Empty while entries, rows and tables say the same; else the fault in words.
   [[nodiscard]] std::string validate() const;
 
@@ -127,6 +157,7 @@ class Cache {
   [[nodiscard]] Shelf& shelf_of(RowId row) { return shelf(domain_of(row)); }
   /// Tells the indexes where rows are by now.
   void follow();
+  void consider_for_disk(DomainId domain, const Index& index, EntryId entry);
   void leave(RowId row, bool leave_hbm, SlotsByTier& slots);
   void erase(Shelf& shelf, RowId row, SlotsByTier& slots);
   [[nodiscard]] std::string fault_of(const Shelf& shelf) const;
@@ -149,6 +180,8 @@ class Cache {
   std::map<DomainId, Shelf> shelves_;
   std::deque<std::pair<DomainId, EntryId>> alone_;  ///< some are not, or not any more
   std::array<std::uint64_t, kTiers> evicted_{};     ///< bytes
+  std::optional<SecondTouch> disk_rule_;            ///< none: there is no disk
+  std::deque<std::pair<DomainId, EntryId>> for_disk_;
 };
 
 }  // namespace kvd::store

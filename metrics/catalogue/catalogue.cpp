@@ -17,6 +17,8 @@ constexpr double kSolveBounds[] = {0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1
 constexpr double kDepositBounds[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256};
 
 constexpr Text kTierNames[] = {"hbm", "dram"};
+constexpr Text kCacheNames[] = {"hbm", "dram", "disk"};
+constexpr Text kDiskWayNames[] = {"load", "store"};
 constexpr Text kDirectionNames[] = {"h2d", "d2h"};
 constexpr Text kWayNames[] = {"in", "out"};
 constexpr Text kSlotStateNames[] = {"free",     "filling",     "open",     "sealed",
@@ -36,6 +38,8 @@ constexpr Text kDecisionNames[] = {"rotation", "placement", "admission", "load"}
 constexpr Text kSourceNames[] = {"hbm", "dram", "computed"};
 
 constexpr Label kTier{"tier", kTierNames};
+constexpr Label kCache{"tier", kCacheNames};
+constexpr Label kDiskWay{"direction", kDiskWayNames};
 constexpr Label kSource{"source", kSourceNames};
 constexpr Label kDirection{"direction", kDirectionNames};
 constexpr Label kWay{"direction", kWayNames};
@@ -75,8 +79,9 @@ constexpr Metric kCatalogue[] = {
     {"kvd_cache_bytes",
      kGauge,
      "bytes",
-     {{kTier}},
-     "Blocks that no request names any more, kept for those that begin with the same tokens.",
+     {{kCache}},
+     "Blocks kept for requests that begin with the same tokens: in HBM and DRAM those that no "
+     "request names any more, on disk all.",
      "Prefixes"},
     {"kvd_cache_evicted_bytes_total",
      kCounter,
@@ -119,6 +124,31 @@ constexpr Metric kCatalogue[] = {
      "Tokens made and not yet due to the user, at each report of new ones.",
      "Latency",
      kDepositBounds},
+    {"kvd_disk_blocks_total",
+     kCounter,
+     "",
+     {{kDiskWay}},
+     "Cached blocks, each of all layer groups, read from disk and written to it.",
+     "Prefixes"},
+    {"kvd_disk_bytes_total", kCounter, "bytes", {{kDiskWay}}, "Bytes of those blocks.", "Prefixes"},
+    {"kvd_disk_failures_total",
+     kCounter,
+     "",
+     {{kDiskWay}},
+     "Blocks that could not be read, and were computed again, or not be written.",
+     "Errors"},
+    {"kvd_disk_late_total",
+     kCounter,
+     "",
+     {},
+     "Reads from disk that requests no longer waited for.",
+     "Prefixes"},
+    {"kvd_disk_refused_total",
+     kCounter,
+     "",
+     {},
+     "Blocks not written: the day's writes are spent, or every slot is in use.",
+     "Prefixes"},
     {"kvd_engine_bytes",
      kGauge,
      "bytes",

@@ -61,6 +61,9 @@ class StepShell {
   void take(const core::SendSlab& sent);
   void take(const core::AskUnmap& ask);
   void take(const core::EndStream&) {}  // it has ended
+  void take(const core::OpenDisk&) {}   // there is none
+  void take(const core::WriteDisk&) {}
+  void take(const core::ReadDisk&) {}
   void take(const core::Evict&) {}
   void take(const core::Note&) {}
 

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
 
 #include "tests/engines/engine_support.hpp"
 #include "tests/support/daemon_process.hpp"
@@ -170,6 +173,104 @@ TEST_F(EnginePrefixInDram, WhatLeftHbmIsLoaded) {
   EXPECT_TRUE(again.same_bits(expected));
   EXPECT_EQ(cached(again), whole_blocks(kFirst - 1));
   EXPECT_TRUE(poll_until([&] { return prefixes()["tokens_in_dram"] > 0; })) << prefixes();
+}
+
+class EnginePrefixOnDisk : public EnginePrefix {
+ protected:
+  static constexpr std::uint64_t kRows = (kFirst - 1) / kBlock;
+
+  KvdSettings settings() const override {
+    KvdSettings settings;
+    settings.hbm = "2MiB";
+    settings.dram = "4MiB";
+    settings.extra = "[disk]\npath = '" + disk() +
+                     "'\nsize = '16MiB'\nfloor = '1MiB'\ntouches = 1\n"
+                     "[load]\npolicy = 'always'\n[placement]\npolicy = 'none'\n"
+                     "[admission]\npolicy = 'none'\n";
+    return settings;
+  }
+  std::string disk() const { return folder_.path() + "/disk"; }
+  double count(const std::string& series) { return kvd_->metric(series).value_or(-1); }
+  double loads() { return count("kvd_disk_blocks_total{direction=\"load\"}"); }
+  double failures() { return count("kvd_disk_failures_total{direction=\"load\"}"); }
+  /// It is on disk, whatever becomes of memory.
+  void leave_on_disk(const json& asked) {
+    (void)ask(asked);
+    ASSERT_TRUE(poll_until([&] {
+      return count("kvd_disk_blocks_total{direction=\"store\"}") >= static_cast<double>(kRows);
+    })) << kvd_->log();
+  }
+  /// Another kvd and another engine; nothing is left in memory.
+  void restart(int signal) {
+    end_engine(SIGTERM);
+    kvd_->signal(signal);
+    (void)kvd_->wait();
+    kvd_.emplace(folder_, settings());
+    ASSERT_TRUE(kvd_->wait_ready()) << kvd_->log();
+    start();
+  }
+  /// Any request opens the files of its model.
+  void wait_for_index() {
+    (void)ask(asking(tokens_of(5, 40), 1));
+    ASSERT_TRUE(poll_until([&] { return count("kvd_cache_bytes{tier=\"disk\"}") > 0; }))
+        << kvd_->log();
+  }
+  /// One byte of each stored block, behind its header.
+  int flip_payloads() {
+    int flipped = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(disk())) {
+      if (entry.path().filename() != "segment-0000") continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      const auto size = static_cast<std::streamoff>(entry.file_size());
+      for (std::streamoff at = 4096; at + 4200 < size; at += 4096) {
+        char magic[8] = {};
+        file.seekg(at).read(magic, 8);
+        if (std::string_view(magic, 8) != "KVDBLOCK") continue;
+        char byte = 0;
+        file.seekg(at + 4096 + 77).read(&byte, 1);
+        byte = static_cast<char>(byte ^ 1);
+        file.seekp(at + 4096 + 77).write(&byte, 1);
+        ++flipped;
+      }
+    }
+    return flipped;
+  }
+};
+
+TEST_F(EnginePrefixOnDisk, AnotherEngineFindsItAfterARestart) {
+  const json asked = asking(tokens_of(1, kFirst));
+  const Generation expected = right(asked);
+  leave_on_disk(asked);
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    restart(signal);
+    wait_for_index();
+    const Generation again = ask(asked);
+    EXPECT_TRUE(again.same_bits(expected)) << "after signal " << signal;
+    EXPECT_EQ(cached(again), whole_blocks(kFirst - 1)) << kvd_->log();
+    EXPECT_TRUE(poll_until([&] { return loads() >= static_cast<double>(kRows); })) << loads();
+    EXPECT_EQ(failures(), 0);
+  }
+}
+
+/// The control: what the disk gives back is looked at, and wrong bytes are computed again.
+TEST_F(EnginePrefixOnDisk, AFlippedByteIsAMiss) {
+  const json asked = asking(tokens_of(1, kFirst));
+  const Generation expected = right(asked);
+  leave_on_disk(asked);
+  end_engine(SIGTERM);
+  kvd_->signal(SIGTERM);
+  (void)kvd_->wait();
+  ASSERT_GE(flip_payloads(), static_cast<int>(kRows));
+  kvd_.emplace(folder_, settings());
+  ASSERT_TRUE(kvd_->wait_ready()) << kvd_->log();
+  start();
+  wait_for_index();
+  const Generation again = ask(asked);
+  EXPECT_TRUE(again.same_bits(expected));
+  EXPECT_EQ(cached(again), 0U);
+  EXPECT_TRUE(poll_until([&] { return failures() >= 1; })) << failures();
+  EXPECT_EQ(loads(), 0);
+  EXPECT_THAT(kvd_->log(), testing::HasSubstr("corrupt_payload"));
 }
 
 }  // namespace

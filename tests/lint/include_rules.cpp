@@ -41,7 +41,7 @@ const std::vector<Rule>& room_rules() {
       {"kvd/admin/", {"ipc/http/", "kvd/core/", "kvd/pool/", "kvd/store/", "planner/", "metrics/"}},
       {"kvd/daemon/",
        {"ipc/", "kernels/", "planner/", "metrics/", "kvd/pool/", "kvd/store/", "kvd/core/",
-        "kvd/mover/", "kvd/admin/"}},
+        "kvd/mover/", "kvd/admin/", "kvd/tiers/disk/"}},
       {"client_lib/", {"ipc/", "kernels/"}},
       {"tests/", {""}},
   };

@@ -25,7 +25,7 @@ const std::vector<Room>& rooms() {
         "transfers", "compaction",
         // what is cached
         "digest_table", "id_heap", "id_queue", "eviction", "eviction_queues", "eviction_catalogue",
-        "disk_admission", "index", "index_validate", "cache",
+        "disk_admission", "disk_directory", "index", "index_validate", "cache", "cache_disk",
         // all of them
         "store"}},
       {"kvd/core/",
@@ -34,9 +34,10 @@ const std::vector<Room>& rooms() {
         // records
         "request", "session",
         // what all parts stand on
-        "context", "requests", "knowledge", "budget", "prefixes", "request_memory", "ground",
+        "context", "requests", "knowledge", "budget", "cache_copies", "disk_cache", "prefixes",
+        "request_memory", "ground",
         // who moves
-        "compactor", "dram_copies", "cache_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
+        "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
         "claims",
         // who decides
         "layer_plans", "admission", "rotation", "silence", "standstills",

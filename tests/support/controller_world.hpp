@@ -14,6 +14,7 @@
 #include "ipc/vocabulary/layer_mark.hpp"
 #include "kvd/core/controller.hpp"
 #include "tests/support/block_contents.hpp"
+#include "tests/support/disk_files.hpp"
 
 namespace kvd::test {
 
@@ -227,6 +228,9 @@ class World {
   void finish_copies(std::size_t count = SIZE_MAX) {
     finish_streams();
     finish_renewals();
+    disk.finish(
+        dram, [&](std::size_t below) { return random() % below; },
+        [&](const Event& event) { feed(event); }, count);
     while (count-- > 0 && !copies.empty()) {
       std::vector<std::size_t> heads;
       std::set<std::pair<DeviceId, std::size_t>> seen;
@@ -300,6 +304,7 @@ class World {
   std::vector<EngineId> evicted;
   std::vector<std::uint32_t> device_slabs;  ///< of HBM, by device
   std::map<SlotId, Content> hbm, dram;
+  DiskFiles<Content> disk;
   std::map<SlabIndex, int> scrubbed;
   std::map<SlabIndex, int> renewed;
   std::vector<SlabIndex> renewing;  ///< asked for
@@ -440,6 +445,9 @@ class World {
     if (acknowledge && slab.region == RegionId(0)) feed(SlabMapped{slab.engine, slab.slab});
   }
   void take(const AskUnmap& ask) { feed(SlabUnmapped{ask.engine, ask.slab}); }
+  void take(const OpenDisk& order) { disk.open(order); }
+  void take(const WriteDisk& order) { disk.write(order); }
+  void take(const ReadDisk& order) { disk.read(order); }
   void take(const Evict& evict) { evicted.push_back(evict.engine); }
   void take(const Note& note) { notes.push_back(note); }
 

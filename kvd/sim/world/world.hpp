@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "kvd/core/controller.hpp"
@@ -108,7 +109,8 @@ class World {
   void take(const core::RenewSlab& renew);
   void take(const core::SendSlab& slab);
   void take(const core::AskUnmap& ask);
-  void take(const core::Evict&) {}  // no engine is ever silent here
+  // No engine is ever silent here, and there is no disk.
+  void take(const std::variant<core::OpenDisk, core::WriteDisk, core::ReadDisk, core::Evict>&) {}
   void take(const core::Note& note);
   void stream_ended(const Streams::Ended& ended);
   [[nodiscard]] Result<planner::PlacementDecision> decide(core::SolvePlacement& solve);

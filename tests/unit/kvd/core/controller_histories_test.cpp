@@ -63,6 +63,11 @@ Controller::Config config_of(std::uint64_t seed, std::uint32_t devices) {
   config.tuning.admission.policy = choose(planner::Decision::kAdmission, seed / 3);
   config.tuning.placement.policy = choose(planner::Decision::kPlacement, seed / 2);
   config.tuning.rotation.eager = seed % 4 != 0;
+  if (seed % 3 != 0) {
+    config.disk.name = plain_disk_name;
+    config.disk.admission.least = seed % 3 == 1 ? 1 : 2;
+  }
+  if (seed % 3 == 1) config.dram.slabs = 6;  // so that much is on disk alone
   return config;
 }
 
@@ -73,8 +78,10 @@ class History {
       : world_(config_of(seed, devices), seed),
         seed_(seed),
         devices_(devices),
-        texts_(seed % 7 < 4) {
+        texts_(seed % 7 < 4),
+        documents_(seed % 3 == 1 ? 5 : 3) {
     world_.solve_late = seed % 3 == 0;
+    world_.disk.fail_reads = world_.disk.fail_writes = seed % 2 == 0 ? 8 : 0;
   }
 
   void play() {
@@ -106,6 +113,8 @@ class History {
     world_.finish_copies();
     const ControllerStatus status = world_.controller->status(world_.now);
     EXPECT_EQ(world_.errors, 0u);
+    EXPECT_EQ(world_.disk.wrong, 0u);
+    loads = status.counters.prefixes.disk.loads;
     EXPECT_EQ(status.tiers[0].free + status.cached[0], status.tiers[0].capacity);
     EXPECT_EQ(status.tiers[1].free + status.cached[1], status.tiers[1].capacity);
     EXPECT_FALSE(world_.retires());
@@ -114,6 +123,7 @@ class History {
   std::size_t under_pressure = 0;  ///< regions for which requests made way
   std::uint64_t streams = 0;       ///< iterations with streamed layers
   std::int64_t found = 0;          ///< tokens that were not computed again
+  std::uint64_t loads = 0;         ///< rows that the disk brought back
 
  private:
   bool chance(std::uint64_t n) { return world_.random() % n == 0; }
@@ -139,8 +149,8 @@ class History {
       world_.submit(id, ++next_, prompt, answer);
       return;
     }
-    const Text text{1 + world_.random() % 3, static_cast<std::uint32_t>(world_.random() % 6),
-                    world_.random() % 3};
+    const Text text{1 + world_.random() % documents_,
+                    static_cast<std::uint32_t>(world_.random() % 6), world_.random() % 3};
     world_.submit(id, ++next_, prompt, answer, text);
   }
 
@@ -169,6 +179,7 @@ class History {
     }
     if (!world_.regions.empty() && chance(15)) world_.release_oldest_region();
     if (chance(10)) world_.feed(Tick{});
+    if (texts_ && chance(150)) world_.feed(ClearCache{});
     if (chance(2)) world_.finish_plans();
     world_.run_and_step(id);
     if (::testing::Test::HasFatalFailure()) return;
@@ -204,7 +215,8 @@ class History {
   World world_;
   const std::uint64_t seed_;
   const std::uint32_t devices_;
-  const bool texts_;  ///< some requests begin as others do
+  const bool texts_;               ///< some requests begin as others do
+  const std::uint64_t documents_;  ///< so many; of many, memory has few
   std::uint64_t next_ = 0;
 };
 
@@ -219,6 +231,7 @@ void play_histories(std::uint32_t devices, std::uint64_t usual) {
   std::size_t under_pressure = 0;
   std::uint64_t streams = 0;
   std::int64_t found = 0;
+  std::uint64_t loads = 0;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE("KVD_SEED=" + std::to_string(seed));
     History history(seed, devices);
@@ -228,11 +241,16 @@ void play_histories(std::uint32_t devices, std::uint64_t usual) {
     under_pressure += history.under_pressure;
     streams += history.streams;
     found += history.found;
+    loads += history.loads;
   }
   if (wanted) return;
   EXPECT_GT(under_pressure, count / 4) << "regions for which requests made way";
   EXPECT_GT(streams, count) << "iterations with streamed layers";
   EXPECT_GT(found, static_cast<std::int64_t>(count)) << "tokens that were not computed again";
+  // Only in some of them does memory lose what is on disk.
+  if (count >= 500) {
+    EXPECT_GT(loads, count / 50) << "rows that the disk brought back";
+  }
 }
 
 TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) { play_histories(1, kHistories); }

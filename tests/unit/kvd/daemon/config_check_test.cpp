@@ -50,6 +50,11 @@ const std::vector<Fault> kFaults = {
        c.domains = {domain_of("a")};
        c.domains[0].dram_guarantee = kGiB + Bytes(1);
      }},
+    {"disk.path: \"cache\" does not begin with /", [](Config& c) { c.disk.path = "cache"; }},
+    {"disk.size: must be from 16 MiB to 1 PiB", [](Config& c) { c.disk.size = kMiB; }},
+    {"disk.floor: must be", [](Config& c) { c.disk.floor = Bytes(-1); }},
+    {"disk.daily_writes: must not be negative", [](Config& c) { c.disk.daily_writes = Bytes(-1); }},
+    {"disk.touches: must be from 1 to 100", [](Config& c) { c.disk.touches = 0; }},
     {"engine.step_timeout: ", [](Config& c) { c.step_timeout = Nanoseconds(0); }},
     {"engine.evict_after: ", [](Config& c) { c.evict_after = Nanoseconds(-1); }},
     {"engine.standstill_after: ", [](Config& c) { c.standstill_after = Nanoseconds(-1); }},

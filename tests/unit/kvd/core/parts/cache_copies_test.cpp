@@ -11,6 +11,7 @@ namespace {
 class CacheCopiesTest : public PrefixesFixture {
  protected:
   using PrefixesFixture::PrefixesFixture;
+  CacheCopies& cache_copies = ground.cache_copies;
 
   /// What make_ahead() orders now.
   std::vector<CopySlots> ordered() {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -55,6 +56,7 @@ class PartsTest : public ::testing::Test {
     session.id = EngineId(++engines);
     session.info.name = "engine-" + std::to_string(engines);
     session.info.domain = domain;
+    session.info.domain_name = "domain-" + std::to_string(domain.value);
     session.info.streams_layers = ranks == 1;
     session.info.devices = devices;
     session.class_id = kClass;

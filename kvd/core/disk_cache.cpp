@@ -1,0 +1,344 @@
+#include "kvd/core/disk_cache.hpp"
+
+#include <algorithm>
+
+namespace kvd::core {
+
+namespace {
+
+/// Engines choose fingerprints, and each class has files of the whole size.
+constexpr std::size_t kMostDisks = 4;
+/// Rows under way: enough to keep a device busy, few enough to leave DRAM to others.
+constexpr std::size_t kMostReads = 512;
+constexpr std::size_t kMostWrites = 16;
+constexpr std::int64_t kDramShare = 4;  ///< one part in so many of DRAM is filled from disk
+/// Until reads were measured: a plain NVMe drive.
+constexpr double kUsualRate = 1e9;
+constexpr Nanoseconds kLeastPatience = std::chrono::milliseconds(50);
+
+}  // namespace
+
+DiskCache::DiskCache(Context& context, store::Store& store, Requests& requests,
+                     const Knowledge& knowledge)
+    : context_(context),
+      store_(store),
+      requests_(requests),
+      knowledge_(knowledge),
+      budget_(context.config.disk.writes_a_day, TimePoint{0}) {
+  if (on()) store_.cache.offer_to_disk(context_.config.disk.admission);
+}
+
+// ---- classes and names ----
+
+void DiskCache::meet(const Session& session, const Fingerprint& fingerprint) {
+  if (!on()) return;
+  domains_[session.info.domain] = session.info.domain_name;
+  const auto [known, is_new] = by_class_.try_emplace({fingerprint, session.class_id});
+  if (!is_new) return;
+  const ModelClass& shape = session.shape;
+  const auto [disk, opens] = by_shape_.try_emplace(
+      DiskShape{fingerprint, shape.layers, shape.layers_per_block, shape.block_tokens, shape.ranks,
+                shape.groups(), shape.slot_bytes()});
+  if (opens && disks_.size() < kMostDisks) {
+    disk->second = DiskId(static_cast<std::uint32_t>(disks_.size() + 1));
+    disks_.push_back({.id = disk->second, .shape = disk->first, .since = context_.now});
+    context_.emit(OpenDisk{disk->second, disk->first});
+  } else if (opens) {
+    by_shape_.erase(disk);
+    by_class_.erase(known);
+    return;
+  }
+  known->second = disk->second;
+}
+
+DiskCache::Disk* DiskCache::disk_of(const store::KeySpace& space) {
+  const auto found = by_class_.find({space.fingerprint, space.model_class});
+  return found == by_class_.end() ? nullptr : &at(found->second);
+}
+
+Nanoseconds DiskCache::patience(const Session& session, std::int64_t tokens) const {
+  const double seconds = Knowledge::prefill_token_s(session) * static_cast<double>(tokens);
+  return std::clamp(Nanoseconds(static_cast<std::int64_t>(2e9 * seconds)), kLeastPatience,
+                    context_.config.disk.patience);
+}
+
+Digest DiskCache::name_of(const store::KeySpace& space, const Digest& digest) const {
+  return context_.config.disk.name(domains_.at(space.domain), space.fingerprint, digest);
+}
+
+Digest DiskCache::label_of(DomainId domain) const {
+  return context_.config.disk.name(domains_.at(domain), Fingerprint(), Digest());
+}
+
+// ---- reading ----
+
+bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size_t asked,
+                       std::uint32_t known) {
+  request.content.awaits_disk = false;
+  Disk* disk = on() && known < asked ? disk_of(space) : nullptr;
+  if (disk == nullptr) return false;
+  const Session& session = requests_.session_of(request);
+  const Digest next = name_of(space, request.content.chain[known]);
+  const bool knows = disk->directory && disk->directory->find(label_of(space.domain), next);
+  if (!knows && disk->opening) {
+    const auto tokens = static_cast<std::int64_t>((asked - known) * session.shape.block_tokens);
+    return request.content.awaits_disk = context_.now - disk->since < patience(session, tokens);
+  }
+  if (!knows) return false;
+  if (const auto run = coming_.find({disk->id, next}); run != coming_.end()) {
+    return request.content.awaits_disk = runs_.at(run->second).deadline > context_.now;
+  }
+  if (request.content.asked_disk) return false;
+  std::vector<Row> rows = found(*disk, request, space, asked, known);
+  if (rows.empty() || !is_worth_it(*disk, session, rows.size())) return false;
+  take_dram(session, rows);
+  if (rows.empty()) return false;
+  request.content.asked_disk = true;
+  const auto tokens = static_cast<std::int64_t>(rows.size() * session.shape.block_tokens);
+  const std::vector<Digest>& chain = request.content.chain;
+  const auto end = chain.begin() + static_cast<std::ptrdiff_t>(known + rows.size());
+  start({.disk = disk->id,
+         .wanted = {space, session.taker(), {chain.begin(), end}, {}, knowledge_.saved(session)},
+         .rows = std::move(rows),
+         .since = context_.now,
+         .deadline = context_.now + patience(session, tokens)});
+  return request.content.awaits_disk = true;
+}
+
+std::vector<DiskCache::Row> DiskCache::found(const Disk& disk, const Request& request,
+                                             const store::KeySpace& space, std::size_t asked,
+                                             std::uint32_t known) const {
+  std::vector<Row> rows;
+  const Digest label = label_of(space.domain);
+  for (std::size_t i = known; i < asked && reads_.size() + rows.size() < kMostReads; ++i) {
+    const Digest name = name_of(space, request.content.chain[i]);
+    const auto place = disk.directory->find(label, name);
+    if (!place || coming_.contains({disk.id, name})) break;
+    rows.push_back({name, place->slot, place->generation});
+  }
+  return rows;
+}
+
+bool DiskCache::is_worth_it(Disk& disk, const Session& session, std::size_t rows) {
+  const double read = disk.rate > 0 ? disk.rate : kUsualRate;
+  const double link = knowledge_.fetch_rate(session.devices().first());
+  planner::LoadCosts costs;
+  costs.tokens = Tokens(static_cast<std::int64_t>(rows) * session.shape.block_tokens);
+  costs.bytes = disk.row_bytes() * static_cast<std::int64_t>(rows);
+  costs.bandwidth = BytesPerSecond{1 / (1 / read + 1 / link)};  // one after the other
+  costs.prefill_per_token = planner::Seconds(Knowledge::prefill_token_s(session));
+  return context_.load->decide(costs, disk.memory) > Tokens(0);
+}
+
+void DiskCache::take_dram(const Session& session, std::vector<Row>& rows) {
+  const Bytes dram = store_.dram.config().slab_bytes * std::int64_t{store_.dram.config().slabs};
+  const Bytes row_bytes = session.shape.slot_bytes() * std::int64_t{session.groups()};
+  Bytes room = Bytes(dram.value / kDramShare) - session.shape.slot_bytes() * std::ssize(reads_);
+  std::size_t count = 0;
+  for (; count < rows.size() && room >= row_bytes; ++count, room -= row_bytes) {
+    pool::SlotGrant grant = store_.cache.try_take(Tier::kDram, session.taker(), session.groups());
+    if (grant.code != ErrorCode::kOk) break;
+    rows[count].dram = std::move(grant.slots);
+  }
+  rows.resize(count);
+}
+
+void DiskCache::start(Run run) {
+  const std::uint64_t id = ++last_run_;
+  Disk& disk = at(run.disk);
+  const Digest label = label_of(run.wanted.space.domain);
+  run.under_way = run.rows.size();
+  for (std::size_t i = run.rows.size(); i-- > 0;) disk.directory->touch(label, run.rows[i].name);
+  for (std::size_t i = 0; i < run.rows.size(); ++i) {
+    const Row& row = run.rows[i];
+    coming_[{run.disk, row.name}] = id;
+    disk.directory->begin_read(row.slot);
+    const Ticket ticket = context_.orders.next_ticket();
+    reads_[ticket] = {id, i};
+    context_.emit(ReadDisk{ticket,
+                           {run.disk, row.slot, label, row.name, disk.shape.slot_bytes, row.dram,
+                            run.deadline - context_.now},
+                           row.generation});
+  }
+  runs_.emplace(id, std::move(run));
+}
+
+bool DiskCache::read_ended(const Read& read, const DiskFinished& finished) {
+  Run& run = runs_.at(read.run);
+  Row& row = run.rows[read.row];
+  Disk& disk = at(run.disk);
+  disk.directory->end_read(row.slot, !finished.ok && finished.gone);
+  row.here = finished.ok;
+  Counters::Prefixes::Disk& counters = context_.counters.prefixes.disk;
+  if (finished.ok) {
+    ++counters.loads;
+    counters.load_bytes += static_cast<std::uint64_t>(disk.row_bytes().value);
+  } else {
+    ++counters.load_failures;
+  }
+  if (finished.memory_held) {
+    held_[finished.ticket] = std::move(row.dram);
+  } else if (!finished.ok) {
+    store_.tiers.free(Tier::kDram, std::move(row.dram));
+  }
+  if (!finished.ok) row.dram.clear();
+  if (--run.under_way > 0) return false;
+  end(read.run);
+  return true;
+}
+
+// The leading rows that came are cached; without them, those behind are of no use.
+void DiskCache::end(std::uint64_t id) {
+  Run run = std::move(runs_.extract(id).mapped());
+  Disk& disk = at(run.disk);
+  const std::size_t before = run.wanted.chain.size() - run.rows.size();
+  std::size_t here = 0;
+  while (here < run.rows.size() && run.rows[here].here && !run.dropped) ++here;
+  std::vector<SlotId> unused;
+  for (std::size_t i = 0; i < run.rows.size(); ++i) {
+    coming_.erase({run.disk, run.rows[i].name});
+    std::vector<SlotId>& slots = run.rows[i].dram;
+    if (i < here) {
+      run.wanted.rows.push_back(std::move(slots));
+    } else {
+      unused.insert(unused.end(), slots.begin(), slots.end());
+    }
+  }
+  const double seconds = to_seconds(context_.now - run.since);
+  if (here == run.rows.size() && seconds > 0) {
+    const double rate =
+        static_cast<double>((disk.row_bytes() * std::ssize(run.rows)).value) / seconds;
+    disk.rate = disk.rate == 0 ? rate : disk.rate + (rate - disk.rate) / 4;
+  }
+  run.wanted.chain.resize(before + here);
+  if (here > 0) {
+    const std::vector<SlotId> known = store_.cache.adopt(run.wanted, context_.now);
+    unused.insert(unused.end(), known.begin(), known.end());
+  }
+  store_.tiers.free(Tier::kDram, std::move(unused));
+}
+
+bool DiskCache::expire() {
+  bool any = std::any_of(disks_.begin(), disks_.end(), [](const Disk& d) { return d.opening; });
+  for (auto& [id, run] : runs_) {
+    if (run.late || run.deadline > context_.now) continue;
+    run.late = any = true;
+    ++context_.counters.prefixes.disk.late;
+  }
+  return any;
+}
+
+// ---- writing ----
+
+void DiskCache::write_ahead() {
+  if (!on()) return;
+  while (writes_.size() < kMostWrites) {
+    const std::optional<store::ForDisk> row = store_.cache.next_for_disk();
+    if (!row) return;
+    write(*row);
+  }
+}
+
+void DiskCache::write(const store::ForDisk& row) {
+  Disk* disk = disk_of(row.space);
+  if (disk == nullptr || !disk->directory || !disk->ready) return;
+  const Digest label = label_of(row.space.domain);
+  const Digest name = name_of(row.space, row.digest);
+  if (disk->directory->knows(label, name)) return disk->directory->touch(label, name);
+  const bool may = budget_.take(disk->row_bytes(), context_.now);
+  const auto slot = may ? disk->directory->begin_write(label, name) : std::nullopt;
+  if (!slot) {
+    ++context_.counters.prefixes.disk.refused;
+    return;
+  }
+  const Ticket ticket = context_.orders.next_ticket();
+  // DRAM may give the row up meanwhile: its slots wait for the end of the write.
+  store_.tiers.copy_reads(ticket, Tier::kDram, row.dram);
+  writes_[ticket] = {disk->id, *slot, disk->row_bytes(), false};
+  context_.emit(WriteDisk{
+      ticket,
+      {disk->id, *slot, label, name, row.slot_bytes, row.dram, context_.config.disk.patience}});
+}
+
+void DiskCache::write_ended(Write& write, const DiskFinished& finished) {
+  if (!write.told) {
+    at(write.disk).directory->end_write(write.slot, finished.ok, finished.generation);
+    Counters::Prefixes::Disk& counters = context_.counters.prefixes.disk;
+    ++(finished.ok ? counters.stores : counters.store_failures);
+    if (finished.ok) counters.store_bytes += static_cast<std::uint64_t>(write.bytes.value);
+  }
+  write.told = true;
+}
+
+// ---- what the shell says ----
+
+void DiskCache::on_opened(const DiskOpened& opened) {
+  Disk& disk = at(opened.disk);
+  disk.opening = opened.slots > 0;  // until all that it holds is known
+  if (opened.slots > 0) disk.directory.emplace(opened.slots);
+}
+
+void DiskCache::on_found(const DiskFound& found) {
+  Disk& disk = at(found.disk);
+  if (!disk.directory) return;
+  for (const DiskFound::Block& block : found.blocks) {
+    (void)disk.directory->restore(block.domain, block.name, {block.slot, block.generation});
+  }
+  disk.ready = disk.ready || found.all;
+  disk.opening = !disk.ready;
+}
+
+bool DiskCache::on_finished(const DiskFinished& finished) {
+  if (const auto held = held_.find(finished.ticket); held != held_.end()) {
+    if (finished.memory_held) return false;
+    store_.tiers.free(Tier::kDram, std::move(held->second));
+    held_.erase(held);
+    return true;
+  }
+  if (const auto read = reads_.extract(finished.ticket); !read.empty()) {
+    return read_ended(read.mapped(), finished);
+  }
+  const auto write = writes_.find(finished.ticket);
+  if (write == writes_.end()) return false;
+  write_ended(write->second, finished);
+  if (finished.memory_held) return false;
+  writes_.erase(write);
+  store_.tiers.copy_ended(finished.ticket);
+  return true;  // what was evicted meanwhile is free now
+}
+
+void DiskCache::clear() {
+  for (Disk& disk : disks_) {
+    if (disk.directory) disk.directory->clear();
+  }
+  for (auto& [id, run] : runs_) run.dropped = true;
+}
+
+std::size_t DiskCache::slots() const {
+  std::size_t sum = 0;
+  for (const auto& [id, run] : runs_) {
+    for (const Row& row : run.rows) sum += row.dram.size();
+  }
+  for (const auto& [ticket, slots] : held_) sum += slots.size();
+  return sum;
+}
+
+Bytes DiskCache::bytes() const {
+  Bytes sum;
+  for (const Disk& disk : disks_) {
+    if (disk.directory) sum += disk.row_bytes() * static_cast<std::int64_t>(disk.directory->used());
+  }
+  return sum;
+}
+
+std::vector<DiskFound::Block> DiskCache::blocks(DiskId id) const {
+  std::vector<DiskFound::Block> all;
+  const Disk& disk = disks_[id.value - 1];
+  if (!disk.directory) return all;
+  disk.directory->each([&](const Digest& domain, const Digest& name, const auto& place) {
+    all.push_back({place.slot, place.generation, domain, name});
+  });
+  return all;
+}
+
+}  // namespace kvd::core

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ipc/vocabulary/digest.hpp"
+#include "ipc/vocabulary/ids.hpp"
+#include "kvd/core/context.hpp"
+#include "kvd/core/knowledge.hpp"
+#include "kvd/core/requests.hpp"
+#include "kvd/store/disk_admission.hpp"
+#include "kvd/store/disk_directory.hpp"
+#include "kvd/store/store.hpp"
+#include "planner/policy/load.hpp"
+
+namespace kvd::core {
+
+/// Cached blocks on disk: written from DRAM in the background once they were asked for again, and
+/// brought back to DRAM for whoever asks for what only the disk has. Each class of blocks
+/// (fingerprint and shape) has files of its own, opened when the first engine tells of its content.
+///
+/// Who asks while the files are being opened waits for that a little, too: after a restart the
+/// first requests are to find what there is.
+///
+/// Who asks waits, without memory and without keeping others from it, until what it asked for has
+/// come, has failed, or is late; then it goes on with what DRAM has by then and computes the rest.
+/// It asks once. A block that could not be read is a miss and is forgotten, whatever the reason.
+///
+/// Source: kvd/DESIGN.md "Blocks on disk"; second touch: vLLM's store_threshold.
+///
+/// Owner: control thread. Errors: none. Cost: O(blocks asked for), each a name to be computed.
+class DiskCache {
+ public:
+  DiskCache(Context& context, store::Store& store, Requests& requests, const Knowledge& knowledge);
+
+  /// The session's engine has told of content with the fingerprint.
+  void meet(const Session& session, const Fingerprint& fingerprint);
+  /// Memory has the first `known` blocks of those that the request asks for. True: more come from
+  /// disk, and it is to wait.
+  [[nodiscard]] bool brings(Request& request, const store::KeySpace& space, std::size_t asked,
+                            std::uint32_t known);
+  /// Orders writes of what has been offered, a few at a time.
+  void write_ahead();
+  void clear();
+
+  // ---- what the shell says ----
+  void on_opened(const DiskOpened& opened);
+  void on_found(const DiskFound& found);
+  /// True: somebody who waited can go on.
+  [[nodiscard]] bool on_finished(const DiskFinished& finished);
+  /// Time has passed. True as above.
+  [[nodiscard]] bool expire();
+
+  // ---- reading ----
+  /// DRAM slots that reads fill.
+  [[nodiscard]] std::size_t slots() const;
+  [[nodiscard]] Bytes bytes() const;
+  /// What is there, for the next daemon.
+  [[nodiscard]] std::vector<DiskFound::Block> blocks(DiskId disk) const;
+
+ private:
+  struct Disk {
+    DiskId id;
+    DiskShape shape;
+    TimePoint since{0};                               ///< its files were asked for
+    bool opening = true;                              ///< what it holds may yet be told
+    std::optional<store::DiskDirectory> directory{};  ///< none: it is not open
+    bool ready = false;                               ///< all that it held is known
+    double rate = 0;                                  ///< bytes a second of reads; 0: not measured
+    planner::LoadMemory memory{};
+    [[nodiscard]] Bytes row_bytes() const { return shape.slot_bytes * shape.groups; }
+  };
+  struct Row {
+    Digest name;
+    std::uint32_t slot = 0;
+    std::uint64_t generation = 0;
+    std::vector<SlotId> dram{};
+    bool here = false;
+  };
+  /// Rows that follow each other, on their way to DRAM.
+  struct Run {
+    DiskId disk;
+    store::FromDisk wanted;  ///< but for its rows
+    std::vector<Row> rows;
+    std::size_t under_way = 0;
+    TimePoint since{0};
+    TimePoint deadline{0};
+    bool late = false;     ///< nobody waits for it any more
+    bool dropped = false;  ///< the cache was emptied meanwhile
+  };
+  struct Read {
+    std::uint64_t run = 0;
+    std::size_t row = 0;
+  };
+  struct Write {
+    DiskId disk;
+    std::uint32_t slot = 0;
+    Bytes bytes;
+    bool told = false;  ///< it has failed, and the device may still read the memory
+  };
+
+  [[nodiscard]] bool on() const { return static_cast<bool>(context_.config.disk.name); }
+  [[nodiscard]] Disk& at(DiskId id) { return disks_[id.value - 1]; }
+  [[nodiscard]] Disk* disk_of(const store::KeySpace& space);
+  [[nodiscard]] Digest name_of(const store::KeySpace& space, const Digest& digest) const;
+  /// How long a request waits rather than computes so many tokens.
+  [[nodiscard]] Nanoseconds patience(const Session& session, std::int64_t tokens) const;
+  /// What the domain is called in the files.
+  [[nodiscard]] Digest label_of(DomainId domain) const;
+  [[nodiscard]] std::vector<Row> found(const Disk& disk, const Request& request,
+                                       const store::KeySpace& space, std::size_t asked,
+                                       std::uint32_t known) const;
+  /// So many of the rows that DRAM has room for get slots; the others go.
+  void take_dram(const Session& session, std::vector<Row>& rows);
+  [[nodiscard]] bool is_worth_it(Disk& disk, const Session& session, std::size_t rows);
+  void start(Run run);
+  void write(const store::ForDisk& row);
+  [[nodiscard]] bool read_ended(const Read& read, const DiskFinished& finished);
+  void write_ended(Write& write, const DiskFinished& finished);
+  void end(std::uint64_t id);
+
+  Context& context_;
+  store::Store& store_;
+  Requests& requests_;
+  const Knowledge& knowledge_;
+  store::WriteBudget budget_;
+  std::deque<Disk> disks_;  ///< by id - 1
+  std::map<DiskShape, DiskId> by_shape_;
+  std::map<std::pair<Fingerprint, ClassId>, DiskId> by_class_;
+  std::map<DomainId, std::string> domains_;
+  std::map<std::uint64_t, Run> runs_;
+  std::map<std::pair<DiskId, Digest>, std::uint64_t> coming_;  ///< by name: the run that brings it
+  std::map<Ticket, Read> reads_;
+  std::map<Ticket, Write> writes_;
+  std::map<Ticket, std::vector<SlotId>> held_;  ///< of reads that failed: the device has them still
+  std::uint64_t last_run_ = 0;
+};
+
+}  // namespace kvd::core

@@ -1,0 +1,78 @@
+#include "kvd/daemon/disk_names.hpp"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "ipc/digest/fingerprint.hpp"
+#include "ipc/digest/sha256.hpp"
+#include "ipc/vocabulary/unique_fd.hpp"
+
+namespace kvd::daemon {
+
+namespace {
+
+/// Domains whose secrets are kept at hand; users come and go.
+constexpr std::size_t kMostKept = 1024;
+
+Error unavailable(const std::string& path, int error) {
+  return make_error(ErrorCode::kUnavailable,
+                    path + ": " + std::strerror(error) +
+                        "; set disk.path to a folder of kvd's user on a local disk, or to \"\"");
+}
+
+Status make_secret(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file.valid()) return errno == EEXIST ? Status() : unavailable(path, errno);
+  Digest secret;
+  if (::getrandom(secret.bytes.data(), secret.bytes.size(), 0) != 32) {
+    return make_error(ErrorCode::kUnavailable, "the kernel has no randomness");
+  }
+  if (::write(file.get(), secret.bytes.data(), secret.bytes.size()) == 32) return {};
+  const int error = errno;
+  ::unlink(path.c_str());
+  return unavailable(path, error);
+}
+
+Result<Digest> read_secret(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat facts {};
+  if (!file.valid() || ::fstat(file.get(), &facts) != 0) return unavailable(path, errno);
+  if (facts.st_uid != ::geteuid() || (facts.st_mode & 077) != 0) {
+    return make_error(ErrorCode::kPermissionDenied,
+                      path + " has to be kvd's own and nobody else's to read (mode 0600)");
+  }
+  Digest secret;
+  if (::read(file.get(), secret.bytes.data(), secret.bytes.size()) == 32) return secret;
+  return make_error(ErrorCode::kInvalidArgument,
+                    path + " is not kvd's: remove the folder, and what it caches is forgotten");
+}
+
+}  // namespace
+
+Result<DiskNames> disk_names(const std::string& folder) {
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return unavailable(folder, errno);
+  const std::string path = folder + "/secret";
+  KVD_TRY(make_secret(path));
+  KVD_ASSIGN_OR_RETURN(const Digest secret, read_secret(path));
+  const auto kept = std::make_shared<std::map<std::string, digest::DomainSecret>>();
+  return DiskNames([secret, kept](const std::string& domain, const Fingerprint& fingerprint,
+                                  const Digest& block) {
+    if (kept->size() >= kMostKept) kept->clear();
+    const auto [own, is_new] = kept->try_emplace(domain);
+    if (is_new) {
+      const auto* name = reinterpret_cast<const std::uint8_t*>(domain.data());
+      own->second.bytes = digest::hmac_sha256(secret.bytes, {name, domain.size()}).bytes;
+    }
+    return digest::outside_name(own->second, fingerprint, block);
+  });
+}
+
+}  // namespace kvd::daemon

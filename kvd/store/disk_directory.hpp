@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "ipc/vocabulary/digest.hpp"
+
+namespace kvd::store {
+
+/// Which cached block is in which slot of a class's files. Blocks go by the names that they have
+/// outside of this node, which are the same after a restart; domains too, and each has shelves of
+/// its own: a name is looked for among those of its domain alone.
+///
+/// The longest not asked for makes way: that of the domain itself where it has its share of the
+/// slots, an equal one each, else that of the domain with the most. Who touches a chain does so
+/// from its tail, so leaves go before heads. A slot that is read or written makes way for nobody.
+///
+/// Source: kvd design. Owner: control thread. Errors: none; a call that breaks a rule is a bug and
+/// aborts. Cost: O(log blocks of the domain) and O(domains).
+class DiskDirectory {
+ public:
+  struct Place {
+    std::uint32_t slot = 0;
+    std::uint64_t generation = 0;
+  };
+  explicit DiskDirectory(std::uint32_t slots);
+
+  // ---- reading ----
+  /// Where the block is; none: it is not there, or not yet.
+  [[nodiscard]] std::optional<Place> find(const Digest& domain, const Digest& name) const;
+  /// It is there, or being written.
+  [[nodiscard]] bool knows(const Digest& domain, const Digest& name) const;
+  /// Somebody asked for it.
+  void touch(const Digest& domain, const Digest& name);
+  /// Its slot is read from now on.
+  void begin_read(std::uint32_t slot);
+  /// `gone`: it turned out not to hold the block.
+  void end_read(std::uint32_t slot, bool gone);
+
+  // ---- writing ----
+  /// A slot for a block that is not known; none: all are in use.
+  [[nodiscard]] std::optional<std::uint32_t> begin_write(const Digest& domain, const Digest& name);
+  void end_write(std::uint32_t slot, bool ok, std::uint64_t generation);
+  /// Found in the files at a start. False: the slot is in use, or the block known by a later write.
+  bool restore(const Digest& domain, const Digest& name, const Place& place);
+  /// Forgets all blocks: those that are read or written, when that has ended.
+  void clear();
+
+  [[nodiscard]] std::size_t slots() const { return slots_.size(); }
+  /// Those that have a block.
+  [[nodiscard]] std::size_t used() const { return slots_.size() - free_; }
+  /// All blocks that are there.
+  template <class F>
+  void each(F visit) const {
+    for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
+      const Slot& one = slots_[slot];
+      if (one.state == State::kThere && !one.ends) {
+        visit(one.domain, one.name, Place{slot, one.generation});
+      }
+    }
+  }
+
+ private:
+  enum class State : std::uint8_t { kFree, kWriting, kThere };
+  using Order = std::list<std::uint32_t>;
+  struct Slot {
+    Digest domain, name;
+    std::uint64_t generation = 0;
+    Order::iterator turn;  ///< in its shelf's order, while it is not free
+    std::uint32_t readers = 0;
+    State state = State::kFree;
+    bool ends = false;  ///< forgotten once nobody reads or writes it
+  };
+  struct Shelf {
+    std::map<Digest, std::uint32_t> by_name;
+    Order order;  ///< the last that was asked for comes first
+  };
+
+  [[nodiscard]] const Slot* known(const Digest& domain, const Digest& name) const;
+  void occupy(std::uint32_t slot, const Digest& domain, const Digest& name, State state);
+  void vacate(std::uint32_t slot);
+  void end(std::uint32_t slot);
+  [[nodiscard]] std::optional<std::uint32_t> free_slot();
+  [[nodiscard]] bool make_way(const Digest& domain);
+  [[nodiscard]] bool give_up_last(const Shelf& shelf);
+
+  std::vector<Slot> slots_;
+  std::map<Digest, Shelf> shelves_;  ///< by domain, those that have blocks
+  std::size_t free_;
+  std::uint32_t next_ = 0;  ///< where the search for a free one goes on
+};
+
+}  // namespace kvd::store

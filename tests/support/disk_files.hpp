@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvd/core/effects.hpp"
+#include "kvd/core/events.hpp"
+
+namespace kvd::test {
+
+/// A name for tests: as different as what it is made of, and secret to nobody.
+inline Digest plain_disk_name(const std::string& domain, const Fingerprint& fingerprint,
+                              const Digest& block) {
+  Digest name;
+  std::uint64_t mixed = 0xcbf29ce484222325;
+  const auto mix = [&](std::uint8_t byte) { mixed = (mixed ^ byte) * 0x100000001b3; };
+  for (const char letter : domain) mix(static_cast<std::uint8_t>(letter));
+  for (std::size_t i = 0; i < name.bytes.size(); ++i) {
+    mix(fingerprint.digest.bytes[i]);
+    mix(block.bytes[i]);
+    name.bytes[i] = static_cast<std::uint8_t>(block.bytes[i] ^ (mixed >> 56));
+  }
+  return name;
+}
+
+/// What a disk does, its blocks kept as `Content` of each layer group. Nothing ends by itself.
+template <class Content>
+class DiskFiles {
+ public:
+  using Memory = std::map<SlotId, Content>;
+
+  explicit DiskFiles(std::uint32_t slots = 24) : slots_(slots) {}
+
+  std::uint32_t fail_reads = 0;  ///< one in so many fails, by the numbers given; 0: none
+  std::uint32_t fail_writes = 0;
+  std::size_t wrong = 0;  ///< reads of a slot that holds something else: the directory is wrong
+
+  void open(const core::OpenDisk& order) { opening_.push_back(order.disk); }
+  void write(const core::WriteDisk& order) { writes_.push_back(order); }
+  void read(const core::ReadDisk& order) { reads_.push_back(order); }
+  [[nodiscard]] std::size_t under_way() const { return writes_.size() + reads_.size(); }
+
+  /// Events of all that was ordered, or of what `chance` picks: it is asked a number below another.
+  template <class Random, class Feed>
+  void finish(Memory& dram, Random random, Feed feed, std::size_t most = SIZE_MAX) {
+    for (const core::DiskId disk : std::exchange(opening_, {})) {
+      feed(core::DiskOpened{disk, slots_});
+      feed(core::DiskFound{disk, {}, true});
+    }
+    while (most-- > 0 && under_way() > 0) {
+      const std::size_t pick = random(under_way());
+      if (pick < reads_.size()) {
+        const core::ReadDisk order = reads_[pick];
+        reads_.erase(reads_.begin() + static_cast<std::ptrdiff_t>(pick));
+        feed(carry_out(order, dram, fail_reads > 0 && random(fail_reads) == 0));
+      } else {
+        const auto at = writes_.begin() + static_cast<std::ptrdiff_t>(pick - reads_.size());
+        const core::WriteDisk order = *at;
+        writes_.erase(at);
+        feed(carry_out(order, dram, fail_writes > 0 && random(fail_writes) == 0));
+      }
+    }
+  }
+
+ private:
+  struct Slot {
+    Digest domain, name;
+    std::uint64_t generation = 0;
+    std::vector<Content> groups;
+  };
+  using Key = std::pair<core::DiskId, std::uint32_t>;
+
+  core::DiskFinished carry_out(const core::WriteDisk& order, Memory& dram, bool fails) {
+    Slot& slot = files_[{order.block.disk, order.block.slot}];
+    slot = {};
+    if (fails) return {order.ticket, false, 0, true, false};
+    slot = {order.block.domain, order.block.name, ++generation_, {}};
+    for (const SlotId from : order.block.dram) slot.groups.push_back(dram[from]);
+    return {order.ticket, true, slot.generation, false, false};
+  }
+
+  core::DiskFinished carry_out(const core::ReadDisk& order, Memory& dram, bool fails) {
+    const Slot& slot = files_[{order.block.disk, order.block.slot}];
+    const bool right = slot.domain == order.block.domain && slot.name == order.block.name &&
+                       slot.generation == order.generation;
+    if (!right) ++wrong;
+    if (fails || !right) return {order.ticket, false, 0, true, false};
+    for (std::size_t group = 0; group < slot.groups.size(); ++group) {
+      dram[order.block.dram[group]] = slot.groups[group];
+    }
+    return {order.ticket, true, 0, false, false};
+  }
+
+  std::uint32_t slots_;
+  std::vector<core::DiskId> opening_;
+  std::vector<core::WriteDisk> writes_;
+  std::vector<core::ReadDisk> reads_;
+  std::map<Key, Slot> files_;
+  std::uint64_t generation_ = 0;
+};
+
+}  // namespace kvd::test

@@ -1,0 +1,391 @@
+// Cached blocks that go to disk and come back.
+#include "kvd/core/disk_cache.hpp"
+
+#include <vector>
+
+#include "tests/support/disk_files.hpp"
+#include "tests/unit/kvd/core/parts/prefixes_fixture.hpp"
+
+namespace kvd::core {
+namespace {
+
+Config with_disk() {
+  Config config = small_config();
+  config.disk.name = test::plain_disk_name;
+  return config;
+}
+
+class DiskCacheTest : public PrefixesFixture {
+ protected:
+  explicit DiskCacheTest(Config config = with_disk()) : PrefixesFixture(std::move(config)) {}
+  ~DiskCacheTest() override { EXPECT_EQ(disk.slots(), reading); }
+
+  /// Files for the first class that is asked for.
+  void open(std::uint32_t slots = 16) {
+    disk.on_opened({DiskId(1), slots});
+    disk.on_found({DiskId(1), {}, true});
+  }
+  /// In DRAM, and begun with once more.
+  void leave_touched(Session& session, std::int64_t prompt, std::uint8_t text) {
+    leave_in_dram(session, prompt, text);
+    Request& again = asked(session, prompt + 1, text);
+    ASSERT_EQ(sut.find(again), Found::kInDram);
+    sut.count(again);
+    sut.give_back(again);
+    ground.memory.end(again);
+  }
+  /// On disk alone.
+  void leave_on_disk(Session& session, std::int64_t prompt, std::uint8_t text) {
+    leave_touched(session, prompt, text);
+    finish(written());
+    ground.store.cache.clear();
+  }
+  template <class E>
+  std::vector<E> fresh(std::size_t& seen) {
+    std::vector<E> all = emitted<E>();
+    all.erase(all.begin(),
+              all.begin() + static_cast<std::ptrdiff_t>(std::exchange(seen, all.size())));
+    return all;
+  }
+  /// What is ordered since the last call.
+  std::vector<WriteDisk> written() {
+    disk.write_ahead();
+    return fresh<WriteDisk>(writes_seen);
+  }
+  std::vector<ReadDisk> read() { return fresh<ReadDisk>(reads_seen); }
+  template <class E>
+  void finish(const std::vector<E>& orders, bool ok = true) {
+    for (const E& order : orders) {
+      (void)disk.on_finished({order.ticket, ok, ++generation, !ok, false});
+    }
+  }
+  /// All of the memory that nobody has.
+  void expect_nothing_left() {
+    ground.store.cache.clear();
+    EXPECT_EQ(free_dram(), kSlab * 8);
+    EXPECT_EQ(free_hbm(), kSlab * 4);
+  }
+
+  DiskCache& disk = ground.disk;
+  std::size_t writes_seen = 0, reads_seen = 0, reading = 0;
+  std::uint64_t generation = 0;
+};
+
+TEST_F(DiskCacheTest, FilesAreOpenedOnceAClass) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 7);
+  tell(submit(session, 9, 8), 7);
+  tell(submit(attach(kB), 9, 8), 7);
+  EXPECT_EQ(emitted<OpenDisk>().size(), 1u);
+  tell(submit(session, 9, 8), 7, Fingerprint{Digest{{2}}});
+  const auto opened = emitted<OpenDisk>();
+  ASSERT_EQ(opened.size(), 2u);
+  EXPECT_EQ(opened[0].shape.groups, 2u);
+  EXPECT_EQ(opened[0].shape.slot_bytes, kSlot);
+  EXPECT_NE(opened[0].disk, opened[1].disk);
+}
+
+TEST_F(DiskCacheTest, EnginesCannotOpenAnyNumber) {
+  Session& session = attach();
+  for (std::uint8_t model = 1; model < 20; ++model) {
+    tell(submit(session, 9, 8), 7, Fingerprint{Digest{{model}}});
+  }
+  EXPECT_EQ(emitted<OpenDisk>().size(), 4u);
+}
+
+TEST_F(DiskCacheTest, WhatWasAskedForAgainIsWritten) {
+  Session& session = attach();
+  leave_in_dram(session, 8, 7);
+  open();
+  EXPECT_TRUE(written().empty()) << "most is never asked for again";
+  leave_touched(session, 8, 7);
+  const auto orders = written();
+  ASSERT_EQ(orders.size(), 2u);
+  EXPECT_EQ(orders[0].block.dram.size(), 2u) << "each layer group";
+  EXPECT_NE(orders[0].block.name, orders[1].block.name);
+  EXPECT_NE(orders[0].block.name, digest(7, 0)) << "it has another name outside";
+  finish(orders);
+  EXPECT_EQ(disk.bytes(), kSlot * 4);
+  EXPECT_EQ(ground.context.counters.prefixes.disk.stores, 2u);
+  leave_touched(session, 8, 7);
+  EXPECT_TRUE(written().empty()) << "it is there";
+}
+
+TEST_F(DiskCacheTest, NothingIsWrittenBeforeAllThatIsThereIsKnown) {
+  Session& session = attach();
+  leave_in_dram(session, 8, 7);
+  disk.on_opened({DiskId(1), 16});
+  leave_touched(session, 8, 7);
+  EXPECT_TRUE(written().empty());
+}
+
+TEST_F(DiskCacheTest, WhatOnlyTheDiskHasComesToDram) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  Request& request = asked(session, 9, 7);
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  EXPECT_TRUE(request.content.awaits_disk);
+  EXPECT_TRUE(request.table.empty()) << "who waits holds nothing";
+  const auto orders = read();
+  ASSERT_EQ(orders.size(), 2u);
+  EXPECT_EQ(orders[0].generation, 1u);
+  finish(orders);
+  EXPECT_EQ(ground.store.cache.evictable(kA, Tier::kDram), kSlot * 4);
+  EXPECT_EQ(sut.find(request), Found::kInDram);
+  ASSERT_EQ(swaps.swap_in(request), ErrorCode::kOk);
+  ground.requests.requeue(request);
+  EXPECT_TRUE(swaps.on_copy({request.moves.rotation, true, kSlot, Nanoseconds(1000)}));
+  EXPECT_EQ(request.progress.planned, Tokens(8));
+  EXPECT_EQ(ground.context.counters.prefixes.disk.loads, 2u);
+}
+
+TEST_F(DiskCacheTest, WhatCannotBeReadIsComputedAndForgotten) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  Request& request = asked(session, 9, 7);
+  ASSERT_EQ(sut.find(request), Found::kSoon);
+  finish(read(), false);
+  EXPECT_EQ(sut.find(request), Found::kNothing);
+  EXPECT_EQ(ground.context.counters.prefixes.disk.load_failures, 2u);
+  EXPECT_EQ(disk.bytes(), Bytes(0));
+  EXPECT_EQ(sut.find(asked(session, 9, 7)), Found::kNothing) << "no endless retry";
+  EXPECT_TRUE(read().empty());
+  expect_nothing_left();
+}
+
+TEST_F(DiskCacheTest, BehindARowThatIsMissingNothingIsUsed) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 12, 7);
+  Request& request = asked(session, 13, 7);
+  ASSERT_EQ(sut.find(request), Found::kSoon);
+  const auto orders = read();
+  ASSERT_EQ(orders.size(), 3u);
+  (void)disk.on_finished({orders[2].ticket, true, 0, false, false});
+  (void)disk.on_finished({orders[1].ticket, false, 0, true, false});
+  EXPECT_TRUE(disk.on_finished({orders[0].ticket, true, 0, false, false}));
+  EXPECT_EQ(ground.store.cache.evictable(kA, Tier::kDram), kSlot * 2);
+  EXPECT_EQ(sut.find(request), Found::kInDram);
+  EXPECT_EQ(request.progress.planned, Tokens(4));
+  sut.give_back(request);
+  expect_nothing_left();
+}
+
+TEST_F(DiskCacheTest, TwoThatAskForTheSameWaitForOneRead) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  ASSERT_EQ(sut.find(asked(session, 9, 7)), Found::kSoon);
+  const auto orders = read();
+  Request& second = asked(attach(), 9, 7);
+  EXPECT_EQ(sut.find(second), Found::kSoon);
+  EXPECT_TRUE(read().empty());
+  finish(orders);
+  EXPECT_EQ(sut.find(second), Found::kInDram);
+  sut.give_back(second);
+}
+
+TEST_F(DiskCacheTest, NobodyWaitsForEver) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  Request& request = asked(session, 9, 7);
+  ASSERT_EQ(sut.find(request), Found::kSoon);
+  const auto orders = read();
+  EXPECT_LE(orders[0].block.patience, std::chrono::seconds(2));
+  EXPECT_FALSE(disk.expire());
+  pass(orders[0].block.patience);
+  EXPECT_TRUE(disk.expire());
+  EXPECT_FALSE(disk.expire()) << "told once";
+  EXPECT_EQ(sut.find(request), Found::kNothing);
+  EXPECT_FALSE(request.content.awaits_disk);
+  EXPECT_EQ(ground.context.counters.prefixes.disk.late, 1u);
+  finish(orders);
+  EXPECT_EQ(ground.store.cache.evictable(kA, Tier::kDram), kSlot * 4) << "for who comes next";
+}
+
+TEST_F(DiskCacheTest, MemoryThatTheDeviceHasIsNotUsedBeforeItGivesItBack) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 4, 7);
+  ASSERT_EQ(sut.find(asked(session, 5, 7)), Found::kSoon);
+  const auto orders = read();
+  EXPECT_TRUE(disk.on_finished({orders[0].ticket, false, 0, false, true}));
+  EXPECT_EQ(disk.slots(), 2u);
+  EXPECT_EQ(disk.bytes(), kSlot * 2) << "what was late may be there";
+  EXPECT_LT(free_dram(), kSlab * 8);
+  EXPECT_TRUE(disk.on_finished({orders[0].ticket, false, 0, false, false}));
+  expect_nothing_left();
+}
+
+TEST_F(DiskCacheTest, WhatDramGivesUpWhileItIsWrittenWaitsForTheWrite) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_touched(session, 8, 7);
+  const auto orders = written();
+  ground.store.cache.clear();
+  EXPECT_LT(free_dram(), kSlab * 8);
+  (void)disk.on_finished({orders[0].ticket, false, 0, false, true});
+  EXPECT_LT(free_dram(), kSlab * 8);
+  finish(orders);
+  EXPECT_EQ(ground.context.counters.prefixes.disk.stores, 1u);
+  EXPECT_EQ(ground.context.counters.prefixes.disk.store_failures, 1u);
+  expect_nothing_left();
+}
+
+TEST_F(DiskCacheTest, WhatIsClearedDoesNotComeBack) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  Request& request = asked(session, 9, 7);
+  ASSERT_EQ(sut.find(request), Found::kSoon);
+  const auto orders = read();
+  disk.clear();
+  finish(orders);
+  EXPECT_EQ(sut.find(request), Found::kNothing);
+  EXPECT_EQ(disk.bytes(), Bytes(0));
+  expect_nothing_left();
+}
+
+TEST_F(DiskCacheTest, NothingIsReadAcrossDomainsAndModels) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  EXPECT_EQ(sut.find(asked(attach(kB), 9, 7)), Found::kNothing);
+  Request& other = asked(attach(kA), 9, 7, Fingerprint{Digest{{2}}});
+  disk.on_opened({DiskId(2), 16});
+  disk.on_found({DiskId(2), {}, true});
+  EXPECT_EQ(sut.find(other), Found::kNothing);
+  EXPECT_TRUE(read().empty());
+}
+
+TEST_F(DiskCacheTest, WhoEndsWhileItWaitsLeavesNothing) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  Request& request = asked(session, 9, 7);
+  ASSERT_EQ(sut.find(request), Found::kSoon);
+  ground.memory.end(request);
+  sessions.on_dying(session.id, false);
+  sessions.on_dead(session.id);
+  finish(read());
+  EXPECT_EQ(ground.store.cache.evictable(kA, Tier::kDram), kSlot * 4);
+  expect_nothing_left();
+}
+
+TEST_F(DiskCacheTest, WhoComputedItMeanwhileKeepsItsOwn) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  ASSERT_EQ(sut.find(asked(session, 9, 7)), Found::kSoon);
+  const auto orders = read();
+  ground.memory.end(computed(session, 8, 7));
+  finish(orders);
+  EXPECT_EQ(ground.store.cache.evictable(kA, Tier::kHbm), kSlot * 4);
+  EXPECT_EQ(free_dram(), kSlab * 8);
+}
+
+TEST_F(DiskCacheTest, WhatIsFasterComputedIsNotRead) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  session.costs.prefill_token_s = 1e-12;
+  EXPECT_EQ(sut.find(asked(session, 9, 7)), Found::kNothing);
+  EXPECT_TRUE(read().empty());
+}
+
+TEST_F(DiskCacheTest, AfterAStartWhatIsThereIsWaitedForALittle) {
+  Session& session = attach();
+  Request& request = asked(session, 9, 7);
+  EXPECT_EQ(sut.find(request), Found::kSoon);
+  disk.on_opened({DiskId(1), 16});
+  EXPECT_EQ(sut.find(request), Found::kSoon) << "its headers are being read";
+  EXPECT_TRUE(disk.expire()) << "it asks again at each tick";
+  pass(std::chrono::seconds(2));
+  EXPECT_EQ(sut.find(request), Found::kNothing);
+  disk.on_found({DiskId(1), {}, true});
+  EXPECT_EQ(sut.find(asked(session, 9, 7)), Found::kNothing);
+  EXPECT_FALSE(disk.expire());
+}
+
+TEST_F(DiskCacheTest, WhereFilesCannotBeOpenedNobodyWaits) {
+  Session& session = attach();
+  Request& request = asked(session, 9, 7);
+  ASSERT_EQ(sut.find(request), Found::kSoon);
+  disk.on_opened({DiskId(1), 0});
+  EXPECT_EQ(sut.find(request), Found::kNothing);
+  leave_touched(session, 8, 7);
+  EXPECT_TRUE(written().empty());
+}
+
+TEST_F(DiskCacheTest, WhatAnEarlierDaemonWroteIsRead) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  disk.on_opened({DiskId(1), 16});
+  const Fingerprint none;
+  const Digest domain = test::plain_disk_name(session.info.domain_name, none, Digest());
+  const Digest name = test::plain_disk_name(session.info.domain_name, kModel, digest(7, 0));
+  disk.on_found({DiskId(1), {{5, 77, domain, name}}, true});
+  EXPECT_EQ(disk.blocks(DiskId(1)).size(), 1u);
+  ASSERT_EQ(sut.find(asked(session, 9, 7)), Found::kSoon);
+  const auto orders = read();
+  ASSERT_EQ(orders.size(), 1u);
+  EXPECT_EQ(orders[0].block.slot, 5u);
+  EXPECT_EQ(orders[0].generation, 77u);
+  finish(orders);
+}
+
+TEST_F(DiskCacheTest, WhoWaitsForTheDiskKeepsNobodyFromMemory) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  Request& waits = asked(session, 9, 7);
+  Request& next = submit(session, 9, 8);
+  ground.requests.make_claim(waits);
+  ground.requests.make_claim(next);
+  claims.serve(kA);
+  EXPECT_EQ(waits.place, Location::kOut);
+  EXPECT_EQ(next.place, Location::kIn);
+  finish(read());
+  claims.serve(kA);
+  EXPECT_EQ(waits.place, Location::kComing);
+}
+
+class SpentDiskTest : public DiskCacheTest {
+ protected:
+  static Config config() {
+    Config spent = with_disk();
+    spent.disk.writes_a_day = kSlot * 2 * 24;
+    return spent;
+  }
+  SpentDiskTest() : DiskCacheTest(config()) {}
+};
+
+TEST_F(SpentDiskTest, NoMoreIsWrittenThanTheDayAllows) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_touched(session, 8, 7);
+  const auto orders = written();
+  EXPECT_EQ(orders.size(), 1u);
+  EXPECT_EQ(ground.context.counters.prefixes.disk.refused, 1u);
+  finish(orders);
+}
+
+}  // namespace
+}  // namespace kvd::core

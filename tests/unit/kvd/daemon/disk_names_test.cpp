@@ -1,0 +1,80 @@
+// What cached blocks are called in files.
+#include "kvd/daemon/disk_names.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/runtime_folder.hpp"
+
+namespace kvd::daemon {
+namespace {
+
+constexpr Fingerprint kModel{Digest{{1}}};
+constexpr Digest kBlock{{7, 7}};
+
+class DiskNamesTest : public testing::Test {
+ protected:
+  DiskNames names() {
+    auto made = disk_names(path_);
+    EXPECT_TRUE(made.ok()) << made.error().message;
+    return *made;
+  }
+  [[nodiscard]] std::string secret() const { return path_ + "/secret"; }
+
+  const test::RuntimeFolder folder_;
+  const std::string path_ = folder_.file("disk");
+};
+
+TEST_F(DiskNamesTest, ANameStaysTheSameOverARestart) {
+  const Digest name = names()("ada", kModel, kBlock);
+  EXPECT_EQ(names()("ada", kModel, kBlock), name);
+  EXPECT_NE(name, kBlock);
+}
+
+TEST_F(DiskNamesTest, DomainsModelsAndBlocksHaveNamesOfTheirOwn) {
+  const DiskNames name = names();
+  EXPECT_NE(name("ada", kModel, kBlock), name("bob", kModel, kBlock));
+  EXPECT_NE(name("ada", kModel, kBlock), name("ada", Fingerprint{Digest{{2}}}, kBlock));
+  EXPECT_NE(name("ada", kModel, kBlock), name("ada", kModel, Digest{{7, 8}}));
+}
+
+TEST_F(DiskNamesTest, FoldersHaveSecretsOfTheirOwn) {
+  const auto other = disk_names(folder_.file("other"));
+  ASSERT_TRUE(other.ok());
+  EXPECT_NE(names()("ada", kModel, kBlock), (*other)("ada", kModel, kBlock));
+}
+
+TEST_F(DiskNamesTest, TheSecretIsNobodyElsesToRead) {
+  (void)names();
+  struct stat facts {};
+  ASSERT_EQ(::stat(secret().c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0600u);
+  ASSERT_EQ(::stat(path_.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0700u);
+  ASSERT_EQ(::chmod(secret().c_str(), 0644), 0);
+  const auto refused = disk_names(path_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kPermissionDenied);
+}
+
+TEST_F(DiskNamesTest, WhatIsNoSecretIsRefused) {
+  (void)names();
+  std::filesystem::resize_file(secret(), 5);
+  const auto refused = disk_names(path_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("is not kvd's"));
+}
+
+TEST_F(DiskNamesTest, AFolderThatCannotBeMadeIsNamed) {
+  const auto refused = disk_names(folder_.file("none/disk"));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("set disk.path"));
+}
+
+}  // namespace
+}  // namespace kvd::daemon
