@@ -8,16 +8,19 @@
 #include "kvd/sim/commands/commands.hpp"
 #include "kvd/sim/figures/commands.hpp"
 #include "kvd/store/eviction.hpp"
+#include "planner/policy/catalogue.hpp"
 
 namespace kvd::sim {
 namespace {
 
 constexpr const char* kFooter =
-    "\nPolicies: a policy of any of kvd's four decisions sets its own, the rest are rotation "
-    "fcfs,\n"
-    "placement none, admission whole_request, load never; unified sets all four defaults;\n"
-    "request_wise, pause_resume and deposit are OrbitFlow's ablation. What each figure means:\n"
-    "kvd/sim/METRICS.md.\n"
+    "\nPolicies: a policy of any of kvd's four decisions sets its own. Beside a rotation policy "
+    "stand\n"
+    "placement none and admission none, beside others rotation fcfs, placement none and\n"
+    "admission whole_request; load is never. unified sets all four defaults; request_wise,\n"
+    "pause_resume and deposit are OrbitFlow's ablation. NAME+guards holds prompts back and cuts\n"
+    "prefill into chunks so that a step stays within the goal, as unified does (--guards: all).\n"
+    "What each figure means: kvd/sim/METRICS.md.\n"
     "Exit codes: 0 done, 1 the simulation failed, 2 wrong usage or input.\n"
     "Examples:\n"
     "  kvd-sim run --trace gen:sharegpt --rate 5 --profile l20-llama2-7b --policy unified\n"
@@ -39,6 +42,7 @@ struct Arguments {
   GridOptions grid;
   ProfilesOptions profiles;
   CalibrateOptions calibrate;
+  bool guards = false;
   bool progress = false;
 };
 
@@ -115,6 +119,8 @@ void describe_tuning(CLI::App& app, ScenarioOptions& o) {
 }
 
 void describe_output(CLI::App& app, Arguments& arguments) {
+  app.add_flag("--guards", arguments.guards,
+               "Every policy with the guard of steps that unified has: NAME+guards");
   app.add_flag("--json", arguments.scenario.json, "Print JSON instead of a table");
   app.add_flag("--progress", arguments.progress, "Show progress though stderr is no terminal");
   app.add_flag("--check", arguments.scenario.check,
@@ -255,6 +261,9 @@ void describe_profiles(CLI::App& app, Arguments& a) {
 }
 
 int dispatch(const CLI::App& app, Arguments& a) {
+  if (a.guards) {
+    for (std::string& policy : a.scenario.policies) policy = planner::with_guards(policy);
+  }
   const bool progress = a.progress || isatty(STDERR_FILENO) == 1;
   a.scenario.progress = a.reproduce.progress = a.report.progress = progress;
   a.cache.progress = a.grid.progress = progress;

@@ -29,6 +29,10 @@ class StepGuardCount {
   bool empty_;
 };
 
+/// The guard beside a policy that knows of none: fewer are admitted where a step would outlast S_B,
+/// and prefill comes in chunks. Without a guard in the snapshot nothing changes.
+void keep_guard(const AdmissionSnapshot& snapshot, AdmissionDecision& decision);
+
 /// Prompt tokens for one step: as many as let it end before the smallest deposit is dry, taking the
 /// admitted prompts in order. Nothing without a guard, or where nobody decodes.
 [[nodiscard]] std::optional<Tokens> prefill_chunk(const AdmissionSnapshot& snapshot,

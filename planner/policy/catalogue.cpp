@@ -5,6 +5,7 @@
 #include <string>
 
 #include "planner/policy/fcfs.hpp"
+#include "planner/policy/guarded.hpp"
 #include "planner/policy/length_policy.hpp"
 #include "planner/policy/load.hpp"
 #include "planner/policy/lvf.hpp"
@@ -27,6 +28,10 @@ std::unique_ptr<RotationPolicy> queue_policy(std::string_view policy, QueueRule 
 
 std::unique_ptr<RotationPolicy> by_length(std::string_view policy, LengthRule rule) {
   return std::make_unique<LengthPolicy>(policy, rule);
+}
+
+std::unique_ptr<RotationPolicy> guarded(std::unique_ptr<RotationPolicy> bare) {
+  return std::make_unique<GuardedPolicy>(std::move(bare));
 }
 
 struct RotationEntry {
@@ -60,6 +65,8 @@ constexpr std::array<std::string_view, 8> kPlacement = {
 constexpr std::array<std::string_view, 5> kAdmission = {"none", "layerkv", "layerkv_literal",
                                                         "whole_request", "past_future"};
 
+constexpr std::string_view kGuards = "+guards";
+
 Error unknown(Decision decision, std::string_view policy,
               std::span<const std::string_view> available) {
   std::string message =
@@ -69,6 +76,15 @@ Error unknown(Decision decision, std::string_view policy,
 }
 
 }  // namespace
+
+std::string with_guards(std::string_view policy) {
+  return std::string(without_guards(policy)) + std::string(kGuards);
+}
+
+std::string_view without_guards(std::string_view policy) {
+  if (policy.ends_with(kGuards)) policy.remove_suffix(kGuards.size());
+  return policy;
+}
 
 std::string_view name(Decision decision) {
   constexpr std::string_view kNames[] = {"rotation", "placement", "admission", "load"};
@@ -93,6 +109,7 @@ std::span<const std::string_view> rotation_policy_names() { return kRotation; }
 
 Status check_policy_name(Decision decision, std::string_view policy) {
   const auto names = policy_names(decision);
+  if (decision == Decision::kRotation) policy = without_guards(policy);
   if (std::find(names.begin(), names.end(), policy) != names.end()) return {};
   return unknown(decision, policy, names);
 }
@@ -100,6 +117,7 @@ Status check_policy_name(Decision decision, std::string_view policy) {
 Result<std::unique_ptr<RotationPolicy>> make_rotation_policy(std::string_view policy) {
   for (const auto& entry : kRotationEntries) {
     if (entry.name == policy) return entry.factory();
+    if (with_guards(entry.name) == policy) return guarded(entry.factory());
   }
   return unknown(Decision::kRotation, policy, kRotation);
 }

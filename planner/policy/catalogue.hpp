@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "ipc/vocabulary/result.hpp"
@@ -17,6 +18,12 @@ enum class Decision : std::uint8_t { kRotation, kPlacement, kAdmission, kLoad };
 /// The policies a daemon can run for a decision; the first is the default. kvd-plan knows more:
 /// sjf_oracle, and load policies, for which there is no prefix store yet.
 [[nodiscard]] std::span<const std::string_view> policy_names(Decision decision);
+
+/// "lvf+guards": the rotation policy with the guard of steps (guarded.hpp). Every rotation policy
+/// has such a second name; the lists do not repeat them.
+[[nodiscard]] std::string with_guards(std::string_view policy);
+/// The name without "+guards", or as it is.
+[[nodiscard]] std::string_view without_guards(std::string_view policy);
 
 /// Ok when a daemon can run the policy. Errors: InvalidArgument, naming those it can.
 [[nodiscard]] Status check_policy_name(Decision decision, std::string_view policy);

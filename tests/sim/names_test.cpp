@@ -12,11 +12,11 @@ struct Expected {
   const char *rotation, *placement, *admission, *load;
 };
 
-TEST(PolicyNames, SetTheirOwnDecisionAndLeaveTheRestToTheBaseline) {
+TEST(PolicyNames, SetTheirOwnDecisionAndHaveOneRestBesideIt) {
   const Expected kAll[] = {
-      {"lvf", "lvf", "none", "whole_request", "never"},
-      {"fcfs", "fcfs", "none", "whole_request", "never"},
-      {"sjf_oracle", "sjf_oracle", "none", "whole_request", "never"},
+      {"lvf", "lvf", "none", "none", "never"},
+      {"fcfs", "fcfs", "none", "none", "never"},
+      {"sjf_oracle", "sjf_oracle", "none", "none", "never"},
       {"orbitflow", "fcfs", "orbitflow", "whole_request", "never"},
       {"batch_uniform", "fcfs", "batch_uniform", "whole_request", "never"},
       {"layerkv", "fcfs", "none", "layerkv", "never"},
@@ -24,6 +24,10 @@ TEST(PolicyNames, SetTheirOwnDecisionAndLeaveTheRestToTheBaseline) {
       {"none", "fcfs", "none", "none", "never"},
       {"always", "fcfs", "none", "whole_request", "always"},
       {"deposit", "fcfs", "orbitflow", "whole_request", "never"},
+      {"past_future", "fcfs", "none", "past_future", "never"},
+      {"lvf+guards", "lvf+guards", "none", "none", "never"},
+      {"layerkv+guards", "fcfs+guards", "none", "layerkv", "never"},
+      {"deposit+guards", "fcfs+guards", "orbitflow", "whole_request", "never"},
   };
   for (const Expected& wanted : kAll) {
     const auto policy = policy_named(wanted.name);
@@ -55,7 +59,14 @@ TEST(PolicyNames, TheAblationTakesPauseAndDepositAway) {
 }
 
 TEST(PolicyNames, EveryNameIsKnownAndAnUnknownOneNamesThem) {
-  for (const auto name : policy_names()) EXPECT_TRUE(policy_named(name).ok()) << name;
+  for (const auto name : policy_names()) {
+    EXPECT_TRUE(policy_named(name).ok()) << name;
+    const std::string guarded = std::string(name) + "+guards";
+    ASSERT_TRUE(policy_named(guarded).ok()) << guarded;
+    EXPECT_EQ(policy_named(guarded)->name, guarded);
+    EXPECT_TRUE(policy_named(guarded)->tuning.faults(true).empty()) << guarded;
+  }
+  EXPECT_FALSE(policy_named("lru+guards").ok());
   const auto unknown = policy_named("lru");
   ASSERT_FALSE(unknown.ok());
   for (const char* known : {"unified", "orbitflow", "layerkv_literal", "never", "request_wise"}) {

@@ -17,8 +17,20 @@
 namespace kvd::sim {
 namespace {
 
-/// Those that a policy is held against. None of them is told how long answers will be.
-constexpr const char* kOthers[] = {"fcfs", "lvf", "layerkv", "si_code", "past_future", "orbitflow"};
+/// Those that a policy is held against, as strong as they get: each also with the guards that are
+/// nobody's idea in particular. orbitflow has none, its plans bound the steps. None of them is told
+/// how long answers will be.
+constexpr const char* kOthers[] = {"fcfs",
+                                   "lvf",
+                                   "layerkv",
+                                   "si_code",
+                                   "past_future",
+                                   "orbitflow",
+                                   "fcfs+guards",
+                                   "lvf+guards",
+                                   "layerkv+guards",
+                                   "si_code+guards",
+                                   "past_future+guards"};
 constexpr grid::Seeds kTuning{1, 5};
 constexpr grid::Seeds kKeptApart{6, 5};
 

@@ -42,7 +42,7 @@ Trial trial_of(const std::string& arm, double share) {
   trial.options.duration = Seconds(60);
   trial.slo = {.ttft = std::chrono::seconds(5),
                .tbt = std::chrono::milliseconds(100),
-               .tpot = std::chrono::milliseconds(200)};
+               .tpot = std::chrono::milliseconds(100)};
   trial.max_tokens = "mix";
   trial.variant = arm + " " + number_text(share);
   trial.adjust = [arm, share](Setting& setting) { add_second_engine(setting, arm, share); };

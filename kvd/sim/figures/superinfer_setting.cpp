@@ -27,10 +27,6 @@ Trial superinfer_trial(const std::string& profile, const std::string& policy, do
     setting.alpha = parameters.alpha;
     setting.beta_b = parameters.beta_b;
     setting.beta_f = parameters.beta_f;
-    // Here the scheduler itself decides who comes in: a prompt that waits for free blocks before
-    // the scheduler sees it is never rotated in. What brings an admission policy keeps it.
-    auto& admission = setting.policy.tuning.admission.policy;
-    if (admission == "whole_request") admission = "none";
   };
   return trial;
 }

@@ -18,13 +18,24 @@ bool contains(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-NamedPolicy baseline(std::string_view name) {
+/// What a policy of one decision has beside it: the other three.
+struct Rest {
+  const char *rotation, *placement, *admission, *load;
+};
+/// A rotation policy itself decides who comes in: a prompt that waits for free blocks before the
+/// scheduler sees it is never rotated in.
+constexpr Rest kBesideRotation = {"fcfs", "none", "none", "never"};
+/// What vLLM does beside a policy of another decision: a prompt enters when all its blocks are
+/// free.
+constexpr Rest kBesideOthers = {"fcfs", "none", "whole_request", "never"};
+
+NamedPolicy with(const Rest& rest, std::string_view name) {
   NamedPolicy policy;
   policy.name = name;
-  policy.tuning.rotation.policy = "fcfs";
-  policy.tuning.placement.policy = "none";
-  policy.tuning.admission.policy = "whole_request";
-  policy.tuning.load.policy = "never";
+  policy.tuning.rotation.policy = rest.rotation;
+  policy.tuning.placement.policy = rest.placement;
+  policy.tuning.admission.policy = rest.admission;
+  policy.tuning.load.policy = rest.load;
   return policy;
 }
 
@@ -35,7 +46,7 @@ std::string runnable(planner::Decision decision, std::string_view wanted,
 }
 
 NamedPolicy unified() {
-  NamedPolicy policy = baseline("unified");
+  NamedPolicy policy = with(kBesideRotation, "unified");
   policy.tuning.rotation.policy = "unified";
   policy.tuning.placement.policy = "orbitflow";
   policy.tuning.admission.policy = "layerkv";
@@ -44,7 +55,7 @@ NamedPolicy unified() {
 }
 
 NamedPolicy ablation(std::string_view name) {
-  NamedPolicy policy = baseline(name);
+  NamedPolicy policy = with(kBesideOthers, name);
   policy.tuning.placement.policy = "orbitflow";
   policy.tuning.placement.pause = name != "request_wise";
   policy.tuning.placement.deposit = name == "deposit";
@@ -57,16 +68,15 @@ Error unknown(std::string_view name) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-}  // namespace
-
-Result<NamedPolicy> policy_named(std::string_view name) {
+Result<NamedPolicy> policy_without_guards(std::string_view name) {
   if (name == "unified") return unified();
   if (contains(kAblations, name)) return ablation(name);
-  NamedPolicy policy = baseline(name);
+  const bool rotates = contains(planner::rotation_policy_names(), name);
+  NamedPolicy policy = with(rotates ? kBesideRotation : kBesideOthers, name);
   const std::string own(name);
   // `none` is a placement policy and an admission policy; only as the latter it differs from the
   // rest.
-  if (contains(planner::rotation_policy_names(), name)) {
+  if (rotates) {
     policy.tuning.rotation.policy = own;
     policy.oracle = !planner::check_policy_name(planner::Decision::kRotation, name).ok();
   } else if (contains(planner::admission_policy_names(), name)) {
@@ -78,6 +88,17 @@ Result<NamedPolicy> policy_named(std::string_view name) {
   } else {
     return unknown(name);
   }
+  return policy;
+}
+
+}  // namespace
+
+Result<NamedPolicy> policy_named(std::string_view name) {
+  const std::string_view bare = planner::without_guards(name);
+  KVD_ASSIGN_OR_RETURN(NamedPolicy policy, policy_without_guards(bare));
+  if (bare == name) return policy;
+  policy.name = name;
+  policy.tuning.rotation.policy = planner::with_guards(policy.tuning.rotation.policy);
   return policy;
 }
 

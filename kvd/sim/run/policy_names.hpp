@@ -18,11 +18,14 @@ struct NamedPolicy {
   bool oracle = false;
 };
 
-/// A policy sets the one of planner/MODEL.md "The four decisions" that it is for, the rest are
-/// rotation fcfs, placement none, admission whole_request, load never. `unified` sets all four
+/// One setting a name, the same for every command and figure. A policy sets the one of
+/// planner/MODEL.md "The four decisions" that it is for. Beside a rotation policy stand placement
+/// none, admission none and load never: it decides itself who comes in. Beside all others stand
+/// rotation fcfs, placement none, admission whole_request and load never. `unified` sets all four
 /// defaults. `request_wise`, `pause_resume` and `deposit` are orbitflow without pause and deposit,
-/// with pause, and with both. A name of several tables (`none`) means the one it differs in.
-/// `sjf_oracle` knows the lengths; no daemon runs it.
+/// with pause, and with both. A name of several tables (`none`) means the admission policy.
+/// `sjf_oracle` knows the lengths; no daemon runs it. NAME+guards is the policy with the guard of
+/// steps that `unified` has (planner/policy/guarded.hpp).
 /// Errors: InvalidArgument naming every name there is.
 [[nodiscard]] Result<NamedPolicy> policy_named(std::string_view name);
 

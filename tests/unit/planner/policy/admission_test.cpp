@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "planner/policy/admission_guards.hpp"
 #include "planner/policy/layerkv.hpp"
 
 namespace kvd::planner {
@@ -217,6 +218,24 @@ TEST(AdmissionBaselines, WholeRequestNeedsAllLayersFreeAndKeepsAHundredth) {
   EXPECT_FALSE((*make_admission_policy("whole_request"))->decide(snapshot).ok()) << "never fits";
   snapshot.memory.reset();
   EXPECT_FALSE((*make_admission_policy("whole_request"))->decide(snapshot).ok());
+}
+
+TEST(AdmissionBaselines, KeepAGuardThatTheyAreGiven) {
+  auto snapshot = plain(10'000, 10'000);
+  snapshot.decoding = {decoding(4, 8)};
+  snapshot.queue = {{Tokens(10), Tokens(0), 5}, {Tokens(10), Tokens(0), 5}};
+  snapshot.guard = StepGuard{Seconds(1e6), Seconds(1), Seconds(1e9)};
+  for (const char* policy : {"none", "whole_request", "past_future"}) {
+    snapshot.guard->tbt_slo = Seconds(1e9);
+    EXPECT_EQ(decide(policy, snapshot).admitted, 2u) << policy;
+    EXPECT_TRUE(decide(policy, snapshot).chunk) << policy;
+    snapshot.guard->tbt_slo = Seconds(1e6);
+    EXPECT_EQ(decide(policy, snapshot).admitted, 0u) << policy << ": the step is too long already";
+    snapshot.queue.front().begun = true;
+    EXPECT_EQ(decide(policy, snapshot).admitted, 1u) << policy << ": what has begun goes on";
+    EXPECT_EQ(decide(policy, snapshot).chunk, kLeastChunk) << policy;
+    snapshot.queue.front().begun = false;
+  }
 }
 
 TEST(AdmissionBaselines, PastFutureLooksAtTheWorstMomentToCome) {

@@ -19,6 +19,23 @@ TEST(Catalogue, MakesEveryRotationPolicyItNames) {
   }
 }
 
+TEST(Catalogue, EveryRotationPolicyIsThereWithGuards) {
+  for (const auto policy : rotation_policy_names()) {
+    const auto bare = make_rotation_policy(policy).value();
+    const auto made = make_rotation_policy(with_guards(policy));
+    ASSERT_TRUE(made.ok()) << policy;
+    EXPECT_EQ((*made)->name(), std::string(policy) + "+guards");
+    EXPECT_TRUE((*made)->traits().guards_steps);
+    EXPECT_EQ((*made)->traits().evicts, bare->traits().evicts) << "it took more than the guard";
+    EXPECT_EQ(without_guards((*made)->name()), policy);
+  }
+  EXPECT_EQ(with_guards("lvf+guards"), "lvf+guards");
+  EXPECT_TRUE(check_policy_name(Decision::kRotation, "lvf+guards").ok());
+  EXPECT_FALSE(check_policy_name(Decision::kRotation, "sjf_oracle+guards").ok());
+  EXPECT_FALSE(check_policy_name(Decision::kAdmission, "layerkv+guards").ok());
+  EXPECT_FALSE(make_rotation_policy("+guards").ok());
+}
+
 TEST(Catalogue, EveryDecisionHasADefaultThatPasses) {
   for (const auto decision :
        {Decision::kRotation, Decision::kPlacement, Decision::kAdmission, Decision::kLoad}) {
