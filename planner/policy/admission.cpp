@@ -6,6 +6,7 @@
 #include <string>
 
 #include "planner/policy/admission_baselines.hpp"
+#include "planner/policy/guarded.hpp"
 #include "planner/policy/layerkv.hpp"
 
 namespace kvd::planner {
@@ -79,6 +80,10 @@ std::unique_ptr<AdmissionPolicy> make() {
   return std::make_unique<Policy>(kArguments...);
 }
 
+std::unique_ptr<AdmissionPolicy> guarded(std::unique_ptr<AdmissionPolicy> bare) {
+  return std::make_unique<GuardedAdmission>(std::move(bare));
+}
+
 struct Entry {
   std::string_view name;
   std::unique_ptr<AdmissionPolicy> (*make)();
@@ -131,6 +136,7 @@ std::span<const std::string_view> admission_policy_names() { return kNames; }
 Result<std::unique_ptr<AdmissionPolicy>> make_admission_policy(std::string_view policy) {
   for (const auto& entry : kEntries) {
     if (entry.name == policy) return entry.make();
+    if (with_guards(entry.name) == policy) return guarded(entry.make());
   }
   std::string message = "no admission policy \"" + std::string(policy) + "\"; available:";
   for (const auto name : kNames) message += " " + std::string(name);

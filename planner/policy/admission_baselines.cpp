@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "planner/policy/admission_guards.hpp"
-
 namespace kvd::planner {
 namespace {
 
@@ -53,7 +51,6 @@ Result<AdmissionDecision> AdmitAllPolicy::decide(const AdmissionSnapshot& snapsh
   KVD_TRY(check(snapshot));
   auto decision = begin_admission(snapshot, all_layers(snapshot));
   decision.admitted = snapshot.queue.size();
-  keep_guard(snapshot, decision);
   return decision;
 }
 
@@ -74,7 +71,6 @@ Result<AdmissionDecision> WholeRequestPolicy::decide(const AdmissionSnapshot& sn
     free -= needed;
     ++decision.admitted;
   }
-  keep_guard(snapshot, decision);
   return decision;
 }
 
@@ -96,7 +92,6 @@ Result<AdmissionDecision> PastFuturePolicy::decide(const AdmissionSnapshot& snap
     insert(inside, {prompt.tokens.value, prompt.output});
     if (peak(inside) < capacity || prompt.begun) ++decision.admitted;
   }
-  keep_guard(snapshot, decision);
   return decision;
 }
 

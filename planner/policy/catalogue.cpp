@@ -109,7 +109,8 @@ std::span<const std::string_view> rotation_policy_names() { return kRotation; }
 
 Status check_policy_name(Decision decision, std::string_view policy) {
   const auto names = policy_names(decision);
-  if (decision == Decision::kRotation) policy = without_guards(policy);
+  const bool guards = decision == Decision::kRotation || decision == Decision::kAdmission;
+  if (guards) policy = without_guards(policy);
   if (std::find(names.begin(), names.end(), policy) != names.end()) return {};
   return unknown(decision, policy, names);
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "planner/policy/admission_guards.hpp"
 #include "planner/policy/catalogue.hpp"
 
 namespace kvd::planner {
@@ -30,6 +31,26 @@ class GuardedPolicy final : public RotationPolicy {
 
  private:
   std::unique_ptr<RotationPolicy> bare_;
+  std::string name_;
+};
+
+/// Another admission policy that keeps the guard it is given (AdmissionSnapshot::guard), which all
+/// but layerkv leave alone: fewer enter where a step would outlast the goal between tokens.
+class GuardedAdmission final : public AdmissionPolicy {
+ public:
+  explicit GuardedAdmission(std::unique_ptr<AdmissionPolicy> bare)
+      : bare_(std::move(bare)), name_(with_guards(bare_->name())) {}
+
+  [[nodiscard]] std::string_view name() const override { return name_; }
+  [[nodiscard]] AdmissionTraits traits() const override { return bare_->traits(); }
+  [[nodiscard]] Result<AdmissionDecision> decide(const AdmissionSnapshot& snapshot) const override {
+    KVD_ASSIGN_OR_RETURN(auto decision, bare_->decide(snapshot));
+    keep_guard(snapshot, decision);
+    return decision;
+  }
+
+ private:
+  std::unique_ptr<AdmissionPolicy> bare_;
   std::string name_;
 };
 

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/runtime_folder.hpp"
+
 /// kvd-sim as users call it.
 namespace kvd::sim {
 namespace {
@@ -27,13 +29,6 @@ std::string read(const std::filesystem::path& file) {
 
 class KvdSim : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "kvd_sim_XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   [[nodiscard]] Answer call(const std::string& arguments) const {
     const auto out = folder_ / "out", err = folder_ / "err";
     const std::string command = std::string("timeout 120 ") + KVD_SIM + " " + arguments + " >" +
@@ -46,7 +41,8 @@ class KvdSim : public testing::Test {
     return (folder_ / name).string();
   }
 
-  std::filesystem::path folder_;
+  test::RuntimeFolder own_;
+  std::filesystem::path folder_ = own_.path();
 };
 
 /// Under AddressSanitizer a virtual second takes a real one.
@@ -101,6 +97,15 @@ TEST_F(KvdSim, CompareAndSweepAndKneePrintWhatTheyPromise) {
   for (const Json& point : found["points"]) {
     EXPECT_EQ(point["ttft_attainment"] >= 0.99, point["rate_rps"] <= found["knee_rps"]);
   }
+}
+
+TEST_F(KvdSim, GuardsGoWithEveryPolicyThatIsNamed) {
+  const std::string two = std::string("compare --json --policies fcfs,lvf") + kSmall;
+  const Answer answer = call(two + " --guards");
+  ASSERT_EQ(answer.status, 0) << answer.err;
+  const Json json = Json::parse(answer.out);
+  EXPECT_EQ(json["policies"][0]["policy"], "fcfs+guards");
+  EXPECT_EQ(json["policies"][1]["policy"], "lvf+guards");
 }
 
 TEST_F(KvdSim, CachePrintsEveryPolicyAtEveryCapacity) {

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -11,6 +10,7 @@
 #include "kvd/sim/grid/grid_page.hpp"
 #include "kvd/sim/grid/ledger.hpp"
 #include "kvd/sim/grid/session.hpp"
+#include "tests/support/runtime_folder.hpp"
 
 namespace kvd::sim::grid {
 namespace {
@@ -24,17 +24,12 @@ constexpr const char* kSmall = R"({"seed": 1, "cells": 2, "machines": [["l20-lla
 
 class Folder : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "kvd_grid_XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   [[nodiscard]] std::string text(const char* file) const {
     std::ifstream in(folder_ / file);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  std::filesystem::path folder_;
+  test::RuntimeFolder own_;
+  std::filesystem::path folder_ = own_.path();
 };
 
 TEST(GridAxes, TheCommittedOnesCoverWhatTheyShould) {
@@ -183,6 +178,18 @@ TEST(GridVerdict, NamesWhereAPolicyIsBehindAndWhatDiffers) {
   const std::string html = html_of(page_of(verdict, {rows[0], rows[1], rows[2]}, "unified", 0.02));
   EXPECT_THAT(html, HasSubstr("held_back_share 0.5 (0)"));
   EXPECT_THAT(html, HasSubstr("<svg"));
+}
+
+TEST(GridVerdict, NamesCellsThatTellNothing) {
+  const auto cells = cells_of(read_axes(kSmall).value());
+  const PlayedCell same = {{"fcfs", played(0.4)}, {"lvf", played(0.4)}, {"unified", played(0.4)}};
+  PlayedCell other = same;
+  other["lvf"] = played(0.3);
+  const Verdict verdict = verdict_of(
+      {standing_of(cells[0], same, "unified"), standing_of(cells[1], other, "unified")}, 0.02);
+  EXPECT_EQ(json_of(verdict)["alike"], Ledger::Json::array({"c001"}));
+  PlayedCell stuck = {{"fcfs", Played{{}, "stuck"}}, {"unified", Played{{}, "stuck"}}};
+  EXPECT_FALSE(standing_of(cells[0], stuck, "unified").alike) << "faults are to be seen";
 }
 
 TEST(GridVerdict, APolicyThatGotStuckServesNobody) {

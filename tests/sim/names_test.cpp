@@ -25,9 +25,9 @@ TEST(PolicyNames, SetTheirOwnDecisionAndHaveOneRestBesideIt) {
       {"always", "fcfs", "none", "whole_request", "always"},
       {"deposit", "fcfs", "orbitflow", "whole_request", "never"},
       {"past_future", "fcfs", "none", "past_future", "never"},
-      {"lvf+guards", "lvf+guards", "none", "none", "never"},
-      {"layerkv+guards", "fcfs+guards", "none", "layerkv", "never"},
-      {"deposit+guards", "fcfs+guards", "orbitflow", "whole_request", "never"},
+      {"lvf+guards", "lvf+guards", "none", "none+guards", "never"},
+      {"layerkv+guards", "fcfs+guards", "none", "layerkv+guards", "never"},
+      {"deposit+guards", "fcfs+guards", "orbitflow", "whole_request+guards", "never"},
   };
   for (const Expected& wanted : kAll) {
     const auto policy = policy_named(wanted.name);

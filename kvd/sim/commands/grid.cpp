@@ -107,6 +107,8 @@ void print_verdict(const grid::Verdict& verdict, const GridOptions& options, std
       << " points; its mean lead from 0.9 to 1.5 times the knee is "
       << figure_text(100 * verdict.mean_lead) << " points; it makes less than 0.97 of fcfs's tokens"
       << " a second in " << slow << " cells\n"
+      << verdict.alike.size()
+      << " cells tell nothing: all policies have the same joint attainment\n"
       << "picture: " << (options.folder / "report" / "index.html").string() << "\n";
 }
 

@@ -47,6 +47,10 @@ Standing standing_of(const Cell& cell, const PlayedCell& played, const std::stri
     out.best_policy = name;
   }
   out.cell = &cell;
+  out.alike = std::all_of(played.begin(), played.end(), [&](const auto& entry) {
+    return entry.second.fault.empty() &&
+           entry.second.mean.joint_attainment == ours.mean.joint_attainment;
+  });
   out.j = ours.mean.joint_attainment;
   out.best = best->mean.joint_attainment;
   const auto fcfs = played.find("fcfs");
@@ -64,6 +68,7 @@ Verdict verdict_of(std::vector<Standing> cells, double tolerance) {
     const double behind = -standing.lead();
     out.worst = &standing == cells.data() ? behind : std::max(out.worst, behind);
     if (behind > tolerance) out.behind.push_back(standing);
+    if (standing.alike) out.alike.push_back(standing);
     if (standing.cell->load < kFrom || standing.cell->load > kTo) continue;
     sum += standing.lead();
     ++count;
@@ -84,8 +89,11 @@ Json json_of(const Verdict& verdict) {
                       {"best_policy", standing.best_policy},
                       {"cause", standing.cause}});
   }
+  Json alike = Json::array();
+  for (const Standing& standing : verdict.alike) alike.push_back(standing.cell->id);
   return {{"cells", verdict.cells.size()},
           {"behind", std::move(behind)},
+          {"alike", std::move(alike)},
           {"mean_lead", verdict.mean_lead},
           {"worst", verdict.worst}};
 }

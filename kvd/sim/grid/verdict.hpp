@@ -15,6 +15,8 @@ struct Standing {
   double best = 0;
   std::string best_policy;
   double tokens = 0;  ///< a second, by fcfs's
+  /// Every policy has the same joint attainment, to the digit: the cell tells nothing of them.
+  bool alike = false;
   /// Figures that tell why, ours and the best other's; a fault instead where ours failed.
   nlohmann::ordered_json cause;
 
@@ -25,6 +27,7 @@ struct Standing {
 struct Verdict {
   std::vector<Standing> cells;   ///< in the grid's order
   std::vector<Standing> behind;  ///< by more than the tolerance, the farthest first
+  std::vector<Standing> alike;   ///< where all policies are alike, in the grid's order
   double mean_lead = 0;          ///< over cells from 0.9 to 1.5 times the knee
   double worst = 0;              ///< how far it is behind where it is farthest; below 0: nowhere
 };
@@ -34,7 +37,8 @@ struct Verdict {
                                    const std::string& policy);
 [[nodiscard]] Verdict verdict_of(std::vector<Standing> cells, double tolerance);
 
-/// {"cells", "behind": [{"cell", "j", "best", "best_policy", "cause"}], "mean_lead", "worst"}.
+/// {"cells", "behind": [{"cell", "j", "best", "best_policy", "cause"}], "alike": [cell],
+/// "mean_lead", "worst"}.
 [[nodiscard]] nlohmann::ordered_json json_of(const Verdict& verdict);
 
 }  // namespace kvd::sim::grid

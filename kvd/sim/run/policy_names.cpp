@@ -99,6 +99,7 @@ Result<NamedPolicy> policy_named(std::string_view name) {
   if (bare == name) return policy;
   policy.name = name;
   policy.tuning.rotation.policy = planner::with_guards(policy.tuning.rotation.policy);
+  policy.tuning.admission.policy = planner::with_guards(policy.tuning.admission.policy);
   return policy;
 }
 

@@ -220,12 +220,12 @@ TEST(AdmissionBaselines, WholeRequestNeedsAllLayersFreeAndKeepsAHundredth) {
   EXPECT_FALSE((*make_admission_policy("whole_request"))->decide(snapshot).ok());
 }
 
-TEST(AdmissionBaselines, KeepAGuardThatTheyAreGiven) {
+TEST(AdmissionBaselines, KeepAGuardOnlyWhereTheirNameSaysSo) {
   auto snapshot = plain(10'000, 10'000);
   snapshot.decoding = {decoding(4, 8)};
   snapshot.queue = {{Tokens(10), Tokens(0), 5}, {Tokens(10), Tokens(0), 5}};
   snapshot.guard = StepGuard{Seconds(1e6), Seconds(1), Seconds(1e9)};
-  for (const char* policy : {"none", "whole_request", "past_future"}) {
+  for (const char* policy : {"none+guards", "whole_request+guards", "past_future+guards"}) {
     snapshot.guard->tbt_slo = Seconds(1e9);
     EXPECT_EQ(decide(policy, snapshot).admitted, 2u) << policy;
     EXPECT_TRUE(decide(policy, snapshot).chunk) << policy;
@@ -235,7 +235,10 @@ TEST(AdmissionBaselines, KeepAGuardThatTheyAreGiven) {
     EXPECT_EQ(decide(policy, snapshot).admitted, 1u) << policy << ": what has begun goes on";
     EXPECT_EQ(decide(policy, snapshot).chunk, kLeastChunk) << policy;
     snapshot.queue.front().begun = false;
+    EXPECT_EQ((*make_admission_policy(policy))->name(), policy);
   }
+  EXPECT_EQ(decide("none", snapshot).admitted, 2u);
+  EXPECT_FALSE(decide("none", snapshot).chunk);
 }
 
 TEST(AdmissionBaselines, PastFutureLooksAtTheWorstMomentToCome) {

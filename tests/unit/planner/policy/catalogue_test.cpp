@@ -32,7 +32,8 @@ TEST(Catalogue, EveryRotationPolicyIsThereWithGuards) {
   EXPECT_EQ(with_guards("lvf+guards"), "lvf+guards");
   EXPECT_TRUE(check_policy_name(Decision::kRotation, "lvf+guards").ok());
   EXPECT_FALSE(check_policy_name(Decision::kRotation, "sjf_oracle+guards").ok());
-  EXPECT_FALSE(check_policy_name(Decision::kAdmission, "layerkv+guards").ok());
+  EXPECT_TRUE(check_policy_name(Decision::kAdmission, "none+guards").ok());
+  EXPECT_FALSE(check_policy_name(Decision::kPlacement, "orbitflow+guards").ok());
   EXPECT_FALSE(make_rotation_policy("+guards").ok());
 }
 
