@@ -19,9 +19,9 @@ enum class Decision : std::uint8_t { kRotation, kPlacement, kAdmission, kLoad };
 /// sjf_oracle, and load policies, for which there is no prefix store yet.
 [[nodiscard]] std::span<const std::string_view> policy_names(Decision decision);
 
-/// "lvf+guards": the rotation policy asks for the guard of steps; "none+guards": the admission policy
-/// keeps it (guarded.hpp). All of these two tables have such a second name, which the lists do not
-/// repeat.
+/// "lvf+guards": the rotation policy asks for the guard of steps; "none+guards": the admission
+/// policy keeps it (guarded.hpp). All of these two tables have such a second name, which the lists
+/// do not repeat.
 [[nodiscard]] std::string with_guards(std::string_view policy);
 /// The name without "+guards", or as it is.
 [[nodiscard]] std::string_view without_guards(std::string_view policy);
