@@ -241,16 +241,20 @@ bool Rotation::stands_still(Share share) {
   return queues && !moves;
 }
 
-// With nobody inside there is nobody to spare room for, whatever a policy would keep free.
+// With nobody inside there is nobody to spare room for, whatever a policy would keep free. One that
+// is paused is inside and has its promise: with nobody else there its plan lets it go on.
 void Rotation::bring_in_head(Session& caller) {
   const DomainId domain = caller.info.domain;
   Request* head = nullptr;
+  bool resumes = false;
   requests_.each_request_in(domain, [&](Request& r) {
     const Session& owner = requests_.session_of(r);
+    resumes = resumes ||
+              (r.paused() && owner.life.responsive && owner.devices().overlap(caller.devices()));
     if (!r.queues() || !owner.life.responsive || !owner.devices().overlap(caller.devices())) return;
     if (!head || r.times.arrived < head->times.arrived) head = &r;
   });
-  if (!head || head->key.engine != caller.id) return;
+  if (resumes || !head || head->key.engine != caller.id) return;
   for (const DeviceId device : caller.devices().all()) {
     if (needs_.to_run(*head, device) > supply_.of({domain, device})) return;
   }

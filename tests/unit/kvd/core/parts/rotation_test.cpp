@@ -110,6 +110,20 @@ TEST_F(RotationTest, WithNobodyInsideTheHeadOfTheQueueComesIn) {
   EXPECT_NE(head.order.claim, 0u) << "there is nobody to spare room for";
 }
 
+// It holds DRAM and its promise: whoever came in beside it could grow until neither fits.
+TEST_F(RotationTest, TheHeadWaitsForOneThatIsPausedUnlessItsEngineIsSilent) {
+  Session& session = attach();
+  Session& other = attach();
+  submit(other, 8, 8).verdict = Verdict::kPaused;
+  Request& head = submit(session, 8, 8);
+  head.verdict = Verdict::kHeldBack;
+  sut.decide(session);
+  EXPECT_EQ(head.order.claim, 0u);
+  other.life.responsive = false;
+  sut.decide(session);
+  EXPECT_NE(head.order.claim, 0u) << "it waits for nobody that may never step again";
+}
+
 TEST_F(RotationTest, AdmissionIsAskedAboutPromptsAndWhoDecodes) {
   Session& session = attach();
   Request& runs = running(session, 8);
