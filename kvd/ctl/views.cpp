@@ -157,11 +157,11 @@ std::string cache_view(const Json& document) {
   Table table({"TIER", "CACHED", "EVICTED", "TOKENS FOUND"});
   table.add(of("hbm"));
   table.add(of("dram"));
-  table.add({"disk", bytes(document.at("cached_bytes").at("disk")), "", ""});
   const Json& disk = document.at("disk");
-  return table.render() + "disk: " + text(disk.at("loads")) + " blocks read, " +
-         text(disk.at("load_failures")) + " could not be; " + text(disk.at("stores")) +
-         " written, " + text(disk.at("store_failures")) + " could not be\n" + "of " +
+  return table.render() + "disk: " + bytes(document.at("cached_bytes").at("disk")) + " cached; " +
+         text(disk.at("loads")) + " blocks read, " + text(disk.at("load_failures")) +
+         " could not be; " + text(disk.at("stores")) + " written, " +
+         text(disk.at("store_failures")) + " could not be\nof " +
          text(document.at("prompt_tokens")) +
          " prompt tokens that engines told the content of; load.policy is " +
          text(document.at("load_policy")) + "\n";
