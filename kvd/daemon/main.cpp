@@ -26,7 +26,9 @@ constexpr int kDeviceLost = 3;
 /// Of the end of the process: longer than a log that is read needs.
 constexpr Nanoseconds kLogPatience = std::chrono::milliseconds(500);
 
+/// The reason is the last line, after what the log still holds.
 int fail(const Error& error) {
+  flush_log(kLogPatience);
   std::fprintf(stderr, "kvd: %s\n", error.message.c_str());
   return error.code == ErrorCode::kInvalidArgument ? 2 : 1;
 }

@@ -54,6 +54,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 
 ChildProcess::ChildProcess(const ChildCommand& command)
     : errors_(memfd_create("child-stderr", MFD_CLOEXEC)) {
+  // At a memfd's own offset two threads of the child would write over each other's lines.
+  KVD_CHECK(fcntl(errors_.get(), F_SETFL, O_APPEND) == 0, "no append");
   std::array<int, 2> ends{};
   KVD_CHECK(pipe2(ends.data(), O_CLOEXEC) == 0, "no pipe");
   output_ = UniqueFd(ends[0]);
