@@ -11,6 +11,7 @@ namespace {
 
 constexpr double kUnmeasuredLink = 1e10;  // bytes a second
 constexpr double kWeight = 0.25;          // kvd design: of the newest observation
+constexpr double kUsualPrefill = 1e-3;    // seconds a token
 constexpr auto kIgnore = [](Nanoseconds) {};
 
 void follow(double& mean, double observed) {
@@ -61,13 +62,17 @@ double Knowledge::fetch_rate(DeviceId device) const {
 }
 
 double Knowledge::prefill_token_s(const Session& session) {
-  constexpr double kUsual = 1e-3;
-  return session.costs.prefill_token_s > 0 ? session.costs.prefill_token_s : kUsual;
+  return kUsualPrefill * prefill_cost(session).value_or(1);
+}
+
+std::optional<double> Knowledge::prefill_cost(const Session& session) {
+  const double measured = session.costs.prefill_token_s;
+  return measured > 0 ? std::optional(measured / kUsualPrefill) : std::nullopt;
 }
 
 store::SecondsPerByte Knowledge::saved(const Session& session) {
   const Bytes row = session.shape.slot_bytes() * std::int64_t{session.groups()};
-  return {prefill_token_s(session) * session.shape.block_tokens / static_cast<double>(row.value)};
+  return {kUsualPrefill * session.shape.block_tokens / static_cast<double>(row.value)};
 }
 
 planner::LengthEstimate Knowledge::expected_length(const Request& request) const {

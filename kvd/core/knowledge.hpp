@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
@@ -55,7 +56,9 @@ class Knowledge {
   [[nodiscard]] double mean_absence_s() const { return mean_absence_s_; }
   /// What a token of a prompt costs; a guess until its engine's steps have shown it.
   [[nodiscard]] static double prefill_token_s(const Session& session);
-  /// What a byte of its full blocks saves whoever need not compute them.
+  /// What computing its prompts costs, as a multiple of that guess; none: not measured yet.
+  [[nodiscard]] static std::optional<double> prefill_cost(const Session& session);
+  /// What a byte of its full blocks saves whoever need not compute them, by the guess.
   [[nodiscard]] static store::SecondsPerByte saved(const Session& session);
   [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
   [[nodiscard]] std::int64_t saved_up(Request& request) const;  ///< its deposit now

@@ -155,8 +155,11 @@ void Prefixes::name(Request& request) {
   Content& content = request.content;
   const auto most = std::min<std::size_t>(request.sealed, content.chain.size());
   if (content.apart || content.named >= most) return;
-  const store::SecondsPerByte saved = Knowledge::saved(requests_.session_of(request));
+  const Session& session = requests_.session_of(request);
+  const store::SecondsPerByte saved = Knowledge::saved(session);
   const store::KeySpace where = space(request);
+  // Blocks sealed before their engine was measured are not to seem dearer than those after it.
+  if (const auto cost = Knowledge::prefill_cost(session)) store_.cache.set_cost(where, *cost);
   for (; content.named < most; ++content.named) {
     const std::uint32_t block = content.named;
     for (std::uint32_t group = 0; group < request.table.groups(); ++group) {

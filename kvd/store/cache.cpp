@@ -1,7 +1,6 @@
 #include "kvd/store/cache.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace kvd::store {
@@ -58,6 +57,11 @@ Result<bool> Cache::name(BlockTable& table, const NewRow& row, TimePoint now) {
   shelf.rows.emplace(entry, blocks_.name(table, row.block, entry));
   follow();
   return true;
+}
+
+void Cache::set_cost(const KeySpace& space, double times) {
+  Index& index = shelf(space.domain).index;
+  index.set_cost(index.open(space), times);
 }
 
 std::uint32_t Cache::share(BlockTable& table, const KeySpace& space, std::span<const Digest> chain,
@@ -184,7 +188,7 @@ RowId Cache::next_alone() {
 }
 
 double Cache::worth(const Index& index, EntryId entry, TimePoint now) {
-  return index.frequency(entry, now) * std::exp2(double{index.at(entry).worth});
+  return index.frequency(entry, now) * index.saves(entry);
 }
 
 std::vector<SlotId> Cache::take_for_copy(RowId row, TimePoint now) {

@@ -75,6 +75,8 @@ class Cache {
   /// False: a row of another table, or one that is cached, has the key. This one, and those after
   /// it, remain the table's own. Errors: those of Index::insert.
   [[nodiscard]] Result<bool> name(BlockTable& table, const NewRow& row, TimePoint now);
+  /// As Index::set_cost().
+  void set_cost(const KeySpace& space, double times);
   /// The table, which is empty, gets the leading rows of the chain that are known. Returns how
   /// many. Precondition: blocks of the space have as many layer groups as the table.
   std::uint32_t share(BlockTable& table, const KeySpace& space, std::span<const Digest> chain,

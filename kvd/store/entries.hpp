@@ -21,7 +21,7 @@ using SpaceId = Id<struct SpaceIdTag, std::uint32_t>;
 struct Entry {
   Digest digest;
   double heat = 0;             ///< how often it was asked for of late (Heat)
-  float worth = 0;             ///< log2 of the seconds of recomputing that a byte of it saves
+  float worth = 0;             ///< log2 of the seconds that a byte saves, as told when it was new
   SpaceId space;               ///< none: not in use
   EntryId parent;              ///< the block before it; none: it is the first
   EntryId next;                ///< of its children the one last asked for; none: not known

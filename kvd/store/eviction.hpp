@@ -30,6 +30,9 @@ class Eviction {
   /// The tier does not have it any more. It may not leave then.
   virtual void removed(EntryId) {}
 
+  /// Computing the blocks of the space costs 2^`log2_times` times what their worth says (Entry).
+  virtual void costs(SpaceId, [[maybe_unused]] double log2_times) {}
+
   virtual void may_leave(EntryId) = 0;
   virtual void must_stay(EntryId) = 0;
   /// The next to leave; none: none may. Stays until the policy is told of something.

@@ -11,23 +11,30 @@ namespace kvd::store {
 namespace {
 
 /// A policy that says of a block by how much it is wanted, as a number. That changes only while
-/// somebody leases the block, when it may not leave: whoever finds or stores it does.
+/// somebody leases the block, when it may not leave: whoever finds or stores it does. Blocks whose
+/// numbers change together are a group.
 class RankedEviction : public Eviction {
  public:
-  void may_leave(EntryId id) final { heap_.insert(id, rank(id)); }
-  void must_stay(EntryId id) final { heap_.erase(id); }
-  [[nodiscard]] EntryId victim() final { return heap_.least(); }
+  void may_leave(EntryId id) final { heap_.insert(id, rank(id), group(id)); }
+  void must_stay(EntryId id) final { heap_.erase(id, group(id)); }
+  [[nodiscard]] EntryId victim() override { return heap_.least(); }
   [[nodiscard]] bool may(EntryId id) const final { return heap_.contains(id); }
   [[nodiscard]] std::size_t size() const final { return heap_.size(); }
   [[nodiscard]] std::size_t allocated_bytes() const override { return heap_.allocated_bytes(); }
 
+ protected:
+  [[nodiscard]] const IdHeap& heap() const { return heap_; }
+
  private:
   [[nodiscard]] virtual double rank(EntryId id) const = 0;
+  [[nodiscard]] virtual std::uint32_t group(EntryId) const { return 0; }
   IdHeap heap_;
 };
 
 /// Source: kvd; the product of GreedyDual-Size-Frequency (Cherkasova, HP Labs, 1998), with a
-/// frequency that decays by itself in place of the cache's age. Both factors are logarithms.
+/// frequency that decays by itself in place of the cache's age. All factors are logarithms. A
+/// victim costs O(spaces): what computing costs is learned while blocks are cached, and moves all
+/// blocks of a space at once.
 class SavedTimeEviction final : public RankedEviction {
  public:
   explicit SavedTimeEviction(const Entries& entries) : entries_(entries) {}
@@ -35,13 +42,37 @@ class SavedTimeEviction final : public RankedEviction {
     return store::name(EvictionKind::kSavedTime);
   }
   [[nodiscard]] bool minds_touches() const override { return false; }
+  void costs(SpaceId space, double log2_times) override {
+    if (space.value >= costs_.size()) costs_.resize(space.value + 1);
+    costs_[space.value] = log2_times;
+  }
+  [[nodiscard]] EntryId victim() override {
+    EntryId victim;
+    double least = 0;
+    for (std::uint32_t space = 0; space < heap().groups(); ++space) {
+      if (heap().empty(space)) continue;
+      const double cost = space < costs_.size() ? costs_[space] : 0;
+      const double number = heap().least_number(space) + cost;
+      const EntryId id = heap().least(space);
+      if (victim && (number > least || (number == least && victim < id))) continue;
+      victim = id;
+      least = number;
+    }
+    return victim;
+  }
+  [[nodiscard]] std::size_t allocated_bytes() const override {
+    return RankedEviction::allocated_bytes() + costs_.capacity() * sizeof(costs_[0]);
+  }
 
  private:
   [[nodiscard]] double rank(EntryId id) const override {
     const Entry& entry = entries_[id];
     return entry.heat + double{entry.worth};
   }
+  [[nodiscard]] std::uint32_t group(EntryId id) const override { return entries_[id].space.value; }
+
   const Entries& entries_;
+  std::vector<double> costs_;  ///< by space
 };
 
 class LruEviction final : public RankedEviction {

@@ -10,38 +10,57 @@
 
 namespace kvd::store {
 
-/// Entries by a number, the least first; of equals the older id. A binary heap that knows where
-/// each entry stands, so that any can be taken out. Owner: control thread. Cost: O(log size) a
-/// change.
+/// Entries by a number, the least first; of equals the older id. A binary heap for each group of
+/// them, that knows where each entry stands, so that any can be taken out. Owner: control thread.
+/// Cost: O(log size) a change.
 class IdHeap {
  public:
   [[nodiscard]] bool contains(EntryId id) const {
     return id.value < place_.size() && place_[id.value] != kNone;
   }
-  [[nodiscard]] EntryId least() const { return nodes_.empty() ? EntryId() : nodes_.front().id; }
-  [[nodiscard]] std::size_t size() const { return nodes_.size(); }
+  [[nodiscard]] EntryId least(std::uint32_t group = 0) const {
+    return empty(group) ? EntryId() : groups_[group].front().id;
+  }
+  /// Precondition: the group is not empty.
+  [[nodiscard]] double least_number(std::uint32_t group) const {
+    return groups_[group].front().number;
+  }
+  [[nodiscard]] bool empty(std::uint32_t group) const {
+    return group >= groups_.size() || groups_[group].empty();
+  }
+  /// More than the number of each group that has an entry.
+  [[nodiscard]] std::uint32_t groups() const { return static_cast<std::uint32_t>(groups_.size()); }
+  [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::size_t allocated_bytes() const {
-    return nodes_.capacity() * sizeof(Node) + place_.capacity() * sizeof(place_[0]);
+    std::size_t sum = groups_.capacity() * sizeof(Nodes) + place_.capacity() * sizeof(place_[0]);
+    for (const Nodes& nodes : groups_) sum += nodes.capacity() * sizeof(Node);
+    return sum;
   }
 
-  /// Precondition: not there.
-  void insert(EntryId id, double number) {
+  /// Precondition: in no group.
+  void insert(EntryId id, double number, std::uint32_t group = 0) {
     if (id.value >= place_.size()) place_.resize(id.value + 1, kNone);
     KVD_CHECK(place_[id.value] == kNone, "the entry is in the heap already");
-    nodes_.push_back({number, id});
-    place_[id.value] = last();
-    up(last());
+    if (group >= groups_.size()) groups_.resize(group + 1);
+    Nodes& nodes = groups_[group];
+    nodes.push_back({number, id});
+    place_[id.value] = last(nodes);
+    up(nodes, last(nodes));
+    ++size_;
   }
-  /// Precondition: there.
-  void erase(EntryId id) {
-    KVD_CHECK(contains(id), "the entry is not in the heap");
+  /// Precondition: in the group.
+  void erase(EntryId id, std::uint32_t group = 0) {
+    KVD_CHECK(contains(id) && !empty(group), "the entry is not in the heap");
+    Nodes& nodes = groups_[group];
     const std::uint32_t hole = place_[id.value];
-    exchange(hole, last());
-    nodes_.pop_back();
+    KVD_CHECK(hole < nodes.size() && nodes[hole].id == id, "the entry is in another group");
+    exchange(nodes, hole, last(nodes));
+    nodes.pop_back();
     place_[id.value] = kNone;
-    if (hole == nodes_.size()) return;
-    up(hole);
-    down(hole);
+    --size_;
+    if (hole == nodes.size()) return;
+    up(nodes, hole);
+    down(nodes, hole);
   }
 
  private:
@@ -51,28 +70,34 @@ class IdHeap {
     EntryId id;
     friend auto operator<=>(const Node&, const Node&) = default;
   };
+  using Nodes = std::vector<Node>;
 
-  [[nodiscard]] std::uint32_t last() const { return static_cast<std::uint32_t>(nodes_.size() - 1); }
-  void exchange(std::uint32_t a, std::uint32_t b) {
-    std::swap(nodes_[a], nodes_[b]);
-    place_[nodes_[a].id.value] = a;
-    place_[nodes_[b].id.value] = b;
+  [[nodiscard]] static std::uint32_t last(const Nodes& nodes) {
+    return static_cast<std::uint32_t>(nodes.size() - 1);
   }
-  void up(std::uint32_t i) {
-    for (; i > 0 && nodes_[i] < nodes_[(i - 1) / 2]; i = (i - 1) / 2) exchange(i, (i - 1) / 2);
+  void exchange(Nodes& nodes, std::uint32_t a, std::uint32_t b) {
+    std::swap(nodes[a], nodes[b]);
+    place_[nodes[a].id.value] = a;
+    place_[nodes[b].id.value] = b;
   }
-  void down(std::uint32_t i) {
-    while (2 * i + 1 < nodes_.size()) {
+  void up(Nodes& nodes, std::uint32_t i) {
+    for (; i > 0 && nodes[i] < nodes[(i - 1) / 2]; i = (i - 1) / 2) {
+      exchange(nodes, i, (i - 1) / 2);
+    }
+  }
+  void down(Nodes& nodes, std::uint32_t i) {
+    while (2 * i + 1 < nodes.size()) {
       std::uint32_t child = 2 * i + 1;
-      if (child < last() && nodes_[child + 1] < nodes_[child]) ++child;
-      if (!(nodes_[child] < nodes_[i])) return;
-      exchange(i, child);
+      if (child < last(nodes) && nodes[child + 1] < nodes[child]) ++child;
+      if (!(nodes[child] < nodes[i])) return;
+      exchange(nodes, i, child);
       i = child;
     }
   }
 
-  std::vector<Node> nodes_;
-  std::vector<std::uint32_t> place_;  ///< in nodes_, by entry
+  std::vector<Nodes> groups_;
+  std::vector<std::uint32_t> place_;  ///< in the nodes of its group, by entry
+  std::size_t size_ = 0;
 };
 
 }  // namespace kvd::store

@@ -40,7 +40,17 @@ SpaceId Index::open(const KeySpace& key) {
   auto free = std::find(spaces_.begin(), spaces_.end(), nullptr);
   if (free == spaces_.end()) free = spaces_.insert(free, nullptr);
   *free = std::make_unique<Space>(Space{key, DigestTable(secret_)});
-  return it->second = SpaceId(static_cast<std::uint32_t>(free - spaces_.begin()) + 1);
+  it->second = SpaceId(static_cast<std::uint32_t>(free - spaces_.begin()) + 1);
+  // The number may have been that of a closed space.
+  for (const CacheTier tier : kAllTiers) policy(tier).costs(it->second, 0);
+  return it->second;
+}
+
+void Index::set_cost(SpaceId id, double times) {
+  KVD_CHECK(times > 0, "computing a block costs nothing");
+  Space& space = this->space(id);
+  space.log2_cost = std::log2(times);
+  for (const CacheTier tier : kAllTiers) policy(tier).costs(id, space.log2_cost);
 }
 
 std::array<std::vector<Place>, kCacheTiers> Index::close(SpaceId id) {
@@ -232,6 +242,10 @@ void Index::erase_unused(EntryId id) {
 }
 
 // ---- reading ----
+
+double Index::saves(EntryId id) const {
+  return std::exp2(double{at(id).worth} + space(at(id).space).log2_cost);
+}
 
 Key Index::key(EntryId id) const { return {space(at(id).space).key, at(id).digest}; }
 

@@ -41,7 +41,7 @@ struct NewBlock {
   SpaceId space;
   EntryId parent;  ///< the block before it, leased by the caller; none: it is the first
   Digest digest;
-  SecondsPerByte saved;  ///< more than nothing
+  SecondsPerByte saved;  ///< more than nothing; set_cost() says what has been learned since
 };
 
 /// Finds cached blocks by what they hold: of every sealed block that is kept its digest, in which
@@ -77,6 +77,10 @@ class Index {
   /// Its domain is gone. Hands back every place. Precondition: none of its blocks is leased.
   [[nodiscard]] std::array<std::vector<Place>, kCacheTiers> close(SpaceId space);
 
+  /// Computing any block of the space costs so many times what was or will be said of it: its
+  /// engine has been measured. 1 until then. Precondition: more than nothing.
+  void set_cost(SpaceId space, double times);
+
   // ---- blocks ----
   [[nodiscard]] Hit lookup(SpaceId space, std::span<const Digest> chain, TimePoint now);
   /// A block that somebody has computed; known before or not, it is leased to the caller.
@@ -98,6 +102,8 @@ class Index {
   // ---- reading ----
   [[nodiscard]] const Entry& at(EntryId id) const { return entries_[id]; }
   [[nodiscard]] Key key(EntryId id) const;
+  /// Seconds of recomputing that a byte of it saves, by what is known now.
+  [[nodiscard]] double saves(EntryId id) const;
   /// How often it was asked for, each time as much as it counts now.
   [[nodiscard]] double frequency(EntryId id, TimePoint now) const {
     return heat_.frequency(at(id).heat, now);
@@ -118,6 +124,7 @@ class Index {
     KeySpace key;
     DigestTable table;
     std::array<std::uint32_t, kCacheTiers> in{};  ///< blocks that the tier has
+    double log2_cost = 0;                         ///< of set_cost()
   };
 
   [[nodiscard]] Space& space(SpaceId id) const;

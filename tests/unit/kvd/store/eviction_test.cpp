@@ -86,6 +86,24 @@ TEST_F(Tier, SavedTimeTakesWhatSavesLeast) {
   EXPECT_THAT(leave(4), ElementsAre(2, 1, 3, 4));
 }
 
+TEST_F(Tier, SavedTimeFollowsWhatASpaceIsFoundToCost) {
+  use(EvictionKind::kSavedTime);
+  arrive(4);
+  for (const std::size_t i : {2U, 4U}) {
+    sut->must_stay(ids[i]);
+    entries[ids[i]].space = SpaceId(2);
+    entries[ids[i]].worth = 3;
+    sut->may_leave(ids[i]);
+  }
+  EXPECT_EQ(sut->victim(), ids[1]);
+  sut->costs(SpaceId(2), -2);
+  EXPECT_EQ(sut->victim(), ids[1]);
+  sut->costs(SpaceId(2), -4);
+  EXPECT_THAT(leave(1), ElementsAre(2));
+  sut->costs(SpaceId(2), -3);
+  EXPECT_THAT(leave(4), ElementsAre(1, 3, 4, 0)) << "of equals the older one";
+}
+
 TEST_F(Tier, SievePassesWhatWasTouchedAndKeepsItsOrder) {
   use(EvictionKind::kSieve);
   arrive(5);

@@ -165,6 +165,17 @@ TEST_F(SmallDramTest, WhatSavesLessMakesWay) {
   EXPECT_EQ(found(session, 9, 2), Found::kInDram);
 }
 
+TEST_F(SmallDramTest, WhatWasSealedBeforeItsEngineWasMeasuredMakesWay) {
+  Session& session = attach();
+  leave_in_dram(session, 32, 1);  // at a guess, a thousand times too high
+  session.costs.prefill_token_s = 1e-6;
+  pass(std::chrono::seconds(1));
+  ground.memory.end(computed(session, 8, 2));
+  finish(ordered());
+  evict_hbm();
+  EXPECT_EQ(found(session, 9, 2), Found::kInDram);
+}
+
 TEST_F(CacheCopiesTest, NoMoreIsUnderWayThanAQuarterOfAStep) {
   ground.context.tuning.rotation.b_xfer = kSlot * 16;
   ground.memory.end(computed(attach(), 32, 7));
