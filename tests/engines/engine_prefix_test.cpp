@@ -273,5 +273,54 @@ TEST_F(EnginePrefixOnDisk, AFlippedByteIsAMiss) {
   EXPECT_THAT(kvd_->log(), testing::HasSubstr("corrupt_payload"));
 }
 
+/// One kvd from the first prompt to the last: memory gives blocks up because others need it, and
+/// only what was asked for twice is written.
+class EnginePrefixUnderPressure : public EnginePrefixOnDisk {
+ protected:
+  KvdSettings settings() const override {
+    KvdSettings settings = EnginePrefixOnDisk::settings();
+    const std::string once = "touches = 1\n";
+    settings.extra.replace(settings.extra.find(once), once.size(), "touches = 2\n");
+    return settings;
+  }
+  /// Asked for twice, written, and then nowhere but on disk.
+  void leave_to_the_disk(const json& asked) {
+    (void)ask(asked);
+    leave_on_disk(asked);
+    for (std::uint64_t other = 20; other < 26; ++other) {
+      // More often than what is to go.
+      for (int again = 0; again < 4; ++again) (void)ask(asking(tokens_of(other, 900), 4));
+    }
+    ASSERT_GT(prefixes().at("evicted_bytes").at("dram").get<std::int64_t>(), 0) << prefixes();
+    ASSERT_EQ(loads(), 0);
+  }
+};
+
+TEST_F(EnginePrefixUnderPressure, WhatMemoryGaveUpIsFoundOnDisk) {
+  const json asked = asking(tokens_of(1, kFirst));
+  const Generation expected = right(asked);
+  leave_to_the_disk(asked);
+  const Generation again = ask(asked);
+  EXPECT_TRUE(again.same_bits(expected));
+  EXPECT_EQ(cached(again), whole_blocks(kFirst - 1)) << kvd_->log();
+  EXPECT_TRUE(poll_until([&] { return loads() >= static_cast<double>(kRows); }))
+      << loads() << prefixes();
+  EXPECT_EQ(failures(), 0);
+}
+
+/// The control: the bytes that were found are those on disk.
+TEST_F(EnginePrefixUnderPressure, AByteFlippedMeanwhileIsAMiss) {
+  const json asked = asking(tokens_of(1, kFirst));
+  const Generation expected = right(asked);
+  leave_to_the_disk(asked);
+  ASSERT_GE(flip_payloads(), static_cast<int>(kRows));
+  const Generation again = ask(asked);
+  EXPECT_TRUE(again.same_bits(expected));
+  EXPECT_EQ(cached(again), 0U);
+  EXPECT_TRUE(poll_until([&] { return failures() >= 1; })) << failures();
+  EXPECT_EQ(loads(), 0);
+  EXPECT_THAT(kvd_->log(), testing::HasSubstr("corrupt_payload"));
+}
+
 }  // namespace
 }  // namespace kvd::test
