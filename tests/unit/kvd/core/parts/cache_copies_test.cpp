@@ -176,6 +176,17 @@ TEST_F(SmallDramTest, WhatWasSealedBeforeItsEngineWasMeasuredMakesWay) {
   EXPECT_EQ(found(session, 9, 2), Found::kInDram);
 }
 
+TEST_F(SmallDramTest, WhatAFasterModelComputedMakesWay) {
+  Session& fast = attach();
+  fast.costs.prefill_token_s = 1e-6;
+  leave_in_dram(fast, 32, 1);
+  Request& reader = asked(fast, 33, 1);  // asked for more often, too
+  ASSERT_EQ(ground.prefixes.find(reader), Found::kInDram);
+  ground.prefixes.give_back(reader);
+  ground.memory.end(computed(attach(), 8, 2, Fingerprint{Digest{{2}}}));
+  EXPECT_EQ(ordered().size(), 2u);
+}
+
 TEST_F(CacheCopiesTest, NoMoreIsUnderWayThanAQuarterOfAStep) {
   ground.context.tuning.rotation.b_xfer = kSlot * 16;
   ground.memory.end(computed(attach(), 32, 7));

@@ -32,8 +32,9 @@ class PrefixesFixture : public AllPartsTest {
     return request;
   }
   /// One that decodes, all of its prompt in HBM.
-  Request& computed(Session& session, std::int64_t prompt, std::uint8_t text) {
-    Request& request = asked(session, prompt, text);
+  Request& computed(Session& session, std::int64_t prompt, std::uint8_t text,
+                    const Fingerprint& model = kModel) {
+    Request& request = asked(session, prompt, text, model);
     EXPECT_EQ(ground.memory.grow(request, Tokens(prompt)), ErrorCode::kOk);
     begin(request);
     request.phase = Phase::kDecode;
