@@ -177,6 +177,7 @@ bool Prefixes::is_mapped(const Request& request) {
   const EngineId engine = requests_.session_of(request).id;
   const pool::SlabSet* mapped = store_.tiers.mappings().of(engine);
   if (mapped == nullptr) return false;
+  if (request.table.in(Tier::kHbm) == 0) return true;
   std::vector<SlabIndex> missing;
   store_.blocks.each_slot(request.table, Tier::kHbm, [&](SlotId slot) {
     if (!(*mapped)[slot.slab().value]) missing.push_back(slot.slab());

@@ -56,10 +56,12 @@ ErrorCode Swaps::swap_in(Request& request) {
   std::vector<std::uint32_t> wanted;
   wanted.reserve(std::size_t{whole} * groups);
   const std::uint32_t full = memory_.full_blocks(request);
+  // Mostly none is there, and thousands of records need no look.
+  const std::uint32_t known = request.table.in(Tier::kHbm) > 0 ? request.table.size() : 0;
   for (std::uint32_t i = 0; i < whole * groups; ++i) {
     const bool streams =
         !request.layers.away.empty() && request.layers.away[i % groups] && i / groups < full;
-    const bool there = i < request.table.size() && store_.blocks.has(request.table, i, Tier::kHbm);
+    const bool there = i < known && store_.blocks.has(request.table, i, Tier::kHbm);
     if (!streams && !there) wanted.push_back(i);
   }
   const pool::SlotGrant grant = memory_.take(session, wanted);
