@@ -7,9 +7,9 @@ namespace kvd::core {
 namespace {
 
 /// Where a rotation policy streams large requests only: layers stream while HBM holds fewer
-/// requests than this, because a whole one is then too coarse to rotate. With more, each is small,
-/// and the link carries a small part of a step's blocks.
-constexpr std::int64_t kFewRequests = 16;
+/// requests than this, because a whole one is then too coarse to rotate. With more, the link would
+/// carry a large part of all blocks in every step, and engines would wait for it.
+constexpr std::int64_t kFewRequests = 4;
 
 }  // namespace
 
