@@ -221,8 +221,11 @@ void describe_grid(CLI::App& app, Arguments& a) {
   grid->add_option("--jobs", a.grid.jobs, "Threads")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  grid->add_option("--seeds", a.grid.seeds, "Runs of a cell, at most 5")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   grid->add_flag("--kept-apart", a.grid.kept_apart,
-                 "Seeds 6 to 10, which no policy is tuned on, instead of 1 to 5");
+                 "Seeds from 6 on, which no policy is tuned on, instead of from 1 on");
   grid->add_option("--tolerance", a.grid.tolerance,
                    "How far behind is not behind yet, as a share of requests")
       ->capture_default_str();

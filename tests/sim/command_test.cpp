@@ -242,6 +242,7 @@ TEST_F(KvdSim, TheGridSaysByItsStatusWhetherAPolicyIsBehind) {
   EXPECT_EQ(call(grid + " --tolerance 1").out, answer.out);
   EXPECT_EQ(call(grid + " --tolerance 2").status, 2);
   EXPECT_EQ(call(grid + " --jobs 0").status, 2);
+  EXPECT_EQ(call(grid + " --seeds 6").status, 2) << "the sixth is kept apart";
   EXPECT_EQ(call("grid --policy lru").status, 2);
 }
 

@@ -60,7 +60,8 @@ struct GridOptions {
   std::filesystem::path axes;                 ///< JSON; empty: those that kvd-sim brings
   std::optional<std::size_t> cells;           ///< only the first ones
   std::size_t jobs = 1;                       ///< threads
-  bool kept_apart = false;                    ///< seeds 6 to 10 instead of 1 to 5
+  std::size_t seeds = 5;                      ///< how many, from 1 on
+  bool kept_apart = false;                    ///< from 6 on instead
   double tolerance = 0.02;                    ///< of joint attainment
   bool json = false;
   bool progress = false;

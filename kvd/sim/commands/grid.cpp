@@ -31,8 +31,8 @@ constexpr const char* kOthers[] = {"fcfs",
                                    "layerkv+guards",
                                    "si_code+guards",
                                    "past_future+guards"};
-constexpr grid::Seeds kTuning{1, 5};
-constexpr grid::Seeds kKeptApart{6, 5};
+constexpr std::uint64_t kTuning = 1, kKeptApart = 6;  // the first seed
+constexpr std::size_t kMostSeeds = 5;
 
 Error unfit(const std::string& message) { return make_error(ErrorCode::kInvalidArgument, message); }
 
@@ -44,6 +44,10 @@ Status check_options(const GridOptions& options) {
   }
   if (!(options.tolerance >= 0 && options.tolerance <= 1)) {
     return unfit("--tolerance must be from 0 to 1: it is a share of requests");
+  }
+  if (options.seeds < 1 || options.seeds > kMostSeeds) {
+    return unfit("--seeds must be from 1 to " + std::to_string(kMostSeeds) +
+                 ": those from 6 on are kept apart");
   }
   if (options.folder.empty()) return unfit("say where results are kept: --out DIR");
   return {};
@@ -74,7 +78,7 @@ Result<grid::Plan> plan_of(const GridOptions& options) {
       plan.policies.end()) {
     plan.policies.push_back(options.policy);
   }
-  plan.seeds = options.kept_apart ? kKeptApart : kTuning;
+  plan.seeds = {options.kept_apart ? kKeptApart : kTuning, options.seeds};
   plan.jobs = options.jobs;
   return plan;
 }
