@@ -29,6 +29,8 @@ class CborWriter {
   }
   /// The next `size` values are its elements.
   void array(std::size_t size) { head(4, size); }
+  /// After them. Other forms than this one have to know (pickle.hpp).
+  void end_array(std::size_t) {}
   void null() { put(0xf6, 0, 0); }
 
  private:

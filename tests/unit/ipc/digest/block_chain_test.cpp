@@ -124,6 +124,54 @@ TEST(BlockChainTest, OfABlockThatTheAnswerCompletesTheLastItemCountsAlone) {
   EXPECT_EQ(hex(made.at(1)), hashed(second));
 }
 
+// The golden values of this one are CPython's: hashlib.sha256(pickle.dumps(..., protocol=5)).
+TEST(BlockChainTest, PickledTextIsThatOfVllmsDefault) {
+  const Digest seed = vllm_seed(std::nullopt, BlockText::kPickle);
+  EXPECT_EQ(hex(seed), "066b1e8987e027138e98701c46128929378935f9b6cd1549105ae6b4f0d71198");
+  EXPECT_EQ(hex(vllm_seed("0", BlockText::kPickle)),
+            "1973e23848344dc43a988a9b478663803cfffe1243480253f9a3cf004b14aa7c");
+  const auto pickled_chain = [&](std::size_t count, const Extras& extras) {
+    return chain(count, extras, BlockChain(seed, BlockText::kPickle));
+  };
+  const auto plain = pickled_chain(32, {});
+  EXPECT_EQ(hex(plain.at(0)), "7b255da405e1d722823892e4fef187b4d8ac78215d7f0dd2137bb037547f4caf");
+  EXPECT_EQ(hex(plain.at(1)), "8e717becdc2054b7a3223b7b844f462c0db0ac86287b752b16d077ad0843c577");
+  EXPECT_EQ(hex(pickled_chain(16, {.salt = "tenant-a"}).at(0)),
+            "a53ac8bde370bb4c1c264c15caf98ed8d756b0ca96151a5b47592848baa7f631");
+  EXPECT_EQ(hex(pickled_chain(16, {.lora = std::string(300, 'x')}).at(0)),
+            "73df7b20143a88addc727634719ec059ff8ff06a7bdd7e3be2865f98c976455b");
+  const Extras items{.lora = "sql",
+                     .items = {{"cat", Tokens(4), Tokens(20)}, {"dog", Tokens(24), Tokens(8)}},
+                     .salt = "s",
+                     .prompt = Tokens(32)};
+  const auto mixed = pickled_chain(32, items);
+  EXPECT_EQ(hex(mixed.at(0)), "209f3f63f10de5343d89ba238a5b70c2c7cda841f112a09de7bfa517454dbbdd");
+  EXPECT_EQ(hex(mixed.at(1)), "2276b0254b201b692a4a43d8cd70c6e483bc96797d760e0e6bc40a8483ccf374");
+}
+
+std::string first_pickled(const std::vector<std::uint32_t>& tokens) {
+  BlockChain sut(vllm_seed(std::nullopt, BlockText::kPickle), BlockText::kPickle);
+  std::vector<Digest> made;
+  EXPECT_TRUE(sut.extend(tokens, Tokens(std::ssize(tokens)), {}, made).ok());
+  return made.empty() ? "" : hex(made[0]);
+}
+
+TEST(BlockChainTest, PickledTokensOfEveryLength) {
+  EXPECT_EQ(first_pickled({0, 255, 256, 65535, 65536, 2147483647, 2147483648, 4294967295}),
+            "d3c5c0353aa2f6b5c26e455f78af6431170fcbd87a667493ffa1cb84b1df2861");
+  EXPECT_EQ(first_pickled({1, 2}),
+            "786f9bbddcb5139e76c24f3ad8bb4e4b20647409291b3f2c769f6f0a874bb774");
+  EXPECT_EQ(first_pickled({70000}),
+            "ba292bb2879be2d20a9af6af863bdb68dbe290e5189b1513c496b632f07feb7e");
+}
+
+TEST(BlockChainTest, RefusesPickledTextOfSeveralFrames) {
+  BlockChain sut(vllm_seed(std::nullopt, BlockText::kPickle), BlockText::kPickle);
+  std::vector<Digest> made;
+  EXPECT_EQ(sut.extend(tokens(30'000), Tokens(30'000), {}, made).code(),
+            ErrorCode::kInvalidArgument);
+}
+
 TEST(BlockChainTest, GrowsWithTheRequest) {
   BlockChain sut;
   std::vector<Digest> made;
