@@ -3,11 +3,13 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "ipc/http/rest_listener.hpp"
 #include "kvd/admin/admin_service.hpp"
+#include "kvd/admin/watchers.hpp"
 
 namespace kvd::admin {
 namespace {
@@ -16,6 +18,10 @@ using web::http::http_request;
 using web::http::http_response;
 
 constexpr std::size_t kThreads = 2;
+/// The console is files of this server alone: nothing inline, nothing from elsewhere, in no frame.
+constexpr const char* kContentPolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Counts requests in work, and refuses more once closed.
 class Gate {
@@ -46,8 +52,10 @@ class Gate {
 
 /// Outlives the server while late callbacks of the library hold it.
 struct Shared {
-  explicit Shared(AdminBackend& backend) : service(backend) {}
+  Shared(AdminBackend& backend, const AdminServer::Config& config)
+      : service(backend), watchers(service, {config.most_watchers, config.watch_interval}) {}
   AdminService service;
+  Watchers watchers;
   Gate gate;
 };
 using SharedPtr = std::shared_ptr<Shared>;
@@ -63,13 +71,17 @@ HttpRequest translate(const http_request& request, std::string body) {
           .path = web::uri::decode(request.request_uri().path()),
           .authorization = header(request, "Authorization"),
           .if_match = header(request, "If-Match"),
-          .body = std::move(body)};
+          .body = std::move(body),
+          .accept = header(request, "Accept")};
 }
 
 http_response translate(const HttpResponse& answer) {
   http_response response(static_cast<web::http::status_code>(answer.status));
-  response.set_body(answer.body, "application/json");
+  response.set_body(answer.body, answer.type);
   response.headers().add("Cache-Control", "no-store");
+  response.headers().add("X-Content-Type-Options", "nosniff");
+  response.headers().add("Content-Security-Policy", kContentPolicy);
+  response.headers().add("Referrer-Policy", "no-referrer");
   if (!answer.etag.empty()) response.headers().add("ETag", answer.etag);
   if (!answer.allow.empty()) response.headers().add("Allow", answer.allow);
   if (answer.challenge) response.headers().add("WWW-Authenticate", "Bearer");
@@ -86,13 +98,25 @@ void send(const http_request& request, const HttpResponse& answer) {
   });
 }
 
-HttpResponse answer(Shared& shared, const http_request& request, std::string body) {
+/// Nothing where the client is answered by others, from now on.
+std::optional<HttpResponse> watch(Shared& shared, const http_request& request, HttpRequest asked) {
+  HttpResponse first = shared.service.handle(asked);
+  if (first.status != 200) return first;
+  if (shared.watchers.add(request, std::move(asked))) return std::nullopt;
+  return AdminService::refusal(503, ErrorCode::kUnavailable,
+                               "as many streams are open as may be: close one, or ask again and "
+                               "again without \"Accept: text/event-stream\"");
+}
+
+std::optional<HttpResponse> answer(Shared& shared, const http_request& request, std::string body) {
   if (!shared.gate.enter()) {
     return AdminService::refusal(503, ErrorCode::kUnavailable, "the daemon is shutting down");
   }
-  HttpResponse response;
+  std::optional<HttpResponse> response;
   try {
-    response = shared.service.handle(translate(request, std::move(body)));
+    HttpRequest asked = translate(request, std::move(body));
+    response = AdminService::wants_stream(asked) ? watch(shared, request, std::move(asked))
+                                                 : shared.service.handle(asked);
   } catch (const std::exception& error) {
     response = AdminService::refusal(400, ErrorCode::kInvalidArgument, error.what());
   }
@@ -106,7 +130,8 @@ void receive(const SharedPtr& shared, const http_request& request) {
       [shared, request](const pplx::task<std::vector<std::uint8_t>>& body) {
         try {
           const auto bytes = body.get();
-          send(request, answer(*shared, request, std::string(bytes.begin(), bytes.end())));
+          const auto said = answer(*shared, request, std::string(bytes.begin(), bytes.end()));
+          if (said) send(request, *said);
         } catch (const std::exception&) {  // the client went away
         }
       });
@@ -122,14 +147,17 @@ std::string refusal(int status, const std::string& message) {
 }  // namespace
 
 struct AdminServer::Impl {
-  ~Impl() { shared->gate.close(); }
+  ~Impl() {
+    shared->watchers.stop();
+    shared->gate.close();
+  }
   SharedPtr shared;
   std::unique_ptr<http::RestListener> listener{};
 };
 
 Result<std::unique_ptr<AdminServer>> AdminServer::start(const Config& config,
                                                         AdminBackend& backend) {
-  auto shared = std::make_shared<Shared>(backend);
+  auto shared = std::make_shared<Shared>(backend, config);
   auto listener = http::RestListener::open(
       {.address = config.address, .port = config.port, .refusal = refusal}, kThreads,
       [shared](const http_request& request) { receive(shared, request); });

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,6 +22,8 @@ class AdminServer {
   struct Config {
     std::string address = "127.0.0.1";
     std::uint16_t port = 8470;
+    std::size_t most_watchers = 8;  ///< clients that are sent events: see Watchers
+    std::chrono::nanoseconds watch_interval = std::chrono::seconds(1);
   };
 
   /// `backend` outlives the server.

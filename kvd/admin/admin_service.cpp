@@ -136,6 +136,9 @@ std::span<const AdminService::Route> AdminService::routes() {
        [](S s) { return snapshot_document(s.status, "admit").value_or(""); }},
       {"/v1/events", "What happened last, numbered",
        [](S s) { return events_document(s.happenings, s.now); }},
+      {"/v1/overview",
+       "All that the console shows; with \"Accept: text/event-stream\" again every second",
+       [](S s) { return overview_document(s); }},
       {"/v1/policy", "Policies and their weights; merge-patch to change", nullptr,
        link::Part::kPolicy},
       {"/v1/slo", "Latency goals by class; merge-patch to change", nullptr, link::Part::kSlo},
@@ -144,11 +147,29 @@ std::span<const AdminService::Route> AdminService::routes() {
   return kRoutes;
 }
 
+bool AdminService::wants_stream(const HttpRequest& request) {
+  return request.method == "GET" && request.path == "/v1/overview" &&
+         request.accept.find(kEventStream) != std::string::npos;
+}
+
+HttpResponse AdminService::answer(const Resource& resource, const HttpRequest& request) {
+  if (request.method != "GET") {
+    HttpResponse response =
+        refusal(405, ErrorCode::kUnsupported, std::string(resource.path) + " takes GET only");
+    response.allow = "GET";
+    return response;
+  }
+  HttpResponse response = ok(std::string(resource.body));
+  response.type = resource.type;
+  return response;
+}
+
 HttpResponse AdminService::refusal(int status, ErrorCode code, std::string message) {
   return refused(status, {code, "", std::move(message)});
 }
 
 HttpResponse AdminService::handle(const HttpRequest& request) {
+  if (const Resource* resource = resource_at(request.path)) return answer(*resource, request);
   const auto all = routes();
   const auto route =
       std::find_if(all.begin(), all.end(), [&](const Route& r) { return r.path == request.path; });

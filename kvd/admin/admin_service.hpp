@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "kvd/admin/admin_backend.hpp"
+#include "kvd/admin/console/resources.hpp"
 #include "kvd/admin/documents.hpp"
 
 namespace kvd::admin {
@@ -17,11 +18,13 @@ struct HttpRequest {
   std::string authorization;
   std::string if_match;
   std::string body;
+  std::string accept{};
 };
 
 struct HttpResponse {
   int status = 200;
   std::string body;
+  std::string type = "application/json";
   std::string etag;        ///< "" : none
   std::string allow;       ///< methods, with 405
   bool challenge = false;  ///< 401: ask for a bearer token
@@ -38,6 +41,10 @@ class AdminService {
 
   [[nodiscard]] HttpResponse handle(const HttpRequest& request);
 
+  static constexpr std::string_view kEventStream = "text/event-stream";
+  /// Whether the answer is to be given again and again, as server-sent events.
+  [[nodiscard]] static bool wants_stream(const HttpRequest& request);
+
   /// An answer in the form of every refusal, for what the HTTP shell itself refuses.
   [[nodiscard]] static HttpResponse refusal(int status, ErrorCode code, std::string message);
 
@@ -45,6 +52,7 @@ class AdminService {
   struct Route;
   static std::span<const Route> routes();
   [[nodiscard]] static std::string openapi();
+  [[nodiscard]] static HttpResponse answer(const Resource& resource, const HttpRequest& request);
   [[nodiscard]] static HttpResponse unknown_path(const std::string& path);
 
   [[nodiscard]] HttpResponse dispatch(const Route& route, const HttpRequest& request);

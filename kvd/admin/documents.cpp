@@ -1,6 +1,8 @@
 #include "kvd/admin/documents.hpp"
 
 #include <array>
+#include <cstdint>
+#include <map>
 
 #include "kvd/admin/json.hpp"
 
@@ -74,11 +76,16 @@ Json daemon_json(const DaemonInfo& info) {
             {"metrics", info.metrics_endpoint}}}};
 }
 
-Json tier_json(Tier tier, const pool::TierStats& stats, const std::string& pages) {
+template <class Counts>
+Json by_state(const Counts& counts) {
   Json slots = Json::object();
-  for (std::size_t s = 0; s < stats.slots_by_state.size(); ++s) {
-    slots[pool::name(static_cast<pool::SlotState>(s))] = stats.slots_by_state[s];
+  for (std::size_t s = 0; s < counts.size(); ++s) {
+    slots[pool::name(static_cast<pool::SlotState>(s))] = counts[s];
   }
+  return slots;
+}
+
+Json tier_json(Tier tier, const pool::TierStats& stats, const std::string& pages) {
   return {{"tier", name(tier)},
           {"pages", pages},
           {"capacity_bytes", stats.capacity.value},
@@ -90,10 +97,14 @@ Json tier_json(Tier tier, const pool::TierStats& stats, const std::string& pages
           {"slab_bytes", stats.slab_bytes.value},
           {"slabs", stats.slabs},
           {"slabs_unassigned", stats.slabs_unassigned},
-          {"slots", std::move(slots)}};
+          {"slots", by_state(stats.slots_by_state)}};
 }
 
 Json slab_json(const pool::SlabView& slab) {
+  Json mapped_by = Json::array();
+  for (const EngineId engine : slab.mapped_by) {
+    if (engine) mapped_by.push_back(engine.value);
+  }
   return {{"slab", slab.index.value},
           {"use", pool::name(slab.use)},
           {"class", slab.model_class.value},
@@ -102,7 +113,10 @@ Json slab_json(const pool::SlabView& slab) {
           {"engine", slab.owner.value},
           {"retiring", slab.retiring},
           {"slots", slab.slots},
-          {"used", slab.used}};
+          {"used", slab.used},
+          {"by_state", by_state(slab.by_state)},
+          {"mapped_by", std::move(mapped_by)},
+          {"engines_mapping", slab.engines}};
 }
 
 Json tiers_json(const ControllerStatus& status, const DaemonInfo& info) {
@@ -169,7 +183,7 @@ Json engine_json(const core::EngineStatus& e) {
           {"idle_s", e.idle_s}};
 }
 
-Json plan_json(const core::PlanStatus& plan) {
+Json plan_json(const core::PlanStatus& plan, std::size_t groups) {
   Json requests = Json::array();
   for (const auto& entry : plan.requests) {
     requests.push_back({{"request", entry.request.value},
@@ -177,14 +191,41 @@ Json plan_json(const core::PlanStatus& plan) {
                         {"groups_in_dram", entry.in_dram},
                         {"paused", entry.paused}});
   }
-  return {
-      {"engine", plan.engine.value},    {"number", plan.number},   {"policy", plan.policy},
-      {"fallback", plan.fallback},      {"solving", plan.solving}, {"steps_left", plan.steps_left},
-      {"step_s", plan.step_s},          {"stall_s", plan.stall_s}, {"gap", plan.gap},
-      {"requests", std::move(requests)}};
+  return {{"engine", plan.engine.value},
+          {"number", plan.number},
+          {"policy", plan.policy},
+          {"fallback", plan.fallback},
+          {"solving", plan.solving},
+          {"steps_left", plan.steps_left},
+          {"step_s", plan.step_s},
+          {"stall_s", plan.stall_s},
+          {"gap", plan.gap},
+          {"layer_groups", groups},
+          {"requests", std::move(requests)}};
 }
 
-Json request_json(const core::RequestStatus& r) {
+/// Tokens that are made and not yet due, by request, as rotation is told them.
+std::map<RequestKey, std::int64_t> deposits(const ControllerStatus& status) {
+  std::map<RequestKey, std::int64_t> found;
+  for (const auto& input : status.rotation_inputs) {
+    for (std::size_t i = 0; i < input.requests.size(); ++i) {
+      found[input.requests[i]] = input.snapshot.requests[i].deposit;
+    }
+  }
+  return found;
+}
+
+/// Layer groups of an engine's model; 0: it runs nothing now.
+std::size_t layer_groups(const ControllerStatus& status, EngineId engine) {
+  for (const auto& input : status.placement_inputs) {
+    if (!input.requests.empty() && input.requests.front().engine == engine) {
+      return input.snapshot.model.layers();
+    }
+  }
+  return 0;
+}
+
+Json request_json(const core::RequestStatus& r, const Json& deposit) {
   return {{"engine", r.key.engine.value},
           {"request", r.key.request.value},
           {"state", core::name(r.state)},
@@ -194,6 +235,7 @@ Json request_json(const core::RequestStatus& r) {
           {"hbm_bytes", r.hbm.value},
           {"dram_bytes", r.dram.value},
           {"vlt_s", r.vlt_s},
+          {"deposit_tokens", deposit},
           {"rotations", r.rotations},
           {"skips", r.skips},
           {"promised", r.promised},
@@ -279,14 +321,56 @@ std::string engines_document(const ControllerStatus& status) {
 
 std::string requests_document(const ControllerStatus& status) {
   Json requests = Json::array();
-  for (const auto& request : status.requests) requests.push_back(request_json(request));
+  const auto known = deposits(status);
+  for (const auto& request : status.requests) {
+    const auto deposit = known.find(request.key);
+    requests.push_back(
+        request_json(request, deposit == known.end() ? Json() : Json(deposit->second)));
+  }
   return to_text({{"requests", std::move(requests)}});
 }
 
 std::string plan_document(const ControllerStatus& status) {
   Json plans = Json::array();
-  for (const auto& plan : status.plans) plans.push_back(plan_json(plan));
+  for (const auto& plan : status.plans) {
+    plans.push_back(plan_json(plan, layer_groups(status, plan.engine)));
+  }
   return to_text({{"plans", std::move(plans)}});
+}
+
+namespace {
+
+/// Without the line breaks and what stands before a line's text: text has none of its own, as
+/// JSON escapes them.
+void append_on_one_line(std::string& out, std::string_view document) {
+  bool indent = false;
+  for (const char c : document) {
+    indent = c == '\n' || (indent && c == ' ');
+    if (!indent) out += c;
+  }
+}
+
+}  // namespace
+
+std::string overview_document(const Snapshot& s) {
+  constexpr std::size_t kEvents = 64;  // of the last: a reader that sees it every second lacks none
+  const auto kept = std::min(kEvents, s.happenings.size());
+  const std::vector<Happening> last(s.happenings.end() - static_cast<std::ptrdiff_t>(kept),
+                                    s.happenings.end());
+  const std::pair<const char*, std::string> parts[] = {
+      {"status", status_document(s.status, s.info)},
+      {"pools", pools_document(s.status, s.info)},
+      {"engines", engines_document(s.status)},
+      {"requests", requests_document(s.status)},
+      {"plan", plan_document(s.status)},
+      {"cache", cache_document(s.status)},
+      {"events", events_document(last, s.now)}};
+  std::string out = "{\"now_s\":" + Json(to_seconds(s.now - TimePoint{})).dump();
+  for (const auto& [name, document] : parts) {
+    out += std::string(",\"") + name + "\":";
+    append_on_one_line(out, document);
+  }
+  return out + "}\n";
 }
 
 std::string policy_document(const core::Tuning& tuning) {
@@ -314,12 +398,18 @@ std::string policy_document(const core::Tuning& tuning) {
                   {"load", {{"policy", tuning.load.policy}}}});
 }
 
+namespace {
+
+/// Divided, not multiplied: a minute reads as 60, not as 60.00000000000001.
+double exactly(Nanoseconds time) { return static_cast<double>(time.count()) / 1e9; }
+
+}  // namespace
+
 std::string slo_document(const core::Tuning& tuning) {
   Json classes = Json::object();
   for (const auto& [slo_class, slo] : tuning.slo) {
-    classes[slo_class] = {{"ttft_s", to_seconds(slo.ttft)},
-                          {"tbt_s", to_seconds(slo.tbt)},
-                          {"tpot_s", to_seconds(slo.tpot)}};
+    classes[slo_class] = {
+        {"ttft_s", exactly(slo.ttft)}, {"tbt_s", exactly(slo.tbt)}, {"tpot_s", exactly(slo.tpot)}};
   }
   return to_text({{"classes", std::move(classes)}});
 }

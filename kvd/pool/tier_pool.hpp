@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -24,9 +26,13 @@ struct SlabView {
   ClassId model_class;
   DomainId domain;  ///< its holder; of a loose dirty slab, whose bytes it may still contain
   RegionId region;
-  EngineId owner;           ///< of a region
-  std::uint32_t slots = 0;  ///< slots the class divides it into
-  std::uint32_t used = 0;   ///< slots not free
+  EngineId owner;                                     ///< of a region
+  std::uint32_t slots = 0;                            ///< slots the class divides it into
+  std::uint32_t used = 0;                             ///< slots not free
+  std::array<std::uint32_t, kSlotStates> by_state{};  ///< slots in each SlotState
+  static constexpr std::size_t kNamedEngines = 4;
+  std::array<EngineId, kNamedEngines> mapped_by{};  ///< the first engines that map it
+  std::uint32_t engines = 0;                        ///< how many map it
 };
 
 /// Counts for metrics and REST; bytes unless said otherwise. Those of several pools add up. What a

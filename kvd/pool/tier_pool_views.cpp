@@ -17,15 +17,22 @@ void count_slots(const Slab& slab, TierStats& stats) {
 }
 
 SlabView view_of(SlabIndex index, const Slab& slab) {
-  return {.index = index,
-          .use = slab.use,
-          .retiring = slab.retiring,
-          .model_class = slab.model_class,
-          .domain = slab.domain,
-          .region = slab.region,
-          .owner = slab.owner,
-          .slots = slab.slots.size(),
-          .used = slab.slots.used()};
+  SlabView view{.index = index,
+                .use = slab.use,
+                .retiring = slab.retiring,
+                .model_class = slab.model_class,
+                .domain = slab.domain,
+                .region = slab.region,
+                .owner = slab.owner,
+                .slots = slab.slots.size(),
+                .used = slab.slots.used()};
+  for (std::size_t i = 0; i < kSlotStates; ++i) {
+    view.by_state[i] = slab.slots.count(static_cast<SlotState>(i));
+  }
+  view.engines = static_cast<std::uint32_t>(slab.mapped_by.size());
+  const std::size_t named = std::min(slab.mapped_by.size(), SlabView::kNamedEngines);
+  std::copy_n(slab.mapped_by.begin(), named, view.mapped_by.begin());
+  return view;
 }
 
 /// Class slabs that do not retire and that `wanted` names, those with the fewest used slots first.

@@ -76,6 +76,7 @@ class KvdProcess:
         slab: int = SLAB,
         bandwidth: str = "unlimited",
         metrics: bool = False,
+        read: str = "auto",
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kvd-test-")
         self.endpoint = f"{self._folder.name}/attach.sock"
@@ -89,7 +90,7 @@ class KvdProcess:
             f'[pool]\nslab = "{slab}B"\nhbm = "{slab * slabs}B"\n'
             f'dram = "{slab * dram_slabs}B"\nreserve = "0"\n'
             f'[link]\nbandwidth = "{bandwidth}"\n'
-            f'[admin]\nport = {self.port}\n[metrics]\n{metrics_table}\n'
+            f'[admin]\nport = {self.port}\nread = "{read}"\n[metrics]\n{metrics_table}\n'
         )
         self._command = [f"{os.environ['KVDTEST_BIN_DIR']}/kvd", "--config", str(config)]
         self.start()
@@ -103,6 +104,10 @@ class KvdProcess:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+
+    @property
+    def token(self) -> str:
+        return Path(self._folder.name, "admin.token").read_text().strip()
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <chrono>
 #include <fstream>
 
@@ -75,6 +76,102 @@ TEST_F(AdminServerTest, AppliesAPatch) {
   EXPECT_THAT(patch("/v1/policy", R"({"rotation": {"alpha": 9}})", "If-Match: \"old\"\r\n"),
               AllOf(StartsWith("HTTP/1.1 401"), HasSubstr("WWW-Authenticate: Bearer")));
   EXPECT_EQ(backend.changes(), 1);
+}
+
+TEST_F(AdminServerTest, ServesTheConsoleUnderAPolicyOnContent) {
+  EXPECT_THAT(get("/"), AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("Content-Type: text/html"),
+                              HasSubstr("default-src 'none'; script-src 'self'"),
+                              HasSubstr("frame-ancestors 'none'"), HasSubstr("nosniff")));
+  EXPECT_THAT(get("/console/main.js"), HasSubstr("Content-Type: text/javascript"));
+}
+
+/// Watches the overview over one connection.
+class Watch {
+ public:
+  explicit Watch(std::uint16_t port, const std::string& headers = "") : socket_(connected(port)) {
+    const std::string text =
+        request_text("GET /v1/overview", "Accept: text/event-stream\r\n" + headers);
+    (void)::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  }
+  /// Reads until `text` was seen `times` times; false where the stream ends before.
+  bool sees(const std::string& text, int times) {
+    for (;;) {
+      int found = 0;
+      for (std::size_t at = 0; (at = all_.find(text, at)) != std::string::npos; ++at) ++found;
+      if (found >= times) return true;
+      if (!read()) return false;
+    }
+  }
+  bool ends() {
+    while (read()) {
+    }
+    return errno != EAGAIN;
+  }
+  [[nodiscard]] const std::string& all() const { return all_; }
+
+ private:
+  bool read() {
+    char piece[4096];
+    errno = 0;
+    const ssize_t n = ::recv(socket_.get(), piece, sizeof piece, 0);
+    if (n > 0) all_.append(piece, static_cast<std::size_t>(n));
+    return n > 0;
+  }
+  UniqueFd socket_;
+  std::string all_;
+};
+
+class AdminStreamTest : public AdminServerTest {
+ protected:
+  AdminStreamTest() {
+    config.most_watchers = 2;
+    config.watch_interval = std::chrono::milliseconds(5);
+  }
+};
+
+TEST_F(AdminStreamTest, TellsTheSameAgainAndAgain) {
+  Watch watch(config.port);
+  EXPECT_TRUE(watch.sees("event: overview\ndata: {\"now_s\":90.0,", 3)) << watch.all();
+  EXPECT_THAT(watch.all(), HasSubstr("Content-Type: text/event-stream"));
+  backend.edit([](Snapshot& s) { s.now = TimePoint(std::chrono::seconds(91)); });
+  EXPECT_TRUE(watch.sees("data: {\"now_s\":91.0,", 2));
+}
+
+TEST_F(AdminStreamTest, HasRoomForSoManyAndForOthersWhenOneLeaves) {
+  Watch first(config.port);
+  ASSERT_TRUE(first.sees("data: ", 1));
+  {
+    Watch second(config.port);
+    ASSERT_TRUE(second.sees("data: ", 1));
+    Watch third(config.port);
+    EXPECT_TRUE(third.ends());
+    EXPECT_THAT(third.all(), AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("ask again")));
+    EXPECT_THAT(get("/v1/overview"), StartsWith("HTTP/1.1 200"));
+  }
+  bool in = false;
+  for (int tries = 0; !in && tries < 2000; ++tries) {
+    Watch next(config.port);
+    in = next.sees("data: ", 1);
+    ASSERT_TRUE(first.sees("data: ", tries + 2));  // which paces this loop, too
+  }
+  EXPECT_TRUE(in);
+}
+
+TEST_F(AdminStreamTest, EndsForWhoMayNotReadAnyMore) {
+  Watch stranger(config.port);
+  Watch bearer(config.port, std::string("Authorization: Bearer ") + kToken + "\r\n");
+  ASSERT_TRUE(stranger.sees("data: ", 1));
+  backend.edit([](Snapshot& s) { s.read = ReadPolicy::kToken; });
+  EXPECT_TRUE(stranger.ends());
+  EXPECT_THAT(stranger.all(), HasSubstr("event: refused\ndata: {"));
+  EXPECT_TRUE(bearer.sees("event: overview", 5));
+}
+
+TEST_F(AdminStreamTest, EndsWithTheServer) {
+  Watch watch(config.port);
+  ASSERT_TRUE(watch.sees("data: ", 1));
+  sut.reset();
+  EXPECT_TRUE(watch.ends());
 }
 
 TEST_F(AdminServerTest, OtherMethodsAndHostsAreRefused) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <thread>
 #include <vector>
 
@@ -30,7 +31,7 @@ class AdminServiceTest : public testing::Test {
 TEST_F(AdminServiceTest, EveryDocumentIsJson) {
   for (const char* path : {"/healthz", "/readyz", "/v1/status", "/v1/config", "/v1/pools",
                            "/v1/engines", "/v1/requests", "/v1/cache", "/v1/plan", "/v1/events",
-                           "/v1/policy", "/v1/slo", "/openapi.json"}) {
+                           "/v1/overview", "/v1/policy", "/v1/slo", "/openapi.json"}) {
     SCOPED_TRACE(path);
     const auto answer = sut.handle(get(path));
     EXPECT_EQ(answer.status, 200);
@@ -40,10 +41,44 @@ TEST_F(AdminServiceTest, EveryDocumentIsJson) {
 
 TEST_F(AdminServiceTest, DescriptionNamesEveryPath) {
   const json paths = json::parse(sut.handle(get("/openapi.json")).body)["paths"];
-  EXPECT_EQ(paths.size(), 16u);
+  EXPECT_EQ(paths.size(), 17u);
   EXPECT_TRUE(paths["/v1/cache"].contains("delete"));
   EXPECT_TRUE(paths["/v1/policy"].contains("patch"));
   EXPECT_FALSE(paths["/v1/status"].contains("patch"));
+}
+
+TEST_F(AdminServiceTest, TheConsoleIsFilesOfThisServerAlone) {
+  const auto page = sut.handle(get("/"));
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.type, "text/html; charset=utf-8");
+  std::size_t files = 0;
+  for (const Resource& resource : resources()) {
+    SCOPED_TRACE(resource.path);
+    const auto answer = sut.handle(get(std::string(resource.path)));
+    EXPECT_EQ(answer.body, resource.body);
+    EXPECT_EQ(answer.type, resource.type);
+    // What the policy on content would keep from working, and what would break it.
+    for (const char* foreign : {"https:", " style=", "<style", "onclick=", "innerHTML", "eval("}) {
+      EXPECT_EQ(resource.body.find(foreign), std::string_view::npos) << foreign;
+    }
+    static const std::regex kUse(R"re((?:src|href)="(/[^"]*)"|from "\.(/[^"]*)")re");
+    const std::string body(resource.body);
+    for (std::sregex_iterator it(body.begin(), body.end(), kUse), end; it != end; ++it, ++files) {
+      const std::string path = (*it)[1].matched ? (*it)[1].str() : "/console" + (*it)[2].str();
+      EXPECT_NE(resource_at(path), nullptr) << path;
+    }
+  }
+  EXPECT_GT(files, 15u);
+  HttpRequest post = get("/");
+  post.method = "POST";
+  EXPECT_EQ(sut.handle(post).status, 405);
+  EXPECT_EQ(sut.handle(post).allow, "GET");
+}
+
+TEST_F(AdminServiceTest, TheConsoleIsShownToWhoMayNotRead) {
+  backend.edit([](Snapshot& s) { s.read = ReadPolicy::kToken; });
+  EXPECT_EQ(sut.handle(get("/")).status, 200);
+  EXPECT_EQ(sut.handle(get("/v1/overview")).status, 401);
 }
 
 TEST_F(AdminServiceTest, UnknownPathIs404WithTheKnownOnes) {

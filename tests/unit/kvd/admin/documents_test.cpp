@@ -26,6 +26,64 @@ TEST(Documents, SloReadsAsDocumented) {
     "classes": {"default": {"ttft_s": 5.0, "tbt_s": 0.1, "tpot_s": 0.2}}})"));
 }
 
+TEST(Documents, GoalsReadAsTheyWereWritten) {
+  core::Tuning tuning;
+  tuning.slo["batch"].ttft = std::chrono::seconds(60);
+  EXPECT_NE(slo_document(tuning).find("\"ttft_s\": 60.0,"), std::string::npos)
+      << slo_document(tuning);
+}
+
+TEST(Documents, TheOverviewIsTheOthersInOneLine) {
+  Snapshot s;
+  s.now = TimePoint(std::chrono::seconds(7));
+  s.status.engines.resize(1);
+  s.status.engines[0].name = "two\n   lines";
+  s.status.requests.resize(1);
+  for (std::uint64_t i = 1; i <= 100; ++i) s.happenings.push_back({i, s.now, "info", {}, "x"});
+  const std::string text = overview_document(s);
+  EXPECT_EQ(text.find('\n'), text.size() - 1);
+  const json sut = json::parse(text);
+  EXPECT_EQ(sut["now_s"], 7.0);
+  EXPECT_EQ(sut["status"], json::parse(status_document(s.status, s.info)));
+  EXPECT_EQ(sut["pools"], json::parse(pools_document(s.status, s.info)));
+  EXPECT_EQ(sut["engines"], json::parse(engines_document(s.status)));
+  EXPECT_EQ(sut["engines"]["engines"][0]["name"], "two\n   lines");
+  EXPECT_EQ(sut["requests"], json::parse(requests_document(s.status)));
+  EXPECT_EQ(sut["plan"], json::parse(plan_document(s.status)));
+  EXPECT_EQ(sut["cache"], json::parse(cache_document(s.status)));
+  EXPECT_EQ(sut["events"]["events"].size(), 64u);
+  EXPECT_EQ(sut["events"]["events"].back()["sequence"], 100);
+}
+
+TEST(Documents, RequestsTellTheirDeposit) {
+  core::ControllerStatus status;
+  status.requests.resize(2);
+  status.requests[0].key = {EngineId(1), RequestId(4)};
+  status.requests[1].key = {EngineId(1), RequestId(5)};
+  core::RotationInput input;
+  input.requests = {status.requests[1].key};
+  input.snapshot.requests.resize(1);
+  input.snapshot.requests[0].deposit = 12;
+  status.rotation_inputs = {input};
+  const json sut = json::parse(requests_document(status))["requests"];
+  EXPECT_TRUE(sut[0]["deposit_tokens"].is_null());
+  EXPECT_EQ(sut[1]["deposit_tokens"], 12);
+}
+
+TEST(Documents, SlabsTellTheirSlotsByStateAndWhoMapsThem) {
+  core::ControllerStatus status;
+  pool::SlabView slab;
+  slab.by_state = {1, 0, 2, 3, 0, 0, 0};
+  slab.mapped_by = {EngineId(8), EngineId(9)};
+  slab.engines = 2;
+  status.slabs[0] = {slab};
+  const json sut = json::parse(pools_document(status, {}))["pools"][0]["slab_list"][0];
+  EXPECT_EQ(sut["by_state"]["sealed"], 3);
+  EXPECT_EQ(sut["by_state"]["free"], 1);
+  EXPECT_EQ(sut["mapped_by"], json({8, 9}));
+  EXPECT_EQ(sut["engines_mapping"], 2);
+}
+
 TEST(Documents, StatusOfAnEmptyDaemon) {
   DaemonInfo info;
   info.version = "1.2.3";
@@ -123,7 +181,7 @@ TEST(Documents, PlansTellWhichLayersStream) {
   status.plans = {plan};
   EXPECT_EQ(json::parse(plan_document(status)), json::parse(R"({"plans": [
     {"engine": 3, "number": 12, "policy": "batch_uniform", "fallback": true, "solving": false,
-     "steps_left": 40, "step_s": 0.05, "stall_s": 0.01, "gap": 0.125,
+     "steps_left": 40, "step_s": 0.05, "stall_s": 0.01, "gap": 0.125, "layer_groups": 0,
      "requests": [{"request": 7, "distance": 2, "groups_in_dram": [2, 4], "paused": false},
                   {"request": 8, "distance": 0, "groups_in_dram": [], "paused": true}]}]})"));
 }
