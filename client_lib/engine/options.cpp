@@ -47,6 +47,7 @@ struct Plain {
   double ttft_s = 0;
   double tbt_s = 0;
   double away_s = 60;
+  double iteration_ms = 0;
   std::string pipeline = "on";
 };
 
@@ -81,6 +82,10 @@ void describe(CLI::App& app, Options& options, Plain& plain) {
   app.add_option("--pipeline", plain.pipeline,
                  "on (default): agree upon the next iteration while one computes; off: in turn")
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--iteration-ms", plain.iteration_ms,
+                 "what an iteration takes at least; as on a GPU, where many requests take hardly "
+                 "longer than one (default 0: as long as the CPU needs)")
+      ->check(CLI::Range(0.0, 1000.0));
   auto* own = app.add_flag("--no-kvd", options.no_kvd,
                            "keep KV in this process's own memory: what runs on kvd compare with");
   app.add_option("--chunk", options.chunk, "with --no-kvd: prompt tokens an iteration takes")
@@ -110,6 +115,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& status) {
   options.scheduler.ttft_slo = seconds(plain.ttft_s);
   options.scheduler.tbt_slo = seconds(plain.tbt_s);
   options.scheduler.away_limit = seconds(plain.away_s);
+  options.scheduler.least_iteration = seconds(plain.iteration_ms / 1000);
   options.scheduler.pipeline = plain.pipeline == "on";
   if (options.threads == 0) options.threads = std::max(2U, std::thread::hardware_concurrency()) - 1;
   return options;

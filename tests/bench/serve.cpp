@@ -1,16 +1,14 @@
 // kvd-bench serve: a node under load, policy by policy. A daemon, engines and clients, each a
 // process or as good as one; a pool smaller than what the requests need, a throttled link, and SLOs
 // as multiples of what an unloaded engine takes in this very run.
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <map>
 #include <sstream>
 
 #include "kvd/sim/run/policy_names.hpp"
 #include "tests/bench/bench.hpp"
+#include "tests/bench/flags.hpp"
 #include "tests/bench/serve_figures.hpp"
 
 namespace kvd::bench {
@@ -51,20 +49,6 @@ std::vector<std::string> split(const std::string& names) {
   return out;
 }
 
-/// What each flag sets; false where the text is no such value.
-using Flags = std::map<std::string, std::function<bool(const std::string&)>>;
-
-template <class Number>
-auto into(Number& target, Number least) {
-  return [&target, least](const std::string& text) {
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), target);
-    return error == std::errc() && stop == text.data() + text.size() && target >= least;
-  };
-}
-auto into(std::string& target) {
-  return [&target](const std::string& text) { return target = text, !text.empty(); };
-}
-
 Flags flags_of(Options& options) {
   ServeStage& stage = options.stage;
   return {{"--policies",
@@ -97,12 +81,7 @@ std::optional<Options> parse(const std::vector<std::string>& arguments) {
       options.quick = true;
       continue;
     }
-    const auto flag = flags.find(arguments[i]);
-    if (flag == flags.end() || i + 1 == arguments.size() || !flag->second(arguments[i + 1])) {
-      std::fprintf(stderr, "kvd-bench serve: %s is no option, or lacks its value\n%s",
-                   arguments[i].c_str(), kHelp);
-      return std::nullopt;
-    }
+    if (!take_flag(flags, arguments, i, "serve", kHelp)) return std::nullopt;
     ++i;
   }
   const ServeStage& stage = options.stage;

@@ -24,7 +24,7 @@ double percentile(std::vector<double> values, double percent) {
 /// The clients' times.
 struct Seen {
   std::vector<double> ttft, tbt, tpot;
-  double ttft_met = 0, tbt_met = 0, tpot_met = 0;
+  double ttft_met = 0, tbt_met = 0, tpot_met = 0, within = 0;
   double tokens = 0, complete = 0, late_s = 0, missed_intervals = 0, longest_gap_s = 0;
 };
 
@@ -34,7 +34,8 @@ void add(Seen& seen, const ServeAnswer& answer, const Goals& goals) {
   seen.tokens += static_cast<double>(times.size());
   if (times.empty()) return;  // counts against every attainment
   seen.ttft.push_back(times.front() - answer.sent_s);
-  seen.ttft_met += seen.ttft.back() <= goals.ttft_s ? 1 : 0;
+  const bool ttft_met = seen.ttft.back() <= goals.ttft_s;
+  seen.ttft_met += ttft_met ? 1 : 0;
   const double allowed = goals.tbt_s + tolerance_s(goals.tbt_s);
   for (std::size_t i = 1; i < times.size(); ++i) {
     const double gap = times[i] - times[i - 1];
@@ -49,7 +50,9 @@ void add(Seen& seen, const ServeAnswer& answer, const Goals& goals) {
   }
   const auto gaps = static_cast<double>(times.size() - 1);
   seen.tpot.push_back(gaps > 0 ? (times.back() - times.front()) / gaps : 0);
-  seen.tpot_met += seen.tpot.back() <= allowed ? 1 : 0;
+  const bool tpot_met = seen.tpot.back() <= allowed;
+  seen.tpot_met += tpot_met ? 1 : 0;
+  seen.within += answer.complete && ttft_met && tpot_met ? 1 : 0;
 }
 
 Json as_json(const std::vector<Figure>& figures) {
@@ -59,6 +62,12 @@ Json as_json(const std::vector<Figure>& figures) {
 }
 
 }  // namespace
+
+double value_of(const std::vector<Figure>& figures, std::string_view name) {
+  const auto found = std::find_if(figures.begin(), figures.end(),
+                                  [&](const Figure& one) { return one.name == name; });
+  return found->value;
+}
 
 std::vector<Figure> figures_of(const ServeRun& run, const Goals& goals) {
   Seen seen;
@@ -103,6 +112,7 @@ std::vector<Figure> figures_of(const ServeRun& run, const Goals& goals) {
        1e6 * share(run.control_cpu_s, static_cast<double>(run.steps))},
       {"control_share", "", share(run.control_cpu_s, run.iterating_s)},
       {"iteration", "s", share(run.iterating_s, iterations)},
+      {"within_slo", "", seen.within},
   };
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/bench/serve_run.hpp"
@@ -13,6 +14,9 @@ struct Figure {
   double value;
 };
 
+/// The value of the figure of that name. Precondition: there is one.
+[[nodiscard]] double value_of(const std::vector<Figure>& figures, std::string_view name);
+
 /// A run in figures, the same ones in the same order for every run.
 ///
 /// As delivered: times at the client, behind the deposit. A token is late when it comes more than
@@ -20,8 +24,10 @@ struct Figure {
 /// the goal's pace are on time although a timer is never exact. A gap of several goals counts as
 /// that many missed intervals, so that one long pause is not one late token.
 /// Raw: as the daemon stamped the tokens when they were made.
-/// control_share: CPU time of the daemon's control thread over the time that engines iterate, whose
-/// mean is `iteration`; both from the same run, so that a slow machine stretches both.
+/// within_slo: complete requests that met both goals, that of TTFT and that of TBT on the mean
+/// (TPOT). control_share: CPU time of the daemon's control thread over the time that engines
+/// iterate, whose mean is `iteration`; both from the same run, so that a slow machine stretches
+/// both.
 [[nodiscard]] std::vector<Figure> figures_of(const ServeRun& run, const Goals& goals);
 
 /// All runs of one policy.

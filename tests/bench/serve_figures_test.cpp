@@ -52,6 +52,14 @@ TEST(ServeFigures, ALongPauseIsManyMissedIntervals) {
   EXPECT_EQ(figure(figures, "tpot_attainment"), 0);
 }
 
+TEST(ServeFigures, WithinItsSloIsWhoMetBothGoalsToTheEnd) {
+  ServeAnswer cut_off = answer(0, 0.5, {0.1});
+  cut_off.complete = false;
+  const auto figures =
+      of({answer(0, 0.5, {0.1, 0.1}), answer(0, 1.5, {0.1}), answer(0, 0.5, {0.2, 0.2}), cut_off});
+  EXPECT_EQ(figure(figures, "within_slo"), 1);
+}
+
 TEST(ServeFigures, WhoGetsNothingCountsAgainstEveryGoal) {
   const auto figures = of({answer(0, 0.5, {0.1}), ServeAnswer{.sent_s = 1}});
   EXPECT_EQ(figure(figures, "ttft_attainment"), 0.5);

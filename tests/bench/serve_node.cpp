@@ -38,11 +38,11 @@ std::string toml_of(const core::Tuning& tuning) {
 
 ServeNode::Engine::Engine(const std::string& endpoint, const ServeStage& stage)
     : port_(test::free_port()),
-      process_(
-          {{test::built_program("kvd-engine"), "--random", stage.model, "--port",
-            std::to_string(port_), "--threads", "1", "--max-requests", "1024", "--layers-per-block",
-            std::to_string(stage.layers_per_block), "--endpoint", endpoint},
-           {}}) {
+      process_({{test::built_program("kvd-engine"), "--random", stage.model, "--port",
+                 std::to_string(port_), "--threads", "1", "--max-requests", "1024",
+                 "--layers-per-block", std::to_string(stage.layers_per_block), "--iteration-ms",
+                 std::to_string(stage.iteration_ms), "--endpoint", endpoint},
+                {}}) {
   if (!process_.wait_for_line("ready: ")) give_up("no engine", process_.errors());
 }
 
@@ -80,15 +80,15 @@ double ServeNode::control_cpu_s() const {
 
 void ServeNode::account(ServeRun& run) const {
   const json counters = document("/v1/status").at("counters");
-  run.steps = counters.at("steps");
-  run.rotations_in = counters.at("rotations_in");
-  run.rotations_out = counters.at("rotations_out");
-  run.bytes_in = counters.at("copy_bytes").at("h2d");
-  run.bytes_out = counters.at("copy_bytes").at("d2h");
-  run.raw_ttft_met = counters.at("ttft").at("met");
-  run.raw_ttft_missed = counters.at("ttft").at("missed");
-  run.raw_tbt_met = counters.at("tbt").at("met");
-  run.raw_tbt_missed = counters.at("tbt").at("missed");
+  run.steps += counters.at("steps").get<std::uint64_t>();
+  run.rotations_in += counters.at("rotations_in").get<std::uint64_t>();
+  run.rotations_out += counters.at("rotations_out").get<std::uint64_t>();
+  run.bytes_in += counters.at("copy_bytes").at("h2d").get<double>();
+  run.bytes_out += counters.at("copy_bytes").at("d2h").get<double>();
+  run.raw_ttft_met += counters.at("ttft").at("met").get<std::uint64_t>();
+  run.raw_ttft_missed += counters.at("ttft").at("missed").get<std::uint64_t>();
+  run.raw_tbt_met += counters.at("tbt").at("met").get<std::uint64_t>();
+  run.raw_tbt_missed += counters.at("tbt").at("missed").get<std::uint64_t>();
   for (const auto& engine : engines_) {
     const json health = engine->health();
     run.iterations += health.at("iterations").get<std::uint64_t>();

@@ -23,7 +23,7 @@ class ServeNode {
   [[nodiscard]] nlohmann::json document(const std::string& path) const;
   /// CPU time of the thread that decides, which is the process's first.
   [[nodiscard]] double control_cpu_s() const;
-  /// What daemon and engines have counted since they began.
+  /// Adds what daemon and engines have counted since they began.
   void account(ServeRun& run) const;
 
  private:

@@ -17,6 +17,7 @@ struct ServeStage {
   /// Layers that move together. kvd's own choice, slots of 256 KiB, would make one group of a model
   /// as small as this, and nothing could be streamed.
   std::uint32_t layers_per_block = 1;
+  double iteration_ms = 0;  ///< what an iteration takes at least, as kvd-engine --iteration-ms
   std::string hbm = "8MiB";
   std::string dram = "256MiB";
   std::string bandwidth = "1GiB";  ///< of the link, each direction

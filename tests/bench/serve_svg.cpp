@@ -28,12 +28,6 @@ void print(std::string& out, const char* format, Numbers... numbers) {
 
 double y_of(double share) { return kTop + kHeight * (1 - share); }
 
-double value_of(const std::vector<Figure>& run, std::string_view name) {
-  const auto found =
-      std::find_if(run.begin(), run.end(), [&](const Figure& f) { return f.name == name; });
-  return found->value;
-}
-
 void print_axes(std::string& out, int width) {
   for (int percent = 0; percent <= 100; percent += 20) {
     const double y = y_of(percent / 100.0);

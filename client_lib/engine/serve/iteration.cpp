@@ -5,8 +5,8 @@
 namespace kvd::engine {
 
 IterationRunner::IterationRunner(Transformer& model, KvMemory& memory, const Clock& clock,
-                                 bool own_thread)
-    : model_(model), memory_(memory), clock_(clock) {
+                                 bool own_thread, Nanoseconds least)
+    : model_(model), memory_(memory), clock_(clock), least_(least) {
   if (own_thread) thread_ = std::thread([this] { serve(); });
 }
 
@@ -60,6 +60,9 @@ Outcome IterationRunner::compute(const Iteration& iteration) {
                        },
                        [&](std::uint32_t group) { return memory_.done(iteration.grant, group); }};
   auto logits = model_.forward(iteration.batch, gate);
+  if (const auto rest = least_ - (clock_.now() - began); rest > Nanoseconds{0}) {
+    std::this_thread::sleep_for(rest);
+  }
   if (const Status intact = memory_.intact(); logits.ok() && !intact.ok()) logits = intact.error();
   return {std::move(logits), clock_.now() - began, waited};
 }

@@ -31,8 +31,10 @@ struct Outcome {
 /// Owner:  one thread calls start() and finish() in turn.
 class IterationRunner {
  public:
-  /// The references outlive it.
-  IterationRunner(Transformer& model, KvMemory& memory, const Clock& clock, bool own_thread);
+  /// The references outlive it. `least`: what an iteration takes at least; the thread that computes
+  /// sleeps for the rest of it.
+  IterationRunner(Transformer& model, KvMemory& memory, const Clock& clock, bool own_thread,
+                  Nanoseconds least = Nanoseconds{0});
   ~IterationRunner();
   IterationRunner(const IterationRunner&) = delete;
   IterationRunner& operator=(const IterationRunner&) = delete;
@@ -49,6 +51,7 @@ class IterationRunner {
   Transformer& model_;
   KvMemory& memory_;
   const Clock& clock_;
+  const Nanoseconds least_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

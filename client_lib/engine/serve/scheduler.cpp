@@ -23,7 +23,7 @@ Scheduler::Scheduler(const Weights& weights, Transformer& model, KvMemory& memor
       delivery_(delivery),
       clock_(clock),
       config_(config),
-      runner_(model, memory, clock, config.pipeline) {}
+      runner_(model, memory, clock, config.pipeline, config.least_iteration) {}
 
 Status Scheduler::check(const Completion& completion) const {
   const auto refuse = [](const std::string& why) {

@@ -48,6 +48,9 @@ class Scheduler {
     Nanoseconds tbt_slo{0};  ///< of requests that name none
     Nanoseconds ttft_slo{0};
     bool pipeline = true;  ///< false: compute and step in turn
+    /// What an iteration takes at least. A GPU's takes nearly the same for few requests as for
+    /// many.
+    Nanoseconds least_iteration{0};
   };
   /// All references outlive it.
   Scheduler(const Weights& weights, Transformer& model, KvMemory& memory, Delivery& delivery,

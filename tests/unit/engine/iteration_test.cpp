@@ -63,13 +63,13 @@ class WatchedMemory final : public KvMemory {
 
 class IterationRunnerTest : public testing::TestWithParam<bool> {
  protected:
-  Outcome compute() {
+  Outcome compute(Nanoseconds least = Nanoseconds{0}) {
     const std::vector<Token> prompt = {1, 2, 3};
     EXPECT_TRUE(memory_.submit({.id = 1, .prompt_tokens = 3, .max_new_tokens = 1}).ok());
     Iteration iteration{*memory_.step({}, false), {}};
     const auto& granted = iteration.grant.runs.front();
     iteration.batch.push_back({prompt, 0, granted.slots, granted.blocks, true});
-    IterationRunner runner(model_.transformer(), memory_, clock_, GetParam());
+    IterationRunner runner(model_.transformer(), memory_, clock_, GetParam(), least);
     runner.start(iteration);
     return runner.finish();
   }
@@ -94,6 +94,14 @@ TEST_P(IterationRunnerTest, CountsWhatItWaited) {
   const Outcome outcome = compute();
   EXPECT_GT(outcome.waited, Nanoseconds(0));
   EXPECT_LE(outcome.waited, outcome.took);
+}
+
+TEST_P(IterationRunnerTest, TakesAsLongAsItShallAtLeast) {
+  constexpr Nanoseconds kLeast = std::chrono::milliseconds(20);
+  const Outcome outcome = compute(kLeast);
+  ASSERT_TRUE(outcome.logits.ok());
+  EXPECT_GE(outcome.took, kLeast);
+  EXPECT_EQ(outcome.waited, Nanoseconds(0));
 }
 
 TEST_P(IterationRunnerTest, GivesNoLogitsOfWhatWasNotIntact) {
