@@ -333,6 +333,86 @@ typedef struct kvd_stats {
 
 KVD_API kvd_status kvd_get_stats(kvd_handle* handle, uint64_t timeout_ns, kvd_stats* stats);
 
+/* ---- the engine places ----
+ *
+ * For an engine that picks block ids itself, like vLLM, whose blocks lie in a region or wherever:
+ * before each step it tells what it has, and kvd's policies answer who leaves, who comes in and how
+ * many prompt tokens the step may have. The session has no shape (layers = 0 at kvd_open); it calls
+ * no kvd_submit and no kvd_step. kvd keeps nothing that the engine has to undo: each call tells
+ * everything, and an answer that was not followed is made anew. */
+
+#define KVD_SCHED_WAITING                                                                       \
+  1u                        /* a new prompt, or one that was preempted and has to be recomputed \
+                             */
+#define KVD_SCHED_PARKED 2u /* was preempted, and its blocks are kept for its return */
+#define KVD_SCHED_RUNNING 3u
+#define KVD_SCHED_MAX_REQUESTS 2048u
+#define KVD_SCHED_ANY_TOKENS UINT32_MAX
+
+/* Ages are nanoseconds until now, at least 1 where there is one. Goals are nanoseconds, at most an
+ * hour. 80 bytes, without padding: Python may pack it as "<Q8I5Q". */
+typedef struct kvd_sched_request {
+  uint64_t id;    /* the engine's own number, not 0, once in a call */
+  uint32_t state; /* KVD_SCHED_WAITING, _PARKED or _RUNNING */
+  uint32_t prompt_tokens;
+  uint32_t computed_tokens;  /* whose KV it has; parked: whose KV is kept */
+  uint32_t generated_tokens; /* of its answer */
+  uint32_t max_new_tokens;
+  uint32_t blocks;             /* running: those that come free when it leaves */
+  uint32_t blocks_to_return;   /* the others: needed to come in; 0: reckoned by its tokens */
+  uint32_t slo_class;          /* kvd_slo_class(); 0: that of the session's domain */
+  uint64_t age_ns;             /* since it arrived */
+  uint64_t first_token_age_ns; /* 0: none yet */
+  uint64_t last_token_age_ns;  /* 0: none yet */
+  uint64_t ttft_ns;            /* 0: of its SLO class */
+  uint64_t tbt_ns;             /* 0: of its SLO class */
+} kvd_sched_request;
+
+typedef struct kvd_sched_input {
+  size_t struct_size;
+  uint64_t free_blocks;  /* that requests may take, cached ones without owner included */
+  uint64_t total_blocks; /* that requests can have at all, free or not */
+  uint64_t block_bytes;  /* of all layers; 0: parked blocks do not lie in kvd's DRAM */
+  uint64_t last_step_ns; /* that the last iteration took; 0: none since the last call */
+  uint32_t block_tokens;
+  uint32_t last_step_prefill_tokens; /* prompt tokens of it */
+  uint32_t last_step_decodes;        /* requests that made one token in it */
+  uint32_t max_batched_tokens;       /* the engine's own bound of a step; 0: none */
+  uint32_t max_running;              /* the same of running requests; 0: none */
+  uint32_t reserved;
+  /* All that run or are parked, and of the waiting ones those that could come in: at most
+   * KVD_SCHED_MAX_REQUESTS. In any order. One that ran and is not named any more has ended. */
+  const kvd_sched_request* requests;
+  uint64_t count;
+} kvd_sched_input;
+
+/* The arrays are the caller's, with room for `count` ids each. */
+typedef struct kvd_sched_result {
+  size_t struct_size;
+  uint64_t* preempt; /* running requests that leave before the step, in this order: park them */
+  uint64_t preempt_capacity;
+  uint64_t preempt_count;
+  uint64_t* admit; /* waiting and parked ones that come in, in this order; the rest stays out */
+  uint64_t admit_capacity;
+  uint64_t admit_count;
+  /* Prompt tokens that the step may compute, all requests together, besides one token for each that
+   * decodes; KVD_SCHED_ANY_TOKENS: no bound. */
+  uint32_t prefill_tokens;
+  uint32_t reserved;
+} kvd_sched_result;
+
+/* One round trip. Ends by timeout_ns and never attaches, so that a step waits no longer than it
+ * means to. KVD_UNAVAILABLE at once where the daemon is gone: go on as without kvd, and call
+ * kvd_ping, from another thread, to attach again. KVD_DEADLINE_EXCEEDED: kvd, or another call on
+ * the handle, took longer; the session goes on. KVD_INVALID_ARGUMENT: the session has a shape,
+ * there are more requests than may be, an array of the result is too small, an id is 0 or named
+ * twice, a number cannot be. After a failure the counts are 0. Thread-safe as every call. */
+KVD_API kvd_status kvd_schedule(kvd_handle* handle, const kvd_sched_input* input,
+                                uint64_t timeout_ns, kvd_sched_result* result);
+/* The number of an SLO class by its name, never 0; NULL: 0. Asks nobody: a class that the daemon
+ * does not know counts as the domain's. */
+KVD_API uint32_t kvd_slo_class(const char* name);
+
 /* ---- tensors ---- */
 
 /* DLPack 0.8's DLManagedTensor and what it is made of, member for member; a program that includes

@@ -11,6 +11,7 @@
 #include "client_lib/src/core.hpp"
 #include "client_lib/src/mapping_hold.hpp"
 #include "ipc/vocabulary/clock.hpp"
+#include "ipc/vocabulary/slo_class.hpp"
 
 namespace kvd_client {
 
@@ -204,5 +205,14 @@ Result<Placement> Client::place(std::span<const std::uint64_t> requests, Duratio
 }
 
 Result<Stats> Client::stats(Duration timeout) { return public_result(impl_->stats(timeout)); }
+
+Result<ScheduleResult> Client::schedule(const ScheduleInput& input, Duration timeout) {
+  const auto requests = kvd::client::to_wire(input.requests);
+  return public_result(impl_->schedule({kvd::client::to_wire(input), requests}, timeout));
+}
+
+std::uint32_t Client::slo_class_number(std::string_view name) {
+  return kvd::slo_class_number(name);
+}
 
 }  // namespace kvd_client

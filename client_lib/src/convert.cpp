@@ -1,6 +1,9 @@
 #include "client_lib/src/convert.hpp"
 
+#include <cstddef>
+#include <cstring>
 #include <string>
+#include <type_traits>
 
 namespace kvd::client {
 
@@ -35,6 +38,35 @@ std::vector<wire::StepReport> to_wire(std::span<const kvd_client::StepReport> re
     entries.push_back({report.request, report.tokens, flags, 0});
   }
   return entries;
+}
+
+// The two are the same, field by field: hundreds of them are copied as they are.
+std::vector<wire::ScheduleRequest> to_wire(std::span<const kvd_client::ScheduleRequest> requests) {
+  using Public = kvd_client::ScheduleRequest;
+  using Wire = wire::ScheduleRequest;
+  static_assert(sizeof(Public) == sizeof(Wire) && std::is_trivially_copyable_v<Public>);
+  static_assert(offsetof(Public, state) == offsetof(Wire, state) &&
+                offsetof(Public, computed_tokens) == offsetof(Wire, computed_tokens) &&
+                offsetof(Public, max_new_tokens) == offsetof(Wire, max_new_tokens) &&
+                offsetof(Public, blocks) == offsetof(Wire, blocks) &&
+                offsetof(Public, slo_class) == offsetof(Wire, slo_class) &&
+                offsetof(Public, age_ns) == offsetof(Wire, age_ns) &&
+                offsetof(Public, tbt_ns) == offsetof(Wire, tbt_ns));
+  static_assert(static_cast<int>(kvd_client::ScheduleState::kRunning) ==
+                static_cast<int>(wire::ScheduleState::kRunning));
+  static_assert(kvd_client::kMostScheduled == wire::kMaxScheduleRequests);
+  std::vector<Wire> out(requests.size());
+  if (!requests.empty())
+    std::memcpy(static_cast<void*>(out.data()), requests.data(), requests.size_bytes());
+  return out;
+}
+
+wire::ScheduleBody to_wire(const kvd_client::ScheduleInput& input) {
+  return {input.free_blocks,       input.total_blocks,
+          input.block_bytes,       input.last_step_ns,
+          input.block_tokens,      input.last_step_prefill_tokens,
+          input.last_step_decodes, input.max_batched_tokens,
+          input.max_running,       0};
 }
 
 wire::TargetBody target_of(RequestId request) {
@@ -96,6 +128,12 @@ kvd_client::Stats to_public(const wire::StatsReplyBody& stats) {
   return {stats.region_bytes,     stats.hbm_bytes,        stats.dram_bytes,
           stats.requests_waiting, stats.requests_running, stats.requests_rotary,
           stats.rotations_out,    stats.rotations_in};
+}
+
+kvd_client::ScheduleResult to_public(const wire::ScheduleReply& answer) {
+  return {{answer.preempt.begin(), answer.preempt.end()},
+          {answer.admit.begin(), answer.admit.end()},
+          answer.body.prefill_tokens};
 }
 
 kvd_client::Error public_error(const Error& error) {

@@ -19,6 +19,8 @@ namespace kvd::client {
 wire::ModelShape to_wire(const kvd_client::ModelShape& shape);
 wire::SubmitBody to_wire(const kvd_client::Request& request);
 std::vector<wire::StepReport> to_wire(std::span<const kvd_client::StepReport> reports);
+std::vector<wire::ScheduleRequest> to_wire(std::span<const kvd_client::ScheduleRequest> requests);
+wire::ScheduleBody to_wire(const kvd_client::ScheduleInput& input);
 wire::TargetBody target_of(RequestId request);
 wire::TargetBody target_of(RegionId region);
 /// So many bytes of regions of an earlier boot.
@@ -28,6 +30,7 @@ kvd_client::SessionInfo to_public(const wire::Welcome& welcome);
 kvd_client::StepResult to_public(const wire::StepReply& step);
 kvd_client::Placement to_public(const wire::PlaceReply& plan);
 kvd_client::Stats to_public(const wire::StatsReplyBody& stats);
+kvd_client::ScheduleResult to_public(const wire::ScheduleReply& answer);
 
 kvd_client::Error public_error(const Error& error);
 kvd_client::Status public_result(const Status& status);

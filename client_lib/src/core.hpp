@@ -66,6 +66,9 @@ class Core {
   Status rotate(const wire::RotateBody& body, Nanoseconds timeout);
   Result<std::uint32_t> allocate_blocks(RequestId request, Tokens tokens, Nanoseconds timeout);
   Result<kvd_client::Placement> place(std::span<const std::uint64_t> requests, Nanoseconds timeout);
+  /// Never attaches: its caller is in the middle of a step.
+  Result<kvd_client::ScheduleResult> schedule(const wire::ScheduleCommand& command,
+                                              Nanoseconds timeout);
 
  private:
   [[nodiscard]] TimePoint deadline(Nanoseconds timeout) const;

@@ -227,4 +227,18 @@ Result<kvd_client::Placement> Core::place(std::span<const std::uint64_t> request
   });
 }
 
+Result<kvd_client::ScheduleResult> Core::schedule(const wire::ScheduleCommand& command,
+                                                  Nanoseconds timeout) {
+  const TimePoint until = deadline(timeout);
+  KVD_ASSIGN_OR_RETURN(const auto turn, enter(until));
+  const SessionPtr session = connector_.session();
+  if (session->gone()) {
+    return make_error(ErrorCode::kUnavailable,
+                      "the daemon is gone: go on without it; a ping attaches again");
+  }
+  return answer_of<wire::ScheduleReply>(
+      session->call(command, until),
+      [](const wire::ScheduleReply& answer) { return to_public(answer); });
+}
+
 }  // namespace kvd::client

@@ -29,6 +29,10 @@ struct NameCommand {
   std::array<std::uint8_t, 32> fingerprint{};
   Records<BlockName> blocks;
 };
+struct ScheduleCommand {
+  ScheduleBody body;  ///< `count` is taken from `requests` when encoding
+  Records<ScheduleRequest> requests;
+};
 struct FinishCommand {
   TargetBody body;
 };
@@ -41,7 +45,7 @@ struct PingCommand {};
 /// Starts with an empty one, so that a body yet to be decoded costs nothing.
 using CommandBody =
     std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody, PlaceCommand,
-                 RotateBody, FinishCommand, AbortCommand, NameCommand>;
+                 RotateBody, FinishCommand, AbortCommand, NameCommand, ScheduleCommand>;
 
 /// One command. Encoding fills in the frame header except its version.
 struct Command {
@@ -72,10 +76,15 @@ struct PlaceReply {
   PlaceReplyBody body;  ///< `count` is taken from `entries` when encoding
   Records<PlaceEntry> entries;
 };
+struct ScheduleReply {
+  ScheduleReplyBody body;  ///< the counts are taken from `preempt` and `admit` when encoding
+  Records<std::uint64_t> preempt;
+  Records<std::uint64_t> admit;
+};
 
 /// monostate: the command is done and has nothing to tell, or it failed.
-using ReplyBody =
-    std::variant<std::monostate, StepReply, AllocateReplyBody, PlaceReply, StatsReplyBody>;
+using ReplyBody = std::variant<std::monostate, StepReply, AllocateReplyBody, PlaceReply,
+                               StatsReplyBody, ScheduleReply>;
 
 /// The answer to one command. After a failure `message` says why and `body` is monostate; a
 /// success has no message. Encoding fills in the frame header except its version, and

@@ -34,6 +34,17 @@ Status encode(const CommandHeader& header, MessageType type, const NameCommand& 
                      {view_of(body), names.blocks.bytes()}, out);
 }
 
+Status encode(const CommandHeader& header, MessageType type, const ScheduleCommand& schedule,
+              FrameBuffer& out) {
+  if (schedule.requests.size() > kMaxScheduleRequests) {
+    return invalid("schedule", "more than 2048 requests: leave out those at the end of the queue");
+  }
+  ScheduleBody body = schedule.body;
+  body.count = count_of(schedule.requests);
+  return write_frame(header, static_cast<std::uint16_t>(type),
+                     {view_of(body), schedule.requests.bytes()}, out);
+}
+
 /// Of a body without entries: the POD itself, or nothing.
 template <class Body>
 Status encode(const CommandHeader& header, MessageType type, const Body& body, FrameBuffer& out) {
@@ -119,6 +130,42 @@ Fault check(const TargetBody& body) {
   return "finish or abort: kind is neither request, region nor orphaned bytes";
 }
 
+Fault check(const ScheduleBody& body) {
+  if (body.block_tokens == 0 || body.block_tokens > kMaxScheduleBlockTokens) {
+    return "schedule: a block has 1 to 2^20 tokens";
+  }
+  if (body.total_blocks == 0 || body.total_blocks > kMaxScheduleBlocks) {
+    return "schedule: 1 to 2^32 blocks in all";
+  }
+  if (body.free_blocks > body.total_blocks) return "schedule: more blocks are free than there are";
+  if (body.block_bytes > kMaxRegionBytes / body.total_blocks) {
+    return "schedule: the blocks have more than 2^50 bytes";
+  }
+  if (body.last_step_ns > kMaxAgeNs) return "schedule: a step of more than 2^62 ns";
+  return nullptr;
+}
+
+Fault check(const ScheduleRequest& request) {
+  if (request.request == 0) return "schedule: request id 0 is reserved";
+  switch (static_cast<ScheduleState>(request.state)) {
+    case ScheduleState::kWaiting:
+    case ScheduleState::kParked:
+    case ScheduleState::kRunning:
+      break;
+    default:
+      return "schedule: a request is waiting (1), parked (2) or running (3)";
+  }
+  if (request.age_ns > kMaxAgeNs || request.first_token_age_ns > kMaxAgeNs ||
+      request.last_token_age_ns > kMaxAgeNs) {
+    return "schedule: an age of more than 2^62 ns";
+  }
+  const auto is_goal = [](std::uint64_t ns) { return ns <= std::uint64_t{kMaxTimeoutNs}; };
+  if (!is_goal(request.ttft_ns) || !is_goal(request.tbt_ns)) {
+    return "schedule: a goal is 0 (the class's) to 1 h";
+  }
+  return nullptr;
+}
+
 Fault check(const CommandHeader& header) {
   if (header.sequence == 0) return "command: sequences start at 1";
   if (header.timeout_ns >= 0 && header.timeout_ns <= kMaxTimeoutNs) return nullptr;
@@ -165,6 +212,20 @@ Status decode_name(ByteView rest, CommandBody& body) {
   return {};
 }
 
+Status decode_schedule(ByteView rest, CommandBody& body) {
+  if (rest.size() < sizeof(ScheduleBody)) return wrong_size("schedule");
+  const auto fixed = read_front<ScheduleBody>(rest);
+  if (fixed.count > kMaxScheduleRequests) return invalid("schedule", "more than 2048 requests");
+  if (const Fault fault = check(fixed)) return refused(fault);
+  const auto requests = take_all<ScheduleRequest>(rest.subspan(sizeof(ScheduleBody)), fixed.count);
+  if (!requests) return wrong_size("schedule");
+  for (const ScheduleRequest request : *requests) {
+    if (const Fault fault = check(request)) return refused(fault);
+  }
+  body.emplace<ScheduleCommand>(ScheduleCommand{fixed, *requests});
+  return {};
+}
+
 /// A body that is one POD.
 template <class Pod, class Body = Pod>
 Status decode_pod(ByteView rest, std::string_view what, CommandBody& body) {
@@ -202,6 +263,8 @@ Status decode_body(std::uint16_t type, ByteView rest, CommandBody& body) {
       return decode_empty<StatsCommand>(rest, "stats", body);
     case MessageType::kName:
       return decode_name(rest, body);
+    case MessageType::kSchedule:
+      return decode_schedule(rest, body);
     case MessageType::kPing:
       return decode_empty<PingCommand>(rest, "ping", body);
     default:
@@ -229,9 +292,9 @@ Result<Command> decode_in_place(ByteView frame) {
 
 MessageType type_of(const CommandBody& body) {
   static constexpr MessageType kTypes[] = {
-      MessageType::kPing,     MessageType::kStats, MessageType::kSubmit, MessageType::kStep,
-      MessageType::kAllocate, MessageType::kPlace, MessageType::kRotate, MessageType::kFinish,
-      MessageType::kAbort,    MessageType::kName};
+      MessageType::kPing,     MessageType::kStats, MessageType::kSubmit,  MessageType::kStep,
+      MessageType::kAllocate, MessageType::kPlace, MessageType::kRotate,  MessageType::kFinish,
+      MessageType::kAbort,    MessageType::kName,  MessageType::kSchedule};
   static_assert(std::size(kTypes) == std::variant_size_v<CommandBody>);
   return kTypes[body.index()];
 }

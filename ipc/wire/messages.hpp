@@ -53,6 +53,7 @@ enum class MessageType : std::uint16_t {
   kStats = 39,
   kPing = 40,
   kName = 41,
+  kSchedule = 48,
 };
 constexpr std::uint16_t kReplyBit = 0x8000;
 
@@ -387,5 +388,62 @@ struct StatsReplyBody {
   std::uint64_t rotations_in = 0;
 };
 static_assert(sizeof(StatsReplyBody) == 64);
+
+// ---- the engine places --------------------------------------------------------------------------
+
+/// As many as fit a command, and still a few beside them.
+constexpr std::uint32_t kMaxScheduleRequests = 2048;
+constexpr std::uint64_t kMaxScheduleBlocks = std::uint64_t{1} << 32;
+constexpr std::uint32_t kMaxScheduleBlockTokens = 1u << 20;
+constexpr std::uint64_t kMaxAgeNs = std::uint64_t{1} << 62;
+
+enum class ScheduleState : std::uint32_t {
+  kWaiting = 1,  ///< holds no block, here or parked
+  kParked = 2,   ///< was preempted, its blocks are kept for its return
+  kRunning = 3,
+};
+
+/// One request of an engine that picks its blocks itself. Ages are of the moment of sending.
+struct ScheduleRequest {
+  std::uint64_t request = 0;
+  std::uint32_t state = 0;  ///< ScheduleState
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t computed_tokens = 0;   ///< whose KV it has; of a parked one, that are kept
+  std::uint32_t generated_tokens = 0;  ///< of its answer
+  std::uint32_t max_new_tokens = 0;
+  std::uint32_t blocks = 0;            ///< come free when it leaves
+  std::uint32_t blocks_to_return = 0;  ///< needed to come in; 0: by its tokens
+  std::uint32_t slo_class = 0;         ///< slo_class_number(); 0: the domain's
+  std::uint64_t age_ns = 0;
+  std::uint64_t first_token_age_ns = 0;  ///< 0: none yet
+  std::uint64_t last_token_age_ns = 0;
+  std::uint64_t ttft_ns = 0;  ///< 0: the class's
+  std::uint64_t tbt_ns = 0;
+};
+static_assert(sizeof(ScheduleRequest) == 80 && offsetof(ScheduleRequest, age_ns) == 40);
+
+/// Followed by `count` ScheduleRequests.
+struct ScheduleBody {
+  std::uint64_t free_blocks = 0;
+  std::uint64_t total_blocks = 0;
+  std::uint64_t block_bytes = 0;   ///< of all layers; 0: not said
+  std::uint64_t last_step_ns = 0;  ///< that an iteration took; 0: none since the last call
+  std::uint32_t block_tokens = 0;
+  std::uint32_t last_step_prefill_tokens = 0;
+  std::uint32_t last_step_decodes = 0;
+  std::uint32_t max_batched_tokens = 0;  ///< the engine's own bound of a step; 0: none
+  std::uint32_t max_running = 0;         ///< the same of requests; 0: none
+  std::uint32_t count = 0;
+};
+static_assert(sizeof(ScheduleBody) == 56);
+
+/// Followed by `preempt_count` and `admit_count` request ids (u64).
+struct ScheduleReplyBody {
+  std::uint32_t prefill_tokens = 0;  ///< prompt tokens of the next step, at most; all ones: any
+  std::uint32_t preempt_count = 0;
+  std::uint32_t admit_count = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(ScheduleReplyBody) == 16);
 
 }  // namespace kvd::wire

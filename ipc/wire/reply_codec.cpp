@@ -18,13 +18,16 @@ std::size_t body_index(MessageType command) {
       return 3;
     case MessageType::kStats:
       return 4;
+    case MessageType::kSchedule:
+      return 5;
     default:
       return 0;
   }
 }
 
 bool is_command(MessageType type) {
-  return type >= MessageType::kSubmit && type <= MessageType::kName;
+  return (type >= MessageType::kSubmit && type <= MessageType::kName) ||
+         type == MessageType::kSchedule;
 }
 
 Status encode_body(const ReplyHeader& header, std::uint16_t type, const StepReply& step,
@@ -43,6 +46,17 @@ Status encode_body(const ReplyHeader& header, std::uint16_t type, const PlaceRep
   PlaceReplyBody body = place.body;
   body.count = count_of(place.entries);
   return write_frame(header, type, {view_of(body), place.entries.bytes()}, out);
+}
+
+Status encode_body(const ReplyHeader& header, std::uint16_t type, const ScheduleReply& schedule,
+                   FrameBuffer& out) {
+  KVD_TRY(check_count(schedule.preempt));
+  KVD_TRY(check_count(schedule.admit));
+  ScheduleReplyBody body = schedule.body;
+  body.preempt_count = count_of(schedule.preempt);
+  body.admit_count = count_of(schedule.admit);
+  return write_frame(header, type,
+                     {view_of(body), schedule.preempt.bytes(), schedule.admit.bytes()}, out);
 }
 
 template <class Body>
@@ -109,6 +123,22 @@ Result<ReplyBody> decode_place_reply(ByteView rest) {
   return ReplyBody(reply);
 }
 
+Result<ReplyBody> decode_schedule_reply(ByteView rest) {
+  if (rest.size() < sizeof(ScheduleReplyBody)) return wrong_size("schedule reply");
+  ScheduleReply reply;
+  reply.body = read_front<ScheduleReplyBody>(rest);
+  rest = rest.subspan(sizeof(ScheduleReplyBody));
+  const std::size_t preempt_bytes = std::size_t{reply.body.preempt_count} * sizeof(std::uint64_t);
+  if (preempt_bytes > rest.size()) return wrong_size("schedule reply");
+  const auto preempt = take_all<std::uint64_t>(rest.first(preempt_bytes), reply.body.preempt_count);
+  const auto admit = take_all<std::uint64_t>(rest.subspan(preempt_bytes), reply.body.admit_count);
+  if (!preempt || !admit) return wrong_size("schedule reply");
+  if (reply.body.reserved != 0) return invalid("schedule reply", "reserved field is not zero");
+  reply.preempt = *preempt;
+  reply.admit = *admit;
+  return ReplyBody(reply);
+}
+
 Result<ReplyBody> decode_success(MessageType command, ByteView rest) {
   switch (body_index(command)) {
     case 1:
@@ -120,6 +150,8 @@ Result<ReplyBody> decode_success(MessageType command, ByteView rest) {
     case 4:
       if (rest.size() != sizeof(StatsReplyBody)) return wrong_size("stats reply");
       return ReplyBody(read_front<StatsReplyBody>(rest));
+    case 5:
+      return decode_schedule_reply(rest);
     default:
       if (!rest.empty()) return wrong_size("reply");
       return ReplyBody();

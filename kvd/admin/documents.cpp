@@ -51,7 +51,11 @@ Json counters_json(const Counters& c) {
           {"copy_busy_s", {{"h2d", busy(0)}, {"d2h", busy(1)}}},
           {"copy_failures", c.copy_failures},
           {"region_granted_bytes", c.region_bytes_granted},
-          {"scrubbed_bytes", c.bytes_scrubbed},
+          {"scrubbed_bytes", c.slabs.bytes_scrubbed},
+          {"schedule",
+           {{"calls", c.schedule.calls},
+            {"preempted", c.schedule.preempted},
+            {"admitted", c.schedule.admitted}}},
           {"engines_attached", c.engines_attached},
           {"engines_died", c.engines_died},
           {"commands_refused", c.stale_commands},
@@ -168,6 +172,9 @@ Json engine_json(const core::EngineStatus& e) {
           {"uid", e.uid},
           {"generation", e.generation.value},
           {"level", e.level},
+          {"places", e.places       ? "engine"
+                     : e.level == 3 ? "kvd"
+                                    : "-"},
           {"ranks", e.ranks.count},
           {"devices", devices},
           {"state", state},

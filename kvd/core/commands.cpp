@@ -55,6 +55,7 @@ void Commands::on_command(const Command& command) {
                    left -= std::min(left, body.bytes);
                    context_.reply(command, Done{});
                  },
+                 [&](const Schedule& body) { placed_.on_schedule(command, body); },
                  [&](const Stats&) { on_stats(command); },
                  [&](const Ping&) { context_.reply(command, Done{}); },
              },

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kvd/core/claims.hpp"
+#include "kvd/core/engine_placed.hpp"
 #include "kvd/core/ground.hpp"
 #include "kvd/core/layer_plans.hpp"
 #include "kvd/core/needs.hpp"
@@ -22,7 +23,7 @@ namespace kvd::core {
 class Commands {
  public:
   Commands(Ground& ground, Needs& needs, Supply& supply, Swaps& swaps, Regions& regions,
-           Claims& claims, LayerPlans& plans, Steps& steps, Ranks& ranks)
+           Claims& claims, LayerPlans& plans, EnginePlaced& placed, Steps& steps, Ranks& ranks)
       : context_(ground.context),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
@@ -34,6 +35,7 @@ class Commands {
         regions_(regions),
         claims_(claims),
         plans_(plans),
+        placed_(placed),
         steps_(steps),
         ranks_(ranks) {}
 
@@ -60,6 +62,7 @@ class Commands {
   Regions& regions_;
   Claims& claims_;
   LayerPlans& plans_;
+  EnginePlaced& placed_;
   Steps& steps_;
   Ranks& ranks_;
 };

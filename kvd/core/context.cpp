@@ -8,6 +8,7 @@ Context::Context(Config configuration)
     : config(std::move(configuration)),
       tuning(config.tuning),
       rotation(planner::make_rotation_policy(tuning.rotation.policy).value()),
+      placing_rotation(planner::make_policy_for_placing_engine(tuning.rotation.policy).value()),
       admission(planner::make_admission_policy(tuning.admission.policy).value()),
       placement(planner::make_placement_policy(tuning.placement.policy).value()),
       load(planner::make_load_policy(tuning.load.policy).value()) {}
@@ -28,9 +29,17 @@ void Context::refuse(const Command& command, ErrorCode code, std::string message
   reply(command, make_error(code, std::move(message)));
 }
 
+planner::RotationConfig Context::rotation_config() const {
+  const RotationTuning& r = tuning.rotation;
+  const bool goodput = r.overload == "goodput";
+  return {r.alpha, r.beta_b, r.beta_f, false,
+          goodput ? planner::Overload::kGoodput : planner::Overload::kTtft};
+}
+
 void Context::retune(const Tuning& wanted) {
   if (wanted.rotation.policy != tuning.rotation.policy) {
     rotation = planner::make_rotation_policy(wanted.rotation.policy).value();
+    placing_rotation = planner::make_policy_for_placing_engine(wanted.rotation.policy).value();
   }
   if (wanted.admission.policy != tuning.admission.policy) {
     admission = planner::make_admission_policy(wanted.admission.policy).value();

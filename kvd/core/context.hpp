@@ -30,6 +30,8 @@ struct Context {
   Config config;
   Tuning tuning;
   std::unique_ptr<planner::RotationPolicy> rotation;
+  /// The same decision for engines that place their blocks themselves.
+  std::unique_ptr<planner::RotationPolicy> placing_rotation;
   std::unique_ptr<planner::AdmissionPolicy> admission;
   std::unique_ptr<planner::PlacementPolicy> placement;  ///< asked for its traits; the shell decides
   std::unique_ptr<planner::LoadPolicy> load;
@@ -48,6 +50,7 @@ struct Context {
   void note(Note::Level level, EngineId engine, std::string text);
   void reply(const Command& command, decltype(Reply::body) body);
   void refuse(const Command& command, ErrorCode code, std::string message);
+  [[nodiscard]] planner::RotationConfig rotation_config() const;
   /// Policies change with it.
   void retune(const Tuning& wanted);
 };

@@ -113,7 +113,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
   // After all that somebody waits for.
   house_->ground.cache_copies.make_ahead();
   house_->ground.disk.write_ahead();
-  context.counters.slabs_renewed += house_->ground.store.tiers.order_renewals();
+  context.counters.slabs.renewed += house_->ground.store.tiers.order_renewals();
   context.pass_on_orders();
   context.effects = nullptr;
   if (context.config.validate_each_event) {
@@ -125,7 +125,8 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
 ControllerStatus Controller::status(TimePoint now) const {
   Parts& p = house_->parts;
   house_->ground.context.now = now;
-  return StatusBuilder(house_->ground, p.regions, p.plans, p.admission, p.rotation).build();
+  return StatusBuilder(house_->ground, p.regions, p.plans, p.admission, p.rotation, p.placed)
+      .build();
 }
 
 std::vector<DiskFound::Block> Controller::on_disk(DiskId disk) const {
@@ -150,6 +151,7 @@ void Controller::House::on_slab_renewed(SlabIndex slab) {
 void Controller::House::on_tick() {
   parts.regions.expire();
   parts.sessions.forget_unused_classes();
+  parts.placed.forget_ended();
   for (auto& [id, session] : ground.requests.sessions()) {
     parts.ranks.expire_ahead(session);
     parts.silence.check(session);

@@ -75,12 +75,20 @@ struct StatsReply {
   Bytes region, hbm, dram;
   std::uint64_t waiting = 0, running = 0, rotary = 0, rotations_out = 0, rotations_in = 0;
 };
+/// For an engine that picks its blocks itself: what its next step shall do.
+struct ScheduleReply {
+  std::vector<RequestId> preempt;             ///< in this order
+  std::vector<RequestId> admit;               ///< likewise; the others that do not run stay out
+  std::uint32_t prefill_tokens = UINT32_MAX;  ///< prompt tokens, at most
+};
 struct Done {};
 
 struct Reply {
   EngineId engine;
   ReplyTo reply_to;
-  std::variant<Done, StepReply, RegionReply, BlocksReply, PlaceReply, StatsReply, Error> body;
+  std::variant<Done, StepReply, RegionReply, BlocksReply, PlaceReply, StatsReply, ScheduleReply,
+               Error>
+      body;
 };
 
 /// One row of a block table; slots in the order [group][block].

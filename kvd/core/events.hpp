@@ -147,6 +147,35 @@ struct ReleaseOrphaned {
 };
 struct Stats {};
 struct Ping {};
+/// What an engine that picks its blocks itself has before its next step. Answered by ScheduleReply.
+struct Schedule {
+  enum class State : std::uint8_t { kWaiting, kParked, kRunning };
+  struct Request {
+    RequestId request;
+    State state = State::kWaiting;
+    Tokens prompt;
+    Tokens computed;  ///< whose KV it has; of a parked one, that are kept
+    Tokens generated;
+    Tokens max_new;
+    std::int64_t blocks = 0;            ///< come free when it leaves
+    std::int64_t blocks_to_return = 0;  ///< needed to come in; 0: by its tokens
+    std::uint32_t slo_class = 0;        ///< slo_class_number(); 0: the domain's
+    TimePoint arrived{0};
+    std::optional<TimePoint> first_token, last_token;
+    Nanoseconds ttft{0};  ///< 0: the class's
+    Nanoseconds tbt{0};
+  };
+  std::int64_t free_blocks = 0;
+  std::int64_t total_blocks = 0;
+  Bytes block_bytes;  ///< 0: not said
+  Tokens block_tokens{16};
+  Nanoseconds last_step{0};  ///< 0: no iteration since the last call
+  Tokens last_step_prefill;
+  std::int64_t last_step_decodes = 0;
+  Tokens max_batched_tokens;     ///< 0: no bound
+  std::int64_t max_running = 0;  ///< 0: no bound
+  std::vector<Request> requests;
+};
 
 /// One authenticated, decoded command of a session.
 struct Command {
@@ -154,7 +183,7 @@ struct Command {
   ReplyTo reply_to;
   TimePoint deadline;
   std::variant<Submit, NameBlocks, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish,
-               Abort, ReleaseRegion, ReleaseOrphaned, Stats, Ping>
+               Abort, ReleaseRegion, ReleaseOrphaned, Stats, Ping, Schedule>
       body;
   std::uint32_t rank = 0;  ///< of a tensor-parallel group: who says it
 };

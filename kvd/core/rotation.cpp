@@ -50,7 +50,7 @@ Rotation::Decided Rotation::ask(Share share) {
   Decided decided;
   decided.share = share;
   const planner::RotationSnapshot snapshot = rotation_snapshot(share, decided.index);
-  decided.decision = &context_.rotation->decide(snapshot, context_.now, rotation_config());
+  decided.decision = &context_.rotation->decide(snapshot, context_.now, context_.rotation_config());
   renew_for_queue(share);
   const bool full = decided.decision->contention &&
                     store_.cache.available(share.domain, Tier::kHbm, share.device) <= Bytes(0);
@@ -91,13 +91,6 @@ planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<R
   snapshot.dram = planner::DramUse{needs_.dram_limit(share.domain), copies_.spare(share.domain)};
   snapshot.mean_absence = planner::Seconds(knowledge_.mean_absence_s());
   return snapshot;
-}
-
-planner::RotationConfig Rotation::rotation_config() const {
-  const RotationTuning& r = context_.tuning.rotation;
-  const bool goodput = r.overload == "goodput";
-  return {r.alpha, r.beta_b, r.beta_f, false,
-          goodput ? planner::Overload::kGoodput : planner::Overload::kTtft};
 }
 
 // One request as the policy sees it.

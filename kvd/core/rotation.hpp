@@ -39,7 +39,6 @@ class Rotation {
   /// What the policy is asked; `index` gets the request behind each entry.
   [[nodiscard]] planner::RotationSnapshot rotation_snapshot(Share share,
                                                             std::vector<Request*>& index);
-  [[nodiscard]] planner::RotationConfig rotation_config() const;
 
  private:
   /// What is decided on one device.

@@ -76,6 +76,7 @@ struct EngineStatus {
   } ranks;                          ///< pid is that of the first that attached
   bool responsive = true;  ///< false: has not stepped (level 3) or beaten (level 1) in time
   bool dying = false;      ///< its death was noticed, its memory is quarantined
+  bool places = false;     ///< it places its blocks itself, and asks who is to run (level 3)
   Bytes region;
   Bytes hbm;
   Bytes dram;
@@ -102,6 +103,8 @@ struct Distribution {
 };
 inline constexpr double kVltBounds[] = {0, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60};  // seconds
 inline constexpr double kDepositBounds[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256};
+inline constexpr double kScheduleBounds[] = {0.00001, 0.00002, 0.00005, 0.0001, 0.0002,
+                                             0.0005,  0.001,   0.002,   0.01};  // seconds
 
 /// Monotonic counts since the daemon started.
 struct Counters {
@@ -127,8 +130,14 @@ struct Counters {
   std::uint64_t region_bytes_granted = 0;
   std::uint64_t engines_attached = 0;
   std::uint64_t engines_died = 0;  ///< gone without goodbye
-  std::uint64_t bytes_scrubbed = 0;
-  std::uint64_t slabs_renewed = 0;   ///< got new memory for another domain
+  struct Slabs {
+    std::uint64_t bytes_scrubbed = 0;
+    std::uint64_t renewed = 0;  ///< got new memory for another domain
+  } slabs;
+  /// Calls of engines that place their blocks themselves, and what they were told.
+  struct Schedule {
+    std::uint64_t calls = 0, preempted = 0, admitted = 0;
+  } schedule;
   std::uint64_t stale_commands = 0;  ///< refused for key, generation or sequence
   std::uint64_t attach_paused = 0;   ///< attaching waited for a free descriptor
   struct Intervals {

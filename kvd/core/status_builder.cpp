@@ -30,7 +30,7 @@ void StatusBuilder::add_inputs(ControllerStatus& out) {
     input.device = share.device;
     input.now = context_.now;
     input.snapshot = rotation_.rotation_snapshot(share, index);
-    input.config = rotation_.rotation_config();
+    input.config = context_.rotation_config();
     for (const Request* r : index) input.requests.push_back(r->key);
     out.rotation_inputs.push_back(std::move(input));
   }
@@ -64,6 +64,14 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   e.rotations_in = session.totals.rotations_in;
   e.rotations_out = session.totals.rotations_out;
   e.tokens = session.totals.tokens;
+  if (const Placing* placing = placed_.find(session.id)) {
+    e.level = 3;
+    e.places = true;
+    e.steps = placing->totals().calls;
+    e.rotations_in = placing->totals().returned;
+    e.rotations_out = placing->totals().left;
+    e.tokens = placing->totals().tokens;
+  }
   e.orphaned = session.info.orphaned;
   e.idle_s = to_seconds(context_.now - std::max(session.life.last_step, session.life.last_beat));
   return e;
@@ -83,6 +91,30 @@ RequestStatus StatusBuilder::request_status(const Request& request) const {
   r.skips = request.order.skips;
   r.age_s = to_seconds(context_.now - request.times.arrived);
   r.promised = request.promised.has_value();
+  return r;
+}
+
+// Its blocks are a region's, or wherever its engine keeps them.
+RequestStatus StatusBuilder::placed_status(EngineId engine, const Placing::Known& known) const {
+  RequestStatus r;
+  r.key = {engine, known.id};
+  switch (known.state) {
+    case Schedule::State::kWaiting:
+      r.state = RequestState::kWaiting;
+      break;
+    case Schedule::State::kParked:
+      r.state = RequestState::kRotary;
+      break;
+    case Schedule::State::kRunning:
+      r.state = known.generated == Tokens(0) ? RequestState::kPrefill : RequestState::kRunning;
+      break;
+  }
+  r.prompt_tokens = known.prompt.value;
+  r.tokens = known.computed.value;
+  r.max_new_tokens = known.max_new.value;
+  r.rotations = known.times_left;
+  r.skips = static_cast<std::uint32_t>(known.skips);
+  r.age_s = to_seconds(context_.now - known.arrived);
   return r;
 }
 
@@ -142,6 +174,14 @@ ControllerStatus StatusBuilder::build() {
     engine.dram += r.dram;
     ++engine.requests;
     out.requests.push_back(r);
+  }
+  for (auto& [id, engine] : engines) {
+    const Placing* placing = placed_.find(id);
+    if (!placing) continue;
+    for (const Placing::Known& known : placing->all()) {
+      out.requests.push_back(placed_status(id, known));
+    }
+    engine.requests = static_cast<std::uint32_t>(placing->all().size());
   }
   for (auto& [id, engine] : engines) out.engines.push_back(std::move(engine));
   add_inputs(out);

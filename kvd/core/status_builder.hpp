@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kvd/core/admission.hpp"
+#include "kvd/core/engine_placed.hpp"
 #include "kvd/core/ground.hpp"
 #include "kvd/core/layer_plans.hpp"
 #include "kvd/core/regions.hpp"
@@ -15,7 +16,7 @@ namespace kvd::core {
 class StatusBuilder {
  public:
   StatusBuilder(Ground& ground, Regions& regions, LayerPlans& plans, Admission& admission,
-                Rotation& rotation)
+                Rotation& rotation, const EnginePlaced& placed)
       : context_(ground.context),
         store_(ground.store),
         requests_(ground.requests),
@@ -26,7 +27,8 @@ class StatusBuilder {
         regions_(regions),
         plans_(plans),
         admission_(admission),
-        rotation_(rotation) {}
+        rotation_(rotation),
+        placed_(placed) {}
 
   [[nodiscard]] ControllerStatus build();
 
@@ -35,6 +37,7 @@ class StatusBuilder {
   [[nodiscard]] DeviceStatus device_status(DeviceId device) const;
   [[nodiscard]] EngineStatus engine_status(const Session& session) const;
   [[nodiscard]] RequestStatus request_status(const Request& request) const;
+  [[nodiscard]] RequestStatus placed_status(EngineId engine, const Placing::Known& known) const;
   [[nodiscard]] PlanStatus plan_status(const Session& session) const;
 
   Context& context_;
@@ -48,6 +51,7 @@ class StatusBuilder {
   LayerPlans& plans_;
   Admission& admission_;
   Rotation& rotation_;
+  const EnginePlaced& placed_;
 };
 
 }  // namespace kvd::core

@@ -114,7 +114,7 @@ bool Swaps::on_copy(const CopyFinished& finished) {
   if (store_.tiers.scrub_ended(finished.ticket, finished.ok)) {
     failed(EngineId(), "memory could not be zeroed, and is zeroed again");
     if (finished.ok)
-      context_.counters.bytes_scrubbed += static_cast<std::uint64_t>(finished.bytes.value);
+      context_.counters.slabs.bytes_scrubbed += static_cast<std::uint64_t>(finished.bytes.value);
   } else if (const auto transfer = store_.transfers.ended(finished.ticket)) {
     requests_.progressed(transfer->request.engine, transfer->domain);
     failed(transfer->request.engine, "a copy failed and is undone");

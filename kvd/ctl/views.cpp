@@ -122,15 +122,15 @@ std::string numbers_text(const Json& numbers) {
 }
 
 std::string engines_view(const Json& document) {
-  Table table({"ID", "NAME", "DOMAIN", "PID", "LEVEL", "RANKS", "DEVICES", "STATE", "REQUESTS",
-               "REGION", "HBM", "DRAM", "STEPS", "TOKENS", "OUT", "IN", "IDLE"});
+  Table table({"ID", "NAME", "DOMAIN", "PID", "LEVEL", "PLACES", "RANKS", "DEVICES", "STATE",
+               "REQUESTS", "REGION", "HBM", "DRAM", "STEPS", "TOKENS", "OUT", "IN", "IDLE"});
   for (const Json& e : document.at("engines")) {
     table.add({text(e.at("id")), text(e.at("name")), text(e.at("domain")), text(e.at("pid")),
-               text(e.at("level")), text(e.at("ranks")), numbers_text(e.at("devices")),
-               text(e.at("state")), text(e.at("requests")), bytes(e.at("region_bytes")),
-               bytes(e.at("hbm_bytes")), bytes(e.at("dram_bytes")), text(e.at("steps")),
-               text(e.at("tokens")), text(e.at("rotations_out")), text(e.at("rotations_in")),
-               seconds(e.at("idle_s"))});
+               text(e.at("level")), text(e.at("places")), text(e.at("ranks")),
+               numbers_text(e.at("devices")), text(e.at("state")), text(e.at("requests")),
+               bytes(e.at("region_bytes")), bytes(e.at("hbm_bytes")), bytes(e.at("dram_bytes")),
+               text(e.at("steps")), text(e.at("tokens")), text(e.at("rotations_out")),
+               text(e.at("rotations_in")), seconds(e.at("idle_s"))});
   }
   return table.rows() > 0 ? table.render() : "no engines attached\n";
 }

@@ -107,14 +107,17 @@ void Commands::on_command(const transport::Incoming& incoming) {
 Status Commands::submit(const Peer& peer, const ReplyHead& head,
                         const transport::Incoming& incoming) {
   KVD_ASSIGN_OR_RETURN(const auto command, wire::decode_command(incoming.frame));
-  KVD_ASSIGN_OR_RETURN(auto body, to_core(command.body));
-  KVD_TRY(uses_.groups.check(peer, body));
   const TimePoint now = uses_.events.now();
+  KVD_ASSIGN_OR_RETURN(auto body, to_core(command.body, now));
+  KVD_TRY(uses_.groups.check(peer, body));
   const core::ReplyTo reply_to = uses_.replies.expect({peer.engine, incoming.peer, head});
   uses_.events.feed(
       core::Command{peer.speaks_for(), reply_to, now + Nanoseconds(command.header.timeout_ns),
                     std::move(body), peer.rank},
       now);
+  if (std::holds_alternative<wire::ScheduleCommand>(command.body)) {
+    schedule_seconds_.add(to_seconds(uses_.events.now() - now));
+  }
   return {};
 }
 

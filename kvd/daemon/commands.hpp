@@ -2,6 +2,7 @@
 
 #include "ipc/transport/command_server.hpp"
 #include "ipc/wire/codec.hpp"
+#include "kvd/core/status.hpp"
 #include "kvd/daemon/event_feed.hpp"
 #include "kvd/daemon/groups.hpp"
 #include "kvd/daemon/replies.hpp"
@@ -42,6 +43,8 @@ class Commands {
 
   /// Those that no living session proved to be its own.
   [[nodiscard]] std::uint64_t stale() const { return stale_; }
+  /// How long those of engines that place their blocks took, from the frame to the reply.
+  [[nodiscard]] const core::Distribution& schedule_seconds() const { return schedule_seconds_; }
 
  private:
   void hold();
@@ -61,6 +64,7 @@ class Commands {
   /// The server has to be read: its descriptor was readable, or not all had their turn.
   bool due_ = true;
   std::uint64_t stale_ = 0;
+  core::Distribution schedule_seconds_{core::kScheduleBounds};
 };
 
 }  // namespace kvd::daemon

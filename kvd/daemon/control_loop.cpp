@@ -128,8 +128,8 @@ core::ControllerStatus ControlLoop::status() const {
 
 ShellCounters ControlLoop::shell() const {
   const Solver* solver = parts_->workers.solver.get();
-  return {parts_->copies.counters(), solver ? solver->counters() : Solver::Counters(),
-          log_losses()};
+  return {parts_->copies.counters(), solver ? solver->counters() : Solver::Counters(), log_losses(),
+          parts_->commands.schedule_seconds()};
 }
 
 Config ControlLoop::in_force() const {

@@ -93,8 +93,8 @@ void add_memory(const ControllerStatus& status, Samples& out) {
   out.add("kvd_blocks_compacted_total", {}, status.counters.compacted.blocks);
   out.add("kvd_compacted_bytes_total", {}, status.counters.compacted.bytes);
   out.add("kvd_orphaned_bytes", {}, status.orphaned);
-  out.add("kvd_scrubbed_bytes_total", {}, status.counters.bytes_scrubbed);
-  out.add("kvd_slabs_renewed_total", {}, status.counters.slabs_renewed);
+  out.add("kvd_scrubbed_bytes_total", {}, status.counters.slabs.bytes_scrubbed);
+  out.add("kvd_slabs_renewed_total", {}, status.counters.slabs.renewed);
   out.add("kvd_region_granted_bytes_total", {}, status.counters.region_bytes_granted);
 }
 
@@ -190,6 +190,9 @@ void add_requests(const ControllerStatus& status, Samples& out) {
 
 void add_steps(const ControllerStatus& status, Samples& out) {
   const Counters& c = status.counters;
+  out.add("kvd_schedule_calls_total", {}, c.schedule.calls);
+  out.add("kvd_schedule_requests_total", {"preempted"}, c.schedule.preempted);
+  out.add("kvd_schedule_requests_total", {"admitted"}, c.schedule.admitted);
   out.add("kvd_steps_total", {}, c.steps);
   out.add("kvd_tokens_total", {}, c.tokens);
   out.add("kvd_slo_intervals_total", {"ttft", "met"}, c.ttft.met);
@@ -264,6 +267,7 @@ void collect(const ControllerStatus& status, const ShellCounters& shell,
   add_copies(status, samples);
   add_layers(status.counters, shell.mover, samples);
   add_plans(shell.solver, samples);
+  samples.add("kvd_schedule_seconds", shell.schedule);
   samples.add("kvd_log_lines_lost_total", {"overrun"}, shell.log.overrun);
   samples.add("kvd_log_lines_lost_total", {"repeated"}, shell.log.repeated);
   add_rotation(status, samples);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kvd/core/status.hpp"
 #include "kvd/daemon/log.hpp"
 #include "kvd/daemon/solver.hpp"
 #include "kvd/mover/counters.hpp"
@@ -11,6 +12,8 @@ struct ShellCounters {
   mover::MoverCounters mover;
   Solver::Counters solver;
   LogLosses log;
+  /// Seconds that a `schedule` took, from its frame to its reply.
+  core::Distribution schedule{core::kScheduleBounds};
 };
 
 }  // namespace kvd::daemon

@@ -1,6 +1,8 @@
 #include "kvd/daemon/translate.hpp"
 
 #include <algorithm>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/overloaded.hpp"
@@ -93,11 +95,53 @@ Result<Body> from(const wire::AbortCommand& b) { return from_target<core::Abort>
 Result<Body> from(const wire::StatsCommand&) { return Body(core::Stats{}); }
 Result<Body> from(const wire::PingCommand&) { return Body(core::Ping{}); }
 
+Result<Body> from(const wire::ScheduleCommand& b, TimePoint now) {
+  const auto before = [&](std::uint64_t age) {
+    return now - Nanoseconds(static_cast<std::int64_t>(age));
+  };
+  const auto whole = [](std::uint64_t value) { return static_cast<std::int64_t>(value); };
+  core::Schedule out;
+  out.free_blocks = whole(b.body.free_blocks);
+  out.total_blocks = whole(b.body.total_blocks);
+  out.block_bytes = bytes(b.body.block_bytes);
+  out.block_tokens = tokens(b.body.block_tokens);
+  out.last_step = Nanoseconds(whole(b.body.last_step_ns));
+  out.last_step_prefill = tokens(b.body.last_step_prefill_tokens);
+  out.last_step_decodes = b.body.last_step_decodes;
+  out.max_batched_tokens = tokens(b.body.max_batched_tokens);
+  out.max_running = b.body.max_running;
+  out.requests.resize(b.requests.size());
+  std::size_t i = 0;
+  for (const wire::ScheduleRequest r : b.requests) {
+    core::Schedule::Request& to = out.requests[i++];
+    to.request = RequestId(r.request);
+    to.state = static_cast<core::Schedule::State>(r.state - 1);
+    to.prompt = tokens(r.prompt_tokens);
+    to.computed = tokens(r.computed_tokens);
+    to.generated = tokens(r.generated_tokens);
+    to.max_new = tokens(r.max_new_tokens);
+    to.blocks = r.blocks;
+    to.blocks_to_return = r.blocks_to_return;
+    to.slo_class = r.slo_class;
+    to.arrived = before(r.age_ns);
+    if (r.first_token_age_ns != 0) to.first_token = before(r.first_token_age_ns);
+    if (r.last_token_age_ns != 0) to.last_token = before(r.last_token_age_ns);
+    to.ttft = Nanoseconds(whole(r.ttft_ns));
+    to.tbt = Nanoseconds(whole(r.tbt_ns));
+  }
+  return Body(std::move(out));
+}
+static_assert(static_cast<int>(core::Schedule::State::kWaiting) + 1 ==
+                  static_cast<int>(wire::ScheduleState::kWaiting) &&
+              static_cast<int>(core::Schedule::State::kRunning) + 1 ==
+                  static_cast<int>(wire::ScheduleState::kRunning));
+
 /// Entries a reply views; they must live until it is encoded.
 struct Entries {
   std::vector<wire::RunEntry> run;
   std::vector<wire::HoldEntry> hold;
   std::vector<wire::PlaceEntry> place;
+  std::vector<std::uint64_t> preempt, admit;
 };
 
 wire::ReplyBody from(const core::StepReply& reply, Entries& entries) {
@@ -134,6 +178,16 @@ wire::ReplyBody from(const core::PlaceReply& reply, Entries& entries) {
   wire::PlaceReply out;
   out.body.budget_blocks = count(reply.budget.value);
   out.entries = entries.place;
+  return out;
+}
+
+wire::ReplyBody from(const core::ScheduleReply& reply, Entries& entries) {
+  for (const RequestId id : reply.preempt) entries.preempt.push_back(id.value);
+  for (const RequestId id : reply.admit) entries.admit.push_back(id.value);
+  wire::ScheduleReply out;
+  out.body.prefill_tokens = reply.prefill_tokens;
+  out.preempt = entries.preempt;
+  out.admit = entries.admit;
   return out;
 }
 
@@ -188,8 +242,16 @@ wire::ModelShape to_wire(const core::ModelClass& shape) {
           count(shape.bytes_per_token_per_layer.value)};
 }
 
-Result<Body> to_core(const wire::CommandBody& body) {
-  return std::visit([](const auto& b) { return from(b); }, body);
+Result<Body> to_core(const wire::CommandBody& body, TimePoint now) {
+  return std::visit(
+      [now](const auto& b) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(b)>, wire::ScheduleCommand>) {
+          return from(b, now);
+        } else {
+          return from(b);
+        }
+      },
+      body);
 }
 
 Status encode(const ReplyHead& head, const decltype(core::Reply::body)& body,
@@ -210,6 +272,7 @@ Status encode(const ReplyHead& head, const decltype(core::Reply::body)& body,
                               },
                               [&](const core::StepReply& r) { return from(r, entries); },
                               [&](const core::PlaceReply& r) { return from(r, entries); },
+                              [&](const core::ScheduleReply& r) { return from(r, entries); },
                               [](const auto& r) { return from(r); },
                           },
                           body);

@@ -20,8 +20,10 @@ namespace kvd::daemon {
 
 [[nodiscard]] wire::ModelShape to_wire(const core::ModelClass& shape);
 
-/// The body of a decoded command. Errors: InvalidArgument for an unknown kind or direction.
-[[nodiscard]] Result<decltype(core::Command::body)> to_core(const wire::CommandBody& body);
+/// The body of a decoded command that arrived now. Errors: InvalidArgument for an unknown kind or
+/// direction.
+[[nodiscard]] Result<decltype(core::Command::body)> to_core(const wire::CommandBody& body,
+                                                            TimePoint now);
 
 /// What a reply needs besides its body.
 struct ReplyHead {

@@ -16,6 +16,9 @@ constexpr double kRunBounds[] = {65536,   131072,  262144,  524288,   1048576,
 constexpr double kSolveBounds[] = {0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1};
 constexpr double kDepositBounds[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256};
 
+constexpr double kScheduleBounds[] = {0.00001, 0.00002, 0.00005, 0.0001, 0.0002,
+                                      0.0005,  0.001,   0.002,   0.01};
+
 constexpr Text kTierNames[] = {"hbm", "dram"};
 constexpr Text kCacheNames[] = {"hbm", "dram", "disk"};
 constexpr Text kDiskWayNames[] = {"load", "store"};
@@ -53,6 +56,8 @@ constexpr Label kAllGoals{"goal", kAllGoalNames};
 constexpr Label kOutcome{"outcome", kOutcomeNames};
 constexpr Label kPlan{"outcome", kPlanNames};
 constexpr Label kDecision{"decision", kDecisionNames};
+constexpr Text kAnswerNames[] = {"preempted", "admitted"};
+constexpr Label kAnswer{"answer", kAnswerNames};
 constexpr Label kEngine{"engine", {}};
 constexpr Label kDomain{"domain", {}};
 constexpr Label kDevice{"device", {}};
@@ -385,6 +390,25 @@ constexpr Metric kCatalogue[] = {
      {{kWay}},
      "Requests rotated out of or into HBM.",
      "Rotation"},
+    {"kvd_schedule_calls_total",
+     kCounter,
+     "",
+     {},
+     "Steps of engines that place their blocks themselves and asked who is to run.",
+     "Engines that place"},
+    {"kvd_schedule_requests_total",
+     kCounter,
+     "",
+     {{kAnswer}},
+     "Requests that such engines were told to preempt, or to admit.",
+     "Engines that place"},
+    {"kvd_schedule_seconds",
+     kHistogram,
+     "seconds",
+     {},
+     "Time in kvd from such a question to its answer.",
+     "Engines that place",
+     kScheduleBounds},
     {"kvd_scrubbed_bytes_total",
      kCounter,
      "bytes",

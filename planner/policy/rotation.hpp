@@ -40,6 +40,10 @@ struct RotationRequest {
   /// Service levels S_F and S_B of this request.
   Seconds ttft_slo{5.0};
   Seconds tbt_slo{0.1};
+  /// Only `paced` asks: when the next token is due to the user (none before the first), and the
+  /// tokens to compute before the next one is made.
+  std::optional<Seconds> t_due{};
+  Tokens to_compute{};
 
   [[nodiscard]] bool counts_as_waiting() const {
     return state == RequestState::kWaiting || (state == RequestState::kRotary && !t_last);
@@ -50,6 +54,20 @@ struct RotationRequest {
 struct DramUse {
   Bytes total;
   Bytes free;
+};
+
+/// What the steps of an engine have shown; only `paced` asks.
+struct EnginePace {
+  /// An iteration of those that run now, without prefill; 0: not known yet.
+  Seconds step{0};
+  /// What each prompt token adds to one.
+  Seconds prefill_token{0};
+  /// How long past the due time of their next token requests came back lately, on average.
+  Seconds lateness{0};
+  /// Tokens made a second while somebody waited; 0: not known yet.
+  double tokens_per_s = 0;
+  /// Prompts that came in while one that arrived earlier waited, since such a one came in last.
+  std::int32_t passed = 0;
 };
 
 /// All a rotation policy decides on. Budgets are bytes, so that requests of several classes
@@ -64,6 +82,7 @@ struct RotationSnapshot {
   std::optional<DramUse> dram;
   /// How long requests stayed out lately, on average; only `unified` asks.
   Seconds mean_absence{0};
+  EnginePace pace;
   std::vector<RotationRequest> requests;
 };
 
@@ -122,6 +141,8 @@ struct RotationTraits {
   bool chooses_layerwise = false;
   /// Rotates whole requests while HBM holds many: their layers stream only where it holds few.
   bool streams_only_large_requests = false;
+  /// It bounds by itself how many start: an admission policy bounds a step's prefill only.
+  bool paces = false;
 };
 
 /// Decides which requests run: a pure function of its arguments. The object holds scratch memory

@@ -32,7 +32,7 @@ const std::vector<Room>& rooms() {
        {// what goes in and out
         "devices", "tuning", "inputs", "status", "effects", "events", "config",
         // records
-        "request", "session",
+        "request", "session", "placing",
         // what all parts stand on
         "context", "requests", "knowledge", "budget", "cache_copies", "disk_cache", "prefixes",
         "request_memory", "ground",
@@ -40,7 +40,7 @@ const std::vector<Room>& rooms() {
         "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
         "claims",
         // who decides
-        "layer_plans", "admission", "rotation", "silence", "standstills",
+        "layer_plans", "admission", "rotation", "engine_placed", "silence", "standstills",
         // what an engine says and hears
         "reports", "replies", "steps", "ranks", "sessions", "commands",
         // all of them

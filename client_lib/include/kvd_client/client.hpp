@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "kvd_client/result.hpp"
 #include "kvd_client/types.hpp"
@@ -110,6 +111,20 @@ class KVD_CLIENT_API Client {
   /// Plans placement for the given running requests now; none given: for all of them.
   Result<Placement> place(std::span<const std::uint64_t> requests, Duration timeout);
   Result<Stats> stats(Duration timeout);
+
+  // The engine places.
+  /// For a session without a shape whose engine picks block ids itself: whom its next step
+  /// preempts and admits, by kvd's policies and goals in force. Changes nothing else: an answer
+  /// that is not followed is made anew from what the next call says. One round trip, a few
+  /// microseconds of the daemon's time a request; never attaches: Unavailable at once where the
+  /// daemon is gone (ping() attaches again). InvalidArgument for a session with a shape, more than
+  /// kMostScheduled requests, an id that is 0 or named twice, and numbers that cannot be.
+  /// DeadlineExceeded where another call of this client, or the daemon, takes longer than
+  /// `timeout`. After any failure go on as without kvd.
+  Result<ScheduleResult> schedule(const ScheduleInput& input, Duration timeout);
+  /// The number of an SLO class by its name, for ScheduleRequest::slo_class. A class that the
+  /// daemon does not know counts as the domain's.
+  static std::uint32_t slo_class_number(std::string_view name);
 
  private:
   class Impl;

@@ -180,6 +180,56 @@ struct Placement {
   std::vector<Entry> entries;
 };
 
+// ---- the engine places: it picks block ids itself and asks who is to run ----
+
+enum class ScheduleState : std::uint32_t {
+  kWaiting = 1,  ///< holds no block and none is kept for it: a new prompt, or one to be recomputed
+  kParked = 2,   ///< was preempted; its blocks are kept for its return
+  kRunning = 3,
+};
+
+/// One request. All ages are of the moment of the call, at least 1 ns where there is one.
+struct ScheduleRequest {
+  std::uint64_t id = 0;  ///< the engine's own number, not 0, unique among those of the call
+  ScheduleState state = ScheduleState::kWaiting;
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t computed_tokens = 0;   ///< whose KV it has; kParked: whose KV is kept
+  std::uint32_t generated_tokens = 0;  ///< of its answer
+  std::uint32_t max_new_tokens = 0;
+  std::uint32_t blocks = 0;              ///< kRunning: those that come free when it leaves
+  std::uint32_t blocks_to_return = 0;    ///< the others: needed to come in; 0: by its tokens
+  std::uint32_t slo_class = 0;           ///< slo_class_number(); 0: that of the session's domain
+  std::uint64_t age_ns = 0;              ///< since it arrived
+  std::uint64_t first_token_age_ns = 0;  ///< 0: none yet
+  std::uint64_t last_token_age_ns = 0;   ///< 0: none yet
+  std::uint64_t ttft_ns = 0;             ///< goal; 0: its class's
+  std::uint64_t tbt_ns = 0;              ///< goal; 0: its class's
+};
+
+/// The engine before its next step.
+struct ScheduleInput {
+  std::uint64_t free_blocks = 0;   ///< that requests may take, cached ones without owner included
+  std::uint64_t total_blocks = 0;  ///< that requests can have at all
+  std::uint64_t block_bytes = 0;   ///< of all layers; 0: parked blocks are not kvd's
+  std::uint64_t last_step_ns = 0;  ///< that the last iteration took; 0: none since the last call
+  std::uint32_t block_tokens = 0;
+  std::uint32_t last_step_prefill_tokens = 0;
+  std::uint32_t last_step_decodes = 0;
+  std::uint32_t max_batched_tokens = 0;       ///< the engine's own bound of a step; 0: none
+  std::uint32_t max_running = 0;              ///< the same of running requests; 0: none
+  std::span<const ScheduleRequest> requests;  ///< at most kMostScheduled
+};
+constexpr std::size_t kMostScheduled = 2048;
+
+/// What the next step shall do.
+struct ScheduleResult {
+  std::vector<std::uint64_t> preempt;  ///< running requests that leave, in this order
+  /// Waiting and parked ones that come in, in this order; whoever is not named stays out.
+  std::vector<std::uint64_t> admit;
+  /// Prompt tokens of the step, all requests together, besides one token for each that decodes.
+  std::uint32_t prefill_tokens = 0xffffffffu;  ///< all ones: any number
+};
+
 /// What the daemon counts for this session.
 struct Stats {
   std::uint64_t region_bytes = 0;

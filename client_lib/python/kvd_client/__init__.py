@@ -22,13 +22,15 @@ from .region import Region
 from .requests import (
     Direction, Hold, HoldReason, Place, Placement, Report, Request, Run, RunFlag, Step,
 )  # fmt: skip
+from .schedule import Decision, ScheduleBatch, ScheduleState, slo_class
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Client", "DeadlineExceeded", "DeviceError", "Direction", "Group", "Hold", "HoldReason",
-    "Infeasible", "Internal", "InvalidArgument", "KvdError", "Memory", "NotFound", "OutOfMemory",
-    "PeerGone", "PermissionDenied", "Place", "Placement", "QuotaExceeded", "Region", "Report",
-    "Request", "Run", "RunFlag", "SessionInfo", "Shape", "StaleSession", "Stats", "Status", "Step",
-    "Transport", "Unavailable", "Unsupported", "WouldBlock", "held_mappings",
+    "Client", "DeadlineExceeded", "Decision", "DeviceError", "Direction", "Group", "Hold",
+    "HoldReason", "Infeasible", "Internal", "InvalidArgument", "KvdError", "Memory", "NotFound",
+    "OutOfMemory", "PeerGone", "PermissionDenied", "Place", "Placement", "QuotaExceeded", "Region",
+    "Report", "Request", "Run", "RunFlag", "ScheduleBatch", "ScheduleState", "SessionInfo", "Shape",
+    "StaleSession", "Stats", "Status", "Step", "Transport", "Unavailable", "Unsupported",
+    "WouldBlock", "held_mappings", "slo_class",
 ]  # fmt: skip

@@ -166,6 +166,57 @@ class Stats(Structure):
     ]
 
 
+class SchedRequest(Structure):
+    _fields_ = [
+        ("id", c_uint64),
+        ("state", c_uint32),
+        ("prompt_tokens", c_uint32),
+        ("computed_tokens", c_uint32),
+        ("generated_tokens", c_uint32),
+        ("max_new_tokens", c_uint32),
+        ("blocks", c_uint32),
+        ("blocks_to_return", c_uint32),
+        ("slo_class", c_uint32),
+        ("age_ns", c_uint64),
+        ("first_token_age_ns", c_uint64),
+        ("last_token_age_ns", c_uint64),
+        ("ttft_ns", c_uint64),
+        ("tbt_ns", c_uint64),
+    ]
+
+
+class SchedInput(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("free_blocks", c_uint64),
+        ("total_blocks", c_uint64),
+        ("block_bytes", c_uint64),
+        ("last_step_ns", c_uint64),
+        ("block_tokens", c_uint32),
+        ("last_step_prefill_tokens", c_uint32),
+        ("last_step_decodes", c_uint32),
+        ("max_batched_tokens", c_uint32),
+        ("max_running", c_uint32),
+        ("reserved", c_uint32),
+        ("requests", POINTER(SchedRequest)),
+        ("count", c_uint64),
+    ]
+
+
+class SchedResult(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("preempt", POINTER(c_uint64)),
+        ("preempt_capacity", c_uint64),
+        ("preempt_count", c_uint64),
+        ("admit", POINTER(c_uint64)),
+        ("admit_capacity", c_uint64),
+        ("admit_count", c_uint64),
+        ("prefill_tokens", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
 class DlDevice(Structure):
     _fields_ = [("device_type", c_int32), ("device_id", c_int32)]
 
@@ -196,7 +247,7 @@ class DlManagedTensor(Structure):
 
 HANDLE = c_void_p
 
-# Every function but three returns a kvd_status.
+# Every function but four returns a kvd_status.
 _CALLS: dict[str, list[Any]] = {
     "kvd_open": [POINTER(OpenOptions), POINTER(HANDLE)],
     "kvd_get_session_info": [HANDLE, POINTER(SessionInfo)],
@@ -224,6 +275,7 @@ _CALLS: dict[str, list[Any]] = {
     "kvd_rotate": [HANDLE, c_uint64, c_int, c_uint64],
     "kvd_allocate_blocks": [HANDLE, c_uint64, c_uint64, c_uint64, POINTER(c_uint32)],
     "kvd_place": [HANDLE, POINTER(c_uint64), c_uint64, c_uint64, POINTER(Placement)],
+    "kvd_schedule": [HANDLE, POINTER(SchedInput), c_uint64, POINTER(SchedResult)],
 }
 
 
@@ -268,6 +320,7 @@ def _declare(loaded: ctypes.CDLL) -> ctypes.CDLL:
         ("kvd_close", [HANDLE], None),
         ("kvd_release_mappings", [], None),
         ("kvd_last_error", [], c_char_p),
+        ("kvd_slo_class", [c_char_p], c_uint32),
     ]
     for name, arguments, result in others:
         function = getattr(loaded, name)

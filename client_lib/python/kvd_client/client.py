@@ -14,6 +14,7 @@ from . import _abi
 from ._handle import Handle, check
 from .region import Region
 from .requests import Requests
+from .schedule import Scheduling
 
 _TIMEOUT_S = 5.0
 # A region may be many GiB that the daemon zeroes before it lends them.
@@ -80,9 +81,9 @@ class Stats(NamedTuple):
     rotations_in: int
 
 
-class Client(Requests):
+class Client(Requests, Scheduling):
     """A session: rents memory (level 1: allocate()) or lets kvd schedule requests (level 3:
-    submit() and step(), see Requests).
+    submit() and step(), see Requests; schedule() where the engine places, see Scheduling).
 
     endpoint: the attach socket; None: $KVD_ENDPOINT, else the daemon's default path.
     engine_name: shown in status and metrics, at most 31 bytes; None: the program's name.

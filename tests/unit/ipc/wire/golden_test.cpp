@@ -89,6 +89,35 @@ TEST(Golden, StepReplyHoldsWhatTheFileSays) {
   EXPECT_EQ(step.hold[0].reason, static_cast<std::uint32_t>(HoldReason::kSwappedOut));
 }
 
+TEST(Golden, ScheduleHoldsWhatTheFileSays) {
+  const auto file = golden("schedule");
+  const auto command = decode_command(file);
+  ASSERT_TRUE(command.ok()) << command.error().message;
+  const auto& schedule = std::get<ScheduleCommand>(command->body);
+  EXPECT_EQ(schedule.body.free_blocks, 5u);
+  EXPECT_EQ(schedule.body.last_step_ns, 10'600'000u);
+  EXPECT_EQ(schedule.body.max_running, 64u);
+  ASSERT_EQ(schedule.requests.size(), 2u);
+  EXPECT_EQ(schedule.requests[0].blocks, 10u);
+  EXPECT_EQ(schedule.requests[0].last_token_age_ns, 9'000'000u);
+  EXPECT_EQ(schedule.requests[1].request, 12u);
+  EXPECT_EQ(schedule.requests[1].state, static_cast<std::uint32_t>(ScheduleState::kParked));
+  EXPECT_EQ(schedule.requests[1].blocks_to_return, 3u);
+  EXPECT_EQ(schedule.requests[1].tbt_ns, 31'500'000u);
+}
+
+TEST(Golden, ScheduleReplyHoldsWhatTheFileSays) {
+  const auto file = golden("schedule_reply");
+  const auto reply = decode_reply(file);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  const auto& schedule = std::get<ScheduleReply>(reply->body);
+  EXPECT_EQ(schedule.body.prefill_tokens, 192u);
+  ASSERT_EQ(schedule.preempt.size(), 1u);
+  EXPECT_EQ(schedule.preempt[0], 11u);
+  ASSERT_EQ(schedule.admit.size(), 2u);
+  EXPECT_EQ(schedule.admit[1], 13u);
+}
+
 TEST(Golden, FailureKeepsCodeAndMessage) {
   const auto file = golden("failure_reply");
   const auto reply = decode_reply(file);

@@ -50,6 +50,8 @@ std::uint64_t sum(const Command& command) {
     for (const std::uint64_t request : place->requests) total += request;
   } else if (const auto* name = std::get_if<NameCommand>(&command.body)) {
     for (const BlockName block : name->blocks) total += block.digest[31];
+  } else if (const auto* schedule = std::get_if<ScheduleCommand>(&command.body)) {
+    for (const ScheduleRequest request : schedule->requests) total += request.tbt_ns;
   }
   return total;
 }
@@ -61,6 +63,9 @@ std::uint64_t sum(const Reply& reply) {
     for (const HoldEntry entry : step->hold) total += entry.request;
   } else if (const auto* place = std::get_if<PlaceReply>(&reply.body)) {
     for (const PlaceEntry entry : place->entries) total += entry.request;
+  } else if (const auto* schedule = std::get_if<ScheduleReply>(&reply.body)) {
+    for (const std::uint64_t request : schedule->preempt) total += request;
+    for (const std::uint64_t request : schedule->admit) total += request;
   }
   return total;
 }

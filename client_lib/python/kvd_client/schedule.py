@@ -1,0 +1,155 @@
+"""Scheduling for an engine that places its blocks itself: it tells what it has before each step, and
+kvd's policies say who leaves, who comes in, and how many prompt tokens the step may have.
+
+Counts are tokens and blocks. Times are whole nanoseconds here, not seconds as elsewhere in this
+package: there are five of them for each request of each step. kvd.h says more about each field.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import struct
+from typing import NamedTuple
+
+from . import _abi
+from ._handle import Handle
+from .errors import InvalidArgument
+
+MOST_REQUESTS = 2048
+_ANY_TOKENS = 0xFFFFFFFF
+_REQUEST = struct.Struct("<Q8I5Q")
+assert _REQUEST.size == ctypes.sizeof(_abi.SchedRequest)
+
+
+class ScheduleState(enum.IntEnum):
+    """KVD_SCHED_…: where a request is."""
+
+    WAITING = 1  # a new prompt, or one that was preempted and has to be recomputed
+    PARKED = 2  # was preempted, and its blocks are kept for its return
+    RUNNING = 3
+
+
+class Decision(NamedTuple):
+    """The answer to schedule()."""
+
+    preempt: list[int]  # running requests that leave before the step, in this order
+    admit: list[int]  # waiting and parked ones that come in, in this order; the rest stays out
+    prefill_tokens: int | None  # prompt tokens of the step at most, beside the decodes; None: any
+
+
+class ScheduleBatch:
+    """The requests of one schedule(), in memory that is made once: clear() and fill it each step.
+
+    One thread at a time.
+    """
+
+    def __init__(self, capacity: int = MOST_REQUESTS) -> None:
+        if not 0 < capacity <= MOST_REQUESTS:
+            raise InvalidArgument(f"a batch has room for 1 to {MOST_REQUESTS} requests")
+        self._capacity = capacity
+        self._requests = (_abi.SchedRequest * capacity)()
+        self._preempt = (ctypes.c_uint64 * capacity)()
+        self._admit = (ctypes.c_uint64 * capacity)()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def clear(self) -> None:
+        self._count = 0
+
+    def add(
+        self,
+        id: int,
+        state: int,
+        prompt_tokens: int,
+        computed_tokens: int,
+        generated_tokens: int,
+        max_new_tokens: int,
+        blocks: int,
+        blocks_to_return: int,
+        age_ns: int,
+        first_token_age_ns: int = 0,
+        last_token_age_ns: int = 0,
+        ttft_ns: int = 0,
+        tbt_ns: int = 0,
+        slo_class: int = 0,
+    ) -> None:
+        """`state`: a ScheduleState. `computed_tokens`: whose KV it has; parked: whose KV is kept.
+        `blocks`: running: those that come free when it leaves. `blocks_to_return`: the others:
+        needed to come in, 0: reckoned by its tokens. Ages are until now, at least 1 where there is
+        one, 0: none. Goals: 0: of its class. Raises InvalidArgument where the batch is full or a
+        number does not fit its field."""
+        if self._count >= self._capacity:
+            raise InvalidArgument(
+                f"more than {self._capacity} requests: leave out those at the end of the queue"
+            )
+        try:
+            _REQUEST.pack_into(
+                self._requests, self._count * _REQUEST.size, id, state, prompt_tokens,
+                computed_tokens, generated_tokens, max_new_tokens, blocks, blocks_to_return,
+                slo_class, age_ns, first_token_age_ns, last_token_age_ns, ttft_ns, tbt_ns,
+            )  # fmt: skip
+        except struct.error as fault:
+            raise InvalidArgument(f"request {id}: {fault}") from None
+        self._count += 1
+
+
+class Scheduling:
+    """The call of an engine that places its blocks itself. Part of Client."""
+
+    _handle: Handle
+
+    def schedule(
+        self,
+        batch: ScheduleBatch,
+        *,
+        free_blocks: int,
+        total_blocks: int,
+        block_tokens: int,
+        block_bytes: int = 0,
+        last_step_ns: int = 0,
+        last_step_prefill_tokens: int = 0,
+        last_step_decodes: int = 0,
+        max_batched_tokens: int = 0,
+        max_running: int = 0,
+        timeout: float = 0.002,
+    ) -> Decision:
+        """Whom the next step preempts and admits. For a client without a shape; `batch` has all
+        requests that run or are parked, and of those that wait the ones that could come in.
+
+        `free_blocks`: that requests may take; `total_blocks`: that they can have at all;
+        `block_bytes`: of all layers, 0: parked blocks do not lie in kvd's DRAM; `last_step_…`: how
+        long the last iteration took and what it did, 0 ns: none since the last call;
+        `max_batched_tokens`, `max_running`: the engine's own bounds, 0: none.
+
+        Never attaches and ends by `timeout` seconds. Raises Unavailable at once where the daemon is
+        gone (ping(), from another thread, attaches again), DeadlineExceeded where it or another call
+        of this client takes longer, InvalidArgument for what cannot be. Go on as without kvd then."""
+        count = len(batch)
+        question = _abi.SchedInput(
+            ctypes.sizeof(_abi.SchedInput), free_blocks, total_blocks, block_bytes, last_step_ns,
+            block_tokens, last_step_prefill_tokens, last_step_decodes, max_batched_tokens,
+            max_running, 0, batch._requests, count,
+        )  # fmt: skip
+        answer = _abi.SchedResult(
+            ctypes.sizeof(_abi.SchedResult), batch._preempt, count, 0, batch._admit, count, 0,
+            _ANY_TOKENS, 0,
+        )  # fmt: skip
+        self._handle.call(
+            "kvd_schedule", ctypes.byref(question), _abi.nanoseconds(timeout), ctypes.byref(answer)
+        )
+        bound = answer.prefill_tokens
+        return Decision(
+            batch._preempt[: answer.preempt_count],
+            batch._admit[: answer.admit_count],
+            None if bound == _ANY_TOKENS else bound,
+        )
+
+
+def slo_class(name: str) -> int:
+    """The number of an SLO class by its name, for ScheduleBatch.add(). A class that the daemon does
+    not know counts as the domain's."""
+    number: int = _abi.library().kvd_slo_class(name.encode())
+    return number

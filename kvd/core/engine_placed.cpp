@@ -1,0 +1,332 @@
+#include "kvd/core/engine_placed.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "ipc/vocabulary/slo_class.hpp"
+#include "planner/policy/admission_guards.hpp"
+
+namespace kvd::core {
+
+namespace {
+
+using State = Schedule::State;
+
+/// Bytes of a block where the engine does not say: blocks are all alike.
+constexpr Bytes kAnyBlock{1};
+
+Bytes block_bytes(const Schedule& told) { return std::max(told.block_bytes, kAnyBlock); }
+
+std::int64_t blocks_for(const Schedule& told, Tokens tokens) {
+  return pieces(tokens, told.block_tokens);
+}
+
+Tokens all_tokens(const Schedule::Request& request) { return request.prompt + request.generated; }
+
+/// It has tokens to compute before it makes one.
+bool computes_prompt(const Schedule::Request& request) {
+  return request.generated == Tokens(0) || request.computed + Tokens(1) < all_tokens(request);
+}
+
+/// Blocks that it needs to come in.
+std::int64_t size_of(const Schedule& told, const Schedule::Request& request) {
+  std::int64_t blocks = request.blocks_to_return;
+  if (blocks == 0) {
+    blocks = blocks_for(told, std::max(all_tokens(request), request.computed + Tokens(1)));
+  }
+  return std::min(blocks, told.total_blocks);  // more there is not: it comes in when all is free
+}
+
+/// Of one that runs: what it takes in the next step, and later until its prompt is computed.
+std::pair<std::int64_t, std::int64_t> growth_of(const Schedule& told,
+                                                const Schedule::Request& request) {
+  Tokens chunk(1);
+  if (computes_prompt(request)) {
+    chunk = std::max(chunk, all_tokens(request) - request.computed);
+    if (told.max_batched_tokens > Tokens(0)) chunk = std::min(chunk, told.max_batched_tokens);
+  }
+  const std::int64_t held = blocks_for(told, request.computed);
+  const std::int64_t next = blocks_for(told, request.computed + chunk);
+  return {next - held, std::max<std::int64_t>(0, blocks_for(told, all_tokens(request)) - next)};
+}
+
+}  // namespace
+
+const Placing* EnginePlaced::find(EngineId engine) const {
+  const auto it = engines_.find(engine);
+  return it == engines_.end() ? nullptr : &it->second;
+}
+
+void EnginePlaced::forget_ended() {
+  std::erase_if(engines_,
+                [&](const auto& entry) { return !requests_.sessions().contains(entry.first); });
+}
+
+void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
+  const Session& session = requests_.sessions().at(command.engine);
+  if (session.class_id) {
+    context_.refuse(command, ErrorCode::kInvalidArgument,
+                    "a session with a model shape has its blocks placed by kvd: call step, or "
+                    "attach without a shape");
+    return;
+  }
+  Placing& placing = engines_[command.engine];
+  if (const auto twice = placing.named_twice(told)) {
+    context_.refuse(command, ErrorCode::kInvalidArgument,
+                    "request " + std::to_string(twice->value) + " is named twice: name each once");
+    return;
+  }
+  set_goals(session, told);
+  placing.learn(told, goals_, context_.now);
+  ScheduleReply reply = decide(session, told, placing);
+  auto& counters = context_.counters.schedule;
+  ++counters.calls;
+  counters.preempted += reply.preempt.size();
+  counters.admitted += reply.admit.size();
+  context_.reply(command, std::move(reply));
+}
+
+// What a request says itself, else its class, else its domain's.
+void EnginePlaced::set_goals(const Session& session, const Schedule& told) {
+  const auto& classes = context_.tuning.slo;
+  const auto of_domain = classes.find(session.info.slo_class);
+  const Slo usual = of_domain == classes.end() ? Slo{} : of_domain->second;
+  goals_.clear();
+  for (const Schedule::Request& request : told.requests) {
+    Slo goal = usual;
+    if (request.slo_class != 0) {
+      const auto named = std::find_if(classes.begin(), classes.end(), [&](const auto& entry) {
+        return slo_class_number(entry.first) == request.slo_class;
+      });
+      if (named != classes.end()) goal = named->second;
+    }
+    if (request.ttft.count() > 0) goal.ttft = request.ttft;
+    if (request.tbt.count() > 0) goal.tbt = request.tbt;
+    goals_.push_back(goal);
+  }
+}
+
+// While nobody waits nothing is decided, unless those who run have no room to grow.
+ScheduleReply EnginePlaced::decide(const Session& session, const Schedule& told, Placing& placing) {
+  growth_ = {};
+  for (const Schedule::Request& request : told.requests) {
+    if (request.state != State::kRunning) continue;
+    const auto [next, rest] = growth_of(told, request);
+    growth_.next += next;
+    growth_.rest += rest;
+  }
+  ScheduleReply reply;
+  leaves_.assign(told.requests.size(), false);
+  const Allowed allowed = admit(session, told, placing);
+  const std::size_t queues = placing.counts().waiting + placing.counts().parked;
+  if (queues > 0) {
+    fill_snapshot(session, told, placing, allowed);
+    const auto& decision =
+        context_.placing_rotation->decide(snapshot_, context_.now, context_.rotation_config());
+    take(told, decision, reply);
+    std::vector<bool> taken(told.requests.size());
+    for (const std::uint32_t i : decision.prioritized) taken[index_[i]] = true;
+    for (std::size_t i = 0; decision.contention && i < index_.size(); ++i) {
+      const bool enters = told.requests[index_[i]].state != State::kRunning;
+      if (enters && !taken[index_[i]]) placing.passed_over(index_[i]);
+    }
+  }
+  let_grow(told, reply);
+  placing.leave_waiting(queues > reply.admit.size());
+  // A bound on chunks costs throughput: a policy that paces has it only with room to spare.
+  const bool bounded = !context_.placing_rotation->traits().paces || queues == reply.admit.size();
+  if (allowed.chunk && bounded) {
+    reply.prefill_tokens = static_cast<std::uint32_t>(
+        std::clamp<std::int64_t>(allowed.chunk->value, 0, UINT32_MAX - 1));
+  }
+  return reply;
+}
+
+EnginePlaced::Allowed EnginePlaced::admit(const Session& session, const Schedule& told,
+                                          const Placing& placing) {
+  Allowed allowed;
+  allowed.held_back.assign(told.requests.size(), false);
+  const planner::AdmissionSnapshot snapshot = admission_snapshot(session, told, placing);
+  // Where the policy cannot decide (a prompt that it would never admit), memory alone does.
+  const auto decision = context_.admission->decide(snapshot);
+  if (!decision.ok()) return allowed;
+  if (!queue_.empty()) allowed.chunk = decision->chunk;
+  if (context_.placing_rotation->traits().paces) {
+    if (allowed.chunk) allowed.chunk = planner::prefill_chunk(snapshot, queue_.size());
+    return allowed;
+  }
+  std::size_t admitted = decision->admitted;
+  // With nobody decoding there is nobody whose pace the head of the queue could disturb.
+  if (snapshot.decoding.empty()) admitted = std::max<std::size_t>(admitted, 1);
+  for (std::size_t i = admitted; i < queue_.size(); ++i) {
+    const bool begun = snapshot.queue[i].begun;
+    allowed.held_back[queue_[i]] = !begun;
+  }
+  return allowed;
+}
+
+// In a block of all layers: one layer group.
+planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Session& session,
+                                                            const Schedule& told,
+                                                            const Placing& placing) {
+  const planner::RotationTraits traits = context_.placing_rotation->traits();
+  planner::AdmissionSnapshot snapshot;
+  const double per_token =
+      static_cast<double>(block_bytes(told).value) / static_cast<double>(told.block_tokens.value);
+  snapshot.costs.alpha = context_.tuning.admission.alpha;
+  snapshot.costs.beta = context_.tuning.admission.beta * per_token / 2;
+  snapshot.costs.precision_bytes = 1;
+  snapshot.costs.params = placing.prefill_token_s() / 2;
+  snapshot.costs.link = {knowledge_.link_or_default(session.devices().first())};
+  const planner::Seconds step(placing.decode_s(placing.counts().running));
+  Nanoseconds least_tbt = Nanoseconds::max();
+  queue_.clear();
+  for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
+    const Schedule::Request& r = told.requests[i];
+    const bool decodes = r.state == State::kRunning && !computes_prompt(r);
+    if (!decodes && (r.state != State::kParked || computes_prompt(r))) queue_.push_back(i);
+    if (!decodes || !r.first_token) continue;
+    const planner::RotationRequest seen = placing.as_rotation(told, i, goals_[i]);
+    const auto learned =
+        r.generated < r.max_new ? placing.lengths().estimate(r.generated, r.max_new) : std::nullopt;
+    const std::int64_t low = learned ? learned->low.value : r.generated.value + 1;
+    snapshot.decoding.push_back(
+        {planner::Seconds(goals_[i].tpot), r.generated.value,
+         std::max(planner::Seconds(0), planner::Seconds(context_.now - *r.first_token)),
+         std::max<std::int64_t>(1, low - r.generated.value), step, r.prompt, seen.deposit});
+    least_tbt = std::min(least_tbt, goals_[i].tbt);
+  }
+  const auto begun = [&](std::uint32_t i) {
+    const Schedule::Request& r = told.requests[i];
+    return r.state != State::kWaiting || r.generated > Tokens(0);
+  };
+  std::stable_sort(queue_.begin(), queue_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    if (begun(a) != begun(b)) return begun(a);
+    return told.requests[a].arrived < told.requests[b].arrived;
+  });
+  for (const std::uint32_t i : queue_) {
+    const Schedule::Request& r = told.requests[i];
+    const planner::RotationRequest seen = placing.as_rotation(told, i, goals_[i]);
+    const Tokens done = std::clamp(r.computed, Tokens(0), all_tokens(r));
+    snapshot.queue.push_back({all_tokens(r), done, seen.output_tokens->value, begun(i)});
+    if (!traits.paces) least_tbt = std::min(least_tbt, goals_[i].tbt);
+  }
+  if (traits.guards_steps && least_tbt != Nanoseconds::max()) {
+    snapshot.guard = planner::StepGuard{step, planner::Seconds(0), planner::Seconds(least_tbt)};
+  }
+  const bool all = context_.admission->traits().counts_evictable && traits.evicts;
+  snapshot.memory = planner::AdmissionMemory{Blocks(told.total_blocks),
+                                             Blocks(all ? told.total_blocks : told.free_blocks),
+                                             told.block_tokens};
+  return snapshot;
+}
+
+void EnginePlaced::fill_snapshot(const Session& session, const Schedule& told,
+                                 const Placing& placing, const Allowed& allowed) {
+  const std::int64_t running = placing.counts().running;
+  const bool seats = told.max_running == 0 || running < told.max_running;
+  snapshot_.requests.clear();
+  index_.clear();
+  for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
+    const Schedule::Request& request = told.requests[i];
+    const bool runs = request.state == State::kRunning;
+    if (!runs && (!seats || allowed.held_back[i])) continue;
+    planner::RotationRequest entry = placing.as_rotation(told, i, goals_[i]);
+    entry.bytes = block_bytes(told) * (runs ? request.blocks : size_of(told, request));
+    snapshot_.requests.push_back(entry);
+    index_.push_back(i);
+  }
+  set_budgets(session, told, placing);
+}
+
+void EnginePlaced::set_budgets(const Session& session, const Schedule& told,
+                               const Placing& placing) {
+  const Bytes block = block_bytes(told);
+  const std::int64_t running = placing.counts().running;
+  // Room for those who run to grow for a while, and for prompts under way, is kept from who would
+  // come in. Nobody leaves for it.
+  const std::int64_t kept = growth_.rest + running / 2;
+  const std::int64_t grows = std::min(growth_.next, told.free_blocks);
+  snapshot_.b_hbm = block * std::max(told.free_blocks - kept, grows);
+  snapshot_.growth = block * growth_.next;
+  snapshot_.pace = placing.pace(running);
+  snapshot_.mean_absence = planner::Seconds(0);
+  // What the link carries in a step, a sixteenth of all at most, and one whole request at least: a
+  // smaller budget would let no large one come back.
+  Bytes largest;
+  for (const auto& request : snapshot_.requests) largest = std::max(largest, request.bytes);
+  const double rate = knowledge_.slower_link(session.devices().first());
+  const double carried = rate * placing.decode_s(running);
+  Bytes share = block * std::max<std::int64_t>(1, told.total_blocks / 16);
+  if (carried > 0) {
+    share = std::min(share, Bytes(static_cast<std::int64_t>(std::min(carried, 1e18))));
+  }
+  snapshot_.b_xfer = context_.tuning.rotation.b_xfer.value_or(std::max(share, largest));
+  // Parked blocks lie in kvd's DRAM. Where that is nearly full nobody leaves for others, but unlike
+  // where kvd places, others may come in: whom the engine has to preempt it computes again.
+  snapshot_.dram.reset();
+  if (told.block_bytes == Bytes(0)) return;
+  const DomainId domain = session.info.domain;
+  const planner::DramUse dram{needs_.dram_limit(domain),
+                              store_.cache.available(domain, Tier::kDram)};
+  const bool full = (dram.total - dram.free) * 10 > dram.total * 9 || dram.total == Bytes(0);
+  if (full) snapshot_.b_xfer = Bytes(0);
+  if (!full) snapshot_.dram = dram;
+}
+
+// As many as there are seats. Whoever would leave only for those that are cut off stays.
+void EnginePlaced::take(const Schedule& told, const planner::RotationDecision& decision,
+                        ScheduleReply& reply) {
+  std::int64_t seats = INT64_MAX;
+  if (told.max_running > 0) {
+    const auto running = std::count_if(
+        told.requests.begin(), told.requests.end(),
+        [](const Schedule::Request& request) { return request.state == State::kRunning; });
+    seats = std::max<std::int64_t>(0, told.max_running - running) +
+            static_cast<std::int64_t>(decision.preempted.size());
+  }
+  std::int64_t needed = growth_.next - told.free_blocks;
+  for (const std::uint32_t i : decision.prioritized) {
+    if (std::ssize(reply.admit) >= seats) break;
+    const Schedule::Request& request = told.requests[index_[i]];
+    needed += size_of(told, request);
+    reply.admit.push_back(request.request);
+  }
+  const bool cut = reply.admit.size() < decision.prioritized.size();
+  for (const std::uint32_t i : decision.preempted) {
+    if (cut && needed <= 0) break;
+    const Schedule::Request& request = told.requests[index_[i]];
+    needed -= request.blocks;
+    leaves_[index_[i]] = true;
+    reply.preempt.push_back(request.request);
+  }
+}
+
+// Else the engine would preempt by itself, and admit nobody in that step. The latest gives way; the
+// last one grows into what all others left.
+void EnginePlaced::let_grow(const Schedule& told, ScheduleReply& reply) {
+  std::int64_t lacking = growth_.next - told.free_blocks;
+  std::vector<std::uint32_t> stay;
+  for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
+    const Schedule::Request& request = told.requests[i];
+    if (request.state != State::kRunning) continue;
+    if (leaves_[i]) {
+      lacking -= request.blocks + growth_of(told, request).first;
+    } else {
+      stay.push_back(i);
+    }
+  }
+  if (lacking <= 0) return;
+  std::sort(stay.begin(), stay.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return told.requests[a].arrived < told.requests[b].arrived;
+  });
+  for (; lacking > 0 && stay.size() > 1; stay.pop_back()) {
+    const Schedule::Request& request = told.requests[stay.back()];
+    lacking -= request.blocks + growth_of(told, request).first;
+    reply.preempt.push_back(request.request);
+  }
+  // Nobody comes into room that those who run lack.
+  reply.admit.clear();
+}
+
+}  // namespace kvd::core

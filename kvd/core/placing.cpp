@@ -1,0 +1,231 @@
+#include "kvd/core/placing.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace kvd::core {
+
+namespace {
+
+using planner::Seconds;
+using State = Schedule::State;
+
+constexpr double kPaceWindow = 1;    // seconds; kvd design
+constexpr double kPaceWeight = 0.3;  // of the newest window
+constexpr double kLongestStep = 3600;
+constexpr double kMostDeposit = 1e9;
+
+Seconds seconds(Nanoseconds time) { return Seconds(to_seconds(time)); }
+
+/// Of a request that was not seen before: as if its tokens had come evenly.
+Seconds due_of(const Schedule::Request& told, Seconds tbt, TimePoint now) {
+  const Seconds first = seconds(told.first_token.value_or(now));
+  const Seconds last = std::max(first, seconds(told.last_token.value_or(now)));
+  const auto made = static_cast<double>(told.generated.value);
+  const bool in_time = last - first <= tbt * std::max(0.0, made - 1);
+  return in_time ? first + tbt * made : last + tbt;
+}
+
+}  // namespace
+
+void RecentMean::add(double value) {
+  sum_ += value - values_[next_];
+  values_[next_] = value;
+  next_ = (next_ + 1) % values_.size();
+  count_ = std::min(count_ + 1, values_.size());
+}
+
+std::optional<RequestId> Placing::named_twice(const Schedule& told) {
+  const auto& requests = told.requests;
+  order_.resize(requests.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return requests[a].request < requests[b].request;
+  });
+  const auto same = std::adjacent_find(
+      order_.begin(), order_.end(),
+      [&](std::uint32_t a, std::uint32_t b) { return requests[a].request == requests[b].request; });
+  return same == order_.end() ? std::nullopt : std::optional(requests[*same].request);
+}
+
+void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint now) {
+  measure_step(told);
+  std::swap(known_, before_);
+  known_.clear();
+  place_.resize(told.requests.size());
+  came_in_.clear();
+  counts_ = {};
+  std::int64_t tokens = 0;
+  auto before = before_.begin();
+  const auto end_before = [&](RequestId id) {
+    for (; before != before_.end() && before->id < id; ++before) {
+      // One that ran and is not named any more has its answer.
+      if (before->state == State::kRunning && before->generated > Tokens(0)) {
+        lengths_.ended(before->generated);
+      }
+    }
+  };
+  for (const std::uint32_t i : order_) {
+    const Schedule::Request& request = told.requests[i];
+    end_before(request.request);
+    const bool seen = before != before_.end() && before->id == request.request;
+    const Known* last = seen ? &*before++ : nullptr;
+    place_[i] = static_cast<std::uint32_t>(known_.size());
+    known_.push_back(follow(request, last, goals[i], now));
+    if (last) tokens += std::max<std::int64_t>(0, (request.generated - last->generated).value);
+    if (last && last->state != State::kRunning && request.state == State::kRunning &&
+        last->generated == Tokens(0)) {
+      came_in_.push_back(i);
+    }
+    counts_.waiting += request.state == State::kWaiting;
+    counts_.running += request.state == State::kRunning;
+    counts_.parked += request.state == State::kParked;
+  }
+  end_before(RequestId(UINT64_MAX));
+  measure_pace(tokens, now);
+  count_passed(told);
+  totals_.tokens += static_cast<std::uint64_t>(tokens);
+  ++totals_.calls;
+  last_call_ = now;
+}
+
+Placing::Known Placing::follow(const Schedule::Request& told, const Known* before, const Slo& goal,
+                               TimePoint now) {
+  Known known;
+  known.id = told.request;
+  known.state = told.state;
+  known.generated = told.generated;
+  known.prompt = told.prompt;
+  known.computed = told.computed;
+  known.max_new = told.max_new;
+  known.arrived = told.arrived;
+  known.in_since = now;
+  const Seconds tbt = seconds(goal.tbt);
+  const bool runs = told.state == State::kRunning;
+  if (!before) {
+    if (told.generated > Tokens(0)) known.due = due_of(told, tbt, now);
+    known.fresh = runs && told.generated == Tokens(0);
+    return known;
+  }
+  const bool ran = before->state == State::kRunning;
+  known.due = before->due;
+  if (told.generated > before->generated) {
+    const auto made = static_cast<double>((told.generated - before->generated).value);
+    const Seconds at = seconds(std::min(now, told.last_token.value_or(now)));
+    known.due = known.due ? std::max(*known.due, at) + tbt * made : due_of(told, tbt, now);
+  }
+  known.in_since = ran ? before->in_since : now;
+  known.fresh = runs && (!ran || before->fresh) && told.generated <= before->generated;
+  known.skips = runs ? 0 : before->skips;
+  totals_.left += ran && !runs;
+  known.times_left = before->times_left + (ran && !runs ? 1 : 0);
+  if (runs && before->state == State::kParked) {
+    ++totals_.returned;
+    if (before->due) lateness_.add(std::max(0.0, (seconds(now) - *before->due).count()));
+  }
+  return known;
+}
+
+void Placing::measure_step(const Schedule& told) {
+  const double took = to_seconds(told.last_step);
+  if (took <= 0 || took > kLongestStep) return;
+  const auto decodes = static_cast<double>(told.last_step_decodes);
+  const auto prompts = static_cast<double>(told.last_step_prefill.value);
+  if (prompts > 0) {
+    const double alone = decode_.measured() ? decode_.at(decodes) : 0;
+    prefill_.observe(prompts, std::max(0.0, took - alone));
+  } else if (decodes > 0) {
+    decode_.observe(decodes, took);
+  }
+}
+
+double Placing::decode_s(std::int64_t decodes) const {
+  if (decode_.measured()) {
+    return std::max(0.0, decode_.at(static_cast<double>(std::max<std::int64_t>(1, decodes))));
+  }
+  return prefill_.measured() ? std::max(0.0, prefill_.line().at_zero) : 0;
+}
+
+double Placing::prefill_token_s() const {
+  if (!prefill_.measured()) return 0;
+  const double slope = prefill_.line().slope;
+  return slope > 0 ? slope : prefill_.mean_y() / prefill_.mean_x();
+}
+
+// Only while somebody waits: else it would be the pace at which requests arrive.
+void Placing::measure_pace(std::int64_t tokens, TimePoint now) {
+  if (!waited_) {
+    window_s_ = 0;
+    window_tokens_ = 0;
+    return;
+  }
+  window_s_ += to_seconds(now - last_call_);
+  window_tokens_ += tokens;
+  if (window_s_ < kPaceWindow) return;
+  const double seen = static_cast<double>(window_tokens_) / window_s_;
+  tokens_per_s_ = tokens_per_s_ == 0 ? seen : tokens_per_s_ + kPaceWeight * (seen - tokens_per_s_);
+  window_s_ = 0;
+  window_tokens_ = 0;
+}
+
+void Placing::count_passed(const Schedule& told) {
+  if (came_in_.empty()) return;
+  TimePoint earliest = TimePoint::max();
+  for (std::size_t i = 0; i < told.requests.size(); ++i) {
+    const Schedule::Request& request = told.requests[i];
+    if (request.state != State::kRunning && request.generated == Tokens(0)) {
+      earliest = std::min(earliest, request.arrived);
+    }
+  }
+  for (const std::uint32_t i : came_in_) {
+    passed_ = told.requests[i].arrived > earliest ? passed_ + 1 : 0;
+  }
+}
+
+planner::RotationRequest Placing::as_rotation(const Schedule& told, std::size_t request,
+                                              const Slo& goal) const {
+  const Schedule::Request& from = told.requests[request];
+  const Known& known = known_[place_[request]];
+  const Tokens all = from.prompt + from.generated;
+  planner::RotationRequest entry;
+  entry.t_arr = from.arrived;
+  entry.skips = known.skips;
+  entry.ttft_slo = goal.ttft;
+  entry.tbt_slo = goal.tbt;
+  entry.tokens_made = from.generated;
+  entry.t_due = known.due;
+  entry.to_compute = std::max(Tokens(0), all - from.computed);
+  if (known.due) {
+    const Seconds left = *known.due - seconds(last_call_);
+    const double intervals = std::clamp(std::ceil(left / entry.tbt_slo), 1.0, kMostDeposit);
+    entry.deposit = static_cast<std::int64_t>(intervals) - 1;
+  }
+  if (from.state == State::kRunning) {
+    entry.state = planner::RequestState::kRunning;
+    entry.t_run = known.in_since;
+    entry.prefilling = from.generated == Tokens(0) || from.computed + Tokens(1) < all;
+    entry.made_token = !known.fresh;
+  } else if (from.generated > Tokens(0)) {
+    entry.state = planner::RequestState::kRotary;
+    entry.t_last = from.last_token.value_or(last_call_);
+  } else {
+    entry.state = from.state == State::kParked ? planner::RequestState::kRotary
+                                               : planner::RequestState::kWaiting;
+  }
+  if (from.generated < from.max_new) {
+    const auto learned = lengths_.estimate(from.generated, from.max_new);
+    entry.output_tokens =
+        learned ? learned->median : planner::estimate_unknown(from.generated, from.max_new).median;
+  } else {
+    entry.output_tokens = from.max_new;
+  }
+  return entry;
+}
+
+planner::EnginePace Placing::pace(std::int64_t running) const {
+  return {Seconds(decode_s(running)), Seconds(prefill_token_s()), Seconds(lateness_.mean()),
+          tokens_per_s_, passed_};
+}
+
+}  // namespace kvd::core
