@@ -19,8 +19,11 @@ esac
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
 demo="$root/build/demo"
-bin="$root/build/release/bin"
-lib="$root/build/release/lib"
+# The build of a machine that works on kvd, else one that is made sooner.
+preset=quick
+[ ! -x "$root/build/release/bin/kvd" ] || preset=release
+bin="$root/build/$preset/bin"
+lib="$root/build/$preset/lib"
 jobs=$(nproc)
 [ "$jobs" -le 2 ] || jobs=2
 
@@ -70,9 +73,9 @@ free_port() { # the first from $1 on where nobody listens
 
 build() { # build TARGET…
   say "build"
-  cmake --preset release >"$root/build-demo.log" 2>&1 || { cat "$root/build-demo.log"; fail "configure"; }
+  cmake --preset "$preset" >"$root/build-demo.log" 2>&1 || { cat "$root/build-demo.log"; fail "configure"; }
   rm -f "$root/build-demo.log"
-  cmake --build --preset release --parallel "$jobs" --target "$@"
+  cmake --build --preset "$preset" --parallel "$jobs" --target "$@"
 }
 
 # --- what one kvd is worth ------------------------------------------------------------------------

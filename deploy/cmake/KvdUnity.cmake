@@ -1,4 +1,4 @@
-# The sanitizer presets compile several files of a target as one (CMAKE_UNITY_BUILD): the headers they
+# The sanitizer presets and `quick` compile several files of a target as one (CMAKE_UNITY_BUILD): the headers they
 # share are read, and the templates they share instrumented, once. Measured in asan: kernels/device
 # takes 25 s of CPU instead of 55. The other presets compile file by file and so check that each file
 # includes what it uses; they also hold the warnings that make no sense across files.
@@ -21,7 +21,9 @@ kvd_compile_alone(planner/policy load.cpp prefill_costs.cpp uniform_placement.cp
 kvd_compile_alone(kvd/core tuning.cpp)
 # A test has its own open_backend() in place of the one in here.
 kvd_compile_alone(kvd/daemon backend.cpp)
-kvd_compile_alone(tests/support/fakecuda vmm.cpp)
+if(KVD_HAVE_CUDA)
+  kvd_compile_alone(tests/support/fakecuda vmm.cpp)
+endif()
 kvd_compile_alone(kvd/sim/figures beyond_engines.cpp beyond_policies.cpp beyond_unified.cpp
   layerkv_setting.cpp orbitflow_order.cpp orbitflow_search.cpp orbitflow_sensitivity.cpp
   superinfer_link.cpp superinfer_parameters.cpp)

@@ -1,0 +1,136 @@
+"""The guide: its examples run as they stand, its lists are what there is, its links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import ctest
+from kvd_process import KvdProcess
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+BINARIES = os.environ["KVDTEST_BIN_DIR"]
+LIBRARIES = str(Path(os.environ["KVD_CLIENT_LIBRARY"]).parent)
+sys.path.insert(0, str(DOCS))
+
+import reference  # noqa: E402
+
+TEXTS = {path.relative_to(ROOT): path.read_text()
+         for path in [*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]}  # fmt: skip
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(), re.M | re.S)
+
+
+def anchors(text: str) -> set[str]:
+    """As GitHub makes them of headings."""
+    heads = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+class Examples(unittest.TestCase):
+    """What stands in attach.md, compiled and run on a real kvd."""
+
+    def setUp(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="kvd-guide-")
+        self.addCleanup(self.folder.cleanup)
+        self.kvd = KvdProcess()
+        self.addCleanup(self.kvd.__exit__)
+
+    def run_program(self, *command: str) -> str:
+        environment = {**os.environ, "KVD_ENDPOINT": self.kvd.endpoint,
+                       "LD_LIBRARY_PATH": LIBRARIES}  # fmt: skip
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout
+
+    def compiled(self, source: str, suffix: str, *compiler: str) -> str:
+        file = Path(self.folder.name, f"engine.{suffix}")
+        file.write_text(source)
+        program = str(file.with_suffix(""))
+        subprocess.run([*compiler, "-Wall", "-Wextra", "-Werror", "-I", f"{ROOT}/client_lib/include",
+                        str(file), "-L", LIBRARIES, "-lkvd_client", "-o", program],
+                       check=True, timeout=120)  # fmt: skip
+        return program
+
+    def test_the_engine_that_kvd_schedules_makes_its_tokens(self) -> None:
+        source, _ = blocks("attach.md", "cpp")
+        inside = source.partition("int main() {\n")[2]
+        self.assertLessEqual(len(inside.splitlines()) - 1, 20, "20 lines, says the page")
+        program = self.compiled(source, "cpp", os.environ["KVDTEST_CXX"], "-std=c++20")
+        self.assertEqual(self.run_program(program), "made 8 tokens in kvd's memory\n")
+        counters = self.kvd.get("/v1/status")["counters"]
+        self.assertGreaterEqual(counters["steps"], 9)
+
+    def test_the_engines_that_rent_memory_get_it(self) -> None:
+        programs = [
+            (self.compiled(blocks("attach.md", "cpp")[1], "cpp", os.environ["KVDTEST_CXX"],
+                           "-std=c++20"),),
+            (self.compiled(blocks("attach.md", "c")[0], "c", os.environ["KVDTEST_CC"],
+                           "-std=c11"),),
+            (sys.executable, "-c", blocks("attach.md", "python")[0]),
+        ]  # fmt: skip
+        for program in programs:
+            self.assertEqual(self.run_program(*program), f"kvd lent {self.kvd.slab} bytes\n")
+
+
+class Lists(unittest.TestCase):
+    def test_tables_are_what_the_programs_say(self) -> None:
+        for name in reference.TABLES:
+            self.assertEqual((DOCS / name).read_text(), reference.page(name, BINARIES),
+                             "run: python3 docs/reference.py BUILD/bin")  # fmt: skip
+        self.assertGreater(reference.keys_table(BINARIES).count("\n| `"), 50)
+        self.assertGreater(reference.metrics_table(BINARIES).count("\n| `"), 50)
+
+    def test_pages_name_metrics_that_there_are(self) -> None:
+        known = set(re.findall(r"^\| `(kvd_\w+)`", reference.metrics_table(BINARIES), re.M))
+        others = {"kvd_client", "kvd_vllm", "kvd_ttft_s", "kvd_tbt_s", "kvd_digest"}  # no metrics
+        for path in DOCS.glob("*.md"):
+            named = set(re.findall(r"`(kvd_\w+)[`{]", path.read_text()))
+            self.assertLessEqual({n for n in named if not n.startswith("kvd_last")} - others, known,
+                                 path.name)  # fmt: skip
+
+    def test_rest_page_has_every_path_and_method(self) -> None:
+        with KvdProcess() as kvd:
+            paths = kvd.get("/openapi.json")["paths"]
+        served = {path: sorted(method.upper() for method in methods)
+                  for path, methods in paths.items()}  # fmt: skip
+        rows = re.findall(r"^\| `(/\S+)` \| ([A-Z, ]+) \|", (DOCS / "rest.md").read_text(), re.M)
+        self.assertEqual({path: sorted(methods.split(", ")) for path, methods in rows}, served)
+
+    def test_pages_name_keys_that_there_are(self) -> None:
+        known = set(re.findall(r"^\| `([a-z_.0-9]+)`", reference.keys_table(BINARIES), re.M))
+        groups = {key.split(".")[0] for key in known if "." in key} - {"slo"}
+        for path in DOCS.glob("*.md"):
+            named = re.findall(r"`([a-z]+(?:\.[a-z_]+)+)(?: ?=[^`]*)?`", path.read_text())
+            keys = {key for key in named if key.split(".")[0] in groups}
+            self.assertLessEqual(keys - {"admin.token"}, known, path.name)  # a file
+
+
+class Links(unittest.TestCase):
+    def test_lead_somewhere(self) -> None:
+        for path, text in TEXTS.items():
+            for target in re.findall(r"\]\(([^)\s]+)\)", text):
+                if re.match(r"https?:", target):
+                    continue
+                file, _, anchor = target.partition("#")
+                there = (ROOT / path).parent / file if file else ROOT / path
+                self.assertTrue(there.exists(), f"{path}: {target}")
+                if anchor:
+                    self.assertIn(anchor, anchors(there.read_text()), f"{path}: {target}")
+
+    def test_the_guide_names_each_of_its_pages(self) -> None:
+        index = (DOCS / "README.md").read_text()
+        for page in DOCS.glob("*.md"):
+            self.assertTrue(page.name == "README.md" or f"({page.name})" in index, page.name)
+
+
+if __name__ == "__main__":
+    ctest.main()
