@@ -15,7 +15,7 @@ set -eu
 BUILD_PACKAGES="g++ cmake ninja-build make ccache git pkg-config ca-certificates"
 LIBRARY_PACKAGES="libboost-dev libzmq3-dev cppzmq-dev libssl-dev libcpprest-dev prometheus-cpp-dev
   libglpk-dev liburing-dev libnuma-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libspdlog-dev
-  libfmt-dev"
+  libfmt-dev libncurses-dev"
 TEST_PACKAGES="libgtest-dev libgmock-dev clang-format curl jq chromium
   python3 python3-pip python3-venv python3-setuptools python3-wheel mypy" # the Python packages and their wheel
 TIDY_PACKAGES="clang clang-tidy"

@@ -1,16 +1,21 @@
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kvd/ctl/assignments.hpp"
 #include "kvd/ctl/doctor/diagnosis.hpp"
+#include "kvd/ctl/follow.hpp"
 #include "kvd/ctl/rest_client.hpp"
 #include "kvd/ctl/snapshots.hpp"
+#include "kvd/ctl/top/screen.hpp"
+#include "kvd/ctl/top/terminal.hpp"
 #include "kvd/ctl/views.hpp"
 
 namespace kvd::ctl {
@@ -29,6 +34,8 @@ constexpr const char* kFooter =
     "  kvdctl policy set rotation.policy=fcfs rotation.alpha=2\n"
     "  kvdctl slo set default.tbt_s=0.05\n"
     "  kvdctl cache clear\n"
+    "  kvdctl top                             (live, in the whole terminal)\n"
+    "  kvdctl events --follow\n"
     "  kvdctl doctor                          (what is wrong here, and what to do)\n"
     "  kvdctl slo set batch=null              (removes the class)\n";
 
@@ -56,6 +63,9 @@ struct Arguments {
   bool json = false;
   bool set = false;
   bool clear = false;
+  bool follow = false;
+  bool once = false;
+  double interval_s = 1;
   std::string snapshot;  ///< of which decision; empty: none
   std::vector<std::string> assignments;
   std::string token_file;
@@ -79,6 +89,10 @@ void add_command(CLI::App& app, const std::string& name, const ViewCommand& comm
                     "(rotate) or an engine (place, admit)")
         ->check(CLI::IsMember({"rotate", "place", "admit"}));
   }
+  if (command.view == View::kEvents) {
+    sub->add_flag("-f,--follow", arguments.follow,
+                  "Go on and print what happens, until interrupted");
+  }
   if (command.view == View::kCache) {
     CLI::App* clear =
         sub->add_subcommand("clear", "Empty it of what no request runs on; prints what is left");
@@ -94,6 +108,20 @@ void add_command(CLI::App& app, const std::string& name, const ViewCommand& comm
 }
 
 constexpr const char* kDoctor = "doctor";
+constexpr const char* kTop = "top";
+
+void add_top(CLI::App& app, Arguments& arguments) {
+  CLI::App* sub = app.add_subcommand(
+      kTop,
+      "Live in the whole terminal: memory, rates, engines or requests; its last line has the keys");
+  sub->fallthrough();
+  sub->callback([&arguments] { arguments.command = kTop; });
+  sub->add_flag("--once", arguments.once,
+                "Print it once, after one interval, and exit; with --json the daemon's document");
+  sub->add_option("--interval", arguments.interval_s, "Seconds from one look to the next")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+}
 
 /// The folder where engines of this user find a kvd.
 std::string usual_runtime_dir() {
@@ -128,6 +156,7 @@ void describe(CLI::App& app, Arguments& arguments) {
       ->envname("KVD_ADMIN_TOKEN_FILE");
   for (const auto& [name, command] : kCommands) add_command(app, name, command, arguments);
   add_doctor(app, arguments);
+  add_top(app, arguments);
 }
 
 Result<std::string> read_token(const std::string& file) {
@@ -213,11 +242,87 @@ int run_doctor(Arguments& arguments) {
   return doctor::is_healthy(findings) ? kDone : kRefused;
 }
 
+/// The body of an answer that is no refusal.
+Result<std::string> ask_for(const RestRequest& request) {
+  KVD_ASSIGN_OR_RETURN(RestAnswer answer, ask(request));
+  if (answer.status == 200) return std::move(answer.body);
+  return make_error(ErrorCode::kPermissionDenied, refusal_text(answer.body));
+}
+
+int fail(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kUnsupported:
+      return fail(kUsage, error.message);
+    case ErrorCode::kUnavailable:
+      return fail(kUnreachable, error.message);
+    default:
+      return fail(kRefused, error.message);
+  }
+}
+
+void wait(double seconds) {
+  const auto time = std::chrono::duration<double>(seconds);
+  std::this_thread::sleep_for(std::chrono::duration_cast<std::chrono::nanoseconds>(time));
+}
+
+int print_once(const Arguments& arguments, top::Screen& screen) {
+  for (int look = 0; look < (arguments.json ? 1 : 2); ++look) {
+    if (look > 0) wait(arguments.interval_s);
+    const auto overview = ask_for(arguments.request);
+    if (!overview.ok()) return fail(overview.error());
+    if (arguments.json) {
+      std::fputs(overview->c_str(), stdout);
+    } else if (const Status taken = screen.take(*overview); !taken.ok()) {
+      return fail(taken.error());
+    }
+  }
+  constexpr std::size_t kWidth = 100;
+  for (const std::string& line : screen.head(kWidth)) std::printf("%s\n", line.c_str());
+  if (!arguments.json) std::printf("\n");
+  for (const std::string& line : screen.rows()) std::printf("%s\n", line.c_str());
+  return kDone;
+}
+
+int run_top(Arguments& arguments) {
+  if (const Status status = complete_token(arguments); !status.ok()) return fail(status.error());
+  arguments.request.path = "/v1/overview";
+  top::Screen screen;
+  if (arguments.once || arguments.json) return print_once(arguments, screen);
+  const auto overview =
+      ask_for(arguments.request);  // what is wrong from the start is said, not shown
+  if (!overview.ok()) return fail(overview.error());
+  const auto interval = std::chrono::duration<double>(arguments.interval_s);
+  const Status shown = top::run(
+      screen, [&] { return ask_for(arguments.request); },
+      std::chrono::duration_cast<Nanoseconds>(interval));
+  return shown.ok() ? kDone : fail(shown.error());
+}
+
+/// Until interrupted. A daemon that restarts is waited for, once it was there.
+int run_follow(const Arguments& arguments) {
+  EventFollower follower(arguments.json);
+  for (bool begun = false;; begun = true) {
+    const auto document = ask_for(arguments.request);
+    if (!document.ok()) {
+      const bool away = document.error().code == ErrorCode::kUnavailable;
+      if (!begun || !away) return fail(document.error());
+    } else {
+      const auto lines = follower.take(*document);
+      if (!lines.ok()) return fail(lines.error());
+      if (std::fputs(lines->c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kDone;
+    }
+    wait(1);
+  }
+}
+
 int run(Arguments& arguments) {
   if (arguments.command == kDoctor) return run_doctor(arguments);
+  if (arguments.command == kTop) return run_top(arguments);
   if (const Status status = complete(arguments); !status.ok()) {
     return fail(kUsage, status.error().message);
   }
+  if (arguments.follow) return run_follow(arguments);
   const auto answer = ask(arguments.request);
   if (!answer.ok()) {
     const bool usage = answer.error().code == ErrorCode::kInvalidArgument;

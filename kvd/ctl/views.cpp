@@ -1,26 +1,16 @@
 #include "kvd/ctl/views.hpp"
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
-#include "kvd/ctl/table.hpp"
+#include "kvd/ctl/cells.hpp"
 
 namespace kvd::ctl {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-/// Names come from engines: nothing in them may steer the terminal.
-std::string text(const Json& value) {
-  std::string out = value.is_string() ? value.get<std::string>() : value.dump();
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
-  }
-  return out;
-}
-
-std::string bytes(const Json& value) { return bytes_text(value.get<double>()); }
-std::string seconds(const Json& value) { return seconds_text(value.get<double>()); }
+using cells::bytes;
+using cells::Json;
+using cells::seconds;
+using cells::text;
 
 std::string plain(double value) {
   char out[32];

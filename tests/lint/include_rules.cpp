@@ -66,6 +66,7 @@ const std::vector<Rule>& library_rules() {
       {"toml++/", {"kvd/daemon/"}},
       {"spdlog/", {"kvd/daemon/"}},
       {"fmt/", {"kvd/daemon/"}},
+      {"curses.h", {"kvd/ctl/top/"}},
       {"CLI/", {"kvd/daemon/", "kvd/ctl/", "kvd/sim/", "planner/tool/", "client_lib/"}},
       {"ggml", {"client_lib/llama/"}},
       {"gguf.h", {"client_lib/llama/"}},

@@ -72,6 +72,21 @@ TEST_F(Kvdctl, ShowsEveryDocumentAsTableAndAsJson) {
   }
 }
 
+TEST_F(Kvdctl, TopPrintsOnceForScriptsAndFillsTerminalsOnly) {
+  const Outcome once = run("top --once --interval 0.1" + url());
+  EXPECT_EQ(once.code, 0) << once.text;
+  EXPECT_THAT(once.text, AllOf(HasSubstr("kvd 0.1.0, host, up"), HasSubstr("hbm   [")));
+  const Outcome json = run("top --json" + url());
+  EXPECT_EQ(json.code, 0) << json.text;
+  EXPECT_THAT(json.text, testing::StartsWith("{\"now_s\":"));
+  const Outcome filled = run("top" + url());
+  EXPECT_EQ(filled.code, 2);
+  EXPECT_THAT(filled.text, HasSubstr("use top --once"));
+  server.reset();
+  EXPECT_EQ(run("top --once" + url()).code, 3);
+  EXPECT_EQ(run("events --follow" + url()).code, 3);
+}
+
 TEST_F(Kvdctl, SetsAndShowsTheNewDocument) {
   const Outcome sut = run("policy set rotation.policy=fcfs rotation.alpha=2" + url() + token());
   EXPECT_EQ(sut.code, 0) << sut.text;

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
+#include "kvd/ctl/top/screen.hpp"
+
+namespace kvd::ctl::top {
+
+/// Shows the screen in the whole terminal until the user ends it: takes the next overview each
+/// `interval`, and answers keys at once. A daemon that does not answer is said in the last line.
+/// Owner:  one thread.
+/// Errors: Unsupported when standard output is no terminal, or of a kind that nobody knows.
+Status run(Screen& screen, const std::function<Result<std::string>()>& ask, Nanoseconds interval);
+
+}  // namespace kvd::ctl::top
