@@ -171,10 +171,10 @@ Json engine_json(const core::EngineStatus& e) {
           {"pid", e.pid},
           {"uid", e.uid},
           {"generation", e.generation.value},
-          {"level", e.level},
-          {"places", e.places       ? "engine"
-                     : e.level == 3 ? "kvd"
-                                    : "-"},
+          {"level", e.level.number},
+          {"places", e.level.places        ? "engine"
+                     : e.level.number == 3 ? "kvd"
+                                           : "-"},
           {"ranks", e.ranks.count},
           {"devices", devices},
           {"state", state},

@@ -37,6 +37,12 @@ std::int64_t size_of(const Schedule& told, const Schedule::Request& request) {
   return std::min(blocks, told.total_blocks);  // more there is not: it comes in when all is free
 }
 
+/// Blocks that come free when it leaves. Not more than there are, whatever the engine says: they
+/// are multiplied.
+std::int64_t held_by(const Schedule& told, const Schedule::Request& request) {
+  return std::min(request.blocks, told.total_blocks);
+}
+
 /// Of one that runs: what it takes in the next step, and later until its prompt is computed.
 std::pair<std::int64_t, std::int64_t> growth_of(const Schedule& told,
                                                 const Schedule::Request& request) {
@@ -165,7 +171,7 @@ EnginePlaced::Allowed EnginePlaced::admit(const Session& session, const Schedule
   return allowed;
 }
 
-// In a block of all layers: one layer group.
+// A block is of all layers: one layer group.
 planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Session& session,
                                                             const Schedule& told,
                                                             const Placing& placing) {
@@ -178,47 +184,66 @@ planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Session& sessi
   snapshot.costs.precision_bytes = 1;
   snapshot.costs.params = placing.prefill_token_s() / 2;
   snapshot.costs.link = {knowledge_.link_or_default(session.devices().first())};
+  const bool all = context_.admission->traits().counts_evictable && traits.evicts;
+  snapshot.memory = planner::AdmissionMemory{Blocks(told.total_blocks),
+                                             Blocks(all ? told.total_blocks : told.free_blocks),
+                                             told.block_tokens};
+  Nanoseconds least_tbt = add_decoding(told, placing, snapshot);
+  const Nanoseconds least_queued = add_queue(told, placing, snapshot);
+  if (!traits.paces) least_tbt = std::min(least_tbt, least_queued);
+  if (traits.guards_steps && least_tbt != Nanoseconds::max()) {
+    const planner::Seconds step(placing.decode_s(placing.counts().running));
+    snapshot.guard = planner::StepGuard{step, planner::Seconds(0), planner::Seconds(least_tbt)};
+  }
+  return snapshot;
+}
+
+// Returns the strictest goal between tokens, as the next one does.
+Nanoseconds EnginePlaced::add_decoding(const Schedule& told, const Placing& placing,
+                                       planner::AdmissionSnapshot& snapshot) const {
   const planner::Seconds step(placing.decode_s(placing.counts().running));
-  Nanoseconds least_tbt = Nanoseconds::max();
-  queue_.clear();
+  Nanoseconds least = Nanoseconds::max();
   for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
     const Schedule::Request& r = told.requests[i];
-    const bool decodes = r.state == State::kRunning && !computes_prompt(r);
-    if (!decodes && (r.state != State::kParked || computes_prompt(r))) queue_.push_back(i);
-    if (!decodes || !r.first_token) continue;
-    const planner::RotationRequest seen = placing.as_rotation(told, i, goals_[i]);
+    if (r.state != State::kRunning || computes_prompt(r) || !r.first_token) continue;
     const auto learned =
         r.generated < r.max_new ? placing.lengths().estimate(r.generated, r.max_new) : std::nullopt;
-    const std::int64_t low = learned ? learned->low.value : r.generated.value + 1;
-    snapshot.decoding.push_back(
-        {planner::Seconds(goals_[i].tpot), r.generated.value,
-         std::max(planner::Seconds(0), planner::Seconds(context_.now - *r.first_token)),
-         std::max<std::int64_t>(1, low - r.generated.value), step, r.prompt, seen.deposit});
-    least_tbt = std::min(least_tbt, goals_[i].tbt);
+    const std::int64_t left = learned ? (learned->low - r.generated).value : 1;
+    const Nanoseconds past = std::max(Nanoseconds(0), context_.now - *r.first_token);
+    snapshot.decoding.push_back({planner::Seconds(goals_[i].tpot), r.generated.value,
+                                 planner::Seconds(past), std::max<std::int64_t>(1, left), step,
+                                 r.prompt, placing.as_rotation(told, i, goals_[i]).deposit});
+    least = std::min(least, goals_[i].tbt);
   }
+  return least;
+}
+
+// Whoever has something to compute before its next token; those that hold memory, or have begun
+// their answer, stand in front.
+Nanoseconds EnginePlaced::add_queue(const Schedule& told, const Placing& placing,
+                                    planner::AdmissionSnapshot& snapshot) {
   const auto begun = [&](std::uint32_t i) {
     const Schedule::Request& r = told.requests[i];
     return r.state != State::kWaiting || r.generated > Tokens(0);
   };
+  queue_.clear();
+  for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
+    const Schedule::Request& r = told.requests[i];
+    if (r.state == State::kWaiting || computes_prompt(r)) queue_.push_back(i);
+  }
   std::stable_sort(queue_.begin(), queue_.end(), [&](std::uint32_t a, std::uint32_t b) {
     if (begun(a) != begun(b)) return begun(a);
     return told.requests[a].arrived < told.requests[b].arrived;
   });
+  Nanoseconds least = Nanoseconds::max();
   for (const std::uint32_t i : queue_) {
     const Schedule::Request& r = told.requests[i];
     const planner::RotationRequest seen = placing.as_rotation(told, i, goals_[i]);
     const Tokens done = std::clamp(r.computed, Tokens(0), all_tokens(r));
     snapshot.queue.push_back({all_tokens(r), done, seen.output_tokens->value, begun(i)});
-    if (!traits.paces) least_tbt = std::min(least_tbt, goals_[i].tbt);
+    least = std::min(least, goals_[i].tbt);
   }
-  if (traits.guards_steps && least_tbt != Nanoseconds::max()) {
-    snapshot.guard = planner::StepGuard{step, planner::Seconds(0), planner::Seconds(least_tbt)};
-  }
-  const bool all = context_.admission->traits().counts_evictable && traits.evicts;
-  snapshot.memory = planner::AdmissionMemory{Blocks(told.total_blocks),
-                                             Blocks(all ? told.total_blocks : told.free_blocks),
-                                             told.block_tokens};
-  return snapshot;
+  return least;
 }
 
 void EnginePlaced::fill_snapshot(const Session& session, const Schedule& told,
@@ -232,7 +257,7 @@ void EnginePlaced::fill_snapshot(const Session& session, const Schedule& told,
     const bool runs = request.state == State::kRunning;
     if (!runs && (!seats || allowed.held_back[i])) continue;
     planner::RotationRequest entry = placing.as_rotation(told, i, goals_[i]);
-    entry.bytes = block_bytes(told) * (runs ? request.blocks : size_of(told, request));
+    entry.bytes = block_bytes(told) * (runs ? held_by(told, request) : size_of(told, request));
     snapshot_.requests.push_back(entry);
     index_.push_back(i);
   }
@@ -248,7 +273,7 @@ void EnginePlaced::set_budgets(const Session& session, const Schedule& told,
   const std::int64_t kept = growth_.rest + running / 2;
   const std::int64_t grows = std::min(growth_.next, told.free_blocks);
   snapshot_.b_hbm = block * std::max(told.free_blocks - kept, grows);
-  snapshot_.growth = block * growth_.next;
+  snapshot_.growth = block * std::min(growth_.next, told.total_blocks);
   snapshot_.pace = placing.pace(running);
   snapshot_.mean_absence = planner::Seconds(0);
   // What the link carries in a step, a sixteenth of all at most, and one whole request at least: a
@@ -296,7 +321,7 @@ void EnginePlaced::take(const Schedule& told, const planner::RotationDecision& d
   for (const std::uint32_t i : decision.preempted) {
     if (cut && needed <= 0) break;
     const Schedule::Request& request = told.requests[index_[i]];
-    needed -= request.blocks;
+    needed -= held_by(told, request);
     leaves_[index_[i]] = true;
     reply.preempt.push_back(request.request);
   }
@@ -311,7 +336,7 @@ void EnginePlaced::let_grow(const Schedule& told, ScheduleReply& reply) {
     const Schedule::Request& request = told.requests[i];
     if (request.state != State::kRunning) continue;
     if (leaves_[i]) {
-      lacking -= request.blocks + growth_of(told, request).first;
+      lacking -= held_by(told, request) + growth_of(told, request).first;
     } else {
       stay.push_back(i);
     }
@@ -322,7 +347,7 @@ void EnginePlaced::let_grow(const Schedule& told, ScheduleReply& reply) {
   });
   for (; lacking > 0 && stay.size() > 1; stay.pop_back()) {
     const Schedule::Request& request = told.requests[stay.back()];
-    lacking -= request.blocks + growth_of(told, request).first;
+    lacking -= held_by(told, request) + growth_of(told, request).first;
     reply.preempt.push_back(request.request);
   }
   // Nobody comes into room that those who run lack.

@@ -55,6 +55,10 @@ class EnginePlaced {
   [[nodiscard]] planner::AdmissionSnapshot admission_snapshot(const Session& session,
                                                               const Schedule& told,
                                                               const Placing& placing);
+  Nanoseconds add_decoding(const Schedule& told, const Placing& placing,
+                           planner::AdmissionSnapshot& snapshot) const;
+  Nanoseconds add_queue(const Schedule& told, const Placing& placing,
+                        planner::AdmissionSnapshot& snapshot);
   void fill_snapshot(const Session& session, const Schedule& told, const Placing& placing,
                      const Allowed& allowed);
   void set_budgets(const Session& session, const Schedule& told, const Placing& placing);

@@ -69,14 +69,16 @@ struct EngineStatus {
   std::int32_t pid = 0;
   std::uint32_t uid = 0;
   Generation generation;
-  std::uint32_t level = 1;  ///< 1: regions only, 3: scheduled
+  struct Level {
+    std::uint32_t number = 1;  ///< 1: regions only, 3: scheduled
+    bool places = false;       ///< at level 3: it places its blocks itself, and asks who is to run
+  } level;
   struct Ranks {
     std::uint32_t count = 1;        ///< of a tensor-parallel group
     std::vector<DeviceId> devices;  ///< that they have HBM of
   } ranks;                          ///< pid is that of the first that attached
   bool responsive = true;  ///< false: has not stepped (level 3) or beaten (level 1) in time
   bool dying = false;      ///< its death was noticed, its memory is quarantined
-  bool places = false;     ///< it places its blocks itself, and asks who is to run (level 3)
   Bytes region;
   Bytes hbm;
   Bytes dram;

@@ -55,7 +55,7 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   e.pid = session.info.pid;
   e.uid = session.info.uid;
   e.generation = session.generation;
-  e.level = session.class_id ? 3 : 1;
+  e.level.number = session.class_id ? 3 : 1;
   e.ranks = {session.shape.ranks, session.devices().all()};
   e.responsive = session.life.responsive;
   e.dying = session.life.dying;
@@ -65,8 +65,7 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   e.rotations_out = session.totals.rotations_out;
   e.tokens = session.totals.tokens;
   if (const Placing* placing = placed_.find(session.id)) {
-    e.level = 3;
-    e.places = true;
+    e.level = {3, true};
     e.steps = placing->totals().calls;
     e.rotations_in = placing->totals().returned;
     e.rotations_out = placing->totals().left;

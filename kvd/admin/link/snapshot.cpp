@@ -160,8 +160,8 @@ template <class A>
 void visit(A& a, core::EngineStatus& e) {
   static_assert(sizeof(core::EngineStatus) == 216, "send a new field, too");
   all(a, e.id, e.name, e.domain, e.pid, e.uid, e.generation, e.level, e.ranks.count,
-      e.ranks.devices, e.responsive, e.dying, e.places, e.region, e.hbm, e.dram, e.requests,
-      e.steps, e.rotations_in, e.rotations_out, e.orphaned, e.tokens, e.idle_s);
+      e.ranks.devices, e.responsive, e.dying, e.region, e.hbm, e.dram, e.requests, e.steps,
+      e.rotations_in, e.rotations_out, e.orphaned, e.tokens, e.idle_s);
 }
 
 template <class A>

@@ -97,6 +97,8 @@ TEST(Paced, AsManyLeaveAsItTakesOrNone) {
   of.requests[1].t_due = of.requests[3].t_due = kNow;
   EXPECT_TRUE(leaving(of).empty()) << "one alone would not do";
   EXPECT_TRUE(entering(of).empty());
+  of = with(1, {prompt(8, 0.6), decoding(2, 1), decoding(2, 3), decoding(2, 2)});
+  EXPECT_TRUE(leaving(of).empty()) << "nor would all together";
 }
 
 TEST(Paced, WithoutSavingsToLendNobodyLeaves) {

@@ -39,7 +39,7 @@ TEST_F(StatusBuilderTest, SumsTheMemoryOfEachEngine) {
   ASSERT_THAT(status.engines, SizeIs(2));
   EXPECT_EQ(status.engines[0].hbm, kSlot * 6);
   EXPECT_EQ(status.engines[0].requests, 2u);
-  EXPECT_EQ(status.engines[0].level, 3u);
+  EXPECT_EQ(status.engines[0].level.number, 3u);
   EXPECT_EQ(status.engines[1].hbm, Bytes(0));
   EXPECT_EQ(status.engines[1].requests, 1u);
   ASSERT_THAT(status.requests, SizeIs(3));

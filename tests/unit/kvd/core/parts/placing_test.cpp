@@ -1,0 +1,201 @@
+// What is learned, from call to call, of an engine that places its blocks itself.
+#include "kvd/core/placing.hpp"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+
+namespace kvd::core {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using State = Schedule::State;
+using ::testing::DoubleNear;
+using ::testing::Optional;
+
+constexpr Slo kGoal{seconds(1), milliseconds(100), milliseconds(200)};
+
+class PlacingTest : public ::testing::Test {
+ protected:
+  static Schedule::Request request(std::uint64_t id, State state, std::int64_t generated) {
+    Schedule::Request made;
+    made.request = RequestId(id);
+    made.state = state;
+    made.prompt = Tokens(100);
+    made.generated = Tokens(generated);
+    made.computed = generated > 0 ? Tokens(99 + generated) : Tokens(0);
+    made.max_new = Tokens(1000);
+    return made;
+  }
+  /// Its last token came `ago`.
+  static Schedule::Request made_tokens(std::uint64_t id, std::int64_t count, TimePoint first,
+                                       TimePoint last, State state = State::kRunning) {
+    Schedule::Request made = request(id, state, count);
+    made.first_token = first;
+    made.last_token = last;
+    return made;
+  }
+  void learn(std::vector<Schedule::Request> requests) {
+    told.requests = std::move(requests);
+    ASSERT_FALSE(sut.named_twice(told));
+    sut.learn(told, std::vector<Slo>(told.requests.size(), kGoal), now);
+  }
+  planner::RotationRequest seen(std::size_t i) { return sut.as_rotation(told, i, kGoal); }
+  void step(milliseconds took, std::int64_t decodes, std::int64_t prompts = 0) {
+    told.last_step = took;
+    told.last_step_decodes = decodes;
+    told.last_step_prefill = Tokens(prompts);
+    learn({});
+  }
+
+  TimePoint now{seconds(10)};
+  Schedule told;
+  Placing sut;
+};
+
+TEST_F(PlacingTest, AnIdThatIsNamedTwiceIsFound) {
+  told.requests = {request(4, State::kRunning, 1), request(2, State::kWaiting, 0),
+                   request(4, State::kParked, 1)};
+  EXPECT_THAT(sut.named_twice(told), Optional(RequestId(4)));
+  told.requests.pop_back();
+  EXPECT_FALSE(sut.named_twice(told));
+}
+
+TEST_F(PlacingTest, EachTokenIsDueAnIntervalAfterTheOneBefore) {
+  learn({made_tokens(7, 1, now, now)});
+  EXPECT_THAT(seen(0).t_due->count(), DoubleNear(10.1, 1e-9));
+  now += milliseconds(30);
+  learn({made_tokens(7, 2, now - milliseconds(30), now)});
+  now += milliseconds(30);
+  learn({made_tokens(7, 3, now - milliseconds(60), now)});
+  EXPECT_THAT(seen(0).t_due->count(), DoubleNear(10.3, 1e-9));
+  EXPECT_EQ(seen(0).deposit, 2) << "of three made one is with the user";
+  now += milliseconds(50);
+  learn({made_tokens(7, 3, now - milliseconds(110), now - milliseconds(50))});
+  EXPECT_EQ(seen(0).deposit, 1);
+}
+
+TEST_F(PlacingTest, ALateTokenStartsTheClockAnew) {
+  learn({made_tokens(7, 1, now, now)});
+  now += milliseconds(500);
+  learn({made_tokens(7, 2, now - milliseconds(500), now)});
+  EXPECT_THAT(seen(0).t_due->count(), DoubleNear(10.6, 1e-9));
+  EXPECT_EQ(seen(0).deposit, 0);
+}
+
+TEST_F(PlacingTest, OfOneNotSeenBeforeTokensCountAsIfTheyHadComeEvenly) {
+  learn({made_tokens(1, 11, now - milliseconds(500), now),
+         made_tokens(2, 11, now - milliseconds(2000), now)});
+  EXPECT_THAT(seen(0).t_due->count(), DoubleNear(10.6, 1e-9)) << "eleven after 9.5";
+  EXPECT_THAT(seen(1).t_due->count(), DoubleNear(10.1, 1e-9)) << "too slow to save any up";
+}
+
+TEST_F(PlacingTest, OneThatCameInIsFreshUntilItMakesAToken) {
+  learn({made_tokens(7, 5, now, now, State::kParked)});
+  now += milliseconds(10);
+  learn({made_tokens(7, 5, now, now)});
+  EXPECT_FALSE(seen(0).made_token);
+  EXPECT_EQ(seen(0).t_run, planner::Seconds(now));
+  learn({made_tokens(7, 5, now, now)});
+  EXPECT_FALSE(seen(0).made_token);
+  learn({made_tokens(7, 6, now, now)});
+  EXPECT_TRUE(seen(0).made_token);
+}
+
+TEST_F(PlacingTest, LatenessIsThatOfReturnsAndNotOfAbsences) {
+  learn({made_tokens(7, 1, now, now, State::kParked)});
+  now += milliseconds(90);
+  learn({made_tokens(7, 1, now, now)});
+  EXPECT_EQ(sut.pace(1).lateness, planner::Seconds(0)) << "away for long, back in time";
+  learn({made_tokens(7, 1, now, now, State::kParked)});
+  now += milliseconds(30);
+  learn({made_tokens(7, 1, now, now)});
+  EXPECT_THAT(sut.pace(1).lateness.count(), DoubleNear(0.01, 1e-9)) << "mean of 0 and 20 ms";
+  EXPECT_EQ(sut.totals().left, 1u);
+  EXPECT_EQ(sut.totals().returned, 2u);
+}
+
+TEST_F(PlacingTest, ThePaceIsMeasuredWhileSomebodyWaitsOnly) {
+  std::int64_t made = 1;
+  const auto second_of_ten = [&](bool waiting) {
+    for (int i = 0; i < 10; ++i) {
+      now += milliseconds(110);
+      learn({made_tokens(7, made += 11, now, now)});
+      sut.leave_waiting(waiting);
+    }
+  };
+  second_of_ten(false);
+  second_of_ten(false);
+  EXPECT_EQ(sut.pace(1).tokens_per_s, 0);
+  second_of_ten(true);
+  second_of_ten(true);
+  EXPECT_THAT(sut.pace(1).tokens_per_s, DoubleNear(100, 1));
+  EXPECT_EQ(sut.totals().tokens, 40u * 11 - 11);
+}
+
+TEST_F(PlacingTest, StepsShowWhatADecodeAndAPromptTokenCost) {
+  EXPECT_EQ(sut.decode_s(4), 0);
+  EXPECT_EQ(sut.prefill_token_s(), 0);
+  for (int i = 0; i < 50; ++i) {
+    const int n = 2 + i % 8;
+    step(milliseconds(5 + n), n);
+    step(milliseconds(5 + n + 10 * (i % 5 + 1)), n, 100 * (i % 5 + 1));
+  }
+  EXPECT_THAT(sut.decode_s(4), DoubleNear(0.009, 1e-6));
+  EXPECT_THAT(sut.decode_s(12), DoubleNear(0.017, 1e-6));
+  EXPECT_THAT(sut.prefill_token_s(), DoubleNear(0.0001, 1e-6));
+}
+
+TEST_F(PlacingTest, StepsThatCannotBeTeachNothing) {
+  step(milliseconds(10), 4);
+  told.last_step = Nanoseconds(std::int64_t{1} << 62);
+  learn({});
+  step(milliseconds(0), 4);
+  EXPECT_THAT(sut.decode_s(4), DoubleNear(0.01, 1e-9));
+}
+
+TEST_F(PlacingTest, OneThatRanAndIsNotNamedAnyMoreShowsHowLongAnswersAre) {
+  for (std::uint64_t id = 1; id <= 10; ++id) {
+    learn({made_tokens(id, 40, now, now), made_tokens(100 + id, 700, now, now, State::kParked)});
+  }
+  learn({});
+  EXPECT_EQ(sut.lengths().samples(), 10u) << "parked ones may be left out and come back";
+  learn({made_tokens(50, 3, now, now)});
+  EXPECT_EQ(seen(0).output_tokens, Tokens(40));
+}
+
+TEST_F(PlacingTest, PromptsThatPassAnEarlierOneAreCounted) {
+  auto old = request(1, State::kWaiting, 0);
+  old.arrived = seconds(1);
+  const auto other = [&](std::uint64_t id, State state) {
+    auto made = request(id, state, 0);
+    made.arrived = seconds(2);
+    return made;
+  };
+  learn({old, other(2, State::kWaiting), other(3, State::kWaiting)});
+  learn({old, other(2, State::kRunning), other(3, State::kRunning)});
+  EXPECT_EQ(sut.pace(1).passed, 2);
+  learn({old, other(2, State::kRunning)});
+  EXPECT_EQ(sut.pace(1).passed, 2) << "those that run count once";
+  old.state = State::kRunning;
+  learn({old, other(2, State::kRunning), other(4, State::kWaiting)});
+  EXPECT_EQ(sut.pace(1).passed, 0);
+}
+
+TEST_F(PlacingTest, APromptThatWasParkedBeforeItsFirstTokenWaitsLikeAnyOther) {
+  learn({request(1, State::kParked, 0), made_tokens(2, 4, now, now, State::kWaiting)});
+  EXPECT_TRUE(seen(0).counts_as_waiting());
+  EXPECT_FALSE(seen(1).counts_as_waiting()) << "to be recomputed, its user waits for a token";
+}
+
+TEST_F(PlacingTest, WildNumbersDoNoHarm) {
+  auto wild = made_tokens(1, 4294967295, TimePoint(INT64_MIN / 2), TimePoint(INT64_MAX / 2));
+  wild.prompt = wild.computed = wild.max_new = Tokens(4294967295);
+  for (int i = 0; i < 3; ++i) learn({wild});
+  EXPECT_GE(seen(0).deposit, 0);
+  EXPECT_TRUE(std::isfinite(seen(0).t_due->count()));
+}
+
+}  // namespace
+}  // namespace kvd::core
