@@ -19,6 +19,7 @@ using SteadyTime = std::chrono::steady_clock;
 
 constexpr int kRoundTrips = 500;
 constexpr std::uint64_t kBlockTokens = 16;
+constexpr std::chrono::seconds kTimeout{10};
 
 /// All threads of the process on one CPU: waking another one costs more than everything measured.
 void stay_on_one_cpu() {
@@ -65,8 +66,6 @@ class Engine {
   }
 
  private:
-  static constexpr std::chrono::seconds kTimeout{10};
-
   static kvd_client::Client open(const test::DaemonThread& daemon) {
     kvd_client::Options options;
     options.endpoint = daemon.endpoint();
@@ -95,6 +94,59 @@ class Engine {
   std::uint64_t iteration_ = 0;
 };
 
+/// One that places its blocks itself: half of its requests run, the others wait.
+class PlacingEngine {
+ public:
+  explicit PlacingEngine(const test::DaemonThread& daemon) : client_(open(daemon)) {
+    for (std::uint32_t i = 0; i < kRequests; ++i) {
+      kvd_client::ScheduleRequest request;
+      request.id = i + 1;
+      request.prompt_tokens = 300;
+      request.max_new_tokens = 400;
+      request.age_ns = 1'000'000 + i;
+      if (i % 2 == 0) {
+        request.state = kvd_client::ScheduleState::kRunning;
+        request.generated_tokens = 50;
+        request.computed_tokens = 349;
+        request.blocks = 22;
+        request.first_token_age_ns = 900'000;
+        request.last_token_age_ns = 1'000;
+      }
+      requests_.push_back(request);
+    }
+  }
+
+  double schedule_us() {
+    kvd_client::ScheduleInput input;
+    input.free_blocks = 5;
+    input.total_blocks = 1000;
+    input.block_tokens = 16;
+    input.last_step_ns = 10'000'000;
+    input.last_step_decodes = kRequests / 2;
+    input.requests = requests_;
+    return median_us([&] {
+      const auto answer = client_.schedule(input, kTimeout);
+      KVD_CHECK(answer.ok(), answer.error().message.c_str());
+    });
+  }
+
+ private:
+  static constexpr std::uint32_t kRequests = 64;
+
+  static kvd_client::Client open(const test::DaemonThread& daemon) {
+    kvd_client::Options options;
+    options.endpoint = daemon.endpoint();
+    options.engine_name = "places";
+    options.transport = kvd_client::Transport::kRing;
+    auto client = kvd_client::Client::open(options);
+    KVD_CHECK(client.ok(), "the engine attaches");
+    return std::move(*client);
+  }
+
+  kvd_client::Client client_;
+  std::vector<kvd_client::ScheduleRequest> requests_;
+};
+
 int run(const Arguments& arguments) {
   const int repetitions = static_cast<int>(arguments.number("--repetitions", 21));
   stay_on_one_cpu();
@@ -102,19 +154,25 @@ int run(const Arguments& arguments) {
   Engine engine(daemon);
   RawRingEcho raw(transport::default_spin());
   const auto floor = [&] { return median_us([&] { raw.round_trip(); }); };
+  PlacingEngine placing(daemon);
   engine.command_us();
+  placing.schedule_us();
   floor();
   return print_rows(
       {interleaved(
            "command", "us", repetitions, [&] { return engine.command_us(); }, floor),
        interleaved(
-           "allocate", "us", repetitions, [&] { return engine.allocate_us(); }, floor)},
+           "allocate", "us", repetitions, [&] { return engine.allocate_us(); }, floor),
+       interleaved(
+           "schedule_64", "us", repetitions, [&] { return placing.schedule_us(); }, floor)},
       arguments.json);
 }
 
-const Registration registration{
-    {"ring",
-     "a no-op and a one-block allocation over the ring, beside a bare ring; --repetitions N", run}};
+const Registration registration{{"ring",
+                                 "a no-op, a one-block allocation and a decision for an engine "
+                                 "that places 64 requests, over the "
+                                 "ring, beside a bare ring; --repetitions N",
+                                 run}};
 
 }  // namespace
 }  // namespace kvd::bench
