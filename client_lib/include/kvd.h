@@ -412,6 +412,100 @@ KVD_API kvd_status kvd_schedule(kvd_handle* handle, const kvd_sched_input* input
 /* The number of an SLO class by its name, never 0; NULL: 0. Asks nobody: a class that the daemon
  * does not know counts as the domain's. */
 KVD_API uint32_t kvd_slo_class(const char* name);
+/* ---- level 2: caches of an engine that places its blocks itself ----
+ *
+ * Such an engine keeps its KV in a region (level 1) and decides itself which block of it holds
+ * what. It stores blocks in kvd's DRAM under digests of 32 bytes, which stand for all that the
+ * tokens of a block, and those before it, are; kvd copies them there, and later back into other
+ * blocks, of this engine or another one. Sessions of one domain whose caches have the same model,
+ * block_tokens and block_bytes find each other's blocks; domains never do. Only DRAM is looked in:
+ * these blocks are not written to disk.
+ *
+ * All calls may be made by any thread. kvd_cache_poll talks to nobody; the others wait for the
+ * daemon's answer, at most timeout_ns, never for a copy, and for each other. */
+
+/* The piece of block b that is `bytes` long at region + offset + b * stride. */
+typedef struct kvd_block_piece {
+  uint64_t offset; /* bytes */
+  uint64_t stride; /* bytes; at least `bytes` where there are several blocks */
+  uint64_t bytes;  /* not 0 */
+} kvd_block_piece;
+
+typedef struct kvd_cache_options {
+  size_t struct_size;
+  /* What makes blocks interchangeable beside their digests: weights and revision, number format,
+   * rank, and how the pieces of a block follow each other. Not NULL, not empty. */
+  const char* model;
+  uint32_t block_tokens; /* not 0 */
+  uint32_t reserved;
+  uint64_t block_bytes;          /* of all pieces of a block together; at most a slab */
+  uint64_t region_id;            /* of this handle; 0: to look up and drop alone, without pieces */
+  uint64_t blocks;               /* of the region: block ids are 0 to blocks - 1 */
+  const kvd_block_piece* pieces; /* kept in this order; read by kvd_cache_open alone */
+  uint32_t piece_count;          /* at most 4096 */
+  uint32_t reserved_too;
+} kvd_cache_options;
+
+/* At most 16 a handle. Ends with kvd_cache_close, the handle, or the daemon: then calls with it
+ * answer KVD_UNAVAILABLE, and it is to be opened anew, with a new region. KVD_INVALID_ARGUMENT:
+ * pieces that are not within the region, or have another sum than block_bytes; KVD_NOT_FOUND: no
+ * such region. What was stored outlives the cache, but for what is parked. */
+KVD_API kvd_status kvd_cache_open(kvd_handle* handle, const kvd_cache_options* options,
+                                  uint64_t timeout_ns, uint64_t* cache);
+/* Copies under way go on. What was parked stays until it is dropped or the session ends. */
+KVD_API kvd_status kvd_cache_close(kvd_handle* handle, uint64_t cache, uint64_t timeout_ns);
+
+/* How many of the `count` digests (of 32 bytes each, one after the other), from the first on
+ * without a gap, can be loaded now. Changes nothing, so it may be asked again and again; by the
+ * time of the load some may have made way. */
+KVD_API kvd_status kvd_cache_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
+                                    uint64_t count, uint64_t timeout_ns, uint64_t* leading);
+
+/* In place of "until something worth more needs the room": until they are dropped, by any session
+ * of the domain, or this session ends. Under a digest that is the engine's own secret (random), or
+ * somebody else's drop ends it too. */
+#define KVD_CACHE_PARK 1u
+
+/* Copies block block_ids[i] of the region to DRAM, to be found under digest i; at most 4096 blocks
+ * a call, and 65536 of their pieces. The blocks are read until the ticket is over: the engine does
+ * not write them before, nor frees them for others to write, and what the GPU still writes to them
+ * is not seen: their stream is to be synchronized first. A digest that is there already costs no
+ * copy. KVD_OUT_OF_MEMORY and KVD_QUOTA_EXCEEDED: DRAM is full of what may not make way, nothing
+ * is stored; KVD_WOULD_BLOCK: 256 tickets of the handle are not over, or not polled since, or DRAM
+ * is just being made ready: try again later. After any of these *ticket is 0.
+ * KVD_DEADLINE_EXCEEDED and KVD_UNAVAILABLE: whether the daemon copies is not known; where *ticket
+ * is not 0, poll it as if the call had succeeded. */
+KVD_API kvd_status kvd_cache_store(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
+                                   const uint32_t* block_ids, uint64_t count, uint32_t flags,
+                                   uint64_t timeout_ns, uint64_t* ticket);
+/* Copies what was stored under digest i into block block_ids[i], each another one. All of it, or
+ * KVD_NOT_FOUND, and nothing is copied. The engine neither reads nor writes the blocks before the
+ * ticket is over; after KVD_TICKET_FAILED their content is undefined. Other codes as
+ * kvd_cache_store. */
+KVD_API kvd_status kvd_cache_load(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
+                                  const uint32_t* block_ids, uint64_t count, uint64_t timeout_ns,
+                                  uint64_t* ticket);
+/* They are not parked any more and are not found any more; a store of them that is under way is
+ * not kept. Digests that are not there are passed over. */
+KVD_API kvd_status kvd_cache_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
+                                  uint64_t count, uint64_t timeout_ns);
+
+typedef enum kvd_ticket_state {
+  KVD_TICKET_PENDING = 0,
+  KVD_TICKET_DONE = 1,  /* every byte is in place, and what was stored can be found */
+  KVD_TICKET_FAILED = 2 /* or the daemon is gone, or the ticket is not known */
+} kvd_ticket_state;
+
+/* states[i], one byte, becomes the kvd_ticket_state of tickets[i]. Tickets end in any order. Looks
+ * into memory shared with the daemon, no message is sent. A ticket that was told to be over frees
+ * its place, and is told the same until another one needs it: poll every ticket until it is over,
+ * and not after. */
+KVD_API kvd_status kvd_cache_poll(kvd_handle* handle, const uint64_t* tickets, uint8_t* states,
+                                  uint64_t count);
+/* Returns once all of them are over, done or failed (kvd_cache_poll says which), or with
+ * KVD_DEADLINE_EXCEEDED. Beside other calls. */
+KVD_API kvd_status kvd_cache_wait(kvd_handle* handle, const uint64_t* tickets, uint64_t count,
+                                  uint64_t timeout_ns);
 
 /* ---- tensors ---- */
 

@@ -215,4 +215,49 @@ std::uint32_t Client::slo_class_number(std::string_view name) {
   return kvd::slo_class_number(name);
 }
 
+Result<std::uint64_t> Client::open_cache(const CacheOptions& options, Duration timeout) {
+  return public_result(impl_->open_cache(options, timeout));
+}
+
+Status Client::close_cache(std::uint64_t cache, Duration timeout) {
+  return public_result(impl_->close_cache(cache, timeout));
+}
+
+Result<std::uint64_t> Client::lookup(std::uint64_t cache, std::span<const Digest> digests,
+                                     Duration timeout) {
+  return public_result(impl_->lookup(cache, digests, timeout));
+}
+
+Status Client::store(std::uint64_t cache, std::span<const Digest> digests,
+                     std::span<const std::uint32_t> blocks, bool park, Duration timeout,
+                     std::uint64_t& ticket) {
+  return public_result(impl_->copy_blocks(
+      {cache, kvd::wire::CacheOp::kStore, digests, blocks, park}, timeout, ticket));
+}
+
+Status Client::load(std::uint64_t cache, std::span<const Digest> digests,
+                    std::span<const std::uint32_t> blocks, Duration timeout,
+                    std::uint64_t& ticket) {
+  return public_result(impl_->copy_blocks(
+      {cache, kvd::wire::CacheOp::kLoad, digests, blocks, false}, timeout, ticket));
+}
+
+Result<std::uint64_t> Client::drop(std::uint64_t cache, std::span<const Digest> digests,
+                                   Duration timeout) {
+  return public_result(impl_->drop(cache, digests, timeout));
+}
+
+std::vector<TicketState> Client::poll(std::span<const std::uint64_t> tickets) {
+  std::vector<TicketState> states;
+  states.reserve(tickets.size());
+  for (const std::uint64_t ticket : tickets) {
+    states.push_back(impl_->forked() ? TicketState::kFailed : impl_->poll(ticket));
+  }
+  return states;
+}
+
+Status Client::wait_for_copies(std::span<const std::uint64_t> tickets, Duration timeout) {
+  return public_result(impl_->wait_for_copies(tickets, timeout));
+}
+
 }  // namespace kvd_client

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "client_lib/src/block_names.hpp"
+#include "client_lib/src/cache_book.hpp"
 #include "client_lib/src/call_gate.hpp"
 #include "client_lib/src/connector.hpp"
 #include "client_lib/src/reattacher.hpp"
@@ -70,6 +71,25 @@ class Core {
   Result<kvd_client::ScheduleResult> schedule(const wire::ScheduleCommand& command,
                                               Nanoseconds timeout);
 
+  Result<std::uint64_t> open_cache(const kvd_client::CacheOptions& options, Nanoseconds timeout);
+  Status close_cache(std::uint64_t cache, Nanoseconds timeout);
+  Result<std::uint64_t> lookup(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
+                               Nanoseconds timeout);
+  Result<std::uint64_t> drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
+                             Nanoseconds timeout);
+  struct CopyOfBlocks {
+    std::uint64_t cache = 0;
+    wire::CacheOp op = wire::CacheOp::kStore;
+    std::span<const kvd_client::Digest> digests;
+    std::span<const std::uint32_t> blocks;
+    bool park = false;
+  };
+  /// store and load. `ticket` is not 0 where the daemon copies, or may copy: then it is to be
+  /// polled whatever is returned.
+  Status copy_blocks(const CopyOfBlocks& copy, Nanoseconds timeout, std::uint64_t& ticket);
+  kvd_client::TicketState poll(std::uint64_t ticket) { return caches_.poll(ticket); }
+  Status wait_for_copies(std::span<const std::uint64_t> tickets, Nanoseconds timeout);
+
  private:
   [[nodiscard]] TimePoint deadline(Nanoseconds timeout) const;
   [[nodiscard]] Status check_fork() const;
@@ -87,6 +107,8 @@ class Core {
   template <class Wait>
   Status wait_in_session(Nanoseconds timeout, Wait wait);
   Status command(const wire::CommandBody& body, Nanoseconds timeout);
+  Result<std::uint64_t> ask_cache(std::uint64_t cache, wire::CacheOp op,
+                                  std::span<const kvd_client::Digest> digests, Nanoseconds timeout);
   /// Tells the daemon, in as many commands as it takes.
   Status tell(Session& session, std::span<const wire::BlockName> names, TimePoint deadline) const;
 
@@ -102,6 +124,7 @@ class Core {
   Connector connector_;
   CallGate gate_;
   RegionBook regions_;
+  CacheBook caches_;
   BlockNames names_;                        ///< guarded by gate_, as regions_ is
   std::unique_ptr<Reattacher> reattacher_;  ///< from the first region on; uses all of the above
 };

@@ -45,6 +45,14 @@ class RegionBook {
     return entry == entries_.end() ? nullptr : entry->second.mapping;
   }
 
+  /// What the daemon of the session calls the region; none: it is not of that session.
+  [[nodiscard]] std::optional<RegionId> daemon_id(
+      std::uint64_t id, const std::shared_ptr<const Session>& session) const {
+    const auto entry = entries_.find(id);
+    if (entry == entries_.end() || entry->second.session.lock() != session) return std::nullopt;
+    return entry->second.daemon_id;
+  }
+
   /// Whether somebody else holds the mapping too.
   [[nodiscard]] bool lent(std::uint64_t id) const {
     const auto entry = entries_.find(id);

@@ -48,6 +48,11 @@ class ServedClientPage {
   /// What the daemon sleeps on; taken by the engine that rings.
   [[nodiscard]] std::atomic<std::uint64_t>& progress_wanted() { return page().progress_wanted; }
 
+  /// Of the ticket with the number.
+  [[nodiscard]] std::atomic<std::uint64_t>& cache_ticket(std::uint64_t number) {
+    return page().cache_tickets[number % kCacheTickets];
+  }
+
   [[nodiscard]] KeeperWord keeper() { return KeeperWord(&page().keeper); }
 
  private:

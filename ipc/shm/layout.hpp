@@ -16,6 +16,7 @@ constexpr std::uint32_t kTableMagic = 0x4254564bu;       // "KVTB"
 constexpr std::uint32_t kLayoutVersion = 1;              ///< of both
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kClientPageBytes = 4096;
+constexpr std::size_t kCacheTickets = 256;
 constexpr std::size_t kMaxTableBytes = std::size_t{1} << 30;
 
 /// The page both sides write. One per session, created and sealed by the daemon.
@@ -46,8 +47,15 @@ struct ClientPage {
   /// Non-zero: the daemon sleeps and wants its bell rung once `progress` has reached it. Set by the
   /// daemon, taken by the client.
   alignas(kCacheLine) std::atomic<std::uint64_t> progress_wanted;
+  std::uint8_t reserved[1592];
+
+  /// Of the copies that a cache of the session makes: a wire::ticket_word() at its number modulo
+  /// their count. Written by the daemon once it has taken the command, and once all bytes of a copy
+  /// are in place or none will come any more; by the engine for a ticket that the daemon never got.
+  std::atomic<std::uint64_t> cache_tickets[kCacheTickets];
 };
-static_assert(sizeof(ClientPage) <= kClientPageBytes);
+static_assert(sizeof(ClientPage) == kClientPageBytes &&
+              offsetof(ClientPage, cache_tickets) == 2048);
 static_assert(offsetof(ClientPage, keeper) == 64 && offsetof(ClientPage, heartbeat) == 128 &&
               offsetof(ClientPage, poison) == 192 && offsetof(ClientPage, fence_h2d) == 256 &&
               offsetof(ClientPage, fence_d2h) == 320 && offsetof(ClientPage, progress) == 152 &&

@@ -33,6 +33,14 @@ struct ScheduleCommand {
   ScheduleBody body;  ///< `count` is taken from `requests` when encoding
   Records<ScheduleRequest> requests;
 };
+struct CacheOpenCommand {
+  CacheOpenBody body;  ///< `count` is taken from `pieces` when encoding
+  Records<BlockPiece> pieces;
+};
+struct CacheCommand {
+  CacheBody body;  ///< `count` is taken from `blocks` when encoding
+  Records<CacheBlock> blocks;
+};
 struct FinishCommand {
   TargetBody body;
 };
@@ -43,9 +51,9 @@ struct StatsCommand {};
 struct PingCommand {};
 
 /// Starts with an empty one, so that a body yet to be decoded costs nothing.
-using CommandBody =
-    std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody, PlaceCommand,
-                 RotateBody, FinishCommand, AbortCommand, NameCommand, ScheduleCommand>;
+using CommandBody = std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody,
+                                 PlaceCommand, RotateBody, FinishCommand, AbortCommand, NameCommand,
+                                 CacheOpenCommand, CacheCommand, ScheduleCommand>;
 
 /// One command. Encoding fills in the frame header except its version.
 struct Command {
@@ -84,7 +92,7 @@ struct ScheduleReply {
 
 /// monostate: the command is done and has nothing to tell, or it failed.
 using ReplyBody = std::variant<std::monostate, StepReply, AllocateReplyBody, PlaceReply,
-                               StatsReplyBody, ScheduleReply>;
+                               StatsReplyBody, CacheReplyBody, ScheduleReply>;
 
 /// The answer to one command. After a failure `message` says why and `body` is monostate; a
 /// success has no message. Encoding fills in the frame header except its version, and

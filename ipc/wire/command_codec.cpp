@@ -45,6 +45,24 @@ Status encode(const CommandHeader& header, MessageType type, const ScheduleComma
                      {view_of(body), schedule.requests.bytes()}, out);
 }
 
+Status encode(const CommandHeader& header, MessageType type, const CacheOpenCommand& open,
+              FrameBuffer& out) {
+  KVD_TRY(check_count(open.pieces));
+  CacheOpenBody body = open.body;
+  body.count = count_of(open.pieces);
+  return write_frame(header, static_cast<std::uint16_t>(type), {view_of(body), open.pieces.bytes()},
+                     out);
+}
+
+Status encode(const CommandHeader& header, MessageType type, const CacheCommand& cache,
+              FrameBuffer& out) {
+  KVD_TRY(check_count(cache.blocks));
+  CacheBody body = cache.body;
+  body.count = count_of(cache.blocks);
+  return write_frame(header, static_cast<std::uint16_t>(type),
+                     {view_of(body), cache.blocks.bytes()}, out);
+}
+
 /// Of a body without entries: the POD itself, or nothing.
 template <class Body>
 Status encode(const CommandHeader& header, MessageType type, const Body& body, FrameBuffer& out) {
@@ -126,8 +144,35 @@ Fault check(const TargetBody& body) {
   if (body.reserved != 0) return "finish or abort: reserved field is not zero";
   const auto kind = static_cast<TargetKind>(body.kind);
   if (kind == TargetKind::kRequest || kind == TargetKind::kRegion) return nullptr;
-  if (kind == TargetKind::kOrphaned) return nullptr;
-  return "finish or abort: kind is neither request, region nor orphaned bytes";
+  if (kind == TargetKind::kOrphaned || kind == TargetKind::kCache) return nullptr;
+  return "finish or abort: kind is neither request, region, orphaned bytes nor cache";
+}
+
+Fault check(const CacheOpenBody& body) {
+  if (body.block_bytes == 0 || body.block_bytes > kMaxRegionBytes) {
+    return "cache open: a block has 1 to 2^50 bytes";
+  }
+  if (body.block_tokens == 0) return "cache open: a block has no tokens";
+  if (body.region == 0 && (body.count != 0 || body.blocks != 0)) {
+    return "cache open: blocks of no region";
+  }
+  if (body.region != 0 && (body.count == 0 || body.blocks == 0)) {
+    return "cache open: a region without blocks";
+  }
+  return nullptr;
+}
+
+Fault check(const CacheBody& body) {
+  if (body.cache == 0) return "cache: number 0 is reserved";
+  if (body.reserved != 0) return "cache: reserved field is not zero";
+  if (body.op < 1 || body.op > 4) return "cache: neither lookup, store, load nor drop";
+  const auto op = static_cast<CacheOp>(body.op);
+  const bool copies = op == CacheOp::kStore || op == CacheOp::kLoad;
+  if ((body.flags & ~(op == CacheOp::kStore ? kCacheFlags : 0u)) != 0)
+    return "cache: unknown flags";
+  if (copies != (body.ticket != 0)) return "cache: store and load have a ticket, others none";
+  if (body.ticket > kMaxCacheTicket) return "cache: tickets end at 2^62";
+  return nullptr;
 }
 
 Fault check(const ScheduleBody& body) {
@@ -226,6 +271,30 @@ Status decode_schedule(ByteView rest, CommandBody& body) {
   return {};
 }
 
+Status decode_cache_open(ByteView rest, CommandBody& body) {
+  if (rest.size() < sizeof(CacheOpenBody)) return wrong_size("cache open");
+  const auto fixed = read_front<CacheOpenBody>(rest);
+  if (const Fault fault = check(fixed)) return refused(fault);
+  const auto pieces = take_all<BlockPiece>(rest.subspan(sizeof(CacheOpenBody)), fixed.count);
+  if (!pieces) return wrong_size("cache open");
+  body.emplace<CacheOpenCommand>(CacheOpenCommand{fixed, *pieces});
+  return {};
+}
+
+Status decode_cache(ByteView rest, CommandBody& body) {
+  if (rest.size() < sizeof(CacheBody)) return wrong_size("cache");
+  const auto fixed = read_front<CacheBody>(rest);
+  if (const Fault fault = check(fixed)) return refused(fault);
+  const auto blocks = take_all<CacheBlock>(rest.subspan(sizeof(CacheBody)), fixed.count);
+  if (!blocks) return wrong_size("cache");
+  for (const CacheBlock& block : *blocks) {
+    if (block.reserved != 0) return invalid("cache", "reserved field is not zero");
+    if (block.block != 0 && fixed.ticket == 0) return invalid("cache", "a block without a copy");
+  }
+  body.emplace<CacheCommand>(CacheCommand{fixed, *blocks});
+  return {};
+}
+
 /// A body that is one POD.
 template <class Pod, class Body = Pod>
 Status decode_pod(ByteView rest, std::string_view what, CommandBody& body) {
@@ -267,6 +336,10 @@ Status decode_body(std::uint16_t type, ByteView rest, CommandBody& body) {
       return decode_schedule(rest, body);
     case MessageType::kPing:
       return decode_empty<PingCommand>(rest, "ping", body);
+    case MessageType::kCacheOpen:
+      return decode_cache_open(rest, body);
+    case MessageType::kCache:
+      return decode_cache(rest, body);
     default:
       return unknown_type(type);
   }
@@ -292,9 +365,10 @@ Result<Command> decode_in_place(ByteView frame) {
 
 MessageType type_of(const CommandBody& body) {
   static constexpr MessageType kTypes[] = {
-      MessageType::kPing,     MessageType::kStats, MessageType::kSubmit,  MessageType::kStep,
-      MessageType::kAllocate, MessageType::kPlace, MessageType::kRotate,  MessageType::kFinish,
-      MessageType::kAbort,    MessageType::kName,  MessageType::kSchedule};
+      MessageType::kPing,     MessageType::kStats, MessageType::kSubmit,    MessageType::kStep,
+      MessageType::kAllocate, MessageType::kPlace, MessageType::kRotate,    MessageType::kFinish,
+      MessageType::kAbort,    MessageType::kName,  MessageType::kCacheOpen, MessageType::kCache,
+      MessageType::kSchedule};
   static_assert(std::size(kTypes) == std::variant_size_v<CommandBody>);
   return kTypes[body.index()];
 }

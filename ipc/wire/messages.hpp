@@ -53,7 +53,9 @@ enum class MessageType : std::uint16_t {
   kStats = 39,
   kPing = 40,
   kName = 41,
-  kSchedule = 48,
+  kCacheOpen = 48,
+  kCache = 49,
+  kSchedule = 50,
 };
 constexpr std::uint16_t kReplyBit = 0x8000;
 
@@ -364,10 +366,10 @@ struct RotateBody {
 };
 static_assert(sizeof(RotateBody) == 16);
 
-enum class TargetKind : std::uint32_t { kRequest = 1, kRegion = 2, kOrphaned = 3 };
+enum class TargetKind : std::uint32_t { kRequest = 1, kRegion = 2, kOrphaned = 3, kCache = 4 };
 
 /// finish: the request is done, or the region is unmapped and handed back, or so many bytes of
-/// regions of an earlier boot are unmapped.
+/// regions of an earlier boot are unmapped, or the cache is not used any more.
 /// abort: the same for a request that is given up in whatever state it is.
 struct TargetBody {
   std::uint64_t target = 0;
@@ -375,6 +377,64 @@ struct TargetBody {
   std::uint32_t reserved = 0;
 };
 static_assert(sizeof(TargetBody) == 16);
+
+// ---- caches: engines that place their blocks themselves -----------------------------------------
+
+/// Piece of block b: `bytes` of the region from `offset` + b * `stride` on.
+struct BlockPiece {
+  std::uint64_t offset = 0;
+  std::uint64_t stride = 0;
+  std::uint64_t bytes = 0;
+};
+static_assert(sizeof(BlockPiece) == 24);
+
+/// Followed by `count` BlockPieces: none without a region, else their bytes are those of a block.
+struct CacheOpenBody {
+  std::array<std::uint8_t, 32> fingerprint{};  ///< blocks of equal ones are each other's
+  std::uint64_t region = 0;                    ///< 0: to look up and drop alone
+  std::uint64_t blocks = 0;                    ///< of the region
+  std::uint64_t block_bytes = 0;
+  std::uint32_t block_tokens = 0;
+  std::uint32_t count = 0;
+};
+static_assert(sizeof(CacheOpenBody) == 64);
+
+enum class CacheOp : std::uint32_t { kLookup = 1, kStore = 2, kLoad = 3, kDrop = 4 };
+enum CacheFlags : std::uint32_t { kCachePark = 1u << 0, kCacheFlags = 1u };
+
+struct CacheBlock {
+  std::array<std::uint8_t, 32> digest{};
+  std::uint32_t block = 0;  ///< of the region; 0 where nothing is copied
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(CacheBlock) == 40);
+
+/// Followed by `count` CacheBlocks.
+struct CacheBody {
+  std::uint64_t cache = 0;
+  std::uint64_t ticket = 0;  ///< of store and load: chosen by the engine, not 0
+  std::uint32_t op = 0;      ///< CacheOp
+  std::uint32_t flags = 0;   ///< of store
+  std::uint32_t count = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(CacheBody) == 32);
+
+/// Of cache open: the cache's number. Of lookup: how many leading ones there are. Of store and
+/// load: how many are copied. Of drop: how many there were.
+struct CacheReplyBody {
+  std::uint64_t value = 0;
+};
+static_assert(sizeof(CacheReplyBody) == 8);
+
+/// Where the state of a ticket stands in the client page, and what: tickets of a session that are
+/// not over differ in the word. `number` << 2 | state.
+enum class TicketState : std::uint64_t { kPending = 0, kDone = 1, kFailed = 2 };
+constexpr std::uint64_t kCacheTickets = 256;
+constexpr std::uint64_t kMaxCacheTicket = (std::uint64_t{1} << 62) - 1;
+constexpr std::uint64_t ticket_word(std::uint64_t number, TicketState state) {
+  return number << 2 | static_cast<std::uint64_t>(state);
+}
 
 /// What the daemon counts for the calling session.
 struct StatsReplyBody {

@@ -18,8 +18,11 @@ std::size_t body_index(MessageType command) {
       return 3;
     case MessageType::kStats:
       return 4;
-    case MessageType::kSchedule:
+    case MessageType::kCacheOpen:
+    case MessageType::kCache:
       return 5;
+    case MessageType::kSchedule:
+      return 6;
     default:
       return 0;
   }
@@ -27,6 +30,7 @@ std::size_t body_index(MessageType command) {
 
 bool is_command(MessageType type) {
   return (type >= MessageType::kSubmit && type <= MessageType::kName) ||
+         type == MessageType::kCacheOpen || type == MessageType::kCache ||
          type == MessageType::kSchedule;
 }
 
@@ -151,6 +155,9 @@ Result<ReplyBody> decode_success(MessageType command, ByteView rest) {
       if (rest.size() != sizeof(StatsReplyBody)) return wrong_size("stats reply");
       return ReplyBody(read_front<StatsReplyBody>(rest));
     case 5:
+      if (rest.size() != sizeof(CacheReplyBody)) return wrong_size("cache reply");
+      return ReplyBody(read_front<CacheReplyBody>(rest));
+    case 6:
       return decode_schedule_reply(rest);
     default:
       if (!rest.empty()) return wrong_size("reply");

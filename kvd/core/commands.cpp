@@ -56,6 +56,11 @@ void Commands::on_command(const Command& command) {
                    context_.reply(command, Done{});
                  },
                  [&](const Schedule& body) { placed_.on_schedule(command, body); },
+                 [&](const OpenCache& body) { caches_.on_open(command, body); },
+                 [&](const CloseCache& body) { caches_.on_close(command, body); },
+                 [&](const CacheBlocks& body) {
+                   if (caches_.on_blocks(command, body)) claims_.serve_everyone();
+                 },
                  [&](const Stats&) { on_stats(command); },
                  [&](const Ping&) { context_.reply(command, Done{}); },
              },

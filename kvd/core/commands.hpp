@@ -29,6 +29,7 @@ class Commands {
         knowledge_(ground.knowledge),
         prefixes_(ground.prefixes),
         memory_(ground.memory),
+        caches_(ground.engine_caches),
         needs_(needs),
         supply_(supply),
         swaps_(swaps),
@@ -56,6 +57,7 @@ class Commands {
   Knowledge& knowledge_;
   Prefixes& prefixes_;
   RequestMemory& memory_;
+  EngineCaches& caches_;
   Needs& needs_;
   Supply& supply_;
   Swaps& swaps_;

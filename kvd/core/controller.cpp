@@ -86,7 +86,8 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const SlabUnsent& e) { parts.sessions.on_slab_unsent(e); },
                  [&](const Command& e) { parts.commands.on_command(e); },
                  [&](const CopyFinished& e) {
-                   if (parts.swaps.on_copy(e) || house_->ground.cache_copies.on_copy(e)) {
+                   if (parts.swaps.on_copy(e) || house_->ground.cache_copies.on_copy(e) ||
+                       house_->ground.engine_caches.on_copy(e)) {
                      parts.claims.serve_everyone();
                    }
                  },
@@ -150,8 +151,8 @@ void Controller::House::on_slab_renewed(SlabIndex slab) {
 
 void Controller::House::on_tick() {
   parts.regions.expire();
-  parts.sessions.forget_unused_classes();
   parts.placed.forget_ended();
+  ground.classes.forget_unused();
   for (auto& [id, session] : ground.requests.sessions()) {
     parts.ranks.expire_ahead(session);
     parts.silence.check(session);
@@ -208,13 +209,14 @@ std::string Controller::House::validate() const {
     staged += static_cast<std::size_t>(request.layers.staging.count());
     references += request.table.size();
   }
+  references += ground.engine_caches.parked();
   if (references != store.blocks.references()) return "a block is nobody's";
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
     const std::size_t known =
         store.blocks.slots(tier) + store.tiers.slots(tier) +
-        (tier == Tier::kHbm
-             ? staged
-             : store.compaction.slots() + ground.cache_copies.slots() + ground.disk.slots());
+        (tier == Tier::kHbm ? staged
+                            : store.compaction.slots() + ground.cache_copies.slots() +
+                                  ground.disk.slots() + ground.engine_caches.slots());
     pool::TierStats stats;
     if (tier == Tier::kDram) stats = store.dram.stats();
     for (const pool::TierPool& device : store.hbm) {

@@ -81,13 +81,17 @@ struct ScheduleReply {
   std::vector<RequestId> admit;               ///< likewise; the others that do not run stay out
   std::uint32_t prefill_tokens = UINT32_MAX;  ///< prompt tokens, at most
 };
+/// To a command about a cache: its number, or how many blocks.
+struct CacheReply {
+  std::uint64_t value = 0;
+};
 struct Done {};
 
 struct Reply {
   EngineId engine;
   ReplyTo reply_to;
-  std::variant<Done, StepReply, RegionReply, BlocksReply, PlaceReply, StatsReply, ScheduleReply,
-               Error>
+  std::variant<Done, StepReply, RegionReply, BlocksReply, PlaceReply, StatsReply, CacheReply,
+               ScheduleReply, Error>
       body;
 };
 
@@ -109,6 +113,7 @@ struct PublishTable {
 
 // What it wants done with memory: kvd/store says what each means.
 using store::AskUnmap;
+using store::CopyRanges;
 using store::CopySlots;
 using store::EndStream;
 using store::MoveSlots;
@@ -166,7 +171,14 @@ struct SolvePlacement {
   planner::PlacementSnapshot snapshot;
   planner::PlacementConfig config;
 };
-/// How a CopySlots, MoveSlots, StreamLayers or Scrub ended; an event the shell feeds back.
+/// Tell the engine in its page how far a copy of one of its caches is.
+struct SetTicket {
+  EngineId engine;
+  std::uint64_t number = 0;  ///< chosen by the engine
+  enum class State : std::uint8_t { kPending, kDone, kFailed } state = State::kPending;
+};
+/// How a CopySlots, CopyRanges, MoveSlots, StreamLayers or Scrub ended; an event the shell feeds
+/// back.
 struct CopyFinished {
   Ticket ticket;
   bool ok = true;
@@ -184,8 +196,8 @@ struct Note {
   std::string text;
 };
 
-using Effect =
-    std::variant<Reply, PublishTable, CopySlots, MoveSlots, StreamLayers, EndStream, SolvePlacement,
-                 Scrub, RenewSlab, SendSlab, AskUnmap, OpenDisk, WriteDisk, ReadDisk, Evict, Note>;
+using Effect = std::variant<Reply, PublishTable, CopySlots, CopyRanges, SetTicket, MoveSlots,
+                            StreamLayers, EndStream, SolvePlacement, Scrub, RenewSlab, SendSlab,
+                            AskUnmap, OpenDisk, WriteDisk, ReadDisk, Evict, Note>;
 
 }  // namespace kvd::core

@@ -145,6 +145,33 @@ struct ReleaseRegion {
 struct ReleaseOrphaned {
   Bytes bytes;
 };
+/// A cache of a session, over blocks of one of its regions.
+using CacheId = Id<struct CacheIdTag, std::uint64_t>;
+/// Piece of block b: `bytes` of the region from `offset` + b * `stride` on.
+struct BlockPiece {
+  Bytes offset, stride, bytes;
+};
+struct OpenCache {
+  Fingerprint fingerprint;  ///< blocks of equal ones are each other's
+  RegionId region;          ///< none: to look up and drop alone
+  std::int64_t blocks = 0;  ///< of the region
+  Bytes block_bytes;        ///< of all pieces
+  std::uint32_t block_tokens = 0;
+  std::vector<BlockPiece> pieces;
+};
+struct CloseCache {
+  CacheId cache;
+};
+/// What an engine that places by itself wants done with blocks. See EngineCaches.
+struct CacheBlocks {
+  enum class Op : std::uint8_t { kLookup, kStore, kLoad, kDrop };
+  CacheId cache;
+  Op op = Op::kLookup;
+  bool park = false;         ///< of a store: until they are dropped, or the session ends
+  std::uint64_t ticket = 0;  ///< of store and load, chosen by the engine
+  std::vector<Digest> digests;
+  std::vector<std::uint32_t> blocks;  ///< of store and load: where in the region, as many
+};
 struct Stats {};
 struct Ping {};
 /// What an engine that picks its blocks itself has before its next step. Answered by ScheduleReply.
@@ -183,7 +210,8 @@ struct Command {
   ReplyTo reply_to;
   TimePoint deadline;
   std::variant<Submit, NameBlocks, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish,
-               Abort, ReleaseRegion, ReleaseOrphaned, Stats, Ping, Schedule>
+               Abort, ReleaseRegion, ReleaseOrphaned, OpenCache, CloseCache, CacheBlocks, Stats,
+               Ping, Schedule>
       body;
   std::uint32_t rank = 0;  ///< of a tensor-parallel group: who says it
 };

@@ -4,10 +4,13 @@
 
 #include "kvd/core/budget.hpp"
 #include "kvd/core/cache_copies.hpp"
+#include "kvd/core/classes.hpp"
 #include "kvd/core/context.hpp"
 #include "kvd/core/disk_cache.hpp"
+#include "kvd/core/engine_caches.hpp"
 #include "kvd/core/knowledge.hpp"
 #include "kvd/core/prefixes.hpp"
+#include "kvd/core/region_copies.hpp"
 #include "kvd/core/request_memory.hpp"
 #include "kvd/core/requests.hpp"
 #include "kvd/store/store.hpp"
@@ -22,9 +25,12 @@ struct Ground {
                context.config.dram_quotas},
               context.config.index, {&context.config.hbm_quotas, &context.config.dram_quotas},
               context.orders),
+        classes(store, requests),
+        region_copies(store),
         knowledge(context, requests),
         budget(context, knowledge),
         cache_copies(context, store, budget),
+        engine_caches(context, store, requests, classes, region_copies),
         disk(context, store, requests, knowledge),
         prefixes(context, store, requests, knowledge, disk),
         memory(store, requests, prefixes) {}
@@ -32,9 +38,12 @@ struct Ground {
   Context context;
   store::Store store;
   Requests requests;
+  Classes classes;
+  RegionCopies region_copies;
   Knowledge knowledge;
   Budget budget;
   CacheCopies cache_copies;
+  EngineCaches engine_caches;
   DiskCache disk;
   Prefixes prefixes;
   RequestMemory memory;

@@ -72,7 +72,11 @@ std::optional<double> Knowledge::prefill_cost(const Session& session) {
 
 store::SecondsPerByte Knowledge::saved(const Session& session) {
   const Bytes row = session.shape.slot_bytes() * std::int64_t{session.groups()};
-  return {kUsualPrefill * session.shape.block_tokens / static_cast<double>(row.value)};
+  return saved(Tokens(session.shape.block_tokens), row);
+}
+
+store::SecondsPerByte Knowledge::saved(Tokens tokens, Bytes bytes) {
+  return {kUsualPrefill * static_cast<double>(tokens.value) / static_cast<double>(bytes.value)};
 }
 
 planner::LengthEstimate Knowledge::expected_length(const Request& request) const {

@@ -60,6 +60,8 @@ class Knowledge {
   [[nodiscard]] static std::optional<double> prefill_cost(const Session& session);
   /// What a byte of its full blocks saves whoever need not compute them, by the guess.
   [[nodiscard]] static store::SecondsPerByte saved(const Session& session);
+  /// The same of blocks that are so large for so many tokens.
+  [[nodiscard]] static store::SecondsPerByte saved(Tokens tokens, Bytes bytes);
   [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
   [[nodiscard]] std::int64_t saved_up(Request& request) const;  ///< its deposit now
 

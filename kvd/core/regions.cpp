@@ -68,7 +68,7 @@ bool Regions::on_release(const Command& command, const ReleaseRegion& release) {
                     "region " + std::to_string(release.region.value) + " is not this session's");
     return false;
   }
-  store_.tiers.end_lease(release.region, session.id, it->second.slabs);
+  copies_of_regions_.unmapped(it->second, session.id);
   session.leases.regions.erase(it);
   context_.reply(command, Done{});
   return true;

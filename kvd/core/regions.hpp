@@ -34,6 +34,7 @@ class Regions {
         store_(ground.store),
         requests_(ground.requests),
         memory_(ground.memory),
+        copies_of_regions_(ground.region_copies),
         copies_(copies),
         needs_(needs),
         supply_(supply),
@@ -64,6 +65,7 @@ class Regions {
   store::Store& store_;
   Requests& requests_;
   RequestMemory& memory_;
+  RegionCopies& copies_of_regions_;
   DramCopies& copies_;
   Needs& needs_;
   Supply& supply_;

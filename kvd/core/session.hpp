@@ -14,6 +14,7 @@
 #include "kvd/core/events.hpp"
 #include "kvd/core/inputs.hpp"
 #include "kvd/core/request.hpp"
+#include "kvd/store/index.hpp"
 #include "kvd/store/tiers.hpp"
 #include "planner/model/fitted_line.hpp"
 #include "planner/policy/length_predictor.hpp"
@@ -40,9 +41,21 @@ struct RefusedRegion {
   Bytes bytes;
 };
 
-/// Level-1 memory of a session.
+/// Blocks of a region that are stored, found and loaded again by their digests.
+struct EngineCache {
+  store::KeySpace space;
+  Bytes block_bytes;
+  Bytes slot_bytes;  ///< of its class
+  store::SecondsPerByte saved;
+  RegionId region;  ///< none: to look up and drop alone
+  std::int64_t blocks = 0;
+  std::vector<BlockPiece> pieces;
+};
+
+/// Level-1 memory of a session, and what stands over it.
 struct Leases {
   std::map<RegionId, Region> regions;
+  std::map<CacheId, EngineCache> caches;
   std::optional<RefusedRegion> refused;  ///< the last one
 };
 

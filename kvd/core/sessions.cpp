@@ -1,19 +1,11 @@
 #include "kvd/core/sessions.hpp"
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace kvd::core {
-
-namespace {
-
-/// Far more shapes than one machine serves at a time; engines choose theirs, so there is a bound.
-constexpr std::size_t kMaxClasses = 256;
-
-}  // namespace
 
 Result<AttachGrant> Sessions::attach(const Attach& attach) {
   KVD_TRY(check_devices(attach));
@@ -22,7 +14,7 @@ Result<AttachGrant> Sessions::attach(const Attach& attach) {
   session.life.last_beat = context_.now;
   if (attach.model_class) {
     const ModelClass& shape = *attach.model_class;
-    KVD_ASSIGN_OR_RETURN(session.class_id, class_for(shape));
+    KVD_ASSIGN_OR_RETURN(session.class_id, classes_.of(shape));
     session.shape = shape;
   }
   session.id = EngineId(++last_engine_);
@@ -64,42 +56,6 @@ Status Sessions::check_devices(const Attach& attach) const {
                         ", numbered from 0: name one of them, or add a [[device]]");
 }
 
-Result<ClassId> Sessions::class_for(const ModelClass& shape) {
-  const auto known = classes_.find(shape);
-  const bool fresh = known == classes_.end();
-  if (fresh && classes_.size() >= kMaxClasses) {
-    store_.cache.clear();  // blocks that nobody names keep their classes known
-    forget_classes();
-  }
-  if (fresh && classes_.size() >= kMaxClasses) {
-    return make_error(ErrorCode::kQuotaExceeded,
-                      std::to_string(kMaxClasses) +
-                          " model shapes are in use, the most there can be: end sessions of some");
-  }
-  // A known one may be forgotten in one tier already while slabs of the other still have it.
-  const ClassId id = fresh ? ClassId(++last_class_) : known->second;
-  KVD_TRY(store_.tiers.add_class(id, shape.slot_bytes()));
-  classes_[shape] = id;
-  return id;
-}
-
-void Sessions::forget_classes() {
-  std::set<ClassId> used;
-  for (const auto& [id, session] : requests_.sessions()) used.insert(session.class_id);
-  std::erase_if(classes_, [&](const auto& entry) {
-    const ClassId id = entry.second;
-    return !used.contains(id) && store_.tiers.remove_class(id);
-  });
-}
-
-void Sessions::forget_unused_classes() {
-  if (classes_.size() <= kMaxClasses / 2) return;
-  for (std::uint32_t device = 0; device < store_.hbm.count(); ++device) {
-    store_.tiers.reclaim(DomainId(), DeviceId(device));
-  }
-  forget_classes();
-}
-
 void Sessions::on_detach(EngineId engine) {
   const auto it = requests_.sessions().find(engine);
   if (it == requests_.sessions().end() || it->second.life.dying) return;
@@ -111,9 +67,8 @@ void Sessions::on_detach(EngineId engine) {
   store_.tiers.iteration_finished(engine, session.iterations.finished);
   for (Request* r : std::vector(session.active)) memory_.end(*r);
   streams_.end(session);
-  for (const auto& [id, region] : session.leases.regions) {
-    store_.tiers.hbm().of(session.share().device).release_region(id);
-  }
+  caches_.end(session, false);
+  for (const auto& [id, region] : session.leases.regions) region_copies_.release(region);
   requests_.sessions().erase(it);
   store_.tiers.engine_gone(engine);
   store_.tiers.scrub_slabs();
@@ -139,6 +94,7 @@ void Sessions::on_dying(EngineId engine, bool parting) {
   store_.tiers.engine_dying(engine);
   for (Request* r : std::vector(session.active)) memory_.end(*r);
   streams_.end(session);
+  caches_.end(session, true);
   for (const auto& [id, region] : session.leases.regions) {
     store_.tiers.hbm().of(session.share().device).quarantine_region(id);
   }
@@ -153,9 +109,7 @@ void Sessions::on_dead(EngineId engine) {
   if (it != requests_.sessions().end()) {
     Session session = std::move(it->second);
     requests_.sessions().erase(it);
-    for (const auto& [id, region] : session.leases.regions) {
-      store_.tiers.hbm().of(session.share().device).release_region(id);
-    }
+    for (const auto& [id, region] : session.leases.regions) region_copies_.release(region);
     store_.tiers.engine_gone(engine);
     context_.note(
         Note::Level::kInfo, engine,
@@ -191,8 +145,9 @@ void Sessions::on_slab_unsent(const SlabUnsent& unsent) {
   const auto it = requests_.sessions().find(unsent.engine);
   if (it == requests_.sessions().end() || it->second.life.dying) return;
   store_.tiers.mappings().unsent(unsent.engine, unsent.slab, static_cast<bool>(unsent.region));
-  if (it->second.leases.regions.erase(unsent.region) == 0) return;
-  store_.tiers.hbm().of(it->second.share().device).release_region(unsent.region);
+  const auto region = it->second.leases.regions.extract(unsent.region);
+  if (region.empty()) return;
+  region_copies_.release(region.mapped());
   store_.tiers.scrub_slabs();
   claims_.serve_everyone();
 }

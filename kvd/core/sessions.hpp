@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 
 #include "kvd/core/claims.hpp"
 #include "kvd/core/ground.hpp"
@@ -23,12 +22,13 @@ class Sessions {
         store_(ground.store),
         requests_(ground.requests),
         memory_(ground.memory),
+        classes_(ground.classes),
+        region_copies_(ground.region_copies),
         streams_(streams),
+        caches_(ground.engine_caches),
         regions_(regions),
         claims_(claims) {}
 
-  /// Empty slabs remember their class; where there are many, what nobody uses need not.
-  void forget_unused_classes();
   /// QuotaExceeded: too many model shapes; InvalidArgument as Tiers::add_class.
   [[nodiscard]] Result<AttachGrant> attach(const Attach& attach);
   void on_ranks_placed(const RanksPlaced& placed);
@@ -43,20 +43,18 @@ class Sessions {
  private:
   /// InvalidArgument for a device that does not exist, or not one for each rank.
   [[nodiscard]] Status check_devices(const Attach& attach) const;
-  [[nodiscard]] Result<ClassId> class_for(const ModelClass& shape);
-  /// Forgets the classes that no session, and no slab of either tier, has any more.
-  void forget_classes();
 
   Context& context_;
   store::Store& store_;
   Requests& requests_;
   RequestMemory& memory_;
+  Classes& classes_;
+  RegionCopies& region_copies_;
   Streams& streams_;
+  EngineCaches& caches_;
   Regions& regions_;
   Claims& claims_;
-  std::map<ModelClass, ClassId> classes_;
   std::uint32_t last_engine_ = 0;
-  std::uint32_t last_class_ = 0;
   std::uint64_t last_generation_ = 0;
 };
 

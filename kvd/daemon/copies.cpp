@@ -23,6 +23,11 @@ void Copies::start(const core::CopySlots& copy) {
   uses_.movers.copy(copy, fence);
 }
 
+void Copies::start(const core::CopyRanges& copy) {
+  ranges_.insert(copy.ticket);
+  uses_.movers.copy(copy);
+}
+
 void Copies::start(const core::StreamLayers& stream) {
   Peer* peer = uses_.sessions.find(stream.engine);
   if (!peer) return uses_.events.feed(core::CopyFinished{stream.ticket, false, Bytes(0), {}});
@@ -39,6 +44,7 @@ void Copies::take_finished() {
 }
 
 void Copies::finish(const core::CopyFinished& copy) {
+  ranges_.erase(copy.ticket);
   auto fenced = fences_.extract(copy.ticket);
   if (fenced.empty()) fenced = streams_.extract(copy.ticket);
   if (fenced.empty()) return uses_.events.feed(copy);

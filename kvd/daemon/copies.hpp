@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "kvd/core/effects.hpp"
@@ -33,6 +34,7 @@ class Copies {
 
   void start(const core::CopySlots& copy);
   void start(const core::StreamLayers& stream);
+  void start(const core::CopyRanges& copy);
   void end(const core::EndStream& end) { uses_.movers.end_stream(end.ticket); }
   void move(const core::MoveSlots& move) { uses_.movers.move(move); }
   void scrub(const core::Scrub& scrub) { uses_.movers.scrub(scrub); }
@@ -40,7 +42,7 @@ class Copies {
   void take_finished();
 
   /// Whether a copy is on its way that somebody waits for, streams aside.
-  [[nodiscard]] bool awaited() const { return !fences_.empty(); }
+  [[nodiscard]] bool awaited() const { return !fences_.empty() || !ranges_.empty(); }
   /// Whether looking again may show news, without a sleep in between.
   [[nodiscard]] bool in_motion() const {
     return uses_.movers.busy() || uses_.movers.awaits_progress();
@@ -64,6 +66,7 @@ class Copies {
   const Uses uses_;
   std::map<Ticket, Fenced> fences_;
   std::map<Ticket, Fenced> streams_;  ///< the same for streams of layers
+  std::set<Ticket> ranges_;           ///< copies of regions
   std::vector<core::CopyFinished> finished_;
 };
 

@@ -3,6 +3,9 @@
 #include <span>
 #include <vector>
 
+#include "ipc/wire/messages.hpp"
+#include "kernels/device/fence.hpp"
+
 namespace kvd::daemon {
 
 namespace {
@@ -45,6 +48,16 @@ void Effects::carry_out(const core::PublishTable& table) {
         peer.table->publish(table.version, rows_of(table, peer.rank, ranks), in_use);
     if (!status.ok()) uses_.ends.drop(peer.engine, status.error().message);
   });
+}
+
+// An engine that has ended looks at its page no more.
+void Effects::carry_out(const core::SetTicket& ticket) {
+  static_assert(wire::kCacheTickets == shm::kCacheTickets);
+  Peer* peer = uses_.sessions.find(ticket.engine);
+  if (!peer) return;
+  const auto state = static_cast<wire::TicketState>(ticket.state);
+  kernels::publish(
+      {&peer->page->cache_ticket(ticket.number), wire::ticket_word(ticket.number, state)});
 }
 
 void Effects::carry_out(const core::SolvePlacement& problem) {

@@ -67,6 +67,41 @@ Result<Body> from(const wire::NameCommand& b) {
   return Body(std::move(names));
 }
 
+Result<Body> from(const wire::CacheOpenCommand& b) {
+  if (b.body.blocks > wire::kMaxRegionBytes) return bad("more blocks than a region has bytes");
+  core::OpenCache open{Fingerprint{Digest{b.body.fingerprint}},
+                       RegionId(b.body.region),
+                       static_cast<std::int64_t>(b.body.blocks),
+                       bytes(b.body.block_bytes),
+                       b.body.block_tokens,
+                       {}};
+  for (const wire::BlockPiece piece : b.pieces) {
+    if (std::max({piece.offset, piece.stride, piece.bytes}) > wire::kMaxRegionBytes) {
+      return bad("a piece of a block is beyond 2^50 bytes");
+    }
+    open.pieces.push_back({bytes(piece.offset), bytes(piece.stride), bytes(piece.bytes)});
+  }
+  return Body(std::move(open));
+}
+
+Result<Body> from(const wire::CacheCommand& b) {
+  using Op = core::CacheBlocks::Op;
+  static_assert(static_cast<int>(wire::CacheOp::kLookup) == static_cast<int>(Op::kLookup) + 1 &&
+                static_cast<int>(wire::CacheOp::kDrop) == static_cast<int>(Op::kDrop) + 1);
+  core::CacheBlocks asked{core::CacheId(b.body.cache),
+                          static_cast<Op>(b.body.op - 1),
+                          (b.body.flags & wire::kCachePark) != 0,
+                          b.body.ticket,
+                          {},
+                          {}};
+  asked.digests.reserve(b.blocks.size());
+  for (const wire::CacheBlock block : b.blocks) {
+    asked.digests.push_back(Digest{block.digest});
+    if (b.body.ticket != 0) asked.blocks.push_back(block.block);
+  }
+  return Body(std::move(asked));
+}
+
 Result<Body> from(const wire::RotateBody& b) {
   switch (static_cast<wire::RotateDirection>(b.direction)) {
     case wire::RotateDirection::kOut:
@@ -86,8 +121,12 @@ Result<Body> from_target(const wire::TargetBody& b) {
       return Body(core::ReleaseRegion{RegionId(b.target)});
     case wire::TargetKind::kOrphaned:
       return Body(core::ReleaseOrphaned{bytes(std::min(b.target, wire::kMaxRegionBytes))});
+    case wire::TargetKind::kCache:
+      return Body(core::CloseCache{core::CacheId(b.target)});
   }
-  return bad("unknown kind of target: use 1 (request), 2 (region) or 3 (bytes of an earlier boot)");
+  return bad(
+      "unknown kind of target: use 1 (request), 2 (region), 3 (bytes of an earlier boot), 4 "
+      "(cache)");
 }
 
 Result<Body> from(const wire::FinishCommand& b) { return from_target<core::Finish>(b.body); }
@@ -190,6 +229,7 @@ wire::ReplyBody from(const core::ScheduleReply& reply, Entries& entries) {
   out.admit = entries.admit;
   return out;
 }
+wire::ReplyBody from(const core::CacheReply& reply) { return wire::CacheReplyBody{reply.value}; }
 
 wire::ReplyBody from(const core::StatsReply& s) {
   return wire::StatsReplyBody{count(s.region.value),

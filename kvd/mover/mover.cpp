@@ -31,6 +31,14 @@ void Mover::copy(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence)
   pump(direction);
 }
 
+void Mover::copy(const core::CopyRanges& copy) {
+  const Direction direction = copy.to_hbm ? Direction::kHostToDevice : Direction::kDeviceToHost;
+  auto runs = runs_of(*slabs_, copy);
+  count_runs(direction, runs);
+  lane(direction).jobs.add(copy.ticket, Urgency::kAwaited, std::move(runs), {});
+  pump(direction);
+}
+
 void Mover::move(const core::MoveSlots& move) {
   lane(Direction::kDeviceToHost)
       .jobs.add(move.ticket, Urgency::kBackground, runs_of(*slabs_, move), {}, true);

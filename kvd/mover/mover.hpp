@@ -41,6 +41,8 @@ class Mover {
   /// Queues the copy; `fence` of its engine gets the ticket when every byte is there. A copy the
   /// device refuses comes back from poll() as failed.
   void copy(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence);
+  /// The same of ranges of regions. Nobody waits for it at a fence.
+  void copy(const core::CopyRanges& copy);
   /// Copies within DRAM, in the queue out of HBM, after all else there. Counts neither as runs nor
   /// towards the measured rate, since nothing of it crosses the link.
   void move(const core::MoveSlots& move);

@@ -17,6 +17,18 @@ std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs,
   return kernels::merge_runs(std::move(extents));
 }
 
+std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs, const core::CopyRanges& copy) {
+  std::vector<kernels::CopyExtent> extents;
+  extents.reserve(copy.ranges.size());
+  for (const core::CopyRanges::Range& range : copy.ranges) {
+    const std::uintptr_t hbm = slabs.address(Tier::kHbm, range.slab) + range.offset.size();
+    const std::uintptr_t dram =
+        slabs.address(Tier::kDram, range.slot, copy.slot_bytes) + range.at.size();
+    extents.push_back({copy.to_hbm ? hbm : dram, copy.to_hbm ? dram : hbm, range.bytes});
+  }
+  return kernels::merge_runs(std::move(extents));
+}
+
 std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs, const core::MoveSlots& move) {
   std::vector<kernels::CopyExtent> extents;
   extents.reserve(move.pairs.size());

@@ -15,6 +15,10 @@ namespace kvd::mover {
                                                        std::span<const core::CopySlots::Pair> pairs,
                                                        Bytes slot_bytes, bool to_hbm);
 
+/// The same of ranges of regions.
+[[nodiscard]] std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs,
+                                                       const core::CopyRanges& copy);
+
 /// The same for copies within DRAM.
 [[nodiscard]] std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs,
                                                        const core::MoveSlots& move);

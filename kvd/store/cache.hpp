@@ -144,6 +144,8 @@ class Cache {
   [[nodiscard]] std::string validate() const;
 
  private:
+  friend class PlacedRows;
+
   struct Shelf {
     explicit Shelf(const Index::Config& config) : index(config) {}
     Index index;

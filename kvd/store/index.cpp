@@ -130,6 +130,19 @@ Hit Index::lookup(SpaceId id, std::span<const Digest> chain, TimePoint now) {
   return hit;
 }
 
+Hit Index::lookup_each(SpaceId id, std::span<const Digest> digests, TimePoint now) {
+  Hit hit;
+  hit.blocks.reserve(digests.size());
+  HeatNow heat(heat_, now);
+  for (const Digest& digest : digests) {
+    const EntryId block = peek(id, digest);
+    if (!block || !at(block).anywhere()) break;
+    found(block, heat, hit);
+  }
+  tell_touched(hit.blocks);
+  return hit;
+}
+
 void Index::found(EntryId id, HeatNow& heat, Hit& hit) {
   change(id, [&](Entry& entry) {
     ++entry.leases;

@@ -83,6 +83,12 @@ class Index {
 
   // ---- blocks ----
   [[nodiscard]] Hit lookup(SpaceId space, std::span<const Digest> chain, TimePoint now);
+  /// The same of blocks that were each inserted without a block before it.
+  [[nodiscard]] Hit lookup_each(SpaceId space, std::span<const Digest> digests, TimePoint now);
+  /// One of those, not touched and not leased; none: not known.
+  [[nodiscard]] EntryId peek(SpaceId space, const Digest& digest) {
+    return child(EntryId(), this->space(space), digest);
+  }
   /// A block that somebody has computed; known before or not, it is leased to the caller.
   /// Errors: InvalidArgument where the digest is known as that of a block after another one.
   [[nodiscard]] Result<EntryId> insert(const NewBlock& block, TimePoint now);

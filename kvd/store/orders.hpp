@@ -25,6 +25,21 @@ struct CopySlots {
   std::vector<Pair> pairs;
   bool background = false;  ///< nobody waits for it: after everything else of its direction
 };
+/// Copy between ranges of regions, within one slab each, and ranges of DRAM slots. The ranges on
+/// the side that is written do not overlap. Reported back as CopyFinished with the ticket.
+struct CopyRanges {
+  struct Range {
+    SlabIndex slab;  ///< of HBM
+    Bytes offset;    ///< in the slab
+    SlotId slot;     ///< of DRAM
+    Bytes at;        ///< in the slot
+    Bytes bytes;
+  };
+  Ticket ticket;
+  bool to_hbm = false;
+  Bytes slot_bytes;
+  std::vector<Range> ranges;
+};
 /// Copy slots of DRAM into other slots of DRAM, which nothing else uses. Nobody waits for it at a
 /// fence, and no byte crosses the link; reported back as CopyFinished with the ticket.
 struct MoveSlots {
@@ -89,7 +104,7 @@ struct AskUnmap {
   EngineId engine;
   SlabIndex slab;
 };
-using Order = std::variant<CopySlots, MoveSlots, StreamLayers, EndStream, Scrub, RenewSlab,
+using Order = std::variant<CopySlots, CopyRanges, MoveSlots, StreamLayers, EndStream, Scrub, RenewSlab,
                            SendSlab, AskUnmap>;
 
 /// Orders of the event in hand, in the order in which they must be carried out.

@@ -63,6 +63,8 @@ class StepShell {
   void take(const core::EndStream&) {}  // it has ended
   void take(const core::OpenDisk&) {}   // there is none
   void take(const core::WriteDisk&) {}
+  void take(const core::CopyRanges&) {}  // no engine places by itself
+  void take(const core::SetTicket&) {}
   void take(const core::ReadDisk&) {}
   void take(const core::Evict&) {}
   void take(const core::Note&) {}

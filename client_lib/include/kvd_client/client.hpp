@@ -125,6 +125,32 @@ class KVD_CLIENT_API Client {
   /// The number of an SLO class by its name, for ScheduleRequest::slo_class. A class that the
   /// daemon does not know counts as the domain's.
   static std::uint32_t slo_class_number(std::string_view name);
+  // Level 2: an engine that places its blocks itself, in a region of level 1, stores them in kvd's
+  // DRAM under digests, and loads them into other blocks. kvd.h says more about each.
+  /// Ends with close_cache(), the client, or the daemon: then its calls fail with Unavailable.
+  Result<std::uint64_t> open_cache(const CacheOptions& options, Duration timeout);
+  Status close_cache(std::uint64_t cache, Duration timeout);
+  /// How many leading ones can be loaded.
+  Result<std::uint64_t> lookup(std::uint64_t cache, std::span<const Digest> digests,
+                               Duration timeout);
+  /// Copies blocks of the region to DRAM, under their digests. `park`: they stay until they are
+  /// dropped or this session ends; else until something worth more needs the room. OutOfMemory and
+  /// QuotaExceeded: nothing was stored. `ticket` is set where the daemon copies; also with
+  /// DeadlineExceeded, where it may: poll it before the blocks are written again.
+  Status store(std::uint64_t cache, std::span<const Digest> digests,
+               std::span<const std::uint32_t> blocks, bool park, Duration timeout,
+               std::uint64_t& ticket);
+  /// Copies what was stored into blocks of the region: all of it, or NotFound.
+  Status load(std::uint64_t cache, std::span<const Digest> digests,
+              std::span<const std::uint32_t> blocks, Duration timeout, std::uint64_t& ticket);
+  /// They are not found any more, and not parked. Returns how many there were.
+  Result<std::uint64_t> drop(std::uint64_t cache, std::span<const Digest> digests,
+                             Duration timeout);
+  /// How far copies are; asks nobody. Failed for those that are not known, or were told to be over
+  /// 256 copies ago.
+  std::vector<TicketState> poll(std::span<const std::uint64_t> tickets);
+  /// Returns once all of them are over.
+  Status wait_for_copies(std::span<const std::uint64_t> tickets, Duration timeout);
 
  private:
   class Impl;

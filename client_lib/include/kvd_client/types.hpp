@@ -230,6 +230,33 @@ struct ScheduleResult {
   std::uint32_t prefill_tokens = 0xffffffffu;  ///< all ones: any number
 };
 
+/// Piece of block b of a region: `bytes` from `offset` + b * `stride` on.
+struct BlockPiece {
+  std::uint64_t offset = 0;
+  std::uint64_t stride = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// A cache of an engine that places its blocks itself.
+struct CacheOptions {
+  /// All that the bytes of a block depend on beside its digest: weights and revision, number
+  /// format, rank, and how the pieces of a block follow each other. Blocks of caches with the same
+  /// model, block_tokens and block_bytes are each other's, within the domain.
+  std::string model;
+  std::uint32_t block_tokens = 0;
+  std::uint64_t block_bytes = 0;   ///< of all pieces together; at most a slab
+  std::uint64_t region_id = 0;     ///< where the blocks are; 0: to look up and drop alone
+  std::uint64_t blocks = 0;        ///< how many there are in the region
+  std::vector<BlockPiece> pieces;  ///< of a block, in the order in which they are kept
+};
+
+/// Of a copy between a region and the cache.
+enum class TicketState : std::uint8_t {
+  kPending = 0,
+  kDone = 1,
+  kFailed = 2,  ///< nothing was stored, or what was to be loaded is not there; also: not known
+};
+
 /// What the daemon counts for this session.
 struct Stats {
   std::uint64_t region_bytes = 0;

@@ -10,6 +10,7 @@
 Needs neither numpy nor torch. `python -m kvd_client status` looks at a daemon.
 """
 
+from .cache import Cache, Piece, TicketState
 from .client import (
     Client, Group, Memory, SessionInfo, Shape, Stats, Transport, held_mappings,
 )  # fmt: skip
@@ -27,10 +28,10 @@ from .schedule import Decision, ScheduleBatch, ScheduleState, slo_class
 __version__ = "0.1.0"
 
 __all__ = [
-    "Client", "DeadlineExceeded", "Decision", "DeviceError", "Direction", "Group", "Hold",
+    "Cache", "Client", "DeadlineExceeded", "Decision", "DeviceError", "Direction", "Group", "Hold",
     "HoldReason", "Infeasible", "Internal", "InvalidArgument", "KvdError", "Memory", "NotFound",
-    "OutOfMemory", "PeerGone", "PermissionDenied", "Place", "Placement", "QuotaExceeded", "Region",
-    "Report", "Request", "Run", "RunFlag", "ScheduleBatch", "ScheduleState", "SessionInfo", "Shape",
-    "StaleSession", "Stats", "Status", "Step", "Transport", "Unavailable", "Unsupported",
-    "WouldBlock", "held_mappings", "slo_class",
+    "OutOfMemory", "PeerGone", "PermissionDenied", "Piece", "Place", "Placement", "QuotaExceeded",
+    "Region", "Report", "Request", "Run", "RunFlag", "ScheduleBatch", "ScheduleState",
+    "SessionInfo", "Shape", "StaleSession", "Stats", "Status", "Step", "TicketState", "Transport",
+    "Unavailable", "Unsupported", "WouldBlock", "held_mappings", "slo_class",
 ]  # fmt: skip

@@ -217,6 +217,25 @@ class SchedResult(Structure):
     ]
 
 
+class BlockPiece(Structure):
+    _fields_ = [("offset", c_uint64), ("stride", c_uint64), ("bytes", c_uint64)]
+
+
+class CacheOptions(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("model", c_char_p),
+        ("block_tokens", c_uint32),
+        ("reserved", c_uint32),
+        ("block_bytes", c_uint64),
+        ("region_id", c_uint64),
+        ("blocks", c_uint64),
+        ("pieces", POINTER(BlockPiece)),
+        ("piece_count", c_uint32),
+        ("reserved_too", c_uint32),
+    ]
+
+
 class DlDevice(Structure):
     _fields_ = [("device_type", c_int32), ("device_id", c_int32)]
 
@@ -274,6 +293,19 @@ _CALLS: dict[str, list[Any]] = {
     "kvd_abort": [HANDLE, c_uint64, c_uint64],
     "kvd_rotate": [HANDLE, c_uint64, c_int, c_uint64],
     "kvd_allocate_blocks": [HANDLE, c_uint64, c_uint64, c_uint64, POINTER(c_uint32)],
+    "kvd_cache_open": [HANDLE, POINTER(CacheOptions), c_uint64, POINTER(c_uint64)],
+    "kvd_cache_close": [HANDLE, c_uint64, c_uint64],
+    "kvd_cache_lookup": [HANDLE, c_uint64, c_char_p, c_uint64, c_uint64, POINTER(c_uint64)],
+    "kvd_cache_store": [
+        HANDLE, c_uint64, c_char_p, POINTER(c_uint32), c_uint64, c_uint32, c_uint64,
+        POINTER(c_uint64),
+    ],
+    "kvd_cache_load": [
+        HANDLE, c_uint64, c_char_p, POINTER(c_uint32), c_uint64, c_uint64, POINTER(c_uint64),
+    ],
+    "kvd_cache_drop": [HANDLE, c_uint64, c_char_p, c_uint64, c_uint64],
+    "kvd_cache_poll": [HANDLE, POINTER(c_uint64), POINTER(c_uint8), c_uint64],
+    "kvd_cache_wait": [HANDLE, POINTER(c_uint64), c_uint64, c_uint64],
     "kvd_place": [HANDLE, POINTER(c_uint64), c_uint64, c_uint64, POINTER(Placement)],
     "kvd_schedule": [HANDLE, POINTER(SchedInput), c_uint64, POINTER(SchedResult)],
 }

@@ -6,12 +6,13 @@ import contextlib
 import ctypes
 import enum
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
 from . import _abi
 from ._handle import Handle, check
+from .cache import Cache, Piece, options_of
 from .region import Region
 from .requests import Requests
 from .schedule import Scheduling
@@ -170,6 +171,31 @@ class Client(Requests, Scheduling):
             "kvd_region_allocate", bytes, _abi.nanoseconds(timeout), ctypes.byref(lease)
         )
         return Region(self._handle, lease)
+
+    def cache(
+        self,
+        model: str,
+        *,
+        block_tokens: int,
+        block_bytes: int,
+        region: Region | None = None,
+        blocks: int = 0,
+        pieces: Sequence[Piece] = (),
+        timeout: float = _TIMEOUT_S,
+    ) -> Cache:
+        """Level 2: kvd's DRAM for blocks that this engine places itself.
+
+        model: all that the bytes of a block depend on beside its digest: weights and revision,
+          number format, rank, and how the pieces of a block follow each other.
+        block_bytes: of all pieces of a block together.
+        region: where `blocks` blocks are, each of the `pieces`; None: to look up and drop alone.
+
+        Raises InvalidArgument where the pieces are not within the region or do not add up."""
+        return Cache(
+            self._handle,
+            options_of(model, block_tokens, block_bytes, region, blocks, pieces),
+            timeout,
+        )
 
     def __enter__(self) -> Client:
         return self

@@ -109,8 +109,10 @@ class World {
   void take(const core::RenewSlab& renew);
   void take(const core::SendSlab& slab);
   void take(const core::AskUnmap& ask);
-  // No engine is ever silent here, and there is no disk.
-  void take(const std::variant<core::OpenDisk, core::WriteDisk, core::ReadDisk, core::Evict>&) {}
+  // No engine is ever silent here or places by itself, and there is no disk.
+  using Unused = std::variant<core::OpenDisk, core::WriteDisk, core::ReadDisk, core::Evict,
+                              core::CopyRanges, core::SetTicket>;
+  void take(const Unused&) {}
   void take(const core::Note& note);
   void stream_ended(const Streams::Ended& ended);
   [[nodiscard]] Result<planner::PlacementDecision> decide(core::SolvePlacement& solve);

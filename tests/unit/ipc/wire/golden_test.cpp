@@ -77,6 +77,55 @@ TEST(Golden, NameHoldsWhatTheFileSays) {
   EXPECT_EQ(blocks[1].digest[0], 0xa0);
 }
 
+TEST(Golden, ACacheHoldsWhatItsFilesSay) {
+  const auto opens = golden("cache_open");
+  const auto open = decode_command(opens);
+  ASSERT_TRUE(open.ok()) << open.error().message;
+  const auto& cache = std::get<CacheOpenCommand>(open->body);
+  EXPECT_EQ(cache.body.region, 5u);
+  EXPECT_EQ(cache.body.blocks, 40u);
+  EXPECT_EQ(cache.body.block_bytes, 12288u);
+  ASSERT_EQ(cache.pieces.size(), 2u);
+  EXPECT_EQ(cache.pieces[1].stride, 4096u);
+  const auto stores = golden("cache");
+  const auto store = decode_command(stores);
+  ASSERT_TRUE(store.ok()) << store.error().message;
+  const auto& blocks = std::get<CacheCommand>(store->body);
+  EXPECT_EQ(blocks.body.cache, 3u);
+  EXPECT_EQ(blocks.body.ticket, 258u);
+  EXPECT_EQ(blocks.body.op, static_cast<std::uint32_t>(CacheOp::kStore));
+  EXPECT_EQ(blocks.body.flags, kCachePark);
+  ASSERT_EQ(blocks.blocks.size(), 2u);
+  EXPECT_EQ(blocks.blocks[1].block, 9u);
+  EXPECT_EQ(blocks.blocks[1].digest[31], 0xbf);
+  const auto replies = golden("cache_reply");
+  const auto reply = decode_reply(replies);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(std::get<CacheReplyBody>(reply->body).value, 3u);
+}
+
+// Each as the daemon would get it from a client that is wrong.
+TEST(Golden, ACacheCommandThatCannotBeIsRefused) {
+  const auto store = golden("cache");
+  constexpr std::size_t kBody = sizeof(CommandHeader);
+  const auto broken = [&](std::size_t offset, auto value) {
+    auto frame = store;
+    poke(frame, kBody + offset, value);
+    return !decode_command(frame).ok();
+  };
+  EXPECT_TRUE(broken(offsetof(CacheBody, cache), std::uint64_t{0})) << "no cache";
+  EXPECT_TRUE(broken(offsetof(CacheBody, ticket), std::uint64_t{0})) << "a store without a ticket";
+  EXPECT_TRUE(broken(offsetof(CacheBody, ticket), kMaxCacheTicket + 1));
+  EXPECT_TRUE(broken(offsetof(CacheBody, op), std::uint32_t{5}));
+  EXPECT_TRUE(broken(offsetof(CacheBody, op), std::uint32_t{4})) << "a drop with a ticket";
+  EXPECT_TRUE(broken(offsetof(CacheBody, op), std::uint32_t{3})) << "a load that parks";
+  EXPECT_TRUE(broken(offsetof(CacheBody, flags), std::uint32_t{2}));
+  EXPECT_TRUE(broken(offsetof(CacheBody, count), std::uint32_t{3}));
+  EXPECT_TRUE(broken(offsetof(CacheBody, reserved), std::uint32_t{1}));
+  EXPECT_TRUE(broken(sizeof(CacheBody) + offsetof(CacheBlock, reserved), std::uint32_t{1}));
+  EXPECT_FALSE(broken(offsetof(CacheBody, flags), std::uint32_t{0})) << "the frame itself is good";
+}
+
 TEST(Golden, StepReplyHoldsWhatTheFileSays) {
   const auto file = golden("step_reply");
   const auto reply = decode_reply(file);

@@ -1,0 +1,177 @@
+"""Level 2: blocks that an engine places itself, in a region, kept in kvd's DRAM and found again.
+
+Digests are 32 bytes each and stand for all that the tokens of a block, and those before it, are.
+kvd.h says more about each call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+from . import _abi
+from ._handle import Handle
+from .errors import InvalidArgument
+from .region import Region
+
+_TIMEOUT_S = 5.0
+_PARK = 1
+_DIGEST_BYTES = 32
+
+
+class Piece(NamedTuple):
+    """The piece of block b that is `bytes` long at region + offset + b * stride, all in bytes."""
+
+    offset: int
+    stride: int
+    bytes: int
+
+
+class TicketState(enum.IntEnum):
+    """kvd_ticket_state. FAILED: nothing was stored, or what was to be loaded is not there; also
+    for a ticket that is not known, and where the daemon is gone."""
+
+    PENDING = 0
+    DONE = 1
+    FAILED = 2
+
+
+class Cache:
+    """Blocks of one kind: sessions of a domain whose caches have the same model, block_tokens and
+    block_bytes find each other's.
+
+    Made by Client.cache(). A context manager: leaving it closes the cache; what was stored stays.
+    Threads may share it. Daemon gone: calls raise Unavailable, and tickets are FAILED; allocate a
+    region and open a cache anew.
+    """
+
+    def __init__(self, handle: Handle, options: _abi.CacheOptions, timeout: float) -> None:
+        self._handle = handle
+        number = ctypes.c_uint64()
+        handle.call(
+            "kvd_cache_open", ctypes.byref(options), _abi.nanoseconds(timeout), ctypes.byref(number)
+        )
+        self.id: int = number.value
+
+    def close(self, timeout: float = _TIMEOUT_S) -> None:
+        """Copies under way go on; what is parked stays until it is dropped or the session ends."""
+        self._handle.call("kvd_cache_close", self.id, _abi.nanoseconds(timeout))
+
+    def lookup(self, digests: Sequence[bytes], timeout: float = _TIMEOUT_S) -> int:
+        """How many of the digests, from the first on without a gap, can be loaded now. Changes
+        nothing."""
+        leading = ctypes.c_uint64()
+        self._handle.call(
+            "kvd_cache_lookup", self.id, _joined(digests), len(digests),
+            _abi.nanoseconds(timeout), ctypes.byref(leading),
+        )  # fmt: skip
+        return leading.value
+
+    def store(
+        self,
+        digests: Sequence[bytes],
+        blocks: Sequence[int],
+        *,
+        park: bool = False,
+        timeout: float = _TIMEOUT_S,
+    ) -> int:
+        """Copies block blocks[i] of the region to DRAM under digests[i]; returns the ticket. The
+        blocks must not be written before it is over. `park`: they stay until they are dropped or
+        this session ends.
+
+        Raises OutOfMemory or QuotaExceeded where DRAM is full of what may not make way, WouldBlock
+        where 256 tickets are not over or not polled: nothing is stored then. DeadlineExceeded:
+        whether kvd copies is not known; the error's `ticket` is to be polled where it is not 0."""
+        return self._copy("kvd_cache_store", digests, blocks, _PARK if park else 0, timeout)
+
+    def load(
+        self, digests: Sequence[bytes], blocks: Sequence[int], *, timeout: float = _TIMEOUT_S
+    ) -> int:
+        """Copies what was stored under digests[i] into block blocks[i]; returns the ticket. The
+        blocks must neither be read nor written before it is over; after FAILED their content is
+        undefined. Raises NotFound, and copies nothing, where some are not there; else as store()."""
+        return self._copy("kvd_cache_load", digests, blocks, None, timeout)
+
+    def drop(self, digests: Sequence[bytes], timeout: float = _TIMEOUT_S) -> None:
+        """They are not parked any more, and not found any more. Digests that are not there are
+        passed over."""
+        self._handle.call(
+            "kvd_cache_drop", self.id, _joined(digests), len(digests), _abi.nanoseconds(timeout)
+        )
+
+    def poll(self, tickets: Sequence[int]) -> list[TicketState]:
+        """How far copies are; sends no message. Poll a ticket until it is over, and not after."""
+        states = (ctypes.c_uint8 * len(tickets))()
+        self._handle.call("kvd_cache_poll", _tickets_of(tickets), states, len(tickets))
+        return [TicketState(state) for state in states]
+
+    def wait(self, tickets: Sequence[int], timeout: float = _TIMEOUT_S) -> list[TicketState]:
+        """The states of the tickets once all of them are over. A signal interrupts it within
+        0.1 s. Raises DeadlineExceeded."""
+        self._handle.wait("kvd_cache_wait", _tickets_of(tickets), len(tickets), timeout=timeout)
+        return self.poll(tickets)
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._handle.is_open:
+            self.close()
+
+    def _copy(
+        self,
+        name: str,
+        digests: Sequence[bytes],
+        blocks: Sequence[int],
+        flags: int | None,
+        timeout: float,
+    ) -> int:
+        if len(digests) != len(blocks):
+            raise InvalidArgument(f"{len(digests)} digests are given for {len(blocks)} blocks")
+        ticket = ctypes.c_uint64()
+        ids = (ctypes.c_uint32 * len(blocks))(*blocks)
+        given = [self.id, _joined(digests), ids, len(blocks)]
+        if flags is not None:
+            given.append(flags)
+        try:
+            self._handle.call(name, *given, _abi.nanoseconds(timeout), ctypes.byref(ticket))
+        except Exception as error:
+            error.ticket = ticket.value  # type: ignore[attr-defined]
+            raise
+        return ticket.value
+
+
+def options_of(
+    model: str,
+    block_tokens: int,
+    block_bytes: int,
+    region: Region | None,
+    blocks: int,
+    pieces: Sequence[Piece],
+) -> _abi.CacheOptions:
+    options = _abi.CacheOptions(struct_size=ctypes.sizeof(_abi.CacheOptions))
+    options.model = model.encode()
+    options.block_tokens, options.block_bytes = block_tokens, block_bytes
+    if region is not None:
+        options.region_id, options.blocks = region.id, blocks
+        options.pieces = (_abi.BlockPiece * len(pieces))(*(_abi.BlockPiece(*p) for p in pieces))
+        options.piece_count = len(pieces)
+    return options
+
+
+def _joined(digests: Sequence[bytes]) -> bytes:
+    if any(len(digest) != _DIGEST_BYTES for digest in digests):
+        raise InvalidArgument("a digest has 32 bytes")
+    return b"".join(digests)
+
+
+def _tickets_of(tickets: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
+    return (ctypes.c_uint64 * len(tickets))(*tickets)

@@ -1,0 +1,415 @@
+#include "kvd/core/engine_caches.hpp"
+
+#include <algorithm>
+
+namespace kvd::core {
+
+namespace {
+
+constexpr std::size_t kMostCaches = 16;  ///< of a session
+/// Of a ticket in the engine's page; PROTOCOL.md section 6.
+constexpr std::uint64_t kTicketPlaces = 256;
+/// What one command may make of work for the control thread.
+constexpr std::size_t kMostRanges = 65536;
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 32;
+/// Smaller ones cost more to count than they hold, and an engine chooses its own.
+constexpr Bytes kLeastSlot{4096};
+
+Error invalid(std::string message) {
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+std::string text(std::int64_t value) { return std::to_string(value); }
+
+/// Where the piece ends; none: beyond `most`.
+std::optional<std::int64_t> end_of(const BlockPiece& piece, std::int64_t blocks, Bytes most) {
+  const std::int64_t limit = most.value;
+  if (piece.offset.value < 0 || piece.stride.value < 0 || piece.bytes.value <= 0 ||
+      piece.offset.value > limit || piece.bytes.value > limit ||
+      (blocks > 1 && piece.stride.value > limit / (blocks - 1))) {
+    return std::nullopt;
+  }
+  const std::int64_t end =
+      piece.offset.value + (blocks - 1) * piece.stride.value + piece.bytes.value;
+  return end <= limit ? std::optional(end) : std::nullopt;
+}
+
+}  // namespace
+
+// ---- caches -------------------------------------------------------------------------------------
+
+Status EngineCaches::check_pieces(const OpenCache& open, const Session& session) const {
+  const auto region = session.leases.regions.find(open.region);
+  if (region == session.leases.regions.end()) {
+    return make_error(
+        ErrorCode::kNotFound,
+        "region " + std::to_string(open.region.value) +
+            " is not this session's: allocate it in the session that opens the cache");
+  }
+  const Bytes whole = store_.hbm.with(region->second.slabs.front()).config().slab_bytes *
+                      std::ssize(region->second.slabs);
+  Bytes sum;
+  for (const BlockPiece& piece : open.pieces) {
+    if (open.blocks < 1 || open.blocks > kMostBlocks || !end_of(piece, open.blocks, whole)) {
+      return invalid("a piece of " + text(open.blocks) + " blocks is not within the region of " +
+                     text(whole.value) + " bytes");
+    }
+    if (open.blocks > 1 && piece.stride < piece.bytes) {
+      return invalid("pieces of neighbouring blocks overlap: a stride is at least the bytes");
+    }
+    sum += piece.bytes;
+  }
+  if (sum == open.block_bytes) return {};
+  return invalid("the pieces of a block have " + text(sum.value) + " bytes, the block " +
+                 text(open.block_bytes.value));
+}
+
+void EngineCaches::on_open(const Command& command, const OpenCache& open) {
+  Session& session = requests_.sessions().at(command.engine);
+  const auto refuse = [&](const Error& error) {
+    context_.refuse(command, error.code, error.message);
+  };
+  if (session.ranks) {
+    return refuse(make_error(ErrorCode::kUnsupported,
+                             "the ranks of a group share their session, and a cache belongs to one "
+                             "process: open another session for it, outside the group"));
+  }
+  if (session.leases.caches.size() >= kMostCaches) {
+    return refuse(make_error(ErrorCode::kQuotaExceeded,
+                             "16 caches of this session are open, the most there can be: close "
+                             "some"));
+  }
+  if (open.block_bytes <= Bytes(0) || open.block_tokens == 0) {
+    return refuse(invalid("a block has no bytes, or no tokens"));
+  }
+  if (open.region) {
+    if (const Status fits = check_pieces(open, session); !fits.ok()) return refuse(fits.error());
+  }
+  EngineCache cache;
+  cache.slot_bytes = std::max(open.block_bytes, kLeastSlot);
+  // As a model of one layer and one token: what a class is of is the size of its slots.
+  const auto model_class = classes_.of({1, 1, 1, cache.slot_bytes, 1});
+  if (!model_class.ok()) return refuse(model_class.error());
+  cache.space = {open.fingerprint, session.info.domain, *model_class, 0};
+  cache.block_bytes = open.block_bytes;
+  cache.saved = Knowledge::saved(Tokens(open.block_tokens), open.block_bytes);
+  cache.region = open.region;
+  cache.blocks = open.blocks;
+  cache.pieces = open.pieces;
+  const CacheId id(++last_cache_);
+  session.leases.caches.emplace(id, std::move(cache));
+  context_.reply(command, CacheReply{id.value});
+}
+
+void EngineCaches::on_close(const Command& command, const CloseCache& close) {
+  Session& session = requests_.sessions().at(command.engine);
+  if (session.leases.caches.erase(close.cache) == 0) {
+    return context_.refuse(
+        command, ErrorCode::kNotFound,
+        "cache " + std::to_string(close.cache.value) + " is not this session's: open one");
+  }
+  context_.reply(command, Done{});
+}
+
+// ---- what is asked of them ----------------------------------------------------------------------
+
+Status EngineCaches::check_copy(const EngineCache& cache, const Session& session,
+                                const CacheBlocks& asked) const {
+  if (!cache.region) {
+    return invalid("the cache was opened without a region: it can look up and drop alone");
+  }
+  if (!session.leases.regions.contains(cache.region)) {
+    return make_error(ErrorCode::kNotFound, "the region of the cache has been freed");
+  }
+  if (asked.digests.empty() || asked.blocks.size() != asked.digests.size()) {
+    return invalid("a copy of no blocks, or not of one for each digest");
+  }
+  std::vector<std::uint32_t> blocks = asked.blocks;
+  std::sort(blocks.begin(), blocks.end());
+  if (std::int64_t{blocks.back()} >= cache.blocks) {
+    return invalid("block " + std::to_string(blocks.back()) + " of a region with " +
+                   text(cache.blocks));
+  }
+  if (asked.op == CacheBlocks::Op::kLoad &&
+      std::adjacent_find(blocks.begin(), blocks.end()) != blocks.end()) {
+    return invalid("two blocks are loaded into one");
+  }
+  if (blocks.size() * cache.pieces.size() > kMostRanges) {
+    return invalid("more than 65536 pieces in one copy: split it over several");
+  }
+  if (open_.contains({session.id, asked.ticket % kTicketPlaces})) {
+    return make_error(ErrorCode::kWouldBlock,
+                      "256 copies of this session are under way: wait for some of them");
+  }
+  return {};
+}
+
+bool EngineCaches::on_blocks(const Command& command, const CacheBlocks& asked) {
+  Session& session = requests_.sessions().at(command.engine);
+  const auto cache = session.leases.caches.find(asked.cache);
+  if (cache == session.leases.caches.end()) {
+    context_.refuse(
+        command, ErrorCode::kNotFound,
+        "cache " + std::to_string(asked.cache.value) + " is not this session's: open one");
+    return false;
+  }
+  const bool copies = asked.op == CacheBlocks::Op::kStore || asked.op == CacheBlocks::Op::kLoad;
+  if (copies) {
+    if (const Status fits = check_copy(cache->second, session, asked); !fits.ok()) {
+      context_.refuse(command, fits.error().code, fits.error().message);
+      return false;
+    }
+  }
+  switch (asked.op) {
+    case CacheBlocks::Op::kLookup:
+      context_.reply(command, CacheReply{rows_.leading(cache->second.space, asked.digests)});
+      return false;
+    case CacheBlocks::Op::kDrop:
+      context_.reply(command, CacheReply{drop(cache->second, asked.digests)});
+      return true;
+    case CacheBlocks::Op::kStore:
+      on_store(command, cache->second, asked);
+      return false;
+    case CacheBlocks::Op::kLoad:
+      on_load(command, cache->second, asked);
+      return false;
+  }
+  return false;
+}
+
+// ---- storing ------------------------------------------------------------------------------------
+
+std::optional<std::vector<SlotId>> EngineCaches::take(const Command& command,
+                                                      const store::Taker& taker,
+                                                      std::size_t count) {
+  if (count == 0) return std::vector<SlotId>();
+  const Bytes needed = taker.slot_bytes * static_cast<std::int64_t>(count);
+  pool::SlotGrant grant;
+  grant.code = ErrorCode::kOutOfMemory;
+  // Nothing makes way for what would not fit all the same.
+  if (store_.cache.available(taker.domain, Tier::kDram) >= needed) {
+    grant = store_.cache.take(Tier::kDram, taker, static_cast<std::uint32_t>(count));
+  }
+  if (grant.code == ErrorCode::kOk) return std::move(grant.slots);
+  if (grant.code == ErrorCode::kWouldBlock) {
+    context_.refuse(command, grant.code, "DRAM is being zeroed for the domain: store again");
+  } else {
+    context_.refuse(command, grant.code,
+                    "DRAM has no room for " + text(needed.value) +
+                        " bytes, nor anything cached that could make way: drop what is parked, "
+                        "enlarge pool.dram, or raise the domain's DRAM quota");
+  }
+  return std::nullopt;
+}
+
+store::Taker EngineCaches::taker_of(const Session& session, const EngineCache& cache) {
+  return {cache.space.model_class, session.info.domain, session.id, cache.slot_bytes,
+          session.share().device};
+}
+
+void EngineCaches::on_store(const Command& command, const EngineCache& cache,
+                            const CacheBlocks& asked) {
+  Session& session = requests_.sessions().at(command.engine);
+  Copy copy{session.id,
+            asked.ticket,
+            cache.region,
+            asked.park,
+            false,
+            cache.space,
+            taker_of(session, cache),
+            cache.saved,
+            {}};
+  std::set<Digest> seen;
+  std::vector<Digest> parked;
+  std::vector<std::size_t> fresh;
+  for (std::size_t i = 0; i < asked.digests.size(); ++i) {
+    const Digest& digest = asked.digests[i];
+    if (!seen.insert(digest).second) continue;
+    // Stored again it counts as asked for.
+    const bool known = rows_.find(cache.space, {&digest, 1}, context_.now).has_value();
+    if (!known) fresh.push_back(i);
+    // At once, or it could make way for the others.
+    if (known && asked.park && park(copy, digest)) parked.push_back(digest);
+  }
+  const auto slots = take(command, copy.taker, fresh.size());
+  if (!slots) {
+    for (const Digest& digest : parked) unpark({cache.space, digest}, session.id);
+    return;
+  }
+  store::CopyRanges order;
+  order.slot_bytes = cache.slot_bytes;
+  const Region& region = session.leases.regions.at(cache.region);
+  for (std::size_t i = 0; i < fresh.size(); ++i) {
+    copy.storing.push_back({asked.digests[fresh[i]], (*slots)[i], false});
+    storing_.insert({cache.space, asked.digests[fresh[i]]});
+    add_ranges(cache, region, asked.blocks[fresh[i]], (*slots)[i], order);
+  }
+  start(session, std::move(copy), std::move(order));
+  context_.reply(command, CacheReply{fresh.size()});
+}
+
+// From the tail, so that of blocks stored together the first is the last to go.
+void EngineCaches::finish_store(const Copy& copy, bool ok) {
+  std::vector<SlotId> unused;
+  for (auto each = copy.storing.rbegin(); each != copy.storing.rend(); ++each) {
+    storing_.erase(storing_.find({copy.space, each->digest}));
+    const bool kept =
+        ok && !copy.lost && !each->dropped &&
+        rows_.add({copy.space, copy.taker, copy.saved, each->digest, each->slot}, context_.now);
+    if (!kept) unused.push_back(each->slot);
+    if (ok && !copy.lost && !each->dropped && copy.park) park(copy, each->digest);
+  }
+  store_.tiers.free(Tier::kDram, std::move(unused));
+}
+
+// ---- loading ------------------------------------------------------------------------------------
+
+void EngineCaches::on_load(const Command& command, const EngineCache& cache,
+                           const CacheBlocks& asked) {
+  Session& session = requests_.sessions().at(command.engine);
+  const auto slots = rows_.find(cache.space, asked.digests, context_.now);
+  if (!slots) {
+    const std::uint32_t leading = rows_.leading(cache.space, asked.digests);
+    return context_.refuse(command, ErrorCode::kNotFound,
+                           "block " + std::to_string(leading) + " of " +
+                               std::to_string(asked.digests.size()) +
+                               " is not cached, or not any more: compute it");
+  }
+  store::CopyRanges order;
+  order.to_hbm = true;
+  order.slot_bytes = cache.slot_bytes;
+  const Region& region = session.leases.regions.at(cache.region);
+  for (std::size_t i = 0; i < slots->size(); ++i) {
+    add_ranges(cache, region, asked.blocks[i], (*slots)[i], order);
+  }
+  order.ticket = context_.orders.next_ticket();
+  // They may be given up meanwhile: the slots wait for the end of the copy.
+  store_.tiers.copy_reads(order.ticket, Tier::kDram, *slots);
+  start(session, {session.id, asked.ticket, cache.region, false, false, cache.space, {}, {}, {}},
+        std::move(order));
+  context_.reply(command, CacheReply{slots->size()});
+}
+
+// ---- copies -------------------------------------------------------------------------------------
+
+void EngineCaches::add_ranges(const EngineCache& cache, const Region& region, std::uint32_t block,
+                              SlotId slot, store::CopyRanges& order) const {
+  const Bytes slab = store_.hbm.with(region.slabs.front()).config().slab_bytes;
+  Bytes at;
+  for (const BlockPiece& piece : cache.pieces) {
+    Bytes from = piece.offset + piece.stride * std::int64_t{block};
+    Bytes left = piece.bytes;
+    while (left > Bytes(0)) {
+      const Bytes offset(from.value % slab.value);
+      const Bytes bytes = std::min(left, slab - offset);
+      const SlabIndex in = region.slabs[static_cast<std::size_t>(from.value / slab.value)];
+      order.ranges.push_back({in, offset, slot, at, bytes});
+      from += bytes;
+      at += bytes;
+      left -= bytes;
+    }
+  }
+}
+
+void EngineCaches::tell(const Copy& copy, SetTicket::State state) {
+  context_.emit(SetTicket{copy.engine, copy.ticket, state});
+}
+
+void EngineCaches::start(Session& session, Copy copy, store::CopyRanges order) {
+  if (order.ranges.empty()) return tell(copy, SetTicket::State::kDone);
+  tell(copy, SetTicket::State::kPending);
+  open_.insert({session.id, copy.ticket % kTicketPlaces});
+  region_copies_.begin(copy.region);
+  if (!order.ticket) order.ticket = context_.orders.next_ticket();
+  copies_.emplace(order.ticket, std::move(copy));
+  context_.orders.add(std::move(order));
+}
+
+bool EngineCaches::on_copy(const CopyFinished& finished) {
+  const auto ended = copies_.extract(finished.ticket);
+  if (ended.empty()) return false;
+  const Copy& copy = ended.mapped();
+  if (!finished.ok) {
+    ++context_.counters.copy_failures;
+    context_.note(Note::Level::kError, copy.engine, "a copy of a cache's blocks failed");
+  }
+  finish_store(copy, finished.ok);
+  store_.tiers.copy_ended(finished.ticket);
+  (void)region_copies_.end(copy.region);
+  open_.erase({copy.engine, copy.ticket % kTicketPlaces});
+  tell(copy, finished.ok ? SetTicket::State::kDone : SetTicket::State::kFailed);
+  return true;
+}
+
+// ---- parked, and dropped ------------------------------------------------------------------------
+
+bool EngineCaches::park(const Copy& copy, const Digest& digest) {
+  if (!requests_.sessions().contains(copy.engine)) return false;
+  Parked& parked = parked_[{copy.space, digest}];
+  const bool is_new = parked.by.insert(copy.engine).second;
+  if (!parked.table.empty()) return is_new;
+  parked.table.set_parked(true);
+  const std::uint32_t found =
+      store_.cache.share(parked.table, copy.space, {&digest, 1}, context_.now);
+  KVD_CHECK(found == 1, "a block is parked that is not there");
+  return is_new;
+}
+
+// With the last one who has it parked it is like any that is cached.
+void EngineCaches::unpark(const store::Key& key, std::optional<EngineId> by) {
+  const auto parked = parked_.find(key);
+  if (parked == parked_.end()) return;
+  if (by) parked->second.by.erase(*by);
+  if (by && !parked->second.by.empty()) return;
+  const store::SlotsByTier slots = store_.cache.truncate(parked->second.table, 0);
+  store_.tiers.free(Tier::kDram, slots[static_cast<std::size_t>(Tier::kDram)]);
+  parked_.erase(parked);
+}
+
+void EngineCaches::forget(const store::Key& key, std::vector<SlotId>& slots) {
+  const SlotId slot = rows_.forget(key.space, key.digest);
+  if (!slot.none()) slots.push_back(slot);
+}
+
+std::uint64_t EngineCaches::drop(const EngineCache& cache, std::span<const Digest> digests) {
+  std::vector<SlotId> slots;
+  for (const Digest& digest : digests) {
+    const store::Key key{cache.space, digest};
+    unpark(key, std::nullopt);
+    forget(key, slots);
+    if (!storing_.contains(key)) continue;
+    for (auto& [ticket, copy] : copies_) {
+      if (copy.space != cache.space) continue;
+      for (Storing& each : copy.storing) each.dropped |= each.digest == digest;
+    }
+  }
+  const std::uint64_t dropped = slots.size();
+  store_.tiers.free(Tier::kDram, std::move(slots));
+  return dropped;
+}
+
+// What was parked under an engine's own key nobody else would ask for.
+void EngineCaches::end(Session& session, bool dies) {
+  session.leases.caches.clear();
+  std::vector<store::Key> left;
+  for (const auto& [key, parked] : parked_) {
+    if (parked.by.contains(session.id)) left.push_back(key);
+  }
+  std::vector<SlotId> slots;
+  for (const store::Key& key : left) {
+    unpark(key, session.id);
+    if (!parked_.contains(key)) forget(key, slots);
+  }
+  store_.tiers.free(Tier::kDram, std::move(slots));
+  for (auto& [ticket, copy] : copies_) {
+    if (copy.engine == session.id) copy.lost = copy.lost || dies || copy.park;
+  }
+}
+
+std::size_t EngineCaches::slots() const {
+  std::size_t sum = 0;
+  for (const auto& [ticket, copy] : copies_) sum += copy.storing.size();
+  return sum;
+}
+
+}  // namespace kvd::core

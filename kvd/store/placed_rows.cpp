@@ -1,0 +1,53 @@
+#include "kvd/store/placed_rows.hpp"
+
+namespace kvd::store {
+
+std::uint32_t PlacedRows::leading(const KeySpace& space, std::span<const Digest> digests) {
+  cache_.follow();
+  Index& index = cache_.shelf(space.domain).index;
+  const SpaceId id = index.open(space);
+  std::uint32_t count = 0;
+  for (const Digest& digest : digests) {
+    const EntryId entry = index.peek(id, digest);
+    if (!entry || !index.at(entry).in(CacheTier::kDram)) break;
+    ++count;
+  }
+  return count;
+}
+
+std::optional<std::vector<SlotId>> PlacedRows::find(const KeySpace& space,
+                                                    std::span<const Digest> digests,
+                                                    TimePoint now) {
+  if (leading(space, digests) != digests.size()) return std::nullopt;
+  Cache::Shelf& shelf = cache_.shelf(space.domain);
+  const Hit hit = shelf.index.lookup_each(shelf.index.open(space), digests, now);
+  std::vector<SlotId> slots;
+  slots.reserve(digests.size());
+  for (const EntryId entry : hit.blocks) {
+    const Row& row = cache_.blocks_.row(shelf.rows.at(entry));
+    const Block& block = cache_.blocks_.block(row.blocks.front());
+    slots.push_back(block.at[static_cast<std::size_t>(Tier::kDram)]);
+  }
+  shelf.index.release(hit.blocks);
+  return slots;
+}
+
+bool PlacedRows::add(const NewBlock& block, TimePoint now) {
+  const FromDisk row{block.space, block.taker, {block.digest}, {{block.slot}}, block.saved};
+  return cache_.adopt(row, now).empty();
+}
+
+SlotId PlacedRows::forget(const KeySpace& space, const Digest& digest) {
+  if (!has(space, digest)) return {};
+  Cache::Shelf& shelf = cache_.shelf(space.domain);
+  const EntryId entry = shelf.index.peek(shelf.index.open(space), digest);
+  const RowId row = shelf.rows.at(entry);
+  if (!cache_.blocks_.row(row).owners.empty()) return {};
+  const std::vector<SlotId> slots = cache_.blocks_.vacate(row, Tier::kDram);
+  SlotsByTier rest;
+  cache_.erase(shelf, row, rest);
+  (void)shelf.index.forget(entry, CacheTier::kDram);
+  return slots.front();
+}
+
+}  // namespace kvd::store

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kvd/store/cache.hpp"
+
+namespace kvd::store {
+
+/// Cached blocks of engines that place by themselves: rows of one block each, in DRAM, of which
+/// every one stands for itself. In other spaces, but in the same cache as the rows of requests:
+/// what makes room, and for whom, is decided there.
+///
+/// Source: kvd/DESIGN.md "Engines that place by themselves".
+///
+/// Owner: control thread. Errors: none. Cost: O(digests), each one look into a table.
+class PlacedRows {
+ public:
+  explicit PlacedRows(Cache& cache) : cache_(cache) {}
+
+  /// How many leading ones DRAM has. Nothing is touched: who asks may ask again and again.
+  [[nodiscard]] std::uint32_t leading(const KeySpace& space, std::span<const Digest> digests);
+  [[nodiscard]] bool has(const KeySpace& space, const Digest& digest) {
+    return leading(space, {&digest, 1}) == 1;
+  }
+  /// The DRAM slots of all of them, which count as asked for. None: some are not there.
+  [[nodiscard]] std::optional<std::vector<SlotId>> find(const KeySpace& space,
+                                                        std::span<const Digest> digests,
+                                                        TimePoint now);
+  /// Its bytes are complete in the slot (state filling). False: it is there by now, and the slot
+  /// stays the caller's.
+  struct NewBlock {
+    KeySpace space;
+    Taker taker;
+    SecondsPerByte saved;
+    Digest digest;
+    SlotId slot;
+  };
+  [[nodiscard]] bool add(const NewBlock& block, TimePoint now);
+  /// It is not found any more. Returns its slot; none: it is not there, or a table names it.
+  [[nodiscard]] SlotId forget(const KeySpace& space, const Digest& digest);
+
+ private:
+  Cache& cache_;
+};
+
+}  // namespace kvd::store
