@@ -104,8 +104,8 @@ struct AskUnmap {
   EngineId engine;
   SlabIndex slab;
 };
-using Order = std::variant<CopySlots, CopyRanges, MoveSlots, StreamLayers, EndStream, Scrub, RenewSlab,
-                           SendSlab, AskUnmap>;
+using Order = std::variant<CopySlots, CopyRanges, MoveSlots, StreamLayers, EndStream, Scrub,
+                           RenewSlab, SendSlab, AskUnmap>;
 
 /// Orders of the event in hand, in the order in which they must be carried out.
 /// Owner: control thread. Errors: none.

@@ -438,6 +438,8 @@ class World {
     moved += move.pairs.size();
   }
   void take(const Scrub& scrub) { copies.push_back({scrub.ticket, {}, scrub, true}); }
+  void take(const CopyRanges&) { FAIL() << "no engine here places by itself"; }
+  void take(const SetTicket&) {}
   void take(const RenewSlab& renew) { renewing.push_back(renew.slab); }
   void take(const SendSlab& slab) {
     sent.push_back(slab);

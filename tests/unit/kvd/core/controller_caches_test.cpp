@@ -1,0 +1,314 @@
+// Engines that place by themselves: what they store is found, loaded and dropped, byte by byte.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/unit/kvd/core/byte_node.hpp"
+
+namespace kvd::test {
+namespace {
+
+using Op = CacheBlocks::Op;
+using State = SetTicket::State;
+using ::testing::HasSubstr;
+
+/// A session with a region of one slab, so of 4 blocks, and a cache over it.
+struct Placer {
+  Placer(ByteNode& on, DomainId domain, std::int64_t slabs = 1)
+      : node(on), id(node.attach(domain)), region(*node.lease(id, slabs)) {
+    cache = CacheId(ByteNode::value(node.command(id, ByteNode::over(region))));
+  }
+  explicit Placer(ByteNode& on) : Placer(on, DomainId(1)) {}
+
+  std::optional<Reply> ask(Op op, std::vector<std::uint32_t> seeds,
+                           std::vector<std::uint32_t> blocks = {}, bool park = false) {
+    CacheBlocks asked{cache, op, park, 0, {}, std::move(blocks)};
+    for (const std::uint32_t seed : seeds) asked.digests.push_back(ByteNode::digest(seed));
+    if (op == Op::kStore || op == Op::kLoad) asked.ticket = ++ticket;
+    return node.command(id, asked);
+  }
+  /// Fills blocks with what the seeds stand for, and stores them.
+  std::optional<Reply> store(const std::vector<std::uint32_t>& seeds, bool park = false) {
+    std::vector<std::uint32_t> blocks(seeds.size());
+    std::iota(blocks.begin(), blocks.end(), 0);
+    for (std::size_t i = 0; i < seeds.size(); ++i) node.fill(region, blocks[i], seeds[i]);
+    return ask(Op::kStore, seeds, blocks, park);
+  }
+  std::uint64_t leading(const std::vector<std::uint32_t>& seeds) {
+    return ByteNode::value(ask(Op::kLookup, seeds));
+  }
+  [[nodiscard]] State state() const { return node.state(id, ticket); }
+
+  ByteNode& node;
+  EngineId id;
+  ByteNode::Leased region;
+  CacheId cache;
+  std::uint64_t ticket = 0;
+};
+
+TEST(ControllerCaches, WhatOneStoresAnotherLoadsIntoOtherBlocksAfterItHasGone) {
+  ByteNode node;
+  {
+    Placer a(node);
+    EXPECT_EQ(ByteNode::value(a.store({1, 2, 3})), 3u);
+    EXPECT_EQ(a.state(), State::kPending);
+    EXPECT_EQ(a.leading({1, 2, 3}), 0u) << "not before every byte is there";
+    node.finish_all();
+    EXPECT_EQ(a.state(), State::kDone);
+    node.feed(Detach{a.id});
+    node.scrub_all();
+  }
+  Placer b(node);
+  EXPECT_EQ(b.leading({1, 2, 3, 4}), 3u);
+  EXPECT_EQ(b.leading({4, 1, 2}), 0u) << "leading ones";
+  ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {3, 1}, {0, 2})), ErrorCode::kOk);
+  EXPECT_EQ(b.state(), State::kPending);
+  EXPECT_FALSE(node.holds(b.region, 0, 3)) << "the control: it is not there by itself";
+  node.finish_all();
+  EXPECT_EQ(b.state(), State::kDone);
+  EXPECT_TRUE(node.holds(b.region, 0, 3));
+  EXPECT_TRUE(node.holds(b.region, 2, 1));
+  EXPECT_FALSE(node.holds(b.region, 1, 2)) << "nobody asked for it";
+}
+
+TEST(ControllerCaches, AllOfALoadIsThereOrNothingIsCopied) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1, 2});
+  node.finish_all();
+  const auto reply = a.ask(Op::kLoad, {1, 2, 9}, {0, 1, 2});
+  EXPECT_EQ(ByteNode::code(reply), ErrorCode::kNotFound);
+  EXPECT_THAT(std::get<Error>(reply->body).message, HasSubstr("block 2 of 3"));
+  EXPECT_TRUE(node.copies.empty());
+}
+
+TEST(ControllerCaches, AnotherDomainOrModelFindsNothing) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1});
+  node.finish_all();
+  Placer stranger(node, DomainId(2));
+  EXPECT_EQ(stranger.leading({1}), 0u);
+  EXPECT_EQ(ByteNode::code(stranger.ask(Op::kLoad, {1}, {0})), ErrorCode::kNotFound);
+  (void)stranger.ask(Op::kDrop, {1});
+  EXPECT_EQ(a.leading({1}), 1u) << "nor drops anything";
+  a.cache = CacheId(ByteNode::value(node.command(a.id, ByteNode::nowhere("other"))));
+  EXPECT_EQ(a.leading({1}), 0u);
+}
+
+TEST(ControllerCaches, WhatIsKnownIsNotCopiedAgain) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1, 2});
+  node.finish_all();
+  EXPECT_EQ(ByteNode::value(a.store({2, 1})), 0u);
+  EXPECT_EQ(a.state(), State::kDone);
+  EXPECT_TRUE(node.copies.empty());
+  EXPECT_EQ(ByteNode::value(a.store({2, 3, 3})), 1u) << "and within a command once";
+}
+
+TEST(ControllerCaches, TwoThatStoreTheSameAtOnceKeepIt) {
+  ByteNode node;
+  Placer a(node), b(node);
+  (void)a.store({1});
+  (void)b.store({1});
+  node.finish(1);
+  EXPECT_EQ(b.state(), State::kDone);
+  EXPECT_EQ(a.state(), State::kPending) << "tickets end in any order";
+  node.finish_all();
+  EXPECT_EQ(a.state(), State::kDone);
+  EXPECT_EQ(a.leading({1}), 1u);
+  const auto stats = node.controller->status(node.now).tiers[1];
+  EXPECT_EQ(stats.free, stats.capacity - Bytes(ByteNode::kBlock)) << "one slot";
+}
+
+TEST(ControllerCaches, ACopyThatFailsFailsItsTicketAndNothingElse) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1, 2});
+  node.finish(0, false);
+  EXPECT_EQ(a.state(), State::kFailed);
+  EXPECT_EQ(a.leading({1}), 0u);
+  (void)a.store({1, 2});
+  node.finish_all();
+  EXPECT_EQ(a.leading({1, 2}), 2u) << "the session goes on";
+}
+
+// DRAM has 16 slots.
+TEST(ControllerCaches, WhatIsParkedOutlivesPressureAndADropFreesIt) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1, 2}, true);
+  node.finish_all();
+  for (std::uint32_t seed = 100; seed < 160; seed += 4) {
+    ASSERT_EQ(ByteNode::code(a.store({seed, seed + 1, seed + 2, seed + 3})), ErrorCode::kOk);
+    node.finish_all();
+  }
+  EXPECT_EQ(a.leading({1, 2}), 2u);
+  EXPECT_EQ(a.leading({156, 157, 158, 159}), 4u);
+  EXPECT_EQ(a.leading({100}), 0u) << "made way";
+  Placer scheduler(node);  // another session of the domain
+  EXPECT_EQ(ByteNode::value(scheduler.ask(Op::kDrop, {1, 2, 77})), 2u);
+  EXPECT_EQ(a.leading({1}), 0u);
+}
+
+TEST(ControllerCaches, WhatIsParkedEndsWithItsSession) {
+  ByteNode node;
+  Placer a(node), b(node);
+  (void)a.store({1, 2}, true);
+  (void)b.store({2, 3}, true);
+  node.finish_all();
+  (void)b.store({2, 3}, true);
+  EXPECT_EQ(b.leading({1, 2, 3}), 3u);
+  node.feed(Detach{a.id});
+  node.scrub_all();
+  EXPECT_EQ(b.leading({1}), 0u);
+  EXPECT_EQ(b.leading({2, 3}), 2u) << "the other has it parked, too";
+}
+
+TEST(ControllerCaches, DramFullOfWhatIsParkedRefusesWithTheRemedyAndKeepsTheRest) {
+  ByteNode node;
+  Placer a(node);
+  for (std::uint32_t seed = 0; seed < 12; seed += 4) {
+    (void)a.store({seed, seed + 1, seed + 2, seed + 3}, true);
+    node.finish_all();
+  }
+  (void)a.store({50, 51});
+  node.finish_all();
+  Placer big(node, DomainId(1), 2);
+  const auto refused = big.store({20, 21, 22, 23, 24}, true);
+  EXPECT_EQ(ByteNode::code(refused), ErrorCode::kOutOfMemory);
+  EXPECT_THAT(std::get<Error>(refused->body).message, HasSubstr("drop what is parked"));
+  EXPECT_EQ(a.leading({50, 51}), 2u) << "nothing made way for what would not fit all the same";
+  const auto known = big.store({50, 21, 22, 23, 24, 25}, true);
+  EXPECT_EQ(ByteNode::code(known), ErrorCode::kOutOfMemory);
+  (void)a.store({60, 61, 62, 63});
+  node.finish_all();
+  EXPECT_EQ(a.leading({60, 61, 62, 63}), 4u) << "nothing is parked of what was refused";
+}
+
+TEST(ControllerCaches, ADropReachesWhatIsBeingStored) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1, 2}, true);
+  (void)a.ask(Op::kDrop, {1});
+  node.finish_all();
+  EXPECT_EQ(a.leading({1}), 0u);
+  EXPECT_EQ(a.leading({2}), 1u);
+}
+
+TEST(ControllerCaches, WhatIsLoadedMayBeDroppedAndItsSlotIsNotUsedBefore) {
+  ByteNode node;
+  Placer a(node), b(node);
+  (void)a.store({1});
+  node.finish_all();
+  ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {1}, {3})), ErrorCode::kOk);
+  (void)a.ask(Op::kDrop, {1});
+  for (std::uint32_t seed = 100; seed < 112; seed += 4) {
+    (void)a.store({seed, seed + 1, seed + 2, seed + 3});
+    while (node.copies.size() > 1) node.finish(1);
+  }
+  (void)a.store({200, 201, 202});
+  while (node.copies.size() > 1) node.finish(1);
+  node.finish_all();
+  EXPECT_EQ(b.state(), State::kDone);
+  EXPECT_TRUE(node.holds(b.region, 3, 1));
+}
+
+TEST(ControllerCaches, ARegionFreedUnderACopyIsNobodysBeforeItHasEnded) {
+  ByteNode node(1);
+  Placer a(node);
+  (void)a.store({1});
+  node.finish_all();
+  (void)a.ask(Op::kLoad, {1}, {0});
+  EXPECT_EQ(ByteNode::code(node.command(a.id, ReleaseRegion{a.region.id})), ErrorCode::kOk);
+  node.scrub_all();
+  EXPECT_FALSE(node.lease(a.id, 1).has_value()) << "the only slab there is";
+  EXPECT_EQ(ByteNode::code(a.ask(Op::kLoad, {1}, {0})), ErrorCode::kNotFound);
+  EXPECT_EQ(node.controller->region_bytes(a.id), Bytes(0));
+  node.finish_all();
+  EXPECT_EQ(node.controller->region_bytes(a.id), Bytes(ByteNode::kSlab)) << "now it is had";
+  EXPECT_EQ(node.byte(a.region, 0, 0), 0) << "zeroed after the copy, not before";
+}
+
+TEST(ControllerCaches, AnEngineThatDiesUnderACopyLeavesNothingBehind) {
+  ByteNode node(2);
+  Placer a(node);
+  (void)a.store({1});
+  node.finish_all();
+  (void)a.store({2, 3}, true);
+  (void)a.ask(Op::kLoad, {1}, {3});
+  node.feed(Dying{a.id});
+  node.feed(Dead{a.id});
+  node.scrub_all();
+  EXPECT_LT(node.controller->status(node.now).tiers[0].free, Bytes(2 * ByteNode::kSlab));
+  node.finish_all();
+  const auto status = node.controller->status(node.now);
+  EXPECT_EQ(status.tiers[0].free, Bytes(2 * ByteNode::kSlab));
+  EXPECT_EQ(status.tiers[1].free, status.tiers[1].capacity - Bytes(ByteNode::kBlock));
+  Placer b(node);
+  EXPECT_EQ(b.leading({1}), 1u);
+  EXPECT_EQ(b.leading({2}), 0u) << "it may have written there while it was stored";
+}
+
+TEST(ControllerCaches, TheDomainsQuotaOfDramBoundsWhatIsParked) {
+  ByteNode node(8, 4, {{DomainId(1), {Bytes(0), Bytes(2 * ByteNode::kSlab)}}});
+  Placer a(node);
+  (void)a.store({0, 1, 2, 3}, true);
+  (void)a.store({4, 5, 6, 7}, true);
+  node.finish_all();
+  EXPECT_NE(ByteNode::code(a.store({8}, true)), ErrorCode::kOk);
+  Placer other(node, DomainId(2));
+  EXPECT_EQ(ByteNode::code(other.store({8, 9}, true)), ErrorCode::kOk);
+}
+
+TEST(ControllerCaches, PlacesOfTicketsThatAreNotOverAreTaken) {
+  ByteNode node;
+  Placer a(node);
+  (void)a.store({1});
+  a.ticket = 256;  // the next is 257, whose place is that of 1
+  EXPECT_EQ(ByteNode::code(a.store({2})), ErrorCode::kWouldBlock);
+  node.finish_all();
+  a.ticket = 512;
+  EXPECT_EQ(ByteNode::code(a.store({2})), ErrorCode::kOk);
+}
+
+TEST(ControllerCaches, WhatCannotBeIsRefused) {
+  ByteNode node;
+  Placer a(node);
+  const auto opened = [&](const OpenCache& open) {
+    return ByteNode::code(node.command(a.id, open));
+  };
+  OpenCache open = ByteNode::over(a.region);
+  EXPECT_EQ(opened(open), ErrorCode::kOk);
+  open.region = RegionId(99);
+  EXPECT_EQ(opened(open), ErrorCode::kNotFound);
+  open = ByteNode::over(a.region);
+  open.pieces[1].offset += Bytes(1);
+  EXPECT_EQ(opened(open), ErrorCode::kInvalidArgument) << "a byte beyond the region";
+  open = ByteNode::over(a.region);
+  open.pieces[0].stride = Bytes(INT64_MAX / 2);
+  EXPECT_EQ(opened(open), ErrorCode::kInvalidArgument) << "no overflow";
+  open = ByteNode::over(a.region);
+  open.block_bytes += Bytes(1);
+  EXPECT_EQ(opened(open), ErrorCode::kInvalidArgument) << "pieces that do not add up";
+  open = ByteNode::nowhere();
+  open.block_bytes = Bytes(ByteNode::kSlab + 1);
+  EXPECT_EQ(opened(open), ErrorCode::kInvalidArgument) << "no slab has room for it";
+  EXPECT_EQ(ByteNode::code(a.ask(Op::kStore, {1}, {4})), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ByteNode::code(a.ask(Op::kStore, {1, 2}, {0})), ErrorCode::kInvalidArgument);
+  (void)a.store({1, 2});
+  node.finish_all();
+  EXPECT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2}, {0, 0})), ErrorCode::kInvalidArgument);
+  const EngineId other = node.attach();
+  EXPECT_EQ(
+      ByteNode::code(node.command(other, CacheBlocks{a.cache, Op::kLookup, false, 0, {}, {}})),
+      ErrorCode::kNotFound)
+      << "another session's";
+  EXPECT_EQ(ByteNode::code(node.command(a.id, CloseCache{a.cache})), ErrorCode::kOk);
+  EXPECT_EQ(ByteNode::code(a.ask(Op::kLookup, {1})), ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace kvd::test
