@@ -125,7 +125,7 @@ ScheduleReply EnginePlaced::decide(const Session& session, const Schedule& told,
   leaves_.assign(told.requests.size(), false);
   const Allowed allowed = admit(session, told, placing);
   const std::size_t queues = placing.counts().waiting + placing.counts().parked;
-  if (queues > 0) {
+  if (queues > 0 || growth_.next > told.free_blocks) {
     fill_snapshot(session, told, placing, allowed);
     const auto& decision =
         context_.placing_rotation->decide(snapshot_, context_.now, context_.rotation_config());

@@ -117,7 +117,8 @@ void PacedPolicy::serve(const RotationSnapshot& snapshot, Bytes room, Seconds no
       const bool starts = request.counts_as_waiting();
       const bool aged =
           list == &prompts_ && &ranked == list->data() && snapshot.pace.passed >= kSkipLimit;
-      if (starts && !aged && too_many(snapshot, request, room)) continue;
+      // Those behind it wait, too, whether they would fit or not.
+      if (starts && !aged && too_many(snapshot, request, room)) break;
       if (request.bytes > room && is_needy(snapshot, request, now, config)) {
         room += make_room(snapshot, request.bytes - room, now);
       }
@@ -135,7 +136,7 @@ bool PacedPolicy::too_many(const RotationSnapshot& snapshot, const RotationReque
                            Bytes room) const {
   const double most = snapshot.pace.tokens_per_s;
   if (most <= 0 || (!parked_ && request.bytes <= room)) return false;
-  return rate_ > 0 && rate_ + 1 / request.tbt_slo.count() > most;
+  return rate_ + 1 / request.tbt_slo.count() > most;
 }
 
 Bytes PacedPolicy::make_room(const RotationSnapshot& snapshot, Bytes needed, Seconds now) {

@@ -147,9 +147,9 @@ TEST(Paced, PromptsThatCannotEndInTimeGoLast) {
   EXPECT_EQ(entering(of), (Indices{1, 0})) << "0.9 + 0.01 + 0.095 > 1";
   EXPECT_EQ(entering(of, kTtft), (Indices{0, 1}));
   of.b_hbm = Bytes(0);
-  of.requests[1].t_arr = kNow;
-  of.requests.push_back(decoding(2, 9));
+  of.requests[1] = decoding(2, 9);
   EXPECT_TRUE(leaving(of).empty()) << "and nobody leaves for them";
+  EXPECT_EQ(leaving(of, kTtft), (Indices{1}));
 }
 
 TEST(Paced, AStricterGoalPassesAnEarlierArrival) {
@@ -186,11 +186,10 @@ TEST(Paced, WithNobodyOutMemoryAloneHasTheSay) {
   EXPECT_EQ(entering(of), (Indices{0}));
 }
 
-TEST(Paced, WithNobodyInsideThePaceHoldsNobodyBack) {
-  auto of = with(3, {prompt(5, 0.1), prompt(1, 0.05)});
+TEST(Paced, NobodyPassesAPromptThatThePaceHoldsBack) {
+  auto of = with(2, {prompt(3, 0.3), prompt(1, 0.1), decoding(1, 1)});
   of.pace.tokens_per_s = 10;
-  of.b_hbm = Bytes(5);
-  EXPECT_EQ(entering(of), (Indices{0}));
+  EXPECT_TRUE(entering(of).empty());
 }
 
 TEST(Paced, WhoRunsGrowsFirst) {
@@ -226,6 +225,12 @@ TEST(Paced, NobodyLeavesForOthersWhereDramHasNoRoom) {
   EXPECT_EQ(leaving(of), (Indices{1}));
   of.dram = DramUse{Bytes(100), Bytes(5)};
   EXPECT_TRUE(leaving(of).empty());
+  of.requests[0] = parked(2, 0.015);
+  EXPECT_TRUE(leaving(of).empty()) << "for one that holds room there neither";
+  of.dram = DramUse{Bytes(100), Bytes(6)};
+  EXPECT_EQ(leaving(of), (Indices{1}));
+  of.requests[1].bytes = Bytes(7);
+  EXPECT_TRUE(leaving(of).empty()) << "as much as it holds must fit";
 }
 
 TEST(Paced, AVictimIsNoNewcomer) {

@@ -117,10 +117,14 @@ TEST_F(EnginePlacedTest, WhileNobodyWaitsNothingIsDecided) {
   told.free_blocks = 1;
   runs(1, 40, seconds(9));
   runs(2, 59, milliseconds(-500));
-  const ScheduleReply reply = ask();
-  EXPECT_THAT(reply.preempt, IsEmpty());
-  EXPECT_THAT(reply.admit, IsEmpty());
-  EXPECT_EQ(reply.prefill_tokens, UINT32_MAX);
+  for (const char* policy : {"unified", "lvf", "fcfs", "si_code", "waiting_first", "srtf", "ltr"}) {
+    use(policy);
+    pass(milliseconds(10));
+    const ScheduleReply reply = ask();
+    EXPECT_THAT(reply.preempt, IsEmpty()) << policy;
+    EXPECT_THAT(reply.admit, IsEmpty()) << policy;
+    EXPECT_EQ(reply.prefill_tokens, UINT32_MAX) << policy;
+  }
 }
 
 TEST_F(EnginePlacedTest, PromptsComeIntoFreeRoomByArrival) {
@@ -248,6 +252,35 @@ TEST_F(EnginePlacedTest, WhereThoseWhoRunLackRoomTheLatestGivesWay) {
   const ScheduleReply reply = ask();
   EXPECT_THAT(ids(reply.preempt), ElementsAre(4));
   EXPECT_THAT(reply.admit, IsEmpty());
+}
+
+TEST_F(EnginePlacedTest, UnderUnifiedWhoseTokensLastLongestGivesWay) {
+  told.free_blocks = 0;
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    Schedule::Request& request = runs(id, 25, milliseconds(id == 2 ? 300 : 20));
+    request.prompt += Tokens(8);
+    request.computed += Tokens(8);
+  }
+  EXPECT_THAT(ids(ask().preempt), ElementsAre(2));
+}
+
+TEST_F(EnginePlacedTest, NoPromptIsPassedByMoreThanThirtyTwoOthers) {
+  int passed = 0;
+  for (std::uint64_t id = 2; passed <= 40; ++id, ++passed) {
+    told.requests.clear();
+    told.free_blocks = 1;
+    waits(1, 16, seconds(100));
+    waits(id, 16, milliseconds(1));
+    const std::vector<std::uint64_t> admitted = ids(ask().admit);
+    if (admitted == std::vector<std::uint64_t>{1}) break;
+    ASSERT_THAT(admitted, ElementsAre(id)) << "it can still be in time, the other one cannot";
+    told.requests[1].state = State::kRunning;
+    told.requests[1].blocks = 1;
+    told.free_blocks = 0;
+    (void)ask();
+    pass(milliseconds(10));
+  }
+  EXPECT_EQ(passed, 32);
 }
 
 TEST_F(EnginePlacedTest, TheOnlyOneThatRunsIsNotPreemptedForItsOwnGrowth) {
