@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "kvd/admin/advice.hpp"
 #include "kvd/admin/json.hpp"
 #include "kvd/admin/link/tuning_change.hpp"
 #include "kvd/admin/snapshots.hpp"
@@ -126,6 +127,8 @@ std::span<const AdminService::Route> AdminService::routes() {
       {"/v1/requests", "Live requests", [](S s) { return requests_document(s.status); }},
       {"/v1/cache", "The prefix cache: what it holds, and what was found in it",
        [](S s) { return cache_document(s.status); }, std::nullopt, true},
+      {"/v1/advice", "Whether KV outside of HBM pays here, and why",
+       [](S s) { return advice_document(s.status); }},
       {"/v1/plan", "Which layers stream: the placement plan in force, by engine",
        [](S s) { return plan_document(s.status); }},
       {"/v1/snapshots/rotate", "What the rotation policy is asked, for kvd-plan",

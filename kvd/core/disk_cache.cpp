@@ -14,6 +14,7 @@ constexpr std::size_t kMostWrites = 16;
 constexpr std::int64_t kDramShare = 4;  ///< one part in so many of DRAM is filled from disk
 /// Until reads were measured: a plain NVMe drive.
 constexpr double kUsualRate = 1e9;
+/// After a start the files have at least so long to be opened.
 constexpr Nanoseconds kLeastPatience = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -56,9 +57,9 @@ DiskCache::Disk* DiskCache::disk_of(const store::KeySpace& space) {
   return found == by_class_.end() ? nullptr : &at(found->second);
 }
 
-Nanoseconds DiskCache::patience(const Session& session, std::int64_t tokens) const {
+Nanoseconds DiskCache::opening_patience(const Session& session, std::int64_t tokens) const {
   const double seconds = Knowledge::prefill_token_s(session) * static_cast<double>(tokens);
-  return std::clamp(Nanoseconds(static_cast<std::int64_t>(2e9 * seconds)), kLeastPatience,
+  return std::clamp(Nanoseconds(static_cast<std::int64_t>(1e9 * seconds)), kLeastPatience,
                     context_.config.disk.patience);
 }
 
@@ -82,26 +83,33 @@ bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size
   const bool knows = disk->directory && disk->directory->find(label_of(space.domain), next);
   if (!knows && disk->opening) {
     const auto tokens = static_cast<std::int64_t>((asked - known) * session.shape.block_tokens);
-    return request.content.awaits_disk = context_.now - disk->since < patience(session, tokens);
+    return request.content.awaits_disk =
+               context_.now - disk->since < opening_patience(session, tokens);
   }
   if (!knows) return false;
   if (const auto run = coming_.find({disk->id, next}); run != coming_.end()) {
     return request.content.awaits_disk = runs_.at(run->second).deadline > context_.now;
   }
-  if (request.content.asked_disk) return false;
+  std::optional<std::uint32_t>& asked_before = request.content.asked_disk;
+  if (asked_before && known <= *asked_before) return false;
   std::vector<Row> rows = found(*disk, request, space, asked, known);
-  if (rows.empty() || !is_worth_it(*disk, session, rows.size())) return false;
+  if (rows.empty()) return false;
+  asked_before = known;
+  if (context_.load->decide(costs(*disk, session, rows.size()), disk->memory) == Tokens(0))
+    return false;
   take_dram(session, rows);
   if (rows.empty()) return false;
-  request.content.asked_disk = true;
-  const auto tokens = static_cast<std::int64_t>(rows.size() * session.shape.block_tokens);
+  const double seconds = context_.load->patience(costs(*disk, session, rows.size())).count();
+  const Nanoseconds most = context_.config.disk.patience;
+  const Nanoseconds patience(static_cast<std::int64_t>(1e9 * std::min(seconds, to_seconds(most))));
   const std::vector<Digest>& chain = request.content.chain;
   const auto end = chain.begin() + static_cast<std::ptrdiff_t>(known + rows.size());
   start({.disk = disk->id,
          .wanted = {space, session.taker(), {chain.begin(), end}, {}, knowledge_.saved(session)},
          .rows = std::move(rows),
          .since = context_.now,
-         .deadline = context_.now + patience(session, tokens)});
+         .deadline = context_.now + patience,
+         .queued = disk->row_bytes() * std::ssize(reads_)});
   return request.content.awaits_disk = true;
 }
 
@@ -119,15 +127,21 @@ std::vector<DiskCache::Row> DiskCache::found(const Disk& disk, const Request& re
   return rows;
 }
 
-bool DiskCache::is_worth_it(Disk& disk, const Session& session, std::size_t rows) {
-  const double read = disk.rate > 0 ? disk.rate : kUsualRate;
+// They are read, and then cross the link.
+planner::LoadCosts DiskCache::costs(const Disk& disk, const Session& session,
+                                    std::size_t rows) const {
+  const double read = disk.rates.measured() ? disk.rates.bandwidth().value : kUsualRate;
   const double link = knowledge_.fetch_rate(session.devices().first());
+  const double queued = static_cast<double>((disk.row_bytes() * std::ssize(reads_)).value);
   planner::LoadCosts costs;
   costs.tokens = Tokens(static_cast<std::int64_t>(rows) * session.shape.block_tokens);
   costs.bytes = disk.row_bytes() * static_cast<std::int64_t>(rows);
-  costs.bandwidth = BytesPerSecond{1 / (1 / read + 1 / link)};  // one after the other
+  costs.bandwidth = BytesPerSecond{1 / (1 / read + 1 / link)};
+  costs.queued = Bytes(static_cast<std::int64_t>(queued * link / (read + link)));
+  if (disk.rates.measured()) costs.latency = disk.rates.latency();
   costs.prefill_per_token = planner::Seconds(Knowledge::prefill_token_s(session));
-  return context_.load->decide(costs, disk.memory) > Tokens(0);
+  costs.ahead = planner::Seconds(knowledge_.prefill_ahead_s(session));
+  return costs;
 }
 
 void DiskCache::take_dram(const Session& session, std::vector<Row>& rows) {
@@ -175,6 +189,7 @@ bool DiskCache::read_ended(const Read& read, const DiskFinished& finished) {
     counters.load_bytes += static_cast<std::uint64_t>(disk.row_bytes().value);
   } else {
     ++counters.load_failures;
+    run.slow = run.slow || !finished.gone;
   }
   if (finished.memory_held) {
     held_[finished.ticket] = std::move(row.dram);
@@ -204,18 +219,24 @@ void DiskCache::end(std::uint64_t id) {
       unused.insert(unused.end(), slots.begin(), slots.end());
     }
   }
-  const double seconds = to_seconds(context_.now - run.since);
-  if (here == run.rows.size() && seconds > 0) {
-    const double rate =
-        static_cast<double>((disk.row_bytes() * std::ssize(run.rows)).value) / seconds;
-    disk.rate = disk.rate == 0 ? rate : disk.rate + (rate - disk.rate) / 4;
-  }
+  measure(disk, run, to_seconds(context_.now - run.since));
   run.wanted.chain.resize(before + here);
   if (here > 0) {
     const std::vector<SlotId> known = store_.cache.adopt(run.wanted, context_.now);
     unused.insert(unused.end(), known.begin(), known.end());
   }
   store_.tiers.free(Tier::kDram, std::move(unused));
+}
+
+// Of a load that was given up nobody knows when it would have ended: as if it had gone on like
+// that.
+void DiskCache::measure(Disk& disk, const Run& run, double seconds) {
+  const auto arrived = static_cast<double>(
+      std::count_if(run.rows.begin(), run.rows.end(), [](const Row& row) { return row.here; }));
+  const auto all = static_cast<double>(run.rows.size());
+  if (arrived < all && !run.slow) return;
+  const Bytes bytes = run.queued + disk.row_bytes() * std::ssize(run.rows);
+  (void)disk.rates.observe(bytes, planner::Seconds(seconds * all / std::max(arrived, 0.5)));
 }
 
 bool DiskCache::expire() {
@@ -329,6 +350,17 @@ Bytes DiskCache::bytes() const {
     if (disk.directory) sum += disk.row_bytes() * static_cast<std::int64_t>(disk.directory->used());
   }
   return sum;
+}
+
+DiskRates DiskCache::rates() const {
+  DiskRates slowest;
+  for (const Disk& disk : disks_) {
+    if (!disk.rates.measured()) continue;
+    const double rate = disk.rates.bandwidth().value;
+    if (slowest.bytes_per_s > 0 && slowest.bytes_per_s < rate) continue;
+    slowest = {rate, disk.rates.latency().count()};
+  }
+  return slowest;
 }
 
 std::vector<DiskFound::Block> DiskCache::blocks(DiskId id) const {

@@ -17,6 +17,7 @@
 #include "kvd/store/disk_admission.hpp"
 #include "kvd/store/disk_directory.hpp"
 #include "kvd/store/store.hpp"
+#include "planner/model/tier_rates.hpp"
 #include "planner/policy/load.hpp"
 
 namespace kvd::core {
@@ -29,8 +30,10 @@ namespace kvd::core {
 /// first requests are to find what there is.
 ///
 /// Who asks waits, without memory and without keeping others from it, until what it asked for has
-/// come, has failed, or is late; then it goes on with what DRAM has by then and computes the rest.
-/// It asks once. A block that could not be read is a miss and is forgotten, whatever the reason.
+/// come, has failed, or is late: after as long as computing it would have taken, unless load.policy
+/// is `always`. Then it goes on with what DRAM has by then and computes the rest. Of a long prompt
+/// the disk is asked for a part at a time, as long as all of it comes. A block that could not be
+/// read is a miss and is forgotten, whatever the reason.
 ///
 /// Source: kvd/DESIGN.md "Blocks on disk"; second touch: vLLM's store_threshold.
 ///
@@ -61,6 +64,7 @@ class DiskCache {
   /// DRAM slots that reads fill.
   [[nodiscard]] std::size_t slots() const;
   [[nodiscard]] Bytes bytes() const;
+  [[nodiscard]] DiskRates rates() const;
   /// What is there, for the next daemon.
   [[nodiscard]] std::vector<DiskFound::Block> blocks(DiskId disk) const;
 
@@ -72,7 +76,7 @@ class DiskCache {
     bool opening = true;                              ///< what it holds may yet be told
     std::optional<store::DiskDirectory> directory{};  ///< none: it is not open
     bool ready = false;                               ///< all that it held is known
-    double rate = 0;                                  ///< bytes a second of reads; 0: not measured
+    planner::TierRates rates{};                       ///< of reads
     planner::LoadMemory memory{};
     [[nodiscard]] Bytes row_bytes() const { return shape.slot_bytes * shape.groups; }
   };
@@ -91,6 +95,8 @@ class DiskCache {
     std::size_t under_way = 0;
     TimePoint since{0};
     TimePoint deadline{0};
+    Bytes queued{0};       ///< that were read before
+    bool slow = false;     ///< some row was not there in time
     bool late = false;     ///< nobody waits for it any more
     bool dropped = false;  ///< the cache was emptied meanwhile
   };
@@ -109,8 +115,8 @@ class DiskCache {
   [[nodiscard]] Disk& at(DiskId id) { return disks_[id.value - 1]; }
   [[nodiscard]] Disk* disk_of(const store::KeySpace& space);
   [[nodiscard]] Digest name_of(const store::KeySpace& space, const Digest& digest) const;
-  /// How long a request waits rather than computes so many tokens.
-  [[nodiscard]] Nanoseconds patience(const Session& session, std::int64_t tokens) const;
+  /// How long a request with so many tokens to compute waits for what the files hold to be known.
+  [[nodiscard]] Nanoseconds opening_patience(const Session& session, std::int64_t tokens) const;
   /// What the domain is called in the files.
   [[nodiscard]] Digest label_of(DomainId domain) const;
   [[nodiscard]] std::vector<Row> found(const Disk& disk, const Request& request,
@@ -118,12 +124,14 @@ class DiskCache {
                                        std::uint32_t known) const;
   /// So many of the rows that DRAM has room for get slots; the others go.
   void take_dram(const Session& session, std::vector<Row>& rows);
-  [[nodiscard]] bool is_worth_it(Disk& disk, const Session& session, std::size_t rows);
+  [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Session& session,
+                                         std::size_t rows) const;
   void start(Run run);
   void write(const store::ForDisk& row);
   [[nodiscard]] bool read_ended(const Read& read, const DiskFinished& finished);
   void write_ended(Write& write, const DiskFinished& finished);
   void end(std::uint64_t id);
+  static void measure(Disk& disk, const Run& run, double seconds);
 
   Context& context_;
   store::Store& store_;

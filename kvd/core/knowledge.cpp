@@ -65,6 +65,14 @@ double Knowledge::prefill_token_s(const Session& session) {
   return kUsualPrefill * prefill_cost(session).value_or(1);
 }
 
+double Knowledge::prefill_ahead_s(const Session& session) const {
+  Tokens left;
+  requests_.each_inside_of(session.id, [&](const Request& request) {
+    left += std::max(Tokens(0), request.goal.prompt - request.progress.planned);
+  });
+  return prefill_token_s(session) * static_cast<double>(left.value);
+}
+
 std::optional<double> Knowledge::prefill_cost(const Session& session) {
   const double measured = session.costs.prefill_token_s;
   return measured > 0 ? std::optional(measured / kUsualPrefill) : std::nullopt;

@@ -56,6 +56,8 @@ class Knowledge {
   [[nodiscard]] double mean_absence_s() const { return mean_absence_s_; }
   /// What a token of a prompt costs; a guess until its engine's steps have shown it.
   [[nodiscard]] static double prefill_token_s(const Session& session);
+  /// How long the engine computes prompts that have begun before it gets to another one.
+  [[nodiscard]] double prefill_ahead_s(const Session& session) const;
   /// What computing its prompts costs, as a multiple of that guess; none: not measured yet.
   [[nodiscard]] static std::optional<double> prefill_cost(const Session& session);
   /// What a byte of its full blocks saves whoever need not compute them, by the guess.

@@ -116,8 +116,11 @@ Prefixes::Usable Prefixes::wanted(const Request& request, Usable usable) {
   planner::LoadCosts costs;
   costs.tokens = Tokens(blocks * session.shape.block_tokens);
   costs.bytes = session.shape.slot_bytes() * (blocks * session.groups());
-  costs.bandwidth = BytesPerSecond{knowledge_.fetch_rate(session.devices().first())};
+  const DeviceId device = session.devices().first();
+  costs.bandwidth = BytesPerSecond{knowledge_.fetch_rate(device)};
+  costs.queued = store_.transfers.coming(device);
   costs.prefill_per_token = planner::Seconds(Knowledge::prefill_token_s(session));
+  costs.ahead = planner::Seconds(knowledge_.prefill_ahead_s(session));
   if (context_.load->decide(costs, session.costs.load) > Tokens(0)) return usable;
   return {usable.in_hbm > 0 ? Found::kInHbm : Found::kNothing, usable.in_hbm, usable.in_hbm};
 }
@@ -142,6 +145,7 @@ void Prefixes::count(const Request& request) {
   const Session& session = requests_.session_of(request);
   if (request.content.chain.empty()) return;
   Counters::Prefixes& counters = context_.counters.prefixes;
+  ++counters.prompts;
   counters.asked += static_cast<std::uint64_t>(request.goal.prompt.value);
   const auto block_tokens = std::uint64_t{session.shape.block_tokens};
   for (std::uint32_t block = 0; block < request.content.named; ++block) {

@@ -113,8 +113,9 @@ struct Content {
   std::vector<Digest> chain;  ///< of its leading blocks
   std::uint32_t named = 0;    ///< so many of them others can find
   bool apart = false;         ///< others' blocks are found by the digest that its next one has
-  bool asked_disk = false;    ///< what the disk has of it was ordered, once
-  bool awaits_disk = false;   ///< its claim waits for it
+  bool awaits_disk = false;   ///< its claim waits for the disk
+  /// So many blocks were known when the disk was asked last; it is asked again once more are.
+  std::optional<std::uint32_t> asked_disk{};
 };
 
 /// Its transfers under way, at most one of each.

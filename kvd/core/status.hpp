@@ -89,6 +89,11 @@ struct EngineStatus {
   Bytes orphaned;            ///< regions of an earlier daemon it still maps
   std::uint64_t tokens = 0;  ///< tokens whose KV it reported
   double idle_s = 0;         ///< since its last step or heartbeat
+  struct Kv {
+    Bytes token_bytes;  ///< of all layers and ranks; none: level 1
+    double prefill_token_s =
+        0;  ///< what computing one token of a prompt takes; 0: not measured yet
+  } kv;
 };
 
 /// How often a value fell into (bound before, bound], the last place for what is above all bounds.
@@ -146,7 +151,8 @@ struct Counters {
     std::uint64_t met = 0, missed = 0;
   } ttft, tbt;
   struct Prefixes {
-    std::uint64_t asked = 0;               ///< prompt tokens of requests whose content was told
+    std::uint64_t prompts = 0;             ///< that began, and whose content was told
+    std::uint64_t asked = 0;               ///< their tokens
     std::uint64_t found[kTiers] = {0, 0};  ///< of these, those that a tier had
     std::uint64_t evicted_bytes[kTiers] = {0, 0};
     struct Disk {
@@ -182,6 +188,12 @@ struct DeviceStatus {
   double mean_step_s = 0;        ///< iterations of the engines on it
 };
 
+/// Of reads, as measured; 0: not yet.
+struct DiskRates {
+  double bytes_per_s = 0;
+  double latency_s = 0;  ///< of a read, before its first byte
+};
+
 /// The whole visible state at one instant; made by the control thread, read by anyone.
 struct ControllerStatus {
   Counters counters;
@@ -195,6 +207,7 @@ struct ControllerStatus {
   Bytes orphaned;
   Bytes cached[kTiers];  ///< blocks that no request names any more
   Bytes on_disk;         ///< blocks there, whoever names them
+  DiskRates disk_rates;  ///< of the slowest class of blocks
   /// What the policies would be asked now, for whoever wants to make a decision again.
   std::vector<RotationInput> rotation_inputs;
   std::vector<AdmissionInput> admission_inputs;

@@ -72,6 +72,12 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
     e.tokens = placing->totals().tokens;
   }
   e.orphaned = session.info.orphaned;
+  if (session.class_id) {
+    const ModelClass& shape = session.shape;
+    e.kv.token_bytes =
+        Bytes((shape.slot_bytes() * std::int64_t{session.groups()}).value / shape.block_tokens);
+    e.kv.prefill_token_s = session.costs.prefill_token_s;
+  }
   e.idle_s = to_seconds(context_.now - std::max(session.life.last_step, session.life.last_beat));
   return e;
 }
@@ -151,6 +157,7 @@ ControllerStatus StatusBuilder::build() {
     out.counters.prefixes.evicted_bytes[t] = store_.cache.evicted(tier);
   }
   out.on_disk = disk_.bytes();
+  out.disk_rates = disk_.rates();
   for (std::uint32_t device = 0; device < store_.hbm.count(); ++device) {
     out.devices.push_back(device_status(DeviceId(device)));
     out.tiers[0] += out.devices.back().hbm;

@@ -36,6 +36,7 @@ constexpr const char* kFooter =
     "  kvdctl cache clear\n"
     "  kvdctl top                             (live, in the whole terminal)\n"
     "  kvdctl events --follow\n"
+    "  kvdctl advise                          (does KV outside of HBM pay here?)\n"
     "  kvdctl doctor                          (what is wrong here, and what to do)\n"
     "  kvdctl slo set batch=null              (removes the class)\n";
 
@@ -52,6 +53,9 @@ const std::map<std::string, ViewCommand> kCommands = {
     {"engines", {View::kEngines, "/v1/engines", "Attached engines", nullptr}},
     {"requests", {View::kRequests, "/v1/requests", "Live requests", nullptr}},
     {"cache", {View::kCache, "/v1/cache", "The prefix cache; `clear` empties it", nullptr}},
+    {"advise",
+     {View::kAdvice, "/v1/advice", "Whether KV outside of HBM pays on this machine and load",
+      nullptr}},
     {"plan", {View::kPlan, "/v1/plan", "Which layers stream, by the plan in force", nullptr}},
     {"events", {View::kEvents, "/v1/events", "What happened last", nullptr}},
     {"policy", {View::kPolicy, "/v1/policy", "Policies and their weights; `set` changes them", ""}},

@@ -157,6 +157,45 @@ std::string cache_view(const Json& document) {
          text(document.at("load_policy")) + "\n";
 }
 
+std::string yes_or_no(const Json& value, const char* yes, const char* no) {
+  return value.is_null() ? "not known yet" : value.get<bool>() ? yes : no;
+}
+
+std::string advice_heading(const Json& engine, const Json& tier) {
+  std::string line = "engine " + text(engine.at("engine")) + ", " + text(tier.at("tier")) + ": " +
+                     yes_or_no(tier.at("pays"), "pays", "does not pay");
+  if (!tier.at("bytes_per_s").is_null()) {
+    line += "; " + bytes(tier.at("bytes_per_s")) + "/s after " + seconds(tier.at("latency_s"));
+  }
+  const Json& crossover = tier.at("crossover_tokens");
+  if (!crossover.is_null()) line += "; from " + plain(crossover.get<double>()) + " tokens on";
+  if (!tier.at("load_s").is_null()) {
+    line += "; a mean prompt loads in " + seconds(tier.at("load_s")) + ", computes in " +
+            seconds(tier.at("prefill_s"));
+  }
+  return line + "\n";
+}
+
+std::string advice_view(const Json& document) {
+  std::string out;
+  for (const Json& engine : document.at("engines")) {
+    for (const Json& tier : engine.at("tiers")) {
+      Table table({"CONDITION", "HOLDS", "MEASURED", "AT LEAST", "OF WHAT"});
+      for (const Json& c : tier.at("conditions")) {
+        const Json& value = c.at("value");
+        table.add({text(c.at("condition")), yes_or_no(c.at("holds"), "yes", "no"),
+                   value.is_null() ? "-" : plain(value.get<double>()),
+                   plain(c.at("at_least").get<double>()), text(c.at("unit"))});
+      }
+      out += advice_heading(engine, tier) + table.render();
+    }
+  }
+  if (out.empty()) return "no engine lets kvd schedule its requests\n";
+  return out + text(document.at("prompts")) +
+         " prompts told their content so far; load.policy is " + text(document.at("load_policy")) +
+         "\n";
+}
+
 std::string plan_heading(const Json& plan) {
   std::string line = "engine " + text(plan.at("engine")) + ": ";
   const bool solving = plan.at("solving").get<bool>();
@@ -230,6 +269,8 @@ std::string view_text(View view, const Json& document) {
       return requests_view(document);
     case View::kCache:
       return cache_view(document);
+    case View::kAdvice:
+      return advice_view(document);
     case View::kPlan:
       return plan_view(document);
     case View::kEvents:

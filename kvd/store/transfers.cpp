@@ -92,4 +92,15 @@ bool Transfers::under_way(DomainId domain, DeviceId device) const {
          std::any_of(streams_.begin(), streams_.end(), streams);
 }
 
+Bytes Transfers::coming(DeviceId device) const {
+  Bytes sum;
+  for (const auto& [ticket, transfer] : transfers_) {
+    const auto& on = transfer.devices;
+    if (transfer.to() != Tier::kHbm || std::find(on.begin(), on.end(), device) == on.end())
+      continue;
+    sum += transfer.slot_bytes * std::ssize(transfer.places);
+  }
+  return sum;
+}
+
 }  // namespace kvd::store

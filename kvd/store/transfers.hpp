@@ -73,6 +73,8 @@ class Transfers {
 
   /// Of the domain, with the device's HBM.
   [[nodiscard]] bool under_way(DomainId domain, DeviceId device) const;
+  /// Bytes on their way into the device's HBM, streams aside.
+  [[nodiscard]] Bytes coming(DeviceId device) const;
   [[nodiscard]] bool open(Ticket ticket) const { return transfers_.contains(ticket); }
   [[nodiscard]] bool streams(Ticket ticket) const { return streams_.contains(ticket); }
 

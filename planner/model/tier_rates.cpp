@@ -9,7 +9,18 @@ Status TierRates::observe(Bytes bytes, Seconds took) {
     return make_error(ErrorCode::kInvalidArgument,
                       "a transfer has bytes above 0 and took a finite time above 0");
   }
-  fit_.observe(static_cast<double>(bytes.value), took.count());
+  const auto x = static_cast<double>(bytes.value);
+  const double y = took.count();
+  const double expected = measured() ? line().at_zero + line().slope * x : y;
+  const int way = y > kStep * expected ? 1 : kStep * y < expected ? -1 : 0;
+  if (way == 0 || way * misfits_ <= 0) new_ = FittedLine(kKeep);
+  misfits_ = way == 0 ? 0 : way;
+  fit_.observe(x, y);
+  if (way != 0) {
+    const bool again = new_.measured();
+    new_.observe(x, y);
+    if (again) fit_ = new_;
+  }
   return {};
 }
 

@@ -13,8 +13,10 @@ namespace kvd::planner {
 /// Owner:  one thread, one object a tier and direction.
 class TierRates {
  public:
-  /// A changed link is followed to 95 % within some 30 transfers.
+  /// A changed link is followed to 95 % within some 30 transfers …
   static constexpr double kKeep = 0.9;
+  /// … and at once where two in a row were so many times slower, or faster, than the line says.
+  static constexpr double kStep = 2;
 
   /// Errors: InvalidArgument for a transfer without bytes or time.
   [[nodiscard]] Status observe(Bytes bytes, Seconds took);
@@ -29,6 +31,8 @@ class TierRates {
   [[nodiscard]] FittedLine::Line line() const;
 
   FittedLine fit_{kKeep};  // seconds over bytes
+  FittedLine new_{kKeep};  // what did not fit the line, twice in a row or once
+  int misfits_ = 0;        // of these; below 0: they were faster
 };
 
 }  // namespace kvd::planner

@@ -27,12 +27,14 @@ std::optional<double> last_root(double a, double b, double c) {
 Status check(const LoadCosts& costs) {
   const auto invalid = [](const char* why) { return make_error(ErrorCode::kInvalidArgument, why); };
   if (costs.tokens < Tokens{1}) return invalid("tokens must be at least 1");
-  if (costs.bytes < Bytes{0}) return invalid("bytes must not be negative");
+  if (costs.bytes < Bytes{0} || costs.queued < Bytes{0}) {
+    return invalid("bytes must not be negative");
+  }
   if (!std::isfinite(costs.bandwidth.value) || costs.bandwidth.value <= 0) {
     return invalid("bandwidth must be finite and above 0");
   }
-  for (const auto time :
-       {costs.latency, costs.prefill_fixed, costs.prefill_per_token, costs.prefill_per_token2}) {
+  for (const auto time : {costs.latency, costs.prefill_fixed, costs.prefill_per_token,
+                          costs.prefill_per_token2, costs.ahead}) {
     if (!not_negative(time.count())) return invalid("times must be finite and not negative");
   }
   const auto n = static_cast<double>(costs.tokens.value);
@@ -44,7 +46,7 @@ Status check(const LoadCosts& costs) {
 
 Seconds LoadCosts::load(double n) const {
   const double moved = static_cast<double>(bytes.value) * n / static_cast<double>(tokens.value);
-  return latency + Seconds(moved / bandwidth.value);
+  return latency + Seconds((static_cast<double>(queued.value) + moved) / bandwidth.value);
 }
 
 Seconds LoadCosts::prefill(double n) const {
@@ -55,7 +57,7 @@ std::optional<std::int64_t> LoadCosts::crossover() const {
   const double quadratic = prefill_per_token2.count();
   const double per_token = static_cast<double>(bytes.value) / static_cast<double>(tokens.value);
   const double linear = prefill_per_token.count() - per_token / bandwidth.value;
-  const double fixed = (prefill_fixed - latency).count();
+  const double fixed = prefill_fixed.count() - load(0).count();
   const bool wins_at_last = quadratic > 0 || linear > 0 || (linear == 0 && fixed > 0);
   if (!wins_at_last) return std::nullopt;
   const double root = last_root(quadratic, linear, fixed).value_or(0);
@@ -67,19 +69,29 @@ std::optional<std::int64_t> LoadCosts::crossover() const {
   return static_cast<std::int64_t>(n);
 }
 
+// Whoever waits could not have the tokens computed sooner either.
+Seconds MeasuredCrossoverPolicy::patience(const LoadCosts& costs) const {
+  return costs.ahead + costs.prefill(static_cast<double>(costs.tokens.value));
+}
+
 Tokens MeasuredCrossoverPolicy::decide(const LoadCosts& costs, LoadMemory& memory) const {
-  const auto n = static_cast<double>(costs.tokens.value);
-  const double load = costs.load(n).count();
-  const double prefill = costs.prefill(n).count();
+  const double load = costs.load(static_cast<double>(costs.tokens.value)).count();
+  const double compute = patience(costs).count();
   auto& loaded = memory.loaded_last;
   if (!loaded) {
-    loaded = load < prefill;
+    loaded = load < compute;
   } else if (*loaded) {
-    loaded = !(prefill < load * (1 - kMargin));
+    loaded = !(compute < load * (1 - kMargin));
   } else {
-    loaded = load < prefill * (1 - kMargin);
+    loaded = load < compute * (1 - kMargin);
   }
-  return *loaded ? costs.tokens : Tokens{0};
+  // A load that was a mistake is given up after the time of computing, so it costs no more.
+  const double other = *loaded ? compute : std::min(load, 2 * compute);
+  const double chosen = *loaded ? load : compute;
+  memory.curiosity += std::min(1.0, chosen / std::max(other, 1e-12)) / kExplore;
+  const bool explores = memory.curiosity >= 1;
+  if (explores) memory.curiosity = 0;
+  return *loaded != explores ? costs.tokens : Tokens{0};
 }
 
 std::span<const std::string_view> load_policy_names() {

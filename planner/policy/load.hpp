@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,8 @@ struct LoadCosts {
   Seconds prefill_fixed{0};
   Seconds prefill_per_token{0};
   Seconds prefill_per_token2{0};
+  Bytes queued{0};   ///< that the tier moves before these
+  Seconds ahead{0};  ///< that the engine computes other prompts first, whatever is decided
 
   [[nodiscard]] Seconds load(double n) const;
   [[nodiscard]] Seconds prefill(double n) const;
@@ -35,9 +38,10 @@ struct LoadCosts {
 /// Errors: InvalidArgument for values that are not finite and in range.
 [[nodiscard]] Status check(const LoadCosts& costs);
 
-/// What the caller keeps for one tier between decisions: whether the last one was to load.
+/// What the caller keeps for one tier between decisions.
 struct LoadMemory {
-  std::optional<bool> loaded_last;
+  std::optional<bool> loaded_last;  ///< explorations aside
+  double curiosity = 0;             ///< at 1 the other choice is tried once
 };
 
 /// Decides how many leading tokens of a cached prefix are loaded; the rest is computed.
@@ -48,16 +52,25 @@ class LoadPolicy {
   [[nodiscard]] virtual std::string_view name() const = 0;
   /// `memory` is the tier's and is updated. Precondition: check() of the costs.
   [[nodiscard]] virtual Tokens decide(const LoadCosts& costs, LoadMemory& memory) const = 0;
+  /// How long a load is waited for before the tokens are computed after all.
+  [[nodiscard]] virtual Seconds patience(const LoadCosts& costs) const = 0;
 };
 
-/// Loads where measured rates say that it is faster. Prefill grows at least linearly, so a part of
-/// the prefix never beats both none and all of it. It changes its answer for a tier only when the
-/// other is faster by kMargin, so that rates near the crossover do not make it flip.
+/// Loads where measured rates say that the blocks are there sooner than the engine could have
+/// computed them, after what it computes first anyway. Prefill grows at least linearly, so a part
+/// of the prefix never beats both none and all of it. It changes its answer for a tier only when
+/// the other is faster by kMargin, so that rates near the crossover do not make it flip.
+///
+/// One decision in kExplore is for the other choice, so that a tier that has become faster is seen;
+/// the more that costs the rarer, so that all explorations together cost 1 / kExplore of the time.
+/// Source: kvd.
 class MeasuredCrossoverPolicy final : public LoadPolicy {
  public:
   static constexpr double kMargin = 0.1;
+  static constexpr double kExplore = 100;
   [[nodiscard]] std::string_view name() const override { return "measured_crossover"; }
   [[nodiscard]] Tokens decide(const LoadCosts& costs, LoadMemory& memory) const override;
+  [[nodiscard]] Seconds patience(const LoadCosts& costs) const override;
 };
 
 class AlwaysLoadPolicy final : public LoadPolicy {
@@ -66,12 +79,16 @@ class AlwaysLoadPolicy final : public LoadPolicy {
   [[nodiscard]] Tokens decide(const LoadCosts& costs, LoadMemory&) const override {
     return costs.tokens;
   }
+  [[nodiscard]] Seconds patience(const LoadCosts&) const override {
+    return Seconds(std::numeric_limits<double>::infinity());
+  }
 };
 
 class NeverLoadPolicy final : public LoadPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return "never"; }
   [[nodiscard]] Tokens decide(const LoadCosts&, LoadMemory&) const override { return Tokens{0}; }
+  [[nodiscard]] Seconds patience(const LoadCosts&) const override { return Seconds(0); }
 };
 
 /// The load policies built, measured_crossover first.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kvd/admin/advice.hpp"
 #include "kvd/admin/documents.hpp"
 
 namespace kvd::ctl {
@@ -106,6 +107,25 @@ TEST(Views, TheCacheByTier) {
             "dram     0 B      0 B            48\n"
             "disk: 2 MiB cached; 7 blocks read, 0 could not be; 0 written, 1 could not be\n"
             "of 100 prompt tokens that engines told the content of; load.policy is always\n");
+}
+
+TEST(Views, AdviceByEngineAndTier) {
+  core::ControllerStatus status;
+  EXPECT_THAT(rendered(View::kAdvice, admin::advice_document(status)), HasSubstr("no engine"));
+  status.devices.resize(1);
+  status.devices[0].link_rate[0] = 1 << 30;
+  status.counters.prefixes.prompts = 1;
+  status.counters.prefixes.asked = 1000;
+  status.counters.prefixes.found[1] = 500;
+  status.engines.resize(1);
+  status.engines[0].id = EngineId(3);
+  status.engines[0].kv = {Bytes(1 << 20), 1e-2};
+  const std::string shown = rendered(View::kAdvice, admin::advice_document(status));
+  EXPECT_THAT(shown, HasSubstr("engine 3, dram: pays; 1 GiB/s after 0 s; from 1 tokens on; a mean "
+                               "prompt loads in 977 ms, computes in 10 s\n"));
+  EXPECT_THAT(shown, HasSubstr("engine 3, disk: not known yet\n"));
+  EXPECT_THAT(shown, HasSubstr("the tier is faster than computing  yes"));
+  EXPECT_THAT(shown, HasSubstr("1 prompts told their content so far"));
 }
 
 TEST(Views, PlansByEngine) {

@@ -40,6 +40,23 @@ TEST(TierRates, FollowsAChangedLink) {
   EXPECT_NEAR(sut.bandwidth().value, 1e9, 0.1e9);
 }
 
+TEST(TierRates, BelievesTwoTransfersInARowThatSayTheSame) {
+  TierRates sut;
+  const auto see = [&](double bandwidth) {
+    ASSERT_TRUE(sut.observe(kMiB * 8, transfer((kMiB * 8).value, bandwidth, 0)).ok());
+  };
+  for (int i = 0; i < 100; ++i) see(4e9);
+  see(0.4e9);
+  EXPECT_GT(sut.bandwidth().value, 2e9) << "one slow transfer is nothing yet";
+  for (int i = 0; i < 20; ++i) see(4e9);
+  see(0.4e9);
+  see(0.4e9);
+  EXPECT_NEAR(sut.bandwidth().value, 0.4e9, 1e6);
+  see(4e9);
+  see(4e9);
+  EXPECT_NEAR(sut.bandwidth().value, 4e9, 1e7) << "and back";
+}
+
 TEST(TierRates, RefusesWhatIsNoTransfer) {
   TierRates sut;
   EXPECT_FALSE(sut.observe(Bytes(0), Seconds(1)).ok());

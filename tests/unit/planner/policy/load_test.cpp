@@ -94,6 +94,48 @@ TEST(MeasuredCrossover, ChangesItsMindOnlyForAMarginAndATierAtATime) {
   EXPECT_EQ(at(1.25e9, network), costs.tokens);
 }
 
+TEST(MeasuredCrossover, TheTiersQueueCountsAndWhatTheEngineDoesFirst) {
+  const MeasuredCrossoverPolicy sut;
+  auto costs = example();
+  costs.bandwidth = {3e9};
+  LoadMemory quiet, crowded;
+  EXPECT_EQ(sut.decide(costs, quiet), costs.tokens);
+  costs.queued = Bytes(2'000'000'000);
+  EXPECT_EQ(sut.decide(costs, crowded), Tokens(0)) << "1.03 s against 0.82 s";
+  costs.ahead = Seconds(1);
+  LoadMemory busy;
+  EXPECT_EQ(sut.decide(costs, busy), costs.tokens) << "it is there before the engine gets to it";
+}
+
+TEST(MeasuredCrossover, NobodyWaitsPastTheTimeOfComputing) {
+  auto costs = example();
+  EXPECT_NEAR(MeasuredCrossoverPolicy().patience(costs).count(), 0.8192, 1e-12);
+  costs.ahead = Seconds(1);
+  EXPECT_NEAR(MeasuredCrossoverPolicy().patience(costs).count(), 1.8192, 1e-12);
+  EXPECT_EQ(NeverLoadPolicy().patience(costs), Seconds(0));
+  EXPECT_GT(AlwaysLoadPolicy().patience(costs), Seconds(1e9));
+}
+
+/// Decisions for the other choice, of so many.
+int explored(double bandwidth, int decisions) {
+  const MeasuredCrossoverPolicy sut;
+  LoadMemory memory;
+  auto costs = example();
+  costs.bandwidth = {bandwidth};
+  int others = 0;
+  for (int i = 0; i < decisions; ++i) {
+    const bool loads = sut.decide(costs, memory) > Tokens(0);
+    others += loads != *memory.loaded_last ? 1 : 0;
+  }
+  return others;
+}
+
+TEST(MeasuredCrossover, TriesTheOtherChoiceTheRarerTheMoreItCosts) {
+  EXPECT_EQ(explored(1.4e9, 1000), 9) << "loading takes 0.77 s of 0.82 s";
+  EXPECT_EQ(explored(0.1e9, 1010), 5) << "a load that is given up in time costs twice";
+  EXPECT_EQ(explored(13e9, 10'000), 10) << "computing takes ten times as long";
+}
+
 TEST(LoadPresets, NameAPolicyThatExists) {
   for (const auto workload : {Workload::kOneShotChat, Workload::kSharedResidentPrefix,
                               Workload::kTcpNetworkFiles, Workload::kRotatingPrefixes,

@@ -141,6 +141,73 @@ TEST_F(DiskCacheTest, WhatOnlyTheDiskHasComesToDram) {
   EXPECT_EQ(ground.context.counters.prefixes.disk.loads, 2u);
 }
 
+TEST_F(DiskCacheTest, ALongPromptIsReadPartByPart) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 40, 7);
+  Request& request = asked(session, 41, 7);
+  ASSERT_EQ(sut.find(request), Found::kSoon);
+  const auto first = read();
+  ASSERT_EQ(first.size(), 8u) << "a quarter of DRAM";
+  finish(first);
+  ASSERT_EQ(sut.find(request), Found::kSoon);
+  const auto second = read();
+  ASSERT_EQ(second.size(), 2u);
+  finish(second);
+  EXPECT_EQ(sut.find(request), Found::kInDram);
+  EXPECT_EQ(request.progress.planned, Tokens(40));
+  sut.give_back(request);
+}
+
+TEST_F(DiskCacheTest, WhoGotNothingDoesNotAskAgain) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 40, 7);
+  Request& request = asked(session, 41, 7);
+  ASSERT_EQ(sut.find(request), Found::kSoon);
+  for (const ReadDisk& order : read()) {
+    (void)disk.on_finished({order.ticket, false, 0, false, false});  // late, and still there
+  }
+  EXPECT_EQ(sut.find(request), Found::kNothing);
+  EXPECT_TRUE(read().empty());
+}
+
+TEST_F(DiskCacheTest, NobodyWaitsPastTheTimeOfComputing) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  session.costs.prefill_token_s = 5e-3;
+  ASSERT_EQ(sut.find(asked(session, 9, 7)), Found::kSoon);
+  const auto orders = read();
+  EXPECT_EQ(orders.at(0).block.patience, std::chrono::milliseconds(40));
+  finish(orders);
+}
+
+TEST_F(DiskCacheTest, ADiskThatHasBecomeSlowIsLeftAloneSoon) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  int late = 0;
+  for (int i = 0; i < 20; ++i) {
+    Request& request = asked(session, 9, 7);
+    if (sut.find(request) == Found::kSoon) {
+      const auto orders = read();
+      pass(orders.at(0).block.patience);
+      for (const ReadDisk& order : orders) {
+        (void)disk.on_finished({order.ticket, false, 0, false, false});
+      }
+      ++late;
+    }
+    ground.memory.end(request);
+  }
+  EXPECT_LE(late, 2);
+  EXPECT_GE(late, 1);
+}
+
 TEST_F(DiskCacheTest, WhatCannotBeReadIsComputedAndForgotten) {
   Session& session = attach();
   tell(submit(session, 9, 8), 1);
