@@ -62,6 +62,8 @@ Batch Engine::plan(const core::StepReply& reply) {
     Live& live = live_[index];
     live.out = false;
     if (live.done) continue;
+    if (!live.seen) records_[index].found = entry.present;
+    if (!std::exchange(live.seen, true)) live.tokens = entry.present.value;
     // The list may have been made before the last iteration's end: what counts is how far the
     // request may get, not where it was thought to be.
     const std::int64_t most = entry.present.value + entry.tokens.value - live.tokens;

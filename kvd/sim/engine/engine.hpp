@@ -55,6 +55,7 @@ class Engine {
     std::int64_t prompt = 0;
     std::int64_t output = 0;
     std::int64_t tokens = 0;  ///< KV in place
+    bool seen = false;        ///< it has been in a run list
     bool done = false;
     bool out = false;        ///< held as rotated or paused since it last ran
     Seconds held_since{-1};  ///< its prompt; below 0: it is not held

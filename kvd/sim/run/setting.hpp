@@ -24,6 +24,17 @@ struct EngineSetting {
   Bytes guarantee;
 };
 
+/// A disk for cached blocks.
+struct DiskModel {
+  Bytes size;
+  double bytes_per_s = 3e9;
+  Seconds latency{1e-4};
+  std::uint32_t touches = 1;  ///< a block is written once it was stored or found so often
+  /// From then on it is so many times slower.
+  std::optional<Seconds> slow_from{};
+  double slow_times = 10;
+};
+
 /// Everything that a run follows from: equal settings give equal results, byte for byte.
 struct Setting {
   std::vector<EngineSetting> engines;  ///< by Arrival::engine; the pool and link are the first's
@@ -45,7 +56,10 @@ struct Setting {
   bool shortest_first = false;
   /// The run ends then even if requests are open; none: when all are done.
   std::optional<Seconds> until;
-  bool check = false;  ///< Controller::validate() after every event
+  /// Engines tell what their prompts begin with (Arrival::prefix), and find it again.
+  bool prefixes = false;
+  std::optional<DiskModel> disk;  ///< only with `prefixes`
+  bool check = false;             ///< Controller::validate() after every event
   /// Told now and then how many requests are done.
   std::function<void(std::size_t done, std::size_t all)> progress;
 };

@@ -101,6 +101,17 @@ core::Controller::Config controller_config(const Setting& setting) {
   config.max_requests_per_domain = UINT32_MAX;
   config.publish_tables = false;
   config.oracle = setting.policy.oracle;
+  if (setting.disk && setting.prefixes) {
+    // Nobody is here to keep a secret from; but each domain has names of its own.
+    config.disk.name = [](const std::string& domain, const Fingerprint&, const Digest& block) {
+      Digest name = block;
+      for (std::size_t i = 0; i < domain.size(); ++i) {
+        name.bytes[i % name.bytes.size()] ^= static_cast<std::uint8_t>(domain[i]);
+      }
+      return name;
+    };
+    config.disk.admission.least = setting.disk->touches;
+  }
   config.validate_each_event = setting.check;
   return config;
 }

@@ -75,6 +75,7 @@ core::Reply World::command(EngineId engine, Body body) {
 }
 template core::Reply World::command(EngineId, core::Submit);
 template core::Reply World::command(EngineId, core::Step);
+template core::Reply World::command(EngineId, core::NameBlocks);
 
 void World::take(core::Reply& reply) { reply_ = std::move(reply); }
 
@@ -167,6 +168,21 @@ void World::take(const core::SendSlab& slab) {
 
 void World::take(const core::AskUnmap& ask) {
   pending_.emplace_back(core::SlabUnmapped{ask.engine, ask.slab});
+}
+
+void World::take(const core::OpenDisk& open) {
+  pending_.emplace_back(core::DiskOpened{open.disk, disk_->slots(open.shape)});
+  pending_.emplace_back(core::DiskFound{open.disk, {}, true});
+}
+
+void World::take(const core::WriteDisk& write) {
+  const Disk::Answer answer = disk_->write(write, now_);
+  timed_.push_back({answer.due, answer.finished});
+}
+
+void World::take(const core::ReadDisk& read) {
+  const Disk::Answer answer = disk_->read(read, now_);
+  timed_.push_back({answer.due, answer.finished});
 }
 
 void World::take(const core::Note& note) {

@@ -16,6 +16,7 @@ struct RequestRecord {
   std::uint32_t engine = 0;
   Tokens prompt;
   Tokens output;                ///< tokens it was to make
+  Tokens found;                 ///< of its prompt: it did not compute them
   Seconds arrival{0};           ///< the workload's
   Seconds submitted{-1};        ///< the engine gave it a seat; below 0: never
   Seconds scheduled{-1};        ///< start of its first iteration; below 0: never

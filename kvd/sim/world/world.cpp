@@ -1,6 +1,7 @@
 #include "kvd/sim/world/world.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_set>
 
 #include "kvd/sim/world/configuration.hpp"
@@ -23,6 +24,20 @@ double repeated_prefixes(const Workload& workload) {
   return all == 0 ? 0 : 1 - static_cast<double>(seen.size()) / static_cast<double>(all);
 }
 
+/// A digest like any other, made fast. Source: splitmix64 (Steele, Lea, Flood 2014).
+Digest digest_of(std::uint64_t id, std::uint64_t token) {
+  std::uint64_t state = id * static_cast<std::uint64_t>(kPrefixTokens.value) + token;
+  Digest digest;
+  for (std::size_t at = 0; at < digest.bytes.size(); at += sizeof state) {
+    std::uint64_t word = state += 0x9e3779b97f4a7c15;
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
+    word ^= word >> 31;
+    std::memcpy(&digest.bytes[at], &word, sizeof word);
+  }
+  return digest;
+}
+
 /// Prompt and answer of one engine's requests, in the mean; none: 0.
 Tokens mean_tokens(const Workload& workload, std::size_t engine) {
   std::int64_t sum = 0, count = 0;
@@ -41,6 +56,7 @@ World::World(const Setting& setting, const core::Controller::Config& config)
       link_(setting.engines.front().profile.link),
       slab_bytes_{config.hbm.front().slab_bytes, config.dram.slab_bytes},
       meter_(config.hbm.front().slab_bytes * std::int64_t{config.hbm.front().slabs}) {
+  if (setting.disk && setting.prefixes) disk_.emplace(*setting.disk, kOrigin);
   for (const Arrival& arrival : setting.workload) {
     RequestRecord& record = records_.emplace_back();
     record.engine = arrival.engine;
@@ -73,6 +89,7 @@ Status World::attach() {
     attach.streams_layers = true;
     attach.name = "engine" + std::to_string(i);
     attach.domain = DomainId(setting_.engines[i].domain);
+    attach.domain_name = std::to_string(setting_.engines[i].domain);
     attach.model_class = setting_.engines[i].profile.shape;
     auto grant = controller_->attach(attach, now_);
     if (!grant.ok()) return std::move(grant).error();
@@ -155,8 +172,27 @@ void World::seat(Driver& driver) {
       ++done_;
     }
     driver.engine.submitted(*index, now_ - kOrigin, error == nullptr);
+    if (error == nullptr && setting_.prefixes) tell(driver, *index);
     driver.kicked = true;
   }
+}
+
+// Equal ids stand for equal tokens, and for equal ones before them.
+void World::tell(Driver& driver, std::uint32_t index) {
+  const Arrival& arrival = setting_.workload[index];
+  const std::int64_t block_tokens = driver.engine.profile().shape.block_tokens;
+  const std::int64_t blocks =
+      std::min(kPrefixTokens.value * std::ssize(arrival.prefix), arrival.prompt.value) /
+      block_tokens;
+  core::NameBlocks names;
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const std::int64_t token = block * block_tokens;
+    const std::uint64_t id = arrival.prefix[static_cast<std::size_t>(token / kPrefixTokens.value)];
+    names.blocks.push_back(
+        {RequestId(index + 1), static_cast<std::uint32_t>(block),
+         digest_of(id, static_cast<std::uint64_t>(token % kPrefixTokens.value))});
+  }
+  if (!names.blocks.empty()) (void)command(driver.id, std::move(names));
 }
 
 void World::link_ends() {
@@ -208,8 +244,9 @@ void World::run_kicked() {
   // The blocks of its last iteration stay held until it says that it has ended: others may wait.
   const auto has_turn = [&](const Driver& driver) {
     if (waits(driver) || !driver.granted.run.empty()) return true;
+    // And what is kept of them can be copied only then.
     return driver.reported != driver.finished &&
-           std::any_of(drivers_.begin(), drivers_.end(), waits);
+           (setting_.prefixes || std::any_of(drivers_.begin(), drivers_.end(), waits));
   };
   for (bool again = true; again && fault_.ok();) {
     again = false;

@@ -13,6 +13,7 @@
 #include "kvd/core/controller.hpp"
 #include "kvd/sim/engine/engine.hpp"
 #include "kvd/sim/run/setting.hpp"
+#include "kvd/sim/world/disk.hpp"
 #include "kvd/sim/world/link.hpp"
 #include "kvd/sim/world/meter.hpp"
 #include "kvd/sim/world/streams.hpp"
@@ -74,6 +75,7 @@ class World {
   void link_ends();
   void timed_events();
   void seat(Driver& driver);
+  void tell(Driver& driver, std::uint32_t index);
   void run_kicked();
   void kick_all();
   [[nodiscard]] bool stuck() const;
@@ -109,9 +111,11 @@ class World {
   void take(const core::RenewSlab& renew);
   void take(const core::SendSlab& slab);
   void take(const core::AskUnmap& ask);
-  // No engine is ever silent here or places by itself, and there is no disk.
-  using Unused = std::variant<core::OpenDisk, core::WriteDisk, core::ReadDisk, core::Evict,
-                              core::CopyRanges, core::SetTicket>;
+  void take(const core::OpenDisk& open);
+  void take(const core::WriteDisk& write);
+  void take(const core::ReadDisk& read);
+  // No engine is ever silent here or places by itself.
+  using Unused = std::variant<core::Evict, core::CopyRanges, core::SetTicket>;
   void take(const Unused&) {}
   void take(const core::Note& note);
   void stream_ended(const Streams::Ended& ended);
@@ -129,6 +133,7 @@ class World {
   std::size_t next_arrival_ = 0;
   std::deque<Driver> drivers_;
   Link link_;
+  std::optional<Disk> disk_;
   Bytes slab_bytes_[kTiers];
   Meter meter_;
   RunTotals totals_;
