@@ -12,6 +12,7 @@
 #include "planner/solver/placement_solver.hpp"
 #include "tests/bench/bench.hpp"
 #include "tests/bench/store_disk_bench.hpp"
+#include "tests/bench/store_restart_bench.hpp"
 
 namespace kvd::bench {
 namespace {
@@ -23,7 +24,7 @@ using store::Place;
 
 constexpr const char* kHelp =
     R"(usage: kvd-bench store [--json] [--repetitions N] [--disk-repetitions N] [--disk-mib N]
-                       [--disk-folder DIR]
+                       [--disk-folder DIR] [--restart-repetitions N]
 
 CPU time of the index of cached blocks while it has 1 M of them: 490 prompts of 32 K tokens, 2,048
 blocks of 16 each, all different, in DRAM, under the default eviction policy. Each repetition takes
@@ -44,10 +45,17 @@ byte verified.
   disk_load    floor: the same reads by a bare io_uring, nothing looked at        limit: ratio 0.8
   verify       floor: the same loads with sums left out                           limit: ratio 0.9
 
+And a restart: 10,000 blocks of 16 KiB are on disk, kvd (416 MiB of memory) is killed and started
+again, its engine attaches again and asks for a prompt of 1,000 of them, all of which are found and
+looked at.
+
+  restart      s from the kill to the end of that request             limit: 1 s
+
   --repetitions N        of each row of the index, and of its floor in turn: 200
   --disk-repetitions N   the same of the disk's rows: 9
   --disk-mib N           bytes of each: 256
   --disk-folder DIR      whose disk is measured: the temporary folder
+  --restart-repetitions N  5
 )";
 
 constexpr std::size_t kPrompts = 490, kTokens = 32'768, kBlocks = kTokens / 16;
@@ -223,6 +231,7 @@ int run(const Arguments& arguments) {
   }
   std::vector<Row> rows = index_rows(static_cast<int>(repetitions));
   for (Row& row : disk_rows(arguments)) rows.push_back(std::move(row));
+  rows.push_back(restart_row(arguments));
   return print_rows(rows, arguments.json);
 }
 

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ipc/vocabulary/units.hpp"
+#include "kvd_client/client.hpp"
+#include "tests/support/daemon_process.hpp"
+
+namespace kvd::bench {
+
+/// A kvd with a cache and an engine of this process on it, which runs one request after the other.
+/// Each token's part of a block says which token of which prompt it is, and what was found is
+/// looked at byte by byte. Ends the program with the log where something does not work.
+class StoreNode {
+ public:
+  /// A block of 16 tokens is one slot of 16 KiB.
+  static constexpr kvd_client::ModelShape kShape{4, 4, 16, 256};
+  static constexpr std::uint64_t kBlockTokens = 16;
+
+  /// Beside `settings`: nothing but the cache decides, and what is found is always loaded.
+  explicit StoreNode(const test::KvdSettings& settings);
+
+  /// Computes what is not found of the prompt with this number. Returns the tokens that were found.
+  std::uint64_t run(std::uint32_t prompt, std::uint64_t tokens);
+  void kill();
+  /// Another kvd on the same folder, that engines may attach to soon.
+  void start();
+  /// The client attaches by itself; requests of before are no more.
+  void attach_again();
+
+  [[nodiscard]] const test::KvdProcess& daemon() const { return *daemon_; }
+  [[nodiscard]] kvd_client::Client& client() { return *client_; }
+
+ private:
+  [[noreturn]] void give_up(const std::string& why) const;
+  [[nodiscard]] kvd_client::RunEntry granted(std::uint64_t request);
+  void fill_or_check(const kvd_client::RunEntry& entry, std::uint32_t prompt);
+
+  const test::RuntimeFolder folder_;
+  test::KvdSettings settings_;
+  std::optional<test::KvdProcess> daemon_;
+  std::optional<kvd_client::Client> client_;
+  std::uint64_t last_request_ = 0, iteration_ = 0;
+  std::vector<kvd_client::StepReport> reports_;
+};
+
+}  // namespace kvd::bench
