@@ -10,6 +10,7 @@
 # fetched where no toolkit is (cuda-toolkit.sh); otherwise that is left to whoever wants CUDA.
 # KVD_REQUIRE=vllm has vLLM for CPUs fetched (vllm.sh), 0.9 GB; without it nothing of vLLM is.
 # KVD_REQUIRE=monitoring has Prometheus and Grafana's schemas fetched (monitoring.sh), 40 MB.
+# KVD_REQUIRE=rest has schemathesis fetched (rest.sh), 20 MB.
 set -eu
 
 BUILD_PACKAGES="g++ cmake ninja-build make ccache git pkg-config ca-certificates"
@@ -131,6 +132,13 @@ install_monitoring() {
   say "Prometheus: $folder"
 }
 
+install_rest() {
+  requires rest || return 0
+  python=$(sh "$root/deploy/ci/rest.sh" --fetch) ||
+    fail "schemathesis could not be fetched, and KVD_REQUIRE=$KVD_REQUIRE asks for it"
+  say "schemathesis: $python"
+}
+
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 extra=""
@@ -145,3 +153,4 @@ install_engine
 install_cuda_compiler
 install_vllm
 install_monitoring
+install_rest

@@ -102,7 +102,6 @@ HttpResponse tunable(link::Part part, const core::Tuning& tuning) {
 
 struct AdminService::Route {
   std::string_view path;
-  std::string_view summary;
   std::string (*document)(const Snapshot&) = nullptr;
   std::optional<link::Part> part = std::nullopt;  ///< of the tuning: takes PATCH
   bool clears = false;                            ///< takes DELETE
@@ -115,37 +114,29 @@ struct AdminService::Route {
 
 std::span<const AdminService::Route> AdminService::routes() {
   using S = const Snapshot&;
+  // What they are for says openapi.json.
   static constexpr Route kRoutes[] = {
       // The first two are for probes: open to all, and they ask for no snapshot.
-      {"/healthz", "Whether the process answers"},
-      {"/readyz", "Whether engines can attach"},
-      {"/v1/status", "The daemon at a glance",
-       [](S s) { return status_document(s.status, s.info); }},
-      {"/v1/config", "The configuration in force", [](S s) { return config_document(s.config); }},
-      {"/v1/pools", "Tiers and their slabs", [](S s) { return pools_document(s.status, s.info); }},
-      {"/v1/engines", "Attached engines", [](S s) { return engines_document(s.status); }},
-      {"/v1/requests", "Live requests", [](S s) { return requests_document(s.status); }},
-      {"/v1/cache", "The prefix cache: what it holds, and what was found in it",
-       [](S s) { return cache_document(s.status); }, std::nullopt, true},
-      {"/v1/advice", "Whether KV outside of HBM pays here, and why",
-       [](S s) { return advice_document(s.status); }},
-      {"/v1/plan", "Which layers stream: the placement plan in force, by engine",
-       [](S s) { return plan_document(s.status); }},
-      {"/v1/snapshots/rotate", "What the rotation policy is asked, for kvd-plan",
+      {"/healthz"},
+      {"/readyz"},
+      {"/v1/status", [](S s) { return status_document(s.status, s.info); }},
+      {"/v1/config", [](S s) { return config_document(s.config); }},
+      {"/v1/pools", [](S s) { return pools_document(s.status, s.info); }},
+      {"/v1/engines", [](S s) { return engines_document(s.status); }},
+      {"/v1/requests", [](S s) { return requests_document(s.status); }},
+      {"/v1/cache", [](S s) { return cache_document(s.status); }, std::nullopt, true},
+      {"/v1/advice", [](S s) { return advice_document(s.status); }},
+      {"/v1/plan", [](S s) { return plan_document(s.status); }},
+      {"/v1/snapshots/rotate",
        [](S s) { return snapshot_document(s.status, "rotate").value_or(""); }},
-      {"/v1/snapshots/place", "The same for placement",
+      {"/v1/snapshots/place",
        [](S s) { return snapshot_document(s.status, "place").value_or(""); }},
-      {"/v1/snapshots/admit", "The same for admission",
+      {"/v1/snapshots/admit",
        [](S s) { return snapshot_document(s.status, "admit").value_or(""); }},
-      {"/v1/events", "What happened last, numbered",
-       [](S s) { return events_document(s.happenings, s.now); }},
-      {"/v1/overview",
-       "All that the console shows; with \"Accept: text/event-stream\" again every second",
-       [](S s) { return overview_document(s); }},
-      {"/v1/policy", "Policies and their weights; merge-patch to change", nullptr,
-       link::Part::kPolicy},
-      {"/v1/slo", "Latency goals by class; merge-patch to change", nullptr, link::Part::kSlo},
-      {"/openapi.json", "This description", [](S) { return openapi(); }},
+      {"/v1/events", [](S s) { return events_document(s.happenings, s.now); }},
+      {"/v1/overview", [](S s) { return overview_document(s); }},
+      {"/v1/policy", nullptr, link::Part::kPolicy},
+      {"/v1/slo", nullptr, link::Part::kSlo},
   };
   return kRoutes;
 }
@@ -182,6 +173,7 @@ HttpResponse AdminService::handle(const HttpRequest& request) {
 HttpResponse AdminService::unknown_path(const std::string& path) {
   std::string message = "no such path; there are";
   for (const Route& route : routes()) message += " " + std::string(route.path);
+  message += " /openapi.json, which describes them";
   return refused(404, {ErrorCode::kNotFound, path, std::move(message)});
 }
 
@@ -234,49 +226,22 @@ HttpResponse AdminService::change(const Route& route, const HttpRequest& request
   if (auto refused = check_token(request)) return *std::move(refused);
   auto patch = read_patch(*route.part, request.body);
   if (const auto* wrong = std::get_if<Refusal>(&patch)) return refused(400, *wrong);
-  const auto tuning = backend_.change(bearer_of(request),
-                                      {*route.part, tags_of(request.if_match),
-                                       std::get<std::vector<link::Assignment>>(std::move(patch))});
+  const auto& assignments = std::get<std::vector<link::Assignment>>(patch);
+  const auto tuning =
+      backend_.change(bearer_of(request), {*route.part, tags_of(request.if_match), assignments});
   if (tuning.ok()) return tunable(*route.part, *tuning);
   const ErrorCode code = tuning.error().code;
   if (code == ErrorCode::kStaleSession) {
     return refusal(412, ErrorCode::kInvalidArgument, tuning.error().message);
   }
-  return refused(status_of(code), refusal_of(tuning.error()));
+  const Refusal refusal = refusal_of(tuning.error());
+  return refused(contradicts(refusal, assignments) ? 409 : status_of(code), refusal);
 }
 
 HttpResponse AdminService::clear(const Route& route, const HttpRequest& request) {
   if (auto refused = check_token(request)) return *std::move(refused);
   const Status cleared = backend_.clear_cache(bearer_of(request));
   return cleared.ok() ? read(route, request) : failed(cleared.error());
-}
-
-std::string AdminService::openapi() {
-  Json paths = Json::object();
-  const Json answer = {{"200", {{"description", "The JSON document"}}},
-                       {"default", {{"description", R"({"error", "path", "message"})"}}}};
-  const Json security = Json::array({{{"token", Json::array()}}});
-  for (const Route& route : routes()) {
-    Json& path = paths[std::string(route.path)];
-    path["get"] = {{"summary", std::string(route.summary)}, {"responses", answer}};
-    if (route.clears) {
-      path["delete"] = {
-          {"summary", "Empty it of what no request runs on; the answer is what is left"},
-          {"security", security},
-          {"responses", answer}};
-    }
-    if (!route.part) continue;
-    path["patch"] = {
-        {"summary", "Change it by a JSON merge-patch (RFC 7396); the answer is the new document"},
-        {"security", security},
-        {"requestBody", {{"content", {{"application/merge-patch+json", Json::object()}}}}},
-        {"responses", answer}};
-  }
-  return to_text(
-      {{"openapi", "3.0.3"},
-       {"info", {{"title", "kvd admin interface"}, {"version", "1"}}},
-       {"components", {{"securitySchemes", {{"token", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
-       {"paths", std::move(paths)}});
 }
 
 }  // namespace kvd::admin

@@ -51,7 +51,6 @@ class AdminService {
  private:
   struct Route;
   static std::span<const Route> routes();
-  [[nodiscard]] static std::string openapi();
   [[nodiscard]] static HttpResponse answer(const Resource& resource, const HttpRequest& request);
   [[nodiscard]] static HttpResponse unknown_path(const std::string& path);
 

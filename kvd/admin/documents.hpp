@@ -52,6 +52,11 @@ struct Refusal {
 [[nodiscard]] std::variant<std::vector<link::Assignment>, Refusal> read_patch(
     link::Part part, std::string_view text);
 
+/// Whether each value of a refused change may stand there, and only what is there already is in its
+/// way: a window whose end would be before its begin, a class more than there may be.
+[[nodiscard]] bool contradicts(const Refusal& refusal,
+                               const std::vector<link::Assignment>& assignments);
+
 /// An error of link::changed(), whose message begins with the key's path, as a refusal.
 [[nodiscard]] Refusal refusal_of(const Error& fault);
 

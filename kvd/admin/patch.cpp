@@ -72,6 +72,14 @@ const char* fill(Assignment& out, Kind kind, const Json& value) {
   return "is of no kind that can be set";
 }
 
+bool is_class_name(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  };
+  return !name.empty() && name.size() <= 32 && std::all_of(name.begin(), name.end(), allowed);
+}
+
 /// Goes along the keys that exist, so its depth is that of the document, however deep the text
 /// nests.
 class PatchReader {
@@ -141,9 +149,12 @@ class PatchReader {
   }
 
   MaybeRefusal read_class(const std::string& name, const Json& goals) {
+    const std::string path = pointer("/classes", name);
+    if (!is_class_name(name)) {
+      return refuse("/classes", "a class name has 1 to 32 letters, digits, '_' or '-'");
+    }
     assign(name, goals.is_null() ? SloKey::kRemove : SloKey::kAdd, 0);
     if (goals.is_null()) return std::nullopt;
-    const std::string path = pointer("/classes", name);
     if (!goals.is_object()) {
       return refuse(path, std::string("must be an object with keys ") + kGoals);
     }
@@ -194,6 +205,17 @@ std::variant<std::vector<Assignment>, Refusal> read_patch(link::Part part, std::
     return refuse("", "too many values at once: send them in several changes");
   }
   return std::move(reader.assignments);
+}
+
+bool contradicts(const Refusal& refusal, const std::vector<Assignment>& assignments) {
+  constexpr std::int64_t kLongestWindow = 1'000'000'000;
+  if (refusal.path == "/classes") return true;  // names are looked at as they are read
+  if (!refusal.path.starts_with("/placement/window/")) return false;
+  const auto keys = link::tuning_keys();
+  return std::all_of(assignments.begin(), assignments.end(), [&](const Assignment& one) {
+    const bool window = keys[one.key].path.starts_with("placement.window.");
+    return !window || (one.whole >= 1 && one.whole <= kLongestWindow);
+  });
 }
 
 Refusal refusal_of(const Error& fault) {

@@ -5,9 +5,10 @@
 
 namespace kvd::admin {
 
-/// A file of the web console, compiled in. They hold no data: what they show, they ask for.
+/// A file that is compiled in: of the web console, or the description of the API. They hold no data:
+/// what the console shows, it asks for.
 struct Resource {
-  std::string_view path;  ///< "/" or "/console/NAME"
+  std::string_view path;  ///< "/", "/console/NAME" or "/openapi.json"
   std::string_view type;  ///< for Content-Type
   std::string_view body;
 };

@@ -40,12 +40,23 @@ TEST_F(AdminServiceTest, EveryDocumentIsJson) {
   }
 }
 
-TEST_F(AdminServiceTest, DescriptionNamesEveryPath) {
-  const json paths = json::parse(sut.handle(get("/openapi.json")).body)["paths"];
-  EXPECT_EQ(paths.size(), 17u);
-  EXPECT_TRUE(paths["/v1/cache"].contains("delete"));
-  EXPECT_TRUE(paths["/v1/policy"].contains("patch"));
-  EXPECT_FALSE(paths["/v1/status"].contains("patch"));
+TEST_F(AdminServiceTest, AValueThatOnlyOthersAreInTheWayOfIsAConflict) {
+  const auto status = [&](const char* path, const std::string& body) {
+    return sut.handle(patch(path, body)).status;
+  };
+  EXPECT_EQ(status("/v1/policy", R"({"placement": {"window": {"min": 5000}}})"), 409);
+  EXPECT_EQ(status("/v1/policy", R"({"placement": {"window": {"min": 5000, "max": 6000}}})"), 200);
+  EXPECT_EQ(status("/v1/policy", R"({"placement": {"window": {"max": 10}}})"), 409);
+  EXPECT_EQ(status("/v1/policy", R"({"placement": {"window": {"max": 0}}})"), 400);
+  EXPECT_EQ(status("/v1/policy", R"({"rotation": {"alpha": -1}})"), 400);
+  json classes = json::object();
+  for (int i = 0; i < 50; ++i) classes["a" + std::to_string(i)] = json::object();
+  EXPECT_EQ(status("/v1/slo", json{{"classes", classes}}.dump()), 200);
+  classes = json::object();
+  for (int i = 0; i < 50; ++i) classes["b" + std::to_string(i)] = json::object();
+  EXPECT_EQ(status("/v1/slo", json{{"classes", classes}}.dump()), 409);
+  EXPECT_EQ(status("/v1/slo", R"({"classes": {"a b": {}}})"), 400);
+  EXPECT_EQ(status("/v1/slo", R"({"classes": {"default": null}})"), 400);
 }
 
 TEST_F(AdminServiceTest, TheConsoleIsFilesOfThisServerAlone) {
