@@ -5,8 +5,8 @@
 
 namespace kvd::admin {
 
-/// A file that is compiled in: of the web console, or the description of the API. They hold no data:
-/// what the console shows, it asks for.
+/// A file that is compiled in: of the web console, or the description of the API. They hold no
+/// data: what the console shows, it asks for.
 struct Resource {
   std::string_view path;  ///< "/", "/console/NAME" or "/openapi.json"
   std::string_view type;  ///< for Content-Type
