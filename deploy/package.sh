@@ -3,6 +3,7 @@
 #
 #   sh deploy/package.sh deb      Debian packages and the Python wheel, into BUILD/packages
 #   sh deploy/package.sh tar      a tarball of bin, include, lib and share
+#   sh deploy/package.sh oci      a container image, as a folder (OCI image layout): packages/kvd-oci
 #   sh deploy/package.sh check    tries the .debs in a bare Debian 12: needs root, debootstrap and a
 #                                 mirror (KVD_DEBIAN_MIRROR, else the one apt uses here)
 #   BUILD=build/dev sh deploy/package.sh deb
@@ -40,12 +41,18 @@ pack() {
   sed -n 's/^CPack: - package: \(.*\) generated\.$/\1/p' "$BUILD/cpack.log"
 }
 
-require_build
+[ "${1:-}" = oci ] || require_build
 case "${1:-}" in
   deb)
     pack DEB
     # Not a Python of one's own: install-deps.sh brings Debian's what a wheel needs.
     BUILD=$BUILD PYTHON=${PYTHON:-/usr/bin/python3} sh "$top/deploy/package/wheel.sh" "$packages"
+    ;;
+  oci)
+    rm -rf "$packages/kvd-oci"
+    mkdir -p "$packages"
+    version=$(sed -n 's/^project(kvd VERSION \([0-9.]*\).*/\1/p' "$top/CMakeLists.txt")
+    python3 "$top/deploy/package/oci.py" "$BUILD" "$packages/kvd-oci" "$version"
     ;;
   tar) pack TGZ -D CPACK_ARCHIVE_COMPONENT_INSTALL=OFF ;;
   check)
@@ -54,5 +61,5 @@ case "${1:-}" in
     pack DEB -B "$packages/check/second" -D CPACK_DEBIAN_PACKAGE_RELEASE=2
     sh "$top/deploy/package/check.sh" "$packages/check"
     ;;
-  *) fail "usage: sh deploy/package.sh deb|tar|check" ;;
+  *) fail "usage: sh deploy/package.sh deb|tar|oci|check" ;;
 esac
