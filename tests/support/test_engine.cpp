@@ -9,6 +9,10 @@
 ///                                 every page of it again and again, and after SIGUSR1 says
 ///                                 "refused" when a whole round was, or "wrote"
 ///   scribble KIND SECONDS         overwrites its client page: ones, zero, died, random, words
+///   store FIRST COUNT HOW         stores blocks FIRST and so on of a region: "stored"; HOW: leave,
+///                                 corrupt (the same after a byte of the first was changed), or
+///                                 hold (stays, and stores and loads them for ever)
+///   load FIRST COUNT              loads them into other blocks: "equal", "differ N", or "missing"
 ///   uid UID                       attaches as another user: "CODE MESSAGE"
 ///   spy UID REGION_MIB HOW DEVICE as another user, gives a region filled with 0xA5 back and keeps
 ///   it
@@ -99,6 +103,106 @@ int hold(const char* endpoint, char** numbers) {
   touch_private(mebibytes(numbers[1]));
   tell("ready");
   stay();
+}
+
+// ---- an engine that places by itself ----
+
+constexpr std::uint64_t kBlockBytes = 65536;
+
+std::byte content(std::uint64_t block, std::uint64_t at) {
+  return static_cast<std::byte>((block * 2654435761u + at * 40503u) >> 11);
+}
+
+struct Placed {
+  kvd_client::Client client;
+  kvd_client::Region region;
+  std::uint64_t cache = 0;
+  std::vector<kvd_client::Digest> digests;
+  std::vector<std::uint32_t> blocks;
+
+  /// Where piece 0 (whole pages) or 1 of a block begins: two pieces, the second ones behind all
+  /// first ones.
+  [[nodiscard]] std::byte& at(std::uint64_t block, std::uint64_t offset) const {
+    constexpr std::uint64_t kHalf = kBlockBytes / 2;
+    const std::uint64_t base = offset < kHalf ? 0 : digests.size() * kHalf;
+    return region.address[base + block * kHalf + offset % kHalf];
+  }
+};
+
+template <class T>
+T must(kvd_client::Result<T> result) {
+  if (!result.ok()) give_up(result.error().message);
+  return std::move(result).value();
+}
+
+Placed placed(const char* endpoint, std::uint64_t first, std::uint64_t count) {
+  Placed p{opened(endpoint, "placed"), {}, 0, {}, {}};
+  p.region = must(p.client.allocate_region(count * kBlockBytes, kPatience));
+  constexpr std::uint64_t kHalf = kBlockBytes / 2;
+  p.cache = must(p.client.open_cache({"test",
+                                      16,
+                                      kBlockBytes,
+                                      p.region.id,
+                                      count,
+                                      {{0, kHalf, kHalf}, {count * kHalf, kHalf, kHalf}}},
+                                     kPatience));
+  for (std::uint64_t i = 0; i < count; ++i) {
+    kvd_client::Digest digest{};
+    const std::uint64_t block = first + i;
+    std::memcpy(digest.data(), &block, sizeof block);
+    p.digests.push_back(digest);
+    p.blocks.push_back(static_cast<std::uint32_t>(i));
+  }
+  return p;
+}
+
+bool copied(Placed& p, std::uint64_t ticket) {
+  must(p.client.wait_for_copies({&ticket, 1}, kPatience));
+  return p.client.poll({&ticket, 1})[0] == kvd_client::TicketState::kDone;
+}
+
+int store_blocks(const char* endpoint, char** arguments) {
+  const std::uint64_t first = std::strtoull(arguments[0], nullptr, 10);
+  const std::string how = arguments[2];
+  Placed p = placed(endpoint, first, std::strtoull(arguments[1], nullptr, 10));
+  for (std::uint64_t block = 0; block < p.digests.size(); ++block) {
+    for (std::uint64_t at = 0; at < kBlockBytes; ++at) p.at(block, at) = content(first + block, at);
+  }
+  if (how == "corrupt") p.at(0, kBlockBytes - 1) ^= std::byte{1};
+  std::uint64_t ticket = 0;
+  must(p.client.store(p.cache, p.digests, p.blocks, false, kPatience, ticket));
+  if (!copied(p, ticket)) give_up("the copy failed");
+  tell("stored");
+  while (how == "hold") {
+    must(p.client.load(p.cache, p.digests, p.blocks, kPatience, ticket));
+    if (!copied(p, ticket)) give_up("the copy failed");
+    (void)p.client.drop(p.cache, p.digests, kPatience);
+    must(p.client.store(p.cache, p.digests, p.blocks, true, kPatience, ticket));
+    if (!copied(p, ticket)) give_up("the copy failed");
+  }
+  return 0;
+}
+
+int load_blocks(const char* endpoint, char** arguments) {
+  const std::uint64_t first = std::strtoull(arguments[0], nullptr, 10);
+  Placed p = placed(endpoint, first, std::strtoull(arguments[1], nullptr, 10));
+  std::reverse(p.blocks.begin(), p.blocks.end());
+  std::uint64_t ticket = 0;
+  const auto status = p.client.load(p.cache, p.digests, p.blocks, kPatience, ticket);
+  if (status.code() == kvd_client::ErrorCode::kNotFound) {
+    tell("missing");
+    return 0;
+  }
+  must(status);
+  if (!copied(p, ticket)) give_up("the copy failed");
+  std::uint64_t differ = 0;
+  for (std::uint64_t i = 0; i < p.digests.size(); ++i) {
+    for (std::uint64_t at = 0; at < kBlockBytes; ++at) {
+      differ += p.at(p.blocks[i], at) == content(first + i, at) ? 0u : 1u;
+    }
+  }
+  tell(differ == 0 ? "equal" : "differ " + std::to_string(differ));
+  return 0;
 }
 
 int reattach(const char* endpoint, char** numbers) {
@@ -289,6 +393,8 @@ int main(int argc, char** argv) {
   if (mode == "reattach" && argc == 4) return reattach(argv[2], argv + 3);
   if (mode == "fork" && argc == 4) return fork_and_hold(argv[2], argv + 3);
   if (mode == "scribble" && argc == 5) return scribble(argv[2], argv + 3);
+  if (mode == "store" && argc == 6) return store_blocks(argv[2], argv + 3);
+  if (mode == "load" && argc == 5) return load_blocks(argv[2], argv + 3);
   if (mode == "uid" && argc == 4) return as_user(argv[2], argv + 3);
   if (mode == "spy" && argc == 7) return spy(argv[2], argv + 3);
   std::fprintf(stderr, "usage: see test_engine.cpp\n");

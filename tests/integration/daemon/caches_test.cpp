@@ -1,0 +1,177 @@
+// Engines that place their blocks themselves, each a process of its own, over a real kvd.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "kvd_client/client.hpp"
+#include "tests/support/daemon_process.hpp"
+#include "tests/support/patience.hpp"
+
+namespace kvd::test {
+namespace {
+
+using kvd_client::ErrorCode;
+using kvd_client::TicketState;
+using nlohmann::json;
+
+ChildCommand engine(const KvdProcess& kvd, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin() + 1, kvd.endpoint());
+  arguments.insert(arguments.begin(), built_program("kvd-test-engine"));
+  return {std::move(arguments), {}};
+}
+
+/// Its last word.
+std::string said(ChildProcess& process, const std::string& word) {
+  const auto line = process.wait_for_line(word);
+  EXPECT_EQ(process.wait(), 0) << process.errors();
+  return line.value_or("");
+}
+
+std::int64_t bytes_in_use(const KvdProcess& kvd) {
+  const json document = json::parse(kvd.get("/v1/pools").body);
+  std::int64_t sum = 0;
+  for (const json& pool : document["pools"]) {
+    sum += pool["capacity_bytes"].get<std::int64_t>() - pool["free_bytes"].get<std::int64_t>();
+  }
+  return sum;
+}
+
+TEST(DaemonCaches, WhatAProcessStoredAnotherLoadsAfterItHasGone) {
+  const RuntimeFolder folder;
+  const KvdProcess kvd(folder);
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  ChildProcess before(engine(kvd, {"load", "0", "40"}));
+  EXPECT_EQ(said(before, "missing"), "missing");
+  ChildProcess stores(engine(kvd, {"store", "0", "40", "leave"}));
+  EXPECT_EQ(said(stores, "stored"), "stored");
+  ChildProcess loads(engine(kvd, {"load", "0", "40"}));
+  EXPECT_EQ(said(loads, ""), "equal");
+}
+
+TEST(DaemonCaches, ACorruptedByteIsFound) {
+  const RuntimeFolder folder;
+  const KvdProcess kvd(folder);
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  ChildProcess stores(engine(kvd, {"store", "0", "40", "corrupt"}));
+  EXPECT_EQ(said(stores, "stored"), "stored");
+  ChildProcess loads(engine(kvd, {"load", "0", "40"}));
+  EXPECT_EQ(said(loads, ""), "differ 1");
+}
+
+TEST(DaemonCaches, AnEngineKilledUnderItsCopiesLeaksNothing) {
+  const RuntimeFolder folder;
+  const KvdProcess kvd(folder, {.bandwidth = "100MiB/s"});
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  for (int round = 0; round < 3; ++round) {
+    ChildProcess copies(engine(kvd, {"store", "0", "80", "hold"}));
+    ASSERT_TRUE(copies.wait_for_line("stored")) << copies.errors();
+    copies.signal(SIGKILL);
+    EXPECT_EQ(copies.wait(), 128 + SIGKILL);
+    (void)kvd.clear_cache();
+    EXPECT_TRUE(poll_until([&] {
+      (void)kvd.clear_cache();
+      return bytes_in_use(kvd) == 0;
+    })) << kvd.get("/v1/pools").body;
+  }
+}
+
+struct Placing {
+  explicit Placing(const KvdProcess& kvd) : client(attached(kvd)) {
+    auto leased = client.allocate_region(4 << 20, kPatience);
+    EXPECT_TRUE(leased.ok()) << (leased.ok() ? "" : leased.error().message);
+    region = *leased;
+    auto opened = client.open_cache(
+        {"test", 16, kBlock, region.id, region.bytes / kBlock, {{0, kBlock, kBlock}}}, kPatience);
+    EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().message);
+    cache = *opened;
+  }
+  static kvd_client::Client attached(const KvdProcess& kvd) {
+    kvd_client::Options options;
+    options.endpoint = kvd.endpoint();
+    return std::move(kvd_client::Client::open(options)).value();
+  }
+  static std::vector<kvd_client::Digest> digests(std::uint32_t first, std::uint32_t count) {
+    std::vector<kvd_client::Digest> made(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t number = first + i;
+      std::memcpy(made[i].data(), &number, sizeof number);
+    }
+    return made;
+  }
+  ErrorCode store(std::uint32_t first, std::uint32_t count, bool park = false) {
+    const auto status =
+        client.store(cache, digests(first, count), blocks(count), park, kPatience, ticket);
+    if (!status.ok()) return status.code();
+    EXPECT_TRUE(client.wait_for_copies({&ticket, 1}, kPatience).ok());
+    return status.code();
+  }
+  static std::vector<std::uint32_t> blocks(std::uint32_t count) {
+    std::vector<std::uint32_t> made(count);
+    for (std::uint32_t i = 0; i < count; ++i) made[i] = i;
+    return made;
+  }
+  std::uint64_t leading(std::uint32_t first, std::uint32_t count) {
+    return client.lookup(cache, digests(first, count), kPatience).value();
+  }
+
+  static constexpr std::uint64_t kBlock = 256 << 10;  // 16 in the region
+  kvd_client::Client client;
+  kvd_client::Region region;
+  std::uint64_t cache = 0;
+  std::uint64_t ticket = 0;
+};
+
+// DRAM has room for 32 blocks.
+TEST(DaemonCaches, WhatIsParkedOutlivesPressureAndADropFreesIt) {
+  const RuntimeFolder folder;
+  const KvdProcess kvd(folder, {.dram = "8MiB"});
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  Placing engine(kvd);
+  ASSERT_EQ(engine.store(0, 16, true), ErrorCode::kOk);
+  for (std::uint32_t first = 100; first < 200; first += 16) {
+    ASSERT_EQ(engine.store(first, 16), ErrorCode::kOk);
+  }
+  EXPECT_EQ(engine.leading(0, 16), 16u);
+  EXPECT_EQ(engine.leading(100, 16), 0u);
+  ASSERT_EQ(engine.store(300, 16, true), ErrorCode::kOk);
+  EXPECT_EQ(engine.store(400, 1), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(engine.ticket, 0u);
+  kvd_client::Client scheduler = Placing::attached(kvd);
+  const auto looks = scheduler.open_cache({"test", 16, Placing::kBlock, 0, 0, {}}, kPatience);
+  ASSERT_TRUE(looks.ok()) << looks.error().message;
+  EXPECT_EQ(scheduler.lookup(*looks, Placing::digests(0, 20), kPatience).value(), 16u);
+  EXPECT_EQ(scheduler.drop(*looks, Placing::digests(0, 16), kPatience).value(), 16u);
+  EXPECT_EQ(engine.store(400, 1), ErrorCode::kOk);
+}
+
+TEST(DaemonCaches, ALoadEndsAsFailedWhenKvdIsKilledAndTheNextOneIsToldSo) {
+  const RuntimeFolder folder;
+  auto kvd = std::make_unique<KvdProcess>(folder, KvdSettings{.bandwidth = "4MiB/s"});
+  ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
+  Placing engine(*kvd);
+  ASSERT_EQ(engine.store(0, 4), ErrorCode::kOk);
+  EXPECT_EQ(engine.client.poll({&engine.ticket, 1})[0], TicketState::kDone);
+  ASSERT_TRUE(
+      engine.client
+          .load(engine.cache, Placing::digests(0, 4), Placing::blocks(4), kPatience, engine.ticket)
+          .ok());
+  EXPECT_EQ(engine.client.poll({&engine.ticket, 1})[0], TicketState::kPending);
+  kvd->signal(SIGKILL);
+  EXPECT_TRUE(engine.client.wait_for_copies({&engine.ticket, 1}, kPatience).ok());
+  EXPECT_EQ(engine.client.poll({&engine.ticket, 1})[0], TicketState::kFailed);
+  (void)kvd->wait();
+  kvd.reset();
+  const KvdProcess again(folder);
+  ASSERT_TRUE(again.wait_ready()) << again.log();
+  ASSERT_TRUE(poll_until([&] { return engine.client.ping(kPatience).ok(); }));
+  EXPECT_EQ(engine.client.lookup(engine.cache, Placing::digests(0, 4), kPatience).code(),
+            ErrorCode::kUnavailable)
+      << "the cache went with its daemon";
+}
+
+}  // namespace
+}  // namespace kvd::test
