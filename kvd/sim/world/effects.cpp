@@ -93,7 +93,7 @@ void World::take(const core::CopySlots& copy) {
   job.priority = copy.background ? Link::Class::kBackground : Link::Class::kSwap;
   job.slots = slots;
   job.slot_bytes = copy.slot_bytes;
-  link_.add(direction, job, now_);
+  machine_.link.add(direction, job, now_);
 }
 
 // Within DRAM: it takes time, and nothing of the link.
@@ -105,13 +105,14 @@ void World::take(const core::MoveSlots& move) {
 
 void World::take(core::StreamLayers& stream) {
   Driver& driver = driver_of(stream.engine);
-  const auto ended = driver.streams.begin(std::move(stream), link_, now_);
+  const auto ended = driver.streams.begin(std::move(stream), machine_.link, now_);
   if (ended) stream_ended(*ended);
 }
 
 void World::take(const core::EndStream& end) {
   for (Driver& driver : drivers_) {
-    if (const auto ended = driver.streams.stop(end.ticket, link_, now_)) stream_ended(*ended);
+    if (const auto ended = driver.streams.stop(end.ticket, machine_.link, now_))
+      stream_ended(*ended);
   }
 }
 
@@ -170,19 +171,16 @@ void World::take(const core::AskUnmap& ask) {
   pending_.emplace_back(core::SlabUnmapped{ask.engine, ask.slab});
 }
 
-void World::take(const core::OpenDisk& open) {
-  pending_.emplace_back(core::DiskOpened{open.disk, disk_->slots(open.shape)});
-  pending_.emplace_back(core::DiskFound{open.disk, {}, true});
-}
-
-void World::take(const core::WriteDisk& write) {
-  const Disk::Answer answer = disk_->write(write, now_);
-  timed_.push_back({answer.due, answer.finished});
-}
-
-void World::take(const core::ReadDisk& read) {
-  const Disk::Answer answer = disk_->read(read, now_);
-  timed_.push_back({answer.due, answer.finished});
+void World::take(const Rare& order) {
+  std::optional<Disk>& disk = machine_.disk;
+  if (const auto* open = std::get_if<core::OpenDisk>(&order)) {
+    pending_.emplace_back(core::DiskOpened{open->disk, disk->slots(open->shape)});
+    pending_.emplace_back(core::DiskFound{open->disk, {}, true});
+  }
+  std::optional<Disk::Answer> answer;
+  if (const auto* write = std::get_if<core::WriteDisk>(&order)) answer = disk->write(*write, now_);
+  if (const auto* read = std::get_if<core::ReadDisk>(&order)) answer = disk->read(*read, now_);
+  if (answer) timed_.push_back({answer->due, answer->finished});
 }
 
 void World::take(const core::Note& note) {

@@ -100,7 +100,7 @@ void World::next_group(Driver& driver) {
 
 void World::group_done(Driver& driver) {
   ++driver.group;
-  driver.streams.progressed(layer_mark(driver.iteration, driver.group), link_, now_);
+  driver.streams.progressed(layer_mark(driver.iteration, driver.group), machine_.link, now_);
   if (driver.group == driver.engine.profile().shape.groups()) {
     finish(driver);
   } else {
@@ -110,7 +110,7 @@ void World::group_done(Driver& driver) {
 
 void World::finish(Driver& driver) {
   const std::uint32_t groups = driver.engine.profile().shape.groups();
-  driver.streams.progressed(layer_mark(driver.iteration, groups), link_, now_);
+  driver.streams.progressed(layer_mark(driver.iteration, groups), machine_.link, now_);
   driver.finished = driver.iteration;
   done_ += driver.engine.complete(since_start());
   last_progress_ = now_;

@@ -38,6 +38,20 @@ Digest digest_of(std::uint64_t id, std::uint64_t token) {
   return digest;
 }
 
+/// Equal ids stand for equal tokens, and for equal ones before them.
+core::NameBlocks names_of(RequestId request, const Arrival& arrival, std::int64_t block_tokens) {
+  const std::int64_t known = kPrefixTokens.value * std::ssize(arrival.prefix);
+  const std::int64_t blocks = std::min(known, arrival.prompt.value) / block_tokens;
+  core::NameBlocks names;
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const std::int64_t token = block * block_tokens;
+    const std::uint64_t id = arrival.prefix[static_cast<std::size_t>(token / kPrefixTokens.value)];
+    const auto within = static_cast<std::uint64_t>(token % kPrefixTokens.value);
+    names.blocks.push_back({request, static_cast<std::uint32_t>(block), digest_of(id, within)});
+  }
+  return names;
+}
+
 /// Prompt and answer of one engine's requests, in the mean; none: 0.
 Tokens mean_tokens(const Workload& workload, std::size_t engine) {
   std::int64_t sum = 0, count = 0;
@@ -53,10 +67,10 @@ Tokens mean_tokens(const Workload& workload, std::size_t engine) {
 
 World::World(const Setting& setting, const core::Controller::Config& config)
     : setting_(setting),
-      link_(setting.engines.front().profile.link),
+      machine_{Link(setting.engines.front().profile.link), {}},
       slab_bytes_{config.hbm.front().slab_bytes, config.dram.slab_bytes},
       meter_(config.hbm.front().slab_bytes * std::int64_t{config.hbm.front().slabs}) {
-  if (setting.disk && setting.prefixes) disk_.emplace(*setting.disk, kOrigin);
+  if (setting.disk && setting.prefixes) machine_.disk.emplace(*setting.disk, kOrigin);
   for (const Arrival& arrival : setting.workload) {
     RequestRecord& record = records_.emplace_back();
     record.engine = arrival.engine;
@@ -120,7 +134,7 @@ Result<RunResult> World::play() {
 }
 
 TimePoint World::next_time() const {
-  TimePoint next = link_.next();
+  TimePoint next = machine_.link.next();
   if (next_arrival_ < setting_.workload.size()) {
     const Seconds at = setting_.workload[next_arrival_].time;
     next = std::min(next, kOrigin + whole(at));
@@ -172,32 +186,17 @@ void World::seat(Driver& driver) {
       ++done_;
     }
     driver.engine.submitted(*index, now_ - kOrigin, error == nullptr);
-    if (error == nullptr && setting_.prefixes) tell(driver, *index);
+    if (error == nullptr && setting_.prefixes) {
+      const std::int64_t block_tokens = driver.engine.profile().shape.block_tokens;
+      (void)command(driver.id, names_of(submit.request, arrival, block_tokens));
+    }
     driver.kicked = true;
   }
 }
 
-// Equal ids stand for equal tokens, and for equal ones before them.
-void World::tell(Driver& driver, std::uint32_t index) {
-  const Arrival& arrival = setting_.workload[index];
-  const std::int64_t block_tokens = driver.engine.profile().shape.block_tokens;
-  const std::int64_t blocks =
-      std::min(kPrefixTokens.value * std::ssize(arrival.prefix), arrival.prompt.value) /
-      block_tokens;
-  core::NameBlocks names;
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    const std::int64_t token = block * block_tokens;
-    const std::uint64_t id = arrival.prefix[static_cast<std::size_t>(token / kPrefixTokens.value)];
-    names.blocks.push_back(
-        {RequestId(index + 1), static_cast<std::uint32_t>(block),
-         digest_of(id, static_cast<std::uint64_t>(token % kPrefixTokens.value))});
-  }
-  if (!names.blocks.empty()) (void)command(driver.id, std::move(names));
-}
-
 void World::link_ends() {
   ended_.clear();
-  link_.advance(now_, ended_);
+  machine_.link.advance(now_, ended_);
   for (const Link::Ended& end : ended_) {
     const Bytes bytes = end.job.slot_bytes * end.job.slots;
     if (end.job.priority == Link::Class::kStream) {
@@ -261,7 +260,7 @@ void World::run_kicked() {
 }
 
 bool World::stuck() const {
-  if (now_ - last_progress_ < kPatience || !link_.idle() || !timed_.empty()) return false;
+  if (now_ - last_progress_ < kPatience || !machine_.link.idle() || !timed_.empty()) return false;
   return std::all_of(drivers_.begin(), drivers_.end(),
                      [](const Driver& d) { return d.phase == Phase::kIdle; }) &&
          next_arrival_ == setting_.workload.size();
@@ -283,8 +282,8 @@ RunResult World::close(Seconds at_least) {
   totals_.rotations_in = status.counters.rotations_in;
   totals_.layerwise = status.counters.layerwise;
   for (Driver& driver : drivers_) driver.engine.close(since_start());
-  totals_.link_busy[0] = link_.busy(Link::kH2d);
-  totals_.link_busy[1] = link_.busy(Link::kD2h);
+  totals_.link_busy[0] = machine_.link.busy(Link::kH2d);
+  totals_.link_busy[1] = machine_.link.busy(Link::kD2h);
   totals_.prefix_repeats = repeated_prefixes(setting_.workload);
   Seconds last = at_least;
   for (const RequestRecord& record : records_) {

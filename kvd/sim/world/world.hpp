@@ -60,6 +60,11 @@ class World {
     std::int64_t slots = 0;
     bool swap = false;
   };
+  /// What moves bytes.
+  struct Machine {
+    Link link;
+    std::optional<Disk> disk;
+  };
   struct Timed {
     TimePoint due;
     core::Event event;
@@ -75,7 +80,6 @@ class World {
   void link_ends();
   void timed_events();
   void seat(Driver& driver);
-  void tell(Driver& driver, std::uint32_t index);
   void run_kicked();
   void kick_all();
   [[nodiscard]] bool stuck() const;
@@ -111,12 +115,10 @@ class World {
   void take(const core::RenewSlab& renew);
   void take(const core::SendSlab& slab);
   void take(const core::AskUnmap& ask);
-  void take(const core::OpenDisk& open);
-  void take(const core::WriteDisk& write);
-  void take(const core::ReadDisk& read);
-  // No engine is ever silent here or places by itself.
-  using Unused = std::variant<core::Evict, core::CopyRanges, core::SetTicket>;
-  void take(const Unused&) {}
+  // Of these only those of the disk are ever ordered: no engine is silent here or places by itself.
+  using Rare = std::variant<core::OpenDisk, core::WriteDisk, core::ReadDisk, core::Evict,
+                            core::CopyRanges, core::SetTicket>;
+  void take(const Rare& order);
   void take(const core::Note& note);
   void stream_ended(const Streams::Ended& ended);
   [[nodiscard]] Result<planner::PlacementDecision> decide(core::SolvePlacement& solve);
@@ -132,8 +134,7 @@ class World {
   TimePoint now_ = kOrigin;
   std::size_t next_arrival_ = 0;
   std::deque<Driver> drivers_;
-  Link link_;
-  std::optional<Disk> disk_;
+  Machine machine_;
   Bytes slab_bytes_[kTiers];
   Meter meter_;
   RunTotals totals_;
