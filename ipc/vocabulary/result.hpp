@@ -15,20 +15,20 @@ namespace kvd {
 /// change their meaning. What each means to a user and how to get out of it: ipc/PROTOCOL.md.
 enum class ErrorCode : std::uint16_t {
   kOk = 0,
-  kOutOfMemory = 1,
-  kWouldBlock = 2,
-  kNotFound = 3,
-  kStaleSession = 4,
-  kInvalidArgument = 5,
-  kInfeasible = 6,
-  kDeadlineExceeded = 7,
-  kPeerGone = 8,
-  kDeviceError = 9,
-  kUnsupported = 10,
-  kUnavailable = 11,
-  kPermissionDenied = 12,
-  kQuotaExceeded = 13,
-  kInternal = 14,
+  kOutOfMemory = 1,        ///< not even after all that may be given up
+  kWouldBlock = 2,         ///< not now: others hold it; try again
+  kNotFound = 3,           ///< no such request, region or row
+  kStaleSession = 4,       ///< of an earlier session: attach again
+  kInvalidArgument = 5,    ///< breaks the protocol: a bug of the client
+  kInfeasible = 6,         ///< waiting does not help: ask for less
+  kDeadlineExceeded = 7,   ///< the time given ran out
+  kPeerGone = 8,           ///< the other process left, or this one was forked
+  kDeviceError = 9,        ///< a copy or allocation of the device failed
+  kUnsupported = 10,       ///< a version or kind that this side lacks
+  kUnavailable = 11,       ///< no daemon: starting, draining or gone
+  kPermissionDenied = 12,  ///< the user may not, or a wrong key
+  kQuotaExceeded = 13,     ///< the domain's maximum
+  kInternal = 14,          ///< a bug of kvd
 };
 
 constexpr std::string_view name(ErrorCode code) {
@@ -60,7 +60,7 @@ struct Error {
   [[nodiscard]] std::string to_string() const { return std::string(name(code)) + ": " + message; }
 };
 
-/// A value or an Error. Value access without checking is a bug and aborts.
+/// A value or an Error. Value access without checking is a bug and aborts. No lock: one thread.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -68,8 +68,8 @@ class [[nodiscard]] Result {
   Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
 
-  [[nodiscard]] bool ok() const { return state_.index() == 0; }
-  explicit operator bool() const { return ok(); }
+  [[nodiscard]] bool ok() const { return state_.index() == 0; }  // else error() says why
+  explicit operator bool() const { return ok(); }                // as ok()
 
   [[nodiscard]] T& value() & { return check(), std::get<0>(state_); }
   [[nodiscard]] const T& value() const& { return check(), std::get<0>(state_); }
@@ -89,20 +89,20 @@ class [[nodiscard]] Result {
   }
 
  private:
-  void check() const {
+  void check() const {  // not KVD_CHECK: the message of the error is what helps
     if (!ok()) [[unlikely]] {
       std::fprintf(stderr, "kvd: value() of a failed Result: %s\n",
                    std::get<1>(state_).to_string().c_str());
       std::abort();
     }
   }
-  std::variant<T, Error> state_;
+  std::variant<T, Error> state_;  // always one of the two
 };
 
 /// Success or an Error.
 class [[nodiscard]] Status {
  public:
-  Status() = default;
+  Status() = default;  // ok
   // Implicit, as above.
   Status(Error error) : error_(std::move(error)) {}
 
@@ -115,13 +115,13 @@ class [[nodiscard]] Status {
   [[nodiscard]] ErrorCode code() const { return error_ ? error_->code : ErrorCode::kOk; }
 
  private:
-  std::optional<Error> error_;
+  std::optional<Error> error_;  // none: ok
 };
 
 inline Error make_error(ErrorCode code, std::string message) { return {code, std::move(message)}; }
 
 }  // namespace kvd
-
+// Two steps, so that __LINE__ is expanded before it is glued.
 #define KVD_CONCAT_INNER(a, b) a##b
 #define KVD_CONCAT(a, b) KVD_CONCAT_INNER(a, b)
 

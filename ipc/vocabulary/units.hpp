@@ -34,15 +34,15 @@ struct Quantity {
   constexpr Quantity& operator-=(Quantity other) { return value -= other.value, *this; }
 };
 
-using Bytes = Quantity<struct BytesTag>;
-using Tokens = Quantity<struct TokensTag>;
+using Bytes = Quantity<struct BytesTag>;    // of memory, or of what is copied
+using Tokens = Quantity<struct TokensTag>;  // of a model's own tokenizer
 /// Blocks of one layer group (kvd/DESIGN.md "Words"), each as large as one slot of its class.
 using Blocks = Quantity<struct BlocksTag>;
-using Layers = Quantity<struct LayersTag>;
+using Layers = Quantity<struct LayersTag>;  // of a model, not layer groups
 
 static_assert(sizeof(Bytes) == 8 && std::is_trivially_copyable_v<Bytes>);
 
-constexpr Bytes kKiB{1024};
+constexpr Bytes kKiB{1024};  // powers of 1024 throughout: kvd knows no kB
 constexpr Bytes kMiB{std::int64_t{1024} * 1024};
 constexpr Bytes kGiB{std::int64_t{1024} * 1024 * 1024};
 
@@ -54,7 +54,7 @@ struct BytesPerSecond {
 
 /// Steady time since an arbitrary origin (CLOCK_MONOTONIC in the daemon, zero in a simulation).
 using Nanoseconds = std::chrono::nanoseconds;
-using TimePoint = Nanoseconds;
+using TimePoint = Nanoseconds;  // since that origin; signed, so that differences may be negative
 
 constexpr double to_seconds(Nanoseconds t) { return static_cast<double>(t.count()) * 1e-9; }
 

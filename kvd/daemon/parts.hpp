@@ -29,9 +29,9 @@ namespace kvd::daemon {
 
 /// What the parts have in common with other threads.
 struct Shared {
-  Inbox& inbox;
+  Inbox& inbox;  ///< what other threads post, in order
   EventLog& log;
-  const Clock& clock;
+  const Clock& clock;  ///< the only source of time
 };
 
 /// All that the control thread owns, put together: each part is given those above it, and none
@@ -58,23 +58,25 @@ struct Parts {
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 
+  // The order is that of construction, and backwards that of destruction: what uses another part
+  // stands below it, so that nothing is called after its end.
   Config config;
-  Poller poller;
-  Domains domains;
-  std::unique_ptr<Device> device;
-  std::unique_ptr<transport::CommandServer> server;
-  EventFeed events;
+  Poller poller;                                     ///< what the control thread sleeps on
+  Domains domains;                                   ///< whose engine is whose
+  std::unique_ptr<Device> device;                    ///< slabs, movers, copies under way
+  std::unique_ptr<transport::CommandServer> server;  ///< commands that come over ZeroMQ
+  EventFeed events;                                  ///< to the Controller, and effects back
   SessionTable sessions;
-  Groups groups;
-  Replies replies;
-  Workers workers;
-  SessionEnds ends;
+  Groups groups;     ///< ranks that are one engine
+  Replies replies;   ///< which command a reply is for
+  Workers workers;   ///< solver, renewer, liveness: threads that post to the inbox
+  SessionEnds ends;  ///< silence before release: safety rule 2
   SessionFrames frames;
-  Copies copies;
+  Copies copies;                 ///< fences are raised here: safety rule 1
   std::unique_ptr<Disks> disks;  ///< null: none, or they have ended
   SlabSender slabs;
-  Effects effects;
-  Commands commands;
+  Effects effects;    ///< each effect to the part that carries it out
+  Commands commands;  ///< who may say what
   Rings rings;
   SessionMaker maker;
   Acceptor acceptor;

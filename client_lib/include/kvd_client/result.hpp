@@ -18,20 +18,20 @@ namespace kvd_client {
 /// meaning.
 enum class ErrorCode : std::uint16_t {
   kOk = 0,
-  kOutOfMemory = 1,
-  kWouldBlock = 2,
-  kNotFound = 3,
-  kStaleSession = 4,
-  kInvalidArgument = 5,
-  kInfeasible = 6,
-  kDeadlineExceeded = 7,
-  kPeerGone = 8,  ///< the client was opened by another process (a fork)
-  kDeviceError = 9,
-  kUnsupported = 10,
-  kUnavailable = 11,  ///< the daemon is gone, or was and came back without this call's requests
-  kPermissionDenied = 12,
-  kQuotaExceeded = 13,
-  kInternal = 14,
+  kOutOfMemory = 1,       ///< not even after all that may be given up
+  kWouldBlock = 2,        ///< not now: others hold it; try again
+  kNotFound = 3,          ///< no such request, region or row
+  kStaleSession = 4,      ///< of an earlier session: attach again
+  kInvalidArgument = 5,   ///< breaks the protocol: a bug of the client
+  kInfeasible = 6,        ///< waiting does not help: ask for less
+  kDeadlineExceeded = 7,  ///< the time given ran out
+  kPeerGone = 8,          ///< the client was opened by another process (a fork)
+  kDeviceError = 9,       ///< a copy or allocation of the device failed
+  kUnsupported = 10,      ///< a version or kind that this side lacks
+  kUnavailable = 11,      ///< the daemon is gone, or was and came back without this call's requests
+  kPermissionDenied = 12,  ///< the user may not, or a wrong key
+  kQuotaExceeded = 13,     ///< the domain's maximum
+  kInternal = 14,          ///< a bug of kvd
 };
 
 /// The name of a code, e.g. "OutOfMemory".
@@ -40,10 +40,11 @@ KVD_CLIENT_API std::string_view name(ErrorCode code);
 /// The code a program acts on and the sentence a person acts on.
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
-  std::string message;
+  std::string message;  ///< names the remedy; holds no prompt, token or key
 };
 
-/// A value or an Error. Asking for the one that is not there throws std::bad_variant_access.
+/// A value or an Error. Calls of this library throw nothing of their own: ask ok() first. Asking
+/// for the one that is not there throws std::bad_variant_access.
 template <class T>
 class [[nodiscard]] Result {
  public:

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/lint/source_tree.hpp"
+
+namespace kvd::lint {
+
+/// Lines that hold a comment, in percent of those that are not blank.
+int comment_percent(const std::string& text);
+
+/// The headers that a stranger reads first: the installed ones, and those that CONTRIBUTING's table
+/// "I want to change" starts reading at. Relative to `root`, sorted.
+std::vector<std::filesystem::path> first_headers(const std::filesystem::path& root);
+
+/// Checks that a quarter of each of them is comments: units, errors, threads, why.
+std::vector<Finding> check_headers_are_explained(const std::filesystem::path& root);
+
+}  // namespace kvd::lint

@@ -1,0 +1,50 @@
+#include "tests/lint/comment_rules.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/lint/temporary_tree.hpp"
+
+namespace kvd::lint {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST(Comments, AreAQuarterOfTheHeadersThatAreReadFirst) {
+  EXPECT_THAT(first_headers(KVD_SOURCE_DIR), Contains("client_lib/include/kvd.h"));
+  EXPECT_THAT(first_headers(KVD_SOURCE_DIR), Contains("kvd/core/controller.hpp"));
+  EXPECT_GT(first_headers(KVD_SOURCE_DIR).size(), 20U);
+  const auto findings = check_headers_are_explained(KVD_SOURCE_DIR);
+  EXPECT_THAT(findings, IsEmpty()) << to_string(findings);
+}
+
+TEST(Comments, AreCountedByLine) {
+  EXPECT_EQ(comment_percent("/// a\nint x;  // b\n\nint y;\nint z;\n"), 50);
+  EXPECT_EQ(comment_percent("/* a\n * b\n */\nint x;\n/* c */ int y;\nint z;\n"), 66);
+  EXPECT_EQ(comment_percent("int x;\n"), 0);
+}
+
+TEST(Comments, AreMissedInTheHeadersOfTheTableAlone) {
+  TemporaryTree tree;
+  tree.write(
+      "CONTRIBUTING.md",
+      "## I want to change …\n\n| … | folder | start reading at |\n|---|---|---|\n"
+      "| a thing | `kvd/pool`, `kvd/core` | `pool.hpp`, `kvd/store/cache.hpp`, `main.cpp` |\n"
+      "\n## Other\n| a thing | `kvd/pool` | `other.hpp` |\n");
+  tree.write("kvd/pool/pool.hpp", "int bare;\n");
+  tree.write("kvd/pool/other.hpp", "int bare;\n");
+  tree.write("kvd/store/cache.hpp", "/// Said.\nint x;\n");
+  tree.write("client_lib/include/kvd.h", "int bare;\n");
+  EXPECT_THAT(first_headers(tree.root()),
+              ElementsAre("client_lib/include/kvd.h", "kvd/pool/pool.hpp", "kvd/store/cache.hpp"));
+  const auto findings = check_headers_are_explained(tree.root());
+  ASSERT_THAT(findings, SizeIs(2));
+  EXPECT_EQ(findings[0].file, "client_lib/include/kvd.h");
+  EXPECT_EQ(findings[1].file, "kvd/pool/pool.hpp");
+}
+
+}  // namespace
+}  // namespace kvd::lint
