@@ -1,11 +1,16 @@
-"""vLLM on kvd: an unmodified vLLM keeps its KV cache in kvd's pool.
+"""vLLM on kvd: an unmodified vLLM keeps its KV cache in kvd's pool, finds there what was computed
+before, and is scheduled by kvd.
 
-    vllm serve MODEL --kv-transfer-config '{"kv_connector":"KvdConnector","kv_role":"kv_both"}'
+    vllm serve MODEL --kv-transfer-config '{"kv_connector":"KvdConnector","kv_role":"kv_both",
+        "kv_load_failure_policy":"recompute"}' --scheduler-cls kvd_vllm.KvdScheduler
 
 `python -m kvd_vllm doctor` says whether this vLLM and this kvd go together.
 """
 
+from typing import Any
+
 CONNECTOR = "KvdConnector"
+SCHEDULERS = ("KvdScheduler", "KvdAsyncScheduler")
 TESTED_VLLM = ("0.32.0",)
 
 
@@ -18,3 +23,12 @@ def register() -> None:
         KVConnectorFactory.register_connector(CONNECTOR, "kvd_vllm.connector", CONNECTOR)
     except ValueError:
         pass  # registered already
+
+
+def __getattr__(name: str) -> Any:
+    """The scheduler classes, which vLLM asks for by kvd_vllm.KvdScheduler; they import vLLM."""
+    if name in SCHEDULERS:
+        from kvd_vllm import scheduler
+
+        return getattr(scheduler, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,13 +17,11 @@ from kvd_vllm import CONNECTOR, TESTED_VLLM
 from kvd_vllm.checks import Finding, look
 
 NOT_YET = (
-    "prefixes that another engine, or an earlier life of this one, computed: vLLM's own prefix "
-    "cache is what there is",
-    "parking of preempted requests: vLLM recomputes them, as without kvd",
-    "scheduling by kvd over several engines: vLLM's own scheduler decides",
+    "blocks of models with several KV cache groups, or of several workers: they are neither stored "
+    "nor parked",
     "a KV cache that grows and shrinks: it is as large as vLLM asked for at its start",
 )
-NEVER_RUN = ("on a GPU", "with model runner V2, which needs Triton", "with tensor parallelism")
+NEVER_RUN = ("on a GPU", "with async scheduling and a model", "with model runner V2, which needs Triton", "with tensor parallelism")
 
 
 def _plugin() -> Finding:

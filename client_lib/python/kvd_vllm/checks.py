@@ -34,6 +34,8 @@ class Name(NamedTuple):
 
 _BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
 _FACTORY = "vllm.distributed.kv_transfer.kv_connector.factory"
+_METRICS = "vllm.distributed.kv_transfer.kv_connector.v1.metrics"
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
 _TRANSFER = "vllm.config.kv_transfer"
 
 NAMES = (
@@ -57,6 +59,42 @@ NAMES = (
     Name("vllm.v1.worker.cpu_model_runner", "CPUModelRunner.initialize_kv_cache_tensors", None,
          "kv_cache_allocation_context"),
     Name("vllm.v1.worker.gpu.attn_utils", "init_kv_cache", None, "kv_cache_allocation_context"),
+    # Of stored and parked blocks.
+    Name(_BASE, "KVConnectorBase_V1.has_pending_block_frees", ("self",)),
+    Name(_BASE, "KVConnectorBase_V1.handle_preemptions", ("self", "kv_connector_metadata")),
+    Name(_BASE, "KVConnectorWorkerMetadata.aggregate", ("self", "other")),
+    Name("vllm.v1.outputs", "KVConnectorOutput.kv_connector_worker_meta"),
+    Name(_METRICS, "KVConnectorPromMetrics.observe",
+         ("self", "transfer_stats_data", "engine_idx")),
+    Name("vllm.v1.metrics.cache_hit_source", "CacheHitSource.HOST"),
+    Name("vllm.v1.core.sched.output", "KVConnectorBlockState.resolve_block_ids"),
+    Name("vllm.v1.core.sched.output", "SchedulerOutput.kv_connector_block_state"),
+    Name("vllm.v1.core.sched.output", "CachedRequestData.resumed_req_ids"),
+    Name("vllm.v1.core.block_pool", "BlockPool.touch", ("self", "blocks"), "ref_cnt += 1"),
+    Name("vllm.v1.core.block_pool", "BlockPool.free_blocks", ("self", "ordered_blocks"),
+         "ref_cnt -= 1"),
+    Name("vllm.v1.request", "Request.__init__", None, "self.num_in_flight_tokens"),
+    Name("vllm.v1.request", "Request.__init__", None, "self.block_hashes"),
+    Name("vllm.v1.request", "Request.__init__", None, "self.skip_reading_prefix_cache"),
+    Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.execute_model", None,
+         "handle_preemptions(kv_connector_metadata)"),
+    Name(_SCHEDULER, "Scheduler.__init__", None,
+         "kv_transfer_config.kv_load_failure_policy"),
+    Name(_SCHEDULER, "Scheduler._update_from_kv_xfer_finished", None, "update_connector_output"),
+    # Of the scheduler classes: not public.
+    Name("vllm.v1.core.sched.async_scheduler", "AsyncScheduler._update_after_schedule"),
+    Name(_SCHEDULER, "Scheduler.schedule", ("self", "throttle_prefills"),
+         "token_budget = self.max_num_scheduled_tokens"),
+    Name(_SCHEDULER, "Scheduler.schedule", None, "request_queue = self.waiting"),
+    Name(_SCHEDULER, "Scheduler.schedule", None, "request_queue = self.kv_holding_waiting"),
+    Name(_SCHEDULER, "Scheduler.schedule", None, "self.connector.has_pending_block_frees()"),
+    Name(_SCHEDULER, "Scheduler._preempt_request",
+         ("self", "request", "timestamp", "drop_stale_output"), "prepend_request(request)"),
+    Name(_SCHEDULER, "Scheduler.get_request_counts", None, "len(self.waiting)"),
+    Name("vllm.v1.core.sched.request_queue", "FCFSRequestQueue.pop_request", ("self",),
+         "popleft()"),
+    Name("vllm.v1.core.kv_cache_manager", "KVCacheManager.get_block_ids", ("self", "request_id")),
+    Name("vllm.v1.core.block_pool", "BlockPool.get_num_free_blocks", ("self",)),
 )  # fmt: skip
 
 
@@ -75,6 +113,7 @@ def look() -> Iterator[Finding]:
     for name in NAMES:
         yield Finding(f"{name.module}.{name.path}", _fault_of(name))
     yield Finding("KvdConnector answers all that vLLM asks of a connector", _fault_of_connector())
+    yield Finding("KvdScheduler fits in front of vLLM's schedulers", _fault_of_schedulers())
 
 
 def _fault_of(name: Name) -> str:
@@ -102,11 +141,24 @@ def _fault_of_connector() -> str:
     missing = sorted(getattr(KvdConnector, "__abstractmethods__", ()))
     if missing:
         return f"it has no {', '.join(missing)}"
-    for name, ours in vars(KvdConnector).items():
-        theirs = next(
-            (vars(base)[name] for base in KvdConnector.__mro__[1:] if name in vars(base)), None
-        )
-        if inspect.isfunction(ours) and inspect.isfunction(theirs):
+    return _fault_of_methods(KvdConnector, KvdConnector.__mro__[1:])
+
+
+def _fault_of_schedulers() -> str:
+    from kvd_vllm.scheduler import AdmissionQueue, KvdAsyncScheduler, KvdScheduler, KvdSchedulerMixin
+
+    for kind in (KvdScheduler, KvdAsyncScheduler):
+        fault = _fault_of_methods(KvdSchedulerMixin, kind.__mro__[2:], but=("__init__",))
+        if fault:
+            return fault
+    return _fault_of_methods(AdmissionQueue, AdmissionQueue.__mro__[1:])
+
+
+def _fault_of_methods(kind: Any, bases: Any, but: tuple[str, ...] = ()) -> str:
+    """A method of `kind` whose parameters are not those of the base that it stands in front of."""
+    for name, ours in vars(kind).items():
+        theirs = next((vars(base)[name] for base in bases if name in vars(base)), None)
+        if name not in but and inspect.isfunction(ours) and inspect.isfunction(theirs):
             if list(inspect.signature(ours).parameters) != list(inspect.signature(theirs).parameters):
                 return f"{name}{inspect.signature(theirs)} is asked for"
     return ""

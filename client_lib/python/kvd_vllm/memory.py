@@ -41,6 +41,16 @@ class KvMemory:
         self._region: kvd_client.Region | None = None
         self._refused = False
 
+    @property
+    def client(self) -> kvd_client.Client | None:
+        """The worker's session, while it has the region."""
+        return self._client
+
+    @property
+    def region(self) -> kvd_client.Region | None:
+        """Where the KV cache lies; None: not in kvd."""
+        return self._region
+
     def allocation(self) -> TorchFunctionMode:
         """The context for vLLM's one allocation."""
         return _Allocation(self)

@@ -14,6 +14,11 @@ class Options(NamedTuple):
     engine_name: str = "vllm"  # KVD_VLLM_ENGINE_NAME; in status and metrics, at most 31 bytes
     required: bool = False  # KVD_VLLM_REQUIRED; without kvd's memory the engine does not start
     timeout_s: float = 30.0  # KVD_VLLM_TIMEOUT_S; for the attach, and for the memory
+    prefixes: bool = True  # KVD_VLLM_PREFIXES; full blocks are stored in kvd and found there
+    parking: bool = True  # KVD_VLLM_PARKING; preempted requests are parked, with KvdScheduler
+    load: str = "async"  # KVD_VLLM_LOAD; async: between steps, sync: a step waits for its loads
+    step_budget_s: float = 0.002  # KVD_VLLM_STEP_BUDGET_S; the longest that a step waits for an answer
+    load_timeout_s: float = 10.0  # KVD_VLLM_LOAD_TIMEOUT_S; a copy that takes longer is given up
 
 
 _VARIABLES = {
@@ -21,6 +26,11 @@ _VARIABLES = {
     "engine_name": "KVD_VLLM_ENGINE_NAME",
     "required": "KVD_VLLM_REQUIRED",
     "timeout_s": "KVD_VLLM_TIMEOUT_S",
+    "prefixes": "KVD_VLLM_PREFIXES",
+    "parking": "KVD_VLLM_PARKING",
+    "load": "KVD_VLLM_LOAD",
+    "step_budget_s": "KVD_VLLM_STEP_BUDGET_S",
+    "load_timeout_s": "KVD_VLLM_LOAD_TIMEOUT_S",
 }
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
@@ -74,9 +84,20 @@ def _seconds(where: str, value: Any) -> float:
     return seconds
 
 
+def _load(where: str, value: Any) -> str:
+    if value not in ("async", "sync"):
+        raise ValueError(f"{where}: {value!r} is neither async nor sync")
+    return str(value)
+
+
 _VALUES: dict[str, Callable[[str, Any], Any]] = {
     "endpoint": _text,
     "engine_name": _name,
     "required": _truth,
     "timeout_s": _seconds,
+    "prefixes": _truth,
+    "parking": _truth,
+    "load": _load,
+    "step_budget_s": _seconds,
+    "load_timeout_s": _seconds,
 }

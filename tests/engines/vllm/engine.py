@@ -1,11 +1,13 @@
 """A stock vLLM in one process, driven step by step; nothing of kvd in it but the flags it is given.
 
     engine.py MODEL OUT JSON        JSON: {"engine": {…LLM's arguments}, "seed": 1, "pause_at": 40,
-                                    "rounds": 1}
+                                    "pause_on": "load", "rounds": 1, "seeds": [1], "prompts": [[…]],
+                                    "answer": 128}
 
-Answers six prompts of random tokens greedily, 128 tokens each, and writes tokens and logprobs to
-OUT. With pause_at it stands still after so many steps, once: it prints {"event":"paused", …} with
-where its KV tensors lie, and goes on after a line on stdin. Each round makes an engine of its own.
+Answers six prompts of random tokens greedily, 128 tokens each, and writes tokens, logprobs, the
+tokens that were scheduled and vLLM's own counters to OUT. It stands still once, after pause_at steps,
+or with pause_on when a request waits for a load: it prints {"event":"paused", …} with where its KV
+tensors lie, and goes on after a line on stdin. Each round, or seed, makes an engine of its own.
 """
 
 from __future__ import annotations
@@ -42,33 +44,65 @@ def tensors(worker: Any) -> list[tuple[int, int]]:
     return [(t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()) for t in found]
 
 
-def run(llm: Any, seed: int, pause_at: int) -> dict[str, Any]:
+def counters(llm: Any) -> dict[str, float]:
+    """vLLM's own, by name without "vllm:", where it keeps them."""
+    if not llm.llm_engine.log_stats:
+        return {}
+    found = {each.name: getattr(each, "value", None) for each in llm.get_metrics()}
+    return {name.removeprefix("vllm:"): value for name, value in found.items() if value is not None}
+
+
+def run(llm: Any, given: dict[str, Any], seed: int) -> dict[str, Any]:
     from vllm import SamplingParams
+    from vllm.v1.request import RequestStatus
 
     engine = llm.llm_engine
+    scheduler = engine.engine_core.engine_core.scheduler
+    asked = given.get("prompts") or prompts(seed)
     params = SamplingParams(
-        temperature=0, ignore_eos=True, detokenize=False, max_tokens=ANSWER, logprobs=3
-    )
-    for number, prompt in enumerate(prompts(seed)):
-        engine.add_request(str(number), {"prompt_token_ids": prompt}, params)
+        temperature=0, ignore_eos=True, detokenize=False, logprobs=3,
+        max_tokens=given.get("answer", ANSWER), extra_args=given.get("arguments"),
+    )  # fmt: skip
+    for number, prompt in enumerate(asked):
+        tokens = {"prompt_token_ids": prompt}
+        salt = {"cache_salt": given["salt"]} if "salt" in given else {}
+        engine.add_request(str(number), {**tokens, **salt}, params)
     done: dict[str, Any] = {}
-    steps = 0
+    scheduled, schedule = [0], scheduler.schedule
+
+    def counting(*arguments: Any) -> Any:
+        output = schedule(*arguments)
+        scheduled[0] += output.total_num_scheduled_tokens
+        return output
+
+    def is_time_to_pause() -> bool:
+        if given.get("pause_on") == "load":
+            states = [each.status for each in scheduler.requests.values()]
+            return RequestStatus.WAITING_FOR_REMOTE_KVS in states
+        return steps == given.get("pause_at", 0)
+
+    scheduler.schedule = counting
+    steps, paused = 0, False
     while engine.has_unfinished_requests():
         for output in engine.step():
             if output.finished:
                 done[output.request_id] = output.outputs[0]
         steps += 1
-        if steps == pause_at:
+        if not paused and is_time_to_pause():
+            paused = True
             where = llm.collective_rpc(tensors)[0]
             print(json.dumps({"event": "paused", "tensors": where}), flush=True)
             sys.stdin.readline()
-    answers = [done[str(number)] for number in range(PROMPTS)]
+    answers = [done[str(number)] for number in range(len(asked))]
     return {
         "tokens": [list(answer.token_ids) for answer in answers],
         "logprobs": [
             [sorted((token, value.logprob) for token, value in step.items()) for step in a.logprobs]
             for a in answers
         ],
+        "scheduled": scheduled[0],
+        "needed": sum(map(len, asked)) + len(asked) * (params.max_tokens - 1),
+        "counters": counters(llm),
     }
 
 
@@ -77,9 +111,9 @@ def main() -> None:
 
     model, out, given = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     results = []
-    for _ in range(given.get("rounds", 1)):
+    for seed in given.get("seeds") or [given.get("seed", 1)] * given.get("rounds", 1):
         llm = LLM(model=model, **{**DEFAULTS, **given.get("engine", {})})
-        results.append(run(llm, given.get("seed", 1), given.get("pause_at", 0)))
+        results.append(run(llm, given, seed))
         llm.llm_engine.engine_core.shutdown()
         del llm
         gc.collect()

@@ -17,6 +17,17 @@ ROOT = HERE.parents[2]
 CONNECTOR = {"kv_connector": "KvdConnector", "kv_role": "kv_both"}
 
 
+def largest_difference(some: Any, others: Any) -> float:
+    """The largest difference between two engines' logprobs of the same tokens."""
+    worst = 0.0
+    for a, b in zip(some, others, strict=True):
+        for one, other in zip(a, b, strict=True):
+            both = dict(map(tuple, one)).keys() & dict(map(tuple, other)).keys()
+            left, right = dict(map(tuple, one)), dict(map(tuple, other))
+            worst = max([worst, *(abs(left[token] - right[token]) for token in both)])
+    return worst
+
+
 class Bench:
     """A folder with a model and the installed packages, and the environment of engines."""
 

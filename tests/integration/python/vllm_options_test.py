@@ -20,6 +20,10 @@ class TheOptions(unittest.TestCase):
         self.assertEqual(parse({}, variables), Options("/a", "one", True, 2.5))
         given = {"endpoint": "/b", "engine_name": "two", "required": False, "timeout_s": 1}
         self.assertEqual(parse(given, variables), Options("/b", "two", False, 1.0))
+        given = {"prefixes": False, "parking": "no", "load": "sync", "step_budget_s": 0.001,
+                 "load_timeout_s": 3}  # fmt: skip
+        found = parse(given, {"KVD_VLLM_LOAD": "async"})
+        self.assertEqual(found[4:], (False, False, "sync", 0.001, 3.0))
 
     def test_that_are_slips_are_refused_by_name(self) -> None:
         for extra, said in (
@@ -29,6 +33,8 @@ class TheOptions(unittest.TestCase):
             ({"timeout_s": "soon"}, "timeout_s: 'soon' is no time"),
             ({"engine_name": "n" * 32}, "longer than 31 bytes"),
             ({"endpoint": 7}, "endpoint: 7 is no text"),
+            ({"load": "soon"}, "load: 'soon' is neither async nor sync"),
+            ({"step_budget_s": 0}, "step_budget_s: 0 is no time"),
         ):
             with self.assertRaisesRegex(ValueError, said):
                 parse(extra, {})

@@ -1,0 +1,258 @@
+"""kvd as the two sides of a connector see it: the only implementations of Index and Cache."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import kvd_client
+
+from kvd_vllm.copying import Cache, State
+from kvd_vllm.layout import CacheShape, Piece
+from kvd_vllm.memory import logger
+from kvd_vllm.options import Options
+from kvd_vllm.planning import Index
+
+_T = TypeVar("_T")
+
+# A worker's calls: they wait for the daemon's loop, not for copies.
+_CALL_S = 1.0
+# After a late answer the next steps do not ask: a 50th of the time is lost at most. Longer each time
+# in a row, but not so long that what is parked and not needed any more fills kvd.
+_FIRST_REST_S, _LONGEST_REST_S = 0.1, 1.0
+_RETRY_S, _ATTACH_S = 0.5, 2.0
+# What kvd takes in one call.
+_MOST_BLOCKS, _MOST_PIECES = 4096, 65536
+
+
+class Link(Index):
+    """The scheduler's session. Every call ends within the step's budget; without an answer it is
+    None or 0, and the engine goes on as stock vLLM.
+
+    A daemon that is gone is looked for by a thread of this object, so that no step waits for an
+    attach. One line in the log when it stops to answer, one when it answers again.
+    """
+
+    def __init__(
+        self, options: Options, shape: CacheShape | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._options = options
+        self._shape = shape
+        self._clock = clock
+        self._client: kvd_client.Client | None = None
+        self._cache: kvd_client.Cache | None = None
+        self._rest_s = _FIRST_REST_S
+        self._resting_until = 0.0
+        self._is_up = False
+        self._told = False
+        self._unanswered = 0
+        self._closed = threading.Event()
+        self._finder: threading.Thread | None = None
+        try:
+            self._attach(options.timeout_s)
+            self._is_up = True
+        except kvd_client.KvdError as fault:
+            self._lose(fault)
+
+    def lookup(self, digests: Sequence[bytes]) -> int | None:
+        if self._cache is None:
+            return None
+        asked = digests[:_MOST_BLOCKS]
+        return self._ask(functools.partial(self._cache.lookup, asked, timeout=self._budget))
+
+    def drop(self, digests: Sequence[bytes]) -> int:
+        if self._cache is None:
+            return 0
+        asked = digests[:_MOST_BLOCKS]
+        call = functools.partial(self._cache.drop, asked, timeout=self._budget)
+        return len(asked) if self._ask(lambda: call() is None) else 0
+
+    def schedule(
+        self, batch: kvd_client.ScheduleBatch, facts: dict[str, int]
+    ) -> kvd_client.Decision | None:
+        if self._client is None:
+            return None
+        return self._ask(
+            functools.partial(self._client.schedule, batch, timeout=self._budget, **facts)
+        )
+
+    def take_unanswered(self) -> int:
+        """Calls without an answer in time, since this was asked last."""
+        taken, self._unanswered = self._unanswered, 0
+        return taken
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._finder is not None:
+            self._finder.join()
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        self._is_up = False
+
+    @property
+    def _budget(self) -> float:
+        return self._options.step_budget_s
+
+    def _ask(self, call: Callable[[], _T]) -> _T | None:
+        if not self._is_up or self._clock() < self._resting_until:
+            return None
+        try:
+            answer = call()
+        except (kvd_client.Unavailable, kvd_client.PeerGone, kvd_client.StaleSession) as fault:
+            self._unanswered += 1
+            self._lose(fault)
+            return None
+        except kvd_client.KvdError as fault:
+            self._unanswered += 1
+            self._tell(fault)
+            self._resting_until = self._clock() + self._rest_s
+            self._rest_s = min(2 * self._rest_s, _LONGEST_REST_S)
+            return None
+        if self._told:
+            self._tell_that_it_is_back()
+        return answer
+
+    def _attach(self, timeout_s: float) -> None:
+        """Opens what is not open, or takes up the session again. Never in a step."""
+        if self._client is None:
+            self._client = kvd_client.Client(
+                self._options.endpoint,
+                engine_name=self._options.engine_name,
+                memory=kvd_client.Memory.HOST | kvd_client.Memory.CUDA,
+                timeout=timeout_s,
+            )
+        self._client.ping(timeout_s)
+        if self._shape is not None:
+            self._cache = self._client.cache(
+                self._shape.model, block_tokens=self._shape.block_tokens,
+                block_bytes=self._shape.block_bytes, timeout=timeout_s,
+            )  # fmt: skip
+
+    def _lose(self, fault: Exception) -> None:
+        self._is_up = False
+        self._tell(fault)
+        self._finder = threading.Thread(target=self._find, name="kvd-finder", daemon=True)
+        self._finder.start()
+
+    def _find(self) -> None:
+        """Until the daemon is there again."""
+        while not self._closed.wait(_RETRY_S):
+            try:
+                self._attach(_ATTACH_S)
+            except kvd_client.KvdError:
+                continue
+            self._is_up = True
+            return
+
+    def _tell(self, fault: Exception) -> None:
+        if not self._told:
+            self._told = True
+            logger.warning(
+                "kvd: no answer, vLLM decides as without it until there is one: %s: %s",
+                type(fault).__name__, fault,
+            )  # fmt: skip
+
+    def _tell_that_it_is_back(self) -> None:
+        self._told = False
+        self._rest_s = _FIRST_REST_S
+        logger.warning("kvd: answers again")
+
+
+class _Parts(NamedTuple):
+    """The tickets of one copy that are not over, and whether a part of it has failed."""
+
+    open: list[int]
+    failed: bool
+
+
+class KvdCache(Cache):
+    """A worker's region as blocks, in its session. A copy of more blocks than kvd takes in one call
+    is several calls; it has ended when all of them have."""
+
+    def __init__(
+        self,
+        client: kvd_client.Client,
+        region: kvd_client.Region,
+        shape: CacheShape,
+        pieces: Sequence[Piece],
+    ) -> None:
+        found = sum(piece.bytes for piece in pieces)
+        if found != shape.block_bytes:
+            raise ValueError(f"a block has {found} bytes, not {shape.block_bytes} as vLLM says")
+        self._most = max(1, min(_MOST_BLOCKS, _MOST_PIECES // len(pieces)))
+        self._copies: dict[int, _Parts] = {}
+        self._number = 0
+        self._cache = client.cache(
+            shape.model, block_tokens=shape.block_tokens, block_bytes=shape.block_bytes,
+            region=region, blocks=shape.blocks, pieces=[kvd_client.Piece(*each) for each in pieces],
+        )  # fmt: skip
+
+    def store(self, digests: Sequence[bytes], blocks: Sequence[int], park: bool) -> int:
+        call = functools.partial(self._cache.store, park=park, timeout=_CALL_S)
+        return self._begin(call, digests, blocks)
+
+    def load(self, digests: Sequence[bytes], blocks: Sequence[int]) -> int:
+        return self._begin(functools.partial(self._cache.load, timeout=_CALL_S), digests, blocks)
+
+    def poll(self, tickets: Sequence[int]) -> list[State]:
+        parts = [self._copies[ticket] for ticket in tickets]
+        asked = [each for part in parts for each in part.open]
+        over = dict(zip(asked, self._cache.poll(asked), strict=True)) if asked else {}
+        return [self._look(ticket, over) for ticket in tickets]
+
+    def close(self) -> None:
+        try:
+            self._cache.close()
+        except kvd_client.KvdError as fault:
+            logger.warning("kvd: the cache was not closed: %s", fault)
+
+    def _begin(
+        self, call: Callable[..., int], digests: Sequence[bytes], blocks: Sequence[int]
+    ) -> int:
+        begun: list[int] = []
+        fault: kvd_client.KvdError | None = None
+        for at in range(0, len(blocks), self._most):
+            try:
+                begun.append(call(digests[at : at + self._most], blocks[at : at + self._most]))
+            except kvd_client.KvdError as error:
+                # With a ticket: kvd may have begun, though it did not say so in time.
+                ticket = getattr(error, "ticket", 0)
+                if not ticket:
+                    fault = error
+                    break
+                begun.append(ticket)
+        if fault is not None and not begun:
+            raise fault
+        self._number += 1
+        self._copies[self._number] = _Parts(begun, fault is not None)
+        return self._number
+
+    def _look(self, ticket: int, over: dict[int, kvd_client.TicketState]) -> State:
+        parts = self._copies[ticket]
+        failed = parts.failed or kvd_client.TicketState.FAILED in map(over.get, parts.open)
+        left = [each for each in parts.open if over[each] == kvd_client.TicketState.PENDING]
+        if left:
+            self._copies[ticket] = _Parts(left, failed)
+            return State.PENDING
+        del self._copies[ticket]
+        return State.FAILED if failed else State.DONE
+
+
+class NoCache(Cache):
+    """Where the KV cache does not lie in kvd: every copy fails."""
+
+    def store(self, digests: Sequence[bytes], blocks: Sequence[int], park: bool) -> int:
+        raise kvd_client.Unavailable("the KV cache does not lie in kvd's pool")
+
+    def load(self, digests: Sequence[bytes], blocks: Sequence[int]) -> int:
+        raise kvd_client.Unavailable("the KV cache does not lie in kvd's pool")
+
+    def poll(self, tickets: Sequence[int]) -> list[State]:
+        return []
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,368 @@
+"""The scheduler's side: which blocks are stored, parked and loaded, and when they may be reused.
+
+One rule keeps bytes right: from the step that decides a copy until the worker reports its end, the
+copy holds a reference to each of its blocks. So no block is handed out while kvd may still read or
+write it, whatever became of the request. On the scheduler's thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvd_vllm.layout import digest_of
+from kvd_vllm.memory import logger
+from kvd_vllm.stats import KvdStats
+from kvd_vllm.transfers import Copy, Ends, Kind, Transfers
+
+if TYPE_CHECKING:
+    from vllm.v1.core.block_pool import BlockPool
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.request import Request
+
+# How long an answer to "which prefix has kvd" is good for a request that waits.
+_ANSWER_S = 1.0
+# After a copy failed: no new ones for a while, twice as long each time in a row.
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+# Of parks that kvd could not be told to forget; what it holds for a session ends with that.
+_MOST_FORGOTTEN = 100_000
+
+
+class Index:
+    """kvd, as the scheduler's side asks it. Fails open: every call returns within a step's budget."""
+
+    def lookup(self, digests: Sequence[bytes]) -> int | None:
+        """How many of the leading blocks kvd has; None: it did not answer."""
+        raise NotImplementedError
+
+    def drop(self, digests: Sequence[bytes]) -> int:
+        """Forgets blocks. How many of them, from the first on, kvd has heard of."""
+        raise NotImplementedError
+
+
+class Park(NamedTuple):
+    """Where a preempted request's KV is: `tokens` of it, of which the last block may be partial."""
+
+    tokens: int
+    digests: list[bytes]
+    copy: int
+    since: float
+
+
+class Open(NamedTuple):
+    """A copy whose end has not been reported, and what is to be forgotten then."""
+
+    copy: Copy
+    since: float
+    forget: list[bytes]
+
+
+class Found(NamedTuple):
+    """How many leading blocks kvd had, out of how many that were asked for."""
+
+    blocks: int
+    asked: int
+    until: float
+
+
+class Planner:
+    """Decides the copies of each step, and holds their blocks until they have ended."""
+
+    def __init__(
+        self,
+        index: Index,
+        block_tokens: int,
+        clock: Callable[[], float],
+        *,
+        sync_loads: bool = False,
+        prefixes: bool = True,
+        parking: bool = True,
+        patience_s: float = 10.0,
+    ) -> None:
+        self._index = index
+        self._block_tokens = block_tokens
+        self._clock = clock
+        self._sync_loads = sync_loads
+        self._prefixes = prefixes
+        self._parking = parking
+        self._patience_s = patience_s
+        self._pool: BlockPool | None = None
+        self._engine = uuid.uuid4().bytes
+        self._salt = b""
+        self._number = 0
+        self._requests: dict[str, Request] = {}
+        self._new: list[Copy] = []
+        self._open: dict[int, Open] = {}
+        self._parks: dict[str, Park] = {}
+        self._stored: dict[str, int] = {}  # leading blocks that kvd has, or gets
+        self._found: dict[str, Found] = {}
+        self._local: dict[str, int] = {}  # tokens that vLLM's own prefix cache has
+        self._refused: set[str] = set()  # requests whose load failed: no second try
+        self._forget: list[bytes] = []
+        self._pause_s = _PAUSE_S
+        self._paused_until = 0.0
+        self.stats = KvdStats()
+
+    # ---- what vLLM asks ----
+
+    def bind(self, pool: BlockPool) -> None:
+        self._pool = pool
+
+    def add(self, request: Request) -> None:
+        self._requests[request.request_id] = request
+
+    def tokens_to_load(self, request: Request, local: int) -> tuple[int | None, bool]:
+        """Tokens beyond `local` ones, and whether the load goes on between steps. Asked again and
+        again; (None, …): not yet. Changes nothing but what it remembers of kvd's answer."""
+        self._local[request.request_id] = local
+        park = self._parks.get(request.request_id)
+        if park is not None and self._is_patient_with(park):
+            if self._is_under_way(park):
+                return None, False
+            count = min(park.tokens, request.num_tokens - 1) - local
+        else:
+            count = self._tokens_found(request) - local
+        return (count, not self._sync_loads) if count > 0 else (0, False)
+
+    def admit(self, request: Request, blocks: Sequence[int], count: int) -> None:
+        """The blocks have been handed out; `count` tokens are to be loaded into them."""
+        name = request.request_id
+        park = self._parks.pop(name, None)
+        if count == 0:
+            if park is not None:
+                self._let_go(park)
+            return
+        size = self._block_tokens
+        begin = self._local.get(name, 0)
+        first, last = begin // size, -(-(begin + count) // size)
+        usable = park is not None and self._is_patient_with(park) \
+            and not self._is_under_way(park)  # fmt: skip
+        digests = park.digests[first:last] if park is not None and usable \
+            else self._digests(request, first, last)  # fmt: skip
+        copy = self._begin(Kind.LOAD, name, digests, blocks[first:last])
+        copy.waits = self._sync_loads
+        if park is not None and usable:
+            self._open[copy.number].forget.extend(park.digests)
+            return
+        if park is not None:
+            self._let_go(park)
+        self._stored[name] = max(last, self._stored.get(name, 0))
+
+    def park(self, request: Request, blocks: Sequence[int]) -> bool:
+        """A request is about to be preempted: its KV goes to kvd, as it is when the steps in flight
+        have written theirs. Whether it does; otherwise it will be computed again."""
+        name, tokens = request.request_id, request.num_computed_tokens
+        ids = list(blocks[: -(-tokens // self._block_tokens)])
+        if not self._parking or self._is_paused() or not ids or self._is_loading(name):
+            self.stats.add("recomputed_requests")
+            return False
+        digests = self._private_names(name, len(ids))
+        copy = self._begin(Kind.PARK, name, digests, ids)
+        self._parks[name] = Park(tokens, digests, copy.number, self._clock())
+        self.stats.add("parked_requests")
+        return True
+
+    def parked(self, name: str) -> tuple[int, int]:
+        """Tokens and blocks of a request that are parked; 0, 0: it is not."""
+        park = self._parks.get(name)
+        return (park.tokens, len(park.digests)) if park is not None else (0, 0)
+
+    def blocks_coming(self) -> int:
+        """Blocks that nobody but copies holds: they become free when those end."""
+        assert self._pool is not None
+        blocks = self._pool.blocks
+        held = {at for each in self._open.values() for at in each.copy.blocks}
+        return sum(blocks[at].ref_cnt == 1 for at in held)
+
+    def forget_all(self) -> None:
+        """What was computed so far is not to be found again, as the weights may be others."""
+        self._salt = uuid.uuid4().bytes
+        for park in self._parks.values():
+            self._let_go(park)
+        self._parks.clear()
+        self._stored.clear()
+        self._found.clear()
+
+    def step(self, output: SchedulerOutput) -> Transfers:
+        """The copies that begin with this step."""
+        fresh = {new.req_id for new in output.scheduled_new_reqs}
+        fresh |= output.scheduled_cached_reqs.resumed_req_ids
+        state = output.kv_connector_block_state
+        for name in output.num_scheduled_tokens:
+            if name not in fresh and name in self._requests:
+                request = self._requests[name]
+                done = request.num_computed_tokens - request.num_in_flight_tokens
+                if done // self._block_tokens > self._stored.get(name, 0):
+                    self._store(request, done, state.resolve_block_ids(name)[0])
+        if self._forget:
+            del self._forget[: self._index.drop(self._forget)]
+        del self._forget[:-_MOST_FORGOTTEN]
+        begun, self._new = self._new, []
+        return Transfers(begun)
+
+    def end(self, ends: Ends) -> None:
+        """What the worker reported: the blocks of these copies may be reused."""
+        for number in ends.done:
+            self._end(self._open.pop(number), True)
+        for number in ends.failed:
+            self._end(self._open.pop(number), False)
+
+    def finish(self, request: Request, blocks: Sequence[int]) -> None:
+        """The request has ended, in whatever state; its blocks are still its own."""
+        name = request.request_id
+        if self._requests.pop(name, None) is not None and not self._is_loading(name):
+            done = request.num_computed_tokens - request.num_in_flight_tokens
+            self._store(request, done, blocks)
+        park = self._parks.pop(name, None)
+        if park is not None:
+            self._let_go(park)
+        self._stored.pop(name, None)
+        self._found.pop(name, None)
+        self._local.pop(name, None)
+        self._refused.discard(name)
+
+    def has_room_coming(self) -> bool:
+        """Whether blocks that nobody else holds become free when copies end. False once a copy has
+        taken too long: then vLLM helps itself."""
+        assert self._pool is not None
+        if self._is_paused():
+            return False
+        blocks = self._pool.blocks
+        begun_after = self._clock() - self._patience_s
+        return any(
+            blocks[at].ref_cnt == 1
+            for each in self._open.values()
+            if each.since > begun_after
+            for at in each.copy.blocks
+        )
+
+    def has_work(self) -> bool:
+        """Whether the engine has to make steps though no request is left."""
+        return bool(self._open or self._new)
+
+    # ---- within ----
+
+    def _digests(self, request: Request, first: int, last: int) -> list[bytes]:
+        return [digest_of(self._salt + each) for each in request.block_hashes[first:last]]
+
+    def _private_names(self, name: str, count: int) -> list[bytes]:
+        """Nobody else can know them, and no two parks share them."""
+        seed = hashlib.sha256(b"kvd_vllm park" + self._engine + name.encode())
+        seed.update(self._number.to_bytes(8, "little"))
+        names = []
+        for at in range(count):
+            each = seed.copy()
+            each.update(at.to_bytes(8, "little"))
+            names.append(each.digest())
+        return names
+
+    def _tokens_found(self, request: Request) -> int:
+        """Leading tokens that kvd has, whole blocks, at least one token less than the request has.
+        What a request may load is bounded by kv_transfer_params' max_load_tokens."""
+        name = request.request_id
+        if not self._prefixes or name in self._refused or self._is_paused() \
+                or request.skip_reading_prefix_cache:  # fmt: skip
+            return 0
+        limit = (request.num_tokens - 1) // self._block_tokens
+        local = self._local.get(name, 0)
+        bound = _max_load_tokens(request)
+        if bound is not None:
+            limit = min(limit, (local + bound) // self._block_tokens)
+        if limit * self._block_tokens <= local:
+            return 0
+        known = self._found.get(name)
+        if known is None or known.until < self._clock() or known.asked < limit:
+            blocks = self._index.lookup(self._digests(request, 0, limit))
+            known = Found(blocks or 0, limit, self._clock() + _ANSWER_S)
+            self._found[name] = known
+        return min(known.blocks, limit) * self._block_tokens
+
+    def _store(self, request: Request, done: int, blocks: Sequence[int]) -> None:
+        """Full blocks that kvd has not got yet. `done` tokens of the request are computed."""
+        if not self._prefixes or self._is_paused():
+            return
+        name = request.request_id
+        first, last = self._stored.get(name, 0), done // self._block_tokens
+        last = min(last, len(request.block_hashes))
+        if last <= first:
+            return
+        ids = list(blocks[first:last])
+        if len(ids) < last - first:
+            return
+        self._begin(Kind.STORE, name, self._digests(request, first, last), ids)
+        self._stored[name] = last
+
+    def _begin(self, kind: Kind, name: str, digests: Sequence[bytes], blocks: Iterable[int]) -> Copy:
+        """A copy that holds its blocks from now on."""
+        assert self._pool is not None
+        self._number += 1
+        copy = Copy(self._number, kind, name, list(digests), list(blocks))
+        self._hold(copy)
+        self._open[copy.number] = Open(copy, self._clock(), [])
+        self._new.append(copy)
+        return copy
+
+    def _hold(self, copy: Copy) -> None:
+        assert self._pool is not None
+        self._pool.touch([self._pool.blocks[at] for at in copy.blocks])
+
+    def _release(self, copy: Copy) -> None:
+        assert self._pool is not None
+        self._pool.free_blocks([self._pool.blocks[at] for at in reversed(copy.blocks)])
+
+    def _end(self, ended: Open, done: bool) -> None:
+        copy = ended.copy
+        self._release(copy)
+        self._forget += ended.forget
+        self._count(copy, done)
+        if done:
+            self._pause_s = _PAUSE_S
+            return
+        if self._pause_s == _PAUSE_S:
+            logger.warning("kvd: a copy failed; what it was for is computed, as without kvd")
+        self._paused_until = self._clock() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        park = self._parks.get(copy.request)
+        if copy.kind == Kind.PARK and park is not None and park.copy == copy.number:
+            del self._parks[copy.request]
+            self._forget += park.digests
+            self.stats.add("recomputed_requests")
+        elif copy.kind != Kind.PARK and copy.request in self._requests:
+            self._stored.pop(copy.request, None)
+            if copy.kind == Kind.LOAD:
+                self._refused.add(copy.request)
+
+    def _count(self, copy: Copy, done: bool) -> None:
+        names = ("stored_blocks", "parked_blocks", "loaded_blocks")
+        self.stats.add(names[copy.kind] if done else "failed_blocks", len(copy.blocks))
+
+    def _let_go(self, park: Park) -> None:
+        """Forgets a park, once its copy has ended."""
+        if park.copy in self._open:
+            self._open[park.copy].forget.extend(park.digests)
+        else:
+            self._forget += park.digests
+
+    def _is_patient_with(self, park: Park) -> bool:
+        """A park that takes too long, as kvd hangs, is given up."""
+        return not self._is_under_way(park) or self._clock() < park.since + self._patience_s
+
+    def _is_under_way(self, park: Park) -> bool:
+        return park.copy in self._open
+
+    def _is_loading(self, name: str) -> bool:
+        return any(
+            each.copy.kind == Kind.LOAD and each.copy.request == name
+            for each in self._open.values()
+        )
+
+    def _is_paused(self) -> bool:
+        return self._clock() < self._paused_until
+
+
+def _max_load_tokens(request: Request) -> int | None:
+    """As vLLM's own offloading reads it: a whole number, at least 0; else no bound."""
+    given = (request.kv_transfer_params or {}).get("max_load_tokens")
+    return given if type(given) is int and given >= 0 else None

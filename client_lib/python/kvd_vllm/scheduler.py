@@ -1,0 +1,337 @@
+"""KvdScheduler and KvdAsyncScheduler: kvd's policies decide who leaves, who comes in, and how many
+prompt tokens a step computes; vLLM's own scheduler does the rest.
+
+    --scheduler-cls kvd_vllm.KvdScheduler         (kvd_vllm.KvdAsyncScheduler with async scheduling)
+
+Each step tells kvd what there is, and applies its answer before vLLM's schedule(): victims are
+preempted, so that vLLM counts them as it always does, and of the waiting requests only those show
+that kvd lets in. Without an answer in time the step is vLLM's own. On the engine's main thread.
+
+Every name here begins with kvd, as vLLM's class has hundreds of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import kvd_client
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.core.sched.request_queue import FCFSRequestQueue
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import RequestStatus
+
+from kvd_client.schedule import MOST_REQUESTS
+from kvd_vllm.connector import KvdConnector
+from kvd_vllm.memory import logger
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.request import Request
+
+_State = kvd_client.ScheduleState
+_COMES_IN = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+_LONGEST_GOAL_S = 3600.0
+_NS = 1_000_000_000
+
+
+class AdmissionQueue(FCFSRequestQueue):
+    """vLLM's waiting queue, of which its scheduler sees no more than the first `shown` requests.
+
+    It asks bool() before it takes one; counters ask len(), which is all of them.
+    """
+
+    shown: int | None = None
+
+    def __bool__(self) -> bool:
+        return len(self) > 0 and (self.shown is None or self.shown > 0)
+
+    def peek_request(self) -> Request:
+        return self[0]
+
+    def pop_request(self) -> Request:
+        if self.shown is not None:
+            self.shown -= 1
+        return self.popleft()
+
+
+class Goals(NamedTuple):
+    """What a request asked for in vllm_xargs; 0: what its SLO class has."""
+
+    ttft_ns: int = 0
+    tbt_ns: int = 0
+    slo_class: int = 0
+
+
+class KnownRequest:
+    """What kvd is told of a request that vLLM does not keep."""
+
+    __slots__ = ("arrived", "first_token", "goals", "last_token", "number", "tokens")
+
+    def __init__(self, number: int, arrived: float, goals: Goals) -> None:
+        self.number = number
+        self.arrived = arrived
+        self.goals = goals
+        self.tokens = 0
+        self.first_token = self.last_token = 0.0
+
+
+class LastStep(NamedTuple):
+    """What the step did whose output came last."""
+
+    ns: int = 0
+    prefill_tokens: int = 0
+    decodes: int = 0
+
+
+class KvdSchedulerMixin:
+    """In front of one of vLLM's scheduler classes."""
+
+    kvd_clock = staticmethod(time.monotonic)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        here: Any = self
+        _refuse_what_does_not_fit(here)
+        queue = AdmissionQueue()
+        queue.extend(here.waiting)
+        here.waiting = queue
+        self.kvd_connector: KvdConnector = here.connector
+        self.kvd_batch = kvd_client.ScheduleBatch()
+        self.kvd_known: dict[str, KnownRequest] = {}
+        self.kvd_numbers = 0
+        self.kvd_token_budget: int = here.max_num_scheduled_tokens
+        self.kvd_begun: deque[float] = deque()
+        self.kvd_ended = 0.0
+        self.kvd_last_step = LastStep()
+
+    # ---- vLLM's methods ----
+
+    def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
+        here: Any = self
+        decision = self.kvd_ask() if self.kvd_has_a_say() else None
+        try:
+            if decision is not None:
+                self.kvd_apply(decision)
+            output: SchedulerOutput = super().schedule(throttle_prefills)  # type: ignore[misc]
+        finally:
+            here.waiting.shown = None
+            here.max_num_scheduled_tokens = self.kvd_token_budget
+        self.kvd_begun.append(self.kvd_clock())
+        return output
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: Any
+    ) -> Any:
+        outputs = super().update_from_output(  # type: ignore[misc]
+            scheduler_output, model_runner_output
+        )
+        self.kvd_note(scheduler_output.num_scheduled_tokens)
+        return outputs
+
+    def _preempt_request(
+        self, request: Request, timestamp: float, drop_stale_output: bool = False
+    ) -> None:
+        """Whoever preempts, vLLM itself included: the request's KV is parked first."""
+        here: Any = self
+        if not drop_stale_output:
+            blocks = here.kv_cache_manager.get_block_ids(request.request_id)[0]
+            self.kvd_connector.park(request, blocks)
+        super()._preempt_request(request, timestamp, drop_stale_output)  # type: ignore[misc]
+
+    # ---- asking ----
+
+    def kvd_has_a_say(self) -> bool:
+        """Whether there is anything to decide: somebody waits, or has prompt tokens to compute."""
+        here: Any = self
+        if here.pause_state != PauseState.UNPAUSED:
+            return False
+        return len(here.waiting) > 0 or any(each.is_prefill_chunk for each in here.running)
+
+    def kvd_ask(self) -> kvd_client.Decision | None:
+        """One round trip; None: kvd did not answer in time."""
+        here: Any = self
+        self.kvd_describe()
+        pool = here.kv_cache_manager.block_pool
+        last, self.kvd_last_step = self.kvd_last_step, LastStep()
+        shape = self.kvd_connector.shape
+        return self.kvd_connector.schedule(
+            self.kvd_batch,
+            free_blocks=pool.get_num_free_blocks() + self.kvd_connector.blocks_coming(),
+            total_blocks=pool.num_gpu_blocks - 1,
+            block_tokens=here.block_size,
+            block_bytes=shape.block_bytes if shape is not None else 0,
+            last_step_ns=last.ns,
+            last_step_prefill_tokens=last.prefill_tokens,
+            last_step_decodes=last.decodes,
+            max_batched_tokens=self.kvd_token_budget,
+            max_running=here.max_num_active_reqs,
+        )
+
+    def kvd_describe(self) -> None:
+        """Fills the batch: all that run, load or are parked, and of the waiting as many as fit."""
+        here: Any = self
+        now, batch, size = self.kvd_clock(), self.kvd_batch, here.block_size
+        batch.clear()
+        self.kvd_forget_the_gone()
+        for request in here.running:
+            blocks = -(-request.num_computed_tokens // size)
+            self.kvd_add(request, now, _State.RUNNING, blocks=blocks)
+        for request in here.kv_holding_waiting:  # loads go on: it has its blocks, and keeps them
+            self.kvd_add(request, now, _State.RUNNING)
+        for request in here.waiting:
+            if len(batch) >= MOST_REQUESTS:
+                break
+            if request.status in _COMES_IN:
+                tokens, back = self.kvd_connector.parked(request.request_id)
+                state = _State.PARKED if back else _State.WAITING
+                self.kvd_add(request, now, state, back=back, parked=tokens)
+
+    def kvd_add(
+        self, request: Request, now: float, state: int, blocks: int = 0, back: int = 0, parked: int = 0
+    ) -> None:
+        known = self.kvd_known.get(request.request_id) or self.kvd_meet(request, now)
+        computed = parked or request.num_computed_tokens
+        generated = request.num_output_tokens
+        self.kvd_batch.add(
+            known.number, state, request.num_prompt_tokens, computed, generated,
+            max(request.max_tokens, generated), blocks, back, _age(now, known.arrived),
+            _age(now, known.first_token) if known.first_token else 0,
+            _age(now, known.last_token) if known.last_token else 0, *known.goals,
+        )  # fmt: skip
+
+    def kvd_meet(self, request: Request, now: float) -> KnownRequest:
+        self.kvd_numbers += 1
+        arrived = self.kvd_arrival_of(request, now)
+        known = KnownRequest(self.kvd_numbers, arrived, goals_of(request))
+        self.kvd_known[request.request_id] = known
+        return known
+
+    def kvd_arrival_of(self, request: Request, now: float) -> float:
+        """By kvd_clock; vLLM's front end took the time of day."""
+        return now - max(0.0, time.time() - request.arrival_time)
+
+    def kvd_forget_the_gone(self) -> None:
+        here: Any = self
+        if len(self.kvd_known) > len(here.requests):
+            self.kvd_known = {
+                name: known for name, known in self.kvd_known.items() if name in here.requests
+            }
+
+    # ---- applying ----
+
+    def kvd_apply(self, decision: kvd_client.Decision) -> None:
+        here: Any = self
+        gone = set(decision.preempt)
+        victims = [each for each in here.running if self.kvd_number_of(each) in gone]
+        order = {number: at for at, number in enumerate(decision.preempt)}
+        victims.sort(key=lambda each: order[self.kvd_number_of(each)])
+        for victim in victims:
+            here.running.remove(victim)
+            here._preempt_request(victim, time.monotonic())
+        self.kvd_let_in(decision.admit)
+        if decision.prefill_tokens is not None:
+            decodes = sum(not each.is_prefill_chunk for each in here.running)
+            bound = max(1, decision.prefill_tokens + decodes + len(decision.admit))
+            # vLLM gives tokens in this order, and no prompt is to take those of the answers.
+            here.running.sort(key=lambda each: each.is_prefill_chunk)
+            here.max_num_scheduled_tokens = min(self.kvd_token_budget, bound)
+
+    def kvd_let_in(self, numbers: list[int]) -> None:
+        """Those that come in stand first, in kvd's order, and are all that vLLM sees; with them what
+        waits for a grammar or for input, which vLLM looks after while it looks for requests."""
+        here: Any = self
+        queue: AdmissionQueue = here.waiting
+        if not numbers and not here.running and not here.kv_holding_waiting:
+            return  # nobody runs and nobody comes in: that would be for ever
+        order = {number: at for at, number in enumerate(numbers)}
+        blocked = [each for each in queue if each.status not in _COMES_IN]
+        others = [each for each in queue if each.status in _COMES_IN]
+        admitted = [each for each in others if self.kvd_number_of(each) in order]
+        admitted.sort(key=lambda each: order[self.kvd_number_of(each)])
+        staying = [each for each in others if self.kvd_number_of(each) not in order]
+        queue.clear()
+        queue.extend(blocked + admitted + staying)
+        queue.shown = len(blocked) + len(admitted)
+
+    def kvd_number_of(self, request: Request) -> int:
+        """0, which no request has, for one that kvd was not told of."""
+        known = self.kvd_known.get(request.request_id)
+        return known.number if known is not None else 0
+
+    # ---- noting ----
+
+    def kvd_note(self, scheduled: dict[str, int]) -> None:
+        """What a step did, once its output has been taken in."""
+        here: Any = self
+        now = self.kvd_clock()
+        begun = self.kvd_begun.popleft() if self.kvd_begun else now
+        if scheduled:
+            took = now - max(begun, self.kvd_ended)
+            decodes = sum(count == 1 for count in scheduled.values())
+            tokens = sum(scheduled.values()) - decodes
+            self.kvd_last_step = LastStep(max(1, int(took * _NS)), tokens, decodes)
+        self.kvd_ended = now
+        for name in scheduled:
+            known, request = self.kvd_known.get(name), here.requests.get(name)
+            if known is not None and request is not None \
+                    and request.num_output_tokens > known.tokens:  # fmt: skip
+                known.tokens = request.num_output_tokens
+                known.last_token = now
+                known.first_token = known.first_token or now
+
+
+class KvdScheduler(KvdSchedulerMixin, Scheduler):
+    """Without async scheduling."""
+
+
+class KvdAsyncScheduler(KvdSchedulerMixin, AsyncScheduler):
+    """With async scheduling."""
+
+
+def goals_of(request: Request) -> Goals:
+    """vllm_xargs of the API: kvd_ttft_s and kvd_tbt_s in seconds, kvd_slo_class by its name."""
+    parameters = request.sampling_params
+    given = (parameters.extra_args if parameters is not None else None) or {}
+    name = given.get("kvd_slo_class")
+    return Goals(
+        _goal(given, "kvd_ttft_s"),
+        _goal(given, "kvd_tbt_s"),
+        kvd_client.slo_class(name) if isinstance(name, str) and name else 0,
+    )
+
+
+def _goal(given: dict[str, Any], name: str) -> int:
+    try:
+        seconds = float(given.get(name) or 0.0)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST_GOAL_S:
+        logger.warning("kvd: %s=%r is no time from 0 to 3600 s: not used", name, given[name])
+        return 0
+    return int(seconds * _NS)
+
+
+def _age(now: float, then: float) -> int:
+    return max(1, int((now - then) * _NS))
+
+
+def _refuse_what_does_not_fit(scheduler: Any) -> None:
+    """Raises ValueError with the remedy."""
+    wants_async = bool(scheduler.scheduler_config.async_scheduling)
+    if wants_async != isinstance(scheduler, AsyncScheduler):
+        right = "KvdAsyncScheduler" if wants_async else "KvdScheduler"
+        state = "on" if wants_async else "off"
+        raise ValueError(
+            f"{type(scheduler).__name__} does not fit: async scheduling is {state}; use "
+            f"--scheduler-cls kvd_vllm.{right}"
+        )
+    if not isinstance(scheduler.waiting, FCFSRequestQueue):
+        raise ValueError("kvd decides the order of requests: use --scheduling-policy fcfs")
+    if not isinstance(scheduler.connector, KvdConnector):
+        raise ValueError(
+            'KvdScheduler parks requests by way of KvdConnector: add --kv-transfer-config '
+            '\'{"kv_connector":"KvdConnector","kv_role":"kv_both"}\''
+        )

@@ -1,0 +1,85 @@
+"""What vLLM logs and exports of this connector: counts, as vllm:kvd_… counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
+    KVConnectorPromMetrics, KVConnectorStats,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+
+COUNTERS = {
+    "stored_blocks": "Blocks stored in kvd for every engine of this model to find.",
+    "parked_blocks": "Blocks of preempted requests parked in kvd.",
+    "loaded_blocks": "Blocks loaded from kvd.",
+    "failed_blocks": "Blocks of copies to or from kvd that failed.",
+    "parked_requests": "Preempted requests parked in kvd.",
+    "recomputed_requests": "Preempted requests that could not be parked or not come back.",
+    "stock_steps": "Steps that vLLM's own scheduler decided, as kvd was late or absent.",
+    "unanswered_calls": "Calls of the engine that kvd did not answer, or not in time.",
+}
+
+
+class KvdStats(KVConnectorStats):
+    """Counts since the last interval, by the names of COUNTERS."""
+
+    data: dict[str, int]
+
+    def reset(self) -> None:
+        self.data = {}
+
+    def add(self, name: str, count: int = 1) -> None:
+        self.data[name] = self.data.get(name, 0) + count
+
+    def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
+        for name, count in other.data.items():
+            self.add(name, count)
+        return self
+
+    def reduce(self) -> dict[str, int | float]:
+        return {f"kvd {name.replace('_', ' ')}": count for name, count in self.data.items()}
+
+    def is_empty(self) -> bool:
+        return not any(self.data.values())
+
+    def take(self) -> KvdStats | None:
+        """What has been counted since the last call; None: nothing."""
+        if self.is_empty():
+            return None
+        taken = KvdStats(self.data)
+        self.data = {}
+        return taken
+
+
+class KvdPromMetrics(KVConnectorPromMetrics):
+    """The counts as Prometheus counters."""
+
+    def __init__(
+        self,
+        vllm_config: VllmConfig,
+        metric_types: Any,
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> None:
+        super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+        self._counters = {
+            name: self._per_engine(
+                self._counter_cls(
+                    name=f"vllm:kvd_{name}", documentation=text, labelnames=labelnames
+                )
+            )
+            for name, text in COUNTERS.items()
+        }
+
+    def _per_engine(self, metric: Any) -> dict[int, Any]:
+        values: Iterable[tuple[int, list[object]]] = self.per_engine_labelvalues.items()
+        return {engine: metric.labels(*labels) for engine, labels in values}
+
+    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
+        for name, count in transfer_stats_data.items():
+            if name in self._counters:
+                self._counters[name][engine_idx].inc(count)

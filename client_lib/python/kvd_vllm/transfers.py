@@ -1,0 +1,50 @@
+"""What the scheduler's side and a worker's side tell each other, once a step."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorMetadata, KVConnectorWorkerMetadata,
+)  # fmt: skip
+
+
+class Kind(enum.IntEnum):
+    STORE = 0  # full blocks, under the hashes that every engine gives them
+    PARK = 1  # a preempted request's blocks, under names of its own
+    LOAD = 2
+
+
+@dataclass
+class Copy:
+    """One copy between blocks of the KV cache and kvd. `number` names it until its end is reported.
+
+    `waits`: the step's forward reads the blocks, so they have to be there before it.
+    """
+
+    number: int
+    kind: Kind
+    request: str
+    digests: list[bytes]
+    blocks: list[int]
+    waits: bool = False
+
+
+@dataclass
+class Transfers(KVConnectorMetadata):
+    """The scheduler's side to the worker's: copies to begin with this step."""
+
+    copies: list[Copy] = field(default_factory=list)
+
+
+@dataclass
+class Ends(KVConnectorWorkerMetadata):
+    """The worker's side to the scheduler's: copies of which kvd touches no byte any more."""
+
+    done: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        assert isinstance(other, Ends)
+        return Ends(self.done + other.done, self.failed + other.failed)

@@ -1,0 +1,116 @@
+"""Level 2 on real vLLM processes: what one engine computed, the next one finds in kvd."""
+
+from __future__ import annotations
+
+import random
+import re
+import unittest
+from pathlib import Path
+from typing import Any
+
+import ctest
+from kvd_process import KvdProcess
+from vllm_process import Bench, largest_difference
+
+SHARED, TAIL, ANSWER = 256, 20, 40
+HIT = "external_prefix_cache_hits"
+PATIENT = {"step_budget_s": 2.0}  # the machine may be busy
+STATS = {"disable_log_stats": False}
+
+
+def prompts(tails: int, seed: int) -> list[list[int]]:
+    """Prompts of which the first 256 tokens are the same, for every seed."""
+    shared, own = random.Random(7), random.Random(seed)
+    head = [shared.randrange(3, 2048) for _ in range(SHARED)]
+    return [head + [own.randrange(3, 2048) for _ in range(TAIL)] for _ in range(tails)]
+
+
+def setUpModule() -> None:
+    global bench, stock
+    bench = Bench()
+    unittest.addModuleCleanup(bench.close)
+    with bench.engine("stock", prompts=prompts(1, 2), answer=ANSWER) as engine:
+        stock = engine.answers()[0]
+
+
+def scribble_over_dram(pid: int) -> None:
+    """Over all that kvd caches, from outside."""
+    line = re.compile(r"([0-9a-f]+)-([0-9a-f]+) .w.. .*/memfd:kvd-dram")
+    hits = [line.match(each) for each in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    ranges = [(int(hit[1], 16), int(hit[2], 16)) for hit in hits if hit]
+    assert ranges, "kvd has no DRAM pool"
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        for begin, end in ranges:
+            memory.seek(begin)
+            data = bytearray(memory.read(end - begin))
+            for at in range(3, len(data), 4):
+                data[at] ^= 0x80  # the sign of every float
+            memory.seek(begin)
+            memory.write(data)
+
+
+class Level2(unittest.TestCase):
+    def kvd(self, bandwidth: str = "unlimited") -> KvdProcess:
+        return self.enterContext(KvdProcess(slabs=16, dram_slabs=32, bandwidth=bandwidth))
+
+    def fill(self, kvd: KvdProcess) -> None:
+        """An engine computes the prefix, and exits."""
+        with bench.engine("fill", kvd.endpoint, prompts=prompts(1, 1), answer=8) as engine:
+            engine.answers()
+
+    def find(self, kvd: KvdProcess, load: str = "async", **given: Any) -> dict[str, Any]:
+        with bench.engine("find", kvd.endpoint, engine=STATS, extra={**PATIENT, "load": load},
+                          prompts=prompts(1, 2), answer=ANSWER, **given) as engine:  # fmt: skip
+            found = engine.answers()[0]
+            self.log = engine.log
+        return found
+
+    def expect_hit(self, found: dict[str, Any], tokens: int = SHARED) -> None:
+        self.assertEqual(found["counters"][HIT], tokens)
+        self.assertEqual(found["scheduled"], found["needed"] - tokens)
+
+    def test_the_next_engine_finds_the_prefix(self) -> None:
+        kvd = self.kvd()
+        self.fill(kvd)
+        for load in ("async", "sync"):
+            found = self.find(kvd, load)
+            self.expect_hit(found)
+            self.assertEqual(found["tokens"], stock["tokens"])
+            self.assertLess(largest_difference(found["logprobs"], stock["logprobs"]), 1e-4)
+        bounded = self.find(kvd, arguments={"kv_transfer_params": {"max_load_tokens": 100}})
+        self.expect_hit(bounded, 96)
+        self.assertEqual(bounded["tokens"], stock["tokens"])
+
+    def test_a_copy_that_was_corrupted_answers_otherwise(self) -> None:
+        """The control of the test above: were the KV computed, this would change nothing."""
+        kvd = self.kvd()
+        self.fill(kvd)
+        scribble_over_dram(kvd.process.pid)
+        found = self.find(kvd)
+        self.expect_hit(found)
+        self.assertNotEqual(found["tokens"], stock["tokens"])
+
+    def test_kvd_killed_while_it_loads_costs_the_load_alone(self) -> None:
+        kvd = self.kvd(bandwidth="2MiB/s")
+        self.fill(kvd)
+        with bench.engine("orphan", kvd.endpoint, engine=STATS, extra=PATIENT,
+                          prompts=prompts(2, 2), answer=ANSWER, pause_on="load") as engine:  # fmt: skip
+            engine.wait_for_pause()
+            kvd.kill()
+            engine.go_on()
+            found = engine.answers()[0]
+        self.assertEqual(found["tokens"][0], stock["tokens"][0])
+        self.assertEqual(len(found["tokens"][1]), ANSWER)
+        self.assertGreater(found["counters"]["kvd_failed_blocks"], 0)
+        self.assertEqual(engine.log.count("kvd: a copy failed"), 1)
+
+    def test_another_salt_finds_nothing(self) -> None:
+        kvd = self.kvd()
+        self.fill(kvd)
+        found = self.find(kvd, salt="other")
+        self.expect_hit(found, 0)
+        self.assertEqual(found["tokens"], stock["tokens"])
+
+
+if __name__ == "__main__":
+    ctest.main()

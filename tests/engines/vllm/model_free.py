@@ -1,0 +1,295 @@
+"""A real vLLM scheduler and KvdConnector on a real kvd, without a model: where a forward would
+compute, each token's slot gets a number that all tokens before it decide, and before that every
+earlier slot is looked at. A block handed out too early, or loaded wrong, is a number that is not right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+import tiny_model
+
+os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+from vllm import SamplingParams
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.engine.arg_utils import EngineArgs
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+
+import kvd_client
+from kvd_vllm.connector import KvdConnector
+from kvd_vllm.scheduler import KvdScheduler
+
+TOKENS, LAYERS = 32, 2  # of a block; two layers, so that a block is two pieces
+PAGE = 8 * TOKENS
+LONGEST = 512
+
+
+def chain(tokens: list[int]) -> numpy.ndarray[Any, Any]:
+    """What the slot of each token holds: all tokens up to it decide."""
+    out, value = numpy.empty(len(tokens), numpy.int64), 1
+    for at, token in enumerate(tokens):
+        value = (value * 6364136223846793005 + token + 1442695040888963407) % (1 << 63)
+        out[at] = value
+    return out
+
+
+def answer_to(prompt: list[int], count: int) -> list[int]:
+    """All tokens, of prompt and answer, whoever schedules them."""
+    tokens = list(prompt)
+    value = int(chain(prompt)[-1])
+    for _ in range(count):
+        token = 3 + (value >> 20) % 1900
+        tokens.append(token)
+        value = (value * 6364136223846793005 + token + 1442695040888963407) % (1 << 63)
+    return tokens
+
+
+class WrongBytes(AssertionError):
+    """A slot holds what no token wrote there."""
+
+
+class Rig:
+    """One engine without a model. `options`: of the connector; `engine`: EngineArgs."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        folder: Path,
+        scheduler: Callable[..., Any],
+        seed: int,
+        blocks: int = 40,
+        is_async: bool = False,
+        options: dict[str, Any] | None = None,
+        engine: dict[str, Any] | None = None,
+    ) -> None:
+        self.random = random.Random(seed)
+        config = _config(endpoint, folder, blocks, is_async, options or {}, engine or {})
+        spec = FullAttentionSpec(
+            block_size=TOKENS, num_kv_heads=1, head_size=1, dtype=torch.float32
+        )
+        assert spec.page_size_bytes == PAGE
+        layers = [f"layer{at}" for at in range(LAYERS)]
+        cache = KVCacheConfig(
+            num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(layers, spec)]
+        )
+        init_none_hash(sha256)
+        self.hasher = get_request_block_hasher(TOKENS, sha256)
+        self.blocks = blocks
+        self.worker = KvdConnector(config, KVConnectorRole.WORKER, cache)
+        with self.worker.get_mem_pool_context():
+            memory = torch.zeros(LAYERS * blocks * PAGE, dtype=torch.int8, device="cpu")
+        self.kv = list(memory.view(torch.int64).view(LAYERS, blocks, TOKENS))
+        self.worker.register_kv_caches(dict(zip(layers, self.kv, strict=True)))
+        self.slots = [each.numpy() for each in self.kv]
+        self.scheduler = scheduler(
+            vllm_config=config, kv_cache_config=cache, block_size=TOKENS, log_stats=False,
+            structured_output_manager=StructuredOutputManager(config),
+        )  # fmt: skip
+        self.connector: KvdConnector = self.scheduler.connector
+        self.counts: dict[str, int] = {}
+        self._stats, self.connector.get_kv_connector_stats = (
+            self.connector.get_kv_connector_stats, self.count
+        )  # fmt: skip
+        self.depth = 2 if is_async else 1
+        self.flying: deque[tuple[Any, ModelRunnerOutput]] = deque()
+        self.truth: dict[str, list[int]] = {}
+        self.expected: dict[str, numpy.ndarray[Any, Any]] = {}
+        self.given: dict[str, list[int]] = {}
+        self.prompts: dict[str, int] = {}
+        self.scheduled: dict[str, int] = {}
+        self.aborted: set[str] = set()
+        self.unfinished: set[str] = set()
+        self.made = self.steps = self.preemptions = 0
+
+    def add(self, prompt: list[int], count: int, **extra: Any) -> str:
+        name = f"r{self.made}"
+        self.made += 1
+        self.truth[name] = answer_to(prompt, count)
+        self.expected[name] = chain(self.truth[name])
+        self.given[name], self.scheduled[name], self.prompts[name] = [], 0, len(prompt)
+        self.unfinished.add(name)
+        parameters = SamplingParams(
+            max_tokens=count, ignore_eos=True, temperature=0, extra_args=extra or None
+        )
+        self.scheduler.add_request(
+            Request(request_id=name, prompt_token_ids=prompt, sampling_params=parameters,
+                    pooling_params=None, block_hasher=self.hasher)
+        )  # fmt: skip
+        return name
+
+    def abort(self, name: str) -> None:
+        self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+        self.aborted.add(name)
+        self.unfinished.discard(name)
+
+    def step(self) -> None:
+        self.steps += 1
+        output = self.scheduler.schedule()
+        self.preemptions += len(output.preempted_req_ids or ())
+        self.flying.append((output, self.execute(output)))
+        if len(self.flying) >= self.depth or not output.num_scheduled_tokens:
+            self.take_in()
+        running, waiting = self.scheduler.get_request_counts()
+        assert running + waiting == len(self.unfinished), "a request is not counted"
+
+    def take_in(self) -> None:
+        """The output of the oldest step that is in flight."""
+        output, made = self.flying.popleft()
+        for each in self.scheduler.update_from_output(output, made).get(0, _Nothing()).outputs:
+            self.given[each.request_id] += each.new_token_ids
+            if each.finish_reason is not None:
+                self.unfinished.discard(each.request_id)
+
+    def execute(self, output: Any) -> ModelRunnerOutput:
+        """What a worker does in a step, in its order."""
+        worker, meta = self.worker, output.kv_connector_metadata
+        worker.handle_preemptions(meta)
+        worker.bind_connector_metadata(meta)
+        if output.has_sync_kv_loads:
+            worker.start_load_kv(None)
+        names = list(output.num_scheduled_tokens)
+        failed = self.scheduler_will_skip() if output.has_sync_kv_loads else set()
+        sampled = [self.compute(name, output.num_scheduled_tokens[name], failed) for name in names]
+        if not output.has_sync_kv_loads:
+            worker.start_load_kv(None)
+        worker.wait_for_save()
+        results = worker.get_transfer_results(output.finished_req_ids)
+        transfers = KVConnectorOutput(
+            finished_sending=results.finished_sending or None,
+            finished_recving=results.finished_recving or None,
+            invalid_block_ids=worker.get_block_ids_with_load_errors(),
+            kv_connector_worker_meta=worker.build_connector_worker_meta(),
+        )
+        worker.clear_connector_metadata()
+        return ModelRunnerOutput(
+            req_ids=names, req_id_to_index={name: at for at, name in enumerate(names)},
+            sampled_token_ids=sampled, logprobs=None, prompt_logprobs_dict={}, pooler_output=[],
+            kv_connector_output=transfers,
+        )  # fmt: skip
+
+    def scheduler_will_skip(self) -> set[int]:
+        """Blocks whose load failed, while vLLM does not know yet: the step computes on rubbish, and
+        vLLM throws its tokens away."""
+        return set(self.worker._copier._bad_blocks)
+
+    def compute(self, name: str, count: int, failed: set[int]) -> list[int]:
+        """Looks at all slots before the new ones, writes those, and samples if that was the last."""
+        request = self.scheduler.requests[name]
+        end = request.num_computed_tokens
+        blocks = numpy.array(self.scheduler.kv_cache_manager.get_block_ids(name)[0])
+        expected = self.expected[name][:end]
+        position = numpy.arange(end)
+        rows, columns = blocks[position // TOKENS], position % TOKENS
+        begin = end - count
+        if not failed.intersection(blocks.tolist()):
+            for layer, slots in enumerate(self.slots):
+                seen = slots[rows[:begin], columns[:begin]]
+                if not numpy.array_equal(seen, expected[:begin] + layer):
+                    bad = int(numpy.flatnonzero(seen != expected[:begin] + layer)[0])
+                    raise WrongBytes(f"{name}: token {bad} of {begin}, step {self.steps}")
+        for layer, slots in enumerate(self.slots):
+            slots[rows[begin:], columns[begin:]] = expected[begin:] + layer
+        self.scheduled[name] += count
+        return [] if request.is_prefill_chunk else [self.truth[name][end]]
+
+    def count(self) -> None:
+        """What the connector has counted, in all."""
+        for name, more in getattr(self._stats(), "data", {}).items():
+            self.counts[name] = self.counts.get(name, 0) + more
+
+    def ask(self) -> Any:
+        """One question to kvd's policy; None: no answer."""
+        self.scheduler.kvd_describe()
+        return KvdScheduler.kvd_ask(self.scheduler)
+
+    def run_dry(self, most: int = 20000) -> None:
+        """Until nothing is left; raises where a request never comes to its end."""
+        for _ in range(most):
+            if not self.scheduler.has_requests() and not self.flying:
+                return
+            if self.scheduler.has_requests():
+                self.step()
+            else:
+                self.take_in()
+        counts = self.scheduler.get_request_counts()
+        raise AssertionError(f"{counts} running and waiting, {len(self.unfinished)} never ended")
+
+    def check_answers(self) -> None:
+        """Each answer is what it has to be, whatever happened to its request."""
+        for name, truth in self.truth.items():
+            answer = truth[self.prompts[name] :]
+            if name in self.aborted:
+                answer = answer[: len(self.given[name])]
+            got = self.given[name]
+            assert got == answer, f"{name} was given {len(got)} tokens of {len(answer)}: {got}"
+
+    def computed_twice(self) -> dict[str, int]:
+        """Tokens that requests had scheduled beyond what they needed."""
+        extra = {
+            name: self.scheduled[name] - (len(truth) - 1)
+            for name, truth in self.truth.items()
+            if name not in self.aborted
+        }
+        return {name: count for name, count in extra.items() if count > 0}
+
+    def check_blocks(self) -> None:
+        free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        assert free == self.blocks - 1, f"{self.blocks - 1 - free} blocks leaked"
+
+    def close(self) -> None:
+        with contextlib.suppress(kvd_client.KvdError):
+            self.scheduler.shutdown()
+        self.worker.shutdown()
+
+
+class _Nothing:
+    outputs: tuple[Any, ...] = ()
+
+
+def write_config(folder: Path) -> Path:
+    """A model's folder of which only the configuration is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(tiny_model.CONFIG))
+    return folder
+
+
+def _config(
+    endpoint: str, folder: Path, blocks: int, is_async: bool, options: dict[str, Any],
+    engine: dict[str, Any],
+) -> Any:  # fmt: skip
+    given = {
+        "enable_prefix_caching": False, "max_num_seqs": 8, "max_num_batched_tokens": 256, **engine,
+    }  # fmt: skip
+    config = EngineArgs(
+        model=str(folder), skip_tokenizer_init=True, dtype="float32", enforce_eager=True,
+        max_model_len=LONGEST, block_size=TOKENS, num_gpu_blocks_override=blocks,
+        kv_transfer_config={
+            "kv_connector": "KvdConnector", "kv_connector_module_path": "kvd_vllm.connector",
+            "kv_role": "kv_both",
+            # The machine may be busy, and here a thousand steps take a second.
+            "kv_connector_extra_config": {
+                "endpoint": endpoint, "required": True, "step_budget_s": 5.0, **options,
+            },
+        },
+        **given,
+    ).create_engine_config()  # fmt: skip
+    config.cache_config.num_gpu_blocks = blocks
+    config.scheduler_config.async_scheduling = is_async
+    return config

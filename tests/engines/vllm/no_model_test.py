@@ -1,0 +1,193 @@
+"""vLLM's scheduler with KvdConnector on a real kvd, thousands of random steps, without a model: no
+token is computed twice, no block leaks, none is handed out while kvd copies it, every answer is right.
+
+KVD_SEED plays one seed, KVD_STEPS says how many steps there are in all.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import tempfile
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ctest
+from kvd_process import KvdProcess, poll_until
+from model_free import Rig, WrongBytes, write_config
+
+import kvd_client
+from kvd_vllm.planning import Planner
+from kvd_vllm.scheduler import KvdAsyncScheduler, KvdScheduler
+
+# Taken out: kvd refuses variables that it does not know.
+STEPS = int(os.environ.pop("KVD_STEPS", "10000"))
+SEEDS = [int(each) for each in os.environ.pop("KVD_SEED", "1 2 3 4 5").split()]
+PARK_ONLY = {"prefixes": False}
+
+
+class Whims:
+    """In place of kvd's decisions: random ones, which have to be as right."""
+
+    kvd_random = random.Random()
+    kvd_share = 0.3  # of steps in which somebody is preempted
+
+    def kvd_ask(self) -> kvd_client.Decision | None:
+        here: Any = self
+        here.kvd_describe()
+        pick = self.kvd_random
+        victims = [here.kvd_number_of(each) for each in here.running if pick.random() < 0.5]
+        victims = victims[:2] if pick.random() < self.kvd_share else []
+        admit = [here.kvd_number_of(each) for each in here.waiting if pick.random() < 0.6]
+        pick.shuffle(admit)
+        return kvd_client.Decision(victims, admit, pick.choice([None, None, 16, 64]))
+
+    def kvd_has_a_say(self) -> bool:
+        return True
+
+
+class RandomScheduler(Whims, KvdScheduler):
+    pass
+
+
+class RandomAsyncScheduler(Whims, KvdAsyncScheduler):
+    pass
+
+
+class NoModel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="kvd-no-model-"))
+        cls.model = write_config(Path(folder))
+
+    def kvd(self, bandwidth: str = "unlimited") -> KvdProcess:
+        return self.enterContext(KvdProcess(slabs=16, dram_slabs=16, bandwidth=bandwidth))
+
+    def rig(self, kvd: KvdProcess, scheduler: Any, seed: int, **given: Any) -> Rig:
+        print(f"seed {seed}", flush=True)
+        Whims.kvd_random = random.Random(seed)
+        rig = Rig(kvd.endpoint, self.model, scheduler, seed, **given)
+        self.addCleanup(rig.close)
+        return rig
+
+    def play(
+        self,
+        rig: Rig,
+        steps: int,
+        shared: bool = False,
+        events: dict[int, Callable[[], None]] | None = None,
+    ) -> None:
+        """Random load for so many steps, with events at some, and then to the end of all requests."""
+        pick = rig.random
+        heads = [[pick.randrange(3, 1900) for _ in range(160)] for _ in range(3)]
+        while rig.steps < steps:
+            (events or {}).get(rig.steps, lambda: None)()
+            if pick.random() < 0.2 and len(rig.unfinished) < 24:
+                head = pick.choice(heads)[: pick.randrange(160)] if shared else []
+                tail = [pick.randrange(3, 1900) for _ in range(pick.randrange(1, 200))]
+                rig.add(head + tail, pick.randrange(2, 60))
+            if rig.unfinished and pick.random() < 0.01:
+                rig.abort(pick.choice(sorted(rig.unfinished)))
+            rig.step()
+        rig.run_dry()
+        rig.check_answers()
+        rig.check_blocks()
+        self.assertGreater(rig.preemptions, 0)
+
+    def test_random_rotation_computes_nothing_twice(self) -> None:
+        kvd = self.kvd()
+        for seed in SEEDS:
+            for load in ("async", "sync"):
+                rig = self.rig(kvd, RandomScheduler, seed, options={**PARK_ONLY, "load": load})
+                self.play(rig, STEPS // len(SEEDS) // 2)
+                self.assertEqual(rig.computed_twice(), {})
+
+    def test_with_async_scheduling_too(self) -> None:
+        kvd = self.kvd()
+        for seed in SEEDS:
+            rig = self.rig(kvd, RandomAsyncScheduler, seed, is_async=True, options=PARK_ONLY)
+            self.play(rig, STEPS // len(SEEDS))
+            self.assertEqual(rig.computed_twice(), {})
+
+    def test_copies_that_take_many_steps_change_nothing(self) -> None:
+        kvd = self.kvd(bandwidth="1MiB/s")
+        rig = self.rig(kvd, RandomScheduler, SEEDS[0], options=PARK_ONLY)
+        self.play(rig, STEPS // 10)
+        self.assertEqual(rig.computed_twice(), {})
+
+    def test_with_prefixes_of_kvd_and_of_vllm(self) -> None:
+        kvd = self.kvd()
+        for seed in SEEDS:
+            engine = {"enable_prefix_caching": seed % 2 == 0}
+            rig = self.rig(kvd, RandomScheduler, seed, engine=engine)
+            self.play(rig, STEPS // len(SEEDS), shared=True)
+            self.assertEqual(rig.computed_twice(), {})
+            needed = sum(len(rig.truth[n]) - 1 for n in rig.truth if n not in rig.aborted)
+            scheduled = sum(rig.scheduled[n] for n in rig.truth if n not in rig.aborted)
+            self.assertLess(scheduled, needed, "no prefix was ever found")
+
+    def test_kvd_decides(self) -> None:
+        """The same with kvd's own decisions."""
+        kvd = self.kvd()
+        for seed in SEEDS:
+            rig = self.rig(kvd, KvdScheduler, seed, blocks=24, options=PARK_ONLY)
+            self.play(rig, STEPS // len(SEEDS) // 2)
+            self.assertEqual(rig.computed_twice(), {})
+            self.assertEqual(rig.counts.get("stock_steps", 0), 0)
+
+    def test_kvd_killed_and_started_again_costs_no_answer(self) -> None:
+        """Copies are under way when it dies: what they were for is computed again."""
+        kvd = self.kvd("1MiB/s")
+        rig = self.rig(kvd, RandomScheduler, SEEDS[0])
+        steps = STEPS // 10
+        self.play(rig, steps, events={steps // 3: kvd.kill, steps // 2: kvd.start})
+        self.assertGreater(rig.counts["unanswered_calls"], 0)
+        self.assertTrue(poll_until(lambda: rig.ask() is not None), "kvd is not asked again")
+
+    def test_a_kvd_that_stands_still_holds_up_no_step(self) -> None:
+        kvd = self.kvd()
+        rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=24, options={"step_budget_s": 0.002})
+        steps = STEPS // 10
+        stop, go = signal.SIGSTOP, signal.SIGCONT
+        events = {steps // 3: lambda: kvd.signal(stop), 2 * steps // 3: lambda: kvd.signal(go)}
+        self.play(rig, steps, events=events)
+        self.assertGreater(rig.counts["unanswered_calls"], 0)
+
+    def test_a_block_that_is_not_held_while_it_is_copied_is_seen(self) -> None:
+        """The control: without the touch the copies are of other requests' bytes."""
+
+        class Careless(Planner):
+            def _hold(self, copy: Any) -> None: ...
+            def _release(self, copy: Any) -> None: ...
+
+        rig = self.careless(Careless)
+        with self.assertRaises(WrongBytes):
+            self.play(rig, STEPS)
+
+    def test_a_park_that_is_not_waited_for_is_seen(self) -> None:
+        """The control: a request that comes back before its park is complete computes again."""
+
+        class Hasty(Planner):
+            def _is_under_way(self, park: Any) -> bool:
+                return False
+
+        rig = self.careless(Hasty)
+        try:
+            self.play(rig, STEPS // 10)
+        except WrongBytes:
+            return
+        self.assertNotEqual(rig.computed_twice(), {})
+
+    def careless(self, planner: type[Planner]) -> Rig:
+        """With copies slow enough for their blocks to be wanted meanwhile."""
+        rig = self.rig(self.kvd("1MiB/s"), RandomScheduler, SEEDS[0], options=PARK_ONLY)
+        assert rig.connector._planner is not None
+        rig.connector._planner.__class__ = planner
+        return rig
+
+
+if __name__ == "__main__":
+    ctest.main()
