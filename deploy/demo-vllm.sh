@@ -1,0 +1,79 @@
+#!/bin/sh
+# The demo of vLLM on kvd: an untouched vLLM and the same one on kvd, one after the other, under the
+# same load with too little memory; then the one on kvd is started again and asked the same prompts.
+#
+#   sh deploy/demo-vllm.sh
+#
+# Fetches vLLM for CPUs where there is none (0.9 GB, deploy/ci/vllm.sh), builds kvd, and makes a small
+# random model. DEMO_LOAD='{"rate": 4.0, …}' changes the load: client_lib/examples/vllm_load.py.
+# Prints a table; what was measured and every log is in build/demo-vllm.
+set -eu
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+cd "$root"
+demo="$root/build/demo-vllm"
+bin="$root/build/release/bin"
+
+say() { printf '\n== %s\n' "$*"; }
+fail() { printf 'demo-vllm: %s\n' "$*" >&2; exit 1; }
+
+children=""
+stop_children() {
+  for child in $children; do
+    kill "$child" 2>/dev/null || true
+  done
+  wait
+}
+trap stop_children EXIT
+trap 'exit 130' INT TERM
+
+say "building kvd"
+sh deploy/ci/install-deps.sh >/dev/null
+cmake --preset release >/dev/null
+cmake --build --preset release --parallel 2 --target kvd kvd-admin kvdctl kvd_client >/dev/null
+
+say "vLLM"
+python=$(sh deploy/ci/vllm.sh --fetch)
+"$python" --version
+
+rm -rf "$demo"
+mkdir -p "$demo"
+wheel=$(BUILD="$root/build/release" sh deploy/package/wheel.sh "$demo/dist")
+"$python" -m pip install --quiet --no-deps --no-index --target "$demo/packages" "$wheel"
+"$python" tests/engines/vllm/tiny_model.py "$demo/model"
+
+say "kvd"
+"$bin/kvd" --backend host --pool.hbm 256MiB --pool.dram 512MiB --paths.runtime_dir "$demo" \
+  --pool.slab 2MiB --admin.address "" --metrics.address "" >"$demo/kvd.log" 2>&1 &
+children="$children $!"
+tries=200
+until [ -S "$demo/attach.sock" ]; do
+  tries=$((tries - 1))
+  [ "$tries" -gt 0 ] || fail "kvd did not start; see $demo/kvd.log"
+  sleep 0.1
+done
+
+# run NAME JSON: one engine under load; its answers and figures in $demo/NAME.json
+run() {
+  say "$1"
+  env PYTHONPATH="$demo/packages" VLLM_TARGET_DEVICE=cpu VLLM_CPU_OMP_THREADS_BIND=nobind \
+    VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
+    KVD_ENDPOINT="$demo/attach.sock" \
+    "$python" client_lib/examples/vllm_load.py "$demo/model" "$demo/$1.json" "$2" \
+    >"$demo/$1.log" 2>&1 || { tail -n 20 "$demo/$1.log"; fail "$1 failed; see $demo/$1.log"; }
+}
+
+load='"rate": 5.0, "requests": 40, "seed": 3, "prompt": [64, 256], "answer": [64, 200],
+  "ttft_s": 0.5, "tbt_s": 0.02, "clock": "cpu", "repeat": 8'
+load=${DEMO_LOAD:-$load}
+small='"num_gpu_blocks_override": 48, "max_model_len": 512, "max_num_seqs": 32, "max_num_batched_tokens": 256'
+on_kvd='"scheduler_cls": "kvd_vllm.KvdScheduler",
+  "kv_transfer_config": {"kv_connector": "KvdConnector", "kv_role": "kv_both"}'
+
+run stock "{$load, \"engine\": {$small}}"
+run kvd "{$load, \"engine\": {$small, $on_kvd}}"
+run again "{$load, \"engine\": {$small, $on_kvd}}"
+
+say "an untouched vLLM, the same on kvd, and that started again (no GPU: figures of this machine's CPU)"
+"$python" client_lib/examples/vllm_load.py --table \
+  stock="$demo/stock.json" kvd="$demo/kvd.json" "kvd again"="$demo/again.json" | tee "$demo/table.txt"
