@@ -21,6 +21,7 @@ Json rotating(const planner::RotationRequest& request, const RequestKey& key) {
                {"skips", request.skips},
                {"deposit", request.deposit},
                {"tokens_made", request.tokens_made.value},
+               {"prefill_s", request.prefill.count()},
                {"s_b_s", request.tbt_slo.count()},
                {"s_f_s", request.ttft_slo.count()}};
   if (request.output_tokens) json["output_tokens"] = request.output_tokens->value;
@@ -48,7 +49,8 @@ Json rotation(const core::RotationInput& input, const core::Tuning& tuning) {
       {"b_hbm", (snapshot.b_hbm + lacking).value},
       {"b_xfer", std::max(Bytes(0), snapshot.b_xfer).value},
       {"growth_blocks", (snapshot.growth + lacking).value},
-      {"mean_absence_s", snapshot.mean_absence.count()}};
+      {"mean_lateness_s", snapshot.mean_lateness.count()},
+      {"step_s", snapshot.step.count()}};
   if (snapshot.dram) {
     json["dram_total_blocks"] = snapshot.dram->total.value;
     json["dram_free_blocks"] =
@@ -64,14 +66,16 @@ Json admission(const core::AdmissionInput& input, const core::Tuning& tuning) {
   Json decoding = Json::array(), queue = Json::array();
   for (std::size_t i = 0; i < input.decoding.size(); ++i) {
     const auto& request = snapshot.decoding[i];
-    decoding.push_back({{"id", id_of(input.decoding[i])},
-                        {"tpot_slo_s", request.tpot_slo.count()},
-                        {"n_past", request.n_past},
-                        {"t_past_s", request.t_past.count()},
-                        {"n_future", request.n_future},
-                        {"tpot_s", request.tpot.count()},
-                        {"prompt_tokens", request.prompt.value},
-                        {"deposit", request.deposit}});
+    Json one = {{"id", id_of(input.decoding[i])},
+                {"tpot_slo_s", request.tpot_slo.count()},
+                {"n_past", request.n_past},
+                {"t_past_s", request.t_past.count()},
+                {"n_future", request.n_future},
+                {"tpot_s", request.tpot.count()},
+                {"prompt_tokens", request.prompt.value},
+                {"deposit", request.deposit}};
+    if (request.tbt_slo) one["tbt_slo_s"] = request.tbt_slo->count();
+    decoding.push_back(std::move(one));
   }
   for (std::size_t i = 0; i < input.queue.size(); ++i) {
     const auto& prompt = snapshot.queue[i];

@@ -8,6 +8,15 @@ namespace {
 
 planner::Seconds seconds(double value) { return planner::Seconds(value); }
 
+// What one of those that decode adds to a step: the mean of what their tokens cost.
+planner::Seconds per_request(const Session& session) {
+  const planner::FittedLine& compute = session.costs.compute;
+  std::int64_t decode = 0;
+  for (const Request* r : session.inside) decode += r->decodes() ? 1 : 0;
+  if (!compute.measured() || decode == 0) return seconds(0);
+  return seconds(compute.line().slope * compute.mean_x() / static_cast<double>(decode));
+}
+
 }  // namespace
 
 void Admission::admit(Session& session) {
@@ -67,22 +76,23 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
     snapshot.decoding.push_back({planner::Seconds(r.goal.slo.tpot), made,
                                  planner::Seconds(context_.now - r.times.first_token), future,
                                  seconds(session.costs.decode_s), r.goal.prompt,
-                                 knowledge_.saved_up(r)});
+                                 knowledge_.saved_up(r), std::nullopt,
+                                 planner::Seconds(r.goal.slo.tbt)});
     input.decoding.push_back(r.key);
     least_tbt = std::min(least_tbt, r.goal.slo.tbt);
   });
-  // A prompt that is late already must not keep those that are not from being in time.
+  // A prompt that cannot be in time must not keep those that can from it.
   if (context_.rotation->traits().serves_the_late &&
       context_.tuning.rotation.overload == "goodput") {
-    std::stable_partition(waiting.begin(), waiting.end(), [&](const Request* r) {
-      return context_.now - r->times.arrived <= r->goal.slo.ttft;
-    });
+    std::stable_partition(waiting.begin(), waiting.end(),
+                          [&](const Request* r) { return !knowledge_.hopeless(*r); });
   }
   for (Request* r : waiting) enqueue(*r);
   // Where layers stream a step takes as long as the plan lets it, whoever is in it.
   const bool guarded = context_.rotation->traits().guards_steps && !session.streaming;
   if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
-    snapshot.guard = planner::StepGuard{seconds(session.costs.decode_s), seconds(0), least_tbt};
+    snapshot.guard =
+        planner::StepGuard{seconds(session.costs.decode_s), per_request(session), least_tbt};
   }
   const Blocks total(needs_.most_hbm_slots(session));
   snapshot.memory =

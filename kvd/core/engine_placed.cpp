@@ -275,7 +275,6 @@ void EnginePlaced::set_budgets(const Session& session, const Schedule& told,
   snapshot_.b_hbm = block * std::max(told.free_blocks - kept, grows);
   snapshot_.growth = block * std::min(growth_.next, told.total_blocks);
   snapshot_.pace = placing.pace(running);
-  snapshot_.mean_absence = planner::Seconds(0);
   // What the link carries in a step, a sixteenth of all at most, and one whole request at least: a
   // smaller budget would let no large one come back.
   Bytes largest;

@@ -42,8 +42,21 @@ void Knowledge::ended(Session& session, const Request& request) {
   if (request.times.has_token) session.costs.lengths.ended(request.answer());
 }
 
-void Knowledge::returned(const Request& request) {
-  follow(mean_absence_s_, to_seconds(context_.now - request.times.out_since));
+void Knowledge::returned(Request& request) {
+  const bool dry = request.times.deposit && saved_up(request) == 0;
+  const double late = dry ? to_seconds(context_.now - request.times.deposit->due()) : 0;
+  mean_lateness_s_ += kWeight * (std::max(0.0, late) - mean_lateness_s_);
+}
+
+double Knowledge::prefill_left_s(const Request& request) const {
+  const Tokens left = request.goal.prompt - request.progress.planned;
+  const double token_s = requests_.session_of(request).costs.prefill_token_s;
+  return token_s * static_cast<double>(std::max<std::int64_t>(0, left.value));
+}
+
+bool Knowledge::hopeless(const Request& request) const {
+  const double waited = to_seconds(context_.now - request.times.arrived);
+  return waited + prefill_left_s(request) > to_seconds(request.goal.slo.ttft);
 }
 
 double Knowledge::slower_link(DeviceId device) const {

@@ -38,7 +38,7 @@ class Knowledge {
   /// The iteration that the session reports took so long, pipelined or not.
   void measure_step(Session& session, double took);
   static void ended(Session& session, const Request& request);
-  void returned(const Request& request);
+  void returned(Request& request);
 
   // ---- knowing ----
   /// Bytes a second, h2d and d2h; 0: not measured yet.
@@ -52,8 +52,8 @@ class Knowledge {
   [[nodiscard]] double fetch_rate(DeviceId device) const;  ///< bytes a second into HBM
   /// An iteration of the engines on the device, without waits for layers; 0: not measured yet.
   [[nodiscard]] double mean_step_s(DeviceId device) const { return links_[device.value].step_s; }
-  /// Of requests that were rotated out and came back, in seconds.
-  [[nodiscard]] double mean_absence_s() const { return mean_absence_s_; }
+  /// Of requests that were rotated out and came back: how late their next token was, in seconds.
+  [[nodiscard]] double mean_lateness_s() const { return mean_lateness_s_; }
   /// What a token of a prompt costs; a guess until its engine's steps have shown it.
   [[nodiscard]] static double prefill_token_s(const Session& session);
   /// How long the engine computes prompts that have begun before it gets to another one.
@@ -64,6 +64,10 @@ class Knowledge {
   [[nodiscard]] static store::SecondsPerByte saved(const Session& session);
   /// The same of blocks that are so large for so many tokens.
   [[nodiscard]] static store::SecondsPerByte saved(Tokens tokens, Bytes bytes);
+  /// What is left of its prefill, computed alone; 0: not measured yet.
+  [[nodiscard]] double prefill_left_s(const Request& request) const;
+  /// Its first token cannot come in time any more. Precondition: it has none.
+  [[nodiscard]] bool hopeless(const Request& request) const;
   [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
   [[nodiscard]] std::int64_t saved_up(Request& request) const;  ///< its deposit now
 
@@ -78,7 +82,7 @@ class Knowledge {
   Context& context_;
   Requests& requests_;
   std::vector<Link> links_;  ///< by device
-  double mean_absence_s_ = 0;
+  double mean_lateness_s_ = 0;
 };
 
 }  // namespace kvd::core

@@ -93,7 +93,6 @@ struct Times {
   bool has_token = false;
   std::optional<TokenDeposit<Nanoseconds>> deposit;  ///< from the first token on
   TimePoint run_since{0};
-  TimePoint out_since{0};  ///< valid once it was rotated out
 };
 
 /// Its place among the others.

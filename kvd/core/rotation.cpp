@@ -89,7 +89,8 @@ planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<R
   snapshot.b_hbm = room - std::min(supply_.layerwise_reserve(share), free);
   snapshot.b_xfer = budget_.left(share.device);
   snapshot.dram = planner::DramUse{needs_.dram_limit(share.domain), copies_.spare(share.domain)};
-  snapshot.mean_absence = planner::Seconds(knowledge_.mean_absence_s());
+  snapshot.step = planner::Seconds(knowledge_.mean_step_s(share.device));
+  snapshot.mean_lateness = planner::Seconds(knowledge_.mean_lateness_s());
   return snapshot;
 }
 
@@ -117,6 +118,8 @@ planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device
   entry.deposit = knowledge_.saved_up(request);
   entry.output_tokens = knowledge_.expected_length(request).median;
   entry.tokens_made = request.answer();
+  if (!request.times.has_token)
+    entry.prefill = planner::Seconds(knowledge_.prefill_left_s(request));
   return entry;
 }
 

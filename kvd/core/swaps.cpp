@@ -37,7 +37,6 @@ void Swaps::swap_out(Request& request) {
     store_.blocks.place(request.table, unsynced[i], Tier::kDram, grant.slots[i]);
   }
   request.place = Location::kGoing;
-  request.times.out_since = context_.now;
   request.leaving = false;
   request.lift(Verdict::kPaused);
   if (wanted == 0) return finish_out(request, {}, true);

@@ -25,6 +25,8 @@ struct DecodingRequest {
   std::int64_t deposit = 0;
   /// Layers in HBM; nothing = all.
   std::optional<std::int32_t> retained_layers{};
+  /// S_B; nothing = the guard's.
+  std::optional<Seconds> tbt_slo{};
 
   /// Eq. 1 and 2: how long this request can do without a decode step and still meet its SLO.
   [[nodiscard]] Seconds allowance() const;

@@ -11,27 +11,39 @@ std::int32_t retained(const DecodingRequest& request, const PrefillCosts& costs)
 
 }  // namespace
 
-Seconds mean_prefill(const PrefillCosts& costs, Tokens prompt, std::int64_t output) {
-  return costs.prefill(prompt) / static_cast<double>(std::max<std::int64_t>(1, output));
+std::optional<Seconds> prefill_budget(const AdmissionSnapshot& snapshot) {
+  if (!snapshot.guard) return std::nullopt;
+  const auto& guard = *snapshot.guard;
+  const Seconds alone = guard.step - guard.per_request * double(snapshot.decoding.size());
+  std::optional<Seconds> least;
+  for (const auto& request : snapshot.decoding) {
+    const Seconds slo = request.tbt_slo.value_or(guard.tbt_slo);
+    if (alone > kStepShare * slo) continue;
+    // With d tokens saved the next one is needed d intervals from now; without any, in one.
+    const Seconds dry = slo * double(std::max<std::int64_t>(1, request.deposit));
+    least = least ? std::min(*least, dry) : dry;
+  }
+  if (!least) return std::nullopt;
+  return kStepShare * *least - guard.step;
 }
 
 StepGuardCount::StepGuardCount(const AdmissionSnapshot& snapshot)
-    : snapshot_(snapshot), empty_(snapshot.decoding.empty()) {
-  if (!snapshot.guard) return;
-  step_ = snapshot.guard->step;
+    : snapshot_(snapshot), budget_(prefill_budget(snapshot)) {
+  if (!budget_) return;
+  const auto& guard = *snapshot.guard;
+  Seconds loosest = guard.tbt_slo;
   for (const auto& request : snapshot.decoding) {
-    step_ += mean_prefill(snapshot.costs, request.prompt, request.n_past + request.n_future);
+    loosest = std::max(loosest, request.tbt_slo.value_or(guard.tbt_slo));
   }
+  too_long_ = guard.step + guard.per_request > kStepShare * loosest;
 }
 
 bool StepGuardCount::admit(const QueuedPrompt& prompt) {
-  if (!snapshot_.guard) return true;
-  const auto& guard = *snapshot_.guard;
-  const Seconds with =
-      step_ + guard.per_request + mean_prefill(snapshot_.costs, prompt.tokens, prompt.output);
-  if (!prompt.begun && !empty_ && with > kStepShare * guard.tbt_slo) return false;
-  step_ = with;
-  empty_ = false;
+  if (!budget_) return true;
+  const bool full = prefills_ && backlog_ >= kStepsAhead * *budget_;
+  if (!prompt.begun && (too_long_ || full)) return false;
+  backlog_ += snapshot_.costs.prefill(prompt.tokens) - snapshot_.costs.prefill(prompt.done);
+  prefills_ = true;
   return true;
 }
 
@@ -44,12 +56,9 @@ void keep_guard(const AdmissionSnapshot& snapshot, AdmissionDecision& decision) 
 }
 
 std::optional<Tokens> prefill_chunk(const AdmissionSnapshot& snapshot, std::size_t admitted) {
-  if (!snapshot.guard || snapshot.decoding.empty()) return std::nullopt;
-  std::int64_t least = snapshot.decoding.front().deposit;
-  for (const auto& request : snapshot.decoding) least = std::min(least, request.deposit);
-  // With d tokens saved the next one is needed d intervals from now; without any, in one.
-  const auto intervals = static_cast<double>(std::max<std::int64_t>(1, least));
-  Seconds left = kStepShare * intervals * snapshot.guard->tbt_slo - snapshot.guard->step;
+  const auto budget = prefill_budget(snapshot);
+  if (!budget) return std::nullopt;
+  Seconds left = *budget;
   Tokens chunk;
   for (std::size_t i = 0; i < admitted; ++i) {
     const auto& prompt = snapshot.queue[i];

@@ -6,17 +6,20 @@ namespace kvd::planner {
 
 /// Share of S_B that a step may be predicted to take.
 inline constexpr double kStepShare = 0.9;
+/// Prompts enter while those inside have less to prefill than so many steps have time for: one
+/// passes before who enters has its memory.
+inline constexpr double kStepsAhead = 2;
 /// A prefill once begun gets this much a step at least, so that it ends.
 inline constexpr Tokens kLeastChunk{16};
 
-/// What a prompt's prefill costs a decode step, spread over the steps of its answer.
-[[nodiscard]] Seconds mean_prefill(const PrefillCosts& costs, Tokens prompt, std::int64_t output);
+/// How long the prefill of one step may take: the step ends before anybody who decodes runs dry.
+/// Nothing without a guard, and where no bound would save anybody: nobody decodes, or the step
+/// outlasts everybody's S_B however few are in it.
+[[nodiscard]] std::optional<Seconds> prefill_budget(const AdmissionSnapshot& snapshot);
 
-/// Counts the predicted step (decode, and the mean prefill of all that is inside) as prompts enter,
-/// and says whether one more keeps it within kStepShare of S_B.
-/// Source: kvd. Where compute binds, this and the bound on chunks do as much for `unified` as
-///         rotation does (MODEL.md "What each part is worth").
-/// Owner:  one decision.
+/// Says of prompts, in order, which may enter: as many as the next steps can prefill, while the
+/// step is not too long for one more to decode. Who waits in line holds no memory, and who is still
+/// in time can be put ahead of it. Source: kvd (MODEL.md "Who may prefill"). Owner:  one decision.
 class StepGuardCount {
  public:
   explicit StepGuardCount(const AdmissionSnapshot& snapshot);
@@ -25,16 +28,18 @@ class StepGuardCount {
 
  private:
   const AdmissionSnapshot& snapshot_;
-  Seconds step_{0};
-  bool empty_;
+  std::optional<Seconds> budget_;
+  Seconds backlog_{0};     // prefill of those inside
+  bool prefills_ = false;  // somebody does
+  bool too_long_ = false;
 };
 
 /// The guard beside a policy that knows of none: fewer are admitted where a step would outlast S_B,
 /// and prefill comes in chunks. Without a guard in the snapshot nothing changes.
 void keep_guard(const AdmissionSnapshot& snapshot, AdmissionDecision& decision);
 
-/// Prompt tokens for one step: as many as let it end before the smallest deposit is dry, taking the
-/// admitted prompts in order. Nothing without a guard, or where nobody decodes.
+/// Prompt tokens for one step: as many as prefill_budget() has time for, taking the admitted
+/// prompts in order; nothing where there is no bound.
 [[nodiscard]] std::optional<Tokens> prefill_chunk(const AdmissionSnapshot& snapshot,
                                                   std::size_t admitted);
 

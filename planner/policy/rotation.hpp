@@ -37,6 +37,8 @@ struct RotationRequest {
   /// of it is made; the policies by length ask, and `unified` for how long it may make wait.
   std::optional<Tokens> output_tokens;
   Tokens tokens_made;
+  /// What is left of its prefill takes so long at best; only `unified` asks. 0: not known.
+  Seconds prefill{0};
   /// Service levels S_F and S_B of this request.
   Seconds ttft_slo{5.0};
   Seconds tbt_slo{0.1};
@@ -47,6 +49,10 @@ struct RotationRequest {
 
   [[nodiscard]] bool counts_as_waiting() const {
     return state == RequestState::kWaiting || (state == RequestState::kRotary && !t_last);
+  }
+  /// It waits for its first token and cannot have it in time any more, whatever is done.
+  [[nodiscard]] bool hopeless(Seconds now) const {
+    return counts_as_waiting() && now + prefill > t_arr.value_or(now) + ttft_slo;
   }
 };
 
@@ -80,8 +86,11 @@ struct RotationSnapshot {
   /// What the running requests will grow by in the next iteration.
   Bytes growth;
   std::optional<DramUse> dram;
-  /// How long requests stayed out lately, on average; only `unified` asks.
-  Seconds mean_absence{0};
+  /// How late the next token of requests was that came back lately, on average; only `unified`
+  /// asks.
+  Seconds mean_lateness{0};
+  /// How long an iteration takes, on average; only `unified` asks. 0: not known.
+  Seconds step{0};
   EnginePace pace;
   std::vector<RotationRequest> requests;
 };

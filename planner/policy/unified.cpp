@@ -31,8 +31,8 @@ const RotationDecision& UnifiedPolicy::decide(const RotationSnapshot& snapshot, 
     return decision_;
   }
   const Bytes can_leave = list_covered(snapshot);
-  const Bytes taken = serve(snapshot, room, can_leave);
-  make_room(snapshot, taken - room);
+  serve(snapshot, room, can_leave);
+  make_room(snapshot, taken_ - room);
   prefill_layerwise(snapshot);
   return decision_;
 }
@@ -41,6 +41,9 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
                          const RotationConfig& config) {
   urgent_.clear();
   patient_.clear();
+  parked_.clear();
+  pace_ = {};
+  dry_ = false;
   hopeless_.clear();
   unserved_.clear();
   leaving_.clear();
@@ -51,7 +54,9 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
   for (std::uint32_t i = 0; i < snapshot.requests.size(); ++i) {
     const auto& request = snapshot.requests[i];
     const Ranked ranked{decision_.vlt_s[i], fcfs_key(request).count(), i};
+    if (!request.counts_as_waiting()) pace_.asked += 1 / request.tbt_slo.count();
     if (request.state == RequestState::kRunning) {
+      ++pace_.running;
       if (ranked.vlt < 0 && may_leave(request, config)) leaving_.push_back(ranked);
     } else if (may_enter(request, dram)) {
       entering_.push_back(ranked);
@@ -69,7 +74,6 @@ void UnifiedPolicy::split_entering(const RotationSnapshot& snapshot, Seconds now
     return now - (request.counts_as_waiting() ? request.t_arr : request.t_last).value_or(now);
   };
   aged_ = nullptr;
-  overloaded_ = false;
   for (const auto& ranked : entering_) {
     const auto& request = snapshot.requests[ranked.index];
     if (!aged_ && request.skips >= limit && waited(request) >= config.beta_f * request.ttft_slo) {
@@ -93,27 +97,28 @@ void UnifiedPolicy::rank_entering(const RotationRequest& request, const Ranked& 
   if (request.counts_as_waiting()) {
     const Seconds arrived = request.t_arr.value_or(now);
     urgent = now - arrived >= config.beta_f * request.ttft_slo;
-    late = now - arrived > request.ttft_slo;
+    late = request.hopeless(now);
     entry.vlt = (arrived + request.ttft_slo).count();
   } else {
     urgent = request.deposit > 0 && request.deposit <= kAboutToBeDry;
     late = request.deposit == 0;
+    ++pace_.parked;
+    dry_ = dry_ || late;
     entry.vlt = (now + request.tbt_slo * static_cast<double>(request.deposit)).count();
   }
-  overloaded_ = overloaded_ || late;
   if (late && config.overload == Overload::kGoodput && request.counts_as_waiting()) {
     hopeless_.push_back(entry);
   } else {
-    (urgent ? urgent_ : patient_).push_back(entry);
+    auto& calm = request.counts_as_waiting() ? patient_ : parked_;
+    (urgent ? urgent_ : calm).push_back(entry);
   }
 }
 
 bool UnifiedPolicy::covered(const RotationSnapshot& snapshot,
                             const RotationRequest& request) const {
-  if (request.deposit < kCovered) return false;
-  // Under overload an absence lasts as long as absences did lately.
-  return !overloaded_ ||
-         static_cast<double>(request.deposit) * request.tbt_slo >= snapshot.mean_absence;
+  // Who leaves will be as late as others were lately, beside what is worth a rotation.
+  const auto spare = static_cast<double>(request.deposit - kCovered);
+  return spare >= 0 && spare * request.tbt_slo >= snapshot.mean_lateness;
 }
 
 // The covered ones in order of leaving, as far as one iteration's transfers and DRAM reach. Few of
@@ -139,31 +144,45 @@ Bytes UnifiedPolicy::list_covered(const RotationSnapshot& snapshot) {
   return std::min(sum, snapshot.b_xfer);
 }
 
-// Returns what the requests taken need.
-Bytes UnifiedPolicy::serve(const RotationSnapshot& snapshot, Bytes room, Bytes can_leave) {
-  Bytes taken;
-  const auto take = [&](const Ranked& ranked, Bytes limit) {
-    const Bytes bytes = snapshot.requests[ranked.index].bytes;
-    if (taken + bytes > limit) return false;
-    taken += bytes;
-    decision_.prioritized.push_back(ranked.index);
-    return true;
-  };
+// The streams begun, this one among them, ask for no more tokens a second than engines make: with
+// more, all deposits run dry in turn. Where nobody is parked, who runs asks for what it makes.
+bool UnifiedPolicy::paced(const RotationSnapshot& snapshot, const RotationRequest& request) const {
+  if (!request.counts_as_waiting() || pace_.parked == 0) return true;
+  const double asked = pace_.asked + 1 / request.tbt_slo.count();
+  return asked * snapshot.step.count() <= static_cast<double>(pace_.running + 1);
+}
+
+bool UnifiedPolicy::take(const RotationSnapshot& snapshot, std::uint32_t index, Bytes limit) {
+  const auto& request = snapshot.requests[index];
+  if (taken_ + request.bytes > limit) return false;
+  taken_ += request.bytes;
+  ++pace_.running;
+  if (request.counts_as_waiting()) pace_.asked += 1 / request.tbt_slo.count();
+  decision_.prioritized.push_back(index);
+  return true;
+}
+
+void UnifiedPolicy::serve(const RotationSnapshot& snapshot, Bytes room, Bytes can_leave) {
+  taken_ = Bytes{0};
   // Until the one passed over too often fits, nobody enters: the running ones end, so it will.
-  if (aged_ && !take(*aged_, room + can_leave)) return taken;
+  if (aged_ && !take(snapshot, aged_->index, room + can_leave)) return;
   for (const auto& ranked : urgent_) {
-    const bool waits = snapshot.requests[ranked.index].counts_as_waiting();
-    if (!take(ranked, room + can_leave) && waits) unserved_.push_back(ranked.index);
+    const auto& request = snapshot.requests[ranked.index];
+    if (!paced(snapshot, request)) continue;
+    const bool fits = take(snapshot, ranked.index, room + can_leave);
+    if (!fits && request.counts_as_waiting()) unserved_.push_back(ranked.index);
   }
-  bool fits = true;
-  for (const auto* queue : {&patient_, &hopeless_}) {
-    for (auto it = queue->begin(); fits && it != queue->end(); ++it) fits = take(*it, room);
+  for (const auto* queue : {&parked_, &patient_, &hopeless_}) {
+    for (const auto& ranked : *queue) {
+      if (!paced(snapshot, snapshot.requests[ranked.index])) return;
+      if (!take(snapshot, ranked.index, room)) return;
+    }
   }
-  return taken;
 }
 
 // As far as one iteration's transfers and DRAM go.
 void UnifiedPolicy::prefill_layerwise(const RotationSnapshot& snapshot) {
+  if (dry_) return;  // one more stream would make it wait longer
   Bytes left = snapshot.dram ? std::min(snapshot.b_xfer, dram_left_) : Bytes{0};
   for (const auto index : unserved_) {
     const Bytes bytes = snapshot.requests[index].bytes;

@@ -35,21 +35,30 @@ class UnifiedPolicy final : public RotationPolicy {
   [[nodiscard]] bool covered(const RotationSnapshot& snapshot,
                              const RotationRequest& request) const;
   [[nodiscard]] Bytes list_covered(const RotationSnapshot& snapshot);
-  [[nodiscard]] Bytes serve(const RotationSnapshot& snapshot, Bytes room, Bytes can_leave);
+  void serve(const RotationSnapshot& snapshot, Bytes room, Bytes can_leave);
+  [[nodiscard]] bool take(const RotationSnapshot& snapshot, std::uint32_t index, Bytes limit);
+  [[nodiscard]] bool paced(const RotationSnapshot& snapshot, const RotationRequest& request) const;
   void prefill_layerwise(const RotationSnapshot& snapshot);
   void make_room(const RotationSnapshot& snapshot, Bytes needed);
 
   std::vector<Ranked> urgent_;    // least first = nearest deadline
+  std::vector<Ranked> parked_;    // by arrival; before new prompts
   std::vector<Ranked> patient_;   // by arrival
   std::vector<Ranked> hopeless_;  // by arrival; goodput serves them last
   std::vector<Ranked> leaving_;   // running requests that may leave; make_room sorts them
   std::vector<Ranked> covered_;   // of these, the ones that can do without a while
   const Ranked* aged_ = nullptr;
-  bool overloaded_ = false;  // somebody who waits is late already
+  bool dry_ = false;  // somebody parked has no token left
+  /// Streams begun, and what they ask for.
+  struct Pace {
+    std::int64_t running = 0, parked = 0;
+    double asked = 0;  // tokens a second
+  } pace_;
   std::vector<Ranked> entering_;
   std::vector<std::uint32_t> unserved_;  // urgent waiting requests that found no room
   Bytes dram_left_;
   Bytes wanted_;
+  Bytes taken_;  // what those chosen need
   RotationDecision decision_;
 };
 

@@ -49,6 +49,7 @@ DecodingRequest read_decoding(Fields& fields) {
   request.tpot = Seconds(fields.not_negative("tpot_s"));
   request.prompt = Tokens(fields.whole("prompt_tokens", 0));
   request.deposit = fields.whole("deposit", 0);
+  if (fields.has("tbt_slo_s")) request.tbt_slo = Seconds(fields.not_negative("tbt_slo_s"));
   if (fields.has("retained_layers")) {
     request.retained_layers = static_cast<std::int32_t>(
         std::min<std::int64_t>(fields.whole("retained_layers"), kMaxLayers + 1));

@@ -58,6 +58,7 @@ RotationRequest read_request(Fields& fields) {
   request.made_token = fields.flag("made_token", true);
   if (fields.has("output_tokens")) request.output_tokens = Tokens(fields.whole("output_tokens"));
   request.tokens_made = Tokens(fields.whole("tokens_made", 0));
+  request.prefill = Seconds(fields.not_negative("prefill_s", 0.0));
   const auto skips = fields.whole("skips", 0);
   request.skips = static_cast<std::int32_t>(std::min<std::int64_t>(skips, INT32_MAX));
   return request;
@@ -99,7 +100,8 @@ Result<RotateQuestion> read_rotate(const Json& json) {
   config.paper = fields.flag("paper", false);
   config.overload =
       fields.choice("overload", {"ttft", "goodput"}) == 0 ? Overload::kTtft : Overload::kGoodput;
-  question.snapshot.mean_absence = Seconds(fields.not_negative("mean_absence_s", 0.0));
+  question.snapshot.step = Seconds(fields.not_negative("step_s", 0.0));
+  question.snapshot.mean_lateness = Seconds(fields.not_negative("mean_lateness_s", 0.0));
   const Seconds s_b(fields.not_negative("s_b_s", 0.1));
   const Seconds s_f(fields.not_negative("s_f_s", 5.0));
   question.snapshot.b_hbm = read_blocks(fields, "b_hbm");

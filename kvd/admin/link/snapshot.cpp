@@ -178,8 +178,8 @@ void visit(A& a, core::PlanStatus& p) {
 template <class A>
 void visit(A& a, core::RotationInput& input) {
   auto& s = input.snapshot;
-  all(a, input.domain, input.device, input.now, s.b_hbm, s.b_xfer, s.growth, s.dram, s.mean_absence,
-      s.requests, input.config, input.requests);
+  all(a, input.domain, input.device, input.now, s.b_hbm, s.b_xfer, s.growth, s.dram,
+      s.mean_lateness, s.step, s.requests, input.config, input.requests);
 }
 
 template <class A>

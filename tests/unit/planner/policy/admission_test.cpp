@@ -142,22 +142,46 @@ TEST(LayerKvMemory, ABusyLinkRetainsMoreLayers) {
   EXPECT_FALSE(kSut.decide(snapshot).ok());
 }
 
-TEST(StepGuard, AdmitsWhileThePredictedStepStaysBelowNineTenthsOfTheSlo) {
+TEST(StepGuard, AsManyEnterAsTheNextStepsCanPrefill) {
   auto snapshot = plain(1000, 1000);
-  // A step of 50, 5 more a request; a prompt of 100 tokens over 10 steps costs 10 a step.
-  snapshot.guard = StepGuard{Seconds(50), Seconds(5), Seconds(100)};
-  snapshot.decoding = {decoding(0, 10)};
-  snapshot.queue.assign(5, {Tokens(100), Tokens(0), 10});
-  EXPECT_EQ(kSut.decide(snapshot)->admitted, 2u) << "65 and 80; 95 is above 90";
-  snapshot.decoding[0].prompt = Tokens(200);
-  EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "the one inside came in with 20 a step";
-  snapshot.guard->step = Seconds(90);
+  // A step of 50 leaves 40 of 90; a prompt of 30 tokens takes 30.
+  snapshot.guard = StepGuard{Seconds(50), Seconds(0), Seconds(100)};
+  snapshot.decoding = {decoding(0, 100)};
+  snapshot.queue.assign(5, {Tokens(30)});
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 3u) << "60 of 80 are less, 90 are not";
+  snapshot.queue[0] = {Tokens(100), Tokens(40), 10, true};
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 2u) << "the first has 60 to go";
+  snapshot.queue[0] = {Tokens(500)};
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "a large one enters chunk by chunk";
+  snapshot.decoding[0].prompt = Tokens(500);
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "prefill that is over counts no more";
+}
+
+TEST(StepGuard, NobodyEntersAStepThatIsTooLongForOneMore) {
+  auto snapshot = plain(1000, 1000);
+  snapshot.guard = StepGuard{Seconds(84), Seconds(5), Seconds(100)};
+  snapshot.decoding = {decoding(0, 100)};
+  snapshot.queue.assign(2, {Tokens(3)});
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 2u) << "89 of 90";
+  snapshot.guard->step = Seconds(86);
   EXPECT_EQ(kSut.decide(snapshot)->admitted, 0u);
   snapshot.queue[0].begun = true;
   EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "a prefill once begun goes on";
+  snapshot.decoding[0].tbt_slo = Seconds(200);
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 2u) << "its own goal is looser";
   snapshot.decoding.clear();
-  snapshot.queue[0].begun = false;
-  EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "with nobody inside one may always enter";
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 2u) << "with nobody inside one may always enter";
+}
+
+TEST(StepGuard, AGoalThatNoBatchCanMeetBoundsNothing) {
+  auto snapshot = plain(1000, 1000);
+  snapshot.guard = StepGuard{Seconds(96), Seconds(5), Seconds(100)};
+  snapshot.decoding = {decoding(0, 1000)};
+  snapshot.queue.assign(3, {Tokens(300)});
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 3u) << "91 are more than 90 with nobody else";
+  EXPECT_FALSE(kSut.decide(snapshot)->chunk);
+  snapshot.decoding.push_back(decoding(0, 1000));
+  EXPECT_TRUE(kSut.decide(snapshot)->chunk) << "86 with the other one gone";
 }
 
 TEST(PrefillChunk, TheSmallestDepositBoundsIt) {
@@ -171,7 +195,12 @@ TEST(PrefillChunk, TheSmallestDepositBoundsIt) {
   EXPECT_EQ(chunk(), Tokens(70)) << "the other has none";
   snapshot.decoding[1].deposit = 2;
   EXPECT_EQ(chunk(), Tokens(160)) << "two intervals";
-  snapshot.guard->step = Seconds(1000);
+  snapshot.decoding[1].tbt_slo = Seconds(50);
+  EXPECT_EQ(chunk(), Tokens(70)) << "of shorter ones";
+  snapshot.decoding[1].tbt_slo = Seconds(20);
+  EXPECT_EQ(chunk(), Tokens(250)) << "it is late whatever the chunk";
+  snapshot.guard = StepGuard{Seconds(90), Seconds(1), Seconds(100)};
+  snapshot.decoding[0].deposit = snapshot.decoding[1].deposit = 0;
   snapshot.queue[0].begun = true;
   EXPECT_EQ(chunk(), Tokens(16)) << "enough that what has begun ends";
   snapshot.decoding.clear();
@@ -224,7 +253,7 @@ TEST(AdmissionBaselines, KeepAGuardOnlyWhereTheirNameSaysSo) {
   auto snapshot = plain(10'000, 10'000);
   snapshot.decoding = {decoding(4, 8)};
   snapshot.queue = {{Tokens(10), Tokens(0), 5}, {Tokens(10), Tokens(0), 5}};
-  snapshot.guard = StepGuard{Seconds(1e6), Seconds(1), Seconds(1e9)};
+  snapshot.guard = StepGuard{Seconds(1e6), Seconds(2e5), Seconds(1e9)};
   for (const char* policy : {"none+guards", "whole_request+guards", "past_future+guards"}) {
     snapshot.guard->tbt_slo = Seconds(1e9);
     EXPECT_EQ(decide(policy, snapshot).admitted, 2u) << policy;

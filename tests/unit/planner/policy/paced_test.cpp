@@ -80,12 +80,6 @@ TEST(Paced, AVictimMustAlsoCoverHowLateOthersCameBack) {
   EXPECT_TRUE(leaving(of).empty());
 }
 
-TEST(Paced, HowLongOthersWereAwayIsNoMatter) {
-  auto of = with(0, {prompt(2, 0.6), decoding(2, 0.5)});
-  of.mean_absence = Seconds(100);
-  EXPECT_EQ(leaving(of), (Indices{1}));
-}
-
 TEST(Paced, WhoseTokensLastLongestLeaves) {
   EXPECT_EQ(leaving(with(0, {prompt(2, 0.6), decoding(2, 1), decoding(2, 3), decoding(2, 2)})),
             (Indices{2}));

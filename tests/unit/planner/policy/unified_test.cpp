@@ -84,28 +84,41 @@ TEST(Unified, GrowthBeyondTheRoomTakesTheLongestRunning) {
   EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{0}));
 }
 
-TEST(Unified, UnderOverloadADepositMustCoverTheMeanAbsence) {
+TEST(Unified, ADepositCoversHowLateOthersCameBack) {
   UnifiedPolicy sut;
-  auto of = snapshot(0, 9, {waiting(2, 1), with_deposit(running(2, 5), 9)});
+  auto of = snapshot(0, 9, {waiting(2, 1), with_deposit(running(2, 5), 17)});
   of.requests[1].tbt_slo = Seconds(0.1);
-  of.mean_absence = Seconds(1);
-  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty()) << "0.9 s saved, 9 s waited of 5";
-  of.requests[0].t_arr = Seconds(7);
-  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1})) << "nobody is late yet: 8 suffice";
-  of.requests[0].t_arr = Seconds(1);
-  of.requests[1].deposit = 10;
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1})) << "nobody was late: 8 suffice";
+  of.mean_lateness = Seconds(0.95);
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty()) << "0.9 s saved beyond these";
+  of.requests[1].deposit = 18;
   EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1}));
 }
 
-TEST(Unified, AParkedRequestThatRanDryMakesItOverload) {
+TEST(Unified, ParkedRequestsEnterFreeRoomBeforeNewPrompts) {
   UnifiedPolicy sut;
-  auto of = snapshot(0, 9,
-                     {with_deposit(rotary(2, 1), 0), with_deposit(rotary(2, 2), 1),
-                      with_deposit(running(4, 5), 9)});
-  of.mean_absence = Seconds(1);
-  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty());
-  of.requests[0].deposit = 3;
-  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{2}));
+  auto parked = with_deposit(rotary(2, 9), 5);
+  parked.t_arr = Seconds(9.5);
+  auto of = snapshot(2, 9, {waiting(2, 9), parked});
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{1}));
+  of.requests[1].bytes = Bytes(3);
+  EXPECT_TRUE(sut.decide(of, kNow, {}).prioritized.empty()) << "nor does one overtake it";
+}
+
+TEST(Unified, NoMoreStreamsBeginThanEnginesCanPaceWhileSomebodyIsParked) {
+  UnifiedPolicy sut;
+  auto of = snapshot(2, 9, {waiting(2, 7), with_deposit(rotary(8, 5), 5), running(2, 1)});
+  for (auto& request : of.requests) request.tbt_slo = Seconds(1);
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0})) << "no step was measured yet";
+  of.step = Seconds(0.6);
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0})) << "3 asked, 3.3 made a second";
+  of.step = Seconds(0.7);
+  EXPECT_TRUE(sut.decide(of, kNow, {}).prioritized.empty()) << "2.9 made";
+  of.requests[1].state = RequestState::kRunning;
+  of.requests[1].t_run = Seconds(5);
+  of.growth = Bytes(1);
+  of.b_hbm = Bytes(3);
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0})) << "nobody is parked";
 }
 
 TEST(Unified, GoodputServesWhoMissedTheFirstTokenLast) {
@@ -117,6 +130,16 @@ TEST(Unified, GoodputServesWhoMissedTheFirstTokenLast) {
   auto evicting = snapshot(0, 9, {waiting(2, 1), with_deposit(running(2, 1), 20)});
   EXPECT_EQ(sut.decide(evicting, kNow, {}).preempted, (Indices{1}));
   EXPECT_TRUE(sut.decide(evicting, kNow, goodput).preempted.empty()) << "nor does it evict";
+}
+
+TEST(Unified, HopelessIsWhoCannotEndItsPrefillInTime) {
+  UnifiedPolicy sut;
+  const RotationConfig goodput{.overload = Overload::kGoodput};
+  auto of = snapshot(2, 9, {waiting(2, 6), waiting(2, 9)});
+  of.requests[0].prefill = Seconds(1);
+  EXPECT_EQ(sut.decide(of, kNow, goodput).prioritized, (Indices{0})) << "5 s are enough, just";
+  of.requests[0].prefill = Seconds(1.5);
+  EXPECT_EQ(sut.decide(of, kNow, goodput).prioritized, (Indices{1}));
 }
 
 TEST(Unified, GoodputLetsWaitAsLongAsTheLongestAnswersTake) {
@@ -138,6 +161,10 @@ TEST(Unified, WhereNobodyIsCoveredPrefillGoesToDram) {
   EXPECT_EQ(sut.decide(of, kNow, {}).layerwise, (Indices{0})) << "the second exceeds a step's 5";
   of.b_xfer = Bytes(20);
   EXPECT_EQ(sut.decide(of, kNow, {}).layerwise, (Indices{0, 1})) << "the third is not urgent";
+  of.requests.push_back(with_deposit(rotary(9, 5), 0));
+  EXPECT_TRUE(sut.decide(of, kNow, {}).layerwise.empty()) << "one more stream would hold it up";
+  of.requests.back().deposit = 9;
+  EXPECT_EQ(sut.decide(of, kNow, {}).layerwise, (Indices{0, 1}));
   of.requests[3].deposit = 20;
   EXPECT_TRUE(sut.decide(of, kNow, {}).layerwise.empty()) << "one is covered now";
 }
