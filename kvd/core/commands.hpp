@@ -23,7 +23,7 @@ namespace kvd::core {
 class Commands {
  public:
   Commands(Ground& ground, Needs& needs, Supply& supply, Swaps& swaps, Regions& regions,
-           Claims& claims, LayerPlans& plans, EnginePlaced& placed, Steps& steps, Ranks& ranks)
+           Claims& claims, LayerPlans& plans, Steps& steps, Ranks& ranks)
       : context_(ground.context),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
@@ -36,12 +36,14 @@ class Commands {
         regions_(regions),
         claims_(claims),
         plans_(plans),
-        placed_(placed),
         steps_(steps),
-        ranks_(ranks) {}
+        ranks_(ranks),
+        placed_(ground, needs) {}
 
   /// StaleSession, DeadlineExceeded, or as the command says.
   void on_command(const Command& command);
+  /// Engines that place their blocks themselves. One command is all they say.
+  [[nodiscard]] EnginePlaced& placed() { return placed_; }
 
  private:
   void on_submit(const Command& command, const Submit& submit);
@@ -64,9 +66,9 @@ class Commands {
   Regions& regions_;
   Claims& claims_;
   LayerPlans& plans_;
-  EnginePlaced& placed_;
   Steps& steps_;
   Ranks& ranks_;
+  EnginePlaced placed_;
 };
 
 }  // namespace kvd::core

@@ -126,7 +126,8 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
 ControllerStatus Controller::status(TimePoint now) const {
   Parts& p = house_->parts;
   house_->ground.context.now = now;
-  return StatusBuilder(house_->ground, p.regions, p.plans, p.admission, p.rotation, p.placed)
+  return StatusBuilder(house_->ground, p.regions, p.plans, p.admission, p.rotation,
+                       p.commands.placed())
       .build();
 }
 
@@ -151,7 +152,7 @@ void Controller::House::on_slab_renewed(SlabIndex slab) {
 
 void Controller::House::on_tick() {
   parts.regions.expire();
-  parts.placed.forget_ended();
+  parts.commands.placed().forget_ended();
   ground.classes.forget_unused();
   for (auto& [id, session] : ground.requests.sessions()) {
     parts.ranks.expire_ahead(session);

@@ -5,7 +5,6 @@
 #include "kvd/core/commands.hpp"
 #include "kvd/core/compactor.hpp"
 #include "kvd/core/dram_copies.hpp"
-#include "kvd/core/engine_placed.hpp"
 #include "kvd/core/ground.hpp"
 #include "kvd/core/layer_plans.hpp"
 #include "kvd/core/needs.hpp"
@@ -43,7 +42,6 @@ struct Parts {
         plans(ground),
         admission(ground, needs, supply),
         rotation(ground, copies, needs, supply, promises),
-        placed(ground, needs),
         reports(ground, copies),
         replies(ground, streams),
         silence(ground, needs, regions),
@@ -52,7 +50,7 @@ struct Parts {
               admission, rotation, reports, replies, standstills),
         ranks(ground, swaps, claims, steps),
         sessions(ground, streams, regions, claims),
-        commands(ground, needs, supply, swaps, regions, claims, plans, placed, steps, ranks) {}
+        commands(ground, needs, supply, swaps, regions, claims, plans, steps, ranks) {}
 
   Compactor compactor;
   DramCopies copies;
@@ -66,7 +64,6 @@ struct Parts {
   LayerPlans plans;
   Admission admission;
   Rotation rotation;
-  EnginePlaced placed;
   Reports reports;
   Replies replies;
   Silence silence;

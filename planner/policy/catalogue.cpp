@@ -125,8 +125,8 @@ Result<std::unique_ptr<RotationPolicy>> make_rotation_policy(std::string_view po
 }
 
 Result<std::unique_ptr<RotationPolicy>> make_policy_for_placing_engine(std::string_view policy) {
-  if (without_guards(policy) == "unified") return make<PacedPolicy>();
-  return make_rotation_policy(policy);
+  if (without_guards(policy) != "unified") return make_rotation_policy(policy);
+  return std::unique_ptr<RotationPolicy>(std::make_unique<PacedPolicy>());
 }
 
 }  // namespace kvd::planner

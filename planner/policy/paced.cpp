@@ -10,7 +10,7 @@ namespace {
 /// Behind every deadline there is.
 constexpr double kHopeless = 1e12;
 
-bool nearer(const Ranked& a, const Ranked& b) {
+bool sooner(const Ranked& a, const Ranked& b) {
   return a.vlt != b.vlt ? a.vlt < b.vlt : earlier(a, b);
 }
 
@@ -73,8 +73,8 @@ void PacedPolicy::sort(const RotationSnapshot& snapshot, Seconds now,
       sort_entering(request, i, snapshot, now, config);
     }
   }
-  std::sort(leaving_.begin(), leaving_.end(), nearer);
-  for (auto* list : {&dry_, &prompts_, &patient_}) std::sort(list->begin(), list->end(), nearer);
+  std::sort(leaving_.begin(), leaving_.end(), sooner);
+  for (auto* list : {&dry_, &prompts_, &patient_}) std::sort(list->begin(), list->end(), sooner);
   put_aged_first(snapshot);
 }
 
