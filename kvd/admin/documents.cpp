@@ -185,8 +185,8 @@ Json engine_json(const core::EngineStatus& e) {
           {"orphaned_bytes", e.orphaned.value},
           {"steps", e.steps},
           {"tokens", e.tokens},
-          {"rotations_out", e.rotations_out},
-          {"rotations_in", e.rotations_in},
+          {"rotations_out", e.rotations.out},
+          {"rotations_in", e.rotations.in},
           {"idle_s", e.idle_s}};
 }
 

@@ -84,8 +84,10 @@ struct EngineStatus {
   Bytes dram;
   std::uint32_t requests = 0;
   std::uint64_t steps = 0;
-  std::uint64_t rotations_in = 0;
-  std::uint64_t rotations_out = 0;
+  struct Rotations {
+    std::uint64_t in = 0;
+    std::uint64_t out = 0;
+  } rotations;
   Bytes orphaned;            ///< regions of an earlier daemon it still maps
   std::uint64_t tokens = 0;  ///< tokens whose KV it reported
   double idle_s = 0;         ///< since its last step or heartbeat

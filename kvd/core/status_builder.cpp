@@ -61,8 +61,8 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   e.dying = session.life.dying;
   e.region = regions_.region_bytes(session);
   e.steps = session.totals.steps;
-  e.rotations_in = session.totals.rotations_in;
-  e.rotations_out = session.totals.rotations_out;
+  e.rotations.in = session.totals.rotations_in;
+  e.rotations.out = session.totals.rotations_out;
   e.tokens = session.totals.tokens;
   if (const Placing* placing = placed_.find(session.id)) {
     e.level = {3, true};

@@ -8,7 +8,18 @@
 namespace kvd::ctl {
 
 /// What kvdctl can show: the last part of /v1/…
-enum class View { kStatus, kPools, kEngines, kRequests, kCache, kAdvice, kPlan, kEvents, kPolicy, kSlo };
+enum class View {
+  kStatus,
+  kPools,
+  kEngines,
+  kRequests,
+  kCache,
+  kAdvice,
+  kPlan,
+  kEvents,
+  kPolicy,
+  kSlo
+};
 
 /// A document of the admin interface as text for a person: aligned, with units.
 /// Errors: Internal when it is not the JSON that this view knows (daemon of another version);

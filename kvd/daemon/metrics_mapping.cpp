@@ -221,8 +221,8 @@ void add_engine(const EngineStatus& e, Samples& out) {
   out.add("kvd_engine_requests", id, std::uint64_t{e.requests});
   out.add("kvd_engine_steps_total", id, e.steps);
   out.add("kvd_engine_tokens_total", id, e.tokens);
-  out.add("kvd_engine_rotations_total", with("in"), e.rotations_in);
-  out.add("kvd_engine_rotations_total", with("out"), e.rotations_out);
+  out.add("kvd_engine_rotations_total", with("in"), e.rotations.in);
+  out.add("kvd_engine_rotations_total", with("out"), e.rotations.out);
 }
 
 void add_engines(const ControllerStatus& status, Samples& out) {

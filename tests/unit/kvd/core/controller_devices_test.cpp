@@ -77,8 +77,8 @@ TEST_F(TwoDevices, AFullOneMakesNobodyElseWait) {
     ASSERT_EQ(world.engines.at(calm).ran, alone.engines.at(undisturbed).ran) << "iteration " << i;
   }
   EXPECT_TRUE(world.engines.at(calm).requests.empty()) << "it is through";
-  EXPECT_GT(engine_status(busy).rotations_out, 0u);
-  EXPECT_EQ(engine_status(calm).rotations_out, 0u) << "nobody leaves for another device";
+  EXPECT_GT(engine_status(busy).rotations.out, 0u);
+  EXPECT_EQ(engine_status(calm).rotations.out, 0u) << "nobody leaves for another device";
   EXPECT_EQ(world.controller->status(world.now).counters.promises, 0u);
   EXPECT_TRUE(run_to_end(world));
   EXPECT_EQ(world.errors, 0u);
@@ -136,8 +136,8 @@ TEST_F(TwoDevices, ARegionTakesRoomOfItsOwnDeviceAlone) {
   ASSERT_EQ(world.regions.size(), 1u);
   EXPECT_EQ(device_status(kSecond).hbm.region, kDeviceSlab * 3);
   EXPECT_EQ(device_status(kFirst).hbm.region, Bytes(0));
-  EXPECT_EQ(engine_status(here).rotations_out, 0u);
-  EXPECT_GT(engine_status(there).rotations_out, 0u) << "those in its slabs made way";
+  EXPECT_EQ(engine_status(here).rotations.out, 0u);
+  EXPECT_GT(engine_status(there).rotations.out, 0u) << "those in its slabs made way";
 }
 
 TEST_F(TwoDevices, EachLinkIsMeasuredByItself) {
@@ -178,7 +178,7 @@ TEST_F(TwoDevices, AGroupRotatesOnAllItsDevices) {
   const EngineId group = world.attach(ranks_apart(), DomainId(1), false, one_each());
   overload(group, 1, 6);
   EXPECT_TRUE(run_to_end(world));
-  EXPECT_GT(engine_status(group).rotations_out, 0u);
+  EXPECT_GT(engine_status(group).rotations.out, 0u);
   EXPECT_EQ(world.errors, 0u);
   EXPECT_EQ(device_status(kFirst).hbm.free, device_status(kSecond).hbm.free);
 }
