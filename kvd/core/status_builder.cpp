@@ -67,8 +67,8 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   if (const Placing* placing = placed_.find(session.id)) {
     e.level = {3, true};
     e.steps = placing->totals().calls;
-    e.rotations_in = placing->totals().returned;
-    e.rotations_out = placing->totals().left;
+    e.rotations.in = placing->totals().returned;
+    e.rotations.out = placing->totals().left;
     e.tokens = placing->totals().tokens;
   }
   e.orphaned = session.info.orphaned;
