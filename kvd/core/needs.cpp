@@ -9,7 +9,7 @@ namespace {
 /// Where a rotation policy streams large requests only: layers stream while HBM holds fewer
 /// requests than this, because a whole one is then too coarse to rotate. With more, the link would
 /// carry a large part of all blocks in every step, and engines would wait for it.
-constexpr std::int64_t kFewRequests = 4;
+constexpr std::int64_t kFewRequests = 2;
 
 }  // namespace
 

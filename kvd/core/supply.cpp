@@ -67,7 +67,8 @@ Bytes Supply::yieldable(Share share) {
 }
 
 // A little HBM is kept for them, or whoever runs would fill it; what they hold of it is in use.
-// With nobody else running there is nobody to keep it from.
+// With nobody else running there is nobody to keep it from. A policy that prefills so only at need
+// keeps none from requests larger than all of it: it would keep a whole one out, at all times.
 Bytes Supply::layerwise_reserve(Share share) {
   const bool wanted =
       std::any_of(requests_.sessions().begin(), requests_.sessions().end(), [&](const auto& entry) {
@@ -76,16 +77,20 @@ Bytes Supply::layerwise_reserve(Share share) {
                session.class_id && needs_.prefills_layerwise(session);
       });
   if (!wanted) return Bytes(0);
-  Bytes used;
-  bool others = false;
+  Bytes used, held;
+  std::int64_t others = 0;
   requests_.each_inside_on(share, [&](Request& r) {
     if (r.layerwise)
       used +=
           r.order.claim != 0 ? needs_.to_run(r, share.device) : memory_.hbm_bytes(r, share.device);
-    others = others || (!r.layerwise && (r.runs() || r.place == Location::kComing));
+    if (r.layerwise || !(r.runs() || r.place == Location::kComing)) return;
+    held += memory_.hbm_bytes(r, share.device);
+    ++others;
   });
-  if (!others) return Bytes(0);
-  return std::max(Bytes(0), Bytes(needs_.hbm_limit(share).value / kLayerwiseShare) - used);
+  const Bytes reserve(needs_.hbm_limit(share).value / kLayerwiseShare);
+  const bool at_need = context_.rotation->traits().chooses_layerwise;
+  if (others == 0 || (at_need && held > reserve * others)) return Bytes(0);
+  return std::max(Bytes(0), reserve - used);
 }
 
 // Blocks of a silent engine come back when it steps, or is evicted; nobody can rotate them out.

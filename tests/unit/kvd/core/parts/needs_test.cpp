@@ -78,9 +78,9 @@ TEST_F(NeedsTest, LayersStreamWhereHbmHoldsFewRequests) {
   use("unified", "orbitflow");
   Session& session = attach(kA, 4);
   EXPECT_FALSE(sut.layers_stream(session)) << "nobody is there";
-  submit(session, 15, 64);
-  EXPECT_FALSE(sut.layers_stream(session)) << "HBM holds 4 such";
-  submit(session, 16, 64);
+  submit(session, 31, 64);
+  EXPECT_FALSE(sut.layers_stream(session)) << "HBM holds 2 such";
+  submit(session, 32, 64);
   EXPECT_TRUE(sut.layers_stream(session)) << "on average it holds fewer";
   session.life.dying = true;
   EXPECT_FALSE(sut.layers_stream(session));

@@ -211,8 +211,8 @@ class StreamingSteps : public StepsTest {
 
 TEST_F(StreamingSteps, APlanIsAskedForTheBatchThatResults) {
   Session& session = attach(kA, 4);
-  Request& runs = running(session, 16);
-  Request& comes = submit(session, 16, 8);
+  Request& runs = running(session, 32);
+  Request& comes = submit(session, 32, 8);
   next(session);
   EXPECT_TRUE(session.streaming);
   EXPECT_THAT(session.plan.asked_for, ElementsAre(runs.key, comes.key));

@@ -15,6 +15,14 @@ class SupplyTest : public PartsTest {
  protected:
   SupplyTest() : PartsTest(small_config(8)) {}
 
+  void rotate_by(const char* policy) {
+    Tuning wanted = ground.context.tuning;
+    wanted.rotation.policy = policy;
+    wanted.placement.policy = "none";
+    wanted.admission.policy = "layerkv";
+    ground.context.retune(wanted);
+  }
+
   Needs needs{ground};
   Supply sut{ground, needs};
   Promises promises{ground, sut};
@@ -78,6 +86,19 @@ TEST_F(SupplyTest, PausedRequestsGiveUpAllButTheirOpenBlocks) {
   EXPECT_EQ(sut.of(kShareA), kSlab * 8 - kSlot * 16 + kSlot * 12);
   session.streaming = false;
   EXPECT_EQ(sut.of(kShareA), kSlab * 8 - kSlot * 16) << "layers that do not stream stay";
+}
+
+TEST_F(SupplyTest, ALittleIsKeptForPromptsThatPrefillLayerByLayer) {
+  const Bytes reserve(kSlab.value * 8 / kLayerwiseShare);
+  rotate_by("unified");
+  Session& session = attach(kA, 3);
+  EXPECT_EQ(sut.layerwise_reserve(kShareA), Bytes(0)) << "nobody runs";
+  running(session, 3);
+  EXPECT_EQ(sut.layerwise_reserve(kShareA), reserve);
+  running(session, 12);
+  EXPECT_EQ(sut.layerwise_reserve(kShareA), Bytes(0)) << "it would keep a whole one out";
+  rotate_by("lvf");
+  EXPECT_EQ(sut.layerwise_reserve(kShareA), reserve) << "all its prompts prefill so";
 }
 
 TEST_F(SupplyTest, WhatStandsInARetiringSlabGoesToTheRegion) {
