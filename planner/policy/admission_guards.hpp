@@ -19,7 +19,9 @@ inline constexpr Tokens kLeastChunk{16};
 
 /// Says of prompts, in order, which may enter: as many as the next steps can prefill, while the
 /// step is not too long for one more to decode. Who waits in line holds no memory, and who is still
-/// in time can be put ahead of it. Source: kvd (MODEL.md "Who may prefill"). Owner:  one decision.
+/// in time can be put ahead of it.
+/// Source: kvd (MODEL.md "Who may prefill").
+/// Owner:  one decision.
 class StepGuardCount {
  public:
   explicit StepGuardCount(const AdmissionSnapshot& snapshot);
