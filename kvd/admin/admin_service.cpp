@@ -35,6 +35,8 @@ int status_of(ErrorCode code) {
       return 403;
     case ErrorCode::kNotFound:
       return 404;
+    case ErrorCode::kInfeasible:
+      return 409;
     case ErrorCode::kUnavailable:
     case ErrorCode::kWouldBlock:
       return 503;
@@ -88,13 +90,17 @@ bool is_open(const Snapshot& snapshot) {
                       [&](const auto& engine) { return engine.uid == snapshot.uid; }));
 }
 
-std::string part_document(link::Part part, const core::Tuning& tuning) {
-  return part == link::Part::kPolicy ? policy_document(tuning) : slo_document(tuning);
+HttpResponse tunable(link::Part part, const core::Tuning& tuning) {
+  HttpResponse response =
+      ok(part == link::Part::kPolicy ? policy_document(tuning) : slo_document(tuning));
+  response.etag = etag_of(link::tag_of(tuning, part));
+  return response;
 }
 
-HttpResponse tunable(link::Part part, const core::Tuning& tuning) {
-  HttpResponse response = ok(part_document(part, tuning));
-  response.etag = etag_of(link::tag_of(tuning, part));
+HttpResponse changeable(link::Part part, const Snapshot& snapshot) {
+  if (part != link::Part::kQuotas) return tunable(part, snapshot.status.tuning);
+  HttpResponse response = ok(quotas_document(snapshot.quotas));
+  response.etag = etag_of(link::tag_of(snapshot.quotas));
   return response;
 }
 
@@ -103,7 +109,7 @@ HttpResponse tunable(link::Part part, const core::Tuning& tuning) {
 struct AdminService::Route {
   std::string_view path;
   std::string (*document)(const Snapshot&) = nullptr;
-  std::optional<link::Part> part = std::nullopt;  ///< of the tuning: takes PATCH
+  std::optional<link::Part> part = std::nullopt;  ///< takes PATCH
   bool clears = false;                            ///< takes DELETE
 
   [[nodiscard]] std::string_view allow() const {
@@ -137,6 +143,7 @@ std::span<const AdminService::Route> AdminService::routes() {
       {"/v1/overview", [](S s) { return overview_document(s); }},
       {"/v1/policy", nullptr, link::Part::kPolicy},
       {"/v1/slo", nullptr, link::Part::kSlo},
+      {"/v1/quotas", nullptr, link::Part::kQuotas},
   };
   return kRoutes;
 }
@@ -218,18 +225,23 @@ HttpResponse AdminService::read(const Route& route, const HttpRequest& request) 
   if (!is_open(**snapshot)) {
     if (auto refused = check_token(request)) return *std::move(refused);
   }
-  if (route.part) return tunable(*route.part, (*snapshot)->status.tuning);
+  if (route.part) return changeable(*route.part, **snapshot);
   return ok(route.document(**snapshot));
 }
 
 HttpResponse AdminService::change(const Route& route, const HttpRequest& request) {
   if (auto refused = check_token(request)) return *std::move(refused);
   auto patch = read_patch(*route.part, request.body);
-  if (const auto* wrong = std::get_if<Refusal>(&patch)) return refused(400, *wrong);
+  if (const auto* wrong = std::get_if<Refusal>(&patch)) {
+    return refused(status_of(wrong->code), *wrong);
+  }
   const auto& assignments = std::get<std::vector<link::Assignment>>(patch);
   const auto tuning =
       backend_.change(bearer_of(request), {*route.part, tags_of(request.if_match), assignments});
-  if (tuning.ok()) return tunable(*route.part, *tuning);
+  if (tuning.ok()) {
+    const bool quotas = *route.part == link::Part::kQuotas;
+    return quotas ? read(route, request) : tunable(*route.part, *tuning);
+  }
   const ErrorCode code = tuning.error().code;
   if (code == ErrorCode::kStaleSession) {
     return refusal(412, ErrorCode::kInvalidArgument, tuning.error().message);

@@ -421,6 +421,26 @@ std::string slo_document(const core::Tuning& tuning) {
   return to_text({{"classes", std::move(classes)}});
 }
 
+namespace {
+
+Json quota_json(const pool::Quota& quota) {
+  const bool bounded = quota.maximum.value < INT64_MAX;
+  return {{"guarantee_bytes", quota.guarantee.value},
+          {"maximum_bytes", bounded ? Json(quota.maximum.value) : Json()}};
+}
+
+}  // namespace
+
+std::string quotas_document(const std::vector<DomainQuota>& quotas) {
+  Json domains = Json::object();
+  for (const DomainQuota& domain : quotas) {
+    domains[domain.name] = {{"per_user", domain.per_user},
+                            {"hbm", quota_json(domain.hbm)},
+                            {"dram", quota_json(domain.dram)}};
+  }
+  return to_text({{"domains", std::move(domains)}});
+}
+
 std::string refusal_document(const Refusal& refusal) {
   return to_text({{"error", std::string(name(refusal.code))},
                   {"path", refusal.path},

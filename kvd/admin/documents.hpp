@@ -36,6 +36,8 @@ namespace kvd::admin {
 [[nodiscard]] std::string policy_document(const core::Tuning& tuning);
 [[nodiscard]] std::string slo_document(const core::Tuning& tuning);
 
+[[nodiscard]] std::string quotas_document(const std::vector<DomainQuota>& quotas);
+
 /// Why a change was refused: what stands in the answer's body.
 struct Refusal {
   ErrorCode code = ErrorCode::kInvalidArgument;
@@ -45,10 +47,10 @@ struct Refusal {
 /// {"error":"InvalidArgument","path":"/rotation/alpha","message":"…"}
 [[nodiscard]] std::string refusal_document(const Refusal& refusal);
 
-/// Reads a JSON merge-patch (RFC 7396) to the document of policy_document or slo_document as the
-/// values it sets. Unknown keys and wrong types are refused; what the values may be is for
-/// link::changed() to say. Null removes a class of the SLO document and nothing else; a new class
-/// starts with the goals of "default".
+/// Reads a JSON merge-patch (RFC 7396) to the document of policy_document, slo_document or
+/// quotas_document as the values it sets. Unknown keys and wrong types are refused; what the values
+/// may be is for link::changed() to say. Null removes a class of the SLO document or the maximum of
+/// a quota, and nothing else; a new class starts with the goals of "default".
 [[nodiscard]] std::variant<std::vector<link::Assignment>, Refusal> read_patch(
     link::Part part, std::string_view text);
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@ namespace {
 
 using link::Assignment;
 using link::Kind;
+using link::QuotaKey;
 using link::SloKey;
 using link::TuningKey;
 using MaybeRefusal = std::optional<Refusal>;
@@ -106,6 +108,18 @@ class PatchReader {
     return std::nullopt;
   }
 
+  MaybeRefusal read_quotas(const Json& patch) {
+    if (!patch.is_object()) return refuse("", "must be an object with keys domains");
+    for (const auto& [name, value] : patch.items()) {
+      if (name != "domains") return refuse(pointer("", name), "no such key; known are domains");
+      if (!value.is_object()) return refuse("/domains", "must be an object of domains");
+      for (const auto& [domain, tiers] : value.items()) {
+        if (auto refusal = read_domain(domain, tiers)) return refusal;
+      }
+    }
+    return std::nullopt;
+  }
+
   std::vector<Assignment> assignments;
 
  private:
@@ -181,6 +195,54 @@ class PatchReader {
     return std::nullopt;
   }
 
+  MaybeRefusal read_domain(const std::string& name, const Json& tiers) {
+    const std::string path = pointer("/domains", name);
+    if (!is_class_name(name)) {  // of what domains are named, too; the link would cut others off
+      return Refusal{ErrorCode::kNotFound, "/domains", "no [[domain]] has such a name"};
+    }
+    if (!tiers.is_object()) return refuse(path, "must be an object with keys hbm, dram");
+    for (const auto& [tier, quota] : tiers.items()) {
+      const std::string place = pointer(path, tier);
+      if (tier != "hbm" && tier != "dram") {
+        return refuse(place, "no such key that can be set; known are hbm, dram");
+      }
+      if (!quota.is_object()) {
+        return refuse(place, "must be an object with keys guarantee_bytes, maximum_bytes");
+      }
+      for (const auto& [key, value] : quota.items()) {
+        if (auto refusal = read_quota(pointer(place, key), name, tier + "." + key, value)) {
+          return refusal;
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  MaybeRefusal read_quota(const std::string& path, const std::string& domain,
+                          const std::string& key, const Json& value) {
+    static const std::map<std::string, QuotaKey> kKeys = {
+        {"hbm.guarantee_bytes", QuotaKey::kHbmGuarantee},
+        {"hbm.maximum_bytes", QuotaKey::kHbmMaximum},
+        {"dram.guarantee_bytes", QuotaKey::kDramGuarantee},
+        {"dram.maximum_bytes", QuotaKey::kDramMaximum}};
+    const auto found = kKeys.find(key);
+    if (found == kKeys.end()) {
+      return refuse(path, "no such key; known are guarantee_bytes, maximum_bytes");
+    }
+    const bool may_be_null = key.ends_with("maximum_bytes");
+    const auto number = whole(value);
+    if (!(may_be_null && value.is_null()) && (!number || *number < 0)) {
+      return refuse(path, may_be_null ? "must be a whole number of bytes, or null: no maximum"
+                                      : "must be a whole number of bytes");
+    }
+    Assignment assignment;
+    assignment.key = static_cast<std::uint32_t>(found->second);
+    assignment.slo_class = link::to_text<sizeof(link::Text)>(domain);
+    assignment.whole = number.value_or(link::kAutomatic);
+    assignments.push_back(assignment);
+    return std::nullopt;
+  }
+
   void assign(const std::string& name, SloKey key, std::int64_t value) {
     Assignment assignment;
     assignment.key = static_cast<std::uint32_t>(key);
@@ -198,8 +260,9 @@ std::variant<std::vector<Assignment>, Refusal> read_patch(link::Part part, std::
     return refuse("", "the body is not JSON (NaN and numbers beyond a double are not, either)");
   }
   PatchReader reader;
-  auto refusal =
-      part == link::Part::kPolicy ? reader.read_policy("", "", patch) : reader.read_slo(patch);
+  auto refusal = part == link::Part::kPolicy ? reader.read_policy("", "", patch)
+                 : part == link::Part::kSlo  ? reader.read_slo(patch)
+                                             : reader.read_quotas(patch);
   if (refusal) return *std::move(refusal);
   if (reader.assignments.size() > link::kMostAssignments) {
     return refuse("", "too many values at once: send them in several changes");
@@ -220,13 +283,13 @@ bool contradicts(const Refusal& refusal, const std::vector<Assignment>& assignme
 
 Refusal refusal_of(const Error& fault) {
   const auto colon = fault.message.find(": ");
-  if (fault.code != ErrorCode::kInvalidArgument || colon == std::string::npos) {
-    return {fault.code, "", fault.message};
-  }
+  const bool of_a_key =
+      fault.code == ErrorCode::kInvalidArgument || fault.message.starts_with("domains");
+  if (!of_a_key || colon == std::string::npos) return {fault.code, "", fault.message};
   std::string path = "/" + fault.message.substr(0, colon);
   for (char& c : path) c = c == '.' ? '/' : c;
   if (path == "/slo" || path.starts_with("/slo/")) path.replace(0, 4, "/classes");
-  return refuse(std::move(path), fault.message.substr(colon + 2));
+  return {fault.code, std::move(path), fault.message.substr(colon + 2)};
 }
 
 }  // namespace kvd::admin

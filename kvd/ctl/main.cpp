@@ -33,6 +33,7 @@ constexpr const char* kFooter =
     "  kvdctl requests --snapshot rotate | kvd-plan rotate --batch\n"
     "  kvdctl policy set rotation.policy=fcfs rotation.alpha=2\n"
     "  kvdctl slo set default.tbt_s=0.05\n"
+    "  kvdctl quota set default.hbm.maximum_bytes=1073741824    (null: no maximum)\n"
     "  kvdctl cache clear\n"
     "  kvdctl top                             (live, in the whole terminal)\n"
     "  kvdctl events --follow\n"
@@ -60,6 +61,9 @@ const std::map<std::string, ViewCommand> kCommands = {
     {"events", {View::kEvents, "/v1/events", "What happened last", nullptr}},
     {"policy", {View::kPolicy, "/v1/policy", "Policies and their weights; `set` changes them", ""}},
     {"slo", {View::kSlo, "/v1/slo", "Latency goals by class; `set` changes them", "classes"}},
+    {"quota",
+     {View::kQuota, "/v1/quotas", "What each domain may have; `set` changes it, in bytes",
+      "domains"}},
 };
 
 struct Arguments {

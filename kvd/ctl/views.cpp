@@ -257,6 +257,22 @@ std::string slo_view(const Json& document) {
   return table.render();
 }
 
+std::string quota_view(const Json& document) {
+  Table table({"DOMAIN", "OF", "HBM GUARANTEE", "HBM MAXIMUM", "DRAM GUARANTEE", "DRAM MAXIMUM"});
+  const auto maximum = [](const Json& quota) {
+    const Json& value = quota.at("maximum_bytes");
+    return value.is_null() ? std::string("none") : bytes(value);
+  };
+  for (const auto& [name, domain] : document.at("domains").items()) {
+    const Json& hbm = domain.at("hbm");
+    const Json& dram = domain.at("dram");
+    table.add({text(name), domain.at("per_user").get<bool>() ? "each user" : "all",
+               bytes(hbm.at("guarantee_bytes")), maximum(hbm), bytes(dram.at("guarantee_bytes")),
+               maximum(dram)});
+  }
+  return table.render();
+}
+
 std::string view_text(View view, const Json& document) {
   switch (view) {
     case View::kStatus:
@@ -279,6 +295,8 @@ std::string view_text(View view, const Json& document) {
       return policy_view(document);
     case View::kSlo:
       return slo_view(document);
+    case View::kQuota:
+      return quota_view(document);
   }
   return "";
 }

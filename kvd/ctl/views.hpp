@@ -18,7 +18,8 @@ enum class View {
   kPlan,
   kEvents,
   kPolicy,
-  kSlo
+  kSlo,
+  kQuota
 };
 
 /// A document of the admin interface as text for a person: aligned, with units.

@@ -140,10 +140,43 @@ Config ControlLoop::in_force() const {
 
 Result<core::Tuning> ControlLoop::change(const admin::link::Change& change,
                                          const std::vector<admin::link::Assignment>& assignments) {
+  if (change.part == admin::link::Part::kQuotas) {
+    KVD_TRY(change_quotas(change, assignments));
+    return parts_->events.tuning();
+  }
   KVD_ASSIGN_OR_RETURN(core::Tuning tuning,
                        admin::link::changed(parts_->events.tuning(), change, assignments));
   parts_->events.feed(core::Retune{tuning});
   return tuning;
+}
+
+std::vector<admin::DomainQuota> ControlLoop::quotas() const {
+  std::vector<admin::DomainQuota> quotas;
+  for (const DomainConfig& domain : parts_->config.domains) {
+    quotas.push_back({domain.name,
+                      domain.per_user,
+                      {domain.hbm_guarantee, domain.hbm_maximum},
+                      {domain.dram_guarantee, domain.dram_maximum}});
+  }
+  return quotas;
+}
+
+Status ControlLoop::change_quotas(const admin::link::Change& change,
+                                  const std::vector<admin::link::Assignment>& assignments) {
+  Config wanted = parts_->config;
+  const auto capacity = [&](Tier tier) {
+    return pool::SlabCapacity{wanted.slab_size(), wanted.slabs(tier)};
+  };
+  KVD_ASSIGN_OR_RETURN(const auto after,
+                       admin::link::changed(quotas(), change, assignments,
+                                            {capacity(Tier::kHbm), capacity(Tier::kDram)}));
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    DomainConfig& domain = wanted.domains[i];
+    domain.hbm_guarantee = after[i].hbm.guarantee, domain.hbm_maximum = after[i].hbm.maximum;
+    domain.dram_guarantee = after[i].dram.guarantee, domain.dram_maximum = after[i].dram.maximum;
+  }
+  take_quotas(wanted);
+  return {};
 }
 
 void ControlLoop::clear_cache() { parts_->events.feed(core::ClearCache{}); }

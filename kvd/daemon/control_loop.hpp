@@ -37,11 +37,13 @@ class ControlLoop {
   [[nodiscard]] ShellCounters shell() const;
   /// The configuration with everything that was changed since.
   [[nodiscard]] Config in_force() const;
+  [[nodiscard]] std::vector<admin::DomainQuota> quotas() const;
   [[nodiscard]] const Device& device() const { return *parts_->device; }
 
   /// What nobody runs on of the prefix cache is free from now on.
   void clear_cache();
-  /// The whole new tuning. Errors: those of admin::link::changed().
+  /// The whole tuning after a change of it or of the quotas. Errors: those of
+  /// admin::link::changed().
   [[nodiscard]] Result<core::Tuning> change(
       const admin::link::Change& change, const std::vector<admin::link::Assignment>& assignments);
   /// New SLOs, quotas and log level; of everything else nothing.
@@ -52,6 +54,8 @@ class ControlLoop {
   void tick();
   void run_tasks();
   void end_sessions();
+  Status change_quotas(const admin::link::Change& change,
+                       const std::vector<admin::link::Assignment>& assignments);
   /// Quotas that the pool has no room for stay as they are, tier by tier.
   void take_quotas(const Config& config);
 

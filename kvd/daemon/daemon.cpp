@@ -123,6 +123,7 @@ Result<admin::Snapshot> Daemon::snapshot(Nanoseconds timeout) {
     Taken now;
     now.first.status = loop_->status();
     now.first.config = effective_values(loop_->in_force());
+    now.first.quotas = loop_->quotas();
     now.second = loop_->shell();
     return now;
   };

@@ -86,14 +86,15 @@ struct Standing {
 };
 static_assert(sizeof(Standing) == 8);
 
-/// The two documents of the tuning, each with a tag that tells its versions apart.
-enum class Part : std::uint32_t { kPolicy = 0, kSlo = 1 };
+/// The documents that can be changed, each with a tag that tells its versions apart. The first two
+/// are the tuning's.
+enum class Part : std::uint32_t { kPolicy = 0, kSlo = 1, kQuotas = 2 };
 
 /// One value that is to change.
 struct Assignment {
-  std::uint32_t key = 0;  ///< index into tuning_keys(), or a SloKey
+  std::uint32_t key = 0;  ///< index into tuning_keys(), or a SloKey, or a QuotaKey
   std::uint32_t reserved = 0;
-  Text slo_class{};   ///< with a SloKey
+  Text slo_class{};   ///< with a SloKey; with a QuotaKey the domain
   Text text{};        ///< of a text
   double number = 0;  ///< of a number
   /// Of a whole number, of true (1) and false (0), of seconds in nanoseconds, of bytes; kAutomatic.
@@ -109,6 +110,14 @@ enum class SloKey : std::uint32_t {
   kTpot,
   kAdd,     ///< with the goals of "default"; nothing where it is there
   kRemove,  ///< nothing where it is not there
+};
+
+/// What may be assigned to a domain, in bytes; a maximum of kAutomatic: there is none.
+enum class QuotaKey : std::uint32_t {
+  kHbmGuarantee = 2000,
+  kHbmMaximum,
+  kDramGuarantee,
+  kDramMaximum,
 };
 
 constexpr std::size_t kMostAssignments = 256;

@@ -214,8 +214,13 @@ void visit(A& a, core::ControllerStatus& s) {
 }
 
 template <class A>
+void visit(A& a, DomainQuota& q) {
+  all(a, q.name, q.per_user, q.hbm, q.dram);
+}
+
+template <class A>
 void visit(A& a, Snapshot& s) {
-  all(a, s.now, s.read, s.uid, s.info, s.status, s.config, s.happenings, s.samples);
+  all(a, s.now, s.read, s.uid, s.info, s.status, s.config, s.quotas, s.happenings, s.samples);
 }
 
 template <class A, class T>

@@ -13,6 +13,7 @@
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/admin/journal.hpp"
 #include "kvd/admin/link/channel.hpp"
+#include "kvd/admin/link/quotas.hpp"
 #include "kvd/core/status.hpp"
 #include "kvd/core/tuning.hpp"
 #include "metrics/catalogue/sample.hpp"
@@ -47,7 +48,8 @@ struct Snapshot {
   DaemonInfo info;
   core::ControllerStatus status;
   std::vector<std::pair<std::string, std::string>> config;  ///< every key with its value in force
-  std::vector<Happening> happenings;                        ///< oldest first
+  std::vector<DomainQuota> quotas;
+  std::vector<Happening> happenings;  ///< oldest first
   std::vector<metrics::Sample> samples;
 };
 

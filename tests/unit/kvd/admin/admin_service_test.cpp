@@ -120,6 +120,59 @@ TEST_F(AdminServiceTest, AChangeTakesEffectAndAnswersTheWholeDocument) {
   EXPECT_EQ(json::parse(answer.body)["rotation"]["policy"], "unified");
 }
 
+TEST_F(AdminServiceTest, QuotasAreShownAndChanged) {
+  const auto change = [&](const std::string& body) {
+    return sut.handle(patch("/v1/quotas", R"({"domains": {)" + body + "}}"));
+  };
+  auto answer = change(R"("default": {"hbm": {"guarantee_bytes": 4194304}})");
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(json::parse(answer.body)["domains"]["default"], json::parse(R"({"per_user": false,
+    "hbm": {"guarantee_bytes": 4194304, "maximum_bytes": null},
+    "dram": {"guarantee_bytes": 0, "maximum_bytes": null}})"));
+  const std::string etag = answer.etag;
+  answer = change(R"("default": {"hbm": {"maximum_bytes": 8388608}})");
+  EXPECT_EQ(json::parse(answer.body)["domains"]["default"]["hbm"]["maximum_bytes"], 8388608);
+  EXPECT_NE(answer.etag, etag);
+  HttpRequest late = patch("/v1/quotas", "{}");
+  late.if_match = etag;
+  EXPECT_EQ(sut.handle(late).status, 412);
+  late.if_match = answer.etag;
+  EXPECT_EQ(sut.handle(late).status, 200);
+  answer = change(R"("default": {"hbm": {"maximum_bytes": null}})");
+  EXPECT_TRUE(json::parse(answer.body)["domains"]["default"]["hbm"]["maximum_bytes"].is_null());
+}
+
+TEST_F(AdminServiceTest, QuotasThatCannotBeAreRefusedWithTheirPath) {
+  struct Row {
+    const char* body;
+    int status;
+    const char* path;
+  };
+  const Row kRows[] = {
+      {R"({"domains": {"nobody": {"hbm": {"guarantee_bytes": 0}}}})", 404, "/domains"},
+      {R"({"domains": {"default\u0000x": {"hbm": {"guarantee_bytes": 0}}}})", 404, "/domains"},
+      {R"({"domains": {"default": {"hbm": {"guarantee_bytes": 99999999}}}})", 409, "/domains"},
+      {R"({"domains": {"default": {"dram": {"guarantee_bytes": 5, "maximum_bytes": 4}}}})", 409,
+       "/domains"},
+      {R"({"domains": {"users": {"hbm": {"guarantee_bytes": 1}}}})", 409,
+       "/domains/users/hbm/guarantee_bytes"},
+      {R"({"domains": {"default": {"hbm": {"guarantee_bytes": -1}}}})", 400,
+       "/domains/default/hbm/guarantee_bytes"},
+      {R"({"domains": {"default": {"hbm": {"guarantee_bytes": null}}}})", 400,
+       "/domains/default/hbm/guarantee_bytes"},
+      {R"({"domains": {"default": {"hbm": {"maximum": 1}}}})", 400, "/domains/default/hbm/maximum"},
+      {R"({"domains": {"default": {"per_user": true}}})", 400, "/domains/default/per_user"},
+      {R"({"domains": null})", 400, "/domains"},
+      {R"([])", 400, ""}};
+  for (const Row& row : kRows) {
+    SCOPED_TRACE(row.body);
+    const auto answer = sut.handle(patch("/v1/quotas", row.body));
+    EXPECT_EQ(answer.status, row.status) << answer.body;
+    EXPECT_EQ(json::parse(answer.body)["path"], row.path);
+  }
+  EXPECT_EQ(backend.changes(), 0);
+}
+
 TEST_F(AdminServiceTest, TheCacheIsEmptiedByWhoHasTheToken) {
   backend.edit([](Snapshot& s) { s.status.cached[1] = Bytes(8192); });
   HttpRequest clear{"DELETE", "/v1/cache", "", "", ""};

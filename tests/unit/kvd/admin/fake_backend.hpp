@@ -34,6 +34,15 @@ class FakeBackend final : public AdminBackend {
     for (const std::uint64_t tag : patch.if_match.value_or(std::vector<std::uint64_t>())) {
       change.tags[change.tag_count++] = tag;
     }
+    if (patch.part == link::Part::kQuotas) {
+      const pool::SlabCapacity capacity{2 * kMiB, 8};
+      auto quotas =
+          link::changed(snapshot_.quotas, change, patch.assignments, {capacity, capacity});
+      if (!quotas.ok()) return quotas.error();
+      snapshot_.quotas = *std::move(quotas);
+      ++changes_;
+      return snapshot_.status.tuning;
+    }
     auto tuning = link::changed(snapshot_.status.tuning, change, patch.assignments);
     if (!tuning.ok()) return tuning;
     snapshot_.status.tuning = *tuning;
@@ -85,6 +94,7 @@ class FakeBackend final : public AdminBackend {
                      .command_endpoint = "ipc:///run/kvd/command.sock",
                      .metrics_endpoint = "127.0.0.1:9470"};
     snapshot.config = {{"pool.hbm", "256MiB"}};
+    snapshot.quotas = {{"default", false, {}, {}}, {"users", true, {}, {}}};
     snapshot.happenings = {
         {1, TimePoint(std::chrono::seconds(60)), "warning", EngineId(3), "engine 'a' died"}};
     return snapshot;

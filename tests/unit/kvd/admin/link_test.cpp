@@ -54,6 +54,7 @@ Snapshot full_snapshot() {
   s.status.placement_inputs[0].snapshot.requests.resize(1);
   s.status.placement_inputs[0].snapshot.requests[0].current = {1, 2};
   s.config = {{"pool.hbm", "1GiB"}};
+  s.quotas = {{"a", false, {}, {}}, {"b", true, {Bytes(20), Bytes(21)}, {}}};
   s.happenings = {{1, TimePoint(5), "warning", EngineId(3), "it happened"}};
   s.samples = {{"kvd_vlt_seconds", {}, 12.5, {3, 0, 1}}, {"kvd_engine_up", {"a", "red"}, 1}};
   return s;
@@ -67,6 +68,7 @@ TEST(SnapshotBytes, HoldAllThatIsShown) {
   ASSERT_TRUE(decoded.ok());
   const Snapshot& sut = *decoded;
   EXPECT_EQ(sut.uid, 7u);
+  EXPECT_EQ(sut.quotas.at(1).hbm.maximum, Bytes(21));
   EXPECT_EQ(sut.read, ReadPolicy::kToken);
   EXPECT_EQ(sut.info.gpu->uuid, "c0c1");
   EXPECT_EQ(sut.status.counters.layerwise, 12u);

@@ -62,7 +62,8 @@ class Kvdctl : public testing::Test {
 };
 
 TEST_F(Kvdctl, ShowsEveryDocumentAsTableAndAsJson) {
-  for (const char* command : {"status", "pools", "engines", "requests", "plan", "policy", "slo"}) {
+  for (const char* command :
+       {"status", "pools", "engines", "requests", "plan", "policy", "slo", "quota"}) {
     const Outcome table = run(command + url());
     EXPECT_EQ(table.code, 0) << table.text;
     EXPECT_FALSE(table.text.starts_with("{")) << table.text;
@@ -85,6 +86,15 @@ TEST_F(Kvdctl, TopPrintsOnceForScriptsAndFillsTerminalsOnly) {
   server.reset();
   EXPECT_EQ(run("top --once" + url()).code, 3);
   EXPECT_EQ(run("events --follow" + url()).code, 3);
+}
+
+TEST_F(Kvdctl, SetsQuotas) {
+  const Outcome sut = run("quota set default.hbm.maximum_bytes=4194304" + url() + token());
+  EXPECT_EQ(sut.code, 0) << sut.text;
+  EXPECT_THAT(sut.text, AllOf(HasSubstr("default  all"), HasSubstr("4 MiB"), HasSubstr("none")));
+  const Outcome refused = run("quota set nobody.hbm.maximum_bytes=1" + url() + token());
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.text, HasSubstr("no [[domain]]"));
 }
 
 TEST_F(Kvdctl, SetsAndShowsTheNewDocument) {
