@@ -112,7 +112,9 @@ def tell_the_clock(scheduler: Any, clock: Clock, arrivals: dict[str, float]) -> 
     connector.get_num_new_matched_tokens = clock.waiting(connector.get_num_new_matched_tokens)
     connector.build_connector_meta = clock.waiting(connector.build_connector_meta)
     scheduler.kvd_clock = clock
-    scheduler.kvd_arrival_of = lambda request, _: arrivals[request.request_id.split("-")[0]]
+    scheduler.kvd_arrival_of = lambda request, now: arrivals.get(
+        request.request_id.split("-")[0], now
+    )
 
 
 def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ _CALL_S = 1.0
 # in a row, but not so long that what is parked and not needed any more fills kvd.
 _FIRST_REST_S, _LONGEST_REST_S = 0.1, 1.0
 _RETRY_S, _ATTACH_S = 0.5, 2.0
+_QUIET_S = 60.0
 # What kvd takes in one call.
 _MOST_BLOCKS, _MOST_PIECES = 4096, 65536
 
@@ -48,6 +49,7 @@ class Link(Index):
         self._resting_until = 0.0
         self._is_up = False
         self._told = False
+        self._quiet_until = 0.0
         self._unanswered = 0
         self._closed = threading.Event()
         self._finder: threading.Thread | None = None
@@ -112,8 +114,10 @@ class Link(Index):
             self._resting_until = self._clock() + self._rest_s
             self._rest_s = min(2 * self._rest_s, _LONGEST_REST_S)
             return None
+        self._rest_s = _FIRST_REST_S
         if self._told:
-            self._tell_that_it_is_back()
+            self._told = False
+            logger.warning("kvd: answers again")
         return answer
 
     def _attach(self, timeout_s: float) -> None:
@@ -149,17 +153,15 @@ class Link(Index):
             return
 
     def _tell(self, fault: Exception) -> None:
-        if not self._told:
+        """Of late answers once a minute at most, as a busy machine may have many."""
+        late = isinstance(fault, kvd_client.DeadlineExceeded)
+        if not self._told and not (late and self._clock() < self._quiet_until):
             self._told = True
+            self._quiet_until = self._clock() + _QUIET_S
             logger.warning(
                 "kvd: no answer, vLLM decides as without it until there is one: %s: %s",
                 type(fault).__name__, fault,
             )  # fmt: skip
-
-    def _tell_that_it_is_back(self) -> None:
-        self._told = False
-        self._rest_s = _FIRST_REST_S
-        logger.warning("kvd: answers again")
 
 
 class _Parts(NamedTuple):

@@ -1,13 +1,14 @@
 """A stock vLLM in one process, driven step by step; nothing of kvd in it but the flags it is given.
 
     engine.py MODEL OUT JSON        JSON: {"engine": {…LLM's arguments}, "seed": 1, "pause_at": 40,
-                                    "pause_on": "load", "rounds": 1, "seeds": [1], "prompts": [[…]],
-                                    "answer": 128}
+                                    "pause_on": "load", "rounds": 1, "each": [{…}],
+                                    "prompts": [[…]], "answer": 128}
 
 Answers six prompts of random tokens greedily, 128 tokens each, and writes tokens, logprobs, the
 tokens that were scheduled and vLLM's own counters to OUT. It stands still once, after pause_at steps,
 or with pause_on when a request waits for a load: it prints {"event":"paused", …} with where its KV
-tensors lie, and goes on after a line on stdin. Each round, or seed, makes an engine of its own.
+tensors lie, and goes on after a line on stdin. Each round makes an engine of its own; "each" says what is
+otherwise in each.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ def counters(llm: Any) -> dict[str, float]:
     return {name.removeprefix("vllm:"): value for name, value in found.items() if value is not None}
 
 
-def run(llm: Any, given: dict[str, Any], seed: int) -> dict[str, Any]:
+def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
     from vllm import SamplingParams
     from vllm.v1.request import RequestStatus
 
     engine = llm.llm_engine
     scheduler = engine.engine_core.engine_core.scheduler
-    asked = given.get("prompts") or prompts(seed)
+    asked = given.get("prompts") or prompts(given.get("seed", 1))
     params = SamplingParams(
         temperature=0, ignore_eos=True, detokenize=False, logprobs=3,
         max_tokens=given.get("answer", ANSWER), extra_args=given.get("arguments"),
@@ -111,9 +112,10 @@ def main() -> None:
 
     model, out, given = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     results = []
-    for seed in given.get("seeds") or [given.get("seed", 1)] * given.get("rounds", 1):
-        llm = LLM(model=model, **{**DEFAULTS, **given.get("engine", {})})
-        results.append(run(llm, given, seed))
+    for one in given.get("each") or [{}] * given.get("rounds", 1):
+        options = {**DEFAULTS, **given.get("engine", {}), **one.get("engine", {})}
+        llm = LLM(model=model, **options)
+        results.append(run(llm, {**given, **one}))
         llm.llm_engine.engine_core.shutdown()
         del llm
         gc.collect()

@@ -8,7 +8,7 @@ from typing import Any
 
 import ctest
 from kvd_process import KvdProcess
-from vllm_process import Bench, largest_difference
+from vllm_process import Bench, largest_difference, on_kvd
 
 # Taken out: kvd refuses variables that it does not know. Nightly: 100.
 SEEDS = list(range(1, 1 + int(os.environ.pop("KVD_SEEDS", "5"))))
@@ -17,13 +17,14 @@ ROOM = {
     "disable_log_stats": False,
 }  # fmt: skip
 KVD = "kvd_vllm.KvdScheduler"
+LOADS = ("async", "sync")
 
 
 def setUpModule() -> None:
     global bench, stock
     bench = Bench()
     unittest.addModuleCleanup(bench.close)
-    with bench.engine("stock", engine=ROOM, seeds=SEEDS) as engine:
+    with bench.engine("stock", engine=ROOM, each=[{"seed": seed} for seed in SEEDS]) as engine:
         stock = dict(zip(SEEDS, engine.answers(), strict=True))
 
 
@@ -32,47 +33,48 @@ class Level3(unittest.TestCase):
         self.kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=32))
 
     def run_on(
-        self, kvd: str, scheduler: str, seeds: list[int], **extra: Any
-    ) -> list[dict[str, Any]]:
-        """Answers as stock, each seed on an engine of its own."""
-        options = {**ROOM, "scheduler_cls": scheduler}
-        with bench.engine(scheduler, kvd, engine=options, seeds=seeds,
-                          extra={"prefixes": False, "step_budget_s": 2.0, **extra}) as engine:  # fmt: skip
+        self, kvd: str, scheduler: str, seeds: list[int], loads: tuple[str, ...] = LOADS
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """Each seed with each kind of load, on an engine of its own, with stock's answers."""
+        options = {"prefixes": False, "step_budget_s": 2.0}  # the machine may be busy
+        rounds = [{"seed": seed, "engine": on_kvd({**options, "load": load})}
+                  for load in loads for seed in seeds]  # fmt: skip
+        engine_options = {**ROOM, "scheduler_cls": scheduler}
+        with bench.engine(scheduler, kvd, engine=engine_options, each=rounds) as engine:
             found = engine.answers()
             self.log = engine.log
-        for seed, each in zip(seeds, found, strict=True):
+        pairs = [(one["seed"], each) for one, each in zip(rounds, found, strict=True)]
+        for seed, each in pairs:
             self.assertEqual(each["tokens"], stock[seed]["tokens"], f"seed {seed}")
             difference = largest_difference(each["logprobs"], stock[seed]["logprobs"])
             self.assertLess(difference, 1e-4, f"seed {seed}")
-        return found
+        return pairs
 
-    def expect_nothing_twice(self, seeds: list[int], found: list[dict[str, Any]]) -> None:
+    def expect_nothing_twice(self, found: list[tuple[int, dict[str, Any]]]) -> None:
         """By vLLM's own counts: each prompt and each answer but its last token, once."""
-        for seed, each in zip(seeds, found, strict=True):
+        for seed, each in found:
             self.assertEqual(each["scheduled"], each["needed"], f"seed {seed}")
             self.assertGreater(stock[seed]["scheduled"], each["needed"], "stock had room for all")
 
     def test_kvd_decides_and_nothing_is_computed_twice(self) -> None:
-        for load in ("async", "sync"):
-            found = self.run_on(self.kvd.endpoint, KVD, SEEDS, load=load)
-            self.expect_nothing_twice(SEEDS, found)
+        self.expect_nothing_twice(self.run_on(self.kvd.endpoint, KVD, SEEDS))
 
     def test_whom_vllm_preempts_is_parked(self) -> None:
-        for load in ("async", "sync"):
-            found = self.run_on(self.kvd.endpoint, "rotating.StockOrder", SEEDS[:1], load=load)
-            self.expect_nothing_twice(SEEDS[:1], found)
-            self.assertGreater(found[0]["counters"]["num_preemptions"], 0)
-            self.assertGreater(found[0]["counters"]["kvd_parked_requests"], 0)
+        found = self.run_on(self.kvd.endpoint, "rotating.StockOrder", SEEDS[:1])
+        self.expect_nothing_twice(found)
+        for _, each in found:
+            self.assertGreater(each["counters"]["num_preemptions"], 0)
+            self.assertGreater(each["counters"]["kvd_parked_requests"], 0)
 
     def test_many_rotations_change_no_answer(self) -> None:
-        for load in ("async", "sync"):
-            found = self.run_on(self.kvd.endpoint, "rotating.Rotating", SEEDS[:1], load=load)
-            self.expect_nothing_twice(SEEDS[:1], found)
-            self.assertGreater(found[0]["counters"]["num_preemptions"], 50)
+        found = self.run_on(self.kvd.endpoint, "rotating.Rotating", SEEDS[:1])
+        self.expect_nothing_twice(found)
+        for _, each in found:
+            self.assertGreater(each["counters"]["num_preemptions"], 50)
 
     def test_without_kvd_it_is_stock_vllm(self) -> None:
-        found = self.run_on("/nonexistent/attach.sock", KVD, SEEDS[:1])
-        self.assertEqual(found[0]["scheduled"], stock[SEEDS[0]]["scheduled"])
+        ((seed, found),) = self.run_on("/nonexistent/attach.sock", KVD, SEEDS[:1], ("async",))
+        self.assertEqual(found["scheduled"], stock[seed]["scheduled"])
         self.assertEqual(self.log.count("kvd: no answer, vLLM decides as without it"), 1)
 
     def test_the_class_that_does_not_fit_is_refused(self) -> None:

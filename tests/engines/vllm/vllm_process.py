@@ -17,6 +17,11 @@ ROOT = HERE.parents[2]
 CONNECTOR = {"kv_connector": "KvdConnector", "kv_role": "kv_both"}
 
 
+def on_kvd(extra: dict[str, Any]) -> dict[str, Any]:
+    """The flag, as an argument of LLM, with options of the connector."""
+    return {"kv_transfer_config": {**CONNECTOR, "kv_connector_extra_config": extra}}
+
+
 def largest_difference(some: Any, others: Any) -> float:
     """The largest difference between two engines' logprobs of the same tokens."""
     worst = 0.0
@@ -74,9 +79,7 @@ class Bench:
         options = {**given, "engine": dict(given.get("engine", {}))}
         variables = {**self.environment, **(environment or {})}
         if endpoint is not None:
-            options["engine"]["kv_transfer_config"] = {
-                **CONNECTOR, "kv_connector_extra_config": extra or {},
-            }  # fmt: skip
+            options["engine"].update(on_kvd(extra or {}))
             variables["KVD_ENDPOINT"] = endpoint
         return Engine(self.folder / name, [str(self.model)], options, variables)
 
