@@ -148,11 +148,11 @@ def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
             seen[output.request_id].tokens += [clock()] * (made - counts[output.request_id])
             counts[output.request_id] = made
             tokens[output.request_id] = list(output.outputs[0].token_ids)
-    took = clock() - start
+    took, in_all = clock() - start, scheduled[0]
     repeated = [ttft_of(engine, given, clock, prompt) for _, prompt, _ in
                 load_of(given)[: given.get("repeat", 0)]]  # fmt: skip
     needed = sum(len(prompt) + answer - 1 for _, prompt, answer in load_of(given))
-    return {**report(list(seen.values()), given, took), "scheduled_tokens": scheduled[0],
+    return {**report(list(seen.values()), given, took), "scheduled_tokens": in_all,
             "needed_tokens": needed, "repeated_ttft_s": repeated, "schedule_us": quantiles(deciding),
             "preemptions": counter(llm, "vllm:num_preemptions"), "answers": tokens,
             "external_hits": counter(llm, "vllm:external_prefix_cache_hits")}  # fmt: skip
