@@ -1,7 +1,6 @@
 #include "client_lib/src/cache_book.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 
 #include "client_lib/src/fence.hpp"
@@ -10,9 +9,6 @@
 
 namespace kvd::client {
 namespace {
-
-/// Poison may come between a look and the sleep.
-constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);
 
 std::atomic<std::uint64_t>& word_of(Session& session, std::uint64_t ticket) {
   return session.page().cache_tickets[ticket % shm::kCacheTickets];

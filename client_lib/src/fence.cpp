@@ -1,7 +1,6 @@
 #include "client_lib/src/fence.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -11,10 +10,6 @@
 
 namespace kvd::client {
 namespace {
-
-/// poison() may come between a look at the words and the sleep, and only the fence word can be
-/// slept on; so nobody sleeps longer than this without looking again.
-constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);
 
 /// Ends every wait. A stream compares by the sign of a 64-bit difference, so the largest number
 /// would be below every ticket.

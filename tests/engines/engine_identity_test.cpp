@@ -57,7 +57,8 @@ void expect_same(const std::vector<Generation>& out, const std::vector<Generatio
   }
 }
 
-/// By whole requests, or as a daemon decides by itself: layers stream, requests pause and rotate.
+/// By whole requests, or as the placement policy decides: layers stream, requests pause. Of
+/// `unified` only requests of which HBM holds fewer than two would.
 enum class Moves { kWhole, kAnything };
 
 KvdSettings pool_of(std::uint64_t bytes, Moves moves) {
@@ -65,6 +66,8 @@ KvdSettings pool_of(std::uint64_t bytes, Moves moves) {
   KvdSettings settings;
   if (moves == Moves::kWhole) {
     settings.extra = "[placement]\npolicy = 'none'\n[admission]\npolicy = 'none'\n";
+  } else {
+    settings.extra = "[rotation]\npolicy = 'fcfs'\n";
   }
   settings.hbm = std::to_string((bytes + kSlab - 1) / kSlab * kSlab) + "B";
   return settings;
