@@ -48,17 +48,17 @@ std::optional<bool> verdict(const std::vector<Condition>& conditions) {
   return all_known ? std::optional(true) : std::nullopt;
 }
 
-struct Tier {
+struct Source {
   const char* name;
   double bytes_per_s = 0;  ///< 0: not measured
   double latency_s = 0;
 };
 
 /// What disk gives has to cross the link, too.
-std::vector<Tier> tiers_of(const core::ControllerStatus& status) {
+std::vector<Source> tiers_of(const core::ControllerStatus& status) {
   const double link = status.devices.empty() ? 0 : status.devices.front().link_rate[0];
   const core::DiskRates& disk = status.disk_rates;
-  std::vector<Tier> tiers = {{"dram", link, 0}};
+  std::vector<Source> tiers = {{"dram", link, 0}};
   const bool both = link > 0 && disk.bytes_per_s > 0;
   tiers.push_back(
       {"disk", both ? 1 / (1 / link + 1 / disk.bytes_per_s) : 0, both ? disk.latency_s : 0});
@@ -83,7 +83,7 @@ Reuse reuse_of(const core::Counters::Prefixes& prefixes) {
   return reuse;
 }
 
-Json tier_advice(const Tier& tier, const core::EngineStatus& engine, const Reuse& reuse) {
+Json tier_advice(const Source& tier, const core::EngineStatus& engine, const Reuse& reuse) {
   planner::LoadCosts costs;
   costs.tokens = Tokens(1000);
   costs.bytes = engine.kv.token_bytes * 1000;
@@ -130,7 +130,7 @@ std::string advice_document(const core::ControllerStatus& status) {
   for (const core::EngineStatus& engine : status.engines) {
     if (engine.kv.token_bytes == Bytes(0)) continue;
     Json tiers = Json::array();
-    for (const Tier& tier : tiers_of(status)) tiers.push_back(tier_advice(tier, engine, reuse));
+    for (const Source& tier : tiers_of(status)) tiers.push_back(tier_advice(tier, engine, reuse));
     const double prefill = engine.kv.prefill_token_s;
     engines.push_back({{"engine", engine.id.value},
                        {"name", engine.name},

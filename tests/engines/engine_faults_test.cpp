@@ -211,8 +211,11 @@ int repetitions() {
 void kill_in_mid_iteration(const std::string& placement, bool in_a_streamed_one) {
   for (int i = 0; i < repetitions(); ++i) {
     const RuntimeFolder folder;
+    // Under fcfs layers stream whatever the size of the requests.
     const KvdSettings settings{
-        .hbm = "4MiB", .dram = "64MiB", .extra = "[placement]\npolicy = \"" + placement + "\"\n"};
+        .hbm = "4MiB",
+        .dram = "64MiB",
+        .extra = "[rotation]\npolicy = 'fcfs'\n[placement]\npolicy = '" + placement + "'\n"};
     std::optional<KvdProcess> kvd(std::in_place, folder, settings);
     ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
     std::atomic<pid_t> target = kvd->pid();

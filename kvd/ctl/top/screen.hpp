@@ -11,6 +11,7 @@
 
 namespace kvd::ctl::top {
 
+/// Which of the two lists is below the head.
 enum class List : std::uint8_t { kEngines, kRequests };
 /// By what rows are ordered, the largest first; kNumber: as they are numbered.
 enum class Order : std::uint8_t { kNumber, kMemory, kRate, kLag };
@@ -29,6 +30,7 @@ class Screen {
   /// Errors: Internal when it is not the JSON that this knows; what was shown stays.
   Status take(std::string_view overview);
 
+  /// From the next rows() on.
   void choose(List list) { list_ = list; }
   void choose(Order order) { order_ = order; }
   [[nodiscard]] List list() const { return list_; }

@@ -32,7 +32,7 @@ constexpr const char* kOthers[] = {"fcfs",
                                    "si_code+guards",
                                    "past_future+guards"};
 constexpr std::uint64_t kTuning = 1, kKeptApart = 6;  // the first seed
-constexpr std::size_t kMostSeeds = 5;
+constexpr std::size_t kTuningSeeds = 5;
 
 Error unfit(const std::string& message) { return make_error(ErrorCode::kInvalidArgument, message); }
 
@@ -45,8 +45,8 @@ Status check_options(const GridOptions& options) {
   if (!(options.tolerance >= 0 && options.tolerance <= 1)) {
     return unfit("--tolerance must be from 0 to 1: it is a share of requests");
   }
-  if (options.seeds < 1 || options.seeds > kMostSeeds) {
-    return unfit("--seeds must be from 1 to " + std::to_string(kMostSeeds) +
+  if (options.seeds < 1 || options.seeds > kTuningSeeds) {
+    return unfit("--seeds must be from 1 to " + std::to_string(kTuningSeeds) +
                  ": those from 6 on are kept apart");
   }
   if (options.folder.empty()) return unfit("say where results are kept: --out DIR");
