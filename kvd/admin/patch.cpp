@@ -210,7 +210,9 @@ class PatchReader {
         return refuse(place, "must be an object with keys guarantee_bytes, maximum_bytes");
       }
       for (const auto& [key, value] : quota.items()) {
-        if (auto refusal = read_quota(pointer(place, key), name, tier + "." + key, value)) {
+        std::string which = tier;
+        which.append(".").append(key);
+        if (auto refusal = read_quota(pointer(place, key), name, which, value)) {
           return refusal;
         }
       }

@@ -67,12 +67,14 @@ class Schemas {
       if (!value.contains(key)) faults += at + ": lacks " + key.dump() + "\n";
     }
     for (const auto& [key, one] : value.items()) {
+      std::string inside = at;
+      inside.append(".").append(key);
       if (schema["properties"].contains(key)) {
-        faults += fault(schema["properties"][key], one, at + "." + key);
+        faults += fault(schema["properties"][key], one, inside);
       } else if (schema.contains("additionalProperties")) {
-        faults += fault(schema["additionalProperties"], one, at + "." + key);
+        faults += fault(schema["additionalProperties"], one, inside);
       } else {
-        faults += at + "." + key + ": the schema does not tell of it\n";
+        faults += inside.append(": the schema does not tell of it\n");
       }
     }
     return faults;
