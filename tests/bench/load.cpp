@@ -23,13 +23,13 @@ constexpr const char* kLoadHelp =
 SIMULATED: the real Controller under a virtual clock; engine and link are those of kvd-sim's profile
 h100-pcie-llama3-8b, the disk is a queue with a rate. Conversations (gen:chat of kvd-sim, or a trace
 with hash_ids such as Mooncake's), HBM and DRAM together hold 5 % of their different blocks, the disk
-all. Each row is the mean time to the first token under load.policy = measured_crossover; its floor
-is that under the better of always and never.
+all. Each row says by how much the mean time to the first token under load.policy = measured_crossover
+is above that under the better of always and never, as a share of that; below 0 it is better than both.
 
-  regret            limit: ratio 1.10
-  regret_slow_disk  the same, the disk ten times slower from the middle on     limit: ratio 1.10
+  regret                                                                       limit .10
+  regret_slow_disk  the same, the disk ten times slower from the middle on     limit .10
   regret_64_clients 64 clients that all ask at once, eight turns long, for
-                    prompts of 4,096 to 12,288 tokens                          limit: ratio 1.10
+                    prompts of 4,096 to 12,288 tokens                          limit .10
 
   --requests N    of the first two rows: 3000
   --rate N        requests a second of these: 1
@@ -116,7 +116,7 @@ Row regret(const std::string& name, sim::Setting setting) {
   const double never = mean_ttft(setting, "never");
   const double ours = mean_ttft(setting, "measured_crossover");
   const double better = std::min(always, never);
-  return {name, ours, better, ours / better, "s"};
+  return {name, ours / better - 1, {}, {}, "of the better one's mean TTFT"};
 }
 
 int load(const Arguments& arguments) {
