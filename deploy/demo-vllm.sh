@@ -38,7 +38,7 @@ python=$(sh deploy/ci/vllm.sh --fetch)
 
 rm -rf "$demo"
 mkdir -p "$demo"
-wheel=$(BUILD="$root/build/release" sh deploy/package/wheel.sh "$demo/dist")
+wheel=$(BUILD="$root/build/release" PYTHON="$python" sh deploy/package/wheel.sh "$demo/dist")
 "$python" -m pip install --quiet --no-deps --no-index --target "$demo/packages" "$wheel"
 "$python" tests/engines/vllm/tiny_model.py "$demo/model"
 
