@@ -82,7 +82,9 @@ def filled_in(expression: str) -> str:
 class Scrape(unittest.TestCase):
     def setUp(self) -> None:
         folder = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="kvd-monitoring-")))
-        self.kvd = self.enterContext(KvdProcess(metrics=True))
+        # The load waits in line for its first tokens, for as long as the test takes.
+        self.kvd = self.enterContext(KvdProcess(
+            metrics=True, extra="[slo.default]\nttft = '600s'\ntbt = '10s'\ntpot = '10s'\n"))
         self.engine = self.start_engine()
         self.prometheus = self.enterContext(
             Prometheus(folder, f"127.0.0.1:{self.kvd.metrics_port}"))  # fmt: skip

@@ -77,6 +77,7 @@ class KvdProcess:
         bandwidth: str = "unlimited",
         metrics: bool = False,
         read: str = "auto",
+        extra: str = "",  # more of kvd.toml
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kvd-test-")
         self.endpoint = f"{self._folder.name}/attach.sock"
@@ -90,7 +91,7 @@ class KvdProcess:
             f'[pool]\nslab = "{slab}B"\nhbm = "{slab * slabs}B"\n'
             f'dram = "{slab * dram_slabs}B"\nreserve = "0"\n'
             f'[link]\nbandwidth = "{bandwidth}"\n'
-            f'[admin]\nport = {self.port}\nread = "{read}"\n[metrics]\n{metrics_table}\n'
+            f'[admin]\nport = {self.port}\nread = "{read}"\n[metrics]\n{metrics_table}\n{extra}'
         )
         self._command = [f"{os.environ['KVDTEST_BIN_DIR']}/kvd", "--config", str(config)]
         self.start()
