@@ -52,7 +52,7 @@ sim::Workload clients() {
       arrival.prompt = Tokens(static_cast<std::int64_t>(blocks) * 512 + 1);
       arrival.output = Tokens(64);
       for (std::uint64_t block = 0; block < blocks; ++block) {
-        arrival.prefix.push_back(client * 1000 + block);
+        arrival.prefix.push_back(std::uint64_t{client} * 1000 + block);
       }
       workload.push_back(arrival);
     }
