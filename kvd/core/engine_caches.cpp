@@ -14,6 +14,9 @@ constexpr std::size_t kMostRanges = 65536;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 32;
 /// Smaller ones cost more to count than they hold, and an engine chooses its own.
 constexpr Bytes kLeastSlot{4096};
+/// KeySpace::devices of rows that engines place: no request's rows have it, whatever class and
+/// fingerprint an engine chooses. Theirs follow each other in chains, these do not.
+constexpr std::uint64_t kPlacedByEngines = ~std::uint64_t{0};
 
 Error invalid(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
@@ -90,7 +93,7 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
   // As a model of one layer and one token: what a class is of is the size of its slots.
   const auto model_class = classes_.of({1, 1, 1, cache.slot_bytes, 1});
   if (!model_class.ok()) return refuse(model_class.error());
-  cache.space = {open.fingerprint, session.info.domain, *model_class, 0};
+  cache.space = {open.fingerprint, session.info.domain, *model_class, kPlacedByEngines};
   cache.block_bytes = open.block_bytes;
   cache.saved = Knowledge::saved(Tokens(open.block_tokens), open.block_bytes);
   cache.region = open.region;
