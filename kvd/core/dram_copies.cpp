@@ -85,9 +85,7 @@ Bytes DramCopies::sync_request(Session& session, Request& request, bool away_onl
     session.ahead.short_of_dram = session.ahead.short_of_dram || away_only;
     return Bytes(0);
   }
-  for (std::uint32_t i = 0; i < count; ++i) {
-    store_.blocks.place(request.table, chosen[i], Tier::kDram, grant.slots[i]);
-  }
+  store_.blocks.place(request.table, chosen, Tier::kDram, grant.slots);
   const auto done = [&](std::uint32_t block) {
     for (std::uint32_t group = 0; group < groups; ++group) {
       if (!store_.blocks.has(request.table, block * groups + group, Tier::kDram)) return false;

@@ -116,7 +116,8 @@ planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device
     entry.made_token = !request.fresh;
   }
   entry.deposit = knowledge_.saved_up(request);
-  entry.output_tokens = knowledge_.expected_length(request).median;
+  if (context_.rotation->traits().asks_lengths)
+    entry.output_tokens = knowledge_.expected_length(request).median;
   entry.tokens_made = request.answer();
   if (!request.times.has_token)
     entry.prefill = planner::Seconds(knowledge_.prefill_left_s(request));

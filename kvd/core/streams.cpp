@@ -72,9 +72,7 @@ void Streams::fetch_layers(Session& session, Request& request) {
     const pool::SlotGrant grant = memory_.take(session, wanted);
     short_of_hbm = grant.code != ErrorCode::kOk;
     if (short_of_hbm) break;
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-      store_.blocks.place(request.table, wanted[i], Tier::kHbm, grant.slots[i]);
-    }
+    store_.blocks.place(request.table, wanted, Tier::kHbm, grant.slots);
     coming.insert(coming.end(), wanted.begin(), wanted.end());
   }
   if (coming.empty()) {

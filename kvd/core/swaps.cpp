@@ -9,10 +9,8 @@ void Swaps::swap_out(Request& request) {
   Session& session = requests_.session_of(request);
   const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.progress.tokens));
   const std::uint32_t count = kept * session.groups();
-  std::vector<std::uint32_t> unsynced;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (!store_.blocks.has(request.table, i, Tier::kDram)) unsynced.push_back(i);
-  }
+  store::Blocks::Copied copied = store_.blocks.copied(request.table, count);
+  std::vector<std::uint32_t>& unsynced = copied.lacking;
   const auto wanted = static_cast<std::uint32_t>(unsynced.size());
   pool::SlotGrant grant;
   if (wanted > 0) grant = copies_.take(session, wanted);
@@ -28,14 +26,10 @@ void Swaps::swap_out(Request& request) {
   // Blocks beyond the last token hold nothing yet, and what is in DRAM already need not move.
   std::vector<SlotId> free = std::move(store_.blocks.truncate(request.table, kept)[0]);
   memory_.release_staging(request);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (!store_.blocks.synced(request.table, i) || store_.blocks.shared(request.table, i)) continue;
-    free.push_back(store_.blocks.vacate(request.table, i, Tier::kHbm));
-  }
+  const auto left = store_.blocks.vacate_own(request.table, copied.synced, Tier::kHbm);
+  free.insert(free.end(), left.begin(), left.end());
   store_.tiers.free(Tier::kHbm, free);
-  for (std::uint32_t i = 0; i < wanted; ++i) {
-    store_.blocks.place(request.table, unsynced[i], Tier::kDram, grant.slots[i]);
-  }
+  store_.blocks.place(request.table, unsynced, Tier::kDram, grant.slots);
   request.place = Location::kGoing;
   request.leaving = false;
   request.lift(Verdict::kPaused);
@@ -52,27 +46,26 @@ ErrorCode Swaps::swap_in(Request& request) {
   }
   const std::uint32_t groups = session.groups();
   const auto whole = static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
-  std::vector<std::uint32_t> wanted;
-  wanted.reserve(std::size_t{whole} * groups);
   const std::uint32_t full = memory_.full_blocks(request);
-  // Mostly none is there, and thousands of records need no look.
-  const std::uint32_t known = request.table.in(Tier::kHbm) > 0 ? request.table.size() : 0;
-  for (std::uint32_t i = 0; i < whole * groups; ++i) {
-    const bool streams =
-        !request.layers.away.empty() && request.layers.away[i % groups] && i / groups < full;
-    const bool there = i < known && store_.blocks.has(request.table, i, Tier::kHbm);
-    if (!streams && !there) wanted.push_back(i);
+  const std::uint32_t known = request.table.size();
+  const bool all_in_dram = request.table.all_in(Tier::kDram);
+  std::vector<std::uint32_t> wanted =
+      store_.blocks.lacking(request.table, std::min(known, whole * groups), Tier::kHbm);
+  if (!request.layers.away.empty()) {
+    std::erase_if(wanted, [&](std::uint32_t i) {
+      return request.layers.away[i % groups] && i / groups < full;
+    });
   }
+  for (std::uint32_t i = known; i < whole * groups; ++i) wanted.push_back(i);
   const pool::SlotGrant grant = memory_.take(session, wanted);
   if (grant.code != ErrorCode::kOk) return grant.code;
 
   store_.blocks.extend(request.table, session.taker(), whole * groups - request.table.size());
-  std::vector<std::uint32_t> moves;
-  moves.reserve(wanted.size());
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    store_.blocks.place(request.table, wanted[i], Tier::kHbm, grant.slots[i]);
-    if (store_.blocks.has(request.table, wanted[i], Tier::kDram)) moves.push_back(wanted[i]);
-  }
+  store_.blocks.place(request.table, wanted, Tier::kHbm, grant.slots);
+  std::vector<std::uint32_t> moves = std::move(wanted);
+  std::erase_if(moves, [&](std::uint32_t i) {
+    return i >= known || !(all_in_dram || store_.blocks.has(request.table, i, Tier::kDram));
+  });
   request.table.set_parked(false);
   request.place = Location::kComing;
   if (moves.empty()) {
@@ -114,11 +107,11 @@ bool Swaps::on_copy(const CopyFinished& finished) {
     failed(EngineId(), "memory could not be zeroed, and is zeroed again");
     if (finished.ok)
       context_.counters.slabs.bytes_scrubbed += static_cast<std::uint64_t>(finished.bytes.value);
-  } else if (const auto transfer = store_.transfers.ended(finished.ticket)) {
+  } else if (auto transfer = store_.transfers.ended(finished.ticket)) {
     requests_.progressed(transfer->request.engine, transfer->domain);
     failed(transfer->request.engine, "a copy failed and is undone");
     if (finished.ok) count_copy(transfer->devices, transfer->to(), finished);
-    if (!transfer->abandoned) finish(*transfer, finished.ok);
+    if (!transfer->abandoned) finish(std::move(*transfer), finished.ok);
     store_.tiers.copy_ended(finished.ticket);
   } else if (const auto round = store_.compaction.ended(finished.ticket)) {
     requests_.progressed(EngineId(), round->domain);
@@ -138,23 +131,22 @@ bool Swaps::on_copy(const CopyFinished& finished) {
 }
 
 // The target has the bytes now, or is given up.
-void Swaps::finish(const store::Transfer& transfer, bool ok) {
+void Swaps::finish(store::Transfer transfer, bool ok) {
   Request& request = requests_.at(transfer.request);
   const std::uint32_t full = memory_.full_blocks(request) * request.table.groups();
   std::vector<SlotId> free;
-  for (const std::uint32_t i : transfer.places) {
-    if (ok) {
-      store_.blocks.settle(request.table, i, transfer.to(), i < full);
-    } else {
+  if (ok) {
+    store_.blocks.settle(request.table, transfer.places, transfer.to(), full);
+  } else {
+    for (const std::uint32_t i : transfer.places)
       free.push_back(store_.blocks.vacate(request.table, i, transfer.to()));
-    }
   }
   store_.tiers.free(transfer.to(), free);
   switch (transfer.purpose) {
     case store::Purpose::kRotateOut:
       return finish_out(request, transfer, ok);
     case store::Purpose::kRotateIn:
-      return finish_in(request, transfer, ok);
+      return finish_in(request, std::move(transfer), ok);
     case store::Purpose::kSync:
       return finish_sync(request, transfer, ok);
     case store::Purpose::kFetch:
@@ -168,13 +160,8 @@ void Swaps::finish_out(Request& request, const store::Transfer& transfer, bool o
   request.place = ok ? Location::kParked : Location::kIn;
   if (!ok) request.lift(Verdict::kForcedOut);
   if (!ok) return;  // what did leave is streamed, or comes back
-  std::vector<SlotId> free;
-  free.reserve(transfer.places.size());
-  for (const std::uint32_t i : transfer.places) {
-    if (store_.blocks.shared(request.table, i)) continue;
-    free.push_back(store_.blocks.vacate(request.table, i, Tier::kHbm));
-  }
-  store_.tiers.free(Tier::kHbm, free);
+  store_.tiers.free(Tier::kHbm,
+                    store_.blocks.vacate_own(request.table, transfer.places, Tier::kHbm));
   request.table.set_parked(true);
   store_.tiers.free(Tier::kHbm, prefixes_.vacate_parked(prefixes_.rows(request)));
   request.synced = memory_.full_blocks(request);
@@ -186,11 +173,10 @@ void Swaps::finish_out(Request& request, const store::Transfer& transfer, bool o
   ++context_.counters.rotations_out;
 }
 
-void Swaps::finish_in(Request& request, const store::Transfer& transfer, bool ok) {
+void Swaps::finish_in(Request& request, store::Transfer transfer, bool ok) {
   Session& session = requests_.session_of(request);
   request.moves.rotation = Ticket();
   const bool begins = request.begins_with_found();
-  request.sealed = 0;
   if (!ok && begins) {
     prefixes_.give_back(request);
     request.place = Location::kOut;
@@ -209,15 +195,12 @@ void Swaps::finish_in(Request& request, const store::Transfer& transfer, bool ok
   }
   // The copies of full blocks stay good: who leaves again soon need not move them.
   const std::uint32_t full = memory_.full_blocks(request);
+  const std::uint32_t stay = full * session.groups();
   const bool keep = context_.tuning.rotation.eager || !request.layers.away.empty() ||
                     !request.layers.streams.empty();
-  std::vector<SlotId> free;
-  for (const std::uint32_t i : transfer.places) {
-    if (keep && i / session.groups() < full) continue;
-    if (store_.blocks.shared(request.table, i)) continue;
-    free.push_back(store_.blocks.vacate(request.table, i, Tier::kDram));
-  }
-  store_.tiers.free(Tier::kDram, free);
+  std::vector<std::uint32_t> unneeded = std::move(transfer.places);
+  if (keep) std::erase_if(unneeded, [stay](std::uint32_t i) { return i < stay; });
+  store_.tiers.free(Tier::kDram, store_.blocks.vacate_own(request.table, unneeded, Tier::kDram));
   request.synced = keep ? full : 0;
   request.place = Location::kIn;
   request.times.run_since = context_.now;

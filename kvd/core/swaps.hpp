@@ -38,9 +38,9 @@ class Swaps {
  private:
   void count_copy(const std::vector<DeviceId>& devices, Tier to, const CopyFinished& finished);
   void swap_out(Request& request);
-  void finish(const store::Transfer& transfer, bool ok);
+  void finish(store::Transfer transfer, bool ok);
   void finish_out(Request& request, const store::Transfer& transfer, bool ok);
-  void finish_in(Request& request, const store::Transfer& transfer, bool ok);
+  void finish_in(Request& request, store::Transfer transfer, bool ok);
   void finish_sync(Request& request, const store::Transfer& transfer, bool ok);
   void finish_fetch(Request& request);
 

@@ -108,24 +108,15 @@ void SlabBook::unretire(SlabIndex index) {
   if (slab.use == SlabUse::kClass) relist(index, 0);
 }
 
-std::vector<SlotId> SlabBook::take(SlabIndex index, std::uint32_t wanted) {
+void SlabBook::take(SlabIndex index, std::uint32_t wanted, std::vector<SlotId>& slots) {
   Slab& slab = writable(index);
   const std::uint32_t free = slab.slots.free();
   const Bytes grantable = slab.grantable_bytes();
-  std::vector<SlotId> slots;
   for (const std::uint32_t at : slab.slots.take(std::min(wanted, free))) {
     slots.emplace_back(index, at);
   }
   ledger_.change_free(slab.domain, slab.grantable_bytes() - grantable);
   relist(index, free);
-  return slots;
-}
-
-void SlabBook::move(SlotId slot, SlotStates from, SlotState to) {
-  Slab& slab = writable(slot.slab());
-  KVD_CHECK((any_of(slab.slots.state(slot.index())) & from) != 0,
-            "a slot may not go from its state to the wanted one");
-  slab.slots.move(slot.index(), to);
 }
 
 void SlabBook::free(SlabIndex index, std::span<const SlotId> slots, SlotStates from) {

@@ -90,9 +90,14 @@ class SlabBook {
   /// The slab came into its class for the engine; none: it has had its chance.
   void await(SlabIndex index, EngineId engine) { writable(index).awaited_by = engine; }
 
-  /// free -> filling, at most `wanted` slots of the slab.
-  [[nodiscard]] std::vector<SlotId> take(SlabIndex index, std::uint32_t wanted);
-  void move(SlotId slot, SlotStates from, SlotState to);
+  /// free -> filling, at most `wanted` slots of the slab, which are appended to `slots`.
+  void take(SlabIndex index, std::uint32_t wanted, std::vector<SlotId>& slots);
+  void move(SlotId slot, SlotStates from, SlotState to) {
+    Slab& slab = writable(slot.slab());
+    KVD_CHECK((any_of(slab.slots.state(slot.index())) & from) != 0,
+              "a slot may not go from its state to the wanted one");
+    slab.slots.move(slot.index(), to);
+  }
   /// Several slots of one slab become free.
   void free(SlabIndex index, std::span<const SlotId> slots, SlotStates from);
 

@@ -34,8 +34,7 @@ std::vector<SlotId> take(SlabBook& book, const SlotRequest& request, const Posit
   slots.reserve(request.count);
   for (const std::uint32_t position : from) {
     const auto missing = request.count - static_cast<std::uint32_t>(slots.size());
-    const auto taken = book.take(SlabIndex(position), missing);
-    slots.insert(slots.end(), taken.begin(), taken.end());
+    book.take(SlabIndex(position), missing, slots);
   }
   return slots;
 }
@@ -103,14 +102,6 @@ SlotGrant TierPool::allocate(const SlotRequest& request) {
   }
   grant.slots = take(book_, request, WithRoom(book_, request, true, request.count).slabs);
   return grant;
-}
-
-void TierPool::mark_open(SlotId slot) {
-  book_.move(slot, any_of(SlotState::kFilling), SlotState::kOpen);
-}
-
-void TierPool::seal(SlotId slot) {
-  book_.move(slot, any_of(SlotState::kFilling, SlotState::kOpen), SlotState::kSealed);
 }
 
 void TierPool::drain(SlotId slot) {

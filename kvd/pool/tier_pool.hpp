@@ -88,10 +88,14 @@ class TierPool {
   /// domain trusts itself. Slabs the owner has mapped come before those it would have to map.
   [[nodiscard]] SlotGrant allocate(const SlotRequest& request);
 
-  void mark_open(SlotId slot);  ///< filling -> open
-  void seal(SlotId slot);       ///< filling | open -> sealed
-  void drain(SlotId slot);      ///< filling | open | sealed -> draining: a copy still touches it
-  void release(SlotId slot);    ///< filling | open | sealed | draining -> free
+  void mark_open(SlotId slot) {  ///< filling -> open
+    book_.move(slot, any_of(SlotState::kFilling), SlotState::kOpen);
+  }
+  void seal(SlotId slot) {  ///< filling | open -> sealed
+    book_.move(slot, any_of(SlotState::kFilling, SlotState::kOpen), SlotState::kSealed);
+  }
+  void drain(SlotId slot);    ///< filling | open | sealed -> draining: a copy still touches it
+  void release(SlotId slot);  ///< filling | open | sealed | draining -> free
   /// The same for many slots. The bookkeeping of a slab is done once for each run of its slots.
   void release(std::span<const SlotId> slots);
   void quarantine(SlotId slot);  ///< filling | open | sealed | draining -> quarantined

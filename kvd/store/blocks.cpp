@@ -117,15 +117,9 @@ SlotId Blocks::relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to
 
 void Blocks::settle(BlockTable& table, std::uint32_t i, Tier tier, bool full) {
   Block& settled = at(table[i]);
-  const SlotId slot = settled.at[index(tier)];
-  const SlotState state = tiers_.state(tier, slot);
-  const bool seals = full && state != SlotState::kSealed;
-  const bool opens = !full && state == SlotState::kFilling;
-  const bool arrived = tier == Tier::kHbm && (seals || opens) && is_arriving(tiers_, settled);
-  if (seals) tiers_.seal(tier, slot);
-  if (opens) tiers_.open(tier, slot);
-  settled.sealed = settled.sealed || full;
-  if (!seals && !opens) return;
+  const Settled change = settle_slot(settled, tier, full);
+  if (change == Settled::kAsBefore) return;
+  const bool arrived = tier == Tier::kHbm && change == Settled::kFilled;
   moved(settled);
   // Of a block in one tier nobody asks whether it has arrived or is synced.
   if (!settled.in_all_tiers()) return;

@@ -11,7 +11,9 @@ namespace kvd::planner {
 class FcfsPolicy final : public RotationPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return "fcfs"; }
-  [[nodiscard]] RotationTraits traits() const override { return {.evicts = false}; }
+  [[nodiscard]] RotationTraits traits() const override {
+    return {.evicts = false, .asks_lengths = false};
+  }
   [[nodiscard]] const RotationDecision& decide(const RotationSnapshot& snapshot, Seconds now,
                                                const RotationConfig& config) override;
 

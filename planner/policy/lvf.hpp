@@ -15,6 +15,7 @@ namespace kvd::planner {
 class LvfPolicy final : public RotationPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return "lvf"; }
+  [[nodiscard]] RotationTraits traits() const override { return {.asks_lengths = false}; }
   [[nodiscard]] const RotationDecision& decide(const RotationSnapshot& snapshot, Seconds now,
                                                const RotationConfig& config) override;
 

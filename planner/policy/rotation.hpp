@@ -150,6 +150,8 @@ struct RotationTraits {
   bool chooses_layerwise = false;
   /// Rotates whole requests while HBM holds many: their layers stream only where it holds few.
   bool streams_only_large_requests = false;
+  /// It asks how long answers are: RotationRequest::output_tokens.
+  bool asks_lengths = true;
   /// It bounds by itself how many start: an admission policy bounds a step's prefill only.
   bool paces = false;
 };
