@@ -62,6 +62,12 @@ DomainSums Ledger::total() const {
   return total;
 }
 
+std::uint32_t Ledger::slabs(SlabUse use) const {
+  std::uint32_t count = 0;
+  for (const auto& [domain, sums] : sums_) count += sums.held_as(use) + sums.loose_as(use);
+  return count;
+}
+
 void Ledger::forget_if_empty(DomainId domain) {
   if (const auto found = sums_.find(domain); found->second == DomainSums{}) sums_.erase(found);
   if (const auto found = held_.find(domain); found != held_.end() && found->second == 0) {

@@ -56,6 +56,8 @@ class Ledger {
 
   [[nodiscard]] DomainSums of(DomainId domain) const;
   [[nodiscard]] DomainSums total() const;
+  /// Slabs of that use, whoever holds them.
+  [[nodiscard]] std::uint32_t slabs(SlabUse use) const;
   [[nodiscard]] const HeldSlabs& held() const { return held_; }
 
   friend bool operator==(const Ledger&, const Ledger&) = default;

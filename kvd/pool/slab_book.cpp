@@ -119,11 +119,23 @@ void SlabBook::take(SlabIndex index, std::uint32_t wanted, std::vector<SlotId>& 
   relist(index, free);
 }
 
+void SlabBook::move(std::span<const SlotId> slots, SlotStates from, SlotState to) {
+  Slab* slab = nullptr;
+  SlabIndex known;
+  for (const SlotId slot : slots) {
+    if (slab == nullptr || slot.slab() != known) {
+      known = slot.slab();
+      slab = &writable(known);
+    }
+    move(*slab, slot, from, to);
+  }
+}
+
 void SlabBook::free(SlabIndex index, std::span<const SlotId> slots, SlotStates from) {
-  const Slab& slab = at(index);
+  Slab& slab = writable(index);
   const std::uint32_t free = slab.slots.free();
   const Bytes grantable = slab.grantable_bytes();
-  for (const SlotId slot : slots) move(slot, from, SlotState::kFree);
+  for (const SlotId slot : slots) move(slab, slot, from, SlotState::kFree);
   if (slab.retiring) {
     if (slab.slots.used() == 0) unassign(index);
     return;

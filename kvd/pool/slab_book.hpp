@@ -93,11 +93,10 @@ class SlabBook {
   /// free -> filling, at most `wanted` slots of the slab, which are appended to `slots`.
   void take(SlabIndex index, std::uint32_t wanted, std::vector<SlotId>& slots);
   void move(SlotId slot, SlotStates from, SlotState to) {
-    Slab& slab = writable(slot.slab());
-    KVD_CHECK((any_of(slab.slots.state(slot.index())) & from) != 0,
-              "a slot may not go from its state to the wanted one");
-    slab.slots.move(slot.index(), to);
+    move(writable(slot.slab()), slot, from, to);
   }
+  /// Several slots, those of a slab best one after the other.
+  void move(std::span<const SlotId> slots, SlotStates from, SlotState to);
   /// Several slots of one slab become free.
   void free(SlabIndex index, std::span<const SlotId> slots, SlotStates from);
 
@@ -106,6 +105,11 @@ class SlabBook {
 
  private:
   [[nodiscard]] Slab& writable(SlabIndex index) { return const_cast<Slab&>(at(index)); }
+  static void move(Slab& slab, SlotId slot, SlotStates from, SlotState to) {
+    KVD_CHECK((any_of(slab.slots.state(slot.index())) & from) != 0,
+              "a slot may not go from its state to the wanted one");
+    slab.slots.move(slot.index(), to);
+  }
   /// Keeps room_ in step when a class slab has another number of free slots than before.
   void relist(SlabIndex index, std::uint32_t free_before);
   void unlist(SlabIndex index);

@@ -92,8 +92,7 @@ void TierPool::stop_awaiting(EngineId engine) {
 
 std::vector<SlabIndex> TierPool::take_dirty() {
   std::vector<SlabIndex> taken;
-  const DomainSums all = book_.ledger().total();
-  if (all.held_as(SlabUse::kDirty) + all.loose_as(SlabUse::kDirty) == 0) return taken;
+  if (book_.ledger().slabs(SlabUse::kDirty) == 0) return taken;
   for (std::uint32_t at = book_.begin(); at < book_.end(); ++at) {
     const SlabIndex index(at);
     if (book_.at(index).use != SlabUse::kDirty) continue;

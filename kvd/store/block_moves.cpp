@@ -9,7 +9,7 @@ namespace kvd::store {
 namespace {
 
 // A record lies anywhere; so many places on, the next ones are asked for.
-constexpr std::size_t kAhead = 8;
+constexpr std::size_t kAhead = 16;
 
 }  // namespace
 
@@ -101,13 +101,22 @@ std::vector<SlotId> Blocks::vacate_own(BlockTable& table, Places places, Tier ti
 }
 
 void Blocks::settle(BlockTable& table, Places places, Tier tier, std::uint32_t full) {
+  const auto in = static_cast<std::size_t>(tier);
+  std::vector<SlotId> sealed;
+  sealed.reserve(places.size());
   each_place(table, places, [&](std::uint32_t i, Block& block) {
     if (block.row) return settle(table, i, tier, i < full);
-    const Settled change = settle_slot(block, tier, i < full);
-    if (change == Settled::kAsBefore || !block.in_all_tiers()) return;
+    if (i < full) {
+      sealed.push_back(block.at[in]);
+      block.sealed = true;
+    } else {
+      tiers_.open(tier, block.at[in]);
+    }
+    if (!block.in_all_tiers()) return;
     ++table.changes_;
-    if (tier == Tier::kHbm && change == Settled::kFilled) --table.arriving_;
+    if (tier == Tier::kHbm) --table.arriving_;
   });
+  tiers_.seal(tier, sealed);
 }
 
 }  // namespace kvd::store

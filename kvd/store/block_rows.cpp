@@ -79,7 +79,7 @@ RowId bring(Blocks& blocks, const BroughtRow& row) {
   const Taker& taker = row.taker;
   for (std::size_t group = 0; group < row.dram.size(); ++group) {
     const auto made = unused_record(blocks.blocks_, blocks.unused_);
-    blocks.at(made) = {taker.model_class, taker.domain, taker.slot_bytes, {}, 0, id, true};
+    blocks.at(made) = {taker.model_class, taker.domain, taker.slot_bytes, {}, 0, true, id};
     blocks.changing(id).blocks.push_back(made);
   }
   blocks.usage_[{taker.domain, taker.model_class}].blocks += std::ssize(row.dram);

@@ -15,18 +15,21 @@ using BlockId = Id<struct BlockIdTag, std::uint32_t>;
 /// A row of blocks that has a key; 0: none.
 using RowId = Id<struct RowIdTag, std::uint32_t>;
 
-/// The KV cache of block_tokens tokens in one layer group, wherever its bytes are.
+/// The KV cache of block_tokens tokens in one layer group, wherever its bytes are. A node has
+/// millions: two records fill a cache line.
 struct Block {
   ClassId model_class;
   DomainId domain;
   Bytes slot_bytes;                 ///< of the class
   std::array<SlotId, kTiers> at{};  ///< none where the tier does not have it
-  std::uint32_t owners = 0;         ///< block tables that name it
+  std::uint32_t owners : 31 = 0;    ///< block tables that name it
+  bool sealed : 1 = false;          ///< full: never written again
   RowId row;                        ///< none: nobody can find it, and one table at most names it
-  bool sealed = false;              ///< full: never written again
 
   [[nodiscard]] bool in_all_tiers() const { return !at[0].none() && !at[1].none(); }
 };
+
+static_assert(sizeof(Block) == 32);
 
 /// Which blocks a request has: those of every layer group of its first tokens, then of the next.
 /// Knows how many slots of each tier they take. Changed by Blocks alone.

@@ -65,7 +65,7 @@ void Blocks::extend(BlockTable& table, const Taker& taker, std::uint32_t count) 
   table.ids_.reserve(table.ids_.size() + count);
   for (std::uint32_t i = 0; i < count; ++i) {
     const BlockId id = unused_record(blocks_, unused_);
-    at(id) = {taker.model_class, taker.domain, taker.slot_bytes, {}, 1, {}, false};
+    at(id) = {taker.model_class, taker.domain, taker.slot_bytes, {}, 1, false, {}};
     table.ids_.push_back(id);
   }
   references_ += count;
@@ -117,15 +117,18 @@ SlotId Blocks::relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to
 
 void Blocks::settle(BlockTable& table, std::uint32_t i, Tier tier, bool full) {
   Block& settled = at(table[i]);
-  const Settled change = settle_slot(settled, tier, full);
-  if (change == Settled::kAsBefore) return;
-  const bool arrived = tier == Tier::kHbm && change == Settled::kFilled;
+  const SlotId slot = settled.at[index(tier)];
+  const bool filled = tiers_.state(tier, slot) == SlotState::kFilling;
+  const bool seals = full && tiers_.state(tier, slot) != SlotState::kSealed;
+  settled.sealed = settled.sealed || full;
+  if (!seals && (full || !filled)) return;
+  full ? tiers_.seal(tier, slot) : tiers_.open(tier, slot);
   moved(settled);
   // Of a block in one tier nobody asks whether it has arrived or is synced.
   if (!settled.in_all_tiers()) return;
   each_owner(table, settled, [&](BlockTable& owner) {
     ++owner.changes_;
-    if (arrived) --owner.arriving_;
+    if (tier == Tier::kHbm && filled) --owner.arriving_;
   });
 }
 

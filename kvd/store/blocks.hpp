@@ -137,7 +137,8 @@ class Blocks {
   void place(BlockTable& table, Places places, Tier tier, std::span<const SlotId> slots);
   /// Those that no other table names. Returns their slots.
   [[nodiscard]] std::vector<SlotId> vacate_own(BlockTable& table, Places places, Tier tier);
-  /// Full are the places below `full`.
+  /// Full are the places below `full`. Precondition: the slots of blocks without a key are in state
+  /// filling.
   void settle(BlockTable& table, Places places, Tier tier, std::uint32_t full);
 
   /// Ends the blocks beyond `blocks` of each layer group. Returns the slots, by tier, of those that
@@ -172,17 +173,6 @@ class Blocks {
   Block& at(BlockId id) { return blocks_[id.value - 1]; }
   [[nodiscard]] pool::SlotState state(const Block& block, Tier tier) const {
     return tiers_.state(tier, block.at[static_cast<std::size_t>(tier)]);
-  }
-  enum class Settled : std::uint8_t { kAsBefore, kChanged, kFilled };
-  /// As settle, of the slot and the record alone. Filled: it was in state filling before.
-  Settled settle_slot(Block& block, Tier tier, bool full) {
-    const SlotId slot = block.at[static_cast<std::size_t>(tier)];
-    const pool::SlotState before = tiers_.state(tier, slot);
-    const bool filled = before == pool::SlotState::kFilling;
-    block.sealed = block.sealed || full;
-    if (full ? before == pool::SlotState::kSealed : !filled) return Settled::kAsBefore;
-    full ? tiers_.seal(tier, slot) : tiers_.open(tier, slot);
-    return filled ? Settled::kFilled : Settled::kChanged;
   }
   [[nodiscard]] Row& changing(RowId id) { return rows_[id.value - 1]; }
   /// Every table that names the block, of which `table` is one.

@@ -57,9 +57,11 @@ TEST_F(BlockMovesTest, SettledTogetherTheyAreAsOneByOne) {
   EXPECT_FALSE(sut.block(table[2]).sealed);
   EXPECT_EQ(in(Tier::kHbm, SlotState::kSealed), 2u);
   EXPECT_EQ(in(Tier::kHbm, SlotState::kOpen), 2u);
-  const std::uint64_t before = table.changes();
-  sut.settle(table, all, Tier::kHbm, 2);
-  EXPECT_EQ(table.changes(), before) << "said twice";
+  copy();
+  EXPECT_EQ(in(Tier::kDram, SlotState::kSealed), 2u);
+  EXPECT_EQ(in(Tier::kDram, SlotState::kOpen), 2u);
+  EXPECT_TRUE(sut.synced(table, 1));
+  EXPECT_DEATH(sut.settle(table, all, Tier::kHbm, 2), "may not go from its state");
 }
 
 TEST_F(BlockMovesTest, WhatDramLacksAndWhatBothHaveIsToldApart) {
