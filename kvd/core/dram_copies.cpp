@@ -85,7 +85,7 @@ Bytes DramCopies::sync_request(Session& session, Request& request, bool away_onl
     session.ahead.short_of_dram = session.ahead.short_of_dram || away_only;
     return Bytes(0);
   }
-  store_.blocks.place(request.table, chosen, Tier::kDram, grant.slots);
+  store_.moves.place(request.table, chosen, Tier::kDram, grant.slots);
   const auto done = [&](std::uint32_t block) {
     for (std::uint32_t group = 0; group < groups; ++group) {
       if (!store_.blocks.has(request.table, block * groups + group, Tier::kDram)) return false;

@@ -72,7 +72,7 @@ void Streams::fetch_layers(Session& session, Request& request) {
     const pool::SlotGrant grant = memory_.take(session, wanted);
     short_of_hbm = grant.code != ErrorCode::kOk;
     if (short_of_hbm) break;
-    store_.blocks.place(request.table, wanted, Tier::kHbm, grant.slots);
+    store_.moves.place(request.table, wanted, Tier::kHbm, grant.slots);
     coming.insert(coming.end(), wanted.begin(), wanted.end());
   }
   if (coming.empty()) {

@@ -9,7 +9,7 @@ void Swaps::swap_out(Request& request) {
   Session& session = requests_.session_of(request);
   const auto kept = static_cast<std::uint32_t>(session.blocks_for(request.progress.tokens));
   const std::uint32_t count = kept * session.groups();
-  store::Blocks::Copied copied = store_.blocks.copied(request.table, count);
+  store::BlockMoves::Copied copied = store_.moves.copied(request.table, count);
   std::vector<std::uint32_t>& unsynced = copied.lacking;
   const auto wanted = static_cast<std::uint32_t>(unsynced.size());
   pool::SlotGrant grant;
@@ -26,10 +26,10 @@ void Swaps::swap_out(Request& request) {
   // Blocks beyond the last token hold nothing yet, and what is in DRAM already need not move.
   std::vector<SlotId> free = std::move(store_.blocks.truncate(request.table, kept)[0]);
   memory_.release_staging(request);
-  const auto left = store_.blocks.vacate_own(request.table, copied.synced, Tier::kHbm);
+  const auto left = store_.moves.vacate_own(request.table, copied.synced, Tier::kHbm);
   free.insert(free.end(), left.begin(), left.end());
   store_.tiers.free(Tier::kHbm, free);
-  store_.blocks.place(request.table, unsynced, Tier::kDram, grant.slots);
+  store_.moves.place(request.table, unsynced, Tier::kDram, grant.slots);
   request.place = Location::kGoing;
   request.leaving = false;
   request.lift(Verdict::kPaused);
@@ -50,7 +50,7 @@ ErrorCode Swaps::swap_in(Request& request) {
   const std::uint32_t known = request.table.size();
   const bool all_in_dram = request.table.all_in(Tier::kDram);
   std::vector<std::uint32_t> wanted =
-      store_.blocks.lacking(request.table, std::min(known, whole * groups), Tier::kHbm);
+      store_.moves.lacking(request.table, std::min(known, whole * groups), Tier::kHbm);
   if (!request.layers.away.empty()) {
     std::erase_if(wanted, [&](std::uint32_t i) {
       return request.layers.away[i % groups] && i / groups < full;
@@ -61,7 +61,7 @@ ErrorCode Swaps::swap_in(Request& request) {
   if (grant.code != ErrorCode::kOk) return grant.code;
 
   store_.blocks.extend(request.table, session.taker(), whole * groups - request.table.size());
-  store_.blocks.place(request.table, wanted, Tier::kHbm, grant.slots);
+  store_.moves.place(request.table, wanted, Tier::kHbm, grant.slots);
   std::vector<std::uint32_t> moves = std::move(wanted);
   std::erase_if(moves, [&](std::uint32_t i) {
     return i >= known || !(all_in_dram || store_.blocks.has(request.table, i, Tier::kDram));
@@ -136,7 +136,7 @@ void Swaps::finish(store::Transfer transfer, bool ok) {
   const std::uint32_t full = memory_.full_blocks(request) * request.table.groups();
   std::vector<SlotId> free;
   if (ok) {
-    store_.blocks.settle(request.table, transfer.places, transfer.to(), full);
+    store_.moves.settle(request.table, transfer.places, transfer.to(), full);
   } else {
     for (const std::uint32_t i : transfer.places)
       free.push_back(store_.blocks.vacate(request.table, i, transfer.to()));
@@ -161,7 +161,7 @@ void Swaps::finish_out(Request& request, const store::Transfer& transfer, bool o
   if (!ok) request.lift(Verdict::kForcedOut);
   if (!ok) return;  // what did leave is streamed, or comes back
   store_.tiers.free(Tier::kHbm,
-                    store_.blocks.vacate_own(request.table, transfer.places, Tier::kHbm));
+                    store_.moves.vacate_own(request.table, transfer.places, Tier::kHbm));
   request.table.set_parked(true);
   store_.tiers.free(Tier::kHbm, prefixes_.vacate_parked(prefixes_.rows(request)));
   request.synced = memory_.full_blocks(request);
@@ -200,7 +200,7 @@ void Swaps::finish_in(Request& request, store::Transfer transfer, bool ok) {
                     !request.layers.streams.empty();
   std::vector<std::uint32_t> unneeded = std::move(transfer.places);
   if (keep) std::erase_if(unneeded, [stay](std::uint32_t i) { return i < stay; });
-  store_.tiers.free(Tier::kDram, store_.blocks.vacate_own(request.table, unneeded, Tier::kDram));
+  store_.tiers.free(Tier::kDram, store_.moves.vacate_own(request.table, unneeded, Tier::kDram));
   request.synced = keep ? full : 0;
   request.place = Location::kIn;
   request.times.run_since = context_.now;

@@ -119,18 +119,6 @@ void SlabBook::take(SlabIndex index, std::uint32_t wanted, std::vector<SlotId>& 
   relist(index, free);
 }
 
-void SlabBook::move(std::span<const SlotId> slots, SlotStates from, SlotState to) {
-  Slab* slab = nullptr;
-  SlabIndex known;
-  for (const SlotId slot : slots) {
-    if (slab == nullptr || slot.slab() != known) {
-      known = slot.slab();
-      slab = &writable(known);
-    }
-    move(*slab, slot, from, to);
-  }
-}
-
 void SlabBook::free(SlabIndex index, std::span<const SlotId> slots, SlotStates from) {
   Slab& slab = writable(index);
   const std::uint32_t free = slab.slots.free();

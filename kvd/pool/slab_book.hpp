@@ -95,8 +95,6 @@ class SlabBook {
   void move(SlotId slot, SlotStates from, SlotState to) {
     move(writable(slot.slab()), slot, from, to);
   }
-  /// Several slots, those of a slab best one after the other.
-  void move(std::span<const SlotId> slots, SlotStates from, SlotState to);
   /// Several slots of one slab become free.
   void free(SlabIndex index, std::span<const SlotId> slots, SlotStates from);
 

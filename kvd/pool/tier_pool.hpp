@@ -94,9 +94,6 @@ class TierPool {
   void seal(SlotId slot) {  ///< filling | open -> sealed
     book_.move(slot, any_of(SlotState::kFilling, SlotState::kOpen), SlotState::kSealed);
   }
-  void seal(std::span<const SlotId> slots) {
-    book_.move(slots, any_of(SlotState::kFilling, SlotState::kOpen), SlotState::kSealed);
-  }
   void drain(SlotId slot);    ///< filling | open | sealed -> draining: a copy still touches it
   void release(SlotId slot);  ///< filling | open | sealed | draining -> free
   /// The same for many slots. The bookkeeping of a slab is done once for each run of its slots.

@@ -69,6 +69,7 @@ class BlockTable {
 
  private:
   friend class Blocks;
+  friend class BlockMoves;
   void moved(Tier tier) {
     ++moves_[static_cast<std::size_t>(tier)];
     ++changes_;

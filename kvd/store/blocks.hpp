@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +18,6 @@
 namespace kvd::store {
 
 using SlotsByTier = std::array<std::vector<SlotId>, kTiers>;
-/// Places in a block table.
-using Places = std::span<const std::uint32_t>;
 
 /// Its bytes are on their way into HBM, from DRAM.
 [[nodiscard]] inline bool is_arriving(const Tiers& tiers, const Block& block) {
@@ -101,16 +98,6 @@ class Blocks {
   [[nodiscard]] Usage usage(DomainId domain, ClassId model_class) const;
   /// Of cached rows in the tier; of HBM on the device.
   [[nodiscard]] Bytes cached(DomainId domain, Tier tier, DeviceId device) const;
-  /// Those of the table's first `count` places that have no slot in the tier, ascending.
-  [[nodiscard]] std::vector<std::uint32_t> lacking(const BlockTable& table, std::uint32_t count,
-                                                   Tier tier) const;
-  /// Of the table's first `count` places those that DRAM lacks, and those synced; ascending.
-  /// Precondition: no block that this table alone names is being copied.
-  struct Copied {
-    std::vector<std::uint32_t> lacking;
-    std::vector<std::uint32_t> synced;
-  };
-  [[nodiscard]] Copied copied(const BlockTable& table, std::uint32_t count) const;
   /// Every slot that the table's blocks have in the tier.
   template <class F>
   void each_slot(const BlockTable& table, Tier tier, F visit) const {
@@ -131,16 +118,6 @@ class Blocks {
   [[nodiscard]] SlotId relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to);
   /// The bytes in the tier are complete: sealed where the block is full, else open.
   void settle(BlockTable& table, std::uint32_t i, Tier tier, bool full);
-  // The same of many places of a table, each named once. Blocks without a key, which are most,
-  // change the sums once for all of them.
-
-  void place(BlockTable& table, Places places, Tier tier, std::span<const SlotId> slots);
-  /// Those that no other table names. Returns their slots.
-  [[nodiscard]] std::vector<SlotId> vacate_own(BlockTable& table, Places places, Tier tier);
-  /// Full are the places below `full`. Precondition: the slots of blocks without a key are in state
-  /// filling.
-  void settle(BlockTable& table, Places places, Tier tier, std::uint32_t full);
-
   /// Ends the blocks beyond `blocks` of each layer group. Returns the slots, by tier, of those that
   /// nobody can find; rows stay with their other tables, or cached.
   [[nodiscard]] SlotsByTier truncate(BlockTable& table, std::uint32_t blocks);
@@ -167,6 +144,7 @@ class Blocks {
   [[nodiscard]] std::string validate(const BlockTable& table) const;
 
  private:
+  friend class BlockMoves;
   friend RowId bring(Blocks& blocks, const BroughtRow& row);
   friend void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots);
 
@@ -181,12 +159,7 @@ class Blocks {
   void moved(const Block& block) {
     if (block.row) moved_.push_back(block.row);
   }
-  /// Calls visit(place, block), with the records fetched ahead: they lie anywhere.
-  template <class F>
-  void each_place(const BlockTable& table, Places places, F visit);
   void count(const Block& block, Tier tier, int sign);
-  /// So many blocks of the table without a key came into the tier, or left it.
-  void count_own(BlockTable& table, const Block& one, Tier tier, std::int64_t change);
   void count_all(const Block& block, int sign);
   /// The table names its place `i` no more. `slots` gets those of a block that has no key.
   void disown(BlockTable& table, std::uint32_t i, SlotsByTier& slots);

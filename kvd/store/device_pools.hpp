@@ -61,27 +61,18 @@ class DevicePools {
 
   /// Slots of any devices become free, as TierPool::release.
   void release(std::span<const SlotId> slots) {
-    by_device(slots, [](pool::TierPool& pool, auto part) { pool.release(part); });
-  }
-  /// As TierPool::seal.
-  void seal(std::span<const SlotId> slots) {
-    by_device(slots, [](pool::TierPool& pool, auto part) { pool.seal(part); });
-  }
-
- private:
-  template <class Visit>
-  void by_device(std::span<const SlotId> slots, Visit visit) {
     while (!slots.empty()) {
       const DeviceId device = device_of(slots.front());
       const auto other = [&](SlotId slot) { return device_of(slot) != device; };
       const auto end =
           pools_.size() == 1 ? slots.end() : std::find_if(slots.begin(), slots.end(), other);
       const auto count = static_cast<std::size_t>(end - slots.begin());
-      visit(of(device), slots.first(count));
+      of(device).release(slots.first(count));
       slots = slots.subspan(count);
     }
   }
 
+ private:
   std::vector<pool::TierPool> pools_;
   std::vector<std::uint32_t> ends_;  ///< by device: the number after its last slab
   std::uint32_t slabs_ = 0;

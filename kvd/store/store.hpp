@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kvd/store/block_moves.hpp"
 #include "kvd/store/blocks.hpp"
 #include "kvd/store/cache.hpp"
 #include "kvd/store/compaction.hpp"
@@ -17,12 +18,14 @@ struct Store {
         std::array<const pool::Quotas*, kTiers> quotas, Orders& orders)
       : tiers(config, orders),
         blocks(tiers),
+        moves(blocks),
         cache(tiers, blocks, index, quotas),
         transfers(orders),
         compaction(tiers) {}
 
   Tiers tiers;
   Blocks blocks;
+  BlockMoves moves;
   Cache cache;
   Transfers transfers;
   Compaction compaction;

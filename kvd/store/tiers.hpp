@@ -80,9 +80,6 @@ class Tiers {
   /// HBM of several devices, all or nothing: as take on each, the slots one device after the other.
   [[nodiscard]] pool::SlotGrant take(const Taker& taker, std::span<const DeviceSlots> wanted);
   void seal(Tier tier, SlotId slot) { with(tier, slot).seal(slot); }
-  void seal(Tier tier, const std::vector<SlotId>& slots) {
-    tier == Tier::kHbm ? hbm_.seal(slots) : dram_.seal(slots);
-  }
   void open(Tier tier, SlotId slot) { with(tier, slot).mark_open(slot); }
   /// Frees what nothing touches; anything else goes by `hold`. What is being moved waits for that.
   void free(Tier tier, std::vector<SlotId> slots);

@@ -22,7 +22,7 @@ const std::vector<Room>& rooms() {
         "shared_list", "orders", "device_pools", "holds", "mappings", "staging", "tiers",
         // blocks, and what they are found by
         "key", "heat", "entries", "block_table", "blocks", "block_rows", "blocks_validate",
-        "transfers", "compaction",
+        "block_moves", "transfers", "compaction",
         // what is cached
         "digest_table", "id_heap", "id_queue", "eviction", "eviction_queues", "eviction_catalogue",
         "disk_admission", "disk_directory", "index", "index_validate", "cache", "cache_disk",

@@ -1,8 +1,9 @@
 // Many blocks of a table that move at once, beside the same blocks moved one by one.
+#include "kvd/store/block_moves.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kvd/store/blocks.hpp"
 #include "tests/unit/kvd/store/store_fixture.hpp"
 
 namespace kvd::store {
@@ -17,17 +18,17 @@ using ::testing::IsEmpty;
 class BlockMovesTest : public StoreTest {
  protected:
   BlockMovesTest() {
-    sut.extend(table, taker(), 4);
+    blocks.extend(table, taker(), 4);
     sut.place(table, all, Tier::kHbm, taken(4));
     sut.settle(table, all, Tier::kHbm, 2);
-    row = sut.name(table, 0, EntryId(7));
-    sut.share(other, row);
+    row = blocks.name(table, 0, EntryId(7));
+    blocks.share(other, row);
   }
   ~BlockMovesTest() override {
     EXPECT_EQ(fault(), "");
-    for (BlockTable* each : {&table, &other}) release(sut.truncate(*each, 0));
-    release(sut.release(row));
-    EXPECT_EQ(sut.slots(Tier::kHbm) + sut.slots(Tier::kDram), 0u);
+    for (BlockTable* each : {&table, &other}) release(blocks.truncate(*each, 0));
+    release(blocks.release(row));
+    EXPECT_EQ(blocks.slots(Tier::kHbm) + blocks.slots(Tier::kDram), 0u);
     EXPECT_EQ(fault(), "");
   }
   void release(const SlotsByTier& slots) {
@@ -36,7 +37,7 @@ class BlockMovesTest : public StoreTest {
   }
   std::string fault() const {
     for (const std::string& found :
-         {sut.validate(), sut.validate(table), sut.validate(other), tiers.validate()}) {
+         {blocks.validate(), blocks.validate(table), blocks.validate(other), tiers.validate()}) {
       if (!found.empty()) return found;
     }
     return {};
@@ -47,20 +48,21 @@ class BlockMovesTest : public StoreTest {
   }
 
   const std::vector<std::uint32_t> all{0, 1, 2, 3};
-  Blocks sut{tiers};
+  Blocks blocks{tiers};
+  BlockMoves sut{blocks};
   BlockTable table{2}, other{2};
   RowId row;
 };
 
 TEST_F(BlockMovesTest, SettledTogetherTheyAreAsOneByOne) {
-  EXPECT_TRUE(sut.block(table[1]).sealed);
-  EXPECT_FALSE(sut.block(table[2]).sealed);
+  EXPECT_TRUE(blocks.block(table[1]).sealed);
+  EXPECT_FALSE(blocks.block(table[2]).sealed);
   EXPECT_EQ(in(Tier::kHbm, SlotState::kSealed), 2u);
   EXPECT_EQ(in(Tier::kHbm, SlotState::kOpen), 2u);
   copy();
   EXPECT_EQ(in(Tier::kDram, SlotState::kSealed), 2u);
   EXPECT_EQ(in(Tier::kDram, SlotState::kOpen), 2u);
-  EXPECT_TRUE(sut.synced(table, 1));
+  EXPECT_TRUE(blocks.synced(table, 1));
   EXPECT_DEATH(sut.settle(table, all, Tier::kHbm, 2), "may not go from its state");
 }
 
@@ -81,12 +83,13 @@ TEST_F(BlockMovesTest, WhatOthersNameStays) {
   copy();
   EXPECT_EQ(table.doubled(), 4);
   EXPECT_EQ(table.doubled_alone(), 2);
-  const std::vector<SlotId> own{sut.slot(table, 2, Tier::kHbm), sut.slot(table, 3, Tier::kHbm)};
+  const std::vector<SlotId> own{blocks.slot(table, 2, Tier::kHbm),
+                                blocks.slot(table, 3, Tier::kHbm)};
   const std::vector<SlotId> left = sut.vacate_own(table, all, Tier::kHbm);
   EXPECT_EQ(left, own);
   EXPECT_EQ(table.in(Tier::kHbm), 2);
   EXPECT_EQ(table.doubled_alone(), 0);
-  EXPECT_EQ(sut.usage(kA).owned[0], kSlot * 2);
+  EXPECT_EQ(blocks.usage(kA).owned[0], kSlot * 2);
   EXPECT_THAT(sut.vacate_own(table, all, Tier::kHbm), IsEmpty()) << "they had none";
   tiers.free(Tier::kHbm, left);
 }
