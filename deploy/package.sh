@@ -24,7 +24,7 @@ packages=$BUILD/packages
 fail() { echo "package.sh: $*" >&2; exit 1; }
 
 require_build() {
-  for program in kvd kvd-admin kvdctl kvd-plan kvd-sim kvd-pattern kvd-engine; do
+  for program in kvd kvd-admin kvd-holder kvdctl kvd-plan kvd-sim kvd-pattern kvd-engine; do
     [ -x "$BUILD/bin/$program" ] || fail "$BUILD/bin/$program is missing: build it first"
   done
   [ -e "$BUILD/man/stamp" ] || fail "$BUILD/man is missing: build the target kvd_man first"

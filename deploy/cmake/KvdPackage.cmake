@@ -5,7 +5,7 @@
 find_program(KVD_PYTHON python3 HINTS /usr/bin DOC "Python 3.11 or newer, for tests")
 set(manuals "${PROJECT_BINARY_DIR}/man")
 if(KVD_PYTHON AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
-  set(documented kvd kvdctl kvd-plan kvd-sim kvd-pattern kvd-engine)
+  set(documented kvd kvd-holder kvdctl kvd-plan kvd-sim kvd-pattern kvd-engine)
   if(TARGET kvd-bench)
     list(APPEND documented kvd-bench)
   endif()

@@ -14,6 +14,7 @@ from pathlib import Path
 # What `whatis` shows, and the section.
 PAGES = {
     "kvd": (8, "daemon that owns the KV-cache memory of LLM inference engines"),
+    "kvd-holder": (8, "runs kvd and keeps its memory while it is started again"),
     "kvdctl": (1, "look into a running kvd, tune it, find what is wrong"),
     "kvd-plan": (1, "decisions of kvd's planner from JSON snapshots"),
     "kvd-sim": (1, "kvd's decisions under a virtual clock"),

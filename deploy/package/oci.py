@@ -25,7 +25,7 @@ from typing import Any
 Json = dict[str, Any]
 Files = dict[str, bytes | None]  # path without a leading slash: content, or None for a folder
 
-PROGRAMS = ["kvd", "kvd-admin", "kvdctl", "kvd-pattern", "kvd-engine"]
+PROGRAMS = ["kvd", "kvd-admin", "kvd-holder", "kvdctl", "kvd-pattern", "kvd-engine"]
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"

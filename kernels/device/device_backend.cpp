@@ -33,7 +33,19 @@ Result<Slab> DeviceBackend::create_slab(Tier tier, Bytes size) {
     return invalid("slab size " + std::to_string(size.value) + " is not a positive multiple of " +
                    std::to_string(grain.value) + " bytes, the granularity of tier " + name(tier));
   }
-  Result<Slab> slab = do_create_slab(tier, size);
+  return made(tier, do_create_slab(tier, size));
+}
+
+Result<Slab> DeviceBackend::reopen_slab(Bytes size, UniqueFd memory, bool zeroed) {
+  return made(Tier::kDram, do_reopen_slab(size, std::move(memory), zeroed));
+}
+
+Result<Slab> DeviceBackend::do_reopen_slab(Bytes, UniqueFd, bool) {
+  return make_error(ErrorCode::kUnsupported,
+                    kind() + " cannot take over memory of another process");
+}
+
+Result<Slab> DeviceBackend::made(Tier tier, Result<Slab> slab) {
   const std::lock_guard lock(mutex_);
   if (!slab.ok()) {
     ++counters_.slab_failures;
@@ -42,7 +54,7 @@ Result<Slab> DeviceBackend::create_slab(Tier tier, Bytes size) {
   slabs_.emplace(slab->handle, LiveSlab{*slab});
   by_address_.emplace(slab->address, slab->handle);
   ++counters_.slabs_created;
-  counters_.live[index(tier)] += size;
+  counters_.live[index(tier)] += slab->size;
   return slab;
 }
 

@@ -118,6 +118,11 @@ class DeviceBackend {
   [[nodiscard]] virtual Bytes granularity(Tier tier) const = 0;
   /// A zeroed, populated slab.
   [[nodiscard]] Result<Slab> create_slab(Tier tier, Bytes size);
+  /// DRAM of create_slab() of an earlier process, by its descriptor, with its bytes; `zeroed`:
+  /// without them.
+  /// Errors: as create_slab(); InvalidArgument for what is no such slab of this size; Unsupported
+  ///         where the backend cannot.
+  [[nodiscard]] Result<Slab> reopen_slab(Bytes size, UniqueFd memory, bool zeroed);
   [[nodiscard]] Status destroy_slab(SlabHandle handle);
   /// The same for a slab that peers may go on mapping, whatever they say: where the backend can,
   /// its bytes are gone and its memory is the machine's again at once, not with the last mapping.
@@ -161,6 +166,7 @@ class DeviceBackend {
  protected:
   DeviceBackend() = default;
   virtual Result<Slab> do_create_slab(Tier tier, Bytes size) = 0;
+  virtual Result<Slab> do_reopen_slab(Bytes size, UniqueFd memory, bool zeroed);
   virtual Status do_destroy_slab(SlabHandle handle) = 0;
   virtual Status do_discard_slab(SlabHandle handle) { return do_destroy_slab(handle); }
   virtual Result<UniqueFd> do_export_slab(SlabHandle handle) = 0;
@@ -182,6 +188,7 @@ class DeviceBackend {
     std::vector<SlabHandle> touched;
   };
 
+  Result<Slab> made(Tier tier, Result<Slab> slab);
   [[nodiscard]] Result<SlabHandle> slab_of(std::uintptr_t address, Bytes length) const;
   [[nodiscard]] Status check_extent(const CopyExtent& extent,
                                     std::vector<SlabHandle>& touched) const;

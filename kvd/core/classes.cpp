@@ -1,5 +1,6 @@
 #include "kvd/core/classes.hpp"
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -29,6 +30,12 @@ Result<ClassId> Classes::of(const ModelClass& shape) {
   KVD_TRY(store_.tiers.add_class(id, shape.slot_bytes()));
   classes_[shape] = id;
   return id;
+}
+
+std::optional<ModelClass> Classes::shape(ClassId model_class) const {
+  const auto found = std::find_if(classes_.begin(), classes_.end(),
+                                  [&](const auto& entry) { return entry.second == model_class; });
+  return found == classes_.end() ? std::nullopt : std::optional(found->first);
 }
 
 void Classes::forget() {

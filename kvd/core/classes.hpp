@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 
 #include "kvd/core/requests.hpp"
 #include "kvd/store/store.hpp"
@@ -18,6 +19,8 @@ class Classes {
 
   /// QuotaExceeded: too many of them; InvalidArgument as Tiers::add_class.
   [[nodiscard]] Result<ClassId> of(const ModelClass& shape);
+  /// None: it is not known.
+  [[nodiscard]] std::optional<ModelClass> shape(ClassId model_class) const;
   /// Empty slabs remember their class; where there are many, what nobody uses need not.
   void forget_unused();
 

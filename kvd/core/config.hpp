@@ -33,6 +33,8 @@ struct Config {
   pool::Quotas dram_quotas;
   store::Index::Config index;  ///< of blocks that are found again
   DiskConfig disk;
+  /// The shell writes down what DRAM has, for the next daemon.
+  bool keep_rows = false;
   Tuning tuning;
   Nanoseconds step_timeout{5'000'000'000};
   /// A silent engine is to end after others have waited this long for what it holds; 0: never.

@@ -105,6 +105,10 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const DiskFinished& e) {
                    if (house_->ground.disk.on_finished(e)) parts.claims.serve_everyone();
                  },
+                 [&](const RowsKept& e) {
+                   if (house_->ground.keeping.on_kept(e)) parts.claims.serve_everyone();
+                 },
+                 [&](const AdoptRows& e) { house_->ground.keeping.adopt(e); },
                  [&](const Tick&) { house_->on_tick(); },
                  [&](const Retune& e) { house_->retune(e.tuning); },
                  [&](const Requota& e) { house_->requota(e); },
@@ -114,6 +118,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
   // After all that somebody waits for.
   house_->ground.cache_copies.make_ahead();
   house_->ground.disk.write_ahead();
+  house_->ground.keeping.tell();
   context.counters.slabs.renewed += house_->ground.store.tiers.order_renewals();
   context.pass_on_orders();
   context.effects = nullptr;

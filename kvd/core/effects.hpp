@@ -10,11 +10,32 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kvd/store/kept_rows.hpp"
 #include "kvd/store/orders.hpp"
 #include "planner/policy/placement.hpp"
 
 /// What the Controller wants its shell to do.
 namespace kvd::core {
+
+/// The shape that fixes a class's slot size, with all defaults filled in.
+struct ModelClass {
+  std::uint32_t layers = 0;
+  std::uint32_t layers_per_block = 1;
+  std::uint32_t block_tokens = 16;
+  Bytes bytes_per_token_per_layer;  ///< of one rank
+  std::uint32_t ranks = 1;  ///< of a tensor-parallel group; each holds all layers of its heads
+
+  /// Layer groups of one rank.
+  [[nodiscard]] std::uint32_t rank_groups() const {
+    return (layers + layers_per_block - 1) / layers_per_block;
+  }
+  /// Of all ranks: those of rank r are r * rank_groups() and the following.
+  [[nodiscard]] std::uint32_t groups() const { return ranks * rank_groups(); }
+  [[nodiscard]] Bytes slot_bytes() const {
+    return bytes_per_token_per_layer * std::int64_t{layers_per_block} * block_tokens;
+  }
+  friend auto operator<=>(const ModelClass&, const ModelClass&) = default;
+};
 
 /// Where a command came from; the shell matches the reply to its peer by it.
 using ReplyTo = Id<struct ReplyToTag, std::uint64_t>;
@@ -161,6 +182,21 @@ struct ReadDisk {
   DiskBlock block;
   std::uint64_t generation = 0;  ///< of the write that it comes from
 };
+/// A row in DRAM as the next daemon is to find it; its class by shape.
+struct KeptBlocks {
+  ModelClass shape;
+  store::KeptRow row;
+};
+/// Write down what the slots hold, for the next daemon; reported back as RowsKept. The slots keep
+/// their bytes so long.
+struct KeepRows {
+  Ticket ticket;
+  std::vector<KeptBlocks> rows;
+};
+/// The slots are about to hold something else: what was written down of them is wrong from now on.
+struct ForgetKept {
+  std::vector<SlotId> slots;
+};
 /// Decide which layers stay; comes back as PlanReady with the same number and `query`. An engine
 /// has at most one of each kind open.
 struct SolvePlacement {
@@ -196,8 +232,9 @@ struct Note {
   std::string text;
 };
 
-using Effect = std::variant<Reply, PublishTable, CopySlots, CopyRanges, SetTicket, MoveSlots,
-                            StreamLayers, EndStream, SolvePlacement, Scrub, RenewSlab, SendSlab,
-                            AskUnmap, OpenDisk, WriteDisk, ReadDisk, Evict, Note>;
+using Effect =
+    std::variant<Reply, PublishTable, CopySlots, CopyRanges, SetTicket, MoveSlots, StreamLayers,
+                 EndStream, SolvePlacement, Scrub, RenewSlab, SendSlab, AskUnmap, OpenDisk,
+                 WriteDisk, ReadDisk, KeepRows, ForgetKept, Evict, Note>;
 
 }  // namespace kvd::core

@@ -10,6 +10,7 @@
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/core/devices.hpp"
 #include "kvd/core/effects.hpp"
+#include "kvd/core/status.hpp"
 #include "kvd/core/tuning.hpp"
 #include "kvd/pool/quota.hpp"
 
@@ -17,26 +18,6 @@
 /// of it: a slab is mapped once every rank has mapped it, the engine is dying with its first rank
 /// and dead with its last. Effects for its engine are meant for every rank.
 namespace kvd::core {
-
-/// The shape that fixes a class's slot size, with all defaults filled in.
-struct ModelClass {
-  std::uint32_t layers = 0;
-  std::uint32_t layers_per_block = 1;
-  std::uint32_t block_tokens = 16;
-  Bytes bytes_per_token_per_layer;  ///< of one rank
-  std::uint32_t ranks = 1;  ///< of a tensor-parallel group; each holds all layers of its heads
-
-  /// Layer groups of one rank.
-  [[nodiscard]] std::uint32_t rank_groups() const {
-    return (layers + layers_per_block - 1) / layers_per_block;
-  }
-  /// Of all ranks: those of rank r are r * rank_groups() and the following.
-  [[nodiscard]] std::uint32_t groups() const { return ranks * rank_groups(); }
-  [[nodiscard]] Bytes slot_bytes() const {
-    return bytes_per_token_per_layer * std::int64_t{layers_per_block} * block_tokens;
-  }
-  friend auto operator<=>(const ModelClass&, const ModelClass&) = default;
-};
 
 /// A checked peer asks to join. No event: Controller::attach() takes it and returns an AttachGrant
 /// or the reason why not. A tensor-parallel group attaches once, as one engine: see
@@ -268,6 +249,16 @@ struct DiskFinished {
   /// The device may still touch the memory: a second event with the ticket follows.
   bool memory_held = false;
 };
+/// KeepRows was carried out.
+struct RowsKept {
+  Ticket ticket;
+};
+/// What an earlier daemon has left in DRAM, before anything else is fed.
+struct AdoptRows {
+  std::vector<KeptBlocks> rows;  ///< whose bytes are what they were; without a class
+  std::vector<SlabIndex> slabs;  ///< all that have bytes of before
+  KeptDrops dropped;             ///< what the shell found to be of no use
+};
 /// Time passes: deadlines of pending commands, unresponsive engines.
 struct Tick {};
 struct Retune {
@@ -284,8 +275,9 @@ struct Beat {
   EngineId engine;  ///< its heartbeat word moved
 };
 
-using Event = std::variant<RanksPlaced, Detach, Dying, Dead, Command, CopyFinished, PlanReady,
-                           SlabMapped, SlabUnmapped, SlabUnsent, SlabRenewed, DiskOpened, DiskFound,
-                           DiskFinished, Tick, Retune, Requota, ClearCache, Beat>;
+using Event =
+    std::variant<RanksPlaced, Detach, Dying, Dead, Command, CopyFinished, PlanReady, SlabMapped,
+                 SlabUnmapped, SlabUnsent, SlabRenewed, DiskOpened, DiskFound, DiskFinished,
+                 RowsKept, AdoptRows, Tick, Retune, Requota, ClearCache, Beat>;
 
 }  // namespace kvd::core

@@ -8,6 +8,7 @@
 #include "kvd/core/context.hpp"
 #include "kvd/core/disk_cache.hpp"
 #include "kvd/core/engine_caches.hpp"
+#include "kvd/core/keeping.hpp"
 #include "kvd/core/knowledge.hpp"
 #include "kvd/core/prefixes.hpp"
 #include "kvd/core/region_copies.hpp"
@@ -32,6 +33,7 @@ struct Ground {
         cache_copies(context, store, budget),
         engine_caches(context, store, requests, classes, region_copies),
         disk(context, store, requests, knowledge),
+        keeping(context, store, classes),
         prefixes(context, store, requests, knowledge, disk),
         memory(store, requests, prefixes) {}
 
@@ -45,6 +47,7 @@ struct Ground {
   CacheCopies cache_copies;
   EngineCaches engine_caches;
   DiskCache disk;
+  Keeping keeping;
   Prefixes prefixes;
   RequestMemory memory;
 };

@@ -115,6 +115,16 @@ inline constexpr double kDepositBounds[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256}
 inline constexpr double kScheduleBounds[] = {0.00001, 0.00002, 0.00005, 0.0001, 0.0002,
                                              0.0005,  0.001,   0.002,   0.01};  // seconds
 
+/// Blocks (of all layer groups) that an earlier daemon left in DRAM and that are of no use.
+struct KeptDrops {
+  std::uint64_t torn = 0;      ///< written down half, or a layer group is missing
+  std::uint64_t altered = 0;   ///< their bytes are not those that were written down
+  std::uint64_t misfit = 0;    ///< pool or class are not as they were
+  std::uint64_t nobodys = 0;   ///< their domain is not there, or may not have as much
+  std::uint64_t headless = 0;  ///< the block before them is not there
+  [[nodiscard]] std::uint64_t all() const { return torn + altered + misfit + nobodys + headless; }
+};
+
 /// Monotonic counts since the daemon started.
 struct Counters {
   std::uint64_t steps = 0;
@@ -165,6 +175,11 @@ struct Counters {
       std::uint64_t refused = 0;  ///< not written: the day's budget is spent, or no slot free
       std::uint64_t late = 0;     ///< requests that waited no longer
     } disk;
+    struct Kept {
+      std::uint64_t blocks = 0;  ///< of all layer groups, taken over from the daemon before
+      std::uint64_t bytes = 0;
+      KeptDrops dropped;
+    } kept;
   } prefixes;
   std::uint64_t plans = 0;           ///< placement problems given to the solver
   std::uint64_t pauses = 0;          ///< requests paused by the placement policy

@@ -77,6 +77,7 @@ struct Config {
   Nanoseconds cuda_watchdog{30'000'000'000};  ///< a copy that stands still so long: device lost
 
   DiskSettings disk;
+  std::string keep = "auto";  ///< whether cached blocks in DRAM outlive kvd: auto or never
 
   // link
   /// Host backend: each direction of each device; zero: unthrottled.

@@ -252,6 +252,11 @@ void check_copy(const Config& config, Faults& faults) {
   if (!table.ok()) faults.push_back("copy.table: " + table.error().message);
 }
 
+void check_restart(const Config& config, Faults& faults) {
+  if (config.keep == "auto" || config.keep == "never") return;
+  faults.push_back("restart.keep: \"" + config.keep + "\" is neither auto nor never");
+}
+
 void check_disk(const Config& config, Faults& faults) {
   const DiskSettings& disk = config.disk;
   if (!disk.path.empty() && disk.path.front() != '/') {
@@ -322,6 +327,7 @@ std::vector<std::string> faults(const Config& config) {
   check_cuda(config, found);
   check_copy(config, found);
   check_disk(config, found);
+  check_restart(config, found);
   check_engine(config, found);
   check_listeners(config, found);
   for (const std::string& fault : config.tuning.faults()) found.push_back(as_file_key(fault));

@@ -81,6 +81,9 @@ Keys memory_keys() {
           "link.bandwidth", "host backend: copy rate of each device and direction, or unlimited",
           kRate, [](auto& c) -> auto& { return c.link_bandwidth; }),
       key(
+          "restart.keep", "whether what DRAM caches outlives kvd: auto or never", kAnyText,
+          [](auto& c) -> auto& { return c.keep; }),
+      key(
           "copy.table", "file of kvd-bench copy --matrix: how large slots should be; empty: none",
           kAnyText, [](auto& c) -> auto& { return c.copy_table; }),
   };

@@ -59,15 +59,17 @@ Daemon::Daemon(const Clock& clock, Inbox inbox)
 
 Daemon::~Daemon() = default;
 
-Result<std::unique_ptr<Daemon>> Daemon::create(Config config, const Clock& clock) {
+Result<std::unique_ptr<Daemon>> Daemon::create(Config config, const Clock& clock,
+                                               KeptDescriptors kept) {
   KVD_ASSIGN_OR_RETURN(Inbox inbox, Inbox::create());
   std::unique_ptr<Daemon> daemon(new Daemon(clock, std::move(inbox)));
-  KVD_TRY(daemon->open(std::move(config)));
+  KVD_TRY(daemon->open(std::move(config), std::move(kept)));
   return daemon;
 }
 
-Status Daemon::open(Config config) {
-  KVD_ASSIGN_OR_RETURN(auto parts, Parts::open(std::move(config), {inbox_, log_, clock_}, boot_));
+Status Daemon::open(Config config, KeptDescriptors kept) {
+  KVD_ASSIGN_OR_RETURN(
+      auto parts, Parts::open(std::move(config), {inbox_, log_, clock_}, boot_, std::move(kept)));
   loop_ = std::make_unique<ControlLoop>(std::move(parts), inbox_, clock_);
   KVD_TRY(loop_->open());
   config_ = loop_->in_force();

@@ -16,6 +16,7 @@
 #include "kvd/daemon/config.hpp"
 #include "kvd/daemon/event_log.hpp"
 #include "kvd/daemon/inbox.hpp"
+#include "kvd/daemon/kept_memory.hpp"
 #include "kvd/daemon/shell_counters.hpp"
 
 namespace kvd::daemon {
@@ -30,7 +31,9 @@ class Daemon {
  public:
   /// Obtains the memory and opens the sockets; engines may attach when it returns.
   /// Errors: OutOfMemory with the remedy, Unavailable for a path in use, InvalidArgument.
-  static Result<std::unique_ptr<Daemon>> create(Config config, const Clock& clock);
+  /// `kept`: as take_kept_descriptors().
+  static Result<std::unique_ptr<Daemon>> create(Config config, const Clock& clock,
+                                                KeptDescriptors kept = {});
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
@@ -71,7 +74,7 @@ class Daemon {
 
  private:
   Daemon(const Clock& clock, Inbox inbox);
-  Status open(Config config);
+  Status open(Config config, KeptDescriptors kept);
   template <class T>
   Result<T> ask(std::function<T()> question, Nanoseconds timeout);
 

@@ -19,9 +19,10 @@ std::string page_kind(const mover::SlabStore& slabs, Tier tier) {
   return name(most);
 }
 
-/// What of the pools is memory of the machine must fit into it; a GPU's answers for itself.
-Status check_machine_memory(const Config& config) {
-  const Bytes dram = config.slab_size() * config.slabs(Tier::kDram);
+/// What of the pools is memory of the machine must fit into it; a GPU's answers for itself. `there`
+/// is taken already.
+Status check_machine_memory(const Config& config, Bytes there) {
+  const Bytes dram = config.slab_size() * config.slabs(Tier::kDram) - there;
   if (config.backend == BackendChoice::kCuda) {
     return check_memory(dram, config.reserve, "", "pool.dram");
   }
@@ -30,14 +31,14 @@ Status check_machine_memory(const Config& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> Device::open(Config& config, const Clock& clock) {
+Result<std::unique_ptr<Device>> Device::open(Config& config, const Clock& clock, KeptMemory& kept) {
   std::unique_ptr<Device> device(new Device());
   KVD_ASSIGN_OR_RETURN(device->backends_, open_backends(config, clock));
   KVD_TRY(device->take_copy_table(config.copy_table));
   // Automatic slabs are larger on CUDA, and guarantees count in whole ones.
   const std::vector<std::string> found = faults(config);
   if (!found.empty()) return make_error(ErrorCode::kInvalidArgument, found.front());
-  KVD_TRY(device->open_pool(config, clock));
+  KVD_TRY(device->open_pool(config, clock, kept));
   device->tell_pool(config);
   return device;
 }
@@ -67,7 +68,7 @@ Status Device::take_copy_table(const std::string& file) {
   return {};
 }
 
-Status Device::open_pool(const Config& config, const Clock& clock) {
+Status Device::open_pool(const Config& config, const Clock& clock, KeptMemory& kept) {
   const Bytes slab = config.slab_size();
   std::vector<mover::SlabStore::Device> hbm;
   std::vector<kernels::DeviceBackend*> backends;
@@ -76,7 +77,7 @@ Status Device::open_pool(const Config& config, const Clock& clock) {
     backends.push_back(backend.get());
   }
   const mover::SlabStore::Size dram{slab, config.slabs(Tier::kDram)};
-  KVD_TRY(check_machine_memory(config));
+  KVD_TRY(check_machine_memory(config, kept.bytes()));
   TimePoint told = clock.now();
   const auto progress = [&](Bytes done, Bytes total) {
     if (clock.now() - told < std::chrono::seconds(1)) return;
@@ -84,7 +85,11 @@ Status Device::open_pool(const Config& config, const Clock& clock) {
     log_info("populating the pool: " + std::to_string(done.value >> 20) + " of " +
              std::to_string(total.value >> 20) + " MiB");
   };
-  KVD_ASSIGN_OR_RETURN(mover::SlabStore store, mover::SlabStore::create(hbm, dram, progress));
+  const auto reopen = [&kept](kernels::DeviceBackend& first, SlabIndex number) {
+    return kept.reopen(first, number);
+  };
+  KVD_ASSIGN_OR_RETURN(mover::SlabStore store,
+                       mover::SlabStore::create(hbm, dram, progress, reopen));
   slabs_ = std::make_unique<mover::SlabStore>(std::move(store));
   movers_ = std::make_unique<mover::Movers>(backends, *slabs_);
   return {};

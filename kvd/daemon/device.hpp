@@ -12,6 +12,7 @@
 #include "kvd/daemon/backend.hpp"
 #include "kvd/daemon/config.hpp"
 #include "kvd/daemon/copy_table.hpp"
+#include "kvd/daemon/kept_memory.hpp"
 #include "kvd/daemon/page_lease.hpp"
 #include "kvd/mover/movers.hpp"
 #include "kvd/mover/slab_store.hpp"
@@ -28,7 +29,7 @@ class Device {
   /// config.backend becomes what was taken.
   /// Errors: those of open_backends(), read_copy_table(), check_memory() and SlabStore::create;
   ///         InvalidArgument for guarantees that do not fit the slabs of the backend.
-  static Result<std::unique_ptr<Device>> open(Config& config, const Clock& clock);
+  static Result<std::unique_ptr<Device>> open(Config& config, const Clock& clock, KeptMemory& kept);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -54,7 +55,7 @@ class Device {
  private:
   Device() = default;
   Status take_copy_table(const std::string& file);
-  Status open_pool(const Config& config, const Clock& clock);
+  Status open_pool(const Config& config, const Clock& clock, KeptMemory& kept);
   void tell_pool(const Config& config);
 
   Backends backends_;                                ///< page leases refer to them

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ipc/digest/sha256.hpp"
+
 namespace kvd::daemon {
 namespace {
 
@@ -29,7 +31,7 @@ Result<Domains::Entry> Domains::enter(const std::vector<DomainConfig>& configure
                           " belongs to no domain: add it to a [[domain]] of kvd's configuration");
   }
   const auto place = static_cast<std::size_t>(found - configured.begin());
-  if (!found->per_user) return Entry{number(place), found->name, found->slo_class};
+  if (!found->per_user) return entered({number(place), found->name, found->slo_class}, uid, gid);
   if (!users_.contains(uid) && users_.size() >= kMaxUserDomains) {
     const auto idle = [&](const auto& a) { return !in_use(a.second.id); };
     const auto first = [&](const auto& a, const auto& b) {
@@ -42,12 +44,25 @@ Result<Domains::Entry> Domains::enter(const std::vector<DomainConfig>& configure
                             " users have engines, the most there can be with domains of their own: "
                             "list users who trust each other in one [[domain]]");
     }
+    origins_.erase(oldest->second.id);
     users_.erase(oldest);
   }
   User& user = users_[uid];
   if (!user.id) user.id = DomainId(++last_);
   user.place = place;
-  return Entry{user.id, "uid-" + std::to_string(uid), found->slo_class};
+  return entered({user.id, "uid-" + std::to_string(uid), found->slo_class}, uid, gid);
+}
+
+Domains::Entry Domains::entered(Entry entry, uid_t uid, gid_t gid) {
+  if (origins_.contains(entry.id)) return entry;
+  const auto* name = reinterpret_cast<const std::uint8_t*>(entry.name.data());
+  origins_[entry.id] = {digest::Sha256()({name, entry.name.size()}), uid, gid};
+  return entry;
+}
+
+std::optional<Domains::Origin> Domains::origin(DomainId domain) const {
+  const auto found = origins_.find(domain);
+  return found == origins_.end() ? std::nullopt : std::optional(found->second);
 }
 
 core::Requota Domains::quotas(const std::vector<DomainConfig>& configured) const {

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "kvd/core/events.hpp"
@@ -40,6 +42,15 @@ class Domains {
   ///         have engines. Of users that have none the one that came first makes way.
   [[nodiscard]] Result<Entry> enter(const std::vector<DomainConfig>& configured, uid_t uid,
                                     gid_t gid, const InUse& in_use);
+  /// Who was the first of a domain that was entered, and the SHA-256 of its name: the same in
+  /// every kvd, whatever numbers domains have there.
+  struct Origin {
+    Digest name;
+    uid_t uid = 0;
+    gid_t gid = 0;
+  };
+  /// None: nobody of it was there, or it was forgotten.
+  [[nodiscard]] std::optional<Origin> origin(DomainId domain) const;
   /// Of all domains, and of every place in the configuration: what does not fit shows at once.
   [[nodiscard]] core::Requota quotas(const std::vector<DomainConfig>& configured) const;
   /// Domains that share the seats for engines.
@@ -52,7 +63,10 @@ class Domains {
     std::size_t place = 0;  ///< of the [[domain]] that takes the user
   };
 
+  Entry entered(Entry entry, uid_t uid, gid_t gid);
+
   std::map<uid_t, User> users_;
+  std::map<DomainId, Origin> origins_;
   std::uint32_t last_;
 };
 

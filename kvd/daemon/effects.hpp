@@ -61,6 +61,12 @@ class Effects {
   void carry_out(const core::OpenDisk& order);
   void carry_out(const core::WriteDisk& order);
   void carry_out(const core::ReadDisk& order);
+  void carry_out(const core::KeepRows& order) {
+    if (uses_.workers.keeper) uses_.workers.keeper->keep(order);
+  }
+  void carry_out(const core::ForgetKept& order) {
+    if (uses_.workers.keeper) uses_.workers.keeper->forget(order);
+  }
   void carry_out(const core::Evict& evict) { uses_.ends.kill_ranks(evict.engine); }
   void carry_out(const core::Note& note) { uses_.log.tell(note.level, note.engine, note.text); }
 

@@ -13,6 +13,7 @@
 #include "kvd/daemon/capabilities.hpp"
 #include "kvd/daemon/config.hpp"
 #include "kvd/daemon/daemon.hpp"
+#include "kvd/daemon/descriptor_store.hpp"
 #include "kvd/daemon/log.hpp"
 #include "kvd/daemon/service_manager.hpp"
 
@@ -99,17 +100,18 @@ Result<std::unique_ptr<AdminChild>> start_admin(const Config& config, Daemon& da
       [&daemon](const std::string& text) { daemon.warn(text); });
 }
 
-int serve(const Config& config, const sigset_t& signals, int argc, char** argv) {
+int serve(const Config& config, KeptDescriptors kept, const sigset_t& signals, int argc,
+          char** argv) {
   ::prctl(PR_SET_DUMPABLE, 0);
   const bool host = config.backend == BackendChoice::kHost;
-  if (const Status kept =
+  if (const Status capabilities =
           keep_capabilities(kKeptCapabilities, host ? Programs::kNone : Programs::kHelpers);
-      !kept.ok()) {
-    return fail(kept.error());
+      !capabilities.ok()) {
+    return fail(capabilities.error());
   }
   raise_fd_limit();
   const SteadyClock clock;
-  auto daemon = Daemon::create(config, clock);
+  auto daemon = Daemon::create(config, clock, std::move(kept));
   if (!daemon.ok()) return fail(daemon.error());
 
   auto admin = start_admin(config, **daemon, clock);
@@ -147,7 +149,7 @@ int main(int argc, char** argv) {
   }
   set_log_level(config.log_level);
   resolve_paths(config, environ);
-  return serve(config, signals, argc, argv);
+  return serve(config, take_kept_descriptors(), signals, argc, argv);
 }
 
 }  // namespace

@@ -116,6 +116,14 @@ void add_prefixes(const ControllerStatus& status, Samples& out) {
   out.add("kvd_disk_failures_total", {"store"}, disk.store_failures);
   out.add("kvd_disk_late_total", {}, disk.late);
   out.add("kvd_disk_refused_total", {}, disk.refused);
+  const Counters::Prefixes::Kept& kept = status.counters.prefixes.kept;
+  out.add("kvd_kept_blocks", {}, kept.blocks);
+  out.add("kvd_kept_bytes", {}, kept.bytes);
+  out.add("kvd_kept_dropped_blocks", {"torn"}, kept.dropped.torn);
+  out.add("kvd_kept_dropped_blocks", {"altered"}, kept.dropped.altered);
+  out.add("kvd_kept_dropped_blocks", {"misfit"}, kept.dropped.misfit);
+  out.add("kvd_kept_dropped_blocks", {"domain"}, kept.dropped.nobodys);
+  out.add("kvd_kept_dropped_blocks", {"parent"}, kept.dropped.headless);
   out.add("kvd_prefix_tokens_total", {"computed"}, c.asked - c.found[0] - c.found[1]);
 }
 

@@ -15,7 +15,7 @@ namespace kvd::daemon {
 namespace {
 
 Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
-                                                          const Domains& domains) {
+                                                          const Domains& domains, bool keep) {
   core::Controller::Config core;
   if (!config.disk.path.empty()) {
     KVD_ASSIGN_OR_RETURN(core.disk.name, disk_names(config.disk.path));
@@ -33,6 +33,7 @@ Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
   KVD_CHECK(::getrandom(core.index.secret.data(), sizeof core.index.secret, 0) ==
                 sizeof core.index.secret,
             "the kernel has no randomness");
+  core.keep_rows = keep;
   core.step_timeout = config.step_timeout;
   core.evict_after = config.evict_after;
   core.standstill_after = config.standstill_after;
@@ -68,15 +69,22 @@ Result<std::unique_ptr<transport::CommandServer>> open_server(const Config& conf
 
 }  // namespace
 
-Result<std::unique_ptr<Parts>> Parts::open(Config config, const Shared& shared, BootId boot) {
+Result<std::unique_ptr<Parts>> Parts::open(Config config, const Shared& shared, BootId boot,
+                                           KeptDescriptors descriptors) {
   KVD_ASSIGN_OR_RETURN(Poller poller, Poller::create());
   Domains domains(config.domains);
-  KVD_ASSIGN_OR_RETURN(auto device, Device::open(config, shared.clock));
-  KVD_ASSIGN_OR_RETURN(auto controller, make_controller(config, domains));
+  auto kept =
+      std::make_unique<KeptMemory>(KeptMemory::take(config, std::move(descriptors), domains));
+  KVD_ASSIGN_OR_RETURN(auto device, Device::open(config, shared.clock, *kept));
+  if (kept->on() && device->kind() != "host") {
+    kept->switch_off("DRAM of backend " + device->kind() + " is made anew at each start");
+  }
+  const bool keep = kept->on() && kept->keep(device->slabs());
+  KVD_ASSIGN_OR_RETURN(auto controller, make_controller(config, domains, keep));
   KVD_ASSIGN_OR_RETURN(transport::AttachListener listener, open_listener(config));
   KVD_ASSIGN_OR_RETURN(auto server, open_server(config));
-  Opened opened{std::move(config),     std::move(poller),   std::move(domains), std::move(device),
-                std::move(controller), std::move(listener), std::move(server)};
+  Opened opened{std::move(config), std::move(poller),     std::move(domains),  std::move(kept),
+                std::move(device), std::move(controller), std::move(listener), std::move(server)};
   return std::unique_ptr<Parts>(new Parts(std::move(opened), shared, boot));
 }
 
@@ -84,6 +92,7 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
     : config(std::move(opened.config)),
       poller(std::move(opened.poller)),
       domains(std::move(opened.domains)),
+      kept(std::move(opened.kept)),
       device(std::move(opened.device)),
       server(std::move(opened.server)),
       events(std::move(opened.controller), shared.clock),
@@ -105,6 +114,8 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
       acceptor({poller, maker, shared.log, shared.clock}, std::move(opened.listener),
                silent_bounds(config)) {
   events.carry_out_with([this](const core::Effect& effect) { effects.perform(effect); });
+  core::AdoptRows left = kept->rows(device->slabs());
+  if (kept->on() || !left.slabs.empty()) events.feed(std::move(left));
 }
 
 Parts::~Parts() {
@@ -151,6 +162,12 @@ Workers Parts::start_workers(const Shared& shared) {
   started.solver = std::make_unique<Solver>([this, &inbox](core::PlanReady plan) {
     inbox.post([this, plan = std::move(plan)] { events.feed(plan); });
   });
+  if (kept->on()) {
+    started.keeper =
+        std::make_unique<Keeper>(*kept, device->slabs(), domains, [this, &inbox](Ticket ticket) {
+          inbox.post([this, ticket] { events.feed(core::RowsKept{ticket}); });
+        });
+  }
   started.renewer = std::make_unique<SlabRenewer>(std::move(renewals));
   return started;
 }

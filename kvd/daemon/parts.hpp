@@ -15,6 +15,8 @@
 #include "kvd/daemon/event_log.hpp"
 #include "kvd/daemon/groups.hpp"
 #include "kvd/daemon/inbox.hpp"
+#include "kvd/daemon/keeper.hpp"
+#include "kvd/daemon/kept_memory.hpp"
 #include "kvd/daemon/poller.hpp"
 #include "kvd/daemon/replies.hpp"
 #include "kvd/daemon/rings.hpp"
@@ -43,6 +45,7 @@ struct Parts {
     Config config;  ///< with what reload() changed of it; the tuning is the Controller's
     Poller poller;
     Domains domains;
+    std::unique_ptr<KeptMemory> kept;
     std::unique_ptr<Device> device;
     std::unique_ptr<core::Controller> controller;
     transport::AttachListener listener;
@@ -51,7 +54,8 @@ struct Parts {
 
   /// Obtains the memory and opens the sockets; nothing is served yet.
   /// Errors: those of Device::open, of the Controller and of the sockets.
-  static Result<std::unique_ptr<Parts>> open(Config config, const Shared& shared, BootId boot);
+  static Result<std::unique_ptr<Parts>> open(Config config, const Shared& shared, BootId boot,
+                                             KeptDescriptors kept);
   ~Parts();
   /// Before the memory goes. Their checkpoint is written.
   void end_disks();
@@ -63,6 +67,7 @@ struct Parts {
   Config config;
   Poller poller;                                     ///< what the control thread sleeps on
   Domains domains;                                   ///< whose engine is whose
+  std::unique_ptr<KeptMemory> kept;                  ///< what outlives kvd
   std::unique_ptr<Device> device;                    ///< slabs, movers, copies under way
   std::unique_ptr<transport::CommandServer> server;  ///< commands that come over ZeroMQ
   EventFeed events;                                  ///< to the Controller, and effects back

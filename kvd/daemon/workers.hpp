@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "kvd/daemon/keeper.hpp"
 #include "kvd/daemon/liveness.hpp"
 #include "kvd/daemon/slab_renewer.hpp"
 #include "kvd/daemon/solver.hpp"
@@ -15,11 +16,13 @@ struct Workers {
   std::unique_ptr<Liveness> liveness;
   std::unique_ptr<Solver> solver;
   std::unique_ptr<SlabRenewer> renewer;
+  std::unique_ptr<Keeper> keeper;  ///< null, too, where nothing outlives kvd
 
   void end() {
     liveness.reset();
     solver.reset();
     renewer.reset();
+    keeper.reset();
   }
 };
 

@@ -11,7 +11,7 @@ Result<SlabStore> SlabStore::create(kernels::DeviceBackend& backend, Size hbm, S
 }
 
 Result<SlabStore> SlabStore::create(const std::vector<Device>& devices, Size dram,
-                                    const Progress& progress) {
+                                    const Progress& progress, const Reopen& reopen) {
   SlabStore store;
   Bytes total = dram.slab_bytes * dram.slabs;
   for (const Device& device : devices) total += device.hbm.slab_bytes * device.hbm.slabs;
@@ -28,18 +28,21 @@ Result<SlabStore> SlabStore::create(const std::vector<Device>& devices, Size dra
   for (const Device& device : devices) {
     KVD_TRY(store.add(*device.backend, Tier::kHbm, device.hbm, added));
   }
-  KVD_TRY(store.add(*devices.front().backend, Tier::kDram, dram, added));
+  KVD_TRY(store.add(*devices.front().backend, Tier::kDram, dram, added, reopen));
   KVD_TRY(store.adopt_dram());
   return store;
 }
 
 Status SlabStore::add(kernels::DeviceBackend& backend, Tier tier, Size size,
-                      const std::function<void(Bytes)>& added) {
+                      const std::function<void(Bytes)>& added, const Reopen& reopen) {
   auto& slabs = slabs_[static_cast<std::size_t>(tier)];
   slabs.reserve(slabs.size() + size.slabs);
   for (std::uint32_t i = 0; i < size.slabs; ++i) {
-    KVD_ASSIGN_OR_RETURN(const kernels::Slab slab, backend.create_slab(tier, size.slab_bytes));
-    slabs.push_back(slab);
+    std::optional<kernels::Slab> slab = reopen ? reopen(backend, SlabIndex(i)) : std::nullopt;
+    if (!slab) {
+      KVD_ASSIGN_OR_RETURN(slab, backend.create_slab(tier, size.slab_bytes));
+    }
+    slabs.push_back(*slab);
     added(size.slab_bytes);
   }
   return {};

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -26,12 +27,14 @@ class SlabStore {
     kernels::DeviceBackend* backend = nullptr;
     Size hbm;
   };
+  /// The slab of DRAM with this number, where an earlier process has left it; none: it is made.
+  using Reopen = std::function<std::optional<kernels::Slab>(kernels::DeviceBackend&, SlabIndex)>;
   /// Told after each slab: how many bytes stand, of how many.
   using Progress = std::function<void(Bytes done, Bytes total)>;
 
   /// Errors: those of DeviceBackend::create_slab and adopt_slab; nothing stays allocated then.
   static Result<SlabStore> create(const std::vector<Device>& devices, Size dram,
-                                  const Progress& progress);
+                                  const Progress& progress, const Reopen& reopen = {});
   /// Of one device.
   static Result<SlabStore> create(kernels::DeviceBackend& backend, Size hbm, Size dram,
                                   const Progress& progress);
@@ -65,7 +68,7 @@ class SlabStore {
   }
   [[nodiscard]] const kernels::Slab& at(Tier tier, SlabIndex slab) const;
   Status add(kernels::DeviceBackend& backend, Tier tier, Size size,
-             const std::function<void(Bytes)>& added);
+             const std::function<void(Bytes)>& added, const Reopen& reopen = {});
   Status adopt_dram();
 
   std::vector<kernels::DeviceBackend*> backends_;  ///< by device

@@ -84,7 +84,7 @@ void Blocks::place(BlockTable& table, std::uint32_t i, Tier tier, SlotId slot) {
     if (placed.in_all_tiers()) owner.count_doubled(i, 1, placed.owners == 1);
   });
   count(placed, tier, 1);
-  moved(placed);
+  moved(placed, tier);
 }
 
 SlotId Blocks::vacate(BlockTable& table, std::uint32_t i, Tier tier) {
@@ -98,7 +98,7 @@ SlotId Blocks::vacate(BlockTable& table, std::uint32_t i, Tier tier) {
     owner.moved(tier);
   });
   count(left, tier, -1);
-  moved(left);
+  moved(left, tier);
   return std::exchange(left.at[index(tier)], SlotId());
 }
 
@@ -112,6 +112,7 @@ SlotId Blocks::relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to
     tiers_.open(tier, to);
   }
   each_owner(table, shifted, [&](BlockTable& owner) { owner.moved(tier); });
+  if (shifted.row && tier == Tier::kDram) touch({shifted.row});
   return std::exchange(shifted.at[index(tier)], to);
 }
 
@@ -123,7 +124,7 @@ void Blocks::settle(BlockTable& table, std::uint32_t i, Tier tier, bool full) {
   settled.sealed = settled.sealed || full;
   if (!seals && (full || !filled)) return;
   full ? tiers_.seal(tier, slot) : tiers_.open(tier, slot);
-  moved(settled);
+  moved(settled, tier);
   // Of a block in one tier nobody asks whether it has arrived or is synced.
   if (!settled.in_all_tiers()) return;
   each_owner(table, settled, [&](BlockTable& owner) {

@@ -133,6 +133,16 @@ class Blocks {
   [[nodiscard]] SlotsByTier release(RowId id);
   /// Rows of which a block changed its place or state since the last call. Some may be no more.
   [[nodiscard]] std::vector<RowId> take_moved() { return std::exchange(moved_, {}); }
+  /// From now on take_touched() tells.
+  void tell_touched() { tells_touched_ = true; }
+  /// A row of which a block changed its place or state in DRAM; `ended`: that is no more.
+  struct Touched {
+    RowId row;
+    bool ended = false;
+    friend bool operator==(const Touched&, const Touched&) = default;
+  };
+  /// Those since the last call, in order.
+  [[nodiscard]] std::vector<Touched> take_touched() { return std::exchange(touched_, {}); }
 
   /// Slots that blocks have in the tier.
   [[nodiscard]] std::size_t slots(Tier tier) const { return in_[static_cast<std::size_t>(tier)]; }
@@ -156,8 +166,12 @@ class Blocks {
   /// Every table that names the block, of which `table` is one.
   template <class F>
   void each_owner(BlockTable& table, const Block& block, F visit);
-  void moved(const Block& block) {
+  void moved(const Block& block, Tier tier) {
     if (block.row) moved_.push_back(block.row);
+    if (block.row && tier == Tier::kDram) touch({block.row});
+  }
+  void touch(const Touched& row) {
+    if (tells_touched_ && (touched_.empty() || touched_.back() != row)) touched_.push_back(row);
   }
   void count(const Block& block, Tier tier, int sign);
   void count_all(const Block& block, int sign);
@@ -174,6 +188,8 @@ class Blocks {
   std::vector<Row> rows_;  ///< by id - 1; without key: not in use
   std::vector<RowId> unused_rows_;
   std::vector<RowId> moved_;
+  std::vector<Touched> touched_;
+  bool tells_touched_ = false;
   std::map<Holder, Usage> usage_;
   std::map<std::pair<DomainId, DeviceId>, Bytes> cached_on_;  ///< in HBM
   std::array<std::size_t, kTiers> in_{};

@@ -144,6 +144,7 @@ class Cache {
   [[nodiscard]] std::string validate() const;
 
  private:
+  friend class KeptRows;
   friend class PlacedRows;
 
   struct Shelf {

@@ -79,6 +79,10 @@ class Tiers {
   [[nodiscard]] pool::SlotGrant try_take(Tier tier, const Taker& taker, std::uint32_t count);
   /// HBM of several devices, all or nothing: as take on each, the slots one device after the other.
   [[nodiscard]] pool::SlotGrant take(const Taker& taker, std::span<const DeviceSlots> wanted);
+  /// DRAM, as TierPool::adopt. Where nobody may have the slab, scrub_slabs() is to follow.
+  [[nodiscard]] std::vector<SlotId> adopt(SlabIndex slab, const Taker& owner) {
+    return dram_.adopt(slab, owner.model_class, owner.domain);
+  }
   void seal(Tier tier, SlotId slot) { with(tier, slot).seal(slot); }
   void open(Tier tier, SlotId slot) { with(tier, slot).mark_open(slot); }
   /// Frees what nothing touches; anything else goes by `hold`. What is being moved waits for that.

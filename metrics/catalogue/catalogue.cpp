@@ -42,6 +42,8 @@ constexpr Text kSourceNames[] = {"hbm", "dram", "computed"};
 
 constexpr Label kTier{"tier", kTierNames};
 constexpr Label kCache{"tier", kCacheNames};
+constexpr Text kKeptFaultNames[] = {"torn", "altered", "misfit", "domain", "parent"};
+constexpr Label kKeptFault{"reason", kKeptFaultNames};
 constexpr Label kDiskWay{"direction", kDiskWayNames};
 constexpr Label kSource{"source", kSourceNames};
 constexpr Label kDirection{"direction", kDirectionNames};
@@ -223,6 +225,20 @@ constexpr Metric kCatalogue[] = {
      {{{"name", {}}, {"uuid", {}}}},
      "Always 1; the GPU whose memory the fast tier is. No series on the host backend.",
      "Overview"},
+    {"kvd_kept_blocks",
+     kGauge,
+     "",
+     {},
+     "Cached blocks, each of all layer groups, that were taken over from the daemon before.",
+     "Prefixes"},
+    {"kvd_kept_bytes", kGauge, "bytes", {}, "Bytes of those blocks.", "Prefixes"},
+    {"kvd_kept_dropped_blocks",
+     kGauge,
+     "",
+     {{kKeptFault}},
+     "Blocks that the daemon before had kept and that were of no use: written down half, their "
+     "bytes altered, another configuration, no such domain, or the block before them gone.",
+     "Prefixes"},
     {"kvd_layer_fetch_busy_seconds_total",
      kCounter,
      "seconds",

@@ -66,6 +66,8 @@ class StepShell {
   void take(const core::CopyRanges&) {}  // no engine places by itself
   void take(const core::SetTicket&) {}
   void take(const core::ReadDisk&) {}
+  void take(const core::KeepRows&) {}  // nor a daemon after this one
+  void take(const core::ForgetKept&) {}
   void take(const core::Evict&) {}
   void take(const core::Note&) {}
 

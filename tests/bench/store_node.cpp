@@ -29,8 +29,12 @@ StoreNode::StoreNode(const test::KvdSettings& settings) : settings_(settings) {
       "[placement]\npolicy = 'none'\n[admission]\npolicy = 'none'\n[load]\npolicy = 'always'\n";
   start();
   if (!daemon_->wait_ready()) give_up("kvd does not start");
+  attach(daemon_->endpoint());
+}
+
+void StoreNode::attach(const std::string& endpoint) {
   kvd_client::Options options;
-  options.endpoint = daemon_->endpoint();
+  options.endpoint = endpoint;
   options.engine_name = "store";
   options.shape = kShape;
   options.model = "kvd-bench";
@@ -39,10 +43,10 @@ StoreNode::StoreNode(const test::KvdSettings& settings) : settings_(settings) {
   client_.emplace(std::move(*client));
 }
 
-void StoreNode::give_up(const std::string& why) const {
+void StoreNode::give_up(const std::string& why, int status) const {
   std::fprintf(stderr, "kvd-bench store: %s\n%s\n", why.c_str(),
                daemon_ ? daemon_->log().c_str() : "");
-  std::exit(1);
+  std::exit(status);
 }
 
 void StoreNode::start() { daemon_.emplace(folder_, settings_); }
@@ -94,7 +98,9 @@ void StoreNode::fill_or_check(const kvd_client::RunEntry& entry, std::uint32_t p
     std::array<std::uint64_t, kTokenBytes / 8> right;
     std::iota(right.begin(), right.end(), (std::uint64_t{prompt} << 32 | token) * 1024);
     if (token >= entry.tokens_present) std::memcpy(at, right.data(), kTokenBytes);
-    if (std::memcmp(at, right.data(), kTokenBytes) != 0) give_up("a block that was found is wrong");
+    if (std::memcmp(at, right.data(), kTokenBytes) != 0) {
+      give_up("a block that was found is wrong", kWrongByte);
+    }
   }
 }
 

@@ -23,6 +23,11 @@ class StoreNode {
 
   /// Beside `settings`: nothing but the cache decides, and what is found is always loaded.
   explicit StoreNode(const test::KvdSettings& settings);
+  /// An engine alone, on the kvd that listens there.
+  explicit StoreNode(const std::string& endpoint) { attach(endpoint); }
+
+  /// The program's end where a byte is wrong; else it ends with 1.
+  static constexpr int kWrongByte = 9;
 
   /// Computes what is not found of the prompt with this number. Returns the tokens that were found.
   std::uint64_t run(std::uint32_t prompt, std::uint64_t tokens);
@@ -36,7 +41,8 @@ class StoreNode {
   [[nodiscard]] kvd_client::Client& client() { return *client_; }
 
  private:
-  [[noreturn]] void give_up(const std::string& why) const;
+  [[noreturn]] void give_up(const std::string& why, int status = 1) const;
+  void attach(const std::string& endpoint);
   [[nodiscard]] kvd_client::RunEntry granted(std::uint64_t request);
   void fill_or_check(const kvd_client::RunEntry& entry, std::uint32_t prompt);
 

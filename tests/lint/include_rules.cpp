@@ -34,6 +34,8 @@ const std::vector<Rule>& room_rules() {
       {"kvd/pool/", {}},
       {"kvd/store/", {"kvd/pool/"}},
       {"kvd/tiers/disk/", {}},
+      {"kvd/tiers/kept/", {"kvd/tiers/disk/checksum"}},
+      {"kvd/holder/", {}},
       {"kvd/core/", {"kvd/pool/", "kvd/store/", "planner/"}},
       {"kvd/mover/", {"kernels/", "ipc/shm/", "kvd/core/effect"}},
       {"kvd/sim/", {"kvd/core/", "kvd/pool/", "kvd/store/", "planner/"}},
@@ -41,7 +43,7 @@ const std::vector<Rule>& room_rules() {
       {"kvd/admin/", {"ipc/http/", "kvd/core/", "kvd/pool/", "kvd/store/", "planner/", "metrics/"}},
       {"kvd/daemon/",
        {"ipc/", "kernels/", "planner/", "metrics/", "kvd/pool/", "kvd/store/", "kvd/core/",
-        "kvd/mover/", "kvd/admin/", "kvd/tiers/disk/"}},
+        "kvd/mover/", "kvd/admin/", "kvd/tiers/disk/", "kvd/tiers/kept/"}},
       {"client_lib/", {"ipc/", "kernels/"}},
       {"tests/", {""}},
   };

@@ -26,7 +26,7 @@ const std::vector<Room>& rooms() {
         // what is cached
         "digest_table", "id_heap", "id_queue", "eviction", "eviction_queues", "eviction_catalogue",
         "disk_admission", "disk_directory", "index", "index_validate", "cache", "cache_disk",
-        "placed_rows",
+        "placed_rows", "kept_rows",
         // all of them
         "store"}},
       {"kvd/core/",
@@ -36,7 +36,7 @@ const std::vector<Room>& rooms() {
         "request", "session", "placing",
         // what all parts stand on
         "context", "requests", "classes", "region_copies", "knowledge", "budget", "cache_copies",
-        "engine_caches", "disk_cache", "prefixes", "request_memory", "ground",
+        "engine_caches", "disk_cache", "keeping", "prefixes", "request_memory", "ground",
         // who moves
         "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
         "claims",

@@ -302,6 +302,8 @@ class World {
   std::vector<SendSlab> sent;
   std::vector<Note> notes;
   std::vector<EngineId> evicted;
+  std::vector<KeepRows> kept;
+  std::vector<ForgetKept> forgotten;
   std::vector<std::uint32_t> device_slabs;  ///< of HBM, by device
   std::map<SlotId, Content> hbm, dram;
   DiskFiles<Content> disk;
@@ -450,6 +452,8 @@ class World {
   void take(const OpenDisk& order) { disk.open(order); }
   void take(const WriteDisk& order) { disk.write(order); }
   void take(const ReadDisk& order) { disk.read(order); }
+  void take(const KeepRows& order) { kept.push_back(order); }
+  void take(const ForgetKept& order) { forgotten.push_back(order); }
   void take(const Evict& evict) { evicted.push_back(evict.engine); }
   void take(const Note& note) { notes.push_back(note); }
 

@@ -59,8 +59,11 @@ KvdProcess::KvdProcess(const RuntimeFolder& folder, const KvdSettings& settings)
       metrics_port_(free_port()) {
   while (metrics_port_ == admin_port_) metrics_port_ = free_port();
   std::ofstream(config_file_) << toml_of(folder, settings, admin_port_, metrics_port_);
-  process_.emplace(
-      ChildCommand{{built_program("kvd"), "--config", config_file_}, settings.environment});
+  ChildCommand command{settings.under, settings.environment};
+  for (const std::string& word : {built_program("kvd"), std::string("--config"), config_file_}) {
+    command.arguments.push_back(word);
+  }
+  process_.emplace(command);
 }
 
 bool KvdProcess::wait_ready() const {

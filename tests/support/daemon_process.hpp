@@ -19,6 +19,7 @@ struct KvdSettings {
   std::string extra = {};  ///< more TOML: tables of their own, after all else
   std::string backend = "host";
   std::vector<std::string> environment = {};  ///< as in ChildCommand
+  std::vector<std::string> under = {};        ///< a program and its arguments, which start kvd
 };
 
 /// Answer of an HTTP server.

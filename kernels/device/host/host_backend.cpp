@@ -45,13 +45,25 @@ Result<Slab> HostBackend::do_create_slab(Tier tier, Bytes size) {
     return make_error(ErrorCode::kUnsupported,
                       std::string("tier ") + name(tier) + " is switched off in the configuration");
   }
-  KVD_ASSIGN_OR_RETURN(
-      HostMemory memory,
-      HostMemory::create({std::string("kvd-") + name(tier), size, config_.pages, place.numa_node,
-                          populate_threads(config_.populate_threads)}));
+  KVD_ASSIGN_OR_RETURN(HostMemory memory, HostMemory::create(request(tier, size)));
+  return keep(tier, std::move(memory));
+}
+
+Result<Slab> HostBackend::do_reopen_slab(Bytes size, UniqueFd file, bool zeroed) {
+  KVD_ASSIGN_OR_RETURN(HostMemory memory,
+                       HostMemory::reopen(request(Tier::kDram, size), std::move(file), zeroed));
+  return keep(Tier::kDram, std::move(memory));
+}
+
+HostMemoryRequest HostBackend::request(Tier tier, Bytes size) const {
+  return {std::string("kvd-") + name(tier), size, config_.pages, tier_of(config_, tier).numa_node,
+          populate_threads(config_.populate_threads)};
+}
+
+Slab HostBackend::keep(Tier tier, HostMemory memory) {
   const std::lock_guard lock(memory_mutex_);
   const SlabHandle handle(++last_handle_);
-  const Slab slab{handle, tier, size, memory.address(), memory.pages()};
+  const Slab slab{handle, tier, memory.size(), memory.address(), memory.pages()};
   memory_.emplace(handle, std::move(memory));
   return slab;
 }

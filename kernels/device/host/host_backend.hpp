@@ -53,6 +53,7 @@ class HostBackend final : public DeviceBackend {
  private:
   HostBackend(const HostConfig& config, const Clock& clock, UniqueFd event);
   Result<Slab> do_create_slab(Tier tier, Bytes size) override;
+  Result<Slab> do_reopen_slab(Bytes size, UniqueFd memory, bool zeroed) override;
   Status do_destroy_slab(SlabHandle handle) override;
   Status do_discard_slab(SlabHandle handle) override;
   Result<UniqueFd> do_export_slab(SlabHandle handle) override;
@@ -60,6 +61,8 @@ class HostBackend final : public DeviceBackend {
   void do_poll(std::vector<Completion>& completed) override { finished_.drain(completed); }
 
   using Memory = std::unordered_map<SlabHandle, HostMemory>;
+  [[nodiscard]] HostMemoryRequest request(Tier tier, Bytes size) const;
+  Slab keep(Tier tier, HostMemory memory);
   [[nodiscard]] Memory::node_type take(SlabHandle handle);
 
   const HostConfig config_;

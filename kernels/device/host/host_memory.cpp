@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -144,6 +145,27 @@ Result<HostMemory> HostMemory::create(const HostMemoryRequest& request, PageKind
   // What was asked for is not what one gets: the kernel may lack a free huge page, and says so only
   // in smaps. That file is slow to read, and small pages need no proof.
   if (pages != PageKind::kSmall) memory.pages_ = mapped_page_kind(memory.address_, memory.size_);
+  return memory;
+}
+
+Result<HostMemory> HostMemory::reopen(const HostMemoryRequest& request, UniqueFd file,
+                                      bool zeroed) {
+  struct stat facts {};
+  const int seals = ::fcntl(file.get(), F_GET_SEALS);
+  const bool fixed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && (seals & F_SEAL_GROW) != 0;
+  if (!fixed || ::fstat(file.get(), &facts) != 0 || facts.st_size != request.size.value) {
+    return make_error(ErrorCode::kInvalidArgument, "not a slab of the size that is asked for");
+  }
+  HostMemory memory;
+  memory.fd_ = std::move(file);
+  memory.size_ = request.size;
+  if (zeroed) memory.empty();
+  KVD_TRY(memory.map(PageKind::kTransparentHuge));
+  if (request.numa_node) {
+    KVD_TRY(bind_to_node(memory.address_, memory.size_, *request.numa_node));
+  }
+  KVD_TRY(populate(memory.address_, memory.size_, request.populate_threads));
+  memory.pages_ = mapped_page_kind(memory.address_, memory.size_);
   return memory;
 }
 

@@ -36,6 +36,10 @@ struct HostMemoryRequest {
 class HostMemory {
  public:
   [[nodiscard]] static Result<HostMemory> create(const HostMemoryRequest& request);
+  /// Memory that an earlier process made by create(), with its bytes; `zeroed`: without them.
+  /// Errors: as create(); InvalidArgument where it is not that, or of another size.
+  [[nodiscard]] static Result<HostMemory> reopen(const HostMemoryRequest& request, UniqueFd memory,
+                                                 bool zeroed);
   HostMemory(HostMemory&& other) noexcept { swap(other); }
   HostMemory& operator=(HostMemory&& other) noexcept { return swap(other), *this; }
   ~HostMemory();

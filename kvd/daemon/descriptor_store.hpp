@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+
+#include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/unique_fd.hpp"
+
+/// Descriptors that outlive kvd: systemd's, or kvd-holder's. Source: sd_pid_notify_with_fds(3),
+/// sd_listen_fds(3), whose protocol this is.
+namespace kvd::daemon {
+
+/// How many descriptors whoever started kvd keeps for it: FDSTORE of the environment, 0 without
+/// that or NOTIFY_SOCKET.
+[[nodiscard]] std::size_t descriptors_kept();
+
+/// Those that an earlier process stored, by name, close-on-exec from now on; what came a second
+/// time under a name is closed. To be called once, before other threads run: it takes
+/// LISTEN_FDS and the like out of the environment.
+[[nodiscard]] std::map<std::string, UniqueFd> take_kept_descriptors();
+
+/// Has the descriptor kept under the name, beside this process's own.
+/// Errors: Unavailable where nobody takes it within two seconds.
+[[nodiscard]] Status keep_descriptor(const std::string& name, int fd);
+/// All that are kept under the name are closed.
+void drop_kept_descriptor(const std::string& name);
+
+}  // namespace kvd::daemon

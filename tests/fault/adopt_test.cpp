@@ -1,0 +1,371 @@
+// kvd is killed, and another one finds what it had cached in DRAM: descriptors and records outlive
+// it, in what imitates systemd's store or in kvd-holder.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "kvd/holder/kept.hpp"
+#include "kvd/tiers/kept/state.hpp"
+#include "tests/bench/store_node.hpp"
+#include "tests/support/patience.hpp"
+
+namespace kvd::test {
+namespace {
+
+using bench::StoreNode;
+
+constexpr std::uint64_t kBlocks = 120;
+constexpr std::uint64_t kTokens = kBlocks * StoreNode::kBlockTokens + 1;
+constexpr std::size_t kMostKept = 100;
+constexpr int kFirst = 300;  ///< above all that the test has open
+
+/// What systemd does for a service with FileDescriptorStoreMax.
+class DescriptorStore {
+ public:
+  explicit DescriptorStore(const std::string& path)
+      : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)), kept_(kMostKept) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, path.c_str());
+    EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    thread_ = std::thread([this] { listen(); });
+  }
+  ~DescriptorStore() {
+    ending_ = true;
+    thread_.join();
+  }
+  DescriptorStore(const DescriptorStore&) = delete;
+  DescriptorStore& operator=(const DescriptorStore&) = delete;
+
+  /// Has kvd started with all that is kept.
+  void hand_over(KvdSettings& settings, const std::string& socket) {
+    const std::lock_guard lock(mutex_);
+    std::string names;
+    int next = kFirst;
+    for (const auto& [name, fd] : kept_.all()) {
+      EXPECT_EQ(::dup2(fd.get(), next), next);
+      ++next;
+      names += (names.empty() ? "" : ":") + name;
+    }
+    settings.environment = {"NOTIFY_SOCKET=" + socket, "FDSTORE=" + std::to_string(kMostKept)};
+    settings.under = {built_program("kvd-listed"), std::to_string(kFirst),
+                      std::to_string(next - kFirst), names.empty() ? "-" : names};
+  }
+  /// The child has them now.
+  void take_back() const {
+    for (int fd = kFirst; fd < kFirst + static_cast<int>(kMostKept); ++fd) ::close(fd);
+  }
+  [[nodiscard]] UniqueFd find(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [kept, fd] : kept_.all()) {
+      if (kept == name) return UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+    }
+    return UniqueFd();
+  }
+  [[nodiscard]] std::size_t size() {
+    const std::lock_guard lock(mutex_);
+    return kept_.all().size();
+  }
+
+ private:
+  void listen() {
+    while (!ending_) {
+      pollfd wait{socket_.get(), POLLIN, 0};
+      if (::poll(&wait, 1, 20) > 0) take();
+    }
+  }
+  void take() {
+    char text[4096];
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    iovec part{text, sizeof text};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t size = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+    if (size < 0) return;
+    std::vector<UniqueFd> descriptors;
+    if (const cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(at), sizeof fd);
+      descriptors.emplace_back(fd);
+    }
+    const std::lock_guard lock(mutex_);
+    kept_.take({text, static_cast<std::size_t>(size)}, std::move(descriptors));
+  }
+
+  UniqueFd socket_;
+  std::mutex mutex_;  // guards the next
+  holder::Kept kept_;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+/// The records of a state file, looked at and not touched.
+class Records {
+ public:
+  explicit Records(const UniqueFd& file) {
+    constexpr std::size_t kBytes = kept::kHeaderBytes + 65536 * sizeof(kept::Record);
+    void* memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    EXPECT_NE(memory, MAP_FAILED);
+    header_ = static_cast<kept::Header*>(memory);
+    records_ =
+        reinterpret_cast<kept::Record*>(static_cast<std::byte*>(memory) + kept::kHeaderBytes);
+  }
+  ~Records() { ::munmap(header_, kept::kHeaderBytes + 65536 * sizeof(kept::Record)); }
+  Records(const Records&) = delete;
+  Records& operator=(const Records&) = delete;
+
+  [[nodiscard]] std::size_t whole() const {
+    std::size_t count = 0;
+    for (std::uint64_t i = 0; i < header_->used; ++i) count += records_[i].state != 0 ? 1 : 0;
+    return count;
+  }
+  [[nodiscard]] kept::Record* numbered(std::uint32_t number) const {
+    for (std::uint64_t i = 0; i < header_->used; ++i) {
+      if (records_[i].state != 0 && records_[i].number == number) return &records_[i];
+    }
+    return nullptr;
+  }
+
+ private:
+  kept::Header* header_ = nullptr;
+  kept::Record* records_ = nullptr;
+};
+
+/// kvd under the store, killed and started again.
+class Adopting : public ::testing::Test {
+ protected:
+  void start() {
+    store_.hand_over(settings_, socket_);
+    kvd_.emplace(folder_, settings_);
+    store_.take_back();
+    ASSERT_TRUE(kvd_->wait_ready()) << kvd_->log();
+  }
+  void kill() {
+    kvd_->signal(SIGKILL);
+    ASSERT_EQ(kvd_->wait(), 128 + SIGKILL);
+  }
+  [[nodiscard]] double metric(const std::string& name) const {
+    return kvd_->metric(name).value_or(-1);
+  }
+  [[nodiscard]] double dropped(const std::string& reason) const {
+    return metric("kvd_kept_dropped_blocks{reason=\"" + reason + "\"}");
+  }
+  /// Until so many blocks are written down.
+  [[nodiscard]] bool written(std::size_t blocks) {
+    return poll_until([&] { return records() >= blocks; });
+  }
+  [[nodiscard]] std::size_t records() {
+    const UniqueFd state = store_.find("kvd-state");
+    return state.valid() ? Records(state).whole() : 0;
+  }
+  [[nodiscard]] std::uint64_t run(std::uint32_t prompt) {
+    return StoreNode(kvd_->endpoint()).run(prompt, kTokens);
+  }
+
+  const RuntimeFolder folder_;
+  const std::string socket_ = folder_.file("notify");
+  DescriptorStore store_{socket_};
+  KvdSettings settings_{.extra =
+                            "[placement]\npolicy = 'none'\n[admission]\npolicy = 'none'\n"
+                            "[load]\npolicy = 'always'\n"};
+  std::optional<KvdProcess> kvd_;
+};
+
+TEST_F(Adopting, WhatDramCachedIsFoundAfterAKill) {
+  start();
+  EXPECT_EQ(run(1), 0u);
+  ASSERT_TRUE(written(kBlocks)) << records() << kvd_->log();
+  for (int i = 0; i < 3; ++i) {
+    kill();
+    start();
+    EXPECT_EQ(metric("kvd_kept_blocks"), double{kBlocks}) << kvd_->log();
+    EXPECT_EQ(metric("kvd_kept_bytes"), double{kBlocks << 14});
+    EXPECT_EQ(run(1), kTokens - 1) << "and every byte of it is right";
+    ASSERT_TRUE(written(kBlocks));
+  }
+  EXPECT_EQ(store_.size(), 17u) << "16 slabs and what is written down";
+}
+
+TEST_F(Adopting, AnAlteredByteIsAMissAndSoIsWhatFollows) {
+  start();
+  EXPECT_EQ(run(1), 0u);
+  ASSERT_TRUE(written(kBlocks));
+  kill();
+  const UniqueFd state = store_.find("kvd-state");
+  const kept::Record* record = Records(state).numbered(70);
+  ASSERT_NE(record, nullptr);
+  const Records records(state);
+  const kept::Record found = *records.numbered(70);
+  const UniqueFd slab = store_.find("kvd-dram-" + std::to_string(found.slab));
+  const auto at = static_cast<off_t>(found.slot * found.slot_bytes + 1234);
+  char byte = 0;
+  ASSERT_EQ(::pread(slab.get(), &byte, 1, at), 1);
+  byte = static_cast<char>(byte ^ 4);
+  ASSERT_EQ(::pwrite(slab.get(), &byte, 1, at), 1);
+  start();
+  EXPECT_EQ(metric("kvd_kept_blocks"), 70.0);
+  EXPECT_EQ(dropped("altered"), 1.0);
+  EXPECT_EQ(dropped("parent"), double{kBlocks - 71});
+  EXPECT_EQ(run(1), 70 * StoreNode::kBlockTokens);
+}
+
+TEST_F(Adopting, ARecordThatIsHalfWrittenIsAMiss) {
+  start();
+  EXPECT_EQ(run(1), 0u);
+  ASSERT_TRUE(written(kBlocks));
+  kill();
+  const UniqueFd state = store_.find("kvd-state");
+  const Records records(state);
+  ++records.numbered(50)->slot;
+  start();
+  EXPECT_EQ(metric("kvd_kept_blocks"), 50.0);
+  EXPECT_EQ(dropped("torn"), 1.0);
+  EXPECT_EQ(run(1), 50 * StoreNode::kBlockTokens);
+}
+
+TEST_F(Adopting, WhatWasClearedStaysGone) {
+  start();
+  EXPECT_EQ(run(1), 0u);
+  ASSERT_TRUE(written(kBlocks));
+  EXPECT_EQ(kvd_->clear_cache().status, 200);
+  ASSERT_TRUE(poll_until([&] { return records() == 0; }));
+  kill();
+  start();
+  EXPECT_EQ(metric("kvd_kept_blocks"), 0.0);
+  EXPECT_EQ(run(1), 0u);
+}
+
+TEST_F(Adopting, AnotherConfigurationLeavesWhatDoesNotFitBehindAndSaysSo) {
+  start();
+  EXPECT_EQ(run(1), 0u);
+  ASSERT_TRUE(written(kBlocks));
+  kill();
+  settings_.slab = "4MiB";
+  start();
+  EXPECT_EQ(metric("kvd_kept_blocks"), 0.0);
+  EXPECT_NE(kvd_->log().find("pool.slab was 2097152 bytes"), std::string::npos) << kvd_->log();
+  EXPECT_EQ(run(1), 0u);
+  EXPECT_TRUE(poll_until([&] { return store_.size() == 9; })) << store_.size();
+  ASSERT_TRUE(written(kBlocks));
+  kill();
+  settings_.dram = "4MiB";
+  start();
+  EXPECT_GT(dropped("misfit") + metric("kvd_kept_blocks"), 0.0) << kvd_->log();
+  (void)run(1);  // what it finds is right
+}
+
+TEST_F(Adopting, NothingOutlivesAKvdThatIsToldSo) {
+  settings_.extra += "[restart]\nkeep = 'never'\n";
+  start();
+  EXPECT_EQ(run(1), 0u);
+  kill();
+  EXPECT_EQ(store_.size(), 0u);
+  start();
+  EXPECT_EQ(run(1), 0u);
+}
+
+// Killed at any time while an engine works: what was written down is there, all of it and no more,
+// and no byte is wrong.
+TEST_F(Adopting, UnderLoadAllThatWasWrittenDownIsTakenOver) {
+  const char* wanted = std::getenv("KVD_TEST_KILLS");
+  const int kills = wanted != nullptr ? std::atoi(wanted) : 6;
+  const std::uint64_t seed = std::random_device()();
+  RecordProperty("seed", std::to_string(seed));
+  std::mt19937_64 random(seed);
+  settings_.hbm = "4MiB";
+  settings_.dram = "8MiB";
+  std::uint64_t found = 0, taken = 0;
+  start();
+  for (int i = 0; i < kills; ++i) {
+    ChildProcess engine({{built_program("kvd-cache-engine"), kvd_->endpoint(),
+                          std::to_string(random() % 1'000'000)},
+                         {}});
+    for (std::uint64_t runs = 1 + random() % 20; runs > 0; --runs) {
+      const auto line = engine.wait_for_line("found");
+      ASSERT_TRUE(line) << engine.errors() << kvd_->log();
+      found += std::strtoull(line->c_str() + 6, nullptr, 10);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+    kill();
+    EXPECT_NE(engine.wait(), StoreNode::kWrongByte) << "seed " << seed << engine.errors();
+    const std::size_t written = records();
+    start();
+    const double torn = dropped("torn");
+    EXPECT_EQ(dropped("altered") + dropped("misfit") + dropped("domain"), 0.0) << "seed " << seed;
+    EXPECT_EQ(metric("kvd_kept_blocks") + dropped("parent") + torn, static_cast<double>(written))
+        << "seed " << seed << kvd_->log();
+    EXPECT_LE(torn, 1.0) << "one is written at a time";
+    taken += static_cast<std::uint64_t>(metric("kvd_kept_blocks"));
+  }
+  EXPECT_GT(found, 0u);
+  EXPECT_GT(taken, 0u);
+  std::printf("%d kills, seed %llu: %llu blocks taken over, %llu tokens found\n", kills,
+              static_cast<unsigned long long>(seed), static_cast<unsigned long long>(taken),
+              static_cast<unsigned long long>(found));
+}
+
+pid_t child_of(pid_t parent) {
+  const std::string number = std::to_string(parent);
+  std::ifstream children("/proc/" + number + "/task/" + number + "/children");
+  pid_t child = 0;
+  children >> child;
+  return child;
+}
+
+// As it is done where there is no systemd. What is cached is written down a moment after it is
+// there, so a kill may come too soon, and the next one does not.
+TEST(Holder, StartsAKilledKvdAgainWithAllThatItHad) {
+  KvdSettings settings;
+  settings.under = {built_program("kvd-holder"), "--"};
+  StoreNode node(settings);
+  EXPECT_EQ(node.run(1, kTokens), 0u);
+  std::uint64_t found = 0;
+  for (int kills = 0; kills < 5 && found < kTokens - 1; ++kills) {
+    const pid_t kvd = child_of(node.daemon().pid());
+    ASSERT_GT(kvd, 0) << node.daemon().log();
+    ::kill(kvd, SIGKILL);
+    ASSERT_TRUE(poll_until([&] {
+      const pid_t next = child_of(node.daemon().pid());
+      return next > 0 && next != kvd;
+    })) << node.daemon().log();
+    node.attach_again();
+    found = node.run(1, kTokens);
+  }
+  EXPECT_EQ(found, kTokens - 1) << node.daemon().log();
+}
+
+TEST(Holder, EndsWithKvdWhenItIsToldTo) {
+  const RuntimeFolder folder;
+  KvdSettings settings;
+  settings.under = {built_program("kvd-holder")};
+  KvdProcess holder(folder, settings);
+  ASSERT_TRUE(holder.wait_ready()) << holder.log();
+  const pid_t kvd = child_of(holder.pid());
+  holder.signal(SIGUSR1);
+  ASSERT_TRUE(poll_until([&] {
+    const pid_t next = child_of(holder.pid());
+    return next > 0 && next != kvd;
+  })) << "an upgrade starts another kvd";
+  ASSERT_TRUE(holder.wait_ready()) << holder.log();
+  holder.signal(SIGTERM);
+  EXPECT_EQ(holder.wait(), 0) << holder.log();
+}
+
+}  // namespace
+}  // namespace kvd::test
