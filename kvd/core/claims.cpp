@@ -143,7 +143,7 @@ ErrorCode Claims::grow_next(Request& request) {
 
 void Claims::feed_starved(Session& session) {
   requests_.each_inside_of(session.id, [&](Request& r) {
-    if (r.starved && r.runs() && !r.leaving && !r.promised && !r.paused()) {
+    if (r.starved && !r.curbed && r.runs() && !r.leaving && !r.promised && !r.paused()) {
       r.starved = grow_next(r) != ErrorCode::kOk || !streams_.stage(session, r);
     }
   });
@@ -154,6 +154,11 @@ void Claims::grow_running(Session& session) {
   requests_.each_inside_of(session.id, [&](Request& r) {
     r.starved = false;
     if (!r.runs() || r.leaving || r.promised || r.paused()) return;
+    if (r.curbed) {
+      r.starved = true;
+      if (copies_.takes(r)) promises_.preempt(r, session.id, Promise::kForSlots);
+      return;
+    }
     const ErrorCode code = grow_next(r);
     r.starved = code != ErrorCode::kOk;
     if (code == ErrorCode::kWouldBlock) return;  // the slab is being mapped
@@ -178,7 +183,7 @@ void Claims::make_way(Session& session, Request& hungry) {
   requests_.each_inside_on(share, [&](Request& r) {
     if (!r.runs() || r.paused() || !requests_.session_of(r).life.responsive) return;
     ++running;
-    if (!r.decodes() || (r.fresh && !r.starved)) return;
+    if (!r.decodes() || r.sheltered || (r.fresh && !r.starved)) return;
     Request*& choice = r.fresh ? second : victim;
     if (!choice || r.times.arrived >= choice->times.arrived) choice = &r;
   });

@@ -12,6 +12,7 @@ namespace {
 constexpr double kUnmeasuredLink = 1e10;  // bytes a second
 constexpr double kWeight = 0.25;          // kvd design: of the newest observation
 constexpr double kUsualPrefill = 1e-3;    // seconds a token
+constexpr Tokens kUsualAnswer(1024);      // kvd design: kept for one while nothing is known
 constexpr auto kIgnore = [](Nanoseconds) {};
 
 void follow(double& mean, double observed) {
@@ -110,6 +111,18 @@ planner::LengthEstimate Knowledge::expected_length(const Request& request) const
   const auto learned =
       requests_.session_of(request).costs.lengths.estimate(made, request.goal.max_new);
   return learned ? *learned : planner::estimate_unknown(made, request.goal.max_new);
+}
+
+// One that outgrew all that were seen is taken to be half done.
+Tokens Knowledge::reserved_length(const Request& request) const {
+  const Tokens made = request.answer(), most = request.goal.max_new;
+  if (made >= most) return most;
+  if (const auto& said = request.goal.predicted) {
+    return planner::estimate_in_bucket(said->low, said->high, made, most).high;
+  }
+  const planner::LengthPredictor& seen = requests_.session_of(request).costs.lengths;
+  const auto learned = seen.quantile(made, planner::LengthPredictor::kHigh);
+  return std::min(most, learned.value_or(std::max(kUsualAnswer, made * 2)));
 }
 
 std::int64_t Knowledge::saved_up(Request& request) const {

@@ -172,6 +172,8 @@ struct Request {
   bool fresh = false;      ///< came in or could not leave, no token made since: not a victim
   bool layerwise = false;  ///< prefills chunk by chunk into DRAM, and leaves then
   bool starved = false;    ///< runs, but has no block for its next token or for staging
+  bool curbed = false;     ///< may not grow, so that others can end (reservations.hpp)
+  bool sheltered = false;  ///< the one that all others wait for, so nobody's victim
 
   [[nodiscard]] std::int64_t hbm_slots() const {
     return table.in(Tier::kHbm) + layers.staging.count();

@@ -62,7 +62,7 @@ Rotation::Decided Rotation::ask(Share share) {
 
 planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<Request*>& index) {
   planner::RotationSnapshot snapshot;
-  for (Request* r : admissible(share)) {
+  for (Request* r : reservations_.admissible(share)) {
     if (r->queues() && r->verdict != Verdict::kHeldBack) index.push_back(r);
   }
   // Those inside are visited by key: only the others are to be sorted in among them.
@@ -73,7 +73,7 @@ planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<R
     const Session& owner = requests_.session_of(r);
     if (!owner.life.responsive) return;  // neither a victim, nor would it take what it is given
     const bool running = runs_on(r);
-    if (running || r.queues()) index.push_back(&r);
+    if (running || (r.queues() && !r.curbed)) index.push_back(&r);
     if (!running) return;
     const std::int64_t more =
         owner.blocks_for(r.progress.planned + Tokens(1)) - std::int64_t{r.table.blocks()};
@@ -113,7 +113,7 @@ planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device
     // Where layers stream, whole requests are too coarse to rotate: nobody leaves.
     entry.prefilling = request.prefills() || requests_.session_of(request).streaming;
     // What came in must make a token before it may leave again, or nobody gets anywhere.
-    entry.made_token = !request.fresh;
+    entry.made_token = !request.fresh && !request.sheltered;
   }
   entry.deposit = knowledge_.saved_up(request);
   if (context_.rotation->traits().asks_lengths)
@@ -122,93 +122,6 @@ planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device
   if (!request.times.has_token)
     entry.prefill = planner::Seconds(knowledge_.prefill_left_s(request));
   return entry;
-}
-
-// Of those inside somebody has to leave where HBM cannot hold what is promised, and DRAM must have
-// room for a whole one with everything else there.
-Bytes Rotation::Prospect::in_dram(Bytes lost, bool alone) const {
-  if (promised + lost <= room_in_hbm) return Bytes(0);
-  return promised + lost - room_in_hbm + (alone ? Bytes(0) : largest);
-}
-
-void Rotation::count_class(ClassId model_class) {
-  if (std::find(classes_.begin(), classes_.end(), model_class) == classes_.end()) {
-    classes_.push_back(model_class);
-  }
-}
-
-// However well blocks are compacted, the last slab of each class may be almost empty. One class
-// fills what all others leave.
-Bytes Rotation::lost_between_classes(const pool::TierPool& tier) const {
-  const std::int64_t others = std::max<std::int64_t>(0, std::ssize(classes_) - 1);
-  return tier.config().slab_bytes * others;
-}
-
-// By device. Everybody who came in may grow to all the tokens it asked for.
-std::vector<Rotation::Prospect>& Rotation::prospects(DomainId domain) {
-  std::vector<Prospect>& all = prospects_;
-  all.assign(store_.hbm.count(), {});
-  classes_.clear();
-  for (std::uint32_t device = 0; device < all.size(); ++device) {
-    all[device].room_in_hbm = store_.cache.available(domain, Tier::kHbm, DeviceId(device));
-  }
-  requests_.each_inside_in(domain, [&](Request& r) {
-    const Session& owner = requests_.session_of(r);
-    count_class(owner.class_id);
-    for (const DeviceId device : owner.devices().all()) {
-      Prospect& there = all[device.value];
-      const Bytes held = memory_.hbm_bytes(r, device);
-      there.room_in_hbm += held;
-      if (owner.life.responsive) {
-        there.promise(owner.bytes_for(r.goal.prompt + r.goal.max_new, device));
-      } else {  // neither grows nor leaves
-        const std::int64_t parked = r.dram_slots() * owner.groups_on(device) / owner.groups();
-        there.promised += held + owner.shape.slot_bytes() * parked;
-      }
-    }
-  });
-  return all;
-}
-
-// Or there could come a time when nobody can grow and nobody can leave. DRAM is there for what all
-// devices promise.
-std::vector<Request*> Rotation::admissible(Share share) {
-  std::vector<Prospect>& all = prospects(share.domain);
-  Prospect& own = all[share.device.value];
-  Bytes room_in_dram = store_.cache.available(share.domain, Tier::kDram);
-  requests_.each_inside_in(share.domain, [&](Request& r) {
-    // What HBM has too counts there for each of those that share it, and is one slot here.
-    const std::int64_t counted = r.table.doubled() - r.table.doubled_alone();
-    room_in_dram += requests_.session_of(r).shape.slot_bytes() * (r.dram_slots() - counted);
-  });
-  const auto fits = [&](bool alone) {
-    const Bytes lost = lost_between_classes(store_.hbm.of(share.device));
-    Bytes in_dram = own.in_dram(lost, alone);
-    if (in_dram == Bytes(0)) return true;
-    for (const Prospect& other : all) {
-      in_dram += &other == &own ? Bytes(0) : other.in_dram(lost, false);
-    }
-    return in_dram + lost_between_classes(store_.dram) <= room_in_dram;
-  };
-  std::vector<Request*> out;
-  const auto found = requests_.domains().find(share.domain);
-  if (found == requests_.domains().end()) return out;
-  for (Request* r : found->second.line) {
-    const Session& owner = requests_.session_of(*r);
-    if (!owner.on(share.device)) continue;
-    if (!owner.life.responsive) continue;  // nobody waits behind the queue of a silent engine
-    const Tokens tokens = r->goal.prompt + r->goal.max_new;
-    // Regions may end; until then it alone waits, and makes way for nobody.
-    if (owner.bytes_for(tokens, share.device) > own.room_in_hbm + room_in_dram) continue;
-    const bool alone = own.largest == Bytes(0);
-    count_class(owner.class_id);
-    for (const DeviceId device : owner.devices().all()) {
-      all[device.value].promise(owner.bytes_for(tokens, device));
-    }
-    if (!fits(alone)) break;  // first come, first served: nobody overtakes for ever
-    out.push_back(r);
-  }
-  return out;
 }
 
 // Free memory that another domain's engines know is no supply before it is new, so nobody would be
@@ -233,18 +146,21 @@ bool Rotation::stands_still(Share share) {
   bool moves = false;
   requests_.each_inside_on(share, [&](const Request& r) {
     queues = queues || r.queues();
-    moves = moves || r.holds_hbm() || r.order.claim != 0;
+    moves = moves || (r.holds_hbm() && !r.curbed) || r.order.claim != 0;
   });
   return queues && !moves;
 }
 
 // With nobody inside there is nobody to spare room for, whatever a policy would keep free. One that
-// is paused is inside and has its promise: with nobody else there its plan lets it go on.
+// is paused is inside and has its promise: with nobody else there its plan lets it go on. While
+// some are curbed they end first.
 void Rotation::bring_in_head(Session& caller) {
   const DomainId domain = caller.info.domain;
   Request* head = nullptr;
-  bool resumes = false;
+  bool resumes = false, curbed = false;
+  requests_.each_inside_in(domain, [&](const Request& r) { curbed = curbed || r.curbed; });
   requests_.each_request_in(domain, [&](Request& r) {
+    if (r.curbed || (curbed && r.waits())) return;
     const Session& owner = requests_.session_of(r);
     resumes = resumes ||
               (r.paused() && owner.life.responsive && owner.devices().overlap(caller.devices()));

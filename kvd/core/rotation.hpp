@@ -8,6 +8,7 @@
 #include "kvd/core/ground.hpp"
 #include "kvd/core/needs.hpp"
 #include "kvd/core/promises.hpp"
+#include "kvd/core/reservations.hpp"
 #include "kvd/core/supply.hpp"
 
 namespace kvd::core {
@@ -32,7 +33,8 @@ class Rotation {
         copies_(copies),
         needs_(needs),
         supply_(supply),
-        promises_(promises) {}
+        promises_(promises),
+        reservations_(ground) {}
 
   /// Decides for the domain of the engine that steps, on each of its devices, and carries it out.
   void decide(Session& caller);
@@ -48,31 +50,9 @@ class Rotation {
     const planner::RotationDecision* decision = nullptr;
     bool standing = false;  ///< somebody queues, and nobody has HBM or is about to get it
   };
-  /// HBM of a share, and what those inside may grow to.
-  struct Prospect {
-    Bytes room_in_hbm;
-    Bytes promised;
-    Bytes largest;  ///< of what is promised
-
-    void promise(Bytes most) {
-      promised += most;
-      largest = std::max(largest, most);
-    }
-    /// DRAM that has to be there for it, where so many bytes of HBM are free and of no use.
-    [[nodiscard]] Bytes in_dram(Bytes lost, bool alone) const;
-  };
   [[nodiscard]] Decided ask(Share share);
   void decide_on_several(Session& caller);
   [[nodiscard]] planner::RotationRequest as_rotation(Request& request, DeviceId device);
-  /// The waiting requests that may come in without promising more than HBM and DRAM hold together.
-  [[nodiscard]] std::vector<Request*> admissible(Share share);
-  /// Valid until the next call.
-  [[nodiscard]] std::vector<Prospect>& prospects(DomainId domain);
-  /// The class is among those whose requests have promises.
-  void count_class(ClassId model_class);
-  /// What of a tier those classes may leave free in slabs of their own, where no other class gets
-  /// it.
-  [[nodiscard]] Bytes lost_between_classes(const pool::TierPool& tier) const;
   void renew_for_queue(Share share);
   [[nodiscard]] bool stands_still(Share share);
   void bring_in_head(Session& caller);
@@ -90,8 +70,7 @@ class Rotation {
   Needs& needs_;
   Supply& supply_;
   Promises& promises_;
-  std::vector<Prospect> prospects_;  ///< kept for its memory
-  std::vector<ClassId> classes_;     ///< the same; of those inside, and of those admitted
+  Reservations reservations_;
 };
 
 }  // namespace kvd::core

@@ -33,6 +33,11 @@ std::optional<LengthEstimate> LengthPredictor::estimate(Tokens made, Tokens most
   return LengthEstimate{quantile(kLow), quantile(0.5), quantile(kHigh)};
 }
 
+std::optional<Tokens> LengthPredictor::quantile(Tokens made, double q) const {
+  if (sorted_.size() < kLeast || made >= sorted_.back()) return std::nullopt;
+  return at_quantile(std::upper_bound(sorted_.begin(), sorted_.end(), made), sorted_.end(), q);
+}
+
 LengthEstimate estimate_in_bucket(Tokens low, Tokens high, Tokens made, Tokens most) {
   const auto bounded = [&](Tokens length) { return std::clamp(length, made + Tokens(1), most); };
   return {bounded(low), bounded(low + Tokens((high - low).value / 2)), bounded(high)};

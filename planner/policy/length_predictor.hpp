@@ -40,6 +40,9 @@ class LengthPredictor {
   /// until kLeast answers have ended. Precondition: made < most.
   [[nodiscard]] std::optional<LengthEstimate> estimate(Tokens made, Tokens most) const;
 
+  /// One among the past answers longer than `made`; nothing where none was, or too few were seen.
+  [[nodiscard]] std::optional<Tokens> quantile(Tokens made, double q) const;
+
   [[nodiscard]] std::size_t samples() const { return sorted_.size(); }
 
  private:

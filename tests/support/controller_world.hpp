@@ -103,10 +103,15 @@ class World {
 
   ErrorCode submit(EngineId engine, std::uint64_t id, std::int64_t prompt, std::int64_t max_new,
                    const Text& text) {
-    const ErrorCode submitted = submit(engine, id, prompt, max_new);
+    return submit(engine, Submit{RequestId(id), Tokens(prompt), Tokens(max_new), {}, {}}, max_new,
+                  text);
+  }
+  ErrorCode submit(EngineId engine, const Submit& body, std::int64_t makes, const Text& text) {
+    const std::uint64_t id = body.request.value;
+    const ErrorCode submitted = submit(engine, body, makes);
     if (submitted != ErrorCode::kOk) return submitted;
     texts[{engine, RequestId(id)}] = text;
-    EXPECT_EQ(tell(engine, id, prompt), ErrorCode::kOk);
+    EXPECT_EQ(tell(engine, id, body.prompt_tokens.value), ErrorCode::kOk);
     return submitted;
   }
   /// What the blocks hold that so many tokens of the request fill.
@@ -121,11 +126,15 @@ class World {
     return code(command(engine, names));
   }
 
+  /// It makes all that it announces.
   ErrorCode submit(EngineId engine, std::uint64_t id, std::int64_t prompt, std::int64_t max_new) {
-    const auto reply =
-        command(engine, Submit{RequestId(id), Tokens(prompt), Tokens(max_new), {}, {}});
+    return submit(engine, Submit{RequestId(id), Tokens(prompt), Tokens(max_new), {}, {}}, max_new);
+  }
+  /// It makes less.
+  ErrorCode submit(EngineId engine, const Submit& body, std::int64_t makes) {
+    const auto reply = command(engine, body);
     if (code(reply) == ErrorCode::kOk) {
-      engines.at(engine).requests[id] = {prompt, max_new, 0, false};
+      engines.at(engine).requests[body.request.value] = {body.prompt_tokens.value, makes, 0, false};
     }
     return code(reply);
   }

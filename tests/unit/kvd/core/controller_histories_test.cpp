@@ -79,6 +79,7 @@ class History {
         seed_(seed),
         devices_(devices),
         texts_(seed % 7 < 4),
+        boasts_(seed % 11 < 7),
         documents_(seed % 3 == 1 ? 5 : 3) {
     world_.solve_late = seed % 3 == 0;
     world_.disk.fail_reads = world_.disk.fail_writes = seed % 2 == 0 ? 8 : 0;
@@ -140,18 +141,25 @@ class History {
   }
 
   /// Some are larger than HBM: refused, or they run with their layers in DRAM. Some begin as others
-  /// do.
+  /// do. Some announce far more than they are said to make, and of those some make it all.
   void submit(EngineId id) {
     const auto tokens = [&] { return 1 + world_.random() % (chance(8) ? 80 : 24); };
     const auto prompt = static_cast<std::int64_t>(tokens());
     const auto answer = static_cast<std::int64_t>(tokens());
+    Submit body{RequestId(++next_), Tokens(prompt), Tokens(answer), {}, {}};
+    std::int64_t makes = answer;
+    if (boasts_ && !chance(3)) {
+      body.max_new_tokens = Tokens(std::max<std::int64_t>(answer, 64 - prompt));
+      body.predicted = PredictedLength{Tokens(1), Tokens(std::min<std::int64_t>(answer, 8))};
+      if (chance(4)) makes = body.max_new_tokens.value;
+    }
     if (!texts_ || !chance(2)) {
-      world_.submit(id, ++next_, prompt, answer);
+      world_.submit(id, body, makes);
       return;
     }
     const Text text{1 + world_.random() % documents_,
                     static_cast<std::uint32_t>(world_.random() % 6), world_.random() % 3};
-    world_.submit(id, ++next_, prompt, answer, text);
+    world_.submit(id, body, makes, text);
   }
 
   bool leaves(EngineId id) {
@@ -216,6 +224,7 @@ class History {
   const std::uint64_t seed_;
   const std::uint32_t devices_;
   const bool texts_;               ///< some requests begin as others do
+  const bool boasts_;              ///< some announce more than they make
   const std::uint64_t documents_;  ///< so many; of many, memory has few
   std::uint64_t next_ = 0;
 };
