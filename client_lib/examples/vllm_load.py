@@ -3,6 +3,7 @@
     vllm_load.py MODEL OUT JSON     JSON: {"engine": {…LLM's arguments}, "rate": 2.0, "requests": 60,
                                     "seed": 3, "prompt": [64, 512], "answer": [64, 400],
                                     "ttft_s": 0.6, "tbt_s": 0.0315, "clock": "cpu", "repeat": 0}
+    vllm_load.py --serve MODEL JSON JSON: LLM's arguments; then a load a line on stdin, found on stdout
     vllm_load.py --table NAME=OUT…  a table of what was written
 
 Engine and load are one process, so one thread does all. "clock": "wall" is the time of day. "cpu" is
@@ -33,6 +34,7 @@ class Clock:
     def __init__(self, kind: str) -> None:
         self._of_cpu = kind == "cpu"
         self._added = 0.0
+        self._is_waiting = False
 
     def __call__(self) -> float:
         return (time.process_time() + self._added) if self._of_cpu else time.monotonic()
@@ -47,10 +49,14 @@ class Clock:
         """The call, with the time in which it only waited added."""
 
         def timed(*arguments: Any, **named: Any) -> Any:
+            if self._is_waiting:  # the outer call counts
+                return call(*arguments, **named)
             wall, cpu = time.monotonic(), time.process_time()
+            self._is_waiting = True
             try:
                 return call(*arguments, **named)
             finally:
+                self._is_waiting = False
                 if self._of_cpu:
                     idle = (time.monotonic() - wall) - (time.process_time() - cpu)
                     self._added += max(0.0, idle)
@@ -103,67 +109,178 @@ def parameters(given: dict[str, Any], answer: int) -> Any:
     )
 
 
-def tell_the_clock(scheduler: Any, clock: Clock, arrivals: dict[str, float]) -> None:
-    """To KvdScheduler, so that ages are of the same clock; and its waits to the clock."""
-    connector = scheduler.connector
-    if connector is None:
-        return
-    connector.schedule = clock.waiting(connector.schedule)
-    connector.get_num_new_matched_tokens = clock.waiting(connector.get_num_new_matched_tokens)
-    connector.build_connector_meta = clock.waiting(connector.build_connector_meta)
-    scheduler.kvd_clock = clock
-    scheduler.kvd_arrival_of = lambda request, now: arrivals.get(
-        request.request_id.split("-")[0], now
-    )
+class Timer:
+    """Sums the time of calls, since it was taken last; of nested ones the outer one's alone."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth = 0
+
+    def around(self, call: Any) -> Any:
+        def timed(*arguments: Any, **named: Any) -> Any:
+            begun = time.perf_counter()
+            self._depth += 1
+            try:
+                return call(*arguments, **named)
+            finally:
+                self._depth -= 1
+                if self._depth == 0:
+                    self.seconds += time.perf_counter() - begun
+
+        return timed
+
+    def take(self) -> float:
+        taken, self.seconds = self.seconds, 0.0
+        return taken
 
 
-def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
-    engine, clock = llm.llm_engine, Clock(given.get("clock", "wall"))
-    scheduler = engine.engine_core.engine_core.scheduler
-    coming, seen, arrivals = load_of(given), {}, {}
-    tell_the_clock(scheduler, clock, arrivals)
-    scheduled, schedule, deciding = [0], scheduler.schedule, []
+# What of kvd's runs within vLLM's schedule().
+OF_SCHEDULER = ("kvd_ask", "kvd_apply", "kvd_has_a_say")
+OF_CONNECTOR = (
+    "get_num_new_matched_tokens", "update_state_after_alloc", "build_connector_meta",
+    "has_pending_block_frees", "park",
+)  # fmt: skip
 
-    def counting(*arguments: Any) -> Any:
-        begun = time.perf_counter()
-        output = schedule(*arguments)
-        deciding.append(time.perf_counter() - begun)
-        scheduled[0] += output.total_num_scheduled_tokens
-        return output
 
-    scheduler.schedule = counting
-    start, coming = clock(), coming[::-1]
-    counts: dict[str, int] = {}
+class Meter:
+    """An engine with its clock, and what its steps did and took. One for each engine."""
+
+    def __init__(self, llm: Any, clock: Clock) -> None:
+        self.llm, self.clock = llm, clock
+        self.engine = llm.llm_engine
+        self.scheduler = self.engine.engine_core.engine_core.scheduler
+        self.arrivals: dict[str, float] = {}
+        self.scheduled = 0
+        self.deciding: list[float] = []  # seconds of each schedule()
+        self.added: list[float] = []  # of that, in kvd's code
+        self._preempted = 0.0
+        self._kvd = Timer()
+        if self.scheduler.connector is not None:
+            self._tell_the_clock()
+            self._time_kvd()
+        schedule = self.scheduler.schedule
+
+        def counting(*arguments: Any) -> Any:
+            self._kvd.take()
+            begun = time.perf_counter()
+            output = schedule(*arguments)
+            self.deciding.append(time.perf_counter() - begun)
+            self.added.append(self._kvd.take())
+            self.scheduled += output.total_num_scheduled_tokens
+            return output
+
+        self.scheduler.schedule = counting
+
+    def _tell_the_clock(self) -> None:
+        """To KvdScheduler, so that ages are of the same clock; and every wait for kvd to the clock."""
+        from kvd_client._handle import Handle
+
+        Handle.call = self.clock.waiting(Handle.call)  # type: ignore[method-assign]
+        from kvd_vllm.copying import Copier
+
+        Copier.wait = self.clock.waiting(Copier.wait)  # type: ignore[method-assign]
+        self.scheduler.kvd_clock = self.clock
+        self.scheduler.kvd_arrival_of = lambda request, now: self.arrivals.get(
+            request.request_id.split("-")[0], now
+        )
+
+    def _time_kvd(self) -> None:
+        for each in OF_CONNECTOR:
+            name = getattr(self.scheduler.connector, each)
+            setattr(self.scheduler.connector, each, self._kvd.around(name))
+        for each in OF_SCHEDULER:
+            setattr(self.scheduler, each, self._kvd.around(getattr(self.scheduler, each)))
+
+    def begin(self) -> None:
+        """A new run: nothing of the one before is found again, by vLLM or in kvd."""
+        self.arrivals.clear()
+        self.scheduled = 0
+        self.deciding.clear()
+        self.added.clear()
+        self._preempted = self.preemptions(0.0)
+        self.llm.reset_prefix_cache(reset_connector=True)
+
+    def preemptions(self, before: float | None = None) -> float:
+        """Since the run began."""
+        before = self._preempted if before is None else before
+        return counter(self.llm, "vllm:num_preemptions") - before
+
+
+def run(meter: Meter, given: dict[str, Any]) -> dict[str, Any]:
+    """One load, from its first arrival to its last token."""
+    meter.begin()
+    engine, clock = meter.engine, meter.clock
+    loads = load_of(given)
+    seen: dict[str, Seen] = {}
     tokens: dict[str, list[int]] = {}
+    start, coming = clock(), loads[::-1]
     while coming or engine.has_unfinished_requests():
         if coming and not engine.has_unfinished_requests():
             clock.skip(start + coming[-1][0] - clock())
         while coming and start + coming[-1][0] <= clock():
             at, prompt, answer = coming.pop()
             name = str(len(seen))
-            arrivals[name], seen[name], counts[name] = start + at, Seen(start + at), 0
+            meter.arrivals[name], seen[name], tokens[name] = start + at, Seen(start + at), []
             engine.add_request(name, {"prompt_token_ids": prompt}, parameters(given, answer))
         for output in engine.step():
-            made = len(output.outputs[0].token_ids)
-            seen[output.request_id].tokens += [clock()] * (made - counts[output.request_id])
-            counts[output.request_id] = made
-            tokens[output.request_id] = list(output.outputs[0].token_ids)
-    took, in_all = clock() - start, scheduled[0]
-    repeated = [ttft_of(engine, given, clock, prompt) for _, prompt, _ in
-                load_of(given)[: given.get("repeat", 0)]]  # fmt: skip
-    needed = sum(len(prompt) + answer - 1 for _, prompt, answer in load_of(given))
+            made = list(output.outputs[0].token_ids)
+            more = len(made) - len(tokens[output.request_id])
+            seen[output.request_id].tokens += [clock()] * more
+            tokens[output.request_id] = made
+    took, in_all, preempted = clock() - start, meter.scheduled, meter.preemptions()
+    times = {"schedule_us": quantiles(meter.deciding), "schedule_added_us": quantiles(meter.added)}
+    repeated = [ttft_of(meter, given, prompt) for _, prompt, _ in loads[: given.get("repeat", 0)]]
+    needed = sum(len(prompt) + answer - 1 for _, prompt, answer in loads)
     return {**report(list(seen.values()), given, took), "scheduled_tokens": in_all,
-            "needed_tokens": needed, "repeated_ttft_s": repeated, "schedule_us": quantiles(deciding),
-            "preemptions": counter(llm, "vllm:num_preemptions"), "answers": tokens,
-            "external_hits": counter(llm, "vllm:external_prefix_cache_hits")}  # fmt: skip
+            "needed_tokens": needed, "repeated_ttft_s": repeated, **times,
+            "preemptions": preempted, "answers": tokens,
+            "external_hits": counter(meter.llm, "vllm:external_prefix_cache_hits")}  # fmt: skip
 
 
-def ttft_of(engine: Any, given: dict[str, Any], clock: Clock, prompt: list[int]) -> float:
-    begun = clock()
-    engine.add_request("again", {"prompt_token_ids": prompt}, parameters(given, 1))
-    while engine.has_unfinished_requests():
-        engine.step()
-    return clock() - begun
+def ttft_of(meter: Meter, given: dict[str, Any], prompt: list[int]) -> float:
+    """Of this prompt alone."""
+    begun = meter.clock()
+    meter.engine.add_request("again", {"prompt_token_ids": prompt}, parameters(given, 1))
+    while meter.engine.has_unfinished_requests():
+        meter.engine.step()
+    return meter.clock() - begun
+
+
+def calibrate(meter: Meter, given: dict[str, Any]) -> dict[str, float]:
+    """Of an engine without load: the time to the first token of a prompt of the middle length, and
+    the time of a step that decodes `batch` requests. Seconds; medians."""
+    goals = {**given, "ttft_s": 0.0, "tbt_s": 0.0}
+    source = random.Random(0)
+    length = sum(given["prompt"]) // 2
+    firsts = []
+    for _ in range(9):
+        meter.begin()
+        prompt = [source.randrange(3, 2048) for _ in range(length)]
+        firsts.append(ttft_of(meter, goals, prompt))
+    meter.begin()
+    for number in range(given["batch"]):
+        prompt = [source.randrange(3, 2048) for _ in range(length)]
+        meter.engine.add_request(
+            str(number), {"prompt_token_ids": prompt}, parameters(goals, sum(given["answer"]) // 2)
+        )
+    steps: list[float] = []
+    while meter.engine.has_unfinished_requests():
+        begun, scheduled = meter.clock(), meter.scheduled
+        meter.engine.step()
+        if meter.scheduled - scheduled == given["batch"]:
+            steps.append(meter.clock() - begun)
+    return {"first_s": quantile(firsts, 0.5), "step_s": quantile(steps, 0.5)}
+
+
+def serve(llm: Any) -> None:
+    """A load or a calibration a line on stdin, what was found a line on stdout."""
+    clock = Clock("cpu")
+    meter = Meter(llm, clock)
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        given = json.loads(line)
+        found = calibrate(meter, given) if given.get("calibrate") else run(meter, given)
+        print(json.dumps(found), flush=True)
 
 
 def report(seen: list[Seen], given: dict[str, Any], took: float) -> dict[str, Any]:
@@ -236,9 +353,12 @@ def main() -> None:
         return
     from vllm import LLM
 
+    if sys.argv[1] == "--serve":
+        serve(LLM(model=sys.argv[2], **{**DEFAULTS, **json.loads(sys.argv[3])}))
+        return
     model, out, given = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     llm = LLM(model=model, **{**DEFAULTS, **given.get("engine", {})})
-    found = run(llm, given)
+    found = run(Meter(llm, Clock(given.get("clock", "wall"))), given)
     llm.llm_engine.engine_core.shutdown()
     with open(out, "w") as file:
         json.dump({"given": given, **found}, file)

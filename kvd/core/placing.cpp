@@ -27,6 +27,12 @@ Seconds due_of(const Schedule::Request& told, Seconds tbt, TimePoint now) {
   return in_time ? first + tbt * made : last + tbt;
 }
 
+/// After `made` more, the last of them `at`, of which all came after `since`: as if evenly.
+Seconds due_after(Seconds due, double made, Seconds since, Seconds at, Seconds tbt) {
+  const Seconds first = std::min(at, since + (at - since) / made);
+  return std::max(std::max(due, first) + tbt * made, at + tbt);
+}
+
 }  // namespace
 
 void RecentMean::add(double value) {
@@ -56,6 +62,7 @@ void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint 
   place_.resize(told.requests.size());
   came_in_.clear();
   counts_ = {};
+  drift_ = Nanoseconds(0);
   std::int64_t tokens = 0;
   auto before = before_.begin();
   const auto end_before = [&](RequestId id) {
@@ -109,20 +116,25 @@ Placing::Known Placing::follow(const Schedule::Request& told, const Known* befor
     return known;
   }
   const bool ran = before->state == State::kRunning;
-  known.due = before->due;
+  drift_ = told.arrived - before->arrived;
+  if (before->due) known.due = *before->due + seconds(drift_);
   if (told.generated > before->generated) {
     const auto made = static_cast<double>((told.generated - before->generated).value);
     const Seconds at = seconds(std::min(now, told.last_token.value_or(now)));
-    known.due = known.due ? std::max(*known.due, at) + tbt * made : due_of(told, tbt, now);
+    known.due = known.due ? due_after(*known.due, made, seconds(last_call_ + drift_), at, tbt)
+                          : due_of(told, tbt, now);
   }
-  known.in_since = ran ? before->in_since : now;
+  known.in_since = ran ? before->in_since + drift_ : now;
   known.fresh = runs && (!ran || before->fresh) && told.generated <= before->generated;
   known.skips = runs ? 0 : before->skips;
   totals_.left += ran && !runs;
   known.times_left = before->times_left + (ran && !runs ? 1 : 0);
   if (runs && before->state == State::kParked) {
     ++totals_.returned;
-    if (before->due) lateness_.add(std::max(0.0, (seconds(now) - *before->due).count()));
+    if (before->due) {
+      const Seconds due = *before->due + seconds(drift_);
+      lateness_.add(std::max(0.0, (seconds(now) - due).count()));
+    }
   }
   return known;
 }
@@ -160,7 +172,7 @@ void Placing::measure_pace(std::int64_t tokens, TimePoint now) {
     window_tokens_ = 0;
     return;
   }
-  window_s_ += to_seconds(now - last_call_);
+  window_s_ += std::max(0.0, to_seconds(now - drift_ - last_call_));
   window_tokens_ += tokens;
   if (window_s_ < kPaceWindow) return;
   const double seen = static_cast<double>(window_tokens_) / window_s_;

@@ -31,7 +31,9 @@ class RecentMean {
 
 /// What is known, from one call to the next, of an engine that places its blocks itself: the engine
 /// tells where each request is, this follows what became of it. Nothing that was decided is kept:
-/// who is told to leave and does not simply still runs.
+/// who is told to leave and does not simply still runs. The clock that counts is the engine's: its
+/// ages are what it says, and what was noted before moves along with its arrivals, so that an
+/// engine that stood still, or whose clock is another one, finds its deposits as they were.
 ///
 /// Source: kvd design; deposits as TokenDeposit, lateness and pace as PacedPolicy says.
 ///
@@ -106,6 +108,7 @@ class Placing {
   Counts counts_;
   Totals totals_;
   TimePoint last_call_{0};
+  Nanoseconds drift_{0};  ///< of the engine's clock behind ours since the last call
 };
 
 }  // namespace kvd::core

@@ -136,7 +136,7 @@ bool PacedPolicy::too_many(const RotationSnapshot& snapshot, const RotationReque
                            Bytes room) const {
   const double most = snapshot.pace.tokens_per_s;
   if (most <= 0 || (!parked_ && request.bytes <= room)) return false;
-  return rate_ + 1 / request.tbt_slo.count() > most;
+  return rate_ + 1 / request.tbt_slo.count() > kPromised * most;
 }
 
 Bytes PacedPolicy::make_room(const RotationSnapshot& snapshot, Bytes needed, Seconds now) {
@@ -150,7 +150,7 @@ Bytes PacedPolicy::make_room(const RotationSnapshot& snapshot, Bytes needed, Sec
   std::size_t next = left_;
   for (; next < leaving_.size() && given < needed; ++next) {
     const auto& victim = snapshot.requests[leaving_[next].index];
-    const bool saves_up = victim.tbt_slo >= kNear * pace.step;
+    const bool saves_up = victim.tbt_slo >= kSaves * pace.step;
     // The last one may overshoot what may be moved, or a large one never leaves.
     if (!saves_up || slack(victim, now) < cover || moved_ + given >= snapshot.b_xfer ||
         moved_ + given + victim.bytes > dram) {

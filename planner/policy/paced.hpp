@@ -16,7 +16,8 @@ namespace kvd::planner {
 ///    not by absence: who is covered stays away for long, so the mean absence would grow until
 ///    nobody counted as covered.
 ///  - Where S_B is near a step nobody saves anything up: nobody leaves for others.
-///  - Never more started than the engine makes tokens for at their pace, or all run dry together.
+///  - Never more started than the engine makes tokens for at their pace, with some to spare, or all
+///    run dry together.
 ///  - Prompts that cannot end their prefill in time go last (Overload::kGoodput). Every
 ///    kSkipLimit-th prompt that comes in is the one that arrived first: so nobody waits for ever.
 /// Source: kvd; measured on vLLM 0.32.0 (MODEL.md "Engines that place their blocks").
@@ -25,9 +26,15 @@ class PacedPolicy final : public RotationPolicy {
  public:
   /// Steps that a victim's tokens must last at least.
   static constexpr double kCover = 8;
-  /// A parked request whose next token is due within so many steps is about to be late; and a goal
-  /// between tokens of less than so many steps lets nobody save any up.
-  static constexpr double kNear = 2;
+  /// A parked request whose next token is due within so many steps is about to be late: the
+  /// victim's blocks go out in one, its own come in in the next or the one after, then it makes a
+  /// token.
+  static constexpr double kNear = 4;
+  /// A goal between tokens of less than so many steps lets nobody save any up.
+  static constexpr double kSaves = 2;
+  /// Of the tokens that the engine makes, the share that those who have started may need. What is
+  /// left is saved up: without it turns get ever shorter, and moving takes what there was to save.
+  static constexpr double kPromised = 0.85;
 
   [[nodiscard]] std::string_view name() const override { return "paced"; }
   [[nodiscard]] RotationTraits traits() const override {

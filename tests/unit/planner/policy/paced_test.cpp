@@ -120,12 +120,17 @@ TEST(Paced, OneThatMadeNoTokenSinceItCameInStays) {
 
 TEST(Paced, ParkedOnesAboutToBeDryComeFirstThenPromptsThenTheOthers) {
   const auto of =
-      with(9, {prompt(1, 0.1), parked(1, 5), parked(1, 0.015), parked(1, 0.005), prompt(1, 0.2)});
+      with(9, {prompt(1, 0.1), parked(1, 5), parked(1, 0.035), parked(1, 0.005), prompt(1, 0.2)});
   EXPECT_EQ(entering(of), (Indices{3, 2, 4, 0, 1}));
 }
 
+TEST(Paced, AParkedOneComesBackSoEarlyThatItsMoveTakesNoTokenFromIt) {
+  EXPECT_EQ(entering(with(1, {parked(1, 0.039), prompt(1, 0.9)})), (Indices{0})) << "four steps";
+  EXPECT_EQ(entering(with(1, {parked(1, 0.041), prompt(1, 0.9)})), (Indices{1}));
+}
+
 TEST(Paced, SomebodyLeavesForAParkedOneThatIsAboutToBeDryOnly) {
-  EXPECT_EQ(leaving(with(0, {parked(2, 0.015), decoding(2, 9)})), (Indices{1}));
+  EXPECT_EQ(leaving(with(0, {parked(2, 0.035), decoding(2, 9)})), (Indices{1}));
   EXPECT_TRUE(leaving(with(0, {parked(2, 0.5), decoding(2, 9)})).empty());
 }
 
@@ -166,9 +171,9 @@ TEST(Paced, AfterThirtyTwoOthersTheFirstToArriveComesFirst) {
 TEST(Paced, NoMoreStartThanTokensAreMadeFor) {
   // Three have started and are to get 100 tokens a second together.
   auto of = with(3, {prompt(1, 0.1), parked(1, 5), decoding(1, 1), decoding(1, 1)});
-  of.pace.tokens_per_s = 130;
-  EXPECT_EQ(entering(of), (Indices{1}));
-  of.pace.tokens_per_s = 134;
+  of.pace.tokens_per_s = 156;
+  EXPECT_EQ(entering(of), (Indices{1})) << "133 of 156 would leave nothing to save up";
+  of.pace.tokens_per_s = 158;
   EXPECT_EQ(entering(of), (Indices{0, 1}));
   of.pace.tokens_per_s = 0;
   EXPECT_EQ(entering(of), (Indices{0, 1})) << "not known yet";

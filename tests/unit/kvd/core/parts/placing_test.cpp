@@ -91,6 +91,31 @@ TEST_F(PlacingTest, OfOneNotSeenBeforeTokensCountAsIfTheyHadComeEvenly) {
   EXPECT_THAT(seen(1).t_due->count(), DoubleNear(10.1, 1e-9)) << "too slow to save any up";
 }
 
+TEST_F(PlacingTest, TokensOfALongWhileCountAsTheyCame) {
+  learn({made_tokens(7, 1, now, now)});
+  now += seconds(2);  // nobody waited, so nobody asked
+  learn({made_tokens(7, 41, now - seconds(2), now)});
+  EXPECT_THAT(seen(0).t_due->count(), DoubleNear(14.1, 1e-9)) << "41 intervals after the first";
+  now += seconds(9);
+  learn({made_tokens(7, 44, now - seconds(11), now)});
+  EXPECT_THAT(seen(0).t_due->count(), DoubleNear(21.1, 1e-9)) << "three in nine seconds: all late";
+}
+
+TEST_F(PlacingTest, TheClockOfTheEngineCounts) {
+  // Of ten seconds of ours the engine stood still for nine.
+  auto told_of = [&](std::int64_t count, State state, TimePoint age) {
+    auto made = made_tokens(7, count, now - age, now, state);
+    made.arrived = now - age;
+    return made;
+  };
+  learn({told_of(5, State::kRunning, seconds(1))});
+  const planner::Seconds saved = *seen(0).t_due - planner::Seconds(now);
+  now += seconds(10);
+  learn({told_of(5, State::kParked, seconds(2))});
+  EXPECT_THAT((*seen(0).t_due - planner::Seconds(now)).count(),
+              DoubleNear(saved.count() - 1, 1e-9));
+}
+
 TEST_F(PlacingTest, OneThatCameInIsFreshUntilItMakesAToken) {
   learn({made_tokens(7, 5, now, now, State::kParked)});
   now += milliseconds(10);

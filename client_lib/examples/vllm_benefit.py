@@ -1,0 +1,249 @@
+"""What kvd's scheduling is worth to vLLM: an untouched one and the same on kvd, under the same loads.
+
+    vllm_benefit.py MODEL FOLDER OUT [JSON]    JSON: see DEFAULTS
+
+First the untouched vLLM says what it can do: goals (8 times the first token of a prompt without load,
+3 times a step that decodes as many requests as fit), and the knee, the highest rate at which `knee` of
+the requests meet both goals, on seeds of its own. Then every mode plays the same requests at each
+share of the knee and with each seed. "untouched": no connector, no scheduler class, prefix caching on
+as by default. Each mode is one engine process, and on kvd a daemon of its own (kvd of $BENCH_KVD) with
+that rotation policy; two of the processes work at a time. Times are of vllm_load.py's clock "cpu",
+with a row by the time of day beside it where "wall" names shares.
+
+Prints a table and writes every figure of every run to OUT.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+DEFAULTS: dict[str, Any] = {
+    "modes": ["untouched", "lvf", "unified"], "shares": [0.8, 1.2, 1.5], "seeds": [11, 12, 13, 14, 15],
+    "knee_seeds": [1, 2], "knee": 0.975, "knee_from": 1.0, "requests": 60,
+    "prompt": [64, 512], "answer": [64, 400], "blocks": 121, "at_once": 2, "rate": None,
+    "ttft_s": None, "tbt_s": None,
+    "engine": {"max_model_len": 1024, "max_num_seqs": 64, "max_num_batched_tokens": 256,
+               "kv_cache_memory_bytes": 128 << 20},
+}  # fmt: skip
+BLOCK = 32
+KNEE_STEPS = 6  # of the search, each of which halves what is left
+LOAD = Path(__file__).with_name("vllm_load.py")
+ON_KVD = {
+    "scheduler_cls": "kvd_vllm.KvdScheduler",
+    "kv_transfer_config": {
+        "kv_connector": "KvdConnector", "kv_connector_module_path": "kvd_vllm.connector",
+        "kv_role": "kv_both",
+    },
+}  # fmt: skip
+
+
+class Process:
+    """One engine that answers loads, and the daemon that it is on. A context manager."""
+
+    def __init__(self, mode: str, model: str, folder: Path, given: dict[str, Any]) -> None:
+        self.mode = mode
+        self._lock = threading.Lock()
+        engine = {**given["engine"], "num_gpu_blocks_override": given["blocks"]}
+        variables = dict(os.environ)
+        self._daemon: subprocess.Popen[bytes] | None = None
+        if mode != "untouched":
+            home = folder / mode
+            home.mkdir(parents=True, exist_ok=True)
+            self._daemon = _daemon(mode, home, given)
+            variables["KVD_ENDPOINT"] = str(home / "attach.sock")
+            engine.update(ON_KVD)
+        with (folder / f"{mode}.log").open("w") as log:
+            self._engine = subprocess.Popen(
+                [sys.executable, str(LOAD), "--serve", model, json.dumps(engine)],
+                env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
+        self._read()
+
+    def ask(self, what: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            assert self._engine.stdin is not None
+            self._engine.stdin.write(json.dumps(what) + "\n")
+            self._engine.stdin.flush()
+            return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._engine.stdout is not None
+        for line in self._engine.stdout:
+            if line.startswith("{"):
+                found: dict[str, Any] = json.loads(line)
+                return found
+        raise RuntimeError(f"the engine of {self.mode} ended: see its log")
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in (self._engine, self._daemon):
+            if process is not None:
+                process.terminate()
+                process.wait()
+
+
+def _daemon(mode: str, home: Path, given: dict[str, Any]) -> subprocess.Popen[bytes]:
+    arguments = [
+        os.environ["BENCH_KVD"], "--backend", "host", "--pool.hbm", "1GiB", "--pool.dram", "2GiB",
+        "--pool.slab", "2MiB", "--paths.runtime_dir", str(home), "--admin.address", "",
+        "--metrics.address", "", "--rotation.policy", mode, *given.get("kvd", []),
+    ]  # fmt: skip
+    with (home / "kvd.log").open("w") as log:
+        daemon = subprocess.Popen(arguments, stdout=log, stderr=log)
+    deadline = time.monotonic() + 30
+    while not (home / "attach.sock").exists():
+        if daemon.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"kvd did not start: see {home}/kvd.log")
+        time.sleep(0.05)
+    return daemon
+
+
+def load(given: dict[str, Any], rate: float, seed: int, count: int | None = None) -> dict[str, Any]:
+    return {
+        "rate": rate, "seed": seed, "requests": count or given["requests"],
+        "prompt": given["prompt"], "answer": given["answer"],
+        "ttft_s": given["ttft_s"], "tbt_s": given["tbt_s"],
+    }  # fmt: skip
+
+
+def set_goals(untouched: Process, given: dict[str, Any]) -> None:
+    """And warms the engine up."""
+    mean = (sum(given["prompt"]) + sum(given["answer"]) / 2) / 2
+    batch = max(1, int((given["blocks"] - 1) * BLOCK / mean))
+    asked = {"calibrate": True, "batch": batch, "prompt": given["prompt"], "answer": given["answer"]}
+    untouched.ask(asked)
+    found = untouched.ask(asked)
+    given["calibration"] = {**found, "batch": batch}
+    given["ttft_s"] = given["ttft_s"] or 8 * found["first_s"]
+    given["tbt_s"] = given["tbt_s"] or 3 * found["step_s"]
+    say(f"alone: first token {found['first_s']:.4f} s; a step of {batch}: {found['step_s']:.5f} s; "
+        f"goals {given['ttft_s']:.3f} s and {given['tbt_s']:.4f} s")  # fmt: skip
+
+
+def find_knee(untouched: Process, given: dict[str, Any]) -> float:
+    """By doubling, then halving, the rate."""
+
+    def meets(rate: float) -> bool:
+        found = [untouched.ask(load(given, rate, seed))["joint"] for seed in given["knee_seeds"]]
+        say(f"knee: {rate:.3f} a second: {statistics.mean(found):.3f}")
+        return statistics.mean(found) >= given["knee"]
+
+    low, high = 0.0, float(given["knee_from"])
+    while meets(high):
+        low, high = high, 2 * high
+    while low == 0.0:
+        high /= 2
+        if meets(high):
+            low, high = high, 2 * high
+    for _ in range(KNEE_STEPS):
+        if high - low < 0.05 * low:
+            break
+        middle = (low + high) / 2
+        low, high = (middle, high) if meets(middle) else (low, middle)
+    return low
+
+
+def play(processes: dict[str, Process], given: dict[str, Any], knee: float) -> list[dict[str, Any]]:
+    """All runs, `at_once` of different engines at a time."""
+    runs: list[dict[str, Any]] = []
+    gate = threading.Semaphore(given["at_once"])
+
+    def work(process: Process) -> None:
+        for seed in given["seeds"]:
+            for share in given["shares"]:
+                with gate:
+                    begun = time.monotonic()
+                    found = process.ask(load(given, share * knee, seed))
+                    found["wall_s"] = time.monotonic() - begun
+                run = {"mode": process.mode, "share": share, "seed": seed, **found}
+                runs.append(run)
+                say(f"{process.mode} {share} x knee, seed {seed}: joint {found['joint']:.3f}, paced "
+                    f"{found['joint_paced']:.3f}, {found['tokens_per_s']:.0f} tokens/s, "
+                    f"{found['preemptions']:.0f} preemptions, {found['wall_s']:.0f} s")  # fmt: skip
+
+    threads = [threading.Thread(target=work, args=(each,)) for each in processes.values()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return runs
+
+
+COLUMNS = (
+    ("TTFT", "ttft", "{:.3f}"), ("mean gap", "mean_gap", "{:.3f}"), ("paced", "paced", "{:.3f}"),
+    ("joint", "joint", "{:.3f}"), ("joint paced", "joint_paced", "{:.3f}"),
+    ("P99 TTFT s", "p99_ttft_s", "{:.2f}"), ("longest gap s", "longest_gap_s", "{:.2f}"),
+    ("tokens/s", "tokens_per_s", "{:.0f}"), ("tokens computed/needed", "recomputed", "{:.3f}"),
+    ("preemptions", "preemptions", "{:.1f}"),
+)  # fmt: skip
+
+
+def table(given: dict[str, Any], runs: list[dict[str, Any]]) -> str:
+    lines = ["| x knee | engine | " + " | ".join(name for name, _, _ in COLUMNS) + " |",
+             "|---|---|" + "---|" * len(COLUMNS)]  # fmt: skip
+    for share in given["shares"]:
+        for mode in given["modes"]:
+            these = [each for each in runs if each["mode"] == mode and each["share"] == share]
+            if these:
+                means = [form.format(statistics.mean(each[key] for each in these))
+                         for _, key, form in COLUMNS]  # fmt: skip
+                lines.append(f"| {share} | {mode} | " + " | ".join(means) + " |")
+    for mode in given["modes"]:
+        of_mode = [each for each in runs if each["mode"] == mode]
+        whole = [statistics.median(each["schedule_us"][q] for each in of_mode) for q in ("p50", "p99")]
+        more = [statistics.median(each["schedule_added_us"][q] for each in of_mode) for q in ("p50", "p99")]
+        lines.append(f"{mode}: schedule() {whole[0]:.0f} us median, {whole[1]:.0f} us P99; "
+                     f"schedule_added {more[0]:.0f} us, {more[1]:.0f} us")  # fmt: skip
+    return "\n".join([*lines, f"answers that differ between engines: {differing(runs)}"])
+
+
+def differing(runs: list[dict[str, Any]]) -> int:
+    """Requests of a seed whose tokens are not the same everywhere."""
+    answers: dict[tuple[int, str], set[str]] = {}
+    for run in runs:
+        for name, tokens in run["answers"].items():
+            answers.setdefault((run["seed"], name), set()).add(json.dumps(tokens))
+    return sum(len(each) > 1 for each in answers.values())
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    model, folder, out = sys.argv[1], Path(sys.argv[2]).resolve(), Path(sys.argv[3])
+    given = {**DEFAULTS, **(json.loads(sys.argv[4]) if len(sys.argv) > 4 else {})}
+    processes: dict[str, Process] = {}
+    try:
+        for mode in ("untouched", *(each for each in given["modes"] if each != "untouched")):
+            processes[mode] = Process(mode, model, folder, given)
+        set_goals(processes["untouched"], given)
+        knee = given["rate"] or find_knee(processes["untouched"], given)
+        say(f"knee: {knee:.3f} requests a second")
+        for mode in processes:  # they are warm then
+            processes[mode].ask(load(given, knee, 99, 12))
+        wanted = {mode: processes[mode] for mode in given["modes"]}
+        runs = play(wanted, given, knee)
+    finally:
+        for process in processes.values():
+            process.__exit__()
+    for run in runs:
+        run["recomputed"] = run["scheduled_tokens"] / run["needed_tokens"]
+    print(table(given, runs))
+    for run in runs:
+        del run["answers"]
+    out.write_text(json.dumps({"given": given, "knee": knee, "runs": runs}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
