@@ -94,13 +94,13 @@ class Process:
 
 def _daemon(mode: str, home: Path, given: dict[str, Any]) -> subprocess.Popen[bytes]:
     arguments = [
-        os.environ["BENCH_KVD"], "--backend", "host", "--pool.hbm", "1GiB", "--pool.dram", "2GiB",
+        os.environ["BENCH_KVD"], "--backend", "host", "--pool.hbm", "256MiB", "--pool.dram", "1GiB",
         "--pool.slab", "2MiB", "--paths.runtime_dir", str(home), "--admin.address", "",
         "--metrics.address", "", "--rotation.policy", mode, *given.get("kvd", []),
     ]  # fmt: skip
     with (home / "kvd.log").open("w") as log:
         daemon = subprocess.Popen(arguments, stdout=log, stderr=log)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while not (home / "attach.sock").exists():
         if daemon.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"kvd did not start: see {home}/kvd.log")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _ANSWER_S = 1.0
 # After a copy failed: no new ones for a while, twice as long each time in a row.
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+# A drop costs the step a round trip: they are told together, so often at most, or once there are many.
+_FORGET_S, _MANY_FORGOTTEN = 0.25, 1024
 # Of parks that kvd could not be told to forget; what it holds for a session ends with that.
 _MOST_FORGOTTEN = 100_000
 
@@ -101,6 +103,8 @@ class Planner:
         self._local: dict[str, int] = {}  # tokens that vLLM's own prefix cache has
         self._refused: set[str] = set()  # requests whose load failed: no second try
         self._forget: list[bytes] = []
+        self._forget_next = 0.0
+        self._is_told = True  # kvd took the last drops
         self._pause_s = _PAUSE_S
         self._paused_until = 0.0
         self.stats = KvdStats()
@@ -196,9 +200,7 @@ class Planner:
                 done = request.num_computed_tokens - request.num_in_flight_tokens
                 if done // self._block_tokens > self._stored.get(name, 0):
                     self._store(request, done, state.resolve_block_ids(name)[0])
-        if self._forget:
-            del self._forget[: self._index.drop(self._forget)]
-        del self._forget[:-_MOST_FORGOTTEN]
+        self._tell_forgotten(is_idle=not output.num_scheduled_tokens)
         begun, self._new = self._new, []
         return Transfers(begun)
 
@@ -240,9 +242,21 @@ class Planner:
 
     def has_work(self) -> bool:
         """Whether the engine has to make steps though no request is left."""
-        return bool(self._open or self._new)
+        return bool(self._open or self._new or (self._forget and self._is_told))
 
     # ---- within ----
+
+    def _tell_forgotten(self, is_idle: bool) -> None:
+        """Not in each step, but in one that has nothing else to do."""
+        now = self._clock()
+        is_time = is_idle or now >= self._forget_next or len(self._forget) >= _MANY_FORGOTTEN
+        if not self._forget or not is_time:
+            return
+        self._forget_next = now + _FORGET_S
+        told = self._index.drop(self._forget)
+        self._is_told = told > 0
+        del self._forget[:told]
+        del self._forget[:-_MOST_FORGOTTEN]
 
     def _digests(self, request: Request, first: int, last: int) -> list[bytes]:
         return [digest_of(self._salt + each) for each in request.block_hashes[first:last]]

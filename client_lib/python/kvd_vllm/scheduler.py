@@ -35,6 +35,7 @@ _State = kvd_client.ScheduleState
 _COMES_IN = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 _LONGEST_GOAL_S = 3600.0
 _NS = 1_000_000_000
+_NOBODY = kvd_client.Decision([], [], None)  # leaves, or comes in
 
 
 class AdmissionQueue(FCFSRequestQueue):
@@ -106,12 +107,13 @@ class KvdSchedulerMixin:
         self.kvd_begun: deque[float] = deque()
         self.kvd_ended = 0.0
         self.kvd_last_step = LastStep()
+        self.kvd_answered: tuple[int, ...] = ()
 
     # ---- vLLM's methods ----
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         here: Any = self
-        decision = self.kvd_ask() if self.kvd_has_a_say() else None
+        decision = self.kvd_decide() if self.kvd_has_a_say() else None
         try:
             if decision is not None:
                 self.kvd_apply(decision)
@@ -149,6 +151,21 @@ class KvdSchedulerMixin:
         if here.pause_state != PauseState.UNPAUSED:
             return False
         return len(here.waiting) > 0 or any(each.is_prefill_chunk for each in here.running)
+
+    def kvd_decide(self) -> kvd_client.Decision | None:
+        """kvd's answer. Where it was "nobody" a step ago, and nothing has come about since but a
+        token each, it is that for one step more: a question costs as much as a few tokens."""
+        here: Any = self
+        stands = (len(here.running), len(here.kv_holding_waiting), len(here.waiting))
+        answered, self.kvd_answered = self.kvd_answered, ()
+        if stands == answered \
+                and here.kv_cache_manager.block_pool.get_num_free_blocks() >= len(here.running):  # fmt: skip
+            return _NOBODY
+        decision = self.kvd_ask()
+        if decision == _NOBODY and here.running \
+                and not any(each.is_prefill_chunk for each in here.running):  # fmt: skip
+            self.kvd_answered = stands
+        return decision
 
     def kvd_ask(self) -> kvd_client.Decision | None:
         """One round trip; None: kvd did not answer in time."""
