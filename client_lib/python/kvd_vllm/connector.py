@@ -25,6 +25,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from kvd_vllm import checks, options
 from kvd_vllm.copying import Copier
 from kvd_vllm.daemon import KvdCache, Link, NoCache
+from kvd_vllm.lasting import LastingCache
 from kvd_vllm.layout import CacheShape, pieces_of, refusal, shape_of
 from kvd_vllm.memory import KvMemory, logger
 from kvd_vllm.planning import Planner
@@ -98,10 +99,17 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             return
         try:
             pieces = pieces_of(tensors, region.address, self.shape.blocks)
-            cache = KvdCache(client, region, self.shape, pieces)
+            first = KvdCache(client, region, self.shape, pieces)
         except (ValueError, kvd_client.KvdError) as fault:
             logger.warning("kvd: no block is stored or parked: %s", fault)
             return
+        shape = self.shape
+        cache = LastingCache(
+            first, client, region, shape, pieces,
+            lambda there, blocks, parts: KvdCache(
+                client, there, shape._replace(blocks=blocks), parts
+            ),
+        )  # fmt: skip
         fence = functools.partial(_fence_of, region.device) if region.device >= 0 else None
         self._copier = Copier(
             cache, kvd_client.KvdError, kvd_client.WouldBlock, self._options.load_timeout_s, fence

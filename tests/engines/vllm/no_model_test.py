@@ -147,6 +147,28 @@ class NoModel(unittest.TestCase):
         self.assertGreater(rig.counts["unanswered_calls"], 0)
         self.assertTrue(poll_until(lambda: rig.ask() is not None), "kvd is not asked again")
 
+    def test_a_kvd_that_was_started_again_has_blocks_again(self) -> None:
+        """It does not know the region: they go by way of a window, in parts where it is small."""
+        kvd = self.kvd()
+        for load in ("async", "sync"):
+            rig = self.rig(kvd, RandomScheduler, SEEDS[0], options={"load": load})
+            cache = rig.worker._copier._cache
+            self.play(rig, STEPS // 20)
+            kvd.kill()
+            kvd.start()
+            self.assertTrue(poll_until(lambda rig=rig: rig.ask() is not None), "not asked again")
+            self.play(rig, rig.steps + 100)  # it is seen to be gone
+            has_window = lambda: cache._next is not None or cache._window is not None  # noqa: E731
+            self.assertTrue(poll_until(has_window), "no window")
+            before = dict(rig.counts)
+            rig.connector._planner._paused_until = 0.0  # after what failed it would rest for long
+            self.play(rig, rig.steps + STEPS // 20)
+            more = {name: count - before.get(name, 0) for name, count in rig.counts.items()}
+            for each in ("stored_blocks", "parked_blocks", "loaded_blocks"):
+                self.assertGreater(more[each], 0, each)
+            self.assertEqual(more.get("failed_blocks", 0), 0)
+            self.assertEqual(more.get("recomputed_requests", 0), 0)
+
     def test_a_kvd_that_stands_still_holds_up_no_step(self) -> None:
         kvd = self.kvd()
         rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=24, options={"step_budget_s": 0.002})

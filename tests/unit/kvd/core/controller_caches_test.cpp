@@ -252,6 +252,50 @@ TEST(ControllerCaches, AnEngineThatDiesUnderACopyLeavesNothingBehind) {
   EXPECT_EQ(b.leading({2}), 0u) << "it may have written there while it was stored";
 }
 
+TEST(ControllerCaches, WhatADyingEngineStoresIsNotFound) {
+  ByteNode node(2);
+  Placer a(node), b(node);
+  (void)a.store({1});
+  node.feed(Dying{a.id});
+  a.node.fill(a.region, 0, 9);  // its process is not gone yet, and writes
+  node.finish_all();
+  EXPECT_EQ(b.leading({1}), 0u);
+  node.feed(Dead{a.id});
+  node.finish_all();
+  EXPECT_EQ(b.leading({1}), 0u);
+  const auto status = node.controller->status(node.now);
+  EXPECT_EQ(status.tiers[1].free, status.tiers[1].capacity) << "nor kept";
+}
+
+TEST(ControllerCaches, WhatAnEngineStoredThatPartsInPeaceIsFound) {
+  ByteNode node(2);
+  Placer a(node), b(node);
+  (void)a.store({1});
+  node.feed(Detach{a.id});
+  EXPECT_FALSE(node.lease(b.id, 1).has_value()) << "the region is read until the copy has ended";
+  node.finish_all();
+  EXPECT_EQ(b.leading({1}), 1u);
+  ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {1}, {2})), ErrorCode::kOk);
+  node.finish_all();
+  EXPECT_TRUE(node.holds(b.region, 2, 1));
+}
+
+TEST(ControllerCaches, ARegionFreedWhileItIsStoredIsReadToTheEnd) {
+  ByteNode node(1);
+  Placer a(node);
+  (void)a.store({1});
+  EXPECT_EQ(ByteNode::code(node.command(a.id, ReleaseRegion{a.region.id})), ErrorCode::kOk);
+  node.scrub_all();  // would be its zeroing, were it free
+  node.finish_all();
+  const auto again = node.lease(a.id, 1);
+  ASSERT_TRUE(again.has_value());
+  const CacheId cache(ByteNode::value(node.command(a.id, ByteNode::over(*again))));
+  CacheBlocks load{cache, Op::kLoad, false, 99, {ByteNode::digest(1)}, {0}};
+  ASSERT_EQ(ByteNode::code(node.command(a.id, load)), ErrorCode::kOk);
+  node.finish_all();
+  EXPECT_TRUE(node.holds(*again, 0, 1));
+}
+
 TEST(ControllerCaches, TheDomainsQuotaOfDramBoundsWhatIsParked) {
   ByteNode node(8, 4, {{DomainId(1), {Bytes(0), Bytes(2 * ByteNode::kSlab)}}});
   Placer a(node);
