@@ -95,7 +95,8 @@ as() { user=$1; shift; enter setpriv --reuid "$user" --regid "$user" --init-grou
 
 # start_engine NAME NEW_TOKENS: decodes in the background, as a user of the group kvd.
 start_engine() {
-  as alice kvd-pattern --name "$1" --requests 4 --new "$2" --step-ms 5 >"$folder/$1.json" 2>"$folder/$1.log" &
+  as alice kvd-pattern --name "$1" --requests 4 --new "$2" --step-ms 5 --deadline 600 \
+    >"$folder/$1.json" 2>"$folder/$1.log" &
   engine=$!
   tries=0
   until inside kvdctl engines 2>/dev/null | grep -q " $1 "; do
