@@ -1,7 +1,7 @@
 #!/bin/sh
 # Prints the folder of what the tests with the label monitoring want: prometheus/ (Debian's Prometheus,
-# unpacked: nothing is installed, no service starts) and venv/ (the schemas of Grafana and Kubernetes).
-# Prints nothing where there is none.
+# unpacked: nothing is installed, no service starts) and venv/ (the schemas of Grafana, Kubernetes and the
+# Prometheus operator). Prints nothing where there is none.
 #
 #   folder=$(sh deploy/ci/monitoring.sh [--fetch])
 #

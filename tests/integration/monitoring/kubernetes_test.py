@@ -14,6 +14,7 @@ from typing import Any
 import ctest
 import kubernetes_validate
 import yaml
+from cloudcoil.models.prometheus_operator.v1 import ServiceMonitor
 
 FOLDER = Path(__file__).parents[3] / "deploy/kubernetes"
 KVD = f"{os.environ['KVDTEST_BIN_DIR']}/kvd"
@@ -39,6 +40,22 @@ class Manifests(unittest.TestCase):
         wrong["spec"]["template"]["spec"]["hostPid"] = True  # hostPID is the field
         with self.assertRaises(kubernetes_validate.ValidationError):
             kubernetes_validate.validate(wrong, kubernetes_validate.latest_version(), strict=True)
+
+    def test_the_monitor_is_valid_by_its_own_schema(self) -> None:
+        def known(monitor: dict[str, Any]) -> dict[str, Any]:
+            """What the schema has fields for: the models pass over the rest."""
+            model = ServiceMonitor.model_validate(monitor)
+            return dict(model.model_dump(mode="json", by_alias=True, exclude_unset=True))
+
+        [monitor] = documents("servicemonitor.yaml")
+        self.assertEqual(known(monitor), monitor)
+        misspelt = copy.deepcopy(monitor)
+        misspelt["spec"]["endpoints"][0]["intervall"] = "10s"
+        self.assertNotEqual(known(misspelt), misspelt)
+        wrong = copy.deepcopy(monitor)
+        wrong["spec"]["endpoints"][0]["interval"] = "10 seconds"
+        with self.assertRaisesRegex(ValueError, "interval"):
+            known(wrong)
 
     def test_the_engine_finds_the_socket(self) -> None:
         [sockets] = [v for v in self.pod["volumes"] if v["name"] == "sockets"]
