@@ -101,7 +101,7 @@ Claims::Emptying Claims::empty_slab(const Request& request, SlabIndex slab) {
     under_way |= r.leaving || r.promised || !r.runs();
     stays |= r.prefills();
     // One that came in and was paused at once makes no token that it could be kept for.
-    const bool may_leave = !r.fresh || (r.paused() && copies_.takes(r));
+    const bool may_leave = !r.fresh || ((r.paused() || r.curbed) && copies_.takes(r));
     if (r.decodes() && may_leave) inside.push_back(&r);
   });
   if (under_way) return Emptying::kStarted;

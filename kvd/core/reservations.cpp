@@ -125,7 +125,8 @@ bool Reservations::may_guess(DomainId domain) const {
 Reservations::Room Reservations::room(Share share, Bytes in_dram) const {
   const Bytes hbm = prospects_[share.device.value].room_in_hbm -
                     lost_between_classes(store_.hbm.of(share.device)) - fixed_;
-  return {hbm, hbm + in_dram - lost_between_classes(store_.dram)};
+  const Bytes dram = in_dram - lost_between_classes(store_.dram);
+  return {hbm, hbm + dram, dram - fixed_};
 }
 
 // ---- who can end ----
@@ -181,8 +182,9 @@ void Reservations::sort() {
             [&](const Stake& a, const Stake& b) { return rank(a) < rank(b); });
 }
 
-bool Reservations::plenty(const Sum& sum, const Room& room) {
-  return sum.held + sum.wants + sum.largest <= room.both;
+bool Reservations::plenty(const Room& room) const {
+  if (classes_.size() > 1) return sum_.held <= room.dram;
+  return sum_.held + sum_.wants + sum_.largest <= room.both;
 }
 
 // Those before have ended, those after keep what they have. Where HBM holds that, nobody has to
@@ -190,6 +192,10 @@ bool Reservations::plenty(const Sum& sum, const Room& room) {
 // those in HBM, which leave until it has.
 bool Reservations::safe(const Room& room) const {
   Bytes held, largest;
+  if (classes_.size() > 1) {
+    for (const Stake& stake : stakes_) held += stake.held;
+    return held <= room.dram;
+  }
   for (auto stake = stakes_.rbegin(); stake != stakes_.rend(); ++stake) {
     held += stake->held;
     const Bytes lacks = stake->lacks();
@@ -208,7 +214,7 @@ void Reservations::curb(const Room& room) {
     stake.held = stake.next;
     sum_.add(stake);
   }
-  if (plenty(sum_, room)) return;
+  if (plenty(room)) return;
   sort();
   if (safe(room)) return;
   stakes_ = before;
@@ -240,7 +246,7 @@ bool Reservations::takes(Request& request, const Room& room) {
   join(request);
   const bool in_hbm = likely_.promised <= room.hbm;
   if (!in_hbm && likely_.promised + likely_.largest > room.both) return false;
-  if (plenty(sum_, room)) return true;
+  if (plenty(room)) return true;
   sort();
   return safe(room);
 }

@@ -54,6 +54,7 @@ class Reservations {
   struct Room {
     Bytes hbm;
     Bytes both;
+    Bytes dram;
   };
   /// One that came in, or is about to.
   struct Stake {
@@ -96,7 +97,7 @@ class Reservations {
   [[nodiscard]] Room room(Share share, Bytes in_dram) const;
   void sort();
   /// Whoever it is, it could end now; all of `sum` are inside.
-  [[nodiscard]] static bool plenty(const Sum& sum, const Room& room);
+  [[nodiscard]] bool plenty(const Room& room) const;
   /// They can end one after the other, in the order of `stakes_`.
   [[nodiscard]] bool safe(const Room& room) const;
   /// Lets grow whom it can.

@@ -79,7 +79,7 @@ class History {
         seed_(seed),
         devices_(devices),
         texts_(seed % 7 < 4),
-        boasts_(seed % 11 < 7),
+        boasts_(devices == 1 && seed % 11 < 7),
         documents_(seed % 3 == 1 ? 5 : 3) {
     world_.solve_late = seed % 3 == 0;
     world_.disk.fail_reads = world_.disk.fail_writes = seed % 2 == 0 ? 8 : 0;

@@ -36,6 +36,14 @@ TEST(LengthPredictor, OnlyLongerAnswersCountForOneThatIsUnderWay) {
   EXPECT_EQ(sut.estimate(Tokens(0), Tokens(120))->high, Tokens(120)) << "never above the most";
 }
 
+TEST(LengthPredictor, AQuantileIsAmongTheLongerOnes) {
+  EXPECT_FALSE(trained(1, 7).quantile(Tokens(0), 0.5));
+  const auto sut = trained(100, 200);
+  EXPECT_EQ(sut.quantile(Tokens(0), 0.9), Tokens(190));
+  EXPECT_EQ(sut.quantile(Tokens(199), 0.1), Tokens(200));
+  EXPECT_FALSE(sut.quantile(Tokens(200), 0.9)) << "none was longer";
+}
+
 TEST(LengthPredictor, OldAnswersAreForgotten) {
   auto sut = trained(1, 1000);
   EXPECT_EQ(sut.samples(), LengthPredictor::kWindow);

@@ -40,6 +40,31 @@ TEST_F(MakeWayTest, OfThosePausedTheLatestArrivalLeaves) {
   EXPECT_TRUE(second.leaving);
 }
 
+TEST_F(MakeWayTest, OneThatIsCurbedLeavesInPlaceOfGrowing) {
+  Session& session = attach();
+  Request& curbed = running(session, 4);
+  Request& other = running(session, 4);
+  curbed.curbed = true;
+  sut.grow_running(session);
+  EXPECT_TRUE(curbed.starved);
+  EXPECT_TRUE(curbed.leaving);
+  EXPECT_EQ(curbed.table.blocks(), 1u);
+  EXPECT_EQ(other.table.blocks(), 2u);
+  EXPECT_FALSE(other.leaving);
+}
+
+TEST_F(MakeWayTest, OneThatIsShelteredDoesNotMakeWay) {
+  Session& session = attach();
+  Request& other = running(session, 28);
+  pass(seconds(1));
+  Request& latest = running(session, 36);
+  ASSERT_EQ(free_hbm(), Bytes(0));
+  latest.sheltered = true;
+  sut.grow_running(session);
+  EXPECT_FALSE(latest.leaving);
+  EXPECT_TRUE(other.leaving);
+}
+
 TEST_F(MakeWayTest, APausedOneThatIsPromisedOrSilentIsNotAskedAgain) {
   Session& session = attach();
   Session& silent = attach();

@@ -65,6 +65,24 @@ TEST_F(KnowledgeTest, AnAnswersLengthIsWhatWasSaidElseWhatEndedElseHalfOfTheMost
   EXPECT_EQ(sut.expected_length(request).median, Tokens(60));
 }
 
+TEST_F(KnowledgeTest, MemoryIsKeptForAnAnswerThatFewAreLongerThan) {
+  Session& session = attach();
+  Request& request = running(session, 4, 8192);
+  EXPECT_EQ(sut.reserved_length(request), Tokens(1024)) << "while nothing is known";
+  for (std::int64_t length = 1; length <= 101; ++length) {
+    session.costs.lengths.ended(Tokens(length));
+  }
+  EXPECT_EQ(sut.reserved_length(request), Tokens(91));
+  request.times.has_token = true;
+  request.progress.tokens = Tokens(4 + 599);
+  EXPECT_EQ(sut.reserved_length(request), Tokens(1200)) << "it outgrew all others: half is made";
+  request.goal.max_new = Tokens(700);
+  EXPECT_EQ(sut.reserved_length(request), Tokens(700)) << "never more than was announced";
+  request.progress.tokens = Tokens(4);
+  request.goal.predicted = PredictedLength{Tokens(60), Tokens(80)};
+  EXPECT_EQ(sut.reserved_length(request), Tokens(80)) << "what was said counts";
+}
+
 TEST_F(KnowledgeTest, AnAnswerThatIsAsLongAsItMayBeEndsThere) {
   Session& session = attach();
   Request& request = running(session, 8, 4);

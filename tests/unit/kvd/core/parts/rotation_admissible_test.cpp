@@ -142,6 +142,133 @@ TEST_F(AdmissibleTest, ASilentEngineNeitherGrowsNorQueues) {
   silent.life.responsive = true;
 }
 
+/// Requests that announce far more than they are said to make. HBM and DRAM hold 32 blocks
+/// together, as there are two groups.
+class ReservationsTest : public AdmissibleTest {
+ protected:
+  /// One that decodes, with so many blocks and all it announced; its client says that the answer
+  /// ends with the next block.
+  Request& announcing(Session& session, std::int64_t blocks, std::int64_t announced) {
+    Request& request = running(session, blocks * kBlockTokens, (announced - blocks) * kBlockTokens);
+    request.goal.predicted = PredictedLength{Tokens(1), Tokens(kBlockTokens)};
+    request.times.has_token = false;
+    return request;
+  }
+  Request& waiting(Session& session, std::int64_t blocks, std::int64_t announced) {
+    Request& request =
+        submit(session, blocks * kBlockTokens - 1, (announced - blocks) * kBlockTokens + 1);
+    request.goal.predicted = PredictedLength{Tokens(1), Tokens(1)};
+    return request;
+  }
+  Request& out(Session& session, std::int64_t blocks, std::int64_t announced) {
+    Request& request = announcing(session, blocks, announced);
+    request.leaving = true;
+    swaps.start_leaving(session);
+    EXPECT_TRUE(swaps.on_copy({request.moves.rotation, true, kSlot, Nanoseconds(1000)}));
+    return request;
+  }
+
+  Streams streams{ground};
+  Compactor compactor{ground};
+  Swaps swaps{ground, copies, streams, compactor};
+};
+
+TEST_F(ReservationsTest, SoManyComeInAsTheirAnswersAreLikelyToNeed) {
+  // Each is likely to need 2 or 3 blocks, and announces 14: three announce 42 of 32.
+  Session& session = attach(kA, 2);
+  announcing(session, 2, 14);
+  announcing(session, 2, 14);
+  Request& third = waiting(session, 2, 14);
+  EXPECT_THAT(asked(), Contains(&third));
+}
+
+TEST_F(ReservationsTest, NobodyComesInBesideWhomOneCouldNotEnd) {
+  // 4 of 32 are held. With c more whoever runs alone has 28 - c to grow into; with two beside it
+  // that keep what they have, one of 27 can, and room for one of them to leave stays.
+  Session& session = attach(kA, 2);
+  announcing(session, 2, 16);
+  announcing(session, 2, 16);
+  Request& fits = waiting(session, 4, 16);
+  EXPECT_THAT(asked(), Contains(&fits));
+  ground.memory.end(fits);
+  Request& large = waiting(session, 13, 16);
+  EXPECT_THAT(asked(), Not(Contains(&large))) << "14 more than 15 free, less 13 to come in";
+}
+
+TEST_F(ReservationsTest, WhereNothingIsKnownABoundedAnswerIsKept) {
+  Session& session = attach(kA, 2);
+  Request& first = announcing(session, 2, 14);
+  Request& second = announcing(session, 2, 14);
+  Request& third = waiting(session, 2, 14);
+  for (Request* r : {&first, &second, &third}) r->goal.predicted.reset();
+  EXPECT_THAT(asked(), Not(Contains(&third))) << "less than the usual answer is announced";
+  for (int i = 0; i < 8; ++i) session.costs.lengths.ended(Tokens(4));
+  EXPECT_THAT(asked(), Contains(&third)) << "answers have four tokens";
+}
+
+TEST_F(ReservationsTest, OnlyWhoLacksTheLeastGrowsWhereThatLeavesTheOthersNoWay) {
+  Session& session = attach(kA, 2);
+  Request& near = announcing(session, 8, 16);  // lacks 8 of 32 - 24
+  Request& far = announcing(session, 8, 32);
+  Request& third = out(session, 8, 32);
+  (void)asked();
+  EXPECT_FALSE(near.curbed) << "it can always go on";
+  EXPECT_TRUE(near.sheltered) << "and stays where it is";
+  EXPECT_TRUE(far.curbed);
+  EXPECT_TRUE(third.curbed);
+  EXPECT_THAT(asked(), Not(Contains(&third))) << "it would be out again at once";
+  ground.memory.end(near);
+  EXPECT_THAT(asked(), Contains(&third));
+  EXPECT_FALSE(far.curbed && third.curbed) << "one of them is next";
+}
+
+TEST_F(ReservationsTest, NobodyIsCurbedWhereAllThatWasAnnouncedFits) {
+  Session& session = attach(kA, 2);
+  Request& one = announcing(session, 7, 10);
+  Request& other = announcing(session, 7, 10);
+  (void)asked();
+  EXPECT_FALSE(one.curbed || other.curbed || one.sheltered || other.sheltered);
+}
+
+TEST_F(ReservationsTest, WhoDoesNotRunComesLast) {
+  Session& session = attach(kA, 2);
+  Request& near = announcing(session, 8, 16);
+  Request& far = announcing(session, 8, 17);
+  out(session, 8, 32);
+  near.verdict = Verdict::kForcedOut;
+  (void)asked();
+  EXPECT_TRUE(near.curbed) << "it would end nowhere, and all wait for it";
+  EXPECT_FALSE(far.curbed);
+}
+
+TEST_F(ReservationsTest, OneThatOthersWaitForIsNobodysVictim) {
+  Session& session = attach(kA, 2);
+  Request& near = announcing(session, 8, 16);
+  near.sheltered = true;
+  std::vector<Request*> index;
+  near.fresh = false;
+  announcing(session, 8, 32);
+  out(session, 8, 32);
+  const auto told = snapshot(index);
+  ASSERT_EQ(index.at(0), &near);
+  EXPECT_FALSE(told.requests.at(0).made_token);
+  EXPECT_TRUE(told.requests.at(1).made_token);
+}
+
+TEST_F(ReservationsTest, WithNobodyRunningTheOneThatMayEndComesIn) {
+  use("fcfs");
+  Session& session = attach(kA, 2);
+  Request& earlier = out(session, 8, 32);
+  Request& third = out(session, 8, 32);
+  pass(seconds(1));
+  Request& near = out(session, 8, 16);
+  (void)asked();
+  ASSERT_TRUE(earlier.curbed && third.curbed);
+  sut.decide(session);
+  EXPECT_NE(near.order.claim, 0u);
+  EXPECT_EQ(earlier.order.claim, 0u);
+}
+
 TEST_F(AdmissibleTest, ThePolicyIsToldWhatEachNeedsOrHas) {
   Session& session = attach();
   Request& runs = running(session, 8);
