@@ -213,6 +213,11 @@ void Commands::on_rotate(const Command& command, const Rotate& rotate) {
                     named(rotate.request) + " is not this session's");
     return;
   }
+  if (rotate.out && request->sheltered) {
+    context_.refuse(command, ErrorCode::kWouldBlock,
+                    named(rotate.request) + " stays until it has ended: all others wait for that");
+    return;
+  }
   const bool out = rotate.out && request->decodes() && !request->leaving;
   const bool in = !rotate.out && request->place == Location::kParked;
   if (!out && !in) {

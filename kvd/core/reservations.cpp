@@ -76,11 +76,10 @@ std::vector<Request*> Reservations::admissible(Share share) {
   std::vector<Prospect>& all = prospects(share.domain);
   Prospect& own = all[share.device.value];
   const Bytes in_dram = room_in_dram(share.domain);
-  const bool guesses = may_guess(share.domain);
   // Where all that is announced fits, nobody is in anybody's way.
   bool sure = fits(share, in_dram, false);
   requests_.each_inside_in(share.domain, [](Request& r) { r.curbed = r.sheltered = false; });
-  if (!sure && store_.hbm.count() == 1) {
+  if (!sure && store_.hbm.count() == 1 && classes_.size() == 1) {
     take_stock(share.domain);
     curb(room(share, in_dram));
   }
@@ -101,21 +100,20 @@ std::vector<Request*> Reservations::admissible(Share share) {
     }
     // First come, first served: nobody overtakes for ever.
     if (sure && !fits(share, in_dram, alone)) {
-      if (!guesses) break;
       sure = false;
       take_stock(share.domain);
       for (Request* before : out) join(*before);
     }
-    if (!sure && (!guesses || !takes(*r, room(share, in_dram)))) break;
+    if (!sure && (!may_guess(share.domain) || !takes(*r, room(share, in_dram)))) break;
     out.push_back(r);
   }
   return out;
 }
 
-// Of several devices the order of ends would have to be one for all, and layers that stream need
-// room that no table names.
+// Of several devices the order of ends would have to be one for all; layers that stream need room
+// that no table names; and of several classes free bytes in HBM may be of no use.
 bool Reservations::may_guess(DomainId domain) const {
-  if (store_.hbm.count() > 1) return false;
+  if (store_.hbm.count() > 1 || classes_.size() > 1) return false;
   return std::none_of(requests_.sessions().begin(), requests_.sessions().end(),
                       [&](const auto& entry) {
                         return entry.second.info.domain == domain && entry.second.streaming;
@@ -125,8 +123,7 @@ bool Reservations::may_guess(DomainId domain) const {
 Reservations::Room Reservations::room(Share share, Bytes in_dram) const {
   const Bytes hbm = prospects_[share.device.value].room_in_hbm -
                     lost_between_classes(store_.hbm.of(share.device)) - fixed_;
-  const Bytes dram = in_dram - lost_between_classes(store_.dram);
-  return {hbm, hbm + dram, dram - fixed_};
+  return {hbm, hbm + in_dram - lost_between_classes(store_.dram)};
 }
 
 // ---- who can end ----
@@ -183,7 +180,6 @@ void Reservations::sort() {
 }
 
 bool Reservations::plenty(const Room& room) const {
-  if (classes_.size() > 1) return sum_.held <= room.dram;
   return sum_.held + sum_.wants + sum_.largest <= room.both;
 }
 
@@ -192,10 +188,6 @@ bool Reservations::plenty(const Room& room) const {
 // those in HBM, which leave until it has.
 bool Reservations::safe(const Room& room) const {
   Bytes held, largest;
-  if (classes_.size() > 1) {
-    for (const Stake& stake : stakes_) held += stake.held;
-    return held <= room.dram;
-  }
   for (auto stake = stakes_.rbegin(); stake != stakes_.rend(); ++stake) {
     held += stake->held;
     const Bytes lacks = stake->lacks();

@@ -19,7 +19,7 @@ namespace kvd::core {
 ///
 /// Source: the banker's algorithm (Dijkstra, EWD 623), with requests that leave HBM as a whole;
 /// kvd/DESIGN.md "Reservations". The guess: LightLLM's past-future scheduler. Where the domain has
-/// several devices, or layers of it stream, everybody is kept all it has announced.
+/// several devices or classes, or layers of it stream, everybody is kept all it has announced.
 ///
 /// Owner: control thread. Cost: O(requests inside and those that may come in) while all they
 /// announced fits, or what is free is more than anybody may still want; else O(n) for each of them.
@@ -54,7 +54,6 @@ class Reservations {
   struct Room {
     Bytes hbm;
     Bytes both;
-    Bytes dram;
   };
   /// One that came in, or is about to.
   struct Stake {
