@@ -78,8 +78,12 @@ std::vector<Request*> Reservations::admissible(Share share) {
   const Bytes in_dram = room_in_dram(share.domain);
   // Where all that is announced fits, nobody is in anybody's way.
   bool sure = fits(share, in_dram, false);
-  requests_.each_inside_in(share.domain, [](Request& r) { r.curbed = r.sheltered = false; });
-  if (!sure && store_.hbm.count() == 1 && classes_.size() == 1) {
+  const bool curbs = !sure && store_.hbm.count() == 1 && classes_.size() == 1;
+  requests_.each_inside_in(share.domain, [&](Request& r) {
+    r.curbed = false;
+    r.sheltered = r.sheltered && curbs;
+  });
+  if (curbs) {
     take_stock(share.domain);
     curb(room(share, in_dram));
   }
@@ -169,11 +173,12 @@ void Reservations::join(Request& request) {
   likely_.promise(std::max(stakes_.back().held, owner.bytes_for(length)));
 }
 
-// Those that do not run cannot end before others have.
+// Who is sheltered was counted on to end first. Those that do not run cannot end before others
+// have.
 void Reservations::sort() {
   const auto rank = [](const Stake& stake) {
     const Request& r = *stake.request;
-    return std::tuple(stake.rests, stake.lacks(), r.times.arrived, r.key);
+    return std::tuple(stake.rests, !r.sheltered, stake.lacks(), r.times.arrived, r.key);
   };
   std::sort(stakes_.begin(), stakes_.end(),
             [&](const Stake& a, const Stake& b) { return rank(a) < rank(b); });
@@ -206,18 +211,28 @@ void Reservations::curb(const Room& room) {
     stake.held = stake.next;
     sum_.add(stake);
   }
-  if (plenty(room)) return;
-  sort();
-  if (safe(room)) return;
+  bool all_grow = plenty(room);
+  if (!all_grow) {
+    sort();
+    all_grow = safe(room);
+  }
+  if (all_grow) return shelter(nullptr);
   stakes_ = before;
   curb_some(room);
   sum_ = {};
   for (const Stake& stake : stakes_) sum_.add(stake);
 }
 
-// The first one may always grow: that takes from nobody after it.
+// The first one may always grow: that takes from nobody after it. Where others came back before
+// their turn, anybody who can end with what is free is as good.
 void Reservations::curb_some(const Room& room) {
   sort();
+  if (!safe(room)) {
+    const auto can = std::find_if(stakes_.begin(), stakes_.end(),
+                                  [&](const Stake& stake) { return can_end(stake, room); });
+    shelter(can == stakes_.end() ? stakes_.front().request : can->request);
+    sort();
+  }
   std::vector<Request*> order;
   for (const Stake& stake : stakes_) order.push_back(stake.request);
   for (Request* r : order) {
@@ -231,7 +246,24 @@ void Reservations::curb_some(const Room& room) {
     stakes_ = kept;
     r->curbed = true;
   }
-  order.front()->sheltered = !safe(room);
+  shelter(safe(room) ? nullptr : order.front());
+}
+
+void Reservations::shelter(const Request* request) {
+  for (Stake& stake : stakes_) stake.request->sheltered = stake.request == request;
+}
+
+// All others keep what they have.
+bool Reservations::can_end(const Stake& stake, const Room& room) const {
+  if (stake.rests) return false;
+  Bytes held, largest;
+  for (const Stake& other : stakes_) {
+    held += other.held;
+    if (other.request != stake.request) largest = std::max(largest, other.held);
+  }
+  const Bytes lacks = stake.lacks();
+  const Bytes wants = stake.request->runs() ? lacks : std::max(lacks, stake.held);
+  return held + lacks <= room.hbm || held + wants + largest <= room.both;
 }
 
 bool Reservations::takes(Request& request, const Room& room) {

@@ -102,6 +102,8 @@ class Reservations {
   /// Lets grow whom it can.
   void curb(const Room& room);
   void curb_some(const Room& room);
+  void shelter(const Request* request);
+  [[nodiscard]] bool can_end(const Stake& stake, const Room& room) const;
   /// One that waits can be inside, too. It is among them from then on.
   [[nodiscard]] bool takes(Request& request, const Room& room);
 
