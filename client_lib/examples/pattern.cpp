@@ -14,7 +14,7 @@ void print_summary(const kvd_pattern::Summary& summary) {
   std::printf(
       "{\"requests\":%llu,\"tokens\":%llu,\"iterations\":%llu,\"bytes_checked\":%llu,"
       "\"pattern_errors\":%llu,\"rotations_out\":%llu,\"rotations_in\":%llu,\"streamed\":%llu,"
-      "\"restarts\":%llu,\"seconds\":%.3f}\n",
+      "\"restarts\":%llu,\"drained\":%llu,\"seconds\":%.3f}\n",
       static_cast<unsigned long long>(summary.requests),
       static_cast<unsigned long long>(summary.tokens),
       static_cast<unsigned long long>(summary.iterations),
@@ -23,7 +23,8 @@ void print_summary(const kvd_pattern::Summary& summary) {
       static_cast<unsigned long long>(summary.rotations_out),
       static_cast<unsigned long long>(summary.rotations_in),
       static_cast<unsigned long long>(summary.streamed),
-      static_cast<unsigned long long>(summary.restarts), summary.seconds);
+      static_cast<unsigned long long>(summary.restarts),
+      static_cast<unsigned long long>(summary.drained), summary.seconds);
 }
 
 int explain(const kvd_client::Error& error) {

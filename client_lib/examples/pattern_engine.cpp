@@ -33,9 +33,9 @@ std::size_t offset_in_block(const kvd_client::ModelShape& shape, std::uint32_t l
 }
 
 const char* describe(kvd_client::HoldReason reason) {
-  constexpr const char* kTexts[] = {"held",     "waiting",      "without memory", "rotated out",
-                                    "promised", "without slab", "forced out",     "complete",
-                                    "paused",   "out of memory"};
+  constexpr const char* kTexts[] = {"held",     "waiting",       "without memory", "rotated out",
+                                    "promised", "without slab",  "forced out",     "complete",
+                                    "paused",   "out of memory", "drained"};
   const auto index = static_cast<std::size_t>(reason);
   return index < std::size(kTexts) ? kTexts[index] : "held";
 }
@@ -136,6 +136,8 @@ Status PatternEngine::iterate() {
   reports_.clear();
   iteration_ = step->iteration;
   for (const kvd_client::HoldEntry& entry : step->hold) {
+    if (entry.reason == kvd_client::HoldReason::kDrained)
+      summary_.drained += open_.erase(entry.request);
     if (entry.reason != kvd_client::HoldReason::kOutOfMemory) continue;
     return kvd_client::Error{
         kvd_client::ErrorCode::kOutOfMemory,

@@ -23,6 +23,7 @@ struct Summary {
   std::uint64_t rotations_in = 0;
   std::uint64_t streamed = 0;  ///< entries of run lists of which layers were streamed
   std::uint64_t restarts = 0;  ///< times the daemon went away and all was submitted again
+  std::uint64_t drained = 0;   ///< requests that ended as the engine was taken out of service
   double seconds = 0;
 };
 

@@ -39,7 +39,8 @@ typedef enum kvd_status {
   KVD_UNAVAILABLE = 11,
   KVD_PERMISSION_DENIED = 12,
   KVD_QUOTA_EXCEEDED = 13,
-  KVD_INTERNAL = 14
+  KVD_INTERNAL = 14,
+  KVD_DRAINING = 15 /* the engine is out of service (kvdctl drain): send the request elsewhere */
 } kvd_status;
 
 typedef struct kvd_handle kvd_handle;
@@ -217,7 +218,8 @@ typedef enum kvd_hold_reason {
   KVD_HOLD_FORCED = 6,          /* rotated out by kvd_rotate */
   KVD_HOLD_COMPLETE = 7,        /* has all the tokens it asked for: report it finished */
   KVD_HOLD_PAUSED = 8,          /* the batch meets its SLOs only without it; it keeps its place */
-  KVD_HOLD_OUT_OF_MEMORY = 9    /* kvd has ended it: nobody could go on for want of memory */
+  KVD_HOLD_OUT_OF_MEMORY = 9,   /* kvd has ended it: nobody could go on for want of memory */
+  KVD_HOLD_DRAINED = 10         /* kvd has ended it: the engine is out of service (kvdctl drain) */
 } kvd_hold_reason;
 
 typedef struct kvd_hold_entry {

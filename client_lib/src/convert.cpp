@@ -7,12 +7,12 @@
 
 namespace kvd::client {
 
-static_assert(static_cast<int>(kvd_client::ErrorCode::kInternal) ==
-              static_cast<int>(ErrorCode::kInternal));
+static_assert(static_cast<int>(kvd_client::ErrorCode::kDraining) ==
+              static_cast<int>(ErrorCode::kDraining));
 static_assert(static_cast<int>(kvd_client::ErrorCode::kPeerGone) ==
               static_cast<int>(ErrorCode::kPeerGone));
-static_assert(static_cast<int>(kvd_client::HoldReason::kOutOfMemory) ==
-              static_cast<int>(wire::HoldReason::kOutOfMemory));
+static_assert(static_cast<int>(kvd_client::HoldReason::kDrained) ==
+              static_cast<int>(wire::HoldReason::kDrained));
 static_assert(kvd_client::kHostMemory == wire::slab_kind_bit(wire::SlabKind::kHostMemfd) &&
               kvd_client::kCudaMemory == wire::slab_kind_bit(wire::SlabKind::kCudaVmm) &&
               static_cast<int>(kvd_client::MemoryKind::kCuda) ==

@@ -29,6 +29,7 @@ enum class ErrorCode : std::uint16_t {
   kPermissionDenied = 12,  ///< the user may not, or a wrong key
   kQuotaExceeded = 13,     ///< the domain's maximum
   kInternal = 14,          ///< a bug of kvd
+  kDraining = 15,          ///< out of service: another engine takes the request
 };
 
 constexpr std::string_view name(ErrorCode code) {
@@ -46,7 +47,8 @@ constexpr std::string_view name(ErrorCode code) {
                                          "Unavailable",
                                          "PermissionDenied",
                                          "QuotaExceeded",
-                                         "Internal"};
+                                         "Internal",
+                                         "Draining"};
   const auto index = static_cast<std::size_t>(code);
   return index < std::size(kNames) ? kNames[index] : std::string_view("Unknown");
 }

@@ -90,7 +90,7 @@ Status check(const Welcome& welcome) {
 
 Status check(const Refused& refused) {
   const bool is_failure =
-      refused.code != 0 && refused.code <= static_cast<std::uint16_t>(ErrorCode::kInternal);
+      refused.code != 0 && refused.code <= static_cast<std::uint16_t>(ErrorCode::kDraining);
   if (!is_failure) return invalid("refused", "unknown error code");
   if (refused.reserved != 0) return invalid("refused", "reserved field is not zero");
   if (std::find(refused.message.begin(), refused.message.end(), '\0') == refused.message.end()) {

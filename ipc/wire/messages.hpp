@@ -294,6 +294,7 @@ enum class HoldReason : std::uint32_t {
   kComplete = 7,       ///< has all the tokens it asked for: report it finished
   kPaused = 8,         ///< the batch meets its SLOs only without it
   kOutOfMemory = 9,    ///< kvd has ended it: nobody could go on for want of memory
+  kDrained = 10,       ///< kvd has ended it: its engine is taken out of service
 };
 
 struct HoldEntry {

@@ -101,7 +101,7 @@ Result<ReplyBody> decode_step_reply(ByteView rest) {
     reason = std::max(reason, entry.reason);
   }
   if (extra != 0) return invalid("step reply", "unknown flags or reserved bits");
-  if (reason > static_cast<std::uint32_t>(HoldReason::kOutOfMemory)) {
+  if (reason > static_cast<std::uint32_t>(HoldReason::kDrained)) {
     return invalid("step reply", "unknown hold reason");
   }
   return ReplyBody(reply);
@@ -176,7 +176,7 @@ Result<std::string_view> decode_message(const ReplyHeader& header, ByteView rest
 
 Status check(const ReplyHeader& header, MessageType command) {
   const bool failed = header.code != 0;
-  if (header.code > static_cast<std::uint16_t>(ErrorCode::kInternal)) {
+  if (header.code > static_cast<std::uint16_t>(ErrorCode::kDraining)) {
     return make_error(
         ErrorCode::kUnsupported,
         "reply has the unknown error code " + std::to_string(header.code) + "; update the client");

@@ -8,6 +8,7 @@
 
 #include "kvd/admin/advice.hpp"
 #include "kvd/admin/json.hpp"
+#include "kvd/admin/link/drain.hpp"
 #include "kvd/admin/link/tuning_change.hpp"
 #include "kvd/admin/snapshots.hpp"
 
@@ -98,6 +99,11 @@ HttpResponse tunable(link::Part part, const core::Tuning& tuning) {
 }
 
 HttpResponse changeable(link::Part part, const Snapshot& snapshot) {
+  if (part == link::Part::kDrain) {
+    HttpResponse response = ok(drain_document(snapshot.status, snapshot.now));
+    response.etag = etag_of(link::tag_of_drain(snapshot.status));
+    return response;
+  }
   if (part != link::Part::kQuotas) return tunable(part, snapshot.status.tuning);
   HttpResponse response = ok(quotas_document(snapshot.quotas));
   response.etag = etag_of(link::tag_of(snapshot.quotas));
@@ -144,6 +150,7 @@ std::span<const AdminService::Route> AdminService::routes() {
       {"/v1/policy", nullptr, link::Part::kPolicy},
       {"/v1/slo", nullptr, link::Part::kSlo},
       {"/v1/quotas", nullptr, link::Part::kQuotas},
+      {"/v1/drain", nullptr, link::Part::kDrain},
   };
   return kRoutes;
 }
@@ -239,8 +246,8 @@ HttpResponse AdminService::change(const Route& route, const HttpRequest& request
   const auto tuning =
       backend_.change(bearer_of(request), {*route.part, tags_of(request.if_match), assignments});
   if (tuning.ok()) {
-    const bool quotas = *route.part == link::Part::kQuotas;
-    return quotas ? read(route, request) : tunable(*route.part, *tuning);
+    const bool tuned = *route.part == link::Part::kPolicy || *route.part == link::Part::kSlo;
+    return tuned ? tunable(*route.part, *tuning) : read(route, request);
   }
   const ErrorCode code = tuning.error().code;
   if (code == ErrorCode::kStaleSession) {

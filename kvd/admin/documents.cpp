@@ -21,7 +21,8 @@ Json counters_json(const Counters& c) {
           {"requests_submitted", c.requests_submitted},
           {"requests_finished", c.requests_finished},
           {"requests_aborted", c.requests_aborted},
-          {"requests_out_of_memory", c.requests_given_up},
+          {"requests_out_of_memory", c.ended.for_memory},
+          {"requests_drained", c.ended.drained},
           {"standstills", c.standstills},
           {"rotations_out", c.rotations_out},
           {"rotations_in", c.rotations_in},
@@ -164,7 +165,10 @@ Json requests_by_state(const ControllerStatus& status) {
 Json engine_json(const core::EngineStatus& e) {
   Json devices = Json::array();
   for (const DeviceId device : e.ranks.devices) devices.push_back(device.value);
-  const char* state = e.dying ? "dying" : e.responsive ? "up" : "unresponsive";
+  const char* state = e.dying           ? "dying"
+                      : !e.responsive   ? "unresponsive"
+                      : e.service.drain ? (e.service.drain->left > 0 ? "draining" : "drained")
+                                        : "up";
   return {{"id", e.id.value},
           {"name", e.name},
           {"domain", e.domain},
@@ -187,7 +191,7 @@ Json engine_json(const core::EngineStatus& e) {
           {"tokens", e.tokens},
           {"rotations_out", e.rotations.out},
           {"rotations_in", e.rotations.in},
-          {"idle_s", e.idle_s}};
+          {"idle_s", e.service.idle_s}};
 }
 
 Json plan_json(const core::PlanStatus& plan, std::size_t groups) {
@@ -277,6 +281,7 @@ std::string status_document(const ControllerStatus& status, const DaemonInfo& in
   out["orphaned_bytes"] = status.orphaned.value;
   out["cached_bytes"] = {{"hbm", status.cached[0].value}, {"dram", status.cached[1].value}};
   out["engines"] = status.engines.size();
+  out["drains"] = status.drain.has_value();
   out["requests"] = requests_by_state(status);
   out["policy"] = {{"rotation", status.tuning.rotation.policy},
                    {"placement", status.tuning.placement.policy},
@@ -439,6 +444,36 @@ std::string quotas_document(const std::vector<DomainQuota>& quotas) {
                             {"dram", quota_json(domain.dram)}};
   }
   return to_text({{"domains", std::move(domains)}});
+}
+
+namespace {
+
+Json drain_json(const core::DrainStatus& drain, TimePoint now) {
+  const bool late = drain.deadline && now >= *drain.deadline;
+  Json left = nullptr;
+  if (drain.deadline) left = late ? 0.0 : to_seconds(*drain.deadline - now);
+  return {{"state", drain.left == 0 ? "drained"
+                    : late          ? "late"
+                                    : "draining"},
+          {"left", drain.left},
+          {"since_s", to_seconds(now - drain.since)},
+          {"deadline_s", std::move(left)}};
+}
+
+}  // namespace
+
+std::string drain_document(const ControllerStatus& status, TimePoint now) {
+  Json engines = Json::object();
+  for (const core::EngineStatus& engine : status.engines) {
+    if (!engine.service.drain) continue;
+    Json one = drain_json(*engine.service.drain, now);
+    one["name"] = engine.name;
+    one["hbm_bytes"] = engine.hbm.value;
+    one["region_bytes"] = engine.region.value;
+    engines[std::to_string(engine.id.value)] = std::move(one);
+  }
+  return to_text({{"node", status.drain ? drain_json(*status.drain, now) : Json()},
+                  {"engines", std::move(engines)}});
 }
 
 std::string refusal_document(const Refusal& refusal) {

@@ -36,6 +36,8 @@ namespace kvd::admin {
 [[nodiscard]] std::string policy_document(const core::Tuning& tuning);
 [[nodiscard]] std::string slo_document(const core::Tuning& tuning);
 
+/// Who is out of service, and what it has left.
+[[nodiscard]] std::string drain_document(const core::ControllerStatus& status, TimePoint now);
 [[nodiscard]] std::string quotas_document(const std::vector<DomainQuota>& quotas);
 
 /// Why a change was refused: what stands in the answer's body.
@@ -47,10 +49,11 @@ struct Refusal {
 /// {"error":"InvalidArgument","path":"/rotation/alpha","message":"…"}
 [[nodiscard]] std::string refusal_document(const Refusal& refusal);
 
-/// Reads a JSON merge-patch (RFC 7396) to the document of policy_document, slo_document or
-/// quotas_document as the values it sets. Unknown keys and wrong types are refused; what the values
-/// may be is for link::changed() to say. Null removes a class of the SLO document or the maximum of
-/// a quota, and nothing else; a new class starts with the goals of "default".
+/// Reads a JSON merge-patch (RFC 7396) to the document of policy_document, slo_document,
+/// quotas_document or drain_document as the values it sets. Unknown keys and wrong types are
+/// refused; what the values may be is for link::changed() to say. Null removes a class of the SLO
+/// document or the maximum of a quota, and nothing else; a new class starts with the goals of
+/// "default".
 [[nodiscard]] std::variant<std::vector<link::Assignment>, Refusal> read_patch(
     link::Part part, std::string_view text);
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <string>
@@ -12,6 +13,7 @@ namespace kvd::admin {
 namespace {
 
 using link::Assignment;
+using link::DrainKey;
 using link::Kind;
 using link::QuotaKey;
 using link::SloKey;
@@ -115,6 +117,22 @@ class PatchReader {
       if (!value.is_object()) return refuse("/domains", "must be an object of domains");
       for (const auto& [domain, tiers] : value.items()) {
         if (auto refusal = read_domain(domain, tiers)) return refusal;
+      }
+    }
+    return std::nullopt;
+  }
+
+  MaybeRefusal read_drain(const Json& patch) {
+    if (!patch.is_object()) return refuse("", "must be an object with keys node, engines");
+    for (const auto& [name, value] : patch.items()) {
+      if (name == "node") {
+        if (auto refusal = read_who("/node", 0, value)) return refusal;
+      } else if (name != "engines") {
+        return refuse(pointer("", name), "no such key; known are node, engines");
+      } else if (!value.is_object()) {
+        return refuse("/engines", "must be an object of engines, by their number");
+      } else if (auto refusal = read_engines(value)) {
+        return refusal;
       }
     }
     return std::nullopt;
@@ -245,6 +263,48 @@ class PatchReader {
     return std::nullopt;
   }
 
+  MaybeRefusal read_engines(const Json& engines) {
+    for (const auto& [name, value] : engines.items()) {
+      std::uint32_t number = 0;
+      const char* const end = name.data() + name.size();
+      const auto read = std::from_chars(name.data(), end, number);
+      if (read.ec != std::errc() || read.ptr != end || number == 0) {
+        return Refusal{ErrorCode::kNotFound, "/engines", "no engine is attached that is so named"};
+      }
+      if (auto refusal = read_who(pointer("/engines", name), number, value)) return refusal;
+    }
+    return std::nullopt;
+  }
+
+  /// Null puts it back into service; an object takes it out.
+  MaybeRefusal read_who(const std::string& path, std::uint32_t engine, const Json& value) {
+    constexpr double kLongest = 31'536'000;  // a year
+    Assignment assignment;
+    assignment.key =
+        static_cast<std::uint32_t>(value.is_null() ? DrainKey::kCancel : DrainKey::kDrain);
+    assignment.number = engine;
+    assignment.whole = link::kAutomatic;
+    if (!value.is_null() && !value.is_object()) {
+      return refuse(path, "must be an object, or null: back into service");
+    }
+    if (value.is_null()) {
+      assignments.push_back(assignment);
+      return std::nullopt;
+    }
+    for (const auto& [key, deadline] : value.items()) {
+      const std::string place = pointer(path, key);
+      if (key != "deadline_s") return refuse(place, "no such key; known is deadline_s");
+      if (deadline.is_null()) continue;
+      const double seconds = deadline.is_number() ? deadline.get<double>() : -1;
+      if (!(seconds >= 0 && seconds <= kLongest)) {
+        return refuse(place, "must be seconds, 0 to 31536000, or null: no deadline");
+      }
+      assignment.whole = std::llround(seconds * 1e9);
+    }
+    assignments.push_back(assignment);
+    return std::nullopt;
+  }
+
   void assign(const std::string& name, SloKey key, std::int64_t value) {
     Assignment assignment;
     assignment.key = static_cast<std::uint32_t>(key);
@@ -262,9 +322,10 @@ std::variant<std::vector<Assignment>, Refusal> read_patch(link::Part part, std::
     return refuse("", "the body is not JSON (NaN and numbers beyond a double are not, either)");
   }
   PatchReader reader;
-  auto refusal = part == link::Part::kPolicy ? reader.read_policy("", "", patch)
-                 : part == link::Part::kSlo  ? reader.read_slo(patch)
-                                             : reader.read_quotas(patch);
+  auto refusal = part == link::Part::kPolicy  ? reader.read_policy("", "", patch)
+                 : part == link::Part::kSlo   ? reader.read_slo(patch)
+                 : part == link::Part::kDrain ? reader.read_drain(patch)
+                                              : reader.read_quotas(patch);
   if (refusal) return *std::move(refusal);
   if (reader.assignments.size() > link::kMostAssignments) {
     return refuse("", "too many values at once: send them in several changes");
@@ -285,8 +346,9 @@ bool contradicts(const Refusal& refusal, const std::vector<Assignment>& assignme
 
 Refusal refusal_of(const Error& fault) {
   const auto colon = fault.message.find(": ");
-  const bool of_a_key =
-      fault.code == ErrorCode::kInvalidArgument || fault.message.starts_with("domains");
+  const bool of_a_key = fault.code == ErrorCode::kInvalidArgument ||
+                        fault.message.starts_with("domains") ||
+                        fault.message.starts_with("engines: ");
   if (!of_a_key || colon == std::string::npos) return {fault.code, "", fault.message};
   std::string path = "/" + fault.message.substr(0, colon);
   for (char& c : path) c = c == '.' ? '/' : c;

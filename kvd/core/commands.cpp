@@ -75,6 +75,8 @@ void Commands::on_submit(const Command& command, const Submit& submit) {
   if (!session.class_id) {
     context_.refuse(command, ErrorCode::kInvalidArgument,
                     "a session without a model class cannot submit: attach with a model shape");
+  } else if (drains_.drains(session)) {
+    context_.refuse(command, ErrorCode::kDraining, Drains::kRefusal);
   } else if (submit.request.value == 0 || submit.prompt_tokens < Tokens(1) ||
              submit.max_new_tokens < Tokens(1) || submit.prompt_tokens.value > kMostTokens ||
              submit.max_new_tokens.value > kMostTokens || submit.ttft_slo.count() < 0 ||

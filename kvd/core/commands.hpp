@@ -30,6 +30,7 @@ class Commands {
         prefixes_(ground.prefixes),
         memory_(ground.memory),
         caches_(ground.engine_caches),
+        drains_(ground.drains),
         needs_(needs),
         supply_(supply),
         swaps_(swaps),
@@ -60,6 +61,7 @@ class Commands {
   Prefixes& prefixes_;
   RequestMemory& memory_;
   EngineCaches& caches_;
+  const Drains& drains_;
   Needs& needs_;
   Supply& supply_;
   Swaps& swaps_;

@@ -113,6 +113,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const Retune& e) { house_->retune(e.tuning); },
                  [&](const Requota& e) { house_->requota(e); },
                  [&](const ClearCache&) { house_->clear_cache(); },
+                 [&](const Drain& e) { house_->ground.drains.on_drain(e); },
              },
              event);
   // After all that somebody waits for.
@@ -142,6 +143,8 @@ std::vector<DiskFound::Block> Controller::on_disk(DiskId disk) const {
 
 const Tuning& Controller::tuning() const { return house_->ground.context.tuning; }
 
+bool Controller::drains() const { return house_->ground.drains.status().has_value(); }
+
 std::string Controller::validate() const { return house_->validate(); }
 
 Bytes Controller::region_bytes(EngineId engine) const {
@@ -167,6 +170,7 @@ void Controller::House::on_tick() {
   parts.compactor.start();
   if (ground.disk.expire()) parts.claims.serve_everyone();
   parts.standstills.watch();
+  ground.drains.watch();
 }
 
 void Controller::House::retune(const Tuning& wanted) {

@@ -40,6 +40,8 @@ class Controller {
 
   [[nodiscard]] ControllerStatus status(TimePoint now) const;
   [[nodiscard]] const Tuning& tuning() const;
+  /// The whole node is out of service.
+  [[nodiscard]] bool drains() const;
   /// Blocks that the files of a class have, for the next daemon.
   [[nodiscard]] std::vector<DiskFound::Block> on_disk(DiskId disk) const;
   /// Regions of an engine, for accounting at its death.

@@ -64,6 +64,7 @@ enum class Hold : std::uint8_t {  // the numbers of wire::HoldReason
   kComplete = 7,
   kPaused = 8,
   kOutOfMemory = 9,  ///< the request is no more
+  kDrained = 10,     ///< likewise
 };
 struct HoldEntry {
   RequestId request;

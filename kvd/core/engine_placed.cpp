@@ -28,6 +28,11 @@ bool computes_prompt(const Schedule::Request& request) {
   return request.generated == Tokens(0) || request.computed + Tokens(1) < all_tokens(request);
 }
 
+/// Its loss would cost computed work.
+bool has_begun(const Schedule::Request& request) {
+  return request.state != State::kWaiting || request.generated > Tokens(0);
+}
+
 /// Blocks that it needs to come in.
 std::int64_t size_of(const Schedule& told, const Schedule::Request& request) {
   std::int64_t blocks = request.blocks_to_return;
@@ -69,7 +74,7 @@ void EnginePlaced::forget_ended() {
 }
 
 void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
-  const Session& session = requests_.sessions().at(command.engine);
+  Session& session = requests_.sessions().at(command.engine);
   if (session.class_id) {
     context_.refuse(command, ErrorCode::kInvalidArgument,
                     "a session with a model shape has its blocks placed by kvd: call step, or "
@@ -84,6 +89,7 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
   }
   set_goals(session, told);
   placing.learn(told, goals_, context_.now);
+  session.life.placed = std::count_if(told.requests.begin(), told.requests.end(), has_begun);
   ScheduleReply reply = decide(session, told, placing);
   auto& counters = context_.counters.schedule;
   ++counters.calls;
@@ -222,10 +228,7 @@ Nanoseconds EnginePlaced::add_decoding(const Schedule& told, const Placing& plac
 // their answer, stand in front.
 Nanoseconds EnginePlaced::add_queue(const Schedule& told, const Placing& placing,
                                     planner::AdmissionSnapshot& snapshot) {
-  const auto begun = [&](std::uint32_t i) {
-    const Schedule::Request& r = told.requests[i];
-    return r.state != State::kWaiting || r.generated > Tokens(0);
-  };
+  const auto begun = [&](std::uint32_t i) { return has_begun(told.requests[i]); };
   queue_.clear();
   for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
     const Schedule::Request& r = told.requests[i];
@@ -250,12 +253,14 @@ void EnginePlaced::fill_snapshot(const Session& session, const Schedule& told,
                                  const Placing& placing, const Allowed& allowed) {
   const std::int64_t running = placing.counts().running;
   const bool seats = told.max_running == 0 || running < told.max_running;
+  const bool drains = drains_.drains(session);
   snapshot_.requests.clear();
   index_.clear();
   for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
     const Schedule::Request& request = told.requests[i];
     const bool runs = request.state == State::kRunning;
     if (!runs && (!seats || allowed.held_back[i])) continue;
+    if (drains && !has_begun(request)) continue;
     planner::RotationRequest entry = placing.as_rotation(told, i, goals_[i]);
     entry.bytes = block_bytes(told) * (runs ? held_by(told, request) : size_of(told, request));
     snapshot_.requests.push_back(entry);

@@ -28,6 +28,7 @@ class EnginePlaced {
         store_(ground.store),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
+        drains_(ground.drains),
         needs_(needs) {}
 
   /// InvalidArgument for a session whose blocks kvd places, and for an id that is named twice.
@@ -69,6 +70,7 @@ class EnginePlaced {
   store::Store& store_;
   Requests& requests_;
   Knowledge& knowledge_;
+  const Drains& drains_;
   Needs& needs_;
   std::map<EngineId, Placing> engines_;
   // Of the call in hand; kept for their memory.

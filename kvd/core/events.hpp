@@ -271,6 +271,13 @@ struct Requota {
 };
 /// What requests left for others to find, and nobody runs on, is given up in all tiers and domains.
 struct ClearCache {};
+/// An operator takes an engine out of service, or puts it back. Again for one that is out: the new
+/// deadline holds.
+struct Drain {
+  EngineId engine;                                     ///< none: the whole node, and who would come
+  bool cancel = false;                                 ///< back in service
+  std::optional<Nanoseconds> patience = std::nullopt;  ///< with what runs; none: until it ends
+};
 struct Beat {
   EngineId engine;  ///< its heartbeat word moved
 };
@@ -278,6 +285,6 @@ struct Beat {
 using Event =
     std::variant<RanksPlaced, Detach, Dying, Dead, Command, CopyFinished, PlanReady, SlabMapped,
                  SlabUnmapped, SlabUnsent, SlabRenewed, DiskOpened, DiskFound, DiskFinished,
-                 RowsKept, AdoptRows, Tick, Retune, Requota, ClearCache, Beat>;
+                 RowsKept, AdoptRows, Tick, Retune, Requota, ClearCache, Drain, Beat>;
 
 }  // namespace kvd::core

@@ -7,6 +7,7 @@
 #include "kvd/core/classes.hpp"
 #include "kvd/core/context.hpp"
 #include "kvd/core/disk_cache.hpp"
+#include "kvd/core/drains.hpp"
 #include "kvd/core/engine_caches.hpp"
 #include "kvd/core/keeping.hpp"
 #include "kvd/core/knowledge.hpp"
@@ -35,7 +36,8 @@ struct Ground {
         disk(context, store, requests, knowledge),
         keeping(context, store, classes),
         prefixes(context, store, requests, knowledge, disk),
-        memory(store, requests, prefixes) {}
+        memory(store, requests, prefixes),
+        drains(context, requests, memory) {}
 
   Context context;
   store::Store store;
@@ -50,6 +52,7 @@ struct Ground {
   Keeping keeping;
   Prefixes prefixes;
   RequestMemory memory;
+  Drains drains;
 };
 
 }  // namespace kvd::core

@@ -6,7 +6,12 @@
 namespace kvd::core {
 
 void Regions::on_allocate(const Command& command, const AllocateRegion& region) {
-  const Share share = requests_.sessions().at(command.engine).share();
+  const Session& session = requests_.sessions().at(command.engine);
+  if (drains_.drains(session)) {
+    context_.refuse(command, ErrorCode::kDraining, Drains::kRefusal);
+    return;
+  }
+  const Share share = session.share();
   const pool::TierPool::Config& pool = store_.hbm.of(share.device).config();
   const Bytes whole = pool.slab_bytes * std::int64_t{pool.slabs};
   if (region.bytes <= Bytes(0) || region.bytes > whole) {
@@ -16,7 +21,7 @@ void Regions::on_allocate(const Command& command, const AllocateRegion& region) 
                         ", the size of the HBM pool, or start kvd with a larger pool.hbm");
     return;
   }
-  if (requests_.sessions().at(command.engine).ranks) {
+  if (session.ranks) {
     context_.refuse(
         command, ErrorCode::kUnsupported,
         "the ranks of a group share their session, and a region belongs to one process: open "
@@ -36,10 +41,10 @@ void Regions::on_allocate(const Command& command, const AllocateRegion& region) 
   // What a daemon before lent is memory of the machine still: who keeps it gets so much less.
   Bytes orphaned;
   Bytes lent;
-  for (const auto& [engine, session] : requests_.sessions()) {
-    if (session.share() != share) continue;
-    orphaned += session.info.orphaned;
-    lent += region_bytes(session);
+  for (const auto& [engine, other] : requests_.sessions()) {
+    if (other.share() != share) continue;
+    orphaned += other.info.orphaned;
+    lent += region_bytes(other);
   }
   if (orphaned > Bytes(0) && orphaned + lent + region.bytes > most) {
     context_.refuse(

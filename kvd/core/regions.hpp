@@ -34,6 +34,7 @@ class Regions {
         store_(ground.store),
         requests_(ground.requests),
         memory_(ground.memory),
+        drains_(ground.drains),
         copies_of_regions_(ground.region_copies),
         copies_(copies),
         needs_(needs),
@@ -65,6 +66,7 @@ class Regions {
   store::Store& store_;
   Requests& requests_;
   RequestMemory& memory_;
+  const Drains& drains_;
   RegionCopies& copies_of_regions_;
   DramCopies& copies_;
   Needs& needs_;

@@ -23,8 +23,8 @@ StepReply Replies::build(Session& session) {
     if (hold == Hold::kPromised) ++context_.counters.rotation_blocked_promise;
     next.reply.hold.push_back({r.key.request, hold});
   });
-  for (const RequestId ended : std::exchange(session.given_up, {})) {
-    next.reply.hold.push_back({ended, Hold::kOutOfMemory});
+  for (const HoldEntry& ended : std::exchange(session.given_up, {})) {
+    next.reply.hold.push_back(ended);
   }
   publish(session, next);
   next.reply.iteration = session.iterations.granted;
@@ -141,7 +141,7 @@ Hold Replies::hold_reason(const Request& request, bool promises) {
     if (request.order.awaits_mapping) return Hold::kSlabNotMapped;
     return promises ? Hold::kPromised : Hold::kNoMemory;
   }
-  if (request.waits()) return Hold::kWaiting;
+  if (request.waits() || request.verdict == Verdict::kDrained) return Hold::kWaiting;
   if (!request.runs() || request.leaving || request.promised) return Hold::kSwappedOut;
   if (request.progress.planned >= request.goal.prompt + request.goal.max_new) {
     return Hold::kComplete;

@@ -142,6 +142,7 @@ enum class Verdict : std::uint8_t {
   kPaused,     ///< by the placement policy: keeps its seat, does not run
   kForcedOut,  ///< by a rotate command, until one brings it back
   kHopeless,   ///< ends at its engine's next step, for want of memory
+  kDrained,    ///< ends once no iteration has it, as its engine is out of service
 };
 
 /// A request between submit and finish.

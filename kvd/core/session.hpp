@@ -106,6 +106,12 @@ struct CopiesAhead {
   bool short_of_dram = false;  ///< layers that shall leave found no room there
 };
 
+/// An engine, or the node, that is out of service: it gets nothing new.
+struct Draining {
+  TimePoint since{0};
+  std::optional<TimePoint> deadline;  ///< what is left then ends; none: it runs to its end
+};
+
 /// Whether anybody is there to step.
 struct Life {
   bool dying = false;
@@ -115,6 +121,10 @@ struct Life {
   TimePoint last_step{0};
   TimePoint last_beat{0};
   std::optional<TimePoint> awaited_since;  ///< silent, and others wait for what it holds
+  std::optional<Draining> draining;        ///< out of service by itself
+  /// Of an engine that places its blocks: its requests that run or are parked, as of its last call.
+  std::optional<std::int64_t> placed;
+  bool drained_told = false;
 };
 
 struct Iterations {
@@ -168,7 +178,7 @@ struct Session {
   std::vector<Request*> active;     ///< its requests, by id
   std::vector<Request*> inside;     ///< of these, all that do not wait in line
   Line line;                        ///< the others
-  std::vector<RequestId> given_up;  ///< ended by us; the next reply says so
+  std::vector<HoldEntry> given_up;  ///< ended by us, and why; the next reply says so
   Leases leases;
 
   [[nodiscard]] std::uint32_t groups() const { return shape.groups(); }

@@ -8,6 +8,7 @@
 namespace kvd::core {
 
 Result<AttachGrant> Sessions::attach(const Attach& attach) {
+  KVD_TRY(drains_.takes_engines());
   KVD_TRY(check_devices(attach));
   Session session;
   session.info = attach;

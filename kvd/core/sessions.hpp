@@ -26,6 +26,7 @@ class Sessions {
         region_copies_(ground.region_copies),
         streams_(streams),
         caches_(ground.engine_caches),
+        drains_(ground.drains),
         regions_(regions),
         claims_(claims) {}
 
@@ -52,6 +53,7 @@ class Sessions {
   RegionCopies& region_copies_;
   Streams& streams_;
   EngineCaches& caches_;
+  const Drains& drains_;
   Regions& regions_;
   Claims& claims_;
   std::uint32_t last_engine_ = 0;

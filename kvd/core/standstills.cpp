@@ -112,7 +112,7 @@ void Standstills::give_up_latest(Share share) {
   });
   if (!latest) return;
   latest->verdict = Verdict::kHopeless;
-  ++context_.counters.requests_given_up;
+  ++context_.counters.ended.for_memory;
   context_.note(Note::Level::kWarning, latest->key.engine,
                 "request " + std::to_string(latest->key.request.value) +
                     " ends with OutOfMemory: nobody of its domain could go on");
@@ -121,7 +121,7 @@ void Standstills::give_up_latest(Share share) {
 void Standstills::end_given_up(Session& session) {
   for (Request* r : std::vector(session.active)) {
     if (r->verdict != Verdict::kHopeless) continue;
-    session.given_up.push_back(r->key.request);
+    session.given_up.push_back({r->key.request, Hold::kOutOfMemory});
     memory_.end(*r);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,6 +63,13 @@ struct PlanStatus {
   std::vector<Entry> requests;  ///< those it was made for, and the paused ones
 };
 
+/// Of an engine, or of the node, that an operator has taken out of service.
+struct DrainStatus {
+  TimePoint since{0};
+  std::optional<TimePoint> deadline;  ///< what is left then ends
+  std::uint64_t left = 0;             ///< requests of the engine, engines of the node: Drains
+};
+
 struct EngineStatus {
   EngineId id;
   std::string name;
@@ -90,7 +98,10 @@ struct EngineStatus {
   } rotations;
   Bytes orphaned;            ///< regions of an earlier daemon it still maps
   std::uint64_t tokens = 0;  ///< tokens whose KV it reported
-  double idle_s = 0;         ///< since its last step or heartbeat
+  struct Service {
+    double idle_s = 0;                 ///< since its last step or heartbeat
+    std::optional<DrainStatus> drain;  ///< none: it gets whatever it asks for
+  } service;
   struct Kv {
     Bytes token_bytes;  ///< of all layers and ranks; none: level 1
     double prefill_token_s =
@@ -135,12 +146,16 @@ struct Counters {
   std::uint64_t rotation_blocked_growth = 0;  ///< a running request stood still for want of a block
   std::uint64_t rotation_blocked_promise = 0;  ///< steps in which a claim awaits what was promised
   std::uint64_t promises = 0;
-  std::uint64_t standstills = 0;        ///< times that nobody of a domain got on
-  std::uint64_t requests_given_up = 0;  ///< ended for it
+  std::uint64_t standstills = 0;  ///< times that nobody of a domain got on
   std::uint64_t promises_expired = 0;
   std::uint64_t requests_submitted = 0;
   std::uint64_t requests_finished = 0;
   std::uint64_t requests_aborted = 0;
+  /// By kvd, for whatever reason.
+  struct Ended {
+    std::uint64_t for_memory = 0;  ///< in a standstill
+    std::uint64_t drained = 0;     ///< as their engine was taken out of service
+  } ended;
   std::uint64_t tokens = 0;
   std::uint64_t copies[2] = {0, 0};  ///< finished batches by kernels::Direction order: h2d, d2h
   std::uint64_t copy_bytes[2] = {0, 0};
@@ -222,9 +237,10 @@ struct ControllerStatus {
   std::vector<PlanStatus> plans;  ///< of the engines whose layers may stream now
   Tuning tuning;
   Bytes orphaned;
-  Bytes cached[kTiers];  ///< blocks that no request names any more
-  Bytes on_disk;         ///< blocks there, whoever names them
-  DiskRates disk_rates;  ///< of the slowest class of blocks
+  Bytes cached[kTiers];              ///< blocks that no request names any more
+  Bytes on_disk;                     ///< blocks there, whoever names them
+  DiskRates disk_rates;              ///< of the slowest class of blocks
+  std::optional<DrainStatus> drain;  ///< of the node; none: in service
   /// What the policies would be asked now, for whoever wants to make a decision again.
   std::vector<RotationInput> rotation_inputs;
   std::vector<AdmissionInput> admission_inputs;

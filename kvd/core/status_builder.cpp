@@ -59,6 +59,7 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   e.ranks = {session.shape.ranks, session.devices().all()};
   e.responsive = session.life.responsive;
   e.dying = session.life.dying;
+  e.service.drain = drains_.status(session);
   e.region = regions_.region_bytes(session);
   e.steps = session.totals.steps;
   e.rotations.in = session.totals.rotations_in;
@@ -78,7 +79,8 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
         Bytes((shape.slot_bytes() * std::int64_t{session.groups()}).value / shape.block_tokens);
     e.kv.prefill_token_s = session.costs.prefill_token_s;
   }
-  e.idle_s = to_seconds(context_.now - std::max(session.life.last_step, session.life.last_beat));
+  e.service.idle_s =
+      to_seconds(context_.now - std::max(session.life.last_step, session.life.last_beat));
   return e;
 }
 
@@ -157,6 +159,7 @@ ControllerStatus StatusBuilder::build() {
     out.counters.prefixes.evicted_bytes[t] = store_.cache.evicted(tier);
   }
   out.on_disk = disk_.bytes();
+  out.drain = drains_.status();
   out.disk_rates = disk_.rates();
   for (std::uint32_t device = 0; device < store_.hbm.count(); ++device) {
     out.devices.push_back(device_status(DeviceId(device)));

@@ -23,6 +23,7 @@ class StatusBuilder {
         knowledge_(ground.knowledge),
         budget_(ground.budget),
         memory_(ground.memory),
+        drains_(ground.drains),
         disk_(ground.disk),
         regions_(regions),
         plans_(plans),
@@ -46,6 +47,7 @@ class StatusBuilder {
   Knowledge& knowledge_;
   Budget& budget_;
   RequestMemory& memory_;
+  const Drains& drains_;
   DiskCache& disk_;
   Regions& regions_;
   LayerPlans& plans_;

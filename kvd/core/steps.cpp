@@ -18,6 +18,7 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
   // What is over comes first: it may free memory, and nobody is decided about twice.
   reports_.take(session, step);
   standstills_.end_given_up(session);
+  drains_.end_left(session);
   if (computed) knowledge_.measure_step(session, since_last);
   streams_.end(session);
   // Then what was decided earlier: promises are kept or given back, regions get their way, the plan

@@ -33,6 +33,7 @@ class Steps {
         Standstills& standstills)
       : context_(ground.context),
         knowledge_(ground.knowledge),
+        drains_(ground.drains),
         compactor_(compactor),
         copies_(copies),
         streams_(streams),
@@ -54,6 +55,7 @@ class Steps {
  private:
   Context& context_;
   Knowledge& knowledge_;
+  Drains& drains_;
   Compactor& compactor_;
   DramCopies& copies_;
   Streams& streams_;

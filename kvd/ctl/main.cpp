@@ -11,6 +11,7 @@
 
 #include "kvd/ctl/assignments.hpp"
 #include "kvd/ctl/doctor/diagnosis.hpp"
+#include "kvd/ctl/drain.hpp"
 #include "kvd/ctl/follow.hpp"
 #include "kvd/ctl/rest_client.hpp"
 #include "kvd/ctl/snapshots.hpp"
@@ -26,7 +27,8 @@ enum ExitCode : int { kDone = 0, kRefused = 1, kUsage = 2, kUnreachable = 3 };
 constexpr const char* kFooter =
     "\nKVD_ADMIN_URL and KVD_ADMIN_TOKEN_FILE stand for --url and --token-file.\n"
     "Exit codes: 0 done, 1 refused by the daemon, 2 wrong usage, 3 no daemon reached;\n"
-    "doctor: 0 nothing is wrong (warnings aside), 1 something is.\n"
+    "doctor: 0 nothing is wrong (warnings aside), 1 something is;\n"
+    "drain --wait: 0 nothing is left, 1 the deadline is past and something is.\n"
     "Examples:\n"
     "  kvdctl status\n"
     "  kvdctl engines --json\n"
@@ -35,6 +37,9 @@ constexpr const char* kFooter =
     "  kvdctl slo set default.tbt_s=0.05\n"
     "  kvdctl quota set default.hbm.maximum_bytes=1073741824    (null: no maximum)\n"
     "  kvdctl cache clear\n"
+    "  kvdctl drain 3 --deadline 60 --wait    (engine 3 out of service; kvdctl engines)\n"
+    "  kvdctl drain node                      (all engines, and who would attach)\n"
+    "  kvdctl drain node --cancel             (back into service)\n"
     "  kvdctl top                             (live, in the whole terminal)\n"
     "  kvdctl events --follow\n"
     "  kvdctl advise                          (does KV outside of HBM pay here?)\n"
@@ -78,6 +83,7 @@ struct Arguments {
   std::vector<std::string> assignments;
   std::string token_file;
   std::string runtime_dir;  ///< doctor's
+  DrainCall drain;
   RestRequest request;
 };
 
@@ -116,7 +122,24 @@ void add_command(CLI::App& app, const std::string& name, const ViewCommand& comm
 }
 
 constexpr const char* kDoctor = "doctor";
+constexpr const char* kDrain = "drain";
 constexpr const char* kTop = "top";
+
+void add_drain(CLI::App& app, Arguments& arguments) {
+  CLI::App* sub = app.add_subcommand(
+      kDrain,
+      "Takes an engine, or the whole node, out of service: nothing new, what waits is refused,\n"
+      "what runs goes on to its end; without a name it shows who is out, and what is left");
+  sub->fallthrough();
+  sub->callback([&arguments] { arguments.command = kDrain; });
+  sub->add_option("who", arguments.drain.who, "The number of an engine, or \"node\"");
+  sub->add_option("--deadline", arguments.drain.deadline_s,
+                  "Seconds after which what is left ends, too")
+      ->check(CLI::Range(0.0, 31'536'000.0));
+  sub->add_flag("--cancel", arguments.drain.cancel, "Put it back into service");
+  sub->add_flag("--wait", arguments.drain.wait,
+                "Print how far it is until nothing is left, or 10 s after the deadline");
+}
 
 void add_top(CLI::App& app, Arguments& arguments) {
   CLI::App* sub = app.add_subcommand(
@@ -164,6 +187,7 @@ void describe(CLI::App& app, Arguments& arguments) {
       ->envname("KVD_ADMIN_TOKEN_FILE");
   for (const auto& [name, command] : kCommands) add_command(app, name, command, arguments);
   add_doctor(app, arguments);
+  add_drain(app, arguments);
   add_top(app, arguments);
 }
 
@@ -324,8 +348,50 @@ int run_follow(const Arguments& arguments) {
   }
 }
 
+/// Prints each document of /v1/drain that says something new, until nothing is left.
+int follow_drain(Arguments& arguments, std::string document) {
+  constexpr int kPatience = 10;  // looks after the deadline: an iteration may be long
+  std::string before;
+  for (int late = 0;;) {
+    const auto now = drain_progress(arguments.drain.who, document);
+    if (!now.ok()) return fail(now.error());
+    if (arguments.json || now->line != before) {
+      std::fputs(arguments.json ? document.c_str() : now->line.c_str(), stdout);
+      std::fflush(stdout);
+      before = now->line;
+    }
+    if (!arguments.drain.wait || now->drained) return kDone;
+    if (now->late && ++late > kPatience) return fail(kRefused, "something is left, see above");
+    wait(1);
+    const auto next = ask_for(arguments.request);
+    if (!next.ok()) return fail(next.error());
+    document = *next;
+  }
+}
+
+int run_drain(Arguments& arguments) {
+  DrainCall& call = arguments.drain;
+  if (call.who.empty() && (call.cancel || call.deadline_s)) {
+    return fail(kUsage, "drain: name an engine, or the node");
+  }
+  if (const Status status = complete_token(arguments); !status.ok()) return fail(status.error());
+  arguments.request.path = "/v1/drain";
+  RestRequest change = arguments.request;
+  if (!call.who.empty()) {
+    auto patch = drain_patch(call);
+    if (!patch.ok()) return fail(patch.error());
+    change.method = "PATCH";
+    change.body = *std::move(patch);
+  }
+  auto document = ask_for(change);
+  if (!document.ok()) return fail(document.error());
+  if (call.cancel) call.wait = false;
+  return follow_drain(arguments, *std::move(document));
+}
+
 int run(Arguments& arguments) {
   if (arguments.command == kDoctor) return run_doctor(arguments);
+  if (arguments.command == kDrain) return run_drain(arguments);
   if (arguments.command == kTop) return run_top(arguments);
   if (const Status status = complete(arguments); !status.ok()) {
     return fail(kUsage, status.error().message);

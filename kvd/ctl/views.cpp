@@ -84,6 +84,10 @@ std::string gpu_line(const Json& gpu) {
          bytes(gpu.at("context_bytes")) + " for the context\n";
 }
 
+std::string out_of_service(const Json& status) {
+  return status.at("drains").get<bool>() ? "; out of service (kvdctl drain)" : "";
+}
+
 std::string status_view(const Json& d) {
   const Json& c = d.at("counters");
   const Json& policy = d.at("policy");
@@ -92,9 +96,10 @@ std::string status_view(const Json& d) {
          text(d.at("endpoints").at("attach")) + "\n" + gpu_line(d.at("gpu")) + "\n" +
          pools_table(d.at("pools")) + devices_view(d.at("devices")) +
          "\nengines:  " + text(d.at("engines")) + " attached, " + text(c.at("engines_died")) +
-         " died\n" + requests_line(d.at("requests")) + "policy:   " + text(policy.at("rotation")) +
-         " (rotation), " + text(policy.at("placement")) + " (placement), " +
-         text(policy.at("admission")) + " (admission), " + text(policy.at("load")) + " (load)\n" +
+         " died" + out_of_service(d) + "\n" + requests_line(d.at("requests")) +
+         "policy:   " + text(policy.at("rotation")) + " (rotation), " +
+         text(policy.at("placement")) + " (placement), " + text(policy.at("admission")) +
+         " (admission), " + text(policy.at("load")) + " (load)\n" +
          "rotation: " + text(c.at("rotations_out")) + " out, " + text(c.at("rotations_in")) +
          " in" + of_one_device(d, ", budget " + bytes(d.at("b_xfer_bytes")) + " a step") +
          "\ncopies:   h2d " + direction(d, "h2d") + "; d2h " + direction(d, "d2h") + "\n" +

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "kvd/admin/link/drain.hpp"
 #include "kvd/admin/link/tuning_change.hpp"
 #include "kvd/daemon/log.hpp"
 
@@ -142,6 +143,12 @@ Result<core::Tuning> ControlLoop::change(const admin::link::Change& change,
                                          const std::vector<admin::link::Assignment>& assignments) {
   if (change.part == admin::link::Part::kQuotas) {
     KVD_TRY(change_quotas(change, assignments));
+    return parts_->events.tuning();
+  }
+  if (change.part == admin::link::Part::kDrain) {
+    KVD_ASSIGN_OR_RETURN(const auto drains,
+                         admin::link::drains_of(parts_->events.status(), change, assignments));
+    for (const core::Drain& drain : drains) parts_->events.feed(drain);
     return parts_->events.tuning();
   }
   KVD_ASSIGN_OR_RETURN(core::Tuning tuning,

@@ -38,12 +38,14 @@ class ControlLoop {
   /// The configuration with everything that was changed since.
   [[nodiscard]] Config in_force() const;
   [[nodiscard]] std::vector<admin::DomainQuota> quotas() const;
+  /// The whole node is out of service.
+  [[nodiscard]] bool drains() const { return parts_->events.drains(); }
   [[nodiscard]] const Device& device() const { return *parts_->device; }
 
   /// What nobody runs on of the prefix cache is free from now on.
   void clear_cache();
-  /// The whole tuning after a change of it or of the quotas. Errors: those of
-  /// admin::link::changed().
+  /// The whole tuning after a change of it, of the quotas or of who is in service. Errors: those of
+  /// admin::link::changed() and drains_of().
   [[nodiscard]] Result<core::Tuning> change(
       const admin::link::Change& change, const std::vector<admin::link::Assignment>& assignments);
   /// New SLOs, quotas and log level; of everything else nothing.

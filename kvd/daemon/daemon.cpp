@@ -144,7 +144,9 @@ Result<core::Tuning> Daemon::change(const admin::link::Change& change,
                                     std::vector<admin::link::Assignment> assignments,
                                     Nanoseconds timeout) {
   const auto make = [this, change, assignments = std::move(assignments)] {
-    return std::make_shared<Result<core::Tuning>>(loop_->change(change, assignments));
+    auto changed = std::make_shared<Result<core::Tuning>>(loop_->change(change, assignments));
+    drains_ = loop_->drains();
+    return changed;
   };
   KVD_ASSIGN_OR_RETURN(const auto made, ask<std::shared_ptr<Result<core::Tuning>>>(make, timeout));
   return std::move(*made);

@@ -62,7 +62,7 @@ class Daemon {
   /// What the Controller does not know.
   [[nodiscard]] Result<ShellCounters> shell(Nanoseconds timeout);
   /// Whether engines can attach now.
-  [[nodiscard]] bool ready() const { return ready_; }
+  [[nodiscard]] bool ready() const { return ready_ && !drains_; }
   [[nodiscard]] admin::DaemonInfo info() const;
   /// The latest happenings, oldest first.
   [[nodiscard]] std::vector<admin::Happening> happenings() const { return log_.all(); }
@@ -90,6 +90,7 @@ class Daemon {
   EventLog log_;
   std::atomic<bool> ready_ = false;
   std::atomic<bool> stopping_ = false;
+  std::atomic<bool> drains_ = false;  ///< the whole node is out of service
 
   // The control thread's.
   std::unique_ptr<ControlLoop> loop_;

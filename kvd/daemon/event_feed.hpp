@@ -38,6 +38,7 @@ class EventFeed {
     return controller_->on_disk(disk);
   }
   [[nodiscard]] const core::Tuning& tuning() const { return controller_->tuning(); }
+  [[nodiscard]] bool drains() const { return controller_->drains(); }
 
  private:
   std::unique_ptr<core::Controller> controller_;

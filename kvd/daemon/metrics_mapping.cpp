@@ -186,7 +186,8 @@ void add_requests(const ControllerStatus& status, Samples& out) {
   out.add("kvd_requests_submitted_total", {}, c.requests_submitted);
   out.add("kvd_requests_finished_total", {}, c.requests_finished);
   out.add("kvd_requests_aborted_total", {}, c.requests_aborted);
-  out.add("kvd_requests_out_of_memory_total", {}, c.requests_given_up);
+  out.add("kvd_requests_out_of_memory_total", {}, c.ended.for_memory);
+  out.add("kvd_requests_drained_total", {}, c.ended.drained);
   out.add("kvd_standstills_total", {}, c.standstills);
   const auto latest =
       std::max_element(status.requests.begin(), status.requests.end(),
@@ -222,6 +223,7 @@ void add_engine(const EngineStatus& e, Samples& out) {
   const auto with = [&](const char* last) { return Labels{id[0], id[1], last}; };
   out.add("kvd_engine_up", id, e.dying ? 0.0 : 1.0);
   out.add("kvd_engine_unresponsive", id, e.responsive ? 0.0 : 1.0);
+  out.add("kvd_engine_draining", id, e.service.drain ? 1.0 : 0.0);
   out.add("kvd_engine_bytes", with(name(Tier::kHbm)), e.hbm);
   out.add("kvd_engine_bytes", with(name(Tier::kDram)), e.dram);
   out.add("kvd_engine_region_bytes", id, e.region);
@@ -235,6 +237,7 @@ void add_engine(const EngineStatus& e, Samples& out) {
 
 void add_engines(const ControllerStatus& status, Samples& out) {
   out.add("kvd_engines", {}, std::uint64_t{status.engines.size()});
+  out.add("kvd_draining", {}, status.drain ? 1.0 : 0.0);
   out.add("kvd_engines_attached_total", {}, status.counters.engines_attached);
   out.add("kvd_engines_died_total", {}, status.counters.engines_died);
   for (const EngineStatus& engine : status.engines) add_engine(engine, out);

@@ -36,7 +36,7 @@ const std::vector<Room>& rooms() {
         "request", "session", "placing",
         // what all parts stand on
         "context", "requests", "classes", "region_copies", "knowledge", "budget", "cache_copies",
-        "engine_caches", "disk_cache", "keeping", "prefixes", "request_memory", "ground",
+        "engine_caches", "disk_cache", "keeping", "prefixes", "request_memory", "drains", "ground",
         // who moves
         "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
         "claims",

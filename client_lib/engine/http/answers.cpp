@@ -89,6 +89,8 @@ ApiError api_error(const Error& error) {
     case ErrorCode::kUnavailable:
       return {
           .status = 503, .message = error.message, .type = "server_error", .code = "unavailable"};
+    case ErrorCode::kDraining:
+      return {.status = 503, .message = error.message, .type = "server_error", .code = "draining"};
     default:
       return {.status = 500, .message = error.to_string(), .type = "server_error"};
   }

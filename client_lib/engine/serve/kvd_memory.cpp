@@ -99,6 +99,7 @@ Result<Grant> KvdMemory::step(std::span<const kvd_client::StepReport> reports, b
   }
   for (const kvd_client::HoldEntry& entry : granted->hold) {
     if (entry.reason == kvd_client::HoldReason::kOutOfMemory) out.ended.push_back(entry.request);
+    if (entry.reason == kvd_client::HoldReason::kDrained) out.drained.push_back(entry.request);
   }
   return out;
 }

@@ -86,7 +86,7 @@ class Scheduler {
   Status iterate();
   Status submit_jobs();
   Status plan(bool running);
-  void end_without_memory(const std::vector<std::uint64_t>& ended);
+  void end_jobs(const std::vector<std::uint64_t>& ended, const Error& error);
   void drop_ended(std::vector<Run>& runs);
   /// Its first run may begin behind tokens that were found computed.
   void begin_behind(std::uint64_t request, Job& job, const Run& run);

@@ -73,21 +73,23 @@ Status Scheduler::submit_jobs() {
 Status Scheduler::plan(bool running) {
   KVD_ASSIGN_OR_RETURN(Grant grant, memory_.step(reports_, running));
   reports_.clear();
-  end_without_memory(grant.ended);
+  end_jobs(grant.ended, make_error(ErrorCode::kUnavailable,
+                                   "no memory became free for the request: ask again later, or "
+                                   "enlarge kvd's pool.hbm"));
+  end_jobs(grant.drained, make_error(ErrorCode::kDraining,
+                                     "this engine is taken out of service: ask another one"));
   if (!grant.runs.empty()) next_ = std::move(grant);
   set_attached(true);
   return {};
 }
 
-/// None of them runs: that nobody could is why they were ended.
-void Scheduler::end_without_memory(const std::vector<std::uint64_t>& ended) {
+/// None of them runs: kvd ends none that an iteration has.
+void Scheduler::end_jobs(const std::vector<std::uint64_t>& ended, const Error& error) {
   for (const std::uint64_t request : ended) {
     const auto job = jobs_.find(request);
     if (job == jobs_.end()) continue;
     job->second.submitted = false;  // kvd holds nothing of it any more
-    end_job(job, make_error(ErrorCode::kUnavailable,
-                            "no memory became free for the request: ask again later, or enlarge "
-                            "kvd's pool.hbm"));
+    end_job(job, error);
   }
 }
 

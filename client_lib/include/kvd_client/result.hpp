@@ -32,6 +32,7 @@ enum class ErrorCode : std::uint16_t {
   kPermissionDenied = 12,  ///< the user may not, or a wrong key
   kQuotaExceeded = 13,     ///< the domain's maximum
   kInternal = 14,          ///< a bug of kvd
+  kDraining = 15,          ///< out of service: send the request to another engine
 };
 
 /// The name of a code, e.g. "OutOfMemory".

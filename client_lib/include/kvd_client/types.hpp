@@ -155,6 +155,9 @@ enum class HoldReason : std::uint32_t {
   /// kvd has ended it: nobody could go on for want of memory. Its blocks
   /// are gone and its id is free; tell its user.
   kOutOfMemory = 9,
+  /// kvd has ended it, as its engine is taken out of service (kvdctl drain): before it began, or at
+  /// the deadline. Its blocks are gone and its id is free; another engine can take it.
+  kDrained = 10,
 };
 
 struct HoldEntry {

@@ -15,8 +15,8 @@ from .client import (
     Client, Group, Memory, SessionInfo, Shape, Stats, Transport, held_mappings,
 )  # fmt: skip
 from .errors import (
-    DeadlineExceeded, DeviceError, Infeasible, Internal, InvalidArgument, KvdError, NotFound,
-    OutOfMemory, PeerGone, PermissionDenied, QuotaExceeded, StaleSession, Status, Unavailable,
+    DeadlineExceeded, DeviceError, Draining, Infeasible, Internal, InvalidArgument, KvdError,
+    NotFound, OutOfMemory, PeerGone, PermissionDenied, QuotaExceeded, StaleSession, Status, Unavailable,
     Unsupported, WouldBlock,
 )  # fmt: skip
 from .region import Region
@@ -28,8 +28,8 @@ from .schedule import Decision, ScheduleBatch, ScheduleState, slo_class
 __version__ = "0.1.0"
 
 __all__ = [
-    "Cache", "Client", "DeadlineExceeded", "Decision", "DeviceError", "Direction", "Group", "Hold",
-    "HoldReason", "Infeasible", "Internal", "InvalidArgument", "KvdError", "Memory", "NotFound",
+    "Cache", "Client", "DeadlineExceeded", "Decision", "DeviceError", "Direction", "Draining", "Group",
+    "Hold", "HoldReason", "Infeasible", "Internal", "InvalidArgument", "KvdError", "Memory", "NotFound",
     "OutOfMemory", "PeerGone", "PermissionDenied", "Piece", "Place", "Placement", "QuotaExceeded",
     "Region", "Report", "Request", "Run", "RunFlag", "ScheduleBatch", "ScheduleState",
     "SessionInfo", "Shape", "StaleSession", "Stats", "Status", "Step", "TicketState", "Transport",

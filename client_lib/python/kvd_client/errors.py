@@ -27,6 +27,7 @@ class Status(enum.IntEnum):
     PERMISSION_DENIED = 12
     QUOTA_EXCEEDED = 13
     INTERNAL = 14
+    DRAINING = 15
 
 
 class KvdError(Exception):
@@ -118,6 +119,12 @@ class QuotaExceeded(KvdError):
     status = Status.QUOTA_EXCEEDED
 
 
+class Draining(KvdError):
+    """The engine is out of service (`kvdctl drain`): another one takes the request."""
+
+    status = Status.DRAINING
+
+
 class Internal(KvdError):
     """A fault of kvd."""
 
@@ -129,7 +136,7 @@ _CLASSES: dict[int, type[KvdError]] = {
     for kind in (
         OutOfMemory, WouldBlock, NotFound, StaleSession, InvalidArgument, Infeasible,
         DeadlineExceeded, PeerGone, DeviceError, Unsupported, Unavailable, PermissionDenied,
-        QuotaExceeded, Internal,
+        QuotaExceeded, Internal, Draining,
     )
 }  # fmt: skip
 

@@ -39,6 +39,7 @@ class HoldReason(enum.IntEnum):
     COMPLETE = 7
     PAUSED = 8
     OUT_OF_MEMORY = 9
+    DRAINED = 10
 
 
 class Direction(enum.IntEnum):

@@ -88,15 +88,15 @@ static_assert(sizeof(Standing) == 8);
 
 /// The documents that can be changed, each with a tag that tells its versions apart. The first two
 /// are the tuning's.
-enum class Part : std::uint32_t { kPolicy = 0, kSlo = 1, kQuotas = 2 };
+enum class Part : std::uint32_t { kPolicy = 0, kSlo = 1, kQuotas = 2, kDrain = 3 };
 
 /// One value that is to change.
 struct Assignment {
-  std::uint32_t key = 0;  ///< index into tuning_keys(), or a SloKey, or a QuotaKey
+  std::uint32_t key = 0;  ///< index into tuning_keys(), or a SloKey, a QuotaKey, a DrainKey
   std::uint32_t reserved = 0;
   Text slo_class{};   ///< with a SloKey; with a QuotaKey the domain
   Text text{};        ///< of a text
-  double number = 0;  ///< of a number
+  double number = 0;  ///< of a number; with a DrainKey the engine, 0: the node
   /// Of a whole number, of true (1) and false (0), of seconds in nanoseconds, of bytes; kAutomatic.
   std::int64_t whole = 0;
 };
@@ -119,6 +119,10 @@ enum class QuotaKey : std::uint32_t {
   kDramGuarantee,
   kDramMaximum,
 };
+
+/// What may be done to an engine, or to the node; kDrain with nanoseconds until what is left ends,
+/// kAutomatic: it runs to its end.
+enum class DrainKey : std::uint32_t { kDrain = 3000, kCancel };
 
 constexpr std::size_t kMostAssignments = 256;
 constexpr std::size_t kMostTags = 8;

@@ -1,30 +1,12 @@
 #include "kvd/admin/link/quotas.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <string_view>
+
+#include "kvd/admin/link/tags.hpp"
 
 namespace kvd::admin::link {
 namespace {
-
-/// FNV-1a, as of the tuning.
-class Sum {
- public:
-  void add(std::string_view text) {
-    for (const char c : text) add_byte(static_cast<unsigned char>(c));
-    add_byte(0);
-  }
-  void add(std::int64_t number) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      add_byte(static_cast<unsigned char>(static_cast<std::uint64_t>(number) >> shift));
-    }
-  }
-  [[nodiscard]] std::uint64_t value() const { return hash_; }
-
- private:
-  void add_byte(unsigned char byte) { hash_ = (hash_ ^ byte) * 0x100000001b3ull; }
-  std::uint64_t hash_ = 0xcbf29ce484222325ull;
-};
 
 Status assign(DomainQuota& domain, const Assignment& assignment) {
   const Bytes bytes(assignment.whole == kAutomatic ? INT64_MAX : assignment.whole);
@@ -66,7 +48,7 @@ Status check(const std::vector<DomainQuota>& quotas, const char* tier,
 }  // namespace
 
 std::uint64_t tag_of(const std::vector<DomainQuota>& quotas) {
-  Sum sum;
+  TagSum sum;
   for (const DomainQuota& domain : quotas) {
     sum.add(domain.name);
     for (const pool::Quota& quota : {domain.hbm, domain.dram}) {
@@ -80,12 +62,7 @@ std::uint64_t tag_of(const std::vector<DomainQuota>& quotas) {
 Result<std::vector<DomainQuota>> changed(std::vector<DomainQuota> quotas, const Change& change,
                                          std::span<const Assignment> assignments,
                                          const Capacities& capacities) {
-  const auto tags_end = change.tags.begin() + std::min<std::size_t>(change.tag_count, kMostTags);
-  if (change.conditional != 0 &&
-      std::find(change.tags.begin(), tags_end, tag_of(quotas)) == tags_end) {
-    return make_error(ErrorCode::kStaleSession,
-                      "the document has changed since the ETag in If-Match; read it again");
-  }
+  KVD_TRY(check_tags(change, tag_of(quotas)));
   for (const Assignment& assignment : assignments) {
     const std::string_view name = text_of(assignment.slo_class);
     const auto found = std::find_if(quotas.begin(), quotas.end(),

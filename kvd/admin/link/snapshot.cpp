@@ -157,11 +157,16 @@ void visit(A& a, pool::TierStats& s) {
 }
 
 template <class A>
+void visit(A& a, core::DrainStatus& d) {
+  all(a, d.since, d.deadline, d.left);
+}
+
+template <class A>
 void visit(A& a, core::EngineStatus& e) {
-  static_assert(sizeof(core::EngineStatus) == 232, "send a new field, too");
+  static_assert(sizeof(core::EngineStatus) == 272, "send a new field, too");
   all(a, e.id, e.name, e.domain, e.pid, e.uid, e.generation, e.level, e.ranks.count,
       e.ranks.devices, e.responsive, e.dying, e.region, e.hbm, e.dram, e.requests, e.steps,
-      e.rotations, e.orphaned, e.tokens, e.idle_s, e.kv);
+      e.rotations, e.orphaned, e.tokens, e.service.idle_s, e.kv, e.service.drain);
 }
 
 template <class A>
@@ -209,7 +214,7 @@ void visit(A& a, core::DeviceStatus& d) {
 template <class A>
 void visit(A& a, core::ControllerStatus& s) {
   all(a, s.counters, s.tiers[0], s.tiers[1], s.slabs[0], s.slabs[1], s.devices, s.engines,
-      s.requests, s.plans, s.tuning, s.orphaned, s.cached, s.on_disk, s.disk_rates,
+      s.requests, s.plans, s.tuning, s.orphaned, s.cached, s.on_disk, s.disk_rates, s.drain,
       s.rotation_inputs, s.admission_inputs, s.placement_inputs);
 }
 

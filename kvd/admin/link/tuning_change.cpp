@@ -1,8 +1,7 @@
 #include "kvd/admin/link/tuning_change.hpp"
 
-#include <algorithm>
-
 #include "kvd/admin/link/snapshot.hpp"
+#include "kvd/admin/link/tags.hpp"
 
 namespace kvd::admin::link {
 namespace {
@@ -95,12 +94,7 @@ std::uint64_t tag_of(const Tuning& tuning, Part part) {
 
 Result<Tuning> changed(Tuning tuning, const Change& change,
                        std::span<const Assignment> assignments) {
-  const auto tags_end = change.tags.begin() + std::min<std::size_t>(change.tag_count, kMostTags);
-  if (change.conditional != 0 &&
-      std::find(change.tags.begin(), tags_end, tag_of(tuning, change.part)) == tags_end) {
-    return make_error(ErrorCode::kStaleSession,
-                      "the document has changed since the ETag in If-Match; read it again");
-  }
+  KVD_TRY(check_tags(change, tag_of(tuning, change.part)));
   for (const Assignment& assignment : assignments) {
     if (change.part == Part::kSlo) {
       KVD_TRY(assign_slo(tuning.slo, assignment));

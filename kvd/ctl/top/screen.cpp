@@ -195,7 +195,9 @@ std::vector<std::string> Screen::head(std::size_t width) const {
       seconds(status.at("uptime_s")) + "; " + text(policy.at("rotation")) + ", " +
       text(policy.at("placement")) + ", " + text(policy.at("admission"))};
   for (const Json& pool : status.at("pools")) lines.push_back(tier_line(pool, width));
-  lines.push_back(text(status.at("engines")) + " engines, " + requests_line(status.at("requests")));
+  const char* drains = status.at("drains").get<bool>() ? "OUT OF SERVICE, " : "";
+  lines.push_back(drains + text(status.at("engines")) + " engines, " +
+                  requests_line(status.at("requests")));
   lines.push_back(overviews_->rates());
   lines.push_back("goals met: TTFT " + goal_text(counters.at("ttft")) + ", TBT " +
                   goal_text(counters.at("tbt")));

@@ -118,13 +118,13 @@ INSTANTIATE_TEST_SUITE_P(
                     BadField{"UnknownCommand", "ping_reply", 6, 2, 0x8063, ErrorCode::kUnsupported},
                     BadField{"SuccessOfNothing", "ping_reply", 6, 2, 0x8000,
                              ErrorCode::kUnsupported},
-                    BadField{"UnknownCode", "failure_reply", 48, 2, 15, ErrorCode::kUnsupported},
+                    BadField{"UnknownCode", "failure_reply", 48, 2, 16, ErrorCode::kUnsupported},
                     BadField{"SuccessWithMessage", "ping_reply", 50, 2, 1},
                     BadField{"MessageBytes", "failure_reply", 50, 2, 3},
                     BadField{"MessageWithoutEnd", "failure_reply", 99, 1, 'x'},
                     BadField{"RunCount", "step_reply", kBody + 16, 4, 2},
                     BadField{"HoldCount", "step_reply", kBody + 20, 4, 0},
-                    BadField{"HoldReason", "step_reply", kBody + 72, 4, 10},
+                    BadField{"HoldReason", "step_reply", kBody + 72, 4, 11},
                     BadField{"RunFlags", "step_reply", kBody + 24 + 28, 4, 8},
                     BadField{"PreemptCount", "schedule_reply", kBody + 4, 4, 4},
                     BadField{"PreemptCountWraps", "schedule_reply", kBody + 4, 4, 0xffffffff},
@@ -243,7 +243,7 @@ TEST(Codec, LargestStepReplyFitsTheFrameLimit) {
 
 TEST(Codec, EveryHoldReasonArrivesAsItWasSent) {
   std::vector<HoldEntry> sent;
-  for (auto reason = HoldReason::kNone; reason <= HoldReason::kOutOfMemory;) {
+  for (auto reason = HoldReason::kNone; reason <= HoldReason::kDrained;) {
     const auto number = static_cast<std::uint32_t>(reason);
     sent.push_back({number + 1, number, 0});
     reason = static_cast<HoldReason>(number + 1);

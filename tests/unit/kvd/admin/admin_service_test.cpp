@@ -173,6 +173,62 @@ TEST_F(AdminServiceTest, QuotasThatCannotBeAreRefusedWithTheirPath) {
   EXPECT_EQ(backend.changes(), 0);
 }
 
+TEST_F(AdminServiceTest, EnginesAndTheNodeAreTakenOutOfServiceAndPutBack) {
+  core::EngineStatus engine;
+  engine.id = EngineId(3);
+  engine.name = "a";
+  backend.edit([&](Snapshot& s) { s.status.engines = {engine}; });
+  const auto change = [&](const std::string& body) { return sut.handle(patch("/v1/drain", body)); };
+  const auto before = sut.handle(get("/v1/drain"));
+  EXPECT_EQ(json::parse(before.body), json::parse(R"({"node": null, "engines": {}})"));
+  auto answer = change(R"({"engines": {"3": {"deadline_s": 1.5}}})");
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  const json one = json::parse(answer.body)["engines"]["3"];
+  EXPECT_EQ(one["state"], "draining");
+  EXPECT_EQ(one["deadline_s"], 1.5);
+  EXPECT_EQ(one["left"], 1);
+  EXPECT_EQ(json::parse(sut.handle(get("/v1/engines")).body)["engines"][0]["state"], "draining");
+  EXPECT_NE(answer.etag, before.etag);
+  HttpRequest late = patch("/v1/drain", "{}");
+  late.if_match = before.etag;
+  EXPECT_EQ(sut.handle(late).status, 412);
+  answer = change(R"({"node": {}, "engines": {"3": null}})");
+  EXPECT_TRUE(json::parse(answer.body)["engines"].empty());
+  EXPECT_TRUE(json::parse(answer.body)["node"]["deadline_s"].is_null());
+  EXPECT_EQ(json::parse(sut.handle(get("/v1/status")).body)["drains"], true);
+  backend.edit([](Snapshot& s) { s.now += std::chrono::seconds(9); });
+  answer = change(R"({"node": {"deadline_s": 0}})");
+  EXPECT_EQ(json::parse(answer.body)["node"]["state"], "late");
+  backend.edit([](Snapshot& s) { s.status.drain->left = 0; });
+  EXPECT_EQ(json::parse(sut.handle(get("/v1/drain")).body)["node"]["state"], "drained");
+}
+
+TEST_F(AdminServiceTest, DrainsThatCannotBeAreRefusedWithTheirPath) {
+  struct Row {
+    const char* body;
+    int status;
+    const char* path;
+  };
+  const Row kRows[] = {{R"({"engines": {"3": {}}})", 404, "/engines"},
+                       {R"({"engines": {"0": {}}})", 404, "/engines"},
+                       {R"({"engines": {"3x": {}}})", 404, "/engines"},
+                       {R"({"engines": {"4294967296": null}})", 404, "/engines"},
+                       {R"({"engines": null})", 400, "/engines"},
+                       {R"({"node": true})", 400, "/node"},
+                       {R"({"node": {"deadline_s": -1}})", 400, "/node/deadline_s"},
+                       {R"({"node": {"deadline_s": 1e300}})", 400, "/node/deadline_s"},
+                       {R"({"node": {"deadline": 1}})", 400, "/node/deadline"},
+                       {R"({"nodes": {}})", 400, "/nodes"},
+                       {R"([])", 400, ""}};
+  for (const Row& row : kRows) {
+    SCOPED_TRACE(row.body);
+    const auto answer = sut.handle(patch("/v1/drain", row.body));
+    EXPECT_EQ(answer.status, row.status) << answer.body;
+    EXPECT_EQ(json::parse(answer.body)["path"], row.path);
+  }
+  EXPECT_EQ(backend.changes(), 0);
+}
+
 TEST_F(AdminServiceTest, TheCacheIsEmptiedByWhoHasTheToken) {
   backend.edit([](Snapshot& s) { s.status.cached[1] = Bytes(8192); });
   HttpRequest clear{"DELETE", "/v1/cache", "", "", ""};

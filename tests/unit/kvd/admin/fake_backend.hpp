@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kvd/admin/admin_backend.hpp"
+#include "kvd/admin/link/drain.hpp"
 #include "kvd/admin/link/tuning_change.hpp"
 
 namespace kvd::admin {
@@ -40,6 +41,13 @@ class FakeBackend final : public AdminBackend {
           link::changed(snapshot_.quotas, change, patch.assignments, {capacity, capacity});
       if (!quotas.ok()) return quotas.error();
       snapshot_.quotas = *std::move(quotas);
+      ++changes_;
+      return snapshot_.status.tuning;
+    }
+    if (patch.part == link::Part::kDrain) {
+      const auto drains = link::drains_of(snapshot_.status, change, patch.assignments);
+      if (!drains.ok()) return drains.error();
+      for (const core::Drain& drain : *drains) drained(drain);
       ++changes_;
       return snapshot_.status.tuning;
     }
@@ -98,6 +106,16 @@ class FakeBackend final : public AdminBackend {
     snapshot.happenings = {
         {1, TimePoint(std::chrono::seconds(60)), "warning", EngineId(3), "engine 'a' died"}};
     return snapshot;
+  }
+
+  void drained(const core::Drain& drain) {
+    std::optional<core::DrainStatus> now;
+    if (!drain.cancel) now = core::DrainStatus{snapshot_.now, std::nullopt, 1};
+    if (drain.patience) now->deadline = snapshot_.now + *drain.patience;
+    if (!drain.engine) snapshot_.status.drain = now;
+    for (core::EngineStatus& engine : snapshot_.status.engines) {
+      if (engine.id == drain.engine) engine.service.drain = now;
+    }
   }
 
   mutable std::mutex mutex_;

@@ -37,7 +37,9 @@ Snapshot full_snapshot() {
   s.status.engines.resize(2);
   s.status.engines[1].ranks.devices = {DeviceId(0), DeviceId(1)};
   s.status.engines[1].name = "an engine";
-  s.status.engines[1].idle_s = 1.5;
+  s.status.engines[1].service.idle_s = 1.5;
+  s.status.engines[1].service.drain = core::DrainStatus{TimePoint(1), TimePoint(22), 3};
+  s.status.drain = core::DrainStatus{TimePoint(1), std::nullopt, 23};
   s.status.requests.resize(2);
   s.status.requests[1].vlt_s = -0.25;
   s.status.plans.resize(1);
@@ -80,7 +82,9 @@ TEST(SnapshotBytes, HoldAllThatIsShown) {
   EXPECT_EQ(sut.status.devices[1].link_rate[1], 2.5);
   EXPECT_EQ(sut.status.engines[1].ranks.devices.at(1), DeviceId(1));
   EXPECT_EQ(sut.status.engines[1].name, "an engine");
-  EXPECT_EQ(sut.status.engines[1].idle_s, 1.5);
+  EXPECT_EQ(sut.status.engines[1].service.idle_s, 1.5);
+  EXPECT_EQ(sut.status.engines[1].service.drain->deadline, TimePoint(22));
+  EXPECT_EQ(sut.status.drain->left, 23u);
   EXPECT_EQ(sut.status.requests[1].vlt_s, -0.25);
   EXPECT_EQ(sut.status.plans[0].requests[0].in_dram[1], 4u);
   EXPECT_EQ(sut.status.tuning.slo.at("batch").tbt, Nanoseconds(16));

@@ -207,7 +207,7 @@ class History {
     world_.solve_late = false;
     world_.finish_plans();
     const auto given_up = [&] {
-      return world_.controller->status(world_.now).counters.requests_given_up;
+      return world_.controller->status(world_.now).counters.ended.for_memory;
     };
     // Until now regions that stay may have left no room for anybody.
     const std::uint64_t before = given_up();

@@ -98,13 +98,13 @@ TEST(ControllerStandstill, IsToldOnceAndEndsTheLatestRequest) {
   EXPECT_EQ(sut.counters().standstills, 0u);
   sut.wait(50);
   EXPECT_EQ(sut.counters().standstills, 1u);
-  EXPECT_EQ(sut.counters().requests_given_up, 0u);
+  EXPECT_EQ(sut.counters().ended.for_memory, 0u);
   EXPECT_EQ(std::count_if(
                 sut.world.notes.begin(), sut.world.notes.end(),
                 [](const Note& note) { return note.text.find("2 requests wait for memory") == 0; }),
             1);
   sut.wait(10);
-  ASSERT_EQ(sut.counters().requests_given_up, 1u);
+  ASSERT_EQ(sut.counters().ended.for_memory, 1u);
   EXPECT_EQ(sut.told(), std::vector{RequestId(2)}) << "the latest";
   const ControllerStatus status = sut.world.controller->status(sut.world.now);
   ASSERT_EQ(status.requests.size(), 1u);
@@ -117,7 +117,7 @@ TEST(ControllerStandstill, IsOverOnceThereIsRoom) {
   sut.world.release_oldest_region();
   sut.world.finish_copies();
   EXPECT_TRUE(run_to_end(sut.world, 100));
-  EXPECT_EQ(sut.counters().requests_given_up, 0u);
+  EXPECT_EQ(sut.counters().ended.for_memory, 0u);
 }
 
 TEST(ControllerStandstill, OneThatHoldsMemoryEndsBeforeOneThatCameLater) {

@@ -138,7 +138,7 @@ TEST_F(RepliesTest, APromptGetsAsManyTokensAsAreAllowed) {
 
 TEST_F(RepliesTest, TellsOnceWhoWasGivenUp) {
   Session& session = attach();
-  session.given_up = {RequestId(7)};
+  session.given_up = {{RequestId(7), Hold::kOutOfMemory}};
   EXPECT_THAT(sut.build(session).hold, SizeIs(1));
   EXPECT_THAT(sut.build(session).hold, IsEmpty());
 }

@@ -57,7 +57,7 @@ TEST_F(StatusBuilderTest, TellsAgesFromTheClock) {
   pass(seconds(2));
   const ControllerStatus status = build();
   EXPECT_DOUBLE_EQ(status.requests.at(0).age_s, 5);
-  EXPECT_DOUBLE_EQ(status.engines.at(0).idle_s, 2) << "the later of step and beat counts";
+  EXPECT_DOUBLE_EQ(status.engines.at(0).service.idle_s, 2) << "the later of step and beat counts";
 }
 
 TEST_F(StatusBuilderTest, ShowsThePlanOfAnEngineThatStreams) {

@@ -141,7 +141,7 @@ TEST_F(WatchTest, AStandstillIsToldOnceAndEndsWithTheLatestRequest) {
   EXPECT_THAT(session.given_up, SizeIs(1));
   EXPECT_THAT(session.active, SizeIs(1));
   EXPECT_EQ(ground.context.counters.standstills, 1u);
-  EXPECT_EQ(ground.context.counters.requests_given_up, 1u);
+  EXPECT_EQ(ground.context.counters.ended.for_memory, 1u);
 }
 
 TEST_F(WatchTest, ProgressBeginsTheWaitAnew) {

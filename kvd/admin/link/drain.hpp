@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ipc/vocabulary/result.hpp"
+#include "kvd/admin/link/messages.hpp"
+#include "kvd/core/events.hpp"
+#include "kvd/core/status.hpp"
+
+namespace kvd::admin::link {
+
+/// Tells versions of who is out of service apart, and until when; not what they have left.
+[[nodiscard]] std::uint64_t tag_of_drain(const core::ControllerStatus& status);
+
+/// What the Controller is to be told. Pure.
+/// Errors: StaleSession when the change is conditional and the status has none of its tags;
+/// NotFound
+///         for an engine that is not attached. Messages begin with the key's path and a colon.
+[[nodiscard]] Result<std::vector<core::Drain>> drains_of(const core::ControllerStatus& status,
+                                                         const Change& change,
+                                                         std::span<const Assignment> assignments);
+
+}  // namespace kvd::admin::link
