@@ -13,8 +13,8 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
 demo="$root/build/demo-vllm"
 bin="$root/build/release/bin"
+model_size=small
 
-say() { printf '\n== %s\n' "$*"; }
 fail() { printf 'demo-vllm: %s\n' "$*" >&2; exit 1; }
 
 children=""
@@ -27,20 +27,7 @@ stop_children() {
 trap stop_children EXIT
 trap 'exit 130' INT TERM
 
-say "building kvd"
-sh deploy/ci/install-deps.sh >/dev/null
-cmake --preset release >/dev/null
-cmake --build --preset release --parallel 2 --target kvd kvd-admin kvdctl kvd_client >/dev/null
-
-say "vLLM"
-python=$(sh deploy/ci/vllm.sh --fetch)
-"$python" --version
-
-rm -rf "$demo"
-mkdir -p "$demo"
-wheel=$(BUILD="$root/build/release" PYTHON="$python" sh deploy/package/wheel.sh "$demo/dist")
-"$python" -m pip install --quiet --no-deps --no-index --target "$demo/packages" "$wheel"
-"$python" tests/engines/vllm/tiny_model.py "$demo/model"
+. deploy/vllm-setup.sh
 
 say "kvd"
 "$bin/kvd" --backend host --pool.hbm 256MiB --pool.dram 512MiB --paths.runtime_dir "$demo" \

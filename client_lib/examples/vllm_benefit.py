@@ -6,9 +6,9 @@ First the untouched vLLM says what it can do: goals (8 times the first token of 
 3 times a step that decodes as many requests as fit), and the knee, the highest rate at which `knee` of
 the requests meet both goals, on seeds of its own. Then every mode plays the same requests at each
 share of the knee and with each seed. "untouched": no connector, no scheduler class, prefix caching on
-as by default. Each mode is one engine process, and on kvd a daemon of its own (kvd of $BENCH_KVD) with
-that rotation policy; two of the processes work at a time. Times are of vllm_load.py's clock "cpu",
-with a row by the time of day beside it where "wall" names shares.
+as by default. Each mode is one engine process, and on kvd a daemon of its own (the program $BENCH_KVD)
+with that rotation policy; two of the processes work at a time. Times are of vllm_load.py's clock "cpu";
+on a machine whose cores others use they still grow, as caches and the daemon's core are shared.
 
 Prints a table and writes every figure of every run to OUT.
 """
@@ -198,13 +198,22 @@ def table(given: dict[str, Any], runs: list[dict[str, Any]]) -> str:
                 means = [form.format(statistics.mean(each[key] for each in these))
                          for _, key, form in COLUMNS]  # fmt: skip
                 lines.append(f"| {share} | {mode} | " + " | ".join(means) + " |")
-    for mode in given["modes"]:
-        of_mode = [each for each in runs if each["mode"] == mode]
-        whole = [statistics.median(each["schedule_us"][q] for each in of_mode) for q in ("p50", "p99")]
-        more = [statistics.median(each["schedule_added_us"][q] for each in of_mode) for q in ("p50", "p99")]
-        lines.append(f"{mode}: schedule() {whole[0]:.0f} us median, {whole[1]:.0f} us P99; "
-                     f"schedule_added {more[0]:.0f} us, {more[1]:.0f} us")  # fmt: skip
+    for row in cost_rows(given, runs):
+        lines.append("{row} ({mode}): median {p50_us:.0f} us, P99 {p99_us:.0f} us".format(**row))
     return "\n".join([*lines, f"answers that differ between engines: {differing(runs)}"])
+
+
+def cost_rows(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Wall time of vLLM's schedule(), and of that what kvd's code and the wait for its answer take:
+    of the runs' quantiles the median."""
+    rows = []
+    for mode in given["modes"]:
+        for row in ("schedule", "schedule_added"):
+            found = [each[f"{row}_us"] for each in runs if each["mode"] == mode]
+            if found and (row == "schedule" or mode != "untouched"):
+                p50, p99 = (statistics.median(each[q] for each in found) for q in ("p50", "p99"))
+                rows.append({"row": row, "mode": mode, "p50_us": p50, "p99_us": p99})
+    return rows
 
 
 def differing(runs: list[dict[str, Any]]) -> int:
@@ -242,7 +251,7 @@ def main() -> None:
     print(table(given, runs))
     for run in runs:
         del run["answers"]
-    out.write_text(json.dumps({"given": given, "knee": knee, "runs": runs}, indent=1) + "\n")
+    out.write_text(json.dumps({"given": given, "knee": knee, "rows": cost_rows(given, runs), "runs": runs}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -158,9 +158,10 @@ class KvdSchedulerMixin:
         here: Any = self
         stands = (len(here.running), len(here.kv_holding_waiting), len(here.waiting))
         answered, self.kvd_answered = self.kvd_answered, ()
-        if stands == answered \
-                and here.kv_cache_manager.block_pool.get_num_free_blocks() >= len(here.running):  # fmt: skip
-            return _NOBODY
+        if stands == answered:
+            grow = sum(each.num_computed_tokens % here.block_size == 0 for each in here.running)
+            if grow <= here.kv_cache_manager.block_pool.get_num_free_blocks():
+                return _NOBODY
         decision = self.kvd_ask()
         if decision == _NOBODY and here.running \
                 and not any(each.is_prefill_chunk for each in here.running):  # fmt: skip

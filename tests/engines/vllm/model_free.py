@@ -275,11 +275,12 @@ def _config(
     engine: dict[str, Any],
 ) -> Any:  # fmt: skip
     given = {
-        "enable_prefix_caching": False, "max_num_seqs": 8, "max_num_batched_tokens": 256, **engine,
+        "enable_prefix_caching": False, "max_num_seqs": 8, "max_num_batched_tokens": 256,
+        "max_model_len": LONGEST, **engine,
     }  # fmt: skip
     config = EngineArgs(
         model=str(folder), skip_tokenizer_init=True, dtype="float32", enforce_eager=True,
-        max_model_len=LONGEST, block_size=TOKENS, num_gpu_blocks_override=blocks,
+        block_size=TOKENS, num_gpu_blocks_override=blocks,
         kv_transfer_config={
             "kv_connector": "KvdConnector", "kv_connector_module_path": "kvd_vllm.connector",
             "kv_role": "kv_both",

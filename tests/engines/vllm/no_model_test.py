@@ -138,6 +138,42 @@ class NoModel(unittest.TestCase):
             self.assertEqual(rig.computed_twice(), {})
             self.assertEqual(rig.counts.get("stock_steps", 0), 0)
 
+    def test_where_nothing_happens_every_other_step_is_asked_about(self) -> None:
+        rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], blocks=16, options=PARK_ONLY)
+        asked: list[int] = []
+        ask = rig.scheduler.kvd_ask
+        rig.scheduler.kvd_ask = lambda: asked.append(rig.steps) or ask()
+        for _ in range(4):
+            rig.add([rig.random.randrange(3, 1900) for _ in range(130)], 60)  # room for two
+        for _ in range(10):
+            rig.step()
+        self.assertGreater(len(rig.scheduler.waiting), 0)
+        asked.clear()
+        for _ in range(20):
+            rig.step()
+        self.assertEqual(len(asked), 10)
+        if asked[-1] != rig.steps:  # the next one would be asked about anyway
+            rig.step()
+        rig.add([5, 6, 7], 4)
+        rig.step()
+        self.assertEqual(asked[-1], rig.steps, "somebody came")
+        rig.run_dry()
+        rig.check_answers()
+
+    def test_what_is_forgotten_is_told_together(self) -> None:
+        rig = self.rig(self.kvd(), RandomScheduler, SEEDS[0], options=PARK_ONLY)
+        planner, link = rig.connector._planner, rig.connector._link
+        assert planner is not None and link is not None
+        planner._clock = lambda: 1.0
+        told: list[int] = []
+        drop = link.drop
+        link.drop = lambda digests: told.append(len(digests)) or drop(digests)
+        self.play(rig, 400)
+        self.assertGreater(sum(told), 100)
+        self.assertLess(len(told), 20)
+        self.assertEqual(planner._forget, [])
+        self.assertEqual(rig.computed_twice(), {})
+
     def test_kvd_killed_and_started_again_costs_no_answer(self) -> None:
         """Copies are under way when it dies: what they were for is computed again."""
         kvd = self.kvd("1MiB/s")

@@ -1,0 +1,26 @@
+#!/bin/sh
+# What kvd's scheduling is worth to vLLM, and what it costs: an untouched vLLM and the same one on kvd
+# (policies lvf and unified) under the same loads, at shares of the knee that is measured before.
+#
+#   sh deploy/bench-vllm.sh [JSON]      JSON: client_lib/examples/vllm_benefit.py, DEFAULTS
+#   BENCH_MODEL=small sh deploy/bench-vllm.sh '{"prompt": [64, 256], "answer": [64, 200], "blocks": 48,
+#     "engine": {"max_model_len": 512, "max_num_seqs": 32, "max_num_batched_tokens": 256,
+#                "kv_cache_memory_bytes": 33554432}}'
+#
+# Half an hour on two idle cores; the small model (4 M parameters instead of 21 M) takes a third.
+# Needs what deploy/demo-vllm.sh needs. Prints a table; all figures are in build/bench-vllm/out.json,
+# its row schedule_added among them.
+set -eu
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+cd "$root"
+demo="$root/build/bench-vllm"
+model_size=${BENCH_MODEL:-large}
+. deploy/vllm-setup.sh
+
+say "loads"
+env PYTHONPATH="$demo/packages" BENCH_KVD="$root/build/release/bin/kvd" VLLM_TARGET_DEVICE=cpu \
+  VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_NO_USAGE_STATS=1 \
+  HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
+  "$python" client_lib/examples/vllm_benefit.py "$demo/model" "$demo" "$demo/out.json" "$@" \
+  | tee "$demo/table.txt"
