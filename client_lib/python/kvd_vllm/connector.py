@@ -26,7 +26,7 @@ from kvd_vllm import checks, options
 from kvd_vllm.copying import Copier
 from kvd_vllm.daemon import KvdCache, Link, NoCache
 from kvd_vllm.lasting import LastingCache
-from kvd_vllm.layout import CacheShape, pieces_of, refusal, shape_of
+from kvd_vllm.layout import CacheShape, Piece, pieces_of, refusal, shape_of
 from kvd_vllm.memory import KvMemory, logger
 from kvd_vllm.planning import Planner
 from kvd_vllm.stats import KvdPromMetrics, KvdStats
@@ -103,13 +103,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         except (ValueError, kvd_client.KvdError) as fault:
             logger.warning("kvd: no block is stored or parked: %s", fault)
             return
-        shape = self.shape
-        cache = LastingCache(
-            first, client, region, shape, pieces,
-            lambda there, blocks, parts: KvdCache(
-                client, there, shape._replace(blocks=blocks), parts
-            ),
-        )  # fmt: skip
+        open_cache = functools.partial(_cache_over, client, self.shape)
+        cache = LastingCache(first, client, region, self.shape, pieces, open_cache)
         fence = functools.partial(_fence_of, region.device) if region.device >= 0 else None
         self._copier = Copier(
             cache, kvd_client.KvdError, kvd_client.WouldBlock, self._options.load_timeout_s, fence
@@ -267,6 +262,13 @@ def _tensors_of(values: Any) -> list[torch.Tensor]:
     for value in values:
         found += [value] if isinstance(value, torch.Tensor) else _tensors_of(value)
     return found
+
+
+def _cache_over(
+    client: kvd_client.Client, shape: CacheShape, region: kvd_client.Region, blocks: int,
+    pieces: Sequence[Piece],
+) -> KvdCache:  # fmt: skip
+    return KvdCache(client, region, shape._replace(blocks=blocks), pieces)
 
 
 def _fence_of(device: int) -> Any:
