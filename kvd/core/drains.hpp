@@ -44,8 +44,8 @@ class Drains {
   /// At every tick: tells once when an engine has nothing left.
   void watch();
 
-  /// None: it is in service. `left` counts its requests that have begun; of an engine that submits
-  /// none and never asked for a schedule, its regions.
+  /// None: it is in service. `left` counts its requests; of an engine that places, those that have
+  /// begun; of one that kvd knows no requests of, its regions.
   [[nodiscard]] std::optional<DrainStatus> status(const Session& session) const;
   /// Of the node; `left` counts engines that have something left.
   [[nodiscard]] std::optional<DrainStatus> status() const;

@@ -93,7 +93,7 @@ class Drain(unittest.TestCase):
         self.assertEqual([(h.request, h.reason) for h in step.hold], [(8, HoldReason.DRAINED)])
         self.assertEqual([run.request for run in step.run], [7])
         self.assertIn("draining", self.kvdctl("engines").stdout)
-        self.assertIn("1 requests or regions left", self.drain())
+        self.assertTrue(poll_until(lambda: "1 requests or regions left" in self.drain()))
         client.finish(7)
         self.assertIn("drained", self.drain(number, "--wait"))
         self.assertIn("in service", self.drain(number, "--cancel"))
