@@ -15,6 +15,7 @@ from kvd_process import KvdProcess, poll_until
 
 SEED = os.environ.get("KVD_SEED", "7")
 EXAMPLES = "200"  # an operation
+REST, DRAIN = 23, 2  # operations of all paths but /v1/drain, and of it
 
 
 class Rest(unittest.TestCase):
@@ -38,11 +39,14 @@ class Rest(unittest.TestCase):
             cwd=folder, capture_output=True, text=True, timeout=800)  # fmt: skip
 
     def test_nothing_is_found(self) -> None:
-        run = self.schemathesis(f"http://127.0.0.1:{self.kvd.port}/openapi.json")
-        print(f"seed {SEED}\n{run.stdout[-3000:]}", file=sys.stderr)
-        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertIn("Selected: 24/24", run.stdout)
-        self.assertIn("Tested: 24", run.stdout)
+        description = f"http://127.0.0.1:{self.kvd.port}/openapi.json"
+        # Last who is in service: a node that is not says 503 at /readyz, and has no engine to show.
+        for chosen, operations in (("--exclude-path", REST), ("--include-path", DRAIN)):
+            run = self.schemathesis(description, chosen, "/v1/drain")
+            print(f"seed {SEED}\n{run.stdout[-3000:]}", file=sys.stderr)
+            self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+            self.assertIn(f"Selected: {operations}/{REST + DRAIN}", run.stdout)
+            self.assertIn(f"Tested: {operations}", run.stdout)
 
     def test_what_is_wrong_would_be_found(self) -> None:
         """The control: descriptions that kvd does not keep to."""
