@@ -27,14 +27,13 @@ from typing import Any
 
 DEFAULTS: dict[str, Any] = {
     "modes": ["untouched", "lvf", "unified"], "shares": [0.8, 1.2, 1.5], "seeds": [11, 12, 13, 14, 15],
-    "knee_seeds": [1, 2], "knee": 0.975, "knee_from": 1.0, "requests": 60,
+    "knee_seeds": [1, 2], "knee": 0.975, "knee_from": 1.0, "knee_steps": 6, "requests": 60,
     "prompt": [64, 512], "answer": [64, 400], "blocks": 121, "at_once": 2, "rate": None,
     "ttft_s": None, "tbt_s": None,
     "engine": {"max_model_len": 1024, "max_num_seqs": 64, "max_num_batched_tokens": 256,
                "kv_cache_memory_bytes": 128 << 20},
 }  # fmt: skip
 BLOCK = 32
-KNEE_STEPS = 6  # of the search, each of which halves what is left
 LOAD = Path(__file__).with_name("vllm_load.py")
 ON_KVD = {
     "scheduler_cls": "kvd_vllm.KvdScheduler",
@@ -131,7 +130,7 @@ def set_goals(untouched: Process, given: dict[str, Any]) -> None:
 
 
 def find_knee(untouched: Process, given: dict[str, Any]) -> float:
-    """By doubling, then halving, the rate."""
+    """By doubling the rate, then by `knee_steps` steps that each halve what is left."""
 
     def meets(rate: float) -> bool:
         found = [untouched.ask(load(given, rate, seed))["joint"] for seed in given["knee_seeds"]]
@@ -145,7 +144,7 @@ def find_knee(untouched: Process, given: dict[str, Any]) -> float:
         high /= 2
         if meets(high):
             low, high = high, 2 * high
-    for _ in range(KNEE_STEPS):
+    for _ in range(given["knee_steps"]):
         if high - low < 0.05 * low:
             break
         middle = (low + high) / 2

@@ -15,6 +15,7 @@ end, each with an answer of one token, for their time to the first token.
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import time
@@ -35,6 +36,7 @@ class Clock:
         self._of_cpu = kind == "cpu"
         self._added = 0.0
         self._is_waiting = False
+        self._schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
 
     def __call__(self) -> float:
         return (time.process_time() + self._added) if self._of_cpu else time.monotonic()
@@ -45,13 +47,17 @@ class Clock:
         else:
             time.sleep(max(0.0, seconds))
 
+    def _ready(self) -> float:
+        """Time that this thread could have run, but other jobs did."""
+        return int(os.pread(self._schedstat, 64, 0).split()[1]) * 1e-9
+
     def waiting(self, call: Any) -> Any:
         """The call, with the time in which it only waited added."""
 
         def timed(*arguments: Any, **named: Any) -> Any:
             if self._is_waiting:  # the outer call counts
                 return call(*arguments, **named)
-            wall, cpu = time.monotonic(), time.process_time()
+            wall, cpu, ready = time.monotonic(), time.process_time(), self._ready()
             self._is_waiting = True
             try:
                 return call(*arguments, **named)
@@ -59,7 +65,7 @@ class Clock:
                 self._is_waiting = False
                 if self._of_cpu:
                     idle = (time.monotonic() - wall) - (time.process_time() - cpu)
-                    self._added += max(0.0, idle)
+                    self._added += max(0.0, idle - (self._ready() - ready))
 
         return timed
 
