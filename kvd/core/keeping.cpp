@@ -118,8 +118,9 @@ Keeping::Slabs Keeping::take_slabs(const AdoptRows& left, const std::vector<stor
   }
   for (const SlabIndex slab : left.slabs) {
     const auto owner = slabs.owners.find(slab);
-    const auto slots =
-        store_.tiers.adopt(slab, owner == slabs.owners.end() ? store::Taker{} : owner->second);
+    const bool nobody = owner == slabs.owners.end();
+    const std::vector<SlotId> slots =
+        store::adopt(store_.tiers, slab, nobody ? store::Taker{} : owner->second);
     slabs.free.insert(slots.begin(), slots.end());
   }
   return slabs;

@@ -43,13 +43,15 @@ struct AdminProcess {
   std::string user = "nobody";  ///< whom it becomes where kvd may; empty: kvd's own user
 };
 
-/// Cached blocks on disk. Source: kvd/DESIGN.md "Blocks on disk".
+/// Cached blocks on disk, and those in DRAM that outlive kvd. Source: kvd/DESIGN.md "Blocks on
+/// disk", "Blocks that outlive kvd".
 struct DiskSettings {
-  std::string path;               ///< folder; empty: there is no disk
-  Bytes size = 64 * kGiB;         ///< of each model's files
-  Bytes floor = 10 * kGiB;        ///< room that the file system must have left for others
-  Bytes daily_writes{INT64_MAX};  ///< of all models together
-  std::uint32_t touches = 2;      ///< a block is written once it was asked for so often
+  std::string path;                ///< folder; empty: there is no disk
+  Bytes size = 64 * kGiB;          ///< of each model's files
+  Bytes floor = 10 * kGiB;         ///< room that the file system must have left for others
+  Bytes daily_writes{INT64_MAX};   ///< of all models together
+  std::string keep_dram = "auto";  ///< restart.keep: auto or never
+  std::uint32_t touches = 2;       ///< a block is written once it was asked for so often
 };
 
 /// Everything that can be set: a TOML file, KVD_* in the environment, flags; the later wins.
@@ -77,7 +79,6 @@ struct Config {
   Nanoseconds cuda_watchdog{30'000'000'000};  ///< a copy that stands still so long: device lost
 
   DiskSettings disk;
-  std::string keep = "auto";  ///< whether cached blocks in DRAM outlive kvd: auto or never
 
   // link
   /// Host backend: each direction of each device; zero: unthrottled.

@@ -253,8 +253,8 @@ void check_copy(const Config& config, Faults& faults) {
 }
 
 void check_restart(const Config& config, Faults& faults) {
-  if (config.keep == "auto" || config.keep == "never") return;
-  faults.push_back("restart.keep: \"" + config.keep + "\" is neither auto nor never");
+  if (config.disk.keep_dram == "auto" || config.disk.keep_dram == "never") return;
+  faults.push_back("restart.keep: \"" + config.disk.keep_dram + "\" is neither auto nor never");
 }
 
 void check_disk(const Config& config, Faults& faults) {

@@ -82,7 +82,7 @@ Keys memory_keys() {
           kRate, [](auto& c) -> auto& { return c.link_bandwidth; }),
       key(
           "restart.keep", "whether what DRAM caches outlives kvd: auto or never", kAnyText,
-          [](auto& c) -> auto& { return c.keep; }),
+          [](auto& c) -> auto& { return c.disk.keep_dram; }),
       key(
           "copy.table", "file of kvd-bench copy --matrix: how large slots should be; empty: none",
           kAnyText, [](auto& c) -> auto& { return c.copy_table; }),

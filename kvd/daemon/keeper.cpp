@@ -14,14 +14,15 @@ kept::Record record_of(const core::KeptBlocks& blocks, const Domains::Origin& or
                        std::uint32_t group) {
   const store::KeptRow& row = blocks.row;
   kept::Record record;
-  record.slab = row.dram[group].slab().value;
-  record.slot = row.dram[group].index();
-  record.slot_bytes = static_cast<std::uint64_t>(row.slot_bytes.value);
-  record.layers = blocks.shape.layers;
-  record.layers_per_block = blocks.shape.layers_per_block;
-  record.block_tokens = blocks.shape.block_tokens;
-  record.ranks = blocks.shape.ranks;
-  record.token_bytes = static_cast<std::uint64_t>(blocks.shape.bytes_per_token_per_layer.value);
+  record.place.slab = row.dram[group].slab().value;
+  record.place.slot = row.dram[group].index();
+  record.place.bytes = static_cast<std::uint64_t>(row.slot_bytes.value);
+  record.shape.layers = blocks.shape.layers;
+  record.shape.layers_per_block = blocks.shape.layers_per_block;
+  record.shape.block_tokens = blocks.shape.block_tokens;
+  record.shape.ranks = blocks.shape.ranks;
+  record.shape.token_bytes =
+      static_cast<std::uint64_t>(blocks.shape.bytes_per_token_per_layer.value);
   record.group = group;
   record.groups = static_cast<std::uint32_t>(row.dram.size());
   record.number = row.number;
@@ -86,7 +87,7 @@ void Keeper::write(const Job& job) {
   for (const Slot& slot : job.slots) {
     kept::Record record = slot.record;
     record.sums = disk::group_sum(
-        {reinterpret_cast<const std::byte*>(slot.address), std::size_t{record.slot_bytes}});
+        {reinterpret_cast<const std::byte*>(slot.address), std::size_t{record.place.bytes}});
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
     const auto wanted = wanted_.find(slot.slot);

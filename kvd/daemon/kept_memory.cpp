@@ -48,21 +48,20 @@ kept::Hash hash_of(const std::string& domain) {
 
 /// What all records of a row have in common.
 auto key_of(const kept::Record& r) {
-  return std::tuple(r.domain, r.fingerprint, r.digest, r.devices, r.layers, r.layers_per_block,
-                    r.block_tokens, r.ranks, r.token_bytes, r.slot_bytes, r.groups, r.number,
-                    r.has_parent, r.parent);
+  return std::tuple(r.domain, r.fingerprint, r.digest, r.devices, r.shape, r.place.bytes, r.groups,
+                    r.number, r.has_parent, r.parent);
 }
 
 core::KeptBlocks blocks_of(const kept::Record& r, DomainId domain) {
   core::KeptBlocks blocks;
-  blocks.shape = {r.layers, r.layers_per_block, r.block_tokens,
-                  Bytes(static_cast<std::int64_t>(r.token_bytes)), r.ranks};
+  blocks.shape = {r.shape.layers, r.shape.layers_per_block, r.shape.block_tokens,
+                  Bytes(static_cast<std::int64_t>(r.shape.token_bytes)), r.shape.ranks};
   blocks.row.space = {Fingerprint{Digest{r.fingerprint}}, domain, ClassId(), r.devices};
   blocks.row.digest = Digest{r.digest};
   if (r.has_parent != 0) blocks.row.parent = Digest{r.parent};
   blocks.row.number = r.number;
   blocks.row.saved = {r.saved};
-  blocks.row.slot_bytes = Bytes(static_cast<std::int64_t>(r.slot_bytes));
+  blocks.row.slot_bytes = Bytes(static_cast<std::int64_t>(r.place.bytes));
   return blocks;
 }
 
@@ -76,12 +75,12 @@ KeptMemory KeptMemory::take(const Config& config, KeptDescriptors kept, Domains&
   memory.slab_bytes_ = config.slab_size();
   const std::uint32_t slabs = config.slabs(Tier::kDram);
   const bool room = descriptors_kept() > slabs;
-  if (config.keep == "auto" && !room && descriptors_kept() > 0) {
+  if (config.disk.keep_dram == "auto" && !room && descriptors_kept() > 0) {
     log_warning("the cache ends with this kvd: whoever started it keeps " +
                 std::to_string(descriptors_kept()) + " descriptors, and DRAM has " +
                 std::to_string(slabs) + " slabs; raise FileDescriptorStoreMax");
   }
-  if (config.keep == "auto" && room) memory.open_state(kept);
+  if (config.disk.keep_dram == "auto" && room) memory.open_state(kept);
   for (auto& [name, fd] : kept) {
     const auto slab = number_of(name);
     if (memory.on() && slab && slab->value < slabs) {
@@ -133,9 +132,10 @@ void KeptMemory::read(const Config& config, Domains& domains) {
     }
     const bool fits = record.group < groups && row.records[record.group] == kept::kRecords;
     if (!fits) return state_->erase(at);
-    const bool named = record.slab < SlotId::kMaxSlabs && record.slot < SlotId::kMaxSlotsPerSlab;
+    const bool named =
+        record.place.slab < SlotId::kMaxSlabs && record.place.slot < SlotId::kMaxSlotsPerSlab;
     row.blocks.row.dram[record.group] =
-        named ? SlotId(SlabIndex(record.slab), record.slot) : SlotId();
+        named ? SlotId(SlabIndex(record.place.slab), record.place.slot) : SlotId();
     row.sums[record.group] = record.sums;
     row.records[record.group] = at;
   });

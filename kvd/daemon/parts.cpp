@@ -92,13 +92,12 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
     : config(std::move(opened.config)),
       poller(std::move(opened.poller)),
       domains(std::move(opened.domains)),
-      kept(std::move(opened.kept)),
       device(std::move(opened.device)),
       server(std::move(opened.server)),
       events(std::move(opened.controller), shared.clock),
       groups(sessions, events, device->writers()),
       replies(*server, sessions),
-      workers(start_workers(shared)),
+      workers(start_workers(shared, std::move(opened.kept))),
       ends({sessions, groups, replies, poller, events, shared.log, *workers.liveness}),
       frames(sessions, groups, ends),
       copies({device->movers(), sessions, groups, events, ends}),
@@ -114,8 +113,8 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
       acceptor({poller, maker, shared.log, shared.clock}, std::move(opened.listener),
                silent_bounds(config)) {
   events.carry_out_with([this](const core::Effect& effect) { effects.perform(effect); });
-  core::AdoptRows left = kept->rows(device->slabs());
-  if (kept->on() || !left.slabs.empty()) events.feed(std::move(left));
+  core::AdoptRows left = workers.kept->rows(device->slabs());
+  if (workers.kept->on() || !left.slabs.empty()) events.feed(std::move(left));
 }
 
 Parts::~Parts() {
@@ -139,7 +138,7 @@ std::unique_ptr<Disks> Parts::make_disks(const Shared& shared) {
       Disks::Settings{config.disk.path, config.disk.size, config.disk.floor});
 }
 
-Workers Parts::start_workers(const Shared& shared) {
+Workers Parts::start_workers(const Shared& shared, std::unique_ptr<KeptMemory> kept) {
   Inbox& inbox = shared.inbox;
   EventLog& log = shared.log;
   SlabRenewer::Answers renewals;
@@ -162,9 +161,10 @@ Workers Parts::start_workers(const Shared& shared) {
   started.solver = std::make_unique<Solver>([this, &inbox](core::PlanReady plan) {
     inbox.post([this, plan = std::move(plan)] { events.feed(plan); });
   });
-  if (kept->on()) {
-    started.keeper =
-        std::make_unique<Keeper>(*kept, device->slabs(), domains, [this, &inbox](Ticket ticket) {
+  started.kept = std::move(kept);
+  if (started.kept->on()) {
+    started.keeper = std::make_unique<Keeper>(
+        *started.kept, device->slabs(), domains, [this, &inbox](Ticket ticket) {
           inbox.post([this, ticket] { events.feed(core::RowsKept{ticket}); });
         });
   }

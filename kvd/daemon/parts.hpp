@@ -67,7 +67,6 @@ struct Parts {
   Config config;
   Poller poller;                                     ///< what the control thread sleeps on
   Domains domains;                                   ///< whose engine is whose
-  std::unique_ptr<KeptMemory> kept;                  ///< what outlives kvd
   std::unique_ptr<Device> device;                    ///< slabs, movers, copies under way
   std::unique_ptr<transport::CommandServer> server;  ///< commands that come over ZeroMQ
   EventFeed events;                                  ///< to the Controller, and effects back
@@ -88,7 +87,7 @@ struct Parts {
 
  private:
   Parts(Opened opened, const Shared& shared, BootId boot);
-  [[nodiscard]] Workers start_workers(const Shared& shared);
+  [[nodiscard]] Workers start_workers(const Shared& shared, std::unique_ptr<KeptMemory> kept);
   [[nodiscard]] std::unique_ptr<Disks> make_disks(const Shared& shared);
 };
 

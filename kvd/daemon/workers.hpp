@@ -16,7 +16,8 @@ struct Workers {
   std::unique_ptr<Liveness> liveness;
   std::unique_ptr<Solver> solver;
   std::unique_ptr<SlabRenewer> renewer;
-  std::unique_ptr<Keeper> keeper;  ///< null, too, where nothing outlives kvd
+  std::unique_ptr<KeptMemory> kept;  ///< what the keeper writes to
+  std::unique_ptr<Keeper> keeper;    ///< null, too, where nothing outlives kvd
 
   void end() {
     liveness.reset();

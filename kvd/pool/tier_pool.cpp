@@ -104,17 +104,18 @@ SlotGrant TierPool::allocate(const SlotRequest& request) {
   return grant;
 }
 
-std::vector<SlotId> TierPool::adopt(SlabIndex index, ClassId model_class, DomainId domain) {
-  KVD_CHECK(book_.at(index).use == SlabUse::kClean && !book_.at(index).held(),
+std::vector<SlotId> adopt(TierPool& pool, SlabIndex index, ClassId model_class, DomainId domain) {
+  SlabBook& book = pool.book_;
+  KVD_CHECK(book.at(index).use == SlabUse::kClean && !book.at(index).held(),
             "a slab is adopted that somebody has");
-  const Budget budget(book_, quotas_);
+  const Budget budget(book, pool.quotas_);
   if (!domain || judge(1, budget.supply_for_class(model_class, domain)) != ErrorCode::kOk) {
-    book_.change(index, [](Slab& slab) { slab.use = SlabUse::kDirty; });
+    book.change(index, [](Slab& slab) { slab.use = SlabUse::kDirty; });
     return {};
   }
-  book_.assign(index, model_class, domain);
+  book.assign(index, model_class, domain);
   std::vector<SlotId> slots;
-  book_.take(index, book_.class_of(model_class).slots_per_slab, slots);
+  book.take(index, book.class_of(model_class).slots_per_slab, slots);
   return slots;
 }
 

@@ -88,10 +88,6 @@ class TierPool {
   /// domain trusts itself. Slabs the owner has mapped come before those it would have to map.
   [[nodiscard]] SlotGrant allocate(const SlotRequest& request);
 
-  /// A clean slab that has bytes of an earlier daemon: all its slots, filling, where the domain may
-  /// have it. Else none: it is dirty then.
-  [[nodiscard]] std::vector<SlotId> adopt(SlabIndex slab, ClassId model_class, DomainId domain);
-
   void mark_open(SlotId slot) {  ///< filling -> open
     book_.move(slot, any_of(SlotState::kFilling), SlotState::kOpen);
   }
@@ -187,11 +183,19 @@ class TierPool {
   [[nodiscard]] std::string validate() const;
 
  private:
+  friend std::vector<SlotId> adopt(TierPool& pool, SlabIndex slab, ClassId model_class,
+                                   DomainId domain);
+
   Config config_;
   Quotas quotas_;
   SlabBook book_;
   RegionLeases regions_;
   Renewals renewals_;
 };
+
+/// A clean slab that has bytes of an earlier daemon: all its slots, filling, where the domain may
+/// have it. Else none: it is dirty then.
+[[nodiscard]] std::vector<SlotId> adopt(TierPool& pool, SlabIndex slab, ClassId model_class,
+                                        DomainId domain);
 
 }  // namespace kvd::pool

@@ -30,7 +30,7 @@ RowId Blocks::name(BlockTable& table, std::uint32_t block, EntryId key) {
     row.blocks.push_back(table[i]);
   }
   moved_.push_back(id);
-  touch({id});
+  touched_.add({id});
   return id;
 }
 
@@ -107,7 +107,7 @@ void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots
     blocks.count(one, tier, 1);
   }
   blocks.moved_.push_back(id);
-  if (tier == Tier::kDram) blocks.touch({id});
+  if (tier == Tier::kDram) blocks.touched_.add({id});
 }
 
 std::vector<SlotId> Blocks::vacate(RowId id, Tier tier) {
@@ -121,7 +121,7 @@ std::vector<SlotId> Blocks::vacate(RowId id, Tier tier) {
     slots.push_back(std::exchange(slot, SlotId()));
   }
   moved_.push_back(id);
-  if (tier == Tier::kDram) touch({id});
+  if (tier == Tier::kDram) touched_.add({id});
   return slots;
 }
 
@@ -131,7 +131,7 @@ SlotsByTier Blocks::release(RowId id) {
   for (const BlockId each : row(id).blocks) erase(each, slots);
   changing(id) = {};
   unused_rows_.push_back(id);
-  touch({id, true});
+  touched_.add({id, true});
   return slots;
 }
 

@@ -112,7 +112,7 @@ SlotId Blocks::relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to
     tiers_.open(tier, to);
   }
   each_owner(table, shifted, [&](BlockTable& owner) { owner.moved(tier); });
-  if (shifted.row && tier == Tier::kDram) touch({shifted.row});
+  if (shifted.row && tier == Tier::kDram) touched_.add({shifted.row});
   return std::exchange(shifted.at[index(tier)], to);
 }
 

@@ -26,6 +26,26 @@ using SlotsByTier = std::array<std::vector<SlotId>, kTiers>;
 
 struct BroughtRow;
 
+/// Rows of which a block changed its place or state in DRAM, in order; nothing before start().
+class TouchedRows {
+ public:
+  struct Row {
+    RowId row;
+    bool ended = false;  ///< it is no more
+    friend bool operator==(const Row&, const Row&) = default;
+  };
+  void start() { on_ = true; }
+  void add(const Row& row) {
+    if (on_ && (rows_.empty() || rows_.back() != row)) rows_.push_back(row);
+  }
+  /// Those since the last call.
+  [[nodiscard]] std::vector<Row> take() { return std::exchange(rows_, {}); }
+
+ private:
+  std::vector<Row> rows_;
+  bool on_ = false;
+};
+
 /// The number of a record that is not in use, or of a new one.
 template <class RecordId, class Record>
 [[nodiscard]] RecordId unused_record(std::vector<Record>& records, std::vector<RecordId>& unused) {
@@ -133,16 +153,6 @@ class Blocks {
   [[nodiscard]] SlotsByTier release(RowId id);
   /// Rows of which a block changed its place or state since the last call. Some may be no more.
   [[nodiscard]] std::vector<RowId> take_moved() { return std::exchange(moved_, {}); }
-  /// From now on take_touched() tells.
-  void tell_touched() { tells_touched_ = true; }
-  /// A row of which a block changed its place or state in DRAM; `ended`: that is no more.
-  struct Touched {
-    RowId row;
-    bool ended = false;
-    friend bool operator==(const Touched&, const Touched&) = default;
-  };
-  /// Those since the last call, in order.
-  [[nodiscard]] std::vector<Touched> take_touched() { return std::exchange(touched_, {}); }
 
   /// Slots that blocks have in the tier.
   [[nodiscard]] std::size_t slots(Tier tier) const { return in_[static_cast<std::size_t>(tier)]; }
@@ -155,6 +165,7 @@ class Blocks {
 
  private:
   friend class BlockMoves;
+  friend class KeptRows;
   friend RowId bring(Blocks& blocks, const BroughtRow& row);
   friend void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots);
 
@@ -168,10 +179,7 @@ class Blocks {
   void each_owner(BlockTable& table, const Block& block, F visit);
   void moved(const Block& block, Tier tier) {
     if (block.row) moved_.push_back(block.row);
-    if (block.row && tier == Tier::kDram) touch({block.row});
-  }
-  void touch(const Touched& row) {
-    if (tells_touched_ && (touched_.empty() || touched_.back() != row)) touched_.push_back(row);
+    if (block.row && tier == Tier::kDram) touched_.add({block.row});
   }
   void count(const Block& block, Tier tier, int sign);
   void count_all(const Block& block, int sign);
@@ -188,8 +196,7 @@ class Blocks {
   std::vector<Row> rows_;  ///< by id - 1; without key: not in use
   std::vector<RowId> unused_rows_;
   std::vector<RowId> moved_;
-  std::vector<Touched> touched_;
-  bool tells_touched_ = false;
+  TouchedRows touched_;
   std::map<Holder, Usage> usage_;
   std::map<std::pair<DomainId, DeviceId>, Bytes> cached_on_;  ///< in HBM
   std::array<std::size_t, kTiers> in_{};

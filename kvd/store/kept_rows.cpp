@@ -24,7 +24,7 @@ void KeptRows::end(RowId row, std::vector<SlotId>& ended) {
 // A number that was given back may be another row's within one event.
 std::vector<SlotId> KeptRows::take_ended() {
   std::vector<SlotId> ended;
-  for (const Blocks::Touched& touched : blocks_.take_touched()) {
+  for (const TouchedRows::Row& touched : blocks_.touched_.take()) {
     const auto known = told_.find(touched.row);
     std::vector<SlotId> now = touched.ended ? std::vector<SlotId>() : dram_of(touched.row);
     if (known != told_.end() && known->second.slots == now) continue;

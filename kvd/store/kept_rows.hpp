@@ -33,7 +33,7 @@ class KeptRows {
   KeptRows(Blocks& blocks, Cache& cache) : blocks_(blocks), cache_(cache) {}
 
   /// Rows of before are not told.
-  void start() { blocks_.tell_touched(); }
+  void start() { blocks_.touched_.start(); }
   /// Slots that were told of, and do not have what was told any more. Nothing has been written over
   /// them yet, if it is asked before an event's effects are carried out.
   [[nodiscard]] std::vector<SlotId> take_ended();

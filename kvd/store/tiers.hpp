@@ -79,10 +79,6 @@ class Tiers {
   [[nodiscard]] pool::SlotGrant try_take(Tier tier, const Taker& taker, std::uint32_t count);
   /// HBM of several devices, all or nothing: as take on each, the slots one device after the other.
   [[nodiscard]] pool::SlotGrant take(const Taker& taker, std::span<const DeviceSlots> wanted);
-  /// DRAM, as TierPool::adopt. Where nobody may have the slab, scrub_slabs() is to follow.
-  [[nodiscard]] std::vector<SlotId> adopt(SlabIndex slab, const Taker& owner) {
-    return dram_.adopt(slab, owner.model_class, owner.domain);
-  }
   void seal(Tier tier, SlotId slot) { with(tier, slot).seal(slot); }
   void open(Tier tier, SlotId slot) { with(tier, slot).mark_open(slot); }
   /// Frees what nothing touches; anything else goes by `hold`. What is being moved waits for that.
@@ -148,6 +144,9 @@ class Tiers {
   [[nodiscard]] std::string validate() const;
 
  private:
+  friend std::vector<SlotId> adopt(Tiers& tiers, SlabIndex slab, const Taker& owner) {
+    return pool::adopt(tiers.dram_, slab, owner.model_class, owner.domain);
+  }
   [[nodiscard]] pool::TierPool& changing(Tier tier, DeviceId device) {
     return tier == Tier::kHbm ? hbm_.of(device) : dram_;
   }
@@ -171,5 +170,8 @@ class Tiers {
   Mappings mappings_;
   std::map<Ticket, Zeroing> zeroing_;
 };
+
+/// DRAM, as pool::adopt. Where nobody may have the slab, Tiers::scrub_slabs() is to follow.
+[[nodiscard]] std::vector<SlotId> adopt(Tiers& tiers, SlabIndex slab, const Taker& owner);
 
 }  // namespace kvd::store

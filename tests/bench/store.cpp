@@ -50,6 +50,8 @@ again, its engine attaches again and asks for a prompt of 1,000 of them, all of 
 looked at.
 
   restart      s from the kill to the end of that request             limit: 1 s
+  restart_dram the same where kvd-holder keeps DRAM and starts kvd, and there is no disk
+                                                                      limit: 1 s
 
   --repetitions N        of each row of the index, and of its floor in turn: 200
   --disk-repetitions N   the same of the disk's rows: 9
@@ -232,6 +234,7 @@ int run(const Arguments& arguments) {
   std::vector<Row> rows = index_rows(static_cast<int>(repetitions));
   for (Row& row : disk_rows(arguments)) rows.push_back(std::move(row));
   rows.push_back(restart_row(arguments));
+  rows.push_back(restart_dram_row(arguments));
   return print_rows(rows, arguments.json);
 }
 

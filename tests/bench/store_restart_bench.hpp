@@ -4,7 +4,9 @@
 
 namespace kvd::bench {
 
-/// Row `restart` of `kvd-bench store`, whose --help explains it and its option.
+/// Rows `restart` and `restart_dram` of `kvd-bench store`, whose --help explains them and their
+/// option.
 Row restart_row(const Arguments& arguments);
+Row restart_dram_row(const Arguments& arguments);
 
 }  // namespace kvd::bench

@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -212,8 +211,8 @@ TEST_F(Adopting, AnAlteredByteIsAMissAndSoIsWhatFollows) {
   ASSERT_NE(record, nullptr);
   const Records records(state);
   const kept::Record found = *records.numbered(70);
-  const UniqueFd slab = store_.find("kvd-dram-" + std::to_string(found.slab));
-  const auto at = static_cast<off_t>(found.slot * found.slot_bytes + 1234);
+  const UniqueFd slab = store_.find("kvd-dram-" + std::to_string(found.place.slab));
+  const auto at = static_cast<off_t>(found.place.slot * found.place.bytes + 1234);
   char byte = 0;
   ASSERT_EQ(::pread(slab.get(), &byte, 1, at), 1);
   byte = static_cast<char>(byte ^ 4);
@@ -232,7 +231,7 @@ TEST_F(Adopting, ARecordThatIsHalfWrittenIsAMiss) {
   kill();
   const UniqueFd state = store_.find("kvd-state");
   const Records records(state);
-  ++records.numbered(50)->slot;
+  ++records.numbered(50)->place.slot;
   start();
   EXPECT_EQ(metric("kvd_kept_blocks"), 50.0);
   EXPECT_EQ(dropped("torn"), 1.0);
@@ -318,14 +317,6 @@ TEST_F(Adopting, UnderLoadAllThatWasWrittenDownIsTakenOver) {
   std::printf("%d kills, seed %llu: %llu blocks taken over, %llu tokens found\n", kills,
               static_cast<unsigned long long>(seed), static_cast<unsigned long long>(taken),
               static_cast<unsigned long long>(found));
-}
-
-pid_t child_of(pid_t parent) {
-  const std::string number = std::to_string(parent);
-  std::ifstream children("/proc/" + number + "/task/" + number + "/children");
-  pid_t child = 0;
-  children >> child;
-  return child;
 }
 
 // As it is done where there is no systemd. What is cached is written down a moment after it is

@@ -38,6 +38,14 @@ std::string built_program(const std::string& name) {
   return std::string(moved != nullptr ? moved : KVD_BIN_DIR) + "/" + name;
 }
 
+pid_t child_of(pid_t parent) {
+  const std::string number = std::to_string(parent);
+  std::ifstream children("/proc/" + number + "/task/" + number + "/children");
+  pid_t child = 0;
+  children >> child;
+  return child;
+}
+
 std::string toml_of(const RuntimeFolder& folder, const KvdSettings& settings,
                     std::uint16_t admin_port, std::uint16_t metrics_port) {
   std::ostringstream out;

@@ -80,6 +80,9 @@ struct KvdRun {
 [[nodiscard]] KvdRun run_kvd(const std::vector<std::string>& arguments,
                              const std::vector<std::string>& environment = {});
 
+/// The first process that the process has started and that is there; 0: none.
+[[nodiscard]] pid_t child_of(pid_t parent);
+
 /// Where the build put a program.
 [[nodiscard]] std::string built_program(const std::string& name);
 

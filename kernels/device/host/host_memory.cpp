@@ -165,7 +165,8 @@ Result<HostMemory> HostMemory::reopen(const HostMemoryRequest& request, UniqueFd
     KVD_TRY(bind_to_node(memory.address_, memory.size_, *request.numa_node));
   }
   KVD_TRY(populate(memory.address_, memory.size_, request.populate_threads));
-  memory.pages_ = mapped_page_kind(memory.address_, memory.size_);
+  const bool huge = facts.st_blksize >= kHugePage.value || shmem_huge_allowed();
+  if (huge) memory.pages_ = mapped_page_kind(memory.address_, memory.size_);
   return memory;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -32,10 +33,16 @@ struct Header {
 struct Record {
   std::uint64_t state = 0;       ///< as `generation`; 0: there is none. Written last, ended first
   std::uint64_t generation = 0;  ///< of all records ever written, which one
-  std::uint32_t slab = 0, slot = 0;
-  std::uint64_t slot_bytes = 0;
-  std::uint32_t layers = 0, layers_per_block = 0, block_tokens = 0, ranks = 0;
-  std::uint64_t token_bytes = 0;  ///< of a token and layer
+  struct Place {
+    std::uint32_t slab = 0, slot = 0;
+    std::uint64_t bytes = 0;  ///< of the slot
+    friend auto operator<=>(const Place&, const Place&) = default;
+  } place;
+  struct Shape {
+    std::uint32_t layers = 0, layers_per_block = 0, block_tokens = 0, ranks = 0;
+    std::uint64_t token_bytes = 0;  ///< of a token and layer
+    friend auto operator<=>(const Shape&, const Shape&) = default;
+  } shape;
   std::uint32_t group = 0, groups = 0;
   std::uint32_t number = 0;        ///< of the block in its chain, from 0
   std::uint32_t has_parent = 0;    ///< 1 or 0

@@ -15,8 +15,8 @@ constexpr std::size_t kLooked = kHeaderBytes + 8 * sizeof(Record);
 
 Record record(std::uint32_t slot) {
   Record made;
-  made.slot = slot;
-  made.slot_bytes = 4096;
+  made.place.slot = slot;
+  made.place.bytes = 4096;
   made.digest.fill(static_cast<std::uint8_t>(slot));
   return made;
 }
@@ -27,8 +27,8 @@ UniqueFd copy_of(const UniqueFd& file) { return UniqueFd(::fcntl(file.get(), F_D
 std::vector<std::uint32_t> found(State& state) {
   std::vector<std::uint32_t> slots;
   EXPECT_EQ(state.each([&](std::uint32_t, const Record& one) {
-    EXPECT_EQ(one.digest, record(one.slot).digest);
-    slots.push_back(one.slot);
+    EXPECT_EQ(one.digest, record(one.place.slot).digest);
+    slots.push_back(one.place.slot);
   }),
             0u);
   return slots;
