@@ -41,7 +41,8 @@ const std::vector<Room>& rooms() {
         "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
         "claims",
         // who decides
-        "layer_plans", "admission", "rotation", "engine_placed", "silence", "standstills",
+        "layer_plans", "admission", "reservations", "rotation", "engine_placed", "silence",
+        "standstills",
         // what an engine says and hears
         "reports", "replies", "steps", "ranks", "sessions", "commands",
         // all of them
