@@ -248,7 +248,7 @@ TEST(Codec, EveryHoldReasonArrivesAsItWasSent) {
     sent.push_back({number + 1, number, 0});
     reason = static_cast<HoldReason>(number + 1);
   }
-  ASSERT_EQ(sent.size(), 10u);
+  ASSERT_EQ(sent.size(), 11u);
   FrameBuffer out;
   ASSERT_TRUE(encode_reply({{}, MessageType::kStep, "", StepReply{{}, {}, sent}}, out).ok());
   const auto decoded = decode_reply(out.bytes());
