@@ -126,6 +126,7 @@ class Link(Index):
             self._client = kvd_client.Client(
                 self._options.endpoint,
                 engine_name=self._options.engine_name,
+                transport=kvd_client.Transport.RING,
                 memory=kvd_client.Memory.HOST | kvd_client.Memory.CUDA,
                 timeout=timeout_s,
             )

@@ -63,6 +63,7 @@ class KvMemory:
             self._client = kvd_client.Client(
                 self._options.endpoint,
                 engine_name=self._options.engine_name,
+                transport=kvd_client.Transport.RING,
                 memory=kind,
                 timeout=self._options.timeout_s,
             )
