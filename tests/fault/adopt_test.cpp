@@ -327,7 +327,11 @@ TEST(Holder, StartsAKilledKvdAgainWithAllThatItHad) {
   StoreNode node(settings);
   EXPECT_EQ(node.run(1, kTokens), 0u);
   std::uint64_t found = 0;
-  for (int kills = 0; kills < 5 && found < kTokens - 1; ++kills) {
+  const auto in_dram = [&] {
+    return node.daemon().metric("kvd_cache_bytes{tier=\"dram\"}").value_or(0) >= kBlocks << 14;
+  };
+  for (int kills = 0; kills < 20 && found < kTokens - 1; ++kills) {
+    ASSERT_TRUE(poll_until(in_dram)) << node.daemon().log();
     const pid_t kvd = child_of(node.daemon().pid());
     ASSERT_GT(kvd, 0) << node.daemon().log();
     ::kill(kvd, SIGKILL);
