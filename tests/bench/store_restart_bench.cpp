@@ -103,7 +103,12 @@ Row restart_dram_row(const Arguments& arguments) {
   // What is cached is written down a little later: until all of it has outlived a kvd.
   constexpr std::uint64_t kAll = kRestartPrompts * (kPromptTokens - 1);
   std::uint64_t found = run_all(node);
+  constexpr auto kBytes = static_cast<double>(kRestartPrompts * kPromptBlocks << 14);
+  const auto in_dram = [&] {
+    return node.daemon().metric("kvd_cache_bytes{tier=\"dram\"}").value_or(0) >= kBytes;
+  };
   for (int i = 0; i < 10 && found < kAll; ++i) {
+    if (!test::poll_until(in_dram)) restart_failed("not all blocks come to DRAM");
     kill();
     node.attach_again();
     found = run_all(node);
