@@ -101,7 +101,7 @@ Claims::Emptying Claims::empty_slab(const Request& request, SlabIndex slab) {
     under_way |= r.leaving || r.promised || !r.runs();
     stays |= r.prefills();
     // One that came in and was paused at once makes no token that it could be kept for.
-    const bool may_leave = !r.fresh || ((r.paused() || r.curbed) && copies_.takes(r));
+    const bool may_leave = !r.fresh || ((r.paused() || r.order.curbed) && copies_.takes(r));
     if (r.decodes() && may_leave) inside.push_back(&r);
   });
   if (under_way) return Emptying::kStarted;
@@ -143,7 +143,7 @@ ErrorCode Claims::grow_next(Request& request) {
 
 void Claims::feed_starved(Session& session) {
   requests_.each_inside_of(session.id, [&](Request& r) {
-    if (r.starved && !r.curbed && r.runs() && !r.leaving && !r.promised && !r.paused()) {
+    if (r.starved && !r.order.curbed && r.runs() && !r.leaving && !r.promised && !r.paused()) {
       r.starved = grow_next(r) != ErrorCode::kOk || !streams_.stage(session, r);
     }
   });
@@ -154,7 +154,7 @@ void Claims::grow_running(Session& session) {
   requests_.each_inside_of(session.id, [&](Request& r) {
     r.starved = false;
     if (!r.runs() || r.leaving || r.promised || r.paused()) return;
-    if (r.curbed) {
+    if (r.order.curbed) {
       r.starved = true;
       if (copies_.takes(r)) promises_.preempt(r, session.id, Promise::kForSlots);
       return;
@@ -183,7 +183,7 @@ void Claims::make_way(Session& session, Request& hungry) {
   requests_.each_inside_on(share, [&](Request& r) {
     if (!r.runs() || r.paused() || !requests_.session_of(r).life.responsive) return;
     ++running;
-    if (!r.decodes() || r.sheltered || (r.fresh && !r.starved)) return;
+    if (!r.decodes() || r.order.sheltered || (r.fresh && !r.starved)) return;
     Request*& choice = r.fresh ? second : victim;
     if (!choice || r.times.arrived >= choice->times.arrived) choice = &r;
   });

@@ -215,7 +215,7 @@ void Commands::on_rotate(const Command& command, const Rotate& rotate) {
                     named(rotate.request) + " is not this session's");
     return;
   }
-  if (rotate.out && request->sheltered) {
+  if (rotate.out && request->order.sheltered) {
     context_.refuse(command, ErrorCode::kWouldBlock,
                     named(rotate.request) + " stays until it has ended: all others wait for that");
     return;

@@ -104,6 +104,8 @@ struct Order {
   std::uint32_t skips = 0;
   std::uint64_t rotations = 0;
   double vlt_s = 0;
+  bool curbed = false;     ///< may not grow, so that others can end (reservations.hpp)
+  bool sheltered = false;  ///< the one that all others wait for, so nobody's victim
 };
 
 /// What its blocks hold, as far as its engine has told (prefixes.hpp).
@@ -173,8 +175,6 @@ struct Request {
   bool fresh = false;      ///< came in or could not leave, no token made since: not a victim
   bool layerwise = false;  ///< prefills chunk by chunk into DRAM, and leaves then
   bool starved = false;    ///< runs, but has no block for its next token or for staging
-  bool curbed = false;     ///< may not grow, so that others can end (reservations.hpp)
-  bool sheltered = false;  ///< the one that all others wait for, so nobody's victim
 
   [[nodiscard]] std::int64_t hbm_slots() const {
     return table.in(Tier::kHbm) + layers.staging.count();

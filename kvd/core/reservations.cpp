@@ -80,8 +80,8 @@ std::vector<Request*> Reservations::admissible(Share share) {
   bool sure = fits(share, in_dram, false);
   const bool curbs = !sure && store_.hbm.count() == 1 && classes_.size() == 1;
   requests_.each_inside_in(share.domain, [&](Request& r) {
-    r.curbed = false;
-    r.sheltered = r.sheltered && curbs;
+    r.order.curbed = false;
+    r.order.sheltered = r.order.sheltered && curbs;
   });
   if (curbs) {
     take_stock(share.domain);
@@ -178,7 +178,7 @@ void Reservations::join(Request& request) {
 void Reservations::sort() {
   const auto rank = [](const Stake& stake) {
     const Request& r = *stake.request;
-    return std::tuple(stake.rests, !r.sheltered, stake.lacks(), r.times.arrived, r.key);
+    return std::tuple(stake.rests, !r.order.sheltered, stake.lacks(), r.times.arrived, r.key);
   };
   std::sort(stakes_.begin(), stakes_.end(),
             [&](const Stake& a, const Stake& b) { return rank(a) < rank(b); });
@@ -244,13 +244,13 @@ void Reservations::curb_some(const Room& room) {
     sort();
     if (r == order.front() || safe(room)) continue;
     stakes_ = kept;
-    r->curbed = true;
+    r->order.curbed = true;
   }
   shelter(safe(room) ? nullptr : order.front());
 }
 
 void Reservations::shelter(const Request* request) {
-  for (Stake& stake : stakes_) stake.request->sheltered = stake.request == request;
+  for (Stake& stake : stakes_) stake.request->order.sheltered = stake.request == request;
 }
 
 // All others keep what they have.

@@ -32,7 +32,7 @@ class Reservations {
         knowledge_(ground.knowledge),
         memory_(ground.memory) {}
 
-  /// Curbs those of the domain that may not grow now (Request::curbed), and names those that wait
+  /// Curbs those of the domain that may not grow now (Order::curbed), and names those that wait
   /// and may come in on the share's device, in their order.
   [[nodiscard]] std::vector<Request*> admissible(Share share);
 

@@ -73,7 +73,7 @@ planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<R
     const Session& owner = requests_.session_of(r);
     if (!owner.life.responsive) return;  // neither a victim, nor would it take what it is given
     const bool running = runs_on(r);
-    if (running || (r.queues() && !r.curbed)) index.push_back(&r);
+    if (running || (r.queues() && !r.order.curbed)) index.push_back(&r);
     if (!running) return;
     const std::int64_t more =
         owner.blocks_for(r.progress.planned + Tokens(1)) - std::int64_t{r.table.blocks()};
@@ -113,7 +113,7 @@ planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device
     // Where layers stream, whole requests are too coarse to rotate: nobody leaves.
     entry.prefilling = request.prefills() || requests_.session_of(request).streaming;
     // What came in must make a token before it may leave again, or nobody gets anywhere.
-    entry.made_token = !request.fresh && !request.sheltered;
+    entry.made_token = !request.fresh && !request.order.sheltered;
   }
   entry.deposit = knowledge_.saved_up(request);
   if (context_.rotation->traits().asks_lengths)
@@ -146,7 +146,7 @@ bool Rotation::stands_still(Share share) {
   bool moves = false;
   requests_.each_inside_on(share, [&](const Request& r) {
     queues = queues || r.queues();
-    moves = moves || (r.holds_hbm() && !r.curbed) || r.order.claim != 0;
+    moves = moves || (r.holds_hbm() && !r.order.curbed) || r.order.claim != 0;
   });
   return queues && !moves;
 }
@@ -158,9 +158,9 @@ void Rotation::bring_in_head(Session& caller) {
   const DomainId domain = caller.info.domain;
   Request* head = nullptr;
   bool resumes = false, curbed = false;
-  requests_.each_inside_in(domain, [&](const Request& r) { curbed = curbed || r.curbed; });
+  requests_.each_inside_in(domain, [&](const Request& r) { curbed = curbed || r.order.curbed; });
   requests_.each_request_in(domain, [&](Request& r) {
-    if (r.curbed || (curbed && r.waits())) return;
+    if (r.order.curbed || (curbed && r.waits())) return;
     const Session& owner = requests_.session_of(r);
     resumes = resumes ||
               (r.paused() && owner.life.responsive && owner.devices().overlap(caller.devices()));

@@ -44,7 +44,7 @@ TEST_F(MakeWayTest, OneThatIsCurbedLeavesInPlaceOfGrowing) {
   Session& session = attach();
   Request& curbed = running(session, 4);
   Request& other = running(session, 4);
-  curbed.curbed = true;
+  curbed.order.curbed = true;
   sut.grow_running(session);
   EXPECT_TRUE(curbed.starved);
   EXPECT_TRUE(curbed.leaving);
@@ -59,7 +59,7 @@ TEST_F(MakeWayTest, OneThatIsShelteredDoesNotMakeWay) {
   pass(seconds(1));
   Request& latest = running(session, 36);
   ASSERT_EQ(free_hbm(), Bytes(0));
-  latest.sheltered = true;
+  latest.order.sheltered = true;
   sut.grow_running(session);
   EXPECT_FALSE(latest.leaving);
   EXPECT_TRUE(other.leaving);

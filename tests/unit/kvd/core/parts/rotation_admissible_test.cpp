@@ -212,13 +212,14 @@ TEST_F(ReservationsTest, OnlyWhoLacksTheLeastGrowsWhereThatLeavesTheOthersNoWay)
   Request& near = announcing(session, 8, 14);
   Request& far = announcing(session, 5, 22);
   EXPECT_THAT(asked(), Not(Contains(&third))) << "it would be out again at once";
-  EXPECT_FALSE(near.curbed) << "it can always go on";
-  EXPECT_TRUE(near.sheltered) << "19 held, 9 to come back and 5 to leave: it stays where it is";
-  EXPECT_TRUE(far.curbed);
-  EXPECT_TRUE(third.curbed);
+  EXPECT_FALSE(near.order.curbed) << "it can always go on";
+  EXPECT_TRUE(near.order.sheltered)
+      << "19 held, 9 to come back and 5 to leave: it stays where it is";
+  EXPECT_TRUE(far.order.curbed);
+  EXPECT_TRUE(third.order.curbed);
   ground.memory.end(near);
   (void)asked();
-  EXPECT_FALSE(far.curbed && third.curbed) << "one of them is next";
+  EXPECT_FALSE(far.order.curbed && third.order.curbed) << "one of them is next";
 }
 
 TEST_F(ReservationsTest, NobodyIsCurbedWhereAllThatWasAnnouncedFits) {
@@ -226,7 +227,8 @@ TEST_F(ReservationsTest, NobodyIsCurbedWhereAllThatWasAnnouncedFits) {
   Request& one = announcing(session, 7, 10);
   Request& other = announcing(session, 7, 10);
   (void)asked();
-  EXPECT_FALSE(one.curbed || other.curbed || one.sheltered || other.sheltered);
+  EXPECT_FALSE(one.order.curbed || other.order.curbed || one.order.sheltered ||
+               other.order.sheltered);
 }
 
 TEST_F(ReservationsTest, WhoDoesNotRunComesLast) {
@@ -236,8 +238,8 @@ TEST_F(ReservationsTest, WhoDoesNotRunComesLast) {
   Request& far = announcing(session, 5, 22);
   near.verdict = Verdict::kForcedOut;
   (void)asked();
-  EXPECT_TRUE(near.curbed) << "it would end nowhere, and all wait for it";
-  EXPECT_FALSE(far.curbed);
+  EXPECT_TRUE(near.order.curbed) << "it would end nowhere, and all wait for it";
+  EXPECT_FALSE(far.order.curbed);
 }
 
 TEST_F(ReservationsTest, WhoWasCountedOnToEndFirstStaysTheFirst) {
@@ -245,11 +247,11 @@ TEST_F(ReservationsTest, WhoWasCountedOnToEndFirstStaysTheFirst) {
   Request& back = out(session, 8, 11);
   Request& grown = announcing(session, 10, 16);
   out(session, 6, 16).times.arrived = TimePoint(seconds(1));
-  grown.sheltered = true;
+  grown.order.sheltered = true;
   (void)asked();
-  EXPECT_FALSE(grown.curbed) << "24 held, and 8 of 32 for the 6 it lacks";
-  EXPECT_TRUE(grown.sheltered);
-  EXPECT_TRUE(back.curbed) << "it lacks less, and came back before its turn";
+  EXPECT_FALSE(grown.order.curbed) << "24 held, and 8 of 32 for the 6 it lacks";
+  EXPECT_TRUE(grown.order.sheltered);
+  EXPECT_TRUE(back.order.curbed) << "it lacks less, and came back before its turn";
 }
 
 TEST_F(ReservationsTest, WhoAllWaitForIsNobodysVictim) {
@@ -273,7 +275,7 @@ TEST_F(ReservationsTest, WithAllOutTheOneThatMayEndComesIn) {
   pass(seconds(1));
   Request& near = out(session, 6, 12);
   sut.decide(session);
-  EXPECT_TRUE(earlier.curbed && third.curbed);
+  EXPECT_TRUE(earlier.order.curbed && third.order.curbed);
   EXPECT_NE(near.order.claim, 0u);
   EXPECT_EQ(earlier.order.claim, 0u);
 }
