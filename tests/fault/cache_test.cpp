@@ -42,7 +42,7 @@ TEST(CacheFaults, WhatWasStoredIsFoundAfterAKill) {
 }
 
 TEST(CacheFaults, WhatAKilledKvdHadInMemoryIsNotSaidToBeThere) {
-  StoreNode node({});
+  StoreNode node{test::KvdSettings{}};
   EXPECT_EQ(node.run(1, kTokens), 0u);
   EXPECT_EQ(node.run(1, kTokens), kTokens - 1);
   node.kill();
@@ -53,7 +53,7 @@ TEST(CacheFaults, WhatAKilledKvdHadInMemoryIsNotSaidToBeThere) {
 }
 
 TEST(CacheFaults, ACallToADeadKvdEndsLongBeforeItsDeadline) {
-  StoreNode node({});
+  StoreNode node{test::KvdSettings{}};
   EXPECT_EQ(node.run(1, kTokens), 0u);
   node.kill();
   const SteadyClock clock;
@@ -65,7 +65,7 @@ TEST(CacheFaults, ACallToADeadKvdEndsLongBeforeItsDeadline) {
 }
 
 TEST(CacheFaults, ACallToAStoppedKvdEndsByItsDeadline) {
-  StoreNode node({});
+  StoreNode node{test::KvdSettings{}};
   EXPECT_EQ(node.run(1, kTokens), 0u);
   node.daemon().signal(SIGSTOP);
   const SteadyClock clock;
