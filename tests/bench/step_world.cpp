@@ -122,7 +122,9 @@ void StepWorld::submit() {
     const Tokens prompt(prompt_ + i % kBlockTokens);  // so that one in 16 seals a block
     const Tokens most((i < inside() ? last_blocks() : hbm_blocks() * 3 / 4) * kBlockTokens);
     const Nanoseconds soon = std::chrono::milliseconds(1);  // `lvf` takes who is late
-    shell_.command(engine_, Submit{RequestId(i + 1), prompt, most - prompt, soon, {}, {}});
+    // Each is said to make all it announces, or the waiting ones would come in.
+    const PredictedLength whole{most - prompt, most - prompt};
+    shell_.command(engine_, Submit{RequestId(i + 1), prompt, most - prompt, soon, {}, whole});
   }
 }
 
