@@ -26,8 +26,7 @@ namespace kvd::core {
 class Reservations {
  public:
   explicit Reservations(Ground& ground)
-      : context_(ground.context),
-        store_(ground.store),
+      : store_(ground.store),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
         memory_(ground.memory) {}
@@ -107,7 +106,6 @@ class Reservations {
   /// One that waits can be inside, too. It is among them from then on.
   [[nodiscard]] bool takes(Request& request, const Room& room);
 
-  Context& context_;
   store::Store& store_;
   Requests& requests_;
   Knowledge& knowledge_;

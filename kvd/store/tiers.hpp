@@ -144,9 +144,7 @@ class Tiers {
   [[nodiscard]] std::string validate() const;
 
  private:
-  friend std::vector<SlotId> adopt(Tiers& tiers, SlabIndex slab, const Taker& owner) {
-    return pool::adopt(tiers.dram_, slab, owner.model_class, owner.domain);
-  }
+  friend std::vector<SlotId> adopt(Tiers& tiers, SlabIndex slab, const Taker& owner);
   [[nodiscard]] pool::TierPool& changing(Tier tier, DeviceId device) {
     return tier == Tier::kHbm ? hbm_.of(device) : dram_;
   }

@@ -70,9 +70,9 @@ class DescriptorStore {
   [[nodiscard]] UniqueFd find(const std::string& name) {
     const std::lock_guard lock(mutex_);
     for (const auto& [kept, fd] : kept_.all()) {
-      if (kept == name) return UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+      if (kept == name) return UniqueFd{::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)};
     }
-    return UniqueFd();
+    return {};
   }
   [[nodiscard]] std::size_t size() {
     const std::lock_guard lock(mutex_);
