@@ -77,6 +77,7 @@ kvd_status kvd_cache_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* d
   return KVD_OK;
 }
 
+// NOLINTNEXTLINE(readability-function-size): C has no spans
 kvd_status kvd_cache_store(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                            const uint32_t* block_ids, uint64_t count, uint32_t flags,
                            uint64_t timeout_ns, uint64_t* ticket) {
@@ -92,6 +93,7 @@ kvd_status kvd_cache_store(kvd_handle* handle, uint64_t cache, const uint8_t* di
   return copied(status, number, ticket);
 }
 
+// NOLINTNEXTLINE(readability-function-size): C has no spans
 kvd_status kvd_cache_load(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                           const uint32_t* block_ids, uint64_t count, uint64_t timeout_ns,
                           uint64_t* ticket) {
