@@ -21,7 +21,7 @@ struct Placer {
   }
   explicit Placer(ByteNode& on) : Placer(on, DomainId(1)) {}
 
-  std::optional<Reply> ask(Op op, std::vector<std::uint32_t> seeds,
+  std::optional<Reply> ask(Op op, const std::vector<std::uint32_t>& seeds,
                            std::vector<std::uint32_t> blocks = {}, bool park = false) {
     CacheBlocks asked{cache, op, park, 0, {}, std::move(blocks)};
     for (const std::uint32_t seed : seeds) asked.digests.push_back(ByteNode::digest(seed));
