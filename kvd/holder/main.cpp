@@ -5,7 +5,8 @@
 /// The program is started again when a signal ended it, or it ended with another status than 0
 /// and 2; after five ends in turn within two seconds of its start, without having been ready, no
 /// more. SIGTERM and SIGINT are passed on and end both; SIGHUP is passed on; SIGUSR1 ends the
-/// program in order and starts it again, with what is kept: an upgrade. Status: the program's.
+/// program in order and starts it again, with what is kept: an upgrade. Status: the program's. A
+/// holder that is killed takes the program with it, in order.
 /// Source: kvd/DESIGN.md "Blocks that outlive kvd"; sd_listen_fds(3).
 #include <fcntl.h>
 #include <poll.h>
@@ -108,7 +109,9 @@ class Ear {
 };
 
 /// In the child: its environment and descriptors, and the program.
-[[noreturn]] void become(char** program, const Kept& kept, const Ear& ear) {
+[[noreturn]] void become(char** program, const Kept& kept, const Ear& ear, pid_t holder) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nobody would keep what it stores, or stop it
+  if (::getppid() != holder) ::_exit(127);
   ::setpgid(0, 0);  // a terminal's ^C is the holder's to pass on
   sigset_t none;
   sigemptyset(&none);
@@ -133,9 +136,9 @@ class Ear {
 }
 
 pid_t start(char** program, const Kept& kept, const Ear& ear) {
-  const pid_t child = ::fork();
+  const pid_t holder = ::getpid(), child = ::fork();
   if (child < 0) fail("fork");
-  if (child == 0) become(program, kept, ear);
+  if (child == 0) become(program, kept, ear, holder);
   return child;
 }
 

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -360,6 +361,21 @@ TEST(Holder, EndsWithKvdWhenItIsToldTo) {
   ASSERT_TRUE(holder.wait_ready()) << holder.log();
   holder.signal(SIGTERM);
   EXPECT_EQ(holder.wait(), 0) << holder.log();
+}
+
+TEST(Holder, TakesItsKvdAlongWhenItIsKilled) {
+  const RuntimeFolder folder;
+  KvdSettings settings;
+  settings.under = {built_program("kvd-holder")};
+  KvdProcess holder(folder, settings);
+  ASSERT_TRUE(holder.wait_ready()) << holder.log();
+  const std::string kvd = "/proc/" + std::to_string(child_of(holder.pid())) + "/cmdline";
+  holder.signal(SIGKILL);
+  EXPECT_EQ(holder.wait(), 128 + SIGKILL);
+  EXPECT_TRUE(poll_until([&] {
+    std::string words;
+    return !std::getline(std::ifstream(kvd), words);  // a zombie has none, either
+  })) << holder.log();
 }
 
 }  // namespace
