@@ -19,6 +19,7 @@ void Claims::serve(DomainId domain) {
   const auto is_kept = [&](DeviceId device) { return kept.contains(device); };
   for (const auto& [order, request] : std::map(found->second.claims)) {
     const std::vector<DeviceId>& devices = requests_.session_of(*request).devices().all();
+    if (request->order.curbed) continue;  // another one is to end first
     if (!kept.empty() && std::any_of(devices.begin(), devices.end(), is_kept)) continue;
     const ErrorCode code = serve_claim(*request);
     const bool soon = code == ErrorCode::kWouldBlock;
@@ -30,12 +31,24 @@ void Claims::serve(DomainId domain) {
       // Slabs that are being zeroed: whoever comes next would take them.
       for (const DeviceId device : short_devices(*request)) kept.insert(device);
     } else if (!request->order.awaits_mapping) {
-      // Later claims must not overtake for ever. Two kinds of claims may be overtaken: one that
-      // waits for a mapping, and one whose slots become free only when later requests have ended.
+      // Later claims must not overtake for ever. Three kinds of claims may be overtaken: one that
+      // waits for a mapping, one whose slots become free only when later requests have ended, and
+      // one that waits for a request that may not grow, and cannot leave.
       if (!relieve_class_pressure(*request)) continue;
-      for (const DeviceId device : short_devices(*request)) kept.insert(device);
+      for (const DeviceId device : short_devices(*request)) {
+        if (!is_curbed({domain, device})) kept.insert(device);
+      }
     }
   }
+}
+
+// Those who run there wait for others to end, and nothing is on its way out.
+bool Claims::is_curbed(Share share) {
+  bool curbed = false;
+  requests_.each_inside_on(share, [&](const Request& r) {
+    curbed = curbed || (r.runs() && r.order.curbed);
+  });
+  return curbed && supply_.incoming(share) <= Bytes(0);
 }
 
 // Where its claim waits: the devices that have not the bytes, or all where each has them.

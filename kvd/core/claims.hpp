@@ -51,6 +51,7 @@ class Claims {
   bool relieve_class_pressure(const Request& request);
   enum class Emptying : std::uint8_t { kNone, kPinned, kStarted };
   Emptying empty_slab(const Request& request, SlabIndex slab);
+  [[nodiscard]] bool is_curbed(Share share);
   [[nodiscard]] std::vector<DeviceId> short_devices(const Request& request);
   void make_way(Session& session, Request& hungry);
   void ask_paused(const Request& request, Share share);

@@ -75,6 +75,8 @@ bool Regions::on_release(const Command& command, const ReleaseRegion& release) {
   }
   copies_of_regions_.unmapped(it->second, session.id);
   session.leases.regions.erase(it);
+  // Those that wait for it, on whatever devices, get their time.
+  requests_.progressed(EngineId(), session.info.domain);
   context_.reply(command, Done{});
   return true;
 }

@@ -246,21 +246,27 @@ void Reservations::curb_some(const Room& room) {
     stakes_ = kept;
     r->order.curbed = true;
   }
-  shelter(safe(room) ? nullptr : order.front());
+  const bool is_safe = safe(room);
+  shelter(is_safe ? nullptr : order.front());
+  if (is_safe) return;
+  for (Request* r : order) r->order.curbed |= r->order.claim != 0 && r != order.front();
 }
 
 void Reservations::shelter(const Request* request) {
   for (Stake& stake : stakes_) stake.request->order.sheltered = stake.request == request;
 }
 
-// All others keep what they have.
+// All others keep what they have, or even stay where they are.
 bool Reservations::can_end(const Stake& stake, const Room& room) const {
   if (stake.rests) return false;
-  Bytes held, largest;
+  Bytes held, largest, stays;
   for (const Stake& other : stakes_) {
     held += other.held;
-    if (other.request != stake.request) largest = std::max(largest, other.held);
+    if (other.request == stake.request) continue;
+    largest = std::max(largest, other.held);
+    stays += memory_.hbm_bytes(*other.request);
   }
+  if (stays + std::max(stake.held, stake.most) <= room.hbm) return true;
   const Bytes lacks = stake.lacks();
   const Bytes wants = stake.request->runs() ? lacks : std::max(lacks, stake.held);
   return held + lacks <= room.hbm || held + wants + largest <= room.both;

@@ -210,6 +210,7 @@ class History {
       return world_.controller->status(world_.now).counters.ended.for_memory;
     };
     // Until now regions that stay may have left no room for anybody.
+    end_what_was_commanded(world_);
     const std::uint64_t before = given_up();
     bool ended = false;
     for (int round = 0; round < 20 && !ended; ++round) {
