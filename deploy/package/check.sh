@@ -1,16 +1,17 @@
 #!/bin/sh
 # Tries the Debian packages as a stranger would, in a bare Debian 12: install, start by the unit's
 # command line, run engines, upgrade under them, restart, remove, purge. Called by deploy/package.sh.
+# What DRAM caches is found again after an upgrade, and not after a stop, which is the control.
 #
 #   sh deploy/package/check.sh FOLDER      FOLDER/first and FOLDER/second hold .debs, the second newer
 #
 # There is no systemd in the root: what it would do is done by hand here, with the unit's user,
-# command and capabilities.
+# command and capabilities. kvd-holder plays the part of its store of descriptors.
 set -eu
 
 folder=$1
 root=$folder/root
-daemon="" engine=""
+daemon="" engine="" server=""
 
 say() { printf '== package check: %s\n' "$*"; }
 fail() {
@@ -20,10 +21,12 @@ fail() {
 }
 
 [ "$(id -u)" -eq 0 ] || fail "needs root, for debootstrap and chroot"
-command -v debootstrap >/dev/null || fail "debootstrap is missing: apt-get install debootstrap"
+for tool in debootstrap curl; do
+  command -v "$tool" >/dev/null || fail "$tool is missing: apt-get install $tool"
+done
 
 clean_up() {
-  for process in $engine $daemon; do kill -KILL "$process" 2>/dev/null || true; done
+  for process in $engine $server $daemon; do kill -KILL "$process" 2>/dev/null || true; done
   wait 2>/dev/null || true
   mountpoint -q "$root/proc" && umount "$root/proc"
 }
@@ -68,14 +71,7 @@ install_debs() {
 
 unit() { sed -n "s/^$1=//p" "$root/lib/systemd/system/kvd.service" | head -n 1; }
 
-# As the unit says: its user, its capabilities, its command.
-start_daemon() {
-  caps=$(unit AmbientCapabilities | tr 'A-Z' 'a-z' | sed 's/cap_/+/g; s/ /,/g')
-  user=$(unit User)
-  # shellcheck disable=SC2046  # the command line's words
-  enter setpriv --reuid "$user" --regid "$user" --init-groups --inh-caps "$caps" \
-    --ambient-caps "$caps" --no-new-privs $(unit ExecStart) 2>>"$folder/kvd.log" &
-  daemon=$!
+wait_for_kvd() {
   tries=0
   until inside kvdctl status >/dev/null 2>&1; do
     tries=$((tries + 1))
@@ -83,6 +79,17 @@ start_daemon() {
     kill -0 "$daemon" 2>/dev/null || fail "kvd ended at its start"
     sleep 0.1
   done
+}
+
+# start_daemon [PROGRAM]: as the unit says, its user, its capabilities, its command; under PROGRAM.
+start_daemon() {
+  caps=$(unit AmbientCapabilities | tr 'A-Z' 'a-z' | sed 's/cap_/+/g; s/ /,/g')
+  user=$(unit User)
+  # shellcheck disable=SC2046  # the command line's words
+  enter setpriv --reuid "$user" --regid "$user" --init-groups --inh-caps "$caps" \
+    --ambient-caps "$caps" --no-new-privs "$@" $(unit ExecStart) 2>>"$folder/kvd.log" &
+  daemon=$!
+  wait_for_kvd
 }
 
 stop_daemon() {
@@ -117,6 +124,43 @@ end_engine() {
   done
 }
 
+boot() { inside kvdctl status 2>/dev/null | sed -n 's/.*, boot //p'; }
+
+# Ends the kvd that runs under kvd-holder in order, and waits for the one that is installed now.
+upgrade_daemon() {
+  old=$(boot)
+  kill -USR1 "$daemon"
+  tries=0
+  until now=$(boot) && [ -n "$now" ] && [ "$now" != "$old" ]; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 300 ] || fail "kvd is not another one 30 s after the signal to kvd-holder"
+    sleep 0.1
+  done
+  inside kvdctl policy set load.policy=always >/dev/null || fail "root cannot set a policy"
+}
+
+# kvd-engine tells what its prompts are made of: what was computed is found again.
+start_server() {
+  as alice kvd-engine --random layers=4,hidden=256 --port 18480 >"$folder/server.log" 2>&1 &
+  server=$!
+  tries=0
+  until cached_tokens >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 300 ] || fail "kvd-engine does not answer: $(cat "$folder/server.log")"
+    sleep 0.1
+  done
+}
+
+# How many tokens of a prompt of 400 were found computed.
+cached_tokens() {
+  prompt=$(printf 'twenty bytes of it, %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20)
+  curl -sf -m 60 127.0.0.1:18480/v1/completions --json "{\"prompt\": \"$prompt\", \"max_tokens\": 8}" \
+    >"$folder/answer.json" || return 1
+  sed -n 's/.*"cached_tokens":\([0-9]*\).*/\1/p' "$folder/answer.json"
+}
+
+kept_blocks() { curl -s 127.0.0.1:9470/metrics | sed -n 's/^kvd_kept_blocks //p'; }
+
 rm -f "$folder"/*.log
 make_root
 before=$(traces)
@@ -142,16 +186,35 @@ if (as mallory kvd-pattern --requests 1 >/dev/null 2>&1); then fail "a user outs
 if (as mallory kvdctl doctor >"$folder/doctor.txt"); then fail "doctor finds nothing for a user outside"; fi
 
 say "upgrade while an engine decodes"
+stop_daemon
+start_daemon kvd-holder
+start_server
 start_engine upgraded 2000
 install_debs "$folder/second"
 kill -0 "$daemon" || fail "the upgrade ended kvd"
 end_engine upgraded 0
 
-say "restart while an engine decodes"
+say "take the new kvd while an engine decodes: the cache is kept"
+start_engine taken 600
+upgrade_daemon
+kept=$(kept_blocks)
+[ "$kept" -gt 0 ] || fail "the new kvd found nothing of what DRAM had cached"
+found=$(cached_tokens)
+[ "$found" -ge 300 ] || fail "$found tokens of 400 were found by the new kvd"
+end_engine taken '[1-9][0-9]*'
+say "kept $kept blocks; $found tokens of a prompt of 400 were found"
+
+say "stop and start while an engine decodes: the cache is gone"
 start_engine restarted 600
 stop_daemon
-start_daemon
+start_daemon kvd-holder
+[ "$(kept_blocks)" -eq 0 ] || fail "a stop did not end the cache"
+found=$(cached_tokens)
+[ "$found" -eq 0 ] || fail "control: $found tokens were found that nobody had kept"
 end_engine restarted '[1-9][0-9]*'
+kill -TERM "$server"
+wait "$server" || fail "kvd-engine ended with status $?: $(cat "$folder/server.log")"
+server=""
 
 say "remove"
 stop_daemon
