@@ -45,9 +45,8 @@ void Claims::serve(DomainId domain) {
 // Those who run there wait for others to end, and nothing is on its way out.
 bool Claims::is_curbed(Share share) {
   bool curbed = false;
-  requests_.each_inside_on(share, [&](const Request& r) {
-    curbed = curbed || (r.runs() && r.order.curbed);
-  });
+  requests_.each_inside_on(
+      share, [&](const Request& r) { curbed = curbed || (r.runs() && r.order.curbed); });
   return curbed && supply_.incoming(share) <= Bytes(0);
 }
 

@@ -270,5 +270,17 @@ TEST(Controller, RandomHistoriesOnTwoDevicesCorruptNothingAndLeakNothing) {
   play_histories(2, kOnTwoDevices);
 }
 
+/// In each of them requests were given up once, though there was room for all.
+TEST(Controller, HistoriesThatStoodStillOnceRunToTheirEnd) {
+  const auto play = [](std::uint64_t seed, std::uint32_t devices) {
+    SCOPED_TRACE("KVD_SEED=" + std::to_string(seed));
+    History history(seed, devices);
+    history.play();
+    if (!::testing::Test::HasFatalFailure()) history.end();
+  };
+  for (const std::uint64_t seed : {5968u, 10620u, 30250u, 31530u}) play(seed, 1);
+  play(1000, 2);
+}
+
 }  // namespace
 }  // namespace kvd::test
