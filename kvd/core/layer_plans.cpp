@@ -194,7 +194,8 @@ void LayerPlans::forget(Session& session) {
   session.plan.number = number;
   requests_.each_request_of(session.id, [](Request& r) {
     r.lift(Verdict::kPaused);
-    if (r.layerwise) return;
+    // A prompt that starves for its next block goes on chunk by chunk (Claims::make_way).
+    if (r.layerwise || (r.prefills() && r.starved)) return;
     r.layers.away.clear();
     r.layers.distance = 0;
   });

@@ -278,7 +278,7 @@ TEST(Controller, HistoriesThatStoodStillOnceRunToTheirEnd) {
     history.play();
     if (!::testing::Test::HasFatalFailure()) history.end();
   };
-  for (const std::uint64_t seed : {5968u, 10620u, 30250u, 31530u}) play(seed, 1);
+  for (const std::uint64_t seed : {5968u, 10620u, 30250u, 31530u, 52824u}) play(seed, 1);
   play(1000, 2);
 }
 
