@@ -125,6 +125,7 @@ void Requests::requeue(Request& request) {
     std::erase(session.inside, &request);
     session.line.insert(&request);
     domain.line.insert(&request);
+    request.order.curbed = request.order.sheltered = false;  // said of those inside
   } else {
     session.line.erase(&request);
     domain.line.erase(&request);
@@ -164,6 +165,7 @@ std::string Requests::validate() const {
       }
       if (!r->table.empty() || !r->layers.staging.empty())
         return "one that waits in line holds memory";
+      if (r->order.curbed || r->order.sheltered) return "one that waits in line is curbed";
       line.insert(r);
       domain.line.insert(r);
     }
