@@ -26,10 +26,13 @@ target_include_directories(kvd_options INTERFACE "$<BUILD_INTERFACE:${PROJECT_SO
 target_compile_options(kvd_options INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror)
 if(CMAKE_UNITY_BUILD)
-  # KvdUnity.cmake: one file's names are another's, and none is the main file. Warnings are for the
-  # other presets to judge; g++ 12 has false ones about code that a sanitizer has been through.
-  target_compile_options(kvd_options INTERFACE -Wno-error -Wno-shadow
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage -Wno-maybe-uninitialized>)
+  # KvdUnity.cmake: one file's names are another's, and none is the main file. g++ 12 has false
+  # warnings about code that a sanitizer has been through.
+  target_compile_options(kvd_options INTERFACE -Wno-shadow
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage -Wno-maybe-uninitialized>)
+  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
+    target_compile_options(kvd_options INTERFACE -Wno-error)
+  endif()
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 endif()
 target_link_libraries(kvd_options INTERFACE Threads::Threads)

@@ -1,7 +1,7 @@
-# The sanitizer presets and `quick` compile several files of a target as one (CMAKE_UNITY_BUILD): the headers they
-# share are read, and the templates they share instrumented, once. Measured in asan: kernels/device
-# takes 25 s of CPU instead of 55. The other presets compile file by file and so check that each file
-# includes what it uses; they also hold the warnings that make no sense across files.
+# The presets that CI and newcomers build compile several files of a target as one (CMAKE_UNITY_BUILD):
+# the headers they share are read, and the templates they share compiled, once. Measured in asan:
+# kernels/device takes 25 s of CPU instead of 55. The preset `dev`, and clang-tidy, take file by file:
+# they check that each includes what it uses, and hold the warnings that make no sense across files.
 #
 # Files of one target must then not give two things in anonymous namespaces the same name. Where
 # they do ("redefinition of ..." in asan alone), rename one, or list the file or the target here to

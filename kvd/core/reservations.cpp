@@ -137,13 +137,15 @@ Reservations::Stake Reservations::stake_of(Request& request) const {
   const Tokens announced = request.goal.prompt + request.goal.max_new;
   Stake stake;
   stake.request = &request;
+  stake.arrived = request.times.arrived;
   stake.most = owner.bytes_for(announced);
   stake.rests = request.forced_out() || request.paused();
+  stake.sheltered = request.order.sheltered;
   // Prompts that come in get, chunk by chunk, what they were let in for.
   const bool comes = request.order.claim != 0 || request.phase == Phase::kPrompt;
   const std::int64_t least = comes ? owner.blocks_for(request.room_to_run()) : 0;
   const std::int64_t blocks = std::max(least, std::int64_t{request.table.blocks()});
-  stake.held = stake.next = owner.shape.slot_bytes() * (blocks * owner.groups());
+  stake.has = stake.held = stake.next = owner.shape.slot_bytes() * (blocks * owner.groups());
   if (comes || request.leaving || request.place == Location::kGoing) return stake;
   // Who is out comes back for all that it is likely to need, or it would be out again at once.
   const Tokens wanted = request.place == Location::kParked
@@ -155,6 +157,7 @@ Reservations::Stake Reservations::stake_of(Request& request) const {
 
 void Reservations::take_stock(DomainId domain) {
   stakes_.clear();
+  order_.clear();
   sum_ = {};
   likely_ = {};
   fixed_ = Bytes(0);
@@ -168,6 +171,7 @@ void Reservations::take_stock(DomainId domain) {
 void Reservations::join(Request& request) {
   const Session& owner = requests_.session_of(request);
   const Tokens length = request.goal.prompt + knowledge_.reserved_length(request);
+  order_.push_back(static_cast<std::uint32_t>(stakes_.size()));
   stakes_.push_back(stake_of(request));
   sum_.add(stakes_.back());
   likely_.promise(std::max(stakes_.back().held, owner.bytes_for(length)));
@@ -175,13 +179,27 @@ void Reservations::join(Request& request) {
 
 // Who is sheltered was counted on to end first. Those that do not run cannot end before others
 // have.
-void Reservations::sort() {
-  const auto rank = [](const Stake& stake) {
-    const Request& r = *stake.request;
-    return std::tuple(stake.rests, !r.order.sheltered, stake.lacks(), r.times.arrived, r.key);
+bool Reservations::ends_before(std::uint32_t a, std::uint32_t b) const {
+  const auto rank = [&](std::uint32_t i) {
+    const Stake& stake = stakes_[i];
+    return std::tuple(stake.rests, !stake.sheltered, stake.lacks(), stake.arrived, i);
   };
-  std::sort(stakes_.begin(), stakes_.end(),
-            [&](const Stake& a, const Stake& b) { return rank(a) < rank(b); });
+  return rank(a) < rank(b);
+}
+
+void Reservations::sort() {
+  std::sort(order_.begin(), order_.end(),
+            [this](std::uint32_t a, std::uint32_t b) { return ends_before(a, b); });
+}
+
+// By insertion: O(n) where few are out of order.
+void Reservations::sort_again() {
+  for (std::size_t i = 1; i < order_.size(); ++i) {
+    const std::uint32_t moved = order_[i];
+    std::size_t to = i;
+    for (; to > 0 && ends_before(moved, order_[to - 1]); --to) order_[to] = order_[to - 1];
+    order_[to] = moved;
+  }
 }
 
 bool Reservations::plenty(const Room& room) const {
@@ -191,34 +209,40 @@ bool Reservations::plenty(const Room& room) const {
 // Those before have ended, those after keep what they have. Where HBM holds that, nobody has to
 // leave. Else whose turn it is may be out itself: then HBM has room for it, or DRAM for any of
 // those in HBM, which leave until it has.
-bool Reservations::safe(const Room& room) const {
-  Bytes held, largest;
-  for (auto stake = stakes_.rbegin(); stake != stakes_.rend(); ++stake) {
-    held += stake->held;
-    const Bytes lacks = stake->lacks();
-    const Bytes comes = largest > Bytes(0) ? std::max(lacks, stake->held) : lacks;
-    if (held + lacks > room.hbm && held + comes + largest > room.both) return false;
-    largest = std::max(largest, stake->held);
+bool Reservations::safe(const Room& room) {
+  Bytes held, largest, slack(INT64_MAX);
+  for (auto i = order_.rbegin(); i != order_.rend(); ++i) {
+    const Stake& stake = stakes_[*i];
+    held += stake.held;
+    const Bytes lacks = stake.lacks();
+    const Bytes comes = largest > Bytes(0) ? std::max(lacks, stake.held) : lacks;
+    const Bytes left = std::max(room.hbm - held - lacks, room.both - held - comes - largest);
+    if (left < Bytes(0)) return false;
+    if (!stake.rests) slack = std::min(slack, left);
+    largest = std::max(largest, stake.held);
   }
+  slack_ = slack;
   return true;
 }
 
 void Reservations::curb(const Room& room) {
   if (stakes_.empty()) return;
-  const std::vector<Stake> before = stakes_;
-  sum_ = {};
+  Sum grown;
   for (Stake& stake : stakes_) {
     stake.held = stake.next;
-    sum_.add(stake);
+    grown.add(stake);
   }
-  bool all_grow = plenty(room);
+  bool all_grow = grown.held + grown.wants + grown.largest <= room.both;
   if (!all_grow) {
     sort();
     all_grow = safe(room);
   }
-  if (all_grow) return shelter(nullptr);
-  stakes_ = before;
-  curb_some(room);
+  if (!all_grow) {
+    for (Stake& stake : stakes_) stake.held = stake.has;
+    curb_some(room);
+  } else {
+    shelter(nullptr);
+  }
   sum_ = {};
   for (const Stake& stake : stakes_) sum_.add(stake);
 }
@@ -228,48 +252,81 @@ void Reservations::curb(const Room& room) {
 void Reservations::curb_some(const Room& room) {
   sort();
   if (!safe(room)) {
-    const auto can = std::find_if(stakes_.begin(), stakes_.end(),
-                                  [&](const Stake& stake) { return can_end(stake, room); });
-    shelter(can == stakes_.end() ? stakes_.front().request : can->request);
+    const Request* first = who_can_end(room);
+    shelter(first != nullptr ? first : stakes_[order_.front()].request);
     sort();
   }
-  std::vector<Request*> order;
-  for (const Stake& stake : stakes_) order.push_back(stake.request);
-  for (Request* r : order) {
-    const auto stake = std::find_if(stakes_.begin(), stakes_.end(),
-                                    [&](const Stake& s) { return s.request == r; });
-    if (stake->next == stake->held) continue;
-    const std::vector<Stake> kept = stakes_;
-    stake->held = stake->next;
-    sort();
-    if (r == order.front() || safe(room)) continue;
-    stakes_ = kept;
-    r->order.curbed = true;
+  std::vector<std::uint32_t> running, resting;
+  for (auto i = order_.begin() + 1; i != order_.end(); ++i) {
+    if (stakes_[*i].next != stakes_[*i].held) (stakes_[*i].rests ? resting : running).push_back(*i);
   }
+  Stake& first = stakes_[order_.front()];
+  first.held = first.next;
+  sort_again();
+  grow_some(running, room);
   const bool is_safe = safe(room);
-  shelter(is_safe ? nullptr : order.front());
+  // What one that rests takes, each of those that run lacks: most are passed over by one look.
+  for (const std::uint32_t i : resting) {
+    const Stake& stake = stakes_[i];
+    const bool fits = is_safe && stake.next - stake.has <= slack_;
+    stake.request->order.curbed = !fits || !grow(std::span(&i, 1), room);
+  }
+  shelter(is_safe ? nullptr : first.request);
   if (is_safe) return;
-  for (Request* r : order) r->order.curbed |= r->order.claim != 0 && r != order.front();
+  for (Stake& stake : stakes_) {
+    Request& r = *stake.request;
+    r.order.curbed |= r.order.claim != 0 && &r != first.request;
+  }
+}
+
+// Mostly all of them may; else each half is tried by itself.
+void Reservations::grow_some(std::span<const std::uint32_t> some, const Room& room) {
+  if (some.empty() || grow(some, room)) return;
+  if (some.size() == 1) {
+    stakes_[some.front()].request->order.curbed = true;
+    return;
+  }
+  const std::size_t half = some.size() / 2;
+  grow_some(some.first(half), room);
+  grow_some(some.subspan(half), room);
+}
+
+bool Reservations::grow(std::span<const std::uint32_t> some, const Room& room) {
+  order_before_ = order_;
+  for (const std::uint32_t i : some) stakes_[i].held = stakes_[i].next;
+  sort_again();
+  if (safe(room)) return true;
+  for (const std::uint32_t i : some) stakes_[i].held = stakes_[i].has;
+  order_.swap(order_before_);
+  return false;
 }
 
 void Reservations::shelter(const Request* request) {
-  for (Stake& stake : stakes_) stake.request->order.sheltered = stake.request == request;
+  for (Stake& stake : stakes_) {
+    stake.sheltered = stake.request->order.sheltered = stake.request == request;
+  }
 }
 
 // All others keep what they have, or even stay where they are.
-bool Reservations::can_end(const Stake& stake, const Room& room) const {
-  if (stake.rests) return false;
-  Bytes held, largest, stays;
-  for (const Stake& other : stakes_) {
-    held += other.held;
-    if (other.request == stake.request) continue;
-    largest = std::max(largest, other.held);
-    stays += memory_.hbm_bytes(*other.request);
+const Request* Reservations::who_can_end(const Room& room) const {
+  Bytes held, stays, largest, second;
+  for (const Stake& stake : stakes_) {
+    held += stake.held;
+    stays += memory_.hbm_bytes(*stake.request);
+    second = std::max(second, std::min(largest, stake.held));
+    largest = std::max(largest, stake.held);
   }
-  if (stays + std::max(stake.held, stake.most) <= room.hbm) return true;
-  const Bytes lacks = stake.lacks();
-  const Bytes wants = stake.request->runs() ? lacks : std::max(lacks, stake.held);
-  return held + lacks <= room.hbm || held + wants + largest <= room.both;
+  for (const std::uint32_t i : order_) {
+    const Stake& stake = stakes_[i];
+    if (stake.rests) break;  // so does everybody after it
+    const Bytes others = stays - memory_.hbm_bytes(*stake.request);
+    if (others + std::max(stake.held, stake.most) <= room.hbm) return stake.request;
+    const Bytes lacks = stake.lacks();
+    const Bytes wants = stake.request->runs() ? lacks : std::max(lacks, stake.held);
+    const Bytes leaves = stake.held == largest ? second : largest;
+    if (held + lacks <= room.hbm || held + wants + leaves <= room.both) return stake.request;
+  }
+  return nullptr;
 }
 
 bool Reservations::takes(Request& request, const Room& room) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kvd/core/ground.hpp"
@@ -22,7 +24,8 @@ namespace kvd::core {
 /// several devices or classes, or layers of it stream, everybody is kept all it has announced.
 ///
 /// Owner: control thread. Cost: O(requests inside and those that may come in) while all they
-/// announced fits, or what is free is more than anybody may still want; else O(n) for each of them.
+/// announced fits, or what is free is more than anybody may still want; else O(n log n), and O(n)
+/// for each that comes in, comes back, or is the first that may not grow.
 class Reservations {
  public:
   explicit Reservations(Ground& ground)
@@ -57,10 +60,13 @@ class Reservations {
   /// One that came in, or is about to.
   struct Stake {
     Request* request = nullptr;
-    Bytes held;          ///< in both tiers, each block once
+    TimePoint arrived{0};
+    Bytes has;           ///< in both tiers, each block once
     Bytes next;          ///< once it has what it wants now
+    Bytes held;          ///< one of these two: what is counted as its own
     Bytes most;          ///< all that it announced
     bool rests = false;  ///< does not run before somebody else lets it
+    bool sheltered = false;
 
     [[nodiscard]] Bytes lacks() const { return std::max(Bytes(0), most - held); }
   };
@@ -93,16 +99,23 @@ class Reservations {
   void join(Request& request);
   [[nodiscard]] Stake stake_of(Request& request) const;
   [[nodiscard]] Room room(Share share, Bytes in_dram) const;
+  [[nodiscard]] bool ends_before(std::uint32_t a, std::uint32_t b) const;
   void sort();
-  /// Whoever it is, it could end now; all of `sum` are inside.
+  /// After a few came to lack less.
+  void sort_again();
+  /// Whoever it is, it could end now; all of `sum_` are inside.
   [[nodiscard]] bool plenty(const Room& room) const;
-  /// They can end one after the other, in the order of `stakes_`.
-  [[nodiscard]] bool safe(const Room& room) const;
+  /// They can end one after the other, in their order. Sets `slack_` if so.
+  [[nodiscard]] bool safe(const Room& room);
   /// Lets grow whom it can.
   void curb(const Room& room);
   void curb_some(const Room& room);
+  void grow_some(std::span<const std::uint32_t> some, const Room& room);
+  /// All of them or none.
+  [[nodiscard]] bool grow(std::span<const std::uint32_t> some, const Room& room);
   void shelter(const Request* request);
-  [[nodiscard]] bool can_end(const Stake& stake, const Room& room) const;
+  /// The first that can end while nobody else does; null: none.
+  [[nodiscard]] const Request* who_can_end(const Room& room) const;
   /// One that waits can be inside, too. It is among them from then on.
   [[nodiscard]] bool takes(Request& request, const Room& room);
 
@@ -110,12 +123,15 @@ class Reservations {
   Requests& requests_;
   Knowledge& knowledge_;
   RequestMemory& memory_;
-  std::vector<Prospect> prospects_;  ///< kept for its memory
-  std::vector<ClassId> classes_;     ///< the same; of those inside, and of those admitted
-  std::vector<Stake> stakes_;        ///< the same; in the order in which they can end
-  Sum sum_;                          ///< of these
-  Prospect likely_;                  ///< what they are likely to need; its room is not used
-  Bytes fixed_;                      ///< what silent engines hold
+  std::vector<Prospect> prospects_;          ///< kept for its memory
+  std::vector<ClassId> classes_;             ///< the same; of those inside, and of those admitted
+  std::vector<Stake> stakes_;                ///< the same
+  std::vector<std::uint32_t> order_;         ///< of these: in which they can end
+  std::vector<std::uint32_t> order_before_;  ///< kept for its memory
+  Bytes slack_;      ///< what one that rests may take, before one that runs could not end
+  Sum sum_;          ///< of these
+  Prospect likely_;  ///< what they are likely to need; its room is not used
+  Bytes fixed_;      ///< what silent engines hold
 };
 
 }  // namespace kvd::core

@@ -13,8 +13,8 @@ constexpr const char* kHelp =
 
 CPU time of one step in Controller::on, by how many requests run: step_16 to step_1024. In each step
 every request that runs reports a token, one in 16 seals a block, and 64 others wait. _stream: half
-of the layers of each are streamed; _rotate: one request leaves HBM and one comes back. The floor is
-copying what the step gives out: reply, block table, copies and stream. Median of the steps, and
+of the layers of each are streamed; _rotate: one request leaves HBM and one comes back; _tight: as
+many are parked, and not all can grow to what they announced. The floor is copying what the step gives out: reply, block table, copies and stream. Median of the steps, and
 their 99th percentile (_p99).
 
   --prompt TOKENS   256 to 1024, in whole blocks of 16: 256     --steps N   of a row: 256
@@ -26,8 +26,10 @@ struct Load {
   const char* suffix;
   StepKind kind;
 };
-constexpr Load kLoads[] = {
-    {"", StepKind::kPlain}, {"_stream", StepKind::kStream}, {"_rotate", StepKind::kRotate}};
+constexpr Load kLoads[] = {{"", StepKind::kPlain},
+                           {"_stream", StepKind::kStream},
+                           {"_rotate", StepKind::kRotate},
+                           {"_tight", StepKind::kTight}};
 
 double p99(std::vector<double> values) {
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() * 99 / 100);

@@ -12,17 +12,16 @@ namespace {
 using namespace core;  // NOLINT(google-build-using-namespace): what this world is made of
 
 constexpr DomainId kDomain(1);
-constexpr std::int64_t kSlabBlocks = 8;       // of HBM
 constexpr std::int64_t kDramSlabBlocks = 64;  // a tier has at most 16,383 slabs
 /// Out of HBM, or on the way back. A request that misses as many steps seals its blocks in the same
 /// steps as before.
 constexpr std::uint32_t kOut = 16;
 constexpr std::uint32_t kWarmUp = 64;
+constexpr std::int64_t kAnswerBlocks = 128;  // at most
 
 ModelClass model() { return {4 * StepWorld::kGroups, 4, StepWorld::kBlockTokens, Bytes(4096)}; }
 Bytes block_bytes() { return model().slot_bytes() * std::int64_t{StepWorld::kGroups}; }
-Bytes slab_bytes() { return block_bytes() * kSlabBlocks; }
-std::uint32_t slabs_for(std::int64_t blocks, std::int64_t of_slab = kSlabBlocks) {
+std::uint32_t slabs_for(std::int64_t blocks, std::int64_t of_slab) {
   return static_cast<std::uint32_t>((blocks + of_slab - 1) / of_slab);
 }
 
@@ -31,21 +30,30 @@ std::uint32_t slabs_for(std::int64_t blocks, std::int64_t of_slab = kSlabBlocks)
 // ---- sizes ----
 
 std::uint32_t StepWorld::inside() const {
-  return running_ + (kind_ == StepKind::kRotate ? kOut : 0);
+  const std::uint32_t parked = kind_ == StepKind::kTight ? running_ : 0;
+  return running_ + parked + (kind_ == StepKind::kRotate ? kOut : 0);
 }
+// Of HBM; a tier has a bounded number.
+std::int64_t StepWorld::slab_blocks() const { return kind_ == StepKind::kTight ? 32 : 8; }
 std::int64_t StepWorld::first_blocks() const { return prompt_ / kBlockTokens + 1; }
-std::int64_t StepWorld::last_blocks() const { return first_blocks() + 128; }
+std::int64_t StepWorld::last_blocks() const { return first_blocks() + kAnswerBlocks; }
 std::int64_t StepWorld::spare_blocks() const {
   return running_ / kBlockTokens * (kSteps + kWarmUp);
 }
 
-// Who rotates is on the way in for a step: HBM holds one more than run.
+// Who rotates is on the way in for a step: HBM holds one more than run. In kTight all come in
+// before half of them are parked; so much is kept for each while nothing is known of its answer.
 std::int64_t StepWorld::hbm_blocks() const {
-  return slabs_for((running_ + 1) * first_blocks() + spare_blocks()) * kSlabBlocks;
+  if (kind_ == StepKind::kTight) {
+    return slabs_for((inside() + 1) * last_blocks() * 3 / 4, slab_blocks()) * slab_blocks();
+  }
+  return slabs_for((running_ + 1) * first_blocks() + spare_blocks(), slab_blocks()) * slab_blocks();
 }
 
 // Everybody inside may grow, and somebody leave for it; that is what admission asks for.
 std::int64_t StepWorld::dram_blocks() const {
+  // Those that are parked, and room to let one end.
+  if (kind_ == StepKind::kTight) return (running_ + 2) * first_blocks() + 2 * kAnswerBlocks;
   return (inside() + 1) * last_blocks() - (hbm_blocks() - spare_blocks());
 }
 
@@ -67,7 +75,8 @@ std::int64_t StepWorld::largest() const {
 
 Controller::Config StepWorld::config() const {
   Controller::Config config;
-  config.hbm = {{Tier::kHbm, slab_bytes(), slabs_for(hbm_blocks())}};
+  config.hbm = {
+      {Tier::kHbm, block_bytes() * slab_blocks(), slabs_for(hbm_blocks(), slab_blocks())}};
   config.dram = {Tier::kDram, block_bytes() * kDramSlabBlocks,
                  slabs_for(dram_blocks(), kDramSlabBlocks)};
   config.max_requests_per_engine = inside() + kWaiting;
@@ -85,9 +94,10 @@ StepWorld::StepWorld(StepKind kind, std::uint32_t running, std::int64_t prompt)
     : kind_(kind), running_(running), prompt_(prompt), shell_(config()), engine_(attach(true)) {
   KVD_CHECK(running % kBlockTokens == 0 && prompt % kBlockTokens == 0 && prompt >= kLeastPrompt,
             "whole blocks, and enough of them");
-  if (kind == StepKind::kRotate) lease_spare();
+  if (kind == StepKind::kRotate) lease(spare_blocks());
   map_all();
   submit();
+  if (kind == StepKind::kTight) park();
   settle();
 }
 
@@ -100,10 +110,10 @@ EngineId StepWorld::attach(bool blocks) {
   return shell_.attach(attach);
 }
 
-void StepWorld::lease_spare() {
+void StepWorld::lease(std::int64_t blocks) {
   lender_ = attach(false);
-  for (std::uint32_t i = 0; i < slabs_for(spare_blocks()); ++i) {
-    shell_.command(lender_, AllocateRegion{slab_bytes()});
+  for (std::uint32_t i = 0; i < slabs_for(blocks, slab_blocks()); ++i) {
+    shell_.command(lender_, AllocateRegion{block_bytes() * slab_blocks()});
   }
 }
 
@@ -123,9 +133,32 @@ void StepWorld::submit() {
     const Tokens most((i < inside() ? last_blocks() : hbm_blocks() * 3 / 4) * kBlockTokens);
     const Nanoseconds soon = std::chrono::milliseconds(1);  // `lvf` takes who is late
     // Each is said to make all it announces, or the waiting ones would come in.
-    const PredictedLength whole{most - prompt, most - prompt};
-    shell_.command(engine_, Submit{RequestId(i + 1), prompt, most - prompt, soon, {}, whole});
+    std::optional<PredictedLength> said = PredictedLength{most - prompt, most - prompt};
+    if (kind_ == StepKind::kTight && i < inside()) said.reset();
+    shell_.command(engine_, Submit{RequestId(i + 1), prompt, most - prompt, soon, {}, said});
   }
+}
+
+// Those that came last, so that whole slabs become free. The others have what they grow by:
+// later none waits for a slab to be mapped.
+void StepWorld::park() {
+  constexpr std::uint32_t kComeIn = 128;
+  const auto decoding = [&] {
+    const auto& run = shell_.seen().reply.run;
+    return std::count_if(run.begin(), run.end(), [](const RunEntry& e) { return !e.prefill; });
+  };
+  for (std::uint32_t i = 0; i < kComeIn && decoding() < inside(); ++i) (void)step();
+  KVD_CHECK(decoding() == inside(), "all have room to come in");
+  for (std::uint32_t i = 1; i <= running_; ++i) {
+    shell_.command(engine_, AllocateBlocks{RequestId(i), Tokens(2 * (kSteps + kWarmUp))});
+  }
+  for (std::uint32_t i = 1; i <= running_; ++i) {
+    shell_.command(engine_, Rotate{RequestId(running_ + i), true});
+  }
+  for (std::uint32_t i = 0; i < kComeIn && shell_.seen().reply.run.size() > running_; ++i) {
+    (void)step();
+  }
+  lease(free_blocks() - 4 * slab_blocks());
 }
 
 void StepWorld::settle() {
@@ -137,6 +170,7 @@ void StepWorld::settle() {
     before_ = status().counters;
     steps_ = 0;
     sealed_ = 0;
+    tokens_ = 0;
     fault_.clear();
   }
   KVD_CHECK(steady == kSteady, "the load of kvd-bench step does not become steady");
@@ -164,8 +198,16 @@ std::vector<StepReport> StepWorld::reports() {
     const Tokens tokens = entry.present + entry.tokens;
     reports.push_back({entry.request, tokens, false});
     sealed_ += tokens.value % kBlockTokens == 0 ? 1 : 0;
+    ++tokens_;
   }
   return reports;
+}
+
+// The engine asks for all that is free. It is given the slabs to map, and does not ask again.
+void StepWorld::map_free() {
+  const TableRow& row = shell_.seen().table.front();
+  const Tokens room((row.blocks + free_blocks()) * kBlockTokens);
+  shell_.command(engine_, AllocateBlocks{row.request, room - row.tokens});
 }
 
 // Free memory stays above what the requests grow by next, and below what one more would need. Who
@@ -178,10 +220,7 @@ void StepWorld::keep_full() {
     if (free >= growing() + kMargin || seen.regions.empty() || seen.table.empty()) return;
     shell_.command(lender_, ReleaseRegion{seen.regions.back()});
     seen.regions.pop_back();
-    // The engine asks for all that is free. It is given the slab to map, and does not ask again.
-    const TableRow& row = seen.table.front();
-    const Tokens room((row.blocks + free + kSlabBlocks) * kBlockTokens);
-    shell_.command(engine_, AllocateBlocks{row.request, room - row.tokens});
+    map_free();
   }
 }
 
@@ -245,10 +284,10 @@ std::string StepWorld::fault() const {
        {count(" requests left in ", now.rotations_out - before_.rotations_out, rotations),
         count(" requests came back in ", now.rotations_in - before_.rotations_in, rotations),
         count(" streams in ", now.streams - before_.streams, streams),
-        count(" tokens in ", now.tokens - before_.tokens, steps_ * running_)}) {
+        count(" tokens in ", now.tokens - before_.tokens, tokens_)}) {
     if (!fault.empty()) return fault;
   }
-  const double share = static_cast<double>(sealed_) / static_cast<double>(steps_ * running_);
+  const double share = static_cast<double>(sealed_) / static_cast<double>(tokens_);
   // A step may seal a few more or less.
   const bool as_said = steps_ < kBlockTokens || std::abs(share * kBlockTokens - 1) < 0.125;
   return as_said ? std::string() : std::to_string(share) + " of the tokens seal a block";

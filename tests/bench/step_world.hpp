@@ -12,6 +12,7 @@ enum class StepKind : std::uint8_t {
   kPlain,
   kStream,  ///< half of the layer groups of every request stream
   kRotate,  ///< in every step a request leaves HBM and another comes back
+  kTight,   ///< as many are parked as run, and wait for room: not all can grow to their end
 };
 
 /// An engine under a steady load. In every step each running request reports a token, and one in 16
@@ -21,7 +22,8 @@ enum class StepKind : std::uint8_t {
 /// The policies are those of the kvd.toml that is installed, but for rotation: kStream has `fcfs`,
 /// because `unified` streams layers of a few large requests only. kRotate has `lvf`, a budget of
 /// one request a step, and full HBM: as contexts grow, another engine of the domain gives back
-/// regions. Owner: one thread.
+/// regions. In kTight another engine has all that the others came in with, but for what those that
+/// run grow by. Owner: one thread.
 class StepWorld {
  public:
   static constexpr std::uint32_t kWaiting = 64;
@@ -46,6 +48,7 @@ class StepWorld {
 
  private:
   // Sizes, in blocks of all layer groups.
+  [[nodiscard]] std::int64_t slab_blocks() const;
   [[nodiscard]] std::int64_t first_blocks() const;  ///< of a request that comes in
   [[nodiscard]] std::int64_t last_blocks() const;   ///< it may grow to
   [[nodiscard]] std::int64_t spare_blocks() const;  ///< what all requests grow by
@@ -55,12 +58,14 @@ class StepWorld {
   [[nodiscard]] std::int64_t growing() const;
   [[nodiscard]] std::int64_t largest() const;
 
-  [[nodiscard]] std::uint32_t inside() const;  ///< requests that run or are out of HBM
+  [[nodiscard]] std::uint32_t inside() const;  ///< requests that run, rotate or are parked
   [[nodiscard]] core::Controller::Config config() const;
   [[nodiscard]] EngineId attach(bool blocks);
-  void lease_spare();
+  void lease(std::int64_t blocks);
   void map_all();
+  void map_free();
   void submit();
+  void park();
   void settle();
   void keep_full();
   void budget_one();
@@ -73,12 +78,13 @@ class StepWorld {
   const std::int64_t prompt_;
   StepShell shell_;
   EngineId engine_;
-  EngineId lender_;  ///< holds the regions; kRotate
+  EngineId lender_;  ///< holds the regions; kRotate and kTight
 
   // Since the steady state began.
   core::Counters before_;
   std::uint64_t steps_ = 0;
   std::int64_t sealed_ = 0;
+  std::uint64_t tokens_ = 0;
   std::string fault_;  ///< the first one of a reply
 };
 

@@ -60,6 +60,17 @@ TEST(StepWorld, RotatesOneRequestEachWayInEveryStep) {
   EXPECT_EQ(in_state(after, core::RequestState::kWaiting), StepWorld::kWaiting);
 }
 
+TEST(StepWorld, LeavesThoseThatAreParkedNoRoomToComeBack) {
+  StepWorld world(StepKind::kTight, kRunning, kPrompt);
+  const core::Counters before = world.status().counters;
+  run(world);
+  const core::ControllerStatus after = world.status();
+  EXPECT_EQ(in_state(after, core::RequestState::kRunning), kRunning);
+  EXPECT_EQ(in_state(after, core::RequestState::kRotary), kRunning);
+  EXPECT_EQ(in_state(after, core::RequestState::kWaiting), StepWorld::kWaiting);
+  EXPECT_EQ(after.counters.rotations_in, before.rotations_in);
+}
+
 // As many slabs as this are mapped one after the other, each by the answer to the one before.
 TEST(StepWorld, FillsALargePool) {
   StepWorld world(StepKind::kRotate, 1024, 1024);
