@@ -179,50 +179,68 @@ void Reservations::join(Request& request) {
 
 // Who is sheltered was counted on to end first. Those that do not run cannot end before others
 // have.
-bool Reservations::ends_before(std::uint32_t a, std::uint32_t b) const {
-  const auto rank = [&](std::uint32_t i) {
-    const Stake& stake = stakes_[i];
-    return std::tuple(stake.rests, !stake.sheltered, stake.lacks(), stake.arrived, i);
+bool Reservations::Stake::ends_before(const Stake& other) const {
+  const auto rank = [](const Stake& stake) {
+    return std::tuple(stake.rests, !stake.sheltered, stake.lacks(), stake.arrived);
   };
-  return rank(a) < rank(b);
+  const auto order = rank(*this) <=> rank(other);
+  return order != 0 ? order < 0 : request->key < other.request->key;
 }
 
 void Reservations::sort() {
-  std::sort(order_.begin(), order_.end(),
-            [this](std::uint32_t a, std::uint32_t b) { return ends_before(a, b); });
+  std::sort(order_.begin(), order_.end(), [this](std::uint32_t a, std::uint32_t b) {
+    return stakes_[a].ends_before(stakes_[b]);
+  });
 }
 
-// By insertion: O(n) where few are out of order.
-void Reservations::sort_again() {
-  for (std::size_t i = 1; i < order_.size(); ++i) {
-    const std::uint32_t moved = order_[i];
-    std::size_t to = i;
-    for (; to > 0 && ends_before(moved, order_[to - 1]); --to) order_[to] = order_[to - 1];
-    order_[to] = moved;
-  }
+// One came to lack less.
+void Reservations::move_up(std::size_t from) {
+  const auto moved = order_.begin() + static_cast<std::ptrdiff_t>(from);
+  const auto to = std::partition_point(order_.begin(), moved, [&](std::uint32_t i) {
+    return stakes_[i].ends_before(stakes_[*moved]);
+  });
+  std::rotate(to, moved, moved + 1);
 }
 
-bool Reservations::plenty(const Room& room) const {
-  return sum_.held + sum_.wants + sum_.largest <= room.both;
+bool Reservations::plenty(const Sum& sum, const Room& room) {
+  return sum.held + sum.wants + sum.largest <= room.both;
 }
 
 // Those before have ended, those after keep what they have. Where HBM holds that, nobody has to
 // leave. Else whose turn it is may be out itself: then HBM has room for it, or DRAM for any of
 // those in HBM, which leave until it has.
 bool Reservations::safe(const Room& room) {
-  Bytes held, largest, slack(INT64_MAX);
-  for (auto i = order_.rbegin(); i != order_.rend(); ++i) {
-    const Stake& stake = stakes_[*i];
+  turns_.resize(order_.size());
+  Bytes held, largest;
+  for (std::size_t at = order_.size(); at-- > 0;) {
+    const Stake& stake = stakes_[order_[at]];
     held += stake.held;
     const Bytes lacks = stake.lacks();
     const Bytes comes = largest > Bytes(0) ? std::max(lacks, stake.held) : lacks;
     const Bytes left = std::max(room.hbm - held - lacks, room.both - held - comes - largest);
     if (left < Bytes(0)) return false;
-    if (!stake.rests) slack = std::min(slack, left);
+    turns_[at] = {held, left};
     largest = std::max(largest, stake.held);
   }
-  slack_ = slack;
+  for (std::size_t at = 1; at < turns_.size(); ++at) {
+    turns_[at].left = std::min(turns_[at].left, turns_[at - 1].left);
+  }
   return true;
+}
+
+// What it takes, each that ends before it lacks; and it has to end itself. There is more to it, but
+// most of those that may not grow are found so, without a look at everybody.
+bool Reservations::may_grow(std::size_t at, const Room& room) const {
+  Stake grown = stakes_[order_[at]];
+  grown.held = grown.next;
+  const auto end = order_.begin() + static_cast<std::ptrdiff_t>(at);
+  const auto found = std::partition_point(
+      order_.begin(), end, [&](std::uint32_t i) { return stakes_[i].ends_before(grown); });
+  const auto turn = static_cast<std::size_t>(found - order_.begin());
+  const Bytes more = grown.next - grown.has;
+  if (turn > 0 && turns_[turn - 1].left < more) return false;
+  const Bytes held = turns_[turn].held + more;
+  return held + grown.lacks() <= std::max(room.hbm, room.both);
 }
 
 void Reservations::curb(const Room& room) {
@@ -232,7 +250,7 @@ void Reservations::curb(const Room& room) {
     stake.held = stake.next;
     grown.add(stake);
   }
-  bool all_grow = grown.held + grown.wants + grown.largest <= room.both;
+  bool all_grow = plenty(grown, room);
   if (!all_grow) {
     sort();
     all_grow = safe(room);
@@ -256,20 +274,14 @@ void Reservations::curb_some(const Room& room) {
     shelter(first != nullptr ? first : stakes_[order_.front()].request);
     sort();
   }
-  std::vector<std::uint32_t> running, resting;
-  for (auto i = order_.begin() + 1; i != order_.end(); ++i) {
-    if (stakes_[*i].next != stakes_[*i].held) (stakes_[*i].rests ? resting : running).push_back(*i);
-  }
   Stake& first = stakes_[order_.front()];
   first.held = first.next;
-  sort_again();
-  grow_some(running, room);
   const bool is_safe = safe(room);
-  // What one that rests takes, each of those that run lacks: most are passed over by one look.
-  for (const std::uint32_t i : resting) {
-    const Stake& stake = stakes_[i];
-    const bool fits = is_safe && stake.next - stake.has <= slack_;
-    stake.request->order.curbed = !fits || !grow(std::span(&i, 1), room);
+  for (std::size_t at = 1; at < order_.size(); ++at) {
+    Stake& stake = stakes_[order_[at]];
+    if (stake.next == stake.has) continue;
+    const bool grows = is_safe && may_grow(at, room) && grow(at, room);
+    stake.request->order.curbed = !grows;
   }
   shelter(is_safe ? nullptr : first.request);
   if (is_safe) return;
@@ -279,25 +291,17 @@ void Reservations::curb_some(const Room& room) {
   }
 }
 
-// Mostly all of them may; else each half is tried by itself.
-void Reservations::grow_some(std::span<const std::uint32_t> some, const Room& room) {
-  if (some.empty() || grow(some, room)) return;
-  if (some.size() == 1) {
-    stakes_[some.front()].request->order.curbed = true;
-    return;
-  }
-  const std::size_t half = some.size() / 2;
-  grow_some(some.first(half), room);
-  grow_some(some.subspan(half), room);
-}
-
-bool Reservations::grow(std::span<const std::uint32_t> some, const Room& room) {
+// It passes only some of those before it in the order.
+bool Reservations::grow(std::size_t at, const Room& room) {
+  Stake& stake = stakes_[order_[at]];
   order_before_ = order_;
-  for (const std::uint32_t i : some) stakes_[i].held = stakes_[i].next;
-  sort_again();
+  turns_before_ = turns_;
+  stake.held = stake.next;
+  move_up(at);
   if (safe(room)) return true;
-  for (const std::uint32_t i : some) stakes_[i].held = stakes_[i].has;
+  stake.held = stake.has;
   order_.swap(order_before_);
+  turns_.swap(turns_before_);
   return false;
 }
 
@@ -333,7 +337,7 @@ bool Reservations::takes(Request& request, const Room& room) {
   join(request);
   const bool in_hbm = likely_.promised <= room.hbm;
   if (!in_hbm && likely_.promised + likely_.largest > room.both) return false;
-  if (plenty(room)) return true;
+  if (plenty(sum_, room)) return true;
   sort();
   return safe(room);
 }

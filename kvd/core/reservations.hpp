@@ -1,8 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "kvd/core/ground.hpp"
@@ -25,7 +25,7 @@ namespace kvd::core {
 ///
 /// Owner: control thread. Cost: O(requests inside and those that may come in) while all they
 /// announced fits, or what is free is more than anybody may still want; else O(n log n), and O(n)
-/// for each that comes in, comes back, or is the first that may not grow.
+/// for each that grows or comes in.
 class Reservations {
  public:
   explicit Reservations(Ground& ground)
@@ -69,6 +69,12 @@ class Reservations {
     bool sheltered = false;
 
     [[nodiscard]] Bytes lacks() const { return std::max(Bytes(0), most - held); }
+    [[nodiscard]] bool ends_before(const Stake& other) const;
+  };
+  /// At a place in the order in which they can end.
+  struct Turn {
+    Bytes held;  ///< by those from there on
+    Bytes left;  ///< the least that one up to there has beyond what it needs to end
   };
   struct Sum {
     Bytes held;
@@ -99,20 +105,18 @@ class Reservations {
   void join(Request& request);
   [[nodiscard]] Stake stake_of(Request& request) const;
   [[nodiscard]] Room room(Share share, Bytes in_dram) const;
-  [[nodiscard]] bool ends_before(std::uint32_t a, std::uint32_t b) const;
   void sort();
-  /// After a few came to lack less.
-  void sort_again();
-  /// Whoever it is, it could end now; all of `sum_` are inside.
-  [[nodiscard]] bool plenty(const Room& room) const;
-  /// They can end one after the other, in their order. Sets `slack_` if so.
+  void move_up(std::size_t from);
+  /// Whoever it is, it could end now.
+  [[nodiscard]] static bool plenty(const Sum& sum, const Room& room);
+  /// They can end one after the other, in their order. Sets `turns_`.
   [[nodiscard]] bool safe(const Room& room);
   /// Lets grow whom it can.
   void curb(const Room& room);
   void curb_some(const Room& room);
-  void grow_some(std::span<const std::uint32_t> some, const Room& room);
-  /// All of them or none.
-  [[nodiscard]] bool grow(std::span<const std::uint32_t> some, const Room& room);
+  // Of the one at a place in the order.
+  [[nodiscard]] bool may_grow(std::size_t at, const Room& room) const;
+  [[nodiscard]] bool grow(std::size_t at, const Room& room);
   void shelter(const Request* request);
   /// The first that can end while nobody else does; null: none.
   [[nodiscard]] const Request* who_can_end(const Room& room) const;
@@ -127,11 +131,12 @@ class Reservations {
   std::vector<ClassId> classes_;             ///< the same; of those inside, and of those admitted
   std::vector<Stake> stakes_;                ///< the same
   std::vector<std::uint32_t> order_;         ///< of these: in which they can end
+  std::vector<Turn> turns_;                  ///< by place in it
   std::vector<std::uint32_t> order_before_;  ///< kept for its memory
-  Bytes slack_;      ///< what one that rests may take, before one that runs could not end
-  Sum sum_;          ///< of these
-  Prospect likely_;  ///< what they are likely to need; its room is not used
-  Bytes fixed_;      ///< what silent engines hold
+  std::vector<Turn> turns_before_;           ///< the same
+  Sum sum_;                                  ///< of the stakes
+  Prospect likely_;                          ///< what they are likely to need; its room is not used
+  Bytes fixed_;                              ///< what silent engines hold
 };
 
 }  // namespace kvd::core
