@@ -45,6 +45,8 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     },
 }
 
+LANGUAGES = {"sh", "text", "c", "cpp", "python", "json"}
+
 
 @dataclass
 class Block:
