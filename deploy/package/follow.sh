@@ -55,6 +55,7 @@ begin() {
   apt_install sudo git ca-certificates
   cp "$top/deploy/package/systemctl.sh" "$root/usr/local/bin/systemctl"
   chmod 755 "$root/usr/local/bin/systemctl"
+  echo "127.0.0.1 localhost $(uname -n)" >"$root/etc/hosts"
   inside useradd --create-home --shell /bin/bash alice
   echo 'alice ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/alice"
   echo 'APT::Get::Assume-Yes "true";' >"$root/etc/apt/apt.conf.d/91yes"
