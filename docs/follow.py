@@ -5,7 +5,7 @@
     python3 docs/follow.py --left-out       what is not typed, and why
 
 A block of `sh` is typed, a block of `text` is what the block of `sh` before it prints: its lines in this
-order, where a number may be another one and "…" is anything. A block in another language is a file
+order, where a number other than 0 may be another one and "…" is anything. A block in another language is a file
 where the line before it says "Save this as `NAME`". `sh deploy/package.sh follow` follows every page in
 an empty Debian 12; the test of the guide follows some of them on each build.
 """
@@ -103,9 +103,11 @@ def script(page: str, left_out: dict[str, str]) -> str:
 def pattern(line: str) -> re.Pattern[str]:
     text = re.sub(r"\\?\s+", " ", line.strip())
     parts = re.split(r"(\d[\d.,]*|…| )", text)
-    anything = {"…": ".*", " ": r"\s+"}
-    return re.compile("".join(r"[\d.,]+" if re.match(r"\d", part) else
-                              anything.get(part, re.escape(part)) for part in parts))  # fmt: skip
+    anything = {"…": ".*", " ": r"\s+", "0": r"0(?![\d.])"}
+    number = r"[\d.,]*\d"
+    return re.compile("".join(
+        anything.get(part, number if re.match(r"\d", part) else re.escape(part)) for part in parts
+    ))  # fmt: skip
 
 
 def missing(page: str, output: str, left_out: dict[str, str]) -> list[str]:

@@ -28,13 +28,13 @@ require_tools git python3
 
 # Ends the shell that types, and what it left in the background: they are one group of processes.
 stop_typing() {
-  [ -z "$typing" ] || kill -TERM -- "-$typing" 2>/dev/null || true
+  [ -z "$typing" ] || kill -s TERM -- "-$typing" 2>/dev/null || true
   typing=""
 }
 clean_up() {
   stop_typing
-  [ -z "$engine" ] || kill -TERM -- "-$engine" 2>/dev/null || true
-  [ ! -s "$root/run/kvd.pid" ] || inside systemctl stop kvd || true
+  [ -z "$engine" ] || kill -s TERM -- "-$engine" 2>/dev/null || true
+  [ ! -s "$root/run/kvd.pid" ] || inside /usr/local/bin/systemctl stop kvd || true
   leave_root
 }
 trap clean_up EXIT
@@ -103,7 +103,7 @@ install_kvd() {
   # shellcheck disable=SC2046  # names without spaces
   apt_install $(cd "$root/home/alice/kvd" && ls -d build/release/packages/*.deb | sed 's|^|/home/alice/kvd/|')
   inside usermod -aG kvd alice
-  inside systemctl start kvd
+  inside /usr/local/bin/systemctl start kvd
 }
 
 start_engine() {

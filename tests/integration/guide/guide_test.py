@@ -156,6 +156,7 @@ class Typed(unittest.TestCase):
         shown = follow.pattern("made 8 tokens of …  in 0.5 s")
         self.assertTrue(shown.search("made 12 tokens of mine   in 3 s"))
         self.assertFalse(shown.search("made no tokens of mine in 3 s"))
+        self.assertFalse(follow.pattern('"errors":0,').search('"errors":5,'))
         with self.assertRaisesRegex(ValueError, "no command begins with"):
             follow.script("quickstart.md", {"fly": "nobody can"})
         output = "== attach.md:51\nmade no tokens\n"
