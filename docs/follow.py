@@ -89,7 +89,7 @@ def script(page: str, left_out: dict[str, str]) -> str:
             lines += [f"cat >{block.file} <<'END_OF_FILE'", block.text + "END_OF_FILE"]
         if block.language != "sh":
             continue
-        lines.append(f"echo '== {block.name}'")
+        lines.append(f"printf '\\n== {block.name}\\n'")
         for command in block.commands():
             omitted = [start for start in left_out if command.startswith(start)]
             used.update(omitted)
@@ -102,7 +102,7 @@ def script(page: str, left_out: dict[str, str]) -> str:
 
 def pattern(line: str) -> re.Pattern[str]:
     text = re.sub(r"\\?\s+", " ", line.strip())
-    parts = re.split(r"(\d[\d.,]*|…| )", text)
+    parts = re.split(r"(\d(?:[\d.,]*\d)?|…| )", text)
     anything = {"…": ".*", " ": r"\s+", "0": r"0(?![\d.])"}
     number = r"[\d.,]*\d"
     return re.compile("".join(
