@@ -27,6 +27,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "sh deploy/test.sh": "twenty minutes; continuous integration runs it",
     },
     "operations.md": {
+        "sh deploy/ci/install-deps.sh": "for the build below",
         "cmake --": "the build that deploy/package.sh was called for; its packages lie where it puts them",
         "sh deploy/package.sh": "has been called: it follows the pages",
         "skopeo": "needs a registry for containers",
