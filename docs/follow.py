@@ -34,6 +34,11 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "podman": "needs a container engine, and namespaces that a plain root has not",
         "kubectl": "needs a cluster; a test holds the manifests against the schemas",
     },
+    "policies.md": {
+        "kvd-sim sweep": "a minute of computing each; the test of the command draws a short one",
+        "kvd-sim knee": "minutes of computing; the test of the command finds one",
+        "kvd-sim report": "hours of computing",
+    },
     "cuda.md": {
         "cmake --preset cuda": "needs the CUDA compiler; continuous integration builds it",
         "kvd --backend cuda": "needs a GPU",
