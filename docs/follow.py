@@ -123,7 +123,7 @@ def missing(page: str, output: str, left_out: dict[str, str]) -> list[str]:
     for block in blocks(page):
         if not block.shows or any(c.startswith(tuple(left_out)) for c in block.commands()):
             continue
-        printed = [line for line in parts.get(block.name, "").splitlines()]
+        printed = parts.get(block.name, "").splitlines()
         for line in filter(str.strip, block.shows):
             at = next((i for i, one in enumerate(printed) if pattern(line).search(one)), None)
             if at is None:
@@ -139,11 +139,15 @@ def main(arguments: list[str]) -> int:
             for start, reason in entries.items():
                 print(f"{Path(page).name}: {start or 'the whole page'}: {reason}")
         return 0
+    if not arguments or arguments[-1].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        return 2
     page = arguments[-1]
     left_out = LEFT_OUT.get(page, {})
     if arguments[0] == "--seen":
         faults = missing(page, sys.stdin.read(), left_out)
-        print("\n".join(faults), file=sys.stderr) if faults else None
+        for fault in faults:
+            print(fault, file=sys.stderr)
         return 1 if faults else 0
     print(script(page, left_out), end="")
     return 0

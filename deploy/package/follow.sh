@@ -101,7 +101,7 @@ on_a_clone() {
 # What operations.md does, where that page is not wanted.
 install_kvd() {
   # shellcheck disable=SC2046  # names without spaces
-  apt_install $(cd "$root/home/alice/kvd" && ls -d build/release/packages/*.deb | sed 's|^|/home/alice/kvd/|')
+  apt_install curl $(cd "$root/home/alice/kvd" && ls -d build/release/packages/*.deb | sed 's|^|/home/alice/kvd/|')
   inside usermod -aG kvd alice
   inside /usr/local/bin/systemctl start kvd
 }
