@@ -6,6 +6,8 @@
 #   sh deploy/package.sh oci      a container image, as a folder (OCI image layout): packages/kvd-oci
 #   sh deploy/package.sh check    tries the .debs in a bare Debian 12: needs root, debootstrap and a
 #                                 mirror (KVD_DEBIAN_MIRROR, else the one apt uses here)
+#   sh deploy/package.sh follow   types what the pages of docs/ say, in a bare Debian 12, and stops where
+#                                 one stops a reader; needs the same. `follow PAGE...`: only these
 #   BUILD=build/dev sh deploy/package.sh deb
 #
 # Needs a finished build (BUILD, default build/release), for .debs the Debian package dpkg-dev. The
@@ -61,5 +63,12 @@ case "${1:-}" in
     pack DEB -B "$packages/check/second" -D CPACK_DEBIAN_PACKAGE_RELEASE=2
     sh "$top/deploy/package/check.sh" "$packages/check"
     ;;
-  *) fail "usage: sh deploy/package.sh deb|tar|oci|check" ;;
+  follow)
+    shift
+    rm -rf "$packages/follow/debs"
+    pack DEB -B "$packages/follow/debs"
+    BUILD=$BUILD PYTHON=${PYTHON:-/usr/bin/python3} sh "$top/deploy/package/wheel.sh" "$packages/follow/debs"
+    sh "$top/deploy/package/follow.sh" "$packages/follow" "$@"
+    ;;
+  *) fail "usage: sh deploy/package.sh deb|tar|oci|check|follow" ;;
 esac

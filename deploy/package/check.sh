@@ -5,12 +5,11 @@
 #
 #   sh deploy/package/check.sh FOLDER      FOLDER/first and FOLDER/second hold .debs, the second newer
 #
-# There is no systemd in the root: what it would do is done by hand here, with the unit's user,
-# command and capabilities. kvd-holder plays the part of its store of descriptors.
+# There is no systemd in the root (root.sh). kvd-holder plays the part of its store of descriptors.
 set -eu
 
 folder=$1
-root=$folder/root
+top=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 daemon="" engine="" server=""
 
 say() { printf '== package check: %s\n' "$*"; }
@@ -20,40 +19,16 @@ fail() {
   exit 1
 }
 
-[ "$(id -u)" -eq 0 ] || fail "needs root, for debootstrap and chroot"
-for tool in debootstrap curl; do
-  command -v "$tool" >/dev/null || fail "$tool is missing: apt-get install $tool"
-done
+. "$top/deploy/package/root.sh"
+require_tools curl
 
 clean_up() {
   for process in $engine $server $daemon; do kill -KILL "$process" 2>/dev/null || true; done
   wait 2>/dev/null || true
-  mountpoint -q "$root/proc" && umount "$root/proc"
+  leave_root
 }
 trap clean_up EXIT
 trap 'exit 130' INT TERM
-
-# In the background the first is the process itself, which signals reach.
-enter() { exec chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"; }
-inside() { (enter "$@"); }
-
-make_root() {
-  mirror=${KVD_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(SITE)' 'Codename: bookworm' 2>/dev/null | head -n 1)}
-  [ -n "$mirror" ] || fail "no Debian mirror is known: set KVD_DEBIAN_MIRROR"
-  [ -e "$folder/bare.tar" ] || {
-    say "a bare Debian 12"
-    debootstrap --variant=minbase bookworm "$root" "$mirror" >"$folder/debootstrap.log" 2>&1 ||
-      { tail -n 20 "$folder/debootstrap.log" >&2; fail "debootstrap failed"; }
-    tar -C "$root" -cf "$folder/bare.tar" .
-  }
-  rm -rf "$root"
-  mkdir -p "$root"
-  tar -C "$root" -xf "$folder/bare.tar"
-  mount -t proc proc "$root/proc"
-  cp /etc/resolv.conf "$root/etc/resolv.conf"
-  apt-config dump | grep -i '^Acquire::.*Proxy' >"$root/etc/apt/apt.conf.d/90proxy" || true
-  inside apt-get -q update >"$folder/apt.log" 2>&1 || fail "apt-get update: $(tail -n 3 "$folder/apt.log")"
-}
 
 # What names kvd in the file system, package records of dpkg aside.
 traces() {
@@ -64,12 +39,9 @@ traces() {
 install_debs() {
   rm -rf "$root/debs"
   cp -r "$1" "$root/debs"
-  inside sh -c 'DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends \
-    -o Dpkg::Use-Pty=0 install /debs/*.deb' >"$folder/apt.log" 2>&1 </dev/null ||
-    { tail -n 30 "$folder/apt.log" >&2; fail "the packages of $1 do not install"; }
+  # shellcheck disable=SC2046  # names without spaces
+  apt_install $(cd "$root" && ls -d debs/*.deb | sed 's|^|/|')
 }
-
-unit() { sed -n "s/^$1=//p" "$root/lib/systemd/system/kvd.service" | head -n 1; }
 
 wait_for_kvd() {
   tries=0
@@ -81,13 +53,9 @@ wait_for_kvd() {
   done
 }
 
-# start_daemon [PROGRAM]: as the unit says, its user, its capabilities, its command; under PROGRAM.
+# start_daemon [PROGRAM]: as the unit says; under PROGRAM.
 start_daemon() {
-  caps=$(unit AmbientCapabilities | tr 'A-Z' 'a-z' | sed 's/cap_/+/g; s/ /,/g')
-  user=$(unit User)
-  # shellcheck disable=SC2046  # the command line's words
-  enter setpriv --reuid "$user" --regid "$user" --init-groups --inh-caps "$caps" \
-    --ambient-caps "$caps" --no-new-privs "$@" $(unit ExecStart) 2>>"$folder/kvd.log" &
+  enter sh /usr/local/sbin/as-unit "$@" 2>>"$folder/kvd.log" &
   daemon=$!
   wait_for_kvd
 }

@@ -165,6 +165,8 @@ void describe_scenarios(CLI::App& app, Arguments& a) {
       ->required()
       ->check(CLI::IsMember(sweep_parameters()));
   sweep->add_option("--values", a.sweep.values, "Its values: a,b,c")->delimiter(',')->required();
+  sweep->add_option("--svg", a.sweep.svg, "File for a picture of one figure, a line a policy");
+  sweep->add_option("--figure", a.sweep.figure, "That figure")->capture_default_str();
   CLI::App* knee =
       scenario_command(app, "knee", "The rate at which TTFT attainment falls under a threshold", a);
   one_policy(*knee, a.scenario, "fcfs");

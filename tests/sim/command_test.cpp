@@ -99,6 +99,21 @@ TEST_F(KvdSim, CompareAndSweepAndKneePrintWhatTheyPromise) {
   }
 }
 
+TEST_F(KvdSim, ASweepDrawsAPictureOfOneOfItsFigures) {
+  const std::string picture = (folder_ / "sweep.svg").string();
+  const std::string sweep =
+      std::string("sweep --over hbm --values 60GiB,64GiB --policies fcfs,lvf") + kSmall;
+  const Answer answer = call(sweep + " --figure ttft_p99_s --svg " + picture);
+  ASSERT_EQ(answer.status, 0) << answer.err;
+  EXPECT_NE(answer.out.find("hbm = 64GiB"), std::string::npos) << "the tables are printed, too";
+  const std::string svg = read(picture);
+  for (const char* word : {">ttft_p99_s</text>", ">fcfs</text>", ">lvf</text>", ">60GiB</text>",
+                           "Simulated: gen:sharegpt on gh200-qwen2.5-32b, seed 1", "</svg>"}) {
+    EXPECT_NE(svg.find(word), std::string::npos) << word;
+  }
+  EXPECT_EQ(call(sweep + " --svg /nowhere/sweep.svg").status, 2);
+}
+
 TEST_F(KvdSim, GuardsGoWithEveryPolicyThatIsNamed) {
   const std::string two = std::string("compare --json --policies fcfs,lvf") + kSmall;
   const Answer answer = call(two + " --guards");
@@ -190,6 +205,8 @@ TEST_F(KvdSim, BadInputIsRefusedWithoutAReport) {
       {"compare --profile gh200-qwen2.5-32b", "--policies"},
       {"sweep --profile gh200-qwen2.5-32b --policies fcfs --over moon --values 1", "moon"},
       {"sweep --profile gh200-qwen2.5-32b --policies fcfs --over alpha --values x", "no number"},
+      {"sweep --profile gh200-qwen2.5-32b --policies fcfs --over alpha --values 1 --figure luck",
+       "no figure"},
       {"knee --profile gh200-qwen2.5-32b --threshold 2", "threshold"},
       {"run --profile gh200-qwen2.5-32b --length-error -1", "error of predicted lengths"},
       {"run --profile gh200-qwen2.5-32b --max-tokens much", "--max-tokens"},

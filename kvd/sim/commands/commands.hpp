@@ -23,6 +23,8 @@ namespace kvd::sim {
 struct SweepOptions {
   std::string over;
   std::vector<std::string> values;
+  std::filesystem::path svg;                ///< picture to write; empty: none
+  std::string figure = "joint_attainment";  ///< that it shows
 };
 [[nodiscard]] int sweep_command(const ScenarioOptions& options, const SweepOptions& sweep,
                                 std::ostream& out, std::ostream& err);

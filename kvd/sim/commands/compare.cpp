@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <ostream>
 
 #include "kvd/sim/commands/commands.hpp"
 #include "kvd/sim/commands/progress_bar.hpp"
+#include "kvd/sim/commands/sweep_chart.hpp"
 #include "kvd/sim/commands/table.hpp"
 #include "kvd/sim/figures/commands.hpp"
 #include "kvd/sim/run/summary_json.hpp"
@@ -117,14 +119,10 @@ Status set_parameter(ScenarioOptions& options, const std::string& name, const st
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-struct Point {
-  std::string value;
-  std::vector<Summary> policies;
-};
-
-Result<std::vector<Point>> sweep(const ScenarioOptions& options, const SweepOptions& sweep,
-                                 ProgressBar& bar) {
-  std::vector<Point> points;
+Result<std::vector<SweepPoint>> sweep(const ScenarioOptions& options, const SweepOptions& sweep,
+                                      ProgressBar& bar) {
+  KVD_TRY(check_figure(sweep.figure));
+  std::vector<SweepPoint> points;
   const auto count = static_cast<double>(sweep.values.size());
   for (const std::string& value : sweep.values) {
     ScenarioOptions at = options;
@@ -137,22 +135,34 @@ Result<std::vector<Point>> sweep(const ScenarioOptions& options, const SweepOpti
 }
 
 void print_sweep(const ScenarioOptions& options, const std::string& over,
-                 const std::vector<Point>& points, std::ostream& out) {
+                 const std::vector<SweepPoint>& points, std::ostream& out) {
   if (!options.json) {
     out << describe(options) << "\n";
-    for (const Point& point : points) {
+    for (const SweepPoint& point : points) {
       out << "\n" << over << " = " << point.value << "\n" << comparison_table(point.policies);
     }
     return;
   }
   Json list = Json::array();
-  for (const Point& point : points) {
+  for (const SweepPoint& point : points) {
     Json entry = {{"value", point.value}};
     entry["policies"] = comparison_json("", "", point.policies)["policies"];
     list.push_back(std::move(entry));
   }
   out << Json{{"figure", "sweep"}, {"unit", kUnit}, {"parameter", over}, {"points", list}}.dump(2)
       << "\n";
+}
+
+Status write_picture(const ScenarioOptions& options, const SweepOptions& what,
+                     const std::vector<SweepPoint>& points) {
+  if (what.svg.empty()) return {};
+  KVD_ASSIGN_OR_RETURN(const Chart chart,
+                       sweep_chart({what.figure, what.over, describe(options)}, points));
+  std::ofstream file(what.svg);
+  file << svg_of(chart);
+  file.close();
+  if (file) return {};
+  return make_error(ErrorCode::kInvalidArgument, "cannot write " + what.svg.string());
 }
 
 Json run_json(const ScenarioOptions& options, const RunResult& result) {
@@ -211,6 +221,9 @@ int sweep_command(const ScenarioOptions& options, const SweepOptions& what, std:
   const auto points = sweep(options, what, bar);
   bar.wipe();
   if (!points.ok()) return fail(err, points.error());
+  if (const Status drawn = write_picture(options, what, *points); !drawn.ok()) {
+    return fail(err, drawn.error());
+  }
   print_sweep(options, what.over, *points, out);
   return kDone;
 }

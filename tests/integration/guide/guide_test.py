@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,7 +13,7 @@ import unittest
 from pathlib import Path
 
 import ctest
-from kvd_process import KvdProcess
+from kvd_process import KvdProcess, free_port
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -19,6 +21,7 @@ BINARIES = os.environ["KVDTEST_BIN_DIR"]
 LIBRARIES = str(Path(os.environ["KVD_CLIENT_LIBRARY"]).parent)
 sys.path.insert(0, str(DOCS))
 
+import follow  # noqa: E402
 import reference  # noqa: E402
 
 TEXTS = {path.relative_to(ROOT): path.read_text()
@@ -79,6 +82,85 @@ class Examples(unittest.TestCase):
         ]  # fmt: skip
         for program in programs:
             self.assertEqual(self.run_program(*program), f"kvd lent {self.kvd.slab} bytes\n")
+
+    def test_an_engine_finds_what_it_computed_before(self) -> None:
+        printed = self.run_program(sys.executable, "-c", blocks("attach.md", "python")[1])
+        self.assertEqual(printed, "found 1\nblock 7 begins with b'kkk'\n")
+
+
+class Typed(unittest.TestCase):
+    """What the pages say is typed, on the programs of this build. `sh deploy/package.sh follow` types
+    all of it in an empty Debian."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="kvd-guide-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.admin, self.metrics, self.engine = free_port(), free_port(), free_port()
+
+    def type_page(self, page: str, omitted: tuple[str, ...] = (), before: str = "") -> str:
+        left_out = follow.LEFT_OUT.get(page, {}) | {start: "not here" for start in omitted}
+        script = before + follow.script(page, left_out)
+        for there, here in {
+            "127.0.0.1:8470": f"127.0.0.1:{self.admin}",
+            "127.0.0.1:9470": f"127.0.0.1:{self.metrics}",
+            "127.0.0.1:8480": f"127.0.0.1:{self.engine}",
+            "kvd-engine --random": f"kvd-engine --port {self.engine} --random",
+            "/run/kvd/": f"{self.folder}/kvd/",
+            "/etc/kvd/kvd.toml": f"{ROOT}/deploy/config/kvd.toml",
+        }.items():
+            script = script.replace(there, here)
+        runtime = {"XDG_RUNTIME_DIR": str(self.folder),
+                   "KVD_PATHS_RUNTIME_DIR": f"{self.folder}/kvd",
+                   "KVD_ENDPOINT": f"{self.folder}/kvd/attach.sock",
+                   "KVD_ADMIN_URL": f"http://127.0.0.1:{self.admin}",
+                   "KVD_ADMIN_PORT": str(self.admin), "KVD_METRICS_PORT": str(self.metrics),
+                   "PATH": f"{BINARIES}:{os.environ['PATH']}"}  # fmt: skip
+        log = self.folder / "log"
+        with log.open("w") as out:
+            shell = subprocess.Popen(["sh", "-e", "-c", script], env={**os.environ, **runtime},
+                                     stdout=out, cwd=self.folder, start_new_session=True)  # fmt: skip
+        try:
+            status = shell.wait(timeout=120)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it left nothing in the background
+                os.killpg(shell.pid, signal.SIGKILL)
+        self.assertEqual(status, 0, f"{page} stops a reader:\n{log.read_text()}")
+        self.assertEqual(follow.missing(page, log.read_text(), left_out), [], log.read_text())
+        return log.read_text()
+
+    def test_pages_that_start_a_kvd(self) -> None:
+        for page, built in {
+            "quickstart.md": ("sh deploy/ci/install-deps.sh", "cmake", "export PATH"),
+            "../README.md": ("export PATH",),
+        }.items():
+            printed = self.type_page(page, built)
+            self.assertIn('"text"', printed, "an answer of the engine")
+
+    def test_pages_beside_a_running_kvd(self) -> None:
+        start = ("kvd --backend host --pool.hbm 16MiB --pool.dram 16MiB --pool.slab 2MiB &\n"
+                 "until kvdctl status >/dev/null 2>&1; do sleep 0.1; done\n")  # fmt: skip
+        for page in ("configuration.md", "console.md", "rest.md", "metrics.md", "alerts.md",
+                     "troubleshooting.md"):  # fmt: skip
+            self.type_page(page, before=start)
+        printed = self.type_page("policies.md", ("kvd-sim",), start)
+        self.assertRegex(printed, r"rotation +lvf|rotation.policy +lvf|lvf")
+
+    def test_every_block_says_what_it_is(self) -> None:
+        for page in ["../README.md", *(path.name for path in DOCS.glob("*.md"))]:
+            for block in follow.blocks(page):
+                self.assertIn(block.language, follow.LANGUAGES, block.name)
+            follow.script(page, follow.LEFT_OUT.get(page, {}))  # leaves out only what is there
+
+    def test_what_a_page_shows_is_looked_for(self) -> None:
+        shown = follow.pattern("made 8 tokens of …  in 0.5 s")
+        self.assertTrue(shown.search("made 12 tokens of mine   in 3 s"))
+        self.assertFalse(shown.search("made no tokens of mine in 3 s"))
+        self.assertFalse(follow.pattern('"errors":0,').search('"errors":5,'))
+        with self.assertRaisesRegex(ValueError, "no command begins with"):
+            follow.script("quickstart.md", {"fly": "nobody can"})
+        output = "== attach.md:51\nmade no tokens\n"
+        self.assertTrue(follow.missing("attach.md", output, {}))
 
 
 class Lists(unittest.TestCase):
