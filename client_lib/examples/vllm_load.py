@@ -47,7 +47,7 @@ class Clock:
         else:
             time.sleep(max(0.0, seconds))
 
-    def _ready(self) -> float:
+    def ready(self) -> float:
         """Time that this thread could have run, but other jobs did."""
         return int(os.pread(self._schedstat, 64, 0).split()[1]) * 1e-9
 
@@ -57,7 +57,7 @@ class Clock:
         def timed(*arguments: Any, **named: Any) -> Any:
             if self._is_waiting:  # the outer call counts
                 return call(*arguments, **named)
-            wall, cpu, ready = time.monotonic(), time.process_time(), self._ready()
+            wall, cpu, ready = time.monotonic(), time.process_time(), self.ready()
             self._is_waiting = True
             try:
                 return call(*arguments, **named)
@@ -65,9 +65,24 @@ class Clock:
                 self._is_waiting = False
                 if self._of_cpu:
                     idle = (time.monotonic() - wall) - (time.process_time() - cpu)
-                    self._added += max(0.0, idle - (self._ready() - ready))
+                    self._added += max(0.0, idle - (self.ready() - ready))
 
         return timed
+
+
+class Wall:
+    """What a run took by the wall, and how much of that its thread did not run: as other jobs had the
+    cores, or asleep, which here is a wait for kvd. Idle time is skipped, so none of it is in here."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun = time.monotonic(), time.thread_time(), clock.ready()
+
+    def found(self) -> dict[str, float]:
+        wall, cpu, ready = self._begun
+        wall, cpu = time.monotonic() - wall, time.thread_time() - cpu
+        ready = self._clock.ready() - ready
+        return {"wall_s": wall, "core_wait_s": ready, "asleep_s": max(0.0, wall - cpu - ready)}
 
 
 class Seen:
@@ -219,7 +234,7 @@ def run(meter: Meter, given: dict[str, Any]) -> dict[str, Any]:
     loads = load_of(given)
     seen: dict[str, Seen] = {}
     tokens: dict[str, list[int]] = {}
-    start, coming = clock(), loads[::-1]
+    start, wall, coming = clock(), Wall(clock), loads[::-1]
     while coming or engine.has_unfinished_requests():
         if coming and not engine.has_unfinished_requests():
             clock.skip(start + coming[-1][0] - clock())
@@ -233,11 +248,12 @@ def run(meter: Meter, given: dict[str, Any]) -> dict[str, Any]:
             more = len(made) - len(tokens[output.request_id])
             seen[output.request_id].tokens += [clock()] * more
             tokens[output.request_id] = made
-    took, in_all, preempted = clock() - start, meter.scheduled, meter.preemptions()
+    took, by_wall = clock() - start, wall.found()
+    in_all, preempted = meter.scheduled, meter.preemptions()
     times = {"schedule_us": quantiles(meter.deciding), "schedule_added_us": quantiles(meter.added)}
     repeated = [ttft_of(meter, given, prompt) for _, prompt, _ in loads[: given.get("repeat", 0)]]
     needed = sum(len(prompt) + answer - 1 for _, prompt, answer in loads)
-    return {**report(list(seen.values()), given, took), "scheduled_tokens": in_all,
+    return {**report(list(seen.values()), given, took), **by_wall, "scheduled_tokens": in_all,
             "needed_tokens": needed, "repeated_ttft_s": repeated, **times,
             "preemptions": preempted, "answers": tokens,
             "external_hits": counter(meter.llm, "vllm:external_prefix_cache_hits")}  # fmt: skip
