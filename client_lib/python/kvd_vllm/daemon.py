@@ -123,19 +123,24 @@ class Link(Index):
     def _attach(self, timeout_s: float) -> None:
         """Opens what is not open, or takes up the session again. Never in a step."""
         if self._client is None:
-            self._client = kvd_client.Client(
-                self._options.endpoint,
-                engine_name=self._options.engine_name,
-                transport=kvd_client.Transport.RING,
-                memory=kvd_client.Memory.HOST | kvd_client.Memory.CUDA,
-                timeout=timeout_s,
-            )
+            self._client = self._session(timeout_s)
         self._client.ping(timeout_s)
         if self._shape is not None:
             self._cache = self._client.cache(
                 self._shape.model, block_tokens=self._shape.block_tokens,
                 block_bytes=self._shape.block_bytes, timeout=timeout_s,
             )  # fmt: skip
+
+    def _session(self, timeout_s: float) -> kvd_client.Client:
+        """For whatever memory kvd lends, as this side maps none of it."""
+        session = functools.partial(
+            kvd_client.Client, self._options.endpoint, engine_name=self._options.engine_name,
+            transport=kvd_client.Transport.RING, timeout=timeout_s,
+        )  # fmt: skip
+        try:
+            return session(memory=kvd_client.Memory.HOST | kvd_client.Memory.CUDA)
+        except kvd_client.Unsupported:  # a library without CUDA
+            return session(memory=kvd_client.Memory.HOST)
 
     def _lose(self, fault: Exception) -> None:
         self._is_up = False
