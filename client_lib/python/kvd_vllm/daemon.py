@@ -65,12 +65,18 @@ class Link(Index):
         asked = digests[:_MOST_BLOCKS]
         return self._ask(functools.partial(self._cache.lookup, asked, timeout=self._budget))
 
-    def drop(self, digests: Sequence[bytes]) -> int:
+    def expect(self, digests: Sequence[bytes]) -> None:
+        if self._cache is not None and len(digests) <= _MOST_BLOCKS:
+            self._post(functools.partial(self._cache.post_lookup, digests))
+
+    def drop(self, digests: Sequence[bytes], wait: bool = True) -> int:
         if self._cache is None:
             return 0
-        asked = digests[:_MOST_BLOCKS]
-        call = functools.partial(self._cache.drop, asked, timeout=self._budget)
-        return len(asked) if self._ask(lambda: call() is None) else 0
+        told = digests[:_MOST_BLOCKS]
+        if not wait:
+            return len(told) if self._post(functools.partial(self._cache.post_drop, told)) else 0
+        call = functools.partial(self._cache.drop, told, timeout=self._budget)
+        return len(told) if self._ask(lambda: call() is None) else 0
 
     def schedule(
         self, batch: kvd_client.ScheduleBatch, facts: dict[str, int]
@@ -119,6 +125,12 @@ class Link(Index):
             self._told = False
             logger.warning("kvd: answers again")
         return answer
+
+    def _post(self, call: Callable[[], None]) -> bool:
+        """What goes with the next question. Not while these are not answered: nobody may read it."""
+        if self._rest_s > _FIRST_REST_S:
+            return False
+        return self._ask(lambda: call() is None) is True
 
     def _attach(self, timeout_s: float) -> None:
         """Opens what is not open, or takes up the session again. Never in a step."""
