@@ -199,7 +199,7 @@ def table(given: dict[str, Any], runs: list[dict[str, Any]]) -> str:
                 lines.append(f"| {share} | {mode} | " + " | ".join(means) + " |")
     for row in cost_rows(given, runs):
         lines.append("{row} ({mode}): median {p50_us:.0f} us, P99 {p99_us:.0f} us".format(**row))
-    lines += wall_lines(given, runs)
+    lines += slowest_lines(given, runs) + wall_lines(given, runs)
     return "\n".join([*lines, f"answers that differ between engines: {differing(runs)}"])
 
 
@@ -214,6 +214,20 @@ def cost_rows(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[dict[st
                 p50, p99 = (statistics.median(each[q] for each in found) for q in ("p50", "p99"))
                 rows.append({"row": row, "mode": mode, "p50_us": p50, "p99_us": p99})
     return rows
+
+
+def slowest_lines(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
+    """Where kvd's code spends its time in the slowest 2 % of the steps: means of the runs' means."""
+    lines = []
+    for mode in given["modes"]:
+        these = [each["slowest_us"] for each in runs if each["mode"] == mode and each["slowest_us"]]
+        parts = {name: sum(each.get(name, 0) for each in these) / len(these)
+                 for name in {name for each in these for name in each}}  # fmt: skip
+        if parts:
+            ordered = sorted(parts.items(), key=lambda part: -part[1])
+            lines.append(f"slowest 2 % of the steps ({mode}): "
+                         + ", ".join(f"{name} {took:.0f} us" for name, took in ordered))  # fmt: skip
+    return lines
 
 
 def wall_lines(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
