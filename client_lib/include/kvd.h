@@ -465,9 +465,9 @@ KVD_API kvd_status kvd_cache_lookup(kvd_handle* handle, uint64_t cache, const ui
 
 /* Asks what a kvd_cache_lookup of these digests, or of the first of them, is going to ask within a
  * second, and returns at once. The question goes with the next call of this handle, say
- * kvd_schedule, and the lookup after that has its answer without a round trip of its own. Where this
- * one fails, and of more than 64 that were not looked up, the lookup asks as ever. At most 4096
- * digests. Never attaches; KVD_WOULD_BLOCK: the daemon has not answered what was sent before;
+ * kvd_schedule, and the lookup after that has its answer without a round trip of its own. Where
+ * this one fails, and of more than 64 that were not looked up, the lookup asks as ever. At most
+ * 4096 digests. Never attaches; KVD_WOULD_BLOCK: the daemon has not answered what was sent before;
  * KVD_DEADLINE_EXCEEDED: another thread's call is under way. */
 KVD_API kvd_status kvd_cache_post_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                          uint64_t count);

@@ -158,8 +158,7 @@ Result<std::uint64_t> Core::lookup(std::uint64_t cache, std::span<const kvd_clie
       [&](const SessionPtr& session, TimePoint until) -> Result<std::optional<std::uint64_t>> {
         const auto number = ahead_.take(session, cache, digests, clock_.now());
         if (!number) return std::optional<std::uint64_t>();
-        KVD_ASSIGN_OR_RETURN(const std::uint64_t found,
-                             value_of(session->collect(*number, until)));
+        KVD_ASSIGN_OR_RETURN(const std::uint64_t found, value_of(session->collect(*number, until)));
         return std::optional(std::min<std::uint64_t>(found, digests.size()));
       });
   if (!posted.ok()) return posted.error();

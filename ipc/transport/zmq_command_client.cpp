@@ -106,7 +106,7 @@ class ZmqCommandClient final : public CommandClient {
     return make_error(ErrorCode::kWouldBlock, "kvd has not taken the connection for commands yet");
   }
 
-  /// False for a reply that nobody waits for here. Parts after the first belong to no reply of ours.
+  /// False for a reply nobody waits for here. Parts after the first belong to no reply of ours.
   bool is_whole_reply(std::uint64_t sequence) {
     const bool ours = wire::peek_reply_sequence(reply_.bytes()) == sequence;
     if (!ours && !reply_.more()) pass(reply_.bytes());
