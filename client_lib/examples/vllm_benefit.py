@@ -10,7 +10,7 @@ as by default. Each mode is one engine process, and on kvd a daemon of its own (
 with that rotation policy; two of the processes work at a time. Times are of vllm_load.py's clock "cpu";
 on a machine whose cores others use they still grow, as caches and the daemon's core are shared.
 
-Prints a table and writes every figure of every run to OUT.
+Prints a table, writes every figure of every run to OUT, and a picture of it beside that (.svg).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+
+import vllm_benefit_svg
 
 DEFAULTS: dict[str, Any] = {
     "modes": ["untouched", "lvf", "unified"], "shares": [0.8, 1.2, 1.5], "seeds": [11, 12, 13, 14, 15],
@@ -161,9 +163,7 @@ def play(processes: dict[str, Process], given: dict[str, Any], knee: float) -> l
         for seed in given["seeds"]:
             for share in given["shares"]:
                 with gate:
-                    begun = time.monotonic()
                     found = process.ask(load(given, share * knee, seed))
-                    found["wall_s"] = time.monotonic() - begun
                 run = {"mode": process.mode, "share": share, "seed": seed, **found}
                 runs.append(run)
                 say(f"{process.mode} {share} x knee, seed {seed}: joint {found['joint']:.3f}, paced "
@@ -199,6 +199,7 @@ def table(given: dict[str, Any], runs: list[dict[str, Any]]) -> str:
                 lines.append(f"| {share} | {mode} | " + " | ".join(means) + " |")
     for row in cost_rows(given, runs):
         lines.append("{row} ({mode}): median {p50_us:.0f} us, P99 {p99_us:.0f} us".format(**row))
+    lines += slowest_lines(given, runs) + wall_lines(given, runs)
     return "\n".join([*lines, f"answers that differ between engines: {differing(runs)}"])
 
 
@@ -213,6 +214,34 @@ def cost_rows(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[dict[st
                 p50, p99 = (statistics.median(each[q] for each in found) for q in ("p50", "p99"))
                 rows.append({"row": row, "mode": mode, "p50_us": p50, "p99_us": p99})
     return rows
+
+
+def slowest_lines(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
+    """Where kvd's code spends its time in the slowest 2 % of the steps: means of the runs' means."""
+    lines = []
+    for mode in given["modes"]:
+        these = [each["slowest_us"] for each in runs if each["mode"] == mode and each["slowest_us"]]
+        parts = {name: sum(each.get(name, 0) for each in these) / len(these)
+                 for name in {name for each in these for name in each}}  # fmt: skip
+        if parts:
+            ordered = sorted(parts.items(), key=lambda part: -part[1])
+            lines.append(f"slowest 2 % of the steps ({mode}): "
+                         + ", ".join(f"{name} {took:.0f} us" for name, took in ordered))  # fmt: skip
+    return lines
+
+
+def wall_lines(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
+    """By the wall, which the figures above leave out: how long runs took, and what of it was waiting."""
+    lines = []
+    for mode in given["modes"]:
+        these = [each for each in runs if each["mode"] == mode]
+        if these:
+            wall, core, asleep = (sum(each[key] for each in these)
+                                  for key in ("wall_s", "core_wait_s", "asleep_s"))  # fmt: skip
+            lines.append(f"wall ({mode}): {wall / len(these):.1f} s a run, of which waiting "
+                         f"{(core + asleep) / wall:.1%}: {core / wall:.1%} for a core, "
+                         f"{asleep / wall:.1%} asleep")  # fmt: skip
+    return lines
 
 
 def differing(runs: list[dict[str, Any]]) -> int:
@@ -251,6 +280,7 @@ def main() -> None:
     for run in runs:
         del run["answers"]
     out.write_text(json.dumps({"given": given, "knee": knee, "rows": cost_rows(given, runs), "runs": runs}, indent=1) + "\n")
+    out.with_suffix(".svg").write_text(vllm_benefit_svg.picture(given, knee, runs))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class Clock:
         else:
             time.sleep(max(0.0, seconds))
 
-    def _ready(self) -> float:
+    def ready(self) -> float:
         """Time that this thread could have run, but other jobs did."""
         return int(os.pread(self._schedstat, 64, 0).split()[1]) * 1e-9
 
@@ -57,7 +57,7 @@ class Clock:
         def timed(*arguments: Any, **named: Any) -> Any:
             if self._is_waiting:  # the outer call counts
                 return call(*arguments, **named)
-            wall, cpu, ready = time.monotonic(), time.process_time(), self._ready()
+            wall, cpu, ready = time.monotonic(), time.process_time(), self.ready()
             self._is_waiting = True
             try:
                 return call(*arguments, **named)
@@ -65,9 +65,24 @@ class Clock:
                 self._is_waiting = False
                 if self._of_cpu:
                     idle = (time.monotonic() - wall) - (time.process_time() - cpu)
-                    self._added += max(0.0, idle - (self._ready() - ready))
+                    self._added += max(0.0, idle - (self.ready() - ready))
 
         return timed
+
+
+class Wall:
+    """What a run took by the wall, and how much of that its thread did not run: as other jobs had the
+    cores, or asleep, which here is a wait for kvd. Idle time is skipped, so none of it is in here."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun = time.monotonic(), time.thread_time(), clock.ready()
+
+    def found(self) -> dict[str, float]:
+        wall, cpu, ready = self._begun
+        wall, cpu = time.monotonic() - wall, time.thread_time() - cpu
+        ready = self._clock.ready() - ready
+        return {"wall_s": wall, "core_wait_s": ready, "asleep_s": max(0.0, wall - cpu - ready)}
 
 
 class Seen:
@@ -116,13 +131,13 @@ def parameters(given: dict[str, Any], answer: int) -> Any:
 
 
 class Timer:
-    """Sums the time of calls, since it was taken last; of nested ones the outer one's alone."""
+    """Sums the time of calls by name, since it was taken last; of nested ones the outer one's alone."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self._seconds: dict[str, float] = {}
         self._depth = 0
 
-    def around(self, call: Any) -> Any:
+    def around(self, name: str, call: Any) -> Any:
         def timed(*arguments: Any, **named: Any) -> Any:
             begun = time.perf_counter()
             self._depth += 1
@@ -131,12 +146,13 @@ class Timer:
             finally:
                 self._depth -= 1
                 if self._depth == 0:
-                    self.seconds += time.perf_counter() - begun
+                    took = time.perf_counter() - begun
+                    self._seconds[name] = self._seconds.get(name, 0.0) + took
 
         return timed
 
-    def take(self) -> float:
-        taken, self.seconds = self.seconds, 0.0
+    def take(self) -> dict[str, float]:
+        taken, self._seconds = self._seconds, {}
         return taken
 
 
@@ -158,7 +174,7 @@ class Meter:
         self.arrivals: dict[str, float] = {}
         self.scheduled = 0
         self.deciding: list[float] = []  # seconds of each schedule()
-        self.added: list[float] = []  # of that, in kvd's code
+        self.added: list[dict[str, float]] = []  # of that, in kvd's code, by what it did
         self._preempted = 0.0
         self._kvd = Timer()
         if self.scheduler.connector is not None:
@@ -192,10 +208,10 @@ class Meter:
 
     def _time_kvd(self) -> None:
         for each in OF_CONNECTOR:
-            name = getattr(self.scheduler.connector, each)
-            setattr(self.scheduler.connector, each, self._kvd.around(name))
+            call = getattr(self.scheduler.connector, each)
+            setattr(self.scheduler.connector, each, self._kvd.around(each, call))
         for each in OF_SCHEDULER:
-            setattr(self.scheduler, each, self._kvd.around(getattr(self.scheduler, each)))
+            setattr(self.scheduler, each, self._kvd.around(each, getattr(self.scheduler, each)))
 
     def begin(self) -> None:
         """A new run: nothing of the one before is found again, by vLLM or in kvd."""
@@ -219,7 +235,7 @@ def run(meter: Meter, given: dict[str, Any]) -> dict[str, Any]:
     loads = load_of(given)
     seen: dict[str, Seen] = {}
     tokens: dict[str, list[int]] = {}
-    start, coming = clock(), loads[::-1]
+    start, wall, coming = clock(), Wall(clock), loads[::-1]
     while coming or engine.has_unfinished_requests():
         if coming and not engine.has_unfinished_requests():
             clock.skip(start + coming[-1][0] - clock())
@@ -233,11 +249,14 @@ def run(meter: Meter, given: dict[str, Any]) -> dict[str, Any]:
             more = len(made) - len(tokens[output.request_id])
             seen[output.request_id].tokens += [clock()] * more
             tokens[output.request_id] = made
-    took, in_all, preempted = clock() - start, meter.scheduled, meter.preemptions()
-    times = {"schedule_us": quantiles(meter.deciding), "schedule_added_us": quantiles(meter.added)}
+    took, by_wall = clock() - start, wall.found()
+    in_all, preempted = meter.scheduled, meter.preemptions()
+    times = {"schedule_us": quantiles(meter.deciding),
+             "schedule_added_us": quantiles([sum(each.values()) for each in meter.added]),
+             "slowest_us": slowest(meter.added)}  # fmt: skip
     repeated = [ttft_of(meter, given, prompt) for _, prompt, _ in loads[: given.get("repeat", 0)]]
     needed = sum(len(prompt) + answer - 1 for _, prompt, answer in loads)
-    return {**report(list(seen.values()), given, took), "scheduled_tokens": in_all,
+    return {**report(list(seen.values()), given, took), **by_wall, "scheduled_tokens": in_all,
             "needed_tokens": needed, "repeated_ttft_s": repeated, **times,
             "preemptions": preempted, "answers": tokens,
             "external_hits": counter(meter.llm, "vllm:external_prefix_cache_hits")}  # fmt: skip
@@ -313,6 +332,14 @@ def quantile(values: list[float], share: float) -> float:
 
 def quantiles(seconds: list[float]) -> dict[str, float]:
     return {f"p{share}": round(quantile(seconds, share / 100) * 1e6) for share in (50, 99)}
+
+
+def slowest(added: list[dict[str, float]]) -> dict[str, float]:
+    """Of the slowest 2 % of the steps, what each part of kvd's code took: means, the most first."""
+    steps = sorted(added, key=lambda each: -sum(each.values()))[: max(1, len(added) // 50)]
+    parts = {name: sum(each.get(name, 0.0) for each in steps) / len(steps)
+             for name in {name for each in steps for name in each}}  # fmt: skip
+    return {name: round(took * 1e6) for name, took in sorted(parts.items(), key=lambda at: -at[1])}
 
 
 def counter(llm: Any, name: str) -> float:

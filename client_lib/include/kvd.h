@@ -463,6 +463,15 @@ KVD_API kvd_status kvd_cache_close(kvd_handle* handle, uint64_t cache, uint64_t 
 KVD_API kvd_status kvd_cache_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                     uint64_t count, uint64_t timeout_ns, uint64_t* leading);
 
+/* Asks what a kvd_cache_lookup of these digests, or of the first of them, is going to ask within a
+ * second, and returns at once. The question goes with the next call of this handle, say
+ * kvd_schedule, and the lookup after that has its answer without a round trip of its own. Where
+ * this one fails, and of more than 64 that were not looked up, the lookup asks as ever. At most
+ * 4096 digests. Never attaches; KVD_WOULD_BLOCK: the daemon has not answered what was sent before;
+ * KVD_DEADLINE_EXCEEDED: another thread's call is under way. */
+KVD_API kvd_status kvd_cache_post_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
+                                         uint64_t count);
+
 /* In place of "until something worth more needs the room": until they are dropped, by any session
  * of the domain, or this session ends. Under a digest that is the engine's own secret (random), or
  * somebody else's drop ends it too. */
@@ -491,6 +500,11 @@ KVD_API kvd_status kvd_cache_load(kvd_handle* handle, uint64_t cache, const uint
  * not kept. Digests that are not there are passed over. */
 KVD_API kvd_status kvd_cache_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                   uint64_t count, uint64_t timeout_ns);
+
+/* kvd_cache_drop that returns at once, for at most 4096 digests: it goes with the next call of this
+ * handle. Other codes than KVD_OK as kvd_cache_post_lookup, and nothing is dropped. */
+KVD_API kvd_status kvd_cache_post_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
+                                       uint64_t count);
 
 typedef enum kvd_ticket_state {
   KVD_TICKET_PENDING = 0,

@@ -77,6 +77,18 @@ kvd_status kvd_cache_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* d
   return KVD_OK;
 }
 
+kvd_status kvd_cache_post_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
+                                 uint64_t count) {
+  if (const char* fault = fault_of(handle, digests, count, kMostCopied)) return invalid(fault);
+  return done(handle->client.post_lookup(cache, copies_of(digests, count)));
+}
+
+kvd_status kvd_cache_post_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
+                               uint64_t count) {
+  if (const char* fault = fault_of(handle, digests, count, kMostCopied)) return invalid(fault);
+  return done(handle->client.post_drop(cache, copies_of(digests, count)));
+}
+
 // NOLINTNEXTLINE(readability-function-size): C has no spans
 kvd_status kvd_cache_store(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                            const uint32_t* block_ids, uint64_t count, uint32_t flags,

@@ -228,6 +228,14 @@ Result<std::uint64_t> Client::lookup(std::uint64_t cache, std::span<const Digest
   return public_result(impl_->lookup(cache, digests, timeout));
 }
 
+Status Client::post_lookup(std::uint64_t cache, std::span<const Digest> digests) {
+  return public_result(impl_->post_lookup(cache, digests));
+}
+
+Status Client::post_drop(std::uint64_t cache, std::span<const Digest> digests) {
+  return public_result(impl_->post_drop(cache, digests));
+}
+
 Status Client::store(std::uint64_t cache, std::span<const Digest> digests,
                      std::span<const std::uint32_t> blocks, bool park, Duration timeout,
                      std::uint64_t& ticket) {

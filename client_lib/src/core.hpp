@@ -12,6 +12,7 @@
 #include "client_lib/src/cache_book.hpp"
 #include "client_lib/src/call_gate.hpp"
 #include "client_lib/src/connector.hpp"
+#include "client_lib/src/lookups_ahead.hpp"
 #include "client_lib/src/reattacher.hpp"
 #include "client_lib/src/region_book.hpp"
 #include "client_lib/src/session.hpp"
@@ -77,6 +78,9 @@ class Core {
                                Nanoseconds timeout);
   Result<std::uint64_t> drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
                              Nanoseconds timeout);
+  /// Asks what a lookup is going to ask, and does not wait.
+  Status post_lookup(std::uint64_t cache, std::span<const kvd_client::Digest> digests);
+  Status post_drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests);
   struct CopyOfBlocks {
     std::uint64_t cache = 0;
     wire::CacheOp op = wire::CacheOp::kStore;
@@ -109,6 +113,8 @@ class Core {
   Status command(const wire::CommandBody& body, Nanoseconds timeout);
   Result<std::uint64_t> ask_cache(std::uint64_t cache, wire::CacheOp op,
                                   std::span<const kvd_client::Digest> digests, Nanoseconds timeout);
+  Status post_cache(std::uint64_t cache, wire::CacheOp op,
+                    std::span<const kvd_client::Digest> digests);
   /// Tells the daemon, in as many commands as it takes.
   Status tell(Session& session, std::span<const wire::BlockName> names, TimePoint deadline) const;
 
@@ -125,6 +131,7 @@ class Core {
   CallGate gate_;
   RegionBook regions_;
   CacheBook caches_;
+  LookupsAhead ahead_;                      ///< guarded by gate_
   BlockNames names_;                        ///< guarded by gate_, as regions_ is
   std::unique_ptr<Reattacher> reattacher_;  ///< from the first region on; uses all of the above
 };

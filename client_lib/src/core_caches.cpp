@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -119,8 +120,49 @@ Result<std::uint64_t> Core::ask_cache(std::uint64_t cache, wire::CacheOp op,
       });
 }
 
+// Never attaches: its caller is in the middle of a step.
+Status Core::post_cache(std::uint64_t cache, wire::CacheOp op,
+                        std::span<const kvd_client::Digest> digests) {
+  if (digests.size() > kMostBlocks) return invalid("more than 4096 blocks cannot be posted");
+  const TimePoint now = clock_.now();
+  KVD_ASSIGN_OR_RETURN(const auto turn, enter(now));
+  const SessionPtr session = connector_.session();
+  if (session->gone()) {
+    return make_error(ErrorCode::kUnavailable, "the daemon is gone: a ping attaches again");
+  }
+  KVD_ASSIGN_OR_RETURN(const std::uint64_t id, caches_.daemon_id(cache, session));
+  const std::vector<wire::CacheBlock> blocks = to_wire(digests, {});
+  wire::CacheCommand command;
+  command.body.cache = id;
+  command.body.op = static_cast<std::uint32_t>(op);
+  command.blocks = blocks;
+  const bool wanted = op == wire::CacheOp::kLookup;
+  KVD_ASSIGN_OR_RETURN(const std::uint64_t number,
+                       session->post(command, wanted, now + LookupsAhead::kGoodFor));
+  if (wanted) ahead_.add(session, cache, digests, number, now);
+  return {};
+}
+
+Status Core::post_lookup(std::uint64_t cache, std::span<const kvd_client::Digest> digests) {
+  return digests.empty() ? Status() : post_cache(cache, wire::CacheOp::kLookup, digests);
+}
+
+Status Core::post_drop(std::uint64_t cache, std::span<const kvd_client::Digest> digests) {
+  return digests.empty() ? Status() : post_cache(cache, wire::CacheOp::kDrop, digests);
+}
+
 Result<std::uint64_t> Core::lookup(std::uint64_t cache, std::span<const kvd_client::Digest> digests,
                                    Nanoseconds timeout) {
+  const auto posted = on_memory(
+      timeout,
+      [&](const SessionPtr& session, TimePoint until) -> Result<std::optional<std::uint64_t>> {
+        const auto number = ahead_.take(session, cache, digests, clock_.now());
+        if (!number) return std::optional<std::uint64_t>();
+        KVD_ASSIGN_OR_RETURN(const std::uint64_t found, value_of(session->collect(*number, until)));
+        return std::optional(std::min<std::uint64_t>(found, digests.size()));
+      });
+  if (!posted.ok()) return posted.error();
+  if (*posted) return **posted;
   return ask_cache(cache, wire::CacheOp::kLookup, digests, timeout);
 }
 

@@ -41,7 +41,9 @@ Result<std::shared_ptr<Session>> Session::start(const Introduction& introduction
 }
 
 Session::Session(Admission admission, const Clock& clock)
-    : clock_(clock), admission_(std::move(admission)), slabs_(admission_.memory()) {}
+    : clock_(clock), admission_(std::move(admission)), slabs_(admission_.memory()) {
+  admission_.commands->listen([this](std::span<const std::byte> reply) { keep(reply); });
+}
 
 Session::~Session() {
   // It went with another rank: the daemon waits to hear that this one maps nothing any more, and
@@ -118,17 +120,61 @@ Result<wire::Reply> Session::call(const wire::CommandBody& body, TimePoint deadl
   ++sequence_;
   const auto answer =
       admission_.commands->call(frame_.bytes(), sequence_, left, admission_.connection.fd());
+  if (!answer.ok() && answer.error().code == ErrorCode::kWouldBlock) {
+    --sequence_;  // the daemon has not seen it: the next command has its number
+    return make_error(ErrorCode::kDeadlineExceeded, answer.error().message);
+  }
+  return decoded(answer);
+}
+
+Result<std::uint64_t> Session::post(const wire::CommandBody& body, bool wanted,
+                                    TimePoint deadline) {
+  KVD_TRY(admission_.commands->take_replies());
+  if (sequence_ - answered_ >= kMostPosted) {
+    return make_error(ErrorCode::kWouldBlock, "kvd has not answered the commands before this one");
+  }
+  const Nanoseconds left = std::max(Nanoseconds(0), deadline - clock_.now());
+  KVD_TRY(wire::encode_command(command_of(body, daemons_share(left)), frame_));
+  const Status sent = admission_.commands->post(frame_.bytes());
+  if (sent.code() == ErrorCode::kWouldBlock) return sent.error();
+  ++sequence_;
+  if (!sent.ok()) {
+    keeper_->declare_gone();
+    return sent.error();
+  }
+  if (wanted) posted_[sequence_];
+  if (posted_.size() > kMostPosted) posted_.erase(posted_.begin());
+  return sequence_;
+}
+
+Result<wire::Reply> Session::collect(std::uint64_t number, TimePoint deadline) {
+  const auto posted = posted_.find(number);
+  if (posted == posted_.end()) {
+    return make_error(ErrorCode::kNotFound, "no reply to this command is kept");
+  }
+  collected_ = std::move(posted->second);
+  posted_.erase(posted);
+  if (!collected_.empty()) return decoded(std::span<const std::byte>(collected_));
+  const Nanoseconds left = std::max(Nanoseconds(0), deadline - clock_.now());
+  return decoded(admission_.commands->await(number, left, admission_.connection.fd()));
+}
+
+void Session::keep(std::span<const std::byte> reply) {
+  const auto number = wire::peek_reply_sequence(reply);
+  answered_ = std::max(answered_, std::min(number.value_or(0), sequence_));
+  const auto posted = number ? posted_.find(*number) : posted_.end();
+  if (posted != posted_.end()) posted->second.assign(reply.begin(), reply.end());
+}
+
+Result<wire::Reply> Session::decoded(const Result<std::span<const std::byte>>& answer) {
   if (!answer.ok()) {
-    if (answer.error().code == ErrorCode::kWouldBlock) {
-      --sequence_;  // the daemon has not seen it: the next command has its number
-      return make_error(ErrorCode::kDeadlineExceeded, answer.error().message);
-    }
     // A command given up while the daemon has it is answered into the void. Any other failure
     // leaves unknown whether it came through, and with it the sequence the daemon expects.
     if (answer.error().code != ErrorCode::kDeadlineExceeded) keeper_->declare_gone();
     return answer.error();
   }
   KVD_ASSIGN_OR_RETURN(auto reply, wire::decode_reply(*answer));
+  answered_ = std::max(answered_, std::min(reply.header.sequence, sequence_));
   KVD_TRY(check_reply(reply));
   return reply;
 }

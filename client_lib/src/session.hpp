@@ -2,11 +2,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "client_lib/src/attach.hpp"
 #include "client_lib/src/keeper.hpp"
@@ -31,6 +33,12 @@ class Session {
   /// Sends the command and returns its reply, which stays valid until the next call. A failure
   /// named by the daemon is this call's failure.
   Result<wire::Reply> call(const wire::CommandBody& body, TimePoint deadline);
+  /// Sends the command and does not wait. Returns its number. Of the last kMostPosted that were
+  /// `wanted` the reply is kept for collect(). WouldBlock: so many before it are not answered.
+  Result<std::uint64_t> post(const wire::CommandBody& body, bool wanted, TimePoint deadline);
+  /// The reply to a posted command, once; as call().
+  Result<wire::Reply> collect(std::uint64_t number, TimePoint deadline);
+  static constexpr std::size_t kMostPosted = 64;
 
   /// Tells in the page what a step is about to report. While an iteration runs, the daemon must
   /// keep the table it reads: the one the last reply named.
@@ -86,11 +94,16 @@ class Session {
   void ring(std::uint64_t mark) const;
   wire::Command command_of(const wire::CommandBody& body, Nanoseconds timeout);
   Status check_reply(const wire::Reply& reply);
+  Result<wire::Reply> decoded(const Result<std::span<const std::byte>>& answer);
+  void keep(std::span<const std::byte> reply);
 
   const Clock& clock_;
   Admission admission_;
   wire::FrameBuffer frame_;
   std::uint64_t sequence_ = 0;
+  std::uint64_t answered_ = 0;  ///< up to this one the replies have come: they come in order
+  std::map<std::uint64_t, std::vector<std::byte>> posted_;  ///< by number; empty: not answered yet
+  std::vector<std::byte> collected_;                        ///< what the last reply points into
   std::atomic<std::uint64_t> last_ticket_ = 0;
   std::atomic<std::uint64_t> last_streamed_ = 0;  ///< iteration; none before the first is streamed
   bool overlaps_ = false;                         ///< the engine steps while an iteration runs

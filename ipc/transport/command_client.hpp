@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
@@ -12,15 +14,36 @@
 namespace kvd::transport {
 
 /// The engine's end of a command transport: one command at a time, each answered or failed by its
-/// deadline.
+/// deadline; before it some that are posted, whose replies nobody waits for, or somebody later.
 /// Owner: one thread at a time. Dead in a forked child: calls return PeerGone there, and destroying
 /// it touches nothing that the parent uses.
 class CommandClient {
  public:
+  using Listener = std::function<void(std::span<const std::byte> reply)>;
+
   virtual ~CommandClient() = default;
 
-  /// Sends the frame and waits for the reply with its sequence; replies to earlier commands that
-  /// were given up are dropped. The result is private memory, valid until the next call.
+  /// Hears every reply that a call comes across and does not wait for: of commands that were
+  /// posted, or given up.
+  void listen(Listener listener) { listener_ = std::move(listener); }
+
+  /// The listener hears the replies that have come.
+  /// Errors: of the transport's reading; PeerGone in a forked child.
+  [[nodiscard]] virtual Status take_replies() = 0;
+
+  /// Leaves the frame for the daemon, which is told by the next call or await(), at the latest: to
+  /// wake it costs as much as most commands. Does not wait for the reply.
+  /// Errors: WouldBlock when there is no room for it now; PeerGone in a forked child.
+  [[nodiscard]] virtual Status post(std::span<const std::byte> frame) = 0;
+
+  /// Waits for the reply to a command that was posted, and that the listener has not heard. As
+  /// call(), but for WouldBlock.
+  [[nodiscard]] virtual Result<std::span<const std::byte>> await(std::uint64_t sequence,
+                                                                 Nanoseconds timeout,
+                                                                 int watch = -1) = 0;
+
+  /// Sends the frame and waits for the reply with its sequence; the listener hears those to earlier
+  /// commands. The result is private memory, valid until the next call.
   /// Errors: DeadlineExceeded; WouldBlock when it could not be sent until then, by a daemon that
   /// `watch` (an attach connection's fd; -1: none) says is there; Unavailable when none is, or as
   /// soon as `watch` says that it hung up; PeerGone in a forked child.
@@ -28,6 +51,14 @@ class CommandClient {
                                                                 std::uint64_t sequence,
                                                                 Nanoseconds timeout,
                                                                 int watch = -1) = 0;
+
+ protected:
+  void pass(std::span<const std::byte> reply) const {
+    if (listener_) listener_(reply);
+  }
+
+ private:
+  Listener listener_;
 };
 
 /// Connects to Welcome::command_endpoint; returns before the connection stands, the first call

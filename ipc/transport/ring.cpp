@@ -47,11 +47,7 @@ class RingCommandClient final : public CommandClient {
 
   Result<std::span<const std::byte>> call(std::span<const std::byte> frame, std::uint64_t sequence,
                                           Nanoseconds timeout, int watch) override {
-    // The mapping is absent in a forked child: nothing here may be touched there.
-    if (::getpid() != owner_) {
-      return make_error(ErrorCode::kPeerGone,
-                        "this process was forked from the one that attached; attach anew here");
-    }
+    KVD_TRY(check_fork());
     const TimePoint deadline = clock_.now() + timeout;
     while (!commands_.write(frame)) {
       // Late means sent but not answered; what was never sent must not count as that.
@@ -60,15 +56,32 @@ class RingCommandClient final : public CommandClient {
       KVD_TRY(status);
       ::poll(nullptr, 0, kLookForRoomMs);
     }
-    if (commands_.take_sleeper()) ::eventfd_write(bell_.get(), 1);
+    wake_daemon();
+    return read_until(sequence, deadline, watch);
+  }
+
+  Status take_replies() override {
+    KVD_TRY(check_fork());
     while (true) {
       KVD_ASSIGN_OR_RETURN(const auto reply, replies_.read());
-      if (!reply) {
-        KVD_TRY(wait(deadline, watch));
-      } else if (wire::peek_reply_sequence(*reply) == sequence) {
-        return *reply;
-      }
+      if (!reply) return {};
+      pass(*reply);
     }
+  }
+
+  Status post(std::span<const std::byte> frame) override {
+    KVD_TRY(check_fork());
+    if (!commands_.write(frame)) {
+      return make_error(ErrorCode::kWouldBlock, "kvd has not read the commands before this one");
+    }
+    return {};
+  }
+
+  Result<std::span<const std::byte>> await(std::uint64_t sequence, Nanoseconds timeout,
+                                           int watch) override {
+    KVD_TRY(check_fork());
+    wake_daemon();
+    return read_until(sequence, clock_.now() + timeout, watch);
   }
 
  private:
@@ -77,6 +90,31 @@ class RingCommandClient final : public CommandClient {
   /// A futex cannot be slept on together with a socket, so nobody sleeps longer than this without
   /// a look at whether the daemon hung up.
   static constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);
+
+  /// The mapping is absent in a forked child: nothing here may be touched there.
+  [[nodiscard]] Status check_fork() const {
+    if (::getpid() == owner_) return {};
+    return make_error(ErrorCode::kPeerGone,
+                      "this process was forked from the one that attached; attach anew here");
+  }
+
+  void wake_daemon() {
+    if (commands_.take_sleeper()) ::eventfd_write(bell_.get(), 1);
+  }
+
+  Result<std::span<const std::byte>> read_until(std::uint64_t sequence, TimePoint deadline,
+                                                int watch) {
+    while (true) {
+      KVD_ASSIGN_OR_RETURN(const auto reply, replies_.read());
+      if (!reply) {
+        KVD_TRY(wait(deadline, watch));
+      } else if (wire::peek_reply_sequence(*reply) == sequence) {
+        return *reply;
+      } else {
+        pass(*reply);
+      }
+    }
+  }
 
   Status wait(TimePoint deadline, int watch) {
     if (spin_.count() > 0) {

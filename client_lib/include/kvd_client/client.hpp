@@ -133,6 +133,10 @@ class KVD_CLIENT_API Client {
   /// How many leading ones can be loaded.
   Result<std::uint64_t> lookup(std::uint64_t cache, std::span<const Digest> digests,
                                Duration timeout);
+  /// Asks what a lookup of these digests, or of the first of them, is going to ask within a second,
+  /// and does not wait: it goes with the next call, and the lookup after that finds the answer.
+  /// Where this fails, the lookup asks.
+  Status post_lookup(std::uint64_t cache, std::span<const Digest> digests);
   /// Copies blocks of the region to DRAM, under their digests. `park`: they stay until they are
   /// dropped or this session ends; else until something worth more needs the room. OutOfMemory and
   /// QuotaExceeded: nothing was stored. `ticket` is set where the daemon copies; also with
@@ -146,6 +150,9 @@ class KVD_CLIENT_API Client {
   /// They are not found any more, and not parked. Returns how many there were.
   Result<std::uint64_t> drop(std::uint64_t cache, std::span<const Digest> digests,
                              Duration timeout);
+  /// As drop(), of 4096 digests at most, and does not wait: it goes with the next call. Never
+  /// attaches.
+  Status post_drop(std::uint64_t cache, std::span<const Digest> digests);
   /// How far copies are; asks nobody. Failed for those that are not known, or were told to be over
   /// 256 copies ago.
   std::vector<TicketState> poll(std::span<const std::uint64_t> tickets);

@@ -304,6 +304,8 @@ _CALLS: dict[str, list[Any]] = {
         HANDLE, c_uint64, c_char_p, POINTER(c_uint32), c_uint64, c_uint64, POINTER(c_uint64),
     ],
     "kvd_cache_drop": [HANDLE, c_uint64, c_char_p, c_uint64, c_uint64],
+    "kvd_cache_post_lookup": [HANDLE, c_uint64, c_char_p, c_uint64],
+    "kvd_cache_post_drop": [HANDLE, c_uint64, c_char_p, c_uint64],
     "kvd_cache_poll": [HANDLE, POINTER(c_uint64), POINTER(c_uint8), c_uint64],
     "kvd_cache_wait": [HANDLE, POINTER(c_uint64), c_uint64, c_uint64],
     "kvd_place": [HANDLE, POINTER(c_uint64), c_uint64, c_uint64, POINTER(Placement)],

@@ -70,6 +70,12 @@ class Cache:
         )  # fmt: skip
         return leading.value
 
+    def post_lookup(self, digests: Sequence[bytes]) -> None:
+        """Asks what a lookup() of these digests, or of the first of them, is going to ask within a
+        second, and does not wait: it goes with the next call of this client, and the lookup() after
+        that has the answer. 4096 at most; never attaches."""
+        self._handle.call("kvd_cache_post_lookup", self.id, _joined(digests), len(digests))
+
     def store(
         self,
         digests: Sequence[bytes],
@@ -101,6 +107,11 @@ class Cache:
         self._handle.call(
             "kvd_cache_drop", self.id, _joined(digests), len(digests), _abi.nanoseconds(timeout)
         )
+
+    def post_drop(self, digests: Sequence[bytes]) -> None:
+        """As drop(), and does not wait: it goes with the next call of this client. 4096 at most;
+        never attaches."""
+        self._handle.call("kvd_cache_post_drop", self.id, _joined(digests), len(digests))
 
     def poll(self, tickets: Sequence[int]) -> list[TicketState]:
         """How far copies are; sends no message. Poll a ticket until it is over, and not after."""

@@ -51,6 +51,7 @@ class ScheduleBatch:
         self._requests = (_abi.SchedRequest * capacity)()
         self._preempt = (ctypes.c_uint64 * capacity)()
         self._admit = (ctypes.c_uint64 * capacity)()
+        self._bytes = memoryview(self._requests).cast("B")
         self._count = 0
 
     def __len__(self) -> int:
@@ -87,7 +88,7 @@ class ScheduleBatch:
             )
         try:
             _REQUEST.pack_into(
-                self._requests, self._count * _REQUEST.size, id, state, prompt_tokens,
+                self._bytes, self._count * _REQUEST.size, id, state, prompt_tokens,
                 computed_tokens, generated_tokens, max_new_tokens, blocks, blocks_to_return,
                 slo_class, age_ns, first_token_age_ns, last_token_age_ns, ttft_ns, tbt_ns,
             )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -223,6 +223,11 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         """Before the request is preempted."""
         if self._planner is not None:
             self._planner.park(request, blocks)
+
+    def prepare(self, requests: Iterable[Request]) -> None:
+        """Before schedule(): these may be admitted with this step, and looked up then."""
+        if self._planner is not None:
+            self._planner.prepare(requests)
 
     def parked(self, name: str) -> tuple[int, int]:
         """Tokens and blocks of a request that are parked; 0, 0: it is not."""

@@ -65,12 +65,18 @@ class Link(Index):
         asked = digests[:_MOST_BLOCKS]
         return self._ask(functools.partial(self._cache.lookup, asked, timeout=self._budget))
 
-    def drop(self, digests: Sequence[bytes]) -> int:
+    def expect(self, digests: Sequence[bytes]) -> None:
+        if self._cache is not None and len(digests) <= _MOST_BLOCKS:
+            self._post(functools.partial(self._cache.post_lookup, digests))
+
+    def drop(self, digests: Sequence[bytes], wait: bool = True) -> int:
         if self._cache is None:
             return 0
-        asked = digests[:_MOST_BLOCKS]
-        call = functools.partial(self._cache.drop, asked, timeout=self._budget)
-        return len(asked) if self._ask(lambda: call() is None) else 0
+        told = digests[:_MOST_BLOCKS]
+        if not wait:
+            return len(told) if self._post(functools.partial(self._cache.post_drop, told)) else 0
+        call = functools.partial(self._cache.drop, told, timeout=self._budget)
+        return len(told) if self._ask(lambda: call() is None) else 0
 
     def schedule(
         self, batch: kvd_client.ScheduleBatch, facts: dict[str, int]
@@ -120,22 +126,33 @@ class Link(Index):
             logger.warning("kvd: answers again")
         return answer
 
+    def _post(self, call: Callable[[], None]) -> bool:
+        """What goes with the next question. Not while these are not answered: nobody may read it."""
+        if self._rest_s > _FIRST_REST_S:
+            return False
+        return self._ask(lambda: call() is None) is True
+
     def _attach(self, timeout_s: float) -> None:
         """Opens what is not open, or takes up the session again. Never in a step."""
         if self._client is None:
-            self._client = kvd_client.Client(
-                self._options.endpoint,
-                engine_name=self._options.engine_name,
-                transport=kvd_client.Transport.RING,
-                memory=kvd_client.Memory.HOST | kvd_client.Memory.CUDA,
-                timeout=timeout_s,
-            )
+            self._client = self._session(timeout_s)
         self._client.ping(timeout_s)
         if self._shape is not None:
             self._cache = self._client.cache(
                 self._shape.model, block_tokens=self._shape.block_tokens,
                 block_bytes=self._shape.block_bytes, timeout=timeout_s,
             )  # fmt: skip
+
+    def _session(self, timeout_s: float) -> kvd_client.Client:
+        """For whatever memory kvd lends, as this side maps none of it."""
+        session = functools.partial(
+            kvd_client.Client, self._options.endpoint, engine_name=self._options.engine_name,
+            transport=kvd_client.Transport.RING, timeout=timeout_s,
+        )  # fmt: skip
+        try:
+            return session(memory=kvd_client.Memory.HOST | kvd_client.Memory.CUDA)
+        except kvd_client.Unsupported:  # a library without CUDA
+            return session(memory=kvd_client.Memory.HOST)
 
     def _lose(self, fault: Exception) -> None:
         self._is_up = False

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _ANSWER_S = 1.0
 # After a copy failed: no new ones for a while, twice as long each time in a row.
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-# A drop costs the step a round trip: they are told together, so often at most, or once there are many.
+# Drops are told together, so often at most, or once there are many: with a question that is put
+# anyway, or after twice that time on their own.
 _FORGET_S, _MANY_FORGOTTEN = 0.25, 1024
 # Of parks that kvd could not be told to forget; what it holds for a session ends with that.
 _MOST_FORGOTTEN = 100_000
@@ -39,8 +40,14 @@ class Index:
         """How many of the leading blocks kvd has; None: it did not answer."""
         raise NotImplementedError
 
-    def drop(self, digests: Sequence[bytes]) -> int:
-        """Forgets blocks. How many of them, from the first on, kvd has heard of."""
+    def expect(self, digests: Sequence[bytes]) -> None:
+        """These, or the first of them, are going to be looked up: the question goes with the next
+        one. Does not wait."""
+        raise NotImplementedError
+
+    def drop(self, digests: Sequence[bytes], wait: bool = True) -> int:
+        """Forgets blocks. How many of them, from the first on, kvd has heard of; without `wait`: it
+        is going to hear of, with the next question."""
         raise NotImplementedError
 
 
@@ -100,6 +107,7 @@ class Planner:
         self._parks: dict[str, Park] = {}
         self._stored: dict[str, int] = {}  # leading blocks that kvd has, or gets
         self._found: dict[str, Found] = {}
+        self._expected: dict[str, float] = {}  # until when kvd's answer to what it was told is good
         self._local: dict[str, int] = {}  # tokens that vLLM's own prefix cache has
         self._refused: set[str] = set()  # requests whose load failed: no second try
         self._forget: list[bytes] = []
@@ -129,6 +137,14 @@ class Planner:
         else:
             count = self._tokens_found(request) - local
         return (count, not self._sync_loads) if count > 0 else (0, False)
+
+    def prepare(self, requests: Iterable[Request]) -> None:
+        """kvd is going to be asked who comes in: what else it is to hear goes with that question.
+        tokens_to_load() may be asked of these requests then."""
+        if self._forget and self._clock() >= self._forget_next:
+            self._tell_forgotten(wait=False)
+        for request in requests:
+            self._expect(request)
 
     def admit(self, request: Request, blocks: Sequence[int], count: int) -> None:
         """The blocks have been handed out; `count` tokens are to be loaded into them."""
@@ -188,6 +204,7 @@ class Planner:
         self._parks.clear()
         self._stored.clear()
         self._found.clear()
+        self._expected.clear()
 
     def step(self, output: SchedulerOutput) -> Transfers:
         """The copies that begin with this step."""
@@ -200,7 +217,9 @@ class Planner:
                 done = request.num_computed_tokens - request.num_in_flight_tokens
                 if done // self._block_tokens > self._stored.get(name, 0):
                     self._store(request, done, state.resolve_block_ids(name)[0])
-        self._tell_forgotten(is_idle=not output.num_scheduled_tokens)
+        is_late = self._clock() >= self._forget_next + _FORGET_S
+        if is_late or not output.num_scheduled_tokens or len(self._forget) >= _MANY_FORGOTTEN:
+            self._tell_forgotten(wait=True)
         begun, self._new = self._new, []
         return Transfers(begun)
 
@@ -222,6 +241,7 @@ class Planner:
             self._let_go(park)
         self._stored.pop(name, None)
         self._found.pop(name, None)
+        self._expected.pop(name, None)
         self._local.pop(name, None)
         self._refused.discard(name)
 
@@ -246,17 +266,23 @@ class Planner:
 
     # ---- within ----
 
-    def _tell_forgotten(self, is_idle: bool) -> None:
-        """Not in each step, but in one that has nothing else to do."""
-        now = self._clock()
-        is_time = is_idle or now >= self._forget_next or len(self._forget) >= _MANY_FORGOTTEN
-        if not self._forget or not is_time:
+    def _tell_forgotten(self, wait: bool) -> None:
+        if not self._forget:
             return
-        self._forget_next = now + _FORGET_S
-        told = self._index.drop(self._forget)
+        self._forget_next = self._clock() + _FORGET_S
+        told = self._index.drop(self._forget, wait)
         self._is_told = told > 0
         del self._forget[:told]
         del self._forget[:-_MOST_FORGOTTEN]
+
+    def _expect(self, request: Request) -> None:
+        name, now = request.request_id, self._clock()
+        if name in self._parks or self._expected.get(name, 0.0) > now:
+            return
+        limit = self._blocks_to_look_up(request)
+        if limit > 0 and not self._is_known(name, limit):
+            self._expected[name] = now + _ANSWER_S
+            self._index.expect(self._digests(request, 0, limit))
 
     def _digests(self, request: Request, first: int, last: int) -> list[bytes]:
         return [digest_of(self._salt + each) for each in request.block_hashes[first:last]]
@@ -273,8 +299,24 @@ class Planner:
         return names
 
     def _tokens_found(self, request: Request) -> int:
-        """Leading tokens that kvd has, whole blocks, at least one token less than the request has.
-        What a request may load is bounded by kv_transfer_params' max_load_tokens."""
+        """Leading tokens that kvd has, whole blocks, at least one token less than the request has."""
+        name, limit = request.request_id, self._blocks_to_look_up(request)
+        if limit == 0:
+            return 0
+        if not self._is_known(name, limit):
+            blocks = self._index.lookup(self._digests(request, 0, limit))
+            now = self._clock()
+            until = self._expected.pop(name, now)
+            self._found[name] = Found(blocks or 0, limit, until if until > now else now + _ANSWER_S)
+        return min(self._found[name].blocks, limit) * self._block_tokens
+
+    def _is_known(self, name: str, limit: int) -> bool:
+        known = self._found.get(name)
+        return known is not None and known.until >= self._clock() and known.asked >= limit
+
+    def _blocks_to_look_up(self, request: Request) -> int:
+        """0: nothing of this request is to be found. What it may load is bounded by
+        kv_transfer_params' max_load_tokens."""
         name = request.request_id
         if not self._prefixes or name in self._refused or self._is_paused() \
                 or request.skip_reading_prefix_cache:  # fmt: skip
@@ -284,14 +326,7 @@ class Planner:
         bound = _max_load_tokens(request)
         if bound is not None:
             limit = min(limit, (local + bound) // self._block_tokens)
-        if limit * self._block_tokens <= local:
-            return 0
-        known = self._found.get(name)
-        if known is None or known.until < self._clock() or known.asked < limit:
-            blocks = self._index.lookup(self._digests(request, 0, limit))
-            known = Found(blocks or 0, limit, self._clock() + _ANSWER_S)
-            self._found[name] = known
-        return min(known.blocks, limit) * self._block_tokens
+        return limit if limit * self._block_tokens > local else 0
 
     def _store(self, request: Request, done: int, blocks: Sequence[int]) -> None:
         """Full blocks that kvd has not got yet. `done` tokens of the request are computed."""

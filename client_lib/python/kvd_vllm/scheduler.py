@@ -12,6 +12,7 @@ Every name here begins with kvd, as vLLM's class has hundreds of its own.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +36,7 @@ _State = kvd_client.ScheduleState
 _COMES_IN = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 _LONGEST_GOAL_S = 3600.0
 _NS = 1_000_000_000
+_LOOK_AHEAD = 16  # requests
 _NOBODY = kvd_client.Decision([], [], None)  # leaves, or comes in
 
 
@@ -67,16 +69,16 @@ class Goals(NamedTuple):
 
 
 class KnownRequest:
-    """What kvd is told of a request that vLLM does not keep."""
+    """What kvd is told of a request that vLLM does not keep. Times in nanoseconds, of kvd_clock."""
 
     __slots__ = ("arrived", "first_token", "goals", "last_token", "number", "tokens")
 
-    def __init__(self, number: int, arrived: float, goals: Goals) -> None:
+    def __init__(self, number: int, arrived: int, goals: Goals) -> None:
         self.number = number
         self.arrived = arrived
         self.goals = goals
         self.tokens = 0
-        self.first_token = self.last_token = 0.0
+        self.first_token = self.last_token = 0  # 0: none yet
 
 
 class LastStep(NamedTuple):
@@ -171,6 +173,8 @@ class KvdSchedulerMixin:
     def kvd_ask(self) -> kvd_client.Decision | None:
         """One round trip; None: kvd did not answer in time."""
         here: Any = self
+        line = itertools.islice(here.waiting, _LOOK_AHEAD)
+        self.kvd_connector.prepare([each for each in line if each.status == RequestStatus.WAITING])
         self.kvd_describe()
         pool = here.kv_cache_manager.block_pool
         last, self.kvd_last_step = self.kvd_last_step, LastStep()
@@ -191,7 +195,7 @@ class KvdSchedulerMixin:
     def kvd_describe(self) -> None:
         """Fills the batch: all that run, load or are parked, and of the waiting as many as fit."""
         here: Any = self
-        now, batch, size = self.kvd_clock(), self.kvd_batch, here.block_size
+        now, batch, size = int(self.kvd_clock() * _NS), self.kvd_batch, here.block_size
         batch.clear()
         self.kvd_forget_the_gone()
         for request in here.running:
@@ -208,21 +212,25 @@ class KvdSchedulerMixin:
                 self.kvd_add(request, now, state, back=back, parked=tokens)
 
     def kvd_add(
-        self, request: Request, now: float, state: int, blocks: int = 0, back: int = 0, parked: int = 0
+        self, request: Request, now: int, state: int, blocks: int = 0, back: int = 0, parked: int = 0
     ) -> None:
+        """Of every request in every step that asks, and after a model has had the caches: no call
+        that can be done without."""
         known = self.kvd_known.get(request.request_id) or self.kvd_meet(request, now)
-        computed = parked or request.num_computed_tokens
-        generated = request.num_output_tokens
+        generated, most = request.num_output_tokens, request.max_tokens
+        age, first, last = now - known.arrived, known.first_token, known.last_token
+        ttft, tbt, slo_class = known.goals
         self.kvd_batch.add(
-            known.number, state, request.num_prompt_tokens, computed, generated,
-            max(request.max_tokens, generated), blocks, back, _age(now, known.arrived),
-            _age(now, known.first_token) if known.first_token else 0,
-            _age(now, known.last_token) if known.last_token else 0, *known.goals,
+            known.number, state, request.num_prompt_tokens,
+            parked or request.num_computed_tokens, generated,
+            most if most > generated else generated, blocks, back, age if age > 0 else 1,
+            (now - first if now > first else 1) if first else 0,
+            (now - last if now > last else 1) if last else 0, ttft, tbt, slo_class,
         )  # fmt: skip
 
-    def kvd_meet(self, request: Request, now: float) -> KnownRequest:
+    def kvd_meet(self, request: Request, now: int) -> KnownRequest:
         self.kvd_numbers += 1
-        arrived = self.kvd_arrival_of(request, now)
+        arrived = int(self.kvd_arrival_of(request, now / _NS) * _NS)
         known = KnownRequest(self.kvd_numbers, arrived, goals_of(request))
         self.kvd_known[request.request_id] = known
         return known
@@ -292,13 +300,14 @@ class KvdSchedulerMixin:
             tokens = sum(scheduled.values()) - decodes
             self.kvd_last_step = LastStep(max(1, int(took * _NS)), tokens, decodes)
         self.kvd_ended = now
+        at = int(now * _NS)
         for name in scheduled:
             known, request = self.kvd_known.get(name), here.requests.get(name)
             if known is not None and request is not None \
                     and request.num_output_tokens > known.tokens:  # fmt: skip
                 known.tokens = request.num_output_tokens
-                known.last_token = now
-                known.first_token = known.first_token or now
+                known.last_token = at
+                known.first_token = known.first_token or at
 
 
 class KvdScheduler(KvdSchedulerMixin, Scheduler):
@@ -330,10 +339,6 @@ def _goal(given: dict[str, Any], name: str) -> int:
         logger.warning("kvd: %s=%r is no time from 0 to 3600 s: not used", name, given[name])
         return 0
     return int(seconds * _NS)
-
-
-def _age(now: float, then: float) -> int:
-    return max(1, int((now - then) * _NS))
 
 
 def _refuse_what_does_not_fit(scheduler: Any) -> None:

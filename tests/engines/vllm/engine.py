@@ -6,9 +6,9 @@
 
 Answers six prompts of random tokens greedily, 128 tokens each, and writes tokens, logprobs, the
 tokens that were scheduled and vLLM's own counters to OUT. It stands still once, after pause_at steps,
-or with pause_on when a request waits for a load: it prints {"event":"paused", …} with where its KV
-tensors lie, and goes on after a line on stdin. Each round makes an engine of its own; "each" says what is
-otherwise in each.
+or with pause_on "load" when a request waits for a load, "preempted" when two that were preempted wait at
+a time: it prints {"event":"paused", …} with where its KV tensors lie, and goes on after a line on stdin.
+Each round makes an engine of its own; "each" says what is otherwise in each.
 """
 
 from __future__ import annotations
@@ -80,6 +80,9 @@ def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
         if given.get("pause_on") == "load":
             states = [each.status for each in scheduler.requests.values()]
             return RequestStatus.WAITING_FOR_REMOTE_KVS in states
+        if given.get("pause_on") == "preempted":
+            states = [each.status for each in scheduler.requests.values()]
+            return states.count(RequestStatus.PREEMPTED) >= 2
         return steps == given.get("pause_at", 0)
 
     scheduler.schedule = counting

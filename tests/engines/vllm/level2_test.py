@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import re
 import unittest
-from pathlib import Path
 from typing import Any
 
 import ctest
 from kvd_process import KvdProcess
-from vllm_process import Bench, largest_difference, on_kvd
+from vllm_process import Bench, largest_difference, on_kvd, scribble_over_dram
 
 SHARED, TAIL, ANSWER = 256, 20, 40
 HIT = "external_prefix_cache_hits"
@@ -31,22 +29,6 @@ def setUpModule() -> None:
     unittest.addModuleCleanup(bench.close)
     with bench.engine("stock", prompts=prompts(1, 2), answer=ANSWER) as engine:
         stock = engine.answers()[0]
-
-
-def scribble_over_dram(pid: int) -> None:
-    """Over all that kvd caches, from outside."""
-    line = re.compile(r"([0-9a-f]+)-([0-9a-f]+) .w.. .*/memfd:kvd-dram")
-    hits = [line.match(each) for each in Path(f"/proc/{pid}/maps").read_text().splitlines()]
-    ranges = [(int(hit[1], 16), int(hit[2], 16)) for hit in hits if hit]
-    assert ranges, "kvd has no DRAM pool"
-    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
-        for begin, end in ranges:
-            memory.seek(begin)
-            data = bytearray(memory.read(end - begin))
-            for at in range(3, len(data), 4):
-                data[at] ^= 0x80  # the sign of every float
-            memory.seek(begin)
-            memory.write(data)
 
 
 class Level2(unittest.TestCase):

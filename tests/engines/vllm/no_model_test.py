@@ -167,7 +167,7 @@ class NoModel(unittest.TestCase):
         planner._clock = lambda: 1.0
         told: list[int] = []
         drop = link.drop
-        link.drop = lambda digests: told.append(len(digests)) or drop(digests)
+        link.drop = lambda digests, wait: told.append(len(digests)) or drop(digests, wait)
         self.play(rig, 400)
         self.assertGreater(sum(told), 100)
         self.assertLess(len(told), 20)

@@ -1,0 +1,96 @@
+"""What goes to kvd with the next call: lookups whose answer is there when it is asked for, and drops."""
+
+from __future__ import annotations
+
+import os
+import unittest
+
+import ctest
+from kvd_process import KvdProcess
+
+import kvd_client
+
+BLOCK, BLOCKS = 4096, 8
+
+
+class Posted(unittest.TestCase):
+    def setUp(self) -> None:
+        self.kvd = self.enterContext(KvdProcess())
+
+    def open(self, transport: kvd_client.Transport) -> kvd_client.Cache:
+        self.client = self.enterContext(kvd_client.Client(self.kvd.endpoint, transport=transport))
+        region = self.client.allocate(BLOCK * BLOCKS)
+        self.digests = [os.urandom(32) for _ in range(BLOCKS)]
+        return self.client.cache(
+            "model", block_tokens=16, block_bytes=BLOCK, region=region, blocks=BLOCKS,
+            pieces=[kvd_client.Piece(0, BLOCK, BLOCK)],
+        )  # fmt: skip
+
+    def store(self, cache: kvd_client.Cache) -> None:
+        states = cache.wait([cache.store(self.digests, range(BLOCKS))])
+        self.assertEqual(states, [kvd_client.TicketState.DONE])
+
+    def test_a_lookup_has_the_answer_of_when_it_was_posted_once(self) -> None:
+        for transport in kvd_client.Transport:
+            with self.subTest(transport=transport.name):
+                cache = self.open(transport)
+                cache.post_lookup(self.digests)
+                self.client.ping()  # with which it goes
+                self.store(cache)
+                self.assertEqual(cache.lookup(self.digests), 0)
+                self.assertEqual(cache.lookup(self.digests), BLOCKS)
+
+    def test_it_answers_for_the_first_ones_too_and_for_no_others(self) -> None:
+        for transport in kvd_client.Transport:
+            with self.subTest(transport=transport.name):
+                cache = self.open(transport)
+                self.store(cache)
+                cache.post_lookup(self.digests)
+                self.assertEqual(cache.lookup([os.urandom(32), *self.digests]), 0)
+                self.assertEqual(cache.lookup(self.digests[:3]), 3)
+
+    def test_without_a_call_between_the_lookup_sends_it(self) -> None:
+        for transport in kvd_client.Transport:
+            with self.subTest(transport=transport.name):
+                cache = self.open(transport)
+                self.store(cache)
+                cache.post_lookup(self.digests)
+                self.assertEqual(cache.lookup(self.digests), BLOCKS)
+
+    def test_a_drop_goes_with_the_next_call(self) -> None:
+        for transport in kvd_client.Transport:
+            with self.subTest(transport=transport.name):
+                cache = self.open(transport)
+                self.store(cache)
+                cache.post_drop(self.digests[2:])
+                self.client.ping()
+                self.assertEqual(cache.lookup(self.digests), 2)
+
+    def test_posts_that_nobody_takes_up_end_no_session(self) -> None:
+        for transport in kvd_client.Transport:
+            with self.subTest(transport=transport.name):
+                cache = self.open(transport)
+                self.store(cache)
+                posted = 0
+                for _ in range(20):
+                    for _ in range(100):
+                        try:
+                            cache.post_lookup(self.digests[:1])
+                            posted += 1
+                        except kvd_client.WouldBlock:
+                            break
+                    self.client.ping()
+                self.assertGreater(posted, 500)
+                self.assertEqual(cache.lookup(self.digests), BLOCKS)
+
+    def test_after_the_daemon_a_post_says_so(self) -> None:
+        cache = self.open(kvd_client.Transport.RING)
+        self.kvd.kill()
+        with self.assertRaises(kvd_client.Unavailable):
+            self.client.ping(1.0)
+        with self.assertRaises(kvd_client.Unavailable):
+            cache.post_lookup(self.digests)
+
+
+if __name__ == "__main__":
+    ctest.main()
