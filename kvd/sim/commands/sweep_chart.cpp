@@ -25,6 +25,7 @@ bool is_number(const std::string& text) {
 /// Empty where all values are numbers.
 std::vector<std::string> categories_of(const std::vector<SweepPoint>& points) {
   std::vector<std::string> values;
+  values.reserve(points.size());
   for (const SweepPoint& point : points) values.push_back(point.value);
   if (std::all_of(values.begin(), values.end(), is_number)) values.clear();
   return values;
