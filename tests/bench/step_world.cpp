@@ -150,7 +150,8 @@ void StepWorld::park() {
   for (std::uint32_t i = 0; i < kComeIn && decoding() < inside(); ++i) (void)step();
   KVD_CHECK(decoding() == inside(), "all have room to come in");
   for (std::uint32_t i = 1; i <= running_; ++i) {
-    shell_.command(engine_, AllocateBlocks{RequestId(i), Tokens(2 * (kSteps + kWarmUp))});
+    shell_.command(engine_,
+                   AllocateBlocks{RequestId(i), Tokens(std::int64_t{2} * (kSteps + kWarmUp))});
   }
   for (std::uint32_t i = 1; i <= running_; ++i) {
     shell_.command(engine_, Rotate{RequestId(running_ + i), true});
