@@ -19,8 +19,6 @@ model_size=${BENCH_MODEL:-large}
 . deploy/vllm-setup.sh
 
 say "loads"
-env PYTHONPATH="$demo/packages" BENCH_KVD="$root/build/release/bin/kvd" VLLM_TARGET_DEVICE=cpu \
-  VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_NO_USAGE_STATS=1 \
-  HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
-  "$python" client_lib/examples/vllm_benefit.py "$demo/model" "$demo" "$demo/out.json" "$@" \
+export BENCH_KVD="$root/build/release/bin/kvd"
+with_vllm client_lib/examples/vllm_benefit.py "$demo/model" "$demo" "$demo/out.json" "$@" \
   | tee "$demo/table.txt"

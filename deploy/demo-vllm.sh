@@ -12,7 +12,6 @@ set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
 demo="$root/build/demo-vllm"
-bin="$root/build/release/bin"
 model_size=small
 
 fail() { printf 'demo-vllm: %s\n' "$*" >&2; exit 1; }
@@ -29,24 +28,13 @@ trap 'exit 130' INT TERM
 
 . deploy/vllm-setup.sh
 
-say "kvd"
-"$bin/kvd" --backend host --pool.hbm 256MiB --pool.dram 512MiB --paths.runtime_dir "$demo" \
-  --pool.slab 2MiB --admin.address "" --metrics.address "" >"$demo/kvd.log" 2>&1 &
-children="$children $!"
-tries=200
-until [ -S "$demo/attach.sock" ]; do
-  tries=$((tries - 1))
-  [ "$tries" -gt 0 ] || fail "kvd did not start; see $demo/kvd.log"
-  sleep 0.1
-done
+start_kvd
+children="$children $kvd"
 
 # run NAME JSON: one engine under load; its answers and figures in $demo/NAME.json
 run() {
   say "$1"
-  env PYTHONPATH="$demo/packages" VLLM_TARGET_DEVICE=cpu VLLM_CPU_OMP_THREADS_BIND=nobind \
-    VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
-    KVD_ENDPOINT="$demo/attach.sock" \
-    "$python" client_lib/examples/vllm_load.py "$demo/model" "$demo/$1.json" "$2" \
+  with_vllm client_lib/examples/vllm_load.py "$demo/model" "$demo/$1.json" "$2" \
     >"$demo/$1.log" 2>&1 || { tail -n 20 "$demo/$1.log"; fail "$1 failed; see $demo/$1.log"; }
 }
 

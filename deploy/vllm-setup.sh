@@ -1,5 +1,5 @@
-# Sourced by demo-vllm.sh and bench-vllm.sh in the root of the clone, with $demo, a folder, and
-# $model_size: builds kvd, finds or fetches vLLM ($python), and makes $demo/packages and $demo/model.
+# Sourced by demo-vllm.sh, turns-vllm.sh and bench-vllm.sh in the root of the clone, with $demo, a folder,
+# and $model_size: builds kvd, finds or fetches vLLM ($python), and makes $demo/packages and $demo/model.
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -17,3 +17,26 @@ mkdir -p "$demo"
 wheel=$(BUILD="$root/build/release" PYTHON="$python" sh deploy/package/wheel.sh "$demo/dist")
 "$python" -m pip install --quiet --no-deps --no-index --target "$demo/packages" "$wheel"
 "$python" tests/engines/vllm/tiny_model.py "$demo/model" 1 "$model_size"
+
+# A kvd in $demo, which programs find. Its pid is $kvd then. Needs the caller's fail.
+start_kvd() {
+  say "kvd"
+  "$root/build/release/bin/kvd" --backend host --pool.hbm 256MiB --pool.dram 512MiB \
+    --paths.runtime_dir "$demo" --pool.slab 2MiB --admin.address "" --metrics.address "" \
+    >"$demo/kvd.log" 2>&1 &
+  kvd=$!
+  tries=200
+  until [ -S "$demo/attach.sock" ]; do
+    tries=$((tries - 1))
+    [ "$tries" -gt 0 ] || fail "kvd did not start; see $demo/kvd.log"
+    sleep 0.1
+  done
+  export KVD_ENDPOINT="$demo/attach.sock"
+}
+
+# with_vllm FILE WORD...: a Python program that uses vLLM, one thread an engine.
+with_vllm() {
+  env PYTHONPATH="$demo/packages" VLLM_TARGET_DEVICE=cpu VLLM_CPU_OMP_THREADS_BIND=nobind \
+    VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
+    "$python" "$@"
+}

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import vllm_benefit_svg
+from vllm_load import ON_KVD
 
 DEFAULTS: dict[str, Any] = {
     "modes": ["untouched", "lvf", "unified"], "shares": [0.8, 1.2, 1.5], "seeds": [11, 12, 13, 14, 15],
@@ -37,13 +38,6 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 BLOCK = 32
 LOAD = Path(__file__).with_name("vllm_load.py")
-ON_KVD = {
-    "scheduler_cls": "kvd_vllm.KvdScheduler",
-    "kv_transfer_config": {
-        "kv_connector": "KvdConnector", "kv_connector_module_path": "kvd_vllm.connector",
-        "kv_role": "kv_both",
-    },
-}  # fmt: skip
 
 
 class Process:

@@ -21,6 +21,15 @@ import sys
 import time
 from typing import Any
 
+# What an engine on kvd is given besides.
+ON_KVD: dict[str, Any] = {
+    "scheduler_cls": "kvd_vllm.KvdScheduler",
+    "kv_transfer_config": {
+        "kv_connector": "KvdConnector", "kv_connector_module_path": "kvd_vllm.connector",
+        "kv_role": "kv_both",
+    },
+}  # fmt: skip
+
 BLOCK = 32
 DEFAULTS = {
     "skip_tokenizer_init": True, "load_format": "safetensors", "dtype": "float32",

@@ -20,17 +20,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from vllm_load import ON_KVD, counter, parameters
+
 DEFAULTS: dict[str, Any] = {
     "turns": 4, "first": 768, "more": 64, "answer": 96, "seed": 7,
     "engine": {"max_model_len": 2048, "max_num_batched_tokens": 512,
                "kv_cache_memory_bytes": 128 << 20},
-}  # fmt: skip
-ON_KVD = {
-    "scheduler_cls": "kvd_vllm.KvdScheduler",
-    "kv_transfer_config": {
-        "kv_connector": "KvdConnector", "kv_connector_module_path": "kvd_vllm.connector",
-        "kv_role": "kv_both",
-    },
 }  # fmt: skip
 MODES: dict[str, dict[str, Any]] = {"stock": {}, "kvd": ON_KVD}
 
@@ -44,8 +39,6 @@ def words(source: random.Random, count: int) -> list[int]:
 
 def answer_one(meter: Any, prompt: list[int], count: int, salt: str = "") -> dict[str, Any]:
     """One request, alone. Returns once all that it leaves behind is stored."""
-    from vllm_load import counter, parameters
-
     given = {"prompt_token_ids": prompt, **({"cache_salt": salt} if salt else {})}
     scheduled, found = meter.scheduled, counter(meter.llm, "vllm:external_prefix_cache_hits")
     begun, begun_wall, tokens = meter.clock(), time.monotonic(), []

@@ -24,8 +24,7 @@ def setUpModule() -> None:
     global bench, stock
     bench = Bench()
     unittest.addModuleCleanup(bench.close)
-    with bench.engine("stock", engine=ROOM, each=[{"seed": seed} for seed in SEEDS]) as engine:
-        stock = dict(zip(SEEDS, engine.answers(), strict=True))
+    stock = bench.stock_answers(ROOM, SEEDS)
 
 
 class Level3(unittest.TestCase):

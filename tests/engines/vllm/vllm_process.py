@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,11 @@ class Bench:
             options["engine"].update(on_kvd(extra or {}))
             variables["KVD_ENDPOINT"] = endpoint
         return Engine(self.folder / name, [str(self.model)], options, variables)
+
+    def stock_answers(self, engine: dict[str, Any], seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """By seed, of an untouched engine."""
+        with self.engine("stock", engine=engine, each=[{"seed": seed} for seed in seeds]) as stock:
+            return dict(zip(seeds, stock.answers(), strict=True))
 
     def run(self, arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
