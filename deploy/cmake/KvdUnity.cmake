@@ -28,6 +28,10 @@ kvd_compile_alone(kvd/sim/figures beyond_engines.cpp beyond_policies.cpp beyond_
   layerkv_setting.cpp orbitflow_order.cpp orbitflow_search.cpp orbitflow_sensitivity.cpp
   superinfer_link.cpp superinfer_parameters.cpp)
 
+if(KVD_BUILD_BENCH)
+  kvd_compile_alone(tests/bench serve_svg.cpp)
+endif()
+
 # Targets of which most files would have to be listed.
 foreach(target
     attention_test client_test daemon_cuda_test daemon_session_test ggml-kvd ggml-kvd-other

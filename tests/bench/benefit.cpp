@@ -9,7 +9,7 @@
 #include "tests/bench/benefit_figures.hpp"
 #include "tests/bench/flags.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::benefit_benchmark {
 namespace {
 
 constexpr const char* kHelp =
@@ -131,4 +131,4 @@ const Registration registration{
     {"benefit", "one kvd against two halves of the memory; more: benefit --help", run, kHelp}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::benefit_benchmark

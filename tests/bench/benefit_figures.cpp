@@ -1,8 +1,9 @@
 #include "tests/bench/benefit_figures.hpp"
 
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "tests/bench/print.hpp"
 
 namespace kvd::bench {
 namespace {
@@ -27,13 +28,6 @@ Json as_json(const PolicyRuns& runs) {
           {"tokens_per_s", value_of(means, "throughput")},
           {"iteration_s", value_of(means, "iteration")},
           {"rotations_out", sum_of(runs, "rotations_out")}};
-}
-
-template <class... Parts>
-void print(std::string& out, const char* format, Parts... parts) {
-  char line[256];
-  std::snprintf(line, sizeof line, format, parts...);
-  out += line;
 }
 
 void print_row(std::string& out, const char* name, const char* unit, double halves, double kvd) {

@@ -9,7 +9,7 @@ namespace kvd::bench {
 namespace {
 
 constexpr std::uint32_t kEngines = 2;
-constexpr double kPatience_s = 30;  // after the last arrival
+constexpr double kBenefitPatience_s = 30;  // after the last arrival
 
 std::string mib(std::uint32_t count) { return std::to_string(count) + "MiB"; }
 
@@ -31,7 +31,7 @@ ServeRun run_on_pools(const BenefitStage& stage, std::uint32_t pools,
     addressed.back().port = pools == 1 ? nodes[0]->port(one.engine) : nodes[one.engine]->port(0);
   }
   ServeRun run;
-  run.answers = serve_load(addressed, stage.serve.seconds + kPatience_s);
+  run.answers = serve_load(addressed, stage.serve.seconds + kBenefitPatience_s);
   for (const ServeAnswer& answer : run.answers) {
     if (!answer.token_s.empty()) run.wall_s = std::max(run.wall_s, answer.token_s.back());
   }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "tests/bench/benefit_figures.hpp"
+#include "tests/bench/print.hpp"
 
 namespace kvd::bench {
 namespace {
@@ -10,13 +11,6 @@ namespace {
 constexpr const char* kHalvesColour = "#bbbbbb";
 constexpr const char* kKvdColour = "#228833";
 constexpr int kTop = 96, kHeight = 220, kBottom = kTop + kHeight, kBar = 26;
-
-template <class... Parts>
-void print(std::string& out, const char* format, Parts... parts) {
-  char text[512];
-  std::snprintf(text, sizeof text, format, parts...);
-  out += text;
-}
 
 void print_text(std::string& out, double x, double y, const char* more, const std::string& text) {
   print(out, "<text x='%.1f' y='%.1f' %s>", x, y, more);

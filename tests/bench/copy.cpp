@@ -18,7 +18,7 @@
 #include "tests/bench/floors/nt_copy.hpp"
 #include "tests/bench/floors/zero_fill.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::copy_benchmark {
 namespace {
 
 using namespace kvd::kernels;
@@ -156,4 +156,4 @@ const Registration registration{
      run}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::copy_benchmark

@@ -9,11 +9,11 @@ namespace {
 constexpr double kNoise = 0.98;
 constexpr double kNearPeak = 0.85;
 
-using Row = std::vector<CopyCell>;  // of one direction and count
+using CellRow = std::vector<CopyCell>;  // of one direction and count
 
 /// The smallest segment from which on all cells hold.
 template <class Holds>
-Bytes from_which(Row row, Holds holds) {
+Bytes from_which(CellRow row, Holds holds) {
   std::sort(row.begin(), row.end(),
             [](const CopyCell& a, const CopyCell& b) { return a.segment > b.segment; });
   Bytes from;
@@ -35,7 +35,7 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 std::vector<Crossover> crossovers(const std::vector<CopyCell>& cells) {
-  std::map<std::pair<std::string, std::uint32_t>, Row> rows;
+  std::map<std::pair<std::string, std::uint32_t>, CellRow> rows;
   std::map<std::string, double> peaks;
   for (const CopyCell& cell : cells) {
     rows[{cell.direction, cell.count}].push_back(cell);

@@ -26,7 +26,7 @@
 #include "tests/engines/child_process.hpp"
 #include "tests/support/daemon_thread.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::crash_benchmark {
 namespace {
 
 constexpr Bytes kSmall = kMiB;
@@ -176,4 +176,4 @@ const Registration registration{
     {"crash", "an engine's death [--repetitions N] [--mib touched by the large engine]", run}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::crash_benchmark

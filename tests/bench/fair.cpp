@@ -17,7 +17,7 @@
 #include "tests/bench/bench.hpp"
 #include "tests/support/daemon_process.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::fair_benchmark {
 namespace {
 
 using SteadyTime = std::chrono::steady_clock;
@@ -179,4 +179,4 @@ const Registration registration{
      "a step while another domain is at its limits; --engines N, --steps N, --repetitions N", run}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::fair_benchmark

@@ -12,7 +12,7 @@
 #include "tests/bench/bench.hpp"
 #include "tests/bench/step_shell.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::isolate_benchmark {
 namespace {
 
 constexpr const char* kIsolateHelp = R"(usage: kvd-bench isolate [--json] [--lookups N]
@@ -156,4 +156,4 @@ const Registration isolation{{"isolate",
                               isolate, kIsolateHelp}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::isolate_benchmark

@@ -5,7 +5,7 @@
 #include "planner/model/candidates.hpp"
 #include "tests/bench/bench.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::latency_model_benchmark {
 namespace {
 
 using namespace planner;
@@ -60,4 +60,4 @@ const Registration registration{
     {"latency-model", "one evaluation of the step latency, by layers and requests", run}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::latency_model_benchmark

@@ -14,7 +14,7 @@
 #include "kvd/sim/run/setting.hpp"
 #include "tests/bench/bench.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::load_benchmark {
 namespace {
 
 constexpr const char* kLoadHelp =
@@ -147,4 +147,4 @@ const Registration registration{
     {"load", "load or recompute, simulated; more: load --help", load, kLoadHelp}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::load_benchmark

@@ -6,7 +6,7 @@
 
 #include "tests/bench/bench.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::lvf_benchmark {
 namespace {
 
 using planner::RequestState;
@@ -52,4 +52,4 @@ int run(const Arguments& arguments) {
 const Registration registration{{"lvf", "one rotation decision of 1,000 and 10,000 requests", run}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::lvf_benchmark

@@ -5,7 +5,7 @@
 #include "tests/bench/bench.hpp"
 #include "tests/bench/planner_instances.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::planner_benchmark {
 namespace {
 
 using namespace planner;
@@ -126,4 +126,4 @@ const Registration registration{
      run}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::planner_benchmark

@@ -8,7 +8,7 @@
 #include "tests/bench/predict_figures.hpp"
 #include "tests/bench/predict_run.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::predict_benchmark {
 namespace {
 
 constexpr const char* kHelp =
@@ -155,4 +155,4 @@ const Registration registration{
      kHelp}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::predict_benchmark

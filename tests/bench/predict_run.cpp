@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kPatience_s = 300;
+constexpr double kPredictPatience_s = 300;
 constexpr auto kPeriod = std::chrono::milliseconds(25);
 /// Iterations after a change in which layers still change sides, and those it takes to be seen.
 constexpr std::size_t kSettling = 5;
@@ -22,7 +22,7 @@ constexpr std::size_t kLeast = 8;
 constexpr double kBlockTokens = 16;
 
 /// What the daemon said of a request at one moment.
-struct Seen {
+struct PlanSeen {
   std::vector<std::int32_t> offloaded;
   std::uint32_t distance = 0;
   double tokens = 0;
@@ -30,7 +30,7 @@ struct Seen {
 struct Sample {
   double at_s = 0;
   double planned_s = 0;
-  std::map<std::string, Seen> requests;
+  std::map<std::string, PlanSeen> requests;
 
   [[nodiscard]] bool same_plan(const Sample& other) const {
     return std::equal(requests.begin(), requests.end(), other.requests.begin(),
@@ -145,7 +145,7 @@ std::vector<Stretch> run_batch(const ServeStage& stage, const core::Tuning& tuni
                                std::uint32_t new_tokens) {
   const ServeNode node(stage, tuning);
   Watch watch(node);
-  const auto answers = serve_load(requests_of(prompts, new_tokens, node.port(0)), kPatience_s);
+  const auto answers = serve_load(requests_of(prompts, new_tokens, node.port(0)), kPredictPatience_s);
   const std::vector<Sample> samples = watch.stop();
   std::vector<Stretch> out;
   if (std::any_of(answers.begin(), answers.end(), [](const auto& a) { return !a.complete; })) {

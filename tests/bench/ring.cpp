@@ -12,7 +12,7 @@
 #include "tests/bench/floors/raw_ring.hpp"
 #include "tests/support/daemon_thread.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::ring_benchmark {
 namespace {
 
 using SteadyTime = std::chrono::steady_clock;
@@ -175,4 +175,4 @@ const Registration registration{{"ring",
                                  run}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::ring_benchmark

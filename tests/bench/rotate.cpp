@@ -19,7 +19,7 @@
 #include "tests/bench/bench.hpp"
 #include "tests/bench/floors/duplex_copy.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::rotate_benchmark {
 namespace {
 
 using kernels::CopyExtent;
@@ -196,4 +196,4 @@ const Registration registration{
      run}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::rotate_benchmark

@@ -11,7 +11,7 @@
 #include "tests/bench/flags.hpp"
 #include "tests/bench/serve_figures.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::serve_benchmark {
 namespace {
 
 constexpr const char* kHelp =
@@ -158,4 +158,4 @@ const Registration registration{
     {"serve", "a node under load, policy by policy; more: serve --help", run, kHelp}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::serve_benchmark

@@ -10,7 +10,7 @@
 namespace kvd::bench {
 namespace {
 
-constexpr double kPatience_s = 120;  // after the last arrival
+constexpr double kServePatience_s = 120;  // after the last arrival
 
 }  // namespace
 
@@ -27,7 +27,7 @@ Goals unloaded_goals(const ServeStage& stage) {
     request.prompt.resize((stage.prompt_min + stage.prompt_max) / 2);
     for (std::uint32_t& token : request.prompt) token = static_cast<std::uint32_t>(random() % 256);
     request.new_tokens = (stage.new_min + stage.new_max) / 2;
-    const ServeAnswer answer = serve_load({&request, 1}, kPatience_s).front();
+    const ServeAnswer answer = serve_load({&request, 1}, kServePatience_s).front();
     KVD_CHECK(answer.token_s.size() >= 2, "an unloaded engine makes tokens");
     ttft.push_back(answer.token_s.front() - answer.sent_s);
     for (std::size_t t = 1; t < answer.token_s.size(); ++t) {
@@ -46,7 +46,7 @@ ServeRun serve_once(const ServeStage& stage, const core::Tuning& tuning,
   }
   const double cpu_before = node.control_cpu_s();
   ServeRun run;
-  run.answers = serve_load(addressed, stage.seconds + kPatience_s);
+  run.answers = serve_load(addressed, stage.seconds + kServePatience_s);
   run.control_cpu_s = node.control_cpu_s() - cpu_before;
   for (const ServeAnswer& answer : run.answers) {
     if (!answer.token_s.empty()) run.wall_s = std::max(run.wall_s, answer.token_s.back());

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <string_view>
 
+#include "tests/bench/print.hpp"
 #include "tests/bench/serve_figures.hpp"
 
 namespace kvd::bench {
@@ -18,13 +18,6 @@ constexpr Series kSeries[] = {{"ttft_attainment", "TTFT", "#4477aa"},
                               {"tpot_attainment", "TPOT", "#ccbb44"}};
 
 constexpr int kLeft = 60, kTop = 60, kHeight = 260, kBar = 18, kGroup = 84;
-
-template <class... Numbers>
-void print(std::string& out, const char* format, Numbers... numbers) {
-  char text[512];
-  std::snprintf(text, sizeof text, format, numbers...);
-  out += text;
-}
 
 double y_of(double share) { return kTop + kHeight * (1 - share); }
 

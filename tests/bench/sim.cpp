@@ -7,7 +7,7 @@
 #include "kvd/sim/run/setting.hpp"
 #include "tests/bench/bench.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::sim_benchmark {
 namespace {
 
 double cpu_seconds() {
@@ -65,4 +65,4 @@ int run(const Arguments& arguments) {
 const Registration registration{{"sim", "kvd-sim's iterations a minute, by policy", run}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::sim_benchmark

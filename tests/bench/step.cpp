@@ -5,7 +5,7 @@
 #include "tests/bench/bench.hpp"
 #include "tests/bench/step_world.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::step_benchmark {
 namespace {
 
 constexpr const char* kHelp =
@@ -79,4 +79,4 @@ const Registration registration{
     {"step", "a step of 16 to 1,024 running requests; more: step --help", run, kHelp}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::step_benchmark

@@ -14,7 +14,7 @@
 #include "tests/bench/store_disk_bench.hpp"
 #include "tests/bench/store_restart_bench.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::store_benchmark {
 namespace {
 
 using store::CacheTier;
@@ -243,4 +243,4 @@ const Registration registration{
      kHelp}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::store_benchmark

@@ -19,7 +19,7 @@
 #include "tests/bench/floors/pod_step.hpp"
 #include "tests/bench/floors/raw_zmq.hpp"
 
-namespace kvd::bench {
+namespace kvd::bench::zmq_benchmark {
 namespace {
 
 using SteadyTime = std::chrono::steady_clock;
@@ -193,4 +193,4 @@ const Registration registration{
     {"zmq", "a no-op command and the codec, beside libzmq and bare structs; --repetitions N", run}};
 
 }  // namespace
-}  // namespace kvd::bench
+}  // namespace kvd::bench::zmq_benchmark
