@@ -145,7 +145,8 @@ std::vector<Stretch> run_batch(const ServeStage& stage, const core::Tuning& tuni
                                std::uint32_t new_tokens) {
   const ServeNode node(stage, tuning);
   Watch watch(node);
-  const auto answers = serve_load(requests_of(prompts, new_tokens, node.port(0)), kPredictPatience_s);
+  const auto answers =
+      serve_load(requests_of(prompts, new_tokens, node.port(0)), kPredictPatience_s);
   const std::vector<Sample> samples = watch.stop();
   std::vector<Stretch> out;
   if (std::any_of(answers.begin(), answers.end(), [](const auto& a) { return !a.complete; })) {
