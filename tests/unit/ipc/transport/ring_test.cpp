@@ -92,6 +92,42 @@ TEST_P(RingCommand, ALateReplyIsDropped) {
   EXPECT_EQ(wire::peek_reply_sequence(*reply), 2u);
 }
 
+TEST_P(RingCommand, PostedCommandsAreTakenInTheirOrderAndHeardOrAwaited) {
+  const auto engine = client();
+  std::vector<std::uint64_t> heard;
+  engine->listen([&](std::span<const std::byte> reply) {
+    heard.push_back(wire::peek_reply_sequence(reply).value_or(0));
+  });
+  for (std::uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(engine->post(ping(i)).ok());
+  std::thread daemon([&] {
+    for (std::uint64_t i = 1; i <= 4; ++i) {
+      ASSERT_EQ(next(), i);
+      ASSERT_TRUE(port_.send(pong(i)).ok());
+    }
+  });
+  const auto second = engine->await(2, kPatience);
+  ASSERT_TRUE(second.ok()) << second.error().to_string();
+  EXPECT_EQ(wire::peek_reply_sequence(*second), 2u);
+  EXPECT_EQ(heard, std::vector<std::uint64_t>{1});
+  ASSERT_TRUE(engine->call(ping(4), 4, kPatience).ok());
+  daemon.join();
+  EXPECT_EQ(heard, (std::vector<std::uint64_t>{1, 3}));
+}
+
+TEST_P(RingCommand, PostingNeverWaitsForRoom) {
+  const auto engine = client();
+  Status status;
+  int posted = 0;
+  while (status.ok() && posted < 100'000) {
+    status = engine->post(ping(1));
+    if (status.ok()) ++posted;
+  }
+  EXPECT_EQ(status.code(), ErrorCode::kWouldBlock);
+  for (int i = 0; i < posted; ++i) ASSERT_EQ(next(), 1u);
+  EXPECT_EQ(port_.receive().value(), std::nullopt) << "the refused one was not sent";
+  EXPECT_TRUE(engine->post(ping(2)).ok());
+}
+
 TEST_P(RingCommand, AHangUpOfTheAttachSocketEndsTheCall) {
   int sockets[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);

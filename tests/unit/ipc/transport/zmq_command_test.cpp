@@ -221,6 +221,35 @@ TEST_F(ZmqCommand, LateReplyIsDropped) {
   EXPECT_EQ(wire::peek_reply_sequence(*reply), 3u);
 }
 
+TEST_F(ZmqCommand, PostedCommandsAreTakenInTheirOrderAndHeardOrAwaited) {
+  Server server(options);
+  auto client = client_of(server->endpoint());
+  const auto answer = [&](std::uint64_t sequence) {
+    const auto in = server.next();
+    ASSERT_TRUE(in.has_value());
+    EXPECT_EQ(sequence_of(in->frame), sequence);
+    EXPECT_TRUE(server->send(in->peer, pong(sequence)).ok());
+  };
+  std::thread connecting([&] { answer(1); });
+  ASSERT_TRUE(client->call(ping(1), 1, kPatience).ok());
+  connecting.join();
+  std::vector<std::uint64_t> heard;
+  client->listen([&](std::span<const std::byte> reply) {
+    heard.push_back(wire::peek_reply_sequence(reply).value_or(0));
+  });
+  for (std::uint64_t i = 2; i <= 4; ++i) ASSERT_TRUE(client->post(ping(i)).ok());
+  std::thread daemon([&] {
+    for (std::uint64_t i = 2; i <= 5; ++i) answer(i);
+  });
+  const auto third = client->await(3, kPatience);
+  ASSERT_TRUE(third.ok()) << third.error().to_string();
+  EXPECT_EQ(wire::peek_reply_sequence(*third), 3u);
+  EXPECT_EQ(heard, std::vector<std::uint64_t>{2});
+  ASSERT_TRUE(client->call(ping(5), 5, kPatience).ok());
+  daemon.join();
+  EXPECT_EQ(heard, (std::vector<std::uint64_t>{2, 4}));
+}
+
 TEST_F(ZmqCommand, WithoutADaemonTheCallFailsByItsDeadline) {
   auto client = client_of("ipc://" + scratch.path("nobody"));
   EXPECT_EQ(client->call(ping(1), 1, 20ms).error().code, ErrorCode::kUnavailable);
