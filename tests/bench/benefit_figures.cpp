@@ -1,5 +1,6 @@
 #include "tests/bench/benefit_figures.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -66,6 +67,12 @@ bool never_fewer(const BenefitRuns& runs) {
   return true;
 }
 
+bool machine_was_busy(const BenefitStage& stage, const BenefitRuns& runs) {
+  const double longest =
+      std::max(value_of(runs.halves.means(), "iteration"), value_of(runs.kvd.means(), "iteration"));
+  return stage.serve.iteration_ms > 0 && longest > 1.2 * stage.serve.iteration_ms / 1000;
+}
+
 std::string benefit_json(const BenefitStage& stage, const BenefitRuns& runs) {
   const ServeStage& serve = stage.serve;
   const Json out = {{"halves", as_json(runs.halves)},
@@ -73,6 +80,7 @@ std::string benefit_json(const BenefitStage& stage, const BenefitRuns& runs) {
                     {"seeds", runs.kvd.runs.size()},
                     {"more_within_slo_mean", more_within_slo(runs)},
                     {"never_fewer", never_fewer(runs)},
+                    {"machine_was_busy", machine_was_busy(stage, runs)},
                     {"load",
                      {{"model", serve.model},
                       {"seconds", serve.seconds},
@@ -89,7 +97,7 @@ std::string benefit_json(const BenefitStage& stage, const BenefitRuns& runs) {
   return out.dump(2);
 }
 
-std::string benefit_text(const BenefitRuns& runs) {
+std::string benefit_text(const BenefitStage& stage, const BenefitRuns& runs) {
   const auto halves = runs.halves.means(), kvd = runs.kvd.means();
   std::string out;
   print(out, "  %-24s %12s %12s\n", "", "halves", "one kvd");
@@ -105,9 +113,15 @@ std::string benefit_text(const BenefitRuns& runs) {
             value_of(kvd, "throughput"));
   print_row(out, "rotations out", "", sum_of(runs.halves, "rotations_out"),
             sum_of(runs.kvd, "rotations_out"));
-  print(out, "  %-24s %12.1f %12.1f  ms; far above its least time where others use the CPU\n",
-        "an iteration, mean", 1e3 * value_of(halves, "iteration"),
-        1e3 * value_of(kvd, "iteration"));
+  print(out, "  %-24s %12.1f %12.1f  ms, %.1f at least\n", "an iteration, mean",
+        1e3 * value_of(halves, "iteration"), 1e3 * value_of(kvd, "iteration"),
+        stage.serve.iteration_ms);
+  if (machine_was_busy(stage, runs)) {
+    out +=
+        "\n  THIS MACHINE WAS TOO BUSY: iterations took over a fifth longer than they are meant "
+        "to, so\n"
+        "  requests were late for want of a CPU, not of memory. Run it again on two idle cores.\n";
+  }
   out += "\n  requests within SLO, seed by seed\n";
   for (std::size_t seed = 0; seed < runs.kvd.runs.size(); ++seed) {
     print_bars(out, runs.halves, seed);

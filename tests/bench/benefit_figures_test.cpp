@@ -46,12 +46,30 @@ TEST(BenefitFigures, ADocumentHasBothSidesAndWhatWasCompared) {
 
 TEST(BenefitFigures, TextAndPictureHaveEverySeed) {
   const BenefitRuns runs = runs_of({1, 2}, {4, 3});
-  const std::string text = benefit_text(runs);
+  const std::string text = benefit_text({}, runs);
   EXPECT_NE(text.find("halves ██████████░"), std::string::npos) << text;
   EXPECT_NE(text.find("  4 of 4\n"), std::string::npos) << text;
   const std::string svg = benefit_svg({}, runs);
   EXPECT_NE(svg.find(">of 4<"), std::string::npos);
   EXPECT_NE(svg.find(">one kvd with all of it<"), std::string::npos);
+}
+
+TEST(BenefitFigures, SayThatTheMachineWasTooBusy) {
+  const auto runs_with = [](double iteration_s) {
+    BenefitRuns runs = runs_of({1}, {4});
+    for (Figure& figure : runs.kvd.runs[0]) {
+      if (std::string_view(figure.name) == "iteration") figure.value = iteration_s;
+    }
+    return runs;
+  };
+  const BenefitStage stage;  // 5 ms
+  EXPECT_FALSE(machine_was_busy(stage, runs_with(0.0059)));
+  EXPECT_TRUE(machine_was_busy(stage, runs_with(0.0061)));
+  EXPECT_EQ(benefit_text(stage, runs_with(0.0059)).find("TOO BUSY"), std::string::npos);
+  EXPECT_NE(benefit_text(stage, runs_with(0.0061)).find("TOO BUSY"), std::string::npos);
+  BenefitStage unpaced = stage;
+  unpaced.serve.iteration_ms = 0;
+  EXPECT_FALSE(machine_was_busy(unpaced, runs_with(0.0061)));
 }
 
 TEST(BenefitArrivals, BurstsComeInTurnAndTheSameForTheSameSeed) {
