@@ -1,5 +1,5 @@
 // kvd-bench store: what finding and keeping cached blocks costs, beside hashing and a bare hash
-// map; and what loading them from disk does, beside a bare io_uring.
+// map; what loading them from disk and DRAM does, beside a bare io_uring and memcpy; and a restart.
 #include <malloc.h>
 
 #include <cstring>
@@ -12,6 +12,7 @@
 #include "planner/solver/placement_solver.hpp"
 #include "tests/bench/bench.hpp"
 #include "tests/bench/store_disk_bench.hpp"
+#include "tests/bench/store_dram_bench.hpp"
 #include "tests/bench/store_restart_bench.hpp"
 
 namespace kvd::bench::store_benchmark {
@@ -24,7 +25,8 @@ using store::Place;
 
 constexpr const char* kHelp =
     R"(usage: kvd-bench store [--json] [--repetitions N] [--disk-repetitions N] [--disk-mib N]
-                       [--disk-folder DIR] [--restart-repetitions N]
+                       [--disk-folder DIR] [--dram-repetitions N]
+                       [--restart-repetitions N]
 
 CPU time of the index of cached blocks while it has 1 M of them: 490 prompts of 32 K tokens, 2,048
 blocks of 16 each, all different, in DRAM, under the default eviction policy. Each repetition takes
@@ -45,6 +47,11 @@ byte verified.
   disk_load    floor: the same reads by a bare io_uring, nothing looked at        limit: ratio 0.8
   verify       floor: the same loads with sums left out                           limit: ratio 0.9
 
+Then GB/s into an engine that places its blocks itself: 32 blocks of 2 MiB out of kvd's DRAM into its
+region, from the call until the copy is known to be done; every byte is looked at afterwards.
+
+  dram_load    floor: memcpy of the same bytes by the engine's thread            limit: ratio 0.8
+
 And a restart: 10,000 blocks of 16 KiB are on disk, kvd (416 MiB of memory) is killed and started
 again, its engine attaches again and asks for a prompt of 1,000 of them, all of which are found and
 looked at.
@@ -57,6 +64,7 @@ looked at.
   --disk-repetitions N   the same of the disk's rows: 9
   --disk-mib N           bytes of each: 256
   --disk-folder DIR      whose disk is measured: the temporary folder
+  --dram-repetitions N   25
   --restart-repetitions N  5
 )";
 
@@ -233,6 +241,7 @@ int run(const Arguments& arguments) {
   }
   std::vector<Row> rows = index_rows(static_cast<int>(repetitions));
   for (Row& row : disk_rows(arguments)) rows.push_back(std::move(row));
+  rows.push_back(dram_load_row(arguments));
   rows.push_back(restart_row(arguments));
   rows.push_back(restart_dram_row(arguments));
   return print_rows(rows, arguments.json);
