@@ -54,6 +54,12 @@ struct DiskSettings {
   std::uint32_t touches = 2;       ///< a block is written once it was asked for so often
 };
 
+/// How soon the thread that answers engines answers.
+struct Promptness {
+  std::optional<Nanoseconds> ring_spin;  ///< looking at rings before a sleep; none: default_spin()
+  std::string realtime = "auto";         ///< engine.realtime: auto or never
+};
+
 /// Everything that can be set: a TOML file, KVD_* in the environment, flags; the later wins.
 /// Every member's default is what runs with no file at all. docs: deploy/config/kvd.toml.
 struct Config {
@@ -95,7 +101,7 @@ struct Config {
   std::uint32_t max_requests = 1024;
   std::uint32_t max_domain_requests = 8192;
   std::uint32_t max_engines = 64;
-  std::optional<Nanoseconds> ring_spin;  ///< looking at rings before a sleep; none: default_spin()
+  Promptness promptness;
 
   // admin, metrics; an empty address switches the listener off
   std::string admin_address = "127.0.0.1";

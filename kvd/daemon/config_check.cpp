@@ -252,6 +252,12 @@ void check_copy(const Config& config, Faults& faults) {
   if (!table.ok()) faults.push_back("copy.table: " + table.error().message);
 }
 
+void check_realtime(const Config& config, Faults& faults) {
+  const std::string& realtime = config.promptness.realtime;
+  if (realtime == "auto" || realtime == "never") return;
+  faults.push_back("engine.realtime: \"" + realtime + "\" is neither auto nor never");
+}
+
 void check_restart(const Config& config, Faults& faults) {
   if (config.disk.keep_dram == "auto" || config.disk.keep_dram == "never") return;
   faults.push_back("restart.keep: \"" + config.disk.keep_dram + "\" is neither auto nor never");
@@ -328,6 +334,7 @@ std::vector<std::string> faults(const Config& config) {
   check_copy(config, found);
   check_disk(config, found);
   check_restart(config, found);
+  check_realtime(config, found);
   check_engine(config, found);
   check_listeners(config, found);
   for (const std::string& fault : config.tuning.faults()) found.push_back(as_file_key(fault));

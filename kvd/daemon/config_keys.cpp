@@ -132,7 +132,11 @@ Keys engine_keys() {
           [](auto& c) -> auto& { return c.max_engines; }),
       key(
           "engine.ring_spin", "how long to look at rings before a sleep; auto: 50us, 0 on two CPUs",
-          kDurationOrAuto, [](auto& c) -> auto& { return c.ring_spin; }),
+          kDurationOrAuto, [](auto& c) -> auto& { return c.promptness.ring_spin; }),
+      key(
+          "engine.realtime",
+          "whether answers go before other programs: auto (where kvd may) or never", kAnyText,
+          [](auto& c) -> auto& { return c.promptness.realtime; }),
   };
 }
 

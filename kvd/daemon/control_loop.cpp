@@ -40,6 +40,7 @@ Status ControlLoop::open() {
 
 Status ControlLoop::serve(const std::atomic<bool>& stopping) {
   Parts& parts = *parts_;
+  realtime_.emplace(parts.config.promptness.realtime == "auto", clock_);
   while (!stopping) {
     parts.copies.take_finished();
     KVD_TRY(parts.device->health());
@@ -91,6 +92,7 @@ void ControlLoop::tick() {
   parts_->effects.retry();
   parts_->server->accept_again();
   parts_->acceptor.on_tick();
+  realtime_->tick();
 }
 
 void ControlLoop::drain() {

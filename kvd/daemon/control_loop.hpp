@@ -2,12 +2,14 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ipc/vocabulary/clock.hpp"
 #include "kvd/admin/link/messages.hpp"
 #include "kvd/core/status.hpp"
 #include "kvd/daemon/parts.hpp"
+#include "kvd/daemon/realtime.hpp"
 #include "kvd/daemon/shell_counters.hpp"
 
 namespace kvd::daemon {
@@ -64,6 +66,7 @@ class ControlLoop {
   std::unique_ptr<Parts> parts_;
   Inbox& inbox_;
   const Clock& clock_;
+  std::optional<RealtimeThread> realtime_;  ///< while it serves
 };
 
 }  // namespace kvd::daemon

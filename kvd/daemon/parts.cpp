@@ -107,7 +107,7 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
           {*device, sessions, groups, replies, ends, copies, slabs, disks, workers, shared.log}),
       commands({*server, boot, sessions, groups, replies, ends, events}),
       rings({sessions, commands, copies, ends, shared.clock,
-             config.ring_spin.value_or(transport::default_spin())}),
+             config.promptness.ring_spin.value_or(transport::default_spin())}),
       maker({config, *device, domains, sessions, groups, events, poller, rings, shared.log},
             {boot, server->endpoint()}),
       acceptor({poller, maker, shared.log, shared.clock}, std::move(opened.listener),

@@ -133,6 +133,14 @@ Finding check_locked(const Facts& facts) {
                  "set LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited");
 }
 
+Finding check_answers(const ProcessFacts& process) {
+  if (!process.realtime) return ok("realtime", "no kvd runs that could be looked at");
+  if (*process.realtime) return ok("realtime", "kvd answers engines before other programs");
+  return warning("realtime", "kvd's answers wait for a core where engines use them all",
+                 "give it CAP_SYS_NICE, or LimitRTPRIO=1 and no RestrictRealtime, unless "
+                 "engine.realtime = \"never\" is meant");
+}
+
 bool shmem_is_huge(const std::string& setting) {
   const std::size_t open = setting.find('[');
   return open != std::string::npos && !setting.substr(open).starts_with("[never]") &&
@@ -209,7 +217,8 @@ std::vector<Finding> diagnose(const Facts& facts) {
   check_command(facts, findings);
   for (const Finding& finding :
        {check_token(facts.token), check_files(facts.process), check_locked(facts),
-        check_pages(facts.pages), check_driver(facts.driver), check_admin(facts)}) {
+        check_answers(facts.process), check_pages(facts.pages), check_driver(facts.driver),
+        check_admin(facts)}) {
     findings.push_back(finding);
   }
   return findings;

@@ -40,6 +40,7 @@ struct ProcessFacts {
   std::optional<std::uint64_t> files;   ///< hard limit of descriptors, which kvd takes
   std::optional<std::uint64_t> locked;  ///< soft limit of locked bytes
   std::uint64_t capabilities = 0;       ///< effective, by bit
+  std::optional<bool> realtime;         ///< the daemon's first thread, which answers engines
 };
 
 struct PageFacts {

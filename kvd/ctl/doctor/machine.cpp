@@ -1,4 +1,5 @@
 #include <dlfcn.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -81,6 +82,18 @@ void read_limit(const std::string& line, ProcessFacts& facts) {
   }
 }
 
+/// From a line of /proc/PID/stat, whose second field may hold anything in its brackets.
+std::optional<bool> realtime(const std::string& stat) {
+  constexpr int kPolicy = 41;  // of proc_pid_stat(5), counted from 1
+  const std::size_t end = stat.rfind(')');
+  if (end == std::string::npos) return std::nullopt;
+  std::istringstream fields(stat.substr(end + 1));
+  std::string field;
+  for (int i = 3; i <= kPolicy; ++i) fields >> field;
+  if (!fields) return std::nullopt;
+  return field == std::to_string(SCHED_FIFO) || field == std::to_string(SCHED_RR);
+}
+
 ProcessFacts look_at_process(const std::string& root, pid_t daemon) {
   ProcessFacts facts;
   facts.is_daemon = daemon != 0;
@@ -92,6 +105,7 @@ ProcessFacts look_at_process(const std::string& root, pid_t daemon) {
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with(kLabel)) facts.capabilities = number(line.substr(kLabel.size()), 16);
   }
+  if (facts.is_daemon) facts.realtime = realtime(first_line(folder + "/stat"));
   return facts;
 }
 

@@ -113,7 +113,7 @@ TEST(RingSession, AFloodOfBellsLeavesOthersTheirTurn) {
 
 TEST(RingSession, ADaemonThatSpinsServesAsOneThatSleeps) {
   DaemonThread daemon(
-      [](daemon::Config& config) { config.ring_spin = std::chrono::microseconds(300); });
+      [](daemon::Config& config) { config.promptness.ring_spin = std::chrono::microseconds(300); });
   RawEngine one = attached(daemon, "one", wire::TransportKind::kRing);
   RawEngine two = attached(daemon, "two", wire::TransportKind::kRing);
   for (int i = 0; i < 200; ++i) {

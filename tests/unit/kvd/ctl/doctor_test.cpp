@@ -27,7 +27,7 @@ Facts sound() {
   facts.token = {"/run/kvd/admin.token", S_IFREG | 0600, 0};
   facts.attach = {"/run/kvd/attach.sock", SocketState::kAnswers, 12, 0};
   facts.command = {"/run/kvd/command.sock", SocketState::kAnswers, 12, 0};
-  facts.process = {true, 1048576, 8388608, 1u << CAP_IPC_LOCK};
+  facts.process = {true, 1048576, 8388608, 1u << CAP_IPC_LOCK, true};
   facts.pages = {0, "always within_size [advise] never deny force"};
   facts.driver = {"580.65.06", true, true};
   facts.admin = {"http://127.0.0.1:8470", "0.1.0", 200, "0.1.0"};
@@ -102,6 +102,7 @@ constexpr Case kCases[] = {
     {"FewFiles", "files", Severity::kWarning, [](Facts& f) { f.process.files = 1024; }},
     {"LittleLockedMemory", "memlock", Severity::kWarning,
      [](Facts& f) { f.process.capabilities = 0; }},
+    {"NotRealtime", "realtime", Severity::kWarning, [](Facts& f) { f.process.realtime = false; }},
     {"SmallPages", "pages", Severity::kWarning,
      [](Facts& f) { f.pages.shmem_enabled = "always within_size advise [never] deny force"; }},
     {"HugetlbOnly", "pages", Severity::kWarning,
@@ -190,6 +191,18 @@ TEST_F(Machine, ReadsWhatTheKernelSays) {
   EXPECT_EQ(sut.pages.shmem_enabled, "always [advise] never");
   EXPECT_EQ(sut.driver.version, "580.65.06");
   EXPECT_TRUE(sut.driver.may_open_gpu);
+}
+
+TEST_F(Machine, SaysWhetherTheListenersFirstThreadIsRealtime) {
+  const UniqueFd attach = bound("attach.sock", SOCK_SEQPACKET, true);
+  std::string before = "7 (a) b) S";  // fields 1 to 3 of proc_pid_stat(5)
+  for (int field = 4; field < 40; ++field) before += " 0";
+  const std::string file = "/proc/" + std::to_string(::getpid()) + "/stat";
+  EXPECT_EQ(facts().process.realtime, std::nullopt);
+  write(file, before + " 0 0 0 0\n");  // priority and policy come first
+  EXPECT_EQ(facts().process.realtime, false);
+  write(file, before + " 1 2 0 0\n");
+  EXPECT_EQ(facts().process.realtime, true);
 }
 
 TEST_F(Machine, WithoutAnythingHasNoDriverAndNoSockets) {
