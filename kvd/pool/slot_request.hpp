@@ -41,4 +41,11 @@ struct SlotGrant {
   std::vector<SlabIndex> to_map;
 };
 
+/// What an allocation would come to, as long as nothing changes.
+enum class Outlook : std::uint8_t {
+  kNow,         ///< Ok
+  kOnceMapped,  ///< WouldBlock with `to_map`
+  kNot          ///< any other code
+};
+
 }  // namespace kvd::pool

@@ -29,6 +29,44 @@ struct WithRoom {
   }
 };
 
+/// How a request for slots is met. Made without a change of anything.
+struct Plan {
+  ErrorCode code = ErrorCode::kOk;
+  Positions reachable;        ///< slabs of the class that the owner maps
+  Positions unmapped;         ///< and those it has yet to map
+  Positions joining;          ///< slabs that become of the class
+  std::uint32_t lacking = 0;  ///< slabs to be renewed for it
+
+  [[nodiscard]] bool maps(const SlotRequest& request) const {
+    const auto unknown = [&](std::uint32_t position) { return !request.reaches(position); };
+    return !unmapped.empty() || std::any_of(joining.begin(), joining.end(), unknown);
+  }
+};
+
+Plan plan_for(const SlabBook& book, const Quotas& quotas, const SlotRequest& request) {
+  Plan plan;
+  WithRoom reachable(book, request, true, request.count);
+  plan.reachable = std::move(reachable.slabs);
+  if (reachable.free >= request.count) return plan;
+  if (request.no_new_slab) {
+    plan.code = ErrorCode::kOutOfMemory;
+    return plan;
+  }
+  const std::uint64_t missing = request.count - reachable.free;
+  WithRoom unmapped(book, request, false, missing);
+  plan.unmapped = std::move(unmapped.slabs);
+  const std::uint64_t lacking = missing - std::min(missing, unmapped.free);
+  const std::uint32_t per_slab = book.class_of(request.model_class).slots_per_slab;
+  const auto wanted = static_cast<std::uint32_t>((lacking + per_slab - 1) / per_slab);
+  const Budget budget(book, quotas);
+  const SlabSupply supply = budget.supply_for_class(request.model_class, request.domain);
+  plan.code = judge(wanted, supply);
+  const std::uint32_t own = supply.held + supply.held_later;
+  if (plan.code == ErrorCode::kWouldBlock) plan.lacking = wanted - std::min(wanted, own);
+  if (plan.code == ErrorCode::kOk) plan.joining = budget.choose_for_class(request, wanted);
+  return plan;
+}
+
 std::vector<SlotId> take(SlabBook& book, const SlotRequest& request, const Positions& from) {
   std::vector<SlotId> slots;
   slots.reserve(request.count);
@@ -73,35 +111,27 @@ bool TierPool::remove_class(ClassId model_class) { return book_.remove_class(mod
 
 SlotGrant TierPool::allocate(const SlotRequest& request) {
   KVD_CHECK(request.domain, "slots are granted to a domain");
-  const WithRoom reachable(book_, request, true, request.count);
-  if (reachable.free >= request.count) {
-    return {.code = ErrorCode::kOk, .slots = take(book_, request, reachable.slabs), .to_map = {}};
-  }
-  if (request.no_new_slab) return {.code = ErrorCode::kOutOfMemory, .slots = {}, .to_map = {}};
-  // Decides before it changes anything.
-  const std::uint64_t missing = request.count - reachable.free;
-  const WithRoom unmapped(book_, request, false, missing);
-  const std::uint64_t lacking = missing - std::min(missing, unmapped.free);
-  const std::uint32_t per_slab = book_.class_of(request.model_class).slots_per_slab;
-  const auto wanted = static_cast<std::uint32_t>((lacking + per_slab - 1) / per_slab);
-  const Budget budget(book_, quotas_);
-  const SlabSupply supply = budget.supply_for_class(request.model_class, request.domain);
-  const ErrorCode code = judge(wanted, supply);
-  if (code == ErrorCode::kWouldBlock) {
-    const std::uint32_t own = supply.held + supply.held_later;
-    renewals_.renew(book_, quotas_, request.domain, wanted - std::min(wanted, own));
-  }
-  if (code != ErrorCode::kOk) return {.code = code, .slots = {}, .to_map = {}};
+  const Plan plan = plan_for(book_, quotas_, request);
+  if (plan.lacking > 0) renewals_.renew(book_, quotas_, request.domain, plan.lacking);
+  if (plan.code != ErrorCode::kOk) return {.code = plan.code, .slots = {}, .to_map = {}};
   SlotGrant grant;
-  for (const std::uint32_t position : unmapped.slabs) grant.to_map.emplace_back(position);
-  const auto more = assign(book_, request, budget.choose_for_class(request, wanted));
+  for (const std::uint32_t position : plan.unmapped) grant.to_map.emplace_back(position);
+  const auto more = assign(book_, request, plan.joining);
   grant.to_map.insert(grant.to_map.end(), more.begin(), more.end());
   if (!grant.to_map.empty()) {
     grant.code = ErrorCode::kWouldBlock;
     return grant;
   }
-  grant.slots = take(book_, request, WithRoom(book_, request, true, request.count).slabs);
+  grant.slots = plan.joining.empty()
+                    ? take(book_, request, plan.reachable)
+                    : take(book_, request, WithRoom(book_, request, true, request.count).slabs);
   return grant;
+}
+
+Outlook TierPool::outlook(const SlotRequest& request) const {
+  const Plan plan = plan_for(book_, quotas_, request);
+  if (plan.code != ErrorCode::kOk) return Outlook::kNot;
+  return plan.maps(request) ? Outlook::kOnceMapped : Outlook::kNow;
 }
 
 std::vector<SlotId> adopt(TierPool& pool, SlabIndex index, ClassId model_class, DomainId domain) {

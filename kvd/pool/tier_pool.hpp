@@ -87,6 +87,8 @@ class TierPool {
   /// by everyone: see set_mapped. A dirty one goes back to the domain that used it last at once: a
   /// domain trusts itself. Slabs the owner has mapped come before those it would have to map.
   [[nodiscard]] SlotGrant allocate(const SlotRequest& request);
+  /// Changes nothing.
+  [[nodiscard]] Outlook outlook(const SlotRequest& request) const;
 
   void mark_open(SlotId slot) {  ///< filling -> open
     book_.move(slot, any_of(SlotState::kFilling), SlotState::kOpen);

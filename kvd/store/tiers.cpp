@@ -47,11 +47,9 @@ Status Tiers::set_quotas(Tier tier, const pool::Quotas& quotas) {
 // ---- slots ----
 
 pool::SlotGrant Tiers::try_take(Tier tier, const Taker& taker, std::uint32_t count) {
-  const pool::SlabSet* mapped = tier == Tier::kHbm ? mappings_.of(taker.engine) : nullptr;
-  pool::SlotGrant grant =
-      changing(tier, taker.device)
-          .allocate({taker.model_class, taker.domain, taker.engine, count, mapped});
-  if (mapped != nullptr) mappings_.send(taker.engine, grant.to_map);
+  const pool::SlotRequest request = request_for(tier, taker, count);
+  pool::SlotGrant grant = changing(tier, taker.device).allocate(request);
+  if (request.mapped != nullptr) mappings_.send(taker.engine, grant.to_map);
   return grant;
 }
 
@@ -63,22 +61,32 @@ pool::SlotGrant Tiers::take(Tier tier, const Taker& taker, std::uint32_t count) 
 }
 
 pool::SlotGrant Tiers::take(const Taker& taker, std::span<const DeviceSlots> wanted) {
+  const auto on = [&](DeviceId device) {
+    Taker there = taker;
+    there.device = device;
+    return there;
+  };
+  pool::Outlook worst = pool::Outlook::kNow;
+  std::vector<pool::Outlook> outlooks;
+  for (const DeviceSlots& part : wanted) {
+    const auto request = request_for(Tier::kHbm, taker, part.count);
+    outlooks.push_back(hbm_.of(part.device).outlook(request));
+    worst = std::max(worst, outlooks.back());
+  }
   // The worse the later: what one device lacks for good, no other makes up for.
   const auto badness = [](ErrorCode code) {
     if (code == ErrorCode::kOk) return 0;
     return code == ErrorCode::kWouldBlock ? 1 : code == ErrorCode::kQuotaExceeded ? 2 : 3;
   };
   pool::SlotGrant all;
-  for (const DeviceSlots& part : wanted) {
-    Taker there = taker;
-    there.device = part.device;
-    const pool::SlotGrant grant = take(Tier::kHbm, there, part.count);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (outlooks[i] != worst) continue;
+    const pool::SlotGrant grant = take(Tier::kHbm, on(wanted[i].device), wanted[i].count);
     all.slots.insert(all.slots.end(), grant.slots.begin(), grant.slots.end());
     all.to_map.insert(all.to_map.end(), grant.to_map.begin(), grant.to_map.end());
     if (badness(grant.code) > badness(all.code)) all.code = grant.code;
   }
   mappings_.send(taker.engine, all.to_map);
-  if (all.code != ErrorCode::kOk) hbm_.release(std::exchange(all.slots, {}));
   return all;
 }
 

@@ -78,6 +78,8 @@ class Tiers {
   /// The same without a look for slabs of others.
   [[nodiscard]] pool::SlotGrant try_take(Tier tier, const Taker& taker, std::uint32_t count);
   /// HBM of several devices, all or nothing: as take on each, the slots one device after the other.
+  /// Where one device has to be waited for, nothing of the others is touched: a slab that only
+  /// joined the class would be empty, and be taken for a region and back without end.
   [[nodiscard]] pool::SlotGrant take(const Taker& taker, std::span<const DeviceSlots> wanted);
   void seal(Tier tier, SlotId slot) { with(tier, slot).seal(slot); }
   void open(Tier tier, SlotId slot) { with(tier, slot).mark_open(slot); }
@@ -145,6 +147,11 @@ class Tiers {
 
  private:
   friend std::vector<SlotId> adopt(Tiers& tiers, SlabIndex slab, const Taker& owner);
+  [[nodiscard]] pool::SlotRequest request_for(Tier tier, const Taker& taker,
+                                              std::uint32_t count) const {
+    const pool::SlabSet* mapped = tier == Tier::kHbm ? mappings_.of(taker.engine) : nullptr;
+    return {taker.model_class, taker.domain, taker.engine, count, mapped};
+  }
   [[nodiscard]] pool::TierPool& changing(Tier tier, DeviceId device) {
     return tier == Tier::kHbm ? hbm_.of(device) : dram_;
   }

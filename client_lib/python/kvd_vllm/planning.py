@@ -178,6 +178,8 @@ class Planner:
         if not self._parking or self._is_paused() or not ids or self._is_loading(name):
             self.stats.add("recomputed_requests")
             return False
+        # What is parked stays in kvd until it is dropped: what is of no use any more makes way first.
+        self._tell_forgotten(wait=True)
         digests = self._private_names(name, len(ids))
         copy = self._begin(Kind.PARK, name, digests, ids)
         self._parks[name] = Park(tokens, digests, copy.number, self._clock())

@@ -270,7 +270,8 @@ TEST(Controller, RandomHistoriesOnTwoDevicesCorruptNothingAndLeakNothing) {
   play_histories(2, kOnTwoDevices);
 }
 
-/// In each of them requests were given up once, though there was room for all.
+/// In each of them requests were given up once, though there was room for all; or a region and a
+/// group on two devices took slabs from each other for ever.
 TEST(Controller, HistoriesThatStoodStillOnceRunToTheirEnd) {
   const auto play = [](std::uint64_t seed, std::uint32_t devices) {
     SCOPED_TRACE("KVD_SEED=" + std::to_string(seed));
@@ -279,7 +280,7 @@ TEST(Controller, HistoriesThatStoodStillOnceRunToTheirEnd) {
     if (!::testing::Test::HasFatalFailure()) history.end();
   };
   for (const std::uint64_t seed : {5968u, 10620u, 30250u, 31530u, 52824u}) play(seed, 1);
-  play(1000, 2);
+  for (const std::uint64_t seed : {1000u, 4638u}) play(seed, 2);
 }
 
 }  // namespace

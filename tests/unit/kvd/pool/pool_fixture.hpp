@@ -23,13 +23,24 @@ inline TierPool make_pool(std::uint32_t slabs, Quotas quotas = {}) {
   return pool;
 }
 
+/// Allocates as TierPool does, which must be what it foresaw.
+inline SlotGrant allocate(TierPool& pool, const SlotRequest& request) {
+  const Outlook foreseen = pool.outlook(request);
+  SlotGrant grant = pool.allocate(request);
+  const Outlook came = grant.code == ErrorCode::kOk ? Outlook::kNow
+                       : grant.to_map.empty()       ? Outlook::kNot
+                                                    : Outlook::kOnceMapped;
+  EXPECT_EQ(foreseen, came);
+  return grant;
+}
+
 inline SlotGrant allocate(TierPool& pool, std::uint32_t count, ClassId model_class = kSmall,
                           DomainId domain = kA, const SlabSet* mapped = nullptr) {
-  return pool.allocate({.model_class = model_class,
-                        .domain = domain,
-                        .owner = kEngine,
-                        .count = count,
-                        .mapped = mapped});
+  return allocate(pool, {.model_class = model_class,
+                         .domain = domain,
+                         .owner = kEngine,
+                         .count = count,
+                         .mapped = mapped});
 }
 
 /// The slots of a grant that must succeed.

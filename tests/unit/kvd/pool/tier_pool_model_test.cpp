@@ -103,7 +103,7 @@ class RandomWalk {
                               .owner = owner,
                               .count = below(4) == 0 ? below(30) : below(5),
                               .mapped = below(3) == 0 ? &mapped : nullptr};
-    const SlotGrant grant = pool_.allocate(request);
+    const SlotGrant grant = allocate(pool_, request);
     granted_ += grant.slots.size();
     return reference_.follow(pool_, request, grant);
   }

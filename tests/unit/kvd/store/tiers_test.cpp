@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/unit/kvd/store/store_fixture.hpp"
 
 namespace kvd::store {
@@ -188,6 +190,28 @@ TEST_F(TiersTest, OfSeveralDevicesAllIsTakenOrNothing) {
   EXPECT_EQ(tiers.hbm().device_of(grant.slots[3]), kDevice);
   EXPECT_EQ(tiers.hbm().device_of(grant.slots[4]), kOtherDevice);
   tiers.free(Tier::kHbm, grant.slots);
+  tiers.free(Tier::kHbm, most);
+}
+
+TEST_F(TiersTest, OfSeveralDevicesNoneHasASlabJoinWhileAnotherIsWaitedFor) {
+  Taker there = taker();
+  there.device = kOtherDevice;
+  const std::vector<SlotId> most = taken(8 * kSlabs - 3, there);
+  const auto joined = [&] {
+    const auto slabs = tiers.hbm().of(kDevice).slabs();
+    return std::count_if(slabs.begin(), slabs.end(), [](const pool::SlabView& slab) {
+      return slab.use == pool::SlabUse::kClass;
+    });
+  };
+  const DeviceSlots wanted[] = {{kDevice, 4}, {kOtherDevice, 4}};
+  EXPECT_EQ(tiers.take(taker(), wanted).code, ErrorCode::kOutOfMemory);
+  EXPECT_EQ(joined(), 0) << "it would be empty, and free for a region, and again for this";
+  const DeviceSlots less[] = {{kDevice, 4}, {kOtherDevice, 3}};
+  const pool::SlotGrant grant = tiers.take(taker(), less);
+  EXPECT_EQ(grant.code, ErrorCode::kWouldBlock) << "one has to be mapped first";
+  EXPECT_THAT(grant.to_map, SizeIs(1));
+  EXPECT_EQ(tiers.hbm().device_of(grant.to_map[0]), kDevice);
+  EXPECT_EQ(joined(), 1);
   tiers.free(Tier::kHbm, most);
 }
 
