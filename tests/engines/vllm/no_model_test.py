@@ -6,6 +6,7 @@ KVD_SEED plays one seed, KVD_STEPS says how many steps there are in all.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -17,7 +18,7 @@ from typing import Any
 
 import ctest
 from kvd_process import KvdProcess, poll_until
-from model_free import Rig, WrongBytes, write_config
+from model_free import LAYERS, PAGE, TOKENS, Rig, WrongBytes, write_config
 
 import kvd_client
 from kvd_vllm.planning import Planner
@@ -27,6 +28,7 @@ from kvd_vllm.scheduler import KvdAsyncScheduler, KvdScheduler
 STEPS = int(os.environ.pop("KVD_STEPS", "10000"))
 SEEDS = [int(each) for each in os.environ.pop("KVD_SEED", "1 2 3 4 5").split()]
 PARK_ONLY = {"prefixes": False}
+BLOCK, PART = LAYERS * PAGE, 64  # bytes of a block; blocks of another engine's copy
 
 
 class Whims:
@@ -213,6 +215,34 @@ class NoModel(unittest.TestCase):
         events = {steps // 3: lambda: kvd.signal(stop), 2 * steps // 3: lambda: kvd.signal(go)}
         self.play(rig, steps, events=events)
         self.assertGreater(rig.counts["unanswered_calls"], 0)
+
+    def test_parks_that_are_over_make_way_for_others(self) -> None:
+        """DRAM has room for all that may be parked at a time, and for little of what was before."""
+        kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=1))
+        self.fill_dram(kvd, free=320)
+        for seed in SEEDS:
+            rig = self.rig(kvd, RandomScheduler, seed, options=PARK_ONLY)
+            self.play(rig, STEPS // len(SEEDS) // 2)
+            self.assertEqual(rig.computed_twice(), {})
+            self.assertEqual(rig.counts.get("failed_blocks", 0), 0)
+            rig.close()
+
+    def fill_dram(self, kvd: KvdProcess, free: int) -> None:
+        """Another engine parks blocks of the rig's size until only so many more would fit."""
+        client = self.enterContext(kvd_client.Client(kvd.endpoint))
+        region = self.enterContext(client.allocate(BLOCK * PART))
+        cache = self.enterContext(
+            client.cache("other", block_tokens=TOKENS, block_bytes=BLOCK, region=region,
+                         blocks=PART, pieces=[kvd_client.Piece(0, BLOCK, BLOCK)])
+        )  # fmt: skip
+        parts: list[list[bytes]] = []
+        with contextlib.suppress(kvd_client.OutOfMemory):
+            while True:
+                part = [os.urandom(32) for _ in range(PART)]
+                cache.wait([cache.store(part, range(PART), park=True)])
+                parts.append(part)
+        for part in parts[: free // PART]:
+            cache.drop(part)
 
     def test_a_block_that_is_not_held_while_it_is_copied_is_seen(self) -> None:
         """The control: without the touch the copies are of other requests' bytes."""
