@@ -240,7 +240,8 @@ class World {
     disk.finish(
         dram, [&](std::size_t below) { return random() % below; },
         [&](const Event& event) { feed(event); }, count);
-    while (count-- > 0 && !copies.empty()) {
+    for (std::size_t ended = 0; count-- > 0 && !copies.empty(); ++ended) {
+      ASSERT_LT(ended, 10'000u) << "the end of each copy begins another one";
       std::vector<std::size_t> heads;
       std::set<std::pair<DeviceId, std::size_t>> seen;
       for (std::size_t i = 0; i < copies.size(); ++i) {
