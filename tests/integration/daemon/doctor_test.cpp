@@ -1,12 +1,14 @@
 // kvdctl doctor, beside a real kvd.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/daemon_process.hpp"
+#include "tests/support/patience.hpp"
 
 namespace kvd::test {
 namespace {
@@ -52,6 +54,23 @@ TEST(Doctor, FindsARunningKvdSoundAndAKilledOnesSocketsStale) {
   const Visit sick = doctor(folder, kvd);
   EXPECT_EQ(sick.status, 1) << sick.findings;
   EXPECT_THAT(found(sick, "sockets"), testing::ElementsAre("fault")) << sick.findings;
+}
+
+TEST(Doctor, SaysWhetherAnswersGoBeforeOtherPrograms) {
+  {
+    const RuntimeFolder folder;
+    const KvdProcess kvd(folder, {.extra = "[engine]\nrealtime = \"never\"\n"});
+    ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+    EXPECT_THAT(found(doctor(folder, kvd), "realtime"), testing::ElementsAre("warning"));
+  }
+  const RuntimeFolder folder;
+  const KvdProcess kvd(folder);
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  const auto says = [&](const char* text) { return kvd.log().find(text) != std::string::npos; };
+  ASSERT_TRUE(poll_until([&] { return says("SCHED_RR") || says("wait for a core"); }));
+  const bool is = (::sched_getscheduler(kvd.pid()) & ~SCHED_RESET_ON_FORK) == SCHED_RR;
+  EXPECT_EQ(is, says("SCHED_RR")) << kvd.log();
+  EXPECT_THAT(found(doctor(folder, kvd), "realtime"), testing::ElementsAre(is ? "ok" : "warning"));
 }
 
 TEST(Doctor, FindsATokenThatOthersMayRead) {
