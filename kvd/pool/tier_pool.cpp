@@ -128,8 +128,8 @@ SlotGrant TierPool::allocate(const SlotRequest& request) {
   return grant;
 }
 
-Outlook TierPool::outlook(const SlotRequest& request) const {
-  const Plan plan = plan_for(book_, quotas_, request);
+Outlook outlook(const TierPool& pool, const SlotRequest& request) {
+  const Plan plan = plan_for(pool.book_, pool.quotas_, request);
   if (plan.code != ErrorCode::kOk) return Outlook::kNot;
   return plan.maps(request) ? Outlook::kOnceMapped : Outlook::kNow;
 }

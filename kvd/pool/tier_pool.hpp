@@ -87,8 +87,6 @@ class TierPool {
   /// by everyone: see set_mapped. A dirty one goes back to the domain that used it last at once: a
   /// domain trusts itself. Slabs the owner has mapped come before those it would have to map.
   [[nodiscard]] SlotGrant allocate(const SlotRequest& request);
-  /// Changes nothing.
-  [[nodiscard]] Outlook outlook(const SlotRequest& request) const;
 
   void mark_open(SlotId slot) {  ///< filling -> open
     book_.move(slot, any_of(SlotState::kFilling), SlotState::kOpen);
@@ -187,6 +185,7 @@ class TierPool {
  private:
   friend std::vector<SlotId> adopt(TierPool& pool, SlabIndex slab, ClassId model_class,
                                    DomainId domain);
+  friend Outlook outlook(const TierPool& pool, const SlotRequest& request);
 
   Config config_;
   Quotas quotas_;
@@ -199,5 +198,8 @@ class TierPool {
 /// have it. Else none: it is dirty then.
 [[nodiscard]] std::vector<SlotId> adopt(TierPool& pool, SlabIndex slab, ClassId model_class,
                                         DomainId domain);
+
+/// What allocate() would come to. Changes nothing.
+[[nodiscard]] Outlook outlook(const TierPool& pool, const SlotRequest& request);
 
 }  // namespace kvd::pool

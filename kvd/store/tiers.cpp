@@ -4,6 +4,16 @@
 #include <utility>
 
 namespace kvd::store {
+namespace {
+
+/// Engines map HBM alone.
+pool::SlotRequest request_for(const Mappings& mappings, Tier tier, const Taker& taker,
+                              std::uint32_t count) {
+  const pool::SlabSet* mapped = tier == Tier::kHbm ? mappings.of(taker.engine) : nullptr;
+  return {taker.model_class, taker.domain, taker.engine, count, mapped};
+}
+
+}  // namespace
 
 Tiers::Tiers(const Config& config, Orders& orders)
     : orders_(orders),
@@ -47,7 +57,7 @@ Status Tiers::set_quotas(Tier tier, const pool::Quotas& quotas) {
 // ---- slots ----
 
 pool::SlotGrant Tiers::try_take(Tier tier, const Taker& taker, std::uint32_t count) {
-  const pool::SlotRequest request = request_for(tier, taker, count);
+  const pool::SlotRequest request = request_for(mappings_, tier, taker, count);
   pool::SlotGrant grant = changing(tier, taker.device).allocate(request);
   if (request.mapped != nullptr) mappings_.send(taker.engine, grant.to_map);
   return grant;
@@ -69,8 +79,8 @@ pool::SlotGrant Tiers::take(const Taker& taker, std::span<const DeviceSlots> wan
   pool::Outlook worst = pool::Outlook::kNow;
   std::vector<pool::Outlook> outlooks;
   for (const DeviceSlots& part : wanted) {
-    const auto request = request_for(Tier::kHbm, taker, part.count);
-    outlooks.push_back(hbm_.of(part.device).outlook(request));
+    const auto request = request_for(mappings_, Tier::kHbm, taker, part.count);
+    outlooks.push_back(pool::outlook(hbm_.of(part.device), request));
     worst = std::max(worst, outlooks.back());
   }
   // The worse the later: what one device lacks for good, no other makes up for.

@@ -147,11 +147,6 @@ class Tiers {
 
  private:
   friend std::vector<SlotId> adopt(Tiers& tiers, SlabIndex slab, const Taker& owner);
-  [[nodiscard]] pool::SlotRequest request_for(Tier tier, const Taker& taker,
-                                              std::uint32_t count) const {
-    const pool::SlabSet* mapped = tier == Tier::kHbm ? mappings_.of(taker.engine) : nullptr;
-    return {taker.model_class, taker.domain, taker.engine, count, mapped};
-  }
   [[nodiscard]] pool::TierPool& changing(Tier tier, DeviceId device) {
     return tier == Tier::kHbm ? hbm_.of(device) : dram_;
   }

@@ -25,7 +25,7 @@ inline TierPool make_pool(std::uint32_t slabs, Quotas quotas = {}) {
 
 /// Allocates as TierPool does, which must be what it foresaw.
 inline SlotGrant allocate(TierPool& pool, const SlotRequest& request) {
-  const Outlook foreseen = pool.outlook(request);
+  const Outlook foreseen = outlook(pool, request);
   SlotGrant grant = pool.allocate(request);
   const Outlook came = grant.code == ErrorCode::kOk ? Outlook::kNow
                        : grant.to_map.empty()       ? Outlook::kNot
