@@ -178,8 +178,11 @@ class Planner:
         if not self._parking or self._is_paused() or not ids or self._is_loading(name):
             self.stats.add("recomputed_requests")
             return False
-        # What is parked stays in kvd until it is dropped: what is of no use any more makes way first.
-        self._tell_forgotten(wait=True)
+        # What is parked stays in kvd until it is dropped: half a KV cache of what is of no use any more
+        # makes way first. Less is told with others, as each call costs as much as a few tokens.
+        assert self._pool is not None
+        if 2 * len(self._forget) >= len(self._pool.blocks):
+            self._tell_forgotten(wait=True)
         digests = self._private_names(name, len(ids))
         copy = self._begin(Kind.PARK, name, digests, ids)
         self._parks[name] = Park(tokens, digests, copy.number, self._clock())
