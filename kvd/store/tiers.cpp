@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "ipc/vocabulary/check.hpp"
+
 namespace kvd::store {
 namespace {
 
@@ -96,6 +98,7 @@ pool::SlotGrant Tiers::take(const Taker& taker, std::span<const DeviceSlots> wan
     all.to_map.insert(all.to_map.end(), grant.to_map.begin(), grant.to_map.end());
     if (badness(grant.code) > badness(all.code)) all.code = grant.code;
   }
+  KVD_CHECK(all.slots.empty() || all.code == ErrorCode::kOk, "a device grants less than foreseen");
   mappings_.send(taker.engine, all.to_map);
   return all;
 }

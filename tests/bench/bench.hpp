@@ -37,7 +37,8 @@ struct Benchmark {
   const char* help = nullptr;
 };
 
-/// Puts a benchmark into the list. One file a benchmark, with this at its end:
+/// Puts a benchmark into the list. One file a benchmark, in a namespace NAME_benchmark (several
+/// files are compiled as one, and each has a run() and options of its own), with this at its end:
 ///   const Registration registration{{"copy", "what it measures; options", run}};
 struct Registration {
   explicit Registration(Benchmark benchmark);

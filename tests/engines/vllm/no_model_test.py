@@ -172,7 +172,8 @@ class NoModel(unittest.TestCase):
         link.drop = lambda digests, wait: told.append(len(digests)) or drop(digests, wait)
         self.play(rig, 400)
         self.assertGreater(sum(told), 100)
-        self.assertLess(len(told), rig.preemptions / 3)
+        less_than_half_a_cache = [each for each in told if 2 * each < rig.blocks]
+        self.assertLess(len(less_than_half_a_cache), 20)
         self.assertEqual(planner._forget, [])
         self.assertEqual(rig.computed_twice(), {})
 

@@ -5,7 +5,10 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "kvd_client/client.hpp"
 #include "tests/support/daemon_process.hpp"
@@ -159,89 +162,80 @@ struct Looking {
   std::uint64_t cache = 0;
 };
 
-class PostedCommands : public ::testing::TestWithParam<kvd_client::Transport> {};
+/// 16 blocks are stored, and a scheduler asks for them.
+class PostedCommands : public ::testing::TestWithParam<kvd_client::Transport> {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
+    engine.emplace(*kvd);
+    ASSERT_EQ(engine->store(0, 16), ErrorCode::kOk);
+    scheduler.emplace(*kvd, GetParam());
+  }
+
+  const RuntimeFolder folder;
+  std::unique_ptr<KvdProcess> kvd = std::make_unique<KvdProcess>(folder);
+  std::optional<Placing> engine;
+  std::optional<Looking> scheduler;
+  const std::vector<kvd_client::Digest> stored = Placing::digests(0, 16);
+};
 
 TEST_P(PostedCommands, ALookupThatWasPostedFindsItsAnswerThere) {
-  const RuntimeFolder folder;
-  const KvdProcess kvd(folder);
-  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
-  Placing engine(kvd);
-  ASSERT_EQ(engine.store(0, 16), ErrorCode::kOk);
-  Looking scheduler(kvd, GetParam());
   const auto asked = Placing::digests(0, 20);
   const std::span<const kvd_client::Digest> first(asked.data(), 8);
   // An answer is good for a second, which this process may spend waiting for a core.
   EXPECT_TRUE(poll_until([&] {
-    EXPECT_TRUE(scheduler.client.post_lookup(scheduler.cache, asked).ok());
-    EXPECT_TRUE(scheduler.client.post_lookup(scheduler.cache, first).ok());
-    EXPECT_TRUE(scheduler.client.ping(kPatience).ok());
-    kvd.signal(SIGSTOP);
+    EXPECT_TRUE(scheduler->client.post_lookup(scheduler->cache, asked).ok());
+    EXPECT_TRUE(scheduler->client.post_lookup(scheduler->cache, first).ok());
+    EXPECT_TRUE(scheduler->client.ping(kPatience).ok());
+    kvd->signal(SIGSTOP);
     const auto brief = std::chrono::milliseconds(50);
-    const auto all = scheduler.client.lookup(scheduler.cache, asked, brief);
-    const auto some = scheduler.client.lookup(scheduler.cache, first, brief);
-    const auto not_posted = scheduler.client.lookup(scheduler.cache, asked, brief);
-    kvd.signal(SIGCONT);
+    const auto all = scheduler->client.lookup(scheduler->cache, asked, brief);
+    const auto some = scheduler->client.lookup(scheduler->cache, first, brief);
+    const auto not_posted = scheduler->client.lookup(scheduler->cache, asked, brief);
+    kvd->signal(SIGCONT);
     EXPECT_EQ(not_posted.code(), ErrorCode::kDeadlineExceeded) << "each answer is told once";
     return all.ok() && *all == 16 && some.ok() && *some == 8;
   }));
-  EXPECT_EQ(scheduler.client.lookup(scheduler.cache, asked, kPatience).value(), 16u);
+  EXPECT_EQ(scheduler->client.lookup(scheduler->cache, asked, kPatience).value(), 16u);
 }
 
 TEST_P(PostedCommands, ADropThatWasPostedComesBeforeWhatIsAskedNext) {
-  const RuntimeFolder folder;
-  const KvdProcess kvd(folder);
-  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
-  Placing engine(kvd);
-  ASSERT_EQ(engine.store(0, 16), ErrorCode::kOk);
-  Looking scheduler(kvd, GetParam());
-  const auto asked = Placing::digests(0, 16);
-  ASSERT_TRUE(scheduler.client.post_drop(scheduler.cache, {asked.data() + 10, 6}).ok());
-  EXPECT_EQ(scheduler.client.lookup(scheduler.cache, asked, kPatience).value(), 10u);
+  ASSERT_TRUE(scheduler->client.post_drop(scheduler->cache, {stored.data() + 10, 6}).ok());
+  EXPECT_EQ(scheduler->client.lookup(scheduler->cache, stored, kPatience).value(), 10u);
 }
 
 TEST_P(PostedCommands, AreRefusedWhereKvdAnswersNoneAndGoOnAfterThat) {
-  const RuntimeFolder folder;
-  const KvdProcess kvd(folder);
-  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
-  Placing engine(kvd);
-  ASSERT_EQ(engine.store(0, 16), ErrorCode::kOk);
-  Looking scheduler(kvd, GetParam());
-  ASSERT_TRUE(scheduler.client.ping(kPatience).ok());
-  const auto asked = Placing::digests(0, 16);
-  kvd.signal(SIGSTOP);
+  ASSERT_TRUE(scheduler->client.ping(kPatience).ok());
+  kvd->signal(SIGSTOP);
   ErrorCode code = ErrorCode::kOk;
   int posted = 0;
   for (; code == ErrorCode::kOk && posted < 1000; ++posted) {
-    code = scheduler.client.post_drop(scheduler.cache, asked).code();
+    code = scheduler->client.post_drop(scheduler->cache, stored).code();
   }
-  kvd.signal(SIGCONT);
+  kvd->signal(SIGCONT);
   EXPECT_EQ(code, ErrorCode::kWouldBlock);
   EXPECT_GT(posted, 1);
-  EXPECT_EQ(scheduler.client.lookup(scheduler.cache, asked, kPatience).value(), 0u)
+  EXPECT_EQ(scheduler->client.lookup(scheduler->cache, stored, kPatience).value(), 0u)
       << "what was posted was done";
-  EXPECT_TRUE(scheduler.client.post_lookup(scheduler.cache, asked).ok());
+  EXPECT_TRUE(scheduler->client.post_lookup(scheduler->cache, stored).ok());
 }
 
 TEST_P(PostedCommands, FailWhereKvdIsGoneAndAreForgottenWithIt) {
-  const RuntimeFolder folder;
-  auto kvd = std::make_unique<KvdProcess>(folder);
-  ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
-  Looking scheduler(*kvd, GetParam());
-  const auto asked = Placing::digests(0, 16);
-  ASSERT_TRUE(scheduler.client.post_lookup(scheduler.cache, asked).ok());
+  ASSERT_TRUE(scheduler->client.post_lookup(scheduler->cache, stored).ok());
   kvd->signal(SIGKILL);
   (void)kvd->wait();
   kvd.reset();
   EXPECT_TRUE(poll_until([&] {
-    return scheduler.client.post_lookup(scheduler.cache, asked).code() == ErrorCode::kUnavailable;
+    return scheduler->client.post_lookup(scheduler->cache, stored).code() ==
+           ErrorCode::kUnavailable;
   }));
   const KvdProcess again(folder);
   ASSERT_TRUE(again.wait_ready()) << again.log();
-  ASSERT_TRUE(poll_until([&] { return scheduler.client.ping(kPatience).ok(); }));
+  ASSERT_TRUE(poll_until([&] { return scheduler->client.ping(kPatience).ok(); }));
   const auto cache =
-      scheduler.client.open_cache({"test", 16, Placing::kBlock, 0, 0, {}}, kPatience);
+      scheduler->client.open_cache({"test", 16, Placing::kBlock, 0, 0, {}}, kPatience);
   ASSERT_TRUE(cache.ok()) << cache.error().message;
-  EXPECT_EQ(scheduler.client.lookup(*cache, asked, kPatience).value(), 0u);
+  EXPECT_EQ(scheduler->client.lookup(*cache, stored, kPatience).value(), 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(OverBothTransports, PostedCommands,
