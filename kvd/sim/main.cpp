@@ -232,6 +232,9 @@ void describe_grid(CLI::App& app, Arguments& a) {
                    "How far behind is not behind yet, as a share of requests")
       ->capture_default_str();
   optional(*grid, "--cells", a.grid.cells, "Only the first ones; they are in no order");
+  grid->add_option("--only", a.grid.only, "Only these, e.g. c006,c014")->delimiter(',');
+  grid->add_option("--against", a.grid.against, "The other policies, instead of all that are known")
+      ->delimiter(',');
   grid->add_option("--axes", a.grid.axes, "JSON file with other axes");
   grid->add_flag("--json", a.grid.json, "Print JSON instead of a list");
   grid->add_flag("--progress", a.progress, "Show progress though stderr is no terminal");

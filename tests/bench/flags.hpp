@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,27 @@ auto into(Number& target, Number least) {
 }
 inline auto into(std::string& target) {
   return [&target](const std::string& text) { return target = text, !text.empty(); };
+}
+
+/// A list, its parts between commas.
+inline auto into(std::vector<std::string>& target) {
+  return [&target](const std::string& text) {
+    target.clear();
+    std::istringstream in(text);
+    for (std::string part; std::getline(in, part, ',');) target.push_back(part);
+    return !target.empty();
+  };
+}
+template <class Number>
+auto into(std::vector<Number>& target, Number least) {
+  return [&target, least](const std::string& text) {
+    std::vector<std::string> parts;
+    if (!into(parts)(text)) return false;
+    target.clear();
+    return std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
+      return into(target.emplace_back(), least)(part);
+    });
+  };
 }
 
 /// Takes the flag at arguments[i] and its value; false after a mistake, which has been explained.

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "kvd/sim/run/policy_names.hpp"
 #include "tests/bench/bench.hpp"
@@ -42,17 +41,9 @@ struct Options {
   bool quick = false;
 };
 
-std::vector<std::string> split(const std::string& names) {
-  std::vector<std::string> out;
-  std::istringstream in(names);
-  for (std::string name; std::getline(in, name, ',');) out.push_back(name);
-  return out;
-}
-
 Flags flags_of(Options& options) {
   ServeStage& stage = options.stage;
-  return {{"--policies",
-           [&](const std::string& text) { return !(options.policies = split(text)).empty(); }},
+  return {{"--policies", into(options.policies)},
           {"--seeds", into(options.seeds, 1U)},
           {"--first-seed", into(options.first_seed, std::uint64_t{0})},
           {"--out", into(options.out)},

@@ -261,6 +261,8 @@ TEST_F(KvdSim, TheGridSaysByItsStatusWhetherAPolicyIsBehind) {
   EXPECT_EQ(call(grid + " --jobs 0").status, 2);
   EXPECT_EQ(call(grid + " --seeds 6").status, 2) << "the sixth is kept apart";
   EXPECT_EQ(call("grid --policy lru").status, 2);
+  EXPECT_EQ(call(grid + " --only c099").status, 2);
+  EXPECT_EQ(call(grid + " --against lru").status, 2);
 }
 
 TEST_F(KvdSim, AMalformedTraceIsRefusedByLine) {

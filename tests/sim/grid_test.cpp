@@ -180,6 +180,33 @@ TEST(GridVerdict, NamesWhereAPolicyIsBehindAndWhatDiffers) {
   EXPECT_THAT(html, HasSubstr("<svg"));
 }
 
+TEST(GridVerdict, NamesWhereFewerTokensAreMadeAndFirstOnesComeLate) {
+  Axes axes = read_axes(kSmall).value();
+  axes.cells = 3;
+  axes.load = {1};
+  auto cells = cells_of(axes);
+  cells[2].load = 1.1;
+  const auto with = [](double tokens, double ttft, double long_ttft) {
+    Played out = played(0.5);
+    out.mean.throughput_tps = tokens;
+    out.mean.ttft_p99_s = ttft;
+    out.mean.long_ttft_p99_s = long_ttft;
+    return out;
+  };
+  const PlayedCell rows[] = {
+      {{"fcfs", with(100, 4, 8)}, {"lvf", with(90, 5, 9)}, {"unified", with(96.9, 5, 10)}},
+      {{"fcfs", with(100, 4, 8)}, {"lvf", with(90, 0, 0)}, {"unified", with(97.1, 4, 10.1)}},
+      {{"fcfs", with(100, 4, 8)}, {"unified", with(100, 9, 18)}}};
+  std::vector<Standing> standings;
+  for (std::size_t i = 0; i < 3; ++i) {
+    standings.push_back(standing_of(cells[i], rows[i], "unified"));
+  }
+  const auto json = json_of(verdict_of(standings, 0.02));
+  EXPECT_EQ(json["slow"], Ledger::Json::array({"c001"}));
+  EXPECT_EQ(json["late"], Ledger::Json::array({"c002"}))
+      << "above the knee somebody is late; whoever has no first token is nobody's best";
+}
+
 TEST(GridVerdict, NamesCellsThatTellNothing) {
   const auto cells = cells_of(read_axes(kSmall).value());
   const PlayedCell same = {{"fcfs", played(0.4)}, {"lvf", played(0.4)}, {"unified", played(0.4)}};

@@ -61,6 +61,8 @@ struct GridOptions {
   std::filesystem::path folder = "kvd-grid";  ///< keeps every result; a later call goes on there
   std::filesystem::path axes;                 ///< JSON; empty: those that kvd-sim brings
   std::optional<std::size_t> cells;           ///< only the first ones
+  std::vector<std::string> only;              ///< only those of these names; empty: all
+  std::vector<std::string> against;           ///< the others; empty: those that METRICS.md names
   std::size_t jobs = 1;                       ///< threads
   std::size_t seeds = 5;                      ///< how many, from 1 on
   bool kept_apart = false;                    ///< from 6 on instead

@@ -62,6 +62,16 @@ Result<grid::Axes> axes_of(const GridOptions& options) {
   return grid::read_axes(text.str());
 }
 
+Status keep_only(const std::vector<std::string>& names, std::vector<grid::Cell>& cells) {
+  if (names.empty()) return {};
+  const auto is_named = [&](const grid::Cell& cell) {
+    return std::find(names.begin(), names.end(), cell.id) != names.end();
+  };
+  std::erase_if(cells, [&](const grid::Cell& cell) { return !is_named(cell); });
+  if (cells.size() == names.size()) return {};
+  return unfit("--only names a cell twice, or one that there is not: they are c001, c002, …");
+}
+
 Result<grid::Plan> plan_of(const GridOptions& options) {
   KVD_TRY(check_options(options));
   KVD_ASSIGN_OR_RETURN(const grid::Axes axes, axes_of(options));
@@ -73,7 +83,10 @@ Result<grid::Plan> plan_of(const GridOptions& options) {
     if (*options.cells < 1) return unfit("--cells must be at least 1");
     plan.cells.resize(std::min(*options.cells, plan.cells.size()));
   }
-  plan.policies.assign(std::begin(kOthers), std::end(kOthers));
+  KVD_TRY(keep_only(options.only, plan.cells));
+  plan.policies = options.against;
+  if (plan.policies.empty()) plan.policies.assign(std::begin(kOthers), std::end(kOthers));
+  for (const std::string& name : plan.policies) KVD_TRY(policy_named(name));
   if (std::find(plan.policies.begin(), plan.policies.end(), options.policy) ==
       plan.policies.end()) {
     plan.policies.push_back(options.policy);
@@ -103,14 +116,14 @@ void print_verdict(const grid::Verdict& verdict, const GridOptions& options, std
         << ", best " << figure_text(s.best) << " by " << s.best_policy << ": "
         << grid::cause_text(s.cause) << "\n";
   }
-  std::size_t slow = 0;
-  for (const grid::Standing& s : verdict.cells) slow += s.tokens < 0.97;
   out << verdict.cells.size() << " cells: " << options.policy << " is behind by more than "
       << figure_text(100 * options.tolerance) << " points in " << verdict.behind.size()
       << ", at worst by " << figure_text(100 * verdict.worst)
       << " points; its mean lead from 0.9 to 1.5 times the knee is "
-      << figure_text(100 * verdict.mean_lead) << " points; it makes less than 0.97 of fcfs's tokens"
-      << " a second in " << slow << " cells\n"
+      << figure_text(100 * verdict.mean_lead) << " points; it makes less than "
+      << grid::kLeastTokens << " of fcfs's tokens a second in " << verdict.slow.size()
+      << " cells; P99 of its first tokens is above " << grid::kMostLate
+      << " times the best other's in " << verdict.late.size() << " cells at or below the knee\n"
       << verdict.alike.size()
       << " cells tell nothing: all policies have the same joint attainment\n"
       << "picture: " << (options.folder / "report" / "index.html").string() << "\n";

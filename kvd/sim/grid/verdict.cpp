@@ -34,6 +34,18 @@ Json cause_of(const Played& ours, const Played& best) {
   return out;
 }
 
+/// A figure that is better the less it is, by the least of the others' that have one; 1 where there
+/// is none.
+double by_least_other(const PlayedCell& played, const std::string& policy, double Metrics::*figure) {
+  double least = 0;
+  for (const auto& [name, other] : played) {
+    const double value = other.mean.*figure;
+    if (name == policy || value <= 0) continue;
+    least = least > 0 ? std::min(least, value) : value;
+  }
+  return least > 0 ? played.at(policy).mean.*figure / least : 1;
+}
+
 }  // namespace
 
 Standing standing_of(const Cell& cell, const PlayedCell& played, const std::string& policy) {
@@ -56,6 +68,8 @@ Standing standing_of(const Cell& cell, const PlayedCell& played, const std::stri
   const auto fcfs = played.find("fcfs");
   const double reference = fcfs == played.end() ? 0 : fcfs->second.mean.throughput_tps;
   out.tokens = reference > 0 ? ours.mean.throughput_tps / reference : 1;
+  out.first_tokens = by_least_other(played, policy, &Metrics::ttft_p99_s);
+  out.long_first_tokens = by_least_other(played, policy, &Metrics::long_ttft_p99_s);
   out.cause = cause_of(ours, *best);
   return out;
 }
@@ -69,6 +83,9 @@ Verdict verdict_of(std::vector<Standing> cells, double tolerance) {
     out.worst = &standing == cells.data() ? behind : std::max(out.worst, behind);
     if (behind > tolerance) out.behind.push_back(standing);
     if (standing.alike) out.alike.push_back(standing);
+    if (standing.tokens < kLeastTokens) out.slow.push_back(standing);
+    const double late = std::max(standing.first_tokens, standing.long_first_tokens);
+    if (standing.cell->load <= 1 && late > kMostLate) out.late.push_back(standing);
     if (standing.cell->load < kFrom || standing.cell->load > kTo) continue;
     sum += standing.lead();
     ++count;
@@ -80,6 +97,16 @@ Verdict verdict_of(std::vector<Standing> cells, double tolerance) {
   return out;
 }
 
+namespace {
+
+Json ids_of(const std::vector<Standing>& standings) {
+  Json out = Json::array();
+  for (const Standing& standing : standings) out.push_back(standing.cell->id);
+  return out;
+}
+
+}  // namespace
+
 Json json_of(const Verdict& verdict) {
   Json behind = Json::array();
   for (const Standing& standing : verdict.behind) {
@@ -89,11 +116,11 @@ Json json_of(const Verdict& verdict) {
                       {"best_policy", standing.best_policy},
                       {"cause", standing.cause}});
   }
-  Json alike = Json::array();
-  for (const Standing& standing : verdict.alike) alike.push_back(standing.cell->id);
   return {{"cells", verdict.cells.size()},
           {"behind", std::move(behind)},
-          {"alike", std::move(alike)},
+          {"alike", ids_of(verdict.alike)},
+          {"slow", ids_of(verdict.slow)},
+          {"late", ids_of(verdict.late)},
           {"mean_lead", verdict.mean_lead},
           {"worst", verdict.worst}};
 }

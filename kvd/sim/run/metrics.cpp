@@ -26,33 +26,6 @@ double mean(const std::vector<double>& values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
-/// What a user saw of one request.
-struct Delivery {
-  std::vector<Nanoseconds> gaps;
-  std::int64_t late = 0;  ///< tokens that were due and not there
-};
-
-Delivery deliver(const RequestRecord& record) {
-  Delivery out;
-  if (record.tokens.empty()) return out;
-  TimePoint last = whole(record.tokens.front());
-  const auto take = [&](TimePoint at) {
-    out.gaps.push_back(at - last);
-    last = at;
-  };
-  TokenDeposit<Nanoseconds> deposit(whole(record.tbt_slo), last);
-  for (std::size_t i = 1; i < record.tokens.size(); ++i) {
-    deposit.generated(whole(record.tokens[i]), take);
-  }
-  if (record.finished()) {
-    deposit.finish(whole(record.finish), take);
-  } else {
-    deposit.advance(TimePoint::max(), take);
-  }
-  out.late = deposit.violations();
-  return out;
-}
-
 /// How a prompt fared, to look at the longest ones apart.
 struct Prompt {
   std::int64_t tokens = 0;
@@ -137,7 +110,8 @@ void Tally::add_gaps(const RequestRecord& record, double mean_gap) {
       static_cast<double>(record.output.value) - static_cast<double>(record.tokens.size());
   Nanoseconds longest{0};
   double late_gaps = 0, missed = 0;
-  for (const Nanoseconds gap : seen.gaps) {
+  for (std::size_t i = 1; i < seen.times.size(); ++i) {
+    const Nanoseconds gap = seen.times[i] - seen.times[i - 1];
     longest = std::max(longest, gap);
     if (gap <= slo) continue;
     ++late_gaps;
@@ -148,10 +122,11 @@ void Tally::add_gaps(const RequestRecord& record, double mean_gap) {
   raw_late_ += undelivered;
   late_gaps_ += late_gaps + undelivered;
   missed_ += missed + undelivered;
-  intervals_ += static_cast<double>(seen.gaps.size()) + missed + undelivered;
+  const double gaps = seen.times.empty() ? 0 : static_cast<double>(seen.times.size() - 1);
+  intervals_ += gaps + missed + undelivered;
   if (record.tokens.size() > 1) longest_.push_back(to_seconds(longest));
   if (!record.finished()) return;
-  p99_met_ += late_gaps <= 0.01 * static_cast<double>(seen.gaps.size());
+  p99_met_ += late_gaps <= 0.01 * gaps;
   max_met_ += late_gaps == 0;
 }
 
@@ -244,6 +219,25 @@ Metrics Tally::figures(const RunTotals& totals) {
 }
 
 }  // namespace
+
+Delivery deliver(const RequestRecord& record) {
+  Delivery out;
+  if (record.tokens.empty()) return out;
+  const TimePoint first = whole(record.tokens.front());
+  out.times.push_back(first);
+  const auto take = [&](TimePoint at) { out.times.push_back(at); };
+  TokenDeposit<Nanoseconds> deposit(whole(record.tbt_slo), first);
+  for (std::size_t i = 1; i < record.tokens.size(); ++i) {
+    deposit.generated(whole(record.tokens[i]), take);
+  }
+  if (record.finished()) {
+    deposit.finish(whole(record.finish), take);
+  } else {
+    deposit.advance(TimePoint::max(), take);
+  }
+  out.late = deposit.violations();
+  return out;
+}
 
 Metrics measure(const RunResult& result) {
   Tally tally;

@@ -32,6 +32,13 @@ struct Metrics : Attainments {
 
 [[nodiscard]] Metrics measure(const RunResult& result);
 
+/// What a user saw of one request, behind the token deposit.
+struct Delivery {
+  std::vector<TimePoint> times;  ///< of each token that reached the user
+  std::int64_t late = 0;         ///< tokens that were due and not there
+};
+[[nodiscard]] Delivery deliver(const RequestRecord& record);
+
 /// The figures by their JSON names, in the order in which they are printed.
 struct MetricName {
   const char* name;
