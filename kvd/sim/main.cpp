@@ -99,6 +99,10 @@ void describe_machine(CLI::App& app, ScenarioOptions& o) {
       ->required();
   app.add_flag("--one-device", o.one_device, "Engines take turns on one device");
   app.add_flag("--partition", o.partition, "Engines get equal parts of HBM instead of sharing it");
+  app.add_option("--guarantee", o.guarantees,
+                 "HBM that an engine always has, in a domain of its own; the rest is for whoever asks "
+                 "first. Once for each --profile")
+      ->allow_extra_args(false);
   app.add_option("--hbm", o.hbm, "HBM for KV, e.g. 60GiB, instead of the profile's");
   app.add_option("--dram", o.dram, "DRAM for KV, instead of the profile's");
   app.add_option("--link", o.link, "Factor on the speed of the link")->capture_default_str();
@@ -111,6 +115,13 @@ void describe_tuning(CLI::App& app, ScenarioOptions& o) {
   optional(app, "--tbt", o.tbt_s, "Goal between tokens, seconds (0.1)");
   optional(app, "--tpot", o.tpot_s,
            "Goal for the mean time between tokens, seconds (that of --tbt)");
+  app.add_option("--class", o.classes,
+                 "Goals of a share of the requests, drawn by lot: TTFT:TBT:SHARE, e.g. 2:0.06:0.1. "
+                 "Several: one after the other")
+      ->allow_extra_args(false);
+  app.add_option("--overload", o.overload,
+                 "Whom unified serves where not all goals can be met: ttft, goodput (goodput)")
+      ->check(CLI::IsMember({"ttft", "goodput"}));
   app.add_option("--b-xfer", o.b_xfer, "Bytes rotated a step at most, a size or \"auto\"");
   optional(app, "--alpha", o.alpha, "Weight of a rotated request's lag (3)");
   optional(app, "--beta-b", o.beta_b, "Lag of a rotated request starts at beta_b x TBT goal (0)");
@@ -157,6 +168,7 @@ void several_policies(CLI::App& command, ScenarioOptions& o) {
 void describe_scenarios(CLI::App& app, Arguments& a) {
   CLI::App* run = scenario_command(app, "run", "One policy on one workload: every figure", a);
   one_policy(*run, a.scenario, "unified");
+  run->add_option("--requests-csv", a.scenario.requests_csv, "File to write, a line a request");
   CLI::App* compare = scenario_command(app, "compare", "Policies on the same workloads", a);
   several_policies(*compare, a.scenario);
   CLI::App* sweep = scenario_command(app, "sweep", "`compare` at each value of a parameter", a);

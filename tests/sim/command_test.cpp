@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -96,6 +97,34 @@ TEST_F(KvdSim, CompareAndSweepAndKneePrintWhatTheyPromise) {
   EXPECT_GT(found["knee_rps"], 0);
   for (const Json& point : found["points"]) {
     EXPECT_EQ(point["ttft_attainment"] >= 0.99, point["rate_rps"] <= found["knee_rps"]);
+  }
+}
+
+// Two models on one pool, each with what it always has; a tenth of the requests is strict.
+TEST_F(KvdSim, SaysHowEachEngineAndEachClassOfGoalsFared) {
+  const std::string csv = (folder_ / "requests.csv").string();
+  const std::string two =
+      " --profile gh200-llama3-8b --trace gen:fixed-2000-20 --rate 20 --guarantee 4GiB"
+      " --profile gh200-qwen2.5-32b --trace gen:fixed-1000-20 --rate 2 --guarantee 4GiB"
+      " --hbm 12GiB --duration 4 --class 2:0.06:0.3 --overload ttft";
+  const Answer run = call("run --policy unified --json --requests-csv " + csv + two);
+  ASSERT_EQ(run.status, 0) << run.err;
+  const Json json = Json::parse(run.out);
+  ASSERT_EQ(json["parts"].size(), 4u) << run.out;
+  EXPECT_EQ(json["parts"][0]["part"], "engine 1");
+  EXPECT_EQ(json["parts"][2]["part"], "ttft 2 s, tbt 0.06 s");
+  EXPECT_EQ(json["parts"][0]["requests"].get<double>() + json["parts"][1]["requests"].get<double>(),
+            json["metrics"]["requests"].get<double>());
+  EXPECT_FALSE(json["parts"][0].contains("iterations"));
+  const std::string lines = read(csv);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), json["metrics"]["requests"].get<double>() + 1);
+  const Answer table = call("compare --policies fcfs,unified --seeds 2" + two);
+  ASSERT_EQ(table.status, 0) << table.err;
+  EXPECT_NE(table.out.find("\n  engine 2"), std::string::npos) << table.out;
+  for (const char* wrong :
+       {" --guarantee 4GiB", " --partition", " --class 2:0.06", " --class 2:0.06:0.8",
+        " --class 0:0.06:0.1", " --overload most", " --requests-csv /nowhere/at/all"}) {
+    EXPECT_EQ(call("run --policy unified" + two + wrong).status, 2) << wrong;
   }
 }
 

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "kvd/sim/run/knee.hpp"
+#include "kvd/sim/run/parts.hpp"
 #include "kvd/sim/run/summary_json.hpp"
 
 namespace kvd::sim {
@@ -153,6 +156,40 @@ TEST(Metrics, TotalsBecomeShares) {
   EXPECT_DOUBLE_EQ(m.stall_share, 0.2);
   EXPECT_DOUBLE_EQ(m.link_use_h2d, 0.5);
   EXPECT_DOUBLE_EQ(m.blocks_moved_per_step, 2.5);
+}
+
+TEST(Parts, AreByEngineAndByGoalsWhereThereAreSeveral) {
+  RunResult result;
+  result.totals.duration = Seconds(10);
+  result.totals.iterations = 7;
+  result.requests = {with_gaps({1, 1}), with_gaps({1, 1}), with_gaps({9, 9})};
+  EXPECT_TRUE(parts_of(result).empty());
+  result.requests[1].engine = result.requests[2].engine = 1;
+  result.requests[2].ttft_slo = Seconds(0.5);
+  const std::vector<RequestPart> parts = parts_of(result);
+  ASSERT_EQ(parts.size(), 4u);
+  EXPECT_EQ(parts[0].name, "engine 1");
+  EXPECT_EQ(parts[1].name, "engine 2");
+  EXPECT_EQ(parts[2].name, "ttft 0.5 s, tbt 2 s");
+  EXPECT_EQ(parts[3].name, "ttft 5 s, tbt 2 s");
+  EXPECT_DOUBLE_EQ(measure(parts[0].result).joint_attainment, 1);
+  EXPECT_DOUBLE_EQ(measure(parts[1].result).joint_attainment, 0.5);
+  EXPECT_DOUBLE_EQ(measure(parts[2].result).joint_attainment, 0);
+  EXPECT_DOUBLE_EQ(measure(parts[1].result).throughput_rps, 0.2);
+  EXPECT_DOUBLE_EQ(measure(parts[1].result).iterations, 0) << "the machine's, not its";
+}
+
+TEST(Parts, ARequestIsALineOfFigures) {
+  RunResult result;
+  result.requests = {with_gaps({1, 4}), RequestRecord{}};
+  result.requests[1].refused = true;
+  const std::string csv = requests_csv(result);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
+  // Its last token was due 4 s after the first, and made 5 s after it.
+  EXPECT_NE(csv.find("\n1,1,0.000000,10,3,3,1.000000,2.500000,3.000000,6.000000,"),
+            std::string::npos)
+      << csv;
+  EXPECT_NE(csv.find("\n2,1,0.000000,0,0,0,-1.000000,"), std::string::npos) << csv;
 }
 
 TEST(Summary, HasMeanLeastAndGreatest) {

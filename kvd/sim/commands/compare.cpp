@@ -8,6 +8,7 @@
 #include "kvd/sim/commands/sweep_chart.hpp"
 #include "kvd/sim/commands/table.hpp"
 #include "kvd/sim/figures/commands.hpp"
+#include "kvd/sim/run/parts.hpp"
 #include "kvd/sim/run/summary_json.hpp"
 
 /// `run`, `compare` and `sweep`.
@@ -174,8 +175,34 @@ Json run_json(const ScenarioOptions& options, const RunResult& result) {
               {"policy", options.policies.front()},
               {"seed", options.workload.seed},
               {"metrics", std::move(figures)}};
+  for (const RequestPart& part : parts_of(result)) {
+    Json of = {{"part", part.name}};
+    const Metrics its = measure(part.result);
+    for (const MetricName& metric : metric_names()) {
+      if (!metric.of_machine) of[metric.name] = its.*metric.figure;
+    }
+    out["parts"].push_back(std::move(of));
+  }
   if (!result.totals.note.empty()) out["note"] = result.totals.note;
   return out;
+}
+
+/// Nothing where there is one part only.
+std::string parts_table(const RunResult& result) {
+  std::vector<Summary> parts;
+  for (const RequestPart& part : parts_of(result)) {
+    parts.push_back(summarize(part.name, {measure(part.result)}));
+  }
+  return parts.empty() ? "" : "\n" + goals_table(parts, "requests of");
+}
+
+Status write_requests(const ScenarioOptions& options, const RunResult& result) {
+  if (options.requests_csv.empty()) return {};
+  std::ofstream file(options.requests_csv);
+  file << requests_csv(result);
+  file.close();
+  if (file) return {};
+  return make_error(ErrorCode::kInvalidArgument, "cannot write " + options.requests_csv.string());
 }
 
 }  // namespace
@@ -187,10 +214,14 @@ int run_command(const ScenarioOptions& options, std::ostream& out, std::ostream&
                                [&](double share) { bar.show(share, policy); });
   bar.wipe();
   if (!result.ok()) return fail(err, result.error());
+  if (const Status written = write_requests(options, *result); !written.ok()) {
+    return fail(err, written.error());
+  }
   if (options.json) {
     out << run_json(options, *result).dump(2) << "\n";
   } else {
-    out << describe(options) << ", policy " << policy << "\n" << metrics_table(measure(*result));
+    out << describe(options) << ", policy " << policy << "\n"
+        << metrics_table(measure(*result)) << parts_table(*result);
     if (!result->totals.note.empty()) out << "note: " << result->totals.note << "\n";
   }
   return kDone;

@@ -2,8 +2,12 @@
 
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <map>
 
+#include "kvd/sim/run/parts.hpp"
+#include "kvd/sim/workload/goals.hpp"
 #include "kvd/sim/workload/merge.hpp"
 #include "kvd/sim/workload/predict.hpp"
 #include "kvd/sim/world/configuration.hpp"
@@ -21,6 +25,28 @@ Status check_goal(const char* flag, std::optional<double> seconds) {
   // Written so that NaN fails.
   if (!seconds || (*seconds >= 1e-6 && *seconds <= 86400)) return {};
   return invalid(std::string(flag) + " must be from 1e-6 to 86400 seconds");
+}
+
+/// "2:0.06:0.1": TTFT and TBT in seconds, share of requests.
+Result<GoalClass> goal_class(const std::string& text) {
+  GoalClass out;
+  double ttft = 0, tbt = 0;
+  int read = 0;
+  if (std::sscanf(text.c_str(), "%lf:%lf:%lf%n", &ttft, &tbt, &out.share, &read) != 3 ||
+      static_cast<std::size_t>(read) != text.size()) {
+    return invalid("--class " + text + " is no TTFT:TBT:SHARE such as 2:0.06:0.1");
+  }
+  out.ttft = Seconds(ttft);
+  out.tbt = Seconds(tbt);
+  return out;
+}
+
+Status set_classes(const ScenarioOptions& options, std::uint64_t seed, Workload& workload) {
+  std::vector<GoalClass> classes;
+  for (const std::string& text : options.classes) {
+    KVD_ASSIGN_OR_RETURN(classes.emplace_back(), goal_class(text));
+  }
+  return assign_goals(workload, classes, seed);
 }
 
 Status check_options(const ScenarioOptions& options) {
@@ -51,6 +77,25 @@ Result<std::optional<Bytes>> optional_size(const char* flag, const std::string& 
   return std::optional<Bytes>(*size);
 }
 
+/// Each engine in a domain of its own.
+Status add_guarantees(const ScenarioOptions& options, Setting& setting) {
+  if (options.partition || options.guarantees.size() != setting.engines.size()) {
+    return invalid("--guarantee is given once for each --profile, and not with --partition");
+  }
+  const Bytes hbm = setting.hbm.value_or(setting.engines.front().profile.hbm);
+  Bytes all;
+  for (std::size_t i = 0; i < setting.engines.size(); ++i) {
+    auto size = parse_size(options.guarantees[i]);
+    if (!size.ok()) return invalid("--guarantee: " + size.error().message);
+    setting.engines[i].domain = static_cast<std::uint32_t>(i + 1);
+    setting.engines[i].guarantee = *size;
+    all += *size;
+  }
+  if (all <= hbm) return {};
+  return invalid("guarantees of " + std::to_string(all.value) + " bytes are more than HBM, which has " +
+                 std::to_string(hbm.value));
+}
+
 Status add_engines(const ScenarioOptions& options, Setting& setting) {
   for (const std::string& name : options.profiles) {
     EngineSetting engine;
@@ -61,6 +106,7 @@ Status add_engines(const ScenarioOptions& options, Setting& setting) {
     link.shared_bytes_s *= options.link;
     setting.engines.push_back(std::move(engine));
   }
+  if (!options.guarantees.empty()) return add_guarantees(options, setting);
   if (!options.partition) return {};
   const Bytes hbm = setting.hbm.value_or(setting.engines.front().profile.hbm);
   const auto parts = static_cast<std::int64_t>(setting.engines.size());
@@ -111,6 +157,8 @@ Result<Setting> make_setting(const ScenarioOptions& options, const std::string& 
   if (options.length_error) {
     KVD_TRY(predict_lengths(setting.workload, *options.length_error, seed));
   }
+  KVD_TRY(set_classes(options, seed, setting.workload));
+  if (!options.overload.empty()) setting.policy.tuning.rotation.overload = options.overload;
   setting.shortest_first = options.shortest_first;
   set_goals(options, setting.slo);
   setting.prefill_tokens = options.prefill_tokens;
@@ -164,6 +212,7 @@ Result<Summary> summarize_policy(const ScenarioOptions& options, const std::stri
     return invalid("--seeds must be from 1 to " + std::to_string(kMostSeeds));
   }
   std::vector<Metrics> runs;
+  std::map<std::string, std::vector<Metrics>> parts;
   const auto seeds = static_cast<double>(options.seeds);
   for (std::size_t i = 0; i < options.seeds; ++i) {
     RunProgress part;
@@ -173,8 +222,11 @@ Result<Summary> summarize_policy(const ScenarioOptions& options, const std::stri
     KVD_ASSIGN_OR_RETURN(const RunResult result,
                          simulate(options, policy, options.workload.seed + i, part));
     runs.push_back(measure(result));
+    for (const RequestPart& of : parts_of(result)) parts[of.name].push_back(measure(of.result));
   }
-  return summarize(policy, runs);
+  Summary summary = summarize(policy, runs);
+  for (const auto& [name, figures] : parts) summary.parts.push_back(summarize(name, figures));
+  return summary;
 }
 
 }  // namespace kvd::sim

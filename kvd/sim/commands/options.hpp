@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -38,7 +39,11 @@ struct ScenarioOptions {
   double link = 1;  ///< factor on the link's speed
   bool one_device = false;
   bool partition = false;  ///< engines get equal parts of HBM instead of sharing it
+  std::vector<std::string> guarantees;  ///< sizes, one for each engine, in domains of their own
+  std::vector<std::string> classes;     ///< goals of a share: "TTFT:TBT:SHARE", in seconds
+  std::string overload;                 ///< "ttft", "goodput"; empty: the policy's
   std::optional<double> until_s;
+  std::filesystem::path requests_csv;  ///< of `run`: a line a request; empty: none
   bool check = false;
   bool json = false;
   bool progress = false;

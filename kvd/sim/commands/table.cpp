@@ -38,15 +38,27 @@ std::vector<std::string> figures_row(const std::string& name, const Columns& sho
   return row;
 }
 
+using Rows = std::vector<std::vector<std::string>>;
+
+void add_rows(const Columns& shown, const Summary& summary, Rows& rows) {
+  rows.push_back(figures_row(summary.policy, shown, summary.mean));
+  if (summary.seeds < 2) return;
+  rows.push_back(figures_row("  least", shown, summary.low));
+  rows.push_back(figures_row("  greatest", shown, summary.high));
+}
+
+/// `parts`: those of each policy, too.
 std::string one_table(const std::string& head, const Columns& shown,
-                      const std::vector<Summary>& summaries) {
-  std::vector<std::vector<std::string>> rows = {{head}};
+                      const std::vector<Summary>& summaries, bool parts) {
+  Rows rows = {{head}};
   for (const Column& column : shown) rows.front().push_back(column.head);
   for (const Summary& summary : summaries) {
-    rows.push_back(figures_row(summary.policy, shown, summary.mean));
-    if (summary.seeds < 2) continue;
-    rows.push_back(figures_row("  least", shown, summary.low));
-    rows.push_back(figures_row("  greatest", shown, summary.high));
+    add_rows(shown, summary, rows);
+    if (!parts) continue;
+    for (Summary part : summary.parts) {
+      part.policy = "  " + part.policy;
+      add_rows(shown, part, rows);
+    }
   }
   return columns(rows);
 }
@@ -78,7 +90,11 @@ std::string columns(const std::vector<std::vector<std::string>>& rows) {
 }
 
 std::string comparison_table(const std::vector<Summary>& policies, const std::string& head) {
-  return one_table(head, kGoals, policies) + "\n" + one_table(head, kTimes, policies);
+  return goals_table(policies, head) + "\n" + one_table(head, kTimes, policies, false);
+}
+
+std::string goals_table(const std::vector<Summary>& rows, const std::string& head) {
+  return one_table(head, kGoals, rows, true);
 }
 
 std::string metrics_table(const Metrics& metrics) {

@@ -14,9 +14,13 @@ namespace kvd::sim {
 [[nodiscard]] std::string figure_text(double value);
 
 /// Two tables: who was served in time, then seconds and what the machine did. A row a policy (or
-/// whatever `head` says), with several seeds the least and the greatest below each.
+/// whatever `head` says), with several seeds the least and the greatest below each; in the first
+/// table its parts, too.
 [[nodiscard]] std::string comparison_table(const std::vector<Summary>& policies,
                                            const std::string& head = "policy");
+
+/// The first of these tables.
+[[nodiscard]] std::string goals_table(const std::vector<Summary>& rows, const std::string& head);
 
 /// Every figure of one run, a line each.
 [[nodiscard]] std::string metrics_table(const Metrics& metrics);

@@ -6,8 +6,8 @@
 #include "kvd/sim/run/inputs.hpp"
 #include "kvd/sim/run/knee.hpp"
 #include "kvd/sim/workload/announce.hpp"
+#include "kvd/sim/workload/goals.hpp"
 #include "kvd/sim/workload/merge.hpp"
-#include "kvd/sim/workload/random.hpp"
 #include "kvd/sim/world/configuration.hpp"
 
 namespace kvd::sim::grid {
@@ -60,22 +60,18 @@ void shorten(Arrival& arrival, Tokens most) {
   arrival.output = shorter(arrival.output);
 }
 
-void set_classes(const Cell& cell, std::uint64_t seed, Workload& workload) {
-  if (cell.classes.strict_share <= 0) return;
-  Random random(seed ^ 0x5bf03635d78e1c4b);
-  for (Arrival& arrival : workload) {
-    if (random.uniform() >= cell.classes.strict_share) continue;
-    arrival.ttft_slo = Seconds(cell.lengths.ttft_s * cell.classes.ttft);
-    arrival.tbt_slo = arrival.tpot_slo = Seconds(cell.lengths.tbt_s * cell.classes.tbt);
-  }
+Status set_classes(const Cell& cell, std::uint64_t seed, Workload& workload) {
+  if (cell.classes.strict_share <= 0) return {};
+  const GoalClass strict{Seconds(cell.lengths.ttft_s * cell.classes.ttft),
+                         Seconds(cell.lengths.tbt_s * cell.classes.tbt), cell.classes.strict_share};
+  return assign_goals(workload, {&strict, 1}, seed);
 }
 
 Status shape_workload(const Cell& cell, std::uint64_t seed, Setting& setting) {
   KVD_ASSIGN_OR_RETURN(const std::vector<Tokens> contexts, contexts_of(setting));
   for (Arrival& arrival : setting.workload) shorten(arrival, contexts[arrival.engine]);
   KVD_TRY(announce_lengths(setting.workload, cell.max_tokens, seed, contexts));
-  set_classes(cell, seed, setting.workload);
-  return {};
+  return set_classes(cell, seed, setting.workload);
 }
 
 }  // namespace

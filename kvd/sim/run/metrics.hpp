@@ -44,6 +44,8 @@ struct MetricName {
   const char* name;
   double Metrics::*figure;
   bool compared;  ///< one of those that `compare` and `reproduce` print
+  /// What the machine did for all; the others are sums over requests.
+  bool of_machine = false;
 };
 [[nodiscard]] const std::vector<MetricName>& metric_names();
 
@@ -52,6 +54,9 @@ struct Summary {
   std::string policy;
   std::size_t seeds = 0;
   Metrics mean, low, high;
+  /// The same of some of the requests each: of an engine, of those with the same goals. What the
+  /// machine did is 0 there.
+  std::vector<Summary> parts;
 };
 [[nodiscard]] Summary summarize(std::string policy, const std::vector<Metrics>& runs);
 

@@ -24,8 +24,8 @@ const std::vector<MetricName>& metric_names() {
       {"tbt_max_attainment", &M::tbt_max_attainment, true},
       {"interval_attainment", &M::interval_attainment, true},
       {"longest_gap_p99_s", &M::longest_gap_p99_s, true},
-      {"blocks_moved_per_step", &M::blocks_moved_per_step, true},
-      {"hbm_transit_share", &M::hbm_transit_share, true},
+      {"blocks_moved_per_step", &M::blocks_moved_per_step, true, true},
+      {"hbm_transit_share", &M::hbm_transit_share, true, true},
       {"missed_intervals", &M::missed_intervals, true},
       {"raw_gap_share", &M::raw_gap_share, true},
       {"ttft_p50_s", &M::ttft_p50_s, true},
@@ -35,7 +35,7 @@ const std::vector<MetricName>& metric_names() {
       {"throughput_tps", &M::throughput_tps, true},
       {"held_back_share", &M::held_back_share, true},
       {"held_back_mean_s", &M::held_back_mean_s, true},
-      {"layerwise_prefills", &M::layerwise_prefills, true},
+      {"layerwise_prefills", &M::layerwise_prefills, true, true},
       {"tbt_raw_attainment", &M::tbt_raw_attainment, false},
       {"ttft_tpot_attainment", &M::ttft_tpot_attainment, false},
       {"ttft_p95_s", &M::ttft_p95_s, false},
@@ -47,27 +47,27 @@ const std::vector<MetricName>& metric_names() {
       {"longest_gap_max_s", &M::longest_gap_max_s, false},
       {"goodput_rps", &M::goodput_rps, false},
       {"e2e_p99_s", &M::e2e_p99_s, false},
-      {"hbm_use", &M::hbm_use, false},
-      {"dram_use", &M::dram_use, false},
-      {"link_use_h2d", &M::link_use_h2d, false},
-      {"link_use_d2h", &M::link_use_d2h, false},
-      {"planner_share", &M::planner_share, false},
-      {"stall_share", &M::stall_share, false},
-      {"blocks_synced_per_step", &M::blocks_synced_per_step, false},
-      {"pauses", &M::pauses, false},
-      {"rotations", &M::rotations, false},
-      {"iterations", &M::iterations, false},
+      {"hbm_use", &M::hbm_use, false, true},
+      {"dram_use", &M::dram_use, false, true},
+      {"link_use_h2d", &M::link_use_h2d, false, true},
+      {"link_use_d2h", &M::link_use_d2h, false, true},
+      {"planner_share", &M::planner_share, false, true},
+      {"stall_share", &M::stall_share, false, true},
+      {"blocks_synced_per_step", &M::blocks_synced_per_step, false, true},
+      {"pauses", &M::pauses, false, true},
+      {"rotations", &M::rotations, false, true},
+      {"iterations", &M::iterations, false, true},
       {"requests", &M::requests, false},
       {"finished", &M::finished, false},
-      {"refused", &M::refused, false},
-      {"prefix_repeats", &M::prefix_repeats, false},
-      {"duration_s", &M::duration_s, false},
+      {"refused", &M::refused, false, true},
+      {"prefix_repeats", &M::prefix_repeats, false, true},
+      {"duration_s", &M::duration_s, false, true},
   };
   return kNames;
 }
 
 Summary summarize(std::string policy, const std::vector<Metrics>& runs) {
-  Summary out{std::move(policy), runs.size(), {}, {}, {}};
+  Summary out{std::move(policy), runs.size(), {}, {}, {}, {}};
   if (runs.empty()) return out;
   for (const MetricName& metric : metric_names()) {
     double sum = 0, low = runs.front().*metric.figure, high = low;

@@ -1,0 +1,81 @@
+#include "kvd/sim/run/parts.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+
+#include "kvd/sim/run/metrics.hpp"
+
+namespace kvd::sim {
+namespace {
+
+using NameOf = std::function<std::string(const RequestRecord&)>;
+
+void add_parts(const RunResult& result, const NameOf& name_of, std::vector<RequestPart>& out) {
+  std::vector<RequestPart> parts;
+  for (const RequestRecord& record : result.requests) {
+    const std::string name = name_of(record);
+    auto part = std::find_if(parts.begin(), parts.end(),
+                             [&](const RequestPart& known) { return known.name == name; });
+    if (part == parts.end()) {
+      part = parts.insert(parts.end(), RequestPart{name, {}});
+      part->result.totals.duration = result.totals.duration;
+    }
+    part->result.requests.push_back(record);
+  }
+  if (parts.size() < 2) return;
+  std::sort(parts.begin(), parts.end(),
+            [](const RequestPart& a, const RequestPart& b) { return a.name < b.name; });
+  std::move(parts.begin(), parts.end(), std::back_inserter(out));
+}
+
+std::string engine_name(const RequestRecord& record) {
+  return "engine " + std::to_string(record.engine + 1);
+}
+
+std::string goals_name(const RequestRecord& record) {
+  char text[64];
+  std::snprintf(text, sizeof text, "ttft %.4g s, tbt %.4g s", record.ttft_slo.count(),
+                record.tbt_slo.count());
+  return text;
+}
+
+std::string csv_line(std::size_t number, const RequestRecord& record) {
+  const bool begun = !record.tokens.empty();
+  const auto gaps = static_cast<double>(record.tokens.size()) - 1;
+  const double ttft = begun ? (record.tokens.front() - record.arrival).count() : -1;
+  const double mean =
+      gaps > 0 ? (record.tokens.back() - record.tokens.front()).count() / gaps : 0;
+  const std::vector<TimePoint> seen = deliver(record).times;
+  Nanoseconds longest{0};
+  for (std::size_t i = 1; i < seen.size(); ++i) longest = std::max(longest, seen[i] - seen[i - 1]);
+  char text[256];
+  std::snprintf(text, sizeof text, "%zu,%u,%.6f,%lld,%lld,%zu,%.6f,%.6f,%.6f,%.6f,%.6f,%g,%g,%u,%u\n",
+                number, record.engine + 1, record.arrival.count(),
+                static_cast<long long>(record.prompt.value),
+                static_cast<long long>(record.output.value), record.tokens.size(), ttft, mean,
+                to_seconds(longest), record.finish.count(), record.held.count(),
+                record.ttft_slo.count(), record.tbt_slo.count(), record.rotations, record.pauses);
+  return text;
+}
+
+}  // namespace
+
+std::vector<RequestPart> parts_of(const RunResult& result) {
+  std::vector<RequestPart> out;
+  add_parts(result, engine_name, out);
+  add_parts(result, goals_name, out);
+  return out;
+}
+
+std::string requests_csv(const RunResult& result) {
+  std::string text =
+      "request,engine,arrival_s,prompt_tokens,output_tokens,tokens_made,ttft_s,mean_gap_s,"
+      "longest_gap_s,finish_s,held_back_s,ttft_goal_s,tbt_goal_s,rotations,pauses\n";
+  for (std::size_t i = 0; i < result.requests.size(); ++i) {
+    text += csv_line(i + 1, result.requests[i]);
+  }
+  return text;
+}
+
+}  // namespace kvd::sim

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ipc/vocabulary/result.hpp"
+#include "kvd/sim/world/arrival.hpp"
+
+namespace kvd::sim {
+
+/// A share of the requests with goals of its own, e.g. a tenth that is strict.
+struct GoalClass {
+  Seconds ttft{0};
+  Seconds tbt{0};  ///< also that of the mean
+  double share = 0;
+};
+
+/// Gives requests goals, by lot; those that no class gets keep what they have.
+/// Source: kvd design.
+/// Errors: InvalidArgument for a goal outside 1e-6 to 86400 seconds, a share that is not above 0,
+/// and shares above 1 together.
+[[nodiscard]] Status assign_goals(Workload& workload, std::span<const GoalClass> classes,
+                                  std::uint64_t seed);
+
+}  // namespace kvd::sim
