@@ -100,8 +100,8 @@ void describe_machine(CLI::App& app, ScenarioOptions& o) {
   app.add_flag("--one-device", o.one_device, "Engines take turns on one device");
   app.add_flag("--partition", o.partition, "Engines get equal parts of HBM instead of sharing it");
   app.add_option("--guarantee", o.guarantees,
-                 "HBM that an engine always has, in a domain of its own; the rest is for whoever asks "
-                 "first. Once for each --profile")
+                 "HBM that an engine always has, and the same share of DRAM, in a domain of its own; "
+                 "the rest is for whoever asks first. Once for each --profile")
       ->allow_extra_args(false);
   app.add_option("--hbm", o.hbm, "HBM for KV, e.g. 60GiB, instead of the profile's");
   app.add_option("--dram", o.dram, "DRAM for KV, instead of the profile's");

@@ -82,13 +82,18 @@ Status add_guarantees(const ScenarioOptions& options, Setting& setting) {
   if (options.partition || options.guarantees.size() != setting.engines.size()) {
     return invalid("--guarantee is given once for each --profile, and not with --partition");
   }
-  const Bytes hbm = setting.hbm.value_or(setting.engines.front().profile.hbm);
+  const Profile& machine = setting.engines.front().profile;
+  const Bytes hbm = setting.hbm.value_or(machine.hbm);
+  const Bytes dram = setting.dram.value_or(machine.dram);
   Bytes all;
   for (std::size_t i = 0; i < setting.engines.size(); ++i) {
     auto size = parse_size(options.guarantees[i]);
     if (!size.ok()) return invalid("--guarantee: " + size.error().message);
     setting.engines[i].domain = static_cast<std::uint32_t>(i + 1);
     setting.engines[i].guarantee = *size;
+    const double share = static_cast<double>(size->value) / static_cast<double>(hbm.value);
+    setting.engines[i].dram_guarantee =
+        Bytes(static_cast<std::int64_t>(static_cast<double>(dram.value) * share));
     all += *size;
   }
   if (all <= hbm) return {};

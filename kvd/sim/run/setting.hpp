@@ -22,6 +22,7 @@ struct EngineSetting {
   /// HBM that the engine's domain always has; 0: none. Equal guarantees that add up to the pool are
   /// a static partition.
   Bytes guarantee;
+  Bytes dram_guarantee{};  ///< the same of DRAM; 0: none
 };
 
 /// A disk for cached blocks.

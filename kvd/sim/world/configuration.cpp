@@ -16,6 +16,12 @@ pool::TierPool::Config tier_config(Tier tier, Bytes memory, Bytes slot) {
   return {tier, slot * (slots / slabs), static_cast<std::uint32_t>(slabs)};
 }
 
+/// Down to whole slabs: equal parts of the pool must fit it.
+void guarantee(Bytes bytes, Bytes slab, DomainId domain, pool::Quotas& quotas) {
+  if (bytes <= Bytes(0)) return;
+  quotas[domain].guarantee = slab * std::max<std::int64_t>(1, bytes / slab);
+}
+
 Status check_workload(const Setting& setting) {
   const auto invalid = [](std::size_t i, const std::string& what) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -88,11 +94,9 @@ core::Controller::Config controller_config(const Setting& setting) {
   config.hbm = {tier_config(Tier::kHbm, setting.hbm.value_or(machine.hbm), slot)};
   config.dram = tier_config(Tier::kDram, setting.dram.value_or(machine.dram), slot);
   for (const EngineSetting& engine : setting.engines) {
-    if (engine.guarantee <= Bytes(0)) continue;
-    // Down to whole slabs: equal parts of the pool must fit it.
-    const Bytes slab = config.hbm.front().slab_bytes;
-    const std::int64_t slabs = std::max<std::int64_t>(1, engine.guarantee / slab);
-    config.hbm_quotas[DomainId(engine.domain)].guarantee = slab * slabs;
+    const DomainId domain(engine.domain);
+    guarantee(engine.guarantee, config.hbm.front().slab_bytes, domain, config.hbm_quotas);
+    guarantee(engine.dram_guarantee, config.dram.slab_bytes, domain, config.dram_quotas);
   }
   config.tuning = tuning_of(setting);
   config.step_timeout = Nanoseconds::max();  // a long prefill is no silence here
