@@ -46,9 +46,7 @@ void Standstills::watch(Share share) {
     standstill.told = true;
     tell(share, standstill);
   }
-  if (!ends) return;
-  give_up_latest(share);
-  standstill.since = context_.now;  // the next one after as long again
+  if (ends) give_up_latest(share);
 }
 
 // Whoever gets on on one of them may let those of the share go on.
@@ -162,6 +160,11 @@ void Standstills::give_up_latest(Share share) {
   });
   if (!latest) return;
   latest->verdict = Verdict::kHopeless;
+  // The next one after as long again, wherever the end of this one may help.
+  for (auto& [at, standstill] : still_) {
+    const bool helps = at.domain == share.domain && requests_.session_of(*latest).on(at.device);
+    if (helps) standstill.since = context_.now;
+  }
   ++context_.counters.ended.for_memory;
   context_.note(Note::Level::kWarning, latest->key.engine,
                 "request " + std::to_string(latest->key.request.value) +

@@ -267,6 +267,19 @@ TEST_F(TwoDevicesInTurn, AGroupStandsStillWhereOneOfItsDevicesLacksTheRoom) {
   EXPECT_EQ(open(group), 0u);
 }
 
+TEST_F(TwoDevicesInTurn, OneRequestEndsAtATimeThoughAllItsDevicesStandStill) {
+  const EngineId group = world.attach(ranks_apart(), DomainId(1), false, one_each());
+  rent(kFirst, 3);
+  rent(kSecond, 3);
+  ASSERT_EQ(world.submit(group, 201, 20, 4), ErrorCode::kOk);
+  ASSERT_EQ(world.submit(group, 202, 20, 4), ErrorCode::kOk);
+  pass(50);
+  EXPECT_EQ(given_up(), 1u);
+  EXPECT_TRUE(world.engines.at(group).requests.contains(201)) << "the latest ends first";
+  pass(20);
+  EXPECT_EQ(given_up(), 2u);
+}
+
 TEST_F(TwoDevices, AWrongDeviceIsRefused) {
   const auto refusal = [&](const Devices& devices, std::uint32_t ranks) {
     Attach attach;
