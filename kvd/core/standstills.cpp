@@ -16,24 +16,29 @@ bool wants_memory(const Request& request) {
          (request.runs() && request.starved);
 }
 
+bool contains(const std::vector<DeviceId>& devices, DeviceId device) {
+  return std::find(devices.begin(), devices.end(), device) != devices.end();
+}
+
 }  // namespace
 
 void Standstills::watch() {
   std::erase_if(
       still_, [&](const auto& entry) { return !requests_.domains().contains(entry.first.domain); });
   for (const auto& [domain, kept] : requests_.domains()) {
-    for (const auto& [device, progress] : kept.progress) watch({domain, device}, progress);
+    for (const auto& [device, progress] : kept.progress) watch({domain, device});
   }
 }
 
-void Standstills::watch(Share share, std::uint64_t progress) {
-  if (!is_stuck(share)) {
+void Standstills::watch(Share share) {
+  const std::vector<DeviceId> devices = standing(share);
+  if (devices.empty()) {
     still_.erase(share);
     return;
   }
-  const Standstill fresh{progress, context_.now, false};
+  const Standstill fresh{progress_on(share.domain, devices), context_.now, false};
   Standstill& standstill = still_.try_emplace(share, fresh).first->second;
-  if (standstill.progress != progress) standstill = fresh;
+  if (standstill.progress != fresh.progress) standstill = fresh;
   const Nanoseconds lasts = context_.now - standstill.since;
   const bool ends = context_.config.standstill_after > Nanoseconds(0) &&
                     lasts >= context_.config.standstill_after;
@@ -41,17 +46,56 @@ void Standstills::watch(Share share, std::uint64_t progress) {
     standstill.told = true;
     tell(share, standstill);
   }
-  if (!ends) return;
-  give_up_latest(share);
-  standstill.since = context_.now;  // the next one after as long again
+  if (ends) give_up_latest(share);
 }
 
-bool Standstills::is_stuck(Share share) {
-  if (supply_.retires(share)) return false;  // requests make way for a region
+// Whoever gets on on one of them may let those of the share go on.
+std::vector<DeviceId> Standstills::standing(Share share) {
+  std::vector<DeviceId> devices{share.device};
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const Share at{share.domain, devices[i]};
+    if (moves(at)) return {};
+    add_awaited(at, devices);
+  }
+  return somebody_wants(share) ? devices : std::vector<DeviceId>();
+}
+
+// A group comes in on all its devices at once. One that this device has room for waits for its turn
+// on the others, and whoever is behind it here waits with it.
+void Standstills::add_awaited(Share share, std::vector<DeviceId>& devices) {
+  const auto waits_elsewhere = [&](const Request* r) {
+    if (!wants_memory(*r)) return false;
+    const Bytes has = memory_.hbm_bytes(*r, share.device);
+    return store_.cache.available(share.domain, Tier::kHbm, share.device) + has >=
+           needs_.to_run(*r, share.device);
+  };
+  for (const auto& [id, session] : requests_.sessions()) {
+    if (session.info.domain != share.domain || !session.on(share.device)) continue;
+    if (!session.devices().several() || !session.life.responsive) continue;
+    if (std::none_of(session.active.begin(), session.active.end(), waits_elsewhere)) continue;
+    for (const DeviceId device : session.devices().all()) {
+      if (!contains(devices, device)) devices.push_back(device);
+    }
+  }
+}
+
+// It changes when somebody gets on there.
+std::uint64_t Standstills::progress_on(DomainId domain,
+                                       const std::vector<DeviceId>& devices) const {
+  std::uint64_t latest = 0;
+  for (const auto& [device, progress] : requests_.domains().at(domain).progress) {
+    if (contains(devices, device)) latest = std::max(latest, progress);
+  }
+  return latest;
+}
+
+// Somebody runs there, or something is under way that may let others run.
+bool Standstills::moves(Share share) {
+  if (supply_.retires(share)) return true;  // requests make way for a region
   for (const auto& [id, session] : requests_.sessions()) {
     if (session.info.domain != share.domain || !session.on(share.device)) continue;
     if (session.life.dying || !session.life.responsive) continue;
-    if (session.iterations.stepping || session.plan.asked) return false;
+    if (session.iterations.stepping || session.plan.asked) return true;
   }
   // A silent engine of another domain, which is evicted for those that wait (silence.hpp).
   const auto is_ended = [&](const auto& entry) {
@@ -59,23 +103,27 @@ bool Standstills::is_stuck(Share share) {
     return session.life.awaited_since && session.on(share.device) &&
            silence_.would_help(session.info.domain, share, Bytes(0));
   };
-  if (std::any_of(requests_.sessions().begin(), requests_.sessions().end(), is_ended)) return false;
-  if (store_.transfers.under_way(share.domain, share.device)) return false;
-  if (store_.compaction.under_way(share.domain)) return false;
-  if (store_.tiers.zeroes_for(share.domain)) return false;
-  bool wants = false, silent = false;
-  const auto look_at = [&](Request& r) {
-    const bool responsive = requests_.session_of(r).life.responsive;
-    // Its blocks come back when it steps or is evicted.
-    silent = silent || (!responsive && r.holds_hbm());
-    wants = wants || (responsive && wants_memory(r));
+  if (std::any_of(requests_.sessions().begin(), requests_.sessions().end(), is_ended)) return true;
+  if (store_.transfers.under_way(share.domain, share.device)) return true;
+  if (store_.compaction.under_way(share.domain)) return true;
+  if (store_.tiers.zeroes_for(share.domain)) return true;
+  bool silent = false;  // its blocks come back when it steps or is evicted
+  requests_.each_inside_on(share, [&](const Request& r) {
+    silent = silent || (!requests_.session_of(r).life.responsive && r.holds_hbm());
+  });
+  return silent;
+}
+
+bool Standstills::somebody_wants(Share share) {
+  const auto wants = [&](const Request& r) {
+    return requests_.session_of(r).life.responsive && wants_memory(r);
   };
-  requests_.each_inside_on(share, look_at);
-  for (Request* r : requests_.domains().at(share.domain).line) {
-    if (wants) break;
-    if (requests_.session_of(*r).on(share.device)) look_at(*r);
-  }
-  return wants && !silent;
+  bool found = false;
+  requests_.each_inside_on(share, [&](const Request& r) { found = found || wants(r); });
+  const Line& line = requests_.domains().at(share.domain).line;
+  return found || std::any_of(line.begin(), line.end(), [&](const Request* r) {
+           return requests_.session_of(*r).on(share.device) && wants(*r);
+         });
 }
 
 void Standstills::tell(Share share, const Standstill& standstill) {
@@ -112,6 +160,11 @@ void Standstills::give_up_latest(Share share) {
   });
   if (!latest) return;
   latest->verdict = Verdict::kHopeless;
+  // The next one after as long again, wherever the end of this one may help.
+  for (auto& [at, standstill] : still_) {
+    const bool helps = at.domain == share.domain && requests_.session_of(*latest).on(at.device);
+    if (helps) standstill.since = context_.now;
+  }
   ++context_.counters.ended.for_memory;
   context_.note(Note::Level::kWarning, latest->key.engine,
                 "request " + std::to_string(latest->key.request.value) +

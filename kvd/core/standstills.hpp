@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "kvd/core/ground.hpp"
 #include "kvd/core/needs.hpp"
@@ -10,9 +11,10 @@
 
 namespace kvd::core {
 
-/// Somebody of a domain wants memory of a device, nobody runs, and nothing is under way.
+/// Somebody of a domain wants memory of a device, nobody runs there, nor where a group waits for
+/// its turn, and nothing is under way.
 struct Standstill {
-  std::uint64_t progress = 0;  ///< Requests::progress of the domain then
+  std::uint64_t progress = 0;  ///< Domain::progress then, the latest of the devices
   TimePoint since{0};
   bool told = false;
 };
@@ -21,6 +23,9 @@ struct Standstill {
 /// could change it. Policies let somebody in where there is room, so the room is held by what does
 /// not move: a region, another domain's loan, requests of which none can grow or leave. It is told
 /// once, and after `standstill_after` the latest request ends, those that hold memory first.
+///
+/// A group comes in on all its devices at once: one that has room for it does not stand still
+/// before the others do.
 ///
 /// Owner: control thread. Cost: O(requests of a share in which nobody runs), else O(sessions).
 class Standstills {
@@ -40,8 +45,15 @@ class Standstills {
   void end_given_up(Session& session);
 
  private:
-  void watch(Share share, std::uint64_t progress);
-  [[nodiscard]] bool is_stuck(Share share);
+  void watch(Share share);
+  /// The devices that those of the share wait for: its own, and others that groups need, too.
+  /// Empty where anything moves there, or nobody waits.
+  [[nodiscard]] std::vector<DeviceId> standing(Share share);
+  void add_awaited(Share share, std::vector<DeviceId>& devices);
+  [[nodiscard]] std::uint64_t progress_on(DomainId domain,
+                                          const std::vector<DeviceId>& devices) const;
+  [[nodiscard]] bool moves(Share share);
+  [[nodiscard]] bool somebody_wants(Share share);
   void tell(Share share, const Standstill& standstill);
   void give_up_latest(Share share);
 

@@ -198,6 +198,88 @@ TEST_F(TwoDevices, AGroupFindsRoomBesideEnginesOfOneDevice) {
   EXPECT_EQ(world.errors, 0u);
 }
 
+/// Whoever comes first has its turn, and nobody leaves for others.
+class TwoDevicesInTurn : public TwoDevices {
+ protected:
+  TwoDevicesInTurn() {
+    Tuning tuning = world.controller->tuning();
+    tuning.rotation.policy = "fcfs";
+    world.feed(Retune{tuning});
+  }
+  /// So many times two seconds, in each of which an engine makes a token of what it runs.
+  void pass(int times) {
+    for (int i = 0; i < times; ++i) {
+      world.pass(seconds(2));
+      for (auto& [id, engine] : world.engines) {
+        const int asks = engine.ranks.empty() ? 1 : 8;  // each rank, by chance
+        for (int ask = 0; ask < asks && engine.shape.layers > 0; ++ask) world.run_and_step(id);
+      }
+      world.finish_copies();
+      world.feed(Tick{});
+    }
+  }
+  /// So many slabs of a device's four.
+  void rent(DeviceId device, std::int64_t slabs) {
+    const EngineId renter = world.attach({}, DomainId(1), true, Devices(device));
+    const auto reply = world.command(renter, AllocateRegion{kDeviceSlab * slabs});
+    ASSERT_EQ(world.code(reply), ErrorCode::kOk);
+  }
+  [[nodiscard]] std::uint64_t given_up() const {
+    return world.controller->status(world.now).counters.ended.for_memory;
+  }
+  [[nodiscard]] std::size_t open(EngineId engine) const {
+    return world.engines.at(engine).requests.size();
+  }
+};
+
+TEST_F(TwoDevicesInTurn, NobodyStandsStillWhereAGroupWaitsForAnotherDevice) {
+  const EngineId busy = attach_to(kFirst);
+  const EngineId group = world.attach(ranks_apart(), DomainId(1), false, one_each());
+  const EngineId calm = attach_to(kSecond);
+  ASSERT_EQ(world.submit(busy, 1, 20, 44), ErrorCode::kOk);
+  pass(2);
+  ASSERT_EQ(world.submit(group, 201, 44, 4), ErrorCode::kOk);
+  pass(1);
+  ASSERT_EQ(world.submit(calm, 301, 20, 4), ErrorCode::kOk);
+  pass(36);  // longer than the latest request of a standstill is kept
+  ASSERT_EQ(open(busy), 1u);
+  EXPECT_EQ(open(group), 1u) << "its turn on the first device is to come";
+  EXPECT_EQ(open(calm), 1u) << "it is behind the group";
+  EXPECT_EQ(world.controller->status(world.now).counters.standstills, 0u);
+  pass(40);
+  EXPECT_EQ(open(busy) + open(group) + open(calm), 0u);
+  EXPECT_EQ(given_up(), 0u);
+}
+
+TEST_F(TwoDevicesInTurn, AGroupStandsStillWhereOneOfItsDevicesLacksTheRoom) {
+  const EngineId busy = attach_to(kFirst);
+  const EngineId group = world.attach(ranks_apart(), DomainId(1), false, one_each());
+  rent(kSecond, 3);
+  ASSERT_EQ(world.submit(busy, 1, 20, 44), ErrorCode::kOk);
+  pass(2);
+  ASSERT_EQ(world.submit(group, 201, 20, 4), ErrorCode::kOk);
+  pass(20);
+  EXPECT_EQ(given_up(), 0u);
+  EXPECT_EQ(world.controller->status(world.now).counters.standstills, 1u) << "it is told";
+  pass(16);
+  ASSERT_EQ(open(busy), 1u) << "the first device was never still";
+  EXPECT_EQ(given_up(), 1u);
+  EXPECT_EQ(open(group), 0u);
+}
+
+TEST_F(TwoDevicesInTurn, OneRequestEndsAtATimeThoughAllItsDevicesStandStill) {
+  const EngineId group = world.attach(ranks_apart(), DomainId(1), false, one_each());
+  rent(kFirst, 3);
+  rent(kSecond, 3);
+  ASSERT_EQ(world.submit(group, 201, 20, 4), ErrorCode::kOk);
+  ASSERT_EQ(world.submit(group, 202, 20, 4), ErrorCode::kOk);
+  pass(50);
+  EXPECT_EQ(given_up(), 1u);
+  EXPECT_TRUE(world.engines.at(group).requests.contains(201)) << "the latest ends first";
+  pass(20);
+  EXPECT_EQ(given_up(), 2u);
+}
+
 TEST_F(TwoDevices, AWrongDeviceIsRefused) {
   const auto refusal = [&](const Devices& devices, std::uint32_t ranks) {
     Attach attach;
