@@ -21,7 +21,10 @@ void LayerPlans::renew(Session& session) {
   if (plan.asked) return;
   // Also where nobody could run: what the plan was made for has perhaps changed.
   --plan.steps_left;
-  const bool stale = batch != plan.batch || plan.steps_left <= 0 || plan.mismatch;
+  // At one instant nothing has: an engine that is woken by its plan and can run nobody would ask for
+  // the same plan for ever.
+  const bool worn = plan.steps_left <= 0 && context_.now > plan.adopted_at;
+  const bool stale = batch != plan.batch || worn || plan.mismatch;
   std::optional<RequestKey> resuming;
   if (plan.ended_since_pause || batch.empty()) {
     const Request* first = nullptr;
@@ -138,6 +141,7 @@ void LayerPlans::adopt_plan(Session& session, const planner::PlacementDecision& 
   evict_paused(session, decision, before.snapshot.capacity);
   plan.batch = plan.asked_for;
   plan.adopted = plan.policy;
+  plan.adopted_at = context_.now;
   plan.steps_left =
       std::clamp<std::int64_t>(decision.expires_in, 1, context_.tuning.placement.window_max);
   plan.step_s = decision.latency.count();

@@ -70,6 +70,7 @@ struct LayerPlan {
 
   std::vector<RequestKey> batch;  ///< of the plan in force; empty: none
   std::int64_t steps_left = 0;
+  TimePoint adopted_at{0};
   double step_s = 0;      ///< predicted
   double stall_s = 0;     ///< of it, waiting for layers
   bool mismatch = false;  ///< steps take another time than predicted

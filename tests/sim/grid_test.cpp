@@ -103,6 +103,17 @@ TEST(GridCell, LongRequestsFitAndAnnounceNoMoreThanThat) {
   EXPECT_LT(*setting->hbm, profile.hbm);
 }
 
+// At 1,410 s one request comes back in and the other has no room for its next chunk: nobody can run.
+// Each plan then woke the engine, whose step asked for the next plan, for ever at one instant.
+TEST(GridCell, PlansThatLetNobodyRunDoNotStopTime) {
+  const auto cells = cells_of(read_axes(committed_axes()).value());
+  const auto cell = std::find_if(cells.begin(), cells.end(), [](const auto& c) { return c.id == "c034"; });
+  constexpr double kKnee = 0.09638817658799631;
+  const auto result = play_policy(*cell, kKnee, "orbitflow", {1, 1}, [] { return false; });
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(result->mean.finished, result->mean.requests);
+}
+
 TEST_F(Folder, ALedgerGoesOnAfterALineThatWasNotFinished) {
   const auto file = folder_ / "lines.jsonl";
   const Ledger::Json header = {{"axes", "a"}};
