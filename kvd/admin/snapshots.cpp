@@ -75,15 +75,18 @@ Json admission(const core::AdmissionInput& input, const core::Tuning& tuning) {
                 {"prompt_tokens", request.prompt.value},
                 {"deposit", request.deposit}};
     if (request.tbt_slo) one["tbt_slo_s"] = request.tbt_slo->count();
+    if (request.n_sure) one["n_sure"] = *request.n_sure;
     decoding.push_back(std::move(one));
   }
   for (std::size_t i = 0; i < input.queue.size(); ++i) {
     const auto& prompt = snapshot.queue[i];
-    queue.push_back({{"id", id_of(input.queue[i])},
-                     {"tokens", prompt.tokens.value},
-                     {"done_tokens", prompt.done.value},
-                     {"begun", prompt.begun},
-                     {"output_tokens", prompt.output}});
+    Json one = {{"id", id_of(input.queue[i])},
+                {"tokens", prompt.tokens.value},
+                {"done_tokens", prompt.done.value},
+                {"begun", prompt.begun},
+                {"output_tokens", prompt.output}};
+    if (prompt.left) one["left_s"] = prompt.left->count();
+    queue.push_back(std::move(one));
   }
   Json json = {{"policy", tuning.admission.policy},
                {"layers", costs.layers},

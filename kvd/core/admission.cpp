@@ -58,10 +58,15 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   queue.reserve(session.active.size());
   snapshot.costs = prefill_costs(session);
   Nanoseconds least_tbt = Nanoseconds::max();
+  // A long step would make the tokens of other engines late, which nobody here counts.
+  const bool alone = has_devices_alone(session);
   const auto enqueue = [&](Request& r) {
     const bool begun = !r.waits();
-    snapshot.queue.push_back({r.goal.prompt, begun ? r.progress.planned : Tokens(0),
-                              knowledge_.expected_length(r).median.value, begun});
+    const Nanoseconds left = r.times.arrived + r.goal.slo.ttft - context_.now;
+    snapshot.queue.push_back(
+        {r.goal.prompt, begun ? r.progress.planned : Tokens(0),
+         knowledge_.expected_length(r).median.value, begun,
+         alone && left > Nanoseconds(0) ? std::optional(planner::Seconds(left)) : std::nullopt});
     input.queue.push_back(r.key);
     queue.push_back(&r);
     least_tbt = std::min(least_tbt, r.goal.slo.tbt);
@@ -77,7 +82,8 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
                                  planner::Seconds(context_.now - r.times.first_token), future,
                                  seconds(session.costs.decode_s), r.goal.prompt,
                                  knowledge_.saved_up(r), std::nullopt,
-                                 planner::Seconds(r.goal.slo.tbt)});
+                                 planner::Seconds(r.goal.slo.tbt),
+                                 knowledge_.surely_to_come(r)});
     input.decoding.push_back(r.key);
     least_tbt = std::min(least_tbt, r.goal.slo.tbt);
   });
@@ -106,6 +112,19 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   // Where layers leave, memory is no bound for who may prefill.
   if (session.streaming || needs_.prefills_layerwise(session)) snapshot.memory.reset();
   return input;
+}
+
+// No other engine computes anything there.
+bool Admission::has_devices_alone(const Session& session) const {
+  const auto shares = [&](const Session& other) {
+    if (other.id == session.id || other.active.empty()) return false;
+    const auto& devices = session.devices().all();
+    return std::any_of(devices.begin(), devices.end(),
+                       [&](DeviceId device) { return other.on(device); });
+  };
+  const auto& sessions = requests_.sessions();
+  return std::none_of(sessions.begin(), sessions.end(),
+                      [&](const auto& entry) { return shares(entry.second); });
 }
 
 // Of several devices, as many on each as the scarcest has.

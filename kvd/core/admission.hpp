@@ -31,6 +31,7 @@ class Admission {
   [[nodiscard]] AdmissionInput admission_input(Session& session, std::vector<Request*>& queue);
 
  private:
+  [[nodiscard]] bool has_devices_alone(const Session& session) const;
   [[nodiscard]] Blocks supply_blocks(const Session& session);
   [[nodiscard]] planner::PrefillCosts prefill_costs(const Session& session) const;
 

@@ -12,6 +12,7 @@ namespace {
 constexpr double kUnmeasuredLink = 1e10;  // bytes a second
 constexpr double kWeight = 0.25;          // kvd design: of the newest observation
 constexpr double kUsualPrefill = 1e-3;    // seconds a token
+constexpr Tokens kShortAnswer(64);  // kvd design: most answers are longer
 constexpr Tokens kUsualAnswer(1024);      // kvd design: kept for one while nothing is known
 constexpr auto kIgnore = [](Nanoseconds) {};
 
@@ -111,6 +112,14 @@ planner::LengthEstimate Knowledge::expected_length(const Request& request) const
   const auto learned =
       requests_.session_of(request).costs.lengths.estimate(made, request.goal.max_new);
   return learned ? *learned : planner::estimate_unknown(made, request.goal.max_new);
+}
+
+std::int64_t Knowledge::surely_to_come(const Request& request) const {
+  const planner::LengthPredictor& seen = requests_.session_of(request).costs.lengths;
+  const bool known = request.goal.predicted || seen.samples() >= planner::LengthPredictor::kLeast;
+  const Tokens all =
+      known ? expected_length(request).low : std::min(request.goal.max_new, kShortAnswer);
+  return std::max<std::int64_t>(1, (all - request.answer()).value);
 }
 
 // One that outgrew all that were seen is taken to be half done.

@@ -69,6 +69,9 @@ class Knowledge {
   /// Its first token cannot come in time any more. Precondition: it has none.
   [[nodiscard]] bool hopeless(const Request& request) const;
   [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
+  /// Tokens still to come that may be counted on: the low estimate; while nothing is known, what
+  /// most answers have. At least 1.
+  [[nodiscard]] std::int64_t surely_to_come(const Request& request) const;
   /// The answer that memory is kept for: few are longer. Never more than was announced.
   [[nodiscard]] Tokens reserved_length(const Request& request) const;
   [[nodiscard]] std::int64_t saved_up(Request& request) const;  ///< its deposit now

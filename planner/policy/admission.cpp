@@ -103,9 +103,9 @@ constexpr auto kNames = [] {
 
 }  // namespace
 
-Seconds DecodingRequest::allowance() const {
-  const Seconds due = tpot_slo * static_cast<double>(n_past + n_future);
-  return due - (t_past + tpot * static_cast<double>(n_future));
+Seconds DecodingRequest::allowance(std::int64_t to_come) const {
+  const Seconds due = tpot_slo * static_cast<double>(n_past + to_come);
+  return due - (t_past + tpot * static_cast<double>(to_come));
 }
 
 Status check(const AdmissionSnapshot& snapshot) {

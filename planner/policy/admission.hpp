@@ -27,9 +27,14 @@ struct DecodingRequest {
   std::optional<std::int32_t> retained_layers{};
   /// S_B; nothing = the guard's.
   std::optional<Seconds> tbt_slo{};
+  /// Tokens still to come that may be counted on, where n_future is 1 for want of knowledge;
+  /// nothing = n_future.
+  std::optional<std::int64_t> n_sure{};
 
   /// Eq. 1 and 2: how long this request can do without a decode step and still meet its SLO.
-  [[nodiscard]] Seconds allowance() const;
+  [[nodiscard]] Seconds allowance() const { return allowance(n_future); }
+  /// The same if so many tokens are to come.
+  [[nodiscard]] Seconds allowance(std::int64_t to_come) const;
 };
 
 struct QueuedPrompt {
@@ -40,6 +45,8 @@ struct QueuedPrompt {
   std::int64_t output = 1;
   /// Let in earlier: it holds memory, perhaps without a token yet, and is always admitted further.
   bool begun = false;
+  /// Until its first token is late; nothing = never, or it is late whatever comes.
+  std::optional<Seconds> left{};
 };
 
 /// HBM in layer-blocks (blocks of one layer group).

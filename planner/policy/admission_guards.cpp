@@ -5,13 +5,17 @@
 namespace kvd::planner {
 namespace {
 
-std::int32_t retained(const DecodingRequest& request, const PrefillCosts& costs) {
-  return request.retained_layers.value_or(costs.layers);
+/// The loosest S_B of those who decode.
+Seconds loosest_goal(const AdmissionSnapshot& snapshot) {
+  Seconds loosest = snapshot.guard->tbt_slo;
+  for (const auto& request : snapshot.decoding) {
+    loosest = std::max(loosest, request.tbt_slo.value_or(snapshot.guard->tbt_slo));
+  }
+  return loosest;
 }
 
-}  // namespace
-
-std::optional<Seconds> prefill_budget(const AdmissionSnapshot& snapshot) {
+/// Prefill time of one step that ends before anybody who decodes runs dry.
+std::optional<Seconds> guarded_pace(const AdmissionSnapshot& snapshot) {
   if (!snapshot.guard) return std::nullopt;
   const auto& guard = *snapshot.guard;
   const Seconds alone = guard.step - guard.per_request * double(snapshot.decoding.size());
@@ -27,15 +31,53 @@ std::optional<Seconds> prefill_budget(const AdmissionSnapshot& snapshot) {
   return kStepShare * *least - guard.step;
 }
 
+/// For how long everybody who decodes can do without a token and meet the goal of its mean. No
+/// pause is short enough for those that miss it without one.
+std::optional<Seconds> pause_allowed(const AdmissionSnapshot& snapshot) {
+  std::optional<Seconds> least;
+  for (const auto& request : snapshot.decoding) {
+    const Seconds one = request.allowance(request.n_sure.value_or(request.n_future));
+    if (one >= Seconds{0}) least = least ? std::min(*least, one) : one;
+  }
+  return least;
+}
+
+std::int32_t retained(const DecodingRequest& request, const PrefillCosts& costs) {
+  return request.retained_layers.value_or(costs.layers);
+}
+
+}  // namespace
+
+std::optional<Seconds> prefill_budget(const AdmissionSnapshot& snapshot) {
+  const auto pace = guarded_pace(snapshot);
+  if (!pace) return std::nullopt;
+  return std::max(*pace, rescue_budget(snapshot));
+}
+
+Seconds rescue_budget(const AdmissionSnapshot& snapshot) {
+  const auto pace = guarded_pace(snapshot);
+  if (!pace) return Seconds{0};
+  const Seconds step = snapshot.guard->step;
+  const Seconds most = kStepShare * loosest_goal(snapshot);
+  const auto allowance = pause_allowed(snapshot);
+  Seconds work{0}, saves{0}, later = step;
+  for (const auto& prompt : snapshot.queue) {
+    work += snapshot.costs.prefill(prompt.tokens) - snapshot.costs.prefill(prompt.done);
+    later += snapshot.guard->per_request;
+    if (later > most || (allowance && step + work > *allowance)) return Seconds{0};
+    if (!prompt.left) continue;
+    if (step + work > *prompt.left) return Seconds{0};
+    const bool late = *pace <= Seconds{0} || work * (1 + step / *pace) > *prompt.left;
+    if (late) saves = work;
+  }
+  return saves;
+}
+
 StepGuardCount::StepGuardCount(const AdmissionSnapshot& snapshot)
     : snapshot_(snapshot), budget_(prefill_budget(snapshot)) {
   if (!budget_) return;
   const auto& guard = *snapshot.guard;
-  Seconds loosest = guard.tbt_slo;
-  for (const auto& request : snapshot.decoding) {
-    loosest = std::max(loosest, request.tbt_slo.value_or(guard.tbt_slo));
-  }
-  too_long_ = guard.step + guard.per_request > kStepShare * loosest;
+  too_long_ = guard.step + guard.per_request > kStepShare * loosest_goal(snapshot);
 }
 
 bool StepGuardCount::admit(const QueuedPrompt& prompt) {

@@ -14,8 +14,16 @@ inline constexpr Tokens kLeastChunk{16};
 
 /// How long the prefill of one step may take: the step ends before anybody who decodes runs dry.
 /// Nothing without a guard, and where no bound would save anybody: nobody decodes, or the step
-/// outlasts everybody's S_B however few are in it.
+/// outlasts everybody's S_B however few are in it. Longer where that alone saves prompts: see
+/// rescue_budget().
 [[nodiscard]] std::optional<Seconds> prefill_budget(const AdmissionSnapshot& snapshot);
+
+/// Prefill of one step that saves prompts from being late, which prefill at the guard's pace would
+/// not: as much as they and those before them take. Only where it saves all that are not late yet,
+/// everybody who decodes can pause so long and still meet the goal of its mean (eq. 1 of LayerKV),
+/// and steps with all of them are not too long. 0: there is nobody to save so.
+/// Source: kvd (MODEL.md "Who may prefill").
+[[nodiscard]] Seconds rescue_budget(const AdmissionSnapshot& snapshot);
 
 /// Says of prompts, in order, which may enter: as many as the next steps can prefill, while the
 /// step is not too long for one more to decode. Who waits in line holds no memory, and who is still

@@ -50,6 +50,7 @@ DecodingRequest read_decoding(Fields& fields) {
   request.prompt = Tokens(fields.whole("prompt_tokens", 0));
   request.deposit = fields.whole("deposit", 0);
   if (fields.has("tbt_slo_s")) request.tbt_slo = Seconds(fields.not_negative("tbt_slo_s"));
+  if (fields.has("n_sure")) request.n_sure = fields.whole("n_sure");
   if (fields.has("retained_layers")) {
     request.retained_layers = static_cast<std::int32_t>(
         std::min<std::int64_t>(fields.whole("retained_layers"), kMaxLayers + 1));
@@ -64,6 +65,7 @@ QueuedPrompt read_queued(Fields& fields) {
   prompt.done = Tokens(fields.whole("done_tokens", 0));
   prompt.output = fields.whole("output_tokens", 1);
   prompt.begun = fields.flag("begun", prompt.done > Tokens{0});
+  if (fields.has("left_s")) prompt.left = Seconds(fields.not_negative("left_s"));
   return prompt;
 }
 

@@ -207,6 +207,31 @@ TEST(PrefillChunk, TheSmallestDepositBoundsIt) {
   EXPECT_FALSE(chunk()) << "nobody waits for the step";
 }
 
+// A prefill takes as long as it has tokens; a decode step 20 of 100 that are allowed.
+TEST(PrefillChunk, IsAsLongAsSavesPromptsThatShortOnesMakeLate) {
+  auto snapshot = plain(10'000, 10'000);
+  snapshot.guard = StepGuard{Seconds(20), Seconds(0), Seconds(100)};
+  snapshot.decoding = {{Seconds(100), 1, Seconds(0), 20, Seconds(20)}};
+  snapshot.queue.assign(2, {Tokens(300)});
+  const auto chunk = [&](double left) {
+    snapshot.queue[1].left = Seconds(left);
+    return kSut.decide(snapshot)->chunk;
+  };
+  EXPECT_EQ(chunk(772), Tokens(70)) << "600 in steps of 90 that prefill 70 each take 771";
+  EXPECT_EQ(chunk(770), Tokens(600));
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 2u);
+  EXPECT_EQ(chunk(619), Tokens(70)) << "with the step it takes 620: late whatever comes";
+  snapshot.guard->per_request = Seconds(36);
+  EXPECT_EQ(chunk(770), Tokens(70)) << "with both a step would take 92 of 90";
+  snapshot.guard->per_request = Seconds(0);
+  snapshot.decoding[0].n_future = 5;
+  EXPECT_EQ(chunk(770), Tokens(70)) << "its mean would be late: 6 x 100 less 5 x 20 are 500";
+  snapshot.decoding[0].n_sure = 20;
+  EXPECT_EQ(chunk(770), Tokens(600)) << "nothing speaks against a longer answer";
+  snapshot.decoding.push_back({Seconds(100), 1, Seconds(500), 1, Seconds(20)});
+  EXPECT_EQ(chunk(770), Tokens(600)) << "the mean of that one is late as it is";
+}
+
 TEST(PrefillCosts, TokensWithinIsTheLastThatFits) {
   const auto costs = example().costs;
   for (const std::int64_t done : {0, 1000, 100'000}) {
