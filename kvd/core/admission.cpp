@@ -82,8 +82,7 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
                                  planner::Seconds(context_.now - r.times.first_token), future,
                                  seconds(session.costs.decode_s), r.goal.prompt,
                                  knowledge_.saved_up(r), std::nullopt,
-                                 planner::Seconds(r.goal.slo.tbt),
-                                 knowledge_.surely_to_come(r)});
+                                 planner::Seconds(r.goal.slo.tbt), knowledge_.surely_to_come(r)});
     input.decoding.push_back(r.key);
     least_tbt = std::min(least_tbt, r.goal.slo.tbt);
   });

@@ -21,8 +21,8 @@ void LayerPlans::renew(Session& session) {
   if (plan.asked) return;
   // Also where nobody could run: what the plan was made for has perhaps changed.
   --plan.steps_left;
-  // At one instant nothing has: an engine that is woken by its plan and can run nobody would ask for
-  // the same plan for ever.
+  // At one instant nothing has: an engine that is woken by its plan and can run nobody would ask
+  // for the same plan for ever.
   const bool worn = plan.steps_left <= 0 && context_.now > plan.adopted_at;
   const bool stale = batch != plan.batch || worn || plan.mismatch;
   std::optional<RequestKey> resuming;

@@ -34,6 +34,7 @@ constexpr const char* kFooter =
 
 struct Arguments {
   ScenarioOptions scenario;
+  RunOptions run;
   SweepOptions sweep;
   KneeOptions knee;
   ReproduceOptions reproduce;
@@ -86,7 +87,7 @@ void describe_workload(CLI::App& app, ScenarioOptions& o) {
   optional(app, "--length-error", o.length_error,
            "Answers are predicted, wrong by a factor exp(ERROR x a normal number); 0: an oracle. "
            "Without it lengths are learned from answers that ended");
-  app.add_flag("--shortest-first", o.shortest_first,
+  app.add_flag("--shortest-first", o.engines.shortest_first,
                "Engines seat the shortest answer first, not the first that came");
   optional(app, "--until", o.until_s, "End after so many seconds, whoever is not done");
 }
@@ -97,11 +98,13 @@ void describe_machine(CLI::App& app, ScenarioOptions& o) {
                      ". Several: that many engines on the first one's pool and link")
       ->allow_extra_args(false)
       ->required();
-  app.add_flag("--one-device", o.one_device, "Engines take turns on one device");
-  app.add_flag("--partition", o.partition, "Engines get equal parts of HBM instead of sharing it");
-  app.add_option("--guarantee", o.guarantees,
-                 "HBM that an engine always has, and the same share of DRAM, in a domain of its own; "
-                 "the rest is for whoever asks first. Once for each --profile")
+  app.add_flag("--one-device", o.engines.one_device, "Engines take turns on one device");
+  app.add_flag("--partition", o.engines.partition,
+               "Engines get equal parts of HBM instead of sharing it");
+  app.add_option(
+         "--guarantee", o.engines.guarantees,
+         "HBM that an engine always has, and the same share of DRAM, in a domain of its own; "
+         "the rest is for whoever asks first. Once for each --profile")
       ->allow_extra_args(false);
   app.add_option("--hbm", o.hbm, "HBM for KV, e.g. 60GiB, instead of the profile's");
   app.add_option("--dram", o.dram, "DRAM for KV, instead of the profile's");
@@ -168,7 +171,7 @@ void several_policies(CLI::App& command, ScenarioOptions& o) {
 void describe_scenarios(CLI::App& app, Arguments& a) {
   CLI::App* run = scenario_command(app, "run", "One policy on one workload: every figure", a);
   one_policy(*run, a.scenario, "unified");
-  run->add_option("--requests-csv", a.scenario.requests_csv, "File to write, a line a request");
+  run->add_option("--requests-csv", a.run.requests_csv, "File to write, a line a request");
   CLI::App* compare = scenario_command(app, "compare", "Policies on the same workloads", a);
   several_policies(*compare, a.scenario);
   CLI::App* sweep = scenario_command(app, "sweep", "`compare` at each value of a parameter", a);
@@ -288,7 +291,7 @@ int dispatch(const CLI::App& app, Arguments& a) {
   a.scenario.progress = a.reproduce.progress = a.report.progress = progress;
   a.cache.progress = a.grid.progress = progress;
   const auto& command = app.get_subcommands().front()->get_name();
-  if (command == "run") return run_command(a.scenario, std::cout, std::cerr);
+  if (command == "run") return run_command(a.scenario, a.run, std::cout, std::cerr);
   if (command == "compare") return compare_command(a.scenario, std::cout, std::cerr);
   if (command == "sweep") return sweep_command(a.scenario, a.sweep, std::cout, std::cerr);
   if (command == "knee") return knee_command(a.scenario, a.knee, std::cout, std::cerr);

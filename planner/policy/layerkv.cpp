@@ -107,8 +107,8 @@ Result<AdmissionDecision> LayerKvPolicy::decide(const AdmissionSnapshot& snapsho
   for (std::size_t i = 0; i < snapshot.queue.size(); ++i) {
     const auto& prompt = snapshot.queue[i];
     sum += decision.prefill[i] - snapshot.costs.prefill(prompt.done);
-    const bool in_time = prompt.begun || !decision.allow_prefill || sum < *decision.allow_prefill ||
-                         sum <= rescue;
+    const bool in_time =
+        prompt.begun || !decision.allow_prefill || sum < *decision.allow_prefill || sum <= rescue;
     if (!in_time || !room.take(prompt, decision.retained_layers[i]) || !guard.admit(prompt)) break;
     ++decision.admitted;
   }

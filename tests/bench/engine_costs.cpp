@@ -15,7 +15,7 @@ namespace {
 constexpr double kCostPatience_s = 120;
 constexpr std::uint32_t kCostTokens = 40;
 constexpr int kCostRepetitions = 5;
-constexpr std::uint32_t kKvdBlockTokens = 16;     // kvd's choice where the engine has none
+constexpr std::uint32_t kKvdBlockTokens = 16;  // kvd's choice where the engine has none
 constexpr std::uint32_t kMostRequests = 1024;  // as ServeNode starts its engines
 
 double pairs_of(std::uint32_t prompt) { return prompt * (prompt + 1.0) / 2; }
@@ -52,8 +52,7 @@ CostSample decode_sample(const std::vector<ServeAnswer>& answers, std::uint32_t 
 CostSample prefill_sample(const ServeNode& node, std::uint32_t prompt, std::mt19937& random) {
   std::vector<double> seconds;
   for (int i = 0; i < kCostRepetitions; ++i) {
-    const auto answers =
-        serve_load(batch_of(1, prompt, 2, node.port(0), random), kCostPatience_s);
+    const auto answers = serve_load(batch_of(1, prompt, 2, node.port(0), random), kCostPatience_s);
     KVD_CHECK(answers.front().complete, "an unloaded engine answers");
     seconds.push_back(answers.front().token_s.front() - answers.front().sent_s);
   }

@@ -150,8 +150,7 @@ struct Pair {
 
 /// Seed by seed, and within one policy by policy, so that a change of the machine's speed meets
 /// all.
-Status play(const Options& options, Scene scene, double load, double knee,
-            std::vector<Pair>& out) {
+Status play(const Options& options, Scene scene, double load, double knee, std::vector<Pair>& out) {
   scene.stage.rate = load * knee;
   std::vector<sim::NamedPolicy> named;
   std::vector<Pair> pairs;
@@ -169,9 +168,10 @@ Status play(const Options& options, Scene scene, double load, double knee,
       const ServeRun real = serve_once(scene.stage, named[p].tuning, requests);
       pairs[p].real.runs.push_back(figures_of(real, scene.goals));
       pairs[p].simulated.runs.push_back(figures_of(simulated, scene.goals));
-      std::fprintf(stderr, "load %s seed %lu %-10s within both goals %3.0f, simulated %3.0f of %zu\n",
-                   text, static_cast<unsigned long>(options.first_seed + round),
-                   named[p].name.c_str(), value_of(pairs[p].real.runs.back(), "within_slo"),
+      std::fprintf(stderr,
+                   "load %s seed %lu %-10s within both goals %3.0f, simulated %3.0f of %zu\n", text,
+                   static_cast<unsigned long>(options.first_seed + round), named[p].name.c_str(),
+                   value_of(pairs[p].real.runs.back(), "within_slo"),
                    value_of(pairs[p].simulated.runs.back(), "within_slo"), requests.size());
     }
   }
@@ -228,7 +228,8 @@ std::vector<Row> rows_of(const std::vector<Pair>& pairs, const Goals& goals) {
   }
   rows.push_back({"goal_ttft", goals.ttft_s, {}, {}, "s"});
   rows.push_back({"goal_tbt", goals.tbt_s, {}, {}, "s"});
-  rows.push_back({"too_far", static_cast<double>(missed), static_cast<double>(wanted), {}, "of all"});
+  rows.push_back(
+      {"too_far", static_cast<double>(missed), static_cast<double>(wanted), {}, "of all"});
   return rows;
 }
 

@@ -117,7 +117,8 @@ TEST_F(KvdSim, SaysHowEachEngineAndEachClassOfGoalsFared) {
             json["metrics"]["requests"].get<double>());
   EXPECT_FALSE(json["parts"][0].contains("iterations"));
   const std::string lines = read(csv);
-  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), json["metrics"]["requests"].get<double>() + 1);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'),
+            json["metrics"]["requests"].get<double>() + 1);
   const Answer table = call("compare --policies fcfs,unified --seeds 2" + two);
   ASSERT_EQ(table.status, 0) << table.err;
   EXPECT_NE(table.out.find("\n  engine 2"), std::string::npos) << table.out;

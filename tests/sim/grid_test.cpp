@@ -103,11 +103,12 @@ TEST(GridCell, LongRequestsFitAndAnnounceNoMoreThanThat) {
   EXPECT_LT(*setting->hbm, profile.hbm);
 }
 
-// At 1,410 s one request comes back in and the other has no room for its next chunk: nobody can run.
-// Each plan then woke the engine, whose step asked for the next plan, for ever at one instant.
+// At 1,410 s one request comes back in and the other has no room for its next chunk: nobody can
+// run. Each plan then woke the engine, whose step asked for the next plan, for ever at one instant.
 TEST(GridCell, PlansThatLetNobodyRunDoNotStopTime) {
   const auto cells = cells_of(read_axes(committed_axes()).value());
-  const auto cell = std::find_if(cells.begin(), cells.end(), [](const auto& c) { return c.id == "c034"; });
+  const auto cell =
+      std::find_if(cells.begin(), cells.end(), [](const auto& c) { return c.id == "c034"; });
   constexpr double kKnee = 0.09638817658799631;
   const auto result = play_policy(*cell, kKnee, "orbitflow", {1, 1}, [] { return false; });
   ASSERT_TRUE(result.ok()) << result.error().message;

@@ -13,7 +13,11 @@
 namespace kvd::sim {
 
 /// One policy, every figure.
-[[nodiscard]] int run_command(const ScenarioOptions& options, std::ostream& out, std::ostream& err);
+struct RunOptions {
+  std::filesystem::path requests_csv;  ///< to write, a line a request; empty: none
+};
+[[nodiscard]] int run_command(const ScenarioOptions& options, const RunOptions& what,
+                              std::ostream& out, std::ostream& err);
 
 /// Several policies on the same workloads, side by side.
 [[nodiscard]] int compare_command(const ScenarioOptions& options, std::ostream& out,

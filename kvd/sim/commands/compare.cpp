@@ -196,25 +196,26 @@ std::string parts_table(const RunResult& result) {
   return parts.empty() ? "" : "\n" + goals_table(parts, "requests of");
 }
 
-Status write_requests(const ScenarioOptions& options, const RunResult& result) {
-  if (options.requests_csv.empty()) return {};
-  std::ofstream file(options.requests_csv);
+Status write_requests(const std::filesystem::path& to, const RunResult& result) {
+  if (to.empty()) return {};
+  std::ofstream file(to);
   file << requests_csv(result);
   file.close();
   if (file) return {};
-  return make_error(ErrorCode::kInvalidArgument, "cannot write " + options.requests_csv.string());
+  return make_error(ErrorCode::kInvalidArgument, "cannot write " + to.string());
 }
 
 }  // namespace
 
-int run_command(const ScenarioOptions& options, std::ostream& out, std::ostream& err) {
+int run_command(const ScenarioOptions& options, const RunOptions& what, std::ostream& out,
+                std::ostream& err) {
   ProgressBar bar(err, options.progress);
   const std::string& policy = options.policies.front();
   const auto result = simulate(options, policy, options.workload.seed,
                                [&](double share) { bar.show(share, policy); });
   bar.wipe();
   if (!result.ok()) return fail(err, result.error());
-  if (const Status written = write_requests(options, *result); !written.ok()) {
+  if (const Status written = write_requests(what.requests_csv, *result); !written.ok()) {
     return fail(err, written.error());
   }
   if (options.json) {

@@ -79,7 +79,7 @@ Result<std::optional<Bytes>> optional_size(const char* flag, const std::string& 
 
 /// Each engine in a domain of its own.
 Status add_guarantees(const ScenarioOptions& options, Setting& setting) {
-  if (options.partition || options.guarantees.size() != setting.engines.size()) {
+  if (options.engines.partition || options.engines.guarantees.size() != setting.engines.size()) {
     return invalid("--guarantee is given once for each --profile, and not with --partition");
   }
   const Profile& machine = setting.engines.front().profile;
@@ -87,7 +87,7 @@ Status add_guarantees(const ScenarioOptions& options, Setting& setting) {
   const Bytes dram = setting.dram.value_or(machine.dram);
   Bytes all;
   for (std::size_t i = 0; i < setting.engines.size(); ++i) {
-    auto size = parse_size(options.guarantees[i]);
+    auto size = parse_size(options.engines.guarantees[i]);
     if (!size.ok()) return invalid("--guarantee: " + size.error().message);
     setting.engines[i].domain = static_cast<std::uint32_t>(i + 1);
     setting.engines[i].guarantee = *size;
@@ -97,8 +97,8 @@ Status add_guarantees(const ScenarioOptions& options, Setting& setting) {
     all += *size;
   }
   if (all <= hbm) return {};
-  return invalid("guarantees of " + std::to_string(all.value) + " bytes are more than HBM, which has " +
-                 std::to_string(hbm.value));
+  return invalid("guarantees of " + std::to_string(all.value) +
+                 " bytes are more than HBM, which has " + std::to_string(hbm.value));
 }
 
 Status add_engines(const ScenarioOptions& options, Setting& setting) {
@@ -111,8 +111,8 @@ Status add_engines(const ScenarioOptions& options, Setting& setting) {
     link.shared_bytes_s *= options.link;
     setting.engines.push_back(std::move(engine));
   }
-  if (!options.guarantees.empty()) return add_guarantees(options, setting);
-  if (!options.partition) return {};
+  if (!options.engines.guarantees.empty()) return add_guarantees(options, setting);
+  if (!options.engines.partition) return {};
   const Bytes hbm = setting.hbm.value_or(setting.engines.front().profile.hbm);
   const auto parts = static_cast<std::int64_t>(setting.engines.size());
   for (std::size_t i = 0; i < setting.engines.size(); ++i) {
@@ -164,13 +164,13 @@ Result<Setting> make_setting(const ScenarioOptions& options, const std::string& 
   }
   KVD_TRY(set_classes(options, seed, setting.workload));
   if (!options.overload.empty()) setting.policy.tuning.rotation.overload = options.overload;
-  setting.shortest_first = options.shortest_first;
+  setting.shortest_first = options.engines.shortest_first;
   set_goals(options, setting.slo);
   setting.prefill_tokens = options.prefill_tokens;
   setting.alpha = options.alpha;
   setting.beta_b = options.beta_b;
   setting.beta_f = options.beta_f;
-  setting.one_device = options.one_device;
+  setting.one_device = options.engines.one_device;
   if (options.until_s) setting.until = Seconds(*options.until_s);
   setting.check = options.check;
   return setting;

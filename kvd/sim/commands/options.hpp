@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -22,6 +21,15 @@ namespace kvd::sim {
   return options;
 }
 
+/// How engines of one run live together, and whom they seat.
+struct EngineOptions {
+  bool one_device = false;  ///< they take turns on it
+  bool partition = false;   ///< they get equal parts of HBM instead of sharing it
+  /// Sizes, one for each engine, in domains of their own; empty: one domain.
+  std::vector<std::string> guarantees;
+  bool shortest_first = false;
+};
+
 /// What to simulate, as the command line says it; shared by every command that runs something.
 struct ScenarioOptions {
   std::vector<std::string> profiles;                   ///< one for each engine
@@ -35,15 +43,11 @@ struct ScenarioOptions {
   std::string hbm, dram, b_xfer;  ///< sizes; empty: the profile's, the profile's, auto
   std::optional<double> alpha, beta_b, beta_f;
   std::optional<double> length_error;  ///< answers are predicted, wrong by this much
-  bool shortest_first = false;
-  double link = 1;  ///< factor on the link's speed
-  bool one_device = false;
-  bool partition = false;  ///< engines get equal parts of HBM instead of sharing it
-  std::vector<std::string> guarantees;  ///< sizes, one for each engine, in domains of their own
-  std::vector<std::string> classes;     ///< goals of a share: "TTFT:TBT:SHARE", in seconds
-  std::string overload;                 ///< "ttft", "goodput"; empty: the policy's
+  double link = 1;                     ///< factor on the link's speed
+  EngineOptions engines;
+  std::vector<std::string> classes;  ///< goals of a share: "TTFT:TBT:SHARE", in seconds
+  std::string overload;              ///< "ttft", "goodput"; empty: the policy's
   std::optional<double> until_s;
-  std::filesystem::path requests_csv;  ///< of `run`: a line a request; empty: none
   bool check = false;
   bool json = false;
   bool progress = false;

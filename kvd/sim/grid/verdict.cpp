@@ -36,7 +36,8 @@ Json cause_of(const Played& ours, const Played& best) {
 
 /// A figure that is better the less it is, by the least of the others' that have one; 1 where there
 /// is none.
-double by_least_other(const PlayedCell& played, const std::string& policy, double Metrics::*figure) {
+double by_least_other(const PlayedCell& played, const std::string& policy,
+                      double Metrics::*figure) {
   double least = 0;
   for (const auto& [name, other] : played) {
     const double value = other.mean.*figure;
@@ -116,12 +117,9 @@ Json json_of(const Verdict& verdict) {
                       {"best_policy", standing.best_policy},
                       {"cause", standing.cause}});
   }
-  return {{"cells", verdict.cells.size()},
-          {"behind", std::move(behind)},
-          {"alike", ids_of(verdict.alike)},
-          {"slow", ids_of(verdict.slow)},
-          {"late", ids_of(verdict.late)},
-          {"mean_lead", verdict.mean_lead},
+  return {{"cells", verdict.cells.size()},  {"behind", std::move(behind)},
+          {"alike", ids_of(verdict.alike)}, {"slow", ids_of(verdict.slow)},
+          {"late", ids_of(verdict.late)},   {"mean_lead", verdict.mean_lead},
           {"worst", verdict.worst}};
 }
 

@@ -44,18 +44,17 @@ std::string csv_line(std::size_t number, const RequestRecord& record) {
   const bool begun = !record.tokens.empty();
   const auto gaps = static_cast<double>(record.tokens.size()) - 1;
   const double ttft = begun ? (record.tokens.front() - record.arrival).count() : -1;
-  const double mean =
-      gaps > 0 ? (record.tokens.back() - record.tokens.front()).count() / gaps : 0;
+  const double mean = gaps > 0 ? (record.tokens.back() - record.tokens.front()).count() / gaps : 0;
   const std::vector<TimePoint> seen = deliver(record).times;
   Nanoseconds longest{0};
   for (std::size_t i = 1; i < seen.size(); ++i) longest = std::max(longest, seen[i] - seen[i - 1]);
   char text[256];
-  std::snprintf(text, sizeof text, "%zu,%u,%.6f,%lld,%lld,%zu,%.6f,%.6f,%.6f,%.6f,%.6f,%g,%g,%u,%u\n",
-                number, record.engine + 1, record.arrival.count(),
-                static_cast<long long>(record.prompt.value),
-                static_cast<long long>(record.output.value), record.tokens.size(), ttft, mean,
-                to_seconds(longest), record.finish.count(), record.held.count(),
-                record.ttft_slo.count(), record.tbt_slo.count(), record.rotations, record.pauses);
+  std::snprintf(
+      text, sizeof text, "%zu,%u,%.6f,%lld,%lld,%zu,%.6f,%.6f,%.6f,%.6f,%.6f,%g,%g,%u,%u\n", number,
+      record.engine + 1, record.arrival.count(), static_cast<long long>(record.prompt.value),
+      static_cast<long long>(record.output.value), record.tokens.size(), ttft, mean,
+      to_seconds(longest), record.finish.count(), record.held.count(), record.ttft_slo.count(),
+      record.tbt_slo.count(), record.rotations, record.pauses);
   return text;
 }
 
