@@ -58,15 +58,18 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   queue.reserve(session.active.size());
   snapshot.costs = prefill_costs(session);
   Nanoseconds least_tbt = Nanoseconds::max();
-  // A long step would make the tokens of other engines late, which nobody here counts.
-  const bool alone = has_devices_alone(session);
+  // Where layers stream a step takes as long as the plan lets it, whoever is in it.
+  const bool guarded = context_.rotation->traits().guards_steps && !session.streaming;
+  std::optional<bool> long_steps;
   const auto enqueue = [&](Request& r) {
     const bool begun = !r.waits();
+    if (!long_steps) long_steps = guarded && may_take_long_steps(session);
     const Nanoseconds left = r.times.arrived + r.goal.slo.ttft - context_.now;
-    snapshot.queue.push_back(
-        {r.goal.prompt, begun ? r.progress.planned : Tokens(0),
-         knowledge_.expected_length(r).median.value, begun,
-         alone && left > Nanoseconds(0) ? std::optional(planner::Seconds(left)) : std::nullopt});
+    snapshot.queue.push_back({r.goal.prompt, begun ? r.progress.planned : Tokens(0),
+                              knowledge_.expected_length(r).median.value, begun,
+                              *long_steps && left > Nanoseconds(0)
+                                  ? std::optional(planner::Seconds(left))
+                                  : std::nullopt});
     input.queue.push_back(r.key);
     queue.push_back(&r);
     least_tbt = std::min(least_tbt, r.goal.slo.tbt);
@@ -93,8 +96,6 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
                           [&](const Request* r) { return !knowledge_.hopeless(*r); });
   }
   for (Request* r : waiting) enqueue(*r);
-  // Where layers stream a step takes as long as the plan lets it, whoever is in it.
-  const bool guarded = context_.rotation->traits().guards_steps && !session.streaming;
   if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
     snapshot.guard =
         planner::StepGuard{seconds(session.costs.decode_s), per_request(session), least_tbt};
@@ -113,6 +114,12 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   return input;
 }
 
+// A long step makes tokens late that the policy does not see: of other engines, and of who is
+// parked.
+bool Admission::may_take_long_steps(const Session& session) {
+  return has_devices_alone(session) && !parks(session) && holds_all(session);
+}
+
 // No other engine computes anything there.
 bool Admission::has_devices_alone(const Session& session) const {
   const auto shares = [&](const Session& other) {
@@ -124,6 +131,24 @@ bool Admission::has_devices_alone(const Session& session) const {
   const auto& sessions = requests_.sessions();
   return std::none_of(sessions.begin(), sessions.end(),
                       [&](const auto& entry) { return shares(entry.second); });
+}
+
+// Somebody who has begun to answer is out.
+bool Admission::parks(const Session& session) {
+  bool found = false;
+  requests_.each_inside_of(session.id,
+                           [&](const Request& r) { found |= r.times.has_token && !r.runs(); });
+  return found;
+}
+
+// HBM has room for all that its requests are likely to need, so that nobody will be parked.
+bool Admission::holds_all(const Session& session) {
+  std::int64_t lacks = 0;
+  requests_.each_request_of(session.id, [&](const Request& r) {
+    const Tokens all = r.goal.prompt + knowledge_.reserved_length(r);
+    lacks += session.blocks_for(all) * session.groups() - r.hbm_slots();
+  });
+  return Blocks(lacks) <= supply_blocks(session);
 }
 
 // Of several devices, as many on each as the scarcest has.

@@ -31,7 +31,10 @@ class Admission {
   [[nodiscard]] AdmissionInput admission_input(Session& session, std::vector<Request*>& queue);
 
  private:
+  [[nodiscard]] bool may_take_long_steps(const Session& session);
   [[nodiscard]] bool has_devices_alone(const Session& session) const;
+  [[nodiscard]] bool parks(const Session& session);
+  [[nodiscard]] bool holds_all(const Session& session);
   [[nodiscard]] Blocks supply_blocks(const Session& session);
   [[nodiscard]] planner::PrefillCosts prefill_costs(const Session& session) const;
 
