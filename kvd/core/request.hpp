@@ -77,9 +77,9 @@ struct Progress {
 
 /// Which of its layers stream, and how (streams.hpp).
 struct StreamedLayers {
+  store::Staging staging;
   std::vector<bool> away;      ///< layer groups whose full blocks shall be in DRAM; empty: none
   std::uint32_t distance = 0;  ///< k, where `away` follows one
-  store::Staging staging;
   LayerAnswers known;
   std::uint64_t staging_free = 0;  ///< layer_mark from which on staging may be overwritten
   std::uint64_t streamed_in = 0;   ///< the last iteration that streams some of it
@@ -98,14 +98,14 @@ struct Times {
 /// Its place among the others.
 struct Order {
   std::uint64_t claim = 0;      ///< order of its claim on memory; 0: none
-  std::uint64_t paused = 0;     ///< order among those paused
   bool in_line = false;         ///< listed among those that wait (requests.hpp)
   bool awaits_mapping = false;  ///< its claim waits for a slab acknowledgement
+  bool curbed = false;          ///< may not grow, so that others can end (reservations.hpp)
+  bool sheltered = false;       ///< the one that all others wait for, so nobody's victim
   std::uint32_t skips = 0;
+  std::uint64_t paused = 0;  ///< order among those paused
   std::uint64_t rotations = 0;
   double vlt_s = 0;
-  bool curbed = false;     ///< may not grow, so that others can end (reservations.hpp)
-  bool sheltered = false;  ///< the one that all others wait for, so nobody's victim
 };
 
 /// What its blocks hold, as far as its engine has told (prefixes.hpp).
@@ -152,29 +152,31 @@ enum class Verdict : std::uint8_t {
 /// Any block may be in HBM, in DRAM or in both, whatever its place, but for two rules: a parked one
 /// has nothing in HBM but what others have there, too, and blocks that are not full are in HBM
 /// while it runs. Blocks that are missing in HBM when it runs are streamed through staging.
+///
+/// What every walk over the requests looks at stands first, in few cache lines: a step walks over
+/// all of them many times.
 struct Request {
   RequestKey key;
   Session* session = nullptr;  ///< its engine's; set by Requests
-  Goal goal;
   Phase phase = Phase::kPrompt;
   Location place = Location::kOut;
   Verdict verdict = Verdict::kNone;
-  Progress progress;
-
-  store::BlockTable table;
-  std::uint32_t sealed = 0;  ///< so many leading blocks are sealed
-  std::uint32_t synced = 0;  ///< so many leading blocks are in DRAM, or on their way there
-  Content content;
-  StreamedLayers layers;
-  Moves moves;
-  Times times;
-  Order order;
-
   std::optional<Promise> promised;  ///< victim of another's need, until its engine's next step
   bool leaving = false;             ///< victim whose running iteration has not finished yet
-  bool fresh = false;      ///< came in or could not leave, no token made since: not a victim
-  bool layerwise = false;  ///< prefills chunk by chunk into DRAM, and leaves then
-  bool starved = false;    ///< runs, but has no block for its next token or for staging
+  bool fresh = false;        ///< came in or could not leave, no token made since: not a victim
+  bool layerwise = false;    ///< prefills chunk by chunk into DRAM, and leaves then
+  bool starved = false;      ///< runs, but has no block for its next token or for staging
+  std::uint32_t sealed = 0;  ///< so many leading blocks are sealed
+  std::uint32_t synced = 0;  ///< so many leading blocks are in DRAM, or on their way there
+  Order order;
+  Progress progress;
+  Goal goal;
+  Times times;
+  store::BlockTable table;
+
+  StreamedLayers layers;
+  Moves moves;
+  Content content;
 
   [[nodiscard]] std::int64_t hbm_slots() const {
     return table.in(Tier::kHbm) + layers.staging.count();

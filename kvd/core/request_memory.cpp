@@ -58,13 +58,13 @@ pool::SlotGrant RequestMemory::take(const Session& session,
 }
 
 // Claims ask at each step: where there is one device, nobody lists the places.
-pool::SlotGrant RequestMemory::take_next(const Session& session, const Request& request,
-                                         std::uint32_t count) {
+pool::SlotGrant RequestMemory::take(const Session& session, std::uint32_t first,
+                                    std::uint32_t count) {
   if (!session.devices().several()) {
     return store_.cache.take(Tier::kHbm, session.taker(), count);
   }
   std::vector<std::uint32_t> places(count);
-  std::iota(places.begin(), places.end(), request.table.size());
+  std::iota(places.begin(), places.end(), first);
   return take(session, places);
 }
 
@@ -73,12 +73,12 @@ ErrorCode RequestMemory::grow(Request& request, Tokens tokens) {
   const auto wanted = static_cast<std::uint32_t>(session.blocks_for(tokens));
   if (wanted <= request.table.blocks()) return ErrorCode::kOk;
   const std::uint32_t count = (wanted - request.table.blocks()) * session.groups();
-  const pool::SlotGrant grant = take_next(session, request, count);
+  const pool::SlotGrant grant = take(session, request.table.size(), count);
   if (grant.code != ErrorCode::kOk) return grant.code;
-  std::uint32_t next = request.table.size();
+  std::vector<std::uint32_t> places(count);
+  std::iota(places.begin(), places.end(), request.table.size());
   store_.blocks.extend(request.table, session.taker(), count);
-  for (const SlotId slot : grant.slots)
-    store_.blocks.place(request.table, next++, Tier::kHbm, slot);
+  store_.moves.place(request.table, places, Tier::kHbm, grant.slots);
   return ErrorCode::kOk;
 }
 
@@ -179,13 +179,10 @@ void RequestMemory::seal_full_blocks(Request& request) {
   const Session& session = requests_.session_of(request);
   const std::uint32_t groups = session.groups();
   const std::uint32_t full = full_blocks(request);
-  for (std::uint32_t i = request.sealed * groups; i < request.table.size(); ++i) {
-    const std::uint32_t block = i / groups;
-    if (request.progress.tokens <= Tokens(std::int64_t{block} * session.shape.block_tokens)) break;
-    // What another owner of a shared block has ordered is not there before its copy has ended.
-    if (store_.blocks.missing(request.table, i)) continue;
-    store_.blocks.settle(request.table, i, Tier::kHbm, block < full);
-  }
+  const auto begun = static_cast<std::uint32_t>(session.blocks_for(request.progress.tokens));
+  // What another owner of a shared block has ordered is not there before its copy has ended.
+  store_.moves.written(request.table, request.sealed * groups,
+                       std::min(begun * groups, request.table.size()), full * groups);
   request.sealed = full;
   if (request.synced < full) requests_.session_of(request).ahead.wanting.insert(&request);
   prefixes_.name(request);

@@ -40,6 +40,9 @@ class RequestMemory {
   /// slots in the order of the places. Errors as `grow`.
   [[nodiscard]] pool::SlotGrant take(const Session& session,
                                      const std::vector<std::uint32_t>& places);
+  /// The same for `count` places from `first` on.
+  [[nodiscard]] pool::SlotGrant take(const Session& session, std::uint32_t first,
+                                     std::uint32_t count);
   /// Blocks for as many tokens, all or nothing: kOk | kWouldBlock (a slab is being mapped or
   /// zeroed) | kQuotaExceeded | kOutOfMemory.
   [[nodiscard]] ErrorCode grow(Request& request, Tokens tokens);
@@ -59,8 +62,6 @@ class RequestMemory {
   void end(Request& request);
 
  private:
-  [[nodiscard]] pool::SlotGrant take_next(const Session& session, const Request& request,
-                                          std::uint32_t count);
   [[nodiscard]] store::Hold hold_for(const Request& request) const;
   void abandon(Request& request, Ticket transfer);
   /// All that are under way.

@@ -28,7 +28,7 @@ void Swaps::swap_out(Request& request) {
   memory_.release_staging(request);
   const auto left = store_.moves.vacate_own(request.table, copied.synced, Tier::kHbm);
   free.insert(free.end(), left.begin(), left.end());
-  store_.tiers.free(Tier::kHbm, free);
+  store_.tiers.free(Tier::kHbm, std::move(free));
   store_.moves.place(request.table, unsynced, Tier::kDram, grant.slots);
   request.place = Location::kGoing;
   request.leaving = false;
@@ -38,17 +38,11 @@ void Swaps::swap_out(Request& request) {
       memory_.start(session, request, store::Purpose::kRotateOut, std::move(unsynced));
 }
 
-// What others that it shares blocks with have in HBM, it needs not bring there.
-ErrorCode Swaps::swap_in(Request& request) {
-  Session& session = requests_.session_of(request);
-  if (prefixes_.is_arriving(request, Tier::kHbm) || !prefixes_.is_mapped(request)) {
-    return ErrorCode::kWouldBlock;
-  }
-  const std::uint32_t groups = session.groups();
-  const auto whole = static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
+std::vector<std::uint32_t> Swaps::lacking_in_hbm(const Request& request,
+                                                 std::uint32_t whole) const {
+  const std::uint32_t groups = request.table.groups();
   const std::uint32_t full = memory_.full_blocks(request);
   const std::uint32_t known = request.table.size();
-  const bool all_in_dram = request.table.all_in(Tier::kDram);
   std::vector<std::uint32_t> wanted =
       store_.moves.lacking(request.table, std::min(known, whole * groups), Tier::kHbm);
   if (!request.layers.away.empty()) {
@@ -57,8 +51,27 @@ ErrorCode Swaps::swap_in(Request& request) {
     });
   }
   for (std::uint32_t i = known; i < whole * groups; ++i) wanted.push_back(i);
-  const pool::SlotGrant grant = memory_.take(session, wanted);
+  return wanted;
+}
+
+// What others that it shares blocks with have in HBM, it needs not bring there. Claims ask at each
+// step: where HBM has nothing of it, nobody lists what it lacks before there is room.
+ErrorCode Swaps::swap_in(Request& request) {
+  Session& session = requests_.session_of(request);
+  if (prefixes_.is_arriving(request, Tier::kHbm) || !prefixes_.is_mapped(request)) {
+    return ErrorCode::kWouldBlock;
+  }
+  const std::uint32_t groups = session.groups();
+  const auto whole = static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));
+  const std::uint32_t known = request.table.size();
+  const bool all_in_dram = request.table.all_in(Tier::kDram);
+  const bool lacks_all = request.table.in(Tier::kHbm) == 0 && request.layers.away.empty();
+  std::vector<std::uint32_t> wanted;
+  if (!lacks_all) wanted = lacking_in_hbm(request, whole);
+  const pool::SlotGrant grant =
+      lacks_all ? memory_.take(session, 0, whole * groups) : memory_.take(session, wanted);
   if (grant.code != ErrorCode::kOk) return grant.code;
+  if (lacks_all) wanted = lacking_in_hbm(request, whole);
 
   store_.blocks.extend(request.table, session.taker(), whole * groups - request.table.size());
   store_.moves.place(request.table, wanted, Tier::kHbm, grant.slots);
@@ -141,7 +154,7 @@ void Swaps::finish(store::Transfer transfer, bool ok) {
     for (const std::uint32_t i : transfer.places)
       free.push_back(store_.blocks.vacate(request.table, i, transfer.to()));
   }
-  store_.tiers.free(transfer.to(), free);
+  store_.tiers.free(transfer.to(), std::move(free));
   switch (transfer.purpose) {
     case store::Purpose::kRotateOut:
       return finish_out(request, transfer, ok);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "kvd/core/compactor.hpp"
 #include "kvd/core/dram_copies.hpp"
 #include "kvd/core/ground.hpp"
@@ -38,6 +41,9 @@ class Swaps {
  private:
   void count_copy(const std::vector<DeviceId>& devices, Tier to, const CopyFinished& finished);
   void swap_out(Request& request);
+  /// Places that HBM has no slot for, to hold `whole` blocks of each layer group but what is away.
+  [[nodiscard]] std::vector<std::uint32_t> lacking_in_hbm(const Request& request,
+                                                          std::uint32_t whole) const;
   void finish(store::Transfer transfer, bool ok);
   void finish_out(Request& request, const store::Transfer& transfer, bool ok);
   void finish_in(Request& request, store::Transfer transfer, bool ok);

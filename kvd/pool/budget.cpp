@@ -18,12 +18,12 @@ std::uint32_t Budget::room(DomainId domain) const {
 // exceeds them by is kept for it among the slabs that no engine knows, so it never waits for memory
 // to be made.
 std::uint32_t Budget::fresh_room(DomainId domain) const {
-  const DomainSums all = book_.ledger().total();
+  const DomainSums& all = book_.ledger().total();
   const std::uint32_t fresh = all.loose_slabs() - all.lent_slabs();
   std::uint64_t kept = 0;
   for (const auto& [other, quota] : quotas_) {
     if (other == domain) continue;
-    const DomainSums sums = book_.ledger().of(other);
+    const DomainSums& sums = book_.ledger().of(other);
     const std::uint32_t guaranteed = guaranteed_slabs(quota, book_.capacity());
     kept += guaranteed - std::min(guaranteed, sums.held_slabs() + sums.lent_slabs());
   }
@@ -31,13 +31,13 @@ std::uint32_t Budget::fresh_room(DomainId domain) const {
 }
 
 std::uint32_t Budget::held_idle(DomainId domain) const {
-  const DomainSums own = book_.ledger().of(domain);
+  const DomainSums& own = book_.ledger().of(domain);
   return own.held_as(SlabUse::kClean) + own.held_as(SlabUse::kDirty) -
          own.retiring_as(SlabUse::kClean) - own.retiring_as(SlabUse::kDirty);
 }
 
 std::uint32_t Budget::loose_now(DomainId domain, bool dirty_too) const {
-  const DomainSums own = book_.ledger().of(domain);
+  const DomainSums& own = book_.ledger().of(domain);
   std::uint32_t lent = own.lent_as(SlabUse::kClean);
   std::uint32_t fresh = book_.ledger().of(DomainId{}).loose_as(SlabUse::kClean);
   if (dirty_too) {
@@ -56,7 +56,7 @@ std::uint32_t Budget::slabs_for(Bytes bytes) const {
 bool Budget::renewable(const Slab& slab, DomainId domain) const {
   const bool idle = slab.use == SlabUse::kClean || slab.use == SlabUse::kDirty;
   if (!idle || slab.held() || !slab.lent || slab.domain == domain) return false;
-  const DomainSums owner = book_.ledger().of(slab.domain);
+  const DomainSums& owner = book_.ledger().of(slab.domain);
   const auto quota = quotas_.find(slab.domain);
   const std::uint32_t guaranteed =
       quota == quotas_.end() ? 0 : guaranteed_slabs(quota->second, book_.capacity());
@@ -70,7 +70,7 @@ bool Budget::helps(const Slab& slab, DomainId domain) const {
 }
 
 SlabSupply Budget::supply_for_class(ClassId model_class, DomainId domain) const {
-  const DomainSums own = book_.ledger().of(domain);
+  const DomainSums& own = book_.ledger().of(domain);
   const auto empty = static_cast<std::uint32_t>(book_.empty_foreign(model_class, domain).size());
   SlabSupply supply;
   supply.held = held_idle(domain) + empty;
@@ -83,8 +83,8 @@ SlabSupply Budget::supply_for_class(ClassId model_class, DomainId domain) const 
 
 SlabSupply Budget::supply_for_region(DomainId domain) const {
   const Ledger& ledger = book_.ledger();
-  const DomainSums own = ledger.of(domain);
-  const DomainSums all = ledger.total();
+  const DomainSums& own = ledger.of(domain);
+  const DomainSums& all = ledger.total();
   HeldSlabs held_later = ledger.held();
   for (auto& [other, count] : held_later) count -= ledger.of(other).held_as(SlabUse::kQuarantined);
   SlabSupply supply;

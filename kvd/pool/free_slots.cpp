@@ -17,24 +17,38 @@ FreeSlots::FreeSlots(std::uint32_t slots)
   if (slots % kWordBits != 0) words_.back() = bit(slots) - 1;
 }
 
-std::vector<std::uint32_t> FreeSlots::take(std::uint32_t wanted) {
-  KVD_CHECK(wanted <= count_, "more slots taken from a slab than it has free");
-  std::vector<std::uint32_t> taken;
-  taken.reserve(wanted);
-  if (wanted == 0) return taken;
-  const std::uint32_t start = start_for(wanted);
-  std::uint64_t mask = kAllFree << start % kWordBits;
-  for (std::size_t w = start / kWordBits; taken.size() < wanted; ++w, mask = kAllFree) {
-    std::uint64_t& word = words_[w];
-    for (std::uint64_t left = word & mask; left != 0 && taken.size() < wanted; left &= left - 1) {
-      const auto lowest = static_cast<std::uint32_t>(std::countr_zero(left));
-      word &= ~bit(lowest);
-      taken.push_back(static_cast<std::uint32_t>(w) * kWordBits + lowest);
-    }
+template <class F>
+void FreeSlots::each_word(SlotRun run, F visit) {
+  for (std::uint32_t at = run.first, left = run.count; left > 0;) {
+    const std::uint32_t count = std::min(left, kWordBits - at % kWordBits);
+    visit(at / kWordBits, kAllFree >> (kWordBits - count) << at % kWordBits);
+    at += count;
+    left -= count;
   }
-  count_ -= wanted;
+}
+
+void FreeSlots::put(SlotRun run) {
+  KVD_CHECK(run.first < slots_ && run.count <= slots_ - run.first && !any_free(run),
+            "a slot was freed twice or does not exist");
+  each_word(run, [this](std::uint32_t word, std::uint64_t mask) { words_[word] |= mask; });
+  first_word_ = std::min<std::size_t>(first_word_, run.first / kWordBits);
+  count_ += run.count;
+}
+
+void FreeSlots::clear(SlotRun run) {
+  each_word(run, [this](std::uint32_t word, std::uint64_t mask) { words_[word] &= ~mask; });
   while (first_word_ + 1 < words_.size() && words_[first_word_] == 0) ++first_word_;
-  return taken;
+}
+
+bool FreeSlots::any_free(SlotRun run) const {
+  std::uint64_t found = 0;
+  each_word(run, [&](std::uint32_t word, std::uint64_t mask) { found |= words_[word] & mask; });
+  return found != 0;
+}
+
+SlotRun FreeSlots::run_at(std::uint32_t from, std::uint32_t most) const {
+  const std::uint32_t first = next_free(from);
+  return {first, std::min(next_taken(first) - first, most)};
 }
 
 std::uint32_t FreeSlots::start_for(std::uint32_t wanted) const {

@@ -19,53 +19,37 @@ Ledger::Ledger(const std::vector<Slab>& slabs) {
   for (const Slab& slab : slabs) add(slab);
 }
 
-std::uint32_t& Ledger::counter(const Slab& slab) {
-  DomainSums& sums = sums_[slab.domain];
-  return (slab.held() ? sums.held : sums.loose)[static_cast<std::size_t>(slab.use)];
+void Ledger::count(DomainSums& sums, const Slab& slab, int by) {
+  const auto use = static_cast<std::size_t>(slab.use);
+  const auto more = static_cast<std::uint32_t>(by);  // one less wraps
+  (slab.held() ? sums.held : sums.loose)[use] += more;
+  if (slab.lent && !slab.held()) sums.lent[use] += more;
+  if (slab.retiring) sums.retiring[use] += more;
+  sums.free += slab.grantable_bytes() * std::int64_t{by};
 }
 
 void Ledger::add(const Slab& slab) {
-  ++counter(slab);
-  if (slab.lent && !slab.held()) ++sums_[slab.domain].lent[static_cast<std::size_t>(slab.use)];
-  if (slab.retiring) ++sums_[slab.domain].retiring[static_cast<std::size_t>(slab.use)];
-  sums_[slab.domain].free += slab.grantable_bytes();
+  count(sums_[slab.domain], slab, 1);
+  count(total_, slab, 1);
   if (slab.held()) ++held_[slab.domain];
 }
 
 void Ledger::remove(const Slab& slab) {
-  --counter(slab);
-  if (slab.lent && !slab.held()) --sums_[slab.domain].lent[static_cast<std::size_t>(slab.use)];
-  if (slab.retiring) --sums_[slab.domain].retiring[static_cast<std::size_t>(slab.use)];
-  sums_[slab.domain].free -= slab.grantable_bytes();
+  count(sums_[slab.domain], slab, -1);
+  count(total_, slab, -1);
   if (slab.held()) --held_[slab.domain];
   forget_if_empty(slab.domain);
 }
 
-void Ledger::change_free(DomainId domain, Bytes delta) { sums_[domain].free += delta; }
+void Ledger::change_free(DomainId domain, Bytes delta) {
+  sums_[domain].free += delta;
+  total_.free += delta;
+}
 
-DomainSums Ledger::of(DomainId domain) const {
+const DomainSums& Ledger::of(DomainId domain) const {
+  static const DomainSums kNothing;
   const auto found = sums_.find(domain);
-  return found == sums_.end() ? DomainSums{} : found->second;
-}
-
-DomainSums Ledger::total() const {
-  DomainSums total;
-  for (const auto& [domain, sums] : sums_) {
-    for (std::size_t use = 0; use < kSlabUses; ++use) {
-      total.held[use] += sums.held[use];
-      total.loose[use] += sums.loose[use];
-      total.lent[use] += sums.lent[use];
-      total.retiring[use] += sums.retiring[use];
-    }
-    total.free += sums.free;
-  }
-  return total;
-}
-
-std::uint32_t Ledger::slabs(SlabUse use) const {
-  std::uint32_t count = 0;
-  for (const auto& [domain, sums] : sums_) count += sums.held_as(use) + sums.loose_as(use);
-  return count;
+  return found == sums_.end() ? kNothing : found->second;
 }
 
 void Ledger::forget_if_empty(DomainId domain) {

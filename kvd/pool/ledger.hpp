@@ -54,19 +54,22 @@ class Ledger {
   /// change of its grantable bytes.
   void change_free(DomainId domain, Bytes delta);
 
-  [[nodiscard]] DomainSums of(DomainId domain) const;
-  [[nodiscard]] DomainSums total() const;
+  [[nodiscard]] const DomainSums& of(DomainId domain) const;
+  [[nodiscard]] const DomainSums& total() const { return total_; }
   /// Slabs of that use, whoever holds them.
-  [[nodiscard]] std::uint32_t slabs(SlabUse use) const;
+  [[nodiscard]] std::uint32_t slabs(SlabUse use) const {
+    return total_.held_as(use) + total_.loose_as(use);
+  }
   [[nodiscard]] const HeldSlabs& held() const { return held_; }
 
   friend bool operator==(const Ledger&, const Ledger&) = default;
 
  private:
-  std::uint32_t& counter(const Slab& slab);
+  static void count(DomainSums& sums, const Slab& slab, int by);
   void forget_if_empty(DomainId domain);
 
   std::map<DomainId, DomainSums> sums_;
+  DomainSums total_;
   HeldSlabs held_;
 };
 

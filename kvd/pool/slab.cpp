@@ -1,5 +1,7 @@
 #include "kvd/pool/slab.hpp"
 
+#include <algorithm>
+
 #include "ipc/vocabulary/check.hpp"
 
 namespace kvd::pool {
@@ -33,12 +35,26 @@ SlotTable::SlotTable(std::uint32_t slots) : states_(slots, SlotState::kFree), fr
 
 std::uint32_t SlotTable::count(SlotState state) const { return counts_[position(state)]; }
 
-std::vector<std::uint32_t> SlotTable::take(std::uint32_t wanted) {
-  auto taken = free_.take(wanted);
-  for (const std::uint32_t index : taken) states_[index] = SlotState::kFilling;
-  counts_[position(SlotState::kFree)] -= wanted;
-  counts_[position(SlotState::kFilling)] += wanted;
-  return taken;
+void SlotTable::move(SlotRun run, SlotStates from, SlotState to) {
+  KVD_CHECK((from & any_of(SlotState::kFree)) == 0 && to != SlotState::kFilling,
+            "a slot leaves free, or enters filling, by allocation only");
+  KVD_CHECK(run.first < size() && run.count <= size() - run.first, "no such slot in the slab");
+  const auto end = states_.begin() + run.first + run.count;
+  for (auto at = states_.begin() + run.first; at != end;) {
+    const SlotState state = *at;
+    KVD_CHECK((any_of(state) & from) != 0, "a slot may not go from its state to the wanted one");
+    const auto other = std::find_if(at, end, [state](SlotState each) { return each != state; });
+    const auto first = static_cast<std::uint32_t>(at - states_.begin());
+    change({first, static_cast<std::uint32_t>(other - at)}, state, to);
+    at = other;
+  }
+  if (to == SlotState::kFree) free_.put(run);
+}
+
+void SlotTable::change(SlotRun run, SlotState from, SlotState to) {
+  std::fill_n(states_.begin() + run.first, run.count, to);
+  counts_[position(from)] -= run.count;
+  counts_[position(to)] += run.count;
 }
 
 std::string SlotTable::validate() const {

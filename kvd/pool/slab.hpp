@@ -29,23 +29,24 @@ class SlotTable {
     return states_[index];
   }
 
-  /// free -> filling. Precondition: wanted <= free().
-  [[nodiscard]] std::vector<std::uint32_t> take(std::uint32_t wanted);
-  /// From any state but free into any but filling.
-  void move(std::uint32_t index, SlotState to) {
-    const SlotState from = state(index);
-    KVD_CHECK(from != SlotState::kFree && to != SlotState::kFilling,
-              "a slot leaves free, or enters filling, by allocation only");
-    --counts_[static_cast<std::size_t>(from)];
-    ++counts_[static_cast<std::size_t>(to)];
-    states_[index] = to;
-    if (to == SlotState::kFree) free_.put(index);
+  /// free -> filling. Calls visit(run) for each run of neighbours. Precondition: wanted <= free().
+  template <class F>
+  void take(std::uint32_t wanted, F visit) {
+    free_.take(wanted, [&](SlotRun run) {
+      change(run, SlotState::kFree, SlotState::kFilling);
+      visit(run);
+    });
   }
+  /// From any of these states, free not among them, into any but filling.
+  void move(SlotRun run, SlotStates from, SlotState to);
 
   /// Empty, or what does not add up.
   [[nodiscard]] std::string validate() const;
 
  private:
+  /// All of them are in the one state, and come into the other.
+  void change(SlotRun run, SlotState from, SlotState to);
+
   std::vector<SlotState> states_;
   std::array<std::uint32_t, kSlotStates> counts_{};
   FreeSlots free_;

@@ -112,18 +112,20 @@ void SlabBook::take(SlabIndex index, std::uint32_t wanted, std::vector<SlotId>& 
   Slab& slab = writable(index);
   const std::uint32_t free = slab.slots.free();
   const Bytes grantable = slab.grantable_bytes();
-  for (const std::uint32_t at : slab.slots.take(std::min(wanted, free))) {
-    slots.emplace_back(index, at);
-  }
+  slab.slots.take(std::min(wanted, free), [&](SlotRun run) {
+    std::uint32_t next = SlotId(index, run.first).value;
+    slots.resize(slots.size() + run.count);
+    std::generate(slots.end() - run.count, slots.end(), [&next] { return SlotId(next++); });
+  });
   ledger_.change_free(slab.domain, slab.grantable_bytes() - grantable);
   relist(index, free);
 }
 
-void SlabBook::free(SlabIndex index, std::span<const SlotId> slots, SlotStates from) {
+void SlabBook::free(SlabIndex index, Slots slots, SlotStates from) {
   Slab& slab = writable(index);
   const std::uint32_t free = slab.slots.free();
   const Bytes grantable = slab.grantable_bytes();
-  for (const SlotId slot : slots) move(slab, slot, from, SlotState::kFree);
+  each_run(slots, [&](SlabIndex, SlotRun run) { slab.slots.move(run, from, SlotState::kFree); });
   if (slab.retiring) {
     if (slab.slots.used() == 0) unassign(index);
     return;

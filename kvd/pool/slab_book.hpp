@@ -21,13 +21,6 @@ namespace kvd::pool {
 
 /// Slabs by their number.
 using Positions = std::vector<std::uint32_t>;
-/// A set of slot states, one bit each.
-using SlotStates = unsigned;
-
-template <class... State>
-[[nodiscard]] constexpr SlotStates any_of(State... states) {
-  return ((1u << static_cast<unsigned>(states)) | ...);
-}
 
 /// The slabs of a tier and their slots, the classes that divide them, and all that is summed up and
 /// listed about them. Every change goes through here, so that sums and lists are always in step.
@@ -92,22 +85,18 @@ class SlabBook {
 
   /// free -> filling, at most `wanted` slots of the slab, which are appended to `slots`.
   void take(SlabIndex index, std::uint32_t wanted, std::vector<SlotId>& slots);
-  void move(SlotId slot, SlotStates from, SlotState to) {
-    move(writable(slot.slab()), slot, from, to);
+  /// Neighbours; none of them becomes free.
+  void move(SlabIndex index, SlotRun run, SlotStates from, SlotState to) {
+    writable(index).slots.move(run, from, to);
   }
   /// Several slots of one slab become free.
-  void free(SlabIndex index, std::span<const SlotId> slots, SlotStates from);
+  void free(SlabIndex index, Slots slots, SlotStates from);
 
   /// Empty, or what does not add up.
   [[nodiscard]] std::string validate() const;
 
  private:
   [[nodiscard]] Slab& writable(SlabIndex index) { return const_cast<Slab&>(at(index)); }
-  static void move(Slab& slab, SlotId slot, SlotStates from, SlotState to) {
-    KVD_CHECK((any_of(slab.slots.state(slot.index())) & from) != 0,
-              "a slot may not go from its state to the wanted one");
-    slab.slots.move(slot.index(), to);
-  }
   /// Keeps room_ in step when a class slab has another number of free slots than before.
   void relist(SlabIndex index, std::uint32_t free_before);
   void unlist(SlabIndex index);

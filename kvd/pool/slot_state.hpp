@@ -19,6 +19,14 @@ enum class SlotState : std::uint8_t {
 constexpr std::size_t kSlotStates = 7;
 [[nodiscard]] const char* name(SlotState state);
 
+/// A set of slot states, one bit each.
+using SlotStates = unsigned;
+
+template <class... State>
+[[nodiscard]] constexpr SlotStates any_of(State... states) {
+  return ((1u << static_cast<unsigned>(states)) | ...);
+}
+
 /// What a whole slab is used for.
 enum class SlabUse : std::uint8_t {
   kClean,        ///< unassigned and zeroed

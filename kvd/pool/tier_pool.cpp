@@ -20,7 +20,9 @@ struct WithRoom {
   std::uint64_t free = 0;  ///< slots in them
 
   WithRoom(const SlabBook& book, const SlotRequest& request, bool mapped, std::uint64_t wanted) {
-    for (const auto& [slots, position] : book.room(request.model_class, request.domain)) {
+    const SlabBook::Room& room = book.room(request.model_class, request.domain);
+    slabs.reserve(room.size());
+    for (const auto& [slots, position] : room) {
       if (free >= wanted) break;
       if (request.reaches(position) != mapped) continue;
       slabs.push_back(position);
@@ -149,32 +151,37 @@ std::vector<SlotId> adopt(TierPool& pool, SlabIndex index, ClassId model_class, 
   return slots;
 }
 
-void TierPool::drain(SlotId slot) {
-  book_.move(slot, any_of(SlotState::kFilling, SlotState::kOpen, SlotState::kSealed),
-             SlotState::kDraining);
+void TierPool::move(Slots slots, SlotStates from, SlotState to) {
+  each_run(slots, [&](SlabIndex slab, SlotRun run) { book_.move(slab, run, from, to); });
 }
 
-void TierPool::release(SlotId slot) { release(std::span(&slot, 1)); }
-
-void TierPool::release(std::span<const SlotId> slots) {
-  while (!slots.empty()) {
-    const SlabIndex slab = slots.front().slab();
-    const auto end =
-        std::find_if(slots.begin(), slots.end(), [&](SlotId slot) { return slot.slab() != slab; });
-    const auto count = static_cast<std::size_t>(end - slots.begin());
-    book_.free(slab, slots.first(count), kReleasable);
-    slots = slots.subspan(count);
-  }
+void TierPool::mark_open(Slots slots) {
+  move(slots, any_of(SlotState::kFilling), SlotState::kOpen);
 }
 
-void TierPool::quarantine(SlotId slot) { book_.move(slot, kReleasable, SlotState::kQuarantined); }
-
-void TierPool::scrub(SlotId slot) {
-  book_.move(slot, any_of(SlotState::kQuarantined), SlotState::kScrubbing);
+void TierPool::seal(Slots slots) {
+  move(slots, any_of(SlotState::kFilling, SlotState::kOpen), SlotState::kSealed);
 }
 
-void TierPool::scrubbed(SlotId slot) {
-  book_.free(slot.slab(), std::span(&slot, 1), any_of(SlotState::kScrubbing));
+void TierPool::drain(Slots slots) {
+  move(slots, any_of(SlotState::kFilling, SlotState::kOpen, SlotState::kSealed),
+       SlotState::kDraining);
+}
+
+void TierPool::release(Slots slots) {
+  each_slab(slots, [&](SlabIndex slab, Slots there) { book_.free(slab, there, kReleasable); });
+}
+
+void TierPool::quarantine(Slots slots) { move(slots, kReleasable, SlotState::kQuarantined); }
+
+void TierPool::scrub(Slots slots) {
+  move(slots, any_of(SlotState::kQuarantined), SlotState::kScrubbing);
+}
+
+void TierPool::scrubbed(Slots slots) {
+  each_slab(slots, [&](SlabIndex slab, Slots there) {
+    book_.free(slab, there, any_of(SlotState::kScrubbing));
+  });
 }
 
 Bytes TierPool::available(DomainId domain) const {

@@ -88,19 +88,15 @@ class TierPool {
   /// domain trusts itself. Slabs the owner has mapped come before those it would have to map.
   [[nodiscard]] SlotGrant allocate(const SlotRequest& request);
 
-  void mark_open(SlotId slot) {  ///< filling -> open
-    book_.move(slot, any_of(SlotState::kFilling), SlotState::kOpen);
-  }
-  void seal(SlotId slot) {  ///< filling | open -> sealed
-    book_.move(slot, any_of(SlotState::kFilling, SlotState::kOpen), SlotState::kSealed);
-  }
-  void drain(SlotId slot);    ///< filling | open | sealed -> draining: a copy still touches it
-  void release(SlotId slot);  ///< filling | open | sealed | draining -> free
-  /// The same for many slots. The bookkeeping of a slab is done once for each run of its slots.
-  void release(std::span<const SlotId> slots);
-  void quarantine(SlotId slot);  ///< filling | open | sealed | draining -> quarantined
-  void scrub(SlotId slot);       ///< quarantined -> scrubbing
-  void scrubbed(SlotId slot);    ///< scrubbing -> free
+  // Each for one slot, or for many: neighbours change together, and the bookkeeping of a slab is
+  // done once for each stretch of its slots.
+  void mark_open(Slots slots);   ///< filling -> open
+  void seal(Slots slots);        ///< filling | open -> sealed
+  void drain(Slots slots);       ///< filling | open | sealed -> draining: a copy still touches it
+  void release(Slots slots);     ///< filling | open | sealed | draining -> free
+  void quarantine(Slots slots);  ///< filling | open | sealed | draining -> quarantined
+  void scrub(Slots slots);       ///< quarantined -> scrubbing
+  void scrubbed(Slots slots);    ///< scrubbing -> free
 
   [[nodiscard]] SlotState state(SlotId slot) const {
     return book_.at(slot.slab()).slots.state(slot.index());
@@ -186,6 +182,7 @@ class TierPool {
   friend std::vector<SlotId> adopt(TierPool& pool, SlabIndex slab, ClassId model_class,
                                    DomainId domain);
   friend Outlook outlook(const TierPool& pool, const SlotRequest& request);
+  void move(Slots slots, SlotStates from, SlotState to);
 
   Config config_;
   Quotas quotas_;

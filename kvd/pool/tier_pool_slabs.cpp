@@ -118,6 +118,8 @@ void TierPool::unretire(SlabIndex index) { book_.unretire(index); }
 
 std::vector<SlabIndex> TierPool::reclaim_empty_slabs(DomainId asking) {
   std::vector<SlabIndex> reclaimed;
+  const Ledger& ledger = book_.ledger();
+  if (ledger.slabs(SlabUse::kClass) == ledger.of(asking).held_as(SlabUse::kClass)) return reclaimed;
   for (std::uint32_t at = book_.begin(); at < book_.end(); ++at) {
     const SlabIndex index(at);
     const Slab& slab = book_.at(index);
@@ -129,7 +131,7 @@ std::vector<SlabIndex> TierPool::reclaim_empty_slabs(DomainId asking) {
 }
 
 void TierPool::renew_for(DomainId domain, Bytes wanted) {
-  const DomainSums own = book_.ledger().of(domain);
+  const DomainSums& own = book_.ledger().of(domain);
   if (wanted <= own.free) return;
   std::uint32_t held = 0;
   for (const SlabUse use : {SlabUse::kClean, SlabUse::kDirty, SlabUse::kScrubbing}) {

@@ -42,12 +42,27 @@ class BlockMoves {
   /// As Blocks::vacate, for those that no other table names. Returns their slots.
   [[nodiscard]] std::vector<SlotId> vacate_own(BlockTable& table, Places places, Tier tier);
 
+  /// The engine has computed the places `from` to `end` in HBM, those below `full` wholly: as
+  /// Blocks::settle for all that are not missing there.
+  void written(BlockTable& table, std::uint32_t from, std::uint32_t end, std::uint32_t full);
+
  private:
-  /// Calls visit(place, block).
-  template <class F>
-  void each(const BlockTable& table, Places places, F visit);
-  /// So many blocks without a key, of which `one` is one, came into the tier, or left it.
-  void count(BlockTable& table, const Block& one, Tier tier, std::int64_t change);
+  /// Calls keyed(k) for each k below `count` where the block at place(k) has a key, own(k, blocks)
+  /// for all others: for as many at once, from number k on, as are neighbours.
+  template <class Place, class Keyed, class Own>
+  void walk(const BlockTable& table, std::size_t count, Place place, Keyed keyed, Own own) const;
+  /// The same for these places.
+  template <class Keyed, class Own>
+  void change(const BlockTable& table, Places places, Keyed keyed, Own own);
+  /// Those neighbours of the table are needed soon.
+  void fetch(const BlockTable& table, std::size_t which) const;
+  /// So many own blocks from place `first` on came to be in both tiers, or are about to leave one.
+  static void count_doubled(BlockTable& table, std::uint32_t first, std::uint32_t count, int sign);
+  /// Those of these that are in both. Returns how many.
+  static std::int64_t count_doubled(BlockTable& table, std::uint32_t first,
+                                    std::span<const Block> blocks, int sign);
+  /// So many of the table's own blocks came into the tier, or left it.
+  void count(BlockTable& table, Tier tier, std::int64_t change);
 
   Blocks& blocks_;
 };

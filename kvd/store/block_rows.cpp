@@ -29,6 +29,7 @@ RowId Blocks::name(BlockTable& table, std::uint32_t block, EntryId key) {
     named.row = id;
     row.blocks.push_back(table[i]);
   }
+  table.keyed_ = std::max(table.keyed_, (block + 1) * table.groups_);
   moved_.push_back(id);
   touched_.add({id});
   return id;
@@ -44,9 +45,9 @@ void Blocks::share(BlockTable& table, RowId id) {
     Block& one = at(each);
     const bool doubled = one.in_all_tiers();
     if (doubled && one.owners == 1) shared.owners.front()->count_alone(table.size(), -1);
-    count_all(one, -1);
+    count_all(each, -1);
     ++one.owners;
-    count_all(one, 1);
+    count_all(each, 1);
     for (std::size_t tier = 0; tier < kTiers; ++tier) {
       if (one.at[tier].none()) continue;
       ++table.in_[tier];
@@ -54,8 +55,9 @@ void Blocks::share(BlockTable& table, RowId id) {
     }
     if (doubled) table.count_doubled(table.size(), 1, one.owners == 1);
     if (is_arriving(tiers_, one)) ++table.arriving_;
-    table.ids_.push_back(each);
+    table.append(each);
   }
+  table.keyed_ = table.size();
   references_ += shared.blocks.size();
   for (BlockTable* owner : shared.owners) ++owner->changes_;
   shared.owners.push_back(&table);
@@ -75,15 +77,14 @@ std::vector<SlotId> vacate_parked(Blocks& blocks, RowId id) {
 
 RowId bring(Blocks& blocks, const BroughtRow& row) {
   const RowId id = unused_record(blocks.rows_, blocks.unused_rows_);
-  blocks.changing(id).key = row.key;
-  blocks.changing(id).number = row.number;
-  const Taker& taker = row.taker;
-  for (std::size_t group = 0; group < row.dram.size(); ++group) {
-    const auto made = unused_record(blocks.blocks_, blocks.unused_);
-    blocks.at(made) = {taker.model_class, taker.domain, taker.slot_bytes, {}, 0, true, id};
-    blocks.changing(id).blocks.push_back(made);
+  Row& brought = blocks.changing(id);
+  brought.key = row.key;
+  brought.number = row.number;
+  brought.blocks = new_blocks(blocks, row.taker, row.dram.size());
+  for (const BlockId each : brought.blocks) {
+    blocks.at(each).sealed = true;
+    blocks.at(each).row = id;
   }
-  blocks.usage_[{taker.domain, taker.model_class}].blocks += std::ssize(row.dram);
   place(blocks, id, Tier::kDram, row.dram);
   return id;
 }
@@ -104,7 +105,7 @@ void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots
     KVD_CHECK(one.at[static_cast<std::size_t>(tier)].none(), "a block has one slot in a tier");
     one.at[static_cast<std::size_t>(tier)] = slots[group];
     blocks.tiers_.seal(tier, slots[group]);
-    blocks.count(one, tier, 1);
+    blocks.count(placed.blocks[group], tier, 1);
   }
   blocks.moved_.push_back(id);
   if (tier == Tier::kDram) blocks.touched_.add({id});
@@ -114,10 +115,9 @@ std::vector<SlotId> Blocks::vacate(RowId id, Tier tier) {
   KVD_CHECK(row(id).owners.empty(), "a row that a table names leaves by that");
   std::vector<SlotId> slots;
   for (const BlockId each : row(id).blocks) {
-    Block& left = at(each);
-    SlotId& slot = left.at[static_cast<std::size_t>(tier)];
+    SlotId& slot = at(each).at[static_cast<std::size_t>(tier)];
     if (slot.none()) continue;
-    count(left, tier, -1);
+    count(each, tier, -1);
     slots.push_back(std::exchange(slot, SlotId()));
   }
   moved_.push_back(id);
@@ -128,7 +128,16 @@ std::vector<SlotId> Blocks::vacate(RowId id, Tier tier) {
 SlotsByTier Blocks::release(RowId id) {
   KVD_CHECK(row(id).owners.empty(), "a row is released that a table names");
   SlotsByTier slots;
-  for (const BlockId each : row(id).blocks) erase(each, slots);
+  for (const BlockId each : row(id).blocks) {
+    count_all(each, -1);
+    for (std::size_t tier = 0; tier < kTiers; ++tier) {
+      if (!at(each).at[tier].none()) slots[tier].push_back(at(each).at[tier]);
+    }
+    const auto usage = usage_.find({kind(each).domain, kind(each).model_class});
+    if (--usage->second.blocks == 0) usage_.erase(usage);
+    at(each) = {};
+    unused_.push_back(each);
+  }
   changing(id) = {};
   unused_rows_.push_back(id);
   touched_.add({id, true});

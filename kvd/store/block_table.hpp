@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -16,11 +17,8 @@ using BlockId = Id<struct BlockIdTag, std::uint32_t>;
 using RowId = Id<struct RowIdTag, std::uint32_t>;
 
 /// The KV cache of block_tokens tokens in one layer group, wherever its bytes are. A node has
-/// millions: two records fill a cache line.
+/// millions, and a rotation changes thousands: four records fill a cache line.
 struct Block {
-  ClassId model_class;
-  DomainId domain;
-  Bytes slot_bytes;                 ///< of the class
   std::array<SlotId, kTiers> at{};  ///< none where the tier does not have it
   std::uint32_t owners : 31 = 0;    ///< block tables that name it
   bool sealed : 1 = false;          ///< full: never written again
@@ -29,7 +27,14 @@ struct Block {
   [[nodiscard]] bool in_all_tiers() const { return !at[0].none() && !at[1].none(); }
 };
 
-static_assert(sizeof(Block) == 32);
+static_assert(sizeof(Block) == 16);
+
+/// What a block is as long as it lives. Beside the records, because moves do not ask.
+struct BlockKind {
+  ClassId model_class;
+  DomainId domain;
+  Bytes slot_bytes;  ///< of the class
+};
 
 /// Which blocks a request has: those of every layer group of its first tokens, then of the next.
 /// Knows how many slots of each tier they take. Changed by Blocks alone.
@@ -74,6 +79,29 @@ class BlockTable {
     ++moves_[static_cast<std::size_t>(tier)];
     ++changes_;
   }
+  void append(BlockId id) {
+    if (neighbours_.empty() || id.value != neighbours_.back().end_record()) {
+      neighbours_.push_back({size(), 0, id});
+    }
+    ++neighbours_.back().count;
+    ids_.push_back(id);
+  }
+  /// Which of neighbours_ has the place.
+  [[nodiscard]] std::size_t neighbours_of(std::uint32_t i) const {
+    const auto after =
+        std::upper_bound(neighbours_.begin(), neighbours_.end(), i,
+                         [](std::uint32_t place, const auto& each) { return place < each.place; });
+    return static_cast<std::size_t>(after - neighbours_.begin()) - 1;
+  }
+  /// To so many places.
+  void cut(std::uint32_t size) {
+    ids_.resize(size);
+    keyed_ = std::min(keyed_, size);
+    while (!neighbours_.empty() && neighbours_.back().place >= size) neighbours_.pop_back();
+    if (neighbours_.empty()) return;
+    Neighbours& last = neighbours_.back();
+    last.count = std::min(last.count, size - last.place);
+  }
   void count_doubled(std::uint32_t i, int sign, bool alone) {
     doubled_ += sign;
     if (alone) count_alone(i, sign);
@@ -83,16 +111,30 @@ class BlockTable {
     alone_of_[i % groups_] += sign;
   }
 
-  std::uint32_t groups_ = 0;
+  /// Places that follow each other and whose records do.
+  struct Neighbours {
+    std::uint32_t place = 0;  ///< of the first
+    std::uint32_t count = 0;
+    BlockId first;
+
+    [[nodiscard]] std::uint32_t end() const { return place + count; }
+    [[nodiscard]] std::uint32_t end_record() const { return first.value + count; }
+    friend bool operator==(const Neighbours&, const Neighbours&) = default;
+  };
+
   std::vector<BlockId> ids_;
+  std::vector<Neighbours> neighbours_;  ///< all of ids_, in its order
+  std::uint32_t keyed_ = 0;             ///< no block from this place on has a key
+  std::uint32_t groups_ = 0;
+  bool parked_ = false;
   std::array<std::int64_t, kTiers> in_{};
+  std::int64_t arriving_ = 0;
   std::int64_t doubled_ = 0;
   std::int64_t doubled_alone_ = 0;
-  std::vector<std::int64_t> alone_of_;  ///< by layer group
   std::array<std::uint64_t, kTiers> moves_{};
   std::uint64_t changes_ = 0;
-  std::int64_t arriving_ = 0;
-  bool parked_ = false;
+  std::vector<std::int64_t> alone_of_;  ///< by layer group
+  BlockKind kind_;                      ///< of the blocks that it was extended by
 };
 
 /// The blocks of all layer groups for the same tokens, sealed, which are found by one key. Several

@@ -30,14 +30,16 @@ Usage Blocks::usage(DomainId domain, ClassId model_class) const {
   return found == usage_.end() ? Usage{} : found->second;
 }
 
-void Blocks::count(const Block& block, Tier tier, int sign) {
+void Blocks::count(BlockId id, Tier tier, int sign) {
+  const Block& one = block(id);
+  const BlockKind& of = kind(id);
   in_[index(tier)] += static_cast<std::size_t>(sign);
-  Usage& usage = usage_[{block.domain, block.model_class}];
-  auto& sum = block.owners > 0 ? usage.owned : usage.cached;
-  sum[index(tier)] += block.slot_bytes * sign;
-  if (block.owners > 0 || tier != Tier::kHbm) return;
-  const DeviceId device = tiers_.hbm().device_of(block.at[index(tier)]);
-  cached_on_[{block.domain, device}] += block.slot_bytes * sign;
+  Usage& usage = usage_[{of.domain, of.model_class}];
+  auto& sum = one.owners > 0 ? usage.owned : usage.cached;
+  sum[index(tier)] += of.slot_bytes * sign;
+  if (one.owners > 0 || tier != Tier::kHbm) return;
+  const DeviceId device = tiers_.hbm().device_of(one.at[index(tier)]);
+  cached_on_[{of.domain, device}] += of.slot_bytes * sign;
 }
 
 Bytes Blocks::cached(DomainId domain, Tier tier, DeviceId device) const {
@@ -46,9 +48,9 @@ Bytes Blocks::cached(DomainId domain, Tier tier, DeviceId device) const {
   return found == cached_on_.end() ? Bytes(0) : found->second;
 }
 
-void Blocks::count_all(const Block& block, int sign) {
+void Blocks::count_all(BlockId id, int sign) {
   for (const Tier tier : kBoth) {
-    if (!block.at[index(tier)].none()) count(block, tier, sign);
+    if (!block(id).at[index(tier)].none()) count(id, tier, sign);
   }
 }
 
@@ -60,16 +62,31 @@ void Blocks::each_owner(BlockTable& table, const Block& block, F visit) {
 
 // ---- blocks ----
 
+// Those that one table gave up in its order: the records of a table are neighbours.
+std::vector<BlockId> new_blocks(Blocks& blocks, const Taker& taker, std::size_t count) {
+  if (count == 0) return {};
+  std::vector<BlockId>& unused = blocks.unused_;
+  while (unused.size() < count) {
+    blocks.blocks_.emplace_back();
+    blocks.kinds_.emplace_back();
+    unused.emplace_back(static_cast<std::uint32_t>(blocks.blocks_.size()));
+  }
+  const std::vector<BlockId> ids(unused.end() - static_cast<std::ptrdiff_t>(count), unused.end());
+  unused.resize(unused.size() - count);
+  const BlockKind kind{taker.model_class, taker.domain, taker.slot_bytes};
+  for (const BlockId id : ids) blocks.kinds_[id.value - 1] = kind;
+  blocks.usage_[{kind.domain, kind.model_class}].blocks += std::ssize(ids);
+  return ids;
+}
+
 void Blocks::extend(BlockTable& table, const Taker& taker, std::uint32_t count) {
   KVD_CHECK(table.groups_ > 0 && count % table.groups_ == 0, "blocks of some layer groups only");
-  table.ids_.reserve(table.ids_.size() + count);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const BlockId id = unused_record(blocks_, unused_);
-    at(id) = {taker.model_class, taker.domain, taker.slot_bytes, {}, 1, false, {}};
-    table.ids_.push_back(id);
+  table.kind_ = {taker.model_class, taker.domain, taker.slot_bytes};
+  for (const BlockId id : new_blocks(*this, taker, count)) {
+    at(id).owners = 1;
+    table.append(id);
   }
   references_ += count;
-  if (count > 0) usage_[{taker.domain, taker.model_class}].blocks += count;
 }
 
 void Blocks::place(BlockTable& table, std::uint32_t i, Tier tier, SlotId slot) {
@@ -83,7 +100,7 @@ void Blocks::place(BlockTable& table, std::uint32_t i, Tier tier, SlotId slot) {
     if (arrives) ++owner.arriving_;
     if (placed.in_all_tiers()) owner.count_doubled(i, 1, placed.owners == 1);
   });
-  count(placed, tier, 1);
+  count(table[i], tier, 1);
   moved(placed, tier);
 }
 
@@ -97,7 +114,7 @@ SlotId Blocks::vacate(BlockTable& table, std::uint32_t i, Tier tier) {
     --owner.in_[index(tier)];
     owner.moved(tier);
   });
-  count(left, tier, -1);
+  count(table[i], tier, -1);
   moved(left, tier);
   return std::exchange(left.at[index(tier)], SlotId());
 }
@@ -136,40 +153,53 @@ void Blocks::settle(BlockTable& table, std::uint32_t i, Tier tier, bool full) {
 SlotsByTier Blocks::truncate(BlockTable& table, std::uint32_t blocks) {
   SlotsByTier slots;
   const std::uint32_t kept = std::min(table.size(), blocks * table.groups_);
-  for (std::uint32_t i = kept; i < table.size(); ++i) disown(table, i, slots);
-  table.ids_.resize(kept);
+  std::uint32_t ended = 0;  // those without a key, whose sums change once for all
+  for (std::uint32_t i = kept; i < table.size(); ++i) {
+    Block& left = at(table[i]);
+    if (left.in_all_tiers()) table.count_doubled(i, -1, left.owners == 1);
+    if (table.arriving_ > 0 && is_arriving(tiers_, left)) --table.arriving_;
+    if (left.row) {
+      disown(table, i);
+      continue;
+    }
+    for (const Tier tier : kBoth) {
+      if (!left.at[index(tier)].none()) slots[index(tier)].push_back(left.at[index(tier)]);
+    }
+    left = {};
+    unused_.push_back(table[i]);
+    ++ended;
+  }
+  table.cut(kept);
+  if (ended == 0) return slots;
+  const auto usage = usage_.find({table.kind_.domain, table.kind_.model_class});
+  for (const Tier tier : kBoth) {
+    const auto count = std::ssize(slots[index(tier)]);
+    if (count == 0) continue;
+    in_[index(tier)] -= static_cast<std::size_t>(count);
+    usage->second.owned[index(tier)] -= table.kind_.slot_bytes * count;
+    table.in_[index(tier)] -= count;
+    table.moved(tier);
+  }
+  references_ -= ended;
+  usage->second.blocks -= ended;
+  if (usage->second.blocks == 0) usage_.erase(usage);
   return slots;
 }
 
-void Blocks::disown(BlockTable& table, std::uint32_t i, SlotsByTier& slots) {
+void Blocks::disown(BlockTable& table, std::uint32_t i) {
   Block& left = at(table[i]);
-  if (left.in_all_tiers()) table.count_doubled(i, -1, left.owners == 1);
-  if (is_arriving(tiers_, left)) --table.arriving_;
   for (const Tier tier : kBoth) {
     if (left.at[index(tier)].none()) continue;
     --table.in_[index(tier)];
     table.moved(tier);
   }
   --references_;
-  if (!left.row) return erase(table[i], slots);
   std::erase(changing(left.row).owners, &table);
   each_owner(table, left, [](BlockTable& owner) { ++owner.changes_; });
-  count_all(left, -1);
+  count_all(table[i], -1);
   --left.owners;
-  count_all(left, 1);
+  count_all(table[i], 1);
   if (left.owners == 1 && left.in_all_tiers()) row(left.row).owners.front()->count_alone(i, 1);
-}
-
-void Blocks::erase(BlockId id, SlotsByTier& slots) {
-  Block& ended = at(id);
-  count_all(ended, -1);
-  for (const Tier tier : kBoth) {
-    if (!ended.at[index(tier)].none()) slots[index(tier)].push_back(ended.at[index(tier)]);
-  }
-  const auto usage = usage_.find({ended.domain, ended.model_class});
-  if (--usage->second.blocks == 0) usage_.erase(usage);
-  ended = {};
-  unused_.push_back(id);
 }
 
 }  // namespace kvd::store

@@ -80,6 +80,10 @@ class Blocks {
     KVD_CHECK(id && id.value <= blocks_.size(), "no such block");
     return blocks_[id.value - 1];
   }
+  [[nodiscard]] const BlockKind& kind(BlockId id) const {
+    KVD_CHECK(id && id.value <= kinds_.size(), "no such block");
+    return kinds_[id.value - 1];
+  }
   /// None where the tier does not have the block.
   [[nodiscard]] SlotId slot(const BlockTable& table, std::uint32_t i, Tier tier) const {
     return block(table[i]).at[static_cast<std::size_t>(tier)];
@@ -166,6 +170,7 @@ class Blocks {
  private:
   friend class BlockMoves;
   friend class KeptRows;
+  friend std::vector<BlockId> new_blocks(Blocks& blocks, const Taker& taker, std::size_t count);
   friend RowId bring(Blocks& blocks, const BroughtRow& row);
   friend void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots);
 
@@ -181,17 +186,16 @@ class Blocks {
     if (block.row) moved_.push_back(block.row);
     if (block.row && tier == Tier::kDram) touched_.add({block.row});
   }
-  void count(const Block& block, Tier tier, int sign);
-  void count_all(const Block& block, int sign);
-  /// The table names its place `i` no more. `slots` gets those of a block that has no key.
-  void disown(BlockTable& table, std::uint32_t i, SlotsByTier& slots);
-  /// Of nobody any more; `slots` gets its.
-  void erase(BlockId id, SlotsByTier& slots);
+  void count(BlockId id, Tier tier, int sign);
+  void count_all(BlockId id, int sign);
+  /// The table names its place `i`, a block that has a key, no more.
+  void disown(BlockTable& table, std::uint32_t i);
   [[nodiscard]] std::string fault_of_rows() const;
 
   using Holder = std::pair<DomainId, ClassId>;
   Tiers& tiers_;
-  std::vector<Block> blocks_;  ///< by id - 1
+  std::vector<Block> blocks_;     ///< by id - 1
+  std::vector<BlockKind> kinds_;  ///< likewise
   std::vector<BlockId> unused_;
   std::vector<Row> rows_;  ///< by id - 1; without key: not in use
   std::vector<RowId> unused_rows_;
@@ -202,6 +206,10 @@ class Blocks {
   std::array<std::size_t, kTiers> in_{};
   std::size_t references_ = 0;
 };
+
+/// Blocks of nobody yet, in no tier.
+[[nodiscard]] std::vector<BlockId> new_blocks(Blocks& blocks, const Taker& taker,
+                                              std::size_t count);
 
 /// What is brought in by itself, without a table.
 struct BroughtRow {

@@ -9,18 +9,20 @@ std::string Blocks::validate() const {
   std::array<std::size_t, kTiers> in{};
   std::map<Holder, Usage> usage;
   std::size_t unused = 0, references = 0;
-  for (const Block& block : blocks_) {
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    const Block& block = blocks_[b];
     references += block.owners;
     if (block.owners == 0 && !block.row) {
       ++unused;
       continue;
     }
-    Usage& of = usage[{block.domain, block.model_class}];
+    const BlockKind& kind = kinds_[b];
+    Usage& of = usage[{kind.domain, kind.model_class}];
     ++of.blocks;
     for (std::size_t tier = 0; tier < kTiers; ++tier) {
       if (block.at[tier].none()) continue;
       ++in[tier];
-      (block.owners > 0 ? of.owned : of.cached)[tier] += block.slot_bytes;
+      (block.owners > 0 ? of.owned : of.cached)[tier] += kind.slot_bytes;
     }
   }
   if (in != in_ || unused != unused_.size() || references != references_ || usage != usage_) {
@@ -58,6 +60,8 @@ std::string Blocks::validate(const BlockTable& table) const {
   BlockTable counted(table.groups_);
   for (std::uint32_t i = 0; i < table.size(); ++i) {
     const Block& found = block(table[i]);
+    counted.append(table[i]);
+    if (found.row && i >= table.keyed_) return "a block has a key that its table does not tell of";
     if (!found.row && found.owners != 1) {
       return "a block has another number of owners than tables name it";
     }
@@ -76,7 +80,8 @@ std::string Blocks::validate(const BlockTable& table) const {
   }
   const bool right = counted.in_ == table.in_ && counted.doubled_ == table.doubled_ &&
                      counted.doubled_alone_ == table.doubled_alone_ &&
-                     counted.alone_of_ == table.alone_of_ && counted.arriving_ == table.arriving_;
+                     counted.alone_of_ == table.alone_of_ && counted.arriving_ == table.arriving_ &&
+                     counted.neighbours_ == table.neighbours_;
   return right ? std::string() : "a block table's slots are not counted right";
 }
 

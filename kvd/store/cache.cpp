@@ -116,10 +116,11 @@ void Cache::erase(Shelf& shelf, RowId row, SlotsByTier& slots) {
 Bytes Cache::bytes_on(RowId row, Tier tier, DeviceId device) const {
   Bytes sum;
   for (const BlockId each : blocks_.row(row).blocks) {
-    const Block& block = blocks_.block(each);
-    const SlotId slot = block.at[number(tier)];
+    const SlotId slot = blocks_.block(each).at[number(tier)];
     if (slot.none()) continue;
-    if (tier == Tier::kDram || tiers_.hbm().device_of(slot) == device) sum += block.slot_bytes;
+    if (tier == Tier::kDram || tiers_.hbm().device_of(slot) == device) {
+      sum += blocks_.kind(each).slot_bytes;
+    }
   }
   return sum;
 }
@@ -194,7 +195,7 @@ double Cache::worth(const Index& index, EntryId entry, TimePoint now) {
 std::vector<SlotId> Cache::take_for_copy(RowId row, TimePoint now) {
   follow();
   const std::vector<BlockId>& all = blocks_.row(row).blocks;
-  const Block& first = blocks_.block(all.front());
+  const BlockKind& first = blocks_.kind(all.front());
   const Taker taker{first.model_class, first.domain, EngineId(), first.slot_bytes};
   const Index& index = shelf_of(row).index;
   const double saves = worth(index, blocks_.row(row).key, now);
@@ -211,7 +212,7 @@ std::vector<SlotId> Cache::take_for_copy(RowId row, TimePoint now) {
 
 RowCopy Cache::begin_copy(RowId row, std::vector<SlotId> to) {
   follow();
-  const Bytes slot_bytes = blocks_.block(blocks_.row(row).blocks.front()).slot_bytes;
+  const Bytes slot_bytes = blocks_.kind(blocks_.row(row).blocks.front()).slot_bytes;
   RowCopy copy{domain_of(row), blocks_.row(row).key, row, slot_bytes, {}, std::move(to)};
   for (const BlockId each : blocks_.row(row).blocks) {
     copy.from.push_back(blocks_.block(each).at[number(Tier::kHbm)]);

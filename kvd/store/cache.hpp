@@ -157,7 +157,7 @@ class Cache {
     return shelves_.try_emplace(domain, config_).first->second;
   }
   [[nodiscard]] DomainId domain_of(RowId row) const {
-    return blocks_.block(blocks_.row(row).blocks.front()).domain;
+    return blocks_.kind(blocks_.row(row).blocks.front()).domain;
   }
   [[nodiscard]] Shelf& shelf_of(RowId row) { return shelf(domain_of(row)); }
   /// Tells the indexes where rows are by now.

@@ -32,9 +32,8 @@ std::optional<ForDisk> Cache::next_for_disk() {
     const Key key = shelf.index.key(entry);
     ForDisk next{key.space, key.digest, Bytes(0), {}};
     for (const BlockId each : blocks_.row(row->second).blocks) {
-      const Block& block = blocks_.block(each);
-      next.slot_bytes = block.slot_bytes;
-      next.dram.push_back(block.at[static_cast<std::size_t>(Tier::kDram)]);
+      next.slot_bytes = blocks_.kind(each).slot_bytes;
+      next.dram.push_back(blocks_.block(each).at[static_cast<std::size_t>(Tier::kDram)]);
     }
     return next;
   }

@@ -59,17 +59,22 @@ class DevicePools {
   [[nodiscard]] auto begin() const { return pools_.begin(); }
   [[nodiscard]] auto end() const { return pools_.end(); }
 
-  /// Slots of any devices become free, as TierPool::release.
-  void release(std::span<const SlotId> slots) {
+  /// Calls visit(pool, its slots) for each stretch of slots that one device has.
+  template <class F>
+  void each(pool::Slots slots, F visit) {
     while (!slots.empty()) {
       const DeviceId device = device_of(slots.front());
       const auto other = [&](SlotId slot) { return device_of(slot) != device; };
       const auto end =
           pools_.size() == 1 ? slots.end() : std::find_if(slots.begin(), slots.end(), other);
       const auto count = static_cast<std::size_t>(end - slots.begin());
-      of(device).release(slots.first(count));
+      visit(of(device), slots.first(count));
       slots = slots.subspan(count);
     }
+  }
+  /// Slots of any devices become free, as TierPool::release.
+  void release(pool::Slots slots) {
+    each(slots, [](pool::TierPool& pool, auto there) { pool.release(there); });
   }
 
  private:

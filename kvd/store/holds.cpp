@@ -9,14 +9,17 @@ using pool::SlotState;
 
 namespace {
 
-pool::TierPool& pool_of(pool::TierPool& pool, SlotId) { return pool; }
-pool::TierPool& pool_of(DevicePools& pools, SlotId slot) { return pools.with(slot); }
-
-template <class Pools>
-void drain(Pools& pools, const std::vector<SlotId>& slots) {
+void drain(pool::TierPool& pool, pool::Slots slots) {
+  std::vector<SlotId> others;  // may drain already
+  others.reserve(slots.size());
   for (const SlotId slot : slots) {
-    if (pools.state(slot) != SlotState::kDraining) pool_of(pools, slot).drain(slot);
+    if (pool.state(slot) != SlotState::kDraining) others.push_back(slot);
   }
+  pool.drain(others);
+}
+
+void drain(DevicePools& pools, pool::Slots slots) {
+  pools.each(slots, [](pool::TierPool& pool, auto there) { drain(pool, there); });
 }
 
 template <class Pools>

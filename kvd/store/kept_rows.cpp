@@ -45,12 +45,12 @@ std::optional<KeptRow> KeptRows::next() {
     if (told == told_.end() || !told->second.waits || dram_of(id) != told->second.slots) continue;
     told->second.waits = false;
     const Row& row = blocks_.row(id);
-    const Block& block = blocks_.block(row.blocks.front());
-    const Index& index = cache_.shelf(block.domain).index;
+    const BlockKind& kind = blocks_.kind(row.blocks.front());
+    const Index& index = cache_.shelf(kind.domain).index;
     const Key key = index.key(row.key);
     KeptRow kept{
-        key.space,        key.digest,        std::nullopt, row.number, {index.saves(row.key)},
-        block.slot_bytes, told->second.slots};
+        key.space,       key.digest,        std::nullopt, row.number, {index.saves(row.key)},
+        kind.slot_bytes, told->second.slots};
     if (const EntryId parent = index.at(row.key).parent) kept.parent = index.at(parent).digest;
     return kept;
   }

@@ -103,6 +103,16 @@ pool::SlotGrant Tiers::take(const Taker& taker, std::span<const DeviceSlots> wan
   return all;
 }
 
+void Tiers::seal(Tier tier, pool::Slots slots) {
+  if (tier == Tier::kDram) return dram_.seal(slots);
+  hbm_.each(slots, [](pool::TierPool& pool, auto there) { pool.seal(there); });
+}
+
+void Tiers::open(Tier tier, pool::Slots slots) {
+  if (tier == Tier::kDram) return dram_.mark_open(slots);
+  hbm_.each(slots, [](pool::TierPool& pool, auto there) { pool.mark_open(there); });
+}
+
 void Tiers::free(Tier tier, std::vector<SlotId> slots) {
   if (tier == Tier::kHbm && !holds_.reads(tier)) return hbm_.release(slots);
   Hold given_up;
@@ -172,7 +182,7 @@ void Tiers::scrub_slabs() {
 // Those of processes that are gone.
 void Tiers::scrub_slots() {
   for (DirtySlots& dirty : holds_.take_dirty()) {
-    for (const SlotId slot : dirty.slots) hbm_.of(dirty.device).scrub(slot);
+    hbm_.of(dirty.device).scrub(dirty.slots);
     const Ticket ticket = orders_.next_ticket();
     Scrub order{ticket, Tier::kHbm, {}, std::move(dirty.slots), dirty.slot_bytes};
     orders_.add(order);

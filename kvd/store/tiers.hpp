@@ -81,8 +81,8 @@ class Tiers {
   /// Where one device has to be waited for, nothing of the others is touched: a slab that only
   /// joined the class would be empty, and be taken for a region and back without end.
   [[nodiscard]] pool::SlotGrant take(const Taker& taker, std::span<const DeviceSlots> wanted);
-  void seal(Tier tier, SlotId slot) { with(tier, slot).seal(slot); }
-  void open(Tier tier, SlotId slot) { with(tier, slot).mark_open(slot); }
+  void seal(Tier tier, pool::Slots slots);
+  void open(Tier tier, pool::Slots slots);
   /// Frees what nothing touches; anything else goes by `hold`. What is being moved waits for that.
   void free(Tier tier, std::vector<SlotId> slots);
   void hold(Hold hold) { holds_.add(std::move(hold)); }

@@ -42,10 +42,12 @@ Ticket Transfers::start(const Blocks& blocks, const BlockTable& table, Transfer 
                   transfer.slot_bytes,
                   {},
                   in_background(transfer.purpose)};
-  order.pairs.reserve(transfer.places.size());
-  for (const std::uint32_t i : transfer.places) {
-    order.pairs.push_back({blocks.slot(table, i, Tier::kHbm), blocks.slot(table, i, Tier::kDram)});
-  }
+  order.pairs.resize(transfer.places.size());
+  std::transform(transfer.places.begin(), transfer.places.end(), order.pairs.begin(),
+                 [&](std::uint32_t i) {
+                   const Block& block = blocks.block(table[i]);
+                   return CopySlots::Pair{block.at[0], block.at[1]};
+                 });
   const Ticket ticket = order.ticket;
   orders_.add(std::move(order));
   transfers_.emplace(ticket, std::move(transfer));

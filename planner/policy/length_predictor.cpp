@@ -14,6 +14,18 @@ Tokens at_quantile(std::vector<Tokens>::const_iterator first,
 
 }  // namespace
 
+// std::upper_bound without a branch for each step: which way it goes nobody foresees, and a step of
+// the control thread asks this for every request.
+std::vector<Tokens>::const_iterator LengthPredictor::longer_than(Tokens made) const {
+  auto first = sorted_.begin();
+  for (auto left = std::ssize(sorted_); left > 0;) {
+    const auto half = (left + 1) / 2;
+    first += half * static_cast<std::ptrdiff_t>(first[half - 1] <= made);
+    left -= half;
+  }
+  return first;
+}
+
 void LengthPredictor::ended(Tokens output) {
   if (recent_.size() == kWindow) {
     sorted_.erase(std::lower_bound(sorted_.begin(), sorted_.end(), recent_.front()));
@@ -25,7 +37,7 @@ void LengthPredictor::ended(Tokens output) {
 
 std::optional<LengthEstimate> LengthPredictor::estimate(Tokens made, Tokens most) const {
   if (sorted_.size() < kLeast) return std::nullopt;
-  const auto longer = std::upper_bound(sorted_.begin(), sorted_.end(), made);
+  const auto longer = longer_than(made);
   if (longer == sorted_.end()) return estimate_unknown(made, most);
   const auto quantile = [&](double q) {
     return std::min(at_quantile(longer, sorted_.end(), q), most);
@@ -35,7 +47,7 @@ std::optional<LengthEstimate> LengthPredictor::estimate(Tokens made, Tokens most
 
 std::optional<Tokens> LengthPredictor::quantile(Tokens made, double q) const {
   if (sorted_.size() < kLeast || made >= sorted_.back()) return std::nullopt;
-  return at_quantile(std::upper_bound(sorted_.begin(), sorted_.end(), made), sorted_.end(), q);
+  return at_quantile(longer_than(made), sorted_.end(), q);
 }
 
 LengthEstimate estimate_in_bucket(Tokens low, Tokens high, Tokens made, Tokens most) {

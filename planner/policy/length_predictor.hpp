@@ -46,6 +46,8 @@ class LengthPredictor {
   [[nodiscard]] std::size_t samples() const { return sorted_.size(); }
 
  private:
+  [[nodiscard]] std::vector<Tokens>::const_iterator longer_than(Tokens made) const;
+
   std::deque<Tokens> recent_;
   std::vector<Tokens> sorted_;
 };

@@ -117,7 +117,7 @@ class RandomWalk {
   void change_slot() {
     using enum SlotState;
     struct Change {
-      void (TierPool::*apply)(SlotId);
+      void (TierPool::*apply)(Slots);
       std::vector<SlotState> from;
       SlotState to;
     };

@@ -231,7 +231,7 @@ SlotId slot_in(TierPool& pool, SlotState state) {
 
 struct Transition {
   const char* name;
-  void (TierPool::*apply)(SlotId);
+  void (TierPool::*apply)(Slots);
   std::vector<SlotState> from;
   SlotState to;
 };

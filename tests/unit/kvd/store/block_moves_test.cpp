@@ -108,6 +108,32 @@ TEST_F(BlockMovesTest, BlocksOnTheirWayBackArrive) {
   EXPECT_EQ(table.arriving(), 0);
 }
 
+TEST_F(BlockMovesTest, PlacesMayComeInAnyOrder) {
+  const std::vector<std::uint32_t> places{3, 0, 2};
+  const std::vector<SlotId> slots = taken_in_dram(3);
+  sut.place(table, places, Tier::kDram, slots);
+  for (std::size_t k = 0; k < places.size(); ++k) {
+    EXPECT_EQ(blocks.slot(table, places[k], Tier::kDram), slots[k]);
+  }
+  EXPECT_EQ(table.doubled_alone(), 2);
+  sut.settle(table, places, Tier::kDram, 2);
+  EXPECT_EQ(fault(), "");
+}
+
+TEST_F(BlockMovesTest, WhatWasComputedIsSealedWhereItIsFull) {
+  BlockTable own{2};
+  blocks.extend(own, taker(), 4);
+  sut.place(own, all, Tier::kHbm, taken(4));
+  for (const std::uint32_t full : {2U, 2U, 4U}) {
+    sut.written(own, 0, 4, full);
+    EXPECT_EQ(in(Tier::kHbm, SlotState::kFilling), 0u);
+    EXPECT_EQ(in(Tier::kHbm, SlotState::kSealed), 2u + full);
+    EXPECT_EQ(blocks.block(own[3]).sealed, full == 4);
+  }
+  EXPECT_EQ(blocks.validate(own), "");
+  release(blocks.truncate(own, 0));
+}
+
 TEST_F(BlockMovesTest, AbortsOnABlockWithASlotOrWithout) {
   EXPECT_DEATH(sut.place(table, all, Tier::kHbm, std::vector<SlotId>(4)), "one slot in a tier");
   EXPECT_DEATH(sut.place(table, all, Tier::kDram, std::vector<SlotId>(3)), "gets one slot");

@@ -80,8 +80,8 @@ TEST_F(BlockTableTest, BlocksThatAreNoMoreAreGivenAgain) {
   BlockTable other{1};
   blocks.extend(other, taker(kB, kOtherClass), 1);
   EXPECT_EQ(other[0], last);
-  EXPECT_EQ(blocks.block(last).domain, kB);
-  EXPECT_EQ(blocks.block(last).model_class, kOtherClass);
+  EXPECT_EQ(blocks.kind(last).domain, kB);
+  EXPECT_EQ(blocks.kind(last).model_class, kOtherClass);
   EXPECT_FALSE(blocks.block(last).sealed);
   (void)blocks.truncate(other, 0);
 }

@@ -78,7 +78,7 @@ TEST_F(DevicePoolsTest, SlotsOfAllDevicesAreReleasedTogether) {
   EXPECT_EQ(filling(kDevices[2]), 0u);
   for (const SlotId slot : mixed) EXPECT_EQ(sut.state(slot), SlotState::kFree);
   EXPECT_EQ(sut.state(kept), SlotState::kFilling);
-  sut.release({});
+  sut.release(std::vector<SlotId>());
 }
 
 TEST_F(DevicePoolsTest, RunsOfOneDeviceAreReleasedWhole) {
