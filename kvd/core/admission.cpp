@@ -78,14 +78,7 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   requests_.each_inside_of(session.id, [&](Request& r) {
     if (r.prefills() && r.progress.planned < r.goal.prompt) enqueue(r);
     if (!r.decodes() || !r.times.has_token || r.paused()) return;
-    const std::int64_t made = r.answer().value;
-    const std::int64_t future =
-        std::max<std::int64_t>(1, knowledge_.expected_length(r).low.value - made);
-    snapshot.decoding.push_back({planner::Seconds(r.goal.slo.tpot), made,
-                                 planner::Seconds(context_.now - r.times.first_token), future,
-                                 seconds(session.costs.decode_s), r.goal.prompt,
-                                 knowledge_.saved_up(r), std::nullopt,
-                                 planner::Seconds(r.goal.slo.tbt), knowledge_.surely_to_come(r)});
+    snapshot.decoding.push_back(decoding_request(session, r));
     input.decoding.push_back(r.key);
     least_tbt = std::min(least_tbt, r.goal.slo.tbt);
   });
@@ -112,6 +105,22 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   // Where layers leave, memory is no bound for who may prefill.
   if (session.streaming || needs_.prefills_layerwise(session)) snapshot.memory.reset();
   return input;
+}
+
+planner::DecodingRequest Admission::decoding_request(const Session& session, Request& request) {
+  const std::int64_t made = request.answer().value;
+  const std::int64_t future =
+      std::max<std::int64_t>(1, knowledge_.expected_length(request).low.value - made);
+  return {planner::Seconds(request.goal.slo.tpot),
+          made,
+          planner::Seconds(context_.now - request.times.first_token),
+          future,
+          seconds(session.costs.decode_s),
+          request.goal.prompt,
+          knowledge_.saved_up(request),
+          std::nullopt,
+          planner::Seconds(request.goal.slo.tbt),
+          knowledge_.surely_to_come(request)};
 }
 
 // A long step makes tokens late that the policy does not see: of other engines, and of who is

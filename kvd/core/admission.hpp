@@ -31,6 +31,7 @@ class Admission {
   [[nodiscard]] AdmissionInput admission_input(Session& session, std::vector<Request*>& queue);
 
  private:
+  [[nodiscard]] planner::DecodingRequest decoding_request(const Session& session, Request& request);
   [[nodiscard]] bool may_take_long_steps(const Session& session);
   [[nodiscard]] bool has_devices_alone(const Session& session) const;
   [[nodiscard]] bool parks(const Session& session);
