@@ -94,6 +94,9 @@ TEST_F(LayerPlansTest, IsMadeAgainWhenItExpiresOrTheBatchChanges) {
   for (int step = 0; step < 7; ++step) sut.renew(session);
   EXPECT_THAT(emitted<SolvePlacement>(), SizeIs(1));
   sut.renew(session);
+  EXPECT_THAT(emitted<SolvePlacement>(), SizeIs(1)) << "eight steps are over, but no time";
+  pass(std::chrono::milliseconds(1));
+  sut.renew(session);
   EXPECT_THAT(emitted<SolvePlacement>(), SizeIs(2)) << "eight steps are over";
   answer(session, placing({{}}));
   running(session, 8);
