@@ -71,7 +71,7 @@ std::vector<BlockId> new_blocks(Blocks& blocks, const Taker& taker, std::size_t 
     blocks.kinds_.emplace_back();
     unused.emplace_back(static_cast<std::uint32_t>(blocks.blocks_.size()));
   }
-  const std::vector<BlockId> ids(unused.end() - static_cast<std::ptrdiff_t>(count), unused.end());
+  std::vector<BlockId> ids(unused.end() - static_cast<std::ptrdiff_t>(count), unused.end());
   unused.resize(unused.size() - count);
   const BlockKind kind{taker.model_class, taker.domain, taker.slot_bytes};
   for (const BlockId id : ids) blocks.kinds_[id.value - 1] = kind;
