@@ -24,7 +24,8 @@ The same Poisson arrivals on a real node (a daemon and a kvd-engine, processes o
 over /v1/completions) and in kvd-sim, whose costs of an iteration are measured on the same node
 first. Rates are multiples of the knee that kvd-sim finds for fcfs (90 % of requests within both
 goals, three seeds); goals are multiples of what one unloaded request takes. Prints, by load and policy, what
-was seen and what was simulated, means over the seeds, and how far they are apart. Wanted: shares
+was seen and what was simulated, means over the seeds, and how far they are apart. In the table `value`
+is what was seen, `floor` what was simulated, `ratio` the second over the first. Wanted: shares
 within 5 points, P50 of TTFT within 15 %, rotations within 10 %.
 
   --policies A,B,…  fcfs,lvf,unified    --model SHAPE       as kvd-engine --random

@@ -1,10 +1,10 @@
 #include "kvd/sim/commands/options.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 
 #include "kvd/sim/run/parts.hpp"
 #include "kvd/sim/workload/goals.hpp"
@@ -95,6 +95,7 @@ Status add_guarantees(const ScenarioOptions& options, Setting& setting) {
     setting.engines[i].dram_guarantee =
         Bytes(static_cast<std::int64_t>(static_cast<double>(dram.value) * share));
     all += *size;
+    if (all > hbm) break;  // before the sum grows too large for its type
   }
   if (all <= hbm) return {};
   return invalid("guarantees of " + std::to_string(all.value) +
@@ -217,7 +218,7 @@ Result<Summary> summarize_policy(const ScenarioOptions& options, const std::stri
     return invalid("--seeds must be from 1 to " + std::to_string(kMostSeeds));
   }
   std::vector<Metrics> runs;
-  std::map<std::string, std::vector<Metrics>> parts;
+  std::vector<std::pair<std::string, std::vector<Metrics>>> parts;
   const auto seeds = static_cast<double>(options.seeds);
   for (std::size_t i = 0; i < options.seeds; ++i) {
     RunProgress part;
@@ -227,7 +228,12 @@ Result<Summary> summarize_policy(const ScenarioOptions& options, const std::stri
     KVD_ASSIGN_OR_RETURN(const RunResult result,
                          simulate(options, policy, options.workload.seed + i, part));
     runs.push_back(measure(result));
-    for (const RequestPart& of : parts_of(result)) parts[of.name].push_back(measure(of.result));
+    for (const RequestPart& of : parts_of(result)) {
+      auto known = std::find_if(parts.begin(), parts.end(),
+                                [&](const auto& part) { return part.first == of.name; });
+      if (known == parts.end()) known = parts.insert(parts.end(), {of.name, {}});
+      known->second.push_back(measure(of.result));
+    }
   }
   Summary summary = summarize(policy, runs);
   for (const auto& [name, figures] : parts) summary.parts.push_back(summarize(name, figures));

@@ -2,31 +2,27 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <functional>
+#include <map>
+#include <utility>
 
 #include "kvd/sim/run/metrics.hpp"
 
 namespace kvd::sim {
 namespace {
 
-using NameOf = std::function<std::string(const RequestRecord&)>;
-
-void add_parts(const RunResult& result, const NameOf& name_of, std::vector<RequestPart>& out) {
-  std::vector<RequestPart> parts;
+/// `key_of` orders the parts.
+template <class KeyOf, class NameOf>
+void add_parts(const RunResult& result, KeyOf key_of, NameOf name_of,
+               std::vector<RequestPart>& out) {
+  std::map<decltype(key_of(result.requests.front())), RequestPart> parts;
   for (const RequestRecord& record : result.requests) {
-    const std::string name = name_of(record);
-    auto part = std::find_if(parts.begin(), parts.end(),
-                             [&](const RequestPart& known) { return known.name == name; });
-    if (part == parts.end()) {
-      part = parts.insert(parts.end(), RequestPart{name, {}});
-      part->result.totals.duration = result.totals.duration;
-    }
-    part->result.requests.push_back(record);
+    RequestPart& part = parts[key_of(record)];
+    part.name = name_of(record);
+    part.result.totals.duration = result.totals.duration;
+    part.result.requests.push_back(record);
   }
   if (parts.size() < 2) return;
-  std::sort(parts.begin(), parts.end(),
-            [](const RequestPart& a, const RequestPart& b) { return a.name < b.name; });
-  std::move(parts.begin(), parts.end(), std::back_inserter(out));
+  for (auto& [key, part] : parts) out.push_back(std::move(part));
 }
 
 std::string engine_name(const RequestRecord& record) {
@@ -62,8 +58,12 @@ std::string csv_line(std::size_t number, const RequestRecord& record) {
 
 std::vector<RequestPart> parts_of(const RunResult& result) {
   std::vector<RequestPart> out;
-  add_parts(result, engine_name, out);
-  add_parts(result, goals_name, out);
+  add_parts(
+      result, [](const RequestRecord& record) { return record.engine; }, engine_name, out);
+  const auto goals = [](const RequestRecord& record) {
+    return std::pair(record.ttft_slo, record.tbt_slo);
+  };
+  add_parts(result, goals, goals_name, out);
   return out;
 }
 
