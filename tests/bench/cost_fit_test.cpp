@@ -22,6 +22,7 @@ std::vector<CostSample> samples_of(const sim::IterationModel& model) {
     batches.push_back({0, 0, prompt, length * (length + 1) / 2});
   }
   std::vector<CostSample> samples;
+  samples.reserve(batches.size());
   for (const sim::Batch& batch : batches) {
     samples.push_back({batch, iteration_time(profile_with(model), batch).count()});
   }

@@ -133,18 +133,18 @@ TEST_F(KvdSim, SaysHowEachEngineAndEachClassOfGoalsFared) {
 TEST_F(KvdSim, AGuaranteeShields) {
   const std::string model = " --profile h100-pcie-llama3-8b --trace gen:sharegpt";
   const auto joint = [&](const std::string& engines) {
-    const Answer answer = call("run --policy unified --json --duration 40" + engines);
+    const Answer answer = call("run --policy unified --json --duration 8" + engines);
     EXPECT_EQ(answer.status, 0) << answer.err;
     const Json json = Json::parse(answer.out);
     const Json& of = json.contains("parts") ? json["parts"][0] : json["metrics"];
     return of["joint_attainment"].get<double>();
   };
-  const std::string guarantee = " --guarantee 5GiB";
-  const std::string both = " --hbm 10GiB --dram 10GiB";
-  const double alone = joint(model + " --rate 16 --hbm 5GiB --dram 5GiB");
-  EXPECT_GE(joint(model + " --rate 16" + guarantee + model + " --rate 40" + guarantee + both),
+  const std::string guarantee = " --guarantee 1GiB";
+  const std::string both = " --hbm 2GiB --dram 2GiB";
+  const double alone = joint(model + " --rate 6 --hbm 1GiB --dram 1GiB");
+  EXPECT_GE(joint(model + " --rate 6" + guarantee + model + " --rate 30" + guarantee + both),
             alone - 0.02);
-  EXPECT_LT(joint(model + " --rate 16" + model + " --rate 40" + both), alone - 0.2)
+  EXPECT_LT(joint(model + " --rate 6" + model + " --rate 30" + both), alone - 0.2)
       << "without a guarantee nothing shields it";
 }
 
