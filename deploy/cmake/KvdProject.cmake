@@ -37,13 +37,38 @@ if(CMAKE_UNITY_BUILD)
 endif()
 target_link_libraries(kvd_options INTERFACE Threads::Threads)
 
-# kvd_library(pool SOURCES a.cpp b.cpp [PUBLIC deps…] [PRIVATE deps…])
+# ccache serves compilations with a precompiled header only when it is told not to mind macros that
+# the header may have seen.
+set(KVD_PRECOMPILED_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
+if(KVD_CCACHE IN_LIST CMAKE_CXX_COMPILER_LAUNCHER)
+  set(KVD_PRECOMPILED_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+      ${CMAKE_CXX_COMPILER_LAUNCHER})
+endif()
+
+# The headers that all libraries read, compiled once, where several files are compiled as one: a
+# quarter of a file's CPU time in release. Named as an include path finds them, not by where this
+# clone is: the same for every clone.
+if(CMAKE_UNITY_BUILD)
+  add_library(kvd_standard_headers STATIC "${PROJECT_SOURCE_DIR}/deploy/cmake/standard_headers.cpp")
+  target_link_libraries(kvd_standard_headers PRIVATE kvd_options)
+  target_precompile_headers(kvd_standard_headers PRIVATE <deploy/cmake/standard_headers.hpp>)
+  set_target_properties(kvd_standard_headers PROPERTIES
+    CXX_COMPILER_LAUNCHER "${KVD_PRECOMPILED_LAUNCHER}")
+endif()
+
+# kvd_library(pool SOURCES a.cpp b.cpp [PUBLIC deps…] [PRIVATE deps…] [OWN_FLAGS])
 # A static library `kvd_<name>` with the alias `kvd::<name>`. PUBLIC deps are those its headers need.
+# OWN_FLAGS: its compiler flags are not those of the precompiled headers.
 function(kvd_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC;PRIVATE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OWN_FLAGS" "" "SOURCES;PUBLIC;PRIVATE")
   add_library(kvd_${name} STATIC ${arg_SOURCES})
   add_library(kvd::${name} ALIAS kvd_${name})
   target_link_libraries(kvd_${name} PUBLIC kvd_options ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
+  if(TARGET kvd_standard_headers AND NOT arg_OWN_FLAGS)
+    target_precompile_headers(kvd_${name} REUSE_FROM kvd_standard_headers)
+    set_target_properties(kvd_${name} PROPERTIES
+      CXX_COMPILER_LAUNCHER "${KVD_PRECOMPILED_LAUNCHER}")
+  endif()
 endfunction()
 
 # The same for a folder of headers only.

@@ -26,19 +26,11 @@ if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=[a-z,]*undefined")
   target_compile_options(kvd_test_options INTERFACE -fno-sanitize=null,alignment)
 endif()
 
-# ccache serves compilations with a precompiled header only when it is told not to mind macros that
-# the header may have seen.
-set(KVD_TEST_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
-if(KVD_CCACHE IN_LIST CMAKE_CXX_COMPILER_LAUNCHER)
-  set(KVD_TEST_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros
-      ${CMAKE_CXX_COMPILER_LAUNCHER})
-endif()
-
 add_executable(kvd_test_headers "${PROJECT_SOURCE_DIR}/tests/support/test_headers.cpp")
 target_link_libraries(kvd_test_headers PRIVATE kvd_test_options)
 # Named as an include path finds it, not by where this clone is: the same for every clone.
 target_precompile_headers(kvd_test_headers PRIVATE <tests/support/test_headers.hpp>)
-set_target_properties(kvd_test_headers PROPERTIES CXX_COMPILER_LAUNCHER "${KVD_TEST_LAUNCHER}"
+set_target_properties(kvd_test_headers PROPERTIES CXX_COMPILER_LAUNCHER "${KVD_PRECOMPILED_LAUNCHER}"
   RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
 
 function(kvd_test name)
@@ -55,7 +47,7 @@ function(kvd_test name)
   target_precompile_headers(${name} REUSE_FROM kvd_test_headers)
   list(FILTER arg_SOURCES INCLUDE REGEX "\\.c$")  # what is left: C has no use for them
   set_source_files_properties(${arg_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "${KVD_TEST_LAUNCHER}"
+  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "${KVD_PRECOMPILED_LAUNCHER}"
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   if("threads" IN_LIST arg_LABELS)
     add_dependencies(kvd_threads_tests ${name})

@@ -19,24 +19,33 @@ endfunction()
 
 kvd_compile_alone(planner/policy load.cpp prefill_costs.cpp uniform_placement.cpp)
 kvd_compile_alone(kvd/core tuning.cpp)
+kvd_compile_alone(kvd/sim/workload generators.cpp predict.cpp trace_rows.cpp workload.cpp)
 # A test has its own open_backend() in place of the one in here.
 kvd_compile_alone(kvd/daemon backend.cpp)
 if(KVD_HAVE_CUDA)
   kvd_compile_alone(tests/support/fakecuda vmm.cpp)
 endif()
-kvd_compile_alone(kvd/sim/figures beyond_engines.cpp beyond_policies.cpp beyond_unified.cpp
-  layerkv_setting.cpp orbitflow_order.cpp orbitflow_search.cpp orbitflow_sensitivity.cpp
-  superinfer_link.cpp superinfer_parameters.cpp)
 
 if(KVD_BUILD_BENCH)
   kvd_compile_alone(tests/bench serve_svg.cpp)
 endif()
+if(KVD_BUILD_TESTS)
+  kvd_compile_alone(tests/contract/planner placement_test.cpp)
+  kvd_compile_alone(tests/integration/daemon group_test.cpp session_test.cpp starving_test.cpp
+    streaming_test.cpp)
+  kvd_compile_alone(tests/unit/attention vector_math_test.cpp)
+  kvd_compile_alone(tests/unit/client_lib client_names_test.cpp mini_daemon.cpp)
+  kvd_compile_alone(tests/unit/ipc transport/ring_test.cpp transport/zmq_command_test.cpp
+    transport/zmtp_test.cpp)
+  kvd_compile_alone(tests/unit/kernels device/host/host_backend_test.cpp)
+  kvd_compile_alone(tests/unit/kvd/mover mover_test.cpp streams_test.cpp)
+  kvd_compile_alone(tests/unit/kvd/pool tier_pool_model_test.cpp tier_pool_renewal_test.cpp
+    tier_pool_retire_test.cpp)
+  kvd_compile_alone(tests/unit/planner/policy load_test.cpp placement_test.cpp)
+endif()
 
-# Targets of which most files would have to be listed.
-foreach(target
-    attention_test client_test daemon_cuda_test daemon_session_test ggml-kvd ggml-kvd-other
-    host_backend_test kvd_daemon_process kvd_sim_workload mover_test planner_contract_test
-    planner_policy_test pool_test transport_test)
+# Of most of their files another would have to be listed.
+foreach(target daemon_cuda_test ggml-kvd ggml-kvd-other kvd_daemon_process)
   if(TARGET ${target})
     set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
   endif()

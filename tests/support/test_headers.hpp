@@ -5,20 +5,4 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <deque>
-#include <filesystem>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <random>
-#include <set>
-#include <span>
-#include <string>
-#include <thread>
-#include <variant>
-#include <vector>
+#include "deploy/cmake/standard_headers.hpp"

@@ -10,7 +10,6 @@
 namespace kvd::sim::figures {
 namespace {
 
-constexpr double kLoad = 1.3;
 constexpr auto kJoint = &Metrics::joint_attainment;
 
 struct Change {
@@ -32,7 +31,7 @@ Result<GridResult> measure_change(Lab& lab, const Change& change) {
                   change.xs,
                   [knee, &change](const std::string& policy, double x) {
                     Trial trial =
-                        as_clients_announce(superinfer_trial(kQwen, policy, kLoad * knee));
+                        as_clients_announce(superinfer_trial(kQwen, policy, kOverload * knee));
                     trial.variant += std::string(", ") + change.x_name + " " + number_text(x);
                     trial.adjust = [first = trial.adjust, apply = change.apply, x](Setting& s) {
                       first(s);

@@ -8,8 +8,6 @@
 namespace kvd::sim::figures {
 namespace {
 
-constexpr double kLoad = 1.3;
-
 /// The naive engine's link: SI Table 1, one direction at a time.
 void make_naive(LinkModel& link) {
   link.h2d_bytes_s = 9.86 * static_cast<double>(kGiB.value);
@@ -38,7 +36,7 @@ Result<Figure> si_fig2(Lab& lab) {
                   {"waiting_first", "lvf"},
                   {10, 20, 40, 64, 100, 180},
                   [knee](const std::string& policy, double x) {
-                    return adjusted(superinfer_trial(kQwen, policy, kLoad * knee),
+                    return adjusted(superinfer_trial(kQwen, policy, kOverload * knee),
                                     "link " + number_text(x), [x](Setting& setting) {
                                       LinkModel& link = setting.engines[0].profile.link;
                                       link.h2d_bytes_s = x * 1e9;

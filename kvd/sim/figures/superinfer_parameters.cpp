@@ -8,8 +8,6 @@
 namespace kvd::sim::figures {
 namespace {
 
-constexpr double kLoad = 1.3;
-
 Result<GridResult> over_parameter(Lab& lab, const std::string& figure, const std::string& name,
                                   const std::string& label, std::vector<double> values,
                                   RotaParameters (*parameters)(double)) {
@@ -21,7 +19,7 @@ Result<GridResult> over_parameter(Lab& lab, const std::string& figure, const std
                   {"lvf"},
                   std::move(values),
                   [knee, parameters](const std::string& policy, double x) {
-                    return superinfer_trial(kQwen, policy, kLoad * knee, parameters(x));
+                    return superinfer_trial(kQwen, policy, kOverload * knee, parameters(x));
                   }};
   return measure_grid(lab, grid);
 }

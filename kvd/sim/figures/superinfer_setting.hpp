@@ -11,6 +11,8 @@ inline constexpr const char* kSuperInferUnit =
     "GH200, Qwen2.5-32B, ShareGPT lengths with the vLLM paper's means";
 /// SI 5.2: blocks a policy may rotate in an iteration. All policies get the same.
 inline constexpr std::int64_t kRotatedBlocks = 2400;
+/// The rate of the figures over one parameter, in knees of fcfs.
+inline constexpr double kOverload = 1.3;
 
 /// What the paper's RotaSched is configured with; fields that are set replace it.
 struct RotaParameters {

@@ -7,8 +7,6 @@
 namespace kvd::planner::testing {
 namespace {
 
-using Indices = std::vector<std::uint32_t>;
-
 TEST(Fcfs, StopsAtTheFirstThatDoesNotFit) {
   FcfsPolicy sut;
   const auto& decision = sut.decide(

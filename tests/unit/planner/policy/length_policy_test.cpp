@@ -7,9 +7,6 @@
 namespace kvd::planner::testing {
 namespace {
 
-using Indices = std::vector<std::uint32_t>;
-constexpr Seconds kNow{10};
-
 RotationRequest of_length(RotationRequest request, std::int64_t output, std::int64_t made = 0) {
   request.output_tokens = Tokens(output);
   request.tokens_made = Tokens(made);

@@ -11,9 +11,6 @@
 namespace kvd::planner::testing {
 namespace {
 
-using Indices = std::vector<std::uint32_t>;
-constexpr Seconds kNow{10};
-
 // S1, W1, R2, R1 of the golden: lags 3, 1.5, -1, -5.
 RotationSnapshot golden(std::int64_t b_hbm, std::int64_t w1_bytes = 3) {
   return snapshot(b_hbm, 4, {rotary(2, 9), waiting(w1_bytes, 6), running(2, 9), running(4, 5)});

@@ -7,8 +7,6 @@
 namespace kvd::planner::testing {
 namespace {
 
-using Indices = std::vector<std::uint32_t>;
-constexpr Seconds kNow{10};
 constexpr Seconds kStep{0.01};
 constexpr Seconds kTbt{0.03};
 constexpr RotationConfig kGoodput{3, 0, 0.5, false, Overload::kGoodput};

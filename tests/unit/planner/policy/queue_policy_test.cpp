@@ -7,9 +7,6 @@
 namespace kvd::planner::testing {
 namespace {
 
-using Indices = std::vector<std::uint32_t>;
-constexpr Seconds kNow{10};
-
 TEST(SiCode, TheLongestRunningLeaveStrictlyBelowTheBudgetWhateverTheQueueNeeds) {
   QueuePolicy sut("si_code", QueueRule::kSiCode);
   auto of = snapshot(1, 6, {waiting(2, 1), running(3, 4), running(2, 2), running(1, 6)});

@@ -4,6 +4,9 @@
 
 namespace kvd::planner::testing {
 
+using Indices = std::vector<std::uint32_t>;
+inline constexpr Seconds kNow{10};
+
 inline RotationRequest waiting(std::int64_t bytes, double t_arr) {
   RotationRequest request;
   request.state = RequestState::kWaiting;

@@ -7,9 +7,6 @@
 namespace kvd::planner::testing {
 namespace {
 
-using Indices = std::vector<std::uint32_t>;
-constexpr Seconds kNow{10};
-
 RotationRequest with_deposit(RotationRequest request, std::int64_t deposit) {
   request.deposit = deposit;
   return request;
