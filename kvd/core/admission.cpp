@@ -83,11 +83,8 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
     least_tbt = std::min(least_tbt, r.goal.slo.tbt);
   });
   // A prompt that cannot be in time must not keep those that can from it.
-  if (context_.rotation->traits().serves_the_late &&
-      context_.tuning.rotation.overload == "goodput") {
-    std::stable_partition(waiting.begin(), waiting.end(),
-                          [&](const Request* r) { return !knowledge_.hopeless(*r); });
-  }
+  std::stable_partition(waiting.begin(), waiting.end(),
+                        [&](const Request* r) { return !knowledge_.served_last(*r); });
   for (Request* r : waiting) enqueue(*r);
   if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
     snapshot.guard =

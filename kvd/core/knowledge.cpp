@@ -61,6 +61,15 @@ bool Knowledge::hopeless(const Request& request) const {
   return waited + prefill_left_s(request) > to_seconds(request.goal.slo.ttft);
 }
 
+bool Knowledge::served_last(const Request& request) const {
+  if (!context_.rotation->traits().serves_the_late ||
+      context_.tuning.rotation.overload != "goodput" || !hopeless(request)) {
+    return false;
+  }
+  const double waited = to_seconds(context_.now - request.times.arrived);
+  return waited < kMostPatience * to_seconds(request.goal.slo.ttft);
+}
+
 double Knowledge::slower_link(DeviceId device) const {
   const auto& rates = link_rates(device);
   return std::min(rates[0], rates[1]);

@@ -68,6 +68,10 @@ class Knowledge {
   [[nodiscard]] double prefill_left_s(const Request& request) const;
   /// Its first token cannot come in time any more. Precondition: it has none.
   [[nodiscard]] bool hopeless(const Request& request) const;
+  /// It waits behind all that can still be in time, until it has waited kMostPatience times its
+  /// goal: then it is among those that came first. Where the rotation policy serves the late
+  /// (RotationTraits) and `rotation.overload` is goodput. Precondition: as hopeless().
+  [[nodiscard]] bool served_last(const Request& request) const;
   [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
   /// Tokens still to come that may be counted on: the low estimate; while nothing is known, what
   /// most answers have. At least 1.
@@ -77,6 +81,8 @@ class Knowledge {
   [[nodiscard]] std::int64_t saved_up(Request& request) const;  ///< its deposit now
 
  private:
+  static constexpr double kMostPatience = 32;
+
   void measure_plan(Session& session, double took);
 
   struct Link {

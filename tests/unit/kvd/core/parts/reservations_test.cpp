@@ -1,4 +1,5 @@
-// Random domains: whoever is let grow, those inside can still end one after the other.
+// Who may come in, in which order. Random domains: whoever is let grow, those inside can still end
+// one after the other.
 #include "kvd/core/reservations.hpp"
 
 #include <gmock/gmock.h>
@@ -8,10 +9,13 @@
 #include <optional>
 #include <random>
 
+#include "kvd/core/admission.hpp"
 #include "tests/unit/kvd/core/parts/parts_fixture.hpp"
 
 namespace kvd::core {
 namespace {
+
+using ::testing::ElementsAre;
 
 constexpr std::int64_t kSlabBlocks = kSlab / kSlot;  // of an engine with one layer group
 constexpr std::int64_t kHbm = 4 * kSlabBlocks, kBoth = 8 * kSlabBlocks;
@@ -165,6 +169,63 @@ TEST_F(RandomDomain, WhoeverIsLetGrowLeavesAWayOut) {
     EXPECT_GT(curbed, 1000);
     EXPECT_GT(grew, 1000);
     EXPECT_GT(came_back, 1000);
+  }
+}
+
+/// HBM and DRAM have 40 blocks together. A prompt of 20 blocks lets no second one in.
+class WhoComesIn : public PartsTest {
+ protected:
+  WhoComesIn() : PartsTest(small_config(4, 1)) {}
+
+  void use(const char* rotation, const char* overload, const char* admission = "none") {
+    Tuning wanted = ground.context.tuning;
+    wanted.admission.policy = admission;
+    wanted.rotation.policy = rotation;
+    wanted.rotation.overload = overload;
+    ground.context.retune(wanted);
+  }
+
+  Session& session = attach(kA, 1);
+  Reservations sut{ground};
+};
+
+TEST_F(WhoComesIn, ThoseInTimeBeforeTheLateWhereThePolicyServesThemLast) {
+  Request& late = submit(session, 80, 4);
+  pass(late.goal.slo.ttft + std::chrono::milliseconds(1));
+  Request& early = submit(session, 80, 4);
+  use("unified", "goodput");
+  EXPECT_THAT(sut.admissible(kShareA), ElementsAre(&early));
+  use("unified", "ttft");
+  EXPECT_THAT(sut.admissible(kShareA), ElementsAre(&late));
+  use("fcfs", "goodput");
+  EXPECT_THAT(sut.admissible(kShareA), ElementsAre(&late)) << "it serves by arrival";
+}
+
+TEST_F(WhoComesIn, NobodyIsLateForEver) {
+  use("unified", "goodput");
+  Request& late = submit(session, 80, 4);
+  pass(late.goal.slo.ttft * 32 - std::chrono::milliseconds(1));
+  Request& early = submit(session, 80, 4);
+  EXPECT_THAT(sut.admissible(kShareA), ElementsAre(&early));
+  pass(std::chrono::milliseconds(1));
+  EXPECT_THAT(sut.admissible(kShareA), ElementsAre(&late)) << "it was the first that came";
+}
+
+// Were the orders two, a queue would stand before a half-empty HBM until nobody is left inside.
+TEST_F(WhoComesIn, WhomAdmissionLetsInHasRoom) {
+  running(session, 40).times.has_token = true;
+  Request& late = submit(session, 60, 4);
+  pass(late.goal.slo.ttft + std::chrono::milliseconds(1));
+  Request& early = submit(session, 60, 4);
+  Needs needs{ground};
+  Supply supply{ground, needs};
+  for (const char* overload : {"goodput", "ttft"}) {
+    use("unified", overload, "past_future");
+    Admission(ground, needs, supply).admit(session);
+    const std::vector<Request*> may = sut.admissible(kShareA);
+    ASSERT_EQ(may.size(), 1U) << overload;
+    EXPECT_NE(may.front()->verdict, Verdict::kHeldBack) << overload;
+    EXPECT_EQ((may.front() == &early ? late : early).verdict, Verdict::kHeldBack) << overload;
   }
 }
 
