@@ -8,6 +8,10 @@ namespace kvd::planner {
 
 inline constexpr Bytes kUnlimited{std::numeric_limits<std::int64_t>::max()};
 
+/// Of the tokens that engines make, the share that those who have started may need. What is left is
+/// saved up: without it turns get ever shorter, and moving takes what there was to save.
+inline constexpr double kPromised = 0.85;
+
 /// Nobody leaves in the midst of prefill, and nobody before a token since coming in: what is moved
 /// in and out without one is moved for nothing, again and again.
 inline bool may_leave(const RotationRequest& request, const RotationConfig& config) {

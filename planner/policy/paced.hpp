@@ -32,9 +32,6 @@ class PacedPolicy final : public RotationPolicy {
   static constexpr double kNear = 4;
   /// A goal between tokens of less than so many steps lets nobody save any up.
   static constexpr double kSaves = 2;
-  /// Of the tokens that the engine makes, the share that those who have started may need. What is
-  /// left is saved up: without it turns get ever shorter, and moving takes what there was to save.
-  static constexpr double kPromised = 0.85;
 
   [[nodiscard]] std::string_view name() const override { return "paced"; }
   [[nodiscard]] RotationTraits traits() const override {

@@ -144,12 +144,13 @@ Bytes UnifiedPolicy::list_covered(const RotationSnapshot& snapshot) {
   return std::min(sum, snapshot.b_xfer);
 }
 
-// The streams begun, this one among them, ask for no more tokens a second than engines make: with
-// more, all deposits run dry in turn. Where nobody is parked, who runs asks for what it makes.
+// The streams begun, this one among them, ask for no more of the tokens that engines make a second
+// than kPromised: with more, all deposits run dry in turn. Where nobody is parked, who runs asks
+// for what it makes.
 bool UnifiedPolicy::paced(const RotationSnapshot& snapshot, const RotationRequest& request) const {
   if (!request.counts_as_waiting() || pace_.parked == 0) return true;
   const double asked = pace_.asked + 1 / request.tbt_slo.count();
-  return asked * snapshot.step.count() <= static_cast<double>(pace_.running + 1);
+  return asked * snapshot.step.count() <= kPromised * static_cast<double>(pace_.running + 1);
 }
 
 bool UnifiedPolicy::take(const RotationSnapshot& snapshot, std::uint32_t index, Bytes limit) {

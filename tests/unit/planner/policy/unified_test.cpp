@@ -107,10 +107,11 @@ TEST(Unified, NoMoreStreamsBeginThanEnginesCanPaceWhileSomebodyIsParked) {
   auto of = snapshot(2, 9, {waiting(2, 7), with_deposit(rotary(8, 5), 5), running(2, 1)});
   for (auto& request : of.requests) request.tbt_slo = Seconds(1);
   EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0})) << "no step was measured yet";
-  of.step = Seconds(0.6);
-  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0})) << "3 asked, 3.3 made a second";
-  of.step = Seconds(0.7);
-  EXPECT_TRUE(sut.decide(of, kNow, {}).prioritized.empty()) << "2.9 made";
+  of.step = Seconds(0.56);
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0}))
+      << "3 asked, 3.04 promised a second";
+  of.step = Seconds(0.57);
+  EXPECT_TRUE(sut.decide(of, kNow, {}).prioritized.empty()) << "2.98 promised";
   of.requests[1].state = RequestState::kRunning;
   of.requests[1].t_run = Seconds(5);
   of.growth = Bytes(1);
