@@ -1,6 +1,6 @@
 // The parts of the standard library that most files read: KvdProject.cmake compiles them once for
 // all libraries, KvdTest.cmake once for all test programs. A file still includes what it uses: the
-// preset `dev` and clang-tidy compile without this.
+// libraries of the preset `dev`, and clang-tidy, do without this.
 #pragma once
 
 #include <algorithm>
