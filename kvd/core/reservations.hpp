@@ -35,7 +35,8 @@ class Reservations {
         memory_(ground.memory) {}
 
   /// Curbs those of the domain that may not grow now (Order::curbed), and names those that wait
-  /// and may come in on the share's device, in their order.
+  /// and may come in on the share's device: by arrival, those that are served last
+  /// (Knowledge::served_last) behind all others.
   [[nodiscard]] std::vector<Request*> admissible(Share share);
 
  private:

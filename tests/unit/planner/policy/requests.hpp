@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "planner/policy/rotation.hpp"
 
 namespace kvd::planner::testing {
