@@ -120,6 +120,44 @@ KVD_API kvd_status kvd_region_allocate(kvd_handle* handle, uint64_t bytes, uint6
  * being captured without that, which fails by this. */
 KVD_API kvd_status kvd_region_free(kvd_handle* handle, uint64_t region_id, uint64_t timeout_ns);
 
+/* A region for memory that comes and goes, so that several engines share the pool and each has what
+ * it needs of it: addresses for `bytes`, rounded up to whole slabs, with no memory behind them.
+ * Reading or writing there is an error until kvd_region_grow has put some there. A tensor or a cache
+ * may be made over all of it; a cache's copy fails where a block of it has no memory. It ends by
+ * kvd_region_free. */
+KVD_API kvd_status kvd_region_reserve(kvd_handle* handle, uint64_t bytes, uint64_t timeout_ns,
+                                      kvd_region* region);
+/* Puts a zeroed slab behind each of at most 4096 positions, all or none: position p is at address +
+ * p * granularity. *part_id names them for kvd_region_shrink. KVD_OUT_OF_MEMORY, KVD_QUOTA_EXCEEDED
+ * and KVD_DEADLINE_EXCEEDED: there is no room; KVD_INVALID_ARGUMENT: a position is named twice or
+ * has memory; KVD_UNAVAILABLE: the daemon it was reserved with is gone. */
+KVD_API kvd_status kvd_region_grow(kvd_handle* handle, uint64_t region_id,
+                                   const uint32_t* positions, uint32_t count, uint64_t timeout_ns,
+                                   uint64_t* part_id);
+/* Unmaps a part and hands its slabs back; the addresses stay reserved. Nothing may use them any
+ * more: of CUDA memory it first waits for all work this process has given the GPU. */
+KVD_API kvd_status kvd_region_shrink(kvd_handle* handle, uint64_t region_id, uint64_t part_id,
+                                     uint64_t timeout_ns);
+
+/* What the requests need whose blocks lie in such a region. */
+typedef struct kvd_demand {
+  size_t struct_size;
+  uint64_t kept_bytes;   /* never handed back */
+  uint64_t least_bytes;  /* what its oldest request needs to run, kept_bytes included */
+  uint64_t wanted_bytes; /* what all its requests would use */
+  uint64_t grain_bytes;  /* beyond what is kept it comes and goes by multiples of this */
+  uint64_t age_ns;       /* of its oldest request; 0: there is none */
+} kvd_demand;
+
+/* How many *bytes the region may have now, beside all others of the node that grow and shrink. Less
+ * than it has: parts are to be handed back soon, as others need them. More: it may grow so far.
+ * Nothing is taken from it. Ask every few steps: after 2 s without word kvd takes it that nothing
+ * more is wanted. An engine that falls idle hands back what it does not keep first, as it will not
+ * hear that others need it. */
+KVD_API kvd_status kvd_region_share(kvd_handle* handle, uint64_t region_id,
+                                    const kvd_demand* demand, uint64_t timeout_ns,
+                                    uint64_t* bytes);
+
 /* Around the capture of a CUDA graph, whichever stream and thread of the process captures: between
  * these two kvd neither maps nor unmaps memory of a GPU here, for any handle, since what that takes
  * ends captures (the driver fails them with 900 or 901). What the daemon wants mapped or unmapped

@@ -49,6 +49,14 @@ Status check_length(const UniqueFd& file, Bytes size) {
   return {};
 }
 
+Status keep_private(void* memory, Bytes size) {
+  if (::madvise(memory, size.size(), MADV_DONTFORK) != 0 ||
+      ::madvise(memory, size.size(), MADV_DONTDUMP) != 0) {
+    return mapping_error("keeping memory out of forked children and core dumps", size);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<AddressRange> AddressRange::reserve(Bytes size, Bytes alignment) {
@@ -70,20 +78,37 @@ Result<AddressRange> AddressRange::reserve(Bytes size, Bytes alignment) {
   return AddressRange(start + head, size);
 }
 
-Status AddressRange::map(Bytes offset, Bytes size, const UniqueFd& file) {
+Status AddressRange::check_inside(Bytes offset, Bytes size) const {
   if (offset < Bytes(0) || size <= Bytes(0) || offset > size_ - size ||
       !is_aligned(offset, page_bytes())) {
     return make_error(ErrorCode::kInvalidArgument, "mapping lies outside its address range");
   }
+  return {};
+}
+
+Status AddressRange::map(Bytes offset, Bytes size, const UniqueFd& file) {
+  KVD_TRY(check_inside(offset, size));
   KVD_TRY(check_length(file, size));
   void* raw = ::mmap(data_ + offset.value, size.size(), PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_FIXED, file.get(), 0);
   if (raw == MAP_FAILED) return mapping_error("mapping memory", size);
-  if (::madvise(raw, size.size(), MADV_DONTFORK) != 0 ||
-      ::madvise(raw, size.size(), MADV_DONTDUMP) != 0) {
-    return mapping_error("keeping memory out of forked children and core dumps", size);
-  }
-  return {};
+  return keep_private(raw, size);
+}
+
+// An old size of 0 makes a second mapping of shared memory and leaves the first one alone.
+Status AddressRange::map_from(Bytes offset, Bytes size, const SlabRange& from, Bytes from_offset) {
+  KVD_TRY(check_inside(offset, size));
+  void* raw = ::mremap(from.data() + from_offset.value, 0, size.size(),
+                       MREMAP_MAYMOVE | MREMAP_FIXED, data_ + offset.value);
+  if (raw == MAP_FAILED) return mapping_error("mapping memory", size);
+  return keep_private(raw, size);
+}
+
+Status AddressRange::unmap(Bytes offset, Bytes size) {
+  KVD_TRY(check_inside(offset, size));
+  void* raw = ::mmap(data_ + offset.value, size.size(), PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  return raw == MAP_FAILED ? Status(mapping_error("unmapping memory", size)) : Status();
 }
 
 AddressRange::AddressRange(AddressRange&& other) noexcept

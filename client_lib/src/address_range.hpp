@@ -28,12 +28,15 @@ class AddressRange final : public SlabRange {
   /// Maps the first `size` bytes of the file at `offset` of the range, to read and write; the fd
   /// may be closed after.
   Status map(Bytes offset, Bytes size, const UniqueFd& file) override;
+  Status map_from(Bytes offset, Bytes size, const SlabRange& from, Bytes from_offset) override;
+  Status unmap(Bytes offset, Bytes size) override;
 
   [[nodiscard]] std::byte* data() const override { return data_; }
   [[nodiscard]] Bytes size() const override { return size_; }
 
  private:
   AddressRange(std::byte* data, Bytes size) : data_(data), size_(size) {}
+  [[nodiscard]] Status check_inside(Bytes offset, Bytes size) const;
   void release() noexcept;
 
   std::byte* data_ = nullptr;

@@ -79,10 +79,7 @@ kvd_status kvd_region_allocate(kvd_handle* handle, uint64_t bytes, uint64_t time
   if (!is_writable(region)) return invalid(kNoStruct);
   const auto taken = handle->client.allocate_region(bytes, duration(timeout_ns));
   if (!taken.ok()) return fail(taken.error());
-  const kvd_region out{
-      sizeof(kvd_region), taken->id, taken->address, taken->bytes, taken->granularity,
-      taken->device,      0};
-  return write_struct(out, region);
+  return write_struct(to_c(*taken), region);
 }
 
 kvd_status kvd_region_free(kvd_handle* handle, uint64_t region_id, uint64_t timeout_ns) {

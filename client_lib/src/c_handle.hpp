@@ -63,6 +63,11 @@ kvd_status write_struct(const T& from, T* into) {
   return KVD_OK;
 }
 
+inline kvd_region to_c(const kvd_client::Region& region) {
+  return {sizeof(kvd_region), region.id, region.address, region.bytes, region.granularity,
+          region.device,      0};
+}
+
 constexpr const char* kNoHandle = "the handle is NULL";
 constexpr const char* kNoStruct = "a struct is NULL or its struct_size is not set";
 

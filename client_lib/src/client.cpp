@@ -108,6 +108,25 @@ Status Client::free_region(std::uint64_t id, Duration timeout) {
   return public_result(impl_->free_region(id, timeout));
 }
 
+Result<Region> Client::reserve_region(std::uint64_t bytes, Duration timeout) {
+  return public_result(impl_->reserve_region(bytes, timeout));
+}
+
+Result<std::uint64_t> Client::grow_region(std::uint64_t id,
+                                          std::span<const std::uint32_t> positions,
+                                          Duration timeout) {
+  return public_result(impl_->grow_region(id, positions, timeout));
+}
+
+Status Client::shrink_region(std::uint64_t id, std::uint64_t part, Duration timeout) {
+  return public_result(impl_->shrink_region(id, part, timeout));
+}
+
+Result<std::uint64_t> Client::share_region(std::uint64_t id, const Demand& demand,
+                                           Duration timeout) {
+  return public_result(impl_->share_region(id, demand, timeout));
+}
+
 Result<RegionView> Client::view_region(std::uint64_t id, Duration timeout) {
   return public_result(impl_->view_region(id, timeout));
 }

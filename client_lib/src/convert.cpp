@@ -77,6 +77,10 @@ wire::TargetBody target_of(RegionId region) {
   return {region.value, static_cast<std::uint32_t>(wire::TargetKind::kRegion), 0};
 }
 
+wire::TargetBody space_target(RegionId space) {
+  return {space.value, static_cast<std::uint32_t>(wire::TargetKind::kSpace), 0};
+}
+
 wire::TargetBody orphaned_target(Bytes bytes) {
   return {static_cast<std::uint64_t>(bytes.value),
           static_cast<std::uint32_t>(wire::TargetKind::kOrphaned), 0};
@@ -147,6 +151,15 @@ kvd_client::Status public_result(const Status& status) {
 
 Error wrong_reply() {
   return make_error(ErrorCode::kInternal, "the daemon's reply does not belong to the command");
+}
+
+Error invalid(std::string message) {
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+Result<std::uint64_t> value_of(const Result<wire::Reply>& reply) {
+  return answer_of<wire::ValueReplyBody>(
+      reply, [](const wire::ValueReplyBody& body) { return body.value; });
 }
 
 }  // namespace kvd::client

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -23,6 +25,7 @@ std::vector<wire::ScheduleRequest> to_wire(std::span<const kvd_client::ScheduleR
 wire::ScheduleBody to_wire(const kvd_client::ScheduleInput& input);
 wire::TargetBody target_of(RequestId request);
 wire::TargetBody target_of(RegionId region);
+wire::TargetBody space_target(RegionId space);
 /// So many bytes of regions of an earlier boot.
 wire::TargetBody orphaned_target(Bytes bytes);
 
@@ -43,6 +46,7 @@ kvd_client::Result<T> public_result(Result<T> result) {
 
 /// For a reply whose body is not the one that belongs to its command.
 Error wrong_reply();
+Error invalid(std::string message);
 
 /// The body of a reply, translated; the reply's failure; or wrong_reply().
 template <class Body, class Translate>
@@ -53,5 +57,7 @@ auto answer_of(const Result<wire::Reply>& reply, Translate translate)
   if (body == nullptr) return wrong_reply();
   return translate(*body);
 }
+
+Result<std::uint64_t> value_of(const Result<wire::Reply>& reply);
 
 }  // namespace kvd::client

@@ -11,17 +11,12 @@
 
 /// Attaching, leaving, and the calls of level 1; those of level 3 stand in core_requests.cpp.
 namespace kvd::client {
-namespace {
-
-/// A region that could not be taken is handed back even when the caller's time is over.
-constexpr Nanoseconds kReturnTimeout = std::chrono::milliseconds(100);
 
 Status finish_region(Session& session, RegionId region, TimePoint deadline) {
   KVD_TRY(session.call(wire::FinishCommand{target_of(region)}, deadline));
   return {};
 }
 
-/// Of one that nobody took.
 Status return_region(Session& session, RegionId region, TimePoint deadline) {
   session.slabs().discard_region(region);
   return finish_region(session, region, deadline);
@@ -31,8 +26,6 @@ Error no_region(std::uint64_t id) {
   return make_error(ErrorCode::kNotFound,
                     "region " + std::to_string(id) + " is not one of this client's");
 }
-
-}  // namespace
 
 void return_untaken_regions(Session& session, TimePoint deadline) {
   for (const RegionId region : session.slabs().untaken_regions()) {
@@ -120,12 +113,17 @@ Result<kvd_client::Region> Core::allocate_region(std::uint64_t bytes, Nanosecond
 Result<kvd_client::Region> Core::take_region(const SessionPtr& session, RegionId id,
                                              TimePoint deadline) {
   KVD_ASSIGN_OR_RETURN(auto mapping, session->slabs().take_region(id, deadline));
+  return keep({id, session, std::move(mapping), std::nullopt});
+}
+
+kvd_client::Region Core::keep(RegionBook::Entry entry) {
+  const RegionMapping& mapping = *entry.mapping;
   kvd_client::Region region;
-  region.address = mapping->range->data();
-  region.bytes = mapping->range->size().size();
-  region.granularity = mapping->slab_bytes.size();
-  region.device = mapping->range->device();
-  region.id = regions_.add({id, session, std::move(mapping)});
+  region.address = mapping.range->data();
+  region.bytes = mapping.range->size().size();
+  region.granularity = mapping.slab_bytes.size();
+  region.device = mapping.range->device();
+  region.id = regions_.add(std::move(entry));
   if (!reattacher_) reattacher_ = std::make_unique<Reattacher>([this] { attach_where_lost(); });
   return region;
 }
@@ -155,8 +153,8 @@ Status Core::free_region(std::uint64_t id, Nanoseconds timeout) {
   if (mapping == nullptr) return no_region(id);
   KVD_ASSIGN_OR_RETURN(auto change, MappingHold::of_process().need_change());
   KVD_TRY(mapping->memory->quiesce(until - clock_.now()));
-  const auto entry = regions_.take(id);
-  const Bytes bytes = mapping->range->size();
+  auto entry = regions_.take(id);
+  const Bytes bytes = entry->bytes();
   mapping->range.reset();
   change.reset();
   const SessionPtr session = connector_.session();
@@ -164,9 +162,12 @@ Status Core::free_region(std::uint64_t id, Nanoseconds timeout) {
   if (entry->session.lock() != session) {
     // The daemon it came from is gone; the one there now counts it. One that cannot be told loses
     // count at most.
-    (void)session->call(wire::FinishCommand{orphaned_target(bytes)}, until);
+    if (bytes > Bytes(0)) {
+      (void)session->call(wire::FinishCommand{orphaned_target(bytes)}, until);
+    }
     return {};
   }
+  if (entry->parts) return close_space(*session, *entry, until);
   const Status status = finish_region(*session, entry->daemon_id, until);
   // What went down with its daemon is handed back as well.
   return status.code() == ErrorCode::kUnavailable ? Status() : status;

@@ -43,6 +43,15 @@ class Core {
 
   Result<kvd_client::Region> allocate_region(std::uint64_t bytes, Nanoseconds timeout);
   Status free_region(std::uint64_t id, Nanoseconds timeout);
+
+  // Of regions that grow and shrink: core_spaces.cpp.
+  Result<kvd_client::Region> reserve_region(std::uint64_t bytes, Nanoseconds timeout);
+  Result<std::uint64_t> grow_region(std::uint64_t id, std::span<const std::uint32_t> positions,
+                                    Nanoseconds timeout);
+  Status shrink_region(std::uint64_t id, std::uint64_t part, Nanoseconds timeout);
+  Result<std::uint64_t> share_region(std::uint64_t id, const kvd_client::Demand& demand,
+                                     Nanoseconds timeout);
+
   /// Another holder of the region's mapping. While there is one the region cannot be freed.
   Result<kvd_client::RegionView> view_region(std::uint64_t id, Nanoseconds timeout);
 
@@ -122,6 +131,17 @@ class Core {
   void attach_where_lost();
   Result<kvd_client::Region> take_region(const SessionPtr& session, RegionId id,
                                          TimePoint deadline);
+  /// Hands back all that stood behind it, and the space.
+  static Status close_space(Session& session, const RegionBook::Entry& entry, TimePoint deadline);
+  /// Enters it in the book.
+  kvd_client::Region keep(RegionBook::Entry entry);
+  /// The region, if it grows and shrinks.
+  Result<RegionBook::Entry*> space(std::uint64_t id);
+  Result<RegionId> space_of(std::uint64_t id, const SessionPtr& session);
+  static Status stand(const RegionMapping& space, const RegionMapping& part,
+                      std::span<const std::uint32_t> positions);
+  /// The daemon gets the slabs back, or hears that they are not mapped any more.
+  Status hand_back(RegionBook::Entry& entry, const RegionBook::Part& part, TimePoint deadline);
 
   const pid_t owner_ = ::getpid();
   const Nanoseconds attach_timeout_;
@@ -136,6 +156,13 @@ class Core {
   std::unique_ptr<Reattacher> reattacher_;  ///< from the first region on; uses all of the above
 };
 
+/// A region that could not be taken is handed back even when the caller's time is over.
+inline constexpr Nanoseconds kReturnTimeout = std::chrono::milliseconds(100);
+/// Of one that nobody maps any more.
+Status finish_region(Session& session, RegionId region, TimePoint deadline);
+/// Of one that nobody took.
+Status return_region(Session& session, RegionId region, TimePoint deadline);
+Error no_region(std::uint64_t id);
 /// Hands back regions whose allocation was given up but whose slabs came all the same.
 void return_untaken_regions(Session& session, TimePoint deadline);
 

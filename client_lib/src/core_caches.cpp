@@ -42,15 +42,6 @@ std::vector<wire::CacheBlock> to_wire(std::span<const kvd_client::Digest> digest
   return entries;
 }
 
-Error invalid(std::string message) {
-  return make_error(ErrorCode::kInvalidArgument, std::move(message));
-}
-
-Result<std::uint64_t> value_of(const Result<wire::Reply>& reply) {
-  return answer_of<wire::CacheReplyBody>(
-      reply, [](const wire::CacheReplyBody& body) { return body.value; });
-}
-
 }  // namespace
 
 Result<std::uint64_t> Core::open_cache(const kvd_client::CacheOptions& options,

@@ -1,11 +1,11 @@
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "client_lib/src/gpu.hpp"
 #include "client_lib/src/gpu_fences.hpp"
@@ -61,19 +61,16 @@ class GpuRange final : public SlabRange {
 
   ~GpuRange() override {
     const cuda::ScopedCurrent current(context_);
-    mappings_.clear();
+    slabs_.clear();
     addresses_.reset();
   }
 
   Status map(Bytes offset, Bytes size, const UniqueFd& slab) override {
     const cuda::ScopedCurrent current(context_);
     KVD_TRY(current.status());
-    KVD_ASSIGN_OR_RETURN(const auto memory,
+    KVD_ASSIGN_OR_RETURN(auto memory,
                          cuda::PhysicalMemory::import_fd(context_.driver(), slab.get(), size));
-    KVD_ASSIGN_OR_RETURN(auto mapping,
-                         cuda::Mapping::map(device_pointer(offset, addresses_->address()), memory));
-    mappings_.push_back(std::move(mapping));
-    return {};
+    return map_memory(offset, std::make_shared<const cuda::PhysicalMemory>(std::move(memory)));
   }
 
   Status open() override {
@@ -83,6 +80,29 @@ class GpuRange final : public SlabRange {
                               context_.device(), cuda::Access::kReadWrite);
   }
 
+  Status map_from(Bytes offset, Bytes size, const SlabRange& from, Bytes from_offset) override {
+    const auto* other = dynamic_cast<const GpuRange*>(&from);
+    const auto slab = other != nullptr ? other->slabs_.find(from_offset) : slabs_.end();
+    if (other == nullptr || slab == other->slabs_.end() || slab->second.memory->size() != size) {
+      return make_error(ErrorCode::kInvalidArgument, "no slab of this GPU stands there");
+    }
+    const cuda::ScopedCurrent current(context_);
+    KVD_TRY(current.status());
+    KVD_TRY(map_memory(offset, slab->second.memory));
+    const Status granted =
+        cuda::grant_access(context_.driver(), device_pointer(offset, addresses_->address()), size,
+                           context_.device(), cuda::Access::kReadWrite);
+    if (!granted.ok()) slabs_.erase(offset);
+    return granted;
+  }
+
+  Status unmap(Bytes offset, Bytes) override {
+    const cuda::ScopedCurrent current(context_);
+    KVD_TRY(current.status());
+    slabs_.erase(offset);
+    return {};
+  }
+
   [[nodiscard]] std::byte* data() const override {
     return reinterpret_cast<std::byte*>(addresses_->address());
   }
@@ -90,11 +110,23 @@ class GpuRange final : public SlabRange {
   [[nodiscard]] int device() const override { return ordinal_; }
 
  private:
+  Status map_memory(Bytes offset, std::shared_ptr<const cuda::PhysicalMemory> memory) {
+    KVD_ASSIGN_OR_RETURN(
+        auto mapping, cuda::Mapping::map(device_pointer(offset, addresses_->address()), *memory));
+    slabs_.emplace(offset, MappedSlab{std::move(memory), std::move(mapping)});
+    return {};
+  }
+
   const std::shared_ptr<const void> gpu_;  ///< keeps the context
   const cuda::PrimaryContext& context_;
   const int ordinal_;
   std::optional<cuda::AddressRange> addresses_;
-  std::vector<cuda::Mapping> mappings_;  ///< last: nothing may be mapped when the addresses go
+  /// The memory is kept for map_from(): a mapping says no longer of what it is.
+  struct MappedSlab {
+    std::shared_ptr<const cuda::PhysicalMemory> memory;
+    cuda::Mapping mapping;
+  };
+  std::map<Bytes, MappedSlab> slabs_;  ///< last: nothing may be mapped when the addresses go
 };
 
 class CudaGpu final : public Gpu, public std::enable_shared_from_this<CudaGpu> {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "client_lib/src/slab_map.hpp"
 #include "client_lib/src/unmap.hpp"
@@ -21,10 +22,26 @@ class Session;
 /// Owner:   the client, under its mutex
 class RegionBook {
  public:
+  /// Slabs behind addresses of a region that grows and shrinks.
+  struct Part {
+    RegionId daemon_id;
+    std::vector<std::uint32_t> positions;
+  };
+  using Parts = std::map<std::uint64_t, Part>;
   struct Entry {
     RegionId daemon_id;
     std::weak_ptr<const Session> session;  ///< that granted it
     std::shared_ptr<RegionMapping> mapping;
+    std::optional<Parts> parts;  ///< of one that grows and shrinks
+
+    [[nodiscard]] Bytes bytes() const {
+      if (!parts) return mapping->range->size();
+      Bytes sum;
+      for (const auto& [id, part] : *parts) {
+        sum += mapping->slab_bytes * static_cast<std::int64_t>(part.positions.size());
+      }
+      return sum;
+    }
   };
 
   std::uint64_t add(Entry entry) {
@@ -38,6 +55,14 @@ class RegionBook {
     if (node.empty()) return std::nullopt;
     return std::move(node.mapped());
   }
+
+  /// Null: no such region.
+  [[nodiscard]] Entry* find(std::uint64_t id) {
+    const auto entry = entries_.find(id);
+    return entry == entries_.end() ? nullptr : &entry->second;
+  }
+  /// A number for a part, as unique as those of regions.
+  [[nodiscard]] std::uint64_t next_part() { return ++last_; }
 
   /// The region's mapping, for one more holder; null: no such region.
   [[nodiscard]] std::shared_ptr<RegionMapping> mapping(std::uint64_t id) const {
@@ -65,7 +90,7 @@ class RegionBook {
 
   [[nodiscard]] Bytes total() const {
     Bytes sum;
-    for (const auto& [id, entry] : entries_) sum += entry.mapping->range->size();
+    for (const auto& [id, entry] : entries_) sum += entry.bytes();
     return sum;
   }
 

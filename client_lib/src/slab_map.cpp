@@ -105,6 +105,16 @@ Result<RegionMapping*> SlabMap::region_of(const wire::MapSlab& frame) {
   return regions_.emplace(id, std::move(region)).first->second.get();
 }
 
+Result<std::shared_ptr<RegionMapping>> SlabMap::reserve(std::uint32_t slabs, Bytes slab_bytes) {
+  KVD_ASSIGN_OR_RETURN(auto range, memory_->reserve(slab_bytes * std::int64_t{slabs}, slab_bytes));
+  auto region = std::make_shared<RegionMapping>(memory_);
+  region->range = std::move(range);
+  region->slab_bytes = slab_bytes;
+  region->mapped.assign(slabs, false);
+  region->in_use = true;
+  return region;
+}
+
 void SlabMap::unmap(SlabIndex slab) {
   decltype(slabs_)::node_type gone;  // unmapped without the lock: the driver may wait
   const std::lock_guard lock(mutex_);

@@ -49,6 +49,9 @@ class SlabMap {
   /// daemon asks for slabs alone in which the engine has said that all reads and writes are done.
   void unmap(SlabIndex slab);
 
+  /// Addresses for so many slabs, behind which nothing stands.
+  [[nodiscard]] Result<std::shared_ptr<RegionMapping>> reserve(std::uint32_t slabs,
+                                                               Bytes slab_bytes);
   /// Waits until all slabs of the region are mapped and hands it over.
   Result<std::shared_ptr<RegionMapping>> take_region(RegionId region, TimePoint deadline);
   /// Regions of which slabs came but which nobody has taken: their allocation was given up.

@@ -22,6 +22,13 @@ class SlabRange {
   /// Once everything is mapped and before anything touches it. Precondition: no gap.
   virtual Status open() { return {}; }
 
+  // Of a range whose slabs come and go, in place of the two above.
+  /// Maps what stands at `from_offset` of another range of the same memory here as well, ready to
+  /// be used. Precondition: nothing stands here.
+  virtual Status map_from(Bytes offset, Bytes size, const SlabRange& from, Bytes from_offset) = 0;
+  /// Unmaps the slab; its addresses stay reserved.
+  virtual Status unmap(Bytes offset, Bytes size) = 0;
+
   /// Of host memory a pointer, of a GPU's a device pointer that no CPU instruction may follow.
   [[nodiscard]] virtual std::byte* data() const = 0;
   [[nodiscard]] virtual Bytes size() const = 0;

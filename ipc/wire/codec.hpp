@@ -41,6 +41,10 @@ struct CacheCommand {
   CacheBody body;  ///< `count` is taken from `blocks` when encoding
   Records<CacheBlock> blocks;
 };
+struct SpaceCommand {
+  SpaceBody body;  ///< `count` is taken from `positions` when encoding
+  Records<std::uint32_t> positions;
+};
 struct FinishCommand {
   TargetBody body;
 };
@@ -51,9 +55,10 @@ struct StatsCommand {};
 struct PingCommand {};
 
 /// Starts with an empty one, so that a body yet to be decoded costs nothing.
-using CommandBody = std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody,
-                                 PlaceCommand, RotateBody, FinishCommand, AbortCommand, NameCommand,
-                                 CacheOpenCommand, CacheCommand, ScheduleCommand>;
+using CommandBody =
+    std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody, PlaceCommand,
+                 RotateBody, FinishCommand, AbortCommand, NameCommand, CacheOpenCommand,
+                 CacheCommand, ScheduleCommand, SpaceCommand, ShareBody>;
 
 /// One command. Encoding fills in the frame header except its version.
 struct Command {
@@ -92,7 +97,7 @@ struct ScheduleReply {
 
 /// monostate: the command is done and has nothing to tell, or it failed.
 using ReplyBody = std::variant<std::monostate, StepReply, AllocateReplyBody, PlaceReply,
-                               StatsReplyBody, CacheReplyBody, ScheduleReply>;
+                               StatsReplyBody, ValueReplyBody, ScheduleReply>;
 
 /// The answer to one command. After a failure `message` says why and `body` is monostate; a
 /// success has no message. Encoding fills in the frame header except its version, and

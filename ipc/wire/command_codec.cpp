@@ -63,6 +63,15 @@ Status encode(const CommandHeader& header, MessageType type, const CacheCommand&
                      {view_of(body), cache.blocks.bytes()}, out);
 }
 
+Status encode(const CommandHeader& header, MessageType type, const SpaceCommand& space,
+              FrameBuffer& out) {
+  KVD_TRY(check_count(space.positions));
+  SpaceBody body = space.body;
+  body.count = count_of(space.positions);
+  return write_frame(header, static_cast<std::uint16_t>(type),
+                     {view_of(body), space.positions.bytes()}, out);
+}
+
 /// Of a body without entries: the POD itself, or nothing.
 template <class Body>
 Status encode(const CommandHeader& header, MessageType type, const Body& body, FrameBuffer& out) {
@@ -145,7 +154,8 @@ Fault check(const TargetBody& body) {
   const auto kind = static_cast<TargetKind>(body.kind);
   if (kind == TargetKind::kRequest || kind == TargetKind::kRegion) return nullptr;
   if (kind == TargetKind::kOrphaned || kind == TargetKind::kCache) return nullptr;
-  return "finish or abort: kind is neither request, region, orphaned bytes nor cache";
+  if (kind == TargetKind::kSpace) return nullptr;
+  return "finish or abort: kind is neither request, region, orphaned bytes, cache nor space";
 }
 
 Fault check(const CacheOpenBody& body) {
@@ -172,6 +182,22 @@ Fault check(const CacheBody& body) {
     return "cache: unknown flags";
   if (copies != (body.ticket != 0)) return "cache: store and load have a ticket, others none";
   if (body.ticket > kMaxCacheTicket) return "cache: tickets end at 2^62";
+  return nullptr;
+}
+
+Fault check(const SpaceBody& body) {
+  const bool opens = body.space == 0;
+  if (opens != (body.slabs != 0)) return "space: one that is opened has slabs, others none";
+  if (opens != (body.region == 0)) return "space: an open one takes a region";
+  if (opens != (body.count == 0)) return "space: a region stands at positions";
+  return nullptr;
+}
+
+Fault check(const ShareBody& body) {
+  if (body.space == 0) return "share: space 0 is reserved";
+  const std::uint64_t most = std::max({body.kept, body.least, body.wanted, body.grain});
+  if (most > kMaxRegionBytes) return "share: more than 2^50 bytes";
+  if (body.age_ns > kMaxAgeNs) return "share: an age of more than 2^62 ns";
   return nullptr;
 }
 
@@ -295,6 +321,16 @@ Status decode_cache(ByteView rest, CommandBody& body) {
   return {};
 }
 
+Status decode_space(ByteView rest, CommandBody& body) {
+  if (rest.size() < sizeof(SpaceBody)) return wrong_size("space");
+  const auto fixed = read_front<SpaceBody>(rest);
+  if (const Fault fault = check(fixed)) return refused(fault);
+  const auto positions = take_all<std::uint32_t>(rest.subspan(sizeof(SpaceBody)), fixed.count);
+  if (!positions) return wrong_size("space");
+  body.emplace<SpaceCommand>(SpaceCommand{fixed, *positions});
+  return {};
+}
+
 /// A body that is one POD.
 template <class Pod, class Body = Pod>
 Status decode_pod(ByteView rest, std::string_view what, CommandBody& body) {
@@ -340,6 +376,10 @@ Status decode_body(std::uint16_t type, ByteView rest, CommandBody& body) {
       return decode_cache_open(rest, body);
     case MessageType::kCache:
       return decode_cache(rest, body);
+    case MessageType::kSpace:
+      return decode_space(rest, body);
+    case MessageType::kShare:
+      return decode_pod<ShareBody>(rest, "share", body);
     default:
       return unknown_type(type);
   }
@@ -368,7 +408,7 @@ MessageType type_of(const CommandBody& body) {
       MessageType::kPing,     MessageType::kStats, MessageType::kSubmit,    MessageType::kStep,
       MessageType::kAllocate, MessageType::kPlace, MessageType::kRotate,    MessageType::kFinish,
       MessageType::kAbort,    MessageType::kName,  MessageType::kCacheOpen, MessageType::kCache,
-      MessageType::kSchedule};
+      MessageType::kSchedule, MessageType::kSpace, MessageType::kShare};
   static_assert(std::size(kTypes) == std::variant_size_v<CommandBody>);
   return kTypes[body.index()];
 }

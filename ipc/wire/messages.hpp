@@ -56,6 +56,8 @@ enum class MessageType : std::uint16_t {
   kCacheOpen = 48,
   kCache = 49,
   kSchedule = 50,
+  kSpace = 51,
+  kShare = 52,
 };
 constexpr std::uint16_t kReplyBit = 0x8000;
 
@@ -367,10 +369,16 @@ struct RotateBody {
 };
 static_assert(sizeof(RotateBody) == 16);
 
-enum class TargetKind : std::uint32_t { kRequest = 1, kRegion = 2, kOrphaned = 3, kCache = 4 };
+enum class TargetKind : std::uint32_t {
+  kRequest = 1,
+  kRegion = 2,
+  kOrphaned = 3,
+  kCache = 4,
+  kSpace = 5
+};
 
 /// finish: the request is done, or the region is unmapped and handed back, or so many bytes of
-/// regions of an earlier boot are unmapped, or the cache is not used any more.
+/// regions of an earlier boot are unmapped, or the cache or the space is not used any more.
 /// abort: the same for a request that is given up in whatever state it is.
 struct TargetBody {
   std::uint64_t target = 0;
@@ -421,12 +429,36 @@ struct CacheBody {
 };
 static_assert(sizeof(CacheBody) == 32);
 
-/// Of cache open: the cache's number. Of lookup: how many leading ones there are. Of store and
-/// load: how many are copied. Of drop: how many there were.
-struct CacheReplyBody {
+// ---- spaces: addresses of an engine behind which regions come and go ----------------------------
+
+/// space 0: opens one of `slabs` slabs of addresses. Else the slabs of `region` stand, in their
+/// order, at the `count` positions (u32) that follow; until the region is handed back.
+struct SpaceBody {
+  std::uint64_t space = 0;
+  std::uint64_t region = 0;
+  std::uint32_t slabs = 0;
+  std::uint32_t count = 0;
+};
+static_assert(sizeof(SpaceBody) == 24);
+
+/// How much memory of all spaces may this one have now? Sizes in bytes.
+struct ShareBody {
+  std::uint64_t space = 0;
+  std::uint64_t kept = 0;    ///< never handed back
+  std::uint64_t least = 0;   ///< what its oldest request needs to run, `kept` included
+  std::uint64_t wanted = 0;  ///< what all requests would use, `kept` included
+  std::uint64_t grain = 0;   ///< beyond `kept` it comes and goes by multiples of this
+  std::uint64_t age_ns = 0;  ///< of its oldest request; 0: there is none
+};
+static_assert(sizeof(ShareBody) == 48);
+
+/// Of cache open and space open: its number. Of lookup: how many leading ones there are. Of store
+/// and load: how many are copied. Of drop: how many there were. Of a region put
+/// behind a space: its slabs. Of share: bytes.
+struct ValueReplyBody {
   std::uint64_t value = 0;
 };
-static_assert(sizeof(CacheReplyBody) == 8);
+static_assert(sizeof(ValueReplyBody) == 8);
 
 /// Where the state of a ticket stands in the client page, and what: tickets of a session that are
 /// not over differ in the word. `number` << 2 | state.

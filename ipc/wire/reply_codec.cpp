@@ -20,6 +20,8 @@ std::size_t body_index(MessageType command) {
       return 4;
     case MessageType::kCacheOpen:
     case MessageType::kCache:
+    case MessageType::kSpace:
+    case MessageType::kShare:
       return 5;
     case MessageType::kSchedule:
       return 6;
@@ -31,7 +33,8 @@ std::size_t body_index(MessageType command) {
 bool is_command(MessageType type) {
   return (type >= MessageType::kSubmit && type <= MessageType::kName) ||
          type == MessageType::kCacheOpen || type == MessageType::kCache ||
-         type == MessageType::kSchedule;
+         type == MessageType::kSchedule || type == MessageType::kSpace ||
+         type == MessageType::kShare;
 }
 
 Status encode_body(const ReplyHeader& header, std::uint16_t type, const StepReply& step,
@@ -155,8 +158,8 @@ Result<ReplyBody> decode_success(MessageType command, ByteView rest) {
       if (rest.size() != sizeof(StatsReplyBody)) return wrong_size("stats reply");
       return ReplyBody(read_front<StatsReplyBody>(rest));
     case 5:
-      if (rest.size() != sizeof(CacheReplyBody)) return wrong_size("cache reply");
-      return ReplyBody(read_front<CacheReplyBody>(rest));
+      if (rest.size() != sizeof(ValueReplyBody)) return wrong_size("value reply");
+      return ReplyBody(read_front<ValueReplyBody>(rest));
     case 6:
       return decode_schedule_reply(rest);
     default:

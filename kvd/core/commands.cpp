@@ -61,6 +61,10 @@ void Commands::on_command(const Command& command) {
                  [&](const CacheBlocks& body) {
                    if (caches_.on_blocks(command, body)) claims_.serve_everyone();
                  },
+                 [&](const OpenSpace& body) { spaces_.on_open(command, body); },
+                 [&](const CloseSpace& body) { spaces_.on_close(command, body); },
+                 [&](const PlaceRegion& body) { spaces_.on_place(command, body); },
+                 [&](const ShareSpace& body) { on_share(command, body); },
                  [&](const Stats&) { on_stats(command); },
                  [&](const Ping&) { context_.reply(command, Done{}); },
              },
@@ -242,6 +246,18 @@ void Commands::on_rotate(const Command& command, const Rotate& rotate) {
     claims_.serve(session.info.domain);
   }
   context_.reply(command, Done{});
+}
+
+// Whoever waits first in a line of kvd's, and for a region, wants of the same memory.
+void Commands::on_share(const Command& command, const ShareSpace& share) {
+  const DeviceId device = requests_.sessions().at(command.engine).share().device;
+  Bytes awaited = regions_.awaited(device);
+  for (const auto& [engine, session] : requests_.sessions()) {
+    if (!session.line.empty() && session.on(device)) {
+      awaited += needs_.to_run(**session.line.begin(), device);
+    }
+  }
+  spaces_.on_share(command, share, awaited);
 }
 
 void Commands::on_stats(const Command& command) {

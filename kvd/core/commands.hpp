@@ -31,6 +31,7 @@ class Commands {
         memory_(ground.memory),
         caches_(ground.engine_caches),
         drains_(ground.drains),
+        spaces_(ground.spaces),
         needs_(needs),
         supply_(supply),
         swaps_(swaps),
@@ -53,6 +54,7 @@ class Commands {
   [[nodiscard]] std::string silent_holder(const Session& session);
   void on_name(const Command& command, const NameBlocks& names);
   void on_rotate(const Command& command, const Rotate& rotate);
+  void on_share(const Command& command, const ShareSpace& share);
   void on_stats(const Command& command);
 
   Context& context_;
@@ -62,6 +64,7 @@ class Commands {
   RequestMemory& memory_;
   EngineCaches& caches_;
   const Drains& drains_;
+  Spaces& spaces_;
   Needs& needs_;
   Supply& supply_;
   Swaps& swaps_;

@@ -103,8 +103,8 @@ struct ScheduleReply {
   std::vector<RequestId> admit;               ///< likewise; the others that do not run stay out
   std::uint32_t prefill_tokens = UINT32_MAX;  ///< prompt tokens, at most
 };
-/// To a command about a cache: its number, or how many blocks.
-struct CacheReply {
+/// To a command about a cache or a space: its number, how many blocks, or how many bytes.
+struct ValueReply {
   std::uint64_t value = 0;
 };
 struct Done {};
@@ -112,7 +112,7 @@ struct Done {};
 struct Reply {
   EngineId engine;
   ReplyTo reply_to;
-  std::variant<Done, StepReply, RegionReply, BlocksReply, PlaceReply, StatsReply, CacheReply,
+  std::variant<Done, StepReply, RegionReply, BlocksReply, PlaceReply, StatsReply, ValueReply,
                ScheduleReply, Error>
       body;
 };

@@ -42,15 +42,14 @@ std::optional<std::int64_t> end_of(const BlockPiece& piece, std::int64_t blocks,
 // ---- caches -------------------------------------------------------------------------------------
 
 Status EngineCaches::check_pieces(const OpenCache& open, const Session& session) const {
-  const auto region = session.leases.regions.find(open.region);
-  if (region == session.leases.regions.end()) {
+  const auto slabs = Spaces::slabs_of(session, open.region);
+  if (!slabs) {
     return make_error(
         ErrorCode::kNotFound,
         "region " + std::to_string(open.region.value) +
             " is not this session's: allocate it in the session that opens the cache");
   }
-  const Bytes whole = store_.hbm.with(region->second.slabs.front()).config().slab_bytes *
-                      std::ssize(region->second.slabs);
+  const Bytes whole = slab_bytes(session) * std::int64_t{*slabs};
   Bytes sum;
   for (const BlockPiece& piece : open.pieces) {
     if (open.blocks < 1 || open.blocks > kMostBlocks || !end_of(piece, open.blocks, whole)) {
@@ -101,7 +100,7 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
   cache.pieces = open.pieces;
   const CacheId id(++last_cache_);
   session.leases.caches.emplace(id, std::move(cache));
-  context_.reply(command, CacheReply{id.value});
+  context_.reply(command, ValueReply{id.value});
 }
 
 void EngineCaches::on_close(const Command& command, const CloseCache& close) {
@@ -121,7 +120,7 @@ Status EngineCaches::check_copy(const EngineCache& cache, const Session& session
   if (!cache.region) {
     return invalid("the cache was opened without a region: it can look up and drop alone");
   }
-  if (!session.leases.regions.contains(cache.region)) {
+  if (!Spaces::slabs_of(session, cache.region)) {
     return make_error(ErrorCode::kNotFound, "the region of the cache has been freed");
   }
   if (asked.digests.empty() || asked.blocks.size() != asked.digests.size()) {
@@ -144,6 +143,23 @@ Status EngineCaches::check_copy(const EngineCache& cache, const Session& session
     return make_error(ErrorCode::kWouldBlock,
                       "256 copies of this session are under way: wait for some of them");
   }
+  return check_backed(cache, session, asked.blocks);
+}
+
+// A region has all its slabs; of a space some may be away.
+Status EngineCaches::check_backed(const EngineCache& cache, const Session& session,
+                                  const std::vector<std::uint32_t>& blocks) const {
+  if (!session.leases.spaces.contains(cache.region)) return {};
+  for (const std::uint32_t block : blocks) {
+    bool backed = true;
+    each_range(cache, session, block, [&](const Backing& at, Bytes, Bytes) {
+      backed = backed && static_cast<bool>(at.region);
+    });
+    if (!backed) {
+      return invalid("block " + std::to_string(block) +
+                     " is where nothing stands behind the space: put a region there first");
+    }
+  }
   return {};
 }
 
@@ -165,10 +181,10 @@ bool EngineCaches::on_blocks(const Command& command, const CacheBlocks& asked) {
   }
   switch (asked.op) {
     case CacheBlocks::Op::kLookup:
-      context_.reply(command, CacheReply{rows_.leading(cache->second.space, asked.digests)});
+      context_.reply(command, ValueReply{rows_.leading(cache->second.space, asked.digests)});
       return false;
     case CacheBlocks::Op::kDrop:
-      context_.reply(command, CacheReply{drop(cache->second, asked.digests)});
+      context_.reply(command, ValueReply{drop(cache->second, asked.digests)});
       return true;
     case CacheBlocks::Op::kStore:
       on_store(command, cache->second, asked);
@@ -215,7 +231,7 @@ void EngineCaches::on_store(const Command& command, const EngineCache& cache,
   Session& session = requests_.sessions().at(command.engine);
   Copy copy{session.id,
             asked.ticket,
-            cache.region,
+            {},
             asked.park,
             false,
             cache.space,
@@ -241,14 +257,13 @@ void EngineCaches::on_store(const Command& command, const EngineCache& cache,
   }
   store::CopyRanges order;
   order.slot_bytes = cache.slot_bytes;
-  const Region& region = session.leases.regions.at(cache.region);
   for (std::size_t i = 0; i < fresh.size(); ++i) {
     copy.storing.push_back({asked.digests[fresh[i]], (*slots)[i], false});
     storing_.insert({cache.space, asked.digests[fresh[i]]});
-    add_ranges(cache, region, asked.blocks[fresh[i]], (*slots)[i], order);
+    add_ranges(cache, session, asked.blocks[fresh[i]], (*slots)[i], order, copy.regions);
   }
   start(session, std::move(copy), std::move(order));
-  context_.reply(command, CacheReply{fresh.size()});
+  context_.reply(command, ValueReply{fresh.size()});
 }
 
 // From the tail, so that of blocks stored together the first is the last to go.
@@ -281,37 +296,46 @@ void EngineCaches::on_load(const Command& command, const EngineCache& cache,
   store::CopyRanges order;
   order.to_hbm = true;
   order.slot_bytes = cache.slot_bytes;
-  const Region& region = session.leases.regions.at(cache.region);
+  Copy copy{session.id, asked.ticket, {}, false, false, cache.space, {}, {}, {}};
   for (std::size_t i = 0; i < slots->size(); ++i) {
-    add_ranges(cache, region, asked.blocks[i], (*slots)[i], order);
+    add_ranges(cache, session, asked.blocks[i], (*slots)[i], order, copy.regions);
   }
   order.ticket = context_.orders.next_ticket();
   // They may be given up meanwhile: the slots wait for the end of the copy.
   store_.tiers.copy_reads(order.ticket, Tier::kDram, *slots);
-  start(session, {session.id, asked.ticket, cache.region, false, false, cache.space, {}, {}, {}},
-        std::move(order));
-  context_.reply(command, CacheReply{slots->size()});
+  start(session, std::move(copy), std::move(order));
+  context_.reply(command, ValueReply{slots->size()});
 }
 
 // ---- copies -------------------------------------------------------------------------------------
 
-void EngineCaches::add_ranges(const EngineCache& cache, const Region& region, std::uint32_t block,
-                              SlotId slot, store::CopyRanges& order) const {
-  const Bytes slab = store_.hbm.with(region.slabs.front()).config().slab_bytes;
-  Bytes at;
+template <class Use>
+void EngineCaches::each_range(const EngineCache& cache, const Session& session, std::uint32_t block,
+                              const Use& use) const {
+  const Bytes slab = slab_bytes(session);
   for (const BlockPiece& piece : cache.pieces) {
     Bytes from = piece.offset + piece.stride * std::int64_t{block};
     Bytes left = piece.bytes;
     while (left > Bytes(0)) {
       const Bytes offset(from.value % slab.value);
       const Bytes bytes = std::min(left, slab - offset);
-      const SlabIndex in = region.slabs[static_cast<std::size_t>(from.value / slab.value)];
-      order.ranges.push_back({in, offset, slot, at, bytes});
+      const auto position = static_cast<std::uint32_t>(from.value / slab.value);
+      use(Spaces::backing(session, cache.region, position), offset, bytes);
       from += bytes;
-      at += bytes;
       left -= bytes;
     }
   }
+}
+
+void EngineCaches::add_ranges(const EngineCache& cache, const Session& session, std::uint32_t block,
+                              SlotId slot, store::CopyRanges& order,
+                              std::set<RegionId>& regions) const {
+  Bytes at;
+  each_range(cache, session, block, [&](const Backing& in, Bytes offset, Bytes bytes) {
+    order.ranges.push_back({in.slab, offset, slot, at, bytes});
+    regions.insert(in.region);
+    at += bytes;
+  });
 }
 
 void EngineCaches::tell(const Copy& copy, SetTicket::State state) {
@@ -322,7 +346,7 @@ void EngineCaches::start(Session& session, Copy copy, store::CopyRanges order) {
   if (order.ranges.empty()) return tell(copy, SetTicket::State::kDone);
   tell(copy, SetTicket::State::kPending);
   open_.insert({session.id, copy.ticket % kTicketPlaces});
-  region_copies_.begin(copy.region);
+  for (const RegionId region : copy.regions) region_copies_.begin(region);
   if (!order.ticket) order.ticket = context_.orders.next_ticket();
   copies_.emplace(order.ticket, std::move(copy));
   context_.orders.add(std::move(order));
@@ -338,7 +362,7 @@ bool EngineCaches::on_copy(const CopyFinished& finished) {
   }
   finish_store(copy, finished.ok);
   store_.tiers.copy_ended(finished.ticket);
-  (void)region_copies_.end(copy.region);
+  for (const RegionId region : copy.regions) (void)region_copies_.end(region);
   open_.erase({copy.engine, copy.ticket % kTicketPlaces});
   tell(copy, finished.ok ? SetTicket::State::kDone : SetTicket::State::kFailed);
   return true;

@@ -15,6 +15,7 @@
 #include "kvd/core/knowledge.hpp"
 #include "kvd/core/region_copies.hpp"
 #include "kvd/core/requests.hpp"
+#include "kvd/core/spaces.hpp"
 #include "kvd/store/placed_rows.hpp"
 
 namespace kvd::core {
@@ -67,7 +68,7 @@ class EngineCaches {
   struct Copy {
     EngineId engine;
     std::uint64_t ticket = 0;
-    RegionId region;
+    std::set<RegionId> regions;  ///< that it reads or writes
     bool park = false;
     bool lost = false;  ///< its engine may have written the blocks meanwhile
     store::KeySpace space;
@@ -97,9 +98,18 @@ class EngineCaches {
   [[nodiscard]] std::optional<std::vector<SlotId>> take(const Command& command,
                                                         const store::Taker& taker,
                                                         std::size_t count);
-  /// The ranges of the region that are block `block`, each within one slab.
-  void add_ranges(const EngineCache& cache, const Region& region, std::uint32_t block, SlotId slot,
-                  store::CopyRanges& order) const;
+  [[nodiscard]] Status check_backed(const EngineCache& cache, const Session& session,
+                                    const std::vector<std::uint32_t>& blocks) const;
+  /// Calls use(backing, offset, bytes) with the ranges that are block `block`, each in one slab.
+  template <class Use>
+  void each_range(const EngineCache& cache, const Session& session, std::uint32_t block,
+                  const Use& use) const;
+  /// And the regions they are in.
+  void add_ranges(const EngineCache& cache, const Session& session, std::uint32_t block,
+                  SlotId slot, store::CopyRanges& order, std::set<RegionId>& regions) const;
+  [[nodiscard]] Bytes slab_bytes(const Session& session) const {
+    return store_.hbm.of(session.share().device).config().slab_bytes;
+  }
   void start(Session& session, Copy copy, store::CopyRanges order);
   void tell(const Copy& copy, SetTicket::State state);
 

@@ -122,6 +122,32 @@ struct Abort {
 struct ReleaseRegion {
   RegionId region;
 };
+/// Addresses of an engine behind which regions come and go. Numbered as regions are, so that a
+/// cache names either.
+struct OpenSpace {
+  std::uint32_t slabs = 0;
+};
+struct CloseSpace {
+  RegionId space;
+};
+/// The region's slabs stand at these positions, in their order.
+struct PlaceRegion {
+  RegionId space;
+  RegionId region;
+  std::vector<std::uint32_t> positions;
+};
+/// What the space's requests need. Answered with what it may have: ValueReply, in bytes.
+struct Demand {
+  Bytes kept;          ///< never handed back
+  Bytes least;         ///< what its oldest request needs to run, with `kept`
+  Bytes wanted;        ///< what all would use, with `kept`
+  Bytes grain;         ///< beyond `kept` it comes and goes by multiples of this
+  Nanoseconds age{0};  ///< of its oldest request; 0: there is none
+};
+struct ShareSpace {
+  RegionId space;
+  Demand demand;
+};
 /// Bytes of regions of an earlier daemon that the engine maps no longer.
 struct ReleaseOrphaned {
   Bytes bytes;
@@ -192,7 +218,7 @@ struct Command {
   TimePoint deadline;
   std::variant<Submit, NameBlocks, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish,
                Abort, ReleaseRegion, ReleaseOrphaned, OpenCache, CloseCache, CacheBlocks, Stats,
-               Ping, Schedule>
+               Ping, Schedule, OpenSpace, CloseSpace, PlaceRegion, ShareSpace>
       body;
   std::uint32_t rank = 0;  ///< of a tensor-parallel group: who says it
 };

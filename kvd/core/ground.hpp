@@ -15,6 +15,7 @@
 #include "kvd/core/region_copies.hpp"
 #include "kvd/core/request_memory.hpp"
 #include "kvd/core/requests.hpp"
+#include "kvd/core/spaces.hpp"
 #include "kvd/store/store.hpp"
 
 namespace kvd::core {
@@ -29,6 +30,7 @@ struct Ground {
               context.orders),
         classes(store, requests),
         region_copies(store),
+        spaces(context, store, requests),
         knowledge(context, requests),
         budget(context, knowledge),
         cache_copies(context, store, budget),
@@ -44,6 +46,7 @@ struct Ground {
   Requests requests;
   Classes classes;
   RegionCopies region_copies;
+  Spaces spaces;
   Knowledge knowledge;
   Budget budget;
   CacheCopies cache_copies;

@@ -74,6 +74,7 @@ bool Regions::on_release(const Command& command, const ReleaseRegion& release) {
     return false;
   }
   copies_of_regions_.unmapped(it->second, session.id);
+  Spaces::forget(session, release.region);
   session.leases.regions.erase(it);
   // Those that wait for it, on whatever devices, get their time.
   requests_.progressed(EngineId(), session.info.domain);
@@ -84,7 +85,7 @@ bool Regions::on_release(const Command& command, const ReleaseRegion& release) {
 // True when it was answered.
 bool Regions::grant(const PendingRegion& pending) {
   Session& session = requests_.sessions().at(pending.engine);
-  const RegionId id(++last_region_);
+  const RegionId id = spaces_.next_id();
   auto slabs = store_.tiers.lease(id, session.taker(), pending.bytes);
   // What is cached goes first, the least of it that leaves whole slabs empty.
   while (!slabs.ok() &&
@@ -230,6 +231,14 @@ void Regions::expire() {
     return true;
   });
   serve();
+}
+
+Bytes Regions::awaited(DeviceId device) const {
+  Bytes sum;
+  for (const PendingRegion& pending : pending_) {
+    if (share_of(pending).device == device) sum += pending.bytes;
+  }
+  return sum;
 }
 
 Bytes Regions::region_bytes(const Session& session) const {

@@ -36,6 +36,7 @@ class Regions {
         memory_(ground.memory),
         drains_(ground.drains),
         copies_of_regions_(ground.region_copies),
+        spaces_(ground.spaces),
         copies_(copies),
         needs_(needs),
         supply_(supply),
@@ -51,6 +52,8 @@ class Regions {
   void drop(EngineId engine);
   void expire();
   [[nodiscard]] Bytes region_bytes(const Session& session) const;
+  /// HBM of the device that pending regions wait for.
+  [[nodiscard]] Bytes awaited(DeviceId device) const;
 
  private:
   [[nodiscard]] bool grant(const PendingRegion& pending);
@@ -68,12 +71,12 @@ class Regions {
   RequestMemory& memory_;
   const Drains& drains_;
   RegionCopies& copies_of_regions_;
+  Spaces& spaces_;
   DramCopies& copies_;
   Needs& needs_;
   Supply& supply_;
   Promises& promises_;
   std::deque<PendingRegion> pending_;  ///< served in this order within a share
-  std::uint64_t last_region_ = 0;
 };
 
 }  // namespace kvd::core

@@ -35,6 +35,17 @@ struct Region {
   RegionId id;
   std::vector<SlabIndex> slabs;
 };
+/// What stands at a position of a region, or of a space.
+struct Backing {
+  RegionId region;  ///< none: nothing does
+  SlabIndex slab;
+};
+/// Addresses of the engine's behind which regions come and go.
+struct Space {
+  std::vector<Backing> at;  ///< by position
+  Demand demand;            ///< of the last time it asked for its share
+  TimePoint told{0};
+};
 /// A region that could not be had for want of memory.
 struct RefusedRegion {
   TimePoint at{0};
@@ -47,7 +58,7 @@ struct EngineCache {
   Bytes block_bytes;
   Bytes slot_bytes;  ///< of its class
   store::SecondsPerByte saved;
-  RegionId region;  ///< none: to look up and drop alone
+  RegionId region;  ///< or a space; none: to look up and drop alone
   std::int64_t blocks = 0;
   std::vector<BlockPiece> pieces;
 };
@@ -55,6 +66,7 @@ struct EngineCache {
 /// Level-1 memory of a session, and what stands over it.
 struct Leases {
   std::map<RegionId, Region> regions;
+  std::map<RegionId, Space> spaces;
   std::map<CacheId, EngineCache> caches;
   std::optional<RefusedRegion> refused;  ///< the last one
 };

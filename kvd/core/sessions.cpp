@@ -148,6 +148,7 @@ void Sessions::on_slab_unsent(const SlabUnsent& unsent) {
   store_.tiers.mappings().unsent(unsent.engine, unsent.slab, static_cast<bool>(unsent.region));
   const auto region = it->second.leases.regions.extract(unsent.region);
   if (region.empty()) return;
+  Spaces::forget(it->second, unsent.region);
   region_copies_.release(region.mapped());
   store_.tiers.scrub_slabs();
   claims_.serve_everyone();

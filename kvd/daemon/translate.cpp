@@ -112,6 +112,19 @@ Result<Body> from(const wire::RotateBody& b) {
   return bad("unknown direction: use 1 (out) or 2 (in)");
 }
 
+Result<Body> from(const wire::SpaceCommand& b) {
+  if (b.body.space == 0) return Body(core::OpenSpace{b.body.slabs});
+  core::PlaceRegion place{RegionId(b.body.space), RegionId(b.body.region), {}};
+  for (const std::uint32_t position : b.positions) place.positions.push_back(position);
+  return Body(std::move(place));
+}
+
+Result<Body> from(const wire::ShareBody& b) {
+  return Body(core::ShareSpace{RegionId(b.space),
+                               {bytes(b.kept), bytes(b.least), bytes(b.wanted), bytes(b.grain),
+                                Nanoseconds(static_cast<std::int64_t>(b.age_ns))}});
+}
+
 template <class OfRequest>
 Result<Body> from_target(const wire::TargetBody& b) {
   switch (static_cast<wire::TargetKind>(b.kind)) {
@@ -123,10 +136,12 @@ Result<Body> from_target(const wire::TargetBody& b) {
       return Body(core::ReleaseOrphaned{bytes(std::min(b.target, wire::kMaxRegionBytes))});
     case wire::TargetKind::kCache:
       return Body(core::CloseCache{core::CacheId(b.target)});
+    case wire::TargetKind::kSpace:
+      return Body(core::CloseSpace{RegionId(b.target)});
   }
   return bad(
       "unknown kind of target: use 1 (request), 2 (region), 3 (bytes of an earlier boot), 4 "
-      "(cache)");
+      "(cache), 5 (space)");
 }
 
 Result<Body> from(const wire::FinishCommand& b) { return from_target<core::Finish>(b.body); }
@@ -229,7 +244,7 @@ wire::ReplyBody from(const core::ScheduleReply& reply, Entries& entries) {
   out.admit = entries.admit;
   return out;
 }
-wire::ReplyBody from(const core::CacheReply& reply) { return wire::CacheReplyBody{reply.value}; }
+wire::ReplyBody from(const core::ValueReply& reply) { return wire::ValueReplyBody{reply.value}; }
 
 wire::ReplyBody from(const core::StatsReply& s) {
   return wire::StatsReplyBody{count(s.region.value),

@@ -112,6 +112,8 @@ class TierPool {
   /// Slabs a region of the domain still lacks when all that is free, on its way or retiring is
   /// counted, within its quota.
   [[nodiscard]] std::uint32_t region_shortage(DomainId domain, Bytes bytes) const;
+  /// Slabs that regions of the domain can have by then, beyond those they have.
+  [[nodiscard]] std::uint32_t region_room(DomainId domain) const;
   void release_region(RegionId region);     ///< its slabs become dirty
   void quarantine_region(RegionId region);  ///< until released
 

@@ -46,12 +46,14 @@ Result<std::vector<SlabIndex>> TierPool::allocate_region(RegionId region, Domain
 }
 
 std::uint32_t TierPool::region_shortage(DomainId domain, Bytes bytes) const {
-  const Budget budget(book_, quotas_);
-  const SlabSupply supply = budget.supply_for_region(domain);
+  const std::uint32_t wanted = Budget(book_, quotas_).slabs_for(bytes);
+  return wanted - std::min(wanted, region_room(domain));
+}
+
+std::uint32_t TierPool::region_room(DomainId domain) const {
+  const SlabSupply supply = Budget(book_, quotas_).supply_for_region(domain);
   const std::uint32_t loose = std::min(supply.loose + supply.loose_later, supply.room_later);
-  const std::uint32_t coming = supply.held + supply.held_later + loose;
-  const std::uint32_t wanted = budget.slabs_for(bytes);
-  return wanted - std::min(wanted, coming);
+  return supply.held + supply.held_later + loose;
 }
 
 void TierPool::release_region(RegionId region) { regions_.release(book_, region); }

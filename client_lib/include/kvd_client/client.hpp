@@ -48,6 +48,25 @@ class KVD_CLIENT_API Client {
   /// WouldBlock while tensors view it, while mappings are held, and where somebody captures a graph
   /// without holding them: that capture has failed by this.
   Status free_region(std::uint64_t id, Duration timeout);
+
+  // Level 1, for memory that comes and goes: several engines share the pool, each having what it
+  // needs of it.
+  /// Addresses for `bytes`, rounded up to whole slabs, with no memory behind them: reading or
+  /// writing there is an error until grow_region() has put some there. free_region() ends it.
+  Result<Region> reserve_region(std::uint64_t bytes, Duration timeout);
+  /// Puts a zeroed slab behind each position (position p is at address + p * granularity), all or
+  /// none, at most 4096. Returns the number of the part. OutOfMemory, QuotaExceeded or
+  /// DeadlineExceeded where there is no room; InvalidArgument for a position that has memory;
+  /// Unavailable once the daemon that it was reserved with is gone.
+  Result<std::uint64_t> grow_region(std::uint64_t id, std::span<const std::uint32_t> positions,
+                                    Duration timeout);
+  /// Unmaps a part and hands its slabs back; the addresses stay reserved. Nothing may use them: of
+  /// CUDA memory it waits for the process's work on the GPU.
+  Status shrink_region(std::uint64_t id, std::uint64_t part, Duration timeout);
+  /// How many bytes the region may have now, beside all others of the node that grow: where that is
+  /// less than it has, parts are to be handed back soon. Nothing is taken from it. To be asked
+  /// again every few steps: after 2 s without word kvd takes it that nothing more is wanted.
+  Result<std::uint64_t> share_region(std::uint64_t id, const Demand& demand, Duration timeout);
   /// The region for a tensor that views it: as long as the view's `mapping` lives it stays mapped
   /// and cannot be freed.
   Result<RegionView> view_region(std::uint64_t id, Duration timeout);

@@ -92,6 +92,15 @@ struct Region {
   int device = -1;                ///< the GPU that `address` belongs to; -1: host memory
 };
 
+/// What the requests need whose blocks lie in a region that grows and shrinks.
+struct Demand {
+  std::uint64_t kept_bytes = 0;    ///< never handed back
+  std::uint64_t least_bytes = 0;   ///< what its oldest request needs to run, `kept_bytes` included
+  std::uint64_t wanted_bytes = 0;  ///< what all its requests would use
+  std::uint64_t grain_bytes = 0;   ///< beyond what is kept it comes and goes by multiples of this
+  std::uint64_t age_ns = 0;        ///< of its oldest request; 0: there is none
+};
+
 /// A region as something that outlives the client may hold it.
 struct RegionView {
   std::byte* address = nullptr;

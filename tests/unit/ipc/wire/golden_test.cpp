@@ -101,7 +101,7 @@ TEST(Golden, ACacheHoldsWhatItsFilesSay) {
   const auto replies = golden("cache_reply");
   const auto reply = decode_reply(replies);
   ASSERT_TRUE(reply.ok()) << reply.error().message;
-  EXPECT_EQ(std::get<CacheReplyBody>(reply->body).value, 3u);
+  EXPECT_EQ(std::get<ValueReplyBody>(reply->body).value, 3u);
 }
 
 // Each as the daemon would get it from a client that is wrong.

@@ -64,7 +64,7 @@ class ByteNode {
     return error ? error->code : ErrorCode::kOk;
   }
   static std::uint64_t value(const std::optional<Reply>& reply) {
-    const CacheReply* found = reply ? std::get_if<CacheReply>(&reply->body) : nullptr;
+    const ValueReply* found = reply ? std::get_if<ValueReply>(&reply->body) : nullptr;
     EXPECT_NE(found, nullptr) << (reply && code(reply) != ErrorCode::kOk
                                       ? std::get<Error>(reply->body).to_string()
                                       : "no answer");

@@ -21,7 +21,7 @@ class EngineCachesTest : public PartsTest {
 
   std::uint64_t told() {
     const auto replies = emitted<Reply>();
-    const auto* reply = std::get_if<CacheReply>(&replies.back().body);
+    const auto* reply = std::get_if<ValueReply>(&replies.back().body);
     const auto* error = std::get_if<Error>(&replies.back().body);
     EXPECT_EQ(error, nullptr) << error->to_string();
     return reply != nullptr ? reply->value : UINT64_MAX;

@@ -1,0 +1,181 @@
+#include "kvd/core/spaces.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kvd/core/fair_grants.hpp"
+
+namespace kvd::core {
+
+namespace {
+
+constexpr std::size_t kMostSpaces = 16;  ///< of a session
+/// An engine that asks no longer wants nothing more. What it has it keeps.
+constexpr Nanoseconds kWordGood = std::chrono::seconds(2);
+
+std::string named(RegionId space) { return "space " + std::to_string(space.value); }
+
+std::int64_t held(const Space& space) {
+  return std::count_if(space.at.begin(), space.at.end(),
+                       [](const Backing& one) { return static_cast<bool>(one.region); });
+}
+
+Want want_of(DomainId domain, const Space& space, Bytes slab, TimePoint now) {
+  Want want;
+  want.domain = domain;
+  want.held = held(space);
+  const Demand& told = space.demand;
+  want.kept = pieces(told.kept, slab);
+  if (now - space.told > kWordGood) return want;
+  want.least = pieces(told.least, slab);
+  want.wanted = pieces(told.wanted, slab);
+  want.grain = std::max<std::int64_t>(1, pieces(told.grain, slab));
+  want.age = told.age;
+  return want;
+}
+
+}  // namespace
+
+void Spaces::on_open(const Command& command, const OpenSpace& open) {
+  Session& session = requests_.sessions().at(command.engine);
+  const std::uint32_t most = store_.hbm.of(session.share().device).config().slabs;
+  if (session.ranks) {
+    return context_.refuse(command, ErrorCode::kUnsupported,
+                           "the ranks of a group share their session, and a space belongs to one "
+                           "process: open another session for it, outside the group");
+  }
+  if (open.slabs == 0 || open.slabs > most) {
+    return context_.refuse(command, ErrorCode::kInvalidArgument,
+                           "a space of " + std::to_string(open.slabs) + " slabs: ask for 1 to " +
+                               std::to_string(most) +
+                               ", which is the HBM pool, or start kvd with a larger pool.hbm");
+  }
+  if (session.leases.spaces.size() >= kMostSpaces) {
+    return context_.refuse(command, ErrorCode::kQuotaExceeded,
+                           "16 spaces of this session are open, the most there can be: free some");
+  }
+  const RegionId id = next_id();
+  session.leases.spaces[id].at.resize(open.slabs);
+  context_.reply(command, ValueReply{id.value});
+}
+
+void Spaces::on_close(const Command& command, const CloseSpace& close) {
+  Session& session = requests_.sessions().at(command.engine);
+  const auto space = session.leases.spaces.find(close.space);
+  if (space == session.leases.spaces.end()) {
+    return context_.refuse(command, ErrorCode::kNotFound,
+                           named(close.space) + " is not this session's");
+  }
+  if (held(space->second) > 0) {
+    return context_.refuse(command, ErrorCode::kWouldBlock,
+                           "regions stand behind " + named(close.space) + ": hand them back first");
+  }
+  session.leases.spaces.erase(space);
+  context_.reply(command, Done{});
+}
+
+void Spaces::on_place(const Command& command, const PlaceRegion& place) {
+  Session& session = requests_.sessions().at(command.engine);
+  const auto space = session.leases.spaces.find(place.space);
+  const auto region = session.leases.regions.find(place.region);
+  if (space == session.leases.spaces.end() || region == session.leases.regions.end()) {
+    return context_.refuse(command, ErrorCode::kNotFound,
+                           named(place.space) + " or region " + std::to_string(place.region.value) +
+                               " is not this session's");
+  }
+  std::vector<Backing>& at = space->second.at;
+  std::vector<std::uint32_t> sorted = place.positions;
+  std::sort(sorted.begin(), sorted.end());
+  const bool fits = sorted.size() == region->second.slabs.size() && sorted.back() < at.size() &&
+                    std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() &&
+                    std::none_of(sorted.begin(), sorted.end(), [&](std::uint32_t position) {
+                      return static_cast<bool>(at[position].region);
+                    });
+  const bool stands = std::any_of(
+      session.leases.spaces.begin(), session.leases.spaces.end(), [&](const auto& other) {
+        return std::any_of(other.second.at.begin(), other.second.at.end(),
+                           [&](const Backing& one) { return one.region == place.region; });
+      });
+  if (!fits || stands) {
+    return context_.refuse(command, ErrorCode::kInvalidArgument,
+                           "the region stands somewhere already, or its slabs do not each get a "
+                           "position of the space behind which nothing stands");
+  }
+  for (std::size_t i = 0; i < place.positions.size(); ++i) {
+    at[place.positions[i]] = {place.region, region->second.slabs[i]};
+  }
+  context_.reply(command, ValueReply{place.positions.size()});
+}
+
+void Spaces::on_share(const Command& command, const ShareSpace& share, Bytes awaited) {
+  Session& session = requests_.sessions().at(command.engine);
+  const auto space = session.leases.spaces.find(share.space);
+  if (space == session.leases.spaces.end()) {
+    return context_.refuse(command, ErrorCode::kNotFound,
+                           named(share.space) + " is not this session's");
+  }
+  space->second.demand = share.demand;
+  space->second.told = context_.now;
+  const Bytes granted = slab_bytes(session) * grant(session, share.space, awaited);
+  context_.reply(command, ValueReply{static_cast<std::uint64_t>(granted.value)});
+}
+
+// Whoever waits in a line of kvd's is one more who wants: its fair part is not lent out.
+std::int64_t Spaces::grant(const Session& asker, RegionId space, Bytes awaited) {
+  const Share share = asker.share();
+  const pool::TierPool& hbm = store_.hbm.of(share.device);
+  const Bytes slab = slab_bytes(asker);
+  // What is cached makes way for a region of the domain.
+  const std::int64_t room =
+      hbm.region_room(share.domain) +
+      store_.cache.evictable(share.domain, Tier::kHbm, share.device).value / slab.value;
+  std::int64_t budget = room;
+  std::vector<Want> wants;
+  std::map<DomainId, std::int64_t> limits{{share.domain, room}};
+  std::size_t own = 0;
+  for (const auto& [engine, session] : requests_.sessions()) {
+    if (session.share().device != share.device) continue;
+    for (const auto& [id, one] : session.leases.spaces) {
+      if (engine == asker.id && id == space) own = wants.size();
+      wants.push_back(want_of(session.info.domain, one, slab, context_.now));
+      budget += wants.back().held;
+      const auto limit =
+          limits.try_emplace(session.info.domain, hbm.region_room(session.info.domain));
+      limit.first->second += wants.back().held;
+    }
+  }
+  if (awaited > Bytes(0)) {
+    Want others;
+    others.least = others.wanted = pieces(awaited, slab);
+    wants.push_back(others);
+  }
+  const std::int64_t granted = fair_grants(wants, budget, limits)[own];
+  return std::min<std::int64_t>(granted, std::ssize(asker.leases.spaces.at(space).at));
+}
+
+void Spaces::forget(Session& session, RegionId region) {
+  for (auto& [id, space] : session.leases.spaces) {
+    for (Backing& one : space.at) {
+      if (one.region == region) one = {};
+    }
+  }
+}
+
+std::optional<std::uint32_t> Spaces::slabs_of(const Session& session, RegionId id) {
+  const auto region = session.leases.regions.find(id);
+  if (region != session.leases.regions.end()) {
+    return static_cast<std::uint32_t>(region->second.slabs.size());
+  }
+  const auto space = session.leases.spaces.find(id);
+  if (space == session.leases.spaces.end()) return std::nullopt;
+  return static_cast<std::uint32_t>(space->second.at.size());
+}
+
+Backing Spaces::backing(const Session& session, RegionId id, std::uint32_t position) {
+  const auto region = session.leases.regions.find(id);
+  if (region != session.leases.regions.end()) return {id, region->second.slabs[position]};
+  return session.leases.spaces.at(id).at[position];
+}
+
+}  // namespace kvd::core
