@@ -122,9 +122,9 @@ KVD_API kvd_status kvd_region_free(kvd_handle* handle, uint64_t region_id, uint6
 
 /* A region for memory that comes and goes, so that several engines share the pool and each has what
  * it needs of it: addresses for `bytes`, rounded up to whole slabs, with no memory behind them.
- * Reading or writing there is an error until kvd_region_grow has put some there. A tensor or a cache
- * may be made over all of it; a cache's copy fails where a block of it has no memory. It ends by
- * kvd_region_free. */
+ * Reading or writing there is an error until kvd_region_grow has put some there. A tensor or a
+ * cache may be made over all of it; a cache's copy fails where a block of it has no memory. It ends
+ * by kvd_region_free. */
 KVD_API kvd_status kvd_region_reserve(kvd_handle* handle, uint64_t bytes, uint64_t timeout_ns,
                                       kvd_region* region);
 /* Puts a zeroed slab behind each of at most 4096 positions, all or none: position p is at address +
@@ -155,8 +155,7 @@ typedef struct kvd_demand {
  * more is wanted. An engine that falls idle hands back what it does not keep first, as it will not
  * hear that others need it. */
 KVD_API kvd_status kvd_region_share(kvd_handle* handle, uint64_t region_id,
-                                    const kvd_demand* demand, uint64_t timeout_ns,
-                                    uint64_t* bytes);
+                                    const kvd_demand* demand, uint64_t timeout_ns, uint64_t* bytes);
 
 /* Around the capture of a CUDA graph, whichever stream and thread of the process captures: between
  * these two kvd neither maps nor unmaps memory of a GPU here, for any handle, since what that takes

@@ -1,6 +1,7 @@
 #include "kvd/core/regions.hpp"
 
 #include <algorithm>
+#include <span>
 #include <tuple>
 
 namespace kvd::core {
@@ -114,11 +115,14 @@ bool Regions::grant(const PendingRegion& pending) {
 // of the domain's requests would not do.
 bool Regions::make_way(const PendingRegion& pending) {
   const Share share = share_of(pending);
-  const std::uint32_t missing =
-      store_.hbm.of(share.device).region_shortage(share.domain, pending.bytes);
+  const pool::TierPool& hbm = store_.hbm.of(share.device);
+  const std::int64_t missing =
+      pieces(pending.bytes, hbm.config().slab_bytes) - hbm.region_room(share.domain);
   const std::vector<SlabIndex> slabs = emptiest_slabs(share);
-  if (missing == 0 || slabs.size() < missing) return false;
-  for (std::uint32_t i = 0; i < missing; ++i) store_.tiers.hbm().with(slabs[i]).retire(slabs[i]);
+  if (missing <= 0 || std::ssize(slabs) < missing) return false;
+  for (const SlabIndex slab : std::span(slabs).first(static_cast<std::size_t>(missing))) {
+    store_.tiers.hbm().with(slab).retire(slab);
+  }
   context_.note(Note::Level::kInfo, pending.engine,
                 std::to_string(missing) + " slabs are being emptied for a region of " +
                     std::to_string(pending.bytes.value) + " bytes");

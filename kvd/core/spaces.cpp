@@ -127,12 +127,10 @@ std::int64_t Spaces::grant(const Session& asker, RegionId space, Bytes awaited) 
   const pool::TierPool& hbm = store_.hbm.of(share.device);
   const Bytes slab = slab_bytes(asker);
   // What is cached makes way for a region of the domain.
-  const std::int64_t room =
-      hbm.region_room(share.domain) +
-      store_.cache.evictable(share.domain, Tier::kHbm, share.device).value / slab.value;
-  std::int64_t budget = room;
+  const std::int64_t cached = store_.cache.evictable(share.domain, Tier::kHbm, share.device) / slab;
+  std::int64_t budget = hbm.region_room(share.domain) + cached;
   std::vector<Want> wants;
-  std::map<DomainId, std::int64_t> limits{{share.domain, room}};
+  std::map<DomainId, std::int64_t> limits;  // of what spaces have of a domain's HBM
   std::size_t own = 0;
   for (const auto& [engine, session] : requests_.sessions()) {
     if (session.share().device != share.device) continue;
@@ -140,11 +138,12 @@ std::int64_t Spaces::grant(const Session& asker, RegionId space, Bytes awaited) 
       if (engine == asker.id && id == space) own = wants.size();
       wants.push_back(want_of(session.info.domain, one, slab, context_.now));
       budget += wants.back().held;
-      const auto limit =
-          limits.try_emplace(session.info.domain, hbm.region_room(session.info.domain));
-      limit.first->second += wants.back().held;
+      const auto [limit, is_new] = limits.try_emplace(session.info.domain);
+      if (is_new) limit->second = hbm.most_slabs(limit->first) - hbm.used(limit->first) / slab;
+      limit->second += wants.back().held;
     }
   }
+  limits[share.domain] += cached;
   if (awaited > Bytes(0)) {
     Want others;
     others.least = others.wanted = pieces(awaited, slab);

@@ -109,10 +109,8 @@ class TierPool {
   /// guarantees forbid it; else OutOfMemory.
   [[nodiscard]] Result<std::vector<SlabIndex>> allocate_region(RegionId region, DomainId domain,
                                                                EngineId owner, Bytes bytes);
-  /// Slabs a region of the domain still lacks when all that is free, on its way or retiring is
-  /// counted, within its quota.
-  [[nodiscard]] std::uint32_t region_shortage(DomainId domain, Bytes bytes) const;
-  /// Slabs that regions of the domain can have by then, beyond those they have.
+  /// Slabs that regions of the domain can have beside those they have, when all that is free, on
+  /// its way or retiring is counted, within its quota.
   [[nodiscard]] std::uint32_t region_room(DomainId domain) const;
   void release_region(RegionId region);     ///< its slabs become dirty
   void quarantine_region(RegionId region);  ///< until released

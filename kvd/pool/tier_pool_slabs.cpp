@@ -45,11 +45,6 @@ Result<std::vector<SlabIndex>> TierPool::allocate_region(RegionId region, Domain
   return regions_.lease(book_, {region, domain, owner}, budget.choose_for_region(domain, wanted));
 }
 
-std::uint32_t TierPool::region_shortage(DomainId domain, Bytes bytes) const {
-  const std::uint32_t wanted = Budget(book_, quotas_).slabs_for(bytes);
-  return wanted - std::min(wanted, region_room(domain));
-}
-
 std::uint32_t TierPool::region_room(DomainId domain) const {
   const SlabSupply supply = Budget(book_, quotas_).supply_for_region(domain);
   const std::uint32_t loose = std::min(supply.loose + supply.loose_later, supply.room_later);

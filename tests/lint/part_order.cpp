@@ -35,8 +35,9 @@ const std::vector<Room>& rooms() {
         // records
         "request", "session", "placing",
         // what all parts stand on
-        "context", "requests", "classes", "region_copies", "knowledge", "budget", "cache_copies",
-        "engine_caches", "disk_cache", "keeping", "prefixes", "request_memory", "drains", "ground",
+        "fair_grants", "context", "requests", "classes", "region_copies", "spaces", "knowledge",
+        "budget", "cache_copies", "engine_caches", "disk_cache", "keeping", "prefixes",
+        "request_memory", "drains", "ground",
         // who moves
         "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
         "claims",

@@ -126,6 +126,50 @@ TEST(Golden, ACacheCommandThatCannotBeIsRefused) {
   EXPECT_FALSE(broken(offsetof(CacheBody, flags), std::uint32_t{0})) << "the frame itself is good";
 }
 
+TEST(Golden, SpacesHoldWhatTheFilesSay) {
+  const auto opens = golden("space_open");
+  const auto open = decode_command(opens);
+  ASSERT_TRUE(open.ok()) << open.error().message;
+  EXPECT_EQ(std::get<SpaceCommand>(open->body).body.slabs, 40u);
+  const auto places = golden("space_place");
+  const auto place = decode_command(places);
+  ASSERT_TRUE(place.ok()) << place.error().message;
+  const auto& space = std::get<SpaceCommand>(place->body);
+  EXPECT_EQ(space.body.space, 6u);
+  EXPECT_EQ(space.body.region, 5u);
+  ASSERT_EQ(space.positions.size(), 2u);
+  EXPECT_EQ(space.positions[1], 3u);
+  const auto shares = golden("share");
+  const auto share = decode_command(shares);
+  ASSERT_TRUE(share.ok()) << share.error().message;
+  const auto& asked = std::get<ShareBody>(share->body);
+  EXPECT_EQ(asked.space, 6u);
+  EXPECT_EQ(asked.kept, 4096u);
+  EXPECT_EQ(asked.least, 8192u);
+  EXPECT_EQ(asked.wanted, 65536u);
+  EXPECT_EQ(asked.grain, 2048u);
+  EXPECT_EQ(asked.age_ns, 1'500'000'000u);
+}
+
+TEST(Golden, ACommandAboutASpaceThatCannotBeIsRefused) {
+  constexpr std::size_t kBody = sizeof(CommandHeader);
+  const auto broken = [&](const char* name, std::size_t offset, auto value) {
+    auto frame = golden(name);
+    poke(frame, kBody + offset, value);
+    return !decode_command(frame).ok();
+  };
+  EXPECT_TRUE(broken("space_open", offsetof(SpaceBody, slabs), std::uint32_t{0}));
+  EXPECT_TRUE(broken("space_open", offsetof(SpaceBody, region), std::uint64_t{5}));
+  EXPECT_TRUE(broken("space_place", offsetof(SpaceBody, space), std::uint64_t{0}));
+  EXPECT_TRUE(broken("space_place", offsetof(SpaceBody, region), std::uint64_t{0}));
+  EXPECT_TRUE(broken("space_place", offsetof(SpaceBody, slabs), std::uint32_t{1}));
+  EXPECT_TRUE(broken("space_place", offsetof(SpaceBody, count), std::uint32_t{3}));
+  EXPECT_TRUE(broken("share", offsetof(ShareBody, space), std::uint64_t{0}));
+  EXPECT_TRUE(broken("share", offsetof(ShareBody, wanted), kMaxRegionBytes + 1));
+  EXPECT_TRUE(broken("share", offsetof(ShareBody, age_ns), kMaxAgeNs + 1));
+  EXPECT_FALSE(broken("share", offsetof(ShareBody, least), std::uint64_t{0}));
+}
+
 TEST(Golden, StepReplyHoldsWhatTheFileSays) {
   const auto file = golden("step_reply");
   const auto reply = decode_reply(file);

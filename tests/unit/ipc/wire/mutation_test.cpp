@@ -52,6 +52,8 @@ std::uint64_t sum(const Command& command) {
     for (const BlockName block : name->blocks) total += block.digest[31];
   } else if (const auto* schedule = std::get_if<ScheduleCommand>(&command.body)) {
     for (const ScheduleRequest request : schedule->requests) total += request.tbt_ns;
+  } else if (const auto* space = std::get_if<SpaceCommand>(&command.body)) {
+    for (const std::uint32_t position : space->positions) total += position;
   }
   return total;
 }

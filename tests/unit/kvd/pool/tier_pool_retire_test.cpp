@@ -93,22 +93,20 @@ TEST(TierPoolRetire, WhatCameOfItGoesToNoClassAndNoOtherDomain) {
 TEST(TierPoolRetire, ARegionOfTheDomainMayWaitForIt) {
   Filled filled;
   TierPool& sut = filled.pool;
-  EXPECT_EQ(sut.region_shortage(kA, whole(2)), 2u);
+  EXPECT_EQ(sut.region_room(kA), 0u);
   EXPECT_EQ(lease(sut, whole(1)), ErrorCode::kOutOfMemory);
   sut.retire(k0);
-  EXPECT_EQ(sut.region_shortage(kA, whole(2)), 1u);
-  EXPECT_EQ(sut.region_shortage(kA, whole(1)), 0u);
+  EXPECT_EQ(sut.region_room(kA), 1u);
   EXPECT_EQ(lease(sut, whole(1)), ErrorCode::kWouldBlock);
   EXPECT_EQ(lease(sut, whole(1), kRegion, kB), ErrorCode::kOutOfMemory);
-  EXPECT_EQ(sut.region_shortage(kB, whole(1)), 1u);
+  EXPECT_EQ(sut.region_room(kB), 0u);
 }
 
-TEST(TierPoolRetire, ShortageHeedsTheMaximum) {
+TEST(TierPoolRetire, RoomHeedsTheMaximum) {
   TierPool sut = make_pool(4, {{kA, {.maximum = whole(2)}}});
   granted(sut, 1);
-  EXPECT_EQ(sut.region_shortage(kA, whole(1)), 0u);
-  EXPECT_EQ(sut.region_shortage(kA, whole(2)), 1u);
-  EXPECT_EQ(sut.region_shortage(kA, Bytes(INT64_MAX)), UINT32_MAX - 1);
+  EXPECT_EQ(sut.region_room(kA), 1u);
+  EXPECT_EQ(sut.region_room(kB), 3u);
 }
 
 TEST(TierPoolRetire, ARegionTakesKeptSlabsFirst) {

@@ -1,0 +1,107 @@
+// How much of a device each of several engines may have.
+#include "kvd/core/fair_grants.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+
+namespace kvd::core {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr DomainId kA{1}, kB{2};
+
+Want wants(std::int64_t wanted, std::int64_t held = 0) {
+  return {.domain = kA, .held = held, .wanted = wanted};
+}
+Want waits(std::int64_t least, Nanoseconds age, std::int64_t held = 0) {
+  return {.domain = kA, .held = held, .least = least, .wanted = least, .age = age};
+}
+
+TEST(FairGrants, GiveEverybodyWhatTheyWantWhereThatFits) {
+  EXPECT_THAT(fair_grants(std::vector{wants(3), wants(5)}, 8, {}), ElementsAre(3, 5));
+}
+
+TEST(FairGrants, MakeTheLeastAsLargeAsItCanBe) {
+  EXPECT_THAT(fair_grants(std::vector{wants(2), wants(20), wants(9)}, 16, {}),
+              ElementsAre(2, 7, 7));
+}
+
+TEST(FairGrants, LeaveWithWhoeverHoldsItWhatNobodyWants) {
+  EXPECT_THAT(fair_grants(std::vector{wants(0, 6), wants(3, 0)}, 10, {}), ElementsAre(6, 3));
+  EXPECT_THAT(fair_grants(std::vector{wants(0, 6), wants(9, 0)}, 10, {}), ElementsAre(1, 9));
+}
+
+TEST(FairGrants, NeverTouchWhatIsKept) {
+  std::vector all{wants(8), wants(8)};
+  all[0].kept = all[0].held = 6;
+  EXPECT_THAT(fair_grants(all, 8, {}), ElementsAre(6, 2));
+  all[0].held = 0;
+  EXPECT_THAT(fair_grants(all, 8, {}), ElementsAre(4, 4)) << "it has to be had first";
+}
+
+TEST(FairGrants, LetTheOldestRequestRunFirst) {
+  const Nanoseconds old{20}, young{10};
+  EXPECT_THAT(fair_grants(std::vector{waits(6, young), waits(7, old)}, 10, {}), ElementsAre(3, 7));
+  EXPECT_THAT(fair_grants(std::vector{waits(6, old), waits(7, young)}, 10, {}), ElementsAre(6, 4));
+  EXPECT_THAT(fair_grants(std::vector{waits(11, old), waits(7, young)}, 10, {}), ElementsAre(3, 7))
+      << "what could never be is nobody's turn";
+}
+
+TEST(FairGrants, ComeInGrains) {
+  std::vector all{wants(20), wants(20), wants(20)};
+  for (Want& want : all) want.grain = 3;
+  EXPECT_THAT(fair_grants(all, 11, {}), ElementsAre(3, 3, 3));
+  EXPECT_THAT(fair_grants(all, 13, {}), ElementsAre(6, 3, 3)) << "of what rounding left";
+}
+
+TEST(FairGrants, StayWithinWhatADomainMayHave) {
+  std::vector all{wants(9), wants(9), wants(9)};
+  all[2].domain = kB;
+  EXPECT_THAT(fair_grants(all, 16, {{kA, 6}}), ElementsAre(3, 3, 9));
+}
+
+// Whatever they want: never more than there is, never below what is kept, nobody above what it
+// wants or holds, and the oldest that can run at all does.
+TEST(FairGrants, HoldTheirRulesForAnybody) {
+  const char* given = std::getenv("KVD_TEST_SEED");
+  const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : 20261126;
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+  };
+  for (int round = 0; round < 20'000; ++round) {
+    std::vector<Want> all(static_cast<std::size_t>(1 + below(6)));
+    std::int64_t held = 0;
+    for (Want& want : all) {
+      want = {.domain = below(2) == 0 ? kA : kB,
+              .held = below(12),
+              .kept = below(4),
+              .least = below(20),
+              .wanted = below(30),
+              .grain = 1 + below(4),
+              .age = Nanoseconds(below(5))};
+      held += want.held;
+    }
+    const std::int64_t budget = held + below(20);
+    const auto grants = fair_grants(all, budget, {});
+    EXPECT_LE(std::accumulate(grants.begin(), grants.end(), std::int64_t{0}), budget);
+    for (std::size_t at = 0; at < all.size(); ++at) {
+      const Want& want = all[at];
+      const std::int64_t most =
+          std::max({want.held, want.wanted, want.kept, want.age.count() > 0 ? want.least : 0});
+      EXPECT_GE(grants[at], std::min(want.kept, want.held));
+      EXPECT_LT(grants[at], most + want.grain);
+    }
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace kvd::core

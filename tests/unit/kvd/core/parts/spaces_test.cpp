@@ -1,0 +1,118 @@
+// Addresses of an engine behind which regions come and go.
+#include "kvd/core/spaces.hpp"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/kvd/core/parts/parts_fixture.hpp"
+
+namespace kvd::core {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SpacesTest : public PartsTest {
+ protected:
+  Command command(const Session& session) {
+    Command made;
+    made.engine = session.id;
+    made.reply_to = ReplyTo(++asked);
+    made.deadline = ground.context.now + std::chrono::seconds(1);
+    return made;
+  }
+  const Error* refused() {
+    replies = emitted<Reply>();
+    return replies.empty() ? nullptr : std::get_if<Error>(&replies.back().body);
+  }
+  std::uint64_t told() {
+    replies = emitted<Reply>();
+    const auto* value = std::get_if<ValueReply>(&replies.back().body);
+    EXPECT_NE(value, nullptr) << (refused() != nullptr ? refused()->to_string() : "");
+    return value != nullptr ? value->value : UINT64_MAX;
+  }
+  RegionId opened(Session& session, std::uint32_t slabs = 4) {
+    sut.on_open(command(session), {slabs});
+    return RegionId(told());
+  }
+  /// As the pool leases it.
+  RegionId leased(Session& session, std::int64_t slabs) {
+    const RegionId id = sut.next_id();
+    auto got = ground.store.tiers.lease(id, session.taker(), kSlab * slabs);
+    EXPECT_TRUE(got.ok());
+    session.leases.regions.emplace(id, Region{id, std::move(*got)});
+    return id;
+  }
+  std::uint64_t share(Session& session, RegionId space, const Demand& demand,
+                      Bytes awaited = Bytes(0)) {
+    sut.on_share(command(session), {space, demand}, awaited);
+    return told() / kSlab.size();
+  }
+  static Demand wanting(std::int64_t slabs) {
+    return {Bytes(0), Bytes(0), kSlab * slabs, kSlab, Nanoseconds(0)};
+  }
+
+  Spaces& sut = ground.spaces;
+
+ private:
+  std::uint64_t asked = 0;
+  std::vector<Reply> replies;
+};
+
+TEST_F(SpacesTest, KnowWhatStandsWhere) {
+  Session& session = attach(kA, 2, false);
+  const RegionId space = opened(session), region = leased(session, 2);
+  sut.on_place(command(session), {space, region, {3, 1}});
+  EXPECT_EQ(told(), 2u);
+  const auto& slabs = session.leases.regions.at(region).slabs;
+  EXPECT_EQ(Spaces::backing(session, space, 3).slab, slabs[0]);
+  EXPECT_EQ(Spaces::backing(session, space, 1).slab, slabs[1]);
+  EXPECT_FALSE(Spaces::backing(session, space, 0).region);
+  EXPECT_EQ(Spaces::slabs_of(session, space), 4u);
+  EXPECT_EQ(Spaces::slabs_of(session, region), 2u);
+  EXPECT_EQ(Spaces::slabs_of(session, RegionId(99)), std::nullopt);
+  sut.on_close(command(session), {space});
+  EXPECT_EQ(refused()->code, ErrorCode::kWouldBlock);
+  Spaces::forget(session, region);
+  EXPECT_FALSE(Spaces::backing(session, space, 3).region);
+  sut.on_close(command(session), {space});
+  EXPECT_EQ(refused(), nullptr);
+  EXPECT_TRUE(session.leases.spaces.empty());
+}
+
+TEST_F(SpacesTest, RefuseWhatDoesNotFit) {
+  Session& session = attach(kA, 2, false);
+  const RegionId space = opened(session), region = leased(session, 2), one = leased(session, 1);
+  const auto code = [&](RegionId of, RegionId what, std::vector<std::uint32_t> positions) {
+    sut.on_place(command(session), {of, what, std::move(positions)});
+    return refused() != nullptr ? refused()->code : ErrorCode::kOk;
+  };
+  EXPECT_EQ(code(RegionId(99), region, {0, 1}), ErrorCode::kNotFound);
+  EXPECT_EQ(code(space, RegionId(99), {0, 1}), ErrorCode::kNotFound);
+  EXPECT_EQ(code(space, region, {0}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(space, region, {0, 4}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(space, region, {2, 2}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(space, region, {0, 1}), ErrorCode::kOk);
+  EXPECT_EQ(code(space, region, {2, 3}), ErrorCode::kInvalidArgument) << "it stands already";
+  EXPECT_EQ(code(space, one, {1}), ErrorCode::kInvalidArgument);
+  sut.on_open(command(session), {5});
+  EXPECT_THAT(refused()->message, HasSubstr("pool.hbm"));
+  for (int i = 0; i < 15; ++i) opened(session);
+  sut.on_open(command(session), {1});
+  EXPECT_EQ(refused()->code, ErrorCode::kQuotaExceeded);
+}
+
+TEST_F(SpacesTest, AreAskedForWhatOthersNeed) {
+  Session& a = attach(kA, 2, false);
+  Session& b = attach(kB, 2, false);
+  const RegionId of_a = opened(a), of_b = opened(b), region = leased(a, 4);
+  sut.on_place(command(a), {of_a, region, {0, 1, 2, 3}});
+  EXPECT_EQ(share(a, of_a, wanting(4)), 4u);
+  EXPECT_EQ(share(b, of_b, wanting(4)), 2u);
+  EXPECT_EQ(share(a, of_a, wanting(4)), 2u);
+  pass(std::chrono::seconds(3));
+  EXPECT_EQ(share(a, of_a, wanting(4)), 4u) << "who says nothing more wants nothing more";
+  EXPECT_EQ(share(a, of_a, wanting(4), kSlab), 3u) << "kvd's own line wants one";
+  EXPECT_EQ(share(a, of_a, wanting(0)), 4u) << "nobody wants it";
+}
+
+}  // namespace
+}  // namespace kvd::core
