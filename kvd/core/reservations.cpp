@@ -1,6 +1,7 @@
 #include "kvd/core/reservations.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 namespace kvd::core {
@@ -10,6 +11,10 @@ namespace kvd::core {
 Bytes Reservations::Prospect::in_dram(Bytes lost, bool alone) const {
   if (promised + lost <= room_in_hbm) return Bytes(0);
   return promised + lost - room_in_hbm + (alone ? Bytes(0) : largest);
+}
+
+double Reservations::spread_of(const Session& owner, DeviceId device) {
+  return static_cast<double>(owner.groups()) / owner.groups_on(device);
 }
 
 void Reservations::count_class(ClassId model_class) {
@@ -40,7 +45,8 @@ std::vector<Reservations::Prospect>& Reservations::prospects(DomainId domain) {
       const Bytes held = memory_.hbm_bytes(r, device);
       there.room_in_hbm += held;
       if (owner.life.responsive) {
-        there.promise(owner.bytes_for(r.goal.prompt + r.goal.max_new, device));
+        there.promise(owner.bytes_for(r.goal.prompt + r.goal.max_new, device),
+                      spread_of(owner, device));
       } else {  // neither grows nor leaves
         const std::int64_t parked = r.dram_slots() * owner.groups_on(device) / owner.groups();
         there.promised += held + owner.shape.slot_bytes() * parked;
@@ -60,16 +66,23 @@ Bytes Reservations::room_in_dram(DomainId domain) {
   return room;
 }
 
-// DRAM is there for what all devices promise.
+// DRAM is there for what all devices promise. A group's request leaves all its devices, though one
+// alone lacks room: what it has on the others goes to DRAM, too, and leaves room there that nobody
+// may need.
 bool Reservations::fits(Share share, Bytes in_dram, bool alone) const {
   const Bytes lost = lost_between_classes(store_.hbm.of(share.device));
   const Prospect& own = prospects_[share.device.value];
-  Bytes wanted = own.in_dram(lost, alone);
-  if (wanted == Bytes(0)) return true;
-  for (const Prospect& other : prospects_) {
-    wanted += &other == &own ? Bytes(0) : other.in_dram(lost, false);
+  const auto wanted_of = [&](const Prospect& one) {
+    return one.in_dram(lost, &one == &own && alone);
+  };
+  if (wanted_of(own) == Bytes(0)) return true;
+  Bytes wanted, besides;
+  for (const Prospect& one : prospects_) wanted += wanted_of(one);
+  for (const Prospect& one : prospects_) {
+    const auto leaves = static_cast<double>(wanted_of(one).value) * one.spread;
+    besides = std::max(besides, Bytes(static_cast<std::int64_t>(std::ceil(leaves))) - wanted);
   }
-  return wanted + lost_between_classes(store_.dram) <= in_dram;
+  return wanted + besides + lost_between_classes(store_.dram) <= in_dram;
 }
 
 std::vector<Request*> Reservations::admissible(Share share) {
@@ -103,7 +116,7 @@ std::vector<Request*> Reservations::admissible(Share share) {
       const bool alone = own.largest == Bytes(0);
       count_class(owner.class_id);
       for (const DeviceId device : owner.devices().all()) {
-        all[device.value].promise(owner.bytes_for(tokens, device));
+        all[device.value].promise(owner.bytes_for(tokens, device), spread_of(owner, device));
       }
       if (sure && !fits(share, in_dram, alone)) {
         sure = false;

@@ -44,11 +44,13 @@ class Reservations {
   struct Prospect {
     Bytes room_in_hbm;
     Bytes promised;
-    Bytes largest;  ///< of what is promised
+    Bytes largest;      ///< of what is promised
+    double spread = 1;  ///< the most that a request has on all devices, over what it has on this
 
-    void promise(Bytes most) {
+    void promise(Bytes most, double on_all = 1) {
       promised += most;
       largest = std::max(largest, most);
+      spread = std::max(spread, on_all);
     }
     /// DRAM that has to be there for it, where so many bytes of HBM are free and of no use.
     [[nodiscard]] Bytes in_dram(Bytes lost, bool alone) const;
@@ -95,6 +97,7 @@ class Reservations {
   /// All that is promised fits.
   [[nodiscard]] bool fits(Share share, Bytes in_dram, bool alone) const;
   /// The class is among those whose requests have promises.
+  [[nodiscard]] static double spread_of(const Session& owner, DeviceId device);
   void count_class(ClassId model_class);
   /// What of a tier those classes may leave free in slabs of their own, where no other class gets
   /// it.

@@ -229,5 +229,23 @@ TEST_F(WhoComesIn, WhomAdmissionLetsInHasRoom) {
   }
 }
 
+/// A rank on the first device, two on the second.
+class UnevenGroup : public PartsTest {
+ protected:
+  UnevenGroup() : PartsTest(small_config(4, 8, 2)) {}
+  Session& group = attach(kA, 1, true, Devices({kFirst, kSecond, kSecond}), 3);
+  Reservations sut{ground};
+};
+
+// The second device lacks room for both, so one may have to leave; and it leaves the first one,
+// too.
+TEST_F(UnevenGroup, LeavesAllItsDevicesWhereOneLacksRoom) {
+  running(group, 32, 32);
+  Request& waits = submit(group, 16, 16);
+  EXPECT_THAT(sut.admissible({kA, kSecond}), ::testing::IsEmpty());
+  waits.goal.prompt = waits.goal.max_new = Tokens(4);
+  EXPECT_THAT(sut.admissible({kA, kSecond}), ElementsAre(&waits)) << "for that DRAM has room";
+}
+
 }  // namespace
 }  // namespace kvd::core
