@@ -123,13 +123,14 @@ class Balloon:
         self._stats.set("granted_blocks", self.granted_blocks)
 
     def hear(self, news: News) -> None:
-        for chunk in news.grown:
-            self._move(chunk, State.HELD, State.GRANTED, "grown_blocks")
-            self._short = None
         for chunk in news.stayed:
             self._move(chunk, State.LEAVING, State.GRANTED, None)
         for chunk in news.gone:
             self._move(chunk, State.LEAVING, State.HELD, "given_back_blocks")
+        # A chunk that went may have come back since, and none goes that this side has not heard of.
+        for chunk in news.grown:
+            self._move(chunk, State.HELD, State.GRANTED, "grown_blocks")
+            self._short = None
         self._allowed, self._told, self._is_down = news.allowed, news.told, news.is_down
         if news.grown or news.stayed or news.gone:
             self._stats.set("granted_blocks", self.granted_blocks)
