@@ -56,13 +56,12 @@ class Region(Structure):
 
 class Demand(Structure):
     _fields_ = [
-        ("struct_size", c_uint32),
-        ("reserved", c_uint32),
+        ("struct_size", c_size_t),
         ("kept_bytes", c_uint64),
         ("least_bytes", c_uint64),
         ("wanted_bytes", c_uint64),
         ("grain_bytes", c_uint64),
-        ("waited_ns", c_uint64),
+        ("age_ns", c_uint64),
     ]
 
 

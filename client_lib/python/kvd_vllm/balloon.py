@@ -31,15 +31,14 @@ _UNHEARD_S, _GROWTH_S = 0.05, 0.5
 _OVERDUE_S = 0.5
 # An engine without requests makes steps for so long at most to give its memory back.
 _GIVE_BACK_S = 10.0
-_WAITS = ("WAITING", "PREEMPTED")
 
 
 class Demand(NamedTuple):
     """What the requests want, in chunks beyond what is kept."""
 
-    least: int  # for the one that has waited longest to run at all
+    least: int  # for the oldest to run
     wanted: int  # for all
-    waited_s: float  # by the one that has waited longest; 0: nobody waits for memory
+    age_s: float  # of the oldest; 0: there is none
 
 
 class Orders(NamedTuple):
@@ -91,7 +90,7 @@ class Balloon:
         self._most = 0  # chunks that come and go
         self._claimed: set[int] = set()
         self._since: dict[int, float] = {}  # chunks that retire
-        self._waiting: dict[str, float] = {}  # requests that wait, and since when
+        self._arrived: dict[str, float] = {}  # requests, and when they were first seen
         self._demand = Demand(0, 0, 0.0)
         self._surveyed = (0.0, -1)  # when, and how many requests there were
         self._scan_next = 0.0
@@ -269,27 +268,25 @@ class Balloon:
             return
         self._surveyed = now, len(requests)
         size, wanted = self._block_tokens, 0
-        waiting: dict[str, float] = {}
-        first: Request | None = None
+        arrived: dict[str, float] = {}
+        oldest: Request | None = None
         for request in requests:
-            most = request.num_prompt_tokens + request.max_tokens
+            name, most = request.request_id, request.num_prompt_tokens + request.max_tokens
+            arrived[name] = self._arrived.get(name, now)
             wanted += -(-min(request.num_tokens + _AHEAD_BLOCKS * size, most) // size)
-            if request.status.name in _WAITS:
-                name = request.request_id
-                waiting[name] = self._waiting.get(name, now)
-                if first is None or waiting[name] < waiting[first.request_id]:
-                    first = request
-        self._waiting = waiting
-        have = self._have()
-        chunks = self._chunks_for(wanted)
-        if requests and is_short:
-            chunks = max(chunks, min(have + 1, self._most))
-        if first is None or chunks <= have:
-            self._demand = Demand(0, chunks, 0.0)
+            if oldest is None or arrived[name] < arrived[oldest.request_id]:
+                oldest = request
+        self._arrived = arrived
+        if oldest is None:
+            self._demand = Demand(0, 0, 0.0)
             return
-        least = self._chunks_for(-(-(first.num_tokens + 1) // size))
-        waited = now - waiting[first.request_id]
-        self._demand = Demand(least, chunks, max(waited, 1e-3))
+        chunks = self._chunks_for(wanted)
+        if is_short:
+            chunks = max(chunks, min(self._have() + 1, self._most))
+        most = oldest.num_prompt_tokens + oldest.max_tokens
+        least = self._chunks_for(-(-min(oldest.num_tokens + size, most) // size))
+        age = now - arrived[oldest.request_id]
+        self._demand = Demand(least, max(least, chunks), max(age, 1e-3))
 
     def _chunks_for(self, blocks: int) -> int:
         """Beyond what is kept."""

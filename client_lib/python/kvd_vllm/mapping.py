@@ -2,7 +2,7 @@
 takes it away again.
 
 A thread of its own does that, so that no step waits for kvd: the step leaves its orders and takes the
-news of the one before. Without steps nothing is asked.
+news of the one before. Once nothing is wanted, nothing is asked.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import kvd_client
+from kvd_client.elastic import MOST_POSITIONS
 
 from kvd_vllm.balloon import Demand, News, Orders
 from kvd_vllm.chunks import Geometry
@@ -21,12 +22,13 @@ from kvd_vllm.chunks import Geometry
 logger = logging.getLogger("vllm.kvd_vllm")
 
 _ASK_S = 0.02
-# After kvd did not answer.
-_REST_S = 0.5
-# An answer takes microseconds. The copies' calls may have to wait for one of these to end.
-_SHARE_S, _CALL_S = 0.1, 0.5
+# After kvd did not answer, and after there was no room, as others have not given it back yet.
+_REST_S, _NO_ROOM_S = 0.5, 0.05
+# kvd forgets what is wanted after 2 s without word, and a step may take longer.
+_REMIND_S = 0.5
+# The copies' calls wait while one of these is under way. An answer takes microseconds.
+_SHARE_S, _GROW_S, _CALL_S = 0.1, 0.01, 0.5
 _NO_ROOM = (kvd_client.OutOfMemory, kvd_client.QuotaExceeded, kvd_client.DeadlineExceeded)
-_LATER = (kvd_client.DeadlineExceeded, kvd_client.WouldBlock)
 
 
 class Region(Protocol):
@@ -35,7 +37,7 @@ class Region(Protocol):
     def grow(self, positions: Iterable[int], timeout: float = ...) -> int: ...
     def shrink(self, part: int, timeout: float = ...) -> None: ...
     def share(
-        self, *, kept: int, least: int, wanted: int, grain: int, waited_s: float = ...,
+        self, *, kept: int, least: int, wanted: int, grain: int, age_s: float = ...,
         timeout: float = ...,
     ) -> int: ...  # fmt: skip
 
@@ -47,12 +49,14 @@ def back_the_base(
     """Puts memory behind all that is kept, before vLLM sees the region. Where others have it, they
     are asked for it. Raises a KvdError where it does not come in time."""
     kept, grain = geometry.kept_bytes, geometry.grain_bytes
-    begun = clock()
+    begun, left = clock(), list(geometry.base)
     while True:
         waited = clock() - begun
-        region.share(kept=kept, least=kept, wanted=kept, grain=grain, waited_s=waited)
+        region.share(kept=kept, least=kept, wanted=kept, grain=grain, age_s=max(waited, 1e-3))
         try:
-            region.grow(geometry.base, timeout=min(_CALL_S, timeout_s))
+            while left:
+                region.grow(left[:MOST_POSITIONS], timeout=min(_CALL_S, timeout_s))
+                del left[:MOST_POSITIONS]
             return
         except _NO_ROOM:
             if waited >= timeout_s:
@@ -145,12 +149,13 @@ class Mapper:
             logger.warning("kvd: the KV cache grows and shrinks again")
         self._tell(allowed=allowed, told=demand.wanted, is_down=False)
         self._give_back()
-        self._take(min(allowed, demand.wanted))
-        return _ASK_S
+        has_room = self._take(min(allowed, demand.wanted))
+        return _ASK_S if has_room else _NO_ROOM_S
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            self._wake.wait()
+            wants = self._demand is not None and self._demand.wanted > 0
+            self._wake.wait(_REMIND_S if wants else None)
             self._wake.clear()
             if not self._closed.is_set():
                 self._closed.wait(self.work())
@@ -160,7 +165,7 @@ class Mapper:
         kept, grain = self._geometry.kept_bytes, self._geometry.grain_bytes
         share = self._region.share(
             kept=kept, least=kept + demand.least * grain, wanted=kept + demand.wanted * grain,
-            grain=grain, waited_s=demand.waited_s, timeout=_SHARE_S,
+            grain=grain, age_s=demand.age_s, timeout=_SHARE_S,
         )  # fmt: skip
         return max(0, share - kept) // grain
 
@@ -177,28 +182,25 @@ class Mapper:
         for chunk in self._leaving:
             try:
                 self._region.shrink(self._parts[chunk], timeout=_CALL_S)
-            except _LATER:
-                left.append(chunk)
-                continue
             except kvd_client.NotFound:
-                pass  # an answer that was late: it has gone
-            except kvd_client.KvdError as fault:
-                # Whether it is mapped is not known, so it is not used again.
-                logger.warning("kvd: memory was not given back: %s", fault)
-                self._spoilt.add(chunk)
+                pass  # it went, though kvd's answer was late
+            except kvd_client.KvdError:
+                left.append(chunk)  # whether it is mapped is not known, so it is not used
+                continue
             del self._parts[chunk]
             self._tell(gone=[chunk])
         self._leaving = left
 
-    def _take(self, count: int) -> None:
+    def _take(self, count: int) -> bool:
+        """False: there was no room for all."""
         for chunk in self._geometry.elastic:
             if len(self._parts) - len(self._leaving) >= count:
-                return
+                break
             if chunk in self._parts or chunk in self._spoilt:
                 continue
             try:
                 self._parts[chunk] = self._region.grow(
-                    self._geometry.chunks[chunk], timeout=_CALL_S
+                    self._geometry.chunks[chunk], timeout=_GROW_S
                 )
             except kvd_client.InvalidArgument as fault:
                 # An answer that was late, perhaps: there is memory that cannot be named.
@@ -206,8 +208,9 @@ class Mapper:
                 self._spoilt.add(chunk)
                 continue
             except kvd_client.KvdError:
-                return  # no room, as others have not given it back yet; or the next question says why
+                return False
             self._tell(grown=[chunk])
+        return True
 
     def _tell(
         self, grown: Iterable[int] = (), gone: Iterable[int] = (), stayed: Iterable[int] = (),

@@ -19,16 +19,13 @@ from typing import Any
 import ctest
 from kvd_process import SLAB, KvdProcess, pool_bytes_mapped
 from model_free import LAYERS, Rig, write_config
-from no_model_test import RandomAsyncScheduler, RandomScheduler, Whims
+from no_model_test import SEEDS, STEPS, RandomAsyncScheduler, RandomScheduler, Whims
 from rotating import StockOrder
 
 import kvd_client
 from kvd_vllm.balloon import Balloon, State
 from kvd_vllm.mapping import Mapper
 
-# Taken out: kvd refuses variables that it does not know.
-STEPS = int(os.environ.pop("KVD_STEPS", "4000"))
-SEEDS = [int(each) for each in os.environ.pop("KVD_SEED", "1 2 3 4").split()]
 PAGE = SLAB // 4
 BLOCKS, CHUNK = 48, 4  # so that 12 chunks are two slabs each
 MOST = BLOCKS * PAGE * LAYERS

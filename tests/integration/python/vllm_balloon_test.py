@@ -137,11 +137,10 @@ class Counts(dict[str, int]):
         self[name] = value
 
 
-def request(name: str, tokens: int, most: int = 8, status: str = "RUNNING") -> Any:
+def request(name: str, tokens: int, most: int = 8) -> Any:
     return types.SimpleNamespace(
-        request_id=name, num_tokens=tokens, num_prompt_tokens=tokens, max_tokens=most,
-        status=types.SimpleNamespace(name=status),
-    )  # fmt: skip
+        request_id=name, num_tokens=tokens, num_prompt_tokens=tokens, max_tokens=most
+    )
 
 
 GEOMETRY = divided(layers(2, 32, 16), 32)  # chunks of 4 blocks, of which 7 come and go
@@ -194,16 +193,14 @@ class TheSchedulersSide(unittest.TestCase):
     def test_demand_is_what_the_requests_are_going_to_use(self) -> None:
         self.opened()
         # 5 blocks and 2 more, but an answer of 2 tokens ends in the sixth: 3 of them are kept.
-        self.assertEqual(self.step(request("a", 20, most=2)).demand, Demand(0, 1, 0.0))
-        waiting = request("b", 40, status="WAITING")
-        self.assertEqual(self.step(request("a", 20), waiting).demand, Demand(2, 4, 1e-3))
-        self.assertAlmostEqual(self.step(request("a", 20), waiting).demand.waited_s, 0.05)
+        self.assertEqual(self.step(request("a", 20, most=2)).demand, Demand(1, 1, 1e-3))
+        both = request("a", 20), request("b", 40)
+        self.assertEqual(self.step(*both).demand[:2], (1, 4))
+        self.assertAlmostEqual(self.step(*both).demand.age_s, 0.1)
+        self.assertEqual(self.step(both[1]).demand[:2], (2, 3))
+        self.assertAlmostEqual(self.step(both[1]).demand.age_s, 0.15)
         self.assertEqual(self.step(request("c", 4000)).demand.wanted, 7)
         self.assertEqual(self.step().demand, Demand(0, 0, 0.0))
-
-    def test_nobody_waits_for_memory_that_is_there(self) -> None:
-        self.opened(1, 2, 3)
-        self.assertEqual(self.step(request("b", 20, status="WAITING")).demand.waited_s, 0.0)
 
     def test_under_pressure_chunks_that_nobody_uses_leave_first(self) -> None:
         self.opened(1, 2, 3, 4)
@@ -368,7 +365,7 @@ class TheWorkersSide(unittest.TestCase):
         self.assertEqual(
             self.memory.asked[-1],
             {"kept": 2 * SLAB, "least": 4 * SLAB, "wanted": 12 * SLAB, "grain": 2 * SLAB,
-             "waited_s": 0.5},
+             "age_s": 0.5},
         )  # fmt: skip
         self.assertEqual(self.round(1, 2), News([], [], [], 3, 2, False))
         self.assertIsNone(self.mapper.take_news())
@@ -449,7 +446,7 @@ class TheWorkersSide(unittest.TestCase):
 
         back_the_base(memory, GEOMETRY, 1.0, lambda: now[0], sleep)
         self.assertEqual(memory.parts, {1: (0, 8)})
-        self.assertGreater(memory.asked[-1]["waited_s"], 0.4)
+        self.assertGreater(memory.asked[-1]["age_s"], 0.4)
         memory = Memory(room=0)
         with self.assertRaises(kvd_client.OutOfMemory):
             back_the_base(memory, GEOMETRY, 1.0, lambda: now[0], lambda s: now.__setitem__(0, now[0] + s))
