@@ -151,7 +151,7 @@ class Balloon:
         self._survey(requests, now)
         self._shrink(self._excess(bool(requests)), now)
         self.sweep()
-        leave = [at for at in self._in(State.RETIRING) if self._claimed.issuperset(self._blocks(at))]
+        leave = [at for at in sorted(self._since) if self._claimed.issuperset(self._blocks(at))]
         for chunk in leave:
             self._state[chunk] = State.LEAVING
             del self._since[chunk]
@@ -169,7 +169,7 @@ class Balloon:
 
     def has_room_coming(self) -> bool:
         """vLLM lacks a block for a request that runs: whether it had better wait than preempt."""
-        if self._geometry is None or self._is_down or not self._in(State.HELD):
+        if self._geometry is None or self._is_down or State.HELD not in self._state:
             return False
         now = self._clock()
         if self._short is None or now - self._short[1] > _GROWTH_S:
@@ -188,7 +188,7 @@ class Balloon:
             return False
         if self._idle_since is not None and self._clock() > self._idle_since + _GIVE_BACK_S:
             return False
-        return self._have() > 0 or self._told > 0 or bool(self._in(State.LEAVING))
+        return self._have() > 0 or self._told > 0 or State.LEAVING in self._state
 
     @property
     def granted_blocks(self) -> int:
@@ -251,7 +251,7 @@ class Balloon:
             return []
         blocks = self._pool.blocks
         order = []
-        for chunk in [*self._in(State.GRANTED), *self._in(State.RETIRING)]:
+        for chunk in [*self._in(State.GRANTED), *self._since]:
             used = cached = 0
             for at in self._blocks(chunk):
                 used += blocks[at].ref_cnt > 0 and at not in self._claimed

@@ -49,6 +49,10 @@ class Geometry(NamedTuple):
         return len(self.base) * self.slab
 
     @property
+    def most_bytes(self) -> int:
+        return (len(self.base) + sum(map(len, self.chunks))) * self.slab
+
+    @property
     def grain_bytes(self) -> int:
         """What a chunk gives or takes; the last one may be smaller."""
         return max(map(len, self.chunks)) * self.slab

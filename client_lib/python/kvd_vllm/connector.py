@@ -81,7 +81,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         is_elastic = self._options.elastic and self.shape is not None
         pieces = pieces_planned(kv_cache_config) if is_elastic else []
         self._memory = KvMemory(self._options, pieces, kv_cache_config.num_blocks)
-        if self._options.elastic and reason:
+        if self._options.elastic and reason and role == KVConnectorRole.WORKER:
             _refuse_elastic(reason, self._options.required)
         if role == KVConnectorRole.SCHEDULER:
             self._plan(reason)

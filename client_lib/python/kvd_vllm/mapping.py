@@ -167,6 +167,8 @@ class Mapper:
             kept=kept, least=kept + demand.least * grain, wanted=kept + demand.wanted * grain,
             grain=grain, age_s=demand.age_s, timeout=_SHARE_S,
         )  # fmt: skip
+        if share >= self._geometry.most_bytes:  # with the last chunk, which may be smaller
+            return len(self._geometry.elastic)
         return max(0, share - kept) // grain
 
     def _lose(self, fault: kvd_client.KvdError) -> None:

@@ -136,6 +136,19 @@ class TwoEngines(unittest.TestCase):
         self.assertEqual(self.differing(self.answers(one, 2)), [])
         one.end()
 
+    def test_without_a_kvd_and_with_too_few_chunks_it_is_as_large_as_asked_for(self) -> None:
+        small = {**ROOM, "kv_cache_memory_bytes": 2 * CHUNK}
+        for name, endpoint, room, said in (
+            ("absent", "/nonexistent/attach.sock", ROOM, "not used, the KV cache is vLLM's own"),
+            ("small", self.kvd.endpoint, small, "not elastic: its 64 blocks are no 4 chunks"),
+        ):
+            with Server(bench, name, endpoint, room, {"elastic": True, "timeout_s": 5}) as server:
+                next_line(server, PATIENCE_S)
+                self.burst(server, range(2))
+                self.assertEqual(self.differing(self.answers(server, 2)), [])
+                self.assertEqual(server.log.count(said), 1)
+                server.end()
+
     def test_the_checks_see_what_goes_wrong(self) -> None:
         """The controls: an engine that is not elastic has no room beside another; and memory that is
         not what was written there makes other answers."""

@@ -376,6 +376,19 @@ class TheWorkersSide(unittest.TestCase):
         self.assertEqual(len(self.memory.parts), 2)
         self.assertEqual(self.round(0, 2).grown, [2])
 
+    def test_a_last_chunk_that_is_smaller_comes_with_all_of_them(self) -> None:
+        geometry = divided([Piece(0, 16, 16)], 30)
+        assert geometry is not None
+        self.assertEqual((len(geometry.elastic), geometry.grain_bytes), (7, SLAB))
+        geometry = divided([Piece(0, 96, 96)], 17)  # chunks of two blocks, three slabs; then one of one
+        assert geometry is not None
+        self.assertEqual(geometry.chunks[-1], (24, 25))
+        self.memory = Memory(room=26)
+        back_the_base(self.memory, geometry, 1.0)
+        self.mapper = Mapper(self.memory, geometry)
+        self.memory.share_of = 26 * SLAB
+        self.assertEqual(self.round(0, 8).grown, [1, 2, 3, 4, 5, 6, 7, 8])
+
     def test_where_there_is_no_room_it_asks_again(self) -> None:
         self.memory.room = 3
         self.assertEqual(self.round(0, 2).grown, [1])
