@@ -54,6 +54,17 @@ class Region(Structure):
     ]
 
 
+class Demand(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kept_bytes", c_uint64),
+        ("least_bytes", c_uint64),
+        ("wanted_bytes", c_uint64),
+        ("grain_bytes", c_uint64),
+        ("age_ns", c_uint64),
+    ]
+
+
 class SessionInfo(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -274,6 +285,12 @@ _CALLS: dict[str, list[Any]] = {
     "kvd_get_stats": [HANDLE, c_uint64, POINTER(Stats)],
     "kvd_region_allocate": [HANDLE, c_uint64, c_uint64, POINTER(Region)],
     "kvd_region_free": [HANDLE, c_uint64, c_uint64],
+    "kvd_region_reserve": [HANDLE, c_uint64, c_uint64, POINTER(Region)],
+    "kvd_region_grow": [
+        HANDLE, c_uint64, POINTER(c_uint32), c_uint32, c_uint64, POINTER(c_uint64),
+    ],
+    "kvd_region_shrink": [HANDLE, c_uint64, c_uint64, c_uint64],
+    "kvd_region_share": [HANDLE, c_uint64, POINTER(Demand), c_uint64, POINTER(c_uint64)],
     "kvd_region_dlpack": [HANDLE, c_uint64, c_uint64, POINTER(POINTER(DlManagedTensor))],
     "kvd_hold_mappings": [c_uint64],
     "kvd_submit": [HANDLE, POINTER(Request), c_uint64],

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from . import _abi
 from ._handle import Handle, check
 from .cache import Cache, Piece, options_of
+from .elastic import ElasticRegion
 from .region import Region
 from .requests import Requests
 from .schedule import Scheduling
@@ -171,6 +172,15 @@ class Client(Requests, Scheduling):
             "kvd_region_allocate", bytes, _abi.nanoseconds(timeout), ctypes.byref(lease)
         )
         return Region(self._handle, lease)
+
+    def reserve(self, bytes: int, timeout: float = _TIMEOUT_S) -> ElasticRegion:
+        """Addresses for at least `bytes` bytes, in whole slabs, with nothing behind them yet: see
+        ElasticRegion. Raises Unsupported where this kvd's memory cannot do it."""
+        lease = _abi.Region(ctypes.sizeof(_abi.Region))
+        self._handle.call(
+            "kvd_region_reserve", bytes, _abi.nanoseconds(timeout), ctypes.byref(lease)
+        )
+        return ElasticRegion(self._handle, lease)
 
     def cache(
         self,

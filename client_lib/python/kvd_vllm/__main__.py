@@ -19,9 +19,12 @@ from kvd_vllm.checks import Finding, look
 NOT_YET = (
     "blocks of models with several KV cache groups, or of several workers: they are neither stored "
     "nor parked",
-    "a KV cache that grows and shrinks: it is as large as vLLM asked for at its start",
+    "a KV cache that grows and shrinks (option elastic) of such models, or of several workers",
 )
-NEVER_RUN = ("on a GPU", "with async scheduling and a model", "with model runner V2, which needs Triton", "with tensor parallelism")
+NEVER_RUN = (
+    "on a GPU", "with async scheduling and a model", "with model runner V2, which needs Triton",
+    "with tensor parallelism",
+)  # fmt: skip
 
 
 def _plugin() -> Finding:

@@ -35,6 +35,8 @@ class Name(NamedTuple):
 _BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
 _FACTORY = "vllm.distributed.kv_transfer.kv_connector.factory"
 _METRICS = "vllm.distributed.kv_transfer.kv_connector.v1.metrics"
+_INTERFACE = "vllm.v1.kv_cache_interface"
+_POOL = "vllm.v1.core.block_pool"
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _TRANSFER = "vllm.config.kv_transfer"
 
@@ -70,8 +72,8 @@ NAMES = (
     Name("vllm.v1.core.sched.output", "KVConnectorBlockState.resolve_block_ids"),
     Name("vllm.v1.core.sched.output", "SchedulerOutput.kv_connector_block_state"),
     Name("vllm.v1.core.sched.output", "CachedRequestData.resumed_req_ids"),
-    Name("vllm.v1.core.block_pool", "BlockPool.touch", ("self", "blocks"), "ref_cnt += 1"),
-    Name("vllm.v1.core.block_pool", "BlockPool.free_blocks", ("self", "ordered_blocks"),
+    Name(_POOL, "BlockPool.touch", ("self", "blocks"), "ref_cnt += 1"),
+    Name(_POOL, "BlockPool.free_blocks", ("self", "ordered_blocks"),
          "ref_cnt -= 1"),
     Name("vllm.v1.request", "Request.__init__", None, "self.num_in_flight_tokens"),
     Name("vllm.v1.request", "Request.__init__", None, "self.block_hashes"),
@@ -81,6 +83,29 @@ NAMES = (
     Name(_SCHEDULER, "Scheduler.__init__", None,
          "kv_transfer_config.kv_load_failure_policy"),
     Name(_SCHEDULER, "Scheduler._update_from_kv_xfer_finished", None, "update_connector_output"),
+    # Of an elastic KV cache: what is said at the start, that blocks may be claimed, when the sides are
+    # called, and that vLLM pads with block 0.
+    Name(_BASE, "KVConnectorBase_V1.get_handshake_metadata", ("self",)),
+    Name(_BASE, "KVConnectorBase_V1.set_xfer_handshake_metadata", ("self", "metadata")),
+    Name(_BASE, "KVConnectorBase_V1.has_pending_push_work", ("self",)),
+    Name("vllm.v1.engine.core", "EngineCore.__init__", None,
+         "set_xfer_handshake_metadata_pp_aware(content)"),
+    Name(_INTERFACE, "KVCacheConfig.kv_cache_tensors"),
+    Name(_INTERFACE, "KVCacheTensor.layers"),
+    Name(_INTERFACE, "KVCacheTensor.layer_stride"),
+    Name(_INTERFACE, "KVCacheTensor.block_stride"),
+    Name(_INTERFACE, "KVCacheTensor.offset"),
+    Name(_POOL, "BlockPool.__init__", None, "self.null_block = self.free_block_queue.popleft()"),
+    Name(_POOL, "BlockPool.touch", None, "self.free_block_queue.remove(block)"),
+    Name(_POOL, "BlockPool.evict_blocks", ("self", "block_ids"), "_maybe_evict_cached_block(block)"),
+    Name(_POOL, "BlockPool.reset_prefix_cache", ("self",)),
+    Name("vllm.v1.core.kv_cache_utils", "KVCacheBlock.ref_cnt"),
+    Name("vllm.v1.core.kv_cache_utils", "KVCacheBlock.block_hash"),
+    Name(_SCHEDULER, "Scheduler.update_from_output", None,
+         "self.connector.get_kv_connector_stats()"),
+    Name(_SCHEDULER, "Scheduler.has_requests", None, "self.connector.has_pending_push_work()"),
+    Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._build_attention_metadata", None,
+         "fill_(NULL_BLOCK_ID)"),
     # Of the scheduler classes: not public.
     Name("vllm.v1.core.sched.async_scheduler", "AsyncScheduler._update_after_schedule"),
     Name(_SCHEDULER, "Scheduler.schedule", ("self", "throttle_prefills"),
@@ -94,7 +119,9 @@ NAMES = (
     Name("vllm.v1.core.sched.request_queue", "FCFSRequestQueue.pop_request", ("self",),
          "popleft()"),
     Name("vllm.v1.core.kv_cache_manager", "KVCacheManager.get_block_ids", ("self", "request_id")),
-    Name("vllm.v1.core.block_pool", "BlockPool.get_num_free_blocks", ("self",)),
+    Name(_POOL, "BlockPool.get_num_free_blocks", ("self",)),
+    Name(_SCHEDULER, "Scheduler.reset_prefix_cache",
+         ("self", "reset_running_requests", "reset_connector")),
 )  # fmt: skip
 
 

@@ -17,20 +17,24 @@ from typing import TYPE_CHECKING, Any
 import kvd_client
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
-    KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole, KVConnectorWorkerMetadata,
-    SupportsHMA,
+    KVConnectorBase_V1, KVConnectorHandshakeMetadata, KVConnectorMetadata, KVConnectorRole,
+    KVConnectorWorkerMetadata, SupportsHMA,
 )  # fmt: skip
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvd_vllm import checks, options
+from kvd_vllm.balloon import Balloon
 from kvd_vllm.copying import Copier
 from kvd_vllm.daemon import KvdCache, Link, NoCache
 from kvd_vllm.lasting import LastingCache
-from kvd_vllm.layout import CacheShape, Piece, pieces_of, refusal, shape_of
-from kvd_vllm.memory import KvMemory, logger
+from kvd_vllm.layout import (
+    CacheShape, Piece, pieces_of, pieces_planned, refusal, shape_of,
+)  # fmt: skip
+from kvd_vllm.mapping import Mapper
+from kvd_vllm.memory import KvdRequired, KvMemory, logger
 from kvd_vllm.planning import Planner
 from kvd_vllm.stats import KvdPromMetrics, KvdStats
-from kvd_vllm.transfers import Ends, Transfers
+from kvd_vllm.transfers import Ends, Opened, Transfers
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -65,7 +69,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if transfer is not None:
             # vLLM's default is to fail a request whose load failed. It reads this later.
             transfer.kv_load_failure_policy = "recompute"
-        self._memory = KvMemory(self._options)
+        self._mapper: Mapper | None = None
+        self._balloon: Balloon | None = None
         self._copier = Copier(NoCache(), kvd_client.KvdError, kvd_client.WouldBlock)
         self._link: Link | None = None
         self._planner: Planner | None = None
@@ -73,6 +78,11 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         reason = refusal(vllm_config, kv_cache_config)
         if not reason:
             self.shape = shape_of(vllm_config, kv_cache_config)
+        is_elastic = self._options.elastic and self.shape is not None
+        pieces = pieces_planned(kv_cache_config) if is_elastic else []
+        self._memory = KvMemory(self._options, pieces, kv_cache_config.num_blocks)
+        if self._options.elastic and reason and role == KVConnectorRole.WORKER:
+            _refuse_elastic(reason, self._options.required)
         if role == KVConnectorRole.SCHEDULER:
             self._plan(reason)
 
@@ -97,22 +107,33 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         client, region = self._memory.client, self._memory.region
         if self.shape is None or client is None or region is None:
             return
+        fence = functools.partial(_fence_of, region.device) if region.device >= 0 else None
         try:
             pieces = pieces_of(tensors, region.address, self.shape.blocks)
+            self._memory.check_pieces(pieces)
+            if isinstance(region, kvd_client.ElasticRegion) and self._memory.geometry is not None:
+                self._mapper = Mapper(region, self._memory.geometry, fence)
+                self._mapper.start()
             first = KvdCache(client, region, self.shape, pieces)
         except (ValueError, kvd_client.KvdError) as fault:
             logger.warning("kvd: no block is stored or parked: %s", fault)
             return
         open_cache = functools.partial(_cache_over, client, self.shape)
         cache = LastingCache(first, client, region, self.shape, pieces, open_cache)
-        fence = functools.partial(_fence_of, region.device) if region.device >= 0 else None
         self._copier = Copier(
             cache, kvd_client.KvdError, kvd_client.WouldBlock, self._options.load_timeout_s, fence
         )
 
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
+        """Once, after the KV cache was made and before the first step."""
+        geometry = self._memory.geometry
+        return Opened(geometry) if self._mapper is not None and geometry is not None else None
+
     def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
         """Each step, before anything of it runs."""
         assert isinstance(kv_connector_metadata, Transfers)
+        if self._mapper is not None and kv_connector_metadata.orders is not None:
+            self._mapper.begin(kv_connector_metadata.orders)
         self._copier.begin(kv_connector_metadata.copies)
 
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
@@ -141,9 +162,16 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         return self._copier.take_bad_blocks()
 
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
-        return self._copier.take_ends()
+        ends = self._copier.take_ends()
+        news = self._mapper.take_news() if self._mapper is not None else None
+        if news is not None:
+            ends = ends or Ends()
+            ends.news = news
+        return ends
 
     def shutdown(self) -> None:
+        if self._mapper is not None:
+            self._mapper.close()
         self._copier.close(_LAST_WAIT_S)
         if self._link is not None:
             self._link.close()
@@ -162,10 +190,22 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._link, self.shape.block_tokens, time.monotonic, sync_loads=given.load == "sync",
             prefixes=given.prefixes, parking=given.parking, patience_s=given.load_timeout_s,
         )  # fmt: skip
+        if given.elastic:
+            self._balloon = Balloon(self.shape.block_tokens, time.monotonic, self._planner.stats)
 
     def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
         if self._planner is not None:
             self._planner.bind(gpu_block_pool)
+        if self._balloon is not None:
+            self._balloon.bind(gpu_block_pool)
+
+    def set_xfer_handshake_metadata(
+        self, metadata: dict[int, KVConnectorHandshakeMetadata]
+    ) -> None:
+        """What the worker made of the KV cache; nothing where it is not elastic."""
+        if self._balloon is not None:
+            opened = [each.geometry for each in metadata.values() if isinstance(each, Opened)]
+            self._balloon.open(opened[0] if opened else None)
 
     def on_new_request(self, request: Request) -> None:
         if self._planner is not None:
@@ -185,12 +225,19 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._planner.admit(request, blocks.get_block_ids()[0], num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
-        return Transfers() if self._planner is None else self._planner.step(scheduler_output)
+        if self._planner is None:
+            return Transfers()
+        transfers = self._planner.step(scheduler_output)
+        if self._balloon is not None:
+            transfers.orders = self._balloon.step(self._planner.requests)
+        return transfers
 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         ends = connector_output.kv_connector_worker_meta
         if self._planner is not None and isinstance(ends, Ends):
             self._planner.end(ends)
+            if self._balloon is not None and ends.news is not None:
+                self._balloon.hear(ends.news)
 
     def request_finished_all_groups(
         self, request: Request, block_ids: tuple[list[int], ...]
@@ -200,10 +247,14 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         return False, None
 
     def has_pending_block_frees(self) -> bool:
-        return self._planner is not None and self._planner.has_room_coming()
+        if self._planner is not None and self._planner.has_room_coming():
+            return True
+        return self._balloon is not None and self._balloon.has_room_coming()
 
     def has_pending_push_work(self) -> bool:
-        return self._planner is not None and self._planner.has_work()
+        if self._planner is not None and self._planner.has_work():
+            return True
+        return self._balloon is not None and self._balloon.has_work()
 
     def reset_cache(self) -> bool | None:
         if self._planner is not None:
@@ -237,11 +288,19 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         """Blocks that are free as soon as the copies under way have ended."""
         return self._planner.blocks_coming() if self._planner is not None else 0
 
+    @property
+    def balloon(self) -> Balloon | None:
+        """What there is of an elastic KV cache; None: it is not elastic."""
+        return self._balloon
+
     # ---- counts ----
 
     def get_kv_connector_stats(self) -> KvdStats | None:
+        """The end of each step, after blocks were freed."""
         if self._planner is None:
             return None
+        if self._balloon is not None:
+            self._balloon.sweep()
         if self._link is not None:
             self._planner.stats.add("unanswered_calls", self._link.take_unanswered())
         return self._planner.stats.take()
@@ -259,6 +318,16 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         per_engine_labelvalues: dict[int, list[object]],
     ) -> KvdPromMetrics:
         return KvdPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+def _refuse_elastic(reason: str, is_required: bool) -> None:
+    text = (
+        f"the KV cache cannot grow and shrink: {reason}; take KvdConnector's option `elastic` (or "
+        "KVD_VLLM_ELASTIC) away"
+    )
+    if is_required:
+        raise KvdRequired(f"kvd: {text}")
+    logger.warning("kvd: %s; it is as large as vLLM asks for", text)
 
 
 def _tensors_of(values: Any) -> list[torch.Tensor]:

@@ -93,7 +93,21 @@ def _weights(folder: Path) -> list[tuple[str, int, int]]:
 def pieces_of(tensors: Iterable[torch.Tensor], base: int, blocks: int) -> list[Piece]:
     """The parts of a block, in the order of their addresses; neighbours are one. Raises ValueError
     where a block of a tensor is not one run of bytes."""
-    pieces = sorted(_piece_of(tensor, base, blocks) for tensor in tensors)
+    return _joined(_piece_of(tensor, base, blocks) for tensor in tensors)
+
+
+def pieces_planned(cache: KVCacheConfig) -> list[Piece]:
+    """The same by what vLLM is going to allocate, in its one allocation. Of one group."""
+    size = cache.kv_cache_groups[0].kv_cache_spec.page_size_bytes
+    return _joined(
+        Piece(tensor.offset + at * tensor.layer_stride, tensor.block_stride, size)
+        for tensor in cache.kv_cache_tensors
+        for at in range(len(tensor.layers))
+    )
+
+
+def _joined(some: Iterable[Piece]) -> list[Piece]:
+    pieces = sorted(some)
     joined: list[Piece] = []
     for piece in pieces:
         last = joined[-1] if joined else None

@@ -8,13 +8,16 @@ used as that context sees the call and answers it with a region: no name of vLLM
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 import kvd_client
+from kvd_vllm.chunks import LEAST_CHUNKS, Geometry, geometry_of
+from kvd_vllm.layout import Piece
+from kvd_vllm.mapping import back_the_base
 from kvd_vllm.options import Options
 
 # vLLM gives the loggers below its own a handler.
@@ -33,10 +36,16 @@ class KvMemory:
 
     Fails open: where kvd refuses or is absent, one line in the log, and vLLM allocates by itself.
     With `required` it raises KvdRequired instead. On the worker's main thread.
+
+    `pieces`: where the `blocks` blocks are going to lie, for a KV cache that is to be elastic; none
+    for another.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, pieces: Sequence[Piece] = (), blocks: int = 0) -> None:
         self._options = options
+        self._pieces = list(pieces)
+        self._blocks = blocks
+        self._geometry: Geometry | None = None
         self._client: kvd_client.Client | None = None
         self._region: kvd_client.Region | None = None
         self._refused = False
@@ -50,6 +59,11 @@ class KvMemory:
     def region(self) -> kvd_client.Region | None:
         """Where the KV cache lies; None: not in kvd."""
         return self._region
+
+    @property
+    def geometry(self) -> Geometry | None:
+        """How an elastic region is divided; None: the region is whole, or there is none."""
+        return self._geometry
 
     def allocation(self) -> TorchFunctionMode:
         """The context for vLLM's one allocation."""
@@ -67,7 +81,9 @@ class KvMemory:
                 memory=kind,
                 timeout=self._options.timeout_s,
             )
-            self._region = self._client.allocate(count, timeout=self._options.timeout_s)
+            self._region = self._reserve(count) if self._pieces else None
+            if self._region is None:
+                self._region = self._client.allocate(count, timeout=self._options.timeout_s)
         except kvd_client.KvdError as fault:
             self._refuse(f"{type(fault).__name__}: {fault}{_hint(fault, count)}")
             return None
@@ -82,6 +98,48 @@ class KvMemory:
         )  # fmt: skip
         tensor: torch.Tensor = self._region.torch(count).view(torch.int8)
         return tensor
+
+    def _reserve(self, count: int) -> kvd_client.ElasticRegion | None:
+        """Addresses for all of it, with memory behind what is kept; None: it cannot be elastic."""
+        assert self._client is not None
+        try:
+            region = self._client.reserve(count, timeout=self._options.timeout_s)
+        except kvd_client.Unsupported as fault:
+            if self._options.required:
+                raise
+            logger.warning("kvd: the KV cache is not elastic: %s", fault)
+            return None
+        slab = region.granularity
+        division = geometry_of(self._pieces, self._blocks, slab, region.bytes // slab)
+        geometry = division.keeping(self._options.elastic_kept_bytes) if division else None
+        if geometry is None or not geometry.elastic:
+            region.free(timeout=self._options.timeout_s)
+            logger.warning(
+                "kvd: the KV cache is not elastic: its %d blocks are no %d chunks of whole slabs of "
+                "%d bytes beyond what is kept; give vLLM more memory (--kv-cache-memory-bytes), or "
+                "kvd smaller slabs (pool.slab)", self._blocks, LEAST_CHUNKS, slab,
+            )  # fmt: skip
+            return None
+        try:
+            back_the_base(region, geometry, self._options.timeout_s)
+        except kvd_client.KvdError:
+            region.free(timeout=self._options.timeout_s)
+            raise
+        self._geometry = geometry
+        logger.info(
+            "kvd: the KV cache is elastic: %d bytes are kept, and %d times %d come and go",
+            geometry.kept_bytes, len(geometry.elastic), geometry.grain_bytes,
+        )  # fmt: skip
+        return region
+
+    def check_pieces(self, pieces: Sequence[Piece]) -> None:
+        """Of an elastic region: whether blocks lie where vLLM said that they would. Raises KvdRequired:
+        by now vLLM would run into memory that is not there."""
+        if self._geometry is not None and list(pieces) != self._pieces:
+            raise KvdRequired(
+                "kvd: blocks do not lie where vLLM said that they would, so the KV cache cannot grow "
+                "and shrink; take KvdConnector's option `elastic` away"
+            )
 
     def check(self, tensors: Iterable[torch.Tensor]) -> None:
         """Whether what vLLM computes on is what was allocated here. To be called with all of it."""
@@ -106,7 +164,7 @@ class KvMemory:
             _left.append((self._client, self._region))
         elif self._client is not None:
             self._client.close()
-        self._client = self._region = None
+        self._client = self._region = self._geometry = None
         _free_what_was_left()
 
     def _refuse(self, why: str) -> None:

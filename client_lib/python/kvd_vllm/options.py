@@ -19,6 +19,8 @@ class Options(NamedTuple):
     load: str = "async"  # KVD_VLLM_LOAD; async: between steps, sync: a step waits for its loads
     step_budget_s: float = 0.002  # KVD_VLLM_STEP_BUDGET_S; the longest that a step waits for an answer
     load_timeout_s: float = 10.0  # KVD_VLLM_LOAD_TIMEOUT_S; a copy that takes longer is given up
+    elastic: bool = False  # KVD_VLLM_ELASTIC; the KV cache grows and shrinks with what is wanted
+    elastic_kept_bytes: int = 0  # KVD_VLLM_ELASTIC_KEPT_BYTES; what it never gives back
 
 
 _VARIABLES = {
@@ -31,6 +33,8 @@ _VARIABLES = {
     "load": "KVD_VLLM_LOAD",
     "step_budget_s": "KVD_VLLM_STEP_BUDGET_S",
     "load_timeout_s": "KVD_VLLM_LOAD_TIMEOUT_S",
+    "elastic": "KVD_VLLM_ELASTIC",
+    "elastic_kept_bytes": "KVD_VLLM_ELASTIC_KEPT_BYTES",
 }
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
@@ -84,6 +88,16 @@ def _seconds(where: str, value: Any) -> float:
     return seconds
 
 
+def _bytes(where: str, value: Any) -> int:
+    try:
+        count = int(value) if not isinstance(value, (bool, float)) else -1
+    except (TypeError, ValueError):
+        count = -1
+    if count < 0:
+        raise ValueError(f"{where}: {value!r} is no whole number of bytes, 0 or more")
+    return count
+
+
 def _load(where: str, value: Any) -> str:
     if value not in ("async", "sync"):
         raise ValueError(f"{where}: {value!r} is neither async nor sync")
@@ -100,4 +114,6 @@ _VALUES: dict[str, Callable[[str, Any], Any]] = {
     "load": _load,
     "step_budget_s": _seconds,
     "load_timeout_s": _seconds,
+    "elastic": _truth,
+    "elastic_kept_bytes": _bytes,
 }

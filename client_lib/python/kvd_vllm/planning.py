@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvd_vllm.layout import digest_of
@@ -124,6 +124,11 @@ class Planner:
 
     def add(self, request: Request) -> None:
         self._requests[request.request_id] = request
+
+    @property
+    def requests(self) -> Collection[Request]:
+        """All that vLLM has, in whatever state."""
+        return self._requests.values()
 
     def tokens_to_load(self, request: Request, local: int) -> tuple[int | None, bool]:
         """Tokens beyond `local` ones, and whether the load goes on between steps. Asked again and

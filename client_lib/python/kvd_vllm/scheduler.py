@@ -12,6 +12,7 @@ Every name here begins with kvd, as vLLM's class has hundreds of its own.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections import deque
@@ -115,6 +116,7 @@ class KvdSchedulerMixin:
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         here: Any = self
+        self.kvd_make_way()
         decision = self.kvd_decide() if self.kvd_has_a_say() else None
         try:
             if decision is not None:
@@ -144,6 +146,41 @@ class KvdSchedulerMixin:
             blocks = here.kv_cache_manager.get_block_ids(request.request_id)[0]
             self.kvd_connector.park(request, blocks)
         super()._preempt_request(request, timestamp, drop_stale_output)  # type: ignore[misc]
+
+    def reset_prefix_cache(
+        self, reset_running_requests: bool = False, reset_connector: bool = False
+    ) -> bool:
+        """vLLM refuses while any block is in use, and the balloon's are for it."""
+        balloon = self.kvd_connector.balloon
+        with balloon.let_go() if balloon is not None else contextlib.nullcontext():
+            return bool(super().reset_prefix_cache(  # type: ignore[misc]
+                reset_running_requests, reset_connector
+            ))  # fmt: skip
+
+    # ---- an elastic KV cache ----
+
+    def kvd_make_way(self) -> None:
+        """Memory that kvd wants back is not to wait for the end of an answer: the latest request that
+        runs in it is parked, one a step."""
+        balloon = self.kvd_connector.balloon
+        here: Any = self
+        if balloon is None or here.pause_state != PauseState.UNPAUSED:
+            return
+        balloon.sweep()
+        for request in reversed(here.running):
+            blocks = here.kv_cache_manager.get_block_ids(request.request_id)[0]
+            if balloon.is_in_the_way(blocks):
+                here.running.remove(request)
+                here._preempt_request(request, time.monotonic())
+                return
+
+    def kvd_total_blocks(self) -> int:
+        """What requests can have at all: of an elastic KV cache what is granted now."""
+        here: Any = self
+        balloon = self.kvd_connector.balloon
+        if balloon is not None:
+            return max(1, balloon.granted_blocks)
+        return int(here.kv_cache_manager.block_pool.num_gpu_blocks) - 1
 
     # ---- asking ----
 
@@ -182,7 +219,7 @@ class KvdSchedulerMixin:
         return self.kvd_connector.schedule(
             self.kvd_batch,
             free_blocks=pool.get_num_free_blocks() + self.kvd_connector.blocks_coming(),
-            total_blocks=pool.num_gpu_blocks - 1,
+            total_blocks=self.kvd_total_blocks(),
             block_tokens=here.block_size,
             block_bytes=shape.block_bytes if shape is not None else 0,
             last_step_ns=last.ns,

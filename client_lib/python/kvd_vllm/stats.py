@@ -1,4 +1,4 @@
-"""What vLLM logs and exports of this connector: counts, as vllm:kvd_… counters."""
+"""What vLLM logs and exports of this connector: counts, as vllm:kvd_… counters, and one gauge."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ COUNTERS = {
     "recomputed_requests": "Preempted requests that could not be parked or not come back.",
     "stock_steps": "Steps that vLLM's own scheduler decided, as kvd was late or absent.",
     "unanswered_calls": "Calls of the engine that kvd did not answer, or not in time.",
+    "grown_blocks": "Blocks of an elastic KV cache that got memory.",
+    "given_back_blocks": "Blocks of an elastic KV cache whose memory went back to kvd.",
+}
+GAUGES = {
+    "granted_blocks": "Blocks that requests may have now, of an elastic KV cache.",
 }
 
 
 class KvdStats(KVConnectorStats):
-    """Counts since the last interval, by the names of COUNTERS."""
+    """Counts since the last interval, by the names of COUNTERS, and what the GAUGES stood at last."""
 
     data: dict[str, int]
 
@@ -35,16 +40,22 @@ class KvdStats(KVConnectorStats):
     def add(self, name: str, count: int = 1) -> None:
         self.data[name] = self.data.get(name, 0) + count
 
+    def set(self, name: str, value: int) -> None:
+        self.data[name] = value
+
     def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
         for name, count in other.data.items():
-            self.add(name, count)
+            if name in GAUGES:
+                self.set(name, count)
+            else:
+                self.add(name, count)
         return self
 
     def reduce(self) -> dict[str, int | float]:
         return {f"kvd {name.replace('_', ' ')}": count for name, count in self.data.items()}
 
     def is_empty(self) -> bool:
-        return not any(self.data.values())
+        return not any(count or name in GAUGES for name, count in self.data.items())
 
     def take(self) -> KvdStats | None:
         """What has been counted since the last call; None: nothing."""
@@ -56,7 +67,7 @@ class KvdStats(KVConnectorStats):
 
 
 class KvdPromMetrics(KVConnectorPromMetrics):
-    """The counts as Prometheus counters."""
+    """The counts as Prometheus counters, the gauges as gauges."""
 
     def __init__(
         self,
@@ -74,6 +85,12 @@ class KvdPromMetrics(KVConnectorPromMetrics):
             )
             for name, text in COUNTERS.items()
         }
+        self._gauges = {
+            name: self._per_engine(
+                self._gauge_cls(name=f"vllm:kvd_{name}", documentation=text, labelnames=labelnames)
+            )
+            for name, text in GAUGES.items()
+        }
 
     def _per_engine(self, metric: Any) -> dict[int, Any]:
         values: Iterable[tuple[int, list[object]]] = self.per_engine_labelvalues.items()
@@ -83,3 +100,5 @@ class KvdPromMetrics(KVConnectorPromMetrics):
         for name, count in transfer_stats_data.items():
             if name in self._counters:
                 self._counters[name][engine_idx].inc(count)
+            elif name in self._gauges:
+                self._gauges[name][engine_idx].set(count)

@@ -1,4 +1,4 @@
-"""What the scheduler's side and a worker's side tell each other, once a step."""
+"""What the scheduler's side and a worker's side tell each other: at the start, and once a step."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import enum
 from dataclasses import dataclass, field
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
-    KVConnectorMetadata, KVConnectorWorkerMetadata,
+    KVConnectorHandshakeMetadata, KVConnectorMetadata, KVConnectorWorkerMetadata,
 )  # fmt: skip
+
+from kvd_vllm.balloon import News, Orders
+from kvd_vllm.chunks import Geometry
 
 
 class Kind(enum.IntEnum):
@@ -32,19 +35,32 @@ class Copy:
 
 
 @dataclass
+class Opened(KVConnectorHandshakeMetadata):
+    """The worker's side to the scheduler's, at the start: how its elastic KV cache is divided."""
+
+    geometry: Geometry
+
+
+@dataclass
 class Transfers(KVConnectorMetadata):
-    """The scheduler's side to the worker's: copies to begin with this step."""
+    """The scheduler's side to the worker's: copies to begin with this step, and what an elastic KV
+    cache is to be told."""
 
     copies: list[Copy] = field(default_factory=list)
+    orders: Orders | None = None
 
 
 @dataclass
 class Ends(KVConnectorWorkerMetadata):
-    """The worker's side to the scheduler's: copies of which kvd touches no byte any more."""
+    """The worker's side to the scheduler's: copies of which kvd touches no byte any more, and what
+    became of an elastic KV cache."""
 
     done: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
+    news: News | None = None
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
         assert isinstance(other, Ends)
-        return Ends(self.done + other.done, self.failed + other.failed)
+        # Only one worker has an elastic KV cache.
+        news = self.news if self.news is not None else other.news
+        return Ends(self.done + other.done, self.failed + other.failed, news)

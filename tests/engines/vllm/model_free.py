@@ -27,7 +27,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.engine.arg_utils import EngineArgs
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, KVCacheTensor,
+)  # fmt: skip
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
@@ -66,7 +68,8 @@ class WrongBytes(AssertionError):
 
 
 class Rig:
-    """One engine without a model. `options`: of the connector; `engine`: EngineArgs."""
+    """One engine without a model. `options`: of the connector; `engine`: EngineArgs; `page`: bytes of
+    a block's layer, of which the first hold its tokens."""
 
     def __init__(
         self,
@@ -78,24 +81,29 @@ class Rig:
         is_async: bool = False,
         options: dict[str, Any] | None = None,
         engine: dict[str, Any] | None = None,
+        page: int = PAGE,
     ) -> None:
         self.random = random.Random(seed)
         config = _config(endpoint, folder, blocks, is_async, options or {}, engine or {})
         spec = FullAttentionSpec(
-            block_size=TOKENS, num_kv_heads=1, head_size=1, dtype=torch.float32
+            block_size=TOKENS, num_kv_heads=1, head_size=page // PAGE, dtype=torch.float32
         )
-        assert spec.page_size_bytes == PAGE
+        assert spec.page_size_bytes == page
         layers = [f"layer{at}" for at in range(LAYERS)]
-        cache = KVCacheConfig(
-            num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(layers, spec)]
+        tensor = KVCacheTensor(
+            size=LAYERS * blocks * page, layers=layers, layer_stride=blocks * page, block_stride=page
         )
+        cache = KVCacheConfig(
+            num_blocks=blocks, kv_cache_tensors=[tensor],
+            kv_cache_groups=[KVCacheGroupSpec(layers, spec)],
+        )  # fmt: skip
         init_none_hash(sha256)
         self.hasher = get_request_block_hasher(TOKENS, sha256)
         self.blocks = blocks
         self.worker = KvdConnector(config, KVConnectorRole.WORKER, cache)
         with self.worker.get_mem_pool_context():
-            memory = torch.zeros(LAYERS * blocks * PAGE, dtype=torch.int8, device="cpu")
-        self.kv = list(memory.view(torch.int64).view(LAYERS, blocks, TOKENS))
+            memory = torch.zeros(LAYERS * blocks * page, dtype=torch.int8, device="cpu")
+        self.kv = list(memory.view(torch.int64).view(LAYERS, blocks, page // 8))
         self.worker.register_kv_caches(dict(zip(layers, self.kv, strict=True)))
         self.slots = [each.numpy() for each in self.kv]
         self.scheduler = scheduler(
@@ -103,6 +111,10 @@ class Rig:
             structured_output_manager=StructuredOutputManager(config),
         )  # fmt: skip
         self.connector: KvdConnector = self.scheduler.connector
+        opened = self.worker.get_handshake_metadata()
+        self.connector.set_xfer_handshake_metadata_pp_aware(
+            {(0, 0): opened} if opened is not None else {}
+        )
         self.counts: dict[str, int] = {}
         self._stats, self.connector.get_kv_connector_stats = (
             self.connector.get_kv_connector_stats, self.count
@@ -251,7 +263,9 @@ class Rig:
 
     def check_blocks(self) -> None:
         free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-        assert free == self.blocks - 1, f"{self.blocks - 1 - free} blocks leaked"
+        balloon = self.connector.balloon
+        granted = balloon.granted_blocks if balloon is not None else self.blocks - 1
+        assert free == granted, f"{granted - free} blocks leaked"
 
     def close(self) -> None:
         with contextlib.suppress(kvd_client.KvdError):

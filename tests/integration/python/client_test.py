@@ -16,8 +16,8 @@ import unittest
 import ctest
 import kvd_client
 from kvd_client import (
-    Client, DeadlineExceeded, Direction, HoldReason, InvalidArgument, NotFound, PeerGone,
-    Report, Request, Run, RunFlag, Shape, Step, Unavailable, WouldBlock,
+    Client, DeadlineExceeded, Direction, ElasticRegion, HoldReason, InvalidArgument, KvdError,
+    NotFound, PeerGone, Report, Request, Run, RunFlag, Shape, Step, Unavailable, WouldBlock,
 )  # fmt: skip
 from kvd_process import KvdProcess, poll_until, pool_bytes_mapped
 
@@ -130,6 +130,79 @@ class Regions(unittest.TestCase):
         except kvd_client.KvdError:
             return False
         return True
+
+
+
+class ElasticRegions(unittest.TestCase):
+    """Of a pool of 8 slabs."""
+
+    def setUp(self) -> None:
+        self.kvd = self.enterContext(KvdProcess())
+        self.client = self.enterContext(Client(self.kvd.endpoint, engine_name="elastic"))
+        self.region = self.client.reserve(6 * self.kvd.slab - 1)
+
+    def share(self, region: ElasticRegion, kept: int, wanted: int, age_s: float = 0.0) -> int:
+        """In slabs."""
+        slab = self.kvd.slab
+        found = region.share(kept=kept * slab, least=kept * slab, wanted=wanted * slab, grain=slab,
+                             age_s=age_s)  # fmt: skip
+        return found // slab
+
+    def test_have_memory_where_they_grew(self) -> None:
+        slab, region = self.kvd.slab, self.region
+        self.assertEqual((region.bytes, region.granularity), (6 * slab, slab))
+        self.assertEqual(pool_bytes_mapped(os.getpid()), 0)
+        part = region.grow([4, 1])
+        self.assertEqual(pool_bytes_mapped(os.getpid()), 2 * slab)
+        self.assertTrue(self.kvd.comes_to_serve(os.getpid(), 2 * slab))
+        view = region.view()
+        self.assertEqual(len(view), 6 * slab)
+        self.assertFalse(any(view[4 * slab : 5 * slab]))
+        view[slab : slab + 3] = b"kvd"
+        other = region.grow([0])
+        region.shrink(part)
+        self.assertEqual(pool_bytes_mapped(os.getpid()), slab)
+        region.grow([1])
+        self.assertEqual(bytes(view[slab : slab + 3]), bytes(3), "zeroed")
+        region.shrink(other)
+        del view
+        region.free()
+        self.assertTrue(self.kvd.all_returned())
+
+    def test_refuse_what_cannot_be(self) -> None:
+        self.region.grow([2])
+        for positions in ([2], [3, 3], [6]):
+            with self.assertRaises(InvalidArgument):
+                self.region.grow(positions)
+        with self.assertRaises(NotFound):
+            self.region.shrink(12345)
+        with self.client.allocate(6 * self.kvd.slab), self.assertRaises(KvdError):
+            self.region.grow([3, 4], timeout=0.05)
+        self.region.free()
+
+    def test_are_told_what_they_may_have(self) -> None:
+        other = self.client.reserve(6 * self.kvd.slab)
+        self.assertEqual(self.share(self.region, 1, 6, 1.0), 6)
+        part = self.region.grow(range(6))
+        self.assertEqual(self.share(other, 1, 6, 1.0), 4)
+        self.assertEqual(self.share(self.region, 1, 6, 2.0), 4)
+        self.region.shrink(part)
+        self.assertEqual(self.share(other, 1, 2), 2)
+
+    def test_belong_to_the_kvd_that_they_were_reserved_with(self) -> None:
+        part = self.region.grow([0])
+        view = self.region.view()
+        view[0] = 7
+        self.kvd.kill()
+        self.kvd.start()
+        with self.assertRaises(Unavailable):
+            self.share(self.region, 1, 2)
+        with self.assertRaises(Unavailable):
+            self.region.grow([1])
+        self.assertEqual(view[0], 7)
+        del view
+        self.region.shrink(part)
+        self.region.free()
 
 
 class Calls(unittest.TestCase):

@@ -23,7 +23,10 @@ class TheOptions(unittest.TestCase):
         given = {"prefixes": False, "parking": "no", "load": "sync", "step_budget_s": 0.001,
                  "load_timeout_s": 3}  # fmt: skip
         found = parse(given, {"KVD_VLLM_LOAD": "async"})
-        self.assertEqual(found[4:], (False, False, "sync", 0.001, 3.0))
+        self.assertEqual(found[4:], (False, False, "sync", 0.001, 3.0, False, 0))
+        elastic = {"KVD_VLLM_ELASTIC": "1", "KVD_VLLM_ELASTIC_KEPT_BYTES": "1048576"}
+        self.assertEqual(parse({}, elastic)[9:], (True, 1 << 20))
+        self.assertEqual(parse({"elastic": False, "elastic_kept_bytes": 5}, elastic)[9:], (False, 5))
 
     def test_that_are_slips_are_refused_by_name(self) -> None:
         for extra, said in (
@@ -35,6 +38,9 @@ class TheOptions(unittest.TestCase):
             ({"endpoint": 7}, "endpoint: 7 is no text"),
             ({"load": "soon"}, "load: 'soon' is neither async nor sync"),
             ({"step_budget_s": 0}, "step_budget_s: 0 is no time"),
+            ({"elastic": "perhaps"}, "elastic: 'perhaps' is neither true nor false"),
+            ({"elastic_kept_bytes": -1}, "elastic_kept_bytes: -1 is no whole number of bytes"),
+            ({"elastic_kept_bytes": 0.5}, "elastic_kept_bytes: 0.5 is no whole number"),
         ):
             with self.assertRaisesRegex(ValueError, said):
                 parse(extra, {})

@@ -1,0 +1,75 @@
+"""A region that grows and shrinks: addresses for the most it may have, and memory behind some of them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+
+from . import _abi
+from .region import Region
+
+# A share is asked for between two steps of an engine; growth may wait until its slabs are zeroed.
+_SHARE_TIMEOUT_S = 1.0
+_TIMEOUT_S = 5.0
+MOST_POSITIONS = 4096  # of one grow()
+
+
+class ElasticRegion(Region):
+    """Addresses for `bytes` bytes, of which only what grow() put memory behind may be touched: the
+    rest is a fault, as of any address that is not mapped. Made by Client.reserve(). Belongs to the
+    daemon that it was reserved with: after that one's end grow() and share() raise Unavailable, and
+    what has memory keeps it until it is freed.
+
+    Position p is the slab at address + p * granularity. Views (numpy(), a tensor made by DLPack) are
+    of the whole range, so they outlive growth and shrinking.
+    """
+
+    def grow(self, positions: Iterable[int], timeout: float = _TIMEOUT_S) -> int:
+        """Puts zeroed slabs behind these positions, MOST_POSITIONS at most, all or none. Returns the
+        part that shrink() takes. Waits for room until the timeout, and other calls of the client with
+        it.
+
+        Raises OutOfMemory, QuotaExceeded or DeadlineExceeded where there is no room, InvalidArgument
+        for a position that has memory already, or twice."""
+        asked = list(positions)
+        array = (ctypes.c_uint32 * len(asked))(*asked)
+        part = ctypes.c_uint64()
+        self._handle.call(
+            "kvd_region_grow", self.id, array, len(asked), _abi.nanoseconds(timeout),
+            ctypes.byref(part),
+        )  # fmt: skip
+        return part.value
+
+    def shrink(self, part: int, timeout: float = _TIMEOUT_S) -> None:
+        """Unmaps what one grow() mapped and gives its slabs back; the addresses stay reserved."""
+        self._handle.call("kvd_region_shrink", self.id, part, _abi.nanoseconds(timeout))
+
+    def share(
+        self,
+        *,
+        kept: int,
+        least: int,
+        wanted: int,
+        grain: int,
+        age_s: float = 0.0,
+        timeout: float = _SHARE_TIMEOUT_S,
+    ) -> int:
+        """How many bytes this region may have now, by what all elastic regions of the node want.
+        Where that is less than it has: give the difference back soon; more: it may grow that far.
+
+        kept: bytes that it never gives back.
+        least: what the oldest request needs to run, with all that is kept.
+        wanted: what all its requests would use.
+        grain: beyond what is kept it grows and shrinks by whole multiples of this.
+        age_s: of the oldest request; 0: there is none.
+
+        Ask every few steps: after 2 s without word kvd takes it that nothing more is wanted."""
+        demand = _abi.Demand(
+            ctypes.sizeof(_abi.Demand), kept, least, wanted, grain, _abi.nanoseconds(age_s)
+        )
+        share = ctypes.c_uint64()
+        self._handle.call(
+            "kvd_region_share", self.id, ctypes.byref(demand), _abi.nanoseconds(timeout),
+            ctypes.byref(share),
+        )  # fmt: skip
+        return share.value

@@ -1,0 +1,329 @@
+"""The scheduler's side of an elastic KV cache: which blocks vLLM may use of those that kvd could grant.
+
+vLLM counts the most that it may ever have. What has no memory at the moment is claimed here, as if
+somebody used it: a balloon in its block pool. Whole chunks come and go (chunks.py). When kvd grants one
+its blocks are let go; when kvd wants memory back, chunks that nobody uses leave first, and of the others
+those with the fewest used blocks "retire": each block of theirs is claimed as it becomes free, so that
+nothing new lands there. The worker's side (mapping.py) asks kvd, and maps. On the scheduler's thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kvd_vllm.chunks import Geometry
+
+if TYPE_CHECKING:
+    from vllm.v1.core.block_pool import BlockPool
+    from vllm.v1.request import Request
+
+# What requests want is added up so often at most, and chunks are looked through.
+_LOOK_S = 0.02
+# Of an answer each request is expected to need so many blocks more before growth comes.
+_AHEAD_BLOCKS = 2
+# How long a step may wait for growth instead of preempting: until kvd has heard that it is wanted, and
+# once it has granted it.
+_UNHEARD_S, _GROWTH_S = 0.05, 0.5
+# A chunk that retires for longer is in the way of others: whoever runs in it is parked.
+_OVERDUE_S = 0.5
+# An engine without requests makes steps for so long at most to give its memory back.
+_GIVE_BACK_S = 10.0
+
+
+class Demand(NamedTuple):
+    """What the requests want, in chunks beyond what is kept."""
+
+    least: int  # for the oldest to run
+    wanted: int  # for all
+    age_s: float  # of the oldest; 0: there is none
+
+
+class Orders(NamedTuple):
+    """To the worker's side, with a step: what is wanted, and chunks that nobody uses any more."""
+
+    demand: Demand
+    leave: list[int]
+
+
+class News(NamedTuple):
+    """From the worker's side, after a step."""
+
+    grown: list[int]  # chunks that have memory now
+    gone: list[int]  # chunks whose memory went back
+    stayed: list[int]  # chunks that were to leave, and have their memory still
+    allowed: int | None  # chunks beyond what is kept that kvd lets it have; None: not known
+    told: int  # how many chunks kvd knows to be wanted
+    is_down: bool  # kvd is gone: what there is stays
+
+
+class State(enum.Enum):
+    """Of a chunk."""
+
+    KEPT = "kept"  # always has memory
+    HELD = "held"  # has none: every block is claimed
+    GRANTED = "granted"
+    RETIRING = "retiring"  # its blocks are claimed as they become free
+    LEAVING = "leaving"  # every block is claimed, and the worker was told to unmap it
+
+
+class Counts(Protocol):
+    """stats.KvdStats, which needs vLLM."""
+
+    def add(self, name: str, count: int = 1) -> None: ...
+    def set(self, name: str, value: int) -> None: ...
+
+
+class Balloon:
+    """Claims and lets go of blocks of vLLM's pool. Until open() says what has memory, nothing has."""
+
+    def __init__(self, block_tokens: int, clock: Callable[[], float], stats: Counts) -> None:
+        self._block_tokens = block_tokens
+        self._clock = clock
+        self._stats = stats
+        self._pool: BlockPool | None = None
+        self._geometry: Geometry | None = None
+        self._is_open = False
+        self._state: list[State] = []
+        self._most = 0  # chunks that come and go
+        self._claimed: set[int] = set()
+        self._since: dict[int, float] = {}  # chunks that retire
+        self._arrived: dict[str, float] = {}  # requests, and when they were first seen
+        self._demand = Demand(0, 0, 0.0)
+        self._surveyed = (0.0, -1)  # when, and how many requests there were
+        self._scan_next = 0.0
+        self._allowed: int | None = None
+        self._told = 0
+        self._is_down = False
+        self._short: tuple[float, float] | None = None  # vLLM lacked a block: first and last time
+        self._idle_since: float | None = None
+
+    # ---- what the connector calls ----
+
+    def bind(self, pool: BlockPool) -> None:
+        """Nothing may be handed out before the worker has said what has memory."""
+        self._pool = pool
+        for at in range(1, len(pool.blocks)):
+            self._claim(at)
+
+    def open(self, geometry: Geometry | None) -> None:
+        """What the worker has made. None: the KV cache is not elastic, all of it is there."""
+        self._is_open = True
+        self._geometry = geometry
+        if geometry is None:
+            self._let_go(sorted(self._claimed))
+            return
+        self._state = [State.HELD if own else State.KEPT for own in geometry.chunks]
+        self._most = len(geometry.elastic)
+        for chunk in self._in(State.KEPT):
+            self._let_go(self._blocks(chunk))
+        self._stats.set("granted_blocks", self.granted_blocks)
+
+    def hear(self, news: News) -> None:
+        for chunk in news.stayed:
+            self._move(chunk, State.LEAVING, State.GRANTED, None)
+        for chunk in news.gone:
+            self._move(chunk, State.LEAVING, State.HELD, "given_back_blocks")
+        # A chunk that went may have come back since, and none goes that this side has not heard of.
+        for chunk in news.grown:
+            self._move(chunk, State.HELD, State.GRANTED, "grown_blocks")
+            self._short = None
+        self._allowed, self._told, self._is_down = news.allowed, news.told, news.is_down
+        if news.grown or news.stayed or news.gone:
+            self._stats.set("granted_blocks", self.granted_blocks)
+
+    def step(self, requests: Collection[Request]) -> Orders | None:
+        """The end of a schedule(): what the worker is told with this step."""
+        if not self._is_open:
+            raise RuntimeError(
+                "kvd: the worker did not say which memory it has, as this vLLM does not pass on what "
+                "it says at the start; take KvdConnector's option `elastic` away"
+            )
+        if self._geometry is None:
+            return None
+        now = self._clock()
+        if requests:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+        self._survey(requests, now)
+        self._shrink(self._excess(bool(requests)), now)
+        self.sweep()
+        leave = [at for at in sorted(self._since) if self._claimed.issuperset(self._blocks(at))]
+        for chunk in leave:
+            self._state[chunk] = State.LEAVING
+            del self._since[chunk]
+        return Orders(self._demand, leave)
+
+    def sweep(self) -> None:
+        """Claims what has become free of the chunks that retire. After blocks were freed, before the
+        next are handed out."""
+        assert self._pool is not None
+        blocks = self._pool.blocks
+        for chunk in self._since:
+            for at in self._blocks(chunk):
+                if blocks[at].ref_cnt == 0:
+                    self._claim(at)
+
+    def has_room_coming(self) -> bool:
+        """vLLM lacks a block for a request that runs: whether it had better wait than preempt."""
+        if self._geometry is None or self._is_down or State.HELD not in self._state:
+            return False
+        now = self._clock()
+        if self._short is None or now - self._short[1] > _GROWTH_S:
+            self._short = now, now
+        since = self._short[0]
+        self._short = since, now
+        have = self._have()
+        is_heard = self._told > have
+        likely = self._allowed is not None and self._allowed > have
+        return now < since + (_GROWTH_S if likely else 0.0 if is_heard else _UNHEARD_S)
+
+    def has_work(self) -> bool:
+        """Whether the engine has to make steps though no request is left: what it does not keep goes
+        back first, as without steps it would hear of nobody's need."""
+        if self._geometry is None or self._is_down:
+            return False
+        if self._idle_since is not None and self._clock() > self._idle_since + _GIVE_BACK_S:
+            return False
+        return self._have() > 0 or self._told > 0 or State.LEAVING in self._state
+
+    @property
+    def granted_blocks(self) -> int:
+        """Blocks that requests may have now; without the null block."""
+        assert self._pool is not None
+        return len(self._pool.blocks) - 1 - len(self._claimed)
+
+    def is_in_the_way(self, blocks: Iterable[int]) -> bool:
+        """Whether any of these is in a chunk that others have waited for too long."""
+        late = self._clock() - _OVERDUE_S
+        overdue = {chunk for chunk, since in self._since.items() if since < late}
+        if not overdue:
+            return False
+        assert self._geometry is not None
+        size = self._geometry.chunk_blocks
+        return any(at // size in overdue for at in blocks)
+
+    @contextlib.contextmanager
+    def let_go(self) -> Iterator[None]:
+        """While nothing is handed out: vLLM clears its prefix cache only where nobody uses a block."""
+        assert self._pool is not None
+        held = sorted(self._claimed)
+        self._let_go(held)
+        try:
+            yield
+        finally:
+            for at in held:
+                self._claim(at)
+
+    # ---- within ----
+
+    def _excess(self, is_busy: bool) -> int:
+        """Chunks that are to be given back."""
+        if self._is_down:
+            return 0
+        have = self._have()
+        if not is_busy:
+            return have
+        return max(0, have - self._allowed) if self._allowed is not None else 0
+
+    def _shrink(self, excess: int, now: float) -> None:
+        """So many chunks retire, and no other: those that are free leave with this step."""
+        if excess == len(self._since) and (excess == 0 or now < self._scan_next):
+            return
+        self._scan_next = now + _LOOK_S
+        chosen = set(self._least_missed(excess))
+        for chunk in [at for at in self._since if at not in chosen]:
+            self._state[chunk] = State.GRANTED
+            del self._since[chunk]
+            self._let_go([at for at in self._blocks(chunk) if at in self._claimed])
+        for chunk in chosen:
+            self._state[chunk] = State.RETIRING
+            self._since.setdefault(chunk, now)
+
+    def _least_missed(self, count: int) -> list[int]:
+        """Chunks without a used block first, by what vLLM's prefix cache loses with them; then, after
+        those that retire already, those with the fewest."""
+        assert self._pool is not None
+        if count == 0:
+            return []
+        blocks = self._pool.blocks
+        order = []
+        for chunk in [*self._in(State.GRANTED), *self._since]:
+            used = cached = 0
+            for at in self._blocks(chunk):
+                used += blocks[at].ref_cnt > 0 and at not in self._claimed
+                cached += blocks[at].block_hash is not None
+            is_new = chunk not in self._since
+            order.append((used > 0, is_new and used > 0, used, cached, -chunk))
+        return [-each[-1] for each in sorted(order)[:count]]
+
+    def _survey(self, requests: Collection[Request], now: float) -> None:
+        """Adds up what all requests want."""
+        last, count = self._surveyed
+        is_short = self._short is not None and self._short[1] >= last
+        if len(requests) == count and now < last + _LOOK_S and not is_short:
+            return
+        self._surveyed = now, len(requests)
+        size, wanted = self._block_tokens, 0
+        arrived: dict[str, float] = {}
+        oldest: Request | None = None
+        for request in requests:
+            name, most = request.request_id, request.num_prompt_tokens + request.max_tokens
+            arrived[name] = self._arrived.get(name, now)
+            wanted += -(-min(request.num_tokens + _AHEAD_BLOCKS * size, most) // size)
+            if oldest is None or arrived[name] < arrived[oldest.request_id]:
+                oldest = request
+        self._arrived = arrived
+        if oldest is None:
+            self._demand = Demand(0, 0, 0.0)
+            return
+        chunks = self._chunks_for(wanted)
+        if is_short:
+            chunks = max(chunks, min(self._have() + 1, self._most))
+        most = oldest.num_prompt_tokens + oldest.max_tokens
+        least = self._chunks_for(-(-min(oldest.num_tokens + size, most) // size))
+        age = now - arrived[oldest.request_id]
+        self._demand = Demand(least, max(least, chunks), max(age, 1e-3))
+
+    def _chunks_for(self, blocks: int) -> int:
+        """Beyond what is kept."""
+        assert self._geometry is not None
+        more = max(0, blocks - self._geometry.kept_blocks)
+        return min(-(-more // self._geometry.chunk_blocks), self._most)
+
+    def _have(self) -> int:
+        """Chunks beyond what is kept that are in use, or may be."""
+        return self._state.count(State.GRANTED) + self._state.count(State.RETIRING)
+
+    def _in(self, state: State) -> list[int]:
+        return [at for at, each in enumerate(self._state) if each == state]
+
+    def _blocks(self, chunk: int) -> range:
+        """Without the null block, which is nobody's."""
+        assert self._geometry is not None
+        found = self._geometry.blocks_of(chunk)
+        return found if found.start > 0 else range(1, found.stop)
+
+    def _move(self, chunk: int, before: State, after: State, count: str | None) -> None:
+        assert self._state[chunk] == before, f"chunk {chunk} is {self._state[chunk]}, not {before}"
+        self._state[chunk] = after
+        if after == State.GRANTED:
+            self._let_go(self._blocks(chunk))
+        if count is not None:
+            self._stats.add(count, len(self._blocks(chunk)))
+
+    def _claim(self, at: int) -> None:
+        """A block that nobody uses; what vLLM's prefix cache has in it is forgotten."""
+        assert self._pool is not None
+        self._pool.evict_blocks({at})
+        self._pool.touch([self._pool.blocks[at]])
+        self._claimed.add(at)
+
+    def _let_go(self, claimed: Iterable[int]) -> None:
+        assert self._pool is not None
+        blocks = list(claimed)
+        self._claimed.difference_update(blocks)
+        self._pool.free_blocks([self._pool.blocks[at] for at in blocks])
