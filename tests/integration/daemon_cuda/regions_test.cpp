@@ -63,6 +63,32 @@ TEST_F(CudaRegions, AreSlabsBackToBackOnTheGpuAndZeroed) {
       << "what one tenant wrote the next one must not read";
 }
 
+TEST_F(CudaRegions, GrowAndShrinkWhereTheyAreAskedTo) {
+  auto client = open_for_cuda(kvd_);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  const auto region = client->reserve_region(6 * kSlab, kPatience);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  EXPECT_EQ(region->device, 0);
+  const std::vector<std::uint32_t> upper{5, 2}, lower{0};
+  const auto part = client->grow_region(region->id, upper, kPatience);
+  ASSERT_TRUE(part.ok()) << part.error().message;
+  ASSERT_TRUE(client->grow_region(region->id, lower, kPatience).ok());
+  EXPECT_TRUE(comes_to_lend(kvd_, 3 * kSlab));
+  const auto at = [&](std::uint32_t position) { return region->address + position * kSlab; };
+  EXPECT_EQ(gpu_.read(at(5), kSlab), std::vector<std::byte>(kSlab));
+  for (const std::uint32_t position : {5u, 2u, 0u}) {
+    gpu_.write(at(position), std::vector<std::byte>(kSlab, static_cast<std::byte>(position + 1)));
+  }
+  EXPECT_EQ(gpu_.read(at(2), kSlab), std::vector<std::byte>(kSlab, std::byte{3}));
+  ASSERT_TRUE(client->shrink_region(region->id, *part, kPatience).ok());
+  EXPECT_TRUE(comes_to_lend(kvd_, kSlab));
+  EXPECT_EQ(gpu_.read(at(0), kSlab), std::vector<std::byte>(kSlab, std::byte{1}));
+  ASSERT_TRUE(client->grow_region(region->id, upper, kPatience).ok());
+  EXPECT_EQ(gpu_.read(at(2), kSlab), std::vector<std::byte>(kSlab)) << "it is zeroed";
+  EXPECT_TRUE(client->free_region(region->id, kPatience).ok());
+  EXPECT_TRUE(all_returned(kvd_));
+}
+
 TEST_F(CudaRegions, ATensorKeepsItsRegion) {
   kvd_open_options options{};
   options.struct_size = sizeof options;

@@ -39,8 +39,9 @@ class ByteNode {
   }
 
   struct Leased {
-    RegionId id;
+    RegionId id;  ///< of the region, or of a space
     std::vector<SlabIndex> slabs;
+    std::vector<RegionId> parts;  ///< of a space: what stands at each position
   };
 
   EngineId attach(DomainId domain = DomainId(1)) {
@@ -77,7 +78,46 @@ class ByteNode {
     const auto reply = command(engine, AllocateRegion{Bytes(slabs * kSlab)});
     const auto* granted = reply ? std::get_if<RegionReply>(&reply->body) : nullptr;
     if (granted == nullptr) return std::nullopt;
-    return Leased{granted->region, sent_};
+    return Leased{granted->region, sent_, {}};
+  }
+  /// A space, with a region of its own behind each of its positions.
+  std::optional<Leased> lease_in_parts(EngineId engine, std::uint32_t slabs) {
+    Leased leased;
+    leased.id = RegionId(value(command(engine, OpenSpace{slabs})));
+    leased.slabs.resize(slabs);
+    leased.parts.resize(slabs);
+    for (std::uint32_t position = slabs; position-- > 0;) {
+      if (!put_back(engine, leased, position)) return release(engine, leased), std::nullopt;
+    }
+    return leased;
+  }
+  /// False: there is no room.
+  bool put_back(EngineId engine, Leased& leased, std::uint32_t position) {
+    const auto region = lease(engine, 1);
+    if (!region) return false;
+    EXPECT_EQ(value(command(engine, PlaceRegion{leased.id, region->id, {position}})), 1u);
+    leased.slabs[position] = region->slabs.front();
+    leased.parts[position] = region->id;
+    return true;
+  }
+  void take_away(EngineId engine, Leased& leased, std::uint32_t position) {
+    const RegionId part = std::exchange(leased.parts[position], RegionId());
+    if (part) EXPECT_EQ(code(command(engine, ReleaseRegion{part})), ErrorCode::kOk);
+  }
+  void release(EngineId engine, Leased& leased) {
+    if (leased.parts.empty()) {
+      EXPECT_EQ(code(command(engine, ReleaseRegion{leased.id})), ErrorCode::kOk);
+      return;
+    }
+    for (std::uint32_t at = 0; at < leased.parts.size(); ++at) take_away(engine, leased, at);
+    EXPECT_EQ(code(command(engine, CloseSpace{leased.id})), ErrorCode::kOk);
+  }
+  /// Whether some of the block lies at the position.
+  static bool touches(const Leased& region, std::uint32_t block, std::uint32_t position) {
+    for (std::int64_t at = 0; at < kBlock; ++at) {
+      if (offset_of(region, block, at) / kSlab == position) return true;
+    }
+    return false;
   }
   /// Two pieces a block, the second halves behind all first ones, so that blocks cross slabs.
   static OpenCache over(const Leased& region, const char* model = "m") {
@@ -98,12 +138,14 @@ class ByteNode {
 
   /// Byte `at` of a block of the region, as over() lays it out.
   std::uint8_t& byte(const Leased& region, std::uint32_t block, std::int64_t at) {
-    const std::int64_t blocks = std::ssize(region.slabs) * kSlab / kBlock;
-    const std::int64_t from = at < kFirst
-                                  ? block * kFirst + at
-                                  : blocks * kFirst + block * (kBlock - kFirst) + (at - kFirst);
+    const std::int64_t from = offset_of(region, block, at);
     const SlabIndex slab = region.slabs[static_cast<std::size_t>(from / kSlab)];
     return hbm_[static_cast<std::size_t>(slab.value * kSlab + from % kSlab)];
+  }
+  static std::int64_t offset_of(const Leased& region, std::uint32_t block, std::int64_t at) {
+    const std::int64_t blocks = std::ssize(region.slabs) * kSlab / kBlock;
+    return at < kFirst ? block * kFirst + at
+                       : blocks * kFirst + block * (kBlock - kFirst) + (at - kFirst);
   }
   void fill(const Leased& region, std::uint32_t block, std::uint32_t seed) {
     for (std::int64_t at = 0; at < kBlock; ++at) byte(region, block, at) = pattern(seed, at);

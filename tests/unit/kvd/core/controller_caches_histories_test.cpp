@@ -1,5 +1,5 @@
-// Engines that place by themselves, at random: they store, load, park, drop, free regions under
-// copies and die under them. No byte is ever another's.
+// Engines that place by themselves, at random: they store, load, park, drop, free regions and parts
+// of spaces under copies and die under them. No byte is ever another's.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -39,7 +39,7 @@ class History {
   }
 
   std::size_t errors = 0;
-  std::size_t loads = 0, stores = 0, refused = 0, deaths = 0;
+  std::size_t loads = 0, stores = 0, refused = 0, deaths = 0, replaced = 0;
 
  private:
   struct Copying {
@@ -72,7 +72,8 @@ class History {
     if (what < 60) return copy(id, engine, Op::kLoad);
     if (what < 66) return drop(id, engine);
     if (what < 92) return finish();
-    if (what < 94) return reopen(id, engine);
+    if (what < 93) return reopen(id, engine);
+    if (what < 95) return replace_a_part(id, engine);
     if (what < 97) return go(id, below(2) == 0);
     node_.feed(Tick{});
   }
@@ -80,7 +81,8 @@ class History {
   void come() {
     const DomainId domain(1 + below(2));
     const EngineId id = node_.attach(domain);
-    const auto region = node_.lease(id, 1 + below(2));
+    const std::uint32_t slabs = 1 + below(2);
+    const auto region = below(2) == 0 ? node_.lease(id, slabs) : node_.lease_in_parts(id, slabs);
     if (!region) return node_.feed(Detach{id});
     Engine engine;
     engine.domain = domain;
@@ -191,13 +193,51 @@ class History {
   // The region goes back, whatever copies do with it, and another one comes.
   void reopen(EngineId id, Engine& engine) {
     EXPECT_EQ(ByteNode::code(node_.command(id, CloseCache{engine.cache})), ErrorCode::kOk);
-    EXPECT_EQ(ByteNode::code(node_.command(id, ReleaseRegion{engine.region.id})), ErrorCode::kOk);
+    node_.release(id, engine.region);
     for (auto& [ticket, copying] : engine.open) copying.blocks.clear(), copying.load = false;
     for (auto& [ticket, copying] : engine.open) copying.seeds.clear();
     node_.scrub_all();
-    const auto region = node_.lease(id, 1);
+    const auto region = below(2) == 0 ? node_.lease(id, 1) : node_.lease_in_parts(id, 1);
     if (!region) return go(id, true);
     take(id, engine, *region);
+  }
+
+  // One slab goes back, whatever copies do with it, and another one stands there, zeroed.
+  void replace_a_part(EngineId id, Engine& engine) {
+    if (engine.region.parts.empty()) return;
+    const std::uint32_t at = below(static_cast<std::uint32_t>(engine.region.parts.size()));
+    node_.take_away(id, engine.region, at);
+    std::set<std::uint32_t> gone;
+    for (std::uint32_t block = 0; block < engine.region.slabs.size() * 4; ++block) {
+      if (!ByteNode::touches(engine.region, block, at)) continue;
+      gone.insert(block);
+      engine.holds.erase(block);
+      CacheBlocks asked{
+          engine.cache, Op::kStore, false, ++engine.last_ticket, {ByteNode::digest(below(kSeeds))},
+          {block}};
+      EXPECT_EQ(ByteNode::code(node_.command(id, asked)), ErrorCode::kInvalidArgument);
+    }
+    // What copies still do with the old slab is nobody's; they have ended for these blocks.
+    for (auto& [ticket, copying] : engine.open) forget(copying, gone);
+    node_.scrub_all();
+    if (!node_.put_back(id, engine.region, at)) return go(id, true);
+    ++replaced;
+    for (const std::uint32_t block : gone) {
+      for (std::int64_t byte = 0; byte < ByteNode::kBlock; byte += 97) {
+        const bool here = ByteNode::offset_of(engine.region, block, byte) / ByteNode::kSlab == at;
+        errors += here && node_.byte(engine.region, block, byte) != 0 ? 1u : 0u;
+      }
+      engine.busy.erase(block);
+    }
+  }
+  static void forget(Copying& copying, const std::set<std::uint32_t>& blocks) {
+    Copying left{copying.load, copying.park, {}, {}};
+    for (std::size_t i = 0; i < copying.blocks.size(); ++i) {
+      if (blocks.contains(copying.blocks[i])) continue;
+      left.blocks.push_back(copying.blocks[i]);
+      left.seeds.push_back(copying.seeds[i]);
+    }
+    copying = left;
   }
 
   void go(EngineId id, bool in_order) {
@@ -241,7 +281,7 @@ std::uint64_t histories() {
 }
 
 TEST(ControllerCaches, RandomHistoriesKeepEveryByte) {
-  std::size_t loads = 0, stores = 0, refused = 0, deaths = 0;
+  std::size_t loads = 0, stores = 0, refused = 0, deaths = 0, replaced = 0;
   for (std::uint64_t seed = 1; seed <= histories(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     History history(seed);
@@ -252,11 +292,13 @@ TEST(ControllerCaches, RandomHistoriesKeepEveryByte) {
     stores += history.stores;
     refused += history.refused;
     deaths += history.deaths;
+    replaced += history.replaced;
   }
   EXPECT_GT(loads, 10 * histories()) << "they are to load, not to be refused";
   EXPECT_GT(stores, 10 * histories());
   EXPECT_GT(refused, 0u);
   EXPECT_GT(deaths, 0u);
+  EXPECT_GT(replaced, 0u);
 }
 
 TEST(ControllerCaches, RandomHistoriesNoticeACopyThatIsAByteOff) {
