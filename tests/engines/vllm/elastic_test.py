@@ -142,12 +142,11 @@ class TwoEngines(unittest.TestCase):
             ("absent", "/nonexistent/attach.sock", ROOM, "not used, the KV cache is vLLM's own"),
             ("small", self.kvd.endpoint, small, "not elastic: its 64 blocks are no 4 chunks"),
         ):
-            with Server(bench, name, endpoint, room, {"elastic": True, "timeout_s": 5}) as server:
-                next_line(server, PATIENCE_S)
-                self.burst(server, range(2))
-                self.assertEqual(self.differing(self.answers(server, 2)), [])
-                self.assertEqual(server.log.count(said), 1)
-                server.end()
+            with bench.engine(name, endpoint, {"elastic": True, "timeout_s": 5}, engine=room,
+                              prompts=[each.prompt for each in stock[:2]], answer=ANSWER) as engine:  # fmt: skip
+                tokens = engine.answers()[0]["tokens"]
+            self.assertEqual(self.differing(dict(enumerate(tokens))), [])
+            self.assertEqual(engine.log.count(said), 1)
 
     def test_the_checks_see_what_goes_wrong(self) -> None:
         """The controls: an engine that is not elastic has no room beside another; and memory that is
