@@ -46,6 +46,7 @@ class History {
     bool load = false;
     bool park = false;
     std::vector<std::uint32_t> seeds, blocks;
+    std::set<std::uint32_t> lost;  ///< blocks of which a part went back meanwhile
   };
   struct Engine {
     DomainId domain;
@@ -105,7 +106,7 @@ class History {
 
   void copy(EngineId id, Engine& engine, Op op) {
     CacheBlocks asked{engine.cache, op, op == Op::kStore && below(4) == 0, 0, {}, {}};
-    Copying copying{op == Op::kLoad, asked.park, {}, {}};
+    Copying copying{op == Op::kLoad, asked.park, {}, {}, {}};
     for (std::uint32_t block = 0; block < engine.region.slabs.size() * 4; ++block) {
       if (engine.busy.contains(block) || below(2) == 0) continue;
       const std::uint32_t seed = op == Op::kLoad ? known(id, engine) : below(kSeeds);
@@ -182,7 +183,7 @@ class History {
     for (std::size_t i = 0; i < copying.blocks.size(); ++i) {
       engine.busy.erase(copying.blocks[i]);
       if (ok && copying.park) engine.parked.insert(copying.seeds[i]);
-      if (!copying.load) continue;
+      if (!copying.load || copying.lost.contains(copying.blocks[i])) continue;
       engine.holds.erase(copying.blocks[i]);
       if (ok) engine.holds[copying.blocks[i]] = bytes_of(engine.domain, copying.seeds[i]);
     }
@@ -217,8 +218,9 @@ class History {
           {block}};
       EXPECT_EQ(ByteNode::code(node_.command(id, asked)), ErrorCode::kInvalidArgument);
     }
-    // What copies still do with the old slab is nobody's; they have ended for these blocks.
-    for (auto& [ticket, copying] : engine.open) forget(copying, gone);
+    // Copies go on with the old slab, which nobody else gets before they have ended, and with the
+    // rest of these blocks.
+    for (auto& [ticket, copying] : engine.open) copying.lost.insert(gone.begin(), gone.end());
     node_.scrub_all();
     if (!node_.put_back(id, engine.region, at)) return go(id, true);
     ++replaced;
@@ -227,19 +229,8 @@ class History {
         const bool here = ByteNode::offset_of(engine.region, block, byte) / ByteNode::kSlab == at;
         errors += here && node_.byte(engine.region, block, byte) != 0 ? 1u : 0u;
       }
-      engine.busy.erase(block);
     }
   }
-  static void forget(Copying& copying, const std::set<std::uint32_t>& blocks) {
-    Copying left{copying.load, copying.park, {}, {}};
-    for (std::size_t i = 0; i < copying.blocks.size(); ++i) {
-      if (blocks.contains(copying.blocks[i])) continue;
-      left.blocks.push_back(copying.blocks[i]);
-      left.seeds.push_back(copying.seeds[i]);
-    }
-    copying = left;
-  }
-
   void go(EngineId id, bool in_order) {
     engines_.erase(id);
     if (in_order) return node_.feed(Detach{id});
