@@ -89,7 +89,7 @@ class GpuRange final : public SlabRange {
     const cuda::ScopedCurrent current(context_);
     KVD_TRY(current.status());
     KVD_TRY(map_memory(offset, slab->second.memory));
-    const Status granted =
+    Status granted =
         cuda::grant_access(context_.driver(), device_pointer(offset, addresses_->address()), size,
                            context_.device(), cuda::Access::kReadWrite);
     if (!granted.ok()) slabs_.erase(offset);
