@@ -13,10 +13,6 @@ Bytes Reservations::Prospect::in_dram(Bytes lost, bool alone) const {
   return promised + lost - room_in_hbm + (alone ? Bytes(0) : largest);
 }
 
-double Reservations::spread_of(const Session& owner, DeviceId device) {
-  return static_cast<double>(owner.groups()) / owner.groups_on(device);
-}
-
 void Reservations::count_class(ClassId model_class) {
   if (std::find(classes_.begin(), classes_.end(), model_class) == classes_.end()) {
     classes_.push_back(model_class);
@@ -45,8 +41,8 @@ std::vector<Reservations::Prospect>& Reservations::prospects(DomainId domain) {
       const Bytes held = memory_.hbm_bytes(r, device);
       there.room_in_hbm += held;
       if (owner.life.responsive) {
-        there.promise(owner.bytes_for(r.goal.prompt + r.goal.max_new, device),
-                      spread_of(owner, device));
+        const Tokens most = r.goal.prompt + r.goal.max_new;
+        there.promise(owner.bytes_for(most, device), owner.bytes_for(most));
       } else {  // neither grows nor leaves
         const std::int64_t parked = r.dram_slots() * owner.groups_on(device) / owner.groups();
         there.promised += held + owner.shape.slot_bytes() * parked;
@@ -79,8 +75,10 @@ bool Reservations::fits(Share share, Bytes in_dram, bool alone) const {
   Bytes wanted, besides;
   for (const Prospect& one : prospects_) wanted += wanted_of(one);
   for (const Prospect& one : prospects_) {
-    const auto leaves = static_cast<double>(wanted_of(one).value) * one.spread;
-    besides = std::max(besides, Bytes(static_cast<std::int64_t>(std::ceil(leaves))) - wanted);
+    const auto leaves = static_cast<double>(wanted_of(one).value) * (one.spread - 1);
+    const Bytes with_it =
+        std::min(Bytes(static_cast<std::int64_t>(std::ceil(leaves))), one.elsewhere);
+    besides = std::max(besides, with_it - (wanted - wanted_of(one)));
   }
   return wanted + besides + lost_between_classes(store_.dram) <= in_dram;
 }
@@ -116,7 +114,7 @@ std::vector<Request*> Reservations::admissible(Share share) {
       const bool alone = own.largest == Bytes(0);
       count_class(owner.class_id);
       for (const DeviceId device : owner.devices().all()) {
-        all[device.value].promise(owner.bytes_for(tokens, device), spread_of(owner, device));
+        all[device.value].promise(owner.bytes_for(tokens, device), owner.bytes_for(tokens));
       }
       if (sure && !fits(share, in_dram, alone)) {
         sure = false;

@@ -45,13 +45,18 @@ class Reservations {
     Bytes room_in_hbm;
     Bytes promised;
     Bytes largest;      ///< of what is promised
+    Bytes elsewhere;    ///< what its requests are promised on other devices
     double spread = 1;  ///< the most that a request has on all devices, over what it has on this
 
-    void promise(Bytes most, double on_all = 1) {
+    void promise(Bytes most, Bytes on_all) {
       promised += most;
       largest = std::max(largest, most);
-      spread = std::max(spread, on_all);
+      if (on_all <= most) return;
+      elsewhere += on_all - most;
+      spread =
+          std::max(spread, static_cast<double>(on_all.value) / static_cast<double>(most.value));
     }
+    void promise(Bytes most) { promise(most, most); }
     /// DRAM that has to be there for it, where so many bytes of HBM are free and of no use.
     [[nodiscard]] Bytes in_dram(Bytes lost, bool alone) const;
   };
@@ -97,7 +102,6 @@ class Reservations {
   /// All that is promised fits.
   [[nodiscard]] bool fits(Share share, Bytes in_dram, bool alone) const;
   /// The class is among those whose requests have promises.
-  [[nodiscard]] static double spread_of(const Session& owner, DeviceId device);
   void count_class(ClassId model_class);
   /// What of a tier those classes may leave free in slabs of their own, where no other class gets
   /// it.
