@@ -38,11 +38,12 @@ Bytes offset_of(const RegionMapping& space, std::uint64_t position) {
   return space.slab_bytes * static_cast<std::int64_t>(position);
 }
 
-void leave(RegionMapping& space, std::span<const std::uint32_t> positions) {
+Status leave(RegionMapping& space, std::span<const std::uint32_t> positions) {
   for (const std::uint32_t position : positions) {
-    (void)space.range->unmap(offset_of(space, position), space.slab_bytes);
+    KVD_TRY(space.range->unmap(offset_of(space, position), space.slab_bytes));
     space.mapped[position] = false;
   }
+  return {};
 }
 
 }  // namespace
@@ -116,8 +117,10 @@ Result<std::uint64_t> Core::grow_region(std::uint64_t id, std::span<const std::u
           return {};
         };
         if (const Status status = stand_there(); !status.ok()) {
-          leave(*entry.mapping, positions);
-          (void)return_region(*session, *region, clock_.now() + kReturnTimeout);
+          // What is still mapped stays the session's: the daemon must not hear the contrary.
+          if (leave(*entry.mapping, positions).ok()) {
+            (void)return_region(*session, *region, clock_.now() + kReturnTimeout);
+          }
           return status.error();
         }
         const std::uint64_t part = regions_.next_part();
@@ -150,7 +153,7 @@ Status Core::shrink_region(std::uint64_t id, std::uint64_t part, Nanoseconds tim
   }
   KVD_ASSIGN_OR_RETURN(auto change, MappingHold::of_process().need_change());
   KVD_TRY(entry->mapping->memory->quiesce(until - clock_.now()));
-  leave(*entry->mapping, found->second.positions);
+  KVD_TRY(leave(*entry->mapping, found->second.positions));
   const RegionBook::Part gone = std::move(entry->parts->extract(found).mapped());
   change.reset();
   return hand_back(*entry, gone, until);

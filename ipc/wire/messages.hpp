@@ -453,8 +453,8 @@ struct ShareBody {
 static_assert(sizeof(ShareBody) == 48);
 
 /// Of cache open and space open: its number. Of lookup: how many leading ones there are. Of store
-/// and load: how many are copied. Of drop: how many there were. Of a region put
-/// behind a space: its slabs. Of share: bytes.
+/// and load: how many are copied. Of drop: how many there were. Of a region put behind a space: its
+/// slabs. Of share: bytes.
 struct ValueReplyBody {
   std::uint64_t value = 0;
 };

@@ -26,10 +26,11 @@ Want want_of(DomainId domain, const Space& space, Bytes slab, TimePoint now) {
   want.domain = domain;
   want.held = held(space);
   const Demand& told = space.demand;
-  want.kept = pieces(told.kept, slab);
+  const std::int64_t most = std::ssize(space.at);  // nobody needs more than it has addresses for
+  want.kept = std::min(pieces(told.kept, slab), most);
   if (now - space.told > kWordGood) return want;
-  want.least = pieces(told.least, slab);
-  want.wanted = pieces(told.wanted, slab);
+  want.least = std::min(pieces(told.least, slab), most);
+  want.wanted = std::min(pieces(told.wanted, slab), most);
   want.grain = std::max<std::int64_t>(1, pieces(told.grain, slab));
   want.age = told.age;
   return want;

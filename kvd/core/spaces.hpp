@@ -16,7 +16,8 @@ namespace kvd::core {
 ///
 /// Source: kvd/DESIGN.md "Spaces".
 ///
-/// Owner: control thread. Errors: as the replies say. Cost: O(slabs of the space) a command.
+/// Owner: control thread. Errors: as the replies say. Cost: O(slabs of the space) a command,
+/// a share O(slabs of all spaces).
 class Spaces {
  public:
   Spaces(Context& context, store::Store& store, Requests& requests)

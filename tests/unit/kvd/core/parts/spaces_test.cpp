@@ -108,6 +108,10 @@ TEST_F(SpacesTest, AreAskedForWhatOthersNeed) {
   EXPECT_EQ(share(a, of_a, wanting(4)), 4u);
   EXPECT_EQ(share(b, of_b, wanting(4)), 2u);
   EXPECT_EQ(share(a, of_a, wanting(4)), 2u);
+  const RegionId small = opened(b, 1);
+  EXPECT_EQ(share(b, of_b, wanting(0)), 0u);
+  EXPECT_EQ(share(b, small, wanting(100)), 1u);
+  EXPECT_EQ(share(a, of_a, wanting(4)), 3u) << "nobody wants more than it has addresses for";
   pass(std::chrono::seconds(3));
   EXPECT_EQ(share(a, of_a, wanting(4)), 4u) << "who says nothing more wants nothing more";
   EXPECT_EQ(share(a, of_a, wanting(4), kSlab), 3u) << "kvd's own line wants one";
