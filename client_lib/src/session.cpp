@@ -116,6 +116,7 @@ Result<wire::Reply> Session::call(const wire::CommandBody& body, TimePoint deadl
   if (left <= Nanoseconds(0)) {
     return make_error(ErrorCode::kDeadlineExceeded, "no time is left to ask the daemon");
   }
+  KVD_TRY(wait_for_room(deadline));
   KVD_TRY(wire::encode_command(command_of(body, daemons_share(left)), frame_));
   ++sequence_;
   const auto answer =
@@ -125,6 +126,18 @@ Result<wire::Reply> Session::call(const wire::CommandBody& body, TimePoint deadl
     return make_error(ErrorCode::kDeadlineExceeded, answer.error().message);
   }
   return decoded(answer);
+}
+
+/// kvd drops a session that sends more than it may. Calls that were given up count until their
+/// answers come.
+Status Session::wait_for_room(TimePoint deadline) {
+  while (sequence_ - answered_ >= wire::kMostUnanswered) {
+    const Nanoseconds left = std::max(Nanoseconds(0), deadline - clock_.now());
+    const auto oldest = admission_.commands->await(answered_ + 1, left, admission_.connection.fd());
+    if (!oldest.ok()) return decoded(oldest).error();
+    keep(*oldest);
+  }
+  return {};
 }
 
 Result<std::uint64_t> Session::post(const wire::CommandBody& body, bool wanted,

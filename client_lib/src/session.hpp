@@ -31,14 +31,16 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   /// Sends the command and returns its reply, which stays valid until the next call. A failure
-  /// named by the daemon is this call's failure.
+  /// named by the daemon is this call's failure. DeadlineExceeded, and nothing is sent, while
+  /// as many commands are not answered as a session may send.
   Result<wire::Reply> call(const wire::CommandBody& body, TimePoint deadline);
   /// Sends the command and does not wait. Returns its number. Of the last kMostPosted that were
   /// `wanted` the reply is kept for collect(). WouldBlock: so many before it are not answered.
   Result<std::uint64_t> post(const wire::CommandBody& body, bool wanted, TimePoint deadline);
   /// The reply to a posted command, once; as call().
   Result<wire::Reply> collect(std::uint64_t number, TimePoint deadline);
-  static constexpr std::size_t kMostPosted = 64;
+  /// The other half is left to calls, which may give up before kvd has looked at them.
+  static constexpr std::size_t kMostPosted = wire::kMostUnanswered / 2;
 
   /// Tells in the page what a step is about to report. While an iteration runs, the daemon must
   /// keep the table it reads: the one the last reply named.
@@ -94,6 +96,7 @@ class Session {
   void ring(std::uint64_t mark) const;
   wire::Command command_of(const wire::CommandBody& body, Nanoseconds timeout);
   Status check_reply(const wire::Reply& reply);
+  Status wait_for_room(TimePoint deadline);
   Result<wire::Reply> decoded(const Result<std::span<const std::byte>>& answer);
   void keep(std::span<const std::byte> reply);
 

@@ -18,6 +18,7 @@ constexpr std::uint16_t kVersionMax = 2;
 constexpr std::uint32_t kMaxAttachFrame = 1024;
 constexpr std::uint32_t kMaxCommandFrame = 256 * 1024;
 constexpr std::uint32_t kMaxRequestsPerStep = 4096;
+constexpr std::size_t kMostUnanswered = 64;  // commands of a session that wait for their answers
 constexpr std::size_t kNameBytes = 32;
 constexpr std::size_t kPathBytes = 108;
 constexpr std::size_t kMessageBytes = 256;

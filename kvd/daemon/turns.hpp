@@ -8,6 +8,7 @@
 
 #include "ipc/transport/command_server.hpp"
 #include "ipc/vocabulary/ids.hpp"
+#include "ipc/wire/messages.hpp"
 
 namespace kvd::daemon {
 
@@ -18,8 +19,8 @@ namespace kvd::daemon {
 /// Cost:   O(log domains + log sessions) a call, and a copy of the frame.
 class Turns {
  public:
-  /// What a session may have sent without waiting for answers. ZeroMQ holds as many.
-  static constexpr std::size_t kMostOfASession = 64;
+  /// What a session may have sent without waiting for answers.
+  static constexpr std::size_t kMostOfASession = wire::kMostUnanswered;
 
   struct Held {
     transport::PeerId peer;

@@ -215,9 +215,25 @@ TEST_P(PostedCommands, AreRefusedWhereKvdAnswersNoneAndGoOnAfterThat) {
   kvd->signal(SIGCONT);
   EXPECT_EQ(code, ErrorCode::kWouldBlock);
   EXPECT_GT(posted, 1);
-  EXPECT_EQ(scheduler->client.lookup(scheduler->cache, stored, kPatience).value(), 0u)
-      << "what was posted was done";
+  const auto left = scheduler->client.lookup(scheduler->cache, stored, kPatience);
+  ASSERT_TRUE(left.ok()) << left.error().message << '\n' << kvd->log();
+  EXPECT_EQ(*left, 0u) << "what was posted was done";
   EXPECT_TRUE(scheduler->client.post_lookup(scheduler->cache, stored).ok());
+}
+
+TEST_P(PostedCommands, AndCallsThatWereGivenUpDoNotCostTheSession) {
+  ASSERT_TRUE(scheduler->client.ping(kPatience).ok());
+  kvd->signal(SIGSTOP);
+  for (int i = 0; i < 100; ++i) {
+    const auto brief = std::chrono::milliseconds(1);
+    EXPECT_EQ(scheduler->client.lookup(scheduler->cache, stored, brief).code(),
+              ErrorCode::kDeadlineExceeded);
+    (void)scheduler->client.post_drop(scheduler->cache, {stored.data() + 8, 8});
+  }
+  kvd->signal(SIGCONT);
+  const auto left = scheduler->client.lookup(scheduler->cache, stored, kPatience);
+  ASSERT_TRUE(left.ok()) << left.error().message << '\n' << kvd->log();
+  EXPECT_EQ(*left, 8u);
 }
 
 TEST_P(PostedCommands, FailWhereKvdIsGoneAndAreForgottenWithIt) {
