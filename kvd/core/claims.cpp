@@ -207,7 +207,23 @@ void Claims::make_way(Session& session, Request& hungry) {
     hungry.layers.away.assign(session.groups(), true);
   } else if (Request* paused = latest_paused(share)) {
     promises_.preempt(*paused, session.id, Promise::kForSlots);
+  } else if (Request* staged = latest_staged(session)) {
+    plans_.pause(session, *staged);
   }
+}
+
+// DRAM is full, too: none of those whose layers stream can leave, and none finds a block. What one
+// streams through is room for the others.
+Request* Claims::latest_staged(Session& session) {
+  Request* latest = nullptr;
+  std::size_t running = 0;
+  requests_.each_inside_of(session.id, [&](Request& r) {
+    if (!r.runs() || r.paused() || r.leaving || r.promised) return;
+    ++running;
+    if (!r.starved || r.order.sheltered || r.layers.staging.empty()) return;
+    if (!latest || r.times.arrived >= latest->times.arrived) latest = &r;
+  });
+  return session.streaming && running > 1 ? latest : nullptr;
 }
 
 // Where nobody runs, nobody is hungry, and no end gives the paused their turn: one of them makes

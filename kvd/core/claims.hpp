@@ -5,6 +5,7 @@
 
 #include "kvd/core/dram_copies.hpp"
 #include "kvd/core/ground.hpp"
+#include "kvd/core/layer_plans.hpp"
 #include "kvd/core/needs.hpp"
 #include "kvd/core/promises.hpp"
 #include "kvd/core/regions.hpp"
@@ -23,7 +24,7 @@ namespace kvd::core {
 class Claims {
  public:
   Claims(Ground& ground, DramCopies& copies, Streams& streams, Needs& needs, Supply& supply,
-         Swaps& swaps, Promises& promises, Regions& regions)
+         Swaps& swaps, Promises& promises, Regions& regions, LayerPlans& plans)
       : context_(ground.context),
         store_(ground.store),
         requests_(ground.requests),
@@ -35,7 +36,8 @@ class Claims {
         supply_(supply),
         swaps_(swaps),
         promises_(promises),
-        regions_(regions) {}
+        regions_(regions),
+        plans_(plans) {}
 
   /// After anything that may have made memory free: regions first, they wait for whole slabs.
   void serve_everyone();
@@ -56,6 +58,7 @@ class Claims {
   void make_way(Session& session, Request& hungry);
   void ask_paused(const Request& request, Share share);
   [[nodiscard]] Request* latest_paused(Share share);
+  [[nodiscard]] Request* latest_staged(Session& session);
   [[nodiscard]] Share short_share(const Session& session) const;
   [[nodiscard]] ErrorCode grow_prefill(Request& request);
   [[nodiscard]] ErrorCode grow_next(Request& request);
@@ -72,6 +75,7 @@ class Claims {
   Swaps& swaps_;
   Promises& promises_;
   Regions& regions_;
+  LayerPlans& plans_;
 };
 
 }  // namespace kvd::core

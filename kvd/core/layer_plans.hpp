@@ -29,6 +29,8 @@ class LayerPlans {
   void renew(Session& session);
   /// The solver has answered.
   void on_plan(const PlanReady& ready);
+  /// It keeps its blocks and does not run, until one of its session ends; its staging is free.
+  void pause(Session& session, Request& request);
   /// Its layers stream no more: nobody is paused.
   void forget(Session& session);
   void on_place(const Command& command, const Place& place);
@@ -40,7 +42,6 @@ class LayerPlans {
   [[nodiscard]] std::vector<RequestKey> batch_of(Session& session);
   void ask_plan(Session& session, const std::string& policy);
   void adopt_plan(Session& session, const planner::PlacementDecision& decision);
-  void pause(Session& session, Request& request);
   void evict_paused(Session& session, const planner::PlacementDecision& decision, Blocks have);
   void answer_place(Session& session, const Result<planner::PlacementDecision>& decision);
   [[nodiscard]] static std::vector<std::int32_t> offloaded_layers(const Request& request);

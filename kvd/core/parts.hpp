@@ -38,8 +38,8 @@ struct Parts {
         swaps(ground, copies, streams, compactor),
         promises(ground, supply),
         regions(ground, copies, needs, supply, promises),
-        claims(ground, copies, streams, needs, supply, swaps, promises, regions),
         plans(ground),
+        claims(ground, copies, streams, needs, supply, swaps, promises, regions, plans),
         admission(ground, needs, supply),
         rotation(ground, copies, needs, supply, promises),
         reports(ground, copies),
@@ -60,8 +60,8 @@ struct Parts {
   Swaps swaps;
   Promises promises;
   Regions regions;
-  Claims claims;
   LayerPlans plans;
+  Claims claims;
   Admission admission;
   Rotation rotation;
   Reports reports;

@@ -40,10 +40,9 @@ const std::vector<Room>& rooms() {
         "request_memory", "drains", "ground",
         // who moves
         "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
-        "claims",
         // who decides
-        "layer_plans", "admission", "reservations", "rotation", "engine_placed", "silence",
-        "standstills",
+        "layer_plans", "claims", "admission", "reservations", "rotation", "engine_placed",
+        "silence", "standstills",
         // what an engine says and hears
         "reports", "replies", "steps", "ranks", "sessions", "commands",
         // all of them
