@@ -101,7 +101,8 @@ benefit() {
   the other half stands idle; one kvd lends the busy engine what the other does not use. Where both
   are busy at the same time there is nothing to lend. Try it: kvd-bench benefit --help, --quiet-rate.
   Daemons, engines and copies are real, on host memory. An iteration takes 5 ms at least, as on a GPU,
-  where many requests take hardly longer than one; each half has a whole link for itself.
+  where many requests take hardly longer than one (longer on a slow machine: the table says so); each
+  half has a whole link for itself.
 END
   say "where to look: $demo/benefit.svg, and benefit in $demo/summary.json"
   [ "$status" -eq 0 ] || fail "with some seed one kvd had fewer requests within their SLO than the halves$(

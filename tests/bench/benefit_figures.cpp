@@ -80,6 +80,7 @@ std::string benefit_json(const BenefitStage& stage, const BenefitRuns& runs) {
                     {"seeds", runs.kvd.runs.size()},
                     {"more_within_slo_mean", more_within_slo(runs)},
                     {"never_fewer", never_fewer(runs)},
+                    {"pace", stage.pace},
                     {"machine_was_busy", machine_was_busy(stage, runs)},
                     {"load",
                      {{"model", serve.model},
@@ -116,6 +117,14 @@ std::string benefit_text(const BenefitStage& stage, const BenefitRuns& runs) {
   print(out, "  %-24s %12.1f %12.1f  ms, %.1f at least\n", "an iteration, mean",
         1e3 * value_of(halves, "iteration"), 1e3 * value_of(kvd, "iteration"),
         stage.serve.iteration_ms);
+  if (stage.pace > 1) {
+    print(out,
+          "\n  This machine's CPUs are slow or busy, so all was played %.2f times as slow: goals "
+          "are\n"
+          "  TTFT %.0f ms and TBT %.0f ms, and the link has %s a second.\n",
+          stage.pace, 1e3 * stage.goals.ttft_s, 1e3 * stage.goals.tbt_s,
+          stage.serve.bandwidth.c_str());
+  }
   if (machine_was_busy(stage, runs)) {
     out +=
         "\n  THIS MACHINE WAS TOO BUSY: iterations took over a fifth longer than they are meant "

@@ -72,6 +72,25 @@ TEST(BenefitFigures, SayThatTheMachineWasTooBusy) {
   EXPECT_FALSE(machine_was_busy(unpaced, runs_with(0.0061)));
 }
 
+TEST(BenefitPace, IsThatOfTheMachineAndScalesAllThatTakesTime) {
+  const BenefitStage stage;  // 5 ms
+  EXPECT_EQ(pace_for(stage, 0.0052), 1);
+  EXPECT_DOUBLE_EQ(pace_for(stage, 0.006), 1.38);
+  EXPECT_EQ(pace_for(stage, 0.1), 1.6);
+  const BenefitStage slow = slowed(stage, 2);
+  EXPECT_EQ(slow.serve.iteration_ms, 10);
+  EXPECT_EQ(slow.goals.tbt_s, 2 * stage.goals.tbt_s);
+  EXPECT_EQ(slow.serve.bandwidth, "131072KiB");
+  const auto one = bursts(stage, 3), other = bursts(slow, 3);
+  ASSERT_EQ(other.size(), one.size());
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    EXPECT_EQ(other[i].engine, one[i].engine);
+    EXPECT_EQ(other[i].request.prompt, one[i].request.prompt);
+    EXPECT_NEAR(other[i].request.at_s, 2 * one[i].request.at_s, 1e-9);
+  }
+  EXPECT_NE(benefit_text(slow, runs_of({1}, {4})).find("2.00 times as slow"), std::string::npos);
+}
+
 TEST(BenefitArrivals, BurstsComeInTurnAndTheSameForTheSameSeed) {
   BenefitStage stage;
   stage.serve.seconds = 100;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "tests/bench/serve_figures.hpp"
 #include "tests/bench/serve_node.hpp"
 
 namespace kvd::bench {
@@ -14,6 +15,15 @@ constexpr double kBenefitPatience_s = 30;  // after the last arrival
 std::string mib(std::uint32_t count) { return std::to_string(count) + "MiB"; }
 
 }  // namespace
+
+double pace_of_this_machine(const BenefitStage& stage) {
+  if (stage.serve.iteration_ms <= 0) return 1;
+  BenefitStage burst = stage;
+  burst.serve.seconds = stage.phase_s;
+  burst.quiet_rate = stage.busy_rate;
+  const ServeRun run = run_on_pools(burst, 1, bursts(burst, 0));
+  return pace_for(stage, value_of(figures_of(run, burst.goals), "iteration"));
+}
 
 ServeRun run_on_pools(const BenefitStage& stage, std::uint32_t pools,
                       const std::vector<EngineRequest>& requests) {

@@ -29,7 +29,19 @@ struct BenefitStage {
   double phase_s = 2.5;  ///< before the busy engine and the quiet one change places
   double busy_rate = 7;  ///< requests a second
   double quiet_rate = 0.5;
+  double pace = 1;  ///< all of the above has been made so many times as slow; see slowed()
 };
+
+/// The same load for a machine on which all takes `pace` times as long: times, goals and the least
+/// iteration grow by it, rates and links shrink.
+[[nodiscard]] BenefitStage slowed(BenefitStage stage, double pace);
+
+/// The pace at which this machine keeps the least time of an iteration with both engines busy: 1,
+/// or up to 1.6, found by a burst on one pool. 1 where there is no least time.
+[[nodiscard]] double pace_of_this_machine(const BenefitStage& stage);
+/// That of a machine whose iterations took `iteration_s` on the mean. A little is left for
+/// those that take longer than the mean.
+[[nodiscard]] double pace_for(const BenefitStage& stage, double iteration_s);
 
 /// A request and which of the engines it is for.
 struct EngineRequest {
