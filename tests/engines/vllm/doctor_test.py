@@ -27,7 +27,7 @@ sys.exit(__main__.main(["doctor", "--json"]))
 class Doctor(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
-        cls.bench = Bench()
+        cls.bench = Bench(engines=False)
         cls.addClassCleanup(cls.bench.close)
 
     def faults(self, printed: str) -> dict[str, str]:

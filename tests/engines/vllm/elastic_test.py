@@ -24,7 +24,7 @@ ROOM = {
     "kv_cache_memory_bytes": MOST, "max_model_len": 640, "max_num_seqs": 16,
     "max_num_batched_tokens": 2048,
 }  # fmt: skip
-# Each engine takes some ten seconds to start: those of the nightly run are left out elsewhere.
+# Each engine takes some seconds to start: those of the nightly run are left out elsewhere.
 nightly = unittest.skipUnless(os.environ.get("KVD_ALL_ENGINES"), "KVD_ALL_ENGINES is not set")
 # The machine may be busy.
 PATIENT = {"required": True, "step_budget_s": 2.0, "load_timeout_s": 300, "timeout_s": 5}

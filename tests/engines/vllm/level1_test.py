@@ -42,9 +42,10 @@ class Level1(unittest.TestCase):
         self.assertNotEqual(stock[1], stock[2])
 
     def test_two_engines_on_one_pool_answer_as_stock(self) -> None:
+        """One of them is a Python of its own from beginning to end."""
         kvd = self.kvd()
         with bench.engine("a", kvd.endpoint, pause_at=HALF_WAY) as a, \
-                bench.engine("b", kvd.endpoint, pause_at=HALF_WAY, seed=2) as b:  # fmt: skip
+                bench.engine("b", kvd.endpoint, fresh=True, pause_at=HALF_WAY, seed=2) as b:  # fmt: skip
             self.expect_served(kvd, a)
             self.expect_served(kvd, b)
             a.go_on()
@@ -68,7 +69,7 @@ class Level1(unittest.TestCase):
         with bench.engine("killed", kvd.endpoint, pause_at=HALF_WAY) as engine:
             self.expect_served(kvd, engine)
             engine.process.send_signal(signal.SIGKILL)
-            engine.status()
+            self.assertEqual(engine.status(), -signal.SIGKILL)
         self.assertTrue(kvd.all_returned())
         # The worker's session and the scheduler's, which were one process.
         self.assertEqual(kvd.get("/v1/status")["counters"]["engines_died"], 2)

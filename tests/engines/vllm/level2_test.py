@@ -35,9 +35,9 @@ class Level2(unittest.TestCase):
     def kvd(self, bandwidth: str = "unlimited") -> KvdProcess:
         return self.enterContext(KvdProcess(slabs=16, dram_slabs=32, bandwidth=bandwidth))
 
-    def fill(self, kvd: KvdProcess) -> None:
+    def fill(self, kvd: KvdProcess, fresh: bool = False) -> None:
         """An engine computes the prefix, and exits."""
-        with bench.engine("fill", kvd.endpoint, prompts=prompts(1, 1), answer=8) as engine:
+        with bench.engine("fill", kvd.endpoint, fresh=fresh, prompts=prompts(1, 1), answer=8) as engine:
             engine.answers()
 
     def find(self, kvd: KvdProcess, *rounds: dict[str, Any]) -> list[dict[str, Any]]:
@@ -52,7 +52,7 @@ class Level2(unittest.TestCase):
 
     def test_the_next_engine_finds_the_prefix(self) -> None:
         kvd = self.kvd()
-        self.fill(kvd)
+        self.fill(kvd, fresh=True)  # its hashes have a seed of their own
         bounded = {"arguments": {"kv_transfer_params": {"max_load_tokens": 100}}}
         loads = [{"engine": on_kvd({**PATIENT, "load": load})} for load in ("async", "sync")]
         found = self.find(kvd, *loads, {"salt": "other"}, bounded)

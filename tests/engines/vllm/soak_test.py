@@ -16,7 +16,6 @@ import queue
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 import unittest
@@ -27,7 +26,7 @@ from typing import Any, NamedTuple
 
 import ctest
 from kvd_process import KvdProcess, poll_until, pool_ranges
-from vllm_process import HERE, Bench, on_kvd
+from vllm_process import Bench, on_kvd
 
 import kvd_client
 
@@ -99,15 +98,10 @@ class Server:
         self.is_ready = False
         self.first: Held | None = None
         self._log = bench.folder / f"{name}.log"
-        variables = dict(bench.environment)
         if endpoint is not None:
             options = {**options, **on_kvd(extra or {})}
-            variables["KVD_ENDPOINT"] = endpoint
-        with self._log.open("a") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, str(HERE / "soak_engine.py"), str(bench.model), json.dumps(options)],
-                env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            )  # fmt: skip
+        arguments = [str(bench.model), json.dumps(options)]
+        self.process = bench.start("soak_engine.py", arguments, self._log, endpoint)
         self.deadline = time.monotonic() + PATIENCE_S
         self.lines: queue.Queue[dict[str, Any]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)

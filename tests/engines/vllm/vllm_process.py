@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import tiny_model
+import warm_process
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 CONNECTOR = {"kv_connector": "KvdConnector", "kv_role": "kv_both"}
+Process = subprocess.Popen[str] | warm_process.WarmProcess
 
 
 def on_kvd(extra: dict[str, Any]) -> dict[str, Any]:
@@ -52,17 +54,18 @@ def scribble_over_dram(pid: int) -> None:
 
 
 class Bench:
-    """A folder with a model and the installed packages, and the environment of engines."""
+    """A folder with a model and the installed packages, and the environment of engines; where there
+    will be engines, also the server that they are forked from."""
 
-    def __init__(self) -> None:
+    def __init__(self, engines: bool = True) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kvd-vllm-")
         self.folder = Path(self._folder.name)
         self.model = self.folder / "model"
-        tiny_model.write(self.model)
-        self._install()
+        packages = self.folder / "packages"
+        packages.mkdir()
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("KVD_", "VLLM_"))},
-            "PYTHONPATH": str(self.folder / "packages"),
+            "PYTHONPATH": str(packages),
             "VLLM_TARGET_DEVICE": "cpu",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -70,6 +73,10 @@ class Bench:
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
         }
+        if engines:
+            warm_process.prepare(self.environment)
+        tiny_model.write(self.model)
+        self._install()
 
     def _install(self) -> None:
         """The wheel, so that vLLM finds the entry point as a user's would; not into the cache."""
@@ -90,16 +97,31 @@ class Bench:
         name: str,
         endpoint: str | None = None,
         extra: dict[str, Any] | None = None,
-        environment: dict[str, str] | None = None,
+        fresh: bool = False,
         **given: Any,
     ) -> Engine:
         """Starts an engine; on kvd where there is an endpoint."""
         options = {**given, "engine": dict(given.get("engine", {}))}
-        variables = {**self.environment, **(environment or {})}
         if endpoint is not None:
             options["engine"].update(on_kvd(extra or {}))
-            variables["KVD_ENDPOINT"] = endpoint
-        return Engine(self.folder / name, [str(self.model)], options, variables)
+        out, log = self.folder / f"{name}.json", self.folder / f"{name}.log"
+        log.write_text("")
+        arguments = [str(self.model), str(out), json.dumps(options)]
+        return Engine(self.start("engine.py", arguments, log, endpoint, fresh), out, log)
+
+    def start(
+        self, script: str, arguments: list[str], log: Path, endpoint: str | None, fresh: bool = False
+    ) -> Process:
+        """A process with vLLM; a fresh one is a Python of its own from beginning to end, as users have
+        it. What it says on stderr is appended to the log."""
+        environment = {**self.environment, **({"KVD_ENDPOINT": endpoint} if endpoint is not None else {})}
+        if not fresh:
+            return warm_process.WarmProcess(HERE / script, arguments, environment, log)
+        with log.open("a") as stderr:
+            return subprocess.Popen(
+                [sys.executable, str(HERE / script), *arguments],
+                env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True,
+            )  # fmt: skip
 
     def stock_answers(self, engine: dict[str, Any], seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
         """By seed, of an untouched engine."""
@@ -119,16 +141,10 @@ class Bench:
 class Engine:
     """An engine.py process. A context manager: leaving it ends the process."""
 
-    def __init__(
-        self, at: Path, model: list[str], options: dict[str, Any], environment: dict[str, str]
-    ) -> None:
-        self._out = at.with_suffix(".json")
-        self._log = at.with_suffix(".log")
-        with self._log.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, str(HERE / "engine.py"), *model, str(self._out), json.dumps(options)],
-                env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            )  # fmt: skip
+    def __init__(self, process: Process, out: Path, log: Path) -> None:
+        self.process = process
+        self._out = out
+        self._log = log
 
     @property
     def pid(self) -> int:
@@ -158,7 +174,7 @@ class Engine:
         """How it ended. What it printed goes to the log."""
         printed, _ = self.process.communicate(timeout=900)
         self._printed += printed
-        return self.process.returncode
+        return self.process.wait()
 
     def answers(self) -> list[dict[str, Any]]:
         """Waits for the end and returns the rounds' answers."""
