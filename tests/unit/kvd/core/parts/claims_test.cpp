@@ -26,7 +26,8 @@ class ClaimsTest : public PartsTest {
   Swaps swaps{ground, copies, streams, compactor};
   Promises promises{ground, supply};
   Regions regions{ground, copies, needs, supply, promises};
-  Claims sut{ground, copies, streams, needs, supply, swaps, promises, regions};
+  LayerPlans plans{ground};
+  Claims sut{ground, copies, streams, needs, supply, swaps, promises, regions, plans};
 };
 
 TEST_F(ClaimsTest, AClaimThatFitsBecomesAPromptThatRuns) {
@@ -121,6 +122,29 @@ TEST_F(ClaimsTest, APausedRequestLeavesWhereNobodyElseCould) {
   sut.grow_running(session);
   EXPECT_TRUE(hungry.starved);
   EXPECT_TRUE(paused.leaving);
+}
+
+// Nothing of either fits into DRAM.
+TEST_F(ClaimsTest, WhereDramIsFullTooTheLatestWhoseLayersStreamIsPaused) {
+  Session& session = attach();
+  session.streaming = true;
+  ASSERT_EQ(ground.store.tiers.take(Tier::kDram, session.taker(), 64).code, ErrorCode::kOk);
+  Request& early = running(session, 28);
+  pass(std::chrono::seconds(1));
+  Request& late = running(session, 28);
+  for (Request* request : {&early, &late}) {
+    request->fresh = true;
+    const auto staging = ground.store.tiers.take(Tier::kHbm, session.taker(), 2);
+    ASSERT_EQ(staging.code, ErrorCode::kOk);
+    for (std::uint32_t i = 0; i < 2; ++i) request->layers.staging.put(i, staging.slots[i]);
+  }
+  ASSERT_EQ(free_hbm(), Bytes(0));
+  sut.grow_running(session);
+  EXPECT_TRUE(late.paused());
+  EXPECT_FALSE(early.paused());
+  streams.install(session);
+  sut.grow_running(session);
+  EXPECT_FALSE(early.starved) << "what the other one streamed through is its next block";
 }
 
 TEST_F(ClaimsTest, APausedRequestLeavesForAClaimWhereNobodyRuns) {
