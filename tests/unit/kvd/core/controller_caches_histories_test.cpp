@@ -266,9 +266,15 @@ class History {
   std::map<EngineId, Engine> engines_;
 };
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kUsual = 15;  // more than a second each
+#else
+constexpr std::uint64_t kUsual = 60;
+#endif
+
 std::uint64_t histories() {
   const char* wanted = std::getenv("KVD_HISTORIES");
-  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 60;
+  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : kUsual;
 }
 
 TEST(ControllerCaches, RandomHistoriesKeepEveryByte) {
