@@ -15,7 +15,8 @@ offers() {
   COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
   _kvd_complete
   for word in $2; do
-    printf '%s\n' "${COMPREPLY[@]:-}" | grep -qxF -- "$word" && continue
+    # No pipe: grep ends at the first match, and what still writes would fail the pipe.
+    grep -qxF -- "$word" <<<"$(printf '%s\n' "${COMPREPLY[@]:-}")" && continue
     echo "completion: \"$1\" does not offer $word, but: ${COMPREPLY[*]:-nothing}" >&2
     failures=1
   done
