@@ -112,11 +112,11 @@ Status Session::layer_done_on_stream(std::uint64_t iteration, std::uint32_t grou
 }
 
 Result<wire::Reply> Session::call(const wire::CommandBody& body, TimePoint deadline) {
+  KVD_TRY(wait_for_room(deadline));
   const Nanoseconds left = deadline - clock_.now();
   if (left <= Nanoseconds(0)) {
     return make_error(ErrorCode::kDeadlineExceeded, "no time is left to ask the daemon");
   }
-  KVD_TRY(wait_for_room(deadline));
   KVD_TRY(wire::encode_command(command_of(body, daemons_share(left)), frame_));
   ++sequence_;
   const auto answer =
