@@ -29,7 +29,7 @@ struct BenefitStage {
   double phase_s = 2.5;  ///< before the busy engine and the quiet one change places
   double busy_rate = 7;  ///< requests a second
   double quiet_rate = 0.5;
-  double pace = 1;  ///< all of the above has been made so many times as slow; see slowed()
+  double pace = 1;  ///< how much slowed() has stretched all of this
 };
 
 /// The same load for a machine on which all takes `pace` times as long: times, goals and the least

@@ -131,7 +131,6 @@ TEST_F(KvdSim, SaysHowEachEngineAndEachClassOfGoalsFared) {
 
 // One whose neighbour is overloaded fares as it would with its guaranteed share for itself.
 TEST_F(KvdSim, AGuaranteeShields) {
-  if (kSlow) GTEST_SKIP() << "its figures are those of the release build";
   const std::string model = " --profile h100-pcie-llama3-8b --trace gen:sharegpt";
   const auto joint = [&](const std::string& engines) {
     const Answer answer = call("run --policy unified --json --duration 8" + engines);
