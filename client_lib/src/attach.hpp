@@ -30,6 +30,7 @@ struct Introduction {
   /// What the engine can use, by wire::slab_kind_bit().
   std::uint32_t slab_kinds = wire::slab_kind_bit(wire::SlabKind::kHostMemfd);
   bool streams_layers = false;
+  bool skips_ahead = false;
   std::optional<wire::JoinGroup> group;  ///< it is a rank of a tensor-parallel one
   /// The only GPU whose memory will do; none: any.
   std::optional<std::array<std::uint8_t, 16>> device;

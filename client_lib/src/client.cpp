@@ -35,6 +35,7 @@ kvd::client::Introduction introduction_of(const Options& options) {
   introduction.transport = static_cast<kvd::wire::TransportKind>(options.transport);
   introduction.slab_kinds = options.memory;
   introduction.streams_layers = options.streams_layers;
+  introduction.skips_ahead = options.skips_ahead;
   if (options.group.ranks > 0) {
     introduction.group.emplace();
     introduction.group->group = options.group.id;

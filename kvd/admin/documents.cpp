@@ -272,7 +272,8 @@ std::string cache_document(const ControllerStatus& status) {
                     {"refused", disk.refused}}},
                   {"evicted_bytes", tiers(prefixes.evicted_bytes[0], prefixes.evicted_bytes[1])},
                   {"prompt_tokens", prefixes.asked},
-                  {"found_tokens", tiers(prefixes.found[0], prefixes.found[1])}});
+                  {"found_tokens", tiers(prefixes.found[0], prefixes.found[1])},
+                  {"overlapped_tokens", prefixes.overlapped}});
 }
 
 std::string status_document(const ControllerStatus& status, const DaemonInfo& info) {

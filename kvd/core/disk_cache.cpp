@@ -92,33 +92,90 @@ bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size
   }
   std::optional<std::uint32_t>& asked_before = request.content.asked_disk;
   if (asked_before && known <= *asked_before) return false;
-  std::vector<Row> rows = found(*disk, request, space, asked, known);
+  std::vector<Row> rows = found(*disk, request, space, asked, known, reads_left());
   if (rows.empty()) return false;
   asked_before = known;
   if (context_.load->decide(costs(*disk, session, rows.size()), disk->memory) == Tokens(0))
     return false;
   take_dram(session, rows);
   if (rows.empty()) return false;
-  const double seconds = context_.load->patience(costs(*disk, session, rows.size())).count();
-  const Nanoseconds most = context_.config.disk.patience;
-  const Nanoseconds patience(static_cast<std::int64_t>(1e9 * std::min(seconds, to_seconds(most))));
+  const planner::Seconds patience = context_.load->patience(costs(*disk, session, rows.size()));
+  read(request, space, known, std::move(rows), patience, false);
+  return request.content.awaits_disk = true;
+}
+
+planner::Seconds DiskCache::own_prefill(const Session& session, const Request& request) {
+  const Tokens left = request.goal.prompt - request.progress.planned;
+  return planner::Seconds(Knowledge::prefill_token_s(session) * static_cast<double>(left.value));
+}
+
+// Where the disk brings all before anything could be computed, or nothing in time, the choice is
+// between the two.
+bool DiskCache::brings_behind(Request& request, const store::KeySpace& space, std::size_t asked,
+                              std::uint32_t known) {
+  const Session& session = requests_.session_of(request);
+  if (!context_.load->overlaps() || !session.info.skips_ahead || known >= asked) return false;
+  const Disk* disk = on() ? disk_of(space) : nullptr;
+  std::optional<std::uint32_t>& asked_before = request.content.asked_disk;
+  if (disk == nullptr || !disk->directory || (asked_before && known <= *asked_before)) return false;
+  const std::vector<Row> there = found(*disk, request, space, asked, known, 2 * kMostReads);
+  const std::int64_t room = dram_left(session) / disk->row_bytes();
+  const std::int64_t loaded = std::min(static_cast<std::int64_t>(reads_left()), room);
+  if (there.empty() || loaded <= 0) return false;
+  const std::int64_t block_tokens = session.shape.block_tokens;
+  planner::LoadCosts all = costs(*disk, session, there.size());
+  const bool begun = request.progress.last_iteration > 0;
+  // It is among those that are computed first.
+  if (begun) all.ahead = std::max(planner::Seconds(0), all.ahead - own_prefill(session, request));
+  const Tokens head = all.head(Tokens(loaded * block_tokens));
+  const std::int64_t computed =
+      std::max<std::int64_t>(begun ? 1 : 0, (head.value + block_tokens / 2) / block_tokens);
+  if (begun) asked_before = known + static_cast<std::uint32_t>(there.size() / 2);
+  if (computed == 0 || computed >= std::ssize(there)) return false;
+  const auto end = there.begin() + std::min(computed + loaded, std::ssize(there));
+  std::vector<Row> rows(there.begin() + computed, end);
+  take_dram(session, rows);
+  if (rows.empty()) return false;
+  const std::size_t first = known + static_cast<std::size_t>(computed);
+  request.content.tail = {static_cast<std::uint32_t>(first),
+                          static_cast<std::uint32_t>(first + rows.size())};
+  asked_before = request.content.tail.end - 1;
+  read(request, space, first, std::move(rows), context_.load->patience(all), true);
+  return true;
+}
+
+void DiskCache::read(const Request& request, const store::KeySpace& space, std::size_t known,
+                     std::vector<Row> rows, planner::Seconds patience, bool behind) {
+  const Session& session = requests_.session_of(request);
+  Disk& disk = *disk_of(space);
+  const double seconds = std::min(patience.count(), to_seconds(context_.config.disk.patience));
   const std::vector<Digest>& chain = request.content.chain;
   const auto end = chain.begin() + static_cast<std::ptrdiff_t>(known + rows.size());
-  start({.disk = disk->id,
+  start({.disk = disk.id,
          .wanted = {space, session.taker(), {chain.begin(), end}, {}, knowledge_.saved(session)},
          .rows = std::move(rows),
          .since = context_.now,
-         .deadline = context_.now + patience,
-         .queued = disk->row_bytes() * std::ssize(reads_)});
-  return request.content.awaits_disk = true;
+         .deadline = context_.now + Nanoseconds(static_cast<std::int64_t>(1e9 * seconds)),
+         .queued = disk.row_bytes() * std::ssize(reads_),
+         .behind = behind});
+}
+
+std::size_t DiskCache::reads_left() const {
+  return kMostReads - std::min(kMostReads, reads_.size());
+}
+
+Bytes DiskCache::dram_left(const Session& session) const {
+  const Bytes dram = store_.dram.config().slab_bytes * std::int64_t{store_.dram.config().slabs};
+  const Bytes row = session.shape.slot_bytes() * std::int64_t{session.groups()};
+  return Bytes(dram.value / kDramShare) - row * std::ssize(reads_);
 }
 
 std::vector<DiskCache::Row> DiskCache::found(const Disk& disk, const Request& request,
                                              const store::KeySpace& space, std::size_t asked,
-                                             std::uint32_t known) const {
+                                             std::uint32_t first, std::size_t most) const {
   std::vector<Row> rows;
   const Digest label = label_of(space.domain);
-  for (std::size_t i = known; i < asked && reads_.size() + rows.size() < kMostReads; ++i) {
+  for (std::size_t i = first; i < asked && rows.size() < most; ++i) {
     const Digest name = name_of(space, request.content.chain[i]);
     const auto place = disk.directory->find(label, name);
     if (!place || coming_.contains({disk.id, name})) break;
@@ -145,9 +202,8 @@ planner::LoadCosts DiskCache::costs(const Disk& disk, const Session& session,
 }
 
 void DiskCache::take_dram(const Session& session, std::vector<Row>& rows) {
-  const Bytes dram = store_.dram.config().slab_bytes * std::int64_t{store_.dram.config().slabs};
   const Bytes row_bytes = session.shape.slot_bytes() * std::int64_t{session.groups()};
-  Bytes room = Bytes(dram.value / kDramShare) - session.shape.slot_bytes() * std::ssize(reads_);
+  Bytes room = dram_left(session);
   std::size_t count = 0;
   for (; count < rows.size() && room >= row_bytes; ++count, room -= row_bytes) {
     pool::SlotGrant grant = store_.cache.try_take(Tier::kDram, session.taker(), session.groups());
@@ -243,7 +299,9 @@ bool DiskCache::expire() {
   bool any = std::any_of(disks_.begin(), disks_.end(), [](const Disk& d) { return d.opening; });
   for (auto& [id, run] : runs_) {
     if (run.late || run.deadline > context_.now) continue;
-    run.late = any = true;
+    run.late = true;
+    if (run.behind) continue;
+    any = true;
     ++context_.counters.prefixes.disk.late;
   }
   return any;

@@ -48,6 +48,11 @@ class DiskCache {
   /// disk, and it is to wait.
   [[nodiscard]] bool brings(Request& request, const store::KeySpace& space, std::size_t asked,
                             std::uint32_t known);
+  /// Under a policy that overlaps, of an engine that skips ahead: what stands behind a head that
+  /// the engine computes meanwhile is read. It is found when the engine comes there, and computed
+  /// where it has not come. True: more is on its way than before, and nobody is to wait for it.
+  bool brings_behind(Request& request, const store::KeySpace& space, std::size_t asked,
+                     std::uint32_t known);
   /// Orders writes of what has been offered, a few at a time.
   void write_ahead();
   void clear();
@@ -96,6 +101,7 @@ class DiskCache {
     TimePoint since{0};
     TimePoint deadline{0};
     Bytes queued{0};       ///< that were read before
+    bool behind = false;   ///< a head is computed meanwhile, and nobody waits
     bool slow = false;     ///< some row was not there in time
     bool late = false;     ///< nobody waits for it any more
     bool dropped = false;  ///< the cache was emptied meanwhile
@@ -119,9 +125,19 @@ class DiskCache {
   [[nodiscard]] Nanoseconds opening_patience(const Session& session, std::int64_t tokens) const;
   /// What the domain is called in the files.
   [[nodiscard]] Digest label_of(DomainId domain) const;
+  /// Those from block `first` on that follow each other, and that nobody reads yet.
   [[nodiscard]] std::vector<Row> found(const Disk& disk, const Request& request,
                                        const store::KeySpace& space, std::size_t asked,
-                                       std::uint32_t known) const;
+                                       std::uint32_t first, std::size_t most) const;
+  /// What is left of the request's prompt to be computed.
+  [[nodiscard]] static planner::Seconds own_prefill(const Session& session, const Request& request);
+  /// Reads that may be ordered besides those under way.
+  [[nodiscard]] std::size_t reads_left() const;
+  /// DRAM that reads may fill besides.
+  [[nodiscard]] Bytes dram_left(const Session& session) const;
+  /// The rows, which stand behind the first `known` of the prompt, are waited for that long.
+  void read(const Request& request, const store::KeySpace& space, std::size_t known,
+            std::vector<Row> rows, planner::Seconds patience, bool behind);
   /// So many of the rows that DRAM has room for get slots; the others go.
   void take_dram(const Session& session, std::vector<Row>& rows);
   [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Session& session,

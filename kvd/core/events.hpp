@@ -31,6 +31,7 @@ struct Attach {
   std::uint32_t uid = 0;
   std::optional<ModelClass> model_class;  ///< none: level 1
   bool streams_layers = false;  ///< its engine waits for layers; if not, none of its streams
+  bool skips_ahead = false;     ///< its engine goes on behind tokens that it did not compute
   Bytes orphaned;
   Devices devices;  ///< where it has its HBM
 };

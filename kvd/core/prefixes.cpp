@@ -45,19 +45,25 @@ store::RowId Prefixes::row(const Request& request, std::uint32_t block) const {
   return store_.blocks.block(request.table[block * request.table.groups()]).row;
 }
 
+std::size_t Prefixes::most(const Request& request) const {
+  const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
+  const auto whole = static_cast<std::size_t>((request.goal.prompt.value - 1) / block_tokens);
+  return std::min(request.content.chain.size(), whole);
+}
+
 Found Prefixes::find(Request& request) {
   Content& content = request.content;
   const Session& session = requests_.session_of(request);
   const std::int64_t block_tokens = session.shape.block_tokens;
-  const auto most = static_cast<std::size_t>((request.goal.prompt.value - 1) / block_tokens);
-  const std::size_t asked = std::min(content.chain.size(), most);
+  const std::size_t asked = most(request);
   if (asked == 0 || !request.table.empty()) return Found::kNothing;
   // Until it runs, it is not among those that keep a block in HBM.
   request.table.set_parked(true);
   const std::uint32_t known = store_.cache.share(
       request.table, space(request), std::span(content.chain).first(asked), context_.now);
   // Of layers that stream nothing can be brought in whole.
-  if (request.layers.away.empty() && disk_.brings(request, space(request), asked, known)) {
+  if (request.layers.away.empty() && !disk_.brings_behind(request, space(request), asked, known) &&
+      disk_.brings(request, space(request), asked, known)) {
     give_back(request);
     return Found::kSoon;
   }
@@ -71,6 +77,58 @@ Found Prefixes::find(Request& request) {
   if (what == Found::kInDram || is_mapped(request)) return what;
   give_back(request);
   return Found::kSoon;
+}
+
+bool Prefixes::knows_behind(const Request& request) {
+  const Content& content = request.content;
+  const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
+  const std::int64_t planned = request.progress.planned.value;
+  if (content.apart || planned % block_tokens != 0) return false;
+  const auto block = static_cast<std::uint32_t>(planned / block_tokens);
+  if (block >= most(request) || block == content.tried_skip) return false;
+  return store_.cache.knows(request.table, content.named, space(request), content.chain, block);
+}
+
+Found Prefixes::find_behind(Request& request) {
+  Content& content = request.content;
+  const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
+  const std::uint32_t own = content.named;
+  content.tried_skip = own;
+  // As in find(): it is not among those that keep a block in HBM.
+  request.table.set_parked(true);
+  const auto asked = std::span(content.chain).first(most(request));
+  const std::uint32_t known =
+      store_.cache.share(request.table, space(request), asked, context_.now);
+  const auto [what, blocks, in_hbm] = wanted(request, usable(request, known));
+  free(store_.cache.truncate(request.table, std::max(own, blocks)));
+  request.table.set_parked(false);
+  if (blocks <= own) return Found::kNothing;
+  content.behind = own;
+  content.named = request.sealed = blocks;
+  request.progress.tokens = request.progress.planned = Tokens(blocks * block_tokens);
+  requests_.session_of(request).ahead.wanting.insert(&request);
+  if (what == Found::kInDram || is_mapped(request)) return what;
+  stay_behind(request);
+  return Found::kNothing;
+}
+
+void Prefixes::stay_behind(Request& request) {
+  Content& content = request.content;
+  const std::uint32_t own = *std::exchange(content.behind, std::nullopt);
+  std::vector<store::RowId> left = rows(request);
+  left.erase(left.begin(), left.begin() + own);
+  free(store_.cache.truncate(request.table, own));
+  store_.tiers.free(Tier::kHbm, vacate_parked(left));
+  content.named = request.sealed = own;
+  request.synced = std::min(request.synced, own);
+  const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
+  request.progress.tokens = request.progress.planned = Tokens(own * block_tokens);
+}
+
+void Prefixes::bring_behind(Request& request) {
+  const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
+  const auto begun = static_cast<std::uint32_t>(request.progress.planned.value / block_tokens);
+  disk_.brings_behind(request, space(request), most(request), begun);
 }
 
 // A prefix that requests keep asking for would never leave a slab that a region waits for.
@@ -142,13 +200,17 @@ void Prefixes::give_back(Request& request) {
 }
 
 void Prefixes::count(const Request& request) {
-  const Session& session = requests_.session_of(request);
   if (request.content.chain.empty()) return;
   Counters::Prefixes& counters = context_.counters.prefixes;
   ++counters.prompts;
   counters.asked += static_cast<std::uint64_t>(request.goal.prompt.value);
-  const auto block_tokens = std::uint64_t{session.shape.block_tokens};
-  for (std::uint32_t block = 0; block < request.content.named; ++block) {
+  count(request, 0);
+}
+
+void Prefixes::count(const Request& request, std::uint32_t first) {
+  Counters::Prefixes& counters = context_.counters.prefixes;
+  const auto block_tokens = std::uint64_t{requests_.session_of(request).shape.block_tokens};
+  for (std::uint32_t block = first; block < request.content.named; ++block) {
     store_.cache.offer_to_disk(row(request, block));
     const bool loads = !store_.blocks.complete(row(request, block), Tier::kHbm);
     counters.found[loads ? 1 : 0] += block_tokens;
@@ -170,8 +232,9 @@ void Prefixes::name(Request& request) {
       if (!store_.blocks.block(request.table[block * request.table.groups() + group]).sealed)
         return;
     }
-    const auto done =
-        store_.cache.name(request.table, {where, block, content.chain[block], saved}, context_.now);
+    const auto done = store_.cache.name(
+        request.table, {where, block, content.chain[block], saved, block < content.tail.end},
+        context_.now);
     content.apart = !done.ok() || !*done;
     if (content.apart) return;
   }

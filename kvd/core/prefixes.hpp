@@ -43,8 +43,21 @@ class Prefixes {
   [[nodiscard]] Found find(Request& request);
   /// It did not get the rest: it holds nothing again.
   void give_back(Request& request);
+
+  /// Of a prompt that is being computed: somebody has brought the block behind those that it has,
+  /// or will have once its iteration has ended.
+  [[nodiscard]] bool knows_behind(const Request& request);
+  /// The same, of which no iteration runs and all blocks are named: what is known behind becomes
+  /// its own, and counts as computed. kNothing: it stays as it was.
+  [[nodiscard]] Found find_behind(Request& request);
+  /// It did not get there: it goes on behind what it had.
+  void stay_behind(Request& request);
+  /// DiskCache::brings_behind for it.
+  void bring_behind(Request& request);
   /// It begins with what was found of it.
   void count(const Request& request);
+  /// It goes on behind what was found, which begins with block `first`.
+  void count(const Request& request, std::uint32_t first);
   /// After it has sealed blocks or was told of: others find them from now on.
   void name(Request& request);
   /// Its blocks in HBM are in slabs that its engine maps. False: they are on their way to it.
@@ -68,6 +81,8 @@ class Prefixes {
   [[nodiscard]] Usable usable(const Request& request, std::uint32_t known) const;
   /// The same after the load policy has been asked.
   [[nodiscard]] Usable wanted(const Request& request, Usable usable);
+  /// So many of its blocks can be found at most: one token at least is computed.
+  [[nodiscard]] std::size_t most(const Request& request) const;
   void free(store::SlotsByTier slots);
   [[nodiscard]] store::RowId row(const Request& request, std::uint32_t block) const;
   [[nodiscard]] store::KeySpace space(const Request& request) const;

@@ -117,6 +117,14 @@ struct Content {
   bool awaits_disk = false;   ///< its claim waits for the disk
   /// So many blocks were known when the disk was asked last; it is asked again once more are.
   std::optional<std::uint32_t> asked_disk{};
+  /// Blocks [first, end) that the disk was asked for while it computes those before them.
+  struct Tail {
+    std::uint32_t first = 0, end = 0;
+  } tail;
+  bool awaits_skip = false;      ///< more is known than it computes: it waits for its iteration
+  std::uint32_t tried_skip = 0;  ///< with so many blocks computed it was tried last
+  /// So many blocks it had when those behind them began to come; none: nothing comes.
+  std::optional<std::uint32_t> behind{};
 };
 
 /// Its transfers under way, at most one of each.

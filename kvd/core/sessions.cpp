@@ -23,6 +23,7 @@ Result<AttachGrant> Sessions::attach(const Attach& attach) {
   if (session.shape.ranks > 1) {
     session.ranks.emplace().finished.assign(session.shape.ranks, 0);
     session.info.streams_layers = false;  // the plan of one rank's layers does not fit a group's
+    session.info.skips_ahead = false;     // ranks are at different tokens
     last_engine_ += session.shape.ranks - 1;
     last_generation_ += session.shape.ranks - 1;
   }

@@ -181,6 +181,7 @@ struct Counters {
     std::uint64_t prompts = 0;             ///< that began, and whose content was told
     std::uint64_t asked = 0;               ///< their tokens
     std::uint64_t found[kTiers] = {0, 0};  ///< of these, those that a tier had
+    std::uint64_t overlapped = 0;  ///< found tokens, brought while those before were computed
     std::uint64_t evicted_bytes[kTiers] = {0, 0};
     struct Disk {
       std::uint64_t loads = 0, stores = 0;  ///< blocks of all layer groups

@@ -31,6 +31,8 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
     regions_.yield({session.info.domain, device}, session.id);
   }
   streams_.install(session);
+  // What was brought meanwhile need not be computed, nor counted upon as work.
+  skips_.go_on(session);
   // Who may prefill comes before who runs: rotation passes over who is held back.
   admission_.admit(session);
   rotation_.decide(session);

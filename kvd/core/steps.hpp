@@ -12,6 +12,7 @@
 #include "kvd/core/replies.hpp"
 #include "kvd/core/reports.hpp"
 #include "kvd/core/rotation.hpp"
+#include "kvd/core/skips.hpp"
 #include "kvd/core/standstills.hpp"
 #include "kvd/core/streams.hpp"
 #include "kvd/core/swaps.hpp"
@@ -39,6 +40,7 @@ class Steps {
         streams_(streams),
         needs_(needs),
         swaps_(swaps),
+        skips_(ground, swaps),
         promises_(promises),
         regions_(regions),
         claims_(claims),
@@ -61,6 +63,7 @@ class Steps {
   Streams& streams_;
   Needs& needs_;
   Swaps& swaps_;
+  Skips skips_;
   Promises& promises_;
   Regions& regions_;
   Claims& claims_;

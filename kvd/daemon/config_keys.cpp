@@ -226,7 +226,7 @@ Keys other_policy_keys() {
           "admission.beta", "LayerKV's beta", kNumber,
           [](auto& c) -> auto& { return c.tuning.admission.beta; }),
       key(
-          "load.policy", "whether prefixes found in DRAM are loaded", kAnyText,
+          "load.policy", "whether prefixes found in DRAM or on disk are loaded", kAnyText,
           [](auto& c) -> auto& { return c.tuning.load.policy; }),
   };
 }

@@ -103,6 +103,7 @@ Result<core::Attach> SessionMaker::application_of(const Introduction& introducti
   attach.uid = identity.uid;
   attach.model_class = shape;
   attach.streams_layers = (hello.abilities & wire::kStreamsLayers) != 0;
+  attach.skips_ahead = (hello.abilities & wire::kSkipsAhead) != 0;
   attach.devices = core::Devices(DeviceId(hello.shape.device));
   attach.orphaned = Bytes(static_cast<std::int64_t>(
       std::min<std::uint64_t>(hello.orphaned_bytes, wire::kMaxRegionBytes)));

@@ -15,6 +15,21 @@ std::size_t number(Tier tier) { return static_cast<std::size_t>(tier); }
 /// Rows that may wait to be copied. Beyond it HBM loses what it alone has, as without copies.
 constexpr std::size_t kMostAlone = 65536;
 
+/// Seconds of recomputing that a byte of it is expected to save.
+double worth(const Index& index, EntryId entry, TimePoint now) {
+  return index.frequency(entry, now) * index.saves(entry);
+}
+
+/// The domain's slabs that nothing is in. Until one is reclaimed it is still the domain's.
+Bytes left_empty(const pool::TierPool& pool, DomainId domain) {
+  Bytes sum;
+  for (const pool::SlabView& slab : pool.slabs()) {
+    const bool empty = slab.use == pool::SlabUse::kClass && slab.used == 0;
+    if (empty && slab.domain == domain) sum += pool.config().slab_bytes;
+  }
+  return sum;
+}
+
 void append(std::vector<SlotId>& to, const std::vector<SlotId>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
@@ -50,12 +65,24 @@ Result<bool> Cache::name(BlockTable& table, const NewRow& row, TimePoint now) {
   const SpaceId space = shelf.index.open(row.space);
   KVD_ASSIGN_OR_RETURN(const EntryId entry,
                        shelf.index.insert({space, parent, row.digest, row.saved}, now));
-  if (shelf.rows.contains(entry)) {
+  if (shelf.rows.contains(entry) && !(row.replaces && give_up(shelf, entry))) {
     shelf.index.release(entry);
     return false;
   }
   shelf.rows.emplace(entry, blocks_.name(table, row.block, entry));
   follow();
+  return true;
+}
+
+// False: somebody names the row, HBM has it, or a copy reads it.
+bool Cache::give_up(Shelf& shelf, EntryId entry) {
+  const RowId row = shelf.rows.at(entry);
+  const bool used = !blocks_.row(row).owners.empty() || blocks_.complete(row, Tier::kHbm);
+  if (used || shelf.copied.contains(entry)) return false;
+  SlotsByTier slots;
+  erase(shelf, row, slots);
+  (void)shelf.index.forget(entry, CacheTier::kDram);
+  for (const Tier tier : kMemory) tiers_.free(tier, std::move(slots[number(tier)]));
   return true;
 }
 
@@ -66,12 +93,31 @@ void Cache::set_cost(const KeySpace& space, double times) {
 
 std::uint32_t Cache::share(BlockTable& table, const KeySpace& space, std::span<const Digest> chain,
                            TimePoint now) {
-  KVD_CHECK(table.empty(), "rows that are found come first in a table");
   follow();
   Shelf& shelf = this->shelf(space.domain);
   const Hit hit = shelf.index.lookup(shelf.index.open(space), chain, now);
-  for (const EntryId entry : hit.blocks) blocks_.share(table, shelf.rows.at(entry));
-  return static_cast<std::uint32_t>(hit.blocks.size());
+  const std::span<const EntryId> found(hit.blocks);
+  const std::size_t own = table.blocks();
+  KVD_CHECK(own <= found.size(), "rows that are found come first in a table");
+  shelf.index.release(found.first(own));  // the table has a lease of each
+  for (const EntryId entry : found.subspan(own)) blocks_.share(table, shelf.rows.at(entry));
+  return static_cast<std::uint32_t>(found.size());
+}
+
+bool Cache::knows(const BlockTable& table, std::uint32_t named, const KeySpace& space,
+                  std::span<const Digest> chain, std::uint32_t block) {
+  follow();
+  Index& index = shelf(space.domain).index;
+  const SpaceId id = index.open(space);
+  EntryId entry;
+  if (named > 0) {
+    entry = blocks_.row(blocks_.block(table[(named - 1) * table.groups()]).row).key;
+  }
+  for (std::uint32_t i = named; i <= block; ++i) {
+    entry = index.peek(id, entry, chain[i]);
+    if (!entry) return false;
+  }
+  return index.at(entry).in(CacheTier::kHbm) || index.at(entry).in(CacheTier::kDram);
 }
 
 // From the tail: a block goes before those it follows.
@@ -188,10 +234,6 @@ RowId Cache::next_alone() {
   return {};
 }
 
-double Cache::worth(const Index& index, EntryId entry, TimePoint now) {
-  return index.frequency(entry, now) * index.saves(entry);
-}
-
 std::vector<SlotId> Cache::take_for_copy(RowId row, TimePoint now) {
   follow();
   const std::vector<BlockId>& all = blocks_.row(row).blocks;
@@ -273,24 +315,13 @@ Bytes Cache::surplus(DomainId domain, Tier tier, DeviceId device) const {
   return std::min(evictable(domain, tier, device), lent(domain, tier, device));
 }
 
-// Until it is reclaimed a slab that has become empty is still its domain's.
-Bytes Cache::left_empty(DomainId domain, Tier tier, DeviceId device) const {
-  Bytes sum;
-  const pool::TierPool& pool = tiers_.pool(tier, device);
-  for (const pool::SlabView& slab : pool.slabs()) {
-    const bool empty = slab.use == pool::SlabUse::kClass && slab.used == 0;
-    if (empty && slab.domain == domain) sum += pool.config().slab_bytes;
-  }
-  return sum;
-}
-
 // Tried again and again by one take, this must end where the other's guarantee begins.
 Bytes Cache::make_others_room(DomainId domain, Tier tier, Bytes needed, DeviceId device) {
   Bytes made;
   for (const auto& [other, shelf] : shelves_) {
     if (made >= needed) break;
     if (other == domain || evictable(other, tier, device) == Bytes(0)) continue;
-    const Bytes loses = lent(other, tier, device) - left_empty(other, tier, device);
+    const Bytes loses = lent(other, tier, device) - left_empty(tiers_.pool(tier, device), other);
     made += make_room(other, tier, std::min(needed - made, loses), device);
   }
   return made;

@@ -71,16 +71,22 @@ class Cache {
     std::uint32_t block = 0;  ///< its number: sealed in all layer groups, and all before it named
     Digest digest;
     SecondsPerByte saved;
+    bool replaces = false;  ///< a cached row that DRAM alone has makes way for this one
   };
   /// False: a row of another table, or one that is cached, has the key. This one, and those after
   /// it, remain the table's own. Errors: those of Index::insert.
   [[nodiscard]] Result<bool> name(BlockTable& table, const NewRow& row, TimePoint now);
   /// As Index::set_cost().
   void set_cost(const KeySpace& space, double times);
-  /// The table, which is empty, gets the leading rows of the chain that are known. Returns how
-  /// many. Precondition: blocks of the space have as many layer groups as the table.
+  /// The table gets the leading rows of the chain that are known. Returns how many it has then.
+  /// Precondition: blocks of the space have as many layer groups as the table; what it has already
+  /// are the first rows of the chain.
   std::uint32_t share(BlockTable& table, const KeySpace& space, std::span<const Digest> chain,
                       TimePoint now);
+  /// HBM or DRAM has the block of that number. `named`: so many leading rows of the chain are the
+  /// table's; what follows up to the block need not have a place.
+  [[nodiscard]] bool knows(const BlockTable& table, std::uint32_t named, const KeySpace& space,
+                           std::span<const Digest> chain, std::uint32_t block);
   /// The table gives up all beyond `blocks` of each layer group. Returns the slots of what nobody
   /// can find: of a row that no tier has whole, all of them. `leave_hbm`: somebody may still write
   /// there, so rows that no other table names stay in DRAM alone.
@@ -164,19 +170,16 @@ class Cache {
   void follow();
   void consider_for_disk(DomainId domain, const Index& index, EntryId entry);
   void leave(RowId row, bool leave_hbm, SlotsByTier& slots);
+  [[nodiscard]] bool give_up(Shelf& shelf, EntryId entry);
   void erase(Shelf& shelf, RowId row, SlotsByTier& slots);
   [[nodiscard]] std::string fault_of(const Shelf& shelf) const;
 
   /// What the domain has beyond its guarantee.
   [[nodiscard]] Bytes lent(DomainId domain, Tier tier, DeviceId device) const;
-  /// Its slabs that nothing is in.
-  [[nodiscard]] Bytes left_empty(DomainId domain, Tier tier, DeviceId device) const;
   /// Of what the other domain has cached, what it may lose to others.
   [[nodiscard]] Bytes surplus(DomainId domain, Tier tier, DeviceId device) const;
   [[nodiscard]] Bytes bytes_on(RowId row, Tier tier, DeviceId device) const;
   [[nodiscard]] bool is_alone(RowId row) const;
-  /// Seconds of recomputing that a byte of it is expected to save.
-  [[nodiscard]] static double worth(const Index& index, EntryId entry, TimePoint now);
 
   Tiers& tiers_;
   Blocks& blocks_;

@@ -87,7 +87,11 @@ class Index {
   [[nodiscard]] Hit lookup_each(SpaceId space, std::span<const Digest> digests, TimePoint now);
   /// One of those, not touched and not leased; none: not known.
   [[nodiscard]] EntryId peek(SpaceId space, const Digest& digest) {
-    return child(EntryId(), this->space(space), digest);
+    return peek(space, EntryId(), digest);
+  }
+  /// The same of a block after `parent`.
+  [[nodiscard]] EntryId peek(SpaceId space, EntryId parent, const Digest& digest) {
+    return child(parent, this->space(space), digest);
   }
   /// A block that somebody has computed; known before or not, it is leased to the caller.
   /// Errors: InvalidArgument where the digest is known as that of a block after another one.

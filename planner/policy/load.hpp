@@ -33,6 +33,10 @@ struct LoadCosts {
   /// The least length from which on loading wins at every length; nothing where there is none (or
   /// none below 2^53 tokens).
   [[nodiscard]] std::optional<std::int64_t> crossover() const;
+  /// Both ends at once: so many leading tokens take the engine as long to compute, after what it
+  /// computes first, as those behind them take to load, `most` of them at most. From 0 (loading
+  /// is done before anything can be computed) to `tokens` (computing is). Source: kvd design.
+  [[nodiscard]] Tokens head(Tokens most) const;
 };
 
 /// Errors: InvalidArgument for values that are not finite and in range.
@@ -54,6 +58,8 @@ class LoadPolicy {
   [[nodiscard]] virtual Tokens decide(const LoadCosts& costs, LoadMemory& memory) const = 0;
   /// How long a load is waited for before the tokens are computed after all.
   [[nodiscard]] virtual Seconds patience(const LoadCosts& costs) const = 0;
+  /// What loads slowly loads while the engine computes what stands before it (LoadCosts::head).
+  [[nodiscard]] virtual bool overlaps() const { return false; }
 };
 
 /// Loads where measured rates say that the blocks are there sooner than the engine could have
@@ -64,13 +70,23 @@ class LoadPolicy {
 /// One decision in kExplore is for the other choice, so that a tier that has become faster is seen;
 /// the more that costs the rarer, so that all explorations together cost 1 / kExplore of the time.
 /// Source: kvd.
-class MeasuredCrossoverPolicy final : public LoadPolicy {
+class MeasuredCrossoverPolicy : public LoadPolicy {
  public:
   static constexpr double kMargin = 0.1;
   static constexpr double kExplore = 100;
   [[nodiscard]] std::string_view name() const override { return "measured_crossover"; }
   [[nodiscard]] Tokens decide(const LoadCosts& costs, LoadMemory& memory) const override;
   [[nodiscard]] Seconds patience(const LoadCosts& costs) const override;
+};
+
+/// As measured_crossover, and a prefix on disk loads from its end while the engine computes its
+/// head: nobody waits for it, and what was not there in time is computed. Engines that cannot go on
+/// behind tokens they did not compute (Attach::skips_ahead) are served as by measured_crossover.
+/// Source: kvd design.
+class OverlapPolicy final : public MeasuredCrossoverPolicy {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "overlap"; }
+  [[nodiscard]] bool overlaps() const override { return true; }
 };
 
 class AlwaysLoadPolicy final : public LoadPolicy {

@@ -308,6 +308,39 @@ TEST_F(EnginePrefixUnderPressure, WhatMemoryGaveUpIsFoundOnDisk) {
   EXPECT_EQ(failures(), 0);
 }
 
+/// Documents take turns, so most of each is on disk alone; what stands at their ends is read while
+/// the engine computes their heads. A small model with much KV: reading takes long enough.
+class EnginePrefixOverlaps : public EnginePrefixOnDisk {
+ protected:
+  static constexpr const char* kSmall = "layers=4,hidden=32,heads=2,kv_heads=2,ff=32";
+
+  KvdSettings settings() const override {
+    KvdSettings settings = EnginePrefixOnDisk::settings();
+    const std::string always = "policy = 'always'";
+    settings.extra.replace(settings.extra.find(always), always.size(), "policy = 'overlap'");
+    return settings;
+  }
+};
+
+TEST_F(EnginePrefixOverlaps, TheHeadIsComputedWhileTheDiskReadsTheRest) {
+  constexpr std::uint64_t kDocuments = 9;
+  EngineProcess reference("", {}, kSmall), engine(kvd_->endpoint(), {}, kSmall);
+  ASSERT_TRUE(reference.wait_ready() && engine.wait_ready()) << engine.log();
+  const auto asked = [](std::uint64_t n) { return asking(tokens_of(40 + n, 900), 4).dump(); };
+  std::vector<Generation> expected;
+  for (std::uint64_t n = 0; n < kDocuments; ++n)
+    expected.push_back(post(reference.port(), asked(n)));
+  const auto overlapped = [&] { return count("kvd_prefix_overlapped_tokens_total"); };
+  for (int round = 0; round < 100 && overlapped() <= 0; ++round) {
+    for (std::uint64_t n = 0; n < kDocuments; ++n) {
+      const Generation answer = post(engine.port(), asked(n));
+      ASSERT_TRUE(answer.same_bits(expected[n])) << kvd_->log();
+      ASSERT_LT(cached(answer), 900U);
+    }
+  }
+  EXPECT_GT(overlapped(), 0) << prefixes() << kvd_->log();
+}
+
 /// The control: the bytes that were found are those on disk.
 TEST_F(EnginePrefixUnderPressure, AByteFlippedMeanwhileIsAMiss) {
   const json asked = asking(tokens_of(1, kFirst));

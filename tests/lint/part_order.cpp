@@ -39,7 +39,8 @@ const std::vector<Room>& rooms() {
         "budget", "cache_copies", "engine_caches", "disk_cache", "keeping", "prefixes",
         "request_memory", "drains", "ground",
         // who moves
-        "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "promises", "regions",
+        "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "skips", "promises",
+        "regions",
         // who decides
         "layer_plans", "claims", "admission", "reservations", "rotation", "engine_placed",
         "silence", "standstills",

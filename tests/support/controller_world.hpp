@@ -71,6 +71,7 @@ class World {
     attach.name = "engine";
     attach.domain = domain;
     attach.streams_layers = streams_layers;
+    attach.skips_ahead = true;
     attach.devices = Devices(devices.of_rank(0));
     if (!level1) attach.model_class = shape;
     auto grant = controller->attach(attach, now);
@@ -193,9 +194,10 @@ class World {
       if (!engine.requests.contains(entry.request.value)) continue;  // ended in the step before
       EngineRequest& request = engine.requests.at(entry.request.value);
       EXPECT_EQ(engine.table.at(entry.row).request, entry.request);
-      const bool begins = request.tokens == 0 && request.told > 0;
-      if (begins) found += entry.present.value;
-      EXPECT_TRUE(begins || entry.present.value == request.tokens);
+      const bool skips = request.told > 0 && entry.prefill && entry.present.value > request.tokens;
+      if (skips) found += entry.present.value - request.tokens;
+      if (skips && request.tokens > 0) skipped += entry.present.value - request.tokens;
+      EXPECT_TRUE(skips || entry.present.value == request.tokens);
       request.tokens = entry.present.value + entry.tokens.value;
       request.done = request.tokens >= request.prompt + request.max_new;
       if (request.told > 0 && (request.done || random() % 4 == 0)) {
@@ -232,14 +234,18 @@ class World {
     for (int i = 0; i < 3 && engines.at(id).reply.run.empty(); ++i) step(id);
   }
 
+  void finish_disk(std::size_t count = SIZE_MAX) {
+    disk.finish(
+        dram, [&](std::size_t below) { return random() % below; },
+        [&](const Event& event) { feed(event); }, count);
+  }
+
   /// Ends up to `count` copies, chosen by the seed: the directions are independent of each other,
   /// and so is what nobody waits for of what somebody does.
   void finish_copies(std::size_t count = SIZE_MAX) {
     finish_streams();
     finish_renewals();
-    disk.finish(
-        dram, [&](std::size_t below) { return random() % below; },
-        [&](const Event& event) { feed(event); }, count);
+    finish_disk(count);
     for (std::size_t ended = 0; count-- > 0 && !copies.empty(); ++ended) {
       ASSERT_LT(ended, 10'000u) << "the end of each copy begins another one";
       std::vector<std::size_t> heads;
@@ -325,6 +331,7 @@ class World {
   std::size_t fail_copies = 0;  ///< n: the n-th copy from now fails
   std::map<RequestKey, Text> texts;
   std::int64_t found = 0;     ///< tokens that requests did not have to compute
+  std::int64_t skipped = 0;   ///< of these, behind tokens that they did compute
   std::size_t errors = 0;     ///< blocks that did not hold what they should
   bool corrupt_next = false;  ///< the control: the next copy brings wrong bytes
   bool acknowledge = true;

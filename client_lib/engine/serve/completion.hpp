@@ -34,13 +34,14 @@ struct Piece {
 };
 
 /// Where the tokens of one request go. Calls come from one thread at a time, in this order:
-/// accepted(), found(), any number of token(), then ended(); or failed() at any time, and nothing
-/// after it.
+/// accepted(), any number of found() and of token(), then ended(); or failed() at any time, and
+/// nothing after it.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
   virtual void accepted() = 0;
-  /// So many tokens of the prompt were found computed. At most once, before the first token.
+  /// So many tokens of the prompt were found computed, by now. Again where more were; not after
+  /// the first token.
   virtual void found(std::uint64_t tokens) = 0;
   virtual void token(const Piece& piece) = 0;
   /// `tail`: text that was held back as the possible beginning of a stop, and is none.

@@ -205,7 +205,7 @@ void Scheduler::restart_jobs() {
   for (auto& [id, job] : jobs_) {
     any = any || job.submitted;
     if (job.submitted && !away) away = memory_.abort(id).code() == ErrorCode::kUnavailable;
-    job.computed = 0;
+    job.computed = job.found = 0;
     job.submitted = false;
   }
   lost_ = false;

@@ -71,6 +71,7 @@ class Scheduler {
     StopMatcher matcher;
     std::vector<Token> tokens;   ///< the prompt and what was made
     std::uint64_t computed = 0;  ///< tokens whose KV is in the blocks
+    std::uint64_t found = 0;     ///< so many of them another one has computed
     std::uint64_t told = 0;      ///< leading tokens that the memory knows
     bool submitted = false;
     bool accepted = false;
@@ -88,7 +89,7 @@ class Scheduler {
   Status plan(bool running);
   void end_jobs(const std::vector<std::uint64_t>& ended, const Error& error);
   void drop_ended(std::vector<Run>& runs);
-  /// Its first run may begin behind tokens that were found computed.
+  /// A run of its prompt may begin behind tokens that were found computed.
   void begin_behind(std::uint64_t request, Job& job, const Run& run);
   void tell_answer(std::uint64_t request, const Job& job);
   /// Beside the iteration that computes, unless it is off.

@@ -119,9 +119,9 @@ void Scheduler::drop_ended(std::vector<Run>& runs) {
 
 void Scheduler::begin_behind(std::uint64_t request, Job& job, const Run& run) {
   const std::uint64_t present = run.entry.tokens_present;
-  if (job.computed != 0 || present == 0 || present >= job.tokens.size()) return;
-  job.computed = present;
-  if (job.made() == 0) delivery_.found(request, present);
+  if (!run.entry.prefill || present <= job.computed || present >= job.tokens.size()) return;
+  job.found += present - std::exchange(job.computed, present);
+  if (job.made() == 0) delivery_.found(request, job.found);
 }
 
 /// What it answered is a part of the next prompt of the same conversation.

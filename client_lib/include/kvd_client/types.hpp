@@ -58,6 +58,10 @@ struct Options {
   /// The engine calls wait_layer() before and layer_done() after each layer group of an iteration
   /// with a streamed request. Without it kvd keeps all layers of what runs in HBM.
   bool streams_layers = false;
+  /// RunEntry::tokens_present may be more than the engine has computed of a prompt: blocks behind
+  /// were found meanwhile, and it goes on behind them. Under load.policy `overlap` the disk reads
+  /// the end of a prompt so, while the engine computes its head. Not for groups.
+  bool skips_ahead = false;
   Group group;  ///< the shape is then of one rank's share
   /// All that the bytes of a block depend on beside its tokens and the shape: weights and revision,
   /// number format, layout. Requests of sessions whose models are not the same never find each

@@ -22,6 +22,7 @@ _TIMEOUT_S = 5.0
 # A region may be many GiB that the daemon zeroes before it lends them.
 _REGION_TIMEOUT_S = 30.0
 _STREAMS_LAYERS = 1
+_SKIPS_AHEAD = 2
 
 
 class Memory(enum.IntFlag):
@@ -96,6 +97,8 @@ class Client(Requests, Scheduling):
     memory: the kinds that the program can use; a kvd that lends another kind is refused with
       Unsupported and the remedy.
     streams_layers: the program calls wait_layer() before and layer_done() after each layer group.
+    skips_ahead: while a prompt is computed, tokens_present of its next run may be more than the
+      program has computed: blocks behind were found meanwhile, and it goes on behind them.
     group: this process is a rank of an engine of several processes.
     device: which of kvd's devices the memory is to be of, in the order of kvd's [[device]] tables.
     timeout: seconds for the attach, and for attaching again.
@@ -119,6 +122,7 @@ class Client(Requests, Scheduling):
         memory: Memory = Memory.HOST,
         transport: Transport = Transport.ZMQ,
         streams_layers: bool = False,
+        skips_ahead: bool = False,
         group: Group | None = None,
         device: int = 0,
         timeout: float = _TIMEOUT_S,
@@ -133,7 +137,7 @@ class Client(Requests, Scheduling):
         options.device = device
         options.timeout_ns = _abi.nanoseconds(timeout)
         options.memory, options.transport = memory, transport
-        options.abilities = _STREAMS_LAYERS if streams_layers else 0
+        options.abilities = _STREAMS_LAYERS * streams_layers | _SKIPS_AHEAD * skips_ahead
         self._handle = Handle(options)
 
     def close(self) -> None:

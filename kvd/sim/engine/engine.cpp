@@ -62,8 +62,12 @@ Batch Engine::plan(const core::StepReply& reply) {
     Live& live = live_[index];
     live.out = false;
     if (live.done) continue;
-    if (!live.seen) records_[index].found = entry.present;
-    if (!std::exchange(live.seen, true)) live.tokens = entry.present.value;
+    // Beyond all that was ever granted: found, at its begin or while it was computed.
+    if (entry.present.value > live.granted) {
+      records_[index].found += entry.present - Tokens(live.tokens);
+      live.tokens = entry.present.value;
+    }
+    live.granted = (entry.present + entry.tokens).value;
     // The list may have been made before the last iteration's end: what counts is how far the
     // request may get, not where it was thought to be.
     const std::int64_t most = entry.present.value + entry.tokens.value - live.tokens;

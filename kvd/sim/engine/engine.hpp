@@ -54,8 +54,8 @@ class Engine {
   struct Live {
     std::int64_t prompt = 0;
     std::int64_t output = 0;
-    std::int64_t tokens = 0;  ///< KV in place
-    bool seen = false;        ///< it has been in a run list
+    std::int64_t tokens = 0;   ///< KV in place
+    std::int64_t granted = 0;  ///< tokens that it may have by now
     bool done = false;
     bool out = false;        ///< held as rotated or paused since it last ran
     Seconds held_since{-1};  ///< its prompt; below 0: it is not held

@@ -51,6 +51,55 @@ TEST(LoadCosts, TheCrossoverIsTheFirstOfAllLengthsThatWin) {
   }
 }
 
+TEST(LoadCosts, BothEndsMeetWhereTheHeadTakesAsLongAsTheRest) {
+  SCOPED_TRACE(::testing::Message() << "seed " << testing::test_seed());
+  std::mt19937_64 random(testing::test_seed());
+  std::uniform_real_distribution<double> unit(0, 1);
+  for (int round = 0; round < 2000; ++round) {
+    LoadCosts costs = example();
+    costs.tokens = Tokens(1 + static_cast<std::int64_t>(random() % 500));
+    costs.bytes = Bytes(static_cast<std::int64_t>(unit(random) * 2e5));
+    costs.latency = Seconds(unit(random) * 1e-4);
+    costs.ahead = Seconds(random() % 2 ? unit(random) * 1e-4 : 0);
+    costs.prefill_per_token = Seconds(unit(random) * 1e-6);
+    costs.prefill_per_token2 = Seconds(random() % 2 ? unit(random) * 1e-9 : 0);
+    const Tokens most(1 + static_cast<std::int64_t>(random() % 600));
+    std::int64_t head = 0;
+    const auto computes_longer = [&] {
+      const auto loaded = static_cast<double>(std::min(most.value, costs.tokens.value - head));
+      return costs.ahead + costs.prefill(static_cast<double>(head)) >= costs.load(loaded);
+    };
+    while (head < costs.tokens.value && !computes_longer()) ++head;
+    ASSERT_EQ(costs.head(most), Tokens(head)) << round;
+  }
+}
+
+TEST(LoadCosts, NothingIsComputedWhereTheLoadEndsFirst) {
+  LoadCosts costs = example();
+  costs.bytes = Bytes(0);
+  costs.ahead = Seconds(1);
+  EXPECT_EQ(costs.head(costs.tokens), Tokens(0));
+  costs.ahead = Seconds(0);
+  costs.latency = Seconds(100);
+  EXPECT_EQ(costs.head(costs.tokens), costs.tokens) << "nor loaded where computing does";
+}
+
+TEST(Overlap, DecidesAsMeasuredCrossoverWhereNothingIsComputedMeanwhile) {
+  const auto overlap = make_load_policy("overlap");
+  const auto crossover = make_load_policy("measured_crossover");
+  ASSERT_TRUE(overlap.ok() && crossover.ok());
+  EXPECT_TRUE((*overlap)->overlaps());
+  EXPECT_FALSE((*crossover)->overlaps());
+  LoadMemory ours, theirs;
+  LoadCosts costs = example();
+  for (int round = 0; round < 300; ++round) {
+    costs.latency = Seconds(0.001 * (round % 7));
+    costs.bandwidth = {5e8 * (1 + round % 5)};
+    EXPECT_EQ((*overlap)->decide(costs, ours), (*crossover)->decide(costs, theirs));
+    EXPECT_EQ((*overlap)->patience(costs), (*crossover)->patience(costs));
+  }
+}
+
 TEST(LoadCosts, RefusesRatesThatAreNone) {
   auto costs = example();
   costs.bandwidth = {0};
