@@ -33,7 +33,7 @@ using bench::StoreNode;
 constexpr std::uint64_t kBlocks = 120;
 constexpr std::uint64_t kTokens = kBlocks * StoreNode::kBlockTokens + 1;
 constexpr std::size_t kMostKept = 100;
-constexpr int kFirst = 300;  ///< above all that the test has open
+constexpr int kFirst = 800;  ///< above all that the test has open: two claims of ports a start
 
 /// What systemd does for a service with FileDescriptorStoreMax.
 class DescriptorStore {
@@ -206,6 +206,10 @@ class Adopting : public ::testing::Test {
   [[nodiscard]] std::uint64_t run(std::uint32_t prompt) {
     return StoreNode(kvd_->endpoint()).run(prompt, kTokens);
   }
+
+  /// Killed at any time while an engine works: what was written down is there, all of it and no
+  /// more, and no byte is wrong.
+  void kill_under_load();
 
   const RuntimeFolder folder_;
   const std::string socket_ = folder_.file("notify");
@@ -412,9 +416,7 @@ TEST_F(Adopting, AChainOverBothTiersIsFound) {
   EXPECT_GT(run(1) + run(2), kTokens) << "and every byte of it is right";
 }
 
-// Killed at any time while an engine works: what was written down is there, all of it and no more,
-// and no byte is wrong.
-TEST_F(Adopting, UnderLoadAllThatWasWrittenDownIsTakenOver) {
+void Adopting::kill_under_load() {
   const char* wanted = std::getenv("KVD_TEST_KILLS");
   const int kills = wanted != nullptr ? std::atoi(wanted) : 6;
   const std::uint64_t seed = std::random_device()();
@@ -447,13 +449,15 @@ TEST_F(Adopting, UnderLoadAllThatWasWrittenDownIsTakenOver) {
     taken_in_hbm += static_cast<std::uint64_t>(kept(Tier::kHbm));
   }
   EXPECT_GT(found, 0u);
-  EXPECT_GT(taken, 0u);
-  EXPECT_GT(taken_in_hbm, 0u);
+  EXPECT_GT(taken + taken_in_hbm, 0u);
   std::printf("%d kills, seed %llu: %llu blocks in DRAM and %llu in HBM taken over, %llu found\n",
               kills, static_cast<unsigned long long>(seed), static_cast<unsigned long long>(taken),
               static_cast<unsigned long long>(taken_in_hbm),
               static_cast<unsigned long long>(found));
 }
+
+TEST_F(Adopting, UnderLoadAllThatWasWrittenDownIsTakenOver) { kill_under_load(); }
+TEST_F(AdoptingHbm, UnderLoadAllThatWasWrittenDownIsTakenOver) { kill_under_load(); }
 
 TEST(Holder, StartsAKilledKvdAgainWithWhatHbmAloneHad) {
   KvdSettings settings;
