@@ -46,16 +46,18 @@ std::optional<KeptMemory::Slab> slab_of(const std::string& name) {
   return std::nullopt;
 }
 
-/// Its memory is the machine's again at once, whoever still keeps it.
+/// Its memory is the machine's again at once, whoever still keeps it. Not for HBM: engines of
+/// before may go on computing there, as long as they map it.
 void empty(int memory) {
   constexpr off_t kAll = off_t{1} << 62;
   (void)::fallocate(memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kAll);
 }
 
-/// Nobody keeps it any more, and nobody pays for it but who still writes to it.
-void let_go(KeptMemory::Slab slab, const UniqueFd& memory) {
-  drop_kept_descriptor(name_of(slab));
-  empty(memory.get());
+/// Nobody keeps it any more: it ends with whoever still maps it.
+void let_go(const std::string& name, const UniqueFd& memory) {
+  const auto slab = slab_of(name);
+  if (!slab || slab->first != Tier::kHbm) empty(memory.get());
+  drop_kept_descriptor(name);
 }
 
 Status keep(KeptMemory::Slab slab, const Result<UniqueFd>& memory) {
@@ -107,16 +109,14 @@ constexpr std::uint32_t kMostGroups = 1u << 16;
 KeptMemory KeptMemory::take(const Config& config, KeptDescriptors kept, Domains& domains) {
   KeptMemory memory;
   memory.slab_bytes_ = config.slab_size();
-  if (config.disk.keep == "auto") memory.choose_slabs(config);
-  if (memory.most_[index(Tier::kDram)] > 0) memory.open_state(kept);
+  if (config.disk.keep == "auto" && memory.choose_slabs(config)) memory.open_state(kept);
   for (auto& [name, fd] : kept) {
     const auto slab = slab_of(name);
     if (memory.on() && slab && slab->second.value < memory.most_[index(slab->first)]) {
       memory.slabs_.emplace(*slab, std::move(fd));
       continue;
     }
-    empty(fd.get());
-    drop_kept_descriptor(name);
+    let_go(name, fd);
   }
   if (memory.on()) memory.read(config, domains);
   memory.let_go_unused();
@@ -124,12 +124,12 @@ KeptMemory KeptMemory::take(const Config& config, KeptDescriptors kept, Domains&
 }
 
 // One descriptor is for what is written down. DRAM comes first: it has most of what is cached.
-void KeptMemory::choose_slabs(const Config& config) {
+bool KeptMemory::choose_slabs(const Config& config) {
   const std::size_t room = descriptors_kept();
-  if (room == 0) return;
+  if (room == 0) return false;
   std::size_t taken = 1;
   for (const Tier tier : {Tier::kDram, Tier::kHbm}) {
-    if (tier == Tier::kHbm && config.backend == BackendChoice::kCuda) return;
+    if (tier == Tier::kHbm && config.backend == BackendChoice::kCuda) break;
     const std::uint32_t slabs = config.all_slabs(tier);
     taken += slabs;
     if (taken > room) {
@@ -137,10 +137,11 @@ void KeptMemory::choose_slabs(const Config& config) {
                   " ends with this kvd: whoever started it keeps " + std::to_string(room) +
                   " descriptors, and it takes " + std::to_string(taken) +
                   "; raise FileDescriptorStoreMax, or kvd-holder's --keep");
-      return;
+      return tier == Tier::kHbm;
     }
     most_[index(tier)] = slabs;
   }
+  return true;
 }
 
 Bytes KeptMemory::bytes(Tier tier) const {
@@ -151,7 +152,7 @@ Bytes KeptMemory::bytes(Tier tier) const {
 void KeptMemory::let_go_unused() {
   std::erase_if(slabs_, [this](const auto& entry) {
     const bool unused = entry.first.first == Tier::kHbm && !used_.contains(entry.first);
-    if (unused) let_go(entry.first, entry.second);
+    if (unused) let_go(name_of(entry.first), entry.second);
     return unused;
   });
 }
@@ -236,7 +237,7 @@ std::optional<kernels::Slab> KeptMemory::reopen(kernels::DeviceBackend& backend,
   auto file = slabs_.extract(slab);
   if (file.empty()) return std::nullopt;
   const bool used = used_.contains(slab);
-  UniqueFd old(::fcntl(file.mapped().get(), F_DUPFD_CLOEXEC, 0));
+  UniqueFd old(::fcntl(file.mapped().get(), F_DUPFD_CLOEXEC, 0));  // to be let go, where it fails
   const auto memory = slab.first == Tier::kHbm
                           ? copy(backend, slab, old)
                           : backend.reopen_slab(slab_bytes_, std::move(file.mapped()), !used);
@@ -246,7 +247,7 @@ std::optional<kernels::Slab> KeptMemory::reopen(kernels::DeviceBackend& backend,
     return *memory;
   }
   log_warning("a slab of the kvd before is left behind: " + memory.error().message);
-  let_go(slab, old);
+  let_go(name_of(slab), old);
   return std::nullopt;
 }
 
@@ -262,7 +263,7 @@ Result<kernels::Slab> KeptMemory::copy(kernels::DeviceBackend& backend, Slab sla
     const auto to = memory.address + static_cast<std::uintptr_t>(extent.from);
     read_all(old.get(), extent.from, to, extent.bytes);
   }
-  let_go(slab, old);
+  let_go(name_of(slab), old);
   if (daemon::keep(slab, backend.export_slab(memory.handle)).ok()) kept_.insert(slab);
   return memory;
 }

@@ -24,8 +24,8 @@ using KeptDescriptors = std::map<std::string, UniqueFd>;
 
 /// Memory that outlives kvd, and what is written down of it: takes over what the daemon before had
 /// whoever starts kvd keep, as far as it fits this configuration, and has this one's kept. DRAM is
-/// taken over as it is. HBM engines of before may still map and write: its bytes are copied to new
-/// memory, and the old is let go.
+/// taken over as it is. HBM engines of before may still map, read and write: its bytes are copied
+/// to new memory, and the old is let go as it is.
 ///
 /// In order: take(); reopen() of each slab; rows(); keep().
 ///
@@ -78,11 +78,12 @@ class KeptMemory {
     Bytes bytes;
   };
 
-  void choose_slabs(const Config& config);
+  /// False: not even those of DRAM can be kept.
+  [[nodiscard]] bool choose_slabs(const Config& config);
   void open_state(KeptDescriptors& kept);
   void read(const Config& config, Domains& domains);
   [[nodiscard]] Fault fault_of(const Row& row) const;
-  /// HBM of before that no row is in is the machine's again.
+  /// HBM of before that no row is in is not kept any more.
   void let_go_unused();
   [[nodiscard]] Result<kernels::Slab> copy(kernels::DeviceBackend& backend, Slab slab,
                                            const UniqueFd& old);

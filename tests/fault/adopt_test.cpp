@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
@@ -13,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <random>
@@ -152,6 +152,14 @@ class Records {
   kept::Header* header_ = nullptr;
   kept::Record* records_ = nullptr;
 };
+
+constexpr std::int64_t kSlabBytes = 2 << 20;
+
+std::vector<char> bytes_of(const UniqueFd& slab) {
+  std::vector<char> bytes(kSlabBytes);
+  EXPECT_EQ(::pread(slab.get(), bytes.data(), bytes.size(), 0), kSlabBytes);
+  return bytes;
+}
 
 /// kvd under the store, killed and started again.
 class Adopting : public ::testing::Test {
@@ -345,20 +353,23 @@ TEST_F(AdoptingHbm, AByteThatSomebodyAlteredBeforeTheStartIsAMiss) {
   EXPECT_EQ(run(1), 70 * StoreNode::kBlockTokens);
 }
 
-// As an engine of before that still maps it.
-TEST_F(AdoptingHbm, WhoeverStillHasTheOldMemoryWritesToNobodys) {
+// As engines of before that still map it: vLLM goes on computing in its region.
+TEST_F(AdoptingHbm, WhoeverStillHasTheOldMemoryKeepsItAndWritesToNobodys) {
   leave_a_prompt();
   std::vector<UniqueFd> old;
+  std::vector<std::vector<char>> before;
   for (int slab = 0; slab < 8; ++slab)
     old.push_back(store_.find("kvd-hbm-" + std::to_string(slab)));
-  start();
-  const std::vector<char> garbage(2 << 20, 'x');
   for (const UniqueFd& slab : old) {
     ASSERT_TRUE(slab.valid());
-    struct stat facts {};
-    ASSERT_EQ(::fstat(slab.get(), &facts), 0);
-    EXPECT_EQ(facts.st_blocks, 0) << "its memory is the machine's again";
-    ASSERT_EQ(::pwrite(slab.get(), garbage.data(), garbage.size(), 0), std::ssize(garbage));
+    ASSERT_EQ(::pwrite(slab.get(), "theirs", 6, kSlabBytes - 6), 6) << "beyond all blocks";
+    before.push_back(bytes_of(slab));
+  }
+  start();
+  const std::vector<char> garbage(kSlabBytes, 'x');
+  for (std::size_t slab = 0; slab < old.size(); ++slab) {
+    EXPECT_TRUE(bytes_of(old[slab]) == before[slab]) << "it is not this kvd's to touch";
+    ASSERT_EQ(::pwrite(old[slab].get(), garbage.data(), garbage.size(), 0), std::ssize(garbage));
   }
   EXPECT_EQ(run(1), kTokens - 1) << "and every byte of it is right";
   kill();
@@ -387,6 +398,28 @@ TEST_F(AdoptingHbm, WhatWasClearedStaysGone) {
   start();
   EXPECT_EQ(kept(), 0.0);
   EXPECT_EQ(run(1), 0u);
+}
+
+// Another domain's engine keeps all of HBM mapped, so this one's slabs have new memory.
+TEST_F(AdoptingHbm, ASlabThatChangedItsDomainIsKeptWithItsNewMemory) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  settings_.extra +=
+      "[[domain]]\nname = 'theirs'\nuids = [65534]\n[[domain]]\nname = 'ours'\nuids = [0]\n";
+  start();
+  for (const char* socket : {"attach.sock", "command.sock"}) {
+    std::filesystem::permissions(folder_.file(socket), std::filesystem::perms(0666));
+  }
+  ChildProcess spy(
+      {{built_program("kvd-test-engine"), "spy", kvd_->endpoint(), "65534", "16", "leave", "0"},
+       {}});
+  ASSERT_TRUE(spy.wait_for_line("spy ")) << spy.errors() << kvd_->log();
+  EXPECT_EQ(run(1), 0u);
+  ASSERT_TRUE(written(kBlocks, Tier::kHbm)) << records() << kvd_->log();
+  EXPECT_TRUE(poll_until([this] { return metric("kvd_slabs_renewed_total") > 0; }));
+  kill();
+  start();
+  EXPECT_EQ(kept(Tier::kHbm), double{kBlocks}) << kvd_->log();
+  EXPECT_EQ(run(1), kTokens - 1) << "and every byte of it is right";
 }
 
 TEST_F(AdoptingHbm, WithFewDescriptorsDramAloneIsKeptAndTheLogSaysSo) {
