@@ -492,25 +492,28 @@ void Adopting::kill_under_load() {
 TEST_F(Adopting, UnderLoadAllThatWasWrittenDownIsTakenOver) { kill_under_load(); }
 TEST_F(AdoptingHbm, UnderLoadAllThatWasWrittenDownIsTakenOver) { kill_under_load(); }
 
-TEST(Holder, StartsAKilledKvdAgainWithWhatHbmAloneHad) {
+// After a crash, and then by an upgrade.
+TEST(Holder, StartsKvdAgainWithWhatHbmAloneHad) {
   KvdSettings settings;
   settings.under = {built_program("kvd-holder"), "--"};
   settings.extra = "[rotation]\neager = false\n";
   StoreNode node(settings);
   EXPECT_EQ(node.run(1, kTokens), 0u);
-  std::uint64_t found = 0;
-  for (int kills = 0; kills < 20 && found < kTokens - 1; ++kills) {
-    const pid_t kvd = child_of(node.daemon().pid());
-    ASSERT_GT(kvd, 0) << node.daemon().log();
-    ::kill(kvd, SIGKILL);
-    ASSERT_TRUE(poll_until([&] {
-      const pid_t next = child_of(node.daemon().pid());
+  const auto found_after = [&](bool upgrade) -> std::uint64_t {
+    const pid_t holder = node.daemon().pid(), kvd = child_of(holder);
+    EXPECT_GT(kvd, 0) << node.daemon().log();
+    upgrade ? ::kill(holder, SIGUSR1) : ::kill(kvd, SIGKILL);
+    EXPECT_TRUE(poll_until([&] {
+      const pid_t next = child_of(holder);
       return next > 0 && next != kvd;
     })) << node.daemon().log();
     node.attach_again();
-    found = node.run(1, kTokens);
-  }
+    return node.run(1, kTokens);
+  };
+  std::uint64_t found = 0;
+  for (int kills = 0; kills < 20 && found < kTokens - 1; ++kills) found = found_after(false);
   EXPECT_EQ(found, kTokens - 1) << node.daemon().log();
+  EXPECT_EQ(found_after(true), kTokens - 1) << node.daemon().log();
 }
 
 // As it is done where there is no systemd. What is cached is written down a moment after it is
