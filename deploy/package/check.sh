@@ -1,7 +1,7 @@
 #!/bin/sh
 # Tries the Debian packages as a stranger would, in a bare Debian 12: install, start by the unit's
 # command line, run engines, upgrade under them, restart, remove, purge. Called by deploy/package.sh.
-# What DRAM caches is found again after an upgrade, and not after a stop, which is the control.
+# What is cached is found again after an upgrade, and not after a stop, which is the control.
 #
 #   sh deploy/package/check.sh FOLDER      FOLDER/first and FOLDER/second hold .debs, the second newer
 #
@@ -127,7 +127,8 @@ cached_tokens() {
   sed -n 's/.*"cached_tokens":\([0-9]*\).*/\1/p' "$folder/answer.json"
 }
 
-kept_blocks() { curl -s 127.0.0.1:9470/metrics | sed -n 's/^kvd_kept_blocks //p'; }
+# In both tiers.
+kept_blocks() { curl -s 127.0.0.1:9470/metrics | awk '/^kvd_kept_blocks[{]/ { sum += $2 } END { print sum + 0 }'; }
 
 rm -f "$folder"/*.log
 make_root

@@ -33,8 +33,12 @@ struct Config {
   pool::Quotas dram_quotas;
   store::Index::Config index;  ///< of blocks that are found again
   DiskConfig disk;
-  /// The shell writes down what DRAM has, for the next daemon.
-  bool keep_rows = false;
+  /// The shell writes down what is cached, for the next daemon: what DRAM has, and what HBM alone
+  /// has.
+  struct Keep {
+    bool dram = false;
+    bool hbm = false;  ///< not without DRAM
+  } keep;
   Tuning tuning;
   Nanoseconds step_timeout{5'000'000'000};
   /// A silent engine is to end after others have waited this long for what it holds; 0: never.

@@ -59,4 +59,16 @@ class Devices {
   std::vector<DeviceId> distinct_{DeviceId(0)};
 };
 
+/// A number for the devices of an engine's ranks, in their order. A cached row has its slots there,
+/// and is found by engines on the same.
+[[nodiscard]] inline std::uint64_t number_of(const Devices& devices) {
+  if (!devices.several()) return devices.first().value;
+  std::uint64_t number = 0xcbf29ce484222325;
+  for (std::size_t rank = 0; rank < devices.named(); ++rank) {
+    const DeviceId device = devices.of_rank(static_cast<std::uint32_t>(rank));
+    number = (number ^ (device.value + 1)) * 0x100000001b3;
+  }
+  return number;
+}
+
 }  // namespace kvd::core

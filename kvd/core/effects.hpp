@@ -183,7 +183,7 @@ struct ReadDisk {
   DiskBlock block;
   std::uint64_t generation = 0;  ///< of the write that it comes from
 };
-/// A row in DRAM as the next daemon is to find it; its class by shape.
+/// A row as the next daemon is to find it; its class by shape.
 struct KeptBlocks {
   ModelClass shape;
   store::KeptRow row;
@@ -196,7 +196,7 @@ struct KeepRows {
 };
 /// The slots are about to hold something else: what was written down of them is wrong from now on.
 struct ForgetKept {
-  std::vector<SlotId> slots;
+  store::SlotsByTier slots;
 };
 /// Decide which layers stay; comes back as PlanReady with the same number and `query`. An engine
 /// has at most one of each kind open.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <variant>
@@ -280,11 +281,11 @@ struct DiskFinished {
 struct RowsKept {
   Ticket ticket;
 };
-/// What an earlier daemon has left in DRAM, before anything else is fed.
+/// What an earlier daemon has left, before anything else is fed. No engine knows the memory.
 struct AdoptRows {
   std::vector<KeptBlocks> rows;  ///< whose bytes are what they were; without a class
-  std::vector<SlabIndex> slabs;  ///< all that have bytes of before
-  KeptDrops dropped;             ///< what the shell found to be of no use
+  std::array<std::vector<SlabIndex>, kTiers> slabs;  ///< all that have bytes of before
+  KeptDrops dropped;                                 ///< what the shell found to be of no use
 };
 /// Time passes: deadlines of pending commands, unresponsive engines.
 struct Tick {};

@@ -11,28 +11,35 @@ namespace {
 /// Rows that are written down at a time: their slots are not free before that has ended.
 constexpr std::size_t kMostRows = 64;
 constexpr Bytes kMostBytes = 32 * kMiB;
+constexpr Tier kBoth[kTiers] = {Tier::kHbm, Tier::kDram};
 
-Bytes bytes_of(const store::KeptRow& row) { return row.slot_bytes * std::ssize(row.dram); }
+std::size_t number(Tier tier) { return static_cast<std::size_t>(tier); }
+
+Bytes bytes_of(const store::KeptRow& row) { return row.slot_bytes * std::ssize(row.slots); }
+
+bool any(const store::SlotsByTier& slots) {
+  return std::any_of(slots.begin(), slots.end(), [](const auto& there) { return !there.empty(); });
+}
 
 }  // namespace
 
 Keeping::Keeping(Context& context, store::Store& store, Classes& classes)
     : context_(context), store_(store), classes_(classes), rows_(store.blocks, store.cache) {
-  if (context.config.keep_rows) rows_.start();
+  if (context.config.keep.dram) rows_.start(context.config.keep.hbm);
 }
 
 // ---- for the next daemon ----
 
 void Keeping::tell() {
-  if (!context_.config.keep_rows) return;
+  if (!context_.config.keep.dram) return;
   context_.pass_on_orders();
-  std::vector<SlotId> ended = rows_.take_ended();
-  if (!ended.empty()) {
+  store::SlotsByTier ended = rows_.take_ended();
+  if (any(ended)) {
     context_.effects->insert(context_.effects->begin(), ForgetKept{std::move(ended)});
   }
   if (open_) return;
   KeepRows order;
-  std::vector<SlotId> slots;
+  store::SlotsByTier slots;
   Bytes bytes;
   while (order.rows.size() < kMostRows && bytes < kMostBytes) {
     std::optional<store::KeptRow> row = rows_.next();
@@ -40,21 +47,29 @@ void Keeping::tell() {
     const auto shape = classes_.shape(row->space.model_class);
     if (!shape) continue;
     bytes += bytes_of(*row);
-    slots.insert(slots.end(), row->dram.begin(), row->dram.end());
+    std::vector<SlotId>& there = slots[number(row->tier)];
+    there.insert(there.end(), row->slots.begin(), row->slots.end());
     order.rows.push_back({*shape, std::move(*row)});
   }
-  if (order.rows.empty()) return;
+  if (order.rows.empty()) {
+    (void)rows_.all_read();
+    return;
+  }
   open_ = order.ticket = context_.orders.next_ticket();
-  store_.tiers.copy_reads(open_, Tier::kDram, slots);
+  for (const Tier tier : kBoth) store_.tiers.copy_reads(open_, tier, slots[number(tier)]);
   context_.emit(std::move(order));
 }
 
 bool Keeping::on_kept(const RowsKept& kept) {
   if (kept.ticket != open_) return false;
   open_ = {};
-  const std::size_t held = store_.tiers.slots(Tier::kDram);
+  const auto held = [this] {
+    return store_.tiers.slots(Tier::kHbm) + store_.tiers.slots(Tier::kDram);
+  };
+  const std::size_t before = held();
+  const bool evictable = rows_.all_read();
   store_.tiers.copy_ended(kept.ticket);
-  return store_.tiers.slots(Tier::kDram) < held;
+  return held() < before || evictable;
 }
 
 // ---- of the daemon before ----
@@ -63,40 +78,67 @@ void Keeping::adopt(const AdoptRows& left) {
   Counters::Prefixes::Kept& counters = context_.counters.prefixes.kept;
   counters.dropped = left.dropped;
   std::vector<store::KeptRow> rows = fitting(left);
-  Slabs slabs = take_slabs(left, rows);
-  const auto end = std::stable_partition(
-      rows.begin(), rows.end(), [&](const store::KeptRow& row) { return claim(row, slabs); });
+  SlabsByTier slabs = take_slabs(left, rows);
+  const auto end = std::stable_partition(rows.begin(), rows.end(), [&](const store::KeptRow& row) {
+    return claim(row, slabs[number(row.tier)]);
+  });
   forget({end, rows.end()}, counters.dropped.nobodys);
   rows.erase(end, rows.end());
-  counters.blocks = rows.size();
   for (const store::KeptRow& row : rows) {
-    counters.bytes += static_cast<std::uint64_t>(bytes_of(row).value);
+    ++counters.blocks[number(row.tier)];
+    counters.bytes[number(row.tier)] += static_cast<std::uint64_t>(bytes_of(row).value);
   }
   const std::vector<store::KeptRow> rest = rows_.adopt(std::move(rows), context_.now);
   for (const store::KeptRow& row : rest) {
-    --counters.blocks;
-    counters.bytes -= static_cast<std::uint64_t>(bytes_of(row).value);
-    slabs.free.insert(row.dram.begin(), row.dram.end());
+    --counters.blocks[number(row.tier)];
+    counters.bytes[number(row.tier)] -= static_cast<std::uint64_t>(bytes_of(row).value);
+    slabs[number(row.tier)].free.insert(row.slots.begin(), row.slots.end());
   }
   forget(rest, counters.dropped.headless);
-  store_.tiers.free(Tier::kDram, {slabs.free.begin(), slabs.free.end()});
+  for (const Tier tier : kBoth) {
+    const std::set<SlotId>& free = slabs[number(tier)].free;
+    store_.tiers.free(tier, {free.begin(), free.end()});
+  }
   store_.tiers.scrub_slabs();
-  context_.note(Note::Level::kInfo, EngineId(),
-                "of the kvd before, DRAM has " + std::to_string(counters.blocks) +
-                    " cached blocks, " + std::to_string(counters.bytes) + " bytes; " +
-                    std::to_string(counters.dropped.all()) + " are of no use any more");
+  note_adopted();
+}
+
+void Keeping::note_adopted() {
+  const Counters::Prefixes::Kept& kept = context_.counters.prefixes.kept;
+  std::string text = "of the kvd before";
+  for (const Tier tier : kBoth) {
+    text += std::string(tier == kBoth[0] ? ", " : " and ") + name(tier) + " has " +
+            std::to_string(kept.blocks[number(tier)]) + " cached blocks, " +
+            std::to_string(kept.bytes[number(tier)]) + " bytes,";
+  }
+  text.back() = ';';
+  text += " " + std::to_string(kept.dropped.all()) + " are of no use any more";
+  context_.note(Note::Level::kInfo, EngineId(), std::move(text));
+}
+
+bool Keeping::fits(const KeptBlocks& blocks) const {
+  const ModelClass& shape = blocks.shape;
+  const store::KeptRow& row = blocks.row;
+  const bool whole = shape.layers > 0 && shape.layers_per_block > 0 && shape.block_tokens > 0 &&
+                     shape.ranks > 0 && shape.slot_bytes() == row.slot_bytes &&
+                     shape.groups() == row.slots.size() && row.saved.value > 0;
+  if (!whole || row.tier == Tier::kDram) return whole;
+  std::vector<DeviceId> ranks;
+  for (std::size_t group = 0; group < row.slots.size(); ++group) {
+    const DeviceId device = store_.hbm.device_of(row.slots[group]);
+    if (group % shape.rank_groups() == 0) ranks.push_back(device);
+    if (ranks.back() != device) return false;
+  }
+  return number_of(Devices(std::move(ranks))) == row.space.devices;
 }
 
 // A row comes after its parent.
 std::vector<store::KeptRow> Keeping::fitting(const AdoptRows& left) {
   std::vector<store::KeptRow> rows, misfits;
   for (const KeptBlocks& blocks : left.rows) {
-    const ModelClass& shape = blocks.shape;
-    const bool whole = shape.layers > 0 && shape.layers_per_block > 0 && shape.block_tokens > 0 &&
-                       shape.ranks > 0 && shape.slot_bytes() == blocks.row.slot_bytes &&
-                       shape.groups() == blocks.row.dram.size() && blocks.row.saved.value > 0;
-    const auto model_class =
-        whole ? classes_.of(shape) : make_error(ErrorCode::kInvalidArgument, "no such shape");
+    const auto model_class = fits(blocks)
+                                 ? classes_.of(blocks.shape)
+                                 : make_error(ErrorCode::kInvalidArgument, "no such shape");
     std::vector<store::KeptRow>& to = model_class.ok() ? rows : misfits;
     to.push_back(blocks.row);
     if (model_class.ok()) to.back().space.model_class = *model_class;
@@ -107,33 +149,41 @@ std::vector<store::KeptRow> Keeping::fitting(const AdoptRows& left) {
   return rows;
 }
 
-// One of which no row is left may have anybody's bytes: it is zeroed before anybody has it.
-Keeping::Slabs Keeping::take_slabs(const AdoptRows& left, const std::vector<store::KeptRow>& rows) {
-  Slabs slabs;
+// One of which no row is left may have anybody's bytes: it is zeroed before anybody has it. So is
+// one that rows of two owners say they are in, which no kvd leaves.
+Keeping::SlabsByTier Keeping::take_slabs(const AdoptRows& left,
+                                         const std::vector<store::KeptRow>& rows) {
+  SlabsByTier slabs;
   for (const store::KeptRow& row : rows) {
-    for (const SlotId slot : row.dram) {
-      slabs.owners.try_emplace(
-          slot.slab(), store::Taker{row.space.model_class, row.space.domain, {}, row.slot_bytes});
+    for (const SlotId slot : row.slots) {
+      const store::Taker owner{row.space.model_class, row.space.domain, {}, row.slot_bytes};
+      const auto [known, is_new] = slabs[number(row.tier)].owners.try_emplace(slot.slab(), owner);
+      const bool same =
+          known->second.model_class == owner.model_class && known->second.domain == owner.domain;
+      if (!is_new && !same) known->second = {};
     }
   }
-  for (const SlabIndex slab : left.slabs) {
-    const auto owner = slabs.owners.find(slab);
-    const bool nobody = owner == slabs.owners.end();
-    const std::vector<SlotId> slots =
-        store::adopt(store_.tiers, slab, nobody ? store::Taker{} : owner->second);
-    slabs.free.insert(slots.begin(), slots.end());
+  for (const Tier tier : kBoth) {
+    Slabs& there = slabs[number(tier)];
+    for (const SlabIndex slab : left.slabs[number(tier)]) {
+      const auto owner = there.owners.find(slab);
+      const bool nobody = owner == there.owners.end();
+      const std::vector<SlotId> slots =
+          store::adopt(store_.tiers, tier, slab, nobody ? store::Taker{} : owner->second);
+      there.free.insert(slots.begin(), slots.end());
+    }
   }
   return slabs;
 }
 
 bool Keeping::claim(const store::KeptRow& row, Slabs& slabs) {
-  const std::set<SlotId> slots(row.dram.begin(), row.dram.end());
+  const std::set<SlotId> slots(row.slots.begin(), row.slots.end());
   const bool all = std::all_of(slots.begin(), slots.end(), [&](SlotId slot) {
     const store::Taker& owner = slabs.owners.at(slot.slab());
     return slabs.free.contains(slot) && owner.model_class == row.space.model_class &&
            owner.domain == row.space.domain;
   });
-  if (!all || slots.size() != row.dram.size()) return false;
+  if (!all || slots.size() != row.slots.size()) return false;
   for (const SlotId slot : slots) slabs.free.erase(slot);
   return true;
 }
@@ -142,9 +192,10 @@ void Keeping::forget(const std::vector<store::KeptRow>& rows, std::uint64_t& cou
   counter += rows.size();
   ForgetKept ended;
   for (const store::KeptRow& row : rows) {
-    ended.slots.insert(ended.slots.end(), row.dram.begin(), row.dram.end());
+    std::vector<SlotId>& slots = ended.slots[number(row.tier)];
+    slots.insert(slots.end(), row.slots.begin(), row.slots.end());
   }
-  if (!ended.slots.empty()) context_.emit(std::move(ended));
+  if (any(ended.slots)) context_.emit(std::move(ended));
 }
 
 }  // namespace kvd::core

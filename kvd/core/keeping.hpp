@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -13,20 +14,20 @@
 
 namespace kvd::core {
 
-/// Rows in DRAM that the next daemon finds again: has the shell write down what they are, and say
-/// that no more before their slots are used for anything else; and takes over what the daemon
-/// before has left.
+/// Rows that the next daemon finds again, in DRAM or in HBM alone: has the shell write down what
+/// they are, and say that no more before their slots are used for anything else; and takes over
+/// what the daemon before has left.
 ///
 /// Source: kvd/DESIGN.md "Blocks that outlive kvd".
 ///
-/// Owner: control thread. Cost: O(layer groups) a row that comes to DRAM or leaves it.
+/// Owner: control thread. Cost: O(layer groups) a row that comes to a tier or leaves it.
 class Keeping {
  public:
   Keeping(Context& context, store::Store& store, Classes& classes);
 
   /// What the event in hand has changed. Slots whose bytes end come before all its other effects.
   void tell();
-  /// True: slots that were given up meanwhile are free now.
+  /// True: who waits for memory may find some now that could not make way meanwhile.
   [[nodiscard]] bool on_kept(const RowsKept& kept);
   void adopt(const AdoptRows& left);
 
@@ -36,11 +37,16 @@ class Keeping {
     std::map<SlabIndex, store::Taker> owners;  ///< those that rows are in
     std::set<SlotId> free;                     ///< slots that no row has yet
   };
+  using SlabsByTier = std::array<Slabs, kTiers>;
   /// Rows whose class there can be, each after its parent.
   [[nodiscard]] std::vector<store::KeptRow> fitting(const AdoptRows& left);
-  [[nodiscard]] Slabs take_slabs(const AdoptRows& left, const std::vector<store::KeptRow>& rows);
+  /// Whether its class can be, and its blocks in HBM are where engines of its space look for them.
+  [[nodiscard]] bool fits(const KeptBlocks& blocks) const;
+  [[nodiscard]] SlabsByTier take_slabs(const AdoptRows& left,
+                                       const std::vector<store::KeptRow>& rows);
   /// False: the row's slots are not all there for it.
   [[nodiscard]] static bool claim(const store::KeptRow& row, Slabs& slabs);
+  void note_adopted();
   /// Nobody will find them.
   void forget(const std::vector<store::KeptRow>& rows, std::uint64_t& counter);
 

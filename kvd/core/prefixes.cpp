@@ -7,21 +7,6 @@
 
 namespace kvd::core {
 
-namespace {
-
-/// A row has its slots on the devices of one engine's ranks, and is found by engines on the same.
-std::uint64_t number_of(const Devices& devices) {
-  if (!devices.several()) return devices.first().value;
-  std::uint64_t number = 0xcbf29ce484222325;
-  for (std::size_t rank = 0; rank < devices.named(); ++rank) {
-    const DeviceId device = devices.of_rank(static_cast<std::uint32_t>(rank));
-    number = (number ^ (device.value + 1)) * 0x100000001b3;
-  }
-  return number;
-}
-
-}  // namespace
-
 bool Prefixes::tell(Request& request, const Fingerprint& fingerprint, std::uint32_t block,
                     const Digest& digest) {
   Content& content = request.content;

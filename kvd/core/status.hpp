@@ -126,7 +126,7 @@ inline constexpr double kDepositBounds[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256}
 inline constexpr double kScheduleBounds[] = {0.00001, 0.00002, 0.00005, 0.0001, 0.0002,
                                              0.0005,  0.001,   0.002,   0.01};  // seconds
 
-/// Blocks (of all layer groups) that an earlier daemon left in DRAM and that are of no use.
+/// Blocks (of all layer groups) that an earlier daemon left and that are of no use.
 struct KeptDrops {
   std::uint64_t torn = 0;      ///< written down half, or a layer group is missing
   std::uint64_t altered = 0;   ///< their bytes are not those that were written down
@@ -192,8 +192,8 @@ struct Counters {
       std::uint64_t late = 0;     ///< requests that waited no longer
     } disk;
     struct Kept {
-      std::uint64_t blocks = 0;  ///< of all layer groups, taken over from the daemon before
-      std::uint64_t bytes = 0;
+      std::uint64_t blocks[kTiers] = {0, 0};  ///< of all layer groups, of the daemon before
+      std::uint64_t bytes[kTiers] = {0, 0};
       KeptDrops dropped;
     } kept;
   } prefixes;

@@ -46,12 +46,12 @@ struct AdminProcess {
 /// Cached blocks on disk, and those in DRAM that outlive kvd. Source: kvd/DESIGN.md "Blocks on
 /// disk", "Blocks that outlive kvd".
 struct DiskSettings {
-  std::string path;                ///< folder; empty: there is no disk
-  Bytes size = 64 * kGiB;          ///< of each model's files
-  Bytes floor = 10 * kGiB;         ///< room that the file system must have left for others
-  Bytes daily_writes{INT64_MAX};   ///< of all models together
-  std::string keep_dram = "auto";  ///< restart.keep: auto or never
-  std::uint32_t touches = 2;       ///< a block is written once it was asked for so often
+  std::string path;               ///< folder; empty: there is no disk
+  Bytes size = 64 * kGiB;         ///< of each model's files
+  Bytes floor = 10 * kGiB;        ///< room that the file system must have left for others
+  Bytes daily_writes{INT64_MAX};  ///< of all models together
+  std::string keep = "auto";      ///< restart.keep: auto or never
+  std::uint32_t touches = 2;      ///< a block is written once it was asked for so often
 };
 
 /// How soon the thread that answers engines answers.

@@ -259,8 +259,8 @@ void check_realtime(const Config& config, Faults& faults) {
 }
 
 void check_restart(const Config& config, Faults& faults) {
-  if (config.disk.keep_dram == "auto" || config.disk.keep_dram == "never") return;
-  faults.push_back("restart.keep: \"" + config.disk.keep_dram + "\" is neither auto nor never");
+  if (config.disk.keep == "auto" || config.disk.keep == "never") return;
+  faults.push_back("restart.keep: \"" + config.disk.keep + "\" is neither auto nor never");
 }
 
 void check_disk(const Config& config, Faults& faults) {

@@ -81,8 +81,8 @@ Keys memory_keys() {
           "link.bandwidth", "host backend: copy rate of each device and direction, or unlimited",
           kRate, [](auto& c) -> auto& { return c.link_bandwidth; }),
       key(
-          "restart.keep", "whether what DRAM caches outlives kvd: auto or never", kAnyText,
-          [](auto& c) -> auto& { return c.disk.keep_dram; }),
+          "restart.keep", "whether what is cached outlives kvd: auto or never", kAnyText,
+          [](auto& c) -> auto& { return c.disk.keep; }),
       key(
           "copy.table", "file of kvd-bench copy --matrix: how large slots should be; empty: none",
           kAnyText, [](auto& c) -> auto& { return c.copy_table; }),

@@ -19,14 +19,15 @@ std::string page_kind(const mover::SlabStore& slabs, Tier tier) {
   return name(most);
 }
 
-/// What of the pools is memory of the machine must fit into it; a GPU's answers for itself. `there`
-/// is taken already.
-Status check_machine_memory(const Config& config, Bytes there) {
-  const Bytes dram = config.slab_size() * config.slabs(Tier::kDram) - there;
+/// What of the pools is memory of the machine must fit into it; a GPU's answers for itself. What
+/// is kept is taken already.
+Status check_machine_memory(const Config& config, const KeptMemory& kept) {
+  const Bytes dram = config.slab_size() * config.slabs(Tier::kDram) - kept.bytes(Tier::kDram);
   if (config.backend == BackendChoice::kCuda) {
     return check_memory(dram, config.reserve, "", "pool.dram");
   }
-  return check_memory(config.slab_size() * config.all_slabs(Tier::kHbm) + dram, config.reserve);
+  const Bytes hbm = config.slab_size() * config.all_slabs(Tier::kHbm) - kept.bytes(Tier::kHbm);
+  return check_memory(hbm + dram, config.reserve);
 }
 
 }  // namespace
@@ -77,7 +78,7 @@ Status Device::open_pool(const Config& config, const Clock& clock, KeptMemory& k
     backends.push_back(backend.get());
   }
   const mover::SlabStore::Size dram{slab, config.slabs(Tier::kDram)};
-  KVD_TRY(check_machine_memory(config, kept.bytes()));
+  KVD_TRY(check_machine_memory(config, kept));
   TimePoint told = clock.now();
   const auto progress = [&](Bytes done, Bytes total) {
     if (clock.now() - told < std::chrono::seconds(1)) return;
@@ -85,8 +86,8 @@ Status Device::open_pool(const Config& config, const Clock& clock, KeptMemory& k
     log_info("populating the pool: " + std::to_string(done.value >> 20) + " of " +
              std::to_string(total.value >> 20) + " MiB");
   };
-  const auto reopen = [&kept](kernels::DeviceBackend& first, SlabIndex number) {
-    return kept.reopen(first, number);
+  const auto reopen = [&kept](kernels::DeviceBackend& backend, Tier tier, SlabIndex number) {
+    return kept.reopen(backend, {tier, number});
   };
   KVD_ASSIGN_OR_RETURN(mover::SlabStore store,
                        mover::SlabStore::create(hbm, dram, progress, reopen));

@@ -14,8 +14,9 @@ kept::Record record_of(const core::KeptBlocks& blocks, const Domains::Origin& or
                        std::uint32_t group) {
   const store::KeptRow& row = blocks.row;
   kept::Record record;
-  record.place.slab = row.dram[group].slab().value;
-  record.place.slot = row.dram[group].index();
+  record.place.tier = static_cast<std::uint32_t>(row.tier);
+  record.place.slab = row.slots[group].slab().value;
+  record.place.slot = row.slots[group].index();
   record.place.bytes = static_cast<std::uint64_t>(row.slot_bytes.value);
   record.shape.layers = blocks.shape.layers;
   record.shape.layers_per_block = blocks.shape.layers_per_block;
@@ -24,7 +25,7 @@ kept::Record record_of(const core::KeptBlocks& blocks, const Domains::Origin& or
   record.shape.token_bytes =
       static_cast<std::uint64_t>(blocks.shape.bytes_per_token_per_layer.value);
   record.group = group;
-  record.groups = static_cast<std::uint32_t>(row.dram.size());
+  record.groups = static_cast<std::uint32_t>(row.slots.size());
   record.number = row.number;
   record.has_parent = row.parent ? 1 : 0;
   record.devices = row.space.devices;
@@ -60,9 +61,10 @@ void Keeper::keep(const core::KeepRows& order) {
   for (const core::KeptBlocks& blocks : order.rows) {
     const auto origin = domains_.origin(blocks.row.space.domain);
     if (!origin) continue;  // forgotten: nobody would find it
-    for (std::uint32_t group = 0; group < blocks.row.dram.size(); ++group) {
-      const SlotId slot = blocks.row.dram[group];
-      job.slots.push_back({slot, slabs_.address(Tier::kDram, slot, blocks.row.slot_bytes),
+    const store::KeptRow& row = blocks.row;
+    for (std::uint32_t group = 0; group < row.slots.size(); ++group) {
+      job.slots.push_back({{row.tier, row.slots[group]},
+                           slabs_.address(row.tier, row.slots[group], row.slot_bytes),
                            record_of(blocks, *origin, group)});
     }
   }
@@ -76,10 +78,12 @@ void Keeper::keep(const core::KeepRows& order) {
 
 void Keeper::forget(const core::ForgetKept& order) {
   const std::lock_guard lock(mutex_);
-  for (const SlotId slot : order.slots) {
-    wanted_.erase(slot);
-    const auto record = memory_.records().extract(slot);
-    if (!record.empty()) memory_.state().erase(record.mapped());
+  for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
+    for (const SlotId slot : order.slots[static_cast<std::size_t>(tier)]) {
+      wanted_.erase({tier, slot});
+      const auto record = memory_.records().extract({tier, slot});
+      if (!record.empty()) memory_.state().erase(record.mapped());
+    }
   }
 }
 

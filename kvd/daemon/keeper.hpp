@@ -15,7 +15,7 @@
 
 namespace kvd::daemon {
 
-/// Writes down what slots of DRAM hold, on a thread of its own: it reads every byte for its sum,
+/// Writes down what slots hold, on a thread of its own: it reads every byte for its sum,
 /// 100 us for a block of 2 MiB. That a slot is to hold something else it writes down at once.
 /// Source: kvd/DESIGN.md "Blocks that outlive kvd".
 /// Owner:  control thread. What it is given must outlive it.
@@ -36,7 +36,7 @@ class Keeper {
 
  private:
   struct Slot {
-    SlotId slot;
+    KeptMemory::Slot slot;
     std::uintptr_t address = 0;
     kept::Record record;
   };
@@ -52,7 +52,7 @@ class Keeper {
   const std::function<void(Ticket)> kept_;
   std::mutex mutex_;  // guards the members up to the thread
   KeptMemory& memory_;
-  std::map<SlotId, Ticket> wanted_;  ///< whose record is still wanted, of which job
+  std::map<KeptMemory::Slot, Ticket> wanted_;  ///< whose record is still wanted, of which job
   std::deque<Job> waiting_;
   bool stopping_ = false;
   std::condition_variable wake_;

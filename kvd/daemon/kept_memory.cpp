@@ -1,10 +1,12 @@
 #include "kvd/daemon/kept_memory.hpp"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <span>
@@ -22,23 +24,56 @@ namespace kvd::daemon {
 namespace {
 
 const std::string kStateName = "kvd-state";
-const std::string kSlabName = "kvd-dram-";
+constexpr Tier kBoth[kTiers] = {Tier::kHbm, Tier::kDram};
 
-std::string name_of(SlabIndex slab) { return kSlabName + std::to_string(slab.value); }
+std::size_t index(Tier tier) { return static_cast<std::size_t>(tier); }
 
-std::optional<SlabIndex> number_of(const std::string& name) {
-  std::uint32_t number = 0;
-  const char* end = name.data() + name.size();
-  if (!name.starts_with(kSlabName)) return std::nullopt;
-  const auto read = std::from_chars(name.data() + kSlabName.size(), end, number);
-  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
-  return SlabIndex(number);
+std::string prefix_of(Tier tier) { return std::string("kvd-") + name(tier) + "-"; }
+
+std::string name_of(KeptMemory::Slab slab) {
+  return prefix_of(slab.first) + std::to_string(slab.second.value);
 }
 
-/// Its memory is the machine's again at once, whoever still keeps it.
+std::optional<KeptMemory::Slab> slab_of(const std::string& name) {
+  for (const Tier tier : kBoth) {
+    const std::string prefix = prefix_of(tier);
+    std::uint32_t number = 0;
+    const char* end = name.data() + name.size();
+    if (!name.starts_with(prefix)) continue;
+    const auto read = std::from_chars(name.data() + prefix.size(), end, number);
+    if (read.ec == std::errc() && read.ptr == end) return {{tier, SlabIndex(number)}};
+  }
+  return std::nullopt;
+}
+
+/// Its memory is the machine's again at once, whoever still keeps it. Not for HBM: engines of
+/// before may go on computing there, as long as they map it.
 void empty(int memory) {
   constexpr off_t kAll = off_t{1} << 62;
   (void)::fallocate(memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kAll);
+}
+
+/// Nobody keeps it any more: it ends with whoever still maps it.
+void let_go(const std::string& name, const UniqueFd& memory) {
+  const auto slab = slab_of(name);
+  if (!slab || slab->first != Tier::kHbm) empty(memory.get());
+  drop_kept_descriptor(name);
+}
+
+Status keep(KeptMemory::Slab slab, const Result<UniqueFd>& memory) {
+  if (!memory.ok()) return memory.error();
+  return keep_descriptor(name_of(slab), memory->get());
+}
+
+/// What cannot be read is not there: the sum of what was there tells.
+void read_all(int file, std::int64_t from, std::uintptr_t to, Bytes bytes) {
+  for (std::int64_t done = 0; done < bytes.value;) {
+    const ssize_t size = ::pread(file, reinterpret_cast<void*>(to + static_cast<std::size_t>(done)),
+                                 static_cast<std::size_t>(bytes.value - done), from + done);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return;
+    done += size;
+  }
 }
 
 kept::Hash hash_of(const std::string& domain) {
@@ -48,8 +83,8 @@ kept::Hash hash_of(const std::string& domain) {
 
 /// What all records of a row have in common.
 auto key_of(const kept::Record& r) {
-  return std::tuple(r.domain, r.fingerprint, r.digest, r.devices, r.shape, r.place.bytes, r.groups,
-                    r.number, r.has_parent, r.parent);
+  return std::tuple(r.domain, r.fingerprint, r.digest, r.devices, r.shape, r.place.tier,
+                    r.place.bytes, r.groups, r.number, r.has_parent, r.parent);
 }
 
 core::KeptBlocks blocks_of(const kept::Record& r, DomainId domain) {
@@ -62,6 +97,7 @@ core::KeptBlocks blocks_of(const kept::Record& r, DomainId domain) {
   blocks.row.number = r.number;
   blocks.row.saved = {r.saved};
   blocks.row.slot_bytes = Bytes(static_cast<std::int64_t>(r.place.bytes));
+  blocks.row.tier = r.place.tier == index(Tier::kHbm) ? Tier::kHbm : Tier::kDram;
   return blocks;
 }
 
@@ -73,25 +109,52 @@ constexpr std::uint32_t kMostGroups = 1u << 16;
 KeptMemory KeptMemory::take(const Config& config, KeptDescriptors kept, Domains& domains) {
   KeptMemory memory;
   memory.slab_bytes_ = config.slab_size();
-  const std::uint32_t slabs = config.slabs(Tier::kDram);
-  const bool room = descriptors_kept() > slabs;
-  if (config.disk.keep_dram == "auto" && !room && descriptors_kept() > 0) {
-    log_warning("the cache ends with this kvd: whoever started it keeps " +
-                std::to_string(descriptors_kept()) + " descriptors, and DRAM has " +
-                std::to_string(slabs) + " slabs; raise FileDescriptorStoreMax");
-  }
-  if (config.disk.keep_dram == "auto" && room) memory.open_state(kept);
+  if (config.disk.keep == "auto" && memory.choose_slabs(config)) memory.open_state(kept);
   for (auto& [name, fd] : kept) {
-    const auto slab = number_of(name);
-    if (memory.on() && slab && slab->value < slabs) {
+    const auto slab = slab_of(name);
+    if (memory.on() && slab && slab->second.value < memory.most_[index(slab->first)]) {
       memory.slabs_.emplace(*slab, std::move(fd));
       continue;
     }
-    empty(fd.get());
-    drop_kept_descriptor(name);
+    let_go(name, fd);
   }
   if (memory.on()) memory.read(config, domains);
+  memory.let_go_unused();
   return memory;
+}
+
+// One descriptor is for what is written down. DRAM comes first: it has most of what is cached.
+bool KeptMemory::choose_slabs(const Config& config) {
+  const std::size_t room = descriptors_kept();
+  if (room == 0) return false;
+  std::size_t taken = 1;
+  for (const Tier tier : {Tier::kDram, Tier::kHbm}) {
+    if (tier == Tier::kHbm && config.backend == BackendChoice::kCuda) break;
+    const std::uint32_t slabs = config.all_slabs(tier);
+    taken += slabs;
+    if (taken > room) {
+      log_warning(std::string(tier == Tier::kDram ? "the cache" : "what HBM alone caches") +
+                  " ends with this kvd: whoever started it keeps " + std::to_string(room) +
+                  " descriptors, and it takes " + std::to_string(taken) +
+                  "; raise FileDescriptorStoreMax, or kvd-holder's --keep");
+      return tier == Tier::kHbm;
+    }
+    most_[index(tier)] = slabs;
+  }
+  return true;
+}
+
+Bytes KeptMemory::bytes(Tier tier) const {
+  const auto of = [tier](const auto& entry) { return entry.first.first == tier; };
+  return slab_bytes_ * std::count_if(slabs_.begin(), slabs_.end(), of);
+}
+
+void KeptMemory::let_go_unused() {
+  std::erase_if(slabs_, [this](const auto& entry) {
+    const bool unused = entry.first.first == Tier::kHbm && !used_.contains(entry.first);
+    if (unused) let_go(name_of(entry.first), entry.second);
+    return unused;
+  });
 }
 
 // Without it nobody knows what the slabs hold: their memory is used again, zeroed.
@@ -126,38 +189,43 @@ void KeptMemory::read(const Config& config, Domains& domains) {
     const std::uint32_t groups = std::min(record.groups, kMostGroups);
     if (row.records.empty()) {
       row.blocks = blocks_of(record, domain_of(record));
-      row.blocks.row.dram.resize(groups);
+      row.blocks.row.slots.resize(groups);
       row.sums.resize(groups);
       row.records.resize(groups, kept::kRecords);
     }
-    const bool fits = record.group < groups && row.records[record.group] == kept::kRecords;
+    const bool fits = record.place.tier < kTiers && record.group < groups &&
+                      row.records[record.group] == kept::kRecords;
     if (!fits) return state_->erase(at);
     const bool named =
         record.place.slab < SlotId::kMaxSlabs && record.place.slot < SlotId::kMaxSlotsPerSlab;
-    row.blocks.row.dram[record.group] =
+    row.blocks.row.slots[record.group] =
         named ? SlotId(SlabIndex(record.place.slab), record.place.slot) : SlotId();
     row.sums[record.group] = record.sums;
     row.records[record.group] = at;
   });
   for (auto& [key, row] : rows) {
-    const Fault fault = fault_of(row, config.slabs(Tier::kDram));
-    if (fault == Fault::kNone) {
-      for (const SlotId slot : row.blocks.row.dram) used_.insert(slot.slab());
-      rows_.push_back(std::move(row));
-    } else {
+    const Fault fault = fault_of(row);
+    if (fault != Fault::kNone) {
       drop(row, fault);
+      continue;
     }
+    const store::KeptRow& found = row.blocks.row;
+    for (const SlotId slot : found.slots) {
+      const Bytes from = found.slot_bytes * std::int64_t{slot.index()};
+      used_[{found.tier, slot.slab()}].push_back({from.value, found.slot_bytes});
+    }
+    rows_.push_back(std::move(row));
   }
 }
 
-KeptMemory::Fault KeptMemory::fault_of(const Row& row, std::uint32_t slabs) const {
+KeptMemory::Fault KeptMemory::fault_of(const Row& row) const {
   const store::KeptRow& kept = row.blocks.row;
   const auto missing = [](std::uint32_t at) { return at == kept::kRecords; };
   if (row.records.empty() || std::any_of(row.records.begin(), row.records.end(), missing)) {
     return Fault::kTorn;
   }
-  const bool fits = std::all_of(kept.dram.begin(), kept.dram.end(), [&](SlotId slot) {
-    const bool there = !slot.none() && slot.slab().value < slabs && slabs_.contains(slot.slab());
+  const bool fits = std::all_of(kept.slots.begin(), kept.slots.end(), [&](SlotId slot) {
+    const bool there = !slot.none() && slabs_.contains({kept.tier, slot.slab()});
     return there && kept.slot_bytes > Bytes(0) && kept.slot_bytes <= slab_bytes_ &&
            std::int64_t{slot.index()} < slab_bytes_ / kept.slot_bytes;
   });
@@ -165,27 +233,45 @@ KeptMemory::Fault KeptMemory::fault_of(const Row& row, std::uint32_t slabs) cons
   return kept.space.domain ? Fault::kNone : Fault::kNobodys;
 }
 
-std::optional<kernels::Slab> KeptMemory::reopen(kernels::DeviceBackend& backend, SlabIndex slab) {
+std::optional<kernels::Slab> KeptMemory::reopen(kernels::DeviceBackend& backend, Slab slab) {
   auto file = slabs_.extract(slab);
   if (file.empty()) return std::nullopt;
   const bool used = used_.contains(slab);
-  const int number = file.mapped().get();
-  UniqueFd copy(::fcntl(number, F_DUPFD_CLOEXEC, 0));
-  const auto memory = backend.reopen_slab(slab_bytes_, std::move(file.mapped()), !used);
+  UniqueFd old(::fcntl(file.mapped().get(), F_DUPFD_CLOEXEC, 0));  // to be let go, where it fails
+  const auto memory = slab.first == Tier::kHbm
+                          ? copy(backend, slab, old)
+                          : backend.reopen_slab(slab_bytes_, std::move(file.mapped()), !used);
   if (memory.ok()) {
     reopened_[slab] = used;
+    if (slab.first == Tier::kDram) kept_.insert(slab);
     return *memory;
   }
   log_warning("a slab of the kvd before is left behind: " + memory.error().message);
-  empty(copy.get());
-  drop_kept_descriptor(name_of(slab));
+  let_go(name_of(slab), old);
   return std::nullopt;
+}
+
+// Killed here, this daemon leaves the old slab, the new one, or none. What is not there is a miss.
+Result<kernels::Slab> KeptMemory::copy(kernels::DeviceBackend& backend, Slab slab,
+                                       const UniqueFd& old) {
+  if (backend.kind() != "host") {
+    return make_error(ErrorCode::kUnsupported,
+                      "HBM of backend " + backend.kind() + " is made anew at each start");
+  }
+  KVD_ASSIGN_OR_RETURN(const kernels::Slab memory, backend.create_slab(slab.first, slab_bytes_));
+  for (const Extent& extent : used_.at(slab)) {
+    const auto to = memory.address + static_cast<std::uintptr_t>(extent.from);
+    read_all(old.get(), extent.from, to, extent.bytes);
+  }
+  let_go(name_of(slab), old);
+  if (daemon::keep(slab, backend.export_slab(memory.handle)).ok()) kept_.insert(slab);
+  return memory;
 }
 
 bool KeptMemory::is_as_written(const Row& row, const mover::SlabStore& slabs) {
   const store::KeptRow& kept = row.blocks.row;
-  for (std::size_t group = 0; group < kept.dram.size(); ++group) {
-    const std::uintptr_t at = slabs.address(Tier::kDram, kept.dram[group], kept.slot_bytes);
+  for (std::size_t group = 0; group < kept.slots.size(); ++group) {
+    const std::uintptr_t at = slabs.address(kept.tier, kept.slots[group], kept.slot_bytes);
     const std::span bytes(reinterpret_cast<const std::byte*>(at), kept.slot_bytes.size());
     if (disk::group_sum(bytes) != row.sums[group]) return false;
   }
@@ -195,16 +281,16 @@ bool KeptMemory::is_as_written(const Row& row, const mover::SlabStore& slabs) {
 core::AdoptRows KeptMemory::rows(const mover::SlabStore& slabs) {
   core::AdoptRows left;
   for (const auto& [slab, used] : reopened_) {
-    if (used) left.slabs.push_back(slab);
+    if (used) left.slabs[index(slab.first)].push_back(slab.second);
   }
   if (!on()) rows_.clear();
   std::vector<Fault> faults(rows_.size(), Fault::kNone);
   std::atomic<std::size_t> next{0};
   const auto look = [&] {
     for (std::size_t i = next++; i < rows_.size(); i = next++) {
-      const std::vector<SlotId>& dram = rows_[i].blocks.row.dram;
-      const bool there = std::all_of(dram.begin(), dram.end(), [this](SlotId slot) {
-        return reopened_.contains(slot.slab());
+      const store::KeptRow& row = rows_[i].blocks.row;
+      const bool there = std::all_of(row.slots.begin(), row.slots.end(), [&](SlotId slot) {
+        return reopened_.contains({row.tier, slot.slab()});
       });
       if (!there) faults[i] = Fault::kMisfit;
       if (there && !is_as_written(rows_[i], slabs)) faults[i] = Fault::kAltered;
@@ -221,7 +307,8 @@ core::AdoptRows KeptMemory::rows(const mover::SlabStore& slabs) {
       continue;
     }
     for (std::size_t group = 0; group < row.records.size(); ++group) {
-      records_[row.blocks.row.dram[group]] = row.records[group];
+      const store::KeptRow& found = row.blocks.row;
+      records_[{found.tier, found.slots[group]}] = row.records[group];
     }
     left.rows.push_back(row.blocks);
   }
@@ -243,14 +330,23 @@ void KeptMemory::drop(const Row& row, Fault fault) {
 bool KeptMemory::keep(const mover::SlabStore& slabs) {
   Status status;
   if (new_state_) status = keep_descriptor(kStateName, state_->file().get());
-  for (std::uint32_t i = 0; status.ok() && i < slabs.count(Tier::kDram); ++i) {
-    const SlabIndex slab(i);
-    if (reopened_.contains(slab)) continue;
-    const auto memory = slabs.export_slab(Tier::kDram, slab);
-    status = memory.ok() ? keep_descriptor(name_of(slab), memory->get()) : Status(memory.error());
+  for (const Tier tier : kBoth) {
+    for (std::uint32_t i = 0; status.ok() && i < most_[index(tier)]; ++i) {
+      const Slab slab{tier, SlabIndex(i)};
+      if (!kept_.contains(slab)) status = daemon::keep(slab, slabs.export_slab(tier, slab.second));
+    }
   }
   if (!status.ok()) switch_off(status.error().message);
   return status.ok();
+}
+
+void KeptMemory::renewed(SlabIndex number, const Result<UniqueFd>& memory) const {
+  const Slab slab{Tier::kHbm, number};
+  drop_kept_descriptor(name_of(slab));
+  const Status status = daemon::keep(slab, memory);
+  if (status.ok()) return;
+  log_warning("what slab " + std::to_string(number.value) +
+              " of HBM caches ends with this kvd: " + status.error().message);
 }
 
 void KeptMemory::switch_off(const std::string& why) {

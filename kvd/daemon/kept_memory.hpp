@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "kernels/device/device_backend.hpp"
 #include "kvd/core/events.hpp"
@@ -21,36 +22,47 @@ namespace kvd::daemon {
 
 using KeptDescriptors = std::map<std::string, UniqueFd>;
 
-/// DRAM that outlives kvd, and what is written down of it: takes over what the daemon before had
-/// whoever starts kvd keep, as far as it fits this configuration, and has this one's kept.
+/// Memory that outlives kvd, and what is written down of it: takes over what the daemon before had
+/// whoever starts kvd keep, as far as it fits this configuration, and has this one's kept. DRAM is
+/// taken over as it is. HBM engines of before may still map, read and write: its bytes are copied
+/// to new memory, and the old is let go as it is.
 ///
 /// In order: take(); reopen() of each slab; rows(); keep().
 ///
 /// Source: kvd/DESIGN.md "Blocks that outlive kvd", kvd/tiers/kept/FORMAT.md.
-/// Owner:  control thread.
+/// Owner:  control thread; renewed() any.
 /// Errors: none; what is of no use is told to the log, counted and left behind.
 class KeptMemory {
  public:
   /// `kept`: as take_kept_descriptors(). Domains of rows are entered, as by an engine of theirs.
   static KeptMemory take(const Config& config, KeptDescriptors kept, Domains& domains);
 
+  /// Slots and slabs by their tier.
+  using Slot = std::pair<Tier, SlotId>;
+  using Slab = std::pair<Tier, SlabIndex>;
+
   /// Whether this daemon's DRAM is to outlive it.
   [[nodiscard]] bool on() const { return state_.has_value(); }
+  /// The same of HBM.
+  [[nodiscard]] bool keeps_hbm() const { return on() && most_[0] > 0; }
   /// Bytes of slabs that are there already.
-  [[nodiscard]] Bytes bytes() const { return slab_bytes_ * std::ssize(slabs_); }
-  /// DRAM with this number, with its bytes where rows are in it, else zeroed.
-  [[nodiscard]] std::optional<kernels::Slab> reopen(kernels::DeviceBackend& backend,
-                                                    SlabIndex slab);
+  [[nodiscard]] Bytes bytes(Tier tier) const;
+  /// Memory with the bytes of the slab of before where rows are in it, else zeroed; none: there is
+  /// none. Takes a slab's bytes more for a moment where it is HBM.
+  [[nodiscard]] std::optional<kernels::Slab> reopen(kernels::DeviceBackend& backend, Slab slab);
   /// The rows whose bytes are what was written down: every byte is looked at.
   [[nodiscard]] core::AdoptRows rows(const mover::SlabStore& slabs);
   /// Has what is new kept. False: nobody keeps it, and on() is false from now on.
   bool keep(const mover::SlabStore& slabs);
-  /// This daemon's DRAM ends with it, after all.
+  /// The slab of HBM has other memory from now on, which is kept in place of the old. Waits for
+  /// whoever keeps it, two seconds at most. Before anything is written down of the slab.
+  void renewed(SlabIndex slab, const Result<UniqueFd>& memory) const;
+  /// This daemon's memory ends with it, after all.
   void switch_off(const std::string& why);
 
   [[nodiscard]] kept::State& state() { return *state_; }
   /// Where it is written down what a slot holds.
-  [[nodiscard]] std::map<SlotId, std::uint32_t>& records() { return records_; }
+  [[nodiscard]] std::map<Slot, std::uint32_t>& records() { return records_; }
 
  private:
   struct Row {
@@ -60,20 +72,34 @@ class KeptMemory {
   };
   enum class Fault : std::uint8_t { kNone, kTorn, kAltered, kMisfit, kNobodys };
 
+  /// A slot's bytes within a slab.
+  struct Extent {
+    std::int64_t from = 0;
+    Bytes bytes;
+  };
+
+  /// False: not even those of DRAM can be kept.
+  [[nodiscard]] bool choose_slabs(const Config& config);
   void open_state(KeptDescriptors& kept);
   void read(const Config& config, Domains& domains);
-  [[nodiscard]] Fault fault_of(const Row& row, std::uint32_t slabs) const;
+  [[nodiscard]] Fault fault_of(const Row& row) const;
+  /// HBM of before that no row is in is not kept any more.
+  void let_go_unused();
+  [[nodiscard]] Result<kernels::Slab> copy(kernels::DeviceBackend& backend, Slab slab,
+                                           const UniqueFd& old);
   [[nodiscard]] static bool is_as_written(const Row& row, const mover::SlabStore& slabs);
   void drop(const Row& row, Fault fault);
 
   Bytes slab_bytes_;
   std::optional<kept::State> state_;
   bool new_state_ = false;
-  std::map<SlabIndex, UniqueFd> slabs_;  ///< not reopened yet
-  std::map<SlabIndex, bool> reopened_;   ///< with their bytes
-  std::set<SlabIndex> used_;             ///< that rows are in
+  std::array<std::uint32_t, kTiers> most_{};  ///< slabs that are kept
+  std::map<Slab, UniqueFd> slabs_;            ///< not reopened yet
+  std::map<Slab, bool> reopened_;             ///< with their bytes
+  std::set<Slab> kept_;                       ///< by whoever started kvd
+  std::map<Slab, std::vector<Extent>> used_;  ///< that rows are in, and where
   std::vector<Row> rows_;
-  std::map<SlotId, std::uint32_t> records_;
+  std::map<Slot, std::uint32_t> records_;
   core::KeptDrops dropped_;
 };
 

@@ -105,6 +105,8 @@ void add_prefixes(const ControllerStatus& status, Samples& out) {
     out.add("kvd_cache_bytes", {tier}, status.cached[t]);
     out.add("kvd_cache_evicted_bytes_total", {tier}, c.evicted_bytes[t]);
     out.add("kvd_prefix_tokens_total", {tier}, c.found[t]);
+    out.add("kvd_kept_blocks", {tier}, c.kept.blocks[t]);
+    out.add("kvd_kept_bytes", {tier}, c.kept.bytes[t]);
   }
   out.add("kvd_cache_bytes", {"disk"}, status.on_disk);
   const Counters::Prefixes::Disk& disk = status.counters.prefixes.disk;
@@ -117,8 +119,6 @@ void add_prefixes(const ControllerStatus& status, Samples& out) {
   out.add("kvd_disk_late_total", {}, disk.late);
   out.add("kvd_disk_refused_total", {}, disk.refused);
   const Counters::Prefixes::Kept& kept = status.counters.prefixes.kept;
-  out.add("kvd_kept_blocks", {}, kept.blocks);
-  out.add("kvd_kept_bytes", {}, kept.bytes);
   out.add("kvd_kept_dropped_blocks", {"torn"}, kept.dropped.torn);
   out.add("kvd_kept_dropped_blocks", {"altered"}, kept.dropped.altered);
   out.add("kvd_kept_dropped_blocks", {"misfit"}, kept.dropped.misfit);

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -15,7 +16,8 @@ namespace kvd::daemon {
 namespace {
 
 Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
-                                                          const Domains& domains, bool keep) {
+                                                          const Domains& domains,
+                                                          core::Config::Keep keep) {
   core::Controller::Config core;
   if (!config.disk.path.empty()) {
     KVD_ASSIGN_OR_RETURN(core.disk.name, disk_names(config.disk.path));
@@ -33,7 +35,7 @@ Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
   KVD_CHECK(::getrandom(core.index.secret.data(), sizeof core.index.secret, 0) ==
                 sizeof core.index.secret,
             "the kernel has no randomness");
-  core.keep_rows = keep;
+  core.keep = keep;
   core.step_timeout = config.step_timeout;
   core.evict_after = config.evict_after;
   core.standstill_after = config.standstill_after;
@@ -79,7 +81,8 @@ Result<std::unique_ptr<Parts>> Parts::open(Config config, const Shared& shared, 
   if (kept->on() && device->kind() != "host") {
     kept->switch_off("DRAM of backend " + device->kind() + " is made anew at each start");
   }
-  const bool keep = kept->on() && kept->keep(device->slabs());
+  const bool keeps = kept->on() && kept->keep(device->slabs());
+  const core::Config::Keep keep{keeps, keeps && kept->keeps_hbm()};
   KVD_ASSIGN_OR_RETURN(auto controller, make_controller(config, domains, keep));
   KVD_ASSIGN_OR_RETURN(transport::AttachListener listener, open_listener(config));
   KVD_ASSIGN_OR_RETURN(auto server, open_server(config));
@@ -114,7 +117,9 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
                silent_bounds(config)) {
   events.carry_out_with([this](const core::Effect& effect) { effects.perform(effect); });
   core::AdoptRows left = workers.kept->rows(device->slabs());
-  if (workers.kept->on() || !left.slabs.empty()) events.feed(std::move(left));
+  const bool any = std::any_of(left.slabs.begin(), left.slabs.end(),
+                               [](const auto& slabs) { return !slabs.empty(); });
+  if (workers.kept->on() || any) events.feed(std::move(left));
 }
 
 Parts::~Parts() {
@@ -142,7 +147,11 @@ Workers Parts::start_workers(const Shared& shared, std::unique_ptr<KeptMemory> k
   Inbox& inbox = shared.inbox;
   EventLog& log = shared.log;
   SlabRenewer::Answers renewals;
-  renewals.renewed = [this, &inbox](SlabIndex slab, const kernels::Slab& memory) {
+  const KeptMemory* keeps = kept->keeps_hbm() ? kept.get() : nullptr;
+  renewals.renewed = [this, &inbox, keeps](SlabIndex slab, const kernels::Slab& memory) {
+    if (keeps != nullptr) {
+      keeps->renewed(slab, device->slabs().backend_of(Tier::kHbm, slab).export_slab(memory.handle));
+    }
     inbox.post([this, slab, memory] {
       device->slabs().put(Tier::kHbm, slab, memory);
       events.feed(core::SlabRenewed{slab});

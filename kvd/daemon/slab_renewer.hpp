@@ -25,7 +25,7 @@ class SlabRenewer {
     Tier tier = Tier::kHbm;
     Bytes size;
   };
-  /// Called on the renewer's thread; must not block.
+  /// Called on the renewer's thread; must not block for long.
   struct Answers {
     std::function<void(SlabIndex, kernels::Slab)> renewed;
     std::function<void(SlabIndex, Error)> failed;  ///< once a slab: it goes on trying

@@ -214,8 +214,8 @@ class Holder {
 [[noreturn]] void usage(int status) {
   std::fputs(
       "usage: kvd-holder [--keep N] [--] PROGRAM [ARGUMENT...]\n\n"
-      "Runs kvd (PROGRAM) and keeps up to N (16384) descriptors for it, so that what DRAM caches\n"
-      "is found again after a crash. SIGUSR1: ends kvd in order and starts it again (an "
+      "Runs kvd (PROGRAM) and keeps up to N (16384) descriptors for it, so that what is cached is\n"
+      "found again after a crash. SIGUSR1: ends kvd in order and starts it again (an "
       "upgrade).\n",
       status == 0 ? stdout : stderr);
   std::exit(status);

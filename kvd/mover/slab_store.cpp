@@ -26,7 +26,7 @@ Result<SlabStore> SlabStore::create(const std::vector<Device>& devices, Size dra
     store.ends_.push_back(slabs += device.hbm.slabs);
   }
   for (const Device& device : devices) {
-    KVD_TRY(store.add(*device.backend, Tier::kHbm, device.hbm, added));
+    KVD_TRY(store.add(*device.backend, Tier::kHbm, device.hbm, added, reopen));
   }
   KVD_TRY(store.add(*devices.front().backend, Tier::kDram, dram, added, reopen));
   KVD_TRY(store.adopt_dram());
@@ -38,7 +38,8 @@ Status SlabStore::add(kernels::DeviceBackend& backend, Tier tier, Size size,
   auto& slabs = slabs_[static_cast<std::size_t>(tier)];
   slabs.reserve(slabs.size() + size.slabs);
   for (std::uint32_t i = 0; i < size.slabs; ++i) {
-    std::optional<kernels::Slab> slab = reopen ? reopen(backend, SlabIndex(i)) : std::nullopt;
+    const SlabIndex number(static_cast<std::uint32_t>(slabs.size()));
+    std::optional<kernels::Slab> slab = reopen ? reopen(backend, tier, number) : std::nullopt;
     if (!slab) {
       KVD_ASSIGN_OR_RETURN(slab, backend.create_slab(tier, size.slab_bytes));
     }

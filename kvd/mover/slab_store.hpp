@@ -27,8 +27,9 @@ class SlabStore {
     kernels::DeviceBackend* backend = nullptr;
     Size hbm;
   };
-  /// The slab of DRAM with this number, where an earlier process has left it; none: it is made.
-  using Reopen = std::function<std::optional<kernels::Slab>(kernels::DeviceBackend&, SlabIndex)>;
+  /// The slab with this number, of what an earlier process has left; none: it is made.
+  using Reopen =
+      std::function<std::optional<kernels::Slab>(kernels::DeviceBackend&, Tier, SlabIndex)>;
   /// Told after each slab: how many bytes stand, of how many.
   using Progress = std::function<void(Bytes done, Bytes total)>;
 
@@ -68,7 +69,7 @@ class SlabStore {
   }
   [[nodiscard]] const kernels::Slab& at(Tier tier, SlabIndex slab) const;
   Status add(kernels::DeviceBackend& backend, Tier tier, Size size,
-             const std::function<void(Bytes)>& added, const Reopen& reopen = {});
+             const std::function<void(Bytes)>& added, const Reopen& reopen);
   Status adopt_dram();
 
   std::vector<kernels::DeviceBackend*> backends_;  ///< by device

@@ -18,12 +18,12 @@ std::string validate_class(const Slab& slab) {
 
 std::string validate_unassigned(const Slab& slab) {
   if (slab.region || slab.owner) return "an unassigned slab belongs to a region";
+  // Of bytes of an earlier daemon nobody may know whose they are: only zeroed can anybody have
+  // them.
   const bool old_bytes = slab.use == SlabUse::kDirty || slab.use == SlabUse::kScrubbing;
-  const bool remembers = slab.held() || slab.lent || old_bytes;
-  if (remembers != static_cast<bool>(slab.domain)) {
-    return remembers ? "a slab that may hold bytes does not know whose"
-                     : "a clean slab that nobody knows has a domain";
-  }
+  const bool known = slab.held() || slab.lent;
+  if (known && !slab.domain) return "a slab that may hold bytes does not know whose";
+  if (!known && !old_bytes && slab.domain) return "a clean slab that nobody knows has a domain";
   return {};
 }
 

@@ -80,12 +80,12 @@ RowId bring(Blocks& blocks, const BroughtRow& row) {
   Row& brought = blocks.changing(id);
   brought.key = row.key;
   brought.number = row.number;
-  brought.blocks = new_blocks(blocks, row.taker, row.dram.size());
+  brought.blocks = new_blocks(blocks, row.taker, row.slots.size());
   for (const BlockId each : brought.blocks) {
     blocks.at(each).sealed = true;
     blocks.at(each).row = id;
   }
-  place(blocks, id, Tier::kDram, row.dram);
+  place(blocks, id, row.tier, row.slots);
   return id;
 }
 
@@ -108,7 +108,7 @@ void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots
     blocks.count(placed.blocks[group], tier, 1);
   }
   blocks.moved_.push_back(id);
-  if (tier == Tier::kDram) blocks.touched_.add({id});
+  blocks.touched_.add({id});
 }
 
 std::vector<SlotId> Blocks::vacate(RowId id, Tier tier) {
@@ -121,7 +121,7 @@ std::vector<SlotId> Blocks::vacate(RowId id, Tier tier) {
     slots.push_back(std::exchange(slot, SlotId()));
   }
   moved_.push_back(id);
-  if (tier == Tier::kDram) touched_.add({id});
+  touched_.add({id});
   return slots;
 }
 

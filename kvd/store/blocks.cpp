@@ -101,7 +101,7 @@ void Blocks::place(BlockTable& table, std::uint32_t i, Tier tier, SlotId slot) {
     if (placed.in_all_tiers()) owner.count_doubled(i, 1, placed.owners == 1);
   });
   count(table[i], tier, 1);
-  moved(placed, tier);
+  moved(placed);
 }
 
 SlotId Blocks::vacate(BlockTable& table, std::uint32_t i, Tier tier) {
@@ -115,7 +115,7 @@ SlotId Blocks::vacate(BlockTable& table, std::uint32_t i, Tier tier) {
     owner.moved(tier);
   });
   count(table[i], tier, -1);
-  moved(left, tier);
+  moved(left);
   return std::exchange(left.at[index(tier)], SlotId());
 }
 
@@ -129,7 +129,7 @@ SlotId Blocks::relocate(BlockTable& table, std::uint32_t i, Tier tier, SlotId to
     tiers_.open(tier, to);
   }
   each_owner(table, shifted, [&](BlockTable& owner) { owner.moved(tier); });
-  if (shifted.row && tier == Tier::kDram) touched_.add({shifted.row});
+  if (shifted.row) touched_.add({shifted.row});
   return std::exchange(shifted.at[index(tier)], to);
 }
 
@@ -141,7 +141,7 @@ void Blocks::settle(BlockTable& table, std::uint32_t i, Tier tier, bool full) {
   settled.sealed = settled.sealed || full;
   if (!seals && (full || !filled)) return;
   full ? tiers_.seal(tier, slot) : tiers_.open(tier, slot);
-  moved(settled, tier);
+  moved(settled);
   // Of a block in one tier nobody asks whether it has arrived or is synced.
   if (!settled.in_all_tiers()) return;
   each_owner(table, settled, [&](BlockTable& owner) {

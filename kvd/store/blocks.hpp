@@ -26,7 +26,7 @@ using SlotsByTier = std::array<std::vector<SlotId>, kTiers>;
 
 struct BroughtRow;
 
-/// Rows of which a block changed its place or state in DRAM, in order; nothing before start().
+/// Rows of which a block changed its place or state in a tier, in order; nothing before start().
 class TouchedRows {
  public:
   struct Row {
@@ -182,9 +182,10 @@ class Blocks {
   /// Every table that names the block, of which `table` is one.
   template <class F>
   void each_owner(BlockTable& table, const Block& block, F visit);
-  void moved(const Block& block, Tier tier) {
-    if (block.row) moved_.push_back(block.row);
-    if (block.row && tier == Tier::kDram) touched_.add({block.row});
+  void moved(const Block& block) {
+    if (!block.row) return;
+    moved_.push_back(block.row);
+    touched_.add({block.row});
   }
   void count(BlockId id, Tier tier, int sign);
   void count_all(BlockId id, int sign);
@@ -216,9 +217,10 @@ struct BroughtRow {
   Taker taker;
   std::uint32_t number = 0;  ///< as Row::number
   EntryId key;
-  std::vector<SlotId> dram;  ///< by layer group, in state filling: its bytes, complete
+  Tier tier = Tier::kDram;
+  std::vector<SlotId> slots;  ///< there, by layer group, in state filling: its bytes, complete
 };
-/// A cached row that DRAM has.
+/// A cached row that one tier has.
 RowId bring(Blocks& blocks, const BroughtRow& row);
 /// The row's blocks have their bytes in these slots of the tier (state filling), too, complete.
 /// Precondition: the tier has none of them.

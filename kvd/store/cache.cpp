@@ -198,15 +198,20 @@ std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, Devic
   return std::move(slots[number(tier)]);
 }
 
-// What a copy reads cannot make way before it has ended.
+// What is being read cannot make way before that has ended.
 Bytes Cache::evictable(DomainId domain, Tier tier, DeviceId device) const {
   Bytes sum = blocks_.cached(domain, tier, device);
   const auto shelf = shelves_.find(domain);
   if (shelf == shelves_.end()) return sum;
-  for (const EntryId entry : shelf->second.copied) {
-    const auto row = shelf->second.rows.find(entry);
-    if (row == shelf->second.rows.end() || !blocks_.row(row->second).owners.empty()) continue;
-    sum -= bytes_on(row->second, tier, device);
+  const Shelf& of = shelf->second;
+  const auto cached = [&](EntryId entry) {
+    const auto row = of.rows.find(entry);
+    const bool is = row != of.rows.end() && blocks_.row(row->second).owners.empty();
+    return is ? bytes_on(row->second, tier, device) : Bytes(0);
+  };
+  for (const EntryId entry : of.copied) sum -= cached(entry);
+  for (const EntryId entry : of.read) {
+    if (!of.copied.contains(entry)) sum -= cached(entry);
   }
   return sum;
 }
@@ -295,8 +300,10 @@ Bytes Cache::cached(Tier tier) const {
   return sum;
 }
 
+// What is read for its sum goes, too: its slots wait for the end of that.
 void Cache::clear() {
-  for (const auto& [domain, shelf] : shelves_) {
+  for (auto& [domain, shelf] : shelves_) {
+    for (const EntryId entry : std::exchange(shelf.read, {})) shelf.index.release(entry);
     for (std::uint32_t device = 0; device < tiers_.hbm().count(); ++device) {
       for (const Tier tier : kMemory) {
         (void)make_room(domain, tier, Bytes(INT64_MAX), DeviceId(device));
@@ -382,8 +389,8 @@ std::string Cache::fault_of(const Shelf& shelf) const {
   if (std::string fault = shelf.index.validate(); !fault.empty()) return fault;
   for (const auto& [entry, row] : shelf.rows) {
     if (!blocks_.live(row) || blocks_.row(row).key != entry) return "an entry has another's row";
-    const std::size_t copies = shelf.copied.contains(entry) ? 1 : 0;
-    if (shelf.index.at(entry).leases != blocks_.row(row).owners.size() + copies) {
+    const std::size_t readers = shelf.copied.count(entry) + shelf.read.count(entry);
+    if (shelf.index.at(entry).leases != blocks_.row(row).owners.size() + readers) {
       return "an entry has not as many leases as tables name its row";
     }
     for (const Tier tier : kMemory) {

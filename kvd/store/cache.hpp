@@ -158,6 +158,7 @@ class Cache {
     Index index;
     std::map<EntryId, RowId> rows;
     std::set<EntryId> copied;  ///< those that copies read, each leased for it
+    std::set<EntryId> read;    ///< in HBM, for their sums: the same
   };
   [[nodiscard]] Shelf& shelf(DomainId domain) {
     return shelves_.try_emplace(domain, config_).first->second;

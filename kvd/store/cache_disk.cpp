@@ -68,7 +68,8 @@ std::vector<SlotId> Cache::adopt(const FromDisk& rows, TimePoint now) {
       continue;
     }
     const auto number = static_cast<std::uint32_t>(i);
-    shelf.rows.emplace(leased.back(), bring(blocks_, {rows.taker, number, leased.back(), slots}));
+    shelf.rows.emplace(leased.back(),
+                       bring(blocks_, {rows.taker, number, leased.back(), Tier::kDram, slots}));
   }
   follow();
   shelf.index.release(leased);

@@ -1,60 +1,101 @@
 #include "kvd/store/kept_rows.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace kvd::store {
 
-std::vector<SlotId> KeptRows::dram_of(RowId row) const {
-  std::vector<SlotId> slots;
-  if (!blocks_.live(row) || !blocks_.complete(row, Tier::kDram)) return slots;
+namespace {
+
+std::size_t tier_number(Tier tier) { return static_cast<std::size_t>(tier); }
+
+}  // namespace
+
+KeptRows::Copy KeptRows::copy_of(RowId row) const {
+  Copy copy;
+  if (!blocks_.live(row)) return copy;
+  const bool in_dram = blocks_.complete(row, Tier::kDram);
+  if (!in_dram && !(hbm_ && blocks_.complete(row, Tier::kHbm))) return copy;
+  copy.tier = in_dram ? Tier::kDram : Tier::kHbm;
   for (const BlockId each : blocks_.row(row).blocks) {
-    slots.push_back(blocks_.block(each).at[static_cast<std::size_t>(Tier::kDram)]);
+    copy.slots.push_back(blocks_.block(each).at[tier_number(copy.tier)]);
   }
-  return slots;
+  return copy;
 }
 
-void KeptRows::end(RowId row, std::vector<SlotId>& ended) {
+void KeptRows::end(RowId row, SlotsByTier& ended) {
   const auto told = told_.extract(row);
   if (told.empty() || told.mapped().waits) return;
-  const std::vector<SlotId>& slots = told.mapped().slots;
-  ended.insert(ended.end(), slots.begin(), slots.end());
+  const Copy& copy = told.mapped().copy;
+  std::vector<SlotId>& slots = ended[tier_number(copy.tier)];
+  slots.insert(slots.end(), copy.slots.begin(), copy.slots.end());
 }
 
-// A number that was given back may be another row's within one event.
-std::vector<SlotId> KeptRows::take_ended() {
-  std::vector<SlotId> ended;
+// A number that was given back may be another row's within one event: the ends come first. What
+// is left is as it is now, however often it was touched.
+SlotsByTier KeptRows::take_ended() {
+  SlotsByTier ended;
+  std::vector<RowId> changed;
   for (const TouchedRows::Row& touched : blocks_.touched_.take()) {
-    const auto known = told_.find(touched.row);
-    std::vector<SlotId> now = touched.ended ? std::vector<SlotId>() : dram_of(touched.row);
-    if (known != told_.end() && known->second.slots == now) continue;
-    end(touched.row, ended);
-    if (now.empty()) continue;
-    told_[touched.row].slots = std::move(now);
-    waiting_.push_back(touched.row);
+    if (touched.ended) end(touched.row, ended);
+    changed.push_back(touched.row);
+  }
+  std::sort(changed.begin(), changed.end());
+  changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
+  for (const RowId row : changed) {
+    const auto known = told_.find(row);
+    Copy now = copy_of(row);
+    if (known != told_.end() && known->second.copy == now) continue;
+    end(row, ended);
+    if (now.slots.empty()) continue;
+    waiting_[tier_number(now.tier)].push_back(row);
+    told_[row].copy = std::move(now);
   }
   return ended;
 }
 
 std::optional<KeptRow> KeptRows::next() {
   cache_.follow();
-  while (!waiting_.empty()) {
-    const RowId id = waiting_.front();
-    waiting_.pop_front();
-    const auto told = told_.find(id);
-    if (told == told_.end() || !told->second.waits || dram_of(id) != told->second.slots) continue;
-    told->second.waits = false;
-    const Row& row = blocks_.row(id);
-    const BlockKind& kind = blocks_.kind(row.blocks.front());
-    const Index& index = cache_.shelf(kind.domain).index;
-    const Key key = index.key(row.key);
-    KeptRow kept{
-        key.space,       key.digest,        std::nullopt, row.number, {index.saves(row.key)},
-        kind.slot_bytes, told->second.slots};
-    if (const EntryId parent = index.at(row.key).parent) kept.parent = index.at(parent).digest;
-    return kept;
+  for (const Tier tier : {Tier::kDram, Tier::kHbm}) {
+    std::deque<RowId>& waiting = waiting_[tier_number(tier)];
+    while (!waiting.empty()) {
+      const RowId row = waiting.front();
+      waiting.pop_front();
+      const auto told = told_.find(row);
+      if (told == told_.end() || !told->second.waits) continue;
+      if (told->second.copy.tier != tier || told->second.copy != copy_of(row)) continue;
+      told->second.waits = false;
+      return describe(row, told->second.copy);
+    }
   }
   return std::nullopt;
+}
+
+KeptRow KeptRows::describe(RowId id, const Copy& copy) {
+  const Row& row = blocks_.row(id);
+  const BlockKind& kind = blocks_.kind(row.blocks.front());
+  Cache::Shelf& shelf = cache_.shelf(kind.domain);
+  const Index& index = shelf.index;
+  const Key key = index.key(row.key);
+  KeptRow kept{key.space,       key.digest, std::nullopt, row.number, {index.saves(row.key)},
+               kind.slot_bytes, copy.tier,  copy.slots};
+  if (const EntryId parent = index.at(row.key).parent) kept.parent = index.at(parent).digest;
+  if (copy.tier == Tier::kHbm && shelf.read.insert(row.key).second) {
+    shelf.index.lease(row.key);
+    read_.emplace_back(kind.domain, row.key);
+  }
+  return kept;
+}
+
+// What the cache was cleared of meanwhile is not leased any more.
+bool KeptRows::all_read() {
+  bool any = false;
+  for (const auto& [domain, entry] : std::exchange(read_, {})) {
+    Cache::Shelf& shelf = cache_.shelf(domain);
+    if (shelf.read.erase(entry) == 0) continue;
+    shelf.index.release(entry);
+    any = true;
+  }
+  return any;
 }
 
 std::vector<KeptRow> KeptRows::adopt(std::vector<KeptRow> rows, TimePoint now) {
@@ -80,9 +121,10 @@ std::vector<KeptRow> KeptRows::adopt(std::vector<KeptRow> rows, TimePoint now) {
     }
     known[{row.space, row.digest}] = {*entry, row.number};
     const Taker owner{row.space.model_class, row.space.domain, EngineId(), row.slot_bytes};
-    const RowId made = bring(blocks_, {owner, row.number, *entry, row.dram});
+    const RowId made = bring(blocks_, {owner, row.number, *entry, row.tier, row.slots});
     shelf.rows.emplace(*entry, made);
-    told_[made] = {row.dram, false};
+    if (row.tier == Tier::kHbm) cache_.alone_.emplace_back(row.space.domain, *entry);
+    told_[made] = {{row.tier, std::move(row.slots)}, false};
   }
   cache_.follow();
   for (const auto& [key, entry] : known) cache_.shelf(key.space.domain).index.release(entry.first);

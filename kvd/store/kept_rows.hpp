@@ -1,16 +1,18 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "kvd/store/cache.hpp"
 
 namespace kvd::store {
 
-/// A row that DRAM has, with all that finding it again takes.
+/// A row that a tier has, with all that finding it again takes.
 struct KeptRow {
   KeySpace space;
   Digest digest;
@@ -18,45 +20,61 @@ struct KeptRow {
   std::uint32_t number = 0;      ///< as Row::number
   SecondsPerByte saved;
   Bytes slot_bytes;
-  std::vector<SlotId> dram;  ///< by layer group
+  Tier tier = Tier::kDram;    ///< DRAM, or HBM where that alone has it
+  std::vector<SlotId> slots;  ///< there, by layer group
 };
 
-/// Rows that the next daemon is to find in DRAM: follows which ones are there, complete, and takes
-/// over those that the daemon before has left.
+/// Rows that the next daemon is to find: follows which ones a tier has, complete, and takes over
+/// those that the daemon before has left. What DRAM has is told of DRAM alone.
 ///
 /// Source: kvd/DESIGN.md "Blocks that outlive kvd".
 ///
-/// Owner: control thread. Errors: none. Cost: O(layer groups) a row that changed in DRAM since the
-/// last call; nothing before start().
+/// Owner: control thread. Errors: none. Cost: O(layer groups) a row that changed in a tier since
+/// the last call; nothing before start().
 class KeptRows {
  public:
   KeptRows(Blocks& blocks, Cache& cache) : blocks_(blocks), cache_(cache) {}
 
-  /// Rows of before are not told.
-  void start() { blocks_.touched_.start(); }
-  /// Slots that were told of, and do not have what was told any more. Nothing has been written over
-  /// them yet, if it is asked before an event's effects are carried out.
-  [[nodiscard]] std::vector<SlotId> take_ended();
-  /// A row that has come since; none: there is no other.
+  /// Rows of before are not told. `hbm`: also those that HBM alone has.
+  void start(bool hbm) {
+    hbm_ = hbm;
+    blocks_.touched_.start();
+  }
+  /// Slots that were told of, and do not have what was told any more, or need not be said to.
+  /// Nothing has been written over them yet, if it is asked before an event's effects are carried
+  /// out.
+  [[nodiscard]] SlotsByTier take_ended();
+  /// A row that has come since, those of DRAM first; none: there is no other. One of HBM does not
+  /// make way before all_read().
   [[nodiscard]] std::optional<KeptRow> next();
+  /// What next() gave has been written down. True: some may make way from now on.
+  [[nodiscard]] bool all_read();
 
-  /// Rows of an earlier daemon, each after its parent, in slots of Tiers::adopt. They are cached
+  /// Rows of an earlier daemon, each after its parent, in slots of store::adopt(). They are cached
   /// from now on, and not told. Returns those that were not taken: their parent is not there, or
   /// they are by now.
   [[nodiscard]] std::vector<KeptRow> adopt(std::vector<KeptRow> rows, TimePoint now);
 
  private:
+  struct Copy {
+    Tier tier = Tier::kDram;
+    std::vector<SlotId> slots;  ///< empty: no tier has all of it
+    friend bool operator==(const Copy&, const Copy&) = default;
+  };
   struct Told {
-    std::vector<SlotId> slots;
+    Copy copy;
     bool waits = true;  ///< for next()
   };
-  [[nodiscard]] std::vector<SlotId> dram_of(RowId row) const;
-  void end(RowId row, std::vector<SlotId>& ended);
+  [[nodiscard]] Copy copy_of(RowId row) const;
+  void end(RowId row, SlotsByTier& ended);
+  [[nodiscard]] KeptRow describe(RowId row, const Copy& copy);
 
   Blocks& blocks_;
   Cache& cache_;
+  bool hbm_ = false;
   std::map<RowId, Told> told_;
-  std::deque<RowId> waiting_;
+  std::array<std::deque<RowId>, kTiers> waiting_;
+  std::vector<std::pair<DomainId, EntryId>> read_;  ///< since the last all_read()
 };
 
 }  // namespace kvd::store

@@ -120,8 +120,8 @@ void Tiers::free(Tier tier, std::vector<SlotId> slots) {
   holds_.add(std::move(given_up));
 }
 
-std::vector<SlotId> adopt(Tiers& tiers, SlabIndex slab, const Taker& owner) {
-  return pool::adopt(tiers.dram_, slab, owner.model_class, owner.domain);
+std::vector<SlotId> adopt(Tiers& tiers, Tier tier, SlabIndex slab, const Taker& owner) {
+  return pool::adopt(tiers.with(tier, slab), slab, owner.model_class, owner.domain);
 }
 
 std::optional<MoveSlots> Tiers::move(const Taker& owner, const std::vector<SlotId>& from) {

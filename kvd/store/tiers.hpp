@@ -146,7 +146,7 @@ class Tiers {
   [[nodiscard]] std::string validate() const;
 
  private:
-  friend std::vector<SlotId> adopt(Tiers& tiers, SlabIndex slab, const Taker& owner);
+  friend std::vector<SlotId> adopt(Tiers& tiers, Tier tier, SlabIndex slab, const Taker& owner);
   [[nodiscard]] pool::TierPool& changing(Tier tier, DeviceId device) {
     return tier == Tier::kHbm ? hbm_.of(device) : dram_;
   }
@@ -171,7 +171,9 @@ class Tiers {
   std::map<Ticket, Zeroing> zeroing_;
 };
 
-/// DRAM, as pool::adopt. Where nobody may have the slab, Tiers::scrub_slabs() is to follow.
-[[nodiscard]] std::vector<SlotId> adopt(Tiers& tiers, SlabIndex slab, const Taker& owner);
+/// As pool::adopt; the memory is known to no engine. Where nobody may have the slab,
+/// Tiers::scrub_slabs() is to follow.
+[[nodiscard]] std::vector<SlotId> adopt(Tiers& tiers, Tier tier, SlabIndex slab,
+                                        const Taker& owner);
 
 }  // namespace kvd::store

@@ -58,6 +58,7 @@ looked at.
 
   restart      s from the kill to the end of that request             limit: 1 s
   restart_dram the same where kvd-holder keeps DRAM and starts kvd, and there is no disk
+  restart_hbm  the same where HBM alone has it
                                                                       limit: 1 s
 
   --repetitions N        of each row of the index, and of its floor in turn: 200
@@ -243,7 +244,8 @@ int run(const Arguments& arguments) {
   for (Row& row : disk_rows(arguments)) rows.push_back(std::move(row));
   rows.push_back(dram_load_row(arguments));
   rows.push_back(restart_row(arguments));
-  rows.push_back(restart_dram_row(arguments));
+  rows.push_back(restart_kept_row(arguments, Tier::kDram));
+  rows.push_back(restart_kept_row(arguments, Tier::kHbm));
   return print_rows(rows, arguments.json);
 }
 

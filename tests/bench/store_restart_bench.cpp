@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include "ipc/vocabulary/clock.hpp"
 #include "tests/bench/store_node.hpp"
@@ -87,9 +88,10 @@ Row restart_row(const Arguments& arguments) {
   });
 }
 
-Row restart_dram_row(const Arguments& arguments) {
+Row restart_kept_row(const Arguments& arguments, Tier tier) {
   test::KvdSettings settings = small_settings();
   settings.under = {test::built_program("kvd-holder"), "--"};
+  if (tier == Tier::kHbm) settings.extra = "[rotation]\neager = false\n";
   StoreNode node(settings);
   const auto kill = [&] {
     const pid_t kvd = test::child_of(node.daemon().pid());
@@ -104,17 +106,17 @@ Row restart_dram_row(const Arguments& arguments) {
   constexpr std::uint64_t kAll = kRestartPrompts * (kPromptTokens - 1);
   std::uint64_t found = run_all(node);
   constexpr auto kBytes = static_cast<double>(kRestartPrompts * kPromptBlocks << 14);
-  const auto in_dram = [&] {
-    return node.daemon().metric("kvd_cache_bytes{tier=\"dram\"}").value_or(0) >= kBytes;
-  };
+  const std::string cached = "kvd_cache_bytes{tier=\"" + std::string(name(tier)) + "\"}";
+  const auto there = [&] { return node.daemon().metric(cached).value_or(0) >= kBytes; };
   for (int i = 0; i < 10 && found < kAll; ++i) {
-    if (!test::poll_until(in_dram)) restart_failed("not all blocks come to DRAM");
+    if (!test::poll_until(there)) restart_failed("not all blocks come to the tier");
     kill();
     node.attach_again();
     found = run_all(node);
   }
   if (found < kAll) restart_failed("not all blocks outlive kvd");
-  return timed("restart_dram", node, passes_of(arguments), kill);
+  return timed(tier == Tier::kHbm ? "restart_hbm" : "restart_dram", node, passes_of(arguments),
+               kill);
 }
 
 }  // namespace kvd::bench

@@ -1,12 +1,13 @@
 #pragma once
 
+#include "ipc/vocabulary/ids.hpp"
 #include "tests/bench/bench.hpp"
 
 namespace kvd::bench {
 
-/// Rows `restart` and `restart_dram` of `kvd-bench store`, whose --help explains them and their
-/// option.
+/// Rows `restart`, `restart_dram` and `restart_hbm` of `kvd-bench store`, whose --help explains
+/// them and their option.
 Row restart_row(const Arguments& arguments);
-Row restart_dram_row(const Arguments& arguments);
+Row restart_kept_row(const Arguments& arguments, Tier tier);
 
 }  // namespace kvd::bench

@@ -13,7 +13,7 @@ namespace kvd::kept {
 using Hash = std::array<std::uint8_t, 32>;
 
 constexpr std::uint64_t kMagic = 0x314b'4445'5645'4b4d;
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 /// Records that a file has room for: its holes cost nothing.
 constexpr std::uint32_t kRecords = 1u << 24;
 constexpr std::size_t kHeaderBytes = 4096;
@@ -29,12 +29,14 @@ struct Header {
   std::uint64_t used = 0;        ///< records from this number on were never written
 };
 
-/// One slot of DRAM: a layer group of a sealed block that is found by its digest.
+/// One slot: a layer group of a sealed block that is found by its digest.
 struct Record {
   std::uint64_t state = 0;       ///< as `generation`; 0: there is none. Written last, ended first
   std::uint64_t generation = 0;  ///< of all records ever written, which one
   struct Place {
+    std::uint32_t tier = 0;  ///< as kvd::Tier: 0 HBM, 1 DRAM
     std::uint32_t slab = 0, slot = 0;
+    std::uint32_t unused = 0;
     std::uint64_t bytes = 0;  ///< of the slot
     friend auto operator<=>(const Place&, const Place&) = default;
   } place;
@@ -55,7 +57,7 @@ struct Record {
   Hash parent{};
   std::array<std::uint32_t, 3> sums{};  ///< of the slot's bytes: disk::group_sum
   std::uint32_t sum = 0;                ///< CRC32C of all fields but `state` and itself
-  std::array<std::uint8_t, 16> unused{};
+  std::array<std::uint8_t, 8> unused{};
 };
 static_assert(sizeof(Record) == 256 && std::is_trivially_copyable_v<Record>);
 

@@ -12,7 +12,7 @@
 
 namespace kvd::kept {
 
-/// The file in memory (a memfd) that says what slots of DRAM hold, for the daemon after this one.
+/// The file in memory (a memfd) that says what slots hold, for the daemon after this one.
 /// Killed at any instruction, whoever writes it leaves of each record the old, the new, or none:
 /// its state word is zeroed before anything of it changes, and set after all else is there.
 /// Source: FORMAT.md.

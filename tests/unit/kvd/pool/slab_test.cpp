@@ -90,7 +90,10 @@ TEST(Slab, ValidateNamesTheContradiction) {
   sut.use = SlabUse::kDirty;
   EXPECT_EQ(sut.validate(), "");
   sut.domain = DomainId{};
+  EXPECT_EQ(sut.validate(), "") << "bytes of an earlier daemon, before they are zeroed";
+  sut.lent = true;
   EXPECT_THAT(sut.validate(), HasSubstr("does not know whose"));
+  sut.lent = false;
   sut.domain = DomainId(1);
   sut.slots = SlotTable(1);
   EXPECT_THAT(sut.validate(), HasSubstr("has slots"));

@@ -61,6 +61,25 @@ TEST(KeptState, WhatWasWrittenIsFoundAndWhatEndedIsNot) {
   EXPECT_EQ(found(*next), (std::vector<std::uint32_t>{3, 2})) << "the place is used again";
 }
 
+TEST(KeptState, ARecordSaysInWhichTierItsSlotIs) {
+  auto state = State::create(kSlab);
+  ASSERT_TRUE(state.ok());
+  for (const std::uint32_t tier : {0u, 1u}) {
+    Record made = record(7);
+    made.place.tier = tier;
+    ASSERT_TRUE(state->write(made).ok());
+  }
+  auto next = State::open(copy_of(state->file()), kSlab);
+  ASSERT_TRUE(next.ok());
+  std::vector<std::uint32_t> tiers;
+  EXPECT_EQ(next->each([&](std::uint32_t, const Record& one) {
+    EXPECT_EQ(one.place.slot, 7u);
+    tiers.push_back(one.place.tier);
+  }),
+            0u);
+  EXPECT_EQ(tiers, (std::vector<std::uint32_t>{0, 1}));
+}
+
 TEST(KeptState, AKillBetweenAnyTwoStoresLeavesTheOldTheNewOrNone) {
   auto state = State::create(kSlab);
   ASSERT_TRUE(state.ok());
