@@ -123,6 +123,7 @@ class DeviceBackend {
   /// Errors: as create_slab(); InvalidArgument for what is no such slab of this size; Unsupported
   ///         where the backend cannot.
   [[nodiscard]] Result<Slab> reopen_slab(Bytes size, UniqueFd memory, bool zeroed);
+  [[nodiscard]] virtual bool reopens_slabs() const { return false; }
   [[nodiscard]] Status destroy_slab(SlabHandle handle);
   /// The same for a slab that peers may go on mapping, whatever they say: where the backend can,
   /// its bytes are gone and its memory is the machine's again at once, not with the last mapping.

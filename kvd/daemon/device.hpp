@@ -44,6 +44,8 @@ class Device {
   [[nodiscard]] mover::Movers& movers() { return *movers_; }
 
   [[nodiscard]] std::string kind() const { return backends_.front()->kind(); }
+  /// DRAM of an earlier daemon can be used again.
+  [[nodiscard]] bool reopens_slabs() const { return backends_.front()->reopens_slabs(); }
   /// None: the host backend.
   [[nodiscard]] const std::optional<admin::GpuInfo>& gpu(DeviceId device) const {
     return gpus_.at(device.value);

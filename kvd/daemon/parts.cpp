@@ -78,8 +78,8 @@ Result<std::unique_ptr<Parts>> Parts::open(Config config, const Shared& shared, 
   auto kept =
       std::make_unique<KeptMemory>(KeptMemory::take(config, std::move(descriptors), domains));
   KVD_ASSIGN_OR_RETURN(auto device, Device::open(config, shared.clock, *kept));
-  if (kept->on() && device->kind() != "host") {
-    kept->switch_off("DRAM of backend " + device->kind() + " is made anew at each start");
+  if (kept->on() && !device->reopens_slabs()) {
+    kept->switch_off("its DRAM is made by the GPU's driver (cuda.dram), anew at each start");
   }
   const bool keeps = kept->on() && kept->keep(device->slabs());
   const core::Config::Keep keep{keeps, keeps && kept->keeps_hbm()};

@@ -74,11 +74,11 @@ Result<bool> Cache::name(BlockTable& table, const NewRow& row, TimePoint now) {
   return true;
 }
 
-// False: somebody names the row, HBM has it, or a copy reads it.
+// False: somebody names the row, HBM has it, or somebody reads it.
 bool Cache::give_up(Shelf& shelf, EntryId entry) {
   const RowId row = shelf.rows.at(entry);
   const bool used = !blocks_.row(row).owners.empty() || blocks_.complete(row, Tier::kHbm);
-  if (used || shelf.copied.contains(entry)) return false;
+  if (used || shelf.copied.contains(entry) || shelf.read.contains(entry)) return false;
   SlotsByTier slots;
   erase(shelf, row, slots);
   (void)shelf.index.forget(entry, CacheTier::kDram);

@@ -38,6 +38,7 @@ void StoreNode::attach(const std::string& endpoint) {
   options.engine_name = "store";
   options.shape = kShape;
   options.model = "kvd-bench";
+  options.memory = memory_;
   auto client = kvd_client::Client::open(options);
   if (!client.ok()) give_up(client.error().message);
   client_.emplace(std::move(*client));

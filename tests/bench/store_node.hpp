@@ -24,7 +24,10 @@ class StoreNode {
   /// Beside `settings`: nothing but the cache decides, and what is found is always loaded.
   explicit StoreNode(const test::KvdSettings& settings);
   /// An engine alone, on the kvd that listens there.
-  explicit StoreNode(const std::string& endpoint) { attach(endpoint); }
+  explicit StoreNode(const std::string& endpoint, std::uint32_t memory = kvd_client::kHostMemory)
+      : memory_(memory) {
+    attach(endpoint);
+  }
 
   /// The program's end where a byte is wrong; else it ends with 1.
   static constexpr int kWrongByte = 9;
@@ -48,6 +51,7 @@ class StoreNode {
 
   const test::RuntimeFolder folder_;
   test::KvdSettings settings_;
+  const std::uint32_t memory_ = kvd_client::kHostMemory;  ///< kinds that it takes
   std::optional<test::KvdProcess> daemon_;
   std::optional<kvd_client::Client> client_;
   std::uint64_t last_request_ = 0, iteration_ = 0;

@@ -154,15 +154,31 @@ struct CudaBackend::Parts {
     return Slab{handle, Tier::kDram, size, made->address(), PageKind::kDevice};
   }
 
+  [[nodiscard]] HostMemoryRequest dram_request(Bytes size) const {
+    return {"kvd-dram", size, config.pages, config.numa_node,
+            populate_threads(config.populate_threads)};
+  }
+
+  Slab keep_dram(cuda::DramSlab slab, Bytes size) {
+    const auto [handle, made] = keep(dram, std::move(slab));
+    return {handle, Tier::kDram, size, made->address(), made->pages()};
+  }
+
   Result<Slab> create_dram(const Engine& running, Bytes size) {
     if (dram_kind.node) return create_numa(running, size);
     KVD_ASSIGN_OR_RETURN(cuda::DramSlab slab,
-                         cuda::DramSlab::create(driver,
-                                                {"kvd-dram", size, config.pages, config.numa_node,
-                                                 populate_threads(config.populate_threads)},
-                                                capabilities));
-    const auto [handle, made] = keep(dram, std::move(slab));
-    return Slab{handle, Tier::kDram, size, made->address(), made->pages()};
+                         cuda::DramSlab::create(driver, dram_request(size), capabilities));
+    return keep_dram(std::move(slab), size);
+  }
+
+  Result<Slab> reopen_dram(Bytes size, UniqueFd memory, bool zeroed) {
+    if (dram_kind.node) {
+      return make_error(ErrorCode::kUnsupported, "memory of the driver is made anew at each start");
+    }
+    KVD_ASSIGN_OR_RETURN(cuda::DramSlab slab,
+                         cuda::DramSlab::reopen(driver, dram_request(size), std::move(memory),
+                                                zeroed, capabilities));
+    return keep_dram(std::move(slab), size);
   }
 
   // False when something here may still be copied to or from.
@@ -243,6 +259,15 @@ Result<Slab> CudaBackend::do_create_slab(Tier tier, Bytes size) {
   KVD_TRY(current.status());
   return tier == Tier::kHbm ? parts_->create_hbm(*engine, size)
                             : parts_->create_dram(*engine, size);
+}
+
+bool CudaBackend::reopens_slabs() const { return !parts_->dram_kind.node; }
+
+Result<Slab> CudaBackend::do_reopen_slab(Bytes size, UniqueFd memory, bool zeroed) {
+  KVD_ASSIGN_OR_RETURN(Engine * engine, parts_->need_engine());
+  const ScopedCurrent current(engine->context());
+  KVD_TRY(current.status());
+  return parts_->reopen_dram(size, std::move(memory), zeroed);
 }
 
 Status CudaBackend::do_destroy_slab(SlabHandle handle) {

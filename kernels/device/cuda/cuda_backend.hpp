@@ -62,6 +62,8 @@ class CudaBackend final : public DeviceBackend {
   [[nodiscard]] Status adopt_page(void* address, Bytes size) override;
   void release_page(void* address) override;
   [[nodiscard]] Status health() const override;
+  /// Of registered memfds; what the driver made ends with the process.
+  [[nodiscard]] bool reopens_slabs() const override;
   [[nodiscard]] std::string kind() const override { return "cuda"; }
 
   /// HBM that kvd's context takes besides its slabs (see PrimaryContext::used_at_start); zero while
@@ -77,6 +79,7 @@ class CudaBackend final : public DeviceBackend {
   struct Parts;
   explicit CudaBackend(std::unique_ptr<Parts> parts);
   Result<Slab> do_create_slab(Tier tier, Bytes size) override;
+  Result<Slab> do_reopen_slab(Bytes size, UniqueFd memory, bool zeroed) override;
   Status do_destroy_slab(SlabHandle handle) override;
   Result<UniqueFd> do_export_slab(SlabHandle handle) override;
   Status do_submit(CopyBatch batch) override;

@@ -90,6 +90,18 @@ Result<unsigned> probe_host_numa(const Driver& driver, const Capabilities& capab
 Result<DramSlab> DramSlab::create(const Driver& driver, HostMemoryRequest request,
                                   const Capabilities& capabilities) {
   KVD_ASSIGN_OR_RETURN(HostMemory memory, host_memory(std::move(request), capabilities));
+  return of(driver, std::move(memory), capabilities);
+}
+
+// Its pages are where they were.
+Result<DramSlab> DramSlab::reopen(const Driver& driver, HostMemoryRequest request, UniqueFd file,
+                                  bool zeroed, const Capabilities& capabilities) {
+  KVD_ASSIGN_OR_RETURN(HostMemory memory, HostMemory::reopen(request, std::move(file), zeroed));
+  return of(driver, std::move(memory), capabilities);
+}
+
+Result<DramSlab> DramSlab::of(const Driver& driver, HostMemory memory,
+                              const Capabilities& capabilities) {
   if (capabilities.host_pages_are_device_pages) KVD_TRY(keep_in_memory(memory));
   KVD_ASSIGN_OR_RETURN(ChunkedRegistration registration,
                        ChunkedRegistration::make(driver, memory.address(), memory.size()));

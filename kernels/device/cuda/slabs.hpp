@@ -73,12 +73,18 @@ class DramSlab {
  public:
   [[nodiscard]] static Result<DramSlab> create(const Driver& driver, HostMemoryRequest request,
                                                const Capabilities& capabilities);
+  /// Of an earlier process: HostMemory::reopen.
+  [[nodiscard]] static Result<DramSlab> reopen(const Driver& driver, HostMemoryRequest request,
+                                               UniqueFd memory, bool zeroed,
+                                               const Capabilities& capabilities);
 
   [[nodiscard]] std::uintptr_t address() const { return memory_.address(); }
   [[nodiscard]] PageKind pages() const { return memory_.pages(); }
   [[nodiscard]] Result<UniqueFd> share() const { return memory_.share(); }
 
  private:
+  static Result<DramSlab> of(const Driver& driver, HostMemory memory,
+                             const Capabilities& capabilities);
   DramSlab(HostMemory memory, ChunkedRegistration registration)
       : memory_(std::move(memory)), registration_(std::move(registration)) {}
 

@@ -48,6 +48,7 @@ class HostBackend final : public DeviceBackend {
   [[nodiscard]] int completion_fd() const override { return finished_.fd(); }
   /// Rates that are no positive finite number lift the throttle.
   void set_link_bandwidth(BytesPerSecond rate) override;
+  [[nodiscard]] bool reopens_slabs() const override { return true; }
   [[nodiscard]] std::string kind() const override { return "host"; }
 
  private:

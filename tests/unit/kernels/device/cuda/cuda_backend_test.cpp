@@ -267,6 +267,45 @@ TEST(CudaBackend, DramOnANumaNodeNeedsNoRegistration) {
   FakeDriver::expect_no_leaks();
 }
 
+TEST(CudaBackend, DramOfAnEarlierProcessIsUsedAgain) {
+  const FakeDriver driver;
+  auto before = make(dram_as(DramKind::kMemfd));
+  const Slab old = slab_or_die(*before, Tier::kDram, kMiB * 2);
+  auto* bytes = reinterpret_cast<std::byte*>(old.address);
+  bytes[77] = std::byte{42};
+  auto memory = before->export_slab(old.handle);
+  auto zeroed = before->export_slab(old.handle);
+  auto small = before->export_slab(old.handle);
+  ASSERT_TRUE(memory.ok() && zeroed.ok() && small.ok());
+  before.reset();
+
+  auto backend = make(dram_as(DramKind::kMemfd));
+  ASSERT_TRUE(backend->reopens_slabs());
+  EXPECT_EQ(backend->reopen_slab(kMiB * 4, std::move(*small), false).code(),
+            ErrorCode::kInvalidArgument);
+  const auto again = backend->reopen_slab(kMiB * 2, std::move(*memory), false);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(reinterpret_cast<const std::byte*>(again->address)[77], std::byte{42});
+  const Slab hbm = slab_or_die(*backend, Tier::kHbm, kMiB * 2);
+  copy(*backend, batch_of(1, kIn, {{hbm.address, again->address, kMiB}}));
+  EXPECT_THAT(FakeDriver::report(), HasSubstr("\"pageable_copies\":0")) << "it is registered";
+  ASSERT_TRUE(backend->destroy_slab(again->handle).ok());
+  const auto empty = backend->reopen_slab(kMiB * 2, std::move(*zeroed), true);
+  ASSERT_TRUE(empty.ok());
+  EXPECT_EQ(reinterpret_cast<const std::byte*>(empty->address)[77], std::byte{0});
+}
+
+TEST(CudaBackend, DramOfTheDriverEndsWithItsProcess) {
+  const FakeDriver driver;
+  auto backend = make(dram_as(DramKind::kHostNuma));
+  const Slab host = slab_or_die(*backend, Tier::kDram, kMiB * 2);
+  EXPECT_FALSE(backend->reopens_slabs());
+  auto memory = backend->export_slab(host.handle);
+  ASSERT_TRUE(memory.ok());
+  EXPECT_EQ(backend->reopen_slab(kMiB * 2, std::move(*memory), false).code(),
+            ErrorCode::kUnsupported);
+}
+
 TEST(CudaBackend, DramOnANumaNodeIsNotInheritedByForks) {
   const FakeDriver fake;
   auto backend = make(dram_as(DramKind::kHostNuma));
