@@ -33,14 +33,16 @@ void Streams::evict_layers(Session& session, Request& request) {
   for (std::uint32_t block = 0; block < full; ++block) {
     for (const std::uint32_t group : leaving) {
       const std::uint32_t i = block * groups + group;
-      // Others may run on a shared block, and what becomes staging is written over.
+      // Others may run on a shared block, and what becomes staging is written over. What is being
+      // read for its sum is free once that has ended.
       if (!store_.blocks.synced(request.table, i)) continue;
       if (store::wanted_by_others(store_.blocks, request.table, i)) {
         wanted = true;
         continue;
       }
       const SlotId slot = store_.blocks.vacate(request.table, i, Tier::kHbm);
-      if (!request.layers.staging.slot(block).none() || request.paused()) {
+      const bool staged = !request.layers.staging.slot(block).none();
+      if (staged || request.paused() || store::is_read(store_.tiers, Tier::kHbm, slot)) {
         freed.push_back(slot);
         continue;
       }

@@ -57,6 +57,10 @@ class Holds {
   [[nodiscard]] bool reads(Tier tier) const {
     return !read_[static_cast<std::size_t>(tier)].empty();
   }
+  /// Some copy reads this one, which somebody keeps.
+  [[nodiscard]] bool reads(Tier tier, SlotId slot) const {
+    return read_[static_cast<std::size_t>(tier)].contains(slot);
+  }
 
   /// From here on until engine_gone the engine may touch what it was granted.
   void engine_came(EngineId engine) { engines_[engine] = {}; }

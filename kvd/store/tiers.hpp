@@ -146,6 +146,7 @@ class Tiers {
   [[nodiscard]] std::string validate() const;
 
  private:
+  friend bool is_read(const Tiers& tiers, Tier tier, SlotId slot);
   friend std::vector<SlotId> adopt(Tiers& tiers, Tier tier, SlabIndex slab, const Taker& owner);
   [[nodiscard]] pool::TierPool& changing(Tier tier, DeviceId device) {
     return tier == Tier::kHbm ? hbm_.of(device) : dram_;
@@ -170,6 +171,11 @@ class Tiers {
   Mappings mappings_;
   std::map<Ticket, Zeroing> zeroing_;
 };
+
+/// As Holds::reads.
+[[nodiscard]] inline bool is_read(const Tiers& tiers, Tier tier, SlotId slot) {
+  return tiers.holds_.reads(tier, slot);
+}
 
 /// As pool::adopt; the memory is known to no engine. Where nobody may have the slab,
 /// Tiers::scrub_slabs() is to follow.

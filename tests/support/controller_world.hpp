@@ -245,6 +245,7 @@ class World {
   void finish_copies(std::size_t count = SIZE_MAX) {
     finish_streams();
     finish_renewals();
+    if (count == SIZE_MAX) finish_kept();
     finish_disk(count);
     for (std::size_t ended = 0; count-- > 0 && !copies.empty(); ++ended) {
       ASSERT_LT(ended, 10'000u) << "the end of each copy begins another one";
@@ -262,10 +263,52 @@ class World {
     }
   }
 
+  /// What is being written down for the next daemon stands there, unless it was forgotten.
+  void finish_kept() {
+    for (const KeepRows& order : std::exchange(kept, {})) {
+      for (const KeptBlocks& blocks : order.rows) {
+        for (const SlotId slot : blocks.row.slots) {
+          reading.erase({blocks.row.tier, slot});
+          const auto wanted = keeping.find({blocks.row.tier, slot});
+          if (wanted == keeping.end() || wanted->second != order.ticket) continue;
+          keeping.erase(wanted);
+          written_down[{blocks.row.tier, slot}] = blocks;
+        }
+      }
+      feed(RowsKept{order.ticket});
+    }
+  }
+  /// Takes over what the other one has written down, as if that had been killed.
+  void adopt(const World& before) {
+    AdoptRows left;
+    for (const auto& [first, blocks] : before.written_down) {
+      const store::KeptRow& row = blocks.row;
+      const bool whole = std::all_of(row.slots.begin(), row.slots.end(), [&](SlotId slot) {
+        const auto found = before.written_down.find({row.tier, slot});
+        return found != before.written_down.end() && found->second.row.digest == row.digest;
+      });
+      if (!whole || first.second != row.slots.front()) continue;
+      left.rows.push_back(blocks);
+      left.rows.back().row.space.model_class = {};
+      const bool in_hbm = row.tier == Tier::kHbm;
+      for (const SlotId slot : row.slots) {
+        (in_hbm ? hbm : dram)[slot] = (in_hbm ? before.hbm : before.dram).at(slot);
+        written_down[{row.tier, slot}] = blocks;
+        left.slabs[in_hbm ? 0 : 1].push_back(slot.slab());
+      }
+    }
+    for (std::vector<SlabIndex>& slabs : left.slabs) {
+      std::sort(slabs.begin(), slabs.end());
+      slabs.erase(std::unique(slabs.begin(), slabs.end()), slabs.end());
+    }
+    feed(left);
+  }
+
   /// New memory holds zeros.
   void finish_renewals() {
     for (const SlabIndex slab : std::exchange(renewing, {})) {
       std::erase_if(hbm, [&](const auto& entry) { return entry.first.slab() == slab; });
+      check_unwritten(Tier::kHbm, slab);
       ++renewed[slab];
       feed(SlabRenewed{slab});
     }
@@ -318,8 +361,11 @@ class World {
   std::vector<SendSlab> sent;
   std::vector<Note> notes;
   std::vector<EngineId> evicted;
-  std::vector<KeepRows> kept;
-  std::vector<ForgetKept> forgotten;
+  std::vector<KeepRows> kept;                         ///< asked for
+  std::set<std::pair<Tier, SlotId>> reading;          ///< for that
+  std::map<std::pair<Tier, SlotId>, Ticket> keeping;  ///< of these, not forgotten since
+  /// What slots are said to hold: nobody writes there.
+  std::map<std::pair<Tier, SlotId>, KeptBlocks> written_down;
   std::vector<std::uint32_t> device_slabs;  ///< of HBM, by device
   std::map<SlotId, Content> hbm, dram;
   DiskFiles<Content> disk;
@@ -469,8 +515,33 @@ class World {
   void take(const OpenDisk& order) { disk.open(order); }
   void take(const WriteDisk& order) { disk.write(order); }
   void take(const ReadDisk& order) { disk.read(order); }
-  void take(const KeepRows& order) { kept.push_back(order); }
-  void take(const ForgetKept& order) { forgotten.push_back(order); }
+  void take(const KeepRows& order) {
+    for (const KeptBlocks& blocks : order.rows) {
+      for (const SlotId slot : blocks.row.slots) {
+        keeping[{blocks.row.tier, slot}] = order.ticket;
+        reading.emplace(blocks.row.tier, slot);
+      }
+    }
+    kept.push_back(order);
+  }
+  void take(const ForgetKept& order) {
+    for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
+      for (const SlotId slot : order.slots[static_cast<std::size_t>(tier)]) {
+        keeping.erase({tier, slot});
+        written_down.erase({tier, slot});
+      }
+    }
+  }
+  void check_unwritten(Tier tier, SlotId slot) {
+    EXPECT_FALSE(written_down.contains({tier, slot}))
+        << "a slot is written that is said to hold a row";
+    EXPECT_FALSE(reading.contains({tier, slot})) << "a slot is written that is being read";
+  }
+  void check_unwritten(Tier tier, SlabIndex slab) {
+    for (const auto& [where, blocks] : written_down) {
+      if (where.first == tier && where.second.slab() == slab) check_unwritten(tier, where.second);
+    }
+  }
   void take(const Evict& evict) { evicted.push_back(evict.engine); }
   void take(const Note& note) { notes.push_back(note); }
 
@@ -509,6 +580,7 @@ class World {
         }
         if (!needed && random() % 2 == 0) return false;
         for (const CopySlots::Pair& pair : fetch.pairs) {
+          check_unwritten(Tier::kHbm, pair.hbm);
           hbm[pair.hbm] = std::exchange(corrupt_next, false) ? Content{} : dram[pair.dram];
         }
         return true;
@@ -565,8 +637,12 @@ class World {
 
   void carry_out(const PendingCopy& copy) {
     if (copy.scrub) {
-      for (const SlotId slot : copy.scrubbing.slots) hbm.erase(slot);
+      for (const SlotId slot : copy.scrubbing.slots) {
+        check_unwritten(Tier::kHbm, slot);
+        hbm.erase(slot);
+      }
       for (const SlabIndex slab : copy.scrubbing.slabs) {
+        check_unwritten(copy.scrubbing.tier, slab);
         std::erase_if(copy.scrubbing.tier == Tier::kHbm ? hbm : dram,
                       [&](const auto& entry) { return entry.first.slab() == slab; });
         ++scrubbed[slab];
@@ -574,12 +650,15 @@ class World {
       return;
     }
     for (const MoveSlots::Pair& pair : copy.moving.pairs) {
+      check_unwritten(Tier::kDram, pair.to);
       dram[pair.to] = std::exchange(corrupt_next, false) ? Content{} : dram[pair.from];
     }
     for (const CopySlots::Pair& pair : copy.slots.pairs) {
       auto& from = copy.slots.to_hbm ? dram : hbm;
       auto& to = copy.slots.to_hbm ? hbm : dram;
       const SlotId source = copy.slots.to_hbm ? pair.dram : pair.hbm;
+      copy.slots.to_hbm ? check_unwritten(Tier::kHbm, pair.hbm)
+                        : check_unwritten(Tier::kDram, pair.dram);
       to[copy.slots.to_hbm ? pair.hbm : pair.dram] =
           std::exchange(corrupt_next, false) ? Content{} : from[source];
     }
@@ -620,8 +699,9 @@ class World {
     for (std::uint32_t block = 0; block < row.blocks; ++block) {
       const std::int64_t there = in_block(engine.shape, block, tokens);
       if (there == in_block(engine.shape, block, present)) continue;
-      hbm[row.slots[std::size_t{group} * row.blocks + block]] =
-          content(engine, id, group, block, there);
+      const SlotId slot = row.slots[std::size_t{group} * row.blocks + block];
+      check_unwritten(Tier::kHbm, slot);
+      hbm[slot] = content(engine, id, group, block, there);
     }
   }
 

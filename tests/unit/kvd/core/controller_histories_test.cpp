@@ -1,6 +1,10 @@
 // Random histories of engines that come, run, die and stop, checked after every event.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdio>
+#include <random>
+
 #include "kvd/core/controller.hpp"
 #include "planner/policy/catalogue.hpp"
 #include "tests/support/controller_world.hpp"
@@ -13,9 +17,11 @@ using std::chrono::milliseconds;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kHistories = 20;  // a second each
 constexpr std::uint64_t kOnTwoDevices = 4;
+constexpr std::uint64_t kOfTwoDaemons = 4;
 #else
 constexpr std::uint64_t kHistories = 5000;
 constexpr std::uint64_t kOnTwoDevices = 200;  // more engines: each takes longer
+constexpr std::uint64_t kOfTwoDaemons = 200;
 #endif
 
 /// Only what the scheduler decides is left: the dead are gone, regions given back, forced requests
@@ -53,8 +59,9 @@ Devices some_devices(World& world, std::uint32_t ranks) {
   return Devices(by_rank);
 }
 
-Controller::Config config_of(std::uint64_t seed, std::uint32_t devices) {
+Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool keep) {
   Controller::Config config = small_pool(4, seed % 5 == 0 ? 5 : 16, devices);
+  config.keep = {keep, keep};
   const auto choose = [&](planner::Decision decision, std::uint64_t n) {
     const auto names = planner::policy_names(decision);
     return std::string(names[n % names.size()]);
@@ -74,15 +81,25 @@ Controller::Config config_of(std::uint64_t seed, std::uint32_t devices) {
 /// Engines that come, run, die and stop as the seed says.
 class History {
  public:
-  History(std::uint64_t seed, std::uint32_t devices)
-      : world_(config_of(seed, devices), seed),
+  /// `keep`: what is cached is written down for the next daemon, in both tiers.
+  History(std::uint64_t seed, std::uint32_t devices, bool keep = false)
+      : world_(config_of(seed, devices, keep), seed),
         seed_(seed),
+        keep_(keep),
         devices_(devices),
         texts_(seed % 7 < 4),
         boasts_(devices == 1 && seed % 11 < 7),
         documents_(seed % 3 == 1 ? 5 : 3) {
     world_.solve_late = seed % 3 == 0;
     world_.disk.fail_reads = world_.disk.fail_writes = seed % 2 == 0 ? 8 : 0;
+  }
+
+  /// kvd was killed in the middle of the other one.
+  void follow(const History& before) {
+    world_.adopt(before.world_);
+    const auto& kept = world_.controller->status(world_.now).counters.prefixes.kept;
+    for (std::size_t tier = 0; tier < kTiers; ++tier) adopted[tier] = kept.blocks[tier];
+    EXPECT_EQ(kept.dropped.misfit, 0u);
   }
 
   void play() {
@@ -96,6 +113,7 @@ class History {
         if (chance(3)) world_.bury(it->first);
         continue;
       }
+      if (keep_ && chance(3)) world_.finish_kept();
       if (chance(4)) submit(it->first);
       if (!leaves(it->first)) act(it->second);
     }
@@ -112,6 +130,7 @@ class History {
       world_.bury(id);
     }
     world_.finish_copies();
+    while (!world_.kept.empty()) world_.finish_kept();
     const ControllerStatus status = world_.controller->status(world_.now);
     EXPECT_EQ(world_.errors, 0u);
     EXPECT_EQ(world_.disk.wrong, 0u);
@@ -121,10 +140,11 @@ class History {
     EXPECT_FALSE(world_.retires());
   }
 
-  std::size_t under_pressure = 0;  ///< regions for which requests made way
-  std::uint64_t streams = 0;       ///< iterations with streamed layers
-  std::int64_t found = 0;          ///< tokens that were not computed again
-  std::uint64_t loads = 0;         ///< rows that the disk brought back
+  std::size_t under_pressure = 0;               ///< regions for which requests made way
+  std::uint64_t streams = 0;                    ///< iterations with streamed layers
+  std::int64_t found = 0;                       ///< tokens that were not computed again
+  std::uint64_t loads = 0;                      ///< rows that the disk brought back
+  std::array<std::uint64_t, kTiers> adopted{};  ///< blocks of the kvd before
 
  private:
   bool chance(std::uint64_t n) { return world_.random() % n == 0; }
@@ -223,6 +243,7 @@ class History {
 
   World world_;
   const std::uint64_t seed_;
+  const bool keep_;
   const std::uint32_t devices_;
   const bool texts_;               ///< some requests begin as others do
   const bool boasts_;              ///< some announce more than they make
@@ -268,6 +289,31 @@ TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) { play_histories(1
 /// Groups among them have their ranks on one device or on both.
 TEST(Controller, RandomHistoriesOnTwoDevicesCorruptNothingAndLeakNothing) {
   play_histories(2, kOnTwoDevices);
+}
+
+/// What is written down for the next daemon is what slots hold, whatever happens; kvd is killed in
+/// the middle, and the next one finds nothing else.
+TEST(Controller, RandomHistoriesOfWhichTheNextDaemonFindsWhatWasCached) {
+  const std::uint64_t first = std::random_device()() % 100'000;
+  std::array<std::uint64_t, kTiers> adopted{};
+  std::int64_t found = 0;
+  for (std::uint64_t seed = first; seed < first + kOfTwoDaemons; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto devices = static_cast<std::uint32_t>(1 + seed % 2);
+    History before(seed, devices, true), after(seed, devices, true);
+    before.play();
+    after.follow(before);
+    after.play();
+    if (!::testing::Test::HasFatalFailure()) after.end();
+    if (::testing::Test::HasFailure()) return;
+    for (std::size_t tier = 0; tier < kTiers; ++tier) adopted[tier] += after.adopted[tier];
+    found += after.found;
+  }
+  std::printf("from seed %llu: %llu blocks in HBM and %llu in DRAM taken over, %lld tokens found\n",
+              static_cast<unsigned long long>(first), static_cast<unsigned long long>(adopted[0]),
+              static_cast<unsigned long long>(adopted[1]), static_cast<long long>(found));
+  EXPECT_GT(adopted[0], 0u);
+  EXPECT_GT(adopted[1], 0u);
 }
 
 /// In each of them requests were given up once, though there was room for all; or a region and a
