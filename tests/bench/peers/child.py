@@ -17,9 +17,13 @@ import failures
 import speed
 from store import PATIENCE_S, Failed, Settings, System
 
-_MODULES = {"memcpy": ("floor_store", "Floor"), "kvd": ("kvd_store", "Kvd"),
-            "Mooncake TCP": ("mooncake_store", "Mooncake"),
-            "Mooncake shm": ("mooncake_store", "MooncakeShared"), "LMCache": ("lmcache_store", "Lmcache")}  # fmt: skip
+_MODULES = {
+    "memcpy": ("floor_store", "Floor"),
+    "kvd": ("kvd_store", "Kvd"),
+    "Mooncake shm": ("mooncake_store", "MooncakeShared"),
+    "Mooncake TCP": ("mooncake_store", "Mooncake"),
+    "LMCache": ("lmcache_store", "Lmcache"),
+}
 _STORING_S = 1.0
 
 

@@ -21,6 +21,6 @@ export LD_LIBRARY_PATH="$environment/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
 if [ "$(id -u)" = 0 ]; then namespace="unshare --net"; else namespace="unshare --net --map-root-user"; fi
 $namespace true 2>/dev/null ||
-  fail "no network namespace here ($namespace): Mooncake's data ports listen on all addresses, so it is not run"
+  fail "no network namespace here ($namespace), and Mooncake's data ports listen on all addresses: not run"
 # shellcheck disable=SC2016
 exec $namespace sh -c 'ip link set lo up && exec "$@"' peers "$environment/venv/bin/python" "$here/bench.py" "$@"
