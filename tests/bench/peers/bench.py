@@ -154,7 +154,7 @@ def run(system: str, role: str, arguments: argparse.Namespace) -> list[dict[str,
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """It began a session of its own, and its servers are in it."""
+    """It leads a group of processes, with its servers in it."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
