@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -78,6 +79,7 @@ class KvdProcess:
         metrics: bool = False,
         read: str = "auto",
         extra: str = "",  # more of kvd.toml
+        held: bool = False,  # under kvd-holder, which starts it again
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kvd-test-")
         self.endpoint = f"{self._folder.name}/attach.sock"
@@ -93,7 +95,10 @@ class KvdProcess:
             f'[link]\nbandwidth = "{bandwidth}"\n'
             f'[admin]\nport = {self.port}\nread = "{read}"\n[metrics]\n{metrics_table}\n{extra}'
         )
-        self._command = [f"{os.environ['KVDTEST_BIN_DIR']}/kvd", "--config", str(config)]
+        self._is_held = held
+        programs = os.environ["KVDTEST_BIN_DIR"]
+        holder = [f"{programs}/kvd-holder", "--"] if held else []
+        self._command = [*holder, f"{programs}/kvd", "--config", str(config)]
         self.start()
 
     def start(self) -> None:
@@ -105,6 +110,18 @@ class KvdProcess:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+
+    def kill_held(self) -> None:
+        """kvd, under its holder, until there is another one."""
+        kvd = self._held()
+        os.kill(kvd, signal.SIGKILL)
+        if not poll_until(lambda: self._held() not in (0, kvd) and self._answers("/readyz")):
+            raise RuntimeError("kvd-holder did not start kvd again")
+
+    def _held(self) -> int:
+        holder = self.process.pid
+        children = Path(f"/proc/{holder}/task/{holder}/children").read_text().split()
+        return int(children[0]) if children else 0
 
     @property
     def token(self) -> str:
@@ -153,5 +170,9 @@ class KvdProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._is_held:  # it ends after its kvd, which may still use the folder
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(PATIENCE_S)
         self.kill()
         self._folder.cleanup()

@@ -1,0 +1,175 @@
+"""What every system is asked the same way: where its servers are, and how a client stores and loads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Protocol
+
+PATIENCE_S = 60.0
+CALL_S = 30.0  # nobody's call is waited for longer than this, where it can be said
+
+
+class Failed(Exception):
+    """A call did not do what it was asked for, and said so."""
+
+
+class Settings(NamedTuple):
+    """Of one system's servers and clients."""
+
+    build: str  # kvd's build folder
+    folder: str  # of sockets and logs
+    pool_bytes: int  # for blocks, of all servers together
+    chunk_tokens: int = 256  # LMCache: the tokens of a block
+    storer_owns: bool = False  # Mooncake: no owner beside the process that stores
+    held: bool = True  # kvd: under kvd-holder, which starts it again and keeps its memory
+
+
+class Request(Protocol):
+    """Blocks that follow each other, numbered. Only what a call itself does is within the call: their
+    keys are made before. A context manager; what follows a call is done when it is left."""
+
+    def store(self, slots: Sequence[int], kept: bool = False) -> None:
+        """Of the slots. Raises Failed. kept: not to make way for others."""
+
+    def found(self) -> int:
+        """How many are said to be there, from the first on."""
+
+    def load(self, slots: Sequence[int]) -> None:
+        """Into the slots, after found(). Raises Failed."""
+
+    def __enter__(self) -> Request: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...  # fmt: skip
+
+
+class Store(Protocol):
+    """A client with memory for `slots` blocks."""
+
+    def fill(self, slot: int, number: int) -> None:
+        """Every eight bytes of it say the number."""
+
+    def holds(self, slot: int, number: int) -> bool: ...
+
+    def request(self, numbers: Sequence[int]) -> Request: ...
+
+    def forget(self) -> None:
+        """All that is stored."""
+
+    def close(self) -> None: ...
+
+
+class System(Protocol):
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def open(self, block_bytes: int, slots: int, owner: bool = False) -> Store:
+        """owner: this client stores, see Settings.storer_owns."""
+
+    def server(self) -> int:
+        """The process that clients ask."""
+
+    def index(self) -> int:
+        """The process that knows where blocks are."""
+
+    def restart(self) -> None:
+        """The server, after it was killed."""
+
+    @property
+    def has_keys(self) -> bool:
+        """False: the floor, which finds nothing."""
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether a block can be stored so that it does not make way."""
+
+
+class Servers:
+    """Processes of this one, with their logs; ended by their pids."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, command: Sequence[str], environment: dict[str, str]) -> None:
+        with open(self._folder / f"{name}.log", "ab") as log:
+            self._running[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, **environment},
+            )  # fmt: skip
+
+    def pid(self, name: str) -> int:
+        return self._running[name].pid
+
+    def log(self, name: str) -> str:
+        return (self._folder / f"{name}.log").read_text(errors="replace")
+
+    def wait(self, name: str, is_ready: Callable[[], bool]) -> None:
+        def ready_or_over() -> bool:
+            return self._running[name].poll() is not None or is_ready()
+
+        if not poll_until(ready_or_over) or self._running[name].poll() is not None:
+            raise Failed(f"{name} does not start:\n" + "\n".join(self.log(name).splitlines()[-8:]))
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        process = self._running.pop(name, None)
+        if process is None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+
+    def reap(self, name: str) -> None:
+        """One that was killed by its pid."""
+        process = self._running.pop(name, None)
+        if process is not None:
+            process.wait(10)
+
+    def stop(self) -> None:
+        for name in reversed(list(self._running)):
+            self.kill(name, signal.SIGTERM)
+
+
+def poll_until(condition: Callable[[], bool], patience: float = PATIENCE_S) -> bool:
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def word(number: int) -> bytes:
+    """Never zeros, which memory holds that nobody wrote."""
+    return (number + (1 << 62)).to_bytes(8, "little")
+
+
+class PlainMemory:
+    """Slots one after the other, of bytes that somebody else owns."""
+
+    def __init__(self, view: memoryview, block_bytes: int) -> None:
+        self._view, self._block_bytes = view, block_bytes
+
+    def fill(self, slot: int, number: int) -> None:
+        self._of(slot)[:] = word(number) * (self._block_bytes // 8)
+
+    def holds(self, slot: int, number: int) -> bool:
+        return self._of(slot) == word(number) * (self._block_bytes // 8)
+
+    def release(self) -> None:
+        self._view.release()
+
+    def _of(self, slot: int) -> memoryview:
+        return self._view[slot * self._block_bytes : (slot + 1) * self._block_bytes]
