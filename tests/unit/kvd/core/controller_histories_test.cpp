@@ -21,7 +21,7 @@ constexpr std::uint64_t kOfTwoDaemons = 4;
 #else
 constexpr std::uint64_t kHistories = 5000;
 constexpr std::uint64_t kOnTwoDevices = 200;  // more engines: each takes longer
-constexpr std::uint64_t kOfTwoDaemons = 200;
+constexpr std::uint64_t kOfTwoDaemons = 100;
 #endif
 
 /// Only what the scheduler decides is left: the dead are gone, regions given back, forced requests
