@@ -69,7 +69,9 @@ bool Prefixes::knows_behind(const Request& request) {
   const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;
   const std::int64_t planned = request.progress.planned.value;
   if (content.apart || planned % block_tokens != 0) return false;
+  // Behind other blocks it would miss iterations for what load.policy does not want.
   const auto block = static_cast<std::uint32_t>(planned / block_tokens);
+  if (block < content.tail.first || block >= content.tail.end) return false;
   if (block >= most(request) || block == content.tried_skip) return false;
   return store_.cache.knows(request.table, content.named, space(request), content.chain, block);
 }

@@ -44,8 +44,8 @@ class Prefixes {
   /// It did not get the rest: it holds nothing again.
   void give_back(Request& request);
 
-  /// Of a prompt that is being computed: somebody has brought the block behind those that it has,
-  /// or will have once its iteration has ended.
+  /// Of a prompt that is being computed: what the disk was asked for has come behind the blocks
+  /// that it has, or will have once its iteration has ended.
   [[nodiscard]] bool knows_behind(const Request& request);
   /// The same, of which no iteration runs and all blocks are named: what is known behind becomes
   /// its own, and counts as computed. kNothing: it stays as it was.

@@ -281,7 +281,7 @@ TEST(CudaBackend, DramOfAnEarlierProcessIsUsedAgain) {
 
   auto backend = make(dram_as(DramKind::kMemfd));
   ASSERT_TRUE(backend->reopens_slabs());
-  EXPECT_EQ(backend->reopen_slab(kMiB * 4, std::move(*small), false).code(),
+  EXPECT_EQ(backend->reopen_slab(kMiB * 4, std::move(*small), false).error().code,
             ErrorCode::kInvalidArgument);
   const auto again = backend->reopen_slab(kMiB * 2, std::move(*memory), false);
   ASSERT_TRUE(again.ok()) << again.error().message;
@@ -302,7 +302,7 @@ TEST(CudaBackend, DramOfTheDriverEndsWithItsProcess) {
   EXPECT_FALSE(backend->reopens_slabs());
   auto memory = backend->export_slab(host.handle);
   ASSERT_TRUE(memory.ok());
-  EXPECT_EQ(backend->reopen_slab(kMiB * 2, std::move(*memory), false).code(),
+  EXPECT_EQ(backend->reopen_slab(kMiB * 2, std::move(*memory), false).error().code,
             ErrorCode::kUnsupported);
 }
 
