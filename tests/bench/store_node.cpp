@@ -24,7 +24,8 @@ std::vector<std::uint32_t> prompt_of(std::uint32_t number, std::uint64_t tokens)
 
 }  // namespace
 
-StoreNode::StoreNode(const test::KvdSettings& settings) : settings_(settings) {
+StoreNode::StoreNode(const test::KvdSettings& settings, Gpu gpu)
+    : settings_(settings), gpu_(std::move(gpu)) {
   settings_.extra +=
       "[placement]\npolicy = 'none'\n[admission]\npolicy = 'none'\n[load]\npolicy = 'always'\n";
   start();
@@ -38,7 +39,7 @@ void StoreNode::attach(const std::string& endpoint) {
   options.engine_name = "store";
   options.shape = kShape;
   options.model = "kvd-bench";
-  options.memory = memory_;
+  options.memory = gpu_.read ? kvd_client::kCudaMemory : kvd_client::kHostMemory;
   auto client = kvd_client::Client::open(options);
   if (!client.ok()) give_up(client.error().message);
   client_.emplace(std::move(*client));
@@ -98,8 +99,15 @@ void StoreNode::fill_or_check(const kvd_client::RunEntry& entry, std::uint32_t p
     std::byte* at = blocks[token / kBlockTokens] + token % kBlockTokens * kTokenBytes;
     std::array<std::uint64_t, kTokenBytes / 8> right;
     std::iota(right.begin(), right.end(), (std::uint64_t{prompt} << 32 | token) * 1024);
-    if (token >= entry.tokens_present) std::memcpy(at, right.data(), kTokenBytes);
-    if (std::memcmp(at, right.data(), kTokenBytes) != 0) {
+    const bool made = token >= entry.tokens_present;
+    std::array<std::byte, kTokenBytes> got;
+    if (gpu_.read) {
+      if (made) gpu_.write(at, std::as_bytes(std::span(right)));
+      gpu_.read(got, at);
+    } else if (made) {
+      std::memcpy(at, right.data(), kTokenBytes);
+    }
+    if (std::memcmp(gpu_.read ? got.data() : at, right.data(), kTokenBytes) != 0) {
       give_up("a block that was found is wrong", kWrongByte);
     }
   }

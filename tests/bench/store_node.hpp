@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,13 +24,16 @@ class StoreNode {
   static constexpr kvd_client::ModelShape kShape{4, 4, 16, 256};
   static constexpr std::uint64_t kBlockTokens = 16;
 
+  /// How blocks are written and read where they are a GPU's; none: this process maps them.
+  struct Gpu {
+    std::function<void(std::byte* to, std::span<const std::byte> from)> write;
+    std::function<void(std::span<std::byte> to, const std::byte* from)> read;
+  };
+
   /// Beside `settings`: nothing but the cache decides, and what is found is always loaded.
-  explicit StoreNode(const test::KvdSettings& settings);
+  explicit StoreNode(const test::KvdSettings& settings, Gpu gpu = {});
   /// An engine alone, on the kvd that listens there.
-  explicit StoreNode(const std::string& endpoint, std::uint32_t memory = kvd_client::kHostMemory)
-      : memory_(memory) {
-    attach(endpoint);
-  }
+  explicit StoreNode(const std::string& endpoint) { attach(endpoint); }
 
   /// The program's end where a byte is wrong; else it ends with 1.
   static constexpr int kWrongByte = 9;
@@ -51,7 +57,7 @@ class StoreNode {
 
   const test::RuntimeFolder folder_;
   test::KvdSettings settings_;
-  const std::uint32_t memory_ = kvd_client::kHostMemory;  ///< kinds that it takes
+  const Gpu gpu_;
   std::optional<test::KvdProcess> daemon_;
   std::optional<kvd_client::Client> client_;
   std::uint64_t last_request_ = 0, iteration_ = 0;

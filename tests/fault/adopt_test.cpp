@@ -1,6 +1,5 @@
 // kvd is killed, and another one finds what it had cached in DRAM and in HBM: descriptors and
 // records outlive it, in what imitates systemd's store or in kvd-holder.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -64,11 +63,7 @@ class DescriptorStore {
       ++next;
       names += (names.empty() ? "" : ":") + name;
     }
-    std::erase_if(settings.environment, [](const std::string& set) {
-      return set.starts_with("NOTIFY_SOCKET=") || set.starts_with("FDSTORE=");
-    });
-    settings.environment.push_back("NOTIFY_SOCKET=" + socket);
-    settings.environment.push_back("FDSTORE=" + std::to_string(kMostKept));
+    settings.environment = {"NOTIFY_SOCKET=" + socket, "FDSTORE=" + std::to_string(kMostKept)};
     settings.under = {built_program("kvd-listed"), std::to_string(kFirst),
                       std::to_string(next - kFirst), names.empty() ? "-" : names};
   }
@@ -217,7 +212,7 @@ class Adopting : public ::testing::Test {
     ASSERT_EQ(::pwrite(slab.get(), &byte, 1, at), 1);
   }
   [[nodiscard]] std::uint64_t run(std::uint32_t prompt) {
-    return StoreNode(kvd_->endpoint(), memory_).run(prompt, kTokens);
+    return StoreNode(kvd_->endpoint()).run(prompt, kTokens);
   }
 
   /// Killed at any time while an engine works: what was written down is there, all of it and no
@@ -230,7 +225,6 @@ class Adopting : public ::testing::Test {
   KvdSettings settings_{.extra =
                             "[placement]\npolicy = 'none'\n[admission]\npolicy = 'none'\n"
                             "[load]\npolicy = 'always'\n"};
-  std::uint32_t memory_ = kvd_client::kHostMemory;  ///< that the engine takes
   std::optional<KvdProcess> kvd_;
 };
 
@@ -317,28 +311,6 @@ TEST_F(Adopting, NothingOutlivesAKvdThatIsToldSo) {
   start();
   EXPECT_EQ(run(1), 0u);
 }
-
-#ifdef KVD_FAKECUDA
-/// A kvd whose HBM is a (fake) GPU's and whose DRAM is registered memfds.
-TEST_F(Adopting, DramOfAGpusKvdIsFoundAfterAKill) {
-  ASSERT_NE(::dlopen(KVD_FAKECUDA "/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), nullptr) << ::dlerror();
-  settings_.backend = "cuda";
-  settings_.environment = {"LD_LIBRARY_PATH=" KVD_FAKECUDA, "KVD_CUDA_DRAM=memfd"};
-  memory_ = kvd_client::kCudaMemory;
-  start();
-  EXPECT_EQ(run(1), 0u);
-  ASSERT_TRUE(written(kBlocks)) << records() << kvd_->log();
-  kill();
-  start();
-  EXPECT_EQ(kept(Tier::kDram), double{kBlocks}) << kvd_->log();
-  EXPECT_EQ(run(1), kTokens - 1) << "and every byte of it is right";
-  kill();
-  ASSERT_NO_FATAL_FAILURE(alter(70));
-  start();
-  EXPECT_EQ(kept(), 70.0) << kvd_->log();
-  EXPECT_EQ(dropped("altered"), 1.0);
-}
-#endif
 
 // ---- what HBM alone has ----
 

@@ -105,7 +105,7 @@ TEST(PatchPolicy, RefusesWithThePathOfTheKey) {
       {R"({"rotation": {"policy": 1}})", "/rotation/policy", "must be a string"},
       {R"({"rotation": {"policy": "sjf_oracle"}})", "/rotation/policy", "available: unified lvf"},
       {R"({"placement": {"policy": "layerkv"}})", "/placement/policy", "available: none orbitflow"},
-      {R"({"load": {"policy": "sometimes"}})", "/load/policy", "measured_crossover always never"},
+      {R"({"load": {"policy": "sometimes"}})", "/load/policy", "measured_crossover overlap always never"},
       {R"({"rotation": {"b_xfer": "much"}})", "/rotation/b_xfer", "\"auto\" or a whole number"},
       {R"({"rotation": {"eager": 1}})", "/rotation/eager", "true or false"},
       {R"({"rotation": {"overload": "both"}})", "/rotation/overload", "ttft or goodput"},
