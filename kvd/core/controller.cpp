@@ -103,7 +103,9 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                    parts.claims.serve_everyone();
                  },
                  [&](const DiskFinished& e) {
-                   if (house_->ground.disk.on_finished(e)) parts.claims.serve_everyone();
+                   if (!house_->ground.disk.on_finished(e)) return;
+                   parts.steps.on_read();
+                   parts.claims.serve_everyone();
                  },
                  [&](const RowsKept& e) {
                    if (house_->ground.keeping.on_kept(e)) parts.claims.serve_everyone();

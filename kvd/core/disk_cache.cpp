@@ -127,11 +127,15 @@ bool DiskCache::brings_behind(Request& request, const store::KeySpace& space, st
   const bool begun = request.progress.last_iteration > 0;
   // It is among those that are computed first.
   if (begun) all.ahead = std::max(planner::Seconds(0), all.ahead - own_prefill(session, request));
-  const Tokens head = all.head(Tokens(loaded * block_tokens));
+  // One iteration more, and a pipelined engine's next one is missed.
+  all.apart = planner::Seconds(2 * session.costs.decode_s);
+  const Tokens most(loaded * block_tokens);
+  const Tokens head = all.head(most);
   const std::int64_t computed =
       std::max<std::int64_t>(begun ? 1 : 0, (head.value + block_tokens / 2) / block_tokens);
   if (begun) asked_before = known + static_cast<std::uint32_t>(there.size() / 2);
   if (computed == 0 || computed >= std::ssize(there)) return false;
+  if (head > Tokens(0) && !all.overlapping_wins(most)) return false;
   const auto end = there.begin() + std::min(computed + loaded, std::ssize(there));
   std::vector<Row> rows(there.begin() + computed, end);
   take_dram(session, rows);
@@ -144,6 +148,15 @@ bool DiskCache::brings_behind(Request& request, const store::KeySpace& space, st
   return true;
 }
 
+std::optional<TimePoint> DiskCache::expected(const Request& request, const store::KeySpace& space,
+                                             std::uint32_t block) {
+  const Disk* disk = on() ? disk_of(space) : nullptr;
+  if (disk == nullptr) return std::nullopt;
+  const auto run = coming_.find({disk->id, name_of(space, request.content.chain[block])});
+  if (run == coming_.end()) return std::nullopt;
+  return runs_.at(run->second).expected;
+}
+
 void DiskCache::read(const Request& request, const store::KeySpace& space, std::size_t known,
                      std::vector<Row> rows, planner::Seconds patience, bool behind) {
   const Session& session = requests_.session_of(request);
@@ -151,10 +164,13 @@ void DiskCache::read(const Request& request, const store::KeySpace& space, std::
   const double seconds = std::min(patience.count(), to_seconds(context_.config.disk.patience));
   const std::vector<Digest>& chain = request.content.chain;
   const auto end = chain.begin() + static_cast<std::ptrdiff_t>(known + rows.size());
+  const planner::LoadCosts load = costs(disk, session, rows.size());
+  const double takes = load.load(static_cast<double>(load.tokens.value)).count();
   start({.disk = disk.id,
          .wanted = {space, session.taker(), {chain.begin(), end}, {}, knowledge_.saved(session)},
          .rows = std::move(rows),
          .since = context_.now,
+         .expected = context_.now + Nanoseconds(static_cast<std::int64_t>(1e9 * takes)),
          .deadline = context_.now + Nanoseconds(static_cast<std::int64_t>(1e9 * seconds)),
          .queued = disk.row_bytes() * std::ssize(reads_),
          .behind = behind});

@@ -53,6 +53,10 @@ class DiskCache {
   /// where it has not come. True: more is on its way than before, and nobody is to wait for it.
   bool brings_behind(Request& request, const store::KeySpace& space, std::size_t asked,
                      std::uint32_t known);
+  /// When the block is expected, which is being read; none: it is not.
+  [[nodiscard]] std::optional<TimePoint> expected(const Request& request,
+                                                  const store::KeySpace& space,
+                                                  std::uint32_t block);
   /// Orders writes of what has been offered, a few at a time.
   void write_ahead();
   void clear();
@@ -99,6 +103,7 @@ class DiskCache {
     std::vector<Row> rows;
     std::size_t under_way = 0;
     TimePoint since{0};
+    TimePoint expected{0};  ///< when all is here, by what was measured
     TimePoint deadline{0};
     Bytes queued{0};       ///< that were read before
     bool behind = false;   ///< a head is computed meanwhile, and nobody waits

@@ -76,6 +76,22 @@ bool Prefixes::knows_behind(const Request& request) {
   return store_.cache.knows(request.table, content.named, space(request), content.chain, block);
 }
 
+std::optional<TimePoint> Prefixes::worth_waiting(const Request& request) {
+  const Session& session = requests_.session_of(request);
+  const Content::Tail& tail = request.content.tail;
+  const std::int64_t planned = request.progress.planned.value;
+  const auto block = static_cast<std::uint32_t>(planned / session.shape.block_tokens);
+  if (planned % session.shape.block_tokens != 0 || block < tail.first || block >= tail.end)
+    return {};
+  const auto expected = disk_.expected(request, space(request), block);
+  if (!expected) return {};
+  const double part_s = Knowledge::prefill_token_s(session) *
+                        static_cast<double>(std::int64_t{tail.part()} * session.shape.block_tokens);
+  const Nanoseconds part(static_cast<std::int64_t>(1e9 * part_s));
+  if (context_.now < *expected - part || context_.now >= *expected + part) return {};
+  return *expected + part;
+}
+
 Found Prefixes::find_behind(Request& request) {
   Content& content = request.content;
   const std::int64_t block_tokens = requests_.session_of(request).shape.block_tokens;

@@ -52,6 +52,9 @@ class Prefixes {
   [[nodiscard]] Found find_behind(Request& request);
   /// It did not get there: it goes on behind what it had.
   void stay_behind(Request& request);
+  /// It has nothing yet behind what is computed, but the disk is about to bring it: until when that
+  /// is worth a wait. Who computes a part instead is not done sooner than by then.
+  [[nodiscard]] std::optional<TimePoint> worth_waiting(const Request& request);
   /// DiskCache::brings_behind for it.
   void bring_behind(Request& request);
   /// It begins with what was found of it.

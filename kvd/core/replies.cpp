@@ -42,9 +42,9 @@ Hold Replies::hold_or_none(Session& session, Request& request, Tokens tokens, bo
   const Hold hold = hold_reason(request, promises);
   if (hold != Hold::kNone) return hold;
   const bool runs = request.progress.last_iteration > session.iterations.finished;
-  if (tokens <= Tokens(0) || (request.content.awaits_skip && runs)) {
-    return Hold::kWaiting;  // its turn comes later
-  }
+  const bool awaits =
+      (request.content.awaits_skip && runs) || context_.now < request.content.awaits_tail;
+  if (tokens <= Tokens(0) || awaits) return Hold::kWaiting;  // its turn comes later
   const std::int64_t needs = session.blocks_for(request.progress.planned + tokens);
   const bool has_room = needs <= std::int64_t{request.table.blocks()};
   request.starved = !has_room || !streams_.stage(session, request);
@@ -102,13 +102,11 @@ Tokens Replies::prefill_tokens(const Session& session, const Request& request) {
 // While the disk reads what stands behind, an iteration ends where that begins, and, as long as it
 // has not come, after each part of it.
 Tokens Replies::until_tail(const Session& session, const Request& request) {
-  constexpr std::int64_t kParts = 4;
   const Content::Tail& tail = request.content.tail;
   const Tokens planned = request.progress.planned;
   const std::int64_t begun = planned.value / session.shape.block_tokens;
   if (begun >= tail.end) return Tokens(std::numeric_limits<std::int64_t>::max());
-  const std::int64_t part = std::max<std::int64_t>(1, (tail.end - tail.first) / kParts);
-  const std::int64_t end = begun < tail.first ? tail.first : begun + part;
+  const std::int64_t end = begun < tail.first ? tail.first : begun + tail.part();
   return Tokens(end * session.shape.block_tokens) - planned;
 }
 

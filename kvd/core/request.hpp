@@ -120,8 +120,11 @@ struct Content {
   /// Blocks [first, end) that the disk was asked for while it computes those before them.
   struct Tail {
     std::uint32_t first = 0, end = 0;
+    /// What is not there in time is computed so many blocks at a time.
+    [[nodiscard]] std::uint32_t part() const { return std::max(1u, (end - first) / 4); }
   } tail;
-  bool awaits_skip = false;      ///< more is known than it computes: it waits for its iteration
+  TimePoint awaits_tail{0};  ///< until then it is about to come, and nothing is computed instead
+  bool awaits_skip = false;  ///< more is known than it computes: it waits for its iteration
   std::uint32_t tried_skip = 0;  ///< with so many blocks computed it was tried last
   /// So many blocks it had when those behind them began to come; none: nothing comes.
   std::optional<std::uint32_t> behind{};

@@ -6,13 +6,25 @@ void Skips::go_on(Session& session) {
   if (!context_.load->overlaps() || !session.info.skips_ahead) return;
   requests_.each_inside_of(session.id, [&](Request& request) {
     request.content.awaits_skip = false;
+    request.content.awaits_tail = TimePoint(0);
     if (session.streaming || !may_skip(request)) return;
     prefixes_.bring_behind(request);
-    if (!prefixes_.knows_behind(request)) return;
+    if (!prefixes_.knows_behind(request)) {
+      request.content.awaits_tail = prefixes_.worth_waiting(request).value_or(TimePoint(0));
+      return;
+    }
     const bool runs = request.progress.last_iteration > session.iterations.finished;
     request.content.awaits_skip = runs;
     if (!runs) skip(session, request);
   });
+}
+
+void Skips::on_read() {
+  if (!context_.load->overlaps()) return;
+  for (auto& [id, session] : requests_.sessions()) {
+    const bool idle = session.iterations.finished == session.iterations.granted;
+    if (idle && !session.life.dying) go_on(session);
+  }
 }
 
 // It is whole in HBM, and nothing is decided about it.

@@ -7,8 +7,9 @@ namespace kvd::core {
 
 /// Prompts that go on behind blocks that were brought while they were computed: under load.policy
 /// `overlap` the disk reads the end of a prompt while its engine computes the head. Once the head
-/// reaches what has come, the request takes it over, and computes what stands behind it. A block
-/// that is not there in time is computed like any other: nobody waits for the disk.
+/// reaches what has come, the request takes it over, and computes what stands behind it. What is
+/// about to come is waited for, as long at most as a part of it takes to compute; what is not there
+/// then is computed like any other.
 ///
 /// It happens between two iterations of the request: of a pipelined engine it misses one. What
 /// DRAM has crosses the link first, like a request that comes back.
@@ -29,6 +30,9 @@ class Skips {
 
   /// Those of the session, before its next iteration is put together.
   void go_on(Session& session);
+  /// The disk has brought something: who waits for it goes on now, as its engine may have nothing
+  /// else to do and not step.
+  void on_read();
 
  private:
   [[nodiscard]] static bool may_skip(const Request& request);

@@ -53,6 +53,8 @@ class Steps {
 
   /// Takes what the engine did and decides what it does next.
   [[nodiscard]] Result<StepReply> next(Session& session, const Step& step);
+  /// The disk has brought something.
+  void on_read() { skips_.on_read(); }
 
  private:
   Context& context_;

@@ -87,6 +87,17 @@ Tokens LoadCosts::head(Tokens most) const {
   return Tokens(low);
 }
 
+bool LoadCosts::overlapping_wins(Tokens most) const {
+  constexpr double kGain = 0.1;
+  const Tokens first = head(most);
+  if (first == Tokens(0) || first == tokens) return false;
+  const auto before = static_cast<double>(first.value);
+  const auto rest = static_cast<double>(std::min(most, tokens - first).value);
+  const Seconds both = std::max(ahead + prefill(before), load(rest)) + apart;
+  const Seconds one = std::min(load(before + rest), ahead + prefill(before + rest));
+  return both < one * (1 - kGain);
+}
+
 // Whoever waits could not have the tokens computed sooner either.
 Seconds MeasuredCrossoverPolicy::patience(const LoadCosts& costs) const {
   return costs.ahead + costs.prefill(static_cast<double>(costs.tokens.value));

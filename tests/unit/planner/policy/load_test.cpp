@@ -84,6 +84,21 @@ TEST(LoadCosts, NothingIsComputedWhereTheLoadEndsFirst) {
   EXPECT_EQ(costs.head(costs.tokens), costs.tokens) << "nor loaded where computing does";
 }
 
+TEST(LoadCosts, BothEndsWinOnlyByMoreThanWhatComputingApartCosts) {
+  LoadCosts costs = example();
+  costs.latency = Seconds(0);
+  // A token loads in 131 us and computes in 100: of 8,192 the first 4,647 are the head.
+  EXPECT_NEAR(static_cast<double>(costs.head(costs.tokens).value), 4647, 1);
+  EXPECT_TRUE(costs.overlapping_wins(costs.tokens)) << ".46 s instead of .82";
+  costs.apart = Seconds(0.2);
+  EXPECT_TRUE(costs.overlapping_wins(costs.tokens));
+  costs.apart = Seconds(0.3);
+  EXPECT_FALSE(costs.overlapping_wins(costs.tokens)) << "no tenth is left";
+  costs.apart = Seconds(0.04);
+  EXPECT_TRUE(costs.overlapping_wins(Tokens(1000)));
+  EXPECT_FALSE(costs.overlapping_wins(Tokens(500))) << "nor where little may be loaded at a time";
+}
+
 TEST(Overlap, DecidesAsMeasuredCrossoverWhereNothingIsComputedMeanwhile) {
   const auto overlap = make_load_policy("overlap");
   const auto crossover = make_load_policy("measured_crossover");
