@@ -125,8 +125,10 @@ bool DiskCache::brings_behind(Request& request, const store::KeySpace& space, st
   const std::int64_t block_tokens = session.shape.block_tokens;
   planner::LoadCosts all = costs(*disk, session, there.size());
   const bool begun = request.progress.last_iteration > 0;
-  // It is among those that are computed first.
-  if (begun) all.ahead = std::max(planner::Seconds(0), all.ahead - own_prefill(session, request));
+  // It is counted among those that are computed first, unless it stands in line.
+  if (!request.order.in_line) {
+    all.ahead = std::max(planner::Seconds(0), all.ahead - own_prefill(session, request));
+  }
   // One iteration more, and a pipelined engine's next one is missed.
   all.apart = planner::Seconds(2 * session.costs.decode_s);
   const Tokens most(loaded * block_tokens);

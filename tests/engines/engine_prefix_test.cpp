@@ -308,35 +308,47 @@ TEST_F(EnginePrefixUnderPressure, WhatMemoryGaveUpIsFoundOnDisk) {
   EXPECT_EQ(failures(), 0);
 }
 
-/// Documents take turns, so most of each is on disk alone; what stands at their ends is read while
-/// the engine computes their heads. A small model with much KV: reading takes long enough.
+/// Documents that the disk alone has, as kvd is started anew; what stands at their ends is read
+/// while the engine computes their heads. That pays where loading takes some of the time that
+/// computing does, which depends on the machine, so the link is tried at several rates.
 class EnginePrefixOverlaps : public EnginePrefixOnDisk {
  protected:
-  static constexpr const char* kSmall = "layers=4,hidden=32,heads=2,kv_heads=2,ff=32";
-
   KvdSettings settings() const override {
     KvdSettings settings = EnginePrefixOnDisk::settings();
     const std::string always = "policy = 'always'";
     settings.extra.replace(settings.extra.find(always), always.size(), "policy = 'overlap'");
+    settings.bandwidth = bandwidth_;
     return settings;
   }
+  std::string bandwidth_ = "unlimited";
 };
 
 TEST_F(EnginePrefixOverlaps, TheHeadIsComputedWhileTheDiskReadsTheRest) {
-  constexpr std::uint64_t kDocuments = 9;
-  EngineProcess reference("", {}, kSmall), engine(kvd_->endpoint(), {}, kSmall);
-  ASSERT_TRUE(reference.wait_ready() && engine.wait_ready()) << engine.log();
-  const auto asked = [](std::uint64_t n) { return asking(tokens_of(40 + n, 900), 4).dump(); };
+  constexpr std::uint64_t kDocuments = 5;  // more than DRAM holds
+  const auto asked = [](std::uint64_t n) { return asking(tokens_of(40 + n, 900), 4); };
+  std::uint64_t unknown = 100;
   std::vector<Generation> expected;
-  for (std::uint64_t n = 0; n < kDocuments; ++n)
-    expected.push_back(post(reference.port(), asked(n)));
+  for (std::uint64_t n = 0; n < kDocuments; ++n) {
+    expected.push_back(right(asked(n)));
+    (void)ask(asked(n));
+  }
   const auto overlapped = [&] { return count("kvd_prefix_overlapped_tokens_total"); };
-  for (int round = 0; round < 100 && overlapped() <= 0; ++round) {
-    for (std::uint64_t n = 0; n < kDocuments; ++n) {
-      const Generation answer = post(engine.port(), asked(n));
-      ASSERT_TRUE(answer.same_bits(expected[n])) << kvd_->log();
-      ASSERT_LT(cached(answer), 900U);
+  for (const char* bandwidth :
+       {"10MiB/s", "20MiB/s", "40MiB/s", "80MiB/s", "160MiB/s", "320MiB/s"}) {
+    bandwidth_ = bandwidth;
+    ASSERT_NO_FATAL_FAILURE(restart(SIGTERM));
+    // Until something was computed nobody knows what that costs.
+    for (const std::size_t tokens : {200U, 700U, 400U}) {
+      (void)ask(asking(tokens_of(++unknown, tokens), 8));
     }
+    for (int round = 0; round < 3 && overlapped() <= 0; ++round) {
+      for (std::uint64_t n = 0; n < kDocuments; ++n) {
+        const Generation answer = ask(asked(n));
+        ASSERT_TRUE(answer.same_bits(expected[n])) << bandwidth << kvd_->log();
+        ASSERT_LT(cached(answer), 900U);
+      }
+    }
+    if (overlapped() > 0) break;
   }
   EXPECT_GT(overlapped(), 0) << prefixes() << kvd_->log();
 }

@@ -27,7 +27,7 @@ class TailsHistory {
 
   void play() {
     for (int i = 0; i < 300 && !::testing::Test::HasFatalFailure(); ++i) {
-      if (world_.engines.size() < 2 && (world_.engines.empty() || chance(10))) attach();
+      if (world_.engines.size() < 2 && (world_.engines.empty() || chance(100))) attach();
       auto it = world_.engines.begin();
       std::advance(it, static_cast<std::ptrdiff_t>(below(world_.engines.size())));
       World::Engine& engine = it->second;
@@ -84,8 +84,8 @@ class TailsHistory {
     world_.engines.at(id).pipelined = chance(2);
   }
   void submit(EngineId id) {
-    const Text text{1 + below(6), static_cast<std::uint32_t>(8 + below(10)), below(3)};
-    const auto prompt = static_cast<std::int64_t>(20 + below(50));
+    const Text text{1 + below(6), static_cast<std::uint32_t>(16 + below(10)), below(3)};
+    const auto prompt = static_cast<std::int64_t>(40 + below(60));
     const auto answer = static_cast<std::int64_t>(1 + below(6));
     EXPECT_EQ(world_.submit(id, ++next_, prompt, answer, text), ErrorCode::kOk);
   }
@@ -96,11 +96,13 @@ class TailsHistory {
     engine.requests.erase(request);
     std::erase_if(engine.reports, [&](const StepReport& r) { return r.request.value == request; });
   }
-  /// A token takes 2 ms to compute, and a few blocks are read meanwhile.
+  /// A token of a prompt takes 4 ms to compute, and a few blocks are read meanwhile.
   void turn(World::Engine& engine) {
-    Tokens tokens(1);
-    for (const RunEntry& entry : engine.reply.run) tokens += entry.tokens;
-    world_.pass(milliseconds(2 * tokens.value));
+    Tokens tokens;
+    for (const RunEntry& entry : engine.reply.run) {
+      if (entry.prefill) tokens += entry.tokens;
+    }
+    world_.pass(milliseconds(1 + 4 * tokens.value));
     if (corrupt_) world_.corrupt_next = true;
     world_.run_and_step(engine.id);
     world_.finish_disk(below(6));
@@ -130,7 +132,8 @@ TEST(ControllerTails, RandomHistoriesCorruptNothingAndLeakNothing) {
     if (::testing::Test::HasFailure()) return;
     skipped += history.skipped();
   }
-  EXPECT_GT(skipped, static_cast<std::int64_t>(count)) << "tokens found while others were computed";
+  EXPECT_GT(skipped, static_cast<std::int64_t>(count))
+      << "tokens found while others were computed";
 }
 
 TEST(ControllerTails, RandomHistoriesNoticeWrongBytes) {
