@@ -125,10 +125,9 @@ bool DiskCache::brings_behind(Request& request, const store::KeySpace& space, st
   const std::int64_t block_tokens = session.shape.block_tokens;
   planner::LoadCosts all = costs(*disk, session, there.size());
   const bool begun = request.progress.last_iteration > 0;
-  // It is counted among those that are computed first, unless it stands in line.
-  if (!request.order.in_line) {
-    all.ahead = std::max(planner::Seconds(0), all.ahead - own_prefill(session, request));
-  }
+  // Before it has begun its own prompt counts as ahead, too, as for load.decide: a head takes time
+  // of the engine that others need, and what is loaded takes none (planner/MODEL.md).
+  if (begun) all.ahead = std::max(planner::Seconds(0), all.ahead - own_prefill(session, request));
   // One iteration more, and a pipelined engine's next one is missed.
   all.apart = planner::Seconds(2 * session.costs.decode_s);
   const Tokens most(loaded * block_tokens);

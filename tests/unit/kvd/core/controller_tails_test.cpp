@@ -132,7 +132,7 @@ TEST(ControllerTails, RandomHistoriesCorruptNothingAndLeakNothing) {
     if (::testing::Test::HasFailure()) return;
     skipped += history.skipped();
   }
-  EXPECT_GT(skipped, static_cast<std::int64_t>(count))
+  EXPECT_GT(skipped, static_cast<std::int64_t>(count / 4))
       << "tokens found while others were computed";
 }
 
