@@ -37,7 +37,7 @@ bool Skips::may_skip(const Request& request) {
 }
 
 void Skips::skip(Session& session, Request& request) {
-  const std::int64_t named = request.content.named * session.shape.block_tokens;
+  const std::int64_t named = std::int64_t{request.content.named} * session.shape.block_tokens;
   if (request.progress.tokens != Tokens(named)) return;
   // Blocks that it has for tokens to come hold nothing, and others stand there now.
   memory_.release_unwritten(session, request);

@@ -23,7 +23,6 @@ class Skips {
   Skips(Ground& ground, Swaps& swaps)
       : context_(ground.context),
         requests_(ground.requests),
-        disk_(ground.disk),
         prefixes_(ground.prefixes),
         memory_(ground.memory),
         swaps_(swaps) {}
@@ -40,7 +39,6 @@ class Skips {
 
   Context& context_;
   Requests& requests_;
-  DiskCache& disk_;
   Prefixes& prefixes_;
   RequestMemory& memory_;
   Swaps& swaps_;

@@ -118,7 +118,7 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
   events.carry_out_with([this](const core::Effect& effect) { effects.perform(effect); });
   core::AdoptRows left = workers.kept->rows(device->slabs());
   const bool any = std::any_of(left.slabs.begin(), left.slabs.end(),
-                               [](const auto& slabs) { return !slabs.empty(); });
+                               [](const auto& there) { return !there.empty(); });
   if (workers.kept->on() || any) events.feed(std::move(left));
 }
 

@@ -24,8 +24,8 @@ std::vector<std::uint32_t> prompt_of(std::uint32_t number, std::uint64_t tokens)
 
 }  // namespace
 
-StoreNode::StoreNode(const test::KvdSettings& settings, Gpu gpu)
-    : settings_(settings), gpu_(std::move(gpu)) {
+StoreNode::StoreNode(test::KvdSettings settings, Gpu gpu)
+    : settings_(std::move(settings)), gpu_(std::move(gpu)) {
   settings_.extra +=
       "[placement]\npolicy = 'none'\n[admission]\npolicy = 'none'\n[load]\npolicy = 'always'\n";
   start();

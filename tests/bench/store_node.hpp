@@ -31,7 +31,7 @@ class StoreNode {
   };
 
   /// Beside `settings`: nothing but the cache decides, and what is found is always loaded.
-  explicit StoreNode(const test::KvdSettings& settings, Gpu gpu = {});
+  explicit StoreNode(test::KvdSettings settings, Gpu gpu = {});
   /// An engine alone, on the kvd that listens there.
   explicit StoreNode(const std::string& endpoint) { attach(endpoint); }
 

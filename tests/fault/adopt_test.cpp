@@ -358,6 +358,7 @@ TEST_F(AdoptingHbm, WhoeverStillHasTheOldMemoryKeepsItAndWritesToNobodys) {
   leave_a_prompt();
   std::vector<UniqueFd> old;
   std::vector<std::vector<char>> before;
+  old.reserve(8);
   for (int slab = 0; slab < 8; ++slab)
     old.push_back(store_.find("kvd-hbm-" + std::to_string(slab)));
   for (const UniqueFd& slab : old) {

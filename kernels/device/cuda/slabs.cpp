@@ -94,8 +94,8 @@ Result<DramSlab> DramSlab::create(const Driver& driver, HostMemoryRequest reques
 }
 
 // Its pages are where they were.
-Result<DramSlab> DramSlab::reopen(const Driver& driver, HostMemoryRequest request, UniqueFd file,
-                                  bool zeroed, const Capabilities& capabilities) {
+Result<DramSlab> DramSlab::reopen(const Driver& driver, const HostMemoryRequest& request,
+                                  UniqueFd file, bool zeroed, const Capabilities& capabilities) {
   KVD_ASSIGN_OR_RETURN(HostMemory memory, HostMemory::reopen(request, std::move(file), zeroed));
   return of(driver, std::move(memory), capabilities);
 }

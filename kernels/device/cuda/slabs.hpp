@@ -74,9 +74,9 @@ class DramSlab {
   [[nodiscard]] static Result<DramSlab> create(const Driver& driver, HostMemoryRequest request,
                                                const Capabilities& capabilities);
   /// Of an earlier process: HostMemory::reopen.
-  [[nodiscard]] static Result<DramSlab> reopen(const Driver& driver, HostMemoryRequest request,
-                                               UniqueFd memory, bool zeroed,
-                                               const Capabilities& capabilities);
+  [[nodiscard]] static Result<DramSlab> reopen(const Driver& driver,
+                                               const HostMemoryRequest& request, UniqueFd memory,
+                                               bool zeroed, const Capabilities& capabilities);
 
   [[nodiscard]] std::uintptr_t address() const { return memory_.address(); }
   [[nodiscard]] PageKind pages() const { return memory_.pages(); }
