@@ -284,8 +284,8 @@ class World {
     for (const auto& [first, blocks] : before.written_down) {
       const store::KeptRow& row = blocks.row;
       const bool whole = std::all_of(row.slots.begin(), row.slots.end(), [&](SlotId slot) {
-        const auto found = before.written_down.find({row.tier, slot});
-        return found != before.written_down.end() && found->second.row.digest == row.digest;
+        const auto other = before.written_down.find({row.tier, slot});
+        return other != before.written_down.end() && other->second.row.digest == row.digest;
       });
       if (!whole || first.second != row.slots.front()) continue;
       left.rows.push_back(blocks);

@@ -19,7 +19,7 @@ Config overlapping() {
 /// A block takes 20 ms to compute and 5 ms to read, so of ten the first two are computed.
 class SkipsTest : public DiskFixture {
  protected:
-  static constexpr std::uint32_t kHead = 2;
+  static constexpr std::int64_t kHead = 2;
   static constexpr std::int64_t kPrompt = 41;
 
   SkipsTest() : DiskFixture(overlapping()), session(attach()) {
@@ -48,7 +48,8 @@ class SkipsTest : public DiskFixture {
     return request;
   }
   void compute(Request& request, std::uint32_t blocks) {
-    request.progress.tokens = request.progress.planned = Tokens(blocks * kBlockTokens);
+    request.progress.tokens = request.progress.planned =
+        Tokens(std::int64_t{blocks} * kBlockTokens);
     ground.memory.seal_full_blocks(request);
   }
   void arrive(const Request& request, bool ok = true) {
