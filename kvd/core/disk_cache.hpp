@@ -49,8 +49,8 @@ class DiskCache {
   [[nodiscard]] bool brings(Request& request, const store::KeySpace& space, std::size_t asked,
                             std::uint32_t known);
   /// Under a policy that overlaps, of an engine that skips ahead: what stands behind a head that
-  /// the engine computes meanwhile is read. It is found when the engine comes there, and computed
-  /// where it has not come. True: more is on its way than before, and nobody is to wait for it.
+  /// the engine computes meanwhile is read, and found when the engine comes there (skips.hpp).
+  /// True: more is on its way than before, and its claim is not to wait for it.
   bool brings_behind(Request& request, const store::KeySpace& space, std::size_t asked,
                      std::uint32_t known);
   /// When the block is expected, which is being read; none: it is not.
@@ -106,7 +106,7 @@ class DiskCache {
     TimePoint expected{0};  ///< when all is here, by what was measured
     TimePoint deadline{0};
     Bytes queued{0};       ///< that were read before
-    bool behind = false;   ///< a head is computed meanwhile, and nobody waits
+    bool behind = false;   ///< a head is computed meanwhile, and no claim waits
     bool slow = false;     ///< some row was not there in time
     bool late = false;     ///< nobody waits for it any more
     bool dropped = false;  ///< the cache was emptied meanwhile
@@ -134,8 +134,12 @@ class DiskCache {
   [[nodiscard]] std::vector<Row> found(const Disk& disk, const Request& request,
                                        const store::KeySpace& space, std::size_t asked,
                                        std::uint32_t first, std::size_t most) const;
-  /// What is left of the request's prompt to be computed.
-  [[nodiscard]] static planner::Seconds own_prefill(const Session& session, const Request& request);
+  /// Of the rows that `all` is about, so many are computed while at most `rows` of those behind are
+  /// read; all of them: that gains nothing.
+  [[nodiscard]] std::int64_t head_of(const Request& request, const planner::LoadCosts& all,
+                                     std::int64_t rows) const;
+  [[nodiscard]] static bool begun(const Request& request);
+  [[nodiscard]] static planner::Seconds prefill(const Session& session, Tokens tokens);
   /// Reads that may be ordered besides those under way.
   [[nodiscard]] std::size_t reads_left() const;
   /// DRAM that reads may fill besides.

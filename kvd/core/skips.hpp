@@ -29,8 +29,8 @@ class Skips {
 
   /// Those of the session, before its next iteration is put together.
   void go_on(Session& session);
-  /// The disk has brought something: who waits for it goes on now, as its engine may have nothing
-  /// else to do and not step.
+  /// The disk has brought something: of idle engines, who waits for it goes on at once, so that it
+  /// crosses the link before the next step.
   void on_read();
 
  private:

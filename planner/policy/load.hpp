@@ -84,7 +84,7 @@ class MeasuredCrossoverPolicy : public LoadPolicy {
 };
 
 /// As measured_crossover, and a prefix on disk loads from its end while the engine computes its
-/// head: nobody waits for it, and what was not there in time is computed. Engines that cannot go on
+/// head; what is not there soon after is computed, too. Engines that cannot go on
 /// behind tokens they did not compute (Attach::skips_ahead) are served as by measured_crossover.
 /// Source: kvd design.
 class OverlapPolicy final : public MeasuredCrossoverPolicy {

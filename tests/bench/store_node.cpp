@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "ipc/vocabulary/clock.hpp"
+#include "tests/support/patience.hpp"
 
 namespace kvd::bench {
 namespace {
@@ -56,6 +57,17 @@ void StoreNode::start() { daemon_.emplace(folder_, settings_); }
 void StoreNode::kill() {
   daemon_->signal(SIGKILL);
   (void)daemon_->wait();
+}
+
+void StoreNode::replace_held(End end) {
+  const pid_t holder = daemon_->pid(), kvd = test::child_of(holder);
+  if (kvd <= 0) give_up("kvd-holder has no kvd");
+  end == End::kUpgraded ? ::kill(holder, SIGUSR1) : ::kill(kvd, SIGKILL);
+  const bool there = test::poll_until([&] {
+    const pid_t next = test::child_of(holder);
+    return next > 0 && next != kvd;
+  });
+  if (!there) give_up("kvd-holder does not start kvd again");
 }
 
 // Until the new kvd listens, and once more for the requests that went with the old one.

@@ -41,6 +41,10 @@ class StoreNode {
   /// Computes what is not found of the prompt with this number. Returns the tokens that were found.
   std::uint64_t run(std::uint32_t prompt, std::uint64_t tokens);
   void kill();
+  /// Its kvd runs under kvd-holder: killed, or told to make way for another program. Until the next
+  /// one is there, that engines may attach to soon.
+  enum class End : std::uint8_t { kKilled, kUpgraded };
+  void replace_held(End end = End::kKilled);
   /// Another kvd on the same folder, that engines may attach to soon.
   void start();
   /// The client attaches by itself; requests of before are no more.

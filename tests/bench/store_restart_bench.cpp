@@ -93,15 +93,7 @@ Row restart_kept_row(const Arguments& arguments, Tier tier) {
   settings.under = {test::built_program("kvd-holder"), "--"};
   if (tier == Tier::kHbm) settings.extra = "[rotation]\neager = false\n";
   StoreNode node(settings);
-  const auto kill = [&] {
-    const pid_t kvd = test::child_of(node.daemon().pid());
-    ::kill(kvd, SIGKILL);
-    const auto another = [&] {
-      const pid_t next = test::child_of(node.daemon().pid());
-      return next > 0 && next != kvd;
-    };
-    if (!test::poll_until(another)) restart_failed("kvd-holder does not start kvd again");
-  };
+  const auto kill = [&] { node.replace_held(); };
   // What is cached is written down a little later: until all of it has outlived a kvd.
   constexpr std::uint64_t kAll = kRestartPrompts * (kPromptTokens - 1);
   std::uint64_t found = run_all(node);

@@ -500,21 +500,17 @@ TEST(Holder, StartsKvdAgainWithWhatHbmAloneHad) {
   settings.extra = "[rotation]\neager = false\n";
   StoreNode node(settings);
   EXPECT_EQ(node.run(1, kTokens), 0u);
-  const auto found_after = [&](bool upgrade) -> std::uint64_t {
-    const pid_t holder = node.daemon().pid(), kvd = child_of(holder);
-    EXPECT_GT(kvd, 0) << node.daemon().log();
-    upgrade ? ::kill(holder, SIGUSR1) : ::kill(kvd, SIGKILL);
-    EXPECT_TRUE(poll_until([&] {
-      const pid_t next = child_of(holder);
-      return next > 0 && next != kvd;
-    })) << node.daemon().log();
+  const auto found_after = [&](StoreNode::End end) {
+    node.replace_held(end);
     node.attach_again();
     return node.run(1, kTokens);
   };
   std::uint64_t found = 0;
-  for (int kills = 0; kills < 20 && found < kTokens - 1; ++kills) found = found_after(false);
+  for (int kills = 0; kills < 20 && found < kTokens - 1; ++kills) {
+    found = found_after(StoreNode::End::kKilled);
+  }
   EXPECT_EQ(found, kTokens - 1) << node.daemon().log();
-  EXPECT_EQ(found_after(true), kTokens - 1) << node.daemon().log();
+  EXPECT_EQ(found_after(StoreNode::End::kUpgraded), kTokens - 1) << node.daemon().log();
 }
 
 // As it is done where there is no systemd. What is cached is written down a moment after it is
@@ -530,13 +526,7 @@ TEST(Holder, StartsAKilledKvdAgainWithAllThatItHad) {
   };
   for (int kills = 0; kills < 20 && found < kTokens - 1; ++kills) {
     ASSERT_TRUE(poll_until(in_dram)) << node.daemon().log();
-    const pid_t kvd = child_of(node.daemon().pid());
-    ASSERT_GT(kvd, 0) << node.daemon().log();
-    ::kill(kvd, SIGKILL);
-    ASSERT_TRUE(poll_until([&] {
-      const pid_t next = child_of(node.daemon().pid());
-      return next > 0 && next != kvd;
-    })) << node.daemon().log();
+    node.replace_held();
     node.attach_again();
     found = node.run(1, kTokens);
   }

@@ -6,14 +6,13 @@ import ctypes
 import mmap
 import os
 from collections.abc import Sequence
-from types import TracebackType
 
-from store import PlainMemory, Settings
+from store import PlainMemory, PlainRequest, Settings
 
 _POOL_BYTES = 512 << 20
 
 
-class FloorRequest:
+class FloorRequest(PlainRequest):
     def __init__(self, store: FloorStore, numbers: Sequence[int]) -> None:
         self._store, self._numbers = store, numbers
 
@@ -28,17 +27,6 @@ class FloorRequest:
     def load(self, slots: Sequence[int]) -> None:
         for number, slot in zip(self._numbers, slots, strict=True):
             ctypes.memmove(self._store.at(slot), self._store.place(number), self._store.bytes)
-
-    def __enter__(self) -> FloorRequest:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
 
 
 class FloorStore(PlainMemory):

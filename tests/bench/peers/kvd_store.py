@@ -6,17 +6,16 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import kvd_client
-from store import CALL_S, Failed, PlainMemory, Servers, Settings, poll_until
+from store import CALL_S, Failed, PlainMemory, PlainRequest, Servers, Settings, poll_until
 
 _SLAB = 2 << 20
 _REGION_BYTES = 320 << 20
 _DROPPED_AT_ONCE = 4096
 
 
-class KvdRequest:
+class KvdRequest(PlainRequest):
     def __init__(self, cache: kvd_client.Cache, digests: list[bytes]) -> None:
         self._cache, self._digests = cache, digests
 
@@ -31,17 +30,6 @@ class KvdRequest:
 
     def load(self, slots: Sequence[int]) -> None:
         self._copied(lambda: self._cache.load(self._digests, slots, timeout=CALL_S))
-
-    def __enter__(self) -> KvdRequest:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
 
     def _copied(self, ask: Callable[[], int]) -> None:
         try:

@@ -14,10 +14,9 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from store import Failed, PlainMemory, Servers, Settings
+from store import Failed, PlainMemory, PlainRequest, Servers, Settings
 
 _MASTER_PORT, _METRICS_PORT = 50061, 9013
 _OWNER_PORT, _CLIENT_PORT = 17002, 17100
@@ -28,7 +27,7 @@ _FOUND = 1
 _PUT_AT_ONCE = 512
 
 
-class MooncakeRequest:
+class MooncakeRequest(PlainRequest):
     def __init__(self, store: MooncakeStore, keys: list[str]) -> None:
         self._store, self._keys = store, keys
 
@@ -42,17 +41,6 @@ class MooncakeRequest:
 
     def load(self, slots: Sequence[int]) -> None:
         self._store.get(self._keys, slots)
-
-    def __enter__(self) -> MooncakeRequest:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
 
 
 class MooncakeStore(PlainMemory):

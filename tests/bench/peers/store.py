@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 PATIENCE_S = 60.0
 CALL_S = 30.0  # nobody's call is waited for longer than this, where it can be said
@@ -49,6 +49,19 @@ class Request(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...  # fmt: skip
+
+
+class PlainRequest:
+    """One that nothing follows."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass  # fmt: skip
 
 
 class Store(Protocol):

@@ -1,8 +1,6 @@
 // What DRAM cached outlives a kvd on a GPU: another one registers the same memory.
 #include <gtest/gtest.h>
 
-#include <csignal>
-
 #include "tests/bench/store_node.hpp"
 #include "tests/integration/daemon_cuda/cuda_world.hpp"
 
@@ -35,13 +33,7 @@ TEST(CudaAdopting, WhatDramCachedIsFoundAfterAKill) {
   std::uint64_t found = 0;
   for (int kills = 0; kills < 20 && found < kTokens - 1; ++kills) {
     ASSERT_TRUE(poll_until(in_dram)) << node.daemon().log();
-    const pid_t kvd = child_of(node.daemon().pid());
-    ASSERT_GT(kvd, 0) << node.daemon().log();
-    ::kill(kvd, SIGKILL);
-    ASSERT_TRUE(poll_until([&] {
-      const pid_t next = child_of(node.daemon().pid());
-      return next > 0 && next != kvd;
-    })) << node.daemon().log();
+    node.replace_held();
     node.attach_again();
     found = node.run(1, kTokens);
   }

@@ -58,7 +58,7 @@ class KeepingTest : public PrefixesFixture {
     blocks.row.saved = {1e-6};
     blocks.row.slot_bytes = kSlot;
     blocks.row.tier = tier;
-    for (std::uint32_t i = 0; i < kGroups; ++i) blocks.row.slots.push_back(SlotId(slab, first + i));
+    for (std::uint32_t i = 0; i < kGroups; ++i) blocks.row.slots.emplace_back(slab, first + i);
     return blocks;
   }
   [[nodiscard]] const Counters::Prefixes::Kept& counted() {
@@ -88,7 +88,7 @@ TEST_F(KeepingTest, WhatHbmAloneHasIsWrittenDownAndDoesNotMakeWayMeanwhile) {
   EXPECT_THAT(told(), IsEmpty()) << "it is being written";
   EXPECT_TRUE(keeping.on_kept({orders[0].ticket})) << "it may make way from now on";
   EXPECT_EQ(ground.store.cache.make_room(kA, Tier::kHbm, kSlab), kSlot * 4);
-  effects.push_back(Note{});
+  effects.emplace_back(Note{});
   ground.context.effects = &effects;
   keeping.tell();
   ASSERT_TRUE(std::holds_alternative<ForgetKept>(effects.front())) << "before all else";

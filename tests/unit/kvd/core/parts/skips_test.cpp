@@ -107,7 +107,7 @@ TEST_F(SkipsTest, WhatIsNotThereInTimeIsComputedPartByPart) {
   ASSERT_EQ(ground.memory.grow(request, Tokens(kPrompt)), ErrorCode::kOk);
   const StepReply reply = replies.build(session);
   ASSERT_EQ(reply.run.size(), 1u);
-  EXPECT_EQ(reply.run[0].tokens, Tokens(2 * kBlockTokens)) << "then it looks again";
+  EXPECT_EQ(reply.run[0].tokens, Tokens(std::int64_t{2} * kBlockTokens)) << "then it looks again";
   session.iterations.finished = session.iterations.granted;
   ground.store.tiers.iteration_finished(session.id, session.iterations.granted);
   compute(request, kHead + 2);
@@ -117,6 +117,38 @@ TEST_F(SkipsTest, WhatIsNotThereInTimeIsComputedPartByPart) {
   EXPECT_EQ(ground.context.counters.prefixes.found[1], 6u * kBlockTokens);
   arrive(request);
   EXPECT_EQ(request.progress.planned, Tokens(40));
+  end(request);
+  expect_nothing_left();
+}
+
+TEST_F(SkipsTest, WhatIsAboutToComeIsWaitedForAsLongAsAPartTakes) {
+  Request& request = begun();
+  const auto orders = read();
+  compute(request, kHead);
+  pass(milliseconds(30));  // of 40 that eight blocks take
+  skips.go_on(session);
+  EXPECT_TRUE(replies.build(session).run.empty());
+  finish(orders);
+  skips.on_read();
+  ASSERT_EQ(request.place, Location::kComing) << "its engine need not ask first";
+  arrive(request);
+  EXPECT_EQ(request.progress.planned, Tokens(40));
+  end(request);
+  expect_nothing_left();
+}
+
+TEST_F(SkipsTest, WhatIsLateIsNotWaitedForLonger) {
+  Request& request = begun();
+  const auto orders = read();
+  compute(request, kHead);
+  pass(milliseconds(30));
+  skips.go_on(session);
+  ASSERT_TRUE(replies.build(session).run.empty());
+  pass(milliseconds(60));  // 40, and 40 for two blocks
+  EXPECT_EQ(replies.build(session).run.size(), 1u) << "though nobody has looked again";
+  session.iterations.finished = session.iterations.granted;
+  ground.store.tiers.iteration_finished(session.id, session.iterations.granted);
+  finish(orders);
   end(request);
   expect_nothing_left();
 }
