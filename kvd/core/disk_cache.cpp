@@ -26,15 +26,12 @@ DiskCache::DiskCache(Context& context, store::Store& store, Requests& requests,
 
 // ---- classes and names ----
 
-void DiskCache::meet(const Session& session, const Fingerprint& fingerprint) {
+void DiskCache::meet(const Session& session, ClassId model_class, const DiskShape& shape) {
   if (!on()) return;
   domains_[session.info.domain] = session.info.domain_name;
-  const auto [known, is_new] = by_class_.try_emplace({fingerprint, session.class_id});
+  const auto [known, is_new] = by_class_.try_emplace({shape.fingerprint, model_class});
   if (!is_new) return;
-  const ModelClass& shape = session.shape;
-  const auto [disk, opens] = by_shape_.try_emplace(
-      DiskShape{fingerprint, shape.layers, shape.layers_per_block, shape.block_tokens, shape.ranks,
-                shape.groups(), shape.slot_bytes()});
+  const auto [disk, opens] = by_shape_.try_emplace(shape);
   if (opens && disks_.size() < kMostDisks) {
     disk->second = DiskId(static_cast<std::uint32_t>(disks_.size() + 1));
     disks_.push_back({.id = disk->second, .shape = disk->first, .since = context_.now});
@@ -50,6 +47,12 @@ void DiskCache::meet(const Session& session, const Fingerprint& fingerprint) {
 DiskCache::Disk* DiskCache::disk_of(const store::KeySpace& space) {
   const auto found = by_class_.find({space.fingerprint, space.model_class});
   return found == by_class_.end() ? nullptr : &at(found->second);
+}
+
+void DiskCache::forget(const store::KeySpace& space, const Digest& digest) {
+  Disk* disk = on() ? disk_of(space) : nullptr;
+  if (disk == nullptr || !disk->directory) return;
+  disk->directory->forget(label_of(space.domain), name_of(space, digest));
 }
 
 Nanoseconds DiskCache::opening_patience(const Session& session, std::int64_t tokens) const {

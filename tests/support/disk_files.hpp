@@ -27,11 +27,10 @@ inline Digest plain_disk_name(const std::string& domain, const Fingerprint& fing
 }
 
 /// What a disk does, its blocks kept as `Content` of each layer group. Nothing ends by itself.
-template <class Content>
+/// `Memory` is what has the content of DRAM's slots: by [], as a map of them.
+template <class Content, class Memory = std::map<SlotId, Content>>
 class DiskFiles {
  public:
-  using Memory = std::map<SlotId, Content>;
-
   explicit DiskFiles(std::uint32_t slots = 24) : slots_(slots) {}
 
   std::uint32_t fail_reads = 0;  ///< one in so many fails, by the numbers given; 0: none
