@@ -536,14 +536,15 @@ KVD_API kvd_status kvd_cache_store(kvd_handle* handle, uint64_t cache, const uin
 /* Copies what was stored under digest i into block block_ids[i], each another one. All of it, or
  * KVD_NOT_FOUND, and nothing is copied. What only the disk has comes by way of DRAM: the ticket is
  * over later, and fails where a block cannot be read in the time that computing it again takes, as
- * far as the daemon knows that (kvd_schedule). The engine neither reads nor writes the blocks before the
- * ticket is over; after KVD_TICKET_FAILED their content is undefined. Other codes as
+ * far as the daemon knows that (kvd_schedule). The engine neither reads nor writes the blocks
+ * before the ticket is over; after KVD_TICKET_FAILED their content is undefined. Other codes as
  * kvd_cache_store. */
 KVD_API kvd_status kvd_cache_load(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                   const uint32_t* block_ids, uint64_t count, uint64_t timeout_ns,
                                   uint64_t* ticket);
 /* They are not parked any more and are not found any more; a store of them that is under way is
- * not kept. What a disk has of them a later daemon may find again. Digests that are not there are passed over. */
+ * not kept. What a disk has of them a later daemon may find again. Digests that are not there are
+ * passed over. */
 KVD_API kvd_status kvd_cache_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                   uint64_t count, uint64_t timeout_ns);
 

@@ -2,31 +2,27 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "kvd/core/context.hpp"
+#include "kvd/core/disk_classes.hpp"
 #include "kvd/core/knowledge.hpp"
 #include "kvd/core/requests.hpp"
 #include "kvd/store/disk_admission.hpp"
-#include "kvd/store/disk_directory.hpp"
 #include "kvd/store/store.hpp"
-#include "planner/model/tier_rates.hpp"
 #include "planner/policy/load.hpp"
 
 namespace kvd::core {
 
 /// Cached blocks on disk: written from DRAM in the background once they were asked for again, and
-/// brought back to DRAM for whoever asks for what only the disk has. Each class of blocks
-/// (fingerprint and shape) has files of its own, opened when the first engine tells of its content.
+/// brought back to DRAM for whoever asks for what only the disk has.
 ///
 /// Who asks while the files are being opened waits for that a little, too: after a restart the
 /// first requests are to find what there is.
@@ -60,8 +56,10 @@ class DiskCache {
     bool apart = false;                 ///< each stands for itself (store::PlacedRows)
   };
 
-  /// The session's engine has told of content of this shape, in blocks of the class.
-  void meet(const Session& session, ClassId model_class, const DiskShape& shape);
+  /// As DiskClasses::meet().
+  void meet(const Session& session, ClassId model_class, const DiskShape& shape) {
+    classes_.meet(session, model_class, shape);
+  }
   /// Memory has the first `known` blocks of those that the request asks for. True: more come from
   /// disk, and it is to wait.
   [[nodiscard]] bool brings(Request& request, const store::KeySpace& space, std::size_t asked,
@@ -101,8 +99,8 @@ class DiskCache {
   void clear();
 
   // ---- what the shell says ----
-  void on_opened(const DiskOpened& opened);
-  void on_found(const DiskFound& found);
+  void on_opened(const DiskOpened& opened) { classes_.on_opened(opened); }
+  void on_found(const DiskFound& found) { classes_.on_found(found); }
   /// True: somebody who waited can go on.
   [[nodiscard]] bool on_finished(const DiskFinished& finished);
   /// Time has passed. True as above.
@@ -117,17 +115,7 @@ class DiskCache {
   [[nodiscard]] std::vector<DiskFound::Block> blocks(DiskId disk) const;
 
  private:
-  struct Disk {
-    DiskId id;
-    DiskShape shape;
-    TimePoint since{0};                               ///< its files were asked for
-    bool opening = true;                              ///< what it holds may yet be told
-    std::optional<store::DiskDirectory> directory{};  ///< none: it is not open
-    bool ready = false;                               ///< all that it held is known
-    planner::TierRates rates{};                       ///< of reads
-    planner::LoadMemory memory{};
-    [[nodiscard]] Bytes row_bytes() const { return shape.slot_bytes * shape.groups; }
-  };
+  using Disk = DiskClasses::Disk;
   struct Row {
     Digest name;
     std::uint32_t slot = 0;
@@ -162,14 +150,8 @@ class DiskCache {
     bool told = false;  ///< it has failed, and the device may still read the memory
   };
 
-  [[nodiscard]] bool on() const { return static_cast<bool>(context_.config.disk.name); }
-  [[nodiscard]] Disk& at(DiskId id) { return disks_[id.value - 1]; }
-  [[nodiscard]] Disk* disk_of(const store::KeySpace& space);
-  [[nodiscard]] Digest name_of(const store::KeySpace& space, const Digest& digest) const;
   /// How long a request with so many tokens to compute waits for what the files hold to be known.
   [[nodiscard]] Nanoseconds opening_patience(const Session& session, std::int64_t tokens) const;
-  /// What the domain is called in the files.
-  [[nodiscard]] Digest label_of(DomainId domain) const;
   [[nodiscard]] Asked asked_by(const Request& request, const store::KeySpace& space) const;
   /// Those of the chain from block `first` on, to `end` at most, that follow each other, and that
   /// nobody reads yet.
@@ -204,11 +186,8 @@ class DiskCache {
   store::Store& store_;
   Requests& requests_;
   const Knowledge& knowledge_;
+  DiskClasses classes_;
   store::WriteBudget budget_;
-  std::deque<Disk> disks_;  ///< by id - 1
-  std::map<DiskShape, DiskId> by_shape_;
-  std::map<std::pair<Fingerprint, ClassId>, DiskId> by_class_;
-  std::map<DomainId, std::string> domains_;
   std::map<std::uint64_t, Run> runs_;
   std::map<std::pair<DiskId, Digest>, std::uint64_t> coming_;  ///< by name: the run that brings it
   std::map<Ticket, Read> reads_;

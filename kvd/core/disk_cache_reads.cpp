@@ -35,11 +35,11 @@ DiskCache::Asked DiskCache::asked_by(const Request& request, const store::KeySpa
 bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size_t asked,
                        std::uint32_t known) {
   request.content.awaits_disk = false;
-  Disk* disk = on() && known < asked ? disk_of(space) : nullptr;
+  Disk* disk = known < asked ? classes_.find(space) : nullptr;
   if (disk == nullptr) return false;
   const Session& session = requests_.session_of(request);
-  const Digest next = name_of(space, request.content.chain[known]);
-  const bool knows = disk->directory && disk->directory->find(label_of(space.domain), next);
+  const Digest next = classes_.name(space, request.content.chain[known]);
+  const bool knows = disk->directory && disk->directory->find(classes_.label(space.domain), next);
   if (!knows && disk->opening) {
     const auto tokens = static_cast<std::int64_t>((asked - known) * session.shape.block_tokens);
     return request.content.awaits_disk =
@@ -69,7 +69,7 @@ bool DiskCache::brings_behind(Request& request, const store::KeySpace& space, st
                               std::uint32_t known) {
   const Session& session = requests_.session_of(request);
   if (!context_.load->overlaps() || !session.info.skips_ahead || known >= asked) return false;
-  const Disk* disk = on() ? disk_of(space) : nullptr;
+  const Disk* disk = classes_.find(space);
   std::optional<std::uint32_t>& asked_before = request.content.asked_disk;
   if (disk == nullptr || !disk->directory || (asked_before && known <= *asked_before)) return false;
   const std::int64_t room = dram_left(*disk) / disk->row_bytes();
@@ -115,20 +115,20 @@ std::int64_t DiskCache::head_of(const Request& request, const planner::LoadCosts
 
 std::optional<TimePoint> DiskCache::expected(const Request& request, const store::KeySpace& space,
                                              std::uint32_t block) {
-  const Disk* disk = on() ? disk_of(space) : nullptr;
+  const Disk* disk = classes_.find(space);
   if (disk == nullptr) return std::nullopt;
-  const auto run = coming_.find({disk->id, name_of(space, request.content.chain[block])});
+  const auto run = coming_.find({disk->id, classes_.name(space, request.content.chain[block])});
   if (run == coming_.end()) return std::nullopt;
   return runs_.at(run->second).expected;
 }
 
 std::size_t DiskCache::leading(const store::KeySpace& space, std::span<const Digest> chain) {
-  const Disk* disk = on() ? disk_of(space) : nullptr;
+  const Disk* disk = classes_.find(space);
   if (disk == nullptr || !disk->directory) return 0;
-  const Digest label = label_of(space.domain);
+  const Digest label = classes_.label(space.domain);
   std::size_t count = 0;
   for (const Digest& digest : chain) {
-    const Digest name = name_of(space, digest);
+    const Digest name = classes_.name(space, digest);
     if (!disk->directory->find(label, name) && !coming_.contains({disk->id, name})) break;
     ++count;
   }
@@ -136,18 +136,19 @@ std::size_t DiskCache::leading(const store::KeySpace& space, std::span<const Dig
 }
 
 bool DiskCache::pays(const Asked& asked, std::size_t blocks) {
-  Disk* disk = on() ? disk_of(asked.space) : nullptr;
+  Disk* disk = classes_.find(asked.space);
   if (disk == nullptr) return false;
   return context_.load->decide(costs(*disk, asked, blocks), disk->memory) > Tokens(0);
 }
 
 DiskCache::Coming DiskCache::bring(const Asked& asked) {
-  Disk* disk = on() ? disk_of(asked.space) : nullptr;
+  Disk* disk = classes_.find(asked.space);
   Coming coming;
   coming.code = disk == nullptr || !disk->directory ? ErrorCode::kNotFound : ErrorCode::kOk;
   if (coming.code != ErrorCode::kOk) return coming;
   for (; coming.blocks < asked.chain.size(); ++coming.blocks) {
-    const auto run = coming_.find({disk->id, name_of(asked.space, asked.chain[coming.blocks])});
+    const auto run =
+        coming_.find({disk->id, classes_.name(asked.space, asked.chain[coming.blocks])});
     if (run == coming_.end()) break;
     coming.runs.insert(run->second);
   }
@@ -171,7 +172,7 @@ DiskCache::Coming DiskCache::bring(const Asked& asked) {
 
 std::uint64_t DiskCache::read(const Asked& asked, std::size_t known, std::vector<Row> rows,
                               planner::Seconds patience, bool behind) {
-  Disk& disk = *disk_of(asked.space);
+  Disk& disk = *classes_.find(asked.space);
   const double most = to_seconds(context_.config.disk.patience);
   const auto from = asked.chain.begin() + static_cast<std::ptrdiff_t>(asked.apart ? known : 0);
   const auto end = asked.chain.begin() + static_cast<std::ptrdiff_t>(known + rows.size());
@@ -204,9 +205,9 @@ std::vector<DiskCache::Row> DiskCache::found(const Disk& disk, const Asked& aske
                                              std::size_t first, std::size_t end,
                                              std::size_t most) const {
   std::vector<Row> rows;
-  const Digest label = label_of(asked.space.domain);
+  const Digest label = classes_.label(asked.space.domain);
   for (std::size_t i = first; i < end && rows.size() < most; ++i) {
-    const Digest name = name_of(asked.space, asked.chain[i]);
+    const Digest name = classes_.name(asked.space, asked.chain[i]);
     const auto place = disk.directory->find(label, name);
     if (!place || coming_.contains({disk.id, name})) break;
     rows.push_back({name, place->slot, place->generation});
@@ -243,8 +244,8 @@ void DiskCache::take_dram(const Disk& disk, const Asked& asked, std::vector<Row>
 
 std::uint64_t DiskCache::start(Run run) {
   const std::uint64_t id = ++last_run_;
-  Disk& disk = at(run.disk);
-  const Digest label = label_of(run.wanted.space.domain);
+  Disk& disk = classes_.at(run.disk);
+  const Digest label = classes_.label(run.wanted.space.domain);
   run.under_way = run.rows.size();
   for (std::size_t i = run.rows.size(); i-- > 0;) disk.directory->touch(label, run.rows[i].name);
   for (std::size_t i = 0; i < run.rows.size(); ++i) {
@@ -265,7 +266,7 @@ std::uint64_t DiskCache::start(Run run) {
 bool DiskCache::read_ended(const Read& read, const DiskFinished& finished) {
   Run& run = runs_.at(read.run);
   Row& row = run.rows[read.row];
-  Disk& disk = at(run.disk);
+  Disk& disk = classes_.at(run.disk);
   disk.directory->end_read(row.slot, !finished.ok && finished.gone);
   row.here = finished.ok;
   Counters::Prefixes::Disk& counters = context_.counters.prefixes.disk;
@@ -290,7 +291,7 @@ bool DiskCache::read_ended(const Read& read, const DiskFinished& finished) {
 void DiskCache::end(std::uint64_t id) {
   Run run = std::move(runs_.extract(id).mapped());
   for (const Row& row : run.rows) coming_.erase({run.disk, row.name});
-  measure(at(run.disk), run, to_seconds(context_.now - run.since));
+  measure(classes_.at(run.disk), run, to_seconds(context_.now - run.since));
   std::vector<SlotId> unused = adopt(run);
   for (const Row& row : run.rows) unused.insert(unused.end(), row.dram.begin(), row.dram.end());
   store_.tiers.free(Tier::kDram, std::move(unused));
@@ -331,7 +332,8 @@ void DiskCache::measure(Disk& disk, const Run& run, double seconds) {
 }
 
 bool DiskCache::expire() {
-  bool any = std::any_of(disks_.begin(), disks_.end(), [](const Disk& d) { return d.opening; });
+  bool any = std::any_of(classes_.all().begin(), classes_.all().end(),
+                         [](const Disk& d) { return d.opening; });
   for (auto& [id, run] : runs_) {
     if (run.late || run.deadline > context_.now) continue;
     run.late = true;
