@@ -147,6 +147,50 @@ TEST_F(CachesOnDisk, AReadThatFailsFailsTheLoadAndIsAMissFromThenOn) {
   expect_no_leak();
 }
 
+TEST_F(CachesOnDisk, WhatIsLateIsNotReadOnceMore) {
+  Placer a(node);
+  store_twice(a, {1});
+  empty_dram(a);
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1}, {0})), ErrorCode::kOk);
+  node.disk.fail_reads = 1;
+  node.disk.fail_late = true;
+  node.finish_disk([](std::size_t) { return 0u; }, 1);
+  EXPECT_EQ(a.state(), State::kFailed) << "it is computed in that time";
+  EXPECT_EQ(node.disk.under_way(), 0u);
+  EXPECT_EQ(a.leading({1}), 1u) << "it is still there for the next one";
+}
+
+TEST_F(CachesOnDisk, WhoWaitsForAnothersReadWaitsForThatOne) {
+  Placer a(node), b(node), c(node);
+  store_twice(a, {1, 2});
+  empty_dram(a);
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1}, {0})), ErrorCode::kOk);
+  ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {2}, {0})), ErrorCode::kOk);
+  ASSERT_EQ(ByteNode::code(c.ask(Op::kLoad, {2}, {0})), ErrorCode::kOk);
+  node.finish_disk([](std::size_t) { return 0u; }, 1);
+  node.finish_all();
+  EXPECT_EQ(a.state(), State::kDone);
+  EXPECT_EQ(c.state(), State::kPending);
+  node.finish_disk();
+  node.finish_all();
+  EXPECT_EQ(c.state(), State::kDone);
+  EXPECT_TRUE(node.holds(c.region, 0, 2));
+}
+
+TEST_F(CachesOnDisk, ForAnEngineThatHasGoneNothingMoreIsRead) {
+  Placer a(node, DomainId(1), 2);
+  store_twice(a, {1, 2, 3, 4, 5, 6, 7});
+  empty_dram(a);
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2, 3, 4, 5, 6, 7}, {1, 2, 3, 4, 5, 6, 7})),
+            ErrorCode::kOk);
+  node.feed(Dying{a.id});
+  node.feed(Dead{a.id});
+  EXPECT_EQ(node.disk.under_way(), 4u);
+  node.finish_disk([](std::size_t) { return 0u; }, 4);
+  EXPECT_EQ(node.disk.under_way(), 0u);
+  expect_no_leak();
+}
+
 TEST_F(CachesOnDisk, AnEngineThatGoesLeavesNothingOpen) {
   Placer a(node);
   store_twice(a, {1, 2});
