@@ -461,8 +461,10 @@ KVD_API uint32_t kvd_slo_class(const char* name);
  * what. It stores blocks in kvd's DRAM under digests of 32 bytes, which stand for all that the
  * tokens of a block, and those before it, are; kvd copies them there, and later back into other
  * blocks, of this engine or another one. Sessions of one domain whose caches have the same model,
- * block_tokens and block_bytes find each other's blocks; domains never do. Only DRAM is looked in:
- * these blocks are not written to disk.
+ * block_tokens and block_bytes find each other's blocks; domains never do. Where the daemon has a
+ * disk (disk.path), blocks that were stored or loaded again are written there, but for those that
+ * are parked, and found and loaded from there when DRAM has them no more, or the daemon was started
+ * anew.
  *
  * All calls may be made by any thread. kvd_cache_poll talks to nobody; the others wait for the
  * daemon's answer, at most timeout_ns, never for a copy, and for each other. */
@@ -499,8 +501,9 @@ KVD_API kvd_status kvd_cache_open(kvd_handle* handle, const kvd_cache_options* o
 KVD_API kvd_status kvd_cache_close(kvd_handle* handle, uint64_t cache, uint64_t timeout_ns);
 
 /* How many of the `count` digests (of 32 bytes each, one after the other), from the first on
- * without a gap, can be loaded now. Changes nothing, so it may be asked again and again; by the
- * time of the load some may have made way. */
+ * without a gap, can be loaded now. What only the disk has counts where reading it takes less time
+ * than computing it again (load.policy). Changes nothing, so it may be asked again and again; by
+ * the time of the load some may have made way. */
 KVD_API kvd_status kvd_cache_lookup(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                     uint64_t count, uint64_t timeout_ns, uint64_t* leading);
 
@@ -531,14 +534,17 @@ KVD_API kvd_status kvd_cache_store(kvd_handle* handle, uint64_t cache, const uin
                                    const uint32_t* block_ids, uint64_t count, uint32_t flags,
                                    uint64_t timeout_ns, uint64_t* ticket);
 /* Copies what was stored under digest i into block block_ids[i], each another one. All of it, or
- * KVD_NOT_FOUND, and nothing is copied. The engine neither reads nor writes the blocks before the
- * ticket is over; after KVD_TICKET_FAILED their content is undefined. Other codes as
+ * KVD_NOT_FOUND, and nothing is copied. What only the disk has comes by way of DRAM: the ticket is
+ * over later, and fails where a block cannot be read in the time that computing it again takes, as
+ * far as the daemon knows that (kvd_schedule). The engine neither reads nor writes the blocks
+ * before the ticket is over; after KVD_TICKET_FAILED their content is undefined. Other codes as
  * kvd_cache_store. */
 KVD_API kvd_status kvd_cache_load(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                   const uint32_t* block_ids, uint64_t count, uint64_t timeout_ns,
                                   uint64_t* ticket);
 /* They are not parked any more and are not found any more; a store of them that is under way is
- * not kept. Digests that are not there are passed over. */
+ * not kept. What a disk has of them a later daemon may find again. Digests that are not there are
+ * passed over. */
 KVD_API kvd_status kvd_cache_drop(kvd_handle* handle, uint64_t cache, const uint8_t* digests,
                                   uint64_t count, uint64_t timeout_ns);
 

@@ -6,8 +6,6 @@ namespace kvd::core {
 
 namespace {
 
-/// Engines choose fingerprints, and each class has files of the whole size.
-constexpr std::size_t kMostDisks = 4;
 constexpr std::size_t kMostWrites = 16;
 /// After a start the files have at least so long to be opened.
 constexpr Nanoseconds kLeastPatience = std::chrono::milliseconds(50);
@@ -20,36 +18,17 @@ DiskCache::DiskCache(Context& context, store::Store& store, Requests& requests,
       store_(store),
       requests_(requests),
       knowledge_(knowledge),
+      classes_(context),
       budget_(context.config.disk.writes_a_day, TimePoint{0}) {
-  if (on()) store_.cache.offer_to_disk(context_.config.disk.admission);
+  if (classes_.on()) store_.cache.offer_to_disk(context_.config.disk.admission);
 }
 
 // ---- classes and names ----
 
-void DiskCache::meet(const Session& session, const Fingerprint& fingerprint) {
-  if (!on()) return;
-  domains_[session.info.domain] = session.info.domain_name;
-  const auto [known, is_new] = by_class_.try_emplace({fingerprint, session.class_id});
-  if (!is_new) return;
-  const ModelClass& shape = session.shape;
-  const auto [disk, opens] = by_shape_.try_emplace(
-      DiskShape{fingerprint, shape.layers, shape.layers_per_block, shape.block_tokens, shape.ranks,
-                shape.groups(), shape.slot_bytes()});
-  if (opens && disks_.size() < kMostDisks) {
-    disk->second = DiskId(static_cast<std::uint32_t>(disks_.size() + 1));
-    disks_.push_back({.id = disk->second, .shape = disk->first, .since = context_.now});
-    context_.emit(OpenDisk{disk->second, disk->first});
-  } else if (opens) {
-    by_shape_.erase(disk);
-    by_class_.erase(known);
-    return;
-  }
-  known->second = disk->second;
-}
-
-DiskCache::Disk* DiskCache::disk_of(const store::KeySpace& space) {
-  const auto found = by_class_.find({space.fingerprint, space.model_class});
-  return found == by_class_.end() ? nullptr : &at(found->second);
+void DiskCache::forget(const store::KeySpace& space, const Digest& digest) {
+  Disk* disk = classes_.find(space);
+  if (disk == nullptr || !disk->directory) return;
+  disk->directory->forget(classes_.label(space.domain), classes_.name(space, digest));
 }
 
 Nanoseconds DiskCache::opening_patience(const Session& session, std::int64_t tokens) const {
@@ -58,18 +37,10 @@ Nanoseconds DiskCache::opening_patience(const Session& session, std::int64_t tok
                     context_.config.disk.patience);
 }
 
-Digest DiskCache::name_of(const store::KeySpace& space, const Digest& digest) const {
-  return context_.config.disk.name(domains_.at(space.domain), space.fingerprint, digest);
-}
-
-Digest DiskCache::label_of(DomainId domain) const {
-  return context_.config.disk.name(domains_.at(domain), Fingerprint(), Digest());
-}
-
 // ---- writing ----
 
 void DiskCache::write_ahead() {
-  if (!on()) return;
+  if (!classes_.on()) return;
   while (writes_.size() < kMostWrites) {
     const std::optional<store::ForDisk> row = store_.cache.next_for_disk();
     if (!row) return;
@@ -78,10 +49,10 @@ void DiskCache::write_ahead() {
 }
 
 void DiskCache::write(const store::ForDisk& row) {
-  Disk* disk = disk_of(row.space);
+  Disk* disk = classes_.find(row.space);
   if (disk == nullptr || !disk->directory || !disk->ready) return;
-  const Digest label = label_of(row.space.domain);
-  const Digest name = name_of(row.space, row.digest);
+  const Digest label = classes_.label(row.space.domain);
+  const Digest name = classes_.name(row.space, row.digest);
   if (disk->directory->knows(label, name)) return disk->directory->touch(label, name);
   const bool may = budget_.take(disk->row_bytes(), context_.now);
   const auto slot = may ? disk->directory->begin_write(label, name) : std::nullopt;
@@ -100,7 +71,7 @@ void DiskCache::write(const store::ForDisk& row) {
 
 void DiskCache::write_ended(Write& write, const DiskFinished& finished) {
   if (!write.told) {
-    at(write.disk).directory->end_write(write.slot, finished.ok, finished.generation);
+    classes_.at(write.disk).directory->end_write(write.slot, finished.ok, finished.generation);
     Counters::Prefixes::Disk& counters = context_.counters.prefixes.disk;
     ++(finished.ok ? counters.stores : counters.store_failures);
     if (finished.ok) counters.store_bytes += static_cast<std::uint64_t>(write.bytes.value);
@@ -109,22 +80,6 @@ void DiskCache::write_ended(Write& write, const DiskFinished& finished) {
 }
 
 // ---- what the shell says ----
-
-void DiskCache::on_opened(const DiskOpened& opened) {
-  Disk& disk = at(opened.disk);
-  disk.opening = opened.slots > 0;  // until all that it holds is known
-  if (opened.slots > 0) disk.directory.emplace(opened.slots);
-}
-
-void DiskCache::on_found(const DiskFound& found) {
-  Disk& disk = at(found.disk);
-  if (!disk.directory) return;
-  for (const DiskFound::Block& block : found.blocks) {
-    (void)disk.directory->restore(block.domain, block.name, {block.slot, block.generation});
-  }
-  disk.ready = disk.ready || found.all;
-  disk.opening = !disk.ready;
-}
 
 bool DiskCache::on_finished(const DiskFinished& finished) {
   if (const auto held = held_.find(finished.ticket); held != held_.end()) {
@@ -146,7 +101,7 @@ bool DiskCache::on_finished(const DiskFinished& finished) {
 }
 
 void DiskCache::clear() {
-  for (Disk& disk : disks_) {
+  for (Disk& disk : classes_.all()) {
     if (disk.directory) disk.directory->clear();
   }
   for (auto& [id, run] : runs_) run.dropped = true;
@@ -163,7 +118,7 @@ std::size_t DiskCache::slots() const {
 
 Bytes DiskCache::bytes() const {
   Bytes sum;
-  for (const Disk& disk : disks_) {
+  for (const Disk& disk : classes_.all()) {
     if (disk.directory) sum += disk.row_bytes() * static_cast<std::int64_t>(disk.directory->used());
   }
   return sum;
@@ -171,7 +126,7 @@ Bytes DiskCache::bytes() const {
 
 DiskRates DiskCache::rates() const {
   DiskRates slowest;
-  for (const Disk& disk : disks_) {
+  for (const Disk& disk : classes_.all()) {
     if (!disk.rates.measured()) continue;
     const double rate = disk.rates.bandwidth().value;
     if (slowest.bytes_per_s > 0 && slowest.bytes_per_s < rate) continue;
@@ -182,7 +137,7 @@ DiskRates DiskCache::rates() const {
 
 std::vector<DiskFound::Block> DiskCache::blocks(DiskId id) const {
   std::vector<DiskFound::Block> all;
-  const Disk& disk = disks_[id.value - 1];
+  const Disk& disk = classes_.all()[id.value - 1];
   if (!disk.directory) return all;
   disk.directory->each([&](const Digest& domain, const Digest& name, const auto& place) {
     all.push_back({place.slot, place.generation, domain, name});

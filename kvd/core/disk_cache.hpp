@@ -2,29 +2,27 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
-#include <string>
+#include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "kvd/core/context.hpp"
+#include "kvd/core/disk_classes.hpp"
 #include "kvd/core/knowledge.hpp"
 #include "kvd/core/requests.hpp"
 #include "kvd/store/disk_admission.hpp"
-#include "kvd/store/disk_directory.hpp"
 #include "kvd/store/store.hpp"
-#include "planner/model/tier_rates.hpp"
 #include "planner/policy/load.hpp"
 
 namespace kvd::core {
 
 /// Cached blocks on disk: written from DRAM in the background once they were asked for again, and
-/// brought back to DRAM for whoever asks for what only the disk has. Each class of blocks
-/// (fingerprint and shape) has files of its own, opened when the first engine tells of its content.
+/// brought back to DRAM for whoever asks for what only the disk has.
 ///
 /// Who asks while the files are being opened waits for that a little, too: after a restart the
 /// first requests are to find what there is.
@@ -35,6 +33,9 @@ namespace kvd::core {
 /// the disk is asked for a part at a time, as long as all of it comes. A block that could not be
 /// read is a miss and is forgotten, whatever the reason.
 ///
+/// Blocks of engines that place by themselves are written by the same rule and read when they are
+/// loaded: engine_caches.hpp holds the load open meanwhile. What is parked is not written.
+///
 /// Source: kvd/DESIGN.md "Blocks on disk"; second touch: vLLM's store_threshold.
 ///
 /// Owner: control thread. Errors: none. Cost: O(blocks asked for), each a name to be computed.
@@ -42,8 +43,23 @@ class DiskCache {
  public:
   DiskCache(Context& context, store::Store& store, Requests& requests, const Knowledge& knowledge);
 
-  /// The session's engine has told of content with the fingerprint.
-  void meet(const Session& session, const Fingerprint& fingerprint);
+  /// Blocks that follow each other in a prompt, and what they are worth to whoever asks for them.
+  struct Asked {
+    store::KeySpace space;
+    store::Taker taker;
+    std::span<const Digest> chain;  ///< from the first block of the prompt on
+    std::uint32_t groups = 1;       ///< layer groups of a block
+    std::uint32_t block_tokens = 1;
+    store::SecondsPerByte saved;
+    planner::Seconds prefill_token{0};  ///< to compute a token
+    planner::Seconds ahead{0};          ///< that the engine computes other prompts first
+    bool apart = false;                 ///< each stands for itself (store::PlacedRows)
+  };
+
+  /// As DiskClasses::meet().
+  void meet(const Session& session, ClassId model_class, const DiskShape& shape) {
+    classes_.meet(session, model_class, shape);
+  }
   /// Memory has the first `known` blocks of those that the request asks for. True: more come from
   /// disk, and it is to wait.
   [[nodiscard]] bool brings(Request& request, const store::KeySpace& space, std::size_t asked,
@@ -57,13 +73,34 @@ class DiskCache {
   [[nodiscard]] std::optional<TimePoint> expected(const Request& request,
                                                   const store::KeySpace& space,
                                                   std::uint32_t block);
+
+  // ---- for blocks that stand for themselves ----
+  /// How many leading ones of the chain are on disk, or on their way from there.
+  [[nodiscard]] std::size_t leading(const store::KeySpace& space, std::span<const Digest> chain);
+  /// Whether it pays to read so many of its blocks.
+  [[nodiscard]] bool pays(const Asked& asked, std::size_t blocks);
+  struct Coming {
+    std::size_t blocks = 0;        ///< leading ones of the chain
+    std::set<std::uint64_t> runs;  ///< that bring them
+    ErrorCode code = ErrorCode::kOk;
+  };
+  /// Has as many leading ones of the chain brought to DRAM as there is room for.
+  /// Errors: NotFound where the first is not on disk; WouldBlock while others read as much as may
+  ///         be read at once: their runs end; OutOfMemory where DRAM is full of what may not make
+  ///         way.
+  [[nodiscard]] Coming bring(const Asked& asked);
+  /// The runs that have ended since the last call, well or not.
+  [[nodiscard]] std::vector<std::uint64_t> take_ended() { return std::exchange(ended_, {}); }
+  /// It is not looked for on disk any more, unless a later daemon finds it there.
+  void forget(const store::KeySpace& space, const Digest& digest);
+
   /// Orders writes of what has been offered, a few at a time.
   void write_ahead();
   void clear();
 
   // ---- what the shell says ----
-  void on_opened(const DiskOpened& opened);
-  void on_found(const DiskFound& found);
+  void on_opened(const DiskOpened& opened) { classes_.on_opened(opened); }
+  void on_found(const DiskFound& found) { classes_.on_found(found); }
   /// True: somebody who waited can go on.
   [[nodiscard]] bool on_finished(const DiskFinished& finished);
   /// Time has passed. True as above.
@@ -78,17 +115,7 @@ class DiskCache {
   [[nodiscard]] std::vector<DiskFound::Block> blocks(DiskId disk) const;
 
  private:
-  struct Disk {
-    DiskId id;
-    DiskShape shape;
-    TimePoint since{0};                               ///< its files were asked for
-    bool opening = true;                              ///< what it holds may yet be told
-    std::optional<store::DiskDirectory> directory{};  ///< none: it is not open
-    bool ready = false;                               ///< all that it held is known
-    planner::TierRates rates{};                       ///< of reads
-    planner::LoadMemory memory{};
-    [[nodiscard]] Bytes row_bytes() const { return shape.slot_bytes * shape.groups; }
-  };
+  using Disk = DiskClasses::Disk;
   struct Row {
     Digest name;
     std::uint32_t slot = 0;
@@ -107,6 +134,7 @@ class DiskCache {
     TimePoint deadline{0};
     Bytes queued{0};       ///< that were read before
     bool behind = false;   ///< a head is computed meanwhile, and no claim waits
+    bool apart = false;    ///< each row is of use without those before it
     bool slow = false;     ///< some row was not there in time
     bool late = false;     ///< nobody waits for it any more
     bool dropped = false;  ///< the cache was emptied meanwhile
@@ -122,57 +150,51 @@ class DiskCache {
     bool told = false;  ///< it has failed, and the device may still read the memory
   };
 
-  [[nodiscard]] bool on() const { return static_cast<bool>(context_.config.disk.name); }
-  [[nodiscard]] Disk& at(DiskId id) { return disks_[id.value - 1]; }
-  [[nodiscard]] Disk* disk_of(const store::KeySpace& space);
-  [[nodiscard]] Digest name_of(const store::KeySpace& space, const Digest& digest) const;
   /// How long a request with so many tokens to compute waits for what the files hold to be known.
   [[nodiscard]] Nanoseconds opening_patience(const Session& session, std::int64_t tokens) const;
-  /// What the domain is called in the files.
-  [[nodiscard]] Digest label_of(DomainId domain) const;
-  /// Those from block `first` on that follow each other, and that nobody reads yet.
-  [[nodiscard]] std::vector<Row> found(const Disk& disk, const Request& request,
-                                       const store::KeySpace& space, std::size_t asked,
-                                       std::uint32_t first, std::size_t most) const;
+  [[nodiscard]] Asked asked_by(const Request& request, const store::KeySpace& space) const;
+  /// Those of the chain from block `first` on, to `end` at most, that follow each other, and that
+  /// nobody reads yet.
+  [[nodiscard]] std::vector<Row> found(const Disk& disk, const Asked& asked, std::size_t first,
+                                       std::size_t end, std::size_t most) const;
   /// Of the rows that `all` is about, so many are computed while at most `rows` of those behind are
   /// read; all of them: that gains nothing.
   [[nodiscard]] std::int64_t head_of(const Request& request, const planner::LoadCosts& all,
                                      std::int64_t rows) const;
-  [[nodiscard]] static bool begun(const Request& request);
-  [[nodiscard]] static planner::Seconds prefill(const Session& session, Tokens tokens);
   /// Reads that may be ordered besides those under way.
   [[nodiscard]] std::size_t reads_left() const;
   /// DRAM that reads may fill besides.
-  [[nodiscard]] Bytes dram_left(const Session& session) const;
-  /// The rows, which stand behind the first `known` of the prompt, are waited for that long.
-  void read(const Request& request, const store::KeySpace& space, std::size_t known,
-            std::vector<Row> rows, planner::Seconds patience, bool behind);
+  [[nodiscard]] Bytes dram_left(const Disk& disk) const;
+  /// The rows, which stand behind the first `known` of the chain, are waited for that long. Returns
+  /// the run that brings them.
+  std::uint64_t read(const Asked& asked, std::size_t known, std::vector<Row> rows,
+                     planner::Seconds patience, bool behind);
   /// So many of the rows that DRAM has room for get slots; the others go.
-  void take_dram(const Session& session, std::vector<Row>& rows);
-  [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Session& session,
+  void take_dram(const Disk& disk, const Asked& asked, std::vector<Row>& rows);
+  [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Asked& asked,
                                          std::size_t rows) const;
-  void start(Run run);
+  std::uint64_t start(Run run);
   void write(const store::ForDisk& row);
   [[nodiscard]] bool read_ended(const Read& read, const DiskFinished& finished);
   void write_ended(Write& write, const DiskFinished& finished);
   void end(std::uint64_t id);
+  /// What has come is cached from now on. Returns the slots of what was known by then.
+  [[nodiscard]] std::vector<SlotId> adopt(Run& run);
   static void measure(Disk& disk, const Run& run, double seconds);
 
   Context& context_;
   store::Store& store_;
   Requests& requests_;
   const Knowledge& knowledge_;
+  DiskClasses classes_;
   store::WriteBudget budget_;
-  std::deque<Disk> disks_;  ///< by id - 1
-  std::map<DiskShape, DiskId> by_shape_;
-  std::map<std::pair<Fingerprint, ClassId>, DiskId> by_class_;
-  std::map<DomainId, std::string> domains_;
   std::map<std::uint64_t, Run> runs_;
   std::map<std::pair<DiskId, Digest>, std::uint64_t> coming_;  ///< by name: the run that brings it
   std::map<Ticket, Read> reads_;
   std::map<Ticket, Write> writes_;
   std::map<Ticket, std::vector<SlotId>> held_;  ///< of reads that failed: the device has them still
   std::uint64_t last_run_ = 0;
+  std::vector<std::uint64_t> ended_;  ///< not taken yet
 };
 
 }  // namespace kvd::core

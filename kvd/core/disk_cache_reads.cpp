@@ -14,16 +14,32 @@ constexpr std::int64_t kDramShare = 4;  ///< one part in so many of DRAM is fill
 /// Until reads were measured: a plain NVMe drive.
 constexpr double kUsualRate = 1e9;
 
+bool begun(const Request& request) { return request.progress.last_iteration > 0; }
+
 }  // namespace
+
+DiskCache::Asked DiskCache::asked_by(const Request& request, const store::KeySpace& space) const {
+  const Session& session = requests_.session_of(request);
+  Asked asked;
+  asked.space = space;
+  asked.taker = session.taker();
+  asked.chain = request.content.chain;
+  asked.groups = session.groups();
+  asked.block_tokens = session.shape.block_tokens;
+  asked.saved = Knowledge::saved(session);
+  asked.prefill_token = planner::Seconds(Knowledge::prefill_token_s(session));
+  asked.ahead = planner::Seconds(knowledge_.prefill_ahead_s(session));
+  return asked;
+}
 
 bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size_t asked,
                        std::uint32_t known) {
   request.content.awaits_disk = false;
-  Disk* disk = on() && known < asked ? disk_of(space) : nullptr;
+  Disk* disk = known < asked ? classes_.find(space) : nullptr;
   if (disk == nullptr) return false;
   const Session& session = requests_.session_of(request);
-  const Digest next = name_of(space, request.content.chain[known]);
-  const bool knows = disk->directory && disk->directory->find(label_of(space.domain), next);
+  const Digest next = classes_.name(space, request.content.chain[known]);
+  const bool knows = disk->directory && disk->directory->find(classes_.label(space.domain), next);
   if (!knows && disk->opening) {
     const auto tokens = static_cast<std::int64_t>((asked - known) * session.shape.block_tokens);
     return request.content.awaits_disk =
@@ -35,15 +51,15 @@ bool DiskCache::brings(Request& request, const store::KeySpace& space, std::size
   }
   std::optional<std::uint32_t>& asked_before = request.content.asked_disk;
   if (asked_before && known <= *asked_before) return false;
-  std::vector<Row> rows = found(*disk, request, space, asked, known, reads_left());
+  const Asked by = asked_by(request, space);
+  std::vector<Row> rows = found(*disk, by, known, asked, reads_left());
   if (rows.empty()) return false;
   asked_before = known;
-  if (context_.load->decide(costs(*disk, session, rows.size()), disk->memory) == Tokens(0))
-    return false;
-  take_dram(session, rows);
+  if (!pays(by, rows.size())) return false;
+  take_dram(*disk, by, rows);
   if (rows.empty()) return false;
-  const planner::Seconds patience = context_.load->patience(costs(*disk, session, rows.size()));
-  read(request, space, known, std::move(rows), patience, false);
+  const planner::Seconds patience = context_.load->patience(costs(*disk, by, rows.size()));
+  read(by, known, std::move(rows), patience, false);
   return request.content.awaits_disk = true;
 }
 
@@ -53,21 +69,23 @@ bool DiskCache::brings_behind(Request& request, const store::KeySpace& space, st
                               std::uint32_t known) {
   const Session& session = requests_.session_of(request);
   if (!context_.load->overlaps() || !session.info.skips_ahead || known >= asked) return false;
-  const Disk* disk = on() ? disk_of(space) : nullptr;
+  const Disk* disk = classes_.find(space);
   std::optional<std::uint32_t>& asked_before = request.content.asked_disk;
   if (disk == nullptr || !disk->directory || (asked_before && known <= *asked_before)) return false;
-  const std::int64_t room = dram_left(session) / disk->row_bytes();
+  const std::int64_t room = dram_left(*disk) / disk->row_bytes();
   const std::int64_t most = std::min(static_cast<std::int64_t>(reads_left()), room);
   if (most <= 0) return false;
-  const std::vector<Row> there = found(*disk, request, space, asked, known, 2 * kMostReads);
+  const Asked by = asked_by(request, space);
+  const std::vector<Row> there = found(*disk, by, known, asked, 2 * kMostReads);
   if (there.empty()) return false;
   if (begun(request)) asked_before = known + static_cast<std::uint32_t>(there.size() / 2);
-  planner::LoadCosts all = costs(*disk, session, there.size());
+  planner::LoadCosts all = costs(*disk, by, there.size());
   // Before it has begun its own prompt counts as ahead, too, as for load.decide: a head takes time
   // of the engine that others need, and what is loaded takes none (planner/MODEL.md).
   if (begun(request)) {
     const Tokens own = request.goal.prompt - request.progress.planned;
-    all.ahead = std::max(planner::Seconds(0), all.ahead - prefill(session, own));
+    const planner::Seconds own_s = by.prefill_token * static_cast<double>(own.value);
+    all.ahead = std::max(planner::Seconds(0), all.ahead - own_s);
   }
   // One iteration more, and a pipelined engine's next one is missed.
   all.apart = planner::Seconds(2 * session.costs.decode_s);
@@ -75,12 +93,12 @@ bool DiskCache::brings_behind(Request& request, const store::KeySpace& space, st
   if (head == 0 || head >= std::ssize(there)) return false;
   std::vector<Row> rows(there.begin() + head,
                         there.begin() + std::min(head + most, std::ssize(there)));
-  take_dram(session, rows);
+  take_dram(*disk, by, rows);
   if (rows.empty()) return false;
   const std::uint32_t first = known + static_cast<std::uint32_t>(head);
   request.content.tail = {first, first + static_cast<std::uint32_t>(rows.size())};
   asked_before = request.content.tail.end - 1;
-  read(request, space, first, std::move(rows), context_.load->patience(all), true);
+  read(by, first, std::move(rows), context_.load->patience(all), true);
   return true;
 }
 
@@ -95,60 +113,101 @@ std::int64_t DiskCache::head_of(const Request& request, const planner::LoadCosts
   return begun(request) ? std::max<std::int64_t>(1, blocks) : blocks;
 }
 
-bool DiskCache::begun(const Request& request) { return request.progress.last_iteration > 0; }
-
-planner::Seconds DiskCache::prefill(const Session& session, Tokens tokens) {
-  return planner::Seconds(Knowledge::prefill_token_s(session) * static_cast<double>(tokens.value));
-}
-
 std::optional<TimePoint> DiskCache::expected(const Request& request, const store::KeySpace& space,
                                              std::uint32_t block) {
-  const Disk* disk = on() ? disk_of(space) : nullptr;
+  const Disk* disk = classes_.find(space);
   if (disk == nullptr) return std::nullopt;
-  const auto run = coming_.find({disk->id, name_of(space, request.content.chain[block])});
+  const auto run = coming_.find({disk->id, classes_.name(space, request.content.chain[block])});
   if (run == coming_.end()) return std::nullopt;
   return runs_.at(run->second).expected;
 }
 
-void DiskCache::read(const Request& request, const store::KeySpace& space, std::size_t known,
-                     std::vector<Row> rows, planner::Seconds patience, bool behind) {
-  const Session& session = requests_.session_of(request);
-  Disk& disk = *disk_of(space);
+std::size_t DiskCache::leading(const store::KeySpace& space, std::span<const Digest> chain) {
+  const Disk* disk = classes_.find(space);
+  if (disk == nullptr || !disk->directory) return 0;
+  const Digest label = classes_.label(space.domain);
+  std::size_t count = 0;
+  for (const Digest& digest : chain) {
+    const Digest name = classes_.name(space, digest);
+    if (!disk->directory->find(label, name) && !coming_.contains({disk->id, name})) break;
+    ++count;
+  }
+  return count;
+}
+
+bool DiskCache::pays(const Asked& asked, std::size_t blocks) {
+  Disk* disk = classes_.find(asked.space);
+  if (disk == nullptr) return false;
+  return context_.load->decide(costs(*disk, asked, blocks), disk->memory) > Tokens(0);
+}
+
+DiskCache::Coming DiskCache::bring(const Asked& asked) {
+  Disk* disk = classes_.find(asked.space);
+  Coming coming;
+  coming.code = disk == nullptr || !disk->directory ? ErrorCode::kNotFound : ErrorCode::kOk;
+  if (coming.code != ErrorCode::kOk) return coming;
+  for (; coming.blocks < asked.chain.size(); ++coming.blocks) {
+    const auto run =
+        coming_.find({disk->id, classes_.name(asked.space, asked.chain[coming.blocks])});
+    if (run == coming_.end()) break;
+    coming.runs.insert(run->second);
+  }
+  const std::size_t first = coming.blocks;
+  if (first == asked.chain.size()) return coming;
+  std::vector<Row> rows = found(*disk, asked, first, asked.chain.size(), reads_left());
+  const bool there = !rows.empty();
+  take_dram(*disk, asked, rows);
+  if (!rows.empty()) {
+    coming.blocks += rows.size();
+    const planner::Seconds patience = context_.load->patience(costs(*disk, asked, rows.size()));
+    coming.runs.insert(read(asked, first, std::move(rows), patience, false));
+  } else if (coming.runs.empty()) {
+    const bool others = reads_left() == 0 || (there && !reads_.empty());
+    coming.code = others  ? ErrorCode::kWouldBlock
+                  : there ? ErrorCode::kOutOfMemory
+                          : ErrorCode::kNotFound;
+  }
+  return coming;
+}
+
+std::uint64_t DiskCache::read(const Asked& asked, std::size_t known, std::vector<Row> rows,
+                              planner::Seconds patience, bool behind) {
+  Disk& disk = *classes_.find(asked.space);
   const double most = to_seconds(context_.config.disk.patience);
-  const std::vector<Digest>& chain = request.content.chain;
-  const auto end = chain.begin() + static_cast<std::ptrdiff_t>(known + rows.size());
-  const planner::LoadCosts load = costs(disk, session, rows.size());
+  const auto from = asked.chain.begin() + static_cast<std::ptrdiff_t>(asked.apart ? known : 0);
+  const auto end = asked.chain.begin() + static_cast<std::ptrdiff_t>(known + rows.size());
+  const planner::LoadCosts load = costs(disk, asked, rows.size());
   const auto from_now = [&](planner::Seconds time) {
     return context_.now +
            Nanoseconds(static_cast<std::int64_t>(1e9 * std::min(most, time.count())));
   };
-  start({.disk = disk.id,
-         .wanted = {space, session.taker(), {chain.begin(), end}, {}, knowledge_.saved(session)},
-         .rows = std::move(rows),
-         .since = context_.now,
-         .expected = from_now(load.load(static_cast<double>(load.tokens.value))),
-         .deadline = from_now(patience),
-         .queued = disk.row_bytes() * std::ssize(reads_),
-         .behind = behind});
+  return start({.disk = disk.id,
+                .wanted = {asked.space, asked.taker, {from, end}, {}, asked.saved},
+                .rows = std::move(rows),
+                .since = context_.now,
+                .expected = from_now(load.load(static_cast<double>(load.tokens.value))),
+                .deadline = from_now(patience),
+                .queued = disk.row_bytes() * std::ssize(reads_),
+                .behind = behind,
+                .apart = asked.apart});
 }
 
 std::size_t DiskCache::reads_left() const {
   return kMostReads - std::min(kMostReads, reads_.size());
 }
 
-Bytes DiskCache::dram_left(const Session& session) const {
+Bytes DiskCache::dram_left(const Disk& disk) const {
   const Bytes dram = store_.dram.config().slab_bytes * std::int64_t{store_.dram.config().slabs};
-  const Bytes row = session.shape.slot_bytes() * std::int64_t{session.groups()};
-  return Bytes(dram.value / kDramShare) - row * std::ssize(reads_);
+  return Bytes(dram.value / kDramShare) - disk.row_bytes() * std::ssize(reads_);
 }
 
-std::vector<DiskCache::Row> DiskCache::found(const Disk& disk, const Request& request,
-                                             const store::KeySpace& space, std::size_t asked,
-                                             std::uint32_t first, std::size_t most) const {
+std::vector<DiskCache::Row> DiskCache::found(const Disk& disk, const Asked& asked,
+                                             std::size_t first, std::size_t end,
+                                             std::size_t most) const {
   std::vector<Row> rows;
-  const Digest label = label_of(space.domain);
-  for (std::size_t i = first; i < asked && rows.size() < most; ++i) {
-    const Digest name = name_of(space, request.content.chain[i]);
+  const Digest label = classes_.label(asked.space.domain);
+  for (std::size_t i = first; i < end && rows.size() < most; ++i) {
+    const Digest name = classes_.name(asked.space, asked.chain[i]);
     const auto place = disk.directory->find(label, name);
     if (!place || coming_.contains({disk.id, name})) break;
     rows.push_back({name, place->slot, place->generation});
@@ -157,38 +216,36 @@ std::vector<DiskCache::Row> DiskCache::found(const Disk& disk, const Request& re
 }
 
 // They are read, and then cross the link.
-planner::LoadCosts DiskCache::costs(const Disk& disk, const Session& session,
-                                    std::size_t rows) const {
+planner::LoadCosts DiskCache::costs(const Disk& disk, const Asked& asked, std::size_t rows) const {
   const double read = disk.rates.measured() ? disk.rates.bandwidth().value : kUsualRate;
-  const double link = knowledge_.fetch_rate(session.devices().first());
+  const double link = knowledge_.fetch_rate(asked.taker.device);
   const double queued = static_cast<double>((disk.row_bytes() * std::ssize(reads_)).value);
   planner::LoadCosts costs;
-  costs.tokens = Tokens(static_cast<std::int64_t>(rows) * session.shape.block_tokens);
+  costs.tokens = Tokens(static_cast<std::int64_t>(rows) * asked.block_tokens);
   costs.bytes = disk.row_bytes() * static_cast<std::int64_t>(rows);
   costs.bandwidth = BytesPerSecond{1 / (1 / read + 1 / link)};
   costs.queued = Bytes(static_cast<std::int64_t>(queued * link / (read + link)));
   if (disk.rates.measured()) costs.latency = disk.rates.latency();
-  costs.prefill_per_token = planner::Seconds(Knowledge::prefill_token_s(session));
-  costs.ahead = planner::Seconds(knowledge_.prefill_ahead_s(session));
+  costs.prefill_per_token = asked.prefill_token;
+  costs.ahead = asked.ahead;
   return costs;
 }
 
-void DiskCache::take_dram(const Session& session, std::vector<Row>& rows) {
-  const Bytes row_bytes = session.shape.slot_bytes() * std::int64_t{session.groups()};
-  Bytes room = dram_left(session);
+void DiskCache::take_dram(const Disk& disk, const Asked& asked, std::vector<Row>& rows) {
+  Bytes room = dram_left(disk);
   std::size_t count = 0;
-  for (; count < rows.size() && room >= row_bytes; ++count, room -= row_bytes) {
-    pool::SlotGrant grant = store_.cache.try_take(Tier::kDram, session.taker(), session.groups());
+  for (; count < rows.size() && room >= disk.row_bytes(); ++count, room -= disk.row_bytes()) {
+    pool::SlotGrant grant = store_.cache.try_take(Tier::kDram, asked.taker, asked.groups);
     if (grant.code != ErrorCode::kOk) break;
     rows[count].dram = std::move(grant.slots);
   }
   rows.resize(count);
 }
 
-void DiskCache::start(Run run) {
+std::uint64_t DiskCache::start(Run run) {
   const std::uint64_t id = ++last_run_;
-  Disk& disk = at(run.disk);
-  const Digest label = label_of(run.wanted.space.domain);
+  Disk& disk = classes_.at(run.disk);
+  const Digest label = classes_.label(run.wanted.space.domain);
   run.under_way = run.rows.size();
   for (std::size_t i = run.rows.size(); i-- > 0;) disk.directory->touch(label, run.rows[i].name);
   for (std::size_t i = 0; i < run.rows.size(); ++i) {
@@ -203,12 +260,13 @@ void DiskCache::start(Run run) {
                            row.generation});
   }
   runs_.emplace(id, std::move(run));
+  return id;
 }
 
 bool DiskCache::read_ended(const Read& read, const DiskFinished& finished) {
   Run& run = runs_.at(read.run);
   Row& row = run.rows[read.row];
-  Disk& disk = at(run.disk);
+  Disk& disk = classes_.at(run.disk);
   disk.directory->end_read(row.slot, !finished.ok && finished.gone);
   row.here = finished.ok;
   Counters::Prefixes::Disk& counters = context_.counters.prefixes.disk;
@@ -230,30 +288,36 @@ bool DiskCache::read_ended(const Read& read, const DiskFinished& finished) {
   return true;
 }
 
-// The leading rows that came are cached; without them, those behind are of no use.
 void DiskCache::end(std::uint64_t id) {
   Run run = std::move(runs_.extract(id).mapped());
-  Disk& disk = at(run.disk);
-  const std::size_t before = run.wanted.chain.size() - run.rows.size();
-  std::size_t here = 0;
-  while (here < run.rows.size() && run.rows[here].here && !run.dropped) ++here;
-  std::vector<SlotId> unused;
-  for (std::size_t i = 0; i < run.rows.size(); ++i) {
-    coming_.erase({run.disk, run.rows[i].name});
-    std::vector<SlotId>& slots = run.rows[i].dram;
-    if (i < here) {
-      run.wanted.rows.push_back(std::move(slots));
-    } else {
-      unused.insert(unused.end(), slots.begin(), slots.end());
-    }
-  }
-  measure(disk, run, to_seconds(context_.now - run.since));
-  run.wanted.chain.resize(before + here);
-  if (here > 0) {
-    const std::vector<SlotId> known = store_.cache.adopt(run.wanted, context_.now);
-    unused.insert(unused.end(), known.begin(), known.end());
-  }
+  for (const Row& row : run.rows) coming_.erase({run.disk, row.name});
+  measure(classes_.at(run.disk), run, to_seconds(context_.now - run.since));
+  std::vector<SlotId> unused = adopt(run);
+  for (const Row& row : run.rows) unused.insert(unused.end(), row.dram.begin(), row.dram.end());
   store_.tiers.free(Tier::kDram, std::move(unused));
+  ended_.push_back(id);
+}
+
+// Of a chain the leading rows that came; without them, those behind are of no use.
+std::vector<SlotId> DiskCache::adopt(Run& run) {
+  std::vector<SlotId> known;
+  if (run.dropped) return known;
+  store::FromDisk came = run.wanted;
+  came.chain.resize(run.wanted.chain.size() - run.rows.size());
+  const auto hand_over = [&] {
+    const std::vector<SlotId> left = store_.cache.adopt(came, context_.now);
+    known.insert(known.end(), left.begin(), left.end());
+  };
+  for (std::size_t i = 0; i < run.rows.size(); ++i) {
+    if (!run.rows[i].here && !run.apart) break;
+    if (!run.rows[i].here) continue;
+    if (run.apart) came.chain.clear(), came.rows.clear();
+    came.chain.push_back(run.wanted.chain[run.wanted.chain.size() - run.rows.size() + i]);
+    came.rows.push_back(std::exchange(run.rows[i].dram, {}));
+    if (run.apart) hand_over();
+  }
+  if (!run.apart && !came.rows.empty()) hand_over();
+  return known;
 }
 
 // Of a load that was given up nobody knows when it would have ended: as if it had gone on like
@@ -268,7 +332,8 @@ void DiskCache::measure(Disk& disk, const Run& run, double seconds) {
 }
 
 bool DiskCache::expire() {
-  bool any = std::any_of(disks_.begin(), disks_.end(), [](const Disk& d) { return d.opening; });
+  bool any = std::any_of(classes_.all().begin(), classes_.all().end(),
+                         [](const Disk& d) { return d.opening; });
   for (auto& [id, run] : runs_) {
     if (run.late || run.deadline > context_.now) continue;
     run.late = true;

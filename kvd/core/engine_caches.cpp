@@ -14,9 +14,6 @@ constexpr std::size_t kMostRanges = 65536;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 32;
 /// Smaller ones cost more to count than they hold, and an engine chooses its own.
 constexpr Bytes kLeastSlot{4096};
-/// KeySpace::devices of rows that engines place: no request's rows have it, whatever class and
-/// fingerprint an engine chooses. Theirs follow each other in chains, these do not.
-constexpr std::uint64_t kPlacedByEngines = ~std::uint64_t{0};
 
 Error invalid(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
@@ -92,13 +89,17 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
   // As a model of one layer and one token: what a class is of is the size of its slots.
   const auto model_class = classes_.of({1, 1, 1, cache.slot_bytes, 1});
   if (!model_class.ok()) return refuse(model_class.error());
-  cache.space = {open.fingerprint, session.info.domain, *model_class, kPlacedByEngines};
+  cache.space = {open.fingerprint, session.info.domain, *model_class,
+                 store::KeySpace::kPlacedByEngines};
   cache.block_bytes = open.block_bytes;
+  cache.block_tokens = open.block_tokens;
   cache.saved = Knowledge::saved(Tokens(open.block_tokens), open.block_bytes);
   cache.region = open.region;
   cache.blocks = open.blocks;
   cache.pieces = open.pieces;
   const CacheId id(++last_cache_);
+  disk_.meet(session, *model_class,
+             {open.fingerprint, 1, 1, open.block_tokens, 1, 1, cache.slot_bytes});
   session.leases.caches.emplace(id, std::move(cache));
   context_.reply(command, ValueReply{id.value});
 }
@@ -181,7 +182,7 @@ bool EngineCaches::on_blocks(const Command& command, const CacheBlocks& asked) {
   }
   switch (asked.op) {
     case CacheBlocks::Op::kLookup:
-      context_.reply(command, ValueReply{rows_.leading(cache->second.space, asked.digests)});
+      context_.reply(command, ValueReply{leading(session, cache->second, asked.digests)});
       return false;
     case CacheBlocks::Op::kDrop:
       context_.reply(command, ValueReply{drop(cache->second, asked.digests)});
@@ -286,13 +287,7 @@ void EngineCaches::on_load(const Command& command, const EngineCache& cache,
                            const CacheBlocks& asked) {
   Session& session = requests_.sessions().at(command.engine);
   const auto slots = rows_.find(cache.space, asked.digests, context_.now);
-  if (!slots) {
-    const std::uint32_t leading = rows_.leading(cache.space, asked.digests);
-    return context_.refuse(command, ErrorCode::kNotFound,
-                           "block " + std::to_string(leading) + " of " +
-                               std::to_string(asked.digests.size()) +
-                               " is not cached, or not any more: compute it");
-  }
+  if (!slots) return load_from_disk(command, cache, asked);
   store::CopyRanges order;
   order.to_hbm = true;
   order.slot_bytes = cache.slot_bytes;
@@ -362,6 +357,13 @@ bool EngineCaches::on_copy(const CopyFinished& finished) {
   }
   finish_store(copy, finished.ok);
   store_.tiers.copy_ended(finished.ticket);
+  if (copy.load != 0) {
+    Load& load = loads_.at(copy.load);
+    --load.copies;
+    load.failed = load.failed || !finished.ok;
+    if (load.over()) end_load(copy.load);
+    return true;
+  }
   for (const RegionId region : copy.regions) (void)region_copies_.end(region);
   open_.erase({copy.engine, copy.ticket % kTicketPlaces});
   tell(copy, finished.ok ? SetTicket::State::kDone : SetTicket::State::kFailed);
@@ -404,6 +406,7 @@ std::uint64_t EngineCaches::drop(const EngineCache& cache, std::span<const Diges
     const store::Key key{cache.space, digest};
     unpark(key, std::nullopt);
     forget(key, slots);
+    disk_.forget(cache.space, digest);
     if (!storing_.contains(key)) continue;
     for (auto& [ticket, copy] : copies_) {
       if (copy.space != cache.space) continue;
@@ -431,6 +434,7 @@ void EngineCaches::end(Session& session, bool dies) {
   for (auto& [ticket, copy] : copies_) {
     if (copy.engine == session.id) copy.lost = copy.lost || dies || copy.park;
   }
+  give_up_loads(session.id);
 }
 
 std::size_t EngineCaches::slots() const {

@@ -12,6 +12,7 @@
 
 #include "kvd/core/classes.hpp"
 #include "kvd/core/context.hpp"
+#include "kvd/core/disk_cache.hpp"
 #include "kvd/core/knowledge.hpp"
 #include "kvd/core/region_copies.hpp"
 #include "kvd/core/requests.hpp"
@@ -26,6 +27,10 @@ namespace kvd::core {
 /// quotas, eviction and metrics are those of all cached blocks; what an engine parks is named by a
 /// table, as a request's blocks are, and leaves with it.
 ///
+/// What only the disk has is found, too, where reading it pays. A load of such blocks stays open
+/// while they come to DRAM, a part at a time, and goes on from there; it fails where one does not
+/// come in the time that computing takes (DiskCache::bring).
+///
 /// A copy is a ticket of the engine's, whose state stands in its page. Tickets end in any order.
 /// All of it is copied or none: what is not there is never loaded, and what could not be stored is
 /// not found. A region whose copies are under way is not given to anybody else before they have
@@ -37,12 +42,13 @@ namespace kvd::core {
 class EngineCaches {
  public:
   EngineCaches(Context& context, store::Store& store, Requests& requests, Classes& classes,
-               RegionCopies& region_copies)
+               RegionCopies& region_copies, DiskCache& disk)
       : context_(context),
         store_(store),
         requests_(requests),
         classes_(classes),
         region_copies_(region_copies),
+        disk_(disk),
         rows_(store.cache) {}
 
   void on_open(const Command& command, const OpenCache& open);
@@ -51,6 +57,8 @@ class EngineCaches {
   [[nodiscard]] bool on_blocks(const Command& command, const CacheBlocks& asked);
   /// False: it was no copy of these.
   [[nodiscard]] bool on_copy(const CopyFinished& finished);
+  /// Reads of the disk have ended: what has come goes on.
+  void on_read();
   /// The session ends, and what it parked is given up. `dies`: what it still writes is not stored.
   void end(Session& session, bool dies);
 
@@ -75,6 +83,24 @@ class EngineCaches {
     store::Taker taker;
     store::SecondsPerByte saved;
     std::vector<Storing> storing;  ///< none: it loads
+    std::uint64_t load = 0;        ///< it is a part of this one; 0: it stands for itself
+  };
+  /// A load of which something was on disk when it was asked for.
+  struct Load {
+    EngineId engine;
+    std::uint64_t ticket = 0;
+    DiskCache::Asked by;  ///< but for its chain
+    std::vector<Digest> digests;
+    std::vector<std::vector<store::CopyRanges::Range>> ranges;  ///< by block, without slots
+    std::set<RegionId> regions;                                 ///< that it writes
+    std::size_t copied = 0;        ///< so many leading blocks were copied, or are being
+    std::size_t read = 0;          ///< and so many leading ones have come, or are coming
+    std::set<std::uint64_t> runs;  ///< of the disk, that bring them
+    std::size_t copies = 0;        ///< under way
+    bool failed = false;
+    [[nodiscard]] bool over() const {
+      return copies == 0 && runs.empty() && (failed || copied == digests.size());
+    }
   };
   struct Parked {
     store::BlockTable table{1};
@@ -87,6 +113,17 @@ class EngineCaches {
   [[nodiscard]] static store::Taker taker_of(const Session& session, const EngineCache& cache);
   void on_store(const Command& command, const EngineCache& cache, const CacheBlocks& asked);
   void on_load(const Command& command, const EngineCache& cache, const CacheBlocks& asked);
+  /// How many leading ones can be loaded.
+  [[nodiscard]] std::uint64_t leading(const Session& session, const EngineCache& cache,
+                                      std::span<const Digest> digests);
+  [[nodiscard]] DiskCache::Asked asked_by(const Session& session, const EngineCache& cache,
+                                          std::span<const Digest> digests) const;
+  void load_from_disk(const Command& command, const EngineCache& cache, const CacheBlocks& asked);
+  /// Copies what is in DRAM, and has what comes next brought there.
+  void go_on(std::uint64_t load);
+  void copy_part(std::uint64_t load, std::size_t count);
+  void end_load(std::uint64_t load);
+  void give_up_loads(EngineId engine);
   [[nodiscard]] std::uint64_t drop(const EngineCache& cache, std::span<const Digest> digests);
   /// None: whoever has it parked.
   void unpark(const store::Key& key, std::optional<EngineId> by);
@@ -118,8 +155,11 @@ class EngineCaches {
   Requests& requests_;
   Classes& classes_;
   RegionCopies& region_copies_;
+  DiskCache& disk_;
   store::PlacedRows rows_;
   std::map<Ticket, Copy> copies_;
+  std::map<std::uint64_t, Load> loads_;
+  std::uint64_t last_load_ = 0;
   std::map<store::Key, Parked> parked_;
   std::multiset<store::Key> storing_;                  ///< of copies under way
   std::set<std::pair<EngineId, std::uint64_t>> open_;  ///< places of tickets not over

@@ -89,6 +89,7 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
   }
   set_goals(session, told);
   placing.learn(told, goals_, context_.now);
+  session.costs.prefill_token_s = placing.prefill_token_s();
   session.life.placed = std::count_if(told.requests.begin(), told.requests.end(), has_begun);
   ScheduleReply reply = decide(session, told, placing);
   auto& counters = context_.counters.schedule;

@@ -34,8 +34,8 @@ struct Ground {
         knowledge(context, requests),
         budget(context, knowledge),
         cache_copies(context, store, budget),
-        engine_caches(context, store, requests, classes, region_copies),
         disk(context, store, requests, knowledge),
+        engine_caches(context, store, requests, classes, region_copies, disk),
         keeping(context, store, classes),
         prefixes(context, store, requests, knowledge, disk),
         memory(store, requests, prefixes),
@@ -50,8 +50,8 @@ struct Ground {
   Knowledge knowledge;
   Budget budget;
   CacheCopies cache_copies;
-  EngineCaches engine_caches;
   DiskCache disk;
+  EngineCaches engine_caches;
   Keeping keeping;
   Prefixes prefixes;
   RequestMemory memory;

@@ -7,6 +7,15 @@
 
 namespace kvd::core {
 
+namespace {
+
+DiskShape shape_on_disk(const ModelClass& shape, const Fingerprint& fingerprint) {
+  return {fingerprint, shape.layers,   shape.layers_per_block, shape.block_tokens,
+          shape.ranks, shape.groups(), shape.slot_bytes()};
+}
+
+}  // namespace
+
 bool Prefixes::tell(Request& request, const Fingerprint& fingerprint, std::uint32_t block,
                     const Digest& digest) {
   Content& content = request.content;
@@ -16,7 +25,9 @@ bool Prefixes::tell(Request& request, const Fingerprint& fingerprint, std::uint3
   if (block == 0) content.fingerprint = fingerprint;
   if (content.fingerprint != fingerprint) return false;
   content.chain.push_back(digest);
-  if (block == 0) disk_.meet(session, fingerprint);
+  if (block == 0) {
+    disk_.meet(session, session.class_id, shape_on_disk(session.shape, fingerprint));
+  }
   return true;
 }
 

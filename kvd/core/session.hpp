@@ -57,6 +57,7 @@ struct EngineCache {
   store::KeySpace space;
   Bytes block_bytes;
   Bytes slot_bytes;  ///< of its class
+  std::uint32_t block_tokens = 0;
   store::SecondsPerByte saved;
   RegionId region;  ///< or a space; none: to look up and drop alone
   std::int64_t blocks = 0;

@@ -40,6 +40,11 @@ void DiskDirectory::touch(const Digest& domain, const Digest& name) {
   order.splice(order.begin(), order, slot->turn);
 }
 
+void DiskDirectory::forget(const Digest& domain, const Digest& name) {
+  const Slot* slot = known(domain, name);
+  if (slot != nullptr) end(static_cast<std::uint32_t>(slot - slots_.data()));
+}
+
 void DiskDirectory::begin_read(std::uint32_t slot) {
   KVD_CHECK(slots_[slot].state == State::kThere, "a slot of the disk is read that has no block");
   ++slots_[slot].readers;

@@ -36,6 +36,8 @@ class DiskDirectory {
   [[nodiscard]] bool knows(const Digest& domain, const Digest& name) const;
   /// Somebody asked for it.
   void touch(const Digest& domain, const Digest& name);
+  /// It is not there any more, or is not to be once it is written.
+  void forget(const Digest& domain, const Digest& name);
   /// Its slot is read from now on.
   void begin_read(std::uint32_t slot);
   /// `gone`: it turned out not to hold the block.

@@ -12,10 +12,15 @@ namespace kvd::store {
 /// Within which blocks find each other: what their bytes mean, and whose they are. Blocks of two
 /// spaces are never each other's, whatever their digests.
 struct KeySpace {
+  /// `devices` of rows that engines place: no request's rows have it, whatever class and
+  /// fingerprint an engine chooses. Theirs follow each other in chains, these do not.
+  static constexpr std::uint64_t kPlacedByEngines = ~std::uint64_t{0};
+
   Fingerprint fingerprint;  ///< as the engine says
   DomainId domain;
   ClassId model_class{};      ///< none where blocks are not of a pool
   std::uint64_t devices = 0;  ///< a number for those whose HBM has them
+  [[nodiscard]] constexpr bool placed_by_engines() const { return devices == kPlacedByEngines; }
   friend constexpr auto operator<=>(const KeySpace&, const KeySpace&) = default;
 };
 

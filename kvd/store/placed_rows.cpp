@@ -27,6 +27,7 @@ std::optional<std::vector<SlotId>> PlacedRows::find(const KeySpace& space,
     const Row& row = cache_.blocks_.row(shelf.rows.at(entry));
     const Block& block = cache_.blocks_.block(row.blocks.front());
     slots.push_back(block.at[static_cast<std::size_t>(Tier::kDram)]);
+    cache_.consider_for_disk(space.domain, shelf.index, entry);
   }
   shelf.index.release(hit.blocks);
   return slots;

@@ -25,7 +25,8 @@ class PlacedRows {
   [[nodiscard]] bool has(const KeySpace& space, const Digest& digest) {
     return leading(space, {&digest, 1}) == 1;
   }
-  /// The DRAM slots of all of them, which count as asked for. None: some are not there.
+  /// The DRAM slots of all of them, which count as asked for, and are offered to the disk where its
+  /// rule admits them. None: some are not there.
   [[nodiscard]] std::optional<std::vector<SlotId>> find(const KeySpace& space,
                                                         std::span<const Digest> digests,
                                                         TimePoint now);

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -173,27 +174,39 @@ std::vector<Row> disk_rows(const Arguments& arguments) {
   if (mib < 2 || mib > 1e6 || passes < 1 || passes > 1e6) {
     give_up("--disk-mib is 2 to 1000000, --disk-repetitions 1 to 1000000");
   }
-  const auto blocks = static_cast<std::uint32_t>(mib / 2);
+  // Two files of each kind, those without sums between those with them: where on a disk a file lies
+  // changes how fast it is read.
+  const auto blocks = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(mib / 4));
   const int repetitions = static_cast<int>(passes);
   const DiskBenchFolder folder(arguments);
-  DiskWork tier(folder.file("sums"), blocks, group_sum);
-  DiskWork without(folder.file("none"), blocks, no_sum);
-  std::fprintf(stderr, "disk tier: %s%s\n", tier.status().io.c_str(),
-               tier.status().direct ? ", direct" : "");
+  DiskWork first(folder.file("sums-1"), blocks, group_sum);
+  DiskWork first_without(folder.file("none-1"), blocks, no_sum);
+  DiskWork last_without(folder.file("none-2"), blocks, no_sum);
+  DiskWork last(folder.file("sums-2"), blocks, group_sum);
+  std::fprintf(stderr, "disk tier: %s%s\n", first.status().io.c_str(),
+               first.status().direct ? ", direct" : "");
   // What one read of the tier brings: header and payload.
-  const std::size_t length = tier.layout().slot_bytes().size();
+  const std::size_t length = first.layout().slot_bytes().size();
   DiskMemory memory(kDepth * length);
-  RawUring raw(folder.file("sums/segment-0000"), memory.all(), length);
+  RawUring raw_first(folder.file("sums-1/segment-0000"), memory.all(), length);
+  RawUring raw_last(folder.file("sums-2/segment-0000"), memory.all(), length);
   std::vector<std::uint64_t> offsets;
   for (std::uint32_t block = 0; block < blocks; ++block) {
-    offsets.push_back(tier.layout().header_offset(DiskSlot(block)).size());
+    offsets.push_back(first.layout().header_offset(DiskSlot(block)).size());
   }
-  const auto rate = [&](auto work) {
-    return [blocks, work] { return gigabytes_a_second(blocks, work); };
+  const auto rate = [&](auto one, auto other) {
+    return [=] {
+      return gigabytes_a_second(2 * blocks, [&] {
+        one();
+        other();
+      });
+    };
   };
-  const auto verified = rate([&] { tier.load_all(); });
-  return {interleaved("disk_load", "GB/s", repetitions, verified, rate([&] { raw.read(offsets); })),
-          interleaved("verify", "GB/s", repetitions, verified, rate([&] { without.load_all(); }))};
+  const auto verified = rate([&] { first.load_all(); }, [&] { last.load_all(); });
+  const auto raw = rate([&] { raw_first.read(offsets); }, [&] { raw_last.read(offsets); });
+  const auto without = rate([&] { first_without.load_all(); }, [&] { last_without.load_all(); });
+  return {interleaved("disk_load", "GB/s", repetitions, verified, raw),
+          interleaved("verify", "GB/s", repetitions, verified, without)};
 }
 
 }  // namespace kvd::bench

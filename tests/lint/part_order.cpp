@@ -36,8 +36,8 @@ const std::vector<Room>& rooms() {
         "request", "session", "placing",
         // what all parts stand on
         "fair_grants", "context", "requests", "classes", "region_copies", "spaces", "knowledge",
-        "budget", "cache_copies", "engine_caches", "disk_cache", "disk_cache_reads", "keeping",
-        "prefixes", "request_memory", "drains", "ground",
+        "budget", "cache_copies", "disk_classes", "disk_cache", "disk_cache_reads", "engine_caches",
+        "engine_caches_disk", "keeping", "prefixes", "request_memory", "drains", "ground",
         // who moves
         "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "skips", "promises",
         "regions",

@@ -27,14 +27,14 @@ inline Digest plain_disk_name(const std::string& domain, const Fingerprint& fing
 }
 
 /// What a disk does, its blocks kept as `Content` of each layer group. Nothing ends by itself.
-template <class Content>
+/// `Memory` is what has the content of DRAM's slots: by [], as a map of them.
+template <class Content, class Memory = std::map<SlotId, Content>>
 class DiskFiles {
  public:
-  using Memory = std::map<SlotId, Content>;
-
   explicit DiskFiles(std::uint32_t slots = 24) : slots_(slots) {}
 
   std::uint32_t fail_reads = 0;  ///< one in so many fails, by the numbers given; 0: none
+  bool fail_late = false;  ///< reads that fail do for the time: the slot may still hold the block
   std::uint32_t fail_writes = 0;
   std::size_t wrong = 0;  ///< reads of a slot that holds something else: the directory is wrong
 
@@ -87,7 +87,7 @@ class DiskFiles {
     const bool right = slot.domain == order.block.domain && slot.name == order.block.name &&
                        slot.generation == order.generation;
     if (!right) ++wrong;
-    if (fails || !right) return {order.ticket, false, 0, true, false};
+    if (fails || !right) return {order.ticket, false, 0, !fail_late, false};
     for (std::size_t group = 0; group < slot.groups.size(); ++group) {
       dram[order.block.dram[group]] = slot.groups[group];
     }

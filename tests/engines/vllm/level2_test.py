@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import tempfile
 import unittest
 from typing import Any
 
 import ctest
-from kvd_process import KvdProcess
+from kvd_process import KvdProcess, poll_until
 from vllm_process import Bench, largest_difference, on_kvd, scribble_over_dram
 
 SHARED, TAIL, ANSWER = 256, 20, 40
@@ -32,8 +33,9 @@ def setUpModule() -> None:
 
 
 class Level2(unittest.TestCase):
-    def kvd(self, bandwidth: str = "unlimited") -> KvdProcess:
-        return self.enterContext(KvdProcess(slabs=16, dram_slabs=32, bandwidth=bandwidth))
+    def kvd(self, bandwidth: str = "unlimited", extra: str = "") -> KvdProcess:
+        kvd = KvdProcess(slabs=16, dram_slabs=32, bandwidth=bandwidth, extra=extra)
+        return self.enterContext(kvd)
 
     def fill(self, kvd: KvdProcess, fresh: bool = False) -> None:
         """An engine computes the prefix, and exits."""
@@ -70,6 +72,25 @@ class Level2(unittest.TestCase):
         (found,) = self.find(kvd, {})
         self.expect_hit(found)
         self.assertNotEqual(found["tokens"], stock["tokens"])
+
+    def test_the_disk_has_the_prefix_when_kvds_memory_is_gone(self) -> None:
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="kvd-test-"))
+        disk = f'[disk]\npath = "{folder}"\nsize = "64MiB"\nfloor = "0"\ntouches = 1\n'
+        kvd = self.kvd(extra=disk)
+        self.fill(kvd)
+
+        def is_written() -> bool:
+            cached = kvd.get("/v1/cache")["cached_bytes"]
+            return bool(cached["disk"] >= cached["dram"] > 0)
+
+        self.assertTrue(poll_until(is_written), kvd.get("/v1/cache"))
+        kvd.kill()
+        kvd.start()  # without a holder: DRAM is gone, and empty
+        (found,) = self.find(kvd, {})
+        self.expect_hit(found)
+        self.assertEqual(found["tokens"], stock["tokens"])
+        self.assertLess(largest_difference(found["logprobs"], stock["logprobs"]), 1e-4)
+        self.assertGreater(kvd.get("/v1/cache")["disk"]["loads"], 0)
 
     def test_kvd_killed_while_it_loads_costs_the_load_alone(self) -> None:
         kvd = self.kvd(bandwidth="2MiB/s")

@@ -1,8 +1,11 @@
 // Engines that place their blocks themselves, each a process of its own, over a real kvd.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -122,6 +125,21 @@ struct Placing {
   std::uint64_t leading(std::uint32_t first, std::uint32_t count) {
     return client.lookup(cache, digests(first, count), kPatience).value();
   }
+  TicketState load(std::uint32_t first, std::uint32_t count) {
+    EXPECT_TRUE(client.load(cache, digests(first, count), blocks(count), kPatience, ticket).ok());
+    EXPECT_TRUE(client.wait_for_copies({&ticket, 1}, kPatience).ok());
+    return client.poll({&ticket, 1})[0];
+  }
+  [[nodiscard]] std::span<std::byte> block(std::uint32_t number) const {
+    return {static_cast<std::byte*>(region.address) + number * kBlock, kBlock};
+  }
+  void fill(std::uint32_t number, int value) const {
+    std::ranges::fill(block(number), static_cast<std::byte>(value));
+  }
+  [[nodiscard]] bool holds(std::uint32_t number, int value) const {
+    return std::ranges::all_of(
+        block(number), [&](std::byte each) { return each == static_cast<std::byte>(value); });
+  }
 
   static constexpr std::uint64_t kBlock = 256 << 10;  // 16 in the region
   kvd_client::Client client;
@@ -129,6 +147,69 @@ struct Placing {
   std::uint64_t cache = 0;
   std::uint64_t ticket = 0;
 };
+
+/// Each block that is stored is worth a write.
+KvdSettings with_disk(const RuntimeFolder& disk) {
+  KvdSettings settings;
+  settings.extra =
+      "[disk]\npath = '" + disk.path() + "'\nsize = '32MiB'\nfloor = '1MiB'\ntouches = 1\n";
+  return settings;
+}
+
+/// Stores 8 blocks, each of its number, and kills kvd once they are on disk: DRAM is gone then.
+void leave_on_disk(const RuntimeFolder& folder, const KvdSettings& settings) {
+  KvdProcess kvd(folder, settings);
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  Placing engine(kvd);
+  for (std::uint32_t i = 0; i < 8; ++i) engine.fill(i, static_cast<int>(i + 1));
+  // Again and again, as the files are being opened meanwhile.
+  ASSERT_TRUE(poll_until([&] {
+    EXPECT_EQ(engine.store(0, 8), ErrorCode::kOk);
+    const json cached = json::parse(kvd.get("/v1/cache").body)["cached_bytes"];
+    return cached["disk"] == 8 * Placing::kBlock;
+  })) << kvd.get("/v1/cache").body;
+  kvd.signal(SIGKILL);
+  (void)kvd.wait();
+}
+
+TEST(DaemonCaches, WhatTheDiskHasIsLoadedAfterKvdAndItsMemoryAreGone) {
+  const RuntimeFolder folder, disk;
+  leave_on_disk(folder, with_disk(disk));
+  const KvdProcess kvd(folder, with_disk(disk));
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  Placing engine(kvd);
+  ASSERT_TRUE(poll_until([&] { return engine.leading(0, 9) == 8; })) << kvd.log();
+  EXPECT_EQ(engine.load(0, 8), TicketState::kDone) << kvd.log();
+  for (std::uint32_t i = 0; i < 8; ++i) EXPECT_TRUE(engine.holds(i, static_cast<int>(i + 1))) << i;
+  EXPECT_FALSE(engine.holds(0, 2)) << "the control";
+}
+
+TEST(DaemonCaches, WhatWasAlteredOnDiskIsNeverLoaded) {
+  const RuntimeFolder folder, disk;
+  leave_on_disk(folder, with_disk(disk));
+  // Of each block the bytes are all alike, so all of them are found and one of each is altered.
+  std::size_t altered = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(disk.path())) {
+    if (!entry.is_regular_file()) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    for (char value = 1; value <= 8; ++value) {
+      const std::size_t at = bytes.find(std::string(Placing::kBlock / 2, value));
+      if (at == std::string::npos) continue;
+      file.clear();
+      file.seekp(static_cast<std::streamoff>(at + 1000));
+      file.put('x');
+      ++altered;
+    }
+  }
+  ASSERT_EQ(altered, 8u);
+  const KvdProcess kvd(folder, with_disk(disk));
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  Placing engine(kvd);
+  ASSERT_TRUE(poll_until([&] { return engine.leading(0, 8) == 8; })) << kvd.log();
+  EXPECT_EQ(engine.load(0, 8), TicketState::kFailed);
+  EXPECT_EQ(engine.leading(0, 8), 0u) << "it is a miss from then on";
+}
 
 // DRAM has room for 32 blocks.
 TEST(DaemonCaches, WhatIsParkedOutlivesPressureAndADropFreesIt) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kvd/core/controller.hpp"
+#include "tests/support/disk_files.hpp"
 
 namespace kvd::test {
 
@@ -26,9 +27,10 @@ class ByteNode {
   static constexpr std::int64_t kFirst = 3000;  ///< bytes of a block's first piece
 
   explicit ByteNode(std::uint32_t hbm_slabs = 8, std::uint32_t dram_slabs = 4,
-                    pool::Quotas dram_quotas = {})
+                    pool::Quotas dram_quotas = {}, core::DiskConfig disk_config = {})
       : hbm_(hbm_slabs * kSlab), dram_(dram_slabs * kSlab) {
     Controller::Config config;
+    config.disk = std::move(disk_config);
     config.hbm = {{Tier::kHbm, Bytes(kSlab), hbm_slabs}};
     config.dram = {Tier::kDram, Bytes(kSlab), dram_slabs};
     config.dram_quotas = std::move(dram_quotas);
@@ -48,6 +50,7 @@ class ByteNode {
     Attach attach;
     attach.name = "engine";
     attach.domain = domain;
+    attach.domain_name = std::to_string(domain.value);
     auto grant = controller->attach(attach, now);
     EXPECT_TRUE(grant.ok()) << (grant.ok() ? "" : grant.error().to_string());
     return grant->engine;
@@ -168,6 +171,34 @@ class ByteNode {
     return made;
   }
 
+  /// The bytes of a slot in DRAM, as a disk reads and writes them.
+  struct DramSlot {
+    std::uint8_t* bytes;
+    operator std::vector<std::uint8_t>() const {  // NOLINT(google-explicit-constructor)
+      return {bytes, bytes + kBlock};
+    }
+    void operator=(const std::vector<std::uint8_t>& content) const {
+      std::copy(content.begin(), content.end(), bytes);
+    }
+  };
+  struct Dram {
+    std::vector<std::uint8_t>& all;
+    DramSlot operator[](SlotId slot) const {
+      return {&all[static_cast<std::size_t>(slot.slab().value * kSlab + slot.index() * kBlock)]};
+    }
+  };
+  /// Of what the disk has to do, `most` that `random` picks.
+  template <class Random>
+  void finish_disk(Random random, std::size_t most = SIZE_MAX) {
+    Dram dram{dram_};
+    disk.finish(
+        dram, random, [&](const Event& event) { feed(event); }, most);
+  }
+  /// All of it, in order.
+  void finish_disk() {
+    finish_disk([](std::size_t) { return 0u; });
+  }
+
   /// The copy at the place among those under way, or all of them, with their zeroing.
   void finish(std::size_t place, bool ok = true) {
     const CopyRanges copy = copies[place];
@@ -212,6 +243,7 @@ class ByteNode {
 
   std::unique_ptr<Controller> controller;
   std::vector<CopyRanges> copies;  ///< under way
+  DiskFiles<std::vector<std::uint8_t>, Dram> disk;
   std::map<std::pair<EngineId, std::uint64_t>, SetTicket::State> tickets;
   TimePoint now{1};
 
@@ -235,6 +267,9 @@ class ByteNode {
     std::fill_n(hbm_.begin() + renew.slab.value * kSlab, kSlab, std::uint8_t{0});
     renewed_.push_back(renew.slab);
   }
+  void take(const OpenDisk& order) { disk.open(order); }
+  void take(const WriteDisk& order) { disk.write(order); }
+  void take(const ReadDisk& order) { disk.read(order); }
   void take(const Note&) {}
   template <class Other>
   void take(const Other&) {

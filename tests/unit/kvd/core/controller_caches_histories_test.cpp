@@ -1,5 +1,5 @@
 // Engines that place by themselves, at random: they store, load, park, drop, free regions and parts
-// of spaces under copies and die under them. No byte is ever another's.
+// of spaces under copies and die under them, beside a disk that fails. No byte is ever another's.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -29,17 +29,23 @@ class History {
     }
     for (auto& [id, engine] : engines_) node_.feed(Detach{id});
     engines_.clear();
-    node_.finish_all();
+    while (!node_.copies.empty() || node_.disk.under_way() > 0) {
+      node_.finish_all();
+      node_.finish_disk();
+    }
     node_.renew_all();
     node_.feed(ClearCache{});
     node_.scrub_all();
+    EXPECT_EQ(node_.disk.wrong, 0u);
     const auto status = node_.controller->status(node_.now);
+    reads = status.counters.prefixes.disk.loads;
     EXPECT_EQ(status.tiers[0].free, status.tiers[0].capacity) << "HBM leaks";
     EXPECT_EQ(status.tiers[1].free, status.tiers[1].capacity) << "DRAM leaks";
   }
 
   std::size_t errors = 0;
   std::size_t loads = 0, stores = 0, refused = 0, deaths = 0, replaced = 0;
+  std::uint64_t reads = 0;  ///< of blocks from disk
 
  private:
   struct Copying {
@@ -72,7 +78,8 @@ class History {
     if (what < 34) return copy(id, engine, Op::kStore);
     if (what < 60) return copy(id, engine, Op::kLoad);
     if (what < 66) return drop(id, engine);
-    if (what < 92) return finish();
+    if (what < 86) return finish();
+    if (what < 92) return finish_disk();
     if (what < 93) return reopen(id, engine);
     if (what < 95) return replace_a_part(id, engine);
     if (what < 97) return go(id, below(2) == 0);
@@ -165,6 +172,13 @@ class History {
     settle();
   }
 
+  void finish_disk() {
+    node_.disk.fail_reads = node_.disk.fail_writes = 12;
+    node_.finish_disk([&](std::size_t most) { return below(static_cast<std::uint32_t>(most)); },
+                      1 + below(8));
+    settle();
+  }
+
   // What the page says of tickets, the engines act on.
   void settle() {
     for (auto& [id, engine] : engines_) {
@@ -237,6 +251,7 @@ class History {
     ++deaths;
     node_.feed(Dying{id});
     if (below(2) == 0) finish();
+    if (below(2) == 0) finish_disk();
     node_.feed(Dead{id});
   }
 
@@ -260,7 +275,13 @@ class History {
     }
   }
 
-  ByteNode node_{6, 6};
+  static core::DiskConfig on_disk() {
+    core::DiskConfig config;
+    config.name = plain_disk_name;
+    return config;
+  }
+
+  ByteNode node_{6, 6, {}, on_disk()};
   std::mt19937_64 random_;
   bool corrupt_;
   std::map<EngineId, Engine> engines_;
@@ -279,6 +300,7 @@ std::uint64_t histories() {
 
 TEST(ControllerCaches, RandomHistoriesKeepEveryByte) {
   std::size_t loads = 0, stores = 0, refused = 0, deaths = 0, replaced = 0;
+  std::uint64_t reads = 0;
   for (std::uint64_t seed = 1; seed <= histories(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     History history(seed);
@@ -290,12 +312,14 @@ TEST(ControllerCaches, RandomHistoriesKeepEveryByte) {
     refused += history.refused;
     deaths += history.deaths;
     replaced += history.replaced;
+    reads += history.reads;
   }
   EXPECT_GT(loads, 10 * histories()) << "they are to load, not to be refused";
   EXPECT_GT(stores, 10 * histories());
   EXPECT_GT(refused, 0u);
   EXPECT_GT(deaths, 0u);
   EXPECT_GT(replaced, 0u);
+  EXPECT_GT(reads, histories());
 }
 
 TEST(ControllerCaches, RandomHistoriesNoticeACopyThatIsAByteOff) {

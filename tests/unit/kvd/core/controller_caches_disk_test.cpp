@@ -1,0 +1,280 @@
+// Blocks that engines store themselves, on disk: written when they were asked for again, found and
+// loaded when only the disk has them.
+#include <gtest/gtest.h>
+
+#include "tests/unit/kvd/core/placer.hpp"
+
+namespace kvd::test {
+namespace {
+
+using Op = CacheBlocks::Op;
+using State = SetTicket::State;
+using Seeds = std::vector<std::uint32_t>;
+
+core::DiskConfig on_disk(std::uint32_t touches = 2) {
+  core::DiskConfig config;
+  config.name = plain_disk_name;
+  config.admission.least = touches;
+  return config;
+}
+
+/// 16 blocks in DRAM, of which reads may fill 4 at a time.
+class CachesOnDisk : public testing::Test {
+ protected:
+  explicit CachesOnDisk(std::uint32_t touches = 2) : node(8, 4, {}, on_disk(touches)) {}
+
+  /// They are stored, and asked for once more.
+  void store_twice(Placer& engine, const Seeds& seeds) {
+    node.finish_disk();  // its files are opened
+    (void)engine.store(seeds);
+    node.finish_all();
+    (void)engine.store(seeds);
+    node.finish_disk();
+  }
+  /// All that is cached makes way in DRAM for what is parked a while.
+  void empty_dram(Placer& engine) {
+    Seeds parked;
+    for (std::uint32_t seed = 1000; seed < 1016; seed += 4) {
+      const Seeds four{seed, seed + 1, seed + 2, seed + 3};
+      parked.insert(parked.end(), four.begin(), four.end());
+      ASSERT_EQ(ByteNode::code(engine.store(four, true)), ErrorCode::kOk);
+      node.finish_all();
+    }
+    (void)engine.ask(Op::kDrop, parked);
+    node.finish_all();
+    const auto status = node.controller->status(node.now);
+    ASSERT_EQ(status.tiers[1].free, status.tiers[1].capacity);
+  }
+  /// Nobody has anything any more: all that is left is cached.
+  void expect_no_leak() {
+    node.finish_disk();
+    node.finish_all();
+    node.feed(ClearCache{});
+    node.scrub_all();
+    const auto status = node.controller->status(node.now);
+    EXPECT_EQ(status.tiers[1].free, status.tiers[1].capacity);
+  }
+
+  ByteNode node;
+};
+
+TEST_F(CachesOnDisk, WhatOnlyTheDiskHasIsFoundAndLoaded) {
+  Placer a(node);
+  store_twice(a, {1, 2, 3});
+  empty_dram(a);
+  Placer b(node);
+  EXPECT_EQ(b.leading({1, 2, 3, 4}), 3u);
+  ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {1, 3}, {2, 0})), ErrorCode::kOk);
+  EXPECT_EQ(b.state(), State::kPending);
+  EXPECT_TRUE(node.copies.empty()) << "nothing is there to be copied yet";
+  node.finish_disk();
+  EXPECT_EQ(b.state(), State::kPending);
+  EXPECT_FALSE(node.holds(b.region, 2, 1)) << "the control: it is not there by itself";
+  node.finish_all();
+  EXPECT_EQ(b.state(), State::kDone);
+  EXPECT_TRUE(node.holds(b.region, 2, 1));
+  EXPECT_TRUE(node.holds(b.region, 0, 3));
+  EXPECT_EQ(node.disk.wrong, 0u);
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, WhatDramHasOfThemIsCopiedMeanwhile) {
+  Placer a(node);
+  store_twice(a, {1, 2});
+  empty_dram(a);
+  (void)a.store({7});
+  node.finish_all();
+  EXPECT_EQ(a.leading({7, 1, 2}), 3u);
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {7, 1, 2}, {3, 1, 2})), ErrorCode::kOk);
+  ASSERT_EQ(node.copies.size(), 1u);
+  node.finish_all();
+  EXPECT_EQ(a.state(), State::kPending);
+  EXPECT_TRUE(node.holds(a.region, 3, 7));
+  node.finish_disk();
+  node.finish_all();
+  EXPECT_EQ(a.state(), State::kDone);
+  EXPECT_TRUE(node.holds(a.region, 2, 2));
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, MoreThanDramTakesAtOnceComesPartByPart) {
+  Placer a(node, DomainId(1), 2);
+  store_twice(a, {1, 2, 3, 4, 5, 6, 7});
+  empty_dram(a);
+  ASSERT_EQ(a.leading({1, 2, 3, 4, 5, 6, 7}), 7u);
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2, 3, 4, 5, 6, 7}, {1, 2, 3, 4, 5, 6, 7})),
+            ErrorCode::kOk);
+  EXPECT_EQ(node.disk.under_way(), 4u) << "a quarter of DRAM";
+  node.finish_disk([](std::size_t) { return 0u; }, 4);
+  EXPECT_EQ(node.disk.under_way(), 3u);
+  node.finish_all();
+  EXPECT_EQ(a.state(), State::kPending);
+  node.finish_disk();
+  node.finish_all();
+  EXPECT_EQ(a.state(), State::kDone);
+  for (std::uint32_t i = 1; i <= 7; ++i) EXPECT_TRUE(node.holds(a.region, i, i)) << i;
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, TwoThatAskForTheSameReadItOnce) {
+  Placer a(node);
+  store_twice(a, {1, 2});
+  empty_dram(a);
+  Placer b(node);
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2}, {0, 1})), ErrorCode::kOk);
+  ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {2, 1}, {0, 1})), ErrorCode::kOk);
+  EXPECT_EQ(node.disk.under_way(), 2u);
+  node.finish_disk();
+  node.finish_all();
+  EXPECT_EQ(a.state(), State::kDone);
+  EXPECT_EQ(b.state(), State::kDone);
+  EXPECT_TRUE(node.holds(a.region, 1, 2));
+  EXPECT_TRUE(node.holds(b.region, 1, 1));
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, AReadThatFailsFailsTheLoadAndIsAMissFromThenOn) {
+  Placer a(node);
+  store_twice(a, {1, 2});
+  empty_dram(a);
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2}, {0, 1})), ErrorCode::kOk);
+  node.disk.fail_reads = 1;
+  node.finish_disk();
+  EXPECT_EQ(a.state(), State::kFailed);
+  EXPECT_TRUE(node.copies.empty());
+  EXPECT_EQ(a.leading({1}), 0u);
+  EXPECT_EQ(ByteNode::code(a.ask(Op::kLoad, {1}, {0})), ErrorCode::kNotFound);
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, WhatIsLateIsNotReadOnceMore) {
+  Placer a(node);
+  store_twice(a, {1});
+  empty_dram(a);
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1}, {0})), ErrorCode::kOk);
+  node.disk.fail_reads = 1;
+  node.disk.fail_late = true;
+  node.finish_disk([](std::size_t) { return 0u; }, 1);
+  EXPECT_EQ(a.state(), State::kFailed) << "it is computed in that time";
+  EXPECT_EQ(node.disk.under_way(), 0u);
+  EXPECT_EQ(a.leading({1}), 1u) << "it is still there for the next one";
+}
+
+TEST_F(CachesOnDisk, WhoWaitsForAnothersReadWaitsForThatOne) {
+  Placer a(node), b(node), c(node);
+  store_twice(a, {1, 2});
+  empty_dram(a);
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1}, {0})), ErrorCode::kOk);
+  ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {2}, {0})), ErrorCode::kOk);
+  ASSERT_EQ(ByteNode::code(c.ask(Op::kLoad, {2}, {0})), ErrorCode::kOk);
+  node.finish_disk([](std::size_t) { return 0u; }, 1);
+  node.finish_all();
+  EXPECT_EQ(a.state(), State::kDone);
+  EXPECT_EQ(c.state(), State::kPending);
+  node.finish_disk();
+  node.finish_all();
+  EXPECT_EQ(c.state(), State::kDone);
+  EXPECT_TRUE(node.holds(c.region, 0, 2));
+}
+
+TEST_F(CachesOnDisk, ForAnEngineThatHasGoneNothingMoreIsRead) {
+  Placer a(node, DomainId(1), 2);
+  store_twice(a, {1, 2, 3, 4, 5, 6, 7});
+  empty_dram(a);
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2, 3, 4, 5, 6, 7}, {1, 2, 3, 4, 5, 6, 7})),
+            ErrorCode::kOk);
+  node.feed(Dying{a.id});
+  node.feed(Dead{a.id});
+  EXPECT_EQ(node.disk.under_way(), 4u);
+  node.finish_disk([](std::size_t) { return 0u; }, 4);
+  EXPECT_EQ(node.disk.under_way(), 0u);
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, AnEngineThatGoesLeavesNothingOpen) {
+  Placer a(node);
+  store_twice(a, {1, 2});
+  empty_dram(a);
+  Placer b(node);
+  ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {1, 2}, {0, 1})), ErrorCode::kOk);
+  node.feed(Dying{b.id});
+  node.feed(Dead{b.id});
+  node.finish_disk();
+  node.finish_all();
+  node.renew_all();
+  EXPECT_EQ(a.leading({1, 2}), 2u) << "it came to DRAM all the same";
+  node.feed(Detach{a.id});
+  expect_no_leak();
+  const auto status = node.controller->status(node.now);
+  EXPECT_EQ(status.tiers[0].free, status.tiers[0].capacity);
+}
+
+// Somebody else's blocks must not come to memory that is read into.
+TEST_F(CachesOnDisk, ARegionThatIsFreedUnderALoadIsNobodysUntilThatHasEnded) {
+  Placer a(node);
+  store_twice(a, {1, 2});
+  empty_dram(a);
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2}, {0, 1})), ErrorCode::kOk);
+  node.release(a.id, a.region);
+  const auto free = [&] { return node.controller->status(node.now).tiers[0].free; };
+  const auto capacity = node.controller->status(node.now).tiers[0].capacity;
+  EXPECT_LT(free(), capacity);
+  node.finish_disk();
+  node.finish_all();
+  node.renew_all();
+  EXPECT_EQ(free(), capacity);
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, WhatWasDroppedIsNotFound) {
+  Placer a(node);
+  store_twice(a, {1, 2});
+  empty_dram(a);
+  (void)a.ask(Op::kDrop, {1});
+  EXPECT_EQ(a.leading({1, 2}), 0u);
+  EXPECT_EQ(a.leading({2}), 1u);
+  expect_no_leak();
+}
+
+TEST_F(CachesOnDisk, AnotherDomainFindsNothing) {
+  Placer a(node);
+  store_twice(a, {1});
+  empty_dram(a);
+  Placer stranger(node, DomainId(2));
+  EXPECT_EQ(stranger.leading({1}), 0u);
+  EXPECT_EQ(ByteNode::code(stranger.ask(Op::kLoad, {1}, {0})), ErrorCode::kNotFound);
+}
+
+TEST_F(CachesOnDisk, IsNotLookedForWhereLoadingIsNotWanted) {
+  Placer a(node);
+  store_twice(a, {1});
+  empty_dram(a);
+  ASSERT_EQ(a.leading({1}), 1u);
+  Tuning tuning = node.controller->tuning();
+  tuning.load.policy = "never";
+  node.feed(Retune{tuning});
+  EXPECT_EQ(a.leading({1}), 0u);
+}
+
+/// Each block is worth a write.
+class CachesAllOnDisk : public CachesOnDisk {
+ protected:
+  CachesAllOnDisk() : CachesOnDisk(1) {}
+};
+
+TEST_F(CachesAllOnDisk, ButWhatIsParked) {
+  Placer a(node);
+  node.finish_disk();
+  (void)a.store({1}, true);
+  node.finish_all();
+  EXPECT_EQ(node.disk.under_way(), 0u);
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1}, {1})), ErrorCode::kOk);
+  EXPECT_EQ(node.disk.under_way(), 0u);
+  node.finish_all();
+  (void)a.store({2});
+  node.finish_all();
+  EXPECT_EQ(node.disk.under_way(), 1u) << "the control";
+}
+
+}  // namespace
+}  // namespace kvd::test
