@@ -80,11 +80,8 @@ void EngineCaches::load_from_disk(const Command& command, const EngineCache& cac
 void EngineCaches::go_on(std::uint64_t id) {
   Load& load = loads_.at(id);
   const std::span<const Digest> all(load.digests);
-  const auto copy_leading = [&] {
-    const std::size_t here = rows_.leading(load.by.space, all.subspan(load.copied));
-    if (here > 0) copy_part(id, here);
-  };
-  if (!load.failed) copy_leading();
+  const std::size_t here = load.failed ? 0 : rows_.leading(load.by.space, all.subspan(load.copied));
+  if (here > 0) copy_part(id, here);
   // Of a part that was read something did not come, or has made way.
   if (load.runs.empty() && load.copied < load.read) load.failed = true;
   if (load.runs.empty() && !load.failed && load.copied < all.size()) {
@@ -122,14 +119,15 @@ void EngineCaches::copy_part(std::uint64_t id, std::size_t count) {
   ++load.copies;
 }
 
-// All of them: who found no room beside the reads of others may have it now.
+// Those that waited for these, and those that had found no room beside the reads of others.
 void EngineCaches::on_read() {
   const std::vector<std::uint64_t> ended = disk_.take_ended();
   if (ended.empty()) return;
   std::vector<std::uint64_t> ids;
   for (auto& [id, load] : loads_) {
-    for (const std::uint64_t run : ended) load.runs.erase(run);
-    ids.push_back(id);
+    bool concerned = load.runs.empty();
+    for (const std::uint64_t run : ended) concerned |= load.runs.erase(run) > 0;
+    if (concerned) ids.push_back(id);
   }
   for (const std::uint64_t id : ids) go_on(id);
 }
