@@ -7,8 +7,6 @@ namespace kvd::core {
 namespace {
 
 constexpr std::size_t kMostCaches = 16;  ///< of a session
-/// Of a ticket in the engine's page; PROTOCOL.md section 6.
-constexpr std::uint64_t kTicketPlaces = 256;
 /// What one command may make of work for the control thread.
 constexpr std::size_t kMostRanges = 65536;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 32;

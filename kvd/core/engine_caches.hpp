@@ -68,6 +68,9 @@ class EngineCaches {
   [[nodiscard]] std::size_t parked() const { return parked_.size(); }
 
  private:
+  /// Of a ticket in the engine's page; PROTOCOL.md section 6.
+  static constexpr std::uint64_t kTicketPlaces = 256;
+
   struct Storing {
     Digest digest;
     SlotId slot;
