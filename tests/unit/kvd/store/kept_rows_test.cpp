@@ -224,6 +224,7 @@ TEST_F(KeptHbmRowsTest, WhatHasJustComeToHbmIsNotToldBeforeDramCanHaveIt) {
   while (const auto row = kept.next(now - std::chrono::seconds(1))) tiers_told.push_back(row->tier);
   EXPECT_THAT(tiers_told, ::testing::ElementsAre(Tier::kDram, Tier::kHbm));
   (void)kept.all_read();
+  truncate(table);
 }
 
 TEST_F(KeptHbmRowsTest, WhatLeavesHbmIsToldBeforeItsSlotsAreAnybodys) {
