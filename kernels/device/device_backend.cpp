@@ -27,12 +27,15 @@ bool overlap(const CopyExtent& e) {
 
 }  // namespace
 
-Result<Slab> DeviceBackend::create_slab(Tier tier, Bytes size) {
+Status DeviceBackend::check_size(Tier tier, Bytes size) const {
   const Bytes grain = granularity(tier);
-  if (size <= Bytes(0) || size.value % grain.value != 0) {
-    return invalid("slab size " + std::to_string(size.value) + " is not a positive multiple of " +
-                   std::to_string(grain.value) + " bytes, the granularity of tier " + name(tier));
-  }
+  if (size > Bytes(0) && size.value % grain.value == 0) return {};
+  return invalid("slab size " + std::to_string(size.value) + " is not a positive multiple of " +
+                 std::to_string(grain.value) + " bytes, the granularity of tier " + name(tier));
+}
+
+Result<Slab> DeviceBackend::create_slab(Tier tier, Bytes size) {
+  KVD_TRY(check_size(tier, size));
   return made(tier, do_create_slab(tier, size));
 }
 
@@ -43,6 +46,40 @@ Result<Slab> DeviceBackend::reopen_slab(Bytes size, UniqueFd memory, bool zeroed
 Result<Slab> DeviceBackend::do_reopen_slab(Bytes, UniqueFd, bool) {
   return make_error(ErrorCode::kUnsupported,
                     kind() + " cannot take over memory of another process");
+}
+
+Result<Slab> DeviceBackend::copy_slab(Bytes size, const UniqueFd& memory,
+                                      std::span<const SlabExtent> extents) {
+  KVD_TRY(check_size(Tier::kHbm, size));
+  for (const SlabExtent& extent : extents) {
+    if (extent.from >= Bytes(0) && extent.length > Bytes(0) && extent.from <= size &&
+        extent.length <= size - extent.from) {
+      continue;
+    }
+    return invalid("no stretch of a slab of " + std::to_string(size.value) +
+                   " bytes: " + std::to_string(extent.length.value) + " bytes from " +
+                   std::to_string(extent.from.value) + " on");
+  }
+  return made(Tier::kHbm, do_copy_slab(size, memory, extents));
+}
+
+Status DeviceBackend::read_slab(std::uintptr_t address, Bytes length, const Look& look) {
+  if (length <= Bytes(0)) return invalid("a look at no bytes");
+  SlabHandle handle;
+  {
+    const std::lock_guard lock(mutex_);
+    KVD_ASSIGN_OR_RETURN(handle, slab_of(address, length));
+    ++slabs_.at(handle).uses;
+  }
+  Status read = do_read_slab(address, length, look);
+  const std::lock_guard lock(mutex_);
+  release({handle});
+  return read;
+}
+
+Status DeviceBackend::do_read_slab(std::uintptr_t address, Bytes length, const Look& look) {
+  look({reinterpret_cast<const std::byte*>(address), length.size()});
+  return {};
 }
 
 Result<Slab> DeviceBackend::made(Tier tier, Result<Slab> slab) {
@@ -90,7 +127,7 @@ Status DeviceBackend::forget(SlabHandle handle) {
   const std::lock_guard lock(mutex_);
   const auto found = slabs_.find(handle);
   if (found == slabs_.end()) return unknown_slab(handle);
-  if (found->second.batches > 0) {
+  if (found->second.uses > 0) {
     return make_error(ErrorCode::kWouldBlock, "slab " + std::to_string(handle.value) +
                                                   " has copies in flight: poll them first");
   }
@@ -116,7 +153,7 @@ Status DeviceBackend::submit(CopyBatch batch) {
   {
     const std::lock_guard lock(mutex_);
     KVD_ASSIGN_OR_RETURN(InFlight entry, check(batch));
-    for (const SlabHandle handle : entry.touched) ++slabs_.at(handle).batches;
+    for (const SlabHandle handle : entry.touched) ++slabs_.at(handle).uses;
     in_flight_.emplace(ticket, std::move(entry));
     ++counters_.batches_submitted[index(direction)];
   }
@@ -183,7 +220,7 @@ Result<DeviceBackend::InFlight> DeviceBackend::check(const CopyBatch& batch) con
 }
 
 void DeviceBackend::release(const std::vector<SlabHandle>& touched) {
-  for (const SlabHandle handle : touched) --slabs_.at(handle).batches;
+  for (const SlabHandle handle : touched) --slabs_.at(handle).uses;
 }
 
 // A completion whose ticket is not in flight is one the device reported twice: counted once.

@@ -4,9 +4,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -44,6 +46,16 @@ struct Slab {
   std::uintptr_t address = 0;
   PageKind pages = PageKind::kSmall;
 };
+
+/// A stretch of a slab, which begins at zero.
+struct SlabExtent {
+  Bytes from;
+  Bytes length;
+  friend bool operator==(const SlabExtent&, const SlabExtent&) = default;
+};
+
+/// Looks at bytes that are there for the time of the call.
+using Look = std::function<void(std::span<const std::byte>)>;
 
 /// A fence word in host memory shared with one client. The backend stores `value` with release
 /// order after every byte of the batch is complete and never before (safety rule 1).
@@ -102,11 +114,12 @@ struct DeviceCounters {
 /// Public functions check and count; the virtual ones below them do the work.
 /// Source:  kvd/DESIGN.md "Bytes on their way", "Safety rules".
 /// Owner:   control thread calls everything; thread-safe are submit, poll, the counters, and what
-///          makes, exports and ends slabs.
+///          makes, exports, reads and ends slabs.
 /// Errors:  OutOfMemory when the tier has no memory left; InvalidArgument for a size that is not a
 ///          multiple of granularity() or a bad batch; NotFound for an unknown slab; WouldBlock for
 ///          a slab still in use; DeviceError when the device failed. Never throws.
-/// A slab is in use until poll() has handed out the last batch that touches it.
+/// A slab is in use until poll() has handed out the last batch that touches it, and while
+/// read_slab() looks at it.
 /// Destruction ends the copy queues: what has not started is dropped, its fences stay unwritten.
 class DeviceBackend {
  public:
@@ -124,6 +137,13 @@ class DeviceBackend {
   ///         where the backend cannot.
   [[nodiscard]] Result<Slab> reopen_slab(Bytes size, UniqueFd memory, bool zeroed);
   [[nodiscard]] virtual bool reopens_slabs() const { return false; }
+  /// HBM as by create_slab(), with what HBM of an earlier process, by its descriptor, has in
+  /// `extents`. Waits for the bytes. The earlier memory stays as it is: whoever maps it may go on,
+  /// and may have written there while it was read. For a moment both take memory.
+  /// Errors: as create_slab(); InvalidArgument for what is no such slab of this size, and for
+  ///         extents beyond it; DeviceError where it cannot be read. Nothing is made then.
+  [[nodiscard]] Result<Slab> copy_slab(Bytes size, const UniqueFd& memory,
+                                       std::span<const SlabExtent> extents);
   [[nodiscard]] Status destroy_slab(SlabHandle handle);
   /// The same for a slab that peers may go on mapping, whatever they say: where the backend can,
   /// its bytes are gone and its memory is the machine's again at once, not with the last mapping.
@@ -136,6 +156,13 @@ class DeviceBackend {
   /// A new close-on-exec descriptor through which a peer maps the slab. Possession of it is the
   /// right to the memory: send it only to a checked peer.
   [[nodiscard]] Result<UniqueFd> export_slab(SlabHandle handle);
+
+  /// Shows the bytes of a live slab, those of DRAM and of the host backend in place; HBM of a GPU
+  /// is copied to the host first, past the copy queues, in pieces that hold up nobody for long.
+  /// Waits for that. What writes there meanwhile is not ordered with it.
+  /// Errors: InvalidArgument for what is not within one slab; DeviceError; OutOfMemory where the
+  ///         host has no room for as many bytes. Then nobody has looked.
+  [[nodiscard]] Status read_slab(std::uintptr_t address, Bytes length, const Look& look);
 
   /// Queues a batch; never blocks on the copy. Extents must lie within live slabs.
   [[nodiscard]] Status submit(CopyBatch batch);
@@ -168,6 +195,10 @@ class DeviceBackend {
   DeviceBackend() = default;
   virtual Result<Slab> do_create_slab(Tier tier, Bytes size) = 0;
   virtual Result<Slab> do_reopen_slab(Bytes size, UniqueFd memory, bool zeroed);
+  virtual Result<Slab> do_copy_slab(Bytes size, const UniqueFd& memory,
+                                    std::span<const SlabExtent> extents) = 0;
+  /// Precondition: the bytes are a live slab's, which stays so long.
+  virtual Status do_read_slab(std::uintptr_t address, Bytes length, const Look& look);
   virtual Status do_destroy_slab(SlabHandle handle) = 0;
   virtual Status do_discard_slab(SlabHandle handle) { return do_destroy_slab(handle); }
   virtual Result<UniqueFd> do_export_slab(SlabHandle handle) = 0;
@@ -182,7 +213,7 @@ class DeviceBackend {
  private:
   struct LiveSlab {
     Slab slab;
-    std::size_t batches = 0;  // in flight, counted once a touching extent end
+    std::size_t uses = 0;  // by batches in flight, once a touching extent end, and by readers
   };
   struct InFlight {
     Direction direction;
@@ -194,6 +225,7 @@ class DeviceBackend {
   [[nodiscard]] Status check_extent(const CopyExtent& extent,
                                     std::vector<SlabHandle>& touched) const;
   [[nodiscard]] Result<InFlight> check(const CopyBatch& batch) const;
+  [[nodiscard]] Status check_size(Tier tier, Bytes size) const;
   void release(const std::vector<SlabHandle>& touched);
   Status forget(SlabHandle handle);
   void settle(const Completion& completion);

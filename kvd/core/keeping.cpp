@@ -1,6 +1,7 @@
 #include "kvd/core/keeping.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -11,6 +12,9 @@ namespace {
 /// Rows that are written down at a time: their slots are not free before that has ended.
 constexpr std::size_t kMostRows = 64;
 constexpr Bytes kMostBytes = 32 * kMiB;
+/// By then eager copies have brought to DRAM what it has room for: it is written down there, and
+/// its bytes need not be read in HBM, across the link of a GPU.
+constexpr Nanoseconds kEagerPatience = std::chrono::seconds(1);
 constexpr Tier kBoth[kTiers] = {Tier::kHbm, Tier::kDram};
 
 std::size_t number(Tier tier) { return static_cast<std::size_t>(tier); }
@@ -33,7 +37,7 @@ Keeping::Keeping(Context& context, store::Store& store, Classes& classes)
 void Keeping::tell() {
   if (!context_.config.keep.dram) return;
   context_.pass_on_orders();
-  store::SlotsByTier ended = rows_.take_ended();
+  store::SlotsByTier ended = rows_.take_ended(context_.now);
   if (any(ended)) {
     context_.effects->insert(context_.effects->begin(), ForgetKept{std::move(ended)});
   }
@@ -41,8 +45,10 @@ void Keeping::tell() {
   KeepRows order;
   store::SlotsByTier slots;
   Bytes bytes;
+  const bool eager = context_.tuning.rotation.eager;
+  const TimePoint hbm_by = eager ? context_.now - kEagerPatience : context_.now;
   while (order.rows.size() < kMostRows && bytes < kMostBytes) {
-    std::optional<store::KeptRow> row = rows_.next();
+    std::optional<store::KeptRow> row = rows_.next(hbm_by);
     if (!row) break;
     const auto shape = classes_.shape(row->space.model_class);
     if (!shape) continue;

@@ -1,5 +1,6 @@
 #include "kvd/daemon/backend.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -120,13 +121,14 @@ Result<Backends> open_backends(Config& config, const Clock& clock) {
   return open_each(host_backend, config, clock);
 }
 
-std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend& backend) {
+std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend& backend, Bytes kept) {
   const auto identity = backend.identity();
   if (!identity) return std::nullopt;
   if (const std::string why = copies_fallback(backend); !why.empty()) {
     log_warning("cuda.copies auto: single, as " + why);
   }
-  return admin::GpuInfo{identity->name, wire::uuid_text(identity->uuid), context_bytes(backend)};
+  const Bytes context = std::max(Bytes(0), context_bytes(backend) - kept);
+  return admin::GpuInfo{identity->name, wire::uuid_text(identity->uuid), context};
 }
 
 }  // namespace kvd::daemon

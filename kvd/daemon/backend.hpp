@@ -23,7 +23,9 @@ using Backends = std::vector<std::shared_ptr<kernels::DeviceBackend>>;
 [[nodiscard]] Result<Backends> open_backends(Config& config, const Clock& clock);
 
 /// What a person asks about the GPU behind it, once its pools stand; none on the host backend. Logs
-/// what about the GPU is not as it should be.
-[[nodiscard]] std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend& backend);
+/// what about the GPU is not as it should be. `kept`: of its memory that was taken already, by what
+/// the daemon before has left, and is not the context's.
+[[nodiscard]] std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend& backend,
+                                                      Bytes kept);
 
 }  // namespace kvd::daemon

@@ -1,5 +1,6 @@
 #include "kvd/daemon/device.hpp"
 
+#include <utility>
 #include <vector>
 
 #include "kvd/daemon/log.hpp"
@@ -32,15 +33,18 @@ Status check_machine_memory(const Config& config, const KeptMemory& kept) {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> Device::open(Config& config, const Clock& clock, KeptMemory& kept) {
+Result<std::unique_ptr<Device>> Device::open(const Config& config, Backends backends,
+                                             const Clock& clock, KeptMemory& kept) {
   std::unique_ptr<Device> device(new Device());
-  KVD_ASSIGN_OR_RETURN(device->backends_, open_backends(config, clock));
+  device->backends_ = std::move(backends);
   KVD_TRY(device->take_copy_table(config.copy_table));
   // Automatic slabs are larger on CUDA, and guarantees count in whole ones.
   const std::vector<std::string> found = faults(config);
   if (!found.empty()) return make_error(ErrorCode::kInvalidArgument, found.front());
+  std::vector<Bytes> there;
+  for (std::uint32_t i = 0; i < device->count(); ++i) there.push_back(kept.bytes(DeviceId(i)));
   KVD_TRY(device->open_pool(config, clock, kept));
-  device->tell_pool(config);
+  device->tell_pool(config, there);
   return device;
 }
 
@@ -96,9 +100,9 @@ Status Device::open_pool(const Config& config, const Clock& clock, KeptMemory& k
   return {};
 }
 
-void Device::tell_pool(const Config& config) {
-  for (const auto& backend : backends_) {
-    const auto& gpu = gpus_.emplace_back(gpu_facts(*backend));
+void Device::tell_pool(const Config& config, const std::vector<Bytes>& kept) {
+  for (std::size_t i = 0; i < backends_.size(); ++i) {
+    const auto& gpu = gpus_.emplace_back(gpu_facts(*backends_[i], kept[i]));
     if (!gpu) continue;
     log_info("gpu: " + gpu->name + ", " + gpu->uuid + ", context " +
              std::to_string(gpu->context_bytes.value >> 20) + " MiB");

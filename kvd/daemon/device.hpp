@@ -26,10 +26,11 @@ namespace kvd::daemon {
 /// Owner:  control thread; gpu(), copy_sizes(), page_kinds() and kind() never change.
 class Device {
  public:
-  /// config.backend becomes what was taken.
-  /// Errors: those of open_backends(), read_copy_table(), check_memory() and SlabStore::create;
-  ///         InvalidArgument for guarantees that do not fit the slabs of the backend.
-  static Result<std::unique_ptr<Device>> open(Config& config, const Clock& clock, KeptMemory& kept);
+  /// `backends`: as open_backends() has opened them for the configuration.
+  /// Errors: those of read_copy_table(), check_memory() and SlabStore::create; InvalidArgument for
+  ///         guarantees that do not fit the slabs of the backend.
+  static Result<std::unique_ptr<Device>> open(const Config& config, Backends backends,
+                                              const Clock& clock, KeptMemory& kept);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -44,8 +45,6 @@ class Device {
   [[nodiscard]] mover::Movers& movers() { return *movers_; }
 
   [[nodiscard]] std::string kind() const { return backends_.front()->kind(); }
-  /// DRAM of an earlier daemon can be used again.
-  [[nodiscard]] bool reopens_slabs() const { return backends_.front()->reopens_slabs(); }
   /// None: the host backend.
   [[nodiscard]] const std::optional<admin::GpuInfo>& gpu(DeviceId device) const {
     return gpus_.at(device.value);
@@ -58,7 +57,8 @@ class Device {
   Device() = default;
   Status take_copy_table(const std::string& file);
   Status open_pool(const Config& config, const Clock& clock, KeptMemory& kept);
-  void tell_pool(const Config& config);
+  /// `kept`: by device, of HBM that was there already.
+  void tell_pool(const Config& config, const std::vector<Bytes>& kept);
 
   Backends backends_;                                ///< page leases refer to them
   std::vector<std::optional<admin::GpuInfo>> gpus_;  ///< by device

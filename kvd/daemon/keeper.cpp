@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "kvd/daemon/log.hpp"
 #include "kvd/tiers/disk/checksum.hpp"
 
 namespace kvd::daemon {
@@ -63,9 +64,7 @@ void Keeper::keep(const core::KeepRows& order) {
     if (!origin) continue;  // forgotten: nobody would find it
     const store::KeptRow& row = blocks.row;
     for (std::uint32_t group = 0; group < row.slots.size(); ++group) {
-      job.slots.push_back({{row.tier, row.slots[group]},
-                           slabs_.address(row.tier, row.slots[group], row.slot_bytes),
-                           record_of(blocks, *origin, group)});
+      job.slots.push_back({{row.tier, row.slots[group]}, record_of(blocks, *origin, group)});
     }
   }
   {
@@ -90,13 +89,18 @@ void Keeper::forget(const core::ForgetKept& order) {
 void Keeper::write(const Job& job) {
   for (const Slot& slot : job.slots) {
     kept::Record record = slot.record;
-    record.sums = disk::group_sum(
-        {reinterpret_cast<const std::byte*>(slot.address), std::size_t{record.place.bytes}});
+    const auto& [tier, place] = slot.slot;
+    const Bytes size(static_cast<std::int64_t>(record.place.bytes));
+    const Status read = slabs_.read(tier, place, size, [&](std::span<const std::byte> bytes) {
+      record.sums = disk::group_sum(bytes);
+    });
+    if (!read.ok()) log_warning("what is cached ends with this kvd: " + read.error().message);
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
     const auto wanted = wanted_.find(slot.slot);
     if (wanted == wanted_.end() || wanted->second != job.ticket) continue;
     wanted_.erase(wanted);
+    if (!read.ok()) continue;
     const auto at = memory_.state().write(record);
     if (at.ok()) memory_.records()[slot.slot] = *at;
   }

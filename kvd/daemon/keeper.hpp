@@ -16,7 +16,8 @@
 namespace kvd::daemon {
 
 /// Writes down what slots hold, on a thread of its own: it reads every byte for its sum,
-/// 100 us for a block of 2 MiB. That a slot is to hold something else it writes down at once.
+/// 100 us for a block of 2 MiB; from HBM of a GPU, which crosses the link, a little more. That a
+/// slot is to hold something else it writes down at once.
 /// Source: kvd/DESIGN.md "Blocks that outlive kvd".
 /// Owner:  control thread. What it is given must outlive it.
 /// Errors: none; what cannot be written down ends with this daemon.
@@ -37,7 +38,6 @@ class Keeper {
  private:
   struct Slot {
     KeptMemory::Slot slot;
-    std::uintptr_t address = 0;
     kept::Record record;
   };
   struct Job {

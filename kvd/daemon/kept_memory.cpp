@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
+#include <iterator>
 #include <span>
 #include <thread>
 #include <tuple>
@@ -65,15 +64,20 @@ Status keep(KeptMemory::Slab slab, const Result<UniqueFd>& memory) {
   return keep_descriptor(name_of(slab), memory->get());
 }
 
-/// What cannot be read is not there: the sum of what was there tells.
-void read_all(int file, std::int64_t from, std::uintptr_t to, Bytes bytes) {
-  for (std::int64_t done = 0; done < bytes.value;) {
-    const ssize_t size = ::pread(file, reinterpret_cast<void*>(to + static_cast<std::size_t>(done)),
-                                 static_cast<std::size_t>(bytes.value - done), from + done);
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return;
-    done += size;
+/// Neighbours as one, in order.
+std::vector<kernels::SlabExtent> joined(std::vector<kernels::SlabExtent> extents) {
+  std::sort(extents.begin(), extents.end(),
+            [](const auto& a, const auto& b) { return a.from < b.from; });
+  std::vector<kernels::SlabExtent> whole;
+  for (const kernels::SlabExtent& extent : extents) {
+    const Bytes end = whole.empty() ? Bytes(-1) : whole.back().from + whole.back().length;
+    if (extent.from > end) {
+      whole.push_back(extent);
+    } else {
+      whole.back().length = std::max(end, extent.from + extent.length) - whole.back().from;
+    }
   }
+  return whole;
 }
 
 kept::Hash hash_of(const std::string& domain) {
@@ -106,10 +110,18 @@ constexpr std::uint32_t kMostGroups = 1u << 16;
 
 }  // namespace
 
-KeptMemory KeptMemory::take(const Config& config, KeptDescriptors kept, Domains& domains) {
+KeptMemory KeptMemory::take(const Config& config, bool reopens, KeptDescriptors kept,
+                            Domains& domains) {
   KeptMemory memory;
   memory.slab_bytes_ = config.slab_size();
-  if (config.disk.keep == "auto" && memory.choose_slabs(config)) memory.open_state(kept);
+  memory.device_slabs_ = config.slabs(Tier::kHbm);
+  if (config.disk.keep == "auto" && memory.choose_slabs(config)) {
+    if (reopens) {
+      memory.open_state(kept);
+    } else {
+      memory.switch_off("its DRAM is made by the GPU's driver (cuda.dram), anew at each start");
+    }
+  }
   for (auto& [name, fd] : kept) {
     const auto slab = slab_of(name);
     if (memory.on() && slab && slab->second.value < memory.most_[index(slab->first)]) {
@@ -129,7 +141,6 @@ bool KeptMemory::choose_slabs(const Config& config) {
   if (room == 0) return false;
   std::size_t taken = 1;
   for (const Tier tier : {Tier::kDram, Tier::kHbm}) {
-    if (tier == Tier::kHbm && config.backend == BackendChoice::kCuda) break;
     const std::uint32_t slabs = config.all_slabs(tier);
     taken += slabs;
     if (taken > room) {
@@ -147,6 +158,13 @@ bool KeptMemory::choose_slabs(const Config& config) {
 Bytes KeptMemory::bytes(Tier tier) const {
   const auto of = [tier](const auto& entry) { return entry.first.first == tier; };
   return slab_bytes_ * std::count_if(slabs_.begin(), slabs_.end(), of);
+}
+
+Bytes KeptMemory::bytes(DeviceId device) const {
+  return slab_bytes_ * std::count_if(slabs_.begin(), slabs_.end(), [&](const auto& entry) {
+           return entry.first.first == Tier::kHbm &&
+                  entry.first.second.value / device_slabs_ == device.value;
+         });
 }
 
 void KeptMemory::let_go_unused() {
@@ -212,10 +230,11 @@ void KeptMemory::read(const Config& config, Domains& domains) {
     const store::KeptRow& found = row.blocks.row;
     for (const SlotId slot : found.slots) {
       const Bytes from = found.slot_bytes * std::int64_t{slot.index()};
-      used_[{found.tier, slot.slab()}].push_back({from.value, found.slot_bytes});
+      used_[{found.tier, slot.slab()}].push_back({from, found.slot_bytes});
     }
     rows_.push_back(std::move(row));
   }
+  for (auto& [slab, extents] : used_) extents = joined(std::move(extents));
 }
 
 KeptMemory::Fault KeptMemory::fault_of(const Row& row) const {
@@ -254,26 +273,43 @@ std::optional<kernels::Slab> KeptMemory::reopen(kernels::DeviceBackend& backend,
 // Killed here, this daemon leaves the old slab, the new one, or none. What is not there is a miss.
 Result<kernels::Slab> KeptMemory::copy(kernels::DeviceBackend& backend, Slab slab,
                                        const UniqueFd& old) {
-  if (backend.kind() != "host") {
-    return make_error(ErrorCode::kUnsupported,
-                      "HBM of backend " + backend.kind() + " is made anew at each start");
+  Result<kernels::Slab> memory = backend.copy_slab(slab_bytes_, old, used_.at(slab));
+  const auto is_short = [&] {
+    return !memory.ok() && memory.error().code == ErrorCode::kOutOfMemory;
+  };
+  // One makes room for all before it. Engines of before may still map that one, and then all.
+  if (is_short() && let_go_last(slab)) {
+    memory = backend.copy_slab(slab_bytes_, old, used_.at(slab));
+    while (is_short() && let_go_last(slab)) {
+    }
   }
-  KVD_ASSIGN_OR_RETURN(const kernels::Slab memory, backend.create_slab(slab.first, slab_bytes_));
-  for (const Extent& extent : used_.at(slab)) {
-    const auto to = memory.address + static_cast<std::uintptr_t>(extent.from);
-    read_all(old.get(), extent.from, to, extent.bytes);
-  }
+  if (!memory.ok()) return memory;
   let_go(name_of(slab), old);
-  if (daemon::keep(slab, backend.export_slab(memory.handle)).ok()) kept_.insert(slab);
+  if (daemon::keep(slab, backend.export_slab(memory->handle)).ok()) kept_.insert(slab);
   return memory;
 }
 
-bool KeptMemory::is_as_written(const Row& row, const mover::SlabStore& slabs) {
+bool KeptMemory::let_go_last(Slab slab) {
+  const std::uint32_t devices = slab.second.value / device_slabs_ + 1;
+  auto last = slabs_.lower_bound({Tier::kHbm, SlabIndex(devices * device_slabs_)});
+  if (last == slabs_.begin() || std::prev(last)->first < slab) return false;
+  --last;
+  log_warning("slab " + std::to_string(last->first.second.value) +
+              " of HBM of the kvd before is left behind: there is no room for one slab more");
+  let_go(name_of(last->first), last->second);
+  slabs_.erase(last);
+  return true;
+}
+
+Result<bool> KeptMemory::is_as_written(const Row& row, const mover::SlabStore& slabs) {
   const store::KeptRow& kept = row.blocks.row;
   for (std::size_t group = 0; group < kept.slots.size(); ++group) {
-    const std::uintptr_t at = slabs.address(kept.tier, kept.slots[group], kept.slot_bytes);
-    const std::span bytes(reinterpret_cast<const std::byte*>(at), kept.slot_bytes.size());
-    if (disk::group_sum(bytes) != row.sums[group]) return false;
+    bool same = false;
+    const auto look = [&](std::span<const std::byte> bytes) {
+      same = disk::group_sum(bytes) == row.sums[group];
+    };
+    KVD_TRY(slabs.read(kept.tier, kept.slots[group], kept.slot_bytes, look));
+    if (!same) return false;
   }
   return true;
 }
@@ -292,8 +328,13 @@ core::AdoptRows KeptMemory::rows(const mover::SlabStore& slabs) {
       const bool there = std::all_of(row.slots.begin(), row.slots.end(), [&](SlotId slot) {
         return reopened_.contains({row.tier, slot.slab()});
       });
-      if (!there) faults[i] = Fault::kMisfit;
-      if (there && !is_as_written(rows_[i], slabs)) faults[i] = Fault::kAltered;
+      if (!there) {
+        faults[i] = Fault::kMisfit;
+        continue;
+      }
+      const Result<bool> same = is_as_written(rows_[i], slabs);
+      if (!same.ok()) log_warning("blocks are left behind: " + same.error().message);
+      if (!same.ok() || !*same) faults[i] = Fault::kAltered;
     }
   };
   std::vector<std::thread> helpers(kernels::populate_threads(0) - 1);

@@ -25,7 +25,8 @@ using KeptDescriptors = std::map<std::string, UniqueFd>;
 /// Memory that outlives kvd, and what is written down of it: takes over what the daemon before had
 /// whoever starts kvd keep, as far as it fits this configuration, and has this one's kept. DRAM is
 /// taken over as it is. HBM engines of before may still map, read and write: its bytes are copied
-/// to new memory, and the old is let go as it is.
+/// to new memory, and the old is let go as it is. On a GPU that takes descriptors that keep the
+/// driver's memory alive, and it has never run there.
 ///
 /// In order: take(); reopen() of each slab; rows(); keep().
 ///
@@ -34,8 +35,10 @@ using KeptDescriptors = std::map<std::string, UniqueFd>;
 /// Errors: none; what is of no use is told to the log, counted and left behind.
 class KeptMemory {
  public:
+  /// `config`: with the backend that was taken. `reopens`: as DeviceBackend::reopens_slabs().
   /// `kept`: as take_kept_descriptors(). Domains of rows are entered, as by an engine of theirs.
-  static KeptMemory take(const Config& config, KeptDescriptors kept, Domains& domains);
+  static KeptMemory take(const Config& config, bool reopens, KeptDescriptors kept,
+                         Domains& domains);
 
   /// Slots and slabs by their tier.
   using Slot = std::pair<Tier, SlotId>;
@@ -47,8 +50,11 @@ class KeptMemory {
   [[nodiscard]] bool keeps_hbm() const { return on() && most_[0] > 0; }
   /// Bytes of slabs that are there already.
   [[nodiscard]] Bytes bytes(Tier tier) const;
+  /// Of HBM on the device.
+  [[nodiscard]] Bytes bytes(DeviceId device) const;
   /// Memory with the bytes of the slab of before where rows are in it, else zeroed; none: there is
-  /// none. Takes a slab's bytes more for a moment where it is HBM.
+  /// none. Takes a slab's bytes more for a moment where it is HBM; where there is no room for that,
+  /// the device's last slab of before makes it, and if that is not enough, all of them go.
   [[nodiscard]] std::optional<kernels::Slab> reopen(kernels::DeviceBackend& backend, Slab slab);
   /// The rows whose bytes are what was written down: every byte is looked at.
   [[nodiscard]] core::AdoptRows rows(const mover::SlabStore& slabs);
@@ -57,9 +63,6 @@ class KeptMemory {
   /// The slab of HBM has other memory from now on, which is kept in place of the old. Waits for
   /// whoever keeps it, two seconds at most. Before anything is written down of the slab.
   void renewed(SlabIndex slab, const Result<UniqueFd>& memory) const;
-  /// This daemon's memory ends with it, after all.
-  void switch_off(const std::string& why);
-
   [[nodiscard]] kept::State& state() { return *state_; }
   /// Where it is written down what a slot holds.
   [[nodiscard]] std::map<Slot, std::uint32_t>& records() { return records_; }
@@ -72,32 +75,33 @@ class KeptMemory {
   };
   enum class Fault : std::uint8_t { kNone, kTorn, kAltered, kMisfit, kNobodys };
 
-  /// A slot's bytes within a slab.
-  struct Extent {
-    std::int64_t from = 0;
-    Bytes bytes;
-  };
-
   /// False: not even those of DRAM can be kept.
   [[nodiscard]] bool choose_slabs(const Config& config);
   void open_state(KeptDescriptors& kept);
+  /// This daemon's memory ends with it, after all.
+  void switch_off(const std::string& why);
   void read(const Config& config, Domains& domains);
   [[nodiscard]] Fault fault_of(const Row& row) const;
   /// HBM of before that no row is in is not kept any more.
   void let_go_unused();
   [[nodiscard]] Result<kernels::Slab> copy(kernels::DeviceBackend& backend, Slab slab,
                                            const UniqueFd& old);
-  [[nodiscard]] static bool is_as_written(const Row& row, const mover::SlabStore& slabs);
+  /// Of the slabs of before that are on the same device and come later, the last is not kept any
+  /// more. False: there is none.
+  bool let_go_last(Slab slab);
+  /// Errors: those of SlabStore::read().
+  [[nodiscard]] static Result<bool> is_as_written(const Row& row, const mover::SlabStore& slabs);
   void drop(const Row& row, Fault fault);
 
   Bytes slab_bytes_;
   std::optional<kept::State> state_;
   bool new_state_ = false;
-  std::array<std::uint32_t, kTiers> most_{};  ///< slabs that are kept
-  std::map<Slab, UniqueFd> slabs_;            ///< not reopened yet
-  std::map<Slab, bool> reopened_;             ///< with their bytes
-  std::set<Slab> kept_;                       ///< by whoever started kvd
-  std::map<Slab, std::vector<Extent>> used_;  ///< that rows are in, and where
+  std::array<std::uint32_t, kTiers> most_{};               ///< slabs that are kept
+  std::map<Slab, UniqueFd> slabs_;                         ///< not reopened yet
+  std::map<Slab, bool> reopened_;                          ///< with their bytes
+  std::set<Slab> kept_;                                    ///< by whoever started kvd
+  std::uint32_t device_slabs_ = 0;                         ///< of HBM, on each device
+  std::map<Slab, std::vector<kernels::SlabExtent>> used_;  ///< that rows are in, and where
   std::vector<Row> rows_;
   std::map<Slot, std::uint32_t> records_;
   core::KeptDrops dropped_;

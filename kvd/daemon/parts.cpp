@@ -75,12 +75,11 @@ Result<std::unique_ptr<Parts>> Parts::open(Config config, const Shared& shared, 
                                            KeptDescriptors descriptors) {
   KVD_ASSIGN_OR_RETURN(Poller poller, Poller::create());
   Domains domains(config.domains);
-  auto kept =
-      std::make_unique<KeptMemory>(KeptMemory::take(config, std::move(descriptors), domains));
-  KVD_ASSIGN_OR_RETURN(auto device, Device::open(config, shared.clock, *kept));
-  if (kept->on() && !device->reopens_slabs()) {
-    kept->switch_off("its DRAM is made by the GPU's driver (cuda.dram), anew at each start");
-  }
+  // First of all: it says how large automatic slabs are.
+  KVD_ASSIGN_OR_RETURN(Backends backends, open_backends(config, shared.clock));
+  auto kept = std::make_unique<KeptMemory>(
+      KeptMemory::take(config, backends.front()->reopens_slabs(), std::move(descriptors), domains));
+  KVD_ASSIGN_OR_RETURN(auto device, Device::open(config, std::move(backends), shared.clock, *kept));
   const bool keeps = kept->on() && kept->keep(device->slabs());
   const core::Config::Keep keep{keeps, keeps && kept->keeps_hbm()};
   KVD_ASSIGN_OR_RETURN(auto controller, make_controller(config, domains, keep));

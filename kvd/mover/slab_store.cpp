@@ -106,6 +106,10 @@ std::uintptr_t SlabStore::address(Tier tier, SlotId slot, Bytes slot_bytes) cons
   return address(tier, slot.slab()) + slot.index() * slot_bytes.size();
 }
 
+Status SlabStore::read(Tier tier, SlotId slot, Bytes slot_bytes, const kernels::Look& look) const {
+  return backend_of(tier, slot.slab()).read_slab(address(tier, slot, slot_bytes), slot_bytes, look);
+}
+
 Bytes SlabStore::slab_bytes(Tier tier) const {
   return slabs(tier).empty() ? Bytes(0) : slabs(tier).front().size;
 }

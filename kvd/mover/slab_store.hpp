@@ -50,6 +50,9 @@ class SlabStore {
   }
   [[nodiscard]] std::uintptr_t address(Tier tier, SlabIndex slab) const;
   [[nodiscard]] std::uintptr_t address(Tier tier, SlotId slot, Bytes slot_bytes) const;
+  /// As DeviceBackend::read_slab(), of a slot. On any thread, while the slab keeps its memory.
+  [[nodiscard]] Status read(Tier tier, SlotId slot, Bytes slot_bytes,
+                            const kernels::Look& look) const;
   [[nodiscard]] Bytes slab_bytes(Tier tier) const;
   [[nodiscard]] std::uint32_t count(Tier tier) const {
     return static_cast<std::uint32_t>(slabs(tier).size());

@@ -32,7 +32,7 @@ void KeptRows::end(RowId row, SlotsByTier& ended) {
 
 // A number that was given back may be another row's within one event: the ends come first. What
 // is left is as it is now, however often it was touched.
-SlotsByTier KeptRows::take_ended() {
+SlotsByTier KeptRows::take_ended(TimePoint now) {
   SlotsByTier ended;
   std::vector<RowId> changed;
   for (const TouchedRows::Row& touched : blocks_.touched_.take()) {
@@ -43,26 +43,29 @@ SlotsByTier KeptRows::take_ended() {
   changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
   for (const RowId row : changed) {
     const auto known = told_.find(row);
-    Copy now = copy_of(row);
-    if (known != told_.end() && known->second.copy == now) continue;
+    Copy copy = copy_of(row);
+    if (known != told_.end() && known->second.copy == copy) continue;
     end(row, ended);
-    if (now.slots.empty()) continue;
-    waiting_[tier_number(now.tier)].push_back(row);
-    told_[row].copy = std::move(now);
+    if (copy.slots.empty()) continue;
+    waiting_[tier_number(copy.tier)].push_back(row);
+    told_[row] = {std::move(copy), now, true};
   }
   return ended;
 }
 
-std::optional<KeptRow> KeptRows::next() {
+// Rows wait in the order in which they came.
+std::optional<KeptRow> KeptRows::next(TimePoint hbm_by) {
   cache_.follow();
   for (const Tier tier : {Tier::kDram, Tier::kHbm}) {
     std::deque<RowId>& waiting = waiting_[tier_number(tier)];
     while (!waiting.empty()) {
       const RowId row = waiting.front();
-      waiting.pop_front();
       const auto told = told_.find(row);
-      if (told == told_.end() || !told->second.waits) continue;
-      if (told->second.copy.tier != tier || told->second.copy != copy_of(row)) continue;
+      const bool is_there = told != told_.end() && told->second.waits &&
+                            told->second.copy.tier == tier && told->second.copy == copy_of(row);
+      if (is_there && tier == Tier::kHbm && told->second.since > hbm_by) break;
+      waiting.pop_front();
+      if (!is_there) continue;
       told->second.waits = false;
       return describe(row, told->second.copy);
     }
@@ -124,7 +127,7 @@ std::vector<KeptRow> KeptRows::adopt(std::vector<KeptRow> rows, TimePoint now) {
     const RowId made = bring(blocks_, {owner, row.number, *entry, row.tier, row.slots});
     shelf.rows.emplace(*entry, made);
     if (row.tier == Tier::kHbm) cache_.alone_.emplace_back(row.space.domain, *entry);
-    told_[made] = {{row.tier, std::move(row.slots)}, false};
+    told_[made] = {{row.tier, std::move(row.slots)}, now, false};
   }
   cache_.follow();
   for (const auto& [key, entry] : known) cache_.shelf(key.space.domain).index.release(entry.first);

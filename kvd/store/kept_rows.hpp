@@ -43,10 +43,10 @@ class KeptRows {
   /// Slots that were told of, and do not have what was told any more, or need not be said to.
   /// Nothing has been written over them yet, if it is asked before an event's effects are carried
   /// out.
-  [[nodiscard]] SlotsByTier take_ended();
-  /// A row that has come since, those of DRAM first; none: there is no other. One of HBM does not
-  /// make way before all_read().
-  [[nodiscard]] std::optional<KeptRow> next();
+  [[nodiscard]] SlotsByTier take_ended(TimePoint now);
+  /// A row that has come since, those of DRAM first; none: there is no other. Of those that HBM
+  /// alone has, such as it had so by `hbm_by`. One of HBM does not make way before all_read().
+  [[nodiscard]] std::optional<KeptRow> next(TimePoint hbm_by);
   /// What next() gave has been written down. True: some may make way from now on.
   [[nodiscard]] bool all_read();
 
@@ -63,6 +63,7 @@ class KeptRows {
   };
   struct Told {
     Copy copy;
+    TimePoint since{0};
     bool waits = true;  ///< for next()
   };
   [[nodiscard]] Copy copy_of(RowId row) const;

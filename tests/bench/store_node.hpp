@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/units.hpp"
@@ -33,7 +34,9 @@ class StoreNode {
   /// Beside `settings`: nothing but the cache decides, and what is found is always loaded.
   explicit StoreNode(test::KvdSettings settings, Gpu gpu = {});
   /// An engine alone, on the kvd that listens there.
-  explicit StoreNode(const std::string& endpoint) { attach(endpoint); }
+  explicit StoreNode(const std::string& endpoint, Gpu gpu = {}) : gpu_(std::move(gpu)) {
+    attach(endpoint);
+  }
 
   /// The program's end where a byte is wrong; else it ends with 1.
   static constexpr int kWrongByte = 9;

@@ -34,7 +34,9 @@ Result<Backends> open_backends(Config& config, const Clock& clock) {
   return Backends{std::move(backend)};
 }
 
-std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend&) { return std::nullopt; }
+std::optional<admin::GpuInfo> gpu_facts(const kernels::DeviceBackend&, Bytes) {
+  return std::nullopt;
+}
 
 }  // namespace daemon
 }  // namespace kvd

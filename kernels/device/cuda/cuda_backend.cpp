@@ -1,6 +1,7 @@
 #include "kernels/device/cuda/cuda_backend.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -137,13 +138,29 @@ struct CudaBackend::Parts {
     }
   }
 
-  Result<Slab> create_hbm(Engine& running, Bytes size) {
+  using Fill = std::function<Status(const cuda::HbmSlab&)>;
+
+  // Zeroed, and with what `fill` writes after that.
+  Result<Slab> create_hbm(Engine& running, Bytes size, const Fill& fill = {}) {
     KVD_ASSIGN_OR_RETURN(cuda::HbmSlab slab, allocate_hbm(running, size));
     const auto [handle, made] = keep(hbm, std::move(slab));
-    const Status zeroed = running.zero(*made);
-    if (zeroed.ok()) return Slab{handle, Tier::kHbm, size, made->address(), PageKind::kDevice};
-    if (!health.lost()) take(hbm, handle);  // else the zeros may still come
-    return zeroed.error();
+    Status written = running.zero(*made);
+    if (written.ok() && fill) written = fill(*made);
+    if (written.ok()) return Slab{handle, Tier::kHbm, size, made->address(), PageKind::kDevice};
+    if (!health.lost()) take(hbm, handle);  // else bytes may still come
+    return written.error();
+  }
+
+  // The earlier memory is looked at first: where it is of no use, none is made in its place.
+  Result<Slab> copy_hbm(Engine& running, Bytes size, const UniqueFd& memory,
+                        std::span<const SlabExtent> extents) {
+    KVD_ASSIGN_OR_RETURN(cuda::HbmSlab imported,
+                         cuda::HbmSlab::import(running.context(), memory.get(), size, granularity));
+    auto old = std::make_unique<cuda::HbmSlab>(std::move(imported));
+    const Fill fill = [&](const cuda::HbmSlab& made) { return running.copy(made, *old, extents); };
+    Result<Slab> slab = create_hbm(running, size, fill);
+    if (health.lost()) keep_for_ever(std::move(old));  // it may still be read
+    return slab;
   }
 
   Result<Slab> create_numa(const Engine& running, Bytes size) {
@@ -268,6 +285,24 @@ Result<Slab> CudaBackend::do_reopen_slab(Bytes size, UniqueFd memory, bool zeroe
   const ScopedCurrent current(engine->context());
   KVD_TRY(current.status());
   return parts_->reopen_dram(size, std::move(memory), zeroed);
+}
+
+Result<Slab> CudaBackend::do_copy_slab(Bytes size, const UniqueFd& memory,
+                                       std::span<const SlabExtent> extents) {
+  KVD_ASSIGN_OR_RETURN(Engine * engine, parts_->need_engine());
+  const ScopedCurrent current(engine->context());
+  KVD_TRY(current.status());
+  return parts_->copy_hbm(*engine, size, memory, extents);
+}
+
+Status CudaBackend::do_read_slab(std::uintptr_t address, Bytes length, const Look& look) {
+  if (tier_holding(address) == Tier::kDram) {
+    return DeviceBackend::do_read_slab(address, length, look);
+  }
+  KVD_ASSIGN_OR_RETURN(Engine * engine, parts_->need_engine());
+  const ScopedCurrent current(engine->context());
+  KVD_TRY(current.status());
+  return engine->read(address, length, look);
 }
 
 Status CudaBackend::do_destroy_slab(SlabHandle handle) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,9 @@ class CudaBackend final : public DeviceBackend {
   explicit CudaBackend(std::unique_ptr<Parts> parts);
   Result<Slab> do_create_slab(Tier tier, Bytes size) override;
   Result<Slab> do_reopen_slab(Bytes size, UniqueFd memory, bool zeroed) override;
+  Result<Slab> do_copy_slab(Bytes size, const UniqueFd& memory,
+                            std::span<const SlabExtent> extents) override;
+  Status do_read_slab(std::uintptr_t address, Bytes length, const Look& look) override;
   Status do_destroy_slab(SlabHandle handle) override;
   Result<UniqueFd> do_export_slab(SlabHandle handle) override;
   Status do_submit(CopyBatch batch) override;

@@ -53,6 +53,8 @@ Status Engine::open() {
   KVD_TRY(try_copies());
   KVD_TRY(zero(*zero_hbm_));
   pages_.emplace(world_.health);
+  readback_.emplace(
+      ReadbackWorld{world_.driver, world_.capabilities, world_.health, world_.stall_limit});
   const QueueWorld queue{context_,        world_.clock, world_.health, *pages_,
                          world_.finished, copies_.form, world_.burst,  world_.stall_limit};
   for (const Direction direction : {Direction::kHostToDevice, Direction::kDeviceToHost}) {
@@ -81,6 +83,7 @@ Status Engine::try_copies() {
 Engine::~Engine() {
   const ScopedCurrent current(context_);
   for (auto& queue : queues_) queue.reset();
+  readback_.reset();
   pages_.reset();
   zero_dram_.reset();
   zero_hbm_.reset();
@@ -91,11 +94,29 @@ Status Engine::zero(const HbmSlab& slab) {
   const CUresult queued =
       world_.driver.memset_d8_async(slab.address(), 0, slab.size().size(), setup_->get());
   KVD_TRY(world_.health.check(queued, "zeroing device memory"));
+  return settle("zeroing device memory");
+}
+
+Status Engine::settle(const char* what) {
   const CUresult done = setup_->drain(world_.stall_limit);
-  Status status = world_.health.check(done, "zeroing device memory");
-  // Whatever the reason, the zeros may still be on their way.
+  Status status = world_.health.check(done, what);
   if (!status.ok()) world_.health.lose(status.error());
   return status;
+}
+
+Status Engine::copy(const HbmSlab& to, const HbmSlab& from, std::span<const SlabExtent> extents) {
+  constexpr const char* kWhat = "copying device memory of an earlier process";
+  CUresult queued = CUDA_SUCCESS;
+  for (const SlabExtent& extent : extents) {
+    queued = world_.driver.memcpy_async(to.address() + extent.from.size(),
+                                        from.address() + extent.from.size(), extent.length.size(),
+                                        setup_->get());
+    if (queued != CUDA_SUCCESS) break;
+  }
+  // Those before the one that was refused are under way.
+  const Status ended = settle(kWhat);
+  KVD_TRY(world_.health.check(queued, kWhat));
+  return ended;
 }
 
 void Engine::submit(CopyBatch batch, const std::vector<Tier>& destinations) {

@@ -3,12 +3,14 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "kernels/device/cuda/context.hpp"
 #include "kernels/device/cuda/copy_queue.hpp"
 #include "kernels/device/cuda/copy_trial.hpp"
 #include "kernels/device/cuda/fence_pages.hpp"
 #include "kernels/device/cuda/health.hpp"
+#include "kernels/device/cuda/readback.hpp"
 #include "kernels/device/cuda/slabs.hpp"
 #include "kernels/device/cuda/stream.hpp"
 #include "kernels/device/device_backend.hpp"
@@ -29,8 +31,8 @@ struct EngineWorld {
   Nanoseconds stall_limit;
 };
 
-/// The part of CudaBackend that needs a context: the context, the copy queues, the fence pages and
-/// the zeros to scrub with.
+/// The part of CudaBackend that needs a context: the context, the copy queues, the fence pages, the
+/// zeros to scrub with, and who reads device memory on the CPU.
 /// Owner: as CudaBackend. Precondition of destruction: stop() came true.
 class Engine {
  public:
@@ -44,6 +46,14 @@ class Engine {
   /// Writes zeros over device memory and waits for them. After an error that lost the device they
   /// may still be on their way.
   [[nodiscard]] Status zero(const HbmSlab& slab);
+  /// Copies those bytes from the same places of another slab, and waits for them. After an error
+  /// that lost the device they may still be on their way.
+  [[nodiscard]] Status copy(const HbmSlab& to, const HbmSlab& from,
+                            std::span<const SlabExtent> extents);
+  /// As Readback::read().
+  [[nodiscard]] Status read(CUdeviceptr from, Bytes length, const Look& look) {
+    return readback_->read(from, length, look);
+  }
   /// Queues the batch. Scrubbing is copying from zeros that stand in the other tier: the memset of
   /// the driver may run on the SMs, in the time of the engines' kernels.
   /// `destinations`: the tier of each extent's destination.
@@ -55,6 +65,8 @@ class Engine {
   Engine(const EngineWorld& world, PrimaryContext context);
   Status open();
   Status try_copies();
+  /// Of what was queued in setup_. Whatever the reason of a failure, it may still be on its way.
+  Status settle(const char* what);
 
   const EngineWorld world_;
   PrimaryContext context_;
@@ -63,6 +75,7 @@ class Engine {
   std::optional<DramSlab> zero_dram_;
   CopyDecision copies_;
   std::optional<FencePages> pages_;
+  std::optional<Readback> readback_;
   std::array<std::unique_ptr<CopyQueue>, kDirections> queues_;
 };
 

@@ -35,12 +35,26 @@ Status keep_in_memory(const HostMemory& memory) {
 
 Result<HbmSlab> HbmSlab::create(const PrimaryContext& context, Bytes size, Bytes granularity,
                                 bool gpu_direct_rdma) {
-  const Driver& driver = context.driver();
   const Place place(context.device(), gpu_direct_rdma);
-  KVD_ASSIGN_OR_RETURN(PhysicalMemory memory, PhysicalMemory::create(driver, place, size));
+  KVD_ASSIGN_OR_RETURN(PhysicalMemory memory,
+                       PhysicalMemory::create(context.driver(), place, size));
+  return map(context, std::move(memory), granularity, Access::kReadWrite);
+}
+
+Result<HbmSlab> HbmSlab::import(const PrimaryContext& context, int fd, Bytes size,
+                                Bytes granularity) {
+  KVD_ASSIGN_OR_RETURN(PhysicalMemory memory,
+                       PhysicalMemory::import_fd(context.driver(), fd, size));
+  return map(context, std::move(memory), granularity, Access::kRead);
+}
+
+Result<HbmSlab> HbmSlab::map(const PrimaryContext& context, PhysicalMemory memory,
+                             Bytes granularity, Access access) {
+  const Driver& driver = context.driver();
+  const Bytes size = memory.size();
   KVD_ASSIGN_OR_RETURN(AddressRange range, AddressRange::reserve(driver, size + granularity));
   KVD_ASSIGN_OR_RETURN(Mapping mapping, Mapping::map(range.address(), memory));
-  KVD_TRY(grant_access(driver, mapping.address(), size, place, Access::kReadWrite));
+  KVD_TRY(grant_access(driver, mapping.address(), size, context.device(), access));
   return HbmSlab(std::move(memory), std::move(range), std::move(mapping));
 }
 

@@ -22,12 +22,19 @@ class HbmSlab {
  public:
   [[nodiscard]] static Result<HbmSlab> create(const PrimaryContext& context, Bytes size,
                                               Bytes granularity, bool gpu_direct_rdma);
+  /// Memory of an earlier process, by its descriptor, to be read alone. Whoever else has it may go
+  /// on writing there.
+  /// Errors: InvalidArgument for what is no such memory of this size.
+  [[nodiscard]] static Result<HbmSlab> import(const PrimaryContext& context, int fd, Bytes size,
+                                              Bytes granularity);
 
   [[nodiscard]] CUdeviceptr address() const { return mapping_.address(); }
   [[nodiscard]] Bytes size() const { return memory_.size(); }
   [[nodiscard]] Result<UniqueFd> share() const { return memory_.export_fd(); }
 
  private:
+  static Result<HbmSlab> map(const PrimaryContext& context, PhysicalMemory memory,
+                             Bytes granularity, Access access);
   HbmSlab(PhysicalMemory memory, AddressRange range, Mapping mapping)
       : memory_(std::move(memory)), range_(std::move(range)), mapping_(std::move(mapping)) {}
 

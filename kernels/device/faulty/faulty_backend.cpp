@@ -55,15 +55,22 @@ FaultCounters FaultyBackend::faults() const {
   return faults_;
 }
 
+bool FaultyBackend::fails_create() {
+  const std::lock_guard lock(mutex_);
+  const bool fails = script_.fail_creates.contains(++creates_);
+  if (fails) ++faults_.failed_creates;
+  return fails;
+}
+
 Result<Slab> FaultyBackend::do_create_slab(Tier tier, Bytes size) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (script_.fail_creates.contains(++creates_)) {
-      ++faults_.failed_creates;
-      return injected(ErrorCode::kOutOfMemory);
-    }
-  }
+  if (fails_create()) return injected(ErrorCode::kOutOfMemory);
   return inner_->create_slab(tier, size);
+}
+
+Result<Slab> FaultyBackend::do_copy_slab(Bytes size, const UniqueFd& memory,
+                                         std::span<const SlabExtent> extents) {
+  if (fails_create()) return injected(ErrorCode::kOutOfMemory);
+  return inner_->copy_slab(size, memory, extents);
 }
 
 Status FaultyBackend::do_submit(CopyBatch batch) {

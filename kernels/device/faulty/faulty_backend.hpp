@@ -6,6 +6,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -18,7 +19,7 @@ namespace kvd::kernels {
 /// same calls give the same faults.
 struct FaultScript {
   std::uint64_t seed = 1;
-  std::set<std::uint64_t> fail_creates;  ///< these create_slab calls get OutOfMemory
+  std::set<std::uint64_t> fail_creates;  ///< these create_slab, copy_slab calls get OutOfMemory
   std::set<std::uint64_t> fail_copies;   ///< these batches move nothing and end in DeviceError
   std::set<std::uint64_t> lose_fences;   ///< these batches end well, their fence stays unwritten
   std::set<std::uint64_t> duplicate_completions;  ///< these batches are reported twice
@@ -71,6 +72,11 @@ class FaultyBackend final : public DeviceBackend {
   FaultyBackend(std::unique_ptr<DeviceBackend> inner, FaultScript script, UniqueFd nudge,
                 UniqueFd ready);
   Result<Slab> do_create_slab(Tier tier, Bytes size) override;
+  Result<Slab> do_copy_slab(Bytes size, const UniqueFd& memory,
+                            std::span<const SlabExtent> extents) override;
+  Status do_read_slab(std::uintptr_t address, Bytes length, const Look& look) override {
+    return inner_->read_slab(address, length, look);
+  }
   Status do_destroy_slab(SlabHandle handle) override { return inner_->destroy_slab(handle); }
   Status do_discard_slab(SlabHandle handle) override { return inner_->discard_slab(handle); }
   Result<UniqueFd> do_export_slab(SlabHandle handle) override {
@@ -83,6 +89,7 @@ class FaultyBackend final : public DeviceBackend {
   Status do_submit(CopyBatch batch) override;
   void do_poll(std::vector<Completion>& completed) override;
 
+  [[nodiscard]] bool fails_create();
   // All below: with mutex_ held.
   void mark(CopyBatch& batch);
   void unmark(Ticket ticket);

@@ -1,6 +1,10 @@
 #include "kernels/device/host/host_backend.hpp"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "kernels/device/host/page_facts.hpp"
@@ -10,6 +14,21 @@ namespace {
 
 const HostTier& tier_of(const HostConfig& config, Tier tier) {
   return config.tiers.at(static_cast<std::size_t>(tier));
+}
+
+Status read_extent(const UniqueFd& from, std::uintptr_t to, const SlabExtent& extent) {
+  for (std::int64_t at = extent.from.value, end = at + extent.length.value; at < end;) {
+    void* place = reinterpret_cast<void*>(to + static_cast<std::uintptr_t>(at));
+    const ssize_t size = ::pread(from.get(), place, static_cast<std::size_t>(end - at), at);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) {
+      return make_error(ErrorCode::kDeviceError,
+                        std::string("cannot read a slab of before: ") +
+                            (size < 0 ? std::strerror(errno) : "it ends too early"));
+    }
+    at += size;
+  }
+  return {};
 }
 
 }  // namespace
@@ -39,13 +58,17 @@ void HostBackend::set_link_bandwidth(BytesPerSecond rate) {
   for (CopyQueue& queue : queues_) queue.set_link_bandwidth(rate);
 }
 
-Result<Slab> HostBackend::do_create_slab(Tier tier, Bytes size) {
+Result<HostMemory> HostBackend::make(Tier tier, Bytes size) const {
   const HostTier& place = tier_of(config_, tier);
   if (!place.enabled) {
     return make_error(ErrorCode::kUnsupported,
                       std::string("tier ") + name(tier) + " is switched off in the configuration");
   }
-  KVD_ASSIGN_OR_RETURN(HostMemory memory, HostMemory::create(request(tier, size)));
+  return HostMemory::create(request(tier, size));
+}
+
+Result<Slab> HostBackend::do_create_slab(Tier tier, Bytes size) {
+  KVD_ASSIGN_OR_RETURN(HostMemory memory, make(tier, size));
   return keep(tier, std::move(memory));
 }
 
@@ -53,6 +76,14 @@ Result<Slab> HostBackend::do_reopen_slab(Bytes size, UniqueFd file, bool zeroed)
   KVD_ASSIGN_OR_RETURN(HostMemory memory,
                        HostMemory::reopen(request(Tier::kDram, size), std::move(file), zeroed));
   return keep(Tier::kDram, std::move(memory));
+}
+
+Result<Slab> HostBackend::do_copy_slab(Bytes size, const UniqueFd& old,
+                                       std::span<const SlabExtent> extents) {
+  KVD_TRY(HostMemory::check(old, size));
+  KVD_ASSIGN_OR_RETURN(HostMemory memory, make(Tier::kHbm, size));
+  for (const SlabExtent& extent : extents) KVD_TRY(read_extent(old, memory.address(), extent));
+  return keep(Tier::kHbm, std::move(memory));
 }
 
 HostMemoryRequest HostBackend::request(Tier tier, Bytes size) const {

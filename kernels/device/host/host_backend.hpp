@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -55,6 +56,8 @@ class HostBackend final : public DeviceBackend {
   HostBackend(const HostConfig& config, const Clock& clock, UniqueFd event);
   Result<Slab> do_create_slab(Tier tier, Bytes size) override;
   Result<Slab> do_reopen_slab(Bytes size, UniqueFd memory, bool zeroed) override;
+  Result<Slab> do_copy_slab(Bytes size, const UniqueFd& memory,
+                            std::span<const SlabExtent> extents) override;
   Status do_destroy_slab(SlabHandle handle) override;
   Status do_discard_slab(SlabHandle handle) override;
   Result<UniqueFd> do_export_slab(SlabHandle handle) override;
@@ -63,6 +66,7 @@ class HostBackend final : public DeviceBackend {
 
   using Memory = std::unordered_map<SlabHandle, HostMemory>;
   [[nodiscard]] HostMemoryRequest request(Tier tier, Bytes size) const;
+  [[nodiscard]] Result<HostMemory> make(Tier tier, Bytes size) const;
   Slab keep(Tier tier, HostMemory memory);
   [[nodiscard]] Memory::node_type take(SlabHandle handle);
 

@@ -148,13 +148,20 @@ Result<HostMemory> HostMemory::create(const HostMemoryRequest& request, PageKind
   return memory;
 }
 
+Status HostMemory::check(const UniqueFd& memory, Bytes size) {
+  struct stat facts {};
+  const int seals = ::fcntl(memory.get(), F_GET_SEALS);
+  const bool fixed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && (seals & F_SEAL_GROW) != 0;
+  if (fixed && ::fstat(memory.get(), &facts) == 0 && facts.st_size == size.value) return {};
+  return make_error(ErrorCode::kInvalidArgument, "not a slab of the size that is asked for");
+}
+
 Result<HostMemory> HostMemory::reopen(const HostMemoryRequest& request, UniqueFd file,
                                       bool zeroed) {
+  KVD_TRY(check(file, request.size));
   struct stat facts {};
-  const int seals = ::fcntl(file.get(), F_GET_SEALS);
-  const bool fixed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && (seals & F_SEAL_GROW) != 0;
-  if (!fixed || ::fstat(file.get(), &facts) != 0 || facts.st_size != request.size.value) {
-    return make_error(ErrorCode::kInvalidArgument, "not a slab of the size that is asked for");
+  if (::fstat(file.get(), &facts) != 0) {
+    return os_error(ErrorCode::kInvalidArgument, "cannot ask about a slab");
   }
   HostMemory memory;
   memory.fd_ = std::move(file);

@@ -40,6 +40,9 @@ class HostMemory {
   /// Errors: as create(); InvalidArgument where it is not that, or of another size.
   [[nodiscard]] static Result<HostMemory> reopen(const HostMemoryRequest& request, UniqueFd memory,
                                                  bool zeroed);
+  /// Whether an earlier process made it by create(), of this size.
+  /// Errors: InvalidArgument.
+  [[nodiscard]] static Status check(const UniqueFd& memory, Bytes size);
   HostMemory(HostMemory&& other) noexcept { swap(other); }
   HostMemory& operator=(HostMemory&& other) noexcept { return swap(other), *this; }
   ~HostMemory();

@@ -1,6 +1,6 @@
 #include "kernels/device/faulty/faulty_backend.hpp"
 #include "kernels/device/host/host_backend.hpp"
-#include "tests/contract/device/backend_contract.hpp"
+#include "tests/contract/device/kept_contract.hpp"
 
 namespace kvd::kernels {
 namespace {
@@ -18,8 +18,10 @@ std::unique_ptr<DeviceBackend> make_faultless() {
 
 INSTANTIATE_TEST_SUITE_P(Host, DeviceBackendContract, ::testing::Values(&make_host));
 INSTANTIATE_TEST_SUITE_P(Host, MemfdContract, ::testing::Values(&make_host));
+INSTANTIATE_TEST_SUITE_P(Host, KeptContract, ::testing::Values(&make_host));
 INSTANTIATE_TEST_SUITE_P(Faultless, DeviceBackendContract, ::testing::Values(&make_faultless));
 INSTANTIATE_TEST_SUITE_P(Faultless, MemfdContract, ::testing::Values(&make_faultless));
+INSTANTIATE_TEST_SUITE_P(Faultless, KeptContract, ::testing::Values(&make_faultless));
 
 }  // namespace
 }  // namespace kvd::kernels

@@ -1,6 +1,6 @@
 #include "kernels/device/cuda/cuda_backend.hpp"
 #include "kernels/device/faulty/faulty_backend.hpp"
-#include "tests/contract/device/backend_contract.hpp"
+#include "tests/contract/device/kept_contract.hpp"
 
 namespace kvd::kernels {
 namespace {
@@ -37,11 +37,14 @@ std::unique_ptr<DeviceBackend> make_faultless() {
 
 INSTANTIATE_TEST_SUITE_P(Cuda, DeviceBackendContract, ::testing::Values(&make_cuda));
 INSTANTIATE_TEST_SUITE_P(Cuda, MemfdContract, ::testing::Values(&make_cuda));
+INSTANTIATE_TEST_SUITE_P(Cuda, KeptContract, ::testing::Values(&make_cuda));
 INSTANTIATE_TEST_SUITE_P(CudaInSmallBursts, DeviceBackendContract, ::testing::Values(&make_bursty));
 INSTANTIATE_TEST_SUITE_P(CudaInSmallBursts, MemfdContract, ::testing::Values(&make_bursty));
 INSTANTIATE_TEST_SUITE_P(CudaOnHostNuma, DeviceBackendContract, ::testing::Values(&make_on_node));
+INSTANTIATE_TEST_SUITE_P(CudaOnHostNuma, KeptContract, ::testing::Values(&make_on_node));
 INSTANTIATE_TEST_SUITE_P(CudaFaultless, DeviceBackendContract, ::testing::Values(&make_faultless));
 INSTANTIATE_TEST_SUITE_P(CudaFaultless, MemfdContract, ::testing::Values(&make_faultless));
+INSTANTIATE_TEST_SUITE_P(CudaFaultless, KeptContract, ::testing::Values(&make_faultless));
 
 }  // namespace
 }  // namespace kvd::kernels

@@ -53,6 +53,18 @@ bool lock_whole(int fd) {
   return ::fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
+/// All that this process has open.
+std::vector<int> descriptors() {
+  std::vector<int> all;
+  DIR* folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) return all;
+  while (const dirent* item = ::readdir(folder)) {
+    if (item->d_name[0] != '.') all.push_back(std::atoi(item->d_name));
+  }
+  ::closedir(folder);
+  return all;
+}
+
 bool locked_elsewhere(int fd) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -113,17 +125,33 @@ Occupancy::~Occupancy() {
 
 bool Occupancy::add(const Physical& memory) {
   if (!memory.on_device()) return true;
+  return watch(memory.fd(), memory.inode(), memory.prop().location.id, memory.size());
+}
+
+bool Occupancy::watch(int fd, ino_t inode, int device, std::size_t size) {
   for (const Watched& item : watched_) {
-    if (item.inode == memory.inode()) return true;
+    if (item.inode == inode) return true;
   }
-  const std::string path = "/proc/self/fd/" + std::to_string(memory.fd());
-  const int fd = counted(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (fd < 0) return false;
-  watched_.push_back({fd, memory.inode(), memory.prop().location.id, memory.size()});
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  const int own = counted(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (own < 0) return false;
+  watched_.push_back({own, inode, device, size});
   return true;
 }
 
+// One that is closed meanwhile is not there any more.
+void Occupancy::find_descriptors() {
+  for (const int fd : descriptors()) {
+    Trailer trailer{};
+    struct stat facts {};
+    if (!is_export(fd, trailer) || ::fstat(fd, &facts) != 0) continue;
+    if (trailer.prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE) continue;
+    watch(fd, facts.st_ino, trailer.prop.location.id, trailer.size);
+  }
+}
+
 std::size_t Occupancy::used(int device) {
+  find_descriptors();
   std::size_t total = 0;
   std::erase_if(watched_, [&](const Watched& item) {
     if (!locked_elsewhere(item.fd)) return close_counted(item.fd), true;
@@ -134,15 +162,9 @@ std::size_t Occupancy::used(int device) {
 }
 
 std::size_t open_exports() {
-  DIR* folder = ::opendir("/proc/self/fd");
-  if (folder == nullptr) return 0;
   std::size_t found = 0;
   Trailer trailer{};
-  while (const dirent* item = ::readdir(folder)) {
-    const bool is_fd = item->d_name[0] != '.';
-    found += is_fd && is_export(std::atoi(item->d_name), trailer) ? std::size_t{1} : 0;
-  }
-  ::closedir(folder);
+  for (const int fd : descriptors()) found += is_export(fd, trailer) ? std::size_t{1} : 0;
   return found - own_descriptors;
 }
 

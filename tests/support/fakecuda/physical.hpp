@@ -45,8 +45,8 @@ class Physical {
   CUmemAllocationProp prop_{};
 };
 
-/// How much device memory is taken, among what this process created or imported, until it is gone
-/// in every process. Not thread-safe.
+/// How much device memory is taken, among what this process created, imported or has a descriptor
+/// of, until it is gone in every process. Not thread-safe.
 class Occupancy {
  public:
   ~Occupancy();
@@ -54,6 +54,10 @@ class Occupancy {
   std::size_t used(int device);
 
  private:
+  bool watch(int fd, ino_t inode, int device, std::size_t size);
+  /// Of what others have made, and handed to this process.
+  void find_descriptors();
+
   struct Watched {
     int fd;  // a description of its own, to ask after the lock of the first
     ino_t inode;

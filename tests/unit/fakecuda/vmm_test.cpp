@@ -150,6 +150,34 @@ TEST_F(VmmTest, CapacityIsTakenUntilHandlesMappingsAndDescriptorsAreGone) {
   EXPECT_CUDA(CUDA_SUCCESS, create_with(prop(), 32 * kGranule));
 }
 
+// As a daemon starts that is handed what the one before has left.
+TEST_F(VmmTest, WhatAProcessHasOnlyADescriptorOfTakesMemoryAndKeepsItsBytes) {
+  const auto fd_type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const auto before = device_memory(32 * kGranule);
+  ASSERT_OK(::cuMemsetD8Async(before.at, 0x5c, before.size, stream_));
+  ASSERT_OK(sync());
+  int fd = -1;
+  ASSERT_OK(::cuMemExportToShareableHandle(&fd, before.handle, fd_type, 0));
+  start({});  // which is another process to the driver
+  EXPECT_CUDA(CUDA_ERROR_OUT_OF_MEMORY, create_with(prop(), 33 * kGranule));
+  EXPECT_CUDA(CUDA_SUCCESS, create_with(prop(), 32 * kGranule));
+
+  DeviceMemory again{0, reserve(before.size), before.size};
+  ASSERT_OK(::cuMemImportFromShareableHandle(
+      &again.handle, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), fd_type));
+  ::close(fd);
+  const auto read_only = access(CU_MEM_ACCESS_FLAGS_PROT_READ);
+  ASSERT_OK(::cuMemMap(again.at, again.size, 0, again.handle, 0));
+  ASSERT_OK(::cuMemSetAccess(again.at, again.size, &read_only, 1));
+  const HostMemory out(again.size);
+  pin(out);
+  read(again.at, out);
+  EXPECT_TRUE(out.all(std::byte{0x5c}));
+  EXPECT_CUDA(CUDA_ERROR_OUT_OF_MEMORY, create_with(prop(), 33 * kGranule));
+  drop(again);
+  EXPECT_CUDA(CUDA_SUCCESS, create_with(prop(), 64 * kGranule));
+}
+
 TEST_F(VmmTest, OnlyWhatWasMadeForItIsExportedAndOnlyExportsAreImported) {
   const auto fd_type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   const auto silent = prop(CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_HANDLE_TYPE_NONE);

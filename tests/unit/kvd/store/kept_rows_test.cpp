@@ -20,7 +20,7 @@ class KeptRowsTest : public CacheTest {
   explicit KeptRowsTest(bool hbm = false) { kept.start(hbm); }
 
   void forget() {
-    const SlotsByTier ended = kept.take_ended();
+    const SlotsByTier ended = kept.take_ended(now);
     for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
       for (const SlotId slot : ended[static_cast<std::size_t>(tier)]) {
         EXPECT_EQ(written.erase({tier, slot}), 1u);
@@ -30,7 +30,7 @@ class KeptRowsTest : public CacheTest {
   /// What stands written down after the event in hand, or is being written.
   void begin() {
     forget();
-    while (const auto row = kept.next()) {
+    while (const auto row = kept.next(now)) {
       EXPECT_THAT(row->slots, SizeIs(kGroups));
       for (const SlotId slot : row->slots) {
         const auto [known, is_new] = written.emplace(std::pair(row->tier, slot), row->digest);
@@ -151,8 +151,8 @@ TEST_F(KeptRowsTest, WhatLeavesDramIsToldBeforeItsSlotsAreAnybodys) {
   truncate(table);
   follow();
   const std::vector<SlotId> left = sut.evict(kA, Tier::kDram, kRow);
-  EXPECT_THAT(kept.take_ended()[1], ::testing::UnorderedElementsAreArray(left));
-  EXPECT_THAT(kept.take_ended()[1], IsEmpty());
+  EXPECT_THAT(kept.take_ended(now)[1], ::testing::UnorderedElementsAreArray(left));
+  EXPECT_THAT(kept.take_ended(now)[1], IsEmpty());
   tiers.free(Tier::kDram, left);
 }
 
@@ -162,10 +162,10 @@ TEST_F(KeptRowsTest, ARowThatEndsBeforeItWasWrittenDownIsNotToldAtAll) {
   EXPECT_EQ(name(table, prompt), 1u);
   copy(table, 0);
   truncate(table);
-  EXPECT_THAT(kept.take_ended()[1], IsEmpty());
+  EXPECT_THAT(kept.take_ended(now)[1], IsEmpty());
   tiers.free(Tier::kDram, sut.evict(kA, Tier::kDram, kRow));
-  EXPECT_THAT(kept.take_ended()[1], IsEmpty());
-  EXPECT_EQ(kept.next(), std::nullopt);
+  EXPECT_THAT(kept.take_ended(now)[1], IsEmpty());
+  EXPECT_EQ(kept.next(now), std::nullopt);
 }
 
 TEST_F(KeptRowsTest, RowsOfBeforeAreFoundAndThoseWithoutParentAreNot) {
@@ -185,7 +185,7 @@ TEST_F(KeptRowsTest, RowsOfBeforeAreFoundAndThoseWithoutParentAreNot) {
   EXPECT_EQ(blocks.slot(table, 2, Tier::kDram), rows[1].slots[0]);
   truncate(table);
   EXPECT_THAT(sut.evict(kA, Tier::kDram, kRow), rows[1].slots) << "tails first, as ever";
-  EXPECT_THAT(kept.take_ended()[1], rows[1].slots);
+  EXPECT_THAT(kept.take_ended(now)[1], rows[1].slots);
   tiers.free(Tier::kDram, rows[1].slots);
 }
 
@@ -210,6 +210,23 @@ TEST_F(KeptHbmRowsTest, ARowIsToldInHbmUntilDramHasIt) {
   check_written();
 }
 
+// As where eager copies bring it to DRAM: its bytes need not be read twice.
+TEST_F(KeptHbmRowsTest, WhatHasJustComeToHbmIsNotToldBeforeDramCanHaveIt) {
+  BlockTable table{kGroups};
+  compute(table, 2);
+  EXPECT_EQ(name(table, prompt), 2u);
+  forget();
+  EXPECT_EQ(kept.next(now - std::chrono::seconds(1)), std::nullopt);
+  copy(table, 0);
+  now += std::chrono::seconds(1);
+  forget();
+  std::vector<Tier> tiers_told;
+  while (const auto row = kept.next(now - std::chrono::seconds(1))) tiers_told.push_back(row->tier);
+  EXPECT_THAT(tiers_told, ::testing::ElementsAre(Tier::kDram, Tier::kHbm));
+  (void)kept.all_read();
+  truncate(table);
+}
+
 TEST_F(KeptHbmRowsTest, WhatLeavesHbmIsToldBeforeItsSlotsAreAnybodys) {
   BlockTable table{kGroups};
   compute(table, 2);
@@ -217,8 +234,8 @@ TEST_F(KeptHbmRowsTest, WhatLeavesHbmIsToldBeforeItsSlotsAreAnybodys) {
   truncate(table);
   follow();
   const std::vector<SlotId> left = sut.evict(kA, Tier::kHbm, kRow);
-  EXPECT_THAT(kept.take_ended()[0], ::testing::UnorderedElementsAreArray(left));
-  EXPECT_THAT(kept.take_ended()[0], IsEmpty());
+  EXPECT_THAT(kept.take_ended(now)[0], ::testing::UnorderedElementsAreArray(left));
+  EXPECT_THAT(kept.take_ended(now)[0], IsEmpty());
   tiers.free(Tier::kHbm, left);
 }
 

@@ -295,6 +295,121 @@ TEST(CudaBackend, DramOfAnEarlierProcessIsUsedAgain) {
   EXPECT_EQ(reinterpret_cast<const std::byte*>(empty->address)[77], std::byte{0});
 }
 
+/// HBM of a process that has ended, with a pattern; its descriptor alone is there.
+UniqueFd hbm_of_before(Bytes size, unsigned salt) {
+  auto before = make();
+  const Slab old = slab_or_die(*before, Tier::kHbm, size);
+  const Slab host = slab_or_die(*before, Tier::kDram, size);
+  fill_pattern(bytes_of(host), salt);
+  copy(*before, batch_of(1, kIn, {{old.address, host.address, size}}));
+  auto memory = before->export_slab(old.handle);
+  EXPECT_TRUE(memory.ok());
+  return std::move(*memory);
+}
+
+bool shows_pattern(DeviceBackend& backend, const Slab& slab, Bytes length, unsigned salt) {
+  bool right = false;
+  const Status read = backend.read_slab(slab.address, length,
+                                        [&](auto bytes) { right = has_pattern(bytes, salt); });
+  return read.ok() && right;
+}
+
+TEST(CudaBackend, HbmOfAnEarlierProcessIsCopied) {
+  const FakeDriver driver;
+  UniqueFd memory = hbm_of_before(kMiB * 4, 5);
+  auto backend = make();
+  const std::vector<SlabExtent> extents = {{Bytes(0), kMiB * 3}};
+  const auto made = backend->copy_slab(kMiB * 4, memory, extents);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  memory.reset();
+  EXPECT_TRUE(shows_pattern(*backend, *made, kMiB * 3, 5));
+  EXPECT_FALSE(shows_pattern(*backend, *made, kMiB * 4, 5)) << "nobody asked for the last";
+  EXPECT_THAT(FakeDriver::report(), HasSubstr("\"pageable_copies\":0"));
+  EXPECT_THAT(FakeDriver::report(), HasSubstr("\"exported_fds\":0"));
+  backend.reset();
+  FakeDriver::expect_no_leaks();
+}
+
+// The one of before, the zeros, and what is made.
+TEST(CudaBackend, ACopyTakesASlabMoreForAMomentAndNothingWhereThereIsNoRoom) {
+  const FakeDriver driver("FAKECUDA_HBM_BYTES=" + std::to_string((kMiB * 9).value));
+  const std::vector<SlabExtent> all = {{Bytes(0), kMiB * 4}};
+  UniqueFd memory = hbm_of_before(kMiB * 4, 6);
+  auto backend = make();
+  EXPECT_EQ(code_of(backend->copy_slab(kMiB * 4, memory, all)), ErrorCode::kOutOfMemory);
+  EXPECT_TRUE(backend->health().ok());
+  EXPECT_EQ(backend->counters().live[0], Bytes(0));
+  memory.reset();
+  EXPECT_EQ(code_of(backend->create_slab(Tier::kHbm, kMiB * 4)), ErrorCode::kOk);
+}
+
+// Every driver call of a copy fails once: the one before are those of the earlier process, and of
+// what this one makes first.
+class FailingCopy : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(FailingCopy, IsAnErrorAndLeavesNothing) {
+  const FakeDriver driver("FAKECUDA_FAIL=" + GetParam());
+  UniqueFd memory = hbm_of_before(kMiB * 2, 8);
+  auto backend = make();
+  const std::vector<SlabExtent> extents = {{Bytes(0), kKiB * 4}, {kMiB, kMiB}};
+  EXPECT_FALSE(backend->copy_slab(kMiB * 2, memory, extents).ok());
+  EXPECT_TRUE(backend->health().ok());
+  EXPECT_EQ(backend->counters().live[0], Bytes(0));
+  EXPECT_EQ(backend->counters().slab_failures, 1u);
+  const auto made = backend->copy_slab(kMiB * 2, memory, extents);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_TRUE(shows_pattern(*backend, *made, kKiB * 4, 8));
+  memory.reset();
+  backend.reset();
+  FakeDriver::expect_no_leaks();
+}
+INSTANTIATE_TEST_SUITE_P(Calls, FailingCopy,
+                         ::testing::Values("cuMemImportFromShareableHandle:1:1",
+                                           "cuMemAddressReserve:4:1", "cuMemAddressReserve:5:1",
+                                           "cuMemMap:4:1", "cuMemMap:5:1", "cuMemSetAccess:4:1",
+                                           "cuMemSetAccess:5:1", "cuMemCreate:4:1",
+                                           "cuMemsetD8Async:4:1", "cuMemcpyAsync:1:1",
+                                           "cuMemcpyAsync:2:1"));
+
+TEST(CudaBackend, ADeviceThatIsLostWhileItCopiesKeepsBothMemoriesMapped) {
+  const FakeDriver driver("FAKECUDA_STICKY=cuMemcpyAsync:2:719");
+  const UniqueFd memory = hbm_of_before(kMiB * 2, 9);
+  auto backend = make();
+  const std::vector<SlabExtent> extents = {{Bytes(0), kMiB}, {kMiB, kMiB}};
+  EXPECT_EQ(code_of(backend->copy_slab(kMiB * 2, memory, extents)), ErrorCode::kDeviceError);
+  EXPECT_EQ(backend->health().code(), ErrorCode::kDeviceError);
+  EXPECT_THAT(FakeDriver::report(), HasSubstr("\"mappings\":3")) << "the zeros, and both";
+}
+
+TEST(CudaBackend, APieceThatCannotBeReadIsAnErrorAndNobodyLooks) {
+  const FakeDriver driver("FAKECUDA_FAIL=cuMemcpyDtoHAsync:3:1");
+  auto backend = make();
+  const Slab slab = slab_or_die(*backend, Tier::kHbm, kMiB * 4);
+  bool looked = false;
+  const auto look = [&](std::span<const std::byte> bytes) { looked = all_zero(bytes); };
+  EXPECT_FALSE(backend->read_slab(slab.address, kMiB * 4, look).ok());
+  EXPECT_FALSE(looked);
+  EXPECT_TRUE(backend->health().ok());
+  EXPECT_TRUE(backend->read_slab(slab.address, kMiB * 4, look).ok());
+  EXPECT_TRUE(looked);
+  backend.reset();
+  FakeDriver::expect_no_leaks();
+}
+
+TEST(CudaBackend, WhereTheHostHasNoRoomNothingIsRead) {
+  const FakeDriver driver("FAKECUDA_FAIL=cuMemHostRegister:2:1,cuStreamCreateWithPriority:4:1");
+  auto backend = make();
+  const Slab slab = slab_or_die(*backend, Tier::kHbm, kMiB * 4);
+  const auto look = [](std::span<const std::byte> bytes) { EXPECT_TRUE(all_zero(bytes)); };
+  EXPECT_FALSE(backend->read_slab(slab.address, kMiB, look).ok()) << "no stream";
+  EXPECT_FALSE(backend->read_slab(slab.address, kMiB, look).ok()) << "nothing is pinned";
+  EXPECT_TRUE(backend->read_slab(slab.address, kMiB, look).ok());
+  EXPECT_TRUE(backend->read_slab(slab.address, kMiB * 3, look).ok()) << "which takes more room";
+  EXPECT_THAT(FakeDriver::report(), HasSubstr("\"registrations\":2,")) << "the zeros, and it";
+  backend.reset();
+  FakeDriver::expect_no_leaks();
+}
+
 TEST(CudaBackend, DramOfTheDriverEndsWithItsProcess) {
   const FakeDriver driver;
   auto backend = make(dram_as(DramKind::kHostNuma));
@@ -615,6 +730,16 @@ TEST_F(CudaCopies, OneDirectionStuckFailsTheOtherToo) {
   ASSERT_TRUE(backend_->submit(out(1)).ok());
   wait_while_time_passes(*backend_, clock_, 1);
   EXPECT_EQ(backend_->submit(in(2)).code(), ErrorCode::kDeviceError);
+}
+
+TEST_F(CudaCopies, AReadThatDoesNotMoveLosesTheDevice) {
+  CudaConfig config;
+  config.stall_limit = std::chrono::milliseconds(50);
+  open("FAKECUDA_STALL=d2h", config);
+  const Status read =
+      backend_->read_slab(device_.address, kMiB, [](std::span<const std::byte>) { FAIL(); });
+  EXPECT_EQ(read.code(), ErrorCode::kDeviceError);
+  EXPECT_EQ(backend_->health().code(), ErrorCode::kDeviceError);
 }
 
 // The third call would be a sticky error: only the watchdog's verdict shows that it never came.

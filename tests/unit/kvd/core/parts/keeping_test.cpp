@@ -22,6 +22,7 @@ constexpr std::uint32_t kSlotsOfSlab = 8;
 Config kept_config(Config::Keep keep, std::uint32_t devices = 1) {
   Config config = small_config(4, 8, devices);
   config.keep = keep;
+  config.tuning.rotation.eager = false;
   return config;
 }
 
@@ -94,6 +95,27 @@ TEST_F(KeepingTest, WhatHbmAloneHasIsWrittenDownAndDoesNotMakeWayMeanwhile) {
   ASSERT_TRUE(std::holds_alternative<ForgetKept>(effects.front())) << "before all else";
   EXPECT_THAT(forgotten(kHbm), UnorderedElementsAreArray(slots));
   EXPECT_THAT(forgotten(kDram), IsEmpty());
+}
+
+TEST_F(KeepingTest, WithEagerCopiesHbmIsReadOnlyWhereDramDoesNotGetItWithinASecond) {
+  ground.context.tuning.rotation.eager = true;
+  Session& session = attach();
+  (void)computed(session, 8, 7);
+  EXPECT_THAT(told(), IsEmpty());
+  pass(std::chrono::milliseconds(999));
+  EXPECT_THAT(told(), IsEmpty());
+  pass(std::chrono::milliseconds(1));
+  const auto orders = told();
+  ASSERT_THAT(orders, SizeIs(1));
+  ASSERT_THAT(orders[0].rows, SizeIs(2));
+  for (const KeptBlocks& blocks : orders[0].rows) EXPECT_EQ(blocks.row.tier, Tier::kHbm);
+  (void)keeping.on_kept({orders[0].ticket});
+  Request& other = computed(session, 8, 9);
+  park(other);
+  const auto next = told();
+  ASSERT_THAT(next, SizeIs(1)) << "DRAM is read at once";
+  for (const KeptBlocks& blocks : next[0].rows) EXPECT_EQ(blocks.row.tier, Tier::kDram);
+  (void)keeping.on_kept({next[0].ticket});
 }
 
 TEST_F(KeepingTest, SlotsThatLeaveHbmWhileTheyAreReadAreNotFreeBefore) {
