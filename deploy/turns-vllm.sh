@@ -3,7 +3,10 @@
 # untouched vLLM, which computes all that was said again, and on kvd, which has it in its DRAM.
 #
 #   sh deploy/turns-vllm.sh [JSON]      JSON: client_lib/examples/vllm_turns.py, DEFAULTS
+#   sh deploy/turns-vllm.sh '{"beside": ["mooncake", "lmcache"], "streams": 8}'
 #
+# With "beside", Mooncake Store and LMCache take part behind vLLM's own connectors. They are fetched
+# (tests/bench/peers/environment.sh), and all engines run where there is only the loopback device.
 # Needs what deploy/demo-vllm.sh needs. Prints a table; all figures are in build/turns-vllm/out.json.
 set -eu
 
@@ -23,6 +26,18 @@ trap stop_kvd EXIT
 trap 'exit 130' INT TERM
 
 . deploy/vllm-setup.sh
+
+case "${1:-}" in
+  *'"beside"'*)
+    say "Mooncake Store and LMCache"
+    peers=$(sh tests/bench/peers/environment.sh --fetch)
+    [ -n "$peers" ] || fail "the peers are not there"
+    python="$peers/venv/bin/python"
+    packages="$root/tests/bench/peers"
+    within="sh $root/tests/bench/peers/isolated.sh"
+    export LD_LIBRARY_PATH="$peers/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" VLLM_HOST_IP=127.0.0.1
+    ;;
+esac
 
 start_kvd
 

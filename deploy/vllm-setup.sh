@@ -34,9 +34,12 @@ start_kvd() {
   export KVD_ENDPOINT="$demo/attach.sock"
 }
 
-# with_vllm FILE WORD...: a Python program that uses vLLM, one thread an engine.
+# with_vllm FILE WORD...: a Python program that uses vLLM, one thread an engine. $packages: a folder of
+# further modules; $within: the words that start a program in another place.
+packages="" within=""
 with_vllm() {
-  env PYTHONPATH="$demo/packages" VLLM_TARGET_DEVICE=cpu VLLM_CPU_OMP_THREADS_BIND=nobind \
-    VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
-    "$python" "$@"
+  # shellcheck disable=SC2086 # a list of words
+  $within env PYTHONPATH="$demo/packages${packages:+:$packages}" VLLM_TARGET_DEVICE=cpu \
+    VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_NO_USAGE_STATS=1 \
+    HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 "$python" "$@"
 }

@@ -172,6 +172,14 @@ OF_CONNECTOR = (
     "has_pending_block_frees", "park",
 )  # fmt: skip
 
+# Where any connector of vLLM's may wait for another process: of the scheduler's side, then a worker's.
+OF_ANY_CONNECTOR = (
+    "get_num_new_matched_tokens", "update_state_after_alloc", "build_connector_meta",
+    "update_connector_output", "request_finished", "start_load_kv", "wait_for_layer_load",
+    "save_kv_layer", "wait_for_save", "get_finished", "get_transfer_results",
+)  # fmt: skip
+_PAUSE_S = 0.001
+
 
 class Meter:
     """An engine with its clock, and what its steps did and took. One for each engine."""
@@ -186,9 +194,12 @@ class Meter:
         self.added: list[dict[str, float]] = []  # of that, in kvd's code, by what it did
         self._preempted = 0.0
         self._kvd = Timer()
-        if self.scheduler.connector is not None:
+        self._pause = clock.waiting(time.sleep)
+        if hasattr(self.scheduler, "kvd_ask"):
             self._tell_the_clock()
             self._time_kvd()
+        elif self.scheduler.connector is not None:
+            self._wait_for_connector()
         schedule = self.scheduler.schedule
 
         def counting(*arguments: Any) -> Any:
@@ -214,6 +225,23 @@ class Meter:
         self.scheduler.kvd_arrival_of = lambda request, now: self.arrivals.get(
             request.request_id.split("-")[0], now
         )
+
+    def _wait_for_connector(self) -> None:
+        """Of another kind: what a call of it only waits for counts, too."""
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        for connector in (self.scheduler.connector, get_kv_transfer_group()):
+            for each in OF_ANY_CONNECTOR:
+                setattr(connector, each, self.clock.waiting(getattr(connector, each)))
+
+    def step(self) -> list[Any]:
+        """One step of the engine. After one that computed nothing, a moment for threads that load and
+        store: vLLM's own loop does the same."""
+        before = self.scheduled
+        outputs: list[Any] = self.engine.step()
+        if self.scheduled == before and self.scheduler.has_requests():
+            self._pause(_PAUSE_S)
+        return outputs
 
     def _time_kvd(self) -> None:
         for each in OF_CONNECTOR:

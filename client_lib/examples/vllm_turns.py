@@ -3,10 +3,15 @@ computes all that was said again, and the same on kvd, which finds it there.
 
     vllm_turns.py MODEL FOLDER OUT [JSON]    JSON: see DEFAULTS; kvd at $KVD_ENDPOINT
 
-Each turn's prompt is what was said so far, and `more` tokens of the user's. Prefix caching is on in both.
+Each turn's prompt is what was said so far, and `more` tokens of the user's. Prefix caching is on in all.
 Each process first answers something else of the same length, which nobody finds again, so that no turn
-pays for a cold engine. Times are of vllm_load.py's clocks: "cpu", where other jobs of the machine do not
-count, and the wall's. Prints a table and writes every figure to OUT; logs are in FOLDER.
+pays for a cold engine. `beside` names other caches that take part behind vLLM's own connectors, "mooncake"
+and "lmcache" (vllm_beside.py); all of them play a turn before any plays the next. `rounds` chats are held,
+each of other words; the table has their medians. With `streams` requests at once, of which nothing is
+found, it also says how many tokens a second each engine makes.
+
+Times are of vllm_load.py's clocks: "cpu", where other jobs of the machine do not count, and the wall's.
+Prints a table and writes every figure to OUT; logs are in FOLDER.
 """
 
 from __future__ import annotations
@@ -14,20 +19,26 @@ from __future__ import annotations
 import json
 import os
 import random
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import vllm_beside
 from vllm_load import ON_KVD, counter, parameters
 
 DEFAULTS: dict[str, Any] = {
-    "turns": 4, "first": 768, "more": 64, "answer": 96, "seed": 7,
+    "turns": 4, "first": 768, "more": 64, "answer": 96, "seed": 7, "rounds": 1,
+    "beside": [], "lmcache_chunk": 256,
+    "streams": 0, "stream_rounds": 5, "stream_prompt": 256, "stream_answer": 96,
     "engine": {"max_model_len": 2048, "max_num_batched_tokens": 512,
                "kv_cache_memory_bytes": 128 << 20},
 }  # fmt: skip
-MODES: dict[str, dict[str, Any]] = {"stock": {}, "kvd": ON_KVD}
+NO_GOALS = {"ttft_s": 0, "tbt_s": 0}
 
 
 def words(source: random.Random, count: int) -> list[int]:
@@ -37,15 +48,24 @@ def words(source: random.Random, count: int) -> list[int]:
 # ---- within an engine's process ----
 
 
+def meter_of(model: str, given: dict[str, Any]) -> Any:
+    vllm_beside.admit(given["mode"])
+    from vllm import LLM
+    from vllm_load import DEFAULTS as ENGINE
+    from vllm_load import Clock, Meter
+
+    return Meter(LLM(model=model, **{**ENGINE, **given["engine"]}), Clock("cpu"))
+
+
 def answer_one(meter: Any, prompt: list[int], count: int, salt: str = "") -> dict[str, Any]:
     """One request, alone. Returns once all that it leaves behind is stored."""
-    given = {"prompt_token_ids": prompt, **({"cache_salt": salt} if salt else {})}
+    given: dict[str, Any] = {"prompt_token_ids": prompt, **({"cache_salt": salt} if salt else {})}
     scheduled, found = meter.scheduled, counter(meter.llm, "vllm:external_prefix_cache_hits")
     begun, begun_wall, tokens = meter.clock(), time.monotonic(), []
     first: dict[str, float] = {}
-    meter.engine.add_request("turn" + salt, given, parameters({"ttft_s": 0, "tbt_s": 0}, count))
+    meter.engine.add_request("turn" + salt, given, parameters(NO_GOALS, count))
     while meter.engine.has_unfinished_requests() or meter.scheduler.has_requests():
-        for output in meter.engine.step():
+        for output in meter.step():
             tokens = list(output.outputs[0].token_ids)
             first = first or {"ttft_s": meter.clock() - begun, "ttft_wall_s": time.monotonic() - begun_wall}
     return {**first, "tokens": tokens, "computed": meter.scheduled - scheduled - (count - 1),
@@ -54,67 +74,210 @@ def answer_one(meter: Any, prompt: list[int], count: int, salt: str = "") -> dic
 
 def serve_turn(model: str, given: dict[str, Any]) -> None:
     """The turn on stdin, its answer on stdout."""
-    from vllm import LLM
-    from vllm_load import DEFAULTS as ENGINE
-    from vllm_load import Clock, Meter
-
-    meter = Meter(LLM(model=model, **{**ENGINE, **given["engine"]}), Clock("cpu"))
+    meter = meter_of(model, given)
     prompt: list[int] = json.loads(sys.stdin.readline())
-    warm = random.Random(f"warm {given['turn']}")
+    warm = random.Random(f"warm {given['seed']} {given['turn']}")
     answer_one(meter, words(warm, len(prompt)), given["answer"], "warm")
     print(json.dumps(answer_one(meter, prompt, given["answer"])), flush=True)
     meter.engine.engine_core.shutdown()
 
 
+def answer_streams(meter: Any, given: dict[str, Any], seed: str) -> dict[str, Any]:
+    """`streams` requests that come at once, until the last token; then what is left is stored."""
+    source, tokens = random.Random(seed), {}
+    found = counter(meter.llm, "vllm:external_prefix_cache_hits")
+    begun, begun_wall = meter.clock(), time.monotonic()
+    for number in range(given["streams"]):
+        prompt = {"prompt_token_ids": words(source, given["stream_prompt"])}
+        meter.engine.add_request(f"{seed} {number}", prompt, parameters(NO_GOALS, given["stream_answer"]))
+    while meter.engine.has_unfinished_requests():
+        for output in meter.step():
+            tokens[output.request_id] = list(output.outputs[0].token_ids)
+    took, took_wall = meter.clock() - begun, time.monotonic() - begun_wall
+    while meter.scheduler.has_requests():
+        meter.step()
+    count = sum(map(len, tokens.values()))
+    return {"tokens_per_s": count / took, "tokens_per_s_wall": count / took_wall,
+            "found": counter(meter.llm, "vllm:external_prefix_cache_hits") - found,
+            "tokens": [tokens[name] for name in sorted(tokens)]}  # fmt: skip
+
+
+def serve_streams(model: str, given: dict[str, Any]) -> None:
+    """A seed a line on stdin, what was found a line on stdout."""
+    meter = meter_of(model, given)
+    for line in sys.stdin:
+        print(json.dumps(answer_streams(meter, given, line.strip())), flush=True)
+    meter.engine.engine_core.shutdown()
+
+
+# ---- the engines' processes ----
+
+
+class Engines:
+    """Starts the engines of a mode, with what its log is called."""
+
+    def __init__(self, model: str, folder: Path, given: dict[str, Any]) -> None:
+        self.modes = ["stock", "kvd", *given["beside"]]
+        self._model, self._folder, self._given = model, folder, given
+        self._plain = dict(os.environ)
+        self._peers: dict[str, vllm_beside.Beside] = {}
+
+    def __enter__(self) -> Engines:
+        """With the servers of the caches beside."""
+        try:
+            for name in self._given["beside"]:
+                self._peers[name] = vllm_beside.begin(name, self._folder, self._given)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for peer in self._peers.values():
+            peer.system.stop()
+
+    def start(self, what: str, mode: str, log: str, **more: Any) -> subprocess.Popen[str]:
+        with (self._folder / log).open("w") as out:
+            return subprocess.Popen(
+                [sys.executable, __file__, what, self._model, json.dumps({**self._asked(mode), **more})],
+                env=vllm_beside.variables_of(mode, self._plain, self._peers),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True,
+            )  # fmt: skip
+
+    def _asked(self, mode: str) -> dict[str, Any]:
+        own = ON_KVD if mode == "kvd" else self._peers[mode].engine if mode in self._peers else {}
+        return {**self._given, "mode": mode, "engine": {**self._given["engine"], **own}}
+
+
+def first_found(lines: Iterable[str]) -> dict[str, Any] | None:
+    """What an engine found, past what libraries print."""
+    for line in lines:
+        if line.startswith('{"t'):
+            found: dict[str, Any] = json.loads(line)
+            return found
+    return None
+
+
 # ---- the chat ----
 
 
-def chat(mode: str, model: str, folder: Path, given: dict[str, Any]) -> list[dict[str, Any]]:
-    source = random.Random(given["seed"])
-    said, turns = words(source, given["first"]), []
+def turn_of(engine: subprocess.Popen[str], said: list[int], log: str) -> dict[str, Any]:
+    try:
+        out, _ = engine.communicate(json.dumps(said) + "\n", timeout=600)
+    finally:
+        engine.kill()
+    found = first_found(out.splitlines())
+    if engine.returncode != 0 or found is None:
+        raise RuntimeError(f"a turn failed: see {log}")
+    return found
+
+
+def chat(engines: Engines, given: dict[str, Any], seed: int) -> dict[str, list[dict[str, Any]]]:
+    """One in every mode, turn by turn. None of them hears another's answers."""
+    sources = {mode: random.Random(seed) for mode in engines.modes}
+    said = {mode: words(source, given["first"]) for mode, source in sources.items()}
+    turns: dict[str, list[dict[str, Any]]] = {mode: [] for mode in engines.modes}
     for turn in range(1, given["turns"] + 1):
-        asked = {**given, "turn": turn, "engine": {**given["engine"], **MODES[mode]}}
-        with (folder / f"{mode}-{turn}.log").open("w") as log:
-            ended = subprocess.run(
-                [sys.executable, __file__, "--turn", model, json.dumps(asked)], text=True,
-                input=json.dumps(said) + "\n", stdout=subprocess.PIPE, stderr=log, timeout=600,
-            )  # fmt: skip
-        lines = [each for each in ended.stdout.splitlines() if each.startswith('{"ttft_s"')]
-        if ended.returncode != 0 or not lines:
-            raise RuntimeError(f"turn {turn} on {mode} failed: see {folder}/{mode}-{turn}.log")
-        turns.append({"turn": turn, "prompt": len(said), **json.loads(lines[0])})
-        print(f"{mode}, turn {turn}: first token after {turns[-1]['ttft_s']:.3f} s", file=sys.stderr, flush=True)
-        said = said + turns[-1]["tokens"] + words(source, given["more"])
+        for mode in engines.modes:
+            log = f"{mode}-{seed}-{turn}.log"
+            with engines.start("--turn", mode, log, turn=turn, seed=seed) as engine:
+                answer: dict[str, Any] = turn_of(engine, said[mode], log)
+            answer = {"turn": turn, "prompt": len(said[mode]), **answer}
+            turns[mode].append(answer)
+            print(f"{mode}, turn {turn}: first token after {answer['ttft_s']:.3f} s", file=sys.stderr, flush=True)
+            said[mode] = said[mode] + answer["tokens"] + words(sources[mode], given["more"])
     return turns
 
 
+def stream_of(engine: subprocess.Popen[str], seed: str, log: str) -> dict[str, Any]:
+    assert engine.stdin is not None and engine.stdout is not None
+    engine.stdin.write(seed + "\n")
+    engine.stdin.flush()
+    found = first_found(engine.stdout)
+    if found is None:
+        raise RuntimeError(f"an engine ended: see {log}")
+    return found
+
+
+def streams(engines: Engines, given: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """In every mode, round by round; a first round of each is not counted."""
+    found: dict[str, list[dict[str, Any]]] = {mode: [] for mode in engines.modes}
+    with ExitStack() as running:
+        started = {mode: running.enter_context(engines.start("--streams", mode, f"{mode}-streams.log"))
+                   for mode in engines.modes}  # fmt: skip
+        for number in range(given["stream_rounds"] + 1):
+            for mode, engine in started.items():
+                answer = stream_of(engine, f"streams-{given['seed']}-{number}", f"{mode}-streams.log")
+                if number > 0:
+                    found[mode].append(answer)
+                    print(f"{mode}: {answer['tokens_per_s']:.0f} tokens a second", file=sys.stderr, flush=True)
+    return found
+
+
+# ---- what is said of it ----
+
+
+def median(rows: list[dict[str, Any]], key: str) -> float:
+    return float(statistics.median(row[key] for row in rows))
+
+
 def table(chats: dict[str, list[dict[str, Any]]]) -> str:
-    lines = ["| turn | tokens so far | stock: first token after | kvd: first token after | found in kvd "
-             "| computed by stock | by kvd |", "|---|---|---|---|---|---|---|"]  # fmt: skip
-    for stock, kvd in zip(chats["stock"], chats["kvd"], strict=True):
-        lines.append(f"| {stock['turn']} | {stock['prompt']} | {stock['ttft_s']:.3f} s | {kvd['ttft_s']:.3f} s "
-                     f"| {kvd['found']:.0f} | {stock['computed']} | {kvd['computed']} |")  # fmt: skip
-    same = is_same(chats)
-    return "\n".join([*lines, f"answers: {'the same' if same else 'NOT THE SAME'}"])
+    others = [mode for mode in chats if mode != "stock"]
+    titles = ["turn", "tokens so far", *(f"{mode}: first token after (by the wall)" for mode in chats),
+              *(f"found in {mode}" for mode in others), "computed by stock",
+              *(f"by {mode}" for mode in others)]  # fmt: skip
+    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    for turn in sorted({row["turn"] for row in chats["stock"]}):
+        of = {mode: [row for row in rows if row["turn"] == turn] for mode, rows in chats.items()}
+        cells = [f"{turn}", f"{of['stock'][0]['prompt']}"]
+        firsts = [(median(rows, "ttft_s"), median(rows, "ttft_wall_s")) for rows in of.values()]
+        cells += [f"{of_cpu:.3f} s ({of_wall:.3f} s)" for of_cpu, of_wall in firsts]
+        cells += [f"{median(of[mode], 'found'):.0f}" for mode in others]
+        cells += [f"{median(of[mode], 'computed'):.0f}" for mode in chats]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, f"answers: {'the same' if is_same(chats) else 'NOT THE SAME'}"])
 
 
-def is_same(chats: dict[str, list[dict[str, Any]]]) -> bool:
-    answers = [[turn["tokens"] for turn in turns] for turns in chats.values()]
+def stream_table(given: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> str:
+    lines = [f"{given['streams']} at once, {given['stream_prompt']} tokens of prompt and {given['stream_answer']} of "
+             "answer each, nothing to find: tokens a second, median and range", "",
+             "| engine | tokens a second | of stock's | by the wall | found |", "|---|---|---|---|---|"]  # fmt: skip
+    for mode, rows in found.items():
+        speeds = [row["tokens_per_s"] for row in rows]
+        middle, by_wall = statistics.median(speeds), median(rows, "tokens_per_s_wall")
+        share, hits = middle / median(found["stock"], "tokens_per_s"), sum(row["found"] for row in rows)
+        lines.append(f"| {mode} | {middle:.0f} ({min(speeds):.0f} to {max(speeds):.0f}) | {share:.3f} "
+                     f"| {by_wall:.0f} | {hits:.0f} |")  # fmt: skip
+    return "\n".join([*lines, f"answers: {'the same' if is_same(found) else 'NOT THE SAME'}"])
+
+
+def is_same(answered: dict[str, list[dict[str, Any]]]) -> bool:
+    answers = [[row["tokens"] for row in rows] for rows in answered.values()]
     return all(each == answers[0] for each in answers)
 
 
 def main() -> None:
-    if sys.argv[1] == "--turn":
-        serve_turn(sys.argv[2], json.loads(sys.argv[3]))
+    served = {"--turn": serve_turn, "--streams": serve_streams}.get(sys.argv[1])
+    if served is not None:
+        served(sys.argv[2], json.loads(sys.argv[3]))
         return
     model, folder, out = sys.argv[1], Path(sys.argv[2]).resolve(), Path(sys.argv[3])
     given = {**DEFAULTS, **(json.loads(sys.argv[4]) if len(sys.argv) > 4 else {})}
-    chats = {mode: chat(mode, model, folder, given) for mode in MODES}
+    load = [os.getloadavg()[0]]
+    with Engines(model, folder, given) as engines:
+        chats: dict[str, list[dict[str, Any]]] = {mode: [] for mode in engines.modes}
+        for number in range(given["rounds"]):
+            for mode, turns in chat(engines, given, given["seed"] + number).items():
+                chats[mode] += turns
+        at_once = streams(engines, given) if given["streams"] else {}
+    load.append(os.getloadavg()[0])
     print(table(chats))
-    load = os.getloadavg()[0]
-    found = {"given": given, "load": load, "same": is_same(chats), "chats": chats}
+    if at_once:
+        print("\n" + stream_table(given, at_once))
+    same = is_same(chats) and is_same(at_once)
+    found = {"given": given, "load": load, "same": same, "chats": chats, "streams": at_once}
     out.write_text(json.dumps(found, indent=1) + "\n")
-    sys.exit(0 if is_same(chats) else 1)
+    sys.exit(0 if same else 1)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 from mooncake_store import listens
 from store import CALL_S, Failed, Servers, Settings
 
-_PORT, _HTTP_PORT = 5555, 8080
+PORT, _HTTP_PORT = 5555, 8080
 _PAGE_TOKENS = 16
 _HEAD_BYTES = 128  # 64 values of two bytes
 _FIRST_SLOT = 1  # LMCache takes page 0 for one that is absent
@@ -76,7 +76,7 @@ class LmcacheStore:
         pages = (slots + _FIRST_SLOT) * self._pages
         self.client: Any = ServerBenchClient(
             BenchConfig(
-                f"tcp://127.0.0.1:{_PORT}", f"http://127.0.0.1:{_HTTP_PORT}", mode="cpu",
+                f"tcp://127.0.0.1:{PORT}", f"http://127.0.0.1:{_HTTP_PORT}", mode="cpu",
                 transfer_mode="engine_driven", tp_size=1, use_mla=False, num_tokens=chunk_tokens,
                 kvcache_shape_spec=f"(2,{pages},{_PAGE_TOKENS},{heads},64):float16:{layers}",
                 num_blocks=pages, block_size=_PAGE_TOKENS,
@@ -163,7 +163,7 @@ class Lmcache:
         self._servers.reap("lmcache")
         program = Path(sys.executable).with_name("lmcache")
         command = [
-            str(program), "server", "--host", "127.0.0.1", "--port", str(_PORT),
+            str(program), "server", "--host", "127.0.0.1", "--port", str(PORT),
             "--http-host", "127.0.0.1", "--http-port", str(_HTTP_PORT),
             "--supported-transfer-mode", "auto", "--shm-name", f"peers_{os.getpid()}",
             "--l1-size-gb", str(self._settings.pool_bytes / (1 << 30)), "--no-l1-use-lazy",
@@ -171,7 +171,7 @@ class Lmcache:
             "--disable-observability",
         ]  # fmt: skip
         self._servers.start("lmcache", command, {})
-        self._servers.wait("lmcache", lambda: listens(_PORT))
+        self._servers.wait("lmcache", lambda: listens(PORT))
 
 
 def prepare() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from store import Failed, PlainMemory, PlainRequest, Servers, Settings
 
-_MASTER_PORT, _METRICS_PORT = 50061, 9013
+MASTER_PORT, _METRICS_PORT = 50061, 9013
 _OWNER_PORT, _CLIENT_PORT = 17002, 17100
 _NODE_PORT = 50052
 _LEAST_POOL = 64 << 20
@@ -139,12 +139,12 @@ class Mooncake:
     def restart(self) -> None:
         self._servers.reap("master")
         command = [
-            program("mooncake_master"), "--rpc_address=127.0.0.1", f"--rpc_port={_MASTER_PORT}",
+            program("mooncake_master"), "--rpc_address=127.0.0.1", f"--rpc_port={MASTER_PORT}",
             "--metrics_host=127.0.0.1", f"--metrics_port={_METRICS_PORT}",
             "--enable_metric_reporting=false", "--rpc_thread_num=2",
         ]  # fmt: skip
         self._servers.start("master", command, {})
-        self._servers.wait("master", lambda: listens(_MASTER_PORT))
+        self._servers.wait("master", lambda: listens(MASTER_PORT))
 
 
 class MooncakeShared(Mooncake):
@@ -174,7 +174,7 @@ class MooncakeShared(Mooncake):
         command = [
             program("mooncake_client"), "--host=127.0.0.1", f"--port={_NODE_PORT}",
             f"--global_segment_size={self._settings.pool_bytes >> 20} MB", "--local_buffer_size=64MB",
-            f"--master_server_address=127.0.0.1:{_MASTER_PORT}", "--metadata_server=P2PHANDSHAKE",
+            f"--master_server_address=127.0.0.1:{MASTER_PORT}", "--metadata_server=P2PHANDSHAKE",
             "--protocol=tcp", "--threads=2",
         ]  # fmt: skip
         self._servers.start("node", command, {})
@@ -203,7 +203,7 @@ def connected(port: int, segment: int) -> Any:
     store = MooncakeDistributedStore()
     code = store.setup(
         f"127.0.0.1:{port}", "P2PHANDSHAKE", segment, _LOCAL_BUFFER, "tcp", "",
-        f"127.0.0.1:{_MASTER_PORT}",
+        f"127.0.0.1:{MASTER_PORT}",
     )  # fmt: skip
     if code != 0:
         raise Failed(f"setup: {code}")

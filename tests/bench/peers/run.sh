@@ -19,8 +19,4 @@ environment=$(sh "$here/environment.sh" --fetch)
 export PYTHONPATH="$here/../../../client_lib/python"
 export LD_LIBRARY_PATH="$environment/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
-if [ "$(id -u)" = 0 ]; then namespace="unshare --net"; else namespace="unshare --net --map-root-user"; fi
-$namespace true 2>/dev/null ||
-  fail "no network namespace here ($namespace), and Mooncake's data ports listen on all addresses: not run"
-# shellcheck disable=SC2016
-exec $namespace sh -c 'ip link set lo up && exec "$@"' peers "$environment/venv/bin/python" "$here/bench.py" "$@"
+exec sh "$here/isolated.sh" "$environment/venv/bin/python" "$here/bench.py" "$@"
