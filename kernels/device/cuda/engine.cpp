@@ -114,7 +114,7 @@ Status Engine::copy(const HbmSlab& to, const HbmSlab& from, std::span<const Slab
     if (queued != CUDA_SUCCESS) break;
   }
   // Those before the one that was refused are under way.
-  const Status ended = settle(kWhat);
+  Status ended = settle(kWhat);
   KVD_TRY(world_.health.check(queued, kWhat));
   return ended;
 }

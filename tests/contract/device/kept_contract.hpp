@@ -31,6 +31,14 @@ class KeptContract : public DeviceBackendContract {
     const auto bytes = bytes_of(host);
     return {bytes.begin(), bytes.end()};
   }
+  /// Whether they are those that patterned() wrote from that place on.
+  static bool are_patterned(std::span<const std::byte> bytes, std::size_t from, unsigned salt) {
+    bool same = true;
+    for (std::size_t i = 0; same && i < bytes.size(); ++i) {
+      same = bytes[i] == pattern_at(from + i, salt);
+    }
+    return same;
+  }
   /// Of a slab that is no more: its descriptor alone is there.
   UniqueFd left_by(const Slab& device) {
     Result<UniqueFd> memory = sut_->export_slab(device.handle);
@@ -126,10 +134,7 @@ TEST_P(KeptContract, BytesOfBothTiersAreShownAsTheyAre) {
     const Status read =
         sut_->read_slab(slab.address + from, Bytes(static_cast<std::int64_t>(length)),
                         [&](std::span<const std::byte> bytes) {
-                          right = bytes.size() == length;
-                          for (std::size_t k = 0; right && k < length; ++k) {
-                            right = bytes[k] == pattern_at(from + k, salt);
-                          }
+                          right = bytes.size() == length && are_patterned(bytes, from, salt);
                         });
     EXPECT_TRUE(read.ok()) << read.error().to_string();
     EXPECT_TRUE(right) << from << " " << length;
@@ -171,11 +176,7 @@ TEST_P(KeptContract, ManyLookAtOnceWhileOthersCopy) {
     for (int i = 0; i < 10; ++i) {
       const Status read =
           sut_->read_slab(device.address + from, kKiB * 700, [&](std::span<const std::byte> bytes) {
-            bool same = true;
-            for (std::size_t k = 0; k < bytes.size(); ++k) {
-              same = same && bytes[k] == pattern_at(from + k, 9);
-            }
-            right += same ? 1 : 0;
+            right += are_patterned(bytes, from, 9) ? 1 : 0;
           });
       EXPECT_TRUE(read.ok());
     }
