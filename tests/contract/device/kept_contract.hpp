@@ -31,20 +31,25 @@ class KeptContract : public DeviceBackendContract {
     const auto bytes = bytes_of(host);
     return {bytes.begin(), bytes.end()};
   }
-  /// Whether they are those that patterned() wrote from that place on.
-  static bool are_patterned(std::span<const std::byte> bytes, std::size_t from, unsigned salt) {
-    bool same = true;
-    for (std::size_t i = 0; same && i < bytes.size(); ++i) {
-      same = bytes[i] == pattern_at(from + i, salt);
-    }
-    return same;
-  }
   /// Of a slab that is no more: its descriptor alone is there.
   UniqueFd left_by(const Slab& device) {
     Result<UniqueFd> memory = sut_->export_slab(device.handle);
     EXPECT_TRUE(memory.ok());
     EXPECT_TRUE(sut_->destroy_slab(device.handle).ok());
     return memory.ok() ? std::move(*memory) : UniqueFd();
+  }
+  /// Whether these bytes are shown, each that of its place in the pattern.
+  bool shows(const Slab& slab, std::size_t from, std::size_t length, unsigned salt) {
+    bool right = false;
+    const Status read =
+        sut_->read_slab(slab.address + from, Bytes(static_cast<std::int64_t>(length)),
+                        [&](std::span<const std::byte> bytes) {
+                          right = bytes.size() == length;
+                          for (std::size_t k = 0; right && k < length; ++k) {
+                            right = bytes[k] == pattern_at(from + k, salt);
+                          }
+                        });
+    return read.ok() && right;
   }
 
  private:
@@ -128,16 +133,9 @@ TEST_P(KeptContract, BytesOfBothTiersAreShownAsTheyAre) {
   for (int i = 0; i < 40; ++i) {
     const std::size_t from = random() % kSize.size();
     const std::size_t length = 1 + random() % (kSize.size() - from);
-    const Slab& slab = i % 2 == 0 ? device : host;
-    const unsigned salt = i % 2 == 0 ? 4 : 5;
-    bool right = false;
-    const Status read =
-        sut_->read_slab(slab.address + from, Bytes(static_cast<std::int64_t>(length)),
-                        [&](std::span<const std::byte> bytes) {
-                          right = bytes.size() == length && are_patterned(bytes, from, salt);
-                        });
-    EXPECT_TRUE(read.ok()) << read.error().to_string();
-    EXPECT_TRUE(right) << from << " " << length;
+    const bool in_hbm = i % 2 == 0;
+    EXPECT_TRUE(shows(in_hbm ? device : host, from, length, in_hbm ? 4 : 5))
+        << from << " " << length;
   }
 }
 
@@ -173,13 +171,7 @@ TEST_P(KeptContract, ManyLookAtOnceWhileOthersCopy) {
   }
   std::atomic<int> right{0};
   const auto look = [&](std::size_t from) {
-    for (int i = 0; i < 10; ++i) {
-      const Status read =
-          sut_->read_slab(device.address + from, kKiB * 700, [&](std::span<const std::byte> bytes) {
-            right += are_patterned(bytes, from, 9) ? 1 : 0;
-          });
-      EXPECT_TRUE(read.ok());
-    }
+    for (int i = 0; i < 10; ++i) right += shows(device, from, std::size_t{700} * 1024, 9) ? 1 : 0;
   };
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < 4; ++i) threads.emplace_back(look, i * 100'003);
