@@ -282,7 +282,10 @@ void Adopting::kill_under_load() {
     const std::size_t written = records();
     start();
     const double torn = dropped("torn");
-    EXPECT_EQ(dropped("altered") + dropped("misfit") + dropped("domain"), 0.0) << "seed " << seed;
+    for (const char* reason : {"altered", "misfit", "domain"}) {
+      EXPECT_EQ(dropped(reason), 0.0)
+          << reason << ", kill " << i << ", seed " << seed << kvd_->log();
+    }
     EXPECT_EQ(kept() + dropped("parent") + torn, static_cast<double>(written))
         << "seed " << seed << kvd_->log();
     EXPECT_LE(torn, 1.0) << "one is written at a time";
