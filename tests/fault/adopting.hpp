@@ -6,7 +6,9 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstring>
@@ -27,7 +29,14 @@
 namespace kvd::test {
 
 constexpr std::size_t kMostKept = 100;
-constexpr int kFirst = 800;  ///< above all that the test has open: two claims of ports a start
+
+/// The first of the numbers by which kvd gets descriptors: the highest that there are. All else
+/// that the test opens gets the lowest free one, two claims of ports a start among it.
+inline int first_handed_over() {
+  constexpr long kEnough = 65536;  // the kernel makes a table of as many
+  return static_cast<int>(std::min(::sysconf(_SC_OPEN_MAX), kEnough) -
+                          static_cast<long>(kMostKept));
+}
 
 /// What systemd does for a service with FileDescriptorStoreMax.
 class DescriptorStore {
@@ -52,8 +61,10 @@ class DescriptorStore {
                  std::vector<std::string> environment) {
     const std::lock_guard lock(mutex_);
     std::string names;
-    int next = kFirst;
+    const int first = first_handed_over();
+    int next = first;
     for (const auto& [name, fd] : kept_.all()) {
+      ASSERT_EQ(::fcntl(next, F_GETFD), -1) << "the test has descriptor " << next << " open";
       EXPECT_EQ(::dup2(fd.get(), next), next);
       ++next;
       names += (names.empty() ? "" : ":") + name;
@@ -61,12 +72,13 @@ class DescriptorStore {
     settings.environment = std::move(environment);
     settings.environment.push_back("NOTIFY_SOCKET=" + socket);
     settings.environment.push_back("FDSTORE=" + std::to_string(kMostKept));
-    settings.under = {built_program("kvd-listed"), std::to_string(kFirst),
-                      std::to_string(next - kFirst), names.empty() ? "-" : names};
+    settings.under = {built_program("kvd-listed"), std::to_string(first),
+                      std::to_string(next - first), names.empty() ? "-" : names};
   }
   /// The child has them now.
   void take_back() const {
-    for (int fd = kFirst; fd < kFirst + static_cast<int>(kMostKept); ++fd) ::close(fd);
+    const int first = first_handed_over();
+    for (int fd = first; fd < first + static_cast<int>(kMostKept); ++fd) ::close(fd);
   }
   [[nodiscard]] UniqueFd find(const std::string& name) {
     const std::lock_guard lock(mutex_);
