@@ -28,7 +28,11 @@ DiskCache::DiskCache(Context& context, store::Store& store, Requests& requests,
 void DiskCache::forget(const store::KeySpace& space, const Digest& digest) {
   Disk* disk = classes_.find(space);
   if (disk == nullptr || !disk->directory) return;
-  disk->directory->forget(classes_.label(space.domain), classes_.name(space, digest));
+  const Digest name = classes_.name(space, digest);
+  disk->directory->forget(classes_.label(space.domain), name);
+  const auto run = coming_.find({disk->id, name});
+  if (run == coming_.end()) return;
+  for (Row& row : runs_.at(run->second).rows) row.dropped = row.dropped || row.name == name;
 }
 
 Nanoseconds DiskCache::opening_patience(const Session& session, std::int64_t tokens) const {

@@ -122,6 +122,7 @@ class DiskCache {
     std::uint64_t generation = 0;
     std::vector<SlotId> dram{};
     bool here = false;
+    bool dropped = false;  ///< nobody is to find it any more
   };
   /// Rows that follow each other, on their way to DRAM.
   struct Run {

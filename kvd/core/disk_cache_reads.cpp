@@ -268,7 +268,7 @@ bool DiskCache::read_ended(const Read& read, const DiskFinished& finished) {
   Row& row = run.rows[read.row];
   Disk& disk = classes_.at(run.disk);
   disk.directory->end_read(row.slot, !finished.ok && finished.gone);
-  row.here = finished.ok;
+  row.here = finished.ok && !row.dropped;
   Counters::Prefixes::Disk& counters = context_.counters.prefixes.disk;
   if (finished.ok) {
     ++counters.loads;

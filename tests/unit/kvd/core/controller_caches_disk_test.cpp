@@ -23,16 +23,14 @@ class CachesOnDisk : public testing::Test {
  protected:
   explicit CachesOnDisk(std::uint32_t touches = 2) : node(8, 4, {}, on_disk(touches)) {}
 
-  /// They are stored, and asked for once more.
-  void store_twice(Placer& engine, const Seeds& seeds) {
+  /// They are stored, and asked for once more; then all that is cached makes way in DRAM for what
+  /// is parked a while.
+  void leave_on_disk(Placer& engine, const Seeds& seeds) {
     node.finish_disk();  // its files are opened
     (void)engine.store(seeds);
     node.finish_all();
     (void)engine.store(seeds);
     node.finish_disk();
-  }
-  /// All that is cached makes way in DRAM for what is parked a while.
-  void empty_dram(Placer& engine) {
     Seeds parked;
     for (std::uint32_t seed = 1000; seed < 1016; seed += 4) {
       const Seeds four{seed, seed + 1, seed + 2, seed + 3};
@@ -60,8 +58,7 @@ class CachesOnDisk : public testing::Test {
 
 TEST_F(CachesOnDisk, WhatOnlyTheDiskHasIsFoundAndLoaded) {
   Placer a(node);
-  store_twice(a, {1, 2, 3});
-  empty_dram(a);
+  leave_on_disk(a, {1, 2, 3});
   Placer b(node);
   EXPECT_EQ(b.leading({1, 2, 3, 4}), 3u);
   ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {1, 3}, {2, 0})), ErrorCode::kOk);
@@ -80,8 +77,7 @@ TEST_F(CachesOnDisk, WhatOnlyTheDiskHasIsFoundAndLoaded) {
 
 TEST_F(CachesOnDisk, WhatDramHasOfThemIsCopiedMeanwhile) {
   Placer a(node);
-  store_twice(a, {1, 2});
-  empty_dram(a);
+  leave_on_disk(a, {1, 2});
   (void)a.store({7});
   node.finish_all();
   EXPECT_EQ(a.leading({7, 1, 2}), 3u);
@@ -99,8 +95,7 @@ TEST_F(CachesOnDisk, WhatDramHasOfThemIsCopiedMeanwhile) {
 
 TEST_F(CachesOnDisk, MoreThanDramTakesAtOnceComesPartByPart) {
   Placer a(node, DomainId(1), 2);
-  store_twice(a, {1, 2, 3, 4, 5, 6, 7});
-  empty_dram(a);
+  leave_on_disk(a, {1, 2, 3, 4, 5, 6, 7});
   ASSERT_EQ(a.leading({1, 2, 3, 4, 5, 6, 7}), 7u);
   ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2, 3, 4, 5, 6, 7}, {1, 2, 3, 4, 5, 6, 7})),
             ErrorCode::kOk);
@@ -118,8 +113,7 @@ TEST_F(CachesOnDisk, MoreThanDramTakesAtOnceComesPartByPart) {
 
 TEST_F(CachesOnDisk, TwoThatAskForTheSameReadItOnce) {
   Placer a(node);
-  store_twice(a, {1, 2});
-  empty_dram(a);
+  leave_on_disk(a, {1, 2});
   Placer b(node);
   ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2}, {0, 1})), ErrorCode::kOk);
   ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {2, 1}, {0, 1})), ErrorCode::kOk);
@@ -135,8 +129,7 @@ TEST_F(CachesOnDisk, TwoThatAskForTheSameReadItOnce) {
 
 TEST_F(CachesOnDisk, AReadThatFailsFailsTheLoadAndIsAMissFromThenOn) {
   Placer a(node);
-  store_twice(a, {1, 2});
-  empty_dram(a);
+  leave_on_disk(a, {1, 2});
   ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2}, {0, 1})), ErrorCode::kOk);
   node.disk.fail_reads = 1;
   node.finish_disk();
@@ -149,8 +142,7 @@ TEST_F(CachesOnDisk, AReadThatFailsFailsTheLoadAndIsAMissFromThenOn) {
 
 TEST_F(CachesOnDisk, WhatIsLateIsNotReadOnceMore) {
   Placer a(node);
-  store_twice(a, {1});
-  empty_dram(a);
+  leave_on_disk(a, {1});
   ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1}, {0})), ErrorCode::kOk);
   node.disk.fail_reads = 1;
   node.disk.fail_late = true;
@@ -162,8 +154,7 @@ TEST_F(CachesOnDisk, WhatIsLateIsNotReadOnceMore) {
 
 TEST_F(CachesOnDisk, WhoWaitsForAnothersReadWaitsForThatOne) {
   Placer a(node), b(node), c(node);
-  store_twice(a, {1, 2});
-  empty_dram(a);
+  leave_on_disk(a, {1, 2});
   ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1}, {0})), ErrorCode::kOk);
   ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {2}, {0})), ErrorCode::kOk);
   ASSERT_EQ(ByteNode::code(c.ask(Op::kLoad, {2}, {0})), ErrorCode::kOk);
@@ -179,8 +170,7 @@ TEST_F(CachesOnDisk, WhoWaitsForAnothersReadWaitsForThatOne) {
 
 TEST_F(CachesOnDisk, ForAnEngineThatHasGoneNothingMoreIsRead) {
   Placer a(node, DomainId(1), 2);
-  store_twice(a, {1, 2, 3, 4, 5, 6, 7});
-  empty_dram(a);
+  leave_on_disk(a, {1, 2, 3, 4, 5, 6, 7});
   ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2, 3, 4, 5, 6, 7}, {1, 2, 3, 4, 5, 6, 7})),
             ErrorCode::kOk);
   node.feed(Dying{a.id});
@@ -193,8 +183,7 @@ TEST_F(CachesOnDisk, ForAnEngineThatHasGoneNothingMoreIsRead) {
 
 TEST_F(CachesOnDisk, AnEngineThatGoesLeavesNothingOpen) {
   Placer a(node);
-  store_twice(a, {1, 2});
-  empty_dram(a);
+  leave_on_disk(a, {1, 2});
   Placer b(node);
   ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {1, 2}, {0, 1})), ErrorCode::kOk);
   node.feed(Dying{b.id});
@@ -212,8 +201,7 @@ TEST_F(CachesOnDisk, AnEngineThatGoesLeavesNothingOpen) {
 // Somebody else's blocks must not come to memory that is read into.
 TEST_F(CachesOnDisk, ARegionThatIsFreedUnderALoadIsNobodysUntilThatHasEnded) {
   Placer a(node);
-  store_twice(a, {1, 2});
-  empty_dram(a);
+  leave_on_disk(a, {1, 2});
   ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2}, {0, 1})), ErrorCode::kOk);
   node.release(a.id, a.region);
   const auto free = [&] { return node.controller->status(node.now).tiers[0].free; };
@@ -228,18 +216,29 @@ TEST_F(CachesOnDisk, ARegionThatIsFreedUnderALoadIsNobodysUntilThatHasEnded) {
 
 TEST_F(CachesOnDisk, WhatWasDroppedIsNotFound) {
   Placer a(node);
-  store_twice(a, {1, 2});
-  empty_dram(a);
+  leave_on_disk(a, {1, 2});
   (void)a.ask(Op::kDrop, {1});
   EXPECT_EQ(a.leading({1, 2}), 0u);
   EXPECT_EQ(a.leading({2}), 1u);
   expect_no_leak();
 }
 
+TEST_F(CachesOnDisk, WhatIsDroppedWhileItIsReadIsNotFoundWhenItHasCome) {
+  Placer a(node);
+  leave_on_disk(a, {1, 2});
+  ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2}, {0, 1})), ErrorCode::kOk);
+  (void)a.ask(Op::kDrop, {2});
+  node.finish_disk();
+  node.finish_all();
+  EXPECT_EQ(a.leading({2}), 0u);
+  EXPECT_EQ(a.leading({1}), 1u) << "the control";
+  EXPECT_EQ(a.state(), State::kFailed) << "a part of it is not there any more";
+  expect_no_leak();
+}
+
 TEST_F(CachesOnDisk, AnotherDomainFindsNothing) {
   Placer a(node);
-  store_twice(a, {1});
-  empty_dram(a);
+  leave_on_disk(a, {1});
   Placer stranger(node, DomainId(2));
   EXPECT_EQ(stranger.leading({1}), 0u);
   EXPECT_EQ(ByteNode::code(stranger.ask(Op::kLoad, {1}, {0})), ErrorCode::kNotFound);
@@ -247,8 +246,7 @@ TEST_F(CachesOnDisk, AnotherDomainFindsNothing) {
 
 TEST_F(CachesOnDisk, IsNotLookedForWhereLoadingIsNotWanted) {
   Placer a(node);
-  store_twice(a, {1});
-  empty_dram(a);
+  leave_on_disk(a, {1});
   ASSERT_EQ(a.leading({1}), 1u);
   Tuning tuning = node.controller->tuning();
   tuning.load.policy = "never";
