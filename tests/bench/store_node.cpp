@@ -52,7 +52,10 @@ void StoreNode::give_up(const std::string& why, int status) const {
   std::exit(status);
 }
 
-void StoreNode::start() { daemon_.emplace(folder_, settings_); }
+void StoreNode::start() {
+  if (!folder_) folder_.emplace();
+  daemon_.emplace(*folder_, settings_);
+}
 
 void StoreNode::kill() {
   daemon_->signal(SIGKILL);

@@ -62,7 +62,7 @@ class StoreNode {
   [[nodiscard]] kvd_client::RunEntry granted(std::uint64_t request);
   void fill_or_check(const kvd_client::RunEntry& entry, std::uint32_t prompt);
 
-  const test::RuntimeFolder folder_;
+  std::optional<test::RuntimeFolder> folder_;  ///< of a kvd that is its own
   test::KvdSettings settings_;
   const Gpu gpu_;
   std::optional<test::KvdProcess> daemon_;
