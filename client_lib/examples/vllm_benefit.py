@@ -198,11 +198,11 @@ def table(given: dict[str, Any], runs: list[dict[str, Any]]) -> str:
 
 
 def cost_rows(given: dict[str, Any], runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Wall time of vLLM's schedule(), and of that what kvd's code and the wait for its answer take:
-    of the runs' quantiles the median."""
+    """Wall time of vLLM's schedule(), and of that what kvd's code and the wait for its answer take;
+    beside it a bare round trip between two Python processes. Of the runs' quantiles the median."""
     rows = []
     for mode in given["modes"]:
-        for row in ("schedule", "schedule_added"):
+        for row in ("schedule", "schedule_added", "round_trip"):
             found = [each[f"{row}_us"] for each in runs if each["mode"] == mode]
             if found and (row == "schedule" or mode != "untouched"):
                 p50, p99 = (statistics.median(each[q] for each in found) for q in ("p50", "p99"))

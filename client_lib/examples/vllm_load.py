@@ -17,6 +17,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
+import subprocess
 import sys
 import time
 from typing import Any
@@ -165,6 +167,26 @@ class Timer:
         return taken
 
 
+class RoundTrip:
+    """A Python program that sends back what it gets, over a unix socket: what any question to another
+    process takes at least, on this machine and beside this load."""
+
+    _ECHO = "import socket\nhere = socket.socket(fileno=0)\nwhile got := here.recv(4096): here.send(got)"
+    _QUESTION = bytes(1024)
+
+    def __init__(self) -> None:
+        self._here, there = socket.socketpair()
+        self._echo = subprocess.Popen([sys.executable, "-c", self._ECHO], stdin=there)
+        there.close()
+
+    def take(self) -> float:
+        """Seconds."""
+        begun = time.perf_counter()
+        self._here.send(self._QUESTION)
+        self._here.recv(4096)
+        return time.perf_counter() - begun
+
+
 # What of kvd's runs within vLLM's schedule().
 OF_SCHEDULER = ("kvd_ask", "kvd_apply", "kvd_has_a_say")
 OF_CONNECTOR = (
@@ -179,6 +201,7 @@ OF_ANY_CONNECTOR = (
     "save_kv_layer", "wait_for_save", "get_finished", "get_transfer_results",
 )  # fmt: skip
 _PAUSE_S = 0.001
+_STEPS_A_ROUND_TRIP = 4
 
 
 class Meter:
@@ -192,12 +215,15 @@ class Meter:
         self.scheduled = 0
         self.deciding: list[float] = []  # seconds of each schedule()
         self.added: list[dict[str, float]] = []  # of that, in kvd's code, by what it did
+        self.round_trips: list[float] = []  # seconds, of a bare one beside some of the steps
         self._preempted = 0.0
         self._kvd = Timer()
         self._pause = clock.waiting(time.sleep)
+        self._bare: RoundTrip | None = None
         if hasattr(self.scheduler, "kvd_ask"):
             self._tell_the_clock()
             self._time_kvd()
+            self._bare = RoundTrip()
         elif self.scheduler.connector is not None:
             self._wait_for_connector()
         schedule = self.scheduler.schedule
@@ -209,6 +235,8 @@ class Meter:
             self.deciding.append(time.perf_counter() - begun)
             self.added.append(self._kvd.take())
             self.scheduled += output.total_num_scheduled_tokens
+            if self._bare is not None and len(self.deciding) % _STEPS_A_ROUND_TRIP == 0:
+                self.round_trips.append(self._bare.take())
             return output
 
         self.scheduler.schedule = counting
@@ -255,6 +283,7 @@ class Meter:
         self.arrivals.clear()
         self.scheduled = 0
         self.deciding.clear()
+        self.round_trips.clear()
         self.added.clear()
         self._preempted = self.preemptions(0.0)
         self.llm.reset_prefix_cache(reset_connector=True)
@@ -290,7 +319,7 @@ def run(meter: Meter, given: dict[str, Any]) -> dict[str, Any]:
     in_all, preempted = meter.scheduled, meter.preemptions()
     times = {"schedule_us": quantiles(meter.deciding),
              "schedule_added_us": quantiles([sum(each.values()) for each in meter.added]),
-             "slowest_us": slowest(meter.added)}  # fmt: skip
+             "round_trip_us": quantiles(meter.round_trips), "slowest_us": slowest(meter.added)}  # fmt: skip
     repeated = [ttft_of(meter, given, prompt) for _, prompt, _ in loads[: given.get("repeat", 0)]]
     needed = sum(len(prompt) + answer - 1 for _, prompt, answer in loads)
     return {**report(list(seen.values()), given, took), **by_wall, "scheduled_tokens": in_all,

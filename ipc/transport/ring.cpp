@@ -117,15 +117,14 @@ class RingCommandClient final : public CommandClient {
   }
 
   Status wait(TimePoint deadline, int watch) {
-    if (spin_.count() > 0) {
-      const TimePoint until = std::min(deadline, clock_.now() + spin_);
-      do {
-        for (int i = 0; i < 32; ++i) {
-          if (!replies_.empty()) return {};
-          pause_cpu();
-        }
-      } while (clock_.now() < until);
-    }
+    const TimePoint until = std::min(deadline, clock_.now() + spin_);
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (!replies_.empty()) return {};
+        pause_cpu();
+      }
+      if (yields_) ::sched_yield();
+    } while (clock_.now() < until);
     if (!replies_.fall_asleep()) return {};
     const Nanoseconds left = deadline - clock_.now();
     const bool woken = left > Nanoseconds(0) &&
@@ -157,17 +156,25 @@ class RingCommandClient final : public CommandClient {
   shm::RingWriter commands_;
   shm::RingReader replies_;
   UniqueFd bell_;
-  Nanoseconds spin_;
+  const bool yields_ = few_cpus();
+  const Nanoseconds spin_;
   pid_t owner_ = ::getpid();
 };
 
 }  // namespace
 
-Nanoseconds default_spin() {
+bool few_cpus() {
   cpu_set_t ours;
   CPU_ZERO(&ours);
-  const bool known = ::sched_getaffinity(0, sizeof ours, &ours) == 0;
-  return known && CPU_COUNT(&ours) > 2 ? std::chrono::microseconds(50) : Nanoseconds(0);
+  return ::sched_getaffinity(0, sizeof ours, &ours) != 0 || CPU_COUNT(&ours) <= 2;
+}
+
+Nanoseconds default_spin() {
+  return few_cpus() ? Nanoseconds(0) : Nanoseconds(std::chrono::microseconds(50));
+}
+
+Nanoseconds yielding_spin() {
+  return few_cpus() ? Nanoseconds(std::chrono::microseconds(300)) : default_spin();
 }
 
 Result<UniqueFd> make_bell() {

@@ -63,6 +63,6 @@ class RingPort {
 /// The engine's end, of the fds that came with Welcome.
 /// Errors: InvalidArgument when they are no ring.
 [[nodiscard]] Result<std::unique_ptr<CommandClient>> ring_command_client(
-    UniqueFd ring, UniqueFd bell, Nanoseconds spin = default_spin());
+    UniqueFd ring, UniqueFd bell, Nanoseconds spin = yielding_spin());
 
 }  // namespace kvd::transport

@@ -4,9 +4,16 @@
 
 namespace kvd::transport {
 
+/// Whether a waiter that spins may have the core that its peer needs: two CPUs at most are ours.
+[[nodiscard]] bool few_cpus();
+
 /// How long a waiter looks at a ring before it sleeps. Waking another core costs more than a
-/// command, and a spinning waiter on the last core keeps its peer from running: 50 us where more
-/// than two CPUs are ours, else nothing.
+/// command, and a spinning waiter on the last core keeps its peer from running: 50 us, nothing on
+/// few CPUs.
 [[nodiscard]] Nanoseconds default_spin();
+
+/// The same of a waiter that gives its core away between two looks: longer on few CPUs, 300 us, as
+/// one that sleeps is a long time getting up.
+[[nodiscard]] Nanoseconds yielding_spin();
 
 }  // namespace kvd::transport
