@@ -233,6 +233,9 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         return transfers
 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
+        invalid = connector_output.invalid_block_ids
+        if self._planner is not None and invalid:
+            self._planner.invalidate(invalid)
         ends = connector_output.kv_connector_worker_meta
         if self._planner is not None and isinstance(ends, Ends):
             self._planner.end(ends)

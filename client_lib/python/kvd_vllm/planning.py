@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvd_vllm.layout import digest_of
@@ -104,6 +104,9 @@ class Planner:
         self._requests: dict[str, Request] = {}
         self._new: list[Copy] = []
         self._open: dict[int, Open] = {}
+        # By load that its step waits for: who computes on top of its blocks, and its block ids. vLLM's
+        # prefix cache has these blocks at once, so the loading request need not be the only one.
+        self._on_top: dict[int, list[tuple[Request, list[int]]]] = {}
         self._parks: dict[str, Park] = {}
         self._stored: dict[str, int] = {}  # leading blocks that kvd has, or gets
         self._found: dict[str, Found] = {}
@@ -155,6 +158,9 @@ class Planner:
         """The blocks have been handed out; `count` tokens are to be loaded into them."""
         name = request.request_id
         park = self._parks.pop(name, None)
+        for number, others in self._on_top.items():
+            if not set(blocks).isdisjoint(self._open[number].copy.blocks):
+                others.append((request, list(blocks)))
         if count == 0:
             if park is not None:
                 self._let_go(park)
@@ -168,6 +174,8 @@ class Planner:
             else self._digests(request, first, last)  # fmt: skip
         copy = self._begin(Kind.LOAD, name, digests, blocks[first:last])
         copy.waits = self._sync_loads
+        if copy.waits:
+            self._on_top[copy.number] = [(request, list(blocks))]
         if park is not None and usable:
             self._open[copy.number].forget.extend(park.digests)
             return
@@ -232,6 +240,25 @@ class Planner:
             self._tell_forgotten(wait=True)
         begun, self._new = self._new, []
         return Transfers(begun)
+
+    def invalidate(self, invalid: Set[int]) -> None:
+        """Loads into these blocks have failed, and vLLM has told the first request of each to compute
+        them anew. It takes for granted that this one is the next to run, and leaves what it is to
+        compute in its prefix cache meanwhile. It may be parked, aborted or given a part of its prompt
+        instead: so whoever computed on top of them computes them itself, and nobody new finds them."""
+        assert self._pool is not None
+        for number, others in self._on_top.items():
+            if invalid.isdisjoint(self._open[number].copy.blocks):
+                continue
+            for request, blocks in others:
+                first = next(at for at, block in enumerate(blocks) if block in invalid)
+                self._pool.evict_blocks(set(blocks[first:]))
+                if request.request_id not in self._requests:
+                    continue
+                tokens = first * self._block_tokens
+                request.num_computed_tokens = min(request.num_computed_tokens, tokens)
+                stored = self._stored.get(request.request_id, 0)
+                self._stored[request.request_id] = min(stored, first)
 
     def end(self, ends: Ends) -> None:
         """What the worker reported: the blocks of these copies may be reused."""
@@ -373,6 +400,7 @@ class Planner:
 
     def _end(self, ended: Open, done: bool) -> None:
         copy = ended.copy
+        self._on_top.pop(copy.number, None)
         self._release(copy)
         self._forget += ended.forget
         self._count(copy, done)

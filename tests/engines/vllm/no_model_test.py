@@ -12,6 +12,7 @@ import random
 import signal
 import tempfile
 import unittest
+import unittest.mock
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,44 @@ class NoModel(unittest.TestCase):
         except WrongBytes:
             return
         self.assertNotEqual(rig.computed_twice(), {})
+
+    def test_a_failed_load_is_computed_by_all_who_share_it(self) -> None:
+        self.share_a_failed_load(Planner)
+
+    def test_a_failed_load_that_is_left_to_one_request_is_seen(self) -> None:
+        """The control: that one is aborted, and the other takes the blocks as they are."""
+
+        class Trusting(Planner):
+            def invalidate(self, invalid: Any) -> None: ...
+
+        with self.assertRaises(WrongBytes):
+            self.share_a_failed_load(Trusting)
+
+    def share_a_failed_load(self, planner: type[Planner]) -> None:
+        """Of two requests with one beginning, in one step, the first loads it and the second finds it
+        in vLLM's prefix cache. The load fails, the first is aborted, a third comes."""
+        engine = {"enable_prefix_caching": True}
+        rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], options={"load": "sync"}, engine=engine)
+        rig.connector._planner.__class__ = planner
+        head = [rig.random.randrange(3, 1900) for _ in range(100)]
+        rig.add([*head, 5], 20)
+        rig.run_dry()
+        self.assertTrue(poll_until(lambda: not rig.scheduler.has_requests()))
+        self.assertTrue(rig.scheduler.reset_prefix_cache())
+        for slots in rig.slots:
+            slots[...] = 0
+        first, second = rig.add([*head, 6], 20), rig.add([*head, 7], 20)
+        cache = rig.worker._copier._cache
+        load, cache.load = cache.load, unittest.mock.Mock(side_effect=kvd_client.NotFound("gone"))
+        rig.step()
+        cache.load.assert_called_once()
+        self.assertLess(rig.scheduled[second], len(head), "it did not share the load")
+        cache.load = load
+        rig.abort(first)
+        rig.add([*head, 8], 20)
+        rig.run_dry()
+        rig.check_answers()
+        rig.check_blocks()
 
     def careless(self, planner: type[Planner]) -> Rig:
         """With copies slow enough for their blocks to be wanted meanwhile."""
