@@ -251,9 +251,10 @@ class Planner:
             if invalid.isdisjoint(self._open[number].copy.blocks):
                 continue
             for request, blocks in others:
-                first = next(at for at, block in enumerate(blocks) if block in invalid)
+                bad = [at for at, block in enumerate(blocks) if block in invalid]
+                first = min(bad, default=len(blocks))
                 self._pool.evict_blocks(set(blocks[first:]))
-                if request.request_id not in self._requests:
+                if not bad or request.request_id not in self._requests:
                     continue
                 tokens = first * self._block_tokens
                 request.num_computed_tokens = min(request.num_computed_tokens, tokens)
