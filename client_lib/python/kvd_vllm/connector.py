@@ -186,8 +186,13 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if self.shape is None:
             return
         given = self._options
+        sync_loads = given.load == "sync"
+        if sync_loads and self._vllm_config.scheduler_config.async_scheduling:
+            # The next step is on its way before this one's load is known to have failed.
+            logger.warning("kvd: load is async, as sync would be wrong with async scheduling")
+            sync_loads = False
         self._planner = Planner(
-            self._link, self.shape.block_tokens, time.monotonic, sync_loads=given.load == "sync",
+            self._link, self.shape.block_tokens, time.monotonic, sync_loads=sync_loads,
             prefixes=given.prefixes, parking=given.parking, patience_s=given.load_timeout_s,
         )  # fmt: skip
         if given.elastic:
