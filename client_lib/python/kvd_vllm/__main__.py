@@ -17,9 +17,9 @@ from kvd_vllm import CONNECTOR, TESTED_VLLM
 from kvd_vllm.checks import Finding, look
 
 NOT_YET = (
-    "blocks of models with several KV cache groups, or of several workers: they are neither stored "
-    "nor parked",
-    "a KV cache that grows and shrinks (option elastic) of such models, or of several workers",
+    "blocks of models with recurrent layers (Mamba) or chunked local attention, of draft models with "
+    "KV cache groups of their own, or of several workers: they are neither stored nor parked",
+    "a KV cache that grows and shrinks (option elastic) of these",
 )
 NEVER_RUN = (
     "on a GPU", "with async scheduling and a model", "with model runner V2, which needs Triton",

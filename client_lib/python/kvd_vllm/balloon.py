@@ -79,8 +79,11 @@ class Counts(Protocol):
 class Balloon:
     """Claims and lets go of blocks of vLLM's pool. Until open() says what has memory, nothing has."""
 
-    def __init__(self, block_tokens: int, clock: Callable[[], float], stats: Counts) -> None:
+    def __init__(
+        self, block_tokens: int, clock: Callable[[], float], stats: Counts, groups: int = 1
+    ) -> None:
         self._block_tokens = block_tokens
+        self._groups = groups
         self._clock = clock
         self._stats = stats
         self._pool: BlockPool | None = None
@@ -280,11 +283,12 @@ class Balloon:
         if oldest is None:
             self._demand = Demand(0, 0, 0.0)
             return
-        chunks = self._chunks_for(wanted)
+        chunks = self._chunks_for(wanted * self._groups)
         if is_short:
             chunks = max(chunks, min(self._have() + 1, self._most))
         most = oldest.num_prompt_tokens + oldest.max_tokens
-        least = self._chunks_for(-(-min(oldest.num_tokens + size, most) // size))
+        blocks = -(-min(oldest.num_tokens + size, most) // size)
+        least = self._chunks_for(blocks * self._groups)
         age = now - arrived[oldest.request_id]
         self._demand = Demand(least, max(least, chunks), max(age, 1e-3))
 

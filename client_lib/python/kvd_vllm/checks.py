@@ -49,6 +49,11 @@ NAMES = (
     Name(_BASE, "KVConnectorBase_V1.register_kv_caches", ("self", "kv_caches")),
     Name(_BASE, "KVConnectorBase_V1.shutdown", ("self",)),
     Name(_BASE, "KVConnectorBase_V1.requires_kv_delivery"),
+    Name(_BASE, "KVConnectorBase_V1.get_transfer_results", ("self", "finished_req_ids")),
+    Name(_BASE, "KVConnectorTransferResults.failed_recving"),
+    Name("vllm.v1.outputs", "KVConnectorOutput.failed_recving"),
+    Name(_SCHEDULER, "Scheduler._handle_failed_recving", ("self", "failed_req_ids"),
+         "self.failed_recving_kv_req_ids.add(req_id)"),
     Name(_BASE, "SupportsHMA.request_finished_all_groups", ("self", "request", "block_ids")),
     # Not public: the one allocation, and who runs it in the context.
     Name("vllm.v1.worker.utils", "allocate_kv_cache",

@@ -18,7 +18,7 @@ import kvd_client
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1, KVConnectorHandshakeMetadata, KVConnectorMetadata, KVConnectorRole,
-    KVConnectorWorkerMetadata, SupportsHMA,
+    KVConnectorTransferResults, KVConnectorWorkerMetadata, SupportsHMA,
 )  # fmt: skip
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
@@ -26,6 +26,7 @@ from kvd_vllm import checks, options
 from kvd_vllm.balloon import Balloon
 from kvd_vllm.copying import Copier
 from kvd_vllm.daemon import KvdCache, Link, NoCache
+from kvd_vllm.groups import Tables
 from kvd_vllm.lasting import LastingCache
 from kvd_vllm.layout import (
     CacheShape, Piece, pieces_of, pieces_planned, refusal, shape_of,
@@ -53,8 +54,9 @@ _LAST_WAIT_S = 2.0
 class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     """vLLM makes one for the scheduler and one for each worker, with a session of its own each.
 
-    All KV cache groups of a model lie in the one region. Only where there is one group, of full
-    attention, and one worker are blocks stored and parked too; elsewhere the log says why not.
+    All KV cache groups of a model lie in the one region. Blocks are stored and parked too, where each
+    group has attention, to all tokens or to a window of them, and there is one worker; elsewhere the
+    log says why not.
     """
 
     _cache_hit_source = CacheHitSource.HOST
@@ -121,8 +123,9 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         open_cache = functools.partial(_cache_over, client, self.shape)
         cache = LastingCache(first, client, region, self.shape, pieces, open_cache)
         self._copier = Copier(
-            cache, kvd_client.KvdError, kvd_client.WouldBlock, self._options.load_timeout_s, fence
-        )
+            cache, kvd_client.KvdError, kvd_client.WouldBlock, self._options.load_timeout_s, fence,
+            by_request=_has_windows(self.shape),
+        )  # fmt: skip
 
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
         """Once, after the KV cache was made and before the first step."""
@@ -150,13 +153,16 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         """Blocks are stored once they are full, a step later."""
 
     def wait_for_save(self) -> None:
-        """The blocks that are stored are held until kvd is done with them."""
+        """After the forward. The blocks that are stored are held until kvd is done with them."""
+        transfers = self._get_connector_metadata()
+        assert isinstance(transfers, Transfers)
+        self._copier.begin(transfers.copies_after)
 
-    def get_finished(
-        self, finished_req_ids: set[str]
-    ) -> tuple[set[str] | None, set[str] | None]:
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         self._copier.advance()
-        return None, self._copier.take_received() or None
+        return KVConnectorTransferResults(
+            finished_recving=self._copier.take_received(), failed_recving=self._copier.take_failed()
+        )
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         return self._copier.take_bad_blocks()
@@ -191,12 +197,19 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             # The next step is on its way before this one's load is known to have failed.
             logger.warning("kvd: load is async, as sync would be wrong with async scheduling")
             sync_loads = False
+        if sync_loads and _has_windows(self.shape):
+            # From a block that failed on, what lies before its window is not there to go on from.
+            logger.warning("kvd: load is async, as sync would be wrong with sliding windows")
+            sync_loads = False
         self._planner = Planner(
-            self._link, self.shape.block_tokens, time.monotonic, sync_loads=sync_loads,
-            prefixes=given.prefixes, parking=given.parking, patience_s=given.load_timeout_s,
+            self._link, self.shape.block_tokens, time.monotonic,
+            windows=self.shape.windows, sync_loads=sync_loads, prefixes=given.prefixes, parking=given.parking,
+            patience_s=given.load_timeout_s,
         )  # fmt: skip
         if given.elastic:
-            self._balloon = Balloon(self.shape.block_tokens, time.monotonic, self._planner.stats)
+            self._balloon = Balloon(
+                self.shape.block_tokens, time.monotonic, self._planner.stats, self.groups
+            )
 
     def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
         if self._planner is not None:
@@ -227,7 +240,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int
     ) -> None:
         if self._planner is not None:
-            self._planner.admit(request, blocks.get_block_ids()[0], num_external_tokens)
+            self._planner.admit(request, blocks.get_block_ids(), num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
         if self._planner is None:
@@ -251,7 +264,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         self, request: Request, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
         if self._planner is not None:
-            self._planner.finish(request, block_ids[0])
+            self._planner.finish(request, block_ids)
         return False, None
 
     def has_pending_block_frees(self) -> bool:
@@ -278,10 +291,10 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._planner.stats.add("stock_steps")
         return decision
 
-    def park(self, request: Request, blocks: Sequence[int]) -> None:
+    def park(self, request: Request, tables: Tables) -> None:
         """Before the request is preempted."""
         if self._planner is not None:
-            self._planner.park(request, blocks)
+            self._planner.park(request, tables)
 
     def prepare(self, requests: Iterable[Request]) -> None:
         """Before schedule(): these may be admitted with this step, and looked up then."""
@@ -289,12 +302,17 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._planner.prepare(requests)
 
     def parked(self, name: str) -> tuple[int, int]:
-        """Tokens and blocks of a request that are parked; 0, 0: it is not."""
+        """Tokens of a request that are parked, and its blocks in each group; 0, 0: it is not."""
         return self._planner.parked(name) if self._planner is not None else (0, 0)
 
     def blocks_coming(self) -> int:
         """Blocks that are free as soon as the copies under way have ended."""
         return self._planner.blocks_coming() if self._planner is not None else 0
+
+    @property
+    def groups(self) -> int:
+        """KV cache groups, in each of which a token has its place."""
+        return len(self.shape.windows) if self.shape is not None else 1
 
     @property
     def balloon(self) -> Balloon | None:
@@ -326,6 +344,10 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         per_engine_labelvalues: dict[int, list[object]],
     ) -> KvdPromMetrics:
         return KvdPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+def _has_windows(shape: CacheShape | None) -> bool:
+    return shape is not None and any(shape.windows)
 
 
 def _refuse_elastic(reason: str, is_required: bool) -> None:

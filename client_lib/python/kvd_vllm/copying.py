@@ -59,7 +59,8 @@ class _Begun(NamedTuple):
 
 class Copier:
     """The copies of one worker. `fence`: returns a function that says whether all work given to the
-    device so far is done, or waits for it; None: the device is done with what it was given."""
+    device so far is done, or waits for it; None: the device is done with what it was given.
+    `by_request`: loads that failed are told by request, not by block."""
 
     def __init__(
         self,
@@ -69,8 +70,10 @@ class Copier:
         patience_s: float = 10.0,
         fence: Callable[[], Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        by_request: bool = False,
     ) -> None:
         self._cache = cache
+        self._by_request = by_request
         self._refused = refused
         self._busy = busy
         self._patience_s = patience_s
@@ -82,10 +85,11 @@ class Copier:
         self._told: set[int] = set()  # loads that vLLM knows as failed, though kvd is still at them
         self._ends = Ends()
         self._received: set[str] = set()
+        self._failed: set[str] = set()
         self._bad_blocks: set[int] = set()
 
     def begin(self, copies: list[Copy]) -> None:
-        """At the start of a step, before its forward."""
+        """In a step, before its forward or after it."""
         if not copies:
             return
         if self._fence is None:
@@ -119,6 +123,11 @@ class Copier:
     def take_received(self) -> set[str]:
         """Requests whose load between steps is over, well or not."""
         taken, self._received = self._received, set()
+        return taken
+
+    def take_failed(self) -> set[str]:
+        """Of these, the requests into which nothing was loaded, where that is told by request."""
+        taken, self._failed = self._failed, set()
         return taken
 
     def take_bad_blocks(self) -> set[int]:
@@ -199,7 +208,9 @@ class Copier:
         if copy.number in self._told:
             return
         self._told.add(copy.number)
-        if not done:
+        if not done and self._by_request:
+            self._failed.add(copy.request)
+        elif not done:
             self._bad_blocks.update(copy.blocks)
         if not copy.waits:
             self._received.add(copy.request)

@@ -33,6 +33,11 @@ class CacheShape(NamedTuple):
     block_tokens: int
     block_bytes: int
     blocks: int
+    windows: tuple[int, ...]  # of each KV cache group: how many tokens it looks back; 0: at all
+
+
+# Of a block all is written once its tokens are computed, and none after that.
+_WHOLE = ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec")
 
 
 def refusal(config: VllmConfig, cache: KVCacheConfig) -> str:
@@ -40,30 +45,42 @@ def refusal(config: VllmConfig, cache: KVCacheConfig) -> str:
     parallel = config.parallel_config
     if parallel.world_size > 1:
         return f"{parallel.world_size} workers share a model; one is what works"
-    if len(cache.kv_cache_groups) != 1:
-        return f"the model has {len(cache.kv_cache_groups)} KV cache groups; one is what works"
-    spec = cache.kv_cache_groups[0].kv_cache_spec
-    if type(spec).__name__ not in ("FullAttentionSpec", "MLAAttentionSpec"):
-        return f"its KV cache is a {type(spec).__name__}, of which a block is not all"
-    if spec.block_size != config.cache_config.block_size:
-        return "its blocks are divided over context-parallel workers"
+    for group in cache.kv_cache_groups:
+        spec = group.kv_cache_spec
+        if type(spec).__name__ not in _WHOLE:
+            return f"its KV cache is a {type(spec).__name__}, of which a block is not all"
+        if spec.block_size != config.cache_config.block_size:
+            return "its blocks are not all of one size, or divided over context-parallel workers"
+        if group.is_eagle_group and len(cache.kv_cache_groups) > 1:
+            return "a draft model has a KV cache group of its own"
+    try:
+        pieces_planned(cache)
+    except ValueError as fault:
+        return str(fault)
     return ""
 
 
 def shape_of(config: VllmConfig, cache: KVCacheConfig) -> CacheShape:
-    group = cache.kv_cache_groups[0]
-    spec = group.kv_cache_spec
+    """Of a KV cache that is not refused. A block belongs to one group at a time, and is the same bytes
+    for each."""
     return CacheShape(
-        fingerprint(config, cache), spec.block_size,
-        spec.page_size_bytes * len(group.layer_names), cache.num_blocks,
+        fingerprint(config, cache), config.cache_config.block_size,
+        sum(piece.bytes for piece in pieces_planned(cache)), cache.num_blocks,
+        tuple(_window_of(group.kv_cache_spec) for group in cache.kv_cache_groups),
     )  # fmt: skip
+
+
+def _window_of(spec: Any) -> int:
+    """vLLM keeps what the last token looks back at, and for some draft models a few tokens more."""
+    window = spec.sliding_window if type(spec).__name__ == "SlidingWindowSpec" else 0
+    return window + spec.extra_retained_tokens if window else 0
 
 
 def fingerprint(config: VllmConfig, cache: KVCacheConfig) -> str:
     """Equal for two engines whose blocks of the same tokens hold the same bytes. vLLM's own block
     hashes hold the rest: tokens, LoRA adapter, images, cache_salt."""
     model = config.model_config
-    spec = cache.kv_cache_groups[0].kv_cache_spec
+    groups = cache.kv_cache_groups
     facts = {
         "format": _FORMAT,
         "model": str(model.model),
@@ -75,8 +92,7 @@ def fingerprint(config: VllmConfig, cache: KVCacheConfig) -> str:
         "seed": model.seed if config.load_config.load_format == "dummy" else None,
         "cache_dtype": str(config.cache_config.cache_dtype),
         "hash": str(config.cache_config.prefix_caching_hash_algo),
-        "layers": sorted(cache.kv_cache_groups[0].layer_names),
-        "spec": repr(spec),
+        "groups": [(sorted(each.layer_names), repr(each.kv_cache_spec)) for each in groups],
         "layout": str(cache.kv_cache_layout),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -97,24 +113,33 @@ def pieces_of(tensors: Iterable[torch.Tensor], base: int, blocks: int) -> list[P
 
 
 def pieces_planned(cache: KVCacheConfig) -> list[Piece]:
-    """The same by what vLLM is going to allocate, in its one allocation. Of one group."""
-    size = cache.kv_cache_groups[0].kv_cache_spec.page_size_bytes
+    """The same by what vLLM is going to allocate, in its one allocation. Raises ValueError where its
+    groups divide that into different blocks."""
+    size = {
+        layer: group.kv_cache_spec.page_size_bytes
+        for group in cache.kv_cache_groups
+        for layer in group.layer_names
+    }
+    strides = {tensor.block_stride for tensor in cache.kv_cache_tensors}
+    if len(cache.kv_cache_groups) > 1 and len(strides) > 1:
+        raise ValueError("its KV cache groups divide the same memory into different blocks")
     return _joined(
-        Piece(tensor.offset + at * tensor.layer_stride, tensor.block_stride, size)
+        Piece(tensor.offset + at * tensor.layer_stride, tensor.block_stride, size[layer])
         for tensor in cache.kv_cache_tensors
-        for at in range(len(tensor.layers))
+        for at, layer in enumerate(tensor.layers)
     )
 
 
 def _joined(some: Iterable[Piece]) -> list[Piece]:
-    pieces = sorted(some)
+    """Neighbours are one, and so are layers of different groups, which share their bytes."""
     joined: list[Piece] = []
-    for piece in pieces:
+    for piece in sorted(set(some)):
         last = joined[-1] if joined else None
+        end = piece.offset + piece.bytes
         if last is not None and last.stride == piece.stride \
-                and last.offset + last.bytes == piece.offset \
-                and last.bytes + piece.bytes <= last.stride:  # fmt: skip
-            joined[-1] = last._replace(bytes=last.bytes + piece.bytes)
+                and last.offset + last.bytes >= piece.offset \
+                and end - last.offset <= last.stride:  # fmt: skip
+            joined[-1] = last._replace(bytes=max(last.bytes, end - last.offset))
         else:
             joined.append(piece)
     return joined

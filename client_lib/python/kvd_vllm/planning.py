@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvd_vllm.groups import Groups, Place, Tables, blocks_at
 from kvd_vllm.layout import digest_of
 from kvd_vllm.memory import logger
 from kvd_vllm.stats import KvdStats
@@ -29,6 +30,10 @@ _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 # Drops are told together, so often at most, or once there are many: with a question that is put
 # anyway, or after twice that time on their own.
 _FORGET_S, _MANY_FORGOTTEN = 0.25, 1024
+# Where groups look back at a window only: at how many ends of a prefix they are looked up.
+_MOST_ENDS = 4
+# No block has this name: what is loaded under it fails, and is computed.
+_NOWHERE = bytes(32)
 # Of parks that kvd could not be told to forget; what it holds for a session ends with that.
 _MOST_FORGOTTEN = 100_000
 
@@ -55,7 +60,7 @@ class Park(NamedTuple):
     """Where a preempted request's KV is: `tokens` of it, of which the last block may be partial."""
 
     tokens: int
-    digests: list[bytes]
+    digests: dict[Place, bytes]
     copy: int
     since: float
 
@@ -85,6 +90,7 @@ class Planner:
         block_tokens: int,
         clock: Callable[[], float],
         *,
+        windows: Sequence[int] = (0,),
         sync_loads: bool = False,
         prefixes: bool = True,
         parking: bool = True,
@@ -92,6 +98,8 @@ class Planner:
     ) -> None:
         self._index = index
         self._block_tokens = block_tokens
+        self._groups = Groups(windows, block_tokens)
+        self._group_count = len(windows)
         self._clock = clock
         self._sync_loads = sync_loads
         self._prefixes = prefixes
@@ -103,6 +111,7 @@ class Planner:
         self._number = 0
         self._requests: dict[str, Request] = {}
         self._new: list[Copy] = []
+        self._new_after: list[Copy] = []  # after this step's forward
         self._open: dict[int, Open] = {}
         # By load that its step waits for: who computes on top of its blocks, and its block ids. vLLM's
         # prefix cache has these blocks at once, so the loading request need not be the only one.
@@ -154,13 +163,13 @@ class Planner:
         for request in requests:
             self._expect(request)
 
-    def admit(self, request: Request, blocks: Sequence[int], count: int) -> None:
+    def admit(self, request: Request, tables: Tables, count: int) -> None:
         """The blocks have been handed out; `count` tokens are to be loaded into them."""
         name = request.request_id
         park = self._parks.pop(name, None)
         for number, others in self._on_top.items():
-            if not set(blocks).isdisjoint(self._open[number].copy.blocks):
-                others.append((request, list(blocks)))
+            if not set(tables[0]).isdisjoint(self._open[number].copy.blocks):
+                others.append((request, list(tables[0])))
         if count == 0:
             if park is not None:
                 self._let_go(park)
@@ -168,27 +177,28 @@ class Planner:
         size = self._block_tokens
         begin = self._local.get(name, 0)
         first, last = begin // size, -(-(begin + count) // size)
+        found = blocks_at(tables, first, last)
         usable = park is not None and self._is_patient_with(park) \
             and not self._is_under_way(park)  # fmt: skip
-        digests = park.digests[first:last] if park is not None and usable \
-            else self._digests(request, first, last)  # fmt: skip
-        copy = self._begin(Kind.LOAD, name, digests, blocks[first:last])
+        digests = [park.digests.get(place, _NOWHERE) for place in found] \
+            if park is not None and usable else self._digests(request, found)  # fmt: skip
+        copy = self._begin(Kind.LOAD, name, digests, found.values())
         copy.waits = self._sync_loads
         if copy.waits:
-            self._on_top[copy.number] = [(request, list(blocks))]
+            self._on_top[copy.number] = [(request, list(tables[0]))]
         if park is not None and usable:
-            self._open[copy.number].forget.extend(park.digests)
+            self._open[copy.number].forget.extend(park.digests.values())
             return
         if park is not None:
             self._let_go(park)
         self._stored[name] = max(last, self._stored.get(name, 0))
 
-    def park(self, request: Request, blocks: Sequence[int]) -> bool:
+    def park(self, request: Request, tables: Tables) -> bool:
         """A request is about to be preempted: its KV goes to kvd, as it is when the steps in flight
         have written theirs. Whether it does; otherwise it will be computed again."""
         name, tokens = request.request_id, request.num_computed_tokens
-        ids = list(blocks[: -(-tokens // self._block_tokens)])
-        if not self._parking or self._is_paused() or not ids or self._is_loading(name):
+        found = blocks_at(tables, 0, -(-tokens // self._block_tokens))
+        if not self._parking or self._is_paused() or not found or self._is_loading(name):
             self.stats.add("recomputed_requests")
             return False
         # What is parked stays in kvd until it is dropped: half a KV cache of what is of no use any more
@@ -196,16 +206,17 @@ class Planner:
         assert self._pool is not None
         if 2 * len(self._forget) >= len(self._pool.blocks):
             self._tell_forgotten(wait=True)
-        digests = self._private_names(name, len(ids))
-        copy = self._begin(Kind.PARK, name, digests, ids)
+        digests = dict(zip(found, self._private_names(name, len(found)), strict=True))
+        copy = self._begin(Kind.PARK, name, digests.values(), found.values())
         self._parks[name] = Park(tokens, digests, copy.number, self._clock())
         self.stats.add("parked_requests")
         return True
 
     def parked(self, name: str) -> tuple[int, int]:
-        """Tokens and blocks of a request that are parked; 0, 0: it is not."""
+        """Tokens of a request that are parked, and the blocks that it takes in every group to have
+        them back; 0, 0: it is not."""
         park = self._parks.get(name)
-        return (park.tokens, len(park.digests)) if park is not None else (0, 0)
+        return (park.tokens, -(-len(park.digests) // self._group_count)) if park else (0, 0)
 
     def blocks_coming(self) -> int:
         """Blocks that nobody but copies holds: they become free when those end."""
@@ -228,18 +239,26 @@ class Planner:
         """The copies that begin with this step."""
         fresh = {new.req_id for new in output.scheduled_new_reqs}
         fresh |= output.scheduled_cached_reqs.resumed_req_ids
-        state = output.kv_connector_block_state
-        for name in output.num_scheduled_tokens:
-            if name not in fresh and name in self._requests:
-                request = self._requests[name]
+        for name, count in output.num_scheduled_tokens.items():
+            request = self._requests.get(name)
+            if request is None:
+                continue
+            if self._groups.has_windows:
+                # Before the next step vLLM gives up what then lies before a window.
+                done = request.num_computed_tokens + count
+            elif name in fresh:
+                continue
+            else:
                 done = request.num_computed_tokens - request.num_in_flight_tokens
-                if done // self._block_tokens > self._stored.get(name, 0):
-                    self._store(request, done, state.resolve_block_ids(name)[0])
+            if done // self._block_tokens > self._stored.get(name, 0):
+                tables = output.kv_connector_block_state.resolve_block_ids(name)
+                self._store(request, done, tables, after=self._groups.has_windows)
         is_late = self._clock() >= self._forget_next + _FORGET_S
         if is_late or not output.num_scheduled_tokens or len(self._forget) >= _MANY_FORGOTTEN:
             self._tell_forgotten(wait=True)
         begun, self._new = self._new, []
-        return Transfers(begun)
+        begun_after, self._new_after = self._new_after, []
+        return Transfers(begun, begun_after)
 
     def invalidate(self, invalid: Set[int]) -> None:
         """Loads into these blocks have failed, and vLLM has told the first request of each to compute
@@ -268,12 +287,12 @@ class Planner:
         for number in ends.failed:
             self._end(self._open.pop(number), False)
 
-    def finish(self, request: Request, blocks: Sequence[int]) -> None:
+    def finish(self, request: Request, tables: Tables) -> None:
         """The request has ended, in whatever state; its blocks are still its own."""
         name = request.request_id
         if self._requests.pop(name, None) is not None and not self._is_loading(name):
             done = request.num_computed_tokens - request.num_in_flight_tokens
-            self._store(request, done, blocks)
+            self._store(request, done, tables)
         park = self._parks.pop(name, None)
         if park is not None:
             self._let_go(park)
@@ -300,7 +319,7 @@ class Planner:
 
     def has_work(self) -> bool:
         """Whether the engine has to make steps though no request is left."""
-        return bool(self._open or self._new or (self._forget and self._is_told))
+        return bool(self._open or (self._forget and self._is_told))
 
     # ---- within ----
 
@@ -320,10 +339,13 @@ class Planner:
         limit = self._blocks_to_look_up(request)
         if limit > 0 and not self._is_known(name, limit):
             self._expected[name] = now + _ANSWER_S
-            self._index.expect(self._digests(request, 0, limit))
+            self._index.expect(self._digests(request, self._groups.places_ahead(limit)))
 
-    def _digests(self, request: Request, first: int, last: int) -> list[bytes]:
-        return [digest_of(self._salt + each) for each in request.block_hashes[first:last]]
+    def _digests(self, request: Request, places: Iterable[Place]) -> list[bytes]:
+        """The names of blocks that every engine gives them; another one in each group."""
+        salts = [self._salt + bytes([at] if at else []) for at in range(self._group_count)]
+        hashes = request.block_hashes
+        return [digest_of(salts[group] + hashes[at]) for group, at in places]
 
     def _private_names(self, name: str, count: int) -> list[bytes]:
         """Nobody else can know them, and no two parks share them."""
@@ -342,11 +364,27 @@ class Planner:
         if limit == 0:
             return 0
         if not self._is_known(name, limit):
-            blocks = self._index.lookup(self._digests(request, 0, limit))
+            blocks = self._look_up(request, limit)
             now = self._clock()
             until = self._expected.pop(name, now)
-            self._found[name] = Found(blocks or 0, limit, until if until > now else now + _ANSWER_S)
+            self._found[name] = Found(blocks, limit, until if until > now else now + _ANSWER_S)
         return min(self._found[name].blocks, limit) * self._block_tokens
+
+    def _look_up(self, request: Request, limit: int) -> int:
+        """How many leading blocks end where kvd has all that is needed to go on; `limit` at most."""
+        ahead = self._groups.places_ahead(limit)
+        leading = self._index.lookup(self._digests(request, ahead)) or 0
+        found = leading // len(self._groups.leading)
+        local = self._local.get(request.request_id, 0) // self._block_tokens
+        for _ in range(_MOST_ENDS):
+            places = self._groups.places_in_windows(local, found)
+            if not places:
+                return found
+            there = self._index.lookup(self._digests(request, places)) or 0
+            if there == len(places):
+                return found
+            found = places[there][1]
+        return 0
 
     def _is_known(self, name: str, limit: int) -> bool:
         known = self._found.get(name)
@@ -366,29 +404,30 @@ class Planner:
             limit = min(limit, (local + bound) // self._block_tokens)
         return limit if limit * self._block_tokens > local else 0
 
-    def _store(self, request: Request, done: int, blocks: Sequence[int]) -> None:
-        """Full blocks that kvd has not got yet. `done` tokens of the request are computed."""
+    def _store(self, request: Request, done: int, tables: Tables, after: bool = False) -> None:
+        """Full blocks that kvd has not got yet. `done` tokens of the request are computed, or `after`
+        this step's forward."""
         if not self._prefixes or self._is_paused():
             return
         name = request.request_id
         first, last = self._stored.get(name, 0), done // self._block_tokens
-        last = min(last, len(request.block_hashes))
-        if last <= first:
-            return
-        ids = list(blocks[first:last])
-        if len(ids) < last - first:
-            return
-        self._begin(Kind.STORE, name, self._digests(request, first, last), ids)
-        self._stored[name] = last
+        last = min(last, len(request.block_hashes), *map(len, tables))
+        found = blocks_at(tables, first, last)
+        if found:
+            self._begin(Kind.STORE, name, self._digests(request, found), found.values(), after)
+            self._stored[name] = last
 
-    def _begin(self, kind: Kind, name: str, digests: Sequence[bytes], blocks: Iterable[int]) -> Copy:
+    def _begin(
+        self, kind: Kind, name: str, digests: Iterable[bytes], blocks: Iterable[int],
+        after: bool = False,
+    ) -> Copy:  # fmt: skip
         """A copy that holds its blocks from now on."""
         assert self._pool is not None
         self._number += 1
         copy = Copy(self._number, kind, name, list(digests), list(blocks))
         self._hold(copy)
         self._open[copy.number] = Open(copy, self._clock(), [])
-        self._new.append(copy)
+        (self._new_after if after else self._new).append(copy)
         return copy
 
     def _hold(self, copy: Copy) -> None:
@@ -415,7 +454,7 @@ class Planner:
         park = self._parks.get(copy.request)
         if copy.kind == Kind.PARK and park is not None and park.copy == copy.number:
             del self._parks[copy.request]
-            self._forget += park.digests
+            self._forget += park.digests.values()
             self.stats.add("recomputed_requests")
         elif copy.kind != Kind.PARK and copy.request in self._requests:
             self._stored.pop(copy.request, None)
@@ -429,9 +468,9 @@ class Planner:
     def _let_go(self, park: Park) -> None:
         """Forgets a park, once its copy has ended."""
         if park.copy in self._open:
-            self._open[park.copy].forget.extend(park.digests)
+            self._open[park.copy].forget.extend(park.digests.values())
         else:
-            self._forget += park.digests
+            self._forget += park.digests.values()
 
     def _is_patient_with(self, park: Park) -> bool:
         """A park that takes too long, as kvd hangs, is given up."""

@@ -143,8 +143,8 @@ class KvdSchedulerMixin:
         """Whoever preempts, vLLM itself included: the request's KV is parked first."""
         here: Any = self
         if not drop_stale_output:
-            blocks = here.kv_cache_manager.get_block_ids(request.request_id)[0]
-            self.kvd_connector.park(request, blocks)
+            tables = here.kv_cache_manager.get_block_ids(request.request_id)
+            self.kvd_connector.park(request, tables)
         super()._preempt_request(request, timestamp, drop_stale_output)  # type: ignore[misc]
 
     def reset_prefix_cache(
@@ -168,8 +168,8 @@ class KvdSchedulerMixin:
             return
         balloon.sweep()
         for request in reversed(here.running):
-            blocks = here.kv_cache_manager.get_block_ids(request.request_id)[0]
-            if balloon.is_in_the_way(blocks):
+            tables = here.kv_cache_manager.get_block_ids(request.request_id)
+            if balloon.is_in_the_way(itertools.chain(*tables)):
                 here.running.remove(request)
                 here._preempt_request(request, time.monotonic())
                 return
@@ -199,7 +199,8 @@ class KvdSchedulerMixin:
         answered, self.kvd_answered = self.kvd_answered, ()
         if stands == answered:
             grow = sum(each.num_computed_tokens % here.block_size == 0 for each in here.running)
-            if grow <= here.kv_cache_manager.block_pool.get_num_free_blocks():
+            free = here.kv_cache_manager.block_pool.get_num_free_blocks()
+            if grow * self.kvd_connector.groups <= free:
                 return _NOBODY
         decision = self.kvd_ask()
         if decision == _NOBODY and here.running \
@@ -208,20 +209,21 @@ class KvdSchedulerMixin:
         return decision
 
     def kvd_ask(self) -> kvd_client.Decision | None:
-        """One round trip; None: kvd did not answer in time."""
+        """One round trip; None: kvd did not answer in time. Its blocks are those of a token in every KV
+        cache group: what a window saves is seen when blocks become free."""
         here: Any = self
         line = itertools.islice(here.waiting, _LOOK_AHEAD)
         self.kvd_connector.prepare([each for each in line if each.status == RequestStatus.WAITING])
         self.kvd_describe()
         pool = here.kv_cache_manager.block_pool
         last, self.kvd_last_step = self.kvd_last_step, LastStep()
-        shape = self.kvd_connector.shape
+        shape, groups = self.kvd_connector.shape, self.kvd_connector.groups
         return self.kvd_connector.schedule(
             self.kvd_batch,
-            free_blocks=pool.get_num_free_blocks() + self.kvd_connector.blocks_coming(),
-            total_blocks=self.kvd_total_blocks(),
+            free_blocks=(pool.get_num_free_blocks() + self.kvd_connector.blocks_coming()) // groups,
+            total_blocks=max(1, self.kvd_total_blocks() // groups),
             block_tokens=here.block_size,
-            block_bytes=shape.block_bytes if shape is not None else 0,
+            block_bytes=groups * shape.block_bytes if shape is not None else 0,
             last_step_ns=last.ns,
             last_step_prefill_tokens=last.prefill_tokens,
             last_step_decodes=last.decodes,

@@ -43,10 +43,11 @@ class Opened(KVConnectorHandshakeMetadata):
 
 @dataclass
 class Transfers(KVConnectorMetadata):
-    """The scheduler's side to the worker's: copies to begin with this step, and what an elastic KV
-    cache is to be told."""
+    """The scheduler's side to the worker's: copies to begin before this step's forward and after it,
+    and what an elastic KV cache is to be told."""
 
     copies: list[Copy] = field(default_factory=list)
+    copies_after: list[Copy] = field(default_factory=list)
     orders: Orders | None = None
 
 

@@ -7,6 +7,7 @@ KVD_SEED plays one seed, KVD_STEPS says how many steps there are in all.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import tempfile
@@ -93,7 +94,7 @@ class ElasticRig(Rig):
             assert state == State.KEPT or at // CHUNK in with_memory, f"block {at} has no memory"
         assert balloon.granted_blocks == usable, f"{balloon.granted_blocks} of {usable} are granted"
         for name in self.scheduler.requests:
-            for at in self.scheduler.kv_cache_manager.get_block_ids(name)[0]:
+            for at in itertools.chain(*self.scheduler.kv_cache_manager.get_block_ids(name)):
                 assert at == 0 or at not in balloon._claimed, f"{name} has block {at}"
         free = pool.get_num_free_blocks()
         used = sum(block.ref_cnt > 0 for block in pool.blocks[1:])
@@ -172,6 +173,13 @@ class Elastic(unittest.TestCase):
             rig = self.rig(kvd, StockOrder, seed, options={"prefixes": True},
                            engine={"enable_prefix_caching": True})  # fmt: skip
             self.play_at_random(rig, seed, STEPS // len(SEEDS))
+
+    def test_with_groups_that_look_back_at_a_window(self) -> None:
+        kvd = self.kvd()
+        for seed in SEEDS[:2]:
+            rig = self.rig(kvd, RandomScheduler, seed, options={"prefixes": True}, windows=(64, 0))
+            self.play_at_random(rig, seed, STEPS // len(SEEDS))
+            self.assertEqual(rig.computed_twice(), {})
 
     def test_a_prefix_cache_can_be_reset(self) -> None:
         rig = self.rig(self.kvd(), StockOrder, SEEDS[0], engine={"enable_prefix_caching": True})

@@ -28,7 +28,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, KVCacheTensor,
+    FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, KVCacheTensor, SlidingWindowSpec,
 )  # fmt: skip
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
@@ -69,7 +69,8 @@ class WrongBytes(AssertionError):
 
 class Rig:
     """One engine without a model. `options`: of the connector; `engine`: EngineArgs; `page`: bytes of
-    a block's layer, of which the first hold its tokens."""
+    a block's layer, of which the first hold its tokens; `windows`: of each KV cache group, how many
+    tokens it looks back, 0: at all."""
 
     def __init__(
         self,
@@ -82,20 +83,25 @@ class Rig:
         options: dict[str, Any] | None = None,
         engine: dict[str, Any] | None = None,
         page: int = PAGE,
+        windows: tuple[int, ...] = (0,),
     ) -> None:
         self.random = random.Random(seed)
         config = _config(endpoint, folder, blocks, is_async, options or {}, engine or {})
-        spec = FullAttentionSpec(
-            block_size=TOKENS, num_kv_heads=1, head_size=page // PAGE, dtype=torch.float32
-        )
-        assert spec.page_size_bytes == page
-        layers = [f"layer{at}" for at in range(LAYERS)]
-        tensor = KVCacheTensor(
-            size=LAYERS * blocks * page, layers=layers, layer_stride=blocks * page, block_stride=page
-        )
+        self.windows = windows
+        names = [[f"layer{LAYERS * group + at}" for at in range(LAYERS)] for group in range(len(windows))]
+        # The groups share their memory, as vLLM has it: a block belongs to one of them at a time.
+        tensors = [
+            KVCacheTensor(size=LAYERS * blocks * page, layers=layers, layer_stride=blocks * page,
+                          block_stride=page)
+            for layers in names
+        ]  # fmt: skip
+        groups = [
+            KVCacheGroupSpec(layers, _spec(page, window))
+            for layers, window in zip(names, windows, strict=True)
+        ]
         cache = KVCacheConfig(
-            num_blocks=blocks, kv_cache_tensors=[tensor],
-            kv_cache_groups=[KVCacheGroupSpec(layers, spec)],
+            num_blocks=blocks, kv_cache_tensors=tensors, kv_cache_groups=groups,
+            hash_block_size=TOKENS,
         )  # fmt: skip
         init_none_hash(sha256)
         self.hasher = get_request_block_hasher(TOKENS, sha256)
@@ -104,7 +110,9 @@ class Rig:
         with self.worker.get_mem_pool_context():
             memory = torch.zeros(LAYERS * blocks * page, dtype=torch.int8, device="cpu")
         self.kv = list(memory.view(torch.int64).view(LAYERS, blocks, page // 8))
-        self.worker.register_kv_caches(dict(zip(layers, self.kv, strict=True)))
+        self.worker.register_kv_caches(
+            {name: kv for layers in names for name, kv in zip(layers, self.kv, strict=True)}
+        )
         self.slots = [each.numpy() for each in self.kv]
         self.scheduler = scheduler(
             vllm_config=config, kv_cache_config=cache, block_size=TOKENS, log_stats=False,
@@ -186,6 +194,7 @@ class Rig:
         transfers = KVConnectorOutput(
             finished_sending=results.finished_sending or None,
             finished_recving=results.finished_recving or None,
+            failed_recving=results.failed_recving,
             invalid_block_ids=worker.get_block_ids_with_load_errors(),
             kv_connector_worker_meta=worker.build_connector_worker_meta(),
         )
@@ -205,19 +214,23 @@ class Rig:
         """Looks at all slots before the new ones, writes those, and samples if that was the last."""
         request = self.scheduler.requests[name]
         end = request.num_computed_tokens
-        blocks = numpy.array(self.scheduler.kv_cache_manager.get_block_ids(name)[0])
-        expected = self.expected[name][:end]
-        position = numpy.arange(end)
-        rows, columns = blocks[position // TOKENS], position % TOKENS
-        begin = end - count
-        if not failed.intersection(blocks.tolist()):
+        tables = self.scheduler.kv_cache_manager.get_block_ids(name)
+        for group, window in enumerate(self.windows):
+            blocks = numpy.array(tables[group])
+            position = numpy.arange(end)
+            rows, columns = blocks[position // TOKENS], position % TOKENS
+            begin = end - count
+            first = max(0, begin - window + 1) if window else 0
             for layer, slots in enumerate(self.slots):
-                seen = slots[rows[:begin], columns[:begin]]
-                if not numpy.array_equal(seen, expected[:begin] + layer):
-                    bad = int(numpy.flatnonzero(seen != expected[:begin] + layer)[0])
-                    raise WrongBytes(f"{name}: token {bad} of {begin}, step {self.steps}")
-        for layer, slots in enumerate(self.slots):
-            slots[rows[begin:], columns[begin:]] = expected[begin:] + layer
+                expected = self.expected[name][:end] + LAYERS * group + layer
+                if not failed.intersection(blocks.tolist()):
+                    seen = slots[rows[first:begin], columns[first:begin]]
+                    if not numpy.array_equal(seen, expected[first:begin]):
+                        bad = first + int(numpy.flatnonzero(seen != expected[first:begin])[0])
+                        raise WrongBytes(
+                            f"{name}: token {bad} of {begin}, group {group}, step {self.steps}"
+                        )
+                slots[rows[begin:], columns[begin:]] = expected[begin:]
         self.scheduled[name] += count
         return [] if request.is_prefill_chunk else [self.truth[name][end]]
 
@@ -275,6 +288,15 @@ class Rig:
 
 class _Nothing:
     outputs: tuple[Any, ...] = ()
+
+
+def _spec(page: int, window: int) -> Any:
+    given: dict[str, Any] = {
+        "block_size": TOKENS, "num_kv_heads": 1, "head_size": page // PAGE, "dtype": torch.float32,
+    }  # fmt: skip
+    spec = SlidingWindowSpec(**given, sliding_window=window) if window else FullAttentionSpec(**given)
+    assert spec.page_size_bytes == page
+    return spec
 
 
 def write_config(folder: Path) -> Path:

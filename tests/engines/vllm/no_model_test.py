@@ -30,6 +30,9 @@ STEPS = int(os.environ.pop("KVD_STEPS", "10000"))
 SEEDS = [int(each) for each in os.environ.pop("KVD_SEED", "1 2 3 4 5").split()]
 PARK_ONLY = {"prefixes": False}
 BLOCK, PART = LAYERS * PAGE, 64  # bytes of a block; blocks of another engine's copy
+# Of KV cache groups: one looks back at all tokens and one at 64, as in most models that have windows;
+# several of both kinds; windows alone.
+WINDOWS = ((64, 0), (64, 0, 100, 0), (64,))
 
 
 class Whims:
@@ -323,6 +326,110 @@ class NoModel(unittest.TestCase):
             self.assertEqual(goes_on, is_async)
             rig.run_dry()
             rig.check_answers()
+
+    def test_groups_that_look_back_at_a_window_are_parked_and_found(self) -> None:
+        kvd = self.kvd()
+        for windows in WINDOWS:
+            for seed in SEEDS[:2]:
+                for given in (PARK_ONLY, {}):
+                    is_found = given is not PARK_ONLY
+                    engine = {"enable_prefix_caching": is_found and seed % 2 == 0}
+                    rig = self.rig(
+                        kvd, RandomScheduler, seed, blocks=30 * len(windows), options=given,
+                        engine=engine, windows=windows,
+                    )  # fmt: skip
+                    self.play(rig, STEPS // len(SEEDS) // 4, shared=is_found)
+                    self.assertEqual(rig.computed_twice(), {})
+                    self.assertGreater(rig.counts["parked_blocks"], 0)
+                    self.assertEqual(rig.counts.get("failed_blocks", 0), 0)
+                    if is_found:
+                        self.assertGreater(rig.counts["stored_blocks"], 0)
+
+    def test_groups_with_windows_and_async_scheduling(self) -> None:
+        kvd = self.kvd()
+        for windows in WINDOWS:
+            rig = self.rig(
+                kvd, RandomAsyncScheduler, SEEDS[0], blocks=30 * len(windows), is_async=True,
+                windows=windows,
+            )  # fmt: skip
+            self.play(rig, STEPS // len(SEEDS), shared=True)
+            self.assertEqual(rig.computed_twice(), {})
+
+    def test_kvd_decides_for_groups_with_windows(self) -> None:
+        kvd = self.kvd()
+        for windows in WINDOWS[:2]:
+            rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=20 * len(windows), options=PARK_ONLY,
+                           windows=windows)  # fmt: skip
+            self.play(rig, STEPS // len(SEEDS) // 2)
+            self.assertEqual(rig.computed_twice(), {})
+            self.assertEqual(rig.counts.get("stock_steps", 0), 0)
+
+    def test_a_prefix_is_found_wherever_it_ends_in_a_chunk(self) -> None:
+        """What lies before a window is given up with the next step: it is stored before."""
+        for windows in WINDOWS:
+            rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], blocks=80, windows=windows)
+            prompt = [rig.random.randrange(3, 1900) for _ in range(250)]  # one step
+            rig.add(prompt, 10)
+            rig.run_dry()
+            for shared in (32, 96, 160, 224):
+                name = rig.add([*prompt[:shared], *range(5, 30)], 10)
+                rig.run_dry()
+                self.assertEqual(rig.scheduled[name], len(rig.truth[name]) - 1 - shared)
+            rig.check_answers()
+            rig.check_blocks()
+
+    def test_a_prefix_ends_where_kvd_has_its_windows(self) -> None:
+        rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], blocks=80, windows=(64, 0))
+        planner = rig.connector._planner
+        assert planner is not None
+        prompt = [rig.random.randrange(3, 1900) for _ in range(250)]
+        rig.add(prompt, 10)
+        rig.run_dry()
+        request = rig.scheduler.requests[rig.add(prompt, 10)]
+        planner._index.drop(planner._digests(request, [(0, 4)]))
+        # To go on from block 4 needs blocks 2 and 3 of the window, from block 5 or 6 also block 4.
+        for local, tokens in ((0, 7 * 32), (0, 4 * 32)):
+            planner._found.clear()
+            self.assertEqual(rig.connector.get_num_new_matched_tokens(request, local), (tokens, True))
+            planner._index.drop(planner._digests(request, [(0, 6)]))
+        rig.run_dry()
+        rig.check_answers()
+
+    def test_a_load_that_fails_is_computed_by_its_request(self) -> None:
+        for windows in WINDOWS:
+            rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], blocks=80, windows=windows,
+                           options={"load": "sync"})  # fmt: skip
+            prompt = [rig.random.randrange(3, 1900) for _ in range(100)]
+            rig.add(prompt, 20)
+            rig.run_dry()
+            cache = rig.worker._copier._cache
+            cache.load = unittest.mock.Mock(side_effect=kvd_client.NotFound("gone"))
+            name = rig.add(prompt, 20)
+            rig.run_dry()
+            cache.load.assert_called_once()
+            self.assertEqual(rig.scheduled[name], len(rig.truth[name]) - 1)
+            rig.check_answers()
+            rig.check_blocks()
+
+    def test_kvd_killed_beside_groups_with_windows_costs_no_answer(self) -> None:
+        kvd = self.kvd("1MiB/s")
+        rig = self.rig(kvd, RandomScheduler, SEEDS[0], blocks=60, windows=(64, 0))
+        steps = STEPS // 10
+        self.play(rig, steps, events={steps // 3: kvd.kill, steps // 2: kvd.start})
+        self.assertGreater(rig.counts["unanswered_calls"], 0)
+
+    def test_groups_of_one_name_are_seen(self) -> None:
+        """The control: each group finds the bytes of another."""
+
+        class Nameless(Planner):
+            def _digests(self, request: Any, places: Any) -> list[bytes]:
+                return super()._digests(request, [(0, at) for _, at in places])
+
+        rig = self.rig(self.kvd(), RandomScheduler, SEEDS[0], blocks=60, windows=(64, 0))
+        assert rig.connector._planner is not None
+        rig.connector._planner.__class__ = Nameless
+        with self.assertRaises(WrongBytes):
+            self.play(rig, STEPS, shared=True)
 
     def careless(self, planner: type[Planner]) -> Rig:
         """With copies slow enough for their blocks to be wanted meanwhile."""

@@ -1,6 +1,7 @@
-"""Writes a LLaMA of random parameters that vLLM loads: tiny_model.py FOLDER [SEED [small|large]].
+"""Writes a LLaMA of random parameters that vLLM loads: tiny_model.py FOLDER [SEED [small|large|windows]].
 
-Small: 4.2 M parameters, whose steps are the engine's Python; large: 21 M, whose steps are computing.
+Small: 4.2 M parameters, whose steps are the engine's Python; large: 21 M, whose steps are computing;
+windows: as small, but every other layer looks back at 64 tokens only.
 
 The embeddings are wide enough, against the layers, that greedy answers of 128 tokens hold more than
 100 different ones: a model that repeats itself proves nothing.
@@ -25,13 +26,21 @@ class Shape(NamedTuple):
     heads: int
     inner: int
     spread: float  # of the weights
+    window: int = 0  # of every other layer, in tokens; 0: none has one
 
 
-SHAPES = {"small": Shape(256, 4, 4, 688, 0.15), "large": Shape(512, 6, 8, 1376, 0.11)}
+SHAPES = {
+    "small": Shape(256, 4, 4, 688, 0.15),
+    "large": Shape(512, 6, 8, 1376, 0.11),
+    "windows": Shape(256, 4, 4, 688, 0.15, window=64),
+}
 
 
 def config(shape: Shape) -> dict[str, Any]:
+    kinds = ["sliding_attention", "full_attention"] * (shape.layers // 2)
+    windows = {"sliding_window": shape.window, "layer_types": kinds} if shape.window else {}
     return {
+        **windows,
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_size": shape.hidden,

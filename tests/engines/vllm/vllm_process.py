@@ -57,7 +57,7 @@ class Bench:
     """A folder with a model and the installed packages, and the environment of engines; where there
     will be engines, also the server that they are forked from."""
 
-    def __init__(self, engines: bool = True) -> None:
+    def __init__(self, engines: bool = True, shape: str = "small") -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kvd-vllm-")
         self.folder = Path(self._folder.name)
         self.model = self.folder / "model"
@@ -75,7 +75,7 @@ class Bench:
         }
         if engines:
             warm_process.prepare(self.environment)
-        tiny_model.write(self.model)
+        tiny_model.write(self.model, size=shape)
         self._install()
 
     def _install(self) -> None:
