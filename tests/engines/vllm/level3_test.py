@@ -38,10 +38,8 @@ class Level3(unittest.TestCase):
         options = {"prefixes": False, "step_budget_s": 2.0}  # the machine may be busy
         rounds = [{"seed": seed, "engine": on_kvd({**options, "load": load})}
                   for load in loads for seed in seeds]  # fmt: skip
-        engine_options = {**ROOM, "scheduler_cls": scheduler}
-        with bench.engine(scheduler, kvd, engine=engine_options, each=rounds) as engine:
-            found = engine.answers()
-            self.log = engine.log
+        found = bench.answers(scheduler, rounds, kvd, engine={**ROOM, "scheduler_cls": scheduler})
+        self.log = (bench.folder / f"{scheduler}.log").read_text()
         pairs = [(one["seed"], each) for one, each in zip(rounds, found, strict=True)]
         for seed, each in pairs:
             self.assertEqual(each["tokens"], stock[seed]["tokens"], f"seed {seed}")

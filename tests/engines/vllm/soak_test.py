@@ -3,7 +3,8 @@ leak, no hang. Answers are compared with an untouched vLLM's, each wait has a de
 kvd has all its memory back.
 
 KVD_SOAK_S: seconds of load; KVD_SEED: the seed, else one of the time of day. It is printed, and decides
-what is asked and what is killed, though not what the machine does between.
+the model, what is asked and what is killed, though not what the machine does between. KVD_SOAK_MODEL: the
+model instead, small or windows.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ import kvd_client
 # Taken out: kvd refuses variables that it does not know.
 SOAK_S = float(os.environ.pop("KVD_SOAK_S", "60"))
 SEED = int(os.environ.pop("KVD_SEED", "0")) or time.time_ns() % 1_000_000
+MODEL = os.environ.pop("KVD_SOAK_MODEL", "") or random.Random(SEED).choice(["small", "windows"])
 PROMPTS, ANSWER = 160, 96
 # Of stock's choice over its second one, as a logprob. What other batches change is below 1e-4.
 MARGIN = 2e-3
 AT_ONCE = 10
 PATIENCE_S = 120.0  # for an answer, a start and an end
 ROOM = {
-    "num_gpu_blocks_override": 24, "kv_cache_memory_bytes": 8 << 20, "max_model_len": 480,
+    # With windows a block has half the layers, and a token is in two of them.
+    "num_gpu_blocks_override": 48 if MODEL == "windows" else 24, "kv_cache_memory_bytes": 8 << 20, "max_model_len": 480,
     "max_num_seqs": 16,
 }  # fmt: skip
 SLABS, DRAM_SLABS = 40, 24
@@ -184,10 +187,10 @@ def next_line(server: Server, patience: float) -> dict[str, Any]:
 
 def setUpModule() -> None:
     global bench, stock
-    bench = Bench()
+    bench = Bench(shape=MODEL)
     unittest.addModuleCleanup(bench.close)
     stock = stocks_answers(bench)
-    print(f"{len(stock)} prompts of {PROMPTS}, seed {SEED}, {SOAK_S:g} s", flush=True)
+    print(f"{MODEL}: {len(stock)} prompts of {PROMPTS}, seed {SEED}, {SOAK_S:g} s", flush=True)
 
 
 class Soak:
