@@ -22,11 +22,10 @@ kvd_compile_alone(kvd/core tuning.cpp)
 kvd_compile_alone(kvd/sim/workload generators.cpp predict.cpp trace_rows.cpp workload.cpp)
 # A test has its own open_backend() in place of the one in here.
 kvd_compile_alone(kvd/daemon backend.cpp)
-if(KVD_HAVE_CUDA)
+if(KVD_BUILD_TESTS AND KVD_HAVE_CUDA)
   kvd_compile_alone(tests/support/fakecuda vmm.cpp)
 endif()
-
-if(KVD_BUILD_BENCH)
+if(KVD_BUILD_TESTS AND KVD_BUILD_BENCH)
   kvd_compile_alone(tests/bench serve_svg.cpp)
 endif()
 if(KVD_BUILD_TESTS)
