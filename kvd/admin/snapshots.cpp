@@ -107,7 +107,8 @@ Json admission(const core::AdmissionInput& input, const core::Tuning& tuning) {
   if (snapshot.guard) {
     json["guard"] = {{"step_s", snapshot.guard->step.count()},
                      {"step_per_request_s", snapshot.guard->per_request.count()},
-                     {"tbt_slo_s", snapshot.guard->tbt_slo.count()}};
+                     {"tbt_slo_s", snapshot.guard->tbt_slo.count()},
+                     {"turns", snapshot.guard->turns}};
   }
   json["decoding"] = std::move(decoding);
   json["queue"] = std::move(queue);

@@ -88,7 +88,8 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   for (Request* r : waiting) enqueue(*r);
   if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
     snapshot.guard =
-        planner::StepGuard{seconds(session.costs.decode_s), per_request(session), least_tbt};
+        planner::StepGuard{seconds(session.costs.decode_s), per_request(session), least_tbt,
+                            1 + sharers(session)};
   }
   const Blocks total(needs_.most_hbm_slots(session));
   snapshot.memory =
@@ -123,11 +124,11 @@ planner::DecodingRequest Admission::decoding_request(const Session& session, Req
 // A long step makes tokens late that the policy does not see: of other engines, and of who is
 // parked.
 bool Admission::may_take_long_steps(const Session& session) {
-  return has_devices_alone(session) && !parks(session) && holds_all(session);
+  return sharers(session) == 0 && !parks(session) && holds_all(session);
 }
 
 // No other engine computes anything there.
-bool Admission::has_devices_alone(const Session& session) const {
+std::int64_t Admission::sharers(const Session& session) const {
   const auto shares = [&](const Session& other) {
     if (other.id == session.id || other.active.empty()) return false;
     const auto& devices = session.devices().all();
@@ -135,8 +136,8 @@ bool Admission::has_devices_alone(const Session& session) const {
                        [&](DeviceId device) { return other.on(device); });
   };
   const auto& sessions = requests_.sessions();
-  return std::none_of(sessions.begin(), sessions.end(),
-                      [&](const auto& entry) { return shares(entry.second); });
+  return std::count_if(sessions.begin(), sessions.end(),
+                       [&](const auto& entry) { return shares(entry.second); });
 }
 
 // Somebody who has begun to answer is out.

@@ -33,7 +33,7 @@ class Admission {
  private:
   [[nodiscard]] planner::DecodingRequest decoding_request(const Session& session, Request& request);
   [[nodiscard]] bool may_take_long_steps(const Session& session);
-  [[nodiscard]] bool has_devices_alone(const Session& session) const;
+  [[nodiscard]] std::int64_t sharers(const Session& session) const;
   [[nodiscard]] bool parks(const Session& session);
   [[nodiscard]] bool holds_all(const Session& session);
   [[nodiscard]] Blocks supply_blocks(const Session& session);

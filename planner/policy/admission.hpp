@@ -67,6 +67,8 @@ struct StepGuard {
   Seconds per_request{0};
   /// S_B, the least of the batch.
   Seconds tbt_slo{0.1};
+  /// Engines with requests that take turns on the device, this one among them.
+  std::int64_t turns = 1;
 };
 
 struct AdmissionSnapshot {

@@ -1,6 +1,7 @@
 #include "planner/policy/admission_guards.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace kvd::planner {
 namespace {
@@ -14,21 +15,62 @@ Seconds loosest_goal(const AdmissionSnapshot& snapshot) {
   return loosest;
 }
 
-/// Prefill time of one step that ends before anybody who decodes runs dry.
-std::optional<Seconds> guarded_pace(const AdmissionSnapshot& snapshot) {
-  if (!snapshot.guard) return std::nullopt;
+/// Those who decode with one S_B. A map of them has the tightest first.
+struct GoalClass {
+  std::int64_t requests = 0;
+  Seconds dry{0};  ///< when the first of them has no token left
+};
+
+/// Without those whom no chunk saves.
+std::map<Seconds, GoalClass> classes_of(const AdmissionSnapshot& snapshot) {
   const auto& guard = *snapshot.guard;
   const Seconds alone = guard.step - guard.per_request * double(snapshot.decoding.size());
-  std::optional<Seconds> least;
+  std::map<Seconds, GoalClass> classes;
   for (const auto& request : snapshot.decoding) {
     const Seconds slo = request.tbt_slo.value_or(guard.tbt_slo);
     if (alone > kStepShare * slo) continue;
     // With d tokens saved the next one is needed d intervals from now; without any, in one.
     const Seconds dry = slo * double(std::max<std::int64_t>(1, request.deposit));
-    least = least ? std::min(*least, dry) : dry;
+    GoalClass& its = classes[slo];
+    its.dry = its.requests == 0 ? dry : std::min(its.dry, dry);
+    ++its.requests;
   }
-  if (!least) return std::nullopt;
-  return kStepShare * *least - guard.step;
+  return classes;
+}
+
+/// Prefill time of one step that ends before anybody who decodes runs dry. A few with a tight goal
+/// are given up where they would keep many more prompts from being in time.
+std::optional<Seconds> guarded_pace(const AdmissionSnapshot& snapshot) {
+  if (!snapshot.guard) return std::nullopt;
+  auto classes = classes_of(snapshot);
+  if (classes.empty()) return std::nullopt;
+  std::int64_t total = 0;
+  std::optional<Seconds> looser;
+  for (auto at = classes.rbegin(); at != classes.rend(); ++at) {
+    total += at->second.requests;
+    at->second.dry = looser ? std::min(at->second.dry, *looser) : at->second.dry;
+    looser = at->second.dry;
+  }
+  const auto waiting = std::count_if(snapshot.queue.begin(), snapshot.queue.end(),
+                                     [](const QueuedPrompt& prompt) { return !prompt.begun; });
+  std::optional<Seconds> pace;
+  double worth = 0;  // prompts prefilled a second of steps, times the share that is still in time
+  std::int64_t given_up = 0;
+  for (const auto& [slo, its] : classes) {
+    if (given_up > waiting) break;
+    const Seconds step_end = kStepShare * its.dry;
+    Seconds budget = step_end - snapshot.guard->step;
+    // The others' prefill is not held back by the tight goals here.
+    if (pace) budget = budget / double(snapshot.guard->turns);
+    const double share = double(total - given_up) / double(total);
+    const double value = std::max(0.0, budget / step_end) * share;
+    if (!pace || value > kGivesUpFor * worth) {
+      pace = budget;
+      worth = value;
+    }
+    given_up += its.requests;
+  }
+  return pace;
 }
 
 /// For how long everybody who decodes can do without a token and meet the goal of its mean. No

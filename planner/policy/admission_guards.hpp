@@ -9,10 +9,14 @@ inline constexpr double kStepShare = 0.9;
 /// Prompts enter while those inside have less to prefill than so many steps have time for: one
 /// passes before who enters has its memory.
 inline constexpr double kStepsAhead = 2;
+/// The pace of those with the tightest S_B is given up where the others' lets this many times as
+/// many prompts in time.
+inline constexpr double kGivesUpFor = 3;
 /// A prefill once begun gets this much a step at least, so that it ends.
 inline constexpr Tokens kLeastChunk{16};
 
-/// How long the prefill of one step may take: the step ends before anybody who decodes runs dry.
+/// How long the prefill of one step may take: the step ends before anybody who decodes runs dry,
+/// or before all but a few do, see kGivesUpFor.
 /// Nothing without a guard, and where no bound would save anybody: nobody decodes, or the step
 /// outlasts everybody's S_B however few are in it. Longer where that alone saves prompts: see
 /// rescue_budget().

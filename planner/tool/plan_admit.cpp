@@ -90,6 +90,7 @@ std::optional<StepGuard> read_guard(Fields& fields) {
   guard.step = Seconds(inner.not_negative("step_s"));
   guard.per_request = Seconds(inner.not_negative("step_per_request_s", 0.0));
   guard.tbt_slo = Seconds(inner.not_negative("tbt_slo_s", guard.tbt_slo.count()));
+  guard.turns = std::max<std::int64_t>(1, inner.whole("turns", 1));
   fields.merge(inner.status());
   return guard;
 }

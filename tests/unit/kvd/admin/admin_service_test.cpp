@@ -21,7 +21,9 @@ class AdminServiceTest : public testing::Test {
  protected:
   HttpRequest get(const std::string& path) { return {"GET", path, "", "", ""}; }
   HttpRequest patch(const std::string& path, const std::string& body) {
-    return {"PATCH", path, std::string("Bearer ") + kToken, "", body};
+    std::string bearer = "Bearer ";
+    bearer += kToken;
+    return {"PATCH", path, bearer, "", body};
   }
 
   FakeBackend backend;

@@ -207,6 +207,27 @@ TEST(PrefillChunk, TheSmallestDepositBoundsIt) {
   EXPECT_FALSE(chunk()) << "nobody waits for the step";
 }
 
+TEST(PrefillChunk, AFewWithATightGoalDoNotKeepManyPromptsFromBeingInTime) {
+  auto snapshot = plain(1000, 1000);
+  snapshot.guard = StepGuard{Seconds(52), Seconds(0), Seconds(100)};
+  snapshot.decoding.assign(10, decoding(0, 10));
+  snapshot.decoding[3].tbt_slo = Seconds(60);
+  snapshot.queue = {{Tokens(500), Tokens(100), 10, true}};
+  const auto chunk = [&] { return kSut.decide(snapshot)->chunk; };
+  EXPECT_EQ(chunk(), Tokens(16)) << "0.9 x 60 less 52, for nobody waits";
+  snapshot.queue.push_back({Tokens(500), Tokens(0), 10});
+  EXPECT_EQ(chunk(), Tokens(38)) << "0.9 x 100 less 52";
+  snapshot.guard->turns = 2;
+  EXPECT_EQ(chunk(), Tokens(19)) << "the other engine's prefill makes the step longer, too";
+  snapshot.decoding[4].tbt_slo = Seconds(60);
+  EXPECT_EQ(chunk(), Tokens(16)) << "two would be late for one";
+  snapshot.decoding[4].tbt_slo.reset();
+  snapshot.guard = StepGuard{Seconds(48), Seconds(0), Seconds(100)};
+  EXPECT_EQ(chunk(), Tokens(42)) << "0.9 x 42 / 90 are more than three times 6 / 54";
+  snapshot.guard->step = Seconds(46);
+  EXPECT_EQ(chunk(), Tokens(16)) << "0.9 x 44 / 90 are no more than three times 8 / 54";
+}
+
 // A prefill takes as long as it has tokens; a decode step 20 of 100 that are allowed.
 TEST(PrefillChunk, IsAsLongAsSavesPromptsThatShortOnesMakeLate) {
   auto snapshot = plain(10'000, 10'000);
