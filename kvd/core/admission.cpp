@@ -87,9 +87,8 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
                         [&](const Request* r) { return !knowledge_.served_last(*r); });
   for (Request* r : waiting) enqueue(*r);
   if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
-    snapshot.guard =
-        planner::StepGuard{seconds(session.costs.decode_s), per_request(session), least_tbt,
-                            1 + sharers(session)};
+    snapshot.guard = planner::StepGuard{seconds(session.costs.decode_s), per_request(session),
+                                        least_tbt, 1 + sharers(session)};
   }
   const Blocks total(needs_.most_hbm_slots(session));
   snapshot.memory =
