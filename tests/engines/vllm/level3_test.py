@@ -39,7 +39,6 @@ class Level3(unittest.TestCase):
         rounds = [{"seed": seed, "engine": on_kvd({**options, "load": load})}
                   for load in loads for seed in seeds]  # fmt: skip
         found = bench.answers(scheduler, rounds, kvd, engine={**ROOM, "scheduler_cls": scheduler})
-        self.log = (bench.folder / f"{scheduler}.log").read_text()
         pairs = [(one["seed"], each) for one, each in zip(rounds, found, strict=True)]
         for seed, each in pairs:
             self.assertEqual(each["tokens"], stock[seed]["tokens"], f"seed {seed}")
@@ -72,7 +71,7 @@ class Level3(unittest.TestCase):
     def test_without_kvd_it_is_stock_vllm(self) -> None:
         ((seed, found),) = self.run_on("/nonexistent/attach.sock", KVD, SEEDS[:1], ("async",))
         self.assertEqual(found["scheduled"], stock[seed]["scheduled"])
-        self.assertEqual(self.log.count("kvd: no answer, vLLM decides as without it"), 1)
+        self.assertEqual(bench.log.count("kvd: no answer, vLLM decides as without it"), 1)
 
     def test_the_class_that_does_not_fit_is_refused(self) -> None:
         options = {**ROOM, "scheduler_cls": "kvd_vllm.KvdAsyncScheduler"}

@@ -58,6 +58,8 @@ class Bench:
     """A folder with a model and the installed packages, and the environment of engines; where there
     will be engines, also the server that they are forked from."""
 
+    log = ""
+
     def __init__(self, engines: bool = True, shape: str = "small") -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kvd-vllm-")
         self.folder = Path(self._folder.name)
@@ -132,12 +134,15 @@ class Bench:
     def answers(
         self, name: str, rounds: Sequence[dict[str, Any]], endpoint: str | None = None, **given: Any
     ) -> list[dict[str, Any]]:
-        """Of all rounds, by as many processes one after the other as keep each within its time."""
-        found = []
+        """Of all rounds, by as many processes one after the other as keep each within its time. What
+        these said is `log` then."""
+        found: list[dict[str, Any]] = []
+        self.log = ""
         for at in range(0, len(rounds), MOST_ROUNDS):
             part = rounds[at : at + MOST_ROUNDS]
             with self.engine(name, endpoint, each=part, **given) as engine:
                 found += engine.answers()
+                self.log += engine.log
         return found
 
     def run(self, arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
