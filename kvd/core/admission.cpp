@@ -126,7 +126,7 @@ bool Admission::may_take_long_steps(const Session& session) {
   return sharers(session) == 0 && !parks(session) && holds_all(session);
 }
 
-// No other engine computes anything there.
+// Other engines that compute something there.
 std::int64_t Admission::sharers(const Session& session) const {
   const auto shares = [&](const Session& other) {
     if (other.id == session.id || other.active.empty()) return false;

@@ -124,7 +124,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         cache = LastingCache(first, client, region, self.shape, pieces, open_cache)
         self._copier = Copier(
             cache, kvd_client.KvdError, kvd_client.WouldBlock, self._options.load_timeout_s, fence,
-            by_request=_has_windows(self.shape),
+            by_request=_fails_by_request(self.shape),
         )  # fmt: skip
 
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
@@ -197,13 +197,12 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             # The next step is on its way before this one's load is known to have failed.
             logger.warning("kvd: load is async, as sync would be wrong with async scheduling")
             sync_loads = False
-        if sync_loads and _has_windows(self.shape):
-            # From a block that failed on, what lies before its window is not there to go on from.
-            logger.warning("kvd: load is async, as sync would be wrong with sliding windows")
+        if sync_loads and _fails_by_request(self.shape):
+            logger.warning("kvd: load is async, as the model has windows, or several KV cache groups")
             sync_loads = False
         self._planner = Planner(
-            self._link, self.shape.block_tokens, time.monotonic,
-            windows=self.shape.windows, sync_loads=sync_loads, prefixes=given.prefixes, parking=given.parking,
+            self._link, self.shape.block_tokens, time.monotonic, windows=self.shape.windows,
+            sync_loads=sync_loads, prefixes=given.prefixes, parking=given.parking,
             patience_s=given.load_timeout_s,
         )  # fmt: skip
         if given.elastic:
@@ -346,8 +345,10 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         return KvdPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
 
-def _has_windows(shape: CacheShape | None) -> bool:
-    return shape is not None and any(shape.windows)
+def _fails_by_request(shape: CacheShape | None) -> bool:
+    """Where vLLM is not to hear which block failed to load: from there on it would compute, though what
+    lies before a window is not there; and of several groups it does not take blocks."""
+    return shape is not None and (len(shape.windows) > 1 or any(shape.windows))
 
 
 def _refuse_elastic(reason: str, is_required: bool) -> None:

@@ -17,7 +17,7 @@ Place = tuple[int, int]
 
 
 class Groups:
-    """`windows`: of each group, how many tokens it looks back; 0: at all."""
+    """`windows`: of each group, how many tokens it looks back; 0: to the first."""
 
     def __init__(self, windows: Sequence[int], block_tokens: int) -> None:
         self._windows = tuple(windows)

@@ -33,7 +33,7 @@ class CacheShape(NamedTuple):
     block_tokens: int
     block_bytes: int
     blocks: int
-    windows: tuple[int, ...]  # of each KV cache group: how many tokens it looks back; 0: at all
+    windows: tuple[int, ...]  # of each KV cache group: how many tokens it looks back; 0: to the first
 
 
 # Of a block all is written once its tokens are computed, and none after that.

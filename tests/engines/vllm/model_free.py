@@ -70,7 +70,7 @@ class WrongBytes(AssertionError):
 class Rig:
     """One engine without a model. `options`: of the connector; `engine`: EngineArgs; `page`: bytes of
     a block's layer, of which the first hold its tokens; `windows`: of each KV cache group, how many
-    tokens it looks back, 0: at all."""
+    tokens it looks back, 0: to the first."""
 
     def __init__(
         self,

@@ -31,8 +31,8 @@ SEEDS = [int(each) for each in os.environ.pop("KVD_SEED", "1 2 3 4 5").split()]
 PARK_ONLY = {"prefixes": False}
 BLOCK, PART = LAYERS * PAGE, 64  # bytes of a block; blocks of another engine's copy
 # Of KV cache groups: one looks back at all tokens and one at 64, as in most models that have windows;
-# several of both kinds; windows alone.
-WINDOWS = ((64, 0), (64, 0, 100, 0), (64,))
+# several of both kinds; windows alone; none.
+WINDOWS = ((64, 0), (64, 0, 100, 0), (64,), (0, 0))
 
 
 class Whims:
