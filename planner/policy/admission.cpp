@@ -72,6 +72,9 @@ Status check(const StepGuard& guard) {
       !not_negative(guard.tbt_slo.count())) {
     return invalid("times of the step guard must be finite and not negative");
   }
+  if (guard.turns < 1) {
+    return invalid("at least one engine takes turns: the guard's own");
+  }
   return {};
 }
 

@@ -60,7 +60,7 @@ std::optional<Seconds> guarded_pace(const AdmissionSnapshot& snapshot) {
     if (given_up > waiting) break;
     const Seconds step_end = kStepShare * its.dry;
     Seconds budget = step_end - snapshot.guard->step;
-    // The others' prefill is not held back by the tight goals here.
+    // Where others take turns their steps grow as much, and the goal is for all together.
     if (pace) budget = budget / double(snapshot.guard->turns);
     const double share = double(total - given_up) / double(total);
     const double value = std::max(0.0, budget / step_end) * share;

@@ -15,6 +15,8 @@ struct AdmitQuestion {
   std::unique_ptr<AdmissionPolicy> policy;
 };
 
+constexpr std::int64_t kMaxTurns = 1'000'000;  // engines on one device: more than any has
+
 std::int32_t read_small(Fields& fields, const char* key, std::int64_t most,
                         std::optional<std::int64_t> otherwise = {}) {
   const auto number = fields.whole(key, otherwise);
@@ -90,7 +92,7 @@ std::optional<StepGuard> read_guard(Fields& fields) {
   guard.step = Seconds(inner.not_negative("step_s"));
   guard.per_request = Seconds(inner.not_negative("step_per_request_s", 0.0));
   guard.tbt_slo = Seconds(inner.not_negative("tbt_slo_s", guard.tbt_slo.count()));
-  guard.turns = std::max<std::int64_t>(1, inner.whole("turns", 1));
+  guard.turns = read_small(inner, "turns", kMaxTurns, 1);
   fields.merge(inner.status());
   return guard;
 }

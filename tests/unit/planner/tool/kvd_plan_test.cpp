@@ -356,6 +356,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"admit", kAdmit, "/params", "1e308", "range"},
         Bad{"deposit", kDeposit, "/generated_gaps_s", "[1e308,1e308]", "sum"},
         Bad{"load", kLoad, "/tier/bandwidth_bytes_per_s", "1e-308", "range"},
+        Bad{"admit", kAdmit, "/guard", R"({"step_s":0.1,"turns":0})", "guard.turns"},
         Bad{"load", kLoad, "/tokens", "0", "tokens"},
         Bad{"load", kLoad, "/tier/bandwidth_bytes_per_s", "0", "tier.bandwidth_bytes_per_s"},
         Bad{"load", kLoad, "/tier", "7", "tier"}),
