@@ -13,7 +13,7 @@ set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 BUILD=${BUILD:-$top/build/release}
 OUT=${1:-./kvd-bundle}
-programs="kvd kvd-admin kvd-holder kvdctl kvd-plan kvd-bench kvd-pattern kvd-gpu-report"
+programs="kvd kvd-admin kvd-holder kvdctl kvd-plan kvd-bench kvd-pattern kvd-gpu-report kvd-listed"
 tests="cuda_contract_test slot_kernels_test daemon_cuda_test cuda_processes_test cuda_schedule_test kvd-cuda-daemon kvd-cuda-engine"
 
 fail() { echo "bundle.sh: $*" >&2; exit 1; }

@@ -107,15 +107,21 @@ Status rotation(const Lab& lab, CopyArena& arena) {
   return {};
 }
 
+constexpr Bytes kInputIds = kKiB * 4;
+
+std::string small_copies(Bytes size, int milliseconds) {
+  return "small " + std::to_string(milliseconds) + " " + std::to_string(size.value);
+}
+
 /// p99 of an engine's small copies while kvd copies, and kvd's rate.
 struct Shared {
   double p50 = 0, p99 = 0, rate = 0;
 };
 Result<Shared> beside_bursts(const Lab& lab, const Peer& engine, const std::string& with,
-                             const kernels::CudaConfig& config = {}) {
+                             const kernels::CudaConfig& config = {}, Bytes small = kInputIds) {
   KVD_ASSIGN_OR_RETURN(const auto traffic,
                        Traffic::make(lab.quick ? kMiB * 8 : kMiB * 256, config));
-  KVD_TRY(engine.tell("small " + std::to_string(lab.quick ? 20 : 2000)));
+  KVD_TRY(engine.tell(small_copies(small, lab.quick ? 20 : 1000)));
   KVD_ASSIGN_OR_RETURN(const auto rates,
                        traffic->run(true, false, kKiB * 256, [&] { return engine.answered(); }));
   KVD_ASSIGN_OR_RETURN(const Reply reply, engine.reply());
@@ -144,6 +150,47 @@ Result<double> peak_of_fixed_bursts(const Lab& lab, const Peer& engine) {
   return peak;
 }
 
+/// Bursts of so many microseconds, as long as the link takes.
+kernels::CudaConfig bursts_of(int microseconds) {
+  kernels::CudaConfig config;
+  config.burst_time = std::chrono::microseconds(microseconds);
+  return config;
+}
+
+/// What longer bursts would bring and cost, also where an engine's copy is not that small.
+Status other_bursts(const Lab& lab, const Peer& engine) {
+  for (const Bytes small : {kInputIds, kKiB * 256}) {
+    const std::string beside = "copies of " + std::to_string(small.value / 1024) + " KiB";
+    KVD_ASSIGN_OR_RETURN(const Reply alone,
+                         engine.ask(small_copies(small, lab.quick ? 20 : 500)));
+    KVD_ASSIGN_OR_RETURN(const double p99, alone.number(1));
+    lab.out.figure(beside + ", alone: p99", p99, "us");
+    for (const int time : {20, 80, 160, 320}) {
+      if (lab.quick && time > 20) continue;
+      const std::string with = "bursts of " + std::to_string(time) + " us, " + beside;
+      KVD_TRY(beside_bursts(lab, engine, with, bursts_of(time), small));
+    }
+  }
+  return {};
+}
+
+/// The same for kvd's rotation of small segments in both directions.
+Status rotations_by_burst(const Lab& lab) {
+  for (const Bytes segment : {kKiB * 64, kKiB * 256}) {
+    for (const int time : {20, 40, 80, 160, 320}) {
+      if (lab.quick && time > 20) continue;
+      KVD_ASSIGN_OR_RETURN(const auto traffic,
+                           Traffic::make(lab.quick ? kMiB * 8 : kMiB * 256, bursts_of(time)));
+      KVD_ASSIGN_OR_RETURN(const auto rates,
+                           traffic->run(true, true, segment, after(lab.quick ? 0.02 : 0.5)));
+      lab.out.figure("rotation in bursts of " + std::to_string(time) + " us, " +
+                         std::to_string(segment.value / 1024) + " KiB",
+                     (rates.h2d + rates.d2h) / 1e9, "GB/s");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status copy_matrix(const Lab& lab) {
@@ -161,7 +208,7 @@ Status copy_matrix(const Lab& lab) {
 Status burst_size(const Lab& lab) {
   KVD_ASSIGN_OR_RETURN(const Peer engine, Peer::start());
   KVD_ASSIGN_OR_RETURN(const Reply alone,
-                       engine.ask("small " + std::to_string(lab.quick ? 20 : 1000)));
+                       engine.ask(small_copies(kInputIds, lab.quick ? 20 : 1000)));
   KVD_ASSIGN_OR_RETURN(const double alone_p50, alone.number(0));
   KVD_ASSIGN_OR_RETURN(const double alone_p99, alone.number(1));
   lab.out.figure("4 KiB to the device, alone: median", alone_p50, "us");
@@ -177,6 +224,8 @@ Status burst_size(const Lab& lab) {
   KVD_TRY(worker.tell("steps 500 " + std::to_string(lab.quick ? 30 : 2500)));
   KVD_TRY(beside_bursts(lab, engine, usual_bursts + " beside kernels of 500 us"));
   KVD_TRY(worker.reply());
+  KVD_TRY(other_bursts(lab, engine));
+  KVD_TRY(rotations_by_burst(lab));
   lab.out.at_most("p99 added at the default burst", usual.p99 - alone_p99, "us", 100);
   lab.out.at_least("rate at the default burst over the peak",
                    usual.rate / std::max(peak, usual.rate), "", 0.90);

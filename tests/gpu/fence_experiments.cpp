@@ -9,7 +9,9 @@ namespace kvd::gpu {
 namespace {
 
 constexpr Bytes kCopy = kKiB * 64;
-constexpr std::uint64_t kNumbers = 1 << 15;  // fences of one run that are copies
+constexpr std::uint64_t kRuns = 16;        // lengths of kernels, and ways of raising
+constexpr std::size_t kMostFences = 1 << 15;  // of one run
+constexpr std::uint64_t kNumbers = kRuns * kMostFences;  // no fence is raised twice
 
 /// What raises a fence after a copy.
 enum class Raise : std::uint8_t { kWriteValue, kCopyOfANumber, kCpu };
@@ -28,7 +30,7 @@ Result<Bench> make_bench(const Gpu& gpu) {
   KVD_ASSIGN_OR_RETURN(PinnedMemory page, PinnedMemory::make(gpu, Bytes(4096)));
   KVD_ASSIGN_OR_RETURN(PinnedMemory host, PinnedMemory::make(gpu, kNumbers * Bytes(8)));
   KVD_ASSIGN_OR_RETURN(GpuSlab device, GpuSlab::make(gpu, gpu.grain()));
-  KVD_ASSIGN_OR_RETURN(GpuSlab numbers, GpuSlab::make(gpu, gpu.grain()));
+  KVD_ASSIGN_OR_RETURN(GpuSlab numbers, GpuSlab::make(gpu, kNumbers * Bytes(8)));
   KVD_ASSIGN_OR_RETURN(cuda::Event mark, cuda::Event::create(gpu.driver()));
   for (std::uint64_t i = 0; i < kNumbers; ++i) host.words()[i] = i;
   KVD_TRY(gpu.check(gpu.driver().memcpy_htod_async(numbers.address(), host.data(), kNumbers * 8,
@@ -54,7 +56,7 @@ Status raise(Bench& bench, Raise how) {
   if (how == Raise::kCopyOfANumber) {
     return gpu.check(
         gpu.driver().memcpy_dtoh_async(slot_word(bench.page, Slot::kSignal),
-                                       bench.numbers.address() + bench.sequence % kNumbers * 8, 8,
+                                       bench.numbers.address() + bench.sequence * 8, 8,
                                        gpu.stream().get()),
         "a fence that is a copy");
   }
@@ -81,7 +83,7 @@ Result<std::vector<double>> fences(Bench& bench, Raise how, const Peer* waiter,
   const Gpu& gpu = bench.gpu;
   std::vector<double> samples;
   do {
-    ++bench.sequence;
+    if (++bench.sequence == kNumbers) return make_error(ErrorCode::kInternal, "too many fences");
     if (waiter != nullptr) KVD_TRY(waiter->ask("arm host " + std::to_string(bench.sequence)));
     kernels::cuda::CopyList list;
     list.to = {bench.device.address()};
@@ -94,7 +96,7 @@ Result<std::vector<double>> fences(Bench& bench, Raise how, const Peer* waiter,
     KVD_TRY(await(bench.page, waiter != nullptr ? Slot::kAnswer : Slot::kSignal, bench.sequence));
     samples.push_back((now_s() - start) * 1e6);
     KVD_TRY(gpu.finish());
-  } while (!stop() && samples.size() < kNumbers - 1);
+  } while (!stop() && samples.size() < kMostFences);
   return samples;
 }
 

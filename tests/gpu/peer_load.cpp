@@ -62,15 +62,17 @@ Result<Answer> steps(PeerState& peer, Words& words, std::vector<UniqueFd>&) {
   return timed(seconds, [&] { return read(rounds, of); });
 }
 
-// "small MILLISECONDS": copies of 4 KiB to the device, as an engine's input ids.
+// "small MILLISECONDS BYTES": copies to the device, 4 KiB as an engine's input ids are.
 Result<Answer> small(PeerState& peer, Words& words, std::vector<UniqueFd>&) {
   const double seconds = static_cast<double>(words.number()) / 1e3;
-  KVD_ASSIGN_OR_RETURN(PinnedMemory host, PinnedMemory::make(*peer.gpu, Bytes(4096)));
+  const Bytes size(static_cast<std::int64_t>(words.number()));
+  KVD_ASSIGN_OR_RETURN(PinnedMemory host, PinnedMemory::make(*peer.gpu, size));
   KVD_ASSIGN_OR_RETURN(GpuSlab slab, GpuSlab::make(*peer.gpu, peer.gpu->grain()));
   return timed(seconds, [&]() -> Status {
-    KVD_TRY(peer.gpu->check(peer.gpu->driver().memcpy_htod_async(slab.address(), host.data(), 4096,
-                                                                 peer.gpu->stream().get()),
-                            "a small copy"));
+    KVD_TRY(peer.gpu->check(
+        peer.gpu->driver().memcpy_htod_async(slab.address(), host.data(), size.size(),
+                                             peer.gpu->stream().get()),
+        "a small copy"));
     return peer.gpu->finish();
   });
 }

@@ -8,14 +8,30 @@
 namespace kvd::gpu {
 namespace {
 
-Result<CUresult> import_of_a_file(const Gpu& gpu) {
-  const UniqueFd fd(::memfd_create("kvd-gpu-report", MFD_CLOEXEC));
+CUresult import(const Gpu& gpu, int fd) {
   CUmemGenericAllocationHandle handle = 0;
   return gpu.driver().mem_import(
       &handle,
-      reinterpret_cast<void*>(static_cast<std::intptr_t>(
-          fd.get())),  // NOLINT(performance-no-int-to-ptr): as cuda.h asks
+      reinterpret_cast<void*>(
+          static_cast<std::intptr_t>(fd)),  // NOLINT(performance-no-int-to-ptr): as cuda.h asks
       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
+Result<CUresult> import_of_a_file(const Gpu& gpu) {
+  const UniqueFd fd(::memfd_create("kvd-gpu-report", MFD_CLOEXEC));
+  return import(gpu, fd.get());
+}
+
+Result<CUresult> import_of_nothing(const Gpu& gpu) { return import(gpu, -1); }
+
+Result<CUresult> map_more_than_there_is(const Gpu& gpu) {
+  KVD_ASSIGN_OR_RETURN(const GpuSlab slab, GpuSlab::make(gpu, gpu.grain()));
+  KVD_ASSIGN_OR_RETURN(const auto range,
+                       cuda::AddressRange::reserve(gpu.driver(), gpu.grain() * 2));
+  const CUresult result = gpu.driver().mem_map(range.address(), gpu.grain().size() * 2, 0,
+                                               slab.memory().handle(), 0);
+  if (result == CUDA_SUCCESS) gpu.driver().mem_unmap(range.address(), gpu.grain().size() * 2);
+  return result;
 }
 
 Result<CUresult> map_over_a_mapping(const Gpu& gpu) {
@@ -99,7 +115,9 @@ struct Rule {
   bool (*can)(const cuda::Driver&) = nullptr;  ///< whether the driver has the call; null: always
 };
 constexpr Rule kRules[] = {
-    {"import of a descriptor of another kind", CUDA_ERROR_INVALID_VALUE, import_of_a_file},
+    {"import of a descriptor of another kind", CUDA_ERROR_UNKNOWN, import_of_a_file},
+    {"import of no descriptor", CUDA_ERROR_UNKNOWN, import_of_nothing},
+    {"mapping more than there is", CUDA_ERROR_INVALID_VALUE, map_more_than_there_is},
     {"mapping over a mapping", CUDA_ERROR_INVALID_VALUE, map_over_a_mapping},
     {"unmapping half of a mapping", CUDA_ERROR_INVALID_VALUE, unmap_a_half},
     {"registering twice", CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, register_twice},

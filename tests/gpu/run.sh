@@ -3,11 +3,12 @@
 # on the real driver, the experiments of kvd-gpu-report and the copy matrix. Builds nothing. Runs from
 # a bundle (deploy/package/bundle.sh) or from a build folder.
 #
-#   tests/gpu/run.sh [--part 1|2] [--only E3,E5] [BUILD-FOLDER]
+#   tests/gpu/run.sh [--part 1|2] [--only E3,E5] [--seconds S] [BUILD-FOLDER]
 #
 # Each part is a call of 9 minutes at most; without --part both, 18 minutes. The first is about what
 # decides most: test programs, kvd with engines, and the experiments whose answer is worth most.
-# --only: those experiments and nothing else.
+# --only: those experiments and nothing else. --seconds: of each call, where less than 9 minutes are to
+# be had; experiments that need longer than is left are left out.
 #
 # Writes $OUT/part-1 and $OUT/part-2 (OUT: ./gpu-report) with gpu-report.json, gpu-report.md (both
 # rewritten after each experiment), logs and, of part 2, copy-table.toml.
@@ -28,11 +29,15 @@ while [ $# -ge 1 ]; do
   case "$1" in
     --part) part=${2:-}; shift 2 || exit 2 ;;
     --only) only=${2:-}; shift 2 || exit 2 ;;
+    --seconds) call_limit=${2:-}; shift 2 || exit 2 ;;
     --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "run.sh: $1 is not understood" >&2; exit 2 ;;
     *) break ;;
   esac
 done
+case "$call_limit" in
+  "" | *[!0-9]*) echo "run.sh: --seconds is a whole number" >&2; exit 2 ;;
+esac
 case "$part" in
   1 | 2) ;;
   "")
@@ -40,7 +45,7 @@ case "$part" in
       worst=0
       for each in 1 2; do
         status=0
-        sh "$0" --part $each "$@" || status=$?
+        sh "$0" --part $each --seconds "$call_limit" "$@" || status=$?
         [ $status -le $worst ] || worst=$status
       done
       exit $worst

@@ -53,9 +53,15 @@ Result<PhysicalMemory> PhysicalMemory::create(const Driver& driver, const Place&
 Result<PhysicalMemory> PhysicalMemory::import_fd(const Driver& driver, int fd, Bytes size) {
   CUmemGenericAllocationHandle handle = 0;
   auto* value = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));  // not a pointer to it
-  KVD_TRY(check(driver, driver.mem_import(&handle, value, kFdHandle),
-                "importing device memory from a descriptor"));
-  return PhysicalMemory(driver, handle, size);
+  const CUresult result = driver.mem_import(&handle, value, kFdHandle);
+  if (result == CUDA_SUCCESS) return PhysicalMemory(driver, handle, size);
+  Error error = error_of(driver, result, "importing device memory from a descriptor");
+  // A descriptor of anything else is CUDA_ERROR_UNKNOWN (999) to driver 580, and harms nothing.
+  if (result == CUDA_ERROR_UNKNOWN) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the descriptor is none of this GPU's memory (" + error.message + ")");
+  }
+  return error;
 }
 
 PhysicalMemory::PhysicalMemory(PhysicalMemory&& other) noexcept

@@ -109,7 +109,10 @@ TEST_P(KeptContract, WhatIsNoSlabOfBeforeIsRefusedAndLeavesNothing) {
   const auto refused = [&](Bytes size, const UniqueFd& from, const SlabExtent& extent) {
     const std::vector<SlabExtent> one = {extent};
     const Result<Slab> made = sut_->copy_slab(size, from, one);
-    return !made.ok() && made.error().code == ErrorCode::kInvalidArgument;
+    const bool as_such = !made.ok() && made.error().code == ErrorCode::kInvalidArgument;
+    return as_such ? ::testing::AssertionSuccess()
+                   : ::testing::AssertionFailure()
+                         << (made.ok() ? "it is taken" : made.error().to_string());
   };
   const SlabExtent good{Bytes(0), kKiB};
   EXPECT_TRUE(refused(kSize, elsewhere, good));

@@ -111,7 +111,7 @@ CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* ha
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   auto memory = Physical::import(static_cast<int>(reinterpret_cast<std::intptr_t>(os)));
-  if (!memory) return CUDA_ERROR_INVALID_VALUE;
+  if (!memory) return CUDA_ERROR_UNKNOWN;
   const std::lock_guard lock(driver().mutex);
   if (!driver().vmm.occupancy().add(*memory)) return CUDA_ERROR_OUT_OF_MEMORY;
   *handle = driver().vmm.add(std::move(memory));
