@@ -121,7 +121,7 @@ Result<Shared> beside_bursts(const Lab& lab, const Peer& engine, const std::stri
                              const kernels::CudaConfig& config = {}, Bytes small = kInputIds) {
   KVD_ASSIGN_OR_RETURN(const auto traffic,
                        Traffic::make(lab.quick ? kMiB * 8 : kMiB * 256, config));
-  KVD_TRY(engine.tell(small_copies(small, lab.quick ? 20 : 1000)));
+  KVD_TRY(engine.tell(small_copies(small, lab.quick ? 20 : 600)));
   KVD_ASSIGN_OR_RETURN(const auto rates,
                        traffic->run(true, false, kKiB * 256, [&] { return engine.answered(); }));
   KVD_ASSIGN_OR_RETURN(const Reply reply, engine.reply());
@@ -165,8 +165,8 @@ Status other_bursts(const Lab& lab, const Peer& engine) {
                          engine.ask(small_copies(small, lab.quick ? 20 : 500)));
     KVD_ASSIGN_OR_RETURN(const double p99, alone.number(1));
     lab.out.figure(beside + ", alone: p99", p99, "us");
-    for (const int time : {20, 80, 160, 320}) {
-      if (lab.quick && time > 20) continue;
+    for (const int time : {50, 100, 200, 400}) {
+      if (lab.quick && time > 50) continue;
       const std::string with = "bursts of " + std::to_string(time) + " us, " + beside;
       KVD_TRY(beside_bursts(lab, engine, with, bursts_of(time), small));
     }
@@ -177,12 +177,12 @@ Status other_bursts(const Lab& lab, const Peer& engine) {
 /// The same for kvd's rotation of small segments in both directions.
 Status rotations_by_burst(const Lab& lab) {
   for (const Bytes segment : {kKiB * 64, kKiB * 256}) {
-    for (const int time : {20, 40, 80, 160, 320}) {
-      if (lab.quick && time > 20) continue;
+    for (const int time : {50, 100, 200, 400}) {
+      if (lab.quick && time > 50) continue;
       KVD_ASSIGN_OR_RETURN(const auto traffic,
                            Traffic::make(lab.quick ? kMiB * 8 : kMiB * 256, bursts_of(time)));
       KVD_ASSIGN_OR_RETURN(const auto rates,
-                           traffic->run(true, true, segment, after(lab.quick ? 0.02 : 0.5)));
+                           traffic->run(true, true, segment, after(lab.quick ? 0.02 : 0.3)));
       lab.out.figure("rotation in bursts of " + std::to_string(time) + " us, " +
                          std::to_string(segment.value / 1024) + " KiB",
                      (rates.h2d + rates.d2h) / 1e9, "GB/s");

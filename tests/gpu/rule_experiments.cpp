@@ -117,7 +117,7 @@ struct Rule {
 constexpr Rule kRules[] = {
     {"import of a descriptor of another kind", CUDA_ERROR_UNKNOWN, import_of_a_file},
     {"import of no descriptor", CUDA_ERROR_UNKNOWN, import_of_nothing},
-    {"mapping more than there is", CUDA_ERROR_INVALID_VALUE, map_more_than_there_is},
+    {"mapping more than there is", CUDA_ERROR_NOT_SUPPORTED, map_more_than_there_is},
     {"mapping over a mapping", CUDA_ERROR_INVALID_VALUE, map_over_a_mapping},
     {"unmapping half of a mapping", CUDA_ERROR_INVALID_VALUE, unmap_a_half},
     {"registering twice", CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, register_twice},

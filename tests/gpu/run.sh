@@ -158,6 +158,8 @@ suite() {
 # What only a fake driver does: faults on demand, devices and memory that are not there.
 fault_tests='*ALostDevice*:*ACopyThatStandsStill*:*AFailedCopy*:*WithoutStreams*:*AnotherGpu*'
 fault_tests="$fault_tests:CudaStartup.AutomaticSlabs*:CudaStartup.DramIs*:CudaStartup.AutoFallsBack*"
+fault_tests="$fault_tests:*AByteThatSomebodyAltered*:*WhoeverStillHasTheOld*:*WhereThereIsNoRoomFor*"
+fault_tests="$fault_tests:*WhereThatIsNotEnough*:*WhatCannotBeImported*:*ADeviceThatIsLost*"
 fault_tests="$fault_tests:CudaStartup.CudaAskedFor*:CudaStartup.AnEngineThatCannot*:*GetsTheMemoryBack*"
 
 test_programs() {

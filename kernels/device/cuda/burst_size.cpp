@@ -8,8 +8,8 @@ namespace {
 
 // A PCIe 4 link, the slowest that is common: a burst that is too long in time is what hurts.
 constexpr double kFirstBytesPerSecond = 25e9;
-// Of bursts without a gap, for one measurement.
-constexpr Nanoseconds kRun = std::chrono::microseconds(500);
+// Of bursts, for one measurement.
+constexpr Nanoseconds kMeasured = std::chrono::microseconds(500);
 
 }  // namespace
 
@@ -19,25 +19,28 @@ Bytes BurstSize::first(const BurstRule& rule) {
   return std::clamp(Bytes(static_cast<std::int64_t>(bytes)), rule.least, rule.most);
 }
 
-void BurstSize::on_idle() {
-  run_bytes_ = Bytes(0);
-  run_time_ = Nanoseconds(0);
+Nanoseconds BurstSize::time_of(Bytes bytes) const {
+  const double share = static_cast<double>(bytes.value) / static_cast<double>(size_.value);
+  return Nanoseconds(
+      static_cast<std::int64_t>(share * static_cast<double>(rule_.time.count())));
 }
 
+// A short burst says more of how long it takes to begin one than of the link.
 void BurstSize::on_burst(Bytes bytes, Nanoseconds elapsed) {
-  if (rule_.time == Nanoseconds(0)) return;
-  run_bytes_ += bytes;
-  run_time_ += elapsed;
-  if (run_time_ < kRun) return;
-  // Half way: one odd run, as when another process has the link, does not decide alone.
+  if (rule_.time == Nanoseconds(0) || bytes * 2 < size_) return;
+  measured_bytes_ += bytes;
+  measured_time_ += elapsed;
+  if (measured_time_ < kMeasured) return;
+  // Half way: one odd measurement, as when another process has the link, does not decide alone.
   size_ = Bytes((size_.value + at_rate().value) / 2);
-  on_idle();
+  measured_bytes_ = Bytes(0);
+  measured_time_ = Nanoseconds(0);
 }
 
 Bytes BurstSize::at_rate() const {
   const double share = static_cast<double>(rule_.time.count()) /
-                       static_cast<double>(std::max<std::int64_t>(run_time_.count(), 1));
-  const auto bytes = static_cast<std::int64_t>(static_cast<double>(run_bytes_.value) * share);
+                       static_cast<double>(std::max<std::int64_t>(measured_time_.count(), 1));
+  const auto bytes = static_cast<std::int64_t>(static_cast<double>(measured_bytes_.value) * share);
   return std::clamp(Bytes(bytes), rule_.least, rule_.most);
 }
 

@@ -13,9 +13,13 @@
 namespace kvd::kernels::cuda {
 namespace {
 
-// How often a burst is looked at: as long as it is expected to run, often; then ever less.
+// How often a part is looked at: as long as it is expected to run, often; then ever less.
 constexpr Nanoseconds kLookSoon = std::chrono::microseconds(20);
 constexpr Nanoseconds kLookLate = std::chrono::milliseconds(1);
+// The first part of a burst is an eighth, and each one after it twice as much as the one before:
+// queueing it takes less time than that one moves, also with copies of 64 KiB.
+constexpr std::int64_t kFirstPart = 8;
+constexpr Bytes kLeastPart = kKiB * 256;
 // How long an abandoned thread has to notice.
 constexpr Nanoseconds kGrace = std::chrono::seconds(1);
 
@@ -31,7 +35,7 @@ Result<std::unique_ptr<CopyQueue>> CopyQueue::start(Direction direction, const Q
 }
 
 CopyQueue::CopyQueue(Direction direction, const QueueWorld& world, Stream stream,
-                     std::array<Event, kBursts> events)
+                     std::array<Event, kParts> events)
     : world_(world),
       stream_(std::move(stream)),
       events_(std::move(events)),
@@ -89,35 +93,49 @@ void CopyQueue::run() {
 }
 
 void CopyQueue::load() {
-  while (bursts_.size() < kBursts && !world_.health.lost() && take_batch()) load_burst();
+  while (parts_.size() < kParts && !world_.health.lost() && take_batch()) {
+    if (parts_.empty()) begin_burst();
+    if (burst_left_ <= Bytes(0)) return;  // the stream shall run dry
+    load_part();
+  }
 }
 
+void CopyQueue::begin_burst() {
+  burst_left_ = size_.bytes();
+  burst_bytes_ = Bytes(0);
+  next_part_ = std::max(Bytes(burst_left_.value / kFirstPart), kLeastPart);
+  began_at_ = moved_at_ = world_.clock.now();
+}
+
+// Precondition: nothing of it is on the device any more.
+void CopyQueue::end_burst() { size_.on_burst(burst_bytes_, moved_at_ - began_at_); }
+
 // Precondition: a batch is in hand.
-void CopyQueue::load_burst() {
-  Burst burst;
-  const Bytes size = size_.bytes();
+void CopyQueue::load_part() {
+  Part part;
+  // What would be left of the burst after it is worth no part of its own.
+  const Bytes size = burst_left_ < next_part_ * 2 ? burst_left_ : next_part_;
   Bytes room = size;
-  if (bursts_.empty()) {
-    moved_at_ = world_.clock.now();
-    size_.on_idle();
-  }
   do {
     CopyList list = moving_->cursor.take(room, size);
     room -= list.bytes;
-    burst.bytes += list.bytes;
+    part.bytes += list.bytes;
     issue(list);
     if (!moving_->status.ok() || moving_->cursor.done()) {
-      end_batch(burst);
+      end_batch(part);
     } else if (list.empty()) {
       break;  // what room is left is not worth a piece
     }
   } while (room > Bytes(0) && take_batch());
-  burst.event = last_event_ = (last_event_ + 1) % kBursts;
-  const CUresult marked = events_[burst.event].record(stream_);
+  part.event = last_event_ = (last_event_ + 1) % kParts;
+  const CUresult marked = events_[part.event].record(stream_);
   const Status status = world_.health.check(marked, "marking the end of a burst");
-  // Without the mark nobody can know when the burst ends.
+  // Without the mark nobody can know when the part ends.
   if (!status.ok()) world_.health.lose(status.error());
-  bursts_.push_back(std::move(burst));
+  burst_left_ -= std::max(part.bytes, Bytes(1));
+  burst_bytes_ += part.bytes;
+  next_part_ = next_part_ * 2;
+  parts_.push_back(std::move(part));
 }
 
 // Nothing says that the driver's batches take copies from host memory to host memory.
@@ -153,9 +171,9 @@ void CopyQueue::issue(CopyList& list) {
 }
 
 // The batch in hand has nothing more to copy, or may not go on.
-void CopyQueue::end_batch(Burst& burst) {
+void CopyQueue::end_batch(Part& part) {
   if (moving_->status.ok()) write_fence(*moving_);
-  burst.ended.push_back(std::move(*moving_));
+  part.ended.push_back(std::move(*moving_));
   moving_.reset();
 }
 
@@ -170,17 +188,16 @@ void CopyQueue::write_fence(Moving& moving) {
 }
 
 void CopyQueue::reap() {
-  while (!bursts_.empty()) {
-    const CUresult result = events_[bursts_.front().event].query();
+  while (!parts_.empty()) {
+    const CUresult result = events_[parts_.front().event].query();
     if (abandoned_) return;
     if (result == CUDA_ERROR_NOT_READY) break;
     const Status status = world_.health.check(result, "copying");
     if (!status.ok()) return world_.health.lose(status.error());
-    const TimePoint now = world_.clock.now();
-    size_.on_burst(bursts_.front().bytes, now - moved_at_);
-    moved_at_ = now;
-    for (Moving& moving : bursts_.front().ended) finish(moving);
-    bursts_.pop_front();
+    moved_at_ = world_.clock.now();
+    for (Moving& moving : parts_.front().ended) finish(moving);
+    parts_.pop_front();
+    if (parts_.empty()) end_burst();
   }
   watch();
 }
@@ -198,7 +215,7 @@ void CopyQueue::finish(Moving& moving) {
 }
 
 void CopyQueue::watch() {
-  if (bursts_.empty() || world_.clock.now() - moved_at_ <= world_.stall_limit) return;
+  if (parts_.empty() || world_.clock.now() - moved_at_ <= world_.stall_limit) return;
   world_.health.lose(make_error(
       ErrorCode::kDeviceError,
       "copies have not moved for " +
@@ -209,10 +226,10 @@ void CopyQueue::watch() {
 // Nothing is known about copies on a lost device, so their pages stay registered.
 void CopyQueue::fail_all() {
   const Status lost = world_.health.status();
-  for (const Burst& burst : bursts_) {
-    for (const Moving& moving : burst.ended) report(moving, lost);
+  for (const Part& part : parts_) {
+    for (const Moving& moving : part.ended) report(moving, lost);
   }
-  bursts_.clear();
+  parts_.clear();
   if (moving_) report(*moving_, lost);
   moving_.reset();
   std::deque<CopyBatch> dropped;
@@ -233,15 +250,23 @@ void CopyQueue::report(const Moving& moving, Status status) {
   world_.finished.push({moving.ticket, std::move(status), bytes, busy});
 }
 
+// The gap between two bursts is the link's loss, so its beginning is waited for awake. Where a batch
+// is in hand, more waits.
+bool CopyQueue::is_about_to_run_dry(Nanoseconds running) const {
+  if (!moving_ || parts_.size() != 1) return false;
+  const Nanoseconds left = size_.time_of(parts_.front().bytes) - running;
+  return left < kLookSoon && left > -kLookSoon;
+}
+
 // False when the thread shall leave.
 bool CopyQueue::pause() {
-  const Nanoseconds running = bursts_.empty() ? Nanoseconds(0) : world_.clock.now() - moved_at_;
+  const Nanoseconds running = parts_.empty() ? Nanoseconds(0) : world_.clock.now() - moved_at_;
   std::unique_lock lock(mutex_);
-  drained_ = bursts_.empty();
+  drained_ = parts_.empty();
   if (abandoned_ || (stopping_ && drained_)) return false;
   if (drained_ && !moving_) {
     wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-  } else {
+  } else if (!is_about_to_run_dry(running)) {
     wake_.wait_for(lock, std::clamp<Nanoseconds>(running / 16, kLookSoon, kLookLate));
   }
   return true;

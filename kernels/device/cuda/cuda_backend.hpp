@@ -26,11 +26,11 @@ struct CudaConfig {
   unsigned populate_threads = 0;                    ///< zero: one a CPU, eight at most
   std::optional<unsigned> numa_node;  ///< of DRAM slabs; none: the node nearest to the device
   cuda::CopyChoice copies = cuda::CopyChoice::kAuto;
-  /// How long one burst may take. Two are queued a direction, so an engine's own small copy waits
-  /// for two. Zero: bursts are of `burst` bytes however long those take; else that is the most, by
-  /// default what a Grace CPU's link moves in the time, with room.
-  Nanoseconds burst_time = std::chrono::microseconds(40);
-  Bytes burst = kMiB * 32;
+  /// How long one burst may take, which an engine's own copy may wait for; longer ones move more, as
+  /// the link stands still between two. Zero: bursts are of `burst` bytes however long those take;
+  /// else that is the most, by default what a Grace CPU's link moves in the time.
+  Nanoseconds burst_time = std::chrono::microseconds(200);
+  Bytes burst = kMiB * 96;
   /// A burst that takes longer means a lost device.
   Nanoseconds stall_limit = std::chrono::seconds(30);
   /// How often and how far apart a slab is asked for while there is no memory for it.

@@ -128,7 +128,9 @@ TEST_F(CudaAdoptingHbm, EveryByteIsThereAfterEachKill) {
     ASSERT_NO_FATAL_FAILURE(start());
     EXPECT_EQ(kept(Tier::kHbm), double{kBlocks}) << kvd_->log();
     EXPECT_EQ(metric("kvd_kept_bytes{tier=\"hbm\"}"), double{kBlocks << 14});
-    EXPECT_EQ(metric("kvd_gpu_context_bytes"), 0.0) << "what was left is none of the context's";
+    if (!on_real_driver()) {  // whose contexts take memory, this process's among them
+      EXPECT_EQ(metric("kvd_gpu_context_bytes"), 0.0) << "what was left is none of the context's";
+    }
     EXPECT_EQ(run(1, kTokens), kTokens - 1) << "and every byte of it is right";
     EXPECT_EQ(records(Tier::kHbm), kBlocks);
     EXPECT_EQ(store_.size(), 25u) << "16 and 8 slabs, and what is written down";

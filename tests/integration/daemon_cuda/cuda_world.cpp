@@ -35,6 +35,8 @@ Function entry(const char* name) {
 
 }  // namespace
 
+bool on_real_driver() { return real; }
+
 std::vector<std::string> fake_driver(std::vector<std::string> more) {
   if (!real) more.emplace_back("LD_LIBRARY_PATH=" KVD_FAKECUDA);
   return more;

@@ -17,6 +17,8 @@ namespace kvd::test {
 
 namespace cuda = kernels::cuda;
 
+/// Whether KVDTEST_REAL asks for the machine's own driver.
+bool on_real_driver();
 /// What a process needs to find the fake driver, and FAKECUDA_… variables besides.
 std::vector<std::string> fake_driver(std::vector<std::string> more = {});
 

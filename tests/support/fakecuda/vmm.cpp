@@ -88,6 +88,7 @@ CUresult Vmm::unreserve(CUdeviceptr pointer, std::size_t size) {
 
 CUresult Vmm::map(CUdeviceptr pointer, std::size_t size, Handle handle) {
   const auto memory = find(handle);
+  if (memory && size > memory->size()) return CUDA_ERROR_NOT_SUPPORTED;
   if (!memory || size != memory->size() || pointer % driver().config.granularity != 0 ||
       !reserved(pointer, size)) {
     return CUDA_ERROR_INVALID_VALUE;

@@ -78,6 +78,7 @@ TEST_F(VmmTest, OnlyWholeHandlesAreMappedAtOffsetZeroAndNeverTwiceInOnePlace) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemMap(at + 4096, kGranule, 0, small, 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemMap(at + 3 * kGranule, 2 * kGranule, 0, big, 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemMap(at, kGranule, 0, small + 1, 0)) << "no handle";
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, ::cuMemMap(at, 2 * kGranule, 0, small, 0)) << "too much";
   ASSERT_OK(::cuMemMap(at + kGranule, kGranule, 0, small, 0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, ::cuMemMap(at, 2 * kGranule, 0, big, 0)) << "overlap";
   ASSERT_OK(::cuMemUnmap(at + kGranule, kGranule));

@@ -676,7 +676,10 @@ TEST_F(CudaCopies, PagesThatMakeNoSenseAreRefused) {
 }
 
 TEST_F(CudaCopies, ARefusedBatchFailsAloneAndUnfenced) {
-  open("FAKECUDA_FAIL=cuMemcpyBatchAsync:2:1");
+  CudaConfig config;
+  config.burst_time = Nanoseconds(0);  // of so many bytes that a batch is one call
+  config.burst = kMiB * 16;
+  open("FAKECUDA_FAIL=cuMemcpyBatchAsync:2:1", config);
   ASSERT_TRUE(copy(*backend_, in(1)).status.ok());
   const Completion failed = copy(*backend_, in(2));
   EXPECT_EQ(failed.status.code(), ErrorCode::kInvalidArgument);
