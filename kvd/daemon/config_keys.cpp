@@ -69,8 +69,8 @@ Keys memory_keys() {
           "cuda.dram", "DRAM is memfd or host_numa (made and pinned by the driver), or auto",
           kAnyText, [](auto& c) -> auto& { return c.cuda_dram; }),
       key(
-          "cuda.burst", "how long is copied at a time; engines' own copies wait as long",
-          kDuration, [](auto& c) -> auto& { return c.cuda_burst; }),
+          "cuda.burst", "how long is copied at a time; engines' own copies wait as long", kDuration,
+          [](auto& c) -> auto& { return c.cuda_burst; }),
       key(
           "cuda.copies", "copies in one driver call (batch), in one each (single), or auto",
           kAnyText, [](auto& c) -> auto& { return c.cuda_copies; }),

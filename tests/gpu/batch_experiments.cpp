@@ -106,11 +106,10 @@ Status several_streams(const Lab& lab, const Gpu& gpu, const PinnedMemory& host,
         }
         for (std::thread& thread : threads) thread.join();
         if (failed) return make_error(ErrorCode::kDeviceError, "a batch of copies failed");
-        lab.out.figure(std::string(out ? "d2h" : "h2d") + ", " +
-                           std::to_string(piece.value / 1024) + " KiB over " +
-                           std::to_string(streams) + " streams",
-                       static_cast<double>(copied * piece.size()) / (now_s() - start) / 1e9,
-                       "GB/s");
+        lab.out.figure(
+            std::string(out ? "d2h" : "h2d") + ", " + std::to_string(piece.value / 1024) +
+                " KiB over " + std::to_string(streams) + " streams",
+            static_cast<double>(copied * piece.size()) / (now_s() - start) / 1e9, "GB/s");
       }
     }
   }
@@ -132,7 +131,8 @@ Status endurance(const Lab& lab, const Gpu& gpu, const PinnedMemory& host, const
   double slowest = 0;
   while (done < wanted && now_s() < end) {
     const double start = now_s();
-    for (CopyList& list : lists) KVD_TRY(gpu.check(batch(gpu, list, true, gpu.stream()), "a batch of copies"));
+    for (CopyList& list : lists)
+      KVD_TRY(gpu.check(batch(gpu, list, true, gpu.stream()), "a batch of copies"));
     KVD_TRY(gpu.finish());
     slowest = std::max(slowest, now_s() - start);
     done += static_cast<int>(lists.size());

@@ -161,8 +161,7 @@ kernels::CudaConfig bursts_of(int microseconds) {
 Status other_bursts(const Lab& lab, const Peer& engine) {
   for (const Bytes small : {kInputIds, kKiB * 256}) {
     const std::string beside = "copies of " + std::to_string(small.value / 1024) + " KiB";
-    KVD_ASSIGN_OR_RETURN(const Reply alone,
-                         engine.ask(small_copies(small, lab.quick ? 20 : 500)));
+    KVD_ASSIGN_OR_RETURN(const Reply alone, engine.ask(small_copies(small, lab.quick ? 20 : 500)));
     KVD_ASSIGN_OR_RETURN(const double p99, alone.number(1));
     lab.out.figure(beside + ", alone: p99", p99, "us");
     for (const int time : {50, 100, 200, 400}) {

@@ -9,8 +9,8 @@ namespace kvd::gpu {
 namespace {
 
 constexpr Bytes kCopy = kKiB * 64;
-constexpr std::uint64_t kRuns = 16;        // lengths of kernels, and ways of raising
-constexpr std::size_t kMostFences = 1 << 15;  // of one run
+constexpr std::uint64_t kRuns = 16;                      // lengths of kernels, and ways of raising
+constexpr std::size_t kMostFences = 1 << 15;             // of one run
 constexpr std::uint64_t kNumbers = kRuns * kMostFences;  // no fence is raised twice
 
 /// What raises a fence after a copy.
@@ -54,11 +54,10 @@ Status raise(Bench& bench, Raise how) {
                        bench.sequence);
   }
   if (how == Raise::kCopyOfANumber) {
-    return gpu.check(
-        gpu.driver().memcpy_dtoh_async(slot_word(bench.page, Slot::kSignal),
-                                       bench.numbers.address() + bench.sequence * 8, 8,
-                                       gpu.stream().get()),
-        "a fence that is a copy");
+    return gpu.check(gpu.driver().memcpy_dtoh_async(slot_word(bench.page, Slot::kSignal),
+                                                    bench.numbers.address() + bench.sequence * 8, 8,
+                                                    gpu.stream().get()),
+                     "a fence that is a copy");
   }
   KVD_TRY(gpu.check(bench.mark.record(gpu.stream()), "marking a stream"));
   CUresult passed = CUDA_ERROR_NOT_READY;

@@ -69,10 +69,9 @@ Result<Answer> small(PeerState& peer, Words& words, std::vector<UniqueFd>&) {
   KVD_ASSIGN_OR_RETURN(PinnedMemory host, PinnedMemory::make(*peer.gpu, size));
   KVD_ASSIGN_OR_RETURN(GpuSlab slab, GpuSlab::make(*peer.gpu, peer.gpu->grain()));
   return timed(seconds, [&]() -> Status {
-    KVD_TRY(peer.gpu->check(
-        peer.gpu->driver().memcpy_htod_async(slab.address(), host.data(), size.size(),
-                                             peer.gpu->stream().get()),
-        "a small copy"));
+    KVD_TRY(peer.gpu->check(peer.gpu->driver().memcpy_htod_async(
+                                slab.address(), host.data(), size.size(), peer.gpu->stream().get()),
+                            "a small copy"));
     return peer.gpu->finish();
   });
 }

@@ -10,11 +10,10 @@ namespace {
 
 CUresult import(const Gpu& gpu, int fd) {
   CUmemGenericAllocationHandle handle = 0;
-  return gpu.driver().mem_import(
-      &handle,
-      reinterpret_cast<void*>(
-          static_cast<std::intptr_t>(fd)),  // NOLINT(performance-no-int-to-ptr): as cuda.h asks
-      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  return gpu.driver().mem_import(&handle,
+                                 reinterpret_cast<void*>(static_cast<std::intptr_t>(
+                                     fd)),  // NOLINT(performance-no-int-to-ptr): as cuda.h asks
+                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
 Result<CUresult> import_of_a_file(const Gpu& gpu) {
@@ -28,8 +27,8 @@ Result<CUresult> map_more_than_there_is(const Gpu& gpu) {
   KVD_ASSIGN_OR_RETURN(const GpuSlab slab, GpuSlab::make(gpu, gpu.grain()));
   KVD_ASSIGN_OR_RETURN(const auto range,
                        cuda::AddressRange::reserve(gpu.driver(), gpu.grain() * 2));
-  const CUresult result = gpu.driver().mem_map(range.address(), gpu.grain().size() * 2, 0,
-                                               slab.memory().handle(), 0);
+  const CUresult result =
+      gpu.driver().mem_map(range.address(), gpu.grain().size() * 2, 0, slab.memory().handle(), 0);
   if (result == CUDA_SUCCESS) gpu.driver().mem_unmap(range.address(), gpu.grain().size() * 2);
   return result;
 }

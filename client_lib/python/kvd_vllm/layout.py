@@ -147,7 +147,7 @@ def _joined(some: Iterable[Piece]) -> list[Piece]:
 
 def _piece_of(tensor: Any, base: int, blocks: int) -> Piece:
     rows = tensor.shape[0]
-    if rows % blocks or not tensor[0].is_contiguous():
+    if rows % blocks or not _is_one_run(tensor[0]):
         raise ValueError(f"a KV tensor of shape {tuple(tensor.shape)} has no block in one piece")
     parts, size = rows // blocks, tensor.element_size()
     part = tensor[0].numel() * size
@@ -155,6 +155,17 @@ def _piece_of(tensor: Any, base: int, blocks: int) -> Piece:
     if parts > 1 and stride != part:
         raise ValueError(f"a block is {parts} parts of a KV tensor, which are apart")
     return Piece(tensor.data_ptr() - base, stride * parts, part * parts)
+
+
+def _is_one_run(block: Any) -> bool:
+    """Whether its elements fill a run of memory, in whichever order: some attention backends see the
+    heads of a block before its tokens, which lie the other way round."""
+    expected = 1
+    for stride, size in sorted(zip(block.stride(), block.shape, strict=True)):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def digest_of(block_hash: bytes) -> bytes:

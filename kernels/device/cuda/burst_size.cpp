@@ -21,8 +21,7 @@ Bytes BurstSize::first(const BurstRule& rule) {
 
 Nanoseconds BurstSize::time_of(Bytes bytes) const {
   const double share = static_cast<double>(bytes.value) / static_cast<double>(size_.value);
-  return Nanoseconds(
-      static_cast<std::int64_t>(share * static_cast<double>(rule_.time.count())));
+  return Nanoseconds(static_cast<std::int64_t>(share * static_cast<double>(rule_.time.count())));
 }
 
 // A short burst says more of how long it takes to begin one than of the link.

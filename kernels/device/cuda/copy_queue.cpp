@@ -16,10 +16,11 @@ namespace {
 // How often a part is looked at: as long as it is expected to run, often; then ever less.
 constexpr Nanoseconds kLookSoon = std::chrono::microseconds(20);
 constexpr Nanoseconds kLookLate = std::chrono::milliseconds(1);
-// The first part of a burst is an eighth, and each one after it twice as much as the one before:
-// queueing it takes less time than that one moves, also with copies of 64 KiB.
-constexpr std::int64_t kFirstPart = 8;
+constexpr std::int64_t kPartsOfABurst = 8;
 constexpr Bytes kLeastPart = kKiB * 256;
+// Around the end that is expected of a burst.
+constexpr Nanoseconds kAwakeBefore = std::chrono::microseconds(30);
+constexpr Nanoseconds kAwakeAfter = std::chrono::microseconds(100);
 // How long an abandoned thread has to notice.
 constexpr Nanoseconds kGrace = std::chrono::seconds(1);
 
@@ -28,16 +29,21 @@ constexpr Nanoseconds kGrace = std::chrono::seconds(1);
 Result<std::unique_ptr<CopyQueue>> CopyQueue::start(Direction direction, const QueueWorld& world) {
   const Driver& driver = world.context.driver();
   KVD_ASSIGN_OR_RETURN(Stream stream, Stream::create(driver));
-  KVD_ASSIGN_OR_RETURN(Event first, Event::create(driver));
-  KVD_ASSIGN_OR_RETURN(Event second, Event::create(driver));
-  return std::unique_ptr<CopyQueue>(
-      new CopyQueue(direction, world, std::move(stream), {std::move(first), std::move(second)}));
+  KVD_ASSIGN_OR_RETURN(Stream other, Stream::create(driver));
+  std::vector<Event> events;
+  while (events.size() < kParts) {
+    KVD_ASSIGN_OR_RETURN(Event event, Event::create(driver));
+    events.push_back(std::move(event));
+  }
+  return std::unique_ptr<CopyQueue>(new CopyQueue(
+      direction, world, {std::move(stream), std::move(other)},
+      {std::move(events[0]), std::move(events[1]), std::move(events[2]), std::move(events[3])}));
 }
 
-CopyQueue::CopyQueue(Direction direction, const QueueWorld& world, Stream stream,
-                     std::array<Event, kParts> events)
+CopyQueue::CopyQueue(Direction direction, const QueueWorld& world,
+                     std::array<Stream, kStreams> streams, std::array<Event, kParts> events)
     : world_(world),
-      stream_(std::move(stream)),
+      streams_(std::move(streams)),
       events_(std::move(events)),
       size_(world.burst),
       thread_([this, direction] {
@@ -95,7 +101,7 @@ void CopyQueue::run() {
 void CopyQueue::load() {
   while (parts_.size() < kParts && !world_.health.lost() && take_batch()) {
     if (parts_.empty()) begin_burst();
-    if (burst_left_ <= Bytes(0)) return;  // the stream shall run dry
+    if (burst_left_ <= Bytes(0)) return;  // the streams shall run dry
     load_part();
   }
 }
@@ -103,7 +109,7 @@ void CopyQueue::load() {
 void CopyQueue::begin_burst() {
   burst_left_ = size_.bytes();
   burst_bytes_ = Bytes(0);
-  next_part_ = std::max(Bytes(burst_left_.value / kFirstPart), kLeastPart);
+  part_bytes_ = std::max(Bytes(burst_left_.value / kPartsOfABurst), kLeastPart);
   began_at_ = moved_at_ = world_.clock.now();
 }
 
@@ -112,29 +118,26 @@ void CopyQueue::end_burst() { size_.on_burst(burst_bytes_, moved_at_ - began_at_
 
 // Precondition: a batch is in hand.
 void CopyQueue::load_part() {
-  Part part;
-  // What would be left of the burst after it is worth no part of its own.
-  const Bytes size = burst_left_ < next_part_ * 2 ? burst_left_ : next_part_;
+  Part part{++last_part_, {}, {}};
+  const Bytes size = std::min(burst_left_, part_bytes_);
   Bytes room = size;
   do {
     CopyList list = moving_->cursor.take(room, size);
     room -= list.bytes;
     part.bytes += list.bytes;
-    issue(list);
+    issue(list, part);
     if (!moving_->status.ok() || moving_->cursor.done()) {
       end_batch(part);
     } else if (list.empty()) {
       break;  // what room is left is not worth a piece
     }
   } while (room > Bytes(0) && take_batch());
-  part.event = last_event_ = (last_event_ + 1) % kParts;
-  const CUresult marked = events_[part.event].record(stream_);
+  const CUresult marked = event_of(part).record(stream_of(part));
   const Status status = world_.health.check(marked, "marking the end of a burst");
   // Without the mark nobody can know when the part ends.
   if (!status.ok()) world_.health.lose(status.error());
   burst_left_ -= std::max(part.bytes, Bytes(1));
   burst_bytes_ += part.bytes;
-  next_part_ = next_part_ * 2;
   parts_.push_back(std::move(part));
 }
 
@@ -143,7 +146,8 @@ CopyForm CopyQueue::form_of(const CopyBatch& batch) const {
   return batch.in_place ? CopyForm::kSingle : world_.form;
 }
 
-// Whether a batch is in hand, taking the next one where there was none.
+// Whether a batch is in hand, taking the next one where there was none. The last part may be the
+// one that is being made, with copies of the batch before.
 bool CopyQueue::take_batch() {
   CopyBatch batch;
   {
@@ -160,28 +164,52 @@ bool CopyQueue::take_batch() {
                          world_.pages.target(batch.fence.word),
                          world_.clock.now(),
                          form_of(batch),
+                         last_part_,
+                         {},
                          {},
                          {}});
   return true;
 }
 
-void CopyQueue::issue(CopyList& list) {
+// What the stream does from here on comes after the parts up to `last` that are on the device.
+// Those in its own stream it comes after anyway.
+void CopyQueue::wait_for_other_stream(const Part& part, std::uint64_t last) {
+  const auto other = std::find_if(parts_.rbegin(), parts_.rend(), [&](const Part& queued) {
+    return queued.number <= last && queued.number % kStreams != part.number % kStreams;
+  });
+  if (other == parts_.rend()) return;
+  const CUresult waits =
+      world_.context.driver().stream_wait_event(stream_of(part).get(), event_of(*other).get(), 0);
+  const Status status = world_.health.check(waits, "putting copies in order");
+  if (!status.ok()) world_.health.lose(status.error());
+}
+
+void CopyQueue::issue(CopyList& list, const Part& part) {
+  bool& ordered = moving_->ordered[part.number % kStreams];
+  if (!std::exchange(ordered, true)) wait_for_other_stream(part, moving_->after);
+  if (world_.health.lost()) {
+    moving_->status = world_.health.status();
+    return;
+  }
   moving_->bytes += list.bytes;
-  moving_->status = world_.health.check(stream_.copy(list, moving_->form), "queueing copies");
+  moving_->status =
+      world_.health.check(stream_of(part).copy(list, moving_->form), "queueing copies");
 }
 
 // The batch in hand has nothing more to copy, or may not go on.
 void CopyQueue::end_batch(Part& part) {
-  if (moving_->status.ok()) write_fence(*moving_);
+  if (moving_->status.ok()) write_fence(*moving_, part);
   part.ended.push_back(std::move(*moving_));
   moving_.reset();
 }
 
 // Default flags: the write comes after the copies, for everybody who looks (system scope).
-void CopyQueue::write_fence(Moving& moving) {
+void CopyQueue::write_fence(Moving& moving, const Part& part) {
   if (!moving.target || !world_.pages.raise(moving.target, moving.fence.value)) return;
+  wait_for_other_stream(part, last_part_);
   const CUresult written = world_.context.driver().stream_write_value64(
-      stream_.get(), moving.target.address(), moving.fence.value, CU_STREAM_WRITE_VALUE_DEFAULT);
+      stream_of(part).get(), moving.target.address(), moving.fence.value,
+      CU_STREAM_WRITE_VALUE_DEFAULT);
   if (world_.health.check(written, "queueing a fence").ok()) return;
   world_.pages.done(moving.target);
   moving.target = {};  // the CPU does it
@@ -189,7 +217,7 @@ void CopyQueue::write_fence(Moving& moving) {
 
 void CopyQueue::reap() {
   while (!parts_.empty()) {
-    const CUresult result = events_[parts_.front().event].query();
+    const CUresult result = event_of(parts_.front()).query();
     if (abandoned_) return;
     if (result == CUDA_ERROR_NOT_READY) break;
     const Status status = world_.health.check(result, "copying");
@@ -250,12 +278,12 @@ void CopyQueue::report(const Moving& moving, Status status) {
   world_.finished.push({moving.ticket, std::move(status), bytes, busy});
 }
 
-// The gap between two bursts is the link's loss, so its beginning is waited for awake. Where a batch
-// is in hand, more waits.
-bool CopyQueue::is_about_to_run_dry(Nanoseconds running) const {
-  if (!moving_ || parts_.size() != 1) return false;
-  const Nanoseconds left = size_.time_of(parts_.front().bytes) - running;
-  return left < kLookSoon && left > -kLookSoon;
+// The gap between two bursts is the link's loss, so its beginning is waited for awake where more
+// waits: a batch is in hand then.
+bool CopyQueue::is_about_to_run_dry() const {
+  if (!moving_ || parts_.empty() || burst_left_ > Bytes(0)) return false;
+  const Nanoseconds left = began_at_ + size_.time_of(burst_bytes_) - world_.clock.now();
+  return left < kAwakeBefore && left > -kAwakeAfter;
 }
 
 // False when the thread shall leave.
@@ -266,7 +294,7 @@ bool CopyQueue::pause() {
   if (abandoned_ || (stopping_ && drained_)) return false;
   if (drained_ && !moving_) {
     wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-  } else if (!is_about_to_run_dry(running)) {
+  } else if (!is_about_to_run_dry()) {
     wake_.wait_for(lock, std::clamp<Nanoseconds>(running / 16, kLookSoon, kLookLate));
   }
   return true;

@@ -26,9 +26,9 @@ struct CudaConfig {
   unsigned populate_threads = 0;                    ///< zero: one a CPU, eight at most
   std::optional<unsigned> numa_node;  ///< of DRAM slabs; none: the node nearest to the device
   cuda::CopyChoice copies = cuda::CopyChoice::kAuto;
-  /// How long one burst may take, which an engine's own copy may wait for; longer ones move more, as
-  /// the link stands still between two. Zero: bursts are of `burst` bytes however long those take;
-  /// else that is the most, by default what a Grace CPU's link moves in the time.
+  /// How long one burst may take, which an engine's own copy may wait for; longer ones move more,
+  /// as the link stands still between two. Zero: bursts are of `burst` bytes however long those
+  /// take; else that is the most, by default what a Grace CPU's link moves in the time.
   Nanoseconds burst_time = std::chrono::microseconds(200);
   Bytes burst = kMiB * 96;
   /// A burst that takes longer means a lost device.

@@ -48,8 +48,8 @@ Result<HbmSlab> HbmSlab::import(const PrimaryContext& context, int fd, Bytes siz
   Result<HbmSlab> slab = map(context, std::move(memory), granularity, Access::kRead);
   // Driver 580 says Unsupported of more memory than the descriptor has.
   if (slab.ok() || slab.error().code != ErrorCode::kUnsupported) return slab;
-  return make_error(ErrorCode::kInvalidArgument, "the descriptor's memory is not as large (" +
-                                                     slab.error().message + ")");
+  return make_error(ErrorCode::kInvalidArgument,
+                    "the descriptor's memory is not as large (" + slab.error().message + ")");
 }
 
 Result<HbmSlab> HbmSlab::map(const PrimaryContext& context, PhysicalMemory memory,

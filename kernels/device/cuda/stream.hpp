@@ -53,6 +53,7 @@ class Event {
   [[nodiscard]] CUresult record(const Stream& stream) const;
   /// CUDA_SUCCESS once the stream has passed the mark, CUDA_ERROR_NOT_READY before.
   [[nodiscard]] CUresult query() const;
+  [[nodiscard]] CUevent get() const { return event_; }
 
  private:
   Event(const Driver& driver, CUevent event) : driver_(&driver), event_(event) {}

@@ -1,4 +1,5 @@
-"""Regions as numpy arrays and torch tensors, which the environment of vLLM has."""
+"""Regions as numpy arrays and torch tensors, which the environment of vLLM has, and KV tensors as pieces
+of blocks."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ import torch
 import ctest
 from kvd_client import Client, InvalidArgument, WouldBlock
 from kvd_process import KvdProcess
+
+from kvd_vllm.layout import Piece, pieces_of
 
 
 class Arrays(unittest.TestCase):
@@ -49,6 +52,26 @@ class Arrays(unittest.TestCase):
         gc.collect()
         self.region.free()
         self.assertIsNone(part)
+
+
+class Pieces(unittest.TestCase):
+    """Of layers of 6 blocks of 4 tokens, 2 heads and 8 numbers."""
+
+    def setUp(self) -> None:
+        self.memory = torch.zeros(2 * 6 * 4 * 2 * 8, dtype=torch.float16)
+        self.base, self.block = self.memory.data_ptr(), 4 * 2 * 8 * 2
+
+    def test_of_blocks_that_lie_token_by_token_and_are_seen_head_by_head(self) -> None:
+        seen = [half.view(6, 4, 2, 8).permute(0, 2, 1, 3) for half in self.memory.chunk(2)]
+        self.assertEqual(pieces_of(seen, self.base, 6),
+                         [Piece(0, self.block, self.block), Piece(6 * self.block, self.block, self.block)])  # fmt: skip
+
+    def test_where_others_lie_in_between_there_are_none(self) -> None:
+        for seen in (self.memory.view(4, 12, 2, 8).transpose(0, 1),  # of each block a token here and there
+                     self.memory.view(12, 8, 8)[:, ::2],
+                     self.memory[:192].view(12, 16).as_strided((12, 4, 4), (16, 4, 0))):  # fmt: skip
+            with self.assertRaisesRegex(ValueError, "no block in one piece"):
+                pieces_of([seen], self.base, 12)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 import numpy
 import torch
 import tiny_model
+from kvd_process import DEVICE
 
 os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -61,6 +62,24 @@ def answer_to(prompt: list[int], count: int) -> list[int]:
         tokens.append(token)
         value = (value * 6364136223846793005 + token + 1442695040888963407) % (1 << 63)
     return tokens
+
+
+class DeviceSlots:
+    """Slots in a GPU's memory, read and written by numpy's indices."""
+
+    def __init__(self, slots: torch.Tensor) -> None:
+        self._slots = slots
+
+    def __getitem__(self, at: Any) -> numpy.ndarray[Any, Any]:
+        return self._slots[self._there(at)].cpu().numpy()
+
+    def __setitem__(self, at: Any, values: Any) -> None:
+        self._slots[self._there(at)] = torch.as_tensor(values, device=self._slots.device)
+
+    def _there(self, at: Any) -> Any:
+        if at is Ellipsis:
+            return at
+        return tuple(torch.as_tensor(each, device=self._slots.device) for each in at)
 
 
 class WrongBytes(AssertionError):
@@ -108,12 +127,12 @@ class Rig:
         self.blocks = blocks
         self.worker = KvdConnector(config, KVConnectorRole.WORKER, cache)
         with self.worker.get_mem_pool_context():
-            memory = torch.zeros(LAYERS * blocks * page, dtype=torch.int8, device="cpu")
+            memory = torch.zeros(LAYERS * blocks * page, dtype=torch.int8, device=DEVICE)
         self.kv = list(memory.view(torch.int64).view(LAYERS, blocks, page // 8))
         self.worker.register_kv_caches(
             {name: kv for layers in names for name, kv in zip(layers, self.kv, strict=True)}
         )
-        self.slots = [each.numpy() for each in self.kv]
+        self.slots = [each.numpy() if DEVICE == "cpu" else DeviceSlots(each) for each in self.kv]
         self.scheduler = scheduler(
             vllm_config=config, kv_cache_config=cache, block_size=TOKENS, log_stats=False,
             structured_output_manager=StructuredOutputManager(config),

@@ -62,9 +62,9 @@ void hold_until_given_up(const CUstream_st& stream) {
 CUresult run_lane(CUstream_st& stream, Lane lane, Pieces& pieces) {
   const auto index = static_cast<std::size_t>(lane);
   Engine& engine = driver().engines[static_cast<std::size_t>(stream.context->device)][index];
+  stream.pause();  // here, so that the streams of a direction get to it in any order
   if (!engine.acquire(stream)) return CUDA_SUCCESS;
   if (stalled(lane)) hold_until_given_up(stream);
-  stream.pause();
   CUresult result = CUDA_SUCCESS;
   for (Piece& piece : pieces) {
     if (piece.lane != lane || piece.size == 0) continue;

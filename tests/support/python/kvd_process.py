@@ -1,4 +1,5 @@
-"""A real kvd for tests in Python: host backend, a folder of its own, every wait with a deadline."""
+"""A real kvd for tests in Python: a folder of its own, every wait with a deadline. On the host backend, or
+with KVDTEST_DEVICE=cuda on a GPU."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE_S = 60.0
+DEVICE = os.environ.get("KVDTEST_DEVICE", "cpu")
 SLAB = 2 << 20
 
 
@@ -88,8 +90,9 @@ class KvdProcess:
         self.metrics_port = free_port() if metrics else 0
         metrics_table = f"port = {self.metrics_port}" if metrics else 'address = ""'
         config = Path(self._folder.name, "kvd.toml")
+        backend = "cuda" if DEVICE == "cuda" else "host"
         config.write_text(
-            f'backend = "host"\n[paths]\nruntime_dir = "{self._folder.name}"\n'
+            f'backend = "{backend}"\n[paths]\nruntime_dir = "{self._folder.name}"\n'
             f'[pool]\nslab = "{slab}B"\nhbm = "{slab * slabs}B"\n'
             f'dram = "{slab * dram_slabs}B"\nreserve = "0"\n'
             f'[link]\nbandwidth = "{bandwidth}"\n'

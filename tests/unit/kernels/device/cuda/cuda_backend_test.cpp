@@ -397,7 +397,7 @@ TEST(CudaBackend, APieceThatCannotBeReadIsAnErrorAndNobodyLooks) {
 }
 
 TEST(CudaBackend, WhereTheHostHasNoRoomNothingIsRead) {
-  const FakeDriver driver("FAKECUDA_FAIL=cuMemHostRegister:2:1,cuStreamCreateWithPriority:4:1");
+  const FakeDriver driver("FAKECUDA_FAIL=cuMemHostRegister:2:1,cuStreamCreateWithPriority:6:1");
   auto backend = make();
   const Slab slab = slab_or_die(*backend, Tier::kHbm, kMiB * 4);
   const auto look = [](std::span<const std::byte> bytes) { EXPECT_TRUE(all_zero(bytes)); };
@@ -614,6 +614,54 @@ TEST_F(CudaCopies, FencesInAnAdoptedPageAreWrittenWithTheirBatches) {
   EXPECT_EQ(page_.word(0).load(), 19u);
   EXPECT_EQ(page_.word(1).load(), 20u);
   EXPECT_EQ(page_.word(2).load(), 0u);
+}
+
+/// Bursts of eight parts, which go to two streams in turn.
+CudaConfig in_parts() {
+  CudaConfig config;
+  config.burst_time = Nanoseconds(0);
+  config.burst = kMiB * 2;
+  return config;
+}
+
+TEST_F(CudaCopies, AFenceOfTheDeviceComesAfterTheBytesOfAllParts) {
+  open("FAKECUDA_DELAY_US=1000", in_parts());
+  const Slab from = slab_or_die(*backend_, Tier::kDram, kMiB * 4);
+  for (std::uint64_t round = 1; round <= 20; ++round) {
+    fill_pattern(bytes_of(from), static_cast<unsigned>(round));
+    copy(*backend_, batch_of(round, kIn, {{device_.address, from.address, kMiB * 4}}));
+    ASSERT_TRUE(backend_->submit(out(1000 + round, 1, kMiB * 4)).ok());
+    while (page_.word(1).load() < 1000 + round) std::this_thread::yield();
+    // Those of the last part but one first: it is in the other stream.
+    const std::size_t last_but_one = (kMiB * 4 - kKiB * 256).size() - 1;
+    ASSERT_EQ(bytes_of(host_)[last_but_one],
+              pattern_at(last_but_one, static_cast<unsigned>(round)));
+    ASSERT_TRUE(has_pattern(bytes_of(host_), static_cast<unsigned>(round))) << round;
+    wait_for(*backend_, 1);
+  }
+}
+
+// Each but the last is written over by the one after it: of a whole part, which goes to the other
+// stream, and of one that shares a part with it.
+TEST_F(CudaCopies, BatchesGoOneAfterTheOtherInWhicheverStreamTheirPartsAre) {
+  open("FAKECUDA_DELAY_US=1000", in_parts());
+  const Slab from = slab_or_die(*backend_, Tier::kDram, kMiB * 4);
+  fill_pattern(bytes_of(from).first(kMiB.size()), 3);
+  fill_pattern(bytes_of(from).subspan(kMiB.size()), 4);
+  std::uint64_t ticket = 0;
+  for (const Bytes length : {kKiB * 256, kKiB * 300}) {
+    for (int round = 0; round < 20; ++round) {
+      for (std::uint64_t i = 0; i < 5; ++i) {
+        const std::uintptr_t source = from.address + (i % 2) * kMiB.size();
+        ASSERT_TRUE(
+            backend_->submit(batch_of(++ticket, kIn, {{device_.address, source, length}})).ok());
+      }
+      wait_for(*backend_, 5);
+      copy(*backend_, batch_of(++ticket, kOut, {{host_.address, device_.address, length}}));
+      ASSERT_EQ(std::memcmp(bytes_of(host_).data(), bytes_of(from).data(), length.size()), 0)
+          << length.value << " bytes, round " << round;
+    }
+  }
 }
 
 TEST_F(CudaCopies, AFenceNeverGoesBackwardsInWhateverOrderTicketsCome) {
