@@ -1,15 +1,12 @@
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
+#include "client_lib/src/driver_wait.hpp"
 #include "client_lib/src/gpu.hpp"
 #include "client_lib/src/gpu_fences.hpp"
-#include "client_lib/src/signals_blocked.hpp"
 #include "kernels/device/cuda/context.hpp"
 #include "kernels/device/cuda/device.hpp"
 #include "kernels/device/cuda/driver.hpp"
@@ -22,22 +19,6 @@ namespace {
 namespace cuda = kernels::cuda;
 
 CUdeviceptr device_pointer(Bytes offset, CUdeviceptr base) { return base + offset.size(); }
-
-/// A wait for the device, which knows no limit; shared by the thread that is in it and the one that
-/// has a limit.
-struct DeviceWait {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::optional<CUresult> result;
-};
-
-void wait_for_device(const cuda::PrimaryContext& context, DeviceWait& wait) {
-  const cuda::ScopedCurrent current(context);
-  const CUresult result = context.driver().ctx_synchronize();
-  const std::lock_guard lock(wait.mutex);
-  wait.result = result;
-  wait.changed.notify_all();
-}
 
 /// What the driver said of a wait for the device: the end of all work, unless somebody captures.
 Status idle_after(const cuda::Driver& driver, CUresult result) {
@@ -153,19 +134,12 @@ class CudaGpu final : public Gpu, public std::enable_shared_from_this<CudaGpu> {
   }
 
   Status quiesce(Nanoseconds limit) override {
-    const auto wait = std::make_shared<DeviceWait>();
-    std::thread waiter;
-    {
-      const AllSignalsBlocked blocked;
-      waiter =
-          std::thread([wait, gpu = shared_from_this()] { wait_for_device(gpu->context_, *wait); });
-    }
-    std::unique_lock lock(wait->mutex);
-    const bool ended =
-        wait->changed.wait_for(lock, limit, [&] { return wait->result.has_value(); });
-    lock.unlock();
-    if (ended) return waiter.join(), idle_after(context_.driver(), *wait->result);
-    waiter.detach();  // inside the driver until the device is done
+    const auto result = std::make_shared<CUresult>(CUDA_SUCCESS);
+    const bool ended = ended_within(limit, [result, gpu = shared_from_this()] {
+      const cuda::ScopedCurrent current(gpu->context_);
+      *result = gpu->context_.driver().ctx_synchronize();
+    });
+    if (ended) return idle_after(context_.driver(), *result);
     return make_error(ErrorCode::kDeadlineExceeded,
                       "the GPU still works on what this process has given it: allow more time");
   }

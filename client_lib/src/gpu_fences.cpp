@@ -3,6 +3,7 @@
 #include <string>
 #include <thread>
 
+#include "client_lib/src/driver_wait.hpp"
 #include "ipc/vocabulary/keep.hpp"
 #include "kernels/device/cuda/error.hpp"
 
@@ -80,15 +81,25 @@ bool GpuFences::close() {
     const std::lock_guard lock(listener_->mutex);
     listener_->told = nullptr;
   }
-  const bool idle = wait_for_streams();
-  if (!idle) {
+  if (!wait_for_streams()) {
     keep_for_ever(std::move(page_));
     keep_for_ever(std::move(tellers_));
+    marks_.clear();
+    return false;
   }
   marks_.clear();
   tellers_.reset();
-  page_.reset();
-  return idle;
+  return unregister();
+}
+
+// The driver waits here for all streams of the process, those that wait for something else and will
+// go on doing so among them (H200 with driver 580, deploy/gpu-reports, E18).
+bool GpuFences::unregister() {
+  return ended_within(kLongestWait,
+                      [gpu = gpu_, &context = context_, page = std::move(page_)]() mutable {
+                        const cuda::ScopedCurrent current(context);
+                        page.reset();
+                      });
 }
 
 template <class Operation>

@@ -75,6 +75,7 @@ class GpuFences final : public StreamFences {
   Status tell_after(const Mark& mark, std::uint64_t value);
   static void run(void* call);
   [[nodiscard]] bool wait_for_streams();
+  [[nodiscard]] bool unregister();
 
   const std::shared_ptr<const void> gpu_;  ///< keeps the context
   const kernels::cuda::PrimaryContext& context_;

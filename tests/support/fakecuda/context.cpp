@@ -117,8 +117,12 @@ void wait_for(const std::vector<std::shared_ptr<CUstream_st>>& streams) {
 }  // namespace
 
 void fakecuda::synchronize_if_told() {
+  if (driver().config.synchronous) synchronize();
+}
+
+void fakecuda::synchronize() {
   const CUcontext context = current_context();
-  if (!driver().config.synchronous || context == nullptr) return;
+  if (context == nullptr) return;
   std::vector<std::shared_ptr<CUstream_st>> streams;
   {
     const std::lock_guard lock(driver().mutex);

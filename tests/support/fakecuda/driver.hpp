@@ -87,6 +87,8 @@ CUresult enter(const char* entry, Needs needs);
 /// lets calls that change mappings, registrations and streams wait for the device, and does not say
 /// when they do (its \\note_sync).
 void synchronize_if_told();
+/// Waits for all streams of the current context.
+void synchronize();
 /// The calling thread's context, or null.
 CUcontext current_context();
 /// The contexts of the calling thread, innermost last.

@@ -15,7 +15,7 @@ CUresult CUDAAPI cuMemHostRegister(void* memory, std::size_t size, unsigned int 
 
 CUresult CUDAAPI cuMemHostUnregister(void* memory) {
   if (const CUresult r = enter("cuMemHostUnregister", Needs::kContext)) return r;
-  fakecuda::synchronize_if_told();
+  fakecuda::synchronize();
   const std::lock_guard lock(driver().mutex);
   return driver().host.remove(reinterpret_cast<CUdeviceptr>(memory));
 }
