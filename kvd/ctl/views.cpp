@@ -81,7 +81,7 @@ std::string devices_view(const Json& devices) {
 std::string gpu_line(const Json& gpu) {
   if (gpu.is_null()) return "";
   return "gpu " + text(gpu.at("name")) + ", " + text(gpu.at("uuid")) + ", " +
-         bytes(gpu.at("context_bytes")) + " for the context\n";
+         bytes(gpu.at("context_bytes")) + " for the context at most\n";
 }
 
 std::string out_of_service(const Json& status) {

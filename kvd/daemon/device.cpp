@@ -104,7 +104,7 @@ void Device::tell_pool(const Config& config, const std::vector<Bytes>& kept) {
   for (std::size_t i = 0; i < backends_.size(); ++i) {
     const auto& gpu = gpus_.emplace_back(gpu_facts(*backends_[i], kept[i]));
     if (!gpu) continue;
-    log_info("gpu: " + gpu->name + ", " + gpu->uuid + ", context " +
+    log_info("gpu: " + gpu->name + ", " + gpu->uuid + ", context at most " +
              std::to_string(gpu->context_bytes.value >> 20) + " MiB");
   }
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {

@@ -15,6 +15,10 @@ CUresult CUDAAPI cuMemHostRegister(void* memory, std::size_t size, unsigned int 
 
 CUresult CUDAAPI cuMemHostUnregister(void* memory) {
   if (const CUresult r = enter("cuMemHostUnregister", Needs::kContext)) return r;
+  {
+    const std::lock_guard lock(driver().mutex);
+    driver().host.expect_unused(reinterpret_cast<CUdeviceptr>(memory));
+  }
   fakecuda::synchronize();
   const std::lock_guard lock(driver().mutex);
   return driver().host.remove(reinterpret_cast<CUdeviceptr>(memory));

@@ -83,13 +83,18 @@ CUresult HostRegistry::add(CUdeviceptr host, std::size_t size, unsigned flags, C
   return CUDA_SUCCESS;
 }
 
-CUresult HostRegistry::remove(CUdeviceptr host) {
+void HostRegistry::expect_unused(CUdeviceptr host) const {
   const auto found = by_host_.find(host);
-  if (found == by_host_.end()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  if (found == by_host_.end()) return;
   const Registration& item = found->second;
   if (in_flight(host, item.size) || in_flight(item.device, item.size)) {
     violation("unregister_in_flight", hex(host));
   }
+}
+
+CUresult HostRegistry::remove(CUdeviceptr host) {
+  const auto found = by_host_.find(host);
+  if (found == by_host_.end()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   drop(found);
   return CUDA_SUCCESS;
 }

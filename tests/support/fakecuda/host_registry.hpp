@@ -22,6 +22,8 @@ class HostRegistry {
 
   ~HostRegistry();
   CUresult add(CUdeviceptr host, std::size_t size, unsigned flags, CUcontext context);
+  /// A violation where queued work touches it.
+  void expect_unused(CUdeviceptr host) const;
   CUresult remove(CUdeviceptr host);
   void remove_all_of(CUcontext context);
 

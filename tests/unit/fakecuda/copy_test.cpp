@@ -1,4 +1,6 @@
 #include <array>
+#include <atomic>
+#include <thread>
 
 #include "tests/unit/fakecuda/fake_world.hpp"
 
@@ -220,13 +222,47 @@ TEST_F(CopyTest, MemoryStaysUntilTheWorkOnItIsDone) {
   pin(host);
   close_gate();
   ASSERT_OK(::cuMemcpyHtoDAsync(memory.at, host.data(), kGranule, stream_));
-  ASSERT_OK(::cuMemHostUnregister(host.data()));
-  EXPECT_EQ(::fakecuda_violations("unregister_in_flight"), 1u);
-  pin(host);
   ASSERT_OK(::cuMemUnmap(memory.at, memory.size));
   EXPECT_EQ(::fakecuda_violations("unmap_in_flight"), 1u);
   open_gate();
   EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, sync());
+}
+
+TEST_F(CopyTest, UnregisteringWaitsAlsoForWorkOnOtherMemory) {
+  const auto memory = device_memory();
+  const HostMemory host(kGranule), other(kPage);
+  pin(host), pin(other);
+  close_gate();
+  ASSERT_OK(::cuMemcpyHtoDAsync(memory.at, host.data(), kGranule, stream_));
+  std::atomic<bool> calling{false}, opened{false};
+  std::thread opener([&] {
+    while (!calling) std::this_thread::yield();
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    opened = true;
+    open_gate();
+  });
+  calling = true;
+  ASSERT_OK(::cuMemHostUnregister(other.data()));
+  EXPECT_TRUE(opened);
+  opener.join();
+  EXPECT_EQ(::fakecuda_violations("unregister_in_flight"), 0u);
+  ASSERT_OK(::cuMemHostUnregister(host.data()));
+  EXPECT_EQ(::fakecuda_violations("unregister_in_flight"), 0u) << "the copy has ended";
+}
+
+TEST_F(CopyTest, UnregisteringWhatACopyIsOnIsAMistake) {
+  const auto memory = device_memory();
+  const HostMemory host(kGranule);
+  pin(host);
+  close_gate();
+  ASSERT_OK(::cuMemcpyHtoDAsync(memory.at, host.data(), kGranule, stream_));
+  std::thread opener([&] {
+    while (::fakecuda_violations("unregister_in_flight") == 0) std::this_thread::yield();
+    open_gate();
+  });
+  ASSERT_OK(::cuMemHostUnregister(host.data()));
+  opener.join();
+  EXPECT_EQ(::fakecuda_violations("unregister_in_flight"), 1u);
 }
 
 TEST_F(CopyTest, RowsAndFillsTouchWhatTheySay) {

@@ -44,7 +44,7 @@ TEST(Views, StatusNamesTheGpuWhereThereIsOne) {
   admin::DaemonInfo on_gpu = info();
   on_gpu.gpu = {"NVIDIA H100", "c0c1c2c3-c4c5", 300 * kMiB};
   EXPECT_THAT(rendered(View::kStatus, admin::status_document({}, on_gpu)),
-              HasSubstr("\ngpu NVIDIA H100, c0c1c2c3-c4c5, 300 MiB for the context\n"));
+              HasSubstr("\ngpu NVIDIA H100, c0c1c2c3-c4c5, 300 MiB for the context at most\n"));
 }
 
 TEST(Views, SeveralDevicesHaveARowEach) {
