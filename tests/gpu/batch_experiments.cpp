@@ -37,6 +37,7 @@ CopyList scattered(const PinnedMemory& host, const GpuSlab& device, Bytes piece,
     list.from.push_back(host.address() + i * piece.size());
     list.to.push_back(device.address() + i * piece.size());
     list.lengths.push_back(piece.size());
+    list.bytes += piece;
   }
   return list;
 }
@@ -72,46 +73,48 @@ Status flag(const Lab& lab, const Gpu& gpu, const PinnedMemory& host, const GpuS
   return {};
 }
 
-/// Whether small copies get faster where several streams of one direction share them, each fed by a
-/// thread of its own.
+/// Bytes a second that the lists move, each again and again in a stream and a thread of its own.
+Result<double> rate_of_streams(const Gpu& gpu, std::vector<CopyList>& lists, double seconds) {
+  std::vector<cuda::Stream> streams;
+  while (streams.size() < lists.size()) {
+    KVD_ASSIGN_OR_RETURN(cuda::Stream stream, cuda::Stream::create(gpu.driver()));
+    streams.push_back(std::move(stream));
+  }
+  std::atomic<std::int64_t> copied{0};
+  std::atomic<bool> failed{false};
+  const double start = now_s();
+  const auto work = [&](CopyList& list, const cuda::Stream& stream) {
+    gpu.driver().ctx_set_current(gpu.context().get());
+    while (now_s() < start + seconds && !failed) {
+      failed = batch(gpu, list, true, stream) != CUDA_SUCCESS || !gpu.finish(stream.get()).ok();
+      copied += list.bytes.value;
+    }
+  };
+  std::vector<std::thread> threads;
+  threads.reserve(lists.size());
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    threads.emplace_back([&work, &list = lists[i], &stream = streams[i]] { work(list, stream); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (failed) return make_error(ErrorCode::kDeviceError, "a batch of copies failed");
+  return static_cast<double>(copied) / (now_s() - start);
+}
+
+/// Whether small copies get faster where several streams of one direction share them.
 Status several_streams(const Lab& lab, const Gpu& gpu, const PinnedMemory& host,
-                       const GpuSlab& device) {
+                       const GpuSlab& device, Bytes piece, bool out) {
   constexpr std::size_t kPieces = 1024;  // a stream and round
   std::mt19937 random(3);
-  for (const bool out : {false, true}) {
-    for (const Bytes piece : {kKiB * 16, kKiB * 64}) {
-      for (const std::size_t streams : {1u, 2u, 4u}) {
-        std::vector<cuda::Stream> made;
-        std::vector<CopyList> lists;
-        for (std::size_t i = 0; i < streams; ++i) {
-          KVD_ASSIGN_OR_RETURN(cuda::Stream stream, cuda::Stream::create(gpu.driver()));
-          made.push_back(std::move(stream));
-          lists.push_back(scattered(host, device, piece, kPieces, random));
-          if (out) std::swap(lists.back().to, lists.back().from);
-        }
-        std::atomic<std::uint64_t> copied{0};
-        std::atomic<bool> failed{false};
-        const double seconds = lab.quick ? 0.01 : 0.3;
-        const double start = now_s();
-        std::vector<std::thread> threads;
-        for (std::size_t i = 0; i < streams; ++i) {
-          threads.emplace_back([&, i] {
-            gpu.driver().ctx_set_current(gpu.context().get());
-            while (now_s() < start + seconds && !failed) {
-              failed = batch(gpu, lists[i], true, made[i]) != CUDA_SUCCESS ||
-                       !gpu.finish(made[i].get()).ok();
-              copied += lists[i].lengths.size();
-            }
-          });
-        }
-        for (std::thread& thread : threads) thread.join();
-        if (failed) return make_error(ErrorCode::kDeviceError, "a batch of copies failed");
-        lab.out.figure(
-            std::string(out ? "d2h" : "h2d") + ", " + std::to_string(piece.value / 1024) +
-                " KiB over " + std::to_string(streams) + " streams",
-            static_cast<double>(copied * piece.size()) / (now_s() - start) / 1e9, "GB/s");
-      }
+  for (const std::size_t streams : {1u, 2u, 4u}) {
+    std::vector<CopyList> lists;
+    while (lists.size() < streams) {
+      lists.push_back(scattered(host, device, piece, kPieces, random));
+      if (out) std::swap(lists.back().to, lists.back().from);
     }
+    KVD_ASSIGN_OR_RETURN(const double rate, rate_of_streams(gpu, lists, lab.quick ? 0.01 : 0.3));
+    lab.out.figure(std::string(out ? "d2h" : "h2d") + ", " + std::to_string(piece.value / 1024) +
+                       " KiB over " + std::to_string(streams) + " streams",
+                   rate / 1e9, "GB/s");
   }
   return {};
 }
@@ -166,7 +169,11 @@ Status batches(const Lab& lab) {
       "clearing"));
   KVD_TRY(gpu->finish());
   KVD_TRY(flag(lab, *gpu, host, device));
-  KVD_TRY(several_streams(lab, *gpu, host, device));
+  for (const Bytes piece : {kKiB * 16, kKiB * 64}) {
+    for (const bool out : {false, true}) {
+      KVD_TRY(several_streams(lab, *gpu, host, device, piece, out));
+    }
+  }
   return endurance(lab, *gpu, host, device);
 }
 

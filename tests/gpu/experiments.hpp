@@ -22,8 +22,8 @@ enum class Part : std::uint8_t { kFirst, kSecond, kBoth };
 
 /// One question to the hardware. Source: kvd; E1 to E17 are what the CUDA code takes for granted,
 /// the others what reading the documentation of the driver left open. run() is called in a process
-/// of its own, which is ended after `deadline_s`; an error is a failure. `need_s`: what it takes on
-/// a server's GPU, as far as one can tell without one; it is not begun where less is left.
+/// of its own, which is ended after `deadline_s`; an error is a failure. `need_s`: what it took on
+/// an H200, with a quarter more; it is not begun where less is left.
 struct Experiment {
   const char* id;
   const char* title;

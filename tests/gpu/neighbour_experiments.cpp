@@ -71,17 +71,25 @@ Status one_length(const Lab& lab, const Gpu& gpu, const Peer& engine, Traffic& t
   report(lab, "a gather kernel of another process (expected to hurt)", step_us, gather, alone);
   KVD_ASSIGN_OR_RETURN(const GpuSlab slab,
                        GpuSlab::make(gpu, lab.quick ? gpu.grain() : kMiB * 256));
-  KVD_ASSIGN_OR_RETURN(
-      const Steps memset, beside(lab, engine, step_us, [&](const auto& stop) -> Status {
-        do {
-          KVD_TRY(gpu.check(gpu.driver().memset_d8_async(slab.address(), 0, slab.size().size(),
-                                                         gpu.stream().get()),
-                            "a memset"));
-          KVD_TRY(gpu.finish());
-        } while (!stop());
-        return {};
-      }));
+  KVD_ASSIGN_OR_RETURN(const GpuSlab zeros, GpuSlab::make(gpu, slab.size()));
+  const auto again = [&](const std::function<CUresult()>& work) {
+    return beside(lab, engine, step_us, [&](const auto& stop) -> Status {
+      do {
+        KVD_TRY(gpu.check(work(), "zeroing"));
+        KVD_TRY(gpu.finish());
+      } while (!stop());
+      return {};
+    });
+  };
+  KVD_ASSIGN_OR_RETURN(const Steps memset, again([&] {
+                         return gpu.driver().memset_d8_async(slab.address(), 0, slab.size().size(),
+                                                             gpu.stream().get());
+                       }));
   report(lab, "memsets of another process", step_us, memset, alone);
+  // Whether scrubbing has to go over the link, as it does for fear of this.
+  cuda::CopyList list{{slab.address()}, {zeros.address()}, {slab.size().size()}, slab.size()};
+  KVD_ASSIGN_OR_RETURN(const Steps copied, again([&] { return gpu.stream().copy(list); }));
+  report(lab, "zeros that another process copies within the device", step_us, copied, alone);
   return {};
 }
 
