@@ -43,27 +43,9 @@ void report(const Lab& lab, const std::string& what, int step_us, const Steps& s
   lab.out.figure(name + ": median over alone", steps.p50 / alone.p50, "");
 }
 
-/// One kernel length against every load.
-Status one_length(const Lab& lab, const Gpu& gpu, const Peer& engine, Traffic& traffic,
-                  CopyArena& arena, int step_us) {
-  // The second run is the one that counts: clocks are up by then.
-  KVD_TRY(engine.ask(steps_command(lab, step_us)));
-  KVD_ASSIGN_OR_RETURN(const Reply reply, engine.ask(steps_command(lab, step_us)));
-  KVD_ASSIGN_OR_RETURN(const Steps alone, steps_of(reply));
-  const std::string length = "steps of " + std::to_string(step_us) + " us";
-  lab.out.figure(length + " alone: median", alone.p50, "us");
-  lab.out.figure(length + " alone: p99", alone.p99, "us");
-  Traffic::Rates rates;
-  KVD_ASSIGN_OR_RETURN(const Steps copies,
-                       beside(lab, engine, step_us, [&](const auto& stop) -> Status {
-                         KVD_ASSIGN_OR_RETURN(rates, traffic.run(true, true, kKiB * 256, stop));
-                         return {};
-                       }));
-  report(lab, "copies both ways", step_us, copies, alone);
-  lab.out.figure("kvd's copies beside " + length + ": H2D", rates.h2d / 1e9, "GB/s");
-  lab.out.figure("kvd's copies beside " + length + ": D2H", rates.d2h / 1e9, "GB/s");
-  lab.out.at_most(length + " beside copies both ways: p99 growth",
-                  (copies.p99 / alone.p99 - 1) * 100, "%", 5);
+/// What kvd does not do, as it takes time slices, against steps of one length.
+Status others_beside(const Lab& lab, const Gpu& gpu, const Peer& engine, CopyArena& arena,
+                     int step_us, const Steps& alone) {
   KVD_ASSIGN_OR_RETURN(const Steps gather, beside(lab, engine, step_us, [&](const auto& stop) {
                          return arena.keep_busy(Method::kKernel, Direction::kHostToDevice,
                                                 kKiB * 64, lab.quick ? 8 : 512, stop);
@@ -91,6 +73,30 @@ Status one_length(const Lab& lab, const Gpu& gpu, const Peer& engine, Traffic& t
   KVD_ASSIGN_OR_RETURN(const Steps copied, again([&] { return gpu.stream().copy(list); }));
   report(lab, "zeros that another process copies within the device", step_us, copied, alone);
   return {};
+}
+
+/// One kernel length against every load, the others after kvd's copies.
+Status one_length(const Lab& lab, const Gpu& gpu, const Peer& engine, Traffic& traffic,
+                  CopyArena& arena, int step_us) {
+  // The second run is the one that counts: clocks are up by then.
+  KVD_TRY(engine.ask(steps_command(lab, step_us)));
+  KVD_ASSIGN_OR_RETURN(const Reply reply, engine.ask(steps_command(lab, step_us)));
+  KVD_ASSIGN_OR_RETURN(const Steps alone, steps_of(reply));
+  const std::string length = "steps of " + std::to_string(step_us) + " us";
+  lab.out.figure(length + " alone: median", alone.p50, "us");
+  lab.out.figure(length + " alone: p99", alone.p99, "us");
+  Traffic::Rates rates;
+  KVD_ASSIGN_OR_RETURN(const Steps copies,
+                       beside(lab, engine, step_us, [&](const auto& stop) -> Status {
+                         KVD_ASSIGN_OR_RETURN(rates, traffic.run(true, true, kKiB * 256, stop));
+                         return {};
+                       }));
+  report(lab, "copies both ways", step_us, copies, alone);
+  lab.out.figure("kvd's copies beside " + length + ": H2D", rates.h2d / 1e9, "GB/s");
+  lab.out.figure("kvd's copies beside " + length + ": D2H", rates.d2h / 1e9, "GB/s");
+  lab.out.at_most(length + " beside copies both ways: p99 growth",
+                  (copies.p99 / alone.p99 - 1) * 100, "%", 5);
+  return others_beside(lab, gpu, engine, arena, step_us, alone);
 }
 
 /// Paints memory in another process, lets it end, and looks for the paint in fresh memory here.
