@@ -43,6 +43,16 @@ void report(const Lab& lab, const std::string& what, int step_us, const Steps& s
   lab.out.figure(name + ": median over alone", steps.p50 / alone.p50, "");
 }
 
+/// Queues the work again and again and waits for it each time.
+Status again(const Gpu& gpu, const std::function<CUresult()>& work,
+             const std::function<bool()>& stop) {
+  do {
+    KVD_TRY(gpu.check(work(), "zeroing"));
+    KVD_TRY(gpu.finish());
+  } while (!stop());
+  return {};
+}
+
 /// What kvd does not do, as it takes time slices, against steps of one length.
 Status others_beside(const Lab& lab, const Gpu& gpu, const Peer& engine, CopyArena& arena,
                      int step_us, const Steps& alone) {
@@ -54,23 +64,19 @@ Status others_beside(const Lab& lab, const Gpu& gpu, const Peer& engine, CopyAre
   KVD_ASSIGN_OR_RETURN(const GpuSlab slab,
                        GpuSlab::make(gpu, lab.quick ? gpu.grain() : kMiB * 256));
   KVD_ASSIGN_OR_RETURN(const GpuSlab zeros, GpuSlab::make(gpu, slab.size()));
-  const auto again = [&](const std::function<CUresult()>& work) {
-    return beside(lab, engine, step_us, [&](const auto& stop) -> Status {
-      do {
-        KVD_TRY(gpu.check(work(), "zeroing"));
-        KVD_TRY(gpu.finish());
-      } while (!stop());
-      return {};
-    });
+  const auto memset = [&] {
+    return gpu.driver().memset_d8_async(slab.address(), 0, slab.size().size(), gpu.stream().get());
   };
-  KVD_ASSIGN_OR_RETURN(const Steps memset, again([&] {
-                         return gpu.driver().memset_d8_async(slab.address(), 0, slab.size().size(),
-                                                             gpu.stream().get());
+  KVD_ASSIGN_OR_RETURN(const Steps set, beside(lab, engine, step_us, [&](const auto& stop) {
+                         return again(gpu, memset, stop);
                        }));
-  report(lab, "memsets of another process", step_us, memset, alone);
+  report(lab, "memsets of another process", step_us, set, alone);
   // Whether scrubbing has to go over the link, as it does for fear of this.
   cuda::CopyList list{{slab.address()}, {zeros.address()}, {slab.size().size()}, slab.size()};
-  KVD_ASSIGN_OR_RETURN(const Steps copied, again([&] { return gpu.stream().copy(list); }));
+  const auto copy = [&] { return gpu.stream().copy(list); };
+  KVD_ASSIGN_OR_RETURN(const Steps copied, beside(lab, engine, step_us, [&](const auto& stop) {
+                         return again(gpu, copy, stop);
+                       }));
   report(lab, "zeros that another process copies within the device", step_us, copied, alone);
   return {};
 }
