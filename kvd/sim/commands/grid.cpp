@@ -118,7 +118,7 @@ void print_verdict(const grid::Verdict& verdict, const GridOptions& options, std
   }
   out << verdict.cells.size() << " cells: " << options.policy << " is behind by more than "
       << figure_text(100 * options.tolerance) << " points in " << verdict.behind.size()
-      << ", at worst by " << figure_text(100 * verdict.worst)
+      << ", at worst by " << figure_text(100 * std::max(0.0, verdict.worst))
       << " points; its mean lead from 0.9 to 1.5 times the knee is "
       << figure_text(100 * verdict.mean_lead) << " points; it makes less than "
       << grid::kLeastTokens << " of fcfs's tokens a second in " << verdict.slow.size()

@@ -98,7 +98,7 @@ Page page_of(const Verdict& verdict, const std::vector<PlayedCell>& played,
   const std::string summary = std::to_string(verdict.cells.size()) + " cells; " + policy +
                               " is behind by more than " + number_text(100 * tolerance) +
                               " points in " + std::to_string(verdict.behind.size()) +
-                              ", at worst by " + number_text(100 * verdict.worst) +
+                              ", at worst by " + number_text(100 * std::max(0.0, verdict.worst)) +
                               "; its mean lead from 0.9 to 1.5 times the knee is " +
                               points(verdict.mean_lead) + " points of joint attainment.";
   return {"kvd-sim: " + policy + " on the grid",
