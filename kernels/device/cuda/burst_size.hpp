@@ -13,7 +13,7 @@ struct BurstRule {
 };
 
 /// How large the bursts of one queue are to be, by the rate of those before. What it takes to queue
-/// one and to see its end counts as the link's time: a burst ends early for that, by some 10 us.
+/// one and to see its end counts as the link's time: a burst ends early by as much.
 /// Source: kvd design
 /// Owner:  the queue's thread
 class BurstSize {

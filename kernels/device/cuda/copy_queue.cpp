@@ -119,7 +119,8 @@ void CopyQueue::end_burst() { size_.on_burst(burst_bytes_, moved_at_ - began_at_
 // Precondition: a batch is in hand.
 void CopyQueue::load_part() {
   Part part{++last_part_, {}, {}};
-  const Bytes size = std::min(burst_left_, part_bytes_);
+  // What would be left of the burst is no part of its own: its pieces would be cut small.
+  const Bytes size = burst_left_ - part_bytes_ < kLeastPart ? burst_left_ : part_bytes_;
   Bytes room = size;
   do {
     CopyList list = moving_->cursor.take(room, size);

@@ -42,7 +42,7 @@ struct CudaConfig {
 
 /// NVIDIA GPUs by the driver API. HBM slabs are VMM handles, DRAM slabs memfds registered with the
 /// driver, or VMM handles of the host's memory (DramKind; their pages then count as the device's);
-/// copies run on the copy engines alone, one stream and one thread a direction, in bursts.
+/// copies run on the copy engines alone, two streams and one thread a direction, in bursts.
 /// The device's primary context is made with the first slab or page, not before.
 /// Source:  kvd/DESIGN.md "Bytes on their way", "Safety rules"; the CUDA driver API.
 /// Owner:   as DeviceBackend; adopt_page and release_page: control thread.
