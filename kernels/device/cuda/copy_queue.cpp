@@ -287,15 +287,16 @@ bool CopyQueue::is_about_to_run_dry() const {
   return left < kAwakeBefore && left > -kAwakeAfter;
 }
 
-// False when the thread shall leave.
+// False when the thread shall leave. The clock is not the queue's: it is read without the mutex.
 bool CopyQueue::pause() {
   const Nanoseconds running = parts_.empty() ? Nanoseconds(0) : world_.clock.now() - moved_at_;
+  const bool stays_awake = is_about_to_run_dry();
   std::unique_lock lock(mutex_);
   drained_ = parts_.empty();
   if (abandoned_ || (stopping_ && drained_)) return false;
   if (drained_ && !moving_) {
     wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-  } else if (!is_about_to_run_dry()) {
+  } else if (!stays_awake) {
     wake_.wait_for(lock, std::clamp<Nanoseconds>(running / 16, kLookSoon, kLookLate));
   }
   return true;
