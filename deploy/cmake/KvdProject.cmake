@@ -34,6 +34,9 @@ if(CMAKE_UNITY_BUILD)
     target_compile_options(kvd_options INTERFACE -Wno-error)
   endif()
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+  # g++ collects its garbage later: a tenth of its CPU time, for 200 MB more of memory.
+  target_compile_options(kvd_options INTERFACE
+    "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-heapsize=800000>")
 endif()
 target_link_libraries(kvd_options INTERFACE Threads::Threads)
 
