@@ -4,8 +4,9 @@
 #   sh deploy/package.sh deb      Debian packages and the Python wheel, into BUILD/packages
 #   sh deploy/package.sh tar      a tarball of bin, include, lib and share
 #   sh deploy/package.sh oci      a container image, as a folder (OCI image layout): packages/kvd-oci
-#   sh deploy/package.sh check    tries the .debs in a bare Debian 12: needs root, debootstrap and a
-#                                 mirror (KVD_DEBIAN_MIRROR, else the one apt uses here)
+#   sh deploy/package.sh check    tries the .debs in a bare Debian 12 with its systemd: needs root,
+#                                 debootstrap, systemd-container and a mirror (KVD_DEBIAN_MIRROR, else
+#                                 the one apt uses here)
 #   sh deploy/package.sh follow   types what the pages of docs/ say, in a bare Debian 12, and stops where
 #                                 one stops a reader; needs the same. `follow PAGE...`: only these
 #   BUILD=build/dev sh deploy/package.sh deb

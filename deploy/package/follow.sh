@@ -1,6 +1,7 @@
 #!/bin/sh
-# Follows the guide page by page, as a stranger would, in a bare Debian 12: types what docs/follow.py
-# finds in a page, and looks whether the page says what is then seen. Called by deploy/package.sh.
+# Follows the guide page by page, as a stranger would, in a bare Debian 12 with its systemd: types what
+# docs/follow.py finds in a page, and looks whether the page says what is then seen. Called by
+# deploy/package.sh.
 #
 #   sh deploy/package/follow.sh FOLDER [PAGE...]   FOLDER/debs holds the .debs; pages: quickstart.md ...
 #
@@ -18,26 +19,14 @@ only=" $* "
 IN_A_CLONE="quickstart.md ../README.md vllm.md"
 BESIDE_AN_ENGINE="concepts.md configuration.md console.md rest.md metrics.md alerts.md policies.md cuda.md
   security.md troubleshooting.md"
-typing="" engine=""
 
 say() { printf '== follow: %s\n' "$*"; }
 fail() { echo "follow: $*" >&2; exit 1; }
 
 . "$top/deploy/package/root.sh"
-require_tools git python3
+require_tools git:git python3:python3
 
-# Ends the shell that types, and what it left in the background: they are one group of processes.
-stop_typing() {
-  [ -z "$typing" ] || kill -s TERM -- "-$typing" 2>/dev/null || true
-  typing=""
-}
-clean_up() {
-  stop_typing
-  [ -z "$engine" ] || kill -s TERM -- "-$engine" 2>/dev/null || true
-  [ ! -s "$root/run/kvd.pid" ] || inside /usr/local/bin/systemctl stop kvd || true
-  leave_root
-}
-trap clean_up EXIT
+trap leave_root EXIT
 trap 'exit 130' INT TERM
 
 is_wanted() {
@@ -53,9 +42,6 @@ any_wanted() {
 begin() {
   make_root
   apt_install sudo git ca-certificates
-  cp "$top/deploy/package/systemctl.sh" "$root/usr/local/bin/systemctl"
-  chmod 755 "$root/usr/local/bin/systemctl"
-  echo "127.0.0.1 localhost $(uname -n)" >"$root/etc/hosts"
   inside useradd --create-home --shell /bin/bash alice
   echo 'alice ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/alice"
   echo 'APT::Get::Assume-Yes "true";' >"$root/etc/apt/apt.conf.d/91yes"
@@ -64,17 +50,15 @@ begin() {
   inside chown -R alice:alice /home/alice/kvd
 }
 
-# As a login of that user. An editor changes nothing.
+# login NAME USER COMMAND...: as a login of that user, in a unit NAME. An editor changes nothing.
 login() {
-  user=$1
-  shift
-  case "$user" in
-    root) set -- HOME=/root USER=root "$@" ;;
-    *) set -- setpriv --reuid "$user" --regid "$user" --init-groups env HOME="/home/$user" USER="$user" \
-         XDG_RUNTIME_DIR=/run/user/1000 "$@" ;;
-  esac
-  exec setsid chroot "$root" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive EDITOR=true "$@"
+  login_unit=$1 login_user=$2
+  shift 2
+  home=/home/$login_user
+  [ "$login_user" != root ] || home=/root
+  as_unit "$login_unit" "$login_user" env HOME="$home" USER="$login_user" XDG_RUNTIME_DIR=/run/user/1000 \
+    LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    DEBIAN_FRONTEND=noninteractive EDITOR=true "$@"
 }
 
 # follow USER PAGE
@@ -84,10 +68,9 @@ follow() {
   name=$(basename "$2" .md)
   python3 "$top/docs/follow.py" "$2" >"$root/$name.sh"
   began=$(date +%s)
-  login "$1" sh -c "cd ~/kvd 2>/dev/null || cd; exec sh -e /$name.sh" >"$folder/$name.log" 2>&1 </dev/null &
-  typing=$!
-  wait "$typing" || { tail -n 30 "$folder/$name.log" >&2; fail "$2 stops a reader"; }
-  stop_typing
+  # What it leaves in the background ends with the unit.
+  login typing "$1" sh -c "cd ~/kvd 2>/dev/null || cd; exec sh -e /$name.sh" >"$folder/$name.log" 2>&1 </dev/null ||
+    { tail -n 30 "$folder/$name.log" >&2; fail "$2 stops a reader"; }
   python3 "$top/docs/follow.py" --seen "$2" <"$folder/$name.log" || fail "$2 shows what is not seen"
   say "$2: followed in $(($(date +%s) - began)) s"
 }
@@ -103,12 +86,11 @@ install_kvd() {
   # shellcheck disable=SC2046  # names without spaces
   apt_install curl $(cd "$root/home/alice/kvd" && ls -d build/release/packages/*.deb | sed 's|^|/home/alice/kvd/|')
   inside usermod -aG kvd alice
-  inside /usr/local/bin/systemctl start kvd
+  inside systemctl start kvd
 }
 
 start_engine() {
-  login alice kvd-engine --random layers=4,hidden=256 >"$folder/engine.log" 2>&1 </dev/null &
-  typing=$!
+  login engine alice kvd-engine --random layers=4,hidden=256 >"$folder/engine.log" 2>&1 </dev/null &
   tries=0
   until inside kvdctl engines 2>/dev/null | grep -q kvd-engine; do
     tries=$((tries + 1))
@@ -125,7 +107,6 @@ on_packages() {
   if is_wanted operations.md; then follow alice operations.md; else install_kvd; fi
   follow alice attach.md
   start_engine
-  engine=$typing typing=""
   for page in $BESIDE_AN_ENGINE; do follow root "$page"; done
 }
 

@@ -25,7 +25,8 @@ constexpr std::size_t kMostKept = 1024;
 Error unavailable(const std::string& path, int error) {
   return make_error(ErrorCode::kUnavailable,
                     path + ": " + std::strerror(error) +
-                        "; set disk.path to a folder of kvd's user on a local disk, or to \"\"");
+                        "; set disk.path to a folder of kvd's user on a local disk, or to \"\"; " +
+                        "under systemd to /var/cache/kvd, or use the drop-in of kvd --print-unit");
 }
 
 Status make_secret(const std::string& path) {

@@ -3,9 +3,13 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <set>
 
 #include "ipc/vocabulary/unique_fd.hpp"
 
@@ -16,6 +20,35 @@ namespace {
 constexpr Bytes kBeside = kGiB;
 /// What the CUDA driver takes of the host for a context, several times over.
 constexpr Bytes kDriver = kGiB * 2;
+
+/// Folders that the unit gives kvd, with what is below them (RuntimeDirectory, CacheDirectory).
+constexpr std::string_view kOwnFolders[] = {"/run/kvd", "/var/cache/kvd"};
+
+bool is_own(const std::string& folder) {
+  return std::any_of(std::begin(kOwnFolders), std::end(kOwnFolders), [&](std::string_view own) {
+    return folder == own || folder.starts_with(std::string(own) + "/");
+  });
+}
+
+/// Where kvd writes besides. The unit shows it everything else read-only.
+std::set<std::string> other_folders(const Config& config) {
+  std::set<std::string> folders{config.disk.path, config.runtime_dir};
+  for (const auto* file : {&config.attach_socket, &config.command_socket, &config.token_file})
+    folders.insert(std::filesystem::path(*file).parent_path());
+  std::erase_if(folders, [](const auto& folder) { return folder.empty() || is_own(folder); });
+  return folders;
+}
+
+/// One word of a unit file. Source: systemd.syntax(7), systemd.unit(5) "Specifiers".
+std::string unit_word(const std::string& text) {
+  std::string word = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') word += '\\';
+    word += c;
+    if (c == '%') word += c;
+  }
+  return word + '"';
+}
 
 }  // namespace
 
@@ -44,11 +77,18 @@ Bytes memory_at_most(const Config& config) {
 }
 
 std::string unit_text(const Config& config) {
-  return "# Made by `kvd --print-unit`; make it again when the pools change. Its place:\n"
-         "# /etc/systemd/system/kvd.service.d/memory.conf\n"
-         "[Service]\n"
-         "MemoryMax=" +
-         std::to_string(memory_at_most(config).value) + "\n";
+  std::string text =
+      "# Made by `kvd --print-unit`; make it again when the pools or the folders change. Its "
+      "place:\n"
+      "# /etc/systemd/system/kvd.service.d/kvd.conf\n"
+      "[Service]\n"
+      "MemoryMax=" +
+      std::to_string(memory_at_most(config).value) + "\n";
+  const auto folders = other_folders(config);
+  if (!folders.empty())
+    text += "# They have to be there, and kvd's: install -d -o kvd -g kvd FOLDER\n";
+  for (const auto& folder : folders) text += "ReadWritePaths=" + unit_word(folder) + "\n";
+  return text;
 }
 
 }  // namespace kvd::daemon

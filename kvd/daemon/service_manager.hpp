@@ -17,7 +17,8 @@ void notify_service_manager(std::string_view state);
 /// what kvd itself, kvd-admin, the driver and slabs that change domain need.
 [[nodiscard]] Bytes memory_at_most(const Config& config);
 
-/// The drop-in of the systemd unit that follows from the configuration: MemoryMax.
+/// The drop-in of the systemd unit that follows from the configuration: MemoryMax, and the folders
+/// outside those of the unit that kvd writes to.
 [[nodiscard]] std::string unit_text(const Config& config);
 
 }  // namespace kvd::daemon

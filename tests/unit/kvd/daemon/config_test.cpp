@@ -343,6 +343,20 @@ TEST_F(ConfigTest, TheUnitAllowsThePoolsAndMore) {
   EXPECT_THAT(of("auto"), HasSubstr("MemoryMax=" + std::to_string(43LL << 30) + "\n"));
 }
 
+TEST_F(ConfigTest, TheUnitAllowsFoldersThatAreNotItsOwn) {
+  const auto of = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "--print-unit");
+    return parse(std::move(flags))->text;
+  };
+  EXPECT_THAT(of({}), Not(HasSubstr("ReadWritePaths")));
+  EXPECT_THAT(of({"--disk.path=/var/cache/kvd", "--paths.token_file=/run/kvd/a/token"}),
+              Not(HasSubstr("ReadWritePaths")));
+  EXPECT_THAT(of({"--disk.path=/var/cache/kvd2", "--paths.attach_socket=/srv/a/attach.sock",
+                  "--paths.command_socket=/srv/a/command.sock"}),
+              HasSubstr("ReadWritePaths=\"/srv/a\"\nReadWritePaths=\"/var/cache/kvd2\"\n"));
+  EXPECT_THAT(of({"--disk.path=/a \"b\" 5%"}), HasSubstr("ReadWritePaths=\"/a \\\"b\\\" 5%%\"\n"));
+}
+
 TEST_F(ConfigTest, HelpAndVersionAnswerWhateverElseIsWrong) {
   const auto help = parse({"--pool.hbm=nonsense", "--help", "--print-config"}, {"KVD_X=1"});
   ASSERT_TRUE(help.ok());
