@@ -40,7 +40,7 @@ struct PrefillCosts {
 /// Errors: InvalidArgument naming the rate or size that is out of range.
 [[nodiscard]] Status check(const PrefillCosts& costs);
 
-/// Not in force yet: a prompt that prefills into DRAM keeps no layer in HBM today.
+/// Not in a running kvd, whose prompts keep all blocks until room is short (planner/MODEL.md).
 /// Which `retained` of `layers` layers stay, 0-based and evenly spread, the first of each stretch
 /// leaving: floor((i + 1) L / x) - 1. Source: LayerKV sec. 3.1.2 (8 layers, 4 kept: 1, 3, 5, 7);
 /// the rule for an x that does not divide L is ours.
