@@ -121,6 +121,12 @@ Result<UnixListener> UnixListener::create(const std::string& path, int type) {
   return listener;
 }
 
+Status UnixListener::check(const std::string& path, int type) {
+  KVD_ASSIGN_OR_RETURN(const sockaddr_un address, unix_address(path));
+  KVD_ASSIGN_OR_RETURN(const UniqueFd locked, lock(path));
+  return make_way(path, address, type);
+}
+
 Status UnixListener::bind_and_listen(const sockaddr_un& address) {
   // What is accepted inherits this, from before anything can be sent.
   const int off = 0;

@@ -42,6 +42,8 @@ class UnixListener {
   /// once one gets the path. Leaves an empty file `path`.lock beside it.
   /// Errors: InvalidArgument for a path too long, Unavailable otherwise.
   static Result<UnixListener> create(const std::string& path, int type);
+  /// What create() would be refused for now, with its errors; a file nobody answers at is removed.
+  static Status check(const std::string& path, int type);
   UnixListener(UnixListener&&) noexcept = default;
   UnixListener& operator=(UnixListener&&) = delete;
   /// Removes the file unless another daemon's has taken its place.

@@ -15,6 +15,7 @@
 #include "kvd/daemon/daemon.hpp"
 #include "kvd/daemon/descriptor_store.hpp"
 #include "kvd/daemon/log.hpp"
+#include "kvd/daemon/places.hpp"
 #include "kvd/daemon/service_manager.hpp"
 
 extern char** environ;
@@ -110,6 +111,7 @@ int serve(const Config& config, KeptDescriptors kept, const sigset_t& signals, i
     return fail(capabilities.error());
   }
   raise_fd_limit();
+  if (const Status places = check_places(config); !places.ok()) return fail(places.error());
   const SteadyClock clock;
   auto daemon = Daemon::create(config, clock, std::move(kept));
   if (!daemon.ok()) return fail(daemon.error());

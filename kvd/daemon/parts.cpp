@@ -1,14 +1,13 @@
 #include "kvd/daemon/parts.hpp"
 
 #include <sys/random.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "ipc/vocabulary/keep.hpp"
 #include "kvd/daemon/disk_names.hpp"
+#include "kvd/daemon/places.hpp"
 #include "kvd/daemon/session_bounds.hpp"
 
 namespace kvd::daemon {
@@ -45,11 +44,7 @@ Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
 }
 
 Result<transport::AttachListener> open_listener(const Config& config) {
-  // Only the last folder is ours to make; who may enter it is who may attach.
-  if (::mkdir(config.runtime_dir.c_str(), 0755) != 0 && errno != EEXIST) {
-    return make_error(ErrorCode::kUnavailable, "cannot make the folder " + config.runtime_dir +
-                                                   ": set paths.runtime_dir to one that can be");
-  }
+  KVD_TRY(make_runtime_dir(config));
   return transport::AttachListener::create(config.attach_socket);
 }
 

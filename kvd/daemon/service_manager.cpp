@@ -78,8 +78,7 @@ Bytes memory_at_most(const Config& config) {
 
 std::string unit_text(const Config& config) {
   std::string text =
-      "# Made by `kvd --print-unit`; make it again when the pools or the folders change. Its "
-      "place:\n"
+      "# Made by `kvd --print-unit`; again when pools or folders change. Its place:\n"
       "# /etc/systemd/system/kvd.service.d/kvd.conf\n"
       "[Service]\n"
       "MemoryMax=" +

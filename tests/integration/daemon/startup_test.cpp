@@ -70,6 +70,33 @@ TEST(Startup, ATakenPortIsNamed) {
   }
 }
 
+// Pools that are large take minutes to populate.
+TEST(Startup, WhatIsTakenOrCannotBeWrittenIsNamedBeforeMemoryIsTaken) {
+  const RuntimeFolder folder, other_folder;
+  const KvdProcess kvd(folder);
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  const auto of = [](const RuntimeFolder& where, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{
+        "--config", written(where, toml_of(where, {}, free_port(), free_port()))};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto run = run_kvd(arguments);
+    EXPECT_EQ(run.status, 1);
+    return run.output;
+  };
+  const auto early = testing::Not(HasSubstr("slabs of"));
+  EXPECT_THAT(of(folder, {}), AllOf(HasSubstr("another process listens at"), early));
+  EXPECT_THAT(of(other_folder, {"--admin.port", std::to_string(kvd.admin_port())}),
+              AllOf(HasSubstr("admin.port"), early));
+  EXPECT_THAT(of(other_folder, {"--metrics.address", "localhost", "--metrics.port",
+                                std::to_string(kvd.metrics_port())}),
+              AllOf(HasSubstr("metrics.port"), early));
+  EXPECT_THAT(of(other_folder, {"--disk.path", "/proc/none"}),
+              AllOf(HasSubstr("set disk.path to"), early));
+  EXPECT_THAT(of(other_folder, {"--paths.token_file", "/proc/none/token"}),
+              AllOf(HasSubstr("paths.token_file"), early));
+  EXPECT_EQ(kvd.get("/healthz").status, 200) << "the kvd that was there serves on";
+}
+
 TEST(Startup, AMissingKvdAdminIsNamed) {
   const RuntimeFolder folder;
   const auto run = run_kvd({"--config", written(folder, toml_of(folder, {}, 18470, 19470)),

@@ -1,0 +1,77 @@
+#include "kvd/daemon/places.hpp"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "ipc/transport/unix_socket.hpp"
+#include "ipc/vocabulary/unique_fd.hpp"
+#include "kvd/daemon/admin_token.hpp"
+#include "kvd/daemon/disk_names.hpp"
+
+namespace kvd::daemon {
+namespace {
+
+union AnyAddress {
+  sockaddr any;
+  sockaddr_in v4;
+  sockaddr_in6 v6;
+};
+
+AnyAddress address_of(const std::string& text, std::uint16_t port) {
+  AnyAddress address{};
+  if (::inet_pton(AF_INET6, text.c_str(), &address.v6.sin6_addr) == 1) {
+    address.v6.sin6_family = AF_INET6;
+    address.v6.sin6_port = htons(port);
+    return address;
+  }
+  address = {};
+  address.v4.sin_family = AF_INET;
+  address.v4.sin_port = htons(port);
+  if (::inet_pton(AF_INET, text.c_str(), &address.v4.sin_addr) != 1) {
+    address.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);  // "localhost"
+  }
+  return address;
+}
+
+Status check_port(const std::string& address, std::uint16_t port, const std::string& table) {
+  if (address.empty()) return {};
+  const AnyAddress at = address_of(address, port);
+  const UniqueFd socket(::socket(at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // As who listens there has it: connections of before are no hindrance.
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const socklen_t size = at.any.sa_family == AF_INET6 ? sizeof at.v6 : sizeof at.v4;
+  if (::bind(socket.get(), &at.any, size) == 0 && ::listen(socket.get(), 1) == 0) return {};
+  return make_error(ErrorCode::kUnavailable,
+                    "cannot listen at " + address + ", port " + std::to_string(port) + ": " +
+                        std::strerror(errno) + "; choose another port (" + table +
+                        ".port), or stop the process that listens there");
+}
+
+}  // namespace
+
+// Only the last folder is ours to make; who may enter it is who may attach.
+Status make_runtime_dir(const Config& config) {
+  if (::mkdir(config.runtime_dir.c_str(), 0755) == 0 || errno == EEXIST) return {};
+  return make_error(ErrorCode::kUnavailable, "cannot make the folder " + config.runtime_dir +
+                                                 ": set paths.runtime_dir to one that can be");
+}
+
+Status check_places(const Config& config) {
+  KVD_TRY(make_runtime_dir(config));
+  KVD_TRY(transport::UnixListener::check(config.attach_socket, SOCK_SEQPACKET));
+  KVD_TRY(transport::UnixListener::check(config.command_socket, SOCK_STREAM));
+  if (!config.admin_address.empty() || !config.metrics_address.empty()) {
+    KVD_TRY(load_or_make_token(config.token_file));
+  }
+  if (!config.disk.path.empty()) KVD_TRY(disk_names(config.disk.path));
+  KVD_TRY(check_port(config.admin_address, config.admin_port, "admin"));
+  return check_port(config.metrics_address, config.metrics_port, "metrics");
+}
+
+}  // namespace kvd::daemon
