@@ -5,16 +5,23 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "ipc/transport/unix_socket.hpp"
+#include "ipc/vocabulary/clock.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "kvd/daemon/admin_token.hpp"
 #include "kvd/daemon/disk_names.hpp"
 
 namespace kvd::daemon {
 namespace {
+
+/// The kvd-admin of a kvd that was killed a moment ago still has its ports.
+constexpr Nanoseconds kPatience = std::chrono::milliseconds(500);
+constexpr Nanoseconds kPause = std::chrono::milliseconds(10);
 
 union AnyAddress {
   sockaddr any;
@@ -38,19 +45,36 @@ AnyAddress address_of(const std::string& text, std::uint16_t port) {
   return address;
 }
 
-Status check_port(const std::string& address, std::uint16_t port, const std::string& table) {
-  if (address.empty()) return {};
-  const AnyAddress at = address_of(address, port);
+/// Whether somebody could listen there. errno says why not.
+bool is_free(const AnyAddress& at) {
   const UniqueFd socket(::socket(at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   // As who listens there has it: connections of before are no hindrance.
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const socklen_t size = at.any.sa_family == AF_INET6 ? sizeof at.v6 : sizeof at.v4;
-  if (::bind(socket.get(), &at.any, size) == 0 && ::listen(socket.get(), 1) == 0) return {};
+  return ::bind(socket.get(), &at.any, size) == 0 && ::listen(socket.get(), 1) == 0;
+}
+
+Error cannot_listen(const std::string& address, std::uint16_t port, const std::string& table,
+                    int error) {
   return make_error(ErrorCode::kUnavailable,
                     "cannot listen at " + address + ", port " + std::to_string(port) + ": " +
-                        std::strerror(errno) + "; choose another port (" + table +
+                        std::strerror(error) + "; choose another port (" + table +
                         ".port), or stop the process that listens there");
+}
+
+Status check_port(const std::string& address, std::uint16_t port, const std::string& table) {
+  if (address.empty()) return {};
+  const AnyAddress at = address_of(address, port);
+  const SteadyClock clock;
+  const TimePoint patience = clock.now() + kPatience;
+  while (!is_free(at)) {
+    const int error = errno;
+    if (error != EADDRINUSE || clock.now() >= patience)
+      return cannot_listen(address, port, table, error);
+    std::this_thread::sleep_for(kPause);
+  }
+  return {};
 }
 
 }  // namespace
