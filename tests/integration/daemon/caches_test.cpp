@@ -162,11 +162,12 @@ void leave_on_disk(const RuntimeFolder& folder, const KvdSettings& settings) {
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
   Placing engine(kvd);
   for (std::uint32_t i = 0; i < 8; ++i) engine.fill(i, static_cast<int>(i + 1));
-  // Again and again, as the files are being opened meanwhile.
+  // Again and again, as the files are being opened meanwhile. The bytes count blocks that are still
+  // being written, too; the stores those that have been.
   ASSERT_TRUE(poll_until([&] {
     EXPECT_EQ(engine.store(0, 8), ErrorCode::kOk);
-    const json cached = json::parse(kvd.get("/v1/cache").body)["cached_bytes"];
-    return cached["disk"] == 8 * Placing::kBlock;
+    const json cache = json::parse(kvd.get("/v1/cache").body);
+    return cache["cached_bytes"]["disk"] == 8 * Placing::kBlock && cache["disk"]["stores"] == 8;
   })) << kvd.get("/v1/cache").body;
   kvd.signal(SIGKILL);
   (void)kvd.wait();
