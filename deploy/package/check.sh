@@ -9,7 +9,7 @@ set -eu
 
 folder=$1
 top=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
-engine="" server=""
+engine=""
 
 say() { printf '== package check: %s\n' "$*"; }
 fail() {
@@ -81,7 +81,6 @@ wait_for_another() {
 # kvd-engine tells what its prompts are made of: what was computed is found again.
 start_server() {
   as_unit server alice kvd-engine --random layers=4,hidden=256 --port 18480 >"$folder/server.log" 2>&1 &
-  server=$!
   tries=0
   until cached_tokens >/dev/null 2>&1; do
     tries=$((tries + 1))

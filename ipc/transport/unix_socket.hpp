@@ -42,7 +42,8 @@ class UnixListener {
   /// once one gets the path. Leaves an empty file `path`.lock beside it.
   /// Errors: InvalidArgument for a path too long, Unavailable otherwise.
   static Result<UnixListener> create(const std::string& path, int type);
-  /// What create() would be refused for now, with its errors; a file nobody answers at is removed.
+  /// Whether create() could listen there at this moment; its errors where not. Removes a file that
+  /// nobody answers at, as create() does, and takes nothing.
   static Status check(const std::string& path, int type);
   UnixListener(UnixListener&&) noexcept = default;
   UnixListener& operator=(UnixListener&&) = delete;
