@@ -111,8 +111,8 @@ int serve(const Config& config, KeptDescriptors kept, const sigset_t& signals, i
     return fail(capabilities.error());
   }
   raise_fd_limit();
-  if (const Status places = check_places(config); !places.ok()) return fail(places.error());
   const SteadyClock clock;
+  if (const Status places = check_places(config, clock); !places.ok()) return fail(places.error());
   auto daemon = Daemon::create(config, clock, std::move(kept));
   if (!daemon.ok()) return fail(daemon.error());
 

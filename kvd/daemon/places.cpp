@@ -11,16 +11,14 @@
 #include <thread>
 
 #include "ipc/transport/unix_socket.hpp"
-#include "ipc/vocabulary/clock.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "kvd/daemon/admin_token.hpp"
 #include "kvd/daemon/disk_names.hpp"
+#include "kvd/daemon/log.hpp"
 
 namespace kvd::daemon {
 namespace {
 
-/// The kvd-admin of a kvd that was killed a moment ago still has its ports.
-constexpr Nanoseconds kPatience = std::chrono::milliseconds(500);
 constexpr Nanoseconds kPause = std::chrono::milliseconds(10);
 
 union AnyAddress {
@@ -45,14 +43,15 @@ AnyAddress address_of(const std::string& text, std::uint16_t port) {
   return address;
 }
 
-/// Whether somebody could listen there. errno says why not.
+/// Whether nobody listens there. It does not listen itself, or a client would take it for kvd.
+/// errno says why not.
 bool is_free(const AnyAddress& at) {
   const UniqueFd socket(::socket(at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   // As who listens there has it: connections of before are no hindrance.
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const socklen_t size = at.any.sa_family == AF_INET6 ? sizeof at.v6 : sizeof at.v4;
-  return ::bind(socket.get(), &at.any, size) == 0 && ::listen(socket.get(), 1) == 0;
+  return ::bind(socket.get(), &at.any, size) == 0;
 }
 
 Error cannot_listen(const std::string& address, std::uint16_t port, const std::string& table,
@@ -63,15 +62,20 @@ Error cannot_listen(const std::string& address, std::uint16_t port, const std::s
                         ".port), or stop the process that listens there");
 }
 
-Status check_port(const std::string& address, std::uint16_t port, const std::string& table) {
+Status check_port(const std::string& address, std::uint16_t port, const std::string& table,
+                  const Clock& clock) {
   if (address.empty()) return {};
   const AnyAddress at = address_of(address, port);
-  const SteadyClock clock;
-  const TimePoint patience = clock.now() + kPatience;
-  while (!is_free(at)) {
+  const TimePoint patience = clock.now() + kPortPatience;
+  for (bool told = false; !is_free(at); told = true) {
     const int error = errno;
-    if (error != EADDRINUSE || clock.now() >= patience)
+    if (error != EADDRINUSE || clock.now() >= patience) {
       return cannot_listen(address, port, table, error);
+    }
+    if (!told) {
+      log_info("port " + std::to_string(port) +
+               " is in use: waiting for a kvd-admin that may be about to end");
+    }
     std::this_thread::sleep_for(kPause);
   }
   return {};
@@ -86,7 +90,7 @@ Status make_runtime_dir(const Config& config) {
                                                  ": set paths.runtime_dir to one that can be");
 }
 
-Status check_places(const Config& config) {
+Status check_places(const Config& config, const Clock& clock) {
   KVD_TRY(make_runtime_dir(config));
   KVD_TRY(transport::UnixListener::check(config.attach_socket, SOCK_SEQPACKET));
   KVD_TRY(transport::UnixListener::check(config.command_socket, SOCK_STREAM));
@@ -94,8 +98,8 @@ Status check_places(const Config& config) {
     KVD_TRY(load_or_make_token(config.token_file));
   }
   if (!config.disk.path.empty()) KVD_TRY(disk_names(config.disk.path));
-  KVD_TRY(check_port(config.admin_address, config.admin_port, "admin"));
-  return check_port(config.metrics_address, config.metrics_port, "metrics");
+  KVD_TRY(check_port(config.admin_address, config.admin_port, "admin", clock));
+  return check_port(config.metrics_address, config.metrics_port, "metrics", clock);
 }
 
 }  // namespace kvd::daemon
