@@ -59,6 +59,13 @@ CostSample prefill_sample(const ServeNode& node, std::uint32_t prompt, std::mt19
   return {{0, 0, prompt, pairs_of(prompt)}, median(seconds)};
 }
 
+/// What one request's token takes at least: with what lies between two iterations.
+sim::Seconds least_iteration(const ServeStage& stage, const ServeNode& node) {
+  std::mt19937 random(1);
+  const auto one = batch_of(1, stage.prompt_min, kCostTokens, node.port(0), random);
+  return sim::Seconds(decode_sample(serve_load(one, kCostPatience_s), stage.prompt_min).seconds);
+}
+
 std::vector<CostSample> cost_samples(const ServeStage& stage, const ServeNode& node) {
   std::mt19937 random(1);
   std::vector<CostSample> out;
@@ -103,11 +110,18 @@ sim::Profile measured_profile(const ServeStage& stage) {
   ServeStage ample = stage;
   ample.engines = 1;
   ample.hbm = "512MiB";
-  const ServeNode node(ample, core::Tuning{});
   sim::Profile profile;
   profile.name = "this-machine";
   profile.shape = shape_of(stage);
-  profile.iteration = fitted_model(cost_samples(stage, node));
+  {
+    // Paced, the costs would not show, and one that decodes and prefills would be paced twice.
+    ServeStage unpaced = ample;
+    unpaced.iteration_ms = 0;
+    profile.iteration = fitted_model(cost_samples(stage, ServeNode(unpaced, core::Tuning{})));
+  }
+  if (stage.iteration_ms > 0) {
+    profile.iteration.least = least_iteration(stage, ServeNode(ample, core::Tuning{}));
+  }
   profile.hbm = bytes_of(stage.hbm);
   profile.dram = bytes_of(stage.dram);
   const auto link = static_cast<double>(bytes_of(stage.bandwidth).value);

@@ -70,6 +70,18 @@ TEST(Presets, GiveThePublishedFigures) {
   EXPECT_EQ(gh200->shape.slot_bytes() * std::int64_t{gh200->shape.groups()}, 4 * kMiB);
 }
 
+// An engine that is paced: one iteration that decodes and prefills is one wait, not two.
+TEST(UserProfile, AnIterationTakesAtLeastItsLeast) {
+  Profile profile = *load_profile("a5000-llama3-8b");
+  const Batch both{.decoding = 4, .context_tokens = 16384, .prompt_tokens = 256};
+  const Seconds free = iteration_time(profile, both);
+  profile.iteration.least = free * 2;
+  EXPECT_EQ(iteration_time(profile, both), free * 2);
+  EXPECT_EQ(iteration_time(profile, {.prompt_tokens = 1}), free * 2);
+  profile.iteration.least = free / 2;
+  EXPECT_EQ(iteration_time(profile, both), free);
+}
+
 TEST(UserProfile, APrintedPresetReadsBackTheSame) {
   for (const Preset& preset : presets()) {
     std::ostringstream out;

@@ -48,6 +48,7 @@ void check_shape(const Profile& profile, Faults& faults) {
 
 void check_iteration(const IterationModel& model, Faults& faults) {
   faults.not_negative("iteration.fixed", model.fixed.count());
+  faults.not_negative("iteration.least", model.least.count());
   faults.not_negative("iteration.context_token", model.context_token.count());
   faults.not_negative("iteration.sequence", model.sequence.count());
   faults.not_negative("iteration.prefill_fixed", model.prefill_fixed.count());
@@ -106,7 +107,9 @@ Status check(const Profile& profile) {
                     "profile \"" + profile.name + "\": " + faults.text());
 }
 
-Seconds iteration_time(const Profile& profile, const Batch& batch) {
+namespace {
+
+Seconds computing_time(const Profile& profile, const Batch& batch) {
   const IterationModel& m = profile.iteration;
   const auto n = static_cast<double>(batch.decoding);
   const auto context = static_cast<double>(batch.context_tokens);
@@ -126,6 +129,13 @@ Seconds iteration_time(const Profile& profile, const Batch& batch) {
   return m.fixed + m.sequence * n +
          std::max(Seconds(m.weight_bytes / bandwidth), compute(prompt + n)) +
          Seconds(kv_bytes / bandwidth) + pairs;
+}
+
+}  // namespace
+
+Seconds iteration_time(const Profile& profile, const Batch& batch) {
+  const bool computes = batch.decoding > 0 || batch.prompt_tokens > 0;
+  return std::max(computing_time(profile, batch), computes ? profile.iteration.least : Seconds(0));
 }
 
 }  // namespace kvd::sim

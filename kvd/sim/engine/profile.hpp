@@ -20,6 +20,8 @@ using planner::Seconds;
 ///   roofline:       fixed + sequence * n + max(weight_bytes / B, compute(P + n))
 ///                   + kv_bytes * T / B + pairs
 ///
+/// and in either case no less than `least`, where the iteration computes anything.
+///
 ///   compute(k) = flops_per_token * k / (flops * flops_efficiency)
 ///   B          = hbm_bytes_s * hbm_efficiency
 ///   pairs      = attention_flops_per_pair * (query, context) pairs of the prompt tokens, over the
@@ -29,6 +31,7 @@ using planner::Seconds;
 struct IterationModel {
   bool fitted = false;
   Seconds fixed{0};
+  Seconds least{0};          ///< what an iteration takes at least (an engine that is paced)
   Seconds context_token{0};  ///< per KV token read; fitted only
   Seconds sequence{0};       ///< per decoding request
   Seconds prefill_fixed{0};  ///< fitted only

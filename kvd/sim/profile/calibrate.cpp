@@ -94,6 +94,7 @@ void put_iteration(ProfileDocument& document, const Json& status) {
     put(document.entries, key, value * by, source);
   };
   scale("iteration.fixed_s", model.fixed.count(), factor);
+  scale("iteration.least_s", model.least.count(), factor);
   scale("iteration.context_token_s", model.context_token.count(), factor);
   scale("iteration.sequence_s", model.sequence.count(), factor);
   scale("iteration.prefill_fixed_s", model.prefill_fixed.count(), factor);

@@ -103,6 +103,8 @@ std::vector<ProfileKey> make_keys() {
       {"iteration.fitted", "", "decode time is a fit over tokens, not a roofline", false,
        flag(KVD_FIELD(iteration.fitted))},
       {"iteration.fixed_s", "s", "cost of an iteration", true, seconds(KVD_FIELD(iteration.fixed))},
+      {"iteration.least_s", "s", "what an iteration takes at least", false,
+       seconds(KVD_FIELD(iteration.least))},
       {"iteration.context_token_s", "s", "per KV token read (fitted)", false,
        seconds(KVD_FIELD(iteration.context_token))},
       {"iteration.sequence_s", "s", "per decoding request", false,
