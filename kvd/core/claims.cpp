@@ -129,10 +129,12 @@ ErrorCode Claims::grow_prefill(Request& request) {
   constexpr std::int64_t kMostBlocks = 128;  // 2,048 tokens: more than keeps an engine busy
   constexpr std::int64_t kShare = 4;         // the chunk before is still on its way out
   Session& session = requests_.session_of(request);
-  const Bytes block = session.shape.slot_bytes() * std::int64_t{session.groups()};
-  const Share share = session.share();
-  const std::int64_t room =
-      store_.cache.available(share.domain, Tier::kHbm, share.device) / (block * kShare);
+  std::int64_t room = kMostBlocks;
+  for (const DeviceId device : session.devices().all()) {
+    const Bytes block = session.shape.slot_bytes() * std::int64_t{session.groups_on(device)};
+    const Bytes there = store_.cache.available(session.info.domain, Tier::kHbm, device);
+    room = std::min(room, there / (block * kShare));
+  }
   std::int64_t more = std::clamp<std::int64_t>(room, 1, kMostBlocks);
   const std::int64_t whole = session.blocks_for(request.room_to_run());
   const std::int64_t begun = request.progress.planned.value / session.shape.block_tokens;

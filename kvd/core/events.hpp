@@ -50,7 +50,8 @@ struct AttachGrant {
 /// it nothing is asked of the group.
 struct RanksPlaced {
   EngineId engine;
-  Devices devices;  ///< one for each rank, each of which is there
+  Devices devices;              ///< one for each rank, each of which is there
+  bool streams_layers = false;  ///< all of them wait for layers
 };
 /// Said goodbye in order: it maps and writes nothing any more.
 struct Detach {

@@ -124,9 +124,7 @@ void LayerPlans::adopt_plan(Session& session, const planner::PlacementDecision& 
     request->layers.distance = static_cast<std::uint32_t>(side.distance.value_or(0));
     if (side.offloaded.empty()) continue;
     request->layers.away.assign(session.groups(), false);
-    for (const std::int32_t layer : side.offloaded) {
-      request->layers.away[static_cast<std::size_t>(layer - 1)] = true;
-    }
+    for (const std::int32_t layer : side.offloaded) send_away(session, *request, layer);
   }
   // The one that is left when all others pause, and still too large: no layer of it stays.
   if (decision.placement.empty()) {
@@ -176,7 +174,7 @@ void LayerPlans::evict_paused(Session& session, const planner::PlacementDecision
     if (!r.paused() || r.hbm_slots() == 0) return;
     if (r.layers.away.empty()) r.layers.away.assign(session.groups(), false);
     planner::PausedLayers one{Blocks(r.sealed), {}};
-    for (std::uint32_t group = 0; group < session.groups(); ++group) {
+    for (std::uint32_t group = 0; group < session.shape.rank_groups(); ++group) {
       if (!r.layers.away[group]) one.resident.push_back(static_cast<std::int32_t>(group + 1));
     }
     theirs += one.blocks * static_cast<std::int64_t>(one.resident.size());
@@ -187,7 +185,15 @@ void LayerPlans::evict_paused(Session& session, const planner::PlacementDecision
   const Blocks needed = used - (capacity - theirs);
   if (paused.empty() || needed <= Blocks(0)) return;
   for (const planner::Eviction& eviction : planner::evict_paused(layers, needed)) {
-    paused[eviction.request]->layers.away[static_cast<std::size_t>(eviction.layer - 1)] = true;
+    send_away(session, *paused[eviction.request], eviction.layer);
+  }
+}
+
+// Of all ranks.
+void LayerPlans::send_away(const Session& session, Request& request, std::int32_t layer) {
+  for (auto group = static_cast<std::uint32_t>(layer - 1); group < session.groups();
+       group += session.shape.rank_groups()) {
+    request.layers.away[group] = true;
   }
 }
 
@@ -241,7 +247,7 @@ void LayerPlans::on_place(const Command& command, const Place& place) {
   PlacementInput input = placement_input(session, keys);
   if (keys.empty()) {
     PlaceReply out;
-    out.budget = input.snapshot.capacity;
+    out.budget = input.snapshot.capacity * session.shape.ranks;
     context_.reply(command, std::move(out));
     return;
   }
@@ -262,7 +268,8 @@ void LayerPlans::answer_place(Session& session,
   if (!decision.ok()) return answer(decision.error());
   const PlacementInput& input = place.input;
   PlaceReply out;
-  out.budget = input.snapshot.capacity;
+  const std::int64_t ranks = session.shape.ranks;
+  out.budget = input.snapshot.capacity * ranks;
   const auto layers = static_cast<std::int64_t>(input.snapshot.model.layers());
   const bool late_only = !decision->feasible && !decision->placement.empty() &&
                          decision->reason == planner::InfeasibleReason::kSlo;
@@ -281,7 +288,7 @@ void LayerPlans::answer_place(Session& session,
     const auto resident = layers - static_cast<std::int64_t>(placed.offloaded.size());
     out.entries.push_back({input.requests[i].request,
                            static_cast<std::uint32_t>(placed.distance.value_or(0)),
-                           input.snapshot.requests[i].blocks * resident});
+                           input.snapshot.requests[i].blocks * (resident * ranks)});
   }
   answer(std::move(out));
 }
@@ -290,8 +297,6 @@ void LayerPlans::answer_place(Session& session,
 PlacementInput LayerPlans::placement_input(Session& session, const std::vector<RequestKey>& keys) {
   PlacementInput input;
   auto& snapshot = input.snapshot;
-  const Bytes slot = session.shape.slot_bytes();
-  Bytes holding;
   Nanoseconds step = Nanoseconds::max();
   Tokens tokens;
   for (const RequestKey& key : keys) {
@@ -299,7 +304,6 @@ PlacementInput LayerPlans::placement_input(Session& session, const std::vector<R
     if (!found) continue;
     Request& r = *found;
     input.requests.push_back(key);
-    holding += memory_.hbm_bytes(r);
     step = std::min(step, r.goal.slo.tbt);
     planner::PlacementRequest one;
     one.tokens = r.room_to_run();
@@ -310,30 +314,58 @@ PlacementInput LayerPlans::placement_input(Session& session, const std::vector<R
     tokens += *one.tokens;
     snapshot.requests.push_back(std::move(one));
   }
-  // Paused requests make way but for their open blocks.
-  requests_.each_request_of(session.id, [&](const Request& r) {
-    if (!r.paused() || std::find(keys.begin(), keys.end(), r.key) != keys.end()) return;
-    holding += slot * std::max<std::int64_t>(0, r.hbm_slots() - std::int64_t{session.groups()});
-  });
   const planner::Seconds whole =
       session.costs.compute.measured()
           ? planner::Seconds(
                 std::max(1e-6, session.costs.compute.at(static_cast<double>(tokens.value))))
           : planner::Seconds(step);
-  snapshot.model.compute.assign(session.groups(), whole / static_cast<double>(session.groups()));
-  snapshot.model.per_block = planner::Seconds(static_cast<double>(slot.value) /
-                                              knowledge_.fetch_rate(session.devices().first()));
-  const Share share = session.share();
-  const Bytes free = store_.cache.available(share.domain, Tier::kHbm, share.device);
-  snapshot.capacity = Blocks(std::max(Bytes(0), free + holding) / slot);
+  const std::uint32_t layers = session.shape.rank_groups();
+  snapshot.model.compute.assign(layers, whole / static_cast<double>(layers));
+  snapshot.model.per_block = fetch_time(session);
+  snapshot.capacity = room_for(session, keys);
   snapshot.block_tokens = Tokens(session.shape.block_tokens);
   snapshot.open_blocks = true;
   return input;
 }
 
+// A layer's block, of all ranks: devices fetch side by side.
+planner::Seconds LayerPlans::fetch_time(const Session& session) {
+  planner::Seconds longest{0};
+  for (const DeviceId device : session.devices().all()) {
+    const std::int64_t ranks = session.info.devices.ranks_on(device, session.shape.ranks);
+    const auto bytes = static_cast<double>((session.shape.slot_bytes() * ranks).value);
+    longest = std::max(longest, planner::Seconds(bytes / knowledge_.fetch_rate(device)));
+  }
+  return longest;
+}
+
+// Blocks of a layer, each of all ranks: so many as there is room for on every device, with all of
+// these requests out. Paused ones make way but for their open blocks.
+Blocks LayerPlans::room_for(Session& session, const std::vector<RequestKey>& keys) {
+  const Bytes slot = session.shape.slot_bytes();
+  std::int64_t least = INT64_MAX;
+  for (const DeviceId device : session.devices().all()) {
+    Bytes bytes = store_.cache.available(session.info.domain, Tier::kHbm, device);
+    for (const RequestKey& key : keys) {
+      const Request* const r = requests_.find(key.engine, key.request);
+      if (r) bytes += memory_.hbm_bytes(*r, device);
+    }
+    requests_.each_request_of(session.id, [&](const Request& r) {
+      if (!r.paused() || std::find(keys.begin(), keys.end(), r.key) != keys.end()) return;
+      const Bytes open = slot * std::int64_t{session.groups_on(device)};
+      bytes += std::max(Bytes(0), memory_.hbm_bytes(r, device) - open);
+    });
+    const std::int64_t ranks = session.info.devices.ranks_on(device, session.shape.ranks);
+    least = std::min(least, std::max(Bytes(0), bytes) / (slot * ranks));
+  }
+  return Blocks(least);
+}
+
+// Those of the first rank: all have the same away.
 std::vector<std::int32_t> LayerPlans::offloaded_layers(const Request& request) {
   std::vector<std::int32_t> layers;
-  for (std::size_t group = 0; group < request.layers.away.size(); ++group) {
+  const std::uint32_t groups = request.session->shape.rank_groups();
+  for (std::uint32_t group = 0; group < groups; ++group) {
     if (request.layers.away[group]) layers.push_back(static_cast<std::int32_t>(group + 1));
   }
   return layers;

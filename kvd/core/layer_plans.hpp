@@ -44,6 +44,9 @@ class LayerPlans {
   void adopt_plan(Session& session, const planner::PlacementDecision& decision);
   void evict_paused(Session& session, const planner::PlacementDecision& decision, Blocks have);
   void answer_place(Session& session, const Result<planner::PlacementDecision>& decision);
+  static void send_away(const Session& session, Request& request, std::int32_t layer);
+  [[nodiscard]] planner::Seconds fetch_time(const Session& session);
+  [[nodiscard]] Blocks room_for(Session& session, const std::vector<RequestKey>& keys);
   [[nodiscard]] static std::vector<std::int32_t> offloaded_layers(const Request& request);
   [[nodiscard]] planner::PlacementConfig placement_config() const;
 

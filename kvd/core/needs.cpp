@@ -22,31 +22,47 @@ Bytes Needs::to_run(const Request& request) const {
 Bytes Needs::to_run(const Request& request, DeviceId device) const {
   const Session& session = requests_.session_of(request);
   if (!session.on(device)) return Bytes(0);
-  return session.devices().several() ? session.bytes_for(request.room_to_run(), device)
-                                     : to_run(request);
+  if (session.streaming || request.layerwise) return to_stream(request, device);
+  return session.bytes_for(request.room_to_run(), device);
 }
 
 Bytes Needs::to_stream(const Request& request) const {
   const Session& session = requests_.session_of(request);
+  Bytes sum;
+  for (const DeviceId device : session.devices().all()) sum += to_stream(request, device);
+  return sum;
+}
+
+Bytes Needs::to_stream(const Request& request, DeviceId device) const {
+  const Session& session = requests_.session_of(request);
+  if (!session.on(device)) return Bytes(0);
+  const Tokens tokens = request.room_to_run();
+  const std::int64_t ranks = session.info.devices.ranks_on(device, session.shape.ranks);
   const std::int64_t slots =
-      session.blocks_for(request.room_to_run()) + 2 * std::int64_t{session.groups()};
-  return std::min(session.bytes_for(request.room_to_run()), session.shape.slot_bytes() * slots);
+      session.blocks_for(tokens) * ranks + 2 * std::int64_t{session.groups_on(device)};
+  return std::min(session.bytes_for(tokens, device), session.shape.slot_bytes() * slots);
 }
 
 bool Needs::layers_may_stream(const Session& session) const {
   return session.class_id && session.info.streams_layers && context_.placement->traits().streams &&
-         session.groups() >= kLeastGroups;
+         session.shape.rank_groups() >= kLeastGroups;
 }
 
 bool Needs::layers_stream(const Session& session) const {
   if (session.life.dying || !layers_may_stream(session)) return false;
   if (!context_.rotation->traits().streams_only_large_requests) return true;
-  const Bytes limit = hbm_limit(session.share());
+  const std::vector<DeviceId>& devices = session.devices().all();
+  return std::any_of(devices.begin(), devices.end(),
+                     [&](DeviceId device) { return has_large_requests(session, device); });
+}
+
+bool Needs::has_large_requests(const Session& session, DeviceId device) const {
+  const Bytes limit = hbm_limit({session.info.domain, device});
   Bytes wanted;
   std::int64_t count = 0;
   bool too_large = false;
   for (const Request* r : session.active) {
-    const Bytes needs = session.bytes_for(r->room_to_run());
+    const Bytes needs = session.bytes_for(r->room_to_run(), device);
     wanted += needs;
     ++count;
     too_large = too_large || needs > limit - Bytes(limit.value / kLayerwiseShare);
@@ -55,7 +71,8 @@ bool Needs::layers_stream(const Session& session) const {
 }
 
 bool Needs::prefills_layerwise(const Session& session) const {
-  return !session.streaming && session.info.streams_layers && session.groups() >= kLeastGroups &&
+  return !session.streaming && session.info.streams_layers && !session.devices().several() &&
+         session.shape.rank_groups() >= kLeastGroups &&
          context_.admission->traits().prefills_layerwise;
 }
 
@@ -65,8 +82,9 @@ Tokens Needs::most_tokens(const Session& session) const {
   const std::int64_t groups = session.groups();
   std::int64_t most = slots / groups;
   if (layers_may_stream(session)) {
-    // A staging set and the open blocks in HBM, everything else in DRAM.
-    most = std::max(most, std::min(slots - 2 * groups, most_slots(store_.dram, session) / groups));
+    // A staging set for each rank and the open blocks in HBM, everything else in DRAM.
+    const std::int64_t staged = (slots - 2 * groups) / std::int64_t{session.shape.ranks};
+    most = std::max(most, std::min(staged, most_slots(store_.dram, session) / groups));
   }
   return Tokens(most * session.shape.block_tokens);
 }

@@ -23,14 +23,16 @@ class Needs {
   /// HBM it needs to run, as its engine runs now: all, or of one device.
   [[nodiscard]] Bytes to_run(const Request& request) const;
   [[nodiscard]] Bytes to_run(const Request& request, DeviceId device) const;
-  /// The same with all its layers streamed: a staging set, the open block of every group, and one
-  /// to grow into.
+  /// The same with all its layers streamed: a staging set for each rank, the open block of every
+  /// group, and one to grow into.
   [[nodiscard]] Bytes to_stream(const Request& request) const;
+  [[nodiscard]] Bytes to_stream(const Request& request, DeviceId device) const;
   /// Its engine waits for layers, and the placement policy streams.
   [[nodiscard]] bool layers_may_stream(const Session& session) const;
   /// They may, and its requests are so large that it pays.
   [[nodiscard]] bool layers_stream(const Session& session) const;
-  /// Its prompts may prefill layer by layer into DRAM, a few blocks of HBM at a time.
+  /// Its prompts may prefill layer by layer into DRAM, a few blocks of HBM at a time. Not where its
+  /// ranks have several devices: a prompt is chosen for that on one.
   [[nodiscard]] bool prefills_layerwise(const Session& session) const;
   /// Tokens of one request of the session that HBM holds with everything else out of the way.
   [[nodiscard]] Tokens most_tokens(const Session& session) const;
@@ -43,6 +45,9 @@ class Needs {
   [[nodiscard]] Bytes dram_limit(DomainId domain) const;
 
  private:
+  /// So few of its requests fill the device's HBM that it pays to stream.
+  [[nodiscard]] bool has_large_requests(const Session& session, DeviceId device) const;
+
   Context& context_;
   store::Store& store_;
   Requests& requests_;

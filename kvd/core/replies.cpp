@@ -10,7 +10,8 @@ namespace kvd::core {
 
 StepReply Replies::build(Session& session) {
   Draft next;
-  next.stream.iteration = session.iterations.granted + 1;
+  next.streams.resize(session.shape.ranks);
+  for (StreamLayers& stream : next.streams) stream.iteration = session.iterations.granted + 1;
   session.iterations.granted_prefill = Tokens(0);
   bool promises = false;
   requests_.each_inside_in(session.info.domain,
@@ -54,19 +55,17 @@ Hold Replies::hold_or_none(Session& session, Request& request, Tokens tokens, bo
 void Replies::grant(Session& session, Request& request, Tokens tokens, Draft& next) {
   const bool prefill = begins_with_prompt(request);
   if (prefill) session.iterations.granted_prefill += tokens;
-  const std::size_t fetches = next.stream.fetches.size();
-  streams_.add_fetches(request, next.stream.iteration, next.stream);
-  const bool streams = next.stream.fetches.size() > fetches;
-  if (streams) {
+  const std::uint64_t iteration = session.iterations.granted + 1;
+  const std::uint32_t through = streams_.add_fetches(request, iteration, next.streams);
+  if (through > 0) {
     next.streamed.push_back(&request);
-    const std::uint32_t last_group = next.stream.fetches.back().group;
-    request.layers.staging_free = layer_mark(next.stream.iteration, last_group + 1);
-    request.layers.streamed_in = next.stream.iteration;
+    request.layers.staging_free = layer_mark(iteration, through);
+    request.layers.streamed_in = iteration;
   }
   const auto row = static_cast<std::uint32_t>(next.granted.size());
   next.granted.push_back(&request);
   next.reply.run.push_back({request.key.request, request.progress.planned, tokens, request.moves.in,
-                            prefill, static_cast<bool>(request.moves.in), streams,
+                            prefill, static_cast<bool>(request.moves.in), through > 0,
                             request.layers.distance, row});
   request.moves.in = Ticket();
   request.progress.granted = tokens;
@@ -77,7 +76,7 @@ void Replies::grant(Session& session, Request& request, Tokens tokens, Draft& ne
 // The fetches are ordered before the table is read: what it names is on its way.
 void Replies::publish(Session& session, Draft& next) {
   Iterations& iterations = session.iterations;
-  if (!next.streamed.empty()) streams_.start(session, std::move(next.stream), next.streamed);
+  if (!next.streamed.empty()) streams_.start(session, std::move(next.streams), next.streamed);
   iterations.stepping = !next.granted.empty();
   if (!iterations.stepping) return;
   const bool idle = iterations.finished == iterations.granted;
@@ -135,15 +134,16 @@ std::vector<SlotId> Replies::slots_in_hbm(const Request& request) const {
 }
 
 std::vector<SlotId> Replies::row_slots(const Request& request) const {
+  const Session& session = *request.session;
   const std::uint32_t groups = request.table.groups(), count = request.table.blocks();
   std::vector<SlotId> slots(request.table.size());
   std::uint32_t i = 0;
   for (std::uint32_t block = 0; block < count; ++block) {
-    const SlotId staged = request.layers.staging.slot(block);
     for (std::uint32_t group = 0; group < groups; ++group, ++i) {
       const bool missing = store_.blocks.missing(request.table, i);
       slots[std::size_t{group} * count + block] =
-          missing ? staged : store_.blocks.slot(request.table, i, Tier::kHbm);
+          missing ? request.layers.staging.slot(session.staging_place(block, group))
+                  : store_.blocks.slot(request.table, i, Tier::kHbm);
     }
   }
   return slots;

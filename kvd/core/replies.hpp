@@ -27,7 +27,7 @@ class Replies {
   /// The next iteration, as far as it has been granted.
   struct Draft {
     StepReply reply;
-    StreamLayers stream;
+    std::vector<StreamLayers> streams;  ///< by rank
     std::vector<Request*> granted, streamed;
     std::vector<TableRow> rows;
   };

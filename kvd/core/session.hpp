@@ -208,6 +208,10 @@ struct Session {
     return info.devices.several() ? info.devices.of_rank(group / shape.rank_groups())
                                   : info.devices.first();
   }
+  /// Where the group's layers of the block are staged: its rank's place.
+  [[nodiscard]] std::uint32_t staging_place(std::uint32_t block, std::uint32_t group) const {
+    return block * shape.ranks + group / shape.rank_groups();
+  }
   [[nodiscard]] store::Taker taker() const {
     return {class_id, info.domain, id, shape.slot_bytes(), info.devices.first()};
   }

@@ -22,8 +22,7 @@ Result<AttachGrant> Sessions::attach(const Attach& attach) {
   session.generation = Generation(++last_generation_);
   if (session.shape.ranks > 1) {
     session.ranks.emplace().finished.assign(session.shape.ranks, 0);
-    session.info.streams_layers = false;  // the plan of one rank's layers does not fit a group's
-    session.info.skips_ahead = false;     // ranks are at different tokens
+    session.info.skips_ahead = false;  // ranks are at different tokens
     last_engine_ += session.shape.ranks - 1;
     last_generation_ += session.shape.ranks - 1;
   }
@@ -41,6 +40,7 @@ void Sessions::on_ranks_placed(const RanksPlaced& placed) {
   Session& session = it->second;
   KVD_CHECK(session.active.empty(), "ranks are placed after the group has requests");
   session.info.devices = placed.devices;
+  session.info.streams_layers = placed.streams_layers;
 }
 
 Status Sessions::check_devices(const Attach& attach) const {

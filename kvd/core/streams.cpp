@@ -41,15 +41,17 @@ void Streams::evict_layers(Session& session, Request& request) {
         continue;
       }
       const SlotId slot = store_.blocks.vacate(request.table, i, Tier::kHbm);
-      const bool staged = !request.layers.staging.slot(block).none();
+      const std::uint32_t place = session.staging_place(block, group);
+      const bool staged = !request.layers.staging.slot(place).none();
       if (staged || request.paused() || store::is_read(store_.tiers, Tier::kHbm, slot)) {
         freed.push_back(slot);
         continue;
       }
-      request.layers.staging.put(block, slot);
+      request.layers.staging.put(place, slot);
       // The iteration that runs may still read the block there.
-      request.layers.staging_free = std::max(request.layers.staging_free,
-                                             layer_mark(request.progress.last_iteration, groups));
+      request.layers.staging_free =
+          std::max(request.layers.staging_free,
+                   layer_mark(request.progress.last_iteration, session.shape.rank_groups()));
       request.layers.streamed_in =
           std::max(request.layers.streamed_in, request.progress.last_iteration);
     }
@@ -86,56 +88,65 @@ void Streams::fetch_layers(Session& session, Request& request) {
 
 bool Streams::stage(Session& session, Request& request) {
   if (request.complete() || request.layers.known.staged == request.layers_version()) return true;
-  // Its ranks cannot share a slot: what it lacks, after a copy that failed, is fetched first.
-  if (session.devices().several()) return false;
-  const std::uint32_t groups = session.groups();
-  std::vector<std::uint32_t> unstaged;
+  const std::uint32_t layers = session.shape.rank_groups();
+  std::vector<std::uint32_t> unstaged;  // the first group of a rank's layers of a block
   bool streams = false;
-  for (std::uint32_t block = 0; block < request.table.blocks(); ++block) {
+  for (std::uint32_t i = 0; i < request.table.size(); i += layers) {
     bool gone = false;
-    for (std::uint32_t group = 0; group < groups && !gone; ++group) {
-      gone = store_.blocks.missing(request.table, block * groups + group);
+    for (std::uint32_t layer = 0; layer < layers && !gone; ++layer) {
+      gone = store_.blocks.missing(request.table, i + layer);
     }
     if (!gone) continue;
     streams = true;
-    if (request.layers.staging.slot(block).none()) unstaged.push_back(block);
+    if (request.layers.staging.slot(i / layers).none()) unstaged.push_back(i);
   }
   if (!streams) {
     if (request.layers.away.empty()) memory_.release_staging(request);
     request.layers.known.staged = request.layers_version();
     return true;
   }
+  // What it lacks after a copy that failed is fetched first where its engine waits for no layer.
+  if (!session.info.streams_layers) return false;
   if (unstaged.empty()) {
     request.layers.known.staged = request.layers_version();
     return true;
   }
-  const pool::SlotGrant grant =
-      store_.cache.take(Tier::kHbm, session.taker(), static_cast<std::uint32_t>(unstaged.size()));
+  const pool::SlotGrant grant = memory_.take(session, unstaged);
   if (grant.code != ErrorCode::kOk) return false;
   for (std::size_t i = 0; i < unstaged.size(); ++i) {
-    request.layers.staging.put(unstaged[i], grant.slots[i]);
+    request.layers.staging.put(unstaged[i] / layers, grant.slots[i]);
   }
   request.layers.known.staged = request.layers_version();
   return true;
 }
 
-void Streams::add_fetches(Request& request, std::uint64_t iteration, StreamLayers& stream) const {
-  if (request.complete()) return;
+std::uint32_t Streams::add_fetches(Request& request, std::uint64_t iteration,
+                                   std::vector<StreamLayers>& by_rank) const {
+  if (request.complete()) return 0;
   LayerAnswers::Fetches& known = request.layers.known.fetches;
   if (const std::uint64_t version = request.layers_version(); known.version != version) {
     known = {version, fetches_of(request)};
   }
   // An iteration that is over reads nothing more, however far its engine got.
   const Session& session = requests_.session_of(request);
-  std::uint64_t after =
+  const std::uint64_t free =
       request.layers.streamed_in > session.iterations.finished ? request.layers.staging_free : 0;
+  const std::uint32_t layers = session.shape.rank_groups();
+  std::uint32_t through = 0, rank = 0;
+  std::uint64_t after = free;
   for (const StreamLayers::Fetch& fetch : known.list) {
-    stream.fetches.push_back(fetch);
-    stream.fetches.back().after = std::exchange(after, layer_mark(iteration, fetch.group + 1));
+    if (std::exchange(rank, fetch.group / layers) != rank) after = free;
+    StreamLayers::Fetch own{fetch.group % layers, 0, fetch.pairs};
+    through = std::max(through, own.group + 1);
+    own.after = std::exchange(after, layer_mark(iteration, own.group + 1));
+    by_rank[rank].fetches.push_back(std::move(own));
   }
+  return through;
 }
 
+// Of all ranks, as the table counts their groups.
 std::vector<StreamLayers::Fetch> Streams::fetches_of(const Request& request) const {
+  const Session& session = requests_.session_of(request);
   std::vector<StreamLayers::Fetch> fetches;
   const std::uint32_t groups = request.table.groups();
   for (std::uint32_t group = 0; group < groups; ++group) {
@@ -143,7 +154,7 @@ std::vector<StreamLayers::Fetch> Streams::fetches_of(const Request& request) con
     for (std::uint32_t block = 0; block < request.table.blocks(); ++block) {
       const std::uint32_t i = block * groups + group;
       if (store_.blocks.missing(request.table, i)) {
-        pairs.push_back({request.layers.staging.slot(block),
+        pairs.push_back({request.layers.staging.slot(session.staging_place(block, group)),
                          store_.blocks.slot(request.table, i, Tier::kDram)});
       }
     }
@@ -152,15 +163,20 @@ std::vector<StreamLayers::Fetch> Streams::fetches_of(const Request& request) con
   return fetches;
 }
 
-void Streams::start(Session& session, StreamLayers stream, const std::vector<Request*>& streamed) {
-  stream.engine = session.id;
-  stream.groups = session.groups();
-  stream.slot_bytes = session.shape.slot_bytes();
+void Streams::start(Session& session, std::vector<StreamLayers> by_rank,
+                    const std::vector<Request*>& streamed) {
   ++context_.counters.streams;
-  for (const auto& fetch : stream.fetches) context_.counters.layers_fetched += fetch.pairs.size();
-  const Ticket ticket =
-      store_.transfers.start(std::move(stream), session.info.domain, session.devices().first());
-  for (Request* r : streamed) r->layers.streams.push_back(ticket);
+  std::uint32_t rank = 0;
+  for (StreamLayers& stream : by_rank) {
+    stream.engine = session.id;
+    stream.rank = rank;
+    stream.groups = session.shape.rank_groups();
+    stream.slot_bytes = session.shape.slot_bytes();
+    for (const auto& fetch : stream.fetches) context_.counters.layers_fetched += fetch.pairs.size();
+    const Ticket ticket = store_.transfers.start(std::move(stream), session.info.domain,
+                                                 session.devices().of_rank(rank++));
+    for (Request* r : streamed) r->layers.streams.push_back(ticket);
+  }
 }
 
 void Streams::end(Session& session) {

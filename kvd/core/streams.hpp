@@ -10,6 +10,8 @@ namespace kvd::core {
 /// Layers of requests that run while these are in DRAM: which leave and come back as the plan says,
 /// what an iteration stages, and the fetches that bring it.
 ///
+/// All ranks of a tensor-parallel group have the same layers away (OrbitFlow's tensor parallelism:
+/// one plan, in force on all at once), and each streams its own through its own staging.
 /// Source: OrbitFlow sec. 4.1; kvd/DESIGN.md "Blocks that come and go".
 ///
 /// Owner: control thread. Cost: O(blocks) of a request whose blocks, staging or plan changed since
@@ -26,10 +28,14 @@ class Streams {
   void install(Session& session);
   /// Slots for all that is missing in HBM. False: there are none, and the request cannot run.
   [[nodiscard]] bool stage(Session& session, Request& request);
-  /// What the request's part of the iteration needs fetched, group by group.
-  void add_fetches(Request& request, std::uint64_t iteration, StreamLayers& stream) const;
-  /// Orders the fetches of an iteration, in which `streamed` run.
-  void start(Session& session, StreamLayers stream, const std::vector<Request*>& streamed);
+  /// Adds what the request's part of the iteration needs fetched to the streams of its ranks, group
+  /// by group. So many groups of a rank are through once the last is read; 0: it needs nothing.
+  [[nodiscard]] std::uint32_t add_fetches(Request& request, std::uint64_t iteration,
+                                          std::vector<StreamLayers>& by_rank) const;
+  /// Orders the fetches of an iteration, in which `streamed` run. Every rank gets a stream: each
+  /// waits for its layers, whether or not any of its own are missing.
+  void start(Session& session, std::vector<StreamLayers> by_rank,
+             const std::vector<Request*>& streamed);
   /// The engine has finished iterations, or is gone: nobody waits for their fetches.
   void end(Session& session);
   /// Nothing of the stream is in flight any more.

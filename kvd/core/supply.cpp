@@ -56,10 +56,10 @@ Bytes Supply::yieldable(Share share) {
     const Session& session = requests_.session_of(r);
     if (!session.life.responsive || (!session.streaming && !r.layerwise)) return;
     if (r.paused()) {
-      const std::int64_t open = session.groups();
-      sum += session.shape.slot_bytes() * std::max<std::int64_t>(0, r.hbm_slots() - open);
+      const Bytes open = session.shape.slot_bytes() * std::int64_t{session.groups_on(share.device)};
+      sum += std::max(Bytes(0), memory_.hbm_bytes(r, share.device) - open);
     } else if (r.runs() && !r.leaving && !r.promised) {
-      const Bytes more = memory_.hbm_bytes(r) - needs_.to_stream(r);
+      const Bytes more = memory_.hbm_bytes(r, share.device) - needs_.to_stream(r, share.device);
       if (session.streaming || more < Bytes(0)) sum += more;
     }
   });

@@ -29,12 +29,18 @@ void Copies::start(const core::CopyRanges& copy) {
 }
 
 void Copies::start(const core::StreamLayers& stream) {
-  Peer* peer = uses_.sessions.find(stream.engine);
+  // A rank of a group has a number of its own here.
+  const EngineId engine(stream.engine.value + stream.rank);
+  Peer* peer = uses_.sessions.find(engine);
   if (!peer) return uses_.events.feed(core::CopyFinished{stream.ticket, false, Bytes(0), {}});
   shm::ServedClientPage& page = *peer->page;
   streams_[stream.ticket] = {stream.engine, peer->lease};
-  uses_.movers.stream(stream,
-                      {&page.progress_word(), &page.progress_wanted(), &page.fence_layers()});
+  const mover::LayerWords words{&page.progress_word(), &page.progress_wanted(),
+                                &page.fence_layers()};
+  if (stream.rank == 0) return uses_.movers.stream(stream, words);
+  core::StreamLayers own = stream;
+  own.engine = engine;
+  uses_.movers.stream(own, words);
 }
 
 void Copies::take_finished() {

@@ -26,6 +26,7 @@ struct Group {
   /// rank's page follows, so that no rank can make another believe in bytes that are not there.
   std::shared_ptr<PageLease> fences;
   std::vector<bool> attached;     ///< by rank
+  bool streams_layers = true;     ///< of those who have attached
   std::vector<DeviceId> devices;  ///< by rank; of one that has not attached it means nothing
   struct Said {                   ///< of a slab that was sent, as bits of ranks
     std::uint64_t sent_to = 0;

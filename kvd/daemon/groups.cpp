@@ -59,9 +59,11 @@ Result<core::AttachGrant> Groups::enter(const wire::JoinGroup& join, const core:
   }
   group.attached[join.rank] = true;
   group.devices[join.rank] = attach.devices.first();
+  group.streams_layers = group.streams_layers && attach.streams_layers;
   // Before it nothing is served that would need to know.
   if (group.complete()) {
-    events_.feed(core::RanksPlaced{group.grant.engine, core::Devices(group.devices)});
+    events_.feed(
+        core::RanksPlaced{group.grant.engine, core::Devices(group.devices), group.streams_layers});
   }
   core::AttachGrant grant = group.grant;
   grant.engine = EngineId(grant.engine.value + join.rank);

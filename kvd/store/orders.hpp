@@ -68,9 +68,10 @@ struct StreamLayers {
   Ticket ticket;
   EngineId engine;
   std::uint64_t iteration = 0;
-  std::uint32_t groups = 0;  ///< of the model
+  std::uint32_t groups = 0;  ///< of the model; of one rank
   Bytes slot_bytes;
   std::vector<Fetch> fetches;  ///< by ascending group
+  std::uint32_t rank = 0;      ///< of a tensor-parallel group: whose layers
 };
 /// Start no further fetch of the stream: its iteration is over, or its engine. CopyFinished follows
 /// once nothing of it is in flight.

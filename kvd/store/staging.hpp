@@ -11,25 +11,26 @@ namespace kvd::store {
 
 /// HBM slots that the layers of one request are streamed through: one for each block of its table
 /// that some layer group lacks in HBM, and read by all those groups in turn. Never part of a block.
+/// Each rank of a tensor-parallel group has its own: places count through blocks, then ranks.
 /// Source: OrbitFlow sec. 4.1.
 class Staging {
  public:
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] std::int64_t count() const { return count_; }
-  /// Of a block; none: it has no slot.
-  [[nodiscard]] SlotId slot(std::uint32_t block) const {
-    return block < slots_.size() ? slots_[block] : SlotId();
+  /// At a place; none: it has no slot.
+  [[nodiscard]] SlotId slot(std::uint32_t place) const {
+    return place < slots_.size() ? slots_[place] : SlotId();
   }
-  /// By block; none where a block needs no slot.
+  /// By place; none where a block needs no slot.
   [[nodiscard]] const std::vector<SlotId>& slots() const { return slots_; }
 
   /// Grows with every change.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
 
-  /// Precondition: the block has no slot.
-  void put(std::uint32_t block, SlotId slot) {
-    if (slots_.size() <= block) slots_.resize(std::size_t{block} + 1);
-    slots_[block] = slot;
+  /// Precondition: there is none at the place.
+  void put(std::uint32_t place, SlotId slot) {
+    if (slots_.size() <= place) slots_.resize(std::size_t{place} + 1);
+    slots_[place] = slot;
     ++count_;
     ++changes_;
   }

@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ipc/vocabulary/layer_mark.hpp"
@@ -45,6 +46,7 @@ class World {
     bool ran = true;                  ///< the first
     std::vector<StepReport> reports;  ///< of the iteration it finished last
     std::optional<ReplyTo> asked;     ///< a step that it waits for
+    std::uint64_t progress = 0;       ///< layer_mark
   };
   struct Engine {
     EngineId id;
@@ -80,7 +82,7 @@ class World {
     engines[grant->engine].devices = devices;
     if (!level1) engines[grant->engine].shape = shape;
     if (!level1 && shape.ranks > 1) engines[grant->engine].ranks.resize(shape.ranks);
-    if (devices.named() > 0) feed(RanksPlaced{grant->engine, devices});
+    if (devices.named() > 0) feed(RanksPlaced{grant->engine, devices, streams_layers});
     return grant->engine;
   }
 
@@ -181,7 +183,7 @@ class World {
     Engine& engine = engines.at(id);
     for (std::uint32_t group = 0; group < engine.shape.groups() && !engine.reply.run.empty();
          ++group) {
-      fetch(engine, group);
+      fetch(id, 0, engine.reply, group, engine.progress);
       for (const RunEntry& entry : engine.reply.run) {
         const TableRow& row = engine.table.at(entry.row);
         check(engine, entry.request, row, group, entry.present.value);
@@ -379,10 +381,11 @@ class World {
   TimePoint now{1};
   std::size_t fail_copies = 0;  ///< n: the n-th copy from now fails
   std::map<RequestKey, Text> texts;
-  std::int64_t found = 0;     ///< tokens that requests did not have to compute
-  std::int64_t skipped = 0;   ///< more of these, behind tokens that they did compute
-  std::size_t errors = 0;     ///< blocks that did not hold what they should
-  bool corrupt_next = false;  ///< the control: the next copy brings wrong bytes
+  std::int64_t found = 0;            ///< tokens that requests did not have to compute
+  std::int64_t skipped = 0;          ///< more of these, behind tokens that they did compute
+  std::size_t streamed_by_rank = 0;  ///< groups that ranks but the first waited for
+  std::size_t errors = 0;            ///< blocks that did not hold what they should
+  bool corrupt_next = false;         ///< the control: the next copy brings wrong bytes
   bool acknowledge = true;
   bool streams_layers = true;         ///< of engines that attach
   std::size_t moved = 0;              ///< slots that moved, or are to move, within DRAM
@@ -466,14 +469,20 @@ class World {
     ASSERT_TRUE(engine.tables.contains(rank.reply.table_version)) << "its table is overwritten";
     const std::vector<TableRow>& table = engine.tables.at(rank.reply.table_version);
     const std::uint32_t share = engine.shape.rank_groups();
-    for (const RunEntry& entry : rank.reply.run) {
-      const TableRow& row = table.at(entry.row);
-      EXPECT_EQ(row.request, entry.request);
-      const std::int64_t after = (entry.present + entry.tokens).value;
-      for (std::uint32_t group = index * share; group < (index + 1) * share; ++group) {
+    for (std::uint32_t layer = 0; layer < share; ++layer) {
+      fetch(engine.id, index, rank.reply, layer, rank.progress);
+      const std::uint32_t group = index * share + layer;
+      for (const RunEntry& entry : rank.reply.run) {
+        const TableRow& row = table.at(entry.row);
+        EXPECT_EQ(row.request, entry.request);
         check(engine, entry.request, row, group, entry.present.value);
-        write(engine, entry.request, row, group, entry.present.value, after);
+        write(engine, entry.request, row, group, entry.present.value,
+              (entry.present + entry.tokens).value);
       }
+      rank.progress = layer_mark(rank.reply.iteration, layer + 1);
+    }
+    for (const RunEntry& entry : rank.reply.run) {
+      const std::int64_t after = (entry.present + entry.tokens).value;
       const auto request = engine.requests.find(entry.request.value);
       if (request == engine.requests.end()) continue;  // aborted
       const bool done = after >= request->second.prompt + request->second.max_new;
@@ -568,16 +577,28 @@ class World {
                    policy->decide(problem.snapshot, problem.config, NoClock())});
   }
 
-  /// What the engine needs before it touches the group; and, by chance, what may come already.
-  void fetch(Engine& engine, std::uint32_t group) {
+  /// What the rank needs before it touches its group; and, by chance, what may come already.
+  void fetch(EngineId engine, std::uint32_t rank, const StepReply& reply, std::uint32_t group,
+             std::uint64_t progress) {
     const auto stages = [&](const RunEntry& entry) { return entry.streamed; };
-    const bool waits = std::any_of(engine.reply.run.begin(), engine.reply.run.end(), stages);
+    const bool waits = std::any_of(reply.run.begin(), reply.run.end(), stages);
+    const auto mine = [&](const PendingStream& pending) {
+      return pending.stream.engine == engine && pending.stream.rank == rank;
+    };
+    const auto runs = [&](const PendingStream& pending) {
+      return mine(pending) && pending.stream.iteration == reply.iteration;
+    };
+    if (waits) streamed_by_rank += rank > 0 ? 1 : 0;
+    if (waits && group == 0 && std::none_of(streams.begin(), streams.end(), runs)) {
+      EXPECT_GT(ended_streams.count({engine, rank, reply.iteration}), 0U)
+          << "its layers are waited for, and nobody fetches them";
+    }
     for (PendingStream& pending : streams) {
-      if (pending.stream.engine != engine.id) continue;
+      if (!mine(pending)) continue;
       std::erase_if(pending.stream.fetches, [&](const StreamLayers::Fetch& fetch) {
         const bool needed =
-            waits && pending.stream.iteration == engine.reply.iteration && fetch.group == group;
-        if (fetch.after > engine.progress) {
+            waits && pending.stream.iteration == reply.iteration && fetch.group == group;
+        if (fetch.after > progress) {
           EXPECT_FALSE(needed) << "a fetch waits for what comes after it";
           return false;
         }
@@ -596,6 +617,7 @@ class World {
     std::erase_if(streams, [&](const PendingStream& pending) {
       if (!pending.stream.fetches.empty()) return false;
       ended.push_back(pending.stream.ticket);
+      ended_streams.emplace(pending.stream.engine, pending.stream.rank, pending.stream.iteration);
       return true;
     });
     for (const Ticket ticket : ended) {
@@ -709,6 +731,7 @@ class World {
   }
 
   std::vector<PendingStream> streams;
+  std::set<std::tuple<EngineId, std::uint32_t, std::uint64_t>> ended_streams;
   std::vector<SolvePlacement> problems;
   std::vector<PendingCopy> copies;
   std::uint64_t last_reply_to = 0;

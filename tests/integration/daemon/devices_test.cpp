@@ -105,6 +105,102 @@ TEST_F(TwoDevicesTest, AGroupHasARankOnEachAndEveryByteIsTheByteWritten) {
   EXPECT_EQ(honest.wait(), 0) << honest.errors();
 }
 
+/// Two requests of 3 MiB a rank, of which each device holds one and a bit: their layers stream.
+class StreamingGroupTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(kvd.wait_ready()) << kvd.log(); }
+  [[nodiscard]] ChildCommand rank(std::uint32_t number,
+                                  const std::vector<std::string>& more = {}) const {
+    const std::string own = std::to_string(number);
+    ChildCommand command;
+    command.arguments = {built_program("kvd-pattern"),
+                         "--endpoint",
+                         kvd.endpoint(),
+                         "--ranks",
+                         "2",
+                         "--rank",
+                         own,
+                         "--group",
+                         "5",
+                         "--device",
+                         own,
+                         "--requests",
+                         "2",
+                         "--prompt",
+                         "200",
+                         "--new",
+                         "200",
+                         "--layers",
+                         "8",
+                         "--layers-per-block",
+                         "1",
+                         "--bytes-per-token",
+                         "1024",
+                         "--tbt-slo-ms",
+                         "5000",
+                         "--ttft-slo-ms",
+                         "20000",
+                         "--json"};
+    command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+    return command;
+  }
+  [[nodiscard]] bool all_free() const {
+    return poll_until([&] {
+      const auto free = [&](const char* device) {
+        return kvd.metric(std::string(R"(kvd_pool_free_bytes{tier="hbm",device=")") + device +
+                          R"("})");
+      };
+      return free("0") == kDeviceBytes && free("1") == kDeviceBytes;
+    });
+  }
+
+  const RuntimeFolder folder;
+  const KvdProcess kvd{folder,
+                       {.hbm = "4MiB",
+                        .dram = "32MiB",
+                        .extra = "[placement]\npolicy = \"orbitflow\"\n[rotation]\npolicy = "
+                                 "\"fcfs\"\n[[device]]\n[[device]]\n"}};
+};
+
+TEST_F(StreamingGroupTest, ARankOnEachStreamsAndEveryByteIsTheByteWritten) {
+  {
+    ChildProcess first(rank(0));
+    ChildProcess second(rank(1));
+    for (ChildProcess* engine : {&first, &second}) {
+      const json summary = summary_of(*engine);
+      EXPECT_EQ(engine->wait(), 0) << engine->errors();
+      EXPECT_EQ(summary["pattern_errors"], 0);
+      EXPECT_GT(summary["bytes_checked"], 0);
+      EXPECT_GT(summary["streamed"], 0);
+    }
+  }
+  EXPECT_TRUE(all_free()) << kvd.metrics();
+  ChildProcess honest(rank(0));
+  ChildProcess control(rank(1, {"--corrupt-once"}));
+  EXPECT_GT(summary_of(control)["pattern_errors"], 0);
+  EXPECT_EQ(control.wait(), 1);
+  EXPECT_EQ(summary_of(honest)["pattern_errors"], 0);
+}
+
+// The other one waits for layers that come no more: it is told, and nothing is left.
+TEST_F(StreamingGroupTest, ARankThatDiesWhileLayersStreamLeavesNothingBehind) {
+  {
+    ChildProcess first(rank(0, {"--step-ms", "2"}));
+    ChildProcess second(rank(1, {"--step-ms", "2"}));
+    ASSERT_TRUE(poll_until([&] { return kvd.metric("kvd_layer_fetches_total").value_or(0) > 20; }))
+        << kvd.metrics();
+    const auto attached = [&] { return kvd.metric("kvd_engines_attached_total").value_or(0); };
+    EXPECT_EQ(attached(), 1);
+    second.signal(SIGKILL);
+    EXPECT_EQ(second.wait(), 128 + SIGKILL);
+    EXPECT_TRUE(poll_until([&] { return attached() == 2; }))
+        << "it begins anew: " << first.errors();
+    first.signal(SIGKILL);
+    (void)first.wait();
+  }
+  EXPECT_TRUE(all_free()) << kvd.metrics();
+}
+
 TEST_F(TwoDevicesTest, WhatIsRentedIsOfTheDeviceThatWasNamed) {
   auto first = kvd_client::Client::open(options(0));
   auto second = kvd_client::Client::open(options(1));

@@ -47,6 +47,7 @@ Outcome run(const DaemonThread& daemon, const kvd_pattern::PatternOptions& optio
   how.engine_name = options.name;
   how.shape = options.shape;
   how.streams_layers = true;
+  how.group = options.group;
   how.transport = options.ring ? kvd_client::Transport::kRing : kvd_client::Transport::kZmq;
   auto client = kvd_client::Client::open(how);
   KVD_CHECK(client.ok(), "the engine attaches");
@@ -105,6 +106,49 @@ TEST(Streaming, TwoEnginesStreamSideBySide) {
     EXPECT_EQ(out.summary.pattern_errors, 0u);
   }
   EXPECT_TRUE(daemon.wait_all_free());
+}
+
+/// Two ranks of one group, on threads of their own: 12.5 MiB for their two requests.
+std::vector<Outcome> run_ranks(const DaemonThread& daemon, bool corrupt_last) {
+  std::vector<Outcome> outcomes(2);
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto options = options_of("rank-" + std::to_string(rank));
+      options.group = {3, 2, rank};
+      options.ring = rank == 1;
+      options.corrupt_once = corrupt_last && rank == 1;
+      outcomes[rank] = run(daemon, options);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return outcomes;
+}
+
+DaemonThread::Edit small_hbm_for_ranks() {
+  return [](daemon::Config& config) {
+    small_hbm(8)(config);
+    config.dram = 32 * kMiB;
+  };
+}
+
+// OrbitFlow's tensor parallelism: one plan for all ranks, and each streams its own layers.
+TEST(Streaming, RanksOfAGroupStreamTogetherAndEveryByteIsTheByteWritten) {
+  DaemonThread daemon(small_hbm_for_ranks());
+  for (const Outcome& out : run_ranks(daemon, false)) {
+    EXPECT_TRUE(out.status.ok()) << out.status.error().message;
+    EXPECT_EQ(out.summary.pattern_errors, 0u);
+    EXPECT_GT(out.summary.bytes_checked, 0u);
+    EXPECT_GT(out.summary.streamed, 0u);
+  }
+  EXPECT_TRUE(daemon.wait_all_free());
+}
+
+TEST(Streaming, OneWrongByteIsFoundByTheRankThatHasIt) {
+  DaemonThread daemon(small_hbm_for_ranks());
+  const auto outcomes = run_ranks(daemon, true);
+  EXPECT_EQ(outcomes[0].summary.pattern_errors, 0u);
+  EXPECT_GT(outcomes[1].summary.pattern_errors, 0u);
 }
 
 // Its client goes in the middle of an iteration that streams: nothing of it stays behind.

@@ -18,10 +18,12 @@ using std::chrono::milliseconds;
 constexpr std::uint64_t kHistories = 20;  // a second each
 constexpr std::uint64_t kOnTwoDevices = 4;
 constexpr std::uint64_t kOfTwoDaemons = 4;
+constexpr std::uint64_t kOfGroups = 10;
 #else
 constexpr std::uint64_t kHistories = 5000;
 constexpr std::uint64_t kOnTwoDevices = 200;  // more engines: each takes longer
 constexpr std::uint64_t kOfTwoDaemons = 100;
+constexpr std::uint64_t kOfGroups = 200;
 #endif
 
 /// Only what the scheduler decides is left: the dead are gone, regions given back, forced requests
@@ -59,8 +61,9 @@ Devices some_devices(World& world, std::uint32_t ranks) {
   return Devices(by_rank);
 }
 
-Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool keep) {
-  Controller::Config config = small_pool(4, seed % 5 == 0 ? 5 : 16, devices);
+Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool keep,
+                             bool ample_dram) {
+  Controller::Config config = small_pool(4, seed % 5 == 0 && !ample_dram ? 5 : 16, devices);
   config.keep = {keep, keep};
   const auto choose = [&](planner::Decision decision, std::uint64_t n) {
     const auto names = planner::policy_names(decision);
@@ -74,7 +77,7 @@ Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool kee
     config.disk.name = plain_disk_name;
     config.disk.admission.least = seed % 3 == 1 ? 1 : 2;
   }
-  if (seed % 3 == 1) config.dram.slabs = 6;  // so that much is on disk alone
+  if (seed % 3 == 1 && !ample_dram) config.dram.slabs = 6;  // so that much is on disk alone
   return config;
 }
 
@@ -82,10 +85,14 @@ Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool kee
 class History {
  public:
   /// `keep`: what is cached is written down for the next daemon, in both tiers.
-  History(std::uint64_t seed, std::uint32_t devices, bool keep = false)
-      : world_(config_of(seed, devices, keep), seed),
+  /// `layered`: most engines are groups, with layers enough to stream. DRAM is ample then: nobody
+  /// promises the slots that layers stream through, and without them two large requests may both
+  /// be stuck.
+  History(std::uint64_t seed, std::uint32_t devices, bool keep = false, bool layered = false)
+      : world_(config_of(seed, devices, keep, layered), seed),
         seed_(seed),
         keep_(keep),
+        layered_(layered),
         devices_(devices),
         texts_(seed % 7 < 4),
         boasts_(devices == 1 && seed % 11 < 7),
@@ -119,6 +126,7 @@ class History {
     }
     streams = world_.controller->status(world_.now).counters.streams;
     found = world_.found;
+    streamed_by_rank = world_.streamed_by_rank;
   }
 
   /// Every other history runs to its end. Then all die, and nothing is left.
@@ -142,6 +150,7 @@ class History {
 
   std::size_t under_pressure = 0;               ///< regions for which requests made way
   std::uint64_t streams = 0;                    ///< iterations with streamed layers
+  std::uint64_t streamed_by_rank = 0;           ///< layers that ranks but the first waited for
   std::int64_t found = 0;                       ///< tokens that were not computed again
   std::uint64_t loads = 0;                      ///< rows that the disk brought back
   std::array<std::uint64_t, kTiers> adopted{};  ///< blocks of the kvd before
@@ -155,7 +164,12 @@ class History {
                                  {6, 1, 4, Bytes(32)},
                                  {2, 1, 4, Bytes(64), 2},
                                  {2, 2, 4, Bytes(32), 3}};
-    const ModelClass& model = models[world_.random() % 5];
+    const ModelClass layered[] = {{4, 1, 4, Bytes(32), 2},
+                                  {6, 2, 4, Bytes(16), 3},
+                                  {3, 1, 4, Bytes(32), 2},
+                                  {5, 1, 8, Bytes(16), 2},
+                                  {6, 1, 4, Bytes(32)}};
+    const ModelClass& model = (layered_ ? layered : models)[world_.random() % 5];
     const EngineId id = world_.attach(model, DomainId(1), false, some_devices(world_, model.ranks));
     world_.engines.at(id).pipelined = chance(2);
   }
@@ -244,6 +258,7 @@ class History {
   World world_;
   const std::uint64_t seed_;
   const bool keep_;
+  const bool layered_;
   const std::uint32_t devices_;
   const bool texts_;               ///< some requests begin as others do
   const bool boasts_;              ///< some announce more than they make
@@ -289,6 +304,26 @@ TEST(Controller, RandomHistoriesCorruptNothingAndLeakNothing) { play_histories(1
 /// Groups among them have their ranks on one device or on both.
 TEST(Controller, RandomHistoriesOnTwoDevicesCorruptNothingAndLeakNothing) {
   play_histories(2, kOnTwoDevices);
+}
+
+/// Layers of groups stream, to each rank its own, on one device or on two.
+TEST(Controller, RandomHistoriesOfGroupsWhoseLayersStreamCorruptNothingAndLeakNothing) {
+  const char* wanted = std::getenv("KVD_SEED");
+  const std::uint64_t count = wanted ? 1 : number_in("KVD_HISTORIES", kOfGroups);
+  const std::uint64_t first = number_in(wanted ? "KVD_SEED" : "KVD_FIRST_SEED", 1);
+  std::uint64_t streamed[2] = {};
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    SCOPED_TRACE("KVD_SEED=" + std::to_string(seed));
+    const auto devices = static_cast<std::uint32_t>(1 + seed % 2);
+    History history(seed, devices, false, true);
+    history.play();
+    if (!::testing::Test::HasFatalFailure()) history.end();
+    if (::testing::Test::HasFailure()) return;
+    streamed[devices - 1] += history.streamed_by_rank;
+  }
+  if (wanted) return;
+  EXPECT_GT(streamed[0], count) << "layers of ranks on one device";
+  EXPECT_GT(streamed[1], count) << "on two";
 }
 
 /// What is written down for the next daemon is what slots hold, whatever happens; kvd is killed in

@@ -77,6 +77,19 @@ TEST_F(GroupsTest, ARankThatIsThereOrDiffersIsRefused) {
   EXPECT_TRUE(sut_.enter(join(1), application()).ok());
 }
 
+// A rank that does not wait for its layers would read what is not there yet.
+TEST_F(GroupsTest, LayersStreamWhereAllRanksWaitForThem) {
+  for (const std::uint32_t waiting : {kRanks, kRanks - 1}) {
+    const std::uint64_t group = 20 + waiting;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+      core::Attach attach = application();
+      attach.streams_layers = rank < waiting;
+      ASSERT_TRUE(sut_.enter(join(rank, group), attach).ok());
+    }
+    EXPECT_EQ(sut_.named(join(0, group), kDomain, 0)->streams_layers, waiting == kRanks);
+  }
+}
+
 TEST_F(GroupsTest, SeatsOfRanksYetToComeCountAsTaken) {
   seat(0);
   SessionCounts all{1, 0}, of_domain{1, 0}, of_other{0, 0};

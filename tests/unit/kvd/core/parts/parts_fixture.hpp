@@ -57,7 +57,7 @@ class PartsTest : public ::testing::Test {
     session.info.name = "engine-" + std::to_string(engines);
     session.info.domain = domain;
     session.info.domain_name = "domain-" + std::to_string(domain.value);
-    session.info.streams_layers = ranks == 1;
+    session.info.streams_layers = true;
     session.info.devices = devices;
     session.class_id = kClass;
     session.shape = {.layers = groups,

@@ -200,15 +200,15 @@ TEST_F(StreamsSharingTest, AnIterationThatIsOverIsNotWaitedFor) {
   ASSERT_TRUE(sut.stage(session, request));
   request.layers.streamed_in = 4;
   request.layers.staging_free = 99;
-  StreamLayers stream;
+  std::vector<StreamLayers> streams(1);
   session.iterations.finished = 3;
-  sut.add_fetches(request, 5, stream);
-  ASSERT_THAT(stream.fetches, SizeIs(2));
-  EXPECT_EQ(stream.fetches[0].after, 99u) << "iteration 4 reads the slots still";
+  EXPECT_EQ(sut.add_fetches(request, 5, streams), 4u);
+  ASSERT_THAT(streams[0].fetches, SizeIs(2));
+  EXPECT_EQ(streams[0].fetches[0].after, 99u) << "iteration 4 reads the slots still";
   session.iterations.finished = 4;
-  stream.fetches.clear();
-  sut.add_fetches(request, 5, stream);
-  EXPECT_EQ(stream.fetches[0].after, 0u);
+  streams[0].fetches.clear();
+  EXPECT_EQ(sut.add_fetches(request, 5, streams), 4u);
+  EXPECT_EQ(streams[0].fetches[0].after, 0u);
 }
 
 class StreamsOfAGroup : public StreamsSharingTest {
@@ -216,12 +216,26 @@ class StreamsOfAGroup : public StreamsSharingTest {
   StreamsOfAGroup() : StreamsSharingTest(small_config(8, 16, 2)) {}
 };
 
-TEST_F(StreamsOfAGroup, WhatItsRanksLackIsFetchedFirst) {
+TEST_F(StreamsOfAGroup, EachRankIsStagedOnItsDevice) {
+  Session& group = attach(kA, 4, true, Devices(std::vector{kFirst, kSecond}), 2);
+  Request& request = copied(group, 8);
+  request.layers.away = {false, true, false, true, false, true, false, true};
+  sut.install(group);
+  ASSERT_TRUE(sut.stage(group, request));
+  for (std::uint32_t block = 0; block < 2; ++block) {
+    const store::Staging& staging = request.layers.staging;
+    EXPECT_EQ(ground.store.hbm.device_of(staging.slot(block * 2)), kFirst);
+    EXPECT_EQ(ground.store.hbm.device_of(staging.slot(block * 2 + 1)), kSecond);
+  }
+}
+
+TEST_F(StreamsOfAGroup, WhatRanksThatWaitForNoLayersLackIsFetchedFirst) {
   Session& group = attach(kA, 2, true, Devices(std::vector{kFirst, kSecond}), 2);
   Request& request = copied(group, 4);
+  group.info.streams_layers = false;
   EXPECT_TRUE(sut.stage(group, request)) << "it lacks nothing";
   ground.store.tiers.free(Tier::kHbm, {blocks.vacate(request.table, 3, Tier::kHbm)});
-  EXPECT_FALSE(sut.stage(group, request)) << "two devices cannot read one slot";
+  EXPECT_FALSE(sut.stage(group, request)) << "its engine would not wait for it";
   sut.install(group);
   ASSERT_TRUE(request.moves.fetch);
   EXPECT_EQ(ground.store.hbm.device_of(blocks.slot(request.table, 3, Tier::kHbm)), kSecond);

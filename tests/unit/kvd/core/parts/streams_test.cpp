@@ -34,14 +34,19 @@ class StreamsTest : public PartsTest {
     return request;
   }
   StreamLayers fetches(Request& request, std::uint64_t iteration) {
-    StreamLayers stream;
-    stream.iteration = iteration;
-    sut.add_fetches(request, iteration, stream);
-    return stream;
+    return fetches_by_rank(request, iteration, 1)[0];
+  }
+  std::vector<StreamLayers> fetches_by_rank(Request& request, std::uint64_t iteration,
+                                            std::uint32_t ranks) {
+    std::vector<StreamLayers> by_rank(ranks);
+    for (StreamLayers& stream : by_rank) stream.iteration = iteration;
+    through = sut.add_fetches(request, iteration, by_rank);
+    return by_rank;
   }
 
   DramCopies copies{ground};
   Streams sut{ground};
+  std::uint32_t through = 0;  ///< as the last fetches() had it
 };
 
 TEST_F(StreamsTest, LayersLeaveOnceDramHasThem) {
@@ -94,6 +99,54 @@ TEST_F(StreamsTest, AnIterationFetchesWhatIsAwayGroupByGroup) {
   }
 }
 
+// Two ranks of four layers each: what the plan has away is away of both.
+TEST_F(StreamsTest, EachRankStreamsItsOwnLayersThroughItsOwnSlots) {
+  Session& session = attach(kA, kGroups, true, {}, 2);
+  Request& request = streaming(session);
+  request.layers.away = {false, true, false, true, false, true, false, true};
+  sut.install(session);
+  EXPECT_EQ(request.layers.staging.count(), 4) << "two blocks, two ranks";
+  ASSERT_TRUE(sut.stage(session, request));
+  const auto by_rank = fetches_by_rank(request, 1, 2);
+  EXPECT_EQ(through, 4u);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    const auto& own = by_rank[rank].fetches;
+    ASSERT_THAT(own, SizeIs(2));
+    EXPECT_EQ(own[0].group, 1u) << "as the rank counts its layers";
+    EXPECT_EQ(own[1].group, 3u);
+    EXPECT_EQ(own[0].after, 0u);
+    EXPECT_EQ(own[1].after, layer_mark(1, 2));
+    for (const auto& fetch : own) {
+      for (std::uint32_t block = 0; block < 2; ++block) {
+        const std::uint32_t i = block * 2 * kGroups + rank * kGroups + fetch.group;
+        EXPECT_EQ(fetch.pairs[block].hbm, request.layers.staging.slot(block * 2 + rank));
+        EXPECT_EQ(fetch.pairs[block].dram, ground.store.blocks.slot(request.table, i, Tier::kDram));
+      }
+    }
+  }
+  EXPECT_NE(by_rank[0].fetches[0].pairs[0].hbm, by_rank[1].fetches[0].pairs[0].hbm);
+}
+
+// One of whose ranks nothing is missing waits for its layers as the other does.
+TEST_F(StreamsTest, EveryRankGetsAStream) {
+  Session& session = attach(kA, kGroups, true, {}, 2);
+  Request& request = streaming(session);
+  request.layers.away = {false, false, false, false, false, true, false, true};
+  sut.install(session);
+  ASSERT_TRUE(sut.stage(session, request));
+  auto by_rank = fetches_by_rank(request, 1, 2);
+  EXPECT_THAT(by_rank[0].fetches, IsEmpty());
+  EXPECT_THAT(by_rank[1].fetches, SizeIs(2));
+  sut.start(session, std::move(by_rank), {&request});
+  std::vector<std::uint32_t> ranks;
+  for (const StreamLayers& order : emitted<StreamLayers>()) {
+    EXPECT_EQ(order.groups, kGroups);
+    ranks.push_back(order.rank);
+  }
+  EXPECT_THAT(ranks, testing::ElementsAre(0u, 1u));
+  EXPECT_THAT(request.layers.streams, SizeIs(2));
+}
+
 TEST_F(StreamsTest, OneThatIsCompleteFetchesNothing) {
   Session& session = attach(kA, kGroups);
   Request& request = running(session, 8);
@@ -133,7 +186,7 @@ TEST_F(StreamsTest, AStreamHoldsStagingUntilItHasEnded) {
   Session& session = attach(kA, kGroups);
   Request& request = streaming(session);
   sut.install(session);
-  sut.start(session, fetches(request, 1), {&request});
+  sut.start(session, fetches_by_rank(request, 1, 1), {&request});
   ASSERT_THAT(request.layers.streams, SizeIs(1));
   const Ticket ticket = request.layers.streams[0];
   ground.memory.end(request);
@@ -149,7 +202,7 @@ TEST_F(StreamsTest, TheEndOfAnIterationEndsItsStream) {
   Session& session = attach(kA, kGroups);
   Request& request = streaming(session);
   sut.install(session);
-  sut.start(session, fetches(request, 1), {&request});
+  sut.start(session, fetches_by_rank(request, 1, 1), {&request});
   const Ticket ticket = request.layers.streams[0];
   sut.end(session);
   EXPECT_THAT(emitted<EndStream>(), IsEmpty()) << "the iteration has not finished";
