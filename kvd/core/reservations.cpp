@@ -154,6 +154,11 @@ Reservations::Stake Reservations::stake_of(Request& request) const {
   stake.request = &request;
   stake.arrived = request.times.arrived;
   stake.most = owner.bytes_for(announced);
+  // One that HBM cannot hold ends with its layers streamed, through slots that no table names.
+  if (stake.most > prospects_[owner.devices().first().value].room_in_hbm) {
+    stake.most +=
+        owner.shape.slot_bytes() * (owner.blocks_for(announced) * std::int64_t{owner.shape.ranks});
+  }
   stake.rests = request.forced_out() || request.paused();
   stake.sheltered = request.order.sheltered;
   // Prompts that come in get, chunk by chunk, what they were let in for.

@@ -15,9 +15,10 @@ namespace kvd::core {
 /// Clients announce far longer answers than they get, so what is kept for a request is what answers
 /// of its engine have needed (Knowledge::reserved_length). A guess may be wrong. So nobody comes
 /// in, and nobody grows, unless those inside can still end one after the other, each with all it
-/// has announced, while the later ones keep what they have. Who may not grow is curbed: it leaves
-/// HBM as soon as DRAM has room, and comes back when others have ended. The one that lacks the
-/// least to its announced end is never curbed, and can always get there.
+/// has announced (and the slots that its layers stream through, where HBM cannot hold it), while
+/// the later ones keep what they have. Who may not grow is curbed: it leaves HBM as soon as DRAM
+/// has room, and comes back when others have ended. The one that lacks the least to its announced
+/// end is never curbed, and can always get there.
 ///
 /// Source: the banker's algorithm (Dijkstra, EWD 623), with requests that leave HBM as a whole;
 /// kvd/DESIGN.md "Reservations". The guess: LightLLM's past-future scheduler. Where the domain has

@@ -61,9 +61,8 @@ Devices some_devices(World& world, std::uint32_t ranks) {
   return Devices(by_rank);
 }
 
-Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool keep,
-                             bool ample_dram) {
-  Controller::Config config = small_pool(4, seed % 5 == 0 && !ample_dram ? 5 : 16, devices);
+Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool keep) {
+  Controller::Config config = small_pool(4, seed % 5 == 0 ? 5 : 16, devices);
   config.keep = {keep, keep};
   const auto choose = [&](planner::Decision decision, std::uint64_t n) {
     const auto names = planner::policy_names(decision);
@@ -77,7 +76,7 @@ Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool kee
     config.disk.name = plain_disk_name;
     config.disk.admission.least = seed % 3 == 1 ? 1 : 2;
   }
-  if (seed % 3 == 1 && !ample_dram) config.dram.slabs = 6;  // so that much is on disk alone
+  if (seed % 3 == 1) config.dram.slabs = 6;  // so that much is on disk alone
   return config;
 }
 
@@ -85,11 +84,9 @@ Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool kee
 class History {
  public:
   /// `keep`: what is cached is written down for the next daemon, in both tiers.
-  /// `layered`: most engines are groups, with layers enough to stream. DRAM is ample then: nobody
-  /// promises the slots that layers stream through, and without them two large requests may both
-  /// be stuck.
+  /// `layered`: most engines are groups, with layers enough to stream.
   History(std::uint64_t seed, std::uint32_t devices, bool keep = false, bool layered = false)
-      : world_(config_of(seed, devices, keep, layered), seed),
+      : world_(config_of(seed, devices, keep), seed),
         seed_(seed),
         keep_(keep),
         layered_(layered),

@@ -229,6 +229,35 @@ TEST_F(WhoComesIn, WhomAdmissionLetsInHasRoom) {
   }
 }
 
+/// HBM has 8 blocks, DRAM 6 more.
+class LargerThanHbm : public PartsTest {
+ protected:
+  LargerThanHbm() : PartsTest(small_config(4, 3)) {}
+
+  /// One inside and one that waits, of a block each, which announce so many tokens of answer and
+  /// are expected to make few.
+  std::vector<Request*> let_in(std::int64_t announced) {
+    Request& inside = running(session, 4, announced);
+    Request& waits = submit(session, 4, announced);
+    for (Request* r : {&inside, &waits}) {
+      r->goal.predicted = PredictedLength{Tokens(1), Tokens(4)};
+    }
+    return sut.admissible(kShareA);
+  }
+
+  Session& session = attach(kA, 4);
+  Reservations sut{ground};
+};
+
+TEST_F(LargerThanHbm, OneThatHbmHoldsIsExpectedToMakeLessThanItAnnounces) {
+  EXPECT_EQ(let_in(28).size(), 1u) << "8 blocks";
+}
+
+// Both could be stuck, each with a part of what the other one needs to stream.
+TEST_F(LargerThanHbm, OneThatStreamsToItsEndNeedsStagingForIt) {
+  EXPECT_THAT(let_in(32), ::testing::IsEmpty()) << "9 blocks";
+}
+
 /// A rank on the first device, two on the second.
 class UnevenGroup : public PartsTest {
  protected:
