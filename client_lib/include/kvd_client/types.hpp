@@ -56,7 +56,8 @@ struct Options {
   std::uint32_t memory = kHostMemory;
   Transport transport = Transport::kZmq;
   /// The engine calls wait_layer() before and layer_done() after each layer group of an iteration
-  /// with a streamed request. Without it kvd keeps all layers of what runs in HBM.
+  /// with a streamed request. Without it, or where one rank of a group is without it, kvd keeps all
+  /// layers of what runs in HBM.
   bool streams_layers = false;
   /// RunEntry::tokens_present may be more than the engine has computed of a prompt: blocks behind
   /// were found meanwhile, and it goes on behind them. Under load.policy `overlap` the disk reads

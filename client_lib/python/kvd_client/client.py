@@ -96,7 +96,8 @@ class Client(Requests, Scheduling):
       nothing is shared.
     memory: the kinds that the program can use; a kvd that lends another kind is refused with
       Unsupported and the remedy.
-    streams_layers: the program calls wait_layer() before and layer_done() after each layer group.
+    streams_layers: the program calls wait_layer() before and layer_done() after each layer group;
+      all ranks of a group have to.
     skips_ahead: while a prompt is computed, tokens_present of its next run may be more than the
       program has computed: blocks behind were found meanwhile, and it goes on behind them.
     group: this process is a rank of an engine of several processes.
