@@ -19,7 +19,7 @@
 namespace kvd::admin {
 namespace {
 
-constexpr Nanoseconds kPatience = std::chrono::seconds(10);
+constexpr Nanoseconds kPatience = std::chrono::seconds(60);
 
 struct Servers {
   std::unique_ptr<AdminServer> admin;

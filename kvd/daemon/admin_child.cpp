@@ -26,7 +26,10 @@ namespace {
 
 namespace link = admin::link;
 
-constexpr Nanoseconds kStart = std::chrono::seconds(10);
+/// Milliseconds, but more than 10 s where dozens of threads of others want each CPU. One that ends
+/// is noticed at once.
+constexpr Nanoseconds kStart = std::chrono::seconds(60);
+constexpr Nanoseconds kStartAgain = std::chrono::seconds(10);  ///< then it is tried once more
 constexpr Nanoseconds kShortest = std::chrono::milliseconds(100);
 constexpr Nanoseconds kLongest = std::chrono::seconds(5);
 constexpr Nanoseconds kHealthy = std::chrono::seconds(10);  ///< a life that makes one forget
@@ -133,7 +136,7 @@ Result<std::unique_ptr<AdminChild>> AdminChild::start(const Config& config, Admi
   }
   std::unique_ptr<AdminChild> child(
       new AdminChild(config.program, begin, std::move(desk), std::move(tell), std::move(stop)));
-  KVD_TRY(child->spawn());
+  KVD_TRY(child->spawn(kStart));
   child->thread_ = std::thread([&self = *child] { self.run(); });
   return child;
 }
@@ -152,7 +155,7 @@ AdminChild::~AdminChild() {
   reap();
 }
 
-Status AdminChild::spawn() {
+Status AdminChild::spawn(Nanoseconds patience) {
   KVD_ASSIGN_OR_RETURN(auto ends, link::Channel::pair());
   const std::vector<char*> environment = small_environment();
   pid_ = ::fork();
@@ -165,21 +168,21 @@ Status AdminChild::spawn() {
   }
   ends.second.reset();
   channel_.emplace(std::move(ends.first));
-  Status greeted = greet();
+  Status greeted = greet(patience);
   if (!greeted.ok()) reap();
   return greeted;
 }
 
-Status AdminChild::greet() {
+Status AdminChild::greet(Nanoseconds patience) {
   const auto unusable = [&](const Error& error) {
     return make_error(ErrorCode::kUnavailable, "cannot run " + program_ + " (" + error.message +
                                                    "): install it beside kvd, or name it in "
                                                    "admin.program");
   };
   const Status sent =
-      channel_->send(link::Type::kBegin, std::as_bytes(std::span(&begin_, 1)), kStart);
+      channel_->send(link::Type::kBegin, std::as_bytes(std::span(&begin_, 1)), patience);
   if (!sent.ok()) return unusable(sent.error());
-  const auto message = channel_->receive(Bytes(sizeof(link::Verdict)), kStart);
+  const auto message = channel_->receive(Bytes(sizeof(link::Verdict)), patience);
   if (!message.ok()) return unusable(message.error());
   std::span<const std::byte> body = message->body;
   const auto verdict = link::take<link::Verdict>(body);
@@ -203,7 +206,7 @@ void AdminChild::run() {
     do {
       if (stopped(wait)) return;
       wait = std::min(wait * 2, kLongest);
-      started = spawn();
+      started = spawn(kStartAgain);
       if (!started.ok()) tell_("kvd-admin could not be started again: " + started.error().message);
     } while (!started.ok());
   }

@@ -46,8 +46,8 @@ class AdminChild {
  private:
   AdminChild(std::string program, const admin::link::Begin& begin, AdminDesk desk, Tell tell,
              UniqueFd stop);
-  Status spawn();
-  Status greet();
+  Status spawn(Nanoseconds patience);
+  Status greet(Nanoseconds patience);
   void run();
   /// Until the link breaks or the end is wanted.
   void serve();

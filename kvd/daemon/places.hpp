@@ -13,7 +13,7 @@ namespace kvd::daemon {
 
 /// The kvd-admin of a kvd that was killed has its ports until it has ended, too: within
 /// milliseconds, but seconds where every CPU is busy.
-inline constexpr Nanoseconds kPortPatience = std::chrono::seconds(5);
+inline constexpr Nanoseconds kPortPatience = std::chrono::seconds(10);
 
 /// Whether kvd could use every place that its configuration names: the folder of its sockets, which
 /// it makes where it is not, the sockets, the token, the folder of the disk cache, the ports.
