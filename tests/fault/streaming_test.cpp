@@ -7,6 +7,7 @@
 
 #include "tests/support/daemon_process.hpp"
 #include "tests/support/patience.hpp"
+#include "tests/support/pattern_command.hpp"
 
 namespace kvd::test {
 namespace {
@@ -21,30 +22,6 @@ const KvdSettings kStreaming{
     .extra =
         "[placement]\npolicy = 'orbitflow'\nwindow.min = 4\n"
         "[rotation]\npolicy = 'fcfs'\n[slo.default]\nttft = '20s'\ntbt = '5s'\n"};
-
-ChildCommand pattern(const KvdProcess& kvd, const std::string& name) {
-  return {{built_program("kvd-pattern"),
-           "--endpoint",
-           kvd.endpoint(),
-           "--name",
-           name,
-           "--requests",
-           "2",
-           "--prompt",
-           "200",
-           "--new",
-           "200",
-           "--layers",
-           "8",
-           "--layers-per-block",
-           "1",
-           "--block-tokens",
-           "16",
-           "--bytes-per-token",
-           "1024",
-           "--json"},
-          {}};
-}
 
 bool streams(const KvdProcess& kvd) {
   return poll_until([&] { return kvd.metric("kvd_layer_fetches_total").value_or(0) > 0; });
@@ -67,7 +44,7 @@ TEST(StreamingFault, AKilledEngineGivesItsMemoryBackAndTheNextOneStreams) {
   ASSERT_TRUE(free);
   for (int i = 0; i < 5; ++i) {
     const double before = kvd.metric("kvd_layer_fetches_total").value_or(0);
-    ChildProcess victim(pattern(kvd, "victim"));
+    ChildProcess victim(streaming_command(kvd, "victim"));
     ASSERT_TRUE(poll_until([&] {
       return kvd.metric("kvd_layer_fetches_total").value_or(0) > before + i;
     })) << victim.errors();
@@ -75,7 +52,7 @@ TEST(StreamingFault, AKilledEngineGivesItsMemoryBackAndTheNextOneStreams) {
     ASSERT_TRUE(poll_until(
         [&] { return kvd.metric(R"(kvd_pool_free_bytes{tier="hbm",device="0"})") == free; }));
   }
-  ChildProcess engine(pattern(kvd, "next"));
+  ChildProcess engine(streaming_command(kvd, "next"));
   expect_no_wrong_byte(engine);
 }
 
@@ -83,7 +60,7 @@ TEST(StreamingFault, AKilledDaemonMakesNoEngineReadAWrongByte) {
   const RuntimeFolder folder;
   std::optional<KvdProcess> kvd(std::in_place, folder, kStreaming);
   ASSERT_TRUE(kvd->wait_ready()) << kvd->log();
-  ChildProcess engine(pattern(*kvd, "survivor"));
+  ChildProcess engine(streaming_command(*kvd, "survivor"));
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(streams(*kvd)) << engine.errors();
     kvd->signal(SIGKILL);

@@ -37,6 +37,35 @@ namespace kvd::test {
   return command;
 }
 
+/// kvd-pattern with two requests of 400 tokens, 3 MiB each in 8 layer groups: where HBM is 4 MiB
+/// and the placement policy streams, their layers do.
+[[nodiscard]] inline ChildCommand streaming_command(const KvdProcess& kvd, const std::string& name,
+                                                    const std::vector<std::string>& more = {}) {
+  ChildCommand command;
+  command.arguments = {built_program("kvd-pattern"),
+                       "--endpoint",
+                       kvd.endpoint(),
+                       "--name",
+                       name,
+                       "--requests",
+                       "2",
+                       "--prompt",
+                       "200",
+                       "--new",
+                       "200",
+                       "--layers",
+                       "8",
+                       "--layers-per-block",
+                       "1",
+                       "--block-tokens",
+                       "16",
+                       "--bytes-per-token",
+                       "1024",
+                       "--json"};
+  command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+  return command;
+}
+
 /// What it says at its end; null: it said nothing.
 [[nodiscard]] inline nlohmann::json summary_of(ChildProcess& pattern) {
   const auto line = pattern.wait_for_line("{");

@@ -112,37 +112,10 @@ class StreamingGroupTest : public testing::Test {
   [[nodiscard]] ChildCommand rank(std::uint32_t number,
                                   const std::vector<std::string>& more = {}) const {
     const std::string own = std::to_string(number);
-    ChildCommand command;
-    command.arguments = {built_program("kvd-pattern"),
-                         "--endpoint",
-                         kvd.endpoint(),
-                         "--ranks",
-                         "2",
-                         "--rank",
-                         own,
-                         "--group",
-                         "5",
-                         "--device",
-                         own,
-                         "--requests",
-                         "2",
-                         "--prompt",
-                         "200",
-                         "--new",
-                         "200",
-                         "--layers",
-                         "8",
-                         "--layers-per-block",
-                         "1",
-                         "--bytes-per-token",
-                         "1024",
-                         "--tbt-slo-ms",
-                         "5000",
-                         "--ttft-slo-ms",
-                         "20000",
-                         "--json"};
-    command.arguments.insert(command.arguments.end(), more.begin(), more.end());
-    return command;
+    std::vector<std::string> all{"--ranks", "2", "--rank", own, "--group", "5", "--device", own};
+    all.insert(all.end(), {"--tbt-slo-ms", "5000", "--ttft-slo-ms", "20000"});
+    all.insert(all.end(), more.begin(), more.end());
+    return streaming_command(kvd, "rank-" + own, all);
   }
   [[nodiscard]] bool all_free() const {
     return poll_until([&] {
