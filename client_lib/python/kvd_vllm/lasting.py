@@ -84,9 +84,12 @@ class WindowCache(Cache):
 
     def _advance(self, move: _Move) -> None:
         try:
-            while move.state == State.PENDING and self._end_part(move):
-                if not move.blocks:
-                    move.state = State.DONE
+            while move.state == State.PENDING:
+                ended = self._end_part(move)
+                if ended == State.PENDING:
+                    return
+                if ended == State.FAILED or not move.blocks:
+                    move.state = ended
                 elif not self._start_part(move):
                     return
         except kvd_client.WouldBlock:
@@ -110,23 +113,21 @@ class WindowCache(Cache):
         del self._free[:count]
         return True
 
-    def _end_part(self, move: _Move) -> bool:
-        """False: it is under way."""
+    def _end_part(self, move: _Move) -> State:
+        """Of the part that is under way; DONE where none is."""
         if move.ticket == 0:
-            return True
+            return State.DONE
         state = self._inner.poll([move.ticket])[0]
         if state == State.PENDING:
-            return False
+            return state
         count = len(move.slots)
-        if state == State.FAILED:
-            move.state = state
-        elif move.is_load:
+        if state == State.DONE and move.is_load:
             for block, slot in zip(move.blocks, move.slots, strict=False):
                 self._copy(block, slot, out=True)
         self._free += move.slots
         del move.digests[:count], move.blocks[:count]
         move.ticket, move.slots = 0, []
-        return True
+        return state
 
     def _copy(self, block: int, slot: int, out: bool) -> None:
         at = slot * self._block_bytes

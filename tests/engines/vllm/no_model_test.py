@@ -213,6 +213,41 @@ class NoModel(unittest.TestCase):
             self.assertEqual(more.get("failed_blocks", 0), 0)
             self.assertEqual(more.get("recomputed_requests", 0), 0)
 
+    def test_kvd_killed_in_load_after_load_costs_no_answer(self) -> None:
+        """From the second time on they go by way of a window."""
+        for name in ("planning._PAUSE_S", "planning._LONGEST_PAUSE_S", "lasting._FIRST_RETRY_S"):
+            self.enterContext(unittest.mock.patch(f"kvd_vllm.{name}", 0.01))
+        kvd = self.kvd("256KiB/s")
+        for windows in ((0,), (64, 0)):
+            rig = self.rig(kvd, RandomScheduler, SEEDS[0], blocks=30 * len(windows), windows=windows,
+                           engine={"enable_prefix_caching": True})  # fmt: skip
+            cache = rig.worker._copier._cache
+            for _ in range(max(3, STEPS // 3000)):
+                last = cache._window
+                self.kill_in_a_load(kvd, rig)
+                kvd.start()
+
+                def has_another(rig: Rig = rig, cache: Any = cache, last: Any = last) -> bool:
+                    self.play(rig, rig.steps + 20, shared=True)
+                    return cache._window is not last
+
+                self.assertTrue(poll_until(has_another), "no window")
+
+    def kill_in_a_load(self, kvd: KvdProcess, rig: Rig) -> None:
+        cache = rig.worker._copier._cache._cache
+        copies = getattr(cache, "_inner", cache)
+        load = copies.load
+
+        def load_and_die(*given: Any) -> int:
+            copies.load = load
+            ticket = load(*given)
+            kvd.kill()
+            return ticket
+
+        copies.load = load_and_die
+        is_dead = lambda: self.play(rig, rig.steps + 20, shared=True) or copies.load == load  # noqa: E731
+        self.assertTrue(poll_until(is_dead), "nothing is loaded")
+
     def test_a_kvd_that_stands_still_holds_up_no_step(self) -> None:
         kvd = self.kvd()
         rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=24, options={"step_budget_s": 0.002})
