@@ -127,6 +127,11 @@ Status UnixListener::check(const std::string& path, int type) {
   return make_way(path, address, type);
 }
 
+bool UnixListener::is_taken(const std::string& path, int type) {
+  const auto address = unix_address(path);
+  return address.ok() && answers(*address, type);
+}
+
 Status UnixListener::bind_and_listen(const sockaddr_un& address) {
   // What is accepted inherits this, from before anything can be sent.
   const int off = 0;

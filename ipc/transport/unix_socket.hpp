@@ -45,6 +45,8 @@ class UnixListener {
   /// Whether create() could listen there at this moment; its errors where not. Removes a file that
   /// nobody answers at, as create() does, and takes nothing.
   static Status check(const std::string& path, int type);
+  /// Whether a process listens there. It sees a connection that ends at once.
+  [[nodiscard]] static bool is_taken(const std::string& path, int type);
   UnixListener(UnixListener&&) noexcept = default;
   UnixListener& operator=(UnixListener&&) = delete;
   /// Removes the file unless another daemon's has taken its place.

@@ -20,6 +20,8 @@ namespace kvd::daemon {
 namespace {
 
 constexpr Nanoseconds kPause = std::chrono::milliseconds(10);
+/// Between two looks at a socket, as a kvd that goes on to listen there sees each of them.
+constexpr Nanoseconds kLongPause = std::chrono::milliseconds(100);
 
 union AnyAddress {
   sockaddr any;
@@ -66,7 +68,7 @@ Status check_port(const std::string& address, std::uint16_t port, const std::str
                   const Clock& clock) {
   if (address.empty()) return {};
   const AnyAddress at = address_of(address, port);
-  const TimePoint patience = clock.now() + kPortPatience;
+  const TimePoint patience = clock.now() + kPlacePatience;
   for (bool told = false; !is_free(at); told = true) {
     const int error = errno;
     if (error != EADDRINUSE || clock.now() >= patience) {
@@ -81,6 +83,17 @@ Status check_port(const std::string& address, std::uint16_t port, const std::str
   return {};
 }
 
+Status check_socket(const std::string& path, int type, const Clock& clock) {
+  const TimePoint patience = clock.now() + kPlacePatience;
+  for (bool told = false; transport::UnixListener::is_taken(path, type); told = true) {
+    if (clock.now() >= patience) break;
+    if (!told)
+      log_info("a process listens at " + path + ": waiting for a kvd that may be about to end");
+    std::this_thread::sleep_for(kLongPause);
+  }
+  return transport::UnixListener::check(path, type);
+}
+
 }  // namespace
 
 // Only the last folder is ours to make; who may enter it is who may attach.
@@ -92,8 +105,8 @@ Status make_runtime_dir(const Config& config) {
 
 Status check_places(const Config& config, const Clock& clock) {
   KVD_TRY(make_runtime_dir(config));
-  KVD_TRY(transport::UnixListener::check(config.attach_socket, SOCK_SEQPACKET));
-  KVD_TRY(transport::UnixListener::check(config.command_socket, SOCK_STREAM));
+  KVD_TRY(check_socket(config.attach_socket, SOCK_SEQPACKET, clock));
+  KVD_TRY(check_socket(config.command_socket, SOCK_STREAM, clock));
   if (!config.admin_address.empty() || !config.metrics_address.empty()) {
     KVD_TRY(load_or_make_token(config.token_file));
   }

@@ -122,9 +122,12 @@ class Typed(unittest.TestCase):
                                      stdout=out, cwd=self.folder, start_new_session=True)  # fmt: skip
         try:
             status = shell.wait(timeout=120)
+        except subprocess.TimeoutExpired:
+            self.fail(f"{page} keeps a reader waiting:\n{log.read_text()}")
         finally:
             with contextlib.suppress(ProcessLookupError):  # it left nothing in the background
                 os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
         self.assertEqual(status, 0, f"{page} stops a reader:\n{log.read_text()}")
         self.assertEqual(follow.missing(page, log.read_text(), left_out), [], log.read_text())
         return log.read_text()

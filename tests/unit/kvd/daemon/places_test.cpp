@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include "ipc/transport/unix_socket.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 #include "tests/support/free_port.hpp"
 #include "tests/support/runtime_folder.hpp"
@@ -25,13 +26,24 @@ UniqueFd listening_at(std::uint16_t port) {
   return socket;
 }
 
-/// A fifth of the patience passes with each look; who listens has ended by the fourth.
+UniqueFd listening_at(const std::string& path, int type) {
+  UniqueFd socket(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+  const auto address = transport::unix_address(path);
+  EXPECT_TRUE(address.ok());
+  const auto* any = reinterpret_cast<const sockaddr*>(&*address);
+  EXPECT_EQ(::bind(socket.get(), any, sizeof *address), 0);
+  EXPECT_EQ(::listen(socket.get(), 16), 0);
+  return socket;
+}
+
+/// A fifth of the patience passes with each look; who listens has ended by the fourth. Its socket's
+/// file stays, as that of a process that was killed.
 class EndsAtTheFourthLook final : public Clock {
  public:
   explicit EndsAtTheFourthLook(UniqueFd listener) : listener_(std::move(listener)) {}
   [[nodiscard]] TimePoint now() const override {
     if (++looks_ == 4) listener_.reset();
-    return kPortPatience / 5 * looks_;
+    return kPlacePatience / 5 * looks_;
   }
 
  private:
@@ -68,6 +80,23 @@ TEST_F(PlacesTest, APortThatStaysTakenIsRefused) {
   const Status found = check_places(config_, clock);
   EXPECT_EQ(found.code(), ErrorCode::kUnavailable);
   EXPECT_THAT(found.error().message, testing::HasSubstr("admin.port"));
+}
+
+TEST_F(PlacesTest, ASocketOfAProcessThatEndsInTimeIsWaitedFor) {
+  for (const auto& [path, type] :
+       {std::pair{config_.attach_socket, SOCK_SEQPACKET}, {config_.command_socket, SOCK_STREAM}}) {
+    const EndsAtTheFourthLook clock(listening_at(path, type));
+    const Status found = check_places(config_, clock);
+    EXPECT_TRUE(found.ok()) << found.error().message;
+  }
+}
+
+TEST_F(PlacesTest, ASocketThatStaysTakenIsRefused) {
+  const UniqueFd listener = listening_at(config_.attach_socket, SOCK_SEQPACKET);
+  const EndsAtTheFourthLook clock{UniqueFd()};
+  const Status found = check_places(config_, clock);
+  EXPECT_EQ(found.code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(found.error().message, testing::HasSubstr("another process listens at"));
 }
 
 }  // namespace
