@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +24,10 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvd_vllm import checks, options
 from kvd_vllm.balloon import Balloon
-from kvd_vllm.copying import Copier
+from kvd_vllm.copying import Cache, Copier
 from kvd_vllm.daemon import KvdCache, Link, NoCache
 from kvd_vllm.groups import Tables
-from kvd_vllm.lasting import LastingCache
+from kvd_vllm.lasting import LastingCache, Opener
 from kvd_vllm.layout import (
     CacheShape, Piece, pieces_of, pieces_planned, refusal, shape_of,
 )  # fmt: skip
@@ -73,13 +73,13 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             transfer.kv_load_failure_policy = "recompute"
         self._mapper: Mapper | None = None
         self._balloon: Balloon | None = None
-        self._copier = Copier(NoCache(), kvd_client.KvdError, kvd_client.WouldBlock)
         self._link: Link | None = None
         self._planner: Planner | None = None
         self.shape: CacheShape | None = None
         reason = refusal(vllm_config, kv_cache_config)
         if not reason:
             self.shape = shape_of(vllm_config, kv_cache_config)
+        self._copier = self._copier_of(NoCache())
         is_elastic = self._options.elastic and self.shape is not None
         pieces = pieces_planned(kv_cache_config) if is_elastic else []
         self._memory = KvMemory(self._options, pieces, kv_cache_config.num_blocks)
@@ -116,13 +116,16 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             if isinstance(region, kvd_client.ElasticRegion) and self._memory.geometry is not None:
                 self._mapper = Mapper(region, self._memory.geometry, fence)
                 self._mapper.start()
-            first = KvdCache(client, region, self.shape, pieces)
+            open_cache = functools.partial(_cache_over, client, self.shape)
+            first = _opened(open_cache, region, self.shape.blocks, pieces)
         except (ValueError, kvd_client.KvdError) as fault:
             logger.warning("kvd: no block is stored or parked: %s", fault)
             return
-        open_cache = functools.partial(_cache_over, client, self.shape)
         cache = LastingCache(first, client, region, self.shape, pieces, open_cache)
-        self._copier = Copier(
+        self._copier = self._copier_of(cache, fence)
+
+    def _copier_of(self, cache: Cache, fence: Callable[[], Any] | None = None) -> Copier:
+        return Copier(
             cache, kvd_client.KvdError, kvd_client.WouldBlock, self._options.load_timeout_s, fence,
             by_request=_fails_by_request(self.shape),
         )  # fmt: skip
@@ -374,6 +377,17 @@ def _cache_over(
     pieces: Sequence[Piece],
 ) -> KvdCache:  # fmt: skip
     return KvdCache(client, region, shape._replace(blocks=blocks), pieces)
+
+
+def _opened(
+    open_cache: Opener, region: kvd_client.Region, blocks: int, pieces: Sequence[Piece]
+) -> Cache:
+    """Where kvd gives none now, one of which every copy fails: LastingCache finds another."""
+    try:
+        return open_cache(region, blocks, pieces)
+    except kvd_client.KvdError as fault:
+        logger.warning("kvd: no block is stored or parked for now: %s", fault)
+        return NoCache()
 
 
 def _fence_of(device: int) -> Any:

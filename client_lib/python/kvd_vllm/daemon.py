@@ -263,13 +263,13 @@ class KvdCache(Cache):
 
 
 class NoCache(Cache):
-    """Where the KV cache does not lie in kvd: every copy fails."""
+    """Where the KV cache does not lie in kvd, or kvd has opened none for it: every copy fails."""
 
     def store(self, digests: Sequence[bytes], blocks: Sequence[int], park: bool) -> int:
-        raise kvd_client.Unavailable("the KV cache does not lie in kvd's pool")
+        raise kvd_client.Unavailable("kvd has no cache for this engine")
 
     def load(self, digests: Sequence[bytes], blocks: Sequence[int]) -> int:
-        raise kvd_client.Unavailable("the KV cache does not lie in kvd's pool")
+        raise kvd_client.Unavailable("kvd has no cache for this engine")
 
     def poll(self, tickets: Sequence[int]) -> list[State]:
         return []

@@ -213,6 +213,31 @@ class NoModel(unittest.TestCase):
             self.assertEqual(more.get("failed_blocks", 0), 0)
             self.assertEqual(more.get("recomputed_requests", 0), 0)
 
+    def test_a_worker_whose_cache_kvd_opens_late_has_blocks_later(self) -> None:
+        """The scheduler's side knows nothing of it: what another engine stored is to be loaded."""
+        for windows in ((0,), (0, 0), (64, 0)):
+            kvd = self.kvd()
+            prompt = list(range(5, 205))
+            other = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60, windows=windows)
+            other.add(prompt, 10)
+            other.run_dry()
+            late = unittest.mock.Mock(side_effect=[kvd_client.DeadlineExceeded("busy")])
+            with unittest.mock.patch("kvd_vllm.connector.KvdCache", late):
+                rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60, windows=windows)
+            name = rig.add(prompt, 10)
+            rig.run_dry()
+            self.assertEqual(rig.scheduled[name], len(rig.truth[name]) - 1)
+            self.assertGreater(rig.counts["failed_blocks"], 0)
+
+            def is_loaded(rig: Rig = rig) -> bool:
+                rig.connector._planner._paused_until = 0.0
+                rig.add(prompt, 10)
+                rig.run_dry()
+                return rig.counts.get("loaded_blocks", 0) > 0
+
+            self.assertTrue(poll_until(is_loaded), "nothing is loaded")
+            rig.check_answers()
+
     def test_kvd_killed_in_load_after_load_costs_no_answer(self) -> None:
         """From the second time on they go by way of a window."""
         for name in ("planning._PAUSE_S", "planning._LONGEST_PAUSE_S", "lasting._FIRST_RETRY_S"):
