@@ -3,6 +3,7 @@ with KVDTEST_DEVICE=cuda on a GPU."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -33,6 +34,12 @@ def poll_until(condition: Callable[[], bool], patience: float = PATIENCE_S) -> b
 
 
 _claims: list[socket.socket] = []
+
+
+@atexit.register
+def _give_ports_back() -> None:
+    for claim in _claims:
+        claim.close()
 
 
 def free_port() -> int:
