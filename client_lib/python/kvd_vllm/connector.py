@@ -126,9 +126,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
 
     def _copier_of(self, cache: Cache, fence: Callable[[], Any] | None = None) -> Copier:
         return Copier(
-            cache, kvd_client.KvdError, kvd_client.WouldBlock, self._options.load_timeout_s, fence,
-            by_request=_fails_by_request(self.shape),
-        )  # fmt: skip
+            cache, kvd_client.KvdError, kvd_client.WouldBlock, self._options.load_timeout_s, fence
+        )
 
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
         """Once, after the KV cache was made and before the first step."""
@@ -200,7 +199,9 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             # The next step is on its way before this one's load is known to have failed.
             logger.warning("kvd: load is async, as sync would be wrong with async scheduling")
             sync_loads = False
-        if sync_loads and _fails_by_request(self.shape):
+        if sync_loads and (len(self.shape.windows) > 1 or any(self.shape.windows)):
+            # vLLM takes no blocks of several groups as failed, and what lies before a window is not
+            # there to compute on from the first one that did.
             logger.warning("kvd: load is async, as the model has windows, or several KV cache groups")
             sync_loads = False
         self._planner = Planner(
@@ -346,12 +347,6 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         per_engine_labelvalues: dict[int, list[object]],
     ) -> KvdPromMetrics:
         return KvdPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
-
-
-def _fails_by_request(shape: CacheShape | None) -> bool:
-    """Where vLLM is not to hear which block failed to load: from there on it would compute, though what
-    lies before a window is not there; and of several groups it does not take blocks."""
-    return shape is not None and (len(shape.windows) > 1 or any(shape.windows))
 
 
 def _refuse_elastic(reason: str, is_required: bool) -> None:

@@ -60,7 +60,10 @@ class _Begun(NamedTuple):
 class Copier:
     """The copies of one worker. `fence`: returns a function that says whether all work given to the
     device so far is done, or waits for it; None: the device is done with what it was given.
-    `by_request`: loads that failed are told by request, not by block."""
+
+    A load that failed is told by request: vLLM takes the request's blocks away, and those that kvd may
+    still write stay out of use until the copy has ended. Where a step waits for it, it is told by block,
+    and the request computes into the same blocks."""
 
     def __init__(
         self,
@@ -70,10 +73,8 @@ class Copier:
         patience_s: float = 10.0,
         fence: Callable[[], Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
-        by_request: bool = False,
     ) -> None:
         self._cache = cache
-        self._by_request = by_request
         self._refused = refused
         self._busy = busy
         self._patience_s = patience_s
@@ -126,12 +127,12 @@ class Copier:
         return taken
 
     def take_failed(self) -> set[str]:
-        """Of these, the requests into which nothing was loaded, where that is told by request."""
+        """Of these, the requests into which nothing was loaded."""
         taken, self._failed = self._failed, set()
         return taken
 
     def take_bad_blocks(self) -> set[int]:
-        """Blocks into which nothing was loaded."""
+        """Blocks for which a step waited, and into which nothing was loaded."""
         taken, self._bad_blocks = self._bad_blocks, set()
         return taken
 
@@ -208,9 +209,11 @@ class Copier:
         if copy.number in self._told:
             return
         self._told.add(copy.number)
-        if not done and self._by_request:
-            self._failed.add(copy.request)
-        elif not done:
-            self._bad_blocks.update(copy.blocks)
         if not copy.waits:
             self._received.add(copy.request)
+        if done:
+            return
+        if copy.waits:
+            self._bad_blocks.update(copy.blocks)
+        else:
+            self._failed.add(copy.request)

@@ -144,16 +144,19 @@ class Planner:
 
     def tokens_to_load(self, request: Request, local: int) -> tuple[int | None, bool]:
         """Tokens beyond `local` ones, and whether the load goes on between steps. Asked again and
-        again; (None, …): not yet. Changes nothing but what it remembers of kvd's answer."""
+        again; (None, …): not yet. Changes nothing but what it remembers of kvd's answer.
+
+        No step waits for what was parked: its last block may be partial, and a load that was given up
+        and comes all the same would undo what was computed behind that."""
         self._local[request.request_id] = local
         park = self._parks.get(request.request_id)
         if park is not None and self._is_patient_with(park):
             if self._is_under_way(park):
                 return None, False
-            count = min(park.tokens, request.num_tokens - 1) - local
+            goes_on, count = True, min(park.tokens, request.num_tokens - 1) - local
         else:
-            count = self._tokens_found(request) - local
-        return (count, not self._sync_loads) if count > 0 else (0, False)
+            goes_on, count = not self._sync_loads, self._tokens_found(request) - local
+        return (count, goes_on) if count > 0 else (0, False)
 
     def prepare(self, requests: Iterable[Request]) -> None:
         """kvd is going to be asked who comes in: what else it is to hear goes with that question.
@@ -183,7 +186,7 @@ class Planner:
         digests = [park.digests.get(place, _NOWHERE) for place in found] \
             if park is not None and usable else self._digests(request, found)  # fmt: skip
         copy = self._begin(Kind.LOAD, name, digests, found.values())
-        copy.waits = self._sync_loads
+        copy.waits = self._sync_loads and not usable
         if copy.waits:
             self._on_top[copy.number] = [(request, list(tables[0]))]
         if park is not None and usable:

@@ -64,6 +64,11 @@ class RandomAsyncScheduler(Whims, KvdAsyncScheduler):
     pass
 
 
+def some_heads(pick: random.Random) -> list[list[int]]:
+    """What prompts may begin with."""
+    return [[pick.randrange(3, 1900) for _ in range(160)] for _ in range(3)]
+
+
 class NoModel(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
@@ -88,21 +93,24 @@ class NoModel(unittest.TestCase):
         events: dict[int, Callable[[], None]] | None = None,
     ) -> None:
         """Random load for so many steps, with events at some, and then to the end of all requests."""
-        pick = rig.random
-        heads = [[pick.randrange(3, 1900) for _ in range(160)] for _ in range(3)]
+        heads = some_heads(rig.random) if shared else [[]]
         while rig.steps < steps:
             (events or {}).get(rig.steps, lambda: None)()
-            if pick.random() < 0.2 and len(rig.unfinished) < 24:
-                head = pick.choice(heads)[: pick.randrange(160)] if shared else []
-                tail = [pick.randrange(3, 1900) for _ in range(pick.randrange(1, 200))]
-                rig.add(head + tail, pick.randrange(2, 60))
-            if rig.unfinished and pick.random() < 0.01:
-                rig.abort(pick.choice(sorted(rig.unfinished)))
-            rig.step()
+            self.step_under_load(rig, heads)
         rig.run_dry()
         rig.check_answers()
         rig.check_blocks()
         self.assertGreater(rig.preemptions, 0)
+
+    def step_under_load(self, rig: Rig, heads: list[list[int]]) -> None:
+        pick = rig.random
+        if pick.random() < 0.2 and len(rig.unfinished) < 24:
+            head = pick.choice(heads)[: pick.randrange(160)]
+            tail = [pick.randrange(3, 1900) for _ in range(pick.randrange(1, 200))]
+            rig.add(head + tail, pick.randrange(2, 60))
+        if rig.unfinished and pick.random() < 0.01:
+            rig.abort(pick.choice(sorted(rig.unfinished)))
+        rig.step()
 
     def test_random_rotation_computes_nothing_twice(self) -> None:
         kvd = self.kvd()
@@ -240,8 +248,7 @@ class NoModel(unittest.TestCase):
 
     def test_kvd_killed_in_load_after_load_costs_no_answer(self) -> None:
         """From the second time on they go by way of a window."""
-        for name in ("planning._PAUSE_S", "planning._LONGEST_PAUSE_S", "lasting._FIRST_RETRY_S"):
-            self.enterContext(unittest.mock.patch(f"kvd_vllm.{name}", 0.01))
+        self.hurry()
         kvd = self.kvd("256KiB/s")
         for windows in ((0,), (64, 0)):
             rig = self.rig(kvd, RandomScheduler, SEEDS[0], blocks=30 * len(windows), windows=windows,
@@ -257,6 +264,90 @@ class NoModel(unittest.TestCase):
                     return cache._window is not last
 
                 self.assertTrue(poll_until(has_another), "no window")
+
+    def test_a_load_that_was_given_up_and_comes_all_the_same_harms_nothing(self) -> None:
+        """kvd stood still: what it then copies is what the request was when it was parked."""
+        for load in ("async", "sync"):
+            for windows in ((0,), (64, 0)):
+                kvd = self.kvd()
+                rig = self.rig(
+                    kvd, KvdScheduler, SEEDS[0], blocks=60, windows=windows,
+                    options={**PARK_ONLY, "load": load, "load_timeout_s": 0.1},
+                )  # fmt: skip
+                planner = rig.connector._planner
+                assert planner is not None
+                name = rig.add(list(range(5, 105)), 60)
+                self.decide(rig, admit=name)
+                steps_to = lambda count, rig=rig, name=name: self.steps_until(  # noqa: E731
+                    rig, lambda: len(rig.given[name]) >= count
+                )
+                steps_to(5)
+                self.decide(rig, preempt=name)
+                self.steps_until(rig, lambda planner=planner: not planner._open)
+                self.assertGreater(planner.parked(name)[0], 100)
+                kvd.signal(signal.SIGSTOP)
+                self.decide(rig, admit=name)
+                steps_to(12)
+                self.assertEqual(len(planner._open), 1, "the load is under way")
+                kvd.signal(signal.SIGCONT)
+                self.steps_until(rig, lambda planner=planner: not planner._open)
+                rig.run_dry()
+                rig.check_answers()
+                rig.check_blocks()
+
+    def decide(self, rig: Rig, preempt: str = "", admit: str = "") -> None:
+        """In place of kvd, from now on."""
+        here = rig.scheduler
+
+        def ask() -> kvd_client.Decision:
+            here.kvd_describe()
+            numbers = [
+                [here.kvd_number_of(here.requests[name])] if name in here.requests else []
+                for name in (preempt, admit)
+            ]
+            return kvd_client.Decision(*numbers, None)
+
+        here.kvd_ask, here.kvd_has_a_say = ask, lambda: True
+
+    def steps_until(self, rig: Rig, condition: Callable[[], bool]) -> None:
+        def is_so() -> bool:
+            rig.step()
+            return condition()
+
+        self.assertTrue(poll_until(is_so))
+
+    def test_two_engines_beside_a_kvd_that_dies_and_stands_still(self) -> None:
+        self.hurry()
+        for windows in ((64, 0), (0,)):
+            kvd = self.kvd("1MiB/s")
+            rigs = [
+                self.rig(kvd, RandomScheduler, SEEDS[0] + at, blocks=24 * len(windows),
+                         windows=windows, engine={"enable_prefix_caching": True})
+                for at in range(2)
+            ]  # fmt: skip
+            pick, heads = random.Random(SEEDS[0]), some_heads(random.Random(SEEDS[0]))
+            for _ in range(max(8, STEPS // 1000)):
+                dies, begin, end = pick.random() < 0.7, pick.randrange(200), pick.randrange(200, 400)
+                for step in range(400):
+                    if step == begin:
+                        kvd.kill() if dies else kvd.signal(signal.SIGSTOP)
+                    if step == begin + 2 and not dies:  # calls of two steps came to nothing
+                        kvd.signal(signal.SIGCONT)
+                    if step == end and dies:
+                        kvd.start()
+                    for rig in rigs:
+                        self.step_under_load(rig, heads)
+            for rig in rigs:
+                rig.run_dry()
+                rig.check_answers()
+                rig.check_blocks()
+                self.assertGreater(rig.counts["loaded_blocks"], 0)
+                rig.close()
+
+    def hurry(self) -> None:
+        """After a fault kvd is asked, and looked for, again at once."""
+        for name in ("planning._PAUSE_S", "planning._LONGEST_PAUSE_S", "lasting._FIRST_RETRY_S"):
+            self.enterContext(unittest.mock.patch(f"kvd_vllm.{name}", 0.01))
 
     def kill_in_a_load(self, kvd: KvdProcess, rig: Rig) -> None:
         cache = rig.worker._copier._cache._cache
