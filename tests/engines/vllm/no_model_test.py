@@ -326,7 +326,7 @@ class NoModel(unittest.TestCase):
                 for at in range(2)
             ]  # fmt: skip
             pick, heads = random.Random(SEEDS[0]), some_heads(random.Random(SEEDS[0]))
-            for _ in range(max(8, STEPS // 1000)):
+            for _ in range(max(5, STEPS // 2000)):
                 dies, begin, end = pick.random() < 0.7, pick.randrange(200), pick.randrange(200, 400)
                 for step in range(400):
                     if step == begin:

@@ -20,7 +20,7 @@ constexpr std::uint64_t kOnTwoDevices = 4;
 constexpr std::uint64_t kOfTwoDaemons = 4;
 constexpr std::uint64_t kOfGroups = 10;
 #else
-constexpr std::uint64_t kHistories = 5000;
+constexpr std::uint64_t kHistories = 2000;
 constexpr std::uint64_t kOnTwoDevices = 200;  // more engines: each takes longer
 constexpr std::uint64_t kOfTwoDaemons = 100;
 constexpr std::uint64_t kOfGroups = 200;
