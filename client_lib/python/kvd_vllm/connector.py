@@ -80,6 +80,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if not reason:
             self.shape = shape_of(vllm_config, kv_cache_config)
         self._copier = self._copier_of(NoCache())
+        self._copies = False
         is_elastic = self._options.elastic and self.shape is not None
         pieces = pieces_planned(kv_cache_config) if is_elastic else []
         self._memory = KvMemory(self._options, pieces, kv_cache_config.num_blocks)
@@ -123,6 +124,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             return
         cache = LastingCache(first, client, region, self.shape, pieces, open_cache)
         self._copier = self._copier_of(cache, fence)
+        self._copies = True
 
     def _copier_of(self, cache: Cache, fence: Callable[[], Any] | None = None) -> Copier:
         return Copier(
@@ -131,8 +133,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
         """Once, after the KV cache was made and before the first step."""
-        geometry = self._memory.geometry
-        return Opened(geometry) if self._mapper is not None and geometry is not None else None
+        geometry = self._memory.geometry if self._mapper is not None else None
+        return Opened(geometry, self._copies) if geometry is not None or not self._copies else None
 
     def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
         """Each step, before anything of it runs."""
@@ -223,10 +225,12 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     def set_xfer_handshake_metadata(
         self, metadata: dict[int, KVConnectorHandshakeMetadata]
     ) -> None:
-        """What the worker made of the KV cache; nothing where it is not elastic."""
+        """What the worker made of the KV cache; nothing where that is as usual."""
+        opened = [each for each in metadata.values() if isinstance(each, Opened)]
+        if self._planner is not None and not all(each.copies for each in opened):
+            self._planner.copy_nothing()
         if self._balloon is not None:
-            opened = [each.geometry for each in metadata.values() if isinstance(each, Opened)]
-            self._balloon.open(opened[0] if opened else None)
+            self._balloon.open(opened[0].geometry if opened else None)
 
     def on_new_request(self, request: Request) -> None:
         if self._planner is not None:

@@ -134,6 +134,10 @@ class Planner:
     def bind(self, pool: BlockPool) -> None:
         self._pool = pool
 
+    def copy_nothing(self) -> None:
+        """The KV cache does not lie in kvd."""
+        self._prefixes = self._parking = False
+
     def add(self, request: Request) -> None:
         self._requests[request.request_id] = request
 

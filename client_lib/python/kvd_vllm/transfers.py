@@ -36,9 +36,11 @@ class Copy:
 
 @dataclass
 class Opened(KVConnectorHandshakeMetadata):
-    """The worker's side to the scheduler's, at the start: how its elastic KV cache is divided."""
+    """The worker's side to the scheduler's, at the start: how its KV cache is divided where it is
+    elastic, and whether blocks of it can go to kvd."""
 
-    geometry: Geometry
+    geometry: Geometry | None
+    copies: bool
 
 
 @dataclass

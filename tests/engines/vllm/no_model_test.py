@@ -246,6 +246,26 @@ class NoModel(unittest.TestCase):
             self.assertTrue(poll_until(is_loaded), "nothing is loaded")
             rig.check_answers()
 
+    def test_an_engine_that_began_without_kvd_asks_it_for_no_block(self) -> None:
+        """It computes in memory of its own, and kvd, which is there later, has what it needs."""
+        kvd = self.kvd()
+        prompt = list(range(5, 205))
+        other = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60)
+        other.add(prompt, 10)
+        other.run_dry()
+        kvd.kill()
+        rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60, options={"required": False})
+        kvd.start()
+        other = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60)
+        other.add(prompt, 10)
+        other.run_dry()
+        self.assertGreater(other.counts["stored_blocks"], 0)
+        self.assertTrue(poll_until(lambda: rig.ask() is not None), "kvd is not asked who runs")
+        rig.add(prompt, 10)
+        rig.run_dry()
+        rig.check_answers()
+        self.assertEqual(rig.counts.get("failed_blocks", 0), 0)
+
     def test_kvd_killed_in_load_after_load_costs_no_answer(self) -> None:
         """From the second time on they go by way of a window."""
         self.hurry()
