@@ -34,17 +34,17 @@ Keys process_keys() {
           "backend", "where the pools live: auto, host or cuda", kBackend,
           [](auto& c) -> auto& { return c.backend; }),
       key(
-          "paths.runtime_dir", "sockets and token; empty: /run/kvd or $XDG_RUNTIME_DIR/kvd",
-          kAnyText, [](auto& c) -> auto& { return c.runtime_dir; }),
+          "paths.runtime_dir", "sockets and token; empty: /run/kvd or $XDG_RUNTIME_DIR/kvd", kText,
+          [](auto& c) -> auto& { return c.runtime_dir; }),
       key(
-          "paths.attach_socket", "empty: attach.sock in paths.runtime_dir", kAnyText,
+          "paths.attach_socket", "empty: attach.sock in paths.runtime_dir", kText,
           [](auto& c) -> auto& { return c.attach_socket; }),
       key(
-          "paths.command_socket", "empty: command.sock in paths.runtime_dir", kAnyText,
+          "paths.command_socket", "empty: command.sock in paths.runtime_dir", kText,
           [](auto& c) -> auto& { return c.command_socket; }),
       key(
           "paths.token_file", "admin's bearer token; empty: admin.token in paths.runtime_dir",
-          kAnyText, [](auto& c) -> auto& { return c.token_file; }),
+          kText, [](auto& c) -> auto& { return c.token_file; }),
   };
 }
 
@@ -63,17 +63,17 @@ Keys memory_keys() {
           "pool.reserve", "memory left to the rest of the machine", kSize,
           [](auto& c) -> auto& { return c.reserve; }),
       key(
-          "cuda.device", "which GPU: its number or UUID; empty: the first", kAnyText,
+          "cuda.device", "which GPU: its number or UUID; empty: the first", kText,
           [](auto& c) -> auto& { return c.cuda_device; }),
       key(
-          "cuda.dram", "DRAM is memfd or host_numa (made and pinned by the driver), or auto",
-          kAnyText, [](auto& c) -> auto& { return c.cuda_dram; }),
+          "cuda.dram", "DRAM is memfd or host_numa (made and pinned by the driver), or auto", kText,
+          [](auto& c) -> auto& { return c.cuda_dram; }),
       key(
           "cuda.burst", "how long is copied at a time; engines' own copies wait as long", kDuration,
           [](auto& c) -> auto& { return c.cuda_burst; }),
       key(
-          "cuda.copies", "copies in one driver call (batch), in one each (single), or auto",
-          kAnyText, [](auto& c) -> auto& { return c.cuda_copies; }),
+          "cuda.copies", "copies in one driver call (batch), in one each (single), or auto", kText,
+          [](auto& c) -> auto& { return c.cuda_copies; }),
       key(
           "cuda.watchdog", "a copy that stands still for longer means that the GPU is lost",
           kDuration, [](auto& c) -> auto& { return c.cuda_watchdog; }),
@@ -81,18 +81,18 @@ Keys memory_keys() {
           "link.bandwidth", "host backend: copy rate of each device and direction, or unlimited",
           kRate, [](auto& c) -> auto& { return c.link_bandwidth; }),
       key(
-          "restart.keep", "whether what is cached outlives kvd: auto or never", kAnyText,
+          "restart.keep", "whether what is cached outlives kvd: auto or never", kText,
           [](auto& c) -> auto& { return c.disk.keep; }),
       key(
           "copy.table", "file of kvd-bench copy --matrix: how large slots should be; empty: none",
-          kAnyText, [](auto& c) -> auto& { return c.copy_table; }),
+          kText, [](auto& c) -> auto& { return c.copy_table; }),
   };
 }
 
 Keys disk_keys() {
   return {
       key(
-          "disk.path", "folder where cached blocks go; empty: none", kAnyText,
+          "disk.path", "folder where cached blocks go; empty: none", kText,
           [](auto& c) -> auto& { return c.disk.path; }),
       key(
           "disk.size", "of the files of each model, four at most", kSize,
@@ -135,7 +135,7 @@ Keys engine_keys() {
           kDurationOrAuto, [](auto& c) -> auto& { return c.promptness.ring_spin; }),
       key(
           "engine.realtime",
-          "whether answers go before other programs: auto (where kvd may) or never", kAnyText,
+          "whether answers go before other programs: auto (where kvd may) or never", kText,
           [](auto& c) -> auto& { return c.promptness.realtime; }),
   };
 }
@@ -143,7 +143,7 @@ Keys engine_keys() {
 Keys listener_keys() {
   return {
       key(
-          "admin.address", "loopback address of the REST API; empty: off", kAnyText,
+          "admin.address", "loopback address of the REST API; empty: off", kText,
           [](auto& c) -> auto& { return c.admin_address; }),
       key(
           "admin.port", "port of the REST API", kPort,
@@ -152,13 +152,13 @@ Keys listener_keys() {
           "admin.read", "who may read over REST: auto, open or token", kReadPolicy,
           [](auto& c) -> auto& { return c.admin_read; }),
       key(
-          "admin.program", "what serves REST and metrics; empty: kvd-admin beside kvd", kAnyText,
+          "admin.program", "what serves REST and metrics; empty: kvd-admin beside kvd", kText,
           [](auto& c) -> auto& { return c.admin_process.program; }),
       key(
-          "admin.user", "whom it runs as where kvd may change users; empty: as kvd", kAnyText,
+          "admin.user", "whom it runs as where kvd may change users; empty: as kvd", kText,
           [](auto& c) -> auto& { return c.admin_process.user; }),
       key(
-          "metrics.address", "loopback address of /metrics; empty: off", kAnyText,
+          "metrics.address", "loopback address of /metrics; empty: off", kText,
           [](auto& c) -> auto& { return c.metrics_address; }),
       key(
           "metrics.port", "port of /metrics", kPort,
@@ -172,7 +172,7 @@ Keys listener_keys() {
 Keys rotation_keys() {
   return {
       key(
-          "rotation.policy", "who runs", kAnyText,
+          "rotation.policy", "who runs", kText,
           [](auto& c) -> auto& { return c.tuning.rotation.policy; }),
       key(
           "rotation.alpha", "weight of a rotated-out request's lag", kNumber,
@@ -191,7 +191,7 @@ Keys rotation_keys() {
           kBool, [](auto& c) -> auto& { return c.tuning.rotation.eager; }),
       key(
           "rotation.overload",
-          "whom unified serves where not all goals can be met: ttft or goodput", kAnyText,
+          "whom unified serves where not all goals can be met: ttft or goodput", kText,
           [](auto& c) -> auto& { return c.tuning.rotation.overload; }),
   };
 }
@@ -199,7 +199,7 @@ Keys rotation_keys() {
 Keys other_policy_keys() {
   return {
       key(
-          "placement.policy", "which layers stay in HBM", kAnyText,
+          "placement.policy", "which layers stay in HBM", kText,
           [](auto& c) -> auto& { return c.tuning.placement.policy; }),
       key(
           "placement.alpha", "weight of SLO violations", kNumber,
@@ -217,7 +217,7 @@ Keys other_policy_keys() {
           "placement.window.max", "longest planning window in tokens", kInteger,
           [](auto& c) -> auto& { return c.tuning.placement.window_max; }),
       key(
-          "admission.policy", "who may prefill", kAnyText,
+          "admission.policy", "who may prefill", kText,
           [](auto& c) -> auto& { return c.tuning.admission.policy; }),
       key(
           "admission.alpha", "LayerKV's alpha", kNumber,
@@ -226,7 +226,7 @@ Keys other_policy_keys() {
           "admission.beta", "LayerKV's beta", kNumber,
           [](auto& c) -> auto& { return c.tuning.admission.beta; }),
       key(
-          "load.policy", "whether prefixes found in DRAM or on disk are loaded", kAnyText,
+          "load.policy", "whether prefixes found in DRAM or on disk are loaded", kText,
           [](auto& c) -> auto& { return c.tuning.load.policy; }),
   };
 }
@@ -314,7 +314,7 @@ const std::vector<Setting<core::Slo>>& slo_keys() {
 const std::vector<Setting<DeviceConfig>>& device_keys() {
   static const std::vector<Setting<DeviceConfig>> kKeys = {
       setting<DeviceConfig>(
-          "gpu", "which GPU: its number or UUID; empty: cuda.device", kAnyText,
+          "gpu", "which GPU: its number or UUID; empty: cuda.device", kText,
           [](auto& d) -> auto& { return d.gpu; }),
   };
   return kKeys;
@@ -324,7 +324,7 @@ const std::vector<Setting<DomainConfig>>& domain_keys() {
   using D = DomainConfig;
   static const std::vector<Setting<D>> kKeys = {
       setting<D>(
-          "name", "unique", kAnyText, [](auto& d) -> auto& { return d.name; }),
+          "name", "unique", kText, [](auto& d) -> auto& { return d.name; }),
       setting<D>(
           "uids", "users who belong to it", kIdList, [](auto& d) -> auto& { return d.uids; }),
       setting<D>(
@@ -343,7 +343,7 @@ const std::vector<Setting<DomainConfig>>& domain_keys() {
           "dram_maximum", "never more than this, or unlimited", kSizeOrUnlimited,
           [](auto& d) -> auto& { return d.dram_maximum; }),
       setting<D>(
-          "slo_class", "class of requests that name none", kAnyText,
+          "slo_class", "class of requests that name none", kText,
           [](auto& d) -> auto& { return d.slo_class; }),
       setting<D>(
           "per_user", "each user has a domain of its own, named uid-N; no guarantees", kBool,

@@ -201,7 +201,14 @@ std::string format_id_list(const std::vector<std::uint32_t>& ids) {
   return text + "]";
 }
 
-Result<std::string> parse_any_text(const std::string& text) { return text; }
+// It is written again into logs, TOML and systemd's drop-in, a line each.
+Result<std::string> parse_text(const std::string& text) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (std::none_of(text.begin(), text.end(), is_control)) return text;
+  std::string shown = text;
+  std::replace_if(shown.begin(), shown.end(), is_control, '?');
+  return invalid(shown, "has a line break, a tab or another control character: take it out");
+}
 std::string format_text(const std::string& text) { return text; }
 
 /// "is none of a, b, c"
@@ -256,7 +263,7 @@ Result<std::string> parse_log_level(const std::string& text) {
 
 }  // namespace
 
-const Spelling<std::string> kAnyText = {parse_any_text, format_text};
+const Spelling<std::string> kText = {parse_text, format_text};
 const Spelling<std::string> kLogLevel = {parse_log_level, format_text};
 const Spelling<BackendChoice> kBackend = {parse_backend, format_backend};
 const Spelling<bool> kBool = {parse_bool, format_bool, true};

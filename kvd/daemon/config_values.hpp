@@ -21,7 +21,7 @@ struct Spelling {
   bool plain = false;  ///< a TOML number or array, written without quotes
 };
 
-extern const Spelling<std::string> kAnyText;
+extern const Spelling<std::string> kText;  ///< of one line
 extern const Spelling<std::string> kLogLevel;
 extern const Spelling<BackendChoice> kBackend;
 extern const Spelling<bool> kBool;  ///< "true" or "false"

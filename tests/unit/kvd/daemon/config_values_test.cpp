@@ -9,6 +9,17 @@ namespace kvd::daemon {
 namespace {
 using testing::HasSubstr;
 
+TEST(Text, IsOneLine) {
+  EXPECT_EQ(kText.parse("/var/cache/kvd größe").value(), "/var/cache/kvd größe");
+  EXPECT_EQ(kText.parse("").value(), "");
+  for (const char* text : {"/a\nExecStart=/b", "/a\r", "a\tb", "\x7f"}) {
+    const auto found = kText.parse(text);
+    ASSERT_FALSE(found.ok()) << text;
+    EXPECT_THAT(found.error().message, HasSubstr("control character"));
+    EXPECT_THAT(found.error().message, testing::Not(HasSubstr("\n")));
+  }
+}
+
 TEST(ParseBytes, TakesEveryUnitAndFractions) {
   const std::map<std::string, std::int64_t> cases = {
       {"0", 0},
