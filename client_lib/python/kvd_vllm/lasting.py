@@ -23,6 +23,10 @@ _CALL_S = 2.0
 _GONE = (kvd_client.Unavailable, kvd_client.PeerGone, kvd_client.StaleSession)
 
 
+class _NoWindow(Exception):
+    """kvd does not know the region, and this process cannot copy what lies in it."""
+
+
 @dataclass
 class _Move:
     """A copy of blocks by way of the window, and the part of it that is under way."""
@@ -149,7 +153,7 @@ class LastingCache(Cache):
     """`first`, and after its kvd has gone one that the next kvd gives; until then calls raise what
     it is refused with. Copies of a kvd that has gone have FAILED.
 
-    Not for the memory of a GPU: there the log says so, and vLLM is to be restarted.
+    There are no windows on a GPU: the log says so, and vLLM is to be restarted.
     """
 
     def __init__(
@@ -230,10 +234,6 @@ class LastingCache(Cache):
     def _find_anew(self) -> None:
         if self._finder is not None or self._closed.is_set():
             return
-        if self._region.device >= 0:
-            logger.warning("kvd: nothing is stored or parked any more, until vLLM is restarted")
-            self._closed.set()
-            return
         self._finder = threading.Thread(target=self._find, name="kvd-finder", daemon=True)
         self._finder.start()
 
@@ -246,6 +246,9 @@ class LastingCache(Cache):
                 return
             except _GONE:
                 continue  # not started yet
+            except _NoWindow:
+                logger.warning("kvd: nothing is stored or parked any more, until vLLM is restarted")
+                self._closed.set()
             except kvd_client.KvdError as fault:
                 wait_s = min(2 * wait_s, _LONGEST_RETRY_S)
                 if told != str(fault):
@@ -253,11 +256,12 @@ class LastingCache(Cache):
                     logger.warning("kvd: nothing is stored or parked: no window: %s", fault)
 
     def _open(self) -> tuple[Cache, kvd_client.Region | None]:
-        """Over vLLM's own memory where kvd knows it, else by way of a window."""
+        """Over vLLM's own memory where kvd knows it, else by way of a window. Raises _NoWindow."""
         try:
             return self._open_cache(self._region, self._shape.blocks, self._pieces), None
         except kvd_client.NotFound:
-            pass
+            if self._region.device >= 0:
+                raise _NoWindow from None
         size = self._shape.block_bytes
         slots = max(1, self._shape.blocks // _SHARE)
         window = self._client.allocate(slots * size, timeout=_CALL_S)

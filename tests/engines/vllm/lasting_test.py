@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import os
 import unittest
+import unittest.mock
+from collections.abc import Sequence
 
 import ctest
 from kvd_process import KvdProcess, poll_until
 
 import kvd_client
-from kvd_vllm.copying import State
-from kvd_vllm.daemon import KvdCache
-from kvd_vllm.lasting import WindowCache
+from kvd_vllm.copying import Cache, State
+from kvd_vllm.daemon import KvdCache, NoCache
+from kvd_vllm.lasting import LastingCache, WindowCache
 from kvd_vllm.layout import CacheShape, Piece
 
 PART = 64 << 10  # of a block, which has two
@@ -88,6 +90,56 @@ class ByWayOfTheWindow(unittest.TestCase):
         ticket = self.cache.store([os.urandom(32)], [0], park=False)
         self.kvd.kill()
         self.assertEqual(self.end_of(ticket), State.FAILED)
+
+
+class Lasting(unittest.TestCase):
+    def setUp(self) -> None:
+        self.kvd = self.enterContext(KvdProcess())
+        self.enterContext(unittest.mock.patch("kvd_vllm.lasting._FIRST_RETRY_S", 0.01))
+
+    def cache(self, device: int, first: Cache | None = None) -> LastingCache:
+        """In host memory, whatever is said of it."""
+        client = self.enterContext(kvd_client.Client(self.kvd.endpoint))
+        region = client.allocate(BLOCKS * SHAPE.block_bytes)
+        region.device = device
+        shape = SHAPE._replace(blocks=BLOCKS)
+
+        def open_cache(region: kvd_client.Region, blocks: int, pieces: Sequence[Piece]) -> Cache:
+            return KvdCache(client, region, shape._replace(blocks=blocks), pieces)
+
+        cache = LastingCache(first or open_cache(region, BLOCKS, PIECES), client, region, shape,
+                             PIECES, open_cache)  # fmt: skip
+        self.addCleanup(cache.close)
+        return cache
+
+    def stores(self, cache: LastingCache) -> bool:
+        try:
+            ticket = cache.store([os.urandom(32)], [0], park=False)
+        except kvd_client.KvdError:
+            return False
+        over: list[State] = []
+        is_over = lambda: over.extend(cache.poll([ticket])) or over.pop() != State.PENDING  # noqa: E731
+        return poll_until(is_over)
+
+    def test_a_cache_that_kvd_did_not_open_is_opened_later(self) -> None:
+        for device in (-1, 0):
+            cache = self.cache(device, first=NoCache())
+            self.assertFalse(self.stores(cache))
+            self.assertTrue(poll_until(lambda cache=cache: self.stores(cache)))
+            self.assertIsNone(cache._window)
+
+    def test_after_another_start_there_is_a_window_but_not_on_a_gpu(self) -> None:
+        host, gpu = self.cache(-1), self.cache(0)
+        self.assertTrue(self.stores(host) and self.stores(gpu))
+        self.kvd.kill()
+        self.assertFalse(self.stores(host) or self.stores(gpu))
+        with self.assertLogs("vllm.kvd_vllm", "WARNING") as log:
+            self.kvd.start()
+            self.assertTrue(poll_until(lambda: self.stores(host)))
+            self.assertTrue(poll_until(gpu._closed.is_set))
+            self.assertFalse(self.stores(gpu))
+        self.assertIsNotNone(host._window)
+        self.assertIn("until vLLM is restarted", "".join(log.output))
 
 
 if __name__ == "__main__":
