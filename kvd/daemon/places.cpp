@@ -87,8 +87,9 @@ Status check_socket(const std::string& path, int type, const Clock& clock) {
   const TimePoint patience = clock.now() + kPlacePatience;
   for (bool told = false; transport::UnixListener::is_taken(path, type); told = true) {
     if (clock.now() >= patience) break;
-    if (!told)
+    if (!told) {
       log_info("a process listens at " + path + ": waiting for a kvd that may be about to end");
+    }
     std::this_thread::sleep_for(kLongPause);
   }
   return transport::UnixListener::check(path, type);
