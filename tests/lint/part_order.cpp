@@ -31,7 +31,7 @@ const std::vector<Room>& rooms() {
         "store"}},
       {"kvd/core/",
        {// what goes in and out
-        "devices", "tuning", "inputs", "status", "effects", "events", "config",
+        "devices", "tuning", "inputs", "status", "effects", "events", "config", "kept_for_engines",
         // records
         "request", "session", "placing",
         // what all parts stand on
