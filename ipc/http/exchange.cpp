@@ -56,8 +56,16 @@ Exchange::~Exchange() {
   if (!complete_) outbox_->post({connection_, "", true});
 }
 
+std::string head_of_answer(std::string bytes) {
+  const auto end = bytes.find("\r\n\r\n");
+  if (end != std::string::npos) bytes.resize(end + 4);
+  return bytes;
+}
+
 void Exchange::write(std::string bytes, bool last) {
-  complete_ = complete_ || last;
+  if (complete_) return;
+  if (manner_.no_body) bytes = head_of_answer(std::move(bytes)), last = true;
+  complete_ = last;
   outbox_->post({connection_, std::move(bytes), last});
 }
 

@@ -52,20 +52,33 @@ class Outcome {
   std::function<void(bool)> call_;  // guarded by mutex_
 };
 
+/// What an answer has to leave out for its client.
+struct Manner {
+  bool no_body = false;    ///< the method was HEAD
+  bool no_chunks = false;  ///< HTTP/1.0: the end of the connection is the end of the body
+};
+
+/// The headers of an answer, with the empty line behind them.
+[[nodiscard]] std::string head_of_answer(std::string bytes);
+
 /// The answer to one request, in whatever pieces. Its destruction before the last piece hangs up.
 /// Owner: one thread at a time; may outlive the front.
 class Exchange {
  public:
   Exchange(std::shared_ptr<Outbox> outbox, std::shared_ptr<Outcome> outcome,
-           std::uint64_t connection)
-      : outbox_(std::move(outbox)), outcome_(std::move(outcome)), connection_(connection) {}
+           std::uint64_t connection, Manner manner)
+      : outbox_(std::move(outbox)),
+        outcome_(std::move(outcome)),
+        connection_(connection),
+        manner_(manner) {}
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  /// Bytes as they go over the wire, the status line first. After the last piece the client is
-  /// hung up on.
+  /// Bytes as they go over the wire, the status line and all headers in the first piece. After the
+  /// last piece, or the first where no body is wanted, the client is hung up on.
   void write(std::string bytes, bool last);
+  [[nodiscard]] bool may_be_chunked() const { return !manner_.no_chunks; }
   /// A whole answer with a body of JSON or, where `type` says so, of another kind.
   void answer(int status, const std::string& body, std::string_view type = "application/json");
   /// Calls once, with whether all was sent, when the answer has ended: at once if it has already,
@@ -76,6 +89,7 @@ class Exchange {
   const std::shared_ptr<Outbox> outbox_;
   const std::shared_ptr<Outcome> outcome_;
   const std::uint64_t connection_;
+  const Manner manner_;
   bool complete_ = false;  ///< the last piece was written
 };
 

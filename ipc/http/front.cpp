@@ -211,11 +211,19 @@ void Front::read(Connections::iterator it) {
 
 void Front::hand_on(Connections::iterator it) {
   it->second.outcome = std::make_shared<Outcome>();
-  const auto exchange = std::make_shared<Exchange>(outbox_, it->second.outcome, it->first);
+  const bool head = it->second.reader.wants_head_only();
+  Request request = it->second.reader.take();
+  if (head) request.method = "GET";
+  const auto exchange =
+      std::make_shared<Exchange>(outbox_, it->second.outcome, it->first, Manner{head, request.old});
   it->second.phase = Phase::kAnswering;
   watch(it, 0);
+  // What a balancer asks to see whether anybody is there, unless it is told to ask for more.
+  if (request.method == "OPTIONS" && (request.target == "*" || request.target == "/")) {
+    return exchange->answer(200, "");
+  }
   try {
-    handler_(it->second.reader.take(), exchange);
+    handler_(std::move(request), exchange);
   } catch (const std::exception& error) {
     exchange->answer(500, options_.refusal != nullptr ? options_.refusal(500, error.what()) : "");
   }
@@ -226,6 +234,7 @@ void Front::refuse(Connections::iterator it, int status, const std::string& mess
   it->second.phase = Phase::kAnswering;
   it->second.deadline = clock_.now() + options_.limits.stall;
   it->second.out = whole_answer(status, body);
+  if (it->second.reader.wants_head_only()) it->second.out = head_of_answer(it->second.out);
   it->second.last = true;
   flush(it);
 }

@@ -43,7 +43,8 @@ class Front {
     std::string (*refusal)(int status, const std::string& message) = nullptr;
     const Clock* clock = nullptr;  ///< null: the steady clock
   };
-  /// Called on the front's thread, which meanwhile serves nobody: hand long work to others.
+  /// HEAD is asked as GET; the answer's body is left out. Called on the front's thread, which
+  /// meanwhile serves nobody: hand long work to others.
   using Handler = std::function<void(Request, std::shared_ptr<Exchange>)>;
 
   [[nodiscard]] static Result<std::unique_ptr<Front>> start(Options options, Handler handler);

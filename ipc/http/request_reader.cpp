@@ -128,12 +128,16 @@ RequestReader::State RequestReader::read_header(std::size_t end) {
   std::string_view line = cut(rest, "\r\n").value_or("");
   const auto method = cut(line, " ");
   const auto target = cut(line, " ");
+  const bool whole_server = method == "OPTIONS" && target == "*";
   if (!method || !target || !is_token(*method) || method->size() > kLongestMethod ||
-      !target->starts_with('/') || !is_visible(*target)) {
+      !(target->starts_with('/') || whole_server) || !is_visible(*target)) {
     return refuse(400, "the request line must be: METHOD /path HTTP/1.1");
   }
-  if (line != "HTTP/1.1") return refuse(505, "this server speaks HTTP/1.1 only");
   request_.method = *method;
+  request_.old = line == "HTTP/1.0";
+  if (line != "HTTP/1.1" && !request_.old) {
+    return refuse(505, "this server speaks HTTP/1.1 and HTTP/1.0");
+  }
   request_.target = *target;
   while (const auto text = cut(rest, "\r\n")) {
     auto header = parse_header(*text);
@@ -153,7 +157,8 @@ RequestReader::State RequestReader::check_header() {
       return refuse(400, std::string(name) + " stands there twice");
     }
   }
-  if (!is_loopback(request_.header("host"))) {
+  const std::string& host = request_.header("host");
+  if (!is_loopback(host) && !(host.empty() && request_.old)) {
     return refuse(403,
                   "the Host header must name the loopback (127.0.0.1, localhost or [::1]); a "
                   "proxy must set it");

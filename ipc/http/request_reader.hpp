@@ -18,6 +18,7 @@ struct Header {
 /// A request that is sound and complete.
 struct Request {
   std::string method;
+  bool old = false;    ///< HTTP/1.0, whose clients know no chunks
   std::string target;  ///< path and query as sent, begins with '/'
   std::vector<Header> headers;
   std::string body;
@@ -32,10 +33,11 @@ struct Refusal {
   std::string message;  ///< names the remedy
 };
 
-/// Reads one HTTP/1.1 request from bytes as they come, with little patience: a request line and
-/// headers of plain ASCII, a body of announced length, no chunks, no folded or repeated headers.
-/// It also refuses what a web page of another site can make a browser send: a foreign Host or
-/// Origin, and a body that does not call itself JSON.
+/// Reads one request of HTTP/1.1 or 1.0 from bytes as they come, with little patience: a request
+/// line and headers of plain ASCII, a body of announced length, no chunks, no folded or repeated
+/// headers. It also refuses what a web page of another site can make a browser send: a foreign Host
+/// or Origin, and a body that does not call itself JSON. Only HTTP/1.0, which no browser sends, may
+/// leave out the Host.
 /// Source: RFC 9112, the strict side of what it allows.
 /// Owner:  one thread.
 class RequestReader {
@@ -53,6 +55,8 @@ class RequestReader {
   [[nodiscard]] State state() const { return state_; }
   /// The client waits for leave to send its body ("Expect: 100-continue").
   [[nodiscard]] bool waits_for_leave() const;
+  /// Whether the answer has no body, also one that refuses.
+  [[nodiscard]] bool wants_head_only() const { return request_.method == "HEAD"; }
   /// Precondition: state() is kComplete.
   [[nodiscard]] Request take() { return std::move(request_); }
   /// Precondition: state() is kRefused.

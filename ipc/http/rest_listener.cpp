@@ -155,7 +155,8 @@ class Door final : public http_server {
       sent ? (void)ended.set() : (void)ended.set_exception(std::runtime_error("the client left"));
     });
     const bool has_body = response.body().is_valid();
-    const bool chunked = has_body && !response.headers().has("Content-Length");
+    const bool chunked =
+        has_body && exchange->may_be_chunked() && !response.headers().has("Content-Length");
     if (!has_body) response.headers().set_content_length(0);
     exchange->write(head_of(response, chunked), !has_body);
     if (has_body) std::make_shared<Pump>(response, exchange, chunked)->next();

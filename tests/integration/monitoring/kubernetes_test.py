@@ -14,14 +14,21 @@ from typing import Any
 import ctest
 import kubernetes_validate
 import yaml
-from cloudcoil.models.prometheus_operator.v1 import ServiceMonitor
+from cloudcoil.models.prometheus_operator.v1 import PrometheusRule, ServiceMonitor
 
 FOLDER = Path(__file__).parents[3] / "deploy/kubernetes"
+PROMETHEUS = FOLDER.parent / "prometheus"
 KVD = f"{os.environ['KVDTEST_BIN_DIR']}/kvd"
 
 
 def documents(name: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
+
+
+def printed_rules() -> dict[str, Any]:
+    run = subprocess.run(["sh", FOLDER / "prometheusrule.sh"], capture_output=True, check=True)
+    rules: dict[str, Any] = yaml.safe_load(run.stdout)
+    return rules
 
 
 class Manifests(unittest.TestCase):
@@ -56,6 +63,46 @@ class Manifests(unittest.TestCase):
         wrong["spec"]["endpoints"][0]["interval"] = "10 seconds"
         with self.assertRaisesRegex(ValueError, "interval"):
             known(wrong)
+
+    def test_the_rules_are_the_same_under_the_operator(self) -> None:
+        rule = printed_rules()
+        model = PrometheusRule.model_validate(rule)
+        self.assertEqual(model.model_dump(mode="json", by_alias=True, exclude_unset=True), rule)
+        self.assertEqual(rule["spec"], yaml.safe_load((PROMETHEUS / "kvd.rules.yml").read_text()))
+
+    def test_the_alerts_ask_for_the_job_that_every_scrape_makes(self) -> None:
+        [monitor] = documents("servicemonitor.yaml")
+        scrapes = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())["scrape_configs"]
+        service = self.kvd["Service"]["metadata"]
+        label = monitor["spec"].get("jobLabel")
+        jobs = {scrape["job_name"] for scrape in scrapes}
+        jobs.add(service["labels"][label] if label else service["name"])
+        rules = [rule for group in printed_rules()["spec"]["groups"] for rule in group["rules"]]
+        asked = {job for rule in rules for job in re.findall(r'\bjob="([^"]*)"', rule["expr"])}
+        self.assertEqual((jobs, asked), ({"kvd"}, {"kvd"}))
+
+    def test_the_runbooks_are_pages_that_the_package_installs(self) -> None:
+        docs = FOLDER.parents[1] / "docs"
+        titles = re.findall(r"^## (\w+)$", (docs / "alerts.md").read_text(), re.M)
+        rules = [rule for group in printed_rules()["spec"]["groups"] for rule in group["rules"]]
+        for alert in [rule for rule in rules if "alert" in rule]:
+            url = alert["annotations"]["runbook_url"]
+            self.assertIn("file:///usr/share/doc/kvd/docs{{ end }}/alerts.md#", url)
+            self.assertIn(url.partition("#")[2], [title.lower() for title in titles])
+
+    def test_the_pod_is_probed_and_leaves_in_order(self) -> None:
+        kvd = self.pod["containers"][0]
+        self.assertEqual(kvd["command"][0], "/usr/bin/kvd-holder")
+        self.assertTrue(self.pod["hostPID"])
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            self.assertIn(probe, kvd)
+        asked = kvd["readinessProbe"]["httpGet"]
+        nginx = self.kvd["ConfigMap"]["data"]["nginx.conf"]
+        self.assertIn(f"listen {asked['port']};", nginx)
+        self.assertIn(f"location = {asked['path']} ", nginx)
+        drain = kvd["lifecycle"]["preStop"]["exec"]["command"]
+        deadline = int(drain[drain.index("--deadline") + 1])
+        self.assertGreaterEqual(self.pod["terminationGracePeriodSeconds"], deadline + 10 + 15)
 
     def test_the_engine_finds_the_socket(self) -> None:
         [sockets] = [v for v in self.pod["volumes"] if v["name"] == "sockets"]

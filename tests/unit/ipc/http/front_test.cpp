@@ -73,6 +73,31 @@ TEST_F(FrontTest, AnswersOneRequestAConnection) {
                     testing::EndsWith("\r\n\r\nGET /x ")));
 }
 
+TEST_F(FrontTest, HeadIsGetWithoutItsBody) {
+  const std::string answer = http_exchange(port(), "HEAD /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), HasSubstr("Content-Length: 7\r\n"),
+                            testing::EndsWith("\r\n\r\n")));
+  const std::string refused = http_exchange(port(), "HEAD /x HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(refused, AllOf(StartsWith("HTTP/1.1 403"), testing::EndsWith("\r\n\r\n")));
+}
+
+TEST_F(FrontTest, AHeadOfAnAnswerInPiecesIsItsFirst) {
+  auto kept = kept_.get_future();
+  const UniqueFd client = connected(port());
+  say(client, "HEAD /kept HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  const auto exchange = kept.get();
+  exchange->write("HTTP/1.1 200 OK\r\n\r\nbody", false);
+  exchange->write("more", false);
+  EXPECT_EQ(hear(client), "HTTP/1.1 200 OK\r\n\r\n");
+}
+
+TEST_F(FrontTest, ABalancersOptionsIsAnswered) {
+  for (const char* target : {"/", "*"}) {
+    EXPECT_THAT(http_exchange(port(), "OPTIONS " + std::string(target) + " HTTP/1.0\r\n\r\n"),
+                AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), HasSubstr("Connection: close\r\n")));
+  }
+}
+
 TEST_F(FrontTest, RefusesInTheCallersWords) {
   EXPECT_THAT(http_exchange(port(), "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"),
               AllOf(StartsWith("HTTP/1.1 403 Forbidden"), HasSubstr("403: the Host header")));

@@ -50,11 +50,22 @@ TEST(RequestReader, RefusesWhatIsNoPlainRequest) {
         "AVERYLONGMETHODNAME / HTTP/1.1"}) {
     EXPECT_EQ(status_of(request(line)), 400) << line;
   }
-  EXPECT_EQ(status_of(request("GET / HTTP/1.0")), 505);
+  for (const char* version : {"HTTP/0.9", "HTTP/2.0", "HTTP/1.00", "http/1.0", "HTTP/1.0 "}) {
+    EXPECT_EQ(status_of(request("GET / " + std::string(version))), 505) << version;
+  }
   for (const char* header : {"no colon", ": no name", "name : x", " folded: x", "a: b\nc: d",
                              "a: \x01", "a: \xc3\xa4", "Host: localhost", "host: localhost"}) {
     EXPECT_EQ(status_of(request("GET / HTTP/1.1", std::string(header) + "\r\n")), 400) << header;
   }
+}
+
+// Proxies and balancers ask so: nginx its upstreams, HAProxy and ab by default.
+TEST(RequestReader, HttpOfTheFirstVersionIsReadAndNeedsNoHost) {
+  EXPECT_EQ(status_of(request("GET / HTTP/1.0")), 200);
+  EXPECT_EQ(status_of("OPTIONS / HTTP/1.0\r\n\r\n"), 200);
+  EXPECT_EQ(status_of("OPTIONS * HTTP/1.0\r\n\r\n"), 200);
+  EXPECT_EQ(status_of("GET / HTTP/1.1\r\n\r\n"), 403);
+  EXPECT_EQ(status_of("GET / HTTP/1.0\r\nHost: evil.example\r\n\r\n"), 403);
 }
 
 TEST(RequestReader, BodiesNeedOneSoundLengthAndNoChunks) {
