@@ -4,6 +4,8 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
+#include <sstream>
 #include <string>
 
 #include "planner/tool/decisions.hpp"
@@ -14,6 +16,8 @@ namespace {
 constexpr std::string_view kUsage =
     "usage: kvd-plan latency|place|rotate|admit|deposit|load [--in FILE] [--batch]\n"
     "Reads a JSON snapshot (standard input unless --in), prints the decision kvd would make.\n"
+    "What /v1/snapshots/rotate of a running kvd answers holds several: each has its result, on a "
+    "line.\n"
     "  --batch  one snapshot a line, one result a line; a bad line prints its error object\n"
     "Exit: 0 with a result, 2 for invalid input. The format: planner/MODEL.md.\n";
 
@@ -50,17 +54,6 @@ std::string line(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
-int one(Decide decide, std::istream& in, std::ostream& out, std::ostream& err) {
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  const auto result = decide_text(decide, text);
-  if (!result.ok()) {
-    err << line(error_json(result.error()));
-    return 2;
-  }
-  out << line(*result);
-  return 0;
-}
-
 int each_line(Decide decide, std::istream& in, std::ostream& out) {
   int status = 0;
   for (std::string text; std::getline(in, text);) {
@@ -70,6 +63,32 @@ int each_line(Decide decide, std::istream& in, std::ostream& out) {
     if (!result.ok()) status = 2;
   }
   return status;
+}
+
+/// A running kvd answers with a snapshot for each domain or engine in one document.
+std::optional<std::string> lines_of(std::string_view text) {
+  const Json whole = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!whole.is_object() || !whole.contains("snapshots") || !whole["snapshots"].is_array()) {
+    return std::nullopt;
+  }
+  std::string lines;
+  for (const Json& snapshot : whole["snapshots"]) lines += snapshot.dump() + "\n";
+  return lines;
+}
+
+int one(Decide decide, std::istream& in, std::ostream& out, std::ostream& err) {
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (const auto lines = lines_of(text)) {
+    std::istringstream each(*lines);
+    return each_line(decide, each, out);
+  }
+  const auto result = decide_text(decide, text);
+  if (!result.ok()) {
+    err << line(error_json(result.error()));
+    return 2;
+  }
+  out << line(*result);
+  return 0;
 }
 
 }  // namespace

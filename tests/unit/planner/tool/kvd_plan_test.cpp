@@ -385,6 +385,17 @@ TEST(KvdPlan, BatchAnswersEveryLineInItsPlace) {
   EXPECT_EQ(run({"deposit", "--batch"}, kDeposit).status, 0);
 }
 
+// What /v1/snapshots/… answers, put in as it is.
+TEST(KvdPlan, ADocumentOfSeveralSnapshotsIsAnsweredLineByLine) {
+  const Json snapshot = Json::parse(kDeposit);
+  const auto ran = run({"deposit"}, Json({{"snapshots", {snapshot, snapshot}}}).dump(2));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const std::string alone = run({"deposit"}, kDeposit).out;
+  EXPECT_EQ(ran.out, alone + alone);
+  EXPECT_EQ(run({"deposit"}, R"({"snapshots": []})").out, "");
+  EXPECT_EQ(run({"deposit"}, R"({"snapshots": [{}]})").status, 2);
+}
+
 TEST(KvdPlan, WrongUseSaysSo) {
   EXPECT_EQ(run({}, "").status, 2);
   EXPECT_EQ(run({"guess"}, "").status, 2);
