@@ -48,12 +48,21 @@ std::optional<std::int64_t> whole(const Json& value) {
   return value.get<std::int64_t>();
 }
 
+/// Whether the link carries it whole.
+bool is_plain(std::string_view text) {
+  return text.size() < sizeof(link::Text) &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c != '\x7f'; });
+}
+
 /// What the value must be where it is not; fills in the assignment where it is.
 const char* fill(Assignment& out, Kind kind, const Json& value) {
   const auto number = whole(value);
   switch (kind) {
     case Kind::kText:
       if (!value.is_string()) return "must be a string";
+      if (!is_plain(value.get<std::string>())) {
+        return "must be a name of at most 63 printable characters";
+      }
       out.text = link::to_text<sizeof(link::Text)>(value.get<std::string>());
       return nullptr;
     case Kind::kNumber:

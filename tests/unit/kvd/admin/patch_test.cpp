@@ -42,6 +42,18 @@ Refusal slo_refusal(std::string_view text) {
   return refusal.value_or(Refusal{ErrorCode::kOk, "", "accepted"});
 }
 
+// What the link cuts off would otherwise be another name, which may be a known one.
+TEST(PatchPolicy, ANameIsTakenWholeOrNotAtAll) {
+  for (const char* name : {"lvf\\u0000", "lvf\\u0000x", "lvf\\n", "\\u007f"}) {
+    const Refusal refusal =
+        policy_refusal("{\"rotation\": {\"policy\": \"" + std::string(name) + "\"}}");
+    EXPECT_EQ(refusal.path, "/rotation/policy") << name;
+    EXPECT_THAT(refusal.message, HasSubstr("printable")) << name;
+  }
+  EXPECT_EQ(policy_refusal("{\"load\": {\"policy\": \"" + std::string(64, 'x') + "\"}}").path,
+            "/load/policy");
+}
+
 TEST(PatchPolicy, ChangesWhatItNamesAndNothingElse) {
   Tuning sut;
   sut.admission.beta = 7;
