@@ -91,9 +91,9 @@ class Client(Requests, Scheduling):
     endpoint: the attach socket; None: $KVD_ENDPOINT, else the daemon's default path.
     engine_name: shown in status and metrics, at most 31 bytes; None: the program's name.
     shape: the model's, for level 3; None: regions only.
-    model: all that the bytes of a block depend on beside its tokens and the shape: weights and
-      revision, number format, layout. Requests of sessions whose models differ share nothing; None:
-      nothing is shared.
+    model: all that the bytes of a block depend on beside its tokens and the shape: weights by their
+      content (no path, name or time), number format, layout, version. Requests of sessions whose
+      models differ share nothing; None: nothing is shared.
     memory: the kinds that the program can use; a kvd that lends another kind is refused with
       Unsupported and the remedy.
     streams_layers: the program calls wait_layer() before and layer_done() after each layer group;
@@ -200,8 +200,10 @@ class Client(Requests, Scheduling):
     ) -> Cache:
         """Level 2: kvd's DRAM for blocks that this engine places itself.
 
-        model: all that the bytes of a block depend on beside its digest: weights and revision,
-          number format, rank, and how the pieces of a block follow each other.
+        model: all that the bytes of a block depend on beside its digest: weights by their content
+          (no path, name or time, under which there may be others tomorrow), number format, rank,
+          version and kernels, and how the pieces of a block follow each other. Who cannot tell puts a
+          random number there.
         block_bytes: of all pieces of a block together.
         region: where `blocks` blocks are, each of the `pieces`; None: to look up and drop alone.
 

@@ -25,6 +25,13 @@ NEVER_RUN = (
     "on a GPU", "with async scheduling and a model", "with model runner V2, which needs Triton",
     "with tensor parallelism",
 )  # fmt: skip
+# Engines in which all of this is equal find each other's blocks; vLLM's log and `kvdctl cache` have it.
+IDENTITY = (
+    "weights: a sample of every parameter and buffer that the worker has loaded, of a draft model too",
+    "config: the model's, without names and paths; types, KV cache groups, layout, hash, ranks",
+    "vLLM's minor version and the attention backend",
+    "of each block: its tokens, images, prompt embeddings and cache_salt, and all of the LoRA adapter",
+)
 
 
 def _plugin() -> Finding:
@@ -76,6 +83,7 @@ def examine() -> tuple[dict[str, Any], int]:
     report = {
         "tested_vllm": list(TESTED_VLLM),
         "findings": [finding._asdict() for finding in [*findings, daemon]],
+        "identity": list(IDENTITY),
         "not_yet": list(NOT_YET),
         "never_run": list(NEVER_RUN),
     }
@@ -96,6 +104,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{'no ' if finding['fault'] else 'yes'}  {finding['what']}")
         if finding["fault"]:
             print(f"     {finding['fault']}")
+    print("\nblocks are named by:")
+    for line in report["identity"]:
+        print(f"  {line}")
     print(f"\ntested with vLLM {', '.join(TESTED_VLLM)}; not in this version:")
     for line in NOT_YET:
         print(f"  {line}")

@@ -88,6 +88,21 @@ NAMES = (
     Name(_SCHEDULER, "Scheduler.__init__", None,
          "kv_transfer_config.kv_load_failure_policy"),
     Name(_SCHEDULER, "Scheduler._update_from_kv_xfer_finished", None, "update_connector_output"),
+    # Of what names blocks: what is loaded, vLLM's hash of tokens, and that its prefix cache was emptied.
+    Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.get_model", ("self",)),
+    Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.get_draft_model", ("self",)),
+    Name("vllm.config", "CompilationConfig.static_forward_context"),
+    Name("vllm.v1.worker.lora_model_runner_mixin", "LoRAModelRunnerMixin.add_lora",
+         ("self", "lora_request")),
+    Name("vllm.lora.worker_manager", "WorkerLoRAManager.list_adapters", ("self",)),
+    Name("vllm.lora.model_manager", "LoRAModelManager.get_adapter", ("self", "adapter_id")),
+    Name("vllm.lora.lora_model", "LoRAModel.__init__", None, "self.loras"),
+    Name("vllm.v1.core.kv_cache_utils", "_gen_lora_extra_hash_keys", ("request",),
+         "request.lora_request"),
+    Name("vllm.v1.core.kv_cache_utils", "get_request_block_hasher", None,
+         "request.block_hashes[-1]"),
+    Name("vllm.v1.request", "Request.__init__", None, "self._block_hasher"),
+    Name(_POOL, "BlockPool.reset_prefix_cache", ("self",), "self.cached_block_hash_to_block = "),
     # Of an elastic KV cache: what is said at the start, that blocks may be claimed, when the sides are
     # called, and that vLLM pads with block 0.
     Name(_BASE, "KVConnectorBase_V1.get_handshake_metadata", ("self",)),

@@ -22,7 +22,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )  # fmt: skip
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from kvd_vllm import checks, options
+from kvd_vllm import checks, identity, options
 from kvd_vllm.balloon import Balloon
 from kvd_vllm.copying import Cache, Copier
 from kvd_vllm.daemon import KvdCache, Link, NoCache
@@ -31,11 +31,12 @@ from kvd_vllm.lasting import LastingCache, Opener
 from kvd_vllm.layout import (
     CacheShape, Piece, pieces_of, pieces_planned, refusal, shape_of,
 )  # fmt: skip
+from kvd_vllm.loaded import Loaded, adapters_in, models_of, runner_of_caller, weights_in
 from kvd_vllm.mapping import Mapper
 from kvd_vllm.memory import KvdRequired, KvMemory, logger
 from kvd_vllm.planning import Planner
 from kvd_vllm.stats import KvdPromMetrics, KvdStats
-from kvd_vllm.transfers import Ends, Opened, Transfers
+from kvd_vllm.transfers import Copy, Ends, Opened, Transfers
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -71,6 +72,9 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if transfer is not None:
             # vLLM's default is to fail a request whose load failed. It reads this later.
             transfer.kv_load_failure_policy = "recompute"
+        self._cache_config = kv_cache_config
+        self._runner: Any = None
+        self._loaded: Loaded | None = None
         self._mapper: Mapper | None = None
         self._balloon: Balloon | None = None
         self._link: Link | None = None
@@ -96,6 +100,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     # ---- a worker's side ----
 
     def get_mem_pool_context(self) -> AbstractContextManager[Any] | None:
+        self._runner = runner_of_caller()
         faults = [f"{found.what}: {found.fault}" for found in checks.look() if found.fault]
         if faults:
             logger.warning(
@@ -111,6 +116,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if self.shape is None or client is None or region is None:
             return
         fence = functools.partial(_fence_of, region.device) if region.device >= 0 else None
+        self._name_cache()
         try:
             pieces = pieces_of(tensors, region.address, self.shape.blocks)
             self._memory.check_pieces(pieces)
@@ -125,6 +131,20 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         cache = LastingCache(first, client, region, self.shape, pieces, open_cache)
         self._copier = self._copier_of(cache, fence)
         self._copies = True
+
+    def _name_cache(self) -> None:
+        """By the content of what vLLM has loaded; else by what nobody else has."""
+        assert self.shape is not None
+        try:
+            models = models_of(self._runner)
+            found = identity.identity_of(self._vllm_config, self._cache_config, models)
+            weights, name = found.weights, found.name()
+        except (identity.NoIdentity, *identity.UNEXPECTED) as fault:
+            name = weights = identity.private(str(fault))
+            logger.warning("kvd: no block is shared beyond this engine: %s", fault)
+        self.shape = self.shape._replace(model=name)
+        logger.info("kvd: blocks are those of %s", name)
+        self._loaded = Loaded(name, weights_in(self._runner, weights), adapters_in(self._runner))
 
     def _copier_of(self, cache: Cache, fence: Callable[[], Any] | None = None) -> Copier:
         return Copier(
@@ -141,7 +161,19 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         assert isinstance(kv_connector_metadata, Transfers)
         if self._mapper is not None and kv_connector_metadata.orders is not None:
             self._mapper.begin(kv_connector_metadata.orders)
-        self._copier.begin(kv_connector_metadata.copies)
+        if self._loaded is not None:
+            transfers = kv_connector_metadata
+            self._loaded.step_begins(transfers.weights, transfers.look, transfers.adapters)
+        self._begin(kv_connector_metadata.copies)
+
+    def _begin(self, copies: list[Copy]) -> None:
+        right: list[Copy] = []
+        wrong: list[Copy] = []
+        for copy in copies:
+            is_right = self._loaded is not None and self._loaded.is_right(copy)
+            (right if is_right else wrong).append(copy)
+        self._copier.refuse(wrong)
+        self._copier.begin(right)
 
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
         """Before the forward where that reads what is loaded; after it otherwise, with nothing left
@@ -160,7 +192,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         """After the forward. The blocks that are stored are held until kvd is done with them."""
         transfers = self._get_connector_metadata()
         assert isinstance(transfers, Transfers)
-        self._copier.begin(transfers.copies_after)
+        self._begin(transfers.copies_after)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         self._copier.advance()
@@ -177,6 +209,9 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if news is not None:
             ends = ends or Ends()
             ends.news = news
+        if self._loaded is not None:
+            self._loaded.step_ends()
+            ends = self._loaded.add_to(ends)
         return ends
 
     def shutdown(self) -> None:
@@ -192,7 +227,7 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     def _plan(self, refused: str) -> None:
         if refused:
             logger.warning("kvd: no block is stored or parked: %s", refused)
-        self._link = Link(self._options, self.shape)
+        self._link = Link(self._options)
         if self.shape is None:
             return
         given = self._options
@@ -263,6 +298,9 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._planner.invalidate(invalid)
         ends = connector_output.kv_connector_worker_meta
         if self._planner is not None and isinstance(ends, Ends):
+            if ends.model and self.shape is not None and self._link is not None:
+                self.shape = self.shape._replace(model=ends.model)
+                self._link.open(self.shape)
             self._planner.end(ends)
             if self._balloon is not None and ends.news is not None:
                 self._balloon.hear(ends.news)

@@ -99,6 +99,11 @@ class Copier:
         else:
             self._fenced.append((self._fence(), copies))
 
+    def refuse(self, copies: list[Copy]) -> None:
+        """These are not made."""
+        for copy in copies:
+            self._end(copy, False)
+
     def wait(self) -> None:
         """Before a forward that reads loaded blocks: returns when they are there, or known bad."""
         if not self._is_waited_for():

@@ -38,10 +38,10 @@ class Link(Index):
     """
 
     def __init__(
-        self, options: Options, shape: CacheShape | None, clock: Callable[[], float] = time.monotonic
+        self, options: Options, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._options = options
-        self._shape = shape
+        self._shape: CacheShape | None = None
         self._clock = clock
         self._client: kvd_client.Client | None = None
         self._cache: kvd_client.Cache | None = None
@@ -58,6 +58,15 @@ class Link(Index):
             self._is_up = True
         except kvd_client.KvdError as fault:
             self._lose(fault)
+
+    def open(self, shape: CacheShape) -> None:
+        """The cache, once the worker's side has said what it is named by. Before the first step."""
+        self._shape = shape
+        if self._is_up:
+            try:
+                self._attach(self._options.timeout_s)
+            except kvd_client.KvdError as fault:
+                self._lose(fault)
 
     def lookup(self, digests: Sequence[bytes]) -> int | None:
         if self._cache is None:
@@ -167,6 +176,8 @@ class Link(Index):
                 self._attach(_ATTACH_S)
             except kvd_client.KvdError:
                 continue
+            if self._shape is not None and self._cache is None:
+                continue  # it was told meanwhile
             self._is_up = True
             return
 

@@ -1,21 +1,15 @@
-"""Where a block lies in the KV cache, and what names a model whose blocks are the same."""
+"""Where a block lies in the KV cache."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
-
-# Moves where bytes that were stored by an older version of this package must not be found.
-_FORMAT = "kvd_vllm 1"
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 
 
 class Piece(NamedTuple):
@@ -29,7 +23,7 @@ class Piece(NamedTuple):
 class CacheShape(NamedTuple):
     """What both sides of a connector tell kvd of the KV cache."""
 
-    model: str  # a fingerprint: all that the bytes of a block depend on beside its tokens
+    model: str  # what names its content (identity.py), which the worker's side finds out; "": not yet
     block_tokens: int
     block_bytes: int
     blocks: int
@@ -64,7 +58,7 @@ def shape_of(config: VllmConfig, cache: KVCacheConfig) -> CacheShape:
     """Of a KV cache that is not refused. A block belongs to one group at a time, and is the same bytes
     for each."""
     return CacheShape(
-        fingerprint(config, cache), config.cache_config.block_size,
+        "", config.cache_config.block_size,
         sum(piece.bytes for piece in pieces_planned(cache)), cache.num_blocks,
         tuple(_window_of(group.kv_cache_spec) for group in cache.kv_cache_groups),
     )  # fmt: skip
@@ -74,36 +68,6 @@ def _window_of(spec: Any) -> int:
     """vLLM keeps what the last token looks back at, and for some draft models a few tokens more."""
     window = spec.sliding_window if type(spec).__name__ == "SlidingWindowSpec" else 0
     return window + spec.extra_retained_tokens if window else 0
-
-
-def fingerprint(config: VllmConfig, cache: KVCacheConfig) -> str:
-    """Equal for two engines whose blocks of the same tokens hold the same bytes. vLLM's own block
-    hashes hold the rest: tokens, LoRA adapter, images, cache_salt."""
-    model = config.model_config
-    groups = cache.kv_cache_groups
-    facts = {
-        "format": _FORMAT,
-        "model": str(model.model),
-        "revision": model.revision,
-        "weights": _weights(Path(str(model.model))),
-        "config": model.hf_config.to_json_string(),
-        "dtype": str(model.dtype),
-        "quantization": str(model.quantization),
-        "seed": model.seed if config.load_config.load_format == "dummy" else None,
-        "cache_dtype": str(config.cache_config.cache_dtype),
-        "hash": str(config.cache_config.prefix_caching_hash_algo),
-        "groups": [(sorted(each.layer_names), repr(each.kv_cache_spec)) for each in groups],
-        "layout": str(cache.kv_cache_layout),
-    }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _weights(folder: Path) -> list[tuple[str, int, int]]:
-    """What tells a retrained model in the same folder apart: name, size and time of its weights."""
-    if not folder.is_dir():
-        return []
-    found = sorted(path for pattern in _WEIGHTS for path in folder.glob(pattern))
-    return [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found]
 
 
 def pieces_of(tensors: Iterable[torch.Tensor], base: int, blocks: int) -> list[Piece]:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvd_vllm.groups import Groups, Place, Tables, blocks_at
-from kvd_vllm.layout import digest_of
 from kvd_vllm.memory import logger
+from kvd_vllm.naming import Names
 from kvd_vllm.stats import KvdStats
 from kvd_vllm.transfers import Copy, Ends, Kind, Transfers
 
@@ -107,7 +107,8 @@ class Planner:
         self._patience_s = patience_s
         self._pool: BlockPool | None = None
         self._engine = uuid.uuid4().bytes
-        self._salt = b""
+        self.names = Names(len(windows), clock, patience_s)
+        self._cached: object = None  # of vLLM's prefix cache: another one each time that it was emptied
         self._number = 0
         self._requests: dict[str, Request] = {}
         self._new: list[Copy] = []
@@ -133,6 +134,7 @@ class Planner:
 
     def bind(self, pool: BlockPool) -> None:
         self._pool = pool
+        self._cached = pool.cached_block_hash_to_block
 
     def copy_nothing(self) -> None:
         """The KV cache does not lie in kvd."""
@@ -140,6 +142,7 @@ class Planner:
 
     def add(self, request: Request) -> None:
         self._requests[request.request_id] = request
+        self.names.add(request)
 
     @property
     def requests(self) -> Collection[Request]:
@@ -152,12 +155,15 @@ class Planner:
 
         No step waits for what was parked: its last block may be partial, and a load that was given up
         and comes all the same would undo what was computed behind that."""
+        self._look_for_reset()
         self._local[request.request_id] = local
         park = self._parks.get(request.request_id)
         if park is not None and self._is_patient_with(park):
             if self._is_under_way(park):
                 return None, False
             goes_on, count = True, min(park.tokens, request.num_tokens - 1) - local
+        elif self._prefixes and self.names.may_share(request, local) is None:
+            return None, False
         else:
             goes_on, count = not self._sync_loads, self._tokens_found(request) - local
         return (count, goes_on) if count > 0 else (0, False)
@@ -188,8 +194,10 @@ class Planner:
         usable = park is not None and self._is_patient_with(park) \
             and not self._is_under_way(park)  # fmt: skip
         digests = [park.digests.get(place, _NOWHERE) for place in found] \
-            if park is not None and usable else self._digests(request, found)  # fmt: skip
+            if park is not None and usable else self.names.digests(request, found)  # fmt: skip
         copy = self._begin(Kind.LOAD, name, digests, found.values())
+        if not usable:
+            self.names.mark(copy, request)
         copy.waits = self._sync_loads and not usable
         if copy.waits:
             self._on_top[copy.number] = [(request, list(tables[0]))]
@@ -233,8 +241,20 @@ class Planner:
         return sum(blocks[at].ref_cnt == 1 for at in held)
 
     def forget_all(self) -> None:
-        """What was computed so far is not to be found again, as the weights may be others."""
-        self._salt = uuid.uuid4().bytes
+        """What was computed so far is not to be found again."""
+        self.names.clear()
+        self._forget_computed()
+
+    def _look_for_reset(self) -> None:
+        """vLLM tells a connector only where reset_prefix_cache() is told to. It is called when the weights
+        may be others, so what was parked is not to come back either."""
+        assert self._pool is not None
+        if self._cached is not self._pool.cached_block_hash_to_block:
+            self._cached = self._pool.cached_block_hash_to_block
+            self.names.reset()
+            self._forget_computed()
+
+    def _forget_computed(self) -> None:
         for park in self._parks.values():
             self._let_go(park)
         self._parks.clear()
@@ -244,6 +264,7 @@ class Planner:
 
     def step(self, output: SchedulerOutput) -> Transfers:
         """The copies that begin with this step."""
+        self._look_for_reset()
         fresh = {new.req_id for new in output.scheduled_new_reqs}
         fresh |= output.scheduled_cached_reqs.resumed_req_ids
         for name, count in output.num_scheduled_tokens.items():
@@ -265,7 +286,9 @@ class Planner:
             self._tell_forgotten(wait=True)
         begun, self._new = self._new, []
         begun_after, self._new_after = self._new_after, []
-        return Transfers(begun, begun_after)
+        transfers = Transfers(begun, begun_after)
+        self.names.ask(transfers)
+        return transfers
 
     def invalidate(self, invalid: Set[int]) -> None:
         """Loads into these blocks have failed, and vLLM has told the first request of each to compute
@@ -289,6 +312,7 @@ class Planner:
 
     def end(self, ends: Ends) -> None:
         """What the worker reported: the blocks of these copies may be reused."""
+        self.names.hear(ends)
         for number in ends.done:
             self._end(self._open.pop(number), True)
         for number in ends.failed:
@@ -308,6 +332,7 @@ class Planner:
         self._expected.pop(name, None)
         self._local.pop(name, None)
         self._refused.discard(name)
+        self.names.finish(name)
 
     def has_room_coming(self) -> bool:
         """Whether blocks that nobody else holds become free when copies end. False once a copy has
@@ -346,13 +371,7 @@ class Planner:
         limit = self._blocks_to_look_up(request)
         if limit > 0 and not self._is_known(name, limit):
             self._expected[name] = now + _ANSWER_S
-            self._index.expect(self._digests(request, self._groups.places_ahead(limit)))
-
-    def _digests(self, request: Request, places: Iterable[Place]) -> list[bytes]:
-        """The names of blocks that every engine gives them; another one in each group."""
-        salts = [self._salt + bytes([at] if at else []) for at in range(self._group_count)]
-        hashes = request.block_hashes
-        return [digest_of(salts[group] + hashes[at]) for group, at in places]
+            self._index.expect(self.names.digests(request, self._groups.places_ahead(limit)))
 
     def _private_names(self, name: str, count: int) -> list[bytes]:
         """Nobody else can know them, and no two parks share them."""
@@ -380,14 +399,14 @@ class Planner:
     def _look_up(self, request: Request, limit: int) -> int:
         """How many leading blocks end where kvd has all that is needed to go on; `limit` at most."""
         ahead = self._groups.places_ahead(limit)
-        leading = self._index.lookup(self._digests(request, ahead)) or 0
+        leading = self._index.lookup(self.names.digests(request, ahead)) or 0
         found = leading // len(self._groups.leading)
         local = self._local.get(request.request_id, 0) // self._block_tokens
         for _ in range(_MOST_ENDS):
             places = self._groups.places_in_windows(local, found)
             if not places:
                 return found
-            there = self._index.lookup(self._digests(request, places)) or 0
+            there = self._index.lookup(self.names.digests(request, places)) or 0
             if there == len(places):
                 return found
             found = places[there][1]
@@ -406,6 +425,8 @@ class Planner:
             return 0
         limit = (request.num_tokens - 1) // self._block_tokens
         local = self._local.get(name, 0)
+        if not self.names.may_share(request, local):
+            return 0
         bound = _max_load_tokens(request)
         if bound is not None:
             limit = min(limit, (local + bound) // self._block_tokens)
@@ -417,11 +438,15 @@ class Planner:
         if not self._prefixes or self._is_paused():
             return
         name = request.request_id
+        if not self.names.may_share(request, self._local.get(name, 0)):
+            return
         first, last = self._stored.get(name, 0), done // self._block_tokens
-        last = min(last, len(request.block_hashes), *map(len, tables))
+        last = min(last, self.names.count(request), *map(len, tables))
         found = blocks_at(tables, first, last)
         if found:
-            self._begin(Kind.STORE, name, self._digests(request, found), found.values(), after)
+            digests = self.names.digests(request, found)
+            copy = self._begin(Kind.STORE, name, digests, found.values(), after)
+            self.names.mark(copy, request)
             self._stored[name] = last
 
     def _begin(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorHandshakeMetadata, KVConnectorMetadata, KVConnectorWorkerMetadata,
@@ -12,6 +13,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from kvd_vllm.balloon import News, Orders
 from kvd_vllm.chunks import Geometry
 
+if TYPE_CHECKING:
+    from vllm.lora.request import LoRARequest
+
 
 class Kind(enum.IntEnum):
     STORE = 0  # full blocks, under the hashes that every engine gives them
@@ -19,11 +23,29 @@ class Kind(enum.IntEnum):
     LOAD = 2
 
 
+class Adapter(NamedTuple):
+    """What a worker has loaded of a LoRA adapter. `load` is another number each time that its content
+    is another than before."""
+
+    load: int
+    content: bytes
+
+
+# An adapter as vLLM tells it from others: id, name and path.
+AdapterKey = tuple[int, str, str]
+
+
+def key_of(lora: LoRARequest) -> AdapterKey:
+    return lora.lora_int_id, lora.lora_name, lora.lora_path
+
+
 @dataclass
 class Copy:
     """One copy between blocks of the KV cache and kvd. `number` names it until its end is reported.
 
-    `waits`: the step's forward reads the blocks, so they have to be there before it.
+    `waits`: the step's forward reads the blocks, so they have to be there before it. `shared`: under
+    names that other engines know; where `lora` is given, they are right only while the worker has
+    `adapter` of it.
     """
 
     number: int
@@ -32,6 +54,9 @@ class Copy:
     digests: list[bytes]
     blocks: list[int]
     waits: bool = False
+    shared: bool = False
+    lora: LoRARequest | None = None
+    adapter: Adapter | None = None
 
 
 @dataclass
@@ -46,24 +71,37 @@ class Opened(KVConnectorHandshakeMetadata):
 @dataclass
 class Transfers(KVConnectorMetadata):
     """The scheduler's side to the worker's: copies to begin before this step's forward and after it,
-    and what an elastic KV cache is to be told."""
+    and what an elastic KV cache is to be told.
+
+    Shared copies are right for `weights` only; `look`: their identity is to be taken anew. Of
+    `adapters` the content is asked for."""
 
     copies: list[Copy] = field(default_factory=list)
     copies_after: list[Copy] = field(default_factory=list)
     orders: Orders | None = None
+    weights: str = ""
+    look: bool = False
+    adapters: list[LoRARequest] = field(default_factory=list)
 
 
 @dataclass
 class Ends(KVConnectorWorkerMetadata):
-    """The worker's side to the scheduler's: copies of which kvd touches no byte any more, and what
-    became of an elastic KV cache."""
+    """The worker's side to the scheduler's: copies of which kvd touches no byte any more, what became
+    of an elastic KV cache, what the cache is named by (once, with the first step), and the identity of
+    weights and adapters that were asked for or changed."""
 
     done: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
     news: News | None = None
+    model: str = ""
+    weights: str = ""
+    adapters: dict[AdapterKey, Adapter] = field(default_factory=dict)
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
         assert isinstance(other, Ends)
-        # Only one worker has an elastic KV cache.
+        # Only one worker has an elastic KV cache, and only one stores blocks.
         news = self.news if self.news is not None else other.news
-        return Ends(self.done + other.done, self.failed + other.failed, news)
+        return Ends(
+            self.done + other.done, self.failed + other.failed, news, self.model or other.model,
+            self.weights or other.weights, {**self.adapters, **other.adapters},
+        )  # fmt: skip

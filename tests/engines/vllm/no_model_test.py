@@ -23,6 +23,7 @@ from kvd_process import DEVICE, KvdProcess, poll_until
 from model_free import LAYERS, PAGE, TOKENS, Rig, WrongBytes, write_config
 
 import kvd_client
+from kvd_vllm.naming import Names
 from kvd_vllm.planning import Planner
 from kvd_vllm.scheduler import KvdAsyncScheduler, KvdScheduler
 
@@ -473,6 +474,7 @@ class NoModel(unittest.TestCase):
         first, second = rig.add([*head, 6], 20), rig.add([*head, 7], 20)
         cache = rig.worker._copier._cache
         load, cache.load = cache.load, unittest.mock.Mock(side_effect=kvd_client.NotFound("gone"))
+        rig.step()  # in which the worker says that its weights are the same
         rig.step()
         cache.load.assert_called_once()
         self.assertLess(rig.scheduled[second], len(head), "it did not share the load")
@@ -558,12 +560,12 @@ class NoModel(unittest.TestCase):
         rig.add(prompt, 10)
         rig.run_dry()
         request = rig.scheduler.requests[rig.add(prompt, 10)]
-        planner._index.drop(planner._digests(request, [(0, 4)]))
+        planner._index.drop(planner.names.digests(request, [(0, 4)]))
         # To go on from block 4 needs blocks 2 and 3 of the window, from block 5 or 6 also block 4.
         for local, tokens in ((0, 7 * 32), (0, 4 * 32)):
             planner._found.clear()
             self.assertEqual(rig.connector.get_num_new_matched_tokens(request, local), (tokens, True))
-            planner._index.drop(planner._digests(request, [(0, 6)]))
+            planner._index.drop(planner.names.digests(request, [(0, 6)]))
         rig.run_dry()
         rig.check_answers()
 
@@ -593,13 +595,13 @@ class NoModel(unittest.TestCase):
     def test_groups_of_one_name_are_seen(self) -> None:
         """The control: each group finds the bytes of another."""
 
-        class Nameless(Planner):
-            def _digests(self, request: Any, places: Any) -> list[bytes]:
-                return super()._digests(request, [(0, at) for _, at in places])
+        class Nameless(Names):
+            def digests(self, request: Any, places: Any) -> list[bytes]:
+                return super().digests(request, [(0, at) for _, at in places])
 
         rig = self.rig(self.kvd(), RandomScheduler, SEEDS[0], blocks=60, windows=(64, 0))
         assert rig.connector._planner is not None
-        rig.connector._planner.__class__ = Nameless
+        rig.connector._planner.names.__class__ = Nameless
         with self.assertRaises(WrongBytes):
             self.play(rig, STEPS, shared=True)
 

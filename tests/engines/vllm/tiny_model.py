@@ -96,6 +96,23 @@ def write(folder: Path, seed: int = 1, size: str = "small") -> None:
     save_file(weights(seed, SHAPES[size]), folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def write_adapter(folder: Path, seed: int) -> None:
+    """A LoRA adapter for the small one, of two matrices of each layer."""
+    rank, shape = 8, SHAPES["small"]
+    random = torch.Generator().manual_seed(seed)
+    folder.mkdir(parents=True)
+    targets = {"q_proj": shape.heads * HEAD, "v_proj": shape.heads * HEAD}
+    tensors = {}
+    for layer in range(shape.layers):
+        for name, width in targets.items():
+            at = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            tensors[f"{at}.lora_A.weight"] = torch.randn(rank, shape.hidden, generator=random) * 0.2
+            tensors[f"{at}.lora_B.weight"] = torch.randn(width, rank, generator=random) * 0.2
+    facts = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": list(targets), "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(facts))
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
 if __name__ == "__main__":
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     write(Path(sys.argv[1]), seed, *sys.argv[3:4])

@@ -60,7 +60,9 @@ class Bench:
 
     log = ""
 
-    def __init__(self, engines: bool = True, shape: str = "small") -> None:
+    def __init__(
+        self, engines: bool = True, shape: str = "small", environment: dict[str, str] | None = None
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kvd-vllm-")
         self.folder = Path(self._folder.name)
         self.model = self.folder / "model"
@@ -75,6 +77,8 @@ class Bench:
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
+            "HF_HOME": str(self.folder / "hub"),
+            **(environment or {}),
         }
         if engines:
             warm_process.prepare(self.environment)

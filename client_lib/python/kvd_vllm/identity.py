@@ -1,0 +1,250 @@
+"""What names the blocks of a model and of its adapters: their content, and never a path, a time or a
+name. A byte-equal copy in another folder has the same, and changed weights have another.
+
+The worker takes it of the tensors that it has loaded, so every way to load them is covered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+
+# Moves where bytes that were stored by an older version of this package must not be found.
+_FORMAT = "kvd_vllm 2"
+# Numbers of a tensor that are looked at, evenly spaced in each dimension: at the start, and later to see
+# whether something has changed.
+FULL, QUICK = 4096, 16
+# Columns of a matrix that only the layer itself can read.
+_COLUMNS = 8
+# Up to here all numbers of a tensor are added up, too, on a CPU; a GPU reads its memory in a moment.
+_MOST_SUMMED = 2 << 30
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# What says where a model came from, and not what it computes.
+_ORIGIN = ("_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "auto_map")
+
+
+# What another vLLM, or a kind of tensor that was never tried, may answer with.
+UNEXPECTED = (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
+
+
+class NoIdentity(Exception):
+    """Why what was loaded cannot be told from other content."""
+
+
+class Identity(NamedTuple):
+    """All that the bytes of a block depend on, beside its tokens and what vLLM's hash of them holds."""
+
+    model: str  # its architecture, for people
+    weights: str
+    config: str
+    engine: str  # vLLM's minor version and the attention backends
+
+    def name(self) -> str:
+        """What the cache is opened under."""
+        return f"{_FORMAT} {self.model} weights {self.weights} config {self.config} {self.engine}"
+
+
+def identity_of(
+    config: VllmConfig, cache: KVCacheConfig, models: Mapping[str, torch.nn.Module]
+) -> Identity:
+    """`models`: what computes KV, by a name of this package's. Raises NoIdentity."""
+    if getattr(config.cache_config, "calculate_kv_scales", False):
+        raise NoIdentity("the scales of its KV cache come from the first request")
+    try:
+        model = ",".join(getattr(config.model_config.hf_config, "architectures", None) or ["model"])
+        return Identity(model, weights_of(models), config_of(config, cache), engine_of(config))
+    except UNEXPECTED as fault:
+        raise NoIdentity(f"its configuration cannot be read: {fault}") from fault
+
+
+def private(reason: str) -> str:
+    """Instead of a content that cannot be told: nobody else has the same."""
+    return f"private {uuid.uuid4().hex}: {reason}"
+
+
+def random_content() -> bytes:
+    """The same for an adapter."""
+    return uuid.uuid4().bytes * 2
+
+
+def weights_of(models: Mapping[str, torch.nn.Module], points: int = FULL) -> str:
+    """Of the names, types and shapes of all tensors, a sample of each, and, unless only a glance at them
+    is wanted, a sum. Raises NoIdentity."""
+    if not models:
+        raise NoIdentity("the worker's model is not where it is looked for")
+    try:
+        tensors = [
+            (f"{name} {inner}", tensor)
+            for name, model in sorted(models.items())
+            for inner, tensor in _tensors_of(model, glance=points < FULL)
+        ]
+        if not tensors:
+            raise NoIdentity("the model has no weights")
+        size = sum(tensor.numel() * tensor.element_size() for _, tensor in tensors)
+        on_cpu = any(tensor.device.type == "cpu" for _, tensor in tensors)
+        summed = points >= FULL and not (on_cpu and size > _MOST_SUMMED)
+        return digest_of_tensors(tensors, points, summed).hex()[:32]
+    except UNEXPECTED as fault:
+        raise NoIdentity(f"the weights cannot be read: {fault}") from fault
+
+
+def digest_of_tensors(
+    tensors: Iterable[tuple[str, torch.Tensor]], points: int, summed: bool
+) -> bytes:
+    """What a device has of it comes in one read."""
+    found = hashlib.sha256()
+    samples: dict[torch.device, list[torch.Tensor]] = {}
+    for name, tensor in sorted(tensors, key=lambda each: each[0]):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found_there = samples.setdefault(tensor.device, [])
+        found_there.append(_sample(tensor.detach(), points))
+        if summed and tensor.numel() > points:
+            found_there.append(_sum(tensor.detach()))
+    for some in samples.values():
+        found.update(torch.cat(some).cpu().numpy())
+    return found.digest()
+
+
+def _sample(tensor: torch.Tensor, points: int) -> torch.Tensor:
+    """About `points` numbers of a tensor, as bytes."""
+    if tensor.numel() > points:
+        each = max(1, round(points ** (1 / tensor.dim())))
+        tensor = tensor[tuple(slice(None, None, math.ceil(size / each)) for size in tensor.shape)]
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _sum(tensor: torch.Tensor) -> torch.Tensor:
+    """Of all numbers taken as whole ones, as bytes: the same in whichever order."""
+    words = tensor.contiguous().reshape(-1).view(_WORDS.get(tensor.element_size(), torch.uint8))
+    return words.sum(dtype=torch.int64).reshape(1).view(torch.uint8)
+
+
+def _tensors_of(model: torch.nn.Module, glance: bool) -> Iterator[tuple[str, torch.Tensor]]:
+    """An adapter's wrapper around a layer changes nothing of what the layer is. For a glance it is enough
+    that a packed layer is still the same object."""
+    for name, module in model.named_modules():
+        own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        for inner, tensor in own:
+            full = f"{name}.{inner}".replace(".base_layer.", ".")
+            for part, plain in _plain(full, tensor):
+                if plain.numel() == 0 and glance:
+                    yield f"{part} {id(getattr(module, 'cpu_linear', None))}", plain
+                elif plain.numel() == 0:
+                    yield part, _column_sample(module, part, plain.device)
+                else:
+                    yield part, plain
+
+
+def _plain(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """Some tensors keep their bytes in others."""
+    if is_traceable_wrapper_subclass(tensor):
+        for inner in tensor.__tensor_flatten__()[0]:
+            yield from _plain(f"{name}.{inner}", getattr(tensor, inner))
+    elif isinstance(parts := getattr(tensor, "partitions", None), dict):
+        for at, part in parts.items():
+            yield from _plain(f"{name}.{at}", part)
+    else:
+        yield name, tensor
+
+
+def _column_sample(module: Any, name: str, device: torch.device) -> torch.Tensor:
+    """On a CPU vLLM packs the matrix of a linear layer where only the layer's own code can read it. What
+    the layer makes of a vector with a single 1 is a column of it, exactly. Raises NoIdentity."""
+    width = getattr(module, "input_size_per_partition", 0)
+    method = getattr(module, "quant_method", None)
+    if not width or method is None:
+        raise NoIdentity(f"vLLM has packed {name} where it cannot be read")
+    dtype = getattr(module, "params_dtype", torch.get_default_dtype())
+    rows = min(_COLUMNS, width)
+    vectors = torch.zeros(rows, width, dtype=dtype, device=device)
+    vectors[range(rows), [at * width // rows for at in range(rows)]] = 1
+    try:
+        with torch.inference_mode():
+            return torch.Tensor(method.apply(module, vectors, None)).contiguous()
+    except Exception as fault:
+        raise NoIdentity(f"vLLM has packed {name} where it cannot be read: {fault}") from fault
+
+
+def config_of(config: VllmConfig, cache: KVCacheConfig) -> str:
+    """Of what else is chosen that KV depends on: positions, windows, types, scales' kind, ranks."""
+    model, parallel = config.model_config, config.parallel_config
+    facts = {
+        "config": _without_origin(model.hf_config.to_dict()),
+        "dtype": str(model.dtype),
+        "quantization": str(model.quantization),
+        "cache_dtype": str(config.cache_config.cache_dtype),
+        "hash": str(config.cache_config.prefix_caching_hash_algo),
+        "groups": [
+            (sorted(each.layer_names), repr(each.kv_cache_spec)) for each in cache.kv_cache_groups
+        ],
+        "layout": str(cache.kv_cache_layout),
+        "ranks": [parallel.rank, parallel.world_size, parallel.tensor_parallel_size],
+    }
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _without_origin(facts: Any) -> Any:
+    if isinstance(facts, Mapping):
+        kept = {str(key): value for key, value in facts.items() if key not in _ORIGIN}
+        return {key: _without_origin(value) for key, value in kept.items()}
+    if isinstance(facts, (list, tuple)):
+        return [_without_origin(each) for each in facts]
+    if isinstance(facts, (set, frozenset)):
+        return sorted(map(str, facts))
+    return facts
+
+
+def engine_of(config: VllmConfig) -> str:
+    """Another version or backend may order the bytes of a block otherwise, under the same layout."""
+    import vllm
+
+    layers = config.compilation_config.static_forward_context.values()
+    backends = {
+        f"{layer.attn_backend.get_name()} {getattr(layer, 'isa', None) or ''}".strip()
+        for layer in layers
+        if getattr(layer, "attn_backend", None) is not None
+    }
+    version = ".".join(str(vllm.__version__).split("+")[0].split(".")[:2])
+    return f"vllm {version} attention {', '.join(sorted(backends)) or 'none'}"
+
+
+def adapter_of(adapter: Any) -> bytes:
+    """32 bytes that stand for the content of a LoRA adapter as it was loaded: all of it. Raises
+    NoIdentity."""
+    found = hashlib.sha256()
+    for kind in ("loras", "modules_to_save"):
+        for name, layer in sorted((getattr(adapter, kind, None) or {}).items()):
+            found.update(f"{kind} {name}\n".encode())
+            _add(found, {key: value for key, value in vars(layer).items() if key != "module_name"})
+    found.update(str(bool(getattr(adapter, "is_3d_lora_weight", False))).encode())
+    return found.digest()
+
+
+def _add(found: Any, value: Any) -> None:
+    if isinstance(value, torch.Tensor):
+        found.update(f"{value.dtype} {tuple(value.shape)}\n".encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    elif isinstance(value, Mapping):
+        for key, inner in sorted(value.items()):
+            found.update(f"{key}\n".encode())
+            _add(found, inner)
+    elif isinstance(value, (list, tuple)):
+        found.update(f"{len(value)}\n".encode())
+        for inner in value:
+            _add(found, inner)
+    elif value is None or isinstance(value, (bool, int, float, str)):
+        found.update(f"{value!r}\n".encode())
+    else:
+        raise NoIdentity(f"an adapter has a {type(value).__name__}, which cannot be told by its content")

@@ -1,0 +1,201 @@
+"""What a worker has loaded now: the weights and the LoRA adapters, by content. A living engine may be
+given others, by calls of which a connector hears nothing. On the worker's main thread, where such calls
+run, too, so nothing changes while a step is under way.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from kvd_vllm import identity
+from kvd_vllm.identity import QUICK, UNEXPECTED, NoIdentity
+from kvd_vllm.memory import logger
+from kvd_vllm.transfers import Adapter, AdapterKey, Copy, Ends, key_of
+
+if TYPE_CHECKING:
+    from vllm.lora.request import LoRARequest
+
+# A look costs a hundredth of the time at most while steps follow each other, and a tenth of a pause
+# between two: whoever writes all weights needs longer than that.
+_BUSY, _PAUSE = 100, 9
+
+
+def runner_of_caller() -> Any:
+    """The model runner of the worker that is calling a connector; None: there is none. vLLM gives a
+    connector the KV cache alone, and its worker makes that call itself."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        runner = getattr(frame.f_locals.get("self"), "model_runner", None)
+        if callable(getattr(runner, "get_model", None)):
+            return runner
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def models_of(runner: Any) -> dict[str, nn.Module]:
+    """What computes KV: the model, and a draft model, whose layers may be in the same blocks."""
+    draft = getattr(runner, "get_draft_model", None)
+    model = runner.get_model() if runner is not None else None
+    found = {"model": model, "draft": draft() if draft else None}
+    return {name: model for name, model in found.items() if isinstance(model, nn.Module)}
+
+
+class Weights:
+    """`take`: their identity, and `glance` a cheaper sign that they are not what they were; both raise
+    NoIdentity."""
+
+    def __init__(
+        self, first: str, take: Callable[[], str], glance: Callable[[], str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.now = first
+        self._take = take
+        self._glance = glance
+        self._clock = clock
+        self._cost_s = 0.0
+        self._seen = self._timed_glance()
+        self._looked = self._stepped = clock()
+
+    def step_begins(self, look: bool) -> None:
+        """`look`: whatever it costs."""
+        now = self._clock()
+        paused = now - self._stepped > _PAUSE * self._cost_s
+        if not look and not paused and now - self._looked < _BUSY * self._cost_s:
+            return
+        seen = self._timed_glance()
+        if look or seen != self._seen:
+            self._seen = seen
+            self.now = self._taken()
+        self._looked = self._clock()
+
+    def step_ends(self) -> None:
+        self._stepped = self._clock()
+
+    def _timed_glance(self) -> str:
+        begin = self._clock()
+        try:
+            return self._glance()
+        except (NoIdentity, *UNEXPECTED) as fault:
+            return str(fault)
+        finally:
+            self._cost_s = self._clock() - begin
+
+    def _taken(self) -> str:
+        try:
+            return self._take()
+        except (NoIdentity, *UNEXPECTED) as fault:
+            return identity.private(str(fault))
+
+
+def weights_in(runner: Any, first: str) -> Weights:
+    """Of a model runner's models. `first`: the identity that was taken of them."""
+
+    def taken(points: int) -> str:
+        return identity.weights_of(models_of(runner), points)
+
+    return Weights(first, lambda: taken(identity.FULL), lambda: taken(QUICK))
+
+
+class Adapters:
+    """The LoRA adapters of a worker. `find`: what is loaded under an id, loading it if need be; None
+    where it cannot be."""
+
+    def __init__(self, find: Callable[[LoRARequest], Any]) -> None:
+        self._find = find
+        self._known: dict[AdapterKey, Adapter] = {}
+        self._objects: dict[AdapterKey, weakref.ref[Any]] = {}
+        self._loads = 0
+
+    def look(self, lora: LoRARequest) -> Adapter | None:
+        """What is loaded of it now."""
+        key = key_of(lora)
+        found = self._find(lora)
+        if found is None:
+            return None
+        before = self._objects.get(key)
+        if before is None or before() is not found:
+            self._objects[key] = weakref.ref(found)
+            content = _content_of(found, lora)
+            known = self._known.get(key)
+            if known is None or known.content != content:
+                self._loads += 1
+                self._known[key] = Adapter(self._loads, content)
+        return self._known[key]
+
+
+def _content_of(adapter: Any, lora: LoRARequest) -> bytes:
+    try:
+        return identity.adapter_of(adapter)
+    except (NoIdentity, *UNEXPECTED) as fault:
+        logger.warning(
+            "kvd: blocks of the adapter %s are not shared beyond this engine: %s", lora.lora_name, fault
+        )
+        return identity.random_content()
+
+
+def adapters_in(runner: Any) -> Adapters:
+    """Of a model runner with vLLM's LoRA manager. An adapter that is not loaded yet is loaded as vLLM
+    would in the step that needs it; one that cannot be is vLLM's to complain about."""
+
+    def find(lora: LoRARequest) -> Any:
+        try:
+            manager = runner.lora_manager
+            if lora.lora_int_id not in manager.list_adapters():
+                runner.add_lora(lora)
+            return manager._adapter_manager.get_adapter(lora.lora_int_id)
+        except Exception as fault:
+            logger.warning("kvd: the adapter %s cannot be told: %s", lora.lora_name, fault)
+            return None
+
+    return Adapters(find)
+
+
+class Loaded:
+    """A worker's weights and adapters against what the scheduler's side takes them for. `name`: of the
+    cache, which that side is told first."""
+
+    def __init__(self, name: str, weights: Weights, adapters: Adapters) -> None:
+        self._name = name
+        self._weights = weights
+        self._adapters = adapters
+        self._changed: dict[AdapterKey, Adapter] = {}
+        self._right = self._tell_weights = False
+
+    def step_begins(self, weights: str, look: bool, asked: Iterable[LoRARequest]) -> None:
+        self._weights.step_begins(look)
+        self._tell_weights |= look or weights != self._weights.now
+        self._right = weights == self._weights.now
+        for lora in asked:
+            found = self._adapters.look(lora)
+            self._changed[key_of(lora)] = found or Adapter(0, identity.random_content())
+
+    def step_ends(self) -> None:
+        self._weights.step_ends()
+
+    def is_right(self, copy: Copy) -> bool:
+        """Whether the names of its blocks stand for what this worker computes."""
+        if not copy.shared:
+            return True
+        if copy.lora is None:
+            return self._right
+        found = self._adapters.look(copy.lora)
+        if found is not None and found != copy.adapter:
+            self._changed[key_of(copy.lora)] = found
+        return self._right and found is not None and found == copy.adapter
+
+    def add_to(self, ends: Ends | None) -> Ends | None:
+        """With what the scheduler's side does not know yet."""
+        if not self._name and not self._tell_weights and not self._changed:
+            return ends
+        told = ends or Ends()
+        told.model, self._name = self._name, ""
+        if self._tell_weights:
+            told.weights, self._tell_weights = self._weights.now, False
+        told.adapters, self._changed = self._changed, {}
+        return told

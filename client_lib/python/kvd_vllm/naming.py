@@ -1,0 +1,166 @@
+"""What a block is called, on the scheduler's side: vLLM's hash of its tokens, and what this engine computes
+with beyond the weights that its cache is named by.
+
+vLLM's hash has the name and the path of a LoRA adapter, which say nothing of its content: here the
+content takes their place. A name is good for a request while the worker has what it stands for.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kvd_vllm.groups import Place
+from kvd_vllm.layout import digest_of
+from kvd_vllm.memory import logger
+from kvd_vllm.transfers import Adapter, AdapterKey, Copy, Ends, Transfers, key_of
+
+if TYPE_CHECKING:
+    from vllm.lora.request import LoRARequest
+    from vllm.v1.request import Request
+
+
+class _WithoutAdapter:
+    """A request as vLLM's hasher reads it, but for its adapter; with the hashes of that."""
+
+    lora_request = None
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self.block_hashes: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+    def hashes(self) -> list[bytes]:
+        """Of all full blocks that the request has now."""
+        if self._request.resumable:
+            self.block_hashes.clear()  # a session may take tokens back
+        hasher = self._request._block_hasher
+        if hasher is not None:
+            self.block_hashes += hasher(self)
+        return self.block_hashes
+
+
+class Names:
+    """`patience_s`: for how long a request waits until the worker has said what its adapter is."""
+
+    def __init__(self, groups: int, clock: Callable[[], float], patience_s: float) -> None:
+        self._groups = groups
+        self._clock = clock
+        self._patience_s = patience_s
+        self._cleared = b""  # another one each time that what was computed is not to be found again
+        self._first = self._weights = ""
+        # Whether what vLLM computes now is of these weights alone; None: the worker is asked.
+        self._is_pure: bool | None = None
+        self._look = False
+        self._known: dict[AdapterKey, Adapter] = {}
+        self._asked: dict[AdapterKey, LoRARequest] = {}
+        # Of an adapter that vLLM's own prefix cache takes for one: all that it has been since that was
+        # empty.
+        self._contents: dict[tuple[str, str], set[bytes]] = {}
+        self._waits_since: float | None = None
+        self._loras: dict[str, tuple[AdapterKey, float]] = {}  # by request, and since when
+        # The adapter as it was when the request was first looked up; None: its blocks are no one kind.
+        self._pins: dict[str, Adapter | None] = {}
+        self._views: dict[str, _WithoutAdapter] = {}
+
+    def add(self, request: Request) -> None:
+        if request.lora_request is not None:
+            key = key_of(request.lora_request)
+            self._asked[key] = request.lora_request
+            self._loras[request.request_id] = key, self._clock()
+
+    def finish(self, name: str) -> None:
+        self._loras.pop(name, None)
+        self._pins.pop(name, None)
+        self._views.pop(name, None)
+
+    def may_share(self, request: Request, local: int) -> bool | None:
+        """Whether blocks of the request are found and stored under names that others know; None: not
+        known yet. `local`: tokens that vLLM's own prefix cache has of it."""
+        if self._is_pure is None:
+            self._waits_since = self._waits_since or self._clock()
+            return self._not_yet(self._waits_since)
+        name = request.request_id
+        if not self._is_pure or request.lora_request is None or name not in self._loras:
+            return self._is_pure and request.lora_request is None
+        key, since = self._loras[name]
+        if name not in self._pins:
+            known = self._known.get(key)
+            if known is None:
+                return self._not_yet(since)
+            # What vLLM has of it may be of another content.
+            is_mixed = local > 0 and len(self._contents[key[1:]]) > 1
+            self._pins[name] = None if is_mixed else known
+        return self._pins[name] is not None
+
+    def _not_yet(self, since: float) -> bool | None:
+        return None if self._clock() < since + self._patience_s else False
+
+    def count(self, request: Request) -> int:
+        """How many full blocks have a name."""
+        return len(self._hashes(request))
+
+    def digests(self, request: Request, places: Iterable[Place]) -> list[bytes]:
+        """The names of blocks that every engine gives them; another one in each group."""
+        salt = self._cleared + (self._weights.encode() if self._weights != self._first else b"")
+        if request.lora_request is not None:
+            pin = self._pins.get(request.request_id)
+            salt += pin.content if pin is not None else uuid.uuid4().bytes
+        salts = [salt + bytes([at] if at else []) for at in range(self._groups)]
+        hashes = self._hashes(request)
+        return [digest_of(salts[group] + hashes[at]) for group, at in places]
+
+    def mark(self, copy: Copy, request: Request) -> None:
+        """A copy under these names."""
+        copy.shared = True
+        copy.lora = request.lora_request
+        copy.adapter = self._pins.get(request.request_id)
+
+    def reset(self) -> None:
+        """vLLM's prefix cache is empty: all that is computed from now on is of one kind, which the
+        worker is asked for."""
+        self._is_pure, self._look, self._waits_since = None, True, None
+        self._contents = {key[1:]: {each.content} for key, each in self._known.items()}
+
+    def clear(self) -> None:
+        """What was computed so far is not to be found again."""
+        self._cleared = uuid.uuid4().bytes
+
+    def ask(self, transfers: Transfers) -> None:
+        """With a step."""
+        transfers.weights = self._weights
+        transfers.look, self._look = self._look, False
+        transfers.adapters, self._asked = list(self._asked.values()), {}
+
+    def hear(self, ends: Ends) -> None:
+        """The worker's answer, or news."""
+        for key, adapter in ends.adapters.items():
+            self._known[key] = adapter
+            self._contents.setdefault(key[1:], set()).add(adapter.content)
+            for name, pin in self._pins.items():
+                if self._loras[name][0] == key and pin != adapter:
+                    self._pins[name] = None
+        if ends.model:
+            self._first = ends.weights
+        if not ends.weights:
+            return
+        if self._is_pure is None and not self._look:
+            self._is_pure = True
+        elif ends.weights != self._weights and self._is_pure:
+            self._is_pure = False
+            logger.warning(
+                "kvd: the weights have changed, and vLLM keeps blocks of the old ones: no block is stored "
+                "or found until its prefix cache is reset"
+            )
+        self._weights = ends.weights
+
+    def _hashes(self, request: Request) -> list[bytes]:
+        if request.lora_request is None:
+            return request.block_hashes
+        name = request.request_id
+        if name not in self._views:
+            self._views[name] = _WithoutAdapter(request)
+        return self._views[name].hashes()

@@ -1,0 +1,331 @@
+"""What names blocks, without an engine: the identity of weights and adapters is their content, and each
+name that a worker is told is checked against it.
+"""
+
+from __future__ import annotations
+
+import types
+import unittest
+from typing import Any
+
+import ctest
+import torch
+
+from kvd_vllm.identity import NoIdentity, _without_origin, adapter_of, weights_of
+from kvd_vllm.loaded import Adapters, Loaded, Weights
+from kvd_vllm.naming import Names
+from kvd_vllm.transfers import Adapter, Copy, Ends, Kind, Transfers
+
+
+def model(seed: int = 1, width: int = 256) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    layers = [torch.nn.Linear(width, 512), torch.nn.LayerNorm(512), torch.nn.Linear(512, width)]
+    return torch.nn.Sequential(*layers)
+
+
+class Packed(torch.nn.Module):
+    """A linear layer whose matrix only its own code can read, as vLLM makes them on a CPU."""
+
+    def __init__(self, matrix: torch.Tensor, fails: bool = False) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(0))
+        self.input_size_per_partition = matrix.shape[1]
+        self.params_dtype = matrix.dtype
+        self.quant_method = self
+        self._hidden, self._fails = [matrix], fails
+
+    def apply(self, layer: Any, vectors: Any = None, bias: Any = None) -> Any:  # type: ignore[override]
+        if self._fails:
+            raise RuntimeError("no such kernel")
+        return vectors @ self._hidden[0].T
+
+
+class WeightsByContent(unittest.TestCase):
+    def test_equal_content_has_one_identity_and_no_other_has_it(self) -> None:
+        first = weights_of({"model": model()})
+        self.assertEqual(weights_of({"model": model()}), first)
+        self.assertEqual(len({first, weights_of({"model": model(2)}), weights_of({"draft": model()})}), 3)
+
+    def test_each_tensor_counts(self) -> None:
+        first = weights_of({"model": model()})
+        for at, _ in enumerate(model().parameters()):
+            other = model()
+            list(other.parameters())[at].data.add_(0.001)
+            self.assertNotEqual(weights_of({"model": other}), first, f"tensor {at}")
+        other = model()
+        other.register_buffer("scale", torch.tensor(1.0))
+        with_scale = weights_of({"model": other})
+        other.get_buffer("scale").fill_(2.0)
+        self.assertEqual(len({first, with_scale, weights_of({"model": other})}), 3)
+
+    def test_a_single_number_counts(self) -> None:
+        first = weights_of({"model": model()})
+        other = model()
+        other[0].weight.data[3, 5] += 0.001
+        self.assertNotEqual(weights_of({"model": other}), first)
+
+    def test_neither_strides_nor_an_adapters_wrapper_count(self) -> None:
+        plain, other = model(), model()
+        other[0].weight.data = other[0].weight.data.T.contiguous().T
+        wrapper = torch.nn.Module()
+        wrapper.base_layer = other[0]
+        other[0] = wrapper
+        self.assertEqual(weights_of({"model": plain}), weights_of({"model": other}))
+
+    def test_types_of_every_width_are_read(self) -> None:
+        for kind in (torch.bfloat16, torch.float8_e4m3fn, torch.int8, torch.bool):
+            holder = torch.nn.Module()
+            holder.register_buffer("some", torch.ones(300, 40).to(kind))
+            first = weights_of({"model": holder})
+            holder.get_buffer("some").copy_(torch.zeros(300, 40))
+            self.assertNotEqual(weights_of({"model": holder}), first, str(kind))
+
+    def test_a_packed_matrix_is_read_by_its_layer(self) -> None:
+        matrix = torch.randn(64, 32)
+        first = weights_of({"model": Packed(matrix)})
+        self.assertEqual(weights_of({"model": Packed(matrix.clone())}), first)
+        self.assertNotEqual(weights_of({"model": Packed(matrix * 1.001)}), first)
+
+    def test_what_cannot_be_read_has_none(self) -> None:
+        empty = torch.nn.Module()
+        empty.weight = torch.nn.Parameter(torch.empty(0))
+        absent = torch.nn.Linear(4, 4, device="meta")
+        for each in ({}, {"model": empty}, {"model": Packed(torch.ones(8, 8), fails=True)},
+                     {"model": absent}, {"model": torch.nn.ReLU()}):  # fmt: skip
+            with self.assertRaises(NoIdentity):
+                weights_of(each)
+
+    def test_where_a_model_came_from_is_no_part_of_its_config(self) -> None:
+        some = {"hidden": 4, "_name_or_path": "/a", "text": {"rope": 1, "_name_or_path": "/b"}}
+        self.assertEqual(_without_origin(some), {"hidden": 4, "text": {"rope": 1}})
+
+
+class Holder(types.SimpleNamespace):
+    """Which may be referred to weakly, as vLLM's adapters."""
+
+
+def adapter(factor: float = 1.0) -> Any:
+    layer = types.SimpleNamespace(
+        module_name="q", rank=1, scaling=1, lora_a=torch.ones(1, 4) * factor,
+        lora_b=[torch.ones(4, 1), None],
+    )  # fmt: skip
+    return Holder(loras={"q": layer}, modules_to_save={})
+
+
+class Lora(types.SimpleNamespace):
+    """As much of a LoRARequest as is looked at."""
+
+    def __init__(self, number: int = 1, name: str = "some", path: str = "/some") -> None:
+        super().__init__(lora_int_id=number, lora_name=name, lora_path=path)
+
+
+class AdaptersByContent(unittest.TestCase):
+    def test_all_of_it_counts_and_nothing_else(self) -> None:
+        self.assertEqual(adapter_of(adapter()), adapter_of(adapter()))
+        scaled, longer = adapter(), adapter()
+        scaled.loras["q"].scaling = 2
+        longer.loras["q"].lora_b[1] = torch.ones(4, 1)
+        found = {adapter_of(each) for each in (adapter(), adapter(1.001), scaled, longer)}
+        self.assertEqual(len(found), 4)
+        strange = adapter()
+        strange.loras["q"].other = object()
+        with self.assertRaises(NoIdentity):
+            adapter_of(strange)
+
+    def test_a_load_of_other_content_is_another(self) -> None:
+        loaded = {1: adapter()}
+        adapters = Adapters(lambda lora: loaded.get(lora.lora_int_id))
+        first = adapters.look(Lora())
+        loaded[1] = adapter()  # loaded again, with the same content
+        self.assertEqual(adapters.look(Lora()), first)
+        loaded[1] = adapter(2.0)
+        second = adapters.look(Lora())
+        loaded[1] = adapter()  # and back: what was computed meanwhile is of neither
+        third = adapters.look(Lora())
+        assert first and second and third
+        self.assertEqual(first.content, third.content)
+        self.assertEqual(len({first.load, second.load, third.load}), 3)
+        self.assertIsNone(adapters.look(Lora(2)))
+
+    def test_one_that_cannot_be_told_is_like_no_other(self) -> None:
+        strange = adapter()
+        strange.loras["q"].other = object()
+        found = [Adapters(lambda _: strange).look(Lora()) for _ in range(2)]
+        assert found[0] and found[1]
+        self.assertNotEqual(found[0].content, found[1].content)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class LivingEngine(unittest.TestCase):
+    """Weights that are changed under a worker."""
+
+    def setUp(self) -> None:
+        self.content, self.glances = "A", 0
+        self.clock = Clock()
+        self.weights = Weights("A", lambda: self.content, self.glance, self.clock)
+        self.loaded = {1: adapter()}
+        self.worker = Loaded("model", self.weights, Adapters(lambda lora: self.loaded.get(lora.lora_int_id)))
+        first = self.step(0.0)
+        assert first
+        self.assertEqual((first.model, self.step(0.0)), ("model", None))
+
+    def glance(self) -> str:
+        self.glances += 1
+        self.clock.now += 0.001
+        return self.content
+
+    def step(self, pause_s: float, weights: str = "A", look: bool = False) -> Ends | None:
+        self.clock.now += pause_s
+        self.worker.step_begins(weights, look, [])
+        self.worker.step_ends()
+        return self.worker.add_to(None)
+
+    def test_steps_in_a_row_look_seldom_and_a_pause_is_followed_by_a_look(self) -> None:
+        for _ in range(200):
+            self.step(0.002)
+        self.assertLess(self.glances, 10)
+        before = self.glances
+        self.step(0.01)
+        self.assertEqual(self.glances, before + 1)
+
+    def test_changed_weights_are_told_and_copies_under_their_names_refused(self) -> None:
+        store, park = Copy(1, Kind.STORE, "r", [], [], shared=True), Copy(2, Kind.PARK, "r", [], [])
+        self.assertIsNone(self.step(0.01))
+        self.assertTrue(self.worker.is_right(store))
+        self.content = "B"
+        ends = self.step(0.01)
+        assert ends
+        self.assertEqual(ends.weights, "B")
+        self.assertFalse(self.worker.is_right(store))
+        self.assertTrue(self.worker.is_right(park))
+        self.assertIsNone(self.step(0.01, "B"))
+        self.assertTrue(self.worker.is_right(store))
+
+    def test_a_look_that_is_asked_for_is_answered(self) -> None:
+        ends = self.step(0.0, look=True)
+        assert ends
+        self.assertEqual(ends.weights, "A")
+
+    def test_a_copy_of_an_adapter_is_right_while_that_is_loaded(self) -> None:
+        self.worker.step_begins("A", False, [Lora()])  # type: ignore[list-item]
+        ends = self.worker.add_to(None)
+        assert ends
+        (known,) = ends.adapters.values()
+        copy = Copy(1, Kind.LOAD, "r", [], [], shared=True, lora=Lora(), adapter=known)  # type: ignore[arg-type]
+        self.assertTrue(self.worker.is_right(copy))
+        self.loaded[1] = adapter(2.0)
+        self.assertFalse(self.worker.is_right(copy))
+        ends = self.worker.add_to(None)
+        assert ends
+        self.assertNotEqual(list(ends.adapters.values()), [known])
+        self.loaded.clear()
+        self.assertFalse(self.worker.is_right(copy))
+
+
+class Request(types.SimpleNamespace):
+    """As vLLM's, with a hasher of as much as matters here."""
+
+    def __init__(self, name: str, lora: Any = None, salt: str = "") -> None:
+        super().__init__(request_id=name, lora_request=lora, resumable=False, salt=salt,
+                         block_hashes=[], _block_hasher=hasher)  # fmt: skip
+        self.block_hashes = hasher(self)
+
+
+def hasher(request: Any) -> list[bytes]:
+    lora = request.lora_request
+    extra = f"{lora.lora_name} {lora.lora_path}" if lora else ""
+    done = len(request.block_hashes)
+    return [f"{request.salt} {extra} block {at}".ljust(40).encode() for at in range(done, 3)]
+
+
+PLACES = [(0, 0), (0, 1)]
+
+
+class NamesOfBlocks(unittest.TestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+
+    def names(self, **contents: bytes) -> Names:
+        """Of an engine whose worker has adapters of these contents, by name."""
+        names = Names(1, self.clock, patience_s=10.0)
+        names.ask(Transfers())
+        names.hear(Ends(model="model", weights="A"))
+        for at, (name, content) in enumerate(contents.items()):
+            names.hear(Ends(adapters={(at + 1, name, "/" + name): Adapter(at + 1, content)}))
+        return names
+
+    def digests(self, names: Names, request: Any, local: int = 0) -> list[bytes] | bool | None:
+        names.add(request)
+        share = names.may_share(request, local)
+        return names.digests(request, PLACES) if share else share
+
+    def test_without_adapter_they_are_vllms_hashes(self) -> None:
+        request, other = Request("r"), Request("s", salt="x")
+        self.assertEqual(self.digests(self.names(), request), self.digests(self.names(), Request("t")))
+        self.assertNotEqual(self.digests(self.names(), request), self.digests(self.names(), other))
+
+    def test_an_adapter_counts_by_content_whatever_it_is_called(self) -> None:
+        lora = lambda name: Request("r", Lora(1, name, "/" + name))  # noqa: E731
+        first = self.digests(self.names(some=b"1" * 32), lora("some"))
+        self.assertEqual(self.digests(self.names(other=b"1" * 32), lora("other")), first)
+        self.assertNotEqual(self.digests(self.names(some=b"2" * 32), lora("some")), first)
+        self.assertNotEqual(self.digests(self.names(), Request("r")), first)
+
+    def test_a_request_waits_until_its_adapter_is_known_but_not_for_ever(self) -> None:
+        names, request = self.names(), Request("r", Lora())
+        self.assertIsNone(self.digests(names, request))
+        transfers = Transfers()
+        names.ask(transfers)
+        self.assertEqual(transfers.adapters, [request.lora_request])
+        self.clock.now += 11
+        self.assertFalse(names.may_share(request, 0))
+        names.hear(Ends(adapters={(1, "some", "/some"): Adapter(1, b"1" * 32)}))
+        self.assertTrue(names.may_share(request, 0))
+
+    def test_what_was_computed_with_two_contents_is_never_named(self) -> None:
+        names = self.names(some=b"1" * 32)
+        before, after, local = (Request(name, Lora()) for name in ("r", "s", "t"))
+        self.assertTrue(self.digests(names, before))
+        names.hear(Ends(adapters={(1, "some", "/some"): Adapter(2, b"2" * 32)}))
+        self.assertFalse(names.may_share(before, 0))
+        self.assertTrue(self.digests(names, after))
+        self.assertFalse(self.digests(names, local, 32), "vLLM's own blocks may be of the first")
+        names.reset()
+        names.ask(Transfers())
+        names.hear(Ends(weights="A"))
+        self.assertTrue(self.digests(names, Request("u", Lora()), 32))
+
+    def test_after_other_weights_nothing_is_shared_until_a_reset_and_then_under_other_names(self) -> None:
+        names, request = self.names(), Request("r")
+        first = self.digests(names, request)
+        with self.assertLogs("vllm.kvd_vllm", "WARNING"):
+            names.hear(Ends(weights="B"))
+        self.assertIs(names.may_share(request, 0), False)
+        names.reset()
+        self.assertIsNone(names.may_share(request, 0))
+        transfers = Transfers()
+        names.ask(transfers)
+        self.assertTrue(transfers.look)
+        names.hear(Ends(weights="B"))
+        self.assertTrue(names.may_share(request, 0))
+        self.assertNotEqual(self.digests(names, request), first)
+        names.reset()
+        names.ask(transfers)
+        names.hear(Ends(weights="A"))
+        self.assertEqual(self.digests(names, request), first)
+
+    def test_what_is_cleared_is_not_found_again(self) -> None:
+        names, request = self.names(), Request("r")
+        first = self.digests(names, request)
+        names.clear()
+        self.assertNotEqual(self.digests(names, request), first)
+
+
+if __name__ == "__main__":
+    ctest.main()
