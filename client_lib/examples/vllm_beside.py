@@ -56,8 +56,7 @@ def _mooncake(settings: Any, home: Path) -> Beside:
         "master_server_address": f"127.0.0.1:{MASTER_PORT}", "device_name": "",
         "global_segment_size": 0, "local_buffer_size": "64MB",
     }))  # fmt: skip
-    # vLLM's hashes of blocks, which are the keys, begin with a random number of the process otherwise.
-    variables = {"MOONCAKE_CONFIG_PATH": str(config), "PYTHONHASHSEED": "0"}
+    variables = {"MOONCAKE_CONFIG_PATH": str(config)}
     extra = {"save_decode_cache": True}
     return Beside(Mooncake(settings), _engine("MooncakeStoreConnector", extra), variables)
 
