@@ -91,9 +91,10 @@ typedef struct kvd_open_options {
    * of a group may name the same or others. KVD_INVALID_ARGUMENT where kvd has none of this number.
    */
   uint32_t device;
-  /* All that the bytes of a block depend on beside its tokens and the shape: weights and revision,
-   * number format, layout. Requests of sessions whose models differ never find each other's blocks.
-   * NULL or empty: kvd_request.tokens is not passed on, and nothing is found. */
+  /* All that the bytes of a block depend on beside its tokens and the shape: weights by their
+   * content (no path, name or time), number format, layout, version. Requests of sessions whose
+   * models differ never find each other's blocks. NULL or empty: kvd_request.tokens is not passed
+   * on, and nothing is found. */
   const char* model;
 } kvd_open_options;
 
@@ -478,8 +479,13 @@ typedef struct kvd_block_piece {
 
 typedef struct kvd_cache_options {
   size_t struct_size;
-  /* What makes blocks interchangeable beside their digests: weights and revision, number format,
-   * rank, and how the pieces of a block follow each other. Not NULL, not empty. */
+  /* All that the bytes of a block depend on beside its digest, in any words: the weights by their
+   * content (a hash of them or of a sample; no path, name or time, under which there may be others
+   * tomorrow), number format, positions and windows, rank, the version and kernels that lay the
+   * bytes out, and how the pieces of a block follow each other. block_tokens and block_bytes are
+   * added to it. What depends on the request (an adapter, an image) belongs into the digests, by
+   * its content as well. Whoever cannot tell puts a random number there. Not NULL, not empty; its
+   * first 191 characters are shown to people (`kvdctl cache`). */
   const char* model;
   uint32_t block_tokens; /* not 0 */
   uint32_t reserved;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -30,6 +31,15 @@ wire::CacheOpenCommand to_wire(const kvd_client::CacheOptions& options, RegionId
   open.body.block_tokens = options.block_tokens;
   open.pieces = pieces;
   return open;
+}
+
+/// As much of the model's text as people are told, without what no log line may have.
+wire::CacheModelBody description(std::uint64_t cache, std::string_view model) {
+  wire::CacheModelBody body;
+  body.cache = cache;
+  std::transform(model.begin(), model.begin() + std::min(model.size(), body.model.size() - 1),
+                 body.model.begin(), [](char c) { return c >= ' ' && c <= '~' ? c : '?'; });
+  return body;
 }
 
 std::vector<wire::CacheBlock> to_wire(std::span<const kvd_client::Digest> digests,
@@ -69,6 +79,8 @@ Result<std::uint64_t> Core::open_cache(const kvd_client::CacheOptions& options,
         }
         KVD_ASSIGN_OR_RETURN(const std::uint64_t id,
                              value_of(session->call(to_wire(options, region, pieces), until)));
+        // For people alone: a daemon that does not take it has opened the cache all the same.
+        static_cast<void>(session->call(description(id, options.model), until));
         return caches_.add(session, id);
       });
 }

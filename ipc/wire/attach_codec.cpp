@@ -19,15 +19,6 @@ ByteView complete(FrameHeader& header, MessageType type, Message& message) {
   return std::as_bytes(std::span(&message, 1));
 }
 
-/// Printable ASCII, NUL-terminated, zero-filled: what may go into a log line as it is.
-template <std::size_t N>
-bool is_clean_text(const std::array<char, N>& field) {
-  const auto end = std::find(field.begin(), field.end(), '\0');
-  const auto printable = [](char c) { return c >= ' ' && c <= '~'; };
-  return end != field.end() && std::all_of(field.begin(), end, printable) &&
-         std::all_of(end, field.end(), [](char c) { return c == '\0'; });
-}
-
 Status check(const ModelShape& shape, std::string_view what) {
   if (shape.layers == 0) {
     const bool empty = shape.layers_per_block == 0 && shape.block_tokens == 0 &&

@@ -58,7 +58,7 @@ struct PingCommand {};
 using CommandBody =
     std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody, PlaceCommand,
                  RotateBody, FinishCommand, AbortCommand, NameCommand, CacheOpenCommand,
-                 CacheCommand, ScheduleCommand, SpaceCommand, ShareBody>;
+                 CacheCommand, ScheduleCommand, SpaceCommand, ShareBody, CacheModelBody>;
 
 /// One command. Encoding fills in the frame header except its version.
 struct Command {

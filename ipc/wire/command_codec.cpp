@@ -201,6 +201,11 @@ Fault check(const ShareBody& body) {
   return nullptr;
 }
 
+Fault check(const CacheModelBody& body) {
+  if (body.cache == 0) return "cache model: number 0 is reserved";
+  return is_clean_text(body.model) ? nullptr : "cache model: the text is not printable ASCII";
+}
+
 Fault check(const ScheduleBody& body) {
   if (body.block_tokens == 0 || body.block_tokens > kMaxScheduleBlockTokens) {
     return "schedule: a block has 1 to 2^20 tokens";
@@ -380,6 +385,8 @@ Status decode_body(std::uint16_t type, ByteView rest, CommandBody& body) {
       return decode_space(rest, body);
     case MessageType::kShare:
       return decode_pod<ShareBody>(rest, "share", body);
+    case MessageType::kCacheModel:
+      return decode_pod<CacheModelBody>(rest, "cache model", body);
     default:
       return unknown_type(type);
   }
@@ -405,10 +412,12 @@ Result<Command> decode_in_place(ByteView frame) {
 
 MessageType type_of(const CommandBody& body) {
   static constexpr MessageType kTypes[] = {
-      MessageType::kPing,     MessageType::kStats, MessageType::kSubmit,    MessageType::kStep,
-      MessageType::kAllocate, MessageType::kPlace, MessageType::kRotate,    MessageType::kFinish,
-      MessageType::kAbort,    MessageType::kName,  MessageType::kCacheOpen, MessageType::kCache,
-      MessageType::kSchedule, MessageType::kSpace, MessageType::kShare};
+      MessageType::kPing,      MessageType::kStats,     MessageType::kSubmit,
+      MessageType::kStep,      MessageType::kAllocate,  MessageType::kPlace,
+      MessageType::kRotate,    MessageType::kFinish,    MessageType::kAbort,
+      MessageType::kName,      MessageType::kCacheOpen, MessageType::kCache,
+      MessageType::kSchedule,  MessageType::kSpace,     MessageType::kShare,
+      MessageType::kCacheModel};
   static_assert(std::size(kTypes) == std::variant_size_v<CommandBody>);
   return kTypes[body.index()];
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -41,6 +43,15 @@ using Fault = const char*;
 
 [[nodiscard]] inline Error refused(Fault fault) {
   return make_error(ErrorCode::kInvalidArgument, fault);
+}
+
+/// Printable ASCII, NUL-terminated, zero-filled: what may go into a log line as it is.
+template <std::size_t N>
+[[nodiscard]] bool is_clean_text(const std::array<char, N>& field) {
+  const auto end = std::find(field.begin(), field.end(), '\0');
+  const auto printable = [](char c) { return c >= ' ' && c <= '~'; };
+  return end != field.end() && std::all_of(field.begin(), end, printable) &&
+         std::all_of(end, field.end(), [](char c) { return c == '\0'; });
 }
 
 /// Magic, length and reserved field.

@@ -20,6 +20,7 @@ constexpr std::uint32_t kMaxCommandFrame = 256 * 1024;
 constexpr std::uint32_t kMaxRequestsPerStep = 4096;
 constexpr std::size_t kMostUnanswered = 64;  // commands of a session that wait for their answers
 constexpr std::size_t kNameBytes = 32;
+constexpr std::size_t kModelBytes = 192;
 constexpr std::size_t kPathBytes = 108;
 constexpr std::size_t kMessageBytes = 256;
 constexpr std::int64_t kMaxTimeoutNs = 3'600'000'000'000;  // so that arrival + timeout fits
@@ -59,6 +60,7 @@ enum class MessageType : std::uint16_t {
   kSchedule = 50,
   kSpace = 51,
   kShare = 52,
+  kCacheModel = 53,
 };
 constexpr std::uint16_t kReplyBit = 0x8000;
 
@@ -454,6 +456,14 @@ struct ShareBody {
   std::uint64_t age_ns = 0;  ///< of its oldest request; 0: there is none
 };
 static_assert(sizeof(ShareBody) == 48);
+
+/// What people are told that the blocks of a cache are of. It decides nothing: the fingerprint
+/// does.
+struct CacheModelBody {
+  std::uint64_t cache = 0;
+  std::array<char, kModelBytes> model{};  ///< NUL-terminated
+};
+static_assert(sizeof(CacheModelBody) == 200);
 
 /// Of cache open and space open: its number. Of lookup: how many leading ones there are. Of store
 /// and load: how many are copied. Of drop: how many there were. Of a region put behind a space: its

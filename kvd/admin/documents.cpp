@@ -256,6 +256,17 @@ Json request_json(const core::RequestStatus& r, const Json& deposit) {
 }  // namespace
 
 std::string cache_document(const ControllerStatus& status) {
+  Json open = Json::array();
+  for (const core::EngineStatus& engine : status.engines) {
+    for (const core::CacheStatus& cache : engine.kv.caches) {
+      open.push_back({{"engine", engine.id.value},
+                      {"name", engine.name},
+                      {"domain", engine.domain},
+                      {"model", cache.model},
+                      {"block_bytes", cache.block_bytes.value},
+                      {"block_tokens", cache.block_tokens}});
+    }
+  }
   const auto& prefixes = status.counters.prefixes;
   const auto tiers = [](auto hbm, auto dram) { return Json{{"hbm", hbm}, {"dram", dram}}; };
   Json cached = tiers(status.cached[0].value, status.cached[1].value);
@@ -263,6 +274,7 @@ std::string cache_document(const ControllerStatus& status) {
   const auto& disk = status.counters.prefixes.disk;
   return to_text({{"load_policy", status.tuning.load.policy},
                   {"cached_bytes", cached},
+                  {"open", std::move(open)},
                   {"disk",
                    {{"loads", disk.loads},
                     {"stores", disk.stores},

@@ -58,6 +58,7 @@ void Commands::on_command(const Command& command) {
                  [&](const Schedule& body) { placed_.on_schedule(command, body); },
                  [&](const OpenCache& body) { caches_.on_open(command, body); },
                  [&](const CloseCache& body) { caches_.on_close(command, body); },
+                 [&](const DescribeCache& body) { caches_.on_describe(command, body); },
                  [&](const CacheBlocks& body) {
                    if (caches_.on_blocks(command, body)) claims_.serve_everyone();
                  },

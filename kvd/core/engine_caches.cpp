@@ -112,6 +112,18 @@ void EngineCaches::on_close(const Command& command, const CloseCache& close) {
   context_.reply(command, Done{});
 }
 
+void EngineCaches::on_describe(const Command& command, const DescribeCache& described) {
+  auto& caches = requests_.sessions().at(command.engine).leases.caches;
+  const auto found = caches.find(described.cache);
+  if (found == caches.end()) {
+    return context_.refuse(
+        command, ErrorCode::kNotFound,
+        "cache " + std::to_string(described.cache.value) + " is not this session's: open one");
+  }
+  found->second.model = described.model;
+  context_.reply(command, Done{});
+}
+
 // ---- what is asked of them ----------------------------------------------------------------------
 
 Status EngineCaches::check_copy(const EngineCache& cache, const Session& session,

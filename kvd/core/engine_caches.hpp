@@ -53,6 +53,7 @@ class EngineCaches {
 
   void on_open(const Command& command, const OpenCache& open);
   void on_close(const Command& command, const CloseCache& close);
+  void on_describe(const Command& command, const DescribeCache& described);
   /// True: DRAM may have become free.
   [[nodiscard]] bool on_blocks(const Command& command, const CacheBlocks& asked);
   /// False: it was no copy of these.

@@ -172,6 +172,11 @@ struct OpenCache {
 struct CloseCache {
   CacheId cache;
 };
+/// What people are told that its blocks are of.
+struct DescribeCache {
+  CacheId cache;
+  std::string model;
+};
 /// What an engine that places by itself wants done with blocks. See EngineCaches.
 struct CacheBlocks {
   enum class Op : std::uint8_t { kLookup, kStore, kLoad, kDrop };
@@ -220,8 +225,8 @@ struct Command {
   ReplyTo reply_to;
   TimePoint deadline;
   std::variant<Submit, NameBlocks, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish,
-               Abort, ReleaseRegion, ReleaseOrphaned, OpenCache, CloseCache, CacheBlocks, Stats,
-               Ping, Schedule, OpenSpace, CloseSpace, PlaceRegion, ShareSpace>
+               Abort, ReleaseRegion, ReleaseOrphaned, OpenCache, CloseCache, DescribeCache,
+               CacheBlocks, Stats, Ping, Schedule, OpenSpace, CloseSpace, PlaceRegion, ShareSpace>
       body;
   std::uint32_t rank = 0;  ///< of a tensor-parallel group: who says it
 };

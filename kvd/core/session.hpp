@@ -55,6 +55,7 @@ struct RefusedRegion {
 /// Blocks of a region that are stored, found and loaded again by their digests.
 struct EngineCache {
   store::KeySpace space;
+  std::string model;  ///< for people, as its engine says
   Bytes block_bytes;
   Bytes slot_bytes;  ///< of its class
   std::uint32_t block_tokens = 0;

@@ -70,6 +70,13 @@ struct DrainStatus {
   std::uint64_t left = 0;             ///< requests of the engine, engines of the node: Drains
 };
 
+/// A cache that an engine has open: those of equal models and sizes find each other's blocks.
+struct CacheStatus {
+  std::string model;  ///< as the engine says; empty: it says nothing
+  Bytes block_bytes;
+  std::uint32_t block_tokens = 0;
+};
+
 struct EngineStatus {
   EngineId id;
   std::string name;
@@ -106,6 +113,7 @@ struct EngineStatus {
     Bytes token_bytes;  ///< of all layers and ranks; none: level 1
     double prefill_token_s =
         0;  ///< what computing one token of a prompt takes; 0: not measured yet
+    std::vector<CacheStatus> caches{};  ///< of blocks that it places itself
   } kv;
 };
 

@@ -73,6 +73,9 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
     e.tokens = placing->totals().tokens;
   }
   e.orphaned = session.info.orphaned;
+  for (const auto& [id, cache] : session.leases.caches) {
+    e.kv.caches.push_back({cache.model, cache.block_bytes, cache.block_tokens});
+  }
   if (session.class_id) {
     const ModelClass& shape = session.shape;
     e.kv.token_bytes =

@@ -142,6 +142,20 @@ std::string requests_view(const Json& document) {
   return table.rows() > 0 ? table.render() : "no requests\n";
 }
 
+/// Which engines find each other's blocks: those with a row of the same words.
+std::string open_caches(const Json& open) {
+  if (open.empty()) return "";
+  Table table({"ENGINE", "NAME", "DOMAIN", "BLOCK", "BLOCKS ARE OF"});
+  for (const Json& cache : open) {
+    const std::string size =
+        text(cache.at("block_tokens")) + " x " + bytes(cache.at("block_bytes"));
+    const std::string model = cache.at("model").get<std::string>();
+    table.add({text(cache.at("engine")), text(cache.at("name")), text(cache.at("domain")), size,
+               model.empty() ? "-" : model});
+  }
+  return "\n" + table.render();
+}
+
 std::string cache_view(const Json& document) {
   const Json& found = document.at("found_tokens");
   const auto of = [&](const char* tier) {
@@ -159,7 +173,7 @@ std::string cache_view(const Json& document) {
          text(disk.at("store_failures")) + " could not be\nof " +
          text(document.at("prompt_tokens")) +
          " prompt tokens that engines told the content of; load.policy is " +
-         text(document.at("load_policy")) + "\n";
+         text(document.at("load_policy")) + "\n" + open_caches(document.at("open"));
 }
 
 std::string yes_or_no(const Json& value, const char* yes, const char* no) {

@@ -84,6 +84,10 @@ Result<Body> from(const wire::CacheOpenCommand& b) {
   return Body(std::move(open));
 }
 
+Result<Body> from(const wire::CacheModelBody& b) {
+  return Body(core::DescribeCache{core::CacheId(b.cache), b.model.data()});
+}
+
 Result<Body> from(const wire::CacheCommand& b) {
   using Op = core::CacheBlocks::Op;
   static_assert(static_cast<int>(wire::CacheOp::kLookup) == static_cast<int>(Op::kLookup) + 1 &&

@@ -64,9 +64,10 @@ struct Options {
   /// the end of a prompt so, while the engine computes its head. Not for groups.
   bool skips_ahead = false;
   Group group;  ///< the shape is then of one rank's share
-  /// All that the bytes of a block depend on beside its tokens and the shape: weights and revision,
-  /// number format, layout. Requests of sessions whose models are not the same never find each
-  /// other's blocks. Empty: Request::content is not passed on, and nothing is found.
+  /// All that the bytes of a block depend on beside its tokens and the shape: weights by their
+  /// content (no path, name or time), number format, layout, version. Requests of sessions whose
+  /// models are not the same never find each other's blocks. Empty: Request::content is not passed
+  /// on, and nothing is found.
   std::string model;
   /// Which of kvd's devices the memory is to be of, in the order of kvd's [[device]] tables. Ranks
   /// of a group may name the same or others. InvalidArgument where kvd has none of this number.
@@ -256,8 +257,10 @@ struct BlockPiece {
 
 /// A cache of an engine that places its blocks itself.
 struct CacheOptions {
-  /// All that the bytes of a block depend on beside its digest: weights and revision, number
-  /// format, rank, and how the pieces of a block follow each other. Blocks of caches with the same
+  /// All that the bytes of a block depend on beside its digest, in any words: weights by their
+  /// content (no path, name or time, under which there may be others tomorrow), number format,
+  /// rank, the version and kernels that lay the bytes out, and how the pieces of a block follow
+  /// each other. Whoever cannot tell puts a random number there. Blocks of caches with the same
   /// model, block_tokens and block_bytes are each other's, within the domain.
   std::string model;
   std::uint32_t block_tokens = 0;

@@ -162,11 +162,17 @@ void visit(A& a, core::DrainStatus& d) {
 }
 
 template <class A>
+void visit(A& a, core::CacheStatus& c) {
+  all(a, c.model, c.block_bytes, c.block_tokens);
+}
+
+template <class A>
 void visit(A& a, core::EngineStatus& e) {
-  static_assert(sizeof(core::EngineStatus) == 272, "send a new field, too");
+  static_assert(sizeof(core::EngineStatus) == 296, "send a new field, too");
   all(a, e.id, e.name, e.domain, e.pid, e.uid, e.generation, e.level, e.ranks.count,
       e.ranks.devices, e.responsive, e.dying, e.region, e.hbm, e.dram, e.requests, e.steps,
-      e.rotations, e.orphaned, e.tokens, e.service.idle_s, e.kv, e.service.drain);
+      e.rotations, e.orphaned, e.tokens, e.service.idle_s, e.service.drain, e.kv.token_bytes,
+      e.kv.prefill_token_s, e.kv.caches);
 }
 
 template <class A>

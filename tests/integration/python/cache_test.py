@@ -13,6 +13,21 @@ import kvd_client
 BLOCK, BLOCKS = 4096, 8
 
 
+class WhatPeopleAreTold(unittest.TestCase):
+    def test_is_what_the_blocks_of_each_cache_are_of(self) -> None:
+        kvd = self.enterContext(KvdProcess())
+        client = self.enterContext(kvd_client.Client(kvd.endpoint, engine_name="some"))
+        models = ["weights 1234", "weights\n\x1b[1m " + "é" * 200]
+        for model in models:
+            client.cache(model, block_tokens=16, block_bytes=BLOCK)
+        rows = kvd.get("/v1/cache")["open"]
+        self.assertEqual([row["name"] for row in rows], ["some", "some"])
+        self.assertEqual([row["block_bytes"] for row in rows], [BLOCK, BLOCK])
+        shown = [row["model"] for row in rows]
+        self.assertEqual(shown[0], models[0])
+        self.assertEqual(shown[1], "weights??[1m ".ljust(191, "?"))
+
+
 class Posted(unittest.TestCase):
     def setUp(self) -> None:
         self.kvd = self.enterContext(KvdProcess())

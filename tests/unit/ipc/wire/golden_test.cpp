@@ -98,6 +98,12 @@ TEST(Golden, ACacheHoldsWhatItsFilesSay) {
   ASSERT_EQ(blocks.blocks.size(), 2u);
   EXPECT_EQ(blocks.blocks[1].block, 9u);
   EXPECT_EQ(blocks.blocks[1].digest[31], 0xbf);
+  const auto models = golden("cache_model");
+  const auto model = decode_command(models);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const auto& described = std::get<CacheModelBody>(model->body);
+  EXPECT_EQ(described.cache, 3u);
+  EXPECT_STREQ(described.model.data(), "LlamaForCausalLM weights 1234");
   const auto replies = golden("cache_reply");
   const auto reply = decode_reply(replies);
   ASSERT_TRUE(reply.ok()) << reply.error().message;
@@ -113,6 +119,9 @@ TEST(Golden, ACacheCommandThatCannotBeIsRefused) {
     poke(frame, kBody + offset, value);
     return !decode_command(frame).ok();
   };
+  auto unclean = golden("cache_model");
+  poke(unclean, kBody + offsetof(CacheModelBody, model), '\x1b');
+  EXPECT_FALSE(decode_command(unclean).ok());
   EXPECT_TRUE(broken(offsetof(CacheBody, cache), std::uint64_t{0})) << "no cache";
   EXPECT_TRUE(broken(offsetof(CacheBody, ticket), std::uint64_t{0})) << "a store without a ticket";
   EXPECT_TRUE(broken(offsetof(CacheBody, ticket), kMaxCacheTicket + 1));

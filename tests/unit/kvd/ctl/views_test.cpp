@@ -109,6 +109,19 @@ TEST(Views, TheCacheByTier) {
             "of 100 prompt tokens that engines told the content of; load.policy is always\n");
 }
 
+TEST(Views, WhatTheBlocksOfEachEngineAreOf) {
+  core::ControllerStatus status;
+  status.engines.resize(1);
+  status.engines[0].id = EngineId(3);
+  status.engines[0].name = "vllm";
+  status.engines[0].domain = "chat";
+  status.engines[0].kv.caches = {{"llama weights 12", Bytes(1 << 20), 16}, {"", Bytes(4096), 32}};
+  EXPECT_THAT(rendered(View::kCache, admin::cache_document(status)),
+              HasSubstr("ENGINE  NAME  DOMAIN       BLOCK  BLOCKS ARE OF\n"
+                        "     3  vllm  chat    16 x 1 MiB  llama weights 12\n"
+                        "     3  vllm  chat    32 x 4 KiB  -\n"));
+}
+
 TEST(Views, AdviceByEngineAndTier) {
   core::ControllerStatus status;
   EXPECT_THAT(rendered(View::kAdvice, admin::advice_document(status)), HasSubstr("no engine"));
