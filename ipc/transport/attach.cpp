@@ -81,6 +81,11 @@ Result<PeerIdentity> AttachConnection::peer() const {
     // Older kernels: the pid may have been reused by now, which SO_PEERPIDFD rules out.
     pidfd = static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0));
   }
+  if (pidfd < 0 && who.pid == 0) {
+    return make_error(ErrorCode::kUnsupported,
+                      "kvd does not see the processes of engines, and before Linux 6.5 it cannot "
+                      "lend them memory then: run it with hostPID: true (docker: --pid host)");
+  }
   if (pidfd < 0) return errno_error(ErrorCode::kPeerGone, "pidfd of the peer");
   peer.pidfd = UniqueFd(pidfd);
   return peer;

@@ -91,6 +91,8 @@ class AttachListener {
 
   [[nodiscard]] int fd() const { return listener_.fd(); }
   [[nodiscard]] const std::string& path() const { return listener_.path(); }
+  /// As UnixListener::restore().
+  [[nodiscard]] Result<bool> restore() { return listener_.restore(); }
 
   /// A waiting connection, or none. Errors: those of UnixListener::accept.
   [[nodiscard]] Result<std::optional<AttachConnection>> accept();

@@ -53,6 +53,10 @@ class CommandServer {
   /// Goes on accepting after it had to stop for want of descriptors. Call it now and then.
   virtual void accept_again() = 0;
 
+  /// Listens anew where clients no longer find it, as its file was removed or replaced; whether it
+  /// had to. Those that are connected notice nothing. Errors: why it cannot.
+  [[nodiscard]] virtual Result<bool> restore() = 0;
+
   /// Connections that were hung up on because of what came by them.
   [[nodiscard]] virtual std::uint64_t dropped() const = 0;
 

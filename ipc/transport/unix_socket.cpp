@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace kvd::transport {
 namespace {
@@ -116,7 +117,7 @@ Result<UnixListener> UnixListener::create(const std::string& path, int type) {
   KVD_TRY(make_way(path, address, type));
   UniqueFd socket = new_socket(type);
   if (!socket.valid()) return errno_error(ErrorCode::kUnavailable, "socket for " + path);
-  UnixListener listener(std::move(socket), path);
+  UnixListener listener(std::move(socket), path, type);
   KVD_TRY(listener.bind_and_listen(address));
   return listener;
 }
@@ -132,6 +133,39 @@ bool UnixListener::is_taken(const std::string& path, int type) {
   return address.ok() && answers(*address, type);
 }
 
+void UnixListener::remove_own(const std::string& path, int type) {
+  const auto address = unix_address(path);
+  if (!address.ok()) return;
+  const UniqueFd probe = new_socket(type);
+  if (::connect(probe.get(), generic(*address), sizeof *address) != 0) return;
+  const auto who = peer_credentials(probe.get());
+  if (who.ok() && who->pid == ::getpid()) ::unlink(path.c_str());
+}
+
+std::optional<UnixListener::FileId> UnixListener::file_at(const std::string& path) {
+  struct statx facts {};
+  constexpr unsigned kWanted = STATX_INO | STATX_BTIME;
+  if (::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, kWanted, &facts) != 0) return {};
+  FileId file{std::uint64_t{facts.stx_dev_major} << 32 | facts.stx_dev_minor, facts.stx_ino};
+  if ((facts.stx_mask & STATX_BTIME) != 0) {
+    file.born_s = facts.stx_btime.tv_sec;
+    file.born_ns = facts.stx_btime.tv_nsec;
+  }
+  return file;
+}
+
+bool UnixListener::is_found() const { return file_ && file_at(path_) == file_; }
+
+Result<bool> UnixListener::restore() {
+  if (is_found()) return false;
+  KVD_ASSIGN_OR_RETURN(UnixListener anew, create(path_, type_));
+  file_.reset();  // before the numbers meet, or the end of this one would remove the new file
+  std::swap(socket_, anew.socket_);
+  std::swap(file_, anew.file_);
+  std::swap(closer_, anew.closer_);
+  return true;
+}
+
 Status UnixListener::bind_and_listen(const sockaddr_un& address) {
   // What is accepted inherits this, from before anything can be sent.
   const int off = 0;
@@ -141,11 +175,7 @@ Status UnixListener::bind_and_listen(const sockaddr_un& address) {
   if (::bind(fd(), generic(address), sizeof address) != 0) {
     return errno_error(ErrorCode::kUnavailable, "cannot bind " + path_);
   }
-  struct stat file {};
-  if (::lstat(path_.c_str(), &file) == 0) {
-    device_ = file.st_dev;
-    inode_ = file.st_ino;
-  }
+  file_ = file_at(path_);
   // Nobody can connect before listen(), so there is no moment with the umask's mode.
   if (::chmod(path_.c_str(), kMode) != 0 || ::listen(fd(), kBacklog) != 0) {
     return errno_error(ErrorCode::kUnavailable, "cannot listen at " + path_);
@@ -154,12 +184,10 @@ Status UnixListener::bind_and_listen(const sockaddr_un& address) {
 }
 
 UnixListener::~UnixListener() {
-  if (!socket_.valid() || inode_ == 0) return;
+  if (!socket_.valid() || !file_) return;
   // Another daemon that holds the lock is about to replace the file, and needs no help.
   const auto locked = lock(path_);
-  struct stat file {};
-  if (!locked.ok() || ::lstat(path_.c_str(), &file) != 0) return;
-  if (file.st_dev == device_ && file.st_ino == inode_) ::unlink(path_.c_str());
+  if (locked.ok() && is_found()) ::unlink(path_.c_str());
 }
 
 Result<std::optional<UniqueFd>> UnixListener::accept() {

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -12,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ipc/transport/closer.hpp"
+#include "ipc/vocabulary/closer.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 
@@ -47,6 +48,8 @@ class UnixListener {
   static Status check(const std::string& path, int type);
   /// Whether a process listens there. It sees a connection that ends at once.
   [[nodiscard]] static bool is_taken(const std::string& path, int type);
+  /// Removes the file if this process listens at it: for an end that runs no destructor.
+  static void remove_own(const std::string& path, int type);
   UnixListener(UnixListener&&) noexcept = default;
   UnixListener& operator=(UnixListener&&) = delete;
   /// Removes the file unless another daemon's has taken its place.
@@ -54,6 +57,12 @@ class UnixListener {
 
   [[nodiscard]] int fd() const { return socket_.get(); }
   [[nodiscard]] const std::string& path() const { return path_; }
+  /// Whether clients that connect at the path come here: its file may be removed, or replaced.
+  [[nodiscard]] bool is_found() const;
+  /// Listens at the path anew where it is not found there; whether it had to. Connections that
+  /// nobody accepted yet are lost. What watched fd() has to watch the new one: the old one is
+  /// closed. Errors: as create(); all is as before.
+  [[nodiscard]] Result<bool> restore();
   /// Where descriptors go that a peer could send; null: none can.
   [[nodiscard]] const std::shared_ptr<Closer>& closer() const { return closer_; }
 
@@ -62,14 +71,23 @@ class UnixListener {
   [[nodiscard]] Result<std::optional<UniqueFd>> accept();
 
  private:
-  UnixListener(UniqueFd socket, std::string path)
-      : socket_(std::move(socket)), path_(std::move(path)) {}
+  UnixListener(UniqueFd socket, std::string path, int type)
+      : socket_(std::move(socket)), path_(std::move(path)), type_(type) {}
   Status bind_and_listen(const sockaddr_un& address);
+
+  /// A number alone may be given to the next file.
+  struct FileId {
+    std::uint64_t device = 0, inode = 0;
+    std::int64_t born_s = 0;  ///< 0: the file system does not say
+    std::uint32_t born_ns = 0;
+    bool operator==(const FileId&) const = default;
+  };
+  [[nodiscard]] static std::optional<FileId> file_at(const std::string& path);
 
   UniqueFd socket_;
   std::string path_;
-  dev_t device_ = 0;  ///< of its file
-  ino_t inode_ = 0;
+  int type_;
+  std::optional<FileId> file_;  ///< none: it is no longer this one's
   std::shared_ptr<Closer> closer_;
 };
 

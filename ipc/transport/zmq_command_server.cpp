@@ -61,6 +61,14 @@ class ZmqCommandServer final : public CommandServer {
     if (it != connections_.end()) it->second.trusted = trusted;
   }
 
+  [[nodiscard]] Result<bool> restore() override {
+    KVD_ASSIGN_OR_RETURN(const bool anew, listener_.restore());
+    if (!anew) return false;
+    paused_ = false;
+    KVD_TRY(start());
+    return true;
+  }
+
   void accept_again() override {
     if (std::exchange(paused_, false)) {
       (void)watch(EPOLL_CTL_MOD, kListener, listener_.fd(), EPOLLIN);

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "ipc/transport/closer.hpp"
 #include "ipc/transport/zmtp.hpp"
+#include "ipc/vocabulary/closer.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 

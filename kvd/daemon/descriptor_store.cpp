@@ -1,12 +1,15 @@
 #include "kvd/daemon/descriptor_store.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -23,23 +26,46 @@ std::string environment(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-/// Sends the text, and a descriptor where there is one, to the socket that NOTIFY_SOCKET names.
-bool tell(const std::string& text, std::optional<int> fd) {
+/// kvd-holder's: the number of a socket that this process has inherited. None: not this process.
+std::optional<int> inherited_socket() {
+  constexpr std::string_view kPrefix = "fd:";
+  const std::string place = environment("NOTIFY_SOCKET");
+  if (!place.starts_with(kPrefix)) return std::nullopt;
+  return static_cast<int>(std::strtol(place.c_str() + kPrefix.size(), nullptr, 10));
+}
+
+/// Ends with the holder, which keeps what kvd stores: a program between the two that changed the
+/// user has cleared what the holder asked of the kernel.
+void end_with(int holder) {
+  ::fcntl(holder, F_SETFD, FD_CLOEXEC);
+  const timeval patience{2, 0};
+  ::setsockopt(holder, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  pollfd entry{holder, 0, 0};
+  if (::poll(&entry, 1, 0) > 0) ::_exit(0);  // it had gone before
+}
+
+}  // namespace
+
+bool tell_service_manager(std::string_view text, std::optional<int> fd, bool waits) {
+  const std::optional<int> inherited = inherited_socket();
   const std::string path = environment("NOTIFY_SOCKET");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path) return false;
   std::memcpy(address.sun_path, path.data(), path.size());
   if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // of the abstract namespace
-  const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const UniqueFd socket(inherited ? -1 : ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const timeval patience{2, 0};
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   iovec part{const_cast<char*>(text.data()), text.size()};
   msghdr message{};
-  message.msg_name = &address;
-  message.msg_namelen = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
   message.msg_iov = &part;
   message.msg_iovlen = 1;
+  if (!inherited) {
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    message.msg_name = &address;
+    message.msg_namelen = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  }
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   if (fd) {
     message.msg_control = control;
@@ -50,10 +76,9 @@ bool tell(const std::string& text, std::optional<int> fd) {
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &*fd, sizeof(int));
   }
-  return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL) >= 0;
+  const int flags = MSG_NOSIGNAL | (waits ? 0 : MSG_DONTWAIT);
+  return ::sendmsg(inherited.value_or(socket.get()), &message, flags) >= 0;
 }
-
-}  // namespace
 
 std::size_t descriptors_kept() {
   if (environment("NOTIFY_SOCKET").empty()) return 0;
@@ -66,7 +91,11 @@ std::map<std::string, UniqueFd> take_kept_descriptors() {
   std::string names = environment("LISTEN_FDNAMES") + ":";
   for (const char* name : {"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"}) ::unsetenv(name);
   std::map<std::string, UniqueFd> kept;
-  if (pid.empty() || std::strtol(pid.c_str(), nullptr, 10) != ::getpid()) return kept;
+  const bool ours = !pid.empty() && std::strtol(pid.c_str(), nullptr, 10) == ::getpid();
+  const std::optional<int> holder = inherited_socket();
+  if (holder && ours) end_with(*holder);
+  if (holder && !ours) ::unsetenv("NOTIFY_SOCKET");  // by now it may be the number of another
+  if (!ours) return kept;
   const auto all = static_cast<int>(std::strtol(count.c_str(), nullptr, 10));
   for (int fd = kFirstListed; fd < kFirstListed + all; ++fd) {
     if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) break;
@@ -79,13 +108,13 @@ std::map<std::string, UniqueFd> take_kept_descriptors() {
 }
 
 Status keep_descriptor(const std::string& name, int fd) {
-  if (tell("FDSTORE=1\nFDPOLL=0\nFDNAME=" + name, fd)) return {};
+  if (tell_service_manager("FDSTORE=1\nFDPOLL=0\nFDNAME=" + name, fd, true)) return {};
   return make_error(ErrorCode::kUnavailable,
                     std::string("nobody keeps descriptors: ") + std::strerror(errno));
 }
 
 void drop_kept_descriptor(const std::string& name) {
-  (void)tell("FDSTOREREMOVE=1\nFDNAME=" + name, std::nullopt);
+  (void)tell_service_manager("FDSTOREREMOVE=1\nFDNAME=" + name, std::nullopt, true);
 }
 
 }  // namespace kvd::daemon

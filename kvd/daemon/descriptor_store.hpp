@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
@@ -11,13 +13,20 @@
 /// sd_listen_fds(3), whose protocol this is.
 namespace kvd::daemon {
 
+/// Sends a text, and a descriptor where there is one, to the socket that NOTIFY_SOCKET names: a
+/// path, a name in the abstract namespace ("@..."), or kvd-holder's, which this process has
+/// inherited ("fd:N"). False: there is none, or it does not take it, within two seconds where it
+/// `waits`. Any thread.
+bool tell_service_manager(std::string_view text, std::optional<int> fd, bool waits);
+
 /// How many descriptors whoever started kvd keeps for it: FDSTORE of the environment, 0 without
 /// that or NOTIFY_SOCKET.
 [[nodiscard]] std::size_t descriptors_kept();
 
 /// Those that an earlier process stored, by name, close-on-exec from now on; what came a second
 /// time under a name is closed. To be called once, before other threads run: it takes
-/// LISTEN_FDS and the like out of the environment.
+/// LISTEN_FDS and the like out of the environment. Under kvd-holder the process ends with it from
+/// now on, as by SIGTERM.
 [[nodiscard]] std::map<std::string, UniqueFd> take_kept_descriptors();
 
 /// Has the descriptor kept under the name, beside this process's own.

@@ -1,17 +1,12 @@
 #include "kvd/daemon/service_manager.hpp"
 
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include <algorithm>
-#include <cstddef>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <set>
 
-#include "ipc/vocabulary/unique_fd.hpp"
+#include "kvd/daemon/descriptor_store.hpp"
 
 namespace kvd::daemon {
 namespace {
@@ -52,19 +47,9 @@ std::string unit_word(const std::string& text) {
 
 }  // namespace
 
+// A manager that does not listen is no reason not to serve engines.
 void notify_service_manager(std::string_view state) {
-  const char* path = std::getenv("NOTIFY_SOCKET");
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::size_t size = path == nullptr ? 0 : std::strlen(path);
-  if (size == 0 || size >= sizeof address.sun_path) return;
-  std::memcpy(address.sun_path, path, size);
-  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // of the abstract namespace
-  const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + size);
-  // A manager that does not listen is no reason not to serve engines.
-  (void)::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL,
-                 reinterpret_cast<const sockaddr*>(&address), length);
+  (void)tell_service_manager(state, std::nullopt, false);
 }
 
 Bytes memory_at_most(const Config& config) {

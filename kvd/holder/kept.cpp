@@ -42,14 +42,21 @@ void Kept::take(std::string_view text, std::vector<UniqueFd> descriptors) {
   ready_ = ready_ || value_of(text, "READY") == "1";
   const std::string name = value_of(text, "FDNAME");
   if (value_of(text, "FDSTORE") == "1") {
-    for (UniqueFd& fd : descriptors) add(name.empty() ? "stored" : name, std::move(fd));
+    for (const UniqueFd& fd : descriptors) add(name.empty() ? "stored" : name, fd);
   }
   if (value_of(text, "FDSTOREREMOVE") == "1" && !name.empty()) {
-    std::erase_if(all_, [&](const auto& entry) { return entry.first == name; });
+    std::erase_if(all_, [&](auto& entry) {
+      if (entry.first != name) return false;
+      closer_.close(std::move(entry.second));
+      return true;
+    });
+  }
+  for (UniqueFd& fd : descriptors) {
+    if (fd.valid()) closer_.close(std::move(fd));
   }
 }
 
-void Kept::add(const std::string& name, UniqueFd descriptor) {
+void Kept::add(const std::string& name, const UniqueFd& descriptor) {
   const bool known = std::any_of(all_.begin(), all_.end(), [&](const auto& entry) {
     return entry.first == name && same_file(entry.second.get(), descriptor.get());
   });

@@ -6,11 +6,14 @@
 #include <utility>
 #include <vector>
 
+#include "ipc/vocabulary/closer.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 
 namespace kvd::holder {
 
 /// Descriptors by name, as systemd's store has them: a name may have several, a file one.
+/// What is not kept is closed on another thread: the last close() of a slab gives its memory back,
+/// and that of a stranger's descriptor takes as long as the stranger likes.
 /// Source: sd_pid_notify_with_fds(3). Owner: one thread.
 /// Errors: none; what is beyond the bounds is closed.
 class Kept {
@@ -29,8 +32,9 @@ class Kept {
   [[nodiscard]] bool take_ready() { return std::exchange(ready_, false); }
 
  private:
-  void add(const std::string& name, UniqueFd descriptor);
+  void add(const std::string& name, const UniqueFd& descriptor);
 
+  Closer closer_;
   std::size_t most_;
   bool ready_ = false;
   std::vector<std::pair<std::string, UniqueFd>> all_;

@@ -14,21 +14,20 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <thread>
 
+#include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd/holder/kept.hpp"
 
 namespace kvd::holder {
@@ -45,52 +44,44 @@ constexpr std::chrono::seconds kSoon{2};
   std::exit(1);
 }
 
-/// The socket that the program tells things to; nobody can guess its name, and who else writes to
-/// it is not listened to.
+/// The holder's end of the socket pair that the program tells things on. The program inherits the
+/// other end, and nobody else has it.
 class Ear {
  public:
-  Ear() : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const int on = 1;
-    socklen_t size = sizeof address.sun_family;  // the kernel chooses an abstract name
-    if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) fail("bind");
-    if (::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) fail("passcred");
-    size = sizeof address;
-    ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size);
-    name_ = "@" + std::string(address.sun_path + 1, size - offsetof(sockaddr_un, sun_path) - 1);
+  /// A new pair, for the next program; its end.
+  [[nodiscard]] UniqueFd open() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) fail("socketpair");
+    socket_ = UniqueFd(ends[0]);
+    return UniqueFd(ends[1]);
   }
+  /// -1 once the program has closed its end.
   [[nodiscard]] int fd() const { return socket_.get(); }
-  [[nodiscard]] const std::string& name() const { return name_; }
 
-  /// Takes all that has come from the process.
-  void listen(pid_t from, Kept& kept) const {
-    while (take_one(from, kept)) {
+  /// Takes all that has come.
+  void listen(Kept& kept) {
+    while (socket_.valid() && take_one(kept)) {
     }
   }
 
  private:
   static constexpr std::size_t kMostAtOnce = 253;  ///< SCM_MAX_FD
 
-  bool take_one(pid_t from, Kept& kept) const {
+  bool take_one(Kept& kept) {
     std::array<char, 4096> text;
-    alignas(cmsghdr)
-        std::array<char, CMSG_SPACE(kMostAtOnce * sizeof(int)) + CMSG_SPACE(sizeof(ucred))>
-            control{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostAtOnce * sizeof(int))> control{};
     iovec part{text.data(), text.size()};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     message.msg_control = control.data();
     message.msg_controllen = control.size();
-    const ssize_t size = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+    const ssize_t size = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (size < 0) return errno == EINTR;
-    ucred sender{};
+    if (size == 0) socket_.reset();
     std::vector<UniqueFd> descriptors;
     for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
-      if (at->cmsg_level != SOL_SOCKET) continue;
-      if (at->cmsg_type == SCM_CREDENTIALS) std::memcpy(&sender, CMSG_DATA(at), sizeof sender);
-      if (at->cmsg_type != SCM_RIGHTS) continue;
+      if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
       for (std::size_t i = 0; i < (at->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
         int fd = -1;
         std::memcpy(&fd, CMSG_DATA(at) + i * sizeof fd, sizeof fd);
@@ -98,24 +89,24 @@ class Ear {
       }
     }
     const bool cut = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
-    if (!cut && sender.pid == from) {
-      kept.take({text.data(), static_cast<std::size_t>(size)}, std::move(descriptors));
-    }
+    kept.take({text.data(), cut ? 0 : static_cast<std::size_t>(size)}, std::move(descriptors));
     return true;
   }
 
   UniqueFd socket_;
-  std::string name_;
 };
 
 /// In the child: its environment and descriptors, and the program.
-[[noreturn]] void become(char** program, const Kept& kept, const Ear& ear, pid_t holder) {
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nobody would keep what it stores, or stop it
+[[noreturn]] void become(char** program, const Kept& kept, const UniqueFd& mouth, pid_t holder) {
+  // Nobody would keep what it stores, or stop it. A change of user clears this; kvd arms it again.
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != holder) ::_exit(127);
   ::setpgid(0, 0);  // a terminal's ^C is the holder's to pass on
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  // Above the numbers that are about to be given away.
+  const int own = ::fcntl(mouth.get(), F_DUPFD_CLOEXEC, static_cast<int>(kept.most()) + kFirst + 1);
   std::string names;
   int next = kFirst;
   for (const auto& [name, fd] : kept.all()) {
@@ -125,7 +116,8 @@ class Ear {
   const auto set = [](const char* name, const std::string& value) {
     ::setenv(name, value.c_str(), 1);
   };
-  set("NOTIFY_SOCKET", ear.name());
+  if (::dup2(own, next) < 0) ::_exit(127);
+  set("NOTIFY_SOCKET", "fd:" + std::to_string(next));
   set("FDSTORE", std::to_string(kept.most()));
   set("LISTEN_PID", std::to_string(::getpid()));
   set("LISTEN_FDS", std::to_string(next - kFirst));
@@ -135,10 +127,12 @@ class Ear {
   ::_exit(127);
 }
 
-pid_t start(char** program, const Kept& kept, const Ear& ear) {
+/// -1: there is no process for it now.
+pid_t start(char** program, const Kept& kept, Ear& ear) {
+  const UniqueFd mouth = ear.open();
   const pid_t holder = ::getpid(), child = ::fork();
-  if (child < 0) fail("fork");
-  if (child == 0) become(program, kept, ear, holder);
+  if (child < 0) std::fprintf(stderr, "kvd-holder: fork: %s\n", std::strerror(errno));
+  if (child == 0) become(program, kept, mouth, holder);
   return child;
 }
 
@@ -148,43 +142,59 @@ int status_of(int wait_status) {
 
 class Holder {
  public:
-  Holder(char** program, std::size_t most) : program_(program), kept_(most) {
-    sigset_t signals;
-    sigemptyset(&signals);
-    for (const int one : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&signals, one);
-    ::sigprocmask(SIG_BLOCK, &signals, nullptr);
-    signals_ = UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
+  Holder(char** program, std::size_t most)
+      : signals_(take_signals()), program_(program), kept_(most) {}
 
   int run() {
     begin();
     for (;;) {
       std::array<pollfd, 2> wait{{{ear_.fd(), POLLIN, 0}, {signals_.get(), POLLIN, 0}}};
-      (void)::poll(wait.data(), wait.size(), -1);
-      ear_.listen(child_, kept_);
+      (void)::poll(wait.data(), wait.size(), patience());
+      ear_.listen(kept_);
       signalfd_siginfo signal{};
       while (::read(signals_.get(), &signal, sizeof signal) == sizeof signal) {
         on_signal(static_cast<int>(signal.ssi_signo));
       }
+      if (child_ < 0 && stopping_) return status_;
+      if (child_ < 0 && patience() == 0) begin();
       int wait_status = 0;
-      if (::waitpid(child_, &wait_status, WNOHANG) != child_) continue;
-      ear_.listen(child_, kept_);  // what it said before it ended
-      if (ends(status_of(wait_status))) return status_of(wait_status);
-      begin();
+      if (child_ < 0 || ::waitpid(child_, &wait_status, WNOHANG) != child_) continue;
+      ear_.listen(kept_);  // what it said before it ended
+      child_ = -1;
+      status_ = status_of(wait_status);
+      if (ends(status_)) return status_;
     }
   }
 
  private:
+  /// Before there is another thread, which they would come to.
+  static UniqueFd take_signals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int one : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&signals, one);
+    ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+    return UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+
   void begin() {
     restarting_ = false;
     started_ = Clock::now();
     child_ = start(program_, kept_, ear_);
+    if (child_ < 0) again_ = started_ + kSoon;
+  }
+
+  /// Milliseconds until it is started again; -1: it runs.
+  [[nodiscard]] int patience() const {
+    if (child_ >= 0) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(again_ - Clock::now()).count();
+    return static_cast<int>(std::max<std::int64_t>(left, 0));
   }
 
   void on_signal(int signal) {
     if (signal == SIGTERM || signal == SIGINT) stopping_ = true;
     if (signal == SIGUSR1) restarting_ = true;
-    if (signal != SIGCHLD) ::kill(child_, signal == SIGUSR1 ? SIGTERM : signal);
+    if (signal == SIGCHLD || child_ < 0) return;
+    ::kill(child_, signal == SIGUSR1 ? SIGTERM : signal);
   }
 
   /// Whether the holder ends with it; else it is to be started again.
@@ -197,16 +207,17 @@ class Holder {
     std::fprintf(stderr, "kvd-holder: %s ended with status %d; %zu descriptors are kept\n",
                  program_[0], status, kept_.all().size());
     if (failures_ >= kMostFailures) return true;
-    if (failures_ > 1) std::this_thread::sleep_for(std::chrono::milliseconds(100 << failures_));
+    again_ = Clock::now() + std::chrono::milliseconds(failures_ > 1 ? 100 << failures_ : 0);
     return false;
   }
 
+  UniqueFd signals_;  // first: the others have threads
   char** program_;
   Kept kept_;
   Ear ear_;
-  UniqueFd signals_;
-  pid_t child_ = -1;
-  Clock::time_point started_;
+  pid_t child_ = -1;  ///< -1: none runs, and one is started at again_
+  int status_ = 0;    ///< of the last one
+  Clock::time_point started_, again_;
   bool stopping_ = false, restarting_ = false;
   int failures_ = 0;
 };
@@ -218,7 +229,7 @@ class Holder {
       "found again after a crash. SIGUSR1: ends kvd in order and starts it again (an "
       "upgrade).\n",
       status == 0 ? stdout : stderr);
-  std::exit(status);
+  std::exit(status_after_output("kvd-holder", status));
 }
 
 }  // namespace
@@ -226,12 +237,16 @@ class Holder {
 
 int main(int argc, char** argv) {
   using namespace kvd::holder;
+  kvd::open_standard_descriptors();
   std::size_t most = kMostKept;
   int at = 1;
   for (; at < argc && argv[at][0] == '-'; ++at) {
     const std::string flag = argv[at];
     if (flag == "--help") usage(0);
-    if (flag == "--version") return std::puts("kvd-holder " KVD_VERSION), 0;
+    if (flag == "--version") {
+      std::puts("kvd-holder " KVD_VERSION);
+      return kvd::status_after_output("kvd-holder", 0);
+    }
     if (flag == "--") {
       ++at;
       break;

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -360,10 +362,12 @@ TEST(Holder, EndsWithKvdWhenItIsToldTo) {
   EXPECT_EQ(holder.wait(), 0) << holder.log();
 }
 
-TEST(Holder, TakesItsKvdAlongWhenItIsKilled) {
+/// Whether kvd ends with the holder that started it by way of these programs.
+void takes_kvd_along(const std::vector<std::string>& between) {
   const RuntimeFolder folder;
   KvdSettings settings;
-  settings.under = {built_program("kvd-holder")};
+  settings.under = {built_program("kvd-holder"), "--"};
+  settings.under.insert(settings.under.end(), between.begin(), between.end());
   KvdProcess holder(folder, settings);
   ASSERT_TRUE(holder.wait_ready()) << holder.log();
   const std::string kvd = "/proc/" + std::to_string(child_of(holder.pid())) + "/cmdline";
@@ -373,6 +377,38 @@ TEST(Holder, TakesItsKvdAlongWhenItIsKilled) {
     std::string words;
     return !std::getline(std::ifstream(kvd), words);  // a zombie has none, either
   })) << holder.log();
+}
+
+TEST(Holder, TakesItsKvdAlongWhenItIsKilled) { takes_kvd_along({}); }
+
+// A change of user makes the kernel forget that a process is to end with its parent.
+TEST(Holder, TakesAKvdOfAnotherUserAlong) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to change the user";
+  takes_kvd_along({"/usr/bin/setpriv", "--regid=65534", "--clear-groups"});
+}
+
+// Whatever stands in /proc/net/unix by a name can be sent to by everybody on the machine.
+TEST(Holder, HasNoSocketThatAnybodyCanSendTo) {
+  const RuntimeFolder folder;
+  KvdSettings settings;
+  settings.under = {built_program("kvd-holder")};
+  const KvdProcess holder(folder, settings);
+  ASSERT_TRUE(holder.wait_ready()) << holder.log();
+  std::set<std::string> sockets;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(holder.pid()) + "/fd")) {
+    const std::string target = std::filesystem::read_symlink(entry.path());
+    if (target.starts_with("socket:[")) sockets.insert(target.substr(8, target.size() - 9));
+  }
+  std::ifstream table("/proc/net/unix");
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    std::string word, inode, name;
+    for (int i = 0; i < 6; ++i) words >> word;
+    words >> inode >> name;
+    EXPECT_FALSE(sockets.contains(inode) && !name.empty()) << line;
+  }
+  EXPECT_FALSE(sockets.empty()) << "it is told things by its kvd";
 }
 
 }  // namespace

@@ -2,18 +2,24 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <barrier>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -171,6 +177,46 @@ TEST(AttachListener, AFileThatAnotherPutThereIsLeftAlone) {
     leave_stale_socket(scratch.path("a"));
   }
   EXPECT_TRUE(std::filesystem::exists(scratch.path("a")));
+}
+
+TEST(AttachListener, ListensAnewWhereItsFileWasRemoved) {
+  Link sut;
+  EXPECT_FALSE(*sut.listener.restore()) << "it is found";
+  std::filesystem::remove(sut.scratch.path("a"));
+  ASSERT_FALSE(connect_attach(sut.scratch.path("a"), kPatience).ok());
+  EXPECT_TRUE(*sut.listener.restore());
+  EXPECT_FALSE(*sut.listener.restore());
+  const auto another = connect_attach(sut.scratch.path("a"), kPatience);
+  ASSERT_TRUE(another.ok());
+  (void)accept_one(sut.listener);
+  ASSERT_TRUE(sut.engine.send(bytes("still here")).ok());
+  EXPECT_EQ(text(*sut.daemon.receive(kPatience)), "still here");
+}
+
+TEST(AttachListener, WithoutItsFolderSaysWhyAndWaitsForTheFolder) {
+  const Scratch scratch;
+  const std::string folder = scratch.path("in"), file = folder + "/a";
+  std::filesystem::create_directory(folder);
+  auto sut = AttachListener::create(file);
+  ASSERT_TRUE(sut.ok());
+  std::filesystem::remove_all(folder);
+  const auto refused = sut->restore();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find(file), std::string::npos) << refused.error().message;
+  std::filesystem::create_directory(folder);
+  EXPECT_TRUE(*sut->restore());
+  EXPECT_TRUE(connect_attach(file, kPatience).ok());
+}
+
+TEST(AttachListener, WhereAnotherListensByNowItDoesNotPushItAside) {
+  const Scratch scratch;
+  auto sut = AttachListener::create(scratch.path("a"));
+  ASSERT_TRUE(sut.ok());
+  std::filesystem::remove(scratch.path("a"));
+  auto other = AttachListener::create(scratch.path("a"));
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(sut->restore().error().code, ErrorCode::kUnavailable);
+  EXPECT_FALSE(*other->restore());
 }
 
 TEST(AttachListener, LongPathIsRefused) {
@@ -374,6 +420,47 @@ TEST(AttachConnection, KernelVouchesForThePeer) {
   EXPECT_EQ(peer->pid, getpid());
   EXPECT_EQ(peer->uid, getuid());
   EXPECT_EQ(peer->gid, getgid());
+}
+
+/// From here on the kernel has no SO_PEERPIDFD, as before Linux 6.5.
+bool forget_peer_pidfds() {
+  constexpr unsigned kPeerPidfd = 77;
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_getsockopt, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kPeerPidfd, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOPROTOOPT),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{std::size(filter), filter};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// As in a container without the host's processes.
+TEST(AttachConnection, APeerThatIsNotSeenIsRefusedWithTheRemedyBeforeLinux65) {
+  Link sut;
+  constexpr int kCannot = 77;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWPID) != 0) _exit(kCannot);
+    const pid_t inner = fork();
+    if (inner == 0) {
+      if (!forget_peer_pidfds()) _exit(kCannot);
+      const auto peer = sut.daemon.peer();
+      const bool told = !peer.ok() && peer.error().code == ErrorCode::kUnsupported &&
+                        peer.error().message.find("hostPID") != std::string::npos;
+      _exit(told ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(inner, &status, 0);
+    _exit(WEXITSTATUS(status));
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  if (WEXITSTATUS(status) == kCannot) GTEST_SKIP() << "needs a PID namespace: run it as root";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(AttachConnection, PidfdTellsOfThePeersDeath) {

@@ -25,6 +25,7 @@ class KeptReplies final : public transport::CommandServer {
   void set_trusted(transport::PeerId peer, bool trusted) override {
     if (!trusted) let_go.push_back(peer);
   }
+  Result<bool> restore() override { return false; }
   void accept_again() override {}
   [[nodiscard]] std::uint64_t dropped() const override { return 0; }
   [[nodiscard]] const std::string& endpoint() const override { return endpoint_; }

@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 namespace kvd::holder {
 namespace {
@@ -48,6 +51,44 @@ TEST(HolderKept, RefusesNamesThatWouldBreakTheList) {
   kept.take("STATUS=1", one(file()));
   kept.take("XFDSTORE=1", one(file()));
   EXPECT_TRUE(kept.all().empty());
+}
+
+/// A socket whose last close() waits for an hour: a peer does not read what was sent.
+struct Lingering {
+  UniqueFd listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  UniqueFd sender{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  UniqueFd reader;
+
+  Lingering() {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof at;
+    EXPECT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+    EXPECT_EQ(::listen(listener.get(), 1), 0);
+    ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &size);
+    EXPECT_EQ(::connect(sender.get(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+    reader = UniqueFd(::accept(listener.get(), nullptr, nullptr));
+    const std::vector<char> much(1 << 16);
+    while (::send(sender.get(), much.data(), much.size(), MSG_DONTWAIT) > 0) {
+    }
+    const linger hour{1, 3600};
+    EXPECT_EQ(::setsockopt(sender.get(), SOL_SOCKET, SO_LINGER, &hour, sizeof hour), 0);
+  }
+  [[nodiscard]] bool is_over() const {
+    pollfd entry{reader.get(), POLLRDHUP, 0};
+    return ::poll(&entry, 1, 0) > 0 && (entry.revents & POLLHUP) != 0;
+  }
+};
+
+TEST(HolderKept, WaitsForNoDescriptorThatTakesLongToClose) {
+  Kept kept(1);
+  Lingering refused, removed;
+  kept.take("STATUS=nothing to keep", one(std::move(refused.sender)));
+  kept.take("FDSTORE=1\nFDNAME=a", one(std::move(removed.sender)));
+  kept.take("FDSTOREREMOVE=1\nFDNAME=a", {});
+  EXPECT_TRUE(kept.all().empty());
+  EXPECT_FALSE(refused.is_over() || removed.is_over()) << "nobody has waited for it";
 }
 
 TEST(HolderKept, HearsOnceThatTheProgramIsReady) {
