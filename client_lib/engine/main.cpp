@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -23,6 +24,7 @@
 #include "client_lib/engine/serve/own_memory.hpp"
 #include "client_lib/engine/serve/scheduler.hpp"
 #include "ipc/digest/sha256.hpp"
+#include "ipc/vocabulary/standard_streams.hpp"
 
 namespace kvd::engine {
 namespace {
@@ -73,27 +75,37 @@ Result<std::unique_ptr<KvMemory>> take_memory(const Options& options,
   return memory;
 }
 
-/// Blocks the signals that end the engine, in this thread and all it starts.
-sigset_t block_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-  return signals;
-}
-
-/// The first signal stops the scheduler, a second one ends the process at once.
-void serve_signals(Scheduler& scheduler, const sigset_t& signals) {
-  for (bool stopping = false;;) {
-    int signal = 0;
-    if (::sigwait(&signals, &signal) != 0) continue;
-    if (std::exchange(stopping, true)) ::_exit(128 + signal);
-    scheduler.stop();
+/// SIGTERM and SIGINT, from before there is anything to wait for: a model that loads for minutes, a
+/// kvd that does not answer. The first signal stops the scheduler, where there is one, and a second
+/// one ends the process at once. It has a thread until the process ends, so it is never destroyed.
+class Signals {
+ public:
+  /// Blocks them in this thread and all it starts.
+  Signals() {
+    sigemptyset(&signals_);
+    for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals_, signal);
+    ::pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    std::thread([this] { run(); }).detach();
   }
-}
+  void serving(Scheduler& scheduler) { scheduler_ = &scheduler; }
 
-int serve(const Options& options, const sigset_t& signals) {
+ private:
+  void run() {
+    for (bool stopping = false;;) {
+      int signal = 0;
+      if (::sigwait(&signals_, &signal) != 0) continue;
+      Scheduler* scheduler = scheduler_;
+      if (scheduler == nullptr) ::_exit(0);
+      if (std::exchange(stopping, true)) ::_exit(128 + signal);
+      scheduler->stop();
+    }
+  }
+
+  sigset_t signals_{};
+  std::atomic<Scheduler*> scheduler_ = nullptr;
+};
+
+int serve(const Options& options, Signals& signals) {
   auto weights = load(options);
   if (!weights.ok()) return fail(weights.error());
   if (!options.model_name.empty()) weights->name = options.model_name;
@@ -113,8 +125,7 @@ int serve(const Options& options, const sigset_t& signals) {
   auto server =
       HttpServer::start(options.port, {weights->name, weights->has_vocabulary}, scheduler);
   if (!server.ok()) return fail(server.error());
-  // Waits for signals until the process ends; it owns nothing that has to be given back.
-  std::thread([&] { serve_signals(scheduler, signals); }).detach();
+  signals.serving(scheduler);
   std::printf("ready: http://127.0.0.1:%u model %s\n", options.port, weights->name.c_str());
   std::fflush(stdout);
 
@@ -127,10 +138,12 @@ int serve(const Options& options, const sigset_t& signals) {
 }
 
 int main(int argc, char** argv) {
-  const sigset_t signals = block_signals();
+  open_standard_descriptors();
+  static Signals& signals = *new Signals();
+  std::signal(SIGPIPE, SIG_IGN);
   int status = 0;
   const auto options = parse_options(argc, argv, status);
-  if (!options) return status;
+  if (!options) return status_after_output("kvd-engine", status);
   try {
     return serve(*options, signals);
   } catch (const std::bad_alloc&) {

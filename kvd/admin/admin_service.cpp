@@ -207,8 +207,10 @@ HttpResponse AdminService::dispatch(const Route& route, const HttpRequest& reque
 
 HttpResponse AdminService::readiness() {
   const auto standing = backend_.standing("");
-  if (standing.ok() && standing->ready != 0) return ok("{\"status\":\"ready\"}\n");
-  return refusal(503, ErrorCode::kUnavailable, "not ready: starting or draining; try again");
+  const std::string why(standing.ok() ? link::text_of(standing->not_ready)
+                                      : std::string_view(standing.error().message));
+  if (why.empty()) return ok("{\"status\":\"ready\"}\n");
+  return refusal(503, ErrorCode::kUnavailable, "not ready: " + why);
 }
 
 std::optional<HttpResponse> AdminService::check_token(const HttpRequest& request) {

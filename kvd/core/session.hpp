@@ -136,6 +136,7 @@ struct Life {
   TimePoint last_step{0};
   TimePoint last_beat{0};
   std::optional<TimePoint> awaited_since;  ///< silent, and others wait for what it holds
+  bool evicted = false;                    ///< awaited for too long: its end has been asked for
   std::optional<Draining> draining;        ///< out of service by itself
   /// Of an engine that places its blocks: its requests that run or are parked, as of its last call.
   std::optional<std::int64_t> placed;

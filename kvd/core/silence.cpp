@@ -1,6 +1,7 @@
 #include "kvd/core/silence.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvd::core {
 
@@ -36,15 +37,18 @@ void Silence::evict(Session& session) {
   const bool silent = !session.life.responsive;
   if (!silent || held_hbm(session) == Bytes(0) || !is_awaited(session)) {
     session.life.awaited_since.reset();
+    session.life.evicted = false;
   } else if (!session.life.awaited_since) {
     session.life.awaited_since = context_.now;
   } else if (context_.now - *session.life.awaited_since >= context_.config.evict_after) {
     session.life.awaited_since = context_.now;
-    context_.note(Note::Level::kWarning, session.id,
-                  "engine '" + session.info.name +
-                      "' is killed: it is silent, and others have waited for " +
-                      "what it holds longer than engine.evict_after (" +
-                      std::to_string(to_seconds(context_.config.evict_after)) + " s)");
+    if (!std::exchange(session.life.evicted, true)) {
+      context_.note(Note::Level::kWarning, session.id,
+                    "engine '" + session.info.name +
+                        "' is to be killed: it is silent, and others have waited for " +
+                        "what it holds longer than engine.evict_after (" +
+                        std::to_string(to_seconds(context_.config.evict_after)) + " s)");
+    }
     context_.emit(Evict{session.id});
   }
 }
@@ -55,7 +59,7 @@ void Silence::evict_rest(Session& group) {
   group.life.dying_since = context_.now;
   context_.note(Note::Level::kWarning, group.id,
                 "what is left of the group of engine '" + group.info.name +
-                    "' is killed: its session ended engine.evict_after ago");
+                    "' is to be killed: its session ended engine.evict_after ago");
   context_.emit(Evict{group.id});
 }
 

@@ -18,6 +18,14 @@ Status Acceptor::open() {
   return uses_.poller.watch(Poller::Source::kListener, 0, listener_->fd());
 }
 
+Result<bool> Acceptor::restore() {
+  KVD_ASSIGN_OR_RETURN(const bool anew, listener_->restore());
+  if (!anew) return false;
+  listening_ = true;
+  KVD_TRY(open());
+  return true;
+}
+
 void Acceptor::accept() {
   for (int i = 0; i < kFramesATurn; ++i) {
     auto connection = listener_->accept();

@@ -37,6 +37,10 @@ class Acceptor {
   /// Nobody connects any more.
   void close() { listener_.reset(); }
 
+  /// Listens anew where engines no longer find it; whether it had to.
+  /// Errors: those of UnixListener::restore() and of Poller::watch.
+  [[nodiscard]] Result<bool> restore();
+
   /// The listener is readable.
   void accept();
   /// A connection that has not said all is readable.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kvd/admin/link/snapshot.hpp"
+#include "kvd/daemon/admin_token.hpp"
 #include "kvd/daemon/daemon.hpp"
 
 namespace kvd::daemon {
@@ -44,6 +45,7 @@ bool AdminDesk::is_token(const link::Token& sent) const {
 
 Status AdminDesk::serve(link::Channel& channel) {
   KVD_ASSIGN_OR_RETURN(const link::Message message, channel.receive(kMostQuestion, kSend));
+  if (!token_file_.empty()) restore_token(token_file_, token_);
   const auto answered = answer(message);
   link::Verdict verdict;
   if (!answered.ok()) {
@@ -63,7 +65,10 @@ Result<link::ByteVector> AdminDesk::answer(const link::Message& message) {
       const auto token = link::take<link::Token>(body);
       if (!token) return malformed();
       link::ByteVector out;
-      link::append(out, link::Standing{is_token(*token) ? 1u : 0u, daemon_.ready() ? 1u : 0u});
+      link::Standing standing;
+      standing.bears_token = is_token(*token) ? 1u : 0u;
+      standing.not_ready = link::to_text<sizeof standing.not_ready>(daemon_.why_not_ready());
+      link::append(out, standing);
       return out;
     }
     case link::Type::kSnapshot:

@@ -17,9 +17,13 @@ class Daemon;
 /// Owner:  one thread, which may wait for the control thread and for the next snapshot's time.
 class AdminDesk {
  public:
-  /// `token` is not empty; the references outlive the desk.
-  AdminDesk(Daemon& daemon, const Clock& clock, std::string token)
-      : daemon_(daemon), clock_(clock), token_(std::move(token)) {}
+  /// `token` is not empty, and `token_file` is written again where it is gone; empty: there is
+  /// none. The references outlive the desk.
+  AdminDesk(Daemon& daemon, const Clock& clock, std::string token, std::string token_file = "")
+      : daemon_(daemon),
+        clock_(clock),
+        token_(std::move(token)),
+        token_file_(std::move(token_file)) {}
 
   /// Reads one question and answers it. Errors: of the channel, which is then of no use;
   /// InvalidArgument for what is no question.
@@ -36,7 +40,7 @@ class AdminDesk {
 
   Daemon& daemon_;
   const Clock& clock_;
-  const std::string token_;
+  const std::string token_, token_file_;
   TimePoint next_snapshot_{0};
 };
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 
 #include "ipc/vocabulary/unique_fd.hpp"
@@ -62,7 +63,19 @@ Result<std::string> read_token(const std::string& path) {
   return token;
 }
 
+bool write_token(const std::string& path, const std::string& token) {
+  const UniqueFd made(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const std::string line = token + "\n";
+  return made.valid() &&
+         ::write(made.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
+}
+
 }  // namespace
+
+void restore_token(const std::string& path, const std::string& token) {
+  struct stat facts {};
+  if (::lstat(path.c_str(), &facts) != 0 && errno == ENOENT) (void)write_token(path, token);
+}
 
 Result<std::string> load_or_make_token(const std::string& path) {
   struct stat facts {};
@@ -70,11 +83,8 @@ Result<std::string> load_or_make_token(const std::string& path) {
     KVD_TRY(check_file(facts, path));  // before it is opened, which may be forbidden
     return read_token(path);
   }
-  const UniqueFd made(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const std::string token = random_hex();
-  const std::string line = token + "\n";
-  if (!made.valid() ||
-      ::write(made.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+  if (!write_token(path, token)) {
     return make_error(ErrorCode::kUnavailable,
                       "cannot write the admin token to " + path + ": set paths.token_file");
   }

@@ -92,6 +92,7 @@ void ControlLoop::tick() {
   parts_->effects.retry();
   parts_->server->accept_again();
   parts_->acceptor.on_tick();
+  sockets_.on_tick();
   realtime_->tick();
 }
 

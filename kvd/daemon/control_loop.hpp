@@ -11,6 +11,7 @@
 #include "kvd/daemon/parts.hpp"
 #include "kvd/daemon/realtime.hpp"
 #include "kvd/daemon/shell_counters.hpp"
+#include "kvd/daemon/socket_watch.hpp"
 
 namespace kvd::daemon {
 
@@ -21,9 +22,12 @@ namespace kvd::daemon {
 /// Owner:  the thread that calls serve(), which may be another one than the one that made it.
 class ControlLoop {
  public:
-  /// The inbox and the clock must outlive it.
-  ControlLoop(std::unique_ptr<Parts> parts, Inbox& inbox, const Clock& clock)
-      : parts_(std::move(parts)), inbox_(inbox), clock_(clock) {}
+  /// The inbox, the log and the clock must outlive it.
+  ControlLoop(std::unique_ptr<Parts> parts, Inbox& inbox, EventLog& log, const Clock& clock)
+      : parts_(std::move(parts)),
+        inbox_(inbox),
+        clock_(clock),
+        sockets_({parts_->config, parts_->acceptor, *parts_->server, log, clock}) {}
 
   /// Engines may attach when it returns. Errors: Unavailable when the kernel watches no more.
   [[nodiscard]] Status open();
@@ -42,6 +46,8 @@ class ControlLoop {
   [[nodiscard]] std::vector<admin::DomainQuota> quotas() const;
   /// The whole node is out of service.
   [[nodiscard]] bool drains() const { return parts_->events.drains(); }
+  /// As SocketWatch::fault().
+  [[nodiscard]] std::string unreachable() const { return sockets_.fault(); }
   [[nodiscard]] const Device& device() const { return *parts_->device; }
 
   /// What nobody runs on of the prefix cache is free from now on.
@@ -66,6 +72,7 @@ class ControlLoop {
   std::unique_ptr<Parts> parts_;
   Inbox& inbox_;
   const Clock& clock_;
+  SocketWatch sockets_;
   std::optional<RealtimeThread> realtime_;  ///< while it serves
 };
 

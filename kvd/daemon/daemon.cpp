@@ -70,7 +70,7 @@ Result<std::unique_ptr<Daemon>> Daemon::create(Config config, const Clock& clock
 Status Daemon::open(Config config, KeptDescriptors kept) {
   KVD_ASSIGN_OR_RETURN(
       auto parts, Parts::open(std::move(config), {inbox_, log_, clock_}, boot_, std::move(kept)));
-  loop_ = std::make_unique<ControlLoop>(std::move(parts), inbox_, clock_);
+  loop_ = std::make_unique<ControlLoop>(std::move(parts), inbox_, log_, clock_);
   KVD_TRY(loop_->open());
   config_ = loop_->in_force();
   info_ = info_of(config_, loop_->device(), boot_);
@@ -159,6 +159,12 @@ Status Daemon::clear_cache(Nanoseconds timeout) {
   };
   KVD_TRY(ask<bool>(clear, timeout));
   return {};
+}
+
+std::string Daemon::why_not_ready() const {
+  if (!ready_ || drains_) return "starting or draining; try again";
+  const std::string unreachable = loop_->unreachable();
+  return unreachable.empty() ? "" : "no engine can attach: " + unreachable;
 }
 
 admin::DaemonInfo Daemon::info() const {

@@ -61,8 +61,8 @@ class Daemon {
   [[nodiscard]] Status clear_cache(Nanoseconds timeout);
   /// What the Controller does not know.
   [[nodiscard]] Result<ShellCounters> shell(Nanoseconds timeout);
-  /// Whether engines can attach now.
-  [[nodiscard]] bool ready() const { return ready_ && !drains_; }
+  /// Why engines cannot attach now; empty: they can.
+  [[nodiscard]] std::string why_not_ready() const;
   [[nodiscard]] admin::DaemonInfo info() const;
   /// The latest happenings, oldest first.
   [[nodiscard]] std::vector<admin::Happening> happenings() const { return log_.all(); }

@@ -1,12 +1,15 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
-#include <thread>
+#include <new>
+#include <system_error>
+#include <utility>
 
+#include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd/daemon/admin_child.hpp"
 #include "kvd/daemon/admin_desk.hpp"
 #include "kvd/daemon/admin_token.hpp"
@@ -17,6 +20,7 @@
 #include "kvd/daemon/log.hpp"
 #include "kvd/daemon/places.hpp"
 #include "kvd/daemon/service_manager.hpp"
+#include "kvd/daemon/signals.hpp"
 
 extern char** environ;
 
@@ -28,21 +32,20 @@ constexpr int kDeviceLost = 3;
 /// Of the end of the process: longer than a log that is read needs.
 constexpr Nanoseconds kLogPatience = std::chrono::milliseconds(500);
 
+/// By what the standard library throws where the process is too tightly bounded.
+int cannot_start(const char* what, const char* remedy) {
+  std::fprintf(stderr, "kvd: cannot start: %s: %s\n", what, remedy);
+  return 1;
+}
+
+/// A umask that takes rights of kvd's own user away would keep it from its own files.
+void keep_own_rights() { ::umask(::umask(0) & 077); }
+
 /// The reason is the last line, after what the log still holds.
 int fail(const Error& error) {
   flush_log(kLogPatience);
   std::fprintf(stderr, "kvd: %s\n", error.message.c_str());
   return error.code == ErrorCode::kInvalidArgument ? 2 : 1;
-}
-
-/// Blocks the signals a daemon listens to, in this thread and all it starts.
-sigset_t block_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-  return signals;
 }
 
 void reload(Daemon& daemon, int argc, char** argv) {
@@ -54,24 +57,6 @@ void reload(Daemon& daemon, int argc, char** argv) {
     return;
   }
   daemon.reload(std::move(invocation->config));
-}
-
-/// SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reloads.
-void serve_signals(Daemon& daemon, const sigset_t& signals, int argc, char** argv) {
-  bool draining = false;
-  for (;;) {
-    int signal = 0;
-    if (::sigwait(&signals, &signal) != 0) continue;
-    if (signal == SIGHUP) {
-      reload(daemon, argc, argv);
-    } else if (draining) {
-      ::_exit(128 + signal);
-    } else {
-      draining = true;
-      notify_service_manager("STOPPING=1\nSTATUS=draining");
-      daemon.stop();
-    }
-  }
 }
 
 /// Every fd of a large pool's slabs, and a few for each session.
@@ -97,12 +82,11 @@ Result<std::unique_ptr<AdminChild>> start_admin(const Config& config, Daemon& da
        .admin_port = config.admin_port,
        .metrics_address = config.metrics_address,
        .metrics_port = config.metrics_port},
-      AdminDesk(daemon, clock, std::move(token)),
+      AdminDesk(daemon, clock, std::move(token), config.token_file),
       [&daemon](const std::string& text) { daemon.warn(text); });
 }
 
-int serve(const Config& config, KeptDescriptors kept, const sigset_t& signals, int argc,
-          char** argv) {
+int serve(const Config& config, KeptDescriptors kept, Signals& signals, int argc, char** argv) {
   ::prctl(PR_SET_DUMPABLE, 0);
   const bool host = config.backend == BackendChoice::kHost;
   if (const Status capabilities =
@@ -118,8 +102,7 @@ int serve(const Config& config, KeptDescriptors kept, const sigset_t& signals, i
 
   auto admin = start_admin(config, **daemon, clock);
   if (!admin.ok()) return fail(admin.error());
-  // Waits for signals until the process ends; it owns nothing that has to be given back.
-  std::thread([&] { serve_signals(**daemon, signals, argc, argv); }).detach();
+  signals.serving(**daemon, [&] { reload(**daemon, argc, argv); });
   log_info("ready: engines attach at " + config.attach_socket);
   notify_service_manager("READY=1\nSTATUS=engines attach at " + config.attach_socket);
   const Status end = (*daemon)->run();
@@ -133,32 +116,45 @@ int serve(const Config& config, KeptDescriptors kept, const sigset_t& signals, i
 }
 
 int main(int argc, char** argv) {
-  const sigset_t signals = block_signals();
+  open_standard_descriptors();
+  keep_own_rights();
+  Signals& signals = Signals::take();
+  std::signal(SIGPIPE, SIG_IGN);
+  KeptDescriptors kept = take_kept_descriptors();
   auto invocation = parse_invocation(argc, argv, environ);
   if (!invocation.ok()) return fail(invocation.error());
   Config& config = invocation->config;
   using Action = Invocation::Action;
   if (invocation->action != Action::kRun && invocation->action != Action::kCheck) {
     std::fputs(invocation->text.c_str(), stdout);
-    return 0;
+    return status_after_output("kvd", 0);
   }
   const std::vector<std::string> found = faults(config);
   for (const std::string& fault : found) std::fprintf(stderr, "kvd: %s\n", fault.c_str());
   if (!found.empty()) return 2;
   if (invocation->action == Action::kCheck) {
     std::puts("kvd: the configuration is valid");
-    return 0;
+    return status_after_output("kvd", 0);
   }
   set_log_level(config.log_level);
   resolve_paths(config, environ);
-  return serve(config, take_kept_descriptors(), signals, argc, argv);
+  signals.starting(config);
+  return serve(config, std::move(kept), signals, argc, argv);
 }
 
 }  // namespace
 }  // namespace kvd::daemon
 
 int main(int argc, char** argv) {
-  const int status = kvd::daemon::main(argc, argv);
+  int status = 1;
+  try {
+    status = kvd::daemon::main(argc, argv);
+  } catch (const std::system_error& error) {
+    status = kvd::daemon::cannot_start(
+        error.what(), "raise the limit of threads (ulimit -u, TasksMax) or memory");
+  } catch (const std::bad_alloc&) {
+    status = kvd::daemon::cannot_start("no memory left", "raise ulimit -v or -d, or MemoryMax");
+  }
   kvd::daemon::flush_log(kvd::daemon::kLogPatience);
   return status;
 }

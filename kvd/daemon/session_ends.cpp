@@ -105,6 +105,7 @@ void SessionEnds::end_group(Peer& first, bool died) {
 }
 
 void SessionEnds::remove(Peer& peer) {
+  unkillable_.erase(peer.engine);
   uses_.poller.forget(peer.process.pidfd.get());
   uses_.sessions.remove(peer.engine);
 }
@@ -143,11 +144,17 @@ void SessionEnds::kill_ranks(EngineId engine) {
 
 void SessionEnds::kill(const Peer& peer) {
   if (::syscall(SYS_pidfd_send_signal, peer.process.pidfd.get(), SIGKILL, nullptr, 0) == 0) return;
-  if (errno == ESRCH) return;  // it has ended already
+  const int error = errno;
+  const bool unseen = peer.process.pid == 0;
+  if (error == ESRCH && !unseen) return;  // it has ended already
+  if (!unkillable_.insert(peer.engine).second) return;
+  const std::string remedy =
+      unseen ? "kvd does not see its process: run kvd with hostPID: true (docker: --pid host)"
+      : error == EPERM ? "end it by hand, or give kvd CAP_KILL"
+                       : "end it by hand";
   uses_.log.tell(core::Note::Level::kError, peer.engine,
                  "engine '" + peer.name + "' (pid " + std::to_string(peer.process.pid) +
-                     ") cannot be killed: " + std::strerror(errno) +
-                     ": end it by hand, or give kvd CAP_KILL");
+                     ") cannot be killed: " + std::strerror(error) + ": " + remedy);
 }
 
 }  // namespace kvd::daemon

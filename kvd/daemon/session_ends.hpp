@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "kvd/daemon/event_feed.hpp"
@@ -63,6 +64,7 @@ class SessionEnds {
   void kill(const Peer& peer);
 
   const Uses uses_;
+  std::set<EngineId> unkillable_;  ///< as was told
 };
 
 }  // namespace kvd::daemon

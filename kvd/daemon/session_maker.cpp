@@ -221,6 +221,12 @@ void SessionMaker::seat(Peer peer, const core::Attach& attach) {
   const EngineId engine = peer.engine;
   if (peer.ring) peer.ring->close_peer_fds();
   uses_.log.info(engine, attached(peer, attach));
+  if (attach.pid == 0 && !std::exchange(told_unseen_, true)) {
+    uses_.log.warn(
+        engine,
+        "kvd does not see the processes of engines, and so cannot end one that hangs and "
+        "keeps memory from others: run kvd with hostPID: true (docker: --pid host)");
+  }
   const auto& shape = attach.model_class;
   const std::string advice = shape ? slot_advice(*shape, uses_.device.copy_sizes()) : "";
   if (!advice.empty()) log_warning("engine '" + attach.name + "': " + advice);

@@ -79,6 +79,7 @@ class SessionMaker {
 
   const Uses uses_;
   const Identity identity_;
+  bool told_unseen_ = false;  ///< that kvd does not see the processes of engines
 };
 
 }  // namespace kvd::daemon

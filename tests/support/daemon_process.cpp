@@ -78,9 +78,11 @@ bool KvdProcess::wait_ready() const {
   return poll_until([&] { return get("/readyz").status == 200; });
 }
 
-HttpAnswer KvdProcess::get(const std::string& path) const {
-  return exchange(admin_port_, "GET " + path, "", "");
+HttpAnswer http_get(std::uint16_t port, const std::string& path) {
+  return exchange(port, "GET " + path, "", "");
 }
+
+HttpAnswer KvdProcess::get(const std::string& path) const { return http_get(admin_port_, path); }
 
 std::string KvdProcess::authorization() const {
   std::string token = text_of(token_file_);

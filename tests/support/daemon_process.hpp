@@ -80,6 +80,9 @@ struct KvdRun {
 [[nodiscard]] KvdRun run_kvd(const std::vector<std::string>& arguments,
                              const std::vector<std::string>& environment = {});
 
+/// The answer of a server on this machine.
+[[nodiscard]] HttpAnswer http_get(std::uint16_t port, const std::string& path);
+
 /// The first process that the process has started and that is there; 0: none.
 [[nodiscard]] pid_t child_of(pid_t parent);
 

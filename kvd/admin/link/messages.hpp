@@ -82,9 +82,9 @@ static_assert(sizeof(Verdict) == 512);
 /// What a token is worth, and whether engines can attach now.
 struct Standing {
   std::uint32_t bears_token = 0;
-  std::uint32_t ready = 0;
+  std::array<char, 252> not_ready{};  ///< why they cannot; empty: they can
 };
-static_assert(sizeof(Standing) == 8);
+static_assert(sizeof(Standing) == 256);
 
 /// The documents that can be changed, each with a tag that tells its versions apart. The first two
 /// are the tuning's.

@@ -336,7 +336,9 @@ TEST_F(AdminServiceTest, ConcurrentChangesAllCount) {
 
 TEST_F(AdminServiceTest, ReadinessFollowsTheBackend) {
   backend.set_ready(false);
-  EXPECT_EQ(sut.handle(get("/readyz")).status, 503);
+  const HttpResponse unready = sut.handle(get("/readyz"));
+  EXPECT_EQ(unready.status, 503);
+  EXPECT_THAT(unready.body, testing::HasSubstr("not ready: the sockets are gone"));
   EXPECT_EQ(sut.handle(get("/healthz")).status, 200);
 }
 

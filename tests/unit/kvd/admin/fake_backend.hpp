@@ -24,7 +24,8 @@ class FakeBackend final : public AdminBackend {
   }
   Result<link::Standing> standing(std::string_view token) override {
     const std::lock_guard lock(mutex_);
-    return link::Standing{token == kToken ? 1u : 0u, ready_ ? 1u : 0u};
+    return link::Standing{token == kToken ? 1u : 0u,
+                          link::to_text<252>(ready_ ? "" : "the sockets are gone")};
   }
   Result<core::Tuning> change(std::string_view, const TuningPatch& patch) override {
     const std::lock_guard lock(mutex_);

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/support/controller_world.hpp"
 
 namespace kvd::test {
@@ -53,6 +55,20 @@ TEST(Eviction, OfASilentEngineThatOthersHaveWaitedForSoLong) {
   world.finish_copies();
   world.step_until_granted(waiting);
   EXPECT_EQ(world.engines.at(waiting).reply.run.size(), 1u);
+}
+
+// kvd may not be able to kill it.
+TEST(Eviction, IsToldOnceHoweverOftenItIsTried) {
+  World world(evicting_pool());
+  const EngineId silent = silent_engine(world);
+  const EngineId waiting = world.attach(small_model(), kOwn);
+  ASSERT_EQ(world.submit(waiting, 1, 8, 4), ErrorCode::kOk);
+  live(world, waiting, 200);
+  EXPECT_THAT(world.evicted, ElementsAre(silent, silent, silent));
+  const auto said = std::count_if(world.notes.begin(), world.notes.end(), [](const auto& note) {
+    return note.text.find("is to be killed") != std::string::npos;
+  });
+  EXPECT_EQ(said, 1);
 }
 
 TEST(Eviction, OfNobodyWhileNobodyWaits) {
