@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "ipc/vocabulary/bounded_input.hpp"
+#include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd/ctl/assignments.hpp"
 #include "kvd/ctl/doctor/diagnosis.hpp"
 #include "kvd/ctl/drain.hpp"
@@ -154,12 +156,17 @@ void add_top(CLI::App& app, Arguments& arguments) {
       ->capture_default_str();
 }
 
+/// $XDG_RUNTIME_DIR; empty where it is no absolute path, which its specification has ignored.
+std::string own_runtime() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  return runtime != nullptr && *runtime == '/' ? runtime : "";
+}
+
 /// The folder where engines of this user find a kvd.
 std::string usual_runtime_dir() {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  const std::string own = std::string(runtime ? runtime : "") + "/kvd";
+  const std::string own = own_runtime() + "/kvd";
   std::error_code none;
-  return runtime && std::filesystem::exists(own, none) ? own : "/run/kvd";
+  return !own_runtime().empty() && std::filesystem::exists(own, none) ? own : "/run/kvd";
 }
 
 void add_doctor(CLI::App& app, Arguments& arguments) {
@@ -168,7 +175,8 @@ void add_doctor(CLI::App& app, Arguments& arguments) {
   sub->fallthrough();
   sub->callback([&arguments] { arguments.command = kDoctor; });
   sub->add_option("--runtime-dir", arguments.runtime_dir,
-                  "paths.runtime_dir of kvd; without it, kvd in $XDG_RUNTIME_DIR or /run");
+                  "paths.runtime_dir of kvd; without it $KVD_ENDPOINT, else where the kvd that\n"
+                  "answers listens, else kvd in $XDG_RUNTIME_DIR or /run");
 }
 
 void describe(CLI::App& app, Arguments& arguments) {
@@ -194,7 +202,8 @@ void describe(CLI::App& app, Arguments& arguments) {
 Result<std::string> read_token(const std::string& file) {
   std::string token;
   std::ifstream stream(file);
-  if (!std::getline(stream, token) || token.empty()) {
+  const auto read = read_bounded_line(stream, token, file, kKiB);
+  if (!read.ok() || !*read || token.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "cannot read a token from \"" + file + "\"; it is readable by kvd's user");
   }
@@ -205,8 +214,7 @@ Result<std::string> read_token(const std::string& file) {
 /// an address of this machine.
 std::string usual_token_file(const std::string& url) {
   if (!url.starts_with("http://127.") && !url.starts_with("http://localhost")) return "";
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  for (const std::string& folder : {std::string(runtime ? runtime : ""), std::string("/run")}) {
+  for (const std::string& folder : {own_runtime(), std::string("/run")}) {
     std::string file = folder + "/kvd/admin.token";
     if (!folder.empty() && read_token(file).ok()) return file;
   }
@@ -258,17 +266,41 @@ doctor::AdminFacts ask_admin(RestRequest request) {
   const auto answer = ask(request);
   if (!answer.ok()) return facts;
   facts.status = answer->status;
-  if (answer->status == 200) facts.version = version_in(answer->body);
+  if (answer->status != 200) return facts;
+  facts.version = text_in(answer->body, "version");
+  facts.attach = text_in(answer->body, "endpoints/attach");
+  facts.command = text_in(answer->body, "endpoints/command");
+  request.path = "/v1/engines";
+  const auto engines = ask(request);
+  if (engines.ok()) facts.unseen = unseen_in(engines->body);
   return facts;
+}
+
+/// Where engines of this user would look for a kvd, else where the running one says it is.
+doctor::Places places_of(const Arguments& arguments, const doctor::AdminFacts& admin) {
+  const char* endpoint = std::getenv("KVD_ENDPOINT");
+  doctor::Places places;
+  if (!arguments.runtime_dir.empty()) {
+    places.attach = arguments.runtime_dir + "/attach.sock";
+  } else if (endpoint != nullptr && *endpoint != '\0') {
+    places.attach = endpoint;
+  } else {
+    places.attach = admin.attach.empty() ? usual_runtime_dir() + "/attach.sock" : admin.attach;
+  }
+  places.command = admin.command;
+  if (places.attach != admin.attach) {
+    places.command = std::filesystem::path(places.attach).parent_path() / "command.sock";
+  }
+  return places;
 }
 
 int run_doctor(Arguments& arguments) {
   if (const Status status = complete_token(arguments); !status.ok()) {
     return fail(kUsage, status.error().message);
   }
-  if (arguments.runtime_dir.empty()) arguments.runtime_dir = usual_runtime_dir();
-  doctor::Facts facts = doctor::look({"", arguments.runtime_dir});
-  facts.admin = ask_admin(arguments.request);
+  const doctor::AdminFacts admin = ask_admin(arguments.request);
+  doctor::Facts facts = doctor::look(places_of(arguments, admin));
+  facts.admin = admin;
   const auto findings = doctor::diagnose(facts);
   std::fputs((arguments.json ? findings_json(findings) : findings_text(findings)).c_str(), stdout);
   return doctor::is_healthy(findings) ? kDone : kRefused;
@@ -410,7 +442,9 @@ int run(Arguments& arguments) {
 }  // namespace
 }  // namespace kvd::ctl
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   kvd::ctl::Arguments arguments;
   CLI::App app("Looks into a running kvd, and tunes it", "kvdctl");
   kvd::ctl::describe(app, arguments);
@@ -420,4 +454,11 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? kvd::ctl::kDone : kvd::ctl::kUsage;
   }
   return kvd::ctl::run(arguments);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  kvd::open_standard_descriptors();
+  return kvd::status_after_output("kvdctl", run(argc, argv));
 }

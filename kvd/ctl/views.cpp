@@ -332,10 +332,19 @@ Result<std::string> render(View view, std::string_view document) {
   }
 }
 
-std::string version_in(std::string_view status_document) {
+std::string text_in(std::string_view status_document, const std::string& path) {
   const Json status = Json::parse(status_document, nullptr, /*allow_exceptions=*/false);
-  if (!status.is_object() || !status.contains("version")) return "";
-  return text(status["version"]);
+  const Json::json_pointer place("/" + path);
+  return status.is_object() && status.contains(place) ? text(status[place]) : "";
+}
+
+int unseen_in(std::string_view engines_document) {
+  const Json document = Json::parse(engines_document, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object() || !document.contains("engines")) return 0;
+  const Json& engines = document["engines"];
+  return static_cast<int>(std::count_if(engines.begin(), engines.end(), [](const Json& engine) {
+    return engine.is_object() && engine.value("pid", Json(1)) == 0;
+  }));
 }
 
 std::string refusal_text(std::string_view document) {

@@ -27,8 +27,10 @@ enum class View {
 ///         the message recommends --json.
 [[nodiscard]] Result<std::string> render(View view, std::string_view document);
 
-/// The daemon's version in the status document; "" when it is not there.
-[[nodiscard]] std::string version_in(std::string_view status_document);
+/// A text in the status document, as "version" or "endpoints/attach"; "" when it is not there.
+[[nodiscard]] std::string text_in(std::string_view status_document, const std::string& path);
+/// How many engines of the document kvd sees no process of.
+[[nodiscard]] int unseen_in(std::string_view engines_document);
 
 /// The message of an answer that refuses, "path: message"; the text itself when it is not ours.
 [[nodiscard]] std::string refusal_text(std::string_view document);

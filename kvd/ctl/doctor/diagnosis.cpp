@@ -48,6 +48,29 @@ Finding check_folder(const Facts& facts) {
   return ok("folder", folder.path + " may be written by its owner only");
 }
 
+/// A kvd answers kvdctl, and engines would not find it.
+Finding check_missing(const Facts& facts) {
+  const SocketFacts& socket = facts.attach;
+  const AdminFacts& admin = facts.admin;
+  if (admin.status == 0) {
+    return warning("sockets", "no kvd runs: " + socket.path + " is not there",
+                   "start kvd (systemctl start kvd), or name its folder with --runtime-dir");
+  }
+  if (admin.attach == socket.path) {
+    return fault("sockets", "kvd runs, and its socket " + socket.path + " was removed",
+                 "wait a second: kvd makes it anew, or " + admin.url +
+                     "/readyz says why it cannot; then restart kvd");
+  }
+  const std::string where = admin.attach.empty() ? "at another path" : "at " + admin.attach;
+  return fault("sockets",
+               "the kvd of " + admin.url + " listens " + where + ", not at " + socket.path,
+               admin.attach.empty()
+                   ? "set KVD_ENDPOINT to its attach socket (kvdctl status, with --token-file)"
+                   : "set KVD_ENDPOINT=" + admin.attach +
+                         " for engines, or name the address of "
+                         "the other kvd with --url");
+}
+
 Finding check_attach(const Facts& facts) {
   const SocketFacts& socket = facts.attach;
   switch (socket.state) {
@@ -66,10 +89,31 @@ Finding check_attach(const Facts& facts) {
       return fault("sockets", socket.path + " is no socket: kvd does not start with it",
                    "remove it, or set paths.attach_socket to another path");
     case SocketState::kMissing:
-      return warning("sockets", "no kvd runs: " + socket.path + " is not there",
-                     "start kvd (systemctl start kvd), or name its folder with --runtime-dir");
+      return check_missing(facts);
   }
   return {};
+}
+
+/// Only said where something is wrong: engines that find one kvd while kvdctl asks another.
+void check_kvd(const Facts& facts, std::vector<Finding>& findings) {
+  const AdminFacts& admin = facts.admin;
+  const bool two = facts.attach.state == SocketState::kAnswers && !admin.attach.empty() &&
+                   admin.attach != facts.attach.path;
+  if (two) {
+    findings.push_back(warning("sockets",
+                               "engines attach at " + facts.attach.path + ", and the kvd of " +
+                                   admin.url + " is another one: it listens at " + admin.attach,
+                               "name the admin address of the first one with --url, or set "
+                               "KVD_ENDPOINT=" +
+                                   admin.attach));
+  }
+  if (admin.unseen > 0) {
+    findings.push_back(warning("processes",
+                               "kvd does not see the processes of engines (" +
+                                   std::to_string(admin.unseen) +
+                                   " attached): it cannot end one that hangs",
+                               "run kvd with hostPID: true (docker: --pid host)"));
+  }
 }
 
 /// Only said where it differs from the attach socket.
@@ -215,6 +259,7 @@ Finding check_admin(const Facts& facts) {
 std::vector<Finding> diagnose(const Facts& facts) {
   std::vector<Finding> findings{check_folder(facts), check_attach(facts)};
   check_command(facts, findings);
+  check_kvd(facts, findings);
   for (const Finding& finding :
        {check_token(facts.token), check_files(facts.process), check_locked(facts),
         check_answers(facts.process), check_pages(facts.pages), check_driver(facts.driver),

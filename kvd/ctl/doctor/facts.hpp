@@ -60,6 +60,9 @@ struct AdminFacts {
   std::string version;  ///< of the daemon; "": it did not say
   int status = 0;       ///< of HTTP; 0: no answer
   std::string own_version;
+  std::string attach = {};   ///< where its engines attach; "": it did not say
+  std::string command = {};  ///< likewise
+  int unseen = 0;            ///< attached engines whose processes it does not see
 };
 
 /// Everything a diagnosis rests on.
@@ -78,11 +81,12 @@ struct Facts {
 /// Where to look. `root` goes before /proc, /sys and /dev.
 struct Places {
   std::string root;
-  std::string runtime_dir;
+  std::string attach;   ///< socket
+  std::string command;  ///< likewise
 };
 
 /// Looks at this machine, the admin interface aside. What cannot be read is left at its default.
-/// Connects to the sockets of `runtime_dir` and hangs up. Thread: any.
+/// Connects to the sockets and hangs up. Thread: any.
 [[nodiscard]] Facts look(const Places& places);
 
 }  // namespace kvd::ctl::doctor

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -142,10 +143,11 @@ DriverFacts look_at_driver(const std::string& root) {
 Facts look(const Places& places) {
   Facts facts;
   facts.user = ::geteuid();
-  facts.folder = look_at_file(places.runtime_dir);
-  facts.token = look_at_file(places.runtime_dir + "/admin.token");
-  facts.attach = look_at_socket(places.runtime_dir + "/attach.sock", SOCK_SEQPACKET);
-  facts.command = look_at_socket(places.runtime_dir + "/command.sock", SOCK_STREAM);
+  const std::string folder = std::filesystem::path(places.attach).parent_path();
+  facts.folder = look_at_file(folder.empty() ? "." : folder);
+  facts.token = look_at_file(facts.folder.path + "/admin.token");
+  facts.attach = look_at_socket(places.attach, SOCK_SEQPACKET);
+  facts.command = look_at_socket(places.command, SOCK_STREAM);
   facts.process = look_at_process(places.root, facts.attach.pid);
   facts.pages = look_at_pages(places.root);
   facts.driver = look_at_driver(places.root);

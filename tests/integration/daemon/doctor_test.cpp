@@ -56,6 +56,26 @@ TEST(Doctor, FindsARunningKvdSoundAndAKilledOnesSocketsStale) {
   EXPECT_THAT(found(sick, "sockets"), testing::ElementsAre("fault")) << sick.findings;
 }
 
+// Without a word of where it is: kvdctl's own address of it is enough.
+TEST(Doctor, FindsAKvdWhereItSaysThatItListensAndByKvdEndpoint) {
+  const RuntimeFolder folder;
+  const KvdProcess kvd(folder);
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  const std::string url = "KVD_ADMIN_URL=http://127.0.0.1:" + std::to_string(kvd.admin_port());
+  for (const std::string& endpoint :
+       {std::string("KVD_ENDPOINT"), "KVD_ENDPOINT=" + kvd.endpoint()}) {
+    ChildProcess process({{built_program("kvdctl"), "doctor"},
+                          {url, endpoint, "KVD_ADMIN_TOKEN_FILE=" + folder.file("admin.token")}});
+    EXPECT_TRUE(process.wait_for_line("kvd listens at " + kvd.endpoint())) << endpoint;
+    EXPECT_EQ(process.wait(), 0) << endpoint;
+  }
+  ChildProcess other({{built_program("kvdctl"), "doctor"},
+                      {url, "KVD_ENDPOINT=" + folder.file("other.sock"),
+                       "KVD_ADMIN_TOKEN_FILE=" + folder.file("admin.token")}});
+  EXPECT_TRUE(other.wait_for_line("not at " + folder.file("other.sock")));
+  EXPECT_EQ(other.wait(), 1);
+}
+
 TEST(Doctor, SaysWhetherAnswersGoBeforeOtherPrograms) {
   {
     const RuntimeFolder folder;

@@ -97,6 +97,21 @@ constexpr Case kCases[] = {
        f.attach.state = f.command.state = SocketState::kMissing;
        f.admin.status = 0;
      }},
+    {"SocketRemoved", "sockets", Severity::kFault,
+     [](Facts& f) {
+       f.attach.state = f.command.state = SocketState::kMissing;
+       f.admin.attach = f.attach.path;
+     }},
+    {"KvdElsewhere", "sockets", Severity::kFault,
+     [](Facts& f) {
+       f.attach.state = f.command.state = SocketState::kMissing;
+       f.admin.attach = "/run/user/7/kvd/attach.sock";
+     }},
+    {"KvdThatDoesNotSayWhere", "sockets", Severity::kFault,
+     [](Facts& f) { f.attach.state = f.command.state = SocketState::kMissing; }},
+    {"TwoKvds", "sockets", Severity::kWarning,
+     [](Facts& f) { f.admin.attach = "/run/user/7/kvd/attach.sock"; }},
+    {"UnseenProcesses", "processes", Severity::kWarning, [](Facts& f) { f.admin.unseen = 2; }},
     {"OpenToken", "token", Severity::kFault, [](Facts& f) { f.token.mode = S_IFREG | 0644; }},
     {"LinkedToken", "token", Severity::kFault, [](Facts& f) { f.token.mode = S_IFLNK | 0777; }},
     {"FewFiles", "files", Severity::kWarning, [](Facts& f) { f.process.files = 1024; }},
@@ -155,7 +170,9 @@ class Machine : public testing::Test {
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text;
   }
-  [[nodiscard]] Facts facts() const { return look({root.path(), sockets.path()}); }
+  [[nodiscard]] Facts facts() const {
+    return look({root.path(), sockets.file("attach.sock"), sockets.file("command.sock")});
+  }
   UniqueFd bound(const std::string& name, int type, bool listening) {
     UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
