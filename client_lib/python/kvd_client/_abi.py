@@ -5,9 +5,12 @@ Names follow kvd.h, which says what each of them means.
 
 from __future__ import annotations
 
+import array
 import ctypes
 import functools
+import operator
 import os
+from collections.abc import Iterable
 from ctypes import (
     CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16,
     c_uint32, c_uint64, c_void_p,
@@ -21,7 +24,88 @@ LIBRARY = "libkvd_client.so"
 SONAME = "libkvd_client.so.0"
 
 
-class OpenOptions(Structure):
+def _whole(value: Any, kind: Any) -> int:
+    """The number, where it fits the C type: ctypes would cut off what does not, and kvd would be
+    told another number."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{value!r} is no whole number") from None
+    bits = 8 * ctypes.sizeof(kind)
+    least = 0 if kind in _UNSIGNED else -(1 << bits - 1)
+    if not least <= number < least + (1 << bits):
+        raise InvalidArgument(f"{number} is not from {least} to {least + (1 << bits) - 1}")
+    return number
+
+
+_UNSIGNED = {c_uint8, c_uint16, c_uint32, c_uint64, c_size_t}
+_WHOLE = _UNSIGNED | {c_int, c_int32, c_int64}
+
+
+class U32(c_uint32):
+    """The type of an argument: a number that does not fit is refused."""
+
+    @classmethod
+    def from_param(cls, value: Any) -> U32:
+        return cls(_whole(value, c_uint32))
+
+
+class U64(c_uint64):
+    """Likewise."""
+
+    @classmethod
+    def from_param(cls, value: Any) -> U64:
+        return cls(_whole(value, c_uint64))
+
+
+class I32(c_int32):
+    """Likewise."""
+
+    @classmethod
+    def from_param(cls, value: Any) -> I32:
+        return cls(_whole(value, c_int32))
+
+
+class Address(c_void_p):
+    """Likewise."""
+
+    @classmethod
+    def from_param(cls, value: Any) -> Address:
+        return cls(_whole(value, c_uint64))
+
+
+def numbers(kind: Any, values: Iterable[int]) -> Any:
+    """A C array of `kind`, c_uint32 or c_uint64, each of which fits."""
+    try:
+        packed = array.array("I" if kind is c_uint32 else "Q", iter(values))  # bytes are numbers, too
+    except (OverflowError, TypeError) as fault:
+        most = (1 << 8 * ctypes.sizeof(kind)) - 1
+        raise InvalidArgument(f"not all are whole numbers from 0 to {most}: {fault}") from None
+    return (kind * len(packed)).from_buffer(packed)
+
+
+def text(value: str | None) -> bytes | None:
+    """A text for C, where it ends at the first NUL."""
+    if value is not None and "\0" in value:
+        raise InvalidArgument(f"{value!r} has a NUL in it")
+    return value.encode() if value is not None else None
+
+
+class Struct(Structure):
+    """A struct whose whole numbers are refused where they do not fit."""
+
+    _kinds: dict[str, Any] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._kinds = {name: kind for name, kind, *_ in cls._fields_ if kind in _WHOLE}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        kind = self._kinds.get(name)
+        super().__setattr__(name, value if kind is None else _whole(value, kind))
+
+
+class OpenOptions(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("endpoint", c_char_p),
@@ -42,7 +126,7 @@ class OpenOptions(Structure):
     ]
 
 
-class Region(Structure):
+class Region(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("id", c_uint64),
@@ -54,7 +138,7 @@ class Region(Structure):
     ]
 
 
-class Demand(Structure):
+class Demand(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("kept_bytes", c_uint64),
@@ -65,7 +149,7 @@ class Demand(Structure):
     ]
 
 
-class SessionInfo(Structure):
+class SessionInfo(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("engine", c_uint32),
@@ -85,7 +169,7 @@ class SessionInfo(Structure):
     ]
 
 
-class Request(Structure):
+class Request(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("id", c_uint64),
@@ -99,7 +183,7 @@ class Request(Structure):
     ]
 
 
-class StepReport(Structure):
+class StepReport(Struct):
     _fields_ = [
         ("request", c_uint64),
         ("tokens", c_uint64),
@@ -108,7 +192,7 @@ class StepReport(Structure):
     ]
 
 
-class RunEntry(Structure):
+class RunEntry(Struct):
     _fields_ = [
         ("request", c_uint64),
         ("tokens_present", c_uint64),
@@ -120,11 +204,11 @@ class RunEntry(Structure):
     ]
 
 
-class HoldEntry(Structure):
+class HoldEntry(Struct):
     _fields_ = [("request", c_uint64), ("reason", c_uint32), ("reserved", c_uint32)]
 
 
-class StepInput(Structure):
+class StepInput(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("reports", POINTER(StepReport)),
@@ -134,7 +218,7 @@ class StepInput(Structure):
     ]
 
 
-class StepResult(Structure):
+class StepResult(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("iteration", c_uint64),
@@ -145,7 +229,7 @@ class StepResult(Structure):
     ]
 
 
-class PlacementEntry(Structure):
+class PlacementEntry(Struct):
     _fields_ = [
         ("request", c_uint64),
         ("resident_blocks", c_uint64),
@@ -154,7 +238,7 @@ class PlacementEntry(Structure):
     ]
 
 
-class Placement(Structure):
+class Placement(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("budget_blocks", c_uint64),
@@ -163,7 +247,7 @@ class Placement(Structure):
     ]
 
 
-class Stats(Structure):
+class Stats(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("region_bytes", c_uint64),
@@ -177,7 +261,7 @@ class Stats(Structure):
     ]
 
 
-class SchedRequest(Structure):
+class SchedRequest(Struct):
     _fields_ = [
         ("id", c_uint64),
         ("state", c_uint32),
@@ -196,7 +280,7 @@ class SchedRequest(Structure):
     ]
 
 
-class SchedInput(Structure):
+class SchedInput(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("free_blocks", c_uint64),
@@ -214,7 +298,7 @@ class SchedInput(Structure):
     ]
 
 
-class SchedResult(Structure):
+class SchedResult(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("preempt", POINTER(c_uint64)),
@@ -228,11 +312,11 @@ class SchedResult(Structure):
     ]
 
 
-class BlockPiece(Structure):
+class BlockPiece(Struct):
     _fields_ = [("offset", c_uint64), ("stride", c_uint64), ("bytes", c_uint64)]
 
 
-class CacheOptions(Structure):
+class CacheOptions(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("model", c_char_p),
@@ -281,52 +365,52 @@ HANDLE = c_void_p
 _CALLS: dict[str, list[Any]] = {
     "kvd_open": [POINTER(OpenOptions), POINTER(HANDLE)],
     "kvd_get_session_info": [HANDLE, POINTER(SessionInfo)],
-    "kvd_ping": [HANDLE, c_uint64],
-    "kvd_get_stats": [HANDLE, c_uint64, POINTER(Stats)],
-    "kvd_region_allocate": [HANDLE, c_uint64, c_uint64, POINTER(Region)],
-    "kvd_region_free": [HANDLE, c_uint64, c_uint64],
-    "kvd_region_reserve": [HANDLE, c_uint64, c_uint64, POINTER(Region)],
+    "kvd_ping": [HANDLE, U64],
+    "kvd_get_stats": [HANDLE, U64, POINTER(Stats)],
+    "kvd_region_allocate": [HANDLE, U64, U64, POINTER(Region)],
+    "kvd_region_free": [HANDLE, U64, U64],
+    "kvd_region_reserve": [HANDLE, U64, U64, POINTER(Region)],
     "kvd_region_grow": [
-        HANDLE, c_uint64, POINTER(c_uint32), c_uint32, c_uint64, POINTER(c_uint64),
+        HANDLE, U64, POINTER(c_uint32), U32, U64, POINTER(c_uint64),
     ],
-    "kvd_region_shrink": [HANDLE, c_uint64, c_uint64, c_uint64],
-    "kvd_region_share": [HANDLE, c_uint64, POINTER(Demand), c_uint64, POINTER(c_uint64)],
-    "kvd_region_dlpack": [HANDLE, c_uint64, c_uint64, POINTER(POINTER(DlManagedTensor))],
-    "kvd_hold_mappings": [c_uint64],
-    "kvd_submit": [HANDLE, POINTER(Request), c_uint64],
-    "kvd_append_tokens": [HANDLE, c_uint64, POINTER(c_uint32), c_size_t, c_uint64],
-    "kvd_name_blocks": [HANDLE, c_uint64, c_uint32, c_char_p, c_size_t, c_uint64],
-    "kvd_step": [HANDLE, POINTER(StepInput), c_uint64, POINTER(StepResult)],
-    "kvd_wait": [HANDLE, c_uint64, c_uint64],
-    "kvd_wait_layer": [HANDLE, c_uint64, c_uint32, c_uint64],
-    "kvd_layer_done": [HANDLE, c_uint64, c_uint32],
-    "kvd_wait_on_stream": [HANDLE, c_uint64, c_void_p],
-    "kvd_wait_layer_on_stream": [HANDLE, c_uint64, c_uint32, c_void_p],
-    "kvd_layer_done_on_stream": [HANDLE, c_uint64, c_uint32, c_void_p],
+    "kvd_region_shrink": [HANDLE, U64, U64, U64],
+    "kvd_region_share": [HANDLE, U64, POINTER(Demand), U64, POINTER(c_uint64)],
+    "kvd_region_dlpack": [HANDLE, U64, U64, POINTER(POINTER(DlManagedTensor))],
+    "kvd_hold_mappings": [U64],
+    "kvd_submit": [HANDLE, POINTER(Request), U64],
+    "kvd_append_tokens": [HANDLE, U64, POINTER(c_uint32), U64, U64],
+    "kvd_name_blocks": [HANDLE, U64, U32, c_char_p, U64, U64],
+    "kvd_step": [HANDLE, POINTER(StepInput), U64, POINTER(StepResult)],
+    "kvd_wait": [HANDLE, U64, U64],
+    "kvd_wait_layer": [HANDLE, U64, U32, U64],
+    "kvd_layer_done": [HANDLE, U64, U32],
+    "kvd_wait_on_stream": [HANDLE, U64, Address],
+    "kvd_wait_layer_on_stream": [HANDLE, U64, U32, Address],
+    "kvd_layer_done_on_stream": [HANDLE, U64, U32, Address],
     "kvd_confirm": [HANDLE],
-    "kvd_wait_for_room": [HANDLE, c_uint64],
-    "kvd_block_addresses": [HANDLE, c_uint32, c_uint32, c_uint64, POINTER(c_void_p)],
-    "kvd_finish": [HANDLE, c_uint64, c_uint64],
-    "kvd_abort": [HANDLE, c_uint64, c_uint64],
-    "kvd_rotate": [HANDLE, c_uint64, c_int, c_uint64],
-    "kvd_allocate_blocks": [HANDLE, c_uint64, c_uint64, c_uint64, POINTER(c_uint32)],
-    "kvd_cache_open": [HANDLE, POINTER(CacheOptions), c_uint64, POINTER(c_uint64)],
-    "kvd_cache_close": [HANDLE, c_uint64, c_uint64],
-    "kvd_cache_lookup": [HANDLE, c_uint64, c_char_p, c_uint64, c_uint64, POINTER(c_uint64)],
+    "kvd_wait_for_room": [HANDLE, U64],
+    "kvd_block_addresses": [HANDLE, U32, U32, U64, POINTER(c_void_p)],
+    "kvd_finish": [HANDLE, U64, U64],
+    "kvd_abort": [HANDLE, U64, U64],
+    "kvd_rotate": [HANDLE, U64, I32, U64],
+    "kvd_allocate_blocks": [HANDLE, U64, U64, U64, POINTER(c_uint32)],
+    "kvd_cache_open": [HANDLE, POINTER(CacheOptions), U64, POINTER(c_uint64)],
+    "kvd_cache_close": [HANDLE, U64, U64],
+    "kvd_cache_lookup": [HANDLE, U64, c_char_p, U64, U64, POINTER(c_uint64)],
     "kvd_cache_store": [
-        HANDLE, c_uint64, c_char_p, POINTER(c_uint32), c_uint64, c_uint32, c_uint64,
+        HANDLE, U64, c_char_p, POINTER(c_uint32), U64, U32, U64,
         POINTER(c_uint64),
     ],
     "kvd_cache_load": [
-        HANDLE, c_uint64, c_char_p, POINTER(c_uint32), c_uint64, c_uint64, POINTER(c_uint64),
+        HANDLE, U64, c_char_p, POINTER(c_uint32), U64, U64, POINTER(c_uint64),
     ],
-    "kvd_cache_drop": [HANDLE, c_uint64, c_char_p, c_uint64, c_uint64],
-    "kvd_cache_post_lookup": [HANDLE, c_uint64, c_char_p, c_uint64],
-    "kvd_cache_post_drop": [HANDLE, c_uint64, c_char_p, c_uint64],
-    "kvd_cache_poll": [HANDLE, POINTER(c_uint64), POINTER(c_uint8), c_uint64],
-    "kvd_cache_wait": [HANDLE, POINTER(c_uint64), c_uint64, c_uint64],
-    "kvd_place": [HANDLE, POINTER(c_uint64), c_uint64, c_uint64, POINTER(Placement)],
-    "kvd_schedule": [HANDLE, POINTER(SchedInput), c_uint64, POINTER(SchedResult)],
+    "kvd_cache_drop": [HANDLE, U64, c_char_p, U64, U64],
+    "kvd_cache_post_lookup": [HANDLE, U64, c_char_p, U64],
+    "kvd_cache_post_drop": [HANDLE, U64, c_char_p, U64],
+    "kvd_cache_poll": [HANDLE, POINTER(c_uint64), POINTER(c_uint8), U64],
+    "kvd_cache_wait": [HANDLE, POINTER(c_uint64), U64, U64],
+    "kvd_place": [HANDLE, POINTER(c_uint64), U64, U64, POINTER(Placement)],
+    "kvd_schedule": [HANDLE, POINTER(SchedInput), U64, POINTER(SchedResult)],
 }
 
 

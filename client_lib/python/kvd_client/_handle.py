@@ -48,6 +48,7 @@ class Handle:
 
         Only for functions that may be called again after their timeout.
         """
+        _abi.nanoseconds(timeout)  # refuses what is no time: the loop would not end
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()

@@ -148,7 +148,7 @@ class Cache:
         if len(digests) != len(blocks):
             raise InvalidArgument(f"{len(digests)} digests are given for {len(blocks)} blocks")
         ticket = ctypes.c_uint64()
-        ids = (ctypes.c_uint32 * len(blocks))(*blocks)
+        ids = _abi.numbers(ctypes.c_uint32, blocks)
         given = [self.id, _joined(digests), ids, len(blocks)]
         if flags is not None:
             given.append(flags)
@@ -169,7 +169,7 @@ def options_of(
     pieces: Sequence[Piece],
 ) -> _abi.CacheOptions:
     options = _abi.CacheOptions(struct_size=ctypes.sizeof(_abi.CacheOptions))
-    options.model = model.encode()
+    options.model = _abi.text(model)
     options.block_tokens, options.block_bytes = block_tokens, block_bytes
     if region is not None:
         options.region_id, options.blocks = region.id, blocks
@@ -185,4 +185,5 @@ def _joined(digests: Sequence[bytes]) -> bytes:
 
 
 def _tickets_of(tickets: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
-    return (ctypes.c_uint64 * len(tickets))(*tickets)
+    tickets_array: ctypes.Array[ctypes.c_uint64] = _abi.numbers(ctypes.c_uint64, tickets)
+    return tickets_array

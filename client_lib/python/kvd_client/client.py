@@ -129,12 +129,12 @@ class Client(Requests, Scheduling):
         timeout: float = _TIMEOUT_S,
     ) -> None:
         options = _abi.OpenOptions(struct_size=ctypes.sizeof(_abi.OpenOptions))
-        options.endpoint = endpoint.encode() if endpoint is not None else None
-        options.engine_name = engine_name.encode() if engine_name is not None else None
+        options.endpoint = _abi.text(endpoint)
+        options.engine_name = _abi.text(engine_name)
         options.layers, options.layers_per_block, options.block_tokens, \
             options.bytes_per_token_per_layer = shape or Shape()  # fmt: skip
         options.group, options.ranks, options.rank = group or Group()
-        options.model = model.encode() if model is not None else None
+        options.model = _abi.text(model)
         options.device = device
         options.timeout_ns = _abi.nanoseconds(timeout)
         options.memory, options.transport = memory, transport

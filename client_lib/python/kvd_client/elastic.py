@@ -32,7 +32,7 @@ class ElasticRegion(Region):
         Raises OutOfMemory, QuotaExceeded or DeadlineExceeded where there is no room, InvalidArgument
         for a position that has memory already, or twice."""
         asked = list(positions)
-        array = (ctypes.c_uint32 * len(asked))(*asked)
+        array = _abi.numbers(ctypes.c_uint32, asked)
         part = ctypes.c_uint64()
         self._handle.call(
             "kvd_region_grow", self.id, array, len(asked), _abi.nanoseconds(timeout),

@@ -65,7 +65,7 @@ class StaleSession(KvdError):
     status = Status.STALE_SESSION
 
 
-class InvalidArgument(KvdError):
+class InvalidArgument(KvdError, ValueError):
     """The call is wrong, or the client is closed."""
 
     status = Status.INVALID_ARGUMENT

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ from .errors import InvalidArgument
 
 _TIMEOUT_S = 5.0
 _FINISHED = 1
+_MOST_BLOCKS = 1 << 24  # of a row of a table
+_REPORT = struct.Struct("<QQII")
+assert _REPORT.size == ctypes.sizeof(_abi.StepReport)
 
 
 class RunFlag(enum.IntFlag):
@@ -132,8 +136,8 @@ class Requests:
         )  # fmt: skip
         if request.tokens is not None:
             given.tokens = _tokens_of(request.tokens)
-        given.adapter = request.adapter.encode() if request.adapter is not None else None
-        given.salt = request.salt.encode() if request.salt is not None else None
+        given.adapter = _abi.text(request.adapter)
+        given.salt = _abi.text(request.salt)
         self._handle.call("kvd_submit", ctypes.byref(given), _abi.nanoseconds(timeout))
 
     def append_tokens(
@@ -168,9 +172,7 @@ class Requests:
         """Reports what the last iteration did and learns what the next one runs. `finished` is the
         highest iteration whose reads and writes are done, `running` the one still executing (0:
         none). One thread at a time: the answer is copied from memory that the next step reuses."""
-        given = (_abi.StepReport * len(reports))(
-            *(_abi.StepReport(r.request, r.tokens, r.finished * _FINISHED, 0) for r in reports)
-        )
+        given = _reports_of(reports)
         question = _abi.StepInput(
             ctypes.sizeof(_abi.StepInput), given, len(reports), finished, running
         )
@@ -219,6 +221,8 @@ class Requests:
     def block_addresses(self, row: int, group: int, count: int) -> list[int]:
         """Where the first `count` blocks of a layer group stand, for a row of the last step's run
         list. Raises NotFound where the row has fewer."""
+        if not 0 <= count <= _MOST_BLOCKS:
+            raise InvalidArgument(f"a row has 0 to {_MOST_BLOCKS} blocks, not {count}")
         addresses = (ctypes.c_void_p * count)()
         self._handle.call("kvd_block_addresses", row, group, count, addresses)
         return [address or 0 for address in addresses]
@@ -247,7 +251,7 @@ class Requests:
     def place(self, requests: Iterable[int] = (), timeout: float = _TIMEOUT_S) -> Placement:
         """Plans placement now for the given running requests; none given: for all of them."""
         given = list(requests)
-        array = (ctypes.c_uint64 * len(given))(*given)
+        array = _abi.numbers(ctypes.c_uint64, given)
         answer = _abi.Placement(ctypes.sizeof(_abi.Placement))
         self._handle.call(
             "kvd_place", array, len(given), _abi.nanoseconds(timeout), ctypes.byref(answer)
@@ -260,7 +264,18 @@ class Requests:
 
 
 def _tokens_of(tokens: Sequence[int]) -> ctypes.Array[ctypes.c_uint32]:
-    return (ctypes.c_uint32 * len(tokens))(*tokens)
+    array: ctypes.Array[ctypes.c_uint32] = _abi.numbers(ctypes.c_uint32, tokens)
+    return array
+
+
+def _reports_of(reports: Sequence[Report]) -> ctypes.Array[_abi.StepReport]:
+    packed = bytearray()
+    for r in reports:
+        try:
+            packed += _REPORT.pack(r.request, r.tokens, r.finished * _FINISHED, 0)
+        except struct.error as fault:
+            raise InvalidArgument(f"{r}: {fault}") from None
+    return (_abi.StepReport * len(reports)).from_buffer(packed)
 
 
 def _step_of(answer: _abi.StepResult) -> Step:

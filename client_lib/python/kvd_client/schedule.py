@@ -152,5 +152,6 @@ class Scheduling:
 def slo_class(name: str) -> int:
     """The number of an SLO class by its name, for ScheduleBatch.add(). A class that the daemon does
     not know counts as the domain's."""
+    _abi.text(name)  # refuses what C would cut
     number: int = _abi.library().kvd_slo_class(name.encode())
     return number

@@ -47,7 +47,7 @@ class Header(unittest.TestCase):
         for name, struct in vars(_abi).items():
             if isinstance(struct, type) and issubclass(struct, ctypes.Structure):
                 in_c = "kvd_" + re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-                if struct is ctypes.Structure:
+                if "_fields_" not in vars(struct):
                     continue
                 ours = [field[0] for field in struct._fields_]
                 theirs = fields_of(in_c)
