@@ -4,6 +4,7 @@
 #include "client_lib/examples/block_access.hpp"
 #include "client_lib/examples/pattern_engine.hpp"
 #include "client_lib/examples/pattern_options.hpp"
+#include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd_client/client.hpp"
 
 /// kvd-pattern: exit status 0 when all requests ended and every byte read was the byte written, 1
@@ -35,7 +36,9 @@ int explain(const kvd_client::Error& error) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   int status = 0;
   const auto options = kvd_pattern::parse_options(argc, argv, status);
   if (!options) return status;
@@ -55,4 +58,11 @@ int main(int argc, char** argv) {
   print_summary(engine.summary());
   if (!run.ok()) return explain(run.error());
   return engine.summary().pattern_errors == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  kvd::open_standard_descriptors();
+  return kvd::status_after_output("kvd-pattern", run(argc, argv));
 }

@@ -154,7 +154,7 @@ std::string resolve_endpoint(const std::string& chosen) {
   if (!chosen.empty()) return chosen;
   if (const char* set = std::getenv("KVD_ENDPOINT"); set != nullptr && *set != '\0') return set;
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (::geteuid() == 0 || runtime == nullptr) return kSystemEndpoint;
+  if (::geteuid() == 0 || runtime == nullptr || *runtime != '/') return kSystemEndpoint;
   // A user's own daemon goes first; without one it is the machine's that is meant.
   std::string own = std::string(runtime) + "/kvd/attach.sock";
   struct stat info {};

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <string_view>
 
 #include "kvd/daemon/config_keys.hpp"
@@ -133,10 +134,19 @@ Result<Invocation> parse_invocation(int argc, const char* const* argv,
 void resolve_paths(Config& config, const char* const* environment) {
   if (config.runtime_dir.empty()) {
     const std::string own = variable(environment, "XDG_RUNTIME_DIR");
-    config.runtime_dir = ::geteuid() == 0 || own.empty() ? "/run/kvd" : own + "/kvd";
+    const bool usable = own.starts_with('/');  // its specification has others ignored
+    config.runtime_dir = ::geteuid() == 0 || !usable ? "/run/kvd" : own + "/kvd";
   }
+  // Engines and kvdctl are elsewhere than kvd, which may be where there is no folder any more.
+  const auto make_absolute = [](std::string& path) {
+    std::error_code no_folder;
+    const auto absolute = std::filesystem::absolute(path, no_folder);
+    if (!no_folder) path = absolute;
+  };
+  make_absolute(config.runtime_dir);
   const auto fill = [&](std::string& path, const char* name) {
     if (path.empty()) path = config.runtime_dir + "/" + name;
+    make_absolute(path);
   };
   fill(config.attach_socket, "attach.sock");
   fill(config.command_socket, "command.sock");

@@ -1,12 +1,10 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <sstream>
+#include <string_view>
 
+#include "ipc/vocabulary/bounded_input.hpp"
 #include "kvd/daemon/config_sources.hpp"
 
 namespace kvd::daemon {
@@ -166,19 +164,33 @@ class FileReader {
 
 }  // namespace
 
-void read_config_file(const std::string& name, Config& config, FaultList& faults) {
-  errno = 0;
-  std::ifstream file(name);
-  // Opening a folder succeeds; only reading it fails.
-  if (!file.is_open() || (file.peek(), file.bad())) {
-    faults.add(
-        name, "cannot be read",
-        std::string(std::strerror(errno)) + "; name a TOML file with --config or KVD_CONFIG");
-    return;
+// The parser bounds brackets itself. Of a name's parts, each is a frame of its stack.
+Result<std::string> read_toml_text(const std::string& file) {
+  constexpr Bytes kMost = kMiB;
+  constexpr int kMostParts = 128;
+  KVD_ASSIGN_OR_RETURN(std::string text, read_bounded(file, kMost));
+  int parts = 0;
+  bool comment = false;
+  for (const char c : text) {
+    if (c == '#') comment = true;
+    if (c == '\n') comment = false;
+    if (comment || std::string_view(",=[]{}\n").find(c) != std::string_view::npos) parts = 0;
+    if (c == '.' && ++parts > kMostParts) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        file + ": a name has more than " + std::to_string(kMostParts) + " parts");
+    }
   }
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  return text;
+}
+
+void read_config_file(const std::string& name, Config& config, FaultList& faults) {
+  const auto text = read_toml_text(name);
+  if (!text.ok()) {
+    return faults.add(name, "cannot be read",
+                      text.error().message + "; name a TOML file with --config or KVD_CONFIG");
+  }
   try {
-    FileReader(name, config, faults).read(toml::parse(text, name));
+    FileReader(name, config, faults).read(toml::parse(*text, name));
   } catch (const toml::parse_error& error) {
     const auto line = std::to_string(error.source().begin.line);
     faults.add(name + ":" + line, "not TOML", std::string(error.description()));

@@ -41,6 +41,11 @@ void apply(const Setting<T>& key, T& target, const std::string& text, const std:
   if (!status.ok()) faults.add(origin, path, status.error().message);
 }
 
+/// The text of a TOML file, for a parser whose stack grows with what it reads.
+/// Errors: NotFound where it cannot be read; InvalidArgument where it is too large, or a name in it
+/// has too many parts.
+[[nodiscard]] Result<std::string> read_toml_text(const std::string& file);
+
 /// Sets what the TOML file `name` says.
 void read_config_file(const std::string& name, Config& config, FaultList& faults);
 

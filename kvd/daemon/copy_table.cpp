@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "kvd/daemon/config_sources.hpp"
 #include "kvd/daemon/config_values.hpp"
 
 namespace kvd::daemon {
@@ -83,8 +84,9 @@ Result<CopyTable> interpret(const std::string& file, const toml::table& root) {
 }  // namespace
 
 Result<CopyTable> read_copy_table(const std::string& file) {
+  KVD_ASSIGN_OR_RETURN(const std::string text, read_toml_text(file));
   try {
-    return interpret(file, toml::parse_file(file));
+    return interpret(file, toml::parse(text, file));
   } catch (const toml::parse_error& error) {
     std::ostringstream text;
     text << file << ":" << error.source().begin.line << ": " << error.description() << kRemedy;

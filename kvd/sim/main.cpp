@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd/sim/commands/commands.hpp"
 #include "kvd/sim/figures/commands.hpp"
 #include "kvd/store/eviction.hpp"
@@ -306,7 +307,9 @@ int dispatch(const CLI::App& app, Arguments& a) {
 }  // namespace
 }  // namespace kvd::sim
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   kvd::sim::Arguments arguments;
   CLI::App app("Plays workloads on kvd's Controller under a virtual clock", "kvd-sim");
   app.footer(kvd::sim::kFooter);
@@ -322,4 +325,11 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? kvd::sim::kDone : kvd::sim::kUsage;
   }
   return kvd::sim::dispatch(app, arguments);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  kvd::open_standard_descriptors();
+  return kvd::status_after_output("kvd-sim", run(argc, argv));
 }

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string>
 
+#include "ipc/vocabulary/bounded_input.hpp"
 #include "planner/tool/decisions.hpp"
 
 namespace kvd::planner {
@@ -54,15 +54,22 @@ std::string line(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
+constexpr Bytes kMost = 64 * kMiB;  // the largest snapshot of 1,024 requests, many times over
+
 int each_line(Decide decide, std::istream& in, std::ostream& out) {
   int status = 0;
-  for (std::string text; std::getline(in, text);) {
+  for (std::string text;;) {
+    const auto read = read_bounded_line(in, text, "the input", kMost);
+    if (!read.ok()) {
+      out << line(error_json(read.error()));
+      return 2;
+    }
+    if (!*read) return status;
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     const auto result = decide_text(decide, text);
     out << line(result.ok() ? *result : error_json(result.error())) << std::flush;
     if (!result.ok()) status = 2;
   }
-  return status;
 }
 
 /// A running kvd answers with a snapshot for each domain or engine in one document.
@@ -77,16 +84,21 @@ std::optional<std::string> lines_of(std::string_view text) {
 }
 
 int one(Decide decide, std::istream& in, std::ostream& out, std::ostream& err) {
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (const auto lines = lines_of(text)) {
+  const auto fail = [&](const Error& error) {
+    err << line(error_json(error));
+    return 2;
+  };
+  const auto text = read_bounded(in, "the input", kMost);
+  if (!text.ok()) return fail(text.error());
+  if (const Status nesting = check_nesting(*text, "the input"); !nesting.ok()) {
+    return fail(nesting.error());
+  }
+  if (const auto lines = lines_of(*text)) {
     std::istringstream each(*lines);
     return each_line(decide, each, out);
   }
-  const auto result = decide_text(decide, text);
-  if (!result.ok()) {
-    err << line(error_json(result.error()));
-    return 2;
-  }
+  const auto result = decide_text(decide, *text);
+  if (!result.ok()) return fail(result.error());
   out << line(*result);
   return 0;
 }

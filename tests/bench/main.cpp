@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "ipc/vocabulary/standard_streams.hpp"
 #include "tests/bench/bench.hpp"
 
 namespace kvd::bench {
@@ -107,4 +108,7 @@ int print_rows(const std::vector<Row>& rows, bool json) {
 
 }  // namespace kvd::bench
 
-int main(int argc, char** argv) { return kvd::bench::run(argc, argv); }
+int main(int argc, char** argv) {
+  kvd::open_standard_descriptors();
+  return kvd::status_after_output("kvd-bench", kvd::bench::run(argc, argv));
+}

@@ -13,7 +13,7 @@
 namespace kvd::engine {
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) {
     return make_error(ErrorCode::kNotFound, "cannot open " + path + ": " + std::strerror(errno));
   }

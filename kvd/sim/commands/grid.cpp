@@ -1,9 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <ostream>
-#include <sstream>
 
+#include "ipc/vocabulary/bounded_input.hpp"
 #include "ipc/vocabulary/clock.hpp"
 #include "kvd/sim/commands/commands.hpp"
 #include "kvd/sim/commands/progress_bar.hpp"
@@ -55,11 +54,8 @@ Status check_options(const GridOptions& options) {
 
 Result<grid::Axes> axes_of(const GridOptions& options) {
   if (options.axes.empty()) return grid::read_axes(grid::committed_axes());
-  std::ifstream in(options.axes);
-  if (!in) return make_error(ErrorCode::kNotFound, "cannot read " + options.axes.string());
-  std::stringstream text;
-  text << in.rdbuf();
-  return grid::read_axes(text.str());
+  KVD_ASSIGN_OR_RETURN(const std::string text, read_bounded(options.axes.string(), kMiB));
+  return grid::read_axes(text);
 }
 
 Status keep_only(const std::vector<std::string>& names, std::vector<grid::Cell>& cells) {

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
+#include "ipc/vocabulary/bounded_input.hpp"
 #include "kvd/sim/run/inputs.hpp"
 
 namespace kvd::sim {
@@ -230,14 +229,11 @@ Result<ProfileDocument> load_document(std::string_view name_or_file) {
     names += (names.empty() ? "" : ", ") + std::string(preset.name);
   }
   const std::string file(name_or_file);
-  std::ifstream in(file);
-  if (!in) {
-    return make_error(ErrorCode::kNotFound,
-                      "there is no profile \"" + file + "\", neither as a file nor among " + names);
-  }
-  std::stringstream text;
-  text << in.rdbuf();
-  return read_profile(text.str(), file);
+  const auto text = read_bounded(file, kMiB);
+  if (text.ok()) return read_profile(*text, file);
+  if (text.error().code != ErrorCode::kNotFound) return text.error();
+  return make_error(ErrorCode::kNotFound,
+                    "there is no profile \"" + file + "\", neither as a file nor among " + names);
 }
 
 Result<Profile> load_profile(std::string_view name_or_file) {

@@ -1,8 +1,8 @@
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "ipc/vocabulary/bounded_input.hpp"
 #include "kvd/sim/figures/commands.hpp"
 #include "kvd/sim/profile/calibrate.hpp"
 
@@ -67,15 +67,14 @@ int list_profiles(const ProfilesOptions& options, std::ostream& out) {
 }
 
 Result<std::string> read_whole(const std::string& file) {
-  if (file == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  constexpr Bytes kMost = 128 * kMiB;
+  if (file == "-") return read_bounded(std::cin, "standard input", kMost);
   if (file.starts_with("http://") || file.starts_with("https://")) {
     return make_error(
         ErrorCode::kInvalidArgument,
         "kvd-sim reads a file; write one with `kvdctl --url " + file + " status --json > FILE`");
   }
-  std::ifstream in(file);
-  if (!in) return make_error(ErrorCode::kNotFound, "cannot read \"" + file + "\"");
-  return std::string(std::istreambuf_iterator<char>(in), {});
+  return read_bounded(file, kMost);
 }
 
 Result<std::string> calibrated_toml(const CalibrateOptions& options) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "ipc/vocabulary/units.hpp"
 #include "kvd/sim/workload/random.hpp"
 #include "kvd/sim/workload/trace_rows.hpp"
 
@@ -78,6 +79,8 @@ Status check(const Trace& trace, const std::string& name) {
   return {};
 }
 
+constexpr Bytes kMostTrace = kGiB;
+
 }  // namespace
 
 std::string Trace::complaint() const {
@@ -111,6 +114,12 @@ Result<Trace> read_trace_file(const std::filesystem::path& file, std::uint64_t s
   for (const auto& candidate : {file, folder / file}) {
     std::error_code error;
     if (!std::filesystem::is_regular_file(candidate, error)) continue;
+    if (std::filesystem::file_size(candidate, error) > kMostTrace.size() && !error) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        candidate.string() +
+                            " is larger than 1 GiB, the most that is read: take "
+                            "its first lines");
+    }
     std::ifstream in(candidate);
     if (in) return read_trace(in, candidate.string(), seed);
   }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "kvd/daemon/config_keys.hpp"
 #include "tests/unit/kvd/daemon/config_fixture.hpp"
 
@@ -397,6 +399,20 @@ TEST_F(ConfigTest, PathsAreFilledInOnlyWhereEmpty) {
   EXPECT_EQ(config.attach_socket, expected + "/attach.sock");
   EXPECT_EQ(config.command_socket, "/c.sock");
   EXPECT_EQ(config.token_file, expected + "/admin.token");
+}
+
+TEST_F(ConfigTest, PathsAreAbsoluteAndARelativeRuntimeFolderOfTheUserIsNone) {
+  Config config;
+  const std::vector<std::string> variables = {"XDG_RUNTIME_DIR=relative"};
+  const auto environment = pointers(variables);
+  resolve_paths(config, environment.data());
+  EXPECT_EQ(config.runtime_dir, "/run/kvd");
+  Config given;
+  given.runtime_dir = "here", given.token_file = "token";
+  resolve_paths(given, environment.data());
+  const std::string folder = std::filesystem::current_path();
+  EXPECT_EQ(given.attach_socket, folder + "/here/attach.sock");
+  EXPECT_EQ(given.token_file, folder + "/token");
 }
 
 }  // namespace
