@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 # Moves where bytes that were stored by an older version of this package must not be found.
 _FORMAT = "kvd_vllm 2"
-# Numbers of a tensor that are looked at, evenly spaced in each dimension: at the start, and later to see
-# whether something has changed.
-FULL, QUICK = 4096, 16
+# Numbers of a tensor that are looked at, evenly spaced in each dimension: for its identity, and to see
+# whether it has changed.
+_POINTS, _FEW_POINTS = 4096, 16
 # Columns of a matrix that only the layer itself can read.
 _COLUMNS = 8
 # Up to here all numbers of a tensor are added up, too, on a CPU; a GPU reads its memory in a moment.
@@ -78,38 +78,34 @@ def random_content() -> bytes:
     return uuid.uuid4().bytes * 2
 
 
-def weights_of(models: Mapping[str, torch.nn.Module], points: int = FULL) -> str:
-    """Of the names, types and shapes of all tensors, a sample of each, and, unless only a glance at them
-    is wanted, a sum. Raises NoIdentity."""
+def weights_of(models: Mapping[str, torch.nn.Module]) -> str:
+    """Of the names, types and shapes of all tensors, a sample of each, and a sum. Raises NoIdentity."""
     if not models:
         raise NoIdentity("the worker's model is not where it is looked for")
     try:
         tensors = [
             (f"{name} {inner}", tensor)
             for name, model in sorted(models.items())
-            for inner, tensor in _tensors_of(model, glance=points < FULL)
+            for inner, tensor in _tensors_of(model)
         ]
         if not tensors:
             raise NoIdentity("the model has no weights")
         size = sum(tensor.numel() * tensor.element_size() for _, tensor in tensors)
         on_cpu = any(tensor.device.type == "cpu" for _, tensor in tensors)
-        summed = points >= FULL and not (on_cpu and size > _MOST_SUMMED)
-        return digest_of_tensors(tensors, points, summed).hex()[:32]
+        return _digest(tensors, summed=not on_cpu or size <= _MOST_SUMMED).hex()[:32]
     except UNEXPECTED as fault:
         raise NoIdentity(f"the weights cannot be read: {fault}") from fault
 
 
-def digest_of_tensors(
-    tensors: Iterable[tuple[str, torch.Tensor]], points: int, summed: bool
-) -> bytes:
+def _digest(tensors: Iterable[tuple[str, torch.Tensor]], summed: bool) -> bytes:
     """What a device has of it comes in one read."""
     found = hashlib.sha256()
     samples: dict[torch.device, list[torch.Tensor]] = {}
     for name, tensor in sorted(tensors, key=lambda each: each[0]):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         found_there = samples.setdefault(tensor.device, [])
-        found_there.append(_sample(tensor.detach(), points))
-        if summed and tensor.numel() > points:
+        found_there.append(_sample(tensor.detach(), _POINTS))
+        if summed and tensor.numel() > _POINTS:
             found_there.append(_sum(tensor.detach()))
     for some in samples.values():
         found.update(torch.cat(some).cpu().numpy())
@@ -130,20 +126,15 @@ def _sum(tensor: torch.Tensor) -> torch.Tensor:
     return words.sum(dtype=torch.int64).reshape(1).view(torch.uint8)
 
 
-def _tensors_of(model: torch.nn.Module, glance: bool) -> Iterator[tuple[str, torch.Tensor]]:
-    """An adapter's wrapper around a layer changes nothing of what the layer is. For a glance it is enough
-    that a packed layer is still the same object."""
+def _tensors_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """An adapter's wrapper around a layer changes nothing of what the layer is."""
     for name, module in model.named_modules():
         own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
         for inner, tensor in own:
             full = f"{name}.{inner}".replace(".base_layer.", ".")
             for part, plain in _plain(full, tensor):
-                if plain.numel() == 0 and glance:
-                    yield f"{part} {id(getattr(module, 'cpu_linear', None))}", plain
-                elif plain.numel() == 0:
-                    yield part, _column_sample(module, part, plain.device)
-                else:
-                    yield part, plain
+                is_there = plain.numel() > 0
+                yield part, plain if is_there else _column_sample(module, part, plain.device)
 
 
 def _plain(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
@@ -174,6 +165,32 @@ def _column_sample(module: Any, name: str, device: torch.device) -> torch.Tensor
             return torch.Tensor(method.apply(module, vectors, None)).contiguous()
     except Exception as fault:
         raise NoIdentity(f"vLLM has packed {name} where it cannot be read: {fault}") from fault
+
+
+# A tensor of a model: its module, and its name there.
+Part = tuple[torch.nn.Module, str]
+
+
+def parts_of(models: Mapping[str, torch.nn.Module]) -> list[Part]:
+    return [
+        (module, name)
+        for model in models.values()
+        for module in model.modules()
+        for name, _ in [
+            *module.named_parameters(recurse=False), *module.named_buffers(recurse=False)
+        ]
+    ]  # fmt: skip
+
+
+def glimpse_of(part: Part) -> bytes:
+    """A little of a tensor, which is another once it was written over. Of one that is packed it is
+    enough that the same object reads it."""
+    module, name = part
+    found = b""
+    for _, plain in _plain(name, getattr(module, name)):
+        found += str(id(getattr(module, "cpu_linear", None))).encode()
+        found += _sample(plain.detach(), _FEW_POINTS).cpu().numpy().tobytes()
+    return found
 
 
 def config_of(config: VllmConfig, cache: KVCacheConfig) -> str:

@@ -5,6 +5,8 @@ run, too, so nothing changes while a step is under way.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import sys
 import time
 import weakref
@@ -14,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from kvd_vllm import identity
-from kvd_vllm.identity import QUICK, UNEXPECTED, NoIdentity
+from kvd_vllm.identity import UNEXPECTED, NoIdentity, Part
 from kvd_vllm.memory import logger
 from kvd_vllm.transfers import Adapter, AdapterKey, Copy, Ends, key_of
 
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
 
-# A look costs a hundredth of the time at most while steps follow each other, and a tenth of a pause
+# A look costs a hundredth of the time at most while steps follow each other, and a third of a pause
 # between two: whoever writes all weights needs longer than that.
-_BUSY, _PAUSE = 100, 9
+_BUSY, _PAUSE = 100, 2
+# Tensors that one look is at; the next is at others. Whoever trains a model changes most of them.
+_AT_ONCE = 8
 
 
 def runner_of_caller() -> Any:
@@ -46,45 +50,69 @@ def models_of(runner: Any) -> dict[str, nn.Module]:
     return {name: model for name, model in found.items() if isinstance(model, nn.Module)}
 
 
+class Glances:
+    """At a few of the tensors at a time: whether one is not what it was when all were noted."""
+
+    def __init__(self, parts: Callable[[], list[Part]]) -> None:
+        self._parts = parts
+        self._noted: list[tuple[Part, bytes]] = []
+        self._at = 0
+
+    def note(self) -> None:
+        self._noted = [(part, identity.glimpse_of(part)) for part in self._parts()]
+
+    def is_changed(self) -> bool:
+        count = len(self._noted)
+        # Far apart, as neighbours are often changed together.
+        step = max(1, count // _AT_ONCE)
+        some = [self._noted[(self._at + each * step) % count] for each in range(min(count, _AT_ONCE))]
+        self._at += 1
+        return any(identity.glimpse_of(part) != before for part, before in some)
+
+
 class Weights:
-    """`take`: their identity, and `glance` a cheaper sign that they are not what they were; both raise
-    NoIdentity."""
+    """`now` is their identity, by `take`, which may raise NoIdentity."""
 
     def __init__(
-        self, first: str, take: Callable[[], str], glance: Callable[[], str],
+        self, first: str, take: Callable[[], str], glances: Glances,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.now = first
         self._take = take
-        self._glance = glance
+        self._glances = glances
         self._clock = clock
-        self._cost_s = 0.0
-        self._seen = self._timed_glance()
+        self._cost_s = self._least_cost_s = math.inf  # of a look: the last one, and the fastest
+        self._note()
+        self._is_changed()
         self._looked = self._stepped = clock()
 
     def step_begins(self, look: bool) -> None:
-        """`look`: whatever it costs."""
+        """`look`: at all of them."""
         now = self._clock()
-        paused = now - self._stepped > _PAUSE * self._cost_s
+        paused = now - self._stepped > _PAUSE * self._least_cost_s
         if not look and not paused and now - self._looked < _BUSY * self._cost_s:
             return
-        seen = self._timed_glance()
-        if look or seen != self._seen:
-            self._seen = seen
+        if look or self._is_changed():
             self.now = self._taken()
+            self._note()
         self._looked = self._clock()
 
     def step_ends(self) -> None:
         self._stepped = self._clock()
 
-    def _timed_glance(self) -> str:
+    def _is_changed(self) -> bool:
         begin = self._clock()
         try:
-            return self._glance()
-        except (NoIdentity, *UNEXPECTED) as fault:
-            return str(fault)
+            return self._glances.is_changed()
+        except UNEXPECTED:
+            return True
         finally:
             self._cost_s = self._clock() - begin
+            self._least_cost_s = min(self._least_cost_s, self._cost_s)
+
+    def _note(self) -> None:
+        with contextlib.suppress(*UNEXPECTED):
+            self._glances.note()
 
     def _taken(self) -> str:
         try:
@@ -95,11 +123,8 @@ class Weights:
 
 def weights_in(runner: Any, first: str) -> Weights:
     """Of a model runner's models. `first`: the identity that was taken of them."""
-
-    def taken(points: int) -> str:
-        return identity.weights_of(models_of(runner), points)
-
-    return Weights(first, lambda: taken(identity.FULL), lambda: taken(QUICK))
+    glances = Glances(lambda: identity.parts_of(models_of(runner)))
+    return Weights(first, lambda: identity.weights_of(models_of(runner)), glances)
 
 
 class Adapters:

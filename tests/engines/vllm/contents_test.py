@@ -138,5 +138,13 @@ class Contents(unittest.TestCase):
         self.assertEqual(plain[1]["tokens"], stock["plain"]["tokens"])
 
 
+    def test_weights_that_are_changed_and_nobody_says_so_find_nothing_either(self) -> None:
+        found = self.play(bench.model, ask(), {"scale": 1.5, **ask()}, ask(8))
+        self.assertEqual(found[1]["tokens"], stock["scaled"]["tokens"])
+        plain = self.play(bench.model, ask(), ask(8))
+        self.assertEqual([each["found"] for each in plain], [FULL, 0])
+        self.assertEqual(plain[0]["tokens"], stock["plain"]["tokens"])
+
+
 if __name__ == "__main__":
     ctest.main()

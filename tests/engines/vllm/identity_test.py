@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import types
 import unittest
+from collections.abc import Callable
 from typing import Any
 
 import ctest
 import torch
 
-from kvd_vllm.identity import NoIdentity, _without_origin, adapter_of, weights_of
-from kvd_vllm.loaded import Adapters, Loaded, Weights
+from kvd_vllm.identity import NoIdentity, _without_origin, adapter_of, parts_of, weights_of
+from kvd_vllm.loaded import Adapters, Glances, Loaded, Weights
 from kvd_vllm.naming import Names
 from kvd_vllm.transfers import Adapter, Copy, Ends, Kind, Transfers
 
@@ -104,6 +105,32 @@ class Holder(types.SimpleNamespace):
     """Which may be referred to weakly, as vLLM's adapters."""
 
 
+class GlancesAtWeights(unittest.TestCase):
+    def changed(self, change: Callable[[torch.nn.Module], object]) -> list[bool]:
+        living = torch.nn.Sequential(*[model(seed) for seed in range(4)])
+        glances = Glances(lambda: parts_of({"model": living}))
+        glances.note()
+        self.assertFalse(any(glances.is_changed() for _ in range(30)))
+        change(living)
+        return [glances.is_changed() for _ in range(3)]
+
+    def test_the_first_sees_an_update_of_all_and_some_that_of_one(self) -> None:
+        def all_of(living: torch.nn.Module) -> None:
+            for each in living.parameters():
+                each.data.add_(0.1)
+
+        def another(living: Any) -> None:
+            living[1][0].weight = torch.nn.Parameter(torch.ones(512, 256))
+
+        self.assertTrue(self.changed(all_of)[0])
+        self.assertTrue(any(self.changed(another)))
+
+    def test_a_model_without_tensors_never_changes(self) -> None:
+        glances = Glances(list)
+        glances.note()
+        self.assertFalse(glances.is_changed())
+
+
 def adapter(factor: float = 1.0) -> Any:
     layer = types.SimpleNamespace(
         module_name="q", rank=1, scaling=1, lora_a=torch.ones(1, 4) * factor,
@@ -168,17 +195,20 @@ class LivingEngine(unittest.TestCase):
     def setUp(self) -> None:
         self.content, self.glances = "A", 0
         self.clock = Clock()
-        self.weights = Weights("A", lambda: self.content, self.glance, self.clock)
+        self.weights = Weights("A", lambda: self.content, self, self.clock)  # type: ignore[arg-type]
         self.loaded = {1: adapter()}
         self.worker = Loaded("model", self.weights, Adapters(lambda lora: self.loaded.get(lora.lora_int_id)))
         first = self.step(0.0)
         assert first
         self.assertEqual((first.model, self.step(0.0)), ("model", None))
 
-    def glance(self) -> str:
+    def note(self) -> None:
+        self.noted = self.content
+
+    def is_changed(self) -> bool:
         self.glances += 1
         self.clock.now += 0.001
-        return self.content
+        return self.content != self.noted
 
     def step(self, pause_s: float, weights: str = "A", look: bool = False) -> Ends | None:
         self.clock.now += pause_s
@@ -188,7 +218,7 @@ class LivingEngine(unittest.TestCase):
 
     def test_steps_in_a_row_look_seldom_and_a_pause_is_followed_by_a_look(self) -> None:
         for _ in range(200):
-            self.step(0.002)
+            self.step(0.0015)
         self.assertLess(self.glances, 10)
         before = self.glances
         self.step(0.01)
