@@ -61,8 +61,9 @@ Status SessionMaker::check_device(const wire::Hello& hello) const {
 
 // No domain can keep the others out, and no process its own domain. A group takes the seats of all
 // its ranks when the first comes, so that no two wait for each other's.
-Status SessionMaker::check_room(DomainId domain, pid_t process, std::size_t seats) const {
-  const std::size_t ended = uses_.sessions.ended_of_process(process);
+Status SessionMaker::check_room(DomainId domain, const transport::PeerIdentity& who,
+                                std::size_t seats) const {
+  const std::size_t ended = uses_.sessions.ended_of_process(who.pid, who.uid);
   if (ended >= kMaxEndedPerProcess) {
     return make_error(ErrorCode::kQuotaExceeded,
                       std::to_string(ended) + " sessions of this process ended without goodbye " +
@@ -163,7 +164,7 @@ Status SessionMaker::admit(transport::AttachConnection& connection,
   KVD_ASSIGN_OR_RETURN(const Domains::Entry domain, domain_of(identity));
   // One that joins has its seat since the first of its group came.
   const bool joins = join && uses_.groups.named(*join, domain.id, identity.uid);
-  KVD_TRY(check_room(domain.id, identity.pid, joins ? 0 : join ? join->ranks : 1));
+  KVD_TRY(check_room(domain.id, identity, joins ? 0 : join ? join->ranks : 1));
   KVD_TRY(check_device(introduction.hello));
   KVD_ASSIGN_OR_RETURN(const core::Attach attach, application_of(introduction, identity, domain));
   uses_.events.feed(uses_.domains.quotas(uses_.config.domains));  // the domain may be new

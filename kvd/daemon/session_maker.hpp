@@ -59,7 +59,8 @@ class SessionMaker {
 
  private:
   [[nodiscard]] Status check_device(const wire::Hello& hello) const;
-  [[nodiscard]] Status check_room(DomainId domain, pid_t process, std::size_t seats) const;
+  [[nodiscard]] Status check_room(DomainId domain, const transport::PeerIdentity& who,
+                                  std::size_t seats) const;
   /// Of those that are made as users come, it may be a new one.
   [[nodiscard]] Result<Domains::Entry> domain_of(const transport::PeerIdentity& identity);
   [[nodiscard]] Result<core::Attach> application_of(const Introduction& introduction,

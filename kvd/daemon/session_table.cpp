@@ -62,8 +62,11 @@ SessionCounts SessionTable::counts(DomainId domain) const {
   return counts_of(peers_, [&](const Peer& peer) { return peer.domain == domain; });
 }
 
-std::size_t SessionTable::ended_of_process(pid_t process) const {
-  return counts_of(peers_, [&](const Peer& peer) { return peer.process.pid == process; }).ended;
+std::size_t SessionTable::ended_of_process(pid_t process, uid_t uid) const {
+  const auto is_its = [&](const Peer& peer) {
+    return peer.process.pid == process && peer.process.uid == uid;
+  };
+  return counts_of(peers_, is_its).ended;
 }
 
 }  // namespace kvd::daemon

@@ -104,7 +104,17 @@ TEST(SessionTable, CountsTellDomainsAndProcessesApart) {
   EXPECT_EQ(sut.counts().ended, 2u);
   EXPECT_EQ(sut.counts(kB).open, 0u);
   EXPECT_EQ(sut.counts(kB).ended, 1u);
-  EXPECT_EQ(sut.ended_of_process(7), 1u);
+  EXPECT_EQ(sut.ended_of_process(7, 0), 1u);
+}
+
+TEST(SessionTable, CountsProcessesThatAreNotSeenByTheirUser) {
+  SessionTable sut;
+  Peer one = peer(1, kA, 0), other = peer(2, kB, 0);
+  one.process.uid = 1, other.process.uid = 2;
+  one.ended = other.ended = true;
+  sut.add(std::move(one));
+  sut.add(std::move(other));
+  EXPECT_EQ(sut.ended_of_process(0, 1), 1u);
 }
 
 }  // namespace
