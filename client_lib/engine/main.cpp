@@ -140,10 +140,10 @@ int serve(const Options& options, Signals& signals) {
 int main(int argc, char** argv) {
   open_standard_descriptors();
   static Signals& signals = *new Signals();
-  std::signal(SIGPIPE, SIG_IGN);
   int status = 0;
   const auto options = parse_options(argc, argv, status);
   if (!options) return status_after_output("kvd-engine", status);
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     return serve(*options, signals);
   } catch (const std::bad_alloc&) {

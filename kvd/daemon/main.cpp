@@ -119,7 +119,6 @@ int main(int argc, char** argv) {
   open_standard_descriptors();
   keep_own_rights();
   Signals& signals = Signals::take();
-  std::signal(SIGPIPE, SIG_IGN);
   KeptDescriptors kept = take_kept_descriptors();
   auto invocation = parse_invocation(argc, argv, environ);
   if (!invocation.ok()) return fail(invocation.error());
@@ -138,6 +137,7 @@ int main(int argc, char** argv) {
   }
   set_log_level(config.log_level);
   resolve_paths(config, environ);
+  std::signal(SIGPIPE, SIG_IGN);  // what was only printed ends with its reader
   signals.starting(config);
   return serve(config, std::move(kept), signals, argc, argv);
 }
