@@ -390,6 +390,9 @@ KVD_API kvd_status kvd_get_stats(kvd_handle* handle, uint64_t timeout_ns, kvd_st
                              */
 #define KVD_SCHED_PARKED 2u /* was preempted, and its blocks are kept for its return */
 #define KVD_SCHED_RUNNING 3u
+/* As blocks_to_return of a running request: it cannot be parked, so it would be recomputed if it
+ * left. Nobody like it leaves for others; what it lacks to grow is the engine's to find. */
+#define KVD_SCHED_RECOMPUTED UINT32_MAX
 #define KVD_SCHED_MAX_REQUESTS 2048u
 #define KVD_SCHED_ANY_TOKENS UINT32_MAX
 
@@ -403,7 +406,8 @@ typedef struct kvd_sched_request {
   uint32_t generated_tokens; /* of its answer */
   uint32_t max_new_tokens;
   uint32_t blocks;             /* running: those that come free when it leaves */
-  uint32_t blocks_to_return;   /* the others: needed to come in; 0: reckoned by its tokens */
+  uint32_t blocks_to_return;   /* running: 0, or KVD_SCHED_RECOMPUTED; the others: needed to come
+                                  in, 0: reckoned by its tokens */
   uint32_t slo_class;          /* kvd_slo_class(); 0: that of the session's domain */
   uint64_t age_ns;             /* since it arrived */
   uint64_t first_token_age_ns; /* 0: none yet */

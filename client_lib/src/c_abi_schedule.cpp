@@ -12,6 +12,7 @@ using namespace kvd::client::c;  // NOLINT(google-build-using-namespace): this f
 namespace {
 
 static_assert(KVD_SCHED_MAX_REQUESTS == kc::kMostScheduled);
+static_assert(KVD_SCHED_RECOMPUTED == kc::kRecomputed);
 static_assert(sizeof(kvd_sched_request) == sizeof(kc::ScheduleRequest) &&
               offsetof(kvd_sched_request, state) == offsetof(kc::ScheduleRequest, state) &&
               offsetof(kvd_sched_request, blocks) == offsetof(kc::ScheduleRequest, blocks) &&

@@ -55,6 +55,7 @@ std::vector<wire::ScheduleRequest> to_wire(std::span<const kvd_client::ScheduleR
   static_assert(static_cast<int>(kvd_client::ScheduleState::kRunning) ==
                 static_cast<int>(wire::ScheduleState::kRunning));
   static_assert(kvd_client::kMostScheduled == wire::kMaxScheduleRequests);
+  static_assert(kvd_client::kRecomputed == wire::kRecomputed);
   std::vector<Wire> out(requests.size());
   if (!requests.empty())
     std::memcpy(static_cast<void*>(out.data()), requests.data(), requests.size_bytes());

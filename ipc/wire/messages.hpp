@@ -502,6 +502,8 @@ constexpr std::uint32_t kMaxScheduleRequests = 2048;
 constexpr std::uint64_t kMaxScheduleBlocks = std::uint64_t{1} << 32;
 constexpr std::uint32_t kMaxScheduleBlockTokens = 1u << 20;
 constexpr std::uint64_t kMaxAgeNs = std::uint64_t{1} << 62;
+/// As blocks_to_return of a running request: it cannot be parked.
+constexpr std::uint32_t kRecomputed = ~std::uint32_t{0};
 
 enum class ScheduleState : std::uint32_t {
   kWaiting = 1,  ///< holds no block, here or parked
@@ -518,7 +520,7 @@ struct ScheduleRequest {
   std::uint32_t generated_tokens = 0;  ///< of its answer
   std::uint32_t max_new_tokens = 0;
   std::uint32_t blocks = 0;            ///< come free when it leaves
-  std::uint32_t blocks_to_return = 0;  ///< needed to come in; 0: by its tokens
+  std::uint32_t blocks_to_return = 0;  ///< needed to come in; 0: by its tokens; or kRecomputed
   std::uint32_t slo_class = 0;         ///< slo_class_number(); 0: the domain's
   std::uint64_t age_ns = 0;
   std::uint64_t first_token_age_ns = 0;  ///< 0: none yet

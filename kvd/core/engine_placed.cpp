@@ -48,6 +48,15 @@ std::int64_t held_by(const Schedule& told, const Schedule::Request& request) {
   return std::min(request.blocks, told.total_blocks);
 }
 
+/// Blocks of those whom nobody may preempt for others.
+std::int64_t held_by_staying(const Schedule& told) {
+  std::int64_t blocks = 0;
+  for (const Schedule::Request& request : told.requests) {
+    if (request.stays) blocks += held_by(told, request);
+  }
+  return std::min(blocks, told.total_blocks);
+}
+
 /// Of one that runs: what it takes in the next step, and later until its prompt is computed.
 std::pair<std::int64_t, std::int64_t> growth_of(const Schedule& told,
                                                 const Schedule::Request& request) {
@@ -192,9 +201,9 @@ planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Session& sessi
   snapshot.costs.params = placing.prefill_token_s() / 2;
   snapshot.costs.link = {knowledge_.link_or_default(session.devices().first())};
   const bool all = context_.admission->traits().counts_evictable && traits.evicts;
-  snapshot.memory = planner::AdmissionMemory{Blocks(told.total_blocks),
-                                             Blocks(all ? told.total_blocks : told.free_blocks),
-                                             told.block_tokens};
+  const std::int64_t room = all ? told.total_blocks - held_by_staying(told) : told.free_blocks;
+  snapshot.memory =
+      planner::AdmissionMemory{Blocks(told.total_blocks), Blocks(room), told.block_tokens};
   Nanoseconds least_tbt = add_decoding(told, placing, snapshot);
   const Nanoseconds least_queued = add_queue(told, placing, snapshot);
   if (!traits.paces) least_tbt = std::min(least_tbt, least_queued);
@@ -292,6 +301,12 @@ void EnginePlaced::set_budgets(const Session& session, const Schedule& told,
     share = std::min(share, Bytes(static_cast<std::int64_t>(std::min(carried, 1e18))));
   }
   snapshot_.b_xfer = context_.tuning.rotation.b_xfer.value_or(std::max(share, largest));
+  const auto may_leave = [](const auto& each) {
+    return each.state == State::kRunning && !each.stays;
+  };
+  if (std::none_of(told.requests.begin(), told.requests.end(), may_leave)) {
+    snapshot_.b_xfer = Bytes(0);
+  }
   // Parked blocks lie in kvd's DRAM. Where that is nearly full nobody leaves for others, but unlike
   // where kvd places, others may come in: whom the engine has to preempt it computes again.
   snapshot_.dram.reset();
@@ -332,26 +347,28 @@ void EnginePlaced::take(const Schedule& told, const planner::RotationDecision& d
   }
 }
 
-// Else the engine would preempt by itself, and admit nobody in that step. The latest gives way; the
-// last one grows into what all others left.
+// Else the engine would preempt by itself, and admit nobody in that step. The latest gives way, of
+// those that can be parked; the last one grows into what all others left.
 void EnginePlaced::let_grow(const Schedule& told, ScheduleReply& reply) {
   std::int64_t lacking = growth_.next - told.free_blocks;
-  std::vector<std::uint32_t> stay;
+  std::vector<std::uint32_t> left;
+  std::size_t running = 0;
   for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
     const Schedule::Request& request = told.requests[i];
     if (request.state != State::kRunning) continue;
     if (leaves_[i]) {
       lacking -= held_by(told, request) + growth_of(told, request).first;
-    } else {
-      stay.push_back(i);
+      continue;
     }
+    ++running;
+    if (!request.stays) left.push_back(i);
   }
   if (lacking <= 0) return;
-  std::sort(stay.begin(), stay.end(), [&](std::uint32_t a, std::uint32_t b) {
+  std::sort(left.begin(), left.end(), [&](std::uint32_t a, std::uint32_t b) {
     return told.requests[a].arrived < told.requests[b].arrived;
   });
-  for (; lacking > 0 && stay.size() > 1; stay.pop_back()) {
-    const Schedule::Request& request = told.requests[stay.back()];
+  for (; lacking > 0 && running > 1 && !left.empty(); left.pop_back(), --running) {
+    const Schedule::Request& request = told.requests[left.back()];
     lacking -= held_by(told, request) + growth_of(told, request).first;
     reply.preempt.push_back(request.request);
   }

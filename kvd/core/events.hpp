@@ -201,6 +201,7 @@ struct Schedule {
     Tokens max_new;
     std::int64_t blocks = 0;            ///< come free when it leaves
     std::int64_t blocks_to_return = 0;  ///< needed to come in; 0: by its tokens
+    bool stays = false;                 ///< it runs, and leaving would cost all that it computed
     std::uint32_t slo_class = 0;        ///< slo_class_number(); 0: the domain's
     TimePoint arrived{0};
     std::optional<TimePoint> first_token, last_token;

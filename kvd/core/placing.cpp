@@ -216,6 +216,7 @@ planner::RotationRequest Placing::as_rotation(const Schedule& told, std::size_t 
   if (from.state == State::kRunning) {
     entry.state = planner::RequestState::kRunning;
     entry.t_run = known.in_since;
+    entry.stays = from.stays;
     entry.prefilling = from.generated == Tokens(0) || from.computed + Tokens(1) < all;
     entry.made_token = !known.fresh;
   } else if (from.generated > Tokens(0)) {

@@ -180,6 +180,8 @@ Result<Body> from(const wire::ScheduleCommand& b, TimePoint now) {
     to.max_new = tokens(r.max_new_tokens);
     to.blocks = r.blocks;
     to.blocks_to_return = r.blocks_to_return;
+    to.stays =
+        to.state == core::Schedule::State::kRunning && r.blocks_to_return == wire::kRecomputed;
     to.slo_class = r.slo_class;
     to.arrived = before(r.age_ns);
     if (r.first_token_age_ns != 0) to.first_token = before(r.first_token_age_ns);

@@ -13,9 +13,10 @@ inline constexpr Bytes kUnlimited{std::numeric_limits<std::int64_t>::max()};
 inline constexpr double kPromised = 0.85;
 
 /// Nobody leaves in the midst of prefill, and nobody before a token since coming in: what is moved
-/// in and out without one is moved for nothing, again and again.
+/// in and out without one is moved for nothing, again and again. Nobody at all whose return would
+/// cost all that it has computed.
 inline bool may_leave(const RotationRequest& request, const RotationConfig& config) {
-  return config.paper || (request.made_token && !request.prefilling);
+  return !request.stays && (config.paper || (request.made_token && !request.prefilling));
 }
 
 /// The DRAM gates every preempting policy shares: above 90 % nobody new is admitted, from 95 % on

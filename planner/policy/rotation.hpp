@@ -27,6 +27,8 @@ struct RotationRequest {
   std::optional<Seconds> t_run;
   /// A running request in the midst of its prefill is never a victim.
   bool prefilling = false;
+  /// Nor is one, under any policy, of which nothing could be kept while it is away.
+  bool stays = false;
   /// Iterations under contention in which the request was not taken.
   std::int32_t skips = 0;
   /// A running request has made a token since it came in; without one it is never a victim.

@@ -206,6 +206,10 @@ enum class ScheduleState : std::uint32_t {
   kRunning = 3,
 };
 
+/// As blocks_to_return of a running request: it cannot be parked, so leaving would cost all that it
+/// has computed. Nobody like it leaves for others; what it lacks to grow is the engine's to find.
+constexpr std::uint32_t kRecomputed = 0xffffffffu;
+
 /// One request. All ages are of the moment of the call, at least 1 ns where there is one.
 struct ScheduleRequest {
   std::uint64_t id = 0;  ///< the engine's own number, not 0, unique among those of the call
@@ -214,8 +218,9 @@ struct ScheduleRequest {
   std::uint32_t computed_tokens = 0;   ///< whose KV it has; kParked: whose KV is kept
   std::uint32_t generated_tokens = 0;  ///< of its answer
   std::uint32_t max_new_tokens = 0;
-  std::uint32_t blocks = 0;              ///< kRunning: those that come free when it leaves
-  std::uint32_t blocks_to_return = 0;    ///< the others: needed to come in; 0: by its tokens
+  std::uint32_t blocks = 0;  ///< kRunning: those that come free when it leaves
+  /// kRunning: 0, or kRecomputed; the others: needed to come in, 0: by its tokens.
+  std::uint32_t blocks_to_return = 0;
   std::uint32_t slo_class = 0;           ///< slo_class_number(); 0: that of the session's domain
   std::uint64_t age_ns = 0;              ///< since it arrived
   std::uint64_t first_token_age_ns = 0;  ///< 0: none yet

@@ -17,6 +17,8 @@ from ._handle import Handle
 from .errors import InvalidArgument
 
 MOST_REQUESTS = 2048
+# As blocks_to_return of a running request: it cannot be parked.
+RECOMPUTED = 0xFFFFFFFF
 _ANY_TOKENS = 0xFFFFFFFF
 _REQUEST = struct.Struct("<Q8I5Q")
 assert _REQUEST.size == ctypes.sizeof(_abi.SchedRequest)
@@ -78,8 +80,9 @@ class ScheduleBatch:
         slo_class: int = 0,
     ) -> None:
         """`state`: a ScheduleState. `computed_tokens`: whose KV it has; parked: whose KV is kept.
-        `blocks`: running: those that come free when it leaves. `blocks_to_return`: the others:
-        needed to come in, 0: reckoned by its tokens. Ages are until now, at least 1 where there is
+        `blocks`: running: those that come free when it leaves. `blocks_to_return`: running: 0, or
+        RECOMPUTED: nothing of it can be kept while it is away, so it does not leave for others; the
+        others: needed to come in, 0: reckoned by its tokens. Ages are until now, at least 1 where there is
         one, 0: none. Goals: 0: of its class. Raises InvalidArgument where the batch is full or a
         number does not fit its field."""
         if self._count >= self._capacity:

@@ -98,6 +98,16 @@ TEST_P(Schedule, DecidesByThePoliciesInForceAndShowsWhatItWasTold) {
   EXPECT_EQ(status.counters.schedule.admitted, 2u);
 }
 
+TEST_P(Schedule, WhoCannotBeParkedDoesNotLeave) {
+  auto client = open("recomputes");
+  std::vector requests = {running(1, 45), running(2, 45), waiting(3, 16 * 40, 3 * kSecond)};
+  requests[0].blocks_to_return = requests[1].blocks_to_return = kc::kRecomputed;
+  const auto answer = client.schedule(input_of(requests, 10), seconds(5));
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_THAT(answer->preempt, IsEmpty());
+  EXPECT_THAT(answer->admit, IsEmpty());
+}
+
 TEST_P(Schedule, TakesAsManyRequestsAsThereMayBe) {
   auto client = open("many");
   std::vector<kc::ScheduleRequest> requests;

@@ -328,6 +328,50 @@ TEST_F(EnginePlacedTest, WhereDramIsNearlyFullNobodyLeavesForOthersAndOthersCome
   ground.store.tiers.free(Tier::kDram, held.slots);
 }
 
+TEST_F(EnginePlacedTest, NobodyLeavesForOthersWhoCannotBeParked) {
+  told.free_blocks = 10;
+  runs(1, 45, milliseconds(300));
+  runs(2, 45, milliseconds(20));
+  waits(3, 16 * 40, milliseconds(600));
+  for (const char* policy : {"unified", "lvf", "ltr", "waiting_first"}) {
+    use(policy);
+    pass(seconds(1));
+    for (Schedule::Request& request : told.requests) request.stays = false;
+    EXPECT_EQ(ask().preempt.size(), 1u) << policy;
+    told.requests[0].stays = told.requests[1].stays = true;
+    const ScheduleReply reply = ask();
+    EXPECT_THAT(reply.preempt, IsEmpty()) << policy;
+    EXPECT_THAT(reply.admit, IsEmpty()) << policy;
+  }
+}
+
+TEST_F(EnginePlacedTest, WhereThoseLackRoomWhoCannotBeParkedOthersGiveWay) {
+  told.free_blocks = 0;
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    Schedule::Request& request = runs(id, 25, milliseconds(20), seconds(10) - seconds(id));
+    request.prompt += Tokens(8);
+    request.computed += Tokens(8);  // full blocks: each takes another one
+    request.stays = id != 2;
+  }
+  for (const char* policy : {"fcfs", "unified", "lvf"}) {
+    use(policy);
+    told.requests[1].stays = false;
+    EXPECT_THAT(ids(ask().preempt), ElementsAre(2)) << policy << ": not the latest";
+    told.requests[1].stays = true;
+    EXPECT_THAT(ask().preempt, IsEmpty()) << policy << ": the engine finds room by itself";
+  }
+}
+
+TEST_F(EnginePlacedTest, WhatTheyHoldWhoCannotBeParkedIsNoRoom) {
+  told.free_blocks = 10;
+  use("lvf", "whole_request");
+  runs(1, 90, milliseconds(900)).stays = true;
+  waits(2, 16 * 40, milliseconds(600));
+  EXPECT_THAT(ask().admit, IsEmpty());
+  told.requests[0].stays = false;
+  EXPECT_THAT(ids(ask().admit), ElementsAre(2));
+}
+
 TEST_F(EnginePlacedTest, TheAdmissionPolicyHoldsPromptsBack) {
   told.free_blocks = 50;
   use("fcfs", "whole_request");
