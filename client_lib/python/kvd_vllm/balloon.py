@@ -29,7 +29,8 @@ _AHEAD_BLOCKS = 2
 _UNHEARD_S, _GROWTH_S = 0.05, 0.5
 # A chunk that retires for longer is in the way of others: whoever runs in it is parked.
 _OVERDUE_S = 0.5
-# An engine without requests makes steps for so long at most to give its memory back.
+# An engine without requests makes steps for so long at most to give its memory back. What the worker
+# was told of by then goes back without steps.
 _GIVE_BACK_S = 10.0
 
 
@@ -154,7 +155,7 @@ class Balloon:
         self._survey(requests, now)
         self._shrink(self._excess(bool(requests)), now)
         self.sweep()
-        leave = [at for at in sorted(self._since) if self._claimed.issuperset(self._blocks(at))]
+        leave = self._free_of_those_that_retire()
         for chunk in leave:
             self._state[chunk] = State.LEAVING
             del self._since[chunk]
@@ -186,9 +187,12 @@ class Balloon:
 
     def has_work(self) -> bool:
         """Whether the engine has to make steps though no request is left: what it does not keep goes
-        back first, as without steps it would hear of nobody's need."""
+        back first, as without steps it would hear of nobody's need, and kvd is told that nothing is
+        wanted."""
         if self._geometry is None or self._is_down:
             return False
+        if self._demand.wanted > 0 or self._free_of_those_that_retire():
+            return True
         if self._idle_since is not None and self._clock() > self._idle_since + _GIVE_BACK_S:
             return False
         return self._have() > 0 or self._told > 0 or State.LEAVING in self._state
@@ -222,6 +226,9 @@ class Balloon:
                 self._claim(at)
 
     # ---- within ----
+
+    def _free_of_those_that_retire(self) -> list[int]:
+        return [at for at in sorted(self._since) if self._claimed.issuperset(self._blocks(at))]
 
     def _excess(self, is_busy: bool) -> int:
         """Chunks that are to be given back."""

@@ -2,7 +2,8 @@
 takes it away again.
 
 A thread of its own does that, so that no step waits for kvd: the step leaves its orders and takes the
-news of the one before. Once nothing is wanted, nothing is asked.
+news of the one before. Once nothing is wanted and nothing is to go back, nothing is asked: until then
+it goes on by itself, as an idle engine makes no step.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Mapper:
         self._parts: dict[int, int] = {}  # chunks with memory, and how kvd names it
         self._spoilt: set[int] = set()  # chunks of which it is not known whether they have memory
         self._leaving: list[int] = []
+        self._unheard: set[int] = set()  # of these, chunks that the scheduler's side never heard of
         self._fenced: list[tuple[Any, list[int]]] = []
         # Between the step's thread and this object's own.
         self._lock = threading.Lock()
@@ -136,6 +138,8 @@ class Mapper:
             demand = self._demand
             self._leaving += self._leave
             self._leave = []
+            if demand is not None and demand.wanted == 0:
+                self._take_back_what_is_unheard()
         if demand is None:
             return 0.0
         try:
@@ -154,11 +158,24 @@ class Mapper:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            wants = self._demand is not None and self._demand.wanted > 0
-            self._wake.wait(_REMIND_S if wants else None)
+            self._wake.wait(_REMIND_S if self._has_more_to_do() else None)
             self._wake.clear()
             if not self._closed.is_set():
                 self._closed.wait(self.work())
+
+    def _has_more_to_do(self) -> bool:
+        with self._lock:
+            if self._demand is not None and self._demand.wanted > 0:
+                return True
+            is_over = not (self._leave or self._leaving or self._news.grown)
+            return not is_over and not self._news.is_down
+
+    def _take_back_what_is_unheard(self) -> None:
+        """With the lock. Growth that came after the last step of an engine that fell idle."""
+        late = self._news.grown
+        self._news = self._news._replace(grown=[])
+        self._unheard.update(late)
+        self._leaving += late
 
     def _ask(self, demand: Demand) -> int:
         """Chunks beyond what is kept."""
@@ -177,7 +194,9 @@ class Mapper:
             logger.warning("kvd: the KV cache stays as large as it is: %s: %s",
                            type(fault).__name__, fault)  # fmt: skip
         stayed, self._leaving = self._leaving, []
-        self._tell(stayed=stayed, allowed=None, told=0, is_down=True)
+        late, self._unheard = self._unheard, set()
+        stayed = [chunk for chunk in stayed if chunk not in late]
+        self._tell(grown=late, stayed=stayed, allowed=None, told=0, is_down=True)
 
     def _give_back(self) -> None:
         left = []
@@ -190,7 +209,10 @@ class Mapper:
                 left.append(chunk)  # whether it is mapped is not known, so it is not used
                 continue
             del self._parts[chunk]
-            self._tell(gone=[chunk])
+            if chunk in self._unheard:
+                self._unheard.discard(chunk)
+            else:
+                self._tell(gone=[chunk])
         self._leaving = left
 
     def _take(self, count: int) -> bool:

@@ -269,6 +269,24 @@ class TheSchedulersSide(unittest.TestCase):
         self.hear(allowed=7, told=0)
         self.assertFalse(self.balloon.has_work())
 
+    def test_an_engine_that_falls_idle_at_once_says_first_that_nothing_is_wanted(self) -> None:
+        """The worker has not answered yet: it may be about to grow."""
+        self.opened()
+        self.assertGreater(self.step(request("a", 40)).demand.wanted, 0)
+        self.assertTrue(self.balloon.has_work())
+        self.assertEqual(self.step().demand.wanted, 0)
+        self.assertFalse(self.balloon.has_work())
+
+    def test_an_idle_engine_gives_back_what_a_copy_held_for_long(self) -> None:
+        self.opened(1)
+        self.pool.use(4)
+        self.step()
+        self.now += 11
+        self.pool.blocks[4].ref_cnt = 0
+        self.balloon.sweep()
+        self.assertTrue(self.balloon.has_work())
+        self.assertEqual(self.step().leave, [1])
+
     def test_an_idle_engine_does_not_make_steps_for_ever(self) -> None:
         self.opened(1)
         self.pool.use(4)
@@ -447,6 +465,36 @@ class TheWorkersSide(unittest.TestCase):
 
         self.assertTrue(kvd_process.poll_until(has_grown))
         self.mapper.close()
+
+    def test_its_thread_gives_back_without_steps_when_kvd_is_there_again(self) -> None:
+        import kvd_process
+
+        self.round(0, 2)
+        self.memory.fault = kvd_client.DeadlineExceeded("late")
+        self.mapper.begin(Orders(Demand(0, 0, 0.0), [1, 2]))
+        self.mapper.start()
+        self.addCleanup(self.mapper.close)
+        self.assertTrue(kvd_process.poll_until(lambda: self.mapper._leaving == [1, 2]))
+        self.memory.fault = None
+        self.assertTrue(kvd_process.poll_until(lambda: len(self.memory.parts) == 1))
+
+    def test_what_grew_for_an_engine_that_is_idle_goes_back(self) -> None:
+        """No step comes to hear of it."""
+        share, self.memory.share = self.memory.share, self.idle_meanwhile  # type: ignore[method-assign]
+        self.mapper.begin(Orders(Demand(0, 2, 0.5), []))
+        self.mapper.work()
+        self.assertEqual(len(self.memory.parts), 3)
+        self.memory.share = share  # type: ignore[method-assign]
+        self.mapper.work()
+        self.assertEqual(len(self.memory.parts), 1)
+        news = self.mapper.take_news()
+        assert news is not None
+        self.assertEqual((news.grown, news.gone), ([], []))
+        self.assertEqual(self.round(0, 2).grown, [1, 2])
+
+    def idle_meanwhile(self, **_: Any) -> int:
+        self.mapper.begin(Orders(Demand(0, 0, 0.0), []))
+        return 10**9
 
     def test_what_is_kept_is_waited_for(self) -> None:
         assert GEOMETRY is not None
