@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,8 +40,14 @@ def refusal(config: VllmConfig, cache: KVCacheConfig) -> str:
     parallel = config.parallel_config
     if parallel.world_size > 1:
         return f"{parallel.world_size} workers share a model; one is what works"
+    if not cache.kv_cache_groups:
+        return "the model has no KV cache"
+    if reason := _refusal_behind_a_prefix(config):
+        return reason
     for group in cache.kv_cache_groups:
         spec = group.kv_cache_spec
+        if getattr(spec, "non_causal", False) or getattr(spec, "prefix_replay_tokens", 0):
+            return "a block of it depends on later tokens, or is to be computed again"
         if type(spec).__name__ not in _WHOLE:
             return f"its KV cache is a {type(spec).__name__}, of which a block is not all"
         if spec.block_size != config.cache_config.block_size:
@@ -51,6 +58,25 @@ def refusal(config: VllmConfig, cache: KVCacheConfig) -> str:
         pieces_planned(cache)
     except ValueError as fault:
         return str(fault)
+    return ""
+
+
+def _refusal_behind_a_prefix(config: VllmConfig) -> str:
+    """Why vLLM cannot compute behind tokens whose KV it was given; "": it can. With prefix caching it
+    does so itself. Where that is off the operator may not want it, which is nothing to kvd, or vLLM has
+    turned it off because it would be wrong: then chunks of a prompt are off, too, or it says that the
+    model or the way in which it computes has none."""
+    if config.cache_config.enable_prefix_caching:
+        return ""
+    if not config.model_config.is_prefix_caching_supported:
+        return "vLLM has no prefix caching for this model"
+    if os.environ.get("VLLM_BATCH_INVARIANT", "0") not in ("", "0"):
+        return "prefix caching is off, with VLLM_BATCH_INVARIANT"
+    if not config.scheduler_config.enable_chunked_prefill:
+        return (
+            "prefix caching and chunked prefill are off, as vLLM has them where its attention cannot "
+            "compute behind a prefix; where it can, turn one of them on"
+        )
     return ""
 
 
