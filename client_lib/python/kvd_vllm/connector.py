@@ -257,10 +257,16 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if self._balloon is not None:
             self._balloon.bind(gpu_block_pool)
 
+    def set_xfer_handshake_metadata_pp_aware(
+        self, metadata: dict[tuple[int, int], KVConnectorHandshakeMetadata]
+    ) -> None:
+        """By rank in the pipeline and within its stage; nothing is copied where there are several."""
+        self.set_xfer_handshake_metadata(dict(enumerate(metadata.values())))
+
     def set_xfer_handshake_metadata(
         self, metadata: dict[int, KVConnectorHandshakeMetadata]
     ) -> None:
-        """What the worker made of the KV cache; nothing where that is as usual."""
+        """What the workers made of the KV cache; nothing where that is as usual."""
         opened = [each for each in metadata.values() if isinstance(each, Opened)]
         if self._planner is not None and not all(each.copies for each in opened):
             self._planner.copy_nothing()
