@@ -347,6 +347,11 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if self._planner is not None:
             self._planner.park(request, tables)
 
+    @property
+    def can_park(self) -> bool:
+        """Whether requests that are preempted now are parked, those that can be at all."""
+        return self._planner is not None and self._planner.can_park
+
     def prepare(self, requests: Iterable[Request]) -> None:
         """Before schedule(): these may be admitted with this step, and looked up then."""
         if self._planner is not None:

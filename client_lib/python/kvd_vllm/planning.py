@@ -81,6 +81,12 @@ class Found(NamedTuple):
     until: float
 
 
+def comes_back(request: Request) -> bool:
+    """Whether vLLM, which asks again when a preempted request is resumed, takes what it is answered.
+    Not for those of which it wants something of each prompt token, as with prompt_logprobs."""
+    return not request.skip_reading_prefix_cache
+
+
 class Planner:
     """Decides the copies of each step, and holds their blocks until they have ended."""
 
@@ -213,7 +219,8 @@ class Planner:
         have written theirs. Whether it does; otherwise it will be computed again."""
         name, tokens = request.request_id, request.num_computed_tokens
         found = blocks_at(tables, 0, -(-tokens // self._block_tokens))
-        if not self._parking or self._is_paused() or not found or self._is_loading(name):
+        can_park = self._parking and not self._is_paused() and comes_back(request)
+        if not can_park or not found or self._is_loading(name):
             self.stats.add("recomputed_requests")
             return False
         # What is parked stays in kvd until it is dropped: half a KV cache of what is of no use any more
@@ -226,6 +233,14 @@ class Planner:
         self._parks[name] = Park(tokens, digests, copy.number, self._clock())
         self.stats.add("parked_requests")
         return True
+
+    @property
+    def can_park(self) -> bool:
+        """Whether requests may be preempted for others. After a copy failed only once another one has
+        ended well: blocks that are stored, or whom vLLM preempts by itself, are the trial. Where nothing
+        is stored, once some time has passed."""
+        is_well = self._pause_s == _PAUSE_S or not self._prefixes
+        return self._parking and is_well and not self._is_paused()
 
     def parked(self, name: str) -> tuple[int, int]:
         """Tokens of a request that are parked, and the blocks that it takes in every group to have
@@ -421,7 +436,7 @@ class Planner:
         kv_transfer_params' max_load_tokens."""
         name = request.request_id
         if not self._prefixes or name in self._refused or self._is_paused() \
-                or request.skip_reading_prefix_cache:  # fmt: skip
+                or not comes_back(request):  # fmt: skip
             return 0
         limit = (request.num_tokens - 1) // self._block_tokens
         local = self._local.get(name, 0)

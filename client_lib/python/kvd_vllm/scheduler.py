@@ -25,9 +25,10 @@ from vllm.v1.core.sched.request_queue import FCFSRequestQueue
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
-from kvd_client.schedule import MOST_REQUESTS
+from kvd_client.schedule import MOST_REQUESTS, RECOMPUTED
 from kvd_vllm.connector import KvdConnector
 from kvd_vllm.memory import logger
+from kvd_vllm.planning import comes_back
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -161,15 +162,15 @@ class KvdSchedulerMixin:
 
     def kvd_make_way(self) -> None:
         """Memory that kvd wants back is not to wait for the end of an answer: the latest request that
-        runs in it is parked, one a step."""
+        runs in it is parked, one a step. Where none can be, it waits."""
         balloon = self.kvd_connector.balloon
         here: Any = self
         if balloon is None or here.pause_state != PauseState.UNPAUSED:
             return
         balloon.sweep()
-        for request in reversed(here.running):
+        for request in reversed(here.running if self.kvd_connector.can_park else []):
             tables = here.kv_cache_manager.get_block_ids(request.request_id)
-            if balloon.is_in_the_way(itertools.chain(*tables)):
+            if comes_back(request) and balloon.is_in_the_way(itertools.chain(*tables)):
                 here.running.remove(request)
                 here._preempt_request(request, time.monotonic())
                 return
@@ -185,9 +186,10 @@ class KvdSchedulerMixin:
     # ---- asking ----
 
     def kvd_has_a_say(self) -> bool:
-        """Whether there is anything to decide: somebody waits, or has prompt tokens to compute."""
+        """Whether there is anything to decide: somebody waits, or has prompt tokens to compute. Without
+        a KV cache nobody waits for memory."""
         here: Any = self
-        if here.pause_state != PauseState.UNPAUSED:
+        if here.pause_state != PauseState.UNPAUSED or not here.kv_cache_config.kv_cache_groups:
             return False
         return len(here.waiting) > 0 or any(each.is_prefill_chunk for each in here.running)
 
@@ -237,11 +239,13 @@ class KvdSchedulerMixin:
         now, batch, size = int(self.kvd_clock() * _NS), self.kvd_batch, here.block_size
         batch.clear()
         self.kvd_forget_the_gone()
+        parks = self.kvd_connector.can_park
         for request in here.running:
             blocks = -(-request.num_computed_tokens // size)
-            self.kvd_add(request, now, _State.RUNNING, blocks=blocks)
+            back = 0 if parks and comes_back(request) else RECOMPUTED
+            self.kvd_add(request, now, _State.RUNNING, blocks=blocks, back=back)
         for request in here.kv_holding_waiting:  # loads go on: it has its blocks, and keeps them
-            self.kvd_add(request, now, _State.RUNNING)
+            self.kvd_add(request, now, _State.RUNNING, back=RECOMPUTED)
         for request in here.waiting:
             if len(batch) >= MOST_REQUESTS:
                 break
