@@ -8,9 +8,10 @@ scheduler's side, copying.py a worker's.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -351,6 +352,20 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     def can_park(self) -> bool:
         """Whether requests that are preempted now are parked, those that can be at all."""
         return self._planner is not None and self._planner.can_park
+
+    @contextlib.contextmanager
+    def let_go(self) -> Iterator[None]:
+        """While nothing is handed out: no block is held for a copy, or as there is no memory for it."""
+        with contextlib.ExitStack() as held:
+            for each in (self._balloon, self._planner):
+                if each is not None:
+                    held.enter_context(each.let_go())
+            yield
+
+    def forget_parks(self) -> None:
+        """What is parked is not loaded any more."""
+        if self._planner is not None:
+            self._planner.forget_parks()
 
     def prepare(self, requests: Iterable[Request]) -> None:
         """Before schedule(): these may be admitted with this step, and looked up then."""

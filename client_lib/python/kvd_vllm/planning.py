@@ -7,9 +7,10 @@ write it, whatever became of the request. On the scheduler's thread.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvd_vllm.groups import Groups, Place, Tables, blocks_at
@@ -255,6 +256,26 @@ class Planner:
         held = {at for each in self._open.values() for at in each.copy.blocks}
         return sum(blocks[at].ref_cnt == 1 for at in held)
 
+    @contextlib.contextmanager
+    def let_go(self) -> Iterator[None]:
+        """While nothing is handed out: vLLM clears its prefix cache only where nobody uses a block, and
+        the copies under way are no reason not to."""
+        held = [each.copy for each in self._open.values()]
+        for copy in held:
+            self._release(copy)
+        try:
+            yield
+        finally:
+            for copy in held:
+                self._hold(copy)
+
+    def forget_parks(self) -> None:
+        """Whoever was preempted computes anew, as those do that run when vLLM is told so."""
+        for park in self._parks.values():
+            self._let_go(park)
+        self.stats.add("recomputed_requests", len(self._parks))
+        self._parks.clear()
+
     def forget_all(self) -> None:
         """What was computed so far is not to be found again."""
         self.names.clear()
@@ -270,9 +291,7 @@ class Planner:
             self._forget_computed()
 
     def _forget_computed(self) -> None:
-        for park in self._parks.values():
-            self._let_go(park)
-        self._parks.clear()
+        self.forget_parks()
         self._stored.clear()
         self._found.clear()
         self._expected.clear()

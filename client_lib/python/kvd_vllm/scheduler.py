@@ -12,7 +12,6 @@ Every name here begins with kvd, as vLLM's class has hundreds of its own.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 from collections import deque
@@ -151,12 +150,39 @@ class KvdSchedulerMixin:
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False
     ) -> bool:
-        """vLLM refuses while any block is in use, and the balloon's are for it."""
-        balloon = self.kvd_connector.balloon
-        with balloon.let_go() if balloon is not None else contextlib.nullcontext():
-            return bool(super().reset_prefix_cache(  # type: ignore[misc]
-                reset_running_requests, reset_connector
-            ))  # fmt: skip
+        """vLLM refuses while any block is in use, and those of the balloon, of copies and of steps in
+        flight are for it. Of running requests it takes the blocks; here also of those that load, and
+        what is parked."""
+        here: Any = self
+        if reset_running_requests:
+            self.kvd_connector.forget_parks()
+            self.kvd_give_up_loads()
+            while here.running:
+                here._preempt_request(here.running.pop(), time.monotonic(), drop_stale_output=True)
+        pool = here.kv_cache_manager.block_pool
+        in_flight = [block for _, blocks in here.deferred_frees for block in blocks]
+        with self.kvd_connector.let_go():
+            pool.free_blocks(in_flight)
+            try:
+                return bool(super().reset_prefix_cache(  # type: ignore[misc]
+                    reset_running_requests, reset_connector
+                ))  # fmt: skip
+            finally:
+                pool.touch(in_flight)
+
+    def kvd_give_up_loads(self) -> None:
+        """As vLLM has it where a load fails, but that the request's blocks go at once; until kvd writes
+        them no more the copy holds them. A session that waits for its next input keeps its own, as vLLM
+        reads off them how far it is."""
+        here: Any = self
+        for request in here.kv_holding_waiting:
+            if request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
+                here.failed_recving_kv_req_ids.add(request.request_id)
+            elif request.status not in _COMES_IN:
+                continue
+            here.kv_cache_manager.free(request)
+            here._inflight_prefills.discard(request)
+            request.num_computed_tokens = 0
 
     # ---- an elastic KV cache ----
 
