@@ -158,7 +158,9 @@ class Rig:
         self.unfinished: set[str] = set()
         self.made = self.steps = self.preemptions = 0
 
-    def add(self, prompt: list[int], count: int, **extra: Any) -> str:
+    def add(
+        self, prompt: list[int], count: int, prompt_logprobs: int | None = None, **extra: Any
+    ) -> str:
         name = f"r{self.made}"
         self.made += 1
         self.truth[name] = answer_to(prompt, count)
@@ -166,8 +168,9 @@ class Rig:
         self.given[name], self.scheduled[name], self.prompts[name] = [], 0, len(prompt)
         self.unfinished.add(name)
         parameters = SamplingParams(
-            max_tokens=count, ignore_eos=True, temperature=0, extra_args=extra or None
-        )
+            max_tokens=count, ignore_eos=True, temperature=0, extra_args=extra or None,
+            prompt_logprobs=prompt_logprobs,
+        )  # fmt: skip
         self.scheduler.add_request(
             Request(request_id=name, prompt_token_ids=prompt, sampling_params=parameters,
                     pooling_params=None, block_hasher=self.hasher)
