@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -23,7 +24,6 @@ NOT_YET = (
 )
 NEVER_RUN = (
     "on a GPU", "with async scheduling and a model", "with model runner V2, which needs Triton",
-    "with tensor parallelism",
 )  # fmt: skip
 # Engines in which all of this is equal find each other's blocks; vLLM's log and `kvdctl cache` have it.
 IDENTITY = (
@@ -32,6 +32,8 @@ IDENTITY = (
     "vLLM's minor version and the attention backend",
     "of each block: its tokens, images, prompt embeddings and cache_salt, and all of the LoRA adapter",
 )
+# A kvd that was just started does not listen yet: how long to look for it.
+_PATIENCE_S, _RETRY_S = 10.0, 0.2
 
 
 def _plugin() -> Finding:
@@ -59,17 +61,28 @@ class _quiet:
         sys.stdout = self._stdout
 
 
-def _daemon() -> tuple[Finding, int]:
+def _session(until: float) -> kvd_client.SessionInfo:
+    """Of a kvd that listens by then, on time.monotonic()'s clock."""
+    while True:
+        try:
+            try:
+                client = kvd_client.Client(engine_name="doctor")
+            except kvd_client.Unsupported:
+                both = kvd_client.Memory.HOST | kvd_client.Memory.CUDA
+                client = kvd_client.Client(engine_name="doctor", memory=both)
+            with client:
+                return client.session()
+        except kvd_client.Unavailable:
+            if time.monotonic() > until:
+                raise
+        time.sleep(_RETRY_S)
+
+
+def _daemon(until: float) -> tuple[Finding, int]:
     """With the exit code that it makes."""
     what = "a kvd answers"
     try:
-        try:
-            client = kvd_client.Client(engine_name="doctor")
-        except kvd_client.Unsupported:
-            both = kvd_client.Memory.HOST | kvd_client.Memory.CUDA
-            client = kvd_client.Client(engine_name="doctor", memory=both)
-        with client:
-            session = client.session()
+        session = _session(until)
     except kvd_client.KvdError as fault:
         code = 3 if isinstance(fault, kvd_client.Unavailable) else 1
         return Finding(what, f"{type(fault).__name__}: {fault}"), code
@@ -77,9 +90,10 @@ def _daemon() -> tuple[Finding, int]:
     return Finding(f"{what}: {kind} memory in slabs of {session.slab_bytes} bytes"), 0
 
 
-def examine() -> tuple[dict[str, Any], int]:
+def examine(patience_s: float) -> tuple[dict[str, Any], int]:
+    until = time.monotonic() + patience_s
     findings = [_plugin(), *_vllm()]
-    daemon, code = _daemon()
+    daemon, code = _daemon(until)
     report = {
         "tested_vllm": list(TESTED_VLLM),
         "findings": [finding._asdict() for finding in [*findings, daemon]],
@@ -95,8 +109,10 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     doctor = commands.add_parser("doctor", help="look at vLLM, this package and the daemon")
     doctor.add_argument("--json", action="store_true", help="one JSON object")
+    doctor.add_argument("--wait", type=float, default=_PATIENCE_S, metavar="SECONDS",
+                        help="for a kvd that has just been started (default: %(default)s)")  # fmt: skip
     given = parser.parse_args(arguments)
-    report, status = examine()
+    report, status = examine(given.wait)
     if given.json:
         print(json.dumps(report))
         return status

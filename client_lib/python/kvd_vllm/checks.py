@@ -32,10 +32,23 @@ class Name(NamedTuple):
     text: str = ""
 
 
+def _of(module: str, kind: str, *names: str) -> tuple[Name, ...]:
+    """What a class has, or its dataclass's objects."""
+    return tuple(Name(module, f"{kind}.{each}") for each in names)
+
+
+def _made(module: str, kind: str, *names: str) -> tuple[Name, ...]:
+    """What each object gets when it is made."""
+    return tuple(Name(module, f"{kind}.__init__", None, f"self.{each}") for each in names)
+
+
 _BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
 _FACTORY = "vllm.distributed.kv_transfer.kv_connector.factory"
 _METRICS = "vllm.distributed.kv_transfer.kv_connector.v1.metrics"
 _INTERFACE = "vllm.v1.kv_cache_interface"
+_MANAGER = "vllm.v1.core.kv_cache_manager"
+_OUTPUT = "vllm.v1.core.sched.output"
+_REQUEST = "vllm.v1.request"
 _POOL = "vllm.v1.core.block_pool"
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _TRANSFER = "vllm.config.kv_transfer"
@@ -55,6 +68,22 @@ NAMES = (
     Name(_SCHEDULER, "Scheduler._handle_failed_recving", ("self", "failed_req_ids"),
          "self.failed_recving_kv_req_ids.add(req_id)"),
     Name(_BASE, "SupportsHMA.request_finished_all_groups", ("self", "request", "block_ids")),
+    *_of(_BASE, "KVConnectorRole", "SCHEDULER", "WORKER"),
+    Name(_BASE, "KVConnectorMetadata"),
+    Name(_METRICS, "KVConnectorStats"),
+    # What vLLM was told, and what it makes of its KV cache.
+    *_of(_TRANSFER, "KVTransferConfig", "kv_load_failure_policy"),
+    *_of("vllm.config.cache", "CacheConfig", "block_size", "cache_dtype", "enable_prefix_caching",
+         "prefix_caching_hash_algo"),
+    *_of("vllm.config.scheduler", "SchedulerConfig", "async_scheduling", "enable_chunked_prefill"),
+    *_of("vllm.config.parallel", "ParallelConfig", "world_size"),
+    *_of("vllm.config.model", "ModelConfig", "is_prefix_caching_supported"),
+    *_of(_INTERFACE, "KVCacheConfig", "num_blocks", "kv_cache_groups", "kv_cache_layout"),
+    *_of(_INTERFACE, "KVCacheGroupSpec", "layer_names", "kv_cache_spec", "is_eagle_group"),
+    *_of(_INTERFACE, "SlidingWindowSpec", "block_size", "page_size_bytes", "sliding_window",
+         "extra_retained_tokens"),
+    Name(_INTERFACE, "FullAttentionSpec"),
+    Name(_INTERFACE, "MLAAttentionSpec"),
     # Not public: the one allocation, and who runs it in the context.
     Name("vllm.v1.worker.utils", "allocate_kv_cache",
          ("kv_cache_config", "device", "layout", "kernel_block_sizes"),
@@ -74,15 +103,23 @@ NAMES = (
     Name(_METRICS, "KVConnectorPromMetrics.observe",
          ("self", "transfer_stats_data", "engine_idx")),
     Name("vllm.v1.metrics.cache_hit_source", "CacheHitSource.HOST"),
-    Name("vllm.v1.core.sched.output", "KVConnectorBlockState.resolve_block_ids"),
-    Name("vllm.v1.core.sched.output", "SchedulerOutput.kv_connector_block_state"),
-    Name("vllm.v1.core.sched.output", "CachedRequestData.resumed_req_ids"),
+    Name(_OUTPUT, "KVConnectorBlockState.resolve_block_ids"),
+    Name(_OUTPUT, "SchedulerOutput.kv_connector_block_state"),
+    Name(_OUTPUT, "CachedRequestData.resumed_req_ids"),
+    *_of(_OUTPUT, "SchedulerOutput", "scheduled_new_reqs", "scheduled_cached_reqs",
+         "num_scheduled_tokens"),
+    Name(_OUTPUT, "NewRequestData.req_id"),
+    Name("vllm.v1.outputs", "KVConnectorOutput.invalid_block_ids"),
+    Name(_MANAGER, "KVCacheBlocks.get_block_ids"),
     Name(_POOL, "BlockPool.touch", ("self", "blocks"), "ref_cnt += 1"),
     Name(_POOL, "BlockPool.free_blocks", ("self", "ordered_blocks"),
          "ref_cnt -= 1"),
-    Name("vllm.v1.request", "Request.__init__", None, "self.num_in_flight_tokens"),
-    Name("vllm.v1.request", "Request.__init__", None, "self.block_hashes"),
-    Name("vllm.v1.request", "Request.__init__", None, "self.skip_reading_prefix_cache"),
+    *_made(_REQUEST, "Request", "request_id", "status", "arrival_time", "sampling_params", "max_tokens",
+           "num_prompt_tokens", "num_computed_tokens", "num_in_flight_tokens", "is_prefill_chunk",
+           "kv_transfer_params", "block_hashes", "skip_reading_prefix_cache"),
+    *_of(_REQUEST, "Request", "num_tokens", "num_output_tokens"),
+    *_of("vllm.sampling_params", "SamplingParams", "extra_args"),
+    Name(_SCHEDULER, "Scheduler.schedule", None, "if request.skip_reading_prefix_cache:"),
     Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.execute_model", None,
          "handle_preemptions(kv_connector_metadata)"),
     Name(_SCHEDULER, "Scheduler.__init__", None,
@@ -106,7 +143,9 @@ NAMES = (
     # Of an elastic KV cache: what is said at the start, that blocks may be claimed, when the sides are
     # called, and that vLLM pads with block 0.
     Name(_BASE, "KVConnectorBase_V1.get_handshake_metadata", ("self",)),
+    Name(_BASE, "KVConnectorHandshakeMetadata"),
     Name(_BASE, "KVConnectorBase_V1.set_xfer_handshake_metadata", ("self", "metadata")),
+    Name(_BASE, "KVConnectorBase_V1.set_xfer_handshake_metadata_pp_aware", ("self", "metadata")),
     Name(_BASE, "KVConnectorBase_V1.has_pending_push_work", ("self",)),
     Name("vllm.v1.engine.core", "EngineCore.__init__", None,
          "set_xfer_handshake_metadata_pp_aware(content)"),
@@ -138,7 +177,19 @@ NAMES = (
     Name(_SCHEDULER, "Scheduler.get_request_counts", None, "len(self.waiting)"),
     Name("vllm.v1.core.sched.request_queue", "FCFSRequestQueue.pop_request", ("self",),
          "popleft()"),
-    Name("vllm.v1.core.kv_cache_manager", "KVCacheManager.get_block_ids", ("self", "request_id")),
+    *_made(_SCHEDULER, "Scheduler", "connector", "waiting", "kv_holding_waiting", "running", "requests",
+           "max_num_scheduled_tokens", "max_num_active_reqs", "kv_cache_manager", "kv_cache_config",
+           "block_size", "scheduler_config", "deferred_frees", "failed_recving_kv_req_ids",
+           "_inflight_prefills"),
+    Name(_SCHEDULER, "Scheduler.pause_state"),
+    Name("vllm.v1.core.sched.interface", "PauseState.UNPAUSED"),
+    *_of(_REQUEST, "RequestStatus", "WAITING", "PREEMPTED", "WAITING_FOR_REMOTE_KVS"),
+    Name(_SCHEDULER, "Scheduler._update_waiting_for_remote_kv", None,
+         "load_failed = request.request_id in self.failed_recving_kv_req_ids"),
+    Name(_MANAGER, "KVCacheManager.get_block_ids", ("self", "request_id")),
+    Name(_MANAGER, "KVCacheManager.free", ("self", "request")),
+    *_made(_MANAGER, "KVCacheManager", "block_pool"),
+    *_made(_POOL, "BlockPool", "blocks", "num_gpu_blocks"),
     Name(_POOL, "BlockPool.get_num_free_blocks", ("self",)),
     Name(_SCHEDULER, "Scheduler.reset_prefix_cache",
          ("self", "reset_running_requests", "reset_connector")),
@@ -151,7 +202,8 @@ def version() -> str:
 
 
 def look() -> Iterator[Finding]:
-    """All findings. Raises ImportError where there is no vLLM."""
+    """All findings. Raises ImportError where there is no vLLM; of one that lacks something, a finding
+    names it."""
     found = version()
     tested = ", ".join(TESTED_VLLM)
     yield Finding(
@@ -166,7 +218,7 @@ def look() -> Iterator[Finding]:
 def _fault_of(name: Name) -> str:
     try:
         found: Any = importlib.import_module(name.module)
-    except ImportError as fault:
+    except Exception as fault:  # whatever a vLLM that is another one does when it is imported
         return f"cannot be imported: {fault}"
     for part in name.path.split("."):
         if not hasattr(found, part) and part not in getattr(found, "__dataclass_fields__", {}):
@@ -181,10 +233,16 @@ def _fault_of(name: Name) -> str:
     return ""
 
 
+def _fault_of_import(fault: Exception) -> str:
+    return f"this vLLM has not what it needs: {fault}"
+
+
 def _fault_of_connector() -> str:
     """Abstract methods that are not there, and methods whose parameters are not the base's."""
-    from kvd_vllm.connector import KvdConnector
-
+    try:
+        from kvd_vllm.connector import KvdConnector
+    except Exception as fault:
+        return _fault_of_import(fault)
     missing = sorted(getattr(KvdConnector, "__abstractmethods__", ()))
     if missing:
         return f"it has no {', '.join(missing)}"
@@ -192,8 +250,12 @@ def _fault_of_connector() -> str:
 
 
 def _fault_of_schedulers() -> str:
-    from kvd_vllm.scheduler import AdmissionQueue, KvdAsyncScheduler, KvdScheduler, KvdSchedulerMixin
-
+    try:
+        from kvd_vllm.scheduler import (
+            AdmissionQueue, KvdAsyncScheduler, KvdScheduler, KvdSchedulerMixin,
+        )  # fmt: skip
+    except Exception as fault:
+        return _fault_of_import(fault)
     for kind in (KvdScheduler, KvdAsyncScheduler):
         fault = _fault_of_methods(KvdSchedulerMixin, kind.__mro__[2:], but=("__init__",))
         if fault:
