@@ -1,6 +1,7 @@
 """What kvd's scheduling is worth to vLLM: an untouched one and the same on kvd, under the same loads.
 
     vllm_benefit.py MODEL FOLDER OUT [JSON]    JSON: see DEFAULTS
+    vllm_benefit.py --knee MODEL FOLDER [JSON] goals and knee alone, as one line of JSON
 
 First the untouched vLLM says what it can do: goals (8 times the first token of a prompt without load,
 3 times a step that decodes as many requests as fit), and the knee, the highest rate at which `knee` of
@@ -247,11 +248,22 @@ def differing(runs: list[dict[str, Any]]) -> int:
     return sum(len(each) > 1 for each in answers.values())
 
 
+def measure_knee(model: str, folder: Path, given: dict[str, Any]) -> dict[str, float]:
+    with Process("untouched", model, folder, given) as untouched:
+        set_goals(untouched, given)
+        rate = find_knee(untouched, given)
+    return {"rate": rate, "ttft_s": given["ttft_s"], "tbt_s": given["tbt_s"]}
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def main() -> None:
+    if sys.argv[1] == "--knee":
+        given = {**DEFAULTS, **json.loads("".join(sys.argv[4:]) or "{}")}
+        print(json.dumps(measure_knee(sys.argv[2], Path(sys.argv[3]).resolve(), given)))
+        return
     model, folder, out = sys.argv[1], Path(sys.argv[2]).resolve(), Path(sys.argv[3])
     given = {**DEFAULTS, **(json.loads(sys.argv[4]) if len(sys.argv) > 4 else {})}
     processes: dict[str, Process] = {}
