@@ -33,6 +33,21 @@ bool has_begun(const Schedule::Request& request) {
   return request.state != State::kWaiting || request.generated > Tokens(0);
 }
 
+/// Its answer has begun, and all that it had is to be computed again.
+bool is_recomputed(const Schedule::Request& request) {
+  return request.state == State::kWaiting && request.generated > Tokens(0);
+}
+
+/// The first of those by arrival; null: there is none.
+const Schedule::Request* first_recomputed(const Schedule& told) {
+  const Schedule::Request* first = nullptr;
+  for (const Schedule::Request& request : told.requests) {
+    if (!is_recomputed(request)) continue;
+    if (first == nullptr || request.arrived < first->arrived) first = &request;
+  }
+  return first;
+}
+
 /// Blocks that it needs to come in.
 std::int64_t size_of(const Schedule& told, const Schedule::Request& request) {
   std::int64_t blocks = request.blocks_to_return;
@@ -264,6 +279,8 @@ void EnginePlaced::fill_snapshot(const Session& session, const Schedule& told,
   const std::int64_t running = placing.counts().running;
   const bool seats = told.max_running == 0 || running < told.max_running;
   const bool drains = drains_.drains(session);
+  // Nothing that is to be computed passes one that was computed before: it lost enough.
+  const Schedule::Request* first = first_recomputed(told);
   snapshot_.requests.clear();
   index_.clear();
   for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
@@ -271,6 +288,7 @@ void EnginePlaced::fill_snapshot(const Session& session, const Schedule& told,
     const bool runs = request.state == State::kRunning;
     if (!runs && (!seats || allowed.held_back[i])) continue;
     if (drains && !has_begun(request)) continue;
+    if (first != nullptr && request.state == State::kWaiting && &request != first) continue;
     planner::RotationRequest entry = placing.as_rotation(told, i, goals_[i]);
     entry.bytes = block_bytes(told) * (runs ? held_by(told, request) : size_of(told, request));
     snapshot_.requests.push_back(entry);

@@ -362,6 +362,23 @@ TEST_F(EnginePlacedTest, WhereThoseLackRoomWhoCannotBeParkedOthersGiveWay) {
   }
 }
 
+TEST_F(EnginePlacedTest, NoPromptPassesOneThatIsComputedAgain) {
+  told.free_blocks = 20;
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    Schedule::Request& request = runs(id, 30, milliseconds(20), seconds(id));
+    request.state = State::kWaiting;
+    request.blocks = 0;
+  }
+  waits(3, 16, milliseconds(900));
+  for (const char* policy : {"unified", "lvf", "fcfs", "srtf"}) {
+    use(policy);
+    told.free_blocks = 20;
+    EXPECT_THAT(ask().admit, IsEmpty()) << policy << ": they would take what it lacks";
+    told.free_blocks = 100;
+    EXPECT_THAT(ids(ask().admit), ElementsAre(2)) << policy << ": the rest when it is in";
+  }
+}
+
 TEST_F(EnginePlacedTest, WhatTheyHoldWhoCannotBeParkedIsNoRoom) {
   told.free_blocks = 10;
   use("lvf", "whole_request");
