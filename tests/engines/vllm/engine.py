@@ -2,13 +2,14 @@
 
     engine.py MODEL OUT JSON        JSON: {"engine": {…LLM's arguments}, "seed": 1, "pause_at": 40,
                                     "pause_on": "load", "rounds": 1, "each": [{…}],
-                                    "prompts": [[…]], "answer": 128}
+                                    "prompts": [[…]], "answer": 128, "prompt_logprobs": 1}
 
 Answers six prompts of random tokens greedily, 128 tokens each, and writes tokens, logprobs, the
 tokens that were scheduled and vLLM's own counters to OUT. It stands still once, after pause_at steps,
 or with pause_on "load" when a request waits for a load, "preempted" when two that were preempted wait at
 a time: it prints {"event":"paused", …} with where its KV tensors lie, and goes on after a line on stdin.
-Each round makes an engine of its own; "each" says what is otherwise in each.
+Each round makes an engine of its own, but one that says "same"; "each" says what is otherwise in each.
+With "embed" it says the vectors of its prompts instead.
 """
 
 from __future__ import annotations
@@ -63,11 +64,12 @@ def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
     params = SamplingParams(
         temperature=0, ignore_eos=True, detokenize=False, logprobs=3,
         max_tokens=given.get("answer", ANSWER), extra_args=given.get("arguments"),
+        prompt_logprobs=given.get("prompt_logprobs"),
     )  # fmt: skip
     for number, prompt in enumerate(asked):
         tokens = {"prompt_token_ids": prompt}
         salt = {"cache_salt": given["salt"]} if "salt" in given else {}
-        engine.add_request(str(number), {**tokens, **salt}, params)
+        engine.add_request(str(number), {**tokens, **salt}, params.clone())
     done: dict[str, Any] = {}
     scheduled, schedule = [0], scheduler.schedule
 
@@ -110,18 +112,26 @@ def run(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def embed(llm: Any, given: dict[str, Any]) -> dict[str, Any]:
+    asked = [{"prompt_token_ids": each} for each in given["prompts"]]
+    return {"vectors": [each.outputs.embedding for each in llm.embed(asked, use_tqdm=False)]}
+
+
 def main() -> None:
     from vllm import LLM
 
     model, out, given = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     results = []
-    for one in given.get("each") or [{}] * given.get("rounds", 1):
+    rounds = given.get("each") or [{}] * given.get("rounds", 1)
+    for at, one in enumerate(rounds):
         options = {**DEFAULTS, **given.get("engine", {}), **one.get("engine", {})}
-        llm = LLM(model=model, **options)
-        results.append(run(llm, {**given, **one}))
-        llm.llm_engine.engine_core.shutdown()
-        del llm
-        gc.collect()
+        if not one.get("same"):
+            llm = LLM(model=model, **options)
+        results.append((embed if given.get("embed") else run)(llm, {**given, **one}))
+        if at + 1 == len(rounds) or not rounds[at + 1].get("same"):
+            llm.llm_engine.engine_core.shutdown()
+            del llm
+            gc.collect()
     with open(out, "w") as file:
         json.dump(results, file)
 

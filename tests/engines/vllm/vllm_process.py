@@ -105,15 +105,16 @@ class Bench:
         endpoint: str | None = None,
         extra: dict[str, Any] | None = None,
         fresh: bool = False,
+        model: Path | None = None,
         **given: Any,
     ) -> Engine:
-        """Starts an engine; on kvd where there is an endpoint."""
+        """Starts an engine; on kvd where there is an endpoint. `model`: another one than the bench's."""
         options = {**given, "engine": dict(given.get("engine", {}))}
         if endpoint is not None:
             options["engine"].update(on_kvd(extra or {}))
         out, log = self.folder / f"{name}.json", self.folder / f"{name}.log"
         log.write_text("")
-        arguments = [str(self.model), str(out), json.dumps(options)]
+        arguments = [str(model or self.model), str(out), json.dumps(options)]
         return Engine(self.start("engine.py", arguments, log, endpoint, fresh), out, log)
 
     def start(
