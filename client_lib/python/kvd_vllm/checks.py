@@ -233,16 +233,16 @@ def _fault_of(name: Name) -> str:
     return ""
 
 
-def _fault_of_import(fault: Exception) -> str:
-    return f"this vLLM has not what it needs: {fault}"
+def _fault_of_import(error: Exception) -> str:
+    return f"this vLLM has not what it needs: {error}"
 
 
 def _fault_of_connector() -> str:
     """Abstract methods that are not there, and methods whose parameters are not the base's."""
     try:
         from kvd_vllm.connector import KvdConnector
-    except Exception as fault:
-        return _fault_of_import(fault)
+    except Exception as error:
+        return _fault_of_import(error)
     missing = sorted(getattr(KvdConnector, "__abstractmethods__", ()))
     if missing:
         return f"it has no {', '.join(missing)}"
@@ -254,8 +254,8 @@ def _fault_of_schedulers() -> str:
         from kvd_vllm.scheduler import (
             AdmissionQueue, KvdAsyncScheduler, KvdScheduler, KvdSchedulerMixin,
         )  # fmt: skip
-    except Exception as fault:
-        return _fault_of_import(fault)
+    except Exception as error:
+        return _fault_of_import(error)
     for kind in (KvdScheduler, KvdAsyncScheduler):
         fault = _fault_of_methods(KvdSchedulerMixin, kind.__mro__[2:], but=("__init__",))
         if fault:
