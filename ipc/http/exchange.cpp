@@ -66,6 +66,7 @@ void Exchange::write(std::string bytes, bool last) {
   if (complete_) return;
   if (manner_.no_body) bytes = head_of_answer(std::move(bytes)), last = true;
   complete_ = last;
+  outcome_->add_waiting(bytes.size());
   outbox_->post({connection_, std::move(bytes), last});
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -39,10 +41,14 @@ class Outbox {
   std::vector<Piece> pieces_;  // guarded by mutex_
 };
 
-/// How an answer ended. Owner: thread-safe.
+/// How an answer ended, and what of it waits until then. Owner: thread-safe.
 class Outcome {
  public:
   void end(bool sent);
+  /// Bytes that were written, and not yet taken by the client.
+  [[nodiscard]] std::size_t waiting() const { return waiting_; }
+  void add_waiting(std::size_t bytes) { waiting_ += bytes; }
+  void take_waiting(std::size_t bytes) { waiting_ -= bytes; }
   /// See Exchange::on_end.
   void on_end(std::function<void(bool sent)> call);
 
@@ -50,6 +56,7 @@ class Outcome {
   std::mutex mutex_;
   std::optional<bool> sent_;        // guarded by mutex_
   std::function<void(bool)> call_;  // guarded by mutex_
+  std::atomic<std::size_t> waiting_ = 0;
 };
 
 /// What an answer has to leave out for its client.
@@ -84,6 +91,7 @@ class Exchange {
   /// Calls once, with whether all was sent, when the answer has ended: at once if it has already,
   /// else on the front's thread.
   void on_end(std::function<void(bool sent)> call) { outcome_->on_end(std::move(call)); }
+  [[nodiscard]] std::shared_ptr<const Outcome> outcome() const { return outcome_; }
 
  private:
   const std::shared_ptr<Outbox> outbox_;

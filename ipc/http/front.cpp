@@ -257,6 +257,21 @@ void Front::take_outbox() {
     connection.last = piece.last;
     flush(it);
   }
+  close_largest();
+}
+
+void Front::close_largest() {
+  for (;;) {
+    std::size_t all = 0, most = 0;
+    auto largest = connections_.end();
+    for (auto it = connections_.begin(); it != connections_.end(); ++it) {
+      const std::size_t waiting = it->second.out.size() - it->second.sent;
+      all += waiting;
+      if (waiting > most) most = waiting, largest = it;
+    }
+    if (all <= options_.limits.all_backlogs.size()) return;
+    close(largest);
+  }
 }
 
 void Front::flush(Connections::iterator it) {
@@ -267,6 +282,7 @@ void Front::flush(Connections::iterator it) {
     if (count < 0 && would_block()) return watch(it, EPOLLOUT);
     if (count < 0) return close(it);
     connection.sent += static_cast<std::size_t>(count);
+    if (connection.outcome) connection.outcome->take_waiting(static_cast<std::size_t>(count));
     connection.deadline = clock_.now() + options_.limits.stall;
   }
   if (connection.last) return linger(it);

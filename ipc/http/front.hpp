@@ -29,9 +29,10 @@ class Front {
  public:
   struct Limits {
     RequestReader::Limits request{};
-    std::size_t readers = 32;      ///< clients whose request is not complete
-    std::size_t connections = 96;  ///< all clients
-    Bytes backlog = 64 * kMiB;     ///< of one answer, written and not yet read by the client
+    std::size_t readers = 32;         ///< clients whose request is not complete
+    std::size_t connections = 96;     ///< all clients
+    Bytes backlog = 64 * kMiB;        ///< of one answer, written and not yet read by the client
+    Bytes all_backlogs = 256 * kMiB;  ///< together; the client with the largest makes way
     Nanoseconds arrival{std::chrono::seconds(10)};  ///< for a whole request to arrive
     Nanoseconds stall{std::chrono::seconds(30)};    ///< without a byte of an answer being taken
   };
@@ -89,6 +90,7 @@ class Front {
   void drain(Connections::iterator it);
   void close(Connections::iterator it);
   void close_late();
+  void close_largest();
   void watch(Connections::iterator it, std::uint32_t events) const;
   [[nodiscard]] std::size_t readers() const;
 

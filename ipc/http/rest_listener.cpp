@@ -180,6 +180,10 @@ Door& door() {
 
 }  // namespace
 
+std::shared_ptr<const Outcome> outcome_of(const http_request& request) {
+  return static_cast<Context*>(request._get_server_context())->exchange->outcome();
+}
+
 struct RestListener::Impl {
   explicit Impl(const std::string& url) : listener(url) {}
   http_listener listener;

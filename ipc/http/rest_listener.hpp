@@ -11,6 +11,9 @@
 
 namespace kvd::http {
 
+/// Of the answer to a request that has none yet: what of it waits for the client.
+[[nodiscard]] std::shared_ptr<const Outcome> outcome_of(const web::http::http_request& request);
+
 /// A listener of cpprestsdk to which Front does the listening: that library's own server can be
 /// made to throw on its own threads by 60 bytes, and bounds neither headers nor clients nor time.
 /// What reaches `handler` is sound and has its body.

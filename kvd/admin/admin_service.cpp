@@ -229,6 +229,10 @@ std::optional<HttpResponse> AdminService::check_token(const HttpRequest& request
 }
 
 HttpResponse AdminService::read(const Route& route, const HttpRequest& request) {
+bool AdminService::bears_token(const HttpRequest& request) {
+  return !bearer_of(request).empty() && !check_token(request);
+}
+
   const auto snapshot = backend_.snapshot();
   if (!snapshot.ok()) return failed(snapshot.error());
   if (!is_open(**snapshot)) {

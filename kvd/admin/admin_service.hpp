@@ -45,6 +45,9 @@ class AdminService {
   /// Whether the answer is to be given again and again, as server-sent events.
   [[nodiscard]] static bool wants_stream(const HttpRequest& request);
 
+  /// Whether the request has the token with it.
+  [[nodiscard]] bool bears_token(const HttpRequest& request);
+
   /// An answer in the form of every refusal, for what the HTTP shell itself refuses.
   [[nodiscard]] static HttpResponse refusal(int status, ErrorCode code, std::string message);
 

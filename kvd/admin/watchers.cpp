@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "ipc/http/rest_listener.hpp"
+
 namespace kvd::admin {
 namespace {
 
@@ -26,8 +28,14 @@ std::string event_of(const HttpResponse& answer) {
 
 struct Watchers::Watcher {
   HttpRequest asked;
+  bool bears_token = false;
+  std::shared_ptr<const http::Outcome> outcome;
+  std::size_t last = 0;  ///< bytes of the last event
   concurrency::streams::producer_consumer_buffer<std::uint8_t> out;
   std::atomic<bool> gone = false;
+
+  /// Whether more waits for the client than the last event.
+  [[nodiscard]] bool lags() const { return last > 0 && outcome->waiting() + out.in_avail() > last; }
 
   void end() {
     gone = true;
@@ -53,11 +61,12 @@ void Watchers::stop() {
 
 bool Watchers::add(const web::http::http_request& client, HttpRequest asked) {
   const auto watcher = std::make_shared<Watcher>();
+  watcher->bears_token = service_.bears_token(asked);
   watcher->asked = std::move(asked);
+  watcher->outcome = http::outcome_of(client);
   {
     const std::lock_guard lock(mutex_);
-    watchers_.remove_if([](const WatcherPtr& one) { return one->gone.load(); });
-    if (stopping_ || watchers_.size() >= options_.most) return false;
+    if (stopping_ || !make_room(*watcher)) return false;
     watchers_.push_back(watcher);
     added_ = true;
   }
@@ -75,8 +84,21 @@ bool Watchers::add(const web::http::http_request& client, HttpRequest asked) {
   return true;
 }
 
+bool Watchers::make_room(const Watcher& next) {
+  watchers_.remove_if([](const WatcherPtr& one) { return one->gone.load(); });
+  if (watchers_.size() < options_.most) return true;
+  const auto stranger = std::find_if(watchers_.begin(), watchers_.end(),
+                                     [](const WatcherPtr& one) { return !one->bears_token; });
+  if (!next.bears_token || stranger == watchers_.end()) return false;
+  (*stranger)->end();
+  watchers_.erase(stranger);
+  return true;
+}
+
 void Watchers::tell(Watcher& watcher, const HttpResponse& answer) {
+  if (watcher.lags()) return;
   const std::string event = event_of(answer);
+  watcher.last = event.size();
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(event.data());
   try {
     watcher.out.putn_nocopy(bytes, event.size()).wait();

@@ -15,7 +15,8 @@ namespace kvd::admin {
 
 /// Clients that are told the same thing again and again, as server-sent events: each second what a
 /// GET would answer then. A client that may not read any more, since an engine of another user
-/// attached, is told so and hung up on. Between two events a stream waits for nobody, so the
+/// attached, is told so and hung up on. One that does not read misses events: two wait for it at
+/// most. Between two events a stream waits for nobody, so the
 /// front's limit on idle clients does not count; one that takes no bytes meets the limit for
 /// answers. Source: the WHATWG's HTML standard, "Server-sent events". Owner:  thread-safe; a thread
 /// of its own sends.
@@ -32,7 +33,8 @@ class Watchers {
   Watchers(const Watchers&) = delete;
   Watchers& operator=(const Watchers&) = delete;
 
-  /// False, with nothing said to the client, when there are as many as there may be.
+  /// False, with nothing said to the client, when there are as many as there may be. One that bears
+  /// the token takes the place of one that does not.
   [[nodiscard]] bool add(const web::http::http_request& client, HttpRequest asked);
 
   /// Ends every stream; add() is false from now on.
@@ -41,6 +43,8 @@ class Watchers {
  private:
   struct Watcher;
   using WatcherPtr = std::shared_ptr<Watcher>;
+  /// Whether there is room for one more, made where it may be.
+  [[nodiscard]] bool make_room(const Watcher& next);
   void run();
   void tell(Watcher& watcher, const HttpResponse& answer);
   void tell_all(const std::list<WatcherPtr>& watchers);

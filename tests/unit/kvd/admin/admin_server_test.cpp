@@ -157,6 +157,32 @@ TEST_F(AdminStreamTest, HasRoomForSoManyAndForOthersWhenOneLeaves) {
   EXPECT_TRUE(in);
 }
 
+TEST_F(AdminStreamTest, WhoBearsTheTokenTakesAStrangersPlace) {
+  Watch first(config.port), second(config.port);
+  ASSERT_TRUE(first.sees("data: ", 1) && second.sees("data: ", 1));
+  const std::string token = std::string("Authorization: Bearer ") + kToken + "\r\n";
+  Watch bearer(config.port, token);
+  EXPECT_TRUE(bearer.sees("data: ", 3)) << bearer.all();
+  EXPECT_TRUE(first.ends());
+  EXPECT_TRUE(second.sees("data: ", 3));
+  Watch another(config.port, token);
+  EXPECT_TRUE(another.sees("data: ", 3)) << another.all();
+  Watch third(config.port, token);
+  EXPECT_TRUE(third.ends()) << "all places are bearers'";
+}
+
+// The other's events tell when many have been sent.
+TEST_F(AdminStreamTest, OneThatDoesNotReadHasFewEventsWaiting) {
+  constexpr std::size_t kLarge = std::size_t{1} << 20;
+  backend.edit([](Snapshot& s) { s.happenings[0].text = std::string(kLarge, 'x'); });
+  Watch idle(config.port), busy(config.port);
+  ASSERT_TRUE(idle.sees("data: ", 1));
+  ASSERT_TRUE(busy.sees("event: overview", 80));
+  sut.reset();
+  EXPECT_TRUE(idle.ends());
+  EXPECT_LT(idle.all().size(), 20 * kLarge) << "two, and what the kernel holds of a connection";
+}
+
 TEST_F(AdminStreamTest, EndsForWhoMayNotReadAnyMore) {
   Watch stranger(config.port);
   Watch bearer(config.port, std::string("Authorization: Bearer ") + kToken + "\r\n");
