@@ -12,6 +12,8 @@
 #include <cstring>
 #include <string>
 
+#include "kvd/admin/sandbox.hpp"
+
 namespace kvd::admin {
 namespace {
 
@@ -42,20 +44,26 @@ void drop_capabilities() {
 
 }  // namespace
 
-Status confine(const link::Begin& begin) {
+Result<std::string> confine(const link::Begin& begin) {
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_NOFILE, kDescriptors);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve terabytes
-  limit(RLIMIT_DATA, kMemory);
-#endif
+  if (!sandbox::kSanitized) limit(RLIMIT_DATA, kMemory);  // sanitizers reserve terabytes
   if (begin.changes_user != 0) KVD_TRY(become(begin.uid, begin.gid));
   drop_capabilities();
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);  // again: another user clears it
-  return {};
+  std::string missing;
+  if (!sandbox::close_files({begin.admin_port, begin.metrics_port})) missing = "Landlock";
+  if (!sandbox::allow_calls(sandbox::Calls::kStarting)) {
+    missing += missing.empty() ? "seccomp" : " and seccomp";
+  }
+  return missing;
 }
 
-void forbid_threads() { limit(RLIMIT_NPROC, 0); }
+void seal() {
+  limit(RLIMIT_NPROC, 0);
+  (void)sandbox::allow_calls(sandbox::Calls::kServing);
+}
 
 }  // namespace kvd::admin

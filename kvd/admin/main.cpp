@@ -8,6 +8,8 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "ipc/vocabulary/clock.hpp"
 #include "kvd/admin/admin_server.hpp"
@@ -34,8 +36,8 @@ Result<link::Begin> receive_begin(link::Channel& channel) {
   return make_error(ErrorCode::kInvalidArgument, "not the first message of a kvd");
 }
 
-Result<Servers> start(const link::Begin& begin, AdminBackend& backend) {
-  KVD_TRY(confine(begin));
+Result<Servers> start(const link::Begin& begin, AdminBackend& backend, std::string& missing) {
+  KVD_ASSIGN_OR_RETURN(missing, confine(begin));
   Servers servers;
   const std::string admin(link::text_of(begin.admin_address));
   const std::string metrics(link::text_of(begin.metrics_address));
@@ -46,7 +48,7 @@ Result<Servers> start(const link::Begin& begin, AdminBackend& backend) {
     KVD_ASSIGN_OR_RETURN(servers.metrics,
                          MetricsServer::start(metrics, begin.metrics_port, backend));
   }
-  forbid_threads();
+  seal();
   return servers;
 }
 
@@ -55,7 +57,12 @@ int fail(const char* what) {
   return 2;
 }
 
-int main() {
+int main(int argc, char** argv) {
+  const std::string_view asked = argc > 1 ? argv[1] : "";
+  if (asked == "--version" || asked == "-V") return std::puts("kvd-admin " KVD_VERSION), 0;
+  if (asked == "--help" || asked == "-h") {
+    return std::puts("kvd-admin serves REST and the metrics of the kvd that starts it"), 0;
+  }
   std::signal(SIGPIPE, SIG_IGN);
   int type = 0;
   socklen_t size = sizeof type;
@@ -69,8 +76,14 @@ int main() {
 
   const SteadyClock clock;
   LinkBackend backend(channel, clock, [] { ::_exit(1); });
-  const auto servers = start(*begin, backend);
+  std::string missing;
+  const auto servers = start(*begin, backend, missing);
   link::Verdict verdict;
+  if (!missing.empty()) {
+    verdict.message = link::to_text<sizeof verdict.message>(
+        "this kernel has no " + missing +
+        ": who takes over kvd-admin can do what its user can (SECURITY.md)");
+  }
   if (!servers.ok()) {
     verdict.code = static_cast<std::uint32_t>(servers.error().code);
     verdict.message = link::to_text<sizeof verdict.message>(servers.error().message);
@@ -91,4 +104,4 @@ int main() {
 }  // namespace
 }  // namespace kvd::admin
 
-int main() { return kvd::admin::main(); }
+int main(int argc, char** argv) { return kvd::admin::main(argc, argv); }

@@ -167,7 +167,7 @@ Status AdminChild::spawn(Nanoseconds patience) {
                       std::string("cannot start ") + program_ + ": " + std::strerror(errno));
   }
   ends.second.reset();
-  channel_.emplace(std::move(ends.first));
+  channel_.emplace(std::move(ends.first), stop_.get());
   Status greeted = greet(patience);
   if (!greeted.ok()) reap();
   return greeted;
@@ -189,7 +189,11 @@ Status AdminChild::greet(Nanoseconds patience) {
   if (!verdict || message->type != link::Type::kStarted) {
     return unusable(make_error(ErrorCode::kInvalidArgument, "it is of another build"));
   }
-  if (verdict->code == 0) return {};
+  if (verdict->code == 0) {
+    const std::string_view warning = link::text_of(verdict->message);
+    if (!warning.empty()) tell_(std::string(warning));
+    return {};
+  }
   return make_error(static_cast<ErrorCode>(verdict->code),
                     std::string(link::text_of(verdict->message)));
 }

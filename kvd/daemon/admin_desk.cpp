@@ -13,6 +13,8 @@ namespace {
 
 namespace link = admin::link;
 
+constexpr Nanoseconds kBetweenQuestions = std::chrono::milliseconds(1);
+constexpr Nanoseconds kQuestionsAtOnce = std::chrono::milliseconds(50);
 constexpr Nanoseconds kBetweenSnapshots = std::chrono::milliseconds(100);
 constexpr Nanoseconds kControlThread = std::chrono::seconds(1);
 constexpr Nanoseconds kSend = std::chrono::seconds(10);
@@ -39,11 +41,23 @@ bool equal_constant_time(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-bool AdminDesk::is_token(const link::Token& sent) const {
-  return equal_constant_time(link::text_of(sent), token_);
+bool AdminDesk::is_token(const link::Token& sent) {
+  const std::string_view text = link::text_of(sent);
+  if (equal_constant_time(text, token_)) return true;
+  if (!text.empty()) daemon_.refuse_token();  // a probe of /readyz sends none
+  return false;
+}
+
+void AdminDesk::pace() {
+  const TimePoint now = clock_.now();
+  if (next_question_ > now + kQuestionsAtOnce) {
+    std::this_thread::sleep_for(next_question_ - now - kQuestionsAtOnce);
+  }
+  next_question_ = std::max(now, next_question_) + kBetweenQuestions;
 }
 
 Status AdminDesk::serve(link::Channel& channel) {
+  pace();
   KVD_ASSIGN_OR_RETURN(const link::Message message, channel.receive(kMostQuestion, kSend));
   if (!token_file_.empty()) restore_token(token_file_, token_);
   const auto answered = answer(message);

@@ -13,7 +13,7 @@ class Daemon;
 
 /// Answers kvd-admin's questions for the daemon. It alone knows the token: kvd-admin passes on what
 /// a request carried, so it can change nothing that no request with the token asked for. At most
-/// ten snapshots a second are taken, one more after each change.
+/// ten snapshots a second are taken, one more after each change, and a thousand questions answered.
 /// Owner:  one thread, which may wait for the control thread and for the next snapshot's time.
 class AdminDesk {
  public:
@@ -36,12 +36,17 @@ class AdminDesk {
   [[nodiscard]] Result<ByteVector> snapshot();
   [[nodiscard]] Result<ByteVector> change(std::span<const std::byte> body);
   [[nodiscard]] Result<ByteVector> clear_cache(std::span<const std::byte> body);
-  [[nodiscard]] bool is_token(const admin::link::Token& sent) const;
+  /// One that is wrong is told.
+  [[nodiscard]] bool is_token(const admin::link::Token& sent);
+
+  /// Waits where questions come faster than they may.
+  void pace();
 
   Daemon& daemon_;
   const Clock& clock_;
   const std::string token_, token_file_;
   TimePoint next_snapshot_{0};
+  TimePoint next_question_{0};
 };
 
 }  // namespace kvd::daemon

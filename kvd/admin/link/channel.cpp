@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "ipc/vocabulary/clock.hpp"
@@ -22,6 +23,9 @@ Result<std::pair<UniqueFd, UniqueFd>> Channel::pair() {
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     return make_error(ErrorCode::kUnavailable, "no file descriptor left: raise RLIMIT_NOFILE");
   }
+  constexpr int kPassRights = 83;  // SO_PASSRIGHTS, from Linux 6.16 on
+  const int off = 0;
+  for (const int end : ends) ::setsockopt(end, SOL_SOCKET, kPassRights, &off, sizeof off);
   return std::pair(UniqueFd(ends[0]), UniqueFd(ends[1]));
 }
 
@@ -30,8 +34,10 @@ Status Channel::wait(short events, TimePoint deadline) const {
     const auto left = deadline - SteadyClock().now();
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
     if (ms <= 0) return make_error(ErrorCode::kDeadlineExceeded, "the link is silent");
-    pollfd entry{socket_.get(), events, 0};
-    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(ms, 1 << 30)));
+    std::array<pollfd, 2> entries = {{{socket_.get(), events, 0}, {stop_, POLLIN, 0}}};
+    const int ready = ::poll(entries.data(), entries.size(),
+                             static_cast<int>(std::min<std::int64_t>(ms, 1 << 30)));
+    if (entries[1].revents != 0) return make_error(ErrorCode::kDeadlineExceeded, "kvd ends");
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return gone();
   }

@@ -23,13 +23,15 @@ struct Message {
 
 /// One end of the socket pair between kvd and kvd-admin.
 /// Owner:  one thread.
-/// Errors: PeerGone when the other end is closed, DeadlineExceeded, InvalidArgument for what is no
-///         message. After any of them the channel is of no use.
+/// Errors: PeerGone when the other end is closed, DeadlineExceeded (also where it has to stop),
+///         InvalidArgument for what is no message. After any of them the channel is of no use.
 class Channel {
  public:
-  explicit Channel(UniqueFd socket) : socket_(std::move(socket)) {}
+  /// `stop`: a descriptor; once it is readable nothing is waited for any more. -1: none.
+  explicit Channel(UniqueFd socket, int stop = -1) : socket_(std::move(socket)), stop_(stop) {}
 
-  /// The two ends. Errors: Unavailable when out of descriptors.
+  /// The two ends, over which no descriptors go where the kernel can refuse them: to close one that
+  /// a stranger made may take its time. Errors: Unavailable when out of descriptors.
   static Result<std::pair<UniqueFd, UniqueFd>> pair();
 
   [[nodiscard]] int fd() const { return socket_.get(); }
@@ -43,6 +45,7 @@ class Channel {
   Status write(std::span<const std::byte> bytes, TimePoint deadline);
 
   UniqueFd socket_;
+  int stop_;
 };
 
 template <class T>

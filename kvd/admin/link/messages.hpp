@@ -29,7 +29,7 @@ constexpr int kDescriptor = 3;  ///< kvd-admin's end of the pair
 
 enum class Type : std::uint16_t {
   kBegin = 1,       ///< kvd: Begin
-  kStarted = 2,     ///< kvd-admin: Verdict, once it listens or cannot
+  kStarted = 2,     ///< kvd-admin: Verdict, once it listens (then a message warns) or cannot
   kStanding = 3,    ///< kvd-admin: Token; answered by Standing
   kSnapshot = 4,    ///< kvd-admin: nothing; answered by Verdict and, where it is Ok, a Snapshot
   kChange = 5,      ///< kvd-admin: Change; answered by Verdict and, where it is Ok, the new Tuning
