@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "ipc/vocabulary/human.hpp"
+
 namespace kvd::core {
 
 namespace {
@@ -34,9 +36,8 @@ void Drains::on_drain(const Drain& drain) {
   for (auto& [id, one] : requests_.sessions()) {
     if (!drain.engine || id == drain.engine) one.life.drained_told = false;
   }
-  const std::string until = drain.patience ? "; what is left ends in " +
-                                                 std::to_string(to_seconds(*drain.patience)) + " s"
-                                           : std::string();
+  const std::string until =
+      drain.patience ? "; what is left ends in " + human_time(*drain.patience) : std::string();
   context_.note(Note::Level::kInfo, drain.engine,
                 (drain.engine ? "engine '" + session->second.info.name + "' is"
                               : "the node with all its engines is") +

@@ -133,6 +133,7 @@ struct Life {
   bool parting = false;      ///< dying by the goodbye of a rank; the others are still to follow
   TimePoint dying_since{0};  ///< valid while it dies
   bool responsive = true;
+  std::optional<TimePoint> silent_since;  ///< from when it is told until its return is
   TimePoint last_step{0};
   TimePoint last_beat{0};
   std::optional<TimePoint> awaited_since;  ///< silent, and others wait for what it holds

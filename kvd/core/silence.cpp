@@ -3,9 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "ipc/vocabulary/human.hpp"
+
 namespace kvd::core {
 
 void Silence::check(Session& session) {
+  if (session.life.responsive && session.life.silent_since) {
+    context_.note(Note::Level::kInfo, session.id,
+                  "engine '" + session.info.name + "' is back after " +
+                      human_time(context_.now - *session.life.silent_since) + " of silence");
+    session.life.silent_since.reset();
+  }
   // Silence counts only while the engine owes something: its heartbeat (level 1), or a step, for
   // work it was given or for requests it queued (level 3).
   bool owes = !session.class_id || session.iterations.stepping;
@@ -24,11 +32,12 @@ void Silence::check(Session& session) {
       context_.now - since < context_.config.step_timeout)
     return;
   session.life.responsive = false;
+  session.life.silent_since = since;
   drop_claims(session);
   context_.note(Note::Level::kWarning, session.id,
                 "engine '" + session.info.name + "' has been silent for " +
-                    std::to_string(to_seconds(context_.now - since)) +
-                    " s; its blocks leave the supply until it steps again");
+                    human_time(context_.now - since) +
+                    "; its blocks leave the supply until it steps again");
 }
 
 void Silence::evict(Session& session) {
@@ -47,7 +56,7 @@ void Silence::evict(Session& session) {
                     "engine '" + session.info.name +
                         "' is to be killed: it is silent, and others have waited for " +
                         "what it holds longer than engine.evict_after (" +
-                        std::to_string(to_seconds(context_.config.evict_after)) + " s)");
+                        human_time(context_.config.evict_after) + ")");
     }
     context_.emit(Evict{session.id});
   }

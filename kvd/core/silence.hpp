@@ -29,12 +29,13 @@ class Silence {
   void check(Session& session);
   /// Ends one that others have waited for too long, and what is left of a group that has ended.
   void evict(Session& session);
+  /// In requests and regions.
+  [[nodiscard]] Bytes held_hbm(const Session& session) const;
   /// Whether memory of the holder's domain, given back, could go to the other, who waits for it
   /// on the device.
   [[nodiscard]] bool would_help(DomainId holder, Share waiting, Bytes need) const;
 
  private:
-  [[nodiscard]] Bytes held_hbm(const Session& session) const;
   [[nodiscard]] std::optional<Bytes> unmet_need(const Session& session, DeviceId device);
   [[nodiscard]] bool is_awaited(const Session& holder);
   void drop_claims(Session& session);

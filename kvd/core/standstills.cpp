@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
+
+#include "ipc/vocabulary/human.hpp"
 
 namespace kvd::core {
 
@@ -136,15 +139,43 @@ void Standstills::tell(Share share, const Standstill& standstill) {
     if (count++ == 0) engine = r.key.engine;
     wanted = std::max(wanted, needs_.to_run(r, share.device));
   });
-  context_.note(
-      Note::Level::kWarning, engine,
-      std::to_string(count) + " requests wait for memory and none of their domain has run for " +
-          std::to_string(to_seconds(context_.now - standstill.since)) + " s; HBM has " +
-          std::to_string(store_.cache.available(share.domain, Tier::kHbm, share.device).value) +
-          " bytes for them, DRAM " +
-          std::to_string(store_.cache.available(share.domain, Tier::kDram).value) +
-          ", the largest needs " + std::to_string(wanted.value) +
-          ": free regions, enlarge pool.hbm or pool.dram, or raise the domain's quota");
+  const auto available = [&](Tier tier, DeviceId device) {
+    return human_size(store_.cache.available(share.domain, tier, device));
+  };
+  context_.note(Note::Level::kWarning, engine,
+                "domain '" + name_of(share.domain) + "': " + std::to_string(count) +
+                    " requests wait for memory and none of their domain has run for " +
+                    human_time(context_.now - standstill.since) + "; HBM has " +
+                    available(Tier::kHbm, share.device) + " for them, DRAM " +
+                    available(Tier::kDram, DeviceId()) + ", the largest needs " +
+                    human_size(wanted) + "; HBM is with " + holders(share.device) +
+                    ": free regions, enlarge pool.hbm or pool.dram, or raise the domain's quota");
+}
+
+std::string Standstills::name_of(DomainId domain) const {
+  for (const auto& [id, session] : requests_.sessions()) {
+    if (session.info.domain == domain) return session.info.domain_name;
+  }
+  return std::to_string(domain.value);
+}
+
+// The three that hold the most of it.
+std::string Standstills::holders(DeviceId device) {
+  std::vector<std::pair<Bytes, const Session*>> all;
+  for (const auto& [id, session] : requests_.sessions()) {
+    if (!session.on(device)) continue;
+    if (const Bytes held = silence_.held_hbm(session); held > Bytes(0)) {
+      all.emplace_back(held, &session);
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(all.size(), 3); ++i) {
+    const auto& [held, session] = all[i];
+    text += (text.empty() ? "engine '" : ", '") + session->info.name + "' of '" +
+            session->info.domain_name + "' (" + human_size(held) + ")";
+  }
+  return text.empty() ? "no engine" : text;
 }
 
 // The end of one that holds memory helps the others.

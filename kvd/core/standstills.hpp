@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "kvd/core/ground.hpp"
@@ -55,6 +56,9 @@ class Standstills {
   [[nodiscard]] bool moves(Share share);
   [[nodiscard]] bool somebody_wants(Share share);
   void tell(Share share, const Standstill& standstill);
+  [[nodiscard]] std::string name_of(DomainId domain) const;
+  /// Who holds the device's HBM, for people.
+  [[nodiscard]] std::string holders(DeviceId device);
   void give_up_latest(Share share);
 
   Context& context_;

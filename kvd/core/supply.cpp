@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ipc/vocabulary/human.hpp"
+
 namespace kvd::core {
 
 Bytes Supply::of(Share share) {
@@ -100,8 +102,8 @@ std::string Supply::silent_holder(Share share) {
     const Session& owner = requests_.session_of(r);
     if (!text.empty() || owner.life.responsive || !r.holds_hbm()) return;
     text = "engine '" + owner.info.name + "' holds blocks in HBM and has been silent for " +
-           std::to_string(to_seconds(context_.now - owner.life.last_step)) +
-           " s: repeat the command once it steps again or has ended (engine.evict_after)";
+           human_time(context_.now - owner.life.last_step) +
+           ": repeat the command once it steps again or has ended (engine.evict_after)";
   });
   return text;
 }

@@ -299,14 +299,4 @@ Result<Nanoseconds> parse_duration(const std::string& text) {
   return Nanoseconds(value);
 }
 
-std::string human_size(Bytes size) {
-  for (const Unit& unit : kByteUnits) {
-    if (size.value < unit.factor || unit.factor == 1) continue;
-    const double tenths =
-        std::floor(static_cast<double>(size.value) * 10 / static_cast<double>(unit.factor));
-    return format_number(tenths / 10) + " " + std::string(unit.name);
-  }
-  return std::to_string(size.value) + " B";
-}
-
 }  // namespace kvd::daemon

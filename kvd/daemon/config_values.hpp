@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/vocabulary/human.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/daemon/config.hpp"
@@ -42,8 +43,5 @@ extern const Spelling<std::int64_t> kInteger;
 extern const Spelling<std::uint32_t> kCount;
 extern const Spelling<std::uint16_t> kPort;
 extern const Spelling<std::vector<std::uint32_t>> kIdList;  ///< "[1000, 1001]"
-
-/// For people: "21.3 GiB".
-[[nodiscard]] std::string human_size(Bytes size);
 
 }  // namespace kvd::daemon

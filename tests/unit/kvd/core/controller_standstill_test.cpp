@@ -99,9 +99,11 @@ TEST(ControllerStandstill, IsToldOnceAndEndsTheLatestRequest) {
   sut.wait(50);
   EXPECT_EQ(sut.counters().standstills, 1u);
   EXPECT_EQ(sut.counters().ended.for_memory, 0u);
-  EXPECT_EQ(std::count_if(
-                sut.world.notes.begin(), sut.world.notes.end(),
-                [](const Note& note) { return note.text.find("2 requests wait for memory") == 0; }),
+  EXPECT_EQ(std::count_if(sut.world.notes.begin(), sut.world.notes.end(),
+                          [](const Note& note) {
+                            return note.text.find("2 requests wait for memory") !=
+                                   std::string::npos;
+                          }),
             1);
   sut.wait(10);
   ASSERT_EQ(sut.counters().ended.for_memory, 1u);

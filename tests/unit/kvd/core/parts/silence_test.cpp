@@ -52,6 +52,21 @@ TEST_F(SilenceTest, AnEngineThatWasGivenWorkOwesAStep) {
   EXPECT_TRUE(silent_after(session, Nanoseconds(1)));
 }
 
+TEST_F(SilenceTest, ItsReturnIsToldOnce) {
+  Session& session = attach();
+  session.iterations.stepping = true;
+  session.life.last_step = ground.context.now;
+  ASSERT_TRUE(silent_after(session, kStepTimeout));
+  pass(seconds(2));
+  session.life.responsive = true;  // as a step does
+  session.life.last_step = ground.context.now;
+  sut.check(session);
+  sut.check(session);
+  ASSERT_THAT(emitted<Note>(), SizeIs(2));
+  EXPECT_EQ(emitted<Note>()[1].level, Note::Level::kInfo);
+  EXPECT_THAT(emitted<Note>()[1].text, HasSubstr("is back after 7 s of silence"));
+}
+
 TEST_F(SilenceTest, OneThatWaitsForRequestsOwesNothing) {
   Session& session = attach();
   EXPECT_FALSE(silent_after(session, seconds(1000)));
@@ -88,7 +103,7 @@ TEST_F(SilenceTest, OneThatDiesOrIsSilentIsToldOfOnce) {
   EXPECT_TRUE(silent_after(session, kStepTimeout));
   EXPECT_TRUE(silent_after(session, kStepTimeout));
   ASSERT_THAT(emitted<Note>(), SizeIs(1));
-  EXPECT_THAT(emitted<Note>()[0].text, HasSubstr("silent for 5.0"));
+  EXPECT_THAT(emitted<Note>()[0].text, HasSubstr("silent for 5 s;"));
   Session& dying = attach();
   running(dying, 8);
   dying.life.dying = true;

@@ -132,7 +132,10 @@ TEST_F(WatchTest, AStandstillIsToldOnceAndEndsWithTheLatestRequest) {
   standstills.watch();
   standstills.watch();
   ASSERT_THAT(emitted<Note>(), SizeIs(1));
-  EXPECT_THAT(emitted<Note>()[0].text, HasSubstr("2 requests wait for memory"));
+  const std::string text = emitted<Note>()[0].text;
+  EXPECT_THAT(text, HasSubstr("domain '" + session.info.domain_name + "': 2 requests wait"));
+  EXPECT_THAT(text, HasSubstr("HBM is with engine '" + session.info.name + "' of '"));
+  EXPECT_THAT(text, testing::AllOf(HasSubstr("has run for 6 s;"), HasSubstr(" KiB")));
   pass(seconds(60));
   standstills.watch();
   EXPECT_EQ(second.verdict, Verdict::kHopeless);
