@@ -133,6 +133,7 @@ std::span<const AdminService::Route> AdminService::routes() {
       {"/readyz"},
       {"/v1/status", [](S s) { return status_document(s.status, s.info); }},
       {"/v1/config", [](S s) { return config_document(s.config); }},
+      {"/v1/config/origins", [](S s) { return origins_document(s.origins); }},
       {"/v1/pools", [](S s) { return pools_document(s.status, s.info); }},
       {"/v1/engines", [](S s) { return engines_document(s.status); }},
       {"/v1/requests", [](S s) { return requests_document(s.status); }},
@@ -228,11 +229,11 @@ std::optional<HttpResponse> AdminService::check_token(const HttpRequest& request
   return response;
 }
 
-HttpResponse AdminService::read(const Route& route, const HttpRequest& request) {
 bool AdminService::bears_token(const HttpRequest& request) {
   return !bearer_of(request).empty() && !check_token(request);
 }
 
+HttpResponse AdminService::read(const Route& route, const HttpRequest& request) {
   const auto snapshot = backend_.snapshot();
   if (!snapshot.ok()) return failed(snapshot.error());
   if (!is_open(**snapshot)) {

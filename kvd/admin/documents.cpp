@@ -75,6 +75,7 @@ Json daemon_json(const DaemonInfo& info) {
           {"uptime_s", to_seconds(info.uptime)},
           {"backend", info.backend},
           {"gpu", gpu_json(info.gpu)},
+          {"live_settings", info.live_settings},
           {"endpoints",
            {{"attach", info.attach_endpoint},
             {"command", info.command_endpoint},
@@ -336,6 +337,16 @@ std::string config_document(const std::vector<std::pair<std::string, std::string
   Json config = Json::object();
   for (const auto& [key, value] : values) config[key] = value;
   return to_text(config);
+}
+
+std::string origins_document(const std::vector<ConfigOrigin>& origins) {
+  Json all = Json::object(), live = Json::object();
+  for (const ConfigOrigin& one : origins) {
+    all[one.key] = one.origin;
+    if (!one.configured) continue;
+    live[one.key] = one.configured->empty() ? Json(nullptr) : Json(*one.configured);
+  }
+  return to_text({{"origins", std::move(all)}, {"live", std::move(live)}});
 }
 
 std::string engines_document(const ControllerStatus& status) {

@@ -27,6 +27,7 @@ namespace kvd::admin {
 [[nodiscard]] std::string cache_document(const core::ControllerStatus& status);
 /// The placement plan in force for each engine whose layers may stream.
 [[nodiscard]] std::string plan_document(const core::ControllerStatus& status);
+[[nodiscard]] std::string origins_document(const std::vector<ConfigOrigin>& origins);
 [[nodiscard]] std::string config_document(
     const std::vector<std::pair<std::string, std::string>>& values);
 [[nodiscard]] std::string events_document(const std::vector<Happening>& happenings, TimePoint now);

@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "ipc/vocabulary/bounded_input.hpp"
+#include "ipc/vocabulary/nearest.hpp"
 #include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd/ctl/assignments.hpp"
 #include "kvd/ctl/doctor/diagnosis.hpp"
 #include "kvd/ctl/drain.hpp"
 #include "kvd/ctl/follow.hpp"
 #include "kvd/ctl/rest_client.hpp"
+#include "kvd/ctl/settings.hpp"
 #include "kvd/ctl/snapshots.hpp"
 #include "kvd/ctl/top/screen.hpp"
 #include "kvd/ctl/top/terminal.hpp"
@@ -36,8 +38,9 @@ constexpr const char* kFooter =
     "  kvdctl engines --json\n"
     "  kvdctl requests --snapshot rotate | kvd-plan rotate --batch\n"
     "  kvdctl policy set rotation.policy=fcfs rotation.alpha=2\n"
-    "  kvdctl slo set default.tbt_s=0.05\n"
-    "  kvdctl quota set default.hbm.maximum_bytes=1073741824    (null: no maximum)\n"
+    "  kvdctl slo set default.tbt=50ms\n"
+    "  kvdctl quota set default.hbm.maximum_bytes=1GiB          (null: no maximum)\n"
+    "  kvdctl config                          (who set what; --print: what was changed live)\n"
     "  kvdctl cache clear\n"
     "  kvdctl drain 3 --deadline 60 --wait    (engine 3 out of service; kvdctl engines)\n"
     "  kvdctl drain node                      (all engines, and who would attach)\n"
@@ -80,6 +83,7 @@ struct Arguments {
   bool clear = false;
   bool follow = false;
   bool once = false;
+  bool print_lines = false;  ///< config's
   double interval_s = 1;
   std::string snapshot;  ///< of which decision; empty: none
   std::vector<std::string> assignments;
@@ -123,9 +127,18 @@ void add_command(CLI::App& app, const std::string& name, const ViewCommand& comm
   set->callback([&arguments] { arguments.set = true; });
 }
 
+constexpr const char* kConfig = "config";
 constexpr const char* kDoctor = "doctor";
 constexpr const char* kDrain = "drain";
 constexpr const char* kTop = "top";
+
+void add_config(CLI::App& app, Arguments& arguments) {
+  CLI::App* sub = app.add_subcommand(kConfig, "The configuration in force, and who set each key");
+  sub->fallthrough();
+  sub->callback([&arguments] { arguments.command = kConfig; });
+  sub->add_flag("--print", arguments.print_lines,
+                "Print what was changed live, as lines for the configuration's file");
+}
 
 void add_drain(CLI::App& app, Arguments& arguments) {
   CLI::App* sub = app.add_subcommand(
@@ -194,6 +207,7 @@ void describe(CLI::App& app, Arguments& arguments) {
                  "$XDG_RUNTIME_DIR or /run is tried")
       ->envname("KVD_ADMIN_TOKEN_FILE");
   for (const auto& [name, command] : kCommands) add_command(app, name, command, arguments);
+  add_config(app, arguments);
   add_doctor(app, arguments);
   add_drain(app, arguments);
   add_top(app, arguments);
@@ -348,6 +362,22 @@ int print_once(const Arguments& arguments, top::Screen& screen) {
   return kDone;
 }
 
+int run_config(Arguments& arguments) {
+  if (const Status status = complete_token(arguments); !status.ok()) return fail(status.error());
+  arguments.request.path = "/v1/config";
+  const auto config = ask_for(arguments.request);
+  if (!config.ok()) return fail(config.error());
+  arguments.request.path = "/v1/config/origins";
+  const auto origins = ask_for(arguments.request);
+  if (!origins.ok()) return fail(origins.error());
+  const auto text = arguments.json          ? settings_json(*config, *origins)
+                    : arguments.print_lines ? settings_lines(*config, *origins)
+                                            : settings_table(*config, *origins);
+  if (!text.ok()) return fail(text.error());
+  std::fputs(text->c_str(), stdout);
+  return kDone;
+}
+
 int run_top(Arguments& arguments) {
   if (const Status status = complete_token(arguments); !status.ok()) return fail(status.error());
   arguments.request.path = "/v1/overview";
@@ -421,7 +451,29 @@ int run_drain(Arguments& arguments) {
   return follow_drain(arguments, *std::move(document));
 }
 
+/// What a word that is no command was meant to be; "" where all words are.
+std::string misspelt(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* at = &app;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--url" || word == "--token-file") ++i;
+    if (word.starts_with("-")) continue;
+    std::string nearest;
+    for (const CLI::App* command : at->get_subcommands([](const CLI::App*) { return true; })) {
+      const std::string& name = command->get_name();
+      if (nearest.empty() || edit_distance(word, name) < edit_distance(word, nearest)) {
+        nearest = name;
+      }
+    }
+    if (nearest.empty()) return "";  // values
+    if (nearest != word) return "\"" + word + "\" is no command; the nearest is " + nearest;
+    at = at->get_subcommand(nearest);
+  }
+  return "";
+}
+
 int run(Arguments& arguments) {
+  if (arguments.command == kConfig) return run_config(arguments);
   if (arguments.command == kDoctor) return run_doctor(arguments);
   if (arguments.command == kDrain) return run_drain(arguments);
   if (arguments.command == kTop) return run_top(arguments);
@@ -451,7 +503,11 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kvd::ctl::kDone : kvd::ctl::kUsage;
+    const bool asked = error.get_exit_code() == 0;
+    const std::string meant = asked ? "" : kvd::ctl::misspelt(app, argc, argv);
+    if (!meant.empty()) return kvd::ctl::fail(kvd::ctl::kUsage, meant);
+    app.exit(error);
+    return asked ? kvd::ctl::kDone : kvd::ctl::kUsage;
   }
   return kvd::ctl::run(arguments);
 }

@@ -88,6 +88,13 @@ std::string out_of_service(const Json& status) {
   return status.at("drains").get<bool>() ? "; out of service (kvdctl drain)" : "";
 }
 
+std::string live_settings(const Json& status) {
+  const auto count = status.value("live_settings", std::uint64_t{0});
+  if (count == 0) return "";
+  return "settings: " + std::to_string(count) +
+         " changed live, which the next start does not have (kvdctl config)\n";
+}
+
 std::string status_view(const Json& d) {
   const Json& c = d.at("counters");
   const Json& policy = d.at("policy");
@@ -99,7 +106,7 @@ std::string status_view(const Json& d) {
          " died" + out_of_service(d) + "\n" + requests_line(d.at("requests")) +
          "policy:   " + text(policy.at("rotation")) + " (rotation), " +
          text(policy.at("placement")) + " (placement), " + text(policy.at("admission")) +
-         " (admission), " + text(policy.at("load")) + " (load)\n" +
+         " (admission), " + text(policy.at("load")) + " (load)\n" + live_settings(d) +
          "rotation: " + text(c.at("rotations_out")) + " out, " + text(c.at("rotations_in")) +
          " in" + of_one_device(d, ", budget " + bytes(d.at("b_xfer_bytes")) + " a step") +
          "\ncopies:   h2d " + direction(d, "h2d") + "; d2h " + direction(d, "d2h") + "\n" +

@@ -103,6 +103,7 @@ Config merged(const CommandLine& line, const std::string& file, const char* cons
     apply(*flag.key, config, flag.text, flag.key->path, kOrigin, faults);
   }
   for (const std::string& fault : daemon::faults(config)) faults.add_final(fault);
+  config.origins = faults.origins();
   return config;
 }
 

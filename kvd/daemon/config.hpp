@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/admin/link/messages.hpp"
+#include "kvd/admin/link/snapshot.hpp"
 #include "kvd/core/tuning.hpp"
 
 namespace kvd::daemon {
@@ -41,6 +43,7 @@ struct DeviceConfig {
 struct AdminProcess {
   std::string program;          ///< empty: kvd-admin beside kvd
   std::string user = "nobody";  ///< whom it becomes where kvd may; empty: kvd's own user
+  admin::ReadPolicy read = admin::ReadPolicy::kAuto;
 };
 
 /// Cached blocks on disk, and those in DRAM that outlive kvd. Source: kvd/DESIGN.md "Blocks on
@@ -106,12 +109,15 @@ struct Config {
   // admin, metrics; an empty address switches the listener off
   std::string admin_address = "127.0.0.1";
   std::uint16_t admin_port = 8470;
-  admin::ReadPolicy admin_read = admin::ReadPolicy::kAuto;
   AdminProcess admin_process;
   std::string metrics_address = "127.0.0.1";
   std::uint16_t metrics_port = 9470;
 
   std::string log_level = "info";
+
+  /// Who set what: "FILE:LINE", a variable or "command line"; what nobody set is not there. A table
+  /// of the file stands there, too.
+  std::map<std::string, std::string> origins;
 
   /// A daemon decides all that its engines let it; a Controller only what it is asked to.
   core::Tuning tuning = [] {
@@ -170,6 +176,12 @@ void resolve_paths(Config& config, const char* const* environment);
 /// Every key with its effective value, for GET /v1/config: {"pool.hbm":"256MiB",…}.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> effective_values(
     const Config& config);
+
+/// Each key whose values differ, for people: "rotation.policy: unified -> fcfs".
+[[nodiscard]] std::vector<std::string> differences(const Config& before, const Config& after);
+/// Every key with who set it, and "live" where its value is not the configured one.
+[[nodiscard]] std::vector<admin::ConfigOrigin> config_origins(const Config& configured,
+                                                              const Config& in_force);
 
 /// "64GiB", "1.5GiB", "4096" -> bytes. Errors: InvalidArgument.
 [[nodiscard]] Result<Bytes> parse_bytes(const std::string& text);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <numeric>
 #include <utility>
 
+#include "ipc/vocabulary/nearest.hpp"
 #include "kvd/daemon/config_values.hpp"
 
 namespace kvd::daemon {
@@ -150,7 +150,7 @@ Keys listener_keys() {
           [](auto& c) -> auto& { return c.admin_port; }),
       key(
           "admin.read", "who may read over REST: auto, open or token", kReadPolicy,
-          [](auto& c) -> auto& { return c.admin_read; }),
+          [](auto& c) -> auto& { return c.admin_process.read; }),
       key(
           "admin.program", "what serves REST and metrics; empty: kvd-admin beside kvd", kText,
           [](auto& c) -> auto& { return c.admin_process.program; }),
@@ -247,21 +247,6 @@ Keys default_slo_keys() {
                     goal.plain});
   }
   return keys;
-}
-
-/// Levenshtein: insertions, deletions and replacements that turn one text into the other.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0u);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
 }
 
 /// The part of a flag's or variable's name that varies.

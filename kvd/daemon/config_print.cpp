@@ -99,6 +99,43 @@ std::vector<std::pair<std::string, std::string>> effective_values(const Config& 
   return values;
 }
 
+std::vector<std::string> differences(const Config& before, const Config& after) {
+  const auto old = effective_values(before), now = effective_values(after);
+  const std::map<std::string, std::string> was(old.begin(), old.end()), is(now.begin(), now.end());
+  std::vector<std::string> out;
+  for (const auto& [key, value] : now) {
+    const auto found = was.find(key);
+    if (found == was.end()) {
+      out.push_back(key + ": " + value + ", new");
+    } else if (found->second != value) {
+      out.push_back(key + ": " + found->second + " -> " + value);
+    }
+  }
+  for (const auto& [key, value] : old) {
+    if (!is.contains(key)) out.push_back(key + ": " + value + ", removed");
+  }
+  return out;
+}
+
+std::vector<admin::ConfigOrigin> config_origins(const Config& configured, const Config& in_force) {
+  const auto values = effective_values(configured);
+  const std::map<std::string, std::string> first(values.begin(), values.end());
+  std::vector<admin::ConfigOrigin> out;
+  for (const auto& [key, value] : effective_values(in_force)) {
+    admin::ConfigOrigin one{key, "default", {}};
+    if (const auto set = configured.origins.find(key); set != configured.origins.end()) {
+      one.origin = set->second;
+    }
+    const auto before = first.find(key);
+    if (before == first.end() || before->second != value) {
+      one.origin = "live";
+      one.configured = before == first.end() ? "" : before->second;
+    }
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
 std::string help_text() {
   std::string text =
       "kvd [--config FILE] [--KEY VALUE | --KEY=VALUE]...\n"

@@ -24,6 +24,8 @@ class FaultList {
   void add_final(const std::string& fault);
   void note_origin(const std::string& path, const std::string& origin) { origins_[path] = origin; }
 
+  [[nodiscard]] const std::map<std::string, std::string>& origins() const { return origins_; }
+
   [[nodiscard]] bool empty() const { return lines_.empty(); }
   [[nodiscard]] std::string joined() const;
 

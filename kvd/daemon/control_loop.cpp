@@ -144,6 +144,20 @@ Config ControlLoop::in_force() const {
 
 Result<core::Tuning> ControlLoop::change(const admin::link::Change& change,
                                          const std::vector<admin::link::Assignment>& assignments) {
+  const Config before = in_force();
+  auto changed = make_change(change, assignments);
+  tell_differences(before, "over REST, with the token");
+  return changed;
+}
+
+void ControlLoop::tell_differences(const Config& before, const std::string& by) {
+  for (const std::string& difference : differences(before, in_force())) {
+    log_.info(EngineId(), "setting changed " + by + ": " + difference);
+  }
+}
+
+Result<core::Tuning> ControlLoop::make_change(
+    const admin::link::Change& change, const std::vector<admin::link::Assignment>& assignments) {
   if (change.part == admin::link::Part::kQuotas) {
     KVD_TRY(change_quotas(change, assignments));
     return parts_->events.tuning();
@@ -189,9 +203,13 @@ Status ControlLoop::change_quotas(const admin::link::Change& change,
   return {};
 }
 
-void ControlLoop::clear_cache() { parts_->events.feed(core::ClearCache{}); }
+void ControlLoop::clear_cache() {
+  log_.info(EngineId(), "the cache is cleared, over REST, with the token");
+  parts_->events.feed(core::ClearCache{});
+}
 
 void ControlLoop::reload(const Config& config) {
+  const Config before = in_force();
   core::Tuning tuning = parts_->events.tuning();
   tuning.slo = config.tuning.slo;
   set_log_level(config.log_level);
@@ -203,6 +221,11 @@ void ControlLoop::reload(const Config& config) {
     log_warning("the list of domains changed: its quotas need a restart");
   }
   log_info("reloaded SLOs, quotas and log level; every other change needs a restart");
+  tell_differences(before, "by SIGHUP");
+  configured_.tuning.slo = config.tuning.slo;
+  configured_.log_level = config.log_level;
+  if (same_domains(config.domains, configured_.domains)) configured_.domains = config.domains;
+  configured_.origins = config.origins;
 }
 
 void ControlLoop::take_quotas(const Config& config) {

@@ -22,12 +22,14 @@ namespace kvd::daemon {
 /// Owner:  the thread that calls serve(), which may be another one than the one that made it.
 class ControlLoop {
  public:
-  /// The inbox, the log and the clock must outlive it.
-  ControlLoop(std::unique_ptr<Parts> parts, Inbox& inbox, EventLog& log, const Clock& clock)
+  /// What is shared must outlive it.
+  ControlLoop(std::unique_ptr<Parts> parts, const Shared& shared)
       : parts_(std::move(parts)),
-        inbox_(inbox),
-        clock_(clock),
-        sockets_({parts_->config, parts_->acceptor, *parts_->server, log, clock}) {}
+        inbox_(shared.inbox),
+        log_(shared.log),
+        clock_(shared.clock),
+        sockets_({parts_->config, parts_->acceptor, *parts_->server, shared.log, shared.clock}),
+        configured_(in_force()) {}
 
   /// Engines may attach when it returns. Errors: Unavailable when the kernel watches no more.
   [[nodiscard]] Status open();
@@ -43,6 +45,10 @@ class ControlLoop {
   [[nodiscard]] ShellCounters shell() const;
   /// The configuration with everything that was changed since.
   [[nodiscard]] Config in_force() const;
+  /// Who set what, and what was changed since.
+  [[nodiscard]] std::vector<admin::ConfigOrigin> origins() const {
+    return config_origins(configured_, in_force());
+  }
   [[nodiscard]] std::vector<admin::DomainQuota> quotas() const;
   /// The whole node is out of service.
   [[nodiscard]] bool drains() const { return parts_->events.drains(); }
@@ -52,8 +58,8 @@ class ControlLoop {
 
   /// What nobody runs on of the prefix cache is free from now on.
   void clear_cache();
-  /// The whole tuning after a change of it, of the quotas or of who is in service. Errors: those of
-  /// admin::link::changed() and drains_of().
+  /// Each difference is told. The whole tuning after a change of it, of the quotas or of who is in
+  /// service. Errors: those of admin::link::changed() and drains_of().
   [[nodiscard]] Result<core::Tuning> change(
       const admin::link::Change& change, const std::vector<admin::link::Assignment>& assignments);
   /// New SLOs, quotas and log level; of everything else nothing.
@@ -64,6 +70,9 @@ class ControlLoop {
   void tick();
   void run_tasks();
   void end_sessions();
+  [[nodiscard]] Result<core::Tuning> make_change(
+      const admin::link::Change& change, const std::vector<admin::link::Assignment>& assignments);
+  void tell_differences(const Config& before, const std::string& by);
   Status change_quotas(const admin::link::Change& change,
                        const std::vector<admin::link::Assignment>& assignments);
   /// Quotas that the pool has no room for stay as they are, tier by tier.
@@ -71,9 +80,11 @@ class ControlLoop {
 
   std::unique_ptr<Parts> parts_;
   Inbox& inbox_;
+  EventLog& log_;
   const Clock& clock_;
   SocketWatch sockets_;
   std::optional<RealtimeThread> realtime_;  ///< while it serves
+  Config configured_;                       ///< what the next start has of it, as far as is known
 };
 
 }  // namespace kvd::daemon

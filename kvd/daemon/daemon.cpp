@@ -3,6 +3,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <future>
 #include <utility>
 
@@ -68,9 +69,9 @@ Result<std::unique_ptr<Daemon>> Daemon::create(Config config, const Clock& clock
 }
 
 Status Daemon::open(Config config, KeptDescriptors kept) {
-  KVD_ASSIGN_OR_RETURN(
-      auto parts, Parts::open(std::move(config), {inbox_, log_, clock_}, boot_, std::move(kept)));
-  loop_ = std::make_unique<ControlLoop>(std::move(parts), inbox_, log_, clock_);
+  const Shared shared{inbox_, log_, clock_};
+  KVD_ASSIGN_OR_RETURN(auto parts, Parts::open(std::move(config), shared, boot_, std::move(kept)));
+  loop_ = std::make_unique<ControlLoop>(std::move(parts), shared);
   KVD_TRY(loop_->open());
   config_ = loop_->in_force();
   info_ = info_of(config_, loop_->device(), boot_);
@@ -125,6 +126,7 @@ Result<admin::Snapshot> Daemon::snapshot(Nanoseconds timeout) {
     Taken now;
     now.first.status = loop_->status();
     now.first.config = effective_values(loop_->in_force());
+    now.first.origins = loop_->origins();
     now.first.quotas = loop_->quotas();
     now.second = loop_->shell();
     return now;
@@ -132,9 +134,13 @@ Result<admin::Snapshot> Daemon::snapshot(Nanoseconds timeout) {
   KVD_ASSIGN_OR_RETURN(Taken taken, ask<Taken>(take, timeout));
   auto& [snapshot, shell] = taken;
   snapshot.now = clock_.now();
-  snapshot.read = config_.admin_read;
+  snapshot.read = config_.admin_process.read;
   snapshot.uid = ::geteuid();
   snapshot.info = info();
+  snapshot.info.live_settings = static_cast<std::uint64_t>(
+      std::count_if(snapshot.origins.begin(), snapshot.origins.end(),
+                    [](const auto& one) { return one.configured.has_value(); }));
+  shell.refused_tokens = refused_tokens_;
   snapshot.happenings = log_.all();
   collect(snapshot.status, shell, snapshot.info, snapshot.samples);
   return std::move(snapshot);
@@ -150,6 +156,16 @@ Result<core::Tuning> Daemon::change(const admin::link::Change& change,
   };
   KVD_ASSIGN_OR_RETURN(const auto made, ask<std::shared_ptr<Result<core::Tuning>>>(make, timeout));
   return std::move(*made);
+}
+
+void Daemon::refuse_token() {
+  constexpr Nanoseconds kBetween = std::chrono::minutes(1);
+  const std::uint64_t all = ++refused_tokens_;
+  const TimePoint now = clock_.now();
+  if (now < next_refusal_told_) return;
+  next_refusal_told_ = now + kBetween;
+  warn("a wrong admin token was refused over REST, " + std::to_string(all) +
+       " so far: the right one is the text of admin.token");
 }
 
 Status Daemon::clear_cache(Nanoseconds timeout) {

@@ -69,6 +69,9 @@ class Daemon {
   /// Something a person should know of, to the log and the events.
   void warn(const std::string& text) { log_.warn(EngineId(), text); }
 
+  /// A token was sent that is not the daemon's. Told once a minute at most; called by one thread.
+  void refuse_token();
+
   /// As it was started, with what the backend made of it.
   [[nodiscard]] const Config& config() const { return config_; }
 
@@ -91,6 +94,9 @@ class Daemon {
   std::atomic<bool> ready_ = false;
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> drains_ = false;  ///< the whole node is out of service
+
+  std::atomic<std::uint64_t> refused_tokens_ = 0;
+  TimePoint next_refusal_told_{0};  ///< the thread's that refuses
 
   // The control thread's.
   std::unique_ptr<ControlLoop> loop_;

@@ -280,6 +280,7 @@ void collect(const ControllerStatus& status, const ShellCounters& shell,
   add_layers(status.counters, shell.mover, samples);
   add_plans(shell.solver, samples);
   samples.add("kvd_schedule_seconds", shell.schedule);
+  samples.add("kvd_admin_tokens_refused_total", {}, shell.refused_tokens);
   samples.add("kvd_log_lines_lost_total", {"overrun"}, shell.log.overrun);
   samples.add("kvd_log_lines_lost_total", {"repeated"}, shell.log.repeated);
   add_rotation(status, samples);

@@ -14,6 +14,7 @@ struct ShellCounters {
   LogLosses log;
   /// Seconds that a `schedule` took, from its frame to its reply.
   core::Distribution schedule{core::kScheduleBounds};
+  std::uint64_t refused_tokens = 0;  ///< over REST
 };
 
 }  // namespace kvd::daemon

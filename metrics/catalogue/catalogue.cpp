@@ -65,6 +65,12 @@ constexpr Label kDomain{"domain", {}};
 constexpr Label kDevice{"device", {}};
 
 constexpr Metric kCatalogue[] = {
+    {"kvd_admin_tokens_refused_total",
+     kCounter,
+     "",
+     {},
+     "Wrong tokens that were sent to the admin interface.",
+     "Errors"},
     {"kvd_blocks_compacted_total",
      kCounter,
      "",

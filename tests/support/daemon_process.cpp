@@ -11,11 +11,15 @@
 namespace kvd::test {
 namespace {
 
+std::string request_text(const std::string& method, const std::string& headers,
+                         const std::string& body) {
+  return method + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n" + headers +
+         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
 HttpAnswer exchange(std::uint16_t port, const std::string& method, const std::string& headers,
                     const std::string& body) {
-  const std::string answer = admin::http_exchange(
-      port, method + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n" + headers +
-                "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  const std::string answer = admin::http_exchange(port, request_text(method, headers, body));
   HttpAnswer out;
   if (!answer.starts_with("HTTP/1.1 ")) return out;
   out.status = std::atoi(answer.c_str() + 9);
@@ -88,6 +92,11 @@ std::string KvdProcess::authorization() const {
   std::string token = text_of(token_file_);
   while (!token.empty() && token.back() == '\n') token.pop_back();
   return "Authorization: Bearer " + token + "\r\n";
+}
+
+std::string KvdProcess::patch_text(const std::string& path, const std::string& json) const {
+  return request_text("PATCH " + path,
+                      "Content-Type: application/merge-patch+json\r\n" + authorization(), json);
 }
 
 HttpAnswer KvdProcess::patch(const std::string& path, const std::string& json) const {

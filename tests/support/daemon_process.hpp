@@ -49,6 +49,8 @@ class KvdProcess {
   [[nodiscard]] std::string log() const { return process_->errors(); }
 
   [[nodiscard]] HttpAnswer get(const std::string& path) const;
+  /// A PATCH with the bearer token, as it goes over the wire.
+  [[nodiscard]] std::string patch_text(const std::string& path, const std::string& json) const;
   /// With the bearer token.
   [[nodiscard]] HttpAnswer patch(const std::string& path, const std::string& json) const;
   /// Likewise.

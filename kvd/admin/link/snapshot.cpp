@@ -104,6 +104,11 @@ void visit(A& a, std::map<std::string, core::Slo>& classes) {
 }
 
 template <class A>
+void visit(A& a, ConfigOrigin& one) {
+  all(a, one.key, one.origin, one.configured);
+}
+
+template <class A>
 void visit(A& a, GpuInfo& gpu) {
   all(a, gpu.name, gpu.uuid, gpu.context_bytes);
 }
@@ -111,7 +116,7 @@ void visit(A& a, GpuInfo& gpu) {
 template <class A>
 void visit(A& a, DaemonInfo& i) {
   all(a, i.version, i.boot_id, i.uptime, i.backend, i.page_kinds, i.attach_endpoint,
-      i.command_endpoint, i.metrics_endpoint, i.gpu);
+      i.command_endpoint, i.metrics_endpoint, i.gpu, i.live_settings);
 }
 
 template <class A>
@@ -231,7 +236,8 @@ void visit(A& a, DomainQuota& q) {
 
 template <class A>
 void visit(A& a, Snapshot& s) {
-  all(a, s.now, s.read, s.uid, s.info, s.status, s.config, s.quotas, s.happenings, s.samples);
+  all(a, s.now, s.read, s.uid, s.info, s.status, s.config, s.origins, s.quotas, s.happenings,
+      s.samples);
 }
 
 template <class A, class T>

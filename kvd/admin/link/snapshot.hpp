@@ -38,6 +38,15 @@ struct DaemonInfo {
   std::string command_endpoint;
   std::string metrics_endpoint;
   std::optional<GpuInfo> gpu = std::nullopt;  ///< none: the host backend
+  std::uint64_t live_settings = 0;            ///< that the next start does not have
+};
+
+/// Who gave a key of the configuration its value.
+struct ConfigOrigin {
+  std::string key;
+  std::string origin;  ///< "default", "FILE:LINE", a variable, "command line" or "live"
+  /// Where it is "live": the value that the next start has; "" : there is no such key then.
+  std::optional<std::string> configured = std::nullopt;
 };
 
 /// All that REST and the metrics show, at one instant. No token, prompt or KV byte.
@@ -48,6 +57,7 @@ struct Snapshot {
   DaemonInfo info;
   core::ControllerStatus status;
   std::vector<std::pair<std::string, std::string>> config;  ///< every key with its value in force
+  std::vector<ConfigOrigin> origins;                        ///< of each of them
   std::vector<DomainQuota> quotas;
   std::vector<Happening> happenings;  ///< oldest first
   std::vector<metrics::Sample> samples;
