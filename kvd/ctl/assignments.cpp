@@ -1,6 +1,10 @@
 #include "kvd/ctl/assignments.hpp"
 
+#include <charconv>
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 namespace kvd::ctl {
@@ -8,9 +12,38 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// "50ms" in seconds, "1GiB" in bytes, as the configuration's file has them; none for other texts.
+std::optional<Json> measure_of(const std::string& text) {
+  static const std::map<std::string, double> kSeconds = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3},
+                                                         {"s", 1},     {"m", 60},    {"h", 3600}};
+  static const std::map<std::string, double> kBytes = {{"B", 1},        {"KiB", 1024.0},
+                                                       {"MiB", 0x1p20}, {"GiB", 0x1p30},
+                                                       {"TiB", 0x1p40}, {"PiB", 0x1p50}};
+  const std::size_t end = text.find_first_not_of("0123456789.");
+  if (end == 0 || end == std::string::npos) return std::nullopt;
+  double number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + end, number);
+  if (read.ec != std::errc() || read.ptr != text.data() + end) return std::nullopt;
+  const std::string unit = text.substr(end);
+  if (const auto found = kSeconds.find(unit); found != kSeconds.end()) {
+    return Json(number * found->second);
+  }
+  if (const auto found = kBytes.find(unit); found != kBytes.end()) {
+    return Json(std::llround(number * found->second));
+  }
+  return std::nullopt;
+}
+
 Json value_of(const std::string& text) {
   Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return value.is_discarded() ? Json(text) : value;
+  return value.is_discarded() ? measure_of(text).value_or(Json(text)) : value;
+}
+
+/// The file calls a goal "tbt", the document, whose times are seconds, "tbt_s".
+std::string key_of(const std::string& key, const std::string& root) {
+  const std::string last = key.substr(key.rfind('.') + 1);
+  const bool goal = root == "classes" && (last == "ttft" || last == "tbt" || last == "tpot");
+  return goal && key != last ? key + "_s" : key;
 }
 
 Error malformed(const std::string& assignment) {
@@ -38,7 +71,7 @@ Result<std::string> merge_patch(const std::vector<std::string>& assignments,
   for (const std::string& assignment : assignments) {
     const auto equals = assignment.find('=');
     if (equals == std::string::npos || equals == 0) return malformed(assignment);
-    Json* place = descend(inner, assignment.substr(0, equals));
+    Json* place = descend(inner, key_of(assignment.substr(0, equals), root));
     if (place == nullptr || !place->is_null()) return malformed(assignment);
     *place = value_of(assignment.substr(equals + 1));
   }

@@ -20,6 +20,15 @@ TEST(MergePatch, RootGoesAround) {
             R"({"classes":{"default":{"tbt_s":0.05},"batch":null}})");
 }
 
+TEST(MergePatch, TakesWhatTheConfigurationsFileTakes) {
+  EXPECT_EQ(*merge_patch({"default.tbt=50ms", "default.ttft_s=2s", "batch.tpot=0.2"}, "classes"),
+            R"({"classes":{"default":{"tbt_s":0.05,"ttft_s":2.0},"batch":{"tpot_s":0.2}}})");
+  EXPECT_EQ(*merge_patch({"default.hbm.maximum_bytes=1.5GiB"}, "domains"),
+            R"({"domains":{"default":{"hbm":{"maximum_bytes":1610612736}}}})");
+  EXPECT_EQ(*merge_patch({"rotation.b_xfer=4MiB", "rotation.policy=5furlongs"}),
+            R"({"rotation":{"b_xfer":4194304,"policy":"5furlongs"}})");
+}
+
 TEST(MergePatch, ValuesMayHoldAnything) {
   EXPECT_EQ(*merge_patch({"a=b=c"}), R"({"a":"b=c"})");
   EXPECT_EQ(*merge_patch({"a="}), R"({"a":""})");
