@@ -101,10 +101,12 @@ void check_devices(const Config& config, Faults& faults) {
 }
 
 void check_pools(const Config& config, Faults& faults) {
-  if (!check_sizes(config, faults)) return;
+  Config counted = config;
+  if (!check_sizes(config, faults)) counted.slab = Bytes(0);  // what is wrong besides is told, too
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
-    check_slab_count(config, tier, faults);
-    check_guarantees(config, tier, faults);
+    if (!in_range(config.hbm) || !in_range(config.dram)) return;
+    check_slab_count(counted, tier, faults);
+    check_guarantees(counted, tier, faults);
   }
 }
 

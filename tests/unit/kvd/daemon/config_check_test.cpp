@@ -160,6 +160,16 @@ TEST(SlabSize, FitsThePools) {
   }
 }
 
+TEST(Faults, AWrongSlabHidesNoOther) {
+  Config sut;
+  sut.slab = 3 * kMiB;
+  sut.dram = Bytes(1024);
+  const std::vector<std::string> found = faults(sut);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_TRUE(found[0].starts_with("pool.slab: 3MiB is no multiple")) << found[0];
+  EXPECT_TRUE(found[1].starts_with("pool.dram: 1 KiB is less than one slab")) << found[1];
+}
+
 TEST(SlabSize, IsLargerOnAGpuWhereThePoolIs) {
   Config sut;
   sut.backend = BackendChoice::kCuda;
