@@ -102,6 +102,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& status) {
   Plain plain;
   CLI::App app(kAbout);
   options.memory.name = "kvd-engine";
+  app.set_version_flag("-V,--version", "kvd-engine " KVD_VERSION, "print the version and exit");
   describe(app, options, plain);
   try {
     app.parse(argc, argv);

@@ -59,11 +59,12 @@ std::optional<PatternOptions> parse_options(int argc, char** argv, int& status) 
   CLI::App app(
       "A stepping client of kvd: fills its blocks with bytes derived from (request, token, layer) "
       "and checks every block each time it reads it.");
+  app.set_version_flag("-V,--version", "kvd-pattern " KVD_VERSION, "print the version and exit");
   describe(app, options, times);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    status = app.exit(error);
+    status = app.exit(error) == 0 ? 0 : 2;
     return std::nullopt;
   }
   if (options.group.ranks > 0 &&

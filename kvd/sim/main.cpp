@@ -313,6 +313,7 @@ int run(int argc, char** argv) {
   kvd::sim::Arguments arguments;
   CLI::App app("Plays workloads on kvd's Controller under a virtual clock", "kvd-sim");
   app.footer(kvd::sim::kFooter);
+  app.set_version_flag("-V,--version", "kvd-sim " KVD_VERSION, "Print the version and exit");
   app.require_subcommand(1);
   kvd::sim::describe_scenarios(app, arguments);
   kvd::sim::describe_cache(app, arguments);

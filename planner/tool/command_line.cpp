@@ -111,6 +111,10 @@ int run_kvd_plan(std::span<const std::string_view> arguments, std::istream& in, 
     out << kUsage;
     return 0;
   }
+  if (std::find(arguments.begin(), arguments.end(), "--version") != arguments.end()) {
+    out << "kvd-plan " KVD_VERSION "\n";
+    return 0;
+  }
   const auto options = parse(arguments);
   if (!options.ok()) {
     err << line(error_json(options.error()));

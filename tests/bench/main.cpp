@@ -58,6 +58,7 @@ int run(int argc, char** argv) {
   if (argc < 2) return usage(stderr);
   const std::string_view name = argv[1];
   if (name == "--help" || name == "-h") return usage(stdout);
+  if (name == "--version" || name == "-V") return std::puts("kvd-bench " KVD_VERSION), 0;
   const auto found = std::find_if(benchmarks().begin(), benchmarks().end(),
                                   [&](const Benchmark& b) { return name == b.name; });
   Arguments arguments;

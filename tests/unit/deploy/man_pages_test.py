@@ -44,6 +44,15 @@ class ManPages(unittest.TestCase):
             self.assertIn(f"\n.SS kvdctl {name}\n", page)
         self.assertEqual(page.count("Exit codes:"), 1)
 
+    def test_every_program_has_a_version_and_the_same_status_for_wrong_use(self) -> None:
+        for name in [*self.names, "kvd-admin"]:
+            for arguments, status in ((["--version"], 0), (["--help"], 0), (["--no-such"], 2)):
+                run = subprocess.run([BINARIES / name, *arguments], capture_output=True, text=True,
+                                     stdin=subprocess.DEVNULL, timeout=60)  # fmt: skip
+                self.assertEqual(run.returncode, status, f"{name} {arguments}: {run.stderr}")
+                if arguments == ["--version"]:
+                    self.assertRegex(run.stdout, rf"^{name} \d+\.\d+\.\d+\n$")
+
     @unittest.skipUnless(shutil.which("groff"), "groff is not installed")
     def test_are_clean_troff(self) -> None:
         for name, page in self.pages.items():
