@@ -140,6 +140,9 @@ class Typed(unittest.TestCase):
             printed = self.type_page(page, built)
             self.assertIn('"text"', printed, "an answer of the engine")
 
+    def test_the_claims_hold(self) -> None:
+        self.type_page("claims.md", ("export PATH",))
+
     def test_pages_beside_a_running_kvd(self) -> None:
         start = ("kvd --backend host --pool.hbm 16MiB --pool.dram 16MiB --pool.slab 2MiB &\n"
                  "until kvdctl status >/dev/null 2>&1; do sleep 0.1; done\n")  # fmt: skip
