@@ -283,6 +283,7 @@ doctor::AdminFacts ask_admin(RestRequest request) {
   if (answer->status != 200) return facts;
   facts.version = text_in(answer->body, "version");
   facts.attach = text_in(answer->body, "endpoints/attach");
+  facts.live = text_in(answer->body, "live_settings");
   facts.command = text_in(answer->body, "endpoints/command");
   request.path = "/v1/engines";
   const auto engines = ask(request);

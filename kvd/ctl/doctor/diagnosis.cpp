@@ -251,6 +251,10 @@ Finding check_admin(const Facts& facts) {
     return warning("admin", "kvd is " + admin.version + ", kvdctl is " + admin.own_version,
                    "restart kvd after an upgrade, and use the kvdctl that came with it");
   }
+  if (!admin.live.empty() && admin.live != "0") {
+    return warning("admin", admin.live + " settings were changed live, and end with this kvd",
+                   "put into the file what `kvdctl config --print` prints");
+  }
   return ok("admin", "kvd and kvdctl are " + admin.version);
 }
 

@@ -63,6 +63,7 @@ struct AdminFacts {
   std::string attach = {};   ///< where its engines attach; "": it did not say
   std::string command = {};  ///< likewise
   int unseen = 0;            ///< attached engines whose processes it does not see
+  std::string live = {};     ///< settings changed live; "" or "0": none
 };
 
 /// Everything a diagnosis rests on.

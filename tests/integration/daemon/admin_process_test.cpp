@@ -219,6 +219,7 @@ TEST_F(AdminProcess, EachChangeOfASettingIsToldAndItsOriginShown) {
               HasSubstr("[rotation]\npolicy = \"fcfs\"  # was unified\n"));
   EXPECT_THAT(output_of(ctl + "config"), HasSubstr("the next start has unified"));
   EXPECT_THAT(output_of(ctl + "status"), HasSubstr("1 changed live"));
+  EXPECT_THAT(output_of(ctl + "doctor"), HasSubstr("1 settings were changed live"));
   EXPECT_THAT(output_of(ctl + "stauts 2>&1"), HasSubstr("the nearest is status"));
 }
 
