@@ -140,6 +140,7 @@ int serve(const Options& options, Signals& signals) {
 int main(int argc, char** argv) {
   open_standard_descriptors();
   static Signals& signals = *new Signals();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error, not the end
   int status = 0;
   const auto options = parse_options(argc, argv, status);
   if (!options) return status_after_output("kvd-engine", status);

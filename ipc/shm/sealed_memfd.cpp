@@ -10,11 +10,13 @@
 #include <cstring>
 #include <string>
 
+#include "ipc/vocabulary/errno_words.hpp"
+
 namespace kvd::shm {
 namespace {
 
 Error errno_error(ErrorCode code, const char* what) {
-  return make_error(code, std::string(what) + ": " + std::strerror(errno));
+  return make_error(code, std::string(what) + ": " + errno_words(errno));
 }
 
 ErrorCode code_of_map_failure() {

@@ -64,6 +64,7 @@ int main(int argc, char** argv) {
     return std::puts("kvd-admin serves REST and the metrics of the kvd that starts it"), 0;
   }
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   int type = 0;
   socklen_t size = sizeof type;
   if (::getsockopt(link::kDescriptor, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {

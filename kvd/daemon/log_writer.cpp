@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <utility>
 
 namespace kvd::daemon {
@@ -48,7 +49,12 @@ std::uint64_t LogWriter::lost() const {
   return lost_;
 }
 
+// A log whose reader has gone, or that may not grow, is no reason to end.
 void LogWriter::run() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) sigaddset(&signals, signal);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::unique_lock lock(mutex_);
   for (;;) {
     pushed_.wait(lock, [this] { return stopping_ || !lines_.empty(); });

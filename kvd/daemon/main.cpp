@@ -119,6 +119,7 @@ int main(int argc, char** argv) {
   open_standard_descriptors();
   keep_own_rights();
   Signals& signals = Signals::take();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error, not the end
   KeptDescriptors kept = take_kept_descriptors();
   auto invocation = parse_invocation(argc, argv, environ);
   if (!invocation.ok()) return fail(invocation.error());

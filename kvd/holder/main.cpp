@@ -256,6 +256,7 @@ int main(int argc, char** argv) {
     if (most == 0 || most > (1u << 20)) usage(2);
   }
   if (at >= argc) usage(2);
+  std::signal(SIGXFSZ, SIG_IGN);  // its log may be a file that may not grow
   ::prctl(PR_SET_DUMPABLE, 0);  // it has all that is cached
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {

@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "ipc/vocabulary/errno_words.hpp"
 #include "kernels/device/host/page_facts.hpp"
 
 #ifndef MFD_NOEXEC_SEAL
@@ -182,6 +183,11 @@ Status HostMemory::make_file(const HostMemoryRequest& request, PageKind pages) {
   if (!fd_.valid()) return os_error(ErrorCode::kOutOfMemory, "cannot create a memfd");
   size_ = request.size;
   if (::ftruncate(fd_.get(), request.size.value) != 0) {
+    if (errno == EFBIG) {
+      return make_error(ErrorCode::kUnsupported,
+                        "no slab of " + std::to_string(request.size.value) +
+                            " bytes can be made: " + errno_words(EFBIG));
+    }
     return no_memory(request.size, std::strerror(errno));
   }
   // Without these a peer could shrink the file and kill us by SIGBUS. A hole it can still punch:

@@ -6,6 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include "kvd/tiers/disk/file_limit.hpp"
+
 namespace kvd::disk {
 namespace {
 
@@ -66,6 +68,7 @@ Status Pool::add_slab(std::span<std::byte>) {
 }
 
 void Pool::run() {
+  const NoFileSizeSignal no_signal;
   for (;;) {
     const Operation* operation = nullptr;
     {

@@ -1,8 +1,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <csignal>
-
 #include "tests/integration/disk/disk_world.hpp"
 #include "tests/integration/disk/faulty_io.hpp"
 
@@ -93,7 +91,6 @@ TEST_P(DiskFaults, AFileThatVanishesIsAMissAtTheNextStart) {
 }
 
 TEST_P(DiskFaults, AFullDiskFailsTheStore) {
-  std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   const Layout& layout = world_.tier().layout();
