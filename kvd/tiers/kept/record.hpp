@@ -26,7 +26,7 @@ struct Header {
   std::uint32_t records = kRecords;
   std::uint32_t sum = 0;         ///< CRC32C of the other fields but `used`
   std::uint64_t slab_bytes = 0;  ///< of the slabs that records speak of
-  std::uint64_t used = 0;        ///< records from this number on were never written
+  std::uint64_t used = 0;        ///< records from this number on were never written; a hint
 };
 
 /// One slot: a layer group of a sealed block that is found by its digest.

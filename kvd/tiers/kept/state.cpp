@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "ipc/vocabulary/check.hpp"
+#include "ipc/vocabulary/errno_words.hpp"
 #include "kvd/tiers/disk/checksum.hpp"
 
 namespace kvd::kept {
@@ -71,7 +72,7 @@ Result<State> State::create(Bytes slab_bytes) {
   if (::ftruncate(file.get(), static_cast<off_t>(kFileBytes)) != 0 ||
       ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return make_error(ErrorCode::kOutOfMemory,
-                      std::string("cannot size a memfd: ") + std::strerror(errno));
+                      "cannot size a memfd: " + errno_words(errno));
   }
   KVD_ASSIGN_OR_RETURN(State state, map(std::move(file)));
   Header header;
@@ -130,6 +131,11 @@ std::uint32_t State::each(const Visit& visit) {
   const auto used = static_cast<std::uint32_t>(header().used);
   for (std::uint32_t number = 0; number < used; ++number) {
     const Record record = at(number);
+    // A record that was never written: `used` is under no sum, and looking at holes fills them.
+    if (record.generation == 0) {
+      store(header().used, number);
+      break;
+    }
     generation_ = std::max(generation_, record.generation);
     const bool whole = record.state != 0 && record.state == record.generation &&
                        record.sum == sum_of_record(record);

@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <map>
 
 namespace kvd::kept {
@@ -59,6 +61,24 @@ TEST(KeptState, WhatWasWrittenIsFoundAndWhatEndedIsNot) {
   EXPECT_EQ(found(*next), std::vector<std::uint32_t>{2});
   ASSERT_TRUE(next->write(record(3)).ok());
   EXPECT_EQ(found(*next), (std::vector<std::uint32_t>{3, 2})) << "the place is used again";
+}
+
+// `used` is under no sum. Looking at a hole of the file fills it.
+TEST(KeptState, WhatWasNeverWrittenIsNotLookedAt) {
+  auto state = State::create(kSlab);
+  ASSERT_TRUE(state.ok());
+  ASSERT_TRUE(state->write(record(1)).ok());
+  const std::uint64_t lie = kRecords;
+  ASSERT_EQ(::pwrite(state->file().get(), &lie, sizeof lie, offsetof(Header, used)),
+            static_cast<ssize_t>(sizeof lie));
+  auto next = State::open(copy_of(state->file()), kSlab);
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ(found(*next), std::vector<std::uint32_t>{1});
+  struct stat facts {};
+  ASSERT_EQ(::fstat(state->file().get(), &facts), 0);
+  EXPECT_LT(facts.st_blocks * 512, 1 << 26) << "of 4 GiB";
+  ASSERT_TRUE(next->write(record(2)).ok());
+  EXPECT_EQ(found(*next), (std::vector<std::uint32_t>{1, 2}));
 }
 
 TEST(KeptState, ARecordSaysInWhichTierItsSlotIs) {
