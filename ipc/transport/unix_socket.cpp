@@ -58,7 +58,7 @@ Status make_way(const std::string& path, const sockaddr_un& address, int type) {
 /// would make two locks of it. Errors: Unavailable while another holds it.
 Result<UniqueFd> lock(const std::string& path) {
   const std::string file = path + ".lock";
-  UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!fd.valid()) return errno_error(ErrorCode::kUnavailable, "cannot open " + file);
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     return make_error(ErrorCode::kUnavailable, "another process is about to listen at " + path +

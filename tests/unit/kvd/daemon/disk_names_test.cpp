@@ -69,6 +69,29 @@ TEST_F(DiskNamesTest, WhatIsNoSecretIsRefused) {
   EXPECT_THAT(refused.error().message, testing::HasSubstr("is not kvd's"));
 }
 
+TEST_F(DiskNamesTest, AFolderThatOthersMayWriteIsRefused) {
+  (void)names();
+  ASSERT_EQ(::chmod(path_.c_str(), 0777), 0);
+  const auto refused = disk_names(path_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kPermissionDenied);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("chmod 700"));
+}
+
+TEST_F(DiskNamesTest, WhatIsNoPlainFileHoldsNobodyUp) {
+  (void)names();
+  const auto refuses = [&] {
+    const auto refused = disk_names(path_);
+    return !refused.ok() && refused.error().code == ErrorCode::kInvalidArgument;
+  };
+  std::filesystem::remove(secret());
+  ASSERT_EQ(::mkfifo(secret().c_str(), 0600), 0);
+  EXPECT_TRUE(refuses());
+  std::filesystem::remove(secret());
+  std::filesystem::create_symlink("/dev/zero", secret());
+  EXPECT_TRUE(refuses());
+}
+
 TEST_F(DiskNamesTest, AFolderThatCannotBeMadeIsNamed) {
   const auto refused = disk_names(folder_.file("none/disk"));
   ASSERT_FALSE(refused.ok());
