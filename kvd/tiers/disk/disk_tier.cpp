@@ -7,6 +7,7 @@
 
 #include "ipc/vocabulary/keep.hpp"
 #include "kvd/tiers/disk/checkpoint.hpp"
+#include "kvd/tiers/disk/file_limit.hpp"
 #include "kvd/tiers/disk/pool.hpp"
 #include "kvd/tiers/disk/probe.hpp"
 #include "kvd/tiers/disk/ring.hpp"
@@ -50,28 +51,44 @@ Result<std::unique_ptr<Io>> choose_io(const DiskOptions& options, const Folder& 
   return try_io(std::move(pool), folder, words.direct);
 }
 
-Result<std::uint32_t> segments_of(const DiskOptions& options, const Layout& layout) {
-  const std::int64_t wanted = std::max(options.capacity / options.segment, std::int64_t{1});
+/// That of the files which are there; else the one asked for, with room for one block.
+Bytes segment_of(const DiskOptions& options, const std::optional<Segments::Found>& found) {
+  if (found && found->segment <= options.capacity) return found->segment;
+  return options.segment;
+}
+
+Result<SegmentCount> segments_of(const DiskOptions& options, const Layout& layout,
+                                 const std::optional<Segments::Found>& found) {
+  const std::int64_t wanted =
+      std::max(options.capacity / layout.segment_bytes(), std::int64_t{1});
   const std::int64_t most = std::numeric_limits<std::int32_t>::max() / layout.slots_per_segment();
   if (options.depth == 0 || options.queue == 0 || options.threads == 0 || wanted > most) {
     return make_error(ErrorCode::kInvalidArgument,
                       "a disk tier needs a depth, a queue and threads of at least 1, and has 2^31 "
                       "slots at most");
   }
-  return static_cast<std::uint32_t>(wanted);
+  SegmentCount count;
+  count.most = static_cast<std::uint32_t>(wanted);
+  const bool same = found && found->segment == layout.segment_bytes();
+  count.wanted = !options.on_demand ? count.most : same ? std::min(count.most, found->count) : 1;
+  count.floor = options.floor;
+  return count;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<DiskTier>> DiskTier::open(const DiskOptions& options,
                                                  std::shared_ptr<const Clock> clock) {
-  KVD_ASSIGN_OR_RETURN(Layout layout, Layout::make(options.shape, options.segment));
-  KVD_ASSIGN_OR_RETURN(const std::uint32_t wanted, segments_of(options, layout));
+  const NoFileSizeSignal no_signal;
+  KVD_TRY(Layout::make(options.shape, options.segment));
   KVD_ASSIGN_OR_RETURN(Folder folder, Folder::open(options.folder));
+  const auto found = Segments::find(folder, options.shape);
+  KVD_ASSIGN_OR_RETURN(Layout layout, Layout::make(options.shape, segment_of(options, found)));
+  KVD_ASSIGN_OR_RETURN(const SegmentCount count, segments_of(options, layout, found));
   DiskStatus words;
   words.direct = choose_direct(options, folder, layout, words);
   KVD_ASSIGN_OR_RETURN(Segments segments,
-                       Segments::open(folder, layout, wanted, options.floor, words.direct));
+                       Segments::open(folder, layout, count, words.direct));
   words.segments = segments.count();
   words.segments_reason = segments.reason();
   KVD_ASSIGN_OR_RETURN(std::unique_ptr<Io> io, choose_io(options, folder, words));
@@ -179,6 +196,16 @@ void DiskTier::remove_slab(std::span<std::byte> slab) {
   const bool removed = worker_->parts().io->remove_slab(slab);
   const std::lock_guard lock(words_mutex_);
   if (removed) --words_.registered_slabs;
+}
+
+std::uint32_t DiskTier::resize(Bytes bytes) {
+  const NoFileSizeSignal no_signal;
+  const WorkerParts& parts = worker_->parts();
+  SegmentCount count;
+  count.wanted = static_cast<std::uint32_t>(std::max(bytes / grain(), std::int64_t{1}));
+  count.floor = parts.floor;
+  return parts.segments.resize(parts.folder, parts.layout, count, words_.direct) *
+         layout().slots_per_segment();
 }
 
 std::optional<std::vector<FoundBlock>> DiskTier::take_index() {

@@ -21,7 +21,9 @@ struct DiskOptions {
   std::string folder;          ///< of this class alone; its parent must be there
   ClassShape shape;            ///< of every block in it
   Bytes capacity;              ///< whole segments of it are used, at least one
-  Bytes segment = kGiB;        ///< size of a file; the folder keeps the one it was made with
+  Bytes segment = kGiB;        ///< size of a file; a folder keeps the one that it was made with
+  /// The folder begins with the segments that it has, at least one, and resize() makes others.
+  bool on_demand = false;
   Bytes floor = kGiB;          ///< room that the file system must have left for others
   std::uint32_t depth = 32;    ///< requests under way at most
   std::uint32_t queue = 1024;  ///< requests of each kind that wait at most
@@ -47,7 +49,7 @@ struct DiskOptions {
 /// Memory of a request belongs to the tier until its last completion, and to the kernel for ever if
 /// close() says so.
 /// Cost:    4 KiB a request under way, nothing a slot.
-/// A write beyond RLIMIT_FSIZE sends SIGXFSZ, which ends a process that does not ignore it.
+/// A write beyond RLIMIT_FSIZE is an error, whatever the process does about SIGXFSZ.
 class DiskTier {
  public:
   /// Errors: those of Folder, Layout and Segments; Unavailable where the disk does not answer.
@@ -87,6 +89,14 @@ class DiskTier {
     std::vector<Ticket> held;
     Status checkpoint;  ///< of writing the index
   };
+  /// Has files of so many bytes: whole segments of them, at least one, and no more than the
+  /// capacity or the file system's floor let it have. Nobody uses slots beyond, or reads the headers
+  /// meanwhile. Returns how many slots there are. One call at a time, on any thread: it waits for
+  /// the file system.
+  std::uint32_t resize(Bytes bytes);
+  /// Of a segment.
+  [[nodiscard]] Bytes grain() const { return layout().segment_bytes(); }
+
   /// Takes no more requests, ends those that have not started (kClosed), waits for those under way,
   /// writes the index. What is not over within `patience` is left to itself. poll() has the
   /// completions.

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "ipc/vocabulary/errno_words.hpp"
 #include "kvd/tiers/disk/fault.hpp"
 
 namespace kvd::disk {
@@ -28,7 +29,7 @@ ErrorCode code_of(int number) {
 
 Error Folder::error(const std::string& name, int number) const {
   const std::string file = name.empty() ? path_ : path_ + "/" + name;
-  return make_error(code_of(number), file + ": " + std::strerror(number));
+  return make_error(code_of(number), file + ": " + errno_words(number));
 }
 
 Result<Folder> Folder::open(const std::string& path) {
@@ -71,6 +72,8 @@ Status Folder::count_open() {
   }
   return {};
 }
+
+void Folder::touch() const { (void)::futimens(lock_.get(), nullptr); }
 
 Result<Bytes> Folder::room() const {
   struct statvfs facts {};

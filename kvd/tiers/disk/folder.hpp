@@ -23,6 +23,8 @@ class Folder {
   [[nodiscard]] const std::string& path() const { return path_; }
   /// How often it was opened, this time included. 1 also where that was forgotten.
   [[nodiscard]] std::uint64_t opens() const { return opens_; }
+  /// It is used now, for whoever removes the longest unused.
+  void touch() const;
   /// What the file system has left for us.
   [[nodiscard]] Result<Bytes> room() const;
 

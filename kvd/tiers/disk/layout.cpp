@@ -49,7 +49,7 @@ Sector begin(const Layout& layout, std::string_view magic) {
 void end(Sector& sector) { put(sector, kSumAt, crc32c(std::span(sector).first<kSumAt>())); }
 
 // The version is looked at before the sum: another version may keep its sum elsewhere.
-Fault check_frame(const Layout& layout, std::string_view magic, View bytes) {
+Fault check_frame(const ClassShape& wanted, std::string_view magic, View bytes) {
   const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
   if (std::all_of(bytes.begin(), bytes.end(), is_zero)) return Fault::kEmpty;
   if (std::memcmp(bytes.data() + kMagicAt, magic.data(), magic.size()) != 0) {
@@ -61,7 +61,7 @@ Fault check_frame(const Layout& layout, std::string_view magic, View bytes) {
   }
   const ClassShape shape{get<Digest>(bytes, kFingerprintAt), get<std::uint32_t>(bytes, kGroupsAt),
                          Bytes(get<std::int64_t>(bytes, kGroupBytesAt))};
-  return shape == layout.shape() ? Fault::kNone : Fault::kOtherClass;
+  return shape == wanted ? Fault::kNone : Fault::kOtherClass;
 }
 
 }  // namespace
@@ -105,7 +105,7 @@ Sector encode_header(const Layout& layout, const SlotHeader& header) {
 }
 
 Fault decode_header(const Layout& layout, DiskSlot slot, View bytes, SlotHeader& header) {
-  const Fault frame = check_frame(layout, kHeaderMagic, bytes);
+  const Fault frame = check_frame(layout.shape(), kHeaderMagic, bytes);
   if (frame != Fault::kNone) return frame;
   if (get<std::uint32_t>(bytes, kSegmentAt) != layout.segment(slot) ||
       get<std::uint32_t>(bytes, kPositionAt) != layout.position(slot)) {
@@ -127,12 +127,10 @@ Sector encode_superblock(const Layout& layout, std::uint32_t segment) {
   return sector;
 }
 
-Fault decode_superblock(const Layout& layout, std::uint32_t segment, View bytes) {
-  const Fault frame = check_frame(layout, kSuperblockMagic, bytes);
+Fault decode_superblock(const ClassShape& shape, std::uint32_t segment, View bytes, Bytes& size) {
+  const Fault frame = check_frame(shape, kSuperblockMagic, bytes);
   if (frame != Fault::kNone) return frame;
-  if (get<std::int64_t>(bytes, kSegmentBytesAt) != layout.segment_bytes().value) {
-    return Fault::kOtherClass;
-  }
+  size = Bytes(get<std::int64_t>(bytes, kSegmentBytesAt));
   return get<std::uint32_t>(bytes, kSegmentAt) == segment ? Fault::kNone : Fault::kMisplaced;
 }
 

@@ -92,9 +92,9 @@ struct SlotHeader {
                                   std::span<const std::byte, 4096> bytes, SlotHeader& header);
 
 [[nodiscard]] Sector encode_superblock(const Layout& layout, std::uint32_t segment);
-/// kEmpty where all bytes are zero, kMisplaced for another segment's, kOtherClass also for another
-/// segment size.
-[[nodiscard]] Fault decode_superblock(const Layout& layout, std::uint32_t segment,
-                                      std::span<const std::byte, 4096> bytes);
+/// kEmpty where all bytes are zero, kMisplaced for another segment's. `size`, where the answer is
+/// kNone: bytes of the segment.
+[[nodiscard]] Fault decode_superblock(const ClassShape& shape, std::uint32_t segment,
+                                      std::span<const std::byte, 4096> bytes, Bytes& size);
 
 }  // namespace kvd::disk

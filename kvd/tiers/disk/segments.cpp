@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -12,6 +13,8 @@
 
 namespace kvd::disk {
 namespace {
+
+constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
 
 std::string name_of(std::uint32_t segment) {
   char name[32];
@@ -30,8 +33,12 @@ class Opener {
     const std::string name = name_of(segment);
     UniqueFd file(::openat(folder_.fd(), name.c_str(), kFlags | direct_ | O_CREAT, 0600));
     if (!file.valid()) return folder_.error(name, errno);
-    KVD_ASSIGN_OR_RETURN(const Bytes size, size_of(file, name));
-    if (size != Bytes(0)) KVD_TRY(check(file, segment));
+    KVD_ASSIGN_OR_RETURN(Bytes size, size_of(file, name));
+    if (size != Bytes(0)) {
+      KVD_ASSIGN_OR_RETURN(const bool fits, check(file, segment));
+      if (!fits && ::ftruncate(file.get(), 0) != 0) return folder_.error(name, errno);
+      if (!fits) size = Bytes(0);
+    }
     Status made = extend(file, size, name);
     if (made.ok()) made = write_superblock(file, segment);
     if (made.ok()) return file;
@@ -50,8 +57,6 @@ class Opener {
   }
 
  private:
-  static constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-
   Result<Bytes> size_of(const UniqueFd& file, const std::string& name) {
     struct stat facts {};
     if (::fstat(file.get(), &facts) != 0) return folder_.error(name, errno);
@@ -60,23 +65,27 @@ class Opener {
   }
 
   // A superblock that was never written, or is torn, is written anew: each slot says its class.
-  Status check(const UniqueFd& file, std::uint32_t segment) {
+  // False: it is ours, of another size.
+  Result<bool> check(const UniqueFd& file, std::uint32_t segment) {
     const std::string name = name_of(segment);
     const auto bytes = buffer_[0];
     std::memset(bytes.data(), 0, bytes.size());
     if (::pread(file.get(), bytes.data(), bytes.size(), 0) < 0) return folder_.error(name, errno);
-    switch (decode_superblock(layout_, segment, bytes)) {
+    Bytes size;
+    switch (decode_superblock(layout_.shape(), segment, bytes, size)) {
       case Fault::kNone:
+        return size == layout_.segment_bytes();
       case Fault::kEmpty:
-        return {};
+        return true;
       case Fault::kCorruptHeader:
-        return std::memcmp(bytes.data(), encode_superblock(layout_, segment).data(), 8) == 0
-                   ? Status()
-                   : foreign(name);
+        if (std::memcmp(bytes.data(), encode_superblock(layout_, segment).data(), 8) == 0) {
+          return true;
+        }
+        return foreign(name);
       default:
         return make_error(ErrorCode::kUnsupported,
                           folder_.path() + "/" + name +
-                              " is of another version, class, size or place: remove the folder, or "
+                              " is of another version, class or place: remove the folder, or "
                               "give this class one of its own");
     }
   }
@@ -119,21 +128,68 @@ class Opener {
 
 }  // namespace
 
-Result<Segments> Segments::open(const Folder& folder, const Layout& layout, std::uint32_t wanted,
-                                Bytes floor, bool direct) {
+std::optional<Segments::Found> Segments::find(const Folder& folder, const ClassShape& shape) {
+  Found found;
+  for (;; ++found.count) {
+    const UniqueFd file(::openat(folder.fd(), name_of(found.count).c_str(), kFlags));
+    Sector bytes{};
+    Bytes size;
+    const bool ours =
+        file.valid() && ::pread(file.get(), bytes.data(), bytes.size(), 0) > 0 &&
+        decode_superblock(shape, found.count, bytes, size) == Fault::kNone;
+    if (!ours || (found.count > 0 && size != found.segment)) break;
+    found.segment = size;
+  }
+  return found.count > 0 ? std::optional(found) : std::nullopt;
+}
+
+Result<Segments> Segments::open(const Folder& folder, const Layout& layout, SegmentCount count,
+                                bool direct) {
   Segments segments;
-  Opener opener(folder, layout, floor, direct);
-  for (std::uint32_t i = 0; i < wanted; ++i) {
+  segments.table_ = std::make_unique<Table>();
+  segments.table_->files.resize(std::max(count.most, count.wanted));
+  Opener opener(folder, layout, count.floor, direct);
+  KVD_ASSIGN_OR_RETURN(segments.table_->files[0], opener.open(0));
+  segments.table_->count = 1;
+  for (std::uint32_t i = 1; i < count.wanted; ++i) {
     Result<UniqueFd> file = opener.open(i);
+    if (!file.ok() && file.error().code != ErrorCode::kOutOfMemory) return file.error();
     if (!file.ok()) {
-      if (file.error().code != ErrorCode::kOutOfMemory || i == 0) return file.error();
-      segments.reason_ = file.error().message;
+      segments.table_->reason = file.error().message;
       break;
     }
-    segments.files_.push_back(std::move(*file));
+    segments.table_->files[i] = std::move(*file);
+    segments.table_->count = i + 1;
   }
-  opener.remove_from(wanted);
+  opener.remove_from(count.wanted);
   return segments;
+}
+
+// A late write to a file that was cut finds it empty, or another slot's: every load is compared.
+std::uint32_t Segments::resize(const Folder& folder, const Layout& layout, SegmentCount count,
+                               bool direct) const {
+  Table& table = *table_;
+  const auto wanted =
+      std::clamp(count.wanted, 1u, static_cast<std::uint32_t>(table.files.size()));
+  Opener opener(folder, layout, count.floor, direct);
+  while (table.count > wanted) {
+    const std::uint32_t last = --table.count;
+    if (::ftruncate(table.files[last].get(), 0) == 0) continue;
+    opener.remove_from(last);
+  }
+  while (table.count < wanted) {
+    Result<UniqueFd> file = opener.open(table.count);
+    if (!file.ok()) break;
+    UniqueFd& place = table.files[table.count];
+    // Who still has the number of the old one goes on with the new one, and with no other file.
+    if (!place.valid()) {
+      place = std::move(*file);
+    } else if (::dup3(file->get(), place.get(), O_CLOEXEC) < 0) {
+      break;
+    }
+    ++table.count;
+  }
+  return table.count;
 }
 
 }  // namespace kvd::disk

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,25 +14,48 @@
 
 namespace kvd::disk {
 
+/// How many segments a folder is to have.
+struct SegmentCount {
+  std::uint32_t wanted = 1;  ///< at the opening
+  std::uint32_t most = 1;    ///< ever
+  Bytes floor;               ///< room that the file system must have left
+};
+
 /// The segment files of a folder, open and preallocated.
-/// Owner: immutable after open().
+/// Owner: one thread at a time opens and resizes; all else is thread-safe.
 /// Errors: Unsupported for a file of another version or class, InvalidArgument for one that is not
 ///         kvd's (neither is written to); OutOfMemory where there is room for no segment.
 class Segments {
  public:
-  /// `wanted` segments, or as many as leave `floor` bytes free on the file system. Those of ours
-  /// beyond `wanted` are removed. `direct`: O_DIRECT.
-  static Result<Segments> open(const Folder& folder, const Layout& layout, std::uint32_t wanted,
-                               Bytes floor, bool direct);
+  /// What is in the folder, of blocks of this shape.
+  struct Found {
+    Bytes segment;            ///< the size of each
+    std::uint32_t count = 0;  ///< that follow each other from the first on
+  };
+  /// None: there is none, or none of this shape.
+  static std::optional<Found> find(const Folder& folder, const ClassShape& shape);
 
-  [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(files_.size()); }
-  [[nodiscard]] int fd(std::uint32_t segment) const { return files_[segment].get(); }
+  /// As many as wanted, or as leave the floor. Those of ours beyond are removed, those of ours of
+  /// another size made anew. `direct`: O_DIRECT.
+  static Result<Segments> open(const Folder& folder, const Layout& layout, SegmentCount count,
+                               bool direct);
+  /// The same while it is in use, where nobody uses the slots beyond: those files are empty then.
+  /// Returns how many there are.
+  std::uint32_t resize(const Folder& folder, const Layout& layout, SegmentCount count,
+                       bool direct) const;
+
+  [[nodiscard]] std::uint32_t count() const { return table_->count; }
+  [[nodiscard]] int fd(std::uint32_t segment) const { return table_->files[segment].get(); }
   /// Why there are fewer than wanted; empty: there are as many.
-  [[nodiscard]] const std::string& reason() const { return reason_; }
+  [[nodiscard]] const std::string& reason() const { return table_->reason; }
 
  private:
-  std::vector<UniqueFd> files_;
-  std::string reason_;
+  struct Table {
+    std::vector<UniqueFd> files;  ///< as long as `most`, so that it never moves
+    std::atomic<std::uint32_t> count{0};
+    std::string reason;
+  };
+  std::unique_ptr<Table> table_;
 };
 
 }  // namespace kvd::disk

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kvd/tiers/disk/checkpoint.hpp"
+#include "kvd/tiers/disk/file_limit.hpp"
 
 namespace kvd::disk {
 namespace {
@@ -62,6 +63,7 @@ Status Worker::checkpoint_written() {
 // The device gets new work before each look at what it brought: looking takes a tenth of a
 // millisecond a MiB.
 void Worker::run() {
+  const NoFileSizeSignal no_signal;
   std::vector<Completion> completions;
   do {
     const TimePoint now = parts_.clock->now();
@@ -119,6 +121,7 @@ void Worker::end() {
   Status written;
   // close() has left these two to this thread.
   if (with_checkpoint_) written = write_checkpoint(parts_.folder, parts_.layout, checkpoint_);
+  parts_.folder.touch();
   const std::lock_guard lock(mutex_);
   checkpoint_status_ = written;
   ended_ = true;

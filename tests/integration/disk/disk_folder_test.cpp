@@ -120,10 +120,53 @@ TEST_F(DiskFolder, OfAnotherClassIsRefused) {
   world_.options().shape.groups = 2;
   EXPECT_EQ(world_.try_open(), ErrorCode::kUnsupported);
   world_.options().shape = shape;
-  world_.options().segment = 512 * kKiB;
-  EXPECT_EQ(world_.try_open(), ErrorCode::kUnsupported);
-  world_.options().segment = 256 * kKiB;
   world_.open();
+}
+
+// disk.size has changed, and with it the size of files that are made now.
+TEST_F(DiskFolder, KeepsTheSizeOfItsFilesWhereTheyFit) {
+  world_.open();
+  const SlotGeneration generation = world_.store(DiskSlot(0), 1);
+  world_.options().segment = 512 * kKiB;
+  world_.options().capacity = kMiB;
+  world_.reopen();
+  EXPECT_EQ(world_.tier().status().segments, 4u);
+  EXPECT_EQ(world_.load(DiskSlot(0), generation, 1), Fault::kNone);
+}
+
+TEST_F(DiskFolder, IsMadeAnewWhereOneFileIsLargerThanAll) {
+  world_.open();
+  const SlotGeneration generation = world_.store(DiskSlot(0), 1);
+  world_.options().segment = world_.options().capacity = 128 * kKiB;
+  world_.reopen();
+  EXPECT_EQ(world_.tier().status().segments, 1u);
+  EXPECT_EQ(fs::file_size(world_.segment(0)), 128u << 10);
+  EXPECT_FALSE(fs::exists(world_.segment(1)));
+  EXPECT_EQ(world_.load(DiskSlot(0), generation, 1), Fault::kEmpty);
+  EXPECT_EQ(world_.load(DiskSlot(0), world_.store(DiskSlot(0), 2), 2), Fault::kNone);
+}
+
+TEST_F(DiskFolder, GrowsAndShrinksOnDemand) {
+  world_.options().on_demand = true;
+  world_.options().capacity = kMiB;
+  world_.open();
+  const std::uint32_t slots = world_.tier().slots();
+  EXPECT_EQ(world_.tier().status().segments, 1u);
+  const SlotGeneration first = world_.store(DiskSlot(0), 1);
+  EXPECT_EQ(world_.tier().resize(3 * world_.tier().grain()), 3 * slots);
+  const SlotGeneration last = world_.store(DiskSlot(3 * slots - 1), 2);
+  EXPECT_EQ(world_.load(DiskSlot(3 * slots - 1), last, 2), Fault::kNone);
+  EXPECT_EQ(world_.tier().resize(world_.tier().grain()), slots);
+  EXPECT_EQ(fs::file_size(world_.segment(2)), 0u) << "its room is others'";
+  EXPECT_EQ(world_.load(DiskSlot(0), first, 1), Fault::kNone);
+  EXPECT_EQ(world_.tier().resize(9 * world_.tier().grain()), 4 * slots) << "its capacity";
+  EXPECT_EQ(world_.load(DiskSlot(3 * slots - 1), last, 2), Fault::kEmpty);
+  const SlotGeneration again = world_.store(DiskSlot(3 * slots - 1), 3);
+  world_.tier().resize(2 * world_.tier().grain());
+  world_.reopen();
+  EXPECT_EQ(world_.tier().status().segments, 2u) << "as many as it had";
+  EXPECT_EQ(world_.load(DiskSlot(0), first, 1), Fault::kNone);
+  EXPECT_NE(again, last);
 }
 
 TEST_F(DiskFolder, WithATornSuperblockKeepsItsBlocks) {

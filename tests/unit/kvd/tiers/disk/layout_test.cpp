@@ -168,18 +168,20 @@ TEST_F(LayoutHeader, SaysWhatDoesNotFit) {
 TEST(Layout, SuperblockSaysWhatDoesNotFit) {
   const Layout layout = layout_of(2, Bytes(8192));
   const Sector good = encode_superblock(layout, 1);
-  EXPECT_EQ(decode_superblock(layout, 1, std::span(good)), Fault::kNone);
-  EXPECT_EQ(decode_superblock(layout, 2, std::span(good)), Fault::kMisplaced);
-  const Sector zeros_only{};
-  EXPECT_EQ(decode_superblock(layout, 1, std::span(zeros_only)), Fault::kEmpty);
-  EXPECT_EQ(decode_superblock(layout_of(3, Bytes(8192)), 1, std::span(good)), Fault::kOtherClass);
-  EXPECT_EQ(decode_superblock(layout_of(2, Bytes(8192), 2 * kMiB), 1, std::span(good)),
-            Fault::kOtherClass);
-  const Sector header = encode_header(layout, header_of(layout, DiskSlot(0)));
-  EXPECT_EQ(decode_superblock(layout, 0, std::span(header)), Fault::kCorruptHeader);
+  Bytes size;
+  const auto decode = [&](const Layout& wanted, std::uint32_t segment, const Sector& sector) {
+    return decode_superblock(wanted.shape(), segment, std::span(sector), size);
+  };
+  EXPECT_EQ(decode(layout, 1, good), Fault::kNone);
+  EXPECT_EQ(size, layout.segment_bytes());
+  EXPECT_EQ(decode(layout, 2, good), Fault::kMisplaced);
+  EXPECT_EQ(decode(layout, 1, Sector{}), Fault::kEmpty);
+  EXPECT_EQ(decode(layout_of(3, Bytes(8192)), 1, good), Fault::kOtherClass);
+  EXPECT_EQ(decode(layout, 0, encode_header(layout, header_of(layout, DiskSlot(0)))),
+            Fault::kCorruptHeader);
   Sector torn = good;
   torn[100] = std::byte{1};
-  EXPECT_EQ(decode_superblock(layout, 1, std::span(torn)), Fault::kCorruptHeader);
+  EXPECT_EQ(decode(layout, 1, torn), Fault::kCorruptHeader);
 }
 
 TEST(Fault, HasANameAndACode) {
