@@ -13,7 +13,8 @@ constexpr int kMostPassed = 1024;
 
 }  // namespace
 
-DiskDirectory::DiskDirectory(std::uint32_t slots) : slots_(slots), free_(slots) {}
+DiskDirectory::DiskDirectory(std::uint32_t slots)
+    : slots_(slots), free_(slots), bound_(slots) {}
 
 const DiskDirectory::Slot* DiskDirectory::known(const Digest& domain, const Digest& name) const {
   const auto shelf = shelves_.find(domain);
@@ -74,7 +75,7 @@ void DiskDirectory::end_write(std::uint32_t slot, bool ok, std::uint64_t generat
 }
 
 bool DiskDirectory::restore(const Digest& domain, const Digest& name, const Place& place) {
-  if (place.slot >= slots_.size() || slots_[place.slot].state != State::kFree) return false;
+  if (place.slot >= bound_ || slots_[place.slot].state != State::kFree) return false;
   if (const Slot* other = known(domain, name)) {
     const bool older = other->state == State::kThere && other->readers == 0;
     if (!older || other->generation >= place.generation) return false;
@@ -94,13 +95,38 @@ void DiskDirectory::clear() {
   }
 }
 
+void DiskDirectory::grow(std::uint32_t slots) {
+  if (slots <= slots_.size()) return;
+  free_ += slots - slots_.size();
+  slots_.resize(slots);
+  bound_ = slots;
+}
+
+void DiskDirectory::bound(std::uint32_t slots) {
+  for (std::uint32_t slot = std::min(slots, bound_); slot < bound_; ++slot) {
+    if (is_in_use(slot)) {
+      end(slot);
+    }
+    if (!is_in_use(slot)) --free_;
+  }
+  bound_ = std::min(slots, bound_);
+}
+
+bool DiskDirectory::cut() {
+  for (std::uint32_t slot = bound_; slot < slots_.size(); ++slot) {
+    if (is_in_use(slot)) return false;
+  }
+  slots_.resize(bound_);
+  return true;
+}
+
 void DiskDirectory::occupy(std::uint32_t slot, const Digest& domain, const Digest& name,
                            State state) {
   Shelf& shelf = shelves_[domain];
   shelf.by_name[name] = slot;
   shelf.order.push_front(slot);
   slots_[slot] = {domain, name, 0, shelf.order.begin(), 0, state, false};
-  --free_;
+  if (slot < bound_) --free_;
 }
 
 void DiskDirectory::vacate(std::uint32_t slot) {
@@ -109,7 +135,7 @@ void DiskDirectory::vacate(std::uint32_t slot) {
   shelf->second.order.erase(slots_[slot].turn);
   if (shelf->second.order.empty()) shelves_.erase(shelf);
   slots_[slot] = {};
-  ++free_;
+  if (slot < bound_) ++free_;
 }
 
 void DiskDirectory::end(std::uint32_t slot) {
@@ -118,9 +144,9 @@ void DiskDirectory::end(std::uint32_t slot) {
 }
 
 std::optional<std::uint32_t> DiskDirectory::free_slot() {
-  for (std::size_t looked = 0; looked < slots_.size() && free_ > 0; ++looked) {
-    const std::uint32_t slot = next_;
-    next_ = (next_ + 1) % static_cast<std::uint32_t>(slots_.size());
+  for (std::uint32_t looked = 0; looked < bound_ && free_ > 0; ++looked) {
+    const std::uint32_t slot = next_ % bound_;
+    next_ = (slot + 1) % bound_;
     if (slots_[slot].state == State::kFree) return slot;
   }
   return std::nullopt;
@@ -130,7 +156,7 @@ bool DiskDirectory::make_way(const Digest& domain) {
   const auto own = shelves_.find(domain);
   const std::size_t have = own == shelves_.end() ? 0 : own->second.order.size();
   const std::size_t domains = shelves_.size() + (have == 0 ? 1 : 0);
-  if (have > 0 && have * domains >= slots_.size()) return give_up_last(own->second);
+  if (have > 0 && have * domains >= bound_) return give_up_last(own->second);
   const auto most = std::max_element(
       shelves_.begin(), shelves_.end(),
       [](const auto& a, const auto& b) { return a.second.order.size() < b.second.order.size(); });

@@ -52,9 +52,19 @@ class DiskDirectory {
   /// Forgets all blocks: those that are read or written, when that has ended.
   void clear();
 
+  // ---- how many slots ----
+  /// There are more from now on.
+  void grow(std::uint32_t slots);
+  /// Blocks in the slots from this one on are forgotten, and none is written there.
+  void bound(std::uint32_t slots);
+  /// Takes those slots away. False: some are still read or written.
+  [[nodiscard]] bool cut();
+
   [[nodiscard]] std::size_t slots() const { return slots_.size(); }
+  /// Those that have none.
+  [[nodiscard]] std::size_t free() const { return free_; }
   /// Those that have a block.
-  [[nodiscard]] std::size_t used() const { return slots_.size() - free_; }
+  [[nodiscard]] std::size_t used() const { return bound_ - free_; }
   /// All blocks that are there.
   template <class F>
   void each(F visit) const {
@@ -87,12 +97,16 @@ class DiskDirectory {
   void vacate(std::uint32_t slot);
   void end(std::uint32_t slot);
   [[nodiscard]] std::optional<std::uint32_t> free_slot();
+  [[nodiscard]] bool is_in_use(std::uint32_t slot) const {
+    return slots_[slot].state != State::kFree;
+  }
   [[nodiscard]] bool make_way(const Digest& domain);
   [[nodiscard]] bool give_up_last(const Shelf& shelf);
 
   std::vector<Slot> slots_;
   std::map<Digest, Shelf> shelves_;  ///< by domain, those that have blocks
-  std::size_t free_;
+  std::size_t free_;     ///< below the bound
+  std::uint32_t bound_;  ///< slots from here on are not used again
   std::uint32_t next_ = 0;  ///< where the search for a free one goes on
 };
 

@@ -3,6 +3,8 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string>
 
 #include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
@@ -32,6 +34,10 @@ struct Key {
   Digest digest;  ///< of the block's tokens and all before them
   friend constexpr auto operator<=>(const Key&, const Key&) = default;
 };
+
+/// What a block is called outside of this node: of the domain's name, the engine's fingerprint and
+/// the block's digest.
+using OutsideName = std::function<Digest(const std::string&, const Fingerprint&, const Digest&)>;
 
 /// Where a cached block can be, the fastest first: in the memories of kvd::Tier, or in a file.
 enum class CacheTier : std::uint8_t { kHbm = 0, kDram = 1, kDisk = 2 };

@@ -174,5 +174,39 @@ TEST(DiskDirectoryModel, RandomUseLosesAndInventsNothing) {
   }
 }
 
+TEST_F(DiskDirectoryTest, ThereMayBeMoreSlotsLater) {
+  for (std::uint8_t i = 0; i < 4; ++i) ASSERT_TRUE(write(i));
+  sut.grow(6);
+  EXPECT_EQ(sut.used(), 4u);
+  ASSERT_TRUE(write(4));
+  ASSERT_TRUE(write(5));
+  for (std::uint8_t i = 0; i < 6; ++i) EXPECT_TRUE(has(i)) << int{i};
+  ASSERT_TRUE(write(6));
+  EXPECT_FALSE(has(0)) << "the longest not asked for makes way again";
+}
+
+TEST_F(DiskDirectoryTest, SlotsAreTakenAwayOnceNobodyReadsOrWritesThem) {
+  std::map<std::uint8_t, std::uint32_t> slots;
+  for (std::uint8_t i = 0; i < 3; ++i) slots[i] = *write(i);
+  const auto writing = sut.begin_write(kAda, block(3));
+  ASSERT_EQ(writing, 3u);
+  sut.begin_read(slots[2]);
+  sut.bound(2);
+  EXPECT_TRUE(has(0) && has(1));
+  EXPECT_FALSE(has(2));
+  EXPECT_EQ(sut.used(), 2u);
+  EXPECT_FALSE(sut.cut());
+  sut.end_write(*writing, true, 9);
+  EXPECT_FALSE(sut.cut());
+  sut.end_read(slots[2], false);
+  EXPECT_TRUE(sut.cut());
+  EXPECT_EQ(sut.slots(), 2u);
+  EXPECT_FALSE(has(3)) << "it was written where nothing stays";
+  const auto slot = write(4);
+  ASSERT_TRUE(slot);
+  EXPECT_LT(*slot, 2u);
+  EXPECT_FALSE(sut.restore(kAda, block(7), {3, 1}));
+}
+
 }  // namespace
 }  // namespace kvd::store

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/units.hpp"
+
+namespace kvd::store {
+
+/// What the files of one class take of the disk.
+struct DiskUse {
+  std::uint32_t id = 0;
+  std::set<DomainId> domains;  ///< that keep blocks there
+  Bytes bytes;
+  Bytes grain;        ///< of which it gives up one at a time
+  TimePoint used{0};  ///< last
+  bool idle = true;   ///< no engine of it is attached
+  bool free = true;   ///< it may give up something now
+};
+
+/// Who asks for so many bytes more.
+struct DiskWish {
+  std::uint32_t id = 0;
+  DomainId domain;
+  Bytes bytes;
+};
+
+/// Which of them gives up a grain, so that the wish can be met; none: all have as much right to
+/// what they have.
+///
+/// Domains have equal shares. Another domain's class gives way only where all domains that use it
+/// have more than theirs, and the asker's does not get more than its own. Within a domain a class
+/// makes way that is idle, or larger than the asker's would be. The longest idle goes first, then
+/// the largest.
+/// Source: kvd design. Pure. Cost: O(classes).
+[[nodiscard]] std::optional<std::uint32_t> disk_gives_way(const std::vector<DiskUse>& all,
+                                                          const DiskWish& wish, Bytes size);
+
+}  // namespace kvd::store
