@@ -268,6 +268,16 @@ std::string cache_document(const ControllerStatus& status) {
                       {"block_tokens", cache.block_tokens}});
     }
   }
+  Json models = Json::array();
+  for (const core::DiskModel& m : status.disk_models) {
+    models.push_back({{"model", m.model},
+                      {"folder", m.folder},
+                      {"state", m.state},
+                      {"cached_bytes", m.cached.value},
+                      {"file_bytes", m.bytes.value},
+                      {"engines", m.engines},
+                      {"idle_s", m.idle_s}});
+  }
   const auto& prefixes = status.counters.prefixes;
   const auto tiers = [](auto hbm, auto dram) { return Json{{"hbm", hbm}, {"dram", dram}}; };
   Json cached = tiers(status.cached[0].value, status.cached[1].value);
@@ -283,6 +293,7 @@ std::string cache_document(const ControllerStatus& status) {
                     {"store_failures", disk.store_failures},
                     {"late", disk.late},
                     {"refused", disk.refused}}},
+                  {"disk_models", models},
                   {"evicted_bytes", tiers(prefixes.evicted_bytes[0], prefixes.evicted_bytes[1])},
                   {"prompt_tokens", prefixes.asked},
                   {"found_tokens", tiers(prefixes.found[0], prefixes.found[1])},

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <vector>
 
 #include "ipc/vocabulary/digest.hpp"
@@ -11,14 +9,15 @@
 #include "kvd/pool/tier_pool.hpp"
 #include "kvd/store/disk_admission.hpp"
 #include "kvd/store/index.hpp"
+#include "kvd/store/key.hpp"
 
 namespace kvd::core {
 
 /// Cached blocks on disk.
 struct DiskConfig {
-  /// What a block is called outside of this node: of the domain's name, the engine's fingerprint
-  /// and the block's digest. None: there is no disk.
-  std::function<Digest(const std::string&, const Fingerprint&, const Digest&)> name;
+  store::OutsideName name;  ///< none: there is no disk, or none yet
+  bool awaited = false;     ///< it is told later (DiskNamed): the disk cannot be used yet
+  Bytes size{INT64_MAX};    ///< of all files together
   store::SecondTouch admission;
   Bytes writes_a_day{INT64_MAX};
   /// A request waits no longer for what it needs of the disk.

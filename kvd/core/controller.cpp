@@ -98,6 +98,9 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                    house_->ground.disk.on_opened(e);
                    parts.claims.serve_everyone();
                  },
+                 [&](const DiskNamed& e) { house_->ground.disk.classes().on_named(e); },
+                 [&](const DiskResized& e) { house_->ground.disk.on_resized(e); },
+                 [&](const DiskClosed& e) { house_->ground.disk.classes().on_closed(e); },
                  [&](const DiskFound& e) {
                    house_->ground.disk.on_found(e);
                    parts.claims.serve_everyone();

@@ -7,6 +7,8 @@ namespace kvd::core {
 namespace {
 
 constexpr std::size_t kMostWrites = 16;
+/// Rows of a class that wait for its files.
+constexpr std::size_t kMostLater = 4096;
 /// After a start the files have at least so long to be opened.
 constexpr Nanoseconds kLeastPatience = std::chrono::milliseconds(50);
 
@@ -54,7 +56,13 @@ void DiskCache::write_ahead() {
 
 void DiskCache::write(const store::ForDisk& row) {
   Disk* disk = classes_.find(row.space);
-  if (disk == nullptr || !disk->directory || !disk->ready) return;
+  if (disk == nullptr) return;
+  classes_.want(*disk, row.space.domain);
+  if (!disk->takes_writes()) {
+    std::vector<store::ForDisk>& later = later_[disk->id];
+    if (later.size() < kMostLater) later.push_back(row);
+    return;
+  }
   const Digest label = classes_.label(row.space.domain);
   const Digest name = classes_.name(row.space, row.digest);
   if (disk->directory->knows(label, name)) return disk->directory->touch(label, name);
@@ -85,6 +93,22 @@ void DiskCache::write_ended(Write& write, const DiskFinished& finished) {
 
 // ---- what the shell says ----
 
+void DiskCache::on_found(const DiskFound& found) {
+  classes_.on_found(found);
+  if (found.all) offer_again(found.disk);
+}
+
+void DiskCache::on_resized(const DiskResized& resized) {
+  classes_.on_resized(resized);
+  offer_again(resized.disk);
+}
+
+void DiskCache::offer_again(DiskId disk) {
+  const auto later = later_.extract(disk);
+  if (later.empty()) return;
+  for (const store::ForDisk& row : later.mapped()) store_.cache.offer_to_disk(row.row);
+}
+
 bool DiskCache::on_finished(const DiskFinished& finished) {
   if (const auto held = held_.find(finished.ticket); held != held_.end()) {
     if (finished.memory_held) return false;
@@ -105,9 +129,10 @@ bool DiskCache::on_finished(const DiskFinished& finished) {
 }
 
 void DiskCache::clear() {
-  for (Disk& disk : classes_.all()) {
+  for (auto& [id, disk] : classes_.all()) {
     if (disk.directory) disk.directory->clear();
   }
+  later_.clear();
   for (auto& [id, run] : runs_) run.dropped = true;
 }
 
@@ -122,7 +147,7 @@ std::size_t DiskCache::slots() const {
 
 Bytes DiskCache::bytes() const {
   Bytes sum;
-  for (const Disk& disk : classes_.all()) {
+  for (const auto& [id, disk] : classes_.all()) {
     if (disk.directory) sum += disk.row_bytes() * static_cast<std::int64_t>(disk.directory->used());
   }
   return sum;
@@ -130,7 +155,7 @@ Bytes DiskCache::bytes() const {
 
 DiskRates DiskCache::rates() const {
   DiskRates slowest;
-  for (const Disk& disk : classes_.all()) {
+  for (const auto& [id, disk] : classes_.all()) {
     if (!disk.rates.measured()) continue;
     const double rate = disk.rates.bandwidth().value;
     if (slowest.bytes_per_s > 0 && slowest.bytes_per_s < rate) continue;
@@ -139,9 +164,31 @@ DiskRates DiskCache::rates() const {
   return slowest;
 }
 
+std::vector<DiskModel> DiskCache::models() const {
+  using State = DiskClasses::State;
+  constexpr const char* kNames[] = {"none", "opening", "open", "closing", "closing"};
+  std::vector<DiskModel> all;
+  for (const auto& [id, disk] : classes_.all()) {
+    const bool none = disk.state == State::kNone;
+    if (none && !disk.refused) continue;
+    DiskModel model;
+    model.id = id.value;
+    model.model = disk.model;
+    model.state = none ? "refused" : kNames[static_cast<std::size_t>(disk.state)];
+    if (disk.directory) {
+      model.cached = disk.row_bytes() * static_cast<std::int64_t>(disk.directory->used());
+    }
+    model.bytes = disk.files.bytes;
+    model.engines = static_cast<std::uint32_t>(disk.engines.size());
+    model.idle_s = to_seconds(context_.now - disk.used);
+    all.push_back(std::move(model));
+  }
+  return all;
+}
+
 std::vector<DiskFound::Block> DiskCache::blocks(DiskId id) const {
   std::vector<DiskFound::Block> all;
-  const Disk& disk = classes_.all()[id.value - 1];
+  const Disk& disk = classes_.all().at(id);
   if (!disk.directory) return all;
   disk.directory->each([&](const Digest& domain, const Digest& name, const auto& place) {
     all.push_back({place.slot, place.generation, domain, name});

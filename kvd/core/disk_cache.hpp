@@ -99,8 +99,10 @@ class DiskCache {
   void clear();
 
   // ---- what the shell says ----
+  DiskClasses& classes() { return classes_; }
   void on_opened(const DiskOpened& opened) { classes_.on_opened(opened); }
-  void on_found(const DiskFound& found) { classes_.on_found(found); }
+  void on_resized(const DiskResized& resized);
+  void on_found(const DiskFound& found);
   /// True: somebody who waited can go on.
   [[nodiscard]] bool on_finished(const DiskFinished& finished);
   /// Time has passed. True as above.
@@ -111,6 +113,8 @@ class DiskCache {
   [[nodiscard]] std::size_t slots() const;
   [[nodiscard]] Bytes bytes() const;
   [[nodiscard]] DiskRates rates() const;
+  /// Each class that has files, or wants some.
+  [[nodiscard]] std::vector<DiskModel> models() const;
   /// What is there, for the next daemon.
   [[nodiscard]] std::vector<DiskFound::Block> blocks(DiskId disk) const;
 
@@ -176,6 +180,8 @@ class DiskCache {
                                          std::size_t rows) const;
   std::uint64_t start(Run run);
   void write(const store::ForDisk& row);
+  /// What waited for the files of the class.
+  void offer_again(DiskId disk);
   [[nodiscard]] bool read_ended(const Read& read, const DiskFinished& finished);
   void write_ended(Write& write, const DiskFinished& finished);
   void end(std::uint64_t id);
@@ -194,6 +200,7 @@ class DiskCache {
   std::map<Ticket, Read> reads_;
   std::map<Ticket, Write> writes_;
   std::map<Ticket, std::vector<SlotId>> held_;  ///< of reads that failed: the device has them still
+  std::map<DiskId, std::vector<store::ForDisk>> later_;  ///< once the files are there
   std::uint64_t last_run_ = 0;
   std::vector<std::uint64_t> ended_;  ///< not taken yet
 };

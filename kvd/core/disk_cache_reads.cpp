@@ -245,6 +245,7 @@ void DiskCache::take_dram(const Disk& disk, const Asked& asked, std::vector<Row>
 std::uint64_t DiskCache::start(Run run) {
   const std::uint64_t id = ++last_run_;
   Disk& disk = classes_.at(run.disk);
+  disk.used = context_.now;
   const Digest label = classes_.label(run.wanted.space.domain);
   run.under_way = run.rows.size();
   for (std::size_t i = run.rows.size(); i-- > 0;) disk.directory->touch(label, run.rows[i].name);
@@ -332,8 +333,17 @@ void DiskCache::measure(Disk& disk, const Run& run, double seconds) {
 }
 
 bool DiskCache::expire() {
+  const auto is_busy = [this](DiskId disk) {
+    const auto is_its = [disk](const auto& entry) { return entry.second.disk == disk; };
+    return std::any_of(runs_.begin(), runs_.end(), is_its) ||
+           std::any_of(writes_.begin(), writes_.end(), is_its);
+  };
+  classes_.go_on(is_busy,
+                 [this](EngineId engine) { return !requests_.sessions().contains(engine); });
+  std::erase_if(later_,
+                [this](const auto& entry) { return !classes_.all().contains(entry.first); });
   bool any = std::any_of(classes_.all().begin(), classes_.all().end(),
-                         [](const Disk& d) { return d.opening; });
+                         [](const auto& entry) { return entry.second.opening; });
   for (auto& [id, run] : runs_) {
     if (run.late || run.deadline > context_.now) continue;
     run.late = true;

@@ -1,36 +1,71 @@
 #include "kvd/core/disk_classes.hpp"
 
+#include <algorithm>
+#include <chrono>
+
 namespace kvd::core {
 
 namespace {
 
-/// Engines choose fingerprints, and each class has files of the whole size.
-constexpr std::size_t kMostDisks = 4;
+/// Open at a time: each has threads and descriptors.
+constexpr std::int64_t kMostOpen = 16;
+/// Engines choose fingerprints: so many classes without files are remembered for a domain.
+constexpr std::ptrdiff_t kMostKnown = 64;
+constexpr Nanoseconds kFirstPause = std::chrono::seconds(1);
+constexpr Nanoseconds kLongestPause = std::chrono::seconds(60);
+
+using State = DiskClasses::State;
 
 }  // namespace
 
 void DiskClasses::meet(const Session& session, ClassId model_class, const DiskShape& shape) {
   if (!on()) return;
-  domains_[session.info.domain] = session.info.domain_name;
-  const auto [known, is_new] = by_class_.try_emplace({shape.fingerprint, model_class});
-  if (!is_new) return;
-  const auto [disk, opens] = by_shape_.try_emplace(shape);
-  if (opens && disks_.size() < kMostDisks) {
-    disk->second = DiskId(static_cast<std::uint32_t>(disks_.size() + 1));
-    disks_.push_back({.id = disk->second, .shape = disk->first, .since = context_.now});
-    context_.emit(OpenDisk{disk->second, disk->first});
-  } else if (opens) {
-    by_shape_.erase(disk);
-    by_class_.erase(known);
-    return;
+  const DomainId domain = session.info.domain;
+  domains_[domain] = session.info.domain_name;
+  if (!by_shape_.contains(shape)) {
+    if (knows_too_many(domain)) return;
+    const DiskId id(++last_);
+    by_shape_.emplace(shape, id);
+    disks_.emplace(id, Disk{.id = id,
+                            .shape = shape,
+                            .model = session.info.name,
+                            .domain = domain,
+                            .since = context_.now});
   }
-  known->second = disk->second;
+  const DiskId id = by_shape_.at(shape);
+  by_class_[{shape.fingerprint, model_class}] = id;
+  Disk& disk = at(id);
+  disk.used = context_.now;
+  const bool is_new = disk.engines.insert(session.id).second;
+  if (is_new && disk.state == State::kNone) ask(disk);
+}
+
+// The longest unused that nobody needs is forgotten.
+bool DiskClasses::knows_too_many(DomainId domain) {
+  const auto is_bare = [&](const auto& entry) {
+    return entry.second.domain == domain && entry.second.state == State::kNone;
+  };
+  if (std::count_if(disks_.begin(), disks_.end(), is_bare) < kMostKnown) return false;
+  auto oldest = disks_.end();
+  for (auto at = disks_.begin(); at != disks_.end(); ++at) {
+    const bool spare = is_bare(*at) && at->second.engines.empty();
+    if (spare && (oldest == disks_.end() || at->second.used < oldest->second.used)) oldest = at;
+  }
+  if (oldest == disks_.end()) return true;
+  by_shape_.erase(oldest->second.shape);
+  std::erase_if(by_class_, [&](const auto& entry) { return entry.second == oldest->first; });
+  disks_.erase(oldest);
+  return false;
 }
 
 DiskClasses::Disk* DiskClasses::find(const store::KeySpace& space) {
+  if (!context_.config.disk.name) return nullptr;
   const auto found = by_class_.find({space.fingerprint, space.model_class});
   const bool met = found != by_class_.end() && domains_.contains(space.domain);
-  return met ? &at(found->second) : nullptr;
+  if (!met) return nullptr;
+  Disk& disk = at(found->second);
+  const bool ends = disk.state == State::kEnding || disk.state == State::kClosing;
+  return ends ? nullptr : &disk;
 }
 
 Digest DiskClasses::name(const store::KeySpace& space, const Digest& digest) const {
@@ -41,10 +76,158 @@ Digest DiskClasses::label(DomainId domain) const {
   return context_.config.disk.name(domains_.at(domain), Fingerprint(), Digest());
 }
 
+// ---- files come ----
+
+void DiskClasses::want(Disk& disk, DomainId domain) {
+  disk.wanted = true;
+  disk.used = context_.now;
+  if (disk.state == State::kNone) {
+    disk.domain = domain;
+    ask(disk);
+  }
+  if (disk.state == State::kOpen) {
+    disk.domains.insert(domain);
+    grow(disk, domain);
+  }
+}
+
+void DiskClasses::ask(Disk& disk) {
+  if (!context_.config.disk.name || context_.now < disk.again || !has_place(disk)) return;
+  disk.state = State::kOpening;
+  context_.emit(OpenDisk{disk.id, disk.shape, disk.wanted, disk.model});
+}
+
+bool DiskClasses::has_place(Disk& disk) {
+  const auto open = std::count_if(disks_.begin(), disks_.end(), [](const auto& entry) {
+    return entry.second.state != State::kNone;
+  });
+  if (open < kMostOpen) return true;
+  const auto gives =
+      store::disk_gives_way(uses(true), {disk.id.value, disk.domain, Bytes(1)}, Bytes(kMostOpen));
+  if (gives) at(DiskId(*gives)).state = State::kEnding;
+  if (!gives) refuse(disk, "16 models have files open that are in use");
+  put_off(disk);
+  return false;
+}
+
+// A little before all slots are in use.
+void DiskClasses::grow(Disk& disk, DomainId domain) {
+  const bool may = disk.ready && disk.files.grain > Bytes(0) && !disk.files.resizing &&
+                   context_.now >= disk.again;
+  if (!may) return;
+  const std::size_t slots = disk.directory->slots();
+  const std::size_t a_grain = slots / static_cast<std::size_t>(std::max(
+                                          disk.files.bytes / disk.files.grain, std::int64_t{1}));
+  if (disk.directory->free() > a_grain / 4 + 1) return;
+  disk.domain = domain;
+  disk.files.resizing = disk.files.growing = true;
+  context_.emit(ResizeDisk{disk.id, disk.files.bytes + disk.files.grain});
+}
+
+// ---- files go ----
+
+std::vector<store::DiskUse> DiskClasses::uses(bool places) const {
+  std::vector<store::DiskUse> all;
+  for (const auto& [id, disk] : disks_) {
+    if (disk.state == State::kNone) continue;
+    // One that is in use keeps its last grain.
+    const bool spare = disk.files.grain > Bytes(0) &&
+                       (disk.engines.empty() || disk.files.bytes >= disk.files.grain * 2);
+    const bool free =
+        disk.state == State::kOpen && disk.ready && !disk.files.resizing && (places || spare);
+    const Bytes one(1);
+    all.push_back({id.value, disk.domains, places ? one : disk.files.bytes,
+                   places ? one : disk.files.grain, disk.used, disk.engines.empty(), free});
+  }
+  return all;
+}
+
+bool DiskClasses::push(const Disk& disk, DomainId domain, Bytes bytes) {
+  const auto gives =
+      store::disk_gives_way(uses(false), {disk.id.value, domain, bytes}, context_.config.disk.size);
+  if (!gives) return false;
+  Disk& other = at(DiskId(*gives));
+  const Bytes left = other.files.bytes - other.files.grain;
+  if (left < other.files.grain) {
+    other.state = State::kEnding;
+    return true;
+  }
+  const auto grains = static_cast<std::size_t>(other.files.bytes / other.files.grain);
+  other.files.resizing = true;
+  other.files.cut = left;
+  other.directory->bound(
+      static_cast<std::uint32_t>(other.directory->slots() / grains * (grains - 1)));
+  cut(other);
+  return true;
+}
+
+void DiskClasses::cut(Disk& disk) {
+  if (disk.state != State::kOpen || !disk.directory->cut()) return;
+  context_.emit(ResizeDisk{disk.id, *disk.files.cut});
+  disk.files.cut.reset();
+}
+
+void DiskClasses::close(Disk& disk) {
+  disk.state = State::kClosing;
+  context_.emit(CloseDisk{disk.id});
+}
+
+// ---- what the shell says ----
+
+void DiskClasses::on_named(const DiskNamed& named) {
+  context_.config.disk.name = named.name;
+  for (auto& [id, disk] : disks_) {
+    if (disk.state == State::kNone && !disk.engines.empty()) ask(disk);
+  }
+}
+
 void DiskClasses::on_opened(const DiskOpened& opened) {
   Disk& disk = at(opened.disk);
-  disk.opening = opened.slots > 0;  // until all that it holds is known
-  if (opened.slots > 0) disk.directory.emplace(opened.slots);
+  const bool open = opened.slots > 0;
+  disk.opening = open;  // until all that it holds is known
+  disk.state = open ? State::kOpen : State::kNone;
+  if (open) {
+    disk.directory.emplace(opened.slots);
+    disk.files.bytes = opened.bytes, disk.files.grain = opened.grain;
+    disk.domains.insert(disk.domain);
+    return got(disk);
+  }
+  if (opened.lack == DiskOpened::Lack::kMade) {
+    got(disk);
+    if (disk.wanted) ask(disk);
+    return;
+  }
+  // A grain is not known yet: as small as it may be.
+  const bool room = opened.lack == DiskOpened::Lack::kRoom;
+  if (room && !push(disk, disk.domain, Bytes(1))) {
+    refuse(disk, "other models have as much right to the room of disk.size: raise it");
+  }
+  disk.refused = disk.refused || !room;
+  put_off(disk);
+}
+
+void DiskClasses::on_resized(const DiskResized& resized) {
+  Disk& disk = at(resized.disk);
+  const bool grew = resized.bytes > disk.files.bytes, shrank = resized.bytes < disk.files.bytes;
+  disk.files.resizing = disk.files.growing = false;
+  if (disk.directory) disk.directory->grow(resized.slots);
+  disk.files.bytes = resized.bytes;
+  if (shrank) return try_all_again();
+  if (grew) return got(disk);
+  // What it writes makes way for itself meanwhile.
+  (void)push(disk, disk.domain, disk.files.grain);
+  put_off(disk);
+}
+
+void DiskClasses::on_closed(const DiskClosed& closed) {
+  Disk& disk = at(closed.disk);
+  disk.state = State::kNone;
+  disk.directory.reset();
+  disk.ready = disk.opening = disk.wanted = false;
+  disk.files.bytes = Bytes(0);
+  disk.domains.clear();
+  disk.again = TimePoint{0};
+  try_all_again();
 }
 
 void DiskClasses::on_found(const DiskFound& found) {
@@ -55,6 +238,34 @@ void DiskClasses::on_found(const DiskFound& found) {
   }
   disk.ready = disk.ready || found.all;
   disk.opening = !disk.ready;
+}
+
+// ---- tries ----
+
+void DiskClasses::refuse(Disk& disk, const char* why) {
+  if (disk.refused) return;
+  disk.refused = true;
+  context_.note(Note::Level::kWarning, EngineId(),
+                "cached blocks of '" + disk.model + "' do not go to disk: " + why);
+}
+
+void DiskClasses::put_off(Disk& disk) {
+  disk.pause = std::min(std::max(disk.pause * 2, kFirstPause), kLongestPause);
+  disk.again = context_.now + disk.pause;
+}
+
+void DiskClasses::got(Disk& disk) {
+  disk.refused = false;
+  disk.pause = Nanoseconds(0);
+  disk.again = TimePoint{0};
+}
+
+void DiskClasses::try_all_again() {
+  for (auto& [id, disk] : disks_) {
+    if (disk.again == TimePoint{0}) continue;
+    disk.again = context_.now;
+    if (disk.state == State::kNone && !disk.engines.empty()) ask(disk);
+  }
 }
 
 }  // namespace kvd::core

@@ -160,6 +160,18 @@ struct DiskShape {
 struct OpenDisk {
   DiskId disk;
   DiskShape shape;
+  bool make = false;  ///< where there are none; else those that are there
+  std::string model;  ///< as whoever looks at the files is to know it
+};
+/// Have files of so many bytes; reported back as DiskResized. Nobody uses slots beyond.
+struct ResizeDisk {
+  DiskId disk;
+  Bytes bytes;
+};
+/// Write down what is there and let the files be; reported back as DiskClosed. Nothing of it is
+/// read or written.
+struct CloseDisk {
+  DiskId disk;
 };
 /// A block of all layer groups in DRAM, and its slot in the files. Domain and name are those that
 /// go outside of this node.
@@ -236,6 +248,6 @@ struct Note {
 using Effect =
     std::variant<Reply, PublishTable, CopySlots, CopyRanges, SetTicket, MoveSlots, StreamLayers,
                  EndStream, SolvePlacement, Scrub, RenewSlab, SendSlab, AskUnmap, OpenDisk,
-                 WriteDisk, ReadDisk, KeepRows, ForgetKept, Evict, Note>;
+                 ResizeDisk, CloseDisk, WriteDisk, ReadDisk, KeepRows, ForgetKept, Evict, Note>;
 
 }  // namespace kvd::core

@@ -121,6 +121,8 @@ void EngineCaches::on_describe(const Command& command, const DescribeCache& desc
         "cache " + std::to_string(described.cache.value) + " is not this session's: open one");
   }
   found->second.model = described.model;
+  DiskClasses::Disk* disk = disk_.classes().find(found->second.space);
+  if (disk != nullptr && !described.model.empty()) disk->model = described.model;
   context_.reply(command, Done{});
 }
 

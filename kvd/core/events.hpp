@@ -14,6 +14,7 @@
 #include "kvd/core/status.hpp"
 #include "kvd/core/tuning.hpp"
 #include "kvd/pool/quota.hpp"
+#include "kvd/store/key.hpp"
 
 /// What the shell feeds into the Controller. Of a tensor-parallel group it feeds what holds for all
 /// of it: a slab is mapped once every rank has mapped it, the engine is dying with its first rank
@@ -258,10 +259,32 @@ struct PlanReady {
   bool query = false;
   Result<planner::PlacementDecision> decision;
 };
+/// The disk can be used from now on.
+struct DiskNamed {
+  store::OutsideName name;
+};
 /// OpenDisk was carried out, or could not be.
 struct DiskOpened {
+  enum class Lack : std::uint8_t {
+    kFiles,  ///< a fault, which may pass
+    kMade,   ///< there are none, and none were to be made
+    kRoom,   ///< what other classes have open takes all there is
+  };
   DiskId disk;
   std::uint32_t slots = 0;  ///< none: this class has no files
+  Lack lack = Lack::kFiles;
+  Bytes bytes{};  ///< of the files
+  Bytes grain{};  ///< of which they grow and shrink; none: they do not
+};
+/// ResizeDisk was carried out, as far as there is room.
+struct DiskResized {
+  DiskId disk;
+  std::uint32_t slots = 0;
+  Bytes bytes;
+};
+/// CloseDisk was carried out.
+struct DiskClosed {
+  DiskId disk;
 };
 /// Blocks of an earlier daemon. Until `all` have been told, nothing is written to the disk.
 struct DiskFound {
@@ -317,9 +340,9 @@ struct Beat {
   EngineId engine;  ///< its heartbeat word moved
 };
 
-using Event =
-    std::variant<RanksPlaced, Detach, Dying, Dead, Command, CopyFinished, PlanReady, SlabMapped,
-                 SlabUnmapped, SlabUnsent, SlabRenewed, DiskOpened, DiskFound, DiskFinished,
-                 RowsKept, AdoptRows, Tick, Retune, Requota, ClearCache, Drain, Beat>;
+using Event = std::variant<RanksPlaced, Detach, Dying, Dead, Command, CopyFinished, PlanReady,
+                           SlabMapped, SlabUnmapped, SlabUnsent, SlabRenewed, DiskNamed, DiskOpened,
+                           DiskResized, DiskClosed, DiskFound, DiskFinished, RowsKept, AdoptRows,
+                           Tick, Retune, Requota, ClearCache, Drain, Beat>;
 
 }  // namespace kvd::core

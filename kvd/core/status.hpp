@@ -235,6 +235,18 @@ struct DiskRates {
   double latency_s = 0;  ///< of a read, before its first byte
 };
 
+/// The files of a class of cached blocks.
+struct DiskModel {
+  std::uint32_t id = 0;  ///< 0: of an earlier daemon, and nobody has told of it yet
+  std::string folder;    ///< the shell knows
+  std::string model;     ///< what its blocks are of; else what an engine of it is called
+  std::string state;     ///< opening, open, closing, closed, refused
+  Bytes cached;          ///< blocks that are found; of closed ones nobody knows
+  Bytes bytes;           ///< of the files
+  std::uint32_t engines = 0;
+  double idle_s = 0;  ///< since its last use
+};
+
 /// The whole visible state at one instant; made by the control thread, read by anyone.
 struct ControllerStatus {
   Counters counters;
@@ -246,9 +258,10 @@ struct ControllerStatus {
   std::vector<PlanStatus> plans;  ///< of the engines whose layers may stream now
   Tuning tuning;
   Bytes orphaned;
-  Bytes cached[kTiers];              ///< blocks that no request names any more
-  Bytes on_disk;                     ///< blocks there, whoever names them
-  DiskRates disk_rates;              ///< of the slowest class of blocks
+  Bytes cached[kTiers];  ///< blocks that no request names any more
+  Bytes on_disk;         ///< blocks there, whoever names them
+  DiskRates disk_rates;  ///< of the slowest class of blocks
+  std::vector<DiskModel> disk_models;
   std::optional<DrainStatus> drain;  ///< of the node; none: in service
   /// What the policies would be asked now, for whoever wants to make a decision again.
   std::vector<RotationInput> rotation_inputs;

@@ -166,6 +166,7 @@ ControllerStatus StatusBuilder::build() {
   out.on_disk = disk_.bytes();
   out.drain = drains_.status();
   out.disk_rates = disk_.rates();
+  out.disk_models = disk_.models();
   for (std::uint32_t device = 0; device < store_.hbm.count(); ++device) {
     out.devices.push_back(device_status(DeviceId(device)));
     out.tiers[0] += out.devices.back().hbm;

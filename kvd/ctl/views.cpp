@@ -163,6 +163,17 @@ std::string open_caches(const Json& open) {
   return "\n" + table.render();
 }
 
+/// None where an older kvd answers, or nothing is on disk.
+std::string disk_models_view(const Json& document) {
+  Table table({"ON DISK", "STATE", "CACHED", "FILES", "ENGINES", "IDLE", "FOLDER"});
+  for (const Json& m : document.value("disk_models", Json::array())) {
+    table.add({text(m.at("model")), text(m.at("state")), bytes(m.at("cached_bytes")),
+               bytes(m.at("file_bytes")), text(m.at("engines")), seconds(m.at("idle_s")),
+               text(m.at("folder"))});
+  }
+  return table.rows() > 0 ? "\n" + table.render() : "";
+}
+
 std::string cache_view(const Json& document) {
   const Json& found = document.at("found_tokens");
   const auto of = [&](const char* tier) {
@@ -180,7 +191,8 @@ std::string cache_view(const Json& document) {
          text(disk.at("store_failures")) + " could not be\nof " +
          text(document.at("prompt_tokens")) +
          " prompt tokens that engines told the content of; load.policy is " +
-         text(document.at("load_policy")) + "\n" + open_caches(document.at("open"));
+         text(document.at("load_policy")) + "\n" + open_caches(document.at("open")) +
+         disk_models_view(document);
 }
 
 std::string yes_or_no(const Json& value, const char* yes, const char* no) {

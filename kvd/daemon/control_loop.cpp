@@ -93,6 +93,7 @@ void ControlLoop::tick() {
   parts_->server->accept_again();
   parts_->acceptor.on_tick();
   sockets_.on_tick();
+  if (parts_->disks) parts_->disks->on_tick();
   realtime_->tick();
 }
 
@@ -104,6 +105,7 @@ void ControlLoop::drain() {
     (void)parts_->poller.wait(std::chrono::milliseconds(10));
     parts_->copies.take_finished();
   }
+  if (parts_->disks) parts_->disks->let_writes_end();
   end_sessions();
   log_info("drained; " + std::to_string(parts_->sessions.all().size()) + " sessions ended");
 }
@@ -122,11 +124,17 @@ void ControlLoop::end_sessions() {
   parts_->server.reset();
 }
 
+void ControlLoop::end_parts() {
+  parts_->workers.end();
+  parts_->end_disks();
+}
+
 core::ControllerStatus ControlLoop::status() const {
   core::ControllerStatus status = parts_->events.status();
   status.counters.stale_commands =
       parts_->commands.stale() + (parts_->server ? parts_->server->dropped() : 0);
   status.counters.attach_paused = parts_->acceptor.pauses();
+  if (parts_->disks) parts_->disks->describe(status.disk_models);
   return status;
 }
 

@@ -39,6 +39,8 @@ class ControlLoop {
   void drain();
   /// The same for a lost device: no copy ends any more and no fence is written.
   void end_after_loss(const Error& error);
+  /// After both: no worker writes any more, and what is on disk has its index.
+  void end_parts();
 
   [[nodiscard]] core::ControllerStatus status() const;
   /// What the Controller does not know.

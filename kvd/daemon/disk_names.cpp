@@ -46,13 +46,14 @@ Result<UniqueFd> open_folder(const std::string& path) {
   const bool ours = facts.st_uid == ::geteuid() || facts.st_uid == 0;
   if (ours && (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0) return folder;
   return make_error(ErrorCode::kPermissionDenied,
-                    path + " may be written by others: chown it to kvd's user and chmod 700, or "
-                           "set disk.path to another folder");
+                    path +
+                        " may be written by others: chown it to kvd's user and chmod 700, or "
+                        "set disk.path to another folder");
 }
 
 Status make_secret(const UniqueFd& folder, const std::string& path) {
-  const UniqueFd file(::openat(folder.get(), kSecret,
-                               O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const UniqueFd file(
+      ::openat(folder.get(), kSecret, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.valid()) return errno == EEXIST ? Status() : unavailable(path, errno);
   Digest secret;
   if (::getrandom(secret.bytes.data(), secret.bytes.size(), 0) != 32) {

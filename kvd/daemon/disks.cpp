@@ -1,8 +1,10 @@
 #include "kvd/daemon/disks.hpp"
 
+#include <poll.h>
+
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
+#include <atomic>
+#include <chrono>
 #include <optional>
 #include <span>
 #include <thread>
@@ -16,6 +18,13 @@ namespace {
 
 constexpr Nanoseconds kScanTime = std::chrono::seconds(10);
 constexpr Nanoseconds kCloseTime = std::chrono::seconds(1);
+constexpr Nanoseconds kRunningCloseTime = std::chrono::seconds(10);
+/// At the end, for writes and whatever is being opened.
+constexpr Nanoseconds kWritePatience = std::chrono::milliseconds(200);
+constexpr Nanoseconds kFirstPause = std::chrono::seconds(1);
+constexpr Nanoseconds kLongestPause = std::chrono::seconds(60);
+/// Files grow and give way by this part of disk.size.
+constexpr std::int64_t kParts = 64;
 constexpr std::uint64_t kScans = std::uint64_t{1} << 63;  ///< tickets that are no Controller's
 
 /// All that a folder's blocks have in common, as the format wants it.
@@ -29,6 +38,35 @@ disk::ClassShape shape_of(const core::DiskShape& shape) {
     }
   }
   return {digest::Sha256()(text).bytes, shape.groups, shape.slot_bytes};
+}
+
+/// Room for one block at least.
+Bytes segment_for(const disk::ClassShape& shape, Bytes size) {
+  const Bytes group = disk::kSector * pieces(shape.group_bytes, disk::kSector);
+  const Bytes block = disk::kSector * 2 + group * shape.groups;
+  const Bytes part =
+      kMiB * std::clamp(size.value / kParts / kMiB.value, std::int64_t{1}, kGiB.value / kMiB.value);
+  return std::max(part, kMiB * pieces(block, kMiB));
+}
+
+Bytes bytes_of(const disk::DiskTier& tier) {
+  return tier.grain() * (tier.slots() / tier.layout().slots_per_segment());
+}
+
+Error too_small() {
+  return make_error(ErrorCode::kInvalidArgument, "a block is larger than disk.size: raise it");
+}
+
+Error no_room() {
+  return make_error(ErrorCode::kOutOfMemory, "other models have all of disk.size: raise it");
+}
+
+/// Engines choose it.
+std::string printable(std::string text) {
+  for (char& letter : text) {
+    if (letter < ' ' || letter > '~') letter = '?';
+  }
+  return text;
 }
 
 std::string folder_name(const disk::Digest& fingerprint) {
@@ -63,80 +101,201 @@ std::string words(const disk::DiskStatus& status, std::uint32_t slots) {
 
 }  // namespace
 
-/// A tier that is being opened, by a thread that may outlive all else: a disk may hang.
-struct Disks::Opening {
-  std::mutex mutex;
-  std::condition_variable ended_changed;
-  bool ended = false;   // guarded by mutex, as the next
-  bool closed = false;  ///< nobody wants it any more
-  std::optional<Result<std::unique_ptr<disk::DiskTier>>> result;
-  std::string folder;
-  std::thread thread;
-};
-
-Disks::Disks(const Uses& uses, Settings settings) : uses_(uses), settings_(std::move(settings)) {}
+Disks::Disks(const Uses& uses, Settings settings)
+    : uses_(uses),
+      settings_(std::move(settings)),
+      folders_(std::make_shared<disk::Folders>(settings_.path, settings_.size, settings_.floor)) {}
 
 Disks::~Disks() { (void)close(); }
+
+// ---- the disk itself ----
+
+Result<DiskNames> Disks::look(const std::string& path, disk::Folders& folders) {
+  KVD_ASSIGN_OR_RETURN(DiskNames names, disk_names(path));
+  KVD_TRY(folders.scan());
+  return names;
+}
+
+void Disks::found(const Result<DiskNames>& names) {
+  std::string& said = said_[core::DiskId()];
+  if (names.ok()) {
+    usable_ = true;
+    if (!said.empty()) uses_.log.info(EngineId(), settings_.path + " can be used now");
+    return uses_.events.feed(core::DiskNamed{*names});
+  }
+  if (std::exchange(said, names.error().message) != said) {
+    uses_.log.warn(EngineId(), "no cached block goes to disk; tried again: " + said);
+  }
+  pause_ = std::clamp(pause_ * 2, kFirstPause, kLongestPause);
+  again_ = uses_.events.now() + pause_;
+}
+
+void Disks::on_tick() {
+  if (usable_ || uses_.events.now() < again_ || jobs_.contains(core::DiskId())) return;
+  start(core::DiskId(), [this, path = settings_.path, folders = folders_]() -> DiskJob::Then {
+    return [this, names = look(path, *folders)] { found(names); };
+  });
+}
+
+void Disks::start(core::DiskId id, DiskJob::Work work) {
+  jobs_[id] = DiskJob::start(uses_.inbox, std::move(work), [this, id] {
+    const auto job = jobs_.extract(id);
+    if (!job.empty()) job.mapped()->finish();  // else all ends
+  });
+}
+
+// ---- files come and go ----
 
 void Disks::open(const core::OpenDisk& order) {
   disk::DiskOptions options;
   options.shape = shape_of(order.shape);
-  options.folder = settings_.path + "/" + folder_name(options.shape.fingerprint);
-  options.capacity = settings_.size;
-  options.segment = std::min(options.segment, settings_.size);
-  options.floor = settings_.floor;
-  std::vector<std::span<std::byte>> slabs;
-  const auto size = static_cast<std::size_t>(uses_.slabs.slab_bytes(Tier::kDram).value);
-  for (std::uint32_t slab = 0; slab < uses_.slabs.count(Tier::kDram); ++slab) {
-    const std::uintptr_t at = uses_.slabs.address(Tier::kDram, SlabIndex(slab));
-    slabs.emplace_back(reinterpret_cast<std::byte*>(at), size);
+  const std::string name = names_[order.disk] = folder_name(options.shape.fingerprint);
+  if (!order.make && !folders_->has(name)) {
+    return uses_.events.feed(core::DiskOpened{order.disk, 0, core::DiskOpened::Lack::kMade});
   }
-  const auto opening = std::make_shared<Opening>();
-  opening->folder = options.folder;
-  opening_[order.disk] = opening;
-  opening->thread = std::thread([this, opening, id = order.disk, options, slabs] {
-    auto tier = disk::DiskTier::open(options, std::make_shared<SteadyClock>());
-    const std::lock_guard lock(opening->mutex);
-    if (!opening->closed && tier.ok()) {
-      for (const auto& slab : slabs) (*tier)->add_slab(slab);
-    }
-    opening->result = std::move(tier);
-    opening->ended = true;
-    opening->ended_changed.notify_all();
-    if (!opening->closed) uses_.inbox.post([this, opening, id] { opened(id, opening); });
-  });
+  options.folder = settings_.path + "/" + name;
+  options.capacity = settings_.size;
+  options.segment = segment_for(options.shape, settings_.size);
+  options.floor = settings_.floor;
+  options.on_demand = true;
+  start(order.disk,
+        [this, id = order.disk, name, options, model = printable(order.model), folders = folders_,
+         slabs = slabs()]() -> DiskJob::Then {
+          const Bytes before = folders->bytes_of(name);
+          const Bytes wanted = std::min(std::max(before, options.segment), options.capacity);
+          if (options.segment > options.capacity) {
+            return [this, id] { refuse(id, core::DiskOpened::Lack::kFiles, too_small()); };
+          }
+          if (!folders->take(name, wanted, model)) {
+            return [this, id] { refuse(id, core::DiskOpened::Lack::kRoom, no_room()); };
+          }
+          auto made = disk::DiskTier::open(options, std::make_shared<SteadyClock>());
+          if (!made.ok()) {
+            folders->put(name, before, false);
+            return [this, id, folder = options.folder, error = made.error()] {
+              opened(id, folder, error);
+            };
+          }
+          const std::shared_ptr<disk::DiskTier> tier = std::move(*made);
+          for (const auto& slab : slabs) tier->add_slab(slab);
+          folders->put(name, bytes_of(*tier), true);
+          const Status named =
+              before > Bytes(0) ? Status() : disk::write_model(options.folder, model);
+          return [this, id, tier, folder = options.folder, named] {
+            if (!named.ok()) uses_.log.warn(EngineId(), named.error().message);
+            opened(id, folder, tier);
+          };
+        });
 }
 
-void Disks::opened(core::DiskId id, const std::shared_ptr<Opening>& opening) {
-  if (opening_.erase(id) == 0) return;  // all ends
-  opening->thread.join();
-  if (!opening->result->ok()) {
-    uses_.log.warn(EngineId(), "cached blocks of a model do not go to disk: " +
-                                   opening->result->error().message);
-    return uses_.events.feed(core::DiskOpened{id, 0});
+void Disks::refuse(core::DiskId id, core::DiskOpened::Lack lack, const Error& error) {
+  std::string& said = said_[id];
+  const bool is_new = std::exchange(said, error.message) != said;
+  if (is_new && lack == core::DiskOpened::Lack::kFiles) {
+    uses_.log.warn(EngineId(),
+                   "cached blocks of a model do not go to disk; tried again: " + error.message);
   }
-  Files& files = files_[id];
-  files.tier = std::move(**opening->result);
-  files.folder = opening->folder;
+  uses_.events.feed(core::DiskOpened{id, 0, lack});
+}
+
+void Disks::opened(core::DiskId id, const std::string& folder, const Opened& tier) {
+  if (!tier.ok()) return refuse(id, core::DiskOpened::Lack::kFiles, tier.error());
   const Status watched =
-      uses_.poller.watch(Poller::Source::kDisk, id.value, files.tier->completion_fd());
+      uses_.poller.watch(Poller::Source::kDisk, id.value, (*tier)->completion_fd());
   if (!watched.ok()) {
-    files_.erase(id);
-    return uses_.events.feed(core::DiskOpened{id, 0});
+    folders_->put(names_[id], bytes_of(**tier), false);
+    return refuse(id, core::DiskOpened::Lack::kFiles, watched.error());
   }
+  said_.erase(id);
+  Files& files = files_[id];
+  files.tier = *tier;
+  files.folder = folder;
   const std::uint32_t slots = files.tier->slots();
   uses_.log.info(EngineId(),
                  "cached blocks go to " + files.folder + ": " + words(files.tier->status(), slots));
-  uses_.events.feed(core::DiskOpened{id, slots});
-  if (const auto index = files.tier->take_index()) {
-    core::DiskFound found{id, {}, true};
-    for (const disk::FoundBlock& block : *index) {
-      found.blocks.push_back({block.slot.value, block.generation.value, Digest{block.key.domain},
-                              Digest{block.key.digest}});
-    }
-    return uses_.events.feed(std::move(found));
+  uses_.events.feed(core::DiskOpened{id, slots, core::DiskOpened::Lack::kFiles,
+                                     bytes_of(*files.tier), files.tier->grain()});
+  tell_index(id, files);
+}
+
+void Disks::tell_index(core::DiskId id, Files& files) {
+  const auto index = files.tier->take_index();
+  if (!index) return scan_on(id, files);
+  core::DiskFound found{id, {}, true};
+  for (const disk::FoundBlock& block : *index) {
+    found.blocks.push_back({block.slot.value, block.generation.value, Digest{block.key.domain},
+                            Digest{block.key.digest}});
   }
-  scan_on(id, files);
+  uses_.log.info(EngineId(), files.folder + ": " + std::to_string(found.blocks.size()) +
+                                 " blocks by the checkpoint of a clean stop");
+  uses_.events.feed(std::move(found));
+}
+
+void Disks::resize(const core::ResizeDisk& order) {
+  const auto files = files_.find(order.disk);
+  if (files == files_.end()) return;
+  start(order.disk,
+        [this, id = order.disk, wanted = order.bytes, tier = files->second.tier,
+         name = names_[order.disk], folders = folders_]() -> DiskJob::Then {
+          const Bytes before = bytes_of(*tier);
+          const std::string model = folders->list()[name].model;
+          if (wanted <= before || folders->take(name, wanted, model)) {
+            (void)tier->resize(wanted);
+            folders->put(name, bytes_of(*tier), true);
+          }
+          return [this, id, tier] {
+            uses_.events.feed(core::DiskResized{id, tier->slots(), bytes_of(*tier)});
+          };
+        });
+}
+
+void Disks::close(const core::CloseDisk& order) {
+  auto files = files_.extract(order.disk);
+  if (files.empty()) return uses_.events.feed(core::DiskClosed{order.disk});
+  const std::shared_ptr<disk::DiskTier> tier = files.mapped().tier;
+  uses_.poller.forget(tier->completion_fd());
+  start(order.disk,
+        [this, id = order.disk, tier, index = index_of(order.disk), name = names_[order.disk],
+         folders = folders_]() -> DiskJob::Then {
+          const Bytes bytes = bytes_of(*tier);
+          (void)tier->close(kRunningCloseTime, index);
+          return [this, id, name, bytes, folders] {
+            folders->put(name, bytes, false);
+            uses_.events.feed(core::DiskClosed{id});
+          };
+        });
+}
+
+void Disks::describe(std::vector<core::DiskModel>& models) const {
+  disk::Folders::Entries folders = folders_->list();
+  for (core::DiskModel& model : models) {
+    const auto name = names_.find(core::DiskId(model.id));
+    if (name == names_.end()) continue;
+    model.folder = name->second;
+    folders.erase(name->second);
+  }
+  const auto now = std::chrono::system_clock::now();
+  for (const auto& [name, entry] : folders) {
+    core::DiskModel model;
+    model.folder = name;
+    model.model = entry.model;
+    model.state = "closed";
+    model.bytes = entry.bytes;
+    model.idle_s = to_seconds(std::chrono::duration_cast<Nanoseconds>(now - entry.used));
+    models.push_back(std::move(model));
+  }
+}
+
+// ---- what is in them ----
+
+std::vector<disk::FoundBlock> Disks::index_of(core::DiskId id) const {
+  std::vector<disk::FoundBlock> index;
+  for (const core::DiskFound::Block& block : uses_.events.on_disk(id)) {
+    index.push_back({disk::DiskSlot(block.slot),
+                     disk::SlotGeneration(block.generation),
+                     {block.domain.bytes, block.name.bytes}});
+  }
+  return index;
 }
 
 // One at a time, and after all that somebody waits for (disk::Desk).
@@ -153,6 +312,16 @@ void Disks::scan_on(core::DiskId id, Files& files) {
   uses_.events.feed(core::DiskFound{id, {}, true});
 }
 
+std::vector<std::span<std::byte>> Disks::slabs() const {
+  std::vector<std::span<std::byte>> slabs;
+  const auto size = static_cast<std::size_t>(uses_.slabs.slab_bytes(Tier::kDram).value);
+  for (std::uint32_t slab = 0; slab < uses_.slabs.count(Tier::kDram); ++slab) {
+    const std::uintptr_t at = uses_.slabs.address(Tier::kDram, SlabIndex(slab));
+    slabs.emplace_back(reinterpret_cast<std::byte*>(at), size);
+  }
+  return slabs;
+}
+
 template <class Byte>
 std::vector<std::span<Byte>> Disks::memory_of(const core::DiskBlock& block) const {
   std::vector<std::span<Byte>> groups;
@@ -166,6 +335,7 @@ std::vector<std::span<Byte>> Disks::memory_of(const core::DiskBlock& block) cons
 }
 
 void Disks::write(const core::WriteDisk& order) {
+  if (ending_) return;
   const core::DiskBlock& block = order.block;
   const auto files = files_.find(block.disk);
   if (files != files_.end()) {
@@ -233,31 +403,32 @@ void Disks::tell(Files& files, disk::Fault fault) {
                                  "(kvd_disk_failures_total)");
 }
 
-bool Disks::close() {
-  for (const auto& entry : opening_) {
-    Opening& opening = *entry.second;
-    std::unique_lock lock(opening.mutex);
-    opening.closed = true;
-    const bool ended =
-        opening.ended_changed.wait_for(lock, kCloseTime, [&opening] { return opening.ended; });
-    lock.unlock();
-    ended ? opening.thread.join() : opening.thread.detach();
+void Disks::let_writes_end() {
+  ending_ = true;
+  const auto until = std::chrono::steady_clock::now() + kWritePatience;
+  for (auto& [id, files] : files_) {
+    while (!files.generations.empty() && std::chrono::steady_clock::now() < until) {
+      pollfd event{files.tier->completion_fd(), POLLIN, 0};
+      (void)::poll(&event, 1, 10);
+      take_finished(id);
+    }
   }
-  opening_.clear();
-  bool free = true;
+}
+
+bool Disks::close() {
+  for (const auto& [id, job] : jobs_) (void)job->give_up(kWritePatience);
+  jobs_.clear();
+  std::atomic<bool> free{true};
+  std::vector<std::thread> closing;
   for (auto& [id, files] : files_) {
     uses_.poller.forget(files.tier->completion_fd());
     std::optional<std::vector<disk::FoundBlock>> index;
-    if (!files.scan) index.emplace();  // else the next start scans, too
-    for (const core::DiskFound::Block& block : uses_.events.on_disk(id)) {
-      if (!index) break;
-      index->push_back({disk::DiskSlot(block.slot),
-                        disk::SlotGeneration(block.generation),
-                        {block.domain.bytes, block.name.bytes}});
-    }
-    const disk::DiskTier::Closed closed = files.tier->close(kCloseTime, std::move(index));
-    free = free && closed.held.empty();
+    if (!files.scan) index = index_of(id);  // else the next start scans, too
+    closing.emplace_back([&free, tier = files.tier, index = std::move(index)]() mutable {
+      if (!tier->close(kCloseTime, std::move(index)).held.empty()) free = false;
+    });
   }
+  for (std::thread& one : closing) one.join();
   files_.clear();
   return free;
 }

@@ -9,19 +9,23 @@
 
 #include "ipc/vocabulary/clock.hpp"
 #include "kvd/core/effects.hpp"
+#include "kvd/daemon/disk_job.hpp"
+#include "kvd/daemon/disk_names.hpp"
 #include "kvd/daemon/event_feed.hpp"
 #include "kvd/daemon/event_log.hpp"
 #include "kvd/daemon/inbox.hpp"
 #include "kvd/daemon/poller.hpp"
 #include "kvd/mover/slab_store.hpp"
 #include "kvd/tiers/disk/disk_tier.hpp"
+#include "kvd/tiers/disk/folders.hpp"
 
 namespace kvd::daemon {
 
 /// The files of cached blocks: a disk::DiskTier for each class, in a folder of its own under
-/// disk.path. Tiers are opened on threads of their own, as that may take a while; what a folder
-/// holds is told to the Controller from the checkpoint of a clean stop, or header by header in the
-/// background. Until all is told the Controller writes nothing there.
+/// disk.path. Tiers are opened, resized and closed on threads of their own, as that may take a
+/// while; what a folder holds is told to the Controller from the checkpoint of a clean stop, or
+/// header by header in the background. Until all is told the Controller writes nothing there.
+/// A disk that cannot be used yet is looked at again, with growing pauses.
 /// Source: kvd/tiers/disk/FORMAT.md; kvd/DESIGN.md "Blocks on disk".
 /// Owner:  control thread. What it is given must outlive it.
 /// Errors: none. What fails is told to the Controller, and to the log, each fault of a class once.
@@ -29,7 +33,7 @@ class Disks {
  public:
   struct Settings {
     std::string path;
-    Bytes size;   ///< of each class
+    Bytes size;   ///< of all classes
     Bytes floor;  ///< room that the file system must have left
   };
   struct Uses {
@@ -45,37 +49,60 @@ class Disks {
   Disks(const Disks&) = delete;
   Disks& operator=(const Disks&) = delete;
 
+  /// Once, before anything else.
+  void begin() { found(look(settings_.path, *folders_)); }
   void open(const core::OpenDisk& order);
+  void resize(const core::ResizeDisk& order);
+  void close(const core::CloseDisk& order);
   void write(const core::WriteDisk& order);
   void read(const core::ReadDisk& order);
   /// A tier has something to say.
   void take_finished(core::DiskId disk);
-  /// Ends them all, within about a second each, and writes checkpoints. False: a device may still
-  /// touch DRAM, which must stay until the process ends.
+  void on_tick();
+  /// Names the folders, and adds those that nobody has open.
+  void describe(std::vector<core::DiskModel>& models) const;
+  /// Those under way, soon; others are not begun any more. The checkpoint knows of them then.
+  void let_writes_end();
+  /// Ends them all, within about a second, and writes checkpoints. False: a device may still touch
+  /// DRAM, which must stay until the process ends.
   [[nodiscard]] bool close();
 
  private:
-  struct Opening;
   struct Files {
-    std::unique_ptr<disk::DiskTier> tier;
+    std::shared_ptr<disk::DiskTier> tier;
     std::string folder;
     std::map<Ticket, std::uint64_t> generations;  ///< of writes under way
     std::uint32_t scanned = 0;                    ///< slots that were looked at
     Ticket scan;                                  ///< under way; none: all is known
     std::set<disk::Fault> told;
   };
+  using Opened = Result<std::shared_ptr<disk::DiskTier>>;
 
-  void opened(core::DiskId id, const std::shared_ptr<Opening>& opening);
+  /// What blocks are called there, once the folders are known.
+  static Result<DiskNames> look(const std::string& path, disk::Folders& folders);
+  void found(const Result<DiskNames>& names);
+  void start(core::DiskId id, DiskJob::Work work);
+  void opened(core::DiskId id, const std::string& folder, const Opened& tier);
+  void refuse(core::DiskId id, core::DiskOpened::Lack lack, const Error& error);
+  void tell_index(core::DiskId id, Files& files);
+  [[nodiscard]] std::vector<disk::FoundBlock> index_of(core::DiskId id) const;
   void scan_on(core::DiskId id, Files& files);
   void finish(core::DiskId id, Files& files, const disk::Completion& completion);
   void tell(Files& files, disk::Fault fault);
+  [[nodiscard]] std::vector<std::span<std::byte>> slabs() const;
   template <class Byte>
   [[nodiscard]] std::vector<std::span<Byte>> memory_of(const core::DiskBlock& block) const;
 
   const Uses uses_;
   const Settings settings_;
-  std::map<core::DiskId, std::shared_ptr<Opening>> opening_;
+  const std::shared_ptr<disk::Folders> folders_;
+  std::map<core::DiskId, std::shared_ptr<DiskJob>> jobs_;  ///< none: of the folder of all
   std::map<core::DiskId, Files> files_;
+  std::map<core::DiskId, std::string> names_;  ///< of folders
+  std::map<core::DiskId, std::string> said_;   ///< why it has no files
+  bool usable_ = false, ending_ = false;
+  Nanoseconds pause_{0};
+  TimePoint again_{0};  ///< when it is looked at again
   std::uint64_t last_scan_ = 0;
 };
 

@@ -70,6 +70,14 @@ void Effects::carry_out(const core::OpenDisk& order) {
   if (uses_.disks) uses_.disks->open(order);
 }
 
+void Effects::carry_out(const core::ResizeDisk& order) {
+  if (uses_.disks) uses_.disks->resize(order);
+}
+
+void Effects::carry_out(const core::CloseDisk& order) {
+  if (uses_.disks) uses_.disks->close(order);
+}
+
 void Effects::carry_out(const core::WriteDisk& order) {
   if (uses_.disks) uses_.disks->write(order);
 }

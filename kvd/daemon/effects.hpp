@@ -59,6 +59,8 @@ class Effects {
   void carry_out(const core::SendSlab& slab) { uses_.slabs.send(slab); }
   void carry_out(const core::AskUnmap& ask) { uses_.slabs.ask_unmap(ask); }
   void carry_out(const core::OpenDisk& order);
+  void carry_out(const core::ResizeDisk& order);
+  void carry_out(const core::CloseDisk& order);
   void carry_out(const core::WriteDisk& order);
   void carry_out(const core::ReadDisk& order);
   void carry_out(const core::KeepRows& order) {

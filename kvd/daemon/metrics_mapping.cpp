@@ -118,6 +118,12 @@ void add_prefixes(const ControllerStatus& status, Samples& out) {
   out.add("kvd_disk_failures_total", {"store"}, disk.store_failures);
   out.add("kvd_disk_late_total", {}, disk.late);
   out.add("kvd_disk_refused_total", {}, disk.refused);
+  for (const char* state : {"opening", "open", "closing", "closed", "refused"}) {
+    const auto is_in = [state](const core::DiskModel& model) { return model.state == state; };
+    out.add("kvd_disk_models", {state},
+            static_cast<std::uint64_t>(
+                std::count_if(status.disk_models.begin(), status.disk_models.end(), is_in)));
+  }
   const Counters::Prefixes::Kept& kept = status.counters.prefixes.kept;
   out.add("kvd_kept_dropped_blocks", {"torn"}, kept.dropped.torn);
   out.add("kvd_kept_dropped_blocks", {"altered"}, kept.dropped.altered);

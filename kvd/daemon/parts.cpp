@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "ipc/vocabulary/keep.hpp"
-#include "kvd/daemon/disk_names.hpp"
 #include "kvd/daemon/places.hpp"
 #include "kvd/daemon/session_bounds.hpp"
 
@@ -19,7 +18,8 @@ Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
                                                           core::Config::Keep keep) {
   core::Controller::Config core;
   if (!config.disk.path.empty()) {
-    KVD_ASSIGN_OR_RETURN(core.disk.name, disk_names(config.disk.path));
+    core.disk.awaited = true;
+    core.disk.size = config.disk.size;
     core.disk.admission.least = config.disk.touches;
     core.disk.writes_a_day = config.disk.daily_writes;
   }
@@ -114,6 +114,7 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
   const bool any = std::any_of(left.slabs.begin(), left.slabs.end(),
                                [](const auto& there) { return !there.empty(); });
   if (workers.kept->on() || any) events.feed(std::move(left));
+  if (disks) disks->begin();
 }
 
 Parts::~Parts() {

@@ -111,7 +111,11 @@ Status check_places(const Config& config, const Clock& clock) {
   if (!config.admin_address.empty() || !config.metrics_address.empty()) {
     KVD_TRY(load_or_make_token(config.token_file));
   }
-  if (!config.disk.path.empty()) KVD_TRY(disk_names(config.disk.path));
+  if (!config.disk.path.empty()) {
+    // What may pass by itself is waited for (Disks).
+    const auto names = disk_names(config.disk.path);
+    if (!names.ok() && names.error().code != ErrorCode::kUnavailable) return names.error();
+  }
   KVD_TRY(check_port(config.admin_address, config.admin_port, "admin", clock));
   return check_port(config.metrics_address, config.metrics_port, "metrics", clock);
 }

@@ -257,7 +257,7 @@ int main(int argc, char** argv) {
   }
   if (at >= argc) usage(2);
   std::signal(SIGXFSZ, SIG_IGN);  // its log may be a file that may not grow
-  ::prctl(PR_SET_DUMPABLE, 0);  // it has all that is cached
+  ::prctl(PR_SET_DUMPABLE, 0);    // it has all that is cached
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;

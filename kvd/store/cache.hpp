@@ -22,7 +22,7 @@ namespace kvd::store {
 
 /// A row that is to be written to disk.
 struct ForDisk {
-  EntryId entry;
+  RowId row;
   KeySpace space;
   Digest digest;
   Bytes slot_bytes;
@@ -143,8 +143,6 @@ class Cache {
   void offer_to_disk(RowId row);
   /// The next row that DRAM has, complete; some are named again. None: there is no other.
   [[nodiscard]] std::optional<ForDisk> next_for_disk();
-  /// It comes again, if DRAM still has it.
-  void offer_again(const ForDisk& row) { for_disk_.emplace_back(row.space.domain, row.entry); }
   /// Rows that were read from disk are cached in DRAM from now on. Returns the slots of those that
   /// are known by now, or cannot be.
   [[nodiscard]] std::vector<SlotId> adopt(const FromDisk& rows, TimePoint now);

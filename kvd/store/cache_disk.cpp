@@ -32,7 +32,7 @@ std::optional<ForDisk> Cache::next_for_disk() {
     const Key key = shelf.index.key(entry);
     // What an engine has parked is of use to that one alone, and soon.
     if (key.space.placed_by_engines() && !blocks_.row(row->second).owners.empty()) continue;
-    ForDisk next{entry, key.space, key.digest, Bytes(0), {}};
+    ForDisk next{row->second, key.space, key.digest, Bytes(0), {}};
     for (const BlockId each : blocks_.row(row->second).blocks) {
       next.slot_bytes = blocks_.kind(each).slot_bytes;
       next.dram.push_back(blocks_.block(each).at[static_cast<std::size_t>(Tier::kDram)]);

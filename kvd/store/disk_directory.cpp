@@ -13,8 +13,7 @@ constexpr int kMostPassed = 1024;
 
 }  // namespace
 
-DiskDirectory::DiskDirectory(std::uint32_t slots)
-    : slots_(slots), free_(slots), bound_(slots) {}
+DiskDirectory::DiskDirectory(std::uint32_t slots) : slots_(slots), free_(slots), bound_(slots) {}
 
 const DiskDirectory::Slot* DiskDirectory::known(const Digest& domain, const Digest& name) const {
   const auto shelf = shelves_.find(domain);

@@ -105,9 +105,9 @@ class DiskDirectory {
 
   std::vector<Slot> slots_;
   std::map<Digest, Shelf> shelves_;  ///< by domain, those that have blocks
-  std::size_t free_;     ///< below the bound
-  std::uint32_t bound_;  ///< slots from here on are not used again
-  std::uint32_t next_ = 0;  ///< where the search for a free one goes on
+  std::size_t free_;                 ///< below the bound
+  std::uint32_t bound_;              ///< slots from here on are not used again
+  std::uint32_t next_ = 0;           ///< where the search for a free one goes on
 };
 
 }  // namespace kvd::store

@@ -22,6 +22,7 @@ constexpr double kScheduleBounds[] = {0.00001, 0.00002, 0.00005, 0.0001, 0.0002,
 constexpr Text kTierNames[] = {"hbm", "dram"};
 constexpr Text kCacheNames[] = {"hbm", "dram", "disk"};
 constexpr Text kDiskWayNames[] = {"load", "store"};
+constexpr Text kDiskStateNames[] = {"opening", "open", "closing", "closed", "refused"};
 constexpr Text kDirectionNames[] = {"h2d", "d2h"};
 constexpr Text kWayNames[] = {"in", "out"};
 constexpr Text kSlotStateNames[] = {"free",     "filling",     "open",     "sealed",
@@ -45,6 +46,7 @@ constexpr Label kCache{"tier", kCacheNames};
 constexpr Text kKeptFaultNames[] = {"torn", "altered", "misfit", "domain", "parent"};
 constexpr Label kKeptFault{"reason", kKeptFaultNames};
 constexpr Label kDiskWay{"direction", kDiskWayNames};
+constexpr Label kDiskState{"state", kDiskStateNames};
 constexpr Label kSource{"source", kSourceNames};
 constexpr Label kDirection{"direction", kDirectionNames};
 constexpr Label kWay{"direction", kWayNames};
@@ -155,6 +157,13 @@ constexpr Metric kCatalogue[] = {
      "",
      {},
      "Reads from disk that requests no longer waited for.",
+     "Prefixes"},
+    {"kvd_disk_models",
+     kGauge,
+     "",
+     {{kDiskState}},
+     "Models by the state of their files on disk: refused ones have none, though blocks are to be "
+     "written (the log says why), closed ones wait for their engines.",
      "Prefixes"},
     {"kvd_disk_refused_total",
      kCounter,

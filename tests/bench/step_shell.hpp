@@ -62,6 +62,8 @@ class StepShell {
   void take(const core::AskUnmap& ask);
   void take(const core::EndStream&) {}  // it has ended
   void take(const core::OpenDisk&) {}   // there is none
+  void take(const core::ResizeDisk&) {}
+  void take(const core::CloseDisk&) {}
   void take(const core::WriteDisk&) {}
   void take(const core::CopyRanges&) {}  // no engine places by itself
   void take(const core::SetTicket&) {}

@@ -25,8 +25,8 @@ const std::vector<Room>& rooms() {
         "block_moves", "transfers", "compaction",
         // what is cached
         "digest_table", "id_heap", "id_queue", "eviction", "eviction_queues", "eviction_catalogue",
-        "disk_admission", "disk_directory", "disk_shares", "index", "index_validate", "cache", "cache_disk",
-        "placed_rows", "kept_rows",
+        "disk_admission", "disk_directory", "disk_shares", "index", "index_validate", "cache",
+        "cache_disk", "placed_rows", "kept_rows",
         // all of them
         "store"}},
       {"kvd/core/",

@@ -525,6 +525,8 @@ class World {
   }
   void take(const AskUnmap& ask) { feed(SlabUnmapped{ask.engine, ask.slab}); }
   void take(const OpenDisk& order) { disk.open(order); }
+  void take(const ResizeDisk& order) { disk.resize(order); }
+  void take(const CloseDisk& order) { disk.close(order); }
   void take(const WriteDisk& order) { disk.write(order); }
   void take(const ReadDisk& order) { disk.read(order); }
   void take(const KeepRows& order) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -38,7 +39,13 @@ class DiskFiles {
   std::uint32_t fail_writes = 0;
   std::size_t wrong = 0;  ///< reads of a slot that holds something else: the directory is wrong
 
-  void open(const core::OpenDisk& order) { opening_.push_back(order.disk); }
+  /// Slots that files grow and give way by, and how many such parts there are for all classes; 0:
+  /// they have the size that they are made with.
+  std::uint32_t grain = 0, grains = 0;
+
+  void open(const core::OpenDisk& order) { opening_.push_back(order); }
+  void resize(const core::ResizeDisk& order) { resizing_.push_back(order); }
+  void close(const core::CloseDisk& order) { closing_.push_back(order.disk); }
   void write(const core::WriteDisk& order) { writes_.push_back(order); }
   void read(const core::ReadDisk& order) { reads_.push_back(order); }
   [[nodiscard]] std::size_t under_way() const { return writes_.size() + reads_.size(); }
@@ -46,10 +53,16 @@ class DiskFiles {
   /// Events of all that was ordered, or of what `chance` picks: it is asked a number below another.
   template <class Random, class Feed>
   void finish(Memory& dram, Random random, Feed feed, std::size_t most = SIZE_MAX) {
-    for (const core::DiskId disk : std::exchange(opening_, {})) {
-      feed(core::DiskOpened{disk, slots_});
-      feed(core::DiskFound{disk, {}, true});
+    for (const core::DiskId disk : std::exchange(closing_, {})) {
+      feed(core::DiskClosed{disk});
+      cut(disk, 0);  // what nobody has open makes way at once
     }
+    for (const core::OpenDisk& order : std::exchange(opening_, {})) {
+      const core::DiskOpened opened = carry_out(order);
+      feed(opened);
+      if (opened.slots > 0) feed(core::DiskFound{order.disk, {}, true});
+    }
+    for (const core::ResizeDisk& order : std::exchange(resizing_, {})) feed(carry_out(order));
     while (most-- > 0 && under_way() > 0) {
       const std::size_t pick = random(under_way());
       if (pick < reads_.size()) {
@@ -73,6 +86,33 @@ class DiskFiles {
   };
   using Key = std::pair<core::DiskId, std::uint32_t>;
 
+  [[nodiscard]] std::uint32_t free_grains() const {
+    std::uint32_t taken = 0;
+    for (const auto& [disk, count] : grains_) taken += count;
+    return grains - std::min(grains, taken);
+  }
+  core::DiskOpened carry_out(const core::OpenDisk& order) {
+    using Lack = core::DiskOpened::Lack;
+    if (grain == 0) return {order.disk, slots_, Lack::kFiles, Bytes(0), Bytes(0)};
+    if (!order.make) return {order.disk, 0, Lack::kMade, Bytes(0), Bytes(0)};
+    if (free_grains() == 0) return {order.disk, 0, Lack::kRoom, Bytes(0), Bytes(0)};
+    grains_[order.disk] = 1;
+    return {order.disk, grain, Lack::kFiles, Bytes(1), Bytes(1)};
+  }
+  core::DiskResized carry_out(const core::ResizeDisk& order) {
+    std::uint32_t& has = grains_[order.disk];
+    const auto wanted = static_cast<std::uint32_t>(order.bytes.value);
+    if (wanted < has) cut(order.disk, wanted);
+    if (wanted > has) has += std::min(wanted - has, free_grains());
+    return {order.disk, has * grain, Bytes(has)};
+  }
+  void cut(core::DiskId disk, std::uint32_t left) {
+    grains_[disk] = left;
+    std::erase_if(files_, [&](const auto& file) {
+      return file.first.first == disk && file.first.second >= left * grain;
+    });
+  }
+
   core::DiskFinished carry_out(const core::WriteDisk& order, Memory& dram, bool fails) {
     Slot& slot = files_[{order.block.disk, order.block.slot}];
     slot = {};
@@ -95,7 +135,10 @@ class DiskFiles {
   }
 
   std::uint32_t slots_;
-  std::vector<core::DiskId> opening_;
+  std::vector<core::OpenDisk> opening_;
+  std::vector<core::ResizeDisk> resizing_;
+  std::vector<core::DiskId> closing_;
+  std::map<core::DiskId, std::uint32_t> grains_;
   std::vector<core::WriteDisk> writes_;
   std::vector<core::ReadDisk> reads_;
   std::map<Key, Slot> files_;

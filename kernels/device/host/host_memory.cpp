@@ -184,9 +184,9 @@ Status HostMemory::make_file(const HostMemoryRequest& request, PageKind pages) {
   size_ = request.size;
   if (::ftruncate(fd_.get(), request.size.value) != 0) {
     if (errno == EFBIG) {
-      return make_error(ErrorCode::kUnsupported,
-                        "no slab of " + std::to_string(request.size.value) +
-                            " bytes can be made: " + errno_words(EFBIG));
+      return make_error(ErrorCode::kUnsupported, "no slab of " +
+                                                     std::to_string(request.size.value) +
+                                                     " bytes can be made: " + errno_words(EFBIG));
     }
     return no_memory(request.size, std::strerror(errno));
   }

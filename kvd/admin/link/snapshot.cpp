@@ -181,6 +181,12 @@ void visit(A& a, core::EngineStatus& e) {
 }
 
 template <class A>
+void visit(A& a, core::DiskModel& d) {
+  static_assert(sizeof(core::DiskModel) == 136, "send a new field, too");
+  all(a, d.id, d.folder, d.model, d.state, d.cached, d.bytes, d.engines, d.idle_s);
+}
+
+template <class A>
 void visit(A& a, core::PlanStatus::Entry& entry) {
   all(a, entry.request, entry.distance, entry.in_dram, entry.paused);
 }
@@ -225,8 +231,8 @@ void visit(A& a, core::DeviceStatus& d) {
 template <class A>
 void visit(A& a, core::ControllerStatus& s) {
   all(a, s.counters, s.tiers[0], s.tiers[1], s.slabs[0], s.slabs[1], s.devices, s.engines,
-      s.requests, s.plans, s.tuning, s.orphaned, s.cached, s.on_disk, s.disk_rates, s.drain,
-      s.rotation_inputs, s.admission_inputs, s.placement_inputs);
+      s.requests, s.plans, s.tuning, s.orphaned, s.cached, s.on_disk, s.disk_rates, s.disk_models,
+      s.drain, s.rotation_inputs, s.admission_inputs, s.placement_inputs);
 }
 
 template <class A>

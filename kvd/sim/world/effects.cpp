@@ -177,6 +177,9 @@ void World::take(const Rare& order) {
     pending_.emplace_back(core::DiskOpened{open->disk, disk->slots(open->shape)});
     pending_.emplace_back(core::DiskFound{open->disk, {}, true});
   }
+  if (const auto* close = std::get_if<core::CloseDisk>(&order)) {
+    pending_.emplace_back(core::DiskClosed{close->disk});
+  }
   std::optional<Disk::Answer> answer;
   if (const auto* write = std::get_if<core::WriteDisk>(&order)) answer = disk->write(*write, now_);
   if (const auto* read = std::get_if<core::ReadDisk>(&order)) answer = disk->read(*read, now_);

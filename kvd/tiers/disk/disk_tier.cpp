@@ -59,8 +59,7 @@ Bytes segment_of(const DiskOptions& options, const std::optional<Segments::Found
 
 Result<SegmentCount> segments_of(const DiskOptions& options, const Layout& layout,
                                  const std::optional<Segments::Found>& found) {
-  const std::int64_t wanted =
-      std::max(options.capacity / layout.segment_bytes(), std::int64_t{1});
+  const std::int64_t wanted = std::max(options.capacity / layout.segment_bytes(), std::int64_t{1});
   const std::int64_t most = std::numeric_limits<std::int32_t>::max() / layout.slots_per_segment();
   if (options.depth == 0 || options.queue == 0 || options.threads == 0 || wanted > most) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -87,8 +86,7 @@ Result<std::unique_ptr<DiskTier>> DiskTier::open(const DiskOptions& options,
   KVD_ASSIGN_OR_RETURN(const SegmentCount count, segments_of(options, layout, found));
   DiskStatus words;
   words.direct = choose_direct(options, folder, layout, words);
-  KVD_ASSIGN_OR_RETURN(Segments segments,
-                       Segments::open(folder, layout, count, words.direct));
+  KVD_ASSIGN_OR_RETURN(Segments segments, Segments::open(folder, layout, count, words.direct));
   words.segments = segments.count();
   words.segments_reason = segments.reason();
   KVD_ASSIGN_OR_RETURN(std::unique_ptr<Io> io, choose_io(options, folder, words));

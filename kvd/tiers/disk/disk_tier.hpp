@@ -18,10 +18,10 @@ namespace kvd::disk {
 class Worker;
 
 struct DiskOptions {
-  std::string folder;          ///< of this class alone; its parent must be there
-  ClassShape shape;            ///< of every block in it
-  Bytes capacity;              ///< whole segments of it are used, at least one
-  Bytes segment = kGiB;        ///< size of a file; a folder keeps the one that it was made with
+  std::string folder;    ///< of this class alone; its parent must be there
+  ClassShape shape;      ///< of every block in it
+  Bytes capacity;        ///< whole segments of it are used, at least one
+  Bytes segment = kGiB;  ///< size of a file; a folder keeps the one that it was made with
   /// The folder begins with the segments that it has, at least one, and resize() makes others.
   bool on_demand = false;
   Bytes floor = kGiB;          ///< room that the file system must have left for others
@@ -90,9 +90,9 @@ class DiskTier {
     Status checkpoint;  ///< of writing the index
   };
   /// Has files of so many bytes: whole segments of them, at least one, and no more than the
-  /// capacity or the file system's floor let it have. Nobody uses slots beyond, or reads the headers
-  /// meanwhile. Returns how many slots there are. One call at a time, on any thread: it waits for
-  /// the file system.
+  /// capacity or the file system's floor let it have. Nobody uses slots beyond, or reads the
+  /// headers meanwhile. Returns how many slots there are. One call at a time, on any thread: it
+  /// waits for the file system.
   std::uint32_t resize(Bytes bytes);
   /// Of a segment.
   [[nodiscard]] Bytes grain() const { return layout().segment_bytes(); }

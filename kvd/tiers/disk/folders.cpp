@@ -174,16 +174,15 @@ void Folders::make_room(Bytes most, const std::string& except) {
 void Folders::give_up(const std::string& name, Bytes bytes) {
   const std::string path = path_ + "/" + name;
   const UniqueFd folder = open_folder(path);
-  const UniqueFd lock(
-      ::openat(folder.get(), "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const UniqueFd lock(::openat(folder.get(), "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return;
   const std::vector<std::string> names = names_in(folder);
   Entry entry = look(folder);
   const Bytes keep = entry.bytes - bytes;
   for (auto at = names.rbegin(); at != names.rend() && entry.bytes > keep; ++at) {
     struct stat facts {};
-    const bool there = is_segment(*at) && ::fstatat(folder.get(), at->c_str(), &facts,
-                                                    AT_SYMLINK_NOFOLLOW) == 0;
+    const bool there =
+        is_segment(*at) && ::fstatat(folder.get(), at->c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0;
     if (there && ::unlinkat(folder.get(), at->c_str(), 0) == 0) {
       entry.bytes = entry.bytes - Bytes(facts.st_size);
     }

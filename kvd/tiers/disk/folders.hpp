@@ -52,8 +52,8 @@ class Folders {
 
   const std::string path_;
   const Bytes size_, floor_;
-  std::mutex files_mutex_;      // held while files are changed
-  mutable std::mutex mutex_;    // guards what follows
+  std::mutex files_mutex_;    // held while files are changed
+  mutable std::mutex mutex_;  // guards what follows
   Entries entries_;
 };
 

@@ -134,9 +134,8 @@ std::optional<Segments::Found> Segments::find(const Folder& folder, const ClassS
     const UniqueFd file(::openat(folder.fd(), name_of(found.count).c_str(), kFlags));
     Sector bytes{};
     Bytes size;
-    const bool ours =
-        file.valid() && ::pread(file.get(), bytes.data(), bytes.size(), 0) > 0 &&
-        decode_superblock(shape, found.count, bytes, size) == Fault::kNone;
+    const bool ours = file.valid() && ::pread(file.get(), bytes.data(), bytes.size(), 0) > 0 &&
+                      decode_superblock(shape, found.count, bytes, size) == Fault::kNone;
     if (!ours || (found.count > 0 && size != found.segment)) break;
     found.segment = size;
   }
@@ -169,8 +168,7 @@ Result<Segments> Segments::open(const Folder& folder, const Layout& layout, Segm
 std::uint32_t Segments::resize(const Folder& folder, const Layout& layout, SegmentCount count,
                                bool direct) const {
   Table& table = *table_;
-  const auto wanted =
-      std::clamp(count.wanted, 1u, static_cast<std::uint32_t>(table.files.size()));
+  const auto wanted = std::clamp(count.wanted, 1u, static_cast<std::uint32_t>(table.files.size()));
   Opener opener(folder, layout, count.floor, direct);
   while (table.count > wanted) {
     const std::uint32_t last = --table.count;

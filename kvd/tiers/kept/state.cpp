@@ -71,8 +71,7 @@ Result<State> State::create(Bytes slab_bytes) {
   }
   if (::ftruncate(file.get(), static_cast<off_t>(kFileBytes)) != 0 ||
       ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return make_error(ErrorCode::kOutOfMemory,
-                      "cannot size a memfd: " + errno_words(errno));
+    return make_error(ErrorCode::kOutOfMemory, "cannot size a memfd: " + errno_words(errno));
   }
   KVD_ASSIGN_OR_RETURN(State state, map(std::move(file)));
   Header header;

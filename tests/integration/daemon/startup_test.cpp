@@ -76,7 +76,7 @@ TEST(Startup, WhatIsTakenOrCannotBeWrittenIsNamedBeforeMemoryIsTaken) {
          {"--metrics.address", "localhost", "--metrics.port", std::to_string(kvd.metrics_port())}),
       AllOf(HasSubstr("metrics.port"), HasSubstr(std::to_string(kvd.metrics_port())), early));
   EXPECT_FALSE(std::filesystem::exists(other_folder.file("attach.sock")));
-  EXPECT_THAT(of(other_folder, {"--disk.path", "/proc/none"}),
+  EXPECT_THAT(of(other_folder, {"--disk.path", "/proc/version/none"}),
               AllOf(HasSubstr("set disk.path to"), early));
   EXPECT_THAT(of(other_folder, {"--paths.token_file", "/proc/none/token"}),
               AllOf(HasSubstr("paths.token_file"), early));

@@ -268,6 +268,8 @@ class ByteNode {
     renewed_.push_back(renew.slab);
   }
   void take(const OpenDisk& order) { disk.open(order); }
+  void take(const ResizeDisk& order) { disk.resize(order); }
+  void take(const CloseDisk& order) { disk.close(order); }
   void take(const WriteDisk& order) { disk.write(order); }
   void take(const ReadDisk& order) { disk.read(order); }
   void take(const Note&) {}

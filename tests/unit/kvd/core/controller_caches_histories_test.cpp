@@ -18,7 +18,9 @@ constexpr std::uint32_t kSeeds = 40;  ///< digests; each domain's bytes are its 
 /// Engines that know what each of their blocks is to hold.
 class History {
  public:
-  explicit History(std::uint64_t seed, bool corrupt = false) : random_(seed), corrupt_(corrupt) {}
+  explicit History(std::uint64_t seed, bool corrupt = false) : random_(seed), corrupt_(corrupt) {
+    if (seed % 2 == 0) node_.disk.grain = 4, node_.disk.grains = 5;
+  }
 
   void run(int steps) {
     for (int i = 0; i < steps && !::testing::Test::HasFailure() && errors == 0; ++i) {
@@ -278,6 +280,7 @@ class History {
   static core::DiskConfig on_disk() {
     core::DiskConfig config;
     config.name = plain_disk_name;
+    config.size = Bytes(5);
     return config;
   }
 

@@ -61,6 +61,9 @@ Devices some_devices(World& world, std::uint32_t ranks) {
   return Devices(by_rank);
 }
 
+/// Where files on disk grow and give way, all models have so many parts.
+constexpr Bytes kDiskParts(6);
+
 Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool keep) {
   Controller::Config config = small_pool(4, seed % 5 == 0 ? 5 : 16, devices);
   config.keep = {keep, keep};
@@ -75,6 +78,7 @@ Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool kee
   if (seed % 3 != 0) {
     config.disk.name = plain_disk_name;
     config.disk.admission.least = seed % 3 == 1 ? 1 : 2;
+    config.disk.size = kDiskParts;
   }
   if (seed % 3 == 1) config.dram.slabs = 6;  // so that much is on disk alone
   return config;
@@ -96,6 +100,10 @@ class History {
         documents_(seed % 3 == 1 ? 5 : 3) {
     world_.solve_late = seed % 3 == 0;
     world_.disk.fail_reads = world_.disk.fail_writes = seed % 2 == 0 ? 8 : 0;
+    if (seed % 5 < 2) {
+      world_.disk.grain = 5;
+      world_.disk.grains = static_cast<std::uint32_t>(kDiskParts.value);
+    }
   }
 
   /// kvd was killed in the middle of the other one.

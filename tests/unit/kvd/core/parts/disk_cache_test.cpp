@@ -32,7 +32,56 @@ TEST_F(DiskCacheTest, EnginesCannotOpenAnyNumber) {
   for (std::uint8_t model = 1; model < 20; ++model) {
     tell(submit(session, 9, 8), 7, Fingerprint{Digest{{model}}});
   }
-  EXPECT_EQ(emitted<OpenDisk>().size(), 4u);
+  EXPECT_EQ(emitted<OpenDisk>().size(), 16u);
+  for (const OpenDisk& order : emitted<OpenDisk>())
+    EXPECT_FALSE(order.make) << "nothing is written";
+}
+
+TEST_F(DiskCacheTest, WhereThereAreNoFilesTheyAreMadeForTheFirstBlock) {
+  Session& session = attach();
+  leave_in_dram(session, 8, 7);
+  disk.on_opened({DiskId(1), 0, DiskOpened::Lack::kMade, Bytes(0), Bytes(0)});
+  ASSERT_EQ(emitted<OpenDisk>().size(), 1u);
+  leave_touched(session, 8, 7);
+  EXPECT_TRUE(written().empty());
+  ASSERT_EQ(emitted<OpenDisk>().size(), 2u);
+  EXPECT_TRUE(emitted<OpenDisk>().back().make);
+  open();
+  const auto orders = written();
+  EXPECT_EQ(orders.size(), 2u) << "what waited for them";
+  finish(orders);
+}
+
+TEST_F(DiskCacheTest, WhatCouldNotBeOpenedIsTriedAgain) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 7);
+  for (const int pause : {1, 2, 4}) {
+    const std::size_t tried = emitted<OpenDisk>().size();
+    disk.on_opened({DiskId(1), 0});
+    ASSERT_EQ(disk.models().size(), 1u);
+    EXPECT_EQ(disk.models()[0].state, "refused");
+    (void)disk.expire();
+    EXPECT_EQ(emitted<OpenDisk>().size(), tried);
+    pass(std::chrono::seconds(pause));
+    (void)disk.expire();
+    EXPECT_EQ(emitted<OpenDisk>().size(), tried + 1);
+  }
+  open();
+  EXPECT_EQ(disk.models()[0].state, "open");
+}
+
+TEST_F(DiskCacheTest, ADiskThatIsThereLaterIsUsedFromThenOn) {
+  ground.context.config.disk.name = nullptr;
+  ground.context.config.disk.awaited = true;
+  Session& session = attach();
+  leave_touched(session, 8, 7);
+  EXPECT_TRUE(emitted<OpenDisk>().empty());
+  disk.classes().on_named({test::plain_disk_name});
+  EXPECT_EQ(emitted<OpenDisk>().size(), 1u);
+  open();
+  leave_touched(session, 8, 7);
+  finish(written());
+  EXPECT_EQ(disk.bytes(), kSlot * 4);
 }
 
 TEST_F(DiskCacheTest, WhatWasAskedForAgainIsWritten) {
