@@ -90,6 +90,8 @@ Status Daemon::run() {
   return health;
 }
 
+void Daemon::end_parts() { loop_->end_parts(); }
+
 void Daemon::stop() {
   stopping_ = true;
   inbox_.post([] {});

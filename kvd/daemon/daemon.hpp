@@ -42,6 +42,9 @@ class Daemon {
   /// Errors: DeviceError at once when the device is lost; every session has been poisoned then, and
   ///         only a new process can have the device again.
   [[nodiscard]] Status run();
+  /// After run(), once: what outlives the process is written down, and threads that write end. The
+  /// memory stays where it is. Only stop() and reload() may be called afterwards.
+  void end_parts();
   /// Async-signal-safe, too.
   void stop();
   /// New SLOs, quotas and log level (SIGHUP).

@@ -3,10 +3,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <new>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "ipc/vocabulary/standard_streams.hpp"
@@ -31,6 +33,9 @@ namespace {
 constexpr int kDeviceLost = 3;
 /// Of the end of the process: longer than a log that is read needs.
 constexpr Nanoseconds kLogPatience = std::chrono::milliseconds(500);
+
+/// Of what a clean stop still does once engines are told: longer than disks that answer need.
+constexpr std::chrono::milliseconds kEndPatience{1500};
 
 /// By what the standard library throws where the process is too tightly bounded.
 int cannot_start(const char* what, const char* remedy) {
@@ -86,6 +91,14 @@ Result<std::unique_ptr<AdminChild>> start_admin(const Config& config, Daemon& da
       [&daemon](const std::string& text) { daemon.warn(text); });
 }
 
+/// Ends the process with this status, unless it has ended by then.
+void end_soon(int status) {
+  std::thread([status] {
+    std::this_thread::sleep_for(kEndPatience);
+    ::_exit(status);
+  }).detach();
+}
+
 int serve(const Config& config, KeptDescriptors kept, Signals& signals, int argc, char** argv) {
   ::prctl(PR_SET_DUMPABLE, 0);
   const bool host = config.backend == BackendChoice::kHost;
@@ -106,13 +119,16 @@ int serve(const Config& config, KeptDescriptors kept, Signals& signals, int argc
   log_info("ready: engines attach at " + config.attach_socket);
   notify_service_manager("READY=1\nSTATUS=engines attach at " + config.attach_socket);
   const Status end = (*daemon)->run();
+  const int status = end.ok() ? 0 : kDeviceLost;
 
+  end_soon(status);
   admin->reset();
+  (*daemon)->end_parts();
   log_info("stopped");
   flush_log(kLogPatience);
   // The signal thread still refers to the daemon; the process ends with it in place.
   std::fflush(nullptr);
-  ::_exit(end.ok() ? 0 : kDeviceLost);
+  ::_exit(status);
 }
 
 int main(int argc, char** argv) {
