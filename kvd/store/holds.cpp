@@ -64,7 +64,11 @@ bool Holds::let_go(Hold& hold) {
 }
 
 void Holds::copy_reads(Ticket copy, Tier tier, const std::vector<SlotId>& slots) {
-  for (const SlotId slot : slots) read_[static_cast<std::size_t>(tier)].emplace(slot, copy);
+  if (slots.empty()) return;
+  std::vector<SlotId>& of_copy = reads_of_[copy][static_cast<std::size_t>(tier)];
+  for (const SlotId slot : slots) {
+    if (read_[static_cast<std::size_t>(tier)].emplace(slot, copy).second) of_copy.push_back(slot);
+  }
 }
 
 Hold Holds::take_out_read(Hold& hold) const {
@@ -72,13 +76,16 @@ Hold Holds::take_out_read(Hold& hold) const {
   read.hbm.clear();
   read.dram.clear();
   const auto take_out = [&](Tier tier, std::vector<SlotId>& from, std::vector<SlotId>& to) {
-    const auto& readers = read_[static_cast<std::size_t>(tier)];
+    const Readers& readers = read_[static_cast<std::size_t>(tier)];
     if (readers.empty()) return;
     std::erase_if(from, [&](SlotId slot) {
-      const auto [first, last] = readers.equal_range(slot);
-      for (auto reader = first; reader != last; ++reader) read.copies.push_back(reader->second);
-      if (first != last) to.push_back(slot);
-      return first != last;
+      auto reader = readers.lower_bound({slot, Ticket()});
+      const bool is_read = reader != readers.end() && reader->first == slot;
+      if (is_read) to.push_back(slot);
+      for (; reader != readers.end() && reader->first == slot; ++reader) {
+        read.copies.push_back(reader->second);
+      }
+      return is_read;
     });
   };
   take_out(Tier::kHbm, hold.hbm, read.hbm);
@@ -113,8 +120,9 @@ void Holds::let_go_where(Ended ended) {
 }
 
 void Holds::copy_ended(Ticket ticket) {
-  for (auto& readers : read_) {
-    std::erase_if(readers, [&](const auto& entry) { return entry.second == ticket; });
+  const auto read = reads_of_.extract(ticket);
+  for (std::size_t tier = 0; !read.empty() && tier < kTiers; ++tier) {
+    for (const SlotId slot : read.mapped()[tier]) read_[tier].erase({slot, ticket});
   }
   let_go_where([&](Hold& hold) { return std::erase(hold.copies, ticket) > 0; });
 }

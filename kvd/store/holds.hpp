@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
@@ -42,7 +44,8 @@ struct DirtySlots {
 ///
 /// Source: kvd design (DESIGN.md, safety rules 3, 4 and 8).
 ///
-/// Owner: control thread. Errors: none. Cost: each call walks the holds, of which there are few.
+/// Owner: control thread. Errors: none. Cost: each call walks the holds, of which there are few;
+/// what copies read O(log of it) a slot.
 class Holds {
  public:
   Holds(DevicePools& hbm, pool::TierPool& dram) : hbm_(hbm), dram_(dram) {}
@@ -59,7 +62,9 @@ class Holds {
   }
   /// Some copy reads this one, which somebody keeps.
   [[nodiscard]] bool reads(Tier tier, SlotId slot) const {
-    return read_[static_cast<std::size_t>(tier)].contains(slot);
+    const Readers& readers = read_[static_cast<std::size_t>(tier)];
+    const auto first = readers.lower_bound({slot, Ticket()});
+    return first != readers.end() && first->first == slot;
   }
 
   /// From here on until engine_gone the engine may touch what it was granted.
@@ -86,6 +91,7 @@ class Holds {
   [[nodiscard]] std::string validate() const;
 
  private:
+  using Readers = std::set<std::pair<SlotId, Ticket>>;
   struct Life {
     std::uint64_t finished = 0;
     bool dying = false;
@@ -104,7 +110,8 @@ class Holds {
   std::map<EngineId, Life> engines_;  ///< those that may touch slots
   std::vector<Hold> holds_;
   /// By copies, while their owners keep them.
-  std::array<std::multimap<SlotId, Ticket>, kTiers> read_;
+  std::array<Readers, kTiers> read_;
+  std::map<Ticket, std::array<std::vector<SlotId>, kTiers>> reads_of_;  ///< the same by copy
   std::vector<DirtySlots> dirty_;
 };
 
