@@ -177,7 +177,7 @@ std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, Devic
   Shelf& shelf = this->shelf(domain);
   SlotsByTier slots;
   std::vector<EntryId> passed;
-  while (needed > Bytes(0) && evictable(domain, tier, device) > Bytes(0)) {
+  while (needed > Bytes(0) && evictions_left_ > 0 && evictable(domain, tier, device) > Bytes(0)) {
     const EntryId victim = shelf.index.victim(cached_in(tier));
     if (!victim) break;
     const RowId row = shelf.rows.at(victim);
@@ -188,6 +188,7 @@ std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, Devic
       continue;
     }
     needed -= bytes;
+    --evictions_left_;
     evicted_[number(tier)] += static_cast<std::uint64_t>(bytes.value);
     const bool elsewhere = blocks_.complete(row, tier == Tier::kHbm ? Tier::kDram : Tier::kHbm);
     append(slots[number(tier)], blocks_.vacate(row, tier));
@@ -355,8 +356,10 @@ bool Cache::make_way(Tier tier, const Taker& taker, Bytes needed, ErrorCode refu
   return full && make_others_room(taker.domain, tier, needed, taker.device) > Bytes(0);
 }
 
-pool::SlotGrant Cache::take(Tier tier, const Taker& taker, std::uint32_t count) {
+pool::SlotGrant Cache::take(Tier tier, const Taker& taker, std::uint32_t count, std::size_t most) {
+  evictions_left_ = most;
   pool::SlotGrant grant = try_take(tier, taker, count);
+  evictions_left_ = SIZE_MAX;
   if (grant.code != ErrorCode::kOk && grant.to_map.empty()) {
     tiers_.reclaim(tier, taker.domain, taker.device);
   }
@@ -368,7 +371,11 @@ pool::SlotGrant Cache::try_take(Tier tier, const Taker& taker, std::uint32_t cou
   const Bytes needed = taker.slot_bytes * std::int64_t{count};
   for (;;) {
     pool::SlotGrant grant = tiers_.try_take(tier, taker, count);
-    if (!make_way(tier, taker, needed, grant.code)) return grant;
+    const ErrorCode refused = grant.code;
+    if (make_way(tier, taker, needed, refused)) continue;
+    const bool full = refused == ErrorCode::kOutOfMemory || refused == ErrorCode::kQuotaExceeded;
+    if (full && evictions_left_ == 0) grant.code = ErrorCode::kWouldBlock;
+    return grant;
   }
 }
 

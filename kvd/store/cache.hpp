@@ -95,8 +95,10 @@ class Cache {
                                      bool leave_hbm = false);
 
   /// As Tiers::take; where the tier is short, cached rows make way: those of the domain, then of
-  /// other domains what they have beyond their guarantees.
-  [[nodiscard]] pool::SlotGrant take(Tier tier, const Taker& taker, std::uint32_t count);
+  /// other domains what they have beyond their guarantees. `most`: so many rows. Where more would
+  /// have to go, these are gone and it says WouldBlock, to be asked again.
+  [[nodiscard]] pool::SlotGrant take(Tier tier, const Taker& taker, std::uint32_t count,
+                                     std::size_t most = SIZE_MAX);
   [[nodiscard]] pool::SlotGrant take(const Taker& taker, std::span<const DeviceSlots> wanted);
   /// The same without a look for slabs that others left empty.
   [[nodiscard]] pool::SlotGrant try_take(Tier tier, const Taker& taker, std::uint32_t count);
@@ -192,6 +194,7 @@ class Cache {
   std::array<std::uint64_t, kTiers> evicted_{};     ///< bytes
   std::optional<SecondTouch> disk_rule_;            ///< none: there is no disk
   std::deque<std::pair<DomainId, EntryId>> for_disk_;
+  std::size_t evictions_left_ = SIZE_MAX;  ///< of the take in hand
 };
 
 }  // namespace kvd::store
