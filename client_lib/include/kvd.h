@@ -536,8 +536,9 @@ KVD_API kvd_status kvd_cache_post_lookup(kvd_handle* handle, uint64_t cache, con
  * not write them before, nor frees them for others to write, and what the GPU still writes to them
  * is not seen: their stream is to be synchronized first. A digest that is there already costs no
  * copy. KVD_OUT_OF_MEMORY and KVD_QUOTA_EXCEEDED: DRAM is full of what may not make way, nothing
- * is stored; KVD_WOULD_BLOCK: 256 tickets of the handle are not over, or not polled since, or DRAM
- * is just being made ready: try again later. After any of these *ticket is 0.
+ * is stored; KVD_WOULD_BLOCK: 256 tickets of the handle are not over, or not polled since, or more
+ * than 16384 blocks, or four times the bytes of its regions, would be under way, or DRAM is just
+ * being made ready: try again when some are over. After any of these *ticket is 0.
  * KVD_DEADLINE_EXCEEDED and KVD_UNAVAILABLE: whether the daemon copies is not known; where *ticket
  * is not 0, poll it as if the call had succeeded. */
 KVD_API kvd_status kvd_cache_store(kvd_handle* handle, uint64_t cache, const uint8_t* digests,

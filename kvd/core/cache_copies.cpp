@@ -35,6 +35,7 @@ void CacheCopies::start(store::RowId row) {
   order.ticket = context_.orders.next_ticket();
   order.slot_bytes = copy.slot_bytes;
   order.background = true;
+  order.domain = copy.domain;
   order.pairs.reserve(copy.from.size());
   for (std::size_t group = 0; group < copy.from.size(); ++group) {
     order.pairs.push_back({copy.from[group], copy.to[group]});

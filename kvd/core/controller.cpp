@@ -174,6 +174,7 @@ void Controller::House::on_tick() {
     parts.silence.evict(session);
   }
   parts.compactor.start();
+  if (ground.engine_caches.give_up_parked()) parts.claims.serve_everyone();
   if (ground.disk.expire()) parts.claims.serve_everyone();
   parts.standstills.watch();
   ground.drains.watch();

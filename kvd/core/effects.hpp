@@ -135,8 +135,10 @@ struct PublishTable {
 
 // What it wants done with memory: kvd/store says what each means.
 using store::AskUnmap;
+using store::BlockLayout;
 using store::CopyRanges;
 using store::CopySlots;
+using store::DropCopy;
 using store::EndStream;
 using store::MoveSlots;
 using store::RenewSlab;
@@ -233,6 +235,7 @@ struct CopyFinished {
   bool ok = true;
   Bytes bytes;
   Nanoseconds busy{0};
+  bool dropped = false;  ///< not ok, but by order (DropCopy): nothing is wrong
 };
 /// End the engine's process, every rank of it: it is silent, and others wait for what it holds.
 struct Evict {
@@ -246,8 +249,9 @@ struct Note {
 };
 
 using Effect =
-    std::variant<Reply, PublishTable, CopySlots, CopyRanges, SetTicket, MoveSlots, StreamLayers,
-                 EndStream, SolvePlacement, Scrub, RenewSlab, SendSlab, AskUnmap, OpenDisk,
-                 ResizeDisk, CloseDisk, WriteDisk, ReadDisk, KeepRows, ForgetKept, Evict, Note>;
+    std::variant<Reply, PublishTable, CopySlots, CopyRanges, DropCopy, SetTicket, MoveSlots,
+                 StreamLayers, EndStream, SolvePlacement, Scrub, RenewSlab, SendSlab, AskUnmap,
+                 OpenDisk, ResizeDisk, CloseDisk, WriteDisk, ReadDisk, KeepRows, ForgetKept, Evict,
+                 Note>;
 
 }  // namespace kvd::core

@@ -9,7 +9,15 @@ namespace {
 constexpr std::size_t kMostCaches = 16;  ///< of a session
 /// What one command may make of work for the control thread.
 constexpr std::size_t kMostRanges = 65536;
+/// What may be under way besides the first copy of a session. Blocks, since each is kept until its
+/// copy has ended, in about 70 bytes; and bytes: those of the session's regions so many times. An
+/// engine has use for each block once in and once out.
+constexpr std::size_t kMostOfSession = 16384;
+constexpr std::size_t kMostOfDomain = 65536;
+constexpr std::int64_t kRegionsUnderWay = 4;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 32;
+/// Rows that one event gives up, at most: the control thread has others to serve.
+constexpr std::size_t kMostAtOnce = 2048;
 /// Smaller ones cost more to count than they hold, and an engine chooses its own.
 constexpr Bytes kLeastSlot{4096};
 
@@ -94,7 +102,10 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
   cache.saved = Knowledge::saved(Tokens(open.block_tokens), open.block_bytes);
   cache.region = open.region;
   cache.blocks = open.blocks;
-  cache.pieces = open.pieces;
+  if (open.region) {
+    cache.layout = std::make_shared<const store::BlockLayout>(
+        store::BlockLayout{open.pieces, {}, slab_bytes(session)});
+  }
   const CacheId id(++last_cache_);
   disk_.meet(session, *model_class,
              {open.fingerprint, 1, 1, open.block_tokens, 1, 1, cache.slot_bytes});
@@ -149,24 +160,48 @@ Status EngineCaches::check_copy(const EngineCache& cache, const Session& session
       std::adjacent_find(blocks.begin(), blocks.end()) != blocks.end()) {
     return invalid("two blocks are loaded into one");
   }
-  if (blocks.size() * cache.pieces.size() > kMostRanges) {
+  if (blocks.size() * cache.layout->pieces.size() > kMostRanges) {
     return invalid("more than 65536 pieces in one copy: split it over several");
   }
   if (open_.contains({session.id, asked.ticket % kTicketPlaces})) {
     return make_error(ErrorCode::kWouldBlock,
                       "256 copies of this session are under way: wait for some of them");
   }
-  return check_backed(cache, session, asked.blocks);
+  KVD_TRY(check_backed(cache, session, asked.blocks));
+  return check_under_way(session, counts_of(cache, asked.blocks.size()));
+}
+
+Status EngineCaches::check_under_way(const Session& session, const UnderWay& more) const {
+  const auto own = under_way_.find(session.id);
+  if (own == under_way_.end()) return {};
+  std::size_t of_domain = 0, slabs = 0;
+  for (const auto& [engine, sum] : under_way_) {
+    if (sum.domain == session.info.domain) of_domain += sum.blocks;
+  }
+  for (const auto& [id, region] : session.leases.regions) slabs += region.slabs.size();
+  const Bytes most = slab_bytes(session) * (kRegionsUnderWay * static_cast<std::int64_t>(slabs));
+  const UnderWay& sum = own->second;
+  if (sum.blocks + more.blocks <= kMostOfSession && of_domain + more.blocks <= kMostOfDomain &&
+      sum.bytes + more.bytes <= most) {
+    return {};
+  }
+  return make_error(ErrorCode::kWouldBlock,
+                    "copies of " + std::to_string(sum.blocks) + " blocks, " +
+                        text(sum.bytes.value) + " bytes, of this session are under way, of " +
+                        std::to_string(of_domain) +
+                        " blocks in its domain: wait for some of them (at most 16384 blocks a "
+                        "session, 65536 a domain, and four times the bytes of its regions)");
 }
 
 // A region has all its slabs; of a space some may be away.
 Status EngineCaches::check_backed(const EngineCache& cache, const Session& session,
                                   const std::vector<std::uint32_t>& blocks) const {
   if (!session.leases.spaces.contains(cache.region)) return {};
+  const std::vector<Backing>& at = session.leases.spaces.at(cache.region).at;
   for (const std::uint32_t block : blocks) {
     bool backed = true;
-    each_range(cache, session, block, [&](const Backing& at, Bytes, Bytes) {
-      backed = backed && static_cast<bool>(at.region);
+    cache.layout->each_range(block, [&](std::size_t position, Bytes, Bytes, Bytes) {
+      backed = backed && static_cast<bool>(at[position].region);
     });
     if (!backed) {
       return invalid("block " + std::to_string(block) +
@@ -220,11 +255,13 @@ std::optional<std::vector<SlotId>> EngineCaches::take(const Command& command,
   grant.code = ErrorCode::kOutOfMemory;
   // Nothing makes way for what would not fit all the same.
   if (store_.cache.available(taker.domain, Tier::kDram) >= needed) {
-    grant = store_.cache.take(Tier::kDram, taker, static_cast<std::uint32_t>(count));
+    grant = store_.cache.take(Tier::kDram, taker, static_cast<std::uint32_t>(count),
+                              count + kMostAtOnce);
   }
   if (grant.code == ErrorCode::kOk) return std::move(grant.slots);
-  if (grant.code == ErrorCode::kWouldBlock) {
-    context_.refuse(command, grant.code, "DRAM is being zeroed for the domain: store again");
+  if (grant.code == ErrorCode::kWouldBlock || !gone_.empty()) {
+    context_.refuse(command, ErrorCode::kWouldBlock,
+                    "DRAM is being made ready for the domain: store again");
   } else {
     context_.refuse(command, grant.code,
                     "DRAM has no room for " + text(needed.value) +
@@ -239,9 +276,8 @@ store::Taker EngineCaches::taker_of(const Session& session, const EngineCache& c
           session.share().device};
 }
 
-void EngineCaches::on_store(const Command& command, const EngineCache& cache,
-                            const CacheBlocks& asked) {
-  Session& session = requests_.sessions().at(command.engine);
+void EngineCaches::on_store(const Command& command, EngineCache& cache, const CacheBlocks& asked) {
+  const Session& session = requests_.sessions().at(command.engine);
   Copy copy{session.id,
             asked.ticket,
             {},
@@ -265,49 +301,54 @@ void EngineCaches::on_store(const Command& command, const EngineCache& cache,
   }
   const auto slots = take(command, copy.taker, fresh.size());
   if (!slots) {
-    for (const Digest& digest : parked) unpark({cache.space, digest}, session.id);
+    std::vector<SlotId> free;
+    for (const Digest& digest : parked) unpark({cache.space, digest}, session.id, free);
+    store_.tiers.free(Tier::kDram, std::move(free));
     return;
   }
-  store::CopyRanges order;
-  order.slot_bytes = cache.slot_bytes;
+  store::CopyRanges order = order_for(session, cache, false);
+  std::vector<std::uint32_t> blocks;
   for (std::size_t i = 0; i < fresh.size(); ++i) {
-    copy.storing.push_back({asked.digests[fresh[i]], (*slots)[i], false});
-    storing_.insert({cache.space, asked.digests[fresh[i]]});
-    add_ranges(cache, session, asked.blocks[fresh[i]], (*slots)[i], order, copy.regions);
+    copy.storing.push_back({asked.digests[fresh[i]], (*slots)[i]});
+    ++storing_[{cache.space, asked.digests[fresh[i]]}].copies;
+    blocks.push_back(asked.blocks[fresh[i]]);
+    order.blocks.push_back({blocks.back(), (*slots)[i]});
   }
+  copy.regions = regions_of(session, cache, blocks);
+  copy.counts = counts_of(cache, fresh.size());
   start(session, std::move(copy), std::move(order));
   context_.reply(command, ValueReply{fresh.size()});
 }
 
 // From the tail, so that of blocks stored together the first is the last to go.
-void EngineCaches::finish_store(const Copy& copy, bool ok) {
+void EngineCaches::finish_store(Ticket ticket, const Copy& copy, bool ok) {
   std::vector<SlotId> unused;
   for (auto each = copy.storing.rbegin(); each != copy.storing.rend(); ++each) {
-    storing_.erase(storing_.find({copy.space, each->digest}));
+    const auto key = storing_.find({copy.space, each->digest});
+    const bool wanted = ok && !copy.lost && key->second.dropped < ticket;
+    if (--key->second.copies == 0) storing_.erase(key);
     const bool kept =
-        ok && !copy.lost && !each->dropped &&
+        wanted &&
         rows_.add({copy.space, copy.taker, copy.saved, each->digest, each->slot}, context_.now);
     if (!kept) unused.push_back(each->slot);
-    if (ok && !copy.lost && !each->dropped && copy.park) park(copy, each->digest);
+    if (wanted && copy.park) park(copy, each->digest);
   }
   store_.tiers.free(Tier::kDram, std::move(unused));
 }
 
 // ---- loading ------------------------------------------------------------------------------------
 
-void EngineCaches::on_load(const Command& command, const EngineCache& cache,
-                           const CacheBlocks& asked) {
-  Session& session = requests_.sessions().at(command.engine);
+void EngineCaches::on_load(const Command& command, EngineCache& cache, const CacheBlocks& asked) {
+  const Session& session = requests_.sessions().at(command.engine);
   const auto slots = rows_.find(cache.space, asked.digests, context_.now);
   if (!slots) return load_from_disk(command, cache, asked);
-  store::CopyRanges order;
-  order.to_hbm = true;
-  order.slot_bytes = cache.slot_bytes;
+  store::CopyRanges order = order_for(session, cache, true);
   Copy copy{session.id, asked.ticket, {}, false, false, cache.space, {}, {}, {}};
   for (std::size_t i = 0; i < slots->size(); ++i) {
-    add_ranges(cache, session, asked.blocks[i], (*slots)[i], order, copy.regions);
+    order.blocks.push_back({asked.blocks[i], (*slots)[i]});
   }
-  order.ticket = context_.orders.next_ticket();
+  copy.regions = regions_of(session, cache, asked.blocks);
+  copy.counts = counts_of(cache, slots->size());
   // They may be given up meanwhile: the slots wait for the end of the copy.
   store_.tiers.copy_reads(order.ticket, Tier::kDram, *slots);
   start(session, std::move(copy), std::move(order));
@@ -316,58 +357,93 @@ void EngineCaches::on_load(const Command& command, const EngineCache& cache,
 
 // ---- copies -------------------------------------------------------------------------------------
 
-template <class Use>
-void EngineCaches::each_range(const EngineCache& cache, const Session& session, std::uint32_t block,
-                              const Use& use) const {
-  const Bytes slab = slab_bytes(session);
-  for (const BlockPiece& piece : cache.pieces) {
-    Bytes from = piece.offset + piece.stride * std::int64_t{block};
-    Bytes left = piece.bytes;
-    while (left > Bytes(0)) {
-      const Bytes offset(from.value % slab.value);
-      const Bytes bytes = std::min(left, slab - offset);
-      const auto position = static_cast<std::uint32_t>(from.value / slab.value);
-      use(Spaces::backing(session, cache.region, position), offset, bytes);
-      from += bytes;
-      left -= bytes;
-    }
+// Of a space slabs come and go, and a copy under way goes on with those that stood there.
+std::shared_ptr<const store::BlockLayout> EngineCaches::layout_of(const Session& session,
+                                                                  EngineCache& cache) const {
+  std::vector<SlabIndex> slabs;
+  const auto region = session.leases.regions.find(cache.region);
+  if (region != session.leases.regions.end()) {
+    slabs = region->second.slabs;
+  } else {
+    for (const Backing& at : session.leases.spaces.at(cache.region).at) slabs.push_back(at.slab);
   }
+  if (slabs != cache.layout->slabs) {
+    store::BlockLayout changed = *cache.layout;
+    changed.slabs = std::move(slabs);
+    cache.layout = std::make_shared<const store::BlockLayout>(std::move(changed));
+  }
+  return cache.layout;
 }
 
-void EngineCaches::add_ranges(const EngineCache& cache, const Session& session, std::uint32_t block,
-                              SlotId slot, store::CopyRanges& order,
-                              std::set<RegionId>& regions) const {
-  Bytes at;
-  each_range(cache, session, block, [&](const Backing& in, Bytes offset, Bytes bytes) {
-    order.ranges.push_back({in.slab, offset, slot, at, bytes});
-    regions.insert(in.region);
-    at += bytes;
-  });
+std::set<RegionId> EngineCaches::regions_of(const Session& session, const EngineCache& cache,
+                                            const std::vector<std::uint32_t>& blocks) {
+  const auto space = session.leases.spaces.find(cache.region);
+  if (space == session.leases.spaces.end()) return {cache.region};
+  std::set<RegionId> regions;
+  RegionId last;  // neighbours are mostly in the same
+  for (const std::uint32_t block : blocks) {
+    cache.layout->each_range(block, [&](std::size_t position, Bytes, Bytes, Bytes) {
+      const RegionId region = space->second.at[position].region;
+      if (region != last) regions.insert(region);
+      last = region;
+    });
+  }
+  return regions;
+}
+
+store::CopyRanges EngineCaches::order_for(const Session& session, EngineCache& cache,
+                                          bool to_hbm) const {
+  store::CopyRanges order;
+  order.ticket = context_.orders.next_ticket();
+  order.domain = session.info.domain;
+  order.engine = session.id;
+  order.to_hbm = to_hbm;
+  order.slot_bytes = cache.slot_bytes;
+  order.layout = layout_of(session, cache);
+  return order;
 }
 
 void EngineCaches::tell(const Copy& copy, SetTicket::State state) {
   context_.emit(SetTicket{copy.engine, copy.ticket, state});
 }
 
-void EngineCaches::start(Session& session, Copy copy, store::CopyRanges order) {
-  if (order.ranges.empty()) return tell(copy, SetTicket::State::kDone);
-  tell(copy, SetTicket::State::kPending);
-  open_.insert({session.id, copy.ticket % kTicketPlaces});
-  for (const RegionId region : copy.regions) region_copies_.begin(region);
-  if (!order.ticket) order.ticket = context_.orders.next_ticket();
+void EngineCaches::start(const Session& session, Copy copy, store::CopyRanges order) {
+  if (order.blocks.empty()) return tell(copy, SetTicket::State::kDone);
+  begin(session, copy.ticket, copy.regions, copy.counts);
   copies_.emplace(order.ticket, std::move(copy));
   context_.orders.add(std::move(order));
+}
+
+void EngineCaches::begin(const Session& session, std::uint64_t ticket,
+                         const std::set<RegionId>& regions, const UnderWay& counts) {
+  context_.emit(SetTicket{session.id, ticket, SetTicket::State::kPending});
+  open_.insert({session.id, ticket % kTicketPlaces});
+  for (const RegionId region : regions) region_copies_.begin(region);
+  UnderWay& sum = under_way_[session.id];
+  sum.domain = session.info.domain;
+  sum.blocks += counts.blocks;
+  sum.bytes += counts.bytes;
+}
+
+void EngineCaches::over(EngineId engine, std::uint64_t ticket, const std::set<RegionId>& regions,
+                        const UnderWay& counts) {
+  for (const RegionId region : regions) (void)region_copies_.end(region);
+  open_.erase({engine, ticket % kTicketPlaces});
+  const auto sum = under_way_.find(engine);
+  sum->second.blocks -= counts.blocks;
+  sum->second.bytes -= counts.bytes;
+  if (sum->second.blocks == 0) under_way_.erase(sum);
 }
 
 bool EngineCaches::on_copy(const CopyFinished& finished) {
   const auto ended = copies_.extract(finished.ticket);
   if (ended.empty()) return false;
   const Copy& copy = ended.mapped();
-  if (!finished.ok) {
+  if (!finished.ok && !finished.dropped) {
     ++context_.counters.copy_failures;
     context_.note(Note::Level::kError, copy.engine, "a copy of a cache's blocks failed");
   }
-  finish_store(copy, finished.ok);
+  finish_store(finished.ticket, copy, finished.ok);
   store_.tiers.copy_ended(finished.ticket);
   if (copy.load != 0) {
     Load& load = loads_.at(copy.load);
@@ -376,8 +452,7 @@ bool EngineCaches::on_copy(const CopyFinished& finished) {
     if (load.over()) end_load(copy.load);
     return true;
   }
-  for (const RegionId region : copy.regions) (void)region_copies_.end(region);
-  open_.erase({copy.engine, copy.ticket % kTicketPlaces});
+  over(copy.engine, copy.ticket, copy.regions, copy.counts);
   tell(copy, finished.ok ? SetTicket::State::kDone : SetTicket::State::kFailed);
   return true;
 }
@@ -386,25 +461,57 @@ bool EngineCaches::on_copy(const CopyFinished& finished) {
 
 bool EngineCaches::park(const Copy& copy, const Digest& digest) {
   if (!requests_.sessions().contains(copy.engine)) return false;
-  Parked& parked = parked_[{copy.space, digest}];
-  const bool is_new = parked.by.insert(copy.engine).second;
-  if (!parked.table.empty()) return is_new;
-  parked.table.set_parked(true);
+  const auto parked = parked_.try_emplace({copy.space, digest}).first;
+  const bool is_new = parked->second.by.insert(copy.engine).second;
+  if (is_new) parked_by_[copy.engine].insert(&parked->first);
+  if (!parked->second.table.empty()) return is_new;
+  parked->second.table.set_parked(true);
   const std::uint32_t found =
-      store_.cache.share(parked.table, copy.space, {&digest, 1}, context_.now);
+      store_.cache.share(parked->second.table, copy.space, {&digest, 1}, context_.now);
   KVD_CHECK(found == 1, "a block is parked that is not there");
   return is_new;
 }
 
 // With the last one who has it parked it is like any that is cached.
-void EngineCaches::unpark(const store::Key& key, std::optional<EngineId> by) {
+void EngineCaches::unpark(const store::Key& key, std::optional<EngineId> by,
+                          std::vector<SlotId>& free) {
   const auto parked = parked_.find(key);
   if (parked == parked_.end()) return;
-  if (by) parked->second.by.erase(*by);
-  if (by && !parked->second.by.empty()) return;
+  std::set<EngineId>& all = parked->second.by;
+  for (auto engine = all.begin(); engine != all.end();) {
+    if (by && *engine != *by) {
+      ++engine;
+      continue;
+    }
+    const auto own = parked_by_.find(*engine);
+    own->second.erase(&parked->first);
+    if (own->second.empty()) parked_by_.erase(own);
+    engine = all.erase(engine);
+  }
+  if (!all.empty()) return;
   const store::SlotsByTier slots = store_.cache.truncate(parked->second.table, 0);
-  store_.tiers.free(Tier::kDram, slots[static_cast<std::size_t>(Tier::kDram)]);
+  const std::vector<SlotId>& dram = slots[static_cast<std::size_t>(Tier::kDram)];
+  free.insert(free.end(), dram.begin(), dram.end());
   parked_.erase(parked);
+}
+
+// What was parked under an engine's own key nobody else would ask for.
+bool EngineCaches::give_up_parked() {
+  std::vector<SlotId> slots;
+  std::size_t count = 0;
+  while (!gone_.empty() && count < kMostAtOnce) {
+    const auto own = parked_by_.find(gone_.back());
+    if (own == parked_by_.end()) {
+      gone_.pop_back();
+      continue;
+    }
+    const store::Key key = **own->second.begin();
+    unpark(key, gone_.back(), slots);
+    if (!parked_.contains(key)) forget(key, slots);
+    ++count;
+  }
+  store_.tiers.free(Tier::kDram, std::move(slots));
+  return count > 0;
 }
 
 void EngineCaches::forget(const store::Key& key, std::vector<SlotId>& slots) {
@@ -413,38 +520,30 @@ void EngineCaches::forget(const store::Key& key, std::vector<SlotId>& slots) {
 }
 
 std::uint64_t EngineCaches::drop(const EngineCache& cache, std::span<const Digest> digests) {
-  std::vector<SlotId> slots;
+  std::vector<SlotId> slots, unparked;
   for (const Digest& digest : digests) {
     const store::Key key{cache.space, digest};
-    unpark(key, std::nullopt);
+    unpark(key, std::nullopt, unparked);
     forget(key, slots);
     disk_.forget(cache.space, digest);
-    if (!storing_.contains(key)) continue;
-    for (auto& [ticket, copy] : copies_) {
-      if (copy.space != cache.space) continue;
-      for (Storing& each : copy.storing) each.dropped |= each.digest == digest;
-    }
+    const auto storing = storing_.find(key);
+    if (storing != storing_.end()) storing->second.dropped = copies_.rbegin()->first;
   }
   const std::uint64_t dropped = slots.size();
+  slots.insert(slots.end(), unparked.begin(), unparked.end());
   store_.tiers.free(Tier::kDram, std::move(slots));
   return dropped;
 }
 
-// What was parked under an engine's own key nobody else would ask for.
 void EngineCaches::end(Session& session, bool dies) {
   session.leases.caches.clear();
-  std::vector<store::Key> left;
-  for (const auto& [key, parked] : parked_) {
-    if (parked.by.contains(session.id)) left.push_back(key);
-  }
-  std::vector<SlotId> slots;
-  for (const store::Key& key : left) {
-    unpark(key, session.id);
-    if (!parked_.contains(key)) forget(key, slots);
-  }
-  store_.tiers.free(Tier::kDram, std::move(slots));
+  gone_.push_back(session.id);
+  (void)give_up_parked();
   for (auto& [ticket, copy] : copies_) {
-    if (copy.engine == session.id) copy.lost = copy.lost || dies || copy.park;
+    if (copy.engine != session.id) continue;
+    copy.lost = copy.lost || dies || copy.park;
+    // What others will find is copied to the end.
+    if (copy.storing.empty() || copy.lost) context_.orders.add(store::DropCopy{ticket});
   }
   give_up_loads(session.id);
 }

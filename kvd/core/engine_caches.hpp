@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -38,7 +39,8 @@ namespace kvd::core {
 ///
 /// Source: kvd/DESIGN.md "Engines that place by themselves"; ipc/PROTOCOL.md.
 ///
-/// Owner: control thread. Errors: as the replies say. Cost: O(blocks) a command, O(pieces) a copy.
+/// Owner: control thread. Errors: as the replies say. Cost: O(blocks) a command, in a space
+/// O(pieces).
 class EngineCaches {
  public:
   EngineCaches(Context& context, store::Store& store, Requests& requests, Classes& classes,
@@ -60,8 +62,11 @@ class EngineCaches {
   [[nodiscard]] bool on_copy(const CopyFinished& finished);
   /// Reads of the disk have ended: what has come goes on.
   void on_read();
-  /// The session ends, and what it parked is given up. `dies`: what it still writes is not stored.
+  /// The session ends, and what it parked is given up: some at once, the rest by and by.
+  /// `dies`: what it still writes is not stored.
   void end(Session& session, bool dies);
+  /// A part of what sessions that have ended had parked. True: DRAM may have become free.
+  [[nodiscard]] bool give_up_parked();
 
   // ---- reading ----
   /// DRAM slots that copies fill.
@@ -75,7 +80,12 @@ class EngineCaches {
   struct Storing {
     Digest digest;
     SlotId slot;
-    bool dropped = false;
+  };
+  /// What a session has asked for and is not over.
+  struct UnderWay {
+    std::size_t blocks = 0;
+    Bytes bytes;
+    DomainId domain{};
   };
   struct Copy {
     EngineId engine;
@@ -88,6 +98,12 @@ class EngineCaches {
     store::SecondsPerByte saved;
     std::vector<Storing> storing;  ///< none: it loads
     std::uint64_t load = 0;        ///< it is a part of this one; 0: it stands for itself
+    UnderWay counts{};
+  };
+  /// Of a key that copies under way store.
+  struct Keeping {
+    std::size_t copies = 0;
+    Ticket dropped;  ///< it was dropped when this was the latest copy: up to it none is kept
   };
   /// A load of which something was on disk when it was asked for.
   struct Load {
@@ -95,8 +111,10 @@ class EngineCaches {
     std::uint64_t ticket = 0;
     DiskCache::Asked by;  ///< but for its chain
     std::vector<Digest> digests;
-    std::vector<std::vector<store::CopyRanges::Range>> ranges;  ///< by block, without slots
-    std::set<RegionId> regions;                                 ///< that it writes
+    std::vector<std::uint32_t> blocks;  ///< by digest: where in the region
+    std::shared_ptr<const store::BlockLayout> layout;
+    std::set<RegionId> regions;  ///< that it writes
+    UnderWay counts;
     std::size_t copied = 0;        ///< so many leading blocks were copied, or are being
     std::size_t read = 0;          ///< and so many leading ones have come, or are coming
     std::set<std::uint64_t> runs;  ///< of the disk, that bring them
@@ -114,44 +132,55 @@ class EngineCaches {
   [[nodiscard]] Status check_pieces(const OpenCache& open, const Session& session) const;
   [[nodiscard]] Status check_copy(const EngineCache& cache, const Session& session,
                                   const CacheBlocks& asked) const;
+  /// WouldBlock: the session, or its domain, has as much under way as it may have.
+  [[nodiscard]] Status check_under_way(const Session& session, const UnderWay& more) const;
+  [[nodiscard]] static UnderWay counts_of(const EngineCache& cache, std::size_t blocks) {
+    return {blocks, cache.block_bytes * static_cast<std::int64_t>(blocks), {}};
+  }
   [[nodiscard]] static store::Taker taker_of(const Session& session, const EngineCache& cache);
-  void on_store(const Command& command, const EngineCache& cache, const CacheBlocks& asked);
-  void on_load(const Command& command, const EngineCache& cache, const CacheBlocks& asked);
+  void on_store(const Command& command, EngineCache& cache, const CacheBlocks& asked);
+  void on_load(const Command& command, EngineCache& cache, const CacheBlocks& asked);
   /// How many leading ones can be loaded.
   [[nodiscard]] std::uint64_t leading(const Session& session, const EngineCache& cache,
                                       std::span<const Digest> digests);
   [[nodiscard]] DiskCache::Asked asked_by(const Session& session, const EngineCache& cache,
                                           std::span<const Digest> digests) const;
-  void load_from_disk(const Command& command, const EngineCache& cache, const CacheBlocks& asked);
+  void load_from_disk(const Command& command, EngineCache& cache, const CacheBlocks& asked);
   /// Copies what is in DRAM, and has what comes next brought there.
   void go_on(std::uint64_t load);
   void copy_part(std::uint64_t load, std::size_t count);
   void end_load(std::uint64_t load);
   void give_up_loads(EngineId engine);
   [[nodiscard]] std::uint64_t drop(const EngineCache& cache, std::span<const Digest> digests);
-  /// None: whoever has it parked.
-  void unpark(const store::Key& key, std::optional<EngineId> by);
+  /// None: whoever has it parked. Appends the slots that come free.
+  void unpark(const store::Key& key, std::optional<EngineId> by, std::vector<SlotId>& free);
   void forget(const store::Key& key, std::vector<SlotId>& slots);
   /// False: the engine has it parked already.
   bool park(const Copy& copy, const Digest& digest);
-  void finish_store(const Copy& copy, bool ok);
+  void finish_store(Ticket ticket, const Copy& copy, bool ok);
   /// DRAM for so many blocks, which cached ones make way for. None: refused.
   [[nodiscard]] std::optional<std::vector<SlotId>> take(const Command& command,
                                                         const store::Taker& taker,
                                                         std::size_t count);
   [[nodiscard]] Status check_backed(const EngineCache& cache, const Session& session,
                                     const std::vector<std::uint32_t>& blocks) const;
-  /// Calls use(backing, offset, bytes) with the ranges that are block `block`, each in one slab.
-  template <class Use>
-  void each_range(const EngineCache& cache, const Session& session, std::uint32_t block,
-                  const Use& use) const;
-  /// And the regions they are in.
-  void add_ranges(const EngineCache& cache, const Session& session, std::uint32_t block,
-                  SlotId slot, store::CopyRanges& order, std::set<RegionId>& regions) const;
+  /// As its slabs stand now.
+  [[nodiscard]] std::shared_ptr<const store::BlockLayout> layout_of(const Session& session,
+                                                                    EngineCache& cache) const;
+  /// The regions that blocks of the order are in.
+  [[nodiscard]] static std::set<RegionId> regions_of(const Session& session,
+                                                     const EngineCache& cache,
+                                                     const std::vector<std::uint32_t>& blocks);
+  [[nodiscard]] store::CopyRanges order_for(const Session& session, EngineCache& cache,
+                                            bool to_hbm) const;
   [[nodiscard]] Bytes slab_bytes(const Session& session) const {
     return store_.hbm.of(session.share().device).config().slab_bytes;
   }
-  void start(Session& session, Copy copy, store::CopyRanges order);
+  void start(const Session& session, Copy copy, store::CopyRanges order);
+  void begin(const Session& session, std::uint64_t ticket, const std::set<RegionId>& regions,
+             const UnderWay& counts);
+  void over(EngineId engine, std::uint64_t ticket, const std::set<RegionId>& regions,
+            const UnderWay& counts);
   void tell(const Copy& copy, SetTicket::State state);
 
   Context& context_;
@@ -165,8 +194,11 @@ class EngineCaches {
   std::map<std::uint64_t, Load> loads_;
   std::uint64_t last_load_ = 0;
   std::map<store::Key, Parked> parked_;
-  std::multiset<store::Key> storing_;                  ///< of copies under way
+  std::map<EngineId, std::set<const store::Key*>> parked_by_;  ///< no empty ones
+  std::vector<EngineId> gone_;             ///< sessions that have ended and may have some parked
+  std::map<store::Key, Keeping> storing_;  ///< of copies under way
   std::set<std::pair<EngineId, std::uint64_t>> open_;  ///< places of tickets not over
+  std::map<EngineId, UnderWay> under_way_;             ///< of all these tickets
   std::uint64_t last_cache_ = 0;
 };
 

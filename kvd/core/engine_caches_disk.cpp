@@ -47,9 +47,9 @@ std::uint64_t EngineCaches::leading(const Session& session, const EngineCache& c
 
 // Before anything is read the leading ones that DRAM has are being copied, so these cannot make way
 // for those behind.
-void EngineCaches::load_from_disk(const Command& command, const EngineCache& cache,
+void EngineCaches::load_from_disk(const Command& command, EngineCache& cache,
                                   const CacheBlocks& asked) {
-  Session& session = requests_.sessions().at(command.engine);
+  const Session& session = requests_.sessions().at(command.engine);
   const std::uint32_t in_dram = rows_.leading(cache.space, asked.digests);
   if (disk_.leading(cache.space, std::span(asked.digests).subspan(in_dram, 1)) == 0) {
     return context_.refuse(command, ErrorCode::kNotFound,
@@ -62,14 +62,11 @@ void EngineCaches::load_from_disk(const Command& command, const EngineCache& cac
   load.ticket = asked.ticket;
   load.by = asked_by(session, cache, {});
   load.digests = asked.digests;
-  for (const std::uint32_t block : asked.blocks) {
-    store::CopyRanges ranges;
-    add_ranges(cache, session, block, SlotId(), ranges, load.regions);
-    load.ranges.push_back(std::move(ranges.ranges));
-  }
-  for (const RegionId region : load.regions) region_copies_.begin(region);
-  open_.insert({session.id, asked.ticket % kTicketPlaces});
-  context_.emit(SetTicket{session.id, asked.ticket, SetTicket::State::kPending});
+  load.blocks = asked.blocks;
+  load.layout = layout_of(session, cache);
+  load.regions = regions_of(session, cache, asked.blocks);
+  load.counts = counts_of(cache, asked.blocks.size());
+  begin(session, asked.ticket, load.regions, load.counts);
   const std::uint64_t id = ++last_load_;
   loads_.emplace(id, std::move(load));
   go_on(id);
@@ -99,16 +96,11 @@ void EngineCaches::copy_part(std::uint64_t id, std::size_t count) {
   Load& load = loads_.at(id);
   const auto part = std::span<const Digest>(load.digests).subspan(load.copied, count);
   const auto slots = rows_.find(load.by.space, part, context_.now);
-  store::CopyRanges order;
-  order.to_hbm = true;
-  order.slot_bytes = load.by.taker.slot_bytes;
+  store::CopyRanges order{context_.orders.next_ticket(), load.by.taker.domain, load.engine, true,
+                          load.by.taker.slot_bytes,      load.layout,          {}};
   for (std::size_t i = 0; i < count; ++i) {
-    for (store::CopyRanges::Range range : load.ranges[load.copied + i]) {
-      range.slot = (*slots)[i];
-      order.ranges.push_back(range);
-    }
+    order.blocks.push_back({load.blocks[load.copied + i], (*slots)[i]});
   }
-  order.ticket = context_.orders.next_ticket();
   // As in on_load(): they may be given up meanwhile.
   store_.tiers.copy_reads(order.ticket, Tier::kDram, *slots);
   Copy copy{load.engine, load.ticket, {}, false, false, load.by.space, {}, {}, {}};
@@ -135,8 +127,7 @@ void EngineCaches::on_read() {
 void EngineCaches::end_load(std::uint64_t id) {
   const auto ended = loads_.extract(id);
   const Load& load = ended.mapped();
-  for (const RegionId region : load.regions) (void)region_copies_.end(region);
-  open_.erase({load.engine, load.ticket % kTicketPlaces});
+  over(load.engine, load.ticket, load.regions, load.counts);
   context_.emit(SetTicket{load.engine, load.ticket,
                           load.failed ? SetTicket::State::kFailed : SetTicket::State::kDone});
 }

@@ -158,10 +158,7 @@ struct ReleaseOrphaned {
 };
 /// A cache of a session, over blocks of one of its regions.
 using CacheId = Id<struct CacheIdTag, std::uint64_t>;
-/// Piece of block b: `bytes` of the region from `offset` + b * `stride` on.
-struct BlockPiece {
-  Bytes offset, stride, bytes;
-};
+using store::BlockPiece;
 struct OpenCache {
   Fingerprint fingerprint;  ///< blocks of equal ones are each other's
   RegionId region;          ///< none: to look up and drop alone

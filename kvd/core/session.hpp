@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -62,7 +63,7 @@ struct EngineCache {
   store::SecondsPerByte saved;
   RegionId region;  ///< or a space; none: to look up and drop alone
   std::int64_t blocks = 0;
-  std::vector<BlockPiece> pieces;
+  std::shared_ptr<const store::BlockLayout> layout;  ///< null: no region
 };
 
 /// Level-1 memory of a session, and what stands over it.

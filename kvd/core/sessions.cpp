@@ -67,14 +67,19 @@ void Sessions::on_detach(EngineId engine) {
       session.iterations.granted;  // it said goodbye: it maps and writes nothing any more
   store_.tiers.mappings().forget(engine);
   store_.tiers.iteration_finished(engine, session.iterations.finished);
-  for (Request* r : std::vector(session.active)) memory_.end(*r);
-  streams_.end(session);
+  end_requests(session);
   caches_.end(session, false);
   for (const auto& [id, region] : session.leases.regions) region_copies_.release(region);
   requests_.sessions().erase(it);
   store_.tiers.engine_gone(engine);
   store_.tiers.scrub_slabs();
   claims_.serve_everyone();
+}
+
+void Sessions::end_requests(Session& session) {
+  for (Request* r : std::vector(session.active)) memory_.end(*r);
+  streams_.end(session);
+  store_.transfers.drop(session.id);
 }
 
 void Sessions::on_dying(EngineId engine, bool parting) {
@@ -94,8 +99,7 @@ void Sessions::on_dying(EngineId engine, bool parting) {
   session.life.dying_since = context_.now;
   regions_.drop(engine);
   store_.tiers.engine_dying(engine);
-  for (Request* r : std::vector(session.active)) memory_.end(*r);
-  streams_.end(session);
+  end_requests(session);
   caches_.end(session, true);
   for (const auto& [id, region] : session.leases.regions) {
     store_.tiers.hbm().of(session.share().device).quarantine_region(id);

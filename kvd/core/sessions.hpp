@@ -42,6 +42,7 @@ class Sessions {
   void on_slab_unsent(const SlabUnsent& unsent);
 
  private:
+  void end_requests(Session& session);
   /// InvalidArgument for a device that does not exist, or not one for each rank.
   [[nodiscard]] Status check_devices(const Attach& attach) const;
 

@@ -172,10 +172,4 @@ std::optional<std::uint32_t> Spaces::slabs_of(const Session& session, RegionId i
   return static_cast<std::uint32_t>(space->second.at.size());
 }
 
-Backing Spaces::backing(const Session& session, RegionId id, std::uint32_t position) {
-  const auto region = session.leases.regions.find(id);
-  if (region != session.leases.regions.end()) return {id, region->second.slabs[position]};
-  return session.leases.spaces.at(id).at[position];
-}
-
 }  // namespace kvd::core

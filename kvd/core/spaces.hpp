@@ -36,8 +36,6 @@ class Spaces {
   static void forget(Session& session, RegionId region);
   /// How many slabs the region or the space has place for; none: the session has no such.
   [[nodiscard]] static std::optional<std::uint32_t> slabs_of(const Session& session, RegionId id);
-  /// Precondition: the session has it, with place for so many.
-  [[nodiscard]] static Backing backing(const Session& session, RegionId id, std::uint32_t position);
 
  private:
   [[nodiscard]] std::int64_t grant(const Session& asker, RegionId space, Bytes awaited);

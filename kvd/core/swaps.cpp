@@ -115,7 +115,7 @@ void Swaps::count_copy(const std::vector<DeviceId>& devices, Tier to,
 
 bool Swaps::on_copy(const CopyFinished& finished) {
   const auto failed = [&](EngineId engine, const char* what) {
-    if (finished.ok) return;
+    if (finished.ok || finished.dropped) return;
     ++context_.counters.copy_failures;
     context_.note(Note::Level::kError, engine, what);
   };

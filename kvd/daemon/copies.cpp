@@ -55,10 +55,11 @@ void Copies::finish(const core::CopyFinished& copy) {
   if (fenced.empty()) fenced = streams_.extract(copy.ticket);
   if (fenced.empty()) return uses_.events.feed(copy);
   const EngineId engine = fenced.mapped().engine;
-  if (!copy.ok) poison(fenced.mapped());
+  const bool failed = !copy.ok && !copy.dropped;
+  if (failed) poison(fenced.mapped());
   uses_.groups.raise_fences(engine);
   uses_.events.feed(copy);
-  if (!copy.ok) uses_.ends.drop(engine, "a copy of its blocks failed");
+  if (failed) uses_.ends.drop(engine, "a copy of its blocks failed");
 }
 
 // Its fence stays behind: whoever waits is released by poison or not at all (safety rule 2).

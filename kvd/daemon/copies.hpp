@@ -35,6 +35,7 @@ class Copies {
   void start(const core::CopySlots& copy);
   void start(const core::StreamLayers& stream);
   void start(const core::CopyRanges& copy);
+  void drop(const core::DropCopy& drop) { uses_.movers.drop(drop.ticket); }
   void end(const core::EndStream& end) { uses_.movers.end_stream(end.ticket); }
   void move(const core::MoveSlots& move) { uses_.movers.move(move); }
   void scrub(const core::Scrub& scrub) { uses_.movers.scrub(scrub); }

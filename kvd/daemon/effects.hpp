@@ -50,6 +50,7 @@ class Effects {
   void carry_out(const core::CopySlots& copy) { uses_.copies.start(copy); }
   void carry_out(const core::CopyRanges& copy) { uses_.copies.start(copy); }
   void carry_out(const core::SetTicket& ticket);
+  void carry_out(const core::DropCopy& drop) { uses_.copies.drop(drop); }
   void carry_out(const core::MoveSlots& move) { uses_.copies.move(move); }
   void carry_out(const core::StreamLayers& stream) { uses_.copies.start(stream); }
   void carry_out(const core::EndStream& end) { uses_.copies.end(end); }

@@ -1,5 +1,7 @@
 #include "kvd/daemon/turns.hpp"
 
+#include "ipc/vocabulary/round_robin.hpp"
+
 namespace kvd::daemon {
 
 bool Turns::add(DomainId domain, EngineId session, const transport::Incoming& incoming) {
@@ -16,9 +18,7 @@ bool Turns::add(DomainId domain, EngineId session, const transport::Incoming& in
 
 std::optional<Turns::Held> Turns::next() {
   if (waiting_.empty()) return std::nullopt;
-  auto domain = waiting_.upper_bound(served_);
-  if (domain == waiting_.end()) domain = waiting_.begin();
-  served_ = domain->first;
+  const auto domain = next_in_turn(waiting_, served_);
   Held held = std::move(domain->second.front());
   domain->second.pop_front();
   if (domain->second.empty()) waiting_.erase(domain);

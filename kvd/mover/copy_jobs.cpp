@@ -7,35 +7,52 @@
 
 namespace kvd::mover {
 
-void CopyJobs::add(Ticket ticket, Urgency urgency, std::vector<kernels::CopyExtent> runs,
-                   kernels::Fence fence, bool in_place) {
+void CopyJobs::add(Order order) {
+  const Ticket ticket = order.job;
+  if (order.fence.word != nullptr) due_[order.fence.word].push_back({ticket, order.fence.value});
+  waiting_[static_cast<std::size_t>(order.urgency)].add(order.owner, ticket);
   Job job;
-  job.in_place = in_place;
   job.result.ticket = ticket;
-  job.runs = RunCursor(std::move(runs));
-  job.fence = fence;
-  if (fence.word != nullptr) due_[fence.word].push_back({ticket, fence.value});
+  job.order = std::move(order);
   KVD_CHECK(jobs_.emplace(ticket, std::move(job)).second, "two copies of one ticket");
-  waiting_[static_cast<std::size_t>(urgency)].push_back(ticket);
 }
 
-std::optional<CopyJobs::Burst> CopyJobs::next(Urgency urgency, Ticket number, Bytes limit) {
-  auto& waiting = waiting_[static_cast<std::size_t>(urgency)];
-  if (waiting.empty()) return std::nullopt;
-  const Ticket ticket = waiting.front();
-  Job& job = jobs_.at(ticket);
+void CopyJobs::drop(Ticket ticket) {
+  const auto found = jobs_.find(ticket);
+  if (found == jobs_.end() || !found->second.waits) return;
+  Job& job = found->second;
+  stop_waiting(job);
+  job.result.ok = false;
+  job.result.dropped = true;
+  if (job.order.fence.word != nullptr) give_up_fences(job.order.fence.word);
+  if (job.in_flight == 0) end(job);
+}
+
+std::optional<CopyJobs::Burst> CopyJobs::next(Urgency urgency, Ticket number, Bytes limit,
+                                              std::optional<DomainId> but) {
+  const auto ticket = waiting_[static_cast<std::size_t>(urgency)].next(but);
+  if (!ticket) return std::nullopt;
+  Job& job = jobs_.at(*ticket);
+  Order& order = job.order;
   Burst burst;
-  burst.in_place = job.in_place;
-  job.runs.take(limit, burst.extents);
-  const bool whole = !job.begun && job.runs.done();
+  burst.in_place = order.in_place;
+  order.runs.take(limit, burst.extents);
+  const bool whole = !job.begun && order.runs.done();
   job.begun = true;
   ++job.in_flight;
-  if (job.runs.done()) waiting.pop_front();
-  if (whole && job.fence.word != nullptr && due_.at(job.fence.word).front().job == ticket) {
-    burst.fence = job.fence;
+  if (order.runs.done()) stop_waiting(job);
+  if (whole && order.fence.word != nullptr && due_.at(order.fence.word).front().job == *ticket) {
+    burst.fence = order.fence;
   }
-  flying_.emplace(number, ticket);
+  flying_.emplace(number, *ticket);
   return burst;
+}
+
+// What it copies from and to is not needed any more, and may be much.
+void CopyJobs::stop_waiting(Job& job) {
+  waiting_[static_cast<std::size_t>(job.order.urgency)].remove(job.order.owner, job.order.job);
+  job.order.runs = RunCursor();
+  job.waits = false;
 }
 
 void CopyJobs::finished(Ticket burst, bool ok, Bytes bytes, Nanoseconds busy) {
@@ -47,26 +64,26 @@ void CopyJobs::finished(Ticket burst, bool ok, Bytes bytes, Nanoseconds busy) {
   job.result.ok = job.result.ok && ok;
   if (ok) job.result.bytes += bytes;
   job.result.busy += busy;
-  if (!ok && job.fence.word != nullptr) give_up_fences(job.fence.word);
-  if (job.through()) end(job);
+  if (!ok && job.order.fence.word != nullptr) give_up_fences(job.order.fence.word);
+  if (!job.waits && job.in_flight == 0) end(job);
 }
 
 void CopyJobs::end(Job& job) {
-  if (job.fence.word != nullptr) publish_due(job);
+  if (job.order.fence.word != nullptr) publish_due(job);
   ended_.push_back(job.result);
   jobs_.erase(job.result.ticket);
 }
 
 // Again what the device has published is harmless: a fence never goes back.
 void CopyJobs::publish_due(const Job& job) {
-  const auto found = due_.find(job.fence.word);
+  const auto found = due_.find(job.order.fence.word);
   if (found == due_.end()) return;
   auto& due = found->second;
   for (Due& fence : due) {
     if (fence.job == job.result.ticket) fence.complete = true;
   }
   while (!due.empty() && due.front().complete) {
-    kernels::publish({job.fence.word, due.front().value});
+    kernels::publish({job.order.fence.word, due.front().value});
     due.pop_front();
   }
   if (due.empty()) due_.erase(found);
@@ -76,7 +93,7 @@ void CopyJobs::give_up_fences(std::atomic<std::uint64_t>* word) {
   const auto found = due_.find(word);
   if (found == due_.end()) return;
   for (const Due& fence : found->second) {
-    if (const auto job = jobs_.find(fence.job); job != jobs_.end()) job->second.fence = {};
+    if (const auto job = jobs_.find(fence.job); job != jobs_.end()) job->second.order.fence = {};
   }
   due_.erase(found);
 }

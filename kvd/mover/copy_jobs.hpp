@@ -11,6 +11,7 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "kernels/device/device_backend.hpp"
 #include "kvd/core/effects.hpp"
+#include "kvd/mover/job_turns.hpp"
 #include "kvd/mover/run_cursor.hpp"
 
 namespace kvd::mover {
@@ -19,13 +20,14 @@ namespace kvd::mover {
 enum class Urgency : std::uint8_t { kAwaited = 0, kBackground = 1 };
 constexpr std::size_t kUrgencies = 2;
 
-/// Copies and scrubs of one direction, handed out burst by burst: of one urgency in the order they
-/// came. Knows no device.
+/// Copies and scrubs of one direction, handed out burst by burst: of one urgency in turns by whose
+/// they are (JobTurns). Knows no device.
 ///
 /// Fences: the values of one word are published in the order of their jobs, each when its own bytes
 /// and those of all before are complete. The device does it for a job of one burst with none before
 /// it; for the others it is done here, once their last burst has ended (safety rule 1). After a
-/// failure none of the word that is still under way is published: its session cannot go on.
+/// failure none of the word that is still under way is published: its session cannot go on. Nor
+/// after a drop: its session has ended.
 /// Owner: control thread. A fence's word must live until its job is told finished.
 class CopyJobs {
  public:
@@ -35,12 +37,23 @@ class CopyJobs {
     bool in_place = false;  ///< of a job that crosses no link
   };
 
-  /// `in_place`: from one place of a tier to another.
-  void add(Ticket job, Urgency urgency, std::vector<kernels::CopyExtent> runs, kernels::Fence fence,
-           bool in_place = false);
+  struct Order {
+    Ticket job;
+    Owner owner;
+    Urgency urgency = Urgency::kAwaited;
+    RunCursor runs;
+    kernels::Fence fence{};
+    bool in_place = false;  ///< from one place of a tier to another
+  };
+  void add(Order order);
+  /// Hands out no more of it, and tells its end as dropped once nothing is in flight. One that is
+  /// all handed out ends as ever; an unknown one has ended.
+  void drop(Ticket job);
 
-  /// The next burst of the urgency, under the number that finished() is told.
-  [[nodiscard]] std::optional<Burst> next(Urgency urgency, Ticket burst, Bytes limit);
+  /// The next burst of the urgency, under the number that finished() is told; `but`: none of that
+  /// domain.
+  [[nodiscard]] std::optional<Burst> next(Urgency urgency, Ticket burst, Bytes limit,
+                                          std::optional<DomainId> but = {});
   /// An unknown number is one reported before.
   void finished(Ticket burst, bool ok, Bytes bytes, Nanoseconds busy);
 
@@ -49,14 +62,11 @@ class CopyJobs {
 
  private:
   struct Job {
+    Order order;
     core::CopyFinished result;
-    RunCursor runs;
-    kernels::Fence fence;
     std::uint32_t in_flight = 0;
     bool begun = false;
-    bool in_place = false;
-
-    [[nodiscard]] bool through() const { return begun && runs.done() && in_flight == 0; }
+    bool waits = true;  ///< some of it is to be handed out
   };
   struct Due {  ///< a fence that is not published yet
     Ticket job;
@@ -64,12 +74,13 @@ class CopyJobs {
     bool complete = false;  ///< its own bytes are there
   };
 
+  void stop_waiting(Job& job);
   void end(Job& job);
   void publish_due(const Job& job);
   void give_up_fences(std::atomic<std::uint64_t>* word);
 
   std::unordered_map<Ticket, Job> jobs_;
-  std::array<std::deque<Ticket>, kUrgencies> waiting_;
+  std::array<JobTurns, kUrgencies> waiting_;
   std::unordered_map<Ticket, Ticket> flying_;  ///< burst to job
   std::unordered_map<std::atomic<std::uint64_t>*, std::deque<Due>> due_;
   std::vector<core::CopyFinished> ended_;

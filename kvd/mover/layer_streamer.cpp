@@ -13,6 +13,7 @@ namespace kvd::mover {
 void LayerStreamer::begin(core::StreamLayers order, LayerWords words) {
   const EngineId engine = order.engine;
   Session& session = sessions_.try_emplace(engine, Session{words}).first->second;
+  session.domain = order.domain;
   engines_[order.ticket] = engine;
   Stream stream{std::move(order), {}};
   stream.parts.resize(stream.order.fetches.size());
@@ -56,12 +57,12 @@ LayerStreamer::Stream* LayerStreamer::with_work(Session& session) {
   return nullptr;
 }
 
-std::optional<std::vector<kernels::CopyExtent>> LayerStreamer::next(Ticket number, Bytes limit) {
+std::optional<LayerStreamer::Next> LayerStreamer::next(Ticket number, Bytes limit) {
   EngineId engine;
   Session* chosen = nullptr;
   Stream* stream = nullptr;
   for (auto& [id, session] : sessions_) {
-    if (chosen && chosen->served <= session.served) continue;
+    if (chosen && !earlier(session, *chosen)) continue;
     if (Stream* found = with_work(session)) {
       engine = id;
       chosen = &session;
@@ -69,13 +70,21 @@ std::optional<std::vector<kernels::CopyExtent>> LayerStreamer::next(Ticket numbe
     }
   }
   if (!chosen) return std::nullopt;
-  chosen->served = ++turns_;
+  chosen->served = served_[chosen->domain] = ++turns_;
   ++stream->in_flight;
   const auto [flying, added] = flying_.emplace(
       number, Flying{engine, stream->order.ticket, cut(*stream, chosen->progress, limit)});
   KVD_CHECK(added, "two bursts of one number");
   find_next_wait(*chosen);
-  return flying->second.burst.extents;
+  return Next{flying->second.burst.extents, chosen->domain};
+}
+
+bool LayerStreamer::earlier(const Session& a, const Session& b) const {
+  const auto of = [&](const Session& session) {
+    const auto found = served_.find(session.domain);
+    return std::pair(found == served_.end() ? 0 : found->second, session.served);
+  };
+  return of(a) < of(b);
 }
 
 // Precondition: the stream has work.
@@ -167,6 +176,7 @@ void LayerStreamer::settle(EngineId engine) {
   }
   find_next_wait(session);
   if (session.streams.empty()) sessions_.erase(found);
+  if (sessions_.empty()) served_.clear();
 }
 
 void LayerStreamer::raise_fence(Session& session) {

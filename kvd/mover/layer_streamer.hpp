@@ -28,8 +28,9 @@ struct LayerWords {
 /// go. Knows no device: the mover submits the bursts it hands out and tells how they ended.
 ///
 /// Of a session the earliest iteration and layer group goes first among the fetches whose `after`
-/// its progress word has reached. Between sessions it goes burst by burst in turn, whatever they
-/// claim in their words: what a session writes there can do harm to its own staging slots alone.
+/// its progress word has reached. Domains take turns, burst by burst, and sessions within them,
+/// whatever they claim in their words: what a session writes there can do harm to its own staging
+/// slots alone.
 /// The fence says that groups are in HBM when every byte of them is, in whatever order and however
 /// often ends of bursts are reported (safety rule 1).
 /// Source: OrbitFlow sec. 4.1; kvd/DESIGN.md "Bytes on their way".
@@ -49,8 +50,12 @@ class LayerStreamer {
 
   /// Reads every waiting session's progress word, once.
   void look();
-  /// The extents to copy next, at most `limit` bytes, under the number that finished() is told.
-  [[nodiscard]] std::optional<std::vector<kernels::CopyExtent>> next(Ticket burst, Bytes limit);
+  struct Next {
+    std::vector<kernels::CopyExtent> extents;
+    DomainId domain;
+  };
+  /// What to copy next, at most `limit` bytes, under the number that finished() is told.
+  [[nodiscard]] std::optional<Next> next(Ticket burst, Bytes limit);
   /// Not ok: no byte of it may be trusted. An unknown number is one reported before.
   void finished(Ticket burst, bool ok, Bytes bytes, Nanoseconds busy);
 
@@ -99,8 +104,9 @@ class LayerStreamer {
     LayerWords words;
     std::uint64_t progress = 0;             ///< as last read
     std::optional<std::uint64_t> awaits{};  ///< progress at which the next fetch is due
-    std::uint64_t served = 0;               ///< when it last had its turn
-    std::deque<Stream> streams{};           ///< by iteration, never empty
+    DomainId domain{};
+    std::uint64_t served = 0;      ///< when it last had its turn
+    std::deque<Stream> streams{};  ///< by iteration, never empty
   };
   struct Flying {
     EngineId engine;
@@ -108,6 +114,8 @@ class LayerStreamer {
     Burst burst;
   };
 
+  /// Whether it is a's turn before b's.
+  [[nodiscard]] bool earlier(const Session& a, const Session& b) const;
   [[nodiscard]] static Stream* with_work(Session& session);
   [[nodiscard]] Burst cut(Stream& stream, std::uint64_t progress, Bytes limit);
   Bytes cut_fetch(Stream& stream, std::size_t fetch, Bytes room, Burst& burst);
@@ -122,6 +130,7 @@ class LayerStreamer {
   std::unordered_map<Ticket, Flying> flying_;
   std::unordered_map<Ticket, EngineId> engines_;  ///< by stream
   std::vector<core::CopyFinished> ended_;
+  std::map<DomainId, std::uint64_t> served_;  ///< of those with sessions: when it had its turn
   std::uint64_t turns_ = 0;
 };
 

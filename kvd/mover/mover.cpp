@@ -1,6 +1,7 @@
 #include "kvd/mover/mover.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "kernels/copy/merge_runs.hpp"
@@ -17,6 +18,8 @@ constexpr std::uint32_t kBurstsInQueue = 2;
 constexpr std::int64_t kBurstStep = 4096;
 /// Shorter ones say more about latency than about the link.
 constexpr Bytes kWorthMeasuring = kKiB * 64;
+/// Bursts of streamed layers in a row, at most, while another domain waits for a copy.
+constexpr std::uint32_t kLayersInARow = 3;
 /// Weight of the newest burst in the measured rate.
 constexpr double kNewest = 0.2;
 
@@ -26,22 +29,38 @@ void Mover::copy(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence)
   const Direction direction = copy.to_hbm ? Direction::kHostToDevice : Direction::kDeviceToHost;
   auto runs = runs_of(*slabs_, copy.pairs, copy.slot_bytes, copy.to_hbm);
   count_runs(direction, runs);
-  lane(direction).jobs.add(copy.ticket, copy.background ? Urgency::kBackground : Urgency::kAwaited,
-                           std::move(runs), {fence, copy.ticket.value});
+  lane(direction).jobs.add({.job = copy.ticket,
+                            .owner = {copy.domain, copy.engine},
+                            .urgency = copy.background ? Urgency::kBackground : Urgency::kAwaited,
+                            .runs = RunCursor(std::move(runs)),
+                            .fence = {fence, copy.ticket.value}});
   pump(direction);
 }
 
 void Mover::copy(const core::CopyRanges& copy) {
   const Direction direction = copy.to_hbm ? Direction::kHostToDevice : Direction::kDeviceToHost;
-  auto runs = runs_of(*slabs_, copy);
-  count_runs(direction, runs);
-  lane(direction).jobs.add(copy.ticket, Urgency::kAwaited, std::move(runs), {});
+  RunLengths& lengths = counters_.runs[static_cast<std::size_t>(direction)];
+  lane(direction).jobs.add(
+      {.job = copy.ticket,
+       .owner = {copy.domain, copy.engine},
+       .runs = RunCursor(std::make_unique<BlockRuns>(*slabs_, copy, lengths))});
   pump(direction);
+}
+
+void Mover::drop(Ticket copy) {
+  for (const Direction direction : {Direction::kHostToDevice, Direction::kDeviceToHost}) {
+    lane(direction).jobs.drop(copy);
+    pump(direction);
+  }
 }
 
 void Mover::move(const core::MoveSlots& move) {
   lane(Direction::kDeviceToHost)
-      .jobs.add(move.ticket, Urgency::kBackground, runs_of(*slabs_, move), {}, true);
+      .jobs.add({.job = move.ticket,
+                 .owner = {move.domain, EngineId()},
+                 .urgency = Urgency::kBackground,
+                 .runs = RunCursor(runs_of(*slabs_, move)),
+                 .in_place = true});
   pump(Direction::kDeviceToHost);
 }
 
@@ -55,8 +74,9 @@ void Mover::scrub(const core::Scrub& scrub) {
   for (const SlotId slot : scrub.slots) {
     extents.push_back({slabs_->address(scrub.tier, slot, scrub.slot_bytes), 0, scrub.slot_bytes});
   }
-  lane(direction).jobs.add(scrub.ticket, Urgency::kAwaited, kernels::merge_runs(std::move(extents)),
-                           {});
+  lane(direction).jobs.add({.job = scrub.ticket,
+                            .owner = {scrub.domain, EngineId()},
+                            .runs = RunCursor(kernels::merge_runs(std::move(extents)))});
   pump(direction);
 }
 
@@ -95,6 +115,7 @@ void Mover::finished(const kernels::Completion& done) {
   Lane& queue = lane(flying.direction);
   --queue.in_flight;
   queue.queued -= flying.bytes;
+  queue.pieces -= flying.pieces;
   const bool ok = done.status.ok();
   if (ok && !flying.in_place && done.bytes >= kWorthMeasuring && done.busy.count() > 0) {
     const double rate = static_cast<double>(done.bytes.value) / to_seconds(done.busy);
@@ -111,7 +132,7 @@ void Mover::finished(const kernels::Completion& done) {
 void Mover::pump(Direction direction) {
   Lane& queue = lane(direction);
   const Bytes burst = burst_bytes(queue);
-  while (queue.in_flight < kBurstsInQueue || queue.queued < burst) {
+  while (queue.in_flight < kBurstsInQueue || (queue.queued < burst && queue.pieces < kMostPieces)) {
     if (!submit_next(direction, burst)) break;
   }
   queue.jobs.take_ended(ended_);
@@ -121,27 +142,44 @@ void Mover::pump(Direction direction) {
 
 bool Mover::submit_next(Direction direction, Bytes limit) {
   const Ticket number(last_burst_ + 1);
-  if (direction == Direction::kHostToDevice) {
-    if (auto extents = layers_.next(number, limit)) {
-      submit(direction, number, {.extents = std::move(*extents), .fence = {}}, true);
-      return true;
-    }
-  }
-  for (const Urgency urgency : {Urgency::kAwaited, Urgency::kBackground}) {
-    if (auto burst = lane(direction).jobs.next(urgency, number, limit)) {
-      submit(direction, number, std::move(*burst), false);
-      return true;
-    }
-  }
-  return false;
+  if (direction == Direction::kDeviceToHost) return submit_copy(direction, number, limit);
+  if (layers_row_ >= kLayersInARow && submit_copy(direction, number, limit, layers_of_))
+    return true;
+  return submit_layers(number, limit) || submit_copy(direction, number, limit);
+}
+
+bool Mover::submit_layers(Ticket number, Bytes limit) {
+  auto burst = layers_.next(number, limit);
+  if (!burst) return false;
+  layers_of_ = burst->domain;
+  ++layers_row_;
+  submit(Direction::kHostToDevice, number, {.extents = std::move(burst->extents), .fence = {}},
+         true);
+  return true;
+}
+
+// Beside streams that one domain keeps the link busy with, another gets what it waits for; what
+// nobody waits for has time.
+bool Mover::submit_copy(Direction direction, Ticket number, Bytes limit,
+                        std::optional<DomainId> but) {
+  CopyJobs& jobs = lane(direction).jobs;
+  auto burst = jobs.next(Urgency::kAwaited, number, limit, but);
+  if (!burst && !but) burst = jobs.next(Urgency::kBackground, number, limit);
+  if (!burst) return false;
+  if (direction == Direction::kHostToDevice) layers_row_ = 0;
+  submit(direction, number, std::move(*burst), false);
+  return true;
 }
 
 void Mover::submit(Direction direction, Ticket number, CopyJobs::Burst burst, bool layer) {
   last_burst_ = number.value;
   const Bytes bytes = length_of(burst.extents);
-  flying_.emplace(number, Flying{direction, bytes, layer, burst.in_place});
-  ++lane(direction).in_flight;
-  lane(direction).queued += bytes;
+  const std::size_t pieces = burst.extents.size();
+  flying_.emplace(number, Flying{direction, bytes, pieces, layer, burst.in_place});
+  Lane& queue = lane(direction);
+  ++queue.in_flight;
+  queue.queued += bytes;
+  queue.pieces += pieces;
   Status status =
       backend_->submit({number, direction, std::move(burst.extents), burst.fence, burst.in_place});
   if (!status.ok()) finished({number, std::move(status), Bytes(0), {}});

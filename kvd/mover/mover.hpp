@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -25,9 +26,9 @@ struct BurstLimits {
 };
 
 /// Turns the Controller's copies of slots into copies of bytes: addresses instead of ids, the
-/// longest runs, bounded bursts. Into HBM the fetches of streamed layers go first, then swap-ins,
-/// then what nobody waits for; out of it swap-outs, then eager copies. Both directions work at
-/// once.
+/// longest runs, bounded bursts. Into HBM the fetches of streamed layers go first, then what
+/// somebody waits for, then the rest; out of it swap-outs and stores, then eager copies. Domains
+/// take turns in each of these, a burst at a time. Both directions work at once.
 /// Source: kvd/DESIGN.md "Bytes on their way"; SuperInfer sec. 5 (full duplex, merged runs).
 /// Owner:  control thread.
 class Mover {
@@ -45,6 +46,8 @@ class Mover {
   void copy(const core::CopyRanges& copy);
   /// Copies within DRAM, in the queue out of HBM, after all else there. Counts neither as runs nor
   /// towards the measured rate, since nothing of it crosses the link.
+  /// The copy is needed no more: what is with the device ends, and the rest is not copied.
+  void drop(Ticket copy);
   void move(const core::MoveSlots& move);
   void scrub(const core::Scrub& scrub);
   /// Streams layers as the effect says. The words must live until poll() says that it has ended.
@@ -68,12 +71,14 @@ class Mover {
   struct Lane {
     CopyJobs jobs;
     std::uint32_t in_flight = 0;
-    Bytes queued;     ///< bytes of those
+    Bytes queued;  ///< bytes of those
+    std::size_t pieces = 0;
     double rate = 0;  ///< bytes a second, of late; 0: not measured
   };
   struct Flying {
     kernels::Direction direction;
     Bytes bytes;
+    std::size_t pieces = 0;
     bool layer = false;
     bool in_place = false;
   };
@@ -84,6 +89,9 @@ class Mover {
   void finished(const kernels::Completion& done);
   void pump(kernels::Direction direction);
   [[nodiscard]] bool submit_next(kernels::Direction direction, Bytes limit);
+  [[nodiscard]] bool submit_layers(Ticket number, Bytes limit);
+  [[nodiscard]] bool submit_copy(kernels::Direction direction, Ticket number, Bytes limit,
+                                 std::optional<DomainId> but = {});
   void submit(kernels::Direction direction, Ticket number, CopyJobs::Burst burst, bool layer);
   [[nodiscard]] Bytes burst_bytes(const Lane& lane) const;
 
@@ -97,6 +105,8 @@ class Mover {
   std::uint64_t last_burst_ = 0;
   std::vector<kernels::Completion> completions_;
   std::vector<core::CopyFinished> ended_;
+  DomainId layers_of_;            ///< whose layers the last burst had
+  std::uint32_t layers_row_ = 0;  ///< bursts of layers since the last one of anything else
   bool news_ = false;
 };
 

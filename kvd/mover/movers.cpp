@@ -27,7 +27,8 @@ void Movers::copy_apart(const core::CopySlots& copy, std::atomic<std::uint64_t>*
     const auto [part, is_new] =
         parts.try_emplace(slabs_->device_of(pair.hbm.slab()), core::CopySlots());
     if (is_new) {
-      part->second = {copy.ticket, copy.engine, copy.to_hbm, copy.slot_bytes, {}, copy.background};
+      part->second = {copy.ticket, copy.engine,     copy.to_hbm, copy.slot_bytes,
+                      {},          copy.background, copy.domain};
     }
     part->second.pairs.push_back(pair);
   }
@@ -35,6 +36,18 @@ void Movers::copy_apart(const core::CopySlots& copy, std::atomic<std::uint64_t>*
   if (fence != nullptr) due_[fence].push_back({copy.ticket, false});
   apart_[copy.ticket] = {{copy.ticket, true, Bytes(0), {}}, parts.size(), fence};
   for (const auto& [device, part] : parts) movers_[device.value]->copy(part, nullptr);
+}
+
+void Movers::copy(const core::CopyRanges& copy) {
+  SlabIndex slab;
+  copy.layout->each_range(
+      copy.blocks.front().block,
+      [&](std::size_t position, Bytes, Bytes, Bytes) { slab = copy.layout->slabs[position]; });
+  mover_of(slab).copy(copy);
+}
+
+void Movers::drop(Ticket copy) {
+  for (const auto& mover : movers_) mover->drop(copy);
 }
 
 void Movers::scrub(const core::Scrub& scrub) {
@@ -73,6 +86,7 @@ void Movers::poll(std::vector<core::CopyFinished>& finished) {
 void Movers::part_ended(const core::CopyFinished& part, std::vector<core::CopyFinished>& finished) {
   Apart& copy = apart_.at(part.ticket);
   copy.result.ok = copy.result.ok && part.ok;
+  copy.result.dropped = copy.result.dropped || part.dropped;
   copy.result.bytes += part.bytes;
   copy.result.busy = std::max(copy.result.busy, part.busy);
   if (--copy.parts > 0) return;

@@ -27,7 +27,9 @@ class Movers {
   /// have the same one: all of these have to come this way.
   void copy_apart(const core::CopySlots& copy, std::atomic<std::uint64_t>* fence);
   /// As Mover::copy. A region is on one device.
-  void copy(const core::CopyRanges& copy) { mover_of(copy.ranges.front().slab).copy(copy); }
+  void copy(const core::CopyRanges& copy);
+  /// As Mover::drop, of all its parts.
+  void drop(Ticket copy);
   void move(const core::MoveSlots& move) { movers_.front()->move(move); }
   void scrub(const core::Scrub& scrub);
   void stream(const core::StreamLayers& stream, LayerWords words);

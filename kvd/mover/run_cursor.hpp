@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/units.hpp"
 #include "kernels/copy/copy_extent.hpp"
+#include "kvd/mover/runs.hpp"
 
 namespace kvd::mover {
 
@@ -15,16 +17,20 @@ namespace kvd::mover {
 /// Source: SuperInfer sec. 5 (merged runs); kvd/DESIGN.md "Bytes on their way" (bounded bursts).
 class RunCursor {
  public:
+  using Runs = std::vector<kernels::CopyExtent>;
+
   RunCursor() = default;
-  explicit RunCursor(std::vector<kernels::CopyExtent> runs) : runs_(std::move(runs)) {}
+  explicit RunCursor(Runs runs) : runs_(std::move(runs)) {}
+  /// Of a copy whose runs are worked out when they are due.
+  explicit RunCursor(std::unique_ptr<BlockRuns> more) : more_(std::move(more)) {}
 
-  [[nodiscard]] bool done() const { return next_ == runs_.size(); }
+  [[nodiscard]] bool done() const { return next_ == runs_.size() && (!more_ || more_->done()); }
 
-  /// Appends to the burst what of the rest fits into `room` bytes, and returns how many they are.
-  /// An empty burst takes some in any case. Precondition: room > 0.
-  Bytes take(Bytes room, std::vector<kernels::CopyExtent>& burst) {
+  /// Appends to the burst what of the rest fits into `room` bytes and kMostPieces, and returns how
+  /// many bytes they are. An empty burst takes some in any case. Precondition: room > 0.
+  Bytes take(Bytes room, Runs& burst) {
     Bytes taken;
-    while (!done() && room > taken) {
+    while (room > taken && burst.size() < kMostPieces && ready(room)) {
       kernels::CopyExtent rest = rest_of_run();
       if (rest.length > room - taken && !burst.empty()) break;
       rest.length = std::min(rest.length, room - taken);
@@ -36,6 +42,14 @@ class RunCursor {
   }
 
  private:
+  /// Whether there is a run to take from.
+  [[nodiscard]] bool ready(Bytes room) {
+    if (next_ == runs_.size() && more_ && !more_->done()) {
+      runs_ = more_->next(room);
+      next_ = 0;
+    }
+    return next_ < runs_.size();
+  }
   [[nodiscard]] kernels::CopyExtent rest_of_run() const {
     kernels::CopyExtent rest = runs_[next_];
     rest.destination += taken_.size();
@@ -50,7 +64,8 @@ class RunCursor {
     taken_ = Bytes(0);
   }
 
-  std::vector<kernels::CopyExtent> runs_;
+  Runs runs_;
+  std::unique_ptr<BlockRuns> more_;
   std::size_t next_ = 0;
   Bytes taken_;  ///< of runs_[next_]
 };

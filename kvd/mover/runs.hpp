@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <vector>
 
 #include "ipc/vocabulary/units.hpp"
 #include "kernels/copy/copy_extent.hpp"
 #include "kvd/core/effects.hpp"
+#include "kvd/mover/counters.hpp"
 #include "kvd/mover/slab_store.hpp"
 
 namespace kvd::mover {
@@ -15,13 +17,32 @@ namespace kvd::mover {
                                                        std::span<const core::CopySlots::Pair> pairs,
                                                        Bytes slot_bytes, bool to_hbm);
 
-/// The same of ranges of regions.
-[[nodiscard]] std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs,
-                                                       const core::CopyRanges& copy);
-
 /// The same for copies within DRAM.
 [[nodiscard]] std::vector<kernels::CopyExtent> runs_of(const SlabStore& slabs,
                                                        const core::MoveSlots& move);
+
+/// The same of blocks of regions, worked out as they are copied: 8 bytes a block are kept, however
+/// many pieces it has. The slab store and the counter must outlive it.
+class BlockRuns {
+ public:
+  BlockRuns(const SlabStore& slabs, core::CopyRanges copy, RunLengths& lengths);
+
+  [[nodiscard]] bool done() const { return next_ == copy_.blocks.size(); }
+  /// Those of the next blocks, one at least: of `room` bytes in all, or of kMostPieces. Blocks are
+  /// taken in the order of what is written, so neighbours become one run. Precondition: not done.
+  [[nodiscard]] std::vector<kernels::CopyExtent> next(Bytes room);
+
+ private:
+  Bytes expand(const core::CopyRanges::Block& block, std::vector<kernels::CopyExtent>& into) const;
+
+  const SlabStore* slabs_;
+  core::CopyRanges copy_;
+  RunLengths* lengths_;
+  std::size_t next_ = 0;
+};
+
+/// Pieces in a burst, at most: each costs the control thread and the device, however short it is.
+constexpr std::size_t kMostPieces = 2048;
 
 [[nodiscard]] Bytes length_of(const std::vector<kernels::CopyExtent>& runs);
 

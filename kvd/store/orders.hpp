@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -24,21 +27,58 @@ struct CopySlots {
   Bytes slot_bytes;
   std::vector<Pair> pairs;
   bool background = false;  ///< nobody waits for it: after everything else of its direction
+  DomainId domain{};        ///< whose turn it takes
 };
-/// Copy between ranges of regions, within one slab each, and ranges of DRAM slots. The ranges on
-/// the side that is written do not overlap. Reported back as CopyFinished with the ticket.
+/// A piece of every block of a region: block b has `bytes` at offset + b * stride.
+struct BlockPiece {
+  Bytes offset;
+  Bytes stride;
+  Bytes bytes;
+};
+/// Where the blocks of a region lie. In its DRAM slot a block's pieces follow each other.
+struct BlockLayout {
+  std::vector<BlockPiece> pieces;
+  std::vector<SlabIndex> slabs;  ///< of HBM, by position
+  Bytes slab_bytes;
+
+  /// Calls use(position, offset, at, bytes) for each stretch of the block within one slab: the
+  /// slab's position, where in it, and where in the DRAM slot.
+  template <class Use>
+  void each_range(std::uint32_t block, const Use& use) const {
+    Bytes at;
+    for (const BlockPiece& piece : pieces) {
+      const Bytes begin = piece.offset + piece.stride * std::int64_t{block};
+      for (Bytes done; done < piece.bytes;) {
+        const Bytes from = begin + done;
+        const Bytes offset(from.value % slab_bytes.value);
+        const Bytes bytes = std::min(piece.bytes - done, slab_bytes - offset);
+        use(static_cast<std::size_t>(from.value / slab_bytes.value), offset, at, bytes);
+        at += bytes;
+        done += bytes;
+      }
+    }
+  }
+};
+/// Copy blocks of a region from or to DRAM slots. On the side that is written no two are the same.
+/// Reported back as CopyFinished with the ticket. Kept short, as an engine may have many under way:
+/// the layout is shared, and its pieces are worked out when they are copied.
 struct CopyRanges {
-  struct Range {
-    SlabIndex slab;  ///< of HBM
-    Bytes offset;    ///< in the slab
-    SlotId slot;     ///< of DRAM
-    Bytes at;        ///< in the slot
-    Bytes bytes;
+  struct Block {
+    std::uint32_t block = 0;  ///< of the region
+    SlotId slot;              ///< of DRAM
   };
   Ticket ticket;
+  DomainId domain;  ///< whose turn it takes, and within it
+  EngineId engine;  ///< whose
   bool to_hbm = false;
   Bytes slot_bytes;
-  std::vector<Range> ranges;
+  std::shared_ptr<const BlockLayout> layout;
+  std::vector<Block> blocks;
+};
+/// Hand no more of a CopySlots or CopyRanges to the device, as nobody needs it any more. Its
+/// CopyFinished follows once nothing of it is in flight: `dropped`, unless it was too late.
+struct DropCopy {
+  Ticket ticket;
 };
 /// Copy slots of DRAM into other slots of DRAM, which nothing else uses. Nobody waits for it at a
 /// fence, and no byte crosses the link; reported back as CopyFinished with the ticket.
@@ -50,6 +90,7 @@ struct MoveSlots {
   Ticket ticket;
   Bytes slot_bytes;
   std::vector<Pair> pairs;
+  DomainId domain{};
 };
 /// Bring streamed blocks into staging slots, layer group by layer group, while an iteration runs.
 /// A fetch may start once the engine's progress word has reached `after`, because until then the
@@ -72,6 +113,7 @@ struct StreamLayers {
   Bytes slot_bytes;
   std::vector<Fetch> fetches;  ///< by ascending group
   std::uint32_t rank = 0;      ///< of a tensor-parallel group: whose layers
+  DomainId domain{};           ///< whose turn it takes
 };
 /// Start no further fetch of the stream: its iteration is over, or its engine. CopyFinished follows
 /// once nothing of it is in flight.
@@ -85,6 +127,7 @@ struct Scrub {
   std::vector<SlabIndex> slabs;
   std::vector<SlotId> slots;
   Bytes slot_bytes;
+  DomainId domain{};  ///< whose turn it takes: who had it
 };
 /// Put new, zeroed memory in the place of an HBM slab's, since engines of another domain may still
 /// map what is there; reported back as SlabRenewed. Nothing of the slab is in use until then.
@@ -105,8 +148,8 @@ struct AskUnmap {
   EngineId engine;
   SlabIndex slab;
 };
-using Order = std::variant<CopySlots, CopyRanges, MoveSlots, StreamLayers, EndStream, Scrub,
-                           RenewSlab, SendSlab, AskUnmap>;
+using Order = std::variant<CopySlots, CopyRanges, DropCopy, MoveSlots, StreamLayers, EndStream,
+                           Scrub, RenewSlab, SendSlab, AskUnmap>;
 
 /// Orders of the event in hand, in the order in which they must be carried out.
 /// Owner: control thread. Errors: none.

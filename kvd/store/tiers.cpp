@@ -1,6 +1,7 @@
 #include "kvd/store/tiers.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "ipc/vocabulary/check.hpp"
@@ -134,7 +135,7 @@ std::optional<MoveSlots> Tiers::move(const Taker& owner, const std::vector<SlotI
                                                 .mapped = &others,
                                                 .no_new_slab = true});
   if (grant.code != ErrorCode::kOk) return std::nullopt;
-  MoveSlots order{orders_.next_ticket(), owner.slot_bytes, {}};
+  MoveSlots order{orders_.next_ticket(), owner.slot_bytes, {}, owner.domain};
   for (std::size_t i = 0; i < from.size(); ++i) order.pairs.push_back({from[i], grant.slots[i]});
   holds_.copy_reads(order.ticket, Tier::kDram, from);
   orders_.add(order);
@@ -167,13 +168,16 @@ void Tiers::reclaim(DomainId asking, DeviceId device) {
 
 void Tiers::scrub_slabs() {
   const auto scrub = [this](Tier tier, pool::TierPool& pool) {
-    std::vector<SlabIndex> slabs = pool.take_dirty();
-    if (slabs.empty()) return;
+    const std::vector<SlabIndex> slabs = pool.take_dirty();
     if (tier == Tier::kHbm) mappings_.ask_back(slabs);
-    const Ticket ticket = orders_.next_ticket();
-    Scrub order{ticket, tier, std::move(slabs), {}, Bytes(0)};
-    orders_.add(order);
-    zeroing_.emplace(ticket, Zeroing{std::move(order), DomainId()});
+    std::map<DomainId, std::vector<SlabIndex>> by_domain;
+    for (const SlabIndex slab : slabs) by_domain[pool.slab(slab).domain].push_back(slab);
+    for (auto& [domain, dirty] : by_domain) {
+      const Ticket ticket = orders_.next_ticket();
+      Scrub order{ticket, tier, std::move(dirty), {}, Bytes(0), domain};
+      orders_.add(order);
+      zeroing_.emplace(ticket, Zeroing{std::move(order), DomainId()});
+    }
   };
   for (pool::TierPool& device : hbm_) scrub(Tier::kHbm, device);
   scrub(Tier::kDram, dram_);
@@ -184,7 +188,7 @@ void Tiers::scrub_slots() {
   for (DirtySlots& dirty : holds_.take_dirty()) {
     hbm_.of(dirty.device).scrub(dirty.slots);
     const Ticket ticket = orders_.next_ticket();
-    Scrub order{ticket, Tier::kHbm, {}, std::move(dirty.slots), dirty.slot_bytes};
+    Scrub order{ticket, Tier::kHbm, {}, std::move(dirty.slots), dirty.slot_bytes, dirty.domain};
     orders_.add(order);
     zeroing_.emplace(ticket, Zeroing{std::move(order), dirty.domain});
   }

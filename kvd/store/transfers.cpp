@@ -41,7 +41,8 @@ Ticket Transfers::start(const Blocks& blocks, const BlockTable& table, Transfer 
                   transfer.to() == Tier::kHbm,
                   transfer.slot_bytes,
                   {},
-                  in_background(transfer.purpose)};
+                  in_background(transfer.purpose),
+                  transfer.domain};
   order.pairs.resize(transfer.places.size());
   std::transform(transfer.places.begin(), transfer.places.end(), order.pairs.begin(),
                  [&](std::uint32_t i) {
@@ -62,9 +63,16 @@ std::vector<std::uint32_t> Transfers::abandon(Ticket ticket) {
   return std::exchange(transfer.places, {});
 }
 
+void Transfers::drop(EngineId engine) {
+  for (const auto& [ticket, transfer] : transfers_) {
+    if (transfer.abandoned && transfer.request.engine == engine) orders_.add(DropCopy{ticket});
+  }
+}
+
 Ticket Transfers::start(StreamLayers stream, DomainId domain, DeviceId device) {
   stream.fetches = by_group(std::move(stream.fetches));
   stream.ticket = orders_.next_ticket();
+  stream.domain = domain;
   const Ticket ticket = stream.ticket;
   streams_.emplace(ticket, Stream{stream.engine, domain, device, stream.iteration, false});
   orders_.add(std::move(stream));

@@ -63,6 +63,9 @@ class Transfers {
   [[nodiscard]] std::optional<Transfer> ended(Ticket ticket);
   /// Its request ends before it. Returns its places.
   [[nodiscard]] std::vector<std::uint32_t> abandon(Ticket ticket);
+  /// The engine has ended, and waits at no fence: what was abandoned of its requests is copied no
+  /// further.
+  void drop(EngineId engine);
   [[nodiscard]] const Transfer& at(Ticket ticket) const { return transfers_.at(ticket); }
 
   /// Orders the fetches, sorted by layer group here.

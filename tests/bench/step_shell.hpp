@@ -66,6 +66,7 @@ class StepShell {
   void take(const core::CloseDisk&) {}
   void take(const core::WriteDisk&) {}
   void take(const core::CopyRanges&) {}  // no engine places by itself
+  void take(const core::DropCopy&) {}
   void take(const core::SetTicket&) {}
   void take(const core::ReadDisk&) {}
   void take(const core::KeepRows&) {}  // nor a daemon after this one

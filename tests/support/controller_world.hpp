@@ -246,7 +246,7 @@ class World {
   }
 
   /// Ends up to `count` copies, chosen by the seed: the directions are independent of each other,
-  /// and so is what nobody waits for of what somebody does.
+  /// what nobody waits for of what somebody does, and those of one engine of another's.
   void finish_copies(std::size_t count = SIZE_MAX) {
     finish_streams();
     finish_renewals();
@@ -255,16 +255,23 @@ class World {
     for (std::size_t ended = 0; count-- > 0 && !copies.empty(); ++ended) {
       ASSERT_LT(ended, 10'000u) << "the end of each copy begins another one";
       std::vector<std::size_t> heads;
-      std::set<std::pair<DeviceId, std::size_t>> seen;
+      std::set<std::tuple<DeviceId, std::size_t, EngineId>> seen;
       for (std::size_t i = 0; i < copies.size(); ++i) {
-        if (seen.emplace(device_of(copies[i]), copies[i].queue()).second) heads.push_back(i);
+        const EngineId engine = copies[i].slots.engine;
+        if (seen.emplace(device_of(copies[i]), copies[i].queue(), engine).second) {
+          heads.push_back(i);
+        }
       }
       const std::size_t pick = heads[random() % heads.size()];
-      const PendingCopy copy = copies[pick];
+      PendingCopy copy = copies[pick];
       copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(pick));
       const bool ok = fail_copies == 0 || --fail_copies > 0;
+      const bool dropped = copy.dropped && random() % 4 > 0;  // or it comes too late
+      if (dropped) copy.slots.pairs.resize(copy.slots.pairs.size() / 2);
       if (ok) carry_out(copy);
-      feed(finished(copy.ticket, ok));
+      CopyFinished end = finished(copy.ticket, ok && !dropped);
+      end.dropped = dropped;
+      feed(end);
     }
   }
 
@@ -404,6 +411,7 @@ class World {
     Scrub scrubbing;
     bool scrub = false;
     MoveSlots moving{};
+    bool dropped = false;
 
     [[nodiscard]] std::size_t queue() const {
       if (scrub) return 4;
@@ -515,6 +523,9 @@ class World {
     moved += move.pairs.size();
   }
   void take(const Scrub& scrub) { copies.push_back({scrub.ticket, {}, scrub, true}); }
+  void take(const DropCopy& drop) {
+    for (PendingCopy& copy : copies) copy.dropped |= copy.ticket == drop.ticket;
+  }
   void take(const CopyRanges&) { FAIL() << "no engine here places by itself"; }
   void take(const SetTicket&) {}
   void take(const RenewSlab& renew) { renewing.push_back(renew.slab); }

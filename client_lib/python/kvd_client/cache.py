@@ -89,8 +89,9 @@ class Cache:
         this session ends.
 
         Raises OutOfMemory or QuotaExceeded where DRAM is full of what may not make way, WouldBlock
-        where 256 tickets are not over or not polled: nothing is stored then. DeadlineExceeded:
-        whether kvd copies is not known; the error's `ticket` is to be polled where it is not 0."""
+        where 256 tickets are not over or not polled, or as much is under way as may be: nothing is
+        stored then. DeadlineExceeded: whether kvd copies is not known; the error's `ticket` is to
+        be polled where it is not 0."""
         return self._copy("kvd_cache_store", digests, blocks, _PARK if park else 0, timeout)
 
     def load(

@@ -118,8 +118,8 @@ class World {
   // Of these only those of the disk are ever ordered: no engine is silent here
   // or places by itself, and no daemon follows.
   using Rare = std::variant<core::OpenDisk, core::ResizeDisk, core::CloseDisk, core::WriteDisk,
-                            core::ReadDisk, core::Evict, core::CopyRanges, core::SetTicket,
-                            core::KeepRows, core::ForgetKept>;
+                            core::ReadDisk, core::Evict, core::CopyRanges, core::DropCopy,
+                            core::SetTicket, core::KeepRows, core::ForgetKept>;
   void take(const Rare& order);
   void take(const core::Note& note);
   void stream_ended(const Streams::Ended& ended);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -201,14 +202,16 @@ class ByteNode {
 
   /// The copy at the place among those under way, or all of them, with their zeroing.
   void finish(std::size_t place, bool ok = true) {
-    const CopyRanges copy = copies[place];
+    CopyRanges copy = copies[place];
     copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(place));
+    const bool drop = dropped.erase(copy.ticket) > 0;
+    if (drop) copy.blocks.resize(copy.blocks.size() / 2);
     Bytes bytes;
-    for (const CopyRanges::Range& range : copy.ranges) {
-      bytes += range.bytes;
-      if (ok) carry_out(copy, range);
+    for (const CopyRanges::Block& block : copy.blocks) {
+      bytes += Bytes(kBlock);
+      if (ok) carry_out(copy, block);
     }
-    feed(CopyFinished{copy.ticket, ok, bytes, std::chrono::milliseconds(1)});
+    feed(CopyFinished{copy.ticket, ok && !drop, bytes, std::chrono::milliseconds(1), drop});
   }
   void finish_all() {
     while (!copies.empty()) finish(0);
@@ -243,23 +246,29 @@ class ByteNode {
 
   std::unique_ptr<Controller> controller;
   std::vector<CopyRanges> copies;  ///< under way
+  std::set<Ticket> dropped;        ///< of these, that go no further than to the half
   DiskFiles<std::vector<std::uint8_t>, Dram> disk;
   std::map<std::pair<EngineId, std::uint64_t>, SetTicket::State> tickets;
   TimePoint now{1};
 
  private:
-  void carry_out(const CopyRanges& copy, const CopyRanges::Range& range) {
-    const auto hbm = hbm_.begin() + range.slab.value * kSlab + range.offset.value;
-    const auto dram = dram_.begin() + range.slot.slab().value * kSlab +
-                      range.slot.index() * copy.slot_bytes.value + range.at.value;
-    if (copy.to_hbm) {
-      std::copy_n(dram, range.bytes.value, hbm);
-    } else {
-      std::copy_n(hbm, range.bytes.value, dram);
-    }
+  void carry_out(const CopyRanges& copy, const CopyRanges::Block& block) {
+    copy.layout->each_range(
+        block.block, [&](std::size_t position, Bytes offset, Bytes at, Bytes bytes) {
+          const SlabIndex slab = copy.layout->slabs[position];
+          const auto hbm = hbm_.begin() + slab.value * kSlab + offset.value;
+          const auto dram = dram_.begin() + block.slot.slab().value * kSlab +
+                            block.slot.index() * copy.slot_bytes.value + at.value;
+          if (copy.to_hbm) {
+            std::copy_n(dram, bytes.value, hbm);
+          } else {
+            std::copy_n(hbm, bytes.value, dram);
+          }
+        });
   }
   void take(const Reply& reply) { reply_ = reply; }
   void take(const CopyRanges& copy) { copies.push_back(copy); }
+  void take(const DropCopy& drop) { dropped.insert(drop.ticket); }
   void take(const SetTicket& ticket) { tickets[{ticket.engine, ticket.number}] = ticket.state; }
   void take(const Scrub& scrub) { scrubs_.push_back(scrub); }
   void take(const SendSlab& slab) { sent_.push_back(slab.slab); }

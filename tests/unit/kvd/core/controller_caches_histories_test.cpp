@@ -168,7 +168,9 @@ class History {
     if (node_.copies.empty()) return;
     const std::uint32_t place = below(static_cast<std::uint32_t>(node_.copies.size()));
     if (corrupt_ && node_.copies[place].to_hbm) {
-      node_.copies[place].ranges.front().at += Bytes(1);
+      store::BlockLayout off = *node_.copies[place].layout;
+      off.pieces.front().offset += Bytes(1);
+      node_.copies[place].layout = std::make_shared<const store::BlockLayout>(std::move(off));
     }
     node_.finish(place, below(12) != 0);
     settle();

@@ -131,6 +131,24 @@ TEST(ControllerCaches, WhatIsParkedEndsWithItsSession) {
   EXPECT_EQ(b.leading({2, 3}), 2u) << "the other has it parked, too";
 }
 
+// More than one event gives up.
+TEST(ControllerCaches, MuchThatWasParkedIsGivenUpByAndBy) {
+  constexpr std::uint32_t kSlabs = 600;
+  ByteNode node(8, kSlabs);
+  Placer a(node), b(node);
+  for (std::uint32_t seed = 0; seed < 4 * kSlabs; seed += 4) {
+    ASSERT_EQ(ByteNode::code(a.store({seed, seed + 1, seed + 2, seed + 3}, true)), ErrorCode::kOk);
+    node.finish_all();
+  }
+  (void)b.store({1}, true);
+  node.feed(Detach{a.id});
+  const auto dram = [&] { return node.controller->status(node.now).tiers[1]; };
+  EXPECT_LT(dram().free, dram().capacity - Bytes(ByteNode::kBlock));
+  node.feed(Tick{});
+  EXPECT_EQ(dram().free, dram().capacity - Bytes(ByteNode::kBlock));
+  EXPECT_EQ(b.leading({1}), 1u) << "another has it parked, too";
+}
+
 TEST(ControllerCaches, DramFullOfWhatIsParkedRefusesWithTheRemedyAndKeepsTheRest) {
   ByteNode node;
   Placer a(node);
@@ -242,6 +260,66 @@ TEST(ControllerCaches, WhatAnEngineStoredThatPartsInPeaceIsFound) {
   ASSERT_EQ(ByteNode::code(b.ask(Op::kLoad, {1}, {2})), ErrorCode::kOk);
   node.finish_all();
   EXPECT_TRUE(node.holds(b.region, 2, 1));
+}
+
+TEST(ControllerCaches, OfAnEngineThatHasGoneOnlyWhatOthersFindIsCopiedOn) {
+  for (const bool dies : {false, true}) {
+    ByteNode node;
+    Placer a(node), b(node);
+    (void)b.store({1});
+    node.finish_all();
+    (void)a.ask(Op::kLoad, {1}, {0});
+    (void)a.ask(Op::kStore, {2}, {1}, true);
+    (void)a.ask(Op::kStore, {3}, {2});
+    (void)b.ask(Op::kLoad, {1}, {3});
+    ASSERT_EQ(node.copies.size(), 4u);
+    std::set<Ticket> expected = {node.copies[0].ticket, node.copies[1].ticket};
+    if (dies) expected.insert(node.copies[2].ticket);
+    node.feed(dies ? Event(Dying{a.id}) : Event(Detach{a.id}));
+    EXPECT_EQ(node.dropped, expected);
+    EXPECT_EQ(node.controller->status(node.now).counters.copy_failures, 0u);
+    node.finish_all();
+    EXPECT_EQ(node.controller->status(node.now).counters.copy_failures, 0u) << "nothing is wrong";
+    EXPECT_EQ(b.state(), State::kDone);
+    EXPECT_TRUE(node.holds(b.region, 3, 1));
+    EXPECT_EQ(b.leading({2}), 0u);
+    EXPECT_EQ(b.leading({3}), dies ? 0u : 1u);
+  }
+}
+
+TEST(ControllerCaches, WhatIsStoredAgainAfterADropIsFound) {
+  ByteNode node;
+  Placer a(node), b(node);
+  (void)a.store({1, 2});
+  (void)a.ask(Op::kDrop, {1, 2});
+  (void)b.store({2});
+  node.finish(0);
+  EXPECT_EQ(b.leading({2}), 0u);
+  node.finish_all();
+  EXPECT_EQ(b.leading({2}), 1u);
+  EXPECT_EQ(b.leading({1}), 0u);
+  (void)b.store({1});
+  node.finish_all();
+  EXPECT_EQ(b.leading({1}), 1u) << "a drop is for what is under way alone";
+}
+
+// A region of four blocks: 16 of them may be under way.
+TEST(ControllerCaches, FourTimesTheRegionsBytesAreUnderWayAtMost) {
+  ByteNode node;
+  Placer a(node), b(node);
+  (void)a.store({1, 2, 3, 4});
+  node.finish_all();
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2, 3, 4}, {0, 1, 2, 3})), ErrorCode::kOk);
+  }
+  const auto refused = a.ask(Op::kLoad, {1}, {0});
+  EXPECT_EQ(ByteNode::code(refused), ErrorCode::kWouldBlock);
+  EXPECT_THAT(std::get<Error>(refused->body).message, HasSubstr("wait for some of them"));
+  EXPECT_EQ(ByteNode::code(b.ask(Op::kLoad, {1}, {0})), ErrorCode::kOk) << "others are others";
+  node.finish(0);
+  EXPECT_EQ(ByteNode::code(a.ask(Op::kLoad, {1, 2, 3, 4}, {0, 1, 2, 3})), ErrorCode::kOk);
+  node.finish_all();
+  EXPECT_EQ(ByteNode::code(a.store({5, 6, 7, 8})), ErrorCode::kOk);
 }
 
 TEST(ControllerCaches, ARegionFreedWhileItIsStoredIsReadToTheEnd) {

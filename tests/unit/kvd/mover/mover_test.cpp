@@ -176,6 +176,146 @@ TEST(Mover, ScrubsSlotsAndSlabsInBursts) {
   }
 }
 
+core::CopySlots of(std::uint32_t domain, std::uint32_t engine, core::CopySlots copy) {
+  copy.domain = DomainId(domain);
+  copy.engine = EngineId(engine);
+  return copy;
+}
+
+// Two bursts are with the device already; of a queue there are ten.
+TEST(Mover, AnotherDomainsCopyWaitsForABurstOfEachAndNotForTheirQueues) {
+  for (const bool to_hbm : {true, false}) {
+    for (const bool background : {true, false}) {
+      MoverWorld world(held());
+      const auto hog = [&](std::uint64_t ticket, std::uint32_t domain) {
+        return of(domain, 1, MoverWorld::copy(ticket, to_hbm, 0, 0, 20, background));
+      };
+      for (const std::uint64_t ticket : {1u, 2u, 3u}) world.mover->copy(hog(ticket, 1), nullptr);
+      world.mover->copy(hog(4, 2), nullptr);
+      world.mover->copy(of(3, 2, MoverWorld::copy(5, to_hbm, 90, 90, 2, background)), nullptr);
+      world.let_all_go();
+      EXPECT_EQ(world.order().front(), 5u);
+      EXPECT_EQ(world.order()[1], 1u) << "the first of the longer queue had a start of two bursts";
+      EXPECT_EQ(world.order()[2], 4u);
+    }
+  }
+}
+
+TEST(Mover, EnginesOfADomainTakeTurnsToo) {
+  MoverWorld world(held());
+  for (const std::uint64_t ticket : {1u, 2u, 3u}) {
+    world.mover->copy(of(1, 1, MoverWorld::copy(ticket, true, 0, 0, 20)), nullptr);
+  }
+  world.mover->copy(of(1, 2, MoverWorld::copy(4, true, 50, 50, 2)), nullptr);
+  world.let_all_go();
+  EXPECT_THAT(world.order(), ElementsAre(4, 1, 2, 3));
+}
+
+TEST(Mover, OfADroppedCopyOnlyWhatTheDeviceHasIsCopied) {
+  MoverWorld world(held());
+  world.fill();
+  Words words;
+  world.mover->copy(MoverWorld::copy(1, true, 0, 0, 20), &words.h2d);
+  world.mover->copy(MoverWorld::copy(2, true, 50, 50, 20), &words.h2d);
+  world.mover->drop(Ticket(2));
+  world.mover->drop(Ticket(1));
+  world.mover->drop(Ticket(9));  // has ended, or never was
+  world.poll();
+  EXPECT_THAT(world.order(), ElementsAre(2)) << "nothing of it was begun";
+  world.let_all_go();
+  ASSERT_THAT(world.order(), ElementsAre(2, 1)) << "not before the device has done with it";
+  for (const core::CopyFinished& end : world.finished) EXPECT_TRUE(end.dropped && !end.ok);
+  EXPECT_EQ(world.finished[1].bytes, MoverWorld::kSlot * 4) << "two bursts";
+  EXPECT_TRUE(world.holds(3, 3));
+  EXPECT_FALSE(world.holds(4, 4));
+  EXPECT_EQ(words.h2d, 0u) << "no fence says that it is there";
+  world.mover->copy(MoverWorld::copy(3, true, 0, 0, 1), nullptr);
+  world.let_all_go();
+  EXPECT_TRUE(world.finished[2].ok) << "others go on";
+}
+
+TEST(Mover, ACopyThatTheDeviceHasAllOfIsNotDropped) {
+  MoverWorld world(held());
+  Words words;
+  world.mover->copy(MoverWorld::copy(1, true, 0, 0, 3), &words.h2d);
+  world.mover->drop(Ticket(1));
+  world.let_all_go();
+  ASSERT_THAT(world.order(), ElementsAre(1));
+  EXPECT_TRUE(world.finished[0].ok && !world.finished[0].dropped);
+  EXPECT_EQ(words.h2d, 1u);
+}
+
+// One domain's layers are always due.
+TEST(Mover, StreamsOfOneDomainLeaveAFourthOfTheBurstsToWhatOthersWaitFor) {
+  MoverWorld world(held());
+  Words words;
+  core::StreamLayers layers =
+      MoverWorld::stream(1, 1, 4, {{1, 0, MoverWorld::pairs(100, 100, 60)}});
+  layers.domain = DomainId(1);
+  world.mover->stream(layers, words.layer());
+  world.mover->copy(of(1, 1, MoverWorld::copy(2, true, 0, 0, 2)), nullptr);
+  world.mover->copy(of(2, 2, MoverWorld::copy(3, true, 50, 50, 4)), nullptr);
+  world.let_all_go();
+  EXPECT_THAT(world.order(), ElementsAre(3, 1, 2)) << "its own come after its layers";
+}
+
+// Blocks of two pieces, the second halves far behind the first ones.
+TEST(Mover, CopiesBlocksOfARegionBothWaysInBurstsOfFewPieces) {
+  MoverWorld world(held());
+  world.fill();
+  constexpr std::uint32_t kBlocks = 100;
+  auto layout = std::make_shared<core::BlockLayout>();
+  const Bytes half(MoverWorld::kSlot.value / 2);
+  layout->pieces = {{Bytes(0), half, half}, {half * kBlocks, half, half}};
+  layout->slabs = {SlabIndex(0)};
+  layout->slab_bytes = kMiB * 4;
+  core::CopyRanges copy{Ticket(1), DomainId(1), EngineId(1), true, MoverWorld::kSlot, layout, {}};
+  for (std::uint32_t i = 0; i < kBlocks; ++i) {
+    copy.blocks.push_back({kBlocks - 1 - i, MoverWorld::slot(150 + i)});
+  }
+  world.mover->copy(copy);
+  world.let_all_go();
+  ASSERT_THAT(world.order(), ElementsAre(1));
+  EXPECT_EQ(world.finished[0].bytes, MoverWorld::kSlot * kBlocks);
+  const std::byte* hbm = world.bytes(Tier::kHbm, 0).data();
+  for (std::uint32_t i = 0; i < kBlocks; ++i) {
+    const std::byte* slot = world.bytes(Tier::kDram, 150 + i).data();
+    const std::uint32_t block = kBlocks - 1 - i;
+    ASSERT_EQ(std::memcmp(hbm + block * half.size(), slot, half.size()), 0) << block;
+    ASSERT_EQ(std::memcmp(hbm + (kBlocks + block) * half.size(), slot + half.size(), half.size()),
+              0)
+        << block;
+  }
+  copy.ticket = Ticket(2);
+  copy.to_hbm = false;
+  for (auto& [block, slot] : copy.blocks) slot = MoverWorld::slot(block);
+  world.mover->copy(copy);
+  world.let_all_go();
+  EXPECT_EQ(std::memcmp(world.bytes(Tier::kDram, 7).data(), hbm + 7 * half.size(), half.size()), 0);
+  EXPECT_EQ(world.mover->counters().runs[1].sum, MoverWorld::kSlot * kBlocks);
+}
+
+TEST(Mover, ManyTinyPiecesAreManyBursts) {
+  MoverWorld world(held());
+  auto layout = std::make_shared<core::BlockLayout>();
+  constexpr std::uint32_t kPieces = 4096;
+  for (std::uint32_t i = 0; i < kPieces; ++i)
+    layout->pieces.push_back({Bytes(i * 2), Bytes(8192), Bytes(1)});
+  layout->slabs = {SlabIndex(0)};
+  layout->slab_bytes = kMiB * 4;
+  world.mover->copy({Ticket(1),
+                     DomainId(1),
+                     EngineId(1),
+                     true,
+                     MoverWorld::kSlot,
+                     layout,
+                     {{0, MoverWorld::slot(0)}, {1, MoverWorld::slot(1)}}});
+  EXPECT_EQ(world.backend->faults().held, 2u) << "of the four that it takes";
+  world.let_all_go();
+  EXPECT_EQ(world.finished.at(0).bytes, Bytes(kPieces * 2));
+  EXPECT_EQ(world.backend->counters().batches_completed[0], 4u);
+}
+
 TEST(Mover, CountsHowLongTheRunsAre) {
   MoverWorld world;
   auto copy = MoverWorld::copy(1, true, 0, 100, 8);  // one run of 128 KiB

@@ -90,6 +90,21 @@ TEST_F(TransfersTest, EndsOnce) {
   EXPECT_FALSE(sut.under_way(kA, kDevice));
 }
 
+TEST_F(TransfersTest, DropsWhatWasAbandonedOfAnEngineThatHasEnded) {
+  const Ticket lost = sut.start(blocks, table, moving(Purpose::kRotateIn, {0}));
+  (void)sut.start(blocks, table, moving(Purpose::kRotateOut, {1}));
+  Transfer others = moving(Purpose::kSync, {1});
+  others.request.engine = EngineId(kEngine.value + 1);
+  (void)sut.abandon(sut.start(blocks, table, others));
+  (void)sut.abandon(lost);
+  (void)ordered<CopySlots>();
+  sut.drop(kEngine);
+  const auto drops = ordered<DropCopy>();
+  ASSERT_THAT(drops, SizeIs(1)) << "its engine lives, or its request does";
+  EXPECT_EQ(drops[0].ticket, lost);
+  EXPECT_TRUE(sut.open(lost)) << "until the device has done with it";
+}
+
 TEST_F(TransfersTest, AnAbandonedOneStaysOpenWithoutItsPlaces) {
   const Ticket ticket = sut.start(blocks, table, moving(Purpose::kRotateIn, {0, 1}));
   EXPECT_THAT(sut.abandon(ticket), ElementsAre(0, 1));
