@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ipc/wire/codec.hpp"
+#include "kvd/core/controller.hpp"
+
+namespace kvd::bench {
+
+/// What one command, or another event, costs the control thread.
+struct CommandCost {
+  std::string name;
+  double ms = 0;  ///< CPU time of decoding and of the Controller
+};
+
+/// A Controller in its fullest state, one domain of which does all that it may at once: its cache
+/// fills DRAM, its engines have as many requests, names, regions, caches and copies under way as
+/// they can. Each command is then given its largest counts. Memory is of ids alone. Commands that
+/// the Controller refuses count as well: refusing costs time, too.
+/// Owner: one thread.
+class CommandWorld {
+ public:
+  CommandWorld();
+
+  /// Each command and event, several times; the dearest of each. Ends what it measures as it goes,
+  /// so one world serves for one call.
+  [[nodiscard]] std::vector<CommandCost> measure();
+
+ private:
+  struct Placer {  ///< an engine that places its blocks
+    EngineId id;
+    RegionId region;
+    core::CacheId cache;   ///< blocks of one piece
+    core::CacheId pieces;  ///< the same of 16
+    core::CacheId large;   ///< for one of which many of the others make way
+    std::uint64_t ticket = 0;
+  };
+
+  [[nodiscard]] EngineId attach(DomainId domain, bool places);
+  [[nodiscard]] Placer placer(DomainId domain);
+  [[nodiscard]] core::CacheId open_cache(const Placer& placer, std::uint32_t pieces,
+                                         Bytes block = Bytes(4096));
+  void fill_requests(EngineId engine);
+  void fill_cache(Placer& placer);
+  void occupy(Placer& placer);
+
+  void measure_requests(EngineId engine);
+  void step(const std::string& name, EngineId engine);
+  void measure_caches(Placer& placer);
+  void measure_regions();
+  void measure_events(const Placer& fullest, const Placer& parks, EngineId requests);
+
+  /// Decodes and carries out a frame, under the name.
+  void frame(const std::string& name, EngineId engine, wire::CommandBody body);
+  void measured(const std::string& name, const core::Event& event);
+  void count(const std::string& name, double ms);
+  /// Of kCount blocks, from that digest on.
+  [[nodiscard]] wire::CommandBody cache(Placer& placer, core::CacheId cache, wire::CacheOp op,
+                                        std::uint64_t first, bool park = false);
+
+  void command(EngineId engine, decltype(core::Command::body) body);
+  double timed(const core::Event& event);
+  void take_all();
+  void settle();
+
+  void take(const core::Reply& reply);
+  void take(const core::CopySlots& copy) { ended(copy.ticket); }
+  void take(const core::CopyRanges& copy);
+  void take(const core::MoveSlots& copy) { ended(copy.ticket); }
+  void take(const core::StreamLayers& stream) { ended(stream.ticket); }
+  void take(const core::Scrub& scrub) { ended(scrub.ticket); }
+  void take(const core::RenewSlab& renew) { pending_.emplace_back(core::SlabRenewed{renew.slab}); }
+  void take(const core::SendSlab& sent) {
+    if (!sent.region) pending_.emplace_back(core::SlabMapped{sent.engine, sent.slab});
+  }
+  void take(const core::AskUnmap& ask) {
+    pending_.emplace_back(core::SlabUnmapped{ask.engine, ask.slab});
+  }
+  template <class Other>
+  void take(const Other&) {}
+  void ended(Ticket ticket) {
+    pending_.emplace_back(core::CopyFinished{ticket, true, Bytes(1), Nanoseconds(1), false});
+  }
+
+  std::unique_ptr<core::Controller> controller_;
+  TimePoint now_{std::chrono::seconds(1)};
+  std::uint64_t last_reply_to_ = 0;
+  std::vector<core::Effect> effects_;
+  std::deque<core::Event> pending_;
+  bool hold_ = false;  ///< copies of regions stay under way
+  std::vector<Ticket> held_;
+  std::uint64_t value_ = 0;  ///< of the last reply, or its region
+  std::string refused_;      ///< why; of the last command
+  std::vector<core::RunEntry> run_;
+  std::uint64_t iteration_ = 0;
+  std::vector<wire::CacheBlock> blocks_;  ///< of the command in hand
+  std::vector<CommandCost> costs_;
+};
+
+}  // namespace kvd::bench
