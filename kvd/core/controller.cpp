@@ -36,12 +36,14 @@ struct Controller::House {
 
   Ground ground;
   Parts parts{ground};
+  bool clearing = false;  ///< the cache is being emptied, tick by tick
 
   void on_slab_renewed(SlabIndex slab);
   void on_tick();
   void retune(const Tuning& wanted);
   void requota(const Requota& wanted);
   void clear_cache();
+  void clear_on();
   [[nodiscard]] std::string validate() const;
   [[nodiscard]] std::string validate(const Request& request) const;
 };
@@ -174,6 +176,7 @@ void Controller::House::on_tick() {
     parts.silence.evict(session);
   }
   parts.compactor.start();
+  if (clearing) clear_on();
   if (ground.engine_caches.give_up_parked()) parts.claims.serve_everyone();
   if (ground.disk.expire()) parts.claims.serve_everyone();
   parts.standstills.watch();
@@ -206,11 +209,17 @@ void Controller::House::requota(const Requota& wanted) {
 void Controller::House::clear_cache() {
   Bytes bytes;
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) bytes += ground.store.cache.cached(tier);
-  ground.store.cache.clear();
   bytes += ground.disk.bytes();
   ground.disk.clear();
   ground.context.note(Note::Level::kInfo, EngineId(),
                       "the prefix cache was emptied: " + std::to_string(bytes.value) + " bytes");
+  clear_on();
+}
+
+// The control thread has others to serve: of a large cache a tick takes a part.
+void Controller::House::clear_on() {
+  constexpr std::size_t kRows = 8192;
+  clearing = !ground.store.cache.clear(kRows);
   parts.claims.serve_everyone();
 }
 

@@ -302,7 +302,8 @@ Bytes Cache::cached(Tier tier) const {
 }
 
 // What is read for its sum goes, too: its slots wait for the end of that.
-void Cache::clear() {
+bool Cache::clear(std::size_t most) {
+  evictions_left_ = most;
   for (auto& [domain, shelf] : shelves_) {
     for (const EntryId entry : std::exchange(shelf.read, {})) shelf.index.release(entry);
     for (std::uint32_t device = 0; device < tiers_.hbm().count(); ++device) {
@@ -311,6 +312,7 @@ void Cache::clear() {
       }
     }
   }
+  return std::exchange(evictions_left_, SIZE_MAX) > 0;
 }
 
 Bytes Cache::lent(DomainId domain, Tier tier, DeviceId device) const {
