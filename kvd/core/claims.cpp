@@ -15,9 +15,17 @@ void Claims::serve_everyone() {
 void Claims::serve(DomainId domain) {
   const auto found = requests_.domains().find(domain);
   if (found == requests_.domains().end() || found->second.claims.empty()) return;
+  const auto& claims = found->second.claims;
+  const std::uint64_t last = claims.rbegin()->first;
   std::set<DeviceId> kept;  // for one that came before
   const auto is_kept = [&](DeviceId device) { return kept.contains(device); };
-  for (const auto& [order, request] : std::map(found->second.claims)) {
+  // Most often the first waits, and all behind it: these may be thousands. What is served leaves.
+  std::uint64_t order = 0;
+  for (auto claim = claims.begin(); claim != claims.end() && kept.size() < store_.hbm.count();
+       claim = claims.upper_bound(order)) {
+    order = claim->first;
+    if (order > last) return;
+    Request* const request = claim->second;
     const std::vector<DeviceId>& devices = requests_.session_of(*request).devices().all();
     if (request->order.curbed) continue;  // another one is to end first
     if (!kept.empty() && std::any_of(devices.begin(), devices.end(), is_kept)) continue;
