@@ -38,7 +38,7 @@ struct Controller::House {
   Parts parts{ground};
   bool clearing = false;  ///< the cache is being emptied, tick by tick
 
-  void on_slab_renewed(SlabIndex slab);
+  void on_slab_renewed(const SlabRenewed& renewed);
   void on_tick();
   void retune(const Tuning& wanted);
   void requota(const Requota& wanted);
@@ -94,7 +94,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                    }
                  },
                  [&](const PlanReady& e) { parts.plans.on_plan(e); },
-                 [&](const SlabRenewed& e) { house_->on_slab_renewed(e.slab); },
+                 [&](const SlabRenewed& e) { house_->on_slab_renewed(e); },
                  // Who waited for it goes on.
                  [&](const DiskOpened& e) {
                    house_->ground.disk.on_opened(e);
@@ -161,8 +161,8 @@ Bytes Controller::region_bytes(EngineId engine) const {
   return it == sessions.end() ? Bytes(0) : house_->parts.regions.region_bytes(it->second);
 }
 
-void Controller::House::on_slab_renewed(SlabIndex slab) {
-  ground.store.tiers.hbm().with(slab).slab_renewed(slab);
+void Controller::House::on_slab_renewed(const SlabRenewed& renewed) {
+  ground.store.tiers.renewed(renewed.tier, renewed.slab);
   parts.claims.serve_everyone();
 }
 

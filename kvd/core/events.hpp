@@ -245,9 +245,10 @@ struct SlabUnsent {
   SlabIndex slab;
   RegionId region;  ///< none: it was for blocks
 };
-/// RenewSlab was carried out.
+/// RenewSlab was carried out, or a slab that had no memory at the start has some now.
 struct SlabRenewed {
   SlabIndex slab;
+  Tier tier = Tier::kHbm;
 };
 /// What SolvePlacement asked for, or why it could not be answered.
 struct PlanReady {

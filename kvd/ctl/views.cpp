@@ -28,7 +28,13 @@ std::string pools_table(const Json& pools) {
                bytes(p.at("quarantined_bytes")), bytes(p.at("stranded_bytes")), text(p.at("slabs")),
                text(p.at("slabs_unassigned")), text(slots.at("sealed")), text(slots.at("open"))});
   }
-  return table.render();
+  std::string missing;
+  for (const Json& p : pools) {
+    if (p.at("missing_bytes") == 0) continue;
+    missing += text(p.at("tier")) + ": " + bytes(p.at("missing_bytes")) +
+               " have no memory yet; kvd makes them as memory comes free (kvdctl events)\n";
+  }
+  return table.render() + missing;
 }
 
 std::string pools_view(const Json& document) {

@@ -56,6 +56,7 @@ void add_tier(Tier tier, const std::string& device, const pool::TierStats& stats
   const Labels labels = {name(tier), device};
   out.add("kvd_pool_capacity_bytes", labels, stats.capacity);
   out.add("kvd_pool_free_bytes", labels, stats.free);
+  out.add("kvd_pool_missing_bytes", labels, stats.missing);
   out.add("kvd_pool_region_bytes", labels, stats.region);
   out.add("kvd_pool_quarantined_bytes", labels, stats.quarantined);
   out.add("kvd_slab_retiring", labels, std::uint64_t{stats.slabs_retiring});

@@ -19,7 +19,8 @@ std::uint32_t Budget::room(DomainId domain) const {
 // to be made.
 std::uint32_t Budget::fresh_room(DomainId domain) const {
   const DomainSums& all = book_.ledger().total();
-  const std::uint32_t fresh = all.loose_slabs() - all.lent_slabs();
+  const std::uint32_t fresh =
+      all.loose_slabs() - all.lent_slabs() - all.loose_as(SlabUse::kMissing);
   std::uint64_t kept = 0;
   for (const auto& [other, quota] : quotas_) {
     if (other == domain) continue;

@@ -16,7 +16,7 @@ const char* name(SlotState state) {
 
 const char* name(SlabUse use) {
   constexpr std::array<const char*, kSlabUses> kNames = {
-      "clean", "dirty", "scrubbing", "class", "region", "quarantined", "renewing"};
+      "clean", "dirty", "scrubbing", "class", "region", "quarantined", "renewing", "missing"};
   const auto index = static_cast<std::size_t>(use);
   KVD_CHECK(index < kNames.size(), "unknown slab use");
   return kNames[index];

@@ -36,13 +36,14 @@ enum class SlabUse : std::uint8_t {
   kRegion,       ///< leased whole to one session (level 1)
   kQuarantined,  ///< a region whose engine died and may still write it
   kRenewing,     ///< unassigned; gets new memory, as engines of another domain know the old
+  kMissing,      ///< unassigned; there was no memory for it yet
 };
-constexpr std::size_t kSlabUses = 7;
+constexpr std::size_t kSlabUses = 8;
 [[nodiscard]] const char* name(SlabUse use);
 
 constexpr bool unassigned(SlabUse use) {
   return use == SlabUse::kClean || use == SlabUse::kDirty || use == SlabUse::kScrubbing ||
-         use == SlabUse::kRenewing;
+         use == SlabUse::kRenewing || use == SlabUse::kMissing;
 }
 
 }  // namespace kvd::pool

@@ -103,6 +103,9 @@ TierPool::TierPool(Config config, Quotas quotas)
             "a slot id cannot number that many slabs");
   KVD_CHECK(check_quotas(quotas_, book_.capacity()).ok(),
             "quotas were not checked against the tier");
+  for (const SlabIndex slab : config_.missing) {
+    book_.change(slab, [](Slab& without) { without.use = SlabUse::kMissing; });
+  }
 }
 
 Status TierPool::add_class(ClassId model_class, Bytes slot_bytes) {

@@ -43,7 +43,8 @@ struct TierStats {
   std::uint32_t slabs = 0;
   std::uint32_t slabs_unassigned = 0;
   std::uint32_t slabs_retiring = 0;  ///< kept for a region: see TierPool::retire
-  Bytes free;                        ///< unassigned slabs + free slots
+  Bytes free;                        ///< unassigned slabs that have memory + free slots
+  Bytes missing;                     ///< slabs that have no memory yet
   Bytes region;                      ///< leased to level-1 sessions
   Bytes quarantined;                 ///< slots and regions
   Bytes stranded;                    ///< free slots in slabs that also hold used slots
@@ -69,9 +70,11 @@ class TierPool {
     Bytes slab_bytes;
     std::uint32_t slabs = 0;
     SlabIndex first{0};  ///< number of its first slab; the others follow
+    /// Slabs that there was no memory for yet; slab_renewed() says that there is.
+    std::vector<SlabIndex> missing = {};
   };
 
-  /// Every slab starts clean: the tier hands its memory over zeroed.
+  /// Every slab that has memory starts clean: the tier hands it over zeroed.
   /// Precondition: slab_bytes > 0, first + slabs < SlotId::kMaxSlabs, check_quotas is content.
   TierPool(Config config, Quotas quotas);
 
@@ -160,7 +163,7 @@ class TierPool {
   void renew_for(DomainId domain, Bytes wanted);
   /// The slabs to get new memory since the last call; nothing of theirs is in use.
   [[nodiscard]] std::vector<SlabIndex> take_renewals();
-  void slab_renewed(SlabIndex slab);  ///< renewing -> clean, and known to nobody
+  void slab_renewed(SlabIndex slab);  ///< renewing, missing -> clean; known to nobody
 
   // ---- budgets ----
   /// What the domain could be granted at once, in bytes, over all classes and within its quota: its

@@ -141,7 +141,8 @@ void TierPool::renew_for(DomainId domain, Bytes wanted) {
 std::vector<SlabIndex> TierPool::take_renewals() { return renewals_.take(); }
 
 void TierPool::slab_renewed(SlabIndex index) {
-  KVD_CHECK(book_.at(index).use == SlabUse::kRenewing,
+  const SlabUse use = book_.at(index).use;
+  KVD_CHECK(use == SlabUse::kRenewing || use == SlabUse::kMissing,
             "a slab has new memory that was not renewing");
   book_.change(index, [](Slab& slab) { slab.use = SlabUse::kClean; });
 }

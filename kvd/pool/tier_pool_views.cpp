@@ -59,6 +59,7 @@ TierStats& TierStats::operator+=(const TierStats& other) {
   slabs_unassigned += other.slabs_unassigned;
   slabs_retiring += other.slabs_retiring;
   free += other.free;
+  missing += other.missing;
   region += other.region;
   quarantined += other.quarantined;
   stranded += other.stranded;
@@ -76,7 +77,7 @@ TierStats TierPool::stats() const {
   for (const Slab& slab : book_.slabs()) {
     if (unassigned(slab.use)) {
       ++stats.slabs_unassigned;
-      stats.free += config_.slab_bytes;
+      (slab.use == SlabUse::kMissing ? stats.missing : stats.free) += config_.slab_bytes;
     }
     if (slab.retiring) ++stats.slabs_retiring;
     if (slab.use == SlabUse::kRegion) stats.region += config_.slab_bytes;

@@ -121,6 +121,8 @@ class Tiers {
   // ---- new memory ----
   /// Orders what the event in hand found out to be needed. Returns how many slabs.
   std::uint64_t order_renewals();
+  /// The slab has new memory.
+  void renewed(Tier tier, SlabIndex slab) { with(tier, slab).slab_renewed(slab); }
 
   // ---- engines ----
   void engine_came(EngineId engine);

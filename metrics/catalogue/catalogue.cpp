@@ -28,7 +28,7 @@ constexpr Text kWayNames[] = {"in", "out"};
 constexpr Text kSlotStateNames[] = {"free",     "filling",     "open",     "sealed",
                                     "draining", "quarantined", "scrubbing"};
 constexpr Text kSlabUseNames[] = {"clean",  "dirty",       "scrubbing", "class",
-                                  "region", "quarantined", "renewing"};
+                                  "region", "quarantined", "renewing",  "missing"};
 constexpr Text kRequestStateNames[] = {"waiting",      "prefill", "running",
                                        "swapping_out", "rotary",  "swapping_in"};
 constexpr Text kReasonNames[] = {"dram", "growth", "promise"};
@@ -363,6 +363,12 @@ constexpr Metric kCatalogue[] = {
      "bytes",
      {{kTier, kDevice}},
      "Unassigned slabs and free slots.",
+     "Memory"},
+    {"kvd_pool_missing_bytes",
+     kGauge,
+     "bytes",
+     {{kTier, kDevice}},
+     "Part of the pool that had no memory yet: made as it comes free.",
      "Memory"},
     {"kvd_pool_page_info",
      kGauge,

@@ -34,7 +34,8 @@ function tile(name, value, note, mood = "") {
 }
 
 function showTiles({ status, cache }) {
-  const use = (pool) => 1 - pool.free_bytes / Math.max(1, pool.capacity_bytes);
+  const held = (pool) => pool.capacity_bytes - pool.free_bytes - pool.missing_bytes;
+  const use = (pool) => held(pool) / Math.max(1, pool.capacity_bytes);
   const [hbm, dram] = status.pools, r = status.requests;
   const live = Object.values(r).reduce((a, b) => a + b, 0);
   const per = (key, seconds = 10) => {
@@ -47,8 +48,8 @@ function showTiles({ status, cache }) {
   const total = (c) => (c.met + c.missed > 0 ? `${percentText(c.met / (c.met + c.missed))} of ${countText(c.met + c.missed)} in all` : "none yet");
   const tiles = [
     tile("Requests", String(live), `${r.running} running, ${r.waiting} waiting, ${r.rotary + r.swapping_in + r.swapping_out} rotated`),
-    tile("HBM in use", percentText(use(hbm)), `${bytesText(hbm.capacity_bytes - hbm.free_bytes)} of ${bytesText(hbm.capacity_bytes)}`),
-    tile("DRAM in use", percentText(use(dram)), `${bytesText(dram.capacity_bytes - dram.free_bytes)} of ${bytesText(dram.capacity_bytes)}`),
+    tile("HBM in use", percentText(use(hbm)), `${bytesText(held(hbm))} of ${bytesText(hbm.capacity_bytes)}`),
+    tile("DRAM in use", percentText(use(dram)), `${bytesText(held(dram))} of ${bytesText(dram.capacity_bytes)}`),
     tile("Tokens a second", countText(per("tokens")), `${countText(history.last.tokens)} in all`),
     tile("TTFT met", percentText(goal("ttft")), total(status.counters.ttft), mood(goal("ttft"))),
     tile("TBT met", percentText(goal("tbt")), total(status.counters.tbt), mood(goal("tbt"))),

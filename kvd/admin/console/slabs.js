@@ -47,7 +47,7 @@ export class TierMap {
 
   drawBar() {
     const p = this.pool, total = p.capacity_bytes || 1;
-    const parts = [["requests", p.capacity_bytes - p.free_bytes - p.region_bytes - p.quarantined_bytes - this.cached, "sealed"],
+    const parts = [["requests", p.capacity_bytes - p.free_bytes - p.missing_bytes - p.region_bytes - p.quarantined_bytes - this.cached, "sealed"],
       ["cached", this.cached, "cached"], ["regions", p.region_bytes, "region"], ["quarantined", p.quarantined_bytes, "quarantined"],
       ["free", p.free_bytes, "free"]].map(([name, bytes, tint]) => [name, Math.max(0, bytes), tint]);
     const { context: c, width } = begin(this.bar, 14);

@@ -156,9 +156,9 @@ void visit(A& a, core::Counters& counters) {
 
 template <class A>
 void visit(A& a, pool::TierStats& s) {
-  static_assert(sizeof(pool::TierStats) == 88, "send a new field, too");
-  all(a, s.capacity, s.slab_bytes, s.slabs, s.slabs_unassigned, s.slabs_retiring, s.free, s.region,
-      s.quarantined, s.stranded, s.slots_by_state);
+  static_assert(sizeof(pool::TierStats) == 96, "send a new field, too");
+  all(a, s.capacity, s.slab_bytes, s.slabs, s.slabs_unassigned, s.slabs_retiring, s.free, s.missing,
+      s.region, s.quarantined, s.stranded, s.slots_by_state);
 }
 
 template <class A>
@@ -224,7 +224,7 @@ void visit(A& a, core::PlacementInput& input) {
 
 template <class A>
 void visit(A& a, core::DeviceStatus& d) {
-  static_assert(sizeof(core::DeviceStatus) == 152, "send a new field, too");
+  static_assert(sizeof(core::DeviceStatus) == 160, "send a new field, too");
   all(a, d.device, d.hbm, d.slabs, d.b_xfer, d.link_rate, d.mean_step_s);
 }
 

@@ -27,7 +27,8 @@ std::string number_text(double value) {
 /// "hbm   [#########          ]  45 %  29.8 MiB of 64 MiB"
 std::string tier_line(const Json& pool, std::size_t width) {
   const auto capacity = pool.at("capacity_bytes").get<double>();
-  const double used = capacity - pool.at("free_bytes").get<double>();
+  const double used =
+      capacity - pool.at("free_bytes").get<double>() - pool.at("missing_bytes").get<double>();
   const double share = capacity > 0 ? used / capacity : 0;
   char percent[16];
   std::snprintf(percent, sizeof percent, "%3.0f %%", 100 * share);

@@ -154,5 +154,44 @@ TEST(TierPoolRenewal, WhereGuaranteesShareThePoolOutASlabKeepsItsDomain) {
   EXPECT_THAT(sut.take_renewals(), IsEmpty());
 }
 
+/// A start found memory for the first two slabs alone.
+TierPool short_pool(std::uint32_t slabs, Quotas quotas = {}) {
+  std::vector<SlabIndex> missing;
+  for (std::uint32_t i = 2; i < slabs; ++i) missing.emplace_back(i);
+  TierPool pool({Tier::kHbm, kSlab, slabs, {}, missing}, std::move(quotas));
+  EXPECT_EQ(pool.stats().missing, whole(slabs - 2));
+  EXPECT_EQ(pool.stats().free, whole(2));
+  EXPECT_EQ(pool.validate(), "");
+  return pool;
+}
+
+TEST(TierPoolRenewal, ASlabThatHasNoMemoryYetIsWaitedForAndThenAsAnyOther) {
+  TierPool sut = short_pool(3);
+  EXPECT_EQ(sut.available(kA), whole(2));
+  EXPECT_EQ(lease(sut, 1, kA, whole(3)), ErrorCode::kWouldBlock);
+  EXPECT_THAT(sut.take_renewals(), IsEmpty()) << "it is made anyway";
+  sut.slab_renewed(SlabIndex(2));
+  EXPECT_EQ(sut.stats().missing, Bytes{});
+  EXPECT_EQ(lease(sut, 1, kA, whole(3)), ErrorCode::kOk);
+  EXPECT_EQ(sut.validate(), "");
+}
+
+TEST(TierPoolRenewal, WhatIsMissingIsLentByNoGuarantee) {
+  TierPool sut = short_pool(4, {{kA, {whole(2), whole(4)}}});
+  EXPECT_EQ(sut.available(kB), Bytes{}) << "both slabs that are there are promised";
+  EXPECT_EQ(lease(sut, 1, kB, kSlab), ErrorCode::kWouldBlock);
+  EXPECT_EQ(lease(sut, 2, kA, whole(2)), ErrorCode::kOk);
+  sut.slab_renewed(SlabIndex(3));
+  EXPECT_EQ(lease(sut, 1, kB, kSlab), ErrorCode::kOk);
+}
+
+TEST(TierPoolRenewal, IdleMemoryOfOthersIsRenewedThoughSomeIsMissing) {
+  TierPool sut = short_pool(3);
+  EXPECT_EQ(lease(sut, 1, kA, whole(2)), ErrorCode::kOk);
+  give_back(sut, 1);
+  EXPECT_EQ(lease(sut, 2, kB, kSlab), ErrorCode::kWouldBlock);
+  EXPECT_THAT(sut.take_renewals(), ElementsAre(k0)) << "nobody knows when the missing one comes";
+}
+
 }  // namespace
 }  // namespace kvd::pool
