@@ -129,6 +129,8 @@ class DeviceBackend {
 
   /// Slab sizes of `tier` must be multiples of this.
   [[nodiscard]] virtual Bytes granularity(Tier tier) const = 0;
+  /// All the memory there is for the tier; none: it is the machine's.
+  [[nodiscard]] virtual std::optional<Bytes> memory(Tier) const { return std::nullopt; }
   /// A zeroed, populated slab.
   [[nodiscard]] Result<Slab> create_slab(Tier tier, Bytes size);
   /// DRAM of create_slab() of an earlier process, by its descriptor, with its bytes; `zeroed`:

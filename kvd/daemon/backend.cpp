@@ -7,6 +7,7 @@
 #include "ipc/wire/attach_codec.hpp"
 #include "kernels/device/host/host_backend.hpp"
 #include "kvd/daemon/log.hpp"
+#include "kvd/daemon/memory_check.hpp"
 #ifdef KVD_HAVE_CUDA
 #include "kernels/device/cuda/cuda_backend.hpp"
 #endif
@@ -19,6 +20,7 @@ using Backend = std::shared_ptr<kernels::DeviceBackend>;
 Result<Backend> host_backend(const Config& config, std::size_t, const Clock& clock) {
   kernels::HostConfig host;
   host.link_bandwidth = config.link_bandwidth;
+  host.may_take = memory_gate(config.reserve);
   // An engine can punch holes into what it maps, and take the hugetlb page that fell out: our next
   // touch is a SIGBUS then. Who shares a domain is trusted not to; strangers are not.
   const bool strangers = config.domains.size() > 1 || config.domains.front().per_user;
@@ -39,6 +41,7 @@ Result<Backend> cuda_backend(const Config& config, std::size_t number, const Clo
     return make_error(ErrorCode::kInvalidArgument, key + ": " + device.error().message);
   }
   cuda.device = *device;
+  cuda.may_take = memory_gate(config.reserve);
   cuda.dram = config.cuda_dram == "host_numa" ? kernels::DramKind::kHostNuma
               : config.cuda_dram == "auto"    ? kernels::DramKind::kAuto
                                               : kernels::DramKind::kMemfd;

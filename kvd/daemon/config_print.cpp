@@ -144,7 +144,7 @@ std::string help_text() {
       "  --check-config   list every fault of the configuration and exit\n"
       "  --print-config   print the configuration in effect as TOML and exit\n"
       "  --print-unit     print the drop-in for systemd that the configuration asks for "
-      "(MemoryMax)\n"
+      "(MemoryMax, restarts)\n"
       "  --version, -V    print the version and exit\n"
       "  --help, -h       print this and exit\n\n"
       "Keys, with their defaults. In the file pool.hbm is hbm in [pool], in the environment\n"

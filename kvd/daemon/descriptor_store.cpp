@@ -117,4 +117,17 @@ void drop_kept_descriptor(const std::string& name) {
   (void)tell_service_manager("FDSTOREREMOVE=1\nFDNAME=" + name, std::nullopt, true);
 }
 
+// Whoever keeps descriptors closes this one once it comes to it.
+void wait_for_descriptor_store() {
+  constexpr int kPatienceMs = 2000;
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return;
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  if (!tell_service_manager("BARRIER=1", write_end.get(), true)) return;
+  write_end.reset();
+  pollfd closed{read_end.get(), 0, 0};
+  (void)::poll(&closed, 1, kPatienceMs);
+}
+
 }  // namespace kvd::daemon

@@ -34,5 +34,8 @@ bool tell_service_manager(std::string_view text, std::optional<int> fd, bool wai
 [[nodiscard]] Status keep_descriptor(const std::string& name, int fd);
 /// All that are kept under the name are closed.
 void drop_kept_descriptor(const std::string& name);
+/// Until all that was said before has been done, two seconds at most: what was dropped is closed.
+/// Source: sd_notify_barrier(3).
+void wait_for_descriptor_store();
 
 }  // namespace kvd::daemon

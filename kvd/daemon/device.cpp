@@ -3,8 +3,10 @@
 #include <utility>
 #include <vector>
 
+#include "kvd/daemon/config_values.hpp"
 #include "kvd/daemon/log.hpp"
 #include "kvd/daemon/memory_check.hpp"
+#include "kvd/daemon/needs.hpp"
 
 namespace kvd::daemon {
 
@@ -20,15 +22,21 @@ std::string page_kind(const mover::SlabStore& slabs, Tier tier) {
   return name(most);
 }
 
-/// What of the pools is memory of the machine must fit into it; a GPU's answers for itself. What
-/// is kept is taken already.
-Status check_machine_memory(const Config& config, const KeptMemory& kept) {
-  const Bytes dram = config.slab_size() * config.slabs(Tier::kDram) - kept.bytes(Tier::kDram);
-  if (config.backend == BackendChoice::kCuda) {
-    return check_memory(dram, config.reserve, "", "pool.dram");
+/// Pools that can never be: those of host memory must fit the machine, those of a GPU the GPU.
+Status check_pools(const Config& config, const Backends& backends) {
+  const bool host = config.backend == BackendChoice::kHost;
+  KVD_ASSIGN_OR_RETURN(const MemoryRoom room, memory_room(config.reserve));
+  KVD_TRY(check_memory(host_pools(config), memory_beside(config), room,
+                       host ? "pool.hbm + pool.dram" : "pool.dram"));
+  const Bytes hbm = config.slab_size() * std::int64_t{config.slabs(Tier::kHbm)};
+  for (const auto& backend : backends) {
+    const auto memory = backend->memory(Tier::kHbm);
+    if (!memory || hbm <= *memory) continue;
+    return make_error(ErrorCode::kOutOfMemory, "pool.hbm: " + human_size(hbm) +
+                                                   " exceeds the GPU's memory (" +
+                                                   human_size(*memory) + "); lower pool.hbm");
   }
-  const Bytes hbm = config.slab_size() * config.all_slabs(Tier::kHbm) - kept.bytes(Tier::kHbm);
-  return check_memory(hbm + dram, config.reserve);
+  return {};
 }
 
 }  // namespace
@@ -59,6 +67,10 @@ Status Device::health() const {
   return {};
 }
 
+std::uint64_t Device::missing() const {
+  return slabs_->missing(Tier::kHbm).size() + slabs_->missing(Tier::kDram).size();
+}
+
 Status Device::take_copy_table(const std::string& file) {
   if (file.empty()) return {};
   KVD_ASSIGN_OR_RETURN(const CopyTable table, read_copy_table(file));
@@ -82,7 +94,7 @@ Status Device::open_pool(const Config& config, const Clock& clock, KeptMemory& k
     backends.push_back(backend.get());
   }
   const mover::SlabStore::Size dram{slab, config.slabs(Tier::kDram)};
-  KVD_TRY(check_machine_memory(config, kept));
+  KVD_TRY(check_pools(config, backends_));
   TimePoint told = clock.now();
   const auto progress = [&](Bytes done, Bytes total) {
     if (clock.now() - told < std::chrono::seconds(1)) return;
@@ -96,6 +108,11 @@ Status Device::open_pool(const Config& config, const Clock& clock, KeptMemory& k
   KVD_ASSIGN_OR_RETURN(mover::SlabStore store,
                        mover::SlabStore::create(hbm, dram, progress, reopen));
   slabs_ = std::make_unique<mover::SlabStore>(std::move(store));
+  if (missing() == std::uint64_t{config.all_slabs(Tier::kHbm)} + config.slabs(Tier::kDram)) {
+    return make_error(ErrorCode::kWouldBlock,
+                      "not one slab fits yet: " + slabs_->shortage().error().message +
+                          "; engines of before may hold it: kvd-holder and systemd try again");
+  }
   movers_ = std::make_unique<mover::Movers>(backends, *slabs_);
   return {};
 }

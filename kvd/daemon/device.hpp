@@ -27,8 +27,10 @@ namespace kvd::daemon {
 class Device {
  public:
   /// `backends`: as open_backends() has opened them for the configuration.
+  /// As many slabs have memory as there is room for; the others are the renewer's.
   /// Errors: those of read_copy_table(), check_memory() and SlabStore::create; InvalidArgument for
-  ///         guarantees that do not fit the slabs of the backend.
+  ///         guarantees that do not fit the slabs of the backend; WouldBlock where there is room
+  ///         for no slab yet.
   static Result<std::unique_ptr<Device>> open(const Config& config, Backends backends,
                                               const Clock& clock, KeptMemory& kept);
   ~Device();
@@ -42,6 +44,8 @@ class Device {
   /// Errors: the first that a backend has.
   [[nodiscard]] Status health() const;
   [[nodiscard]] mover::SlabStore& slabs() { return *slabs_; }
+  /// Slabs that have no memory.
+  [[nodiscard]] std::uint64_t missing() const;
   [[nodiscard]] mover::Movers& movers() { return *movers_; }
 
   [[nodiscard]] std::string kind() const { return backends_.front()->kind(); }

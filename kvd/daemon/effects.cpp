@@ -91,7 +91,7 @@ void Effects::carry_out(const core::RenewSlab& renew) {
   mover::SlabStore& slabs = uses_.device.slabs();
   const Bytes size = slabs.slab_bytes(Tier::kHbm);
   uses_.workers.renewer->renew({&slabs.backend_of(Tier::kHbm, renew.slab), renew.slab,
-                                slabs.take(Tier::kHbm, renew.slab), Tier::kHbm, size});
+                                slabs.take(Tier::kHbm, renew.slab), Tier::kHbm, size, false});
 }
 
 }  // namespace kvd::daemon

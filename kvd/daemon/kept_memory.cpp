@@ -112,6 +112,7 @@ constexpr std::uint32_t kMostGroups = 1u << 16;
 
 KeptMemory KeptMemory::take(const Config& config, bool reopens, KeptDescriptors kept,
                             Domains& domains) {
+  const bool any = !kept.empty();
   KeptMemory memory;
   memory.slab_bytes_ = config.slab_size();
   memory.device_slabs_ = config.slabs(Tier::kHbm);
@@ -132,6 +133,8 @@ KeptMemory KeptMemory::take(const Config& config, bool reopens, KeptDescriptors 
   }
   if (memory.on()) memory.read(config, domains);
   memory.let_go_unused();
+  kept.clear();
+  if (any) wait_for_descriptor_store();  // what was let go is room for this daemon's
   return memory;
 }
 
@@ -374,20 +377,22 @@ bool KeptMemory::keep(const mover::SlabStore& slabs) {
   for (const Tier tier : kBoth) {
     for (std::uint32_t i = 0; status.ok() && i < most_[index(tier)]; ++i) {
       const Slab slab{tier, SlabIndex(i)};
-      if (!kept_.contains(slab)) status = daemon::keep(slab, slabs.export_slab(tier, slab.second));
+      const bool there = slabs.has(tier, slab.second);
+      if (!there || kept_.contains(slab)) continue;
+      status = daemon::keep(slab, slabs.export_slab(tier, slab.second));
     }
   }
   if (!status.ok()) switch_off(status.error().message);
   return status.ok();
 }
 
-void KeptMemory::renewed(SlabIndex number, const Result<UniqueFd>& memory) const {
-  const Slab slab{Tier::kHbm, number};
+void KeptMemory::renewed(Slab slab, const Result<UniqueFd>& memory) const {
+  if (!on() || slab.second.value >= most_[index(slab.first)]) return;
   drop_kept_descriptor(name_of(slab));
   const Status status = daemon::keep(slab, memory);
   if (status.ok()) return;
-  log_warning("what slab " + std::to_string(number.value) +
-              " of HBM caches ends with this kvd: " + status.error().message);
+  log_warning("what slab " + std::to_string(slab.second.value) + " of " + name(slab.first) +
+              " caches ends with this kvd: " + status.error().message);
 }
 
 void KeptMemory::switch_off(const std::string& why) {

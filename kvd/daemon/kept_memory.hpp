@@ -60,9 +60,9 @@ class KeptMemory {
   [[nodiscard]] core::AdoptRows rows(const mover::SlabStore& slabs);
   /// Has what is new kept. False: nobody keeps it, and on() is false from now on.
   bool keep(const mover::SlabStore& slabs);
-  /// The slab of HBM has other memory from now on, which is kept in place of the old. Waits for
-  /// whoever keeps it, two seconds at most. Before anything is written down of the slab.
-  void renewed(SlabIndex slab, const Result<UniqueFd>& memory) const;
+  /// The slab has other memory from now on, which is kept in place of the old. Waits for whoever
+  /// keeps it, two seconds at most. Before anything is written down of the slab.
+  void renewed(Slab slab, const Result<UniqueFd>& memory) const;
   [[nodiscard]] kept::State& state() { return *state_; }
   /// Where it is written down what a slot holds.
   [[nodiscard]] std::map<Slot, std::uint32_t>& records() { return records_; }

@@ -17,9 +17,12 @@
 #include "kvd/daemon/admin_token.hpp"
 #include "kvd/daemon/capabilities.hpp"
 #include "kvd/daemon/config.hpp"
+#include "kvd/daemon/config_values.hpp"
 #include "kvd/daemon/daemon.hpp"
 #include "kvd/daemon/descriptor_store.hpp"
 #include "kvd/daemon/log.hpp"
+#include "kvd/daemon/memory_check.hpp"
+#include "kvd/daemon/needs.hpp"
 #include "kvd/daemon/places.hpp"
 #include "kvd/daemon/service_manager.hpp"
 #include "kvd/daemon/signals.hpp"
@@ -29,8 +32,11 @@ extern char** environ;
 namespace kvd::daemon {
 namespace {
 
-/// Exit status: 1 could not start, 2 wrong configuration, and this one, which asks for a restart.
+/// Exit status: 1 could not start, 2 wrong configuration, and these, which ask for a restart: of a
+/// process that can have the device again, and of one that can start later. kvd-holder and the unit
+/// start the latter again without end. Source: sysexits.h, EX_TEMPFAIL.
 constexpr int kDeviceLost = 3;
+constexpr int kNotYet = 75;
 /// Of the end of the process: longer than a log that is read needs.
 constexpr Nanoseconds kLogPatience = std::chrono::milliseconds(500);
 
@@ -50,6 +56,7 @@ void keep_own_rights() { ::umask(::umask(0) & 077); }
 int fail(const Error& error) {
   flush_log(kLogPatience);
   std::fprintf(stderr, "kvd: %s\n", error.message.c_str());
+  if (error.code == ErrorCode::kWouldBlock) return kNotYet;
   return error.code == ErrorCode::kInvalidArgument ? 2 : 1;
 }
 
@@ -65,11 +72,12 @@ void reload(Daemon& daemon, int argc, char** argv) {
 }
 
 /// Every fd of a large pool's slabs, and a few for each session.
-void raise_fd_limit() {
+Status take_descriptors(const Config& config) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
+  return check_descriptors(config, limit.rlim_max);
 }
 
 /// The process that serves REST and metrics; null where both are switched off.
@@ -107,7 +115,7 @@ int serve(const Config& config, KeptDescriptors kept, Signals& signals, int argc
       !capabilities.ok()) {
     return fail(capabilities.error());
   }
-  raise_fd_limit();
+  if (const Status files = take_descriptors(config); !files.ok()) return fail(files.error());
   const SteadyClock clock;
   if (const Status places = check_places(config, clock); !places.ok()) return fail(places.error());
   auto daemon = Daemon::create(config, clock, std::move(kept));
@@ -131,6 +139,21 @@ int serve(const Config& config, KeptDescriptors kept, Signals& signals, int argc
   ::_exit(status);
 }
 
+/// Of a configuration that may be another machine's.
+void tell_needs(const Config& config) {
+  std::printf(
+      "kvd: the configuration is valid; it takes %s of memory, %s of it beside the pools, "
+      "and %llu file descriptors\n",
+      human_size(memory_at_most(config)).c_str(), human_size(memory_beside(config)).c_str(),
+      static_cast<unsigned long long>(descriptors_needed(config)));
+  const auto room = memory_room(config.reserve);
+  const Status fits = room.ok() ? check_memory(host_pools(config), memory_beside(config), *room,
+                                               "pool.hbm + pool.dram")
+                                : Status(room.error());
+  if (!fits.ok())
+    std::fprintf(stderr, "kvd: not on this machine: %s\n", fits.error().message.c_str());
+}
+
 int main(int argc, char** argv) {
   open_standard_descriptors();
   keep_own_rights();
@@ -149,7 +172,7 @@ int main(int argc, char** argv) {
   for (const std::string& fault : found) std::fprintf(stderr, "kvd: %s\n", fault.c_str());
   if (!found.empty()) return 2;
   if (invocation->action == Action::kCheck) {
-    std::puts("kvd: the configuration is valid");
+    tell_needs(config);
     return status_after_output("kvd", 0);
   }
   set_log_level(config.log_level);

@@ -4,15 +4,34 @@
 
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kernels/device/host/host_memory.hpp"
 
 namespace kvd::daemon {
 
-/// Whether a pool of `wanted` bytes may be populated: the least of MemAvailable - reserve and, over
-/// the cgroup and all its ancestors, memory.max - memory.current.
-/// `root` is prefixed to /proc and /sys paths (tests give a folder of their own). `pools` names the
-/// settings that ask for the bytes.
+/// What the machine and the control groups of this process have for it: the least of MemTotal and,
+/// over the group and all its ancestors, memory.max and memory.high; and of it what nobody uses.
+struct MemoryRoom {
+  struct Limit {
+    Bytes bytes;
+    std::string reason;  ///< the authority, and the sum behind the bytes
+  };
+  Limit most;  ///< with nobody else there
+  Limit now;
+};
+
+/// `reserve`: left to the rest of the machine. `root` is prefixed to /proc and /sys paths (tests
+/// give a folder of their own).
+/// Errors: Unavailable where /proc does not say.
+[[nodiscard]] Result<MemoryRoom> memory_room(Bytes reserve, const std::string& root = "");
+
+/// Whether pools can ever fit, with what kvd needs beside them. `names` are the settings that ask
+/// for them.
 /// Errors: OutOfMemory with both numbers, the limit that binds, and the remedy.
-[[nodiscard]] Status check_memory(Bytes wanted, Bytes reserve, const std::string& root = "",
-                                  const std::string& pools = "pool.hbm + pool.dram");
+[[nodiscard]] Status check_memory(Bytes pools, Bytes beside, const MemoryRoom& room,
+                                  const std::string& names);
+
+/// What is asked before slabs are populated: whether they fit now, beside what kvd is going to
+/// need. Errors: those of memory_room(); OutOfMemory with the numbers.
+[[nodiscard]] kernels::MayTake memory_gate(Bytes reserve, const std::string& root = "");
 
 }  // namespace kvd::daemon

@@ -15,6 +15,7 @@ namespace {
 
 Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
                                                           const Domains& domains,
+                                                          const mover::SlabStore& slabs,
                                                           core::Config::Keep keep) {
   core::Controller::Config core;
   if (!config.disk.path.empty()) {
@@ -25,7 +26,11 @@ Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
   }
   core.hbm.assign(config.devices.size(),
                   {Tier::kHbm, config.slab_size(), config.slabs(Tier::kHbm)});
-  core.dram = {Tier::kDram, config.slab_size(), config.slabs(Tier::kDram)};
+  core.dram = {
+      Tier::kDram, config.slab_size(), config.slabs(Tier::kDram), {}, slabs.missing(Tier::kDram)};
+  for (const SlabIndex slab : slabs.missing(Tier::kHbm)) {
+    core.hbm[slabs.device_of(slab).value].missing.push_back(slab);
+  }
   const core::Requota quotas = domains.quotas(config.domains);
   core.hbm_quotas = quotas.hbm;
   core.dram_quotas = quotas.dram;
@@ -77,7 +82,7 @@ Result<std::unique_ptr<Parts>> Parts::open(Config config, const Shared& shared, 
   KVD_ASSIGN_OR_RETURN(auto device, Device::open(config, std::move(backends), shared.clock, *kept));
   const bool keeps = kept->on() && kept->keep(device->slabs());
   const core::Config::Keep keep{keeps, keeps && kept->keeps_hbm()};
-  KVD_ASSIGN_OR_RETURN(auto controller, make_controller(config, domains, keep));
+  KVD_ASSIGN_OR_RETURN(auto controller, make_controller(config, domains, device->slabs(), keep));
   KVD_ASSIGN_OR_RETURN(transport::AttachListener listener, open_listener(config));
   KVD_ASSIGN_OR_RETURN(auto server, open_server(config));
   Opened opened{std::move(config), std::move(poller),     std::move(domains),  std::move(kept),
@@ -115,6 +120,7 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
                                [](const auto& there) { return !there.empty(); });
   if (workers.kept->on() || any) events.feed(std::move(left));
   if (disks) disks->begin();
+  make_missing(shared.log);
 }
 
 Parts::~Parts() {
@@ -138,24 +144,55 @@ std::unique_ptr<Disks> Parts::make_disks(const Shared& shared) {
       Disks::Settings{config.disk.path, config.disk.size, config.disk.floor});
 }
 
+// Engines that attach let go of what they map, and of what they know to be of no use any more.
+void Parts::make_missing(EventLog& log) {
+  mover::SlabStore& slabs = device->slabs();
+  std::string lacking;
+  for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
+    const std::vector<SlabIndex> missing = slabs.missing(tier);
+    if (missing.empty()) continue;
+    lacking += (lacking.empty() ? "" : " and ") + std::to_string(missing.size()) + " of " +
+               std::to_string(slabs.count(tier)) + " slabs of " + name(tier);
+    for (const SlabIndex slab : missing) {
+      workers.renewer->renew(
+          {&slabs.backend_of(tier, slab), slab, {}, tier, slabs.slab_bytes(tier), true});
+    }
+  }
+  if (lacking.empty()) return;
+  log.warn(EngineId(), lacking +
+                           " have no memory yet: engines of before may hold it, or other "
+                           "processes; kvd makes them as memory comes free. " +
+                           slabs.shortage().error().message);
+}
+
+void Parts::put_slab(EventLog& log, const SlabRenewer::Job& job, const kernels::Slab& memory) {
+  const std::uint64_t lacked = device->missing();
+  if (const Status put = device->slabs().put(job.tier, job.slab, memory); !put.ok()) {
+    log.warn(EngineId(),
+             "a slab of " + std::string(name(job.tier)) + " is made anew: " + put.error().message);
+    SlabRenewer::Job again = job;
+    again.old = memory.handle;
+    workers.renewer->renew(again);
+    return;
+  }
+  if (lacked == 1) log.info(EngineId(), "all slabs have memory");
+  events.feed(core::SlabRenewed{job.slab, job.tier});
+}
+
 Workers Parts::start_workers(const Shared& shared, std::unique_ptr<KeptMemory> kept) {
   Inbox& inbox = shared.inbox;
   EventLog& log = shared.log;
   SlabRenewer::Answers renewals;
-  const KeptMemory* keeps = kept->keeps_hbm() ? kept.get() : nullptr;
-  renewals.renewed = [this, &inbox, keeps](SlabIndex slab, const kernels::Slab& memory) {
-    if (keeps != nullptr) {
-      keeps->renewed(slab, device->slabs().backend_of(Tier::kHbm, slab).export_slab(memory.handle));
-    }
-    inbox.post([this, slab, memory] {
-      device->slabs().put(Tier::kHbm, slab, memory);
-      events.feed(core::SlabRenewed{slab});
-    });
+  const KeptMemory* keeps = kept.get();
+  renewals.renewed = [this, &inbox, &log, keeps](const SlabRenewer::Job& job,
+                                                 const kernels::Slab& memory) {
+    keeps->renewed({job.tier, job.slab}, job.backend->export_slab(memory.handle));
+    inbox.post([this, &log, job, memory] { put_slab(log, job, memory); });
   };
-  renewals.failed = [&log](SlabIndex slab, const Error& error) {
-    log.warn(EngineId(), "slab " + std::to_string(slab.value) +
-                             " changes domain and there is no new memory for it; tried again "
-                             "every second: " +
+  renewals.failed = [&log](const SlabRenewer::Job& job, const Error& error) {
+    log.warn(EngineId(), "slab " + std::to_string(job.slab.value) + " of " + name(job.tier) +
+                             " is to have new memory and there is none; tried again every "
+                             "second: " +
                              error.message);
   };
   Workers started;

@@ -87,6 +87,10 @@ struct Parts {
 
  private:
   Parts(Opened opened, const Shared& shared, BootId boot);
+  /// Has slabs made that there was no memory for.
+  void make_missing(EventLog& log);
+  /// The renewer has made memory for the slab.
+  void put_slab(EventLog& log, const SlabRenewer::Job& job, const kernels::Slab& memory);
   [[nodiscard]] Workers start_workers(const Shared& shared, std::unique_ptr<KeptMemory> kept);
   [[nodiscard]] std::unique_ptr<Disks> make_disks(const Shared& shared);
 };

@@ -7,14 +7,10 @@
 #include <set>
 
 #include "kvd/daemon/descriptor_store.hpp"
+#include "kvd/daemon/needs.hpp"
 
 namespace kvd::daemon {
 namespace {
-
-/// For kvd's tables, kvd-admin, and new memory of slabs whose old memory an engine still maps.
-constexpr Bytes kBeside = kGiB;
-/// What the CUDA driver takes of the host for a context, several times over.
-constexpr Bytes kDriver = kGiB * 2;
 
 /// Folders that the unit gives kvd, with what is below them (RuntimeDirectory, CacheDirectory).
 constexpr std::string_view kOwnFolders[] = {"/run/kvd", "/var/cache/kvd"};
@@ -52,19 +48,13 @@ void notify_service_manager(std::string_view state) {
   (void)tell_service_manager(state, std::nullopt, false);
 }
 
-Bytes memory_at_most(const Config& config) {
-  const bool cuda = config.backend == BackendChoice::kCuda;
-  const Bytes slab = config.slab_size();
-  const Bytes dram = std::int64_t{config.slabs(Tier::kDram)} * slab;
-  const Bytes hbm = std::int64_t{config.all_slabs(Tier::kHbm)} * slab;
-  const bool maybe_cuda = config.backend != BackendChoice::kHost;
-  return dram + (cuda ? Bytes(0) : hbm) + (maybe_cuda ? kDriver : Bytes(0)) + kBeside;
-}
-
 std::string unit_text(const Config& config) {
   std::string text =
       "# Made by `kvd --print-unit`; again when pools or folders change. Its place:\n"
       "# /etc/systemd/system/kvd.service.d/kvd.conf\n"
+      "[Unit]\n"
+      "# kvd that was killed, or waits for memory (status 75), is started again without end.\n"
+      "StartLimitIntervalSec=0\n"
       "[Service]\n"
       "MemoryMax=" +
       std::to_string(memory_at_most(config).value) + "\n";

@@ -21,40 +21,63 @@ Result<SlabStore> SlabStore::create(const std::vector<Device>& devices, Size dra
     if (progress) progress(done, total);
   };
   std::uint32_t slabs = 0;
+  std::vector<Pool> pools;
   for (const Device& device : devices) {
+    pools.push_back({Tier::kHbm, device.backend, slabs, device.hbm.slabs});
     store.backends_.push_back(device.backend);
     store.ends_.push_back(slabs += device.hbm.slabs);
+    store.slabs_[0].resize(slabs, {{}, Tier::kHbm, device.hbm.slab_bytes});
   }
-  for (const Device& device : devices) {
-    KVD_TRY(store.add(*device.backend, Tier::kHbm, device.hbm, added, reopen));
-  }
-  KVD_TRY(store.add(*devices.front().backend, Tier::kDram, dram, added, reopen));
-  KVD_TRY(store.adopt_dram());
+  pools.push_back({Tier::kDram, devices.front().backend, 0, dram.slabs});
+  store.slabs_[1].resize(dram.slabs, {{}, Tier::kDram, dram.slab_bytes});
+  KVD_TRY(store.fill(std::move(pools), added, reopen));
   return store;
 }
 
-Status SlabStore::add(kernels::DeviceBackend& backend, Tier tier, Size size,
-                      const std::function<void(Bytes)>& added, const Reopen& reopen) {
-  auto& slabs = slabs_[static_cast<std::size_t>(tier)];
-  slabs.reserve(slabs.size() + size.slabs);
-  for (std::uint32_t i = 0; i < size.slabs; ++i) {
-    const SlabIndex number(static_cast<std::uint32_t>(slabs.size()));
-    std::optional<kernels::Slab> slab = reopen ? reopen(backend, tier, number) : std::nullopt;
-    if (!slab) {
-      KVD_ASSIGN_OR_RETURN(slab, backend.create_slab(tier, size.slab_bytes));
-    }
-    slabs.push_back(*slab);
-    added(size.slab_bytes);
+// The pool with the least of its slabs is next, so that a shortage hits all alike.
+Status SlabStore::fill(std::vector<Pool> pools, const std::function<void(Bytes)>& added,
+                       const Reopen& reopen) {
+  const auto left = [](const Pool& pool) {
+    return pool.slabs == 0 ? 0.0 : 1.0 - static_cast<double>(pool.done) / pool.slabs;
+  };
+  for (;;) {
+    Pool& pool = *std::max_element(pools.begin(), pools.end(),
+                                   [&](const Pool& a, const Pool& b) { return left(a) < left(b); });
+    if (pool.done == pool.slabs) return {};
+    const SlabIndex number(pool.first + pool.done++);
+    KVD_ASSIGN_OR_RETURN(const auto slab, make(pool, number, reopen));
+    if (!slab) continue;
+    slabs_[static_cast<std::size_t>(pool.tier)][number.value] = *slab;
+    if (pool.tier == Tier::kDram) KVD_TRY(adopt_dram(*slab));
+    added(slab->size);
   }
-  return {};
 }
 
-Status SlabStore::adopt_dram() {
+Result<std::optional<kernels::Slab>> SlabStore::make(Pool& pool, SlabIndex number,
+                                                     const Reopen& reopen) {
+  std::optional<kernels::Slab> slab =
+      reopen ? reopen(*pool.backend, pool.tier, number) : std::nullopt;
+  if (slab || pool.is_short) return slab;
+  Result<kernels::Slab> made = pool.backend->create_slab(pool.tier, slab_bytes(pool.tier));
+  if (made.ok()) return std::optional(*made);
+  if (made.error().code != ErrorCode::kOutOfMemory) return made.error();
+  pool.is_short = true;
+  if (shortage_.ok()) shortage_ = made.error();
+  return slab;
+}
+
+Status SlabStore::adopt_dram(const kernels::Slab& slab) {
+  const std::size_t before = adopted_.size();
   for (std::size_t device = 1; device < backends_.size(); ++device) {
-    for (const kernels::Slab& slab : slabs(Tier::kDram)) {
-      KVD_ASSIGN_OR_RETURN(const kernels::SlabHandle handle, backends_[device]->adopt_slab(slab));
-      adopted_.emplace_back(backends_[device], handle);
+    const Result<kernels::SlabHandle> handle = backends_[device]->adopt_slab(slab);
+    if (handle.ok()) {
+      adopted_.emplace_back(backends_[device], *handle);
+      continue;
     }
+    for (; adopted_.size() > before; adopted_.pop_back()) {
+      (void)adopted_.back().first->destroy_slab(adopted_.back().second);
+    }
+    return handle.error();
   }
   return {};
 }
@@ -95,11 +118,21 @@ kernels::SlabHandle SlabStore::take(Tier tier, SlabIndex slab) {
   return std::exchange(slabs_[static_cast<std::size_t>(tier)][slab.value].handle, {});
 }
 
-void SlabStore::put(Tier tier, SlabIndex slab, const kernels::Slab& memory) {
+Status SlabStore::put(Tier tier, SlabIndex slab, const kernels::Slab& memory) {
   KVD_CHECK(slab.value < slabs(tier).size(), "a slab index beyond the pool");
   kernels::Slab& empty = slabs_[static_cast<std::size_t>(tier)][slab.value];
   KVD_CHECK(!empty.handle && memory.size == empty.size, "memory is put where there is some");
+  if (tier == Tier::kDram) KVD_TRY(adopt_dram(memory));
   empty = memory;
+  return {};
+}
+
+std::vector<SlabIndex> SlabStore::missing(Tier tier) const {
+  std::vector<SlabIndex> found;
+  for (std::uint32_t i = 0; i < count(tier); ++i) {
+    if (!has(tier, SlabIndex(i))) found.emplace_back(i);
+  }
+  return found;
 }
 
 std::uintptr_t SlabStore::address(Tier tier, SlotId slot, Bytes slot_bytes) const {
@@ -121,7 +154,7 @@ Result<UniqueFd> SlabStore::export_slab(Tier tier, SlabIndex slab) const {
 Bytes SlabStore::bytes_backed_by(Tier tier, kernels::PageKind kind) const {
   Bytes sum;
   for (const kernels::Slab& slab : slabs(tier)) {
-    if (slab.pages == kind) sum += slab.size;
+    if (slab.handle && slab.pages == kind) sum += slab.size;
   }
   return sum;
 }

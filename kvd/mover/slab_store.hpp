@@ -13,9 +13,10 @@
 
 namespace kvd::mover {
 
-/// The memory behind slab indices: every slab of both tiers, obtained and populated at start, and
-/// replaced where a slab changes domain. Those of HBM are numbered one device after the other; DRAM
-/// is made by the first device's backend, and adopted by the others.
+/// The memory behind slab indices: the slabs of both tiers, obtained and populated at start as far
+/// as there is memory, later as it comes free, and replaced where a slab changes domain. Those of
+/// HBM are numbered one device after the other; DRAM is made by the first device's backend, and
+/// adopted by the others.
 /// Owner: control thread. The backends must outlive it.
 class SlabStore {
  public:
@@ -33,7 +34,9 @@ class SlabStore {
   /// Told after each slab: how many bytes stand, of how many.
   using Progress = std::function<void(Bytes done, Bytes total)>;
 
-  /// Errors: those of DeviceBackend::create_slab and adopt_slab; nothing stays allocated then.
+  /// Where memory runs out, all pools have their share of what there is, and the rest is missing().
+  /// Errors: those of DeviceBackend::create_slab and adopt_slab but OutOfMemory; nothing stays
+  ///         allocated then.
   static Result<SlabStore> create(const std::vector<Device>& devices, Size dram,
                                   const Progress& progress, const Reopen& reopen = {});
   /// Of one device.
@@ -59,9 +62,18 @@ class SlabStore {
   }
   /// A descriptor for a peer that may map the slab.
   [[nodiscard]] Result<UniqueFd> export_slab(Tier tier, SlabIndex slab) const;
+  /// Whether the slab has memory.
+  [[nodiscard]] bool has(Tier tier, SlabIndex slab) const {
+    return static_cast<bool>(slabs(tier).at(slab.value).handle);
+  }
+  /// Slabs that have none.
+  [[nodiscard]] std::vector<SlabIndex> missing(Tier tier) const;
+  /// Why the first of these has none; ok: there are none.
+  [[nodiscard]] const Status& shortage() const { return shortage_; }
   /// Takes a slab's memory away, to be discarded: nothing may touch the slab until it has new one.
   [[nodiscard]] kernels::SlabHandle take(Tier tier, SlabIndex slab);
-  void put(Tier tier, SlabIndex slab, const kernels::Slab& memory);
+  /// Errors: those of DeviceBackend::adopt_slab; the memory is not the slab's then.
+  [[nodiscard]] Status put(Tier tier, SlabIndex slab, const kernels::Slab& memory);
   /// Bytes by what backs them; both tiers.
   [[nodiscard]] Bytes bytes_backed_by(Tier tier, kernels::PageKind kind) const;
 
@@ -71,13 +83,24 @@ class SlabStore {
     return slabs_[static_cast<std::size_t>(tier)];
   }
   [[nodiscard]] const kernels::Slab& at(Tier tier, SlabIndex slab) const;
-  Status add(kernels::DeviceBackend& backend, Tier tier, Size size,
-             const std::function<void(Bytes)>& added, const Reopen& reopen);
-  Status adopt_dram();
+  struct Pool {
+    Tier tier;
+    kernels::DeviceBackend* backend;
+    std::uint32_t first;
+    std::uint32_t slabs;
+    std::uint32_t done = 0;
+    bool is_short = false;
+  };
+  Status fill(std::vector<Pool> pools, const std::function<void(Bytes)>& added,
+              const Reopen& reopen);
+  /// The slab's memory; none: there is not enough.
+  Result<std::optional<kernels::Slab>> make(Pool& pool, SlabIndex number, const Reopen& reopen);
+  Status adopt_dram(const kernels::Slab& slab);
 
   std::vector<kernels::DeviceBackend*> backends_;  ///< by device
   std::vector<std::uint32_t> ends_;                ///< by device: the number after its last slab
-  std::vector<kernels::Slab> slabs_[kTiers];
+  std::vector<kernels::Slab> slabs_[kTiers];       ///< without a handle: it has no memory
+  Status shortage_;
   /// DRAM slabs by their handles in backends that adopted them.
   std::vector<std::pair<kernels::DeviceBackend*, kernels::SlabHandle>> adopted_;
 };

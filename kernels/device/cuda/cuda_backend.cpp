@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <mutex>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -21,12 +20,11 @@ using cuda::ScopedCurrent;
 
 Status check_config(const CudaConfig& config) {
   if (config.burst > Bytes(0) && config.burst_time >= Nanoseconds(0) &&
-      config.stall_limit > Nanoseconds(0) && config.memory_attempts > 0 &&
-      config.memory_pause >= Nanoseconds(0) && config.stop_limit >= Nanoseconds(0)) {
+      config.stall_limit > Nanoseconds(0) && config.stop_limit >= Nanoseconds(0)) {
     return {};
   }
   return make_error(ErrorCode::kInvalidArgument,
-                    "the CUDA backend needs a burst, a stall limit and at least one attempt");
+                    "the CUDA backend needs a burst and a stall limit");
 }
 
 // Below the least a copy's own overhead counts for more than what it moves.
@@ -127,22 +125,13 @@ struct CudaBackend::Parts {
     return engine.get();
   }
 
-  // Out of memory may pass: processes that have just died still hold theirs.
-  Result<cuda::HbmSlab> allocate_hbm(const Engine& running, Bytes size) const {
-    for (unsigned attempt = 1;; ++attempt) {
-      Result<cuda::HbmSlab> slab =
-          cuda::HbmSlab::create(running.context(), size, granularity, capabilities.gpu_direct_rdma);
-      const bool may_pass = !slab.ok() && slab.error().code == ErrorCode::kOutOfMemory;
-      if (!may_pass || attempt == config.memory_attempts) return slab;
-      std::this_thread::sleep_for(config.memory_pause);
-    }
-  }
-
   using Fill = std::function<Status(const cuda::HbmSlab&)>;
 
   // Zeroed, and with what `fill` writes after that.
   Result<Slab> create_hbm(Engine& running, Bytes size, const Fill& fill = {}) {
-    KVD_ASSIGN_OR_RETURN(cuda::HbmSlab slab, allocate_hbm(running, size));
+    KVD_ASSIGN_OR_RETURN(
+        cuda::HbmSlab slab,
+        cuda::HbmSlab::create(running.context(), size, granularity, capabilities.gpu_direct_rdma));
     const auto [handle, made] = keep(hbm, std::move(slab));
     Status written = running.zero(*made);
     if (written.ok() && fill) written = fill(*made);
@@ -164,6 +153,7 @@ struct CudaBackend::Parts {
   }
 
   Result<Slab> create_numa(const Engine& running, Bytes size) {
+    KVD_TRY(config.may_take(size));
     KVD_ASSIGN_OR_RETURN(
         cuda::NumaSlab slab,
         cuda::NumaSlab::create(running.context(), size, dram_kind.granularity, *dram_kind.node));
@@ -172,8 +162,12 @@ struct CudaBackend::Parts {
   }
 
   [[nodiscard]] HostMemoryRequest dram_request(Bytes size) const {
-    return {"kvd-dram", size, config.pages, config.numa_node,
-            populate_threads(config.populate_threads)};
+    return {"kvd-dram",
+            size,
+            config.pages,
+            config.numa_node,
+            populate_threads(config.populate_threads),
+            config.may_take};
   }
 
   Slab keep_dram(cuda::DramSlab slab, Bytes size) {
@@ -234,6 +228,10 @@ CudaBackend::~CudaBackend() {
 
 Bytes CudaBackend::granularity(Tier tier) const {
   return tier == Tier::kHbm ? parts_->granularity : parts_->dram_kind.granularity;
+}
+
+std::optional<Bytes> CudaBackend::memory(Tier tier) const {
+  return tier == Tier::kHbm ? std::optional(parts_->device.memory) : std::nullopt;
 }
 
 int CudaBackend::completion_fd() const { return parts_->finished.fd(); }

@@ -33,9 +33,7 @@ struct CudaConfig {
   Bytes burst = kMiB * 96;
   /// A burst that takes longer means a lost device.
   Nanoseconds stall_limit = std::chrono::seconds(30);
-  /// How often and how far apart a slab is asked for while there is no memory for it.
-  unsigned memory_attempts = 10;
-  Nanoseconds memory_pause = std::chrono::milliseconds(200);
+  MayTake may_take = machine_has;  ///< of the host's memory
   /// How long destruction waits for the copies in flight; then it leaks what they may touch.
   Nanoseconds stop_limit = std::chrono::seconds(5);
 };
@@ -58,6 +56,7 @@ class CudaBackend final : public DeviceBackend {
   ~CudaBackend() override;
 
   [[nodiscard]] Bytes granularity(Tier tier) const override;
+  [[nodiscard]] std::optional<Bytes> memory(Tier tier) const override;
   [[nodiscard]] int completion_fd() const override;
   [[nodiscard]] std::optional<DeviceIdentity> identity() const override;
   [[nodiscard]] Status adopt_page(void* address, Bytes size) override;

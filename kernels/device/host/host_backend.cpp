@@ -87,8 +87,12 @@ Result<Slab> HostBackend::do_copy_slab(Bytes size, const UniqueFd& old,
 }
 
 HostMemoryRequest HostBackend::request(Tier tier, Bytes size) const {
-  return {std::string("kvd-") + name(tier), size, config_.pages, tier_of(config_, tier).numa_node,
-          populate_threads(config_.populate_threads)};
+  return {std::string("kvd-") + name(tier),
+          size,
+          config_.pages,
+          tier_of(config_, tier).numa_node,
+          populate_threads(config_.populate_threads),
+          config_.may_take};
 }
 
 Slab HostBackend::keep(Tier tier, HostMemory memory) {

@@ -29,6 +29,7 @@ struct HostConfig {
   PagePreference pages = PagePreference::kHugetlb;
   unsigned populate_threads = 0;  ///< zero: one a CPU, eight at most
   BytesPerSecond link_bandwidth;  ///< each direction; zero: no throttle
+  MayTake may_take = machine_has;
 };
 
 /// The backend of machines without a GPU, and of every test: both tiers are sealed memfds, and one

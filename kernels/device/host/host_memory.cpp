@@ -130,19 +130,20 @@ Result<HostMemory> HostMemory::create(const HostMemoryRequest& request) {
   return make_error(ErrorCode::kInternal, "no kind of pages to try");
 }
 
-Result<HostMemory> HostMemory::create(const HostMemoryRequest& request, PageKind pages) {
-  // Asked before, since touching more than there is would wake the OOM killer, not fail.
+Status machine_has(Bytes wanted) {
   const Bytes available = available_memory();
-  if (pages != PageKind::kHugetlb && request.size > available) {
-    return no_memory(request.size, std::to_string(available.value) + " bytes available");
-  }
+  if (wanted <= available) return {};
+  return no_memory(wanted, std::to_string(available.value) + " bytes available");
+}
+
+Result<HostMemory> HostMemory::create(const HostMemoryRequest& request, PageKind pages) {
   HostMemory memory;
   KVD_TRY(memory.make_file(request, pages));
   KVD_TRY(memory.map(pages));
   if (request.numa_node) {
     KVD_TRY(bind_to_node(memory.address_, memory.size_, *request.numa_node));
   }
-  KVD_TRY(populate(memory.address_, memory.size_, request.populate_threads));
+  KVD_TRY(memory.populate(request, pages));
   // What was asked for is not what one gets: the kernel may lack a free huge page, and says so only
   // in smaps. That file is slow to read, and small pages need no proof.
   if (pages != PageKind::kSmall) memory.pages_ = mapped_page_kind(memory.address_, memory.size_);
@@ -172,7 +173,7 @@ Result<HostMemory> HostMemory::reopen(const HostMemoryRequest& request, UniqueFd
   if (request.numa_node) {
     KVD_TRY(bind_to_node(memory.address_, memory.size_, *request.numa_node));
   }
-  KVD_TRY(populate(memory.address_, memory.size_, request.populate_threads));
+  KVD_TRY(kernels::populate(memory.address_, memory.size_, request.populate_threads));
   const bool huge = facts.st_blksize >= kHugePage.value || shmem_huge_allowed();
   if (huge) memory.pages_ = mapped_page_kind(memory.address_, memory.size_);
   return memory;
@@ -180,6 +181,11 @@ Result<HostMemory> HostMemory::reopen(const HostMemoryRequest& request, UniqueFd
 
 Status HostMemory::make_file(const HostMemoryRequest& request, PageKind pages) {
   fd_ = open_memfd(request.name, pages);
+  if (!fd_.valid() && (errno == EMFILE || errno == ENFILE)) {
+    return os_error(ErrorCode::kUnavailable,
+                    "no file descriptor left for a slab: raise LimitNOFILE (ulimit -n), or take "
+                    "larger slabs (pool.slab)");
+  }
   if (!fd_.valid()) return os_error(ErrorCode::kOutOfMemory, "cannot create a memfd");
   size_ = request.size;
   if (::ftruncate(fd_.get(), request.size.value) != 0) {
@@ -225,6 +231,17 @@ Result<UniqueFd> HostMemory::share() const {
   if (copy.valid()) return copy;
   return make_error(ErrorCode::kUnavailable, std::string("cannot duplicate a slab's descriptor: ") +
                                                  std::strerror(errno) + "; raise LimitNOFILE");
+}
+
+// In parts: others take memory meanwhile. Those of hugetlb are set aside for nobody else.
+Status HostMemory::populate(const HostMemoryRequest& request, PageKind pages) const {
+  constexpr Bytes kPart = kMiB * 64;
+  for (Bytes done; done < size_; done += kPart) {
+    if (pages != PageKind::kHugetlb) KVD_TRY(request.may_take(size_ - done));
+    const Bytes part = std::min(kPart, size_ - done);
+    KVD_TRY(kernels::populate(address_ + done.size(), part, request.populate_threads));
+  }
+  return {};
 }
 
 void HostMemory::empty() const {

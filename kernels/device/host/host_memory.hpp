@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,12 @@ namespace kvd::kernels {
 /// Which pages to try, best first; each falls back to the next where the machine has none.
 enum class PagePreference : std::uint8_t { kHugetlb, kTransparentHuge, kSmall };
 
+/// Whether so many bytes more may be touched: to touch more than there is would wake the kernel's
+/// OOM killer, not fail. Errors: OutOfMemory with what there is.
+using MayTake = std::function<Status(Bytes)>;
+/// By what the machine has available.
+[[nodiscard]] Status machine_has(Bytes wanted);
+
 /// What a piece of host memory shall be.
 struct HostMemoryRequest {
   std::string name;  ///< shown in /proc/PID/maps as memfd:NAME
@@ -22,6 +29,7 @@ struct HostMemoryRequest {
   PagePreference pages = PagePreference::kHugetlb;
   std::optional<unsigned> numa_node;
   unsigned populate_threads = 1;
+  MayTake may_take = machine_has;  ///< asked before each part that is populated
 };
 
 /// The number of threads to populate with: as configured, or for zero one a CPU and eight at most.
@@ -32,7 +40,8 @@ struct HostMemoryRequest {
 /// Source:  kvd/DESIGN.md "Safety rules".
 /// Owner:   move-only; unmaps and closes on destruction. Peers that still map it keep it alive.
 /// Errors:  OutOfMemory with the bytes and the remedy; InvalidArgument for an unknown NUMA node;
-///          PermissionDenied where binding to one is forbidden. Leaves nothing behind on failure.
+///          PermissionDenied where binding to one is forbidden; Unavailable when there is no
+///          descriptor left. Leaves nothing behind on failure.
 class HostMemory {
  public:
   [[nodiscard]] static Result<HostMemory> create(const HostMemoryRequest& request);
@@ -62,6 +71,7 @@ class HostMemory {
   static Result<HostMemory> create(const HostMemoryRequest& request, PageKind pages);
   Status make_file(const HostMemoryRequest& request, PageKind pages);
   Status map(PageKind pages);
+  Status populate(const HostMemoryRequest& request, PageKind pages) const;
   void swap(HostMemory& other) noexcept;
 
   UniqueFd fd_;

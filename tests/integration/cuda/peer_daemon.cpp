@@ -27,7 +27,6 @@ class Peer {
 
   Status start() {
     kernels::CudaConfig config;
-    config.memory_attempts = 1;
     if (std::getenv("FAKECUDA_STALL") != nullptr) {
       config.stall_limit = std::chrono::seconds(2);
       config.copies = kernels::cuda::CopyChoice::kBatch;  // or the trial at the start stands still

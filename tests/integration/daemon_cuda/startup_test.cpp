@@ -82,6 +82,26 @@ TEST(CudaStartup, AutoFallsBackToHostMemoryWithOneLine) {
   EXPECT_THAT(refused.error().message, HasSubstr("--backend cuda"));
 }
 
+TEST(CudaStartup, MemoryThatOthersStillHoldIsWaitedForWhileKvdServes) {
+  const RuntimeFolder folder;
+  const KvdProcess kvd(folder, cuda_settings({"FAKECUDA_FAIL=cuMemCreate:4:2"}));
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  EXPECT_THAT(kvd.log(), AllOf(HasSubstr("slabs of hbm have no memory yet"),
+                               testing::Not(HasSubstr("slabs of dram"))));
+  EXPECT_TRUE(poll_until(
+      [&] { return kvd.metric("kvd_pool_missing_bytes{tier=\"hbm\",device=\"0\"}") == 0.0; }));
+  EXPECT_TRUE(poll_until([&] { return lines_with(kvd.log(), "all slabs have memory") == 1; }));
+}
+
+TEST(CudaStartup, APoolBeyondTheGpuIsRefusedWithBothNumbers) {
+  const RuntimeFolder folder;
+  KvdSettings settings = cuda_settings({"FAKECUDA_HBM_BYTES=67108864"});
+  settings.hbm = "128MiB";
+  KvdProcess kvd(folder, settings);
+  EXPECT_EQ(kvd.wait(), 1);
+  EXPECT_THAT(kvd.log(), HasSubstr("pool.hbm: 128 MiB exceeds the GPU's memory (64 MiB)"));
+}
+
 TEST(CudaStartup, CudaAskedForAndAbsentIsAnError) {
   const RuntimeFolder folder;
   const KvdRun run = run_kvd({"--backend", "cuda", "--paths.runtime_dir", folder.path()},

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "kvd/daemon/config_keys.hpp"
+#include "kvd/daemon/needs.hpp"
 #include "tests/unit/kvd/daemon/config_fixture.hpp"
 
 namespace kvd::daemon {
@@ -340,9 +341,19 @@ TEST_F(ConfigTest, TheUnitAllowsThePoolsAndMore) {
     EXPECT_EQ(unit->action, Action::kPrintUnit);
     return unit->text;
   };
-  EXPECT_THAT(of("host"), HasSubstr("[Service]\nMemoryMax=" + std::to_string(41LL << 30) + "\n"));
-  EXPECT_THAT(of("cuda"), HasSubstr("MemoryMax=" + std::to_string(35LL << 30) + "\n"));
-  EXPECT_THAT(of("auto"), HasSubstr("MemoryMax=" + std::to_string(43LL << 30) + "\n"));
+  Config config;
+  config.hbm = 8 * kGiB;
+  config.dram = 32 * kGiB;
+  config.slab = 64 * kMiB;
+  const auto line = [&](BackendChoice backend) {
+    config.backend = backend;
+    return "[Service]\nMemoryMax=" + std::to_string(memory_at_most(config).value) + "\n";
+  };
+  EXPECT_THAT(of("host"), HasSubstr(line(BackendChoice::kHost)));
+  EXPECT_THAT(of("cuda"), HasSubstr(line(BackendChoice::kCuda)));
+  EXPECT_THAT(of("auto"), HasSubstr(line(BackendChoice::kAuto)));
+  EXPECT_THAT(of("host"), HasSubstr("[Unit]")) << "and restarts without end";
+  EXPECT_THAT(of("host"), HasSubstr("StartLimitIntervalSec=0\n"));
 }
 
 TEST_F(ConfigTest, TheUnitAllowsFoldersThatAreNotItsOwn) {

@@ -71,7 +71,6 @@ class CudaSlabRenewerTest : public testing::Test {
  protected:
   explicit CudaSlabRenewerTest(const std::string& environment = "") : fake_(environment) {
     kernels::CudaConfig config;
-    config.memory_attempts = 1;
     backend_ = kernels::CudaBackend::create(config, clock_).value();
     window_ = backend_->create_slab(Tier::kDram, kGrain).value();
     old_ = backend_->create_slab(Tier::kHbm, kGrain).value();
@@ -82,8 +81,10 @@ class CudaSlabRenewerTest : public testing::Test {
   /// Starts the renewal; the slab comes by made_.
   void renew() {
     SlabRenewer::Answers answers;
-    answers.renewed = [this](SlabIndex, const kernels::Slab& slab) { made_.set_value(slab); };
-    answers.failed = [this](SlabIndex, const Error&) {
+    answers.renewed = [this](const SlabRenewer::Job&, const kernels::Slab& slab) {
+      made_.set_value(slab);
+    };
+    answers.failed = [this](const SlabRenewer::Job&, const Error&) {
       if (++failures_ == 1) failed_.set_value();
     };
     sut_.emplace(std::move(answers), std::chrono::milliseconds(1));

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kvd/core/kept_for_engines.hpp"
+#include "kvd/daemon/needs.hpp"
 #include "tests/unit/kvd/daemon/config_fixture.hpp"
 
 namespace kvd::daemon {
@@ -12,7 +14,7 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-/// A machine of files: 10 GiB available, no control groups until a test adds some.
+/// A machine of files: 20 GiB, of which 10 are available; no control groups until a test adds some.
 class MemoryCheck : public testing::Test {
  protected:
   MemoryCheck() {
@@ -25,32 +27,44 @@ class MemoryCheck : public testing::Test {
     root_.write(folder + "/memory.max", std::to_string(max.value) + "\n");
     root_.write(folder + "/memory.current", std::to_string(current.value) + "\n");
   }
-  /// The most that passes, to the byte: one byte more must not.
-  void expect_room(Bytes room) {
-    const Status all = check(room);
-    EXPECT_TRUE(all.ok()) << all.error().message;
-    EXPECT_EQ(check(room + Bytes(1)).code(), ErrorCode::kOutOfMemory);
+  MemoryRoom room() { return memory_room(kGiB, root_.root()).value(); }
+  void expect_room(Bytes most, Bytes now) {
+    EXPECT_EQ(room().most.bytes, most);
+    EXPECT_EQ(room().now.bytes, now);
   }
-  Status check(Bytes wanted) { return check_memory(wanted, kGiB, root_.root()); }
+  Status take(Bytes wanted) { return memory_gate(kGiB, root_.root())(wanted); }
 
   TemporaryFolder root_;
 };
 
 TEST_F(MemoryCheck, WithoutGroupsTheMachineDecides) {
-  expect_room(9 * kGiB);
-  const Status refused = check(4096 * kGiB);
+  expect_room(19 * kGiB, 9 * kGiB);
+  EXPECT_EQ(room().now.reason, "MemAvailable 10 GiB - pool.reserve 1 GiB");
+}
+
+TEST_F(MemoryCheck, WhatCanNeverFitIsRefusedWithNumbersAndRemedy) {
+  EXPECT_TRUE(check_memory(18 * kGiB, kGiB, room(), "pool.dram").ok()) << "though 9 GiB are left";
+  const Status refused = check_memory(18 * kGiB, 2 * kGiB, room(), "pool.dram");
+  EXPECT_EQ(refused.code(), ErrorCode::kOutOfMemory);
   EXPECT_EQ(refused.error().message,
-            "pool.hbm + pool.dram: 4 TiB exceeds what this machine can give (9 GiB: MemAvailable "
-            "10 GiB - pool.reserve 1 GiB); lower pool.hbm + pool.dram");
+            "pool.dram: 18 GiB, and 2 GiB for kvd itself, exceeds what this machine can give (19 "
+            "GiB: MemTotal 20 GiB - pool.reserve 1 GiB); lower pool.dram, or raise the limit");
 }
 
 TEST_F(MemoryCheck, TheGroupsOwnLimitBinds) {
   root_.write("proc/self/cgroup", "0::/a/b\n");
   group("/a/b", 4 * kGiB, kGiB);
-  expect_room(3 * kGiB);
-  EXPECT_THAT(check(4 * kGiB).error().message,
-              AllOf(HasSubstr("3 GiB: memory.max 4 GiB - 1 GiB in use, of cgroup /a/b)"),
-                    HasSubstr("lower pool.hbm")));
+  expect_room(4 * kGiB, 3 * kGiB);
+  EXPECT_EQ(room().most.reason, "memory.max 4 GiB of cgroup /a/b");
+  EXPECT_EQ(room().now.reason, "memory.max 4 GiB - 1 GiB in use, of cgroup /a/b");
+}
+
+TEST_F(MemoryCheck, WhereTheKernelHoldsUpWhoTakesMoreIsALimit) {
+  root_.write("proc/self/cgroup", "0::/a\n");
+  group("/a", 4 * kGiB, kGiB);
+  root_.write("sys/fs/cgroup/a/memory.high", std::to_string((2 * kGiB).value));
+  expect_room(2 * kGiB, kGiB);
+  EXPECT_THAT(room().now.reason, StartsWith("memory.high 2 GiB"));
 }
 
 TEST_F(MemoryCheck, AnAncestorsLimitBinds) {
@@ -59,29 +73,29 @@ TEST_F(MemoryCheck, AnAncestorsLimitBinds) {
   root_.write("sys/fs/cgroup/a/b/memory.max", "max\n");
   root_.write("sys/fs/cgroup/a/b/memory.current", "1\n");
   group("/a", 6 * kGiB, 5 * kGiB);
-  expect_room(kGiB);
-  EXPECT_THAT(check(2 * kGiB).error().message, HasSubstr("of cgroup /a)"));
+  expect_room(6 * kGiB, kGiB);
+  EXPECT_THAT(room().now.reason, EndsWith("of cgroup /a"));
 }
 
 TEST_F(MemoryCheck, InAContainerTheRootFolderIsItsGroup) {
   root_.write("proc/self/cgroup", "0::/\n");
   group("", 2 * kGiB, kGiB);
-  expect_room(kGiB);
+  expect_room(2 * kGiB, kGiB);
 }
 
 TEST_F(MemoryCheck, APathOutsideTheContainerStillFindsItsRoot) {
   root_.write("proc/self/cgroup", "0::/docker/0123\n");
   group("", 2 * kGiB, kGiB);
-  expect_room(kGiB);
+  expect_room(2 * kGiB, kGiB);
 }
 
 TEST_F(MemoryCheck, UnlimitedAndLargerGroupsDoNotBind) {
   root_.write("proc/self/cgroup", "0::/a\n");
   root_.write("sys/fs/cgroup/a/memory.max", "max\n");
   root_.write("sys/fs/cgroup/a/memory.current", "123\n");
-  expect_room(9 * kGiB);
+  expect_room(19 * kGiB, 9 * kGiB);
   group("/a", 64 * kGiB, kGiB);
-  expect_room(9 * kGiB);
+  expect_room(19 * kGiB, 9 * kGiB);
 }
 
 TEST_F(MemoryCheck, IdlePageCacheCountsAsFree) {
@@ -89,7 +103,7 @@ TEST_F(MemoryCheck, IdlePageCacheCountsAsFree) {
   group("/a", 4 * kGiB, 3 * kGiB);
   root_.write("sys/fs/cgroup/a/memory.stat",
               "anon 5\nactive_file 7\ninactive_file " + std::to_string(kGiB.value) + "\n");
-  expect_room(2 * kGiB);
+  expect_room(4 * kGiB, 2 * kGiB);
 }
 
 TEST_F(MemoryCheck, VersionOneIsUnderstood) {
@@ -99,32 +113,84 @@ TEST_F(MemoryCheck, VersionOneIsUnderstood) {
   root_.write(folder + "/y/memory.usage_in_bytes", "4096\n");
   root_.write(folder + "/memory.limit_in_bytes", std::to_string((2 * kGiB).value));
   root_.write(folder + "/memory.usage_in_bytes", std::to_string(kGiB.value));
-  expect_room(kGiB);
+  expect_room(2 * kGiB, kGiB);
 }
 
 TEST_F(MemoryCheck, OverfullIsNoRoomAtAll) {
   root_.write("proc/self/cgroup", "0::/a\n");
   group("/a", kGiB, 2 * kGiB);
-  expect_room(Bytes(0));
+  expect_room(kGiB, Bytes(0));
 }
 
 TEST_F(MemoryCheck, AReserveBeyondWhatIsThereIsNoRoomAtAll) {
-  EXPECT_TRUE(check_memory(Bytes(0), 64 * kGiB, root_.root()).ok());
-  EXPECT_FALSE(check_memory(Bytes(1), 64 * kGiB, root_.root()).ok());
-  EXPECT_THAT(check_memory(Bytes(1), 64 * kGiB, root_.root(), "pool.dram").error().message,
-              AllOf(StartsWith("pool.dram: "), EndsWith("lower pool.dram")));
+  EXPECT_EQ(memory_room(64 * kGiB, root_.root())->most.bytes, Bytes(0));
+}
+
+TEST_F(MemoryCheck, ASlabLeavesWhatKvdItselfIsGoingToNeed) {
+  const Bytes beside = kept_free(Bytes(0)) + page_overhead(kGiB);
+  root_.write("proc/self/cgroup", "0::/a\n");
+  group("/a", 4 * kGiB + beside, 3 * kGiB);
+  EXPECT_TRUE(take(kGiB).ok());
+  EXPECT_THAT(
+      take(kGiB + kMiB).error().message,
+      AllOf(HasSubstr("in use"), HasSubstr("of cgroup /a"), HasSubstr("kvd itself needs ")));
+}
+
+TEST_F(MemoryCheck, WhatKvdHasTakenOfItsOwnIsNotKeptForItTwice) {
+  root_.write("proc/self/status", "VmRSS:  500 kB\nRssAnon:  102400 kB\n");
+  root_.write("proc/self/cgroup", "0::/a\n");
+  group("/a", 4 * kGiB + kept_free(kMiB * 100) + page_overhead(kGiB), 3 * kGiB);
+  EXPECT_TRUE(take(kGiB).ok());
+  EXPECT_EQ(take(kGiB + kMiB).code(), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(kept_free(64 * kGiB), Bytes(0));
 }
 
 TEST_F(MemoryCheck, WithoutProcItSaysSo) {
   const TemporaryFolder empty;
-  const Status refused = check_memory(kGiB, kGiB, empty.root());
-  EXPECT_EQ(refused.code(), ErrorCode::kUnavailable);
+  const auto refused = memory_room(kGiB, empty.root());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
   EXPECT_THAT(refused.error().message, HasSubstr("mount /proc"));
+  EXPECT_EQ(memory_gate(kGiB, empty.root())(kMiB).code(), ErrorCode::kUnavailable);
 }
 
 TEST_F(MemoryCheck, ThisMachineAnswers) {
-  EXPECT_TRUE(check_memory(kMiB, Bytes(0)).ok());
-  EXPECT_EQ(check_memory(kGiB * 1024 * 1024, Bytes(0)).code(), ErrorCode::kOutOfMemory);
+  EXPECT_TRUE(memory_gate(Bytes(0))(kMiB).ok());
+  EXPECT_EQ(memory_gate(Bytes(0))(kGiB * 1024 * 1024).code(), ErrorCode::kOutOfMemory);
+}
+
+// 4.2 MiB a GiB were measured of 4 KiB pages, so the unit's limit has to grow with the pools.
+TEST(Needs, WhatIsBesideGrowsWithThePools) {
+  Config config;
+  config.backend = BackendChoice::kHost;
+  config.hbm = 8 * kGiB;
+  config.dram = 8 * kGiB;
+  const Bytes small = memory_beside(config);
+  EXPECT_GE(small, core::kKeptForEngines + page_overhead(16 * kGiB));
+  config.hbm = 1024 * kGiB;
+  EXPECT_GE(memory_beside(config) - small, kKiB * 4300 * 1016);
+  EXPECT_EQ(memory_at_most(config), 1032 * kGiB + memory_beside(config));
+  config.backend = BackendChoice::kCuda;
+  EXPECT_EQ(host_pools(config), 8 * kGiB);
+  EXPECT_GE(memory_beside(config), 2 * kGiB) << "the driver's";
+}
+
+TEST(Needs, EverySlabAndEveryEngineTakesDescriptors) {
+  Config config;
+  config.hbm = 64 * kMiB;
+  config.dram = 128 * kMiB;
+  config.slab = 2 * kMiB;
+  config.max_engines = 16;
+  const std::uint64_t needed = descriptors_needed(config);
+  config.max_engines = 17;
+  EXPECT_GT(descriptors_needed(config), needed);
+  config.slab = 4 * kMiB;
+  EXPECT_LT(descriptors_needed(config), needed - 40);
+  EXPECT_TRUE(check_descriptors(config, descriptors_needed(config)).ok());
+  const Status refused = check_descriptors(config, 100);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("needs " + std::to_string(descriptors_needed(config))),
+                    HasSubstr("limit is 100"), HasSubstr("LimitNOFILE"), HasSubstr("pool.slab")));
 }
 
 }  // namespace

@@ -39,8 +39,10 @@ class SlabRenewerTest : public testing::Test {
 
   kernels::Slab renewed() {
     SlabRenewer::Answers answers;
-    answers.renewed = [this](SlabIndex, const kernels::Slab& slab) { made_.set_value(slab); };
-    answers.failed = [this](SlabIndex, const Error&) { ++failures_; };
+    answers.renewed = [this](const SlabRenewer::Job&, const kernels::Slab& slab) {
+      made_.set_value(slab);
+    };
+    answers.failed = [this](const SlabRenewer::Job&, const Error&) { ++failures_; };
     SlabRenewer sut(std::move(answers), std::chrono::milliseconds(1));
     sut.renew({backend_.get(), SlabIndex(3), old_.handle, Tier::kHbm, kSize});
     auto slab = made_.get_future();
@@ -78,6 +80,43 @@ TEST_F(WithoutMemory, ItTriesAgainUntilThereIsSomeAndTellsOnce) {
   EXPECT_EQ(renewed().size, kSize);
   EXPECT_EQ(failures_, 1);
   EXPECT_EQ(backend_->faults().failed_creates, 3u);
+}
+
+/// Two devices, the first of which has no memory for a while.
+class WithoutMemoryAtFirst : public testing::Test {
+ protected:
+  std::unique_ptr<kernels::FaultyBackend> device(std::set<std::uint64_t> failing_creates) {
+    kernels::FaultScript script;
+    script.fail_creates = std::move(failing_creates);
+    kernels::HostConfig config;
+    config.pages = kernels::PagePreference::kSmall;
+    auto host = kernels::HostBackend::create(config, clock_);
+    return kernels::FaultyBackend::create(std::move(*host), std::move(script)).value();
+  }
+
+  SteadyClock clock_;
+};
+
+TEST_F(WithoutMemoryAtFirst, ASlabThatHasNoneYetIsMadeAndNobodyElseWaits) {
+  std::set<std::uint64_t> many;
+  for (std::uint64_t i = 1; i <= 1000; ++i) many.insert(i);
+  const auto full = device(std::move(many)), other = device({});
+  std::promise<std::uint32_t> first;
+  std::atomic<int> failures = 0;
+  SlabRenewer::Answers answers;
+  answers.renewed = [&](const SlabRenewer::Job& job, const kernels::Slab&) {
+    first.set_value(job.slab.value);
+  };
+  answers.failed = [&](const SlabRenewer::Job&, const Error&) { ++failures; };
+  SlabRenewer sut(std::move(answers), std::chrono::hours(1));
+  sut.renew({full.get(), SlabIndex(1), {}, Tier::kHbm, kSize, true});
+  sut.renew({full.get(), SlabIndex(2), {}, Tier::kHbm, kSize, true});
+  sut.renew({other.get(), SlabIndex(3), {}, Tier::kHbm, kSize, true});
+  auto slab = first.get_future();
+  ASSERT_EQ(slab.wait_for(test::kPatience), std::future_status::ready);
+  EXPECT_EQ(slab.get(), 3u);
+  EXPECT_LE(full->faults().failed_creates, 1u) << "one try says it of all";
+  EXPECT_EQ(failures, 0) << "it was told before";
 }
 
 }  // namespace

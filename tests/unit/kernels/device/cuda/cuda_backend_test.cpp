@@ -79,7 +79,6 @@ class WatchedClock final : public Clock {
 
 // Without the trial of batches, so that tests can count the driver's calls.
 std::unique_ptr<CudaBackend> make(CudaConfig config = {}, const Clock& clock = kSteady) {
-  config.memory_pause = Nanoseconds(0);
   if (config.copies == cuda::CopyChoice::kAuto) config.copies = cuda::CopyChoice::kBatch;
   auto backend = CudaBackend::create(config, clock);
   if (backend.ok()) return std::move(backend).value();
@@ -212,17 +211,9 @@ TEST(CudaBackend, AStreamThatCannotBeMadeIsAnErrorAndLeaksNothing) {
   }
 }
 
-TEST(CudaBackend, WaitsForMemoryThatAnotherProcessIsAboutToGiveBack) {
-  const FakeDriver fake("FAKECUDA_FAIL=cuMemCreate:2:2,cuMemCreate:3:2");
-  auto backend = make();
-  EXPECT_EQ(code_of(backend->create_slab(Tier::kHbm, kMiB * 2)), ErrorCode::kOk);
-}
-
-TEST(CudaBackend, GivesUpOnMemoryThatDoesNotCome) {
+TEST(CudaBackend, MemoryThatIsNotThereIsToldAtOnceAndTakenLater) {
   const FakeDriver fake("FAKECUDA_HBM_BYTES=" + std::to_string((kMiB * 8).value));
-  CudaConfig config;
-  config.memory_attempts = 3;
-  auto backend = make(config);
+  auto backend = make();
   const Slab first = slab_or_die(*backend, Tier::kHbm, kMiB * 4);
   const auto second = backend->create_slab(Tier::kHbm, kMiB * 4);
   ASSERT_EQ(code_of(second), ErrorCode::kOutOfMemory);
@@ -877,14 +868,11 @@ TEST_F(CudaCopies, ScrubbingWritesZerosInBothTiers) {
 
 TEST(CudaBackend, NonsenseInTheConfigurationIsRefused) {
   const FakeDriver fake;
-  CudaConfig no_burst, no_attempt;
+  CudaConfig no_burst;
   no_burst.burst = Bytes(0);
-  no_attempt.memory_attempts = 0;
-  for (const CudaConfig& config : {no_burst, no_attempt}) {
-    const auto backend = CudaBackend::create(config, kSteady);
-    ASSERT_FALSE(backend.ok());
-    EXPECT_EQ(backend.error().code, ErrorCode::kInvalidArgument);
-  }
+  const auto backend = CudaBackend::create(no_burst, kSteady);
+  ASSERT_FALSE(backend.ok());
+  EXPECT_EQ(backend.error().code, ErrorCode::kInvalidArgument);
 }
 
 }  // namespace
