@@ -3,11 +3,12 @@
 /// with FileDescriptorStoreMax, and is for where there is no systemd.
 ///
 /// The program is started again when a signal ended it, or it ended with another status than 0
-/// and 2; after five ends in turn within two seconds of its start, without having been ready, no
-/// more. SIGTERM and SIGINT are passed on and end both; SIGHUP is passed on; SIGUSR1 ends the
-/// program in order and starts it again, with what is kept: an upgrade. Status: the program's. A
-/// holder that is killed takes the program with it, in order.
-/// Source: kvd/DESIGN.md "Blocks that outlive kvd"; sd_listen_fds(3).
+/// and 2. After five ends in turn within two seconds of its start, without having been ready, no
+/// more; but without end where a signal ended it, or status 75, which says that it can start
+/// later. Ends in turn are answered later each time, after two seconds at most. SIGTERM and SIGINT
+/// are passed on and end both; SIGHUP is passed on; SIGUSR1 ends the program in order and starts it
+/// again, with what is kept: an upgrade. Status: the program's. A holder that is killed takes the
+/// program with it, in order. Source: kvd/DESIGN.md "Blocks that outlive kvd"; sd_listen_fds(3).
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -22,10 +23,12 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "ipc/vocabulary/standard_streams.hpp"
 #include "kvd/holder/kept.hpp"
@@ -38,6 +41,9 @@ constexpr std::size_t kMostKept = 16384;
 constexpr int kFirst = 3;  ///< of the descriptors that a program is given
 constexpr int kMostFailures = 5;
 constexpr std::chrono::seconds kSoon{2};
+constexpr std::chrono::milliseconds kFirstPause{100};
+constexpr std::chrono::milliseconds kLongestPause{2000};
+constexpr int kNotYet = 75;  ///< Source: sysexits.h, EX_TEMPFAIL
 
 [[noreturn]] void fail(const char* what) {
   std::fprintf(stderr, "kvd-holder: %s: %s\n", what, std::strerror(errno));
@@ -155,14 +161,15 @@ class Holder {
       while (::read(signals_.get(), &signal, sizeof signal) == sizeof signal) {
         on_signal(static_cast<int>(signal.ssi_signo));
       }
-      if (child_ < 0 && stopping_) return status_;
-      if (child_ < 0 && patience() == 0) begin();
-      int wait_status = 0;
-      if (child_ < 0 || ::waitpid(child_, &wait_status, WNOHANG) != child_) continue;
+      if (child_ < 0) {
+        if (stopping_) return status_of(ended_);
+        if (Clock::now() >= due_) begin();
+        continue;
+      }
+      if (::waitpid(child_, &ended_, WNOHANG) != child_) continue;
       ear_.listen(kept_);  // what it said before it ended
+      if (ends()) return status_of(ended_);
       child_ = -1;
-      status_ = status_of(wait_status);
-      if (ends(status_)) return status_;
     }
   }
 
@@ -180,34 +187,36 @@ class Holder {
     restarting_ = false;
     started_ = Clock::now();
     child_ = start(program_, kept_, ear_);
-    if (child_ < 0) again_ = started_ + kSoon;
+    if (child_ < 0) due_ = started_ + kSoon;
   }
 
-  /// Milliseconds until it is started again; -1: it runs.
+  /// Milliseconds until there is something to do, -1: none is known.
   [[nodiscard]] int patience() const {
     if (child_ >= 0) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(again_ - Clock::now()).count();
-    return static_cast<int>(std::max<std::int64_t>(left, 0));
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(due_ - Clock::now());
+    return static_cast<int>(std::max<std::int64_t>(0, left.count()));
   }
 
   void on_signal(int signal) {
     if (signal == SIGTERM || signal == SIGINT) stopping_ = true;
     if (signal == SIGUSR1) restarting_ = true;
-    if (signal == SIGCHLD || child_ < 0) return;
-    ::kill(child_, signal == SIGUSR1 ? SIGTERM : signal);
+    if (signal != SIGCHLD && child_ >= 0) ::kill(child_, signal == SIGUSR1 ? SIGTERM : signal);
   }
 
-  /// Whether the holder ends with it; else it is to be started again.
-  bool ends(int status) {
+  /// Whether the holder ends with it; else it is started again when that is due.
+  bool ends() {
+    due_ = Clock::now();
+    const int status = status_of(ended_);
     if (stopping_) return true;
-    if (restarting_) return false;
+    if (std::exchange(restarting_, false)) return false;
     if (status == 0 || status == 2) return true;
     const bool served = kept_.take_ready();
-    failures_ = served || Clock::now() - started_ >= kSoon ? 0 : failures_ + 1;
+    failures_ = served || due_ - started_ >= kSoon ? 0 : failures_ + 1;
     std::fprintf(stderr, "kvd-holder: %s ended with status %d; %zu descriptors are kept\n",
                  program_[0], status, kept_.all().size());
-    if (failures_ >= kMostFailures) return true;
-    again_ = Clock::now() + std::chrono::milliseconds(failures_ > 1 ? 100 << failures_ : 0);
+    const bool comes_back = WIFSIGNALED(ended_) || status == kNotYet;
+    if (failures_ >= kMostFailures && !comes_back) return true;
+    if (failures_ > 0) due_ += std::min(kLongestPause, kFirstPause * (1 << std::min(failures_, 8)));
     return false;
   }
 
@@ -215,9 +224,10 @@ class Holder {
   char** program_;
   Kept kept_;
   Ear ear_;
-  pid_t child_ = -1;  ///< -1: none runs, and one is started at again_
-  int status_ = 0;    ///< of the last one
-  Clock::time_point started_, again_;
+  pid_t child_ = -1;  ///< -1: none runs, and one is started when that is due
+  int ended_ = 0;     ///< how the program ended last, as waitpid() says
+  Clock::time_point started_;
+  Clock::time_point due_;  ///< when it is started again
   bool stopping_ = false, restarting_ = false;
   int failures_ = 0;
 };
