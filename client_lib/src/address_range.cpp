@@ -111,6 +111,11 @@ Status AddressRange::unmap(Bytes offset, Bytes size) {
   return raw == MAP_FAILED ? Status(mapping_error("unmapping memory", size)) : Status();
 }
 
+bool AddressRange::forsake() {
+  return ::mmap(data_, size_.size(), PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
 AddressRange::AddressRange(AddressRange&& other) noexcept
     : SlabRange(other),
       data_(std::exchange(other.data_, nullptr)),

@@ -56,7 +56,7 @@ Keeper::~Keeper() {
 
 void Keeper::declare_gone() {
   poison(page_);
-  slabs_.close();
+  slabs_.forsake();
   gone_.store(true, std::memory_order_release);
 }
 

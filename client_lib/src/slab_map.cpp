@@ -189,20 +189,30 @@ Result<std::byte*> SlabMap::find(SlotId slot, Bytes slot_bytes) const {
 }
 
 bool SlabMap::close_and_unmap(Nanoseconds limit) {
-  close();
   SlabRanges ranges;
   decltype(regions_) untaken;  // nobody knows their addresses
   {
     const std::lock_guard lock(mutex_);
+    close();
     for (auto& [slab, range] : slabs_) ranges.push_back(std::move(range));
     slabs_.clear();
     regions_.swap(untaken);
   }
-  return unmap_when_idle(memory_, std::move(ranges), limit);
+  const bool all = unmap_when_idle(memory_, std::move(ranges), limit);
+  const std::lock_guard lock(mutex_);
+  stays_ = stays_ || !all;
+  return !stays_;
+}
+
+void SlabMap::forsake() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  close();
+  for (auto& [slab, range] : slabs_) (void)range->forsake();
+  std::erase_if(regions_, [](const auto& entry) { return entry.second->range->forsake(); });
 }
 
 void SlabMap::close() {
-  const std::lock_guard lock(mutex_);
   closed_ = true;
   changed_.notify_all();
 }

@@ -67,15 +67,19 @@ class SlabMap {
   Status slot_addresses(std::span<const SlotId> slots, Bytes slot_bytes,
                         std::span<std::byte*> addresses) const;
 
-  /// Ends all waits and maps no more; what is mapped stays.
-  void close();
-  /// The same, and unmaps all but the regions taken, as unmap_when_idle() does.
+  /// Ends all waits and maps no more. The daemon is gone: memory of blocks, and of regions that
+  /// nobody took, goes at once where SlabRange::forsake() can; an iteration that is still under way
+  /// reads zeros there, and finds its page poisoned when it ends.
+  void forsake();
+  /// Ends all waits, maps no more and unmaps all but the regions taken, as unmap_when_idle() does.
+  /// False for ever once some of it has stayed.
   bool close_and_unmap(Nanoseconds limit);
   /// Why a slab that backs blocks could not be mapped, if that ever happened.
   [[nodiscard]] std::optional<Error> failure() const;
 
  private:
   /// Caller holds mutex_.
+  void close();
   Result<std::byte*> find(SlotId slot, Bytes slot_bytes) const;
   Status map_block_slab(const wire::MapSlab& frame, const UniqueFd& file);
   Status map_region_slab(const wire::MapSlab& frame, const UniqueFd& file);
@@ -85,6 +89,7 @@ class SlabMap {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;
+  bool stays_ = false;  ///< some of it is mapped for ever
   std::unordered_map<SlabIndex, std::unique_ptr<SlabRange>> slabs_;
   std::unordered_map<RegionId, std::shared_ptr<RegionMapping>> regions_;
   std::unordered_set<RegionId> discarded_;  ///< their late frames are let go

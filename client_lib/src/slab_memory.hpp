@@ -29,6 +29,10 @@ class SlabRange {
   /// Unmaps the slab; its addresses stay reserved.
   virtual Status unmap(Bytes offset, Bytes size) = 0;
 
+  /// The daemon is gone: where this can be done under who still reads and writes, its memory is
+  /// given back at once, and there are private zeros in its place. False: it cannot.
+  virtual bool forsake() { return false; }
+
   /// Of host memory a pointer, of a GPU's a device pointer that no CPU instruction may follow.
   [[nodiscard]] virtual std::byte* data() const = 0;
   [[nodiscard]] virtual Bytes size() const = 0;

@@ -16,7 +16,8 @@ namespace kvd_client {
 ///
 /// Daemon gone: calls return Unavailable; regions stay readable until freed. The next call attaches
 ///   again by itself. Requests of the lost session are gone: the first level-3 call says so once
-///   with Unavailable, and only that call invalidates addresses taken with block_address().
+///   with Unavailable, and only that call invalidates addresses taken with block_address(). Until
+///   then blocks in host memory read as zeros, since their memory is the next daemon's.
 /// Fork: in a forked child every call returns PeerGone, the mappings are absent, and destroying the
 ///   client there changes nothing for the parent.
 /// Owner: thread-safe; commands are serialised inside, wait() is not.

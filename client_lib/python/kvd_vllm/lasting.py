@@ -172,6 +172,7 @@ class LastingCache(Cache):
         self._pieces = pieces
         self._open_cache = open_cache
         self._window: kvd_client.Region | None = None
+        self._lost = False
         self._next: tuple[Cache, kvd_client.Region | None] | None = None
         self._tickets: dict[int, tuple[Cache, int]] = {}
         self._number = 0
@@ -186,9 +187,10 @@ class LastingCache(Cache):
 
     def poll(self, tickets: Sequence[int]) -> list[State]:
         asked = [self._tickets[ticket] for ticket in tickets]
-        theirs = [number for cache, number in asked if cache is self._cache]
+        alive = None if self._lost else self._cache
+        theirs = [number for cache, number in asked if cache is alive]
         found = iter(self._cache.poll(theirs) if theirs else [])
-        states = [next(found) if each[0] is self._cache else State.FAILED for each in asked]
+        states = [next(found) if cache is alive else State.FAILED for cache, _ in asked]
         for ticket, state in zip(tickets, states, strict=True):
             if state != State.PENDING:
                 del self._tickets[ticket]
@@ -199,15 +201,18 @@ class LastingCache(Cache):
         if self._finder is not None:
             self._finder.join()
         self._take_next()
-        self._cache.close()
-        self._free_window()
+        if not self._lost:
+            self._cache.close()
+            self._free_window()
 
     def _begin(self, call: Callable[[Cache], int]) -> int:
         self._take_next()
         try:
+            if self._lost:
+                raise kvd_client.Unavailable("kvd is gone: blocks are stored again once it is back")
             ticket = call(self._cache)
         except _GONE:
-            self._find_anew()
+            self._lose()
             raise
         self._number += 1
         self._tickets[self._number] = self._cache, ticket
@@ -217,10 +222,8 @@ class LastingCache(Cache):
         taken, self._next = self._next, None
         if taken is None:
             return
-        self._cache.close()
-        self._free_window()
         self._cache, self._window = taken
-        self._finder = None
+        self._finder, self._lost = None, False
         logger.warning("kvd: blocks are stored again, in the kvd that was started since")
 
     def _free_window(self) -> None:
@@ -230,6 +233,14 @@ class LastingCache(Cache):
                 window.free()
             except kvd_client.KvdError as fault:
                 logger.warning("kvd: a window was not given back: %s", fault)
+
+    def _lose(self) -> None:
+        """The window of a kvd that has gone is of no use, and the next one needs its memory."""
+        if not self._lost:
+            self._lost = True
+            self._cache.close()
+            self._free_window()
+        self._find_anew()
 
     def _find_anew(self) -> None:
         if self._finder is not None or self._closed.is_set():

@@ -1,6 +1,7 @@
 #include "client_lib/src/slab_map.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "ipc/shm/sealed_memfd.hpp"
 #include "ipc/vocabulary/clock.hpp"
@@ -88,12 +89,34 @@ TEST(SlabMapTest, RemembersNoRegionOfWhichNothingIsToCome) {
 TEST(SlabMapTest, ClosingEndsWaitsAndKeepsSlabs) {
   SlabMap map;
   ASSERT_TRUE(map.map(frame_of(0, 7), slab_file()).ok());
-  map.close();
+  map.forsake();
   EXPECT_EQ(map.take_region(RegionId(1), at_once() + std::chrono::hours(1)).error().code,
             ErrorCode::kUnavailable);
   EXPECT_TRUE(map.slot_address(SlotId(SlabIndex(7), 0), kSlot).ok());
   EXPECT_TRUE(map.close_and_unmap(kLongestDrain));
   EXPECT_FALSE(map.slot_address(SlotId(SlabIndex(7), 0), kSlot).ok());
+}
+
+// The next daemon has no room while the memory of the one before is mapped.
+TEST(SlabMapTest, ForsakenMemoryIsGivenBackUnderWhoStillReadsIt) {
+  SlabMap map;
+  const UniqueFd block = slab_file(), taken = slab_file(), untaken = slab_file();
+  ASSERT_TRUE(map.map(frame_of(0, 7), block).ok());
+  ASSERT_TRUE(map.map(frame_of(1, 8, 0, 1), taken).ok());
+  ASSERT_TRUE(map.map(frame_of(2, 9, 0, 1), untaken).ok());
+  const auto region = map.take_region(RegionId(1), at_once());
+  ASSERT_TRUE(region.ok());
+  std::byte* const address = map.slot_address(SlotId(SlabIndex(7), 0), kSlot).value();
+  *address = *(*region)->range->data() = std::byte{7};
+  map.forsake();
+  EXPECT_EQ(*address, std::byte{0}) << "to be read all the same";
+  *address = std::byte{9};
+  std::byte in_file{};
+  ASSERT_EQ(::pread(block.get(), &in_file, 1, 0), 1);
+  EXPECT_EQ(in_file, std::byte{7}) << "what is written there is nobody's";
+  EXPECT_EQ(*(*region)->range->data(), std::byte{7}) << "the engine still uses it";
+  EXPECT_TRUE(map.untaken_regions().empty());
+  EXPECT_TRUE(map.close_and_unmap(Nanoseconds(0)));
 }
 
 }  // namespace
