@@ -1,0 +1,66 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace kvd::test {
+
+/// A control group for memory, of version 1 or 2, below the one the test runs in or at the top;
+/// removed at the end. None where this process may not make one.
+class MemoryGroup {
+ public:
+  static std::optional<MemoryGroup> create(std::uint64_t limit) {
+    const std::string name = "/kvd-test-" + std::to_string(::getpid());
+    for (const bool first : {true, false}) {
+      const std::string root = first ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup";
+      const std::string file = first ? "/memory.limit_in_bytes" : "/memory.max";
+      std::error_code failed;
+      std::filesystem::create_directory(root + name, failed);
+      if (failed) continue;
+      MemoryGroup group(root + name);
+      std::ofstream stream(group.folder_ + file);
+      if (stream << limit << std::flush) return group;
+    }
+    return std::nullopt;
+  }
+  MemoryGroup(MemoryGroup&& other) noexcept : folder_(std::exchange(other.folder_, {})) {}
+  MemoryGroup& operator=(MemoryGroup&& other) noexcept {
+    std::swap(folder_, other.folder_);
+    return *this;
+  }
+  ~MemoryGroup() {
+    if (!folder_.empty()) ::rmdir(folder_.c_str());
+  }
+
+  /// What starts a program in the group, before the program.
+  [[nodiscard]] std::vector<std::string> enter() const {
+    return {"sh", "-c", "echo $$ >" + folder_ + "/cgroup.procs && exec \"$@\"", "sh"};
+  }
+  /// Processes that were killed since it would have gone beyond its limit.
+  [[nodiscard]] std::uint64_t kills() const {
+    for (const char* file : {"/memory.oom_control", "/memory.events"}) {
+      std::ifstream stream(folder_ + file);
+      std::string word;
+      std::uint64_t number = 0;
+      while (stream >> word >> number) {
+        if (word == "oom_kill") return number;
+      }
+    }
+    return 0;
+  }
+
+ private:
+  explicit MemoryGroup(std::string folder) : folder_(std::move(folder)) {}
+
+  std::string folder_;
+};
+
+}  // namespace kvd::test
