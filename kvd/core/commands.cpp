@@ -108,6 +108,9 @@ void Commands::on_submit(const Command& command, const Submit& submit) {
             std::to_string((submit.prompt_tokens + submit.max_new_tokens).value) +
             " tokens, HBM holds " + std::to_string(needs_.most_tokens(session).value) +
             " of this model and domain: lower max_new_tokens, or enlarge pool.hbm or the quota");
+  } else if (const Status fits = requests_.may_keep(session.info.domain, Bytes(sizeof(Request)));
+             !fits.ok()) {
+    context_.refuse(command, fits.error().code, fits.error().message);
   } else {
     Request request;
     request.key = {session.id, submit.request};
@@ -184,17 +187,12 @@ std::string Commands::silent_holder(const Session& session) {
 }
 
 void Commands::on_name(const Command& command, const NameBlocks& names) {
-  constexpr std::size_t kMostTold = std::size_t{1} << 20;  // 32 MiB of digests
-  std::size_t told = names.blocks.size();
-  for (const Request* r : requests_.sessions().at(command.engine).active) {
-    told += r->content.chain.size();
-  }
-  if (told > kMostTold) {
-    context_.refuse(command, ErrorCode::kQuotaExceeded,
-                    std::to_string(kMostTold) +
-                        " blocks of open requests are told, the most a session may tell: the rest "
-                        "runs, and is not found again");
-    return;
+  // Above all for requests that only wait: of those that run, memory bounds them, too.
+  const DomainId domain = requests_.sessions().at(command.engine).info.domain;
+  const Bytes more = Requests::bytes_of_digests(names.blocks.size());
+  if (const Status fits = requests_.may_keep(domain, more); !fits.ok()) {
+    return context_.refuse(command, fits.error().code,
+                           fits.error().message + "; what is not named runs, and is not found");
   }
   for (const NameBlocks::Block& block : names.blocks) {
     Request* request = requests_.find(command.engine, block.request);

@@ -44,6 +44,8 @@ struct Config {
   Nanoseconds evict_after{0};
   /// Where nobody of a domain gets on for so long, its latest request ends; zero: never.
   Nanoseconds standstill_after{60'000'000'000};
+  /// Domains that may have engines at a time: each has a part of what is shared out for certain.
+  std::uint32_t max_domains = 64;
   std::uint32_t max_requests_per_engine = 1024;
   std::uint32_t max_requests_per_domain = 8192;
   /// Block tables are made only for shells whose engines read them: the simulator's do not.

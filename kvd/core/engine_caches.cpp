@@ -27,6 +27,22 @@ Error invalid(std::string message) {
 
 std::string text(std::int64_t value) { return std::to_string(value); }
 
+/// Blocks that are smaller than a slot share a class whatever their size, so their size is part of
+/// what they are found by: else a larger one would be loaded with what was in the slot before.
+Fingerprint of_size(Fingerprint fingerprint, Bytes block) {
+  auto size = block < kLeastSlot ? static_cast<std::uint64_t>(block.value) : 0;
+  for (std::uint8_t& byte : fingerprint.digest.bytes) {
+    byte = static_cast<std::uint8_t>(byte ^ (size & 0xff));
+    size >>= 8;
+  }
+  return fingerprint;
+}
+
+/// Of a cache with so many pieces.
+Bytes bytes_of_pieces(std::size_t pieces) {
+  return Bytes(static_cast<std::int64_t>(2 * sizeof(EngineCache) + pieces * sizeof(BlockPiece)));
+}
+
 /// Where the piece ends; none: beyond `most`.
 std::optional<std::int64_t> end_of(const BlockPiece& piece, std::int64_t blocks, Bytes most) {
   const std::int64_t limit = most.value;
@@ -84,8 +100,12 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
                              "16 caches of this session are open, the most there can be: close "
                              "some"));
   }
-  if (open.block_bytes <= Bytes(0) || open.block_tokens == 0) {
-    return refuse(invalid("a block has no bytes, or no tokens"));
+  if (open.block_bytes <= Bytes(0) || open.block_tokens == 0 || open.block_tokens > kMostTokens) {
+    return refuse(invalid("a block has no bytes, or not 1 to 2^20 tokens"));
+  }
+  const Bytes kept = bytes_of_pieces(open.pieces.size());
+  if (const Status fits = requests_.may_keep(session.info.domain, kept); !fits.ok()) {
+    return refuse(fits.error());
   }
   if (open.region) {
     if (const Status fits = check_pieces(open, session); !fits.ok()) return refuse(fits.error());
@@ -107,9 +127,9 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
         store::BlockLayout{open.pieces, {}, slab_bytes(session)});
   }
   const CacheId id(++last_cache_);
-  disk_.meet(session, *model_class,
-             {open.fingerprint, 1, 1, open.block_tokens, 1, 1, cache.slot_bytes});
+  disk_.meet(session, *model_class, {fingerprint, 1, 1, open.block_tokens, 1, 1, cache.slot_bytes});
   session.leases.caches.emplace(id, std::move(cache));
+  requests_.keep(session, kept);
   context_.reply(command, ValueReply{id.value});
 }
 
@@ -120,6 +140,8 @@ void EngineCaches::on_close(const Command& command, const CloseCache& close) {
         command, ErrorCode::kNotFound,
         "cache " + std::to_string(close.cache.value) + " is not this session's: open one");
   }
+  requests_.keep(session, Bytes(0) - bytes_of_pieces(cache->second.pieces.size()));
+  session.leases.caches.erase(cache);
   context_.reply(command, Done{});
 }
 

@@ -85,6 +85,11 @@ std::pair<std::int64_t, std::int64_t> growth_of(const Schedule& told,
   return {next - held, std::max<std::int64_t>(0, blocks_for(told, all_tokens(request)) - next)};
 }
 
+/// Of so many requests, with the lists that lead to them.
+Bytes bytes_of_known(std::size_t requests) {
+  return Bytes(static_cast<std::int64_t>(2 * requests * sizeof(Placing::Known)));
+}
+
 }  // namespace
 
 const Placing* EnginePlaced::find(EngineId engine) const {
@@ -111,8 +116,16 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
                     "request " + std::to_string(twice->value) + " is named twice: name each once");
     return;
   }
+  const std::size_t known = placing.all().size();
+  if (const Status fits = requests_.may_keep(
+          session.info.domain, bytes_of_known(told.requests.size()) - bytes_of_known(known));
+      !fits.ok()) {
+    context_.refuse(command, fits.error().code, fits.error().message);
+    return;
+  }
   set_goals(session, told);
   placing.learn(told, goals_, context_.now);
+  requests_.keep(session, bytes_of_known(placing.all().size()) - bytes_of_known(known));
   session.costs.prefill_token_s = placing.prefill_token_s();
   session.life.placed = std::count_if(told.requests.begin(), told.requests.end(), has_begun);
   ScheduleReply reply = decide(session, told, placing);

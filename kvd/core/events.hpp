@@ -35,6 +35,7 @@ struct Attach {
   bool streams_layers = false;  ///< its engine waits for layers; if not, none of its streams
   bool skips_ahead = false;     ///< its engine goes on behind tokens that it did not compute
   Bytes orphaned;
+  Bytes kept;       ///< by the shell for the session
   Devices devices;  ///< where it has its HBM
 };
 

@@ -28,6 +28,7 @@ struct Ground {
                context.config.dram_quotas},
               context.config.index, {&context.config.hbm_quotas, &context.config.dram_quotas},
               context.orders),
+        requests(context.config.max_domains),
         classes(store, requests),
         region_copies(store),
         spaces(context, store, requests),

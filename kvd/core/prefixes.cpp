@@ -24,7 +24,7 @@ bool Prefixes::tell(Request& request, const Fingerprint& fingerprint, std::uint3
   if (block != content.chain.size() || std::int64_t{block} >= most) return false;
   if (block == 0) content.fingerprint = fingerprint;
   if (content.fingerprint != fingerprint) return false;
-  content.chain.push_back(digest);
+  requests_.tell(request, {&digest, 1});
   if (block == 0) {
     disk_.meet(session, session.class_id, shape_on_disk(session.shape, fingerprint));
   }

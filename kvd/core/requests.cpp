@@ -1,12 +1,24 @@
 #include "kvd/core/requests.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "kvd/core/kept_for_engines.hpp"
 
 namespace kvd::core {
 
 namespace {
+
+/// A quarter of it is there for each domain in any case.
+constexpr std::int64_t kKept = (kKeptForEngines - kKeptFrames).value;
+/// A request, with what lists and answers have of it.
+constexpr Bytes kRequestBytes{static_cast<std::int64_t>(2 * sizeof(Request))};
+
+Bytes bytes_of(const Request& request) {
+  return kRequestBytes + Requests::bytes_of_digests(request.content.chain.size());
+}
 
 bool waits_in_line(const Request& request) { return request.waits() && request.order.claim == 0; }
 
@@ -64,15 +76,54 @@ Request* Requests::find(const Session& session, RequestId request, std::size_t& 
   return here() ? inside[next++] : find(session.id, request);
 }
 
+Requests::Requests(std::uint32_t max_domains)
+    : kept_(kKept / 4 * 3, kKept / 4 / std::max(1u, max_domains)) {}
+
+// A quarter more than there are: lists grow by as much.
+Bytes Requests::bytes_of_digests(std::size_t count) {
+  return Bytes(static_cast<std::int64_t>((count + count / 4) * sizeof(Digest)));
+}
+
+Status Requests::may_keep(DomainId domain, Bytes more) const {
+  if (kept_.fits(domain, more.value)) return {};
+  return make_error(ErrorCode::kQuotaExceeded,
+                    "engines of the domain have kvd keep " + std::to_string(kept_.of(domain)) +
+                        " bytes of names and tables, of the " + std::to_string(kept_.most(domain)) +
+                        " that are its share now: finish requests, or close caches, spaces or "
+                        "sessions");
+}
+
+void Requests::keep(Session& session, Bytes change) {
+  session.leases.kept += change;
+  kept_.add(session.info.domain, change.value);
+}
+
+void Requests::tell(Request& request, std::span<const Digest> digests) {
+  std::vector<Digest>& chain = request.content.chain;
+  const Bytes before = bytes_of(request);
+  const std::size_t size = chain.size() + digests.size();
+  if (size > chain.capacity()) chain.reserve(std::max(size, chain.size() + chain.size() / 4));
+  chain.insert(chain.end(), digests.begin(), digests.end());
+  kept_.add(request.session->info.domain, (bytes_of(request) - before).value);
+}
+
+Session Requests::take(EngineId engine) {
+  Session session = std::move(sessions_.extract(engine).mapped());
+  keep(session, Bytes(0) - session.leases.kept);
+  return session;
+}
+
 Request& Requests::add(Request request) {
   Request& added = requests_.emplace(request.key, std::move(request)).first->second;
   added.session = &sessions_.at(added.key.engine);
+  kept_.add(added.session->info.domain, bytes_of(added).value);
   enlist(added);
   return added;
 }
 
 void Requests::end(const Request& request) {
   const auto found = requests_.find(RequestKey(request.key));
+  kept_.add(found->second.session->info.domain, -bytes_of(found->second).value);
   delist(found->second);
   requests_.erase(found);
 }
@@ -152,7 +203,11 @@ std::size_t Requests::count(DomainId domain) const {
 
 std::string Requests::validate() const {
   std::map<DomainId, Domain> counted;
+  std::map<DomainId, Bytes> bytes_kept;
   for (const auto& [id, session] : sessions_) {
+    Bytes& of_domain = bytes_kept[session.info.domain];
+    of_domain += session.leases.kept;
+    for (const Request* r : session.active) of_domain += bytes_of(*r);
     Line line;
     std::vector<Request*> inside;
     for (Request* r : session.active) {
@@ -176,6 +231,9 @@ std::string Requests::validate() const {
     if (std::any_of(inside.begin(), inside.end(), is_lost)) {
       return "a request with blocks to copy ahead is not listed";
     }
+  }
+  for (const auto& [domain, bytes] : bytes_kept) {
+    if (bytes.value != kept_.of(domain)) return "what a domain has kvd keep is not added up";
   }
   const auto same = [](const auto& a, const auto& b) {
     return a.first == b.first && a.second.line == b.second.line &&

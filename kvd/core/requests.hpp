@@ -3,9 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 
+#include "ipc/vocabulary/fair_shares.hpp"
 #include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/result.hpp"
+#include "kvd/core/config.hpp"
 #include "kvd/core/request.hpp"
 #include "kvd/core/session.hpp"
 
@@ -19,6 +23,8 @@ namespace kvd::core {
 /// Owner: control thread. Cost: O(log requests), walks what they walk.
 class Requests {
  public:
+  explicit Requests(std::uint32_t max_domains = Config{}.max_domains);
+
   [[nodiscard]] std::map<EngineId, Session>& sessions() { return sessions_; }
   [[nodiscard]] const std::map<EngineId, Session>& sessions() const { return sessions_; }
   /// Those that have requests.
@@ -59,6 +65,19 @@ class Requests {
   /// Somebody got on: of the engine, or, where it is gone, of the domain.
   void progressed(EngineId engine, DomainId domain);
 
+  // ---- bytes that engines make kvd keep, added up by domain ----
+  /// QuotaExceeded: with so many more the domain would have more than its share of
+  /// kKeptForEngines.
+  [[nodiscard]] Status may_keep(DomainId domain, Bytes more) const;
+  /// For the session, until it ends. Negative: no longer.
+  void keep(Session& session, Bytes change);
+  /// Digests that the request has been given; it keeps them until it ends.
+  void tell(Request& request, std::span<const Digest> digests);
+  /// What so many digests count as.
+  [[nodiscard]] static Bytes bytes_of_digests(std::size_t count);
+  /// The session is no more, and nothing is kept for it.
+  Session take(EngineId engine);
+
   /// Empty while all lists are those of a walk; else the fault in words.
   [[nodiscard]] std::string validate() const;
 
@@ -69,6 +88,7 @@ class Requests {
   std::map<EngineId, Session> sessions_;
   std::map<RequestKey, Request> requests_;
   std::map<DomainId, Domain> domains_;
+  FairShares<DomainId> kept_;  ///< in bytes
   std::uint64_t last_claim_ = 0;
   std::uint64_t last_progress_ = 0;
 };

@@ -72,6 +72,7 @@ struct Leases {
   std::map<RegionId, Space> spaces;
   std::map<CacheId, EngineCache> caches;
   std::optional<RefusedRegion> refused;  ///< the last one
+  Bytes kept;                            ///< of tables for it all: see Requests::keep
 };
 
 /// Which layers of a session's requests stay: the plan in force, and the one being made.

@@ -10,12 +10,14 @@ namespace kvd::core {
 Result<AttachGrant> Sessions::attach(const Attach& attach) {
   KVD_TRY(drains_.takes_engines());
   KVD_TRY(check_devices(attach));
+  const Bytes kept = attach.kept + Bytes(std::int64_t{2} * sizeof(Session));
+  KVD_TRY(requests_.may_keep(attach.domain, kept));
   Session session;
   session.info = attach;
-  session.life.last_beat = context_.now;
+  session.life.attached = session.life.last_beat = context_.now;
   if (attach.model_class) {
     const ModelClass& shape = *attach.model_class;
-    KVD_ASSIGN_OR_RETURN(session.class_id, classes_.of(shape));
+    KVD_ASSIGN_OR_RETURN(session.class_id, classes_.of(shape, attach.domain));
     session.shape = shape;
   }
   session.id = EngineId(++last_engine_);
@@ -30,6 +32,7 @@ Result<AttachGrant> Sessions::attach(const Attach& attach) {
   store_.tiers.engine_came(session.id);
   AttachGrant grant{session.id, session.generation, session.class_id, session.shape,
                     context_.config.max_requests_per_engine};
+  requests_.keep(session, kept);
   requests_.sessions().emplace(session.id, std::move(session));
   return grant;
 }
@@ -70,7 +73,7 @@ void Sessions::on_detach(EngineId engine) {
   end_requests(session);
   caches_.end(session, false);
   for (const auto& [id, region] : session.leases.regions) region_copies_.release(region);
-  requests_.sessions().erase(it);
+  (void)requests_.take(engine);
   store_.tiers.engine_gone(engine);
   store_.tiers.scrub_slabs();
   claims_.serve_everyone();
@@ -113,8 +116,7 @@ void Sessions::on_dead(EngineId engine) {
   on_dying(engine, parting != requests_.sessions().end() && parting->second.life.parting);
   const auto it = requests_.sessions().find(engine);
   if (it != requests_.sessions().end()) {
-    Session session = std::move(it->second);
-    requests_.sessions().erase(it);
+    const Session session = requests_.take(engine);
     for (const auto& [id, region] : session.leases.regions) region_copies_.release(region);
     store_.tiers.engine_gone(engine);
     context_.note(

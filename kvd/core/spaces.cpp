@@ -16,6 +16,11 @@ constexpr Nanoseconds kWordGood = std::chrono::seconds(2);
 
 std::string named(RegionId space) { return "space " + std::to_string(space.value); }
 
+/// Of a space with so many positions.
+Bytes bytes_of_positions(std::size_t positions) {
+  return Bytes(static_cast<std::int64_t>(2 * sizeof(Space) + positions * sizeof(Backing)));
+}
+
 std::int64_t held(const Space& space) {
   return std::count_if(space.at.begin(), space.at.end(),
                        [](const Backing& one) { return static_cast<bool>(one.region); });
@@ -56,6 +61,11 @@ void Spaces::on_open(const Command& command, const OpenSpace& open) {
     return context_.refuse(command, ErrorCode::kQuotaExceeded,
                            "16 spaces of this session are open, the most there can be: free some");
   }
+  if (const Status fits = requests_.may_keep(session.info.domain, bytes_of_positions(open.slabs));
+      !fits.ok()) {
+    return context_.refuse(command, fits.error().code, fits.error().message);
+  }
+  requests_.keep(session, bytes_of_positions(open.slabs));
   const RegionId id = next_id();
   session.leases.spaces[id].at.resize(open.slabs);
   context_.reply(command, ValueReply{id.value});
@@ -72,6 +82,7 @@ void Spaces::on_close(const Command& command, const CloseSpace& close) {
     return context_.refuse(command, ErrorCode::kWouldBlock,
                            "regions stand behind " + named(close.space) + ": hand them back first");
   }
+  requests_.keep(session, Bytes(0) - bytes_of_positions(space->second.at.size()));
   session.leases.spaces.erase(space);
   context_.reply(command, Done{});
 }

@@ -43,6 +43,7 @@ Result<std::unique_ptr<core::Controller>> make_controller(const Config& config,
   core.step_timeout = config.step_timeout;
   core.evict_after = config.evict_after;
   core.standstill_after = config.standstill_after;
+  core.max_domains = static_cast<std::uint32_t>(config.domains.size() + kMaxUserDomains);
   core.max_requests_per_engine = config.max_requests;
   core.max_requests_per_domain = config.max_domain_requests;
   return core::Controller::create(std::move(core));

@@ -25,6 +25,9 @@ std::uint32_t table_slots(const Config& config, const core::ModelClass& shape) {
   return static_cast<std::uint32_t>(std::min(slots, kMost));
 }
 
+/// A session's pages, and what tables have of it.
+constexpr Bytes kPages = kKiB * 16;
+
 std::string attached(const Peer& peer, const core::Attach& attach) {
   const auto& shape = attach.model_class;
   const std::string rank = "rank " + std::to_string(peer.rank);
@@ -106,6 +109,9 @@ Result<core::Attach> SessionMaker::application_of(const Introduction& introducti
   attach.streams_layers = (hello.abilities & wire::kStreamsLayers) != 0;
   attach.skips_ahead = (hello.abilities & wire::kSkipsAhead) != 0;
   attach.devices = core::Devices(DeviceId(hello.shape.device));
+  const bool ring = static_cast<wire::TransportKind>(hello.transport) == wire::TransportKind::kRing;
+  const Bytes own = kPages + Bytes(ring ? std::int64_t{shm::kRingMemfdBytes} : 0);
+  attach.kept = own * std::int64_t{shape ? shape->ranks : 1};
   attach.orphaned = Bytes(static_cast<std::int64_t>(
       std::min<std::uint64_t>(hello.orphaned_bytes, wire::kMaxRegionBytes)));
   return attach;

@@ -239,8 +239,34 @@ TEST_F(CommandsTest, WhatBlocksHoldIsToldInOrderAndWithinBounds) {
   EXPECT_EQ(tell(0, 1, request.key.request), ErrorCode::kInvalidArgument) << "twice";
   EXPECT_EQ(tell(3, 10, request.key.request), ErrorCode::kInvalidArgument) << "beyond its end";
   EXPECT_EQ(tell(0, 1, RequestId(77)), ErrorCode::kOk) << "one that has ended meanwhile";
-  request.content.chain.resize(std::size_t{1} << 20);
-  EXPECT_EQ(tell(3, 1, request.key.request), ErrorCode::kQuotaExceeded);
+}
+
+// Whatever session they are of: bounds of a session alone add up with the sessions of a user.
+TEST_F(CommandsTest, NamesOfRequestsThatOnlyWaitAreAddedUpByDomain) {
+  std::vector<Digest> much(std::size_t{1} << 18);
+  const auto name_one = [&](Session& session, Request& request) {
+    NameBlocks names;
+    const auto next = static_cast<std::uint32_t>(request.content.chain.size());
+    names.blocks.push_back({request.key.request, next, Digest{}});
+    return code(session, names);
+  };
+  std::size_t named = 0;
+  while (true) {
+    Session& session = attach(kA);
+    Request& request = submit(session, std::int64_t{1} << 30, 8);
+    if (name_one(session, request) == ErrorCode::kQuotaExceeded) break;
+    ASSERT_LT(++named, 64u) << "nobody adds them up";
+    ground.requests.tell(request, much);
+  }
+  EXPECT_GT(named, 4u) << "a long prompt can be named";
+  Session& other = attach(kB);
+  EXPECT_EQ(name_one(other, submit(other, 40, 8)), ErrorCode::kOk) << "others are free to";
+  EXPECT_EQ(code(attach(kA), OpenSpace{1}), ErrorCode::kQuotaExceeded) << "it is one account";
+  while (!ground.requests.all().empty()) {
+    Request& first = ground.requests.at(ground.requests.all().begin()->first);
+    ground.memory.end(first);
+  }
+  EXPECT_EQ(code(attach(kA), OpenSpace{1}), ErrorCode::kOk) << "with them the bytes go";
 }
 
 }  // namespace
