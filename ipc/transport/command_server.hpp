@@ -13,6 +13,7 @@
 #include "ipc/transport/silent_bounds.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/units.hpp"
 
 namespace kvd::transport {
 
@@ -43,8 +44,15 @@ class CommandServer {
   /// out, so that a caller who counts its calls is kept by nobody.
   [[nodiscard]] virtual std::optional<Incoming> receive() = 0;
 
+  /// The command that receive() gave last stays where it is until release(), and nothing more is
+  /// read of its connection: what else the peer sends waits on its own side.
+  virtual void keep(PeerId peer) = 0;
+  /// The command that was kept, valid until the next receive(). None: the peer has left.
+  [[nodiscard]] virtual std::optional<Incoming> release(PeerId peer) = 0;
+
   /// Queues a reply without waiting.
-  /// Errors: PeerGone when the peer left or has not read `queue_limit` replies: drop its session.
+  /// Errors: PeerGone when the peer left, has not read `queue_limit` replies, or its user's share
+  ///         of `buffers` is full of such: drop its session.
   virtual Status send(PeerId peer, std::span<const std::byte> frame) = 0;
 
   /// Whether the connection belongs to a session. Those that do not give way to others.
@@ -69,6 +77,9 @@ struct ZmqServerOptions {
   std::vector<uid_t> allowed_uids;  ///< the kernel's word decides; empty: everyone with access
   int queue_limit = 64;             ///< replies waiting for one peer
   SilentBounds silent = {};         ///< connections that are not trusted
+  /// All frames on their way in and out. Users share it (FairShares); whose share is full is hung
+  /// up on by what would be more.
+  Bytes buffers = kMiB * 96;
 };
 
 /// Listens on ipc://path for DEALERs of ZeroMQ, in whose protocol it speaks itself: libzmq ends the

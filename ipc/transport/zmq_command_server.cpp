@@ -15,12 +15,15 @@ namespace {
 
 /// In the epoll; connections are numbered from 1.
 constexpr std::uint64_t kListener = 0;
+/// A quarter of the buffers is there for so many users in any case.
+constexpr std::int64_t kUsers = 64;
 
 class ZmqCommandServer final : public CommandServer {
  public:
   ZmqCommandServer(ZmqServerOptions options, UnixListener listener, UniqueFd epoll)
       : options_(std::move(options)),
         endpoint_("ipc://" + options_.path),
+        kept_(options_.buffers.value / 4 * 3, options_.buffers.value / 4 / kUsers),
         listener_(std::move(listener)),
         epoll_(std::move(epoll)) {}
 
@@ -40,9 +43,25 @@ class ZmqCommandServer final : public CommandServer {
       turns_.pop_front();
       if (it == connections_.end()) continue;
       it->second.queued = false;
+      if (it->second.kept) continue;
       if (auto command = take_turn(it)) return command;
     }
     return Incoming{};
+  }
+
+  void keep(PeerId peer) override {
+    const auto it = connections_.find(peer.value);
+    if (it != connections_.end()) it->second.kept = true;
+  }
+
+  std::optional<Incoming> release(PeerId peer) override {
+    const auto it = connections_.find(peer.value);
+    if (it == connections_.end()) return std::nullopt;
+    ZmqConnection& connection = it->second;
+    connection.kept = connection.muted = false;
+    if (connection.has_unread()) enqueue(it);
+    if (!watch_events(it).ok()) failed_.push_back(peer.value);
+    return incoming(it);
   }
 
   Status send(PeerId peer, std::span<const std::byte> frame) override {
@@ -51,7 +70,7 @@ class ZmqCommandServer final : public CommandServer {
       return make_error(ErrorCode::kPeerGone, "the engine's command connection is gone");
     }
     Status sent = it->second.send(frame);
-    if (sent.ok()) sent = watch_room(it);
+    if (sent.ok()) sent = watch_events(it);
     if (!sent.ok()) failed_.push_back(peer.value);  // later: a frame of it may be in use
     return sent;
   }
@@ -86,14 +105,22 @@ class ZmqCommandServer final : public CommandServer {
     return errno_error(ErrorCode::kUnavailable, "cannot watch the command socket");
   }
 
-  /// Wakes us when the peer has read, as long as something waits for that.
-  Status watch_room(Connections::iterator it) {
+  /// Wakes us when the peer has sent, and when it has read where something waits for that. Not
+  /// where it has more to say than it is asked: it could keep us awake, even by hanging up.
+  Status watch_events(Connections::iterator it) {
     ZmqConnection& connection = it->second;
-    if (connection.waits_to_send == connection.has_unsent()) return {};
-    connection.waits_to_send = connection.has_unsent();
     std::uint32_t events = EPOLLIN;
-    if (connection.waits_to_send) events |= EPOLLOUT;
-    return watch(EPOLL_CTL_MOD, it->first, connection.fd(), events);
+    if (connection.has_unsent()) events |= EPOLLOUT;
+    if (connection.muted) events = 0;
+    const std::uint32_t before = std::exchange(connection.watched, events);
+    if (before == events) return {};
+    const int what = events == 0 ? EPOLL_CTL_DEL : before == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    return watch(what, it->first, connection.fd(), events);
+  }
+
+  [[nodiscard]] static Incoming incoming(Connections::iterator it) {
+    const ZmqConnection::Owner& owner = it->second.owner();
+    return {PeerId(it->first), it->second.message(), owner.uid, owner.pid};
   }
 
   void hang_up(Connections::iterator it) {
@@ -116,7 +143,8 @@ class ZmqCommandServer final : public CommandServer {
       if (id == kListener) {
         accept();
       } else if (const auto it = connections_.find(id); it != connections_.end()) {
-        const bool lives = it->second.flush().ok() && watch_room(it).ok();
+        it->second.muted = it->second.kept;
+        const bool lives = it->second.flush().ok() && watch_events(it).ok();
         lives ? enqueue(it) : hang_up(it);
       }
     }
@@ -128,7 +156,7 @@ class ZmqCommandServer final : public CommandServer {
     ZmqConnection& connection = it->second;
     using Work = ZmqConnection::Work;
     const Work work = connection.advance();
-    const bool lives = work != Work::kBroken && work != Work::kGone && watch_room(it).ok();
+    const bool lives = work != Work::kBroken && work != Work::kGone && watch_events(it).ok();
     if (!lives) {
       dropped_ += work == Work::kBroken ? 1 : 0;
       hang_up(it);
@@ -136,9 +164,7 @@ class ZmqCommandServer final : public CommandServer {
     }
     const bool message = work == Work::kMessage;
     if (work == Work::kSome || (message && connection.has_unread())) enqueue(it);
-    if (!message) return std::nullopt;
-    const ZmqConnection::Owner& owner = connection.owner();
-    return Incoming{PeerId(it->first), connection.message(), owner.uid, owner.pid};
+    return message ? std::optional(incoming(it)) : std::nullopt;
   }
 
   void accept() {
@@ -167,9 +193,12 @@ class ZmqCommandServer final : public CommandServer {
     }
     const auto it =
         connections_
-            .try_emplace(++last_id_, std::move(socket), ZmqConnection::Owner{who->uid, who->pid},
-                         static_cast<std::size_t>(options_.queue_limit), listener_.closer())
+            .try_emplace(
+                ++last_id_, std::move(socket), ZmqConnection::Owner{who->uid, who->gid, who->pid},
+                ZmqConnection::Bounds{static_cast<std::size_t>(options_.queue_limit), kept_},
+                listener_.closer())
             .first;
+    it->second.watched = EPOLLIN;
     const bool stands =
         it->second.greet().ok() && watch(EPOLL_CTL_ADD, it->first, it->second.fd(), EPOLLIN).ok();
     if (!stands) hang_up(it);
@@ -177,6 +206,7 @@ class ZmqCommandServer final : public CommandServer {
 
   ZmqServerOptions options_;
   std::string endpoint_;
+  ZmqConnection::Kept kept_;
   UnixListener listener_;
   UniqueFd epoll_;
   Connections connections_;

@@ -44,16 +44,26 @@ ssize_t receive_bytes(int socket, std::span<std::byte> into, Closer* closer) {
 
 }  // namespace
 
-ZmqConnection::ZmqConnection(UniqueFd socket, Owner owner, std::size_t queue_limit,
+ZmqConnection::ZmqConnection(UniqueFd socket, Owner owner, const Bounds& bounds,
                              std::shared_ptr<Closer> closer)
-    : socket_(std::move(socket)),
-      owner_(owner),
-      queue_limit_(queue_limit),
-      closer_(std::move(closer)) {}
+    : socket_(std::move(socket)), owner_(owner), bounds_(bounds), closer_(std::move(closer)) {}
 
 // Bytes that nobody read go with the socket, and with them what they brought.
 ZmqConnection::~ZmqConnection() {
+  counted(-counted_);
   if (closer_) closer_->close(std::move(socket_));
+}
+
+void ZmqConnection::counted(std::int64_t change) {
+  counted_ += change;
+  bounds_.kept.add({owner_.uid, owner_.gid}, change);
+}
+
+bool ZmqConnection::count(std::size_t bytes) {
+  const auto more = static_cast<std::int64_t>(bytes);
+  if (!bounds_.kept.fits({owner_.uid, owner_.gid}, more)) return false;
+  counted(more);
+  return true;
 }
 
 ZmqConnection::Work ZmqConnection::advance() {
@@ -71,23 +81,29 @@ ZmqConnection::Work ZmqConnection::advance() {
 }
 
 ZmqConnection::Work ZmqConnection::read_more() {
-  make_room();
+  if (!make_room()) return Work::kBroken;
   const ssize_t got = receive_bytes(fd(), std::span(in_).subspan(end_), closer_.get());
   if (got < 0) return would_wait() ? Work::kNone : Work::kGone;
   end_ += static_cast<std::size_t>(got);
   return got == 0 ? Work::kGone : Work::kSome;
 }
 
-// Grows with what has come, never with what a length promises.
-void ZmqConnection::make_room() {
+// Grows with what has come, never with what a length promises. The small buffer, which everybody
+// has, is bounded by the number of connections.
+bool ZmqConnection::make_room() {
   if (begin_ == end_) {
     begin_ = end_ = 0;
+    if (in_.size() > kSmallBuffer) discount(in_.size());
     if (in_.size() != kSmallBuffer) std::vector<std::byte>(kSmallBuffer).swap(in_);
   } else if (begin_ > 0) {
     std::memmove(in_.data(), in_.data() + begin_, end_ - begin_);
     end_ -= std::exchange(begin_, 0);
   }
-  if (end_ == in_.size()) in_.resize(std::min(2 * in_.size(), kLargestBuffer));
+  if (end_ < in_.size()) return true;
+  const std::size_t larger = std::min(2 * in_.size(), kLargestBuffer);
+  if (!count(larger - (in_.size() > kSmallBuffer ? in_.size() : 0))) return false;
+  in_.resize(larger);
+  return true;
 }
 
 Status ZmqConnection::greet() { return send_raw({}, ZmtpPeer::greeting()); }
@@ -113,7 +129,7 @@ Status ZmqConnection::send_raw(std::span<const std::byte> head, std::span<const 
     sent = static_cast<std::size_t>(std::max<ssize_t>(done, 0));
   }
   if (sent == head.size() + body.size()) return {};
-  if (unsent_.size() >= queue_limit_) {
+  if (unsent_.size() >= bounds_.unread_answers || !count(head.size() + body.size())) {
     return make_error(ErrorCode::kPeerGone, "the engine does not read its replies");
   }
   std::vector<std::byte>& whole = unsent_.emplace_back(head.begin(), head.end());
@@ -133,6 +149,7 @@ Status ZmqConnection::flush() {
     }
     sent_of_first_ += static_cast<std::size_t>(done);
     if (sent_of_first_ < unsent_.front().size()) continue;
+    discount(unsent_.front().size());
     unsent_.pop_front();
     sent_of_first_ = 0;
   }

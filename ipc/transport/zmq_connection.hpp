@@ -3,14 +3,17 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ipc/transport/zmtp.hpp"
 #include "ipc/vocabulary/closer.hpp"
+#include "ipc/vocabulary/fair_shares.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/unique_fd.hpp"
 
@@ -22,12 +25,18 @@ class ZmqConnection {
  public:
   struct Owner {
     uid_t uid = 0;
+    gid_t gid = 0;
     pid_t pid = 0;
   };
 
-  /// `queue_limit`: answers that may wait for the peer to read.
-  ZmqConnection(UniqueFd socket, Owner owner, std::size_t queue_limit,
-                std::shared_ptr<Closer> closer);
+  /// Bytes that are kept for users, each with the group that it came with.
+  using Kept = FairShares<std::pair<uid_t, gid_t>>;
+  struct Bounds {
+    std::size_t unread_answers = 0;  ///< that may wait for the peer
+    Kept& kept;                      ///< outlives the connection
+  };
+
+  ZmqConnection(UniqueFd socket, Owner owner, const Bounds& bounds, std::shared_ptr<Closer> closer);
   ~ZmqConnection();
   ZmqConnection(const ZmqConnection&) = delete;
   ZmqConnection& operator=(const ZmqConnection&) = delete;
@@ -58,18 +67,25 @@ class ZmqConnection {
   /// Bytes that came and were not looked at.
   [[nodiscard]] bool has_unread() const { return begin_ != end_; }
 
-  bool trusted = false;        ///< belongs to a session
-  bool queued = false;         ///< for its turn
-  bool waits_to_send = false;  ///< and is watched for that
+  bool trusted = false;       ///< belongs to a session
+  bool queued = false;        ///< for its turn
+  bool kept = false;          ///< message() waits to be released: no advance() before
+  bool muted = false;         ///< more has come meanwhile: not watched for that
+  std::uint32_t watched = 0;  ///< for these events
 
  private:
   [[nodiscard]] Work read_more();
-  void make_room();
+  /// False: the user has its share of buffers.
+  [[nodiscard]] bool make_room();
+  [[nodiscard]] bool count(std::size_t bytes);
+  void discount(std::size_t bytes) { counted(-static_cast<std::int64_t>(bytes)); }
+  void counted(std::int64_t change);
   Status send_raw(std::span<const std::byte> head, std::span<const std::byte> body);
 
   UniqueFd socket_;
   Owner owner_;
-  std::size_t queue_limit_;
+  Bounds bounds_;
+  std::int64_t counted_ = 0;  ///< in bounds_.kept
   std::shared_ptr<Closer> closer_;
   ZmtpPeer protocol_;
   std::vector<std::byte> in_;  ///< what came stands in [begin_, end_)

@@ -17,12 +17,16 @@ constexpr int kCommandsATurn = 256;
 bool Commands::take_turn() {
   hold();
   for (std::size_t domains = turns_.domains(); domains > 0; --domains) {
-    if (const auto held = turns_.next()) on_command(held->incoming());
+    const auto peer = turns_.next();
+    const auto kept = peer ? uses_.server.release(*peer) : std::nullopt;
+    if (kept) on_command(*kept);
+    due_ = true;  // more of it may have been read already
   }
   return waiting();
 }
 
-// ZeroMQ hands over what its peers sent without a look at their domains.
+// ZeroMQ hands over what its peers sent without a look at their domains: one command of each, then
+// nothing more of it is read before that one had its turn.
 void Commands::hold() {
   for (int i = 0; i < kCommandsATurn; ++i) {
     const auto incoming = uses_.server.receive();
@@ -35,9 +39,9 @@ void Commands::hold() {
     const auto sender = header ? identify(*header, *incoming) : Result<Peer*>(nullptr);
     if (!sender.ok() || *sender == nullptr) {
       on_command(*incoming);  // which says what is wrong with it
-    } else if (!turns_.add((*sender)->domain, (*sender)->engine, *incoming)) {
-      uses_.ends.drop((*sender)->engine, "it sent " + std::to_string(Turns::kMostOfASession) +
-                                             " commands without waiting for an answer");
+    } else {
+      turns_.add((*sender)->domain, incoming->peer);
+      uses_.server.keep(incoming->peer);
     }
   }
 }

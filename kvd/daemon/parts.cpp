@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ipc/vocabulary/keep.hpp"
+#include "kvd/core/kept_for_engines.hpp"
 #include "kvd/daemon/places.hpp"
 #include "kvd/daemon/session_bounds.hpp"
 
@@ -67,6 +68,7 @@ Result<std::unique_ptr<transport::CommandServer>> open_server(const Config& conf
     options.allowed_uids.insert(options.allowed_uids.end(), domain.uids.begin(), domain.uids.end());
   }
   options.silent = silent_bounds(config);
+  options.buffers = core::kKeptFrames;
   return transport::zmq_command_server(options);
 }
 

@@ -305,6 +305,46 @@ TEST_F(ZmqCommand, AnEngineThatReadsEveryReplyIsNeverTooSlow) {
   }
 }
 
+TEST_F(ZmqCommand, WhileACommandIsKeptTheNextOfItsConnectionWaits) {
+  Server server(options);
+  RawDealer one(server->endpoint());
+  RawDealer other(server->endpoint());
+  for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) one.send(ping(sequence));
+  const auto first = server.next();
+  ASSERT_TRUE(first.has_value());
+  server->keep(first->peer);
+  other.send(ping(7));
+  EXPECT_EQ(sequence_of(server.next()->frame), 7u) << "others are read";
+  EXPECT_FALSE(server.next(50ms).has_value());
+  const auto kept = server->release(first->peer);
+  ASSERT_TRUE(kept.has_value());
+  EXPECT_EQ(sequence_of(kept->frame), 1u);
+  EXPECT_EQ(sequence_of(server.next()->frame), 2u);
+  EXPECT_EQ(sequence_of(server.next()->frame), 3u);
+}
+
+// One command of each connection stays in the server: with enough of them a user had it keep as
+// much as there is.
+TEST_F(ZmqCommand, AUsersFramesAreBoundedOverAllItsConnections) {
+  options.buffers = kMiB * 2;
+  Server server(options);
+  std::vector<std::byte> frame = ping(1);
+  frame.resize(wire::kMaxCommandFrame);
+  std::vector<std::unique_ptr<RawDealer>> engines;
+  std::size_t kept = 0;
+  while (server->dropped() == 0) {
+    ASSERT_LT(engines.size(), 16u) << "nobody adds them up";
+    engines.push_back(std::make_unique<RawDealer>(server->endpoint()));
+    engines.back()->send(frame);
+    const auto in = server.next(1s);
+    if (!in) continue;
+    server->keep(in->peer);
+    ++kept;
+  }
+  EXPECT_GE(kept, 2u);
+  EXPECT_LE(kept, 4u) << "half of what is shared";
+}
+
 TEST_F(ZmqCommand, ForeignUidIsNotHeard) {
   options.allowed_uids = {getuid() + 1};
   Server server(options);

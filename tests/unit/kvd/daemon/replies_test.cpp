@@ -17,6 +17,10 @@ class KeptReplies final : public transport::CommandServer {
  public:
   [[nodiscard]] int fd() const override { return -1; }
   [[nodiscard]] std::optional<transport::Incoming> receive() override { return std::nullopt; }
+  void keep(transport::PeerId /*peer*/) override {}
+  [[nodiscard]] std::optional<transport::Incoming> release(transport::PeerId /*peer*/) override {
+    return std::nullopt;
+  }
   Status send(transport::PeerId peer, std::span<const std::byte> frame) override {
     const auto reply = wire::decode_reply(frame);
     sent.emplace_back(peer, reply.ok() ? reply->code() : ErrorCode::kInternal);
