@@ -15,6 +15,7 @@ constexpr std::size_t kMostRanges = 65536;
 constexpr std::size_t kMostOfSession = 16384;
 constexpr std::size_t kMostOfDomain = 65536;
 constexpr std::int64_t kRegionsUnderWay = 4;
+constexpr std::uint32_t kMostTokens = 1u << 20;  ///< of a block
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 32;
 /// Rows that one event gives up, at most: the control thread has others to serve.
 constexpr std::size_t kMostAtOnce = 2048;
@@ -113,10 +114,10 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
   EngineCache cache;
   cache.slot_bytes = std::max(open.block_bytes, kLeastSlot);
   // As a model of one layer and one token: what a class is of is the size of its slots.
-  const auto model_class = classes_.of({1, 1, 1, cache.slot_bytes, 1});
+  const auto model_class = classes_.of({1, 1, 1, cache.slot_bytes, 1}, session.info.domain);
   if (!model_class.ok()) return refuse(model_class.error());
-  cache.space = {open.fingerprint, session.info.domain, *model_class,
-                 store::KeySpace::kPlacedByEngines};
+  const Fingerprint fingerprint = of_size(open.fingerprint, open.block_bytes);
+  cache.space = {fingerprint, session.info.domain, *model_class, store::KeySpace::kPlacedByEngines};
   cache.block_bytes = open.block_bytes;
   cache.block_tokens = open.block_tokens;
   cache.saved = Knowledge::saved(Tokens(open.block_tokens), open.block_bytes);

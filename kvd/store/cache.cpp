@@ -302,16 +302,19 @@ Bytes Cache::cached(Tier tier) const {
 }
 
 // What is read for its sum goes, too: its slots wait for the end of that.
-bool Cache::clear(std::size_t most) {
-  evictions_left_ = most;
-  for (auto& [domain, shelf] : shelves_) {
-    for (const EntryId entry : std::exchange(shelf.read, {})) shelf.index.release(entry);
-    for (std::uint32_t device = 0; device < tiers_.hbm().count(); ++device) {
-      for (const Tier tier : kMemory) {
-        (void)make_room(domain, tier, Bytes(INT64_MAX), DeviceId(device));
-      }
+void clear(Cache& cache, DomainId domain) {
+  Cache::Shelf& own = cache.shelf(domain);
+  for (const EntryId entry : std::exchange(own.read, {})) own.index.release(entry);
+  for (std::uint32_t device = 0; device < cache.tiers_.hbm().count(); ++device) {
+    for (const Tier tier : kMemory) {
+      (void)cache.make_room(domain, tier, Bytes(INT64_MAX), DeviceId(device));
     }
   }
+}
+
+bool Cache::clear(std::size_t most) {
+  evictions_left_ = most;
+  for (const auto& [domain, shelf] : shelves_) store::clear(*this, domain);
   return std::exchange(evictions_left_, SIZE_MAX) > 0;
 }
 

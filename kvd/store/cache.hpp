@@ -153,6 +153,7 @@ class Cache {
   [[nodiscard]] std::string validate() const;
 
  private:
+  friend void clear(Cache& cache, DomainId domain);
   friend class KeptRows;
   friend class PlacedRows;
 
@@ -196,5 +197,8 @@ class Cache {
   std::deque<std::pair<DomainId, EntryId>> for_disk_;
   std::size_t evictions_left_ = SIZE_MAX;  ///< of the take in hand
 };
+
+/// All rows of the domain that no table names leave.
+void clear(Cache& cache, DomainId domain);
 
 }  // namespace kvd::store
