@@ -136,7 +136,8 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
 
 void EngineCaches::on_close(const Command& command, const CloseCache& close) {
   Session& session = requests_.sessions().at(command.engine);
-  if (session.leases.caches.erase(close.cache) == 0) {
+  const auto cache = session.leases.caches.find(close.cache);
+  if (cache == session.leases.caches.end()) {
     return context_.refuse(
         command, ErrorCode::kNotFound,
         "cache " + std::to_string(close.cache.value) + " is not this session's: open one");
