@@ -250,10 +250,10 @@ void Commands::on_rotate(const Command& command, const Rotate& rotate) {
 // Whoever waits first in a line of kvd's, and for a region, wants of the same memory.
 void Commands::on_share(const Command& command, const ShareSpace& share) {
   const DeviceId device = requests_.sessions().at(command.engine).share().device;
-  Bytes awaited = regions_.awaited(device);
+  std::map<DomainId, Bytes> awaited = regions_.awaited(device);
   for (const auto& [engine, session] : requests_.sessions()) {
     if (!session.line.empty() && session.on(device)) {
-      awaited += needs_.to_run(**session.line.begin(), device);
+      awaited[session.info.domain] += needs_.to_run(**session.line.begin(), device);
     }
   }
   spaces_.on_share(command, share, awaited);

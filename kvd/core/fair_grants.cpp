@@ -8,15 +8,26 @@ namespace kvd::core {
 namespace {
 
 using Slabs = std::int64_t;
+using Limits = std::map<DomainId, Slabs>;
+
+Slabs limit_of(const Limits& limits, DomainId domain) {
+  const auto limit = limits.find(domain);
+  return limit == limits.end() ? INT64_MAX : limit->second;
+}
 
 /// What is given out so far, against what there is and what a domain may have.
 class Purse {
  public:
-  Purse(std::span<const Want> wants, Slabs budget, const std::map<DomainId, Slabs>& limits)
+  Purse(std::span<const Want> wants, Slabs budget, const Limits& limits)
       : wants_(wants), left_(budget), grants_(wants.size()) {
-    for (const Want& want : wants) {
-      const auto limit = limits.find(want.domain);
-      domain_left_[want.domain] = limit == limits.end() ? INT64_MAX : limit->second;
+    bound(limits);
+  }
+  /// Domains may have so much from now on, what they have included.
+  void bound(const Limits& limits) {
+    domain_left_.clear();
+    for (std::size_t at = 0; at < wants_.size(); ++at) {
+      const DomainId domain = wants_[at].domain;
+      domain_left_.try_emplace(domain, limit_of(limits, domain)).first->second -= grants_[at];
     }
   }
 
@@ -43,7 +54,7 @@ class Purse {
  private:
   std::span<const Want> wants_;
   Slabs left_;
-  std::map<DomainId, Slabs> domain_left_;
+  Limits domain_left_;
   std::vector<Slabs> grants_;
 };
 
@@ -67,6 +78,77 @@ Slabs highest_level(Slabs most, Slabs room, const Cost& cost) {
     }
   }
   return low;
+}
+
+/// What it takes for its oldest request to run.
+Slabs least_of(const Want& want) {
+  const Slabs least = want.age > Nanoseconds(0) ? want.least : 0;
+  return (least + want.grain - 1) / want.grain * want.grain;
+}
+
+/// A domain as one that wants.
+struct Together {
+  Slabs held = 0, kept = 0, wanted = 0;
+  Slabs to_run = INT64_MAX;  ///< somebody of it gets on; INT64_MAX: nobody asks to
+  Slabs share = 0;
+};
+
+std::map<DomainId, Together> by_domain(std::span<const Want> wants, const Limits& limits) {
+  std::map<DomainId, Together> domains;
+  for (const Want& want : wants) {
+    Together& domain = domains[want.domain];
+    domain.held += want.held;
+    domain.kept += std::min(want.kept, want.held);
+    domain.wanted += std::max(most_of(want), least_of(want));
+  }
+  for (const Want& want : wants) {
+    Together& domain = domains[want.domain];
+    const Slabs beside = domain.kept - std::min(want.kept, want.held);
+    if (least_of(want) > 0) domain.to_run = std::min(domain.to_run, beside + least_of(want));
+  }
+  for (auto& [id, domain] : domains) {
+    domain.wanted = std::max(domain.kept, std::min(domain.wanted, limit_of(limits, id)));
+  }
+  return domains;
+}
+
+/// As much for each as for the others, beyond what it keeps and up to what it wants.
+void level_shares(std::map<DomainId, Together>& domains, Slabs budget) {
+  Slabs most = 0;
+  for (const auto& [id, domain] : domains) most = std::max(most, domain.wanted);
+  const auto at = [](const Together& domain, Slabs level) {
+    return std::clamp(level, domain.kept, domain.wanted);
+  };
+  const Slabs level = highest_level(most, budget, [&](Slabs each) {
+    Slabs sum = 0;
+    for (const auto& [id, domain] : domains) sum += at(domain, each);
+    return sum;
+  });
+  for (auto& [id, domain] : domains) domain.share = at(domain, level);
+}
+
+/// What domains may have of the budget.
+Limits shares_between(std::span<const Want> wants, Slabs budget, const Limits& limits) {
+  std::map<DomainId, Together> domains = by_domain(wants, limits);
+  level_shares(domains, budget);
+  const auto runs = [](const auto& entry) { return entry.second.to_run <= entry.second.share; };
+  Slabs kept = 0;
+  for (const auto& [id, domain] : domains) kept += domain.kept;
+  Together* first = nullptr;
+  if (std::none_of(domains.begin(), domains.end(), runs)) {
+    for (auto& [id, domain] : domains) {
+      const bool could =
+          domain.to_run <= std::min(limit_of(limits, id), budget - kept + domain.kept);
+      if (could && (first == nullptr || domain.held > first->held)) first = &domain;
+    }
+  }
+  if (first != nullptr) {
+    first->kept = first->wanted = first->to_run;
+    level_shares(domains, budget);
+  }
+  Limits shares;
+  for (const auto& [id, domain] : domains) shares[id] = domain.share;
+  return shares;
 }
 
 void give_the_oldest(std::span<const Want> wants, Purse& purse) {
@@ -129,12 +211,13 @@ void give_the_remainders(std::span<const Want> wants, Purse& purse) {
 
 std::vector<std::int64_t> fair_grants(std::span<const Want> wants, std::int64_t budget,
                                       const std::map<DomainId, std::int64_t>& limits) {
-  Purse purse(wants, budget, limits);
+  Purse purse(wants, budget, shares_between(wants, budget, limits));
   for (std::size_t at = 0; at < wants.size(); ++at) {
     purse.give(at, std::min(wants[at].kept, wants[at].held), false);
   }
   give_the_oldest(wants, purse);
   share_the_rest(wants, purse);
+  purse.bound(limits);
   give_the_remainders(wants, purse);
   for (std::size_t at = 0; at < wants.size(); ++at) {
     purse.give(at, wants[at].held - purse.grant(at));

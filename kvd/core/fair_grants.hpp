@@ -24,10 +24,13 @@ struct Want {
 /// How many slabs each may have, of `budget` that all may have together. `limits` are the most of a
 /// domain; one that is not named has none.
 ///
-/// What is kept stays. Then the oldest request of all gets what it needs to run, then the next
-/// oldest where that still fits: so somebody gets on whatever the others want. What is left is
-/// shared so that the least grant is as large as it can be, nobody having more than it wants. What
-/// nobody wants stays with whoever holds it: taking it would gain nothing.
+/// What is kept stays. The rest is shared between domains first, so that the least share is as
+/// large as it can be, no domain having more than it wants. Then within each: its oldest request
+/// gets what it needs to run, then the next oldest where that still fits, and what is left is
+/// shared likewise. So somebody gets on whatever the others want, and nobody gains by what it says
+/// of itself what another domain has. Where no domain's share lets its oldest run, the one that
+/// holds most has what its oldest takes. What nobody wants stays with whoever holds it: taking it
+/// would gain nothing.
 ///
 /// Source: kvd design; "as large as the least can be" is max-min fairness.
 /// Cost: O(n log budget) each of domains and wants. Pure.

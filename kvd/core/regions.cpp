@@ -237,12 +237,13 @@ void Regions::expire() {
   serve();
 }
 
-Bytes Regions::awaited(DeviceId device) const {
-  Bytes sum;
+std::map<DomainId, Bytes> Regions::awaited(DeviceId device) const {
+  std::map<DomainId, Bytes> sums;
   for (const PendingRegion& pending : pending_) {
-    if (share_of(pending).device == device) sum += pending.bytes;
+    const Share share = share_of(pending);
+    if (share.device == device) sums[share.domain] += pending.bytes;
   }
-  return sum;
+  return sums;
 }
 
 Bytes Regions::region_bytes(const Session& session) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -53,9 +54,11 @@ class Regions {
   void expire();
   [[nodiscard]] Bytes region_bytes(const Session& session) const;
   /// HBM of the device that pending regions wait for.
-  [[nodiscard]] Bytes awaited(DeviceId device) const;
+  [[nodiscard]] std::map<DomainId, Bytes> awaited(DeviceId device) const;
 
  private:
+  void shrink();
+  void shrink_dram();
   [[nodiscard]] bool grant(const PendingRegion& pending);
   [[nodiscard]] bool make_way(const PendingRegion& pending);
   [[nodiscard]] Share share_of(const PendingRegion& pending) const {

@@ -131,6 +131,7 @@ struct Draining {
 
 /// Whether anybody is there to step.
 struct Life {
+  TimePoint attached{0};
   bool dying = false;
   bool parting = false;      ///< dying by the goodbye of a rank; the others are still to follow
   TimePoint dying_since{0};  ///< valid while it dies

@@ -26,18 +26,20 @@ std::int64_t held(const Space& space) {
                        [](const Backing& one) { return static_cast<bool>(one.region); });
 }
 
-Want want_of(DomainId domain, const Space& space, Bytes slab, TimePoint now) {
+/// Nothing that it says of itself counts for more than kvd knows: nobody has waited for longer than
+/// its session is there, and nobody needs more than it has addresses for.
+Want want_of(const Session& session, const Space& space, Bytes slab, TimePoint now) {
   Want want;
-  want.domain = domain;
+  want.domain = session.info.domain;
   want.held = held(space);
   const Demand& told = space.demand;
-  const std::int64_t most = std::ssize(space.at);  // nobody needs more than it has addresses for
+  const std::int64_t most = std::ssize(space.at);
   want.kept = std::min(pieces(told.kept, slab), most);
   if (now - space.told > kWordGood) return want;
   want.least = std::min(pieces(told.least, slab), most);
   want.wanted = std::min(pieces(told.wanted, slab), most);
-  want.grain = std::max<std::int64_t>(1, pieces(told.grain, slab));
-  want.age = told.age;
+  want.grain = std::clamp<std::int64_t>(pieces(told.grain, slab), 1, most);
+  want.age = std::min(told.age, now - session.life.attached);
   return want;
 }
 
@@ -120,7 +122,8 @@ void Spaces::on_place(const Command& command, const PlaceRegion& place) {
   context_.reply(command, ValueReply{place.positions.size()});
 }
 
-void Spaces::on_share(const Command& command, const ShareSpace& share, Bytes awaited) {
+void Spaces::on_share(const Command& command, const ShareSpace& share,
+                      const std::map<DomainId, Bytes>& awaited) {
   Session& session = requests_.sessions().at(command.engine);
   const auto space = session.leases.spaces.find(share.space);
   if (space == session.leases.spaces.end()) {
@@ -134,7 +137,8 @@ void Spaces::on_share(const Command& command, const ShareSpace& share, Bytes awa
 }
 
 // Whoever waits in a line of kvd's is one more who wants: its fair part is not lent out.
-std::int64_t Spaces::grant(const Session& asker, RegionId space, Bytes awaited) {
+std::int64_t Spaces::grant(const Session& asker, RegionId space,
+                           const std::map<DomainId, Bytes>& awaited) {
   const Share share = asker.share();
   const pool::TierPool& hbm = store_.hbm.of(share.device);
   const Bytes slab = slab_bytes(asker);
@@ -148,7 +152,7 @@ std::int64_t Spaces::grant(const Session& asker, RegionId space, Bytes awaited) 
     if (session.share().device != share.device) continue;
     for (const auto& [id, one] : session.leases.spaces) {
       if (engine == asker.id && id == space) own = wants.size();
-      wants.push_back(want_of(session.info.domain, one, slab, context_.now));
+      wants.push_back(want_of(session, one, slab, context_.now));
       budget += wants.back().held;
       const auto [limit, is_new] = limits.try_emplace(session.info.domain);
       if (is_new) limit->second = hbm.most_slabs(limit->first) - hbm.used(limit->first) / slab;
@@ -156,10 +160,8 @@ std::int64_t Spaces::grant(const Session& asker, RegionId space, Bytes awaited) 
     }
   }
   limits[share.domain] += cached;
-  if (awaited > Bytes(0)) {
-    Want others;
-    others.least = others.wanted = pieces(awaited, slab);
-    wants.push_back(others);
+  for (const auto& [domain, bytes] : awaited) {
+    wants.push_back({.domain = domain, .wanted = pieces(bytes, slab)});
   }
   const std::int64_t granted = fair_grants(wants, budget, limits)[own];
   return std::min<std::int64_t>(granted, std::ssize(asker.leases.spaces.at(space).at));

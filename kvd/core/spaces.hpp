@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 
 #include "kvd/core/context.hpp"
@@ -29,8 +30,9 @@ class Spaces {
   void on_open(const Command& command, const OpenSpace& open);
   void on_close(const Command& command, const CloseSpace& close);
   void on_place(const Command& command, const PlaceRegion& place);
-  /// `awaited`: HBM of the device that others wait for.
-  void on_share(const Command& command, const ShareSpace& share, Bytes awaited);
+  /// `awaited`: HBM of the device that regions and requests of each domain wait for.
+  void on_share(const Command& command, const ShareSpace& share,
+                const std::map<DomainId, Bytes>& awaited);
 
   /// The region is no longer the session's.
   static void forget(Session& session, RegionId region);
@@ -38,7 +40,8 @@ class Spaces {
   [[nodiscard]] static std::optional<std::uint32_t> slabs_of(const Session& session, RegionId id);
 
  private:
-  [[nodiscard]] std::int64_t grant(const Session& asker, RegionId space, Bytes awaited);
+  [[nodiscard]] std::int64_t grant(const Session& asker, RegionId space,
+                                   const std::map<DomainId, Bytes>& awaited);
   [[nodiscard]] Bytes slab_bytes(const Session& session) const {
     return store_.hbm.of(session.share().device).config().slab_bytes;
   }

@@ -66,6 +66,21 @@ TEST(FairGrants, StayWithinWhatADomainMayHave) {
   EXPECT_THAT(fair_grants(all, 16, {{kA, 6}}), ElementsAre(3, 3, 9));
 }
 
+// However old its request says it is, and however much it says it needs.
+TEST(FairGrants, AreSharedBetweenDomainsBeforeAnybodysAgeCounts) {
+  std::vector all{waits(10, Nanoseconds(1), 6), waits(12, Nanoseconds::max())};
+  all[1].domain = kB;
+  EXPECT_THAT(fair_grants(all, 12, {}), ElementsAre(10, 2)) << "who holds most gets on";
+  all[0].least = 4;
+  EXPECT_THAT(fair_grants(all, 12, {}), ElementsAre(6, 6));
+}
+
+TEST(FairGrants, ADomainWithManyEnginesHasNoMoreThanOneWithOne) {
+  std::vector all{wants(12), wants(12), wants(12), wants(12)};
+  all[3].domain = kB;
+  EXPECT_THAT(fair_grants(all, 12, {}), ElementsAre(2, 2, 2, 6));
+}
+
 // Whatever they want: never more than there is, never below what is kept, nobody above what it
 // wants or holds, and the oldest that can run at all does.
 TEST(FairGrants, HoldTheirRulesForAnybody) {

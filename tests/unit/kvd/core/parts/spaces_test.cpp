@@ -42,7 +42,7 @@ class SpacesTest : public PartsTest {
     return id;
   }
   std::uint64_t share(Session& session, RegionId space, const Demand& demand,
-                      Bytes awaited = Bytes(0)) {
+                      const std::map<DomainId, Bytes>& awaited = {}) {
     sut.on_share(command(session), {space, demand}, awaited);
     return told() / kSlab.size();
   }
@@ -114,8 +114,36 @@ TEST_F(SpacesTest, AreAskedForWhatOthersNeed) {
   EXPECT_EQ(share(a, of_a, wanting(4)), 3u) << "nobody wants more than it has addresses for";
   pass(std::chrono::seconds(3));
   EXPECT_EQ(share(a, of_a, wanting(4)), 4u) << "who says nothing more wants nothing more";
-  EXPECT_EQ(share(a, of_a, wanting(4), kSlab), 3u) << "kvd's own line wants one";
+  EXPECT_EQ(share(a, of_a, wanting(4), {{kB, kSlab}}), 3u) << "kvd's own line wants one";
   EXPECT_EQ(share(a, of_a, wanting(0)), 4u) << "nobody wants it";
+}
+
+// It says so of itself, and kvd cannot look.
+TEST_F(SpacesTest, ALieAboutItsRequestsGetsNobodyWhatAnotherDomainHas) {
+  Session& honest = attach(kA, 2, false);
+  Session& liar = attach(kB, 2, false);
+  const RegionId held = opened(honest), empty = opened(liar), region = leased(honest, 3);
+  sut.on_place(command(honest), {held, region, {0, 1, 2}});
+  pass(std::chrono::seconds(1));
+  liar.life.attached = ground.context.now;
+  const Demand all{Bytes(0), kSlab * 4, kSlab * 4, kSlab, Nanoseconds(std::int64_t{1} << 62)};
+  const Demand need{Bytes(0), kSlab, kSlab * 4, kSlab, Nanoseconds(3)};
+  EXPECT_EQ(share(honest, held, need), 4u);
+  EXPECT_EQ(share(liar, empty, all), 2u);
+  EXPECT_EQ(share(honest, held, need), 2u);
+}
+
+TEST_F(SpacesTest, NobodyHasWaitedForLongerThanItsSessionIsThere) {
+  Session& honest = attach(kA, 2, false);
+  Session& liar = attach(kA, 2, false);
+  const RegionId of_honest = opened(honest), of_liar = opened(liar);
+  pass(std::chrono::seconds(1));
+  liar.life.attached = ground.context.now;
+  const Demand lie{Bytes(0), kSlab * 3, kSlab * 3, kSlab, Nanoseconds(std::int64_t{1} << 62)};
+  const Demand truth{Bytes(0), kSlab * 3, kSlab * 3, kSlab, Nanoseconds(500)};
+  EXPECT_EQ(share(liar, of_liar, lie), 3u) << "alone";
+  EXPECT_EQ(share(honest, of_honest, truth), 3u);
+  EXPECT_EQ(share(liar, of_liar, lie), 1u);
 }
 
 }  // namespace
