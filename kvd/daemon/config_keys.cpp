@@ -128,8 +128,9 @@ Keys engine_keys() {
           "engine.max_requests", "requests of one engine at a time", kCount,
           [](auto& c) -> auto& { return c.max_requests; }),
       key(
-          "engine.max_engines", "engines attached at a time; domains share them evenly", kCount,
-          [](auto& c) -> auto& { return c.max_engines; }),
+          "engine.max_engines",
+          "engines attached at a time; domains share them evenly, and one user has half at most",
+          kCount, [](auto& c) -> auto& { return c.max_engines; }),
       key(
           "engine.ring_spin", "how long to look at rings before a sleep; auto: 50us, 0 on two CPUs",
           kDurationOrAuto, [](auto& c) -> auto& { return c.promptness.ring_spin; }),

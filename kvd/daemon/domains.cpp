@@ -78,12 +78,22 @@ core::Requota Domains::quotas(const std::vector<DomainConfig>& configured) const
   return quotas;
 }
 
+std::vector<DomainId> Domains::of_place(std::size_t place) const {
+  std::vector<DomainId> domains{number(place)};
+  for (const auto& [who, user] : users_) {
+    if (user.place == place) domains.push_back(user.id);
+  }
+  return domains;
+}
+
 std::size_t Domains::count(const std::vector<DomainConfig>& configured, const InUse& in_use) const {
   const auto named = std::count_if(configured.begin(), configured.end(),
-                                   [](const DomainConfig& d) { return !d.per_user; });
+                                   [](const DomainConfig& d) { return !d.makes_domains(); });
   const auto users = std::count_if(users_.begin(), users_.end(),
                                    [&](const auto& entry) { return in_use(entry.second.id); });
-  return static_cast<std::size_t>(named + users);
+  const bool more =
+      named < std::ssize(configured) && users < static_cast<std::ptrdiff_t>(kMaxUserDomains);
+  return static_cast<std::size_t>(named + users + (more ? 1 : 0));
 }
 
 }  // namespace kvd::daemon

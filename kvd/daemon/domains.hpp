@@ -53,7 +53,10 @@ class Domains {
   [[nodiscard]] std::optional<Origin> origin(DomainId domain) const;
   /// Of all domains, and of every place in the configuration: what does not fit shows at once.
   [[nodiscard]] core::Requota quotas(const std::vector<DomainConfig>& configured) const;
-  /// Domains that share the seats for engines.
+  /// Those that come of the place in the configuration.
+  [[nodiscard]] std::vector<DomainId> of_place(std::size_t place) const;
+  /// Domains that share the seats for engines: where users have domains of their own one that has
+  /// yet to come is among them.
   [[nodiscard]] std::size_t count(const std::vector<DomainConfig>& configured,
                                   const InUse& in_use) const;
 

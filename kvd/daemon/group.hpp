@@ -35,6 +35,13 @@ struct Group {
   };
   std::map<SlabIndex, Said> slabs;
   bool ended = false;  ///< a rank has gone: no command is served any more
+  TimePoint made{0};   ///< by the first rank
+
+  /// Ranks yet to come for which seats are kept.
+  [[nodiscard]] std::uint32_t awaited(TimePoint now) const {
+    constexpr Nanoseconds kPatience = std::chrono::seconds(10);
+    return ended || now - made >= kPatience ? 0 : ranks() - present();
+  }
 
   /// In words.
   [[nodiscard]] std::string called() const { return "group " + std::to_string(number); }

@@ -29,6 +29,7 @@ Result<Group*> Groups::make(const wire::JoinGroup& join, const core::Attach& att
   group.number = join.group;
   group.domain = attach.domain;
   group.uid = attach.uid;
+  group.made = events_.now();
   group.attached.assign(join.ranks, false);
   group.devices.assign(join.ranks, attach.devices.first());
   KVD_ASSIGN_OR_RETURN(shm::ServedClientPage page, shm::ServedClientPage::create());
@@ -79,10 +80,15 @@ void Groups::forget_rank(EngineId engine, std::uint32_t rank) {
   events_.feed(core::Detach{engine});
 }
 
+std::size_t Groups::seats(const wire::JoinGroup& join, DomainId domain, uid_t uid) {
+  const Group* group = named(join, domain, uid);
+  if (group == nullptr) return join.ranks;
+  return group->awaited(events_.now()) > 0 ? 0 : 1;
+}
+
 void Groups::add_missing(DomainId domain, SessionCounts& all, SessionCounts& of_domain) const {
   for (const auto& [engine, group] : groups_) {
-    if (group.ended) continue;
-    const std::size_t missing = group.ranks() - group.present();
+    const std::size_t missing = group.awaited(events_.now());
     all.open += missing;
     if (group.domain == domain) of_domain.open += missing;
   }

@@ -42,6 +42,9 @@ class Groups {
   /// The last rank is gone.
   void remove(EngineId engine) { groups_.erase(engine); }
 
+  /// Seats that a rank needs which names the group: none while one is kept for it, those of all
+  /// ranks when it is the first. One that comes late takes its own, if there is one.
+  [[nodiscard]] std::size_t seats(const wire::JoinGroup& join, DomainId domain, uid_t uid);
   /// Counts the seats that are kept for ranks yet to come as taken.
   void add_missing(DomainId domain, SessionCounts& all, SessionCounts& of_domain) const;
   /// Errors: WouldBlock for a command that needs all ranks while some are missing.

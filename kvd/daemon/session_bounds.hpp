@@ -26,8 +26,9 @@ struct SessionCounts {
 constexpr std::size_t kMaxEnded = 1024;
 
 /// Whether so many more sessions fit. Domains share the seats evenly: one that takes all it can
-/// must not keep the others out. One that has none may always come: where domains are made as users
-/// come, the first may have taken all seats as its share.
+/// must not keep the others out, nor who has yet to come, which `domains` counts. One that has none
+/// may always come: where domains are made as users come, those before may have taken all seats as
+/// their shares.
 /// Source: kvd design.
 /// Errors: QuotaExceeded with what to close or raise.
 [[nodiscard]] inline Status check_seats(const SessionCounts& all, const SessionCounts& of_domain,

@@ -63,7 +63,8 @@ Status SessionMaker::check_device(const wire::Hello& hello) const {
 }
 
 // No domain can keep the others out, and no process its own domain. A group takes the seats of all
-// its ranks when the first comes, so that no two wait for each other's.
+// its ranks when the first comes, so that no two wait for each other's; those of ranks that do not
+// come are free again soon.
 Status SessionMaker::check_room(DomainId domain, const transport::PeerIdentity& who,
                                 std::size_t seats) const {
   const std::size_t ended = uses_.sessions.ended_of_process(who.pid, who.uid);
@@ -168,9 +169,8 @@ Status SessionMaker::admit(transport::AttachConnection& connection,
   const auto& join = introduction.join;
   KVD_ASSIGN_OR_RETURN(transport::PeerIdentity identity, connection.peer());
   KVD_ASSIGN_OR_RETURN(const Domains::Entry domain, domain_of(identity));
-  // One that joins has its seat since the first of its group came.
-  const bool joins = join && uses_.groups.named(*join, domain.id, identity.uid);
-  KVD_TRY(check_room(domain.id, identity, joins ? 0 : join ? join->ranks : 1));
+  const std::size_t seats = join ? uses_.groups.seats(*join, domain.id, identity.uid) : 1;
+  KVD_TRY(check_room(domain.id, identity, seats));
   KVD_TRY(check_device(introduction.hello));
   KVD_ASSIGN_OR_RETURN(const core::Attach attach, application_of(introduction, identity, domain));
   uses_.events.feed(uses_.domains.quotas(uses_.config.domains));  // the domain may be new

@@ -30,7 +30,10 @@ class BadAttach : public testing::Test {
     return say(daemon_.endpoint(), frame);
   }
 
-  DaemonThread daemon_{[](daemon::Config& config) { config.max_engines = 2; }};
+  DaemonThread daemon_{[](daemon::Config& config) {
+    config.max_engines = 2;
+    config.domains[0].per_user = false;  // who is alone has all
+  }};
 };
 
 TEST_F(BadAttach, AVersionNobodySpeaksNamesBothRanges) {
@@ -104,6 +107,20 @@ TEST_F(BadAttach, MoreEnginesThanAllowedExceedTheQuota) {
   }
   // The one that closed makes room for another.
   EXPECT_TRUE(poll_until([&] { return RawEngine::attach(daemon_.endpoint(), "next").ok(); }));
+}
+
+// Whoever comes second must find seats, however many the first has taken.
+TEST(BadAttachOfADomain, AUserHasHalfOfTheSeatsBeforeASecondUserIsThere) {
+  DaemonThread daemon([](daemon::Config& config) {
+    config.max_engines = 4;
+    config.domains[0].per_user = true;
+  });
+  const auto first = RawEngine::attach(daemon.endpoint(), "first");
+  const auto second = RawEngine::attach(daemon.endpoint(), "second");
+  ASSERT_TRUE(first.ok() && second.ok());
+  const auto third = RawEngine::attach(daemon.endpoint(), "third");
+  ASSERT_FALSE(third.ok());
+  EXPECT_THAT(third.error().message, HasSubstr("share of engine.max_engines"));
 }
 
 TEST(BadAttachOfADomain, MoreThanItsShareLeavesTheOthersTheirs) {

@@ -91,5 +91,34 @@ TEST_F(DomainsTest, AUsersQuotaIsThatOfThePlaceItCameFrom) {
   EXPECT_EQ(quotas.hbm.at(id).guarantee, Bytes());
 }
 
+// One account runs the engines of all users, each with a group of its own.
+TEST_F(DomainsTest, AGroupStandsForAUserWhereTheConfigurationSaysSo) {
+  DomainConfig engines = named("engines", {50});
+  engines.per_group = true;
+  configured_.insert(configured_.begin(), engines);
+  sut_ = Domains(configured_);
+  const auto as = [&](gid_t group) {
+    return sut_.enter(configured_, 50, group, [](DomainId) { return true; }).value();
+  };
+  EXPECT_EQ(as(7).name, "gid-7");
+  EXPECT_NE(as(7).id, as(8).id);
+  EXPECT_EQ(as(7).id, as(7).id);
+  EXPECT_NE(id_of(7), as(7).id) << "user 7 is somebody else";
+}
+
+// So that the first cannot have all seats before a second comes.
+TEST_F(DomainsTest, AUserWhoHasYetToComeSharesTheSeats) {
+  const auto count = [&] {
+    return sut_.count(configured_, [this](DomainId id) { return busy_.contains(id); });
+  };
+  busy_.insert(id_of(1000));
+  EXPECT_EQ(count(), 2u);
+  for (uid_t uid = 0; uid + 1 < kMaxUserDomains; ++uid) busy_.insert(id_of(uid));
+  EXPECT_EQ(count(), kMaxUserDomains) << "nobody more can come";
+  configured_ = {named("team", {7}), named("others", {8})};
+  sut_ = Domains(configured_);
+  EXPECT_EQ(count(), 2u) << "nor here";
+}
+
 }  // namespace
 }  // namespace kvd::daemon

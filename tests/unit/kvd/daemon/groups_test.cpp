@@ -100,6 +100,20 @@ TEST_F(GroupsTest, SeatsOfRanksYetToComeCountAsTaken) {
   EXPECT_EQ(of_other.open, 0u);
 }
 
+// Else half a group would keep everybody out for as long as its one process lives.
+TEST_F(GroupsTest, SeatsOfRanksThatDoNotComeAreFreeAgain) {
+  seat(0);
+  EXPECT_EQ(sut_.seats(join(1), kDomain, 0), 0u) << "its own is kept for it";
+  clock_.advance(std::chrono::seconds(10));
+  SessionCounts all{1, 0}, of_domain{1, 0};
+  sut_.add_missing(kDomain, all, of_domain);
+  EXPECT_EQ(all.open, 1u);
+  EXPECT_EQ(of_domain.open, 1u);
+  EXPECT_EQ(sut_.seats(join(1), kDomain, 0), 1u) << "late, it takes one like anybody";
+  EXPECT_EQ(sut_.seats(join(0, 77), kDomain, 0), kRanks);
+  EXPECT_TRUE(sut_.enter(join(1), application()).ok());
+}
+
 TEST_F(GroupsTest, AGroupWhoseOnlyRankCouldNotBeToldIsForgotten) {
   const core::AttachGrant grant = sut_.enter(join(0), application()).value();
   sut_.forget_rank(grant.engine, 0);
