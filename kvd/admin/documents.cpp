@@ -465,10 +465,11 @@ std::string slo_document(const core::Tuning& tuning) {
 
 namespace {
 
-Json quota_json(const pool::Quota& quota) {
+Json quota_json(const pool::Quota& quota, Bytes over) {
   const bool bounded = quota.maximum.value < INT64_MAX;
   return {{"guarantee_bytes", quota.guarantee.value},
-          {"maximum_bytes", bounded ? Json(quota.maximum.value) : Json()}};
+          {"maximum_bytes", bounded ? Json(quota.maximum.value) : Json()},
+          {"over_bytes", over.value}};
 }
 
 }  // namespace
@@ -477,8 +478,8 @@ std::string quotas_document(const std::vector<DomainQuota>& quotas) {
   Json domains = Json::object();
   for (const DomainQuota& domain : quotas) {
     domains[domain.name] = {{"per_user", domain.per_user},
-                            {"hbm", quota_json(domain.hbm)},
-                            {"dram", quota_json(domain.dram)}};
+                            {"hbm", quota_json(domain.hbm, domain.hbm_over)},
+                            {"dram", quota_json(domain.dram, domain.dram_over)}};
   }
   return to_text({{"domains", std::move(domains)}});
 }

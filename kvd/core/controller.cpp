@@ -149,6 +149,21 @@ std::vector<DiskFound::Block> Controller::on_disk(DiskId disk) const {
   return house_->ground.disk.blocks(disk);
 }
 
+std::map<DomainId, Bytes> Controller::excess(Tier tier) const {
+  std::map<DomainId, Bytes> sums;
+  const auto add = [&](const pool::TierPool& pool) {
+    for (const auto& [domain, slabs] : pool::excess(pool)) {
+      sums[domain] += pool.config().slab_bytes * std::int64_t{slabs};
+    }
+  };
+  const store::Store& store = house_->ground.store;
+  if (tier == Tier::kDram) add(store.dram);
+  for (const pool::TierPool& device : store.hbm) {
+    if (tier == Tier::kHbm) add(device);
+  }
+  return sums;
+}
+
 const Tuning& Controller::tuning() const { return house_->ground.context.tuning; }
 
 bool Controller::drains() const { return house_->ground.drains.status().has_value(); }
@@ -203,6 +218,7 @@ void Controller::House::requota(const Requota& wanted) {
         Note::Level::kError, EngineId(),
         std::string("the quotas of ") + name(tier) + " stay: " + status.error().message);
   }
+  parts.regions.on_requota();
   parts.claims.serve_everyone();
 }
 

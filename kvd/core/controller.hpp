@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,6 +45,8 @@ class Controller {
   [[nodiscard]] bool drains() const;
   /// Blocks that the files of a class have, for the next daemon.
   [[nodiscard]] std::vector<DiskFound::Block> on_disk(DiskId disk) const;
+  /// What domains have beyond what they may by now, and give back as it comes free.
+  [[nodiscard]] std::map<DomainId, Bytes> excess(Tier tier) const;
   /// Regions of an engine, for accounting at its death.
   [[nodiscard]] Bytes region_bytes(EngineId engine) const;
   [[nodiscard]] std::string validate() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 #include <tuple>
+#include <utility>
 
 namespace kvd::core {
 
@@ -153,6 +154,47 @@ std::vector<SlabIndex> Regions::emptiest_slabs(Share share) {
   return slabs;
 }
 
+// Looks at all slabs, so at a tick, and where quotas have just changed.
+void Regions::shrink() {
+  if (!quotas_changed_) return;
+  std::set<Share> shrinking;
+  for (const pool::TierPool& hbm : store_.hbm) {
+    const DeviceId device = store_.hbm.device_of(hbm.config().first);
+    for (const auto& [domain, excess] : pool::excess(hbm)) {
+      const Share share{domain, device};
+      shrinking.insert(share);
+      supply_.begin_retiring(share);
+      give_back(store_.tiers, Tier::kHbm, domain, excess, device);
+      yield(share, EngineId(0));
+    }
+  }
+  shrink_dram();
+  quotas_changed_ = !shrinking.empty() || !in_dram_.empty();
+  supply_.set_shrinking(std::move(shrinking));
+}
+
+// Who is parked there comes back, or ends: nothing else takes it from there.
+void Regions::shrink_dram() {
+  const auto excess_of = [&](DomainId domain) {
+    const pool::HeldSlabs excess = pool::excess(store_.dram);
+    const auto found = excess.find(domain);
+    return found == excess.end() ? 0 : found->second;
+  };
+  std::set<DomainId> left = std::exchange(in_dram_, {});
+  for (const auto& [domain, excess] : pool::excess(store_.dram)) left.insert(domain);
+  for (const DomainId domain : left) {
+    std::uint32_t excess = excess_of(domain);
+    give_back(store_.tiers, Tier::kDram, domain, excess);
+    // The least of what is cached that leaves enough slabs empty.
+    while ((excess = excess_of(domain)) > 0 &&
+           store_.cache.make_room(domain, Tier::kDram, store_.dram.config().slab_bytes) >
+               Bytes(0)) {
+      give_back(store_.tiers, Tier::kDram, domain, excess);
+    }
+    if (excess > 0) in_dram_.insert(domain);
+  }
+}
+
 void Regions::serve() {
   std::set<Share> waiting;
   std::erase_if(pending_, [&](const PendingRegion& pending) {
@@ -162,6 +204,7 @@ void Regions::serve() {
     if (!answered) waiting.insert(share);
     return answered;
   });
+  waiting.insert(supply_.shrinking().begin(), supply_.shrinking().end());
   end_yielding(waiting);
 }
 
@@ -217,6 +260,7 @@ std::string Regions::obstacle(const PendingRegion& pending) {
 }
 
 void Regions::expire() {
+  shrink();
   std::erase_if(pending_, [&](const PendingRegion& pending) {
     if (context_.now < pending.deadline) return false;
     const Share share = share_of(pending);

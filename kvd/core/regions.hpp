@@ -48,6 +48,12 @@ class Regions {
   /// False: the session has no such region.
   [[nodiscard]] bool on_release(const Command& command, const ReleaseRegion& release);
   void serve();
+  /// Quotas have changed: domains that have more than they may give it back as it comes free, what
+  /// is cached first, then by rotating requests out.
+  void on_requota() {
+    quotas_changed_ = true;
+    shrink();
+  }
   /// Rotates out, as far as they may leave now, the requests with blocks in retiring slabs.
   void yield(Share share, EngineId caller);
   void drop(EngineId engine);
@@ -80,6 +86,8 @@ class Regions {
   Supply& supply_;
   Promises& promises_;
   std::deque<PendingRegion> pending_;  ///< served in this order within a share
+  std::set<DomainId> in_dram_;         ///< those with more than they may have there
+  bool quotas_changed_ = false;        ///< and somebody may have more than it may
 };
 
 }  // namespace kvd::core

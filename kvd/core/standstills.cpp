@@ -94,7 +94,8 @@ std::uint64_t Standstills::progress_on(DomainId domain,
 
 // Somebody runs there, or something is under way that may let others run.
 bool Standstills::moves(Share share) {
-  if (supply_.retires(share)) return true;  // requests make way for a region
+  // Requests make way for a region, which has a deadline.
+  if (supply_.retires(share) && !supply_.shrinks(share)) return true;
   for (const auto& [id, session] : requests_.sessions()) {
     if (session.info.domain != share.domain || !session.on(share.device)) continue;
     if (session.life.dying || !session.life.responsive) continue;

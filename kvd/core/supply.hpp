@@ -2,6 +2,7 @@
 
 #include <set>
 #include <string>
+#include <utility>
 
 #include "kvd/core/ground.hpp"
 #include "kvd/core/needs.hpp"
@@ -26,6 +27,10 @@ class Supply {
   [[nodiscard]] const std::set<Share>& retiring() const { return retiring_; }
   void begin_retiring(Share share) { retiring_.insert(share); }
   void end_retiring(Share share) { retiring_.erase(share); }
+  /// They retire because quotas allow the domain less by now, and for as long as that takes.
+  [[nodiscard]] bool shrinks(Share share) const { return shrinking_.contains(share); }
+  [[nodiscard]] const std::set<Share>& shrinking() const { return shrinking_; }
+  void set_shrinking(std::set<Share> shares) { shrinking_ = std::move(shares); }
   /// HBM for whoever comes next; below zero where more is claimed than there is.
   [[nodiscard]] Bytes of(Share share);
   /// Some of its HBM is in slabs that retire for a region.
@@ -49,6 +54,7 @@ class Supply {
   RequestMemory& memory_;
   Needs& needs_;
   std::set<Share> retiring_;
+  std::set<Share> shrinking_;
 };
 
 }  // namespace kvd::core

@@ -310,11 +310,20 @@ std::string quota_view(const Json& document) {
   for (const auto& [name, domain] : document.at("domains").items()) {
     const Json& hbm = domain.at("hbm");
     const Json& dram = domain.at("dram");
-    table.add({text(name), domain.at("per_user").get<bool>() ? "each user" : "all",
+    table.add({text(name), domain.at("per_user").get<bool>() ? "each" : "all",
                bytes(hbm.at("guarantee_bytes")), maximum(hbm), bytes(dram.at("guarantee_bytes")),
                maximum(dram)});
   }
-  return table.render();
+  std::string over;
+  for (const auto& [name, domain] : document.at("domains").items()) {
+    for (const char* tier : {"hbm", "dram"}) {
+      const Json& left = domain.at(tier).at("over_bytes");
+      if (left.get<std::int64_t>() == 0) continue;
+      over +=
+          text(name) + " has " + bytes(left) + " more of " + tier + " than that: it comes back\n";
+    }
+  }
+  return table.render() + over;
 }
 
 std::string view_text(View view, const Json& document) {

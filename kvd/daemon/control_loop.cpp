@@ -20,7 +20,8 @@ constexpr std::chrono::milliseconds kSleep{1000};
 bool same_domains(const std::vector<DomainConfig>& a, const std::vector<DomainConfig>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const DomainConfig& one, const DomainConfig& other) {
-                      return one.name == other.name && one.per_user == other.per_user;
+                      return one.name == other.name && one.per_user == other.per_user &&
+                             one.per_group == other.per_group;
                     });
 }
 
@@ -184,11 +185,23 @@ Result<core::Tuning> ControlLoop::make_change(
 
 std::vector<admin::DomainQuota> ControlLoop::quotas() const {
   std::vector<admin::DomainQuota> quotas;
+  const auto over = [&](Tier tier) {
+    return [this, excess = parts_->events.excess(tier)](std::size_t place) {
+      Bytes sum;
+      for (const DomainId domain : parts_->domains.of_place(place)) {
+        if (const auto found = excess.find(domain); found != excess.end()) sum += found->second;
+      }
+      return sum;
+    };
+  };
+  const auto hbm_over = over(Tier::kHbm), dram_over = over(Tier::kDram);
   for (const DomainConfig& domain : parts_->config.domains) {
     quotas.push_back({domain.name,
-                      domain.per_user,
+                      domain.makes_domains(),
                       {domain.hbm_guarantee, domain.hbm_maximum},
-                      {domain.dram_guarantee, domain.dram_maximum}});
+                      {domain.dram_guarantee, domain.dram_maximum},
+                      hbm_over(quotas.size()),
+                      dram_over(quotas.size())});
   }
   return quotas;
 }

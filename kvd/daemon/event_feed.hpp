@@ -37,6 +37,9 @@ class EventFeed {
   [[nodiscard]] std::vector<core::DiskFound::Block> on_disk(core::DiskId disk) const {
     return controller_->on_disk(disk);
   }
+  [[nodiscard]] std::map<DomainId, Bytes> excess(Tier tier) const {
+    return controller_->excess(tier);
+  }
   [[nodiscard]] const core::Tuning& tuning() const { return controller_->tuning(); }
   [[nodiscard]] bool drains() const { return controller_->drains(); }
 

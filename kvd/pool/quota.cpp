@@ -90,6 +90,32 @@ std::uint32_t room_slabs(const Quotas& quotas, const HeldSlabs& held, DomainId d
   return std::min(maximum - own, capacity.slabs - static_cast<std::uint32_t>(taken));
 }
 
+HeldSlabs excess_slabs(const Quotas& quotas, const HeldSlabs& held, SlabCapacity capacity) {
+  const auto quota_of = [&](DomainId domain) {
+    const auto found = quotas.find(domain);
+    return found == quotas.end() ? Quota{} : found->second;
+  };
+  std::uint64_t taken = 0, lacking = 0, borrowed = 0;
+  for (const auto& [domain, quota] : quotas) {
+    const std::uint32_t guaranteed = guaranteed_slabs(quota, capacity);
+    lacking += guaranteed - std::min(guaranteed, held_by(held, domain));
+  }
+  const auto lent = [&](DomainId domain, std::uint32_t slabs) {
+    return slabs - std::min(slabs, guaranteed_slabs(quota_of(domain), capacity));
+  };
+  for (const auto& [domain, slabs] : held) taken += slabs, borrowed += lent(domain, slabs);
+  lacking -= std::min<std::uint64_t>(lacking, capacity.slabs - taken);
+  HeldSlabs excess;
+  for (const auto& [domain, slabs] : held) {
+    const std::uint32_t above = slabs - std::min(slabs, maximum_slabs(quota_of(domain), capacity));
+    const std::uint64_t part =
+        lacking == 0 ? 0 : (lacking * lent(domain, slabs) + borrowed - 1) / borrowed;
+    const auto beyond = std::max(above, static_cast<std::uint32_t>(part));
+    if (beyond > 0) excess[domain] = beyond;
+  }
+  return excess;
+}
+
 ErrorCode judge(std::uint32_t wanted, const SlabSupply& supply) {
   const std::uint32_t held_in_the_end = supply.held + supply.held_later;
   const std::uint32_t loose_in_the_end = supply.loose + supply.loose_later;

@@ -47,6 +47,12 @@ struct SlabCapacity {
 [[nodiscard]] std::uint32_t room_slabs(const Quotas& quotas, const HeldSlabs& held, DomainId domain,
                                        SlabCapacity capacity);
 
+/// How many slabs each domain holds beyond what it may have: above its maximum, and of those that
+/// others are guaranteed and lack, a part by what it has borrowed. Quotas that change while memory
+/// is lent make some.
+[[nodiscard]] HeldSlabs excess_slabs(const Quotas& quotas, const HeldSlabs& held,
+                                     SlabCapacity capacity);
+
 /// Slabs a domain could be given. Those it holds already cost it no quota.
 struct SlabSupply {
   std::uint32_t held = 0;         ///< held by the domain and usable at once

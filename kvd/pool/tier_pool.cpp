@@ -210,4 +210,8 @@ Status TierPool::set_quotas(Quotas quotas) {
   return {};
 }
 
+HeldSlabs excess(const TierPool& pool) {
+  return excess_slabs(pool.quotas_, pool.book_.ledger().held(), pool.book_.capacity());
+}
+
 }  // namespace kvd::pool

@@ -185,6 +185,8 @@ class TierPool {
   friend std::vector<SlotId> adopt(TierPool& pool, SlabIndex slab, ClassId model_class,
                                    DomainId domain);
   friend Outlook outlook(const TierPool& pool, const SlotRequest& request);
+  friend HeldSlabs excess(const TierPool& pool);
+  friend void give_back(TierPool& pool, DomainId domain, std::uint32_t excess);
   void move(Slots slots, SlotStates from, SlotState to);
 
   Config config_;
@@ -201,5 +203,11 @@ class TierPool {
 
 /// What allocate() would come to. Changes nothing.
 [[nodiscard]] Outlook outlook(const TierPool& pool, const SlotRequest& request);
+
+/// Slabs that domains hold beyond what they may have by now.
+[[nodiscard]] HeldSlabs excess(const TierPool& pool);
+/// As many slabs of the domain retire, the emptiest first, and no others; those of them that
+/// nothing is in and no engine maps go at once. None: those that retired serve again.
+void give_back(TierPool& pool, DomainId domain, std::uint32_t excess);
 
 }  // namespace kvd::pool

@@ -113,6 +113,24 @@ void TierPool::retire(SlabIndex index) { book_.retire(index); }
 
 void TierPool::unretire(SlabIndex index) { book_.unretire(index); }
 
+void give_back(TierPool& pool, DomainId domain, std::uint32_t excess) {
+  SlabBook& book = pool.book_;
+  std::vector<SlabIndex> own;
+  for (std::uint32_t at = book.begin(); at < book.end(); ++at) {
+    const Slab& slab = book.at(SlabIndex(at));
+    if (slab.domain == domain && (slab.retiring || slab.use == SlabUse::kClass))
+      own.emplace_back(at);
+  }
+  std::stable_sort(own.begin(), own.end(), [&](SlabIndex a, SlabIndex b) {
+    return book.at(a).slots.used() < book.at(b).slots.used();
+  });
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    i < excess ? book.retire(own[i]) : book.unretire(own[i]);
+    const Slab& slab = book.at(own[i]);
+    if (unassigned(slab.use) && slab.mapped_by.empty()) book.unretire(own[i]);
+  }
+}
+
 std::vector<SlabIndex> TierPool::reclaim_empty_slabs(DomainId asking) {
   std::vector<SlabIndex> reclaimed;
   const Ledger& ledger = book_.ledger();

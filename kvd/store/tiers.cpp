@@ -57,6 +57,11 @@ Status Tiers::set_quotas(Tier tier, const pool::Quotas& quotas) {
   return {};
 }
 
+void give_back(Tiers& tiers, Tier tier, DomainId domain, std::uint32_t excess, DeviceId device) {
+  pool::give_back(tiers.changing(tier, device), domain, excess);
+  tiers.scrub_slabs();
+}
+
 // ---- slots ----
 
 pool::SlotGrant Tiers::try_take(Tier tier, const Taker& taker, std::uint32_t count) {

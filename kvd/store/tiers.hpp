@@ -148,6 +148,8 @@ class Tiers {
   [[nodiscard]] std::string validate() const;
 
  private:
+  friend void give_back(Tiers& tiers, Tier tier, DomainId domain, std::uint32_t excess,
+                        DeviceId device);
   friend bool is_read(const Tiers& tiers, Tier tier, SlotId slot);
   friend std::vector<SlotId> adopt(Tiers& tiers, Tier tier, SlabIndex slab, const Taker& owner);
   [[nodiscard]] pool::TierPool& changing(Tier tier, DeviceId device) {
@@ -183,5 +185,9 @@ class Tiers {
 /// Tiers::scrub_slabs() is to follow.
 [[nodiscard]] std::vector<SlotId> adopt(Tiers& tiers, Tier tier, SlabIndex slab,
                                         const Taker& owner);
+
+/// As pool::give_back. What is empty is zeroed, and asked back of engines that map it.
+void give_back(Tiers& tiers, Tier tier, DomainId domain, std::uint32_t excess,
+               DeviceId device = {});
 
 }  // namespace kvd::store

@@ -14,9 +14,12 @@ namespace kvd::admin {
 /// What a [[domain]] of the configuration may have of each tier; of HBM on each device.
 struct DomainQuota {
   std::string name;
-  bool per_user = false;  ///< of each user that it takes; such have no guarantee
+  bool per_user = false;  ///< of each user or group that it takes; such have no guarantee
   pool::Quota hbm;
   pool::Quota dram;
+  /// What it has beyond that by now, all its users and devices together; it comes back.
+  Bytes hbm_over;
+  Bytes dram_over;
 };
 
 namespace link {

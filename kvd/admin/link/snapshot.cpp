@@ -237,7 +237,7 @@ void visit(A& a, core::ControllerStatus& s) {
 
 template <class A>
 void visit(A& a, DomainQuota& q) {
-  all(a, q.name, q.per_user, q.hbm, q.dram);
+  all(a, q.name, q.per_user, q.hbm, q.dram, q.hbm_over, q.dram_over);
 }
 
 template <class A>

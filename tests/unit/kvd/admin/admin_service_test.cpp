@@ -129,8 +129,8 @@ TEST_F(AdminServiceTest, QuotasAreShownAndChanged) {
   auto answer = change(R"("default": {"hbm": {"guarantee_bytes": 4194304}})");
   EXPECT_EQ(answer.status, 200) << answer.body;
   EXPECT_EQ(json::parse(answer.body)["domains"]["default"], json::parse(R"({"per_user": false,
-    "hbm": {"guarantee_bytes": 4194304, "maximum_bytes": null},
-    "dram": {"guarantee_bytes": 0, "maximum_bytes": null}})"));
+    "hbm": {"guarantee_bytes": 4194304, "maximum_bytes": null, "over_bytes": 0},
+    "dram": {"guarantee_bytes": 0, "maximum_bytes": null, "over_bytes": 0}})"));
   const std::string etag = answer.etag;
   answer = change(R"("default": {"hbm": {"maximum_bytes": 8388608}})");
   EXPECT_EQ(json::parse(answer.body)["domains"]["default"]["hbm"]["maximum_bytes"], 8388608);

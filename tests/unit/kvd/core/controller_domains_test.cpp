@@ -82,5 +82,74 @@ TEST(ControllerDomains, TwoDomainsTakeTurnsAndEveryBlockHoldsWhatItShould) {
   EXPECT_FALSE(world.renewed.empty());
 }
 
+/// Requests of kOurs that fill HBM, of about four slabs each by their end, for as long as a test
+/// lasts.
+struct Busy {
+  Busy() {
+    for (std::uint64_t id = 1; id <= 16; ++id) {
+      EXPECT_EQ(world.submit(ours, id, 8, 60), ErrorCode::kOk);
+    }
+    for (int i = 0; i < 100 && held() < kSlabs * 2; ++i) world.iterate(ours);
+  }
+  void requota(const pool::Quotas& quotas) { world.feed(Requota{quotas, {}}); }
+  [[nodiscard]] Bytes over() const {
+    const auto excess = world.controller->excess(Tier::kHbm);
+    const auto found = excess.find(kOurs);
+    return found == excess.end() ? Bytes(0) : found->second;
+  }
+  [[nodiscard]] std::uint32_t held() const {
+    std::uint32_t slabs = 0;
+    for (const auto& slab : world.controller->status(world.now).slabs[0]) {
+      slabs += slab.domain == kOurs && slab.use == pool::SlabUse::kClass ? 1u : 0u;
+    }
+    return slabs;
+  }
+  /// Iterations until nothing is over; the bound is far above what rotation takes.
+  int drained() {
+    for (int i = 0; i < 200; ++i) {
+      if (over() == Bytes(0)) return i;
+      world.iterate(ours);
+      world.feed(Tick{});
+      world.finish_copies();
+    }
+    return -1;
+  }
+  World world{small_pool(kSlabs * 2, 64)};
+  EngineId ours = world.attach(small_model(), kOurs);
+};
+
+TEST(ControllerDomains, AMaximumThatIsLoweredHoldsForADomainThatIsBusy) {
+  Busy busy;
+  ASSERT_EQ(busy.held(), kSlabs * 2);
+  busy.requota({{kOurs, {Bytes(0), kOneSlab * 5}}});
+  EXPECT_EQ(busy.over(), kOneSlab * 3) << "the answer says what is still to come back";
+  EXPECT_GE(busy.drained(), 0);
+  busy.world.iterate(busy.ours, 50);
+  EXPECT_EQ(busy.over(), Bytes(0)) << "and stays there";
+  EXPECT_GT(busy.world.engines.at(busy.ours).ran, 0u);
+  EXPECT_EQ(busy.world.errors, 0u);
+}
+
+TEST(ControllerDomains, AGuaranteeThatIsGivenNowIsThereAlthoughOthersHoldAll) {
+  Busy busy;
+  const EngineId theirs = busy.world.attach({}, kTheirs, true);
+  busy.requota({{kTheirs, {kOneSlab * 3, kOneSlab * 8}}});
+  EXPECT_GE(busy.drained(), 0);
+  EXPECT_FALSE(busy.world.command(theirs, AllocateRegion{kOneSlab * 3}, std::chrono::hours(1)))
+      << "new memory is made for it";
+  busy.world.finish_renewals();
+  EXPECT_EQ(busy.world.regions.size(), 1u);
+  EXPECT_EQ(busy.world.errors, 0u);
+}
+
+TEST(ControllerDomains, AMaximumThatIsRaisedAgainIsUsed) {
+  Busy busy;
+  busy.requota({{kOurs, {Bytes(0), kOneSlab * 5}}});
+  EXPECT_GE(busy.drained(), 0);
+  busy.requota({});
+  busy.world.iterate(busy.ours, 100);
+  EXPECT_GT(busy.held(), 5u);
+}
+
 }  // namespace
 }  // namespace kvd::test

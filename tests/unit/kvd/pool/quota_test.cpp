@@ -81,6 +81,19 @@ TEST(RoomSlabs, StopsAtTheMaximumEvenWhenQuotasShrankBelowUse) {
   EXPECT_EQ(room_slabs({{kB, guarantee(600)}}, {{kA, 6}}, kA, kTen), 0u);
 }
 
+TEST(ExcessSlabs, IsWhatADomainHoldsAboveItsMaximum) {
+  const Quotas quotas{{kA, at_most(300)}};
+  EXPECT_EQ(excess_slabs(quotas, {{kA, 5}, {kB, 5}}, kTen), (HeldSlabs{{kA, 2}}));
+  EXPECT_EQ(excess_slabs(quotas, {{kA, 3}, {kB, 7}}, kTen), HeldSlabs());
+}
+
+TEST(ExcessSlabs, IsWhatOthersAreGuaranteedAndLackAPartByWhatIsBorrowed) {
+  const Quotas quotas{{kA, guarantee(400)}, {kB, guarantee(200)}};
+  EXPECT_EQ(excess_slabs(quotas, {{kB, 10}}, kTen), (HeldSlabs{{kB, 4}}));
+  EXPECT_EQ(excess_slabs(quotas, {{kB, 5}, {kC, 5}}, kTen), (HeldSlabs{{kB, 2}, {kC, 3}}));
+  EXPECT_EQ(excess_slabs(quotas, {{kB, 2}, {kC, 4}}, kTen), HeldSlabs()) << "it is free";
+}
+
 TEST(Judge, TakesHeldSlabsWithoutRoomAndLooseOnesWithin) {
   const SlabSupply supply{.held = 1, .loose = 3, .room = 2, .room_later = 2};
   EXPECT_EQ(judge(0, {}), ErrorCode::kOk);
