@@ -23,7 +23,7 @@ Result<Backend> host_backend(const Config& config, std::size_t, const Clock& clo
   host.may_take = memory_gate(config.reserve);
   // An engine can punch holes into what it maps, and take the hugetlb page that fell out: our next
   // touch is a SIGBUS then. Who shares a domain is trusted not to; strangers are not.
-  const bool strangers = config.domains.size() > 1 || config.domains.front().per_user;
+  const bool strangers = config.domains.size() > 1 || config.domains.front().makes_domains();
   if (strangers) host.pages = kernels::PagePreference::kTransparentHuge;
   KVD_ASSIGN_OR_RETURN(auto backend, kernels::HostBackend::create(host, clock));
   return Backend(std::move(backend));

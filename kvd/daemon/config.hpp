@@ -32,6 +32,11 @@ struct DomainConfig {
   /// Every user that it takes has a domain of its own, named uid-N, with these maxima; there are no
   /// guarantees, as nobody knows how many users come.
   bool per_user = false;
+  /// The same of every primary group that its engines run with, named gid-N: where one account runs
+  /// the engines of several users.
+  bool per_group = false;
+
+  [[nodiscard]] bool makes_domains() const { return per_user || per_group; }
 };
 
 /// What has HBM and a link of its own. Source: kvd/DESIGN.md "Devices".

@@ -132,13 +132,20 @@ void check_domain(const Config& config, const DomainConfig& domain, Faults& faul
     faults.push_back(path + ": a name has 1 to " + std::to_string(kMaxDomainName) +
                      " letters, digits, '_' or '-'");
   }
-  if (domain.per_user && (domain.hbm_guarantee > Bytes(0) || domain.dram_guarantee > Bytes(0))) {
-    faults.push_back(path +
-                     ".per_user: users with domains of their own have no guarantee; list the "
+  if (domain.makes_domains() &&
+      (domain.hbm_guarantee > Bytes(0) || domain.dram_guarantee > Bytes(0))) {
+    faults.push_back(path + (domain.per_user ? ".per_user" : ".per_group") +
+                     ": users with domains of their own have no guarantee; list the "
                      "one who is to have it in a [[domain]] before this one");
   }
-  if (domain.name.starts_with("uid-")) {
-    faults.push_back(path + ": names that begin with \"uid-\" are those of per_user domains");
+  if (domain.per_user && domain.per_group) {
+    faults.push_back(path +
+                     ".per_group: is for one account that runs engines of several users; "
+                     "set it or per_user, not both");
+  }
+  if (domain.name.starts_with("uid-") || domain.name.starts_with("gid-")) {
+    faults.push_back(path + ": names that begin with \"uid-\" or \"gid-\" are those of per_user " +
+                     "and per_group domains");
   }
   check_quota(path + ".hbm", domain.hbm_guarantee, domain.hbm_maximum, faults);
   check_quota(path + ".dram", domain.dram_guarantee, domain.dram_maximum, faults);

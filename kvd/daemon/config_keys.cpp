@@ -334,6 +334,11 @@ const std::vector<Setting<DomainConfig>>& domain_keys() {
       setting<D>(
           "per_user", "each user has a domain of its own, named uid-N; no guarantees", kBool,
           [](auto& d) -> auto& { return d.per_user; }),
+      setting<D>(
+          "per_group",
+          "each primary group that engines run with has a domain of its own, named gid-N; no "
+          "guarantees",
+          kBool, [](auto& d) -> auto& { return d.per_group; }),
   };
   return kKeys;
 }

@@ -31,8 +31,11 @@ Result<Domains::Entry> Domains::enter(const std::vector<DomainConfig>& configure
                           " belongs to no domain: add it to a [[domain]] of kvd's configuration");
   }
   const auto place = static_cast<std::size_t>(found - configured.begin());
-  if (!found->per_user) return entered({number(place), found->name, found->slo_class}, uid, gid);
-  if (!users_.contains(uid) && users_.size() >= kMaxUserDomains) {
+  if (!found->makes_domains()) {
+    return entered({number(place), found->name, found->slo_class}, uid, gid);
+  }
+  const Who who{found->per_group, found->per_group ? gid : uid};
+  if (!users_.contains(who) && users_.size() >= kMaxUserDomains) {
     const auto idle = [&](const auto& a) { return !in_use(a.second.id); };
     const auto first = [&](const auto& a, const auto& b) {
       return std::pair(!idle(a), a.second.id) < std::pair(!idle(b), b.second.id);
@@ -47,10 +50,11 @@ Result<Domains::Entry> Domains::enter(const std::vector<DomainConfig>& configure
     origins_.erase(oldest->second.id);
     users_.erase(oldest);
   }
-  User& user = users_[uid];
+  User& user = users_[who];
   if (!user.id) user.id = DomainId(++last_);
   user.place = place;
-  return entered({user.id, "uid-" + std::to_string(uid), found->slo_class}, uid, gid);
+  const std::string name = (who.group ? "gid-" : "uid-") + std::to_string(who.number);
+  return entered({user.id, name, found->slo_class}, uid, gid);
 }
 
 Domains::Entry Domains::entered(Entry entry, uid_t uid, gid_t gid) {
@@ -74,7 +78,7 @@ core::Requota Domains::quotas(const std::vector<DomainConfig>& configured) const
   for (std::size_t place = 0; place < configured.size(); ++place) {
     add(number(place), configured[place]);
   }
-  for (const auto& [uid, user] : users_) add(user.id, configured[user.place]);
+  for (const auto& [who, user] : users_) add(user.id, configured[user.place]);
   return quotas;
 }
 

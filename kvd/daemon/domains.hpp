@@ -21,9 +21,10 @@ namespace kvd::daemon {
 constexpr std::size_t kMaxUserDomains = 64;
 
 /// Which domain a peer is of: one of the configuration, whose number is its place there from 1, or
-/// one of its user's own where the configuration says `per_user`. Those are made when a user's
-/// first engine comes; the number of one that was forgotten is not used again. Source:
-/// kvd/DESIGN.md "Domains and quotas". Owner:  control thread.
+/// one of its user's own where the configuration says `per_user`, or of the group that it runs with
+/// where it says `per_group`. Those are made when the first engine comes; the number of one that
+/// was forgotten is not used again. Source: kvd/DESIGN.md "Domains and quotas". Owner:  control
+/// thread.
 class Domains {
  public:
   struct Entry {
@@ -61,6 +62,12 @@ class Domains {
                                   const InUse& in_use) const;
 
  private:
+  /// A user, or a group that stands for one.
+  struct Who {
+    bool group = false;
+    std::uint32_t number = 0;
+    friend auto operator<=>(const Who&, const Who&) = default;
+  };
   struct User {
     DomainId id;
     std::size_t place = 0;  ///< of the [[domain]] that takes the user
@@ -68,7 +75,7 @@ class Domains {
 
   Entry entered(Entry entry, uid_t uid, gid_t gid);
 
-  std::map<uid_t, User> users_;
+  std::map<Who, User> users_;
   std::map<DomainId, Origin> origins_;
   std::uint32_t last_;
 };

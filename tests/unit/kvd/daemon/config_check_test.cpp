@@ -100,7 +100,15 @@ const std::vector<Fault> kFaults = {
        c.domains[0].hbm_maximum = 63 * kMiB;
      }},
     {"domain.default.per_user: ", [](Config& c) { c.domains[0].hbm_guarantee = kMiB; }},
+    {"domain.default.per_group: ", [](Config& c) { c.domains[0].per_group = true; }},
+    {"domain.default.per_group: users",
+     [](Config& c) {
+       c.domains[0].per_user = false;
+       c.domains[0].per_group = true;
+       c.domains[0].hbm_guarantee = kMiB;
+     }},
     {"domain.uid-7: names", [](Config& c) { c.domains[0].name = "uid-7"; }},
+    {"domain.gid-7: names", [](Config& c) { c.domains[0].name = "gid-7"; }},
     {"domain.b: never used",
      [](Config& c) {
        c.domains = {domain_of("a"), domain_of("b", {1})};
