@@ -104,7 +104,7 @@ void EngineCaches::on_open(const Command& command, const OpenCache& open) {
   if (open.block_bytes <= Bytes(0) || open.block_tokens == 0 || open.block_tokens > kMostTokens) {
     return refuse(invalid("a block has no bytes, or not 1 to 2^20 tokens"));
   }
-  const Bytes kept = bytes_of_pieces(open.pieces.size());
+  const Bytes kept = bytes_of_pieces(open.region ? open.pieces.size() : 0);
   if (const Status fits = requests_.may_keep(session.info.domain, kept); !fits.ok()) {
     return refuse(fits.error());
   }
@@ -142,7 +142,8 @@ void EngineCaches::on_close(const Command& command, const CloseCache& close) {
         command, ErrorCode::kNotFound,
         "cache " + std::to_string(close.cache.value) + " is not this session's: open one");
   }
-  requests_.keep(session, Bytes(0) - bytes_of_pieces(cache->second.pieces.size()));
+  const auto& layout = cache->second.layout;
+  requests_.keep(session, Bytes(0) - bytes_of_pieces(layout ? layout->pieces.size() : 0));
   session.leases.caches.erase(cache);
   context_.reply(command, Done{});
 }
