@@ -177,7 +177,7 @@ Bytes Controller::region_bytes(EngineId engine) const {
 }
 
 void Controller::House::on_slab_renewed(const SlabRenewed& renewed) {
-  ground.store.tiers.renewed(renewed.tier, renewed.slab);
+  slab_renewed(ground.store.tiers, renewed.tier, renewed.slab);
   parts.claims.serve_everyone();
 }
 

@@ -121,8 +121,6 @@ class Tiers {
   // ---- new memory ----
   /// Orders what the event in hand found out to be needed. Returns how many slabs.
   std::uint64_t order_renewals();
-  /// The slab has new memory.
-  void renewed(Tier tier, SlabIndex slab) { with(tier, slab).slab_renewed(slab); }
 
   // ---- engines ----
   void engine_came(EngineId engine);
@@ -150,6 +148,7 @@ class Tiers {
  private:
   friend void give_back(Tiers& tiers, Tier tier, DomainId domain, std::uint32_t excess,
                         DeviceId device);
+  friend void slab_renewed(Tiers& tiers, Tier tier, SlabIndex slab);
   friend bool is_read(const Tiers& tiers, Tier tier, SlotId slot);
   friend std::vector<SlotId> adopt(Tiers& tiers, Tier tier, SlabIndex slab, const Taker& owner);
   [[nodiscard]] pool::TierPool& changing(Tier tier, DeviceId device) {
@@ -176,6 +175,10 @@ class Tiers {
   std::map<Ticket, Zeroing> zeroing_;
 };
 
+/// The slab has new memory.
+inline void slab_renewed(Tiers& tiers, Tier tier, SlabIndex slab) {
+  tiers.with(tier, slab).slab_renewed(slab);
+}
 /// As Holds::reads.
 [[nodiscard]] inline bool is_read(const Tiers& tiers, Tier tier, SlotId slot) {
   return tiers.holds_.reads(tier, slot);

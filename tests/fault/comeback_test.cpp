@@ -94,7 +94,7 @@ class Comeback : public ::testing::Test {
   }
   [[nodiscard]] std::optional<std::string> boot() const {
     const json status = json::parse(kvd_->get("/v1/status").body, nullptr, false);
-    if (!status.is_object() || kvd_->get("/readyz").status != 200) return std::nullopt;
+    if (!status.contains("boot_id") || kvd_->get("/readyz").status != 200) return std::nullopt;
     return status["boot_id"].get<std::string>();
   }
   [[nodiscard]] bool is_another() {
@@ -237,11 +237,11 @@ TEST(LettingGo, AnEngineLetsGoOfItsBlocksAsSoonAsTheDaemonIsGone) {
 
 /// kvd with 96 slabs and eight engines at most, under a limit of descriptors.
 KvdSettings limited(int descriptors) {
-  return {
-      .hbm = "64MiB",
-      .dram = "128MiB",
-      .extra = "[engine]\nmax_engines = 8\n",
-      .under = {"sh", "-c", "ulimit -n " + std::to_string(descriptors) + " && exec \"$@\"", "sh"}};
+  return {.hbm = "64MiB",
+          .dram = "128MiB",
+          .extra = "[engine]\nmax_engines = 8\n",
+          .under = {"/bin/sh", "-c", "ulimit -n " + std::to_string(descriptors) + " && exec \"$@\"",
+                    "sh"}};
 }
 
 TEST(Descriptors, TooFewForAllEnginesAreRefusedAtTheStartWithBothNumbers) {

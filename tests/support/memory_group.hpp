@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/patience.hpp"
+
 namespace kvd::test {
 
 /// A control group for memory, of version 1 or 2, below the one the test runs in or at the top;
@@ -18,7 +21,9 @@ namespace kvd::test {
 class MemoryGroup {
  public:
   static std::optional<MemoryGroup> create(std::uint64_t limit) {
-    const std::string name = "/kvd-test-" + std::to_string(::getpid());
+    static int made = 0;
+    const std::string name =
+        "/kvd-test-" + std::to_string(::getpid()) + "-" + std::to_string(++made);
     for (const bool first : {true, false}) {
       const std::string root = first ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup";
       const std::string file = first ? "/memory.limit_in_bytes" : "/memory.max";
@@ -26,6 +31,7 @@ class MemoryGroup {
       std::filesystem::create_directory(root + name, failed);
       if (failed) continue;
       MemoryGroup group(root + name);
+      if (!std::filesystem::exists(group.folder_ + "/cgroup.procs")) continue;  // a plain folder
       std::ofstream stream(group.folder_ + file);
       if (stream << limit << std::flush) return group;
     }
@@ -37,12 +43,13 @@ class MemoryGroup {
     return *this;
   }
   ~MemoryGroup() {
-    if (!folder_.empty()) ::rmdir(folder_.c_str());
+    const auto removed = [this] { return ::rmdir(folder_.c_str()) == 0 || errno != EBUSY; };
+    if (!folder_.empty()) (void)poll_until(removed);  // what was killed ends by and by
   }
 
   /// What starts a program in the group, before the program.
   [[nodiscard]] std::vector<std::string> enter() const {
-    return {"sh", "-c", "echo $$ >" + folder_ + "/cgroup.procs && exec \"$@\"", "sh"};
+    return {"/bin/sh", "-c", "echo $$ >" + folder_ + "/cgroup.procs && exec \"$@\"", "sh"};
   }
   /// Processes that were killed since it would have gone beyond its limit.
   [[nodiscard]] std::uint64_t kills() const {
