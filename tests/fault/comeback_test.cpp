@@ -231,7 +231,7 @@ TEST(LettingGo, AnEngineLetsGoOfItsBlocksAsSoonAsTheDaemonIsGone) {
   ASSERT_TRUE(poll_until(maps_slabs)) << engine.errors();
   kvd.signal(SIGKILL);
   ASSERT_EQ(kvd.wait(), 128 + SIGKILL);
-  EXPECT_TRUE(poll_until([&] { return !maps_slabs(); }));
+  EXPECT_TRUE(poll_until([&] { return !maps_slabs(); }, std::chrono::seconds(10)));
   EXPECT_FALSE(engine.ended()) << engine.errors();
 }
 

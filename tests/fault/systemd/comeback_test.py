@@ -169,9 +169,9 @@ class Systemd(unittest.TestCase):
         shutil.copy(UNIT, units)
         (units / "kvd.service.d" / "1-printed.conf").write_text(printed_unit())
         start = [str(BIN / "kvd"), *POOLS, "--admin.port", str(admin), "--metrics.port", str(metrics)]
-        # Nobody named kvd is needed here, and no other unit.
+        # Nobody named kvd is needed here, and no other unit. The build may be anywhere.
         (units / "kvd.service.d" / "2-test.conf").write_text(
-            "[Unit]\nDefaultDependencies=no\n[Service]\nUser=root\nGroup=root\nExecStart=\n"
+            "[Unit]\nDefaultDependencies=no\n[Service]\nUser=root\nGroup=root\nPrivateTmp=no\nProtectHome=no\nExecStart=\n"
             f"ExecStart={' '.join(start)}\n"
         )
         python = "".join(f"Environment={name}={os.environ[name]}\n"
