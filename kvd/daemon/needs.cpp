@@ -24,8 +24,8 @@ constexpr Bytes kBlocks = kMiB * 3;
 /// Connections that wait, the link to kvd-admin, logs, timers: as much as stays free for engines
 /// that are attached (see Acceptor), and as much again.
 constexpr std::uint64_t kOtherDescriptors = 128;
-/// A socket, a process, and what it maps.
-constexpr std::uint64_t kEngineDescriptors = 3;
+/// Two sockets, a process, a bell, and pages; five were counted of an engine with a region.
+constexpr std::uint64_t kEngineDescriptors = 6;
 
 Bytes for_each_gib(Bytes cost, Bytes memory) {
   return Bytes(memory.value / kMiB.value * cost.value / (kGiB / kMiB));

@@ -239,7 +239,7 @@ TEST(LettingGo, AnEngineLetsGoOfItsBlocksAsSoonAsTheDaemonIsGone) {
 KvdSettings limited(int descriptors) {
   return {.hbm = "64MiB",
           .dram = "128MiB",
-          .extra = "[engine]\nmax_engines = 8\n",
+          .extra = "[engine]\nmax_engines = 8\n[[domain]]\nname = 'all'\nper_user = false\n",
           .under = {"/bin/sh", "-c", "ulimit -n " + std::to_string(descriptors) + " && exec \"$@\"",
                     "sh"}};
 }
@@ -257,7 +257,7 @@ TEST(Descriptors, TooFewForAllEnginesAreRefusedAtTheStartWithBothNumbers) {
 
 TEST(Descriptors, AKvdThatIsReadyHasThemForAllItsEngines) {
   const RuntimeFolder folder;
-  const KvdProcess kvd(folder, limited(96 + 3 * 8 + 128));
+  const KvdProcess kvd(folder, limited(96 + 6 * 8 + 128));
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
   std::vector<kvd_client::Client> engines;
   for (int i = 0; i < 8; ++i) {
