@@ -103,7 +103,7 @@ class FakeBackend final : public AdminBackend {
                      .command_endpoint = "ipc:///run/kvd/command.sock",
                      .metrics_endpoint = "127.0.0.1:9470"};
     snapshot.config = {{"pool.hbm", "256MiB"}};
-    snapshot.quotas = {{"default", false, {}, {}}, {"users", true, {}, {}}};
+    snapshot.quotas = {{"default", false, {}, {}, {}, {}}, {"users", true, {}, {}, {}, {}}};
     snapshot.happenings = {
         {1, TimePoint(std::chrono::seconds(60)), "warning", EngineId(3), "engine 'a' died"}};
     return snapshot;
