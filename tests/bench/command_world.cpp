@@ -21,7 +21,7 @@ constexpr Bytes kSlab = kMiB * 64;
 constexpr std::uint32_t kHbmSlabs = 1024, kDramSlabs = 68;
 constexpr Bytes kBlock{4096};
 constexpr std::uint32_t kCached = 1 << 20;
-constexpr std::uint32_t kEngines = 8, kRequests = 1024, kPlacers = 4;
+constexpr std::uint32_t kAttached = 8, kRequests = 1024, kPlacers = 4;
 constexpr std::uint32_t kCount = wire::kMaxRequestsPerStep;
 constexpr std::uint32_t kMoreCaches = 12;  ///< of a session; one is left to measure
 constexpr int kTimes = 3;
@@ -38,7 +38,7 @@ Controller::Config config() {
   config.hbm = {{Tier::kHbm, kSlab, kHbmSlabs}};
   config.dram = {Tier::kDram, kSlab, kDramSlabs};
   config.max_requests_per_engine = kRequests;
-  config.max_requests_per_domain = kEngines * kRequests;
+  config.max_requests_per_domain = kAttached * kRequests;
   return config;
 }
 
@@ -102,7 +102,7 @@ void CommandWorld::fill_requests(EngineId engine) {
 
 std::vector<CommandCost> CommandWorld::measure() {
   std::vector<EngineId> engines;
-  for (std::uint32_t i = 0; i < kEngines; ++i) {
+  for (std::uint32_t i = 0; i < kAttached; ++i) {
     engines.push_back(attach(kFull, false));
     fill_requests(engines.back());
   }
