@@ -56,7 +56,8 @@ Snapshot full_snapshot() {
   s.status.placement_inputs[0].snapshot.requests.resize(1);
   s.status.placement_inputs[0].snapshot.requests[0].current = {1, 2};
   s.config = {{"pool.hbm", "1GiB"}};
-  s.quotas = {{"a", false, {}, {}}, {"b", true, {Bytes(20), Bytes(21)}, {}}};
+  s.quotas = {{"a", false, {}, {}, {}, {}},
+              {"b", true, {Bytes(20), Bytes(21)}, {}, Bytes(22), Bytes(23)}};
   s.happenings = {{1, TimePoint(5), "warning", EngineId(3), "it happened"}};
   s.samples = {{"kvd_vlt_seconds", {}, 12.5, {3, 0, 1}}, {"kvd_engine_up", {"a", "red"}, 1}};
   return s;
