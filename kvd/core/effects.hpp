@@ -248,10 +248,9 @@ struct Note {
   std::string text;
 };
 
-using Effect =
-    std::variant<Reply, PublishTable, CopySlots, CopyRanges, DropCopy, SetTicket, MoveSlots,
-                 StreamLayers, EndStream, SolvePlacement, Scrub, RenewSlab, SendSlab, AskUnmap,
-                 OpenDisk, ResizeDisk, CloseDisk, WriteDisk, ReadDisk, KeepRows, ForgetKept, Evict,
-                 Note>;
+using Effect = std::variant<Reply, PublishTable, CopySlots, CopyRanges, DropCopy, SetTicket,
+                            MoveSlots, StreamLayers, EndStream, SolvePlacement, Scrub, RenewSlab,
+                            SendSlab, AskUnmap, OpenDisk, ResizeDisk, CloseDisk, WriteDisk,
+                            ReadDisk, KeepRows, ForgetKept, Evict, Note>;
 
 }  // namespace kvd::core
