@@ -81,13 +81,13 @@ void Connector::notice_loss() {
   if (!recovery_.attached() || !session_->gone()) return;
   recovery_.on_lost();
   // Nobody runs on it: what a GPU maps keeps the next daemon from making its own memory.
-  if (!recovery_.loss_untold()) (void)session_->slabs().close_and_unmap(kLongestDrain);
+  if (!recovery_.loss_untold()) session_->slabs().unmap_lost(kLongestDrain);
 }
 
 Error Connector::tell_loss() {
   recovery_.on_loss_told();
   const SessionPtr lost = retired_ ? std::exchange(retired_, nullptr) : session_;
-  (void)lost->slabs().close_and_unmap(kLongestDrain);
+  lost->slabs().unmap_lost(kLongestDrain);
   const auto unmapped = lost->slabs().failure();
   return make_error(ErrorCode::kUnavailable,
                     (unmapped ? "memory that kvd lent could not be mapped (" + unmapped->message +

@@ -208,8 +208,18 @@ void SlabMap::forsake() {
   const std::lock_guard lock(mutex_);
   if (closed_) return;
   close();
-  for (auto& [slab, range] : slabs_) (void)range->forsake();
+  std::size_t stay = 0;
+  for (auto& [slab, range] : slabs_) stay += range->forsake() ? 0U : 1U;
+  forsaken_ = stay == 0;
   std::erase_if(regions_, [](const auto& entry) { return entry.second->range->forsake(); });
+}
+
+void SlabMap::unmap_lost(Nanoseconds limit) {
+  const bool gone = [&] {
+    const std::lock_guard lock(mutex_);
+    return forsaken_;
+  }();
+  if (!gone) (void)close_and_unmap(limit);
 }
 
 void SlabMap::close() {

@@ -71,6 +71,10 @@ class SlabMap {
   /// nobody took, goes at once where SlabRange::forsake() can; an iteration that is still under way
   /// reads zeros there, and finds its page poisoned when it ends.
   void forsake();
+  /// The daemon is gone, and the engine has been told or has nothing under way: unmaps as
+  /// close_and_unmap() does, but for memory that forsake() has given back. That stays mapped, as
+  /// zeros, since a thread of the engine may not have heard yet.
+  void unmap_lost(Nanoseconds limit);
   /// Ends all waits, maps no more and unmaps all but the regions taken, as unmap_when_idle() does.
   /// False for ever once some of it has stayed.
   bool close_and_unmap(Nanoseconds limit);
@@ -89,7 +93,8 @@ class SlabMap {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;
-  bool stays_ = false;  ///< some of it is mapped for ever
+  bool stays_ = false;     ///< some of it is mapped for ever
+  bool forsaken_ = false;  ///< nothing of the daemon's backs blocks any more
   std::unordered_map<SlabIndex, std::unique_ptr<SlabRange>> slabs_;
   std::unordered_map<RegionId, std::shared_ptr<RegionMapping>> regions_;
   std::unordered_set<RegionId> discarded_;  ///< their late frames are let go
