@@ -22,6 +22,8 @@ using kvd_client::Client;
 using kvd_client::ErrorCode;
 
 constexpr std::size_t kEngines = 64;
+/// One user has half of the seats.
+const KvdSettings kTwiceAsMany{.extra = "[engine]\nmax_engines = 128\n"};
 
 class Crowd : public ::testing::Test {
  protected:
@@ -86,14 +88,14 @@ class Crowd : public ::testing::Test {
 TEST_F(Crowd, SurvivesTheRestartsOfItsDaemon) {
   const char* set = std::getenv("KVD_TEST_RESTARTS");
   const int restarts = set != nullptr ? std::atoi(set) : 3;
-  kvd_.emplace(folder_);
+  kvd_.emplace(folder_, kTwiceAsMany);
   ASSERT_TRUE(kvd_->wait_ready()) << kvd_->log();
   open_all();
   EXPECT_THAT(codes_, testing::IsEmpty()) << kvd_->log();
   for (int i = 0; i < restarts && !HasFailure(); ++i) {
     kvd_->signal(i % 2 == 0 ? SIGKILL : SIGTERM);
     ASSERT_TRUE(kvd_->wait().has_value());
-    kvd_.emplace(folder_);
+    kvd_.emplace(folder_, kTwiceAsMany);
     return_all();
     EXPECT_EQ(attached(), kEngines) << "restart " << i << "\n" << kvd_->log();
     codes_.erase(ErrorCode::kUnavailable);

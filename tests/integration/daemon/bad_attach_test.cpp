@@ -179,8 +179,11 @@ TEST_F(BadAttach, ConnectionsThatNeverSpeakKeepTheirUserOutOnlyUntilTheirTimeIsO
 }
 
 TEST(Attach, AllThatConnectBeforeAnyOfThemSpeaksAreHeard) {
-  DaemonThread daemon;
   constexpr std::size_t kEngines = 64;
+  DaemonThread daemon([](daemon::Config& config) {
+    config.max_engines = kEngines;
+    config.domains[0].per_user = false;  // who is alone has all
+  });
   std::vector<transport::AttachConnection> engines;
   engines.reserve(kEngines);
   while (engines.size() < kEngines) {

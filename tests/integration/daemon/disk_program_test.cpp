@@ -132,7 +132,10 @@ TEST(DiskProgram, ACleanStopWritesTheCheckpointAndTheNextStartUsesIt) {
   ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
   Model model(kvd, "llama");
   EXPECT_TRUE(poll_until([&] { return model.leading() == 8; })) << kvd.log();
-  EXPECT_THAT(kvd.log(), HasSubstr("8 blocks by the checkpoint of a clean stop"));
+  const auto told = [&] {
+    return kvd.log().find("8 blocks by the checkpoint of a clean stop") != std::string::npos;
+  };
+  EXPECT_TRUE(poll_until(told)) << kvd.log();
 }
 
 // Its writes are under way, or have not begun.
