@@ -216,7 +216,7 @@ class Console(unittest.TestCase):
         self.becomes("document.querySelectorAll('.tile').length === 8")
 
     def test_is_readable_at_64_engines_and_1000_requests(self) -> None:
-        self.start(slabs=160, dram_slabs=320)
+        self.start(slabs=160, dram_slabs=320, extra="[engine]\nmax_engines = 128\n")
         for number in range(64):
             self.start_engine(f"engine-{number}", 16, step_ms=1500, layers=2)
         page = self.browse()
