@@ -36,7 +36,8 @@ class EngineCachesTest : public PartsTest {
     return open;
   }
   [[nodiscard]] bool refused() {
-    const auto* error = std::get_if<Error>(&emitted<Reply>().back().body);
+    const auto replies = emitted<Reply>();
+    const auto* error = std::get_if<Error>(&replies.back().body);
     return error != nullptr && error->code == ErrorCode::kQuotaExceeded;
   }
   /// Rows of blocks that an engine placed, of these names.
