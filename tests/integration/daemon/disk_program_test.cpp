@@ -45,7 +45,7 @@ class Model {
   static constexpr std::uint64_t kBlock = 256 << 10;
   static constexpr std::uint32_t kBlocks = 8;
 
-  Model(const KvdProcess& kvd, std::string name) : client_(attached(kvd, name)) {
+  Model(const KvdProcess& kvd, const std::string& name) : client_(attached(kvd, name)) {
     region_ = client_.allocate_region(kBlocks * kBlock, kPatience).value();
     cache_ = client_
                  .open_cache(

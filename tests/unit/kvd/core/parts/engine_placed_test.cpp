@@ -20,6 +20,7 @@ using ::testing::IsEmpty;
 
 std::vector<std::uint64_t> ids(const std::vector<RequestId>& requests) {
   std::vector<std::uint64_t> out;
+  out.reserve(requests.size());
   for (const RequestId id : requests) out.push_back(id.value);
   return out;
 }
@@ -129,14 +130,14 @@ TEST_F(EnginePlacedTest, WhileNobodyWaitsNothingIsDecided) {
 
 TEST_F(EnginePlacedTest, PromptsComeIntoFreeRoomByArrival) {
   told.free_blocks = 20;
-  waits(1, 16 * 5, milliseconds(10));
-  waits(2, 16 * 10, milliseconds(20));
-  waits(3, 16 * 6, milliseconds(5));
+  waits(1, std::int64_t{16} * 5, milliseconds(10));
+  waits(2, std::int64_t{16} * 10, milliseconds(20));
+  waits(3, std::int64_t{16} * 6, milliseconds(5));
   EXPECT_THAT(ids(ask().admit), ElementsAre(2, 1)) << "16 blocks of 20";
 }
 
 TEST_F(EnginePlacedTest, APromptTooLargeForEverythingComesInWhenAllIsFree) {
-  waits(1, 16 * 1000, milliseconds(10));
+  waits(1, std::int64_t{16} * 1000, milliseconds(10));
   told.free_blocks = 99;
   EXPECT_THAT(ask().admit, IsEmpty());
   told.free_blocks = 100;
@@ -147,7 +148,7 @@ TEST_F(EnginePlacedTest, SomebodyWithTokensSavedUpLeavesForALatePrompt) {
   told.free_blocks = 10;
   runs(1, 45, milliseconds(20));
   runs(2, 45, milliseconds(300));
-  waits(3, 16 * 40, milliseconds(400));
+  waits(3, std::int64_t{16} * 40, milliseconds(400));
   EXPECT_THAT(ask().preempt, IsEmpty()) << "it may still wait";
   told.requests[2].arrived -= milliseconds(200);
   const ScheduleReply reply = ask();
@@ -165,7 +166,7 @@ TEST_F(EnginePlacedTest, OneThatCameInIsNoVictimBeforeAToken) {
   told.requests.clear();
   runs(1, 45, milliseconds(300));
   runs(2, 45, milliseconds(20));
-  waits(3, 16 * 40, milliseconds(600));
+  waits(3, std::int64_t{16} * 40, milliseconds(600));
   EXPECT_THAT(ask().preempt, IsEmpty());
   told.requests[0].generated += Tokens(1);
   told.requests[0].computed += Tokens(1);
@@ -177,7 +178,7 @@ TEST_F(EnginePlacedTest, ALivePolicyDecides) {
   told.block_bytes = Bytes(0);
   runs(1, 45, milliseconds(300));
   runs(2, 45, milliseconds(20));
-  waits(3, 16 * 40, milliseconds(600));
+  waits(3, std::int64_t{16} * 40, milliseconds(600));
   use("fcfs");
   EXPECT_THAT(ask().preempt, IsEmpty());
   use("unified");
@@ -192,7 +193,7 @@ TEST_F(EnginePlacedTest, ALivePolicyDecides) {
 TEST_F(EnginePlacedTest, TheWeightsInForceDecide) {
   told.free_blocks = 10;
   runs(2, 90, milliseconds(300));
-  waits(3, 16 * 40, milliseconds(400));
+  waits(3, std::int64_t{16} * 40, milliseconds(400));
   EXPECT_THAT(ask().preempt, IsEmpty());
   Tuning wanted = ground.context.tuning;
   wanted.rotation.beta_f = 0.3;
@@ -206,7 +207,7 @@ TEST_F(EnginePlacedTest, GoalsAreTheRequestsElseItsClassesElseItsDomains) {
   ground.context.retune(wanted);
   told.free_blocks = 10;
   runs(2, 90, milliseconds(300));
-  Schedule::Request& prompt = waits(3, 16 * 40, milliseconds(150));
+  Schedule::Request& prompt = waits(3, std::int64_t{16} * 40, milliseconds(150));
   EXPECT_THAT(ask().preempt, IsEmpty());
   prompt.slo_class = slo_class_number("chat");
   EXPECT_THAT(ids(ask().preempt), ElementsAre(2)) << "0.15 s is more than half of 0.2 s";
@@ -293,11 +294,11 @@ TEST_F(EnginePlacedTest, TheOnlyOneThatRunsIsNotPreemptedForItsOwnGrowth) {
 
 TEST_F(EnginePlacedTest, RoomForPromptsUnderWayIsKeptFromOthers) {
   told.free_blocks = 30;
-  Schedule::Request& prefills = add(1, State::kRunning, 16 * 40, milliseconds(20));
-  prefills.computed = Tokens(16 * 12);
+  Schedule::Request& prefills = add(1, State::kRunning, std::int64_t{16} * 40, milliseconds(20));
+  prefills.computed = Tokens(std::int64_t{16} * 12);
   prefills.blocks = 12;
-  told.max_batched_tokens = Tokens(16 * 4);
-  waits(2, 16 * 5, milliseconds(10));
+  told.max_batched_tokens = Tokens(std::int64_t{16} * 4);
+  waits(2, std::int64_t{16} * 5, milliseconds(10));
   EXPECT_THAT(ask().admit, IsEmpty()) << "28 blocks are still to come";
   told.free_blocks = 34;
   EXPECT_THAT(ids(ask().admit), ElementsAre(2));
@@ -306,7 +307,7 @@ TEST_F(EnginePlacedTest, RoomForPromptsUnderWayIsKeptFromOthers) {
 TEST_F(EnginePlacedTest, AGrowthReserveIsKeptFromOthers) {
   told.free_blocks = 6;
   for (std::uint64_t id = 1; id <= 4; ++id) runs(id, 20, milliseconds(20));
-  waits(9, 16 * 5, milliseconds(10));
+  waits(9, std::int64_t{16} * 5, milliseconds(10));
   EXPECT_THAT(ask().admit, IsEmpty()) << "half a block for each that runs";
   told.free_blocks = 7;
   EXPECT_THAT(ids(ask().admit), ElementsAre(9));
@@ -317,7 +318,7 @@ TEST_F(EnginePlacedTest, WhereDramIsNearlyFullNobodyLeavesForOthersAndOthersCome
   told.free_blocks = 10;
   runs(1, 45, milliseconds(300));
   runs(2, 45, milliseconds(20));
-  waits(3, 16 * 40, milliseconds(600));
+  waits(3, std::int64_t{16} * 40, milliseconds(600));
   EXPECT_THAT(ids(ask().preempt), ElementsAre(1));
   Session& holder = attach();
   const auto held = ground.store.tiers.take(Tier::kDram, holder.taker(), 60);
@@ -332,7 +333,7 @@ TEST_F(EnginePlacedTest, NobodyLeavesForOthersWhoCannotBeParked) {
   told.free_blocks = 10;
   runs(1, 45, milliseconds(300));
   runs(2, 45, milliseconds(20));
-  waits(3, 16 * 40, milliseconds(600));
+  waits(3, std::int64_t{16} * 40, milliseconds(600));
   (void)ask();
   for (const char* policy : {"lvf", "waiting_first"}) {
     use(policy);
@@ -384,7 +385,7 @@ TEST_F(EnginePlacedTest, WhatTheyHoldWhoCannotBeParkedIsNoRoom) {
   told.free_blocks = 10;
   use("lvf", "whole_request");
   runs(1, 90, milliseconds(900)).stays = true;
-  waits(2, 16 * 40, milliseconds(600));
+  waits(2, std::int64_t{16} * 40, milliseconds(600));
   EXPECT_THAT(ask().admit, IsEmpty());
   told.requests[0].stays = false;
   pass(seconds(1));
@@ -395,7 +396,7 @@ TEST_F(EnginePlacedTest, TheAdmissionPolicyHoldsPromptsBack) {
   told.free_blocks = 50;
   use("fcfs", "whole_request");
   runs(1, 50, milliseconds(20));
-  waits(2, 16 * 50, milliseconds(20));
+  waits(2, std::int64_t{16} * 50, milliseconds(20));
   waits(3, 16, milliseconds(10));
   EXPECT_THAT(ask().admit, IsEmpty()) << "vLLM's watermark, and no overtaking";
   use("fcfs", "none");
@@ -414,7 +415,7 @@ TEST_F(EnginePlacedTest, AGuardBoundsPromptTokensOfAStep) {
   told.last_step = milliseconds(10);
   (void)ask();
   runs(1, 20, milliseconds(29));
-  waits(2, 16 * 10, milliseconds(20));
+  waits(2, std::int64_t{16} * 10, milliseconds(20));
   const std::uint32_t bound = ask().prefill_tokens;
   EXPECT_GE(bound, 16u);
   EXPECT_LE(bound, 160u);
@@ -426,9 +427,9 @@ TEST_F(EnginePlacedTest, UnderUnifiedTheBoundFallsWhereSomebodyWaitsInVain) {
   use("unified", "none+guards");
   told.free_blocks = 50;
   runs(1, 20, milliseconds(29));
-  waits(2, 16 * 10, milliseconds(20));
+  waits(2, std::int64_t{16} * 10, milliseconds(20));
   EXPECT_NE(ask().prefill_tokens, UINT32_MAX);
-  waits(3, 16 * 60, milliseconds(10));
+  waits(3, std::int64_t{16} * 60, milliseconds(10));
   EXPECT_EQ(ask().prefill_tokens, UINT32_MAX) << "chunks cost throughput";
 }
 
