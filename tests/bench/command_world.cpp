@@ -123,7 +123,7 @@ std::vector<CommandCost> CommandWorld::measure() {
 // A quarter of it is parked.
 void CommandWorld::fill_cache(Placer& placer) {
   for (std::uint64_t first = 0; first < kCached; first += kCount) {
-    const bool park = first >= kCached / 4 * 3;
+    const bool park = first >= std::uint64_t{kCached} / 4 * 3;
     frame("", placer.id, cache(placer, placer.cache, wire::CacheOp::kStore, first, park));
   }
 }
@@ -285,7 +285,7 @@ void CommandWorld::frame(const std::string& name, EngineId engine, wire::Command
   command.header.frame.version = wire::kVersionMax;
   command.header.generation = command.header.sequence = 1;
   command.header.timeout_ns = 1'000'000'000;
-  command.body = std::move(body);
+  command.body = body;
   wire::FrameBuffer buffer;
   const Status encoded = wire::encode_command(command, buffer);
   KVD_CHECK(encoded.ok(), encoded.ok() ? "" : encoded.error().message.c_str());
