@@ -39,6 +39,7 @@ struct Controller::House {
   bool clearing = false;  ///< the cache is being emptied, tick by tick
 
   void on_slab_renewed(const SlabRenewed& renewed);
+  void end_event();
   void on_tick();
   void retune(const Tuning& wanted);
   void requota(const Requota& wanted);
@@ -124,17 +125,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const Drain& e) { house_->ground.drains.on_drain(e); },
              },
              event);
-  // After all that somebody waits for.
-  house_->ground.cache_copies.make_ahead();
-  house_->ground.disk.write_ahead();
-  house_->ground.keeping.tell();
-  context.counters.slabs.renewed += house_->ground.store.tiers.order_renewals();
-  context.pass_on_orders();
-  context.effects = nullptr;
-  if (context.config.validate_each_event) {
-    const std::string fault = validate();
-    KVD_CHECK(fault.empty(), fault.c_str());
-  }
+  house_->end_event();
 }
 
 ControllerStatus Controller::status(TimePoint now) const {
@@ -174,6 +165,20 @@ Bytes Controller::region_bytes(EngineId engine) const {
   const auto& sessions = std::as_const(house_->ground.requests).sessions();
   const auto it = sessions.find(engine);
   return it == sessions.end() ? Bytes(0) : house_->parts.regions.region_bytes(it->second);
+}
+
+// What nobody waits for, then the orders of it all.
+void Controller::House::end_event() {
+  ground.cache_copies.make_ahead();
+  ground.disk.write_ahead();
+  ground.keeping.tell();
+  ground.context.counters.slabs.renewed += ground.store.tiers.order_renewals();
+  ground.context.pass_on_orders();
+  ground.context.effects = nullptr;
+  if (ground.context.config.validate_each_event) {
+    const std::string fault = validate();
+    KVD_CHECK(fault.empty(), fault.c_str());
+  }
 }
 
 void Controller::House::on_slab_renewed(const SlabRenewed& renewed) {

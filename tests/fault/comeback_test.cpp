@@ -111,8 +111,8 @@ class Comeback : public ::testing::Test {
     return duration<double>(steady_clock::now() - begun).count();
   }
   [[nodiscard]] double missing() const {
-    return kvd_->metric("kvd_pool_missing_bytes{tier=\"hbm\",device=\"0\"}").value_or(-1) +
-           kvd_->metric("kvd_pool_missing_bytes{tier=\"dram\",device=\"\"}").value_or(-1);
+    return kvd_->metric(R"(kvd_pool_missing_bytes{tier="hbm",device="0"})").value_or(-1) +
+           kvd_->metric(R"(kvd_pool_missing_bytes{tier="dram",device=""})").value_or(-1);
   }
   /// As an engine does that has noticed: it lets go, and takes as much again.
   void take_anew() {
