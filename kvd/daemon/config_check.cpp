@@ -144,7 +144,7 @@ void check_domain(const Config& config, const DomainConfig& domain, Faults& faul
                      "set it or per_user, not both");
   }
   if (domain.name.starts_with("uid-") || domain.name.starts_with("gid-")) {
-    faults.push_back(path + ": names that begin with \"uid-\" or \"gid-\" are those of per_user " +
+    faults.push_back(path + R"(: names that begin with "uid-" or "gid-" are those of per_user )" +
                      "and per_group domains");
   }
   check_quota(path + ".hbm", domain.hbm_guarantee, domain.hbm_maximum, faults);

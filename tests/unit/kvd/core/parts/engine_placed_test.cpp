@@ -408,7 +408,7 @@ TEST_F(EnginePlacedTest, AGuardBoundsPromptTokensOfAStep) {
   told.free_blocks = 50;
   for (int i = 1; i <= 20; ++i) {
     told.last_step = milliseconds(10 + i);
-    told.last_step_prefill = Tokens(100 * i);
+    told.last_step_prefill = Tokens(std::int64_t{100} * i);
     (void)ask();
   }
   told.last_step_prefill = Tokens(0);
