@@ -160,8 +160,9 @@ Result<core::Tuning> ControlLoop::change(const admin::link::Change& change,
 }
 
 void ControlLoop::tell_differences(const Config& before, const std::string& by) {
+  const std::string changed = "setting changed " + by + ": ";
   for (const std::string& difference : differences(before, in_force())) {
-    log_.info(EngineId(), "setting changed " + by + ": " + difference);
+    log_.info(EngineId(), std::string(changed).append(difference));
   }
 }
 

@@ -94,7 +94,7 @@ std::vector<SlabIndex> assign(SlabBook& book, const SlotRequest& request, const 
 
 }  // namespace
 
-TierPool::TierPool(Config config, Quotas quotas)
+TierPool::TierPool(const Config& config, Quotas quotas)
     : config_(config),
       quotas_(std::move(quotas)),
       book_({config.slab_bytes, config.slabs}, config.first) {

@@ -76,7 +76,7 @@ class TierPool {
 
   /// Every slab that has memory starts clean: the tier hands it over zeroed.
   /// Precondition: slab_bytes > 0, first + slabs < SlotId::kMaxSlabs, check_quotas is content.
-  TierPool(Config config, Quotas quotas);
+  TierPool(const Config& config, Quotas quotas);
 
   // ---- classes and slots ----
   /// InvalidArgument if the slot does not fit a slab, or a slab would hold too many; adding the
