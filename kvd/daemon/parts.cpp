@@ -149,23 +149,23 @@ std::unique_ptr<Disks> Parts::make_disks(const Shared& shared) {
 
 // Engines that attach let go of what they map, and of what they know to be of no use any more.
 void Parts::make_missing(EventLog& log) {
-  mover::SlabStore& slabs = device->slabs();
+  mover::SlabStore& memory = device->slabs();
   std::string lacking;
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
-    const std::vector<SlabIndex> missing = slabs.missing(tier);
+    const std::vector<SlabIndex> missing = memory.missing(tier);
     if (missing.empty()) continue;
     lacking += (lacking.empty() ? "" : " and ") + std::to_string(missing.size()) + " of " +
-               std::to_string(slabs.count(tier)) + " slabs of " + name(tier);
+               std::to_string(memory.count(tier)) + " slabs of " + name(tier);
     for (const SlabIndex slab : missing) {
       workers.renewer->renew(
-          {&slabs.backend_of(tier, slab), slab, {}, tier, slabs.slab_bytes(tier), true});
+          {&memory.backend_of(tier, slab), slab, {}, tier, memory.slab_bytes(tier), true});
     }
   }
   if (lacking.empty()) return;
   log.warn(EngineId(), lacking +
                            " have no memory yet: engines of before may hold it, or other "
                            "processes; kvd makes them as memory comes free. " +
-                           slabs.shortage().error().message);
+                           memory.shortage().error().message);
 }
 
 void Parts::put_slab(EventLog& log, const SlabRenewer::Job& job, const kernels::Slab& memory) {
