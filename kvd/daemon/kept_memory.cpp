@@ -282,6 +282,7 @@ Result<kernels::Slab> KeptMemory::copy(kernels::DeviceBackend& backend, Slab sla
   };
   // One makes room for all before it. Engines of before may still map that one, and then all.
   if (is_short() && let_go_last(slab)) {
+    wait_for_descriptor_store();
     memory = backend.copy_slab(slab_bytes_, old, used_.at(slab));
     while (is_short() && let_go_last(slab)) {
     }

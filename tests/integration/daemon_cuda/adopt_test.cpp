@@ -187,15 +187,11 @@ TEST_F(CudaAdoptingHbm, WhereThereIsNoRoomForOneSlabMoreTheLastOneMakesIt) {
   EXPECT_EQ(run(1, tokens_of(kThreeSlabs)), 256 * StoreNode::kBlockTokens);
 }
 
-// The zeros are made first; then ten attempts each for a slab and for the same one again.
+// The driver is asked for the zeros first, then for a slab, and for the same one again.
 TEST_F(CudaAdoptingHbm, WhereThatIsNotEnoughAllGoAndTheStartGoesOn) {
   constexpr std::uint64_t kThreeSlabs = 300;
   ASSERT_NO_FATAL_FAILURE(leave_a_prompt(kThreeSlabs));
-  std::string refused = "FAKECUDA_FAIL=";
-  for (int call = 2; call <= 21; ++call) {
-    refused += (call > 2 ? "," : "") + ("cuMemCreate:" + std::to_string(call)) + ":2";
-  }
-  environment_.push_back(refused);
+  environment_.emplace_back("FAKECUDA_FAIL=cuMemCreate:2:2,cuMemCreate:3:2");
   ASSERT_NO_FATAL_FAILURE(start());
   EXPECT_TRUE(log_has("slab 2 of HBM of the kvd before is left behind")) << kvd_->log();
   EXPECT_TRUE(log_has("slab 1 of HBM of the kvd before is left behind")) << kvd_->log();
