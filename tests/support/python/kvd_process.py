@@ -105,7 +105,7 @@ class KvdProcess:
             f'[link]\nbandwidth = "{bandwidth}"\n'
             f'[admin]\nport = {self.port}\nread = "{read}"\n[metrics]\n{metrics_table}\n{extra}'
         )
-        self._is_held = held
+        self.is_held = held
         programs = os.environ["KVDTEST_BIN_DIR"]
         holder = [f"{programs}/kvd-holder", "--"] if held else []
         self._command = [*holder, f"{programs}/kvd", "--config", str(config)]
@@ -121,24 +121,38 @@ class KvdProcess:
         self.process.kill()
         self.process.wait()
 
-    def kill_held(self) -> None:
-        """kvd, under its holder, until there is another one."""
-        kvd = self._held()
-        os.kill(kvd, signal.SIGKILL)
-        if not poll_until(lambda: self._held() not in (0, kvd) and self._answers("/readyz")):
-            raise RuntimeError("kvd-holder did not start kvd again")
-
-    def _held(self) -> int:
+    @property
+    def pid(self) -> int:
+        """kvd's own, not its holder's. 0: there is none."""
         holder = self.process.pid
+        if not self.is_held:
+            return holder
         children = Path(f"/proc/{holder}/task/{holder}/children").read_text().split()
         return int(children[0]) if children else 0
+
+    def kill_held(self) -> None:
+        """kvd, under its holder, until there is another one."""
+        kvd = self.pid
+        os.kill(kvd, signal.SIGKILL)
+        self._wait_for_another(kvd)
+
+    def upgrade_held(self) -> None:
+        """The holder ends kvd in order and starts it again."""
+        kvd = self.pid
+        self.process.send_signal(signal.SIGUSR1)
+        self._wait_for_another(kvd)
+
+    def _wait_for_another(self, kvd: int) -> None:
+        if not poll_until(lambda: self.pid not in (0, kvd) and self._answers("/readyz")):
+            raise RuntimeError("kvd-holder did not start kvd again")
 
     @property
     def token(self) -> str:
         return Path(self._folder.name, "admin.token").read_text().strip()
 
     def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+        if self.process.poll() is None:
+            os.kill(self.pid, number)
 
     def get(self, path: str) -> Any:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
@@ -180,7 +194,7 @@ class KvdProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_held:  # it ends after its kvd, which may still use the folder
+        if self.is_held:  # it ends after its kvd, which may still use the folder
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(PATIENCE_S)
