@@ -28,7 +28,7 @@ from kvd_vllm.planning import Planner
 from kvd_vllm.scheduler import KvdAsyncScheduler, KvdScheduler
 
 # Taken out: kvd refuses variables that it does not know.
-STEPS = int(os.environ.pop("KVD_STEPS", "10000"))
+STEPS = int(os.environ.pop("KVD_STEPS", "4000"))
 SEEDS = [int(each) for each in os.environ.pop("KVD_SEED", "1 2 3 4 5").split()]
 PARK_ONLY = {"prefixes": False}
 BLOCK, PART = LAYERS * PAGE, 64  # bytes of a block; blocks of another engine's copy

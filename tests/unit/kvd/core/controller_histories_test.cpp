@@ -15,15 +15,15 @@ namespace {
 using std::chrono::milliseconds;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kHistories = 20;  // a second each
-constexpr std::uint64_t kOnTwoDevices = 4;
+constexpr std::uint64_t kHistories = 8;  // a second each
+constexpr std::uint64_t kOnTwoDevices = 3;
 constexpr std::uint64_t kOfTwoDaemons = 4;
-constexpr std::uint64_t kOfGroups = 10;
+constexpr std::uint64_t kOfGroups = 4;
 #else
-constexpr std::uint64_t kHistories = 2000;
-constexpr std::uint64_t kOnTwoDevices = 200;  // more engines: each takes longer
+constexpr std::uint64_t kHistories = 600;
+constexpr std::uint64_t kOnTwoDevices = 100;  // more engines: each takes longer
 constexpr std::uint64_t kOfTwoDaemons = 100;
-constexpr std::uint64_t kOfGroups = 200;
+constexpr std::uint64_t kOfGroups = 100;
 #endif
 
 /// Only what the scheduler decides is left: the dead are gone, regions given back, forced requests
