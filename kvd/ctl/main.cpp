@@ -18,6 +18,7 @@
 #include "kvd/ctl/follow.hpp"
 #include "kvd/ctl/rest_client.hpp"
 #include "kvd/ctl/settings.hpp"
+#include "kvd/ctl/settings_file.hpp"
 #include "kvd/ctl/snapshots.hpp"
 #include "kvd/ctl/top/screen.hpp"
 #include "kvd/ctl/top/terminal.hpp"
@@ -40,7 +41,8 @@ constexpr const char* kFooter =
     "  kvdctl policy set rotation.policy=fcfs rotation.alpha=2\n"
     "  kvdctl slo set default.tbt=50ms\n"
     "  kvdctl quota set default.hbm.maximum_bytes=1GiB          (null: no maximum)\n"
-    "  kvdctl config                          (who set what; --print: what was changed live)\n"
+    "  kvdctl config                          (who set what; --save FILE: keep what was changed "
+    "live)\n"
     "  kvdctl cache clear\n"
     "  kvdctl drain 3 --deadline 60 --wait    (engine 3 out of service; kvdctl engines)\n"
     "  kvdctl drain node                      (all engines, and who would attach)\n"
@@ -84,6 +86,7 @@ struct Arguments {
   bool follow = false;
   bool once = false;
   bool print_lines = false;  ///< config's
+  std::string save_to;       ///< config's; empty: no file
   double interval_s = 1;
   std::string snapshot;  ///< of which decision; empty: none
   std::vector<std::string> assignments;
@@ -138,6 +141,9 @@ void add_config(CLI::App& app, Arguments& arguments) {
   sub->callback([&arguments] { arguments.command = kConfig; });
   sub->add_flag("--print", arguments.print_lines,
                 "Print what was changed live, as lines for the configuration's file");
+  sub->add_option("--save", arguments.save_to,
+                  "Write what was changed live into this file, kvd's kvd.toml")
+      ->type_name("FILE");
 }
 
 void add_drain(CLI::App& app, Arguments& arguments) {
@@ -363,6 +369,23 @@ int print_once(const Arguments& arguments, top::Screen& screen) {
   return kDone;
 }
 
+int save_settings(const std::string& file, const std::string& config, const std::string& origins) {
+  constexpr Bytes kMost = kMiB;
+  const Result<std::string> old =
+      std::filesystem::exists(file) ? read_bounded(file, kMost) : Result<std::string>("");
+  if (!old.ok()) return fail(old.error());
+  const auto text = settings_saved(*old, config, origins);
+  if (!text.ok()) return fail(text.error());
+  if (*text == *old) {
+    std::printf("nothing was changed live that %s lacks\n", file.c_str());
+    return kDone;
+  }
+  if (const Status status = replace_file(file, *text); !status.ok()) return fail(status.error());
+  const auto lines = settings_lines(config, origins);
+  std::printf("%s has now:\n%s", file.c_str(), lines.ok() ? lines->c_str() : "");
+  return kDone;
+}
+
 int run_config(Arguments& arguments) {
   if (const Status status = complete_token(arguments); !status.ok()) return fail(status.error());
   arguments.request.path = "/v1/config";
@@ -371,6 +394,7 @@ int run_config(Arguments& arguments) {
   arguments.request.path = "/v1/config/origins";
   const auto origins = ask_for(arguments.request);
   if (!origins.ok()) return fail(origins.error());
+  if (!arguments.save_to.empty()) return save_settings(arguments.save_to, *config, *origins);
   const auto text = arguments.json          ? settings_json(*config, *origins)
                     : arguments.print_lines ? settings_lines(*config, *origins)
                                             : settings_table(*config, *origins);

@@ -40,10 +40,11 @@ Result<std::string> settings_table(std::string_view config, std::string_view ori
     }
     std::string out = table.render();
     for (const auto& [key, before] : who.at("live").items()) {
-      out += "changed live: " + key + " is " + text(values.at(key)) + ", the next start has " +
-             configured(before) + "\n";
+      const std::string now = values.contains(key) ? text(values.at(key)) : "removed";
+      out += "changed live: " + key + " is " + now + ", the next start has " + configured(before) +
+             "\n";
     }
-    if (!who.at("live").empty()) out += "kvdctl config --print has the lines for the file\n";
+    if (!who.at("live").empty()) out += "kvdctl config --save FILE writes this into kvd's file\n";
     return out;
   });
 }
@@ -54,6 +55,10 @@ Result<std::string> settings_lines(std::string_view config, std::string_view ori
     std::string out = "# Changed live. What the file has of it already is to be replaced.\n";
     std::string open;
     for (const auto& [key, before] : who.at("live").items()) {
+      if (!values.contains(key)) {
+        out += "# " + key + " was removed; it was " + configured(before) + "\n";
+        continue;
+      }
       if (const std::string table = table_of(key); table != open) out += open = table;
       out += key.substr(key.rfind('.') + 1) + " = " + values.at(key).dump() + "  # was " +
              configured(before) + "\n";

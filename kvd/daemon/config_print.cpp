@@ -1,6 +1,7 @@
 #include "kvd/daemon/config_print.hpp"
 
 #include <cstdio>
+#include <set>
 #include <utility>
 
 #include "kvd/daemon/config.hpp"
@@ -121,7 +122,9 @@ std::vector<admin::ConfigOrigin> config_origins(const Config& configured, const 
   const auto values = effective_values(configured);
   const std::map<std::string, std::string> first(values.begin(), values.end());
   std::vector<admin::ConfigOrigin> out;
+  std::set<std::string> there;
   for (const auto& [key, value] : effective_values(in_force)) {
+    there.insert(key);
     admin::ConfigOrigin one{key, "default", {}};
     if (const auto set = configured.origins.find(key); set != configured.origins.end()) {
       one.origin = set->second;
@@ -132,6 +135,9 @@ std::vector<admin::ConfigOrigin> config_origins(const Config& configured, const 
       one.configured = before == first.end() ? "" : before->second;
     }
     out.push_back(std::move(one));
+  }
+  for (const auto& [key, value] : values) {  // of a class that was removed
+    if (!there.contains(key)) out.push_back({key, "live", value});
   }
   return out;
 }

@@ -253,7 +253,7 @@ Finding check_admin(const Facts& facts) {
   }
   if (!admin.live.empty() && admin.live != "0") {
     return warning("admin", admin.live + " settings were changed live, and end with this kvd",
-                   "put into the file what `kvdctl config --print` prints");
+                   "keep them: kvdctl config --save FILE");
   }
   return ok("admin", "kvd and kvdctl are " + admin.version);
 }

@@ -194,7 +194,8 @@ TEST_F(AdminProcess, AContradictionIsAConflict) {
 TEST_F(AdminProcess, EachChangeOfASettingIsToldAndItsOriginShown) {
   ASSERT_EQ(kvd_.patch("/v1/policy", R"({"rotation": {"policy": "fcfs"}})").status, 200);
   const std::string said = "rotation.policy: unified -> fcfs";
-  EXPECT_THAT(kvd_.log(), HasSubstr("setting changed over REST, with the token: " + said));
+  const std::string line = "setting changed over REST, with the token: " + said;
+  EXPECT_TRUE(poll_until([&] { return kvd_.log().find(line) != std::string::npos; }));
   EXPECT_THAT(kvd_.get("/v1/events").body, HasSubstr(said));
   EXPECT_THAT(kvd_.get("/v1/status").body, HasSubstr("\"live_settings\": 1"));
   std::string origins = kvd_.get("/v1/config/origins").body;
@@ -220,6 +221,10 @@ TEST_F(AdminProcess, EachChangeOfASettingIsToldAndItsOriginShown) {
   EXPECT_THAT(output_of(ctl + "config"), HasSubstr("the next start has unified"));
   EXPECT_THAT(output_of(ctl + "status"), HasSubstr("1 changed live"));
   EXPECT_THAT(output_of(ctl + "doctor"), HasSubstr("1 settings were changed live"));
+  EXPECT_THAT(output_of(ctl + "config --save " + kvd_.config_file()),
+              HasSubstr("policy = \"fcfs\""));
+  EXPECT_THAT(output_of(built_program("kvd") + " --print-config --config " + kvd_.config_file()),
+              AllOf(HasSubstr("policy = \"fcfs\""), HasSubstr("tbt = \"50ms\"")));
   EXPECT_THAT(output_of(ctl + "stauts 2>&1"), HasSubstr("the nearest is status"));
 }
 
@@ -229,7 +234,10 @@ TEST_F(AdminProcess, WrongTokensAreCountedAndTold) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(admin::http_exchange(kvd_.admin_port(), request), StartsWith("HTTP/1.1 401"));
   }
-  EXPECT_THAT(kvd_.log(), HasSubstr("a wrong admin token was refused over REST, 1 so far"));
+  EXPECT_TRUE(poll_until([&] {
+    return kvd_.log().find("a wrong admin token was refused over REST, 1 so far") !=
+           std::string::npos;
+  }));
   EXPECT_THAT(kvd_.log(), Not(HasSubstr("2 so far"))) << "once a minute";
   EXPECT_TRUE(poll_until([&] { return kvd_.metric("kvd_admin_tokens_refused_total") == 3; }));
 }

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "ipc/vocabulary/result.hpp"
+
+namespace kvd::ctl {
+
+/// `file`, the text of kvd.toml, with what was changed live. A key replaces its line or joins its
+/// table; comments and the order of everything else stay. `config` and `origins` are the documents
+/// of /v1/config and /v1/config/origins.
+/// Errors: Internal where they are not what this kvdctl knows; Unsupported where the file sets one
+/// of the keys within another line (`slo.default.tbt = …` or `slo = { … }`).
+[[nodiscard]] Result<std::string> settings_saved(std::string_view file, std::string_view config,
+                                                 std::string_view origins);
+
+/// Writes `text` to `path`, whole or not at all; an existing file keeps its mode and owner.
+/// Errors: Unavailable with the system's reason.
+[[nodiscard]] Status replace_file(const std::string& path, const std::string& text);
+
+}  // namespace kvd::ctl

@@ -1,0 +1,64 @@
+#include "kvd/ctl/settings_file.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace kvd::ctl {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::string_view kValues = R"({"rotation.alpha": "2", "slo.batch.tbt": "1s",
+  "slo.a b.tbt": "2s", "domain.lab.hbm_maximum": "64MiB", "pool.hbm": "1GiB"})";
+
+std::string saved(std::string_view file, std::string_view live) {
+  const auto text =
+      settings_saved(file, kValues, R"({"origins": {}, "live": )" + std::string(live) + "}");
+  EXPECT_TRUE(text.ok()) << text.error().to_string();
+  return text.ok() ? *text : "";
+}
+
+TEST(SettingsFile, AKeyTakesThePlaceOfItsLineAndTheRestStays) {
+  constexpr std::string_view kFile =
+      "# mine\n[pool]\nhbm = \"1GiB\"\n\n[ rotation ]\nalpha = 1 # low\nbeta = 3\n";
+  EXPECT_EQ(saved(kFile, R"({"rotation.alpha": "1"})"),
+            "# mine\n[pool]\nhbm = \"1GiB\"\n\n[ rotation ]\nalpha = \"2\"\nbeta = 3\n");
+  EXPECT_EQ(saved(kFile, "{}"), kFile);
+}
+
+TEST(SettingsFile, AKeyThatTheFileLacksJoinsItsTable) {
+  EXPECT_EQ(saved("[rotation]\nbeta = 3\n[pool]\n", R"({"rotation.alpha": "1"})"),
+            "[rotation]\nalpha = \"2\"\nbeta = 3\n[pool]\n");
+  EXPECT_EQ(saved("", R"({"rotation.alpha": "1", "slo.a b.tbt": null})"),
+            "[rotation]\nalpha = \"2\"\n\n[slo.\"a b\"]\ntbt = \"2s\"\n");
+}
+
+TEST(SettingsFile, ADomainIsTheOneOfItsName) {
+  EXPECT_EQ(saved("[[domain]]\nname = \"web\"\nhbm_maximum = \"1MiB\"\n[[domain]]\nname = 'lab'\n"
+                  "hbm_maximum = \"2MiB\"\n",
+                  R"({"domain.lab.hbm_maximum": "2MiB"})"),
+            "[[domain]]\nname = \"web\"\nhbm_maximum = \"1MiB\"\n[[domain]]\nname = 'lab'\n"
+            "hbm_maximum = \"64MiB\"\n");
+  EXPECT_EQ(saved("", R"({"domain.lab.hbm_maximum": "2MiB"})"),
+            "[[domain]]\nname = \"lab\"\nhbm_maximum = \"64MiB\"\n");
+}
+
+TEST(SettingsFile, AClassThatWasRemovedGoesWithItsTable) {
+  EXPECT_EQ(saved("[slo.gone]\nttft = \"1s\"\ntbt = \"1s\"\n[slo.batch]\ntbt = \"1s\"\n",
+                  R"({"slo.gone.ttft": "1s", "slo.gone.tbt": "1s"})"),
+            "[slo.batch]\ntbt = \"1s\"\n");
+}
+
+TEST(SettingsFile, AFormThatWouldBeSetTwiceIsRefused) {
+  for (const char* file : {"rotation.alpha = 1\n", "rotation = { alpha = 1 }\n",
+                           "slo.batch.tbt = '2s'\n[pool]\n", "[slo]\nbatch.tbt = '2s'\n"}) {
+    const auto text = settings_saved(file, kValues,
+                                     R"({"live": {"rotation.alpha": "1", "slo.batch.tbt": "2s"}})");
+    ASSERT_FALSE(text.ok()) << file << *text;
+    EXPECT_EQ(text.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(text.error().message, HasSubstr("kvdctl config --print"));
+  }
+}
+
+}  // namespace
+}  // namespace kvd::ctl
