@@ -231,7 +231,7 @@ while alive "$shell_a" || alive "$shell_b" || alive "$pattern_1" || alive "$patt
   if [ "$killed" = false ] && [ "$(made a)" -ge $((tokens / 2)) ]; then
     killed=true
     printf '  ------  engine a (pid %s) gets SIGKILL with %s bytes of kvd memory\n' "$pid_a" "$served_a"
-    "$bin/kvd-crash-probe" --pid "$pid_a" --bytes "$served_a" --admin-port "$admin_port" \
+    "$bin/kvd-crash-probe" --pid "$pid_a" --admin-port "$admin_port" \
       >"$demo/crash.json" || fail "the memory of the killed engine did not come back"
     wait "$shell_a" 2>/dev/null || true
     printf '  ------  %s\n' "$(cat "$demo/crash.json")"

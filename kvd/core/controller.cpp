@@ -172,6 +172,7 @@ void Controller::House::end_event() {
   ground.cache_copies.make_ahead();
   ground.disk.write_ahead();
   ground.keeping.tell();
+  parts.sessions.tell_returned();
   ground.context.counters.slabs.renewed += ground.store.tiers.order_renewals();
   ground.context.pass_on_orders();
   ground.context.effects = nullptr;

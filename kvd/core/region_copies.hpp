@@ -18,6 +18,7 @@ class RegionCopies {
   explicit RegionCopies(store::Store& store) : store_(store) {}
 
   void begin(RegionId region) { ++open_[region].copies; }
+  [[nodiscard]] bool touch(RegionId region) const { return open_.contains(region); }
   /// True: the region was handed back meanwhile, and its memory can be used again.
   bool end(RegionId region);
   /// Its engine is gone.

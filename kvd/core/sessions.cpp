@@ -1,6 +1,7 @@
 #include "kvd/core/sessions.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -117,6 +118,14 @@ void Sessions::on_dead(EngineId engine) {
   const auto it = requests_.sessions().find(engine);
   if (it != requests_.sessions().end()) {
     const Session session = requests_.take(engine);
+    Gone gone{engine,
+              session.info.name,
+              session.life.dying_since,
+              regions_.region_bytes(session) + held_hbm(store_.tiers, engine),
+              {},
+              context_.orders.last_ticket()};
+    for (const auto& [id, region] : session.leases.regions) gone.regions.push_back(id);
+    if (gone.bytes > Bytes(0)) gone_.push_back(std::move(gone));
     for (const auto& [id, region] : session.leases.regions) region_copies_.release(region);
     store_.tiers.engine_gone(engine);
     context_.note(
@@ -125,6 +134,23 @@ void Sessions::on_dead(EngineId engine) {
   }
   store_.tiers.scrub_slabs();
   claims_.serve_everyone();
+}
+
+void Sessions::tell_returned() {
+  std::erase_if(gone_, [&](Gone& gone) {
+    const bool touched = held_hbm(store_.tiers, gone.engine) > Bytes(0) ||
+                         std::any_of(gone.regions.begin(), gone.regions.end(),
+                                     [&](RegionId region) { return region_copies_.touch(region); });
+    if (touched) return false;
+    if (!gone.until) gone.until = context_.orders.last_ticket();
+    if (zeroes(store_.tiers, gone.after, gone.until)) return false;
+    char ms[32];
+    std::snprintf(ms, sizeof ms, "%.1f", to_seconds(context_.now - gone.noticed) * 1e3);
+    context_.note(Note::Level::kInfo, gone.engine,
+                  "the memory of engine '" + gone.name + "', " + std::to_string(gone.bytes.value) +
+                      " bytes, is zeroed and free " + ms + " ms after its end was noticed");
+    return true;
+  });
 }
 
 void Sessions::on_beat(EngineId engine) {

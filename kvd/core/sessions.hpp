@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "kvd/core/claims.hpp"
 #include "kvd/core/ground.hpp"
@@ -40,8 +42,20 @@ class Sessions {
   void on_slab_mapped(EngineId engine, SlabIndex slab);
   void on_slab_unmapped(EngineId engine, SlabIndex slab);
   void on_slab_unsent(const SlabUnsent& unsent);
+  /// Once all else of an event is done: notes whose memory is back, zeroed, since their process
+  /// ended.
+  void tell_returned();
 
  private:
+  /// An engine whose process has ended, and what it leaves behind.
+  struct Gone {
+    EngineId engine;
+    std::string name;
+    TimePoint noticed{0};
+    Bytes bytes;  ///< of HBM
+    std::vector<RegionId> regions;
+    Ticket after, until{};  ///< under which all of it is zeroed; until: none while it is touched
+  };
   void end_requests(Session& session);
   /// InvalidArgument for a device that does not exist, or not one for each rank.
   [[nodiscard]] Status check_devices(const Attach& attach) const;
@@ -57,6 +71,7 @@ class Sessions {
   const Drains& drains_;
   Regions& regions_;
   Claims& claims_;
+  std::vector<Gone> gone_;  ///< whose memory is not all back yet
   std::uint32_t last_engine_ = 0;
   std::uint64_t last_generation_ = 0;
 };

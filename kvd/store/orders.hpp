@@ -157,6 +157,7 @@ class Orders {
  public:
   /// For an order whose end is reported back. Tickets grow, and every part draws its own from here.
   [[nodiscard]] Ticket next_ticket() { return Ticket(++last_ticket_); }
+  [[nodiscard]] Ticket last_ticket() const { return Ticket(last_ticket_); }
   template <class O>
   void add(O order) {
     list_.emplace_back(std::move(order));

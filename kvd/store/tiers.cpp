@@ -181,7 +181,7 @@ void Tiers::scrub_slabs() {
       const Ticket ticket = orders_.next_ticket();
       Scrub order{ticket, tier, std::move(dirty), {}, Bytes(0), domain};
       orders_.add(order);
-      zeroing_.emplace(ticket, Zeroing{std::move(order), DomainId()});
+      zeroing_.emplace(ticket, Zeroing{std::move(order), DomainId(), ticket});
     }
   };
   for (pool::TierPool& device : hbm_) scrub(Tier::kHbm, device);
@@ -195,7 +195,7 @@ void Tiers::scrub_slots() {
     const Ticket ticket = orders_.next_ticket();
     Scrub order{ticket, Tier::kHbm, {}, std::move(dirty.slots), dirty.slot_bytes, dirty.domain};
     orders_.add(order);
-    zeroing_.emplace(ticket, Zeroing{std::move(order), dirty.domain});
+    zeroing_.emplace(ticket, Zeroing{std::move(order), dirty.domain, ticket});
   }
 }
 
@@ -227,6 +227,21 @@ bool Tiers::zeroes_for(DomainId domain) const {
   return std::any_of(zeroing_.begin(), zeroing_.end(), [&](const auto& entry) {
     return entry.second.domain == domain || !entry.second.domain;
   });
+}
+
+bool zeroes(const Tiers& tiers, Ticket after, Ticket until) {
+  return std::any_of(tiers.zeroing_.begin(), tiers.zeroing_.end(), [&](const auto& entry) {
+    const Ticket first = entry.second.first;
+    return after < first && first <= until;
+  });
+}
+
+Bytes held_hbm(const Tiers& tiers, EngineId engine) {
+  Bytes sum;
+  for (const Hold& hold : tiers.holds_.all()) {
+    if (hold.engine == engine) sum += hold.slot_bytes * std::ssize(hold.hbm);
+  }
+  return sum;
 }
 
 std::uint64_t Tiers::order_renewals() {

@@ -150,6 +150,8 @@ class Tiers {
                         DeviceId device);
   friend void slab_renewed(Tiers& tiers, Tier tier, SlabIndex slab);
   friend bool is_read(const Tiers& tiers, Tier tier, SlotId slot);
+  friend Bytes held_hbm(const Tiers& tiers, EngineId engine);
+  friend bool zeroes(const Tiers& tiers, Ticket after, Ticket until);
   friend std::vector<SlotId> adopt(Tiers& tiers, Tier tier, SlabIndex slab, const Taker& owner);
   [[nodiscard]] pool::TierPool& changing(Tier tier, DeviceId device) {
     return tier == Tier::kHbm ? hbm_.of(device) : dram_;
@@ -165,6 +167,7 @@ class Tiers {
   struct Zeroing {
     Scrub order;
     DomainId domain;  ///< of slots; none: slabs, which anybody may get
+    Ticket first;     ///< under which it was ordered; one that fails is ordered again
   };
 
   Orders& orders_;
@@ -183,6 +186,12 @@ inline void slab_renewed(Tiers& tiers, Tier tier, SlabIndex slab) {
 [[nodiscard]] inline bool is_read(const Tiers& tiers, Tier tier, SlotId slot) {
   return tiers.holds_.reads(tier, slot);
 }
+
+/// HBM that the engine gave up, which it or a copy may still touch.
+[[nodiscard]] Bytes held_hbm(const Tiers& tiers, EngineId engine);
+/// Whether anything is still being zeroed that was ordered after the one ticket, and not after the
+/// other.
+[[nodiscard]] bool zeroes(const Tiers& tiers, Ticket after, Ticket until);
 
 /// As pool::adopt; the memory is known to no engine. Where nobody may have the slab,
 /// Tiers::scrub_slabs() is to follow.

@@ -1,12 +1,11 @@
-/// kvd-crash-probe --pid P --bytes N --admin-port PORT: kills an engine and times how long its
-/// memory takes to come back.
+/// kvd-crash-probe --pid P --admin-port PORT: kills an engine and times how long its memory takes
+/// to come back.
 ///
 /// Prints {"notice_ms":…,"reclaim_ms":…,"floor_ms":…,"pidfd_ms":…,"memset_ms":…}, all from the
-/// instant of the SIGKILL: the daemon no longer counts the engine as alive (notice); its N bytes of
-/// regions are no longer leased and zeroed (reclaim); and the floor of a reclaim: the kernel says
-/// that the process is gone (pidfd) plus a memset of N bytes. REST shows what is up to 100 ms old,
-/// so notice and reclaim are that much later than the daemon at most. Exit 1 where that took over
-/// 10 s.
+/// instant of the SIGKILL: kvd notices that the engine died (notice); its memory is zeroed and free
+/// (reclaim); and the floor of a reclaim: the kernel says that the process is gone (pidfd) plus a
+/// memset of the bytes of its regions. The times are those of kvd's events: a snapshot may be old.
+/// Exit 1 where that took over 10 s.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -15,12 +14,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -28,14 +30,15 @@
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = std::chrono::steady_clock;  // kvd's, too
+using Json = nlohmann::json;
 
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+double ms_of(Clock::time_point at) {
+  return std::chrono::duration<double, std::milli>(at.time_since_epoch()).count();
 }
 
-/// The body of GET `path`; empty when the daemon does not answer.
-std::string http_get(std::uint16_t port, const std::string& path) {
+/// All that kvd shows; null when it does not answer.
+Json overview(std::uint16_t port) {
   const kvd::UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -45,41 +48,47 @@ std::string http_get(std::uint16_t port, const std::string& path) {
     return {};
   }
   const std::string request =
-      "GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+      "GET /v1/overview HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
   if (::write(socket.get(), request.data(), request.size()) < 0) return {};
   std::string answer;
   char buffer[65536];
   for (ssize_t n = 0; (n = ::read(socket.get(), buffer, sizeof(buffer))) > 0;) {
     answer.append(buffer, static_cast<std::size_t>(n));
   }
-  return answer;
+  const Json document = Json::parse(answer.substr(std::min(answer.size(), answer.find('{'))),
+                                    nullptr, /*allow_exceptions=*/false);
+  return document.contains("events") ? document : Json();
 }
 
-/// The number after `"key":` in the part of `json` that follows `from`; -1: not there.
-long long number_after(const std::string& json, const std::string& from, const std::string& key) {
-  const std::size_t start = json.find(from);
-  const std::size_t at = start == std::string::npos ? start : json.find("\"" + key + "\":", start);
-  if (at == std::string::npos) return -1;
-  return std::strtoll(json.c_str() + at + key.size() + 3, nullptr, 10);
-}
+/// The sessions of a process that lease memory.
+struct Victim {
+  std::set<std::uint64_t> engines;
+  std::size_t bytes = 0;
+};
 
-/// Bytes of HBM leased as regions; -1 while some memory still waits to be zeroed. Free bytes would
-/// not do: on a busy pool others take them at once.
-long long region_bytes(std::uint16_t port) {
-  const std::string pools = http_get(port, "/v1/pools");
-  for (const char* use : {"dirty", "scrubbing", "quarantined"}) {
-    if (pools.find(R"("use": ")" + std::string(use) + '"') != std::string::npos) return -1;
+Victim victim_in(const Json& document, long pid) {
+  Victim victim;
+  for (const Json& engine : document.at("engines").at("engines")) {
+    const auto bytes = engine.at("region_bytes").get<std::size_t>();
+    if (engine.at("pid") != pid || bytes == 0) continue;
+    victim.engines.insert(engine.at("id").get<std::uint64_t>());
+    victim.bytes += bytes;
   }
-  return number_after(pools, "\"hbm\"", "region_bytes");
+  return victim;
 }
 
-bool engine_is_dead(const std::string& engines, long pid) {
-  const std::size_t at = engines.find("\"pid\": " + std::to_string(pid) + ",");
-  if (at == std::string::npos) return true;
-  // The states of one engine stand in one object: look no further than its end.
-  const std::string object =
-      engines.substr(engines.rfind('{', at), engines.find('}', at) - engines.rfind('{', at));
-  return object.find(R"("state": "dying")") != std::string::npos;
+/// When kvd last told of one of the engines, in ms of its clock; 0: it has not of each.
+double told(const Json& document, const Victim& victim, const char* what) {
+  std::set<std::uint64_t> of;
+  double last = 0;
+  for (const Json& event : document.at("events").at("events")) {
+    const auto engine = event.at("engine").get<std::uint64_t>();
+    const bool is_it = event.at("text").get<std::string>().find(what) != std::string::npos;
+    if (!is_it || !victim.engines.contains(engine)) continue;
+    of.insert(engine);
+    last = 1e3 * (document.at("now_s").get<double>() - event.at("age_s").get<double>());
+  }
+  return of.size() == victim.engines.size() ? last : 0;
 }
 
 double memset_ms(std::size_t bytes) {
@@ -90,7 +99,7 @@ double memset_ms(std::size_t bytes) {
   const auto start = Clock::now();
   std::memset(memory, 0, bytes);
   asm volatile("" : : "r"(memory) : "memory");
-  const double spent = ms_since(start);
+  const double spent = ms_of(Clock::now()) - ms_of(start);
   ::munmap(memory, bytes);
   return spent;
 }
@@ -99,7 +108,7 @@ const char* argument(int argc, char** argv, const char* name) {
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], name) == 0) return argv[i + 1];
   }
-  std::fprintf(stderr, "usage: kvd-crash-probe --pid P --bytes N --admin-port PORT\n");
+  std::fprintf(stderr, "usage: kvd-crash-probe --pid P --admin-port PORT\n");
   std::exit(2);
 }
 
@@ -107,36 +116,36 @@ const char* argument(int argc, char** argv, const char* name) {
 
 int main(int argc, char** argv) {
   const long pid = std::atol(argument(argc, argv, "--pid"));
-  const long long bytes = std::atoll(argument(argc, argv, "--bytes"));
   const auto port = static_cast<std::uint16_t>(std::atoi(argument(argc, argv, "--admin-port")));
-  const double floor_memset = memset_ms(static_cast<std::size_t>(bytes));
   const kvd::UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  long long before = region_bytes(port);
-  for (int i = 0; before < 0 && i < 1000; ++i) before = region_bytes(port);
-  if (!pidfd.valid() || before < 0) {
+  const Json before = overview(port);
+  if (!pidfd.valid() || before.is_null()) {
     std::fprintf(stderr, "kvd-crash-probe: no such process, or kvd does not answer\n");
     return 2;
   }
+  const Victim victim = victim_in(before, pid);
+  if (victim.engines.empty()) {
+    std::fprintf(stderr, "kvd-crash-probe: the process has no region of kvd's\n");
+    return 2;
+  }
+  const double floor_memset = memset_ms(victim.bytes);
 
-  const auto killed = Clock::now();
+  const double killed = ms_of(Clock::now());
   ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
-  double gone = 0;
-  std::thread watcher([&] {
-    pollfd entry{pidfd.get(), POLLIN, 0};
-    if (::poll(&entry, 1, 10'000) > 0) gone = ms_since(killed);
-  });
+  pollfd entry{pidfd.get(), POLLIN, 0};
+  const double gone = ::poll(&entry, 1, 10'000) > 0 ? ms_of(Clock::now()) - killed : 0;
   double notice = 0;
   double reclaim = 0;
-  while (reclaim == 0 && ms_since(killed) < 10'000) {
-    if (notice == 0 && engine_is_dead(http_get(port, "/v1/engines"), pid))
-      notice = ms_since(killed);
-    const long long leased = region_bytes(port);
-    if (leased >= 0 && leased <= before - bytes) reclaim = ms_since(killed);
+  while (reclaim == 0 && ms_of(Clock::now()) - killed < 10'000) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the event keeps its time
+    const Json document = overview(port);
+    if (document.is_null()) continue;
+    notice = told(document, victim, " died");
+    reclaim = told(document, victim, "zeroed and free");
   }
-  watcher.join();
   std::printf(
       "{\"notice_ms\":%.3f,\"reclaim_ms\":%.3f,\"floor_ms\":%.3f,\"pidfd_ms\":%.3f,"
       "\"memset_ms\":%.3f}\n",
-      notice, reclaim, gone + floor_memset, gone, floor_memset);
+      notice - killed, reclaim - killed, gone + floor_memset, gone, floor_memset);
   return reclaim > 0 ? 0 : 1;
 }

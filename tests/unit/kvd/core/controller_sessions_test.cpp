@@ -9,6 +9,7 @@
 namespace kvd::test {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
@@ -92,6 +93,62 @@ TEST(ControllerSilence, WhoNeedsTheBlocksOfASilentEngineIsToldItsName) {
   ASSERT_EQ(world.code(reply), ErrorCode::kWouldBlock);
   EXPECT_THAT(std::get<Error>(reply->body).message, HasSubstr("engine 'engine'"));
   EXPECT_THAT(std::get<Error>(reply->body).message, HasSubstr("silent"));
+}
+
+/// What people are told of memory that is back.
+std::vector<std::string> returned(const World& world) {
+  std::vector<std::string> told;
+  for (const Note& note : world.notes) {
+    if (note.text.find("zeroed and free") != std::string::npos) told.push_back(note.text);
+  }
+  return told;
+}
+
+TEST(ControllerDeaths, TheReturnOfARegionIsToldOnceItIsZeroed) {
+  World world(small_pool());
+  const EngineId engine = world.attach({}, DomainId(1), true);
+  ASSERT_EQ(world.code(world.command(engine, AllocateRegion{Bytes(8192)})), ErrorCode::kOk);
+  world.die(engine);
+  world.pass(milliseconds(3));
+  world.bury(engine);
+  world.pass(milliseconds(4));
+  world.feed(Tick{});
+  EXPECT_THAT(returned(world), testing::IsEmpty());
+  world.fail_copies = 1;
+  world.finish_copies(1);
+  EXPECT_THAT(returned(world), testing::IsEmpty()) << "it could not be zeroed";
+  world.finish_copies();
+  EXPECT_THAT(returned(world),
+              testing::ElementsAre("the memory of engine 'engine', 8192 bytes, is zeroed and free "
+                                   "7.0 ms after its end was noticed"));
+}
+
+TEST(ControllerDeaths, TheReturnOfBlocksIsToldOnceNoCopyTouchesThem) {
+  World world(small_pool(2, 64));
+  const EngineId victim = world.attach(small_model());
+  const EngineId asker = world.attach({}, DomainId(1), true);
+  ASSERT_EQ(world.submit(victim, 1, 24, 8), ErrorCode::kOk);
+  world.step_until_granted(victim);
+  world.run_and_step(victim);
+  (void)world.command(asker, AllocateRegion{Bytes(4096)}, seconds(60));
+  world.run_and_step(victim);  // its blocks make way: copies are under way
+  ASSERT_GT(world.last_copied, 0u);
+  world.die(victim);
+  world.bury(victim);
+  EXPECT_THAT(returned(world), testing::IsEmpty());
+  world.finish_copies(1);
+  EXPECT_THAT(returned(world), testing::IsEmpty());
+  world.finish_copies();
+  EXPECT_THAT(returned(world), testing::SizeIs(1));
+}
+
+TEST(ControllerDeaths, WhoHeldNothingHasNothingToReturn) {
+  World world(small_pool());
+  const EngineId engine = world.attach(small_model());
+  world.die(engine);
+  world.bury(engine);
+  world.finish_copies();
+  EXPECT_THAT(returned(world), testing::IsEmpty());
 }
 
 /// Shapes that differ in the bytes of a token.
