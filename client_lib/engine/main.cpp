@@ -42,8 +42,9 @@ Result<Weights> load(const Options& options) {
   return random_weights(shape);
 }
 
-/// Of the weights' bytes: a second for each gigabyte. The number moves where this engine makes
-/// other KV of the same weights and tokens, or lays it out otherwise.
+/// Identifies the model by its weights' bytes, which takes a second for each gigabyte. The number
+/// in `engine` changes whenever this engine makes other KV of the same weights and tokens, or lays
+/// it out otherwise.
 Result<std::string> identity_of(const Options& options) {
   const std::string engine = "kvd-engine 1 ";
   if (options.model_file.empty()) return engine + "random " + options.random_model;

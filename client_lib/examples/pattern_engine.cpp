@@ -129,7 +129,8 @@ Status PatternEngine::start_over() {
 
 Status PatternEngine::iterate() {
   const auto begin = Clock::now();
-  // Of a group whose session ends with this step, if another rank is quicker.
+  // In a group another rank may be quicker and end the session with this step, so the rotations are
+  // read before it.
   if (open_.empty() && options_.group.ranks > 0) read_rotations();
   const auto step = client_.step(reports_, iteration_, 0, left());
   if (!step.ok()) return step.error();

@@ -19,7 +19,7 @@
 
 namespace kvd::client {
 
-/// Who asks the daemon to be let in.
+/// What a client tells the daemon when it asks to be let in.
 struct Introduction {
   std::string endpoint;  ///< attach socket
   std::string name;

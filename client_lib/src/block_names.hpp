@@ -28,7 +28,7 @@ class BlockNames {
   /// Errors: InvalidArgument where the blocks have no tokens.
   Result<std::vector<wire::BlockName>> begin(RequestId request, const kvd_client::Content& content,
                                              Tokens prompt, Tokens block_tokens);
-  /// Those that more tokens fill. Errors: NotFound for a request without content.
+  /// The names of the blocks that more tokens fill. Errors: NotFound for a request without content.
   Result<std::vector<wire::BlockName>> extend(RequestId request,
                                               std::span<const std::uint32_t> tokens);
   void end(RequestId request) { told_.erase(request); }

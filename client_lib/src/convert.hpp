@@ -26,7 +26,7 @@ wire::ScheduleBody to_wire(const kvd_client::ScheduleInput& input);
 wire::TargetBody target_of(RequestId request);
 wire::TargetBody target_of(RegionId region);
 wire::TargetBody space_target(RegionId space);
-/// So many bytes of regions of an earlier boot.
+/// The target that stands for so many bytes of regions of an earlier boot.
 wire::TargetBody orphaned_target(Bytes bytes);
 
 kvd_client::SessionInfo to_public(const wire::Welcome& welcome);

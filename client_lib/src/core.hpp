@@ -44,7 +44,7 @@ class Core {
   Result<kvd_client::Region> allocate_region(std::uint64_t bytes, Nanoseconds timeout);
   Status free_region(std::uint64_t id, Nanoseconds timeout);
 
-  // Of regions that grow and shrink: core_spaces.cpp.
+  // Regions that grow and shrink are in core_spaces.cpp.
   Result<kvd_client::Region> reserve_region(std::uint64_t bytes, Nanoseconds timeout);
   Result<std::uint64_t> grow_region(std::uint64_t id, std::span<const std::uint32_t> positions,
                                     Nanoseconds timeout);
@@ -158,9 +158,9 @@ class Core {
 
 /// A region that could not be taken is handed back even when the caller's time is over.
 inline constexpr Nanoseconds kReturnTimeout = std::chrono::milliseconds(100);
-/// Of one that nobody maps any more.
+/// Hands back a region that nobody maps any more.
 Status finish_region(Session& session, RegionId region, TimePoint deadline);
-/// Of one that nobody took.
+/// Hands back a region that nobody took.
 Status return_region(Session& session, RegionId region, TimePoint deadline);
 Error no_region(std::uint64_t id);
 /// Hands back regions whose allocation was given up but whose slabs came all the same.

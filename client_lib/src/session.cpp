@@ -17,7 +17,7 @@ namespace {
 
 constexpr Nanoseconds kGoodbyeTimeout = std::chrono::milliseconds(100);
 constexpr Nanoseconds kLongestWayBack = std::chrono::milliseconds(50);
-/// Of a layer_mark.
+/// A layer_mark has room for iterations below this.
 constexpr std::uint64_t kMaxIteration = std::uint64_t{1} << 48;
 
 /// How long the daemon may take, so that its own answer, which names the remedy, is here before the

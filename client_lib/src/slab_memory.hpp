@@ -22,7 +22,7 @@ class SlabRange {
   /// Once everything is mapped and before anything touches it. Precondition: no gap.
   virtual Status open() { return {}; }
 
-  // Of a range whose slabs come and go, in place of the two above.
+  // A range whose slabs come and go uses these in place of the two above.
   /// Maps what stands at `from_offset` of another range of the same memory here as well, ready to
   /// be used. Precondition: nothing stands here.
   virtual Status map_from(Bytes offset, Bytes size, const SlabRange& from, Bytes from_offset) = 0;
@@ -33,7 +33,8 @@ class SlabRange {
   /// given back at once, and there are private zeros in its place. False: it cannot.
   virtual bool forsake() { return false; }
 
-  /// Of host memory a pointer, of a GPU's a device pointer that no CPU instruction may follow.
+  /// A pointer into host memory, or a device pointer to a GPU's memory, which no CPU instruction
+  /// may follow.
   [[nodiscard]] virtual std::byte* data() const = 0;
   [[nodiscard]] virtual Bytes size() const = 0;
   /// The GPU it is memory of, by this process's count; kNoDevice: host memory.

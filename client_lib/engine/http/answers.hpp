@@ -18,7 +18,7 @@ class AnswerWriter {
   AnswerWriter(std::string id, std::string model, std::uint64_t prompt_tokens)
       : id_(std::move(id)), model_(std::move(model)), prompt_tokens_(prompt_tokens) {}
 
-  /// So many tokens of the prompt did not have to be computed.
+  /// Sets how many tokens of the prompt did not have to be computed.
   void found(std::uint64_t tokens) { cached_ = tokens; }
 
   /// A chunk with one token.

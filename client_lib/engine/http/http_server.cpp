@@ -140,7 +140,8 @@ class Shared : public std::enable_shared_from_this<Shared> {
   const ModelCard model_;
   std::mutex mutex_;
   Scheduler* scheduler_;
-  // Of its own, as the last copy of an answer may go under any lock of the scheduler.
+  // The answers have a mutex of their own, because the last copy of an answer may be destroyed
+  // under any lock of the scheduler.
   std::mutex answers_mutex_;
   std::condition_variable all_sent_;
   std::size_t open_answers_ = 0;

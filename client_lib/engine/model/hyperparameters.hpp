@@ -38,7 +38,8 @@ struct Hyperparameters {
 /// naming the number.
 [[nodiscard]] Status check(const Hyperparameters& model);
 
-/// Of a model file. Errors: Unsupported for another architecture or a feature this engine lacks.
+/// Reads them from a model file. Errors: Unsupported for another architecture or a feature this
+/// engine lacks.
 [[nodiscard]] Result<Hyperparameters> read_hyperparameters(const Gguf& file);
 
 /// From "layers=4,hidden=256,heads=8,kv_heads=4,ff=768,vocab=256,context=8192"; what is left out

@@ -40,8 +40,8 @@ class TokenSink {
  public:
   virtual ~TokenSink() = default;
   virtual void accepted() = 0;
-  /// So many tokens of the prompt were found computed, by now. Again where more were; not after
-  /// the first token.
+  /// Says how many tokens of the prompt were found computed by now. It is called again where more
+  /// were found, but not after the first token.
   virtual void found(std::uint64_t tokens) = 0;
   virtual void token(const Piece& piece) = 0;
   /// `tail`: text that was held back as the possible beginning of a stop, and is none.

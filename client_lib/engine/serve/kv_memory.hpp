@@ -31,7 +31,7 @@ struct Grant {
 /// Whether the engine had to wait for something.
 enum class Waited : bool { kNo, kYes };
 
-/// Who may run, and the memory they run in: kvd's, or this process's own.
+/// Decides which requests may run, and owns the memory they run in: kvd's, or this process's own.
 /// Owner:  the scheduler's thread; ready(), done() and intact() the one that computes, beside it.
 /// Errors: Unavailable when all requests are lost and have to be submitted again; what else a call
 ///         returns concerns that call.

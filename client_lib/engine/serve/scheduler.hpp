@@ -125,7 +125,7 @@ class Scheduler {
   std::optional<TimePoint> away_since_;
   bool stop_ = false;
 
-  // Of the thread that runs.
+  // These belong to the thread that runs.
   Jobs jobs_;
   std::vector<kvd_client::StepReport> reports_;
   std::optional<Grant> next_;              ///< agreed upon and not begun; has something to run

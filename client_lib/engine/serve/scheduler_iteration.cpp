@@ -35,7 +35,8 @@ Status Scheduler::iterate() {
     advance(runs, *outcome.logits);
     return planned;
   }
-  // Who of the two heard of the daemon's end is left to chance; it is what counts.
+  // Either of the two may be the first to hear of the daemon's end, and that error is the one to
+  // report.
   return planned.code() == ErrorCode::kUnavailable ? planned : outcome.logits.error();
 }
 

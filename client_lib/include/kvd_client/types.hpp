@@ -275,7 +275,7 @@ struct CacheOptions {
   std::vector<BlockPiece> pieces;  ///< of a block, in the order in which they are kept
 };
 
-/// Of a copy between a region and the cache.
+/// The state of a copy between a region and the cache.
 enum class TicketState : std::uint8_t {
   kPending = 0,
   kDone = 1,

@@ -17,7 +17,7 @@ from .errors import InvalidArgument
 
 _TIMEOUT_S = 5.0
 _FINISHED = 1
-_MOST_BLOCKS = 1 << 24  # of a row of a table
+_MOST_BLOCKS = 1 << 24  # in a row of a table
 _REPORT = struct.Struct("<QQII")
 assert _REPORT.size == ctypes.sizeof(_abi.StepReport)
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # What requests want is added up so often at most, and chunks are looked through.
 _LOOK_S = 0.02
-# Of an answer each request is expected to need so many blocks more before growth comes.
+# Growth takes a while to come, so each request is expected to need this many blocks more of its answer
+# before it does.
 _AHEAD_BLOCKS = 2
 # How long a step may wait for growth instead of preempting: until kvd has heard that it is wanted, and
 # once it has granted it.

@@ -95,7 +95,7 @@ NAMES = (
     Name("vllm.v1.worker.cpu_model_runner", "CPUModelRunner.initialize_kv_cache_tensors", None,
          "kv_cache_allocation_context"),
     Name("vllm.v1.worker.gpu.attn_utils", "init_kv_cache", None, "kv_cache_allocation_context"),
-    # Of stored and parked blocks.
+    # These are for stored and parked blocks.
     Name(_BASE, "KVConnectorBase_V1.has_pending_block_frees", ("self",)),
     Name(_BASE, "KVConnectorBase_V1.handle_preemptions", ("self", "kv_connector_metadata")),
     Name(_BASE, "KVConnectorWorkerMetadata.aggregate", ("self", "other")),
@@ -125,7 +125,8 @@ NAMES = (
     Name(_SCHEDULER, "Scheduler.__init__", None,
          "kv_transfer_config.kv_load_failure_policy"),
     Name(_SCHEDULER, "Scheduler._update_from_kv_xfer_finished", None, "update_connector_output"),
-    # Of what names blocks: what is loaded, vLLM's hash of tokens, and that its prefix cache was emptied.
+    # These are for naming blocks: what is loaded, vLLM's hash of tokens, and that its prefix cache was
+    # emptied.
     Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.get_model", ("self",)),
     Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.get_draft_model", ("self",)),
     Name("vllm.config", "CompilationConfig.static_forward_context"),
@@ -140,8 +141,8 @@ NAMES = (
          "request.block_hashes[-1]"),
     Name("vllm.v1.request", "Request.__init__", None, "self._block_hasher"),
     Name(_POOL, "BlockPool.reset_prefix_cache", ("self",), "self.cached_block_hash_to_block = "),
-    # Of an elastic KV cache: what is said at the start, that blocks may be claimed, when the sides are
-    # called, and that vLLM pads with block 0.
+    # These are for an elastic KV cache: what is said at the start, that blocks may be claimed, when the
+    # sides are called, and that vLLM pads with block 0.
     Name(_BASE, "KVConnectorBase_V1.get_handshake_metadata", ("self",)),
     Name(_BASE, "KVConnectorHandshakeMetadata"),
     Name(_BASE, "KVConnectorBase_V1.set_xfer_handshake_metadata", ("self", "metadata")),
@@ -165,7 +166,7 @@ NAMES = (
     Name(_SCHEDULER, "Scheduler.has_requests", None, "self.connector.has_pending_push_work()"),
     Name("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._build_attention_metadata", None,
          "fill_(NULL_BLOCK_ID)"),
-    # Of the scheduler classes: not public.
+    # These are for the scheduler classes, which are not public.
     Name("vllm.v1.core.sched.async_scheduler", "AsyncScheduler._update_after_schedule"),
     Name(_SCHEDULER, "Scheduler.schedule", ("self", "throttle_prefills"),
          "token_budget = self.max_num_scheduled_tokens"),

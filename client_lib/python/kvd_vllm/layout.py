@@ -31,7 +31,7 @@ class CacheShape(NamedTuple):
     windows: tuple[int, ...]  # of each KV cache group: how many tokens it looks back; 0: to the first
 
 
-# Of a block all is written once its tokens are computed, and none after that.
+# All of a block in these caches is written by the time its tokens are computed, and nothing after it.
 _WHOLE = ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec")
 
 

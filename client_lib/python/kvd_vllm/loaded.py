@@ -81,7 +81,7 @@ class Weights:
         self._take = take
         self._glances = glances
         self._clock = clock
-        self._cost_s = self._least_cost_s = math.inf  # of a look: the last one, and the fastest
+        self._cost_s = self._least_cost_s = math.inf  # what a look takes: the last, and the fastest
         self._note()
         self._is_changed()
         self._looked = self._stepped = clock()

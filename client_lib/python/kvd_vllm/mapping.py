@@ -83,7 +83,7 @@ class Mapper:
         self._parts: dict[int, int] = {}  # chunks with memory, and how kvd names it
         self._spoilt: set[int] = set()  # chunks of which it is not known whether they have memory
         self._leaving: list[int] = []
-        self._unheard: set[int] = set()  # of these, chunks that the scheduler's side never heard of
+        self._unheard: set[int] = set()  # leaving chunks that the scheduler's side never heard of
         self._fenced: list[tuple[Any, list[int]]] = []
         # Between the step's thread and this object's own.
         self._lock = threading.Lock()

@@ -57,8 +57,8 @@ class Names:
         self._look = False
         self._known: dict[AdapterKey, Adapter] = {}
         self._asked: dict[AdapterKey, LoRARequest] = {}
-        # Of an adapter that vLLM's own prefix cache takes for one: all that it has been since that was
-        # empty.
+        # Maps an adapter, as vLLM's own prefix cache tells adapters apart, to all contents that it has
+        # had since that cache was emptied.
         self._contents: dict[tuple[str, str], set[bytes]] = {}
         self._waits_since: float | None = None
         self._loras: dict[str, tuple[AdapterKey, float]] = {}  # by request, and since when

@@ -35,7 +35,8 @@ _FORGET_S, _MANY_FORGOTTEN = 0.25, 1024
 _MOST_ENDS = 4
 # No block has this name: what is loaded under it fails, and is computed.
 _NOWHERE = bytes(32)
-# Of parks that kvd could not be told to forget; what it holds for a session ends with that.
+# Bounds the list of parks that kvd could not be told to forget. What kvd holds for a session ends with
+# the session.
 _MOST_FORGOTTEN = 100_000
 
 
@@ -115,7 +116,7 @@ class Planner:
         self._pool: BlockPool | None = None
         self._engine = uuid.uuid4().bytes
         self.names = Names(len(windows), clock, patience_s)
-        self._cached: object = None  # of vLLM's prefix cache: another one each time that it was emptied
+        self._cached: object = None  # vLLM's prefix cache; it is another one each time that it was emptied
         self._number = 0
         self._requests: dict[str, Request] = {}
         self._new: list[Copy] = []
