@@ -15,7 +15,7 @@ namespace kvd::digest {
 class PickleWriter {
  public:
   void clear() { text_.clear(); }
-  /// Of one value. The next call may change it.
+  /// The pickle of the one value that was written. The next call may change it.
   [[nodiscard]] std::span<const std::uint8_t> text() {
     constexpr std::uint8_t kStop = '.', kProtocol = 0x80, kFrame = 0x95;
     std::vector<std::uint8_t> all = {kProtocol, 5, kFrame};

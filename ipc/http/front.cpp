@@ -159,7 +159,7 @@ void Front::accept() {
     const auto [it, added] = connections_.emplace(
         id, Connection{std::move(socket), RequestReader(options_.limits.request),
                        clock_.now() + options_.limits.arrival});
-    // Who has sent already is served now, before anybody can push it out.
+    // A client that has sent already is served now, before anybody can push it out.
     if (added) read(it);
   }
 }

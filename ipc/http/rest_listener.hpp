@@ -11,7 +11,7 @@
 
 namespace kvd::http {
 
-/// Of the answer to a request that has none yet: what of it waits for the client.
+/// The outcome of the answer to a request that has none yet; it counts what waits for the client.
 [[nodiscard]] std::shared_ptr<const Outcome> outcome_of(const web::http::http_request& request);
 
 /// A listener of cpprestsdk to which Front does the listening: that library's own server can be

@@ -48,7 +48,7 @@ class ServedClientPage {
   /// What the daemon sleeps on; taken by the engine that rings.
   [[nodiscard]] std::atomic<std::uint64_t>& progress_wanted() { return page().progress_wanted; }
 
-  /// Of the ticket with the number.
+  /// The word of the ticket with the number.
   [[nodiscard]] std::atomic<std::uint64_t>& cache_ticket(std::uint64_t number) {
     return page().cache_tickets[number % kCacheTickets];
   }

@@ -49,9 +49,10 @@ struct ClientPage {
   alignas(kCacheLine) std::atomic<std::uint64_t> progress_wanted;
   std::uint8_t reserved[1592];
 
-  /// Of the copies that a cache of the session makes: a wire::ticket_word() at its number modulo
-  /// their count. Written by the daemon once it has taken the command, and once all bytes of a copy
-  /// are in place or none will come any more; by the engine for a ticket that the daemon never got.
+  /// States of the copies that a cache of the session makes: each is a wire::ticket_word() at its
+  /// number modulo their count. The daemon writes one when it has taken the command, and again when
+  /// all bytes of the copy are in place or none will come any more. The engine writes one for a
+  /// ticket that the daemon never got.
   std::atomic<std::uint64_t> cache_tickets[kCacheTickets];
 };
 static_assert(sizeof(ClientPage) == kClientPageBytes &&

@@ -17,7 +17,7 @@
 namespace kvd::shm {
 
 constexpr std::uint32_t kRingMagic = 0x4752564bu;  // "KVRG"
-/// Of each direction; room for two of the largest frames.
+/// The size of the ring of each direction, with room for two of the largest frames.
 constexpr std::size_t kRingBytes = std::size_t{512} * 1024;
 
 /// One direction of a ring pair: a queue of frames with one writer and one reader. Positions count

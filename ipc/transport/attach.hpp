@@ -24,7 +24,7 @@ namespace kvd::transport {
 
 constexpr std::size_t kMaxFdsPerFrame = 4;
 
-/// Who is at the other end, as the kernel says.
+/// Identifies the process at the other end, as the kernel says.
 struct PeerIdentity {
   pid_t pid = 0;
   uid_t uid = 0;

@@ -27,7 +27,7 @@ constexpr std::size_t kMostFdsSent = 253;
 /// Errors: InvalidArgument for an empty path or one over 107 bytes.
 [[nodiscard]] Result<sockaddr_un> unix_address(const std::string& path);
 
-/// Who connected, as the kernel says. Errors: PeerGone.
+/// Identifies the process that connected, as the kernel says. Errors: PeerGone.
 [[nodiscard]] Result<ucred> peer_credentials(int socket);
 
 /// The descriptors that came with a message.

@@ -120,7 +120,7 @@ ZmtpPeer::Piece ZmtpPeer::next(Bytes bytes, std::vector<std::byte>& answer) {
   return {taken, false, body};
 }
 
-// Of all versions the first ten bytes, and since version 2 the eleventh, mean the same.
+// The first ten bytes mean the same in all versions, and the eleventh does since version 2.
 ZmtpPeer::Piece ZmtpPeer::take_greeting(Bytes bytes, std::vector<std::byte>& answer) {
   const bool versioned = (bytes.empty() || bytes[0] == kGreeting[0]) &&
                          (bytes.size() < kVersionAt || bytes[9] == kGreeting[9]) &&

@@ -72,7 +72,7 @@ Status encode(const CommandHeader& header, MessageType type, const SpaceCommand&
                      {view_of(body), space.positions.bytes()}, out);
 }
 
-/// Of a body without entries: the POD itself, or nothing.
+/// Encodes a body without entries: the POD itself, or nothing.
 template <class Body>
 Status encode(const CommandHeader& header, MessageType type, const Body& body, FrameBuffer& out) {
   const auto wire_type = static_cast<std::uint16_t>(type);

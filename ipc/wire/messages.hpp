@@ -465,9 +465,9 @@ struct CacheModelBody {
 };
 static_assert(sizeof(CacheModelBody) == 200);
 
-/// Of cache open and space open: its number. Of lookup: how many leading ones there are. Of store
-/// and load: how many are copied. Of drop: how many there were. Of a region put behind a space: its
-/// slabs. Of share: bytes.
+/// What a command returns as a number. Cache open and space open: the new object's number. Lookup:
+/// how many leading blocks there are. Store and load: how many are copied. Drop: how many there
+/// were. A region put behind a space: its slabs. Share: bytes.
 struct ValueReplyBody {
   std::uint64_t value = 0;
 };
