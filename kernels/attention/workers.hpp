@@ -36,7 +36,7 @@ class Workers {
   std::uint64_t round_ = 0;
   std::size_t busy_ = 0;
   bool stop_ = false;
-  // Of the loop under way; written only while nobody is busy.
+  // These describe the loop under way and are written only while nobody is busy.
   const Range* work_ = nullptr;
   std::size_t items_ = 0;
   std::size_t pieces_ = 1;

@@ -10,7 +10,7 @@ KVD_EMBED_DEVICE_IMAGE(kvd_slot_kernels, KVD_SLOT_KERNELS_IMAGE, KVD_SLOT_KERNEL
 namespace kvd::kernels::cuda {
 namespace {
 
-// Of slot_kernels.cu.
+// These must equal the constants in slot_kernels.cu.
 constexpr unsigned kThreads = 256;
 constexpr std::int64_t kChunk = 16384;
 constexpr std::int64_t kUnit = 16;

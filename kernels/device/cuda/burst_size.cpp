@@ -8,7 +8,7 @@ namespace {
 
 // A PCIe 4 link, the slowest that is common: a burst that is too long in time is what hurts.
 constexpr double kFirstBytesPerSecond = 25e9;
-// Of bursts, for one measurement.
+// One measurement adds up bursts until they have taken this long.
 constexpr Nanoseconds kMeasured = std::chrono::microseconds(500);
 
 }  // namespace

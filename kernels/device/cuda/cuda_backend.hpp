@@ -62,7 +62,7 @@ class CudaBackend final : public DeviceBackend {
   [[nodiscard]] Status adopt_page(void* address, Bytes size) override;
   void release_page(void* address) override;
   [[nodiscard]] Status health() const override;
-  /// Of registered memfds; what the driver made ends with the process.
+  /// Whether host memory is of registered memfds; what the driver made ends with the process.
   [[nodiscard]] bool reopens_slabs() const override;
   [[nodiscard]] std::string kind() const override { return "cuda"; }
 

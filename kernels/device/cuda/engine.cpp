@@ -10,7 +10,7 @@
 namespace kvd::kernels::cuda {
 namespace {
 
-// Of a queue that has nothing to do.
+// A queue that has nothing to do stops within this time.
 constexpr Nanoseconds kIdleStop = std::chrono::seconds(5);
 
 // `extent` as copies out of `size` bytes of zeros at `zeros`.
@@ -113,7 +113,7 @@ Status Engine::copy(const HbmSlab& to, const HbmSlab& from, std::span<const Slab
                                         setup_->get());
     if (queued != CUDA_SUCCESS) break;
   }
-  // Those before the one that was refused are under way.
+  // The copies before the one that was refused are under way.
   Status ended = settle(kWhat);
   KVD_TRY(world_.health.check(queued, kWhat));
   return ended;

@@ -65,7 +65,8 @@ class Engine {
   Engine(const EngineWorld& world, PrimaryContext context);
   Status open();
   Status try_copies();
-  /// Of what was queued in setup_. Whatever the reason of a failure, it may still be on its way.
+  /// Waits for what was queued in setup_. Whatever the reason of a failure, it may still be on its
+  /// way.
   Status settle(const char* what);
 
   const EngineWorld world_;

@@ -26,7 +26,7 @@ struct CopyList {
 /// copy engines get slow.
 class ExtentCursor {
  public:
-  /// Of one list; bounds what a batch of tiny extents costs in one call.
+  /// The most copies in one list; it bounds what a batch of tiny extents costs in one call.
   static constexpr std::size_t kMostCopies = 4096;
   static constexpr Bytes kSmallPiece = kKiB * 64;
 

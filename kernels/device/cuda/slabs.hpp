@@ -80,7 +80,7 @@ class DramSlab {
  public:
   [[nodiscard]] static Result<DramSlab> create(const Driver& driver, HostMemoryRequest request,
                                                const Capabilities& capabilities);
-  /// Of an earlier process: HostMemory::reopen.
+  /// Opens the memory of an earlier process again, as HostMemory::reopen does.
   [[nodiscard]] static Result<DramSlab> reopen(const Driver& driver,
                                                const HostMemoryRequest& request, UniqueFd memory,
                                                bool zeroed, const Capabilities& capabilities);
