@@ -157,7 +157,7 @@ bool Admission::holds_all(const Session& session) {
   return Blocks(lacks) <= supply_blocks(session);
 }
 
-// Of several devices, as many on each as the scarcest has.
+// With several devices, the scarcest one bounds how many blocks each can take.
 Blocks Admission::supply_blocks(const Session& session) {
   const Bytes slot = session.shape.slot_bytes();
   if (!session.devices().several()) return Blocks(supply_.of(session.share()) / slot);

@@ -8,10 +8,10 @@
 
 namespace kvd::core {
 
-/// Who may prefill: asks the admission policy about one engine's queue at each of its steps. It
-/// acts by holding waiting requests back and by bounding the prompt tokens of a step. A prompt that
-/// prefills layer by layer retains no layers: it leaves after its first token and comes back whole,
-/// because the link carries few of an overload's blocks (rotation.cpp).
+/// Decides which requests may prefill: asks the admission policy about one engine's queue at each
+/// of its steps. It acts by holding waiting requests back and by bounding the prompt tokens of a
+/// step. A prompt that prefills layer by layer retains no layers: it leaves after its first token
+/// and comes back whole, because the link carries few of an overload's blocks (rotation.cpp).
 ///
 /// Source: LayerKV Algorithm 1 (the policy); kvd design (what becomes of its answer).
 ///

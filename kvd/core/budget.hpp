@@ -22,7 +22,7 @@ class Budget {
 
   /// What one step may move: rotation.b_xfer, or what the link carries in a mean step.
   [[nodiscard]] Bytes per_step(DeviceId device) const;
-  /// Of all the engine's links together.
+  /// Adds up all links of the engine.
   [[nodiscard]] Bytes per_step(const Session& session) const;
   void refill(DeviceId device);
   /// Drops what the time since the last refill would have added.

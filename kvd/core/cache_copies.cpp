@@ -19,7 +19,7 @@ void CacheCopies::make_ahead() {
   }
 }
 
-// Those of a group on several devices are left to the copies that its requests make.
+// Rows of a group on several devices are left to the copies that its requests make.
 void CacheCopies::start(store::RowId row) {
   const std::vector<store::BlockId>& blocks = store_.blocks.row(row).blocks;
   const auto hbm = [&](store::BlockId id) { return store_.blocks.block(id).at[0]; };

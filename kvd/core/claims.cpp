@@ -50,7 +50,7 @@ void Claims::serve(DomainId domain) {
   }
 }
 
-// Those who run there wait for others to end, and nothing is on its way out.
+// The requests that run there wait for others to end, and nothing is on its way out.
 bool Claims::is_curbed(Share share) {
   bool curbed = false;
   requests_.each_inside_on(
@@ -85,8 +85,8 @@ ErrorCode Claims::serve_claim(Request& request) {
   return code;
 }
 
-// Of the slabs that others have, the one that is emptied with the least ado. False when there are
-// bytes enough, but nobody can leave the slabs they are in.
+// Empties the slab of another class that costs the least work. False: there are bytes enough, but
+// nobody can leave the slabs they are in.
 bool Claims::relieve_class_pressure(const Request& request) {
   const Session& session = requests_.session_of(request);
   for (const DeviceId device : session.devices().all()) {
@@ -266,7 +266,7 @@ Request* Claims::latest_paused(Share share) {
   return latest;
 }
 
-// Of its devices the first that has no block for each of its groups there; else the first.
+// The first of its devices that lacks a block for one of its groups there; otherwise the first.
 Share Claims::short_share(const Session& session) const {
   const DomainId domain = session.info.domain;
   for (const DeviceId device : session.devices().all()) {

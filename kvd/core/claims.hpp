@@ -15,8 +15,8 @@
 
 namespace kvd::core {
 
-/// Who gets the HBM that is free: claims in their order, running requests that grow, and who gives
-/// way when nobody could grow any more.
+/// Decides who gets the HBM that is free: it serves claims in their order, lets running requests
+/// grow, and chooses who gives way when nobody could grow any more.
 ///
 /// Source: kvd/DESIGN.md "A step"; vLLM's rule for a full cache (the latest arrival gives way).
 ///

@@ -23,7 +23,7 @@ class Classes {
   /// make way. QuotaExceeded: its engines have its share of them; InvalidArgument as
   /// Tiers::add_class.
   [[nodiscard]] Result<ClassId> of(const ModelClass& shape, DomainId domain);
-  /// Of blocks that are there already.
+  /// The class of blocks that are there already.
   [[nodiscard]] Result<ClassId> of(const ModelClass& shape);
   /// None: it is not known.
   [[nodiscard]] std::optional<ModelClass> shape(ClassId model_class) const;
@@ -31,7 +31,7 @@ class Classes {
   void forget_unused();
 
  private:
-  /// Those that engines of each domain have.
+  /// The classes that engines of each domain use.
   [[nodiscard]] std::map<DomainId, std::set<ClassId>> in_use() const;
   /// Shapes in which the domain has slabs.
   [[nodiscard]] std::set<ClassId> with_slabs(DomainId domain) const;

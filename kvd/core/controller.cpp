@@ -96,7 +96,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  },
                  [&](const PlanReady& e) { parts.plans.on_plan(e); },
                  [&](const SlabRenewed& e) { house_->on_slab_renewed(e); },
-                 // Who waited for it goes on.
+                 // Requests that waited for the disk go on.
                  [&](const DiskOpened& e) {
                    house_->ground.disk.on_opened(e);
                    parts.claims.serve_everyone();

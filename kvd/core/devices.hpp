@@ -48,7 +48,7 @@ class Devices {
   [[nodiscard]] DeviceId of_rank(std::uint32_t rank) const {
     return several() ? by_rank_.at(rank) : first();
   }
-  /// Of so many ranks, those on the device.
+  /// How many of so many ranks are on the device.
   [[nodiscard]] std::uint32_t ranks_on(DeviceId device, std::uint32_t ranks) const {
     if (!several()) return device == first() ? ranks : 0;
     return static_cast<std::uint32_t>(std::count(by_rank_.begin(), by_rank_.end(), device));

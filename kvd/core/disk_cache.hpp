@@ -158,12 +158,12 @@ class DiskCache {
   /// How long a request with so many tokens to compute waits for what the files hold to be known.
   [[nodiscard]] Nanoseconds opening_patience(const Session& session, std::int64_t tokens) const;
   [[nodiscard]] Asked asked_by(const Request& request, const store::KeySpace& space) const;
-  /// Those of the chain from block `first` on, to `end` at most, that follow each other, and that
+  /// The rows of the chain that follow each other from block `first` on, up to `end`, and that
   /// nobody reads yet.
   [[nodiscard]] std::vector<Row> found(const Disk& disk, const Asked& asked, std::size_t first,
                                        std::size_t end, std::size_t most) const;
-  /// Of the rows that `all` is about, so many are computed while at most `rows` of those behind are
-  /// read; all of them: that gains nothing.
+  /// How many of the rows that `all` is about are computed while at most `rows` of those behind are
+  /// read. All of them: reading gains nothing.
   [[nodiscard]] std::int64_t head_of(const Request& request, const planner::LoadCosts& all,
                                      std::int64_t rows) const;
   /// Reads that may be ordered besides those under way.
@@ -174,7 +174,7 @@ class DiskCache {
   /// the run that brings them.
   std::uint64_t read(const Asked& asked, std::size_t known, std::vector<Row> rows,
                      planner::Seconds patience, bool behind);
-  /// So many of the rows that DRAM has room for get slots; the others go.
+  /// Gives slots to as many of the rows as DRAM has room for, and drops the others.
   void take_dram(const Disk& disk, const Asked& asked, std::vector<Row>& rows);
   [[nodiscard]] planner::LoadCosts costs(const Disk& disk, const Asked& asked,
                                          std::size_t rows) const;

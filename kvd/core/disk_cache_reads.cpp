@@ -299,7 +299,7 @@ void DiskCache::end(std::uint64_t id) {
   ended_.push_back(id);
 }
 
-// Of a chain the leading rows that came; without them, those behind are of no use.
+// In a chain only the leading rows that came are taken: those behind a missing one are of no use.
 std::vector<SlotId> DiskCache::adopt(Run& run) {
   std::vector<SlotId> known;
   if (run.dropped) return known;
@@ -321,8 +321,8 @@ std::vector<SlotId> DiskCache::adopt(Run& run) {
   return known;
 }
 
-// Of a load that was given up nobody knows when it would have ended: as if it had gone on like
-// that.
+// Nobody knows when a load that was given up would have ended, so it is taken to have gone on at
+// the same pace.
 void DiskCache::measure(Disk& disk, const Run& run, double seconds) {
   const auto arrived = static_cast<double>(
       std::count_if(run.rows.begin(), run.rows.end(), [](const Row& row) { return row.here; }));

@@ -33,7 +33,7 @@ class Drains {
   Drains(Context& context, Requests& requests, RequestMemory& memory)
       : context_(context), requests_(requests), memory_(memory) {}
 
-  /// Of an engine that is not there: nothing.
+  /// Does nothing for an engine that is not there.
   void on_drain(const Drain& drain);
   /// Unavailable while the whole node drains.
   [[nodiscard]] Status takes_engines() const;
@@ -47,7 +47,7 @@ class Drains {
   /// None: it is in service. `left` counts its requests; of an engine that places, those that have
   /// begun; of one that kvd knows no requests of, its regions.
   [[nodiscard]] std::optional<DrainStatus> status(const Session& session) const;
-  /// Of the node; `left` counts engines that have something left.
+  /// The same for the node; `left` counts engines that have something left.
   [[nodiscard]] std::optional<DrainStatus> status() const;
 
  private:

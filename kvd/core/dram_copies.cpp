@@ -143,7 +143,8 @@ std::vector<std::uint32_t> DramCopies::spare_places(const Request& request) cons
   return places;
 }
 
-// Of requests that run: the copy can be made again, and whoever asks has no other place to go.
+// Drops copies of requests that run: such a copy can be made again, and whoever asks has no other
+// place to go.
 void DramCopies::drop(DomainId domain, Bytes needed) {
   requests_.each_inside_in(domain, [&](Request& r) {
     if (needed <= Bytes(0) || spare_copies(r) == 0) return;

@@ -29,7 +29,7 @@ struct ModelClass {
   [[nodiscard]] std::uint32_t rank_groups() const {
     return (layers + layers_per_block - 1) / layers_per_block;
   }
-  /// Of all ranks: those of rank r are r * rank_groups() and the following.
+  /// Counts the groups of all ranks: those of rank r are r * rank_groups() and the following.
   [[nodiscard]] std::uint32_t groups() const { return ranks * rank_groups(); }
   [[nodiscard]] Bytes slot_bytes() const {
     return bytes_per_token_per_layer * std::int64_t{layers_per_block} * block_tokens;

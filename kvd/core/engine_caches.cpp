@@ -39,7 +39,7 @@ Fingerprint of_size(Fingerprint fingerprint, Bytes block) {
   return fingerprint;
 }
 
-/// Of a cache with so many pieces.
+/// What a cache with so many pieces takes.
 Bytes bytes_of_pieces(std::size_t pieces) {
   return Bytes(static_cast<std::int64_t>(2 * sizeof(EngineCache) + pieces * sizeof(BlockPiece)));
 }
@@ -382,7 +382,7 @@ void EngineCaches::on_load(const Command& command, EngineCache& cache, const Cac
 
 // ---- copies -------------------------------------------------------------------------------------
 
-// Of a space slabs come and go, and a copy under way goes on with those that stood there.
+// Slabs of a space come and go, and a copy under way goes on with those that stood there.
 std::shared_ptr<const store::BlockLayout> EngineCaches::layout_of(const Session& session,
                                                                   EngineCache& cache) const {
   std::vector<SlabIndex> slabs;

@@ -74,7 +74,7 @@ class EngineCaches {
   [[nodiscard]] std::size_t parked() const { return parked_.size(); }
 
  private:
-  /// Of a ticket in the engine's page; PROTOCOL.md section 6.
+  /// The number of places for tickets in the engine's page; PROTOCOL.md section 6.
   static constexpr std::uint64_t kTicketPlaces = 256;
 
   struct Storing {
@@ -100,7 +100,7 @@ class EngineCaches {
     std::uint64_t load = 0;        ///< it is a part of this one; 0: it stands for itself
     UnderWay counts{};
   };
-  /// Of a key that copies under way store.
+  /// A key that copies under way store.
   struct Keeping {
     std::size_t copies = 0;
     Ticket dropped;  ///< it was dropped when this was the latest copy: up to it none is kept

@@ -15,8 +15,8 @@ DiskCache::Asked EngineCaches::asked_by(const Session& session, const EngineCach
   asked.block_tokens = cache.block_tokens;
   asked.saved = cache.saved;
   asked.apart = true;
-  // Who loads is not always who tells of its steps: vLLM's workers do the one, its scheduler the
-  // other.
+  // The session that loads is not always the one that tells of its steps: vLLM's workers do the
+  // first, its scheduler the second.
   const Session* told = &session;
   for (const auto& [id, other] : requests_.sessions()) {
     if (told->costs.prefill_token_s > 0) break;
@@ -79,7 +79,7 @@ void EngineCaches::go_on(std::uint64_t id) {
   const std::span<const Digest> all(load.digests);
   const std::size_t here = load.failed ? 0 : rows_.leading(load.by.space, all.subspan(load.copied));
   if (here > 0) copy_part(id, here);
-  // Of a part that was read something did not come, or has made way.
+  // Something of a part that was read did not come, or has made way.
   if (load.runs.empty() && load.copied < load.read) load.failed = true;
   if (load.runs.empty() && !load.failed && load.copied < all.size()) {
     DiskCache::Asked next = load.by;
@@ -111,7 +111,8 @@ void EngineCaches::copy_part(std::uint64_t id, std::size_t count) {
   ++load.copies;
 }
 
-// Those that waited for these, and those that had found no room beside the reads of others.
+// Wakes loads that waited for these reads, and those that had found no room beside the reads of
+// others.
 void EngineCaches::on_read() {
   const std::vector<std::uint64_t> ended = disk_.take_ended();
   if (ended.empty()) return;

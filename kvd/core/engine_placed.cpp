@@ -72,7 +72,8 @@ std::int64_t held_by_staying(const Schedule& told) {
   return std::min(blocks, told.total_blocks);
 }
 
-/// Of one that runs: what it takes in the next step, and later until its prompt is computed.
+/// The blocks that a running request takes in the next step, and later until its prompt is
+/// computed.
 std::pair<std::int64_t, std::int64_t> growth_of(const Schedule& told,
                                                 const Schedule::Request& request) {
   Tokens chunk(1);
@@ -85,7 +86,7 @@ std::pair<std::int64_t, std::int64_t> growth_of(const Schedule& told,
   return {next - held, std::max<std::int64_t>(0, blocks_for(told, all_tokens(request)) - next)};
 }
 
-/// Of so many requests, with the lists that lead to them.
+/// What the record of so many requests takes, with the lists that lead to them.
 Bytes bytes_of_known(std::size_t requests) {
   return Bytes(static_cast<std::int64_t>(2 * requests * sizeof(Placing::Known)));
 }

@@ -73,7 +73,7 @@ class EnginePlaced {
   const Drains& drains_;
   Needs& needs_;
   std::map<EngineId, Placing> engines_;
-  // Of the call in hand; kept for their memory.
+  // These are scratch for the call in hand, kept for their memory.
   std::vector<Slo> goals_;  ///< by request
   Growth growth_;
   planner::RotationSnapshot snapshot_;

@@ -12,7 +12,7 @@
 /// (kvd-plan).
 namespace kvd::core {
 
-/// Who runs; one for each device that a domain has engines on.
+/// What rotation is asked; there is one for each device that a domain has engines on.
 struct RotationInput {
   std::string domain;
   DeviceId device;
@@ -22,7 +22,7 @@ struct RotationInput {
   std::vector<RequestKey> requests;  ///< behind each entry of the snapshot
 };
 
-/// Who may prefill; one for each level 3 engine.
+/// What admission is asked; there is one for each level 3 engine.
 struct AdmissionInput {
   planner::AdmissionSnapshot snapshot;
   std::vector<RequestKey> queue;

@@ -8,7 +8,7 @@ namespace kvd::core {
 /// of copies, held commands, unsent replies, tables. What is kept for them is bounded by it, and
 /// the memory that kvd asks of a machine, a control group or a service manager has room for it.
 constexpr Bytes kKeptForEngines = kMiB * 256;
-/// Of it, frames on their way in and out; the rest is for what the Controller keeps.
+/// The part of it for frames on their way in and out; the rest is for what the Controller keeps.
 constexpr Bytes kKeptFrames = kMiB * 96;
 
 }  // namespace kvd::core

@@ -45,14 +45,15 @@ class Knowledge {
   [[nodiscard]] const std::array<double, 2>& link_rates(DeviceId device) const {
     return links_[device.value].rates;
   }
-  /// Of the slower direction; 0: one of them is not measured yet.
+  /// The rate of the slower direction; 0: one of them is not measured yet.
   [[nodiscard]] double slower_link(DeviceId device) const;
   /// The same with a guess in place of 0.
   [[nodiscard]] double link_or_default(DeviceId device) const;
   [[nodiscard]] double fetch_rate(DeviceId device) const;  ///< bytes a second into HBM
   /// An iteration of the engines on the device, without waits for layers; 0: not measured yet.
   [[nodiscard]] double mean_step_s(DeviceId device) const { return links_[device.value].step_s; }
-  /// Of requests that were rotated out and came back: how late their next token was, in seconds.
+  /// How many seconds late the next token was, on the mean, of requests that were rotated out and
+  /// came back.
   [[nodiscard]] double mean_lateness_s() const { return mean_lateness_s_; }
   /// What a token of a prompt costs; a guess until its engine's steps have shown it.
   [[nodiscard]] static double prefill_token_s(const Session& session);

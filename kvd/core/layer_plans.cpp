@@ -189,7 +189,7 @@ void LayerPlans::evict_paused(Session& session, const planner::PlacementDecision
   }
 }
 
-// Of all ranks.
+// It leaves on all ranks.
 void LayerPlans::send_away(const Session& session, Request& request, std::int32_t layer) {
   for (auto group = static_cast<std::uint32_t>(layer - 1); group < session.groups();
        group += session.shape.rank_groups()) {
@@ -361,7 +361,7 @@ Blocks LayerPlans::room_for(Session& session, const std::vector<RequestKey>& key
   return Blocks(least);
 }
 
-// Those of the first rank: all have the same away.
+// Lists the layers of the first rank: all ranks have the same layers away.
 std::vector<std::int32_t> LayerPlans::offloaded_layers(const Request& request) {
   std::vector<std::int32_t> layers;
   const std::uint32_t groups = request.session->shape.rank_groups();

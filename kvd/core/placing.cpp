@@ -18,7 +18,8 @@ constexpr double kMostDeposit = 1e9;
 
 Seconds seconds(Nanoseconds time) { return Seconds(to_seconds(time)); }
 
-/// Of a request that was not seen before: as if its tokens had come evenly.
+/// When the next token is due of a request that was not seen before, as if its tokens had come
+/// evenly.
 Seconds due_of(const Schedule::Request& told, Seconds tbt, TimePoint now) {
   const Seconds first = seconds(told.first_token.value_or(now));
   const Seconds last = std::max(first, seconds(told.last_token.value_or(now)));

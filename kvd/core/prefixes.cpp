@@ -57,7 +57,7 @@ Found Prefixes::find(Request& request) {
   request.table.set_parked(true);
   const std::uint32_t known = store_.cache.share(
       request.table, space(request), std::span(content.chain).first(asked), context_.now);
-  // Of layers that stream nothing can be brought in whole.
+  // Nothing can be brought in whole for layers that stream.
   if (request.layers.away.empty() && !disk_.brings_behind(request, space(request), asked, known) &&
       disk_.brings(request, space(request), asked, known)) {
     give_back(request);

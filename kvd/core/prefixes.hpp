@@ -37,15 +37,14 @@ class Prefixes {
   /// before, or of one that the request can never have.
   [[nodiscard]] bool tell(Request& request, const Fingerprint& fingerprint, std::uint32_t block,
                           const Digest& digest);
-  /// Of a request that has no block yet, and is about to get its first ones: what is known of its
-  /// prompt becomes its first blocks, and counts as computed. At least one token is left to
-  /// compute.
+  /// Gives a request that has no block yet its first ones: what is known of its prompt becomes
+  /// these blocks, and counts as computed. At least one token is left to compute.
   [[nodiscard]] Found find(Request& request);
   /// It did not get the rest: it holds nothing again.
   void give_back(Request& request);
 
-  /// Of a prompt that is being computed: what the disk was asked for has come behind the blocks
-  /// that it has, or will have once its iteration has ended.
+  /// Whether the disk has brought what it was asked for, behind the blocks that a prompt has, or
+  /// will have once its iteration has ended.
   [[nodiscard]] bool knows_behind(const Request& request);
   /// The same, of which no iteration runs and all blocks are named: what is known behind becomes
   /// its own, and counts as computed. kNothing: it stays as it was.
@@ -73,7 +72,7 @@ class Prefixes {
   [[nodiscard]] std::vector<store::RowId> rows(const Request& request) const;
 
  private:
-  /// Of so many blocks that are known the leading ones that can be used.
+  /// How many leading blocks of those that are known can be used.
   struct Usable {
     Found what = Found::kNothing;
     std::uint32_t blocks = 0;
@@ -84,7 +83,7 @@ class Prefixes {
   [[nodiscard]] Usable usable(const Request& request, std::uint32_t known) const;
   /// The same after the load policy has been asked.
   [[nodiscard]] Usable wanted(const Request& request, Usable usable);
-  /// So many of its blocks can be found at most: one token at least is computed.
+  /// How many of its blocks can be found at most: at least one token is computed.
   [[nodiscard]] std::size_t most(const Request& request) const;
   void free(store::SlotsByTier slots);
   [[nodiscard]] store::RowId row(const Request& request, std::uint32_t block) const;

@@ -5,7 +5,7 @@
 
 namespace kvd::core {
 
-/// Who is to leave for others. A request of the engine that steps leaves once its iteration has
+/// Decides who leaves for others. A request of the engine that steps leaves once its iteration has
 /// finished; one of another engine is promised, until that engine steps or nobody needs it any
 /// more.
 ///

@@ -78,7 +78,7 @@ bool Regions::on_release(const Command& command, const ReleaseRegion& release) {
   copies_of_regions_.unmapped(it->second, session.id);
   Spaces::forget(session, release.region);
   session.leases.regions.erase(it);
-  // Those that wait for it, on whatever devices, get their time.
+  // Requests that wait for it, on whatever devices, get their time.
   requests_.progressed(EngineId(), session.info.domain);
   context_.reply(command, Done{});
   return true;
@@ -173,7 +173,7 @@ void Regions::shrink() {
   supply_.set_shrinking(std::move(shrinking));
 }
 
-// Who is parked there comes back, or ends: nothing else takes it from there.
+// A request that is parked there comes back, or ends: nothing else takes it from there.
 void Regions::shrink_dram() {
   const auto excess_of = [&](DomainId domain) {
     const pool::HeldSlabs excess = pool::excess(store_.dram);

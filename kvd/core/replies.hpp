@@ -38,7 +38,7 @@ class Replies {
   [[nodiscard]] static Tokens prefill_tokens(const Session& session, const Request& request);
   [[nodiscard]] static Tokens until_tail(const Session& session, const Request& request);
   [[nodiscard]] TableRow table_row(const Session& session, Request& request) const;
-  /// Of a request whose blocks are all in HBM.
+  /// The slots of a request whose blocks are all in HBM.
   [[nodiscard]] std::vector<SlotId> slots_in_hbm(const Request& request) const;
   [[nodiscard]] std::vector<SlotId> row_slots(const Request& request) const;
   [[nodiscard]] static Hold hold_reason(const Request& request, bool promises);

@@ -37,7 +37,8 @@ struct LayersSeen {
   std::vector<bool> away;
 };
 
-/// Of one request. What an answer was worked out from goes by its number (Request::layers_version).
+/// Answers about the layers of one request. The version that an answer was worked out from is a
+/// number (Request::layers_version).
 struct LayerAnswers {
   LayersSeen seen;
   std::uint64_t version = 1;  ///< number of `seen`; 0: of none
@@ -48,7 +49,7 @@ struct LayerAnswers {
     std::uint64_t version = 0;
     store::SharedList<SlotId> slots;
   } row;
-  /// Of an iteration; `after` is not set.
+  /// The fetches of an iteration; `after` is not set.
   struct Fetches {
     std::uint64_t version = 0;
     std::vector<StreamLayers::Fetch> list;
@@ -115,7 +116,7 @@ struct Content {
   std::uint32_t named = 0;    ///< so many of them others can find
   bool apart = false;         ///< others' blocks are found by the digest that its next one has
   bool awaits_disk = false;   ///< its claim waits for the disk
-  /// So many blocks were known when the disk was asked last; it is asked again once more are.
+  /// How many blocks were known when the disk was asked last; it is asked again once more are.
   std::optional<std::uint32_t> asked_disk{};
   /// Blocks [first, end) that the disk was asked for while it computes those before them.
   struct Tail {
@@ -126,7 +127,7 @@ struct Content {
   TimePoint awaits_tail{0};  ///< until then it is about to come, and nothing is computed instead
   bool awaits_skip = false;  ///< more is known than it computes: it waits for its iteration
   std::uint32_t tried_skip = 0;  ///< with so many blocks computed it was tried last
-  /// So many blocks it had when those behind them began to come; none: nothing comes.
+  /// How many blocks it had when those behind them began to come; none: nothing comes.
   std::optional<std::uint32_t> behind{};
 };
 
@@ -148,7 +149,7 @@ enum class Location : std::uint8_t {
   kParked,  ///< in DRAM alone
   kComing,  ///< on its way back
 };
-/// Who keeps it from running, beside want of memory.
+/// What keeps a request from running, besides want of memory.
 enum class Verdict : std::uint8_t {
   kNone,
   kHeldBack,   ///< waits: the admission policy would not have it prefill now
@@ -194,7 +195,7 @@ struct Request {
   }
   [[nodiscard]] std::int64_t dram_slots() const { return table.in(Tier::kDram); }
   [[nodiscard]] bool holds_hbm() const { return hbm_slots() > 0; }
-  /// Of what answers about its layers are worked out from; grows with every change of it.
+  /// The version of what answers about its layers are worked out from; it grows with every change.
   [[nodiscard]] std::uint64_t layers_version();
   [[nodiscard]] RequestState state() const;
   [[nodiscard]] bool runs() const { return place == Location::kIn; }

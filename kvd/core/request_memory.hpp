@@ -23,7 +23,7 @@ class RequestMemory {
   RequestMemory(store::Store& store, Requests& requests, Prefixes& prefixes)
       : store_(store), requests_(requests), prefixes_(prefixes) {}
 
-  /// Of its blocks and its staging.
+  /// Visits the HBM slots of its blocks and its staging.
   template <class F>
   void each_hbm_slot(const Request& request, F visit) const {
     store_.blocks.each_slot(request.table, Tier::kHbm, visit);

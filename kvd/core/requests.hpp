@@ -15,10 +15,10 @@
 
 namespace kvd::core {
 
-/// Who is there: sessions, their requests, and lists of these that are kept at each change, so that
-/// a step costs what it touches and not what waits. Of each domain and session those in line, in
-/// order of arrival; of each domain the claims. Thousands may wait in line; they hold nothing, so
-/// only who lets somebody in looks at them.
+/// Holds sessions, their requests, and lists of these that are kept up to date at each change, so
+/// that a step costs what it touches and not what waits. A domain or session has a list of its
+/// requests in line, in order of arrival; a domain also has one of its claims. Thousands may wait
+/// in line; they hold nothing, so they are looked at only where somebody is let in.
 ///
 /// Owner: control thread. Cost: O(log requests), walks what they walk.
 class Requests {
@@ -27,7 +27,7 @@ class Requests {
 
   [[nodiscard]] std::map<EngineId, Session>& sessions() { return sessions_; }
   [[nodiscard]] const std::map<EngineId, Session>& sessions() const { return sessions_; }
-  /// Those that have requests.
+  /// The domains that have requests.
   [[nodiscard]] const std::map<DomainId, Domain>& domains() const { return domains_; }
   /// By key, so that every walk is deterministic.
   [[nodiscard]] const std::map<RequestKey, Request>& all() const { return requests_; }
@@ -41,7 +41,8 @@ class Requests {
   [[nodiscard]] const Session& session_of(const Request& request) const { return *request.session; }
   [[nodiscard]] std::size_t count(DomainId domain) const;
 
-  /// Of a session or domain, in order of their ids. `visit` neither adds nor removes any.
+  /// Visits the requests of a session or domain, in order of their ids. `visit` neither adds nor
+  /// removes any.
   template <class F>
   void each_request_of(EngineId engine, F visit);
   template <class F>
@@ -51,7 +52,7 @@ class Requests {
   void each_inside_of(EngineId engine, F visit);
   template <class F>
   void each_inside_in(DomainId domain, F visit);
-  /// Of engines that have HBM on the device.
+  /// Visits requests of engines that have HBM on the device.
   template <class F>
   void each_inside_on(Share share, F visit);
 

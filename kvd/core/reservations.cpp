@@ -6,8 +6,8 @@
 
 namespace kvd::core {
 
-// Of those inside somebody has to leave where HBM cannot hold what is promised, and DRAM must have
-// room for a whole one with everything else there.
+// Where HBM cannot hold what is promised, somebody inside has to leave, and DRAM must have room for
+// a whole request besides everything else there.
 Bytes Reservations::Prospect::in_dram(Bytes lost, bool alone) const {
   if (promised + lost <= room_in_hbm) return Bytes(0);
   return promised + lost - room_in_hbm + (alone ? Bytes(0) : largest);
@@ -129,8 +129,9 @@ std::vector<Request*> Reservations::admissible(Share share) {
   return out;
 }
 
-// Of several devices the order of ends would have to be one for all; layers that stream need room
-// that no table names; and of several classes free bytes in HBM may be of no use.
+// Guessing needs one device, because the order of ends would otherwise have to be one for all; no
+// streaming, because layers that stream need room that no table names; and one class, because free
+// bytes in HBM may be of no use to another.
 bool Reservations::may_guess(DomainId domain) const {
   if (store_.hbm.count() > 1 || classes_.size() > 1) return false;
   return std::none_of(requests_.sessions().begin(), requests_.sessions().end(),
@@ -167,7 +168,8 @@ Reservations::Stake Reservations::stake_of(Request& request) const {
   const std::int64_t blocks = std::max(least, std::int64_t{request.table.blocks()});
   stake.has = stake.held = stake.next = owner.shape.slot_bytes() * (blocks * owner.groups());
   if (comes || request.leaving || request.place == Location::kGoing) return stake;
-  // Who is out comes back for all that it is likely to need, or it would be out again at once.
+  // A request that is out comes back for all that it is likely to need, or it would be out again at
+  // once.
   const Tokens wanted = request.place == Location::kParked
                             ? request.goal.prompt + knowledge_.reserved_length(request)
                             : request.progress.planned + Tokens(1);
@@ -197,8 +199,8 @@ void Reservations::join(Request& request) {
   likely_.promise(std::max(stakes_.back().held, owner.bytes_for(length)));
 }
 
-// Who is sheltered was counted on to end first. Those that do not run cannot end before others
-// have.
+// A sheltered request was counted on to end first. Requests that do not run cannot end before
+// others have.
 bool Reservations::Stake::ends_before(const Stake& other) const {
   const auto rank = [](const Stake& stake) {
     return std::tuple(stake.rests, !stake.sheltered, stake.lacks(), stake.arrived);
@@ -226,9 +228,9 @@ bool Reservations::plenty(const Sum& sum, const Room& room) {
   return sum.held + sum.wants + sum.largest <= room.both;
 }
 
-// Those before have ended, those after keep what they have. Where HBM holds that, nobody has to
-// leave. Else whose turn it is may be out itself: then HBM has room for it, or DRAM for any of
-// those in HBM, which leave until it has.
+// When its turn comes, the requests before it have ended and those after it keep what they have. If
+// HBM holds all that, nobody has to leave. Otherwise the one whose turn it is may be out itself:
+// then HBM must have room for it, or DRAM for any request in HBM, and those leave until HBM has it.
 bool Reservations::safe(const Room& room) {
   turns_.resize(order_.size());
   Bytes held, largest;

@@ -123,7 +123,7 @@ class Reservations {
   /// Lets grow whom it can.
   void curb(const Room& room);
   void curb_some(const Room& room);
-  // Of the one at a place in the order.
+  // These ask about the request at a place in the order.
   [[nodiscard]] bool may_grow(std::size_t at, const Room& room) const;
   [[nodiscard]] bool grow(std::size_t at, const Room& room);
   void shelter(const Request* request);

@@ -65,7 +65,8 @@ planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<R
   for (Request* r : reservations_.admissible(share)) {
     if (r->queues() && r->verdict != Verdict::kHeldBack) index.push_back(r);
   }
-  // Those inside are visited by key: only the others are to be sorted in among them.
+  // Requests that are inside are visited by key, so only the others have to be sorted in among
+  // them.
   const auto by_key = [](const Request* a, const Request* b) { return a->key < b->key; };
   std::sort(index.begin(), index.end(), by_key);
   const auto inside = std::ssize(index);

@@ -13,9 +13,9 @@
 
 namespace kvd::core {
 
-/// Who runs: asks the rotation policy about a domain's share of a device whenever an engine there
-/// steps, and turns the answer into claims on memory for that engine, and into victims wherever
-/// they are. What needs several devices comes in where it is chosen on each.
+/// Decides who runs: asks the rotation policy about a domain's share of a device whenever an engine
+/// there steps, and turns the answer into claims on memory for that engine, and into victims
+/// wherever they are. What needs several devices comes in where it is chosen on each.
 ///
 /// Source: SuperInfer Algorithm 1; kvd/DESIGN.md "A step".
 ///

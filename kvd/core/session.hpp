@@ -142,7 +142,8 @@ struct Life {
   std::optional<TimePoint> awaited_since;  ///< silent, and others wait for what it holds
   bool evicted = false;                    ///< awaited for too long: its end has been asked for
   std::optional<Draining> draining;        ///< out of service by itself
-  /// Of an engine that places its blocks: its requests that run or are parked, as of its last call.
+  /// How many of its requests run or are parked as of its last call; set for an engine that places
+  /// its blocks.
   std::optional<std::int64_t> placed;
   bool drained_told = false;
 };
@@ -227,7 +228,7 @@ struct Session {
   [[nodiscard]] Bytes bytes_for(Tokens count) const {
     return shape.slot_bytes() * (blocks_for(count) * groups());
   }
-  /// Of it, on the device.
+  /// The part of it on the device.
   [[nodiscard]] Bytes bytes_for(Tokens count, DeviceId device) const {
     return shape.slot_bytes() * (blocks_for(count) * groups_on(device));
   }

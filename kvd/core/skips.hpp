@@ -27,7 +27,8 @@ class Skips {
         memory_(ground.memory),
         swaps_(swaps) {}
 
-  /// Those of the session, before its next iteration is put together.
+  /// Skips what the disk brought for requests of the session, before its next iteration is put
+  /// together.
   void go_on(Session& session);
   /// The disk has brought something: of idle engines, who waits for it goes on at once, so that it
   /// crosses the link before the next step.

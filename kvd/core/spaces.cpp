@@ -16,7 +16,7 @@ constexpr Nanoseconds kWordGood = std::chrono::seconds(2);
 
 std::string named(RegionId space) { return "space " + std::to_string(space.value); }
 
-/// Of a space with so many positions.
+/// What a space with so many positions takes.
 Bytes bytes_of_positions(std::size_t positions) {
   return Bytes(static_cast<std::int64_t>(2 * sizeof(Space) + positions * sizeof(Backing)));
 }

@@ -24,7 +24,7 @@ class Spaces {
   Spaces(Context& context, store::Store& store, Requests& requests)
       : context_(context), store_(store), requests_(requests) {}
 
-  /// Of regions and spaces alike, so that a cache names either.
+  /// Regions and spaces share their numbers, so that a cache can name either.
   [[nodiscard]] RegionId next_id() { return RegionId(++last_id_); }
 
   void on_open(const Command& command, const OpenSpace& open);

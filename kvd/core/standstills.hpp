@@ -57,7 +57,7 @@ class Standstills {
   [[nodiscard]] bool somebody_wants(Share share);
   void tell(Share share, const Standstill& standstill);
   [[nodiscard]] std::string name_of(DomainId domain) const;
-  /// Who holds the device's HBM, for people.
+  /// Names who holds the device's HBM, for people to read.
   [[nodiscard]] std::string holders(DeviceId device);
   void give_up_latest(Share share);
 

@@ -63,7 +63,7 @@ struct PlanStatus {
   std::vector<Entry> requests;  ///< those it was made for, and the paused ones
 };
 
-/// Of an engine, or of the node, that an operator has taken out of service.
+/// Tells of an engine, or of the node, that an operator has taken out of service.
 struct DrainStatus {
   TimePoint since{0};
   std::optional<TimePoint> deadline;  ///< what is left then ends
@@ -229,7 +229,7 @@ struct DeviceStatus {
   double mean_step_s = 0;        ///< iterations of the engines on it
 };
 
-/// Of reads, as measured; 0: not yet.
+/// Rates of reads as measured; 0: not measured yet.
 struct DiskRates {
   double bytes_per_s = 0;
   double latency_s = 0;  ///< of a read, before its first byte

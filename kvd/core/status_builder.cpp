@@ -145,7 +145,7 @@ PlanStatus StatusBuilder::plan_status(const Session& session) const {
         std::find(plan.batch.begin(), plan.batch.end(), r->key) != plan.batch.end();
     if (!planned && !r->paused()) continue;
     PlanStatus::Entry entry{r->key.request, r->layers.distance, {}, r->paused()};
-    // Of a tensor-parallel group, those of a rank: all have the same away.
+    // A tensor-parallel group shows the layers of one rank, because all have the same away.
     const std::uint32_t groups = r->layers.away.empty() ? 0 : session.shape.rank_groups();
     for (std::uint32_t group = 0; group < groups; ++group) {
       if (r->layers.away[group]) entry.in_dram.push_back(group + 1);

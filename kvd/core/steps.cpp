@@ -33,10 +33,10 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
   streams_.install(session);
   // What was brought meanwhile need not be computed, nor counted upon as work.
   skips_.go_on(session);
-  // Who may prefill comes before who runs: rotation passes over who is held back.
+  // Admission comes before rotation, which passes over requests that are held back.
   admission_.admit(session);
   rotation_.decide(session);
-  // Who leaves goes before who stays grows, and again after: growth may have chosen one more.
+  // Leaving comes before growth, and again after it: growth may have chosen one more to leave.
   swaps_.start_leaving(session);
   claims_.grow_running(session);
   swaps_.start_leaving(session);

@@ -144,7 +144,7 @@ std::uint32_t Streams::add_fetches(Request& request, std::uint64_t iteration,
   return through;
 }
 
-// Of all ranks, as the table counts their groups.
+// Lists the fetches of all ranks, as the table counts their groups.
 std::vector<StreamLayers::Fetch> Streams::fetches_of(const Request& request) const {
   const Session& session = requests_.session_of(request);
   std::vector<StreamLayers::Fetch> fetches;

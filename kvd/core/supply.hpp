@@ -43,7 +43,7 @@ class Supply {
   [[nodiscard]] std::string silent_holder(Share share);
 
  private:
-  /// Of its HBM on the device, in retiring slabs.
+  /// Bytes of its HBM on the device that are in retiring slabs.
   [[nodiscard]] Bytes kept(const Request& request, DeviceId device) const;
   [[nodiscard]] Bytes claimed(Share share);
   [[nodiscard]] Bytes yieldable(Share share);

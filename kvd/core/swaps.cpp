@@ -62,7 +62,7 @@ ErrorCode Swaps::swap_in(Request& request) {
     return ErrorCode::kWouldBlock;
   }
   const std::uint32_t groups = session.groups();
-  // Who goes on behind what comes has been growing as it was computed, and will.
+  // A request that goes on behind what comes has grown as it was computed, and will grow further.
   const auto whole = request.content.behind
                          ? request.table.blocks()
                          : static_cast<std::uint32_t>(session.blocks_for(request.room_to_run()));

@@ -32,8 +32,8 @@ class Swaps {
   /// Takes HBM for all that the plan does not stream, and orders its copy. Errors as
   /// RequestMemory::grow.
   [[nodiscard]] ErrorCode swap_in(Request& request);
-  /// Those of the session that are to leave, and that nothing touches any more. One for which DRAM
-  /// has no room stays.
+  /// Starts the copies of the session's requests that are to leave and that nothing touches any
+  /// more. One for which DRAM has no room stays.
   void start_leaving(Session& session);
   /// False: no copy of anybody ended.
   [[nodiscard]] bool on_copy(const CopyFinished& finished);

@@ -10,7 +10,8 @@
 
 namespace kvd::core {
 
-/// Who runs. Source: SuperInfer sec. 4 (VLT); its weights' defaults. The policy is kvd's.
+/// Settings of the policy that decides who runs. Source: SuperInfer sec. 4 (VLT); its weights'
+/// defaults. The policy is kvd's.
 struct RotationTuning {
   std::string policy = "unified";
   double alpha = 3;     ///< weight of a rotary request's lag, >= 0
@@ -35,7 +36,7 @@ struct PlacementTuning {
   bool deposit = true;  ///< tokens not yet due count when late ones are estimated
 };
 
-/// Who may prefill. Source: LayerKV eq. 3 and 4.
+/// Settings of the policy that decides who may prefill. Source: LayerKV eq. 3 and 4.
 struct AdmissionTuning {
   std::string policy = "none";
   double alpha = 1;
