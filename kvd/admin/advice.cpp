@@ -10,9 +10,9 @@
 namespace kvd::admin {
 namespace {
 
-/// Of the tokens asked for: below it whatever a tier saves is not worth what it costs.
+/// Share of the tokens asked for; below it no tier saves as much as it costs.
 constexpr double kLeastReuse = 0.05;
-/// Of the tokens found: below it what comes back is in HBM anyway.
+/// Share of the tokens found; below it what comes back is in HBM anyway.
 constexpr double kLeastOutside = 0.05;
 
 Json or_null(const std::optional<double>& number) { return number ? Json(*number) : Json(nullptr); }
@@ -65,7 +65,7 @@ std::vector<Source> tiers_of(const core::ControllerStatus& status) {
   return tiers;
 }
 
-/// Of all prompts that engines told the content of.
+/// Sums up all prompts whose content engines told.
 struct Reuse {
   std::optional<double> found;    ///< share of their tokens
   std::optional<double> outside;  ///< share of the tokens found that were not in HBM

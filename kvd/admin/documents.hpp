@@ -31,13 +31,13 @@ namespace kvd::admin {
 [[nodiscard]] std::string config_document(
     const std::vector<std::pair<std::string, std::string>>& values);
 [[nodiscard]] std::string events_document(const std::vector<Happening>& happenings, TimePoint now);
-/// Those of status, pools, engines, requests, plan, cache and the last events in one, on one line:
-/// what the console shows.
+/// Joins the documents of status, pools, engines, requests, plan, cache and the last events on one
+/// line, which is what the console shows.
 [[nodiscard]] std::string overview_document(const Snapshot& snapshot);
 [[nodiscard]] std::string policy_document(const core::Tuning& tuning);
 [[nodiscard]] std::string slo_document(const core::Tuning& tuning);
 
-/// Who is out of service, and what it has left.
+/// Lists what is out of service, and what it has left.
 [[nodiscard]] std::string drain_document(const core::ControllerStatus& status, TimePoint now);
 [[nodiscard]] std::string quotas_document(const std::vector<DomainQuota>& quotas);
 

@@ -153,7 +153,7 @@ class PatchReader {
   static constexpr const char* kStays = "null would remove the key, which must stay; give a value";
   static constexpr const char* kGoals = "ttft_s, tbt_s, tpot_s";
 
-  /// Of the keys right under the prefix.
+  /// Lists the names of the keys right under the prefix.
   static std::string names(const std::string& prefix) {
     std::string all;
     std::string last;

@@ -109,7 +109,7 @@ void Watchers::tell(Watcher& watcher, const HttpResponse& answer) {
   if (answer.status != 200) watcher.end();
 }
 
-/// Who bears the same token is answered the same.
+/// Watchers that bear the same token get the same answer.
 void Watchers::tell_all(const std::list<WatcherPtr>& watchers) {
   std::map<std::string, HttpResponse> answers;
   for (const WatcherPtr& watcher : watchers) {

@@ -7,8 +7,8 @@
 
 namespace kvd::ctl {
 
-/// Of /v1/config and /v1/config/origins: every key, its value in force and who set it; last, what
-/// was changed live and what the next start has instead.
+/// Makes a table of /v1/config and /v1/config/origins: every key, its value in force and who set
+/// it; last, what was changed live and what the next start has instead.
 /// Errors: Internal where they are not what this kvdctl knows.
 [[nodiscard]] Result<std::string> settings_table(std::string_view config, std::string_view origins);
 

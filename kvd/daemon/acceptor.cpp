@@ -39,7 +39,7 @@ void Acceptor::accept() {
   }
 }
 
-// Of a table that others filled it takes the latest, which has waited least.
+// If others have filled the table, the latest of theirs makes room, because it has waited least.
 bool Acceptor::make_room(uid_t uid) {
   const auto crowded = who_is_in_the_way(uid);
   if (!crowded) return true;

@@ -41,7 +41,7 @@ class Commands {
   bool take_turn();
   void on_command(const transport::Incoming& incoming);
 
-  /// Those that no living session proved to be its own.
+  /// Counts commands that no living session proved to be its own.
   [[nodiscard]] std::uint64_t stale() const { return stale_; }
   /// How long those of engines that place their blocks took, from the frame to the reply.
   [[nodiscard]] const core::Distribution& schedule_seconds() const { return schedule_seconds_; }

@@ -120,8 +120,8 @@ struct Config {
 
   std::string log_level = "info";
 
-  /// Who set what: "FILE:LINE", a variable or "command line"; what nobody set is not there. A table
-  /// of the file stands there, too.
+  /// Tells who set each key: "FILE:LINE", a variable or "command line". A key that nobody set is
+  /// not there. A table of the file stands there, too.
   std::map<std::string, std::string> origins;
 
   /// A daemon decides all that its engines let it; a Controller only what it is asked to.
@@ -139,9 +139,9 @@ struct Config {
   }();
 
   [[nodiscard]] Bytes slab_size() const;
-  /// Of DRAM, or of one device's HBM, after rounding its size down to whole slabs.
+  /// Slabs in DRAM, or in one device's HBM, after rounding its size down to whole slabs.
   [[nodiscard]] std::uint32_t slabs(Tier tier) const;
-  /// Of a tier, HBM with all devices.
+  /// Slabs in a tier, counting the HBM of all devices.
   [[nodiscard]] std::uint32_t all_slabs(Tier tier) const;
 };
 

@@ -25,7 +25,7 @@ struct Setting {
 [[nodiscard]] const std::vector<Setting<Config>>& config_keys();
 /// Goals of one [slo.<class>] table.
 [[nodiscard]] const std::vector<Setting<core::Slo>>& slo_keys();
-/// Of one [[device]].
+/// Settings of one [[device]] table.
 [[nodiscard]] const std::vector<Setting<DeviceConfig>>& device_keys();
 /// Settings of one [[domain]] table.
 [[nodiscard]] const std::vector<Setting<DomainConfig>>& domain_keys();

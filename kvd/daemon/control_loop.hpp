@@ -47,7 +47,7 @@ class ControlLoop {
   [[nodiscard]] ShellCounters shell() const;
   /// The configuration with everything that was changed since.
   [[nodiscard]] Config in_force() const;
-  /// Who set what, and what was changed since.
+  /// Tells who set each key, and what was changed since.
   [[nodiscard]] std::vector<admin::ConfigOrigin> origins() const {
     return config_origins(configured_, in_force());
   }

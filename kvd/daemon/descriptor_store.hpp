@@ -23,10 +23,10 @@ bool tell_service_manager(std::string_view text, std::optional<int> fd, bool wai
 /// that or NOTIFY_SOCKET.
 [[nodiscard]] std::size_t descriptors_kept();
 
-/// Those that an earlier process stored, by name, close-on-exec from now on; what came a second
-/// time under a name is closed. To be called once, before other threads run: it takes
-/// LISTEN_FDS and the like out of the environment. Under kvd-holder the process ends with it from
-/// now on, as by SIGTERM.
+/// Takes the descriptors that an earlier process stored, by name, and makes them close-on-exec;
+/// what came a second time under a name is closed. To be called once, before other threads run: it
+/// takes LISTEN_FDS and the like out of the environment. Under kvd-holder the process ends with it
+/// from now on, as by SIGTERM.
 [[nodiscard]] std::map<std::string, UniqueFd> take_kept_descriptors();
 
 /// Has the descriptor kept under the name, beside this process's own.

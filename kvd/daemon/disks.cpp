@@ -315,7 +315,7 @@ void Disks::scan_on(core::DiskId id, Files& files) {
 std::vector<std::span<std::byte>> Disks::slabs() const {
   std::vector<std::span<std::byte>> slabs;
   const auto size = static_cast<std::size_t>(uses_.slabs.slab_bytes(Tier::kDram).value);
-  // Those that have no memory yet are used without having been registered.
+  // Slabs that have no memory yet are used without having been registered.
   for (std::uint32_t slab = 0; slab < uses_.slabs.count(Tier::kDram); ++slab) {
     if (!uses_.slabs.has(Tier::kDram, SlabIndex(slab))) continue;
     const std::uintptr_t at = uses_.slabs.address(Tier::kDram, SlabIndex(slab));

@@ -61,7 +61,8 @@ class Disks {
   void on_tick();
   /// Names the folders, and adds those that nobody has open.
   void describe(std::vector<core::DiskModel>& models) const;
-  /// Those under way, soon; others are not begun any more. The checkpoint knows of them then.
+  /// Waits a short while for writes under way and begins no others. The checkpoint knows of them
+  /// then.
   void let_writes_end();
   /// Ends them all, within about a second, and writes checkpoints. False: a device may still touch
   /// DRAM, which must stay until the process ends.

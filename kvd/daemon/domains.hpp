@@ -43,8 +43,8 @@ class Domains {
   ///         have engines. Of users that have none the one that came first makes way.
   [[nodiscard]] Result<Entry> enter(const std::vector<DomainConfig>& configured, uid_t uid,
                                     gid_t gid, const InUse& in_use);
-  /// Who was the first of a domain that was entered, and the SHA-256 of its name: the same in
-  /// every kvd, whatever numbers domains have there.
+  /// Identifies a domain that was entered: its first user, and the SHA-256 of its name, which is
+  /// the same in every kvd, whatever numbers domains have there.
   struct Origin {
     Digest name;
     uid_t uid = 0;
@@ -52,9 +52,10 @@ class Domains {
   };
   /// None: nobody of it was there, or it was forgotten.
   [[nodiscard]] std::optional<Origin> origin(DomainId domain) const;
-  /// Of all domains, and of every place in the configuration: what does not fit shows at once.
+  /// Quotas of all domains, and of every place in the configuration: what does not fit shows at
+  /// once.
   [[nodiscard]] core::Requota quotas(const std::vector<DomainConfig>& configured) const;
-  /// Those that come of the place in the configuration.
+  /// The domains that come of the place in the configuration.
   [[nodiscard]] std::vector<DomainId> of_place(std::size_t place) const;
   /// Domains that share the seats for engines: where users have domains of their own one that has
   /// yet to come is among them.

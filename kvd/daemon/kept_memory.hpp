@@ -50,7 +50,7 @@ class KeptMemory {
   [[nodiscard]] bool keeps_hbm() const { return on() && most_[0] > 0; }
   /// Bytes of slabs that are there already.
   [[nodiscard]] Bytes bytes(Tier tier) const;
-  /// Of HBM on the device.
+  /// Bytes of slabs of HBM on the device.
   [[nodiscard]] Bytes bytes(DeviceId device) const;
   /// Memory with the bytes of the slab of before where rows are in it, else zeroed; none: there is
   /// none. Takes a slab's bytes more for a moment where it is HBM; where there is no room for that,
@@ -86,8 +86,8 @@ class KeptMemory {
   void let_go_unused();
   [[nodiscard]] Result<kernels::Slab> copy(kernels::DeviceBackend& backend, Slab slab,
                                            const UniqueFd& old);
-  /// Of the slabs of before that are on the same device and come later, the last is not kept any
-  /// more. False: there is none.
+  /// Lets go of the device's last slab of before, if that does not come before this one. False:
+  /// there is none.
   bool let_go_last(Slab slab);
   /// Errors: those of SlabStore::read().
   [[nodiscard]] static Result<bool> is_as_written(const Row& row, const mover::SlabStore& slabs);

@@ -37,10 +37,11 @@ namespace {
 /// start the latter again without end. Source: sysexits.h, EX_TEMPFAIL.
 constexpr int kDeviceLost = 3;
 constexpr int kNotYet = 75;
-/// Of the end of the process: longer than a log that is read needs.
+/// The end of the process waits this long for its log: longer than a log that is read needs.
 constexpr Nanoseconds kLogPatience = std::chrono::milliseconds(500);
 
-/// Of what a clean stop still does once engines are told: longer than disks that answer need.
+/// A clean stop waits this long for what it still does once engines are told: longer than disks
+/// that answer need.
 constexpr std::chrono::milliseconds kEndPatience{1500};
 
 /// By what the standard library throws where the process is too tightly bounded.
@@ -139,7 +140,7 @@ int serve(const Config& config, KeptDescriptors kept, Signals& signals, int argc
   ::_exit(status);
 }
 
-/// Of a configuration that may be another machine's.
+/// Tells what a configuration takes; it may be meant for another machine.
 void tell_needs(const Config& config) {
   std::printf(
       "kvd: the configuration is valid; it takes %s of memory, %s of it beside the pools, "

@@ -34,7 +34,7 @@ std::optional<Bytes> number_in(const fs::path& file, const std::string& label) {
   return {};
 }
 
-/// Of a file of "label kilobytes" lines.
+/// Reads the number in a file of "label kilobytes" lines.
 std::optional<Bytes> kilobytes_in(const fs::path& file, const std::string& label) {
   const auto number = number_in(file, label);
   return number ? std::optional(number->value * kKiB) : std::nullopt;

@@ -127,8 +127,9 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
 }
 
 Parts::~Parts() {
-  // Those that post to the inbox end first. Slabs that a copy still touches stay with the backend,
-  // and fences with the leases of their pages, until the backend has ended its own threads.
+  // The workers end first, because they post to the inbox. Slabs that a copy still touches stay
+  // with the backend, and fences with the leases of their pages, until the backend has ended its
+  // own threads.
   workers.end();
   end_disks();
   device.reset();

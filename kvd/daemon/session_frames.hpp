@@ -23,7 +23,7 @@ class SessionFrames {
   /// Whether more of its frames may be looked at.
   [[nodiscard]] bool hear(Peer& peer);
   [[nodiscard]] bool obey(Peer& peer, const wire::AttachMessage& message);
-  /// Of a rank whose group has ended nothing else is expected.
+  /// A rank whose group has ended is expected to say goodbye and nothing else.
   void hear_goodbye(Peer& peer);
 
   SessionTable& sessions_;

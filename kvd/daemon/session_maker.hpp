@@ -61,7 +61,7 @@ class SessionMaker {
   [[nodiscard]] Status check_device(const wire::Hello& hello) const;
   [[nodiscard]] Status check_room(DomainId domain, const transport::PeerIdentity& who,
                                   std::size_t seats) const;
-  /// Of those that are made as users come, it may be a new one.
+  /// May be a new domain where domains are made as users come.
   [[nodiscard]] Result<Domains::Entry> domain_of(const transport::PeerIdentity& identity);
   [[nodiscard]] Result<core::Attach> application_of(const Introduction& introduction,
                                                     const transport::PeerIdentity& identity,

@@ -29,7 +29,7 @@ class SessionTable {
   [[nodiscard]] Peer* of_generation(Generation generation);
   [[nodiscard]] std::map<EngineId, Peer>& all() { return peers_; }
 
-  /// Those of the engine, of which a group has several, that are not ended; in order of rank.
+  /// Visits the ranks of the engine that have not ended, in order of rank; a group has several.
   template <class F>
   void each_rank(EngineId engine, F visit) {
     for (auto it = peers_.lower_bound(engine); it != peers_.end(); ++it) {

@@ -20,7 +20,7 @@ class Turns {
   void add(DomainId domain, transport::PeerId peer) { waiting_[domain].push_back(peer); }
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
   [[nodiscard]] std::size_t domains() const { return waiting_.size(); }
-  /// Who has waited longest in the domain whose turn it is.
+  /// The peer that has waited longest in the domain whose turn it is.
   [[nodiscard]] std::optional<transport::PeerId> next();
 
  private:

@@ -40,7 +40,7 @@ class Movers {
   [[nodiscard]] bool awaits_progress() const;
   /// As Mover::fall_asleep, of all of them.
   [[nodiscard]] bool fall_asleep();
-  /// Of all devices together.
+  /// Adds up all devices.
   [[nodiscard]] MoverCounters counters() const;
 
  private:

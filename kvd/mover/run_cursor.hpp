@@ -21,7 +21,7 @@ class RunCursor {
 
   RunCursor() = default;
   explicit RunCursor(Runs runs) : runs_(std::move(runs)) {}
-  /// Of a copy whose runs are worked out when they are due.
+  /// Takes a copy whose runs are worked out when they are due.
   explicit RunCursor(std::unique_ptr<BlockRuns> more) : more_(std::move(more)) {}
 
   [[nodiscard]] bool done() const { return next_ == runs_.size() && (!more_ || more_->done()); }

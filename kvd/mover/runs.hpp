@@ -28,8 +28,9 @@ class BlockRuns {
   BlockRuns(const SlabStore& slabs, core::CopyRanges copy, RunLengths& lengths);
 
   [[nodiscard]] bool done() const { return next_ == copy_.blocks.size(); }
-  /// Those of the next blocks, one at least: of `room` bytes in all, or of kMostPieces. Blocks are
-  /// taken in the order of what is written, so neighbours become one run. Precondition: not done.
+  /// The runs of the next blocks, at least one: of `room` bytes in all, or of kMostPieces. Blocks
+  /// are taken in the order of what is written, so neighbours become one run. Precondition: not
+  /// done.
   [[nodiscard]] std::vector<kernels::CopyExtent> next(Bytes room);
 
  private:

@@ -39,14 +39,14 @@ class SlabStore {
   ///         allocated then.
   static Result<SlabStore> create(const std::vector<Device>& devices, Size dram,
                                   const Progress& progress, const Reopen& reopen = {});
-  /// Of one device.
+  /// Creates the store of one device.
   static Result<SlabStore> create(kernels::DeviceBackend& backend, Size hbm, Size dram,
                                   const Progress& progress);
   SlabStore(SlabStore&&) = default;
   SlabStore& operator=(SlabStore&&) = delete;
   ~SlabStore();
 
-  /// Of a slab of HBM.
+  /// The device of a slab of HBM.
   [[nodiscard]] DeviceId device_of(SlabIndex slab) const;
   [[nodiscard]] kernels::DeviceBackend& backend_of(Tier tier, SlabIndex slab) const {
     return *backends_[tier == Tier::kHbm ? device_of(slab).value : 0];

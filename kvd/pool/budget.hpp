@@ -19,7 +19,7 @@ class Budget {
 
   /// Slabs the domain may take besides those it holds.
   [[nodiscard]] std::uint32_t room(DomainId domain) const;
-  /// Of those that no engine knows, the ones that other domains' guarantees leave.
+  /// How many of the slabs that no engine knows are left by other domains' guarantees.
   [[nodiscard]] std::uint32_t fresh_room(DomainId domain) const;
   /// Clean and dirty slabs the domain holds and that do not retire.
   [[nodiscard]] std::uint32_t held_idle(DomainId domain) const;

@@ -16,9 +16,9 @@ namespace kvd::pool {
 struct DomainSums {
   std::array<std::uint32_t, kSlabUses> held{};   ///< slabs it holds, by use
   std::array<std::uint32_t, kSlabUses> loose{};  ///< held by nobody, with its bytes still inside
-  /// Of those loose, the ones whose memory its engines were given: no other domain gets them.
+  /// Loose slabs whose memory its engines were given: no other domain gets them.
   std::array<std::uint32_t, kSlabUses> lent{};
-  /// Of those held, the ones kept for a region: no class gets them.
+  /// Held slabs that are kept for a region: no class gets them.
   std::array<std::uint32_t, kSlabUses> retiring{};
   Bytes free;  ///< free slots of its class slabs that do not retire, and empty ones whole
 

@@ -64,8 +64,8 @@ struct Slab {
   /// says: to every other domain the slab goes with new memory only.
   bool lent = false;
   ClassId model_class;
-  /// Who holds it; where nobody does, whose bytes it may still contain or whose engines may still
-  /// map it (none: zeroed memory that no engine knows).
+  /// The domain that holds it; where none does, the one whose bytes it may still contain or whose
+  /// engines may still map it (none: zeroed memory that no engine knows).
   DomainId domain;
   RegionId region;
   EngineId owner;    ///< of a region

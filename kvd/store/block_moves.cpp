@@ -161,7 +161,7 @@ void BlockMoves::place(BlockTable& table, Places places, Tier tier, std::span<co
     const std::int64_t both = count_doubled(table, places[k], blocks, 1);
     if (tier == Tier::kHbm) table.arriving_ += both;
     if (tier == Tier::kHbm || both == 0) return;
-    // Of a full block that DRAM lacked, HBM has the bytes.
+    // A full block that DRAM lacked is not counted: HBM has its bytes.
     table.arriving_ += std::count_if(blocks.begin(), blocks.end(), [&](const Block& block) {
       return !block.sealed && is_arriving(blocks_.tiers_, block);
     });

@@ -23,7 +23,7 @@ class BlockMoves {
  public:
   explicit BlockMoves(Blocks& blocks) : blocks_(blocks) {}
 
-  /// Of the table's first `count` places, ascending, those that have no slot in the tier.
+  /// Which of the table's first `count` places have no slot in the tier, ascending.
   [[nodiscard]] std::vector<std::uint32_t> lacking(const BlockTable& table, std::uint32_t count,
                                                    Tier tier) const;
   struct Copied {
@@ -54,14 +54,15 @@ class BlockMoves {
   /// The same for these places.
   template <class Keyed, class Own>
   void change(const BlockTable& table, Places places, Keyed keyed, Own own);
-  /// Those neighbours of the table are needed soon.
+  /// Prefetches the records of those neighbours of the table, which are needed soon.
   void fetch(const BlockTable& table, std::size_t which) const;
-  /// So many own blocks from place `first` on came to be in both tiers, or are about to leave one.
+  /// Counts `count` own blocks from place `first` on, which came to be in both tiers or are about
+  /// to leave one.
   static void count_doubled(BlockTable& table, std::uint32_t first, std::uint32_t count, int sign);
-  /// Those of these that are in both. Returns how many.
+  /// Counts those of these blocks that are in both tiers. Returns how many.
   static std::int64_t count_doubled(BlockTable& table, std::uint32_t first,
                                     std::span<const Block> blocks, int sign);
-  /// So many of the table's own blocks came into the tier, or left it.
+  /// Counts that so many of the table's own blocks came into the tier, or left it.
   void count(BlockTable& table, Tier tier, std::int64_t change);
 
   Blocks& blocks_;

@@ -55,7 +55,7 @@ class BlockTable {
   [[nodiscard]] std::int64_t in(Tier tier) const { return in_[static_cast<std::size_t>(tier)]; }
   /// Blocks in both tiers.
   [[nodiscard]] std::int64_t doubled() const { return doubled_; }
-  /// Of these, those that no other table names.
+  /// Blocks in both tiers that no other table names.
   [[nodiscard]] std::int64_t doubled_alone() const { return doubled_alone_; }
   /// The same of one layer group.
   [[nodiscard]] std::int64_t doubled_alone(std::uint32_t group) const { return alone_of_[group]; }

@@ -62,7 +62,7 @@ void Blocks::each_owner(BlockTable& table, const Block& block, F visit) {
 
 // ---- blocks ----
 
-// Those that one table gave up in its order: the records of a table are neighbours.
+// Takes numbers that one table gave up in its order, so that the records of a table are neighbours.
 std::vector<BlockId> new_blocks(Blocks& blocks, const Taker& taker, std::size_t count) {
   if (count == 0) return {};
   std::vector<BlockId>& unused = blocks.unused_;
@@ -142,7 +142,7 @@ void Blocks::settle(BlockTable& table, std::uint32_t i, Tier tier, bool full) {
   if (!seals && (full || !filled)) return;
   full ? tiers_.seal(tier, slot) : tiers_.open(tier, slot);
   moved(settled);
-  // Of a block in one tier nobody asks whether it has arrived or is synced.
+  // Nobody asks whether a block in one tier has arrived or is synced.
   if (!settled.in_all_tiers()) return;
   each_owner(table, settled, [&](BlockTable& owner) {
     ++owner.changes_;

@@ -38,7 +38,7 @@ class TouchedRows {
   void add(const Row& row) {
     if (on_ && (rows_.empty() || rows_.back() != row)) rows_.push_back(row);
   }
-  /// Those since the last call.
+  /// The rows that were added since the last call.
   [[nodiscard]] std::vector<Row> take() { return std::exchange(rows_, {}); }
 
  private:
@@ -120,7 +120,7 @@ class Blocks {
   [[nodiscard]] bool complete(RowId id, Tier tier) const;
   [[nodiscard]] Usage usage(DomainId domain) const;
   [[nodiscard]] Usage usage(DomainId domain, ClassId model_class) const;
-  /// Of cached rows in the tier; of HBM on the device.
+  /// Bytes of cached rows in the tier; in HBM, those on the device.
   [[nodiscard]] Bytes cached(DomainId domain, Tier tier, DeviceId device) const;
   /// Every slot that the table's blocks have in the tier.
   template <class F>

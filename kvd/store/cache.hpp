@@ -181,7 +181,7 @@ class Cache {
 
   /// What the domain has beyond its guarantee.
   [[nodiscard]] Bytes lent(DomainId domain, Tier tier, DeviceId device) const;
-  /// Of what the other domain has cached, what it may lose to others.
+  /// How much of what the other domain has cached it may lose to others.
   [[nodiscard]] Bytes surplus(DomainId domain, Tier tier, DeviceId device) const;
   [[nodiscard]] Bytes bytes_on(RowId row, Tier tier, DeviceId device) const;
   [[nodiscard]] bool is_alone(RowId row) const;

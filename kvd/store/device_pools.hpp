@@ -32,7 +32,7 @@ class DevicePools {
   }
 
   [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(pools_.size()); }
-  /// Of all devices together.
+  /// Adds up all devices.
   [[nodiscard]] std::uint32_t slabs() const { return slabs_; }
   [[nodiscard]] DeviceId device_of(SlabIndex slab) const {
     if (ends_.size() == 1) return DeviceId(0);

@@ -61,9 +61,9 @@ class DiskDirectory {
   [[nodiscard]] bool cut();
 
   [[nodiscard]] std::size_t slots() const { return slots_.size(); }
-  /// Those that have none.
+  /// Slots that have no block.
   [[nodiscard]] std::size_t free() const { return free_; }
-  /// Those that have a block.
+  /// Slots that have a block.
   [[nodiscard]] std::size_t used() const { return bound_ - free_; }
   /// All blocks that are there.
   template <class F>

@@ -21,7 +21,7 @@ struct DiskUse {
   bool free = true;   ///< it may give up something now
 };
 
-/// Who asks for so many bytes more.
+/// A class that asks for so many bytes more.
 struct DiskWish {
   std::uint32_t id = 0;
   DomainId domain;

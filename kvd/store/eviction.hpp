@@ -10,10 +10,10 @@
 
 namespace kvd::store {
 
-/// Who goes first when a tier needs room for another block. One object a tier. The index says what
-/// happens to the blocks in the tier, and of each when it may leave (Entry::may_leave) and when not
-/// any more; of those that may, the policy names the next. So all policies take leaves before
-/// heads, and none can take what somebody counts on.
+/// Chooses which block goes first when a tier needs room for another. There is one object a tier.
+/// The index says what happens to the blocks in the tier, and when each may leave
+/// (Entry::may_leave) and when not any more; among those that may, the policy names the next. So
+/// all policies take leaves before heads, and none can take what somebody counts on.
 ///
 /// Owner: control thread. Errors: none. Cost: O(log blocks) a call, but for what victim() says.
 class Eviction {

@@ -19,9 +19,9 @@ class Heat {
  public:
   explicit Heat(Nanoseconds half_life) : half_life_(to_seconds(half_life)) {}
 
-  /// Of something asked for once.
+  /// The heat of something asked for once.
   [[nodiscard]] double first(TimePoint now) const { return to_seconds(now) / half_life_; }
-  /// Of something that had `heat`, asked for once more.
+  /// The heat of something that had `heat` and is asked for once more.
   [[nodiscard]] double again(double heat, TimePoint now) const {
     const double once = first(now);
     const auto apart = static_cast<float>(std::abs(once - heat));

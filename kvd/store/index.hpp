@@ -63,9 +63,10 @@ struct NewBlock {
 class Index {
  public:
   struct Config {
-    /// Of what a touch counts. `kvd-sim cache` on the Mooncake conversation trace and on gen:chat
-    /// at 1, 5 and 20 requests a second, 1 % to 25 % of the blocks: with a minute kSavedTime saves
-    /// up to 31 % more time than LRU and nowhere 0.5 % less; with two minutes up to 2 % less.
+    /// Half-life of what a touch counts. `kvd-sim cache` on the Mooncake conversation trace and on
+    /// gen:chat at 1, 5 and 20 requests a second, 1 % to 25 % of the blocks: with a minute
+    /// kSavedTime saves up to 31 % more time than LRU and nowhere 0.5 % less; with two minutes up
+    /// to 2 % less.
     Nanoseconds half_life = std::chrono::minutes(1);
     TableSecret secret{};  ///< random, but in a simulation
     std::array<EvictionKind, kCacheTiers> eviction{};

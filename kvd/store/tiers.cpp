@@ -188,7 +188,7 @@ void Tiers::scrub_slabs() {
   scrub(Tier::kDram, dram_);
 }
 
-// Those of processes that are gone.
+// Zeroes the slots of processes that are gone.
 void Tiers::scrub_slots() {
   for (DirtySlots& dirty : holds_.take_dirty()) {
     hbm_.of(dirty.device).scrub(dirty.slots);

@@ -54,7 +54,7 @@ class Tiers {
   /// Whole slabs retire, are renewed and end their regions there; slots change by what is below.
   [[nodiscard]] DevicePools& hbm() { return hbm_; }
   [[nodiscard]] const DevicePools& hbm() const { return hbm_; }
-  /// Of HBM that of the device.
+  /// For HBM, the pool of the device.
   [[nodiscard]] const pool::TierPool& pool(Tier tier, DeviceId device = {}) const {
     return tier == Tier::kHbm ? hbm_.of(device) : dram_;
   }
@@ -124,7 +124,7 @@ class Tiers {
 
   // ---- engines ----
   void engine_came(EngineId engine);
-  /// Of a group: all its ranks have finished it.
+  /// In a group, all ranks have finished the iteration.
   void iteration_finished(EngineId engine, std::uint64_t iteration) {
     holds_.iteration_finished(engine, iteration);
   }

@@ -20,7 +20,8 @@ std::optional<typename Map::mapped_type> taken(Map& map, Ticket ticket) {
   return std::move(found.mapped());
 }
 
-// Those of a group stay in their order. Counted, because there are many fetches and few groups.
+// Fetches of one group stay in their order. They are counted, because there are many fetches and
+// few groups.
 std::vector<StreamLayers::Fetch> by_group(std::vector<StreamLayers::Fetch> fetches) {
   std::vector<std::size_t> at;  // by group: where its next one goes
   for (const StreamLayers::Fetch& fetch : fetches) {

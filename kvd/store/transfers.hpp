@@ -74,7 +74,7 @@ class Transfers {
   /// Iterations up to `finished` are over: their streams start no further fetch.
   void end_streams(EngineId engine, std::uint64_t finished);
 
-  /// Of the domain, with the device's HBM.
+  /// Whether a transfer of the domain is under way from or to the device's HBM.
   [[nodiscard]] bool under_way(DomainId domain, DeviceId device) const;
   /// Bytes on their way into the device's HBM, streams aside.
   [[nodiscard]] Bytes coming(DeviceId device) const;

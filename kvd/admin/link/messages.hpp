@@ -9,7 +9,7 @@
 
 namespace kvd::admin {
 
-/// Who may read over REST. Changes always need the token.
+/// Decides who may read over REST. Changes always need the token.
 enum class ReadPolicy : std::uint8_t {
   kAuto,  ///< everybody while all engines have kvd's uid, else the token's bearer
   kOpen,
@@ -97,7 +97,7 @@ struct Assignment {
   Text slo_class{};   ///< with a SloKey; with a QuotaKey the domain
   Text text{};        ///< of a text
   double number = 0;  ///< of a number; with a DrainKey the engine, 0: the node
-  /// Of a whole number, of true (1) and false (0), of seconds in nanoseconds, of bytes; kAutomatic.
+  /// A whole number, true (1) or false (0), nanoseconds for seconds, bytes, or kAutomatic.
   std::int64_t whole = 0;
 };
 static_assert(sizeof(Assignment) == 152);

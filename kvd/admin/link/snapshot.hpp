@@ -41,7 +41,7 @@ struct DaemonInfo {
   std::uint64_t live_settings = 0;            ///< that the next start does not have
 };
 
-/// Who gave a key of the configuration its value.
+/// Tells where the value of a configuration key comes from.
 struct ConfigOrigin {
   std::string key;
   std::string origin;  ///< "default", "FILE:LINE", a variable, "command line" or "live"

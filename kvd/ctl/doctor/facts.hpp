@@ -34,7 +34,8 @@ struct FileFacts {
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
-/// Of the running kvd, else of kvdctl itself: a kvd started from the same shell gets the same.
+/// Facts about the running kvd, or kvdctl itself where none runs: a kvd started from the same shell
+/// gets the same.
 struct ProcessFacts {
   bool is_daemon = false;
   std::optional<std::uint64_t> files;   ///< hard limit of descriptors, which kvd takes

@@ -39,7 +39,7 @@ struct CacheFigures {
   std::uint64_t evicted = 0;
 };
 
-/// Of the prompts, whatever the cache.
+/// What the prompts ask for, whatever the cache.
 struct CacheDemand {
   std::uint64_t requests = 0;
   std::uint64_t asked = 0;     ///< blocks

@@ -16,9 +16,9 @@
 namespace kvd::sim {
 namespace {
 
-/// Those that a policy is held against, as strong as they get: each also with the guards that are
-/// nobody's idea in particular. orbitflow has none, its plans bound the steps. None of them is told
-/// how long answers will be.
+/// The policies that one is held against, as strong as they get: each also with the guards that are
+/// nobody's idea in particular. orbitflow has none, since its plans bound the steps. None of them
+/// is told how long answers will be.
 constexpr const char* kOthers[] = {"fcfs",
                                    "lvf",
                                    "layerkv",

@@ -14,7 +14,7 @@
 
 namespace kvd::sim {
 
-/// Of requests that announce their answers so.
+/// Options of a workload whose requests announce their answers so.
 [[nodiscard]] inline WorkloadOptions announcing(std::string max_tokens) {
   WorkloadOptions options;
   options.max_tokens = std::move(max_tokens);

@@ -12,7 +12,7 @@ struct Column {
 };
 using Columns = std::vector<Column>;
 
-/// Who was served in time, and what a share of requests in time hides.
+/// Shows who was served in time, and what a share of requests in time hides.
 const Columns kGoals = {
     {"joint", &Metrics::joint_attainment},      {"ttft ok", &Metrics::ttft_attainment},
     {"mean ok", &Metrics::tbt_mean_attainment}, {"tpot ok", &Metrics::tpot_attainment},

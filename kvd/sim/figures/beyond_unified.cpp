@@ -22,7 +22,7 @@ struct Ground {
   GridResult result;
 };
 
-/// Of those that are not unified.
+/// The best of the policies that are not unified.
 const Summary& best_other(const GridResult& result, std::size_t x, Field figure) {
   const auto& row = result.rows[x];
   return *std::max_element(row.begin(), std::prev(row.end()), [&](const auto& a, const auto& b) {

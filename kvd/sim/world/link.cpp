@@ -32,7 +32,7 @@ double Link::work(Direction direction, const Job& job) const {
   return model_.per_copy.count() + static_cast<double>(job.slots) * slot;
 }
 
-// Of the full rate, for both directions alike.
+// Both directions get the same share of the full rate.
 double Link::speed() const {
   if (model_.shared_bytes_s <= 0 || !lanes_[kH2d].serves() || !lanes_[kD2h].serves()) return 1;
   return std::min(1.0, model_.shared_bytes_s / (model_.h2d_bytes_s + model_.d2h_bytes_s));

@@ -84,7 +84,7 @@ class World {
   void kick_all();
   [[nodiscard]] bool stuck() const;
   [[nodiscard]] Error stuck_error() const;
-  /// Of a run that lasted at least so long, if it was cut off.
+  /// Sums up a run, which lasted at least so long if it was cut off.
   [[nodiscard]] RunResult close(Seconds at_least);
   [[nodiscard]] Seconds since_start() const { return now_ - kOrigin; }
 
@@ -115,8 +115,8 @@ class World {
   void take(const core::RenewSlab& renew);
   void take(const core::SendSlab& slab);
   void take(const core::AskUnmap& ask);
-  // Of these only those of the disk are ever ordered: no engine is silent here
-  // or places by itself, and no daemon follows.
+  // Only the orders of the disk among these are ever given: no engine is silent here or places by
+  // itself, and no daemon follows.
   using Rare = std::variant<core::OpenDisk, core::ResizeDisk, core::CloseDisk, core::WriteDisk,
                             core::ReadDisk, core::Evict, core::CopyRanges, core::DropCopy,
                             core::SetTicket, core::KeepRows, core::ForgetKept>;

@@ -13,9 +13,10 @@ namespace kvd::disk {
 /// The same by table on every CPU.
 [[nodiscard]] std::uint32_t crc32c_by_table(std::span<const std::byte> bytes);
 
-/// Of one layer group: the CRC32C of its first third, its second third and the rest. A third is a
-/// multiple of 8 bytes, rounded down. The three are computed side by side, because the instruction
-/// takes three cycles and a new one starts in each: twice the speed of one sum, and of XXH3.
+/// Sums of one layer group: the CRC32C of its first third, its second third and the rest. A third
+/// is a multiple of 8 bytes, rounded down. The three are computed side by side, because the
+/// instruction takes three cycles and a new one starts in each: twice the speed of one sum, and of
+/// XXH3.
 using GroupSum = std::array<std::uint32_t, 3>;
 [[nodiscard]] GroupSum group_sum(std::span<const std::byte> bytes);
 [[nodiscard]] GroupSum group_sum_by_table(std::span<const std::byte> bytes);

@@ -51,7 +51,8 @@ Result<std::unique_ptr<Io>> choose_io(const DiskOptions& options, const Folder& 
   return try_io(std::move(pool), folder, words.direct);
 }
 
-/// That of the files which are there; else the one asked for, with room for one block.
+/// The segment size of the files that are there; otherwise the one asked for, with room for one
+/// block.
 Bytes segment_of(const DiskOptions& options, const std::optional<Segments::Found>& found) {
   if (found && found->segment <= options.capacity) return found->segment;
   return options.segment;

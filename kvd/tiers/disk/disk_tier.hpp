@@ -94,7 +94,7 @@ class DiskTier {
   /// headers meanwhile. Returns how many slots there are. One call at a time, on any thread: it
   /// waits for the file system.
   std::uint32_t resize(Bytes bytes);
-  /// Of a segment.
+  /// The size of a segment.
   [[nodiscard]] Bytes grain() const { return layout().segment_bytes(); }
 
   /// Takes no more requests, ends those that have not started (kClosed), waits for those under way,

@@ -70,7 +70,7 @@ constexpr ErrorCode error_code(Fault fault) {
   }
 }
 
-/// Of an errno, positive.
+/// The fault that a positive errno stands for.
 constexpr Fault fault_of_errno(int error) {
   switch (error) {
     case ESTALE:

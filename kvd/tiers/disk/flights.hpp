@@ -51,7 +51,7 @@ class Flights {
   /// Appends kTimedOut for what is overdue; its memory stays held until its outcomes are in.
   void expire(TimePoint now, std::vector<Completion>& completions);
 
-  // Of what has not landed:
+  // These count what has not landed.
   [[nodiscard]] std::uint32_t loads() const { return loads_; }
   [[nodiscard]] std::uint32_t stores() const { return stores_; }
   [[nodiscard]] std::uint32_t scans() const { return scans_; }

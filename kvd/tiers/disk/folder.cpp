@@ -17,7 +17,7 @@
 namespace kvd::disk {
 namespace {
 
-// Of an error that has a better code than Unavailable.
+// Maps an errno; Unavailable stands for those without a better code.
 ErrorCode code_of(int number) {
   const Fault fault = fault_of_errno(number);
   if (fault == Fault::kFull) return ErrorCode::kOutOfMemory;

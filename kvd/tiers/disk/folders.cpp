@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kModel = "model";
 constexpr std::size_t kMostModel = 256;
 
-/// Of a class: what kvd calls the folders it makes.
+/// Whether it is what kvd calls the folders that it makes for classes.
 bool is_folder_name(const std::string& name) {
   return name.size() == 32 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }

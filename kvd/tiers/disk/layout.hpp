@@ -18,7 +18,8 @@
 namespace kvd::disk {
 
 constexpr std::uint32_t kFormatVersion = 1;
-/// Of every offset and, but for the end of a layer group, of every length; also that of a header.
+/// The unit of every offset and of every length but the end of a layer group; also the size of a
+/// header.
 constexpr Bytes kSector{4096};
 using Sector = std::array<std::byte, 4096>;
 /// As many sums as a header has room for.

@@ -179,7 +179,8 @@ std::uint32_t Segments::resize(const Folder& folder, const Layout& layout, Segme
     Result<UniqueFd> file = opener.open(table.count);
     if (!file.ok()) break;
     UniqueFd& place = table.files[table.count];
-    // Who still has the number of the old one goes on with the new one, and with no other file.
+    // Whoever still has the number of the old file goes on with the new one, and with no other
+    // file.
     if (!place.valid()) {
       place = std::move(*file);
     } else if (::dup3(file->get(), place.get(), O_CLOEXEC) < 0) {
