@@ -15,7 +15,7 @@ Seconds loosest_goal(const AdmissionSnapshot& snapshot) {
   return loosest;
 }
 
-/// Those who decode with one S_B. A map of them has the tightest first.
+/// Requests that decode with one S_B. A map of them has the tightest first.
 struct GoalClass {
   std::int64_t requests = 0;
   Seconds dry{0};  ///< when the first of them has no token left

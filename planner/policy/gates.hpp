@@ -8,7 +8,7 @@ namespace kvd::planner {
 
 inline constexpr Bytes kUnlimited{std::numeric_limits<std::int64_t>::max()};
 
-/// Of the tokens that engines make, the share that those who have started may need. What is left is
+/// The share of the tokens that engines make which those who have started may need. What is left is
 /// saved up: without it turns get ever shorter, and moving takes what there was to save.
 inline constexpr double kPromised = 0.85;
 

@@ -18,7 +18,7 @@ std::optional<double> last_root(double a, double b, double c) {
   const double discriminant = b * b - 4 * a * c;
   if (discriminant < 0) return std::nullopt;
   const double root = std::sqrt(discriminant);
-  // Of the two equal forms the one that does not cancel.
+  // Both forms are equal; this one does not cancel.
   return b > 0 ? -2 * c / (b + root) : (-b + root) / (2 * a);
 }
 

@@ -17,7 +17,7 @@ namespace kvd::planner {
 struct LoadCosts {
   Tokens tokens;
   Bytes bytes;
-  /// Of the tier that holds the prefix; TierRates measures both.
+  /// The rate of the tier that holds the prefix; TierRates measures both.
   BytesPerSecond bandwidth;
   Seconds latency{0};
   Seconds prefill_fixed{0};

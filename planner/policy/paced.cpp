@@ -117,7 +117,7 @@ void PacedPolicy::serve(const RotationSnapshot& snapshot, Bytes room, Seconds no
       const bool starts = request.counts_as_waiting();
       const bool aged =
           list == &prompts_ && &ranked == list->data() && snapshot.pace.passed >= kSkipLimit;
-      // Those behind it wait, too, whether they would fit or not.
+      // The requests behind it wait, too, whether they would fit or not.
       if (starts && !aged && too_many(snapshot, request, room)) break;
       if (request.bytes > room && is_needy(snapshot, request, now, config)) {
         room += make_room(snapshot, request.bytes - room, now);

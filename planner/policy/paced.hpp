@@ -45,7 +45,7 @@ class PacedPolicy final : public RotationPolicy {
   void sort_entering(const RotationRequest& request, std::uint32_t index,
                      const RotationSnapshot& snapshot, Seconds now, const RotationConfig& config);
   void put_aged_first(const RotationSnapshot& snapshot);
-  /// Those leave whose tokens last longest, until the others can grow. Returns the room then.
+  /// Requests whose tokens last longest leave, until the others can grow. Returns the room then.
   [[nodiscard]] Bytes let_grow(const RotationSnapshot& snapshot, Bytes room);
   void serve(const RotationSnapshot& snapshot, Bytes room, Seconds now,
              const RotationConfig& config);

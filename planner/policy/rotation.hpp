@@ -101,7 +101,7 @@ struct RotationSnapshot {
 enum class Overload : std::uint8_t {
   /// By arrival: first tokens come in time, later ones suffer.
   kTtft,
-  /// Those whose deadline can still be met; who waited past it goes last.
+  /// Requests whose deadline can still be met come first; those past it go last.
   kGoodput,
 };
 
@@ -114,7 +114,7 @@ struct RotationConfig {
   Overload overload = Overload::kTtft;
 };
 
-/// Who runs next and who leaves. Indices into RotationSnapshot::requests.
+/// The requests that run next and those that leave, as indices into RotationSnapshot::requests.
 struct RotationDecision {
   /// Waiting and rotary requests to bring in, in order of selection.
   std::vector<std::uint32_t> prioritized;

@@ -116,7 +116,8 @@ void UnifiedPolicy::rank_entering(const RotationRequest& request, const Ranked& 
 
 bool UnifiedPolicy::covered(const RotationSnapshot& snapshot,
                             const RotationRequest& request) const {
-  // Who leaves will be as late as others were lately, beside what is worth a rotation.
+  // A request that leaves will be as late as others were lately, on top of what makes a rotation
+  // worth while.
   const auto spare = static_cast<double>(request.deposit - kCovered);
   return spare >= 0 && spare * request.tbt_slo >= snapshot.mean_lateness;
 }

@@ -11,7 +11,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kRootRounds = 60;
 constexpr int kNodeRounds = 4;
 constexpr std::size_t kMostCuts = 120;
-// Of the uniform plans: they save the root some rounds.
+// Cuts of the uniform plans, which save the root some rounds.
 constexpr std::size_t kUniformCuts = 16;
 // Relative violation below which a cut is not worth a row.
 constexpr double kCutWorth = 2e-4;
