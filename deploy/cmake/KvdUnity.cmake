@@ -43,7 +43,7 @@ if(KVD_BUILD_TESTS)
   kvd_compile_alone(tests/unit/planner/policy load_test.cpp placement_test.cpp)
 endif()
 
-# Of most of their files another would have to be listed.
+# Most files of these targets would have to be listed one by one.
 foreach(target daemon_cuda_test ggml-kvd ggml-kvd-other kvd_daemon_process)
   if(TARGET ${target})
     set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
