@@ -39,7 +39,7 @@ struct BenefitStage {
 /// The pace at which this machine keeps the least time of an iteration with both engines busy: 1,
 /// or up to 1.6, found by a burst on one pool. 1 where there is no least time.
 [[nodiscard]] double pace_of_this_machine(const BenefitStage& stage);
-/// That of a machine whose iterations took `iteration_s` on the mean. A little is left for
+/// The pace of a machine whose iterations took `iteration_s` on the mean. A little is left for
 /// those that take longer than the mean.
 [[nodiscard]] double pace_for(const BenefitStage& stage, double iteration_s);
 

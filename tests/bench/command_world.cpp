@@ -219,7 +219,7 @@ void CommandWorld::measure_caches(Placer& placer) {
   for (int i = 0; i < kTimes; ++i) frame("schedule", placer.id, schedule);
 }
 
-// Of another domain, for which the cache of the full one has to make way.
+// Measures regions of another domain, for which the cache of the full one has to make way.
 void CommandWorld::measure_regions() {
   const EngineId engine = attach(kOther, true);
   std::vector<RegionId> spaces;
@@ -241,7 +241,7 @@ void CommandWorld::measure_regions() {
 }
 
 void CommandWorld::measure_events(const Placer& fullest, const Placer& parks, EngineId requests) {
-  // Those of the fullest domain, first of all a store of which all is kept.
+  // These are copies of the fullest domain; the first is a store of which all is kept.
   for (int i = 0; i < 4 && !held_.empty(); ++i) {
     const Ticket ticket = held_.front();
     held_.erase(held_.begin());

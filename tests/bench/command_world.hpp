@@ -58,7 +58,7 @@ class CommandWorld {
   void frame(const std::string& name, EngineId engine, wire::CommandBody body);
   void measured(const std::string& name, const core::Event& event);
   void count(const std::string& name, double ms);
-  /// Of kCount blocks, from that digest on.
+  /// A cache command of kCount blocks, from that digest on.
   [[nodiscard]] wire::CommandBody cache(Placer& placer, core::CacheId cache, wire::CacheOp op,
                                         std::uint64_t first, bool park = false);
 

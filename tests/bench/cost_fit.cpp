@@ -91,7 +91,7 @@ sim::IterationModel fitted_model(const std::vector<CostSample>& samples) {
   model.context_token = sim::Seconds(decode[1]);
   model.sequence = sim::Seconds(decode[2]);
   model.prefill_fixed = sim::Seconds(prefill[0]);
-  // Of a device that does one operation a second.
+  // The device does one operation a second.
   model.flops = 1;
   model.flops_per_token = prefill[1];
   model.attention_flops_per_pair = prefill[2];

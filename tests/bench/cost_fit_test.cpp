@@ -11,7 +11,7 @@ sim::Profile profile_with(const sim::IterationModel& model) {
   return profile;
 }
 
-/// Of an engine with the given costs.
+/// Samples of an engine with the given costs.
 std::vector<CostSample> samples_of(const sim::IterationModel& model) {
   std::vector<sim::Batch> batches;
   for (const std::int64_t requests : {1, 2, 4, 8}) {

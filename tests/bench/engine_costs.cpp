@@ -32,7 +32,7 @@ std::vector<ServeRequest> batch_of(std::uint32_t requests, std::uint32_t prompt,
   return out;
 }
 
-/// Of iterations in which all of them decode.
+/// A sample of iterations in which all of them decode.
 CostSample decode_sample(const std::vector<ServeAnswer>& answers, std::uint32_t prompt) {
   double begin = 0, end = answers.front().token_s.back();
   for (const ServeAnswer& answer : answers) {

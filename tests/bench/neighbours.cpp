@@ -53,7 +53,8 @@ constexpr unsigned kHostile[] = {60'001, 60'002, 60'003};
 constexpr std::uint64_t kBlock = 64 << 10;
 constexpr std::uint32_t kRows = 32;
 
-/// Of this thread alone: the kernel keeps credentials by thread, and a socket shows its maker's.
+/// Changes this thread alone: the kernel keeps credentials by thread, and a socket shows its
+/// maker's.
 void join_group(unsigned group) {
   const bool joined = ::syscall(SYS_setresgid, group, group, static_cast<gid_t>(-1)) == 0;
   KVD_CHECK(joined, "domains need groups: run it as root");

@@ -10,7 +10,7 @@ struct Prediction {
   double predicted_s = 0;
   double measured_s = 0;  ///< above 0
 
-  /// Of the measured time.
+  /// The error as a share of the measured time.
   [[nodiscard]] double error() const {
     const double difference = predicted_s - measured_s;
     return (difference < 0 ? -difference : difference) / measured_s;

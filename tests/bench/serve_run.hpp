@@ -50,7 +50,7 @@ struct ServeRun {
 /// Poisson arrivals; the same for the same seed, whatever the policy.
 [[nodiscard]] std::vector<ServeRequest> arrivals(const ServeStage& stage, std::uint64_t seed,
                                                  const Goals& goals);
-/// Of requests one after the other on a pool that holds them all.
+/// Goals from requests that run one after the other on a pool that holds them all.
 [[nodiscard]] Goals unloaded_goals(const ServeStage& stage);
 /// A daemon and engines of its own, processes all of them. Ends the program with the log where one
 /// does not start.

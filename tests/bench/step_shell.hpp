@@ -9,7 +9,7 @@
 
 namespace kvd::bench {
 
-/// Of one step, in microseconds of this thread's CPU time.
+/// What one step costs, in microseconds of this thread's CPU time.
 struct StepCost {
   double step_us = 0;
   double copy_us = 0;  ///< copying the effects of the step: its reply, table, copies and stream

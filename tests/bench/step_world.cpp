@@ -33,7 +33,7 @@ std::uint32_t StepWorld::inside() const {
   const std::uint32_t parked = kind_ == StepKind::kTight ? running_ : 0;
   return running_ + parked + (kind_ == StepKind::kRotate ? kOut : 0);
 }
-// Of HBM; a tier has a bounded number.
+// Slabs of HBM in kTight are larger, because a tier has a bounded number of them.
 std::int64_t StepWorld::slab_blocks() const { return kind_ == StepKind::kTight ? 32 : 8; }
 std::int64_t StepWorld::first_blocks() const { return prompt_ / kBlockTokens + 1; }
 std::int64_t StepWorld::last_blocks() const { return first_blocks() + kAnswerBlocks; }
@@ -41,7 +41,7 @@ std::int64_t StepWorld::spare_blocks() const {
   return running_ / kBlockTokens * (kSteps + kWarmUp);
 }
 
-// Who rotates is on the way in for a step: HBM holds one more than run. In kTight all come in
+// A rotated request is on the way in for a step: HBM holds one more than run. In kTight all come in
 // before half of them are parked; so much is kept for each while nothing is known of its answer.
 std::int64_t StepWorld::hbm_blocks() const {
   if (kind_ == StepKind::kTight) {
@@ -52,7 +52,7 @@ std::int64_t StepWorld::hbm_blocks() const {
 
 // Everybody inside may grow, and somebody leave for it; that is what admission asks for.
 std::int64_t StepWorld::dram_blocks() const {
-  // Those that are parked, and room to let one end.
+  // DRAM holds the parked requests, and has room to let one end.
   if (kind_ == StepKind::kTight) return (running_ + 2) * first_blocks() + 2 * kAnswerBlocks;
   return (inside() + 1) * last_blocks() - (hbm_blocks() - spare_blocks());
 }
@@ -139,8 +139,8 @@ void StepWorld::submit() {
   }
 }
 
-// Those that came last, so that whole slabs become free. The others have what they grow by:
-// later none waits for a slab to be mapped.
+// Parks the requests that came last, so that whole slabs become free. The others have what they
+// grow by: later none waits for a slab to be mapped.
 void StepWorld::park() {
   constexpr std::uint32_t kComeIn = 128;
   const auto decoding = [&] {

@@ -51,7 +51,7 @@ using Command = Result<Answer> (*)(PeerState&, Words&, std::vector<UniqueFd>&);
 
 /// The commands that put load on the GPU or measure it; peer_load.cpp.
 [[nodiscard]] std::map<std::string, Command> load_commands();
-/// Those that make calls while one of its streams waits or is captured; peer_calls.cpp.
+/// The commands that make calls while one of its streams waits or is captured; peer_calls.cpp.
 [[nodiscard]] std::map<std::string, Command> call_commands();
 /// False once the other end of the socket has closed.
 [[nodiscard]] bool still_connected(int socket);

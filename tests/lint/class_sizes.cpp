@@ -46,7 +46,7 @@ class Reader {
     while (at_ < code_.size() && std::isspace(static_cast<unsigned char>(code_[at_])) != 0) ++at_;
   }
 
-  /// Of a class that is defined here, not only named.
+  /// The head of a class that is defined here, not only named.
   [[nodiscard]] std::optional<Head> head() const {
     const std::string_view keyword = word_at(at_);
     if (keyword != "class" && keyword != "struct" && keyword != "union") return std::nullopt;

@@ -17,8 +17,9 @@ struct Rule {
   Names allowed;             // path prefixes it may include, or rooms that may include it
 };
 
-/// Who may enter which room. The longest matching subject decides. A room may always include
-/// itself and ipc/vocabulary. A prefix that ends in no slash also matches the start of a file name.
+/// The rules of which room may include which. The longest matching subject decides. A room may
+/// always include itself and ipc/vocabulary. A prefix that ends in no slash also matches the start
+/// of a file name.
 const std::vector<Rule>& room_rules() {
   static const std::vector<Rule> kRules = {
       {"ipc/vocabulary/", {}},

@@ -83,7 +83,8 @@ TEST(Metrics, APauseThatTheMeanForgivesIsARawGap) {
   EXPECT_DOUBLE_EQ(of({with_gaps({2, 20, 2})}).missed_intervals, 9);
 }
 
-// Of 15 requests the two longest prompts, and the one that is as long as the second.
+// The longest tenth of 15 requests is the two longest prompts, and the one that is as long as the
+// second.
 TEST(Metrics, TheLongestTenthOfPromptsIsLookedAtApart) {
   std::vector<RequestRecord> records(15, with_gaps({1}));
   for (RequestRecord& r : records) r.prompt = Tokens(100);

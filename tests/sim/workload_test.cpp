@@ -184,7 +184,7 @@ TEST(Generators, FollowThePublishedMeans) {
   const auto sharegpt = generated("sharegpt", 50'000);
   EXPECT_NEAR(mean_of(sharegpt, &Arrival::prompt), 161, 4);
   EXPECT_NEAR(mean_of(sharegpt, &Arrival::output), 338, 6);
-  // Of the sample itself: 858 and 653 tokens.
+  // The sample itself has 858 and 653 tokens.
   const auto llama = generated("sharegpt-llama", 50'000);
   EXPECT_NEAR(mean_of(llama, &Arrival::prompt), 858, 858 * 0.05);
   EXPECT_NEAR(mean_of(llama, &Arrival::output), 653, 653 * 0.03);

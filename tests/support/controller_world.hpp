@@ -170,7 +170,7 @@ class World {
     take_answer(engine, rank);
   }
 
-  /// So many iterations of 10 ms, with every copy done after each.
+  /// Runs so many iterations of 10 ms, and ends every copy after each.
   void iterate(EngineId id, int times = 1) {
     for (int i = 0; i < times; ++i) {
       pass(std::chrono::milliseconds(10));
@@ -326,7 +326,7 @@ class World {
     }
   }
 
-  /// Of those whose engine is still there.
+  /// Releases the oldest region, unless its engine is gone.
   void release_oldest_region() {
     const auto [engine, region] = regions.front();
     regions.erase(regions.begin());
@@ -719,7 +719,7 @@ class World {
 
   void check(const Engine& engine, RequestId id, const TableRow& row, std::uint32_t group,
              std::int64_t present) {
-    // Of a request that has ended meanwhile nobody sees the answer: what others may find of it is
+    // Nobody sees the answer of a request that has ended meanwhile: what others may find of it is
     // theirs by now.
     const bool ended = !engine.requests.contains(id.value) && texts.contains({engine.id, id});
     for (std::uint32_t block = 0; block < row.blocks; ++block) {

@@ -31,7 +31,7 @@ class KeptContract : public DeviceBackendContract {
     const auto bytes = bytes_of(host);
     return {bytes.begin(), bytes.end()};
   }
-  /// Of a slab that is no more: its descriptor alone is there.
+  /// The descriptor of a slab that is no more: it alone is left.
   UniqueFd left_by(const Slab& device) {
     Result<UniqueFd> memory = sut_->export_slab(device.handle);
     EXPECT_TRUE(memory.ok());
@@ -81,7 +81,7 @@ TEST_P(KeptContract, OfASlabOfBeforeWhatIsAskedForIsCopiedAndTheRestIsZeros) {
   EXPECT_TRUE(has_pattern(bytes_in(*again), 7)) << "it stays as it is";
 }
 
-// Who shares it may alter it until it is copied, and never after.
+// A process that shares it may alter it until it is copied, and never after.
 TEST_P(KeptContract, ACopyHasWhatWasThereAndIsNobodyElses) {
   const Slab old = patterned(1), other = patterned(2);
   const Result<UniqueFd> memory = sut_->export_slab(old.handle);

@@ -32,8 +32,8 @@ STEPS = int(os.environ.pop("KVD_STEPS", "4000"))
 SEEDS = [int(each) for each in os.environ.pop("KVD_SEED", "1 2 3 4 5").split()]
 PARK_ONLY = {"prefixes": False}
 BLOCK, PART = LAYERS * PAGE, 64  # bytes of a block; blocks of another engine's copy
-# Of KV cache groups: one looks back at all tokens and one at 64, as in most models that have windows;
-# several of both kinds; windows alone; none.
+# The sets of windows of KV cache groups: one looks back at all tokens and one at 64, as in most models
+# that have windows; several of both kinds; windows alone; none.
 WINDOWS = ((64, 0), (64, 0, 100, 0), (64,), (0, 0))
 
 

@@ -39,7 +39,8 @@ SOAK_S = float(os.environ.pop("KVD_SOAK_S", "60"))
 SEED = int(os.environ.pop("KVD_SEED", "0")) or time.time_ns() % 1_000_000
 MODEL = os.environ.pop("KVD_SOAK_MODEL", "") or random.Random(SEED).choice(["small", "windows"])
 PROMPTS, ANSWER = 160, 96
-# Of stock's choice over its second one, as a logprob. What other batches change is below 1e-4.
+# By how much, as a logprob, stock's choice must beat its second one. What other batches change is below
+# 1e-4.
 MARGIN = 2e-3
 AT_ONCE = 10
 PATIENCE_S = 120.0  # for an answer, a start and an end

@@ -188,7 +188,7 @@ TEST(DaemonCaches, WhatTheDiskHasIsLoadedAfterKvdAndItsMemoryAreGone) {
 TEST(DaemonCaches, WhatWasAlteredOnDiskIsNeverLoaded) {
   const RuntimeFolder folder, disk;
   leave_on_disk(folder, with_disk(disk));
-  // Of each block the bytes are all alike, so all of them are found and one of each is altered.
+  // The bytes of each block are all alike, so all blocks are found and one byte of each is altered.
   std::size_t altered = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(disk.path())) {
     if (!entry.is_regular_file()) continue;

@@ -1,4 +1,4 @@
-// Who goes away, and what a stream that waits then does.
+// Tests who goes away, and what a stream that waits then does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -138,7 +138,7 @@ TEST_F(CudaRegions, ATensorThatOutlivesItsHandleHoldsTheMemoryBack) {
   EXPECT_EQ(gpu_.read(view.address, 64), std::vector<std::byte>(64, std::byte{7}));
 }
 
-// Of a capture that nobody has told kvd of; the driver allows no better.
+// The capture is one that nobody has told kvd of, for which the driver allows no better.
 TEST_F(CudaRegions, AreNotUnmappedWhereAGraphIsBeingCaptured) {
   auto client = open_for_cuda(kvd_);
   ASSERT_TRUE(client.ok()) << client.error().message;

@@ -51,7 +51,7 @@ CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data
 
 namespace {
 
-// Of the container that nvcc makes (fatbinary_section.h of the toolkit).
+// Marks the container that nvcc makes (fatbinary_section.h of the toolkit).
 constexpr std::uint32_t kFatbinMagic = 0xBA55ED50;
 
 /// The number behind `name` on a line of PTX, without its dot; 0: there is none.

@@ -55,7 +55,7 @@ class Occupancy {
 
  private:
   bool watch(int fd, ino_t inode, int device, std::size_t size);
-  /// Of what others have made, and handed to this process.
+  /// Finds what others have made and handed to this process.
   void find_descriptors();
 
   struct Watched {

@@ -19,7 +19,7 @@ DomainConfig named(const std::string& name, std::vector<uid_t> uids) {
   return domain;
 }
 
-/// Who is there is up to the test.
+/// The test decides which domains have engines.
 class DomainsTest : public testing::Test {
  protected:
   Result<Domains::Entry> enter(uid_t uid) {

@@ -1,4 +1,4 @@
-// Who gives up files on disk for whom.
+// Tests who gives up files on disk for whom.
 #include "kvd/store/disk_shares.hpp"
 
 #include <gtest/gtest.h>

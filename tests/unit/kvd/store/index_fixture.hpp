@@ -17,7 +17,7 @@ inline Digest digest(std::uint64_t number) {
   return made;
 }
 
-/// Of blocks first, first + 1, …
+/// Names of blocks first, first + 1, …
 inline std::vector<Digest> digests(std::uint64_t first, std::uint32_t count) {
   std::vector<Digest> made;
   for (std::uint32_t i = 0; i < count; ++i) made.push_back(digest(first + i));

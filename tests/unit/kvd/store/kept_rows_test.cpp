@@ -54,7 +54,7 @@ class KeptRowsTest : public CacheTest {
     }
   }
 
-  /// Of a chain, as an earlier daemon has left it.
+  /// A row of a chain, as an earlier daemon has left it.
   KeptRow row_of(std::uint32_t number, Tier tier, std::uint32_t chain = 1) {
     const std::vector<Digest> all = digests(chain, 8);
     KeptRow row{space_of(1), all[number], std::nullopt, number, kSaved, kSlot, tier, {}};

@@ -623,7 +623,7 @@ TEST_F(CudaCopies, AFenceOfTheDeviceComesAfterTheBytesOfAllParts) {
     copy(*backend_, batch_of(round, kIn, {{device_.address, from.address, kMiB * 4}}));
     ASSERT_TRUE(backend_->submit(out(1000 + round, 1, kMiB * 4)).ok());
     while (page_.word(1).load() < 1000 + round) std::this_thread::yield();
-    // Those of the last part but one first: it is in the other stream.
+    // The bytes of the last part but one are checked first, because it is in the other stream.
     const std::size_t last_but_one = (kMiB * 4 - kKiB * 256).size() - 1;
     ASSERT_EQ(bytes_of(host_)[last_but_one],
               pattern_at(last_but_one, static_cast<unsigned>(round)));

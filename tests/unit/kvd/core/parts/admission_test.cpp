@@ -1,4 +1,4 @@
-// Who may prefill: what the policy is asked at a step, and who is held back by its answer.
+// Tests who may prefill: what the policy is asked at a step, and who is held back by its answer.
 #include "kvd/core/admission.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// Who makes way where nobody could grow any more, and prompts whose layers make way for themselves.
+// Tests who makes way where nobody could grow any more, and prompts whose layers make way for
+// themselves.
 #include <gmock/gmock.h>
 
 #include "tests/unit/kvd/core/parts/all_parts_fixture.hpp"

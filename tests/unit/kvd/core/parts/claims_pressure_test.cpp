@@ -1,4 +1,4 @@
-// Who makes way for a class that has bytes and no slab, and who waits meanwhile.
+// Tests who makes way for a class that has bytes and no slab, and who waits meanwhile.
 #include <gmock/gmock.h>
 
 #include <algorithm>

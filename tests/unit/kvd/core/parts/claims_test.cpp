@@ -1,4 +1,4 @@
-// Who gets the HBM that is free, and who gives way when nobody could go on.
+// Tests who gets the HBM that is free, and who gives way when nobody could go on.
 #include "kvd/core/claims.hpp"
 
 #include <gmock/gmock.h>

@@ -102,7 +102,7 @@ TEST_F(PlacingTest, TokensOfALongWhileCountAsTheyCame) {
 }
 
 TEST_F(PlacingTest, TheClockOfTheEngineCounts) {
-  // Of ten seconds of ours the engine stood still for nine.
+  // The engine stands still for nine of our ten seconds.
   auto told_of = [&](std::int64_t count, State state, TimePoint age) {
     auto made = made_tokens(7, count, now - age, now, state);
     made.arrived = now - age;

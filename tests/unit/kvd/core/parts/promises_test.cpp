@@ -1,4 +1,4 @@
-// Who is to leave for others: when a promise is kept, and when nobody needs it any more.
+// Tests who is to leave for others: when a promise is kept, and when nobody needs it any more.
 #include "kvd/core/promises.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Who is there, in which order, and in which lists.
+// Tests which requests and sessions are there, in which order, and in which lists.
 #include "kvd/core/requests.hpp"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Who may come in, in which order. Random domains: whoever is let grow, those inside can still end
-// one after the other.
+// Tests who may come in, in which order. Random domains show that whoever is let grow, those inside
+// can still end one after the other.
 #include "kvd/core/reservations.hpp"
 
 #include <gmock/gmock.h>
@@ -100,7 +100,7 @@ class RandomDomain : public PartsTest {
     ASSERT_TRUE(swaps.on_copy({request.moves.rotation, true, kSlot, Nanoseconds(1000)}));
   }
 
-  /// Of each: what it has, or, where it is not curbed, what it has then.
+  /// What each request has, or what it grows to where it is not curbed.
   std::vector<Stake> stakes(bool grown) {
     std::vector<Stake> out;
     ground.requests.each_inside_in(kA, [&](Request& r) {

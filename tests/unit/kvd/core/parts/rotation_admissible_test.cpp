@@ -1,5 +1,5 @@
-// Who of those that wait may come in at all, what the policy is told of each, and what is done
-// where nobody would ever come in.
+// Tests which of those that wait may come in at all, what the policy is told of each, and what is
+// done where nobody would ever come in.
 #include <gmock/gmock.h>
 
 #include "kvd/core/rotation.hpp"

@@ -1,4 +1,5 @@
-// Who may prefill and who runs: what the policies are asked, and what becomes of their answers.
+// Tests who may prefill and who runs: what the policies are asked, and what becomes of their
+// answers.
 #include "kvd/core/rotation.hpp"
 
 #include <gmock/gmock.h>

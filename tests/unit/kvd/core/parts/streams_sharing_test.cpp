@@ -18,7 +18,7 @@ class StreamsSharingTest : public PartsTest {
  protected:
   explicit StreamsSharingTest(Config config = small_config(8, 16)) : PartsTest(std::move(config)) {}
 
-  /// Of full blocks; DRAM has all of them.
+  /// Makes a request whose full blocks all have a copy in DRAM.
   Request& copied(Session& session, std::int64_t tokens) {
     Request& request = running(session, tokens);
     while (request.synced < request.sealed) {
