@@ -1,11 +1,14 @@
 #include "tests/lint/comment_rules.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <fstream>
 #include <iterator>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 namespace kvd::lint {
 namespace fs = std::filesystem;
@@ -53,6 +56,35 @@ void add_row(const fs::path& root, const std::string& row, std::set<fs::path>& o
   }
 }
 
+/// What begins a comment in the file; empty: the rule does not read it.
+std::string_view marker_of(const fs::path& file) {
+  constexpr std::array<std::string_view, 6> kHashed = {".py",   ".sh",  ".cmake",
+                                                       ".toml", ".yml", ".awk"};
+  if (is_source(file) || file.extension() == ".js") return "//";
+  const bool hashed = file.filename() == "CMakeLists.txt" ||
+                      std::find(kHashed.begin(), kHashed.end(), file.extension()) != kHashed.end();
+  return hashed ? "#" : "";
+}
+
+/// The words of the comment on the line; empty: there is none, or it may be part of a literal.
+std::string_view comment_on(std::string_view line, std::string_view marker) {
+  const auto at = line.find(marker);
+  if (at == std::string_view::npos || line.substr(0, at).find('"') != std::string_view::npos) {
+    return {};
+  }
+  const auto words = line.find_first_not_of("/#!< \t", at);
+  return words == std::string_view::npos ? std::string_view() : line.substr(words);
+}
+
+bool opens_as_a_fragment(std::string_view words) {
+  constexpr std::array<std::string_view, 5> kOpeners = {"Of", "Those", "Who", "So many", "That of"};
+  return std::any_of(kOpeners.begin(), kOpeners.end(), [&](std::string_view opener) {
+    return words.starts_with(opener) &&
+           (words.size() == opener.size() ||
+            std::isalnum(static_cast<unsigned char>(words[opener.size()])) == 0);
+  });
+}
+
 }  // namespace
 
 int comment_percent(const std::string& text) {
@@ -93,6 +125,28 @@ std::vector<Finding> check_headers_are_explained(const fs::path& root) {
                         std::to_string(percent) + " % of the lines are comments, " +
                             std::to_string(kLeastPercent) +
                             " are asked for: say units, errors, threads, why"});
+  }
+  return findings;
+}
+
+std::vector<Finding> check_comments_are_sentences(const fs::path& root,
+                                                  const std::vector<fs::path>& files) {
+  std::vector<Finding> findings;
+  for (const fs::path& file : files) {
+    const std::string_view marker = marker_of(file);
+    if (marker.empty()) continue;
+    bool goes_on = false;  // the line before is nothing but a comment
+    const auto lines = lines_of(root / file);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const std::string_view line = lines[i];
+      const auto begin = std::min(line.find_first_not_of(" \t"), line.size());
+      const bool alone = line.substr(begin).starts_with(marker);
+      if (!(alone && goes_on) && opens_as_a_fragment(comment_on(line, marker))) {
+        findings.push_back(
+            {file, i + 1, "the comment is no sentence: say what the thing is, or why"});
+      }
+      goes_on = alone;
+    }
   }
   return findings;
 }

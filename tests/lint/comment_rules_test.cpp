@@ -46,5 +46,24 @@ TEST(Comments, AreMissedInTheHeadersOfTheTableAlone) {
   EXPECT_EQ(findings[1].file, "kvd/pool/pool.hpp");
 }
 
+TEST(Comments, AreMissedWhereTheyOpenLikeNoSentence) {
+  TemporaryTree tree;
+  tree.write("a.cpp",
+             "/// Of a segment.\n"
+             "int size;  ///< Those of the node.\n"
+             "// The first line of a comment, and then some\n"
+             "// Of these it is not the first.\n"
+             "// Often, and Whoever asks.\n"
+             "const char* text = \"// Who asks\";\n");
+  tree.write("b.py", "# So many tokens.\nx = 1  # That of a\ny = 7 // 2\n");
+  tree.write("c.md", "# Of documents\n");
+  const auto findings = check_comments_are_sentences(tree.root(), {"a.cpp", "b.py", "c.md"});
+  ASSERT_THAT(findings, SizeIs(4));
+  EXPECT_EQ(findings[0].line, 1U);
+  EXPECT_EQ(findings[1].line, 2U);
+  EXPECT_EQ(findings[2].file, "b.py");
+  EXPECT_EQ(findings[3].line, 2U);
+}
+
 }  // namespace
 }  // namespace kvd::lint

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/lint/comment_rules.hpp"
 #include "tests/lint/temporary_tree.hpp"
 
 namespace kvd::lint {
@@ -87,13 +88,21 @@ std::vector<std::filesystem::path> tracked_files() {
   return ::pclose(listing) == 0 ? files : std::vector<std::filesystem::path>();
 }
 
-TEST(TrackedFiles, AreText) {
-  // A released archive has no repository: there it is what the rooms hold.
+/// The files of this tree. A released archive has no repository: there it is what the rooms hold.
+std::vector<std::filesystem::path> files_of_this_tree() {
   const bool kept = std::filesystem::exists(KVD_SOURCE_DIR "/.git");
-  const auto files =
-      kept ? tracked_files() : files_under(KVD_SOURCE_DIR, [](const auto&) { return true; });
+  return kept ? tracked_files() : files_under(KVD_SOURCE_DIR, [](const auto&) { return true; });
+}
+
+TEST(TrackedFiles, AreText) {
+  const auto files = files_of_this_tree();
   ASSERT_FALSE(files.empty()) << "git does not list this repository's files";
   const auto findings = check_files_are_text(KVD_SOURCE_DIR, files);
+  EXPECT_THAT(findings, IsEmpty()) << to_string(findings);
+}
+
+TEST(TrackedFiles, HaveCommentsThatAreSentences) {
+  const auto findings = check_comments_are_sentences(KVD_SOURCE_DIR, files_of_this_tree());
   EXPECT_THAT(findings, IsEmpty()) << to_string(findings);
 }
 
