@@ -22,13 +22,12 @@ Fingerprint fingerprint(const BlockFacts& facts) {
   return {Sha256()(text.text())};
 }
 
-Digest outside_name(const DomainSecret& secret, const Fingerprint& fingerprint,
-                    const Digest& block) {
+Digest outside_name(HmacSha256& secret, const Fingerprint& fingerprint, const Digest& block) {
   std::array<std::uint8_t, 64> text{};
   const auto rest =
       std::copy(fingerprint.digest.bytes.begin(), fingerprint.digest.bytes.end(), text.begin());
   std::copy(block.bytes.begin(), block.bytes.end(), rest);
-  return hmac_sha256(secret.bytes, text);
+  return secret(text);
 }
 
 }  // namespace kvd::digest

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 
+#include "ipc/digest/sha256.hpp"
 #include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/units.hpp"
 
@@ -24,15 +24,11 @@ struct BlockFacts {
 /// Source: kvd; SHA-256 of the facts as a CBOR array.
 [[nodiscard]] Fingerprint fingerprint(const BlockFacts& facts);
 
-/// Known to the daemons that may read each other's blocks of a domain, and to nobody else.
-struct DomainSecret {
-  std::array<std::uint8_t, 32> bytes{};
-};
-
 /// What a block is called outside of this node, in files and in remote stores: HMAC-SHA256 of
-/// fingerprint and digest under the secret of its domain. Two domains have different names for the
-/// same prompt, and without the secret nobody can tell from a name which prompt is cached.
-[[nodiscard]] Digest outside_name(const DomainSecret& secret, const Fingerprint& fingerprint,
+/// fingerprint and digest under the secret of its domain, which the daemons know that may read each
+/// other's blocks of it, and nobody else. Two domains have different names for the same prompt, and
+/// without the secret nobody can tell from a name which prompt is cached.
+[[nodiscard]] Digest outside_name(HmacSha256& secret, const Fingerprint& fingerprint,
                                   const Digest& block);
 
 }  // namespace kvd::digest

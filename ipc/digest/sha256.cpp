@@ -1,7 +1,8 @@
 #include "ipc/digest/sha256.hpp"
 
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
+
+#include <algorithm>
 
 #include "ipc/vocabulary/check.hpp"
 
@@ -15,21 +16,32 @@ Sha256::Sha256()
   KVD_CHECK(algorithm_ != nullptr && context_ != nullptr, "OpenSSL has no SHA-256");
 }
 
-Digest Sha256::operator()(ByteView text) {
+Digest Sha256::operator()(ByteView text, ByteView more) {
   Digest digest;
   const bool ok = EVP_DigestInit_ex2(context_.get(), algorithm_.get(), nullptr) == 1 &&
                   EVP_DigestUpdate(context_.get(), text.data(), text.size()) == 1 &&
+                  EVP_DigestUpdate(context_.get(), more.data(), more.size()) == 1 &&
                   EVP_DigestFinal_ex(context_.get(), digest.bytes.data(), nullptr) == 1;
   KVD_CHECK(ok, "OpenSSL's SHA-256 failed");
   return digest;
 }
 
-Digest hmac_sha256(ByteView secret, ByteView text) {
-  Digest digest;
-  const auto* made = HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()), text.data(),
-                          text.size(), digest.bytes.data(), nullptr);
-  KVD_CHECK(made != nullptr, "OpenSSL's HMAC-SHA256 failed");
-  return digest;
+HmacSha256::HmacSha256(ByteView secret) {
+  Block key{};
+  if (secret.size() > key.size()) {
+    const Digest shorter = sha256_(secret);
+    std::copy(shorter.bytes.begin(), shorter.bytes.end(), key.begin());
+  } else {
+    std::copy(secret.begin(), secret.end(), key.begin());
+  }
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    inner_[i] = key[i] ^ 0x36;
+    outer_[i] = key[i] ^ 0x5c;
+  }
+}
+
+Digest HmacSha256::operator()(ByteView text) {
+  return sha256_(outer_, sha256_(inner_, text).bytes);
 }
 
 }  // namespace kvd::digest

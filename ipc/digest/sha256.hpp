@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -20,7 +21,9 @@ using ByteView = std::span<const std::uint8_t>;
 class Sha256 {
  public:
   Sha256();
-  [[nodiscard]] Digest operator()(ByteView text);
+  [[nodiscard]] Digest operator()(ByteView text) { return (*this)(text, {}); }
+  /// Of both, one after the other.
+  [[nodiscard]] Digest operator()(ByteView text, ByteView more);
 
  private:
   struct Free {
@@ -31,7 +34,18 @@ class Sha256 {
   std::unique_ptr<evp_md_ctx_st, Free> context_;
 };
 
-/// HMAC-SHA256. Source: RFC 2104.
-[[nodiscard]] Digest hmac_sha256(ByteView secret, ByteView text);
+/// HMAC-SHA256 of many short texts under one secret. OpenSSL's takes six times as long, as it looks
+/// its algorithm up by name each time.
+/// Source: RFC 2104. Owner: one thread. Errors: as Sha256.
+class HmacSha256 {
+ public:
+  explicit HmacSha256(ByteView secret);
+  [[nodiscard]] Digest operator()(ByteView text);
+
+ private:
+  using Block = std::array<std::uint8_t, 64>;
+  Sha256 sha256_;
+  Block inner_{}, outer_{};
+};
 
 }  // namespace kvd::digest

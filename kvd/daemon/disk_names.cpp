@@ -88,14 +88,15 @@ Result<DiskNames> disk_names(const std::string& folder) {
   const std::string path = folder + "/" + kSecret;
   KVD_TRY(make_secret(opened, path));
   KVD_ASSIGN_OR_RETURN(const Digest secret, read_secret(opened, path));
-  const auto kept = std::make_shared<std::map<std::string, digest::DomainSecret>>();
+  const auto kept = std::make_shared<std::map<std::string, digest::HmacSha256>>();
   return DiskNames([secret, kept](const std::string& domain, const Fingerprint& fingerprint,
                                   const Digest& block) {
-    if (kept->size() >= kMostKept) kept->clear();
-    const auto [own, is_new] = kept->try_emplace(domain);
-    if (is_new) {
+    auto own = kept->find(domain);
+    if (own == kept->end()) {
+      if (kept->size() >= kMostKept) kept->clear();
       const auto* name = reinterpret_cast<const std::uint8_t*>(domain.data());
-      own->second.bytes = digest::hmac_sha256(secret.bytes, {name, domain.size()}).bytes;
+      const Digest its = digest::HmacSha256(secret.bytes)({name, domain.size()});
+      own = kept->emplace(domain, digest::HmacSha256(its.bytes)).first;
     }
     return digest::outside_name(own->second, fingerprint, block);
   });

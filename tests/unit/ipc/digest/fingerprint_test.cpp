@@ -46,16 +46,18 @@ TEST(FingerprintTest, WhereOneTextEndsAndTheNextBeginsCounts) {
 TEST(FingerprintTest, StaysWhatItIs) {
   EXPECT_EQ(hex(fingerprint(kFacts).digest),
             "50b87c03df36a5937c49236958680a99f4c8f7c25b45f907a83dc99d747d4e14");
-  EXPECT_EQ(hex(outside_name({}, {}, {})),
+  HmacSha256 zeros(Digest().bytes);
+  EXPECT_EQ(hex(outside_name(zeros, {}, {})),
             "ffc31a0d64093a6c946f815b8d3d27057d4c62f78cf138c77323600b899c97c2");
 }
 
 TEST(FingerprintTest, DomainsNameTheSameBlockDifferently) {
   const Fingerprint one = fingerprint(kFacts);
   const Digest block{{7}};
-  EXPECT_NE(outside_name({{1}}, one, block), outside_name({{2}}, one, block));
-  EXPECT_NE(outside_name({{1}}, one, block), outside_name({{1}}, {}, block));
-  EXPECT_NE(outside_name({{1}}, one, block), outside_name({{1}}, one, {}));
+  HmacSha256 secret(Digest{{1}}.bytes), other(Digest{{2}}.bytes);
+  EXPECT_NE(outside_name(secret, one, block), outside_name(other, one, block));
+  EXPECT_NE(outside_name(secret, one, block), outside_name(secret, {}, block));
+  EXPECT_NE(outside_name(secret, one, block), outside_name(secret, one, {}));
 }
 
 }  // namespace

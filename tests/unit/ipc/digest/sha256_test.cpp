@@ -22,10 +22,16 @@ TEST(Sha256Test, HashesTheExamplesOfTheStandardWithOneContext) {
   }
 }
 
-// RFC 4231, test case 2.
-TEST(Sha256Test, MakesTheCodeOfAKnownSecret) {
-  EXPECT_EQ(hex(hmac_sha256(bytes_of("Jefe"), bytes_of("what do ya want for nothing?"))),
-            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+// RFC 4231, test cases 2 and 6.
+TEST(HmacSha256Test, MakesTheCodesOfKnownSecrets) {
+  HmacSha256 sut(bytes_of("Jefe"));
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(hex(sut(bytes_of("what do ya want for nothing?"))),
+              "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  }
+  HmacSha256 of_long(std::vector<std::uint8_t>(131, 0xaa));
+  EXPECT_EQ(hex(of_long(bytes_of("Test Using Larger Than Block-Size Key - Hash Key First"))),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
 std::string integer(std::int64_t value) {
