@@ -19,6 +19,7 @@
 #include "ipc/shm/layout.hpp"
 #include "ipc/vocabulary/clock.hpp"
 #include "ipc/vocabulary/result.hpp"
+#include "ipc/vocabulary/this_process.hpp"
 #include "kvd_client/types.hpp"
 
 namespace kvd::client {
@@ -34,7 +35,7 @@ class Core {
   /// Hands everything back in order. The last call.
   void close();
 
-  [[nodiscard]] bool forked() const { return ::getpid() != owner_; }
+  [[nodiscard]] bool forked() const { return this_process() != owner_; }
   [[nodiscard]] Result<wire::Welcome> welcome() const;
   /// The daemon's GPU by this process's count, or SlabRange::kNoDevice.
   [[nodiscard]] int device() const;
@@ -143,7 +144,7 @@ class Core {
   /// The daemon gets the slabs back, or hears that they are not mapped any more.
   Status hand_back(RegionBook::Entry& entry, const RegionBook::Part& part, TimePoint deadline);
 
-  const pid_t owner_ = ::getpid();
+  const pid_t owner_ = this_process();
   const Nanoseconds attach_timeout_;
   const std::string model_;
   SteadyClock clock_;

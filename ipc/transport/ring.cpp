@@ -12,6 +12,7 @@
 #include <chrono>
 
 #include "ipc/vocabulary/clock.hpp"
+#include "ipc/vocabulary/this_process.hpp"
 #include "ipc/wire/codec.hpp"
 
 namespace kvd::transport {
@@ -93,7 +94,7 @@ class RingCommandClient final : public CommandClient {
 
   /// The mapping is absent in a forked child: nothing here may be touched there.
   [[nodiscard]] Status check_fork() const {
-    if (::getpid() == owner_) return {};
+    if (this_process() == owner_) return {};
     return make_error(ErrorCode::kPeerGone,
                       "this process was forked from the one that attached; attach anew here");
   }
@@ -158,7 +159,7 @@ class RingCommandClient final : public CommandClient {
   UniqueFd bell_;
   const bool yields_ = few_cpus();
   const Nanoseconds spin_;
-  pid_t owner_ = ::getpid();
+  pid_t owner_ = this_process();
 };
 
 }  // namespace

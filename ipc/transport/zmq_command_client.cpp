@@ -5,6 +5,7 @@
 #include "ipc/transport/command_client.hpp"
 #include "ipc/transport/zmq_socket.hpp"
 #include "ipc/vocabulary/clock.hpp"
+#include "ipc/vocabulary/this_process.hpp"
 #include "ipc/wire/codec.hpp"
 
 namespace kvd::transport {
@@ -51,7 +52,7 @@ class ZmqCommandClient final : public CommandClient {
   }
 
  private:
-  [[nodiscard]] bool forked() const { return ::getpid() != owner_; }
+  [[nodiscard]] bool forked() const { return this_process() != owner_; }
 
   [[nodiscard]] Status check_fork() const {
     if (!forked()) return {};
@@ -118,7 +119,7 @@ class ZmqCommandClient final : public CommandClient {
   SteadyClock clock_;
   ZmqSocket socket_;
   ZmqMessage reply_;
-  pid_t owner_ = ::getpid();
+  pid_t owner_ = this_process();
 };
 
 Status configure(ZmqSocket& socket) {

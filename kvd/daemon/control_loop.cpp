@@ -14,7 +14,8 @@ namespace {
 
 constexpr Nanoseconds kTick = std::chrono::milliseconds(50);
 constexpr Nanoseconds kDrain = std::chrono::milliseconds(500);
-constexpr std::chrono::milliseconds kSleep{1000};
+/// Until the next tick at most. A limit of its own would cost a timer for each command.
+constexpr std::chrono::milliseconds kSleep{-1};
 
 /// Whether sessions find their domain where it was: they know it by its place.
 bool same_domains(const std::vector<DomainConfig>& a, const std::vector<DomainConfig>& b) {

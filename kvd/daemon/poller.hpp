@@ -52,7 +52,8 @@ class Poller {
   /// Whether to look at a descriptor that is watched.
   void look_at(Source source, int fd, bool on);
   void forget(int fd);
-  /// Waits up to `timeout`; valid until the next call.
+  /// Waits up to `timeout`, or, if that is negative, for a tick at least; valid until the next
+  /// call.
   [[nodiscard]] std::span<const Ready> wait(std::chrono::milliseconds timeout);
 
  private:

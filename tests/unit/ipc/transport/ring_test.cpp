@@ -11,6 +11,7 @@
 #include <future>
 #include <thread>
 
+#include "ipc/vocabulary/this_process.hpp"
 #include "ipc/wire/codec.hpp"
 
 namespace kvd::transport {
@@ -184,6 +185,16 @@ TEST(RingCommandClient, RefusesFdsThatAreNoRing) {
   const auto fds = port.peer_fds();
   EXPECT_FALSE(ring_command_client(copy_of(fds[1]), copy_of(fds[1])).ok());
   EXPECT_FALSE(ring_command_client(copy_of(fds[0]), UniqueFd()).ok());
+}
+
+TEST(ThisProcess, IsAnotherOneInAForkedChild) {
+  ASSERT_EQ(this_process(), ::getpid());
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(this_process() == ::getpid() && this_process() == ::getpid() ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(this_process(), ::getpid());
 }
 
 }  // namespace
