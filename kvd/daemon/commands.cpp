@@ -10,18 +10,24 @@ namespace kvd::daemon {
 namespace {
 
 constexpr int kCommandsATurn = 256;
+/// What commands may take of the loop before copies and sockets get their turn.
+constexpr Nanoseconds kCommandTurn = std::chrono::milliseconds(1);
 
 }  // namespace
 
-// One command of each domain, then everything else gets its turn.
+// Who came meanwhile may be next.
 bool Commands::take_turn() {
-  hold();
-  for (std::size_t domains = turns_.domains(); domains > 0; --domains) {
-    const auto peer = turns_.next();
-    const auto kept = peer ? uses_.server.release(*peer) : std::nullopt;
-    if (kept) on_command(*kept);
+  TimePoint now = uses_.events.now();
+  const TimePoint until = now + kCommandTurn;
+  do {
+    hold();
+    const auto peer = uses_.turns.next();
+    if (!peer) break;
+    if (const auto kept = uses_.server.release(*peer)) on_command(*kept);
     due_ = true;  // more of it may have been read already
-  }
+    const TimePoint begin = std::exchange(now, uses_.events.now());
+    uses_.turns.took(now - begin);
+  } while (now < until);
   return waiting();
 }
 
@@ -40,7 +46,7 @@ void Commands::hold() {
     if (!sender.ok() || *sender == nullptr) {
       on_command(*incoming);  // which says what is wrong with it
     } else {
-      turns_.add((*sender)->domain, incoming->peer);
+      uses_.turns.add((*sender)->domain, incoming->peer);
       uses_.server.keep(incoming->peer);
     }
   }

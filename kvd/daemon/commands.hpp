@@ -27,6 +27,7 @@ class Commands {
     Replies& replies;
     SessionEnds& ends;
     EventFeed& events;
+    Turns& turns;
   };
 
   explicit Commands(const Uses& uses) : uses_(uses) {}
@@ -34,10 +35,10 @@ class Commands {
   /// The server's descriptor was readable.
   void on_readable() { due_ = true; }
   /// Whether some wait that came over ZeroMQ.
-  [[nodiscard]] bool waiting() const { return due_ || !turns_.empty(); }
+  [[nodiscard]] bool waiting() const { return due_ || !uses_.turns.empty(); }
   /// Whether some wait that were taken from ZeroMQ already.
-  [[nodiscard]] bool held() const { return !turns_.empty(); }
-  /// One command of each domain. Whether more wait.
+  [[nodiscard]] bool held() const { return !uses_.turns.empty(); }
+  /// Commands for about a millisecond, one at least. Whether more wait.
   bool take_turn();
   void on_command(const transport::Incoming& incoming);
 
@@ -60,7 +61,6 @@ class Commands {
   void answer(transport::PeerId peer, const ReplyHead& head, const Error& error, EngineId engine);
 
   const Uses uses_;
-  Turns turns_;
   /// The server has to be read: its descriptor was readable, or not all had their turn.
   bool due_ = true;
   std::uint64_t stale_ = 0;

@@ -1,8 +1,8 @@
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "kvd/core/effects.hpp"
@@ -11,6 +11,7 @@
 #include "kvd/daemon/page_lease.hpp"
 #include "kvd/daemon/session_ends.hpp"
 #include "kvd/daemon/session_table.hpp"
+#include "kvd/daemon/turns.hpp"
 #include "kvd/mover/movers.hpp"
 
 namespace kvd::daemon {
@@ -39,7 +40,8 @@ class Copies {
   void end(const core::EndStream& end) { uses_.movers.end_stream(end.ticket); }
   void move(const core::MoveSlots& move) { uses_.movers.move(move); }
   void scrub(const core::Scrub& scrub) { uses_.movers.scrub(scrub); }
-  /// Tells the Controller of those that have ended.
+  /// Tells the Controller of those that have ended, for about a millisecond, first of the domain
+  /// that has taken least of the control thread.
   void take_finished();
 
   /// Whether a copy is on its way that somebody waits for, streams aside.
@@ -50,7 +52,9 @@ class Copies {
   }
   [[nodiscard]] bool awaits_progress() const { return uses_.movers.awaits_progress(); }
   /// Before the caller sleeps. False: take_finished() first.
-  [[nodiscard]] bool fall_asleep() { return uses_.movers.fall_asleep(); }
+  [[nodiscard]] bool fall_asleep() { return ended_.empty() && uses_.movers.fall_asleep(); }
+  /// What each domain has taken of the control thread, by the ends of its copies and its commands.
+  [[nodiscard]] Turns& turns() { return turns_; }
   [[nodiscard]] mover::MoverCounters counters() const { return uses_.movers.counters(); }
 
  private:
@@ -59,16 +63,24 @@ class Copies {
     std::shared_ptr<PageLease> page;
   };
 
+  struct Ended {
+    DomainId domain;  ///< who gets what it frees, or brings; none: not said
+    core::CopyFinished copy;
+  };
+
+  [[nodiscard]] Ended next_ended();
   void finish(const core::CopyFinished& copy);
   /// The page whose fences the engine's copies raise; null: none.
   [[nodiscard]] std::shared_ptr<PageLease> page_of(EngineId engine);
   void poison(const Fenced& lost);
 
   const Uses uses_;
+  Turns turns_;
   std::map<Ticket, Fenced> fences_;
-  std::map<Ticket, Fenced> streams_;  ///< the same for streams of layers
-  std::set<Ticket> ranges_;           ///< copies of regions
+  std::map<Ticket, Fenced> streams_;   ///< the same for streams of layers
+  std::map<Ticket, DomainId> ranges_;  ///< copies of regions, and whose
   std::vector<core::CopyFinished> finished_;
+  std::deque<Ended> ended_;  ///< of which the Controller is still to be told
 };
 
 }  // namespace kvd::daemon

@@ -110,8 +110,8 @@ Parts::Parts(Opened opened, const Shared& shared, BootId boot)
       slabs({device->slabs(), sessions, groups, events, ends, shared.log}),
       effects(
           {*device, sessions, groups, replies, ends, copies, slabs, disks, workers, shared.log}),
-      commands({*server, boot, sessions, groups, replies, ends, events}),
-      rings({sessions, commands, copies, ends, shared.clock,
+      commands({*server, boot, sessions, groups, replies, ends, events, copies.turns()}),
+      rings({sessions, commands, copies, ends, copies.turns(), shared.clock,
              config.promptness.ring_spin.value_or(transport::default_spin())}),
       maker({config, *device, domains, sessions, groups, events, poller, rings, shared.log},
             {boot, server->endpoint()}),

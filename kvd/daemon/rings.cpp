@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "kvd/daemon/ring_peer.hpp"
 
@@ -23,7 +24,7 @@ void Rings::wake(EngineId engine) {
 bool Rings::take_turn() {
   const TimePoint until = uses_.clock.now() + kRingTurn;
   do {
-    if (serve_all() || filled_while_looking()) continue;
+    if (serve_all(until) || filled_while_looking()) continue;
     std::erase_if(awake_, [&](EngineId engine) {
       Peer* peer = uses_.sessions.connected(engine);
       return !peer || peer->ring->fall_asleep();
@@ -33,18 +34,34 @@ bool Rings::take_turn() {
   return true;
 }
 
+// By what their domains' commands have taken; of one domain as they are.
+void Rings::sort_awake() {
+  if (awake_.size() < 2) return;
+  const auto taken = [&](EngineId engine) {
+    const Peer* peer = uses_.sessions.connected(engine);
+    return peer ? uses_.turns.taken(peer->domain) : Nanoseconds(0);
+  };
+  std::stable_sort(awake_.begin(), awake_.end(),
+                   [&](EngineId a, EngineId b) { return taken(a) < taken(b); });
+}
+
 // One command of each domain; of its rings the one that was served longest ago comes first. Whether
 // there was any.
-bool Rings::serve_all() {
+bool Rings::serve_all(TimePoint until) {
+  sort_awake();
   std::set<DomainId> served;
+  TimePoint now = uses_.clock.now();
   for (const EngineId engine : std::vector(awake_)) {
     const Peer* peer = uses_.sessions.connected(engine);  // a command may have dropped it
     if (!peer || served.contains(peer->domain)) continue;
     const DomainId domain = peer->domain;
     if (!serve(engine)) continue;
     served.insert(domain);
+    const TimePoint begin = std::exchange(now, uses_.clock.now());
+    uses_.turns.took(domain, now - begin);
     const auto at = std::find(awake_.begin(), awake_.end(), engine);
     if (at != awake_.end()) std::rotate(at, at + 1, awake_.end());
+    if (now >= until) break;
   }
   return !served.empty();
 }

@@ -7,12 +7,14 @@
 #include "kvd/daemon/copies.hpp"
 #include "kvd/daemon/session_ends.hpp"
 #include "kvd/daemon/session_table.hpp"
+#include "kvd/daemon/turns.hpp"
 
 namespace kvd::daemon {
 
 /// Commands that come by rings. The control thread looks by itself at the rings of engines that are
 /// awake; such an engine does not ring its bell, since its ring is not marked as asleep. The silent
-/// ones are left asleep, to be woken by their bells. One command of each domain is taken at a time.
+/// ones are left asleep, to be woken by their bells. One command of each domain is taken at a time,
+/// first of the one whose commands have taken the least time.
 /// Source: ipc/PROTOCOL.md (the ring); kvd/DESIGN.md "Turns, lines and claims".
 /// Owner:  control thread. What it is given must outlive it.
 /// Errors: none; a ring that no honest engine leaves ends its session.
@@ -23,6 +25,7 @@ class Rings {
     Commands& commands;
     Copies& copies;
     SessionEnds& ends;
+    Turns& turns;
     const Clock& clock;
     Nanoseconds spin;  ///< looking at rings before a sleep; 0: none
   };
@@ -35,7 +38,8 @@ class Rings {
   bool take_turn();
 
  private:
-  [[nodiscard]] bool serve_all();
+  [[nodiscard]] bool serve_all(TimePoint until);
+  void sort_awake();
   [[nodiscard]] bool serve(EngineId engine);
   [[nodiscard]] bool filled_while_looking();
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <map>
@@ -7,25 +8,41 @@
 
 #include "ipc/transport/command_server.hpp"
 #include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/units.hpp"
 
 namespace kvd::daemon {
 
-/// Connections whose next command waits for its domain's turn: domains are served round robin, one
-/// command each, so that a step of one domain waits for one command of each other and not for all
-/// that their engines have sent. The commands stay with the transport, one of a connection.
-/// Source: kvd design. Owner: control thread.
-/// Cost:   O(log domains) a call.
+/// Connections whose next command waits for its domain's turn. The domain whose commands have taken
+/// the least time is next, so that a step waits for the command in hand and not for all that others
+/// have sent, however long theirs take. A domain that was silent starts level with the others: it
+/// has saved up nothing. The commands stay with the transport, one of a connection.
+/// Source: start-time fair queueing (Goyal, Vin and Cheng, 1996), with equal weights.
+/// Owner:  control thread.
+/// Cost:   O(domains that were served lately).
 class Turns {
  public:
-  void add(DomainId domain, transport::PeerId peer) { waiting_[domain].push_back(peer); }
-  [[nodiscard]] bool empty() const { return waiting_.empty(); }
-  [[nodiscard]] std::size_t domains() const { return waiting_.size(); }
+  void add(DomainId domain, transport::PeerId peer);
+  [[nodiscard]] bool empty() const { return waiting_ == 0; }
   /// The peer that has waited longest in the domain whose turn it is.
   [[nodiscard]] std::optional<transport::PeerId> next();
+  /// Tells how long the command took that was served last.
+  void took(Nanoseconds time) { took(served_, time); }
+
+  /// What the domain's commands have taken; these two are for commands that wait elsewhere.
+  [[nodiscard]] Nanoseconds taken(DomainId domain) const;
+  void took(DomainId domain, Nanoseconds time);
 
  private:
-  std::map<DomainId, std::deque<transport::PeerId>> waiting_;  ///< no empty ones
-  DomainId served_;                                            ///< last
+  void forget_idle();
+
+  struct Line {
+    std::deque<transport::PeerId> peers;
+    Nanoseconds taken{0};
+  };
+  std::map<DomainId, Line> lines_;
+  std::size_t waiting_ = 0;
+  Nanoseconds level_{0};  ///< what the domain had taken that was served last
+  DomainId served_;
 };
 
 }  // namespace kvd::daemon

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
+#include <chrono>
+
 namespace kvd::daemon {
 namespace {
 
@@ -12,9 +15,15 @@ void put(Turns& sut, DomainId domain, char name) {
   sut.add(domain, transport::PeerId(static_cast<std::uint64_t>(name)));
 }
 
-std::string served(Turns& sut) {
+/// Of those named in capitals each takes 10 ms, of the others 1 ms.
+std::string served(Turns& sut, std::size_t most = SIZE_MAX) {
   std::string order;
-  while (const auto peer = sut.next()) order += static_cast<char>(peer->value);
+  while (order.size() < most) {
+    const auto peer = sut.next();
+    if (!peer) break;
+    order += static_cast<char>(peer->value);
+    sut.took(std::chrono::milliseconds(std::isupper(order.back()) ? 10 : 1));
+  }
   return order;
 }
 
@@ -33,6 +42,32 @@ TEST(Turns, OneThatComesLaterIsNextHoweverManyWait) {
   ASSERT_TRUE(sut.next().has_value());
   put(sut, kA, 'a');
   EXPECT_EQ(served(sut).front(), 'a');
+}
+
+TEST(Turns, WhoseCommandsTakeLongWaitsForWhoseDoNot) {
+  Turns sut;
+  for (int i = 0; i < 3; ++i) put(sut, kA, 'A');
+  for (int i = 0; i < 3; ++i) put(sut, kC, 'C');
+  for (int i = 0; i < 12; ++i) put(sut, kB, 'b');
+  EXPECT_EQ(served(sut), "AbCbbbbbbbbbCAbbCA");
+}
+
+TEST(Turns, WhoWasSilentIsNextButHasSavedUpNothing) {
+  Turns sut;
+  for (int i = 0; i < 300; ++i) put(sut, kA, 'a');
+  EXPECT_EQ(served(sut, 200), std::string(200, 'a'));
+  for (int i = 0; i < 4; ++i) put(sut, kB, 'b');
+  EXPECT_EQ(served(sut, 6), "bababa");
+}
+
+TEST(Turns, CommandsThatWaitElsewhereCountToo) {
+  Turns sut;
+  sut.took(kA, std::chrono::milliseconds(5));
+  EXPECT_GT(sut.taken(kA), sut.taken(kB));
+  put(sut, kA, 'a');
+  put(sut, kB, 'b');
+  put(sut, kB, 'b');
+  EXPECT_EQ(served(sut), "bba");
 }
 
 TEST(Turns, WithinADomainTheOrderIsThatOfArrival) {
