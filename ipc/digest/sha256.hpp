@@ -22,7 +22,7 @@ class Sha256 {
  public:
   Sha256();
   [[nodiscard]] Digest operator()(ByteView text) { return (*this)(text, {}); }
-  /// Of both, one after the other.
+  /// Hashes both, one after the other.
   [[nodiscard]] Digest operator()(ByteView text, ByteView more);
 
  private:

@@ -15,7 +15,7 @@ constexpr Nanoseconds kCommandTurn = std::chrono::milliseconds(1);
 
 }  // namespace
 
-// Who came meanwhile may be next.
+// A command that came meanwhile may be next.
 bool Commands::take_turn() {
   TimePoint now = uses_.events.now();
   const TimePoint until = now + kCommandTurn;

@@ -70,7 +70,7 @@ void Copies::take_finished() {
   } while (!ended_.empty() && now < until);
 }
 
-// Those that are quick, fences and zeroed memory, go first.
+// What is told quickly goes first: fences, zeroed memory.
 Copies::Ended Copies::next_ended() {
   const auto taken = [&](const Ended& ended) {
     return ended.domain ? turns_.taken(ended.domain) : Nanoseconds(-1);

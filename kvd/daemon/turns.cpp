@@ -42,7 +42,8 @@ void Turns::took(DomainId domain, Nanoseconds time) {
   forget_idle();
 }
 
-// Those with nothing to say, and nothing against them, are as if they had never been here.
+// A domain with no command, and no more time taken than the others, is as if it had never been
+// here.
 void Turns::forget_idle() {
   std::erase_if(lines_, [&](const auto& entry) {
     return entry.second.peers.empty() && entry.second.taken <= level_;

@@ -261,7 +261,7 @@ class Hostile {
   void work(bool on) { gate_.set(on); }
 
  private:
-  /// Of this thread alone.
+  /// Changes this thread alone.
   static void be_nice(int nice) { ::setpriority(PRIO_PROCESS, 0, nice); }
 
   Gate gate_;

@@ -15,7 +15,7 @@ void put(Turns& sut, DomainId domain, char name) {
   sut.add(domain, transport::PeerId(static_cast<std::uint64_t>(name)));
 }
 
-/// Of those named in capitals each takes 10 ms, of the others 1 ms.
+/// A command named in capitals takes 10 ms, another one 1 ms.
 std::string served(Turns& sut, std::size_t most = SIZE_MAX) {
   std::string order;
   while (order.size() < most) {
