@@ -30,13 +30,14 @@ void CopyJobs::drop(Ticket ticket) {
 
 std::optional<CopyJobs::Burst> CopyJobs::next(Urgency urgency, Ticket number, Bytes limit,
                                               std::optional<DomainId> but) {
-  const auto ticket = waiting_[static_cast<std::size_t>(urgency)].next(but);
+  JobTurns& turns = waiting_[static_cast<std::size_t>(urgency)];
+  const auto ticket = turns.next(but);
   if (!ticket) return std::nullopt;
   Job& job = jobs_.at(*ticket);
   Order& order = job.order;
   Burst burst;
   burst.in_place = order.in_place;
-  order.runs.take(limit, burst.extents);
+  turns.took(order.owner.domain, order.runs.take(limit, burst.extents));
   const bool whole = !job.begun && order.runs.done();
   job.begun = true;
   ++job.in_flight;

@@ -12,9 +12,7 @@ void JobTurns::add(const Owner& owner, Ticket job) {
 
 std::optional<Ticket> JobTurns::next(std::optional<DomainId> but) {
   if (but ? !beside(*but) : empty()) return std::nullopt;
-  auto domain = next_in_turn(waiting_, served_);
-  if (but && domain->first == *but) domain = next_in_turn(waiting_, served_);
-  Queues& queues = domain->second;
+  Queues& queues = fair_.next(waiting_, but)->second;
   return next_in_turn(queues.by_engine, queues.served)->second.front();
 }
 

@@ -4,7 +4,9 @@
 #include <map>
 #include <optional>
 
+#include "ipc/vocabulary/fair_turns.hpp"
 #include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/units.hpp"
 
 namespace kvd::mover {
 
@@ -14,9 +16,9 @@ struct Owner {
   EngineId engine;
 };
 
-/// Copies that wait, in turns: by domain, then by engine within it, then as they came. So what one
-/// has ordered delays the others by a burst each, and not by all of it.
-/// Source: kvd design. Owner: control thread. Cost: O(log domains + log engines) a call.
+/// Copies that wait, in turns: first of the domain that has taken the fewest bytes, by engine in
+/// it, then as they came. So what one has ordered delays another by a burst, not by all of it.
+/// Source: kvd design. Owner: control thread. Cost: O(domains + log engines) a call.
 class JobTurns {
  public:
   void add(const Owner& owner, Ticket job);
@@ -27,6 +29,8 @@ class JobTurns {
   }
   /// The job to serve now, of another domain than `but`. None: there is none.
   [[nodiscard]] std::optional<Ticket> next(std::optional<DomainId> but);
+  /// Tells how much of a job of the domain was handed out.
+  void took(DomainId domain, Bytes bytes) { fair_.took(domain, bytes); }
   /// It waits no more. Cost: O(jobs of its owner); the first of them O(1).
   void remove(const Owner& owner, Ticket job);
 
@@ -36,7 +40,7 @@ class JobTurns {
     EngineId served;                                   ///< last
   };
   std::map<DomainId, Queues> waiting_;  ///< no empty ones
-  DomainId served_;                     ///< last
+  FairTurns<DomainId, Bytes> fair_;
 };
 
 }  // namespace kvd::mover

@@ -201,6 +201,26 @@ TEST(Mover, AnotherDomainsCopyWaitsForABurstOfEachAndNotForTheirQueues) {
   }
 }
 
+TEST(JobTurns, ADomainThatTookLittleWaitsForOneBurstHoweverManyTakeMuch) {
+  JobTurns sut;
+  const auto serve = [&] {
+    const Ticket job = *sut.next({});
+    sut.took(DomainId(static_cast<std::uint32_t>(job.value)), job.value == 3 ? kKiB : kMiB);
+    return job.value;
+  };
+  const Owner small{DomainId(3), EngineId(1)};
+  for (const std::uint32_t domain : {1u, 2u, 4u}) {
+    sut.add({DomainId(domain), EngineId(1)}, Ticket(domain));
+  }
+  for (int i = 0; i < 30; ++i) (void)serve();
+  for (int i = 0; i < 8; ++i) {
+    sut.add(small, Ticket(3));
+    EXPECT_TRUE(serve() == 3 || serve() == 3) << i;
+    sut.remove(small, Ticket(3));
+    EXPECT_NE(serve(), 3u) << i;
+  }
+}
+
 TEST(Mover, EnginesOfADomainTakeTurnsToo) {
   MoverWorld world(held());
   for (const std::uint64_t ticket : {1u, 2u, 3u}) {
