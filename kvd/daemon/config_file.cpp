@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <sstream>
-#include <string_view>
 
 #include "ipc/vocabulary/bounded_input.hpp"
 #include "kvd/daemon/config_sources.hpp"
@@ -164,21 +163,22 @@ class FileReader {
 
 }  // namespace
 
-// The parser bounds brackets itself. Of a name's parts, each is a frame of its stack.
+// The parser bounds brackets itself. Of a name's parts, each is a frame of its stack. A name ends
+// with its line, and none of its parts is empty: dots side by side fill a comment or a string.
 Result<std::string> read_toml_text(const std::string& file) {
   constexpr Bytes kMost = kMiB;
-  constexpr int kMostParts = 128;
+  constexpr int kMostDots = 128;
   KVD_ASSIGN_OR_RETURN(std::string text, read_bounded(file, kMost));
-  int parts = 0;
-  bool comment = false;
+  int dots = 0;
+  char before = '\n';
   for (const char c : text) {
-    if (c == '#') comment = true;
-    if (c == '\n') comment = false;
-    if (comment || std::string_view(",=[]{}\n").find(c) != std::string_view::npos) parts = 0;
-    if (c == '.' && ++parts > kMostParts) {
+    if (c == '\n') dots = 0;
+    if (c == '.' && before != '.' && ++dots > kMostDots) {
       return make_error(ErrorCode::kInvalidArgument,
-                        file + ": a name has more than " + std::to_string(kMostParts) + " parts");
+                        file + ": a line has more than " + std::to_string(kMostDots) +
+                            " dots: shorten its name or break the line");
     }
+    before = c;
   }
   return text;
 }

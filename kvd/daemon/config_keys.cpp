@@ -264,7 +264,8 @@ std::size_t distance(std::string_view name, std::string_view candidate) {
     const char before = candidate[candidate.size() - name.size() - 1];
     if (before == '.' || before == '_') return 1;
   }
-  return edit_distance(name, candidate);
+  constexpr std::size_t kLooked = 64;  // a file may have a name of 1 MiB
+  return edit_distance(name.substr(0, kLooked), candidate);
 }
 
 }  // namespace

@@ -293,6 +293,16 @@ TEST_F(ConfigTest, AllFaultsAreListedAtOnceWithTheirOrigin) {
                            StartsWith("KVD_LOG_LEVEL: log.level: ")));
 }
 
+// Each part is a frame of the parser's stack, whatever its quotes have in them.
+TEST_F(ConfigTest, NamesOfManyPartsAreFaults) {
+  for (const std::string first : {"a", "\"#\"", "\"=\"", "'['"}) {
+    std::string name = first;
+    for (int i = 0; i < 100'000; ++i) name += "." + first;
+    EXPECT_THAT(lines_of(parse_file(name + " = 1\n")), Contains(HasSubstr("128 dots"))) << first;
+  }
+  EXPECT_TRUE(parse_file("# " + std::string(500, '.') + "\n[pool]\n").ok());
+}
+
 TEST_F(ConfigTest, BrokenFilesAreFaultsBesideTheOthers) {
   const auto broken = parse_file("[pool]\nhbm = \n", {"--log.level=loud"});
   EXPECT_THAT(lines_of(broken),
