@@ -22,6 +22,8 @@ static_assert(std::endian::native == std::endian::little);
 
 namespace {
 
+/// No kvd gets there; one that went on from the last of all numbers would write 0, for none.
+constexpr std::uint64_t kGenerations = std::uint64_t{1} << 63;
 constexpr std::size_t kFileBytes = kHeaderBytes + std::size_t{kRecords} * sizeof(Record);
 
 Error bad(const std::string& what) { return make_error(ErrorCode::kInvalidArgument, what); }
@@ -135,8 +137,9 @@ std::uint32_t State::each(const Visit& visit) {
       store(header().used, number);
       break;
     }
-    generation_ = std::max(generation_, record.generation);
-    const bool whole = record.state != 0 && record.state == record.generation &&
+    const bool possible = record.generation < kGenerations;
+    if (possible) generation_ = std::max(generation_, record.generation);
+    const bool whole = possible && record.state != 0 && record.state == record.generation &&
                        record.sum == sum_of_record(record);
     if (whole) {
       ++size_;

@@ -8,6 +8,9 @@
 
 #include <cstddef>
 #include <map>
+#include <span>
+
+#include "kvd/tiers/disk/checksum.hpp"
 
 namespace kvd::kept {
 namespace {
@@ -159,6 +162,28 @@ TEST(KeptState, OtherSlabsOtherVersionsAndOtherFilesAreRefused) {
     ASSERT_EQ(::pwrite(state->file().get(), &byte, 1, at), 1);
   }
   EXPECT_TRUE(State::open(copy_of(state->file()), kSlab).ok());
+}
+
+// The number after it would be 0, which stands for none.
+TEST(KeptState, AfterARecordWithTheLastOfAllNumbersOthersAreWritten) {
+  auto state = State::create(kSlab);
+  ASSERT_TRUE(state.ok());
+  Record last = record(1);
+  last.generation = UINT64_MAX;
+  last.sum = disk::crc32c(std::as_bytes(std::span(&last, 1)));
+  last.state = last.generation;
+  ASSERT_EQ(::pwrite(state->file().get(), &last, sizeof last, kHeaderBytes),
+            static_cast<ssize_t>(sizeof last));
+  const std::uint64_t used = 1;
+  ASSERT_EQ(::pwrite(state->file().get(), &used, sizeof used, offsetof(Header, used)),
+            static_cast<ssize_t>(sizeof used));
+  auto next = State::open(copy_of(state->file()), kSlab);
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ(next->each([](std::uint32_t, const Record&) {}), 1u);
+  const auto at = next->write(record(2));
+  ASSERT_TRUE(at.ok());
+  next->erase(*at);
+  EXPECT_EQ(next->size(), 0u);
 }
 
 }  // namespace
