@@ -21,6 +21,18 @@ std::size_t number(Tier tier) { return static_cast<std::size_t>(tier); }
 
 Bytes bytes_of(const store::KeptRow& row) { return row.slot_bytes * std::ssize(row.slots); }
 
+/// Whether slots of the shape have so many bytes; its numbers may be anything.
+bool has_slots_of(const ModelClass& shape, Bytes slot_bytes) {
+  std::int64_t rest = slot_bytes.value;
+  for (const std::int64_t part :
+       {shape.bytes_per_token_per_layer.value, std::int64_t{shape.layers_per_block},
+        std::int64_t{shape.block_tokens}}) {
+    if (part <= 0 || rest % part != 0) return false;
+    rest /= part;
+  }
+  return rest == 1;
+}
+
 bool any(const store::SlotsByTier& slots) {
   return std::any_of(slots.begin(), slots.end(), [](const auto& there) { return !there.empty(); });
 }
@@ -125,8 +137,7 @@ void Keeping::note_adopted() {
 bool Keeping::fits(const KeptBlocks& blocks) const {
   const ModelClass& shape = blocks.shape;
   const store::KeptRow& row = blocks.row;
-  const bool whole = shape.layers > 0 && shape.layers_per_block > 0 && shape.block_tokens > 0 &&
-                     shape.ranks > 0 && shape.slot_bytes() == row.slot_bytes &&
+  const bool whole = shape.layers > 0 && shape.ranks > 0 && has_slots_of(shape, row.slot_bytes) &&
                      shape.groups() == row.slots.size() && row.saved.value > 0;
   if (!whole || row.tier == Tier::kDram) return whole;
   std::vector<DeviceId> ranks;

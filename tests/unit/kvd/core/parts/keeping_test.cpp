@@ -211,6 +211,23 @@ TEST_F(KeepingTest, ASlabOfWhichNoRowIsLeftIsZeroed) {
   EXPECT_THAT(zeroed(Tier::kDram), ElementsAre(SlabIndex(4)));
 }
 
+// The product of a shape that nobody can have is no number of bytes.
+TEST_F(KeepingTest, AShapeLargerThanItsSlotsIsAMisfit) {
+  AdoptRows before;
+  before.slabs = {std::vector<SlabIndex>{}, {SlabIndex(4)}};
+  for (const std::int64_t token : {INT64_MAX, INT64_MIN, std::int64_t{1} << 60}) {
+    KeptBlocks huge = left(0, Tier::kDram, SlabIndex(4), 0);
+    huge.shape.bytes_per_token_per_layer = Bytes(token);
+    before.rows.push_back(huge);
+  }
+  KeptBlocks wraps = left(0, Tier::kDram, SlabIndex(4), 0);
+  wraps.shape.layers = UINT32_MAX;
+  wraps.shape.layers_per_block = 2;
+  before.rows.push_back(wraps);
+  keeping.adopt(before);
+  EXPECT_EQ(counted().dropped.misfit, before.rows.size());
+}
+
 TEST_F(KeepingTest, SlotsThatTwoRowsSayTheyHaveAreOneRowsAlone) {
   AdoptRows before;
   before.rows = {left(0, Tier::kHbm, SlabIndex(0), 0), left(1, Tier::kHbm, SlabIndex(0), 1)};
