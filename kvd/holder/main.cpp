@@ -237,7 +237,10 @@ class Holder {
       "usage: kvd-holder [--keep N] [--] PROGRAM [ARGUMENT...]\n\n"
       "Runs kvd (PROGRAM) and keeps up to N (16384) descriptors for it, so that what is cached is\n"
       "found again after a crash. SIGUSR1: ends kvd in order and starts it again (an "
-      "upgrade).\n",
+      "upgrade).\n"
+      "SIGTERM, SIGINT: end both, and the cache with them. SIGHUP is passed on.\n\n"
+      "  --help, --version   print and exit\n\n"
+      "Exit status: the program's, 128 + N where signal N ended it; 2 for wrong usage.\n",
       status == 0 ? stdout : stderr);
   std::exit(status_after_output("kvd-holder", status));
 }
