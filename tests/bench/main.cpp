@@ -23,7 +23,7 @@ int usage(std::FILE* out) {
       "Prints value, floor (the same work without kvd, measured in turn with it) and\n"
       "ratio = value / floor; --json as [{\"name\",\"value\",\"floor\",\"ratio\",\"unit\"}].\n"
       "\nNAMEs:\n");
-  for (const Benchmark& b : benchmarks()) std::fprintf(out, "  %-10s %s\n", b.name, b.summary);
+  for (const Benchmark& b : benchmarks()) std::fprintf(out, "  %-14s %s\n", b.name, b.summary);
   return out == stdout ? 0 : 2;
 }
 

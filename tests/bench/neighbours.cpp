@@ -423,9 +423,9 @@ int run(const Arguments& arguments) {
                 arguments.json);
 }
 
-const Registration registration{{"neighbours",
-                                 "an engine beside three users who do all they may; --seconds N",
-                                 run, kNeighboursHelp}};
+const Registration registration{
+    {"neighbours", "an engine beside three users who do all they may; more: neighbours --help", run,
+     kNeighboursHelp}};
 
 }  // namespace
 }  // namespace kvd::bench::neighbours_benchmark

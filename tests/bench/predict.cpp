@@ -151,8 +151,8 @@ int run(const Arguments& arguments) {
 }
 
 const Registration registration{
-    {"predict", "iterations as the planner foresees them, and as they are; predict --help", run,
-     kHelp}};
+    {"predict", "iterations as the planner foresees them, and as they are; more: predict --help",
+     run, kHelp}};
 
 }  // namespace
 }  // namespace kvd::bench::predict_benchmark

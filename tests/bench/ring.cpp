@@ -169,9 +169,8 @@ int run(const Arguments& arguments) {
 }
 
 const Registration registration{{"ring",
-                                 "a no-op, a one-block allocation and a decision for an engine "
-                                 "that places 64 requests, over the "
-                                 "ring, beside a bare ring; --repetitions N",
+                                 "a no-op, an allocation and a decision for 64 placed requests, "
+                                 "beside a bare ring; --repetitions N",
                                  run}};
 
 }  // namespace
