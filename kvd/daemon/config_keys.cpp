@@ -95,7 +95,7 @@ Keys disk_keys() {
           "disk.path", "folder where cached blocks go; empty: none", kText,
           [](auto& c) -> auto& { return c.disk.path; }),
       key(
-          "disk.size", "of all files of cached blocks; models share it", kSize,
+          "disk.size", "size of all files of cached blocks; models share it", kSize,
           [](auto& c) -> auto& { return c.disk.size; }),
       key(
           "disk.floor", "room that the file system must have left for others", kSize,

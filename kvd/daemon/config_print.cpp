@@ -150,7 +150,7 @@ std::string help_text() {
       "  --check-config   list every fault of the configuration and exit\n"
       "  --print-config   print the configuration in effect as TOML and exit\n"
       "  --print-unit     print the drop-in for systemd that the configuration asks for "
-      "(MemoryMax, restarts)\n"
+      "(MemoryMax, restarts, folders)\n"
       "  --version, -V    print the version and exit\n"
       "  --help, -h       print this and exit\n\n"
       "Keys, with their defaults. In the file pool.hbm is hbm in [pool], in the environment\n"
@@ -162,6 +162,9 @@ std::string help_text() {
     const std::string shown = "  --" + key.path + " " + (value.empty() ? "\"\"" : value);
     text += shown + std::string(shown.size() < 40 ? 40 - shown.size() : 1, ' ') + key.help + "\n";
   }
+  text +=
+      "\nExit status: 0 ended in order, 1 cannot start, 2 wrong configuration, 3 the GPU is lost,\n"
+      "75 not one slab fits yet.\n";
   return text;
 }
 
