@@ -128,19 +128,19 @@ def weights_in(runner: Any, first: str) -> Weights:
 
 
 class Adapters:
-    """The LoRA adapters of a worker. `find`: what is loaded under an id, loading it if need be; None
-    where it cannot be."""
+    """The LoRA adapters of a worker. `find`: what is there under an id, or what loading it gives where
+    that is asked for; None: nothing."""
 
-    def __init__(self, find: Callable[[LoRARequest], Any]) -> None:
+    def __init__(self, find: Callable[[LoRARequest, bool], Any]) -> None:
         self._find = find
         self._known: dict[AdapterKey, Adapter] = {}
         self._objects: dict[AdapterKey, weakref.ref[Any]] = {}
         self._loads = 0
 
-    def look(self, lora: LoRARequest) -> Adapter | None:
-        """What is loaded of it now."""
+    def look(self, lora: LoRARequest, load: bool = False) -> Adapter | None:
+        """What is loaded of it now. `load`: it is loaded for that."""
         key = key_of(lora)
-        found = self._find(lora)
+        found = self._find(lora, load)
         if found is None:
             return None
         before = self._objects.get(key)
@@ -165,13 +165,15 @@ def _content_of(adapter: Any, lora: LoRARequest) -> bytes:
 
 
 def adapters_in(runner: Any) -> Adapters:
-    """Of a model runner with vLLM's LoRA manager. An adapter that is not loaded yet is loaded as vLLM
-    would in the step that needs it; one that cannot be is vLLM's to complain about."""
+    """The adapters of a model runner with vLLM's LoRA manager. One is loaded as vLLM would in the step
+    that needs it; one that cannot be is vLLM's to complain about."""
 
-    def find(lora: LoRARequest) -> Any:
+    def find(lora: LoRARequest, load: bool) -> Any:
         try:
             manager = runner.lora_manager
             if lora.lora_int_id not in manager.list_adapters():
+                if not load:
+                    return None
                 runner.add_lora(lora)
             return manager._adapter_manager.get_adapter(lora.lora_int_id)
         except Exception as fault:
@@ -189,6 +191,7 @@ class Loaded:
         self._name = name
         self._weights = weights
         self._adapters = adapters
+        self._asked: dict[AdapterKey, LoRARequest] = {}
         self._changed: dict[AdapterKey, Adapter] = {}
         self._right = self._tell_weights = False
 
@@ -196,9 +199,21 @@ class Loaded:
         self._weights.step_begins(look)
         self._tell_weights |= look or weights != self._weights.now
         self._right = weights == self._weights.now
-        for lora in asked:
+        self._asked.update((key_of(lora), lora) for lora in asked)
+        self._answer()
+
+    def _answer(self) -> None:
+        """What is asked of adapters. One of them at most is loaded for it in a step, as vLLM loads those of
+        a step: many that wait for their turn would else hold it up, and push out what runs."""
+        may_load = True
+        for key, lora in list(self._asked.items()):
             found = self._adapters.look(lora)
-            self._changed[key_of(lora)] = found or Adapter(0, identity.random_content())
+            if found is None and may_load:
+                may_load = False
+                found = self._adapters.look(lora, load=True) or Adapter(0, identity.random_content())
+            if found is not None:
+                self._changed[key] = found
+                del self._asked[key]
 
     def step_ends(self) -> None:
         self._weights.step_ends()
