@@ -129,10 +129,12 @@ class Names:
         """What was computed so far is not to be found again."""
         self._cleared = uuid.uuid4().bytes
 
-    def ask(self, transfers: Transfers) -> None:
-        """With a step."""
+    def ask(self, transfers: Transfers, may_look: bool) -> None:
+        """With a step. Not `may_look`: nothing is computed and nobody waits for an answer, as in an
+        engine that sleeps, whose weights are not there to be looked at."""
         transfers.weights = self._weights
-        transfers.look, self._look = self._look, False
+        transfers.look = self._look and may_look
+        self._look = self._look and not may_look
         transfers.adapters, self._asked = list(self._asked.values()), {}
 
     def hear(self, ends: Ends) -> None:

@@ -136,6 +136,7 @@ class Planner:
         self._is_told = True  # kvd took the last drops
         self._pause_s = _PAUSE_S
         self._paused_until = 0.0
+        self._is_asked = False  # whether somebody is to come in, since the last step
         self.stats = KvdStats()
 
     # ---- what vLLM asks ----
@@ -164,6 +165,7 @@ class Planner:
         No step waits for what was parked: its last block may be partial, and a load that was given up
         and comes all the same would undo what was computed behind that."""
         self._look_for_reset()
+        self._is_asked = True
         self._local[request.request_id] = local
         park = self._parks.get(request.request_id)
         if park is not None and self._is_patient_with(park):
@@ -322,7 +324,8 @@ class Planner:
         begun, self._new = self._new, []
         begun_after, self._new_after = self._new_after, []
         transfers = Transfers(begun, begun_after)
-        self.names.ask(transfers)
+        self.names.ask(transfers, self._is_asked or bool(output.num_scheduled_tokens))
+        self._is_asked = False
         return transfers
 
     def invalidate(self, invalid: Set[int]) -> None:
