@@ -303,6 +303,8 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         invalid = connector_output.invalid_block_ids
         if self._planner is not None and invalid:
             self._planner.invalidate(invalid)
+        if self._planner is not None and connector_output.failed_recving:
+            self._planner.give_up(connector_output.failed_recving)
         ends = connector_output.kv_connector_worker_meta
         if self._planner is not None and isinstance(ends, Ends):
             if ends.model and self.shape is not None and self._link is not None:

@@ -49,6 +49,8 @@ class Cache:
 
 # A session of kvd has 256 tickets.
 _MOST_OPEN = 128
+# A call that takes longer is of a kvd that stands still, or nearly.
+_LATE_S = 0.08
 
 
 class _Begun(NamedTuple):
@@ -63,7 +65,10 @@ class Copier:
 
     A load that failed is told by request: vLLM takes the request's blocks away, and those that kvd may
     still write stay out of use until the copy has ended. Where a step waits for it, it is told by block,
-    and the request computes into the same blocks."""
+    and the request computes into the same blocks.
+
+    While kvd stands still one call of a step finds that out: until that copy ends no other is asked for, and
+    those that wait for longer than `patience_s` fail, so that their blocks are free."""
 
     def __init__(
         self,
@@ -83,6 +88,7 @@ class Copier:
         self._fenced: list[tuple[Any, list[Copy]]] = []
         self._queue: deque[tuple[Copy, float]] = deque()
         self._begun: list[_Begun] = []
+        self._late: _Begun | None = None  # what kvd was too slow to take
         self._told: set[int] = set()  # loads that vLLM knows as failed, though kvd is still at them
         self._ends = Ends()
         self._received: set[str] = set()
@@ -100,9 +106,12 @@ class Copier:
             self._fenced.append((self._fence(), copies))
 
     def refuse(self, copies: list[Copy]) -> None:
-        """These are not made."""
+        """These are not made, and that is no fault of kvd's."""
         for copy in copies:
-            self._end(copy, False)
+            self._ends.refused.append(copy.number)
+            if copy.kind == Kind.LOAD:
+                self._tell(copy, False)
+            self._told.discard(copy.number)
 
     def wait(self) -> None:
         """Before a forward that reads loaded blocks: returns when they are there, or known bad."""
@@ -143,7 +152,7 @@ class Copier:
 
     def take_ends(self) -> Ends | None:
         """Copies that have ended since the last call; None: none."""
-        if not self._ends.done and not self._ends.failed:
+        if not self._ends.done and not self._ends.failed and not self._ends.refused:
             return None
         taken, self._ends = self._ends, Ends()
         return taken
@@ -169,8 +178,13 @@ class Copier:
         self._queue.extend((copy, now) for copy in copies)
 
     def _submit(self) -> None:
-        while self._queue and len(self._begun) < _MOST_OPEN:
+        if self._late is not None and self._late in self._begun:
+            self._lose_patience(self._late.since)
+            return
+        self._late = None
+        while self._queue and len(self._begun) < _MOST_OPEN and self._late is None:
             copy, since = self._queue.popleft()
+            asked = self._clock()
             try:
                 if copy.kind == Kind.LOAD:
                     ticket = self._cache.load(copy.digests, copy.blocks)
@@ -184,7 +198,17 @@ class Copier:
             except self._refused:
                 self._end(copy, False)
             else:
-                self._begun.append(_Begun(copy, ticket, self._clock()))
+                begun = _Begun(copy, ticket, self._clock())
+                self._begun.append(begun)
+                if begun.since > asked + _LATE_S:
+                    self._late = begun
+
+    def _lose_patience(self, stands_since: float) -> None:
+        """With a kvd that stands still: it knows nothing of what waits here."""
+        if self._clock() < stands_since + self._patience_s:
+            return
+        while self._queue:
+            self._end(self._queue.popleft()[0], False)
 
     def _poll(self) -> None:
         if not self._begun:

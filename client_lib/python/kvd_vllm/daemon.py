@@ -18,8 +18,11 @@ from kvd_vllm.planning import Index
 
 _T = TypeVar("_T")
 
-# A worker's calls: they wait for the daemon's loop, not for copies.
-_CALL_S = 1.0
+# A worker's calls: they wait for the daemon's loop, not for copies. One without an answer in time has
+# begun all the same, or ends as failed.
+_CALL_S = 0.1
+# The calls that name the cache, in the first step. Without an answer the finder's thread makes them.
+_OPEN_S = 0.25
 # After a late answer the next steps do not ask: a 50th of the time is lost at most. Longer each time
 # in a row, but not so long that what is parked and not needed any more fills kvd.
 _FIRST_REST_S, _LONGEST_REST_S = 0.1, 1.0
@@ -60,11 +63,11 @@ class Link(Index):
             self._lose(fault)
 
     def open(self, shape: CacheShape) -> None:
-        """The cache, once the worker's side has said what it is named by. Before the first step."""
+        """The cache, once the worker's side has said what it is named by. In the first step."""
         self._shape = shape
         if self._is_up:
             try:
-                self._attach(self._options.timeout_s)
+                self._attach(min(_OPEN_S, self._options.timeout_s))
             except kvd_client.KvdError as fault:
                 self._lose(fault)
 
@@ -142,7 +145,7 @@ class Link(Index):
         return self._ask(lambda: call() is None) is True
 
     def _attach(self, timeout_s: float) -> None:
-        """Opens what is not open, or takes up the session again. Never in a step."""
+        """Opens what is not open, or takes up the session again."""
         if self._client is None:
             self._client = self._session(timeout_s)
         self._client.ping(timeout_s)

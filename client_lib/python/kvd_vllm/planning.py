@@ -355,6 +355,14 @@ class Planner:
             self._end(self._open.pop(number), True)
         for number in ends.failed:
             self._end(self._open.pop(number), False)
+            self._pause()
+        for number in ends.refused:
+            self._end(self._open.pop(number), False)
+
+    def give_up(self, names: Set[str]) -> None:
+        """Requests of which vLLM takes the loads for failed, though kvd may still be at them: nothing is
+        loaded for them again."""
+        self._refused |= names & self._requests.keys()
 
     def finish(self, request: Request, tables: Tables) -> None:
         """The request has ended, in whatever state; its blocks are still its own."""
@@ -517,10 +525,6 @@ class Planner:
         if done:
             self._pause_s = _PAUSE_S
             return
-        if self._pause_s == _PAUSE_S:
-            logger.warning("kvd: a copy failed; what it was for is computed, as without kvd")
-        self._paused_until = self._clock() + self._pause_s
-        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         park = self._parks.get(copy.request)
         if copy.kind == Kind.PARK and park is not None and park.copy == copy.number:
             del self._parks[copy.request]
@@ -530,6 +534,13 @@ class Planner:
             self._stored.pop(copy.request, None)
             if copy.kind == Kind.LOAD:
                 self._refused.add(copy.request)
+
+    def _pause(self) -> None:
+        """After a copy that kvd failed to make."""
+        if self._pause_s == _PAUSE_S:
+            logger.warning("kvd: a copy failed; what it was for is computed, as without kvd")
+        self._paused_until = self._clock() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
     def _count(self, copy: Copy, done: bool) -> None:
         names = ("stored_blocks", "parked_blocks", "loaded_blocks")

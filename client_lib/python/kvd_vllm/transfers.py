@@ -86,12 +86,13 @@ class Transfers(KVConnectorMetadata):
 
 @dataclass
 class Ends(KVConnectorWorkerMetadata):
-    """The worker's side to the scheduler's: copies of which kvd touches no byte any more, what became
-    of an elastic KV cache, what the cache is named by (once, with the first step), and the identity of
+    """The worker's side to the scheduler's: copies of which kvd touches no byte any more (`refused`: the
+    worker did not ask for them, as it computes something else now), what became of an elastic KV cache, what the cache is named by (once, with the first step), and the identity of
     weights and adapters that were asked for or changed."""
 
     done: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
     news: News | None = None
     model: str = ""
     weights: str = ""
@@ -102,6 +103,6 @@ class Ends(KVConnectorWorkerMetadata):
         # Only one worker has an elastic KV cache, and only one stores blocks.
         news = self.news if self.news is not None else other.news
         return Ends(
-            self.done + other.done, self.failed + other.failed, news, self.model or other.model,
-            self.weights or other.weights, {**self.adapters, **other.adapters},
+            self.done + other.done, self.failed + other.failed, self.refused + other.refused, news,
+            self.model or other.model, self.weights or other.weights, {**self.adapters, **other.adapters},
         )  # fmt: skip

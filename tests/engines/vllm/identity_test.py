@@ -161,7 +161,7 @@ class AdaptersByContent(unittest.TestCase):
 
     def test_a_load_of_other_content_is_another(self) -> None:
         loaded = {1: adapter()}
-        adapters = Adapters(lambda lora: loaded.get(lora.lora_int_id))
+        adapters = Adapters(lambda lora, _: loaded.get(lora.lora_int_id))
         first = adapters.look(Lora())
         loaded[1] = adapter()  # loaded again, with the same content
         self.assertEqual(adapters.look(Lora()), first)
@@ -177,7 +177,7 @@ class AdaptersByContent(unittest.TestCase):
     def test_one_that_cannot_be_told_is_like_no_other(self) -> None:
         strange = adapter()
         strange.loras["q"].other = object()
-        found = [Adapters(lambda _: strange).look(Lora()) for _ in range(2)]
+        found = [Adapters(lambda *_: strange).look(Lora()) for _ in range(2)]
         assert found[0] and found[1]
         self.assertNotEqual(found[0].content, found[1].content)
 
@@ -197,10 +197,16 @@ class LivingEngine(unittest.TestCase):
         self.clock = Clock()
         self.weights = Weights("A", lambda: self.content, self, self.clock)  # type: ignore[arg-type]
         self.loaded = {1: adapter()}
-        self.worker = Loaded("model", self.weights, Adapters(lambda lora: self.loaded.get(lora.lora_int_id)))
+        self.on_disk: dict[int, Any] = {}
+        self.worker = Loaded("model", self.weights, Adapters(self.find))
         first = self.step(0.0)
         assert first
         self.assertEqual((first.model, self.step(0.0)), ("model", None))
+
+    def find(self, lora: Lora, load: bool) -> Any:
+        if load and lora.lora_int_id in self.on_disk:
+            self.loaded[lora.lora_int_id] = self.on_disk[lora.lora_int_id]
+        return self.loaded.get(lora.lora_int_id)
 
     def note(self) -> None:
         self.noted = self.content
@@ -255,7 +261,21 @@ class LivingEngine(unittest.TestCase):
         assert ends
         self.assertNotEqual(list(ends.adapters.values()), [known])
         self.loaded.clear()
-        self.assertFalse(self.worker.is_right(copy))
+        self.on_disk[1] = adapter()
+        self.assertFalse(self.worker.is_right(copy), "it is not loaded for that")
+        self.assertEqual(self.loaded, {})
+
+    def test_adapters_of_many_who_wait_are_loaded_one_a_step(self) -> None:
+        self.on_disk = {at: adapter(float(at)) for at in range(2, 6)}
+        self.worker.step_begins("A", False, [Lora(at) for at in range(1, 6)])  # type: ignore[misc]
+        ends = self.worker.add_to(None)
+        assert ends
+        self.assertEqual([key[0] for key in ends.adapters], [1, 2], "one was there, one is loaded")
+        for at in range(3, 6):
+            ends = self.step(0.0)
+            assert ends
+            self.assertEqual([key[0] for key in ends.adapters], [at])
+        self.assertIsNone(self.step(0.0))
 
 
 class Request(types.SimpleNamespace):
@@ -284,7 +304,7 @@ class NamesOfBlocks(unittest.TestCase):
     def names(self, **contents: bytes) -> Names:
         """Of an engine whose worker has adapters of these contents, by name."""
         names = Names(1, self.clock, patience_s=10.0)
-        names.ask(Transfers())
+        names.ask(Transfers(), True)
         names.hear(Ends(model="model", weights="A"))
         for at, (name, content) in enumerate(contents.items()):
             names.hear(Ends(adapters={(at + 1, name, "/" + name): Adapter(at + 1, content)}))
@@ -307,11 +327,22 @@ class NamesOfBlocks(unittest.TestCase):
         self.assertNotEqual(self.digests(self.names(some=b"2" * 32), lora("some")), first)
         self.assertNotEqual(self.digests(self.names(), Request("r")), first)
 
+    def test_weights_are_looked_at_only_where_that_is_of_use(self) -> None:
+        """In a step that computes nothing they may not be there: an engine sleeps without them."""
+        names, transfers = self.names(), Transfers()
+        names.reset()
+        names.ask(transfers, False)
+        self.assertFalse(transfers.look)
+        names.hear(Ends(weights="A"))
+        self.assertIsNone(names.may_share(Request("r"), 0), "that was no answer")
+        names.ask(transfers, True)
+        self.assertTrue(transfers.look)
+
     def test_a_request_waits_until_its_adapter_is_known_but_not_for_ever(self) -> None:
         names, request = self.names(), Request("r", Lora())
         self.assertIsNone(self.digests(names, request))
         transfers = Transfers()
-        names.ask(transfers)
+        names.ask(transfers, True)
         self.assertEqual(transfers.adapters, [request.lora_request])
         self.clock.now += 11
         self.assertFalse(names.may_share(request, 0))
@@ -327,7 +358,7 @@ class NamesOfBlocks(unittest.TestCase):
         self.assertTrue(self.digests(names, after))
         self.assertFalse(self.digests(names, local, 32), "vLLM's own blocks may be of the first")
         names.reset()
-        names.ask(Transfers())
+        names.ask(Transfers(), True)
         names.hear(Ends(weights="A"))
         self.assertTrue(self.digests(names, Request("u", Lora()), 32))
 
@@ -340,13 +371,13 @@ class NamesOfBlocks(unittest.TestCase):
         names.reset()
         self.assertIsNone(names.may_share(request, 0))
         transfers = Transfers()
-        names.ask(transfers)
+        names.ask(transfers, True)
         self.assertTrue(transfers.look)
         names.hear(Ends(weights="B"))
         self.assertTrue(names.may_share(request, 0))
         self.assertNotEqual(self.digests(names, request), first)
         names.reset()
-        names.ask(transfers)
+        names.ask(transfers, True)
         names.hear(Ends(weights="A"))
         self.assertEqual(self.digests(names, request), first)
 

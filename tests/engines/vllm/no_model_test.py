@@ -394,6 +394,38 @@ class NoModel(unittest.TestCase):
         self.play(rig, steps, events=events)
         self.assertGreater(rig.counts["unanswered_calls"], 0)
 
+    def test_a_kvd_that_stands_still_is_asked_for_one_copy(self) -> None:
+        kvd = self.kvd()
+        rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=60)
+        kvd.signal(signal.SIGSTOP)
+        self.addCleanup(kvd.signal, signal.SIGCONT)
+        cache = rig.worker._copier._cache
+        store = cache.store
+        calls: list[int] = []
+        cache.store = lambda *given: calls.append(rig.steps) or store(*given)
+        self.load_a_little(rig)
+        self.assertEqual(len(calls), 1)
+        kvd.signal(signal.SIGCONT)
+        self.steps_until(rig, lambda: len(calls) > 1 and not rig.connector._planner._open)
+        rig.run_dry()
+        rig.check_answers()
+
+    def test_a_copy_that_the_worker_refuses_is_no_fault_of_kvd(self) -> None:
+        rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], blocks=60)
+        planner = rig.connector._planner
+        assert planner is not None
+        with unittest.mock.patch.object(rig.worker._loaded, "is_right", lambda copy: not copy.shared):
+            self.load_a_little(rig)
+            self.assertGreater(rig.counts["failed_blocks"], 0)
+            self.assertFalse(planner._is_paused())
+            self.assertTrue(planner.can_park)
+
+    def load_a_little(self, rig: Rig) -> None:
+        for first in range(4):
+            rig.add(list(range(5 + first, 205 + first)), 10)
+        for _ in range(40):
+            rig.step()
+
     def test_parks_that_are_over_make_way_for_others(self) -> None:
         """DRAM has room for all that may be parked at a time, and for little of what was before."""
         kvd = self.enterContext(KvdProcess(slabs=16, dram_slabs=1))
