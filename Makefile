@@ -1,5 +1,5 @@
 # Short names for the scripts and presets; the work is done there.
-.PHONY: demo test asan tsan tidy format install clean
+.PHONY: demo test asan tsan tidy fuzz format install clean
 
 demo:
 	sh deploy/demo.sh
@@ -16,6 +16,9 @@ tsan:
 tidy:
 	sh deploy/ci/install-deps.sh --tidy
 	sh deploy/ci/tidy.sh --all
+
+fuzz:
+	sh deploy/fuzz.sh
 
 format:
 	git ls-files '*.hpp' '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format -i

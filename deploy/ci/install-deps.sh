@@ -2,10 +2,11 @@
 # Installs what building and testing kvd needs on Debian 12: this is the one list of packages.
 # Root or sudo; safe to run again, and quick when nothing is missing.
 #
-#   sh deploy/ci/install-deps.sh [--build | --tidy]
+#   sh deploy/ci/install-deps.sh [--build | --tidy | --fuzz]
 #
 # --build installs only what building needs, without tests and llama.cpp: a quarter of the packages.
 # --tidy adds what the preset `tidy` needs.
+# --fuzz installs only what the preset `fuzz` needs.
 #
 # The llama.cpp engine comes from the npm registry at the versions pinned in client_lib/llama. Where
 # that registry cannot be reached the script says so and goes on: kvd builds and passes its tests
@@ -25,6 +26,7 @@ TEST_PACKAGES="libgtest-dev libgmock-dev clang-format curl jq chromium
 # CMake looks for these though nobody builds the tests; the quick start asks kvd by curl.
 BUILD_ALONE_PACKAGES="libgtest-dev libgmock-dev curl"
 TIDY_PACKAGES="clang clang-tidy"
+FUZZ_PACKAGES="clang libclang-rt-dev llvm" # llvm: names in the stacks of findings
 PIP_PACKAGES="python3 python3-pip" # to fetch the CUDA compiler with
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
@@ -152,7 +154,8 @@ case "${1:-}" in
   "") ;;
   --build) only_build=yes TEST_PACKAGES=$BUILD_ALONE_PACKAGES ;;
   --tidy) extra=$TIDY_PACKAGES ;;
-  *) fail "usage: sh deploy/ci/install-deps.sh [--build | --tidy]" ;;
+  --fuzz) only_build=yes TEST_PACKAGES=$FUZZ_PACKAGES ;;
+  *) fail "usage: sh deploy/ci/install-deps.sh [--build | --tidy | --fuzz]" ;;
 esac
 # shellcheck disable=SC2086  # lists of words
 install_packages $BUILD_PACKAGES $LIBRARY_PACKAGES $TEST_PACKAGES $extra
