@@ -1,6 +1,7 @@
 #include "kvd/core/engine_caches.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace kvd::core {
 
@@ -37,6 +38,20 @@ Fingerprint of_size(Fingerprint fingerprint, Bytes block) {
     size >>= 8;
   }
   return fingerprint;
+}
+
+/// Where each digest stands for the first time, in order.
+std::vector<std::size_t> firsts(const std::vector<Digest>& digests) {
+  std::vector<std::size_t> at(digests.size());
+  std::iota(at.begin(), at.end(), 0);
+  std::sort(at.begin(), at.end(), [&](std::size_t a, std::size_t b) {
+    const auto order = digests[a] <=> digests[b];
+    return order != 0 ? order < 0 : a < b;
+  });
+  const auto same = [&](std::size_t a, std::size_t b) { return digests[a] == digests[b]; };
+  at.erase(std::unique(at.begin(), at.end(), same), at.end());
+  std::sort(at.begin(), at.end());
+  return at;
 }
 
 /// What a cache with so many pieces takes.
@@ -312,12 +327,10 @@ void EngineCaches::on_store(const Command& command, EngineCache& cache, const Ca
             taker_of(session, cache),
             cache.saved,
             {}};
-  std::set<Digest> seen;
   std::vector<Digest> parked;
   std::vector<std::size_t> fresh;
-  for (std::size_t i = 0; i < asked.digests.size(); ++i) {
+  for (const std::size_t i : firsts(asked.digests)) {
     const Digest& digest = asked.digests[i];
-    if (!seen.insert(digest).second) continue;
     // Stored again it counts as asked for.
     const bool known = rows_.find(cache.space, {&digest, 1}, context_.now).has_value();
     if (!known) fresh.push_back(i);
@@ -327,7 +340,9 @@ void EngineCaches::on_store(const Command& command, EngineCache& cache, const Ca
   const auto slots = take(command, copy.taker, fresh.size());
   if (!slots) {
     std::vector<SlotId> free;
-    for (const Digest& digest : parked) unpark({cache.space, digest}, session.id, free);
+    for (const Digest& digest : parked) {
+      parked_.unpark(rows_.row(cache.space, digest), session.id, free);
+    }
     store_.tiers.free(Tier::kDram, std::move(free));
     return;
   }
@@ -335,7 +350,7 @@ void EngineCaches::on_store(const Command& command, EngineCache& cache, const Ca
   std::vector<std::uint32_t> blocks;
   for (std::size_t i = 0; i < fresh.size(); ++i) {
     copy.storing.push_back({asked.digests[fresh[i]], (*slots)[i]});
-    ++storing_[{cache.space, asked.digests[fresh[i]]}].copies;
+    storing_.begin({cache.space, asked.digests[fresh[i]]});
     blocks.push_back(asked.blocks[fresh[i]]);
     order.blocks.push_back({blocks.back(), (*slots)[i]});
   }
@@ -349,9 +364,7 @@ void EngineCaches::on_store(const Command& command, EngineCache& cache, const Ca
 void EngineCaches::finish_store(Ticket ticket, const Copy& copy, bool ok) {
   std::vector<SlotId> unused;
   for (auto each = copy.storing.rbegin(); each != copy.storing.rend(); ++each) {
-    const auto key = storing_.find({copy.space, each->digest});
-    const bool wanted = ok && !copy.lost && key->second.dropped < ticket;
-    if (--key->second.copies == 0) storing_.erase(key);
+    const bool wanted = storing_.end({copy.space, each->digest}, ticket) && ok && !copy.lost;
     const bool kept =
         wanted &&
         rows_.add({copy.space, copy.taker, copy.saved, each->digest, each->slot}, context_.now);
@@ -486,38 +499,8 @@ bool EngineCaches::on_copy(const CopyFinished& finished) {
 
 bool EngineCaches::park(const Copy& copy, const Digest& digest) {
   if (!requests_.sessions().contains(copy.engine)) return false;
-  const auto parked = parked_.try_emplace({copy.space, digest}).first;
-  const bool is_new = parked->second.by.insert(copy.engine).second;
-  if (is_new) parked_by_[copy.engine].insert(&parked->first);
-  if (!parked->second.table.empty()) return is_new;
-  parked->second.table.set_parked(true);
-  const std::uint32_t found =
-      store_.cache.share(parked->second.table, copy.space, {&digest, 1}, context_.now);
-  KVD_CHECK(found == 1, "a block is parked that is not there");
-  return is_new;
-}
-
-// With the last one who has it parked it is like any that is cached.
-void EngineCaches::unpark(const store::Key& key, std::optional<EngineId> by,
-                          std::vector<SlotId>& free) {
-  const auto parked = parked_.find(key);
-  if (parked == parked_.end()) return;
-  std::set<EngineId>& all = parked->second.by;
-  for (auto engine = all.begin(); engine != all.end();) {
-    if (by && *engine != *by) {
-      ++engine;
-      continue;
-    }
-    const auto own = parked_by_.find(*engine);
-    own->second.erase(&parked->first);
-    if (own->second.empty()) parked_by_.erase(own);
-    engine = all.erase(engine);
-  }
-  if (!all.empty()) return;
-  const store::SlotsByTier slots = store_.cache.truncate(parked->second.table, 0);
-  const std::vector<SlotId>& dram = slots[static_cast<std::size_t>(Tier::kDram)];
-  free.insert(free.end(), dram.begin(), dram.end());
-  parked_.erase(parked);
+  const store::RowId row = rows_.row(copy.space, digest);
+  return parked_.park(row, {copy.space, digest}, copy.engine, context_.now);
 }
 
 // What was parked under an engine's own key nobody else would ask for.
@@ -525,34 +508,32 @@ bool EngineCaches::give_up_parked() {
   std::vector<SlotId> slots;
   std::size_t count = 0;
   while (!gone_.empty() && count < kMostAtOnce) {
-    const auto own = parked_by_.find(gone_.back());
-    if (own == parked_by_.end()) {
+    const store::RowId row = parked_.one_of(gone_.back());
+    if (!row) {
       gone_.pop_back();
       continue;
     }
-    const store::Key key = **own->second.begin();
-    unpark(key, gone_.back(), slots);
-    if (!parked_.contains(key)) forget(key, slots);
+    parked_.unpark(row, gone_.back(), slots);
+    if (!parked_.has(row)) forget(row, slots);
     ++count;
   }
   store_.tiers.free(Tier::kDram, std::move(slots));
   return count > 0;
 }
 
-void EngineCaches::forget(const store::Key& key, std::vector<SlotId>& slots) {
-  const SlotId slot = rows_.forget(key.space, key.digest);
+void EngineCaches::forget(store::RowId row, std::vector<SlotId>& slots) {
+  const SlotId slot = rows_.forget(row);
   if (!slot.none()) slots.push_back(slot);
 }
 
 std::uint64_t EngineCaches::drop(const EngineCache& cache, std::span<const Digest> digests) {
   std::vector<SlotId> slots, unparked;
   for (const Digest& digest : digests) {
-    const store::Key key{cache.space, digest};
-    unpark(key, std::nullopt, unparked);
-    forget(key, slots);
+    const store::RowId row = rows_.row(cache.space, digest);
+    parked_.unpark(row, std::nullopt, unparked);
+    forget(row, slots);
     disk_.forget(cache.space, digest);
-    const auto storing = storing_.find(key);
-    if (storing != storing_.end()) storing->second.dropped = copies_.rbegin()->first;
+    if (!copies_.empty()) storing_.drop({cache.space, digest}, copies_.rbegin()->first);
   }
   const std::uint64_t dropped = slots.size();
   slots.insert(slots.end(), unparked.begin(), unparked.end());

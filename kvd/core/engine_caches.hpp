@@ -18,6 +18,8 @@
 #include "kvd/core/region_copies.hpp"
 #include "kvd/core/requests.hpp"
 #include "kvd/core/spaces.hpp"
+#include "kvd/store/keys_being_stored.hpp"
+#include "kvd/store/parked_rows.hpp"
 #include "kvd/store/placed_rows.hpp"
 
 namespace kvd::core {
@@ -51,7 +53,9 @@ class EngineCaches {
         classes_(classes),
         region_copies_(region_copies),
         disk_(disk),
-        rows_(store.cache) {}
+        rows_(store.cache),
+        parked_(store.cache),
+        storing_(context.config.index.secret) {}
 
   void on_open(const Command& command, const OpenCache& open);
   void on_close(const Command& command, const CloseCache& close);
@@ -100,11 +104,6 @@ class EngineCaches {
     std::uint64_t load = 0;        ///< it is a part of this one; 0: it stands for itself
     UnderWay counts{};
   };
-  /// A key that copies under way store.
-  struct Keeping {
-    std::size_t copies = 0;
-    Ticket dropped;  ///< it was dropped when this was the latest copy: up to it none is kept
-  };
   /// A load of which something was on disk when it was asked for.
   struct Load {
     EngineId engine;
@@ -123,10 +122,6 @@ class EngineCaches {
     [[nodiscard]] bool over() const {
       return copies == 0 && runs.empty() && (failed || copied == digests.size());
     }
-  };
-  struct Parked {
-    store::BlockTable table{1};
-    std::set<EngineId> by;
   };
 
   [[nodiscard]] Status check_pieces(const OpenCache& open, const Session& session) const;
@@ -152,9 +147,7 @@ class EngineCaches {
   void end_load(std::uint64_t load);
   void give_up_loads(EngineId engine);
   [[nodiscard]] std::uint64_t drop(const EngineCache& cache, std::span<const Digest> digests);
-  /// None: whoever has it parked. Appends the slots that come free.
-  void unpark(const store::Key& key, std::optional<EngineId> by, std::vector<SlotId>& free);
-  void forget(const store::Key& key, std::vector<SlotId>& slots);
+  void forget(store::RowId row, std::vector<SlotId>& slots);
   /// False: the engine has it parked already.
   bool park(const Copy& copy, const Digest& digest);
   void finish_store(Ticket ticket, const Copy& copy, bool ok);
@@ -193,10 +186,9 @@ class EngineCaches {
   std::map<Ticket, Copy> copies_;
   std::map<std::uint64_t, Load> loads_;
   std::uint64_t last_load_ = 0;
-  std::map<store::Key, Parked> parked_;
-  std::map<EngineId, std::set<const store::Key*>> parked_by_;  ///< no empty ones
-  std::vector<EngineId> gone_;             ///< sessions that have ended and may have some parked
-  std::map<store::Key, Keeping> storing_;  ///< of copies under way
+  store::ParkedRows parked_;
+  store::KeysBeingStored storing_;  ///< by copies_
+  std::vector<EngineId> gone_;      ///< sessions that have ended and may have some parked
   std::set<std::pair<EngineId, std::uint64_t>> open_;  ///< places of tickets not over
   std::map<EngineId, UnderWay> under_way_;             ///< of all these tickets
   std::uint64_t last_cache_ = 0;

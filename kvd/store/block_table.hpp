@@ -8,6 +8,7 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/store/entries.hpp"
+#include "kvd/store/pieces.hpp"
 
 namespace kvd::store {
 
@@ -80,7 +81,8 @@ class BlockTable {
     ++changes_;
   }
   void append(BlockId id) {
-    if (neighbours_.empty() || id.value != neighbours_.back().end_record()) {
+    const bool begins_piece = (id.value - 1) % Pieces<Block>::kPiece == 0;
+    if (neighbours_.empty() || begins_piece || id.value != neighbours_.back().end_record()) {
       neighbours_.push_back({size(), 0, id});
     }
     ++neighbours_.back().count;
@@ -111,7 +113,7 @@ class BlockTable {
     alone_of_[i % groups_] += sign;
   }
 
-  /// Places that follow each other and whose records do.
+  /// Places that follow each other and whose records do, within a piece of them.
   struct Neighbours {
     std::uint32_t place = 0;  ///< of the first
     std::uint32_t count = 0;

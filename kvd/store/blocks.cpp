@@ -67,8 +67,8 @@ std::vector<BlockId> new_blocks(Blocks& blocks, const Taker& taker, std::size_t 
   if (count == 0) return {};
   std::vector<BlockId>& unused = blocks.unused_;
   while (unused.size() < count) {
-    blocks.blocks_.emplace_back();
-    blocks.kinds_.emplace_back();
+    blocks.blocks_.grow(blocks.blocks_.size() + 1);
+    blocks.kinds_.grow(blocks.blocks_.size());
     unused.emplace_back(static_cast<std::uint32_t>(blocks.blocks_.size()));
   }
   std::vector<BlockId> ids(unused.end() - static_cast<std::ptrdiff_t>(count), unused.end());

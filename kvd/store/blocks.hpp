@@ -13,6 +13,7 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/store/block_table.hpp"
+#include "kvd/store/pieces.hpp"
 #include "kvd/store/tiers.hpp"
 
 namespace kvd::store {
@@ -48,9 +49,9 @@ class TouchedRows {
 
 /// The number of a record that is not in use, or of a new one.
 template <class RecordId, class Record>
-[[nodiscard]] RecordId unused_record(std::vector<Record>& records, std::vector<RecordId>& unused) {
+[[nodiscard]] RecordId unused_record(Pieces<Record>& records, std::vector<RecordId>& unused) {
   if (unused.empty()) {
-    records.emplace_back();
+    records.grow(records.size() + 1);
     unused.emplace_back(static_cast<std::uint32_t>(records.size()));
   }
   const RecordId id = unused.back();
@@ -195,10 +196,10 @@ class Blocks {
 
   using Holder = std::pair<DomainId, ClassId>;
   Tiers& tiers_;
-  std::vector<Block> blocks_;     ///< by id - 1
-  std::vector<BlockKind> kinds_;  ///< likewise
+  Pieces<Block> blocks_;     ///< by id - 1
+  Pieces<BlockKind> kinds_;  ///< likewise
   std::vector<BlockId> unused_;
-  std::vector<Row> rows_;  ///< by id - 1; without key: not in use
+  Pieces<Row> rows_;  ///< by id - 1; without key: not in use
   std::vector<RowId> unused_rows_;
   std::vector<RowId> moved_;
   TouchedRows touched_;

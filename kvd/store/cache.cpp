@@ -69,7 +69,7 @@ Result<bool> Cache::name(BlockTable& table, const NewRow& row, TimePoint now) {
     shelf.index.release(entry);
     return false;
   }
-  shelf.rows.emplace(entry, blocks_.name(table, row.block, entry));
+  shelf.rows.add(entry, blocks_.name(table, row.block, entry));
   follow();
   return true;
 }
@@ -206,9 +206,9 @@ Bytes Cache::evictable(DomainId domain, Tier tier, DeviceId device) const {
   if (shelf == shelves_.end()) return sum;
   const Shelf& of = shelf->second;
   const auto cached = [&](EntryId entry) {
-    const auto row = of.rows.find(entry);
-    const bool is = row != of.rows.end() && blocks_.row(row->second).owners.empty();
-    return is ? bytes_on(row->second, tier, device) : Bytes(0);
+    const RowId row = of.rows.find(entry);
+    const bool is = row && blocks_.row(row).owners.empty();
+    return is ? bytes_on(row, tier, device) : Bytes(0);
   };
   for (const EntryId entry : of.copied) sum -= cached(entry);
   for (const EntryId entry : of.read) {
@@ -232,10 +232,10 @@ RowId Cache::next_alone() {
     const auto [domain, entry] = alone_.front();
     alone_.pop_front();
     const Shelf& shelf = this->shelf(domain);
-    const auto row = shelf.rows.find(entry);
+    const RowId row = shelf.rows.find(entry);
     // By now another may be known by the number: it is copied just as well.
-    if (row == shelf.rows.end() || shelf.copied.contains(entry)) continue;
-    if (is_alone(row->second)) return row->second;
+    if (!row || shelf.copied.contains(entry)) continue;
+    if (is_alone(row)) return row;
   }
   return {};
 }
@@ -276,8 +276,7 @@ RowCopy Cache::begin_copy(RowId row, std::vector<SlotId> to) {
 std::vector<SlotId> Cache::end_copy(const RowCopy& copy, bool ok) {
   follow();
   Shelf& shelf = this->shelf(copy.domain);
-  const auto found = shelf.rows.find(copy.entry);
-  bool used = ok && found != shelf.rows.end() && found->second == copy.row;
+  bool used = ok && shelf.rows.find(copy.entry) == copy.row;
   for (std::size_t group = 0; used && group < copy.from.size(); ++group) {
     const Block& block = blocks_.block(blocks_.row(copy.row).blocks[group]);
     used = block.at[number(Tier::kHbm)] == copy.from[group] && block.at[number(Tier::kDram)].none();
@@ -362,9 +361,7 @@ bool Cache::make_way(Tier tier, const Taker& taker, Bytes needed, ErrorCode refu
 }
 
 pool::SlotGrant Cache::take(Tier tier, const Taker& taker, std::uint32_t count, std::size_t most) {
-  evictions_left_ = most;
-  pool::SlotGrant grant = try_take(tier, taker, count);
-  evictions_left_ = SIZE_MAX;
+  pool::SlotGrant grant = try_take(tier, taker, count, most);
   if (grant.code != ErrorCode::kOk && grant.to_map.empty()) {
     tiers_.reclaim(tier, taker.domain, taker.device);
   }
@@ -372,14 +369,17 @@ pool::SlotGrant Cache::take(Tier tier, const Taker& taker, std::uint32_t count, 
 }
 
 // Freed slots are of any class and in any slab: so it is tried again until nothing is left to free.
-pool::SlotGrant Cache::try_take(Tier tier, const Taker& taker, std::uint32_t count) {
+pool::SlotGrant Cache::try_take(Tier tier, const Taker& taker, std::uint32_t count,
+                                std::size_t most) {
   const Bytes needed = taker.slot_bytes * std::int64_t{count};
+  evictions_left_ = most;
   for (;;) {
     pool::SlotGrant grant = tiers_.try_take(tier, taker, count);
     const ErrorCode refused = grant.code;
     if (make_way(tier, taker, needed, refused)) continue;
     const bool full = refused == ErrorCode::kOutOfMemory || refused == ErrorCode::kQuotaExceeded;
     if (full && evictions_left_ == 0) grant.code = ErrorCode::kWouldBlock;
+    evictions_left_ = SIZE_MAX;
     return grant;
   }
 }
@@ -399,18 +399,22 @@ pool::SlotGrant Cache::take(const Taker& taker, std::span<const DeviceSlots> wan
 
 std::string Cache::fault_of(const Shelf& shelf) const {
   if (std::string fault = shelf.index.validate(); !fault.empty()) return fault;
-  for (const auto& [entry, row] : shelf.rows) {
-    if (!blocks_.live(row) || blocks_.row(row).key != entry) return "an entry has another's row";
+  std::string fault;
+  shelf.rows.each([&](EntryId entry, RowId row) {
+    if (!blocks_.live(row) || blocks_.row(row).key != entry) {
+      fault = "an entry has another's row";
+      return;
+    }
     const std::size_t readers = shelf.copied.count(entry) + shelf.read.count(entry);
     if (shelf.index.at(entry).leases != blocks_.row(row).owners.size() + readers) {
-      return "an entry has not as many leases as tables name its row";
+      fault = "an entry has not as many leases as tables name its row";
     }
     for (const Tier tier : kMemory) {
       const Place place = shelf.index.at(entry).at[index(cached_in(tier))];
-      if (place && place.value != row.value) return "an entry is where another's row is";
+      if (place && place.value != row.value) fault = "an entry is where another's row is";
     }
-  }
-  return {};
+  });
+  return fault;
 }
 
 std::string Cache::validate() const {

@@ -48,6 +48,36 @@ struct RowCopy {
   std::vector<SlotId> to;
 };
 
+/// Which row an entry's blocks are. By the entry's number, as there are many and they come and go
+/// by thousands. Owner: control thread. Cost: O(1).
+class RowsByEntry {
+ public:
+  /// None: the entry has no row.
+  [[nodiscard]] RowId find(EntryId entry) const {
+    return entry.value < rows_.size() ? rows_[entry.value] : RowId();
+  }
+  [[nodiscard]] bool contains(EntryId entry) const { return bool(find(entry)); }
+  /// Precondition: the entry has a row.
+  [[nodiscard]] RowId at(EntryId entry) const {
+    KVD_CHECK(contains(entry), "an entry of the cache has no row");
+    return rows_[entry.value];
+  }
+  void add(EntryId entry, RowId row) {
+    rows_.grow(std::size_t{entry.value} + 1);
+    rows_[entry.value] = row;
+  }
+  void erase(EntryId entry) { rows_[entry.value] = RowId(); }
+  template <class F>
+  void each(F visit) const {
+    for (EntryId entry(1); entry.value < rows_.size(); ++entry.value) {
+      if (rows_[entry.value]) visit(entry, rows_[entry.value]);
+    }
+  }
+
+ private:
+  Pieces<RowId> rows_;
+};
+
 /// Blocks that outlive their requests, and are found by what they hold. Joins the index, which
 /// knows keys, and Blocks, which knows places: a row that has a key has an entry, in each tier that
 /// has all of the row's blocks complete. Each table that names the row holds a lease on the entry,
@@ -101,7 +131,8 @@ class Cache {
                                      std::size_t most = SIZE_MAX);
   [[nodiscard]] pool::SlotGrant take(const Taker& taker, std::span<const DeviceSlots> wanted);
   /// The same without a look for slabs that others left empty.
-  [[nodiscard]] pool::SlotGrant try_take(Tier tier, const Taker& taker, std::uint32_t count);
+  [[nodiscard]] pool::SlotGrant try_take(Tier tier, const Taker& taker, std::uint32_t count,
+                                         std::size_t most = SIZE_MAX);
   /// The taker was refused: cached rows make way. False where that cannot help.
   [[nodiscard]] bool make_way(Tier tier, const Taker& taker, Bytes needed, ErrorCode refused);
   /// Rows of the domain that no table names leave the tier, of HBM those on the device, until as
@@ -160,7 +191,7 @@ class Cache {
   struct Shelf {
     explicit Shelf(const Index::Config& config) : index(config) {}
     Index index;
-    std::map<EntryId, RowId> rows;
+    RowsByEntry rows;
     std::set<EntryId> copied;  ///< those that copies read, each leased for it
     std::set<EntryId> read;    ///< in HBM, for their sums: the same
   };

@@ -27,13 +27,13 @@ std::optional<ForDisk> Cache::next_for_disk() {
     const auto [domain, entry] = for_disk_.front();
     for_disk_.pop_front();
     const Shelf& shelf = this->shelf(domain);
-    const auto row = shelf.rows.find(entry);
-    if (row == shelf.rows.end() || !blocks_.complete(row->second, Tier::kDram)) continue;
+    const RowId row = shelf.rows.find(entry);
+    if (!row || !blocks_.complete(row, Tier::kDram)) continue;
     const Key key = shelf.index.key(entry);
     // What an engine has parked is of use to that one alone, and soon.
-    if (key.space.placed_by_engines() && !blocks_.row(row->second).owners.empty()) continue;
-    ForDisk next{row->second, key.space, key.digest, Bytes(0), {}};
-    for (const BlockId each : blocks_.row(row->second).blocks) {
+    if (key.space.placed_by_engines() && !blocks_.row(row).owners.empty()) continue;
+    ForDisk next{row, key.space, key.digest, Bytes(0), {}};
+    for (const BlockId each : blocks_.row(row).blocks) {
       next.slot_bytes = blocks_.kind(each).slot_bytes;
       next.dram.push_back(blocks_.block(each).at[static_cast<std::size_t>(Tier::kDram)]);
     }
@@ -70,8 +70,8 @@ std::vector<SlotId> Cache::adopt(const FromDisk& rows, TimePoint now) {
       continue;
     }
     const auto number = static_cast<std::uint32_t>(i);
-    shelf.rows.emplace(leased.back(),
-                       bring(blocks_, {rows.taker, number, leased.back(), Tier::kDram, slots}));
+    shelf.rows.add(leased.back(),
+                   bring(blocks_, {rows.taker, number, leased.back(), Tier::kDram, slots}));
   }
   follow();
   shelf.index.release(leased);

@@ -47,6 +47,12 @@ class DigestTable {
                               fold(word[2] ^ secret_[2], word[3] ^ secret_[3])) >>
                              32);
   }
+  /// Whatever the key's space: an engine chooses fingerprints as it does digests.
+  [[nodiscard]] Hash hash(const Key& key) const {
+    const Hash space = hash(key.space.fingerprint.digest) + key.space.domain.value * 0x85ebca6bu +
+                       key.space.model_class.value * 0xc2b2ae35u;
+    return hash(key.digest) + space * 0x9e3779b1u;
+  }
 
   /// The entry with this hash of which `same(id)` is true, or none. Counts the slots it looked at.
   template <class Same>

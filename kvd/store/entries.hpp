@@ -3,12 +3,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <vector>
 
 #include "ipc/vocabulary/check.hpp"
 #include "ipc/vocabulary/ids.hpp"
 #include "kvd/store/key.hpp"
+#include "kvd/store/pieces.hpp"
 
 namespace kvd::store {
 
@@ -41,61 +40,52 @@ struct Entry {
 };
 static_assert(sizeof(Entry) == 96, "the index is to stay under 128 bytes a block, table included");
 
-/// The entries by id. Grows by pieces that never move, so that growing takes no time that depends
-/// on how many there are; ids that were given back are given out again, the last one first. Source:
+/// The entries by id; ids that were given back are given out again, the last one first. Source:
 /// kvd. Owner: control thread. Errors: an id not in use is a bug and aborts.
 class Entries {
  public:
-  [[nodiscard]] Entry& operator[](EntryId id) { return at(id); }
-  [[nodiscard]] const Entry& operator[](EntryId id) const { return at(id); }
+  [[nodiscard]] Entry& operator[](EntryId id) {
+    KVD_CHECK(live(id), "no such entry in the index");
+    return entries_[id.value];
+  }
+  [[nodiscard]] const Entry& operator[](EntryId id) const {
+    KVD_CHECK(live(id), "no such entry in the index");
+    return entries_[id.value];
+  }
   [[nodiscard]] bool live(EntryId id) const {
-    return id && id.value < next_ && bool(slot(id).space);
+    return id && id.value < next_ && bool(entries_[id.value].space);
   }
 
   /// A new one, in the space.
   [[nodiscard]] EntryId make(SpaceId space) {
     const EntryId id = free_ ? free_ : EntryId(next_++);
-    if (!free_ && id.value / kPiece == pieces_.size()) {
-      pieces_.push_back(std::make_unique<Entry[]>(kPiece));
-    }
-    if (free_) free_ = slot(id).parent;
-    slot(id) = {};
-    slot(id).space = space;
+    if (!free_) entries_.grow(next_);
+    if (free_) free_ = entries_[id.value].parent;
+    entries_[id.value] = {};
+    entries_[id.value].space = space;
     ++size_;
     return id;
   }
   void erase(EntryId id) {
-    at(id) = {};
-    slot(id).parent = free_;
+    (*this)[id] = {};
+    entries_[id.value].parent = free_;
     free_ = id;
     --size_;
   }
 
   [[nodiscard]] std::size_t size() const { return size_; }
   /// All that it has allocated.
-  [[nodiscard]] std::size_t allocated_bytes() const {
-    return pieces_.size() * kPiece * sizeof(Entry) + pieces_.capacity() * sizeof(pieces_[0]);
-  }
+  [[nodiscard]] std::size_t allocated_bytes() const { return entries_.allocated_bytes(); }
   /// In the order of their ids.
   template <class F>
   void each(F visit) const {
     for (EntryId id(1); id.value < next_; ++id.value) {
-      if (live(id)) visit(id, slot(id));
+      if (live(id)) visit(id, entries_[id.value]);
     }
   }
 
  private:
-  static constexpr std::uint32_t kPiece = 4096;
-
-  [[nodiscard]] Entry& slot(EntryId id) const {
-    return pieces_[id.value / kPiece][id.value % kPiece];
-  }
-  [[nodiscard]] Entry& at(EntryId id) const {
-    KVD_CHECK(live(id), "no such entry in the index");
-    return slot(id);
-  }
-
-  std::vector<std::unique_ptr<Entry[]>> pieces_;
+  Pieces<Entry> entries_;
   EntryId free_;            ///< of those given back, the last; each one's parent is the one before
   std::uint32_t next_ = 1;  ///< never given out; id 0 is none
   std::size_t size_ = 0;

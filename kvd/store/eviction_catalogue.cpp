@@ -80,18 +80,18 @@ class LruEviction final : public RankedEviction {
   [[nodiscard]] std::string_view name() const override { return store::name(EvictionKind::kLru); }
   void added(EntryId id) override { touched(id); }
   void touched(EntryId id) override {
-    if (id.value >= last_.size()) last_.resize(id.value + 1);
+    last_.grow(std::size_t{id.value} + 1);
     last_[id.value] = ++touches_;
   }
   [[nodiscard]] std::size_t allocated_bytes() const override {
-    return RankedEviction::allocated_bytes() + last_.capacity() * sizeof(last_[0]);
+    return RankedEviction::allocated_bytes() + last_.allocated_bytes();
   }
 
  private:
   [[nodiscard]] double rank(EntryId id) const override {
     return static_cast<double>(last_[id.value]);
   }
-  std::vector<std::uint64_t> last_;  ///< number of the last touch, by entry
+  Pieces<std::uint64_t> last_;  ///< number of the last touch, by entry
   std::uint64_t touches_ = 0;
 };
 

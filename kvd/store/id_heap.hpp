@@ -7,6 +7,7 @@
 
 #include "ipc/vocabulary/check.hpp"
 #include "kvd/store/entries.hpp"
+#include "kvd/store/pieces.hpp"
 
 namespace kvd::store {
 
@@ -19,12 +20,10 @@ class IdHeap {
     return id.value < place_.size() && place_[id.value] != kNone;
   }
   [[nodiscard]] EntryId least(std::uint32_t group = 0) const {
-    return empty(group) ? EntryId() : groups_[group].front().id;
+    return empty(group) ? EntryId() : groups_[group][0].id;
   }
   /// Precondition: the group is not empty.
-  [[nodiscard]] double least_number(std::uint32_t group) const {
-    return groups_[group].front().number;
-  }
+  [[nodiscard]] double least_number(std::uint32_t group) const { return groups_[group][0].number; }
   [[nodiscard]] bool empty(std::uint32_t group) const {
     return group >= groups_.size() || groups_[group].empty();
   }
@@ -32,19 +31,19 @@ class IdHeap {
   [[nodiscard]] std::uint32_t groups() const { return static_cast<std::uint32_t>(groups_.size()); }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::size_t allocated_bytes() const {
-    std::size_t sum = groups_.capacity() * sizeof(Nodes) + place_.capacity() * sizeof(place_[0]);
-    for (const Nodes& nodes : groups_) sum += nodes.capacity() * sizeof(Node);
+    std::size_t sum = groups_.capacity() * sizeof(Nodes) + place_.allocated_bytes();
+    for (const Nodes& nodes : groups_) sum += nodes.allocated_bytes();
     return sum;
   }
 
   /// Precondition: in no group.
   void insert(EntryId id, double number, std::uint32_t group = 0) {
-    if (id.value >= place_.size()) place_.resize(id.value + 1, kNone);
+    place_.grow(std::size_t{id.value} + 1);
     KVD_CHECK(place_[id.value] == kNone, "the entry is in the heap already");
     if (group >= groups_.size()) groups_.resize(group + 1);
     Nodes& nodes = groups_[group];
     nodes.push_back({number, id});
-    place_[id.value] = last(nodes);
+    place_[id.value] = last(nodes) + 1;
     up(nodes, last(nodes));
     ++size_;
   }
@@ -52,7 +51,7 @@ class IdHeap {
   void erase(EntryId id, std::uint32_t group = 0) {
     KVD_CHECK(contains(id) && !empty(group), "the entry is not in the heap");
     Nodes& nodes = groups_[group];
-    const std::uint32_t hole = place_[id.value];
+    const std::uint32_t hole = place_[id.value] - 1;
     KVD_CHECK(hole < nodes.size() && nodes[hole].id == id, "the entry is in another group");
     exchange(nodes, hole, last(nodes));
     nodes.pop_back();
@@ -64,21 +63,21 @@ class IdHeap {
   }
 
  private:
-  static constexpr std::uint32_t kNone = ~0u;
+  static constexpr std::uint32_t kNone = 0;
   struct Node {
-    double number;
+    double number = 0;
     EntryId id;
     friend auto operator<=>(const Node&, const Node&) = default;
   };
-  using Nodes = std::vector<Node>;
+  using Nodes = Pieces<Node, 256>;  // many groups are small
 
   [[nodiscard]] static std::uint32_t last(const Nodes& nodes) {
     return static_cast<std::uint32_t>(nodes.size() - 1);
   }
   void exchange(Nodes& nodes, std::uint32_t a, std::uint32_t b) {
     std::swap(nodes[a], nodes[b]);
-    place_[nodes[a].id.value] = a;
-    place_[nodes[b].id.value] = b;
+    place_[nodes[a].id.value] = a + 1;
+    place_[nodes[b].id.value] = b + 1;
   }
   void up(Nodes& nodes, std::uint32_t i) {
     for (; i > 0 && nodes[i] < nodes[(i - 1) / 2]; i = (i - 1) / 2) {
@@ -96,7 +95,7 @@ class IdHeap {
   }
 
   std::vector<Nodes> groups_;
-  std::vector<std::uint32_t> place_;  ///< in the nodes of its group, by entry
+  Pieces<std::uint32_t> place_;  ///< in the nodes of its group, from 1 on, by entry
   std::size_t size_ = 0;
 };
 

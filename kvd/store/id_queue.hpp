@@ -2,10 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "ipc/vocabulary/check.hpp"
 #include "kvd/store/entries.hpp"
+#include "kvd/store/pieces.hpp"
 
 namespace kvd::store {
 
@@ -13,7 +13,7 @@ namespace kvd::store {
 /// Owner: control thread. Cost: O(1).
 class IdQueue {
  public:
-  IdQueue() : links_(1) {}
+  IdQueue() { links_.grow(1); }
 
   [[nodiscard]] bool contains(EntryId id) const {
     return id.value < links_.size() && links_[id.value].linked;
@@ -22,11 +22,11 @@ class IdQueue {
   /// None after the newest.
   [[nodiscard]] EntryId newer(EntryId id) const { return links_[id.value].newer; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  [[nodiscard]] std::size_t allocated_bytes() const { return links_.capacity() * sizeof(Link); }
+  [[nodiscard]] std::size_t allocated_bytes() const { return links_.allocated_bytes(); }
 
   /// Just older than `next`; none: as the newest. Precondition: not there.
   void insert(EntryId id, EntryId next = {}) {
-    if (id.value >= links_.size()) links_.resize(id.value + 1);
+    links_.grow(std::size_t{id.value} + 1);
     KVD_CHECK(!links_[id.value].linked, "the entry is in the queue already");
     const EntryId before = links_[next.value].older;
     links_[id.value] = {before, next, true};
@@ -49,7 +49,7 @@ class IdQueue {
     EntryId older, newer;
     bool linked = false;
   };
-  std::vector<Link> links_;  ///< by entry; number 0, no entry, closes the row to a ring
+  Pieces<Link> links_;  ///< by entry; number 0, no entry, closes the row to a ring
   std::size_t size_ = 0;
 };
 

@@ -125,7 +125,7 @@ std::vector<KeptRow> KeptRows::adopt(std::vector<KeptRow> rows, TimePoint now) {
     known[{row.space, row.digest}] = {*entry, row.number};
     const Taker owner{row.space.model_class, row.space.domain, EngineId(), row.slot_bytes};
     const RowId made = bring(blocks_, {owner, row.number, *entry, row.tier, row.slots});
-    shelf.rows.emplace(*entry, made);
+    shelf.rows.add(*entry, made);
     if (row.tier == Tier::kHbm) cache_.alone_.emplace_back(row.space.domain, *entry);
     told_[made] = {{row.tier, std::move(row.slots)}, now, false};
   }

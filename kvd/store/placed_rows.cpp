@@ -38,12 +38,18 @@ bool PlacedRows::add(const NewBlock& block, TimePoint now) {
   return cache_.adopt(row, now).empty();
 }
 
-SlotId PlacedRows::forget(const KeySpace& space, const Digest& digest) {
-  if (!has(space, digest)) return {};
+RowId PlacedRows::row(const KeySpace& space, const Digest& digest) {
+  cache_.follow();
   Cache::Shelf& shelf = cache_.shelf(space.domain);
   const EntryId entry = shelf.index.peek(shelf.index.open(space), digest);
-  const RowId row = shelf.rows.at(entry);
-  if (!cache_.blocks_.row(row).owners.empty()) return {};
+  const bool there = entry && shelf.index.at(entry).in(CacheTier::kDram);
+  return there ? shelf.rows.at(entry) : RowId();
+}
+
+SlotId PlacedRows::forget(RowId row) {
+  if (!cache_.blocks_.live(row) || !cache_.blocks_.row(row).owners.empty()) return {};
+  Cache::Shelf& shelf = cache_.shelf_of(row);
+  const EntryId entry = cache_.blocks_.row(row).key;
   const std::vector<SlotId> slots = cache_.blocks_.vacate(row, Tier::kDram);
   SlotsByTier rest;
   cache_.erase(shelf, row, rest);

@@ -22,9 +22,8 @@ class PlacedRows {
 
   /// How many leading ones DRAM has. Nothing is touched: who asks may ask again and again.
   [[nodiscard]] std::uint32_t leading(const KeySpace& space, std::span<const Digest> digests);
-  [[nodiscard]] bool has(const KeySpace& space, const Digest& digest) {
-    return leading(space, {&digest, 1}) == 1;
-  }
+  /// The row that DRAM has; none: it has none.
+  [[nodiscard]] RowId row(const KeySpace& space, const Digest& digest);
   /// The DRAM slots of all of them, which count as asked for, and are offered to the disk where its
   /// rule admits them. None: some are not there.
   [[nodiscard]] std::optional<std::vector<SlotId>> find(const KeySpace& space,
@@ -41,7 +40,7 @@ class PlacedRows {
   };
   [[nodiscard]] bool add(const NewBlock& block, TimePoint now);
   /// It is not found any more. Returns its slot; none: it is not there, or a table names it.
-  [[nodiscard]] SlotId forget(const KeySpace& space, const Digest& digest);
+  [[nodiscard]] SlotId forget(RowId row);
 
  private:
   Cache& cache_;
