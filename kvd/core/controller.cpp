@@ -169,6 +169,7 @@ Bytes Controller::region_bytes(EngineId engine) const {
 
 // What nobody waits for, then the orders of it all.
 void Controller::House::end_event() {
+  ground.prefixes.name_on();
   ground.cache_copies.make_ahead();
   ground.disk.write_ahead();
   ground.keeping.tell();

@@ -240,7 +240,7 @@ void Prefixes::name(Request& request) {
   const store::KeySpace where = space(request);
   // Blocks sealed before their engine was measured are not to seem dearer than those after it.
   if (const auto cost = Knowledge::prefill_cost(session)) store_.cache.set_cost(where, *cost);
-  for (; content.named < most; ++content.named) {
+  for (; content.named < most && may_name(request); ++content.named) {
     const std::uint32_t block = content.named;
     for (std::uint32_t group = 0; group < request.table.groups(); ++group) {
       if (!store_.blocks.block(request.table[block * request.table.groups() + group]).sealed)
@@ -252,6 +252,27 @@ void Prefixes::name(Request& request) {
     content.apart = !done.ok() || !*done;
     if (content.apart) return;
   }
+}
+
+bool Prefixes::may_name(Request& request) {
+  if (names_left_ > 0) {
+    --names_left_;
+    return true;
+  }
+  if (!std::exchange(request.content.put_off, true)) unnamed_.push_back(request.key);
+  return false;
+}
+
+void Prefixes::name_on() {
+  while (names_left_ > 0 && !unnamed_.empty()) {
+    const RequestKey key = unnamed_.front();
+    unnamed_.pop_front();
+    Request* request = requests_.find(key.engine, key.request);
+    if (request == nullptr) continue;
+    request->content.put_off = false;
+    name(*request);
+  }
+  names_left_ = kMostNamed;
 }
 
 bool Prefixes::is_mapped(const Request& request) {

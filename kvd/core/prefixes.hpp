@@ -1,6 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
 
 #include "ipc/vocabulary/digest.hpp"
 #include "ipc/vocabulary/ids.hpp"
@@ -60,8 +64,11 @@ class Prefixes {
   void count(const Request& request);
   /// It goes on behind what was found, which begins with block `first`.
   void count(const Request& request, std::uint32_t first);
-  /// After it has sealed blocks or was told of: others find them from now on.
+  /// After it has sealed blocks or was told of: others find them from now on. Of many that one
+  /// event completes the rest follows with the events after it.
   void name(Request& request);
+  /// At the end of each event: names a part of what earlier ones left.
+  void name_on();
   /// Its blocks in HBM are in slabs that its engine maps. False: they are on their way to it.
   [[nodiscard]] bool is_mapped(const Request& request);
   /// Some block of it that others name, too, is on its way into the tier for one of them.
@@ -86,6 +93,8 @@ class Prefixes {
   /// How many of its blocks can be found at most: at least one token is computed.
   [[nodiscard]] std::size_t most(const Request& request) const;
   void free(store::SlotsByTier slots);
+  /// False: the rest of them is named later.
+  [[nodiscard]] bool may_name(Request& request);
   [[nodiscard]] store::RowId row(const Request& request, std::uint32_t block) const;
   [[nodiscard]] store::KeySpace space(const Request& request) const;
 
@@ -94,6 +103,11 @@ class Prefixes {
   Requests& requests_;
   Knowledge& knowledge_;
   DiskCache& disk_;
+  /// Blocks that one event names at most: a thousand prompts may be complete in one step, and the
+  /// control thread has others to serve.
+  static constexpr std::size_t kMostNamed = 2048;
+  std::size_t names_left_ = kMostNamed;  ///< of the event in hand
+  std::deque<RequestKey> unnamed_;       ///< requests whose rest is named later; some have ended
 };
 
 }  // namespace kvd::core

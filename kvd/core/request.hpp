@@ -115,6 +115,7 @@ struct Content {
   std::vector<Digest> chain;  ///< of its leading blocks
   std::uint32_t named = 0;    ///< so many of them others can find
   bool apart = false;         ///< others' blocks are found by the digest that its next one has
+  bool put_off = false;       ///< some of its blocks are named later
   bool awaits_disk = false;   ///< its claim waits for the disk
   /// How many blocks were known when the disk was asked last; it is asked again once more are.
   std::optional<std::uint32_t> asked_disk{};

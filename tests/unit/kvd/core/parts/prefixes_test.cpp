@@ -273,5 +273,31 @@ TEST_F(PrefixesTest, CachedBlocksMakeWay) {
   EXPECT_EQ(ground.store.cache.evictable(kA, Tier::kHbm), kSlab);
 }
 
+class ManyPrefixesTest : public PrefixesFixture {
+ protected:
+  static constexpr std::uint32_t kBlocks = 255;  ///< of a prompt
+  ManyPrefixesTest() : PrefixesFixture(small_config(400)) {}
+};
+
+// The control thread has others to serve.
+TEST_F(ManyPrefixesTest, WhatOneEventCompletesBeyondItsShareIsFoundAfterLaterOnes) {
+  Session& session = attach(kA, 1);
+  std::vector<Request*> all;
+  for (std::uint8_t text = 1; text <= 10; ++text) {
+    all.push_back(&computed(session, std::int64_t{kBlocks} * kBlockTokens, text));
+  }
+  EXPECT_EQ(all.front()->content.named, kBlocks);
+  EXPECT_LT(all[8]->content.named, kBlocks);
+  EXPECT_EQ(all[9]->content.named, 0u);
+  sut.name_on();  // the event ends
+  ground.memory.end(*all[8]);
+  sut.name_on();  // the next one does
+  EXPECT_EQ(all[9]->content.named, kBlocks);
+  Request& later = asked(session, std::int64_t{kBlocks} * kBlockTokens + 1, 10);
+  EXPECT_EQ(sut.find(later), Found::kInHbm);
+  EXPECT_EQ(in_hbm(later), in_hbm(*all[9]));
+  begin(later);
+}
+
 }  // namespace
 }  // namespace kvd::core
