@@ -9,6 +9,9 @@ namespace {
 
 /// Above it nothing is copied ahead, and copies make way for what has no other place.
 constexpr double kEagerDramShare = 0.8;
+/// Blocks that a step copies ahead at most, and cached rows that make way for one request's: the
+/// control thread has others to serve.
+constexpr std::int64_t kMostAhead = 2048;
 
 }  // namespace
 
@@ -23,6 +26,7 @@ void DramCopies::make_ahead(Session& session) {
   const Bytes whole_block = session.shape.slot_bytes() * std::int64_t{session.groups()};
   Bytes budget =
       std::max(whole_block, Bytes(budget_.per_step(session).value / 4)) - session.ahead.under_way;
+  budget = std::min(budget, std::max(whole_block, session.shape.slot_bytes() * kMostAhead));
   const Bytes capacity = store_.dram.config().slab_bytes * std::int64_t{store_.dram.config().slabs};
   const double used =
       1 - static_cast<double>(store_.cache.available(session.info.domain, Tier::kDram).value) /
@@ -80,10 +84,12 @@ Bytes DramCopies::sync_request(Session& session, Request& request, bool away_onl
   }
   const auto count = static_cast<std::uint32_t>(chosen.size());
   const pool::SlotGrant grant =
-      away_only ? take(session, count) : store_.cache.try_take(Tier::kDram, session.taker(), count);
+      away_only ? take(session, count)
+                : store_.cache.try_take(Tier::kDram, session.taker(), count, kMostAhead);
   if (grant.code != ErrorCode::kOk) {
     session.ahead.short_of_dram = session.ahead.short_of_dram || away_only;
-    return Bytes(0);
+    // As many rows made way as may in one step: the next one goes on.
+    return grant.code == ErrorCode::kWouldBlock && !away_only ? budget : Bytes(0);
   }
   store_.moves.place(request.table, chosen, Tier::kDram, grant.slots);
   const auto done = [&](std::uint32_t block) {
