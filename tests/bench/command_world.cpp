@@ -88,13 +88,14 @@ CommandWorld::Placer CommandWorld::placer(DomainId domain) {
   return placer;
 }
 
-// Each announces little, so that all of them run; of some the prompt is 64 blocks, with names.
+// Each announces little, so that all of them run; its prompt is 64 blocks, with names.
 void CommandWorld::fill_requests(EngineId engine) {
   for (std::uint32_t i = 1; i <= kRequests; ++i) {
     command(engine, Submit{RequestId(i), Tokens(1024), Tokens(2048), {}, {}, {}});
     NameBlocks names;
     for (std::uint32_t block = 0; block < 64; ++block) {
-      names.blocks.push_back({RequestId(i), block, digest(std::uint64_t{i} * 4096 + block)});
+      const std::uint64_t number = (std::uint64_t{engine.value} << 32) + i * 4096 + block;
+      names.blocks.push_back({RequestId(i), block, digest(number)});
     }
     command(engine, names);
   }
@@ -113,10 +114,12 @@ std::vector<CommandCost> CommandWorld::measure() {
   }
   fill_cache(placers[0]);
   measure_requests(engines.front());
+  compute_prompts(engines.back());
+  step("step that ends all", engines.back(), true);
   for (std::size_t i = 1; i < placers.size(); ++i) occupy(placers[i]);
   measure_caches(placers[0]);
   measure_regions();
-  measure_events(placers[1], placers[0], engines[1]);
+  measure_events(placers[1], placers[0], engines[1], engines[2]);
   return std::move(costs_);
 }
 
@@ -140,8 +143,8 @@ void CommandWorld::occupy(Placer& placer) {
 // ---- what is measured ---------------------------------------------------------------------------
 
 void CommandWorld::measure_requests(EngineId engine) {
-  // All come in, and their prompts are computed and named; then each makes a token a step.
-  for (int i = 0; i < 3 + kTimes; ++i) step(i < 3 ? "" : "step", engine);
+  compute_prompts(engine);
+  for (int i = 0; i < kTimes; ++i) step("step", engine);  // each makes a token
   std::vector<wire::BlockName> names;
   for (std::uint32_t i = 0; i < kCount; ++i) {
     names.push_back({i / 64 % kRequests + 1, 64 + i % 64, 0, {}});
@@ -160,11 +163,18 @@ void CommandWorld::measure_requests(EngineId engine) {
   }
 }
 
-void CommandWorld::step(const std::string& name, EngineId engine) {
+// Its prompts are computed and named.
+void CommandWorld::compute_prompts(EngineId engine) {
+  run_.clear();
+  iteration_ = 0;
+  for (int i = 0; i < 3; ++i) step("step with prompts", engine);
+}
+
+void CommandWorld::step(const std::string& name, EngineId engine, bool ends) {
   std::vector<wire::StepReport> reports;
   for (const RunEntry& entry : run_) {
     const Tokens tokens = entry.present + entry.tokens;
-    reports.push_back({entry.request.value, static_cast<std::uint64_t>(tokens.value), 0, 0});
+    reports.push_back({entry.request.value, static_cast<std::uint64_t>(tokens.value), ends, 0});
   }
   wire::StepCommand step;
   step.body.iteration_finished = iteration_;
@@ -240,7 +250,8 @@ void CommandWorld::measure_regions() {
   frame("space close", engine, wire::FinishCommand{{spaces[1].value, 5, 0}});
 }
 
-void CommandWorld::measure_events(const Placer& fullest, const Placer& parks, EngineId requests) {
+void CommandWorld::measure_events(const Placer& fullest, const Placer& parks, EngineId requests,
+                                  EngineId named) {
   // These are copies of the fullest domain; the first is a store of which all is kept.
   for (int i = 0; i < 4 && !held_.empty(); ++i) {
     const Ticket ticket = held_.front();
@@ -259,6 +270,9 @@ void CommandWorld::measure_events(const Placer& fullest, const Placer& parks, En
   measured("tick with parked", Tick{});
   measured("dying with requests", Dying{requests, false});
   measured("dead with requests", Dead{requests});
+  compute_prompts(named);
+  measured("dying with named", Dying{named, false});
+  measured("dead with named", Dead{named});
   measured("clear cache", ClearCache{});
 }
 

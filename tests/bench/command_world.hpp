@@ -49,10 +49,12 @@ class CommandWorld {
   void occupy(Placer& placer);
 
   void measure_requests(EngineId engine);
-  void step(const std::string& name, EngineId engine);
+  void compute_prompts(EngineId engine);
+  void step(const std::string& name, EngineId engine, bool ends = false);
   void measure_caches(Placer& placer);
   void measure_regions();
-  void measure_events(const Placer& fullest, const Placer& parks, EngineId requests);
+  void measure_events(const Placer& fullest, const Placer& parks, EngineId requests,
+                      EngineId named);
 
   /// Decodes and carries out a frame, under the name.
   void frame(const std::string& name, EngineId engine, wire::CommandBody body);
