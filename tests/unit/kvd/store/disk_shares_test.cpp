@@ -50,6 +50,16 @@ TEST(DiskShares, TheLongestIdleGoesFirst) {
   EXPECT_EQ(asks(all, 4, kFirst), 2u) << "the other has its hands full";
 }
 
+TEST(DiskShares, WhoJoinedTheClassOfAnotherGetsNothingOfIt) {
+  std::vector<DiskUse> all{use(1, {kFirst, kSecond}, 40), use(2, {kSecond}, 4),
+                           use(3, {kSecond}, 20)};
+  EXPECT_EQ(asks(all, 2, kSecond), 3u);
+  all[2].free = false;
+  EXPECT_FALSE(asks(all, 2, kSecond));
+  all[0].idle = true;
+  EXPECT_FALSE(asks(all, 2, kSecond)) << "nor while the other is away";
+}
+
 TEST(DiskShares, WhatADomainWithinItsShareUsesStays) {
   // The second has told of the model of the first, too, and has much else.
   const std::vector<DiskUse> all{use(1, {kFirst, kSecond}, 40), use(2, {kSecond}, 24)};
