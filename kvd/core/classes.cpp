@@ -14,6 +14,8 @@ namespace {
 constexpr std::int64_t kMostShared = 512;
 /// Whoever comes can serve as many models, whatever others have.
 constexpr std::int64_t kOfADomain = 4;
+/// Rows that one new shape evicts.
+constexpr std::size_t kMostAtOnce = 2048;
 
 }  // namespace
 
@@ -57,7 +59,9 @@ Result<ClassId> Classes::of(const ModelClass& shape, DomainId domain) {
   // What its engines of before have left cached counts as well, and is its own to give up.
   own.merge(with_slabs(domain));
   if (std::ssize(own) >= shares.most(domain)) {
-    clear(store_.cache, domain);
+    // A large cache goes in parts, as the control thread has others to serve: each further shape
+    // takes one, and shapes that have slabs are as many as slabs at most.
+    store_.cache.clear(domain, kMostAtOnce);
     forget();
   }
   return of(shape);

@@ -144,6 +144,8 @@ class Cache {
   [[nodiscard]] Bytes available(DomainId domain, Tier tier, DeviceId device = {}) const;
   /// All rows that no table names leave, `most` of them now. False: some are left.
   bool clear(std::size_t most = SIZE_MAX);
+  /// The same for one domain.
+  bool clear(DomainId domain, std::size_t most);
 
   /// What evict() can make free of the domain in the tier at most.
   [[nodiscard]] Bytes evictable(DomainId domain, Tier tier, DeviceId device = {}) const;

@@ -195,6 +195,16 @@ TEST_F(CacheRoomTest, ClearedIsAllThatNobodyNames) {
   EXPECT_EQ(found(chain), 2u) << "what somebody named then";
 }
 
+TEST_F(CacheRoomTest, OneDomainsPartIsClearedInParts) {
+  leave_rows(4, Where::kHbm);
+  leave_rows(2, Where::kHbm, kB);
+  EXPECT_FALSE(sut.clear(kA, 3));
+  EXPECT_EQ(sut.cached(Tier::kHbm), kRow * 3);
+  EXPECT_TRUE(sut.clear(kA, 3));
+  EXPECT_EQ(sut.cached(Tier::kHbm), kRow * 2) << "those of the other";
+  EXPECT_EQ(fault(), "");
+}
+
 TEST_F(CacheRoomTest, WhereHbmIsToBeLeftDramAloneKeepsRows) {
   BlockTable table{kGroups};
   compute(table, 2);
