@@ -164,7 +164,8 @@ void EngineCaches::on_close(const Command& command, const CloseCache& close) {
 }
 
 void EngineCaches::on_describe(const Command& command, const DescribeCache& described) {
-  auto& caches = requests_.sessions().at(command.engine).leases.caches;
+  Session& session = requests_.sessions().at(command.engine);
+  auto& caches = session.leases.caches;
   const auto found = caches.find(described.cache);
   if (found == caches.end()) {
     return context_.refuse(
@@ -173,7 +174,8 @@ void EngineCaches::on_describe(const Command& command, const DescribeCache& desc
   }
   found->second.model = described.model;
   DiskClasses::Disk* disk = disk_.classes().find(found->second.space);
-  if (disk != nullptr && !described.model.empty()) disk->model = described.model;
+  const bool is_its_own = disk != nullptr && disk->domain == session.info.domain;
+  if (is_its_own && !described.model.empty()) disk->model = described.model;
   context_.reply(command, Done{});
 }
 
