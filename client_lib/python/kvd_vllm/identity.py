@@ -11,6 +11,7 @@ import json
 import math
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
 # Moves where bytes that were stored by an older version of this package must not be found.
-_FORMAT = "kvd_vllm 2"
+_FORMAT = "kvd_vllm 3"
 # Numbers of a tensor that are looked at, evenly spaced in each dimension: for its identity, and to see
 # whether it has changed.
 _POINTS, _FEW_POINTS = 4096, 16
@@ -32,6 +33,10 @@ _MOST_SUMMED = 2 << 30
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # What says where a model came from, and not what it computes.
 _ORIGIN = ("_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "auto_map")
+# A model's files that say how its processor makes tensors of what is no text.
+_PROCESSORS = (
+    "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json",
+)  # fmt: skip
 
 
 # What another vLLM, or a kind of tensor that was never tried, may answer with.
@@ -63,7 +68,7 @@ def identity_of(
         raise NoIdentity("the scales of its KV cache come from the first request")
     try:
         model = ",".join(getattr(config.model_config.hf_config, "architectures", None) or ["model"])
-        return Identity(model, weights_of(models), config_of(config, cache), engine_of(config))
+        return Identity(model, weights_of(models), config_of(config, cache, models), engine_of(config))
     except UNEXPECTED as fault:
         raise NoIdentity(f"its configuration cannot be read: {fault}") from fault
 
@@ -193,7 +198,9 @@ def glimpse_of(part: Part) -> bytes:
     return found
 
 
-def config_of(config: VllmConfig, cache: KVCacheConfig) -> str:
+def config_of(
+    config: VllmConfig, cache: KVCacheConfig, models: Mapping[str, torch.nn.Module]
+) -> str:
     """Of what else is chosen that KV depends on: positions, windows, types, scales' kind, ranks."""
     model, parallel = config.model_config, config.parallel_config
     facts = {
@@ -206,10 +213,33 @@ def config_of(config: VllmConfig, cache: KVCacheConfig) -> str:
             (sorted(each.layer_names), repr(each.kv_cache_spec)) for each in cache.kv_cache_groups
         ],
         "layout": str(cache.kv_cache_layout),
+        # Its tensors hold the factors for short and for long texts; --max-model-len decides between them.
+        "long_rope": sorted(
+            {
+                str(module.use_long_rope)
+                for each in models.values()
+                for module in each.modules()
+                if hasattr(module, "use_long_rope")
+            }
+        ),
+        "processor": processor_of(model),
         "ranks": [parallel.rank, parallel.world_size, parallel.tensor_parallel_size],
     }
     text = json.dumps(facts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def processor_of(model: Any) -> list[Any]:
+    """Of what makes tensors of images, sound and video; vLLM's hash has what goes in."""
+    chosen = model.multimodal_config
+    if chosen is None:
+        return []
+    from vllm.transformers_utils.repo_utils import try_get_local_file
+
+    files = [try_get_local_file(model.model, name, model.revision) for name in _PROCESSORS]
+    given = [getattr(chosen, name, None) for name in ("mm_processor_kwargs", "media_io_kwargs")]
+    there = [each.read_bytes() if isinstance(each, Path) else b"" for each in files]
+    return given + [hashlib.sha256(each).hexdigest() for each in there]
 
 
 def _without_origin(facts: Any) -> Any:

@@ -42,6 +42,9 @@ def refusal(config: VllmConfig, cache: KVCacheConfig) -> str:
         return f"{parallel.world_size} workers share a model; one is what works"
     if not cache.kv_cache_groups:
         return "the model has no KV cache"
+    unit = getattr(config.cache_config, "prefix_match_unit", None)
+    if unit not in (None, config.cache_config.block_size):
+        return f"a block has several hashes; take --prefix-match-unit {unit} away"
     if reason := _refusal_behind_a_prefix(config):
         return reason
     for group in cache.kv_cache_groups:

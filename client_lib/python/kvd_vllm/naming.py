@@ -7,6 +7,7 @@ content takes their place. A name is good for a request while the worker has wha
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ from kvd_vllm.transfers import Adapter, AdapterKey, Copy, Ends, Transfers, key_o
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
     from vllm.v1.request import Request
+
+# What vLLM calls an image or another thing that is no text, where it has hashed its content; an adapter's
+# name may stand before that.
+_HASHED = re.compile(r"(.*:)?([0-9a-f]{64}|[0-9a-f]{128})", re.DOTALL)
 
 
 class _WithoutAdapter:
@@ -80,6 +85,8 @@ class Names:
     def may_share(self, request: Request, local: int) -> bool | None:
         """Whether blocks of the request are found and stored under names that others know; None: not
         known yet. `local`: tokens that vLLM's own prefix cache has of it."""
+        if not all(_HASHED.fullmatch(each.identifier) for each in request.mm_features):
+            return False  # a number of this process, or a name that the client made up
         if self._is_pure is None:
             self._waits_since = self._waits_since or self._clock()
             return self._not_yet(self._waits_since)
@@ -123,7 +130,9 @@ class Names:
         """vLLM's prefix cache is empty: all that is computed from now on is of one kind, which the
         worker is asked for."""
         self._is_pure, self._look, self._waits_since = None, True, None
-        self._contents = {key[1:]: {each.content} for key, each in self._known.items()}
+        self._contents = {}
+        for key, each in self._known.items():
+            self._contents.setdefault(key[1:], set()).add(each.content)
 
     def clear(self) -> None:
         """What was computed so far is not to be found again."""

@@ -4,15 +4,20 @@ name that a worker is told is checked against it.
 
 from __future__ import annotations
 
+import tempfile
 import types
 import unittest
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ctest
 import torch
 
-from kvd_vllm.identity import NoIdentity, _without_origin, adapter_of, parts_of, weights_of
+from kvd_vllm.identity import (
+    NoIdentity, _without_origin, adapter_of, config_of, parts_of, processor_of, weights_of,
+)  # fmt: skip
+from kvd_vllm.layout import refusal
 from kvd_vllm.loaded import Adapters, Glances, Loaded, Weights
 from kvd_vllm.naming import Names
 from kvd_vllm.transfers import Adapter, Copy, Ends, Kind, Transfers
@@ -99,6 +104,47 @@ class WeightsByContent(unittest.TestCase):
     def test_where_a_model_came_from_is_no_part_of_its_config(self) -> None:
         some = {"hidden": 4, "_name_or_path": "/a", "text": {"rope": 1, "_name_or_path": "/b"}}
         self.assertEqual(_without_origin(some), {"hidden": 4, "text": {"rope": 1}})
+
+
+class Configs(unittest.TestCase):
+    """What of vLLM's configuration KV depends on."""
+
+    def config(self, **cache: Any) -> Any:
+        some = types.SimpleNamespace
+        return some(
+            model_config=some(hf_config=some(to_dict=dict), dtype="f", quantization="", multimodal_config=None),
+            cache_config=some(cache_dtype="f", prefix_caching_hash_algo="sha256", block_size=32,
+                              enable_prefix_caching=True, **cache),
+            parallel_config=some(rank=0, world_size=1, tensor_parallel_size=1),
+        )  # fmt: skip
+
+    def test_factors_of_long_texts_make_other_blocks(self) -> None:
+        """vLLM takes them for short texts, too, where --max-model-len is long."""
+        cache = types.SimpleNamespace(kv_cache_groups=[], kv_cache_layout="")
+        names = []
+        for long in (False, True):
+            living: Any = model()
+            living[0].use_long_rope = long
+            names.append(config_of(self.config(), cache, {"model": living}))
+        self.assertNotEqual(*names)
+
+    def test_what_makes_tensors_of_images_counts(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="kvd-processor-") as folder:
+            chosen = types.SimpleNamespace(mm_processor_kwargs=None, media_io_kwargs=None)
+            here: Any = types.SimpleNamespace(model=folder, revision=None, multimodal_config=chosen)
+            found = [processor_of(here)]
+            (Path(folder) / "preprocessor_config.json").write_text('{"size": 224}')
+            found += [processor_of(here)]
+            chosen.mm_processor_kwargs = {"size": 448}
+            found += [processor_of(here)]
+            self.assertEqual(len({str(each) for each in found}), 3)
+            self.assertEqual(processor_of(here), found[-1])
+
+    def test_blocks_of_several_hashes_are_refused(self) -> None:
+        group = types.SimpleNamespace(kv_cache_spec=None)
+        cache: Any = types.SimpleNamespace(kv_cache_groups=[group, group])
+        self.assertIn("prefix-match-unit", refusal(self.config(prefix_match_unit=16), cache))
+        self.assertNotIn("prefix-match-unit", refusal(self.config(prefix_match_unit=32), cache))
 
 
 class Holder(types.SimpleNamespace):
@@ -282,7 +328,7 @@ class Request(types.SimpleNamespace):
     """As vLLM's, with a hasher of as much as matters here."""
 
     def __init__(self, name: str, lora: Any = None, salt: str = "") -> None:
-        super().__init__(request_id=name, lora_request=lora, resumable=False, salt=salt,
+        super().__init__(request_id=name, lora_request=lora, resumable=False, salt=salt, mm_features=[],
                          block_hashes=[], _block_hasher=hasher)  # fmt: skip
         self.block_hashes = hasher(self)
 
@@ -319,6 +365,22 @@ class NamesOfBlocks(unittest.TestCase):
         request, other = Request("r"), Request("s", salt="x")
         self.assertEqual(self.digests(self.names(), request), self.digests(self.names(), Request("t")))
         self.assertNotEqual(self.digests(self.names(), request), self.digests(self.names(), other))
+
+    def test_images_that_are_not_told_by_content_are_not_shared(self) -> None:
+        """vLLM counts them where nothing caches them, and takes whatever name a client gives."""
+        for name, may in (("ab" * 32, True), ("some:" + "ab" * 64, True), ("ab" * 31, False),
+                          ("renderer0-mm-1-image-0", False), ("cat", False)):  # fmt: skip
+            request = Request("r")
+            request.mm_features = [types.SimpleNamespace(identifier=name)]
+            self.assertEqual(self.names().may_share(request, 0), may, name)
+
+    def test_two_adapters_of_one_name_are_both_remembered(self) -> None:
+        names = self.names(some=b"1" * 32)
+        names.hear(Ends(adapters={(2, "some", "/some"): Adapter(2, b"2" * 32)}))
+        names.reset()
+        names.ask(Transfers(), True)
+        names.hear(Ends(weights="A"))
+        self.assertFalse(self.digests(names, Request("r", Lora()), 32), "it may be the other's")
 
     def test_an_adapter_counts_by_content_whatever_it_is_called(self) -> None:
         lora = lambda name: Request("r", Lora(1, name, "/" + name))  # noqa: E731
