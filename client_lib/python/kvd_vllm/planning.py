@@ -130,6 +130,9 @@ class Planner:
         self._found: dict[str, Found] = {}
         self._expected: dict[str, float] = {}  # until when kvd's answer to what it was told is good
         self._local: dict[str, int] = {}  # tokens that vLLM's own prefix cache has
+        # Requests that have computed since their blocks were handed out: what another connector of a
+        # MultiConnector loads into them is not there before.
+        self._computed: set[str] = set()
         self._refused: set[str] = set()  # requests whose load failed: no second try
         self._forget: list[bytes] = []
         self._forget_next = 0.0
@@ -189,6 +192,7 @@ class Planner:
     def admit(self, request: Request, tables: Tables, count: int) -> None:
         """The blocks have been handed out; `count` tokens are to be loaded into them."""
         name = request.request_id
+        self._computed.discard(name)
         park = self._parks.pop(name, None)
         for number, others in self._on_top.items():
             if not set(tables[0]).isdisjoint(self._open[number].copy.blocks):
@@ -304,6 +308,7 @@ class Planner:
         self._look_for_reset()
         fresh = {new.req_id for new in output.scheduled_new_reqs}
         fresh |= output.scheduled_cached_reqs.resumed_req_ids
+        self._computed.update(output.num_scheduled_tokens)
         for name, count in output.num_scheduled_tokens.items():
             request = self._requests.get(name)
             if request is None:
@@ -367,7 +372,8 @@ class Planner:
     def finish(self, request: Request, tables: Tables) -> None:
         """The request has ended, in whatever state; its blocks are still its own."""
         name = request.request_id
-        if self._requests.pop(name, None) is not None and not self._is_loading(name):
+        is_known = self._requests.pop(name, None) is not None
+        if is_known and name in self._computed and not self._is_loading(name):
             done = request.num_computed_tokens - request.num_in_flight_tokens
             self._store(request, done, tables)
         park = self._parks.pop(name, None)
@@ -378,6 +384,7 @@ class Planner:
         self._expected.pop(name, None)
         self._local.pop(name, None)
         self._refused.discard(name)
+        self._computed.discard(name)
         self.names.finish(name)
 
     def has_room_coming(self) -> bool:

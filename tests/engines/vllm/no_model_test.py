@@ -22,6 +22,8 @@ import ctest
 from kvd_process import DEVICE, KvdProcess, poll_until
 from model_free import LAYERS, PAGE, TOKENS, Rig, WrongBytes, write_config
 
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
+
 import kvd_client
 from kvd_vllm.naming import Names
 from kvd_vllm.planning import Planner
@@ -515,6 +517,28 @@ class NoModel(unittest.TestCase):
         rig.add([*head, 8], 20)
         rig.run_dry()
         rig.check_answers()
+        rig.check_blocks()
+
+    def test_what_another_connector_has_not_loaded_yet_is_not_stored(self) -> None:
+        """Beside kvd in a MultiConnector: vLLM counts such tokens as computed at once."""
+        rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0])
+        prompt = [rig.random.randrange(3, 1900) for _ in range(100)]
+        rig.add([5, *prompt], 5)
+        rig.run_dry()
+        connector, planner = rig.connector, rig.connector._planner
+        admit = lambda request, blocks, _: planner.admit(request, blocks.get_block_ids(), 0)  # noqa: E731
+        with unittest.mock.patch.multiple(
+            connector, get_num_new_matched_tokens=lambda *_: (96, True), update_state_after_alloc=admit
+        ):
+            name = rig.add(prompt, 5)
+            rig.step()
+        self.assertFalse(planner._open)
+        rig.abort(name)
+        self.assertFalse(planner._open, "a copy of blocks that nobody has written")
+        received = KVConnectorTransferResults(finished_recving={name})
+        with unittest.mock.patch.object(rig.worker, "get_transfer_results", lambda _: received):
+            rig.step()
+        rig.run_dry()
         rig.check_blocks()
 
     def test_no_step_waits_for_a_load_where_the_next_one_is_on_its_way(self) -> None:
