@@ -74,7 +74,7 @@ NAMES = (
     # What vLLM was told, and what it makes of its KV cache.
     *_of(_TRANSFER, "KVTransferConfig", "kv_load_failure_policy"),
     *_of("vllm.config.cache", "CacheConfig", "block_size", "cache_dtype", "enable_prefix_caching",
-         "prefix_caching_hash_algo"),
+         "prefix_caching_hash_algo", "prefix_match_unit"),
     *_of("vllm.config.scheduler", "SchedulerConfig", "async_scheduling", "enable_chunked_prefill"),
     *_of("vllm.config.parallel", "ParallelConfig", "world_size", "rank", "tensor_parallel_size"),
     *_of("vllm.config.model", "ModelConfig", "is_prefix_caching_supported"),
@@ -82,6 +82,8 @@ NAMES = (
     *_of(_INTERFACE, "KVCacheGroupSpec", "layer_names", "kv_cache_spec", "is_eagle_group"),
     *_of(_INTERFACE, "SlidingWindowSpec", "block_size", "page_size_bytes", "sliding_window",
          "extra_retained_tokens"),
+    Name("vllm.transformers_utils.repo_utils", "try_get_local_file", ("model", "file_name", "revision")),
+    Name("vllm.multimodal.hasher", "MultiModalHasher.hash_kwargs", None, "hexdigest()"),
     Name(_INTERFACE, "FullAttentionSpec"),
     Name(_INTERFACE, "MLAAttentionSpec"),
     # Not public: the one allocation, and who runs it in the context.
@@ -116,7 +118,8 @@ NAMES = (
          "ref_cnt -= 1"),
     *_made(_REQUEST, "Request", "request_id", "status", "arrival_time", "sampling_params", "max_tokens",
            "num_prompt_tokens", "num_computed_tokens", "num_in_flight_tokens", "is_prefill_chunk",
-           "kv_transfer_params", "block_hashes", "skip_reading_prefix_cache", "lora_request"),
+           "kv_transfer_params", "block_hashes", "skip_reading_prefix_cache", "lora_request",
+           "mm_features"),
     *_of(_REQUEST, "Request", "num_tokens", "num_output_tokens"),
     *_of("vllm.sampling_params", "SamplingParams", "extra_args"),
     Name(_SCHEDULER, "Scheduler.schedule", None, "if request.skip_reading_prefix_cache:"),

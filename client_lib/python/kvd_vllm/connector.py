@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -247,6 +248,12 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
             sync_loads=sync_loads, prefixes=given.prefixes, parking=given.parking,
             patience_s=given.load_timeout_s,
         )  # fmt: skip
+        if _fails_requests():
+            logger.warning(
+                "kvd: no block is loaded, as vLLM would fail the requests whose load fails: add "
+                '"kv_load_failure_policy":"recompute" to the outer --kv-transfer-config'
+            )
+            self._planner.load_no_prefix()
         if given.elastic:
             self._balloon = Balloon(
                 self.shape.block_tokens, time.monotonic, self._planner.stats, self.groups
@@ -417,6 +424,19 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         per_engine_labelvalues: dict[int, list[object]],
     ) -> KvdPromMetrics:
         return KvdPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+def _fails_requests() -> bool:
+    """Whether vLLM fails a request whose load failed. The scheduler that is making this connector reads
+    that off its own configuration, of which a MultiConnector gives its connectors a copy."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        config = getattr(frame.f_locals.get("self"), "vllm_config", None)
+        transfer = getattr(config, "kv_transfer_config", None)
+        if transfer is not None:
+            return bool(transfer.kv_load_failure_policy != "recompute")
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def _refuse_elastic(reason: str, is_required: bool) -> None:

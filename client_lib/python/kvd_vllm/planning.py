@@ -111,6 +111,7 @@ class Planner:
         self._clock = clock
         self._sync_loads = sync_loads
         self._prefixes = prefixes
+        self._loads = True
         self._parking = parking
         self._patience_s = patience_s
         self._pool: BlockPool | None = None
@@ -151,6 +152,10 @@ class Planner:
     def copy_nothing(self) -> None:
         """The KV cache does not lie in kvd."""
         self._prefixes = self._parking = False
+
+    def load_no_prefix(self) -> None:
+        """What is stored is for others."""
+        self._loads = False
 
     def add(self, request: Request) -> None:
         self._requests[request.request_id] = request
@@ -473,7 +478,7 @@ class Planner:
         """0: nothing of this request is to be found. What it may load is bounded by
         kv_transfer_params' max_load_tokens."""
         name = request.request_id
-        if not self._prefixes or name in self._refused or self._is_paused() \
+        if not (self._prefixes and self._loads) or name in self._refused or self._is_paused() \
                 or not comes_back(request):  # fmt: skip
             return 0
         limit = (request.num_tokens - 1) // self._block_tokens

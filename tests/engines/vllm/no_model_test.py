@@ -8,10 +8,12 @@ cache and kvd's pool are on a GPU.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import random
 import signal
 import tempfile
+import types
 import unittest
 import unittest.mock
 from collections.abc import Callable
@@ -22,12 +24,18 @@ import ctest
 from kvd_process import DEVICE, KvdProcess, poll_until
 from model_free import LAYERS, PAGE, TOKENS, Rig, WrongBytes, write_config
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
+from vllm.config import KVTransferConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorRole, KVConnectorTransferResults,
+)  # fmt: skip
+from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import MultiConnector
 
 import kvd_client
+from kvd_vllm.connector import KvdConnector
 from kvd_vllm.naming import Names
 from kvd_vllm.planning import Planner
 from kvd_vllm.scheduler import KvdAsyncScheduler, KvdScheduler
+from kvd_vllm.transfers import Ends, Transfers
 
 # Taken out: kvd refuses variables that it does not know.
 STEPS = int(os.environ.pop("KVD_STEPS", "4000"))
@@ -70,6 +78,11 @@ class RandomAsyncScheduler(Whims, KvdAsyncScheduler):
 def some_heads(pick: random.Random) -> list[list[int]]:
     """What prompts may begin with."""
     return [[pick.randrange(3, 1900) for _ in range(160)] for _ in range(3)]
+
+
+def make_connector(self: Any, cache: Any) -> MultiConnector:
+    """As vLLM's scheduler, `self`, makes it."""
+    return MultiConnector(self.vllm_config, KVConnectorRole.SCHEDULER, cache)
 
 
 class NoModel(unittest.TestCase):
@@ -540,6 +553,28 @@ class NoModel(unittest.TestCase):
             rig.step()
         rig.run_dry()
         rig.check_blocks()
+
+    def test_in_a_multi_connector_nothing_is_loaded_where_vllm_fails_such_requests(self) -> None:
+        rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0])
+        request = rig.scheduler.requests[rig.add([5] * 100, 5)]
+        for policy, answer in (("fail", (0, False)), ("recompute", (96, True))):
+            here = types.SimpleNamespace(vllm_config=copy.copy(rig.connector._vllm_config))
+            inner = here.vllm_config.kv_transfer_config
+            given = {name: getattr(inner, name) for name in
+                     ("kv_connector", "kv_connector_module_path", "kv_role", "kv_connector_extra_config")}  # fmt: skip
+            here.vllm_config.kv_transfer_config = KVTransferConfig(
+                kv_connector="MultiConnector", kv_role="kv_both", kv_load_failure_policy=policy,
+                kv_connector_extra_config={"connectors": [given]},
+            )  # fmt: skip
+            child = make_connector(here, rig.connector._cache_config).sub_connectors[0]
+            assert isinstance(child, KvdConnector) and child._planner
+            child.bind_gpu_block_pool(rig.scheduler.kv_cache_manager.block_pool)
+            child._planner.names.ask(Transfers(), True)
+            child._planner.names.hear(Ends(model="model", weights="A"))
+            child._planner._index = unittest.mock.Mock(lookup=len)
+            self.assertEqual(child.get_num_new_matched_tokens(request, 0), answer)
+            child.shutdown()
+        rig.run_dry()
 
     def test_no_step_waits_for_a_load_where_the_next_one_is_on_its_way(self) -> None:
         """With async scheduling that one would compute on what was not loaded."""
