@@ -82,7 +82,7 @@ std::vector<Data> seeds() {
   add_text(all[1], daemon::to_toml(config));
   add_text(all[2], "[pool]\nhbm = \"1GiB\"\n\"a\".b = [1, 2]\n");
   add_text(all[2], std::string_view("\0--pool.dram=2GiB\0--log.level\0warning", 37));
-  add_text(all[3], "\"x\".a.b\1 = 1\n");
+  add_text(all[3], "a.a.\"x\".b\1 = 1\n");
   return all;
 }
 

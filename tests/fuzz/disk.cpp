@@ -30,7 +30,7 @@ constexpr Bytes kSegment = kSector + (kSector + kSector * kGroups) * kSlots;
 
 enum Flags : std::uint8_t {
   kRepaired = 1,       ///< the sums of headers, superblocks and the checkpoint are right
-  kSecondSegment = 2,  ///< there are two, each as the other
+  kSecondSegment = 2,  ///< there are two, alike but for their number
   kCheckpoint = 4,
   kCut = 8,  ///< the first file ends early
   kOnDemand = 16,
@@ -66,11 +66,13 @@ std::string read(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-Data segment_of(const Case& c) {
+Data segment_of(const Case& c, std::uint32_t number) {
+  constexpr std::size_t kNumberAt = 32;
   const Layout where = layout();
   Data file(kSegment.size());
   const auto put = [&](Bytes at, View bytes) {
     std::copy(bytes.begin(), bytes.end(), file.begin() + at.value);
+    if (number > 0) std::memcpy(file.data() + at.size() + kNumberAt, &number, sizeof number);
     if ((c.flags & kRepaired) != 0) put_sum(std::span(file).subspan(at.size(), kSector.size()));
   };
   put(Bytes(0), c.superblock);
@@ -89,10 +91,10 @@ void fill_folder(const Case& c, View rest) {
   fs::create_directories(home());
   fs::permissions(home(), fs::perms::owner_all);
   write(home() + "/lock", c.lock);
-  const Data file = segment_of(c);
+  const Data file = segment_of(c, 0);
   const std::size_t size = (c.flags & kCut) != 0 ? take<std::uint16_t>(rest) : file.size();
   write(segment_name(0), View(file).first(std::min(size, file.size())));
-  if ((c.flags & kSecondSegment) != 0) write(segment_name(1), file);
+  if ((c.flags & kSecondSegment) != 0) write(segment_name(1), segment_of(c, 1));
   if ((c.flags & kCheckpoint) == 0) return;
   Data index(rest.begin(), rest.end());
   if ((c.flags & kRepaired) != 0 && index.size() >= sizeof(std::uint32_t)) put_sum(index);
@@ -232,7 +234,7 @@ void run(View input) {
   if (tier.ok()) {
     use(**tier);
     tier->reset();
-  } else {
+  } else if ((c.flags & kSecondSegment) == 0) {
     expect(read(segment_name(0)) == before, "a file that is not kvd's was written");
   }
   Folders folders(folder(), kSegment, Bytes(0));
