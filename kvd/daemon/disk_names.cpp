@@ -51,18 +51,25 @@ Result<UniqueFd> open_folder(const std::string& path) {
                         "set disk.path to another folder");
 }
 
+/// Written under another name first: a kvd that starts at the same moment sees all of it or
+/// nothing, and one that is killed meanwhile leaves no half of it.
 Status make_secret(const UniqueFd& folder, const std::string& path) {
-  const UniqueFd file(
-      ::openat(folder.get(), kSecret, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file.valid()) return errno == EEXIST ? Status() : unavailable(path, errno);
+  if (::faccessat(folder.get(), kSecret, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return {};
   Digest secret;
   if (::getrandom(secret.bytes.data(), secret.bytes.size(), 0) != 32) {
     return make_error(ErrorCode::kUnavailable, "the kernel has no randomness");
   }
-  if (::write(file.get(), secret.bytes.data(), secret.bytes.size()) == 32) return {};
+  const std::string fresh = std::string(kSecret) + "." + std::to_string(::getpid());
+  (void)::unlinkat(folder.get(), fresh.c_str(), 0);  // a killed kvd of the same number left it
+  const UniqueFd file(::openat(folder.get(), fresh.c_str(),
+                               O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.valid()) return unavailable(path, errno);
+  const bool made =
+      ::write(file.get(), secret.bytes.data(), secret.bytes.size()) == 32 &&
+      (::linkat(folder.get(), fresh.c_str(), folder.get(), kSecret, 0) == 0 || errno == EEXIST);
   const int error = errno;
-  ::unlinkat(folder.get(), kSecret, 0);
-  return unavailable(path, error);
+  ::unlinkat(folder.get(), fresh.c_str(), 0);
+  return made ? Status() : unavailable(path, error);
 }
 
 Result<Digest> read_secret(const UniqueFd& folder, const std::string& path) {

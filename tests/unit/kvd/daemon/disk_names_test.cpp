@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "tests/support/runtime_folder.hpp"
 
@@ -46,6 +50,24 @@ TEST_F(DiskNamesTest, FoldersHaveSecretsOfTheirOwn) {
   const auto other = disk_names(folder_.file("other"));
   ASSERT_TRUE(other.ok());
   EXPECT_NE(names()("ada", kModel, kBlock), (*other)("ada", kModel, kBlock));
+}
+
+TEST_F(DiskNamesTest, SeveralThatStartAtOnceHaveOneSecret) {
+  for (int round = 0; round < 100; ++round) {
+    const std::string path = folder_.file("disk" + std::to_string(round));
+    std::array<pid_t, 4> children{};
+    for (pid_t& child : children) {
+      child = ::fork();
+      if (child == 0) ::_exit(disk_names(path).ok() ? 0 : 1);
+    }
+    for (const pid_t child : children) {
+      int status = -1;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      ASSERT_EQ(status, 0) << "in round " << round;
+    }
+    const std::filesystem::directory_iterator files(path);
+    EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+  }
 }
 
 TEST_F(DiskNamesTest, TheSecretIsNobodyElsesToRead) {
