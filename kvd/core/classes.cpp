@@ -61,7 +61,7 @@ Result<ClassId> Classes::of(const ModelClass& shape, DomainId domain) {
   if (std::ssize(own) >= shares.most(domain)) {
     // A large cache goes in parts, as the control thread has others to serve: each further shape
     // takes one, and shapes that have slabs are as many as slabs at most.
-    store_.cache.clear(domain, kMostAtOnce);
+    store_.cache.clear(kMostAtOnce, domain);
     forget();
   }
   return of(shape);

@@ -311,15 +311,11 @@ void clear(Cache& cache, DomainId domain) {
   }
 }
 
-bool Cache::clear(DomainId domain, std::size_t most) {
+bool Cache::clear(std::size_t most, std::optional<DomainId> only) {
   evictions_left_ = most;
-  store::clear(*this, domain);
-  return std::exchange(evictions_left_, SIZE_MAX) > 0;
-}
-
-bool Cache::clear(std::size_t most) {
-  evictions_left_ = most;
-  for (const auto& [domain, shelf] : shelves_) store::clear(*this, domain);
+  for (const auto& [domain, shelf] : shelves_) {
+    if (!only || *only == domain) store::clear(*this, domain);
+  }
   return std::exchange(evictions_left_, SIZE_MAX) > 0;
 }
 

@@ -142,10 +142,9 @@ class Cache {
   Bytes make_others_room(DomainId domain, Tier tier, Bytes needed, DeviceId device = {});
   /// What take() could grant the domain at once, over all classes: free, or cached.
   [[nodiscard]] Bytes available(DomainId domain, Tier tier, DeviceId device = {}) const;
-  /// All rows that no table names leave, `most` of them now. False: some are left.
-  bool clear(std::size_t most = SIZE_MAX);
-  /// The same for one domain.
-  bool clear(DomainId domain, std::size_t most);
+  /// All rows that no table names leave, `most` of them now, of all domains or of one. False: some
+  /// are left.
+  bool clear(std::size_t most = SIZE_MAX, std::optional<DomainId> only = {});
 
   /// What evict() can make free of the domain in the tier at most.
   [[nodiscard]] Bytes evictable(DomainId domain, Tier tier, DeviceId device = {}) const;

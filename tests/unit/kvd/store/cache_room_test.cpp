@@ -198,9 +198,9 @@ TEST_F(CacheRoomTest, ClearedIsAllThatNobodyNames) {
 TEST_F(CacheRoomTest, OneDomainsPartIsClearedInParts) {
   leave_rows(4, Where::kHbm);
   leave_rows(2, Where::kHbm, kB);
-  EXPECT_FALSE(sut.clear(kA, 3));
+  EXPECT_FALSE(sut.clear(3, kA));
   EXPECT_EQ(sut.cached(Tier::kHbm), kRow * 3);
-  EXPECT_TRUE(sut.clear(kA, 3));
+  EXPECT_TRUE(sut.clear(3, kA));
   EXPECT_EQ(sut.cached(Tier::kHbm), kRow * 2) << "those of the other";
   EXPECT_EQ(fault(), "");
 }
