@@ -112,7 +112,7 @@ void DiskCache::offer_again(DiskId disk) {
 bool DiskCache::on_finished(const DiskFinished& finished) {
   if (const auto held = held_.find(finished.ticket); held != held_.end()) {
     if (finished.memory_held) return false;
-    store_.tiers.free(Tier::kDram, std::move(held->second));
+    store_.tiers.free(Tier::kDram, std::move(held->second.slots));
     held_.erase(held);
     return true;
   }
@@ -141,7 +141,7 @@ std::size_t DiskCache::slots() const {
   for (const auto& [id, run] : runs_) {
     for (const Row& row : run.rows) sum += row.dram.size();
   }
-  for (const auto& [ticket, slots] : held_) sum += slots.size();
+  for (const auto& [ticket, held] : held_) sum += held.slots.size();
   return sum;
 }
 

@@ -129,6 +129,11 @@ class DiskCache {
     bool dropped = false;  ///< nobody is to find it any more
   };
   /// Rows that follow each other, on their way to DRAM.
+  /// Slots of a read that failed: the device may still write there.
+  struct Held {
+    DiskId disk;
+    std::vector<SlotId> slots;
+  };
   struct Run {
     DiskId disk;
     store::FromDisk wanted;  ///< but for its rows
@@ -199,7 +204,7 @@ class DiskCache {
   std::map<std::pair<DiskId, Digest>, std::uint64_t> coming_;  ///< by name: the run that brings it
   std::map<Ticket, Read> reads_;
   std::map<Ticket, Write> writes_;
-  std::map<Ticket, std::vector<SlotId>> held_;  ///< of reads that failed: the device has them still
+  std::map<Ticket, Held> held_;
   std::map<DiskId, std::vector<store::ForDisk>> later_;  ///< once the files are there
   std::uint64_t last_run_ = 0;
   std::vector<std::uint64_t> ended_;  ///< not taken yet

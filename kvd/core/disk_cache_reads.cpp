@@ -279,7 +279,7 @@ bool DiskCache::read_ended(const Read& read, const DiskFinished& finished) {
     run.slow = run.slow || !finished.gone;
   }
   if (finished.memory_held) {
-    held_[finished.ticket] = std::move(row.dram);
+    held_[finished.ticket] = {run.disk, std::move(row.dram)};
   } else if (!finished.ok) {
     store_.tiers.free(Tier::kDram, std::move(row.dram));
   }
@@ -336,7 +336,8 @@ bool DiskCache::expire() {
   const auto is_busy = [this](DiskId disk) {
     const auto is_its = [disk](const auto& entry) { return entry.second.disk == disk; };
     return std::any_of(runs_.begin(), runs_.end(), is_its) ||
-           std::any_of(writes_.begin(), writes_.end(), is_its);
+           std::any_of(writes_.begin(), writes_.end(), is_its) ||
+           std::any_of(held_.begin(), held_.end(), is_its);
   };
   classes_.go_on(is_busy,
                  [this](EngineId engine) { return !requests_.sessions().contains(engine); });

@@ -256,9 +256,9 @@ void Disks::close(const core::CloseDisk& order) {
   uses_.poller.forget(tier->completion_fd());
   start(order.disk,
         [this, id = order.disk, tier, index = index_of(order.disk), name = names_[order.disk],
-         folders = folders_]() -> DiskJob::Then {
+         folders = folders_, holds = holds_]() -> DiskJob::Then {
           const Bytes bytes = bytes_of(*tier);
-          (void)tier->close(kRunningCloseTime, index);
+          if (!tier->close(kRunningCloseTime, index).held.empty()) *holds = true;
           return [this, id, name, bytes, folders] {
             folders->put(name, bytes, false);
             uses_.events.feed(core::DiskClosed{id});
@@ -418,9 +418,11 @@ void Disks::let_writes_end() {
 }
 
 bool Disks::close() {
-  for (const auto& [id, job] : jobs_) (void)job->give_up(kWritePatience);
+  for (const auto& [id, job] : jobs_) {
+    if (!job->give_up(kWritePatience)) *holds_ = true;  // it may be one that closes a disk
+  }
   jobs_.clear();
-  std::atomic<bool> free{true};
+  std::atomic<bool> free{!*holds_};
   std::vector<std::thread> closing;
   for (auto& [id, files] : files_) {
     uses_.poller.forget(files.tier->completion_fd());

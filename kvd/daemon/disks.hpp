@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -97,6 +98,8 @@ class Disks {
   const Uses uses_;
   const Settings settings_;
   const std::shared_ptr<disk::Folders> folders_;
+  /// A disk that was closed may still touch DRAM. Shared with jobs, which may outlive this object.
+  const std::shared_ptr<std::atomic<bool>> holds_ = std::make_shared<std::atomic<bool>>(false);
   std::map<core::DiskId, std::shared_ptr<DiskJob>> jobs_;  ///< none: of the folder of all
   std::map<core::DiskId, Files> files_;
   std::map<core::DiskId, std::string> names_;  ///< of folders
