@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 // neither, as there are two sums to a sector of them that nobody reads.
 constexpr std::uint32_t kGroups = 2, kSlots = 2, kSegments = 2;
 constexpr Bytes kGroupBytes{96};
-constexpr std::size_t kShort = 184, kSumAt = 4092;
+constexpr std::size_t kShort = 184;
 const ClassShape kShape{{1, 2, 3}, kGroups, kGroupBytes};
 constexpr Bytes kSegment = kSector + (kSector + kSector * kGroups) * kSlots;
 
