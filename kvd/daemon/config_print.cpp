@@ -104,16 +104,22 @@ std::vector<std::string> differences(const Config& before, const Config& after) 
   const auto old = effective_values(before), now = effective_values(after);
   const std::map<std::string, std::string> was(old.begin(), old.end()), is(now.begin(), now.end());
   std::vector<std::string> out;
+  const auto told = [&](std::string line, const std::string& value, const std::string& change) {
+    line += ": ";
+    line += value;
+    line += change;
+    out.push_back(std::move(line));
+  };
   for (const auto& [key, value] : now) {
     const auto found = was.find(key);
     if (found == was.end()) {
-      out.push_back(key + ": " + value + ", new");
+      told(key, value, ", new");
     } else if (found->second != value) {
-      out.push_back(key + ": " + found->second + " -> " + value);
+      told(key, found->second, " -> " + value);
     }
   }
   for (const auto& [key, value] : old) {
-    if (!is.contains(key)) out.push_back(key + ": " + value + ", removed");
+    if (!is.contains(key)) told(key, value, ", removed");
   }
   return out;
 }

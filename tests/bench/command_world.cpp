@@ -94,7 +94,8 @@ void CommandWorld::fill_requests(EngineId engine) {
     command(engine, Submit{RequestId(i), Tokens(1024), Tokens(2048), {}, {}, {}});
     NameBlocks names;
     for (std::uint32_t block = 0; block < 64; ++block) {
-      const std::uint64_t number = (std::uint64_t{engine.value} << 32) + i * 4096 + block;
+      const std::uint64_t number =
+          (std::uint64_t{engine.value} << 32) + std::uint64_t{i} * 4096 + block;
       names.blocks.push_back({RequestId(i), block, digest(number)});
     }
     command(engine, names);

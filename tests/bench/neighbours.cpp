@@ -180,7 +180,7 @@ void step(const std::string& endpoint, const Gate& gate) {
   auto client = open(endpoint, "steps", {1, 1, 16, 256});
   if (!client) return;
   for (std::uint64_t request = 1; request <= 1024; ++request) {
-    if (!client->submit({request, 16 * 64, 20'000, {}, {}, {}}, kTimeout).ok()) break;
+    if (!client->submit({request, 1024, 20'000, {}, {}, {}}, kTimeout).ok()) break;
     (void)client->name_blocks(request, 0, digests(request * 64, 64), kTimeout);
   }
   std::vector<kvd_client::StepReport> reports;
@@ -238,10 +238,7 @@ class Hostile {
         threads_.emplace_back([this, group, kind, nice, endpoint = kvd.endpoint()] {
           be_nice(nice);
           join_group(group);
-          while (gate_.pass()) {
-            kind(endpoint, gate_);
-            std::this_thread::sleep_for(milliseconds(10));  // a session that was ended
-          }
+          repeat([&] { kind(endpoint, gate_); });
         });
       }
     }
@@ -261,6 +258,14 @@ class Hostile {
   void work(bool on) { gate_.set(on); }
 
  private:
+  /// With a pause after each session that was ended.
+  template <class Work>
+  void repeat(Work work) {
+    while (gate_.pass()) {
+      work();
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+  }
   /// Changes this thread alone.
   static void be_nice(int nice) { ::setpriority(PRIO_PROCESS, 0, nice); }
 
