@@ -128,12 +128,12 @@ class DiskCache {
     bool here = false;
     bool dropped = false;  ///< nobody is to find it any more
   };
-  /// Rows that follow each other, on their way to DRAM.
   /// Slots of a read that failed: the device may still write there.
   struct Held {
     DiskId disk;
     std::vector<SlotId> slots;
   };
+  /// Rows that follow each other, on their way to DRAM.
   struct Run {
     DiskId disk;
     store::FromDisk wanted;  ///< but for its rows
