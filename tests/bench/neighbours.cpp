@@ -231,16 +231,9 @@ void demand(const std::string& endpoint, const Gate& gate) {
 class Hostile {
  public:
   Hostile(const test::KvdProcess& kvd, int nice) {
-    using Kind = void (*)(const std::string&, const Gate&);
     constexpr Kind kKinds[] = {load_regions, store_and_drop, step, open_models, demand};
     for (const unsigned group : kHostile) {
-      for (const Kind kind : kKinds) {
-        threads_.emplace_back([this, group, kind, nice, endpoint = kvd.endpoint()] {
-          be_nice(nice);
-          join_group(group);
-          repeat([&] { kind(endpoint, gate_); });
-        });
-      }
+      for (const Kind kind : kKinds) start(kind, group, nice, kvd.endpoint());
     }
     threads_.emplace_back([this, nice, &kvd] {
       be_nice(nice);
@@ -258,13 +251,17 @@ class Hostile {
   void work(bool on) { gate_.set(on); }
 
  private:
-  /// With a pause after each session that was ended.
-  template <class Work>
-  void repeat(Work work) {
-    while (gate_.pass()) {
-      work();
-      std::this_thread::sleep_for(milliseconds(10));
-    }
+  using Kind = void (*)(const std::string&, const Gate&);
+
+  void start(Kind kind, unsigned group, int nice, const std::string& endpoint) {
+    threads_.emplace_back([=, this] {
+      be_nice(nice);
+      join_group(group);
+      while (gate_.pass()) {
+        kind(endpoint, gate_);
+        std::this_thread::sleep_for(milliseconds(10));  // a session that was ended
+      }
+    });
   }
   /// Changes this thread alone.
   static void be_nice(int nice) { ::setpriority(PRIO_PROCESS, 0, nice); }
