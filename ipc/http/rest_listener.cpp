@@ -116,9 +116,8 @@ void hand_over(http_listener_impl& listener, Request asked,
 /// What the library takes for its HTTP server.
 class Door final : public http_server {
  public:
-  /// Sets the options of the listener that is opened next. If it cannot be opened, the reason is
-  /// told in `fault`, which outlives the door: the library may drop that before whoever opens hears
-  /// of it.
+  /// Sets the options of the listener that is opened next. If it cannot be opened, `fault` has the
+  /// reason. It outlives the door, which the library may drop before anybody has read the reason.
   void announce(Front::Options options, std::shared_ptr<std::optional<Error>> fault) {
     announced_ = std::move(options);
     fault_ = std::move(fault);

@@ -7,9 +7,10 @@
 
 namespace kvd {
 
-/// Whose turn it is by what each has taken so far, in time or in bytes: the least one is next, and
-/// of equal ones one that was away, then the one after the last. A key that was away starts level
-/// with the others: it has saved up nothing. Key 0 stands for none, and takes its turns like any.
+/// Gives turns by what each key has taken so far, in time or in bytes: the key that has taken least
+/// is next. Among equals a key that was away comes first, then the one after the last that was
+/// served. A key that was away starts level with the others: it has saved up nothing. Key 0 stands
+/// for none, and takes its turns like any.
 /// Source: start-time fair queueing (Goyal, Vin and Cheng, 1996), with equal weights.
 /// Owner:  one thread. Cost: O(keys that took lately, and in the map).
 template <class Key, class Amount>

@@ -208,8 +208,8 @@ class DeviceBackend {
   virtual Status do_adopt_slab(const Slab&) { return {}; }
   virtual Status do_submit(CopyBatch batch) = 0;
   virtual void do_poll(std::vector<Completion>& completed) = 0;
-  /// The tier of the live slab that holds `address`. Precondition: there is one, as for the extents
-  /// of a batch that do_submit() is given.
+  /// The tier of the live slab that holds `address`. Precondition: there is one. The extents that
+  /// do_submit() is given meet it.
   [[nodiscard]] Tier tier_holding(std::uintptr_t address) const;
 
  private:

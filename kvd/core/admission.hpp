@@ -8,10 +8,11 @@
 
 namespace kvd::core {
 
-/// Decides which requests may prefill: asks the admission policy about one engine's queue at each
-/// of its steps. It acts by holding waiting requests back and by bounding the prompt tokens of a
-/// step. A prompt that prefills layer by layer retains no layers: it leaves after its first token
-/// and comes back whole, because the link carries few of an overload's blocks (rotation.cpp).
+/// Decides which requests may prefill: at each step of an engine it asks the admission policy about
+/// that engine's queue. It acts by holding waiting requests back and by bounding the prompt tokens
+/// that a step takes. A prompt that prefills layer by layer retains no layers: it leaves after its
+/// first token and comes back whole, because the link carries few of an overload's blocks
+/// (rotation.cpp).
 ///
 /// Source: LayerKV Algorithm 1 (the policy); kvd design (what becomes of its answer).
 ///

@@ -7,11 +7,11 @@
 
 namespace kvd::ctl {
 
-/// `file`, the text of kvd.toml, with what was changed live. A key replaces its line or joins its
-/// table; comments and the order of everything else stay. `config` and `origins` are the documents
-/// of /v1/config and /v1/config/origins.
-/// Errors: Internal where they are not what this kvdctl knows; Unsupported where the file sets one
-/// of the keys within another line (`slo.default.tbt = …` or `slo = { … }`).
+/// Puts what was changed live into `file`, the text of kvd.toml. A key replaces its line or joins
+/// its table; comments and the order of everything else stay. `config` and `origins` are what
+/// /v1/config and /v1/config/origins answer.
+/// Errors: Internal where this kvdctl does not know these documents; Unsupported where the file
+/// sets a key within another line (`slo.default.tbt = …` or `slo = { … }`).
 [[nodiscard]] Result<std::string> settings_saved(std::string_view file, std::string_view config,
                                                  std::string_view origins);
 

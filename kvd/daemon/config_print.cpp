@@ -142,7 +142,7 @@ std::vector<admin::ConfigOrigin> config_origins(const Config& configured, const 
     }
     out.push_back(std::move(one));
   }
-  for (const auto& [key, value] : values) {  // of a class that was removed
+  for (const auto& [key, value] : values) {  // a class that was removed live has keys here alone
     if (!there.contains(key)) out.push_back({key, "live", value});
   }
   return out;

@@ -27,7 +27,7 @@ using kept::Header;
 using kept::Record;
 
 constexpr Bytes kSlab = 2 * kMiB;
-constexpr std::uint32_t kSlabs = 2;  // of each tier
+constexpr std::uint32_t kSlabs = 2;  // each tier has as many
 constexpr Bytes kSlot = 64 * kKiB;
 constexpr std::uint32_t kMostRecords = 16;
 
