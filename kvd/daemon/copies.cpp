@@ -57,29 +57,30 @@ void Copies::take_finished() {
   uses_.movers.poll(finished_);
   for (const core::CopyFinished& copy : finished_) {
     const auto of = ranges_.find(copy.ticket);
-    ended_.push_back({of == ranges_.end() ? DomainId() : of->second, copy});
+    ended_[of == ranges_.end() ? DomainId() : of->second].push_back(copy);
   }
   if (ended_.empty()) return;
   TimePoint now = uses_.events.now();
   const TimePoint until = now + kCopyTurn;
   do {
-    const Ended next = next_ended();
-    finish(next.copy);
+    const auto [domain, copy] = next_ended();
+    finish(copy);
     const TimePoint begin = std::exchange(now, uses_.events.now());
-    if (next.domain) turns_.took(next.domain, now - begin);
+    if (domain) turns_.took(domain, now - begin);
   } while (!ended_.empty() && now < until);
 }
 
 // What is told quickly goes first: fences, zeroed memory.
-Copies::Ended Copies::next_ended() {
-  const auto taken = [&](const Ended& ended) {
-    return ended.domain ? turns_.taken(ended.domain) : Nanoseconds(-1);
+std::pair<DomainId, core::CopyFinished> Copies::next_ended() {
+  const auto taken = [&](DomainId domain) {
+    return domain ? turns_.taken(domain) : Nanoseconds(-1);
   };
-  const auto least =
-      std::min_element(ended_.begin(), ended_.end(),
-                       [&](const Ended& a, const Ended& b) { return taken(a) < taken(b); });
-  const Ended next = *least;
-  ended_.erase(least);
+  const auto least = std::min_element(
+      ended_.begin(), ended_.end(),
+      [&](const auto& a, const auto& b) { return taken(a.first) < taken(b.first); });
+  std::pair next(least->first, least->second.front());
+  least->second.pop_front();
+  if (least->second.empty()) ended_.erase(least);
   return next;
 }
 

@@ -3,6 +3,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kvd/core/effects.hpp"
@@ -63,12 +64,8 @@ class Copies {
     std::shared_ptr<PageLease> page;
   };
 
-  struct Ended {
-    DomainId domain;  ///< who gets what it frees, or brings; none: not said
-    core::CopyFinished copy;
-  };
-
-  [[nodiscard]] Ended next_ended();
+  /// The end that the Controller is told next, and the domain that it is charged to.
+  [[nodiscard]] std::pair<DomainId, core::CopyFinished> next_ended();
   void finish(const core::CopyFinished& copy);
   /// The page whose fences the engine's copies raise; null: none.
   [[nodiscard]] std::shared_ptr<PageLease> page_of(EngineId engine);
@@ -80,7 +77,9 @@ class Copies {
   std::map<Ticket, Fenced> streams_;   ///< the same for streams of layers
   std::map<Ticket, DomainId> ranges_;  ///< copies of regions, and whose
   std::vector<core::CopyFinished> finished_;
-  std::deque<Ended> ended_;  ///< of which the Controller is still to be told
+  /// Ends that the Controller is still to be told, by the domain that gets what they free or bring;
+  /// none: it is not said. No empty ones.
+  std::map<DomainId, std::deque<core::CopyFinished>> ended_;
 };
 
 }  // namespace kvd::daemon
