@@ -255,10 +255,11 @@ class KvdCache(Cache):
             except kvd_client.KvdError as error:
                 # With a ticket: kvd may have begun, though it did not say so in time.
                 ticket = getattr(error, "ticket", 0)
-                if not ticket:
-                    fault = error
+                if ticket:
+                    begun.append(ticket)
+                if not ticket or at + self._most < len(blocks):
+                    fault = error  # each of the others would take as long
                     break
-                begun.append(ticket)
         if fault is not None and not begun:
             raise fault
         self._number += 1

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 
 import ctest
 
+import kvd_client
 from kvd_vllm.copying import Cache, Copier, State
+from kvd_vllm.daemon import KvdCache
+from kvd_vllm.layout import CacheShape, Piece
 from kvd_vllm.transfers import Copy, Kind
 
 PATIENCE_S = 10.0
@@ -87,6 +90,32 @@ class Copies(unittest.TestCase):
         self.assertEqual((ends.failed, ends.refused), ([], [1, 2]))
         self.assertEqual(self.copier.take_failed(), {"s"})
         self.assertIsNone(self.copier.take_ends())
+
+
+class StandingClient:
+    """Takes what it is asked for, and says so too late."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def cache(self, *_: object, **__: object) -> StandingClient:
+        return self
+
+    def store(self, *_: object, **__: object) -> int:
+        self.calls += 1
+        late = kvd_client.DeadlineExceeded("no answer")
+        late.ticket = self.calls  # type: ignore[attr-defined]
+        raise late
+
+
+class CopiesOfManyCalls(unittest.TestCase):
+    def test_wait_once_for_a_kvd_that_stands_still(self) -> None:
+        for blocks, calls in ((4096, 1), (4096 * 3, 1)):
+            client = StandingClient()
+            shape = CacheShape("model", 16, 64, blocks, (0,))
+            cache = KvdCache(client, None, shape, [Piece(0, 64, 64)])  # type: ignore[arg-type]
+            cache.store([bytes(32)] * blocks, list(range(blocks)), False)
+            self.assertEqual(client.calls, calls)
 
 
 if __name__ == "__main__":
