@@ -164,7 +164,10 @@ class TomlLines {
 };
 
 Error reason(const std::string& path) {
-  return make_error(ErrorCode::kUnavailable, path + ": " + std::strerror(errno));
+  return make_error(ErrorCode::kUnavailable,
+                    path + ": " + std::strerror(errno) +
+                        "; run kvdctl as the user who owns the file, or put there what kvdctl "
+                        "config --print prints");
 }
 
 }  // namespace
@@ -188,6 +191,7 @@ Result<std::string> settings_saved(std::string_view file, std::string_view confi
 
 Status replace_file(const std::string& path, const std::string& text) {
   const std::string fresh = path + ".new";
+  (void)::unlink(fresh.c_str());  // one that was killed left it
   const UniqueFd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!file.valid()) return reason(fresh);
   struct stat old {};
