@@ -8,6 +8,8 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "planner/solver/placement_solver.hpp"
 #include "tests/bench/command_world.hpp"
@@ -39,11 +41,28 @@ double most_floors(const std::string& name) {
   return found == longer.end() ? kMost : found->second;
 }
 
+/// In floors, by command: the least of three rounds, each with floors of its own before it and
+/// after it. The machine may be slower for a while; a command that is too long is so in every
+/// round.
+std::map<std::string, double> costs() {
+  std::map<std::string, double> least;
+  double before = floor_ms();
+  for (int round = 0; round < 3; ++round) {
+    const std::vector<CommandCost> measured = CommandWorld().measure();
+    const double after = floor_ms();
+    const double floor = std::min(std::exchange(before, after), after);
+    for (const CommandCost& cost : measured) {
+      const auto [known, is_new] = least.try_emplace(cost.name, cost.ms / floor);
+      if (!is_new) known->second = std::min(known->second, cost.ms / floor);
+    }
+  }
+  return least;
+}
+
 TEST(Commands, CostNoMoreThanAFewLooksIntoATableForEachEntry) {
-  const double floor = std::min({floor_ms(), floor_ms(), floor_ms()});
-  for (const CommandCost& cost : CommandWorld().measure()) {
-    std::printf("%-20s %8.3f ms, %4.1f floors\n", cost.name.c_str(), cost.ms, cost.ms / floor);
-    EXPECT_LE(cost.ms, most_floors(cost.name) * floor) << cost.name << " holds the control thread";
+  for (const auto& [name, floors] : costs()) {
+    std::printf("%-20s %4.1f floors\n", name.c_str(), floors);
+    EXPECT_LE(floors, most_floors(name)) << name << " holds the control thread";
   }
 }
 
