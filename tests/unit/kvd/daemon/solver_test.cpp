@@ -106,16 +106,22 @@ TEST(Solver, ANewerProblemTakesThePlaceOfTheEnginesWaitingOne) {
   EXPECT_EQ(sut.counters().replaced, 1u);
 }
 
+// It may solve all of them first where this thread gets no core between letting go and the end, and
+// then it is tried again.
 TEST(Solver, EndsWithProblemsWaiting) {
-  Answers answers;
-  {
-    Solver sut([&](core::PlanReady plan) { answers.take(std::move(plan)); });
-    sut.solve(problem(1, 1));
-    ASSERT_TRUE(answers.wait_for(1));
-    for (std::uint32_t engine = 2; engine < 50; ++engine) sut.solve(problem(engine, 1));
-    answers.let_go();
+  std::size_t solved = 49;
+  for (int round = 0; round < 20 && solved == 49; ++round) {
+    Answers answers;
+    {
+      Solver sut([&](core::PlanReady plan) { answers.take(std::move(plan)); });
+      sut.solve(problem(1, 1));
+      ASSERT_TRUE(answers.wait_for(1));
+      for (std::uint32_t engine = 2; engine < 50; ++engine) sut.solve(problem(engine, 1));
+      answers.let_go();
+    }
+    solved = answers.all().size();
   }
-  EXPECT_LT(answers.all().size(), 49u);
+  EXPECT_LT(solved, 49u);
 }
 
 }  // namespace
