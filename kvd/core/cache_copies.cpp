@@ -28,7 +28,7 @@ void CacheCopies::start(store::RowId row) {
     return store_.hbm.device_of(hbm(id)) == device;
   });
   if (!one) return;
-  std::vector<SlotId> to = store_.cache.take_for_copy(row, context_.now);
+  std::vector<SlotId> to = store_.cache.take_for_copy(row);
   if (to.empty()) return;
   store::RowCopy copy = store_.cache.begin_copy(row, std::move(to));
   CopySlots order;

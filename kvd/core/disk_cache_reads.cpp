@@ -306,7 +306,7 @@ std::vector<SlotId> DiskCache::adopt(Run& run) {
   store::FromDisk came = run.wanted;
   came.chain.resize(run.wanted.chain.size() - run.rows.size());
   const auto hand_over = [&] {
-    const std::vector<SlotId> left = store_.cache.adopt(came, context_.now);
+    const std::vector<SlotId> left = store_.cache.adopt(came);
     known.insert(known.end(), left.begin(), left.end());
   };
   for (std::size_t i = 0; i < run.rows.size(); ++i) {

@@ -289,14 +289,15 @@ bool EngineCaches::on_blocks(const Command& command, const CacheBlocks& asked) {
 // ---- storing ------------------------------------------------------------------------------------
 
 std::optional<std::vector<SlotId>> EngineCaches::take(const Command& command,
-                                                      const store::Taker& taker,
-                                                      std::size_t count) {
+                                                      const store::Taker& taker, std::size_t count,
+                                                      std::size_t held) {
   if (count == 0) return std::vector<SlotId>();
   const Bytes needed = taker.slot_bytes * static_cast<std::int64_t>(count);
   pool::SlotGrant grant;
   grant.code = ErrorCode::kOutOfMemory;
+  const Bytes stays = taker.slot_bytes * static_cast<std::int64_t>(held);
   // Nothing makes way for what would not fit all the same.
-  if (store_.cache.available(taker.domain, Tier::kDram) >= needed) {
+  if (store_.cache.available(taker.domain, Tier::kDram) >= needed + stays) {
     grant = store_.cache.take(Tier::kDram, taker, static_cast<std::uint32_t>(count),
                               count + kMostAtOnce);
   }
@@ -331,15 +332,16 @@ void EngineCaches::on_store(const Command& command, EngineCache& cache, const Ca
             {}};
   std::vector<Digest> parked;
   std::vector<std::size_t> fresh;
+  // Stored again they count as asked for, and do not make way for the others.
+  const std::vector<store::EntryId> held = rows_.store_again(cache.space, asked.digests);
   for (const std::size_t i : firsts(asked.digests)) {
     const Digest& digest = asked.digests[i];
-    // Stored again it counts as asked for.
-    const bool known = rows_.find(cache.space, {&digest, 1}, context_.now).has_value();
+    const bool known = bool(rows_.row(cache.space, digest));
     if (!known) fresh.push_back(i);
-    // At once, or it could make way for the others.
     if (known && asked.park && park(copy, digest)) parked.push_back(digest);
   }
-  const auto slots = take(command, copy.taker, fresh.size());
+  const auto slots = take(command, copy.taker, fresh.size(), rows_.cached(cache.space, held));
+  rows_.release(cache.space, held);
   if (!slots) {
     std::vector<SlotId> free;
     for (const Digest& digest : parked) {
@@ -368,8 +370,7 @@ void EngineCaches::finish_store(Ticket ticket, const Copy& copy, bool ok) {
   for (auto each = copy.storing.rbegin(); each != copy.storing.rend(); ++each) {
     const bool wanted = storing_.end({copy.space, each->digest}, ticket) && ok && !copy.lost;
     const bool kept =
-        wanted &&
-        rows_.add({copy.space, copy.taker, copy.saved, each->digest, each->slot}, context_.now);
+        wanted && rows_.add({copy.space, copy.taker, copy.saved, each->digest, each->slot});
     if (!kept) unused.push_back(each->slot);
     if (wanted && copy.park) park(copy, each->digest);
   }
@@ -380,7 +381,7 @@ void EngineCaches::finish_store(Ticket ticket, const Copy& copy, bool ok) {
 
 void EngineCaches::on_load(const Command& command, EngineCache& cache, const CacheBlocks& asked) {
   const Session& session = requests_.sessions().at(command.engine);
-  const auto slots = rows_.find(cache.space, asked.digests, context_.now);
+  const auto slots = rows_.find(cache.space, asked.digests);
   if (!slots) return load_from_disk(command, cache, asked);
   store::CopyRanges order = order_for(session, cache, true);
   Copy copy{session.id, asked.ticket, {}, false, false, cache.space, {}, {}, {}};
@@ -502,7 +503,7 @@ bool EngineCaches::on_copy(const CopyFinished& finished) {
 bool EngineCaches::park(const Copy& copy, const Digest& digest) {
   if (!requests_.sessions().contains(copy.engine)) return false;
   const store::RowId row = rows_.row(copy.space, digest);
-  return parked_.park(row, {copy.space, digest}, copy.engine, context_.now);
+  return parked_.park(row, {copy.space, digest}, copy.engine);
 }
 
 // What was parked under an engine's own key nobody else would ask for.

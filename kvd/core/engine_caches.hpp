@@ -151,10 +151,10 @@ class EngineCaches {
   /// False: the engine has it parked already.
   bool park(const Copy& copy, const Digest& digest);
   void finish_store(Ticket ticket, const Copy& copy, bool ok);
-  /// DRAM for so many blocks, which cached ones make way for. None: refused.
+  /// DRAM for so many blocks, which cached ones make way for, but for `held` ones. None: refused.
   [[nodiscard]] std::optional<std::vector<SlotId>> take(const Command& command,
                                                         const store::Taker& taker,
-                                                        std::size_t count);
+                                                        std::size_t count, std::size_t held);
   [[nodiscard]] Status check_backed(const EngineCache& cache, const Session& session,
                                     const std::vector<std::uint32_t>& blocks) const;
   /// As its slabs stand now.

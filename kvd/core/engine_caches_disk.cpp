@@ -95,7 +95,9 @@ void EngineCaches::go_on(std::uint64_t id) {
 void EngineCaches::copy_part(std::uint64_t id, std::size_t count) {
   Load& load = loads_.at(id);
   const auto part = std::span<const Digest>(load.digests).subspan(load.copied, count);
-  const auto slots = rows_.find(load.by.space, part, context_.now);
+  const std::size_t end = load.copied + count;
+  const Digest* next = end < load.digests.size() ? &load.digests[end] : nullptr;
+  const auto slots = rows_.find(load.by.space, part, next);
   store::CopyRanges order{context_.orders.next_ticket(), load.by.taker.domain, load.engine, true,
                           load.by.taker.slot_bytes,      load.layout,          {}};
   for (std::size_t i = 0; i < count; ++i) {

@@ -55,8 +55,8 @@ Found Prefixes::find(Request& request) {
   if (asked == 0 || !request.table.empty()) return Found::kNothing;
   // Until it runs, it is not among those that keep a block in HBM.
   request.table.set_parked(true);
-  const std::uint32_t known = store_.cache.share(
-      request.table, space(request), std::span(content.chain).first(asked), context_.now);
+  const std::uint32_t known =
+      store_.cache.share(request.table, space(request), std::span(content.chain).first(asked));
   // Nothing can be brought in whole for layers that stream.
   if (request.layers.away.empty() && !disk_.brings_behind(request, space(request), asked, known) &&
       disk_.brings(request, space(request), asked, known)) {
@@ -111,8 +111,7 @@ Found Prefixes::find_behind(Request& request) {
   // As in find(): it is not among those that keep a block in HBM.
   request.table.set_parked(true);
   const auto asked = std::span(content.chain).first(most(request));
-  const std::uint32_t known =
-      store_.cache.share(request.table, space(request), asked, context_.now);
+  const std::uint32_t known = store_.cache.share(request.table, space(request), asked);
   const auto [what, blocks, in_hbm] = wanted(request, usable(request, known));
   free(store_.cache.truncate(request.table, std::max(own, blocks)));
   request.table.set_parked(false);
@@ -247,8 +246,7 @@ void Prefixes::name(Request& request) {
         return;
     }
     const auto done = store_.cache.name(
-        request.table, {where, block, content.chain[block], saved, block < content.tail.end},
-        context_.now);
+        request.table, {where, block, content.chain[block], saved, block < content.tail.end});
     content.apart = !done.ok() || !*done;
     if (content.apart) return;
   }

@@ -14,6 +14,7 @@
 #include "kvd/admin/link/messages.hpp"
 #include "kvd/admin/link/snapshot.hpp"
 #include "kvd/core/tuning.hpp"
+#include "kvd/store/eviction.hpp"
 
 namespace kvd::daemon {
 
@@ -60,6 +61,7 @@ struct DiskSettings {
   Bytes daily_writes{INT64_MAX};  ///< of all models together
   std::string keep = "auto";      ///< restart.keep: auto or never
   std::uint32_t touches = 2;      ///< a block is written once it was asked for so often
+  store::EvictionKind eviction = store::EvictionKind::kDefault;  ///< cache.eviction
 };
 
 /// How soon the thread that answers engines answers.

@@ -92,6 +92,9 @@ Keys memory_keys() {
 Keys disk_keys() {
   return {
       key(
+          "cache.eviction", "which cached block makes way first: default or lru", kEviction,
+          [](auto& c) -> auto& { return c.disk.eviction; }),
+      key(
           "disk.path", "folder where cached blocks go; empty: none", kText,
           [](auto& c) -> auto& { return c.disk.path; }),
       key(

@@ -250,6 +250,13 @@ std::string format_read_policy(const admin::ReadPolicy& policy) {
   return std::string(kReadNames[static_cast<std::size_t>(policy)]);
 }
 
+Result<store::EvictionKind> parse_eviction(const std::string& text) {
+  return store::eviction_kind(text);
+}
+std::string format_eviction(const store::EvictionKind& kind) {
+  return std::string(store::name(kind));
+}
+
 Result<bool> parse_bool(const std::string& text) {
   KVD_ASSIGN_OR_RETURN(const std::size_t index, parse_choice(text, kBoolNames));
   return index == 1;
@@ -268,6 +275,7 @@ const Spelling<std::string> kLogLevel = {parse_log_level, format_text};
 const Spelling<BackendChoice> kBackend = {parse_backend, format_backend};
 const Spelling<bool> kBool = {parse_bool, format_bool, true};
 const Spelling<admin::ReadPolicy> kReadPolicy = {parse_read_policy, format_read_policy};
+const Spelling<store::EvictionKind> kEviction = {parse_eviction, format_eviction};
 const Spelling<Bytes> kSize = {parse_bytes, format_bytes};
 const Spelling<Bytes> kSizeOrAuto = {parse_size_or_auto, format_size_or_auto};
 const Spelling<Bytes> kSizeOrUnlimited = {parse_size_or_unlimited, format_size_or_unlimited};

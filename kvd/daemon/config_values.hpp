@@ -27,6 +27,7 @@ extern const Spelling<std::string> kLogLevel;
 extern const Spelling<BackendChoice> kBackend;
 extern const Spelling<bool> kBool;  ///< "true" or "false"
 extern const Spelling<admin::ReadPolicy> kReadPolicy;
+extern const Spelling<store::EvictionKind> kEviction;
 
 extern const Spelling<Bytes> kSize;
 extern const Spelling<Bytes> kSizeOrAuto;                   ///< zero is "auto"

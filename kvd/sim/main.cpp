@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "ipc/vocabulary/standard_streams.hpp"
+#include "kvd/sim/cache/policies.hpp"
 #include "kvd/sim/commands/commands.hpp"
 #include "kvd/sim/figures/commands.hpp"
-#include "kvd/store/eviction.hpp"
 #include "planner/policy/catalogue.hpp"
 
 namespace kvd::sim {
@@ -203,7 +203,7 @@ void describe_cache(CLI::App& app, Arguments& a) {
       ->capture_default_str();
   cache->add_option("--profile", a.cache.profile, "Model and machine, for what computing costs")
       ->required();
-  for (const auto kind : store::kEvictionKinds) a.cache.policies.emplace_back(store::name(kind));
+  for (const CachePolicy& policy : cache_policies()) a.cache.policies.emplace_back(policy.name);
   cache->add_option("--policies", a.cache.policies, "Their names: a,b,c")
       ->delimiter(',')
       ->capture_default_str();
@@ -211,10 +211,6 @@ void describe_cache(CLI::App& app, Arguments& a) {
       ->add_option("--capacity", a.cache.capacities,
                    "Percent of the workload's different blocks that there is room for: a,b,c")
       ->delimiter(',')
-      ->capture_default_str();
-  cache
-      ->add_option("--half-life", a.cache.half_life_s,
-                   "Seconds after which a touch counts half, for saved_time")
       ->capture_default_str();
   cache->add_option("--seeds", a.cache.seeds, "Workloads, with seeds from --seed on")
       ->capture_default_str();

@@ -15,11 +15,6 @@ std::size_t number(Tier tier) { return static_cast<std::size_t>(tier); }
 /// Rows that may wait to be copied. Beyond it HBM loses what it alone has, as without copies.
 constexpr std::size_t kMostAlone = 65536;
 
-/// Seconds of recomputing that a byte of it is expected to save.
-double worth(const Index& index, EntryId entry, TimePoint now) {
-  return index.frequency(entry, now) * index.saves(entry);
-}
-
 /// The domain's slabs that nothing is in. Until one is reclaimed it is still the domain's.
 Bytes left_empty(const pool::TierPool& pool, DomainId domain) {
   Bytes sum;
@@ -54,7 +49,7 @@ void Cache::follow() {
   }
 }
 
-Result<bool> Cache::name(BlockTable& table, const NewRow& row, TimePoint now) {
+Result<bool> Cache::name(BlockTable& table, const NewRow& row) {
   follow();
   const std::uint32_t groups = table.groups();
   const RowId before =
@@ -64,7 +59,7 @@ Result<bool> Cache::name(BlockTable& table, const NewRow& row, TimePoint now) {
   const EntryId parent = before ? blocks_.row(before).key : EntryId();
   const SpaceId space = shelf.index.open(row.space);
   KVD_ASSIGN_OR_RETURN(const EntryId entry,
-                       shelf.index.insert({space, parent, row.digest, row.saved}, now));
+                       shelf.index.insert({space, parent, row.digest, row.saved}));
   if (shelf.rows.contains(entry) && !(row.replaces && give_up(shelf, entry))) {
     shelf.index.release(entry);
     return false;
@@ -91,11 +86,11 @@ void Cache::set_cost(const KeySpace& space, double times) {
   index.set_cost(index.open(space), times);
 }
 
-std::uint32_t Cache::share(BlockTable& table, const KeySpace& space, std::span<const Digest> chain,
-                           TimePoint now) {
+std::uint32_t Cache::share(BlockTable& table, const KeySpace& space,
+                           std::span<const Digest> chain) {
   follow();
   Shelf& shelf = this->shelf(space.domain);
-  const Hit hit = shelf.index.lookup(shelf.index.open(space), chain, now);
+  const Hit hit = shelf.index.lookup(shelf.index.open(space), chain);
   const std::span<const EntryId> found(hit.blocks);
   const std::size_t own = table.blocks();
   KVD_CHECK(own <= found.size(), "rows that are found come first in a table");
@@ -240,20 +235,20 @@ RowId Cache::next_alone() {
   return {};
 }
 
-std::vector<SlotId> Cache::take_for_copy(RowId row, TimePoint now) {
+std::vector<SlotId> Cache::take_for_copy(RowId row) {
   follow();
   const std::vector<BlockId>& all = blocks_.row(row).blocks;
   const BlockKind& first = blocks_.kind(all.front());
   const Taker taker{first.model_class, first.domain, EngineId(), first.slot_bytes};
   const Index& index = shelf_of(row).index;
-  const double saves = worth(index, blocks_.row(row).key, now);
+  const EntryId entry = blocks_.row(row).key;
   for (;;) {
     pool::SlotGrant grant =
         tiers_.try_take(Tier::kDram, taker, static_cast<std::uint32_t>(all.size()));
     if (grant.code == ErrorCode::kOk) return std::move(grant.slots);
     if (grant.code == ErrorCode::kWouldBlock) return {};
     const EntryId victim = shelf_of(row).index.victim(CacheTier::kDram);
-    if (!victim || worth(index, victim, now) >= saves) return {};
+    if (!victim || !index.less_wanted(CacheTier::kDram, victim, entry)) return {};
     if (make_room(first.domain, Tier::kDram, Bytes(1)) == Bytes(0)) return {};
   }
 }

@@ -106,14 +106,13 @@ class Cache {
   };
   /// False: a row of another table, or one that is cached, has the key. This one, and those after
   /// it, remain the table's own. Errors: those of Index::insert.
-  [[nodiscard]] Result<bool> name(BlockTable& table, const NewRow& row, TimePoint now);
+  [[nodiscard]] Result<bool> name(BlockTable& table, const NewRow& row);
   /// As Index::set_cost().
   void set_cost(const KeySpace& space, double times);
   /// The table gets the leading rows of the chain that are known. Returns how many it has then.
   /// Precondition: blocks of the space have as many layer groups as the table; what it has already
   /// are the first rows of the chain.
-  std::uint32_t share(BlockTable& table, const KeySpace& space, std::span<const Digest> chain,
-                      TimePoint now);
+  std::uint32_t share(BlockTable& table, const KeySpace& space, std::span<const Digest> chain);
   /// HBM or DRAM has the block of that number. `named`: so many leading rows of the chain are the
   /// table's; what follows up to the block need not have a place.
   [[nodiscard]] bool knows(const BlockTable& table, std::uint32_t named, const KeySpace& space,
@@ -162,9 +161,9 @@ class Cache {
   /// Of the rows that their last table has left in HBM alone the next; each is named once. None:
   /// there is no other.
   [[nodiscard]] RowId next_alone();
-  /// DRAM for a copy of the row: what is free, or what rows of its domain have that save less.
-  /// None: there is not as much.
-  [[nodiscard]] std::vector<SlotId> take_for_copy(RowId row, TimePoint now);
+  /// DRAM for a copy of the row: what is free, or what rows of its domain have that are wanted
+  /// less. None: there is not as much.
+  [[nodiscard]] std::vector<SlotId> take_for_copy(RowId row);
   /// A copy reads the cached row in HBM: it leaves no tier before end_copy().
   [[nodiscard]] RowCopy begin_copy(RowId row, std::vector<SlotId> to);
   /// Returns the slots of a copy that failed, or that nobody needs any more.
@@ -179,7 +178,7 @@ class Cache {
   [[nodiscard]] std::optional<ForDisk> next_for_disk();
   /// Rows that were read from disk are cached in DRAM from now on. Returns the slots of those that
   /// are known by now, or cannot be.
-  [[nodiscard]] std::vector<SlotId> adopt(const FromDisk& rows, TimePoint now);
+  [[nodiscard]] std::vector<SlotId> adopt(const FromDisk& rows);
 
   /// Empty while entries, rows and tables say the same; else the fault in words.
   [[nodiscard]] std::string validate() const;

@@ -44,7 +44,7 @@ std::optional<ForDisk> Cache::next_for_disk() {
 
 // Blocks before them may have left all tiers meanwhile: they are known again, without a place, and
 // found once somebody has computed them.
-std::vector<SlotId> Cache::adopt(const FromDisk& rows, TimePoint now) {
+std::vector<SlotId> Cache::adopt(const FromDisk& rows) {
   follow();
   Shelf& shelf = this->shelf(rows.space.domain);
   const SpaceId space = shelf.index.open(rows.space);
@@ -59,7 +59,7 @@ std::vector<SlotId> Cache::adopt(const FromDisk& rows, TimePoint now) {
     Result<EntryId> entry = make_error(ErrorCode::kInvalidArgument, "the chain is broken");
     if (fits) {
       const EntryId parent = leased.empty() ? EntryId() : leased.back();
-      entry = shelf.index.insert({space, parent, rows.chain[i], rows.saved}, now);
+      entry = shelf.index.insert({space, parent, rows.chain[i], rows.saved});
     }
     fits = fits && entry.ok();
     if (fits) leased.push_back(*entry);

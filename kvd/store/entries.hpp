@@ -19,14 +19,16 @@ using SpaceId = Id<struct SpaceIdTag, std::uint32_t>;
 /// A cached block: the KV of block_tokens tokens, which only means something after those before it.
 struct Entry {
   Digest digest;
-  double heat = 0;             ///< how often it was asked for of late (Heat)
+  double last = 0;             ///< the index's clock when it was stored or found last
   float worth = 0;             ///< log2 of the seconds that a byte saves, as told when it was new
   SpaceId space;               ///< none: not in use
   EntryId parent;              ///< the block before it; none: it is the first
   EntryId next;                ///< of its children the one last asked for; none: not known
   std::uint32_t children = 0;  ///< entries whose parent it is
   std::uint32_t leases = 0;    ///< readers and writers that count on it
-  std::uint32_t touches = 0;   ///< how often it was stored or found
+  std::uint16_t touches = 0;   ///< how often it was stored or found; stops at the most it can be
+  std::uint16_t uses = 1;      ///< how often prompts went on after it in another way than before
+  std::uint32_t follower = 0;  ///< a tag of what the last prompt went on with; 0: not known
   std::array<Place, kCacheTiers> at{};
   std::array<std::uint32_t, kCacheTiers> children_in{};  ///< of its children, those in the tier
 

@@ -5,8 +5,7 @@
 namespace kvd::store {
 
 std::string_view name(EvictionKind kind) {
-  constexpr std::array<std::string_view, kEvictionKinds.size()> kNames = {"saved_time", "lru",
-                                                                          "s3fifo", "sieve"};
+  constexpr std::array<std::string_view, kEvictionKinds.size()> kNames = {"default", "lru"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -19,24 +19,21 @@ namespace kvd::store {
 class Eviction {
  public:
   virtual ~Eviction() = default;
-  [[nodiscard]] virtual std::string_view name() const = 0;
-  /// Whether it is to be told what is touched.
-  [[nodiscard]] virtual bool minds_touches() const { return true; }
 
-  /// The tier has it now.
+  /// The tier has it now. Somebody leases it.
   virtual void added(EntryId) {}
-  /// It was found, or stored once more.
+  /// It was found, or stored once more. Somebody leases it.
   virtual void touched(EntryId) {}
   /// The tier does not have it any more. It may not leave then.
   virtual void removed(EntryId) {}
-
-  /// Computing the blocks of the space costs 2^`log2_times` times what their worth says (Entry).
-  virtual void costs(SpaceId, [[maybe_unused]] double log2_times) {}
 
   virtual void may_leave(EntryId) = 0;
   virtual void must_stay(EntryId) = 0;
   /// The next to leave; none: none may. Stays until the policy is told of something.
   [[nodiscard]] virtual EntryId victim() = 0;
+  /// By how much the block is wanted, whether the tier has it or not; of two the one with less
+  /// leaves first. A policy that cannot say has the same for all.
+  [[nodiscard]] virtual double rank(EntryId) const { return 0; }
 
   /// Whether it counts among those that may leave, and how many do.
   [[nodiscard]] virtual bool may(EntryId) const = 0;
@@ -45,13 +42,10 @@ class Eviction {
 };
 
 enum class EvictionKind : std::uint8_t {
-  kSavedTime,  ///< least seconds of recomputing saved a byte, times how often it was asked for
-  kLru,        ///< longest not asked for
-  kS3Fifo,     ///< Yang et al., SOSP 2023: what was asked for once goes fast
-  kSieve,      ///< Zhang et al., NSDI 2024: the oldest not asked for since the hand passed
+  kDefault,  ///< the longest not asked for, but what is popular later (TurnoverEviction)
+  kLru,      ///< the longest not asked for
 };
-constexpr std::array<EvictionKind, 4> kEvictionKinds = {
-    EvictionKind::kSavedTime, EvictionKind::kLru, EvictionKind::kS3Fifo, EvictionKind::kSieve};
+constexpr std::array<EvictionKind, 2> kEvictionKinds = {EvictionKind::kDefault, EvictionKind::kLru};
 [[nodiscard]] std::string_view name(EvictionKind kind);
 /// Errors: InvalidArgument naming those there are.
 [[nodiscard]] Result<EvictionKind> eviction_kind(std::string_view name);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <utility>
 
-#include "kvd/store/eviction_catalogue.hpp"
+#include "kvd/store/turnover_eviction.hpp"
 
 namespace kvd::store {
 namespace {
@@ -24,11 +26,31 @@ CacheTier fastest(const Entry& entry) {
                        [&](CacheTier tier) { return entry.in(tier); });
 }
 
+/// What a block that is found moves the clock by: it orders them, and a million are one that is
+/// stored.
+constexpr double kFound = 0x1p-20;
+/// Uses halve when so many times the blocks that are known were stored since the last.
+constexpr double kHalvedAfter = 8;
+
+/// Entry::follower where it is not known how a prompt went on.
+constexpr std::uint32_t kEnd = 1;
+std::uint32_t tag_of(const Digest& digest) {
+  std::uint32_t tag = 0;
+  std::memcpy(&tag, digest.bytes.data(), sizeof tag);
+  return tag <= kEnd ? tag + 2 : tag;
+}
+
+void count(std::uint16_t& number) {
+  if (number < std::numeric_limits<std::uint16_t>::max()) ++number;
+}
+
 }  // namespace
 
-Index::Index(const Config& config) : heat_(config.half_life), secret_(config.secret) {
+Index::Index(const Config& config) : secret_(config.secret) {
   for (const CacheTier tier : kAllTiers) {
-    policies_[index(tier)] = make_eviction(config.eviction[index(tier)], entries_);
+    policies_[index(tier)] = config.policy
+                                 ? config.policy(entries_)
+                                 : std::make_unique<TurnoverEviction>(entries_, config.eviction);
   }
 }
 
@@ -41,16 +63,12 @@ SpaceId Index::open(const KeySpace& key) {
   if (free == spaces_.end()) free = spaces_.insert(free, nullptr);
   *free = std::make_unique<Space>(Space{key, DigestTable(secret_)});
   it->second = SpaceId(static_cast<std::uint32_t>(free - spaces_.begin()) + 1);
-  // The number may have been that of a closed space.
-  for (const CacheTier tier : kAllTiers) policy(tier).costs(it->second, 0);
   return it->second;
 }
 
 void Index::set_cost(SpaceId id, double times) {
   KVD_CHECK(times > 0, "computing a block costs nothing");
-  Space& space = this->space(id);
-  space.log2_cost = std::log2(times);
-  for (const CacheTier tier : kAllTiers) policy(tier).costs(id, space.log2_cost);
+  space(id).log2_cost = std::log2(times);
 }
 
 std::array<std::vector<Place>, kCacheTiers> Index::close(SpaceId id) {
@@ -113,86 +131,114 @@ EntryId Index::child(EntryId parent, const Space& space, const Digest& digest) {
   return found;
 }
 
-Hit Index::lookup(SpaceId id, std::span<const Digest> chain, TimePoint now) {
+Hit Index::lookup(SpaceId id, std::span<const Digest> chain) {
   const Space& space = this->space(id);
   Hit hit;
   hit.blocks.reserve(chain.size());
-  HeatNow heat(heat_, now);
   EntryId parent;
   for (const Digest& digest : chain) {
     const EntryId block = child(parent, space, digest);
     if (!block || !at(block).anywhere()) break;
-    found(block, heat, hit);
+    found(block, hit);
     parent = block;
   }
-  // From the tail, so that of the blocks touched by one lookup the first is the last to go.
-  tell_touched(hit.blocks);
+  touch(hit.blocks);
+  for (std::size_t i = 0; i < hit.blocks.size() && i + 1 < chain.size(); ++i) {
+    followed(hit.blocks[i], chain[i + 1]);
+  }
   return hit;
 }
 
-Hit Index::lookup_each(SpaceId id, std::span<const Digest> digests, TimePoint now) {
+Hit Index::lookup_each(SpaceId id, std::span<const Digest> digests, const Digest* next) {
   Hit hit;
   hit.blocks.reserve(digests.size());
-  HeatNow heat(heat_, now);
   for (const Digest& digest : digests) {
     const EntryId block = peek(id, digest);
     if (!block || !at(block).anywhere()) break;
-    found(block, heat, hit);
+    found(block, hit);
   }
-  tell_touched(hit.blocks);
+  touch(hit.blocks);
+  // No block keeps those before it: what is popular makes them so.
+  bool popular = false;
+  for (std::size_t i = hit.blocks.size(); i-- > 0;) {
+    const Digest* after = i + 1 < digests.size() ? &digests[i + 1] : next;
+    const bool used =
+        after != nullptr ? followed(hit.blocks[i], *after) : followed_by(hit.blocks[i], kEnd);
+    if (popular && !used) count(entries_[hit.blocks[i]].uses);
+    popular = popular || used;
+  }
   return hit;
 }
 
-void Index::found(EntryId id, HeatNow& heat, Hit& hit) {
-  change(id, [&](Entry& entry) {
-    ++entry.leases;
-    ++entry.touches;
-    entry.heat = heat.again(entry.heat);
-  });
+void Index::found(EntryId id, Hit& hit) {
+  change(id, [](Entry& entry) { ++entry.leases; });
+  count(entries_[id].touches);
   hit.blocks.push_back(id);
   const CacheTier tier = fastest(at(id));
   if (hit.runs.empty() || hit.runs.back().tier != tier) hit.runs.push_back({tier, 0});
   ++hit.runs.back().blocks;
 }
 
-void Index::tell_touched(std::span<const EntryId> blocks) {
+// From the tail, so that of the blocks touched by one lookup the first is the last to go.
+void Index::touch(std::span<const EntryId> blocks) {
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) touch(*block);
+}
+
+// The rank of a block changes while it is leased, when no policy has it in order.
+void Index::touch(EntryId id) {
+  Entry& entry = entries_[id];
+  clock_ += kFound;
+  const double halvings = (clock_ - entry.last) / (kHalvedAfter * static_cast<double>(size()));
+  const int shift = static_cast<int>(std::min(halvings, 15.0));
+  entry.uses = static_cast<std::uint16_t>(std::max(1, entry.uses >> shift));
+  entry.last = clock_;
   for (const CacheTier tier : kAllTiers) {
-    if (!policy(tier).minds_touches()) continue;
-    for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-      if (at(*block).in(tier)) policy(tier).touched(*block);
-    }
+    if (entry.in(tier)) policy(tier).touched(id);
   }
 }
 
-Result<EntryId> Index::insert(const NewBlock& block, TimePoint now) {
+void Index::store_again(EntryId id) {
+  count(entries_[id].touches);
+  touch(id);
+}
+
+bool Index::followed(EntryId id, const Digest& next) { return followed_by(id, tag_of(next)); }
+
+// True: in another way than the last time. A prompt that ended here may have gone on the same way.
+bool Index::followed_by(EntryId id, std::uint32_t tag) {
+  Entry& entry = entries_[id];
+  const std::uint32_t before = std::exchange(entry.follower, tag);
+  const bool other = before != 0 && (tag == kEnd || (before != kEnd && before != tag));
+  if (other) count(entry.uses);
+  return other;
+}
+
+Result<EntryId> Index::insert(const NewBlock& block) {
   KVD_CHECK(!block.parent || at(block.parent).space == block.space,
             "a block's parent is in another space");
   KVD_CHECK(block.saved.value > 0, "a cached block saves no time");
   const Space& space = this->space(block.space);
   const DigestTable::Hash hash = space.table.hash(block.digest);
   const EntryId known = find(space, hash, block.digest);
-  if (!known) return make(block, hash, now);
-  if (at(known).parent != block.parent) {
+  if (known && at(known).parent != block.parent) {
     return make_error(ErrorCode::kInvalidArgument,
                       "the digest is that of a cached block after another one: the digest of a "
                       "block has to stand for all tokens before it too");
   }
-  change(known, [&](Entry& entry) {
-    ++entry.leases;
-    ++entry.touches;
-    entry.heat = heat_.again(entry.heat, now);
-  });
-  tell_touched({&known, 1});
+  if (block.parent) followed(block.parent, block.digest);
+  if (!known) return make(block, hash);
+  lease(known);
+  store_again(known);
   return known;
 }
 
-EntryId Index::make(const NewBlock& block, DigestTable::Hash hash, TimePoint now) {
+EntryId Index::make(const NewBlock& block, DigestTable::Hash hash) {
   const EntryId id = entries_.make(block.space);
   Entry& entry = entries_[id];
   entry.digest = block.digest;
   entry.parent = block.parent;
   entry.leases = entry.touches = 1;
-  entry.heat = heat_.first(now);
+  entry.last = clock_;
   entry.worth = static_cast<float>(std::log2(block.saved.value));
   if (block.parent) {
     ++entries_[block.parent].children;
@@ -206,6 +252,7 @@ bool Index::place(EntryId id, CacheTier tier, Place place) {
   KVD_CHECK(place && at(id).leases > 0, "a block is placed by whoever leases it");
   const std::size_t t = index(tier);
   if (at(id).at[t]) return false;
+  if (!at(id).anywhere()) entries_[id].last = ++clock_;
   entries_[id].at[t] = place;
   ++space(at(id).space).in[t];
   policy(tier).added(id);

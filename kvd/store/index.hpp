@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -13,7 +14,6 @@
 #include "kvd/store/digest_table.hpp"
 #include "kvd/store/entries.hpp"
 #include "kvd/store/eviction.hpp"
-#include "kvd/store/heat.hpp"
 #include "kvd/store/key.hpp"
 
 namespace kvd::store {
@@ -63,13 +63,10 @@ struct NewBlock {
 class Index {
  public:
   struct Config {
-    /// Half-life of what a touch counts. `kvd-sim cache` on the Mooncake conversation trace and on
-    /// gen:chat at 1, 5 and 20 requests a second, 1 % to 25 % of the blocks: with a minute
-    /// kSavedTime saves up to 31 % more time than LRU and nowhere 0.5 % less; with two minutes up
-    /// to 2 % less.
-    Nanoseconds half_life = std::chrono::minutes(1);
     TableSecret secret{};  ///< random, but in a simulation
-    std::array<EvictionKind, kCacheTiers> eviction{};
+    EvictionKind eviction = EvictionKind::kDefault;
+    /// Makes another policy for each tier in its place: one that is compared with it.
+    std::function<std::unique_ptr<Eviction>(Entries&)> policy{};
   };
   explicit Index(const Config& config);
 
@@ -83,9 +80,13 @@ class Index {
   void set_cost(SpaceId space, double times);
 
   // ---- blocks ----
-  [[nodiscard]] Hit lookup(SpaceId space, std::span<const Digest> chain, TimePoint now);
-  /// The same of blocks that were each inserted without a block before it.
-  [[nodiscard]] Hit lookup_each(SpaceId space, std::span<const Digest> digests, TimePoint now);
+  [[nodiscard]] Hit lookup(SpaceId space, std::span<const Digest> chain);
+  /// The same of blocks that were each inserted without a block before it. `next`: what comes after
+  /// the last of them; none: not known. Prompts that end at the same block again and again, as far
+  /// as is known, go on in different ways.
+  [[nodiscard]] Hit lookup_each(SpaceId space, std::span<const Digest> digests, const Digest* next);
+  /// Somebody stored it once more. Precondition: leased.
+  void store_again(EntryId id);
   /// One of those, not touched and not leased; none: not known.
   [[nodiscard]] EntryId peek(SpaceId space, const Digest& digest) {
     return peek(space, EntryId(), digest);
@@ -96,7 +97,7 @@ class Index {
   }
   /// A block that somebody has computed; known before or not, it is leased to the caller.
   /// Errors: InvalidArgument where the digest is known as that of a block after another one.
-  [[nodiscard]] Result<EntryId> insert(const NewBlock& block, TimePoint now);
+  [[nodiscard]] Result<EntryId> insert(const NewBlock& block);
   /// The tier has its bytes, complete, here. False where it had them already: the place stays the
   /// caller's. Precondition: leased.
   [[nodiscard]] bool place(EntryId id, CacheTier tier, Place place);
@@ -115,9 +116,9 @@ class Index {
   [[nodiscard]] Key key(EntryId id) const;
   /// Seconds of recomputing that a byte of it saves, by what is known now.
   [[nodiscard]] double saves(EntryId id) const;
-  /// How often it was asked for, each time as much as it counts now.
-  [[nodiscard]] double frequency(EntryId id, TimePoint now) const {
-    return heat_.frequency(at(id).heat, now);
+  /// Whether the first would leave the tier before the second, were they both there.
+  [[nodiscard]] bool less_wanted(CacheTier tier, EntryId first, EntryId second) const {
+    return policy(tier).rank(first) < policy(tier).rank(second);
   }
   /// Blocks known, those without place included.
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
@@ -143,24 +144,28 @@ class Index {
   [[nodiscard]] EntryId find(const Space& space, DigestTable::Hash hash, const Digest& digest);
   /// The block after `parent` (none: a first one) that has the digest, or none.
   [[nodiscard]] EntryId child(EntryId parent, const Space& space, const Digest& digest);
-  [[nodiscard]] EntryId make(const NewBlock& block, DigestTable::Hash hash, TimePoint now);
+  [[nodiscard]] EntryId make(const NewBlock& block, DigestTable::Hash hash);
   /// Changes an entry, and tells the policies whether it may leave their tiers now.
   template <class Change>
   void change(EntryId id, Change apply);
-  void found(EntryId id, HeatNow& heat, Hit& hit);
-  void tell_touched(std::span<const EntryId> blocks);
+  void found(EntryId id, Hit& hit);
+  void touch(std::span<const EntryId> blocks);
+  void touch(EntryId id);
+  bool followed(EntryId id, const Digest& next);
+  bool followed_by(EntryId id, std::uint32_t tag);
   void erase_unused(EntryId id);
 
   [[nodiscard]] std::string fault_of(EntryId id, const Entry& entry) const;
   [[nodiscard]] std::string fault_of_counts() const;
 
-  Heat heat_;
   TableSecret secret_;
   Entries entries_;
   std::array<std::unique_ptr<Eviction>, kCacheTiers> policies_;
   std::map<KeySpace, SpaceId> ids_;
   std::vector<std::unique_ptr<Space>> spaces_;  ///< by id - 1; null: closed
   std::uint64_t probes_ = 0;
+  /// Blocks stored since the start; those found move it by next to nothing, but move it.
+  double clock_ = 0;
 };
 
 }  // namespace kvd::store

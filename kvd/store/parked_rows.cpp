@@ -4,13 +4,13 @@
 
 namespace kvd::store {
 
-bool ParkedRows::park(RowId row, const Key& key, EngineId engine, TimePoint now) {
+bool ParkedRows::park(RowId row, const Key& key, EngineId engine) {
   parked_.grow(std::size_t{row.value} + 1);
   std::unique_ptr<Parked>& parked = parked_[row.value];
   if (parked == nullptr) {
     parked = std::make_unique<Parked>();
     parked->table.set_parked(true);
-    const std::uint32_t found = cache_.share(parked->table, key.space, {&key.digest, 1}, now);
+    const std::uint32_t found = cache_.share(parked->table, key.space, {&key.digest, 1});
     KVD_CHECK(found == 1, "a block is parked that is not there");
     ++size_;
   }

@@ -23,7 +23,7 @@ class ParkedRows {
   explicit ParkedRows(Cache& cache) : cache_(cache) {}
 
   /// False: the engine has it parked already. Precondition: the row is the key's, and DRAM has it.
-  bool park(RowId row, const Key& key, EngineId engine, TimePoint now);
+  bool park(RowId row, const Key& key, EngineId engine);
   /// The engine gives the row up; none: all engines do. With the last one it is like any that is
   /// cached. Appends the DRAM slots that come free.
   void unpark(RowId row, std::optional<EngineId> engine, std::vector<SlotId>& free);

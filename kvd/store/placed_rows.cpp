@@ -1,5 +1,8 @@
 #include "kvd/store/placed_rows.hpp"
 
+#include <algorithm>
+#include <set>
+
 namespace kvd::store {
 
 std::uint32_t PlacedRows::leading(const KeySpace& space, std::span<const Digest> digests) {
@@ -17,10 +20,10 @@ std::uint32_t PlacedRows::leading(const KeySpace& space, std::span<const Digest>
 
 std::optional<std::vector<SlotId>> PlacedRows::find(const KeySpace& space,
                                                     std::span<const Digest> digests,
-                                                    TimePoint now) {
+                                                    const Digest* next) {
   if (leading(space, digests) != digests.size()) return std::nullopt;
   Cache::Shelf& shelf = cache_.shelf(space.domain);
-  const Hit hit = shelf.index.lookup_each(shelf.index.open(space), digests, now);
+  const Hit hit = shelf.index.lookup_each(shelf.index.open(space), digests, next);
   std::vector<SlotId> slots;
   slots.reserve(digests.size());
   for (const EntryId entry : hit.blocks) {
@@ -33,9 +36,38 @@ std::optional<std::vector<SlotId>> PlacedRows::find(const KeySpace& space,
   return slots;
 }
 
-bool PlacedRows::add(const NewBlock& block, TimePoint now) {
+std::vector<EntryId> PlacedRows::store_again(const KeySpace& space,
+                                             std::span<const Digest> digests) {
+  cache_.follow();
+  Index& index = cache_.shelf(space.domain).index;
+  const SpaceId id = index.open(space);
+  std::set<EntryId> seen;  // a store may name a block twice
+  std::vector<EntryId> held;
+  for (auto digest = digests.rbegin(); digest != digests.rend(); ++digest) {
+    const EntryId entry = index.peek(id, *digest);
+    if (!entry || !index.at(entry).in(CacheTier::kDram) || !seen.insert(entry).second) continue;
+    index.lease(entry);
+    index.store_again(entry);
+    cache_.consider_for_disk(space.domain, index, entry);
+    held.push_back(entry);
+  }
+  return held;
+}
+
+void PlacedRows::release(const KeySpace& space, const std::vector<EntryId>& held) {
+  cache_.shelf(space.domain).index.release(held);
+}
+
+std::size_t PlacedRows::cached(const KeySpace& space, const std::vector<EntryId>& held) {
+  const Cache::Shelf& shelf = cache_.shelf(space.domain);
+  return static_cast<std::size_t>(std::count_if(held.begin(), held.end(), [&](EntryId entry) {
+    return cache_.blocks_.row(shelf.rows.at(entry)).owners.empty();
+  }));
+}
+
+bool PlacedRows::add(const NewBlock& block) {
   const FromDisk row{block.space, block.taker, {block.digest}, {{block.slot}}, block.saved};
-  return cache_.adopt(row, now).empty();
+  return cache_.adopt(row).empty();
 }
 
 RowId PlacedRows::row(const KeySpace& space, const Digest& digest) {

@@ -25,10 +25,18 @@ class PlacedRows {
   /// The row that DRAM has; none: it has none.
   [[nodiscard]] RowId row(const KeySpace& space, const Digest& digest);
   /// The DRAM slots of all of them, which count as asked for, and are offered to the disk where its
-  /// rule admits them. None: some are not there.
+  /// rule admits them. None: some are not there. `next`: what comes after the last; none: not
+  /// known.
   [[nodiscard]] std::optional<std::vector<SlotId>> find(const KeySpace& space,
                                                         std::span<const Digest> digests,
-                                                        TimePoint now);
+                                                        const Digest* next = nullptr);
+  /// What DRAM has of them counts as stored once more, is offered to the disk, and does not make
+  /// way before release(): the store it is in would lose its own head.
+  [[nodiscard]] std::vector<EntryId> store_again(const KeySpace& space,
+                                                 std::span<const Digest> digests);
+  void release(const KeySpace& space, const std::vector<EntryId>& held);
+  /// How many of these no table names: they count as cached.
+  [[nodiscard]] std::size_t cached(const KeySpace& space, const std::vector<EntryId>& held);
   /// Its bytes are complete in the slot (state filling). False: it is there by now, and the slot
   /// stays the caller's.
   struct NewBlock {
@@ -38,7 +46,7 @@ class PlacedRows {
     Digest digest;
     SlotId slot;
   };
-  [[nodiscard]] bool add(const NewBlock& block, TimePoint now);
+  [[nodiscard]] bool add(const NewBlock& block);
   /// It is not found any more. Returns its slot; none: it is not there, or a table names it.
   [[nodiscard]] SlotId forget(RowId row);
 

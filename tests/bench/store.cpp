@@ -121,7 +121,7 @@ class StoreWorld {
     return chain;
   }
   [[nodiscard]] std::vector<EntryId> lookup(const std::vector<Digest>& chain) {
-    return index_.lookup(space_, chain, now()).blocks;
+    return index_.lookup(space_, chain).blocks;
   }
   void release(const std::vector<EntryId>& blocks) {
     KVD_CHECK(blocks.size() == kBlocks, "a prompt is not found whole");
@@ -132,7 +132,7 @@ class StoreWorld {
     blocks.reserve(chain.size());
     for (const Digest& digest : chain) {
       const EntryId parent = blocks.empty() ? EntryId() : blocks.back();
-      const auto id = index_.insert({space_, parent, digest, kSaved}, now());
+      const auto id = index_.insert({space_, parent, digest, kSaved});
       KVD_CHECK(id.ok() && index_.place(*id, CacheTier::kDram, Place(++places_)), "not stored");
       blocks.push_back(*id);
     }
@@ -159,7 +159,6 @@ class StoreWorld {
     const auto info = mallinfo2();
     return info.uordblks + info.hblkhd;
   }
-  TimePoint now() { return now_ += std::chrono::milliseconds(1); }
 
   digest::BlockChain hash_;
   std::vector<std::vector<Digest>> chains_;
@@ -170,7 +169,6 @@ class StoreWorld {
   std::size_t next_ = 0;
   std::uint32_t places_ = 0;
   std::uint64_t sum_ = 0;
-  TimePoint now_{};
 };
 
 Row lookup_row(StoreWorld& world, int repetitions) {

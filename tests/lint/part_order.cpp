@@ -21,12 +21,12 @@ const std::vector<Room>& rooms() {
        {// memory
         "shared_list", "orders", "device_pools", "holds", "mappings", "staging", "tiers",
         // blocks, and what they are found by
-        "pieces", "key", "heat", "entries", "block_table", "blocks", "block_rows",
-        "blocks_validate", "block_moves", "transfers", "compaction",
+        "pieces", "key", "entries", "block_table", "blocks", "block_rows", "blocks_validate",
+        "block_moves", "transfers", "compaction",
         // what is cached
-        "digest_table", "keys_being_stored", "id_heap", "id_queue", "eviction", "eviction_queues",
-        "eviction_catalogue", "disk_admission", "disk_directory", "disk_shares", "index",
-        "index_validate", "cache", "cache_disk", "placed_rows", "parked_rows", "kept_rows",
+        "digest_table", "keys_being_stored", "id_heap", "eviction", "turnover_eviction",
+        "disk_admission", "disk_directory", "disk_shares", "index", "index_validate", "cache",
+        "cache_disk", "placed_rows", "parked_rows", "kept_rows",
         // all of them
         "store"}},
       {"kvd/core/",

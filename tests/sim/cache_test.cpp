@@ -27,8 +27,9 @@ class CacheReplay : public testing::Test {
     return workload;
   }
   CacheFigures played(const std::vector<Prompt>& prompts, std::size_t capacity,
-                      store::EvictionKind policy = store::EvictionKind::kLru) {
-    return replay(asking(prompts), {.policy = policy, .capacity = capacity}, costs);
+                      const char* policy = "lru") {
+    return replay(asking(prompts), {.policy = cache_policy(policy).value(), .capacity = capacity},
+                  costs);
   }
 
   const Profile profile = load_profile("gh200-qwen2.5-32b").value();
@@ -60,6 +61,32 @@ TEST_F(CacheReplay, LaterBlocksCostMore) {
   EXPECT_GT(costs.seconds(0), 0);
   EXPECT_GT(costs.seconds(60), costs.seconds(0) * 1.02) << "attention looks at 30,000 tokens";
   EXPECT_EQ(costs.bytes(), Bytes(std::int64_t{512} * 64 * 4096)) << "64 layers of 4 KiB a token";
+}
+
+// A chat of several turns leaves, others come: what has left may not outrank who is there.
+TEST_F(CacheReplay, WhoHasLeftMakesWayForWhoIsThere) {
+  std::vector<Prompt> prompts;
+  std::uint64_t block = 0;
+  for (int chat = 0; chat < 40; ++chat) {
+    Prompt prompt;
+    for (int turn = 0; turn < 8; ++turn) {
+      for (int i = 0; i < 2; ++i) prompt.push_back(++block);
+      prompts.push_back(prompt);
+    }
+  }
+  const double lru = static_cast<double>(played(prompts, 40).found);
+  EXPECT_GE(static_cast<double>(played(prompts, 40, "default").found), lru);
+}
+
+// A prompt that many share, among as many blocks that nobody asks for again as fill the tier.
+TEST_F(CacheReplay, WhatManyPromptsBeginWithOutlivesWhatNobodyAsksForAgain) {
+  std::vector<Prompt> prompts;
+  std::uint64_t other = 100;
+  for (int round = 0; round < 40; ++round) {
+    for (int i = 0; i < 3; ++i) prompts.push_back({1, 2, ++other});
+    for (int i = 0; i < 12; ++i) prompts.push_back({++other});
+  }
+  EXPECT_GE(played(prompts, 10, "default").found, played(prompts, 10, "lru").found + 2 * 30);
 }
 
 // The best that can be done, by trying everything: which blocks a tier keeps after each use.
@@ -130,11 +157,11 @@ TEST_F(CacheReplay, NoPolicyDoesBetterThanTheBound) {
     const std::size_t capacity = std::max<std::size_t>(1, demand.distinct * percent / 100);
     const CacheFigures bound = cache_bound(*workload, capacity, costs);
     EXPECT_LE(bound.found, demand.asked - demand.distinct);
-    for (const auto policy : store::kEvictionKinds) {
+    for (const CachePolicy& policy : cache_policies()) {
       const CacheFigures figures =
-          replay(*workload, {.policy = policy, .capacity = capacity}, costs);
-      EXPECT_LE(figures.found, bound.found) << store::name(policy) << " " << percent << " %";
-      EXPECT_LE(figures.saved_s, bound.saved_s) << store::name(policy) << " " << percent << " %";
+          replay(*workload, {.policy = policy.make, .capacity = capacity}, costs);
+      EXPECT_LE(figures.found, bound.found) << policy.name << " " << percent << " %";
+      EXPECT_LE(figures.saved_s, bound.saved_s) << policy.name << " " << percent << " %";
       if (percent == 100) {
         EXPECT_EQ(figures.found, demand.asked - demand.distinct) << "nothing ever leaves";
       }

@@ -174,12 +174,12 @@ TEST_F(KvdSim, GuardsGoWithEveryPolicyThatIsNamed) {
 
 TEST_F(KvdSim, CachePrintsEveryPolicyAtEveryCapacity) {
   const std::string cache = "cache --profile gh200-qwen2.5-32b --requests 400 ";
-  const Answer answer = call(cache + "--capacity 2,20 --policies lru,saved_time --seeds 2 --json");
+  const Answer answer = call(cache + "--capacity 2,20 --policies lru,default --seeds 2 --json");
   ASSERT_EQ(answer.status, 0) << answer.err;
   const Json json = Json::parse(answer.out);
   ASSERT_EQ(json["points"].size(), 2u);
   for (const Json& point : json["points"]) {
-    for (const char* policy : {"lru", "saved_time"}) {
+    for (const char* policy : {"lru", "default"}) {
       EXPECT_GT(point["policies"][policy]["saved"], 0) << policy;
       EXPECT_LE(point["policies"][policy]["found"], point["at_most"]["found"]) << policy;
     }
@@ -192,9 +192,9 @@ TEST_F(KvdSim, CachePrintsEveryPolicyAtEveryCapacity) {
 TEST_F(KvdSim, CacheSaysWhatItCannotPlay) {
   const std::string cache = "cache --profile gh200-qwen2.5-32b --requests 20 ";
   for (const auto& [arguments, words] :
-       {std::pair{"--policies best", "saved_time, lru, s3fifo, sieve"},
+       {std::pair{"--policies best", "default, lru, s3fifo, sieve"},
         std::pair{"--capacity 0", "above 0"}, std::pair{"--trace gen:sharegpt", "take gen:chat"},
-        std::pair{"--seeds 0", "from 1 to"}, std::pair{"--half-life 0", "0.001"}}) {
+        std::pair{"--seeds 0", "from 1 to"}}) {
     const Answer answer = call(cache + arguments);
     EXPECT_EQ(answer.status, 2) << arguments;
     EXPECT_NE(answer.err.find(words), std::string::npos) << answer.err;

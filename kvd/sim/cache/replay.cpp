@@ -19,8 +19,7 @@ Digest digest_of(std::uint64_t id) {
 
 store::Index::Config config_of(const CacheSetting& setting) {
   store::Index::Config config;
-  config.half_life = setting.half_life;
-  config.eviction.fill(setting.policy);
+  config.policy = setting.policy;
   return config;
 }
 
@@ -34,14 +33,13 @@ class Cache {
         capacity_(setting.capacity) {}
 
   void ask(const Arrival& arrival) {
-    const TimePoint now = whole(arrival.time);
     chain_.clear();
     for (const std::uint64_t id : arrival.prefix) chain_.push_back(digest_of(id));
-    std::vector<EntryId> leased = index_.lookup(space_, chain_, now).blocks;
+    std::vector<EntryId> leased = index_.lookup(space_, chain_).blocks;
     figures_.found += leased.size();
     for (std::size_t i = 0; i < leased.size(); ++i) figures_.saved_s += costs_.seconds(i);
     for (std::size_t i = leased.size(); i < chain_.size(); ++i) {
-      if (!keep(leased, i, now)) break;
+      if (!keep(leased, i)) break;
     }
     index_.release(leased);
   }
@@ -49,10 +47,10 @@ class Cache {
 
  private:
   /// False: there is no room for it, and so for none after it.
-  bool keep(std::vector<EntryId>& leased, std::size_t i, TimePoint now) {
+  bool keep(std::vector<EntryId>& leased, std::size_t i) {
     const EntryId parent = leased.empty() ? EntryId() : leased.back();
     const double saved = costs_.seconds(i) / static_cast<double>(costs_.bytes().value);
-    const auto made = index_.insert({space_, parent, chain_[i], {saved}}, now);
+    const auto made = index_.insert({space_, parent, chain_[i], {saved}});
     if (!made.ok()) return false;  // a trace whose ids contradict each other
     leased.push_back(*made);
     const store::Place place = room();

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "kvd/sim/cache/policies.hpp"
 #include "kvd/sim/engine/profile.hpp"
 #include "kvd/sim/world/arrival.hpp"
 #include "kvd/store/index.hpp"
@@ -27,9 +28,8 @@ class BlockCosts {
 
 /// One tier.
 struct CacheSetting {
-  store::EvictionKind policy = store::EvictionKind::kSavedTime;
+  MakeEviction policy{};     ///< none: kvd's default
   std::size_t capacity = 0;  ///< blocks
-  Nanoseconds half_life = store::Index::Config().half_life;
 };
 
 /// What a cache did, or the most that any could have done.

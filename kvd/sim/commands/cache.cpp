@@ -2,6 +2,7 @@
 #include <cmath>
 #include <functional>
 #include <ostream>
+#include <utility>
 
 #include "kvd/sim/cache/replay.hpp"
 #include "kvd/sim/commands/commands.hpp"
@@ -30,7 +31,7 @@ struct CachePoint {
 };
 
 struct Work {
-  std::vector<store::EvictionKind> policies;
+  std::vector<MakeEviction> policies;
   std::vector<CachePoint> points;
   CacheDemand demand;  ///< of the last seed
 };
@@ -39,13 +40,10 @@ Result<Work> work_of(const CacheOptions& options) {
   if (options.seeds < 1 || options.seeds > 1000) {
     return make_error(ErrorCode::kInvalidArgument, "--seeds must be from 1 to 1000");
   }
-  if (!(options.half_life_s >= 1e-3 && options.half_life_s <= 1e9)) {
-    return make_error(ErrorCode::kInvalidArgument, "--half-life must be from 0.001 to 1e9 seconds");
-  }
   Work work;
   for (const std::string& name : options.policies) {
-    KVD_ASSIGN_OR_RETURN(const auto kind, store::eviction_kind(name));
-    work.policies.push_back(kind);
+    KVD_ASSIGN_OR_RETURN(MakeEviction policy, cache_policy(name));
+    work.policies.push_back(std::move(policy));
   }
   for (const double percent : options.capacities) {
     if (!(percent > 0 && percent <= 100)) {
@@ -88,7 +86,7 @@ class Seed {
     add(cache_bound(workload_, blocks, costs_), demand, seeds, point.bound);
     const auto parts = static_cast<double>(work_.points.size() * work_.policies.size());
     for (std::size_t p = 0; p < work_.policies.size(); ++p, ++done_) {
-      const CacheSetting setting{work_.policies[p], blocks, whole(Seconds(options_.half_life_s))};
+      const CacheSetting setting{work_.policies[p], blocks};
       const CacheFigures figures = replay(workload_, setting, costs_, [&](double share) {
         progress((done_ + share) / parts, options_.policies[p]);
       });

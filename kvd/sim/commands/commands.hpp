@@ -52,7 +52,6 @@ struct CacheOptions {
   WorkloadOptions workload;
   std::size_t seeds = 1;
   std::vector<std::string> policies;
-  double half_life_s = 60;                             ///< of what a touch counts, for saved_time
   std::vector<double> capacities = {1, 2, 5, 10, 25};  ///< percent of the different blocks
   bool json = false;
   bool progress = false;

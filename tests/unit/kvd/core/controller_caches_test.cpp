@@ -170,6 +170,23 @@ TEST(ControllerCaches, DramFullOfWhatIsParkedRefusesWithTheRemedyAndKeepsTheRest
   EXPECT_EQ(a.leading({60, 61, 62, 63}), 4u) << "nothing is parked of what was refused";
 }
 
+TEST(ControllerCaches, AStoreDoesNotMakeItsOwnHeadLeave) {
+  ByteNode node;
+  Placer a(node);
+  for (std::uint32_t seed = 0; seed < 12; seed += 4) {
+    (void)a.store({seed, seed + 1, seed + 2, seed + 3}, true);
+    node.finish_all();
+  }
+  (void)a.store({50, 51, 52, 53});
+  node.finish_all();
+  Placer big(node, DomainId(1), 2);
+  EXPECT_EQ(ByteNode::code(big.store({50, 51, 60, 61, 62})), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(a.leading({50, 51, 52, 53}), 4u) << "all of it, or nothing";
+  EXPECT_EQ(ByteNode::code(a.store({50, 51, 60, 61})), ErrorCode::kOk);
+  node.finish_all();
+  EXPECT_EQ(a.leading({50, 51, 60, 61}), 4u);
+}
+
 TEST(ControllerCaches, ADropReachesWhatIsBeingStored) {
   ByteNode node;
   Placer a(node);

@@ -48,7 +48,7 @@ class CacheTest : public StoreTest {
                      const KeySpace& space = space_of(1)) {
     std::uint32_t named = 0;
     for (std::uint32_t i = first; i < table.blocks(); ++i) {
-      const auto done = sut.name(table, {space, i, chain[i], kSaved}, now);
+      const auto done = sut.name(table, {space, i, chain[i], kSaved});
       EXPECT_TRUE(done.ok());
       if (done.ok() && *done) ++named;
     }
@@ -75,12 +75,9 @@ class CacheTest : public StoreTest {
 
   Blocks blocks{tiers};
   pool::Quotas quotas{};  ///< of both tiers
-  Cache sut{tiers,
-            blocks,
-            {.secret = {1, 2, 3, 4}, .eviction = {EvictionKind::kLru, EvictionKind::kLru}},
-            {&quotas, &quotas}};
+  Cache sut{
+      tiers, blocks, {.secret = {1, 2, 3, 4}, .eviction = EvictionKind::kLru}, {&quotas, &quotas}};
   const std::vector<Digest> prompt = digests(1, 8);
-  TimePoint now{};
 };
 
 }  // namespace kvd::store

@@ -61,13 +61,13 @@ class CacheHistories : public CacheTest {
       if (known == naive.end() || (!known->second.in[0] && !known->second.in[1])) break;
       known->second.owners.insert(&one.table);
     }
-    ASSERT_EQ(sut.share(one.table, space_of(1), chain_of(one.path), now), found);
+    ASSERT_EQ(sut.share(one.table, space_of(1), chain_of(one.path)), found);
     compute(one.table, static_cast<std::uint32_t>(one.path.size()) - found);
     const std::vector<Digest> chain = chain_of(one.path);
     one.named = found;
     for (std::uint32_t i = found; i < one.path.size(); ++i) {
       const bool is_new = one.named == i && !naive.contains(head(one.path, i + 1));
-      const auto named = sut.name(one.table, {space_of(1), i, chain[i], kSaved}, now);
+      const auto named = sut.name(one.table, {space_of(1), i, chain[i], kSaved});
       ASSERT_TRUE(named.ok());
       ASSERT_EQ(*named, is_new);
       if (!is_new) continue;

@@ -37,7 +37,7 @@ class CacheRoomTest : public CacheTest {
   }
   std::uint32_t found(const std::vector<Digest>& chain, DomainId domain = kA) {
     BlockTable table{kGroups};
-    const std::uint32_t count = sut.share(table, space_of(domain.value), chain, now);
+    const std::uint32_t count = sut.share(table, space_of(domain.value), chain);
     truncate(table);
     return count;
   }
@@ -70,7 +70,7 @@ TEST_F(CacheRoomTest, WhatIsCachedIsAsGoodAsFree) {
   EXPECT_EQ(sut.available(kA, Tier::kHbm), kTier);
   EXPECT_EQ(sut.available(kA, Tier::kDram), kTier);
   BlockTable table{kGroups};
-  EXPECT_EQ(sut.share(table, space_of(1), chain, now), 3u);
+  EXPECT_EQ(sut.share(table, space_of(1), chain), 3u);
   EXPECT_EQ(sut.available(kA, Tier::kHbm), kTier - kRow * 3) << "somebody runs on it";
   truncate(table);
 }
@@ -186,7 +186,7 @@ TEST_F(CacheRoomTest, ClearedIsAllThatNobodyNames) {
   const auto chain = leave_rows(4);
   leave_rows(2, Where::kBoth, kB);
   BlockTable table{kGroups};
-  EXPECT_EQ(sut.share(table, space_of(1), digests(1000, 2), now), 2u);
+  EXPECT_EQ(sut.share(table, space_of(1), digests(1000, 2)), 2u);
   sut.clear();
   EXPECT_EQ(sut.cached(Tier::kHbm) + sut.cached(Tier::kDram), Bytes(0));
   EXPECT_EQ(table.in(Tier::kHbm), 4);
@@ -222,7 +222,7 @@ TEST_F(CacheRoomTest, WhereHbmIsToBeLeftDramAloneKeepsRows) {
 TEST_F(CacheRoomTest, ABlockAfterOneWithoutAKeyGetsNone) {
   BlockTable table{kGroups};
   compute(table, 2);
-  const auto named = sut.name(table, {space_of(1), 1, prompt[1], kSaved}, now);
+  const auto named = sut.name(table, {space_of(1), 1, prompt[1], kSaved});
   ASSERT_TRUE(named.ok());
   EXPECT_FALSE(*named);
   EXPECT_EQ(name(table, prompt), 2u) << "in their order they get theirs";
@@ -233,7 +233,7 @@ TEST_F(CacheRoomTest, ADigestThatSaysNothingOfWhatIsBeforeIsRefused) {
   leave_rows(2);
   BlockTable table{kGroups};
   compute(table, 1);
-  const auto named = sut.name(table, {space_of(1), 0, digest(1001), kSaved}, now);
+  const auto named = sut.name(table, {space_of(1), 0, digest(1001), kSaved});
   ASSERT_FALSE(named.ok());
   EXPECT_EQ(named.error().code, ErrorCode::kInvalidArgument);
   EXPECT_FALSE(blocks.block(table[0]).row);
@@ -252,7 +252,6 @@ TEST_F(CacheRoomTest, OfADeviceOnlyWhatIsThereMakesWay) {
     blocks.place(far, i, Tier::kHbm, slots[i]);
     blocks.settle(far, i, Tier::kHbm, true);
   }
-  now += std::chrono::seconds(1);
   EXPECT_EQ(name(far, prompt), 1u);
   truncate(far);
   EXPECT_EQ(sut.evictable(kA, Tier::kHbm, kOtherDevice), kRow);

@@ -19,7 +19,7 @@ TEST_F(CacheTest, WhatARequestLeavesIsFoundByTheNext) {
   const BlockId kept = first[0];
   truncate(first);
   EXPECT_EQ(sut.evictable(kA, Tier::kHbm), kRow * 3);
-  EXPECT_EQ(sut.share(second, space_of(1), prompt, now), 3u);
+  EXPECT_EQ(sut.share(second, space_of(1), prompt), 3u);
   EXPECT_EQ(second[0], kept);
   EXPECT_EQ(sut.evictable(kA, Tier::kHbm), Bytes(0)) << "a table names them again";
   EXPECT_EQ(fault(), "");
@@ -30,7 +30,7 @@ TEST_F(CacheTest, WhatRunsIsFoundToo) {
   BlockTable first{kGroups}, second{kGroups};
   compute(first, 2);
   EXPECT_EQ(name(first, prompt), 2u);
-  EXPECT_EQ(sut.share(second, space_of(1), prompt, now), 2u);
+  EXPECT_EQ(sut.share(second, space_of(1), prompt), 2u);
   truncate(first);
   EXPECT_EQ(second.in(Tier::kHbm), 4) << "one owner less leaves them to the other";
   EXPECT_EQ(sut.evictable(kA, Tier::kHbm), Bytes(0));
@@ -54,8 +54,8 @@ TEST_F(CacheTest, DomainsAndModelsDoNotFindEachOthers) {
   compute(first, 2);
   EXPECT_EQ(name(first, prompt), 2u);
   truncate(first);
-  EXPECT_EQ(sut.share(other, space_of(2), prompt, now), 0u);
-  EXPECT_EQ(sut.share(other, space_of(1, 9), prompt, now), 0u);
+  EXPECT_EQ(sut.share(other, space_of(2), prompt), 0u);
+  EXPECT_EQ(sut.share(other, space_of(1, 9), prompt), 0u);
   EXPECT_THAT(sut.evict(kB, Tier::kHbm, kRow), IsEmpty()) << "what others cache is theirs";
   EXPECT_EQ(sut.evictable(kA, Tier::kHbm), kRow * 2);
 }
@@ -78,14 +78,14 @@ TEST_F(CacheTest, ATableGetsWhatIsKnownBehindItsOwn) {
   BlockTable first(kGroups), second(kGroups);
   compute(first, 2);
   ASSERT_EQ(name(first, prompt), 2u);
-  EXPECT_EQ(sut.share(second, space_of(1), prompt, now), 2u);
+  EXPECT_EQ(sut.share(second, space_of(1), prompt), 2u);
   EXPECT_FALSE(sut.knows(second, 2, space_of(1), prompt, 2)) << "nobody has it yet";
   compute(first, 3);
   ASSERT_EQ(name(first, prompt, 2), 3u);
   EXPECT_TRUE(sut.knows(second, 2, space_of(1), prompt, 2));
   EXPECT_TRUE(sut.knows(second, 2, space_of(1), prompt, 4)) << "it stands behind others";
   EXPECT_FALSE(sut.knows(second, 2, space_of(1), prompt, 5));
-  EXPECT_EQ(sut.share(second, space_of(1), std::span(prompt).first(4), now), 4u);
+  EXPECT_EQ(sut.share(second, space_of(1), std::span(prompt).first(4)), 4u);
   EXPECT_EQ(second.blocks(), 4u);
   EXPECT_EQ(second[7], first[7]);
   truncate(first);
@@ -105,7 +105,7 @@ TEST_F(CacheTest, ACachedRowOfDramAloneMakesWayForAComputedOne) {
   compute(second, 2);
   EXPECT_EQ(name(second, prompt), 0u) << "they are known, and stay";
   const auto replaced = [&](std::uint32_t block) {
-    const auto done = sut.name(second, {space_of(1), block, prompt[block], kSaved, true}, now);
+    const auto done = sut.name(second, {space_of(1), block, prompt[block], kSaved, true});
     return done.ok() && *done;
   };
   EXPECT_TRUE(replaced(0));
@@ -113,11 +113,11 @@ TEST_F(CacheTest, ACachedRowOfDramAloneMakesWayForAComputedOne) {
   EXPECT_TRUE(replaced(1));
   EXPECT_EQ(sut.evictable(kA, Tier::kDram), Bytes(0));
   BlockTable third(kGroups);
-  EXPECT_EQ(sut.share(third, space_of(1), prompt, now), 2u);
+  EXPECT_EQ(sut.share(third, space_of(1), prompt), 2u);
   EXPECT_EQ(third[0], second[0]);
   BlockTable fourth(kGroups);
   compute(fourth, 1);
-  const auto done = sut.name(fourth, {space_of(1), 0, prompt[0], kSaved, true}, now);
+  const auto done = sut.name(fourth, {space_of(1), 0, prompt[0], kSaved, true});
   ASSERT_TRUE(done.ok());
   EXPECT_FALSE(*done) << "somebody runs on it";
   truncate(fourth);
@@ -135,10 +135,10 @@ TEST_F(CacheTest, EvictsWhatWasAskedForLeastAndTailsFirst) {
   EXPECT_EQ(name(asked, other), 2u);
   truncate(asked);
   tiers.free(Tier::kHbm, sut.evict(kA, Tier::kHbm, kRow));
-  EXPECT_EQ(sut.share(asked, space_of(1), prompt, now), 1u) << "without its first none is of use";
+  EXPECT_EQ(sut.share(asked, space_of(1), prompt), 1u) << "without its first none is of use";
   truncate(asked);
   tiers.free(Tier::kHbm, sut.evict(kA, Tier::kHbm, kRow * 2));
-  EXPECT_EQ(sut.share(asked, space_of(1), other, now), 0u) << "the first chain was asked for since";
+  EXPECT_EQ(sut.share(asked, space_of(1), other), 0u) << "the first chain was asked for since";
   EXPECT_EQ(sut.evictable(kA, Tier::kHbm), kRow);
 }
 
@@ -150,7 +150,7 @@ TEST_F(CacheTest, WhatHasACopyInDramOutlivesItsPlaceInHbm) {
   truncate(table);
   EXPECT_EQ(sut.evictable(kA, Tier::kDram), kRow);
   tiers.free(Tier::kHbm, sut.evict(kA, Tier::kHbm, kRow));
-  EXPECT_EQ(sut.share(table, space_of(1), prompt, now), 1u);
+  EXPECT_EQ(sut.share(table, space_of(1), prompt), 1u);
   EXPECT_EQ(table.in(Tier::kHbm), 0);
   EXPECT_EQ(table.in(Tier::kDram), 2);
   EXPECT_EQ(fault(), "");
@@ -168,11 +168,11 @@ TEST_F(CacheTest, ARowThatNoTierHasWholeIsNotKept) {
   truncate(table);
   EXPECT_EQ(sut.evictable(kA, Tier::kHbm), kRow) << "the second one alone";
   BlockTable next{kGroups};
-  EXPECT_EQ(sut.share(next, space_of(1), prompt, now), 0u) << "its first is not there any more";
+  EXPECT_EQ(sut.share(next, space_of(1), prompt), 0u) << "its first is not there any more";
   compute(next, 1);
   EXPECT_EQ(name(next, prompt), 1u) << "computed again, it is known again";
   truncate(next);
-  EXPECT_EQ(sut.share(next, space_of(1), prompt, now), 2u);
+  EXPECT_EQ(sut.share(next, space_of(1), prompt), 2u);
   EXPECT_EQ(fault(), "");
   truncate(next);
 }
@@ -182,7 +182,7 @@ TEST_F(CacheTest, ATierHasNothingWhileTheCopyIntoItIsUnderWay) {
   compute(table, 1);
   EXPECT_EQ(name(table, prompt), 1u);
   begin_copy(table);
-  EXPECT_EQ(sut.share(next, space_of(1), prompt, now), 1u);
+  EXPECT_EQ(sut.share(next, space_of(1), prompt), 1u);
   EXPECT_EQ(next.in(Tier::kDram), 2) << "where it is going is the same for both";
   truncate(next);
   EXPECT_EQ(table.in(Tier::kDram), 2);
@@ -196,12 +196,12 @@ TEST_F(CacheTest, ATierHasItOnceTheCopyHasEnded) {
   compute(table, 1);
   EXPECT_EQ(name(table, prompt), 1u);
   begin_copy(table);
-  EXPECT_EQ(sut.share(next, space_of(1), prompt, now), 1u) << "in HBM alone, so far";
+  EXPECT_EQ(sut.share(next, space_of(1), prompt), 1u) << "in HBM alone, so far";
   for (std::uint32_t i = 0; i < kGroups; ++i) blocks.settle(table, i, Tier::kDram, true);
   truncate(table);
   truncate(next);
   tiers.free(Tier::kHbm, sut.evict(kA, Tier::kHbm, kRow));
-  EXPECT_EQ(sut.share(next, space_of(1), prompt, now), 1u);
+  EXPECT_EQ(sut.share(next, space_of(1), prompt), 1u);
   EXPECT_EQ(next.in(Tier::kDram), 2);
   truncate(next);
 }

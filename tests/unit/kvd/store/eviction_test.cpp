@@ -6,10 +6,8 @@
 #include <set>
 
 #include "kvd/store/disk_admission.hpp"
-#include "kvd/store/eviction_catalogue.hpp"
-#include "kvd/store/heat.hpp"
 #include "kvd/store/id_heap.hpp"
-#include "kvd/store/id_queue.hpp"
+#include "kvd/store/turnover_eviction.hpp"
 #include "tests/unit/kvd/store/index_fixture.hpp"
 
 namespace kvd::store {
@@ -23,10 +21,11 @@ TimePoint at(int minutes) { return TimePoint() + std::chrono::minutes(minutes); 
 class Tier : public ::testing::Test {
  protected:
   Entries entries;
-  std::unique_ptr<Eviction> sut;
+  std::unique_ptr<TurnoverEviction> sut;
   std::vector<EntryId> ids{EntryId()};  ///< by the number that the tests give them, from 1
+  double clock = 0;
 
-  void use(EvictionKind kind) { sut = make_eviction(kind, entries); }
+  void use(EvictionKind kind) { sut = std::make_unique<TurnoverEviction>(entries, kind); }
   void arrive(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
       const EntryId id = entries.make(SpaceId(1));
@@ -36,15 +35,16 @@ class Tier : public ::testing::Test {
     }
   }
   void enter(std::size_t number) {
+    entries[ids[number]].last = ++clock;
     sut->added(ids[number]);
     sut->may_leave(ids[number]);
   }
-  /// As a lookup does: with a lease.
-  void touch(std::size_t number) {
-    entries[ids[number]].leases = 1;
+  /// As a lookup does: while it is leased.
+  void touch(std::size_t number, std::uint16_t uses = 1) {
     sut->must_stay(ids[number]);
+    entries[ids[number]].last = clock += 1e-3;
+    entries[ids[number]].uses = uses;
     sut->touched(ids[number]);
-    entries[ids[number]].leases = 0;
     sut->may_leave(ids[number]);
   }
   std::size_t leave() {
@@ -62,108 +62,107 @@ class Tier : public ::testing::Test {
   }
 };
 
-TEST_F(Tier, LruTakesWhatWasNotAskedForLongest) {
-  use(EvictionKind::kLru);
-  arrive(4);
-  touch(1);
-  touch(3);
-  EXPECT_THAT(leave(5), ElementsAre(2, 4, 1, 3, 0));
-}
-
-TEST_F(Tier, SavedTimeTakesWhatSavesLeast) {
-  use(EvictionKind::kSavedTime);
-  const Heat heat(std::chrono::minutes(10));
-  arrive(4);
-  for (std::size_t i = 1; i <= 4; ++i) {
-    sut->must_stay(ids[i]);
-    entries[ids[i]].heat = heat.first(at(0));
-    entries[ids[i]].worth = 3;
-  }
-  entries[ids[2]].worth = 1;                                             // a quarter a byte
-  entries[ids[3]].heat = heat.again(entries[ids[3]].heat, at(0));        // twice as often
-  entries[ids[4]].heat = heat.first(at(25)), entries[ids[4]].worth = 2;  // 2.5 half-lives later
-  for (std::size_t i = 1; i <= 4; ++i) sut->may_leave(ids[i]);
-  EXPECT_THAT(leave(4), ElementsAre(2, 1, 3, 4));
-}
-
-TEST_F(Tier, SavedTimeFollowsWhatASpaceIsFoundToCost) {
-  use(EvictionKind::kSavedTime);
-  arrive(4);
-  for (const std::size_t i : {2U, 4U}) {
-    sut->must_stay(ids[i]);
-    entries[ids[i]].space = SpaceId(2);
-    entries[ids[i]].worth = 3;
-    sut->may_leave(ids[i]);
-  }
-  EXPECT_EQ(sut->victim(), ids[1]);
-  sut->costs(SpaceId(2), -2);
-  EXPECT_EQ(sut->victim(), ids[1]);
-  sut->costs(SpaceId(2), -4);
-  EXPECT_THAT(leave(1), ElementsAre(2));
-  sut->costs(SpaceId(2), -3);
-  EXPECT_THAT(leave(4), ElementsAre(1, 3, 4, 0)) << "of equals the older one";
-}
-
-TEST_F(Tier, SievePassesWhatWasTouchedAndKeepsItsOrder) {
-  use(EvictionKind::kSieve);
-  arrive(5);
-  touch(1);
-  touch(3);
-  EXPECT_THAT(leave(2), ElementsAre(2, 4));
-  arrive(1);
-  EXPECT_THAT(leave(2), ElementsAre(5, 6)) << "the hand goes on where it was";
-  EXPECT_THAT(leave(3), ElementsAre(1, 3, 0)) << "and comes round";
-}
-
-TEST_F(Tier, SieveTakesAParentRightAfterItsLastChild) {
-  use(EvictionKind::kSieve);
-  arrive(4);
-  sut->must_stay(ids[1]);  // a child arrives
-  EXPECT_THAT(leave(1), ElementsAre(2));
-  sut->may_leave(ids[1]);  // which was 2
-  EXPECT_THAT(leave(3), ElementsAre(1, 3, 4));
-}
-
-TEST_F(Tier, QueuesPassWhatIsLeasedAndKeepItsPlace) {
-  for (const EvictionKind kind : {EvictionKind::kSieve, EvictionKind::kS3Fifo}) {
+TEST_F(Tier, WhatWasNotAskedForLongestLeavesFirst) {
+  for (const EvictionKind kind : kEvictionKinds) {
     SCOPED_TRACE(name(kind));
     ids.resize(1);
     use(kind);
-    arrive(2);
-    for (const std::size_t i : {1u, 2u}) {
-      entries[ids[i]].leases = 1;
-      sut->must_stay(ids[i]);
-    }
-    EXPECT_EQ(leave(), 0u) << "all are leased";
+    arrive(4);
+    touch(1);
+    touch(3);
+    EXPECT_THAT(leave(5), ElementsAre(2, 4, 1, 3, 0));
+  }
+}
+
+TEST_F(Tier, EachClassCountsAsUsedLaterByTurnovers) {
+  use(EvictionKind::kDefault);
+  arrive(100);
+  touch(1, 2);  // two uses, and half a turnover later: 50 blocks
+  const double plain = entries[ids[1]].last;
+  EXPECT_NEAR(sut->rank(ids[1]) - plain, 50, 1e-9);
+  touch(1, 4);
+  EXPECT_NEAR(sut->rank(ids[1]) - entries[ids[1]].last, 100, 1e-9);
+  touch(1, 7);
+  EXPECT_NEAR(sut->rank(ids[1]) - entries[ids[1]].last, 150, 1e-9);
+  use(EvictionKind::kLru);
+  EXPECT_NEAR(sut->rank(ids[1]), entries[ids[1]].last, 1e-9) << "LRU has no classes";
+}
+
+TEST_F(Tier, WhatIsPopularStaysForAsLongAsItsClassSays) {
+  use(EvictionKind::kDefault);
+  arrive(100);
+  touch(1, 2);
+  // In place of each that leaves another comes: a turnover is 100 of them.
+  std::size_t stored = 0;
+  for (;;) {
+    const std::size_t left = leave();
+    if (left == 1) break;
     arrive(1);
-    EXPECT_EQ(leave(), 3u);
-    entries[ids[2]].leases = 0;
-    sut->may_leave(ids[2]);
-    entries[ids[1]].leases = 0;
-    EXPECT_EQ(leave(), 2u) << "a child came while the other was leased";
-    sut->may_leave(ids[1]);
-    EXPECT_THAT(leave(2), ElementsAre(1, 0));
+    ASSERT_LT(++stored, 1000u);
   }
+  EXPECT_GE(stored, 100u + 45u);
+  EXPECT_LE(stored, 100u + 55u);
 }
 
-TEST_F(Tier, S3FifoTakesFirstWhatWasAskedForOnce) {
-  use(EvictionKind::kS3Fifo);
-  arrive(6);
-  for (int i = 0; i < 2; ++i) {
-    touch(2);
-    touch(5);
-  }
-  touch(4);
-  EXPECT_THAT(leave(4), ElementsAre(1, 3, 4, 6));
-  EXPECT_THAT(leave(3), ElementsAre(2, 5, 0));
+TEST_F(Tier, ThePopularThatComeBackAreFavouredMore) {
+  use(EvictionKind::kDefault);
+  arrive(8);
+  for (std::size_t i = 1; i <= 8; ++i) touch(i, 2);
+  const double before = sut->favour();
+  const std::size_t back = leave();
+  enter(back);
+  EXPECT_NEAR(sut->favour() - before, 4.0 / 64, 1e-9);
+  EXPECT_EQ(entries[ids[back]].uses, 4u) << "and are popular at once";
+  enter(leave());
+  EXPECT_NEAR(sut->favour() - before, 8.0 / 64, 1e-9);
 }
 
-TEST_F(Tier, S3FifoKeepsWhatReturnsSoonAfterItLeft) {
-  use(EvictionKind::kS3Fifo);
-  arrive(3);
-  EXPECT_THAT(leave(1), ElementsAre(1));
-  enter(1);
-  EXPECT_THAT(leave(3), ElementsAre(2, 3, 1)) << "in the main queue now";
+TEST_F(Tier, TheOthersThatComeBackTakeFromIt) {
+  use(EvictionKind::kDefault);
+  arrive(8);
+  const double before = sut->favour();
+  const std::size_t back = leave();
+  enter(back);
+  EXPECT_NEAR(before - sut->favour(), 1.0 / 64, 1e-9);
+  EXPECT_EQ(entries[ids[back]].uses, 1u);
+}
+
+TEST_F(Tier, OfTheRarerGhostsOneThatComesBackSaysMore) {
+  use(EvictionKind::kDefault);
+  arrive(40);
+  for (std::size_t i = 1; i <= 32; ++i) touch(i, 2);
+  const std::vector<std::size_t> others = leave(1);
+  while (leave() != 0) continue;
+  const double before = sut->favour();
+  enter(others[0]);
+  EXPECT_GT(before - sut->favour(), 2.0 / 64);
+}
+
+TEST_F(Tier, TheFavourHasBounds) {
+  use(EvictionKind::kDefault);
+  arrive(2);
+  for (int i = 0; i < 1000; ++i) enter(leave());
+  EXPECT_EQ(sut->favour(), 0.25);
+  for (int i = 0; i < 10000; ++i) {
+    touch(1, 2);
+    touch(2, 2);
+    enter(leave());
+  }
+  EXPECT_EQ(sut->favour(), 8);
+}
+
+TEST(GhostsTest, RememberTheNewerOfTwoInOnePlaceAndGrow) {
+  Ghosts sut;
+  sut.remember(5);
+  sut.remember(5 + 64);
+  EXPECT_FALSE(sut.take(5));
+  sut.grow(65);
+  sut.remember(5);
+  EXPECT_EQ(sut.size(), 2u);
+  EXPECT_TRUE(sut.take(5 + 64)) << "growing forgets nothing";
+  EXPECT_FALSE(sut.take(5 + 64)) << "once";
+  EXPECT_TRUE(sut.take(5));
+  EXPECT_EQ(sut.size(), 0u);
 }
 
 TEST_F(Tier, EveryPolicyTakesEachBlockOnce) {
@@ -188,19 +187,7 @@ TEST(EvictionKindTest, NamesGoBothWays) {
   for (const EvictionKind kind : kEvictionKinds) EXPECT_EQ(*eviction_kind(name(kind)), kind);
   const auto unknown = eviction_kind("mru");
   ASSERT_FALSE(unknown.ok());
-  EXPECT_EQ(unknown.error().message,
-            "no eviction policy is called mru; there are saved_time, lru, s3fifo, sieve");
-}
-
-TEST(HeatTest, CountsWithHalfLives) {
-  const Heat sut(std::chrono::minutes(10));
-  double heat = sut.first(at(0));
-  for (int i = 1; i < 8; ++i) heat = sut.again(heat, at(0));
-  EXPECT_NEAR(sut.frequency(heat, at(0)), 8, 1e-5);
-  EXPECT_NEAR(sut.frequency(heat, at(30)), 1, 1e-5);
-  heat = sut.again(heat, at(30));
-  EXPECT_NEAR(sut.frequency(heat, at(30)), 2, 1e-5);
-  EXPECT_NEAR(sut.frequency(sut.again(heat, at(100'000)), at(100'000)), 1, 1e-5) << "long ago";
+  EXPECT_EQ(unknown.error().message, "no eviction policy is called mru; there are default, lru");
 }
 
 TEST(IdHeapTest, RandomHistoriesKeepTheLeastFirst) {
@@ -225,23 +212,6 @@ TEST(IdHeapTest, RandomHistoriesKeepTheLeastFirst) {
     ASSERT_EQ(sut.size(), expected.size());
     ASSERT_EQ(sut.least(), expected.empty() ? EntryId() : expected.begin()->second);
   }
-}
-
-TEST(IdQueueTest, KeepsTheOrder) {
-  IdQueue sut;
-  const auto row = [&] {
-    std::vector<std::uint32_t> ids;
-    for (EntryId id = sut.oldest(); id; id = sut.newer(id)) ids.push_back(id.value);
-    return ids;
-  };
-  for (const std::uint32_t id : {5u, 2u, 9u}) sut.insert(EntryId(id));
-  sut.insert(EntryId(7), EntryId(2));
-  sut.insert(EntryId(1), EntryId(5));
-  EXPECT_THAT(row(), ElementsAre(1, 5, 7, 2, 9));
-  for (const std::uint32_t id : {1u, 9u, 7u}) sut.erase(EntryId(id));
-  EXPECT_THAT(row(), ElementsAre(5, 2));
-  EXPECT_EQ(sut.size(), 2u);
-  EXPECT_FALSE(sut.contains(EntryId(7)));
 }
 
 TEST(DiskAdmissionTest, ABlockGoesToDiskAtItsSecondTouch) {

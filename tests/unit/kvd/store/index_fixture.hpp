@@ -33,11 +33,11 @@ inline constexpr SecondsPerByte kSaved{1e-9};
 /// Caches a chain in a tier, at places `place`, `place` + 1, … Whoever stored it has released it.
 inline std::vector<EntryId> store_chain(Index& index, SpaceId space,
                                         const std::vector<Digest>& chain, CacheTier tier,
-                                        std::uint32_t place, TimePoint now = {}) {
+                                        std::uint32_t place) {
   std::vector<EntryId> made;
   for (const Digest& each : chain) {
     const EntryId parent = made.empty() ? EntryId() : made.back();
-    const auto id = index.insert({space, parent, each, kSaved}, now);
+    const auto id = index.insert({space, parent, each, kSaved});
     KVD_CHECK(id.ok() && index.place(*id, tier, Place(place++)), "the chain was there already");
     made.push_back(*id);
   }

@@ -63,7 +63,7 @@ class NaiveIndex {
 /// Both, driven the same way.
 class Histories : public ::testing::TestWithParam<EvictionKind> {
  protected:
-  Index sut{{.secret = {1, 2, 3, 4}, .eviction = {GetParam(), GetParam(), GetParam()}}};
+  Index sut{{.secret = {1, 2, 3, 4}, .eviction = GetParam()}};
   NaiveIndex naive;
   std::mt19937_64 random{
       static_cast<std::uint64_t>(::testing::UnitTest::GetInstance()->random_seed())};
@@ -76,7 +76,6 @@ class Histories : public ::testing::TestWithParam<EvictionKind> {
   std::map<EntryId, Path> paths;
   std::uint32_t places = 0;
   std::uint64_t touches = 0;
-  TimePoint now{};
 
   std::size_t any(std::size_t count) { return static_cast<std::size_t>(random() % count); }
   CacheTier any_tier() { return static_cast<CacheTier>(any(kCacheTiers)); }
@@ -107,7 +106,7 @@ class Histories : public ::testing::TestWithParam<EvictionKind> {
     for (std::size_t i = 1; i <= path.second.size(); ++i) {
       const EntryId parent = mine.empty() ? EntryId() : mine.back().id;
       const Path here = prefix(path, i);
-      const auto id = sut.insert({path.first, parent, digest(path.second[i - 1]), kSaved}, now);
+      const auto id = sut.insert({path.first, parent, digest(path.second[i - 1]), kSaved});
       ASSERT_TRUE(id.ok());
       NaiveBlock& block = naive.blocks[here];
       ++block.leases;
@@ -126,7 +125,7 @@ class Histories : public ::testing::TestWithParam<EvictionKind> {
   }
   void look_up() {
     const Path path = any_path();
-    const Hit hit = sut.lookup(path.first, chain_of(path), now);
+    const Hit hit = sut.lookup(path.first, chain_of(path));
     std::vector<Lease> mine;
     std::vector<store::Run> runs;
     for (std::size_t i = 1; i <= path.second.size(); ++i) {
@@ -198,7 +197,6 @@ class Histories : public ::testing::TestWithParam<EvictionKind> {
 TEST_P(Histories, AgreeWithTheNaiveIndex) {
   SCOPED_TRACE("seed " + std::to_string(::testing::UnitTest::GetInstance()->random_seed()));
   for (int round = 0; round < 3000 && !HasFatalFailure(); ++round) {
-    now += std::chrono::seconds(any(120));
     switch (any(6)) {
       case 0:
         store();

@@ -17,7 +17,7 @@ using ::testing::SizeIs;
 constexpr CacheTier kHbm = CacheTier::kHbm, kDram = CacheTier::kDram, kDisk = CacheTier::kDisk;
 
 struct IndexTest : ::testing::Test {
-  Index sut{{.half_life = std::chrono::minutes(10)}};
+  Index sut{{}};
   SpaceId space = sut.open(space_of(1));
   const std::vector<Digest> chain = digests(100, 5);
 
@@ -25,7 +25,7 @@ struct IndexTest : ::testing::Test {
 
   /// What a lookup finds, released at once.
   std::vector<store::Run> runs(const std::vector<Digest>& wanted, SpaceId in) {
-    const Hit hit = sut.lookup(in, wanted, {});
+    const Hit hit = sut.lookup(in, wanted);
     sut.release(hit.blocks);
     return hit.runs;
   }
@@ -62,7 +62,7 @@ TEST_F(IndexTest, AnswersRunsByTheFastestTier) {
   (void)sut.forget(ids[3], kDram);
   EXPECT_THAT(runs(chain), ElementsAre(store::Run{kHbm, 1}, store::Run{kDram, 2},
                                        store::Run{kDisk, 1}, store::Run{kDram, 1}));
-  const Hit hit = sut.lookup(space, chain, {});
+  const Hit hit = sut.lookup(space, chain);
   EXPECT_EQ(sut.at(hit.blocks[3]).at[index(kDisk)], Place(7));
   sut.release(hit.blocks);
 }
@@ -78,7 +78,7 @@ TEST_F(IndexTest, CountsTheBlocksOfATierBySpace) {
 
 TEST_F(IndexTest, ALeasePreventsEviction) {
   store_chain(sut, space, chain, kHbm, 1);
-  const Hit hit = sut.lookup(space, digests(100, 2), {});
+  const Hit hit = sut.lookup(space, digests(100, 2));
   for (int i = 0; i < 3; ++i) evict(kHbm);
   EXPECT_FALSE(sut.victim(kHbm)) << "the reader counts on the two that are left";
   sut.release(hit.blocks);
@@ -89,7 +89,7 @@ TEST_F(IndexTest, ALeasePreventsEviction) {
 
 TEST_F(IndexTest, EachReaderHasALeaseOfItsOwn) {
   store_chain(sut, space, {chain[0]}, kHbm, 1);
-  const Hit one = sut.lookup(space, chain, {}), other = sut.lookup(space, chain, {});
+  const Hit one = sut.lookup(space, chain), other = sut.lookup(space, chain);
   sut.release(one.blocks);
   EXPECT_FALSE(sut.victim(kHbm));
   sut.release(other.blocks);
@@ -98,7 +98,7 @@ TEST_F(IndexTest, EachReaderHasALeaseOfItsOwn) {
 
 TEST_F(IndexTest, TakesLeavesBeforeHeads) {
   const auto ids = store_chain(sut, space, chain, kHbm, 1);
-  const auto fork = sut.insert({space, ids[1], digest(900), kSaved}, TimePoint{});
+  const auto fork = sut.insert({space, ids[1], digest(900), kSaved});
   EXPECT_TRUE(sut.place(*fork, kHbm, Place(9)));
   for (const std::uint32_t expected : {4u, 3u, 2u}) {
     EXPECT_EQ(sut.victim(kHbm), ids[expected]);
@@ -121,7 +121,7 @@ TEST_F(IndexTest, StopsAtABlockWithoutPlaceUntilItHasOneAgain) {
   EXPECT_EQ(sut.forget(ids[2], kHbm), Place(3)) << "its bytes were bad";
   EXPECT_THAT(runs(chain), ElementsAre(store::Run{kHbm, 2}));
   EXPECT_EQ(sut.size(), 5u) << "those after it are not lost";
-  const auto again = sut.insert({space, ids[1], chain[2], kSaved}, TimePoint{});
+  const auto again = sut.insert({space, ids[1], chain[2], kSaved});
   EXPECT_EQ(*again, ids[2]);
   EXPECT_TRUE(sut.place(*again, kHbm, Place(8)));
   sut.release(*again);
@@ -129,7 +129,7 @@ TEST_F(IndexTest, StopsAtABlockWithoutPlaceUntilItHasOneAgain) {
 }
 
 TEST_F(IndexTest, ABlockThatNobodyCompletesIsNeverFoundNorKept) {
-  const auto id = sut.insert({space, {}, chain[0], kSaved}, TimePoint{});
+  const auto id = sut.insert({space, {}, chain[0], kSaved});
   EXPECT_THAT(runs(chain), IsEmpty());
   EXPECT_EQ(sut.size(), 1u);
   sut.release(*id);
@@ -137,8 +137,8 @@ TEST_F(IndexTest, ABlockThatNobodyCompletesIsNeverFoundNorKept) {
 }
 
 TEST_F(IndexTest, OfTwoThatComputedTheSameBlockOneKeepsItsPlace) {
-  const auto one = sut.insert({space, {}, chain[0], kSaved}, TimePoint{});
-  const auto other = sut.insert({space, {}, chain[0], kSaved}, TimePoint{});
+  const auto one = sut.insert({space, {}, chain[0], kSaved});
+  const auto other = sut.insert({space, {}, chain[0], kSaved});
   EXPECT_EQ(*one, *other);
   EXPECT_TRUE(sut.place(*one, kHbm, Place(1)));
   EXPECT_FALSE(sut.place(*other, kHbm, Place(2)));
@@ -150,10 +150,10 @@ TEST_F(IndexTest, OfTwoThatComputedTheSameBlockOneKeepsItsPlace) {
 
 TEST_F(IndexTest, RefusesADigestThatDoesNotStandForWhatIsBefore) {
   const auto ids = store_chain(sut, space, chain, kHbm, 1);
-  const auto refused = sut.insert({space, ids[0], chain[3], kSaved}, TimePoint{});
+  const auto refused = sut.insert({space, ids[0], chain[3], kSaved});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_FALSE(sut.insert({space, ids[0], chain[0], kSaved}, TimePoint{}).ok()) << "itself";
+  EXPECT_FALSE(sut.insert({space, ids[0], chain[0], kSaved}).ok()) << "itself";
   EXPECT_THAT(runs({chain[0], chain[2]}), ElementsAre(store::Run{kHbm, 1})) << "nor looks them up";
 }
 
@@ -197,15 +197,64 @@ TEST_F(IndexTest, ADomainThatGoesLeavesNothing) {
   EXPECT_THAT(runs(chain), ElementsAre(store::Run{kDram, 5}));
 }
 
-TEST_F(IndexTest, FrequencyIsOfTheLastHalfLives) {
+TEST_F(IndexTest, WhatGoesOnAsTheLastTimeIsOneUse) {
   const auto ids = store_chain(sut, space, chain, kHbm, 1);
-  const auto at = [](int minutes) { return TimePoint(std::chrono::minutes(minutes)); };
-  EXPECT_NEAR(sut.frequency(ids[0], at(10)), 0.5, 1e-6);
-  sut.release(sut.lookup(space, digests(100, 1), at(10)).blocks);
-  EXPECT_NEAR(sut.frequency(ids[0], at(10)), 1.5, 1e-6);
-  EXPECT_NEAR(sut.frequency(ids[0], at(20)), 0.75, 1e-6);
-  EXPECT_EQ(sut.at(ids[0]).touches, 2u);
-  EXPECT_NEAR(sut.frequency(ids[1], at(20)), 0.25, 1e-6) << "it was not asked for again";
+  for (int turn = 0; turn < 6; ++turn) sut.release(sut.lookup(space, chain).blocks);
+  EXPECT_EQ(sut.at(ids[0]).touches, 7u);
+  EXPECT_EQ(sut.at(ids[0]).uses, 1u);
+  for (std::uint64_t other = 900; other < 903; ++other) {
+    const std::vector<Digest> fork = {chain[0], chain[1], digest(other)};
+    sut.release(sut.lookup(space, fork).blocks);
+  }
+  EXPECT_EQ(sut.at(ids[0]).uses, 1u) << "the second block follows every time";
+  EXPECT_EQ(sut.at(ids[1]).uses, 4u);
+}
+
+TEST_F(IndexTest, StoringGoesOnAsALookupDoes) {
+  const auto ids = store_chain(sut, space, chain, kHbm, 1);
+  for (std::uint64_t other = 900; other < 903; ++other) {
+    const auto fork = sut.insert({space, sut.peek(space, chain[0]), digest(other), kSaved});
+    ASSERT_TRUE(fork.ok());
+    sut.release(*fork);
+  }
+  EXPECT_EQ(sut.at(ids[0]).uses, 4u);
+}
+
+TEST_F(IndexTest, BlocksThatStandAloneArePopularWithThoseAfterThem) {
+  std::vector<EntryId> ids;
+  for (const Digest& each : chain) ids.push_back(store_chain(sut, space, {each}, kDram, 1)[0]);
+  const auto look_up = [&](std::size_t blocks, const Digest* next) {
+    sut.release(sut.lookup_each(space, std::span(chain).first(blocks), next).blocks);
+  };
+  for (std::size_t turn = 1; turn <= 5; ++turn) look_up(turn, nullptr);
+  EXPECT_EQ(sut.at(ids[0]).uses, 1u) << "each turn goes on where the last one ended";
+  for (int prompt = 0; prompt < 3; ++prompt) look_up(2, nullptr);
+  EXPECT_EQ(sut.at(ids[1]).uses, 4u) << "they end there and go on nobody knows how";
+  EXPECT_EQ(sut.at(ids[0]).uses, 4u);
+  EXPECT_EQ(sut.at(ids[2]).uses, 1u);
+  look_up(2, &chain[2]);
+  EXPECT_EQ(sut.at(ids[1]).uses, 4u) << "it may have been this one";
+}
+
+TEST_F(IndexTest, OfBlocksThatStandAloneTheLastOfALookupLeavesFirst) {
+  std::vector<EntryId> ids;
+  for (const Digest& each : chain) ids.push_back(store_chain(sut, space, {each}, kDram, 1)[0]);
+  sut.release(sut.lookup_each(space, chain, nullptr).blocks);
+  EXPECT_EQ(sut.victim(kDram), ids.back());
+}
+
+TEST_F(IndexTest, UsesHalveWhenEightTimesTheBlocksWereStored) {
+  const auto ids = store_chain(sut, space, digests(100, 1), kHbm, 1);
+  for (std::uint64_t other = 900; other < 908; ++other) {
+    sut.release(sut.lookup(space, std::vector{chain[0], digest(other)}).blocks);
+  }
+  ASSERT_EQ(sut.at(ids[0]).uses, 8u);
+  for (std::uint64_t i = 0; i < 9; ++i) {
+    const auto other = store_chain(sut, space, digests(1000 + i, 1), kHbm, 2);
+    (void)sut.forget(other[0], kHbm);
+  }
+  sut.release(sut.lookup(space, std::span(chain).first(1)).blocks);
+  EXPECT_EQ(sut.at(ids[0]).uses, 4u);
 }
 
 using IndexDeathTest = IndexTest;

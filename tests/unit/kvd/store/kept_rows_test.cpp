@@ -65,6 +65,7 @@ class KeptRowsTest : public CacheTest {
   void random_history(bool hbm);
 
   KeptRows kept{blocks, sut};
+  TimePoint now{};
   std::map<std::pair<Tier, SlotId>, Digest> written;
   std::optional<KeptRow> last;
 };
@@ -80,7 +81,7 @@ void KeptRowsTest::random_history(bool hbm) {
   for (int round = 0; round < 2000; ++round) {
     BlockTable table{kGroups};
     const std::vector<Digest> chain = digests(100 * (1 + random() % 3), 4);
-    const std::uint32_t known = sut.share(table, space_of(1), chain, now);
+    const std::uint32_t known = sut.share(table, space_of(1), chain);
     if (known == 0) {
       compute(table, static_cast<std::uint32_t>(1 + random() % 3));
       (void)name(table, chain);
@@ -181,7 +182,7 @@ TEST_F(KeptRowsTest, RowsOfBeforeAreFoundAndThoseWithoutParentAreNot) {
   EXPECT_THAT(written, IsEmpty()) << "they are written down as they are";
   EXPECT_EQ(fault(), "");
   BlockTable table{kGroups};
-  EXPECT_EQ(sut.share(table, space_of(1), prompt, now), 2u);
+  EXPECT_EQ(sut.share(table, space_of(1), prompt), 2u);
   EXPECT_EQ(blocks.slot(table, 2, Tier::kDram), rows[1].slots[0]);
   truncate(table);
   EXPECT_THAT(sut.evict(kA, Tier::kDram, kRow), rows[1].slots) << "tails first, as ever";
@@ -277,7 +278,7 @@ TEST_F(KeptHbmRowsTest, AChainOverBothTiersIsFoundAndWithoutItsDramNot) {
   EXPECT_EQ(fault(), "");
   EXPECT_EQ(sut.cached(Tier::kHbm), 2 * kRow);
   BlockTable table{kGroups};
-  EXPECT_EQ(sut.share(table, space_of(1), prompt, now), 4u);
+  EXPECT_EQ(sut.share(table, space_of(1), prompt), 4u);
   EXPECT_EQ(blocks.slot(table, 2, Tier::kHbm), rows[1].slots[0]);
   EXPECT_EQ(blocks.slot(table, 4, Tier::kDram), rows[2].slots[0]);
   truncate(table);

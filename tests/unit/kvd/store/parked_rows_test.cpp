@@ -19,7 +19,7 @@ class ParkedRowsTest : public CacheTest {
   const Key key(std::uint64_t number) { return {space, digest(number)}; }
   RowId stored(std::uint64_t number) {
     const SlotId slot = taken_in_dram(1)[0];
-    EXPECT_TRUE(placed.add({space, taker(), kSaved, digest(number), slot}, now));
+    EXPECT_TRUE(placed.add({space, taker(), kSaved, digest(number), slot}));
     return placed.row(space, digest(number));
   }
   void unpark(RowId row, std::optional<EngineId> engine) {
@@ -35,9 +35,9 @@ class ParkedRowsTest : public CacheTest {
 
 TEST_F(ParkedRowsTest, ARowMakesWayOnceTheLastEngineHasGivenItUp) {
   const RowId row = stored(1);
-  EXPECT_TRUE(parked.park(row, key(1), kOne, now));
-  EXPECT_FALSE(parked.park(row, key(1), kOne, now));
-  EXPECT_TRUE(parked.park(row, key(1), kTwo, now));
+  EXPECT_TRUE(parked.park(row, key(1), kOne));
+  EXPECT_FALSE(parked.park(row, key(1), kOne));
+  EXPECT_TRUE(parked.park(row, key(1), kTwo));
   EXPECT_EQ(placed.forget(row), SlotId());
   EXPECT_EQ(sut.evictable(kA, Tier::kDram), Bytes(0));
   unpark(row, kOne);
@@ -52,8 +52,8 @@ TEST_F(ParkedRowsTest, ARowMakesWayOnceTheLastEngineHasGivenItUp) {
 
 TEST_F(ParkedRowsTest, WhatIsDroppedIsNotFoundWhoeverHadItParked) {
   const RowId row = stored(1);
-  EXPECT_TRUE(parked.park(row, key(1), kOne, now));
-  EXPECT_TRUE(parked.park(row, key(1), kTwo, now));
+  EXPECT_TRUE(parked.park(row, key(1), kOne));
+  EXPECT_TRUE(parked.park(row, key(1), kTwo));
   unpark(row, std::nullopt);
   const SlotId slot = placed.forget(row);
   EXPECT_FALSE(slot.none());
@@ -76,7 +76,7 @@ TEST_F(ParkedRowsTest, KnowsWhatEachEngineHasParked) {
     const std::uint64_t i = random() % kRows;
     const EngineId engine(static_cast<std::uint32_t>(random() % 3) + 1);
     if (random() % 2 == 0) {
-      EXPECT_EQ(parked.park(rows[i], key(i), engine, now), expected[engine].insert(rows[i]).second);
+      EXPECT_EQ(parked.park(rows[i], key(i), engine), expected[engine].insert(rows[i]).second);
     } else if (random() % 8 == 0) {
       unpark(rows[i], std::nullopt);
       for (auto& [each, own] : expected) own.erase(rows[i]);

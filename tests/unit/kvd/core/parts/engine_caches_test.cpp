@@ -49,8 +49,7 @@ class EngineCachesTest : public PartsTest {
     for (const Digest& name : names) {
       const auto grant = ground.store.tiers.take(Tier::kDram, taker, 1);
       ASSERT_EQ(grant.code, ErrorCode::kOk);
-      ASSERT_TRUE(rows.add({space, taker, store::SecondsPerByte{1}, name, grant.slots[0]},
-                           ground.context.now));
+      ASSERT_TRUE(rows.add({space, taker, store::SecondsPerByte{1}, name, grant.slots[0]}));
     }
   }
   EngineCaches& sut = ground.engine_caches;

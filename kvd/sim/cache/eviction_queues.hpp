@@ -3,15 +3,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "kvd/sim/cache/id_queue.hpp"
 #include "kvd/store/entries.hpp"
 #include "kvd/store/eviction.hpp"
-#include "kvd/store/id_queue.hpp"
 
-namespace kvd::store {
+namespace kvd::sim {
+
+using store::Entries;
+using store::Entry;
+using store::EntryId;
 
 /// SIEVE over blocks of chains: a queue by arrival and a hand that goes from old to new, passes
 /// what was touched since it last came by, and takes the first that was not. In the queue are the
@@ -20,10 +23,9 @@ namespace kvd::store {
 /// "SIEVE is simpler than LRU", NSDI 2024, section 3; leaves and leases are
 ///         ours.
 /// Owner:  control thread. Cost: O(1) a call; a victim O(blocks leased, or touched since the last).
-class SieveEviction final : public Eviction {
+class SieveEviction final : public store::Eviction {
  public:
   explicit SieveEviction(const Entries& entries) : entries_(entries) {}
-  [[nodiscard]] std::string_view name() const override { return store::name(EvictionKind::kSieve); }
   void added(EntryId id) override;
   void touched(EntryId id) override;
   void removed(EntryId id) override;
@@ -63,12 +65,9 @@ class SieveEviction final : public Eviction {
 /// eviction", SOSP 2023, section 4;
 ///         leaves and leases are ours.
 /// Owner:  control thread. Cost: O(1) a call; a victim O(blocks leased, or touched since the last).
-class S3FifoEviction final : public Eviction {
+class S3FifoEviction final : public store::Eviction {
  public:
   explicit S3FifoEviction(const Entries& entries) : entries_(entries) {}
-  [[nodiscard]] std::string_view name() const override {
-    return store::name(EvictionKind::kS3Fifo);
-  }
   void added(EntryId id) override;
   void touched(EntryId id) override;
   void removed(EntryId id) override;
@@ -113,4 +112,4 @@ class S3FifoEviction final : public Eviction {
   std::size_t in_main_ = 0;  ///< of the blocks in the tier
 };
 
-}  // namespace kvd::store
+}  // namespace kvd::sim

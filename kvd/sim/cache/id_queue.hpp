@@ -7,7 +7,10 @@
 #include "kvd/store/entries.hpp"
 #include "kvd/store/pieces.hpp"
 
-namespace kvd::store {
+namespace kvd::sim {
+
+using store::EntryId;
+using store::Pieces;
 
 /// Entries in a row, from the oldest to the newest; any can be taken out, or put before another.
 /// Owner: control thread. Cost: O(1).
@@ -53,4 +56,4 @@ class IdQueue {
   std::size_t size_ = 0;
 };
 
-}  // namespace kvd::store
+}  // namespace kvd::sim

@@ -1,9 +1,9 @@
-#include "kvd/store/eviction_queues.hpp"
+#include "kvd/sim/cache/eviction_queues.hpp"
 
 #include <algorithm>
 #include <cstring>
 
-namespace kvd::store {
+namespace kvd::sim {
 namespace {
 
 template <class Mark>
@@ -180,4 +180,4 @@ std::size_t S3FifoEviction::allocated_bytes() const {
          marks_.capacity() * sizeof(Mark) + ghosts_.size() * (sizeof(std::uint64_t) + kNode);
 }
 
-}  // namespace kvd::store
+}  // namespace kvd::sim
