@@ -217,9 +217,9 @@ TEST_F(KvdSim, EnginesShareAPoolOrGetParts) {
 TEST_F(KvdSim, TablesNameWhatTheyShow) {
   const Answer answer = call(std::string("compare --policies fcfs --seeds 2") + kSmall);
   ASSERT_EQ(answer.status, 0) << answer.err;
-  for (const char* word : {"policy", "ttft ok", "joint", "fcfs", "least", "greatest", "seed 1 to 2",
-                           "missed", "raw gaps", "long ok", "ttft p50", "max", "long p99", "tok/s",
-                           "held", "layers", "blocks"}) {
+  for (const char* word :
+       {"policy", "ttft ok", "joint", "fcfs", "least", "greatest", "seed 1 to 2", "missed", "gap s",
+        "gap>1s", "long ok", "ttft p50", "max", "long p99", "tok/s", "held", "layers", "blocks"}) {
     EXPECT_NE(answer.out.find(word), std::string::npos) << word;
   }
   std::istringstream lines(answer.out);

@@ -80,6 +80,8 @@ TEST(Metrics, APauseThatTheMeanForgivesIsARawGap) {
   const Metrics m = of({with_gaps(gaps), with_gaps({1, 20}), cut, with_gaps({1})});
   EXPECT_DOUBLE_EQ(of({with_gaps(gaps)}).joint_attainment, 1);
   EXPECT_DOUBLE_EQ(m.raw_gap_share, 2.0 / 4) << "60 s, and the answer that never ended";
+  EXPECT_DOUBLE_EQ(m.second_gap_share, 3.0 / 4) << "20 s is long, too, whatever the goal";
+  EXPECT_DOUBLE_EQ(m.longest_raw_gap_s, 60);
   EXPECT_DOUBLE_EQ(of({with_gaps({2, 20, 2})}).missed_intervals, 9);
 }
 
@@ -236,6 +238,8 @@ TEST(Summary, PrintsTheAgreedJson) {
                                            "held_back_share",
                                            "held_back_mean_s",
                                            "layerwise_prefills",
+                                           "longest_raw_gap_s",
+                                           "second_gap_share",
                                            "spread"};
   EXPECT_EQ(keys, wanted);
   EXPECT_EQ(json["policies"][0]["spread"]["ttft_mean_s"].size(), 2u);

@@ -14,11 +14,12 @@ using Columns = std::vector<Column>;
 
 /// Shows who was served in time, and what a share of requests in time hides.
 const Columns kGoals = {
-    {"joint", &Metrics::joint_attainment},      {"ttft ok", &Metrics::ttft_attainment},
-    {"mean ok", &Metrics::tbt_mean_attainment}, {"tpot ok", &Metrics::tpot_attainment},
-    {"tbt ok", &Metrics::tbt_attainment},       {"missed", &Metrics::missed_intervals},
-    {"raw gaps", &Metrics::raw_gap_share},      {"long ok", &Metrics::long_joint_attainment},
-    {"tok/s", &Metrics::throughput_tps},        {"req/s", &Metrics::throughput_rps}};
+    {"joint", &Metrics::joint_attainment},        {"gap s", &Metrics::longest_raw_gap_s},
+    {"gap>1s", &Metrics::second_gap_share},       {"ttft ok", &Metrics::ttft_attainment},
+    {"mean ok", &Metrics::tbt_mean_attainment},   {"tpot ok", &Metrics::tpot_attainment},
+    {"tbt ok", &Metrics::tbt_attainment},         {"missed", &Metrics::missed_intervals},
+    {"long ok", &Metrics::long_joint_attainment}, {"tok/s", &Metrics::throughput_tps},
+    {"req/s", &Metrics::throughput_rps}};
 /// Seconds, and what the machine did.
 const Columns kTimes = {{"ttft p50", &Metrics::ttft_p50_s},
                         {"p99", &Metrics::ttft_p99_s},

@@ -33,14 +33,13 @@ struct Prompt {
   bool joint = false;
 };
 
-/// Whether a user who is shown tokens as they are made waits for one ten times too long. An answer
-/// that ended early waits for ever.
-bool has_raw_gap(const RequestRecord& record) {
-  const Nanoseconds most = whole(record.tbt_slo) * 10;
+/// How long a user who is shown tokens as they are made waits for one at most.
+Nanoseconds longest_raw_gap(const RequestRecord& record) {
+  Nanoseconds longest{0};
   for (std::size_t i = 1; i < record.tokens.size(); ++i) {
-    if (whole(record.tokens[i]) - whole(record.tokens[i - 1]) > most) return true;
+    longest = std::max(longest, whole(record.tokens[i]) - whole(record.tokens[i - 1]));
   }
-  return !record.finished();
+  return longest;
 }
 
 /// Counts over all requests, from which the figures follow.
@@ -51,6 +50,7 @@ class Tally {
 
  private:
   void add_gaps(const RequestRecord& record, double mean_gap);
+  void add_raw_gap(const RequestRecord& record);
   void add_shares(Metrics& m) const;
   void add_times(Metrics& m);
   void add_long(Metrics& m);
@@ -60,7 +60,8 @@ class Tally {
   double ttft_met_ = 0, mean_met_ = 0, p99_met_ = 0, max_met_ = 0, tpot_met_ = 0;
   double joint_ = 0, ttft_tpot_ = 0;
   double tokens_ = 0, late_ = 0, raw_late_ = 0, gaps_due_ = 0, late_gaps_ = 0, made_ = 0;
-  double intervals_ = 0, missed_ = 0, raw_gap_requests_ = 0;
+  double intervals_ = 0, missed_ = 0, raw_gap_requests_ = 0, second_gap_requests_ = 0;
+  Nanoseconds longest_raw_gap_{0};
   std::vector<double> ttft_, gaps_, tpot_, queue_, longest_, e2e_, held_;
   std::vector<Prompt> prompts_;
 };
@@ -88,7 +89,7 @@ void Tally::add(const RequestRecord& record) {
   if (begun) ttft_.push_back(ttft.count());
   prompts_.push_back({record.prompt.value, begun ? std::optional(ttft.count()) : std::nullopt,
                       first_met && mean_met});
-  raw_gap_requests_ += has_raw_gap(record);
+  add_raw_gap(record);
   if (record.held > Seconds(0)) held_.push_back(record.held.count());
   if (record.scheduled >= Seconds(0)) {
     queue_.push_back((record.scheduled - record.arrival).count());
@@ -130,6 +131,15 @@ void Tally::add_gaps(const RequestRecord& record, double mean_gap) {
   max_met_ += late_gaps == 0;
 }
 
+// An answer that ended early leaves its user waiting for ever.
+void Tally::add_raw_gap(const RequestRecord& record) {
+  const Nanoseconds longest = longest_raw_gap(record);
+  const bool cut = !record.finished();
+  raw_gap_requests_ += cut || longest > whole(record.tbt_slo) * 10;
+  second_gap_requests_ += cut || longest > std::chrono::seconds(1);
+  longest_raw_gap_ = std::max(longest_raw_gap_, longest);
+}
+
 void Tally::add_shares(Metrics& m) const {
   m.ttft_attainment = share(ttft_met_, requests_);
   m.tbt_attainment = share(tokens_ - late_, tokens_);
@@ -142,6 +152,7 @@ void Tally::add_shares(Metrics& m) const {
   m.interval_attainment = intervals_ > 0 ? share(intervals_ - missed_, intervals_) : 1;
   m.missed_intervals = missed_;
   m.raw_gap_share = share(raw_gap_requests_, requests_);
+  m.second_gap_share = share(second_gap_requests_, requests_);
   m.joint_attainment = share(joint_, requests_);
   m.ttft_tpot_attainment = share(ttft_tpot_, requests_);
 }
@@ -161,6 +172,7 @@ void Tally::add_times(Metrics& m) {
   m.queue_mean_s = mean(queue_);
   m.longest_gap_p99_s = percentile(longest_, 0.99);
   m.longest_gap_max_s = percentile(longest_, 1);
+  m.longest_raw_gap_s = to_seconds(longest_raw_gap_);
   m.e2e_mean_s = mean(e2e_);
   m.e2e_p99_s = percentile(e2e_, 0.99);
 }

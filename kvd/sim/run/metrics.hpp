@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "kvd/sim/run/attainments.hpp"
+#include "kvd/sim/run/longest_gaps.hpp"
 #include "kvd/sim/world/result.hpp"
 
 namespace kvd::sim {
 
 /// What METRICS.md defines.
-struct Metrics : Attainments {
+struct Metrics : Attainments, LongestGaps {
   double requests = 0, finished = 0, duration_s = 0;
   double missed_intervals = 0;
   double ttft_mean_s = 0, ttft_p50_s = 0, ttft_p95_s = 0, ttft_p99_s = 0, ttft_max_s = 0;
@@ -19,7 +20,6 @@ struct Metrics : Attainments {
   double tpot_mean_s = 0, tpot_p99_s = 0;
   double queue_mean_s = 0;  ///< arrival to the start of the first iteration
   double held_back_share = 0, held_back_mean_s = 0;  ///< prompts that kvd did not let run
-  double longest_gap_p99_s = 0, longest_gap_max_s = 0;
   double throughput_rps = 0, throughput_tps = 0, goodput_rps = 0;
   double e2e_mean_s = 0, e2e_p99_s = 0;
   double hbm_use = 0, hbm_transit_share = 0, dram_use = 0, link_use_h2d = 0, link_use_d2h = 0;

@@ -36,6 +36,8 @@ const std::vector<MetricName>& metric_names() {
       {"held_back_share", &M::held_back_share, true},
       {"held_back_mean_s", &M::held_back_mean_s, true},
       {"layerwise_prefills", &M::layerwise_prefills, true, true},
+      {"longest_raw_gap_s", &M::longest_raw_gap_s, true},
+      {"second_gap_share", &M::second_gap_share, true},
       {"tbt_raw_attainment", &M::tbt_raw_attainment, false},
       {"ttft_tpot_attainment", &M::ttft_tpot_attainment, false},
       {"ttft_p95_s", &M::ttft_p95_s, false},
