@@ -119,9 +119,12 @@ void describe_tuning(CLI::App& app, ScenarioOptions& o) {
   optional(app, "--tbt", o.tbt_s, "Goal between tokens, seconds (0.1)");
   optional(app, "--tpot", o.tpot_s,
            "Goal for the mean time between tokens, seconds (that of --tbt)");
+  app.add_option("--goals", o.engines.goals,
+                 "Goals of an engine's requests: TTFT:TBT, e.g. 600:1. Once for each --profile")
+      ->allow_extra_args(false);
   app.add_option("--class", o.classes,
-                 "Goals of a share of the requests, drawn by lot: TTFT:TBT:SHARE, e.g. 2:0.06:0.1. "
-                 "Several: one after the other")
+                 "Goals of a share of the requests, drawn by lot, whatever their engine: "
+                 "TTFT:TBT:SHARE, e.g. 2:0.06:0.1. Several: one after the other")
       ->allow_extra_args(false);
   app.add_option("--overload", o.overload,
                  "Whom unified serves where not all goals can be met: ttft, goodput (goodput)")

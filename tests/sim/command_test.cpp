@@ -129,6 +129,28 @@ TEST_F(KvdSim, SaysHowEachEngineAndEachClassOfGoalsFared) {
   }
 }
 
+// A chat engine beside a batch engine, of which a part is urgent: three classes.
+TEST_F(KvdSim, EnginesHaveGoalsOfTheirOwn) {
+  const std::string engine = " --profile gh200-llama3-8b --trace gen:fixed-500-20 --rate 20";
+  const std::string two = engine + engine + " --duration 4 --one-device --goals 5:0.1";
+  const Answer answer =
+      call("compare --policies fcfs --json" + two + " --goals 600:1 --class 30:0.2:0.3");
+  ASSERT_EQ(answer.status, 0) << answer.err;
+  const Json json = Json::parse(answer.out);
+  std::vector<std::string> parts;
+  for (const Json& part : json["policies"][0]["parts"]) {
+    parts.push_back(part["part"]);
+    EXPECT_TRUE(part.contains("second_gap_share"));
+  }
+  EXPECT_EQ(parts, (std::vector<std::string>{"engine 1", "engine 2", "ttft 5 s, tbt 0.1 s",
+                                             "ttft 30 s, tbt 0.2 s", "ttft 600 s, tbt 1 s"}));
+  for (const char* wrong : {"", " --goals 5", " --goals 5:0.1:1", " --goals 0:1"}) {
+    const Answer refused = call("run --policy fcfs" + two + wrong);
+    EXPECT_EQ(refused.status, 2) << wrong;
+    EXPECT_FALSE(refused.err.empty()) << wrong;
+  }
+}
+
 // One whose neighbour is overloaded fares as it would with its guaranteed share for itself.
 TEST_F(KvdSim, AGuaranteeShields) {
   const std::string model = " --profile h100-pcie-llama3-8b --trace gen:sharegpt";

@@ -41,6 +41,18 @@ Result<GoalClass> goal_class(const std::string& text) {
   return out;
 }
 
+/// "600:1": TTFT and TBT in seconds, of all requests of an engine.
+Status set_engine_goals(const std::string& text, Workload& requests) {
+  double ttft = 0, tbt = 0;
+  int read = 0;
+  if (std::sscanf(text.c_str(), "%lf:%lf%n", &ttft, &tbt, &read) != 2 ||
+      static_cast<std::size_t>(read) != text.size()) {
+    return invalid("--goals " + text + " is no TTFT:TBT such as 600:1");
+  }
+  const GoalClass all{Seconds(ttft), Seconds(tbt), 1};
+  return assign_goals(requests, {&all, 1}, 0);
+}
+
 Status set_classes(const ScenarioOptions& options, std::uint64_t seed, Workload& workload) {
   std::vector<GoalClass> classes;
   for (const std::string& text : options.classes) {
@@ -57,6 +69,10 @@ Status check_options(const ScenarioOptions& options) {
   }
   if (options.rates.size() > 1 && options.rates.size() != options.profiles.size()) {
     return invalid("--rate is given once, or once for each --profile");
+  }
+  const std::size_t goals = options.engines.goals.size();
+  if (goals > 0 && goals != options.profiles.size()) {
+    return invalid("--goals is given once for each --profile");
   }
   for (const double rate : options.rates) {
     if (!(rate > 0)) return invalid("--rate must be above 0: at rate 0 no request ever comes");
@@ -135,6 +151,9 @@ Result<Workload> all_arrivals(const ScenarioOptions& options, const Setting& set
     if (!options.rates.empty()) workload.rate = options.rates[i % options.rates.size()];
     EngineWorkload part;
     KVD_ASSIGN_OR_RETURN(part.requests, make_workload(options.traces[i], workload));
+    if (!options.engines.goals.empty()) {
+      KVD_TRY(set_engine_goals(options.engines.goals[i], part.requests));
+    }
     parts.push_back(std::move(part));
   }
   return merged(parts);

@@ -28,6 +28,7 @@ struct EngineOptions {
   /// Sizes, one for each engine, in domains of their own; empty: one domain.
   std::vector<std::string> guarantees;
   bool shortest_first = false;
+  std::vector<std::string> goals{};  ///< "TTFT:TBT" in seconds, one for each engine; empty: none
 };
 
 /// What to simulate, as the command line says it; shared by every command that runs something.
