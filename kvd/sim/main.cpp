@@ -250,7 +250,13 @@ void describe_grid(CLI::App& app, Arguments& a) {
   grid->add_option("--only", a.grid.only, "Only these, e.g. c006,c014")->delimiter(',');
   grid->add_option("--against", a.grid.against, "The other policies, instead of all that are known")
       ->delimiter(',');
-  grid->add_option("--axes", a.grid.axes, "JSON file with other axes");
+  CLI::Option* ground =
+      grid->add_option("--ground", a.grid.ground,
+                       "Which cells: machines under load (c001, …), or goals: several classes of "
+                       "goals (g001, …), each of which is judged")
+          ->check(CLI::IsMember({"machines", "goals"}))
+          ->capture_default_str();
+  grid->add_option("--axes", a.grid.axes, "JSON file with other axes")->excludes(ground);
   grid->add_flag("--json", a.grid.json, "Print JSON instead of a list");
   grid->add_flag("--progress", a.progress, "Show progress though stderr is no terminal");
 }

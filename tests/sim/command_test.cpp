@@ -326,14 +326,36 @@ TEST_F(KvdSim, TheGridSaysByItsStatusWhetherAPolicyIsBehind) {
   const Json json = Json::parse(answer.out);
   EXPECT_EQ(json["cells"], 1);
   EXPECT_TRUE(json["behind"].empty());
+  EXPECT_TRUE(json["policies"][0].contains("second_gap_share"));
+  EXPECT_FALSE(json.contains("classes")) << "one class of goals";
   EXPECT_NE(read(folder_ / "grid" / "report" / "index.html").find("<svg"), std::string::npos);
   EXPECT_EQ(call(grid + " --tolerance 1").out, answer.out);
+  EXPECT_EQ(call(grid + " --ground goals").status, 2) << "axes are a ground of their own";
   EXPECT_EQ(call(grid + " --tolerance 2").status, 2);
   EXPECT_EQ(call(grid + " --jobs 0").status, 2);
   EXPECT_EQ(call(grid + " --seeds 6").status, 2) << "the sixth is kept apart";
   EXPECT_EQ(call("grid --policy lru").status, 2);
   EXPECT_EQ(call(grid + " --only c099").status, 2);
   EXPECT_EQ(call(grid + " --against lru").status, 2);
+}
+
+TEST_F(KvdSim, TheGridJudgesClassesOfGoals) {
+  const std::string axes = file("axes.json", R"({"seed": 1, "cells": 1, "by_class": true,
+    "machines": [["gh200-qwen2.5-32b"]],
+    "lengths": [{"source": "gen:fixed-2000-20", "duration_s": 4, "ttft_s": 1, "tbt_s": 0.1}],
+    "classes": [{"name": "two", "parts": [{"share": 0.5, "ttft": 6}]}], "cv": [1],
+    "max_tokens": ["exact"], "load": [0.5], "hbm": [1], "dram": [1]})");
+  const std::string grid = "grid --policy lvf --against fcfs --seeds 1 --axes " + axes + " --out " +
+                           (folder_ / "grid").string();
+  const Answer answer = call(grid + " --json --tolerance 1");
+  ASSERT_EQ(answer.status, 0) << answer.err;
+  const Json classes = Json::parse(answer.out)["classes"];
+  EXPECT_EQ(classes["fits"]["cells"], 1);
+  EXPECT_EQ(classes["cells"][0]["loose"][0]["class"], "ttft 6 s, tbt 0.1 s");
+  const Answer text = call(grid);
+  for (const char* word : {"comes at most at 0.9", "gap>1s", "lvf"}) {
+    EXPECT_NE(text.out.find(word), std::string::npos) << word << "\n" << text.out;
+  }
 }
 
 TEST_F(KvdSim, AMalformedTraceIsRefusedByLine) {

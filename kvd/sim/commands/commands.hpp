@@ -62,6 +62,7 @@ struct CacheOptions {
 struct GridOptions {
   std::string policy = "unified";
   std::filesystem::path folder = "kvd-grid";  ///< keeps every result; a later call goes on there
+  std::string ground = "machines";            ///< "goals": the cells of classes of goals
   std::filesystem::path axes;                 ///< JSON; empty: those that kvd-sim brings
   std::optional<std::size_t> cells;           ///< only the first ones
   std::vector<std::string> only;              ///< only those of these names; empty: all
@@ -73,7 +74,8 @@ struct GridOptions {
   bool json = false;
   bool progress = false;
 };
-/// Ends with 1 where the policy is behind by more than the tolerance.
+/// Ends with 1 where the policy is behind by more than the tolerance; where classes are judged,
+/// where it misses what METRICS.md asks of a cell whose tightest class fits.
 [[nodiscard]] int grid_command(const GridOptions& options, std::ostream& out, std::ostream& err);
 
 }  // namespace kvd::sim

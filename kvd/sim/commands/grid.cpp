@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <ostream>
 
 #include "ipc/vocabulary/bounded_input.hpp"
@@ -8,9 +9,11 @@
 #include "kvd/sim/commands/progress_bar.hpp"
 #include "kvd/sim/commands/table.hpp"
 #include "kvd/sim/figures/commands.hpp"
+#include "kvd/sim/grid/class_verdict.hpp"
 #include "kvd/sim/grid/grid_page.hpp"
 #include "kvd/sim/grid/session.hpp"
 #include "kvd/sim/report/report_folder.hpp"
+#include "kvd/sim/run/summary_json.hpp"
 
 /// `grid`: a policy on cells that nobody picked, beside the best of the others.
 namespace kvd::sim {
@@ -53,19 +56,23 @@ Status check_options(const GridOptions& options) {
 }
 
 Result<grid::Axes> axes_of(const GridOptions& options) {
-  if (options.axes.empty()) return grid::read_axes(grid::committed_axes());
+  if (options.axes.empty()) {
+    const bool goals = options.ground == "goals";
+    return grid::read_axes(goals ? grid::committed_goals() : grid::committed_axes());
+  }
   KVD_ASSIGN_OR_RETURN(const std::string text, read_bounded(options.axes.string(), kMiB));
   return grid::read_axes(text);
 }
 
 Status keep_only(const std::vector<std::string>& names, std::vector<grid::Cell>& cells) {
   if (names.empty()) return {};
+  const std::string first = cells.front().id;
   const auto is_named = [&](const grid::Cell& cell) {
     return std::find(names.begin(), names.end(), cell.id) != names.end();
   };
   std::erase_if(cells, [&](const grid::Cell& cell) { return !is_named(cell); });
   if (cells.size() == names.size()) return {};
-  return unfit("--only names a cell twice, or one that there is not: they are c001, c002, …");
+  return unfit("--only names a cell twice, or one that there is not: the first is " + first);
 }
 
 Result<grid::Plan> plan_of(const GridOptions& options) {
@@ -89,6 +96,7 @@ Result<grid::Plan> plan_of(const GridOptions& options) {
   }
   plan.seeds = {options.kept_apart ? kKeptApart : kTuning, options.seeds};
   plan.jobs = options.jobs;
+  if (axes.by_class) plan.alone = options.policy;
   return plan;
 }
 
@@ -125,6 +133,63 @@ void print_verdict(const grid::Verdict& verdict, const GridOptions& options, std
       << "picture: " << (options.folder / "report" / "index.html").string() << "\n";
 }
 
+/// Figures of each policy, mean over the cells.
+std::vector<Summary> means_of(const std::vector<grid::PlayedCell>& played) {
+  std::map<std::string, std::vector<Metrics>> cells;
+  for (const grid::PlayedCell& cell : played) {
+    for (const auto& [policy, outcome] : cell) cells[policy].push_back(outcome.mean);
+  }
+  std::vector<Summary> out;
+  for (const auto& [policy, figures] : cells) out.push_back(summarize(policy, figures));
+  for (Summary& summary : out) summary.seeds = 1;  // the spread over cells says little
+  return out;
+}
+
+/// None where the classes are not judged.
+std::vector<grid::ClassStanding> judge_classes(const grid::Plan& plan,
+                                               const std::vector<grid::PlayedCell>& played,
+                                               const GridOptions& options) {
+  std::vector<grid::ClassStanding> out;
+  for (std::size_t i = 0; i < played.size() && !plan.alone.empty(); ++i) {
+    out.push_back(
+        grid::class_standing_of(plan.cells[i], played[i], options.policy, options.tolerance));
+  }
+  return out;
+}
+
+void print_class(const grid::ClassStanding& s, std::ostream& out) {
+  out << s.cell->id << "  " << text_of(*s.cell) << "\n      tightest class at "
+      << figure_text(s.tight_load) << " of its knee: joint " << figure_text(s.tight) << ", alone "
+      << figure_text(s.alone) << "; longest gap " << figure_text(s.longest_gap_s)
+      << " s, above 1 s " << figure_text(s.second_gaps) << "; tokens " << figure_text(s.tokens)
+      << " of fcfs's\n";
+  for (const grid::LooseClass& loose : s.loose) {
+    out << "      " << loose.name << ": joint " << figure_text(loose.j) << ", best "
+        << figure_text(loose.best) << " by " << loose.best_policy << "\n";
+  }
+  for (const auto& [what, cause] : s.cause.items()) {
+    out << "      " << what << ": "
+        << (cause.is_string() ? cause.get<std::string>() : grid::cause_text(cause)) << "\n";
+  }
+}
+
+void print_counts(const grid::ClassCounts& counts, const char* which, std::ostream& out) {
+  out << counts.cells << " cells whose tightest class " << which << " " << grid::kFits
+      << " of the knee that it has alone: " << counts.missed << " miss something; in "
+      << counts.tight << " that class fares worse than alone, in " << counts.slow << " fewer than "
+      << grid::kLeastTokens << " of fcfs's tokens a second are made, in " << counts.loose
+      << " a looser class is behind\n";
+}
+
+void print_classes(const std::vector<grid::ClassStanding>& cells, std::ostream& out) {
+  if (cells.empty()) return;
+  for (const grid::ClassStanding& standing : cells) {
+    if (standing.missed()) print_class(standing, out);
+  }
+  print_counts(grid::counts_of(cells, true), "comes at most at", out);
+  print_counts(grid::counts_of(cells, false), "comes above", out);
+}
+
 Status write_page(const grid::Verdict& verdict, const std::vector<grid::PlayedCell>& played,
                   const GridOptions& options) {
   const Page page = grid::page_of(verdict, played, options.policy, options.tolerance);
@@ -151,13 +216,19 @@ Result<bool> play(const GridOptions& options, std::ostream& out, ProgressBar& ba
   bar.wipe();
   if (!played.ok()) return played.error();
   const grid::Verdict verdict = judge(plan, *played, options);
+  const auto classes = judge_classes(plan, *played, options);
   KVD_TRY(write_page(verdict, *played, options));
   if (options.json) {
-    out << grid::json_of(verdict).dump(2) << "\n";
+    auto json = grid::json_of(verdict);
+    json["policies"] = comparison_json("", "", means_of(*played))["policies"];
+    if (!classes.empty()) json["classes"] = grid::json_of(classes);
+    out << json.dump(2) << "\n";
   } else {
     print_verdict(verdict, options, out);
+    out << goals_table(means_of(*played), "mean of the cells");
+    print_classes(classes, out);
   }
-  return verdict.behind.empty();
+  return classes.empty() ? verdict.behind.empty() : grid::counts_of(classes, true).missed == 0;
 }
 
 }  // namespace

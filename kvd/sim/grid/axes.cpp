@@ -30,9 +30,25 @@ Lengths lengths_in(const nlohmann::json& json) {
   return out;
 }
 
+ClassPart part_in(const nlohmann::json& json, const char* share) {
+  return {json.at(share).get<double>(), json.value("ttft", 1.0), json.value("tbt", 1.0)};
+}
+
+/// Several parts, or one whose keys stand beside the name.
 Classes classes_in(const nlohmann::json& json) {
-  return {json.at("name").get<std::string>(), json.value("strict_share", 0.0),
-          json.value("ttft", 1.0), json.value("tbt", 1.0)};
+  Classes out{json.at("name").get<std::string>(), {}};
+  if (json.value("strict_share", 0.0) != 0) out.parts.push_back(part_in(json, "strict_share"));
+  if (!json.contains("parts")) return out;
+  for (const nlohmann::json& part : json["parts"]) out.parts.push_back(part_in(part, "share"));
+  return out;
+}
+
+/// Profiles alone, or an object.
+Machine machine_in(const nlohmann::json& json) {
+  if (json.is_array()) return {json.get<std::vector<std::string>>(), false};
+  Machine out{json.at("profiles").get<std::vector<std::string>>(), false};
+  out.apart = json.value("apart", false) && out.profiles.size() > 1;
+  return out;
 }
 
 // Throws what nlohmann does where a key is missing or of another type.
@@ -40,7 +56,11 @@ Axes axes_in(const nlohmann::json& json) {
   Axes axes;
   axes.seed = json.at("seed").get<std::uint64_t>();
   axes.cells = json.at("cells").get<std::size_t>();
-  axes.machines = json.at("machines").get<std::vector<std::vector<std::string>>>();
+  axes.ids = json.value("ids", axes.ids);
+  axes.by_class = json.value("by_class", false);
+  for (const nlohmann::json& entry : json.at("machines")) {
+    axes.machines.push_back(machine_in(entry));
+  }
   for (const nlohmann::json& entry : json.at("lengths")) axes.lengths.push_back(lengths_in(entry));
   for (const nlohmann::json& entry : json.at("classes")) axes.classes.push_back(classes_in(entry));
   axes.cv = json.at("cv").get<std::vector<double>>();
@@ -61,6 +81,32 @@ Status check_positive(const char* axis, const std::vector<double>& values) {
   return {};
 }
 
+/// Engines of which each has a class.
+std::size_t most_apart(const Axes& axes) {
+  std::size_t most = 0;
+  for (const Machine& machine : axes.machines) {
+    if (machine.apart) most = std::max(most, machine.profiles.size());
+  }
+  return most;
+}
+
+Status check_classes(const Axes& axes, const Classes& classes) {
+  const std::size_t engines = most_apart(axes);
+  for (const ClassPart& part : classes.parts) {
+    if (!(part.share > 0 && part.share < 1) || !(part.ttft > 0) || !(part.tbt > 0)) {
+      return invalid(classes.name + " needs shares between 0 and 1 and factors above 0");
+    }
+    if (engines > 0 && !(part.ttft >= 1)) {
+      return invalid(classes.name +
+                     " needs factors of at least 1: apart, the first engine has the tightest");
+    }
+  }
+  if (!(rest_of(classes) > 1e-9)) return invalid(classes.name + " needs shares below 1 together");
+  if (axes.by_class && classes.parts.empty()) return invalid(classes.name + " needs parts");
+  if (engines <= classes.parts.size() + 1) return {};
+  return invalid(classes.name + " has fewer classes than a machine has engines that are apart");
+}
+
 Status check_axes(const Axes& axes) {
   if (axes.cells < 1 || axes.cells > kMostCells) {
     return invalid("cells must be from 1 to " + std::to_string(kMostCells));
@@ -69,19 +115,15 @@ Status check_axes(const Axes& axes) {
       axes.max_tokens.empty()) {
     return invalid("machines, lengths, classes and max_tokens need a value each");
   }
-  for (const auto& machine : axes.machines) {
-    if (machine.empty()) return invalid("a machine needs a profile");
+  for (const Machine& machine : axes.machines) {
+    if (machine.profiles.empty()) return invalid("a machine needs a profile");
   }
   for (const Lengths& l : axes.lengths) {
     if (!(l.duration_s > 0) || !(l.ttft_s > 0) || !(l.tbt_s > 0)) {
       return invalid(l.source + " needs a duration and goals above 0");
     }
   }
-  for (const Classes& c : axes.classes) {
-    if (!(c.strict_share >= 0 && c.strict_share < 1) || !(c.ttft > 0) || !(c.tbt > 0)) {
-      return invalid(c.name + " needs a share from 0 to 1 and factors above 0");
-    }
-  }
+  for (const Classes& c : axes.classes) KVD_TRY(check_classes(axes, c));
   KVD_TRY(check_positive("cv", axes.cv));
   KVD_TRY(check_positive("load", axes.load));
   KVD_TRY(check_positive("hbm", axes.hbm));
@@ -117,6 +159,12 @@ std::string joined(const std::vector<std::string>& names) {
 
 }  // namespace
 
+double rest_of(const Classes& classes) {
+  double rest = 1;
+  for (const ClassPart& part : classes.parts) rest -= part.share;
+  return rest;
+}
+
 std::string knee_name(const Cell& cell) {
   return cell.lengths.source + " on " + joined(cell.profiles) + " with " + number(cell.hbm) +
          " x HBM";
@@ -124,8 +172,8 @@ std::string knee_name(const Cell& cell) {
 
 std::string text_of(const Cell& cell) {
   return knee_name(cell) + ", " + number(cell.load) + " x knee, cv " + number(cell.cv) +
-         ", max_tokens " + cell.max_tokens + ", " + cell.classes.name + ", DRAM " +
-         number(cell.dram) + " x HBM";
+         ", max_tokens " + cell.max_tokens + ", " + cell.classes.name +
+         (cell.apart ? ", an engine each" : "") + ", DRAM " + number(cell.dram) + " x HBM";
 }
 
 Result<Axes> read_axes(std::string_view text) {
@@ -156,16 +204,17 @@ std::vector<Cell> cells_of(const Axes& axes) {
   std::vector<Cell> cells(axes.cells);
   for (std::size_t i = 0; i < cells.size(); ++i) {
     char id[32];
-    std::snprintf(id, sizeof id, "c%03zu", i + 1);
-    cells[i] = {id,
-                axes.machines[machines[i]],
+    std::snprintf(id, sizeof id, "%03zu", i + 1);
+    cells[i] = {axes.ids + id,
+                axes.machines[machines[i]].profiles,
                 axes.lengths[lengths[i]],
                 axes.classes[classes[i]],
                 axes.cv[cv[i]],
                 axes.max_tokens[max_tokens[i]],
                 axes.load[load[i]],
                 axes.hbm[hbm[i]],
-                axes.dram[dram[i]]};
+                axes.dram[dram[i]],
+                axes.machines[machines[i]].apart};
   }
   return cells;
 }

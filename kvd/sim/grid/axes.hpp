@@ -19,12 +19,25 @@ struct Lengths {
   double tbt_s = 0.1;
 };
 
-/// A share of the requests has goals tighter by these factors; 0: all have the same.
-struct Classes {
-  std::string name;
-  double strict_share = 0;
+/// Engines that take turns on one device.
+struct Machine {
+  std::vector<std::string> profiles;  ///< one for each engine
+  /// An engine for each class of goals instead of all classes in each: the first has the requests
+  /// that no part of the classes takes, the next the first part's, the last all that are left.
+  bool apart = false;
+};
+
+/// A share of the requests whose goals are the lengths' times these factors.
+struct ClassPart {
+  double share = 0;
   double ttft = 1;
   double tbt = 1;
+};
+
+/// The classes of goals: these parts, and the rest of the requests, which has the lengths' goals.
+struct Classes {
+  std::string name;
+  std::vector<ClassPart> parts;
 };
 
 /// One point of the grid.
@@ -38,7 +51,11 @@ struct Cell {
   double load = 1;         ///< times the knee
   double hbm = 1;          ///< times the first profile's: below 1 memory is what is short
   double dram = 1;         ///< times HBM
+  bool apart = false;      ///< Machine::apart
 };
+
+/// What all requests have that no part takes; 0 to 1.
+[[nodiscard]] double rest_of(const Classes& classes);
 
 /// "gen:azure on gh200-qwen2.5-32b, cv 4, ...".
 [[nodiscard]] std::string text_of(const Cell& cell);
@@ -49,7 +66,10 @@ struct Cell {
 struct Axes {
   std::uint64_t seed = 0;
   std::size_t cells = 0;
-  std::vector<std::vector<std::string>> machines;
+  std::string ids = "c";  ///< what the cells' names begin with
+  /// Each class of goals is judged by itself (class_verdict.hpp), not only all requests together.
+  bool by_class = false;
+  std::vector<Machine> machines;
   std::vector<Lengths> lengths;
   std::vector<Classes> classes;
   std::vector<double> cv, load, hbm, dram;
@@ -57,8 +77,9 @@ struct Axes {
   std::string digest;  ///< of the text: results of other axes are no results of these
 };
 
-/// The axes that kvd-sim brings, as JSON.
+/// The axes that kvd-sim brings, as JSON: of machines under load, and of classes of goals.
 [[nodiscard]] std::string_view committed_axes();
+[[nodiscard]] std::string_view committed_goals();
 
 /// Errors: InvalidArgument naming the key that is missing, empty or out of range.
 [[nodiscard]] Result<Axes> read_axes(std::string_view text);

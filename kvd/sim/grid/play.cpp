@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
+#include "kvd/sim/grid/classes.hpp"
 #include "kvd/sim/run/inputs.hpp"
 #include "kvd/sim/run/knee.hpp"
+#include "kvd/sim/run/parts.hpp"
 #include "kvd/sim/workload/announce.hpp"
-#include "kvd/sim/workload/goals.hpp"
 #include "kvd/sim/workload/merge.hpp"
 #include "kvd/sim/world/configuration.hpp"
 
@@ -30,10 +33,11 @@ Result<Workload> arrivals_of(const Cell& cell, double rate, std::uint64_t seed) 
   for (std::size_t i = 0; i < engines; ++i) {
     WorkloadOptions options;
     options.seed = seed + kFarApart * i;
-    options.rate = rate / static_cast<double>(engines);
+    options.rate = engine_rate(cell, i, rate);
     options.duration = Seconds(cell.lengths.duration_s);
     options.cv = cell.cv;
     KVD_ASSIGN_OR_RETURN(parts[i].requests, make_workload(cell.lengths.source, options));
+    KVD_TRY(set_engine_goals(cell, i, options.seed, parts[i].requests));
   }
   return merged(parts);
 }
@@ -60,19 +64,37 @@ void shorten(Arrival& arrival, Tokens most) {
   arrival.output = shorter(arrival.output);
 }
 
-Status set_classes(const Cell& cell, std::uint64_t seed, Workload& workload) {
-  if (cell.classes.strict_share <= 0) return {};
-  const GoalClass strict{Seconds(cell.lengths.ttft_s * cell.classes.ttft),
-                         Seconds(cell.lengths.tbt_s * cell.classes.tbt), cell.classes.strict_share};
-  return assign_goals(workload, {&strict, 1}, seed);
-}
-
 Status shape_workload(const Cell& cell, std::uint64_t seed, Setting& setting) {
   KVD_ASSIGN_OR_RETURN(const std::vector<Tokens> contexts, contexts_of(setting));
   for (Arrival& arrival : setting.workload) shorten(arrival, contexts[arrival.engine]);
   KVD_TRY(announce_lengths(setting.workload, cell.max_tokens, seed, contexts));
-  return set_classes(cell, seed, setting.workload);
+  return set_mixed_goals(cell, seed, setting.workload);
 }
+
+/// Figures of several seeds, of all requests and by their goals.
+class Runs {
+ public:
+  void add(const RunResult& result) {
+    all_.push_back(measure(result));
+    for (const RequestPart& part : parts_by_goals(result)) {
+      const RequestRecord& any = part.result.requests.front();
+      auto& [name, figures] = classes_[{any.ttft_slo, any.tbt_slo}];
+      name = part.name;
+      figures.push_back(measure(part.result));
+    }
+  }
+  [[nodiscard]] Played played() const {
+    Played out{summarize("", all_).mean, ""};
+    for (const auto& [goals, part] : classes_) {
+      out.classes.push_back({part.first, summarize("", part.second).mean});
+    }
+    return out;
+  }
+
+ private:
+  std::vector<Metrics> all_;
+  std::map<std::pair<Seconds, Seconds>, std::pair<std::string, std::vector<Metrics>>> classes_;
+};
 
 }  // namespace
 
@@ -101,6 +123,7 @@ Result<double> knee_of(const Cell& cell) {
   plain.cv = 1;
   plain.max_tokens = "exact";
   plain.classes = {};
+  plain.apart = false;
   plain.dram = kAmple;
   const auto attainment = [&](double rate) -> Result<double> {
     double met = 0;
@@ -121,20 +144,22 @@ Result<double> knee_of(const Cell& cell) {
 }
 
 Result<Played> play_policy(const Cell& cell, double knee, const std::string& policy, Seeds seeds,
-                           const std::function<bool()>& stop) {
-  std::vector<Metrics> runs;
+                           const std::function<bool()>& stop, Whose whose) {
+  Runs runs;
   for (std::uint64_t i = 0; i < seeds.count; ++i) {
     if (stop()) return make_error(ErrorCode::kUnavailable, "stopped");
-    KVD_ASSIGN_OR_RETURN(const Setting setting,
+    KVD_ASSIGN_OR_RETURN(Setting setting,
                          setting_of(cell, knee * cell.load, policy, seeds.first + i));
+    if (whose == Whose::kTightest) leave_tightest(cell, setting.workload);
+    if (setting.workload.empty()) continue;
     const auto result = run(setting);
     if (!result.ok() && result.error().code == ErrorCode::kInternal) {
       return Played{{}, result.error().message};
     }
     if (!result.ok()) return result.error();
-    runs.push_back(measure(*result));
+    runs.add(*result);
   }
-  return Played{summarize(policy, runs).mean, ""};
+  return runs.played();
 }
 
 }  // namespace kvd::sim::grid

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "kvd/sim/grid/axes.hpp"
 #include "kvd/sim/run/metrics.hpp"
@@ -22,10 +24,25 @@ namespace kvd::sim::grid {
 /// ample DRAM; by seeds 1 to 3, whatever seeds the cells are played with. Errors: as find_knee().
 [[nodiscard]] Result<double> knee_of(const Cell& cell);
 
+/// The requests with the same goals.
+struct PlayedClass {
+  std::string name;  ///< "ttft 5 s, tbt 0.1 s"
+  Metrics mean;      ///< over the seeds that have such a request
+};
+
+/// The tightest class of a cell without the others: the same arrivals, the others left out.
+struct PlayedAlone {
+  Metrics mean;
+  std::string fault;
+  double load = 0;  ///< its rate, times the knee that it has alone
+};
+
 /// What a policy made of a cell.
 struct Played {
   Metrics mean;       ///< over the seeds
   std::string fault;  ///< why a run failed: such a policy serves nobody; empty: none did
+  std::vector<PlayedClass> classes{};  ///< the tightest first
+  std::optional<PlayedAlone> alone{};  ///< only where it was asked for
 };
 using PlayedCell = std::map<std::string, Played, std::less<>>;  ///< by policy
 
@@ -34,9 +51,13 @@ struct Seeds {
   std::uint64_t count = 5;
 };
 
-/// One policy on the cell with every seed. `stop` is asked before each run; true ends with
-/// Unavailable. Errors: as setting_of().
+/// Whose requests come.
+enum class Whose : std::uint8_t { kAll, kTightest };
+
+/// One policy on the cell with every seed; seeds without a request are left out. `stop` is asked
+/// before each run; true ends with Unavailable. Errors: as setting_of().
 [[nodiscard]] Result<Played> play_policy(const Cell& cell, double knee, const std::string& policy,
-                                         Seeds seeds, const std::function<bool()>& stop);
+                                         Seeds seeds, const std::function<bool()>& stop,
+                                         Whose whose = Whose::kAll);
 
 }  // namespace kvd::sim::grid

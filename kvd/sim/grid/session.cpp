@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
-#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "kvd/sim/grid/classes.hpp"
 #include "kvd/sim/grid/ledger.hpp"
 
 namespace kvd::sim::grid {
@@ -61,13 +62,20 @@ class Workers {
   Status status_;
 };
 
+/// By name, a cell that has it.
+std::map<std::string, Cell> knees_of(const Plan& plan) {
+  std::map<std::string, Cell> out;
+  for (const Cell& cell : plan.cells) out.emplace(knee_name(cell), cell);
+  if (plan.alone.empty()) return out;
+  for (const Cell& cell : plan.cells) out.emplace(tightest_knee_name(cell), tightest_alone(cell));
+  return out;
+}
+
 Status find_knees(const Plan& plan, Ledger& knees, const GridProgress& progress) {
   std::vector<Task> tasks;
-  std::set<std::string> named;
-  for (const Cell& cell : plan.cells) {
-    const std::string name = knee_name(cell);
-    if (knees.lines().contains(name) || !named.insert(name).second) continue;
-    tasks.push_back({name, [&cell](const auto&) -> Result<Json> {
+  for (const auto& [name, cell] : knees_of(plan)) {
+    if (knees.lines().contains(name)) continue;
+    tasks.push_back({name, [cell = cell](const auto&) -> Result<Json> {
                        KVD_ASSIGN_OR_RETURN(const double rate, knee_of(cell));
                        return Json{{"rate_rps", rate}};
                      }});
@@ -75,42 +83,78 @@ Status find_knees(const Plan& plan, Ledger& knees, const GridProgress& progress)
   return Workers(knees, tasks, progress).work(plan.jobs);
 }
 
+double knee_in(const Ledger& knees, const std::string& name) {
+  return knees.lines().at(name).at("rate_rps").get<double>();
+}
+
+Json json_of(const Metrics& metrics, bool of_class) {
+  Json out = Json::object();
+  for (const MetricName& metric : metric_names()) {
+    if (of_class && metric.of_machine) continue;
+    out[metric.name] = metrics.*metric.figure;
+  }
+  return out;
+}
+
 Json json_of(const Played& played) {
   if (!played.fault.empty()) return {{"fault", played.fault}};
-  Json metrics = Json::object();
-  for (const MetricName& metric : metric_names()) {
-    metrics[metric.name] = played.mean.*metric.figure;
+  Json out = {{"metrics", json_of(played.mean, false)}};
+  if (played.classes.size() < 2) return out;
+  for (const PlayedClass& one : played.classes) {
+    out["classes"].push_back({{"class", one.name}, {"metrics", json_of(one.mean, true)}});
   }
-  return {{"metrics", std::move(metrics)}};
+  return out;
+}
+
+Metrics metrics_in(const Json& json) {
+  Metrics out;
+  for (const MetricName& metric : metric_names()) {
+    out.*metric.figure = json.value(metric.name, 0.0);
+  }
+  return out;
 }
 
 Played played_in(const Json& line) {
   Played out;
   out.fault = line.value("fault", "");
-  if (!line.contains("metrics")) return out;
-  for (const MetricName& metric : metric_names()) {
-    out.mean.*metric.figure = line["metrics"].value(metric.name, 0.0);
+  if (line.contains("metrics")) out.mean = metrics_in(line["metrics"]);
+  for (const Json& one : line.value("classes", Json::array())) {
+    out.classes.push_back({one.value("class", ""), metrics_in(one.at("metrics"))});
   }
   return out;
 }
 
-std::string name_of(const Cell& cell, const std::string& policy) { return cell.id + " " + policy; }
+std::string name_of(const Cell& cell, const std::string& policy, Whose whose = Whose::kAll) {
+  return cell.id + " " + policy + (whose == Whose::kTightest ? " alone" : "");
+}
+
+PlayedAlone alone_in(const Cell& cell, const Ledger& knees, const Json& line) {
+  const double own = knee_in(knees, tightest_knee_name(cell));
+  const double rate = knee_in(knees, knee_name(cell)) * cell.load * classes_of(cell).front().share;
+  const Played played = played_in(line);
+  return {played.mean, played.fault, rate / own};
+}
+
+Result<Json> answer_of(const Result<Played>& played, const std::string& name) {
+  if (played.ok()) return json_of(*played);
+  return make_error(played.error().code, name + ": " + played.error().message);
+}
 
 Status play_cells(const Plan& plan, const Ledger& knees, Ledger& results,
                   const GridProgress& progress) {
   std::vector<Task> tasks;
+  const auto add = [&](const Cell& cell, const std::string& policy, Whose whose) {
+    const std::string name = name_of(cell, policy, whose);
+    if (results.lines().contains(name)) return;
+    const double knee = knee_in(knees, knee_name(cell));
+    tasks.push_back({name, [&plan, &cell, &policy, name, knee, whose](const auto& stop) {
+                       return answer_of(play_policy(cell, knee, policy, plan.seeds, stop, whose),
+                                        name);
+                     }});
+  };
   for (const Cell& cell : plan.cells) {
-    const double knee = knees.lines().at(knee_name(cell)).at("rate_rps").get<double>();
-    for (const std::string& policy : plan.policies) {
-      if (results.lines().contains(name_of(cell, policy))) continue;
-      tasks.push_back(
-          {name_of(cell, policy), [&plan, &cell, &policy, knee](const auto& stop) -> Result<Json> {
-             auto played = play_policy(cell, knee, policy, plan.seeds, stop);
-             if (played.ok()) return json_of(*played);
-             return make_error(played.error().code,
-                               name_of(cell, policy) + ": " + played.error().message);
-           }});
-    }
+    for (const std::string& policy : plan.policies) add(cell, policy, Whose::kAll);
+    if (!plan.alone.empty()) add(cell, plan.alone, Whose::kTightest);
   }
   return Workers(results, tasks, progress).work(plan.jobs);
 }
@@ -136,6 +180,10 @@ Result<std::vector<PlayedCell>> play_grid(const Plan& plan, const GridProgress& 
     for (const std::string& policy : plan.policies) {
       out[i][policy] = played_in(results.lines().at(name_of(plan.cells[i], policy)));
     }
+    if (plan.alone.empty()) continue;
+    const Cell& cell = plan.cells[i];
+    const Json& line = results.lines().at(name_of(cell, plan.alone, Whose::kTightest));
+    out[i][plan.alone].alone = alone_in(cell, knees, line);
   }
   return out;
 }

@@ -17,6 +17,7 @@ struct Plan {
   std::vector<std::string> policies;
   Seeds seeds;
   std::size_t jobs = 1;  ///< threads
+  std::string alone{};   ///< the policy that plays the tightest class alone, too; empty: none
 };
 
 /// Told how much of what was left to do is done, 0 to 1; one call at a time, from any thread.

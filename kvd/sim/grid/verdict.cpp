@@ -15,23 +15,13 @@ constexpr const char* kCauses[] = {
     "ttft_p99_s",       "throughput_tps",        "held_back_share",
     "held_back_mean_s", "layerwise_prefills",    "rotations",
     "pauses",           "blocks_moved_per_step", "stall_share",
-    "refused"};
+    "refused",          "longest_raw_gap_s",     "second_gap_share"};
 
 double figure(const Metrics& metrics, std::string_view name) {
   for (const MetricName& metric : metric_names()) {
     if (name == metric.name) return metrics.*metric.figure;
   }
   return 0;
-}
-
-Json cause_of(const Played& ours, const Played& best) {
-  if (!ours.fault.empty()) return {{"fault", ours.fault}};
-  Json out = Json::object();
-  for (const char* name : kCauses) {
-    const double a = figure(ours.mean, name), b = figure(best.mean, name);
-    if (a != 0 || b != 0) out[name] = {a, b};
-  }
-  return out;
 }
 
 /// A figure that is better the less it is, by the least of the others' that have one; 1 where there
@@ -48,6 +38,15 @@ double by_least_other(const PlayedCell& played, const std::string& policy,
 }
 
 }  // namespace
+
+Json cause_of(const Metrics& ours, const Metrics& other) {
+  Json out = Json::object();
+  for (const char* name : kCauses) {
+    const double a = figure(ours, name), b = figure(other, name);
+    if (a != 0 || b != 0) out[name] = {a, b};
+  }
+  return out;
+}
 
 Standing standing_of(const Cell& cell, const PlayedCell& played, const std::string& policy) {
   const Played& ours = played.at(policy);
@@ -71,7 +70,7 @@ Standing standing_of(const Cell& cell, const PlayedCell& played, const std::stri
   out.tokens = reference > 0 ? ours.mean.throughput_tps / reference : 1;
   out.first_tokens = by_least_other(played, policy, &Metrics::ttft_p99_s);
   out.long_first_tokens = by_least_other(played, policy, &Metrics::long_ttft_p99_s);
-  out.cause = cause_of(ours, *best);
+  out.cause = ours.fault.empty() ? cause_of(ours.mean, best->mean) : Json{{"fault", ours.fault}};
   return out;
 }
 

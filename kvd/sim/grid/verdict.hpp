@@ -41,6 +41,10 @@ struct Verdict {
 inline constexpr double kLeastTokens = 0.97;
 inline constexpr double kMostLate = 1.25;  ///< times the best other's P99
 
+/// Figures that tell why a policy is behind, each [ours, the other's]; without those that both
+/// lack.
+[[nodiscard]] nlohmann::ordered_json cause_of(const Metrics& ours, const Metrics& other);
+
 /// Precondition: `played` has the policy and at least one other in every cell.
 [[nodiscard]] Standing standing_of(const Cell& cell, const PlayedCell& played,
                                    const std::string& policy);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -12,8 +13,7 @@ namespace {
 
 /// `key_of` orders the parts.
 template <class KeyOf, class NameOf>
-void add_parts(const RunResult& result, KeyOf key_of, NameOf name_of,
-               std::vector<RequestPart>& out) {
+std::vector<RequestPart> divided(const RunResult& result, KeyOf key_of, NameOf name_of) {
   std::map<decltype(key_of(result.requests.front())), RequestPart> parts;
   for (const RequestRecord& record : result.requests) {
     RequestPart& part = parts[key_of(record)];
@@ -21,8 +21,9 @@ void add_parts(const RunResult& result, KeyOf key_of, NameOf name_of,
     part.result.totals.duration = result.totals.duration;
     part.result.requests.push_back(record);
   }
-  if (parts.size() < 2) return;
+  std::vector<RequestPart> out;
   for (auto& [key, part] : parts) out.push_back(std::move(part));
+  return out;
 }
 
 std::string engine_name(const RequestRecord& record) {
@@ -56,14 +57,20 @@ std::string csv_line(std::size_t number, const RequestRecord& record) {
 
 }  // namespace
 
-std::vector<RequestPart> parts_of(const RunResult& result) {
-  std::vector<RequestPart> out;
-  add_parts(
-      result, [](const RequestRecord& record) { return record.engine; }, engine_name, out);
+std::vector<RequestPart> parts_by_goals(const RunResult& result) {
   const auto goals = [](const RequestRecord& record) {
     return std::pair(record.ttft_slo, record.tbt_slo);
   };
-  add_parts(result, goals, goals_name, out);
+  return divided(result, goals, goals_name);
+}
+
+std::vector<RequestPart> parts_of(const RunResult& result) {
+  const auto engine = [](const RequestRecord& record) { return record.engine; };
+  std::vector<RequestPart> out = divided(result, engine, engine_name);
+  std::vector<RequestPart> classes = parts_by_goals(result);
+  if (out.size() < 2) out.clear();
+  if (classes.size() < 2) classes.clear();
+  std::move(classes.begin(), classes.end(), std::back_inserter(out));
   return out;
 }
 

@@ -17,6 +17,9 @@ struct RequestPart {
 /// by it.
 [[nodiscard]] std::vector<RequestPart> parts_of(const RunResult& result);
 
+/// By their goals alone, the tightest first; one part where all have the same.
+[[nodiscard]] std::vector<RequestPart> parts_by_goals(const RunResult& result);
+
 /// A head, and a line a request: CSV.
 [[nodiscard]] std::string requests_csv(const RunResult& result);
 
