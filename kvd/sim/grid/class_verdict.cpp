@@ -124,7 +124,7 @@ ClassStanding class_standing_of(const Cell& cell, const PlayedCell& played,
   out.cause = Json::object();
   const std::string fault = ours.fault.empty() ? ours.alone->fault : ours.fault;
   if (!fault.empty() || ours.classes.empty()) {
-    // Who gets stuck serves nobody, alone or not.
+    // A policy that gets stuck serves nobody, alone or not.
     out.tight_load = ours.alone->load;
     out.tight_behind = out.slow = true;
     out.cause["fault"] = fault.empty() ? "no request came" : fault;
