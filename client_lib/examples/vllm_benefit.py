@@ -33,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "modes": ["untouched", "lvf", "unified"], "shares": [0.8, 1.2, 1.5], "seeds": [11, 12, 13, 14, 15],
     "knee_seeds": [1, 2], "knee": 0.975, "knee_from": 1.0, "knee_steps": 6, "requests": 60,
     "prompt": [64, 512], "answer": [64, 400], "blocks": 121, "at_once": 2, "rate": None,
-    "ttft_s": None, "tbt_s": None,
+    "ttft_s": None, "tbt_s": None, "tell_goals": True,
     "engine": {"max_model_len": 1024, "max_num_seqs": 64, "max_num_batched_tokens": 256,
                "kv_cache_memory_bytes": 128 << 20},
 }  # fmt: skip
@@ -108,7 +108,7 @@ def load(given: dict[str, Any], rate: float, seed: int, count: int | None = None
     return {
         "rate": rate, "seed": seed, "requests": count or given["requests"],
         "prompt": given["prompt"], "answer": given["answer"],
-        "ttft_s": given["ttft_s"], "tbt_s": given["tbt_s"],
+        "ttft_s": given["ttft_s"], "tbt_s": given["tbt_s"], "tell_goals": given["tell_goals"],
     }  # fmt: skip
 
 
@@ -162,7 +162,8 @@ def play(processes: dict[str, Process], given: dict[str, Any], knee: float) -> l
                 run = {"mode": process.mode, "share": share, "seed": seed, **found}
                 runs.append(run)
                 say(f"{process.mode} {share} x knee, seed {seed}: joint {found['joint']:.3f}, paced "
-                    f"{found['joint_paced']:.3f}, {found['tokens_per_s']:.0f} tokens/s, "
+                    f"{found['joint_paced']:.3f}, no gap > 1 s {found['joint_gaps']:.3f}, longest "
+                    f"{found['longest_gap_s']:.2f} s, {found['tokens_per_s']:.0f} tokens/s, "
                     f"{found['preemptions']:.0f} preemptions, {found['wall_s']:.0f} s")  # fmt: skip
 
     threads = [threading.Thread(target=work, args=(each,)) for each in processes.values()]
@@ -176,6 +177,7 @@ def play(processes: dict[str, Process], given: dict[str, Any], knee: float) -> l
 COLUMNS = (
     ("TTFT", "ttft", "{:.3f}"), ("mean gap", "mean_gap", "{:.3f}"), ("paced", "paced", "{:.3f}"),
     ("joint", "joint", "{:.3f}"), ("joint paced", "joint_paced", "{:.3f}"),
+    ("joint, no gap > 1 s", "joint_gaps", "{:.3f}"), ("with a gap > 1 s", "long_gaps", "{:.3f}"),
     ("P99 TTFT s", "p99_ttft_s", "{:.2f}"), ("longest gap s", "longest_gap_s", "{:.2f}"),
     ("tokens/s", "tokens_per_s", "{:.0f}"), ("tokens computed/needed", "recomputed", "{:.3f}"),
     ("preemptions", "preemptions", "{:.1f}"),

@@ -6,6 +6,7 @@ The steps' costs are those that were measured on a model of 21 M parameters; fig
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from model_free import Rig
 from kvd_vllm.scheduler import KvdScheduler
 
 PATIENCE_S = 60.0
+LONG_GAP = 1.0  # seconds; what people take for a standstill
 
 
 class Setup(NamedTuple):
@@ -30,6 +32,8 @@ class Setup(NamedTuple):
     decode: float  # more for each that decodes
     prefill: float  # and for each prompt token
     question: float = 0.0002  # to kvd
+    told: bool = True  # requests name their goals
+    others: tuple[float, float] | None = None  # ttft and tbt of every other request
 
 
 # Room for nine; computing binds nearly as early as memory.
@@ -52,6 +56,10 @@ class Seen(NamedTuple):
     mean_gap: float
     joint: float
     joint_paced: float
+    joint_gaps: float  # joint, with every gap of LONG_GAP at most
+    long_gaps: float
+    longest_gap: float  # seconds
+    p99_ttft: float
     tokens_per_s: float
     preemptions: int
     recomputed: float  # tokens computed for each needed
@@ -69,6 +77,7 @@ class TimedRig(Rig):
         self.setup = setup
         self.now = 100.0
         self.arrived: dict[str, float] = {}
+        self.goals: dict[str, tuple[float, float]] = {}
         self.times: dict[str, list[float]] = {}
         self.scheduler.kvd_clock = lambda: self.now
         self.scheduler.kvd_arrival_of = lambda request, _: self.arrived[request.request_id]
@@ -113,7 +122,9 @@ class TimedRig(Rig):
     def _arrive(self, at: float, prompt: list[int], answer: int) -> None:
         name = f"r{self.made}"
         self.arrived[name], self.times[name] = at, []
-        self.add(prompt, answer, kvd_ttft_s=self.setup.ttft, kvd_tbt_s=self.setup.tbt)
+        other = self.setup.others if self.made % 2 else None
+        ttft, tbt = self.goals[name] = other or (self.setup.ttft, self.setup.tbt)
+        self.add(prompt, answer, **({"kvd_ttft_s": ttft, "kvd_tbt_s": tbt} if self.setup.told else {}))
 
     def _step(self) -> None:
         output = self.scheduler.schedule()
@@ -128,16 +139,22 @@ class TimedRig(Rig):
             self.times[name] += [self.now] * (len(self.given[name]) - len(self.times[name]))
 
     def _seen(self, took: float, needed: int) -> Seen:
-        ttft, mean, paced = [], [], []
+        ttft, mean, paced, first, gap = [], [], [], [], []
         for name, times in self.times.items():
-            ttft.append(times[0] - self.arrived[name] <= self.setup.ttft)
-            mean.append(times[-1] - times[0] <= self.setup.tbt * (len(times) - 1))
-            paced.append(_is_paced(times, self.setup.tbt))
+            ttft_goal, tbt = self.goals[name]
+            first.append(times[0] - self.arrived[name])
+            ttft.append(first[-1] <= ttft_goal)
+            mean.append(times[-1] - times[0] <= tbt * (len(times) - 1))
+            paced.append(_is_paced(times, tbt))
+            gap.append(max((b - a for a, b in itertools.pairwise(times)), default=0.0))
         count = len(ttft)
         return Seen(
             sum(ttft) / count, sum(mean) / count,
             sum(a and b for a, b in zip(ttft, mean, strict=True)) / count,
             sum(a and b for a, b in zip(ttft, paced, strict=True)) / count,
+            sum(a and b and c <= LONG_GAP for a, b, c in zip(ttft, mean, gap, strict=True)) / count,
+            sum(each > LONG_GAP for each in gap) / count, max(gap),
+            sorted(first)[min(count - 1, int(0.99 * count))],
             sum(map(len, self.times.values())) / took, self.preemptions,
             sum(self.scheduled.values()) / needed,
         )  # fmt: skip
