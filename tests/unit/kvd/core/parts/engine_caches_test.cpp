@@ -142,8 +142,7 @@ TEST_F(EngineCachesTest, FindNothingOfRequestsThatHaveTheSameClassAndFingerprint
                           taker,
                           {first, second},
                           {{grant.slots[0]}, {grant.slots[1]}},
-                          store::SecondsPerByte{1}},
-                         ground.context.now)
+                          store::SecondsPerByte{1}})
                   .empty());
   for (const Digest& digest : {first, second}) {
     EXPECT_FALSE(sut.on_blocks(command, {id, CacheBlocks::Op::kLookup, false, 0, {digest}, {}}));
