@@ -201,8 +201,9 @@ void describe_cache(CLI::App& app, Arguments& a) {
   CLI::App* cache =
       app.add_subcommand("cache", "What a prefix cache of a tier finds, by policy of eviction");
   cache
-      ->add_option("--trace", a.cache.trace,
-                   "Mooncake's JSONL, or gen:chat: a workload that says which prompts begin alike")
+      ->add_option(
+          "--trace", a.cache.trace,
+          "Mooncake's JSONL, gen:chat or gen:agents: workloads that say which prompts begin alike")
       ->capture_default_str();
   cache->add_option("--profile", a.cache.profile, "Model and machine, for what computing costs")
       ->required();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "kvd/sim/run/inputs.hpp"
@@ -320,6 +321,39 @@ TEST(Chat, EachTurnBeginsWithTheTurnBefore) {
     }
   }
   EXPECT_GT(later, by_last.size()) << "most blocks were asked for before";
+}
+
+TEST(Agents, ReadAHundredTimesWhatTheyWriteAndMostOfItAgain) {
+  const auto workload = make_workload(
+      "gen:agents", {.seed = 1, .rate = 2, .duration = Seconds(7200), .requests = {}, .cv = {}});
+  ASSERT_TRUE(workload.ok());
+  double read = 0, written = 0, asked = 0;
+  std::map<std::uint64_t, std::uint64_t> by_last;
+  std::set<std::uint64_t> ends;  // blocks that prompts went on after in different ways
+  std::map<std::uint64_t, std::uint64_t> next;
+  for (const Arrival& turn : *workload) {
+    read += static_cast<double>(turn.prompt.value);
+    written += static_cast<double>(turn.output.value);
+    asked += static_cast<double>(turn.prefix.size());
+    ASSERT_EQ(std::ssize(turn.prefix), turn.prompt.value / kPrefixTokens.value);
+    for (std::size_t i = 1; i < turn.prefix.size(); ++i) {
+      const auto before = by_last.try_emplace(turn.prefix[i], turn.prefix[i - 1]).first;
+      ASSERT_EQ(before->second, turn.prefix[i - 1]) << "a block says all before it";
+      const auto after = next.try_emplace(turn.prefix[i - 1], turn.prefix[i]).first;
+      if (after->second != turn.prefix[i]) ends.insert(turn.prefix[i - 1]);
+    }
+  }
+  EXPECT_GT(read / written, 60);
+  EXPECT_LT(read / written, 200);
+  EXPECT_GT(1 - static_cast<double>(by_last.size()) / asked, 0.9);
+  EXPECT_GT(ends.size(), 6u) << "sub-agents go on after what the main agent has read";
+}
+
+TEST(Agents, HaveTheRateAskedFor) {
+  const auto workload = make_workload(
+      "gen:agents", {.seed = 1, .rate = 5, .duration = Seconds(20000), .requests = {}, .cv = {}});
+  ASSERT_TRUE(workload.ok());
+  EXPECT_NEAR(static_cast<double>(workload->size()), 100000, 15000);
 }
 
 TEST(Chat, HasTheRateAskedFor) {

@@ -1,5 +1,6 @@
 #include "kvd/sim/workload/arrival_times.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace kvd::sim {
@@ -49,6 +50,16 @@ Result<std::vector<Seconds>> arrival_times(const ArrivalPattern& pattern, Random
     times.emplace_back(now);
   }
   return times;
+}
+
+Workload in_order(Workload requests, const ArrivalPattern& pattern) {
+  std::stable_sort(requests.begin(), requests.end(),
+                   [](const Arrival& a, const Arrival& b) { return a.time < b.time; });
+  if (pattern.duration) {
+    std::erase_if(requests, [&](const Arrival& each) { return each.time > *pattern.duration; });
+  }
+  requests.resize(std::min(requests.size(), pattern.requests.value_or(requests.size())));
+  return requests;
 }
 
 }  // namespace kvd::sim

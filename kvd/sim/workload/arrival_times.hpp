@@ -25,4 +25,7 @@ inline constexpr std::size_t kMaxArrivals = 10'000'000;
 [[nodiscard]] Result<std::vector<Seconds>> arrival_times(const ArrivalPattern& pattern,
                                                          Random& random);
 
+/// Requests of sessions by their time, up to the pattern's end.
+[[nodiscard]] Workload in_order(Workload requests, const ArrivalPattern& pattern);
+
 }  // namespace kvd::sim

@@ -1,8 +1,8 @@
 #include "kvd/sim/workload/chat.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "kvd/sim/workload/lengths.hpp"
 
@@ -79,13 +79,7 @@ Result<Workload> chat(const ArrivalPattern& pattern, Random& times, Random& leng
   for (std::size_t i = 0; i < beginnings.size(); ++i) {
     Conversation(i, beginnings[i], lengths).add_turns(lengths, turns);
   }
-  std::stable_sort(turns.begin(), turns.end(),
-                   [](const Arrival& a, const Arrival& b) { return a.time < b.time; });
-  if (pattern.duration) {
-    std::erase_if(turns, [&](const Arrival& turn) { return turn.time > *pattern.duration; });
-  }
-  turns.resize(std::min(turns.size(), pattern.requests.value_or(turns.size())));
-  return turns;
+  return in_order(std::move(turns), pattern);
 }
 
 }  // namespace kvd::sim

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "kvd/sim/workload/agents.hpp"
 #include "kvd/sim/workload/chat.hpp"
 #include "kvd/sim/workload/lengths.hpp"
 
@@ -143,7 +144,9 @@ std::vector<Generator> make_generators() {
       {"sharegpt-llama", "ShareGPT prompts with the answers of LLaMA-3.1-8B", pattern(5, 120),
        sharegpt_llama()},
       {"chat", "conversations with shared prefixes, ShareGPT's lengths a turn", pattern(5, 1800),
-       nullptr}};
+       nullptr, chat},
+      {"agents", "sessions of agents that wait for tools, with sub-agents", pattern(1, 7200),
+       nullptr, agents}};
   for (const Mix& mix : kMixes) {
     // OrbitFlow section 5.1: 0.97 requests a minute.
     const ArrivalPattern arrivals{
@@ -205,7 +208,7 @@ Result<Workload> generate(const Generator& generator, const WorkloadOptions& opt
   // Lengths have a sequence of their own, so that two rates meet the same requests.
   Random times(options.seed);
   Random lengths(options.seed ^ 0x9e3779b97f4a7c15);
-  if (!generator.lengths) return chat(arrivals, times, lengths);
+  if (generator.sessions) return generator.sessions(arrivals, times, lengths);
   KVD_ASSIGN_OR_RETURN(const auto when, arrival_times(arrivals, times));
   Workload workload(when.size());
   for (std::size_t i = 0; i < when.size(); ++i) {

@@ -16,8 +16,10 @@ struct Generator {
   std::string name;
   std::string description;
   ArrivalPattern arrivals;
-  /// Sets prompt and output; none: conversations (chat.hpp).
+  /// Sets prompt and output; none: its sessions say them.
   std::function<void(Random&, Arrival&)> lengths;
+  /// Requests that follow from each other: the times and lengths of all. None: each is drawn alone.
+  std::function<Result<Workload>(const ArrivalPattern&, Random& times, Random& lengths)> sessions{};
 };
 
 /// Every generator by name, but for "fixed-PROMPT-OUTPUT", which stands for a family.
