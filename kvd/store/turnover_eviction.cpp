@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace kvd::store {
@@ -53,6 +54,7 @@ std::uint32_t TurnoverEviction::tag(EntryId id) const {
 
 void TurnoverEviction::added(EntryId id) {
   ++blocks_;
+  now_ = std::max(now_, entries_[id].last);
   if (!classes_) return;
   popular_.grow(blocks_ / 2);
   others_.grow(blocks_ / 2);
@@ -78,14 +80,21 @@ void TurnoverEviction::learn(double counts, const Ghosts& hit, const Ghosts& oth
   favour_ = std::clamp(favour_ + counts * step, kLeastFavour, kMostFavour);
 }
 
+// Where all others are popular, a new conversation would else make way for its own next turn.
 EntryId TurnoverEviction::victim() {
+  const double settled = blocks_ < kLeastTurnover ? std::numeric_limits<double>::infinity()
+                                                  : now_ - kGrace * static_cast<double>(blocks_);
   EntryId victim;
+  bool is_new = true;
   double least = 0;
   for (std::uint32_t group = 0; group < heap_.groups(); ++group) {
     if (heap_.empty(group)) continue;
-    const double rank = heap_.least_number(group) + bonus(group);
-    if (victim && rank >= least) continue;
+    const double last = heap_.least_number(group);
+    const double rank = last + bonus(group);
+    const bool is_newer = last > settled;
+    if (victim && (is_newer > is_new || (is_newer == is_new && rank >= least))) continue;
     victim = heap_.least(group);
+    is_new = is_newer;
     least = rank;
   }
   return victim;

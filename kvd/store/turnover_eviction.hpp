@@ -70,6 +70,9 @@ class TurnoverEviction final : public Eviction {
   [[nodiscard]] double favour() const { return favour_; }
 
  private:
+  /// Turnovers for which nothing that is older outranks a block by its class; a tier of fewer
+  /// blocks than kLeastTurnover has no room for a conversation beside what is popular.
+  static constexpr double kGrace = 0.125;
   static constexpr double kLeastFavour = 0.25;
   static constexpr double kMostFavour = 8;
   /// What a popular block that comes back counts, of another's.
@@ -89,6 +92,7 @@ class TurnoverEviction final : public Eviction {
   bool classes_;
   IdHeap heap_;  ///< a group for each class, by Entry::last
   std::size_t blocks_ = 0;
+  double now_ = 0;  ///< the last of Entry::last of what was added
   double favour_ = 0.5;
   Ghosts popular_, others_;
 };

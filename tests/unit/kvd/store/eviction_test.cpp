@@ -104,6 +104,20 @@ TEST_F(Tier, WhatIsPopularStaysForAsLongAsItsClassSays) {
   EXPECT_LE(stored, 100u + 55u);
 }
 
+// All that is there is popular, and so outranks each that comes.
+TEST_F(Tier, WhatIsNewStaysForAnEighthOfATurnover) {
+  use(EvictionKind::kDefault);
+  arrive(160);
+  for (std::size_t i = 1; i <= 160; ++i) touch(i, 7);
+  clock += 100;  // long ago
+  for (std::size_t i = 1; i <= 20; ++i) {
+    EXPECT_EQ(leave(), i);
+    arrive(1);
+  }
+  arrive(2);
+  EXPECT_EQ(leave(), 161u) << "by now it is what its class says";
+}
+
 TEST_F(Tier, ThePopularThatComeBackAreFavouredMore) {
   use(EvictionKind::kDefault);
   arrive(8);
