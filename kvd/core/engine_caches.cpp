@@ -271,6 +271,7 @@ bool EngineCaches::on_blocks(const Command& command, const CacheBlocks& asked) {
   }
   switch (asked.op) {
     case CacheBlocks::Op::kLookup:
+      rows_.asked(cache->second.space, asked.digests);
       context_.reply(command, ValueReply{leading(session, cache->second, asked.digests)});
       return false;
     case CacheBlocks::Op::kDrop:
@@ -333,7 +334,9 @@ void EngineCaches::on_store(const Command& command, EngineCache& cache, const Ca
   std::vector<Digest> parked;
   std::vector<std::size_t> fresh;
   // Stored again they count as asked for, and do not make way for the others.
-  const std::vector<store::EntryId> held = rows_.store_again(cache.space, asked.digests);
+  copy.taker.chain = rows_.chain_of(cache.space, asked.digests);
+  const std::vector<store::EntryId> held =
+      rows_.store_again(cache.space, asked.digests, copy.taker.chain);
   for (const std::size_t i : firsts(asked.digests)) {
     const Digest& digest = asked.digests[i];
     const bool known = bool(rows_.row(cache.space, digest));

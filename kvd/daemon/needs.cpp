@@ -18,7 +18,7 @@ constexpr Bytes kDriver = kGiB * 2;
 /// the kernel's index of the pages of a file.
 constexpr Bytes kPages = kKiB * 4352;
 /// For a GiB of blocks of 256 KiB, where each has a record of 256 bytes for the next kvd and rows
-/// in the tables of this one.
+/// in the tables of this one, and tags of blocks that were evicted (8 bytes at most).
 constexpr Bytes kBlocks = kMiB * 3;
 
 /// Connections that wait, the link to kvd-admin, logs, timers: as much as stays free for engines

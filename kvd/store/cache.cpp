@@ -166,7 +166,8 @@ Bytes Cache::bytes_on(RowId row, Tier tier, DeviceId device) const {
   return sum;
 }
 
-// Rows on other devices are passed over: leased meanwhile, they are no victims.
+// Rows on other devices, and those of the taker's own chain, are passed over: leased meanwhile,
+// they are no victims.
 std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, DeviceId device) {
   follow();
   Shelf& shelf = this->shelf(domain);
@@ -177,7 +178,8 @@ std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, Devic
     if (!victim) break;
     const RowId row = shelf.rows.at(victim);
     const Bytes bytes = bytes_on(row, tier, device);
-    if (bytes == Bytes(0)) {
+    const bool is_own = keeps_ != 0 && shelf.index.at(victim).chain == keeps_;
+    if (is_own || bytes == Bytes(0)) {
       shelf.index.lease(victim);
       passed.push_back(victim);
       continue;
@@ -370,6 +372,7 @@ pool::SlotGrant Cache::try_take(Tier tier, const Taker& taker, std::uint32_t cou
                                 std::size_t most) {
   const Bytes needed = taker.slot_bytes * std::int64_t{count};
   evictions_left_ = most;
+  keeps_ = taker.chain;
   for (;;) {
     pool::SlotGrant grant = tiers_.try_take(tier, taker, count);
     const ErrorCode refused = grant.code;
@@ -377,6 +380,7 @@ pool::SlotGrant Cache::try_take(Tier tier, const Taker& taker, std::uint32_t cou
     const bool full = refused == ErrorCode::kOutOfMemory || refused == ErrorCode::kQuotaExceeded;
     if (full && evictions_left_ == 0) grant.code = ErrorCode::kWouldBlock;
     evictions_left_ = SIZE_MAX;
+    keeps_ = 0;
     return grant;
   }
 }

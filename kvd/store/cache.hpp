@@ -92,9 +92,9 @@ class RowsByEntry {
 class Cache {
  public:
   /// `quotas` in force, by tier; they outlive it.
-  Cache(Tiers& tiers, Blocks& blocks, const Index::Config& config,
+  Cache(Tiers& tiers, Blocks& blocks, Index::Config config,
         std::array<const pool::Quotas*, kTiers> quotas)
-      : tiers_(tiers), blocks_(blocks), config_(config), quotas_(quotas) {}
+      : tiers_(tiers), blocks_(blocks), config_(std::move(config)), quotas_(quotas) {}
 
   /// A block of the table that is to be found from now on.
   struct NewRow {
@@ -123,9 +123,10 @@ class Cache {
   [[nodiscard]] SlotsByTier truncate(BlockTable& table, std::uint32_t blocks,
                                      bool leave_hbm = false);
 
-  /// As Tiers::take; where the tier is short, cached rows make way: those of the domain, then of
-  /// other domains what they have beyond their guarantees. `most`: so many rows. Where more would
-  /// have to go, these are gone and it says WouldBlock, to be asked again.
+  /// As Tiers::take; where the tier is short, cached rows make way: those of the domain but the
+  /// taker's own chain, then of other domains what they have beyond their guarantees. `most`: so
+  /// many rows. Where more would have to go, these are gone and it says WouldBlock, to be asked
+  /// again.
   [[nodiscard]] pool::SlotGrant take(Tier tier, const Taker& taker, std::uint32_t count,
                                      std::size_t most = SIZE_MAX);
   [[nodiscard]] pool::SlotGrant take(const Taker& taker, std::span<const DeviceSlots> wanted);
@@ -227,6 +228,7 @@ class Cache {
   std::optional<SecondTouch> disk_rule_;            ///< none: there is no disk
   std::deque<std::pair<DomainId, EntryId>> for_disk_;
   std::size_t evictions_left_ = SIZE_MAX;  ///< of the take in hand
+  std::uint32_t keeps_ = 0;                ///< the same: Taker::chain
 };
 
 /// All rows of the domain that no table names leave.

@@ -64,6 +64,7 @@ std::vector<SlotId> Cache::adopt(const FromDisk& rows) {
     fits = fits && entry.ok();
     if (fits) leased.push_back(*entry);
     if (i < first) continue;
+    if (fits && rows.taker.chain != 0) shelf.index.set_chain(leased.back(), rows.taker.chain);
     const std::vector<SlotId>& slots = rows.rows[i - first];
     if (!fits || shelf.rows.contains(leased.back())) {
       give_back(slots);

@@ -29,6 +29,7 @@ struct Entry {
   std::uint16_t touches = 0;   ///< how often it was stored or found; stops at the most it can be
   std::uint16_t uses = 1;      ///< how often prompts went on after it in another way than before
   std::uint32_t follower = 0;  ///< a tag of what the last prompt went on with; 0: not known
+  std::uint32_t chain = 0;     ///< that of the blocks it was last asked for with; 0: not known
   std::array<Place, kCacheTiers> at{};
   std::array<std::uint32_t, kCacheTiers> children_in{};  ///< of its children, those in the tier
 
@@ -40,7 +41,7 @@ struct Entry {
     return in(tier) && leases == 0 && children_in[index(tier)] == 0;
   }
 };
-static_assert(sizeof(Entry) == 96, "the index is to stay under 128 bytes a block, table included");
+static_assert(sizeof(Entry) == 104, "the index is to stay under 128 bytes a block, table included");
 
 /// The entries by id; ids that were given back are given out again, the last one first. Source:
 /// kvd. Owner: control thread. Errors: an id not in use is a bug and aborts.

@@ -87,6 +87,7 @@ class Index {
   [[nodiscard]] Hit lookup_each(SpaceId space, std::span<const Digest> digests, const Digest* next);
   /// Somebody stored it once more. Precondition: leased.
   void store_again(EntryId id);
+  void set_chain(EntryId id, std::uint32_t chain) { entries_[id].chain = chain; }
   /// One of those, not touched and not leased; none: not known.
   [[nodiscard]] EntryId peek(SpaceId space, const Digest& digest) {
     return peek(space, EntryId(), digest);

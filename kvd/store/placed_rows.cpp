@@ -1,9 +1,40 @@
 #include "kvd/store/placed_rows.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 namespace kvd::store {
+namespace {
+
+constexpr std::size_t kExpected = 32768;
+/// Blocks of a chain that are expected: a lookup of more is to cost no more.
+constexpr std::size_t kMostOfChain = kExpected / 2;
+
+std::uint64_t word_of(const Digest& digest) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, digest.bytes.data(), sizeof word);
+  return word * 0x9e3779b97f4a7c15ULL;
+}
+
+}  // namespace
+
+// ---- ExpectedChains ----
+
+void ExpectedChains::expect(const Digest& digest, std::uint32_t chain) {
+  if (places_.empty()) places_.resize(kExpected);
+  const std::uint64_t word = word_of(digest);
+  places_[(word >> 32) % kExpected] = {static_cast<std::uint32_t>(word), chain};
+}
+
+std::uint32_t ExpectedChains::of(const Digest& digest) const {
+  if (places_.empty()) return 0;
+  const std::uint64_t word = word_of(digest);
+  const Place& place = places_[(word >> 32) % kExpected];
+  return place.tag == static_cast<std::uint32_t>(word) ? place.chain : 0;
+}
+
+// ---- PlacedRows ----
 
 std::uint32_t PlacedRows::leading(const KeySpace& space, std::span<const Digest> digests) {
   cache_.follow();
@@ -36,8 +67,37 @@ std::optional<std::vector<SlotId>> PlacedRows::find(const KeySpace& space,
   return slots;
 }
 
-std::vector<EntryId> PlacedRows::store_again(const KeySpace& space,
-                                             std::span<const Digest> digests) {
+// Prompts that begin alike end differently, so the last block says which chain it is.
+void PlacedRows::asked(const KeySpace& space, std::span<const Digest> chain) {
+  cache_.follow();
+  Index& index = cache_.shelf(space.domain).index;
+  const SpaceId id = index.open(space);
+  chain = chain.first(std::min(chain.size(), kMostOfChain));
+  if (chain.empty() || index.peek(id, chain.back())) return;
+  ExpectedChains& expected = expected_[space.domain];
+  const std::uint32_t known = expected.of(chain.back());
+  const std::uint32_t number = known != 0 ? known : ++last_chain_;
+  bool is_known = true;
+  for (const Digest& digest : chain) {
+    const EntryId entry = is_known ? index.peek(id, digest) : EntryId();
+    is_known = bool(entry);
+    if (is_known) index.set_chain(entry, number);
+    if (!is_known) expected.expect(digest, number);
+  }
+}
+
+std::uint32_t PlacedRows::chain_of(const KeySpace& space, std::span<const Digest> digests) const {
+  const auto expected = expected_.find(space.domain);
+  if (expected == expected_.end()) return 0;
+  std::uint32_t chain = 0;
+  for (auto digest = digests.rbegin(); chain == 0 && digest != digests.rend(); ++digest) {
+    chain = expected->second.of(*digest);
+  }
+  return chain;
+}
+
+std::vector<EntryId> PlacedRows::store_again(const KeySpace& space, std::span<const Digest> digests,
+                                             std::uint32_t chain) {
   cache_.follow();
   Index& index = cache_.shelf(space.domain).index;
   const SpaceId id = index.open(space);
@@ -48,6 +108,7 @@ std::vector<EntryId> PlacedRows::store_again(const KeySpace& space,
     if (!entry || !index.at(entry).in(CacheTier::kDram) || !seen.insert(entry).second) continue;
     index.lease(entry);
     index.store_again(entry);
+    if (chain != 0) index.set_chain(entry, chain);
     cache_.consider_for_disk(space.domain, index, entry);
     held.push_back(entry);
   }

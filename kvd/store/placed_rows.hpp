@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -8,6 +9,22 @@
 #include "kvd/store/cache.hpp"
 
 namespace kvd::store {
+
+/// The chain that a block is expected to be stored in: somebody has asked for it as a part of that.
+/// Each has the one place that it can have, so a newer one may take the place of an older one.
+class ExpectedChains {
+ public:
+  void expect(const Digest& digest, std::uint32_t chain);
+  /// 0: not known.
+  [[nodiscard]] std::uint32_t of(const Digest& digest) const;
+
+ private:
+  struct Place {
+    std::uint32_t tag = 0;
+    std::uint32_t chain = 0;
+  };
+  std::vector<Place> places_;  ///< none before the first
+};
 
 /// Cached blocks of engines that place by themselves: rows of one block each, in DRAM, of which
 /// every one stands for itself. In other spaces, but in the same cache as the rows of requests:
@@ -22,6 +39,12 @@ class PlacedRows {
 
   /// How many leading ones DRAM has. Nothing is touched: who asks may ask again and again.
   [[nodiscard]] std::uint32_t leading(const KeySpace& space, std::span<const Digest> digests);
+  /// Somebody asks for the chain: what is stored of it from now on, in however many stores, does
+  /// not make the rest of it leave.
+  void asked(const KeySpace& space, std::span<const Digest> chain);
+  /// The chain that a store of these belongs to; 0: not known.
+  [[nodiscard]] std::uint32_t chain_of(const KeySpace& space,
+                                       std::span<const Digest> digests) const;
   /// The row that DRAM has; none: it has none.
   [[nodiscard]] RowId row(const KeySpace& space, const Digest& digest);
   /// The DRAM slots of all of them, which count as asked for, and are offered to the disk where its
@@ -33,7 +56,8 @@ class PlacedRows {
   /// What DRAM has of them counts as stored once more, is offered to the disk, and does not make
   /// way before release(): the store it is in would lose its own head.
   [[nodiscard]] std::vector<EntryId> store_again(const KeySpace& space,
-                                                 std::span<const Digest> digests);
+                                                 std::span<const Digest> digests,
+                                                 std::uint32_t chain);
   void release(const KeySpace& space, const std::vector<EntryId>& held);
   /// How many of these no table names: they count as cached.
   [[nodiscard]] std::size_t cached(const KeySpace& space, const std::vector<EntryId>& held);
@@ -52,6 +76,8 @@ class PlacedRows {
 
  private:
   Cache& cache_;
+  std::map<DomainId, ExpectedChains> expected_;
+  std::uint32_t last_chain_ = 0;
 };
 
 }  // namespace kvd::store

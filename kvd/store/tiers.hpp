@@ -22,9 +22,10 @@ namespace kvd::store {
 struct Taker {
   ClassId model_class;
   DomainId domain;
-  EngineId engine;    ///< gets the slabs it does not map yet sent, where the tier is HBM
-  Bytes slot_bytes;   ///< of the class
-  DeviceId device{};  ///< where HBM is taken
+  EngineId engine;          ///< gets the slabs it does not map yet sent, where the tier is HBM
+  Bytes slot_bytes;         ///< of the class
+  DeviceId device{};        ///< where HBM is taken
+  std::uint32_t chain = 0;  ///< whose cached blocks do not make way for it (Entry::chain); 0: none
 };
 /// Slots of one device, of several that are taken.
 struct DeviceSlots {

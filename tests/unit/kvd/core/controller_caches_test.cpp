@@ -170,6 +170,29 @@ TEST(ControllerCaches, DramFullOfWhatIsParkedRefusesWithTheRemedyAndKeepsTheRest
   EXPECT_EQ(a.leading({60, 61, 62, 63}), 4u) << "nothing is parked of what was refused";
 }
 
+// A prompt is computed, and stored, a chunk at a time.
+TEST(ControllerCaches, WhatAStoreContinuesDoesNotMakeWayForIt) {
+  ByteNode node;
+  Placer a(node);
+  for (std::uint32_t seed = 0; seed < 12; seed += 4) {
+    (void)a.store({seed, seed + 1, seed + 2, seed + 3}, true);
+    node.finish_all();
+  }
+  EXPECT_EQ(a.leading({50, 51, 52, 53, 54, 55}), 0u);
+  for (const std::uint32_t seed : {50u, 52u}) {
+    EXPECT_EQ(ByteNode::code(a.store({seed, seed + 1})), ErrorCode::kOk);
+    node.finish_all();
+  }
+  EXPECT_EQ(ByteNode::code(a.store({54, 55})), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(a.leading({50, 51, 52, 53, 54, 55}), 4u) << "the head of it";
+  EXPECT_EQ(a.leading({60, 61, 62, 63}), 0u);
+  for (const std::uint32_t seed : {60u, 62u}) {
+    EXPECT_EQ(ByteNode::code(a.store({seed, seed + 1})), ErrorCode::kOk) << "others do";
+    node.finish_all();
+  }
+  EXPECT_EQ(a.leading({60, 61, 62, 63}), 4u);
+}
+
 TEST(ControllerCaches, AStoreDoesNotMakeItsOwnHeadLeave) {
   ByteNode node;
   Placer a(node);
