@@ -120,6 +120,8 @@ void Commands::on_submit(const Command& command, const Submit& submit) {
     if (slo != context_.tuning.slo.end()) request.goal.slo = slo->second;
     if (submit.ttft_slo.count() > 0) request.goal.slo.ttft = submit.ttft_slo;
     if (submit.tbt_slo.count() > 0) request.goal.slo.tbt = submit.tbt_slo;
+    if (submit.ttft_slo.count() > 0 || submit.tbt_slo.count() > 0)
+      request.goal.slo_class = session.totals.services.place_of(kOwnGoals);
     request.goal.predicted = submit.predicted;
     request.table = store::BlockTable(session.groups());
     request.times.arrived = context_.now;

@@ -190,7 +190,8 @@ void Controller::House::on_slab_renewed(const SlabRenewed& renewed) {
 
 void Controller::House::on_tick() {
   parts.regions.expire();
-  parts.commands.placed().forget_ended();
+  ground.lateness.watch();
+  parts.commands.placed().watch();
   ground.classes.forget_unused();
   for (auto& [id, session] : ground.requests.sessions()) {
     parts.ranks.expire_ahead(session);

@@ -98,9 +98,12 @@ const Placing* EnginePlaced::find(EngineId engine) const {
   return it == engines_.end() ? nullptr : &it->second;
 }
 
-void EnginePlaced::forget_ended() {
+void EnginePlaced::watch() {
   std::erase_if(engines_,
                 [&](const auto& entry) { return !requests_.sessions().contains(entry.first); });
+  for (auto& [engine, placing] : engines_) {
+    lateness_.watch(requests_.sessions().at(engine), placing);
+  }
 }
 
 void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
@@ -125,7 +128,8 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
     return;
   }
   set_goals(session, told);
-  placing.learn(told, goals_, context_.now);
+  placing.learn(told, goals_, context_.now, classes_);
+  lateness_.take(session, placing);
   requests_.keep(session, bytes_of_known(placing.all().size()) - bytes_of_known(known));
   session.costs.prefill_token_s = placing.prefill_token_s();
   session.life.placed = std::count_if(told.requests.begin(), told.requests.end(), has_begun);
@@ -138,22 +142,30 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
 }
 
 // What a request says itself, else its class, else its domain's.
-void EnginePlaced::set_goals(const Session& session, const Schedule& told) {
+void EnginePlaced::set_goals(Session& session, const Schedule& told) {
   const auto& classes = context_.tuning.slo;
   const auto of_domain = classes.find(session.info.slo_class);
   const Slo usual = of_domain == classes.end() ? Slo{} : of_domain->second;
   goals_.clear();
+  classes_.clear();
   for (const Schedule::Request& request : told.requests) {
     Slo goal = usual;
+    std::uint8_t place = 0;
     if (request.slo_class != 0) {
       const auto named = std::find_if(classes.begin(), classes.end(), [&](const auto& entry) {
         return slo_class_number(entry.first) == request.slo_class;
       });
-      if (named != classes.end()) goal = named->second;
+      if (named != classes.end()) {
+        goal = named->second;
+        place = session.totals.services.place_of(named->first);
+      }
     }
+    if (request.ttft.count() > 0 || request.tbt.count() > 0)
+      place = session.totals.services.place_of(kOwnGoals);
     if (request.ttft.count() > 0) goal.ttft = request.ttft;
     if (request.tbt.count() > 0) goal.tbt = request.tbt;
     goals_.push_back(goal);
+    classes_.push_back(place);
   }
 }
 
@@ -168,6 +180,7 @@ ScheduleReply EnginePlaced::decide(const Session& session, const Schedule& told,
   }
   ScheduleReply reply;
   leaves_.assign(told.requests.size(), false);
+  waits_for_.assign(told.requests.size(), WaitReason::kNone);
   const Allowed allowed = admit(session, told, placing);
   const std::size_t queues = placing.counts().waiting + placing.counts().parked;
   if (queues > 0 || growth_.next > told.free_blocks) {
@@ -183,6 +196,7 @@ ScheduleReply EnginePlaced::decide(const Session& session, const Schedule& told,
     }
   }
   let_grow(told, reply);
+  for (std::size_t i = 0; i < waits_for_.size(); ++i) placing.explain(i, waits_for_[i]);
   placing.leave_waiting(queues > reply.admit.size());
   // A bound on chunks costs throughput: a policy that paces has it only with room to spare.
   const bool bounded = !context_.placing_rotation->traits().paces || queues == reply.admit.size();
@@ -295,14 +309,24 @@ void EnginePlaced::fill_snapshot(const Session& session, const Schedule& told,
   const bool drains = drains_.drains(session);
   // Nothing that is to be computed passes one that was computed before: it lost enough.
   const Schedule::Request* first = first_recomputed(told);
+  const auto keeps_out = [&](const Schedule::Request& request, bool held_back) {
+    if (drains && !has_begun(request)) return WaitReason::kDrained;
+    if (!seats) return WaitReason::kSeats;
+    if (held_back) return WaitReason::kHeldBack;
+    const bool passes = first != nullptr && request.state == State::kWaiting && &request != first;
+    return passes ? WaitReason::kBehind : WaitReason::kNone;
+  };
   snapshot_.requests.clear();
   index_.clear();
   for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
     const Schedule::Request& request = told.requests[i];
     const bool runs = request.state == State::kRunning;
-    if (!runs && (!seats || allowed.held_back[i])) continue;
-    if (drains && !has_begun(request)) continue;
-    if (first != nullptr && request.state == State::kWaiting && &request != first) continue;
+    if (!runs) {
+      waits_for_[i] = keeps_out(request, allowed.held_back[i]);
+      if (waits_for_[i] != WaitReason::kNone) continue;
+      const bool fits = size_of(told, request) <= told.free_blocks;
+      waits_for_[i] = fits ? WaitReason::kBehind : WaitReason::kMemory;
+    }
     planner::RotationRequest entry = placing.as_rotation(told, i, goals_[i]);
     entry.bytes = block_bytes(told) * (runs ? held_by(told, request) : size_of(told, request));
     snapshot_.requests.push_back(entry);
@@ -368,6 +392,7 @@ void EnginePlaced::take(const Schedule& told, const planner::RotationDecision& d
     const Schedule::Request& request = told.requests[index_[i]];
     needed += size_of(told, request);
     reply.admit.push_back(request.request);
+    waits_for_[index_[i]] = WaitReason::kStep;
   }
   const bool cut = reply.admit.size() < decision.prioritized.size();
   for (const std::uint32_t i : decision.preempted) {
@@ -406,6 +431,7 @@ void EnginePlaced::let_grow(const Schedule& told, ScheduleReply& reply) {
   }
   // Nobody comes into room that those who run lack.
   reply.admit.clear();
+  std::replace(waits_for_.begin(), waits_for_.end(), WaitReason::kStep, WaitReason::kMemory);
 }
 
 }  // namespace kvd::core

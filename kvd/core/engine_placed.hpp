@@ -28,6 +28,7 @@ class EnginePlaced {
         store_(ground.store),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
+        lateness_(ground.lateness),
         drains_(ground.drains),
         needs_(needs) {}
 
@@ -35,8 +36,9 @@ class EnginePlaced {
   void on_schedule(const Command& command, const Schedule& told);
   /// What is known of the engine; null: it has not asked yet.
   [[nodiscard]] const Placing* find(EngineId engine) const;
-  /// Drops what is known of sessions that have ended.
-  void forget_ended();
+  /// At every tick: counts goals that have passed, and drops what is known of sessions that have
+  /// ended.
+  void watch();
 
  private:
   /// What those who run will take.
@@ -49,7 +51,7 @@ class EnginePlaced {
     std::optional<Tokens> chunk;  ///< prompt tokens of the step
     std::vector<bool> held_back;  ///< by request
   };
-  void set_goals(const Session& session, const Schedule& told);
+  void set_goals(Session& session, const Schedule& told);
   [[nodiscard]] ScheduleReply decide(const Session& session, const Schedule& told,
                                      Placing& placing);
   [[nodiscard]] Allowed admit(const Session& session, const Schedule& told, const Placing& placing);
@@ -70,11 +72,14 @@ class EnginePlaced {
   store::Store& store_;
   Requests& requests_;
   Knowledge& knowledge_;
+  Lateness& lateness_;
   const Drains& drains_;
   Needs& needs_;
   std::map<EngineId, Placing> engines_;
   // These are scratch for the call in hand, kept for their memory.
-  std::vector<Slo> goals_;  ///< by request
+  std::vector<Slo> goals_;             ///< by request
+  std::vector<std::uint8_t> classes_;  ///< likewise: places in Totals::services
+  std::vector<WaitReason> waits_for_;  ///< likewise
   Growth growth_;
   planner::RotationSnapshot snapshot_;
   std::vector<std::uint32_t> index_;  ///< the request behind each entry of the snapshot

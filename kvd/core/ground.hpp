@@ -11,6 +11,7 @@
 #include "kvd/core/engine_caches.hpp"
 #include "kvd/core/keeping.hpp"
 #include "kvd/core/knowledge.hpp"
+#include "kvd/core/lateness.hpp"
 #include "kvd/core/prefixes.hpp"
 #include "kvd/core/region_copies.hpp"
 #include "kvd/core/request_memory.hpp"
@@ -32,6 +33,7 @@ struct Ground {
         classes(store, requests),
         region_copies(store),
         spaces(context, store, requests),
+        lateness(context, requests),
         knowledge(context, requests),
         budget(context, knowledge),
         cache_copies(context, store, budget),
@@ -39,7 +41,7 @@ struct Ground {
         engine_caches(context, store, requests, classes, region_copies, disk),
         keeping(context, store, classes),
         prefixes(context, store, requests, knowledge, disk),
-        memory(store, requests, prefixes),
+        memory(store, requests, lateness, prefixes),
         drains(context, requests, memory) {}
 
   Context context;
@@ -48,6 +50,7 @@ struct Ground {
   Classes classes;
   RegionCopies region_copies;
   Spaces spaces;
+  Lateness lateness;
   Knowledge knowledge;
   Budget budget;
   CacheCopies cache_copies;

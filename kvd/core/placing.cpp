@@ -56,18 +56,27 @@ std::optional<RequestId> Placing::named_twice(const Schedule& told) {
   return same == order_.end() ? std::nullopt : std::optional(requests[*same].request);
 }
 
-void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint now) {
+std::optional<TimePoint> Placing::Known::goal_passes() const {
+  if (generated == Tokens(0)) return arrived + std::min(goal.ttft, kLongestGoal);
+  if (generated >= max_new) return std::nullopt;
+  return last_token + std::min(goal.tbt, kLongestGoal);
+}
+
+void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint now,
+                    std::span<const std::uint8_t> classes) {
   measure_step(told);
   std::swap(known_, before_);
   known_.clear();
   place_.resize(told.requests.size());
   came_in_.clear();
+  over_.clear();
   counts_ = {};
   drift_ = Nanoseconds(0);
   std::int64_t tokens = 0;
   auto before = before_.begin();
   const auto end_before = [&](RequestId id) {
     for (; before != before_.end() && before->id < id; ++before) {
+      gone(*before, now);
       // One that ran and is not named any more has its answer.
       if (before->state == State::kRunning && before->generated > Tokens(0)) {
         lengths_.ended(before->generated);
@@ -81,6 +90,8 @@ void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint 
     const Known* last = seen ? &*before++ : nullptr;
     place_[i] = static_cast<std::uint32_t>(known_.size());
     known_.push_back(follow(request, last, goals[i], now));
+    if (!classes.empty()) known_.back().slo_class = classes[i];
+    end_waits(request, last, known_.back(), now);
     if (last) tokens += std::max<std::int64_t>(0, (request.generated - last->generated).value);
     if (last && last->state != State::kRunning && request.state == State::kRunning &&
         last->generated == Tokens(0)) {
@@ -108,6 +119,7 @@ Placing::Known Placing::follow(const Schedule::Request& told, const Known* befor
   known.computed = told.computed;
   known.max_new = told.max_new;
   known.arrived = told.arrived;
+  known.goal = goal;
   known.in_since = now;
   const Seconds tbt = seconds(goal.tbt);
   const bool runs = told.state == State::kRunning;
@@ -138,6 +150,53 @@ Placing::Known Placing::follow(const Schedule::Request& told, const Known* befor
     }
   }
   return known;
+}
+
+// Tokens that came before it was known first are nobody's news.
+void Placing::end_waits(const Schedule::Request& told, const Known* before, Known& known,
+                        TimePoint now) {
+  const auto add = [&](Interval::To to, Nanoseconds took, Nanoseconds goal, std::int64_t times) {
+    over_.push_back({to, std::max(Nanoseconds(0), took), goal, known.slo_class,
+                     before != nullptr && before->late, static_cast<std::uint64_t>(times)});
+  };
+  const bool runs = told.state == State::kRunning;
+  const bool enters = before == nullptr ? told.generated == Tokens(0) : !before->ran;
+  known.ran = runs || told.generated > Tokens(0) || (before != nullptr && before->ran);
+  if (runs && enters) {  // one that waited was let in by the answer to the last call
+    const TimePoint since = before == nullptr ? now : last_call_ + drift_;
+    add(Interval::To::kRun, since - known.arrived, {}, 1);
+  }
+  known.last_token = std::min(now, told.last_token.value_or(now));
+  if (before == nullptr) return;
+  const std::int64_t made = (told.generated - before->generated).value;
+  const TimePoint last = before->last_token + drift_;
+  if (made <= 0) {
+    known.late = before->late;
+    if (!told.last_token) known.last_token = last;
+  } else if (before->generated == Tokens(0)) {
+    const TimePoint first = std::min(now, told.first_token.value_or(known.last_token));
+    add(Interval::To::kFirst, first - known.arrived, known.goal.ttft, 1);
+  } else if (before->late) {
+    add(Interval::To::kNext, known.last_token - last, known.goal.tbt, 1);
+  } else {  // as if evenly
+    add(Interval::To::kNext, (known.last_token - last) / made, known.goal.tbt, made);
+  }
+}
+
+// Nobody tells when one that is not named again had its first token: once its prompt was computed,
+// after it came in.
+void Placing::gone(const Known& known, TimePoint now) {
+  if (known.generated > Tokens(0)) return;
+  const bool runs = known.state == State::kRunning;
+  const TimePoint in = runs ? known.in_since : known.let_in ? last_call_ : now;
+  const Nanoseconds waited = std::max(Nanoseconds(0), in - known.arrived);
+  if (!known.ran) over_.push_back({Interval::To::kRun, waited, {}, known.slo_class});
+  if (!runs && !known.let_in) return;
+  const auto left = static_cast<double>((known.prompt - known.computed).value);
+  const double computes_s = std::clamp(prefill_token_s() * left, 0.0, kLongestStep);
+  const Nanoseconds prefill(static_cast<std::int64_t>(computes_s * 1e9));
+  over_.push_back(
+      {Interval::To::kFirst, waited + prefill, known.goal.ttft, known.slo_class, known.late});
 }
 
 void Placing::measure_step(const Schedule& told) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,6 +30,17 @@ class RecentMean {
   double sum_ = 0;
 };
 
+/// What a request waited for that is over.
+struct Interval {
+  enum class To : std::uint8_t { kRun, kFirst, kNext };  ///< its first iteration, or a token
+  To to = To::kRun;
+  Nanoseconds took{0};
+  Nanoseconds goal{0};         ///< of a token
+  std::uint8_t slo_class = 0;  ///< place in Totals::services
+  bool counted = false;        ///< the goal had passed before, which was counted then
+  std::uint64_t times = 1;     ///< so many alike
+};
+
 /// What is known, from one call to the next, of an engine that places its blocks itself: the engine
 /// tells where each request is, this follows what became of it. Nothing that was decided is kept:
 /// who is told to leave and does not simply still runs. The clock that counts is the engine's: its
@@ -53,6 +65,16 @@ class Placing {
     TimePoint in_since{0};                ///< valid while it runs
     bool fresh = false;                   ///< came in, and has made no token since
     std::int32_t skips = 0;               ///< calls under contention in which it was not taken
+    Slo goal;
+    std::uint8_t slo_class = 0;  ///< place in Totals::services
+    bool ran = false;            ///< now or before
+    bool let_in = false;         ///< by the answer: it runs, though nobody may say so for long
+    bool late = false;           ///< the goal of its next token has passed, which is counted
+    TimePoint last_token{0};     ///< valid once it has generated some
+    WaitReason waits_for = WaitReason::kNone;
+
+    /// When its next token is late; none: it owes none.
+    [[nodiscard]] std::optional<TimePoint> goal_passes() const;
   };
   struct Counts {
     std::uint32_t waiting = 0, running = 0, parked = 0;
@@ -64,8 +86,18 @@ class Placing {
 
   /// The id that the call names twice, before anything is learned from it.
   [[nodiscard]] std::optional<RequestId> named_twice(const Schedule& told);
-  /// Takes in a call whose ids differ. `goals`: of each of its requests.
-  void learn(const Schedule& told, std::span<const Slo> goals, TimePoint now);
+  /// Takes in a call whose ids differ. `goals` and `classes` (places in Totals::services; none:
+  /// the first): of each of its requests.
+  void learn(const Schedule& told, std::span<const Slo> goals, TimePoint now,
+             std::span<const std::uint8_t> classes = {});
+  /// What was waited for until the call that was learned last.
+  [[nodiscard]] const std::vector<Interval>& over() const { return over_; }
+  /// Whether what the last call said may still be so: an engine for which nobody waits has nothing
+  /// to ask.
+  [[nodiscard]] bool is_news(TimePoint now) const { return now - last_call_ <= kNews; }
+  /// Visits those out of memory whose goals have passed since, each once until its next token.
+  template <class F>
+  void each_late(TimePoint now, F visit);
   /// How a policy sees each request of the call that was learned last, in its order.
   [[nodiscard]] planner::RotationRequest as_rotation(const Schedule& told, std::size_t request,
                                                      const Slo& goal) const;
@@ -73,6 +105,12 @@ class Placing {
   [[nodiscard]] planner::EnginePace pace(std::int64_t running) const;
   /// Somebody was not taken; it counts for `skips` under contention.
   void passed_over(std::size_t request) { ++known_[place_[request]].skips; }
+  /// Why a request of the call stays out; kStep: it comes in.
+  void explain(std::size_t request, WaitReason reason) {
+    Known& known = known_[place_[request]];
+    known.let_in = reason == WaitReason::kStep;
+    known.waits_for = known.let_in ? WaitReason::kNone : reason;
+  }
   /// Whether somebody will have waited until the next call: tokens of that time show the pace.
   void leave_waiting(bool waiting) { waited_ = waiting; }
 
@@ -86,8 +124,12 @@ class Placing {
   [[nodiscard]] TimePoint last_call() const { return last_call_; }
 
  private:
+  static constexpr Nanoseconds kNews = std::chrono::seconds(1);  // kvd design
+
   [[nodiscard]] Known follow(const Schedule::Request& told, const Known* before, const Slo& goal,
                              TimePoint now);
+  void end_waits(const Schedule::Request& told, const Known* before, Known& known, TimePoint now);
+  void gone(const Known& known, TimePoint now);
   void measure_step(const Schedule& told);
   void measure_pace(std::int64_t tokens, TimePoint now);
   void count_passed(const Schedule& told);
@@ -96,8 +138,9 @@ class Placing {
   std::vector<std::uint32_t> place_;    ///< of each, in known_
   std::vector<Known> known_, before_;   ///< by id; as of the last call, and of the one before
   std::vector<std::uint32_t> came_in_;  ///< of the call, prompts that have begun since the last one
-  planner::FittedLine decode_{0.98};    ///< time of iterations without prefill, over their decodes
-  planner::FittedLine prefill_{0.97};   ///< what prefill adds to one, over its prompt tokens
+  std::vector<Interval> over_;
+  planner::FittedLine decode_{0.98};   ///< time of iterations without prefill, over their decodes
+  planner::FittedLine prefill_{0.97};  ///< what prefill adds to one, over its prompt tokens
   planner::LengthPredictor lengths_;
   RecentMean lateness_;
   double tokens_per_s_ = 0;
@@ -110,5 +153,17 @@ class Placing {
   TimePoint last_call_{0};
   Nanoseconds drift_{0};  ///< of the engine's clock behind ours since the last call
 };
+
+template <class F>
+void Placing::each_late(TimePoint now, F visit) {
+  if (!is_news(now)) return;
+  for (Known& known : known_) {
+    if (known.late || known.let_in || known.state == Schedule::State::kRunning) continue;
+    const std::optional<TimePoint> passes = known.goal_passes();
+    if (!passes || now <= *passes) continue;
+    known.late = true;
+    visit(known);
+  }
+}
 
 }  // namespace kvd::core

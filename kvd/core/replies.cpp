@@ -54,6 +54,7 @@ Hold Replies::hold_or_none(Session& session, Request& request, Tokens tokens, bo
 
 void Replies::grant(Session& session, Request& request, Tokens tokens, Draft& next) {
   const bool prefill = begins_with_prompt(request);
+  if (request.progress.last_iteration == 0) lateness_.entered(request);
   if (prefill) session.iterations.granted_prefill += tokens;
   const std::uint64_t iteration = session.iterations.granted + 1;
   const std::uint32_t through = streams_.add_fetches(request, iteration, next.streams);

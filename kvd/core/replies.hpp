@@ -18,6 +18,7 @@ class Replies {
       : context_(ground.context),
         store_(ground.store),
         requests_(ground.requests),
+        lateness_(ground.lateness),
         streams_(streams) {}
 
   /// Grants the next iteration and publishes its table.
@@ -46,6 +47,7 @@ class Replies {
   Context& context_;
   store::Store& store_;
   Requests& requests_;
+  Lateness& lateness_;
   Streams& streams_;
 };
 

@@ -83,16 +83,8 @@ void Reports::take_report(Session& session, Request& request, const StepReport& 
     context_.counters.tokens += static_cast<std::uint64_t>(made.value);
     requests_.progressed(session.id, session.info.domain);
     if (request.progress.tokens >= request.goal.prompt) {
-      const bool first = !request.times.has_token;
-      const Nanoseconds gap =
-          context_.now - (first ? request.times.arrived : request.times.last_token);
-      const bool met = gap <= (first ? request.goal.slo.ttft : request.goal.slo.tbt);
-      Counters::Intervals& intervals = first ? context_.counters.ttft : context_.counters.tbt;
-      ++(met ? intervals.met : intervals.missed);
-      if (first) request.times.first_token = context_.now;
+      const bool first = lateness_.made(request);
       count_deposit(request, first ? Tokens(1) : made);
-      request.times.has_token = true;
-      request.times.last_token = context_.now;
       request.phase = Phase::kDecode;
       // Its layers are in DRAM but for the last ones: it comes back whole.
       if (request.layerwise && !request.leaving) {

@@ -15,6 +15,7 @@ class Reports {
         store_(ground.store),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
+        lateness_(ground.lateness),
         memory_(ground.memory),
         copies_(copies) {}
 
@@ -31,6 +32,7 @@ class Reports {
   store::Store& store_;
   Requests& requests_;
   Knowledge& knowledge_;
+  Lateness& lateness_;
   RequestMemory& memory_;
   DramCopies& copies_;
 };

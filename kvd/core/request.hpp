@@ -63,6 +63,7 @@ struct Goal {
   Tokens prompt;
   Tokens max_new;
   Slo slo;
+  std::uint8_t slo_class = 0;  ///< place in Totals::services
   std::optional<PredictedLength> predicted;
 };
 
@@ -94,6 +95,9 @@ struct Times {
   bool has_token = false;
   std::optional<TokenDeposit<Nanoseconds>> deposit;  ///< from the first token on
   TimePoint run_since{0};
+  bool late = false;  ///< the goal of its next token has passed, which is counted
+  /// Where it stands among those whose goals pass (requests.hpp).
+  std::optional<TimePoint> watched;
 };
 
 /// Its place among the others.
@@ -223,6 +227,12 @@ struct Request {
   [[nodiscard]] Tokens answer() const {
     return times.has_token ? progress.tokens - goal.prompt + Tokens(1) : Tokens(0);
   }
+  /// When its next token is late; none: it owes none.
+  [[nodiscard]] std::optional<TimePoint> goal_passes() const {
+    if (!times.has_token) return times.arrived + std::min(goal.slo.ttft, kLongestGoal);
+    if (answer() >= goal.max_new) return std::nullopt;
+    return times.last_token + std::min(goal.slo.tbt, kLongestGoal);
+  }
   /// All its blocks are in HBM.
   [[nodiscard]] bool complete() const {
     return table.arriving() == 0 && layers.staging.empty() && table.all_in(Tier::kHbm);
@@ -234,6 +244,13 @@ struct Request {
   }
 };
 
+/// In the order in which their goals pass.
+struct ByGoal {
+  bool operator()(const Request* a, const Request* b) const {
+    return a->times.watched != b->times.watched ? a->times.watched < b->times.watched
+                                                : a->key < b->key;
+  }
+};
 /// In the order in which they came.
 struct ByArrival {
   bool operator()(const Request* a, const Request* b) const {

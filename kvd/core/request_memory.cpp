@@ -205,6 +205,7 @@ void RequestMemory::end(Request& request) {
   release_slots(request, std::move(slots[0]));
   session.plan.ended_since_pause = true;
   requests_.progressed(session.id, session.info.domain);
+  lateness_.ended(request);
   requests_.end(request);
 }
 

@@ -6,6 +6,7 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/result.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "kvd/core/lateness.hpp"
 #include "kvd/core/prefixes.hpp"
 #include "kvd/core/requests.hpp"
 #include "kvd/store/store.hpp"
@@ -20,8 +21,8 @@ namespace kvd::core {
 /// Owner: control thread. Cost: O(blocks) of the request, as said per call less.
 class RequestMemory {
  public:
-  RequestMemory(store::Store& store, Requests& requests, Prefixes& prefixes)
-      : store_(store), requests_(requests), prefixes_(prefixes) {}
+  RequestMemory(store::Store& store, Requests& requests, Lateness& lateness, Prefixes& prefixes)
+      : store_(store), requests_(requests), lateness_(lateness), prefixes_(prefixes) {}
 
   /// Visits the HBM slots of its blocks and its staging.
   template <class F>
@@ -70,6 +71,7 @@ class RequestMemory {
 
   store::Store& store_;
   Requests& requests_;
+  Lateness& lateness_;
   Prefixes& prefixes_;
 };
 

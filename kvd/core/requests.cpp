@@ -118,6 +118,7 @@ Request& Requests::add(Request request) {
   added.session = &sessions_.at(added.key.engine);
   kept_.add(added.session->info.domain, bytes_of(added).value);
   enlist(added);
+  watch(added);
   return added;
 }
 
@@ -125,7 +126,32 @@ void Requests::end(const Request& request) {
   const auto found = requests_.find(RequestKey(request.key));
   kept_.add(found->second.session->info.domain, -bytes_of(found->second).value);
   delist(found->second);
+  if (found->second.times.watched) watched_.erase(&found->second);
   requests_.erase(found);
+}
+
+// One that stands before where it belongs moves once it is looked at: so most tokens cost nothing.
+void Requests::watch(Request& request) {
+  std::optional<TimePoint>& watched = request.times.watched;
+  const std::optional<TimePoint> passes = request.goal_passes();
+  if (watched && (!passes || *watched <= *passes)) return;
+  if (watched) watched_.erase(&request);
+  watched = passes;
+  if (watched) watched_.insert(&request);
+}
+
+Request* Requests::next_late(TimePoint now, std::size_t& looks) {
+  while (looks > 0 && !watched_.empty()) {
+    Request* request = *watched_.begin();
+    if (now <= *request->times.watched) return nullptr;
+    --looks;
+    watched_.erase(watched_.begin());
+    request->times.watched.reset();
+    const std::optional<TimePoint> passes = request->goal_passes();
+    if (passes && now > *passes) return request;
+    watch(*request);
+  }
+  return nullptr;
 }
 
 void Requests::progressed(EngineId engine, DomainId domain) {
@@ -207,7 +233,10 @@ std::string Requests::validate() const {
   for (const auto& [id, session] : sessions_) {
     Bytes& of_domain = bytes_kept[session.info.domain];
     of_domain += session.leases.kept;
-    for (const Request* r : session.active) of_domain += bytes_of(*r);
+    for (Request* r : session.active) {
+      of_domain += bytes_of(*r);
+      if (r->times.watched.has_value() != watched_.contains(r)) return "a goal is not watched";
+    }
     Line line;
     std::vector<Request*> inside;
     for (Request* r : session.active) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 
@@ -63,6 +64,11 @@ class Requests {
   void requeue(Request& request);
   void make_claim(Request& request);
   void drop_claim(Request& request);
+  /// Its goal is looked at once it may have passed.
+  void watch(Request& request);
+  /// The first whose goal has passed, which is not looked at again before watch(); null: none.
+  /// `looks` counts down those that were looked at, and ends at none.
+  [[nodiscard]] Request* next_late(TimePoint now, std::size_t& looks);
   /// Somebody got on: of the engine, or, where it is gone, of the domain.
   void progressed(EngineId engine, DomainId domain);
 
@@ -89,6 +95,7 @@ class Requests {
   std::map<EngineId, Session> sessions_;
   std::map<RequestKey, Request> requests_;
   std::map<DomainId, Domain> domains_;
+  std::set<Request*, ByGoal> watched_;
   FairShares<DomainId> kept_;  ///< in bytes
   std::uint64_t last_claim_ = 0;
   std::uint64_t last_progress_ = 0;

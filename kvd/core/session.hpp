@@ -7,6 +7,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
@@ -172,9 +174,34 @@ struct Costs {
   planner::LoadMemory load;           ///< whether the last prefix that DRAM had was loaded
 };
 
+/// How the engine's requests are served, by class. They become series of metrics, so they are few:
+/// the last place is for all that find none.
+class ClassServices {
+ public:
+  static constexpr std::size_t kMost = 8;
+
+  /// `own`: the class of requests that name none; its place is the first.
+  explicit ClassServices(std::string own = {}) : all_(1) { all_[0].name = std::move(own); }
+
+  [[nodiscard]] std::uint8_t place_of(std::string_view name) {
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      if (all_[i].name == name || i + 1 == kMost) return static_cast<std::uint8_t>(i);
+    }
+    const auto place = static_cast<std::uint8_t>(all_.size());
+    all_.emplace_back().name = place + 1 == kMost ? kOtherClasses : name;
+    return place;
+  }
+  [[nodiscard]] ClassService& operator[](std::uint8_t place) { return all_[place]; }
+  [[nodiscard]] const std::vector<ClassService>& all() const { return all_; }
+
+ private:
+  std::vector<ClassService> all_;
+};
+
 /// Since it attached.
 struct Totals {
   std::uint64_t steps = 0, rotations_in = 0, rotations_out = 0, tokens = 0;
+  ClassServices services{};
 };
 
 /// An engine's session: of one process, or of all ranks of a tensor-parallel group.

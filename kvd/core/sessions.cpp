@@ -11,10 +11,12 @@ namespace kvd::core {
 Result<AttachGrant> Sessions::attach(const Attach& attach) {
   KVD_TRY(drains_.takes_engines());
   KVD_TRY(check_devices(attach));
-  const Bytes kept = attach.kept + Bytes(std::int64_t{2} * sizeof(Session));
+  const Bytes kept =
+      attach.kept + Bytes(std::int64_t{2} * sizeof(Session)) + ClassServices::kMost * kKiB;
   KVD_TRY(requests_.may_keep(attach.domain, kept));
   Session session;
   session.info = attach;
+  session.totals.services = ClassServices(attach.slo_class);
   session.life.attached = session.life.last_beat = context_.now;
   if (attach.model_class) {
     const ModelClass& shape = *attach.model_class;

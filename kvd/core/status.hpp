@@ -9,6 +9,7 @@
 
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
+#include "ipc/vocabulary/wait_reason.hpp"
 #include "kvd/core/inputs.hpp"
 #include "kvd/core/tuning.hpp"
 #include "kvd/pool/tier_pool.hpp"
@@ -36,7 +37,16 @@ struct RequestStatus {
   std::int64_t max_new_tokens = 0;
   Bytes hbm;
   Bytes dram;
-  double vlt_s = 0;             ///< at the last decision
+  double vlt_s = 0;
+  struct Goals {
+    std::uint8_t slo_class = 0;  ///< place in EngineStatus::Service::classes
+    bool next = false;           ///< its first token is there: the one between tokens counts
+    double ttft_s = 0;
+    double tbt_s = 0;
+    /// Since the goal of its next token passed; negative: until it does. None: it owes none.
+    std::optional<double> late_s;
+  } goals;
+  WaitReason waits_for = WaitReason::kNone;
   std::uint64_t rotations = 0;  ///< times swapped out
   std::uint32_t skips = 0;
   double age_s = 0;
@@ -77,6 +87,48 @@ struct CacheStatus {
   std::uint32_t block_tokens = 0;
 };
 
+/// How often a value fell into (bound before, bound], the last place for what is above all bounds.
+struct Distribution {
+  std::span<const double> bounds;
+  std::vector<std::uint64_t> counts = std::vector<std::uint64_t>(bounds.size() + 1);
+  double sum = 0;
+
+  void add(double value, std::uint64_t times = 1) {
+    const auto bound = std::lower_bound(bounds.begin(), bounds.end(), value);
+    counts[static_cast<std::size_t>(bound - bounds.begin())] += times;
+    sum += value * static_cast<double>(times);
+  }
+};
+inline constexpr double kVltBounds[] = {0, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60};  // seconds
+inline constexpr double kDepositBounds[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256};
+inline constexpr double kScheduleBounds[] = {0.00001, 0.00002, 0.00005, 0.0001, 0.0002,
+                                             0.0005,  0.001,   0.002,   0.01};  // seconds
+inline constexpr double kWaitBounds[] = {0.01, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300};
+inline constexpr double kTbtBounds[] = {0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5, 30};
+
+/// Tokens that came in time, and those whose goal passed.
+struct Intervals {
+  std::uint64_t met = 0, missed = 0;
+};
+
+/// How requests of one class of an engine are served, since the engine attached.
+struct ClassService {
+  std::string name;  ///< of the class, or kOwnGoals, or kOtherClasses
+  Intervals ttft, tbt;
+  Distribution wait_s{kWaitBounds};  ///< until the first iteration, or the end without one
+  Distribution ttft_s{kWaitBounds};
+  Distribution tbt_s{kTbtBounds};
+  /// What requests have waited that wait now: the longest of them, and the most goals of its own.
+  struct Oldest {
+    double wait_s = 0;
+    double goals = 0;
+  } oldest{};
+};
+/// In place of a class, of requests that say their goals themselves.
+inline constexpr const char* kOwnGoals = "(own)";
+/// The same of all classes for which there is no place.
+inline constexpr const char* kOtherClasses = "(other)";
+
 struct EngineStatus {
   EngineId id;
   std::string name;
@@ -106,8 +158,9 @@ struct EngineStatus {
   Bytes orphaned;            ///< regions of an earlier daemon it still maps
   std::uint64_t tokens = 0;  ///< tokens whose KV it reported
   struct Service {
-    double idle_s = 0;                 ///< since its last step or heartbeat
-    std::optional<DrainStatus> drain;  ///< none: it gets whatever it asks for
+    double idle_s = 0;                    ///< since its last step or heartbeat
+    std::optional<DrainStatus> drain;     ///< none: it gets whatever it asks for
+    std::vector<ClassService> classes{};  ///< of its requests, at level 3
   } service;
   struct Kv {
     Bytes token_bytes;  ///< of all layers and ranks; none: level 1
@@ -116,23 +169,6 @@ struct EngineStatus {
     std::vector<CacheStatus> caches{};  ///< of blocks that it places itself
   } kv;
 };
-
-/// How often a value fell into (bound before, bound], the last place for what is above all bounds.
-struct Distribution {
-  std::span<const double> bounds;
-  std::vector<std::uint64_t> counts = std::vector<std::uint64_t>(bounds.size() + 1);
-  double sum = 0;
-
-  void add(double value) {
-    const auto bound = std::lower_bound(bounds.begin(), bounds.end(), value);
-    ++counts[static_cast<std::size_t>(bound - bounds.begin())];
-    sum += value;
-  }
-};
-inline constexpr double kVltBounds[] = {0, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60};  // seconds
-inline constexpr double kDepositBounds[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256};
-inline constexpr double kScheduleBounds[] = {0.00001, 0.00002, 0.00005, 0.0001, 0.0002,
-                                             0.0005,  0.001,   0.002,   0.01};  // seconds
 
 /// Blocks (of all layer groups) that an earlier daemon left and that are of no use.
 struct KeptDrops {
@@ -182,9 +218,7 @@ struct Counters {
   } schedule;
   std::uint64_t stale_commands = 0;  ///< refused for key, generation or sequence
   std::uint64_t attach_paused = 0;   ///< attaching waited for a free descriptor
-  struct Intervals {
-    std::uint64_t met = 0, missed = 0;
-  } ttft, tbt;
+  Intervals ttft, tbt;
   struct Prefixes {
     std::uint64_t prompts = 0;             ///< that began, and whose content was told
     std::uint64_t asked = 0;               ///< their tokens

@@ -8,6 +8,48 @@
 
 namespace kvd::core {
 
+namespace {
+
+planner::RotationRequest as_seen(const Request& request) {
+  planner::RotationRequest seen;
+  const bool out = !request.runs() && !request.waits();
+  seen.state = request.runs() ? planner::RequestState::kRunning
+               : out          ? planner::RequestState::kRotary
+                              : planner::RequestState::kWaiting;
+  seen.t_arr = request.times.arrived;
+  seen.t_run = request.times.run_since;
+  if (request.times.has_token) seen.t_last = request.times.last_token;
+  seen.ttft_slo = request.goal.slo.ttft;
+  seen.tbt_slo = request.goal.slo.tbt;
+  return seen;
+}
+
+planner::RotationRequest as_seen(const Placing::Known& known) {
+  planner::RotationRequest seen;
+  const bool begun = known.generated > Tokens(0);
+  const bool runs = known.let_in || known.state == Schedule::State::kRunning;
+  seen.state = runs    ? planner::RequestState::kRunning
+               : begun ? planner::RequestState::kRotary
+                       : planner::RequestState::kWaiting;
+  seen.t_arr = known.arrived;
+  seen.t_run = known.in_since;
+  if (begun) seen.t_last = known.last_token;
+  seen.ttft_slo = known.goal.ttft;
+  seen.tbt_slo = known.goal.tbt;
+  return seen;
+}
+
+/// What it has waited, if it waits.
+void add_wait(const RequestStatus::Goals& goals, WaitReason reason, ClassService::Oldest& oldest) {
+  if (reason == WaitReason::kNone || !goals.late_s) return;
+  const double goal_s = goals.next ? goals.tbt_s : goals.ttft_s;
+  const double wait_s = *goals.late_s + goal_s;
+  oldest.wait_s = std::max(oldest.wait_s, wait_s);
+  if (goal_s > 0) oldest.goals = std::max(oldest.goals, wait_s / goal_s);
+}
+
+}  // namespace
+
 void StatusBuilder::add_inputs(ControllerStatus& out) {
   std::map<Share, std::string> names;
   for (auto& [id, session] : requests_.sessions()) {
@@ -65,7 +107,9 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   e.rotations.in = session.totals.rotations_in;
   e.rotations.out = session.totals.rotations_out;
   e.tokens = session.totals.tokens;
-  if (const Placing* placing = placed_.find(session.id)) {
+  const Placing* placing = placed_.find(session.id);
+  if (session.class_id || placing) e.service.classes = session.totals.services.all();
+  if (placing) {
     e.level = {3, true};
     e.steps = placing->totals().calls;
     e.rotations.in = placing->totals().returned;
@@ -87,7 +131,14 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   return e;
 }
 
-RequestStatus StatusBuilder::request_status(const Request& request) const {
+RequestStatus::Goals StatusBuilder::goals_of(const Slo& slo, std::uint8_t slo_class, bool next,
+                                             std::optional<TimePoint> passes) const {
+  RequestStatus::Goals goals{slo_class, next, to_seconds(slo.ttft), to_seconds(slo.tbt), {}};
+  if (passes) goals.late_s = to_seconds(context_.now - *passes);
+  return goals;
+}
+
+RequestStatus StatusBuilder::request_status(const Request& request, const Waits& waits) const {
   RequestStatus r;
   r.key = request.key;
   r.state = request.state();
@@ -96,7 +147,11 @@ RequestStatus StatusBuilder::request_status(const Request& request) const {
   r.max_new_tokens = request.goal.max_new.value;
   r.hbm = memory_.hbm_bytes(request);
   r.dram = requests_.session_of(request).shape.slot_bytes() * request.dram_slots();
-  r.vlt_s = request.order.vlt_s;
+  r.vlt_s =
+      virtual_lag(as_seen(request), planner::Seconds(context_.now), context_.rotation_config());
+  r.goals = goals_of(request.goal.slo, request.goal.slo_class, request.times.has_token,
+                     request.goal_passes());
+  r.waits_for = waits.of(request);
   r.rotations = request.order.rotations;
   r.skips = request.order.skips;
   r.age_s = to_seconds(context_.now - request.times.arrived);
@@ -105,20 +160,24 @@ RequestStatus StatusBuilder::request_status(const Request& request) const {
 }
 
 // Its blocks are a region's, or wherever its engine keeps them.
-RequestStatus StatusBuilder::placed_status(EngineId engine, const Placing::Known& known) const {
+RequestStatus StatusBuilder::placed_status(const Session& session, const Placing& placing,
+                                           const Placing::Known& known) const {
   RequestStatus r;
-  r.key = {engine, known.id};
-  switch (known.state) {
-    case Schedule::State::kWaiting:
-      r.state = RequestState::kWaiting;
-      break;
-    case Schedule::State::kParked:
-      r.state = RequestState::kRotary;
-      break;
-    case Schedule::State::kRunning:
-      r.state = known.generated == Tokens(0) ? RequestState::kPrefill : RequestState::kRunning;
-      break;
+  r.key = {session.id, known.id};
+  const bool begun = known.generated > Tokens(0);
+  const bool runs = known.let_in || known.state == Schedule::State::kRunning;
+  if (runs) {
+    r.state = begun ? RequestState::kRunning : RequestState::kPrefill;
+  } else {
+    r.state =
+        known.state == Schedule::State::kParked ? RequestState::kRotary : RequestState::kWaiting;
   }
+  // Nobody tells of the tokens of those that run, nor who has gone, while nobody waits.
+  const bool told = !runs && placing.is_news(context_.now);
+  r.goals = goals_of(known.goal, known.slo_class, begun, told ? known.goal_passes() : std::nullopt);
+  r.vlt_s = virtual_lag(as_seen(known), planner::Seconds(context_.now), context_.rotation_config());
+  r.waits_for = session.life.responsive ? known.waits_for : WaitReason::kSilent;
+  if (session.life.responsive && !runs && !told) r.waits_for = WaitReason::kStep;
   r.prompt_tokens = known.prompt.value;
   r.tokens = known.computed.value;
   r.max_new_tokens = known.max_new.value;
@@ -182,25 +241,34 @@ ControllerStatus StatusBuilder::build() {
     if (session.streaming) out.plans.push_back(plan_status(session));
     out.orphaned += session.info.orphaned;
   }
+  add_inputs(out);
+  add_requests(out, engines);
+  for (auto& [id, engine] : engines) out.engines.push_back(std::move(engine));
+  return out;
+}
+
+void StatusBuilder::add_requests(ControllerStatus& out, std::map<EngineId, EngineStatus>& engines) {
+  const auto add = [&](EngineStatus& engine, const RequestStatus& r) {
+    add_wait(r.goals, r.waits_for, engine.service.classes.at(r.goals.slo_class).oldest);
+    ++engine.requests;
+    out.requests.push_back(r);
+  };
+  const Waits waits(ground_, out.rotation_inputs);
   for (const auto& [key, request] : requests_.all()) {
-    const RequestStatus r = request_status(request);
+    const RequestStatus r = request_status(request, waits);
     EngineStatus& engine = engines[key.engine];
     engine.hbm += r.hbm;
     engine.dram += r.dram;
-    ++engine.requests;
-    out.requests.push_back(r);
+    add(engine, r);
   }
   for (auto& [id, engine] : engines) {
     const Placing* placing = placed_.find(id);
     if (!placing) continue;
+    const Session& session = requests_.sessions().at(id);
     for (const Placing::Known& known : placing->all()) {
-      out.requests.push_back(placed_status(id, known));
+      add(engine, placed_status(session, *placing, known));
     }
-    engine.requests = static_cast<std::uint32_t>(placing->all().size());
   }
-  for (auto& [id, engine] : engines) out.engines.push_back(std::move(engine));
-  add_inputs(out);
-  return out;
 }
 
 }  // namespace kvd::core

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <optional>
+
 #include "kvd/core/admission.hpp"
 #include "kvd/core/engine_placed.hpp"
 #include "kvd/core/ground.hpp"
@@ -7,6 +11,7 @@
 #include "kvd/core/regions.hpp"
 #include "kvd/core/rotation.hpp"
 #include "kvd/core/status.hpp"
+#include "kvd/core/waits.hpp"
 
 namespace kvd::core {
 
@@ -17,7 +22,8 @@ class StatusBuilder {
  public:
   StatusBuilder(Ground& ground, Regions& regions, LayerPlans& plans, Admission& admission,
                 Rotation& rotation, const EnginePlaced& placed)
-      : context_(ground.context),
+      : ground_(ground),
+        context_(ground.context),
         store_(ground.store),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
@@ -34,13 +40,18 @@ class StatusBuilder {
   [[nodiscard]] ControllerStatus build();
 
  private:
+  void add_requests(ControllerStatus& out, std::map<EngineId, EngineStatus>& engines);
   void add_inputs(ControllerStatus& out);
   [[nodiscard]] DeviceStatus device_status(DeviceId device) const;
   [[nodiscard]] EngineStatus engine_status(const Session& session) const;
-  [[nodiscard]] RequestStatus request_status(const Request& request) const;
-  [[nodiscard]] RequestStatus placed_status(EngineId engine, const Placing::Known& known) const;
+  [[nodiscard]] RequestStatus request_status(const Request& request, const Waits& waits) const;
+  [[nodiscard]] RequestStatus placed_status(const Session& session, const Placing& placing,
+                                            const Placing::Known& known) const;
   [[nodiscard]] PlanStatus plan_status(const Session& session) const;
+  [[nodiscard]] RequestStatus::Goals goals_of(const Slo& slo, std::uint8_t slo_class, bool next,
+                                              std::optional<TimePoint> passes) const;
 
+  Ground& ground_;
   Context& context_;
   store::Store& store_;
   Requests& requests_;

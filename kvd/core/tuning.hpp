@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -55,6 +56,8 @@ struct Slo {
   Nanoseconds tbt{100'000'000};
   Nanoseconds tpot{200'000'000};
 };
+/// Whoever says a longer one has as good as none.
+inline constexpr Nanoseconds kLongestGoal = std::chrono::hours(24 * 365);
 
 /// Everything that can be changed while the daemon runs; a change takes effect at the next step.
 /// Source: kvd/DESIGN.md "What operators see and change".

@@ -35,9 +35,10 @@ const std::vector<Room>& rooms() {
         // records
         "request", "session", "placing",
         // what all parts stand on
-        "fair_grants", "context", "requests", "classes", "region_copies", "spaces", "knowledge",
-        "budget", "cache_copies", "disk_classes", "disk_cache", "disk_cache_reads", "engine_caches",
-        "engine_caches_disk", "keeping", "prefixes", "request_memory", "drains", "ground",
+        "fair_grants", "context", "requests", "classes", "region_copies", "spaces", "lateness",
+        "knowledge", "budget", "cache_copies", "disk_classes", "disk_cache", "disk_cache_reads",
+        "engine_caches", "engine_caches_disk", "keeping", "prefixes", "request_memory", "drains",
+        "ground",
         // who moves
         "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "skips", "promises",
         "regions",
@@ -47,7 +48,7 @@ const std::vector<Room>& rooms() {
         // what an engine says and hears
         "reports", "replies", "steps", "ranks", "sessions", "commands",
         // all of them
-        "parts", "status_builder", "controller"}},
+        "parts", "waits", "status_builder", "controller"}},
   };
   return kRooms;
 }

@@ -171,13 +171,19 @@ void visit(A& a, core::CacheStatus& c) {
   all(a, c.model, c.block_bytes, c.block_tokens);
 }
 
+/// Its distributions go along as samples.
+template <class A>
+void visit(A& a, core::ClassService& s) {
+  all(a, s.name, s.ttft, s.tbt, s.oldest);
+}
+
 template <class A>
 void visit(A& a, core::EngineStatus& e) {
-  static_assert(sizeof(core::EngineStatus) == 296, "send a new field, too");
+  static_assert(sizeof(core::EngineStatus) == 320, "send a new field, too");
   all(a, e.id, e.name, e.domain, e.pid, e.uid, e.generation, e.level, e.ranks.count,
       e.ranks.devices, e.responsive, e.dying, e.region, e.hbm, e.dram, e.requests, e.steps,
       e.rotations, e.orphaned, e.tokens, e.service.idle_s, e.service.drain, e.kv.token_bytes,
-      e.kv.prefill_token_s, e.kv.caches);
+      e.kv.prefill_token_s, e.kv.caches, e.service.classes);
 }
 
 template <class A>

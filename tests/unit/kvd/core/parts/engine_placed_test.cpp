@@ -460,7 +460,7 @@ TEST_F(EnginePlacedTest, WhatIsKnownOfASessionGoesWithIt) {
   ASSERT_NE(sut.find(session.id), nullptr);
   const EngineId id = session.id;
   ground.requests.sessions().erase(id);
-  sut.forget_ended();
+  sut.watch();
   EXPECT_EQ(sut.find(id), nullptr);
 }
 

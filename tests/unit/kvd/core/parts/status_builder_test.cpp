@@ -60,6 +60,26 @@ TEST_F(StatusBuilderTest, TellsAgesFromTheClock) {
   EXPECT_DOUBLE_EQ(status.engines.at(0).service.idle_s, 2) << "the later of step and beat counts";
 }
 
+TEST_F(StatusBuilderTest, TellsHowLateEachIsByTheClock) {
+  Session& session = attach();
+  session.totals.services = ClassServices("chat");
+  Request& waits = submit(session, 4, 4);
+  waits.goal.slo.ttft = seconds(5);
+  ground.requests.at(waits.key).verdict = Verdict::kHeldBack;  // no policy is asked about it
+  pass(seconds(12));
+  const ControllerStatus status = build();
+  const RequestStatus& seen = status.requests.at(0);
+  EXPECT_GT(seen.vlt_s, 0) << "though it was in no decision";
+  EXPECT_FALSE(seen.goals.next);
+  EXPECT_EQ(seen.goals.ttft_s, 5);
+  EXPECT_EQ(seen.goals.late_s, 7.0);
+  EXPECT_EQ(seen.waits_for, WaitReason::kHeldBack);
+  const ClassService& service = status.engines.at(0).service.classes.at(0);
+  EXPECT_EQ(service.name, "chat");
+  EXPECT_DOUBLE_EQ(service.oldest.wait_s, 12);
+  EXPECT_DOUBLE_EQ(service.oldest.goals, 2.4);
+}
+
 TEST_F(StatusBuilderTest, ShowsThePlanOfAnEngineThatStreams) {
   Session& session = attach();
   Request& planned = running(session, 4);
