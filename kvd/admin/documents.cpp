@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 
+#include "ipc/vocabulary/wait_reason.hpp"
 #include "kvd/admin/json.hpp"
 
 namespace kvd::admin {
@@ -11,6 +12,10 @@ namespace {
 
 using core::ControllerStatus;
 using core::Counters;
+
+Json intervals_json(const core::Intervals& counts) {
+  return {{"met", counts.met}, {"missed", counts.missed}};
+}
 
 Json both(const std::uint64_t (&values)[2]) { return {{"h2d", values[0]}, {"d2h", values[1]}}; }
 
@@ -60,8 +65,8 @@ Json counters_json(const Counters& c) {
           {"engines_attached", c.engines_attached},
           {"engines_died", c.engines_died},
           {"commands_refused", c.stale_commands},
-          {"ttft", {{"met", c.ttft.met}, {"missed", c.ttft.missed}}},
-          {"tbt", {{"met", c.tbt.met}, {"missed", c.tbt.missed}}}};
+          {"ttft", intervals_json(c.ttft)},
+          {"tbt", intervals_json(c.tbt)}};
 }
 
 Json gpu_json(const std::optional<GpuInfo>& gpu) {
@@ -165,7 +170,21 @@ Json requests_by_state(const ControllerStatus& status) {
   return out;
 }
 
+/// Null: requests that say their goals themselves.
+Json class_json(const std::string& name) { return name == core::kOwnGoals ? Json() : Json(name); }
+
+Json service_json(const core::ClassService& service) {
+  return {{"class", class_json(service.name)},
+          {"ttft", intervals_json(service.ttft)},
+          {"tbt", intervals_json(service.tbt)},
+          {"oldest_wait_s", service.oldest.wait_s},
+          {"oldest_wait_goals", service.oldest.goals}};
+}
+
 Json engine_json(const core::EngineStatus& e) {
+  Json classes = Json::array();
+  for (const core::ClassService& service : e.service.classes)
+    classes.push_back(service_json(service));
   Json devices = Json::array();
   for (const DeviceId device : e.ranks.devices) devices.push_back(device.value);
   const char* state = e.dying           ? "dying"
@@ -194,6 +213,7 @@ Json engine_json(const core::EngineStatus& e) {
           {"tokens", e.tokens},
           {"rotations_out", e.rotations.out},
           {"rotations_in", e.rotations.in},
+          {"classes", std::move(classes)},
           {"idle_s", e.service.idle_s}};
 }
 
@@ -239,7 +259,9 @@ std::size_t layer_groups(const ControllerStatus& status, EngineId engine) {
   return 0;
 }
 
-Json request_json(const core::RequestStatus& r, const Json& deposit) {
+Json request_json(const core::RequestStatus& r, Json slo_class, Json deposit) {
+  const auto& goals = r.goals;
+  const bool owes = goals.late_s.has_value();
   return {{"engine", r.key.engine.value},
           {"request", r.key.request.value},
           {"state", core::name(r.state)},
@@ -248,8 +270,14 @@ Json request_json(const core::RequestStatus& r, const Json& deposit) {
           {"max_new_tokens", r.max_new_tokens},
           {"hbm_bytes", r.hbm.value},
           {"dram_bytes", r.dram.value},
+          {"class", std::move(slo_class)},
+          {"ttft_goal_s", goals.ttft_s},
+          {"tbt_goal_s", goals.tbt_s},
+          {"awaits", owes ? Json(goals.next ? "tbt" : "ttft") : Json()},
+          {"late_s", owes ? Json(*goals.late_s) : Json()},
+          {"waits_for", r.waits_for == WaitReason::kNone ? Json() : Json(name(r.waits_for))},
           {"vlt_s", r.vlt_s},
-          {"deposit_tokens", deposit},
+          {"deposit_tokens", std::move(deposit)},
           {"rotations", r.rotations},
           {"skips", r.skips},
           {"promised", r.promised},
@@ -371,10 +399,19 @@ std::string engines_document(const ControllerStatus& status) {
 std::string requests_document(const ControllerStatus& status) {
   Json requests = Json::array();
   const auto known = deposits(status);
+  std::map<EngineId, const std::vector<core::ClassService>*> services;
+  for (const core::EngineStatus& engine : status.engines)
+    services[engine.id] = &engine.service.classes;
+  const auto class_of = [&](const core::RequestStatus& request) {
+    const auto found = services.find(request.key.engine);
+    const std::size_t place = request.goals.slo_class;
+    const bool has = found != services.end() && place < found->second->size();
+    return has ? class_json((*found->second)[place].name) : Json();
+  };
   for (const auto& request : status.requests) {
     const auto deposit = known.find(request.key);
-    requests.push_back(
-        request_json(request, deposit == known.end() ? Json() : Json(deposit->second)));
+    requests.push_back(request_json(request, class_of(request),
+                                    deposit == known.end() ? Json() : Json(deposit->second)));
   }
   return to_text({{"requests", std::move(requests)}});
 }

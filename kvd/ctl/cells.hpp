@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "ipc/vocabulary/wait_reason.hpp"
 #include "kvd/ctl/table.hpp"
 
 /// Values of the admin interface's documents as text for a terminal.
@@ -23,6 +25,38 @@ using Json = nlohmann::ordered_json;
 }
 [[nodiscard]] inline std::string seconds(const Json& value) {
   return seconds_text(value.get<double>());
+}
+
+/// "97.5 %" of what met and missed a goal.
+[[nodiscard]] inline std::string attainment(double met, double missed, const char* none) {
+  if (met + missed == 0) return none;
+  char out[32];
+  std::snprintf(out, sizeof out, "%.1f %%", 100 * met / (met + missed));
+  return out;
+}
+
+// These are of a request, where an older kvd tells none of them.
+
+[[nodiscard]] inline std::string slo_class(const Json& request) {
+  if (!request.contains("class")) return "-";
+  return request.at("class").is_null() ? "own goals" : text(request.at("class"));
+}
+/// "ttft 5 s": the goal of its next token.
+[[nodiscard]] inline std::string goal(const Json& request) {
+  const Json awaits = request.value("awaits", Json());
+  if (awaits.is_null()) return "-";
+  const std::string of = text(awaits);
+  return of + " " + seconds(request.at(of + "_goal_s"));
+}
+/// How long ago that goal passed.
+[[nodiscard]] inline std::string late(const Json& request) {
+  const Json late_s = request.value("late_s", Json());
+  return late_s.is_null() || late_s.get<double>() <= 0 ? "-" : seconds(late_s);
+}
+/// Why it waits, in a sentence.
+[[nodiscard]] inline std::string why(const Json& request) {
+  const Json reason = request.value("waits_for", Json());
+  return reason.is_null() ? "-" : std::string(wait_sentence(text(reason)));
 }
 
 }  // namespace kvd::ctl::cells

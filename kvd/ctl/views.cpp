@@ -53,9 +53,7 @@ std::string attainment(const Json& goal) {
   const auto met = goal.at("met").get<double>();
   const auto all = met + goal.at("missed").get<double>();
   if (all == 0) return "none yet";
-  char out[32];
-  std::snprintf(out, sizeof out, "%.1f %%", 100 * met / all);
-  return std::string(out) + " of " + plain(all);
+  return cells::attainment(met, all - met, "") + " of " + plain(all);
 }
 
 /// What is true of the first device: of several, devices_view() tells of each.
@@ -144,13 +142,14 @@ std::string engines_view(const Json& document) {
 }
 
 std::string requests_view(const Json& document) {
-  Table table(
-      {"ENGINE", "REQUEST", "STATE", "PROMPT", "TOKENS", "HBM", "DRAM", "VLT", "ROTATIONS", "AGE"});
+  Table table({"ENGINE", "REQUEST", "CLASS", "STATE", "PROMPT", "TOKENS", "HBM", "DRAM", "VLT",
+               "ROTATIONS", "AGE", "GOAL", "LATE", "WHY IT WAITS"});
   for (const Json& r : document.at("requests")) {
-    table.add({text(r.at("engine")), text(r.at("request")), text(r.at("state")),
-               text(r.at("prompt_tokens")), text(r.at("tokens")), bytes(r.at("hbm_bytes")),
-               bytes(r.at("dram_bytes")), seconds(r.at("vlt_s")), text(r.at("rotations")),
-               seconds(r.at("age_s"))});
+    table.add({text(r.at("engine")), text(r.at("request")), cells::slo_class(r),
+               text(r.at("state")), text(r.at("prompt_tokens")), text(r.at("tokens")),
+               bytes(r.at("hbm_bytes")), bytes(r.at("dram_bytes")), seconds(r.at("vlt_s")),
+               text(r.at("rotations")), seconds(r.at("age_s")), cells::goal(r), cells::late(r),
+               cells::why(r)});
   }
   return table.rows() > 0 ? table.render() : "no requests\n";
 }

@@ -94,10 +94,19 @@ function showFlight(o) {
 function showEngines(o) {
   const past = new Map(before?.engines.engines.map((engine) => [engine.id, engine]) ?? []);
   const span = before ? o.now_s - before.now_s : 0;
+  const all = (classes, goal, key) => classes.reduce((sum, one) => sum + one[goal][key], 0);
+  const met = ({ classes }, goal) => {
+    const good = all(classes, goal, "met"), bad = all(classes, goal, "missed");
+    return good + bad > 0 ? percentText(good / (good + bad)) : "–";
+  };
+  const oldest = ({ classes }) => {
+    const wait = Math.max(0, ...classes.map((one) => one.oldest_wait_s));
+    return wait > 0 ? secondsText(wait) : "–";
+  };
   const rate = (engine, key) => (past.has(engine.id) && span > 0 ? countText((engine[key] - past.get(engine.id)[key]) / span) : "–");
-  fillTable(at("engines-table"), ["#id", "name", "domain", "state", "#level", "#requests", "#HBM", "#DRAM", "#regions", "#tokens/s", "#steps/s", "#rotated out", "#in", "#idle", "#pid"],
+  fillTable(at("engines-table"), ["#id", "name", "domain", "state", "#level", "#requests", "#HBM", "#DRAM", "#regions", "#tokens/s", "#steps/s", "#rotated out", "#in", "#TTFT met", "#TBT met", "#oldest wait", "#idle", "#pid"],
     o.engines.engines.map((e) => [e.id, e.name, e.domain, e.state, e.level, e.requests, bytesText(e.hbm_bytes), bytesText(e.dram_bytes), bytesText(e.region_bytes),
-      rate(e, "tokens"), rate(e, "steps"), e.rotations_out, e.rotations_in, secondsText(e.idle_s), e.pid]), "no engine is attached");
+      rate(e, "tokens"), rate(e, "steps"), e.rotations_out, e.rotations_in, met(e, "ttft"), met(e, "tbt"), oldest(e), secondsText(e.idle_s), e.pid]), "no engine is attached");
 }
 
 function showEvents(o) {

@@ -4,6 +4,9 @@ import { fillDetails } from "./tables.js";
 
 export const STATES = ["waiting", "prefill", "running", "swapping_out", "rotary", "swapping_in"];
 export const stateText = (state) => state.replace("_", " ");
+const goalText = (r) => (r.awaits ? `${r.awaits} ${secondsText(r[`${r.awaits}_goal_s`])}` : "–");
+const lateText = (r) => (r.late_s > 0 ? secondsText(r.late_s) : "–");
+const waitText = (r) => r.waits_for?.replace("_", " ") ?? "–";
 const SPAN_S = 60, HEAD = 22, LAG = 92, DEPOSIT = 92, MOST_ROW = 20, LEAST_ROW = 3, LABELLED = 12;
 
 export class TimeLine {
@@ -49,9 +52,10 @@ export class TimeLine {
       if (!entry.alive && entry.spans.length === 0) this.known.delete(key);
     }
     this.arrange();
-    fillDetails(this.details, ["engine", "#request", "state", "#prompt", "#tokens", "#HBM", "#DRAM", "#lag", "#deposit", "#rotations", "#age"],
-      () => this.rows.filter((row) => row.alive).map(({ request: r }) => [this.engineText(r.engine), r.request, stateText(r.state), r.prompt_tokens, r.tokens,
-        bytesText(r.hbm_bytes), bytesText(r.dram_bytes), secondsText(r.vlt_s), r.deposit_tokens ?? "–", r.rotations, secondsText(r.age_s)]), "no requests");
+    fillDetails(this.details, ["engine", "#request", "class", "state", "#prompt", "#tokens", "#HBM", "#DRAM", "#lag", "#deposit", "#rotations", "#age", "goal", "#late", "waits for"],
+      () => this.rows.filter((row) => row.alive).map(({ request: r }) => [this.engineText(r.engine), r.request, r.class ?? "own goals", stateText(r.state), r.prompt_tokens, r.tokens,
+        bytesText(r.hbm_bytes), bytesText(r.dram_bytes), secondsText(r.vlt_s), r.deposit_tokens ?? "–", r.rotations, secondsText(r.age_s),
+        goalText(r), lateText(r), waitText(r)]), "no requests");
   }
 
   engineText(id) { return `${id} ${this.names?.get(id) ?? ""}`.trim(); }
@@ -160,7 +164,8 @@ export class TimeLine {
     const r = row.request;
     return [`${this.engineText(r.engine)}, request ${r.request}: ${row.alive ? stateText(r.state) : "ended"}`,
       `${r.tokens} of ${r.prompt_tokens} + ${r.max_new_tokens} tokens; ${bytesText(r.hbm_bytes)} in HBM, ${bytesText(r.dram_bytes)} in DRAM`,
-      `lag ${secondsText(r.vlt_s)}, deposit ${r.deposit_tokens ?? "–"}, ${r.rotations} rotations, age ${secondsText(r.age_s)}`].join("\n");
+      `lag ${secondsText(r.vlt_s)}, deposit ${r.deposit_tokens ?? "–"}, ${r.rotations} rotations, age ${secondsText(r.age_s)}`,
+      `class ${r.class ?? "of its own goals"}, goal ${goalText(r)}, late ${lateText(r)}, waits for ${waitText(r)}`].join("\n");
   }
 
   choose(row) {

@@ -52,9 +52,25 @@ std::string requests_line(const Json& requests) {
 }
 
 std::string goal_text(const Json& goal) {
-  const auto met = goal.at("met").get<double>();
-  const double all = met + goal.at("missed").get<double>();
-  return all == 0 ? "none yet" : number_text(100 * met / all) + " %";
+  return cells::attainment(goal.at("met").get<double>(), goal.at("missed").get<double>(),
+                           "none yet");
+}
+
+/// Goals met by all classes of an engine. An older kvd tells of none.
+std::string goal_of_classes(const Json& engine, const char* goal) {
+  double met = 0, missed = 0;
+  for (const Json& one : engine.value("classes", Json::array())) {
+    met += one.at(goal).at("met").get<double>();
+    missed += one.at(goal).at("missed").get<double>();
+  }
+  return cells::attainment(met, missed, "-");
+}
+
+std::string oldest_wait(const Json& engine) {
+  double oldest = 0;
+  for (const Json& one : engine.value("classes", Json::array()))
+    oldest = std::max(oldest, one.at("oldest_wait_s").get<double>());
+  return oldest > 0 ? seconds_text(oldest) : "-";
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -129,10 +145,12 @@ std::vector<std::string> Screen::Overviews::engines(Order order) const {
           text(e.at("requests")), bytes(e.at("hbm_bytes")), bytes(e.at("dram_bytes")),
           bytes(e.at("region_bytes")), known ? number_text(rate) : "-",
           known ? number_text(engine_rate(e, "steps")) : "-", text(e.at("rotations_out")),
-          text(e.at("rotations_in")), seconds(e.at("idle_s"))}});
+          text(e.at("rotations_in")), goal_of_classes(e, "ttft"), goal_of_classes(e, "tbt"),
+          oldest_wait(e), seconds(e.at("idle_s"))}});
   }
-  return in_order(std::move(rows), {"ID", "NAME", "DOMAIN", "STATE", "REQUESTS", "HBM", "DRAM",
-                                    "REGION", "TOK/S", "STEP/S", "OUT", "IN", "IDLE"});
+  return in_order(std::move(rows),
+                  {"ID", "NAME", "DOMAIN", "STATE", "REQUESTS", "HBM", "DRAM", "REGION", "TOK/S",
+                   "STEP/S", "OUT", "IN", "TTFT MET", "TBT MET", "OLDEST WAIT", "IDLE"});
 }
 
 std::vector<std::string> Screen::Overviews::requests(Order order) const {
@@ -143,15 +161,16 @@ std::vector<std::string> Screen::Overviews::requests(Order order) const {
                        : order == Order::kLag  ? lag
                                                : 0;
     const Json& deposit = r.at("deposit_tokens");
-    rows.push_back(
-        {key,
-         {text(r.at("engine")), text(r.at("request")), text(r.at("state")),
-          text(r.at("prompt_tokens")), text(r.at("tokens")), bytes(r.at("hbm_bytes")),
-          bytes(r.at("dram_bytes")), seconds_text(lag), deposit.is_null() ? "-" : text(deposit),
-          text(r.at("rotations")), seconds(r.at("age_s"))}});
+    rows.push_back({key,
+                    {text(r.at("engine")), text(r.at("request")), cells::slo_class(r),
+                     text(r.at("state")), text(r.at("prompt_tokens")), text(r.at("tokens")),
+                     bytes(r.at("hbm_bytes")), bytes(r.at("dram_bytes")), seconds_text(lag),
+                     deposit.is_null() ? "-" : text(deposit), text(r.at("rotations")),
+                     seconds(r.at("age_s")), cells::goal(r), cells::late(r), cells::why(r)}});
   }
-  return in_order(std::move(rows), {"ENGINE", "REQUEST", "STATE", "PROMPT", "TOKENS", "HBM", "DRAM",
-                                    "LAG", "DEPOSIT", "ROTATIONS", "AGE"});
+  return in_order(std::move(rows),
+                  {"ENGINE", "REQUEST", "CLASS", "STATE", "PROMPT", "TOKENS", "HBM", "DRAM", "LAG",
+                   "DEPOSIT", "ROTATIONS", "AGE", "GOAL", "LATE", "WHY IT WAITS"});
 }
 
 Screen::Screen() : overviews_(std::make_unique<Overviews>()) {}

@@ -165,6 +165,38 @@ TEST(Documents, RequestsTellTheirPlaceAndLag) {
   EXPECT_EQ(sut["vlt_s"], -0.25);
 }
 
+TEST(Documents, RequestsTellWhatTheyWaitForAndHowLateTheyAre) {
+  core::ControllerStatus status;
+  status.engines.resize(1);
+  status.engines[0].id = EngineId(3);
+  status.engines[0].service.classes.resize(2);
+  status.engines[0].service.classes[0].name = "chat";
+  status.engines[0].service.classes[1].name = core::kOwnGoals;
+  status.engines[0].service.classes[0].ttft = {2, 1};
+  status.engines[0].service.classes[0].oldest = {12.5, 2.5};
+  core::RequestStatus late;
+  late.key = {EngineId(3), RequestId(1)};
+  late.goals = {0, false, 5, 0.1, 7.5};
+  late.waits_for = WaitReason::kBehind;
+  core::RequestStatus runs;
+  runs.key = {EngineId(3), RequestId(2)};
+  runs.goals = {1, true, 5, 0.1, std::nullopt};
+  status.requests = {late, runs};
+  const json requests = json::parse(requests_document(status))["requests"];
+  EXPECT_EQ(requests[0]["class"], "chat");
+  EXPECT_EQ(requests[0]["awaits"], "ttft");
+  EXPECT_EQ(requests[0]["ttft_goal_s"], 5);
+  EXPECT_EQ(requests[0]["late_s"], 7.5);
+  EXPECT_EQ(requests[0]["waits_for"], "behind");
+  for (const char* none : {"class", "awaits", "late_s", "waits_for"})
+    EXPECT_TRUE(requests[1][none].is_null()) << none;
+  EXPECT_EQ(json::parse(engines_document(status))["engines"][0]["classes"], json::parse(R"([
+    {"class": "chat", "ttft": {"met": 2, "missed": 1}, "tbt": {"met": 0, "missed": 0},
+     "oldest_wait_s": 12.5, "oldest_wait_goals": 2.5},
+    {"class": null, "ttft": {"met": 0, "missed": 0}, "tbt": {"met": 0, "missed": 0},
+     "oldest_wait_s": 0.0, "oldest_wait_goals": 0.0}])"));
+}
+
 TEST(Documents, PlansTellWhichLayersStream) {
   core::ControllerStatus status;
   EXPECT_EQ(json::parse(plan_document(status)), json::parse(R"({"plans": []})"));

@@ -63,6 +63,21 @@ TEST(TopScreen, TellsWhatIsInUseAndWhatIsMadeASecond) {
   EXPECT_THAT(text_of(sut.rows()), AllOf(HasSubstr("chat"), HasSubstr("100"), HasSubstr("200")));
 }
 
+TEST(TopScreen, TellsWhichEngineIsStarved) {
+  admin::Snapshot starved = after(10);
+  core::ClassService& service = starved.status.engines[0].service.classes.emplace_back();
+  service.ttft = {1, 3};
+  service.oldest.wait_s = 12;
+  starved.status.requests[0].goals = {0, false, 5, 0.1, 7.0};
+  starved.status.requests[0].waits_for = WaitReason::kMemory;
+  top::Screen sut;
+  ASSERT_TRUE(sut.take(admin::overview_document(starved)).ok());
+  EXPECT_THAT(sut.rows()[1], AllOf(HasSubstr("25.0 %"), HasSubstr("12 s")));
+  sut.choose(top::List::kRequests);
+  EXPECT_THAT(text_of(sut.rows()),
+              AllOf(HasSubstr("ttft 5 s"), HasSubstr("7 s"), HasSubstr("HBM has no room for it")));
+}
+
 TEST(TopScreen, FitsItsBarsIntoTheTerminal) {
   top::Screen sut;
   ASSERT_TRUE(sut.take(admin::overview_document(after(10))).ok());

@@ -92,6 +92,23 @@ TEST(Views, RequestsWithStateAndLag) {
               AllOf(HasSubstr("rotary"), HasSubstr("-250 ms")));
 }
 
+TEST(Views, RequestsSayWhyTheyWaitAndHowLateTheyAre) {
+  core::ControllerStatus status;
+  status.engines.resize(1);
+  status.engines[0].service.classes.emplace_back().name = "chat";
+  status.requests.resize(1);
+  status.requests[0].goals = {0, false, 5, 0.1, 7.7};
+  status.requests[0].waits_for = WaitReason::kLate;
+  const std::string document = admin::requests_document(status);
+  EXPECT_THAT(rendered(View::kRequests, document),
+              AllOf(HasSubstr("chat"), HasSubstr("ttft 5 s"), HasSubstr("7.7 s"),
+                    HasSubstr("its goal has passed, and those that can")));
+  nlohmann::json older = nlohmann::json::parse(document);
+  for (const char* key : {"class", "awaits", "late_s", "waits_for"})
+    older["requests"][0].erase(key);
+  EXPECT_THAT(rendered(View::kRequests, older.dump()), HasSubstr("waiting"));
+}
+
 TEST(Views, TheCacheByTier) {
   core::ControllerStatus status;
   status.cached[0] = Bytes(1 << 20);
