@@ -226,6 +226,23 @@ std::string label_of(const EngineStatus& engine) {
   return label + "-" + std::to_string(engine.id.value);
 }
 
+void add_service(const Labels& of_class, const core::ClassService& service, Samples& out) {
+  const auto intervals = [&](const char* goal, const core::Intervals& counts) {
+    Labels labels = of_class;
+    labels.insert(labels.end(), {goal, "met"});
+    out.add("kvd_engine_slo_intervals_total", labels, counts.met);
+    labels.back() = "missed";
+    out.add("kvd_engine_slo_intervals_total", labels, counts.missed);
+  };
+  intervals("ttft", service.ttft);
+  intervals("tbt", service.tbt);
+  out.add("kvd_engine_wait_seconds", of_class, service.wait_s.counts, service.wait_s.sum);
+  out.add("kvd_engine_ttft_seconds", of_class, service.ttft_s.counts, service.ttft_s.sum);
+  out.add("kvd_engine_tbt_seconds", of_class, service.tbt_s.counts, service.tbt_s.sum);
+  out.add("kvd_engine_oldest_wait_seconds", of_class, service.oldest.wait_s);
+  out.add("kvd_engine_oldest_wait_goals", of_class, service.oldest.goals);
+}
+
 void add_engine(const EngineStatus& e, Samples& out) {
   const Labels id = {label_of(e), e.domain};
   const auto with = [&](const char* last) { return Labels{id[0], id[1], last}; };
@@ -241,6 +258,8 @@ void add_engine(const EngineStatus& e, Samples& out) {
   out.add("kvd_engine_tokens_total", id, e.tokens);
   out.add("kvd_engine_rotations_total", with("in"), e.rotations.in);
   out.add("kvd_engine_rotations_total", with("out"), e.rotations.out);
+  for (const core::ClassService& service : e.service.classes)
+    add_service(with(service.name.c_str()), service, out);
 }
 
 void add_engines(const ControllerStatus& status, Samples& out) {

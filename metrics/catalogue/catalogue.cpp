@@ -10,6 +10,8 @@ constexpr auto kCounter = MetricType::kCounter;
 constexpr auto kGauge = MetricType::kGauge;
 constexpr auto kHistogram = MetricType::kHistogram;
 
+constexpr double kWaitBounds[] = {0.01, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300};
+constexpr double kTbtBounds[] = {0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5, 30};
 constexpr double kVltBounds[] = {0, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60};
 constexpr double kRunBounds[] = {65536,   131072,  262144,  524288,   1048576,
                                  2097152, 4194304, 8388608, 16777216, 67108864};
@@ -65,6 +67,7 @@ constexpr Label kAnswer{"answer", kAnswerNames};
 constexpr Label kEngine{"engine", {}};
 constexpr Label kDomain{"domain", {}};
 constexpr Label kDevice{"device", {}};
+constexpr Label kClass{"class", {}};  ///< few an engine: core::ClassServices
 
 constexpr Metric kCatalogue[] = {
     {"kvd_admin_tokens_refused_total",
@@ -189,6 +192,20 @@ constexpr Metric kCatalogue[] = {
      {{kEngine, kDomain}},
      "1 while the engine is out of service (kvdctl drain), by itself or with the node.",
      "Engines"},
+    {"kvd_engine_oldest_wait_goals",
+     kGauge,
+     "",
+     {{kEngine, kDomain, kClass}},
+     "The most goals that a request has waited that waits now, for its first token or for its next "
+     "one; above 1 the goal has passed.",
+     "SLO attainment"},
+    {"kvd_engine_oldest_wait_seconds",
+     kGauge,
+     "seconds",
+     {{kEngine, kDomain, kClass}},
+     "How long a request has waited that waits now, for its first token or for its next one: the "
+     "longest.",
+     "SLO attainment"},
     {"kvd_engine_orphaned_bytes",
      kGauge,
      "bytes",
@@ -213,18 +230,39 @@ constexpr Metric kCatalogue[] = {
      {{kEngine, kDomain, kWay}},
      "Requests of the engine rotated out of or into HBM.",
      "Engines"},
+    {"kvd_engine_slo_intervals_total",
+     kCounter,
+     "",
+     {{kEngine, kDomain, kClass, kGoal, kOutcome}},
+     "First tokens (ttft) and token intervals (tbt) of the engine that met their goal, and goals "
+     "that passed.",
+     "SLO attainment"},
     {"kvd_engine_steps_total",
      kCounter,
      "",
      {{kEngine, kDomain}},
      "Steps the engine made.",
      "Engines"},
+    {"kvd_engine_tbt_seconds",
+     kHistogram,
+     "seconds",
+     {{kEngine, kDomain, kClass}},
+     "Time between tokens of a request, where the second has come.",
+     "Latency",
+     kTbtBounds},
     {"kvd_engine_tokens_total",
      kCounter,
      "",
      {{kEngine, kDomain}},
      "Tokens whose KV the engine reported.",
      "Engines"},
+    {"kvd_engine_ttft_seconds",
+     kHistogram,
+     "seconds",
+     {{kEngine, kDomain, kClass}},
+     "Time from a request's arrival to its first token, where that has come.",
+     "Latency",
+     kWaitBounds},
     {"kvd_engine_unresponsive",
      kGauge,
      "",
@@ -237,6 +275,13 @@ constexpr Metric kCatalogue[] = {
      {{kEngine, kDomain}},
      "1 while the engine lives, 0 from its noticed death to its removal.",
      "Engines"},
+    {"kvd_engine_wait_seconds",
+     kHistogram,
+     "seconds",
+     {{kEngine, kDomain, kClass}},
+     "Time from a request's arrival until it first runs, or leaves without.",
+     "Latency",
+     kWaitBounds},
     {"kvd_engines", kGauge, "", {}, "Attached engines.", "Overview"},
     {"kvd_engines_attached_total", kCounter, "", {}, "Engines that attached.", "Engines"},
     {"kvd_engines_died_total", kCounter, "", {}, "Engines gone without goodbye.", "Errors"},
@@ -505,7 +550,7 @@ constexpr Metric kCatalogue[] = {
      kCounter,
      "",
      {{kGoal, kOutcome}},
-     "First tokens (ttft) and token intervals (tbt) that met or missed their goal.",
+     "First tokens (ttft) and token intervals (tbt) that met their goal, and goals that passed.",
      "SLO attainment"},
     {"kvd_standstills_total",
      kCounter,
@@ -532,7 +577,7 @@ constexpr Metric kCatalogue[] = {
      kGauge,
      "seconds",
      {},
-     "Largest virtual lag time of any request at the last decision; 0 or less: nobody is late.",
+     "Largest virtual lag time of any request; 0 or less: nobody is late.",
      "Rotation"},
     {"kvd_vlt_seconds",
      kHistogram,

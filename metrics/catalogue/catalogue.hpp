@@ -19,7 +19,7 @@ struct Label {
 
 /// What a user reads about one metric, and where it is drawn.
 struct Metric {
-  static constexpr std::size_t kMaxLabels = 3;
+  static constexpr std::size_t kMaxLabels = 5;
 
   std::string_view name;
   MetricType type = MetricType::kGauge;

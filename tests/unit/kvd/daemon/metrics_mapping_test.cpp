@@ -60,6 +60,7 @@ TEST(MetricsMapping, AnEmptyControllerIsAllZeros) {
 TEST(MetricsMapping, EveryCatalogueRowIsFed) {
   core::ControllerStatus sut;
   sut.engines.push_back(engine(1, "llama"));
+  sut.engines[0].service.classes.emplace_back().name = "chat";
   sut.devices.emplace_back().slabs.push_back({});
   std::vector<Sample> samples;
   collect(sut, {}, kInfo, samples);
@@ -122,6 +123,30 @@ TEST(MetricsMapping, EnginesOfOneNameStayApartAndNamesArePrintable) {
   EXPECT_THAT(value(sut, "kvd_engine_unresponsive", {"llama-2", "red"}), Optional(1.0));
   EXPECT_THAT(value(sut, "kvd_engine_up", {"a\?\?-3", "red"}), Optional(1.0));
   EXPECT_THAT(value(sut, "kvd_engines", {}), Optional(3.0));
+}
+
+TEST(MetricsMapping, EachClassOfAnEngineHasItsSeries) {
+  core::ControllerStatus sut;
+  sut.engines = {engine(1, "llama")};
+  core::ClassService& chat = sut.engines[0].service.classes.emplace_back();
+  chat.name = "chat";
+  chat.ttft = {7, 3};
+  chat.tbt.missed = 2;
+  chat.oldest = {12.5, 2.5};
+  chat.ttft_s.add(0.3);
+  chat.tbt_s.add(0.03, 4);
+  const Labels labels = {"llama-1", "red", "chat"};
+  const auto intervals = [&](const char* goal, const char* outcome) {
+    return value(sut, "kvd_engine_slo_intervals_total", {"llama-1", "red", "chat", goal, outcome});
+  };
+  EXPECT_THAT(intervals("ttft", "met"), Optional(7.0));
+  EXPECT_THAT(intervals("ttft", "missed"), Optional(3.0));
+  EXPECT_THAT(intervals("tbt", "missed"), Optional(2.0));
+  EXPECT_THAT(value(sut, "kvd_engine_oldest_wait_seconds", labels), Optional(12.5));
+  EXPECT_THAT(value(sut, "kvd_engine_oldest_wait_goals", labels), Optional(2.5));
+  EXPECT_THAT(value(sut, "kvd_engine_ttft_seconds", labels), Optional(0.3));
+  EXPECT_THAT(value(sut, "kvd_engine_tbt_seconds", labels), Optional(0.12));
+  EXPECT_THAT(value(sut, "kvd_engine_wait_seconds", labels), Optional(0.0));
 }
 
 TEST(MetricsMapping, LatestRequestDecidesTheLag) {
