@@ -136,6 +136,24 @@ TEST_F(EnginePlacedTest, PromptsComeIntoFreeRoomByArrival) {
   EXPECT_THAT(ids(ask().admit), ElementsAre(2, 1)) << "16 blocks of 20";
 }
 
+TEST_F(EnginePlacedTest, KnowsWhyThoseOutsideStayThere) {
+  const auto why = [&](std::size_t i) { return sut.find(session.id)->all().at(i).waits_for; };
+  told.free_blocks = 3;
+  waits(1, std::int64_t{16} * 2, milliseconds(10));
+  waits(2, std::int64_t{16} * 50, milliseconds(5));
+  (void)ask();
+  EXPECT_TRUE(sut.find(session.id)->all()[0].let_in);
+  EXPECT_EQ(why(0), WaitReason::kNone);
+  EXPECT_EQ(why(1), WaitReason::kMemory);
+  told.requests.clear();
+  told.max_running = 1;
+  runs(3, 10, seconds(1));
+  waits(4, 16, milliseconds(5));
+  (void)ask();
+  EXPECT_EQ(why(0), WaitReason::kNone);
+  EXPECT_EQ(why(1), WaitReason::kSeats);
+}
+
 TEST_F(EnginePlacedTest, APromptTooLargeForEverythingComesInWhenAllIsFree) {
   waits(1, std::int64_t{16} * 1000, milliseconds(10));
   told.free_blocks = 99;
