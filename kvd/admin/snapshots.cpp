@@ -25,6 +25,7 @@ Json rotating(const planner::RotationRequest& request, const RequestKey& key) {
                {"s_b_s", request.tbt_slo.count()},
                {"s_f_s", request.ttft_slo.count()}};
   if (request.output_tokens) json["output_tokens"] = request.output_tokens->value;
+  if (request.place) json["place"] = *request.place;
   if (request.t_arr) json["t_arr_s"] = request.t_arr->count();
   if (request.t_last) json["t_last_s"] = request.t_last->count();
   if (request.t_run) json["t_run_s"] = request.t_run->count();
@@ -86,6 +87,7 @@ Json admission(const core::AdmissionInput& input, const core::Tuning& tuning) {
                 {"begun", prompt.begun},
                 {"output_tokens", prompt.output}};
     if (prompt.left) one["left_s"] = prompt.left->count();
+    if (prompt.spare) one["spare_s"] = prompt.spare->count();
     queue.push_back(std::move(one));
   }
   Json json = {{"policy", tuning.admission.policy},

@@ -47,6 +47,8 @@ struct QueuedPrompt {
   bool begun = false;
   /// Until its first token is late; nothing = never, or it is late whatever comes.
   std::optional<Seconds> left{};
+  /// For how long it can wait and still be in time; nothing = not at all.
+  std::optional<Seconds> spare{};
 };
 
 /// HBM in layer-blocks (blocks of one layer group).

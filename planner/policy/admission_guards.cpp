@@ -18,6 +18,7 @@ Seconds loosest_goal(const AdmissionSnapshot& snapshot) {
 /// Requests that decode with one S_B. A map of them has the tightest first.
 struct GoalClass {
   std::int64_t requests = 0;
+  Seconds lasts{0};  ///< the longest of their answers takes so long
   Seconds dry{0};  ///< when the first of them has no token left
 };
 
@@ -33,9 +34,15 @@ std::map<Seconds, GoalClass> classes_of(const AdmissionSnapshot& snapshot) {
     const Seconds dry = slo * double(std::max<std::int64_t>(1, request.deposit));
     GoalClass& its = classes[slo];
     its.dry = its.requests == 0 ? dry : std::min(its.dry, dry);
+    its.lasts = std::max(its.lasts, slo * double(request.n_past + request.n_future));
     ++its.requests;
   }
   return classes;
+}
+
+/// It can wait until they have ended, and others that came meanwhile.
+bool can_wait(const QueuedPrompt& prompt, Seconds lasts) {
+  return prompt.spare && *prompt.spare > lasts;
 }
 
 /// Prefill time of one step that ends before anybody who decodes runs dry. A few with a tight goal
@@ -51,13 +58,15 @@ std::optional<Seconds> guarded_pace(const AdmissionSnapshot& snapshot) {
     at->second.dry = looser ? std::min(at->second.dry, *looser) : at->second.dry;
     looser = at->second.dry;
   }
-  const auto waiting = std::count_if(snapshot.queue.begin(), snapshot.queue.end(),
-                                     [](const QueuedPrompt& prompt) { return !prompt.begun; });
+  const Seconds strict = classes.begin()->second.lasts;
+  const auto pressing = std::count_if(
+      snapshot.queue.begin(), snapshot.queue.end(),
+      [&](const QueuedPrompt& prompt) { return !prompt.begun && !can_wait(prompt, strict); });
   std::optional<Seconds> pace;
   double worth = 0;  // prompts prefilled a second of steps, times the share that is still in time
   std::int64_t given_up = 0;
   for (const auto& [slo, its] : classes) {
-    if (given_up > waiting) break;
+    if (given_up > pressing) break;
     const Seconds step_end = kStepShare * its.dry;
     Seconds budget = step_end - snapshot.guard->step;
     // Where others take turns their steps grow as much, and the goal is for all together.
@@ -119,13 +128,20 @@ StepGuardCount::StepGuardCount(const AdmissionSnapshot& snapshot)
     : snapshot_(snapshot), budget_(prefill_budget(snapshot)) {
   if (!budget_) return;
   const auto& guard = *snapshot.guard;
-  too_long_ = guard.step + guard.per_request > kStepShare * loosest_goal(snapshot);
+  const Seconds with_one_more = guard.step + guard.per_request;
+  const auto classes = classes_of(snapshot);
+  too_long_ = with_one_more > kStepShare * loosest_goal(snapshot);
+  if (classes.empty()) return;
+  strict_ = classes.begin()->second.lasts;
+  too_long_for_strict_ = with_one_more > kStepShare * classes.begin()->first;
 }
 
 bool StepGuardCount::admit(const QueuedPrompt& prompt) {
   if (!budget_) return true;
   const bool full = prefills_ && backlog_ >= kStepsAhead * *budget_;
-  if (!prompt.begun && (too_long_ || full)) return false;
+  const bool waits = strict_ && can_wait(prompt, *strict_);
+  const bool too_long = waits ? too_long_for_strict_ : too_long_;
+  if (!prompt.begun && (too_long || full)) return false;
   backlog_ += snapshot_.costs.prefill(prompt.tokens) - snapshot_.costs.prefill(prompt.done);
   prefills_ = true;
   return true;

@@ -45,7 +45,9 @@ class StepGuardCount {
   std::optional<Seconds> budget_;
   Seconds backlog_{0};     // prefill of those inside
   bool prefills_ = false;  // somebody does
-  bool too_long_ = false;
+  std::optional<Seconds> strict_;  // answers of those with the tightest S_B take so long
+  bool too_long_ = false;          // a step with one more, for everybody
+  bool too_long_for_strict_ = false;
 };
 
 /// The guard beside a policy that knows of none: fewer are admitted where a step would outlast S_B,

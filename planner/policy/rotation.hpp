@@ -29,6 +29,9 @@ struct RotationRequest {
   bool prefilling = false;
   /// Nor is one, under any policy, of which nothing could be kept while it is away.
   bool stays = false;
+  /// Its place among the waiting ones, where the caller has put them in the order in which they are
+  /// to be served; only `unified` asks. None: by when their first tokens are due.
+  std::optional<std::uint32_t> place{};
   /// Iterations under contention in which the request was not taken.
   std::int32_t skips = 0;
   /// A running request has made a token since it came in; without one it is never a victim.
@@ -135,6 +138,9 @@ struct RotationDecision {
 
 /// Iterations under contention after which a passed-over request goes first.
 inline constexpr std::int32_t kSkipLimit = 32;
+
+/// A request that is late whatever is done waits as if it had come so many of its goals later.
+inline constexpr std::int64_t kPatience = 32;
 
 /// What the mechanism around a rotation policy does for it. A policy says what it wants done;
 /// nobody asks for its name.

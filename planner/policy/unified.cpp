@@ -18,6 +18,24 @@ std::int64_t skip_limit(const RotationSnapshot& snapshot, const RotationConfig& 
   return kSkipLimit * longest;
 }
 
+/// Where it stands among those that enter; the least goes first.
+double place_of(const RotationRequest& request, Seconds now, const RotationConfig& config) {
+  if (request.place) return *request.place;
+  if (!request.counts_as_waiting()) return fcfs_key(request).count();
+  const bool late = config.overload == Overload::kGoodput && request.hopeless(now);
+  const auto times = late ? static_cast<double>(kPatience + 1) : 1;
+  return (request.t_arr.value_or(now) + request.ttft_slo * times).count();
+}
+
+Seconds waited(const RotationRequest& request, Seconds now) {
+  return now - (request.counts_as_waiting() ? request.t_arr : request.t_last).value_or(now);
+}
+
+/// It has waited so long that others of its class leave for it.
+bool presses(const RotationRequest& request, Seconds now, const RotationConfig& config) {
+  return waited(request, now) >= config.beta_f * request.ttft_slo;
+}
+
 }  // namespace
 
 const RotationDecision& UnifiedPolicy::decide(const RotationSnapshot& snapshot, Seconds now,
@@ -30,8 +48,8 @@ const RotationDecision& UnifiedPolicy::decide(const RotationSnapshot& snapshot, 
     for (const auto& ranked : entering_) decision_.prioritized.push_back(ranked.index);
     return decision_;
   }
-  const Bytes can_leave = list_covered(snapshot);
-  serve(snapshot, room, can_leave);
+  list_covered(snapshot);
+  serve(snapshot, now, config);
   make_room(snapshot, taken_ - room);
   prefill_layerwise(snapshot);
   return decision_;
@@ -40,11 +58,11 @@ const RotationDecision& UnifiedPolicy::decide(const RotationSnapshot& snapshot, 
 void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
                          const RotationConfig& config) {
   urgent_.clear();
-  patient_.clear();
+  waiting_.clear();
   parked_.clear();
+  loosest_ = Seconds{0};
   pace_ = {};
   dry_ = false;
-  hopeless_.clear();
   unserved_.clear();
   leaving_.clear();
   entering_.clear();
@@ -53,13 +71,14 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
   dram_left_ = !dram ? kUnlimited : may_preempt(dram) ? dram->free : Bytes{-1};
   for (std::uint32_t i = 0; i < snapshot.requests.size(); ++i) {
     const auto& request = snapshot.requests[i];
-    const Ranked ranked{decision_.vlt_s[i], fcfs_key(request).count(), i};
     if (!request.counts_as_waiting()) pace_.asked += 1 / request.tbt_slo.count();
     if (request.state == RequestState::kRunning) {
       ++pace_.running;
-      if (ranked.vlt < 0 && may_leave(request, config)) leaving_.push_back(ranked);
+      if (decision_.vlt_s[i] >= 0 || !may_leave(request, config)) continue;
+      leaving_.push_back({decision_.vlt_s[i], fcfs_key(request).count(), i});
+      loosest_ = std::max(loosest_, request.ttft_slo);
     } else if (may_enter(request, dram)) {
-      entering_.push_back(ranked);
+      entering_.push_back({decision_.vlt_s[i], place_of(request, now, config), i});
       wanted_ += request.bytes;
     }
   }
@@ -70,48 +89,41 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
 void UnifiedPolicy::split_entering(const RotationSnapshot& snapshot, Seconds now,
                                    const RotationConfig& config) {
   const std::int64_t limit = skip_limit(snapshot, config);
-  const auto waited = [&](const RotationRequest& request) {
-    return now - (request.counts_as_waiting() ? request.t_arr : request.t_last).value_or(now);
-  };
   aged_ = nullptr;
   for (const auto& ranked : entering_) {
     const auto& request = snapshot.requests[ranked.index];
-    if (!aged_ && request.skips >= limit && waited(request) >= config.beta_f * request.ttft_slo) {
-      aged_ = &ranked;
-    } else {
-      rank_entering(request, ranked, now, config);
-    }
+    if (request.skips < limit || !presses(request, now, config)) continue;
+    const auto came = [&](const Ranked& one) { return fcfs_key(snapshot.requests[one.index]); };
+    if (!aged_ || came(ranked) < came(*aged_)) aged_ = &ranked;
+  }
+  for (const auto& ranked : entering_) {
+    if (&ranked != aged_) rank_entering(snapshot.requests[ranked.index], ranked, now, config);
   }
   const auto nearer = [](const Ranked& a, const Ranked& b) {
     return a.vlt != b.vlt ? a.vlt < b.vlt : earlier(a, b);
   };
   std::sort(urgent_.begin(), urgent_.end(), nearer);
+  const auto goal = [&](const Ranked& one) { return snapshot.requests[one.index].ttft_slo; };
+  std::stable_sort(parked_.begin(), parked_.end(),
+                   [&](const Ranked& a, const Ranked& b) { return goal(a) < goal(b); });
 }
 
 // Urgent entries carry their deadline in place of the lag.
 void UnifiedPolicy::rank_entering(const RotationRequest& request, const Ranked& ranked, Seconds now,
                                   const RotationConfig& config) {
   Ranked entry = ranked;
-  bool urgent = false;
-  bool late = false;
   if (request.counts_as_waiting()) {
-    const Seconds arrived = request.t_arr.value_or(now);
-    urgent = now - arrived >= config.beta_f * request.ttft_slo;
-    late = request.hopeless(now);
-    entry.vlt = (arrived + request.ttft_slo).count();
-  } else {
-    urgent = request.deposit > 0 && request.deposit <= kAboutToBeDry;
-    late = request.deposit == 0;
-    ++pace_.parked;
-    dry_ = dry_ || late;
-    entry.vlt = (now + request.tbt_slo * static_cast<double>(request.deposit)).count();
+    const bool last = config.overload == Overload::kGoodput && request.hopeless(now);
+    const bool urgent = presses(request, now, config) || request.ttft_slo < loosest_;
+    entry.vlt = (request.t_arr.value_or(now) + request.ttft_slo).count();
+    (urgent && !last ? urgent_ : waiting_).push_back(entry);
+    return;
   }
-  if (late && config.overload == Overload::kGoodput && request.counts_as_waiting()) {
-    hopeless_.push_back(entry);
-  } else {
-    auto& calm = request.counts_as_waiting() ? patient_ : parked_;
-    (urgent ? urgent_ : calm).push_back(entry);
-  }
+  const bool urgent = request.deposit > 0 && request.deposit <= kAboutToBeDry;
+  ++pace_.parked;
+  dry_ = dry_ || request.deposit == 0;
+  entry.vlt = (now + request.tbt_slo * static_cast<double>(request.deposit)).count();
+  (urgent ? urgent_ : parked_).push_back(entry);
 }
 
 bool UnifiedPolicy::covered(const RotationSnapshot& snapshot,
@@ -122,18 +134,23 @@ bool UnifiedPolicy::covered(const RotationSnapshot& snapshot,
   return spare >= 0 && spare * request.tbt_slo >= snapshot.mean_lateness;
 }
 
-// The covered ones in order of leaving, as far as one iteration's transfers and DRAM reach. Few of
-// many leave: a heap sorts no more than those.
-Bytes UnifiedPolicy::list_covered(const RotationSnapshot& snapshot) {
+// The covered ones in order of leaving, those with the loosest goal first, as far as one
+// iteration's transfers and DRAM reach. Few of many leave: a heap sorts no more than those.
+void UnifiedPolicy::list_covered(const RotationSnapshot& snapshot) {
   covered_.clear();
   for (const Ranked& ranked : leaving_) {
     if (covered(snapshot, snapshot.requests[ranked.index])) covered_.push_back(ranked);
   }
-  std::make_heap(covered_.begin(), covered_.end(), lags_more);
+  const auto leaves_later = [&](const Ranked& a, const Ranked& b) {
+    const Seconds first = snapshot.requests[a.index].ttft_slo;
+    const Seconds second = snapshot.requests[b.index].ttft_slo;
+    return first != second ? first < second : lags_more(a, b);
+  };
+  std::make_heap(covered_.begin(), covered_.end(), leaves_later);
   Bytes sum;
   // The last one may overshoot, or a large one never leaves.
   while (!covered_.empty() && sum < snapshot.b_xfer) {
-    std::pop_heap(covered_.begin(), covered_.end(), lags_more);
+    std::pop_heap(covered_.begin(), covered_.end(), leaves_later);
     const std::uint32_t index = covered_.back().index;
     covered_.pop_back();
     const Bytes bytes = snapshot.requests[index].bytes;
@@ -141,6 +158,18 @@ Bytes UnifiedPolicy::list_covered(const RotationSnapshot& snapshot) {
     sum += bytes;
     dram_left_ -= bytes;
     decision_.preempted.push_back(index);
+  }
+}
+
+// Nobody leaves for one of a looser class. One that does not press yet has those of looser ones
+// leave.
+Bytes UnifiedPolicy::can_leave(const RotationSnapshot& snapshot, const RotationRequest& request,
+                               bool presses) const {
+  Bytes sum;
+  for (const std::uint32_t index : decision_.preempted) {
+    const auto& victim = snapshot.requests[index];
+    if (victim.ttft_slo < request.ttft_slo) break;
+    if (victim.ttft_slo > request.ttft_slo || presses) sum += victim.bytes;
   }
   return std::min(sum, snapshot.b_xfer);
 }
@@ -164,17 +193,24 @@ bool UnifiedPolicy::take(const RotationSnapshot& snapshot, std::uint32_t index, 
   return true;
 }
 
-void UnifiedPolicy::serve(const RotationSnapshot& snapshot, Bytes room, Bytes can_leave) {
+void UnifiedPolicy::serve(const RotationSnapshot& snapshot, Seconds now,
+                          const RotationConfig& config) {
+  const Bytes room = plannable(snapshot, config);
   taken_ = Bytes{0};
   // Until the one passed over too often fits, nobody enters: the running ones end, so it will.
-  if (aged_ && !take(snapshot, aged_->index, room + can_leave)) return;
+  if (aged_) {
+    const Bytes leaves = can_leave(snapshot, snapshot.requests[aged_->index], true);
+    if (!take(snapshot, aged_->index, room + leaves)) return;
+  }
   for (const auto& ranked : urgent_) {
     const auto& request = snapshot.requests[ranked.index];
     if (!paced(snapshot, request)) continue;
-    const bool fits = take(snapshot, ranked.index, room + can_leave);
-    if (!fits && request.counts_as_waiting()) unserved_.push_back(ranked.index);
+    const bool presses_now = !request.counts_as_waiting() || presses(request, now, config);
+    const Bytes leaves = can_leave(snapshot, request, presses_now);
+    const bool fits = take(snapshot, ranked.index, room + leaves);
+    if (!fits && presses_now && request.counts_as_waiting()) unserved_.push_back(ranked.index);
   }
-  for (const auto* queue : {&parked_, &patient_, &hopeless_}) {
+  for (const auto* queue : {&parked_, &waiting_}) {
     for (const auto& ranked : *queue) {
       if (!paced(snapshot, snapshot.requests[ranked.index])) return;
       if (!take(snapshot, ranked.index, room)) return;
@@ -204,7 +240,11 @@ void UnifiedPolicy::make_room(const RotationSnapshot& snapshot, Bytes needed) {
   }
   victims.resize(kept);
   if (needed <= Bytes{0}) return;
-  std::sort(leaving_.begin(), leaving_.end(), lags_more);
+  std::sort(leaving_.begin(), leaving_.end(), [&](const Ranked& a, const Ranked& b) {
+    const Seconds first = snapshot.requests[a.index].ttft_slo;
+    const Seconds second = snapshot.requests[b.index].ttft_slo;
+    return first != second ? first < second : lags_more(a, b);
+  });
   for (auto it = leaving_.rbegin(); it != leaving_.rend() && needed > Bytes{0}; ++it) {
     const auto& request = snapshot.requests[it->index];
     if (request.bytes > dram_left_) continue;

@@ -4,8 +4,9 @@
 
 namespace kvd::planner {
 
-/// Rotation by need: somebody leaves only for a request about to miss a deadline, and only one
-/// whose deposit covers its absence. Everybody else enters free room, in order of arrival.
+/// Rotation by need: somebody leaves only for a request about to miss a deadline, or for one of a
+/// tighter class, and only one whose deposit covers its absence. Everybody else enters free room,
+/// in the order in which their first tokens are due.
 /// Source: kvd. The rule and the reason for each part: MODEL.md "Who runs"; what each part is
 /// worth:
 ///         MODEL.md "What each part is worth".
@@ -32,23 +33,26 @@ class UnifiedPolicy final : public RotationPolicy {
   void split_entering(const RotationSnapshot& snapshot, Seconds now, const RotationConfig& config);
   void rank_entering(const RotationRequest& request, const Ranked& ranked, Seconds now,
                      const RotationConfig& config);
+  void sort_entering(const RotationSnapshot& snapshot);
   [[nodiscard]] bool covered(const RotationSnapshot& snapshot,
                              const RotationRequest& request) const;
-  [[nodiscard]] Bytes list_covered(const RotationSnapshot& snapshot);
-  void serve(const RotationSnapshot& snapshot, Bytes room, Bytes can_leave);
+  void list_covered(const RotationSnapshot& snapshot);
+  [[nodiscard]] Bytes can_leave(const RotationSnapshot& snapshot, const RotationRequest& request,
+                                bool presses) const;
+  void serve(const RotationSnapshot& snapshot, Seconds now, const RotationConfig& config);
   [[nodiscard]] bool take(const RotationSnapshot& snapshot, std::uint32_t index, Bytes limit);
   [[nodiscard]] bool paced(const RotationSnapshot& snapshot, const RotationRequest& request) const;
   void prefill_layerwise(const RotationSnapshot& snapshot);
   void make_room(const RotationSnapshot& snapshot, Bytes needed);
 
-  std::vector<Ranked> urgent_;    // least first = nearest deadline
-  std::vector<Ranked> parked_;    // by arrival; before new prompts
-  std::vector<Ranked> patient_;   // by arrival
-  std::vector<Ranked> hopeless_;  // by arrival; goodput serves them last
-  std::vector<Ranked> leaving_;   // running requests that may leave; make_room sorts them
-  std::vector<Ranked> covered_;   // of these, the ones that can do without a while
+  std::vector<Ranked> urgent_;   // least first = nearest deadline
+  std::vector<Ranked> parked_;   // by class and place; before new prompts
+  std::vector<Ranked> waiting_;  // by place; goodput has late ones behind those of their class
+  std::vector<Ranked> leaving_;  // running requests that may leave; make_room sorts them
+  std::vector<Ranked> covered_;  // of these, the ones that can do without a while
   const Ranked* aged_ = nullptr;
-  bool dry_ = false;  // somebody parked has no token left
+  bool dry_ = false;    // somebody parked has no token left
+  Seconds loosest_{0};  // goal for the first token, of those that may leave
   /// Streams begun, and what they ask for.
   struct Pace {
     std::int64_t running = 0, parked = 0;

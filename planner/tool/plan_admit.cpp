@@ -67,6 +67,7 @@ QueuedPrompt read_queued(Fields& fields) {
   prompt.done = Tokens(fields.whole("done_tokens", 0));
   prompt.output = fields.whole("output_tokens", 1);
   prompt.begun = fields.flag("begun", prompt.done > Tokens{0});
+  if (fields.has("spare_s")) prompt.spare = Seconds(fields.not_negative("spare_s"));
   if (fields.has("left_s")) prompt.left = Seconds(fields.not_negative("left_s"));
   return prompt;
 }

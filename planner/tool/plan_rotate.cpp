@@ -59,6 +59,10 @@ RotationRequest read_request(Fields& fields) {
   if (fields.has("output_tokens")) request.output_tokens = Tokens(fields.whole("output_tokens"));
   request.tokens_made = Tokens(fields.whole("tokens_made", 0));
   request.prefill = Seconds(fields.not_negative("prefill_s", 0.0));
+  if (fields.has("place")) {
+    const auto place = std::min<std::int64_t>(fields.whole("place"), UINT32_MAX);
+    request.place = static_cast<std::uint32_t>(place);
+  }
   const auto skips = fields.whole("skips", 0);
   request.skips = static_cast<std::int32_t>(std::min<std::int64_t>(skips, INT32_MAX));
   return request;

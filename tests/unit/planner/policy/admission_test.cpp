@@ -217,6 +217,11 @@ TEST(PrefillChunk, AFewWithATightGoalDoNotKeepManyPromptsFromBeingInTime) {
   EXPECT_EQ(chunk(), Tokens(16)) << "0.9 x 60 less 52, for nobody waits";
   snapshot.queue.push_back({Tokens(500), Tokens(0), 10});
   EXPECT_EQ(chunk(), Tokens(38)) << "0.9 x 100 less 52";
+  snapshot.decoding[3].n_future = 10;
+  snapshot.queue[1].spare = Seconds(601);
+  EXPECT_EQ(chunk(), Tokens(16)) << "the one with 60 has ended after 600";
+  snapshot.queue[1].spare = Seconds(600);
+  EXPECT_EQ(chunk(), Tokens(38)) << "it would be late";
   snapshot.guard->turns = 2;
   EXPECT_EQ(chunk(), Tokens(19)) << "the other engine's prefill makes the step longer, too";
   snapshot.decoding[4].tbt_slo = Seconds(60);
@@ -226,6 +231,21 @@ TEST(PrefillChunk, AFewWithATightGoalDoNotKeepManyPromptsFromBeingInTime) {
   EXPECT_EQ(chunk(), Tokens(42)) << "0.9 x 42 / 90 are more than three times 6 / 54";
   snapshot.guard->step = Seconds(46);
   EXPECT_EQ(chunk(), Tokens(16)) << "0.9 x 44 / 90 are no more than three times 8 / 54";
+}
+
+TEST(PrefillChunk, OneThatHasTimeMakesNoStepTooLongForAnybody) {
+  auto snapshot = plain(1000, 1000);
+  snapshot.guard = StepGuard{Seconds(80), Seconds(5), Seconds(100)};
+  snapshot.decoding.assign(2, decoding(0, 10));
+  snapshot.decoding[0].tbt_slo = Seconds(1000);
+  snapshot.decoding[1].n_future = 10;
+  snapshot.queue = {{Tokens(5), Tokens(0), 10}};
+  snapshot.queue[0].spare = Seconds(1001);
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "85 of 90";
+  snapshot.guard->step = Seconds(86);
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 0u) << "91 of 90";
+  snapshot.queue[0].spare = Seconds(1000);
+  EXPECT_EQ(kSut.decide(snapshot)->admitted, 1u) << "91 of 900";
 }
 
 // A prefill takes as long as it has tokens; a decode step 20 of 100 that are allowed.

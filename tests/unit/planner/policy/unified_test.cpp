@@ -21,6 +21,69 @@ TEST(Unified, NobodyLeavesForARequestThatIsNotLate) {
   EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0}));
 }
 
+TEST(Unified, OneOfALooserClassLeavesAtOnce) {
+  UnifiedPolicy sut;
+  auto of = snapshot(0, 9, {waiting(2, 9), with_deposit(running(2, 1), 20)});
+  of.requests[1].ttft_slo = Seconds(600);
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1})) << "though it has waited for 1 s";
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0}));
+  of.requests[1].deposit = 7;
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty()) << "it would be late itself";
+}
+
+TEST(Unified, NobodyLeavesForOneOfALooserClass) {
+  UnifiedPolicy sut;
+  auto of = snapshot(0, 9, {waiting(2, -400), with_deposit(running(2, 1), 20)});
+  of.requests[0].ttft_slo = Seconds(600);
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty());
+  of.requests.push_back(with_deposit(running(2, 5), 20));
+  of.requests[2].ttft_slo = Seconds(600);
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{2}));
+}
+
+TEST(Unified, TheLooserClassLeavesFirst) {
+  UnifiedPolicy sut;
+  auto of = snapshot(
+      0, 9, {waiting(2, 1), with_deposit(running(2, 1), 90), with_deposit(running(2, 5), 90)});
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1})) << "the longest on the GPU";
+  of.requests[2].ttft_slo = Seconds(6);
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{2}));
+  auto growing = snapshot(-1, 9, {running(2, 1), running(2, 5)});
+  EXPECT_EQ(sut.decide(growing, kNow, {}).preempted, (Indices{0}));
+  growing.requests[1].ttft_slo = Seconds(6);
+  EXPECT_EQ(sut.decide(growing, kNow, {}).preempted, (Indices{1}));
+}
+
+TEST(Unified, WhoIsDueFirstEntersFirst) {
+  UnifiedPolicy sut;
+  auto of = snapshot(2, 9, {waiting(2, 8), waiting(2, 9)});
+  of.requests[0].ttft_slo = Seconds(7);
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{1})) << "14 s, and before that 15 s";
+  of.requests[0].ttft_slo = Seconds(5.5);
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0}));
+  of.requests[0].place = 1;
+  of.requests[1].place = 0;
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{1})) << "who asks knows of turns";
+}
+
+TEST(Unified, OneThatIsLateGoesBehindItsClassAndBeforeThoseThatHaveTime) {
+  UnifiedPolicy sut;
+  const RotationConfig goodput{.overload = Overload::kGoodput};
+  auto of = snapshot(4, 9, {waiting(2, 1), waiting(2, 8), waiting(2, 0)});
+  of.requests[2].ttft_slo = Seconds(600);
+  EXPECT_EQ(sut.decide(of, kNow, goodput).prioritized, (Indices{1, 0}));
+  of.requests[0].t_arr = Seconds(-160);
+  EXPECT_EQ(sut.decide(of, kNow, goodput).prioritized, (Indices{0, 1})) << "32 goals have passed";
+}
+
+TEST(Unified, OfTheParkedTheTighterClassComesBackFirst) {
+  UnifiedPolicy sut;
+  auto of = snapshot(2, 9, {with_deposit(rotary(2, 1), 9), with_deposit(rotary(2, 5), 9)});
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0}));
+  of.requests[0].ttft_slo = Seconds(600);
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{1}));
+}
+
 TEST(Unified, OnlyACoveredRequestLeaves) {
   UnifiedPolicy sut;
   const auto of = snapshot(
