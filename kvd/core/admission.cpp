@@ -69,23 +69,25 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
                               knowledge_.expected_length(r).median.value, begun,
                               *long_steps && left > Nanoseconds(0)
                                   ? std::optional(planner::Seconds(left))
-                                  : std::nullopt});
+                                  : std::nullopt,
+                              spare(r)});
     input.queue.push_back(r.key);
     queue.push_back(&r);
     least_tbt = std::min(least_tbt, r.goal.slo.tbt);
   };
-  std::vector<Request*> waiting(session.line.begin(), session.line.end());
+  std::vector<Request*> begun;
   requests_.each_inside_of(session.id, [&](Request& r) {
-    if (r.prefills() && r.progress.planned < r.goal.prompt) enqueue(r);
+    if (r.prefills() && r.progress.planned < r.goal.prompt) begun.push_back(&r);
     if (!r.decodes() || !r.times.has_token || r.paused()) return;
     snapshot.decoding.push_back(decoding_request(session, r));
     input.decoding.push_back(r.key);
     least_tbt = std::min(least_tbt, r.goal.slo.tbt);
   });
-  // A prompt that cannot be in time must not keep those that can from it.
-  std::stable_partition(waiting.begin(), waiting.end(),
-                        [&](const Request* r) { return !knowledge_.served_last(*r); });
-  for (Request* r : waiting) enqueue(*r);
+  line_.sort(begun);
+  for (Request* r : begun) enqueue(*r);
+  for (Request* r : line_.in_line(session.info.domain)) {
+    if (r->key.engine == session.id) enqueue(*r);
+  }
   if (guarded && (!input.queue.empty() || !input.decoding.empty())) {
     snapshot.guard = planner::StepGuard{seconds(session.costs.decode_s), per_request(session),
                                         least_tbt, 1 + sharers(session)};
@@ -102,6 +104,12 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   // Where layers leave, memory is no bound for who may prefill.
   if (session.streaming || needs_.prefills_layerwise(session)) snapshot.memory.reset();
   return input;
+}
+
+std::optional<planner::Seconds> Admission::spare(const Request& request) const {
+  const double left = to_seconds(request.times.arrived + request.goal.slo.ttft - context_.now) -
+                      knowledge_.prefill_left_s(request);
+  return left > 0 ? std::optional(seconds(left)) : std::nullopt;
 }
 
 planner::DecodingRequest Admission::decoding_request(const Session& session, Request& request) {

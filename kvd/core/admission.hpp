@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "kvd/core/ground.hpp"
@@ -23,6 +24,7 @@ class Admission {
       : context_(ground.context),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
+        line_(ground.line),
         needs_(needs),
         supply_(supply) {}
 
@@ -33,6 +35,7 @@ class Admission {
 
  private:
   [[nodiscard]] planner::DecodingRequest decoding_request(const Session& session, Request& request);
+  [[nodiscard]] std::optional<planner::Seconds> spare(const Request& request) const;
   [[nodiscard]] bool may_take_long_steps(const Session& session);
   [[nodiscard]] std::int64_t sharers(const Session& session) const;
   [[nodiscard]] bool parks(const Session& session);
@@ -43,6 +46,7 @@ class Admission {
   Context& context_;
   Requests& requests_;
   Knowledge& knowledge_;
+  ServingOrder& line_;
   Needs& needs_;
   Supply& supply_;
 };

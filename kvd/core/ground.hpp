@@ -16,6 +16,7 @@
 #include "kvd/core/region_copies.hpp"
 #include "kvd/core/request_memory.hpp"
 #include "kvd/core/requests.hpp"
+#include "kvd/core/serving_order.hpp"
 #include "kvd/core/spaces.hpp"
 #include "kvd/store/store.hpp"
 
@@ -35,6 +36,7 @@ struct Ground {
         spaces(context, store, requests),
         lateness(context, requests),
         knowledge(context, requests),
+        line(context, requests, knowledge),
         budget(context, knowledge),
         cache_copies(context, store, budget),
         disk(context, store, requests, knowledge),
@@ -52,6 +54,7 @@ struct Ground {
   Spaces spaces;
   Lateness lateness;
   Knowledge knowledge;
+  ServingOrder line;
   Budget budget;
   CacheCopies cache_copies;
   DiskCache disk;

@@ -12,6 +12,7 @@ namespace {
 constexpr double kUnmeasuredLink = 1e10;  // bytes a second
 constexpr double kWeight = 0.25;          // kvd design: of the newest observation
 constexpr double kUsualPrefill = 1e-3;    // seconds a token
+constexpr double kLeastShare = 0.05;      // of an iteration for prompts; so waits stay bounded
 constexpr Tokens kShortAnswer(64);        // kvd design: most answers are longer
 constexpr Tokens kUsualAnswer(1024);      // kvd design: kept for one while nothing is known
 constexpr auto kIgnore = [](Nanoseconds) {};
@@ -52,22 +53,15 @@ void Knowledge::returned(Request& request) {
 
 double Knowledge::prefill_left_s(const Request& request) const {
   const Tokens left = request.goal.prompt - request.progress.planned;
-  const double token_s = requests_.session_of(request).costs.prefill_token_s;
-  return token_s * static_cast<double>(std::max<std::int64_t>(0, left.value));
+  const Costs& costs = requests_.session_of(request).costs;
+  const double own =
+      costs.prefill_token_s * static_cast<double>(std::max<std::int64_t>(0, left.value));
+  return request.waits() ? (own + costs.prefill_ahead_s) / costs.prefill_share : own;
 }
 
 bool Knowledge::hopeless(const Request& request) const {
   const double waited = to_seconds(context_.now - request.times.arrived);
   return waited + prefill_left_s(request) > to_seconds(request.goal.slo.ttft);
-}
-
-bool Knowledge::served_last(const Request& request) const {
-  if (!context_.rotation->traits().serves_the_late ||
-      context_.tuning.rotation.overload != "goodput" || !hopeless(request)) {
-    return false;
-  }
-  const double waited = to_seconds(context_.now - request.times.arrived);
-  return waited < kMostPatience * to_seconds(request.goal.slo.ttft);
 }
 
 double Knowledge::slower_link(DeviceId device) const {
@@ -90,11 +84,20 @@ double Knowledge::prefill_token_s(const Session& session) {
 }
 
 double Knowledge::prefill_ahead_s(const Session& session) const {
+  return prefill_token_s(session) * static_cast<double>(prefill_ahead(session).value);
+}
+
+Tokens Knowledge::prefill_ahead(const Session& session) const {
   Tokens left;
   requests_.each_inside_of(session.id, [&](const Request& request) {
     left += std::max(Tokens(0), request.goal.prompt - request.progress.planned);
   });
-  return prefill_token_s(session) * static_cast<double>(left.value);
+  return left;
+}
+
+void Knowledge::look_ahead(Session& session) const {
+  const auto tokens = static_cast<double>(prefill_ahead(session).value);
+  session.costs.prefill_ahead_s = session.costs.prefill_token_s * tokens;
 }
 
 std::optional<double> Knowledge::prefill_cost(const Session& session) {
@@ -166,7 +169,10 @@ void Knowledge::measure_step(Session& session, double took) {
   } else if (!prefills) {
     follow(session.costs.decode_s, took);
   }
-  if (!prefills) measure_plan(session, took);
+  if (!prefills) return measure_plan(session, took);
+  const auto tokens = static_cast<double>(session.iterations.reported_prefill.value);
+  const double share = session.costs.prefill_token_s * tokens / took;
+  if (share > 0) follow(session.costs.prefill_share, std::clamp(share, kLeastShare, 1.0));
 }
 
 // What a step takes without waiting for layers, and whether the plan in force foresaw it.

@@ -37,6 +37,8 @@ class Knowledge {
   [[nodiscard]] static bool was_iteration(const Session& session, bool running);
   /// The iteration that the session reports took so long, pipelined or not.
   void measure_step(Session& session, double took);
+  /// What is left of the prompts that have begun is what those that wait have ahead of them.
+  void look_ahead(Session& session) const;
   static void ended(Session& session, const Request& request);
   void returned(Request& request);
 
@@ -65,14 +67,12 @@ class Knowledge {
   [[nodiscard]] static store::SecondsPerByte saved(const Session& session);
   /// The same of blocks that are so large for so many tokens.
   [[nodiscard]] static store::SecondsPerByte saved(Tokens tokens, Bytes bytes);
-  /// What is left of its prefill, computed alone; 0: not measured yet.
+  /// How long what is left of its prefill takes: of one inside, computed alone; of one that waits,
+  /// behind the prompts that have begun, in the part of each iteration that prompts have had. 0:
+  /// not measured yet.
   [[nodiscard]] double prefill_left_s(const Request& request) const;
   /// Its first token cannot come in time any more. Precondition: it has none.
   [[nodiscard]] bool hopeless(const Request& request) const;
-  /// It waits behind all that can still be in time, until it has waited kMostPatience times its
-  /// goal: then it is among those that came first. Where the rotation policy serves the late
-  /// (RotationTraits) and `rotation.overload` is goodput. Precondition: as hopeless().
-  [[nodiscard]] bool served_last(const Request& request) const;
   [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
   /// Tokens still to come that may be counted on: the low estimate; while nothing is known, what
   /// most answers have. At least 1.
@@ -82,9 +82,8 @@ class Knowledge {
   [[nodiscard]] std::int64_t saved_up(Request& request) const;  ///< its deposit now
 
  private:
-  static constexpr double kMostPatience = 32;
-
   void measure_plan(Session& session, double took);
+  [[nodiscard]] Tokens prefill_ahead(const Session& session) const;
 
   struct Link {
     std::array<double, 2> rates{};

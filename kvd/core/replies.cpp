@@ -1,6 +1,7 @@
 #include "kvd/core/replies.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -17,14 +18,18 @@ StepReply Replies::build(Session& session) {
   requests_.each_inside_in(session.info.domain,
                            [&](const Request& r) { promises |= r.promised.has_value(); });
   if (context_.config.publish_tables) next.rows.reserve(session.inside.size());
-  requests_.each_request_of(session.id, [&](Request& r) {
+  for (Request* const each : in_order(session)) {
+    Request& r = *each;
     const bool prefill = begins_with_prompt(r);
     const Tokens tokens = prefill ? prefill_tokens(session, r) : Tokens(1);
     const Hold hold = hold_or_none(session, r, tokens, promises);
-    if (hold == Hold::kNone) return grant(session, r, tokens, next);
+    if (hold == Hold::kNone) {
+      grant(session, r, tokens, next);
+      continue;
+    }
     if (hold == Hold::kPromised) ++context_.counters.rotation_blocked_promise;
     next.reply.hold.push_back({r.key.request, hold});
-  });
+  }
   for (const HoldEntry& ended : std::exchange(session.given_up, {})) {
     next.reply.hold.push_back(ended);
   }
@@ -32,6 +37,20 @@ StepReply Replies::build(Session& session) {
   next.reply.iteration = session.iterations.granted;
   next.reply.table_version = PlanVersion(session.iterations.table_version);
   return std::move(next.reply);
+}
+
+// By their ids, but for prompts that have begun: these share the chunk, so who is due first comes
+// first.
+std::vector<Request*> Replies::in_order(const Session& session) const {
+  std::vector<Request*> order = session.active, begun;
+  const auto has_begun = [](const Request* r) { return !r->waits() && begins_with_prompt(*r); };
+  std::copy_if(order.begin(), order.end(), std::back_inserter(begun), has_begun);
+  line_.sort(begun);
+  auto next = begun.begin();
+  for (Request*& at : order) {
+    if (has_begun(at)) at = *next++;
+  }
+  return order;
 }
 
 // With a pipelined engine the first decode is granted while the prefill still runs.

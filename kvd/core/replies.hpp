@@ -19,6 +19,7 @@ class Replies {
         store_(ground.store),
         requests_(ground.requests),
         lateness_(ground.lateness),
+        line_(ground.line),
         streams_(streams) {}
 
   /// Grants the next iteration and publishes its table.
@@ -32,6 +33,7 @@ class Replies {
     std::vector<Request*> granted, streamed;
     std::vector<TableRow> rows;
   };
+  [[nodiscard]] std::vector<Request*> in_order(const Session& session) const;
   [[nodiscard]] static bool begins_with_prompt(const Request& request);
   [[nodiscard]] Hold hold_or_none(Session& session, Request& request, Tokens tokens, bool promises);
   void grant(Session& session, Request& request, Tokens tokens, Draft& next);
@@ -48,6 +50,7 @@ class Replies {
   store::Store& store_;
   Requests& requests_;
   Lateness& lateness_;
+  ServingOrder& line_;
   Streams& streams_;
 };
 

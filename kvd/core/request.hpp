@@ -107,6 +107,7 @@ struct Order {
   bool awaits_mapping = false;  ///< its claim waits for a slab acknowledgement
   bool curbed = false;          ///< may not grow, so that others can end (reservations.hpp)
   bool sheltered = false;       ///< the one that all others wait for, so nobody's victim
+  std::uint32_t place = 0;      ///< among those in line (serving_order.hpp)
   std::uint32_t skips = 0;
   std::uint64_t paused = 0;  ///< order among those paused
   std::uint64_t rotations = 0;

@@ -1,6 +1,7 @@
 #include "kvd/core/requests.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -167,6 +168,7 @@ void Requests::progressed(EngineId engine, DomainId domain) {
 void Requests::enlist(Request& request) {
   Session& session = session_of(request);
   Domain& domain = domains_[session.info.domain];
+  if (session.active.empty()) lift_served(session);
   insert_by_key(session.active, request);
   ++domain.requests;
   for (const DeviceId device : session.devices().all()) {
@@ -175,6 +177,15 @@ void Requests::enlist(Request& request) {
   request.order.in_line = true;
   session.line.insert(&request);
   domain.line.insert(&request);
+}
+
+void Requests::lift_served(Session& session) const {
+  std::optional<Tokens> least;
+  for (const auto& [id, other] : sessions_) {
+    if (other.info.domain != session.info.domain || other.active.empty()) continue;
+    least = least ? std::min(*least, other.served) : other.served;
+  }
+  session.served = std::max(session.served, least.value_or(Tokens(0)));
 }
 
 void Requests::delist(Request& request) {

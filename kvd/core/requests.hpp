@@ -90,6 +90,7 @@ class Requests {
 
  private:
   void enlist(Request& request);
+  void lift_served(Session& session) const;
   void delist(Request& request);
 
   std::map<EngineId, Session> sessions_;

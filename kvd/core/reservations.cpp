@@ -99,32 +99,28 @@ std::vector<Request*> Reservations::admissible(Share share) {
     curb(room(share, in_dram));
   }
   std::vector<Request*> out;
-  const auto found = requests_.domains().find(share.domain);
-  if (found == requests_.domains().end()) return out;
   // In the order in which they are served. Were it another one here than in Admission, the two
   // would let different requests in, so nobody.
-  for (const bool last : {false, true}) {
-    for (Request* r : found->second.line) {
-      const Session& owner = requests_.session_of(*r);
-      if (!owner.on(share.device) || knowledge_.served_last(*r) != last) continue;
-      if (!owner.life.responsive) continue;  // nobody waits behind the queue of a silent engine
-      const Tokens tokens = r->goal.prompt + r->goal.max_new;
-      // Regions may end; until then it alone waits, and makes way for nobody.
-      if (owner.bytes_for(tokens, share.device) > own.room_in_hbm + in_dram) continue;
-      const bool alone = own.largest == Bytes(0);
-      count_class(owner.class_id);
-      for (const DeviceId device : owner.devices().all()) {
-        all[device.value].promise(owner.bytes_for(tokens, device), owner.bytes_for(tokens));
-      }
-      if (sure && !fits(share, in_dram, alone)) {
-        sure = false;
-        take_stock(share.domain);
-        for (Request* before : out) join(*before);
-      }
-      // Nobody overtakes for ever.
-      if (!sure && (!may_guess(share.domain) || !takes(*r, room(share, in_dram)))) return out;
-      out.push_back(r);
+  for (Request* r : line_.in_line(share.domain)) {
+    const Session& owner = requests_.session_of(*r);
+    if (!owner.on(share.device)) continue;
+    if (!owner.life.responsive) continue;  // nobody waits behind the queue of a silent engine
+    const Tokens tokens = r->goal.prompt + r->goal.max_new;
+    // Regions may end; until then it alone waits, and makes way for nobody.
+    if (owner.bytes_for(tokens, share.device) > own.room_in_hbm + in_dram) continue;
+    const bool alone = own.largest == Bytes(0);
+    count_class(owner.class_id);
+    for (const DeviceId device : owner.devices().all()) {
+      all[device.value].promise(owner.bytes_for(tokens, device), owner.bytes_for(tokens));
     }
+    if (sure && !fits(share, in_dram, alone)) {
+      sure = false;
+      take_stock(share.domain);
+      for (Request* before : out) join(*before);
+    }
+    // Nobody overtakes for ever.
+    if (!sure && (!may_guess(share.domain) || !takes(*r, room(share, in_dram)))) return out;
+    out.push_back(r);
   }
   return out;
 }

@@ -33,11 +33,11 @@ class Reservations {
       : store_(ground.store),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
-        memory_(ground.memory) {}
+        memory_(ground.memory),
+        line_(ground.line) {}
 
   /// Curbs those of the domain that may not grow now (Order::curbed), and names those that wait
-  /// and may come in on the share's device: by arrival, those that are served last
-  /// (Knowledge::served_last) behind all others.
+  /// and may come in on the share's device, in the order in which they are served.
   [[nodiscard]] std::vector<Request*> admissible(Share share);
 
  private:
@@ -136,6 +136,7 @@ class Reservations {
   Requests& requests_;
   Knowledge& knowledge_;
   RequestMemory& memory_;
+  ServingOrder& line_;
   std::vector<Prospect> prospects_;          ///< kept for its memory
   std::vector<ClassId> classes_;             ///< the same; of those inside, and of those admitted
   std::vector<Stake> stakes_;                ///< the same

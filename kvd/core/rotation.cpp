@@ -105,6 +105,7 @@ planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device
   if (request.queues()) {
     entry.state =
         request.waits() ? planner::RequestState::kWaiting : planner::RequestState::kRotary;
+    if (request.waits()) entry.place = request.order.place;
     entry.bytes = needs_.to_run(request, device);
     if (request.times.has_token) entry.t_last = request.times.last_token;
   } else {

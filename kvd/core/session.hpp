@@ -170,6 +170,8 @@ struct Costs {
   planner::FittedLine prefill{0.97};  ///< iteration time over its prompt tokens
   double decode_s = 0;                ///< mean time of an iteration without prefill; 0: not yet
   double prefill_token_s = 0;         ///< what a prompt token adds to one; 0: not yet
+  double prefill_share = 1;           ///< of an iteration with prompt tokens, on the mean
+  double prefill_ahead_s = 0;         ///< of prompts that have begun, as of its last step
   planner::LengthPredictor lengths;   ///< of its answers
   planner::LoadMemory load;           ///< whether the last prefix that DRAM had was loaded
 };
@@ -222,6 +224,9 @@ struct Session {
   bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
   bool crowded = false;    ///< a prompt that comes in chunk by chunk found no room
   CopiesAhead ahead;
+  /// Tokens made, and lifted to the least of its domain's others when its first request comes: an
+  /// engine saves up no turns while it has nothing to do.
+  Tokens served;
 
   std::vector<Request*> active;     ///< its requests, by id
   std::vector<Request*> inside;     ///< of these, all that do not wait in line

@@ -20,6 +20,7 @@ Result<StepReply> Steps::next(Session& session, const Step& step) {
   standstills_.end_given_up(session);
   drains_.end_left(session);
   if (computed) knowledge_.measure_step(session, since_last);
+  knowledge_.look_ahead(session);
   streams_.end(session);
   // Then what was decided earlier: promises are kept or given back, regions get their way, the plan
   // in force moves layers. Who decides next counts on what they free.

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace kvd::core {
 
 Waits::Waits(Ground& ground, const std::vector<RotationInput>& asked)
     : context_(ground.context),
       requests_(ground.requests),
-      knowledge_(ground.knowledge),
+      line_(ground.line),
       drains_(ground.drains) {
   for (const RotationInput& input : asked) add(input);
   for (const auto& [key, request] : ground.requests.all()) {
@@ -16,13 +17,14 @@ Waits::Waits(Ground& ground, const std::vector<RotationInput>& asked)
   }
 }
 
-// By arrival. Of several devices each must have room.
+// In the order in which they are served. Of several devices each must have room.
 void Waits::add(const RotationInput& asked) {
   const auto& requests = asked.snapshot.requests;
   std::vector<std::size_t> order(requests.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return requests[a].t_arr < requests[b].t_arr;
+    return std::pair(requests[a].place, requests[a].t_arr) <
+           std::pair(requests[b].place, requests[b].t_arr);
   });
   Bytes left = asked.snapshot.b_hbm;
   for (const std::size_t i : order) {
@@ -72,11 +74,9 @@ WaitReason Waits::outside(const Request& request) const {
   const auto room = room_.find(request.key);
   const bool asked = room != room_.end();
   if (asked && room->second.in_hbm) return WaitReason::kStep;
-  if (!request.times.has_token && knowledge_.served_last(request)) return WaitReason::kLate;
+  if (!request.times.has_token && line_.serves_last(request)) return WaitReason::kLate;
   if (asked) return room->second.in_dram ? WaitReason::kMemory : WaitReason::kDram;
-  const Line& line = requests_.domains().at(requests_.session_of(request).info.domain).line;
-  const bool first = !line.empty() && (*line.begin())->key == request.key;
-  return first ? WaitReason::kMemory : WaitReason::kBehind;
+  return request.order.place == 0 ? WaitReason::kMemory : WaitReason::kBehind;
 }
 
 }  // namespace kvd::core

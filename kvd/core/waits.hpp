@@ -31,7 +31,7 @@ class Waits {
 
   Context& context_;
   Requests& requests_;
-  Knowledge& knowledge_;
+  ServingOrder& line_;
   const Drains& drains_;
   std::map<RequestKey, Room> room_;
   std::set<DomainId> makes_way_;  ///< domains in which somebody is promised to others

@@ -136,6 +136,24 @@ TEST_F(RepliesTest, APromptGetsAsManyTokensAsAreAllowed) {
   EXPECT_EQ(session.iterations.granted_prefill, Tokens(10));
 }
 
+TEST_F(RepliesTest, TheChunkGoesFirstToThePromptThatIsDueFirst) {
+  Session& session = attach();
+  Request& patient = submit(session, 8, 4);
+  Request& urgent = submit(session, 8, 4);
+  patient.goal.slo.ttft = std::chrono::minutes(10);
+  for (Request* request : {&patient, &urgent}) {
+    ASSERT_EQ(ground.memory.grow(*request, Tokens(9)), ErrorCode::kOk);
+    request->place = Location::kIn;
+    ground.requests.requeue(*request);
+  }
+  session.iterations.chunk = Tokens(10);
+  const StepReply reply = sut.build(session);
+  ASSERT_THAT(reply.run, SizeIs(2));
+  EXPECT_EQ(reply.run[0].request, urgent.key.request);
+  EXPECT_EQ(reply.run[0].tokens, Tokens(8));
+  EXPECT_EQ(reply.run[1].tokens, Tokens(2));
+}
+
 TEST_F(RepliesTest, TellsOnceWhoWasGivenUp) {
   Session& session = attach();
   session.given_up = {{RequestId(7), Hold::kOutOfMemory}};

@@ -207,7 +207,9 @@ TEST_F(WhoComesIn, NobodyIsLateForEver) {
   pass(late.goal.slo.ttft * 32 - std::chrono::milliseconds(1));
   Request& early = submit(session, 80, 4);
   EXPECT_THAT(sut.admissible(kShareA), ElementsAre(&early));
+  ground.memory.end(early);
   pass(std::chrono::milliseconds(1));
+  submit(session, 80, 4);
   EXPECT_THAT(sut.admissible(kShareA), ElementsAre(&late)) << "it was the first that came";
 }
 

@@ -51,6 +51,7 @@ TEST_F(WaitsTest, InLineByRoomAndArrival) {
   EXPECT_EQ(why(second, {&second, &first}, 4), WaitReason::kMemory) << "the first takes it";
   EXPECT_EQ(why(second, {&second, &first}, 8), WaitReason::kStep);
   EXPECT_EQ(why(first, {&first}, 0, kSlot), WaitReason::kDram);
+  (void)ground.line.in_line(kA);
   EXPECT_EQ(why(first), WaitReason::kMemory) << "nobody stands before it";
   EXPECT_EQ(why(second), WaitReason::kBehind);
 }
@@ -59,7 +60,7 @@ TEST_F(WaitsTest, WhoseGoalHasPassedGoesLast) {
   Request& request = submit(session, 4, 4);
   request.goal.slo.ttft = seconds(1);
   pass(seconds(2));
-  ASSERT_TRUE(ground.knowledge.served_last(request));
+  ASSERT_TRUE(ground.line.serves_last(request));
   EXPECT_EQ(why(request, {&request}), WaitReason::kLate);
   EXPECT_EQ(why(request, {&request}, 4), WaitReason::kStep) << "there is room for all";
 }
