@@ -470,7 +470,8 @@ std::string policy_document(const core::Tuning& tuning) {
                     {"beta_f", r.beta_f},
                     {"b_xfer", b_xfer},
                     {"eager", r.eager},
-                    {"overload", r.overload}}},
+                    {"overload", r.overload},
+                    {"pacing", r.pacing}}},
                   {"placement",
                    {{"policy", p.policy},
                     {"alpha", p.alpha},
@@ -494,8 +495,10 @@ double exactly(Nanoseconds time) { return static_cast<double>(time.count()) / 1e
 std::string slo_document(const core::Tuning& tuning) {
   Json classes = Json::object();
   for (const auto& [slo_class, slo] : tuning.slo) {
-    classes[slo_class] = {
-        {"ttft_s", exactly(slo.ttft)}, {"tbt_s", exactly(slo.tbt)}, {"tpot_s", exactly(slo.tpot)}};
+    classes[slo_class] = {{"ttft_s", exactly(slo.ttft)},
+                          {"tbt_s", exactly(slo.tbt)},
+                          {"tpot_s", exactly(slo.tpot)},
+                          {"gap_s", slo.gap ? Json(exactly(*slo.gap)) : Json("auto")}};
   }
   return to_text({{"classes", std::move(classes)}});
 }

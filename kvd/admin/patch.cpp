@@ -151,7 +151,7 @@ class PatchReader {
 
  private:
   static constexpr const char* kStays = "null would remove the key, which must stay; give a value";
-  static constexpr const char* kGoals = "ttft_s, tbt_s, tpot_s";
+  static constexpr const char* kGoals = "ttft_s, tbt_s, tpot_s, gap_s";
 
   /// Lists the names of the keys right under the prefix.
   static std::string names(const std::string& prefix) {
@@ -208,13 +208,21 @@ class PatchReader {
   MaybeRefusal read_goal(const std::string& path, const std::string& name, const std::string& goal,
                          const Json& value) {
     constexpr double kLimit = 9e9;  // seconds that 64-bit nanoseconds hold
-    const auto key = goal == "ttft_s"  ? SloKey::kTtft
-                     : goal == "tbt_s" ? SloKey::kTbt
-                                       : SloKey::kTpot;
-    if (key == SloKey::kTpot && goal != "tpot_s") {
+    constexpr std::array<std::pair<const char*, SloKey>, 4> kKeys = {{{"ttft_s", SloKey::kTtft},
+                                                                      {"tbt_s", SloKey::kTbt},
+                                                                      {"tpot_s", SloKey::kTpot},
+                                                                      {"gap_s", SloKey::kGap}}};
+    const auto* const found = std::find_if(kKeys.begin(), kKeys.end(),
+                                           [&](const auto& each) { return goal == each.first; });
+    if (found == kKeys.end()) {
       return refuse(path, std::string("no such key; known are ") + kGoals);
     }
+    const SloKey key = found->second;
     if (value.is_null()) return refuse(path, kStays);
+    if (key == SloKey::kGap && value == "auto") {
+      assign(name, key, link::kAutomatic);
+      return std::nullopt;
+    }
     if (!value.is_number()) return refuse(path, "must be a number of seconds");
     const double seconds = value.get<double>();
     if (!(std::abs(seconds) < kLimit)) return refuse(path, "too many seconds");

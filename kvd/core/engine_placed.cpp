@@ -127,7 +127,7 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
     context_.refuse(command, fits.error().code, fits.error().message);
     return;
   }
-  set_goals(session, told);
+  set_goals(session, told, placing);
   placing.learn(told, goals_, context_.now, classes_);
   lateness_.take(session, placing);
   requests_.keep(session, bytes_of_known(placing.all().size()) - bytes_of_known(known));
@@ -141,8 +141,9 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
   context_.reply(command, std::move(reply));
 }
 
-// What a request says itself, else its class, else its domain's.
-void EnginePlaced::set_goals(Session& session, const Schedule& told) {
+// What a request says itself, else its class, else its domain's. Where nobody set these, what the
+// engine can do says more than a number for all engines.
+void EnginePlaced::set_goals(Session& session, const Schedule& told, const Placing& placing) {
   const auto& classes = context_.tuning.slo;
   const auto of_domain = classes.find(session.info.slo_class);
   const Slo usual = of_domain == classes.end() ? Slo{} : of_domain->second;
@@ -160,6 +161,7 @@ void EnginePlaced::set_goals(Session& session, const Schedule& told) {
         place = session.totals.services.place_of(named->first);
       }
     }
+    if (goal == Slo{}) goal = placing.own_goals(request.prompt).value_or(goal);
     if (request.ttft.count() > 0 || request.tbt.count() > 0)
       place = session.totals.services.place_of(kOwnGoals);
     if (request.ttft.count() > 0) goal.ttft = request.ttft;
@@ -328,6 +330,7 @@ void EnginePlaced::fill_snapshot(const Session& session, const Schedule& told,
       waits_for_[i] = fits ? WaitReason::kBehind : WaitReason::kMemory;
     }
     planner::RotationRequest entry = placing.as_rotation(told, i, goals_[i]);
+    if (context_.tuning.rotation.pacing == "client") entry.gap.reset();
     entry.bytes = block_bytes(told) * (runs ? held_by(told, request) : size_of(told, request));
     snapshot_.requests.push_back(entry);
     index_.push_back(i);

@@ -51,7 +51,7 @@ class EnginePlaced {
     std::optional<Tokens> chunk;  ///< prompt tokens of the step
     std::vector<bool> held_back;  ///< by request
   };
-  void set_goals(Session& session, const Schedule& told);
+  void set_goals(Session& session, const Schedule& told, const Placing& placing);
   [[nodiscard]] ScheduleReply decide(const Session& session, const Schedule& told,
                                      Placing& placing);
   [[nodiscard]] Allowed admit(const Session& session, const Schedule& told, const Placing& placing);

@@ -15,6 +15,10 @@ constexpr double kPaceWindow = 1;    // seconds; kvd design
 constexpr double kPaceWeight = 0.3;  // of the newest window
 constexpr double kLongestStep = 3600;
 constexpr double kMostDeposit = 1e9;
+// Goals of requests without any: so many steps with all that run at a time, and so many times what
+// a usual prompt takes with nobody else there. kvd design.
+constexpr double kOwnSteps = 3;
+constexpr double kOwnPrefills = 8;
 
 Seconds seconds(Nanoseconds time) { return Seconds(to_seconds(time)); }
 
@@ -96,6 +100,7 @@ void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint 
     if (last && last->state != State::kRunning && request.state == State::kRunning &&
         last->generated == Tokens(0)) {
       came_in_.push_back(i);
+      prompts_.add(static_cast<double>(request.prompt.value));
     }
     counts_.waiting += request.state == State::kWaiting;
     counts_.running += request.state == State::kRunning;
@@ -104,6 +109,7 @@ void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint 
   end_before(RequestId(UINT64_MAX));
   measure_pace(tokens, now);
   count_passed(told);
+  most_running_ = std::max<std::int64_t>(most_running_, counts_.running);
   totals_.tokens += static_cast<std::uint64_t>(tokens);
   ++totals_.calls;
   last_call_ = now;
@@ -225,6 +231,17 @@ double Placing::prefill_token_s() const {
   return slope > 0 ? slope : prefill_.mean_y() / prefill_.mean_x();
 }
 
+std::optional<Slo> Placing::own_goals(Tokens prompt) const {
+  if (!decode_.measured() || !prefill_.measured()) return std::nullopt;
+  const double step = decode_s(most_running_);
+  const double tokens = std::max(prompts_.mean(), static_cast<double>(prompt.value));
+  const auto goal = [](double times, double s) {
+    return Nanoseconds(static_cast<std::int64_t>(std::clamp(times * s, 1e-6, kLongestStep) * 1e9));
+  };
+  const Nanoseconds tbt = goal(kOwnSteps, step);
+  return Slo{goal(kOwnPrefills, decode_s(1) + tokens * prefill_token_s()), tbt, 2 * tbt};
+}
+
 // Only while somebody waits: else it would be the pace at which requests arrive.
 void Placing::measure_pace(std::int64_t tokens, TimePoint now) {
   if (!waited_) {
@@ -244,8 +261,7 @@ void Placing::measure_pace(std::int64_t tokens, TimePoint now) {
 void Placing::count_passed(const Schedule& told) {
   if (came_in_.empty()) return;
   TimePoint earliest = TimePoint::max();
-  for (std::size_t i = 0; i < told.requests.size(); ++i) {
-    const Schedule::Request& request = told.requests[i];
+  for (const Schedule::Request& request : told.requests) {
     if (request.state != State::kRunning && request.generated == Tokens(0)) {
       earliest = std::min(earliest, request.arrived);
     }
@@ -266,6 +282,7 @@ planner::RotationRequest Placing::as_rotation(const Schedule& told, std::size_t 
   entry.ttft_slo = goal.ttft;
   entry.tbt_slo = goal.tbt;
   entry.tokens_made = from.generated;
+  entry.gap = seconds(goal.longest_gap());
   entry.t_due = known.due;
   entry.to_compute = std::max(Tokens(0), all - from.computed);
   if (known.due) {
@@ -277,6 +294,7 @@ planner::RotationRequest Placing::as_rotation(const Schedule& told, std::size_t 
     entry.state = planner::RequestState::kRunning;
     entry.t_run = known.in_since;
     entry.stays = from.stays;
+    if (from.generated > Tokens(0)) entry.t_last = from.last_token.value_or(last_call_);
     entry.prefilling = from.generated == Tokens(0) || from.computed + Tokens(1) < all;
     entry.made_token = !known.fresh;
   } else if (from.generated > Tokens(0)) {

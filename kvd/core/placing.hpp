@@ -103,6 +103,8 @@ class Placing {
                                                      const Slo& goal) const;
   /// With `running` requests.
   [[nodiscard]] planner::EnginePace pace(std::int64_t running) const;
+  /// Goals for a request that nobody gave any, by what this engine can do; none: not known yet.
+  [[nodiscard]] std::optional<Slo> own_goals(Tokens prompt) const;
   /// Somebody was not taken; it counts for `skips` under contention.
   void passed_over(std::size_t request) { ++known_[place_[request]].skips; }
   /// Why a request of the call stays out; kStep: it comes in.
@@ -143,6 +145,8 @@ class Placing {
   planner::FittedLine prefill_{0.97};  ///< what prefill adds to one, over its prompt tokens
   planner::LengthPredictor lengths_;
   RecentMean lateness_;
+  RecentMean prompts_;             ///< tokens of those that came in
+  std::int64_t most_running_ = 0;  ///< at a time
   double tokens_per_s_ = 0;
   double window_s_ = 0;  ///< in which somebody waited, and the tokens made in it
   std::int64_t window_tokens_ = 0;

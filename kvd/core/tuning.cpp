@@ -60,6 +60,9 @@ void check(const RotationTuning& rotation, bool oracle, Faults& faults) {
   if (rotation.overload != "ttft" && rotation.overload != "goodput") {
     faults.add("rotation.overload", "must be ttft or goodput, is \"" + rotation.overload + "\"");
   }
+  if (rotation.pacing != "engine" && rotation.pacing != "client") {
+    faults.add("rotation.pacing", "must be engine or client, is \"" + rotation.pacing + "\"");
+  }
   if (rotation.b_xfer && (*rotation.b_xfer <= Bytes(0) || *rotation.b_xfer > kMaxTransfer)) {
     faults.add("rotation.b_xfer", "must be \"auto\" or a size from 1 byte to 1 PiB, is " +
                                       std::to_string(rotation.b_xfer->value));
@@ -113,6 +116,7 @@ void check(const std::map<std::string, Slo>& classes, Faults& faults) {
     faults.goal("slo." + class_name + ".ttft_s", slo.ttft);
     faults.goal("slo." + class_name + ".tbt_s", slo.tbt);
     faults.goal("slo." + class_name + ".tpot_s", slo.tpot);
+    if (slo.gap) faults.goal("slo." + class_name + ".gap_s", *slo.gap);
   }
 }
 

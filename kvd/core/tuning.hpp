@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
@@ -25,6 +26,9 @@ struct RotationTuning {
   bool eager = true;
   /// Whom `unified` serves where not everybody's goal can be met: "ttft" or "goodput".
   std::string overload = "goodput";
+  /// Whether clients of engines that place their blocks show a token when it is made ("engine"), or
+  /// one each TBT goal ("client").
+  std::string pacing = "engine";
 };
 
 /// Which layers stay. Source: OrbitFlow (SLO violations a step, replanning window in tokens).
@@ -55,6 +59,14 @@ struct Slo {
   Nanoseconds ttft{5'000'000'000};
   Nanoseconds tbt{100'000'000};
   Nanoseconds tpot{200'000'000};
+  /// The longest wait for a token after the first; none ("auto"): ten times `tbt`, at least 1 s.
+  std::optional<Nanoseconds> gap{};
+
+  friend bool operator==(const Slo&, const Slo&) = default;
+
+  [[nodiscard]] Nanoseconds longest_gap() const {
+    return gap.value_or(std::max(Nanoseconds(1'000'000'000), 10 * tbt));
+  }
 };
 /// Whoever says a longer one has as good as none.
 inline constexpr Nanoseconds kLongestGoal = std::chrono::hours(24 * 365);

@@ -42,7 +42,8 @@ Json value_of(const std::string& text) {
 /// The file calls a goal "tbt", the document, whose times are seconds, "tbt_s".
 std::string key_of(const std::string& key, const std::string& root) {
   const std::string last = key.substr(key.rfind('.') + 1);
-  const bool goal = root == "classes" && (last == "ttft" || last == "tbt" || last == "tpot");
+  const bool goal =
+      root == "classes" && (last == "ttft" || last == "tbt" || last == "tpot" || last == "gap");
   return goal && key != last ? key + "_s" : key;
 }
 

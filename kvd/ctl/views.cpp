@@ -292,10 +292,11 @@ std::string policy_view(const Json& document) {
 }
 
 std::string slo_view(const Json& document) {
-  Table table({"CLASS", "TTFT", "TBT", "TPOT"});
+  Table table({"CLASS", "TTFT", "TBT", "TPOT", "GAP"});
   for (const auto& [name, goals] : document.at("classes").items()) {
+    const Json& gap = goals.at("gap_s");
     table.add({text(name), seconds(goals.at("ttft_s")), seconds(goals.at("tbt_s")),
-               seconds(goals.at("tpot_s"))});
+               seconds(goals.at("tpot_s")), gap.is_number() ? seconds(gap) : text(gap)});
   }
   return table.render();
 }

@@ -99,7 +99,7 @@ class FileReader {
       const std::string path = "slo." + std::string(class_name);
       const toml::table* goals = node.as_table();
       if (goals == nullptr) {
-        faults_.add(origin(node), path, "must be a table with ttft, tbt and tpot");
+        faults_.add(origin(node), path, "must be a table with ttft, tbt, tpot and gap");
         continue;
       }
       faults_.note_origin(path, origin(node));

@@ -197,6 +197,10 @@ Keys rotation_keys() {
           "rotation.overload",
           "whom unified serves where not all goals can be met: ttft or goodput", kText,
           [](auto& c) -> auto& { return c.tuning.rotation.overload; }),
+      key(
+          "rotation.pacing",
+          "who shows tokens evenly, of engines that place their blocks: engine (nobody) or client",
+          kText, [](auto& c) -> auto& { return c.tuning.rotation.pacing; }),
   };
 }
 
@@ -297,6 +301,9 @@ const std::vector<Setting<core::Slo>>& slo_keys() {
       setting<core::Slo>(
           "tpot", "goal: mean time per token", kDuration,
           [](auto& slo) -> auto& { return slo.tpot; }),
+      setting<core::Slo>(
+          "gap", "goal: longest wait for a token, or auto: 10 x tbt, at least 1 s", kDurationOrAuto,
+          [](auto& slo) -> auto& { return slo.gap; }),
   };
   return kKeys;
 }

@@ -291,6 +291,7 @@ void add_tuning(const core::Tuning& tuning, Samples& out) {
     out.add("kvd_slo_goal_seconds", {slo_class, "ttft"}, to_seconds(slo.ttft));
     out.add("kvd_slo_goal_seconds", {slo_class, "tbt"}, to_seconds(slo.tbt));
     out.add("kvd_slo_goal_seconds", {slo_class, "tpot"}, to_seconds(slo.tpot));
+    out.add("kvd_slo_goal_seconds", {slo_class, "gap"}, to_seconds(slo.longest_gap()));
   }
 }
 

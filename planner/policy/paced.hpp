@@ -15,6 +15,10 @@ namespace kvd::planner {
 ///    it can be away kCover steps, and as long as requests came back late recently. By lateness and
 ///    not by absence: who is covered stays away for long, so the mean absence would grow until
 ///    nobody counted as covered.
+///  - Where clients show a token when it comes (RotationRequest::gap), nobody stays out longer than
+///    its longest gap: it is due back before that, whatever it has saved up, and for it anybody
+///    leaves who is not due back itself. Of what is saved up only the mean counts then: the rest of
+///    the answer, made a token a step, makes up for a wait.
 ///  - Where S_B is near a step nobody saves anything up: nobody leaves for others.
 ///  - Never more started than the engine makes tokens for at their pace, with some to spare, or all
 ///    run dry together.
@@ -32,6 +36,11 @@ class PacedPolicy final : public RotationPolicy {
   static constexpr double kNear = 4;
   /// A goal between tokens of less than so many steps lets nobody save any up.
   static constexpr double kSaves = 2;
+  /// The share of a longest gap that the way back may take: the room may be another's, and steps
+  /// with prompts are long.
+  static constexpr double kReturn = 0.25;
+  /// Steps that each is in between two absences, at least, or no prompt comes in.
+  static constexpr double kStay = 16;
 
   [[nodiscard]] std::string_view name() const override { return "paced"; }
   [[nodiscard]] RotationTraits traits() const override {
@@ -51,8 +60,12 @@ class PacedPolicy final : public RotationPolicy {
              const RotationConfig& config);
   [[nodiscard]] bool too_many(const RotationSnapshot& snapshot, const RotationRequest& request,
                               Bytes room) const;
-  /// Names victims for so many bytes, all of them or none. Returns the bytes that they give.
-  [[nodiscard]] Bytes make_room(const RotationSnapshot& snapshot, Bytes needed, Seconds now);
+  [[nodiscard]] bool turns_too_short(const RotationSnapshot& snapshot,
+                                     const RotationRequest& request, Bytes room) const;
+  /// Names victims for the request, for so many bytes, all of them or none. Returns the bytes that
+  /// they give.
+  [[nodiscard]] Bytes make_room(const RotationSnapshot& snapshot, const RotationRequest& request,
+                                Bytes needed, Seconds now);
 
   std::vector<Ranked> dry_;      // parked, by due time
   std::vector<Ranked> prompts_;  // by deadline; those that cannot meet it behind all others
@@ -63,7 +76,8 @@ class PacedPolicy final : public RotationPolicy {
   double rate_ = 0;              // tokens a second that those who have started are to get
   bool parked_ = false;          // somebody who has started is out
   Bytes wanted_;
-  Bytes moved_;  // of victims for others
+  Bytes here_, out_;  // of those who have started
+  Bytes moved_;       // of victims for others
   RotationDecision decision_;
 };
 

@@ -51,6 +51,10 @@ struct RotationRequest {
   /// tokens to compute before the next one is made.
   std::optional<Seconds> t_due{};
   Tokens to_compute{};
+  /// Only `paced` asks: how long its user is to be without a token at most, after the first; none:
+  /// its client shows a token each S_B, so as long as those last that are made. With it a request
+  /// that runs has `t_last`, too.
+  std::optional<Seconds> gap{};
 
   [[nodiscard]] bool counts_as_waiting() const {
     return state == RequestState::kWaiting || (state == RequestState::kRotary && !t_last);

@@ -154,7 +154,7 @@ class PolicyEditor extends Editor {
   }
 }
 
-const GOALS = ["ttft_s", "tbt_s", "tpot_s"];
+const GOALS = ["ttft_s", "tbt_s", "tpot_s", "gap_s"];
 
 class SloEditor extends Editor {
   constructor(id, path, review) {
@@ -166,7 +166,7 @@ class SloEditor extends Editor {
 
   build() {
     this.rows = [];
-    const head = make("tr", {}, ...["class", "TTFT, s", "TBT, s", "TPOT, s", ""].map((title) => make("th", { scope: "col" }, title)));
+    const head = make("tr", {}, ...["class", "TTFT, s", "TBT, s", "TPOT, s", "gap, s", ""].map((title) => make("th", { scope: "col" }, title)));
     this.body = make("tbody");
     this.fields.replaceChildren(make("table", {}, make("thead", {}, head), this.body));
     for (const [name, goals] of Object.entries(this.document.classes)) this.addRow(name, goals);

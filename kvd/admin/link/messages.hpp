@@ -108,6 +108,7 @@ enum class SloKey : std::uint32_t {
   kTtft = 1000,
   kTbt,
   kTpot,
+  kGap,     ///< kAutomatic: by the goal between tokens
   kAdd,     ///< with the goals of "default"; nothing where it is there
   kRemove,  ///< nothing where it is not there
 };

@@ -97,6 +97,11 @@ void visit(A& a, std::optional<T>& value) {
 }
 
 template <class A>
+void visit(A& a, core::Slo& slo) {
+  all(a, slo.ttft, slo.tbt, slo.tpot, slo.gap);
+}
+
+template <class A>
 void visit(A& a, std::map<std::string, core::Slo>& classes) {
   std::vector<std::pair<std::string, core::Slo>> list(classes.begin(), classes.end());
   visit(a, list);
@@ -139,7 +144,7 @@ void visit(A& a, metrics::Sample& sample) {
 template <class A>
 void visit(A& a, core::Tuning& t) {
   all(a, t.rotation.policy, t.rotation.alpha, t.rotation.beta_b, t.rotation.beta_f,
-      t.rotation.b_xfer, t.rotation.eager, t.rotation.overload);
+      t.rotation.b_xfer, t.rotation.eager, t.rotation.overload, t.rotation.pacing);
   all(a, t.placement.policy, t.placement.alpha, t.placement.window_min, t.placement.window_max,
       t.placement.pause, t.placement.deposit);
   all(a, t.admission.policy, t.admission.alpha, t.admission.beta, t.load.policy, t.slo);

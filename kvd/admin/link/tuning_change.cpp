@@ -26,6 +26,8 @@ constexpr TuningKey kKeys[] = {
      [](Tuning& t, const Assignment& a) { t.rotation.eager = a.whole != 0; }},
     {"rotation.overload", Kind::kText,
      [](Tuning& t, const Assignment& a) { t.rotation.overload = text_of(a.text); }},
+    {"rotation.pacing", Kind::kText,
+     [](Tuning& t, const Assignment& a) { t.rotation.pacing = text_of(a.text); }},
     {"placement.policy", Kind::kText,
      [](Tuning& t, const Assignment& a) { t.placement.policy = text_of(a.text); }},
     {"placement.alpha", Kind::kNumber,
@@ -65,6 +67,9 @@ Status assign_slo(std::map<std::string, core::Slo>& classes, const Assignment& a
       return {};
     case SloKey::kTpot:
       slo.tpot = Nanoseconds(a.whole);
+      return {};
+    case SloKey::kGap:
+      slo.gap = a.whole == kAutomatic ? std::nullopt : std::optional(Nanoseconds(a.whole));
       return {};
     case SloKey::kAdd:
     case SloKey::kRemove:

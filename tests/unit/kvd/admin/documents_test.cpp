@@ -12,7 +12,7 @@ TEST(Documents, PolicyReadsAsDocumented) {
   core::Tuning tuning;
   EXPECT_EQ(json::parse(policy_document(tuning)), json::parse(R"({
     "rotation": {"policy": "unified", "alpha": 3.0, "beta_b": 0.0, "beta_f": 0.5, "b_xfer": "auto",
-                 "eager": true, "overload": "goodput"},
+                 "eager": true, "overload": "goodput", "pacing": "engine"},
     "placement": {"policy": "none", "alpha": 1.0, "window": {"min": 32, "max": 1000},
                   "pause": true, "deposit": true},
     "admission": {"policy": "none", "alpha": 1.0, "beta": 1.0},
@@ -23,7 +23,7 @@ TEST(Documents, PolicyReadsAsDocumented) {
 
 TEST(Documents, SloReadsAsDocumented) {
   EXPECT_EQ(json::parse(slo_document(core::Tuning{})), json::parse(R"({
-    "classes": {"default": {"ttft_s": 5.0, "tbt_s": 0.1, "tpot_s": 0.2}}})"));
+    "classes": {"default": {"ttft_s": 5.0, "tbt_s": 0.1, "tpot_s": 0.2, "gap_s": "auto"}}})"));
 }
 
 TEST(Documents, GoalsReadAsTheyWereWritten) {

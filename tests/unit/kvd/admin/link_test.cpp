@@ -50,6 +50,7 @@ Snapshot full_snapshot() {
   s.status.plans.resize(1);
   s.status.plans[0].requests = {{RequestId(7), 2, {2, 4}, true}};
   s.status.tuning.slo["batch"].tbt = Nanoseconds(16);
+  s.status.tuning.slo["batch"].gap = Nanoseconds(17);
   s.status.tuning.rotation.b_xfer = Bytes(17);
   s.status.rotation_inputs.resize(1);
   s.status.rotation_inputs[0].snapshot.requests.resize(1);
@@ -99,6 +100,8 @@ TEST(SnapshotBytes, HoldAllThatIsShown) {
   EXPECT_EQ(sut.status.requests[1].waits_for, WaitReason::kDisk);
   EXPECT_EQ(sut.status.plans[0].requests[0].in_dram[1], 4u);
   EXPECT_EQ(sut.status.tuning.slo.at("batch").tbt, Nanoseconds(16));
+  EXPECT_EQ(sut.status.tuning.slo.at("batch").gap, Nanoseconds(17));
+  EXPECT_EQ(sut.status.tuning.slo.at("default").gap, std::nullopt);
   EXPECT_EQ(sut.status.rotation_inputs[0].snapshot.requests[0].output_tokens, Tokens(18));
   EXPECT_EQ(sut.status.admission_inputs[0].snapshot.memory->free, Blocks(19));
   EXPECT_EQ(sut.status.placement_inputs[0].snapshot.requests[0].current->at(1), 2);

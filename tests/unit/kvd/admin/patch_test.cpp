@@ -58,7 +58,8 @@ TEST(PatchPolicy, ChangesWhatItNamesAndNothingElse) {
   Tuning sut;
   sut.admission.beta = 7;
   ASSERT_FALSE(patch_policy(R"({"rotation": {"policy": "fcfs", "alpha": 2, "b_xfer": 4096,
-                                             "eager": false, "overload": "ttft"},
+                                             "eager": false, "overload": "ttft",
+                                             "pacing": "client"},
                                 "placement": {"window": {"max": 500}, "pause": false}})",
                             sut));
   EXPECT_EQ(sut.rotation.policy, "fcfs");
@@ -66,6 +67,7 @@ TEST(PatchPolicy, ChangesWhatItNamesAndNothingElse) {
   EXPECT_EQ(sut.rotation.b_xfer, Bytes(4096));
   EXPECT_FALSE(sut.rotation.eager);
   EXPECT_EQ(sut.rotation.overload, "ttft");
+  EXPECT_EQ(sut.rotation.pacing, "client");
   EXPECT_FALSE(sut.placement.pause);
   EXPECT_TRUE(sut.placement.deposit);
   EXPECT_EQ(sut.rotation.beta_f, 0.5);
@@ -161,6 +163,11 @@ TEST(PatchSlo, ChangesAddsAndRemovesClasses) {
   EXPECT_EQ(sut.slo.at("batch").tpot, 200ms);
   ASSERT_FALSE(patch_slo(R"({"classes": {"batch": null, "never_there": null}})", sut));
   EXPECT_FALSE(sut.slo.contains("batch"));
+  EXPECT_EQ(sut.slo.at("default").longest_gap(), 1s);
+  ASSERT_FALSE(patch_slo(R"({"classes": {"default": {"gap_s": 0.4}}})", sut));
+  EXPECT_EQ(sut.slo.at("default").longest_gap(), 400ms);
+  ASSERT_FALSE(patch_slo(R"({"classes": {"default": {"gap_s": "auto", "tbt_s": 0.3}}})", sut));
+  EXPECT_EQ(sut.slo.at("default").longest_gap(), 3s);
 }
 
 TEST(PatchSlo, RefusesWithThePathOfTheKey) {
@@ -170,7 +177,8 @@ TEST(PatchSlo, RefusesWithThePathOfTheKey) {
       {R"({"classes": 1})", "/classes", "object of classes"},
       {R"({"classes": {"default": null}})", "/classes/default", "must exist"},
       {R"({"classes": {"default": 1}})", "/classes/default", "must be an object"},
-      {R"({"classes": {"default": {"tbt": 1}}})", "/classes/default/tbt", "ttft_s, tbt_s, tpot_s"},
+      {R"({"classes": {"default": {"tbt": 1}}})", "/classes/default/tbt",
+       "ttft_s, tbt_s, tpot_s, gap_s"},
       {R"({"classes": {"default": {"tbt_s": 0}}})", "/classes/default/tbt_s", "seconds, is 0"},
       {R"({"classes": {"default": {"tbt_s": -1}}})", "/classes/default/tbt_s", "seconds, is -1"},
       {R"({"classes": {"default": {"tbt_s": 1e300}}})", "/classes/default/tbt_s", "too many"},

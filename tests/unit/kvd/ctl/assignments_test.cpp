@@ -21,8 +21,10 @@ TEST(MergePatch, RootGoesAround) {
 }
 
 TEST(MergePatch, TakesWhatTheConfigurationsFileTakes) {
-  EXPECT_EQ(*merge_patch({"default.tbt=50ms", "default.ttft_s=2s", "batch.tpot=0.2"}, "classes"),
-            R"({"classes":{"default":{"tbt_s":0.05,"ttft_s":2.0},"batch":{"tpot_s":0.2}}})");
+  EXPECT_EQ(
+      *merge_patch({"default.tbt=50ms", "default.ttft_s=2s", "batch.tpot=0.2", "batch.gap=2s"},
+                   "classes"),
+      R"({"classes":{"default":{"tbt_s":0.05,"ttft_s":2.0},"batch":{"tpot_s":0.2,"gap_s":2.0}}})");
   EXPECT_EQ(*merge_patch({"default.hbm.maximum_bytes=1.5GiB"}, "domains"),
             R"({"domains":{"default":{"hbm":{"maximum_bytes":1610612736}}}})");
   EXPECT_EQ(*merge_patch({"rotation.b_xfer=4MiB", "rotation.policy=5furlongs"}),

@@ -191,8 +191,8 @@ TEST(Views, PolicyKeysAsSetTakesThem) {
 
 TEST(Views, SloGoals) {
   EXPECT_EQ(rendered(View::kSlo, admin::slo_document({})),
-            "CLASS    TTFT     TBT    TPOT\n"
-            "default   5 s  100 ms  200 ms\n");
+            "CLASS    TTFT     TBT    TPOT  GAP\n"
+            "default   5 s  100 ms  200 ms  auto\n");
 }
 
 TEST(Views, AnotherDocumentIsAnErrorThatNamesTheWayOut) {

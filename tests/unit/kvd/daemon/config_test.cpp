@@ -78,6 +78,7 @@ const std::map<std::string, std::string> kOtherValues = {{"backend", "host"},
                                                          {"rotation.b_xfer", "8MiB"},
                                                          {"rotation.eager", "false"},
                                                          {"rotation.overload", "ttft"},
+                                                         {"rotation.pacing", "client"},
                                                          {"placement.policy", "flexgen"},
                                                          {"placement.alpha", "0.3"},
                                                          {"placement.window.min", "16"},
@@ -90,7 +91,8 @@ const std::map<std::string, std::string> kOtherValues = {{"backend", "host"},
                                                          {"load.policy", "always"},
                                                          {"slo.default.ttft", "3s"},
                                                          {"slo.default.tbt", "50ms"},
-                                                         {"slo.default.tpot", "75ms"}};
+                                                         {"slo.default.tpot", "75ms"},
+                                                         {"slo.default.gap", "2s"}};
 
 std::string assigned(const std::string& name, const std::string& value) {
   return name + "=" + value;

@@ -230,6 +230,52 @@ TEST(Paced, NobodyLeavesForOthersWhereDramHasNoRoom) {
   EXPECT_TRUE(leaving(of).empty()) << "as much as it holds must fit";
 }
 
+/// As `made`, but its client shows tokens when they come: the last one did `ago`, and a second is
+/// too long.
+RotationRequest seen_at_once(RotationRequest made, double ago) {
+  made.t_last = kNow - Seconds(ago);
+  made.gap = Seconds(1);
+  return made;
+}
+
+TEST(Paced, NobodyStaysOutLongerThanItsLongestGapWhateverItHasSavedUp) {
+  const RotationRequest long_out = parked(2, 60);
+  const RotationRequest here = seen_at_once(decoding(2, 9), 0.01);
+  EXPECT_TRUE(leaving(with(0, {seen_at_once(long_out, 0.70), here})).empty());
+  EXPECT_EQ(leaving(with(0, {seen_at_once(long_out, 0.72), here})), (Indices{1}))
+      << "four steps before three quarters of its gap";
+  EXPECT_EQ(entering(with(1, {seen_at_once(parked(1, 60), 0.72), prompt(1, 0.9)})), (Indices{0}));
+  EXPECT_TRUE(leaving(with(0, {long_out, decoding(2, 9)})).empty()) << "its client paces";
+}
+
+TEST(Paced, ForAGapThatIsNearlyOverAnybodyLeavesWhoIsNotDueBack) {
+  const RotationRequest out = seen_at_once(parked(2, -3), 0.9);
+  const RotationRequest dry = seen_at_once(decoding(2, -1), 0.01);
+  EXPECT_EQ(leaving(with(0, {out, dry})), (Indices{1}));
+  EXPECT_TRUE(leaving(with(0, {prompt(2, 0.9), dry})).empty()) << "not for a prompt";
+  EXPECT_TRUE(leaving(with(0, {out, seen_at_once(decoding(2, -1), 0.73)})).empty());
+}
+
+TEST(Paced, WhereOnlyGapsAreSeenTheRestOfTheAnswerMakesUpForAWait) {
+  auto of = with(0, {prompt(2, 0.6), seen_at_once(decoding(2, 0.05), 0.01)});
+  EXPECT_TRUE(leaving(of).empty());
+  of.requests[1].output_tokens = Tokens(100);
+  EXPECT_EQ(leaving(of), (Indices{1}));
+  of.requests[1].gap.reset();
+  EXPECT_TRUE(leaving(of).empty()) << "its client shows a token each S_B";
+}
+
+TEST(Paced, NoMoreStartThanCanComeBackWithinTheirGapsForSixteenSteps) {
+  RotationRequest next = prompt(1, 0.1);
+  next.gap = Seconds(1);
+  auto of = with(2, {next, seen_at_once(parked(12, 5), 0.1), seen_at_once(decoding(0, 1), 0.01)});
+  EXPECT_EQ(entering(of), (Indices{0})) << "12 x 0.16 s fit into 2 x 1 s";
+  of.requests[1].bytes = Bytes(13);
+  EXPECT_TRUE(entering(of).empty());
+  of.requests[0].gap.reset();
+  EXPECT_EQ(entering(of), (Indices{0})) << "its client paces";
+}
+
 TEST(Paced, AVictimIsNoNewcomer) {
   const auto of = with(0, {prompt(2, 0.6), decoding(2, 9), decoding(2, 8)});
   for (const std::uint32_t victim : leaving(of)) {

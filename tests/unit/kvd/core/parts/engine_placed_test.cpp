@@ -183,7 +183,7 @@ TEST_F(EnginePlacedTest, OneThatCameInIsNoVictimBeforeAToken) {
   (void)ask();
   told.requests.clear();
   runs(1, 45, milliseconds(300));
-  runs(2, 45, milliseconds(20));
+  runs(2, 45, milliseconds(20)).max_new = Tokens(12);  // what is left of it makes up for no wait
   waits(3, std::int64_t{16} * 40, milliseconds(600));
   EXPECT_THAT(ask().preempt, IsEmpty());
   told.requests[0].generated += Tokens(1);
@@ -233,6 +233,38 @@ TEST_F(EnginePlacedTest, GoalsAreTheRequestsElseItsClassesElseItsDomains) {
   EXPECT_THAT(ask().preempt, IsEmpty());
   prompt.ttft = milliseconds(250);
   EXPECT_THAT(ids(ask().preempt), ElementsAre(2));
+}
+
+TEST_F(EnginePlacedTest, AnAnswerComesBackBeforeItsLongestGapUnlessItsClientPaces) {
+  told.free_blocks = 10;
+  parked(1, 45, seconds(30)).last_token = ground.context.now - milliseconds(900);
+  runs(2, 90, seconds(60));
+  EXPECT_THAT(ids(ask().preempt), ElementsAre(2)) << "a second, as ten goals are less";
+  Tuning wanted = ground.context.tuning;
+  wanted.slo["default"].gap = seconds(3);
+  ground.context.retune(wanted);
+  EXPECT_THAT(ask().preempt, IsEmpty());
+  wanted.slo["default"].gap.reset();
+  wanted.rotation.pacing = "client";
+  ground.context.retune(wanted);
+  EXPECT_THAT(ask().preempt, IsEmpty());
+}
+
+TEST_F(EnginePlacedTest, WhereNobodySetGoalsTheEngineCanDoWhatItShows) {
+  Tuning wanted = ground.context.tuning;
+  wanted.slo["default"] = Slo{};
+  ground.context.retune(wanted);
+  told.free_blocks = 10;
+  runs(2, 90, seconds(9));
+  waits(3, std::int64_t{16} * 40, milliseconds(400));
+  EXPECT_THAT(ask().preempt, IsEmpty()) << "not measured yet: 0.4 s of 5 s";
+  told.last_step = milliseconds(110);
+  told.last_step_prefill = Tokens(1000);
+  (void)ask();
+  EXPECT_THAT(ids(ask().preempt), ElementsAre(2)) << "0.4 s of 8 x (10 ms + 640 x 0.1 ms)";
+  wanted.slo["default"].ttft = seconds(4);
+  ground.context.retune(wanted);
+  EXPECT_THAT(ask().preempt, IsEmpty()) << "a goal that somebody set";
 }
 
 TEST_F(EnginePlacedTest, NoMoreComeInThanThereAreSeats) {

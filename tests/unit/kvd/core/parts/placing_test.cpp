@@ -62,6 +62,18 @@ TEST_F(PlacingTest, AnIdThatIsNamedTwiceIsFound) {
   EXPECT_FALSE(sut.named_twice(told));
 }
 
+TEST_F(PlacingTest, GoalsOfItsOwnAreThreeStepsAndEightPrefills) {
+  step(milliseconds(10), 4);
+  EXPECT_EQ(sut.own_goals(Tokens(100)), std::nullopt) << "no prompt was seen yet";
+  step(milliseconds(110), 4, 1000);
+  const auto own = sut.own_goals(Tokens(400));
+  ASSERT_TRUE(own.has_value());
+  EXPECT_EQ(own->tbt, milliseconds(30));
+  EXPECT_EQ(own->tpot, milliseconds(60));
+  EXPECT_NEAR(to_seconds(own->ttft), 8 * (0.01 + 400 * 0.0001), 1e-6);
+  EXPECT_EQ(own->longest_gap(), seconds(1));
+}
+
 TEST_F(PlacingTest, EachTokenIsDueAnIntervalAfterTheOneBefore) {
   learn({made_tokens(7, 1, now, now)});
   EXPECT_THAT(seen(0).t_due->count(), DoubleNear(10.1, 1e-9));
