@@ -284,6 +284,33 @@ TEST_F(DiskCacheTest, MemoryThatTheDeviceHasIsNotUsedBeforeItGivesItBack) {
   expect_nothing_left();
 }
 
+TEST_F(DiskCacheTest, FilesOfADeviceThatStillHasMemoryAreNotClosed) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 4, 7);
+  Request& request = asked(session, 5, 7);
+  ASSERT_EQ(sut.find(request), Found::kSoon);
+  const auto orders = read();
+  ASSERT_EQ(orders.size(), 1u);
+  pass(orders[0].block.patience);
+  (void)disk.on_finished({orders[0].ticket, false, 0, false, true});
+  ground.memory.end(request);
+  sessions.on_dying(session.id, false);
+  sessions.on_dead(session.id);
+  (void)disk.expire();  // the class is idle now
+  Session& other = attach();
+  for (std::uint8_t model = 2; model < 18; ++model) {
+    tell(submit(other, 9, 8), 7, Fingerprint{Digest{{model}}});
+  }
+  ASSERT_EQ(disk.models().at(0).state, "closing") << "16 others want files";
+  (void)disk.expire();
+  EXPECT_TRUE(emitted<CloseDisk>().empty());
+  EXPECT_TRUE(disk.on_finished({orders[0].ticket, false, 0, false, false}));
+  (void)disk.expire();
+  EXPECT_EQ(emitted<CloseDisk>().size(), 1u);
+}
+
 TEST_F(DiskCacheTest, WhatDramGivesUpWhileItIsWrittenWaitsForTheWrite) {
   Session& session = attach();
   tell(submit(session, 9, 8), 1);
