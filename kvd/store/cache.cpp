@@ -15,6 +15,9 @@ std::size_t number(Tier tier) { return static_cast<std::size_t>(tier); }
 /// Rows that may wait to be copied. Beyond it HBM loses what it alone has, as without copies.
 constexpr std::size_t kMostAlone = 65536;
 
+/// Domains come and go: so many are remembered that have nothing cached.
+constexpr std::size_t kMostEmpty = 64;
+
 /// The domain's slabs that nothing is in. Until one is reclaimed it is still the domain's.
 Bytes left_empty(const pool::TierPool& pool, DomainId domain) {
   Bytes sum;
@@ -31,17 +34,27 @@ void append(std::vector<SlotId>& to, const std::vector<SlotId>& more) {
 
 }  // namespace
 
+Cache::Shelf& Cache::shelf(DomainId domain) {
+  const auto known = shelves_.find(domain);
+  if (known != shelves_.end()) return known->second;
+  if (shelves_.size() >= kMostEmpty) {
+    std::erase_if(shelves_, [](const auto& entry) { return entry.second.index.size() == 0; });
+  }
+  return shelves_.try_emplace(domain, config_).first->second;
+}
+
 void Cache::follow() {
   for (const RowId row : blocks_.take_moved()) {
     if (!blocks_.live(row)) continue;
-    Index& index = shelf_of(row).index;
+    Shelf& shelf = shelf_of(row);
+    Index& index = shelf.index;
     const EntryId entry = blocks_.row(row).key;
     for (const Tier tier : kMemory) {
       const bool whole = blocks_.complete(row, tier);
       if (whole == index.at(entry).in(cached_in(tier))) continue;
       if (whole) {
         (void)index.place(entry, cached_in(tier), Place(row.value));
-        if (tier == Tier::kDram) consider_for_disk(domain_of(row), index, entry);
+        if (tier == Tier::kDram) consider_for_disk(domain_of(row), shelf, entry);
       } else {
         (void)index.forget(entry, cached_in(tier));
       }
@@ -58,6 +71,7 @@ Result<bool> Cache::name(BlockTable& table, const NewRow& row) {
   Shelf& shelf = this->shelf(row.space.domain);
   const EntryId parent = before ? blocks_.row(before).key : EntryId();
   const SpaceId space = shelf.index.open(row.space);
+  if (!space) return false;
   KVD_ASSIGN_OR_RETURN(const EntryId entry,
                        shelf.index.insert({space, parent, row.digest, row.saved}));
   if (shelf.rows.contains(entry) && !(row.replaces && give_up(shelf, entry))) {
@@ -83,14 +97,14 @@ bool Cache::give_up(Shelf& shelf, EntryId entry) {
 
 void Cache::set_cost(const KeySpace& space, double times) {
   Index& index = shelf(space.domain).index;
-  index.set_cost(index.open(space), times);
+  if (const SpaceId id = index.open(space)) index.set_cost(id, times);
 }
 
 std::uint32_t Cache::share(BlockTable& table, const KeySpace& space,
                            std::span<const Digest> chain) {
   follow();
   Shelf& shelf = this->shelf(space.domain);
-  const Hit hit = shelf.index.lookup(shelf.index.open(space), chain);
+  const Hit hit = shelf.index.lookup(shelf.index.known(space), chain);
   const std::span<const EntryId> found(hit.blocks);
   const std::size_t own = table.blocks();
   KVD_CHECK(own <= found.size(), "rows that are found come first in a table");
@@ -103,7 +117,7 @@ bool Cache::knows(const BlockTable& table, std::uint32_t named, const KeySpace& 
                   std::span<const Digest> chain, std::uint32_t block) {
   follow();
   Index& index = shelf(space.domain).index;
-  const SpaceId id = index.open(space);
+  const SpaceId id = index.known(space);
   EntryId entry;
   if (named > 0) {
     entry = blocks_.row(blocks_.block(table[(named - 1) * table.groups()]).row).key;

@@ -175,7 +175,8 @@ class Cache {
   void offer_to_disk(SecondTouch rule) { disk_rule_ = rule; }
   /// Somebody begins with the row. Told where the rule admits it.
   void offer_to_disk(RowId row);
-  /// The next row that DRAM has, complete; some are named again. None: there is no other.
+  /// The next row that DRAM has, complete; some are named again. Domains take turns. None: there is
+  /// no other, or it was not found yet among many that have gone.
   [[nodiscard]] std::optional<ForDisk> next_for_disk();
   /// Rows that were read from disk are cached in DRAM from now on. Returns the slots of those that
   /// are known by now, or cannot be.
@@ -193,19 +194,19 @@ class Cache {
     explicit Shelf(const Index::Config& config) : index(config) {}
     Index index;
     RowsByEntry rows;
-    std::set<EntryId> copied;  ///< those that copies read, each leased for it
-    std::set<EntryId> read;    ///< in HBM, for their sums: the same
+    std::set<EntryId> copied;    ///< those that copies read, each leased for it
+    std::set<EntryId> read;      ///< in HBM, for their sums: the same
+    std::set<EntryId> for_disk;  ///< some are not, or not any more
+    EntryId told;                ///< of those the last one
   };
-  [[nodiscard]] Shelf& shelf(DomainId domain) {
-    return shelves_.try_emplace(domain, config_).first->second;
-  }
+  [[nodiscard]] Shelf& shelf(DomainId domain);
   [[nodiscard]] DomainId domain_of(RowId row) const {
     return blocks_.kind(blocks_.row(row).blocks.front()).domain;
   }
   [[nodiscard]] Shelf& shelf_of(RowId row) { return shelf(domain_of(row)); }
   /// Tells the indexes where rows are by now.
   void follow();
-  void consider_for_disk(DomainId domain, const Index& index, EntryId entry);
+  void consider_for_disk(DomainId domain, Shelf& shelf, EntryId entry);
   void leave(RowId row, bool leave_hbm, SlotsByTier& slots);
   [[nodiscard]] bool give_up(Shelf& shelf, EntryId entry);
   void erase(Shelf& shelf, RowId row, SlotsByTier& slots);
@@ -226,7 +227,7 @@ class Cache {
   std::deque<std::pair<DomainId, EntryId>> alone_;  ///< some are not, or not any more
   std::array<std::uint64_t, kTiers> evicted_{};     ///< bytes
   std::optional<SecondTouch> disk_rule_;            ///< none: there is no disk
-  std::deque<std::pair<DomainId, EntryId>> for_disk_;
+  std::deque<DomainId> disk_turns_;        ///< of domains that have rows for it
   std::size_t evictions_left_ = SIZE_MAX;  ///< of the take in hand
   std::uint32_t keeps_ = 0;                ///< the same: Taker::chain
 };

@@ -7,26 +7,37 @@ namespace kvd::store {
 
 namespace {
 
-/// Rows that may wait to be written. Beyond it they are offered when they are asked for again.
-constexpr std::size_t kMostOffered = 65536;
+/// Rows of a domain that may wait to be written. Beyond it they are offered when they are asked for
+/// again.
+constexpr std::size_t kMostOffered = 16384;
+/// Rows that one call looks at.
+constexpr std::size_t kMostLooks = 16384;
 
 }  // namespace
 
-void Cache::consider_for_disk(DomainId domain, const Index& index, EntryId entry) {
-  if (!disk_rule_ || for_disk_.size() >= kMostOffered) return;
-  if (disk_rule_->admits(index.at(entry), false)) for_disk_.emplace_back(domain, entry);
+void Cache::consider_for_disk(DomainId domain, Shelf& shelf, EntryId entry) {
+  if (!disk_rule_ || shelf.for_disk.size() >= kMostOffered) return;
+  if (!disk_rule_->admits(shelf.index.at(entry), false)) return;
+  if (shelf.for_disk.empty()) disk_turns_.push_back(domain);
+  shelf.for_disk.insert(entry);
 }
 
 void Cache::offer_to_disk(RowId row) {
   if (!disk_rule_ || !blocks_.live(row) || !blocks_.complete(row, Tier::kDram)) return;
-  consider_for_disk(domain_of(row), shelf_of(row).index, blocks_.row(row).key);
+  consider_for_disk(domain_of(row), shelf_of(row), blocks_.row(row).key);
 }
 
 std::optional<ForDisk> Cache::next_for_disk() {
-  while (!for_disk_.empty()) {
-    const auto [domain, entry] = for_disk_.front();
-    for_disk_.pop_front();
-    const Shelf& shelf = this->shelf(domain);
+  for (std::size_t i = 0; i < kMostLooks && !disk_turns_.empty(); ++i) {
+    const DomainId domain = disk_turns_.front();
+    disk_turns_.pop_front();
+    Shelf& shelf = this->shelf(domain);
+    if (shelf.for_disk.empty()) continue;  // all that it had cached has gone
+    auto at = shelf.for_disk.upper_bound(shelf.told);
+    if (at == shelf.for_disk.end()) at = shelf.for_disk.begin();
+    const EntryId entry = shelf.told = *at;
+    shelf.for_disk.erase(at);
+    if (!shelf.for_disk.empty()) disk_turns_.push_back(domain);
     const RowId row = shelf.rows.find(entry);
     if (!row || !blocks_.complete(row, Tier::kDram)) continue;
     const Key key = shelf.index.key(entry);
@@ -54,7 +65,7 @@ std::vector<SlotId> Cache::adopt(const FromDisk& rows) {
   const auto give_back = [&](const std::vector<SlotId>& slots) {
     rest.insert(rest.end(), slots.begin(), slots.end());
   };
-  bool fits = true;
+  bool fits = bool(space);
   for (std::size_t i = 0; i < rows.chain.size(); ++i) {
     Result<EntryId> entry = make_error(ErrorCode::kInvalidArgument, "the chain is broken");
     if (fits) {

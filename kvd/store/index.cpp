@@ -11,6 +11,8 @@
 namespace kvd::store {
 namespace {
 
+/// Engines choose fingerprints, and each space has tables of its own.
+constexpr std::size_t kMostSpaces = 512;
 constexpr std::array<CacheTier, kCacheTiers> kAllTiers = {CacheTier::kHbm, CacheTier::kDram,
                                                           CacheTier::kDisk};
 
@@ -57,13 +59,28 @@ Index::Index(const Config& config) : secret_(config.secret) {
 // ---- spaces ----
 
 SpaceId Index::open(const KeySpace& key) {
-  const auto [it, added] = ids_.try_emplace(key);
-  if (!added) return it->second;
+  if (const SpaceId id = known(key)) return id;
+  if (ids_.size() >= kMostSpaces) close_unused();
+  if (ids_.size() >= kMostSpaces) return {};
   auto free = std::find(spaces_.begin(), spaces_.end(), nullptr);
   if (free == spaces_.end()) free = spaces_.insert(free, nullptr);
   *free = std::make_unique<Space>(Space{key, DigestTable(secret_)});
-  it->second = SpaceId(static_cast<std::uint32_t>(free - spaces_.begin()) + 1);
-  return it->second;
+  const SpaceId id(static_cast<std::uint32_t>(free - spaces_.begin()) + 1);
+  ids_.emplace(key, id);
+  return id;
+}
+
+SpaceId Index::known(const KeySpace& key) const {
+  const auto found = ids_.find(key);
+  return found == ids_.end() ? SpaceId() : found->second;
+}
+
+void Index::close_unused() {
+  std::erase_if(ids_, [this](const auto& entry) {
+    const bool unused = space(entry.second).table.size() == 0;
+    if (unused) spaces_[entry.second.value - 1] = nullptr;
+    return unused;
+  });
 }
 
 void Index::set_cost(SpaceId id, double times) {
@@ -132,8 +149,9 @@ EntryId Index::child(EntryId parent, const Space& space, const Digest& digest) {
 }
 
 Hit Index::lookup(SpaceId id, std::span<const Digest> chain) {
-  const Space& space = this->space(id);
   Hit hit;
+  if (!id) return hit;
+  const Space& space = this->space(id);
   hit.blocks.reserve(chain.size());
   EntryId parent;
   for (const Digest& digest : chain) {

@@ -71,7 +71,10 @@ class Index {
   explicit Index(const Config& config);
 
   // ---- spaces ----
+  /// None: as many as there may be have blocks.
   [[nodiscard]] SpaceId open(const KeySpace& space);
+  /// None: it has no blocks. Looking there finds nothing.
+  [[nodiscard]] SpaceId known(const KeySpace& space) const;
   /// Its domain is gone. Hands back every place. Precondition: none of its blocks is leased.
   [[nodiscard]] std::array<std::vector<Place>, kCacheTiers> close(SpaceId space);
 
@@ -94,7 +97,7 @@ class Index {
   }
   /// The same of a block after `parent`.
   [[nodiscard]] EntryId peek(SpaceId space, EntryId parent, const Digest& digest) {
-    return child(parent, this->space(space), digest);
+    return space ? child(parent, this->space(space), digest) : EntryId();
   }
   /// A block that somebody has computed; known before or not, it is leased to the caller.
   /// Errors: InvalidArgument where the digest is known as that of a block after another one.
@@ -155,6 +158,7 @@ class Index {
   bool followed(EntryId id, const Digest& next);
   bool followed_by(EntryId id, std::uint32_t tag);
   void erase_unused(EntryId id);
+  void close_unused();
 
   [[nodiscard]] std::string fault_of(EntryId id, const Entry& entry) const;
   [[nodiscard]] std::string fault_of_counts() const;

@@ -114,7 +114,8 @@ std::vector<KeptRow> KeptRows::adopt(std::vector<KeptRow> rows, TimePoint now) {
     Result<EntryId> entry = make_error(ErrorCode::kNotFound, "its parent is not there");
     if (follows) {
       const EntryId before = row.parent ? parent->second.first : EntryId();
-      entry = shelf.index.insert({shelf.index.open(row.space), before, row.digest, row.saved});
+      const SpaceId space = shelf.index.open(row.space);
+      if (space) entry = shelf.index.insert({space, before, row.digest, row.saved});
     }
     const bool twice = entry.ok() && shelf.rows.contains(*entry);
     if (twice) shelf.index.release(*entry);

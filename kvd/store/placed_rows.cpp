@@ -39,7 +39,7 @@ std::uint32_t ExpectedChains::of(const Digest& digest) const {
 std::uint32_t PlacedRows::leading(const KeySpace& space, std::span<const Digest> digests) {
   cache_.follow();
   Index& index = cache_.shelf(space.domain).index;
-  const SpaceId id = index.open(space);
+  const SpaceId id = index.known(space);
   std::uint32_t count = 0;
   for (const Digest& digest : digests) {
     const EntryId entry = index.peek(id, digest);
@@ -54,14 +54,14 @@ std::optional<std::vector<SlotId>> PlacedRows::find(const KeySpace& space,
                                                     const Digest* next) {
   if (leading(space, digests) != digests.size()) return std::nullopt;
   Cache::Shelf& shelf = cache_.shelf(space.domain);
-  const Hit hit = shelf.index.lookup_each(shelf.index.open(space), digests, next);
+  const Hit hit = shelf.index.lookup_each(shelf.index.known(space), digests, next);
   std::vector<SlotId> slots;
   slots.reserve(digests.size());
   for (const EntryId entry : hit.blocks) {
     const Row& row = cache_.blocks_.row(shelf.rows.at(entry));
     const Block& block = cache_.blocks_.block(row.blocks.front());
     slots.push_back(block.at[static_cast<std::size_t>(Tier::kDram)]);
-    cache_.consider_for_disk(space.domain, shelf.index, entry);
+    cache_.consider_for_disk(space.domain, shelf, entry);
   }
   shelf.index.release(hit.blocks);
   return slots;
@@ -71,7 +71,7 @@ std::optional<std::vector<SlotId>> PlacedRows::find(const KeySpace& space,
 void PlacedRows::asked(const KeySpace& space, std::span<const Digest> chain) {
   cache_.follow();
   Index& index = cache_.shelf(space.domain).index;
-  const SpaceId id = index.open(space);
+  const SpaceId id = index.known(space);
   chain = chain.first(std::min(chain.size(), kMostOfChain));
   if (chain.empty() || index.peek(id, chain.back())) return;
   ExpectedChains& expected = expected_[space.domain];
@@ -99,8 +99,9 @@ std::uint32_t PlacedRows::chain_of(const KeySpace& space, std::span<const Digest
 std::vector<EntryId> PlacedRows::store_again(const KeySpace& space, std::span<const Digest> digests,
                                              std::uint32_t chain) {
   cache_.follow();
-  Index& index = cache_.shelf(space.domain).index;
-  const SpaceId id = index.open(space);
+  Cache::Shelf& shelf = cache_.shelf(space.domain);
+  Index& index = shelf.index;
+  const SpaceId id = index.known(space);
   std::set<EntryId> seen;  // a store may name a block twice
   std::vector<EntryId> held;
   for (auto digest = digests.rbegin(); digest != digests.rend(); ++digest) {
@@ -109,7 +110,7 @@ std::vector<EntryId> PlacedRows::store_again(const KeySpace& space, std::span<co
     index.lease(entry);
     index.store_again(entry);
     if (chain != 0) index.set_chain(entry, chain);
-    cache_.consider_for_disk(space.domain, index, entry);
+    cache_.consider_for_disk(space.domain, shelf, entry);
     held.push_back(entry);
   }
   return held;
@@ -134,7 +135,7 @@ bool PlacedRows::add(const NewBlock& block) {
 RowId PlacedRows::row(const KeySpace& space, const Digest& digest) {
   cache_.follow();
   Cache::Shelf& shelf = cache_.shelf(space.domain);
-  const EntryId entry = shelf.index.peek(shelf.index.open(space), digest);
+  const EntryId entry = shelf.index.peek(shelf.index.known(space), digest);
   const bool there = entry && shelf.index.at(entry).in(CacheTier::kDram);
   return there ? shelf.rows.at(entry) : RowId();
 }

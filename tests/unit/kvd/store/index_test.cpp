@@ -167,6 +167,33 @@ TEST_F(IndexTest, TwoDomainsWithEqualPromptsNeverMeet) {
   EXPECT_EQ(sut.open(space_of(2)), other);
 }
 
+TEST_F(IndexTest, SpacesThatHaveNoBlockMakeWay) {
+  const auto bytes_after = [&](std::uint64_t from, std::uint64_t to) {
+    for (std::uint64_t model = from; model < to; ++model) (void)sut.open(space_of(1, model));
+    return sut.allocated_bytes();
+  };
+  store_chain(sut, space, chain, kHbm, 1);
+  const std::size_t bytes = bytes_after(10, 2000);
+  EXPECT_LE(bytes_after(2000, 20'000), bytes + bytes / 4);
+  EXPECT_THAT(runs(chain), ElementsAre(store::Run{kHbm, 5}));
+}
+
+TEST_F(IndexTest, ADomainCannotCacheInAnyNumberOfSpaces) {
+  store_chain(sut, space, chain, kHbm, 1);
+  std::vector<EntryId> stored;
+  for (std::uint64_t model = 10; stored.size() < 2000; ++model) {
+    const SpaceId other = sut.open(space_of(1, model));
+    if (!other) break;
+    stored.push_back(store_chain(sut, other, {digest(model)}, kDram, 1).front());
+  }
+  EXPECT_GE(stored.size(), 500u);
+  EXPECT_LT(stored.size(), 2000u);
+  EXPECT_FALSE(sut.open(space_of(1, 5000)));
+  EXPECT_EQ(sut.open(space_of(1)), space) << "who has blocks goes on";
+  (void)sut.forget(stored.front(), kDram);
+  EXPECT_TRUE(sut.open(space_of(1, 5000))) << "one of them has lost its last block";
+}
+
 TEST_F(IndexTest, WhatAnotherDomainCachedChangesNoStepOfALookup) {
   const SpaceId other = sut.open(space_of(2));
   store_chain(sut, other, digests(5000, 3000), kHbm, 1);

@@ -1,5 +1,7 @@
 #include "kvd/store/parked_rows.hpp"
 
+#include <gmock/gmock.h>
+
 #include <map>
 #include <optional>
 #include <random>
@@ -32,6 +34,31 @@ class ParkedRowsTest : public CacheTest {
   PlacedRows placed{sut};
   ParkedRows parked{sut};
 };
+
+TEST_F(ParkedRowsTest, NobodyFillsTheWayToDiskForOthers) {
+  sut.offer_to_disk(SecondTouch{1});
+  const KeySpace other = space_of(2);
+  const SlotId slot = tiers.take(Tier::kDram, taker(kB), 1).slots.at(0);
+  (void)stored(1), (void)stored(2);
+  for (int i = 0; i < 100'000; ++i) {
+    EXPECT_TRUE(placed.find(space, std::vector{digest(1), digest(2)}));
+  }
+  EXPECT_TRUE(placed.add({other, taker(kB), kSaved, digest(3), slot}));
+  std::vector<Digest> told;
+  while (const auto next = sut.next_for_disk()) told.push_back(next->digest);
+  EXPECT_THAT(told, ::testing::UnorderedElementsAre(digest(1), digest(2), digest(3)));
+}
+
+TEST_F(ParkedRowsTest, DomainsTakeTurnsOnTheWayToDisk) {
+  sut.offer_to_disk(SecondTouch{1});
+  for (std::uint64_t number = 1; number <= 8; ++number) (void)stored(number);
+  const SlotId slot = tiers.take(Tier::kDram, taker(kB), 1).slots.at(0);
+  EXPECT_TRUE(placed.add({space_of(2), taker(kB), kSaved, digest(9), slot}));
+  std::vector<DomainId> told;
+  while (const auto next = sut.next_for_disk()) told.push_back(next->space.domain);
+  ASSERT_EQ(told.size(), 9u);
+  EXPECT_TRUE(told[0] == kB || told[1] == kB);
+}
 
 TEST_F(ParkedRowsTest, ARowMakesWayOnceTheLastEngineHasGivenItUp) {
   const RowId row = stored(1);
