@@ -7,8 +7,8 @@ namespace kvd::core {
 namespace {
 
 constexpr std::size_t kMostWrites = 16;
-/// Rows of a class that wait for its files.
-constexpr std::size_t kMostLater = 4096;
+/// Rows of a class that wait for its files, of each domain.
+constexpr std::size_t kMostLater = 1024;
 /// After a start the files have at least so long to be opened.
 constexpr Nanoseconds kLeastPatience = std::chrono::milliseconds(50);
 
@@ -59,8 +59,8 @@ void DiskCache::write(const store::ForDisk& row) {
   if (disk == nullptr) return;
   classes_.want(*disk, row.space.domain);
   if (!disk->takes_writes()) {
-    std::vector<store::ForDisk>& later = later_[disk->id];
-    if (later.size() < kMostLater) later.push_back(row);
+    std::set<store::RowId>& later = later_[disk->id][row.space.domain];
+    if (later.size() < kMostLater) later.insert(row.row);
     return;
   }
   const Digest label = classes_.label(row.space.domain);
@@ -106,7 +106,9 @@ void DiskCache::on_resized(const DiskResized& resized) {
 void DiskCache::offer_again(DiskId disk) {
   const auto later = later_.extract(disk);
   if (later.empty()) return;
-  for (const store::ForDisk& row : later.mapped()) store_.cache.offer_to_disk(row.row);
+  for (const auto& [domain, rows] : later.mapped()) {
+    for (const store::RowId row : rows) store_.cache.offer_to_disk(row);
+  }
 }
 
 bool DiskCache::on_finished(const DiskFinished& finished) {

@@ -205,7 +205,8 @@ class DiskCache {
   std::map<Ticket, Read> reads_;
   std::map<Ticket, Write> writes_;
   std::map<Ticket, Held> held_;
-  std::map<DiskId, std::vector<store::ForDisk>> later_;  ///< once the files are there
+  /// Rows that are written once the files are there.
+  std::map<DiskId, std::map<DomainId, std::set<store::RowId>>> later_;
   std::uint64_t last_run_ = 0;
   std::vector<std::uint64_t> ended_;  ///< not taken yet
 };

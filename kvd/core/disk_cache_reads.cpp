@@ -341,6 +341,9 @@ bool DiskCache::expire() {
   };
   classes_.go_on(is_busy,
                  [this](EngineId engine) { return !requests_.sessions().contains(engine); });
+  std::set<DomainId> attached;
+  for (const auto& [id, session] : requests_.sessions()) attached.insert(session.info.domain);
+  classes_.forget_unused(attached);
   std::erase_if(later_,
                 [this](const auto& entry) { return !classes_.all().contains(entry.first); });
   bool any = std::any_of(classes_.all().begin(), classes_.all().end(),

@@ -11,6 +11,8 @@ namespace {
 constexpr std::int64_t kMostOpen = 16;
 /// Engines choose fingerprints: so many classes without files are remembered for a domain.
 constexpr std::ptrdiff_t kMostKnown = 64;
+/// More have blocks in the files of one class only where some have gone for good.
+constexpr std::size_t kMostDomains = 128;
 constexpr Nanoseconds kFirstPause = std::chrono::seconds(1);
 constexpr Nanoseconds kLongestPause = std::chrono::seconds(60);
 
@@ -21,10 +23,13 @@ using State = DiskClasses::State;
 void DiskClasses::meet(const Session& session, ClassId model_class, const DiskShape& shape) {
   if (!on()) return;
   const DomainId domain = session.info.domain;
-  domains_[domain] = session.info.domain_name;
+  if (const auto [known, is_new] = domains_.try_emplace(domain); is_new) {
+    known->second.name = session.info.domain_name;
+    set_label(known->second);
+  }
   if (!by_shape_.contains(shape)) {
     if (knows_too_many(domain)) return;
-    const DiskId id(++last_);
+    const DiskId id = free_number();
     by_shape_.emplace(shape, id);
     disks_.emplace(id, Disk{.id = id,
                             .shape = shape,
@@ -33,8 +38,8 @@ void DiskClasses::meet(const Session& session, ClassId model_class, const DiskSh
                             .since = context_.now});
   }
   const DiskId id = by_shape_.at(shape);
-  by_class_[{shape.fingerprint, model_class}] = id;
   Disk& disk = at(id);
+  know(disk, model_class);
   disk.used = context_.now;
   const bool is_new = disk.engines.insert(session.id).second;
   if (is_new && disk.state == State::kNone) ask(disk);
@@ -52,10 +57,51 @@ bool DiskClasses::knows_too_many(DomainId domain) {
     if (spare && (oldest == disks_.end() || at->second.used < oldest->second.used)) oldest = at;
   }
   if (oldest == disks_.end()) return true;
-  by_shape_.erase(oldest->second.shape);
-  std::erase_if(by_class_, [&](const auto& entry) { return entry.second == oldest->first; });
-  disks_.erase(oldest);
+  forget(oldest);
   return false;
+}
+
+DiskId DiskClasses::free_number() const {
+  DiskId free(1);
+  for (const auto& [id, disk] : disks_) {
+    if (id != free) break;
+    free = DiskId(id.value + 1);
+  }
+  return free;
+}
+
+// A shape whose class was forgotten has another one from then on, and that one is never used again.
+void DiskClasses::know(Disk& disk, ClassId model_class) {
+  const Fingerprint& fingerprint = disk.shape.fingerprint;
+  if (disk.met_in != model_class) by_class_.erase({fingerprint, disk.met_in});
+  disk.met_in = model_class;
+  by_class_[{fingerprint, model_class}] = disk.id;
+}
+
+DiskClasses::Disks::iterator DiskClasses::forget(Disks::iterator at) {
+  const Disk& disk = at->second;
+  by_shape_.erase(disk.shape);
+  const auto known = by_class_.find({disk.shape.fingerprint, disk.met_in});
+  if (known != by_class_.end() && known->second == disk.id) by_class_.erase(known);
+  return disks_.erase(at);
+}
+
+void DiskClasses::forget_unused(const std::set<DomainId>& attached) {
+  std::set<DomainId> needed = attached;
+  for (auto at = disks_.begin(); at != disks_.end();) {
+    Disk& disk = at->second;
+    if (disk.state == State::kNone && disk.engines.empty() && disk.again <= context_.now) {
+      at = forget(at);
+      continue;
+    }
+    if (disk.domains.size() > kMostDomains) {
+      std::erase_if(disk.domains, [&](DomainId domain) { return !attached.contains(domain); });
+    }
+    needed.insert(disk.domain);
+    needed.insert(disk.domains.begin(), disk.domains.end());
+    ++at;
+  }
+  std::erase_if(domains_, [&](const auto& entry) { return !needed.contains(entry.first); });
 }
 
 DiskClasses::Disk* DiskClasses::find(const store::KeySpace& space) {
@@ -69,11 +115,12 @@ DiskClasses::Disk* DiskClasses::find(const store::KeySpace& space) {
 }
 
 Digest DiskClasses::name(const store::KeySpace& space, const Digest& digest) const {
-  return context_.config.disk.name(domains_.at(space.domain), space.fingerprint, digest);
+  return context_.config.disk.name(domains_.at(space.domain).name, space.fingerprint, digest);
 }
 
-Digest DiskClasses::label(DomainId domain) const {
-  return context_.config.disk.name(domains_.at(domain), Fingerprint(), Digest());
+void DiskClasses::set_label(Domain& domain) const {
+  if (!context_.config.disk.name) return;
+  domain.label = context_.config.disk.name(domain.name, Fingerprint(), Digest());
 }
 
 // ---- files come ----
@@ -176,6 +223,7 @@ void DiskClasses::close(Disk& disk) {
 
 void DiskClasses::on_named(const DiskNamed& named) {
   context_.config.disk.name = named.name;
+  for (auto& [id, domain] : domains_) set_label(domain);
   for (auto& [id, disk] : disks_) {
     if (disk.state == State::kNone && !disk.engines.empty()) ask(disk);
   }

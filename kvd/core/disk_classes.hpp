@@ -47,6 +47,7 @@ class DiskClasses {
     DiskShape shape;
     std::string model;  ///< what its blocks are of; else what an engine of it is called
     DomainId domain;    ///< that engine's
+    ClassId met_in{};   ///< the class of blocks that it was told of last
     State state = State::kNone;
     TimePoint since{0};                               ///< its files were asked for first
     bool opening = true;                              ///< what it holds may yet be told
@@ -90,7 +91,7 @@ class DiskClasses {
   /// What a block is called outside of this node. Precondition: find() of the space.
   [[nodiscard]] Digest name(const store::KeySpace& space, const Digest& digest) const;
   /// What the domain is called in the files. Precondition: find() of a space of it.
-  [[nodiscard]] Digest label(DomainId domain) const;
+  [[nodiscard]] const Digest& label(DomainId domain) const { return domains_.at(domain).label; }
 
   /// A block of the domain is to be written: there are to be files, and room in them.
   void want(Disk& disk, DomainId domain);
@@ -108,6 +109,10 @@ class DiskClasses {
     }
   }
 
+  /// Forgets what has no files and no engine, once it need not be put off any more, and domains
+  /// that neither are attached nor have blocks there.
+  void forget_unused(const std::set<DomainId>& attached);
+
   // ---- what the shell says ----
   void on_named(const DiskNamed& named);
   void on_opened(const DiskOpened& opened);
@@ -116,7 +121,17 @@ class DiskClasses {
   void on_found(const DiskFound& found);
 
  private:
+  using Disks = std::map<DiskId, Disk>;
+  struct Domain {
+    std::string name;
+    Digest label;  ///< once the disk is there
+  };
   [[nodiscard]] bool knows_too_many(DomainId domain);
+  /// The shell has tables by number, so that of a forgotten class is used again.
+  [[nodiscard]] DiskId free_number() const;
+  void know(Disk& disk, ClassId model_class);
+  void set_label(Domain& domain) const;
+  Disks::iterator forget(Disks::iterator at);
   void ask(Disk& disk);
   void close(Disk& disk);
   void cut(Disk& disk);
@@ -131,11 +146,10 @@ class DiskClasses {
   void try_all_again();
 
   Context& context_;
-  std::map<DiskId, Disk> disks_;
+  Disks disks_;
   std::map<DiskShape, DiskId> by_shape_;
-  std::map<std::pair<Fingerprint, ClassId>, DiskId> by_class_;
-  std::map<DomainId, std::string> domains_;
-  std::uint32_t last_ = 0;
+  std::map<std::pair<Fingerprint, ClassId>, DiskId> by_class_;  ///< one of each class at most
+  std::map<DomainId, Domain> domains_;
 };
 
 }  // namespace kvd::core

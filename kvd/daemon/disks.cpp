@@ -149,7 +149,9 @@ void Disks::start(core::DiskId id, DiskJob::Work work) {
 void Disks::open(const core::OpenDisk& order) {
   disk::DiskOptions options;
   options.shape = shape_of(order.shape);
-  const std::string name = names_[order.disk] = folder_name(options.shape.fingerprint);
+  const std::string name = folder_name(options.shape.fingerprint);
+  // The number may have been that of a class that was forgotten.
+  if (std::exchange(names_[order.disk], name) != name) said_.erase(order.disk);
   if (!order.make && !folders_->has(name)) {
     return uses_.events.feed(core::DiskOpened{order.disk, 0, core::DiskOpened::Lack::kMade});
   }

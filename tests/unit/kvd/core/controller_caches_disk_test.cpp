@@ -1,6 +1,7 @@
 // Blocks that engines store themselves, on disk: written when they were asked for again, found and
 // loaded when only the disk has them.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "tests/unit/kvd/core/placer.hpp"
 
@@ -255,6 +256,88 @@ TEST_F(CachesOnDisk, IsNotLookedForWhereLoadingIsNotWanted) {
 }
 
 /// Each block is worth a write.
+/// What engines name and give up again is forgotten with it: the heap does not grow.
+class CachesOnDiskForLong : public CachesOnDisk {
+ protected:
+  static constexpr std::size_t kFew = std::size_t{128} << 10;
+
+  static std::size_t heap() {
+    const auto info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  }
+  /// A cache is opened, looked into and closed again.
+  void look_into(EngineId engine, std::uint32_t model, std::int64_t bytes) {
+    OpenCache open = ByteNode::nowhere();
+    open.fingerprint = {ByteNode::digest(model)};
+    open.block_bytes = Bytes(bytes);
+    const CacheId cache(ByteNode::value(node.command(engine, open)));
+    CacheBlocks asked{cache, Op::kLookup, false, 0, {ByteNode::digest(1)}, {}};
+    EXPECT_EQ(ByteNode::value(node.command(engine, asked)), 0u);
+    EXPECT_EQ(ByteNode::code(node.command(engine, CloseCache{cache})), ErrorCode::kOk);
+  }
+  void tick() {
+    node.now += std::chrono::milliseconds(50);
+    node.feed(Tick{});
+    node.finish_disk();
+  }
+};
+
+TEST_F(CachesOnDiskForLong, ShapesThatCloseAndComeAgain) {
+  Placer engine(node);
+  const auto all_shapes = [&] {
+    for (std::int64_t i = 0; i < 200; ++i) look_into(engine.id, 1, ByteNode::kBlock + 16 * i);
+    tick();
+  };
+  for (int i = 0; i < 4; ++i) all_shapes();
+  const std::size_t before = heap();
+  for (int i = 0; i < 50; ++i) all_shapes();
+  EXPECT_LT(heap(), before + kFew);
+}
+
+TEST_F(CachesOnDiskForLong, ModelsThatAreNeverSeenAgain) {
+  Placer engine(node);
+  std::uint32_t model = 0;
+  const auto some_models = [&](int count) {
+    for (int i = 0; i < count; ++i) look_into(engine.id, ++model, ByteNode::kBlock);
+    tick();
+  };
+  some_models(100);
+  const std::size_t before = heap();
+  for (int i = 0; i < 20; ++i) some_models(100);
+  EXPECT_LT(heap(), before + kFew);
+}
+
+TEST_F(CachesOnDiskForLong, SessionsOfDomainsThatAreNeverSeenAgain) {
+  std::uint32_t last = 1;
+  const auto some_domains = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      const EngineId engine = node.attach(DomainId(++last));
+      look_into(engine, 1, ByteNode::kBlock);
+      node.feed(Dying{engine, false});
+      node.feed(Dead{engine});
+    }
+    node.now += std::chrono::minutes(2);
+    tick();
+  };
+  some_domains(64);
+  some_domains(64);
+  const std::size_t before = heap();
+  for (int i = 0; i < 20; ++i) some_domains(64);
+  EXPECT_LT(heap(), before + kFew);
+}
+
+TEST_F(CachesOnDiskForLong, TheSameBlocksWhileTheirFilesAreNotOpen) {
+  Placer engine(node);
+  const auto known = [&](int times) {
+    for (int i = 0; i < times; ++i) (void)engine.store({1, 2, 3});
+    node.finish_all();
+  };
+  known(4);
+  const std::size_t before = heap();
+  for (int i = 0; i < 20; ++i) known(100);
+  EXPECT_LT(heap(), before + kFew);
+}
+
 class CachesAllOnDisk : public CachesOnDisk {
  protected:
   CachesAllOnDisk() : CachesOnDisk(1) {}

@@ -11,6 +11,8 @@ namespace {
 class DiskCacheTest : public DiskFixture {
  protected:
   using DiskFixture::DiskFixture;
+
+  std::size_t opens_seen = 0;
 };
 
 TEST_F(DiskCacheTest, FilesAreOpenedOnceAClass) {
@@ -309,6 +311,23 @@ TEST_F(DiskCacheTest, FilesOfADeviceThatStillHasMemoryAreNotClosed) {
   EXPECT_TRUE(disk.on_finished({orders[0].ticket, false, 0, false, false}));
   (void)disk.expire();
   EXPECT_EQ(emitted<CloseDisk>().size(), 1u);
+}
+
+TEST_F(DiskCacheTest, NumbersOfForgottenClassesAreUsedAgain) {
+  for (int round = 0; round < 100; ++round) {
+    Session& session = attach();
+    for (std::uint8_t model = 0; model < 4; ++model) {
+      const Digest name{{static_cast<std::uint8_t>(round), model}};
+      tell(submit(session, 9, 8), 7, Fingerprint{name});
+    }
+    for (const OpenDisk& order : fresh<OpenDisk>(opens_seen)) {
+      EXPECT_LE(order.disk, DiskId(200));
+      disk.on_opened({order.disk, 0, DiskOpened::Lack::kMade, Bytes(0), Bytes(0)});
+    }
+    sessions.on_dying(session.id, false);
+    sessions.on_dead(session.id);
+    (void)disk.expire();
+  }
 }
 
 TEST_F(DiskCacheTest, WhatDramGivesUpWhileItIsWrittenWaitsForTheWrite) {
