@@ -27,7 +27,11 @@ class ZmqCommandServer final : public CommandServer {
         listener_(std::move(listener)),
         epoll_(std::move(epoll)) {}
 
-  Status start() { return watch(EPOLL_CTL_ADD, kListener, listener_.fd(), EPOLLIN); }
+  Status start() {
+    const Status status = watch(EPOLL_CTL_ADD, kListener, listener_.fd(), EPOLLIN);
+    watched_ = status.ok();
+    return status;
+  }
 
   [[nodiscard]] int fd() const override { return epoll_.get(); }
   [[nodiscard]] std::uint64_t dropped() const override { return dropped_; }
@@ -82,16 +86,14 @@ class ZmqCommandServer final : public CommandServer {
 
   [[nodiscard]] Result<bool> restore() override {
     KVD_ASSIGN_OR_RETURN(const bool anew, listener_.restore());
-    if (!anew) return false;
+    if (!anew && watched_) return false;
     paused_ = false;
     KVD_TRY(start());
     return true;
   }
 
   void accept_again() override {
-    if (std::exchange(paused_, false)) {
-      (void)watch(EPOLL_CTL_MOD, kListener, listener_.fd(), EPOLLIN);
-    }
+    if (paused_) paused_ = !watch(EPOLL_CTL_MOD, kListener, listener_.fd(), EPOLLIN).ok();
   }
 
  private:
@@ -215,6 +217,7 @@ class ZmqCommandServer final : public CommandServer {
   std::vector<std::uint64_t> failed_;  ///< to be closed
   std::uint64_t dropped_ = 0;
   bool paused_ = false;
+  bool watched_ = false;  ///< the listener, by the epoll
 };
 
 }  // namespace

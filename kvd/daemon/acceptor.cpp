@@ -15,12 +15,14 @@ constexpr Nanoseconds kHelloTimeout = std::chrono::seconds(5);
 }  // namespace
 
 Status Acceptor::open() {
-  return uses_.poller.watch(Poller::Source::kListener, 0, listener_->fd());
+  const Status status = uses_.poller.watch(Poller::Source::kListener, 0, listener_->fd());
+  watched_ = status.ok();
+  return status;
 }
 
 Result<bool> Acceptor::restore() {
   KVD_ASSIGN_OR_RETURN(const bool anew, listener_->restore());
-  if (!anew) return false;
+  if (!anew && watched_) return false;
   listening_ = true;
   KVD_TRY(open());
   return true;

@@ -78,6 +78,7 @@ class Acceptor {
   std::map<std::uint32_t, Pending> pending_;
   std::uint32_t last_ = 0;
   bool listening_ = true;
+  bool watched_ = false;  ///< the listener, by the poller
   std::uint64_t pauses_ = 0;
 };
 

@@ -1,5 +1,7 @@
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -24,6 +27,23 @@
 #include "ipc/vocabulary/clock.hpp"
 #include "ipc/wire/codec.hpp"
 #include "tests/unit/ipc/transport/scratch.hpp"
+
+namespace {
+
+std::atomic<int> watches_refused = 0;  ///< the next ones, as by a kernel without memory
+
+}  // namespace
+
+extern "C" int epoll_ctl(int epoll, int what, int fd, epoll_event* event) noexcept {
+  static const auto kernels =
+      reinterpret_cast<decltype(&epoll_ctl)>(::dlsym(RTLD_NEXT, "epoll_ctl"));
+  if (what == EPOLL_CTL_ADD && watches_refused > 0) {
+    --watches_refused;
+    errno = ENOMEM;
+    return -1;
+  }
+  return kernels(epoll, what, fd, event);
+}
 
 namespace kvd::transport {
 namespace {
@@ -343,6 +363,18 @@ TEST_F(ZmqCommand, AUsersFramesAreBoundedOverAllItsConnections) {
   }
   EXPECT_GE(kept, 2u);
   EXPECT_LE(kept, 4u) << "half of what is shared";
+}
+
+TEST_F(ZmqCommand, ListensAnewAsSoonAsTheKernelCanWatchOnceMore) {
+  Server server(options);
+  std::filesystem::remove(options.path);
+  watches_refused = 1;
+  EXPECT_FALSE(server->restore().ok());
+  EXPECT_TRUE(*server->restore());
+  EXPECT_FALSE(*server->restore());
+  RawDealer engine(server->endpoint());
+  engine.send(ping(1));
+  EXPECT_TRUE(server.next().has_value());
 }
 
 TEST_F(ZmqCommand, ForeignUidIsNotHeard) {
