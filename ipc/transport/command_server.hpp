@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -80,6 +81,8 @@ struct ZmqServerOptions {
   /// All frames on their way in and out. Users share it (FairShares); whose share is full is hung
   /// up on by what would be more.
   Bytes buffers = kMiB * 96;
+  /// Whether the group that a peer runs with stands for a user. None: it never does.
+  std::function<bool(uid_t, gid_t)> by_group{};
 };
 
 /// Listens on ipc://path for DEALERs of ZeroMQ, in whose protocol it speaks itself: libzmq ends the

@@ -180,6 +180,11 @@ class ZmqCommandServer final : public CommandServer {
     }
   }
 
+  [[nodiscard]] ZmqConnection::User user_of(uid_t uid, gid_t gid) const {
+    const bool group = options_.by_group && options_.by_group(uid, gid);
+    return {group, group ? gid : uid};
+  }
+
   void take_in(UniqueFd socket) {
     const auto who = peer_credentials(socket.get());
     const auto& allowed = options_.allowed_uids;
@@ -196,7 +201,8 @@ class ZmqCommandServer final : public CommandServer {
     const auto it =
         connections_
             .try_emplace(
-                ++last_id_, std::move(socket), ZmqConnection::Owner{who->uid, who->gid, who->pid},
+                ++last_id_, std::move(socket),
+                ZmqConnection::Owner{who->uid, who->pid, user_of(who->uid, who->gid)},
                 ZmqConnection::Bounds{static_cast<std::size_t>(options_.queue_limit), kept_},
                 listener_.closer())
             .first;

@@ -56,12 +56,12 @@ ZmqConnection::~ZmqConnection() {
 
 void ZmqConnection::counted(std::int64_t change) {
   counted_ += change;
-  bounds_.kept.add({owner_.uid, owner_.gid}, change);
+  bounds_.kept.add(owner_.user, change);
 }
 
 bool ZmqConnection::count(std::size_t bytes) {
   const auto more = static_cast<std::int64_t>(bytes);
-  if (!bounds_.kept.fits({owner_.uid, owner_.gid}, more)) return false;
+  if (!bounds_.kept.fits(owner_.user, more)) return false;
   counted(more);
   return true;
 }

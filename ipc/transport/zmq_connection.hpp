@@ -2,13 +2,13 @@
 
 #include <sys/types.h>
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "ipc/transport/zmtp.hpp"
@@ -23,14 +23,19 @@ namespace kvd::transport {
 /// Owner: one thread.
 class ZmqConnection {
  public:
+  /// A user, or a group that stands for one.
+  struct User {
+    bool group = false;
+    std::uint32_t number = 0;
+    friend auto operator<=>(const User&, const User&) = default;
+  };
   struct Owner {
     uid_t uid = 0;
-    gid_t gid = 0;
     pid_t pid = 0;
+    User user{};  ///< whose share of what is kept it has
   };
 
-  /// Bytes that are kept for users, each with the group that it came with.
-  using Kept = FairShares<std::pair<uid_t, gid_t>>;
+  using Kept = FairShares<User>;  ///< in bytes
   struct Bounds {
     std::size_t unread_answers = 0;  ///< that may wait for the peer
     Kept& kept;                      ///< outlives the connection

@@ -17,14 +17,18 @@ bool takes(const DomainConfig& domain, uid_t uid, gid_t gid) {
   return everyone || contains(domain.uids, uid) || contains(domain.gids, gid);
 }
 
+auto place_of(const std::vector<DomainConfig>& configured, uid_t uid, gid_t gid) {
+  return std::find_if(configured.begin(), configured.end(),
+                      [&](const DomainConfig& d) { return takes(d, uid, gid); });
+}
+
 DomainId number(std::size_t place) { return DomainId(static_cast<std::uint32_t>(place) + 1); }
 
 }  // namespace
 
 Result<Domains::Entry> Domains::enter(const std::vector<DomainConfig>& configured, uid_t uid,
                                       gid_t gid, const InUse& in_use) {
-  const auto found = std::find_if(configured.begin(), configured.end(),
-                                  [&](const DomainConfig& d) { return takes(d, uid, gid); });
+  const auto found = place_of(configured, uid, gid);
   if (found == configured.end()) {
     return make_error(ErrorCode::kPermissionDenied,
                       "uid " + std::to_string(uid) +
@@ -55,6 +59,11 @@ Result<Domains::Entry> Domains::enter(const std::vector<DomainConfig>& configure
   user.place = place;
   const std::string name = (who.group ? "gid-" : "uid-") + std::to_string(who.number);
   return entered({user.id, name, found->slo_class}, uid, gid);
+}
+
+bool Domains::by_group(const std::vector<DomainConfig>& configured, uid_t uid, gid_t gid) {
+  const auto found = place_of(configured, uid, gid);
+  return found != configured.end() && found->per_group;
 }
 
 Domains::Entry Domains::entered(Entry entry, uid_t uid, gid_t gid) {

@@ -43,6 +43,9 @@ class Domains {
   ///         have engines. Of users that have none the one that came first makes way.
   [[nodiscard]] Result<Entry> enter(const std::vector<DomainConfig>& configured, uid_t uid,
                                     gid_t gid, const InUse& in_use);
+  /// Whether the group that a peer runs with stands for a user.
+  [[nodiscard]] static bool by_group(const std::vector<DomainConfig>& configured, uid_t uid,
+                                     gid_t gid);
   /// Identifies a domain that was entered: its first user, and the SHA-256 of its name, which is
   /// the same in every kvd, whatever numbers domains have there.
   struct Origin {

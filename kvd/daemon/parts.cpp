@@ -70,6 +70,9 @@ Result<std::unique_ptr<transport::CommandServer>> open_server(const Config& conf
   }
   options.silent = silent_bounds(config);
   options.buffers = core::kKeptFrames;
+  options.by_group = [domains = config.domains](uid_t uid, gid_t gid) {
+    return Domains::by_group(domains, uid, gid);
+  };
   return transport::zmq_command_server(options);
 }
 

@@ -106,6 +106,15 @@ TEST_F(DomainsTest, AGroupStandsForAUserWhereTheConfigurationSaysSo) {
   EXPECT_NE(id_of(7), as(7).id) << "user 7 is somebody else";
 }
 
+TEST_F(DomainsTest, GroupsCountOnlyWhereTheyStandForUsers) {
+  EXPECT_FALSE(Domains::by_group(configured_, 1000, kNoGroup));
+  configured_[0].per_user = false;
+  configured_[0].per_group = true;
+  configured_.insert(configured_.begin(), named("team", {7}));
+  EXPECT_TRUE(Domains::by_group(configured_, 1000, kNoGroup));
+  EXPECT_FALSE(Domains::by_group(configured_, 7, kNoGroup));
+}
+
 // So that the first cannot have all seats before a second comes.
 TEST_F(DomainsTest, AUserWhoHasYetToComeSharesTheSeats) {
   const auto count = [&] {
