@@ -123,7 +123,7 @@ bool Cache::knows(const BlockTable& table, std::uint32_t named, const KeySpace& 
     entry = blocks_.row(blocks_.block(table[(named - 1) * table.groups()]).row).key;
   }
   for (std::uint32_t i = named; i <= block; ++i) {
-    entry = index.peek(id, entry, chain[i]);
+    entry = index.peek(id, chain[i], entry);
     if (!entry) return false;
   }
   return index.at(entry).in(CacheTier::kHbm) || index.at(entry).in(CacheTier::kDram);

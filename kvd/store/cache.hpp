@@ -16,6 +16,7 @@
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/store/blocks.hpp"
 #include "kvd/store/disk_admission.hpp"
+#include "kvd/store/expected_chains.hpp"
 #include "kvd/store/index.hpp"
 
 namespace kvd::store {
@@ -198,6 +199,7 @@ class Cache {
     std::set<EntryId> read;      ///< in HBM, for their sums: the same
     std::set<EntryId> for_disk;  ///< some are not, or not any more
     EntryId told;                ///< of those the last one
+    ExpectedChains expected;
   };
   [[nodiscard]] Shelf& shelf(DomainId domain);
   [[nodiscard]] DomainId domain_of(RowId row) const {
@@ -227,9 +229,9 @@ class Cache {
   std::deque<std::pair<DomainId, EntryId>> alone_;  ///< some are not, or not any more
   std::array<std::uint64_t, kTiers> evicted_{};     ///< bytes
   std::optional<SecondTouch> disk_rule_;            ///< none: there is no disk
-  std::deque<DomainId> disk_turns_;        ///< of domains that have rows for it
-  std::size_t evictions_left_ = SIZE_MAX;  ///< of the take in hand
-  std::uint32_t keeps_ = 0;                ///< the same: Taker::chain
+  std::deque<DomainId> disk_turns_;                 ///< of domains that have rows for it
+  std::size_t evictions_left_ = SIZE_MAX;           ///< of the take in hand
+  std::uint32_t keeps_ = 0;                         ///< the same: Taker::chain
 };
 
 /// All rows of the domain that no table names leave.

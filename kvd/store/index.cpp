@@ -215,8 +215,9 @@ void Index::touch(EntryId id) {
   }
 }
 
-void Index::store_again(EntryId id) {
+void Index::store_again(EntryId id, std::uint32_t chain) {
   count(entries_[id].touches);
+  if (chain != 0) entries_[id].chain = chain;
   touch(id);
 }
 

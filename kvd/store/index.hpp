@@ -88,15 +88,12 @@ class Index {
   /// the last of them; none: not known. Prompts that end at the same block again and again, as far
   /// as is known, go on in different ways.
   [[nodiscard]] Hit lookup_each(SpaceId space, std::span<const Digest> digests, const Digest* next);
-  /// Somebody stored it once more. Precondition: leased.
-  void store_again(EntryId id);
+  /// Somebody stored it once more, in the chain where there is one. Precondition: leased.
+  void store_again(EntryId id, std::uint32_t chain = 0);
   void set_chain(EntryId id, std::uint32_t chain) { entries_[id].chain = chain; }
-  /// One of those, not touched and not leased; none: not known.
-  [[nodiscard]] EntryId peek(SpaceId space, const Digest& digest) {
-    return peek(space, EntryId(), digest);
-  }
-  /// The same of a block after `parent`.
-  [[nodiscard]] EntryId peek(SpaceId space, EntryId parent, const Digest& digest) {
+  /// The block after `parent`, or one that was inserted without, not touched and not leased; none:
+  /// not known.
+  [[nodiscard]] EntryId peek(SpaceId space, const Digest& digest, EntryId parent = {}) {
     return space ? child(parent, this->space(space), digest) : EntryId();
   }
   /// A block that somebody has computed; known before or not, it is leased to the caller.

@@ -1,40 +1,15 @@
 #include "kvd/store/placed_rows.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 namespace kvd::store {
 namespace {
 
-constexpr std::size_t kExpected = 32768;
 /// Blocks of a chain that are expected: a lookup of more is to cost no more.
-constexpr std::size_t kMostOfChain = kExpected / 2;
-
-std::uint64_t word_of(const Digest& digest) {
-  std::uint64_t word = 0;
-  std::memcpy(&word, digest.bytes.data(), sizeof word);
-  return word * 0x9e3779b97f4a7c15ULL;
-}
+constexpr std::size_t kMostOfChain = ExpectedChains::kPlaces / 2;
 
 }  // namespace
-
-// ---- ExpectedChains ----
-
-void ExpectedChains::expect(const Digest& digest, std::uint32_t chain) {
-  if (places_.empty()) places_.resize(kExpected);
-  const std::uint64_t word = word_of(digest);
-  places_[(word >> 32) % kExpected] = {static_cast<std::uint32_t>(word), chain};
-}
-
-std::uint32_t ExpectedChains::of(const Digest& digest) const {
-  if (places_.empty()) return 0;
-  const std::uint64_t word = word_of(digest);
-  const Place& place = places_[(word >> 32) % kExpected];
-  return place.tag == static_cast<std::uint32_t>(word) ? place.chain : 0;
-}
-
-// ---- PlacedRows ----
 
 std::uint32_t PlacedRows::leading(const KeySpace& space, std::span<const Digest> digests) {
   cache_.follow();
@@ -74,7 +49,7 @@ void PlacedRows::asked(const KeySpace& space, std::span<const Digest> chain) {
   const SpaceId id = index.known(space);
   chain = chain.first(std::min(chain.size(), kMostOfChain));
   if (chain.empty() || index.peek(id, chain.back())) return;
-  ExpectedChains& expected = expected_[space.domain];
+  ExpectedChains& expected = cache_.shelf(space.domain).expected;
   const std::uint32_t known = expected.of(chain.back());
   const std::uint32_t number = known != 0 ? known : ++last_chain_;
   bool is_known = true;
@@ -87,11 +62,10 @@ void PlacedRows::asked(const KeySpace& space, std::span<const Digest> chain) {
 }
 
 std::uint32_t PlacedRows::chain_of(const KeySpace& space, std::span<const Digest> digests) const {
-  const auto expected = expected_.find(space.domain);
-  if (expected == expected_.end()) return 0;
+  const ExpectedChains& expected = cache_.shelf(space.domain).expected;
   std::uint32_t chain = 0;
   for (auto digest = digests.rbegin(); chain == 0 && digest != digests.rend(); ++digest) {
-    chain = expected->second.of(*digest);
+    chain = expected.of(*digest);
   }
   return chain;
 }
@@ -108,8 +82,7 @@ std::vector<EntryId> PlacedRows::store_again(const KeySpace& space, std::span<co
     const EntryId entry = index.peek(id, *digest);
     if (!entry || !index.at(entry).in(CacheTier::kDram) || !seen.insert(entry).second) continue;
     index.lease(entry);
-    index.store_again(entry);
-    if (chain != 0) index.set_chain(entry, chain);
+    index.store_again(entry, chain);
     cache_.consider_for_disk(space.domain, shelf, entry);
     held.push_back(entry);
   }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -9,22 +8,6 @@
 #include "kvd/store/cache.hpp"
 
 namespace kvd::store {
-
-/// The chain that a block is expected to be stored in: somebody has asked for it as a part of that.
-/// Each has the one place that it can have, so a newer one may take the place of an older one.
-class ExpectedChains {
- public:
-  void expect(const Digest& digest, std::uint32_t chain);
-  /// 0: not known.
-  [[nodiscard]] std::uint32_t of(const Digest& digest) const;
-
- private:
-  struct Place {
-    std::uint32_t tag = 0;
-    std::uint32_t chain = 0;
-  };
-  std::vector<Place> places_;  ///< none before the first
-};
 
 /// Cached blocks of engines that place by themselves: rows of one block each, in DRAM, of which
 /// every one stands for itself. In other spaces, but in the same cache as the rows of requests:
@@ -76,7 +59,6 @@ class PlacedRows {
 
  private:
   Cache& cache_;
-  std::map<DomainId, ExpectedChains> expected_;
   std::uint32_t last_chain_ = 0;
 };
 
