@@ -245,17 +245,15 @@ std::optional<Slo> Placing::own_goals(Tokens prompt) const {
 // Only while somebody waits: else it would be the pace at which requests arrive.
 void Placing::measure_pace(std::int64_t tokens, TimePoint now) {
   if (!waited_) {
-    window_s_ = 0;
-    window_tokens_ = 0;
+    window_ = {};
     return;
   }
-  window_s_ += std::max(0.0, to_seconds(now - drift_ - last_call_));
-  window_tokens_ += tokens;
-  if (window_s_ < kPaceWindow) return;
-  const double seen = static_cast<double>(window_tokens_) / window_s_;
+  window_.s += std::max(0.0, to_seconds(now - drift_ - last_call_));
+  window_.tokens += tokens;
+  if (window_.s < kPaceWindow) return;
+  const double seen = static_cast<double>(window_.tokens) / window_.s;
   tokens_per_s_ = tokens_per_s_ == 0 ? seen : tokens_per_s_ + kPaceWeight * (seen - tokens_per_s_);
-  window_s_ = 0;
-  window_tokens_ = 0;
+  window_ = {};
 }
 
 void Placing::count_passed(const Schedule& told) {

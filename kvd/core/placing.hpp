@@ -148,8 +148,10 @@ class Placing {
   RecentMean prompts_;             ///< tokens of those that came in
   std::int64_t most_running_ = 0;  ///< at a time
   double tokens_per_s_ = 0;
-  double window_s_ = 0;  ///< in which somebody waited, and the tokens made in it
-  std::int64_t window_tokens_ = 0;
+  struct Window {
+    double s = 0;
+    std::int64_t tokens = 0;
+  } window_;  ///< in which somebody waited, and the tokens made in it
   bool waited_ = false;
   std::int32_t passed_ = 0;
   Counts counts_;
