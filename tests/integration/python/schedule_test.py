@@ -68,7 +68,7 @@ class Scheduling(unittest.TestCase):
         self.assertTrue(poll_until(lambda: any(e["places"] == "engine" for e in engines())))
         self.assertEqual([e["requests"] for e in engines() if e["places"] == "engine"], [2])
         states = {r["request"]: r["state"] for r in self.kvd.get("/v1/requests")["requests"]}
-        self.assertEqual(states, {1: "running", 3: "waiting"})
+        self.assertEqual(states, {1: "running", 3: "prefill"})  # it was let in
 
     def test_goals_may_be_those_of_a_class(self) -> None:
         self.assertNotEqual(slo_class("default"), slo_class("batch"))
