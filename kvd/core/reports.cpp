@@ -80,7 +80,7 @@ void Reports::take_report(Session& session, Request& request, const StepReport& 
     session.iterations.reported_prefill += std::min(made, prompt_left);
     request.progress.tokens = report.tokens;
     session.totals.tokens += static_cast<std::uint64_t>(made.value);
-    session.served += made;
+    session.totals.served += made;
     context_.counters.tokens += static_cast<std::uint64_t>(made.value);
     requests_.progressed(session.id, session.info.domain);
     if (request.progress.tokens >= request.goal.prompt) {

@@ -183,9 +183,9 @@ void Requests::lift_served(Session& session) const {
   std::optional<Tokens> least;
   for (const auto& [id, other] : sessions_) {
     if (other.info.domain != session.info.domain || other.active.empty()) continue;
-    least = least ? std::min(*least, other.served) : other.served;
+    least = least ? std::min(*least, other.totals.served) : other.totals.served;
   }
-  session.served = std::max(session.served, least.value_or(Tokens(0)));
+  session.totals.served = std::max(session.totals.served, least.value_or(Tokens(0)));
 }
 
 void Requests::delist(Request& request) {

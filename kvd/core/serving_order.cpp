@@ -58,7 +58,7 @@ Tokens ServingOrder::work_of(const Request& request) const {
 
 // What it has made, and what those of its requests that are inside are likely to make.
 Tokens ServingOrder::had_by(const Session& session) const {
-  Tokens had = session.served;
+  Tokens had = session.totals.served;
   for (const Request* r : session.inside) had += work_of(*r);
   return had;
 }

@@ -10,18 +10,18 @@
 
 namespace kvd::core {
 
-/// Who is served first of those that want memory.
+/// Says who is served first of those that want memory.
 ///
-/// Under a rotation policy that serves the late (RotationTraits) whose first token is due first is
-/// served first, whatever its engine or class. With `rotation.overload` = goodput a request that is
-/// late whatever is done waits as if it had come planner::kPatience of its goals later: behind
-/// those of its class that it would make late, before those that have time. Of the late with one
-/// goal and blocks of one size engines get turns: whose engine has had the fewest tokens, and has
-/// the fewest to come, is served first. (Blocks of two sizes in turn leave less room for guesses: reservations.hpp.) Other
-/// policies serve by arrival.
+/// Under a rotation policy that serves the late (RotationTraits) the request whose first token is
+/// due first is served first, whatever its engine or class. With `rotation.overload` = goodput a
+/// request that is late whatever is done waits as if it had come planner::kPatience of its goals
+/// later: behind those of its class that it would make late, before those that have time. Of the
+/// late with one goal and blocks of one size engines get turns: first comes the engine that has had
+/// the fewest tokens, with those that its requests inside still make. (Blocks of two sizes in turn
+/// leave less room for guesses: reservations.hpp.) Other policies serve by arrival.
 ///
-/// A time at which a request is due changes once, and nobody who comes after it is due earlier: so
-/// everybody's turn comes.
+/// The time at which a request is due changes once, and nobody who comes after that is due earlier:
+/// so everybody's turn comes.
 ///
 /// Source: kvd design; earliest deadline first; between engines the virtual token counter of Sheng
 /// et al., "Fairness in Serving Large Language Models" (OSDI 2024).
@@ -33,7 +33,7 @@ class ServingOrder {
 
   /// Those in line of the domain; sets Order::place of each. Valid until the next call.
   [[nodiscard]] std::span<Request* const> in_line(DomainId domain);
-  /// Its first token is late whatever is done, so it waits behind its class. Precondition: it has
+  /// It waits behind its class, as its first token is late whatever is done. Precondition: it has
   /// none.
   [[nodiscard]] bool serves_last(const Request& request) const;
   /// Puts prompts that have begun in the order in which they are prefilled.

@@ -203,6 +203,9 @@ class ClassServices {
 /// Since it attached.
 struct Totals {
   std::uint64_t steps = 0, rotations_in = 0, rotations_out = 0, tokens = 0;
+  /// Tokens, and lifted to the least of its domain's others when its first request comes: an engine
+  /// saves up no turns while it has nothing to do.
+  Tokens served{};
   ClassServices services{};
 };
 
@@ -224,9 +227,6 @@ struct Session {
   bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
   bool crowded = false;    ///< a prompt that comes in chunk by chunk found no room
   CopiesAhead ahead;
-  /// Tokens made, and lifted to the least of its domain's others when its first request comes: an
-  /// engine saves up no turns while it has nothing to do.
-  Tokens served;
 
   std::vector<Request*> active;     ///< its requests, by id
   std::vector<Request*> inside;     ///< of these, all that do not wait in line

@@ -25,8 +25,8 @@ const std::vector<Room>& rooms() {
         "block_moves", "transfers", "compaction",
         // what is cached
         "digest_table", "keys_being_stored", "id_heap", "eviction", "turnover_eviction",
-        "disk_admission", "disk_directory", "disk_shares", "index", "index_validate", "cache",
-        "cache_disk", "placed_rows", "parked_rows", "kept_rows",
+        "disk_admission", "expected_chains", "disk_directory", "disk_shares", "index",
+        "index_validate", "cache", "cache_disk", "placed_rows", "parked_rows", "kept_rows",
         // all of them
         "store"}},
       {"kvd/core/",
@@ -36,9 +36,9 @@ const std::vector<Room>& rooms() {
         "request", "session", "placing",
         // what all parts stand on
         "fair_grants", "context", "requests", "classes", "region_copies", "spaces", "lateness",
-        "knowledge", "budget", "cache_copies", "disk_classes", "disk_cache", "disk_cache_reads",
-        "engine_caches", "engine_caches_disk", "keeping", "prefixes", "request_memory", "drains",
-        "ground",
+        "knowledge", "serving_order", "budget", "cache_copies", "disk_classes", "disk_cache",
+        "disk_cache_reads", "engine_caches", "engine_caches_disk", "keeping", "prefixes",
+        "request_memory", "drains", "ground",
         // who moves
         "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "skips", "promises",
         "regions",

@@ -76,9 +76,9 @@ TEST_F(ServingOrderTest, EnginesOfThoseThatAreLateTakeTurns) {
   EXPECT_THAT(order(), ElementsAre(&a, &b, &c)) << "all can be in time";
   pass(seconds(6));
   EXPECT_THAT(order(), ElementsAre(&a, &c, &b));
-  first.served = Tokens(1);
+  first.totals.served = Tokens(1);
   EXPECT_THAT(order(), ElementsAre(&c, &a, &b)) << "its engine made fewer tokens";
-  first.served = Tokens(1 << 20);
+  first.totals.served = Tokens(1 << 20);
   Request& d = waits(second);
   pass(seconds(6));
   EXPECT_THAT(order(), ElementsAre(&c, &d, &a, &b));
@@ -88,9 +88,9 @@ TEST_F(ServingOrderTest, AnEngineSavesUpNoTurnsWhileItHasNothingToDo) {
   Session& busy = attach();
   Session& idle = attach();
   waits(busy);
-  busy.served = Tokens(1000);
+  busy.totals.served = Tokens(1000);
   waits(idle);
-  EXPECT_EQ(idle.served, Tokens(1000));
+  EXPECT_EQ(idle.totals.served, Tokens(1000));
 }
 
 TEST_F(ServingOrderTest, TurnsLeaveOtherGoalsWhereTheyAre) {
