@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ipc/vocabulary/ids.hpp"
+#include "ipc/vocabulary/digest.hpp"
 
 namespace kvd::store {
 

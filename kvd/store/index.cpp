@@ -60,7 +60,13 @@ Index::Index(const Config& config) : secret_(config.secret) {
 
 SpaceId Index::open(const KeySpace& key) {
   if (const SpaceId id = known(key)) return id;
-  if (ids_.size() >= kMostSpaces) close_unused();
+  if (ids_.size() >= kMostSpaces) {
+    std::erase_if(ids_, [this](const auto& entry) {
+      const bool unused = space(entry.second).table.size() == 0;
+      if (unused) spaces_[entry.second.value - 1] = nullptr;
+      return unused;
+    });
+  }
   if (ids_.size() >= kMostSpaces) return {};
   auto free = std::find(spaces_.begin(), spaces_.end(), nullptr);
   if (free == spaces_.end()) free = spaces_.insert(free, nullptr);
@@ -73,14 +79,6 @@ SpaceId Index::open(const KeySpace& key) {
 SpaceId Index::known(const KeySpace& key) const {
   const auto found = ids_.find(key);
   return found == ids_.end() ? SpaceId() : found->second;
-}
-
-void Index::close_unused() {
-  std::erase_if(ids_, [this](const auto& entry) {
-    const bool unused = space(entry.second).table.size() == 0;
-    if (unused) spaces_[entry.second.value - 1] = nullptr;
-    return unused;
-  });
 }
 
 void Index::set_cost(SpaceId id, double times) {

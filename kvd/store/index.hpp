@@ -155,7 +155,6 @@ class Index {
   bool followed(EntryId id, const Digest& next);
   bool followed_by(EntryId id, std::uint32_t tag);
   void erase_unused(EntryId id);
-  void close_unused();
 
   [[nodiscard]] std::string fault_of(EntryId id, const Entry& entry) const;
   [[nodiscard]] std::string fault_of_counts() const;
