@@ -28,7 +28,7 @@ class ZmqCommandServer final : public CommandServer {
         epoll_(std::move(epoll)) {}
 
   Status start() {
-    const Status status = watch(EPOLL_CTL_ADD, kListener, listener_.fd(), EPOLLIN);
+    Status status = watch(EPOLL_CTL_ADD, kListener, listener_.fd(), EPOLLIN);
     watched_ = status.ok();
     return status;
   }

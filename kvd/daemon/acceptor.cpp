@@ -15,7 +15,7 @@ constexpr Nanoseconds kHelloTimeout = std::chrono::seconds(5);
 }  // namespace
 
 Status Acceptor::open() {
-  const Status status = uses_.poller.watch(Poller::Source::kListener, 0, listener_->fd());
+  Status status = uses_.poller.watch(Poller::Source::kListener, 0, listener_->fd());
   watched_ = status.ok();
   return status;
 }
