@@ -24,6 +24,7 @@ int run(const Arguments& arguments) {
   std::sort(costs.begin(), costs.end(),
             [](const CommandCost& a, const CommandCost& b) { return a.ms > b.ms; });
   std::vector<Row> rows;
+  rows.reserve(costs.size());
   for (const CommandCost& cost : costs) rows.push_back({cost.name, cost.ms, {}, {}, "ms"});
   return print_rows(rows, arguments.json);
 }
