@@ -31,7 +31,8 @@ class ServingOrder {
   ServingOrder(Context& context, Requests& requests, Knowledge& knowledge)
       : context_(context), requests_(requests), knowledge_(knowledge) {}
 
-  /// Those in line of the domain; sets Order::place of each. Valid until the next call.
+  /// Lists who waits in line of the domain, the next one first, and sets Order::place of each. The
+  /// list is valid until the next call.
   [[nodiscard]] std::span<Request* const> in_line(DomainId domain);
   /// It waits behind its class, as its first token is late whatever is done. Precondition: it has
   /// none.

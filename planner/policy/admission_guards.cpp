@@ -19,7 +19,7 @@ Seconds loosest_goal(const AdmissionSnapshot& snapshot) {
 struct GoalClass {
   std::int64_t requests = 0;
   Seconds lasts{0};  ///< the longest of their answers takes so long
-  Seconds dry{0};  ///< when the first of them has no token left
+  Seconds dry{0};    ///< when the first of them has no token left
 };
 
 /// Without those whom no chunk saves.

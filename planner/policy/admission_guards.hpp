@@ -43,8 +43,8 @@ class StepGuardCount {
  private:
   const AdmissionSnapshot& snapshot_;
   std::optional<Seconds> budget_;
-  Seconds backlog_{0};     // prefill of those inside
-  bool prefills_ = false;  // somebody does
+  Seconds backlog_{0};             // prefill of those inside
+  bool prefills_ = false;          // somebody does
   std::optional<Seconds> strict_;  // answers of those with the tightest S_B take so long
   bool too_long_ = false;          // a step with one more, for everybody
   bool too_long_for_strict_ = false;
