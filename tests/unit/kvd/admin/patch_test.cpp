@@ -46,11 +46,11 @@ Refusal slo_refusal(std::string_view text) {
 TEST(PatchPolicy, ANameIsTakenWholeOrNotAtAll) {
   for (const char* name : {"lvf\\u0000", "lvf\\u0000x", "lvf\\n", "\\u007f"}) {
     const Refusal refusal =
-        policy_refusal("{\"rotation\": {\"policy\": \"" + std::string(name) + "\"}}");
+        policy_refusal(R"({"rotation": {"policy": ")" + std::string(name) + R"("}})");
     EXPECT_EQ(refusal.path, "/rotation/policy") << name;
     EXPECT_THAT(refusal.message, HasSubstr("printable")) << name;
   }
-  EXPECT_EQ(policy_refusal("{\"load\": {\"policy\": \"" + std::string(64, 'x') + "\"}}").path,
+  EXPECT_EQ(policy_refusal(R"({"load": {"policy": ")" + std::string(64, 'x') + R"("}})").path,
             "/load/policy");
 }
 

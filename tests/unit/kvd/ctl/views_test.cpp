@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "kvd/admin/advice.hpp"
 #include "kvd/admin/documents.hpp"
 

@@ -177,7 +177,7 @@ TEST_F(PlacingTest, StepsShowWhatADecodeAndAPromptTokenCost) {
   for (int i = 0; i < 50; ++i) {
     const int n = 2 + i % 8;
     step(milliseconds(5 + n), n);
-    step(milliseconds(5 + n + 10 * (i % 5 + 1)), n, 100 * (i % 5 + 1));
+    step(milliseconds(5 + n + 10 * (i % 5 + 1)), n, std::int64_t{100} * (i % 5 + 1));
   }
   EXPECT_THAT(sut.decode_s(4), DoubleNear(0.009, 1e-6));
   EXPECT_THAT(sut.decode_s(12), DoubleNear(0.017, 1e-6));
