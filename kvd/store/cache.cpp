@@ -265,6 +265,8 @@ std::vector<SlotId> Cache::take_for_copy(RowId row) {
     if (grant.code == ErrorCode::kWouldBlock) return {};
     const EntryId victim = shelf_of(row).index.victim(CacheTier::kDram);
     if (!victim || !index.less_wanted(CacheTier::kDram, victim, entry)) return {};
+    // Without its head nothing finds the rest of a chain, which HBM may have.
+    if (index.at(victim).children > 0 && !index.at(victim).in(CacheTier::kHbm)) return {};
     if (make_room(first.domain, Tier::kDram, Bytes(1)) == Bytes(0)) return {};
   }
 }
