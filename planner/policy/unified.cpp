@@ -36,6 +36,15 @@ bool presses(const RotationRequest& request, Seconds now, const RotationConfig& 
   return waited(request, now) >= config.beta_f * request.ttft_slo;
 }
 
+/// Sorts by who stays longest: last come those with the loosest goal, and of them the longest on
+/// the GPU.
+auto leaves_later(const RotationSnapshot& snapshot) {
+  return [&requests = snapshot.requests](const Ranked& a, const Ranked& b) {
+    const Seconds first = requests[a.index].ttft_slo, second = requests[b.index].ttft_slo;
+    return first != second ? first < second : lags_more(a, b);
+  };
+}
+
 }  // namespace
 
 const RotationDecision& UnifiedPolicy::decide(const RotationSnapshot& snapshot, Seconds now,
@@ -49,7 +58,7 @@ const RotationDecision& UnifiedPolicy::decide(const RotationSnapshot& snapshot, 
     return decision_;
   }
   list_covered(snapshot);
-  serve(snapshot, now, config);
+  serve(snapshot, now, config, room);
   make_room(snapshot, taken_ - room);
   prefill_layerwise(snapshot);
   return decision_;
@@ -141,16 +150,12 @@ void UnifiedPolicy::list_covered(const RotationSnapshot& snapshot) {
   for (const Ranked& ranked : leaving_) {
     if (covered(snapshot, snapshot.requests[ranked.index])) covered_.push_back(ranked);
   }
-  const auto leaves_later = [&](const Ranked& a, const Ranked& b) {
-    const Seconds first = snapshot.requests[a.index].ttft_slo;
-    const Seconds second = snapshot.requests[b.index].ttft_slo;
-    return first != second ? first < second : lags_more(a, b);
-  };
-  std::make_heap(covered_.begin(), covered_.end(), leaves_later);
+  const auto later = leaves_later(snapshot);
+  std::make_heap(covered_.begin(), covered_.end(), later);
   Bytes sum;
   // The last one may overshoot, or a large one never leaves.
   while (!covered_.empty() && sum < snapshot.b_xfer) {
-    std::pop_heap(covered_.begin(), covered_.end(), leaves_later);
+    std::pop_heap(covered_.begin(), covered_.end(), later);
     const std::uint32_t index = covered_.back().index;
     covered_.pop_back();
     const Bytes bytes = snapshot.requests[index].bytes;
@@ -194,8 +199,7 @@ bool UnifiedPolicy::take(const RotationSnapshot& snapshot, std::uint32_t index, 
 }
 
 void UnifiedPolicy::serve(const RotationSnapshot& snapshot, Seconds now,
-                          const RotationConfig& config) {
-  const Bytes room = plannable(snapshot, config);
+                          const RotationConfig& config, Bytes room) {
   taken_ = Bytes{0};
   // Until the one passed over too often fits, nobody enters: the running ones end, so it will.
   if (aged_) {
@@ -240,11 +244,7 @@ void UnifiedPolicy::make_room(const RotationSnapshot& snapshot, Bytes needed) {
   }
   victims.resize(kept);
   if (needed <= Bytes{0}) return;
-  std::sort(leaving_.begin(), leaving_.end(), [&](const Ranked& a, const Ranked& b) {
-    const Seconds first = snapshot.requests[a.index].ttft_slo;
-    const Seconds second = snapshot.requests[b.index].ttft_slo;
-    return first != second ? first < second : lags_more(a, b);
-  });
+  std::sort(leaving_.begin(), leaving_.end(), leaves_later(snapshot));
   for (auto it = leaving_.rbegin(); it != leaving_.rend() && needed > Bytes{0}; ++it) {
     const auto& request = snapshot.requests[it->index];
     if (request.bytes > dram_left_) continue;

@@ -39,7 +39,8 @@ class UnifiedPolicy final : public RotationPolicy {
   void list_covered(const RotationSnapshot& snapshot);
   [[nodiscard]] Bytes can_leave(const RotationSnapshot& snapshot, const RotationRequest& request,
                                 bool presses) const;
-  void serve(const RotationSnapshot& snapshot, Seconds now, const RotationConfig& config);
+  void serve(const RotationSnapshot& snapshot, Seconds now, const RotationConfig& config,
+             Bytes room);
   [[nodiscard]] bool take(const RotationSnapshot& snapshot, std::uint32_t index, Bytes limit);
   [[nodiscard]] bool paced(const RotationSnapshot& snapshot, const RotationRequest& request) const;
   void prefill_layerwise(const RotationSnapshot& snapshot);
@@ -49,7 +50,7 @@ class UnifiedPolicy final : public RotationPolicy {
   std::vector<Ranked> parked_;   // by class and place; before new prompts
   std::vector<Ranked> waiting_;  // by place; goodput has late ones behind those of their class
   std::vector<Ranked> leaving_;  // running requests that may leave; make_room sorts them
-  std::vector<Ranked> covered_;  // of these, the ones that can do without a while
+  std::vector<Ranked> covered_;  // the running requests that can do without HBM for a while
   const Ranked* aged_ = nullptr;
   bool dry_ = false;    // somebody parked has no token left
   Seconds loosest_{0};  // goal for the first token, of those that may leave
