@@ -111,7 +111,6 @@ struct Order {
   std::uint32_t skips = 0;
   std::uint64_t paused = 0;  ///< order among those paused
   std::uint64_t rotations = 0;
-  double vlt_s = 0;
 };
 
 /// What its blocks hold, as far as its engine has told (prefixes.hpp).

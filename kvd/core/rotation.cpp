@@ -209,10 +209,7 @@ void Rotation::carry_out(Session& caller, const Decided& decided, const Chosen* 
   const planner::RotationDecision& decision = *decided.decision;
   const std::vector<Request*>& index = decided.index;
   const DeviceId device = decided.share.device;
-  for (std::size_t i = 0; i < index.size(); ++i) {
-    index[i]->order.vlt_s = decision.vlt_s[i];
-    context_.counters.vlt.add(decision.vlt_s[i]);
-  }
+  for (const double vlt_s : decision.vlt_s) context_.counters.vlt.add(vlt_s);
   Bytes elsewhere;
   for (const std::uint32_t chosen : decision.prioritized) {
     Request& r = *index[chosen];
