@@ -10,13 +10,18 @@ ServingOrder::Entry ServingOrder::entry_of(Request& request) const {
   const TimePoint arrived = request.times.arrived;
   if (!context_.rotation->traits().serves_the_late) return {arrived, false, &request};
   const Nanoseconds goal = request.goal.slo.ttft;
-  const TimePoint due = arrived + (serves_last(request) ? goal * (planner::kPatience + 1) : goal);
-  return {due, knowledge_.hopeless(request), &request};
+  const bool late = knowledge_.hopeless(request);
+  const bool last = late && puts_the_late_last();
+  return {arrived + (last ? goal * (planner::kPatience + 1) : goal), late, &request};
+}
+
+bool ServingOrder::puts_the_late_last() const {
+  return context_.rotation->traits().serves_the_late &&
+         context_.tuning.rotation.overload == "goodput";
 }
 
 bool ServingOrder::serves_last(const Request& request) const {
-  return context_.rotation->traits().serves_the_late &&
-         context_.tuning.rotation.overload == "goodput" && knowledge_.hopeless(request);
+  return puts_the_late_last() && knowledge_.hopeless(request);
 }
 
 std::span<Request* const> ServingOrder::in_line(DomainId domain) {

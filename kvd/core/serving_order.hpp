@@ -48,6 +48,7 @@ class ServingOrder {
   };
 
   [[nodiscard]] Entry entry_of(Request& request) const;
+  [[nodiscard]] bool puts_the_late_last() const;
   [[nodiscard]] Tokens work_of(const Request& request) const;
   [[nodiscard]] Tokens had_by(const Session& session) const;
   void take_turns();

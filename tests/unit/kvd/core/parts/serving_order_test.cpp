@@ -84,7 +84,7 @@ TEST_F(ServingOrderTest, EnginesOfThoseThatAreLateTakeTurns) {
   EXPECT_THAT(order(), ElementsAre(&c, &d, &a, &b));
 }
 
-TEST_F(ServingOrderTest, AnEngineSavesUpNoTurnsWhileItHasNothingToDo) {
+TEST_F(ServingOrderTest, AnIdleEngineSavesUpNoTurns) {
   Session& busy = attach();
   Session& idle = attach();
   waits(busy);
