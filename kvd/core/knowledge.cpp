@@ -12,7 +12,7 @@ namespace {
 constexpr double kUnmeasuredLink = 1e10;  // bytes a second
 constexpr double kWeight = 0.25;          // kvd design: of the newest observation
 constexpr double kUsualPrefill = 1e-3;    // seconds a token
-constexpr double kLeastShare = 0.05;      // of an iteration for prompts; so waits stay bounded
+constexpr double kLeastShare = 0.05;      // of a step that prompts get: no wait is endless
 constexpr Tokens kShortAnswer(64);        // kvd design: most answers are longer
 constexpr Tokens kUsualAnswer(1024);      // kvd design: kept for one while nothing is known
 constexpr auto kIgnore = [](Nanoseconds) {};

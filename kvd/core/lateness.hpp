@@ -9,8 +9,9 @@ namespace kvd::core {
 /// Counts how long requests wait for their first iteration, their first token and each other one,
 /// and whether these come in time: of the node, and by engine and class. A goal is missed when it
 /// passes. Whether the token comes at last, or never, changes nothing any more. An engine that
-/// places its blocks tells of its requests in its calls alone: between two of them the goals of
-/// those that wait or are parked pass, and tokens of the others came evenly.
+/// places its blocks tells of its requests in its calls alone. Between two calls the goals of
+/// requests that wait or are parked pass, and tokens of those that run count as if they came
+/// evenly.
 ///
 /// Source: kvd design.
 ///

@@ -33,11 +33,11 @@ class Ghosts {
 /// one forgets who has left as fast as it needs the room.
 ///
 /// A block is popular when prompts go on after it in different ways (Entry::uses): a system prompt
-/// is, a conversation that only its own next turns ask for is not, however many turns it has. Each
-/// of three classes of popular blocks counts as used later by one more turnover (as many blocks
-/// stored as the tier has) times a favour. The favour learns from what comes back soon after it has
-/// left: it grows where that is popular, and shrinks where it is not. What comes back of the
-/// popular ones is popular again at once.
+/// is, a conversation that only its own next turns ask for is not, however many turns it has. There
+/// are three classes of popular blocks. Each counts as used later than the class below it, by a
+/// turnover (as many blocks stored as the tier has) times a favour. The favour learns from what
+/// comes back soon after it has left: it grows where that is popular, and shrinks where it is not.
+/// What comes back of the popular ones is popular again at once.
 ///
 /// The kind kLru is the same without classes.
 ///

@@ -76,8 +76,8 @@ class PacedPolicy final : public RotationPolicy {
   double rate_ = 0;              // tokens a second that those who have started are to get
   bool parked_ = false;          // somebody who has started is out
   Bytes wanted_;
-  Bytes here_, out_;  // of those who have started
-  Bytes moved_;       // of victims for others
+  Bytes here_, out_;  // what requests that have started hold, in HBM and out of it
+  Bytes moved_;       // what victims give to others
   RotationDecision decision_;
 };
 
