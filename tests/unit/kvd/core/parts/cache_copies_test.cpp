@@ -137,6 +137,22 @@ class SmallDramTest : public CacheCopiesTest {
   SmallDramTest() : CacheCopiesTest(small_config(4, 2)) {}
 };
 
+TEST_F(SmallDramTest, DramKeepsWhatSavesMore) {
+  Session& session = attach();
+  leave_in_dram(session, 28, 1);  // 14 of 16 slots
+  for (std::uint8_t text = 3; text < 10; ++text) {
+    Request& reader = submit(session, 33, 8);
+    for (std::uint32_t block = 0; block < 8; ++block) {
+      ASSERT_TRUE(ground.prefixes.tell(reader, kModel, block, digest(block < 7 ? 1 : text, block)));
+    }
+    ASSERT_EQ(ground.prefixes.find(reader), Found::kInDram);
+    ground.prefixes.give_back(reader);
+  }
+  ground.memory.end(computed(session, 12, 2));
+  EXPECT_EQ(ordered().size(), 1u) << "where there is room, and no more";
+  EXPECT_EQ(cached(Tier::kDram), kSlot * 14);
+}
+
 // Prompts that go on in one way only make no block popular, however often they come.
 TEST_F(SmallDramTest, WhatCameLaterTakesThePlaceOfWhatIsNotPopular) {
   Session& session = attach();
