@@ -9,10 +9,9 @@ namespace kvd::core {
 ServingOrder::Entry ServingOrder::entry_of(Request& request) const {
   const TimePoint arrived = request.times.arrived;
   if (!context_.rotation->traits().serves_the_late) return {arrived, false, &request};
-  const Nanoseconds goal = request.goal.slo.ttft;
   const bool late = knowledge_.hopeless(request);
   const bool last = late && puts_the_late_last();
-  return {arrived + (last ? goal * (planner::kPatience + 1) : goal), late, &request};
+  return {arrived + planner::due_after(request.goal.slo.ttft, last), late, &request};
 }
 
 bool ServingOrder::puts_the_late_last() const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -143,8 +145,15 @@ struct RotationDecision {
 /// Iterations under contention after which a passed-over request goes first.
 inline constexpr std::int32_t kSkipLimit = 32;
 
-/// A request that is late whatever is done waits as if it had come so many of its goals later.
+/// A request that is late whatever is done waits as if it had come so many of its goals later, each
+/// counted as a second at least: a goal that nobody could meet is no way to the head of the line.
 inline constexpr std::int64_t kPatience = 32;
+
+/// How long after its arrival a request is due, by its goal for the first token.
+template <class Time>
+[[nodiscard]] constexpr Time due_after(Time goal, bool late) {
+  return late ? goal + std::max(goal, Time(std::chrono::seconds(1))) * kPatience : goal;
+}
 
 /// What the mechanism around a rotation policy does for it. A policy says what it wants done;
 /// nobody asks for its name.

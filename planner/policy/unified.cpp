@@ -23,8 +23,7 @@ double place_of(const RotationRequest& request, Seconds now, const RotationConfi
   if (request.place) return *request.place;
   if (!request.counts_as_waiting()) return fcfs_key(request).count();
   const bool late = config.overload == Overload::kGoodput && request.hopeless(now);
-  const auto times = late ? static_cast<double>(kPatience + 1) : 1;
-  return (request.t_arr.value_or(now) + request.ttft_slo * times).count();
+  return (request.t_arr.value_or(now) + due_after(request.ttft_slo, late)).count();
 }
 
 Seconds waited(const RotationRequest& request, Seconds now) {

@@ -72,6 +72,9 @@ TEST(Unified, OneThatIsLateGoesBehindItsClassAndBeforeThoseThatHaveTime) {
   auto of = snapshot(4, 9, {waiting(2, 1), waiting(2, 8), waiting(2, 0)});
   of.requests[2].ttft_slo = Seconds(600);
   EXPECT_EQ(sut.decide(of, kNow, goodput).prioritized, (Indices{1, 0}));
+  of.requests[0].ttft_slo = Seconds(1e-9);
+  EXPECT_EQ(sut.decide(of, kNow, goodput).prioritized, (Indices{1, 0})) << "nobody could meet it";
+  of.requests[0].ttft_slo = Seconds(5);
   of.requests[0].t_arr = Seconds(-160);
   EXPECT_EQ(sut.decide(of, kNow, goodput).prioritized, (Indices{0, 1})) << "32 goals have passed";
 }

@@ -67,6 +67,16 @@ TEST_F(ServingOrderTest, OneThatIsLateGoesBehindItsClassAndBeforeThoseThatHaveTi
   EXPECT_THAT(order(), ElementsAre(&late, &fresh, &last, &patient));
 }
 
+TEST_F(ServingOrderTest, AGoalThatNobodyCouldMeetIsNoWayToTheHeadOfTheLine) {
+  Session& session = attach();
+  Request& greedy = waits(session, Nanoseconds(1));
+  Request& plain = waits(session);
+  pass(seconds(1));
+  EXPECT_THAT(order(), ElementsAre(&plain, &greedy));
+  pass(seconds(5));
+  EXPECT_THAT(order(), ElementsAre(&greedy, &plain)) << "both are late by now";
+}
+
 TEST_F(ServingOrderTest, EnginesOfThoseThatAreLateTakeTurns) {
   Session& first = attach();
   Session& second = attach();
