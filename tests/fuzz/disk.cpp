@@ -2,6 +2,7 @@
 // sums that its header says, and files that are not kvd's stay as they are.
 #include <poll.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -106,7 +107,9 @@ Completion answer(DiskTier& tier) {
   std::vector<Completion> done;
   while (done.empty()) {
     pollfd entry{tier.completion_fd(), POLLIN, 0};
-    expect(::poll(&entry, 1, kPatienceMs) == 1, "the tier does not answer");
+    const int ready = ::poll(&entry, 1, kPatienceMs);
+    // libFuzzer's alarm interrupts a wait.
+    expect(ready == 1 || (ready < 0 && errno == EINTR), "the tier does not answer");
     tier.poll(done);
   }
   return done.front();
