@@ -151,21 +151,23 @@ std::vector<std::uint32_t> DramCopies::spare_places(const Request& request) cons
 
 // Drops copies of requests that run: such a copy can be made again, and whoever asks has no other
 // place to go.
-void DramCopies::drop(DomainId domain, Bytes needed) {
+Bytes DramCopies::drop(DomainId domain, Bytes needed) {
+  Bytes dropped;
   requests_.each_inside_in(domain, [&](Request& r) {
-    if (needed <= Bytes(0) || spare_copies(r) == 0) return;
+    if (dropped >= needed || spare_copies(r) == 0) return;
     const std::vector<std::uint32_t> spare = spare_places(r);
     if (spare.empty()) return;
     std::vector<SlotId> free;
     for (const std::uint32_t i : spare) {
-      if (needed <= Bytes(0)) break;
+      if (dropped >= needed) break;
       free.push_back(store_.blocks.vacate(r.table, i, Tier::kDram));
-      needed -= requests_.session_of(r).shape.slot_bytes();
+      dropped += requests_.session_of(r).shape.slot_bytes();
     }
     store_.tiers.free(Tier::kDram, free);
     r.synced = 0;
     requests_.session_of(r).ahead.wanting.insert(&r);
   });
+  return dropped;
 }
 
 pool::SlotGrant DramCopies::take(const Session& session, std::uint32_t count) {
@@ -173,7 +175,7 @@ pool::SlotGrant DramCopies::take(const Session& session, std::uint32_t count) {
   if (grant.code == ErrorCode::kOk) return grant;
   const Bytes needed = session.shape.slot_bytes() * std::int64_t{count};
   if (spare(session.info.domain) >= needed) {
-    drop(session.info.domain, needed);
+    (void)drop(session.info.domain, needed);
     grant = store_.cache.try_take(Tier::kDram, session.taker(), count);
   }
   if (grant.code != ErrorCode::kOk) store_.compaction.want(session.taker(), needed);

@@ -33,13 +33,15 @@ class DramCopies {
   /// Slots for what has no other place: copies make way for it. Errors as Tiers::take.
   [[nodiscard]] pool::SlotGrant take(const Session& session, std::uint32_t count);
 
+  /// Drops copies of as many bytes, or all there are; says how many.
+  Bytes drop(DomainId domain, Bytes needed);
+
  private:
   [[nodiscard]] bool short_of_dram(DomainId domain) const;
   [[nodiscard]] Bytes sync_request(Session& session, Request& request, bool away_only,
                                    Bytes budget);
   [[nodiscard]] std::int64_t spare_copies(const Request& request) const;
   [[nodiscard]] std::vector<std::uint32_t> spare_places(const Request& request) const;
-  void drop(DomainId domain, Bytes needed);
 
   Context& context_;
   store::Store& store_;

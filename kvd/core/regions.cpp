@@ -154,6 +154,14 @@ std::vector<SlabIndex> Regions::emptiest_slabs(Share share) {
   return slabs;
 }
 
+void Regions::share_out() {
+  shares_.begin();
+  for (std::uint32_t device = 0; device < store_.hbm.count(); ++device) {
+    quotas_changed_ |= shares_.share_out(DeviceId(device), awaited(DeviceId(device)));
+  }
+  quotas_changed_ |= shares_.share_out_dram();
+}
+
 // Looks at all slabs, so at a tick, and where quotas have just changed.
 void Regions::shrink() {
   if (!quotas_changed_) return;
@@ -185,10 +193,11 @@ void Regions::shrink_dram() {
   for (const DomainId domain : left) {
     std::uint32_t excess = excess_of(domain);
     give_back(store_.tiers, Tier::kDram, domain, excess);
-    // The least of what is cached that leaves enough slabs empty.
+    // The least of what is cached, or copied ahead, that leaves enough slabs empty.
+    const Bytes slab = store_.dram.config().slab_bytes;
     while ((excess = excess_of(domain)) > 0 &&
-           store_.cache.make_room(domain, Tier::kDram, store_.dram.config().slab_bytes) >
-               Bytes(0)) {
+           (store_.cache.make_room(domain, Tier::kDram, slab) > Bytes(0) ||
+            copies_.drop(domain, slab) > Bytes(0))) {
       give_back(store_.tiers, Tier::kDram, domain, excess);
     }
     if (excess > 0) in_dram_.insert(domain);
@@ -260,6 +269,7 @@ std::string Regions::obstacle(const PendingRegion& pending) {
 }
 
 void Regions::expire() {
+  share_out();
   shrink();
   std::erase_if(pending_, [&](const PendingRegion& pending) {
     if (context_.now < pending.deadline) return false;

@@ -11,6 +11,7 @@
 #include "kvd/core/ground.hpp"
 #include "kvd/core/needs.hpp"
 #include "kvd/core/promises.hpp"
+#include "kvd/core/shares.hpp"
 #include "kvd/core/supply.hpp"
 
 namespace kvd::core {
@@ -41,6 +42,7 @@ class Regions {
         copies_(copies),
         needs_(needs),
         supply_(supply),
+        shares_(ground, copies, needs, supply),
         promises_(promises) {}
 
   [[nodiscard]] const std::deque<PendingRegion>& pending() const { return pending_; }
@@ -63,6 +65,7 @@ class Regions {
   [[nodiscard]] std::map<DomainId, Bytes> awaited(DeviceId device) const;
 
  private:
+  void share_out();
   void shrink();
   void shrink_dram();
   [[nodiscard]] bool grant(const PendingRegion& pending);
@@ -84,10 +87,11 @@ class Regions {
   DramCopies& copies_;
   Needs& needs_;
   Supply& supply_;
+  Shares shares_;
   Promises& promises_;
   std::deque<PendingRegion> pending_;  ///< served in this order within a share
   std::set<DomainId> in_dram_;         ///< those with more than they may have there
-  bool quotas_changed_ = false;        ///< and somebody may have more than it may
+  bool quotas_changed_ = false;        ///< or shares; and somebody may have more than it may
 };
 
 }  // namespace kvd::core

@@ -62,8 +62,9 @@ Rotation::Decided Rotation::ask(Share share) {
 
 planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<Request*>& index) {
   planner::RotationSnapshot snapshot;
+  const bool over = supply_.over_part(share);
   for (Request* r : reservations_.admissible(share)) {
-    if (r->queues() && r->verdict != Verdict::kHeldBack) index.push_back(r);
+    if (r->queues() && r->verdict != Verdict::kHeldBack && !over) index.push_back(r);
   }
   // Requests that are inside are visited by key, so only the others have to be sorted in among
   // them.
@@ -74,7 +75,7 @@ planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<R
     const Session& owner = requests_.session_of(r);
     if (!owner.life.responsive) return;  // neither a victim, nor would it take what it is given
     const bool running = runs_on(r);
-    if (running || (r.queues() && !r.order.curbed)) index.push_back(&r);
+    if (running || (r.queues() && !r.order.curbed && !over)) index.push_back(&r);
     if (!running) return;
     const std::int64_t more =
         owner.blocks_for(r.progress.planned + Tokens(1)) - std::int64_t{r.table.blocks()};

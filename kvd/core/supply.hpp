@@ -31,6 +31,10 @@ class Supply {
   [[nodiscard]] bool shrinks(Share share) const { return shrinking_.contains(share); }
   [[nodiscard]] const std::set<Share>& shrinking() const { return shrinking_; }
   void set_shrinking(std::set<Share> shares) { shrinking_ = std::move(shares); }
+  /// The domain has more than its part, which others wait for (shares.hpp): nobody comes in.
+  [[nodiscard]] bool over_part(Share share) const { return over_.contains(share); }
+  void set_over_part(Share share) { over_.insert(share); }
+  void end_over_part() { over_.clear(); }
   /// HBM for whoever comes next; below zero where more is claimed than there is.
   [[nodiscard]] Bytes of(Share share);
   /// Some of its HBM is in slabs that retire for a region.
@@ -55,6 +59,7 @@ class Supply {
   Needs& needs_;
   std::set<Share> retiring_;
   std::set<Share> shrinking_;
+  std::set<Share> over_;
 };
 
 }  // namespace kvd::core

@@ -1,6 +1,7 @@
 #include "kvd/pool/quota.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 namespace kvd::pool {
@@ -114,6 +115,47 @@ HeldSlabs excess_slabs(const Quotas& quotas, const HeldSlabs& held, SlabCapacity
     if (beyond > 0) excess[domain] = beyond;
   }
   return excess;
+}
+
+Parts equal_parts(const Quotas& quotas, const Demands& demands, SlabCapacity capacity) {
+  struct Range {
+    std::uint32_t guaranteed = 0, least = 0, most = 0;
+  };
+  Parts parts{quotas};
+  std::map<DomainId, Range> ranges;
+  for (const auto& [domain, demand] : demands) parts.quotas.try_emplace(domain);
+  for (const auto& [domain, quota] : parts.quotas) {
+    const auto found = demands.find(domain);
+    const Demand demand = found == demands.end() ? Demand{} : found->second;
+    const std::uint32_t maximum = maximum_slabs(quota, capacity);
+    Range& range = ranges[domain];
+    range.guaranteed = guaranteed_slabs(quota, capacity);
+    range.least = std::max(range.guaranteed, std::min(demand.keeps, maximum));
+    range.most = std::max(range.least, std::min(demand.wants, maximum));
+  }
+  const auto fits = [&](std::uint32_t part, std::uint32_t Range::*least) {
+    std::uint64_t sum = 0;
+    for (const auto& [domain, range] : ranges) sum += std::clamp(part, range.*least, range.most);
+    return sum <= capacity.slabs;
+  };
+  const auto largest = [&](std::uint32_t Range::*least) {
+    std::uint32_t part = 0;
+    for (std::uint32_t step = std::bit_floor(capacity.slabs); step > 0; step /= 2) {
+      if (fits(part + step, least)) part += step;
+    }
+    return part;
+  };
+  if (fits(capacity.slabs, &Range::guaranteed)) return {quotas};
+  const std::uint32_t equal = largest(&Range::guaranteed);
+  if (!fits(0, &Range::least)) return {quotas, equal};
+  parts.slabs = equal;
+  const std::uint32_t left = largest(&Range::least);
+  for (const auto& [domain, range] : ranges) {
+    Bytes& guarantee = parts.quotas[domain].guarantee;
+    const std::int64_t slabs{std::clamp(left, range.least, range.most)};
+    guarantee = std::max(guarantee, capacity.slab_bytes * slabs);
+  }
+  return parts;
 }
 
 ErrorCode judge(std::uint32_t wanted, const SlabSupply& supply) {

@@ -53,6 +53,24 @@ struct SlabCapacity {
 [[nodiscard]] HeldSlabs excess_slabs(const Quotas& quotas, const HeldSlabs& held,
                                      SlabCapacity capacity);
 
+/// What a domain would have of a tier now, in slabs.
+struct Demand {
+  std::uint32_t wants = 0;  ///< to hold in all
+  std::uint32_t keeps = 0;  ///< of these, what it cannot give back before its requests end
+};
+using Demands = std::map<DomainId, Demand>;
+
+/// What holds for as long as domains want more than there is.
+struct Parts {
+  Quotas quotas;
+  std::uint32_t slabs = UINT32_MAX;  ///< an equal part; no bound where they want no more than that
+};
+
+/// Each domain is guaranteed what it wants, up to an equal part of what the others leave, and what
+/// it keeps or is guaranteed anyway. Where what they keep does not fit, quotas are as they were.
+[[nodiscard]] Parts equal_parts(const Quotas& quotas, const Demands& demands,
+                                SlabCapacity capacity);
+
 /// Slabs a domain could be given. Those it holds already cost it no quota.
 struct SlabSupply {
   std::uint32_t held = 0;         ///< held by the domain and usable at once

@@ -97,6 +97,7 @@ std::vector<SlabIndex> assign(SlabBook& book, const SlotRequest& request, const 
 TierPool::TierPool(const Config& config, Quotas quotas)
     : config_(config),
       quotas_(std::move(quotas)),
+      shared_(quotas_),
       book_({config.slab_bytes, config.slabs}, config.first) {
   KVD_CHECK(config.slab_bytes > Bytes{}, "a tier needs slabs of some size");
   KVD_CHECK(config.first.value + config.slabs < SlotId::kMaxSlabs,
@@ -116,8 +117,8 @@ bool TierPool::remove_class(ClassId model_class) { return book_.remove_class(mod
 
 SlotGrant TierPool::allocate(const SlotRequest& request) {
   KVD_CHECK(request.domain, "slots are granted to a domain");
-  const Plan plan = plan_for(book_, quotas_, request);
-  if (plan.lacking > 0) renewals_.renew(book_, quotas_, request.domain, plan.lacking);
+  const Plan plan = plan_for(book_, shared_, request);
+  if (plan.lacking > 0) renewals_.renew(book_, shared_, request.domain, plan.lacking);
   if (plan.code != ErrorCode::kOk) return {.code = plan.code, .slots = {}, .to_map = {}};
   SlotGrant grant;
   for (const std::uint32_t position : plan.unmapped) grant.to_map.emplace_back(position);
@@ -134,7 +135,7 @@ SlotGrant TierPool::allocate(const SlotRequest& request) {
 }
 
 Outlook outlook(const TierPool& pool, const SlotRequest& request) {
-  const Plan plan = plan_for(pool.book_, pool.quotas_, request);
+  const Plan plan = plan_for(pool.book_, pool.shared_, request);
   if (plan.code != ErrorCode::kOk) return Outlook::kNot;
   return plan.maps(request) ? Outlook::kOnceMapped : Outlook::kNow;
 }
@@ -143,7 +144,7 @@ std::vector<SlotId> adopt(TierPool& pool, SlabIndex index, ClassId model_class, 
   SlabBook& book = pool.book_;
   KVD_CHECK(book.at(index).use == SlabUse::kClean && !book.at(index).held(),
             "a slab is adopted that somebody has");
-  const Budget budget(book, pool.quotas_);
+  const Budget budget(book, pool.shared_);
   if (!domain || judge(1, budget.supply_for_class(model_class, domain)) != ErrorCode::kOk) {
     book.change(index, [](Slab& slab) { slab.use = SlabUse::kDirty; });
     return {};
@@ -188,7 +189,7 @@ void TierPool::scrubbed(Slots slots) {
 }
 
 Bytes TierPool::available(DomainId domain) const {
-  const Budget budget(book_, quotas_);
+  const Budget budget(book_, shared_);
   const std::uint32_t loose = std::min(budget.loose_now(domain, true), budget.room(domain));
   return book_.ledger().of(domain).free +
          config_.slab_bytes * std::int64_t{budget.held_idle(domain) + loose};
@@ -206,12 +207,19 @@ std::uint32_t TierPool::most_slabs(DomainId domain) const {
 
 Status TierPool::set_quotas(Quotas quotas) {
   KVD_TRY(check_quotas(quotas, book_.capacity()));
-  quotas_ = std::move(quotas);
+  quotas_ = shared_ = std::move(quotas);
   return {};
 }
 
+std::uint32_t share_out(TierPool& pool, const Demands& demands) {
+  Parts parts = demands.empty() ? Parts{pool.quotas_}
+                                : equal_parts(pool.quotas_, demands, pool.book_.capacity());
+  pool.shared_ = std::move(parts.quotas);
+  return parts.slabs;
+}
+
 HeldSlabs excess(const TierPool& pool) {
-  return excess_slabs(pool.quotas_, pool.book_.ledger().held(), pool.book_.capacity());
+  return excess_slabs(pool.shared_, pool.book_.ledger().held(), pool.book_.capacity());
 }
 
 }  // namespace kvd::pool

@@ -187,10 +187,12 @@ class TierPool {
   friend Outlook outlook(const TierPool& pool, const SlotRequest& request);
   friend HeldSlabs excess(const TierPool& pool);
   friend void give_back(TierPool& pool, DomainId domain, std::uint32_t excess);
+  friend std::uint32_t share_out(TierPool& pool, const Demands& demands);
   void move(Slots slots, SlotStates from, SlotState to);
 
   Config config_;
-  Quotas quotas_;
+  Quotas quotas_;  ///< as set
+  Quotas shared_;  ///< in force: with what domains have a right to while several want more
   SlabBook book_;
   RegionLeases regions_;
   Renewals renewals_;
@@ -204,6 +206,10 @@ class TierPool {
 /// What allocate() would come to. Changes nothing.
 [[nodiscard]] Outlook outlook(const TierPool& pool, const SlotRequest& request);
 
+/// Until the next call each domain has a right to an equal part, up to what it wants, as it has to
+/// what it is guaranteed. Returns the part in slabs, as Parts::slabs. No demands: quotas alone
+/// hold.
+std::uint32_t share_out(TierPool& pool, const Demands& demands);
 /// Slabs that domains hold beyond what they may have by now.
 [[nodiscard]] HeldSlabs excess(const TierPool& pool);
 /// As many slabs of the domain retire, the emptiest first, and no others; those of them that

@@ -32,13 +32,13 @@ Result<std::vector<SlabIndex>> TierPool::allocate_region(RegionId region, Domain
   if (bytes <= Bytes{}) {
     return make_error(ErrorCode::kInvalidArgument, "a region needs a size above zero");
   }
-  const Budget budget(book_, quotas_);
+  const Budget budget(book_, shared_);
   const std::uint32_t wanted = budget.slabs_for(bytes);
   const SlabSupply supply = budget.supply_for_region(domain);
   if (const ErrorCode code = judge(wanted, supply); code != ErrorCode::kOk) {
     const std::uint32_t own = supply.held + supply.held_later;
     if (code == ErrorCode::kWouldBlock) {
-      renewals_.renew(book_, quotas_, domain, wanted - std::min(wanted, own));
+      renewals_.renew(book_, shared_, domain, wanted - std::min(wanted, own));
     }
     return refusal(code, wanted, supply);
   }
@@ -46,7 +46,7 @@ Result<std::vector<SlabIndex>> TierPool::allocate_region(RegionId region, Domain
 }
 
 std::uint32_t TierPool::region_room(DomainId domain) const {
-  const SlabSupply supply = Budget(book_, quotas_).supply_for_region(domain);
+  const SlabSupply supply = Budget(book_, shared_).supply_for_region(domain);
   const std::uint32_t loose = std::min(supply.loose + supply.loose_later, supply.room_later);
   return supply.held + supply.held_later + loose;
 }
@@ -152,8 +152,8 @@ void TierPool::renew_for(DomainId domain, Bytes wanted) {
   for (const SlabUse use : {SlabUse::kClean, SlabUse::kDirty, SlabUse::kScrubbing}) {
     held += own.held_as(use) - own.retiring_as(use);
   }
-  const std::uint32_t slabs = Budget(book_, quotas_).slabs_for(wanted - own.free);
-  renewals_.renew(book_, quotas_, domain, slabs - std::min(slabs, held));
+  const std::uint32_t slabs = Budget(book_, shared_).slabs_for(wanted - own.free);
+  renewals_.renew(book_, shared_, domain, slabs - std::min(slabs, held));
 }
 
 std::vector<SlabIndex> TierPool::take_renewals() { return renewals_.take(); }

@@ -104,7 +104,7 @@ std::vector<SlabIndex> TierPool::foreign_slabs(ClassId model_class, DomainId dom
 }
 
 std::vector<SlabIndex> TierPool::wanted_if_empty(ClassId model_class, DomainId domain) const {
-  const Budget budget(book_, quotas_);
+  const Budget budget(book_, shared_);
   return emptiest_first(book_, [&](const Slab& slab) {
     if (slab.slots.used() == 0 || slab.awaited_by || slab.lent) return false;
     if (slab.domain == domain) return slab.model_class != model_class;

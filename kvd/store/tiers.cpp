@@ -57,6 +57,10 @@ Status Tiers::set_quotas(Tier tier, const pool::Quotas& quotas) {
   return {};
 }
 
+std::uint32_t share_out(Tiers& tiers, Tier tier, const pool::Demands& demands, DeviceId device) {
+  return pool::share_out(tiers.changing(tier, device), demands);
+}
+
 void give_back(Tiers& tiers, Tier tier, DomainId domain, std::uint32_t excess, DeviceId device) {
   pool::give_back(tiers.changing(tier, device), domain, excess);
   tiers.scrub_slabs();

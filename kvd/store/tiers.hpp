@@ -147,6 +147,8 @@ class Tiers {
   [[nodiscard]] std::string validate() const;
 
  private:
+  friend std::uint32_t share_out(Tiers& tiers, Tier tier, const pool::Demands& demands,
+                                 DeviceId device);
   friend void give_back(Tiers& tiers, Tier tier, DomainId domain, std::uint32_t excess,
                         DeviceId device);
   friend void slab_renewed(Tiers& tiers, Tier tier, SlabIndex slab);
@@ -199,6 +201,9 @@ inline void slab_renewed(Tiers& tiers, Tier tier, SlabIndex slab) {
 [[nodiscard]] std::vector<SlotId> adopt(Tiers& tiers, Tier tier, SlabIndex slab,
                                         const Taker& owner);
 
+/// As pool::share_out.
+std::uint32_t share_out(Tiers& tiers, Tier tier, const pool::Demands& demands,
+                        DeviceId device = {});
 /// As pool::give_back. What is empty is zeroed, and asked back of engines that map it.
 void give_back(Tiers& tiers, Tier tier, DomainId domain, std::uint32_t excess,
                DeviceId device = {});

@@ -40,8 +40,8 @@ const std::vector<Room>& rooms() {
         "disk_cache_reads", "engine_caches", "engine_caches_disk", "keeping", "prefixes",
         "request_memory", "drains", "ground",
         // who moves
-        "compactor", "dram_copies", "streams", "needs", "supply", "swaps", "skips", "promises",
-        "regions",
+        "compactor", "dram_copies", "streams", "needs", "supply", "shares", "swaps", "skips",
+        "promises", "regions",
         // who decides
         "layer_plans", "claims", "admission", "reservations", "rotation", "engine_placed",
         "silence", "standstills",

@@ -114,5 +114,37 @@ INSTANTIATE_TEST_SUITE_P(Pools, Domains,
                                   std::get<1>(test.param);
                          });
 
+/// An engine of `kvd` whose group is not root's.
+ChildCommand pattern_of_group(const KvdProcess& kvd, const std::string& group,
+                              std::vector<std::string> load) {
+  std::vector<std::string> arguments{
+      "/usr/bin/env", "setpriv", "--regid", group, "--clear-groups", built_program("kvd-pattern")};
+  for (const std::string option :
+       {"--endpoint", kvd.endpoint().c_str(), "--layers", "4", "--bytes-per-token", "1024",
+        "--step-ms", "2", "--deadline", "300", "--json"}) {
+    arguments.push_back(option);
+  }
+  arguments.insert(arguments.end(), load.begin(), load.end());
+  return {arguments, {}};
+}
+
+// Requests of the first always fill HBM, and each that ends makes room for one of its own alone.
+TEST(SharesOfDomains, OneThatAlwaysFillsHbmDoesNotKeepAnotherOut) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be of another group";
+  const RuntimeFolder folder;
+  const KvdProcess kvd(folder, {.extra = "[rotation]\npolicy = \"fcfs\"\n"
+                                         "[[domain]]\nname = \"full\"\ngids = [64001]\n"
+                                         "[[domain]]\nname = \"late\"\ngids = [64002]\n"});
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  const ChildProcess full(pattern_of_group(
+      kvd, "64001", {"--name", "full", "--requests", "1000", "--prompt", "64", "--new", "448"}));
+  const auto tokens = [&] { return kvd.metric("kvd_tokens_total").value_or(0); };
+  ASSERT_TRUE(poll_until([&] { return tokens() > 5'000; })) << full.errors() << kvd.log();
+  ChildProcess late(pattern_of_group(
+      kvd, "64002", {"--name", "late", "--requests", "4", "--prompt", "1000", "--new", "50"}));
+  EXPECT_EQ(late.wait(), 0) << late.errors() << kvd.log();
+  EXPECT_FALSE(full.ended()) << full.errors();
+}
+
 }  // namespace
 }  // namespace kvd::test

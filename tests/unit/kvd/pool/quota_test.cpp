@@ -94,6 +94,44 @@ TEST(ExcessSlabs, IsWhatOthersAreGuaranteedAndLackAPartByWhatIsBorrowed) {
   EXPECT_EQ(excess_slabs(quotas, {{kB, 2}, {kC, 4}}, kTen), HeldSlabs()) << "it is free";
 }
 
+Bytes guaranteed(const Parts& parts, DomainId domain) { return parts.quotas.at(domain).guarantee; }
+
+TEST(EqualParts, AreWhatEachWantsWhereThereIsEnough) {
+  const Parts parts = equal_parts({}, {{kA, {6, 0}}, {kB, {4, 0}}}, kTen);
+  EXPECT_TRUE(parts.quotas.empty());
+  EXPECT_EQ(parts.slabs, UINT32_MAX);
+}
+
+TEST(EqualParts, LeaveNothingToWhoWantsLess) {
+  const Parts parts = equal_parts({}, {{kA, {10, 0}}, {kB, {9, 0}}, {kC, {2, 0}}}, kTen);
+  EXPECT_EQ(parts.slabs, 4u);
+  EXPECT_EQ(guaranteed(parts, kA), Bytes(400));
+  EXPECT_EQ(guaranteed(parts, kB), Bytes(400));
+  EXPECT_EQ(guaranteed(parts, kC), Bytes(200));
+}
+
+TEST(EqualParts, StandOnGuaranteesAndUnderMaxima) {
+  const Quotas quotas = {{kA, guarantee(600)}, {kB, at_most(100)}};
+  const Parts parts = equal_parts(quotas, {{kB, {9, 0}}, {kC, {9, 0}}}, kTen);
+  EXPECT_EQ(guaranteed(parts, kA), Bytes(600));
+  EXPECT_EQ(guaranteed(parts, kB), Bytes(100));
+  EXPECT_EQ(guaranteed(parts, kC), Bytes(300));
+  EXPECT_TRUE(check_quotas(parts.quotas, kTen).ok());
+}
+
+TEST(EqualParts, LeaveADomainWhatItCannotGiveBack) {
+  const Parts parts = equal_parts({}, {{kA, {10, 8}}, {kB, {9, 0}}}, kTen);
+  EXPECT_EQ(parts.slabs, 5u);
+  EXPECT_EQ(guaranteed(parts, kA), Bytes(800));
+  EXPECT_EQ(guaranteed(parts, kB), Bytes(200));
+}
+
+TEST(EqualParts, AreKnownWhereNothingCanBeGivenBack) {
+  const Parts parts = equal_parts({}, {{kA, {8, 8}}, {kB, {3, 3}}}, kTen);
+  EXPECT_EQ(parts.slabs, 7u);
+  EXPECT_TRUE(parts.quotas.empty());
+}
+
 TEST(Judge, TakesHeldSlabsWithoutRoomAndLooseOnesWithin) {
   const SlabSupply supply{.held = 1, .loose = 3, .room = 2, .room_later = 2};
   EXPECT_EQ(judge(0, {}), ErrorCode::kOk);

@@ -1,0 +1,77 @@
+// Who may have how much of memory that several domains want.
+#include "kvd/core/shares.hpp"
+
+#include "tests/unit/kvd/core/parts/parts_fixture.hpp"
+
+namespace kvd::core {
+namespace {
+
+class SharesTest : public PartsTest {
+ protected:
+  SharesTest() : PartsTest(small_config(8)) {}
+
+  bool share_out(const std::map<DomainId, Bytes>& awaited = {}) {
+    sut.begin();
+    const bool hbm = sut.share_out(kFirst, awaited);
+    return sut.share_out_dram() || hbm;
+  }
+  /// Requests of the domain, each of a slab by now, for so much of HBM.
+  void fill(Session& session, int slabs) {
+    for (int i = 0; i < slabs; ++i) running(session, 16);
+  }
+
+  DramCopies copies{ground};
+  Needs needs{ground};
+  Supply supply{ground, needs};
+  Shares sut{ground, copies, needs, supply};
+};
+
+TEST_F(SharesTest, NothingIsSharedOutWhileNobodyWaits) {
+  fill(attach(kA), 8);
+  attach(kB, 2, false);
+  EXPECT_FALSE(share_out());
+  EXPECT_FALSE(supply.over_part(kShareA));
+}
+
+TEST_F(SharesTest, WhoHoldsMoreThanItsPartIsOverItWhileAnotherWaits) {
+  fill(attach(kA), 8);
+  Session& other = attach(kB, 2, false);
+  for (int i = 0; i < 9; ++i) submit(other, 15, 8);
+  EXPECT_TRUE(share_out());
+  EXPECT_TRUE(supply.over_part(kShareA));
+  EXPECT_EQ(pool::excess(ground.store.hbm.of(kFirst)), (pool::HeldSlabs{{kA, 4}}));
+}
+
+TEST_F(SharesTest, AsMuchIsTakenAsIsWanted) {
+  fill(attach(kA), 8);
+  submit(attach(kB, 2, false), 15, 8);
+  EXPECT_TRUE(share_out());
+  EXPECT_EQ(pool::excess(ground.store.hbm.of(kFirst)), (pool::HeldSlabs{{kA, 1}}));
+}
+
+TEST_F(SharesTest, ARequestLargerThanAnEqualPartCountsForNothing) {
+  fill(attach(kA), 8);
+  submit(attach(kB, 2, false), 16 * 5, 8);
+  EXPECT_FALSE(share_out());
+}
+
+TEST_F(SharesTest, RegionsThatAreAwaitedCount) {
+  fill(attach(kA), 8);
+  attach(kB, 2, false);
+  EXPECT_TRUE(share_out({{kB, kSlab * 2}}));
+  EXPECT_EQ(pool::excess(ground.store.hbm.of(kFirst)), (pool::HeldSlabs{{kA, 2}}));
+}
+
+TEST_F(SharesTest, APolicyThatDoesNotRotateLetsNobodyInAndTakesNothing) {
+  Tuning wanted = ground.context.tuning;
+  wanted.rotation.policy = "fcfs";
+  ground.context.retune(wanted);
+  fill(attach(kA), 8);
+  submit(attach(kB, 2, false), 15, 8);
+  EXPECT_TRUE(share_out());
+  EXPECT_TRUE(supply.over_part(kShareA));
+  EXPECT_EQ(pool::excess(ground.store.hbm.of(kFirst)), pool::HeldSlabs());
+}
+
+}  // namespace
+}  // namespace kvd::core
