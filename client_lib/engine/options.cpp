@@ -32,6 +32,7 @@ Requests (POST /v1/completions):
   kvd_ttft_s        SLO: seconds to the first token
   kvd_tbt_s         SLO: seconds between tokens; they reach the client at this pace, and what was
                     made early hides the pauses in which another request runs
+  kvd_gap_s         SLO: seconds without a token at most, after the first
   cache_salt        a text; only requests with the same one use each other's computed prompts
                     (usage.prompt_tokens_details.cached_tokens says how much of a prompt was found)
   kvd_digest        adds a 64-bit digest of the logits to each token, to compare runs with

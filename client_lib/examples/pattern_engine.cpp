@@ -106,8 +106,14 @@ Status PatternEngine::submit_all() {
   const bool submits = options_.group.rank == 0;  // for all ranks
   for (const auto& [id, progress] : open_) {
     if (!submits || id <= submitted_to_) continue;
-    auto status = client_.submit(
-        {id, options_.prompt, options_.new_tokens, options_.ttft_slo, options_.tbt_slo}, left());
+    auto status = client_.submit({id,
+                                  options_.prompt,
+                                  options_.new_tokens,
+                                  options_.ttft_slo,
+                                  options_.tbt_slo,
+                                  {},
+                                  options_.gap_slo},
+                                 left());
     if (!status.ok()) return status;
     submitted_to_ = id;
   }

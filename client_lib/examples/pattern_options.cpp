@@ -12,6 +12,7 @@ struct Times {
   std::int64_t deadline_s = 60;
   std::int64_t ttft_slo_ms = 0;
   std::int64_t tbt_slo_ms = 0;
+  std::int64_t gap_slo_ms = 0;
 };
 
 void describe(CLI::App& app, PatternOptions& options, Times& times) {
@@ -45,6 +46,8 @@ void describe(CLI::App& app, PatternOptions& options, Times& times) {
   app.add_option("--deadline", times.deadline_s, "seconds for the whole run");
   app.add_option("--ttft-slo-ms", times.ttft_slo_ms, "0: the domain's default");
   app.add_option("--tbt-slo-ms", times.tbt_slo_ms, "0: the domain's default");
+  app.add_option("--gap-slo-ms", times.gap_slo_ms,
+                 "the longest wait for a token after the first; 0: the domain's default");
   app.add_flag("--corrupt-once", options.corrupt_once,
                "control: flip one byte; the run must then report an error");
   app.add_flag("--ring", options.ring, "send commands over the ring in shared memory");
@@ -77,6 +80,7 @@ std::optional<PatternOptions> parse_options(int argc, char** argv, int& status) 
   options.deadline = std::chrono::seconds(times.deadline_s);
   options.ttft_slo = std::chrono::milliseconds(times.ttft_slo_ms);
   options.tbt_slo = std::chrono::milliseconds(times.tbt_slo_ms);
+  options.gap_slo = std::chrono::milliseconds(times.gap_slo_ms);
   return options;
 }
 

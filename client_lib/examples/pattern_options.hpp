@@ -23,6 +23,7 @@ struct PatternOptions {
   std::chrono::seconds deadline{60};      ///< for the whole run
   std::chrono::milliseconds ttft_slo{0};  ///< 0: the domain's default
   std::chrono::milliseconds tbt_slo{0};
+  std::chrono::milliseconds gap_slo{0};
   bool corrupt_once = false;
   bool ring = false;  ///< commands over the ring instead of ZeroMQ
   bool json = false;

@@ -215,6 +215,7 @@ typedef struct kvd_request {
   const uint32_t* tokens;
   const char* adapter; /* the LoRA adapter's name; NULL: none */
   const char* salt;    /* keeps users of one engine apart; NULL: none */
+  uint64_t gap_slo_ns; /* the longest wait for a token after the first; 0: the domain's default */
 } kvd_request;
 
 KVD_API kvd_status kvd_submit(kvd_handle* handle, const kvd_request* request, uint64_t timeout_ns);
@@ -457,6 +458,16 @@ typedef struct kvd_sched_result {
  * twice, a number cannot be. After a failure the counts are 0. Thread-safe as every call. */
 KVD_API kvd_status kvd_schedule(kvd_handle* handle, const kvd_sched_input* input,
                                 uint64_t timeout_ns, kvd_sched_result* result);
+/* How long the user of a request may be without a token at most, after the first; 0: as its class
+ * has it, at most an hour. Said once, after the kvd_schedule that named the request first; a request
+ * that kvd does not know is passed over, and all is forgotten with the session. At most 4096. Never
+ * attaches, as kvd_schedule. KVD_UNSUPPORTED: the daemon is older, the class's gap counts. */
+typedef struct kvd_request_gap {
+  uint64_t id;
+  uint64_t gap_ns;
+} kvd_request_gap;
+KVD_API kvd_status kvd_set_gaps(kvd_handle* handle, const kvd_request_gap* gaps, size_t count,
+                                uint64_t timeout_ns);
 /* The number of an SLO class by its name, never 0; NULL: 0. Asks nobody: a class that the daemon
  * does not know counts as the domain's. */
 KVD_API uint32_t kvd_slo_class(const char* name);

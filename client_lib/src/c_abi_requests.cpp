@@ -66,7 +66,7 @@ kvd_status kvd_submit(kvd_handle* handle, const kvd_request* request, uint64_t t
   if (!read_struct(request, in)) return invalid(kNoStruct);
   return done(
       handle->client.submit({in.id, in.prompt_tokens, in.max_new_tokens, duration(in.ttft_slo_ns),
-                             duration(in.tbt_slo_ns), content_of(in)},
+                             duration(in.tbt_slo_ns), content_of(in), duration(in.gap_slo_ns)},
                             duration(timeout_ns)));
 }
 

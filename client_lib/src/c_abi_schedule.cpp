@@ -71,6 +71,19 @@ kvd_status kvd_schedule(kvd_handle* handle, const kvd_sched_input* input, uint64
   return write_struct(out, result);
 }
 
+kvd_status kvd_set_gaps(kvd_handle* handle, const kvd_request_gap* gaps, size_t count,
+                        uint64_t timeout_ns) {
+  if (handle == nullptr) return invalid(kNoHandle);
+  if (gaps == nullptr && count != 0) return invalid("gaps is NULL");
+  if (count > kvd::wire::kMaxRequestsPerStep) {
+    return invalid("more than 4096 gaps: tell them in several calls");
+  }
+  std::vector<kc::RequestGap> named;
+  named.reserve(count);
+  for (const kvd_request_gap& gap : std::span(gaps, count)) named.push_back({gap.id, gap.gap_ns});
+  return done(handle->client.set_gaps(named, duration(timeout_ns)));
+}
+
 uint32_t kvd_slo_class(const char* name) {
   return name == nullptr ? 0 : kc::Client::slo_class_number(name);
 }

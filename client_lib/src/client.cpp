@@ -231,6 +231,10 @@ Result<ScheduleResult> Client::schedule(const ScheduleInput& input, Duration tim
   return public_result(impl_->schedule({kvd::client::to_wire(input), requests}, timeout));
 }
 
+Status Client::set_gaps(std::span<const RequestGap> gaps, Duration timeout) {
+  return public_result(impl_->set_gaps(kvd::client::to_wire(gaps), timeout));
+}
+
 std::uint32_t Client::slo_class_number(std::string_view name) {
   return kvd::slo_class_number(name);
 }

@@ -40,6 +40,13 @@ std::vector<wire::StepReport> to_wire(std::span<const kvd_client::StepReport> re
   return entries;
 }
 
+std::vector<wire::RequestGap> to_wire(std::span<const kvd_client::RequestGap> gaps) {
+  std::vector<wire::RequestGap> entries;
+  entries.reserve(gaps.size());
+  for (const auto& gap : gaps) entries.push_back({gap.id, gap.gap_ns});
+  return entries;
+}
+
 // The two are the same, field by field: hundreds of them are copied as they are.
 std::vector<wire::ScheduleRequest> to_wire(std::span<const kvd_client::ScheduleRequest> requests) {
   using Public = kvd_client::ScheduleRequest;

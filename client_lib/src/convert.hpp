@@ -22,6 +22,7 @@ wire::ModelShape to_wire(const kvd_client::ModelShape& shape);
 wire::SubmitBody to_wire(const kvd_client::Request& request);
 std::vector<wire::StepReport> to_wire(std::span<const kvd_client::StepReport> reports);
 std::vector<wire::ScheduleRequest> to_wire(std::span<const kvd_client::ScheduleRequest> requests);
+std::vector<wire::RequestGap> to_wire(std::span<const kvd_client::RequestGap> gaps);
 wire::ScheduleBody to_wire(const kvd_client::ScheduleInput& input);
 wire::TargetBody target_of(RequestId request);
 wire::TargetBody target_of(RegionId region);

@@ -78,6 +78,7 @@ class Core {
   Status rotate(const wire::RotateBody& body, Nanoseconds timeout);
   Result<std::uint32_t> allocate_blocks(RequestId request, Tokens tokens, Nanoseconds timeout);
   Result<kvd_client::Placement> place(std::span<const std::uint64_t> requests, Nanoseconds timeout);
+  Status set_gaps(std::span<const wire::RequestGap> gaps, Nanoseconds timeout);
   /// Never attaches: its caller is in the middle of a step.
   Result<kvd_client::ScheduleResult> schedule(const wire::ScheduleCommand& command,
                                               Nanoseconds timeout);
@@ -120,6 +121,10 @@ class Core {
   /// Runs wait(session, deadline) beside other calls.
   template <class Wait>
   Status wait_in_session(Nanoseconds timeout, Wait wait);
+  /// The same with the session that there is: never attaches.
+  template <class Body>
+  auto in_a_step(Nanoseconds timeout, Body body)
+      -> decltype(body(std::declval<const SessionPtr&>(), TimePoint()));
   Status command(const wire::CommandBody& body, Nanoseconds timeout);
   Result<std::uint64_t> ask_cache(std::uint64_t cache, wire::CacheOp op,
                                   std::span<const kvd_client::Digest> digests, Nanoseconds timeout);

@@ -54,10 +54,19 @@ Status Core::submit(const kvd_client::Request& request, Nanoseconds timeout) {
                       std::to_string(told) + " tokens are told of a prompt of " +
                           std::to_string(request.prompt_tokens) + ": tell all of them, or none");
   }
+  const std::array<wire::RequestGap, 1> gap{
+      {{request.id, static_cast<std::uint64_t>(request.gap_slo.count())}}};
+  if (gap[0].gap_ns > std::uint64_t{wire::kMaxTimeoutNs}) {
+    return make_error(ErrorCode::kInvalidArgument, "a gap is 0 (the domain's) to 1 h");
+  }
   return on_requests(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
     KVD_TRY(session->call(to_wire(request), until));
     const RequestId id(request.id);
     connector_.on_submitted(id);
+    // A daemon that does not take it has its class's.
+    if (gap[0].gap_ns > 0)
+      static_cast<void>(
+          session->call(wire::GapsCommand{std::span<const wire::RequestGap>(gap)}, until));
     names_.follow(session->welcome().session_key);
     if (told == 0 || model_.empty()) return {};
     const Tokens prompt(static_cast<std::int64_t>(told));
@@ -227,8 +236,9 @@ Result<kvd_client::Placement> Core::place(std::span<const std::uint64_t> request
   });
 }
 
-Result<kvd_client::ScheduleResult> Core::schedule(const wire::ScheduleCommand& command,
-                                                  Nanoseconds timeout) {
+template <class Body>
+auto Core::in_a_step(Nanoseconds timeout, Body body)
+    -> decltype(body(std::declval<const SessionPtr&>(), TimePoint())) {
   const TimePoint until = deadline(timeout);
   KVD_ASSIGN_OR_RETURN(const auto turn, enter(until));
   const SessionPtr session = connector_.session();
@@ -236,9 +246,23 @@ Result<kvd_client::ScheduleResult> Core::schedule(const wire::ScheduleCommand& c
     return make_error(ErrorCode::kUnavailable,
                       "the daemon is gone: go on without it; a ping attaches again");
   }
-  return answer_of<wire::ScheduleReply>(
-      session->call(command, until),
-      [](const wire::ScheduleReply& answer) { return to_public(answer); });
+  return body(session, until);
+}
+
+Status Core::set_gaps(std::span<const wire::RequestGap> gaps, Nanoseconds timeout) {
+  return in_a_step(timeout, [&](const SessionPtr& session, TimePoint until) -> Status {
+    KVD_TRY(session->call(wire::GapsCommand{gaps}, until));
+    return {};
+  });
+}
+
+Result<kvd_client::ScheduleResult> Core::schedule(const wire::ScheduleCommand& command,
+                                                  Nanoseconds timeout) {
+  return in_a_step(timeout, [&](const SessionPtr& session, TimePoint until) {
+    return answer_of<wire::ScheduleReply>(
+        session->call(command, until),
+        [](const wire::ScheduleReply& answer) { return to_public(answer); });
+  });
 }
 
 }  // namespace kvd::client

@@ -45,6 +45,9 @@ struct SpaceCommand {
   SpaceBody body;  ///< `count` is taken from `positions` when encoding
   Records<std::uint32_t> positions;
 };
+struct GapsCommand {
+  Records<RequestGap> gaps;
+};
 struct FinishCommand {
   TargetBody body;
 };
@@ -55,10 +58,10 @@ struct StatsCommand {};
 struct PingCommand {};
 
 /// Starts with an empty one, so that a body yet to be decoded costs nothing.
-using CommandBody =
-    std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody, PlaceCommand,
-                 RotateBody, FinishCommand, AbortCommand, NameCommand, CacheOpenCommand,
-                 CacheCommand, ScheduleCommand, SpaceCommand, ShareBody, CacheModelBody>;
+using CommandBody = std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody,
+                                 PlaceCommand, RotateBody, FinishCommand, AbortCommand, NameCommand,
+                                 CacheOpenCommand, CacheCommand, ScheduleCommand, SpaceCommand,
+                                 ShareBody, CacheModelBody, GapsCommand>;
 
 /// One command. Encoding fills in the frame header except its version.
 struct Command {

@@ -72,6 +72,14 @@ Status encode(const CommandHeader& header, MessageType type, const SpaceCommand&
                      {view_of(body), space.positions.bytes()}, out);
 }
 
+Status encode(const CommandHeader& header, MessageType type, const GapsCommand& named,
+              FrameBuffer& out) {
+  KVD_TRY(check_count(named.gaps));
+  const GapsBody body{count_of(named.gaps), 0};
+  return write_frame(header, static_cast<std::uint16_t>(type), {view_of(body), named.gaps.bytes()},
+                     out);
+}
+
 /// Encodes a body without entries: the POD itself, or nothing.
 template <class Body>
 Status encode(const CommandHeader& header, MessageType type, const Body& body, FrameBuffer& out) {
@@ -221,6 +229,8 @@ Fault check(const ScheduleBody& body) {
   return nullptr;
 }
 
+bool is_goal(std::uint64_t ns) { return ns <= std::uint64_t{kMaxTimeoutNs}; }
+
 Fault check(const ScheduleRequest& request) {
   if (request.request == 0) return "schedule: request id 0 is reserved";
   switch (static_cast<ScheduleState>(request.state)) {
@@ -235,7 +245,6 @@ Fault check(const ScheduleRequest& request) {
       request.last_token_age_ns > kMaxAgeNs) {
     return "schedule: an age of more than 2^62 ns";
   }
-  const auto is_goal = [](std::uint64_t ns) { return ns <= std::uint64_t{kMaxTimeoutNs}; };
   if (!is_goal(request.ttft_ns) || !is_goal(request.tbt_ns)) {
     return "schedule: a goal is 0 (the class's) to 1 h";
   }
@@ -285,6 +294,20 @@ Status decode_name(ByteView rest, CommandBody& body) {
     if (block.reserved != 0) return invalid("name", "reserved field is not zero");
   }
   body.emplace<NameCommand>(NameCommand{fixed.fingerprint, *blocks});
+  return {};
+}
+
+Status decode_gaps(ByteView rest, CommandBody& body) {
+  if (rest.size() < sizeof(GapsBody)) return wrong_size("gaps");
+  const auto fixed = read_front<GapsBody>(rest);
+  if (fixed.reserved != 0) return invalid("gaps", "reserved field is not zero");
+  const auto gaps = take_all<RequestGap>(rest.subspan(sizeof(GapsBody)), fixed.count);
+  if (!gaps) return wrong_size("gaps");
+  for (const RequestGap named : *gaps) {
+    if (named.request == 0) return invalid("gaps", "request id 0 is reserved");
+    if (!is_goal(named.gap_ns)) return invalid("gaps", "a gap is 0 (the class's) to 1 h");
+  }
+  body.emplace<GapsCommand>(GapsCommand{*gaps});
   return {};
 }
 
@@ -387,6 +410,8 @@ Status decode_body(std::uint16_t type, ByteView rest, CommandBody& body) {
       return decode_pod<ShareBody>(rest, "share", body);
     case MessageType::kCacheModel:
       return decode_pod<CacheModelBody>(rest, "cache model", body);
+    case MessageType::kGaps:
+      return decode_gaps(rest, body);
     default:
       return unknown_type(type);
   }
@@ -412,12 +437,12 @@ Result<Command> decode_in_place(ByteView frame) {
 
 MessageType type_of(const CommandBody& body) {
   static constexpr MessageType kTypes[] = {
-      MessageType::kPing,      MessageType::kStats,     MessageType::kSubmit,
-      MessageType::kStep,      MessageType::kAllocate,  MessageType::kPlace,
-      MessageType::kRotate,    MessageType::kFinish,    MessageType::kAbort,
-      MessageType::kName,      MessageType::kCacheOpen, MessageType::kCache,
-      MessageType::kSchedule,  MessageType::kSpace,     MessageType::kShare,
-      MessageType::kCacheModel};
+      MessageType::kPing,       MessageType::kStats,     MessageType::kSubmit,
+      MessageType::kStep,       MessageType::kAllocate,  MessageType::kPlace,
+      MessageType::kRotate,     MessageType::kFinish,    MessageType::kAbort,
+      MessageType::kName,       MessageType::kCacheOpen, MessageType::kCache,
+      MessageType::kSchedule,   MessageType::kSpace,     MessageType::kShare,
+      MessageType::kCacheModel, MessageType::kGaps};
   static_assert(std::size(kTypes) == std::variant_size_v<CommandBody>);
   return kTypes[body.index()];
 }

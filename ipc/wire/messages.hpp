@@ -61,6 +61,7 @@ enum class MessageType : std::uint16_t {
   kSpace = 51,
   kShare = 52,
   kCacheModel = 53,
+  kGaps = 54,
 };
 constexpr std::uint16_t kReplyBit = 0x8000;
 
@@ -231,6 +232,20 @@ struct SubmitBody {
   std::int64_t tbt_slo_ns = 0;
 };
 static_assert(sizeof(SubmitBody) == 40);
+
+/// How long the user of a request may be without a token at most, after the first.
+struct RequestGap {
+  std::uint64_t request = 0;
+  std::uint64_t gap_ns = 0;  ///< 0: the class's
+};
+static_assert(sizeof(RequestGap) == 16);
+
+/// Followed by `count` RequestGaps.
+struct GapsBody {
+  std::uint32_t count = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(GapsBody) == 8);
 
 /// What a full block of a request holds.
 struct BlockName {

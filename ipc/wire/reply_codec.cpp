@@ -34,7 +34,8 @@ bool is_command(MessageType type) {
   return (type >= MessageType::kSubmit && type <= MessageType::kName) ||
          type == MessageType::kCacheOpen || type == MessageType::kCache ||
          type == MessageType::kSchedule || type == MessageType::kSpace ||
-         type == MessageType::kShare || type == MessageType::kCacheModel;
+         type == MessageType::kShare || type == MessageType::kCacheModel ||
+         type == MessageType::kGaps;
 }
 
 Status encode_body(const ReplyHeader& header, std::uint16_t type, const StepReply& step,

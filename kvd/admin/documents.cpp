@@ -273,6 +273,7 @@ Json request_json(const core::RequestStatus& r, Json slo_class, Json deposit) {
           {"class", std::move(slo_class)},
           {"ttft_goal_s", goals.ttft_s},
           {"tbt_goal_s", goals.tbt_s},
+          {"gap_goal_s", goals.gap_s},
           {"awaits", owes ? Json(goals.next ? "tbt" : "ttft") : Json()},
           {"late_s", owes ? Json(*goals.late_s) : Json()},
           {"waits_for", r.waits_for == WaitReason::kNone ? Json() : Json(name(r.waits_for))},

@@ -66,6 +66,7 @@ void Commands::on_command(const Command& command) {
                  [&](const CloseSpace& body) { spaces_.on_close(command, body); },
                  [&](const PlaceRegion& body) { spaces_.on_place(command, body); },
                  [&](const ShareSpace& body) { on_share(command, body); },
+                 [&](const SetGaps& body) { on_gaps(command, body); },
                  [&](const Stats&) { on_stats(command); },
                  [&](const Ping&) { context_.reply(command, Done{}); },
              },
@@ -259,6 +260,22 @@ void Commands::on_share(const Command& command, const ShareSpace& share) {
     }
   }
   spaces_.on_share(command, share, awaited);
+}
+
+// What has ended meanwhile, and what was never there, is passed over.
+void Commands::on_gaps(const Command& command, const SetGaps& named) {
+  const Session& session = requests_.sessions().at(command.engine);
+  const auto of_class = context_.tuning.slo.find(session.info.slo_class);
+  for (const auto& [id, gap] : named.gaps) {
+    Request* request = requests_.find(session.id, id);
+    if (request == nullptr) continue;
+    request->goal.slo.gap = gap;
+    if (gap > Nanoseconds(0)) continue;
+    request->goal.slo.gap =
+        of_class == context_.tuning.slo.end() ? std::nullopt : of_class->second.gap;
+  }
+  placed_.set_gaps(session, named);
+  context_.reply(command, Done{});
 }
 
 void Commands::on_stats(const Command& command) {

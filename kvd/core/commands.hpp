@@ -54,6 +54,7 @@ class Commands {
   [[nodiscard]] std::string silent_holder(const Session& session);
   void on_name(const Command& command, const NameBlocks& names);
   void on_rotate(const Command& command, const Rotate& rotate);
+  void on_gaps(const Command& command, const SetGaps& named);
   void on_share(const Command& command, const ShareSpace& share);
   void on_stats(const Command& command);
 

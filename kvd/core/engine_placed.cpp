@@ -93,6 +93,12 @@ Bytes bytes_of_known(std::size_t requests) {
 
 }  // namespace
 
+void EnginePlaced::set_gaps(const Session& session, const SetGaps& named) {
+  const auto placing = engines_.find(session.id);
+  if (placing == engines_.end()) return;
+  for (const auto& [id, gap] : named.gaps) placing->second.set_gap(id, gap);
+}
+
 const Placing* EnginePlaced::find(EngineId engine) const {
   const auto it = engines_.find(engine);
   return it == engines_.end() ? nullptr : &it->second;
@@ -166,6 +172,7 @@ void EnginePlaced::set_goals(Session& session, const Schedule& told, const Placi
       place = session.totals.services.place_of(kOwnGoals);
     if (request.ttft.count() > 0) goal.ttft = request.ttft;
     if (request.tbt.count() > 0) goal.tbt = request.tbt;
+    if (const Nanoseconds gap = placing.own_gap(request.request); gap.count() > 0) goal.gap = gap;
     goals_.push_back(goal);
     classes_.push_back(place);
   }

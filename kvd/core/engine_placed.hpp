@@ -34,6 +34,8 @@ class EnginePlaced {
 
   /// InvalidArgument for a session whose blocks kvd places, and for an id that is named twice.
   void on_schedule(const Command& command, const Schedule& told);
+  /// What they say of requests of the last call, until those end.
+  void set_gaps(const Session& session, const SetGaps& named);
   /// What is known of the engine; null: it has not asked yet.
   [[nodiscard]] const Placing* find(EngineId engine) const;
   /// At every tick: counts goals that have passed, and drops what is known of sessions that have

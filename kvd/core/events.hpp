@@ -127,6 +127,14 @@ struct Abort {
 struct ReleaseRegion {
   RegionId region;
 };
+/// How long users of requests may be without a token at most, after the first.
+struct SetGaps {
+  struct Gap {
+    RequestId request;
+    Nanoseconds gap{0};  ///< 0: the class's
+  };
+  std::vector<Gap> gaps;
+};
 /// Addresses of an engine behind which regions come and go. Numbered as regions are, so that a
 /// cache names either.
 struct OpenSpace {
@@ -226,7 +234,8 @@ struct Command {
   TimePoint deadline;
   std::variant<Submit, NameBlocks, Step, AllocateRegion, AllocateBlocks, Place, Rotate, Finish,
                Abort, ReleaseRegion, ReleaseOrphaned, OpenCache, CloseCache, DescribeCache,
-               CacheBlocks, Stats, Ping, Schedule, OpenSpace, CloseSpace, PlaceRegion, ShareSpace>
+               CacheBlocks, Stats, Ping, Schedule, OpenSpace, CloseSpace, PlaceRegion, ShareSpace,
+               SetGaps>
       body;
   std::uint32_t rank = 0;  ///< of a tensor-parallel group: who says it
 };

@@ -60,6 +60,23 @@ std::optional<RequestId> Placing::named_twice(const Schedule& told) {
   return same == order_.end() ? std::nullopt : std::optional(requests[*same].request);
 }
 
+std::size_t Placing::find(RequestId request) const {
+  const auto at = std::lower_bound(known_.begin(), known_.end(), request,
+                                   [](const Known& known, RequestId id) { return known.id < id; });
+  const bool found = at != known_.end() && at->id == request;
+  return static_cast<std::size_t>((found ? at : known_.end()) - known_.begin());
+}
+
+Nanoseconds Placing::own_gap(RequestId request) const {
+  const std::size_t at = find(request);
+  return at < known_.size() ? known_[at].own_gap : Nanoseconds(0);
+}
+
+void Placing::set_gap(RequestId request, Nanoseconds gap) {
+  const std::size_t at = find(request);
+  if (at < known_.size()) known_[at].own_gap = gap;
+}
+
 std::optional<TimePoint> Placing::Known::goal_passes() const {
   if (generated == Tokens(0)) return arrived + std::min(goal.ttft, kLongestGoal);
   if (generated >= max_new) return std::nullopt;
@@ -135,6 +152,7 @@ Placing::Known Placing::follow(const Schedule::Request& told, const Known* befor
     return known;
   }
   const bool ran = before->state == State::kRunning;
+  known.own_gap = before->own_gap;
   drift_ = told.arrived - before->arrived;
   if (before->due) known.due = *before->due + seconds(drift_);
   if (told.generated > before->generated) {

@@ -66,6 +66,7 @@ class Placing {
     bool fresh = false;                   ///< came in, and has made no token since
     std::int32_t skips = 0;               ///< calls under contention in which it was not taken
     Slo goal;
+    Nanoseconds own_gap{0};      ///< 0: its class's
     std::uint8_t slo_class = 0;  ///< place in Totals::services
     bool ran = false;            ///< now or before
     bool let_in = false;         ///< by the answer: it runs, though nobody may say so for long
@@ -105,6 +106,10 @@ class Placing {
   [[nodiscard]] planner::EnginePace pace(std::int64_t running) const;
   /// Goals for a request that nobody gave any, by what this engine can do; none: not known yet.
   [[nodiscard]] std::optional<Slo> own_goals(Tokens prompt) const;
+  /// The longest gap that a request of the last call names; 0: none.
+  [[nodiscard]] Nanoseconds own_gap(RequestId request) const;
+  /// Passes over a request that the last call did not name.
+  void set_gap(RequestId request, Nanoseconds gap);
   /// Somebody was not taken; it counts for `skips` under contention.
   void passed_over(std::size_t request) { ++known_[place_[request]].skips; }
   /// Why a request of the call stays out; kStep: it comes in.
@@ -128,6 +133,7 @@ class Placing {
  private:
   static constexpr Nanoseconds kNews = std::chrono::seconds(1);  // kvd design
 
+  [[nodiscard]] std::size_t find(RequestId request) const;
   [[nodiscard]] Known follow(const Schedule::Request& told, const Known* before, const Slo& goal,
                              TimePoint now);
   void end_waits(const Schedule::Request& told, const Known* before, Known& known, TimePoint now);

@@ -11,6 +11,15 @@ bool runs_on(const Request& request) {
   return request.runs() && !request.leaving && !request.promised && !request.paused();
 }
 
+/// How much of what it has saved up counts: one that named a longest gap may have a client that
+/// shows a token when it comes. A quarter of the gap is for the way back (PacedPolicy::kReturn).
+std::int64_t within_gap(const Request& request, std::int64_t deposit, TimePoint now) {
+  const Slo& goal = request.goal.slo;
+  if (!goal.gap || !request.times.has_token) return deposit;
+  const Nanoseconds out = request.queues() ? now - request.times.last_token : Nanoseconds(0);
+  return std::clamp<std::int64_t>((*goal.gap - *goal.gap / 4 - out) / goal.tbt, 0, deposit);
+}
+
 }  // namespace
 
 void Rotation::decide(Session& caller) {
@@ -118,7 +127,7 @@ planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device
     // What came in must make a token before it may leave again, or nobody gets anywhere.
     entry.made_token = !request.fresh && !request.order.sheltered;
   }
-  entry.deposit = knowledge_.saved_up(request);
+  entry.deposit = within_gap(request, knowledge_.saved_up(request), context_.now);
   if (context_.rotation->traits().asks_lengths)
     entry.output_tokens = knowledge_.expected_length(request).median;
   entry.tokens_made = request.answer();

@@ -43,6 +43,7 @@ struct RequestStatus {
     bool next = false;           ///< its first token is there: the one between tokens counts
     double ttft_s = 0;
     double tbt_s = 0;
+    double gap_s = 0;  ///< the longest wait for a token
     /// Since the goal of its next token passed; negative: until it does. None: it owes none.
     std::optional<double> late_s;
   } goals;

@@ -133,7 +133,9 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
 
 RequestStatus::Goals StatusBuilder::goals_of(const Slo& slo, std::uint8_t slo_class, bool next,
                                              std::optional<TimePoint> passes) const {
-  RequestStatus::Goals goals{slo_class, next, to_seconds(slo.ttft), to_seconds(slo.tbt), {}};
+  RequestStatus::Goals goals{
+      slo_class, next, to_seconds(slo.ttft), to_seconds(slo.tbt), to_seconds(slo.longest_gap()),
+      {}};
   if (passes) goals.late_s = to_seconds(context_.now - *passes);
   return goals;
 }

@@ -84,6 +84,16 @@ Result<Body> from(const wire::CacheOpenCommand& b) {
   return Body(std::move(open));
 }
 
+Result<Body> from(const wire::GapsCommand& b) {
+  core::SetGaps named;
+  named.gaps.reserve(b.gaps.size());
+  for (const wire::RequestGap gap : b.gaps) {
+    named.gaps.push_back(
+        {RequestId(gap.request), Nanoseconds(static_cast<std::int64_t>(gap.gap_ns))});
+  }
+  return Body(std::move(named));
+}
+
 Result<Body> from(const wire::CacheModelBody& b) {
   return Body(core::DescribeCache{core::CacheId(b.cache), b.model.data()});
 }

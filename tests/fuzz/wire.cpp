@@ -109,6 +109,7 @@ std::vector<wire::CommandBody> commands() {
   static const std::vector<wire::ScheduleRequest> kScheduled(
       2, {1, 1, 100, 0, 0, 10, 0, 0, 0, 9, 0, 0, 0, 0});
   static const std::vector<std::uint32_t> kPositions{0, 1};
+  static const std::vector<wire::RequestGap> kGaps(2, {1, 500'000'000});
   wire::CacheModelBody model{1, {}};
   wire::set_text(model.model, "a-model");
   return {wire::PingCommand{},
@@ -126,7 +127,8 @@ std::vector<wire::CommandBody> commands() {
           wire::ScheduleCommand{{5, 10, 64, 0, 16, 0, 0, 0, 0, 0}, kScheduled},
           wire::SpaceCommand{{1, 1, 0, 0}, kPositions},
           wire::ShareBody{1, 1, 2, 3, 1, 0},
-          model};
+          model,
+          wire::GapsCommand{kGaps}};
 }
 
 std::vector<wire::Reply> replies() {

@@ -163,11 +163,12 @@ void refuse_unsupported(const Fields& fields) {
 
 /// A misspelt SLO must not pass for none.
 void refuse_unknown_kvd_fields(const value& body) {
-  constexpr std::array<std::string_view, 3> kKnown = {"kvd_ttft_s", "kvd_tbt_s", "kvd_digest"};
+  constexpr std::array<std::string_view, 4> kKnown = {"kvd_ttft_s", "kvd_tbt_s", "kvd_gap_s",
+                                                      "kvd_digest"};
   for (const auto& [name, field] : body.as_object()) {
     const bool known = std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end();
     if (name.starts_with("kvd_") && !known) {
-      refuse(name, "is no field of kvd: kvd_ttft_s, kvd_tbt_s, kvd_digest");
+      refuse(name, "is no field of kvd: kvd_ttft_s, kvd_tbt_s, kvd_gap_s, kvd_digest");
     }
   }
 }
@@ -201,6 +202,7 @@ CompletionCall read_call(const value& body, const ModelCard& model) {
   asked.cache_salt = fields.text("cache_salt");
   asked.ttft_slo = fields.seconds("kvd_ttft_s");
   asked.tbt_slo = fields.seconds("kvd_tbt_s");
+  asked.gap_slo = fields.seconds("kvd_gap_s");
   call.stream = fields.flag("stream");
   if (const value* options = fields.find("stream_options")) {
     if (!options->is_object()) refuse("stream_options", "must be an object");

@@ -22,6 +22,7 @@ struct Completion {
   std::string cache_salt = {};  ///< only prompts with the same one find each other's blocks
   Nanoseconds ttft_slo{0};      ///< 0: kvd's default for this engine
   Nanoseconds tbt_slo{0};       ///< 0: the same, and tokens reach the user as they are made
+  Nanoseconds gap_slo{0};       ///< the longest wait for a token after the first; 0: the same
 };
 
 enum class FinishReason : std::uint8_t { kStop, kLength };

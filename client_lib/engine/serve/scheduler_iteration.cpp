@@ -57,7 +57,8 @@ Status Scheduler::submit_jobs() {
                         work.asked.max_tokens - work.made(),
                         work.asked.ttft_slo,
                         work.asked.tbt_slo,
-                        {.tokens = work.tokens, .adapter = {}, .salt = work.asked.cache_salt}});
+                        {.tokens = work.tokens, .adapter = {}, .salt = work.asked.cache_salt},
+                        work.asked.gap_slo});
     if (status.code() == ErrorCode::kUnavailable) return status;
     if (!status.ok()) {
       end_job(current, status.error());

@@ -142,6 +142,10 @@ class KVD_CLIENT_API Client {
   /// DeadlineExceeded where another call of this client, or the daemon, takes longer than
   /// `timeout`. After any failure go on as without kvd.
   Result<ScheduleResult> schedule(const ScheduleInput& input, Duration timeout);
+  /// The longest gaps of requests, at most 4096. Said once, after the schedule() that named the
+  /// request first: one that kvd does not know is passed over, and all is forgotten with the
+  /// session. Never attaches. Unsupported: the daemon is older, the class's gap counts.
+  Status set_gaps(std::span<const RequestGap> gaps, Duration timeout);
   /// The number of an SLO class by its name, for ScheduleRequest::slo_class. A class that the
   /// daemon does not know counts as the domain's.
   static std::uint32_t slo_class_number(std::string_view name);

@@ -133,7 +133,14 @@ struct Request {
   std::uint64_t max_new_tokens = 0;
   Duration ttft_slo{0};  ///< 0: the domain's default
   Duration tbt_slo{0};
-  Content content{};  ///< read by submit() alone
+  Content content{};    ///< read by submit() alone
+  Duration gap_slo{0};  ///< the longest wait for a token after the first; 0: the domain's default
+};
+
+/// How long the user of a request may be without a token at most, after the first.
+struct RequestGap {
+  std::uint64_t id = 0;
+  std::uint64_t gap_ns = 0;  ///< 0: its class's
 };
 
 /// What one request did in the iteration that just finished.

@@ -180,6 +180,7 @@ class Request(Struct):
         ("tokens", POINTER(c_uint32)),
         ("adapter", c_char_p),
         ("salt", c_char_p),
+        ("gap_slo_ns", c_uint64),
     ]
 
 
@@ -278,6 +279,10 @@ class SchedRequest(Struct):
         ("ttft_ns", c_uint64),
         ("tbt_ns", c_uint64),
     ]
+
+
+class RequestGap(Struct):
+    _fields_ = [("id", c_uint64), ("gap_ns", c_uint64)]
 
 
 class SchedInput(Struct):
@@ -410,6 +415,7 @@ _CALLS: dict[str, list[Any]] = {
     "kvd_cache_poll": [HANDLE, POINTER(c_uint64), POINTER(c_uint8), U64],
     "kvd_cache_wait": [HANDLE, POINTER(c_uint64), U64, U64],
     "kvd_place": [HANDLE, POINTER(c_uint64), U64, U64, POINTER(Placement)],
+    "kvd_set_gaps": [HANDLE, POINTER(RequestGap), c_size_t, U64],
     "kvd_schedule": [HANDLE, POINTER(SchedInput), U64, POINTER(SchedResult)],
 }
 

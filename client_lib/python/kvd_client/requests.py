@@ -66,6 +66,7 @@ class Request(NamedTuple):
     tokens: Sequence[int] | None = None
     adapter: str | None = None
     salt: str | None = None
+    gap_slo: float = 0.0  # the longest wait for a token after the first
 
 
 class Report(NamedTuple):
@@ -138,6 +139,7 @@ class Requests:
             given.tokens = _tokens_of(request.tokens)
         given.adapter = _abi.text(request.adapter)
         given.salt = _abi.text(request.salt)
+        given.gap_slo_ns = _abi.nanoseconds(request.gap_slo)
         self._handle.call("kvd_submit", ctypes.byref(given), _abi.nanoseconds(timeout))
 
     def append_tokens(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from . import _abi
@@ -150,6 +151,16 @@ class Scheduling:
             batch._admit[: answer.admit_count],
             None if bound == _ANY_TOKENS else bound,
         )
+
+
+    def set_gaps(self, gaps: Mapping[int, float], timeout: float = 0.002) -> None:
+        """The longest wait for a token after the first, in seconds, by request; 0: as its class has it.
+        Said once, after the schedule() that named the request first: one that kvd does not know is passed
+        over, and all is forgotten with the session. Never attaches. Raises as schedule(), and
+        Unsupported where the daemon is older: the class's gap counts then."""
+        named = [_abi.RequestGap(id, _abi.nanoseconds(gap)) for id, gap in gaps.items()]
+        array = (_abi.RequestGap * len(named))(*named)
+        self._handle.call("kvd_set_gaps", array, len(gaps), _abi.nanoseconds(timeout))
 
 
 def slo_class(name: str) -> int:

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -351,6 +351,10 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
         if decision is None and self._planner is not None:
             self._planner.stats.add("stock_steps")
         return decision
+
+    def set_gaps(self, gaps: Mapping[int, float]) -> bool:
+        """Client.set_gaps() within the step's budget: whether kvd knows them."""
+        return self._link is not None and self._link.set_gaps(gaps)
 
     def park(self, request: Request, tables: Tables) -> None:
         """Before the request is preempted."""

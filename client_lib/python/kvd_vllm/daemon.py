@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import kvd_client
@@ -98,6 +99,18 @@ class Link(Index):
         return self._ask(
             functools.partial(self._client.schedule, batch, timeout=self._budget, **facts)
         )
+
+    def set_gaps(self, gaps: Mapping[int, float]) -> bool:
+        if self._client is None:
+            return False
+        call = functools.partial(self._client.set_gaps, gaps, timeout=self._budget)
+
+        def tell() -> bool:
+            with contextlib.suppress(kvd_client.Unsupported):  # an older kvd: the class's gap counts
+                call()
+            return True
+
+        return self._ask(tell) is True
 
     def take_unanswered(self) -> int:
         """Calls without an answer in time, since this was asked last."""

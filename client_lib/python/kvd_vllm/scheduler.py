@@ -67,6 +67,7 @@ class Goals(NamedTuple):
     ttft_ns: int = 0
     tbt_ns: int = 0
     slo_class: int = 0
+    gap_ns: int = 0
 
 
 class KnownRequest:
@@ -111,6 +112,7 @@ class KvdSchedulerMixin:
         self.kvd_ended = 0.0
         self.kvd_last_step = LastStep()
         self.kvd_answered: tuple[int, ...] = ()
+        self.kvd_gaps: dict[int, float] = {}  # of requests, in seconds, that kvd was not told of
 
     # ---- vLLM's methods ----
 
@@ -246,7 +248,7 @@ class KvdSchedulerMixin:
         pool = here.kv_cache_manager.block_pool
         last, self.kvd_last_step = self.kvd_last_step, LastStep()
         shape, groups = self.kvd_connector.shape, self.kvd_connector.groups
-        return self.kvd_connector.schedule(
+        decision = self.kvd_connector.schedule(
             self.kvd_batch,
             free_blocks=(pool.get_num_free_blocks() + self.kvd_connector.blocks_coming()) // groups,
             total_blocks=max(1, self.kvd_total_blocks() // groups),
@@ -258,6 +260,16 @@ class KvdSchedulerMixin:
             max_batched_tokens=self.kvd_token_budget,
             max_running=here.max_num_active_reqs,
         )
+        self.kvd_tell_gaps(decision is not None)
+        return decision
+
+    def kvd_tell_gaps(self, answered: bool) -> None:
+        """Of requests that kvd has heard of. One that did not answer may have forgotten all."""
+        if not answered:
+            self.kvd_gaps = {each.number: each.goals.gap_ns / _NS
+                             for each in self.kvd_known.values() if each.goals.gap_ns}  # fmt: skip
+        elif self.kvd_gaps and self.kvd_connector.set_gaps(self.kvd_gaps):
+            self.kvd_gaps = {}
 
     def kvd_describe(self) -> None:
         """Fills the batch: all that run, load or are parked, and of the waiting as many as fit."""
@@ -288,7 +300,7 @@ class KvdSchedulerMixin:
         known = self.kvd_known.get(request.request_id) or self.kvd_meet(request, now)
         generated, most = request.num_output_tokens, request.max_tokens
         age, first, last = now - known.arrived, known.first_token, known.last_token
-        ttft, tbt, slo_class = known.goals
+        ttft, tbt, slo_class, _ = known.goals
         self.kvd_batch.add(
             known.number, state, request.num_prompt_tokens,
             parked or request.num_computed_tokens, generated,
@@ -302,6 +314,8 @@ class KvdSchedulerMixin:
         arrived = int(self.kvd_arrival_of(request, now / _NS) * _NS)
         known = KnownRequest(self.kvd_numbers, arrived, goals_of(request))
         self.kvd_known[request.request_id] = known
+        if known.goals.gap_ns:
+            self.kvd_gaps[known.number] = known.goals.gap_ns / _NS
         return known
 
     def kvd_arrival_of(self, request: Request, now: float) -> float:
@@ -388,7 +402,7 @@ class KvdAsyncScheduler(KvdSchedulerMixin, AsyncScheduler):
 
 
 def goals_of(request: Request) -> Goals:
-    """vllm_xargs of the API: kvd_ttft_s and kvd_tbt_s in seconds, kvd_slo_class by its name."""
+    """vllm_xargs of the API: kvd_ttft_s, kvd_tbt_s and kvd_gap_s in seconds, kvd_slo_class by its name."""
     parameters = request.sampling_params
     given = (parameters.extra_args if parameters is not None else None) or {}
     name = given.get("kvd_slo_class")
@@ -396,6 +410,7 @@ def goals_of(request: Request) -> Goals:
         _goal(given, "kvd_ttft_s"),
         _goal(given, "kvd_tbt_s"),
         kvd_client.slo_class(name) if isinstance(name, str) and name else 0,
+        _goal(given, "kvd_gap_s"),
     )
 
 

@@ -169,6 +169,23 @@ class NoModel(unittest.TestCase):
             self.assertEqual(rig.computed_twice(), {})
             self.assertEqual(rig.counts.get("stock_steps", 0), 0)
 
+    def test_kvd_hears_the_longest_gap_of_a_request_from_every_kvd(self) -> None:
+        kvd = self.kvd()
+        rig = self.rig(kvd, KvdScheduler, SEEDS[0], blocks=16, options=PARK_ONLY)
+
+        def gaps() -> list[float]:
+            return sorted(each["gap_goal_s"] for each in kvd.get("/v1/requests")["requests"])
+
+        for extra in ({"kvd_gap_s": 0.25}, {"kvd_gap_s": -1}, {}):
+            rig.add([rig.random.randrange(3, 1900) for _ in range(200)], 400, **extra)
+        self.assertTrue(poll_until(lambda: rig.step() or gaps() == [0.25, 1.0, 1.0]), gaps())
+        kvd.kill()
+        rig.step()
+        kvd.start()
+        for _ in range(2):  # somebody waits, so there is something to ask
+            rig.add([rig.random.randrange(3, 1900) for _ in range(200)], 400)
+        self.assertTrue(poll_until(lambda: rig.step() or gaps()[:2] == [0.25, 1.0]), gaps())
+
     def test_where_nothing_happens_every_other_step_is_asked_about(self) -> None:
         rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], blocks=16, options=PARK_ONLY)
         asked: list[int] = []

@@ -98,6 +98,23 @@ TEST_P(Schedule, DecidesByThePoliciesInForceAndShowsWhatItWasTold) {
   EXPECT_EQ(status.counters.schedule.admitted, 2u);
 }
 
+TEST_P(Schedule, ARequestMayNameItsLongestGap) {
+  auto client = open("gaps");
+  std::vector requests = {running(1, 45), running(2, 45)};
+  ASSERT_TRUE(client.schedule(input_of(requests, 10), seconds(5)).ok());
+  const std::vector<kc::RequestGap> gaps = {{1, kSecond / 4}, {7, kSecond}};
+  ASSERT_TRUE(client.set_gaps(gaps, seconds(5)).ok());
+  ASSERT_TRUE(client.schedule(input_of(requests, 10), seconds(5)).ok());
+  const auto status = daemon_.status();
+  ASSERT_EQ(status.requests.size(), 2u);
+  EXPECT_EQ(status.requests[0].goals.gap_s, 0.25);
+  EXPECT_EQ(status.requests[1].goals.gap_s, 1);
+  for (const kc::RequestGap bad : {kc::RequestGap{0, 1}, kc::RequestGap{1, 3'601 * kSecond}}) {
+    EXPECT_EQ(client.set_gaps(std::span(&bad, 1), seconds(5)).error().code,
+              kc::ErrorCode::kInvalidArgument);
+  }
+}
+
 TEST_P(Schedule, WhoCannotBeParkedDoesNotLeave) {
   auto client = open("recomputes");
   std::vector requests = {running(1, 45), running(2, 45), waiting(3, 16 * 40, 3 * kSecond)};

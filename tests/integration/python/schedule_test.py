@@ -44,6 +44,18 @@ class Scheduling(unittest.TestCase):
     def open(self, transport: Transport = Transport.RING) -> Client:
         return self.enterContext(Client(self.kvd.endpoint, transport=transport))
 
+    def test_takes_the_longest_gaps_of_requests(self) -> None:
+        client = self.open()
+        runs(self.batch, 1, 45)
+        runs(self.batch, 2, 45)
+        ask(client, self.batch)
+        client.set_gaps({2: 0.25, 9: 1.0}, timeout=5.0)
+        ask(client, self.batch)
+        requests = self.kvd.get("/v1/requests")["requests"]
+        self.assertEqual([each["gap_goal_s"] for each in requests], [1.0, 0.25])
+        with self.assertRaises(InvalidArgument):
+            client.set_gaps({2: 3601.0}, timeout=5.0)
+
     def test_is_answered_over_either_transport(self) -> None:
         for transport in Transport:
             client = self.open(transport)

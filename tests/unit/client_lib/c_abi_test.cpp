@@ -33,7 +33,7 @@ TEST(CAbiTest, StepsThroughTheArraysOfItsHandle) {
   const auto slab = daemon.send_slab(3);
   ASSERT_TRUE(daemon.wait_until([](const auto& seen) { return seen.slabs_acknowledged == 1; }));
 
-  kvd_request request{sizeof request, 42, 20, 4, 0, 0, nullptr, nullptr, nullptr};
+  kvd_request request{sizeof request, 42, 20, 4, 0, 0, nullptr, nullptr, nullptr, 0};
   EXPECT_EQ(kvd_submit(handle, &request, 1'000'000'000), KVD_OK);
   daemon.run_next({42, 0, 0, 20, wire::kRunPrefill, 0, 0},
                   {SlotId(SlabIndex(3), 5), SlotId(SlabIndex(3), 6)});

@@ -135,7 +135,8 @@ TEST_F(ClientNames, TheCAbiTellsTheSame) {
   kvd_handle* handle = nullptr;
   ASSERT_EQ(kvd_open(&options, &handle), KVD_OK) << kvd_last_error();
   const auto tokens = tokens_from(7, 16);
-  kvd_request request{sizeof request, 5, tokens.size(), 99, 0, 0, tokens.data(), nullptr, nullptr};
+  kvd_request request{sizeof request, 5,       tokens.size(), 99, 0, 0,
+                      tokens.data(),  nullptr, nullptr,       0};
   EXPECT_EQ(kvd_submit(handle, &request, 1'000'000'000), KVD_OK) << kvd_last_error();
   const auto answer = tokens_from(900, 16);
   EXPECT_EQ(kvd_append_tokens(handle, 5, answer.data(), answer.size(), 1'000'000'000), KVD_OK);

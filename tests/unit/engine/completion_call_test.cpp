@@ -45,7 +45,7 @@ TEST(CompletionCall, ReadsEveryField) {
   const auto out = call(R"({"model": "m", "prompt": "x", "max_tokens": 9, "stop": ["a", "bc"],
     "stop_token_ids": [3], "ignore_eos": true, "stream": true,
     "stream_options": {"include_usage": true}, "kvd_ttft_s": 1.5, "kvd_tbt_s": 0.05,
-    "kvd_digest": true, "n": 1, "temperature": 0, "top_p": 1, "logprobs": null, "echo": false})");
+    "kvd_gap_s": 2, "kvd_digest": true, "n": 1, "temperature": 0, "top_p": 1, "logprobs": null, "echo": false})");
   EXPECT_EQ(out.completion.max_tokens, 9U);
   EXPECT_THAT(out.completion.stops, ElementsAre("a", "bc"));
   EXPECT_THAT(out.completion.stop_tokens, ElementsAre(3));
@@ -53,6 +53,7 @@ TEST(CompletionCall, ReadsEveryField) {
   EXPECT_TRUE(out.stream && out.usage_in_stream);
   EXPECT_EQ(out.completion.ttft_slo, 1500ms);
   EXPECT_EQ(out.completion.tbt_slo, 50ms);
+  EXPECT_EQ(out.completion.gap_slo, 2s);
 }
 
 TEST(ApiError, IsJsonWhateverTheFieldsWereCalled) {
@@ -95,6 +96,7 @@ TEST(CompletionCall, RefusesWithTheFieldsName) {
       {R"({"prompt": "x", "suffix": "y"})", "suffix"},
       {R"({"prompt": "x", "kvd_tbt_s": -1})", "kvd_tbt_s"},
       {R"({"prompt": "x", "kvd_ttft_s": 3601})", "kvd_ttft_s"},
+      {R"({"prompt": "x", "kvd_gap_s": "1"})", "kvd_gap_s"},
       {R"({"prompt": "x", "kvd_tbt": 1})", "kvd_tbt"}};
   for (const auto& [body, field] : cases) {
     const ApiError error = refusal(body);

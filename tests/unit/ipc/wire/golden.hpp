@@ -25,11 +25,24 @@ inline std::vector<std::byte> golden(const std::string& name) {
   return bytes;
 }
 
-constexpr const char* kGoldenCommands[] = {
-    "submit",      "step",       "allocate_region", "allocate_blocks", "place",
-    "rotate",      "finish",     "abort",           "stats",           "ping",
-    "name",        "cache_open", "cache",           "schedule",        "space_open",
-    "space_place", "share"};
+constexpr const char* kGoldenCommands[] = {"submit",
+                                           "step",
+                                           "allocate_region",
+                                           "allocate_blocks",
+                                           "place",
+                                           "rotate",
+                                           "finish",
+                                           "abort",
+                                           "stats",
+                                           "ping",
+                                           "name",
+                                           "cache_open",
+                                           "cache",
+                                           "schedule",
+                                           "space_open",
+                                           "space_place",
+                                           "share",
+                                           "gaps"};
 constexpr const char* kGoldenReplies[] = {"step_reply",  "allocate_reply", "place_reply",
                                           "stats_reply", "ping_reply",     "failure_reply",
                                           "cache_reply", "schedule_reply"};

@@ -176,16 +176,17 @@ TEST(Documents, RequestsTellWhatTheyWaitForAndHowLateTheyAre) {
   status.engines[0].service.classes[0].oldest = {12.5, 2.5};
   core::RequestStatus late;
   late.key = {EngineId(3), RequestId(1)};
-  late.goals = {0, false, 5, 0.1, 7.5};
+  late.goals = {0, false, 5, 0.1, 2, 7.5};
   late.waits_for = WaitReason::kBehind;
   core::RequestStatus runs;
   runs.key = {EngineId(3), RequestId(2)};
-  runs.goals = {1, true, 5, 0.1, std::nullopt};
+  runs.goals = {1, true, 5, 0.1, 2, std::nullopt};
   status.requests = {late, runs};
   const json requests = json::parse(requests_document(status))["requests"];
   EXPECT_EQ(requests[0]["class"], "chat");
   EXPECT_EQ(requests[0]["awaits"], "ttft");
   EXPECT_EQ(requests[0]["ttft_goal_s"], 5);
+  EXPECT_EQ(requests[0]["gap_goal_s"], 2);
   EXPECT_EQ(requests[0]["late_s"], 7.5);
   EXPECT_EQ(requests[0]["waits_for"], "behind");
   for (const char* none : {"class", "awaits", "late_s", "waits_for"})

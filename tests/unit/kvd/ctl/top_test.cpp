@@ -68,7 +68,7 @@ TEST(TopScreen, TellsWhichEngineIsStarved) {
   core::ClassService& service = starved.status.engines[0].service.classes.emplace_back();
   service.ttft = {1, 3};
   service.oldest.wait_s = 12;
-  starved.status.requests[0].goals = {0, false, 5, 0.1, 7.0};
+  starved.status.requests[0].goals = {0, false, 5, 0.1, 1, 7.0};
   starved.status.requests[0].waits_for = WaitReason::kMemory;
   top::Screen sut;
   ASSERT_TRUE(sut.take(admin::overview_document(starved)).ok());

@@ -99,7 +99,7 @@ TEST(Views, RequestsSayWhyTheyWaitAndHowLateTheyAre) {
   status.engines.resize(1);
   status.engines[0].service.classes.emplace_back().name = "chat";
   status.requests.resize(1);
-  status.requests[0].goals = {0, false, 5, 0.1, 7.7};
+  status.requests[0].goals = {0, false, 5, 0.1, 1, 7.7};
   status.requests[0].waits_for = WaitReason::kLate;
   const std::string document = admin::requests_document(status);
   EXPECT_THAT(rendered(View::kRequests, document),

@@ -67,6 +67,23 @@ TEST_F(CommandsTest, ASubmitTakesTheGoalsOfItsClassUnlessItNamesItsOwn) {
   EXPECT_EQ(slo.tbt, seconds(1));
 }
 
+TEST_F(CommandsTest, ARequestHasTheGapOfItsClassUnlessItNamesItsOwn) {
+  Session& session = attach();
+  session.info.slo_class = "chat";
+  ground.context.tuning.slo["chat"] = {seconds(3), seconds(1), seconds(1), seconds(7)};
+  ASSERT_EQ(code(session, wanted(50, 4, 4)), ErrorCode::kOk);
+  const auto gap = [&] {
+    return ground.requests.find(session.id, RequestId(50))->goal.slo.longest_gap();
+  };
+  EXPECT_EQ(gap(), seconds(7));
+  SetGaps named{{{RequestId(50), seconds(2)}, {RequestId(51), seconds(2)}}};
+  EXPECT_EQ(code(session, named), ErrorCode::kOk) << "who is not there is passed over";
+  EXPECT_EQ(gap(), seconds(2));
+  named.gaps[0].gap = Nanoseconds(0);
+  EXPECT_EQ(code(session, named), ErrorCode::kOk);
+  EXPECT_EQ(gap(), seconds(7));
+}
+
 TEST_F(CommandsTest, ASubmitThatCannotBeIsRefused) {
   Session& session = attach();
   EXPECT_EQ(code(session, wanted(0, 4, 4)), ErrorCode::kInvalidArgument);

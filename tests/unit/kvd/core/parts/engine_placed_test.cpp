@@ -250,6 +250,18 @@ TEST_F(EnginePlacedTest, AnAnswerComesBackBeforeItsLongestGapUnlessItsClientPace
   EXPECT_THAT(ask().preempt, IsEmpty());
 }
 
+TEST_F(EnginePlacedTest, ARequestThatNamesItsGapIsOutForThatLongAtMost) {
+  told.free_blocks = 10;
+  parked(1, 45, seconds(30)).last_token = ground.context.now - milliseconds(300);
+  runs(2, 90, seconds(60));
+  EXPECT_THAT(ask().preempt, IsEmpty()) << "a second is far";
+  sut.set_gaps(session, {{{RequestId(1), milliseconds(400)}, {RequestId(9), seconds(1)}}});
+  EXPECT_THAT(ids(ask().preempt), ElementsAre(2));
+  EXPECT_THAT(ids(ask().preempt), ElementsAre(2)) << "said once";
+  sut.set_gaps(session, {{{RequestId(1), Nanoseconds(0)}}});
+  EXPECT_THAT(ask().preempt, IsEmpty()) << "its class's again";
+}
+
 TEST_F(EnginePlacedTest, WhereNobodySetGoalsTheEngineCanDoWhatItShows) {
   Tuning wanted = ground.context.tuning;
   wanted.slo["default"] = Slo{};

@@ -65,6 +65,36 @@ TEST_F(RotationTest, TheSnapshotCountsWhatIsFreeAndWhatWillGrow) {
   EXPECT_EQ(snapshot.dram->free, kSlab * 8);
 }
 
+TEST_F(RotationTest, NobodyCountsOnMoreThanItsLongestGapLasts) {
+  Streams streams{ground};
+  Compactor compactor{ground};
+  Swaps swaps{ground, copies, streams, compactor};
+  Session& session = attach();
+  for (Request* r : {&running(session, 8), &parked(swaps, session, 8)}) {
+    r->goal.slo = {seconds(5), std::chrono::milliseconds(100), {}};
+    r->times.has_token = true;
+    r->times.last_token = ground.context.now;
+    r->times.deposit.emplace(r->goal.slo.tbt, ground.context.now);
+    for (int token = 0; token < 40; ++token) {
+      r->times.deposit->generated(ground.context.now, [](TimePoint) {});
+    }
+  }
+  const auto deposits = [&](std::optional<Nanoseconds> gap) {
+    std::vector<std::int64_t> found;
+    for (Request* r : asked(kShareA)) r->goal.slo.gap = gap;
+    std::vector<Request*> index;
+    for (const auto& r : sut.rotation_snapshot(kShareA, index).requests) {
+      found.push_back(r.deposit);
+    }
+    return found;
+  };
+  EXPECT_THAT(deposits(std::nullopt), ElementsAre(40, 40));
+  EXPECT_THAT(deposits(seconds(2)), ElementsAre(15, 15));
+  pass(seconds(1));
+  EXPECT_THAT(deposits(seconds(2)), ElementsAre(15, 5)) << "one is out since a second";
+  EXPECT_THAT(deposits(seconds(100)), ElementsAre(30, 30));
+}
+
 TEST_F(RotationTest, WhoFitsGetsAClaim) {
   Session& session = attach();
   Request& request = submit(session, 8, 8);
