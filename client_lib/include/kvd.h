@@ -144,6 +144,17 @@ KVD_API kvd_status kvd_region_grow(kvd_handle* handle, uint64_t region_id,
 KVD_API kvd_status kvd_region_shrink(kvd_handle* handle, uint64_t region_id, uint64_t part_id,
                                      uint64_t timeout_ns);
 
+/* What requests with one goal need, that await their first tokens or that have begun. */
+typedef struct kvd_need {
+  uint64_t bytes;       /* of wanted_bytes */
+  uint64_t least_bytes; /* what the oldest of them needs to run, kept_bytes included */
+  uint64_t age_ns;      /* of the oldest */
+  uint64_t ttft_ns;     /* their goal; 0: that of their class */
+  uint32_t slo_class;   /* kvd_slo_class(); 0: that of the session's domain */
+  uint32_t begun;       /* 1: they have their first tokens */
+} kvd_need;
+#define KVD_MAX_NEEDS 16u
+
 /* What the requests need whose blocks lie in such a region. */
 typedef struct kvd_demand {
   size_t struct_size;
@@ -152,6 +163,10 @@ typedef struct kvd_demand {
   uint64_t wanted_bytes; /* what all its requests would use */
   uint64_t grain_bytes;  /* beyond what is kept it comes and goes by multiples of this */
   uint64_t age_ns;       /* of its oldest request; 0: there is none */
+  /* By goal, need_count of them, KVD_MAX_NEEDS at most: who has less time until its first token is
+   * due gets memory before who has more. NULL: nobody's goals count. */
+  const kvd_need* needs;
+  size_t need_count;
 } kvd_demand;
 
 /* How many *bytes the region may have now, beside all others of the node that grow and shrink. Less
@@ -459,9 +474,10 @@ typedef struct kvd_sched_result {
 KVD_API kvd_status kvd_schedule(kvd_handle* handle, const kvd_sched_input* input,
                                 uint64_t timeout_ns, kvd_sched_result* result);
 /* How long the user of a request may be without a token at most, after the first; 0: as its class
- * has it, at most an hour. Said once, after the kvd_schedule that named the request first; a request
- * that kvd does not know is passed over, and all is forgotten with the session. At most 4096. Never
- * attaches, as kvd_schedule. KVD_UNSUPPORTED: the daemon is older, the class's gap counts. */
+ * has it, at most an hour. Said once, after the kvd_schedule that named the request first; a
+ * request that kvd does not know is passed over, and all is forgotten with the session. At most
+ * 4096. Never attaches, as kvd_schedule. KVD_UNSUPPORTED: the daemon is older, the class's gap
+ * counts. */
 typedef struct kvd_request_gap {
   uint64_t id;
   uint64_t gap_ns;

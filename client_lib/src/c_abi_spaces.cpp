@@ -1,4 +1,5 @@
 #include <span>
+#include <vector>
 
 #include "client_lib/src/c_handle.hpp"
 #include "ipc/wire/messages.hpp"
@@ -6,6 +7,19 @@
 /// Regions that grow and shrink.
 namespace kc = kvd_client;
 using namespace kvd::client::c;  // NOLINT(google-build-using-namespace): this file is C outside
+
+namespace {
+
+std::vector<kc::Need> needs_of(const kvd_demand& demand) {
+  std::vector<kc::Need> needs;
+  for (const kvd_need& need : std::span(demand.needs, demand.need_count)) {
+    needs.push_back(
+        {need.bytes, need.least_bytes, need.age_ns, need.ttft_ns, need.slo_class, need.begun != 0});
+  }
+  return needs;
+}
+
+}  // namespace
 
 kvd_status kvd_region_reserve(kvd_handle* handle, uint64_t bytes, uint64_t timeout_ns,
                               kvd_region* region) {
@@ -43,8 +57,13 @@ kvd_status kvd_region_share(kvd_handle* handle, uint64_t region_id, const kvd_de
   if (handle == nullptr) return invalid(kNoHandle);
   if (!read_struct(demand, in)) return invalid(kNoStruct);
   if (bytes == nullptr) return invalid("bytes is NULL");
+  if (in.needs == nullptr && in.need_count != 0) return invalid("needs is NULL");
+  if (in.need_count > KVD_MAX_NEEDS) {
+    return invalid("more than 16 needs: put those with the loosest goals together");
+  }
   const auto granted = handle->client.share_region(
-      region_id, {in.kept_bytes, in.least_bytes, in.wanted_bytes, in.grain_bytes, in.age_ns},
+      region_id,
+      {in.kept_bytes, in.least_bytes, in.wanted_bytes, in.grain_bytes, in.age_ns, needs_of(in)},
       duration(timeout_ns));
   if (!granted.ok()) return fail(granted.error());
   *bytes = *granted;

@@ -47,6 +47,16 @@ std::vector<wire::RequestGap> to_wire(std::span<const kvd_client::RequestGap> ga
   return entries;
 }
 
+std::vector<wire::SpaceNeed> to_wire(std::span<const kvd_client::Need> needs) {
+  std::vector<wire::SpaceNeed> entries;
+  entries.reserve(needs.size());
+  for (const auto& need : needs) {
+    entries.push_back(
+        {need.bytes, need.least, need.age_ns, need.ttft_ns, need.slo_class, need.begun ? 1u : 0u});
+  }
+  return entries;
+}
+
 // The two are the same, field by field: hundreds of them are copied as they are.
 std::vector<wire::ScheduleRequest> to_wire(std::span<const kvd_client::ScheduleRequest> requests) {
   using Public = kvd_client::ScheduleRequest;

@@ -23,6 +23,7 @@ wire::SubmitBody to_wire(const kvd_client::Request& request);
 std::vector<wire::StepReport> to_wire(std::span<const kvd_client::StepReport> reports);
 std::vector<wire::ScheduleRequest> to_wire(std::span<const kvd_client::ScheduleRequest> requests);
 std::vector<wire::RequestGap> to_wire(std::span<const kvd_client::RequestGap> gaps);
+std::vector<wire::SpaceNeed> to_wire(std::span<const kvd_client::Need> needs);
 wire::ScheduleBody to_wire(const kvd_client::ScheduleInput& input);
 wire::TargetBody target_of(RequestId request);
 wire::TargetBody target_of(RegionId region);

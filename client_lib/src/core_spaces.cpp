@@ -186,9 +186,14 @@ Result<std::uint64_t> Core::share_region(std::uint64_t id, const kvd_client::Dem
   return on_memory(
       timeout, [&](const SessionPtr& session, TimePoint until) -> Result<std::uint64_t> {
         KVD_ASSIGN_OR_RETURN(const RegionId of_daemon, space_of(id, session));
-        const wire::ShareBody body{of_daemon.value,     demand.kept_bytes,  demand.least_bytes,
-                                   demand.wanted_bytes, demand.grain_bytes, demand.age_ns};
-        return value_of(session->call(body, until));
+        const wire::ShareBody share{of_daemon.value,     demand.kept_bytes,  demand.least_bytes,
+                                    demand.wanted_bytes, demand.grain_bytes, demand.age_ns};
+        if (demand.needs.empty()) return value_of(session->call(share, until));
+        const std::vector<wire::SpaceNeed> needs = to_wire(demand.needs);
+        const auto granted =
+            value_of(session->call(wire::NeedsCommand{{share, 0, 0}, needs}, until));
+        const bool is_old = !granted.ok() && granted.error().code == ErrorCode::kUnsupported;
+        return is_old ? value_of(session->call(share, until)) : granted;
       });
 }
 

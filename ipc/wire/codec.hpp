@@ -48,6 +48,10 @@ struct SpaceCommand {
 struct GapsCommand {
   Records<RequestGap> gaps;
 };
+struct NeedsCommand {
+  NeedsBody body;  ///< `count` is taken from `needs` when encoding
+  Records<SpaceNeed> needs;
+};
 struct FinishCommand {
   TargetBody body;
 };
@@ -61,7 +65,7 @@ struct PingCommand {};
 using CommandBody = std::variant<PingCommand, StatsCommand, SubmitBody, StepCommand, AllocateBody,
                                  PlaceCommand, RotateBody, FinishCommand, AbortCommand, NameCommand,
                                  CacheOpenCommand, CacheCommand, ScheduleCommand, SpaceCommand,
-                                 ShareBody, CacheModelBody, GapsCommand>;
+                                 ShareBody, CacheModelBody, GapsCommand, NeedsCommand>;
 
 /// One command. Encoding fills in the frame header except its version.
 struct Command {

@@ -80,6 +80,15 @@ Status encode(const CommandHeader& header, MessageType type, const GapsCommand& 
                      out);
 }
 
+Status encode(const CommandHeader& header, MessageType type, const NeedsCommand& told,
+              FrameBuffer& out) {
+  if (told.needs.size() > kMaxNeeds) return invalid("needs", "more than 16 goals");
+  NeedsBody body = told.body;
+  body.count = count_of(told.needs);
+  return write_frame(header, static_cast<std::uint16_t>(type), {view_of(body), told.needs.bytes()},
+                     out);
+}
+
 /// Encodes a body without entries: the POD itself, or nothing.
 template <class Body>
 Status encode(const CommandHeader& header, MessageType type, const Body& body, FrameBuffer& out) {
@@ -297,6 +306,28 @@ Status decode_name(ByteView rest, CommandBody& body) {
   return {};
 }
 
+Fault check(const SpaceNeed& need) {
+  if (std::max(need.bytes, need.least) > kMaxRegionBytes) return "needs: more than 2^50 bytes";
+  if (need.age_ns > kMaxAgeNs) return "needs: an age of more than 2^62 ns";
+  if (!is_goal(need.ttft_ns)) return "needs: a goal is 0 (the class's) to 1 h";
+  return need.begun > 1 ? "needs: requests have begun (1) or not (0)" : nullptr;
+}
+
+Status decode_needs(ByteView rest, CommandBody& body) {
+  if (rest.size() < sizeof(NeedsBody)) return wrong_size("needs");
+  const auto fixed = read_front<NeedsBody>(rest);
+  if (fixed.reserved != 0) return invalid("needs", "reserved field is not zero");
+  if (fixed.count > kMaxNeeds) return invalid("needs", "more than 16 goals");
+  if (const Fault fault = check(fixed.share)) return refused(fault);
+  const auto needs = take_all<SpaceNeed>(rest.subspan(sizeof(NeedsBody)), fixed.count);
+  if (!needs) return wrong_size("needs");
+  for (const SpaceNeed need : *needs) {
+    if (const Fault fault = check(need)) return refused(fault);
+  }
+  body.emplace<NeedsCommand>(NeedsCommand{fixed, *needs});
+  return {};
+}
+
 Status decode_gaps(ByteView rest, CommandBody& body) {
   if (rest.size() < sizeof(GapsBody)) return wrong_size("gaps");
   const auto fixed = read_front<GapsBody>(rest);
@@ -410,6 +441,8 @@ Status decode_body(std::uint16_t type, ByteView rest, CommandBody& body) {
       return decode_pod<ShareBody>(rest, "share", body);
     case MessageType::kCacheModel:
       return decode_pod<CacheModelBody>(rest, "cache model", body);
+    case MessageType::kNeeds:
+      return decode_needs(rest, body);
     case MessageType::kGaps:
       return decode_gaps(rest, body);
     default:
@@ -442,7 +475,7 @@ MessageType type_of(const CommandBody& body) {
       MessageType::kRotate,     MessageType::kFinish,    MessageType::kAbort,
       MessageType::kName,       MessageType::kCacheOpen, MessageType::kCache,
       MessageType::kSchedule,   MessageType::kSpace,     MessageType::kShare,
-      MessageType::kCacheModel, MessageType::kGaps};
+      MessageType::kCacheModel, MessageType::kGaps,      MessageType::kNeeds};
   static_assert(std::size(kTypes) == std::variant_size_v<CommandBody>);
   return kTypes[body.index()];
 }

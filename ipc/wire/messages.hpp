@@ -62,6 +62,7 @@ enum class MessageType : std::uint16_t {
   kShare = 52,
   kCacheModel = 53,
   kGaps = 54,
+  kNeeds = 55,
 };
 constexpr std::uint16_t kReplyBit = 0x8000;
 
@@ -471,6 +472,27 @@ struct ShareBody {
   std::uint64_t age_ns = 0;  ///< of its oldest request; 0: there is none
 };
 static_assert(sizeof(ShareBody) == 48);
+
+/// What requests of a space need that have one goal, and await their first tokens or have them.
+struct SpaceNeed {
+  std::uint64_t bytes = 0;      ///< of what all of its requests would use
+  std::uint64_t least = 0;      ///< what the oldest of them needs to run, `kept` included
+  std::uint64_t age_ns = 0;     ///< of the oldest
+  std::uint64_t ttft_ns = 0;    ///< their goal; 0: that of their class
+  std::uint32_t slo_class = 0;  ///< slo_class_number(); 0: the domain's
+  std::uint32_t begun = 0;      ///< 1: they have their first tokens
+};
+static_assert(sizeof(SpaceNeed) == 40);
+/// The goals that are told apart; what there is beyond them goes with one of these.
+constexpr std::uint32_t kMaxNeeds = 16;
+
+/// Followed by `count` SpaceNeeds.
+struct NeedsBody {
+  ShareBody share;
+  std::uint32_t count = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(NeedsBody) == 56);
 
 /// What people are told that the blocks of a cache are of. It decides nothing: the fingerprint
 /// does.

@@ -22,6 +22,7 @@ std::size_t body_index(MessageType command) {
     case MessageType::kCache:
     case MessageType::kSpace:
     case MessageType::kShare:
+    case MessageType::kNeeds:
       return 5;
     case MessageType::kSchedule:
       return 6;
@@ -35,7 +36,7 @@ bool is_command(MessageType type) {
          type == MessageType::kCacheOpen || type == MessageType::kCache ||
          type == MessageType::kSchedule || type == MessageType::kSpace ||
          type == MessageType::kShare || type == MessageType::kCacheModel ||
-         type == MessageType::kGaps;
+         type == MessageType::kGaps || type == MessageType::kNeeds;
 }
 
 Status encode_body(const ReplyHeader& header, std::uint16_t type, const StepReply& step,

@@ -151,22 +151,15 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
 // engine can do says more than a number for all engines.
 void EnginePlaced::set_goals(Session& session, const Schedule& told, const Placing& placing) {
   const auto& classes = context_.tuning.slo;
-  const auto of_domain = classes.find(session.info.slo_class);
-  const Slo usual = of_domain == classes.end() ? Slo{} : of_domain->second;
+  const std::string& usual = session.info.slo_class;
   goals_.clear();
   classes_.clear();
   for (const Schedule::Request& request : told.requests) {
-    Slo goal = usual;
-    std::uint8_t place = 0;
-    if (request.slo_class != 0) {
-      const auto named = std::find_if(classes.begin(), classes.end(), [&](const auto& entry) {
-        return slo_class_number(entry.first) == request.slo_class;
-      });
-      if (named != classes.end()) {
-        goal = named->second;
-        place = session.totals.services.place_of(named->first);
-      }
-    }
+    const auto of_class = class_of(classes, request.slo_class, usual);
+    const bool known = of_class != classes.end();
+    Slo goal = known ? of_class->second : Slo{};
+    const bool named = known && request.slo_class != 0 && of_class->first != usual;
+    std::uint8_t place = named ? session.totals.services.place_of(of_class->first) : 0;
     if (goal == Slo{}) goal = placing.own_goals(request.prompt).value_or(goal);
     if (request.ttft.count() > 0 || request.tbt.count() > 0)
       place = session.totals.services.place_of(kOwnGoals);

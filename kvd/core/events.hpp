@@ -149,13 +149,23 @@ struct PlaceRegion {
   RegionId region;
   std::vector<std::uint32_t> positions;
 };
+/// What requests of a space with one goal need, that have begun or not.
+struct Need {
+  Bytes bytes;                  ///< of what all would use
+  Bytes least;                  ///< what the oldest needs to run, with what is kept
+  Nanoseconds age{0};           ///< of the oldest
+  Nanoseconds ttft{0};          ///< 0: that of the class
+  std::uint32_t slo_class = 0;  ///< slo_class_number(); 0: the domain's
+  bool begun = false;           ///< they have their first tokens
+};
 /// What the space's requests need. Answered with what it may have: ValueReply, in bytes.
 struct Demand {
-  Bytes kept;          ///< never handed back
-  Bytes least;         ///< what its oldest request needs to run, with `kept`
-  Bytes wanted;        ///< what all would use, with `kept`
-  Bytes grain;         ///< beyond `kept` it comes and goes by multiples of this
-  Nanoseconds age{0};  ///< of its oldest request; 0: there is none
+  Bytes kept;                 ///< never handed back
+  Bytes least;                ///< what its oldest request needs to run, with `kept`
+  Bytes wanted;               ///< what all would use, with `kept`
+  Bytes grain;                ///< beyond `kept` it comes and goes by multiples of this
+  Nanoseconds age{0};         ///< of its oldest request; 0: there is none
+  std::vector<Need> needs{};  ///< by goal; empty: an older client does not tell
 };
 struct ShareSpace {
   RegionId space;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 namespace kvd::core {
 
@@ -60,9 +61,30 @@ class Purse {
 
 Slabs most_of(const Want& want) { return std::max(want.wanted, want.kept); }
 
+/// One that has so many times less time is more urgent; of those that have so many seconds at most,
+/// none is. So parts do not change all the time. kvd design.
+constexpr std::int64_t kMoreUrgent = 8;
+
+/// The first time limit that it is due within.
+std::int64_t due_within(Nanoseconds slack) {
+  std::int64_t limit = Nanoseconds(std::chrono::seconds(kMoreUrgent)).count();
+  while (limit < slack.count() && limit <= INT64_MAX / kMoreUrgent) limit *= kMoreUrgent;
+  return limit;
+}
+
+/// What its requests would use that are due within the limit.
+Slabs used_within(const Want& want, std::int64_t limit) {
+  Slabs used = want.used.empty() ? want.wanted : 0;
+  for (const UsedBy& by : want.used) {
+    if (due_within(by.slack) <= limit) used = by.wanted;
+  }
+  const Slabs more = std::max<Slabs>(0, used - want.kept);
+  return std::min(want.kept + (more + want.grain - 1) / want.grain * want.grain, most_of(want));
+}
+
 /// What it gains where everybody who wants that much has `level`.
-Slabs gain(const Purse& purse, const Want& want, std::size_t at, Slabs level) {
-  return std::max<Slabs>(0, std::min(level, most_of(want)) - purse.grant(at));
+Slabs gain(const Purse& purse, Slabs wanted, std::size_t at, Slabs level) {
+  return std::max<Slabs>(0, std::min(level, wanted) - purse.grant(at));
 }
 
 /// The highest level whose `cost` fits; costs grow with the level.
@@ -80,9 +102,9 @@ Slabs highest_level(Slabs most, Slabs room, const Cost& cost) {
   return low;
 }
 
-/// What it takes for its oldest request to run.
+/// What it takes for its first request to run.
 Slabs least_of(const Want& want) {
-  const Slabs least = want.age > Nanoseconds(0) ? want.least : 0;
+  const Slabs least = want.slack ? want.least : 0;
   return (least + want.grain - 1) / want.grain * want.grain;
 }
 
@@ -151,31 +173,31 @@ Limits shares_between(std::span<const Want> wants, Slabs budget, const Limits& l
   return shares;
 }
 
-void give_the_oldest(std::span<const Want> wants, Purse& purse) {
+void give_the_first(std::span<const Want> wants, Purse& purse) {
   std::vector<std::size_t> order(wants.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return wants[a].age > wants[b].age; });
+                   [&](std::size_t a, std::size_t b) { return wants[a].slack < wants[b].slack; });
   for (const std::size_t at : order) {
     const Want& want = wants[at];
     const Slabs missing = want.least - purse.grant(at);
-    if (want.age <= Nanoseconds(0) || missing <= 0) continue;
+    if (!want.slack || missing <= 0) continue;
     const Slabs grains = (missing + want.grain - 1) / want.grain * want.grain;
     if (purse.has(at, grains)) purse.give(at, grains);
   }
 }
 
-void share_the_rest(std::span<const Want> wants, Purse& purse) {
-  Slabs most = 0;
+/// `wanted` by each, as far as there is so much.
+void share(std::span<const Want> wants, const std::vector<Slabs>& wanted, Purse& purse) {
+  const Slabs most = wanted.empty() ? 0 : *std::max_element(wanted.begin(), wanted.end());
   std::map<DomainId, Slabs> rooms;
   for (const Want& want : wants) {
-    most = std::max(most, most_of(want));
     rooms[want.domain] = purse.left_of(want.domain);
   }
   const auto cost_in = [&](DomainId domain, Slabs level) {
     Slabs sum = 0;
     for (std::size_t at = 0; at < wants.size(); ++at) {
-      if (wants[at].domain == domain) sum += gain(purse, wants[at], at, level);
+      if (wants[at].domain == domain) sum += gain(purse, wanted[at], at, level);
     }
     return sum;
   };
@@ -189,10 +211,25 @@ void share_the_rest(std::span<const Want> wants, Purse& purse) {
     const Slabs own =
         highest_level(level, room, [&, of = domain](Slabs at) { return cost_in(of, at); });
     for (std::size_t at = 0; at < wants.size(); ++at) {
-      if (wants[at].domain == domain) gains[at] = gain(purse, wants[at], at, own);
+      if (wants[at].domain == domain) gains[at] = gain(purse, wanted[at], at, own);
     }
   }
   for (std::size_t at = 0; at < wants.size(); ++at) purse.give(at, gains[at]);
+}
+
+/// The urgent are served before the patient, and at last everybody.
+void share_by_urgency(std::span<const Want> wants, Purse& purse) {
+  std::set<std::int64_t> limits{INT64_MAX};
+  for (const Want& want : wants) {
+    for (const UsedBy& by : want.used) limits.insert(due_within(by.slack));
+  }
+  std::vector<Slabs> wanted(wants.size());
+  for (const std::int64_t limit : limits) {
+    for (std::size_t at = 0; at < wants.size(); ++at) {
+      wanted[at] = limit == INT64_MAX ? most_of(wants[at]) : used_within(wants[at], limit);
+    }
+    share(wants, wanted, purse);
+  }
 }
 
 /// Grains that rounding left, the smallest grants first.
@@ -215,8 +252,8 @@ std::vector<std::int64_t> fair_grants(std::span<const Want> wants, std::int64_t 
   for (std::size_t at = 0; at < wants.size(); ++at) {
     purse.give(at, std::min(wants[at].kept, wants[at].held), false);
   }
-  give_the_oldest(wants, purse);
-  share_the_rest(wants, purse);
+  give_the_first(wants, purse);
+  share_by_urgency(wants, purse);
   purse.bound(limits);
   give_the_remainders(wants, purse);
   for (std::size_t at = 0; at < wants.size(); ++at) {

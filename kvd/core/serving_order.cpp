@@ -6,21 +6,27 @@
 
 namespace kvd::core {
 
-ServingOrder::Entry ServingOrder::entry_of(Request& request) const {
-  const TimePoint arrived = request.times.arrived;
-  if (!context_.rotation->traits().serves_the_late) return {arrived, false, &request};
-  const bool late = knowledge_.hopeless(request);
-  const bool last = late && puts_the_late_last();
-  return {arrived + planner::due_after(request.goal.slo.ttft, last), late, &request};
+namespace {
+
+bool puts_the_late_last(const Context& context) {
+  return context.rotation->traits().serves_the_late &&
+         context.tuning.rotation.overload == "goodput";
 }
 
-bool ServingOrder::puts_the_late_last() const {
-  return context_.rotation->traits().serves_the_late &&
-         context_.tuning.rotation.overload == "goodput";
+}  // namespace
+
+ServingOrder::Entry ServingOrder::entry_of(Request& request) const {
+  const bool late = context_.rotation->traits().serves_the_late && knowledge_.hopeless(request);
+  return {request.times.arrived + due_after(context_, request.goal.slo.ttft, late), late, &request};
+}
+
+Nanoseconds ServingOrder::due_after(const Context& context, Nanoseconds goal, bool late) {
+  if (!context.rotation->traits().serves_the_late) return Nanoseconds(0);
+  return planner::due_after(goal, late && puts_the_late_last(context));
 }
 
 bool ServingOrder::serves_last(const Request& request) const {
-  return puts_the_late_last() && knowledge_.hopeless(request);
+  return puts_the_late_last(context_) && knowledge_.hopeless(request);
 }
 
 std::span<Request* const> ServingOrder::in_line(DomainId domain) {

@@ -40,6 +40,10 @@ class ServingOrder {
   /// Puts prompts that have begun in the order in which they are prefilled.
   void sort(std::vector<Request*>& begun) const;
 
+  /// How long after its arrival a request with this goal is due. `late`: its first token cannot
+  /// come in time any more.
+  [[nodiscard]] static Nanoseconds due_after(const Context& context, Nanoseconds goal, bool late);
+
  private:
   struct Entry {
     TimePoint due{0};
@@ -48,7 +52,6 @@ class ServingOrder {
   };
 
   [[nodiscard]] Entry entry_of(Request& request) const;
-  [[nodiscard]] bool puts_the_late_last() const;
   [[nodiscard]] Tokens work_of(const Request& request) const;
   [[nodiscard]] Tokens had_by(const Session& session) const;
   void take_turns();

@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "kvd/core/fair_grants.hpp"
+#include "kvd/core/serving_order.hpp"
 
 namespace kvd::core {
 
 namespace {
 
 constexpr std::size_t kMostSpaces = 16;  ///< of a session
+constexpr std::size_t kMostNeeds = 16;   ///< of a space
 /// An engine that asks no longer wants nothing more. What it has it keeps.
 constexpr Nanoseconds kWordGood = std::chrono::seconds(2);
 
@@ -18,7 +20,8 @@ std::string named(RegionId space) { return "space " + std::to_string(space.value
 
 /// What a space with so many positions takes.
 Bytes bytes_of_positions(std::size_t positions) {
-  return Bytes(static_cast<std::int64_t>(2 * sizeof(Space) + positions * sizeof(Backing)));
+  return Bytes(static_cast<std::int64_t>(2 * sizeof(Space) + kMostNeeds * sizeof(Need) +
+                                         positions * sizeof(Backing)));
 }
 
 std::int64_t held(const Space& space) {
@@ -26,20 +29,57 @@ std::int64_t held(const Space& space) {
                        [](const Backing& one) { return static_cast<bool>(one.region); });
 }
 
-/// Nothing that it says of itself counts for more than kvd knows: nobody has waited for longer than
-/// its session is there, and nobody needs more than it has addresses for.
-Want want_of(const Session& session, const Space& space, Bytes slab, TimePoint now) {
+/// What an older client tells is as if its requests had begun.
+std::vector<Need> needs_of(const Demand& told) {
+  if (!told.needs.empty()) return told.needs;
+  if (told.age <= Nanoseconds(0)) return {};
+  return {{told.wanted, told.least, told.age, Nanoseconds(0), 0, true}};
+}
+
+/// Until the oldest of them is due. `late`: those that cannot be in time any more wait for longer.
+/// Nobody has waited for longer than its session is there.
+Nanoseconds slack_of(const Need& need, const Session& session, const Context& context, bool late) {
+  const SloClasses& classes = context.tuning.slo;
+  const auto of_class = class_of(classes, need.slo_class, session.info.slo_class);
+  const Slo usual = of_class == classes.end() ? Slo{} : of_class->second;
+  const Nanoseconds goal = need.ttft > Nanoseconds(0) ? need.ttft : usual.ttft;
+  const Nanoseconds age = std::min(need.age, context.now - session.life.attached);
+  return ServingOrder::due_after(context, goal, late && !need.begun && age > goal) - age;
+}
+
+/// Whose turn it is first, and what all would use that are due by then: one that is late has its
+/// part as before, but makes nobody else late.
+void add_needs(const Session& session, const Space& space, Bytes slab, const Context& context,
+               Want& want) {
+  const std::int64_t most = std::ssize(space.at);
+  std::vector<std::pair<Nanoseconds, Bytes>> used;
+  for (const Need& need : needs_of(space.demand)) {
+    used.emplace_back(slack_of(need, session, context, false), std::min(need.bytes, slab * most));
+    const Nanoseconds slack = slack_of(need, session, context, true);
+    if (want.slack && *want.slack <= slack) continue;
+    want.slack = slack;
+    want.least = std::min(pieces(need.least, slab), most);
+  }
+  std::sort(used.begin(), used.end());
+  Bytes sum;
+  for (const auto& [slack, bytes] : used) {
+    want.used.push_back({slack, std::min(pieces(sum += bytes, slab), most)});
+  }
+}
+
+/// Nothing that it says of itself counts for more than kvd knows: nobody needs more than it has
+/// addresses for.
+Want want_of(const Session& session, const Space& space, Bytes slab, const Context& context) {
   Want want;
   want.domain = session.info.domain;
   want.held = held(space);
   const Demand& told = space.demand;
   const std::int64_t most = std::ssize(space.at);
   want.kept = std::min(pieces(told.kept, slab), most);
-  if (now - space.told > kWordGood) return want;
-  want.least = std::min(pieces(told.least, slab), most);
+  if (context.now - space.told > kWordGood) return want;
   want.wanted = std::min(pieces(told.wanted, slab), most);
   want.grain = std::clamp<std::int64_t>(pieces(told.grain, slab), 1, most);
-  want.age = std::min(told.age, now - session.life.attached);
+  add_needs(session, space, slab, context, want);
   return want;
 }
 
@@ -152,7 +192,7 @@ std::int64_t Spaces::grant(const Session& asker, RegionId space,
     if (session.share().device != share.device) continue;
     for (const auto& [id, one] : session.leases.spaces) {
       if (engine == asker.id && id == space) own = wants.size();
-      wants.push_back(want_of(session, one, slab, context_.now));
+      wants.push_back(want_of(session, one, slab, context_));
       budget += wants.back().held;
       const auto [limit, is_new] = limits.try_emplace(session.info.domain);
       if (is_new) limit->second = hbm.most_slabs(limit->first) - hbm.used(limit->first) / slab;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "ipc/vocabulary/slo_class.hpp"
 #include "planner/policy/catalogue.hpp"
 
 namespace kvd::core {
@@ -99,7 +100,7 @@ bool is_class_name(std::string_view text) {
          std::all_of(text.begin(), text.end(), allowed);
 }
 
-void check(const std::map<std::string, Slo>& classes, Faults& faults) {
+void check(const SloClasses& classes, Faults& faults) {
   if (!classes.contains("default")) {
     faults.add("slo.default", "must exist: it serves every engine that names no class");
   }
@@ -121,6 +122,15 @@ void check(const std::map<std::string, Slo>& classes, Faults& faults) {
 }
 
 }  // namespace
+
+SloClasses::const_iterator class_of(const SloClasses& classes, std::uint32_t number,
+                                    const std::string& usual) {
+  if (number == 0) return classes.find(usual);
+  const auto named = std::find_if(classes.begin(), classes.end(), [&](const auto& entry) {
+    return slo_class_number(entry.first) == number;
+  });
+  return named == classes.end() ? classes.find(usual) : named;
+}
 
 std::vector<std::string> Tuning::faults(bool oracle) const {
   Faults faults;

@@ -68,6 +68,11 @@ struct Slo {
     return gap.value_or(std::max(Nanoseconds(1'000'000'000), 10 * tbt));
   }
 };
+/// By name.
+using SloClasses = std::map<std::string, Slo>;
+/// The class with this slo_class_number(); without one the class by that name; end: none of them.
+[[nodiscard]] SloClasses::const_iterator class_of(const SloClasses& classes, std::uint32_t number,
+                                                  const std::string& usual);
 /// Whoever says a longer one has as good as none.
 inline constexpr Nanoseconds kLongestGoal = std::chrono::hours(24 * 365);
 
@@ -78,7 +83,7 @@ struct Tuning {
   PlacementTuning placement;
   AdmissionTuning admission;
   LoadTuning load;
-  std::map<std::string, Slo> slo = {{"default", Slo{}}};
+  SloClasses slo = {{"default", Slo{}}};
 
   /// All faults at once, each naming the key's path; empty when valid. With an oracle, who says how
   /// long answers will be, policies that need one are valid, too.

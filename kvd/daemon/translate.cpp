@@ -133,10 +133,22 @@ Result<Body> from(const wire::SpaceCommand& b) {
   return Body(std::move(place));
 }
 
-Result<Body> from(const wire::ShareBody& b) {
-  return Body(core::ShareSpace{RegionId(b.space),
-                               {bytes(b.kept), bytes(b.least), bytes(b.wanted), bytes(b.grain),
-                                Nanoseconds(static_cast<std::int64_t>(b.age_ns))}});
+core::ShareSpace share_of(const wire::ShareBody& b) {
+  return {RegionId(b.space),
+          {bytes(b.kept), bytes(b.least), bytes(b.wanted), bytes(b.grain),
+           Nanoseconds(static_cast<std::int64_t>(b.age_ns))}};
+}
+
+Result<Body> from(const wire::ShareBody& b) { return Body(share_of(b)); }
+
+Result<Body> from(const wire::NeedsCommand& b) {
+  core::ShareSpace share = share_of(b.body.share);
+  for (const wire::SpaceNeed need : b.needs) {
+    share.demand.needs.push_back(
+        {bytes(need.bytes), bytes(need.least), Nanoseconds(static_cast<std::int64_t>(need.age_ns)),
+         Nanoseconds(static_cast<std::int64_t>(need.ttft_ns)), need.slo_class, need.begun != 0});
+  }
+  return Body(std::move(share));
 }
 
 template <class OfRequest>

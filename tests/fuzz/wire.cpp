@@ -110,6 +110,7 @@ std::vector<wire::CommandBody> commands() {
       2, {1, 1, 100, 0, 0, 10, 0, 0, 0, 9, 0, 0, 0, 0});
   static const std::vector<std::uint32_t> kPositions{0, 1};
   static const std::vector<wire::RequestGap> kGaps(2, {1, 500'000'000});
+  static const std::vector<wire::SpaceNeed> kNeeds(2, {4096, 64, 9, 0, 0, 1});
   wire::CacheModelBody model{1, {}};
   wire::set_text(model.model, "a-model");
   return {wire::PingCommand{},
@@ -128,7 +129,8 @@ std::vector<wire::CommandBody> commands() {
           wire::SpaceCommand{{1, 1, 0, 0}, kPositions},
           wire::ShareBody{1, 1, 2, 3, 1, 0},
           model,
-          wire::GapsCommand{kGaps}};
+          wire::GapsCommand{kGaps},
+          wire::NeedsCommand{{{1, 1, 2, 3, 1, 0}, 0, 0}, kNeeds}};
 }
 
 std::vector<wire::Reply> replies() {

@@ -35,8 +35,8 @@ const std::vector<Room>& rooms() {
         // records
         "request", "session", "placing",
         // what all parts stand on
-        "fair_grants", "context", "requests", "classes", "region_copies", "spaces", "lateness",
-        "knowledge", "serving_order", "budget", "cache_copies", "disk_classes", "disk_cache",
+        "fair_grants", "context", "requests", "classes", "region_copies", "lateness", "knowledge",
+        "serving_order", "spaces", "budget", "cache_copies", "disk_classes", "disk_cache",
         "disk_cache_reads", "engine_caches", "engine_caches_disk", "keeping", "prefixes",
         "request_memory", "drains", "ground",
         // who moves

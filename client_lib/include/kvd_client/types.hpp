@@ -99,12 +99,24 @@ struct Region {
 };
 
 /// What the requests need whose blocks lie in a region that grows and shrinks.
+/// Requests with one goal that await their first tokens, or that have begun.
+struct Need {
+  std::uint64_t bytes = 0;      ///< of wanted_bytes
+  std::uint64_t least = 0;      ///< what the oldest of them needs to run, kept_bytes included
+  std::uint64_t age_ns = 0;     ///< of the oldest
+  std::uint64_t ttft_ns = 0;    ///< goal; 0: its class's
+  std::uint32_t slo_class = 0;  ///< slo_class_number(); 0: that of the session's domain
+  bool begun = false;           ///< they have their first tokens
+};
+
 struct Demand {
   std::uint64_t kept_bytes = 0;    ///< never handed back
   std::uint64_t least_bytes = 0;   ///< what its oldest request needs to run, `kept_bytes` included
   std::uint64_t wanted_bytes = 0;  ///< what all its requests would use
   std::uint64_t grain_bytes = 0;   ///< beyond what is kept it comes and goes by multiples of this
   std::uint64_t age_ns = 0;        ///< of its oldest request; 0: there is none
+  /// By goal, at most 16; empty: nobody's goals count.
+  std::vector<Need> needs{};
 };
 
 /// A region as something that outlives the client may hold it.

@@ -14,7 +14,7 @@ from .cache import Cache, Piece, TicketState
 from .client import (
     Client, Group, Memory, SessionInfo, Shape, Stats, Transport, held_mappings,
 )  # fmt: skip
-from .elastic import ElasticRegion
+from .elastic import MOST_NEEDS, ElasticRegion, Need
 from .errors import (
     DeadlineExceeded, DeviceError, Draining, Infeasible, Internal, InvalidArgument, KvdError,
     NotFound, OutOfMemory, PeerGone, PermissionDenied, QuotaExceeded, StaleSession, Status, Unavailable,
@@ -29,9 +29,9 @@ from .schedule import Decision, ScheduleBatch, ScheduleState, slo_class
 __version__ = "0.1.0"
 
 __all__ = [
-    "Cache", "Client", "DeadlineExceeded", "Decision", "DeviceError", "Direction", "Draining",
+    "MOST_NEEDS", "Cache", "Client", "DeadlineExceeded", "Decision", "DeviceError", "Direction", "Draining",
     "ElasticRegion", "Group", "Hold", "HoldReason", "Infeasible", "Internal", "InvalidArgument",
-    "KvdError", "Memory", "NotFound", "OutOfMemory", "PeerGone", "PermissionDenied", "Piece", "Place",
+    "KvdError", "Memory", "Need", "NotFound", "OutOfMemory", "PeerGone", "PermissionDenied", "Piece", "Place",
     "Placement", "QuotaExceeded", "Region", "Report", "Request", "Run", "RunFlag", "ScheduleBatch",
     "ScheduleState", "SessionInfo", "Shape", "StaleSession", "Stats", "Status", "Step", "TicketState",
     "Transport", "Unavailable", "Unsupported", "WouldBlock", "held_mappings", "slo_class",

@@ -138,6 +138,17 @@ class Region(Struct):
     ]
 
 
+class Need(Struct):
+    _fields_ = [
+        ("bytes", c_uint64),
+        ("least_bytes", c_uint64),
+        ("age_ns", c_uint64),
+        ("ttft_ns", c_uint64),
+        ("slo_class", c_uint32),
+        ("begun", c_uint32),
+    ]
+
+
 class Demand(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -146,6 +157,8 @@ class Demand(Struct):
         ("wanted_bytes", c_uint64),
         ("grain_bytes", c_uint64),
         ("age_ns", c_uint64),
+        ("needs", POINTER(Need)),
+        ("need_count", c_size_t),
     ]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from . import _abi
 from .region import Region
@@ -12,6 +13,18 @@ from .region import Region
 _SHARE_TIMEOUT_S = 1.0
 _TIMEOUT_S = 5.0
 MOST_POSITIONS = 4096  # of one grow()
+MOST_NEEDS = 16  # of one share()
+
+
+class Need(NamedTuple):
+    """What requests with one goal need, that await their first tokens or that have begun."""
+
+    bytes: int  # of all that is wanted
+    least: int  # what the oldest of them needs to run, with all that is kept
+    age_s: float  # of the oldest
+    ttft_ns: int = 0  # their goal; 0: that of their class
+    slo_class: int = 0  # slo_class(); 0: that of the domain
+    begun: bool = False
 
 
 class ElasticRegion(Region):
@@ -52,6 +65,7 @@ class ElasticRegion(Region):
         wanted: int,
         grain: int,
         age_s: float = 0.0,
+        needs: Sequence[Need] = (),
         timeout: float = _SHARE_TIMEOUT_S,
     ) -> int:
         """How many bytes this region may have now, by what all elastic regions of the node want.
@@ -62,11 +76,20 @@ class ElasticRegion(Region):
         wanted: what all its requests would use.
         grain: beyond what is kept it grows and shrinks by whole multiples of this.
         age_s: of the oldest request; 0: there is none.
+        needs: MOST_NEEDS at most, by goal. Who has less time until its first token is due gets memory
+        before who has more; without them nobody's goals count.
 
         Ask every few steps: after 2 s without word kvd takes it that nothing more is wanted."""
+        told = [
+            _abi.Need(each.bytes, each.least, _abi.nanoseconds(each.age_s), each.ttft_ns,
+                      each.slo_class, each.begun)
+            for each in needs
+        ]  # fmt: skip
+        array = (_abi.Need * len(told))(*told)
         demand = _abi.Demand(
-            ctypes.sizeof(_abi.Demand), kept, least, wanted, grain, _abi.nanoseconds(age_s)
-        )
+            ctypes.sizeof(_abi.Demand), kept, least, wanted, grain, _abi.nanoseconds(age_s), array,
+            len(needs),
+        )  # fmt: skip
         share = ctypes.c_uint64()
         self._handle.call(
             "kvd_region_share", self.id, ctypes.byref(demand), _abi.nanoseconds(timeout),

@@ -14,7 +14,10 @@ import enum
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import kvd_client
+
 from kvd_vllm.chunks import Geometry
+from kvd_vllm.goals import Goals, goals_of
 
 if TYPE_CHECKING:
     from vllm.v1.core.block_pool import BlockPool
@@ -35,12 +38,24 @@ _OVERDUE_S = 0.5
 _GIVE_BACK_S = 10.0
 
 
+class Need(NamedTuple):
+    """Requests with one goal, that await their first tokens or that have begun."""
+
+    blocks: int  # that they would use
+    least: int  # chunks beyond what is kept, for the oldest to run
+    age_s: float  # of the oldest
+    ttft_ns: int
+    slo_class: int
+    begun: bool
+
+
 class Demand(NamedTuple):
     """What the requests want, in chunks beyond what is kept."""
 
     least: int  # for the oldest to run
     wanted: int  # for all
     age_s: float  # of the oldest; 0: there is none
+    needs: tuple[Need, ...] = ()  # by goal, kvd_client.MOST_NEEDS at most
 
 
 class Orders(NamedTuple):
@@ -78,6 +93,20 @@ class Counts(Protocol):
     def set(self, name: str, value: int) -> None: ...
 
 
+class _Alike:
+    """Requests with one goal."""
+
+    def __init__(self, since: float, oldest: Request) -> None:
+        self.blocks = 0
+        self.since = since
+        self.oldest = oldest
+
+    def add(self, blocks: int, since: float, request: Request) -> None:
+        self.blocks += blocks
+        if since < self.since:
+            self.since, self.oldest = since, request
+
+
 class Balloon:
     """Claims and lets go of blocks of vLLM's pool. Until open() says what has memory, nothing has."""
 
@@ -95,7 +124,7 @@ class Balloon:
         self._most = 0  # chunks that come and go
         self._claimed: set[int] = set()
         self._since: dict[int, float] = {}  # chunks that retire
-        self._arrived: dict[str, float] = {}  # requests, and when they were first seen
+        self._arrived: dict[str, tuple[float, Goals]] = {}  # requests, and when they were first seen
         self._demand = Demand(0, 0, 0.0)
         self._surveyed = (0.0, -1)  # when, and how many requests there were
         self._scan_next = 0.0
@@ -278,32 +307,42 @@ class Balloon:
         if len(requests) == count and now < last + _LOOK_S and not is_short:
             return
         self._surveyed = now, len(requests)
-        size, wanted = self._block_tokens, 0
-        arrived: dict[str, float] = {}
-        oldest: Request | None = None
+        arrived: dict[str, tuple[float, Goals]] = {}
+        by_goal: dict[tuple[int, int, bool], _Alike] = {}
+        wanted = 0
         for request in requests:
-            name, most = request.request_id, request.num_prompt_tokens + request.max_tokens
-            arrived[name] = self._arrived.get(name, now)
-            wanted += -(-min(request.num_tokens + _AHEAD_BLOCKS * size, most) // size)
-            if oldest is None or arrived[name] < arrived[oldest.request_id]:
-                oldest = request
+            name = request.request_id
+            since, goals = arrived[name] = self._arrived.get(name) or (now, goals_of(request))
+            blocks = self._blocks_of(request, _AHEAD_BLOCKS)
+            wanted += blocks
+            key = (goals.ttft_ns, goals.slo_class, request.num_output_tokens > 0)
+            if key not in by_goal and len(by_goal) == kvd_client.MOST_NEEDS:
+                key = max(by_goal)  # the loosest
+            by_goal.setdefault(key, _Alike(since, request)).add(blocks, since, request)
         self._arrived = arrived
-        if oldest is None:
+        if not by_goal:
             self._demand = Demand(0, 0, 0.0)
             return
-        chunks = self._chunks_for(wanted * self._groups)
+        chunks = self._chunks_for(wanted)
         if is_short:
             chunks = max(chunks, min(self._have() + 1, self._most))
-        most = oldest.num_prompt_tokens + oldest.max_tokens
-        blocks = -(-min(oldest.num_tokens + size, most) // size)
-        least = self._chunks_for(blocks * self._groups)
-        age = now - arrived[oldest.request_id]
-        self._demand = Demand(least, max(least, chunks), max(age, 1e-3))
+        needs = tuple(
+            Need(alike.blocks * self._groups, self._chunks_for(self._blocks_of(alike.oldest, 1)),
+                 max(now - alike.since, 1e-3), *key)
+            for key, alike in by_goal.items()
+        )  # fmt: skip
+        first = max(needs, key=lambda need: need.age_s)
+        self._demand = Demand(first.least, max(first.least, chunks), first.age_s, needs)
+
+    def _blocks_of(self, request: Request, ahead: int) -> int:
+        """Of one KV cache group; with so many blocks more, as far as its answer may need them."""
+        size, most = self._block_tokens, request.num_prompt_tokens + request.max_tokens
+        return -(-min(request.num_tokens + ahead * size, most) // size)
 
     def _chunks_for(self, blocks: int) -> int:
-        """Beyond what is kept."""
+        """Beyond what is kept, for blocks of each KV cache group."""
         assert self._geometry is not None
-        more = max(0, blocks - self._geometry.kept_blocks)
+        more = max(0, blocks * self._groups - self._geometry.kept_blocks)
         return min(-(-more // self._geometry.chunk_blocks), self._most)
 
     def _have(self) -> int:

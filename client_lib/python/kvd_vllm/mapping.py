@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import kvd_client
@@ -39,7 +39,7 @@ class Region(Protocol):
     def shrink(self, part: int, timeout: float = ...) -> None: ...
     def share(
         self, *, kept: int, least: int, wanted: int, grain: int, age_s: float = ...,
-        timeout: float = ...,
+        needs: Sequence[kvd_client.Need] = ..., timeout: float = ...,
     ) -> int: ...  # fmt: skip
 
 
@@ -180,9 +180,15 @@ class Mapper:
     def _ask(self, demand: Demand) -> int:
         """Chunks beyond what is kept."""
         kept, grain = self._geometry.kept_bytes, self._geometry.grain_bytes
+        block = grain // self._geometry.chunk_blocks
+        needs = [
+            kvd_client.Need(each.blocks * block, kept + each.least * grain, each.age_s,
+                            each.ttft_ns, each.slo_class, each.begun)
+            for each in demand.needs
+        ]  # fmt: skip
         share = self._region.share(
             kept=kept, least=kept + demand.least * grain, wanted=kept + demand.wanted * grain,
-            grain=grain, age_s=demand.age_s, timeout=_SHARE_S,
+            grain=grain, age_s=demand.age_s, needs=needs, timeout=_SHARE_S,
         )  # fmt: skip
         if share >= self._geometry.most_bytes:  # with the last chunk, which may be smaller
             return len(self._geometry.elastic)

@@ -26,6 +26,8 @@ from vllm.v1.request import RequestStatus
 
 from kvd_client.schedule import MOST_REQUESTS, RECOMPUTED
 from kvd_vllm.connector import KvdConnector
+from kvd_vllm.goals import NS as _NS
+from kvd_vllm.goals import Goals, goals_of
 from kvd_vllm.memory import logger
 from kvd_vllm.planning import comes_back
 
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 
 _State = kvd_client.ScheduleState
 _COMES_IN = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
-_LONGEST_GOAL_S = 3600.0
-_NS = 1_000_000_000
 _LOOK_AHEAD = 16  # requests
 _NOBODY = kvd_client.Decision([], [], None)  # leaves, or comes in
 
@@ -59,15 +59,6 @@ class AdmissionQueue(FCFSRequestQueue):
         if self.shown is not None:
             self.shown -= 1
         return self.popleft()
-
-
-class Goals(NamedTuple):
-    """What a request asked for in vllm_xargs; 0: what its SLO class has."""
-
-    ttft_ns: int = 0
-    tbt_ns: int = 0
-    slo_class: int = 0
-    gap_ns: int = 0
 
 
 class KnownRequest:
@@ -399,30 +390,6 @@ class KvdScheduler(KvdSchedulerMixin, Scheduler):
 
 class KvdAsyncScheduler(KvdSchedulerMixin, AsyncScheduler):
     """With async scheduling."""
-
-
-def goals_of(request: Request) -> Goals:
-    """vllm_xargs of the API: kvd_ttft_s, kvd_tbt_s and kvd_gap_s in seconds, kvd_slo_class by its name."""
-    parameters = request.sampling_params
-    given = (parameters.extra_args if parameters is not None else None) or {}
-    name = given.get("kvd_slo_class")
-    return Goals(
-        _goal(given, "kvd_ttft_s"),
-        _goal(given, "kvd_tbt_s"),
-        kvd_client.slo_class(name) if isinstance(name, str) and name else 0,
-        _goal(given, "kvd_gap_s"),
-    )
-
-
-def _goal(given: dict[str, Any], name: str) -> int:
-    try:
-        seconds = float(given.get(name) or 0.0)
-    except (TypeError, ValueError):
-        seconds = -1.0
-    if not 0 <= seconds <= _LONGEST_GOAL_S:
-        logger.warning("kvd: %s=%r is no time from 0 to 3600 s: not used", name, given[name])
-        return 0
-    return int(seconds * _NS)
 
 
 def _refuse_what_does_not_fit(scheduler: Any) -> None:

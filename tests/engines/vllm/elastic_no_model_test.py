@@ -220,6 +220,25 @@ class Elastic(unittest.TestCase):
             self.assertEqual(rig.balloon.granted_blocks, CHUNK - 1)
         self.assertEqual(pool_bytes_mapped(os.getpid()), 2 * KEPT)
 
+    def test_a_batch_makes_way_for_chats(self) -> None:
+        """Both want all there is. With the same goals each would have half of it."""
+        kvd = self.kvd(slabs=16 * MOST // SLAB // 12)
+        batch, chat = (self.rig(kvd, StockOrder, seed) for seed in (SEEDS * 2)[:2])
+        half, deadline = 16 * CHUNK // 2, time.monotonic() + 60
+        while chat.highest <= half + 2 * CHUNK and time.monotonic() < deadline:
+            for rig, goal in ((batch, 600.0), (chat, 5.0)):
+                while len(rig.unfinished) < 8 and (rig is batch or batch.highest > half + CHUNK):
+                    rig.add([rig.random.randrange(3, 1900) for _ in range(150)], 40, kvd_ttft_s=goal)
+                rig.step()
+        self.assertGreater(chat.highest, half + 2 * CHUNK)
+        while any(rig.scheduler.has_requests() for rig in (batch, chat)):
+            for rig in (batch, chat):
+                if rig.scheduler.has_requests():
+                    rig.step()
+        for rig in (batch, chat):
+            rig.check_answers()
+            rig.check_blocks()
+
     def test_a_kvd_that_is_killed_costs_no_answer(self) -> None:
         kvd = self.kvd()
         rig = self.rig(kvd, StockOrder, SEEDS[0])

@@ -229,9 +229,17 @@ TEST_F(DaemonSpaces, AreHadFromC) {
   std::uint64_t part = 0, bytes = 0;
   ASSERT_EQ(kvd_region_grow(handle, region.id, positions, 2, kTimeout, &part), KVD_OK);
   std::memset(static_cast<std::byte*>(region.address) + 6 * kSlab, 1, 2 * kSlab);
-  kvd_demand demand{sizeof demand, 0, 0, 4 * kSlab, kSlab, 0};
+  kvd_demand demand{sizeof demand, 0, 0, 4 * kSlab, kSlab, 0, nullptr, 0};
   ASSERT_EQ(kvd_region_share(handle, region.id, &demand, kTimeout, &bytes), KVD_OK);
   EXPECT_EQ(bytes, 4 * kSlab);
+  const kvd_need need{5 * kSlab, kSlab, 1, 1'000'000'000, kvd_slo_class("chat"), 1};
+  demand.wanted_bytes = 5 * kSlab;
+  demand.needs = &need;
+  demand.need_count = 1;
+  ASSERT_EQ(kvd_region_share(handle, region.id, &demand, kTimeout, &bytes), KVD_OK);
+  EXPECT_EQ(bytes, 5 * kSlab);
+  demand.need_count = KVD_MAX_NEEDS + 1;
+  EXPECT_EQ(kvd_region_share(handle, region.id, &demand, kTimeout, &bytes), KVD_INVALID_ARGUMENT);
   EXPECT_EQ(kvd_region_shrink(handle, region.id, part, kTimeout), KVD_OK);
   EXPECT_EQ(kvd_region_shrink(handle, region.id, part, kTimeout), KVD_NOT_FOUND);
   EXPECT_EQ(kvd_region_grow(handle, region.id, nullptr, 1, kTimeout, &part), KVD_INVALID_ARGUMENT);

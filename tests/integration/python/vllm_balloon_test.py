@@ -13,7 +13,7 @@ from typing import Any
 import ctest
 
 import kvd_client
-from kvd_vllm.balloon import Balloon, Demand, News, Orders
+from kvd_vllm.balloon import Balloon, Demand, Need, News, Orders
 from kvd_vllm.chunks import Geometry, geometry_of
 from kvd_vllm.layout import Piece
 from kvd_vllm.mapping import Mapper, back_the_base
@@ -137,10 +137,11 @@ class Counts(dict[str, int]):
         self[name] = value
 
 
-def request(name: str, tokens: int, most: int = 8) -> Any:
+def request(name: str, tokens: int, most: int = 8, made: int = 0, **goals: Any) -> Any:
     return types.SimpleNamespace(
-        request_id=name, num_tokens=tokens, num_prompt_tokens=tokens, max_tokens=most
-    )
+        request_id=name, num_tokens=tokens + made, num_prompt_tokens=tokens, max_tokens=most,
+        num_output_tokens=made, sampling_params=types.SimpleNamespace(extra_args=goals),
+    )  # fmt: skip
 
 
 GEOMETRY = divided(layers(2, 32, 16), 32)  # chunks of 4 blocks, of which 7 come and go
@@ -193,7 +194,7 @@ class TheSchedulersSide(unittest.TestCase):
     def test_demand_is_what_the_requests_are_going_to_use(self) -> None:
         self.opened()
         # 5 blocks and 2 more, but an answer of 2 tokens ends in the sixth: 3 of them are kept.
-        self.assertEqual(self.step(request("a", 20, most=2)).demand, Demand(1, 1, 1e-3))
+        self.assertEqual(self.step(request("a", 20, most=2)).demand[:3], (1, 1, 1e-3))
         both = request("a", 20), request("b", 40)
         self.assertEqual(self.step(*both).demand[:2], (1, 4))
         self.assertAlmostEqual(self.step(*both).demand.age_s, 0.1)
@@ -201,6 +202,27 @@ class TheSchedulersSide(unittest.TestCase):
         self.assertAlmostEqual(self.step(both[1]).demand.age_s, 0.15)
         self.assertEqual(self.step(request("c", 4000)).demand.wanted, 7)
         self.assertEqual(self.step().demand, Demand(0, 0, 0.0))
+
+    def test_demand_tells_goals_apart_and_who_has_begun(self) -> None:
+        self.opened()
+        chat, batch = {"kvd_ttft_s": 5}, {"kvd_ttft_s": "600"}
+        first = [request("a", 20, **batch), request("b", 20, most=2, **chat)]
+        self.step(*first)
+        demand = self.step(*first, request("c", 40, made=1, **batch), request("d", 8, **batch),
+                           request("e", 4, kvd_ttft_s=-1)).demand  # fmt: skip
+        S = 1_000_000_000
+        self.assertEqual(
+            [(each.blocks, each.least, each.ttft_ns, each.begun) for each in demand.needs],
+            [(11, 1, 600 * S, False), (6, 1, 5 * S, False), (12, 3, 600 * S, True), (3, 0, 0, False)],
+        )
+        self.assertEqual([round(each.age_s, 3) for each in demand.needs], [0.05, 0.05, 1e-3, 1e-3])
+        self.assertEqual(demand[:2], (1, 7))
+
+    def test_demand_tells_a_few_goals_apart(self) -> None:
+        self.opened()
+        needs = self.step(*(request(str(at), 4, kvd_ttft_s=at) for at in range(1, 40))).demand.needs
+        self.assertEqual(len(needs), kvd_client.MOST_NEEDS)
+        self.assertEqual(sum(each.blocks for each in needs), 39 * 3)
 
     def test_under_pressure_chunks_that_nobody_uses_leave_first(self) -> None:
         self.opened(1, 2, 3, 4)
@@ -370,7 +392,8 @@ class TheWorkersSide(unittest.TestCase):
         self.mapper = Mapper(self.memory, GEOMETRY)
 
     def round(self, least: int, wanted: int, *leave: int) -> News:
-        self.mapper.begin(Orders(Demand(least, wanted, 0.5), list(leave)))
+        needs = (Need(7, least, 0.5, 5, 6, True),)
+        self.mapper.begin(Orders(Demand(least, wanted, 0.5, needs), list(leave)))
         self.mapper.work()
         news = self.mapper.take_news()
         assert news is not None
@@ -383,7 +406,7 @@ class TheWorkersSide(unittest.TestCase):
         self.assertEqual(
             self.memory.asked[-1],
             {"kept": 2 * SLAB, "least": 4 * SLAB, "wanted": 12 * SLAB, "grain": 2 * SLAB,
-             "age_s": 0.5},
+             "age_s": 0.5, "needs": [kvd_client.Need(7 * 32, 4 * SLAB, 0.5, 5, 6, True)]},
         )  # fmt: skip
         self.assertEqual(self.round(1, 2), News([], [], [], 3, 2, False))
         self.assertIsNone(self.mapper.take_news())

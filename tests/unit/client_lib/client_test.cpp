@@ -153,6 +153,48 @@ TEST_F(ClientTest, MapsARegionBackToBack) {
   EXPECT_TRUE(daemon_->wait_until([](const auto& seen) { return seen.slabs_acknowledged == 3; }));
 }
 
+TEST_F(ClientTest, TellsTheLongestGapsOfRequestsAndGoesOnWhereTheDaemonIsOlder) {
+  start_daemon();
+  auto client = open(4);
+  kvd_client::Request request{.id = 5, .prompt_tokens = 20, .max_new_tokens = 2};
+  request.gap_slo = seconds(2);
+  ASSERT_TRUE(client->submit(request, kLong).ok());
+  const std::vector<kvd_client::RequestGap> gaps = {{6, 7}};
+  ASSERT_TRUE(client->set_gaps(gaps, kLong).ok());
+  const auto seen = daemon_->seen();
+  ASSERT_EQ(seen.gaps.size(), 2u);
+  EXPECT_EQ(seen.gaps[0].request, 5u);
+  EXPECT_EQ(seen.gaps[0].gap_ns, 2'000'000'000u);
+  EXPECT_EQ(seen.gaps[1].gap_ns, 7u);
+  for (const kvd_client::Duration bad :
+       {kvd_client::Duration(-1), kvd_client::Duration(seconds(3601))}) {
+    request.gap_slo = bad;
+    EXPECT_EQ(client->submit(request, kLong).code(), ErrorCode::kInvalidArgument);
+  }
+  daemon_->change([](auto& script) { script.is_older = true; });
+  request.gap_slo = seconds(2);
+  EXPECT_TRUE(client->submit(request, kLong).ok());
+  EXPECT_EQ(client->set_gaps(gaps, kLong).code(), ErrorCode::kUnsupported);
+}
+
+TEST_F(ClientTest, SharesByGoalsAndByAgeWhereTheDaemonIsOlder) {
+  start_daemon();
+  auto client = open();
+  const auto region = client->reserve_region(4 * MiniDaemon::kSlabBytes.size(), kLong);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  kvd_client::Demand demand{.least_bytes = 3, .wanted_bytes = 9, .grain_bytes = 1};
+  EXPECT_EQ(*client->share_region(region->id, demand, kLong), 9u) << "nobody told any goal";
+  demand.needs = {
+      {.bytes = 9, .least = 3, .age_ns = 5, .ttft_ns = 6, .slo_class = 7, .begun = true}};
+  EXPECT_EQ(*client->share_region(region->id, demand, kLong), 3u);
+  const auto seen = daemon_->seen();
+  ASSERT_EQ(seen.needs.size(), 1u);
+  EXPECT_EQ(seen.needs[0].ttft_ns, 6u);
+  EXPECT_EQ(seen.needs[0].begun, 1u);
+  daemon_->change([](auto& script) { script.is_older = true; });
+  EXPECT_EQ(*client->share_region(region->id, demand, kLong), 9u);
+}
+
 TEST_F(ClientTest, HandsARegionBackOnce) {
   start_daemon();
   auto client = open();

@@ -206,6 +206,10 @@ void MiniDaemon::reply_to(transport::PeerId peer, const wire::Command& command) 
   if (script_.refuse_command) {
     reply.header.code = static_cast<std::uint16_t>(script_.refuse_command->code);
     reply.message = script_.refuse_command->message;
+  } else if (script_.is_older && (reply.command == wire::MessageType::kGaps ||
+                                  reply.command == wire::MessageType::kNeeds)) {
+    reply.header.code = static_cast<std::uint16_t>(ErrorCode::kUnsupported);
+    reply.message = "the type is not known";
   } else {
     reply.body = body_of(command);
   }
@@ -227,6 +231,17 @@ wire::ReplyBody MiniDaemon::body_of(const wire::Command& command) {
   if (const auto* name = std::get_if<wire::NameCommand>(&command.body)) {
     seen_.fingerprints.push_back(name->fingerprint);
     for (const wire::BlockName block : name->blocks) seen_.names.push_back(block);
+  }
+  if (const auto* named = std::get_if<wire::GapsCommand>(&command.body)) {
+    for (const wire::RequestGap gap : named->gaps) seen_.gaps.push_back(gap);
+  }
+  if (std::holds_alternative<wire::SpaceCommand>(command.body)) return wire::ValueReplyBody{50};
+  if (const auto* share = std::get_if<wire::ShareBody>(&command.body)) {
+    return wire::ValueReplyBody{share->wanted};
+  }
+  if (const auto* told = std::get_if<wire::NeedsCommand>(&command.body)) {
+    for (const wire::SpaceNeed need : told->needs) seen_.needs.push_back(need);
+    return wire::ValueReplyBody{told->body.share.least};
   }
   if (const auto* finish = std::get_if<wire::FinishCommand>(&command.body)) end(finish->body);
   if (const auto* abort = std::get_if<wire::AbortCommand>(&command.body)) end(abort->body);

@@ -48,6 +48,7 @@ class MiniDaemon {
     std::uint8_t boot = 1;                ///< makes the boot id
     std::optional<Error> refuse_attach;   ///< answer to every Hello
     std::optional<Error> refuse_command;  ///< answer to every command
+    bool is_older = false;                ///< it does not know gaps and needs
     bool ignore_commands = false;         ///< read them and say nothing
     bool leave_commands = false;          ///< take no connection for them, as if it stood still
     std::uint32_t hang_ups = 0;           ///< so many Hellos are answered by a hang-up
@@ -59,6 +60,8 @@ class MiniDaemon {
     std::vector<wire::Hello> hellos;
     std::vector<std::uint64_t> sequences;
     std::vector<std::uint64_t> finished_regions;
+    std::vector<wire::RequestGap> gaps;
+    std::vector<wire::SpaceNeed> needs;
     std::vector<std::uint64_t> submitted;
     std::vector<std::uint64_t> ended;
     std::vector<wire::StepReport> reports;

@@ -42,7 +42,9 @@ constexpr const char* kGoldenCommands[] = {"submit",
                                            "space_open",
                                            "space_place",
                                            "share",
-                                           "gaps"};
+                                           "gaps",
+                                           "needs",
+                                           "cache_model"};
 constexpr const char* kGoldenReplies[] = {"step_reply",  "allocate_reply", "place_reply",
                                           "stats_reply", "ping_reply",     "failure_reply",
                                           "cache_reply", "schedule_reply"};

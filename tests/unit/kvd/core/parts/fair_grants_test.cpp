@@ -20,7 +20,11 @@ Want wants(std::int64_t wanted, std::int64_t held = 0) {
   return {.domain = kA, .held = held, .wanted = wanted};
 }
 Want waits(std::int64_t least, Nanoseconds age, std::int64_t held = 0) {
-  return {.domain = kA, .held = held, .least = least, .wanted = least, .age = age};
+  return {.domain = kA, .held = held, .least = least, .wanted = least, .slack = -age};
+}
+/// What its requests would use, that are due so late.
+Want uses(std::int64_t wanted, std::chrono::seconds slack, std::int64_t held = 0) {
+  return {.domain = kA, .held = held, .wanted = wanted, .slack = slack, .used = {{slack, wanted}}};
 }
 
 TEST(FairGrants, GiveEverybodyWhatTheyWantWhereThatFits) {
@@ -51,6 +55,50 @@ TEST(FairGrants, LetTheOldestRequestRunFirst) {
   EXPECT_THAT(fair_grants(std::vector{waits(6, old), waits(7, young)}, 10, {}), ElementsAre(6, 4));
   EXPECT_THAT(fair_grants(std::vector{waits(11, old), waits(7, young)}, 10, {}), ElementsAre(3, 7))
       << "what could never be is nobody's turn";
+}
+
+TEST(FairGrants, GiveTheUrgentAllBeforeThePatientHaveMore) {
+  const std::chrono::seconds chat{5}, batch{600};
+  EXPECT_THAT(fair_grants(std::vector{uses(12, chat), uses(40, batch, 16)}, 16, {}),
+              ElementsAre(12, 4));
+  EXPECT_THAT(fair_grants(std::vector{uses(12, chat), uses(40, chat, 16)}, 16, {}),
+              ElementsAre(8, 8))
+      << "of the same class each has its part";
+  EXPECT_THAT(
+      fair_grants(std::vector{uses(12, chat), uses(40, std::chrono::seconds(0), 16)}, 16, {}),
+      ElementsAre(8, 8))
+      << "its time has come";
+}
+
+TEST(FairGrants, LetThePatientGetOn) {
+  std::vector all{uses(16, std::chrono::seconds(5)), uses(40, std::chrono::seconds(600), 16)};
+  all[1].least = 3;
+  EXPECT_THAT(fair_grants(all, 16, {}), ElementsAre(13, 3));
+}
+
+TEST(FairGrants, CountWhatIsUrgentWithinAnEngine) {
+  std::vector all{uses(8, std::chrono::seconds(5)), uses(40, std::chrono::seconds(600), 16)};
+  all[1].used = {{std::chrono::seconds(4), 6}, {std::chrono::seconds(600), 40}};
+  EXPECT_THAT(fair_grants(all, 16, {}), ElementsAre(8, 8));
+  EXPECT_THAT(fair_grants(all, 10, {}), ElementsAre(5, 5));
+  all[0].used = {{std::chrono::seconds(5), 3}, {std::chrono::seconds(600), 8}};
+  EXPECT_THAT(fair_grants(all, 10, {}), ElementsAre(4, 6)) << "the rest in equal parts";
+  all[1].used.front().wanted = 7;
+  EXPECT_THAT(fair_grants(all, 10, {}), ElementsAre(3, 7));
+}
+
+TEST(FairGrants, NoGoalGetsAnybodyWhatAnotherDomainHas) {
+  std::vector all{uses(12, std::chrono::seconds(0)), uses(12, std::chrono::seconds(600))};
+  all[1].domain = kB;
+  EXPECT_THAT(fair_grants(all, 12, {}), ElementsAre(6, 6));
+}
+
+// As much as fills whole grains, however little of the last one it is.
+TEST(FairGrants, RoundUpWhatTheUrgentUse) {
+  std::vector all{uses(9, std::chrono::seconds(5)), uses(40, std::chrono::seconds(600), 16)};
+  for (Want& want : all) want.grain = 4;
+  all[0].used = {{std::chrono::seconds(5), 5}, {std::chrono::seconds(600), 9}};
+  EXPECT_THAT(fair_grants(all, 12, {}), ElementsAre(8, 4));
 }
 
 TEST(FairGrants, ComeInGrains) {
@@ -95,13 +143,17 @@ TEST(FairGrants, HoldTheirRulesForAnybody) {
     std::vector<Want> all(static_cast<std::size_t>(1 + below(6)));
     std::int64_t held = 0;
     for (Want& want : all) {
-      want = {.domain = below(2) == 0 ? kA : kB,
-              .held = below(12),
-              .kept = below(4),
-              .least = below(20),
-              .wanted = below(30),
-              .grain = 1 + below(4),
-              .age = Nanoseconds(below(5))};
+      want = {
+          .domain = below(2) == 0 ? kA : kB,
+          .held = below(12),
+          .kept = below(4),
+          .least = below(20),
+          .wanted = below(30),
+          .grain = 1 + below(4),
+          .slack = below(5) > 0 ? std::optional(std::chrono::seconds(below(100))) : std::nullopt};
+      if (want.slack) {
+        want.used = {{*want.slack, below(20)}, {std::chrono::seconds(600), 20 + below(20)}};
+      }
       held += want.held;
     }
     const std::int64_t budget = held + below(20);
@@ -110,7 +162,7 @@ TEST(FairGrants, HoldTheirRulesForAnybody) {
     for (std::size_t at = 0; at < all.size(); ++at) {
       const Want& want = all[at];
       const std::int64_t most =
-          std::max({want.held, want.wanted, want.kept, want.age.count() > 0 ? want.least : 0});
+          std::max({want.held, want.wanted, want.kept, want.slack ? want.least : 0});
       EXPECT_GE(grants[at], std::min(want.kept, want.held));
       EXPECT_LT(grants[at], most + want.grain);
     }

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "ipc/vocabulary/slo_class.hpp"
 #include "tests/unit/kvd/core/parts/parts_fixture.hpp"
 
 namespace kvd::core {
@@ -144,6 +145,62 @@ TEST_F(SpacesTest, NobodyHasWaitedForLongerThanItsSessionIsThere) {
   EXPECT_EQ(share(liar, of_liar, lie), 3u) << "alone";
   EXPECT_EQ(share(honest, of_honest, truth), 3u);
   EXPECT_EQ(share(liar, of_liar, lie), 1u);
+}
+
+/// Requests that await their first token, with a goal or one of their class.
+Demand due(std::int64_t slabs, Nanoseconds age, Nanoseconds ttft, std::uint32_t slo_class = 0) {
+  const Bytes wanted = kSlab * slabs;
+  return {Bytes(0), kSlab, wanted, kSlab, age, {{wanted, kSlab, age, ttft, slo_class, false}}};
+}
+
+TEST_F(SpacesTest, WhoIsDueFirstIsServedFirst) {
+  Session& chat = attach(kA, 2, false);
+  Session& batch = attach(kA, 2, false);
+  const RegionId of_chat = opened(chat), of_batch = opened(batch);
+  pass(std::chrono::seconds(2000));
+  const std::chrono::seconds new_one{1};
+  EXPECT_EQ(share(batch, of_batch, due(4, std::chrono::seconds(9), std::chrono::minutes(10))), 4u);
+  EXPECT_EQ(share(chat, of_chat, due(4, new_one, std::chrono::seconds(5))), 3u);
+  EXPECT_EQ(share(batch, of_batch, due(4, std::chrono::seconds(9), std::chrono::minutes(10))), 1u)
+      << "it gets on";
+  EXPECT_EQ(share(batch, of_batch, due(4, std::chrono::seconds(599), std::chrono::minutes(10))), 2u)
+      << "its time has come";
+  EXPECT_EQ(share(batch, of_batch, due(4, std::chrono::seconds(601), std::chrono::minutes(10))),
+            2u);
+  share(batch, of_batch, due(4, std::chrono::seconds(9), std::chrono::minutes(10)));
+  EXPECT_EQ(share(chat, of_chat, due(4, new_one, Nanoseconds(0))), 3u) << "its domain's class";
+  EXPECT_EQ(share(batch, of_batch, due(4, new_one, Nanoseconds(0))), 2u) << "the same class";
+}
+
+// Where the first of both do not fit.
+TEST_F(SpacesTest, AGoalThatNobodyCouldMeetIsNoWayToTheHeadOfTheLine) {
+  Session& honest = attach(kA, 2, false);
+  Session& hasty = attach(kA, 2, false);
+  const RegionId of_honest = opened(honest), of_hasty = opened(hasty);
+  pass(std::chrono::seconds(100));
+  const auto large = [](Nanoseconds age, Nanoseconds ttft) {
+    Demand demand = due(3, age, ttft);
+    demand.needs[0].least = kSlab * 3;
+    return demand;
+  };
+  share(hasty, of_hasty, large(std::chrono::seconds(2), Nanoseconds(1)));
+  EXPECT_EQ(share(honest, of_honest, large(std::chrono::seconds(1), std::chrono::seconds(5))), 3u);
+  EXPECT_EQ(share(hasty, of_hasty, large(std::chrono::seconds(2), Nanoseconds(1))), 1u);
+  EXPECT_EQ(share(hasty, of_hasty, large(std::chrono::seconds(31), Nanoseconds(1))), 3u)
+      << "its turn comes";
+}
+
+TEST_F(SpacesTest, RequestsThatNameAClassHaveItsGoal) {
+  ground.context.tuning.slo["batch"].ttft = std::chrono::minutes(10);
+  Session& chat = attach(kA, 2, false);
+  Session& batch = attach(kA, 2, false);
+  const RegionId of_chat = opened(chat), of_batch = opened(batch);
+  pass(std::chrono::seconds(10));
+  const std::chrono::seconds age{1};
+  share(chat, of_chat, due(4, age, Nanoseconds(0)));
+  const std::uint32_t number = slo_class_number("batch");
+  EXPECT_EQ(share(batch, of_batch, due(4, age, Nanoseconds(0), number)), 1u);
+  EXPECT_EQ(share(batch, of_batch, due(4, age, Nanoseconds(0), number + 1)), 2u);
 }
 
 }  // namespace
