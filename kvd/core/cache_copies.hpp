@@ -30,13 +30,15 @@ class CacheCopies {
   [[nodiscard]] std::size_t slots() const;
 
  private:
-  void start(store::RowId row);
+  /// `make_way`: how many others may leave DRAM for it. False: there is no room, or not yet.
+  [[nodiscard]] bool start(store::RowId row, std::size_t& make_way);
 
   Context& context_;
   store::Store& store_;
   Budget& budget_;
   std::map<Ticket, store::RowCopy> copies_;
   Bytes under_way_;
+  std::size_t tries_ = 0;  ///< to make room for the row that waits
 };
 
 }  // namespace kvd::core

@@ -183,11 +183,13 @@ Bytes Cache::bytes_on(RowId row, Tier tier, DeviceId device) const {
 // Rows on other devices, and those of the taker's own chain, are passed over: leased meanwhile,
 // they are no victims.
 std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, DeviceId device) {
+  Bytes left = evictable(domain, tier, device);
+  if (left == Bytes(0)) return {};
   follow();
   Shelf& shelf = this->shelf(domain);
   SlotsByTier slots;
   std::vector<EntryId> passed;
-  while (needed > Bytes(0) && evictions_left_ > 0 && evictable(domain, tier, device) > Bytes(0)) {
+  while (needed > Bytes(0) && evictions_left_ > 0 && left > Bytes(0)) {
     const EntryId victim = shelf.index.victim(cached_in(tier));
     if (!victim) break;
     const RowId row = shelf.rows.at(victim);
@@ -199,6 +201,7 @@ std::vector<SlotId> Cache::evict(DomainId domain, Tier tier, Bytes needed, Devic
       continue;
     }
     needed -= bytes;
+    left -= bytes;
     --evictions_left_;
     evicted_[number(tier)] += static_cast<std::uint64_t>(bytes.value);
     const bool elsewhere = blocks_.complete(row, tier == Tier::kHbm ? Tier::kDram : Tier::kHbm);
@@ -251,23 +254,27 @@ RowId Cache::next_alone() {
   return {};
 }
 
-std::vector<SlotId> Cache::take_for_copy(RowId row) {
+void put_back_alone(Cache& cache, RowId row) {
+  cache.alone_.emplace_front(cache.domain_of(row), cache.blocks_.row(row).key);
+}
+
+std::vector<SlotId> Cache::take_for_copy(RowId row, std::size_t& most) {
   follow();
   const std::vector<BlockId>& all = blocks_.row(row).blocks;
   const BlockKind& first = blocks_.kind(all.front());
   const Taker taker{first.model_class, first.domain, EngineId(), first.slot_bytes};
-  const Index& index = shelf_of(row).index;
+  Index& index = shelf_of(row).index;
   const EntryId entry = blocks_.row(row).key;
-  for (;;) {
+  for (;; --most) {
     pool::SlotGrant grant =
         tiers_.try_take(Tier::kDram, taker, static_cast<std::uint32_t>(all.size()));
     if (grant.code == ErrorCode::kOk) return std::move(grant.slots);
     if (grant.code == ErrorCode::kWouldBlock) return {};
-    const EntryId victim = shelf_of(row).index.victim(CacheTier::kDram);
+    const EntryId victim = index.victim(CacheTier::kDram);
     if (!victim || !index.less_wanted(CacheTier::kDram, victim, entry)) return {};
     // Without its head nothing finds the rest of a chain, which HBM may have.
     if (index.at(victim).children > 0 && !index.at(victim).in(CacheTier::kHbm)) return {};
-    if (make_room(first.domain, Tier::kDram, Bytes(1)) == Bytes(0)) return {};
+    if (most == 0 || make_room(first.domain, Tier::kDram, Bytes(1)) == Bytes(0)) return {};
   }
 }
 
@@ -302,9 +309,9 @@ std::vector<SlotId> Cache::end_copy(const RowCopy& copy, bool ok) {
 }
 
 Bytes Cache::make_room(DomainId domain, Tier tier, Bytes needed, DeviceId device) {
-  const Bytes before = evictable(domain, tier, device);
-  if (before > Bytes(0)) tiers_.free(tier, evict(domain, tier, needed, device));
-  return before - evictable(domain, tier, device);
+  const std::uint64_t before = evicted_[number(tier)];
+  tiers_.free(tier, evict(domain, tier, needed, device));
+  return Bytes(static_cast<std::int64_t>(evicted_[number(tier)] - before));
 }
 
 Bytes Cache::cached(Tier tier) const {

@@ -164,8 +164,9 @@ class Cache {
   /// there is no other.
   [[nodiscard]] RowId next_alone();
   /// DRAM for a copy of the row: what is free, or what rows of its domain have that are wanted
-  /// less. None: there is not as much.
-  [[nodiscard]] std::vector<SlotId> take_for_copy(RowId row);
+  /// less, `most` of them: it says how many more may go then. None: there is not as much, or more
+  /// would have to go.
+  [[nodiscard]] std::vector<SlotId> take_for_copy(RowId row, std::size_t& most);
   /// A copy reads the cached row in HBM: it leaves no tier before end_copy().
   [[nodiscard]] RowCopy begin_copy(RowId row, std::vector<SlotId> to);
   /// Returns the slots of a copy that failed, or that nobody needs any more.
@@ -183,11 +184,16 @@ class Cache {
   /// are known by now, or cannot be.
   [[nodiscard]] std::vector<SlotId> adopt(const FromDisk& rows);
 
+  /// Tells the indexes where rows are by now. All that asks them does so first; called after each
+  /// event it makes none pay for what many before it have moved.
+  void follow();
+
   /// Empty while entries, rows and tables say the same; else the fault in words.
   [[nodiscard]] std::string validate() const;
 
  private:
   friend void clear(Cache& cache, DomainId domain);
+  friend void put_back_alone(Cache& cache, RowId row);
   friend class KeptRows;
   friend class PlacedRows;
 
@@ -206,8 +212,6 @@ class Cache {
     return blocks_.kind(blocks_.row(row).blocks.front()).domain;
   }
   [[nodiscard]] Shelf& shelf_of(RowId row) { return shelf(domain_of(row)); }
-  /// Tells the indexes where rows are by now.
-  void follow();
   void consider_for_disk(DomainId domain, Shelf& shelf, EntryId entry);
   void leave(RowId row, bool leave_hbm, SlotsByTier& slots);
   [[nodiscard]] bool give_up(Shelf& shelf, EntryId entry);
@@ -236,5 +240,7 @@ class Cache {
 
 /// All rows of the domain that no table names leave.
 void clear(Cache& cache, DomainId domain);
+/// Cache::next_alone() names the row once more, and first.
+void put_back_alone(Cache& cache, RowId row);
 
 }  // namespace kvd::store
