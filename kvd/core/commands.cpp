@@ -158,7 +158,13 @@ void Commands::on_blocks(const Command& command, const AllocateBlocks& wanted) {
     return;
   }
   const std::uint32_t before = request->table.blocks();
-  switch (memory_.grow(*request, request->progress.planned + wanted.tokens)) {
+  const ErrorCode grown = memory_.grow(*request, request->progress.planned + wanted.tokens);
+  if (grown != ErrorCode::kOk && requests_.is_behind()) {
+    context_.refuse(command, ErrorCode::kWouldBlock,
+                    "memory of requests that have ended is being given up: repeat the command");
+    return;
+  }
+  switch (grown) {
     case ErrorCode::kOk:
       context_.reply(command, BlocksReply{request->table.blocks() - before});
       break;

@@ -157,6 +157,10 @@ std::map<DomainId, Bytes> Controller::excess(Tier tier) const {
 
 const Tuning& Controller::tuning() const { return house_->ground.context.tuning; }
 
+bool Controller::is_behind() const {
+  return house_->ground.requests.is_behind() || house_->clearing;
+}
+
 bool Controller::drains() const { return house_->ground.drains.status().has_value(); }
 
 std::string Controller::validate() const { return house_->validate(); }
@@ -169,6 +173,8 @@ Bytes Controller::region_bytes(EngineId engine) const {
 
 // What nobody waits for, then the orders of it all.
 void Controller::House::end_event() {
+  if (ground.memory.go_on()) parts.claims.serve_everyone();
+  ground.store.cache.follow();
   ground.prefixes.name_on();
   ground.cache_copies.make_ahead();
   ground.disk.write_ahead();
@@ -240,10 +246,11 @@ void Controller::House::clear_cache() {
   clear_on();
 }
 
-// The control thread has others to serve: of a large cache a tick takes a part.
+// The control thread has others to serve: of a large cache a tick takes a part. What ended requests
+// still have was as good as cached when the command came.
 void Controller::House::clear_on() {
   constexpr std::size_t kRows = 8192;
-  clearing = !ground.store.cache.clear(kRows);
+  clearing = !ground.store.cache.clear(kRows) || ground.requests.is_behind();
   parts.claims.serve_everyone();
 }
 
@@ -259,7 +266,7 @@ std::string Controller::House::validate() const {
     staged += static_cast<std::size_t>(request.layers.staging.count());
     references += request.table.size();
   }
-  references += ground.engine_caches.parked();
+  references += ground.engine_caches.parked() + ground.memory.blocks_behind();
   if (references != store.blocks.references()) return "a block is nobody's";
   for (const Tier tier : {Tier::kHbm, Tier::kDram}) {
     const std::size_t known =

@@ -41,6 +41,8 @@ class Controller {
 
   [[nodiscard]] ControllerStatus status(TimePoint now) const;
   [[nodiscard]] const Tuning& tuning() const;
+  /// An event left work to the next ones: with a Tick it goes on at once.
+  [[nodiscard]] bool is_behind() const;
   /// The whole node is out of service.
   [[nodiscard]] bool drains() const;
   /// Blocks that the files of a class have, for the next daemon.

@@ -303,7 +303,7 @@ std::optional<std::vector<SlotId>> EngineCaches::take(const Command& command,
                               count + kMostAtOnce);
   }
   if (grant.code == ErrorCode::kOk) return std::move(grant.slots);
-  if (grant.code == ErrorCode::kWouldBlock || !gone_.empty()) {
+  if (grant.code == ErrorCode::kWouldBlock || !gone_.empty() || requests_.is_behind()) {
     context_.refuse(command, ErrorCode::kWouldBlock,
                     "DRAM is being made ready for the domain: store again");
   } else {

@@ -43,7 +43,7 @@ struct Ground {
         engine_caches(context, store, requests, classes, region_copies, disk),
         keeping(context, store, classes),
         prefixes(context, store, requests, knowledge, disk),
-        memory(store, requests, lateness, prefixes),
+        memory(store, requests, lateness, prefixes, context.config.max_given_up),
         drains(context, requests, memory) {}
 
   Context context;

@@ -162,6 +162,7 @@ Prefixes::Usable Prefixes::usable(const Request& request, std::uint32_t known) c
   for (; found.blocks < known; ++found.blocks) {
     const store::RowId id = row(request, found.blocks);
     if (makes_way(request, found.blocks)) break;
+    if (store::is_doomed(store_.blocks.row(id), &request.table)) break;
     if (store_.blocks.complete(id, Tier::kHbm)) {
       if (found.what == Found::kInDram) continue;
       found.what = Found::kInHbm;

@@ -98,7 +98,8 @@ bool Regions::grant(const PendingRegion& pending) {
     const ErrorCode code = slabs.error().code;
     // At its own maximum a domain's requests make way for its region as they do in a full tier.
     const bool full = code == ErrorCode::kOutOfMemory || code == ErrorCode::kQuotaExceeded;
-    const bool waits = code == ErrorCode::kWouldBlock || (full && make_way(pending));
+    const bool waits =
+        code == ErrorCode::kWouldBlock || (full && make_way(pending)) || requests_.is_behind();
     store_.tiers.scrub_slabs();
     if (!waits) session.leases.refused = RefusedRegion{context_.now, pending.bytes};
     if (!waits) context_.emit(Reply{pending.engine, pending.reply_to, std::move(slabs).error()});

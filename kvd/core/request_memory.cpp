@@ -188,25 +188,85 @@ void RequestMemory::seal_full_blocks(Request& request) {
   prefixes_.name(request);
 }
 
+// Its named blocks, of which it may have thousands, go last, and wait where others went before.
 void RequestMemory::end(Request& request) {
   Session& session = requests_.session_of(request);
   abandon_moves(request);
   read_on(request);
-  const std::vector<store::RowId> rows = prefixes_.rows(request);
-  auto slots = rows.empty() ? store_.blocks.truncate(request.table, 0)
-                            : store_.cache.truncate(request.table, 0, session.life.dying);
+  const std::uint32_t named = request.content.named;
+  auto slots = store_.blocks.truncate(request.table, named);
   store::Hold streamed = hold_for(request);
   streamed.copies = request.layers.streams;
   streamed.hbm = request.layers.staging.take();
   streamed.dram = std::move(slots[1]);
   store_.tiers.hold(std::move(streamed));
-  const std::vector<SlotId> unwanted = prefixes_.vacate_parked(rows);
-  slots[0].insert(slots[0].end(), unwanted.begin(), unwanted.end());
   release_slots(request, std::move(slots[0]));
+  store::Hold hold = hold_for(request);
+  hold.dirty = session.life.dying;
+  request.table.set_doomed(session.life.dying);
   session.plan.ended_since_pause = true;
   requests_.progressed(session.id, session.info.domain);
   lateness_.ended(request);
-  requests_.end(request);
+  Requests::Ended ended = requests_.end(request);
+  if (named == 0) return;
+  ended_.push_back({std::move(ended), std::move(hold)});
+  (void)give_up_ended();
+}
+
+bool RequestMemory::go_on() {
+  const bool any = give_up_ended();
+  left_to_give_up_ = most_given_up_;
+  return any;
+}
+
+bool RequestMemory::give_up_ended() {
+  bool any = false;
+  while (left_to_give_up_ > 0 && !ended_.empty()) {
+    const Request& request = ended_.front().request.mapped();
+    const std::uint32_t named = request.content.named, groups = request.table.groups();
+    const std::uint32_t now = std::clamp(left_to_give_up_ / groups, 1u, named);
+    left_to_give_up_ -= std::min(left_to_give_up_, now * groups);
+    give_up(ended_.front(), named - now);
+    if (now == named) ended_.pop_front();
+    any = true;
+  }
+  requests_.set_behind(!ended_.empty());
+  return any;
+}
+
+// What its engine could write when it went, and nobody else finds, is zeroed.
+void RequestMemory::give_up(Ended& ended, std::uint32_t kept) {
+  Request& request = ended.request.mapped();
+  std::vector<store::RowId> left = prefixes_.rows(request);
+  left.erase(left.begin(), left.begin() + kept);
+  request.content.named = kept;
+  auto slots = store_.cache.truncate(request.table, kept, request.table.doomed());
+  const std::vector<SlotId> unwanted = prefixes_.vacate_parked(left);
+  slots[0].insert(slots[0].end(), unwanted.begin(), unwanted.end());
+  store::Hold hold = ended.hold;
+  hold.dirty = hold.dirty || !requests_.sessions().contains(hold.engine);
+  hold.hbm = std::move(slots[0]);
+  hold.dram = std::move(slots[1]);
+  store_.tiers.hold(std::move(hold));
+}
+
+std::size_t RequestMemory::blocks_behind() const {
+  std::size_t sum = 0;
+  for (const Ended& ended : ended_) sum += ended.request.mapped().table.size();
+  return sum;
+}
+
+Bytes RequestMemory::hbm_behind(EngineId engine) const {
+  Bytes sum;
+  for (const Ended& ended : ended_) {
+    const store::BlockTable& table = ended.request.mapped().table;
+    if (ended.hold.engine != engine || !table.doomed()) continue;
+    for (std::uint32_t i = 0; i < table.size(); ++i) {
+      const bool alone = !store_.blocks.shared(table, i);
+      if (alone && store_.blocks.has(table, i, Tier::kHbm)) sum += ended.hold.slot_bytes;
+    }
+  }
+  return sum;
 }
 
 }  // namespace kvd::core

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "ipc/vocabulary/ids.hpp"
@@ -21,8 +22,15 @@ namespace kvd::core {
 /// Owner: control thread. Cost: O(blocks) of the request, as said per call less.
 class RequestMemory {
  public:
-  RequestMemory(store::Store& store, Requests& requests, Lateness& lateness, Prefixes& prefixes)
-      : store_(store), requests_(requests), lateness_(lateness), prefixes_(prefixes) {}
+  /// `most_given_up`: as Config::max_given_up.
+  RequestMemory(store::Store& store, Requests& requests, Lateness& lateness, Prefixes& prefixes,
+                std::uint32_t most_given_up)
+      : store_(store),
+        requests_(requests),
+        lateness_(lateness),
+        prefixes_(prefixes),
+        most_given_up_(most_given_up),
+        left_to_give_up_(most_given_up) {}
 
   /// Visits the HBM slots of its blocks and its staging.
   template <class F>
@@ -59,20 +67,38 @@ class RequestMemory {
   void release_unwritten(Session& session, Request& request);
   /// Seals what its reported tokens have filled. Safety rule 5: before it is published again.
   void seal_full_blocks(Request& request);
-  /// Its end, whatever is under way: all it holds is given up, and it is forgotten.
+  /// Its end, whatever is under way: it is forgotten, and all it holds is given up. Named blocks
+  /// beyond what one event gives up remain taken until go_on().
   void end(Request& request);
+  /// At the end of each event: gives up what ended requests still have, up to the event's bound.
+  /// False: there was nothing.
+  bool go_on();
+  /// Blocks that ended requests still have.
+  [[nodiscard]] std::size_t blocks_behind() const;
+  /// HBM that ended requests of the engine, which died, still have alone.
+  [[nodiscard]] Bytes hbm_behind(EngineId engine) const;
 
  private:
+  /// Blocks that others may find, of a request that is no more.
+  struct Ended {
+    Requests::Ended request;
+    store::Hold hold;  ///< in which its slots go; dirty: its engine was dying
+  };
   [[nodiscard]] store::Hold hold_for(const Request& request) const;
   void abandon(Request& request, Ticket transfer);
   /// All that are under way.
   void abandon_moves(Request& request);
   void read_on(const Request& request);
+  bool give_up_ended();
+  void give_up(Ended& ended, std::uint32_t kept);
 
   store::Store& store_;
   Requests& requests_;
   Lateness& lateness_;
   Prefixes& prefixes_;
+  std::uint32_t most_given_up_;
+  std::uint32_t left_to_give_up_;  ///< by the event in hand
+  std::deque<Ended> ended_;
 };
 
 }  // namespace kvd::core

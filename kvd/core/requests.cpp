@@ -123,12 +123,15 @@ Request& Requests::add(Request request) {
   return added;
 }
 
-void Requests::end(const Request& request) {
+Requests::Ended Requests::end(const Request& request) {
   const auto found = requests_.find(RequestKey(request.key));
   kept_.add(found->second.session->info.domain, -bytes_of(found->second).value);
   delist(found->second);
   if (found->second.times.watched) watched_.erase(&found->second);
-  requests_.erase(found);
+  Ended ended = requests_.extract(found);
+  ended.mapped().content.chain = {};
+  ended.mapped().session = nullptr;
+  return ended;
 }
 
 // One that stands before where it belongs moves once it is looked at: so most tokens cost nothing.

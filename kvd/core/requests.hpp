@@ -58,8 +58,12 @@ class Requests {
   void each_inside_on(Share share, F visit);
 
   Request& add(Request request);
-  /// Forgets it. Precondition: it holds nothing.
-  void end(const Request& request);
+  using Ended = std::map<RequestKey, Request>::node_type;
+  /// Forgets it, and hands it over: its table stays where it is.
+  Ended end(const Request& request);
+  /// Some that have ended still have memory: it comes back by itself, within a few events.
+  [[nodiscard]] bool is_behind() const { return behind_; }
+  void set_behind(bool behind) { behind_ = behind; }
   /// After its state or claim has changed.
   void requeue(Request& request);
   void make_claim(Request& request);
@@ -100,6 +104,7 @@ class Requests {
   FairShares<DomainId> kept_;  ///< in bytes
   std::uint64_t last_claim_ = 0;
   std::uint64_t last_progress_ = 0;
+  bool behind_ = false;
 };
 
 template <class F>

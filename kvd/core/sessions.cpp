@@ -123,7 +123,8 @@ void Sessions::on_dead(EngineId engine) {
     Gone gone{engine,
               session.info.name,
               session.life.dying_since,
-              regions_.region_bytes(session) + held_hbm(store_.tiers, engine),
+              regions_.region_bytes(session) + held_hbm(store_.tiers, engine) +
+                  memory_.hbm_behind(engine),
               {},
               context_.orders.last_ticket()};
     for (const auto& [id, region] : session.leases.regions) gone.regions.push_back(id);
@@ -141,6 +142,7 @@ void Sessions::on_dead(EngineId engine) {
 void Sessions::tell_returned() {
   std::erase_if(gone_, [&](Gone& gone) {
     const bool touched = held_hbm(store_.tiers, gone.engine) > Bytes(0) ||
+                         memory_.hbm_behind(gone.engine) > Bytes(0) ||
                          std::any_of(gone.regions.begin(), gone.regions.end(),
                                      [&](RegionId region) { return region_copies_.touch(region); });
     if (touched) return false;

@@ -48,7 +48,10 @@ Status ControlLoop::serve(const std::atomic<bool>& stopping) {
     KVD_TRY(parts.device->health());
     const bool rings = parts.rings.take_turn();
     const bool more = (parts.commands.waiting() && parts.commands.take_turn()) || rings;
-    const bool awake = more || !parts.copies.fall_asleep();
+    // What a large end left to do must not wait for the timer: memory comes back by it.
+    const bool behind = parts.events.is_behind();
+    if (behind) parts.events.feed(core::Tick{});
+    const bool awake = more || behind || !parts.copies.fall_asleep();
     const auto patience = awake ? std::chrono::milliseconds(0) : kSleep;
     for (const Poller::Ready& ready : parts.poller.wait(patience)) dispatch(ready);
   }
@@ -122,6 +125,7 @@ void ControlLoop::end_after_loss(const Error& error) {
 
 void ControlLoop::end_sessions() {
   parts_->ends.end_all();
+  while (parts_->events.is_behind()) parts_->events.feed(core::Tick{});
   run_tasks();
   parts_->server.reset();
 }

@@ -41,6 +41,7 @@ class EventFeed {
     return controller_->excess(tier);
   }
   [[nodiscard]] const core::Tuning& tuning() const { return controller_->tuning(); }
+  [[nodiscard]] bool is_behind() const { return controller_->is_behind(); }
   [[nodiscard]] bool drains() const { return controller_->drains(); }
 
  private:

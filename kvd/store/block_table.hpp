@@ -66,6 +66,9 @@ class BlockTable {
   /// Its request is in DRAM alone: for it no block needs to be in HBM.
   [[nodiscard]] bool parked() const { return parked_; }
   void set_parked(bool parked) { parked_ = parked; }
+  /// Its engine is dying: what no other table names leaves HBM, and nobody begins with it.
+  [[nodiscard]] bool doomed() const { return doomed_; }
+  void set_doomed(bool doomed) { doomed_ = doomed; }
   /// Grows with every change of what a reader of the table can learn of its blocks.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
   /// Grows whenever a block gets, leaves or changes its slot in the tier.
@@ -129,6 +132,7 @@ class BlockTable {
   std::uint32_t keyed_ = 0;             ///< no block from this place on has a key
   std::uint32_t groups_ = 0;
   bool parked_ = false;
+  bool doomed_ = false;
   std::array<std::int64_t, kTiers> in_{};
   std::int64_t arriving_ = 0;
   std::int64_t doubled_ = 0;

@@ -247,6 +247,12 @@ void place(Blocks& blocks, RowId id, Tier tier, const std::vector<SlotId>& slots
   return std::any_of(owners.begin(), owners.end(),
                      [&](const BlockTable* owner) { return owner != &table && !owner->parked(); });
 }
+/// Doomed tables name the row, and none besides but the asker's.
+[[nodiscard]] inline bool is_doomed(const Row& row, const BlockTable* asker = nullptr) {
+  return row.owners.size() > (asker == nullptr ? 0 : 1) &&
+         std::all_of(row.owners.begin(), row.owners.end(),
+                     [&](const BlockTable* owner) { return owner == asker || owner->doomed(); });
+}
 /// A row that parked tables alone name leaves HBM, where DRAM has it whole. Returns its slots;
 /// none: it stays.
 [[nodiscard]] std::vector<SlotId> vacate_parked(Blocks& blocks, RowId id);

@@ -296,7 +296,7 @@ RowCopy Cache::begin_copy(RowId row, std::vector<SlotId> to) {
 std::vector<SlotId> Cache::end_copy(const RowCopy& copy, bool ok) {
   follow();
   Shelf& shelf = this->shelf(copy.domain);
-  bool used = ok && shelf.rows.find(copy.entry) == copy.row;
+  bool used = ok && shelf.rows.find(copy.entry) == copy.row && !is_doomed(blocks_.row(copy.row));
   for (std::size_t group = 0; used && group < copy.from.size(); ++group) {
     const Block& block = blocks_.block(blocks_.row(copy.row).blocks[group]);
     used = block.at[number(Tier::kHbm)] == copy.from[group] && block.at[number(Tier::kDram)].none();

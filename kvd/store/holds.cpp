@@ -97,7 +97,7 @@ Hold Holds::take_out_read(Hold& hold) const {
 
 void Holds::add(Hold hold) {
   const auto engine = engines_.find(hold.engine);
-  hold.dirty = engine != engines_.end() && engine->second.dying;
+  hold.dirty = hold.dirty || (engine != engines_.end() && engine->second.dying);
   if (Hold read = take_out_read(hold); !read.hbm.empty() || !read.dram.empty()) {
     drain(hbm_, read.hbm);
     drain(dram_, read.dram);

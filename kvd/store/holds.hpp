@@ -25,7 +25,7 @@ struct Hold {
   Bytes slot_bytes;
   std::vector<SlotId> hbm{};
   std::vector<SlotId> dram{};  ///< no engine maps DRAM: only copies touch these
-  bool dirty = false;          ///< kept by Holds: the engine died
+  bool dirty = false;          ///< the engine died; Holds finds out for one that it knows
 };
 
 /// HBM slots of one device, in state quarantined, that nothing touches any more: to be zeroed

@@ -130,6 +130,11 @@ void Tiers::free(Tier tier, std::vector<SlotId> slots) {
   holds_.add(std::move(given_up));
 }
 
+void Tiers::hold(Hold hold) {
+  holds_.add(std::move(hold));
+  scrub_slots();
+}
+
 std::vector<SlotId> adopt(Tiers& tiers, Tier tier, SlabIndex slab, const Taker& owner) {
   return pool::adopt(tiers.with(tier, slab), slab, owner.model_class, owner.domain);
 }

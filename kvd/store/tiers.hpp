@@ -86,7 +86,7 @@ class Tiers {
   void open(Tier tier, pool::Slots slots);
   /// Frees what nothing touches; anything else goes by `hold`. What is being moved waits for that.
   void free(Tier tier, std::vector<SlotId> slots);
-  void hold(Hold hold) { holds_.add(std::move(hold)); }
+  void hold(Hold hold);
   /// As Holds::copy_reads.
   void copy_reads(Ticket copy, Tier tier, const std::vector<SlotId>& slots) {
     holds_.copy_reads(copy, tier, slots);

@@ -33,10 +33,8 @@ double floor_ms() {
 /// How many floors each may hold the thread. One takes 7 to 10 ms where 10 ms are the limit.
 double most_floors(const std::string& name) {
   constexpr double kMost = 1.5;
-  // One event gives up all rows of a thousand prompts, or lists all requests. This list only
-  // shrinks.
-  const std::map<std::string, double> longer = {
-      {"dying with named", 6}, {"step that ends all", 8}, {"snapshot", 2}};
+  // All requests are listed. This list only shrinks.
+  const std::map<std::string, double> longer = {{"snapshot", 2}};
   const auto found = longer.find(name);
   return found == longer.end() ? kMost : found->second;
 }

@@ -250,7 +250,10 @@ class World {
   void finish_copies(std::size_t count = SIZE_MAX) {
     finish_streams();
     finish_renewals();
-    if (count == SIZE_MAX) finish_kept();
+    if (count == SIZE_MAX) {
+      finish_kept();
+      catch_up();
+    }
     finish_disk(count);
     for (std::size_t ended = 0; count-- > 0 && !copies.empty(); ++ended) {
       ASSERT_LT(ended, 10'000u) << "the end of each copy begins another one";
@@ -346,6 +349,11 @@ class World {
   void bury(EngineId id) {
     feed(Dead{id});
     engines.erase(id);
+  }
+
+  /// Until no event has left work to the next ones.
+  void catch_up() {
+    while (controller->is_behind()) feed(Tick{});
   }
 
   void feed(const Event& event) {

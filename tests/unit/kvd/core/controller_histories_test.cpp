@@ -67,6 +67,7 @@ constexpr Bytes kDiskParts(6);
 Controller::Config config_of(std::uint64_t seed, std::uint32_t devices, bool keep) {
   Controller::Config config = small_pool(4, seed % 5 == 0 ? 5 : 16, devices);
   config.keep = {keep, keep};
+  if (seed % 3 == 2) config.max_given_up = 1 + static_cast<std::uint32_t>(seed % 4);
   const auto choose = [&](planner::Decision decision, std::uint64_t n) {
     const auto names = planner::policy_names(decision);
     return std::string(names[n % names.size()]);

@@ -132,6 +132,83 @@ TEST_F(CacheCopiesTest, ADyingEnginesBlocksAreNotKeptByACopy) {
   sessions.on_dead(dies.id);
 }
 
+Config gives_up_one_row_an_event() {
+  Config config = small_config();
+  config.max_given_up = 1;
+  return config;
+}
+
+class SlowEndsTest : public CacheCopiesTest {
+ protected:
+  SlowEndsTest() : CacheCopiesTest(gives_up_one_row_an_event()) {}
+  void catch_up() {
+    while (ground.requests.is_behind()) (void)ground.memory.go_on();
+  }
+};
+
+TEST_F(SlowEndsTest, ADyingEnginesBlocksAreNotKeptByACopyThatEndsBeforeTheyAreGivenUp) {
+  Session& session = attach();
+  ground.memory.end(computed(session, 8, 7));
+  catch_up();
+  const std::vector<CopySlots> begun = ordered();
+  ASSERT_EQ(begun.size(), 2u);
+  Session& dies = attach();
+  Request& second = asked(dies, 9, 7);
+  ASSERT_EQ(ground.prefixes.find(second), Found::kInHbm);
+  begin(second);
+  sessions.on_dying(dies.id, false);
+  ASSERT_TRUE(ground.requests.is_behind());
+  finish(begun);
+  catch_up();
+  EXPECT_EQ(cached(Tier::kDram), Bytes(0)) << "it may have written there";
+  sessions.on_dead(dies.id);
+}
+
+constexpr Bytes kLargeSlab = kSlot * 2048;
+
+Config one_large_slab_of_dram() {
+  Config config = small_config(4, 1);
+  config.dram.slab_bytes = kLargeSlab;
+  config.hbm[0].slab_bytes = kLargeSlab;
+  return config;
+}
+
+class LargeSlabTest : public CacheCopiesTest {
+ protected:
+  LargeSlabTest() : CacheCopiesTest(one_large_slab_of_dram()) {}
+  Session& maps_one_slab(ClassId model_class, Bytes slot) {
+    Session& session = attach(kA, 2, false);
+    EXPECT_TRUE(ground.store.tiers.add_class(model_class, slot).ok());
+    session.class_id = model_class;
+    session.shape.bytes_per_token_per_layer = Bytes(slot.value / kBlockTokens);
+    Request& first = submit(session, 4, 4);
+    EXPECT_EQ(ground.memory.grow(first, Tokens(4)), ErrorCode::kWouldBlock);
+    for (const SendSlab& sent : emitted<SendSlab>()) {
+      (void)ground.store.tiers.mappings().mapped(sent.engine, sent.slab);
+    }
+    ground.memory.end(first);
+    return session;
+  }
+};
+
+// 1,024 rows, in a slab of another class than the two rows that want to come.
+TEST_F(LargeSlabTest, ASlabOfAnotherClassIsEmptiedEventByEvent) {
+  Session& other = maps_one_slab(kOtherClass, kOtherSlot);
+  Request& held = computed(other, 8, 7);
+  Session& session = maps_one_slab(kClass, kSlot);
+  for (std::uint8_t text = 1; text <= 4; ++text) leave_in_dram(session, 1024, text);
+  ASSERT_EQ(cached(Tier::kDram), kLargeSlab);
+  Request& reader = asked(other, 9, 7);
+  ASSERT_EQ(ground.prefixes.find(reader), Found::kInHbm);
+  begin(reader);
+  ground.memory.end(held);
+  ground.memory.end(reader);
+  EXPECT_TRUE(ordered().empty());
+  EXPECT_EQ(cached(Tier::kDram), kSlot * 1024);
+  EXPECT_EQ(ordered().size(), 2u);
+  EXPECT_EQ(cached(Tier::kDram), Bytes(0));
+}
+
 class SmallDramTest : public CacheCopiesTest {
  protected:
   SmallDramTest() : CacheCopiesTest(small_config(4, 2)) {}
