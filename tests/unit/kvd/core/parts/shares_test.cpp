@@ -1,4 +1,4 @@
-// Who may have how much of memory that several domains want.
+// Memory that several domains want: how much of it each may have.
 #include "kvd/core/shares.hpp"
 
 #include "tests/unit/kvd/core/parts/parts_fixture.hpp"
