@@ -84,6 +84,9 @@ NAMES = (
          "extra_retained_tokens"),
     Name("vllm.transformers_utils.repo_utils", "try_get_local_file", ("model", "file_name", "revision")),
     Name("vllm.multimodal.hasher", "MultiModalHasher.hash_kwargs", None, "hexdigest()"),
+    *_of("vllm.multimodal.inputs", "MultiModalFeatureSpec", "data", "identifier", "mm_position"),
+    *_of("vllm.multimodal.inputs", "MultiModalFieldElem", "data"),
+    Name("vllm.multimodal.cache.shm", "_get_shm_handle", ("mm_item",), '"address" not in mm_item'),
     Name(_INTERFACE, "FullAttentionSpec"),
     Name(_INTERFACE, "MLAAttentionSpec"),
     # Not public: the one allocation, and who runs it in the context.

@@ -279,6 +279,16 @@ def adapter_of(adapter: Any) -> bytes:
     return found.digest()
 
 
+def tensors_of(item: Any) -> bytes:
+    """32 bytes that stand for what a processor made of an image, sound or video: all that the model is
+    given of it, whoever called it what and whichever code made it. Raises NoIdentity."""
+    if item is None or "address" in item:
+        raise NoIdentity("its tensors are elsewhere")
+    found = hashlib.sha256()
+    _add(found, {key: each.data for key, each in item.items()})
+    return found.digest()
+
+
 def _add(found: Any, value: Any) -> None:
     if isinstance(value, torch.Tensor):
         found.update(f"{value.dtype} {tuple(value.shape)}\n".encode())
@@ -294,4 +304,4 @@ def _add(found: Any, value: Any) -> None:
     elif value is None or isinstance(value, (bool, int, float, str)):
         found.update(f"{value!r}\n".encode())
     else:
-        raise NoIdentity(f"an adapter has a {type(value).__name__}, which cannot be told by its content")
+        raise NoIdentity(f"a {type(value).__name__} cannot be told by its content")

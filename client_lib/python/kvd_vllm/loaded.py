@@ -129,10 +129,14 @@ def weights_in(runner: Any, first: str) -> Weights:
 
 class Adapters:
     """The LoRA adapters of a worker. `find`: what is there under an id, or what loading it gives where
-    that is asked for; None: nothing."""
+    that is asked for; None: nothing. `present`: the ids of those that are there."""
 
-    def __init__(self, find: Callable[[LoRARequest, bool], Any]) -> None:
+    def __init__(
+        self, find: Callable[[LoRARequest, bool], Any], present: Callable[[], Iterable[int]]
+    ) -> None:
         self._find = find
+        self._present = present
+        self._seen: dict[int, dict[AdapterKey, LoRARequest]] = {}  # by id
         self._known: dict[AdapterKey, Adapter] = {}
         self._objects: dict[AdapterKey, weakref.ref[Any]] = {}
         self._loads = 0
@@ -146,12 +150,24 @@ class Adapters:
         before = self._objects.get(key)
         if before is None or before() is not found:
             self._objects[key] = weakref.ref(found)
+            self._seen.setdefault(lora.lora_int_id, {})[key] = lora
             content = _content_of(found, lora)
             known = self._known.get(key)
             if known is None or known.content != content:
                 self._loads += 1
                 self._known[key] = Adapter(self._loads, content)
         return self._known[key]
+
+    def look_again(self) -> dict[AdapterKey, Adapter]:
+        """Those that are another than before. After each step: what it has computed with may be another
+        one again before the next look, with the content of the one before."""
+        changed: dict[AdapterKey, Adapter] = {}
+        for number in self._present():
+            for key, lora in self._seen.get(number, {}).items():
+                before, found = self._known[key], self.look(lora)
+                if found is not None and found != before:
+                    changed[key] = found
+        return changed
 
 
 def _content_of(adapter: Any, lora: LoRARequest) -> bytes:
@@ -180,7 +196,11 @@ def adapters_in(runner: Any) -> Adapters:
             logger.warning("kvd: the adapter %s cannot be told: %s", lora.lora_name, fault)
             return None
 
-    return Adapters(find)
+    def present() -> Iterable[int]:
+        manager = getattr(runner, "lora_manager", None)
+        return manager.list_adapters() if manager is not None else ()
+
+    return Adapters(find, present)
 
 
 class Loaded:
@@ -217,6 +237,7 @@ class Loaded:
 
     def step_ends(self) -> None:
         self._weights.step_ends()
+        self._changed.update(self._adapters.look_again())
 
     def is_right(self, copy: Copy) -> bool:
         """Whether the names of its blocks stand for what this worker computes."""

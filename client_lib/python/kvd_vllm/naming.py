@@ -2,17 +2,21 @@
 with beyond the weights that its cache is named by.
 
 vLLM's hash has the name and the path of a LoRA adapter, which say nothing of its content: here the
-content takes their place. A name is good for a request while the worker has what it stands for.
+content takes their place. A name is good for a request while the worker has what it stands for. What
+vLLM calls an image may be what a client calls it, so what the model is given of it counts, too.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
+from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvd_vllm.groups import Place
+from kvd_vllm.identity import UNEXPECTED, NoIdentity, tensors_of
 from kvd_vllm.layout import digest_of
 from kvd_vllm.memory import logger
 from kvd_vllm.transfers import Adapter, AdapterKey, Copy, Ends, Transfers, key_of
@@ -24,6 +28,17 @@ if TYPE_CHECKING:
 # What vLLM calls an image or another thing that is no text, where it has hashed its content; an adapter's
 # name may stand before that.
 _HASHED = re.compile(r"(.*:)?([0-9a-f]{64}|[0-9a-f]{128})", re.DOTALL)
+# Names of images that are remembered: far more than vLLM keeps anything of.
+_MOST_IMAGES = 65536
+
+
+class _Images(NamedTuple):
+    """All in a request that is no text."""
+
+    count: int
+    offsets: list[int]  # in tokens, ascending
+    # By how many of them a block reaches: what stands for these; None: they are not told by content.
+    contents: list[bytes] | None
 
 
 class _WithoutAdapter:
@@ -51,8 +66,11 @@ class _WithoutAdapter:
 class Names:
     """`patience_s`: for how long a request waits until the worker has said what its adapter is."""
 
-    def __init__(self, groups: int, clock: Callable[[], float], patience_s: float) -> None:
+    def __init__(
+        self, groups: int, block_tokens: int, clock: Callable[[], float], patience_s: float
+    ) -> None:
         self._groups = groups
+        self._block_tokens = block_tokens
         self._clock = clock
         self._patience_s = patience_s
         self._cleared = b""  # another one each time that what was computed is not to be found again
@@ -70,6 +88,9 @@ class Names:
         # The adapter as it was when the request was first looked up; None: its blocks are no one kind.
         self._pins: dict[str, Adapter | None] = {}
         self._views: dict[str, _WithoutAdapter] = {}
+        self._images: dict[str, _Images] = {}
+        # By what vLLM calls it; None: two had the name, and vLLM may compute with either.
+        self._known_images: OrderedDict[str, bytes | None] = OrderedDict()
 
     def add(self, request: Request) -> None:
         if request.lora_request is not None:
@@ -81,12 +102,13 @@ class Names:
         self._loras.pop(name, None)
         self._pins.pop(name, None)
         self._views.pop(name, None)
+        self._images.pop(name, None)
 
     def may_share(self, request: Request, local: int) -> bool | None:
         """Whether blocks of the request are found and stored under names that others know; None: not
         known yet. `local`: tokens that vLLM's own prefix cache has of it."""
-        if not all(_HASHED.fullmatch(each.identifier) for each in request.mm_features):
-            return False  # a number of this process, or a name that the client made up
+        if request.mm_features and self._images_in(request).contents is None:
+            return False
         if self._is_pure is None:
             self._waits_since = self._waits_since or self._clock()
             return self._not_yet(self._waits_since)
@@ -118,7 +140,48 @@ class Names:
             salt += pin.content if pin is not None else uuid.uuid4().bytes
         salts = [salt + bytes([at] if at else []) for at in range(self._groups)]
         hashes = self._hashes(request)
-        return [digest_of(salts[group] + hashes[at]) for group, at in places]
+        if not request.mm_features:
+            return [digest_of(salts[group] + hashes[at]) for group, at in places]
+        images = self._images_in(request)
+        return [
+            digest_of(salts[group] + self._reached(images, at) + hashes[at]) for group, at in places
+        ]
+
+    def _reached(self, images: _Images, block: int) -> bytes:
+        if images.contents is None:
+            return uuid.uuid4().bytes
+        return images.contents[bisect_left(images.offsets, (block + 1) * self._block_tokens)]
+
+    def _images_in(self, request: Request) -> _Images:
+        known = self._images.get(request.request_id)
+        count = len(request.mm_features)
+        if known is None or known.count != count:
+            known = _Images(count, [each.mm_position.offset for each in request.mm_features],
+                            self._contents_in(request))  # fmt: skip
+            self._images[request.request_id] = known
+        return known
+
+    def _contents_in(self, request: Request) -> list[bytes] | None:
+        contents = [b""]
+        for each in request.mm_features:
+            # Else it is a number of this process, or a name that the client made up.
+            content = self._content_of(each) if _HASHED.fullmatch(each.identifier) else None
+            if content is None:
+                return None
+            contents.append(digest_of(contents[-1] + content))
+        return contents
+
+    def _content_of(self, image: Any) -> bytes | None:
+        """None: that cannot be told, or vLLM may have another one of the name."""
+        try:
+            content: bytes | None = tensors_of(image.data)
+        except (NoIdentity, *UNEXPECTED):
+            return None
+        known = self._known_images.pop(image.identifier, content)
+        self._known_images[image.identifier] = content if known == content else None
+        if len(self._known_images) > _MOST_IMAGES:
+            self._known_images.popitem(last=False)
+        return self._known_images[image.identifier]
 
     def mark(self, copy: Copy, request: Request) -> None:
         """A copy under these names."""

@@ -116,7 +116,7 @@ class Planner:
         self._patience_s = patience_s
         self._pool: BlockPool | None = None
         self._engine = uuid.uuid4().bytes
-        self.names = Names(len(windows), clock, patience_s)
+        self.names = Names(len(windows), block_tokens, clock, patience_s)
         self._cached: object = None  # vLLM's prefix cache; it is another one each time that it was emptied
         self._number = 0
         self._requests: dict[str, Request] = {}

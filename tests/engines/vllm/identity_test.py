@@ -207,7 +207,7 @@ class AdaptersByContent(unittest.TestCase):
 
     def test_a_load_of_other_content_is_another(self) -> None:
         loaded = {1: adapter()}
-        adapters = Adapters(lambda lora, _: loaded.get(lora.lora_int_id))
+        adapters = Adapters(lambda lora, _: loaded.get(lora.lora_int_id), lambda: loaded)
         first = adapters.look(Lora())
         loaded[1] = adapter()  # loaded again, with the same content
         self.assertEqual(adapters.look(Lora()), first)
@@ -223,7 +223,7 @@ class AdaptersByContent(unittest.TestCase):
     def test_one_that_cannot_be_told_is_like_no_other(self) -> None:
         strange = adapter()
         strange.loras["q"].other = object()
-        found = [Adapters(lambda *_: strange).look(Lora()) for _ in range(2)]
+        found = [Adapters(lambda *_: strange, lambda: []).look(Lora()) for _ in range(2)]
         assert found[0] and found[1]
         self.assertNotEqual(found[0].content, found[1].content)
 
@@ -244,7 +244,7 @@ class LivingEngine(unittest.TestCase):
         self.weights = Weights("A", lambda: self.content, self, self.clock)  # type: ignore[arg-type]
         self.loaded = {1: adapter()}
         self.on_disk: dict[int, Any] = {}
-        self.worker = Loaded("model", self.weights, Adapters(self.find))
+        self.worker = Loaded("model", self.weights, Adapters(self.find, lambda: self.loaded))
         first = self.step(0.0)
         assert first
         self.assertEqual((first.model, self.step(0.0)), ("model", None))
@@ -311,6 +311,22 @@ class LivingEngine(unittest.TestCase):
         self.assertFalse(self.worker.is_right(copy), "it is not loaded for that")
         self.assertEqual(self.loaded, {})
 
+    def test_one_that_was_another_for_a_step_is_not_what_it_was(self) -> None:
+        """What that step has computed is of neither content, though nobody copied anything in it."""
+        self.worker.step_begins("A", False, [Lora()])  # type: ignore[list-item]
+        ends = self.worker.add_to(None)
+        assert ends
+        (known,) = ends.adapters.values()
+        copy = Copy(1, Kind.STORE, "r", [], [], shared=True, lora=Lora(), adapter=known)  # type: ignore[arg-type]
+        self.loaded[1] = adapter(2.0)
+        self.step(0.0)
+        self.loaded[1] = adapter()
+        ends = self.step(0.0)
+        assert ends
+        (again,) = ends.adapters.values()
+        self.assertEqual((again.content, again.load == known.load), (known.content, False))
+        self.assertFalse(self.worker.is_right(copy))
+
     def test_adapters_of_many_who_wait_are_loaded_one_a_step(self) -> None:
         self.on_disk = {at: adapter(float(at)) for at in range(2, 6)}
         self.worker.step_begins("A", False, [Lora(at) for at in range(1, 6)])  # type: ignore[misc]
@@ -333,6 +349,12 @@ class Request(types.SimpleNamespace):
         self.block_hashes = hasher(self)
 
 
+def image(name: str, pixel: float = 0.0, offset: int = 0) -> Any:
+    some = types.SimpleNamespace
+    data = {"pixel_values": some(data=torch.full((3, 4), pixel)), "grid": some(data=[1, 2])}
+    return some(identifier=name, data=data, mm_position=some(offset=offset))
+
+
 def hasher(request: Any) -> list[bytes]:
     lora = request.lora_request
     extra = f"{lora.lora_name} {lora.lora_path}" if lora else ""
@@ -349,7 +371,7 @@ class NamesOfBlocks(unittest.TestCase):
 
     def names(self, **contents: bytes) -> Names:
         """Of an engine whose worker has adapters of these contents, by name."""
-        names = Names(1, self.clock, patience_s=10.0)
+        names = Names(1, 16, self.clock, patience_s=10.0)
         names.ask(Transfers(), True)
         names.hear(Ends(model="model", weights="A"))
         for at, (name, content) in enumerate(contents.items()):
@@ -371,8 +393,30 @@ class NamesOfBlocks(unittest.TestCase):
         for name, may in (("ab" * 32, True), ("some:" + "ab" * 64, True), ("ab" * 31, False),
                           ("renderer0-mm-1-image-0", False), ("cat", False)):  # fmt: skip
             request = Request("r")
-            request.mm_features = [types.SimpleNamespace(identifier=name)]
+            request.mm_features = [image(name)]
             self.assertEqual(self.names().may_share(request, 0), may, name)
+
+    def test_a_clients_name_that_looks_like_a_hash_is_none(self) -> None:
+        """Nor is what a hash is made of always content. So what the model is given counts, from the
+        block on in which that begins."""
+        names, found = [self.names() for _ in range(2)], []
+        for engine, pixel in zip(names, (1.0, 2.0), strict=True):
+            request = Request("r")
+            request.mm_features = [image("ab" * 32, pixel, offset=16)]
+            found.append(self.digests(engine, request))
+        self.assertEqual(found[0][0], found[1][0])
+        self.assertNotEqual(found[0][1], found[1][1])
+        other = Request("s")
+        other.mm_features = [image("ab" * 32, 3.0)]
+        self.assertFalse(names[0].may_share(other, 0), "vLLM may take the first one for it")
+        self.assertEqual(self.digests(self.names(), request), found[1])
+
+    def test_images_whose_tensors_are_elsewhere_are_not_shared(self) -> None:
+        for data in (None, {"address": types.SimpleNamespace(data=1)}, {"a": object()}):
+            request = Request("r")
+            request.mm_features = [image("ab" * 32)]
+            request.mm_features[0].data = data
+            self.assertFalse(self.names().may_share(request, 0))
 
     def test_two_adapters_of_one_name_are_both_remembered(self) -> None:
         names = self.names(some=b"1" * 32)
