@@ -1,17 +1,49 @@
 // A daemon that has no file descriptor left: it neither spins nor takes it out on an engine, and
 // goes on when one is free again. The daemon runs in this process, so the test takes its
 // descriptors away.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
 #include <future>
 
 #include "ipc/transport/unix_socket.hpp"
 #include "tests/support/daemon_thread.hpp"
 #include "tests/support/raw_engine.hpp"
+
+namespace {
+
+/// Watches of listening attach sockets that are refused next, as by a kernel without memory.
+std::atomic<int> watches_refused = 0;
+
+bool is_attach_listener(int fd) {
+  const auto option = [fd](int name) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    return ::getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : 0;
+  };
+  return option(SO_ACCEPTCONN) == 1 && option(SO_TYPE) == SOCK_SEQPACKET;
+}
+
+}  // namespace
+
+extern "C" int epoll_ctl(int epoll, int what, int fd, epoll_event* event) noexcept {
+  static const auto kernels =
+      reinterpret_cast<decltype(&epoll_ctl)>(::dlsym(RTLD_NEXT, "epoll_ctl"));
+  if (watches_refused > 0 && what == EPOLL_CTL_ADD && is_attach_listener(fd)) {
+    --watches_refused;
+    errno = ENOMEM;
+    return -1;
+  }
+  return kernels(epoll, what, fd, event);
+}
 
 namespace kvd::test {
 namespace {
@@ -136,6 +168,22 @@ TEST_F(WithoutDescriptors, ARegionWhoseSlabsCannotBeSentEndsAndTheSessionGoesOn)
   EXPECT_THAT(refused.error().message, HasSubstr("RLIMIT_NOFILE"));
   EXPECT_TRUE(daemon.wait_all_free());
   EXPECT_TRUE(engine->call(kTwoSlabs).ok()) << "the next one finds descriptors again";
+}
+
+TEST(Descriptors, AListenerThatCouldNotBeWatchedAnewIsTriedAgain) {
+  DaemonThread daemon;
+  watches_refused = 1;
+  std::filesystem::remove(daemon.endpoint());
+  ASSERT_TRUE(poll_until([] { return watches_refused == 0; })) << "kvd looks once a second";
+  EXPECT_TRUE(poll_until([&] {
+    wire::Hello hello;
+    const auto address = transport::unix_address(daemon.endpoint());
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0)
+      return false;
+    transport::AttachConnection engine(std::move(socket));
+    return engine.send(wire::seal(hello)).ok() && engine.receive(std::chrono::seconds(2)).ok();
+  }));
 }
 
 TEST(Descriptors, OneProcessDoesNotFillTheTableOfEndedSessions) {
