@@ -1,6 +1,7 @@
 #include "kvd/admin/link/snapshot.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <type_traits>
 
@@ -90,9 +91,9 @@ requires(!std::is_trivially_copyable_v<T>) void visit(A& a, std::array<T, N>& va
 /// Never as its bytes: those of an empty one are whatever was there, and tags are made of them.
 template <class A, class T>
 void visit(A& a, std::optional<T>& value) {
-  bool there = value.has_value();
+  std::uint8_t there = value ? 1 : 0;  // bytes that came may be no bool
   visit(a, there);
-  if (A::kReads && there) value.emplace();
+  if (A::kReads && there != 0) value.emplace();
   if (value) visit(a, *value);
 }
 
