@@ -31,8 +31,9 @@ _AHEAD_BLOCKS = 2
 # How long a step may wait for growth instead of preempting: until kvd has heard that it is wanted, and
 # once it has granted it.
 _UNHEARD_S, _GROWTH_S = 0.05, 0.5
-# A chunk that retires for longer is in the way of others: whoever runs in it is parked.
-_OVERDUE_S = 0.5
+# A chunk that retires for longer is in the way of others, whose first tokens may wait for it: whoever
+# runs in it is parked. A few steps, for answers that are about to end.
+_OVERDUE_S = 0.05
 # An engine without requests makes steps for so long at most to give its memory back. What the worker
 # was told of by then goes back without steps.
 _GIVE_BACK_S = 10.0

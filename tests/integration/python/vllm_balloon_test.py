@@ -277,7 +277,7 @@ class TheSchedulersSide(unittest.TestCase):
         self.hear(allowed=0)
         self.step(request("a", 4))
         self.assertFalse(self.balloon.is_in_the_way([1, 4]))
-        self.now += 0.6
+        self.now += 0.06
         self.assertTrue(self.balloon.is_in_the_way([1, 4]))
         self.assertFalse(self.balloon.is_in_the_way([1, 2]))
 
