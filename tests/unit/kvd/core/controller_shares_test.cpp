@@ -64,8 +64,8 @@ TEST(ControllerShares, WhoComesLaterHasItsPartOfWhatAnotherDomainFills) {
   two.run({two.first, two.second}, 100);
   const std::uint64_t before[] = {two.tokens(two.first), two.tokens(two.second)};
   two.run({two.first, two.second}, 300);
-  const double first = static_cast<double>(two.tokens(two.first) - before[0]);
-  const double second = static_cast<double>(two.tokens(two.second) - before[1]);
+  const auto first = static_cast<double>(two.tokens(two.first) - before[0]);
+  const auto second = static_cast<double>(two.tokens(two.second) - before[1]);
   EXPECT_GT(second, first * .7) << first;
   EXPECT_GT(first, second * .7) << second;
   EXPECT_EQ(two.world.errors, 0u);

@@ -51,7 +51,7 @@ TEST_F(SharesTest, AsMuchIsTakenAsIsWanted) {
 
 TEST_F(SharesTest, ARequestLargerThanAnEqualPartCountsForNothing) {
   fill(attach(kA), 8);
-  submit(attach(kB, 2, false), 16 * 5, 8);
+  submit(attach(kB, 2, false), 80, 8);
   EXPECT_FALSE(share_out());
 }
 
