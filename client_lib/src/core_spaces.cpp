@@ -46,6 +46,14 @@ Status leave(RegionMapping& space, std::span<const std::uint32_t> positions) {
   return {};
 }
 
+/// One that is not there any more went by a call whose answer was late.
+Status finish_part(Session& session, const RegionBook::Part& part, TimePoint deadline) {
+  const Status status = finish_region(session, part.daemon_id, deadline);
+  const bool went =
+      status.code() == ErrorCode::kUnavailable || status.code() == ErrorCode::kNotFound;
+  return went ? Status() : status;
+}
+
 }  // namespace
 
 Result<kvd_client::Region> Core::reserve_region(std::uint64_t bytes, Nanoseconds timeout) {
@@ -153,10 +161,13 @@ Status Core::shrink_region(std::uint64_t id, std::uint64_t part, Nanoseconds tim
   }
   KVD_ASSIGN_OR_RETURN(auto change, MappingHold::of_process().need_change());
   KVD_TRY(entry->mapping->memory->quiesce(until - clock_.now()));
-  KVD_TRY(leave(*entry->mapping, found->second.positions));
-  const RegionBook::Part gone = std::move(entry->parts->extract(found).mapped());
+  // Unmapped before where the daemon could not be told then.
+  const bool stands = entry->mapping->mapped[found->second.positions.front()];
+  if (stands) KVD_TRY(leave(*entry->mapping, found->second.positions));
   change.reset();
-  return hand_back(*entry, gone, until);
+  KVD_TRY(hand_back(*entry, found->second, until));
+  entry->parts->erase(found);
+  return {};
 }
 
 Status Core::hand_back(RegionBook::Entry& entry, const RegionBook::Part& part, TimePoint deadline) {
@@ -167,14 +178,13 @@ Status Core::hand_back(RegionBook::Entry& entry, const RegionBook::Part& part, T
     (void)session->call(wire::FinishCommand{orphaned_target(bytes)}, deadline);
     return {};
   }
-  const Status status = finish_region(*session, part.daemon_id, deadline);
-  return status.code() == ErrorCode::kUnavailable ? Status() : status;
+  return finish_part(*session, part, deadline);
 }
 
 Status Core::close_space(Session& session, const RegionBook::Entry& entry, TimePoint deadline) {
   for (const auto& [id, part] : *entry.parts) {
-    const Status status = finish_region(session, part.daemon_id, deadline);
-    if (!status.ok()) return status.code() == ErrorCode::kUnavailable ? Status() : status;
+    KVD_TRY(finish_part(session, part, deadline));
+    if (session.gone()) return {};
   }
   const auto closed = session.call(wire::FinishCommand{space_target(entry.daemon_id)}, deadline);
   const bool failed = !closed.ok() && closed.error().code != ErrorCode::kUnavailable;

@@ -177,6 +177,24 @@ TEST_F(ClientTest, TellsTheLongestGapsOfRequestsAndGoesOnWhereTheDaemonIsOlder) 
   EXPECT_EQ(client->set_gaps(gaps, kLong).code(), ErrorCode::kUnsupported);
 }
 
+// Or the daemon would count memory as the engine's for ever.
+TEST_F(ClientTest, APartThatTheDaemonDidNotHearOfIsHandedBackAgain) {
+  start_daemon();
+  auto client = open();
+  const auto region = client->reserve_region(4 * MiniDaemon::kSlabBytes.size(), kLong);
+  const std::vector<std::uint32_t> positions = {1, 2};
+  const auto part = client->grow_region(region->id, positions, kLong);
+  ASSERT_TRUE(part.ok()) << part.error().message;
+  daemon_->change([](auto& script) {
+    script.refuse_command = make_error(kvd::ErrorCode::kDeadlineExceeded, "busy");
+  });
+  EXPECT_EQ(client->shrink_region(region->id, *part, kLong).code(), ErrorCode::kDeadlineExceeded);
+  daemon_->change([](auto& script) { script.refuse_command.reset(); });
+  ASSERT_TRUE(client->shrink_region(region->id, *part, kLong).ok());
+  EXPECT_THAT(daemon_->seen().finished_regions, ElementsAre(1u));
+  EXPECT_EQ(client->shrink_region(region->id, *part, kLong).code(), ErrorCode::kNotFound);
+}
+
 TEST_F(ClientTest, SharesByGoalsAndByAgeWhereTheDaemonIsOlder) {
   start_daemon();
   auto client = open();
