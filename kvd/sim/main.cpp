@@ -100,6 +100,9 @@ void describe_machine(CLI::App& app, ScenarioOptions& o) {
       ->allow_extra_args(false)
       ->required();
   app.add_flag("--one-device", o.engines.one_device, "Engines take turns on one device");
+  app.add_flag("--engines-place", o.engines.place,
+               "Engines place their blocks themselves, as vLLM does, and ask kvd whom to serve: a "
+               "rotation or admission policy, unified, or stock (they ask nobody)");
   app.add_flag("--partition", o.engines.partition,
                "Engines get equal parts of HBM instead of sharing it");
   app.add_option(
@@ -257,6 +260,10 @@ void describe_grid(CLI::App& app, Arguments& a) {
                        "goals (g001, …), each of which is judged")
           ->check(CLI::IsMember({"machines", "goals"}))
           ->capture_default_str();
+  grid->add_flag(
+      "--engines-place", a.grid.engines_place,
+      "The same cells with engines that place their blocks themselves, as vLLM does, each "
+      "in its part of the memory");
   grid->add_option("--axes", a.grid.axes, "JSON file with other axes")->excludes(ground);
   grid->add_flag("--json", a.grid.json, "Print JSON instead of a list");
   grid->add_flag("--progress", a.progress, "Show progress though stderr is no terminal");

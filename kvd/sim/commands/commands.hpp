@@ -63,6 +63,7 @@ struct GridOptions {
   std::string policy = "unified";
   std::filesystem::path folder = "kvd-grid";  ///< keeps every result; a later call goes on there
   std::string ground = "machines";            ///< "goals": the cells of classes of goals
+  bool engines_place = false;                 ///< they place their blocks themselves
   std::filesystem::path axes;                 ///< JSON; empty: those that kvd-sim brings
   std::optional<std::size_t> cells;           ///< only the first ones
   std::vector<std::string> only;              ///< only those of these names; empty: all

@@ -33,6 +33,9 @@ constexpr const char* kOthers[] = {"fcfs",
                                    "layerkv+guards",
                                    "si_code+guards",
                                    "past_future+guards"};
+/// The same where engines place their blocks: their own rule first.
+constexpr const char* kPlacingOthers[] = {
+    "stock", "fcfs", "lvf", "past_future", "fcfs+guards", "lvf+guards", "past_future+guards"};
 constexpr std::uint64_t kTuning = 1, kKeptApart = 6;  // the first seed
 constexpr std::size_t kTuningSeeds = 5;
 
@@ -87,7 +90,14 @@ Result<grid::Plan> plan_of(const GridOptions& options) {
     plan.cells.resize(std::min(*options.cells, plan.cells.size()));
   }
   KVD_TRY(keep_only(options.only, plan.cells));
+  if (options.engines_place) {
+    plan.digest += "-engines-place";
+    for (grid::Cell& cell : plan.cells) cell.engines_place = true;
+  }
   plan.policies = options.against;
+  if (plan.policies.empty() && options.engines_place) {
+    plan.policies.assign(std::begin(kPlacingOthers), std::end(kPlacingOthers));
+  }
   if (plan.policies.empty()) plan.policies.assign(std::begin(kOthers), std::end(kOthers));
   for (const std::string& name : plan.policies) KVD_TRY(policy_named(name));
   if (std::find(plan.policies.begin(), plan.policies.end(), options.policy) ==

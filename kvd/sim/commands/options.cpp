@@ -173,6 +173,7 @@ Result<Setting> make_setting(const ScenarioOptions& options, const std::string& 
                              std::uint64_t seed) {
   KVD_TRY(check_options(options));
   Setting setting;
+  setting.engines_place = options.engines.place;
   KVD_ASSIGN_OR_RETURN(setting.policy, policy_named(policy));
   KVD_ASSIGN_OR_RETURN(setting.hbm, optional_size("--hbm", options.hbm));
   KVD_ASSIGN_OR_RETURN(setting.dram, optional_size("--dram", options.dram));

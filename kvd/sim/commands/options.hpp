@@ -24,6 +24,7 @@ namespace kvd::sim {
 /// How engines of one run live together, and whom they seat.
 struct EngineOptions {
   bool one_device = false;  ///< they take turns on it
+  bool place = false;       ///< they place their blocks themselves
   bool partition = false;   ///< they get equal parts of HBM instead of sharing it
   /// Sizes, one for each engine, in domains of their own; empty: one domain.
   std::vector<std::string> guarantees;

@@ -52,6 +52,8 @@ struct Cell {
   double hbm = 1;          ///< times the first profile's: below 1 memory is what is short
   double dram = 1;         ///< times HBM
   bool apart = false;      ///< Machine::apart
+  /// Engines place their blocks themselves (Setting::engines_place); of no axis.
+  bool engines_place = false;
 };
 
 /// What all requests have that no part takes; 0 to 1.

@@ -101,6 +101,7 @@ class Runs {
 Result<Setting> setting_of(const Cell& cell, double rate, const std::string& policy,
                            std::uint64_t seed) {
   Setting setting;
+  setting.engines_place = cell.engines_place;
   KVD_TRY(add_engines(cell, setting));
   const auto hbm = static_cast<double>(setting.engines.front().profile.hbm.value) * cell.hbm;
   setting.hbm = Bytes(std::llround(hbm));
@@ -111,6 +112,7 @@ Result<Setting> setting_of(const Cell& cell, double rate, const std::string& pol
   const auto goal = [](double seconds) { return whole(Seconds(seconds)); };
   setting.slo = {goal(cell.lengths.ttft_s), goal(cell.lengths.tbt_s), goal(cell.lengths.tbt_s)};
   setting.one_device = setting.engines.size() > 1;
+
   return setting;
 }
 

@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kAblations = {"request_wise", "pause_resume", "deposit"};
 
+constexpr std::string_view kStock = "stock";
+
 bool contains(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -70,6 +72,11 @@ Error unknown(std::string_view name) {
 
 Result<NamedPolicy> policy_without_guards(std::string_view name) {
   if (name == "unified") return unified();
+  if (name == kStock) {
+    NamedPolicy policy = with(kBesideRotation, name);
+    policy.stock = true;
+    return policy;
+  }
   if (contains(kAblations, name)) return ablation(name);
   const bool rotates = contains(planner::rotation_policy_names(), name);
   NamedPolicy policy = with(rotates ? kBesideRotation : kBesideOthers, name);
@@ -115,6 +122,7 @@ std::vector<std::string_view> policy_names() {
   add(planner::admission_policy_names());
   add(planner::load_policy_names());
   add(kAblations);
+  names.push_back(kStock);
   return names;
 }
 

@@ -16,6 +16,8 @@ struct NamedPolicy {
   core::Tuning tuning;
   /// It is told how long each answer will be.
   bool oracle = false;
+  /// The own rule of engines that place their blocks: they ask nobody.
+  bool stock = false;
 };
 
 /// One setting a name, the same for every command and figure. A policy sets the one of
@@ -24,6 +26,7 @@ struct NamedPolicy {
 /// rotation fcfs, placement none, admission whole_request and load never. `unified` sets all four
 /// defaults. `request_wise`, `pause_resume` and `deposit` are orbitflow without pause and deposit,
 /// with pause, and with both. A name of several tables (`none`) means the admission policy.
+/// `stock` is what engines that place their blocks do without kvd: vLLM's first come, first served.
 /// `sjf_oracle` knows the lengths; no daemon runs it. NAME+guards is the policy with the guard of
 /// steps that `unified` has (planner/policy/guarded.hpp).
 /// Errors: InvalidArgument naming every name there is.

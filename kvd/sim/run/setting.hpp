@@ -42,6 +42,9 @@ struct Setting {
   NamedPolicy policy;
   core::Slo slo;  ///< of requests that bring no goals of their own
   Workload workload;
+  /// Engines place their blocks themselves, as vLLM does, and ask kvd whom to serve
+  /// (placing_world.hpp). Memory is divided between them.
+  bool engines_place = false;
   /// Engines take turns on one device instead of having one each.
   bool one_device = false;
   /// Prompt tokens an iteration may have, whatever the profile says: equal for all policies of one

@@ -69,10 +69,30 @@ Status check_engines(const Setting& setting) {
   return {};
 }
 
+/// An engine that places its blocks asks kvd whom to serve, and nothing else.
+Status check_policy(const Setting& setting) {
+  const NamedPolicy& policy = setting.policy;
+  if (!setting.engines_place && !policy.stock) return {};
+  if (!setting.engines_place) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      policy.name +
+                          " is the own rule of engines that place their blocks: add "
+                          "--engines-place");
+  }
+  const bool asked = policy.name == "unified" || policy.tuning.placement.policy == "none";
+  if (asked && policy.tuning.load.policy != "overlap" && !policy.oracle && !setting.prefixes)
+    return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "engines that place their blocks ask for rotation and admission policies, not "
+                    "for " +
+                        policy.name + ", and tell no prefixes");
+}
+
 }  // namespace
 
 Status check_setting(const Setting& setting) {
   KVD_TRY(check_engines(setting));
+  KVD_TRY(check_policy(setting));
   constexpr std::int64_t kMostPrefill = 1'000'000'000;
   const std::int64_t prefill = setting.prefill_tokens.value_or(1);
   if (prefill < 1 || prefill > kMostPrefill) {
@@ -120,8 +140,24 @@ core::Controller::Config controller_config(const Setting& setting) {
   return config;
 }
 
+PlacingEngine::Room part_of(const Setting& setting, const EngineSetting& engine) {
+  const Profile& machine = setting.engines.front().profile;
+  const auto& shape = engine.profile.shape;
+  const auto blocks = [&](Bytes all, Bytes guarantee) {
+    const Bytes part =
+        guarantee > Bytes(0) ? guarantee : Bytes(all.value / std::ssize(setting.engines));
+    return part / (shape.slot_bytes() * std::int64_t{shape.groups()});
+  };
+  return {blocks(setting.hbm.value_or(machine.hbm), engine.guarantee),
+          blocks(setting.dram.value_or(machine.dram), engine.dram_guarantee)};
+}
+
 Result<Tokens> most_tokens(const Setting& setting, std::size_t engine) {
   KVD_TRY(check_engines(setting));
+  if (setting.engines_place) {
+    const EngineSetting& placing = setting.engines[engine];
+    return Tokens(part_of(setting, placing).hbm * placing.profile.shape.block_tokens);
+  }
   const core::Controller::Config config = controller_config(setting);
   const pool::TierPool::Config& hbm = config.hbm.front();
   Bytes others;
@@ -138,6 +174,24 @@ Result<Tokens> context_of(const Setting& setting, std::size_t engine) {
   KVD_ASSIGN_OR_RETURN(const Tokens memory, most_tokens(setting, engine));
   const std::int64_t model = setting.engines[engine].profile.limits.max_model_len;
   return model == 0 ? memory : std::min(memory, Tokens(model));
+}
+
+std::vector<RequestRecord> new_records(const Setting& setting) {
+  /// Longer answers than this are taken at their word only as they are made.
+  constexpr std::size_t kReserve = 4096;
+  std::vector<RequestRecord> records;
+  for (const Arrival& arrival : setting.workload) {
+    RequestRecord& record = records.emplace_back();
+    record.engine = arrival.engine;
+    record.prompt = arrival.prompt;
+    record.output = arrival.output;
+    record.arrival = arrival.time;
+    record.ttft_slo = arrival.ttft_slo.value_or(Seconds(setting.slo.ttft));
+    record.tbt_slo = arrival.tbt_slo.value_or(Seconds(setting.slo.tbt));
+    record.tpot_slo = arrival.tpot_slo.value_or(Seconds(setting.slo.tpot));
+    record.tokens.reserve(std::min(arrival.output.size(), kReserve));
+  }
+  return records;
 }
 
 std::int64_t prefill_budget(const Setting& setting, const Profile& profile) {

@@ -5,14 +5,13 @@
 #include <unordered_set>
 
 #include "kvd/sim/world/configuration.hpp"
+#include "kvd/sim/world/placing_world.hpp"
 
 namespace kvd::sim {
 namespace {
 
 /// Without any token for so long, and nothing under way, nothing will come any more.
 constexpr Nanoseconds kPatience = std::chrono::seconds(600);
-/// Longer answers than this are taken at their word only as they are made.
-constexpr std::size_t kReserve = 4096;
 
 double repeated_prefixes(const Workload& workload) {
   std::unordered_set<std::uint64_t> seen;
@@ -69,19 +68,9 @@ World::World(const Setting& setting, const core::Controller::Config& config)
     : setting_(setting),
       machine_{Link(setting.engines.front().profile.link), {}},
       slab_bytes_{config.hbm.front().slab_bytes, config.dram.slab_bytes},
-      meter_(config.hbm.front().slab_bytes * std::int64_t{config.hbm.front().slabs}) {
+      meter_(config.hbm.front().slab_bytes * std::int64_t{config.hbm.front().slabs}),
+      records_(new_records(setting)) {
   if (setting.disk && setting.prefixes) machine_.disk.emplace(*setting.disk, kOrigin);
-  for (const Arrival& arrival : setting.workload) {
-    RequestRecord& record = records_.emplace_back();
-    record.engine = arrival.engine;
-    record.prompt = arrival.prompt;
-    record.output = arrival.output;
-    record.arrival = arrival.time;
-    record.ttft_slo = arrival.ttft_slo.value_or(Seconds(setting.slo.ttft));
-    record.tbt_slo = arrival.tbt_slo.value_or(Seconds(setting.slo.tbt));
-    record.tpot_slo = arrival.tpot_slo.value_or(Seconds(setting.slo.tpot));
-    record.tokens.reserve(std::min(arrival.output.size(), kReserve));
-  }
   for (const EngineSetting& engine : setting.engines) {
     drivers_.emplace_back(Engine(engine.profile, prefill_budget(setting, engine.profile),
                                  setting.workload, records_, setting.shortest_first));
@@ -297,6 +286,10 @@ RunResult World::close(Seconds at_least) {
 }
 
 Result<RunResult> run(const Setting& setting) {
+  if (setting.engines_place) {
+    KVD_ASSIGN_OR_RETURN(const auto placing, PlacingWorld::create(setting));
+    return placing->play();
+  }
   KVD_ASSIGN_OR_RETURN(const auto world, World::create(setting));
   return world->play();
 }
