@@ -8,7 +8,6 @@ Context::Context(Config configuration)
     : config(std::move(configuration)),
       tuning(config.tuning),
       rotation(planner::make_rotation_policy(tuning.rotation.policy).value()),
-      placing_rotation(planner::make_policy_for_placing_engine(tuning.rotation.policy).value()),
       admission(planner::make_admission_policy(tuning.admission.policy).value()),
       placement(planner::make_placement_policy(tuning.placement.policy).value()),
       load(planner::make_load_policy(tuning.load.policy).value()) {}
@@ -39,7 +38,6 @@ planner::RotationConfig Context::rotation_config() const {
 void Context::retune(const Tuning& wanted) {
   if (wanted.rotation.policy != tuning.rotation.policy) {
     rotation = planner::make_rotation_policy(wanted.rotation.policy).value();
-    placing_rotation = planner::make_policy_for_placing_engine(wanted.rotation.policy).value();
   }
   if (wanted.admission.policy != tuning.admission.policy) {
     admission = planner::make_admission_policy(wanted.admission.policy).value();

@@ -30,8 +30,6 @@ struct Context {
   Config config;
   Tuning tuning;
   std::unique_ptr<planner::RotationPolicy> rotation;
-  /// The same decision for engines that place their blocks themselves.
-  std::unique_ptr<planner::RotationPolicy> placing_rotation;
   std::unique_ptr<planner::AdmissionPolicy> admission;
   std::unique_ptr<planner::PlacementPolicy> placement;  ///< asked for its traits; the shell decides
   std::unique_ptr<planner::LoadPolicy> load;

@@ -86,6 +86,16 @@ std::pair<std::int64_t, std::int64_t> growth_of(const Schedule& told,
   return {next - held, std::max<std::int64_t>(0, blocks_for(told, all_tokens(request)) - next)};
 }
 
+/// Tokens that the rest of its answer makes up for, one a step. Where only the longest gap is seen
+/// it is the mean that counts. Half of what is expected is sure: half of the answers end sooner.
+std::int64_t made_up(const planner::RotationRequest& request, double step_s) {
+  if (request.tokens_made == Tokens(0)) return 0;
+  const Tokens all = request.output_tokens.value_or(request.tokens_made);
+  const double sure = static_cast<double>(std::max(Tokens(0), all - request.tokens_made).value) / 2;
+  const double gains = 1 - step_s / request.tbt_slo.count();
+  return static_cast<std::int64_t>(sure * std::max(0.0, gains));
+}
+
 /// What the record of so many requests takes, with the lists that lead to them.
 Bytes bytes_of_known(std::size_t requests) {
   return Bytes(static_cast<std::int64_t>(2 * requests * sizeof(Placing::Known)));
@@ -188,7 +198,7 @@ ScheduleReply EnginePlaced::decide(const Session& session, const Schedule& told,
   if (queues > 0 || growth_.next > told.free_blocks) {
     fill_snapshot(session, told, placing, allowed);
     const auto& decision =
-        context_.placing_rotation->decide(snapshot_, context_.now, context_.rotation_config());
+        context_.rotation->decide(snapshot_, context_.now, context_.rotation_config());
     take(told, decision, reply);
     std::vector<bool> taken(told.requests.size());
     for (const std::uint32_t i : decision.prioritized) taken[index_[i]] = true;
@@ -200,9 +210,9 @@ ScheduleReply EnginePlaced::decide(const Session& session, const Schedule& told,
   let_grow(told, reply);
   for (std::size_t i = 0; i < waits_for_.size(); ++i) placing.explain(i, waits_for_[i]);
   placing.leave_waiting(queues > reply.admit.size());
-  // A bound on chunks costs throughput: a policy that paces has it only with room to spare.
-  const bool bounded = !context_.placing_rotation->traits().paces || queues == reply.admit.size();
-  if (allowed.chunk && bounded) {
+  // A bound on chunks costs throughput: where memory is what is short, who waits for it has nothing
+  // of it.
+  if (allowed.chunk && placing.counts().parked == 0) {
     reply.prefill_tokens = static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(allowed.chunk->value, 0, UINT32_MAX - 1));
   }
@@ -218,10 +228,6 @@ EnginePlaced::Allowed EnginePlaced::admit(const Session& session, const Schedule
   const auto decision = context_.admission->decide(snapshot);
   if (!decision.ok()) return allowed;
   if (!queue_.empty()) allowed.chunk = decision->chunk;
-  if (context_.placing_rotation->traits().paces) {
-    if (allowed.chunk) allowed.chunk = planner::prefill_chunk(snapshot, queue_.size());
-    return allowed;
-  }
   std::size_t admitted = decision->admitted;
   // With nobody decoding there is nobody whose pace the head of the queue could disturb.
   if (snapshot.decoding.empty()) admitted = std::max<std::size_t>(admitted, 1);
@@ -236,7 +242,7 @@ EnginePlaced::Allowed EnginePlaced::admit(const Session& session, const Schedule
 planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Session& session,
                                                             const Schedule& told,
                                                             const Placing& placing) {
-  const planner::RotationTraits traits = context_.placing_rotation->traits();
+  const planner::RotationTraits traits = context_.rotation->traits();
   planner::AdmissionSnapshot snapshot;
   const double per_token =
       static_cast<double>(block_bytes(told).value) / static_cast<double>(told.block_tokens.value);
@@ -251,10 +257,12 @@ planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Session& sessi
       planner::AdmissionMemory{Blocks(told.total_blocks), Blocks(room), told.block_tokens};
   Nanoseconds least_tbt = add_decoding(told, placing, snapshot);
   const Nanoseconds least_queued = add_queue(told, placing, snapshot);
-  if (!traits.paces) least_tbt = std::min(least_tbt, least_queued);
+  least_tbt = std::min(least_tbt, least_queued);
   if (traits.guards_steps && least_tbt != Nanoseconds::max()) {
-    const planner::Seconds step(placing.decode_s(placing.counts().running));
-    snapshot.guard = planner::StepGuard{step, planner::Seconds(0), planner::Seconds(least_tbt)};
+    const std::int64_t decodes = std::ssize(snapshot.decoding);
+    const planner::Seconds step(placing.decode_s(decodes));
+    const planner::Seconds longer(placing.decode_s(decodes + 1));
+    snapshot.guard = planner::StepGuard{step, longer - step, planner::Seconds(least_tbt)};
   }
   return snapshot;
 }
@@ -269,11 +277,13 @@ Nanoseconds EnginePlaced::add_decoding(const Schedule& told, const Placing& plac
     if (r.state != State::kRunning || computes_prompt(r) || !r.first_token) continue;
     const auto learned =
         r.generated < r.max_new ? placing.lengths().estimate(r.generated, r.max_new) : std::nullopt;
-    const std::int64_t left = learned ? (learned->low - r.generated).value : 1;
+    const std::int64_t left =
+        std::max<std::int64_t>(1, learned ? (learned->low - r.generated).value : 1);
     const Nanoseconds past = std::max(Nanoseconds(0), context_.now - *r.first_token);
     snapshot.decoding.push_back({planner::Seconds(goals_[i].tpot), r.generated.value,
-                                 planner::Seconds(past), std::max<std::int64_t>(1, left), step,
-                                 r.prompt, placing.as_rotation(told, i, goals_[i]).deposit});
+                                 planner::Seconds(past), left, step, r.prompt,
+                                 placing.as_rotation(told, i, goals_[i]).deposit, std::nullopt,
+                                 planner::Seconds(goals_[i].tbt)});
     least = std::min(least, goals_[i].tbt);
   }
   return least;
@@ -284,21 +294,34 @@ Nanoseconds EnginePlaced::add_decoding(const Schedule& told, const Placing& plac
 Nanoseconds EnginePlaced::add_queue(const Schedule& told, const Placing& placing,
                                     planner::AdmissionSnapshot& snapshot) {
   const auto begun = [&](std::uint32_t i) { return has_begun(told.requests[i]); };
+  const bool late_last =
+      context_.rotation->traits().serves_the_late && context_.tuning.rotation.overload == "goodput";
   queue_.clear();
+  due_.assign(told.requests.size(), TimePoint(0));
   for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
     const Schedule::Request& r = told.requests[i];
-    if (r.state == State::kWaiting || computes_prompt(r)) queue_.push_back(i);
+    if (r.state != State::kWaiting && !computes_prompt(r)) continue;
+    queue_.push_back(i);
+    due_[i] = r.arrived;
+    if (!context_.rotation->traits().serves_the_late) continue;
+    const bool late =
+        placing.as_rotation(told, i, goals_[i]).hopeless(planner::Seconds(context_.now));
+    due_[i] += planner::due_after(goals_[i].ttft, late && late_last);
   }
   std::stable_sort(queue_.begin(), queue_.end(), [&](std::uint32_t a, std::uint32_t b) {
     if (begun(a) != begun(b)) return begun(a);
-    return told.requests[a].arrived < told.requests[b].arrived;
+    return due_[a] < due_[b];
   });
   Nanoseconds least = Nanoseconds::max();
   for (const std::uint32_t i : queue_) {
     const Schedule::Request& r = told.requests[i];
     const planner::RotationRequest seen = placing.as_rotation(told, i, goals_[i]);
     const Tokens done = std::clamp(r.computed, Tokens(0), all_tokens(r));
-    snapshot.queue.push_back({all_tokens(r), done, seen.output_tokens->value, begun(i)});
+    const planner::Seconds left =
+        planner::Seconds(r.arrived + goals_[i].ttft - context_.now) - seen.prefill;
+    snapshot.queue.push_back({all_tokens(r), done, seen.output_tokens->value, begun(i),
+                              std::nullopt,
+                              left > planner::Seconds(0) ? std::optional(left) : std::nullopt});
     least = std::min(least, goals_[i].tbt);
   }
   return least;
@@ -331,6 +354,7 @@ void EnginePlaced::fill_snapshot(const Session& session, const Schedule& told,
     }
     planner::RotationRequest entry = placing.as_rotation(told, i, goals_[i]);
     if (context_.tuning.rotation.pacing == "client") entry.gap.reset();
+    if (entry.gap) entry.deposit += made_up(entry, placing.decode_s(placing.counts().running));
     entry.bytes = block_bytes(told) * (runs ? held_by(told, request) : size_of(told, request));
     snapshot_.requests.push_back(entry);
     index_.push_back(i);
@@ -348,7 +372,9 @@ void EnginePlaced::set_budgets(const Session& session, const Schedule& told,
   const std::int64_t grows = std::min(growth_.next, told.free_blocks);
   snapshot_.b_hbm = block * std::max(told.free_blocks - kept, grows);
   snapshot_.growth = block * std::min(growth_.next, told.total_blocks);
-  snapshot_.pace = placing.pace(running);
+  snapshot_.step = planner::Seconds(placing.decode_s(running));
+  snapshot_.tokens_per_s = placing.tokens_per_s();
+  snapshot_.mean_lateness = planner::Seconds(placing.mean_lateness_s());
   // What the link carries in a step, a sixteenth of all at most, and one whole request at least: a
   // smaller budget would let no large one come back.
   Bytes largest;

@@ -86,6 +86,7 @@ class EnginePlaced {
   planner::RotationSnapshot snapshot_;
   std::vector<std::uint32_t> index_;  ///< the request behind each entry of the snapshot
   std::vector<std::uint32_t> queue_;  ///< the same of the admission policy's queue
+  std::vector<TimePoint> due_;        ///< by request: when the queue's are due
   std::vector<bool> leaves_;          ///< by request
 };
 

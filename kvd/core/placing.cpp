@@ -89,7 +89,6 @@ void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint 
   std::swap(known_, before_);
   known_.clear();
   place_.resize(told.requests.size());
-  came_in_.clear();
   over_.clear();
   counts_ = {};
   drift_ = Nanoseconds(0);
@@ -116,7 +115,6 @@ void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint 
     if (last) tokens += std::max<std::int64_t>(0, (request.generated - last->generated).value);
     if (last && last->state != State::kRunning && request.state == State::kRunning &&
         last->generated == Tokens(0)) {
-      came_in_.push_back(i);
       prompts_.add(static_cast<double>(request.prompt.value));
     }
     counts_.waiting += request.state == State::kWaiting;
@@ -125,7 +123,6 @@ void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint 
   }
   end_before(RequestId(UINT64_MAX));
   measure_pace(tokens, now);
-  count_passed(told);
   most_running_ = std::max<std::int64_t>(most_running_, counts_.running);
   totals_.tokens += static_cast<std::uint64_t>(tokens);
   ++totals_.calls;
@@ -274,19 +271,6 @@ void Placing::measure_pace(std::int64_t tokens, TimePoint now) {
   window_ = {};
 }
 
-void Placing::count_passed(const Schedule& told) {
-  if (came_in_.empty()) return;
-  TimePoint earliest = TimePoint::max();
-  for (const Schedule::Request& request : told.requests) {
-    if (request.state != State::kRunning && request.generated == Tokens(0)) {
-      earliest = std::min(earliest, request.arrived);
-    }
-  }
-  for (const std::uint32_t i : came_in_) {
-    passed_ = told.requests[i].arrived > earliest ? passed_ + 1 : 0;
-  }
-}
-
 planner::RotationRequest Placing::as_rotation(const Schedule& told, std::size_t request,
                                               const Slo& goal) const {
   const Schedule::Request& from = told.requests[request];
@@ -299,8 +283,8 @@ planner::RotationRequest Placing::as_rotation(const Schedule& told, std::size_t 
   entry.tbt_slo = goal.tbt;
   entry.tokens_made = from.generated;
   entry.gap = seconds(goal.longest_gap());
-  entry.t_due = known.due;
-  entry.to_compute = std::max(Tokens(0), all - from.computed);
+  const Tokens to_compute = std::max(Tokens(0), all - from.computed);
+  entry.prefill = Seconds(prefill_token_s() * static_cast<double>(to_compute.value));
   if (known.due) {
     const Seconds left = *known.due - seconds(last_call_);
     const double intervals = std::clamp(std::ceil(left / entry.tbt_slo), 1.0, kMostDeposit);
@@ -328,11 +312,6 @@ planner::RotationRequest Placing::as_rotation(const Schedule& told, std::size_t 
     entry.output_tokens = from.max_new;
   }
   return entry;
-}
-
-planner::EnginePace Placing::pace(std::int64_t running) const {
-  return {Seconds(decode_s(running)), Seconds(prefill_token_s()), Seconds(lateness_.mean()),
-          tokens_per_s_, passed_};
 }
 
 }  // namespace kvd::core

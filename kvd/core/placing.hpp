@@ -47,7 +47,7 @@ struct Interval {
 /// ages are what it says, and what was noted before moves along with its arrivals, so that an
 /// engine that stood still, or whose clock is another one, finds its deposits as they were.
 ///
-/// Source: kvd design; deposits as TokenDeposit, lateness and pace as PacedPolicy says.
+/// Source: kvd design; deposits as TokenDeposit, lateness and pace as UnifiedPolicy asks for them.
 ///
 /// Owner: control thread. Cost: O(n log n) in the requests of a call; allocates while they grow in
 /// number.
@@ -102,8 +102,10 @@ class Placing {
   /// How a policy sees each request of the call that was learned last, in its order.
   [[nodiscard]] planner::RotationRequest as_rotation(const Schedule& told, std::size_t request,
                                                      const Slo& goal) const;
-  /// With `running` requests.
-  [[nodiscard]] planner::EnginePace pace(std::int64_t running) const;
+  /// How long past the due time of their next token requests came back lately, on the mean.
+  [[nodiscard]] double mean_lateness_s() const { return lateness_.mean(); }
+  /// Tokens made a second while somebody waited; 0: not known yet.
+  [[nodiscard]] double tokens_per_s() const { return tokens_per_s_; }
   /// Goals for a request that nobody gave any, by what this engine can do; none: not known yet.
   [[nodiscard]] std::optional<Slo> own_goals(Tokens prompt) const;
   /// The longest gap that a request of the last call names; 0: none.
@@ -140,12 +142,10 @@ class Placing {
   void gone(const Known& known, TimePoint now);
   void measure_step(const Schedule& told);
   void measure_pace(std::int64_t tokens, TimePoint now);
-  void count_passed(const Schedule& told);
 
-  std::vector<std::uint32_t> order_;    ///< of the call's requests, by id
-  std::vector<std::uint32_t> place_;    ///< of each, in known_
-  std::vector<Known> known_, before_;   ///< by id; as of the last call, and of the one before
-  std::vector<std::uint32_t> came_in_;  ///< of the call, prompts that have begun since the last one
+  std::vector<std::uint32_t> order_;   ///< of the call's requests, by id
+  std::vector<std::uint32_t> place_;   ///< of each, in known_
+  std::vector<Known> known_, before_;  ///< by id; as of the last call, and of the one before
   std::vector<Interval> over_;
   planner::FittedLine decode_{0.98};   ///< time of iterations without prefill, over their decodes
   planner::FittedLine prefill_{0.97};  ///< what prefill adds to one, over its prompt tokens
@@ -159,7 +159,6 @@ class Placing {
     std::int64_t tokens = 0;
   } window_;  ///< in which somebody waited, and the tokens made in it
   bool waited_ = false;
-  std::int32_t passed_ = 0;
   Counts counts_;
   Totals totals_;
   TimePoint last_call_{0};

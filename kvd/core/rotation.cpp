@@ -12,7 +12,7 @@ bool runs_on(const Request& request) {
 }
 
 /// How much of what it has saved up counts: one that named a longest gap may have a client that
-/// shows a token when it comes. A quarter of the gap is for the way back (PacedPolicy::kReturn).
+/// shows a token when it comes. A quarter of the gap is for the way back (UnifiedPolicy::kReturn).
 std::int64_t within_gap(const Request& request, std::int64_t deposit, TimePoint now) {
   const Slo& goal = request.goal.slo;
   if (!goal.gap || !request.times.has_token) return deposit;

@@ -9,7 +9,6 @@
 #include "planner/policy/length_policy.hpp"
 #include "planner/policy/load.hpp"
 #include "planner/policy/lvf.hpp"
-#include "planner/policy/paced.hpp"
 #include "planner/policy/queue_policy.hpp"
 #include "planner/policy/unified.hpp"
 
@@ -122,11 +121,6 @@ Result<std::unique_ptr<RotationPolicy>> make_rotation_policy(std::string_view po
     if (with_guards(entry.name) == policy) return guarded(entry.factory());
   }
   return unknown(Decision::kRotation, policy, kRotation);
-}
-
-Result<std::unique_ptr<RotationPolicy>> make_policy_for_placing_engine(std::string_view policy) {
-  if (without_guards(policy) != "unified") return make_rotation_policy(policy);
-  return std::unique_ptr<RotationPolicy>(std::make_unique<PacedPolicy>());
 }
 
 }  // namespace kvd::planner

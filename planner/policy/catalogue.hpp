@@ -34,10 +34,4 @@ enum class Decision : std::uint8_t { kRotation, kPlacement, kAdmission, kLoad };
 /// Errors: InvalidArgument naming them.
 [[nodiscard]] Result<std::unique_ptr<RotationPolicy>> make_rotation_policy(std::string_view policy);
 
-/// The same for an engine that places its blocks itself: `paced` where `unified` is selected, which
-/// reckons with streamed layers and copies under way that such an engine does not have; every other
-/// one as it is. Errors: as make_rotation_policy.
-[[nodiscard]] Result<std::unique_ptr<RotationPolicy>> make_policy_for_placing_engine(
-    std::string_view policy);
-
 }  // namespace kvd::planner

@@ -49,13 +49,9 @@ struct RotationRequest {
   /// Service levels S_F and S_B of this request.
   Seconds ttft_slo{5.0};
   Seconds tbt_slo{0.1};
-  /// Only `paced` asks: when the next token is due to the user (none before the first), and the
-  /// tokens to compute before the next one is made.
-  std::optional<Seconds> t_due{};
-  Tokens to_compute{};
-  /// Only `paced` asks: how long its user is to be without a token at most, after the first; none:
-  /// its client shows a token each S_B, so as long as those last that are made. With it a request
-  /// that runs has `t_last`, too.
+  /// Only `unified` asks: how long its user is to be without a token at most, after the first;
+  /// none: its client shows a token each S_B, so as long as those last that are made. With it a
+  /// request that runs has `t_last`, too.
   std::optional<Seconds> gap{};
 
   [[nodiscard]] bool counts_as_waiting() const {
@@ -73,20 +69,6 @@ struct DramUse {
   Bytes free;
 };
 
-/// What the steps of an engine have shown; only `paced` asks.
-struct EnginePace {
-  /// An iteration of those that run now, without prefill; 0: not known yet.
-  Seconds step{0};
-  /// What each prompt token adds to one.
-  Seconds prefill_token{0};
-  /// How long past the due time of their next token requests came back lately, on average.
-  Seconds lateness{0};
-  /// Tokens made a second while somebody waited; 0: not known yet.
-  double tokens_per_s = 0;
-  /// Prompts that came in while one that arrived earlier waited, since such a one came in last.
-  std::int32_t passed = 0;
-};
-
 /// All a rotation policy decides on. Budgets are bytes, so that requests of several classes
 /// compare.
 struct RotationSnapshot {
@@ -102,7 +84,9 @@ struct RotationSnapshot {
   Seconds mean_lateness{0};
   /// How long an iteration takes, on average; only `unified` asks. 0: not known.
   Seconds step{0};
-  EnginePace pace;
+  /// Tokens made a second while somebody waited; only `unified` asks. 0: not known, so as many as
+  /// steps without prompts would make.
+  double tokens_per_s = 0;
   std::vector<RotationRequest> requests;
 };
 
@@ -173,8 +157,6 @@ struct RotationTraits {
   bool streams_only_large_requests = false;
   /// It asks how long answers are: RotationRequest::output_tokens.
   bool asks_lengths = true;
-  /// It bounds by itself how many start: an admission policy bounds a step's prefill only.
-  bool paces = false;
 };
 
 /// Decides which requests run: a pure function of its arguments. The object holds scratch memory

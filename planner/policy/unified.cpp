@@ -35,6 +35,29 @@ bool presses(const RotationRequest& request, Seconds now, const RotationConfig& 
   return waited(request, now) >= config.beta_f * request.ttft_slo;
 }
 
+/// Its goal for the first token is looser by more than what goals of one class differ by: learned
+/// ones go by the prompt.
+bool is_looser(Seconds goal, Seconds other) { return goal > UnifiedPolicy::kOneClass * other; }
+
+/// Until it has to be on its way back, lest its user be without a token for too long; none: there
+/// is no such time. Negative: it is late.
+std::optional<Seconds> gap_left(const RotationRequest& request, Seconds now) {
+  if (!request.gap || request.counts_as_waiting()) return std::nullopt;
+  return request.t_last.value_or(now) + (1 - UnifiedPolicy::kReturn) * *request.gap - now;
+}
+
+/// It has begun, and its gap is about to be too long.
+bool stands_still(const RotationSnapshot& snapshot, const RotationRequest& request, Seconds now) {
+  const auto left = gap_left(request, now);
+  return left && *left < UnifiedPolicy::kNear * snapshot.step;
+}
+
+/// Its gap leaves it the time to be out.
+bool can_be_away(const RotationSnapshot& snapshot, const RotationRequest& request, Seconds now) {
+  const auto left = gap_left(request, now);
+  return !left || *left >= UnifiedPolicy::kAway * snapshot.step + snapshot.mean_lateness;
+}
+
 /// Sorts by who stays longest: last come those with the loosest goal, and of them the longest on
 /// the GPU.
 auto leaves_later(const RotationSnapshot& snapshot) {
@@ -56,7 +79,7 @@ const RotationDecision& UnifiedPolicy::decide(const RotationSnapshot& snapshot, 
     for (const auto& ranked : entering_) decision_.prioritized.push_back(ranked.index);
     return decision_;
   }
-  list_covered(snapshot);
+  list_covered(snapshot, now);
   serve(snapshot, now, config, room);
   make_room(snapshot, taken_ - room);
   prefill_layerwise(snapshot);
@@ -70,7 +93,8 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
   parked_.clear();
   loosest_ = Seconds{0};
   pace_ = {};
-  dry_ = false;
+  dry_ = still_ = false;
+  runs_ = 0;
   unserved_.clear();
   leaving_.clear();
   entering_.clear();
@@ -82,8 +106,14 @@ void UnifiedPolicy::rank(const RotationSnapshot& snapshot, Seconds now,
     if (!request.counts_as_waiting()) pace_.asked += 1 / request.tbt_slo.count();
     if (request.state == RequestState::kRunning) {
       ++pace_.running;
-      if (decision_.vlt_s[i] >= 0 || !may_leave(request, config)) continue;
-      leaving_.push_back({decision_.vlt_s[i], fcfs_key(request).count(), i});
+      ++runs_;
+      pace_.here += request.bytes;
+      if ((decision_.vlt_s[i] >= 0 && !request.gap) || !may_leave(request, config)) continue;
+      // Where gaps count, whoever is out long stays out long: those leave whose tokens last
+      // longest.
+      const Seconds saved = request.tbt_slo * static_cast<double>(request.deposit);
+      leaving_.push_back(
+          {request.gap ? -saved.count() : decision_.vlt_s[i], fcfs_key(request).count(), i});
       loosest_ = std::max(loosest_, request.ttft_slo);
     } else if (may_enter(request, dram)) {
       entering_.push_back({decision_.vlt_s[i], place_of(request, now, config), i});
@@ -105,7 +135,7 @@ void UnifiedPolicy::split_entering(const RotationSnapshot& snapshot, Seconds now
     if (!aged_ || came(ranked) < came(*aged_)) aged_ = &ranked;
   }
   for (const auto& ranked : entering_) {
-    if (&ranked != aged_) rank_entering(snapshot.requests[ranked.index], ranked, now, config);
+    if (&ranked != aged_) rank_entering(snapshot, ranked, now, config);
   }
   const auto nearer = [](const Ranked& a, const Ranked& b) {
     return a.vlt != b.vlt ? a.vlt < b.vlt : earlier(a, b);
@@ -117,20 +147,26 @@ void UnifiedPolicy::split_entering(const RotationSnapshot& snapshot, Seconds now
 }
 
 // Urgent entries carry their deadline in place of the lag.
-void UnifiedPolicy::rank_entering(const RotationRequest& request, const Ranked& ranked, Seconds now,
-                                  const RotationConfig& config) {
+void UnifiedPolicy::rank_entering(const RotationSnapshot& snapshot, const Ranked& ranked,
+                                  Seconds now, const RotationConfig& config) {
+  const RotationRequest& request = snapshot.requests[ranked.index];
   Ranked entry = ranked;
   if (request.counts_as_waiting()) {
     const bool last = config.overload == Overload::kGoodput && request.hopeless(now);
-    const bool urgent = presses(request, now, config) || request.ttft_slo < loosest_;
+    const bool urgent = presses(request, now, config) || is_looser(loosest_, request.ttft_slo);
     entry.vlt = (request.t_arr.value_or(now) + request.ttft_slo).count();
     (urgent && !last ? urgent_ : waiting_).push_back(entry);
     return;
   }
-  const bool urgent = request.deposit > 0 && request.deposit <= kAboutToBeDry;
+  const bool still = stands_still(snapshot, request, now);
+  const bool can_be_saved = request.deposit > 0 || request.gap;
+  const bool urgent = still || (can_be_saved && request.deposit <= kAboutToBeDry);
   ++pace_.parked;
+  pace_.out += request.bytes;
   dry_ = dry_ || request.deposit == 0;
-  entry.vlt = (now + request.tbt_slo * static_cast<double>(request.deposit)).count();
+  still_ = still_ || still;
+  const Seconds lasts = request.tbt_slo * static_cast<double>(request.deposit);
+  entry.vlt = (now + (still ? std::min(lasts, *gap_left(request, now)) : lasts)).count();
   (urgent ? urgent_ : parked_).push_back(entry);
 }
 
@@ -142,21 +178,34 @@ bool UnifiedPolicy::covered(const RotationSnapshot& snapshot,
   return spare >= 0 && spare * request.tbt_slo >= snapshot.mean_lateness;
 }
 
-// The covered ones in order of leaving, those with the loosest goal first, as far as one
-// iteration's transfers and DRAM reach. Few of many leave: a heap sorts no more than those.
-void UnifiedPolicy::list_covered(const RotationSnapshot& snapshot) {
+// Behind the covered ones come, where somebody stands still, those that can be away for it: they
+// lose some of what keeps their mean, and have no longer gap themselves.
+void UnifiedPolicy::list_covered(const RotationSnapshot& snapshot, Seconds now) {
   covered_.clear();
+  uncovered_.clear();
   for (const Ranked& ranked : leaving_) {
-    if (covered(snapshot, snapshot.requests[ranked.index])) covered_.push_back(ranked);
+    const auto& request = snapshot.requests[ranked.index];
+    if (!can_be_away(snapshot, request, now)) continue;
+    const bool has_saved = covered(snapshot, request);
+    if (has_saved || still_) (has_saved ? covered_ : uncovered_).push_back(ranked);
   }
-  const auto later = leaves_later(snapshot);
-  std::make_heap(covered_.begin(), covered_.end(), later);
   Bytes sum;
+  list_leaving(snapshot, covered_, sum);
+  covered_leave_ = decision_.preempted.size();
+  list_leaving(snapshot, uncovered_, sum);
+}
+
+// In order of leaving, those with the loosest goal first, as far as one iteration's transfers and
+// DRAM reach. Few of many leave: a heap sorts no more than those.
+void UnifiedPolicy::list_leaving(const RotationSnapshot& snapshot, std::vector<Ranked>& list,
+                                 Bytes& sum) {
+  const auto later = leaves_later(snapshot);
+  std::make_heap(list.begin(), list.end(), later);
   // The last one may overshoot, or a large one never leaves.
-  while (!covered_.empty() && sum < snapshot.b_xfer) {
-    std::pop_heap(covered_.begin(), covered_.end(), later);
-    const std::uint32_t index = covered_.back().index;
-    covered_.pop_back();
+  while (!list.empty() && sum < snapshot.b_xfer) {
+    std::pop_heap(list.begin(), list.end(), later);
+    const std::uint32_t index = list.back().index;
+    list.pop_back();
     const Bytes bytes = snapshot.requests[index].bytes;
     if (bytes > dram_left_) continue;
     sum += bytes;
@@ -168,12 +217,14 @@ void UnifiedPolicy::list_covered(const RotationSnapshot& snapshot) {
 // Nobody leaves for one of a looser class. One that does not press yet has those of looser ones
 // leave.
 Bytes UnifiedPolicy::can_leave(const RotationSnapshot& snapshot, const RotationRequest& request,
-                               bool presses) const {
+                               For what) const {
   Bytes sum;
-  for (const std::uint32_t index : decision_.preempted) {
-    const auto& victim = snapshot.requests[index];
-    if (victim.ttft_slo < request.ttft_slo) break;
-    if (victim.ttft_slo > request.ttft_slo || presses) sum += victim.bytes;
+  const std::size_t most = what == For::kGap ? decision_.preempted.size() : covered_leave_;
+  for (std::size_t i = 0; i < most; ++i) {
+    const auto& victim = snapshot.requests[decision_.preempted[i]];
+    if (is_looser(request.ttft_slo, victim.ttft_slo)) continue;
+    const bool looser = is_looser(victim.ttft_slo, request.ttft_slo);
+    if (looser || what != For::kClass) sum += victim.bytes;
   }
   return std::min(sum, snapshot.b_xfer);
 }
@@ -181,10 +232,25 @@ Bytes UnifiedPolicy::can_leave(const RotationSnapshot& snapshot, const RotationR
 // The streams begun, this one among them, ask for no more of the tokens that engines make a second
 // than kPromised: with more, all deposits run dry in turn. Where nobody is parked, who runs asks
 // for what it makes.
-bool UnifiedPolicy::paced(const RotationSnapshot& snapshot, const RotationRequest& request) const {
+bool UnifiedPolicy::paced(const RotationSnapshot& snapshot, const RotationRequest& request,
+                          Bytes room) const {
   if (!request.counts_as_waiting() || pace_.parked == 0) return true;
   const double asked = pace_.asked + 1 / request.tbt_slo.count();
-  return asked * snapshot.step.count() <= kPromised * static_cast<double>(pace_.running + 1);
+  const bool made =
+      snapshot.tokens_per_s > 0
+          ? asked <= kPromised * snapshot.tokens_per_s
+          : asked * snapshot.step.count() <= kPromised * static_cast<double>(pace_.running + 1);
+  return made && turns_last(snapshot, request, room - taken_);
+}
+
+// Each is out for a gap, then in for as long as there is room for what it shares with those out.
+bool UnifiedPolicy::turns_last(const RotationSnapshot& snapshot, const RotationRequest& request,
+                               Bytes room) const {
+  if (!request.gap) return true;
+  const Bytes out = pace_.out + std::max(Bytes{0}, request.bytes - room);
+  const Bytes in = pace_.here + std::max(Bytes{0}, room);
+  return static_cast<double>(in.value) * *request.gap >=
+         static_cast<double>(out.value) * kStay * snapshot.step;
 }
 
 bool UnifiedPolicy::take(const RotationSnapshot& snapshot, std::uint32_t index, Bytes limit) {
@@ -202,20 +268,24 @@ void UnifiedPolicy::serve(const RotationSnapshot& snapshot, Seconds now,
   taken_ = Bytes{0};
   // Until the one passed over too often fits, nobody enters: the running ones end, so it will.
   if (aged_) {
-    const Bytes leaves = can_leave(snapshot, snapshot.requests[aged_->index], true);
+    const Bytes leaves = can_leave(snapshot, snapshot.requests[aged_->index], For::kNeed);
     if (!take(snapshot, aged_->index, room + leaves)) return;
   }
   for (const auto& ranked : urgent_) {
     const auto& request = snapshot.requests[ranked.index];
-    if (!paced(snapshot, request)) continue;
+    if (!paced(snapshot, request, room)) continue;
     const bool presses_now = !request.counts_as_waiting() || presses(request, now, config);
-    const Bytes leaves = can_leave(snapshot, request, presses_now);
+    const For what = stands_still(snapshot, request, now) ? For::kGap
+                     : presses_now                        ? For::kNeed
+                                                          : For::kClass;
+    const Bytes leaves = can_leave(snapshot, request, what);
     const bool fits = take(snapshot, ranked.index, room + leaves);
     if (!fits && presses_now && request.counts_as_waiting()) unserved_.push_back(ranked.index);
   }
-  for (const auto* queue : {&parked_, &waiting_}) {
+  const bool gaps = !entering_.empty() && snapshot.requests[entering_.front().index].gap;
+  for (const auto* queue : {gaps ? &waiting_ : &parked_, gaps ? &parked_ : &waiting_}) {
     for (const auto& ranked : *queue) {
-      if (!paced(snapshot, snapshot.requests[ranked.index])) return;
+      if (!paced(snapshot, snapshot.requests[ranked.index], room)) break;
       if (!take(snapshot, ranked.index, room)) return;
     }
   }
@@ -234,17 +304,19 @@ void UnifiedPolicy::prefill_layerwise(const RotationSnapshot& snapshot) {
 }
 
 // Keeps as many victims as are needed. Where growth alone exceeds the room, covered or not, the
-// longest on the GPU follow.
+// longest on the GPU follow. With nobody coming in the last one grows into what all others left.
 void UnifiedPolicy::make_room(const RotationSnapshot& snapshot, Bytes needed) {
   auto& victims = decision_.preempted;
+  const std::size_t stay = decision_.prioritized.empty() ? 1 : 0;
   std::size_t kept = 0;
-  for (; kept < victims.size() && needed > Bytes{0}; ++kept) {
+  for (; kept < victims.size() && kept + stay < runs_ && needed > Bytes{0}; ++kept) {
     needed -= snapshot.requests[victims[kept]].bytes;
   }
   victims.resize(kept);
   if (needed <= Bytes{0}) return;
   std::sort(leaving_.begin(), leaving_.end(), leaves_later(snapshot));
   for (auto it = leaving_.rbegin(); it != leaving_.rend() && needed > Bytes{0}; ++it) {
+    if (victims.size() + stay >= runs_) return;
     const auto& request = snapshot.requests[it->index];
     if (request.bytes > dram_left_) continue;
     if (std::find(victims.begin(), victims.end(), it->index) != victims.end()) continue;

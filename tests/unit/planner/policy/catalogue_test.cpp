@@ -37,15 +37,6 @@ TEST(Catalogue, EveryRotationPolicyIsThereWithGuards) {
   EXPECT_FALSE(make_rotation_policy("+guards").ok());
 }
 
-TEST(Catalogue, AnEngineThatPlacesIsDecidedForByPacedInPlaceOfUnified) {
-  EXPECT_EQ(make_policy_for_placing_engine("unified").value()->name(), "paced");
-  EXPECT_EQ(make_policy_for_placing_engine("unified+guards").value()->name(), "paced");
-  EXPECT_EQ(make_policy_for_placing_engine("lvf").value()->name(), "lvf");
-  EXPECT_EQ(make_policy_for_placing_engine("fcfs+guards").value()->name(), "fcfs+guards");
-  EXPECT_FALSE(make_policy_for_placing_engine("longest").ok());
-  EXPECT_FALSE(check_policy_name(Decision::kRotation, "paced").ok()) << "none to be set";
-}
-
 TEST(Catalogue, EveryDecisionHasADefaultThatPasses) {
   for (const auto decision :
        {Decision::kRotation, Decision::kPlacement, Decision::kAdmission, Decision::kLoad}) {

@@ -185,6 +185,103 @@ TEST(Unified, NoMoreStreamsBeginThanEnginesCanPaceWhileSomebodyIsParked) {
   EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0})) << "nobody is parked";
 }
 
+TEST(Unified, AMeasuredPaceCountsMoreThanOneOfSteps) {
+  UnifiedPolicy sut;
+  auto of = snapshot(2, 9, {waiting(2, 7), with_deposit(rotary(8, 5), 5), running(2, 1)});
+  for (auto& request : of.requests) request.tbt_slo = Seconds(1);
+  of.step = Seconds(0.01);
+  of.tokens_per_s = 3.6;
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0})) << "3 asked, 3.06 promised";
+  of.tokens_per_s = 3.5;
+  EXPECT_TRUE(sut.decide(of, kNow, {}).prioritized.empty()) << "2.98 promised";
+}
+
+TEST(Unified, GoalsOfOneClassDifferByLessThanATwofold) {
+  UnifiedPolicy sut;
+  auto of = snapshot(0, 9, {waiting(2, 1), with_deposit(running(2, 1), 90)});
+  of.requests[1].ttft_slo = Seconds(2.6);
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1}));
+  of.requests[1].ttft_slo = Seconds(2.4);
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty()) << "nobody leaves for a looser class";
+  of.requests[0].t_arr = Seconds(9);
+  of.requests[1].ttft_slo = Seconds(9.9);
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty()) << "it has time, and they are alike";
+  of.requests[1].ttft_slo = Seconds(10.1);
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1}));
+}
+
+/// Its client shows tokens when they come: the last one did `ago`, and a second is too long.
+RotationRequest seen_at_once(RotationRequest made, double ago) {
+  made.t_last = kNow - Seconds(ago);
+  made.gap = Seconds(1);
+  return made;
+}
+
+/// Steps of 10 ms.
+RotationSnapshot with_gaps(std::int64_t room, std::vector<RotationRequest> requests) {
+  RotationSnapshot made = snapshot(room, 100, std::move(requests));
+  made.step = Seconds(0.01);
+  return made;
+}
+
+TEST(Unified, NobodyStaysOutLongerThanItsLongestGapWhateverItHasSavedUp) {
+  UnifiedPolicy sut;
+  const auto here = seen_at_once(with_deposit(running(2, 1), 90), 0.01);
+  const auto out = with_deposit(rotary(2, 9), 600);
+  auto of = with_gaps(0, {seen_at_once(out, 0.70), here});
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty());
+  of.requests[0] = seen_at_once(out, 0.72);
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1}))
+      << "four steps before three quarters of its gap";
+  of.requests[0].gap.reset();
+  of.requests[1].gap.reset();
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty()) << "its client paces";
+}
+
+TEST(Unified, ForAGapThatIsNearlyOverAnybodyLeavesWhoIsNotDueBack) {
+  UnifiedPolicy sut;
+  auto of = with_gaps(0, {seen_at_once(rotary(2, 9), 0.9), seen_at_once(running(2, 1), 0.01)});
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1})) << "covered or not";
+  of.requests[1] = seen_at_once(running(2, 1), 0.73);
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty());
+  of = with_gaps(0, {waiting(2, 1), seen_at_once(running(2, 1), 0.01)});
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty()) << "not for a prompt";
+}
+
+TEST(Unified, WhoIsDueBackSoonDoesNotLeave) {
+  UnifiedPolicy sut;
+  auto of = with_gaps(0, {waiting(2, 1), seen_at_once(with_deposit(running(2, 1), 90), 0.66)});
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{1})) << "0.09 s are nine steps";
+  of.mean_lateness = Seconds(0.02);
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty()) << "and others were late, too";
+}
+
+TEST(Unified, WhereGapsCountThoseLeaveWhoseTokensLastLongest) {
+  UnifiedPolicy sut;
+  auto of = with_gaps(0, {waiting(2, 1), seen_at_once(with_deposit(running(2, 1), 20), 0.01),
+                          seen_at_once(with_deposit(running(2, 5), 90), 0.01)});
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{2}));
+}
+
+TEST(Unified, WhereGapsCountPromptsComeBeforeParkedOnesThatHaveTime) {
+  UnifiedPolicy sut;
+  auto of = with_gaps(1, {waiting(1, 9), seen_at_once(with_deposit(rotary(1, 9), 90), 0.1)});
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0}));
+  of.requests[1].deposit = 2;
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{1})) << "it is about to be dry";
+}
+
+TEST(Unified, NoMoreStartThanCanComeBackWithinTheirGapsForSixteenSteps) {
+  UnifiedPolicy sut;
+  auto next = waiting(1, 9);
+  next.gap = Seconds(1);
+  auto of = with_gaps(2, {next, seen_at_once(with_deposit(rotary(12, 9), 90), 0.1)});
+  of.tokens_per_s = 1000;
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0})) << "12 x 0.16 s in 2 x 1 s";
+  of.requests[1].bytes = Bytes(13);
+  EXPECT_TRUE(sut.decide(of, kNow, {}).prioritized.empty());
+}
+
 TEST(Unified, GoodputServesWhoMissedTheFirstTokenLast) {
   UnifiedPolicy sut;
   const RotationConfig goodput{.overload = Overload::kGoodput};

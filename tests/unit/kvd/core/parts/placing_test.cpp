@@ -76,12 +76,12 @@ TEST_F(PlacingTest, GoalsOfItsOwnAreThreeStepsAndEightPrefills) {
 
 TEST_F(PlacingTest, EachTokenIsDueAnIntervalAfterTheOneBefore) {
   learn({made_tokens(7, 1, now, now)});
-  EXPECT_THAT(seen(0).t_due->count(), DoubleNear(10.1, 1e-9));
+  EXPECT_THAT(sut.all()[0].due->count(), DoubleNear(10.1, 1e-9));
   now += milliseconds(30);
   learn({made_tokens(7, 2, now - milliseconds(30), now)});
   now += milliseconds(30);
   learn({made_tokens(7, 3, now - milliseconds(60), now)});
-  EXPECT_THAT(seen(0).t_due->count(), DoubleNear(10.3, 1e-9));
+  EXPECT_THAT(sut.all()[0].due->count(), DoubleNear(10.3, 1e-9));
   EXPECT_EQ(seen(0).deposit, 2) << "of three made one is with the user";
   now += milliseconds(50);
   learn({made_tokens(7, 3, now - milliseconds(110), now - milliseconds(50))});
@@ -92,25 +92,26 @@ TEST_F(PlacingTest, ALateTokenStartsTheClockAnew) {
   learn({made_tokens(7, 1, now, now)});
   now += milliseconds(500);
   learn({made_tokens(7, 2, now - milliseconds(500), now)});
-  EXPECT_THAT(seen(0).t_due->count(), DoubleNear(10.6, 1e-9));
+  EXPECT_THAT(sut.all()[0].due->count(), DoubleNear(10.6, 1e-9));
   EXPECT_EQ(seen(0).deposit, 0);
 }
 
 TEST_F(PlacingTest, OfOneNotSeenBeforeTokensCountAsIfTheyHadComeEvenly) {
   learn({made_tokens(1, 11, now - milliseconds(500), now),
          made_tokens(2, 11, now - milliseconds(2000), now)});
-  EXPECT_THAT(seen(0).t_due->count(), DoubleNear(10.6, 1e-9)) << "eleven after 9.5";
-  EXPECT_THAT(seen(1).t_due->count(), DoubleNear(10.1, 1e-9)) << "too slow to save any up";
+  EXPECT_THAT(sut.all()[0].due->count(), DoubleNear(10.6, 1e-9)) << "eleven after 9.5";
+  EXPECT_THAT(sut.all()[1].due->count(), DoubleNear(10.1, 1e-9)) << "too slow to save any up";
 }
 
 TEST_F(PlacingTest, TokensOfALongWhileCountAsTheyCame) {
   learn({made_tokens(7, 1, now, now)});
   now += seconds(2);  // nobody waited, so nobody asked
   learn({made_tokens(7, 41, now - seconds(2), now)});
-  EXPECT_THAT(seen(0).t_due->count(), DoubleNear(14.1, 1e-9)) << "41 intervals after the first";
+  EXPECT_THAT(sut.all()[0].due->count(), DoubleNear(14.1, 1e-9)) << "41 intervals after the first";
   now += seconds(9);
   learn({made_tokens(7, 44, now - seconds(11), now)});
-  EXPECT_THAT(seen(0).t_due->count(), DoubleNear(21.1, 1e-9)) << "three in nine seconds: all late";
+  EXPECT_THAT(sut.all()[0].due->count(), DoubleNear(21.1, 1e-9))
+      << "three in nine seconds: all late";
 }
 
 TEST_F(PlacingTest, TheClockOfTheEngineCounts) {
@@ -121,10 +122,10 @@ TEST_F(PlacingTest, TheClockOfTheEngineCounts) {
     return made;
   };
   learn({told_of(5, State::kRunning, seconds(1))});
-  const planner::Seconds saved = *seen(0).t_due - planner::Seconds(now);
+  const planner::Seconds saved = *sut.all()[0].due - planner::Seconds(now);
   now += seconds(10);
   learn({told_of(5, State::kParked, seconds(2))});
-  EXPECT_THAT((*seen(0).t_due - planner::Seconds(now)).count(),
+  EXPECT_THAT((*sut.all()[0].due - planner::Seconds(now)).count(),
               DoubleNear(saved.count() - 1, 1e-9));
 }
 
@@ -144,11 +145,11 @@ TEST_F(PlacingTest, LatenessIsThatOfReturnsAndNotOfAbsences) {
   learn({made_tokens(7, 1, now, now, State::kParked)});
   now += milliseconds(90);
   learn({made_tokens(7, 1, now, now)});
-  EXPECT_EQ(sut.pace(1).lateness, planner::Seconds(0)) << "away for long, back in time";
+  EXPECT_EQ(sut.mean_lateness_s(), 0) << "away for long, back in time";
   learn({made_tokens(7, 1, now, now, State::kParked)});
   now += milliseconds(30);
   learn({made_tokens(7, 1, now, now)});
-  EXPECT_THAT(sut.pace(1).lateness.count(), DoubleNear(0.01, 1e-9)) << "mean of 0 and 20 ms";
+  EXPECT_THAT(sut.mean_lateness_s(), DoubleNear(0.01, 1e-9)) << "mean of 0 and 20 ms";
   EXPECT_EQ(sut.totals().left, 1u);
   EXPECT_EQ(sut.totals().returned, 2u);
 }
@@ -164,10 +165,10 @@ TEST_F(PlacingTest, ThePaceIsMeasuredWhileSomebodyWaitsOnly) {
   };
   second_of_ten(false);
   second_of_ten(false);
-  EXPECT_EQ(sut.pace(1).tokens_per_s, 0);
+  EXPECT_EQ(sut.tokens_per_s(), 0);
   second_of_ten(true);
   second_of_ten(true);
-  EXPECT_THAT(sut.pace(1).tokens_per_s, DoubleNear(100, 1));
+  EXPECT_THAT(sut.tokens_per_s(), DoubleNear(100, 1));
   EXPECT_EQ(sut.totals().tokens, 40u * 11 - 11);
 }
 
@@ -202,24 +203,6 @@ TEST_F(PlacingTest, OneThatRanAndIsNotNamedAnyMoreShowsHowLongAnswersAre) {
   EXPECT_EQ(seen(0).output_tokens, Tokens(40));
 }
 
-TEST_F(PlacingTest, PromptsThatPassAnEarlierOneAreCounted) {
-  auto old = request(1, State::kWaiting, 0);
-  old.arrived = seconds(1);
-  const auto other = [&](std::uint64_t id, State state) {
-    auto made = request(id, state, 0);
-    made.arrived = seconds(2);
-    return made;
-  };
-  learn({old, other(2, State::kWaiting), other(3, State::kWaiting)});
-  learn({old, other(2, State::kRunning), other(3, State::kRunning)});
-  EXPECT_EQ(sut.pace(1).passed, 2);
-  learn({old, other(2, State::kRunning)});
-  EXPECT_EQ(sut.pace(1).passed, 2) << "those that run count once";
-  old.state = State::kRunning;
-  learn({old, other(2, State::kRunning), other(4, State::kWaiting)});
-  EXPECT_EQ(sut.pace(1).passed, 0);
-}
-
 TEST_F(PlacingTest, APromptThatWasParkedBeforeItsFirstTokenWaitsLikeAnyOther) {
   learn({request(1, State::kParked, 0), made_tokens(2, 4, now, now, State::kWaiting)});
   EXPECT_TRUE(seen(0).counts_as_waiting());
@@ -231,7 +214,7 @@ TEST_F(PlacingTest, WildNumbersDoNoHarm) {
   wild.prompt = wild.computed = wild.max_new = Tokens(4294967295);
   for (int i = 0; i < 3; ++i) learn({wild});
   EXPECT_GE(seen(0).deposit, 0);
-  EXPECT_TRUE(std::isfinite(seen(0).t_due->count()));
+  EXPECT_TRUE(std::isfinite(sut.all()[0].due->count()));
 }
 
 }  // namespace
