@@ -35,7 +35,7 @@ _MOST_IMAGES = 65536
 class _Images(NamedTuple):
     """All in a request that is no text."""
 
-    count: int
+    number: int
     offsets: list[int]  # in tokens, ascending
     # By how many of them a block reaches: what stands for these; None: they are not told by content.
     contents: list[bytes] | None
@@ -155,7 +155,7 @@ class Names:
     def _images_in(self, request: Request) -> _Images:
         known = self._images.get(request.request_id)
         count = len(request.mm_features)
-        if known is None or known.count != count:
+        if known is None or known.number != count:
             known = _Images(count, [each.mm_position.offset for each in request.mm_features],
                             self._contents_in(request))  # fmt: skip
             self._images[request.request_id] = known
