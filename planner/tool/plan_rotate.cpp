@@ -59,6 +59,7 @@ RotationRequest read_request(Fields& fields) {
   if (fields.has("output_tokens")) request.output_tokens = Tokens(fields.whole("output_tokens"));
   request.tokens_made = Tokens(fields.whole("tokens_made", 0));
   request.prefill = Seconds(fields.not_negative("prefill_s", 0.0));
+  if (fields.has("gap_s")) request.gap = Seconds(fields.not_negative("gap_s", 0.0));
   if (fields.has("place")) {
     const auto place = std::min<std::int64_t>(fields.whole("place"), UINT32_MAX);
     request.place = static_cast<std::uint32_t>(place);
@@ -105,6 +106,7 @@ Result<RotateQuestion> read_rotate(const Json& json) {
   config.overload =
       fields.choice("overload", {"ttft", "goodput"}) == 0 ? Overload::kTtft : Overload::kGoodput;
   question.snapshot.step = Seconds(fields.not_negative("step_s", 0.0));
+  question.snapshot.tokens_per_s = fields.not_negative("tokens_per_s", 0.0);
   question.snapshot.mean_lateness = Seconds(fields.not_negative("mean_lateness_s", 0.0));
   const Seconds s_b(fields.not_negative("s_b_s", 0.1));
   const Seconds s_f(fields.not_negative("s_f_s", 5.0));

@@ -198,6 +198,18 @@ TEST(KvdPlanRotate, UnifiedTakesDeposits) {
   EXPECT_EQ(answer("rotate", unified.dump())["preempted"], Json::array());
 }
 
+TEST(KvdPlanRotate, UnifiedTakesLongestGaps) {
+  auto unified = with(kRotate, "/policy", "unified");
+  unified["requests"][3]["deposit"] = 8;
+  unified["requests"][3]["gap_s"] = 1;
+  unified["requests"][3]["t_last_s"] = 10;
+  EXPECT_EQ(answer("rotate", unified.dump())["preempted"], Json({"R1"}));
+  unified["requests"][3]["t_last_s"] = 9.2;
+  EXPECT_EQ(answer("rotate", unified.dump())["preempted"], Json::array()) << "due back at once";
+  unified["tokens_per_s"] = -1;
+  EXPECT_NE(run({"rotate"}, unified.dump()).status, 0);
+}
+
 TEST(KvdPlanRotate, PoliciesByLengthTakeLengths) {
   auto lengths = with(kRotate, "/policy", "ltr");
   lengths["requests"][1]["output_tokens"] = 10;
