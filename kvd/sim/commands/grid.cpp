@@ -150,6 +150,7 @@ std::vector<Summary> means_of(const std::vector<grid::PlayedCell>& played) {
     for (const auto& [policy, outcome] : cell) cells[policy].push_back(outcome.mean);
   }
   std::vector<Summary> out;
+  out.reserve(cells.size());
   for (const auto& [policy, figures] : cells) out.push_back(summarize(policy, figures));
   for (Summary& summary : out) summary.seeds = 1;  // the spread over cells says little
   return out;
