@@ -372,6 +372,7 @@ void EnginePlaced::set_budgets(const Session& session, const Schedule& told,
   const std::int64_t grows = std::min(growth_.next, told.free_blocks);
   snapshot_.b_hbm = block * std::max(told.free_blocks - kept, grows);
   snapshot_.growth = block * std::min(growth_.next, told.total_blocks);
+  snapshot_.at_once = true;
   snapshot_.step = planner::Seconds(placing.decode_s(running));
   snapshot_.tokens_per_s = placing.tokens_per_s();
   snapshot_.mean_lateness = planner::Seconds(placing.mean_lateness_s());

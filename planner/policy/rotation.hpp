@@ -87,6 +87,8 @@ struct RotationSnapshot {
   /// Tokens made a second while somebody waited; only `unified` asks. 0: not known, so as many as
   /// steps without prompts would make.
   double tokens_per_s = 0;
+  /// What leaves is room in the same step, not once it has been copied; only `unified` asks.
+  bool at_once = false;
   std::vector<RotationRequest> requests;
 };
 

@@ -253,6 +253,17 @@ bool UnifiedPolicy::turns_last(const RotationSnapshot& snapshot, const RotationR
          static_cast<double>(out.value) * kStay * snapshot.step;
 }
 
+// What those leave who make room beyond what it is for, where that is there in this step.
+Bytes UnifiedPolicy::left_by_victims(const RotationSnapshot& snapshot, Bytes room) const {
+  Bytes left;
+  if (!snapshot.at_once) return left;
+  for (const std::uint32_t index : decision_.preempted) {
+    if (room + left >= taken_) break;
+    left += snapshot.requests[index].bytes;
+  }
+  return left;
+}
+
 bool UnifiedPolicy::take(const RotationSnapshot& snapshot, std::uint32_t index, Bytes limit) {
   const auto& request = snapshot.requests[index];
   if (taken_ + request.bytes > limit) return false;
@@ -282,6 +293,7 @@ void UnifiedPolicy::serve(const RotationSnapshot& snapshot, Seconds now,
     const bool fits = take(snapshot, ranked.index, room + leaves);
     if (!fits && presses_now && request.counts_as_waiting()) unserved_.push_back(ranked.index);
   }
+  room += left_by_victims(snapshot, room);
   const bool gaps = !entering_.empty() && snapshot.requests[entering_.front().index].gap;
   for (const auto* queue : {gaps ? &waiting_ : &parked_, gaps ? &parked_ : &waiting_}) {
     for (const auto& ranked : *queue) {

@@ -54,6 +54,7 @@ class UnifiedPolicy final : public RotationPolicy {
                                 For what) const;
   void serve(const RotationSnapshot& snapshot, Seconds now, const RotationConfig& config,
              Bytes room);
+  [[nodiscard]] Bytes left_by_victims(const RotationSnapshot& snapshot, Bytes room) const;
   [[nodiscard]] bool take(const RotationSnapshot& snapshot, std::uint32_t index, Bytes limit);
   [[nodiscard]] bool paced(const RotationSnapshot& snapshot, const RotationRequest& request,
                            Bytes room) const;

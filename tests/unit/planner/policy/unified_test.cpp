@@ -248,6 +248,16 @@ TEST(Unified, ForAGapThatIsNearlyOverAnybodyLeavesWhoIsNotDueBack) {
   EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty()) << "not for a prompt";
 }
 
+TEST(Unified, WhatAVictimLeavesBeyondNeedIsHadAtOnceWhereItIsRoomAtOnce) {
+  UnifiedPolicy sut;
+  auto of = snapshot(0, 9, {waiting(2, 1), waiting(3, 9), with_deposit(running(5, 1), 90)});
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0})) << "it has to be copied first";
+  of.at_once = true;
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0, 1}));
+  of.requests[1].bytes = Bytes(4);
+  EXPECT_EQ(sut.decide(of, kNow, {}).prioritized, (Indices{0}));
+}
+
 TEST(Unified, WhoIsDueBackSoonDoesNotLeave) {
   UnifiedPolicy sut;
   auto of = with_gaps(0, {waiting(2, 1), seen_at_once(with_deposit(running(2, 1), 90), 0.66)});
