@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace kvd::transport {
@@ -136,10 +138,18 @@ bool UnixListener::is_taken(const std::string& path, int type) {
 void UnixListener::remove_own(const std::string& path, int type) {
   const auto address = unix_address(path);
   if (!address.ok()) return;
-  const UniqueFd probe = new_socket(type);
-  if (::connect(probe.get(), generic(*address), sizeof *address) != 0) return;
-  const auto who = peer_credentials(probe.get());
-  if (who.ok() && who->pid == ::getpid()) ::unlink(path.c_str());
+  // Another thread may be between bind() and listen(): it answers in a moment.
+  constexpr int kTries = 50;
+  for (int i = 0; i < kTries; ++i) {
+    const UniqueFd probe = new_socket(type);
+    if (::connect(probe.get(), generic(*address), sizeof *address) == 0) {
+      const auto who = peer_credentials(probe.get());
+      if (who.ok() && who->pid == ::getpid()) ::unlink(path.c_str());
+      return;
+    }
+    if (errno != ECONNREFUSED) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
 }
 
 std::optional<UnixListener::FileId> UnixListener::file_at(const std::string& path) {
