@@ -158,7 +158,7 @@ std::map<DomainId, Bytes> Controller::excess(Tier tier) const {
 const Tuning& Controller::tuning() const { return house_->ground.context.tuning; }
 
 bool Controller::is_behind() const {
-  return house_->ground.requests.is_behind() || house_->clearing;
+  return house_->ground.requests.is_behind() || house_->ground.disk.classes().is_behind();
 }
 
 bool Controller::drains() const { return house_->ground.drains.status().has_value(); }
@@ -176,8 +176,12 @@ void Controller::House::end_event() {
   if (ground.memory.go_on()) parts.claims.serve_everyone();
   ground.store.cache.follow();
   ground.prefixes.name_on();
-  ground.cache_copies.make_ahead();
-  ground.disk.write_ahead();
+  // What is about to be cleared is to come neither to DRAM nor to disk.
+  if (!clearing) {
+    ground.cache_copies.make_ahead();
+    ground.disk.write_ahead();
+  }
+  ground.disk.classes().sweep();
   ground.keeping.tell();
   parts.sessions.tell_returned();
   ground.context.counters.slabs.renewed += ground.store.tiers.order_renewals();
@@ -250,7 +254,8 @@ void Controller::House::clear_cache() {
 // still have was as good as cached when the command came.
 void Controller::House::clear_on() {
   constexpr std::size_t kRows = 8192;
-  clearing = !ground.store.cache.clear(kRows) || ground.requests.is_behind();
+  clearing = !ground.store.cache.clear(kRows) || ground.requests.is_behind() ||
+             ground.cache_copies.slots() > 0;
   parts.claims.serve_everyone();
 }
 

@@ -131,9 +131,7 @@ bool DiskCache::on_finished(const DiskFinished& finished) {
 }
 
 void DiskCache::clear() {
-  for (auto& [id, disk] : classes_.all()) {
-    if (disk.directory) disk.directory->clear();
-  }
+  classes_.clear();
   later_.clear();
   for (auto& [id, run] : runs_) run.dropped = true;
 }

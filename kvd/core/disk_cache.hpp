@@ -96,6 +96,7 @@ class DiskCache {
 
   /// Orders writes of what has been offered, a few at a time.
   void write_ahead();
+  /// Nothing that is there now is found again.
   void clear();
 
   // ---- what the shell says ----

@@ -13,6 +13,8 @@ constexpr std::int64_t kMostOpen = 16;
 constexpr std::ptrdiff_t kMostKnown = 64;
 /// More have blocks in the files of one class only where some have gone for good.
 constexpr std::size_t kMostDomains = 128;
+/// Slots that an event empties: the control thread has others to serve.
+constexpr std::size_t kMostSwept = 2048;
 constexpr Nanoseconds kFirstPause = std::chrono::seconds(1);
 constexpr Nanoseconds kLongestPause = std::chrono::seconds(60);
 
@@ -217,6 +219,20 @@ void DiskClasses::cut(Disk& disk) {
 void DiskClasses::close(Disk& disk) {
   disk.state = State::kClosing;
   context_.emit(CloseDisk{disk.id});
+}
+
+void DiskClasses::clear() {
+  for (auto& [id, disk] : disks_) {
+    if (disk.directory) disk.directory->clear();
+  }
+  sweeps_ = true;
+}
+
+void DiskClasses::sweep() {
+  if (!sweeps_) return;
+  sweeps_ = std::any_of(disks_.begin(), disks_.end(), [](auto& entry) {
+    return entry.second.directory && entry.second.directory->sweep(kMostSwept);
+  });
 }
 
 // ---- what the shell says ----

@@ -113,6 +113,13 @@ class DiskClasses {
   /// that neither are attached nor have blocks there.
   void forget_unused(const std::set<DomainId>& attached);
 
+  /// Nothing of what files hold is found again.
+  void clear();
+  /// At the end of each event: some slots of what was cleared are empty from now on.
+  void sweep();
+  /// Some are not yet.
+  [[nodiscard]] bool is_behind() const { return sweeps_; }
+
   // ---- what the shell says ----
   void on_named(const DiskNamed& named);
   void on_opened(const DiskOpened& opened);
@@ -150,6 +157,7 @@ class DiskClasses {
   std::map<DiskShape, DiskId> by_shape_;
   std::map<std::pair<Fingerprint, ClassId>, DiskId> by_class_;  ///< one of each class at most
   std::map<DomainId, Domain> domains_;
+  bool sweeps_ = false;
 };
 
 }  // namespace kvd::core

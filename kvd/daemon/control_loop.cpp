@@ -230,9 +230,13 @@ Status ControlLoop::change_quotas(const admin::link::Change& change,
   return {};
 }
 
-void ControlLoop::clear_cache() {
+std::shared_future<Status> ControlLoop::clear_cache() {
   log_.info(EngineId(), "the cache is cleared, over REST, with the token");
   parts_->events.feed(core::ClearCache{});
+  if (parts_->disks) return parts_->disks->clear();
+  std::promise<Status> done;
+  done.set_value(Status());
+  return done.get_future().share();
 }
 
 void ControlLoop::reload(const Config& config) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -59,7 +60,8 @@ class ControlLoop {
   [[nodiscard]] const Device& device() const { return *parts_->device; }
 
   /// What nobody runs on of the prefix cache is free from now on.
-  void clear_cache();
+  /// Ends once the disk, if there is one, has it written down.
+  [[nodiscard]] std::shared_future<Status> clear_cache();
   /// Each difference is told. The whole tuning after a change of it, of the quotas or of who is in
   /// service. Errors: those of admin::link::changed() and drains_of().
   [[nodiscard]] Result<core::Tuning> change(

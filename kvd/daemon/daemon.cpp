@@ -171,12 +171,12 @@ void Daemon::refuse_token() {
 }
 
 Status Daemon::clear_cache(Nanoseconds timeout) {
-  const auto clear = [this] {
-    loop_->clear_cache();
-    return true;
-  };
-  KVD_TRY(ask<bool>(clear, timeout));
-  return {};
+  const auto clear = [this] { return loop_->clear_cache(); };
+  KVD_ASSIGN_OR_RETURN(const auto done, ask<std::shared_future<Status>>(clear, timeout));
+  if (done.wait_for(timeout) == std::future_status::ready) return done.get();
+  return make_error(ErrorCode::kDeadlineExceeded,
+                    "the cache is empty, and the disk does not answer: where kvd ends before it "
+                    "does, a later one may find there what was cleared");
 }
 
 std::string Daemon::why_not_ready() const {

@@ -26,6 +26,7 @@ constexpr Nanoseconds kLongestPause = std::chrono::seconds(60);
 /// Files grow and give way by this part of disk.size.
 constexpr std::int64_t kParts = 64;
 constexpr std::uint64_t kScans = std::uint64_t{1} << 63;  ///< tickets that are no Controller's
+constexpr core::DiskId kClears(std::uint32_t{1} << 31);   ///< a job that is of no class
 
 /// All that a folder's blocks have in common, as the format wants it.
 disk::ClassShape shape_of(const core::DiskShape& shape) {
@@ -110,16 +111,19 @@ Disks::~Disks() { (void)close(); }
 
 // ---- the disk itself ----
 
-Result<DiskNames> Disks::look(const std::string& path, disk::Folders& folders) {
+Result<DiskNames> Disks::look(const std::string& path, disk::Folders& folders, bool clear) {
   KVD_ASSIGN_OR_RETURN(DiskNames names, disk_names(path));
   KVD_TRY(folders.scan());
+  if (clear) KVD_TRY(folders.clear());
   return names;
 }
 
-void Disks::found(const Result<DiskNames>& names) {
+void Disks::found(const Result<DiskNames>& names, std::uint32_t clears) {
+  if (names.ok() && clears != clears_) return;  // it is looked at again, and cleared
   std::string& said = said_[core::DiskId()];
   if (names.ok()) {
     usable_ = true;
+    kept_ = clears;
     if (!said.empty()) uses_.log.info(EngineId(), settings_.path + " can be used now");
     return uses_.events.feed(core::DiskNamed{*names});
   }
@@ -132,15 +136,19 @@ void Disks::found(const Result<DiskNames>& names) {
 
 void Disks::on_tick() {
   if (usable_ || uses_.events.now() < again_ || jobs_.contains(core::DiskId())) return;
-  start(core::DiskId(), [this, path = settings_.path, folders = folders_]() -> DiskJob::Then {
-    return [this, names = look(path, *folders)] { found(names); };
-  });
+  start(core::DiskId(),
+        [this, path = settings_.path, folders = folders_, clear = kept_ != clears_,
+         clears = clears_]() -> DiskJob::Then {
+          return [this, names = look(path, *folders, clear), clears] { found(names, clears); };
+        });
 }
 
 void Disks::start(core::DiskId id, DiskJob::Work work) {
   jobs_[id] = DiskJob::start(uses_.inbox, std::move(work), [this, id] {
     const auto job = jobs_.extract(id);
-    if (!job.empty()) job.mapped()->finish();  // else all ends
+    if (job.empty()) return;  // all ends
+    job.mapped()->finish();
+    keep_cleared();
   });
 }
 
@@ -162,7 +170,7 @@ void Disks::open(const core::OpenDisk& order) {
   options.on_demand = true;
   start(order.disk,
         [this, id = order.disk, name, options, model = printable(order.model), folders = folders_,
-         slabs = slabs()]() -> DiskJob::Then {
+         slabs = slabs(), kept = kept_]() -> DiskJob::Then {
           const Bytes before = folders->bytes_of(name);
           const Bytes wanted = std::min(std::max(before, options.segment), options.capacity);
           if (options.segment > options.capacity) {
@@ -174,8 +182,8 @@ void Disks::open(const core::OpenDisk& order) {
           auto made = disk::DiskTier::open(options, std::make_shared<SteadyClock>());
           if (!made.ok()) {
             folders->put(name, before, false);
-            return [this, id, folder = options.folder, error = made.error()] {
-              opened(id, folder, error);
+            return [this, id, folder = options.folder, error = made.error(), kept] {
+              opened(id, folder, error, kept);
             };
           }
           const std::shared_ptr<disk::DiskTier> tier = std::move(*made);
@@ -183,9 +191,9 @@ void Disks::open(const core::OpenDisk& order) {
           folders->put(name, bytes_of(*tier), true);
           const Status named =
               before > Bytes(0) ? Status() : disk::write_model(options.folder, model);
-          return [this, id, tier, folder = options.folder, named] {
+          return [this, id, tier, folder = options.folder, named, kept] {
             if (!named.ok()) uses_.log.warn(EngineId(), named.error().message);
-            opened(id, folder, tier);
+            opened(id, folder, tier, kept);
           };
         });
 }
@@ -200,7 +208,8 @@ void Disks::refuse(core::DiskId id, core::DiskOpened::Lack lack, const Error& er
   uses_.events.feed(core::DiskOpened{id, 0, lack});
 }
 
-void Disks::opened(core::DiskId id, const std::string& folder, const Opened& tier) {
+void Disks::opened(core::DiskId id, const std::string& folder, const Opened& tier,
+                   std::uint32_t kept) {
   if (!tier.ok()) return refuse(id, core::DiskOpened::Lack::kFiles, tier.error());
   const Status watched =
       uses_.poller.watch(Poller::Source::kDisk, id.value, (*tier)->completion_fd());
@@ -217,6 +226,10 @@ void Disks::opened(core::DiskId id, const std::string& folder, const Opened& tie
                  "cached blocks go to " + files.folder + ": " + words(files.tier->status(), slots));
   uses_.events.feed(core::DiskOpened{id, slots, core::DiskOpened::Lack::kFiles,
                                      bytes_of(*files.tier), files.tier->grain()});
+  if (kept != clears_) {  // it may hold what was cleared since, or before
+    files.tier->clear();
+    (void)want_kept();
+  }
   tell_index(id, files);
 }
 
@@ -256,6 +269,7 @@ void Disks::close(const core::CloseDisk& order) {
   if (files.empty()) return uses_.events.feed(core::DiskClosed{order.disk});
   const std::shared_ptr<disk::DiskTier> tier = files.mapped().tier;
   uses_.poller.forget(tier->completion_fd());
+  closing_[order.disk] = tier;
   start(order.disk,
         [this, id = order.disk, tier, index = index_of(order.disk), name = names_[order.disk],
          folders = folders_, holds = holds_]() -> DiskJob::Then {
@@ -263,6 +277,7 @@ void Disks::close(const core::CloseDisk& order) {
           if (!tier->close(kRunningCloseTime, index).held.empty()) *holds = true;
           return [this, id, name, bytes, folders] {
             folders->put(name, bytes, false);
+            closing_.erase(id);
             uses_.events.feed(core::DiskClosed{id});
           };
         });
@@ -313,6 +328,57 @@ void Disks::scan_on(core::DiskId id, Files& files) {
   }
   uses_.events.feed(core::DiskFound{id, {}, true});
 }
+
+// ---- what was cleared ----
+
+std::shared_future<Status> Disks::clear() {
+  for (const auto& [id, files] : files_) files.tier->clear();
+  for (const auto& [id, tier] : closing_) tier->clear();
+  return want_kept();
+}
+
+std::shared_future<Status> Disks::want_kept() {
+  ++clears_;
+  if (!clearing_) cleared_ = clearing_.emplace().get_future().share();
+  keep_cleared();
+  return cleared_;
+}
+
+bool Disks::is_opening() const {
+  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) {
+    return job.first != core::DiskId() && job.first != kClears && !files_.contains(job.first) &&
+           !closing_.contains(job.first);
+  });
+}
+
+void Disks::keep_cleared() {
+  if (!clearing_ || jobs_.contains(kClears) || is_opening()) return;
+  Tiers tiers;
+  for (const auto& [id, files] : files_) tiers.push_back(files.tier);
+  for (const auto& [id, tier] : closing_) tiers.push_back(tier);
+  start(kClears,
+        [this, tiers = std::move(tiers), folders = folders_, clears = clears_]() -> DiskJob::Then {
+          Status status = folders->clear();
+          for (const auto& tier : tiers) {
+            if (const Status written = tier->keep_cleared(); !written.ok()) status = written;
+          }
+          return [this, status, clears] { kept(status, clears); };
+        });
+}
+
+// What was opened meanwhile has its turn before anybody is told.
+void Disks::kept(const Status& status, std::uint32_t clears) {
+  if (status.ok()) {
+    kept_ = clears;
+    if (clears != clears_ || is_opening()) return;
+  } else {
+    uses_.log.warn(EngineId(), "a later kvd may find what was cleared: " + status.error().message);
+  }
+  clearing_->set_value(status);
+  clearing_.reset();
+}
+
+// ---- memory, writes and reads ----
 
 std::vector<std::span<std::byte>> Disks::slabs() const {
   std::vector<std::span<std::byte>> slabs;
@@ -424,6 +490,11 @@ bool Disks::close() {
     if (!job->give_up(kWritePatience)) *holds_ = true;  // it may be one that closes a disk
   }
   jobs_.clear();
+  if (clearing_) {
+    clearing_->set_value(make_error(ErrorCode::kUnavailable,
+                                    "kvd ends before the disk has it: clear the cache again"));
+    clearing_.reset();
+  }
   std::atomic<bool> free{!*holds_};
   std::vector<std::thread> closing;
   for (auto& [id, files] : files_) {

@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -51,12 +53,16 @@ class Disks {
   Disks& operator=(const Disks&) = delete;
 
   /// Once, before anything else.
-  void begin() { found(look(settings_.path, *folders_)); }
+  void begin() { found(look(settings_.path, *folders_, false), 0); }
   void open(const core::OpenDisk& order);
   void resize(const core::ResizeDisk& order);
   void close(const core::CloseDisk& order);
   void write(const core::WriteDisk& order);
   void read(const core::ReadDisk& order);
+  /// Nothing that is on the disk now is found there again, by this kvd or a later one. Ends once
+  /// the disk has it written down; in this process it is so at once. What another process has open
+  /// stays. Errors: those of the file system.
+  [[nodiscard]] std::shared_future<Status> clear();
   /// A tier has something to say.
   void take_finished(core::DiskId disk);
   void on_tick();
@@ -79,12 +85,18 @@ class Disks {
     std::set<disk::Fault> told;
   };
   using Opened = Result<std::shared_ptr<disk::DiskTier>>;
+  using Tiers = std::vector<std::shared_ptr<disk::DiskTier>>;
 
   /// What blocks are called there, once the folders are known.
-  static Result<DiskNames> look(const std::string& path, disk::Folders& folders);
-  void found(const Result<DiskNames>& names);
+  static Result<DiskNames> look(const std::string& path, disk::Folders& folders, bool clear);
+  void found(const Result<DiskNames>& names, std::uint32_t clears);
   void start(core::DiskId id, DiskJob::Work work);
-  void opened(core::DiskId id, const std::string& folder, const Opened& tier);
+  void opened(core::DiskId id, const std::string& folder, const Opened& tier, std::uint32_t kept);
+  [[nodiscard]] bool is_opening() const;
+  /// All folders are to have it written down. One job at a time does so, while none is opened.
+  std::shared_future<Status> want_kept();
+  void keep_cleared();
+  void kept(const Status& status, std::uint32_t clears);
   void refuse(core::DiskId id, core::DiskOpened::Lack lack, const Error& error);
   void tell_index(core::DiskId id, Files& files);
   [[nodiscard]] std::vector<disk::FoundBlock> index_of(core::DiskId id) const;
@@ -102,12 +114,16 @@ class Disks {
   const std::shared_ptr<std::atomic<bool>> holds_ = std::make_shared<std::atomic<bool>>(false);
   std::map<core::DiskId, std::shared_ptr<DiskJob>> jobs_;  ///< none: of the folder of all
   std::map<core::DiskId, Files> files_;
+  std::map<core::DiskId, std::shared_ptr<disk::DiskTier>> closing_;
   std::map<core::DiskId, std::string> names_;  ///< of folders
   std::map<core::DiskId, std::string> said_;   ///< why it has no files
   bool usable_ = false, ending_ = false;
   Nanoseconds pause_{0};
   TimePoint again_{0};  ///< when it is looked at again
   std::uint64_t last_scan_ = 0;
+  std::uint32_t clears_ = 0, kept_ = 0;  ///< commands, and those that the disk has written down
+  std::optional<std::promise<Status>> clearing_;  ///< somebody waits for that
+  std::shared_future<Status> cleared_;
 };
 
 }  // namespace kvd::daemon

@@ -25,17 +25,18 @@ const DiskDirectory::Slot* DiskDirectory::known(const Digest& domain, const Dige
 std::optional<DiskDirectory::Place> DiskDirectory::find(const Digest& domain,
                                                         const Digest& name) const {
   const Slot* slot = known(domain, name);
-  if (slot == nullptr || slot->state != State::kThere || slot->ends) return std::nullopt;
+  if (slot == nullptr || slot->state != State::kThere || is_ending(*slot)) return std::nullopt;
   return Place{static_cast<std::uint32_t>(slot - slots_.data()), slot->generation};
 }
 
 bool DiskDirectory::knows(const Digest& domain, const Digest& name) const {
-  return known(domain, name) != nullptr;
+  const Slot* slot = known(domain, name);
+  return slot != nullptr && !is_left(*slot);
 }
 
 void DiskDirectory::touch(const Digest& domain, const Digest& name) {
   const Slot* slot = known(domain, name);
-  if (slot == nullptr) return;
+  if (slot == nullptr || is_forgotten(*slot)) return;
   Order& order = shelves_.at(domain).order;
   order.splice(order.begin(), order, slot->turn);
 }
@@ -54,11 +55,15 @@ void DiskDirectory::end_read(std::uint32_t slot, bool gone) {
   KVD_CHECK(slots_[slot].readers > 0, "a slot of the disk is read by nobody");
   --slots_[slot].readers;
   slots_[slot].ends = slots_[slot].ends || gone;
-  if (slots_[slot].ends && slots_[slot].readers == 0) vacate(slot);
+  if (is_ending(slots_[slot]) && slots_[slot].readers == 0) vacate(slot);
 }
 
 std::optional<std::uint32_t> DiskDirectory::begin_write(const Digest& domain, const Digest& name) {
   KVD_CHECK(!knows(domain, name), "a block is written to disk that is there");
+  if (const Slot* left = known(domain, name)) {
+    vacate(static_cast<std::uint32_t>(left - slots_.data()));
+  }
+  if (free_ == 0 && forgotten_ > 0) (void)sweep(kMostPassed);
   if (free_ == 0 && !make_way(domain)) return std::nullopt;
   const std::optional<std::uint32_t> slot = free_slot();
   if (slot) occupy(*slot, domain, name, State::kWriting);
@@ -68,7 +73,7 @@ std::optional<std::uint32_t> DiskDirectory::begin_write(const Digest& domain, co
 void DiskDirectory::end_write(std::uint32_t slot, bool ok, std::uint64_t generation) {
   Slot& written = slots_[slot];
   KVD_CHECK(written.state == State::kWriting, "a slot of the disk is not being written");
-  if (!ok || written.ends) return vacate(slot);
+  if (!ok || is_ending(written)) return vacate(slot);
   written.state = State::kThere;
   written.generation = generation;
 }
@@ -89,9 +94,21 @@ bool DiskDirectory::restore(const Digest& domain, const Digest& name, const Plac
 }
 
 void DiskDirectory::clear() {
-  for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
-    if (slots_[slot].state != State::kFree) end(slot);
+  ++clears_;
+  forgotten_ = bound_ - free_;
+  unswept_ = static_cast<std::uint32_t>(slots_.size());
+}
+
+// From the end: the search for a free slot goes on at the last that became free, towards those
+// before it.
+bool DiskDirectory::sweep(std::size_t most) {
+  for (; unswept_ > 0 && most > 0; --most) {
+    const std::uint32_t slot = --unswept_;
+    if (slot >= slots_.size() || !is_left(slots_[slot])) continue;
+    vacate(slot);
+    next_ = slot;
   }
+  return unswept_ > 0;
 }
 
 void DiskDirectory::grow(std::uint32_t slots) {
@@ -103,10 +120,12 @@ void DiskDirectory::grow(std::uint32_t slots) {
 
 void DiskDirectory::bound(std::uint32_t slots) {
   for (std::uint32_t slot = std::min(slots, bound_); slot < bound_; ++slot) {
-    if (is_in_use(slot)) {
-      end(slot);
+    if (is_in_use(slot)) end(slot);
+    if (!is_in_use(slot)) {
+      --free_;
+    } else if (is_forgotten(slots_[slot])) {
+      --forgotten_;
     }
-    if (!is_in_use(slot)) --free_;
   }
   bound_ = std::min(slots, bound_);
 }
@@ -124,7 +143,7 @@ void DiskDirectory::occupy(std::uint32_t slot, const Digest& domain, const Diges
   Shelf& shelf = shelves_[domain];
   shelf.by_name[name] = slot;
   shelf.order.push_front(slot);
-  slots_[slot] = {domain, name, 0, shelf.order.begin(), 0, state, false};
+  slots_[slot] = {domain, name, 0, shelf.order.begin(), 0, state, false, clears_};
   if (slot < bound_) --free_;
 }
 
@@ -133,8 +152,11 @@ void DiskDirectory::vacate(std::uint32_t slot) {
   shelf->second.by_name.erase(slots_[slot].name);
   shelf->second.order.erase(slots_[slot].turn);
   if (shelf->second.order.empty()) shelves_.erase(shelf);
+  const bool forgotten = is_forgotten(slots_[slot]);
   slots_[slot] = {};
-  if (slot < bound_) ++free_;
+  if (slot >= bound_) return;
+  ++free_;
+  if (forgotten) --forgotten_;
 }
 
 void DiskDirectory::end(std::uint32_t slot) {

@@ -49,8 +49,11 @@ class DiskDirectory {
   void end_write(std::uint32_t slot, bool ok, std::uint64_t generation);
   /// Found in the files at a start. False: the slot is in use, or the block known by a later write.
   bool restore(const Digest& domain, const Digest& name, const Place& place);
-  /// Forgets all blocks: those that are read or written, when that has ended.
+  /// Forgets all blocks, in no time. Their slots are free: sweep() empties them, or who writes.
+  /// Those that are read or written: when that has ended.
   void clear();
+  /// Empties forgotten slots, and looks at `most`. False: all were looked at.
+  bool sweep(std::size_t most);
 
   // ---- how many slots ----
   /// There are more from now on.
@@ -62,15 +65,15 @@ class DiskDirectory {
 
   [[nodiscard]] std::size_t slots() const { return slots_.size(); }
   /// Slots that have no block.
-  [[nodiscard]] std::size_t free() const { return free_; }
+  [[nodiscard]] std::size_t free() const { return free_ + forgotten_; }
   /// Slots that have a block.
-  [[nodiscard]] std::size_t used() const { return bound_ - free_; }
+  [[nodiscard]] std::size_t used() const { return bound_ - free(); }
   /// All blocks that are there.
   template <class F>
   void each(F visit) const {
     for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
       const Slot& one = slots_[slot];
-      if (one.state == State::kThere && !one.ends) {
+      if (one.state == State::kThere && !is_ending(one)) {
         visit(one.domain, one.name, Place{slot, one.generation});
       }
     }
@@ -85,7 +88,8 @@ class DiskDirectory {
     Order::iterator turn;  ///< in its shelf's order, while it is not free
     std::uint32_t readers = 0;
     State state = State::kFree;
-    bool ends = false;  ///< forgotten once nobody reads or writes it
+    bool ends = false;         ///< forgotten once nobody reads or writes it
+    std::uint32_t clears = 0;  ///< as those of the directory when it got its block
   };
   struct Shelf {
     std::map<Digest, std::uint32_t> by_name;
@@ -100,14 +104,25 @@ class DiskDirectory {
   [[nodiscard]] bool is_in_use(std::uint32_t slot) const {
     return slots_[slot].state != State::kFree;
   }
+  [[nodiscard]] bool is_forgotten(const Slot& slot) const {
+    return slot.state != State::kFree && slot.clears != clears_;
+  }
+  [[nodiscard]] bool is_ending(const Slot& slot) const { return slot.ends || is_forgotten(slot); }
+  /// Nobody reads or writes it, so it could be empty.
+  [[nodiscard]] bool is_left(const Slot& slot) const {
+    return is_forgotten(slot) && slot.state == State::kThere && slot.readers == 0;
+  }
   [[nodiscard]] bool make_way(const Digest& domain);
   [[nodiscard]] bool give_up_last(const Shelf& shelf);
 
   std::vector<Slot> slots_;
   std::map<Digest, Shelf> shelves_;  ///< by domain, those that have blocks
   std::size_t free_;                 ///< below the bound
-  std::uint32_t bound_;              ///< slots from here on are not used again
-  std::uint32_t next_ = 0;           ///< where the search for a free one goes on
+  std::size_t forgotten_ = 0;        ///< below the bound, not empty yet
+  std::uint32_t clears_ = 0;
+  std::uint32_t unswept_ = 0;  ///< slots from here on have no forgotten block
+  std::uint32_t bound_;        ///< slots from here on are not used again
+  std::uint32_t next_ = 0;     ///< where the search for a free one goes on
 };
 
 }  // namespace kvd::store

@@ -7,6 +7,7 @@
 
 #include "ipc/vocabulary/keep.hpp"
 #include "kvd/tiers/disk/checkpoint.hpp"
+#include "kvd/tiers/disk/cleared.hpp"
 #include "kvd/tiers/disk/file_limit.hpp"
 #include "kvd/tiers/disk/pool.hpp"
 #include "kvd/tiers/disk/probe.hpp"
@@ -113,7 +114,13 @@ DiskTier::DiskTier(std::unique_ptr<Worker> worker, DiskStatus words)
     : owned_(std::move(worker)),
       worker_(owned_.get()),
       last_generation_(worker_->parts().folder.opens() << kGenerationBits),
-      words_(std::move(words)) {}
+      cleared_(read_cleared(worker_->parts().folder)
+                   .value_or(SlotGeneration(last_generation_.load()))
+                   .value),
+      words_(std::move(words)) {
+  // Whoever lost the file `lock` begins to count anew.
+  last_generation_ = std::max(last_generation_.load(), cleared_.load());
+}
 
 DiskTier::~DiskTier() { close(kCloseTime, std::nullopt); }
 
@@ -177,7 +184,21 @@ Status DiskTier::scan(Scan scan) {
   return worker_->add(scan, scan.patience);
 }
 
-void DiskTier::poll(std::vector<Completion>& completions) { worker_->poll(completions); }
+void DiskTier::poll(std::vector<Completion>& completions) {
+  const auto before = static_cast<std::ptrdiff_t>(completions.size());
+  worker_->poll(completions);
+  std::for_each(completions.begin() + before, completions.end(),
+                [this](Completion& completion) { forget_cleared(completion.found); });
+}
+
+void DiskTier::forget_cleared(std::vector<FoundBlock>& blocks) const {
+  const std::uint64_t last = cleared_;
+  std::erase_if(blocks, [&](const FoundBlock& block) { return block.generation.value <= last; });
+}
+
+Status DiskTier::keep_cleared() const {
+  return write_cleared(worker_->parts().folder, SlotGeneration(cleared_));
+}
 
 int DiskTier::completion_fd() const { return worker_->completion_fd(); }
 
@@ -208,6 +229,7 @@ std::uint32_t DiskTier::resize(Bytes bytes) {
 }
 
 std::optional<std::vector<FoundBlock>> DiskTier::take_index() {
+  if (index_) forget_cleared(*index_);
   return std::exchange(index_, std::nullopt);
 }
 

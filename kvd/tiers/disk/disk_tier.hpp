@@ -70,6 +70,11 @@ class DiskTier {
   Result<SlotGeneration> store(Store store);
   Status scan(Scan scan);
 
+  /// No scan and no index tells of what was stored up to now, at once; nor does one of a later
+  /// life, once keep_cleared() has written it down, which waits for the file system: on any thread.
+  void clear() { cleared_ = last_generation_.load(); }
+  [[nodiscard]] Status keep_cleared() const;
+
   /// Appends what has ended; returns at once.
   void poll(std::vector<Completion>& completions);
   /// Readable while poll() has something to say.
@@ -106,6 +111,7 @@ class DiskTier {
 
  private:
   DiskTier(std::unique_ptr<Worker> worker, DiskStatus words);
+  void forget_cleared(std::vector<FoundBlock>& blocks) const;
   Status check(std::uint32_t first_group, std::size_t groups, Nanoseconds patience,
                DiskSlot slot) const;
   Status check_memory(const void* memory, std::size_t size) const;
@@ -113,6 +119,7 @@ class DiskTier {
   std::unique_ptr<Worker> owned_;  ///< null when it is kept for ever
   Worker* const worker_;
   std::atomic<std::uint64_t> last_generation_;
+  std::atomic<std::uint64_t> cleared_;  ///< blocks up to this generation
   std::optional<std::vector<FoundBlock>> index_;
   bool closed_ = false;
   mutable std::mutex words_mutex_;  // guards words_

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@ namespace {
 
 constexpr const char* kModel = "model";
 constexpr std::size_t kMostModel = 256;
+constexpr Bytes kAll(std::numeric_limits<std::int64_t>::max());
 
 /// Whether it is what kvd calls the folders that it makes for classes.
 bool is_folder_name(const std::string& name) {
@@ -72,6 +74,10 @@ Folders::Entry look(const UniqueFd& folder) {
   return entry;
 }
 
+Error unavailable(const std::string& path, int number) {
+  return make_error(ErrorCode::kUnavailable, path + ": " + errno_words(number));
+}
+
 }  // namespace
 
 Status write_model(const std::string& path, const std::string& model) {
@@ -85,15 +91,13 @@ Status write_model(const std::string& path, const std::string& model) {
       ::write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size())) {
     return {};
   }
-  return make_error(ErrorCode::kUnavailable, path + "/" + kModel + ": " + errno_words(errno));
+  return unavailable(path + "/" + kModel, errno);
 }
 
 Status Folders::scan() {
   const std::lock_guard files(files_mutex_);
   const UniqueFd all(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!all.valid()) {
-    return make_error(ErrorCode::kUnavailable, path_ + ": " + errno_words(errno));
-  }
+  if (!all.valid()) return unavailable(path_, errno);
   for (const std::string& name : names_in(all)) {
     const UniqueFd folder = is_folder_name(name) ? open_folder(path_ + "/" + name) : UniqueFd();
     if (folder.valid()) set(name, look(folder));
@@ -118,6 +122,20 @@ void Folders::put(const std::string& name, Bytes bytes, bool open) {
   entry.open = open;
   entry.used = std::chrono::system_clock::now();
   if (!open && bytes == Bytes(0)) entries_.erase(name);
+}
+
+Status Folders::clear() {
+  const std::lock_guard files(files_mutex_);
+  const UniqueFd all(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!all.valid()) return unavailable(path_, errno);
+  const Entries known = list();
+  Status status;
+  for (const std::string& name : names_in(all)) {
+    const auto entry = known.find(name);
+    if (!is_folder_name(name) || (entry != known.end() && entry->second.open)) continue;
+    if (const int why = give_up(name, kAll)) status = unavailable(path_ + "/" + name, why);
+  }
+  return status;
 }
 
 bool Folders::has(const std::string& name) const {
@@ -166,32 +184,40 @@ void Folders::make_room(Bytes most, const std::string& except) {
   for (const auto& [used, name] : closed) {
     const Bytes beyond = others(except) - most;
     if (beyond <= Bytes(0)) return;
-    give_up(name, beyond);
+    (void)give_up(name, beyond);
   }
 }
 
 // From the last segment on, so that the others are found again.
-void Folders::give_up(const std::string& name, Bytes bytes) {
+int Folders::give_up(const std::string& name, Bytes bytes) {
   const std::string path = path_ + "/" + name;
   const UniqueFd folder = open_folder(path);
   const UniqueFd lock(::openat(folder.get(), "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return;
+  if (lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return 0;
   const std::vector<std::string> names = names_in(folder);
   Entry entry = look(folder);
   const Bytes keep = entry.bytes - bytes;
+  int why = 0;
   for (auto at = names.rbegin(); at != names.rend() && entry.bytes > keep; ++at) {
     struct stat facts {};
     const bool there =
         is_segment(*at) && ::fstatat(folder.get(), at->c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0;
-    if (there && ::unlinkat(folder.get(), at->c_str(), 0) == 0) {
+    if (!there) continue;
+    if (::unlinkat(folder.get(), at->c_str(), 0) == 0) {
       entry.bytes = entry.bytes - Bytes(facts.st_size);
+    } else {
+      why = errno;
     }
   }
-  if (entry.bytes > Bytes(0)) return set(name, entry);
+  if (entry.bytes > Bytes(0)) {
+    set(name, entry);
+    return why;
+  }
   for (const std::string& file : names) ::unlinkat(folder.get(), file.c_str(), 0);
   ::rmdir(path.c_str());
   const std::lock_guard guard(mutex_);
   entries_.erase(name);
+  return 0;
 }
 
 }  // namespace kvd::disk

@@ -16,8 +16,8 @@ namespace kvd::disk {
 /// The longest unused of those that nobody has open gives up its last segments first, then itself.
 /// A folder that another process has open counts, and gives up nothing.
 /// Source: FORMAT.md "Folders".
-/// Owner:  thread-safe. take(), put() and scan() wait for the file system, list() and has() do not.
-/// Errors: those of the file system, with the path.
+/// Owner:  thread-safe. take(), put(), clear() and scan() wait for the file system, list() and
+/// has() do not. Errors: those of the file system, with the path.
 class Folders {
  public:
   struct Entry {
@@ -39,6 +39,8 @@ class Folders {
   [[nodiscard]] bool take(const std::string& name, Bytes bytes, const std::string& model);
   /// It is `bytes` large in the end; not `open`: closed, or it could not be opened.
   void put(const std::string& name, Bytes bytes, bool open);
+  /// Removes all that nobody has open, also those that came after scan().
+  Status clear();
   [[nodiscard]] bool has(const std::string& name) const;
   [[nodiscard]] Bytes bytes_of(const std::string& name) const;
   [[nodiscard]] Entries list() const;
@@ -47,7 +49,8 @@ class Folders {
   [[nodiscard]] Bytes missing() const;
   [[nodiscard]] Bytes others(const std::string& name) const;
   void make_room(Bytes most, const std::string& except);
-  void give_up(const std::string& name, Bytes bytes);
+  /// Why some of the bytes stay: errno's number. 0: none do, or another process has the folder.
+  int give_up(const std::string& name, Bytes bytes);
   void set(const std::string& name, const Entry& entry);
 
   const std::string path_;

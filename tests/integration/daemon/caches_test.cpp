@@ -185,6 +185,50 @@ TEST(DaemonCaches, WhatTheDiskHasIsLoadedAfterKvdAndItsMemoryAreGone) {
   EXPECT_FALSE(engine.holds(0, 2)) << "the control";
 }
 
+TEST(DaemonCaches, WhatWasClearedIsNotFoundByALaterKvd) {
+  const RuntimeFolder folder, disk;
+  leave_on_disk(folder, with_disk(disk));
+  {
+    KvdProcess kvd(folder, with_disk(disk));
+    ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+    Placing engine(kvd);
+    ASSERT_TRUE(poll_until([&] { return engine.leading(0, 8) == 8; })) << kvd.log();
+    EXPECT_EQ(kvd.clear_cache().status, 200) << kvd.log();
+    EXPECT_EQ(engine.leading(0, 8), 0u);
+    // What is stored after it is found, and shows that the next kvd has looked at all.
+    engine.fill(8, 9);
+    ASSERT_TRUE(poll_until([&] {
+      EXPECT_EQ(engine.store(8, 1), ErrorCode::kOk);
+      return json::parse(kvd.get("/v1/cache").body)["disk"]["stores"] == 1;
+    })) << kvd.get("/v1/cache").body;
+    kvd.signal(SIGKILL);
+    (void)kvd.wait();
+  }
+  const KvdProcess kvd(folder, with_disk(disk));
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  Placing engine(kvd);
+  ASSERT_TRUE(poll_until([&] { return engine.leading(8, 1) == 1; })) << kvd.log();
+  EXPECT_EQ(engine.leading(0, 8), 0u);
+}
+
+TEST(DaemonCaches, WhoClearsIsToldThatTheDiskCannotHaveIt) {
+  const RuntimeFolder folder, disk;
+  leave_on_disk(folder, with_disk(disk));
+  const KvdProcess kvd(folder, with_disk(disk));
+  ASSERT_TRUE(kvd.wait_ready()) << kvd.log();
+  Placing engine(kvd);
+  ASSERT_TRUE(poll_until([&] { return engine.leading(0, 8) == 8; })) << kvd.log();
+  std::filesystem::path in_the_way;
+  for (const auto& entry : std::filesystem::directory_iterator(disk.path())) {
+    if (entry.is_directory()) in_the_way = entry.path() / "cleared.new";
+  }
+  ASSERT_TRUE(std::filesystem::create_directory(in_the_way));
+  EXPECT_EQ(kvd.clear_cache().status, 503) << kvd.log();
+  EXPECT_EQ(engine.leading(0, 8), 0u);
+  std::filesystem::remove(in_the_way);
+  EXPECT_EQ(kvd.clear_cache().status, 200) << kvd.log();
+}
+
 TEST(DaemonCaches, WhatWasAlteredOnDiskIsNeverLoaded) {
   const RuntimeFolder folder, disk;
   leave_on_disk(folder, with_disk(disk));

@@ -1,5 +1,9 @@
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
+#include <string>
+
 #include "tests/integration/disk/disk_world.hpp"
 #include "tests/integration/disk/faulty_io.hpp"
 
@@ -113,6 +117,33 @@ TEST_P(DiskTierWays, FindsItsBlocksAgainByACheckpoint) {
   EXPECT_EQ(world_.load(DiskSlot(4), index[0].generation, 4), Fault::kNone);
   world_.reopen();
   EXPECT_FALSE(world_.tier().take_index().has_value()) << "it was of the stop before the last";
+}
+
+TEST_P(DiskTierWays, WhatWasClearedIsInNoIndexOfThisLifeOrALaterOne) {
+  const std::vector<FoundBlock> index = {{DiskSlot(4), world_.store(DiskSlot(4), 4), key_of(4)}};
+  world_.tier().clear();
+  ASSERT_TRUE(world_.tier().keep_cleared().ok());
+  const SlotGeneration later = world_.store(DiskSlot(5), 5);
+  EXPECT_EQ(world_.scan(), (std::vector<FoundBlock>{{DiskSlot(5), later, key_of(5)}}));
+  EXPECT_TRUE(world_.tier().close(test::kPatience, index).checkpoint.ok());
+  world_.reopen();
+  EXPECT_EQ(world_.tier().take_index(), std::vector<FoundBlock>());
+  EXPECT_EQ(world_.scan(), (std::vector<FoundBlock>{{DiskSlot(5), later, key_of(5)}}));
+}
+
+TEST_P(DiskTierWays, WhatSaysWhatWasClearedIsWrittenWholeOrCountsForAll) {
+  const std::string file = world_.options().folder + "/cleared";
+  world_.store(DiskSlot(4), 4);
+  std::filesystem::create_directory(file + ".new");
+  EXPECT_EQ(world_.tier().keep_cleared().code(), ErrorCode::kUnavailable);
+  for (const std::string text : {"", "12", "x\n", "-1\n", "99999999999999999999\n"}) {
+    std::ofstream(file) << text;
+    world_.reopen();
+    EXPECT_EQ(world_.scan(), std::vector<FoundBlock>()) << text;
+  }
+  std::ofstream(file) << "0\n";
+  world_.reopen();
+  EXPECT_EQ(world_.scan().size(), 1u);
 }
 
 TEST_P(DiskTierWays, MissesWhatIsNotThere) {

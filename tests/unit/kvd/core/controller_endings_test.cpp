@@ -118,6 +118,7 @@ TEST(Endings, AClearedCacheHasNothingOfWhatEndedBefore) {
   ends(world, a);
   world.feed(ClearCache{});
   world.catch_up();
+  world.feed(Tick{});
   EXPECT_EQ(world.controller->status(world.now).cached[0], Bytes(0));
   EXPECT_FALSE(world.controller->is_behind());
 }

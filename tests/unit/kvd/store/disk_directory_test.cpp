@@ -125,12 +125,59 @@ TEST_F(DiskDirectoryTest, ClearingForgetsAllAndWaitsForWhatIsUnderWay) {
   const auto written = sut.begin_write(kAda, block(1));
   (void)write(2);
   sut.clear();
-  EXPECT_EQ(sut.used(), 2u);
+  EXPECT_EQ(sut.used(), 0u);
   EXPECT_FALSE(has(0) || has(1) || has(2));
+  EXPECT_FALSE(sut.sweep(4));
+  for (std::uint8_t number = 3; number < 5; ++number) {
+    const auto slot = write(number);
+    EXPECT_TRUE(slot && slot != read && slot != written) << "somebody may still touch those";
+  }
   sut.end_read(*read, false);
   sut.end_write(*written, true, 8);
-  EXPECT_EQ(sut.used(), 0u);
   EXPECT_FALSE(has(1));
+  EXPECT_EQ(sut.used(), 2u);
+  EXPECT_TRUE(write(5) && write(6));
+  EXPECT_TRUE(has(3) && has(4));
+}
+
+TEST_F(DiskDirectoryTest, WhatWasForgottenIsEmptiedPieceByPieceAndNeverFound) {
+  for (std::uint8_t number = 0; number < 4; ++number) (void)write(number);
+  sut.clear();
+  EXPECT_EQ(sut.used(), 0u);
+  EXPECT_EQ(sut.free(), 4u);
+  EXPECT_FALSE(sut.knows(kAda, block(0))) << "it may be written again";
+  sut.touch(kAda, block(0));
+  sut.each([](const auto&...) { ADD_FAILURE() << "the checkpoint has it"; });
+  EXPECT_TRUE(sut.sweep(1));
+  EXPECT_TRUE(write(0));
+  EXPECT_TRUE(has(0));
+  EXPECT_EQ(sut.used(), 1u);
+  EXPECT_FALSE(sut.sweep(9));
+  EXPECT_TRUE(has(0)) << "it came later";
+  EXPECT_EQ(sut.free(), 3u);
+}
+
+TEST_F(DiskDirectoryTest, WhatWasForgottenMakesWayBeforeItIsEmptied) {
+  for (std::uint8_t number = 0; number < 4; ++number) (void)write(number);
+  sut.clear();
+  for (std::uint8_t number = 4; number < 8; ++number) EXPECT_TRUE(write(number, kBob));
+  for (std::uint8_t number = 4; number < 8; ++number) EXPECT_TRUE(has(number, kBob));
+  EXPECT_EQ(sut.used(), 4u);
+}
+
+TEST_F(DiskDirectoryTest, ForgottenSlotsAreTakenAwayWithoutBeingEmptied) {
+  const auto read = write(0);
+  for (std::uint8_t number = 1; number < 4; ++number) (void)write(number);
+  sut.begin_read(*read);
+  sut.clear();
+  sut.bound(0);
+  EXPECT_FALSE(sut.cut());
+  sut.end_read(*read, false);
+  EXPECT_TRUE(sut.cut());
+  EXPECT_EQ(sut.free(), 0u);
+  sut.grow(2);
+  EXPECT_EQ(sut.free(), 2u);
+  EXPECT_FALSE(sut.sweep(9));
 }
 
 // What is told of blocks agrees with a plain map, whatever comes.
@@ -143,6 +190,11 @@ TEST(DiskDirectoryModel, RandomUseLosesAndInventsNothing) {
     std::multiset<std::uint32_t> read;
     std::uint64_t generation = 0;
     for (int i = 0; i < 300; ++i) {
+      if (random() % 40 == 0) {
+        sut.clear();
+        ASSERT_EQ(sut.used(), 0u);
+      }
+      (void)sut.sweep(random() % 2);
       const Digest domain = random() % 3 == 0 ? kBob : kAda;
       const Digest name = block(static_cast<std::uint8_t>(random() % 12));
       const auto place = sut.find(domain, name);

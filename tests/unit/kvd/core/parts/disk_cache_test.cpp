@@ -362,6 +362,24 @@ TEST_F(DiskCacheTest, WhatIsClearedDoesNotComeBack) {
   expect_nothing_left();
 }
 
+TEST_F(DiskCacheTest, WhatWasClearedIsWrittenAndFoundAgainBeforeAllSlotsAreEmpty) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  leave_on_disk(session, 8, 7);
+  const Bytes there = disk.bytes();
+  disk.clear();
+  EXPECT_EQ(disk.bytes(), Bytes(0));
+  EXPECT_TRUE(disk.classes().is_behind());
+  leave_on_disk(session, 8, 7);
+  EXPECT_EQ(disk.bytes(), there);
+  disk.classes().sweep();
+  EXPECT_FALSE(disk.classes().is_behind());
+  EXPECT_EQ(disk.bytes(), there);
+  EXPECT_EQ(sut.find(asked(session, 9, 7)), Found::kSoon);
+  finish(read());
+}
+
 TEST_F(DiskCacheTest, NothingIsReadAcrossDomainsAndModels) {
   Session& session = attach();
   tell(submit(session, 9, 8), 1);

@@ -21,7 +21,7 @@ class FoldersTest : public testing::Test {
  protected:
   FoldersTest() { fs::create_directory(path_); }
 
-  static std::string name(char letter) { return std::string(32, letter); }
+  static std::string name(char letter) { return std::string().append(32, letter); }
   [[nodiscard]] std::string of(char letter, const std::string& file = "") const {
     return path_ + "/" + name(letter) + "/" + file;
   }
@@ -57,6 +57,32 @@ TEST_F(FoldersTest, ThoseOfEarlierLivesAreFoundWithTheirModels) {
   EXPECT_EQ(all.at(name('a')).bytes, 2 * kMiB);
   EXPECT_TRUE(sut.has(name('a')));
   EXPECT_FALSE(sut.has(name('b')));
+}
+
+TEST_F(FoldersTest, WhoClearsRemovesThoseThatNobodyHasOpen) {
+  leave('a', 2, 100);
+  leave('b', 1, 10);
+  Folders sut(path_, 8 * kMiB, Bytes(0));
+  ASSERT_TRUE(sut.scan().ok());
+  ASSERT_TRUE(sut.take(name('b'), kMiB, "llama"));
+  leave('c', 3, 10);  // another process has closed it since
+  EXPECT_TRUE(sut.clear().ok());
+  EXPECT_FALSE(fs::exists(of('a')) || fs::exists(of('c')));
+  EXPECT_FALSE(sut.has(name('a')));
+  EXPECT_TRUE(has('b', 0));
+}
+
+TEST_F(FoldersTest, WhatCannotBeRemovedIsToldToWhoClears) {
+  leave('a', 1, 100);
+  leave('b', 1, 100);
+  fs::create_directories(of('a', "segment-0001/something"));
+  Folders sut(path_, 8 * kMiB, Bytes(0));
+  const Status status = sut.clear();
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.error().message.find(name('a')), std::string::npos) << status.error().message;
+  EXPECT_FALSE(fs::exists(of('b')));
+  fs::remove_all(path_);
+  EXPECT_FALSE(sut.clear().ok());
 }
 
 TEST_F(FoldersTest, TheOldestGoFirstWhereTheyAreTooLarge) {
