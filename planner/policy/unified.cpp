@@ -294,6 +294,7 @@ void UnifiedPolicy::serve(const RotationSnapshot& snapshot, Seconds now,
     if (!fits && presses_now && request.counts_as_waiting()) unserved_.push_back(ranked.index);
   }
   room += left_by_victims(snapshot, room);
+  // Where gaps count a parked request that has time loses nothing by a prompt that comes before it.
   const bool gaps = !entering_.empty() && snapshot.requests[entering_.front().index].gap;
   for (const auto* queue : {gaps ? &waiting_ : &parked_, gaps ? &parked_ : &waiting_}) {
     for (const auto& ranked : *queue) {
