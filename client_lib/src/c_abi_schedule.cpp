@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client_lib/src/c_handle.hpp"
+#include "ipc/wire/messages.hpp"
 
 namespace kc = kvd_client;
 using namespace kvd::client::c;  // NOLINT(google-build-using-namespace): this file is C outside

@@ -51,7 +51,7 @@ std::vector<admin::DomainQuota> quotas() {
 core::ControllerStatus attached() {
   core::ControllerStatus status;
   status.engines.resize(2);
-  for (std::uint64_t id = 1; id <= 2; ++id) status.engines[id - 1].id = EngineId(id);
+  for (std::uint32_t id = 1; id <= 2; ++id) status.engines[id - 1].id = EngineId(id);
   return status;
 }
 
