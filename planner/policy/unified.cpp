@@ -317,10 +317,12 @@ void UnifiedPolicy::prefill_layerwise(const RotationSnapshot& snapshot) {
 }
 
 // Keeps as many victims as are needed. Where growth alone exceeds the room, covered or not, the
-// longest on the GPU follow. With nobody coming in the last one grows into what all others left.
+// longest on the GPU follow. With nobody coming in the last one grows into what all others left,
+// once that is there at once: else others who are out may hold what it lacks, and one of both has
+// to go.
 void UnifiedPolicy::make_room(const RotationSnapshot& snapshot, Bytes needed) {
   auto& victims = decision_.preempted;
-  const std::size_t stay = decision_.prioritized.empty() ? 1 : 0;
+  const std::size_t stay = snapshot.at_once && decision_.prioritized.empty() ? 1 : 0;
   std::size_t kept = 0;
   for (; kept < victims.size() && kept + stay < runs_ && needed > Bytes{0}; ++kept) {
     needed -= snapshot.requests[victims[kept]].bytes;

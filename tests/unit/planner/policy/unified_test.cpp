@@ -147,6 +147,15 @@ TEST(Unified, GrowthBeyondTheRoomTakesTheLongestRunning) {
   EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{0}));
 }
 
+TEST(Unified, TheLastOneLeavesForItsOwnGrowthWhereOthersMayHoldWhatItLacks) {
+  UnifiedPolicy sut;
+  auto of = snapshot(0, 9, {running(2, 1)});
+  of.growth = Bytes(1);
+  EXPECT_EQ(sut.decide(of, kNow, {}).preempted, (Indices{0}));
+  of.at_once = true;
+  EXPECT_TRUE(sut.decide(of, kNow, {}).preempted.empty());
+}
+
 TEST(Unified, ADepositCoversHowLateOthersCameBack) {
   UnifiedPolicy sut;
   auto of = snapshot(0, 9, {waiting(2, 1), with_deposit(running(2, 5), 17)});
