@@ -32,8 +32,8 @@ admin::Snapshot after(std::int64_t seconds, const std::string& boot = "a") {
     core::EngineStatus engine;
     engine.id = EngineId(id);
     engine.name = id == 1 ? "chat" : "wicked\033[2J";
-    engine.hbm = Bytes(4096 * (3 - id));
-    engine.tokens = static_cast<std::uint64_t>(100 * id * seconds);
+    engine.hbm = Bytes(id == 1 ? 8192 : 4096);
+    engine.tokens = static_cast<std::uint64_t>(100 * std::int64_t{id} * seconds);
     s.status.engines.push_back(engine);
     core::RequestStatus request;
     request.key = {EngineId(id), RequestId(7 + id)};
