@@ -210,8 +210,8 @@ ScheduleReply EnginePlaced::decide(const Session& session, const Schedule& told,
   let_grow(told, reply);
   for (std::size_t i = 0; i < waits_for_.size(); ++i) placing.explain(i, waits_for_[i]);
   placing.leave_waiting(queues > reply.admit.size());
-  // A bound on chunks costs throughput: where memory is what is short, who waits for it has nothing
-  // of it.
+  // A bound on chunks costs throughput. While somebody is parked memory is short, and small chunks
+  // only keep it taken for longer.
   if (allowed.chunk && placing.counts().parked == 0) {
     reply.prefill_tokens = static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(allowed.chunk->value, 0, UINT32_MAX - 1));

@@ -50,7 +50,7 @@ class Commands {
     }
     return true;
   }
-  void sleep() { expect(reader_.fall_asleep() == reader_.empty(), "it sleeps beside a frame"); }
+  void doze() { expect(reader_.fall_asleep() == reader_.empty(), "it sleeps beside a frame"); }
 
  private:
   Lane lane_;
@@ -97,7 +97,7 @@ void run(View input) {
         commands.spoil(input);
         break;
       case 3:
-        commands.sleep();
+        commands.doze();
         break;
       default:
         reply(replies, writer, input);

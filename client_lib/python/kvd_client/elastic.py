@@ -13,15 +13,15 @@ from .region import Region
 _SHARE_TIMEOUT_S = 1.0
 _TIMEOUT_S = 5.0
 MOST_POSITIONS = 4096  # of one grow()
-MOST_NEEDS = 16  # of one share()
+MOST_NEEDS = 16  # that one share() tells
 
 
 class Need(NamedTuple):
     """What requests with one goal need, that await their first tokens or that have begun."""
 
-    bytes: int  # of all that is wanted
+    bytes: int  # what all of them would use
     least: int  # what the oldest of them needs to run, with all that is kept
-    age_s: float  # of the oldest
+    age_s: float  # how long the oldest of them has waited
     ttft_ns: int = 0  # their goal; 0: that of their class
     slo_class: int = 0  # slo_class(); 0: that of the domain
     begun: bool = False

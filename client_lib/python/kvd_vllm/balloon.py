@@ -44,7 +44,7 @@ class Need(NamedTuple):
 
     blocks: int  # that they would use
     least: int  # chunks beyond what is kept, for the oldest to run
-    age_s: float  # of the oldest
+    age_s: float  # how long the oldest of them has waited
     ttft_ns: int
     slo_class: int
     begun: bool

@@ -103,7 +103,7 @@ class KvdSchedulerMixin:
         self.kvd_ended = 0.0
         self.kvd_last_step = LastStep()
         self.kvd_answered: tuple[int, ...] = ()
-        self.kvd_gaps: dict[int, float] = {}  # of requests, in seconds, that kvd was not told of
+        self.kvd_gaps: dict[int, float] = {}  # seconds by request, which kvd was not told yet
 
     # ---- vLLM's methods ----
 

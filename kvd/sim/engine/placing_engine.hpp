@@ -38,8 +38,8 @@ class PlacingEngine {
     bool out = false;
   };
 
-  /// `workload` and `records` outlive it; it touches only the entries that arrive here. `tokens`:
-  /// of a step at most, answers and prompts; 0: any number.
+  /// `workload` and `records` outlive it; it touches only the entries that arrive here. A step
+  /// computes `tokens` at most, of answers and prompts together; 0: any number.
   PlacingEngine(const Profile& profile, Room room, std::int64_t tokens, const Workload& workload,
                 std::vector<RequestRecord>& records);
 
