@@ -130,6 +130,10 @@ int run(const Arguments& arguments) {
       std::fprintf(stderr, "kvd-bench serve: %s\n", policy.error().message.c_str());
       return 2;
     }
+    if (policy->stock) {
+      std::fprintf(stderr, "kvd-bench serve: kvd places here, and %s asks nobody\n", name.c_str());
+      return 2;
+    }
     named.push_back(std::move(*policy));
   }
   const Goals goals = unloaded_goals(options->stage);

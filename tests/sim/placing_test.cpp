@@ -93,6 +93,10 @@ TEST(PlacingWorld, KnowsWhichPoliciesSuchEnginesAskFor) {
     ASSERT_FALSE(result.ok()) << policy;
     EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
   }
+  EXPECT_TRUE(run(placing("unified+guards", {arrival(0, 10, 4)})).ok());
+  Setting shortest = placing("unified", {arrival(0, 10, 4)});
+  shortest.shortest_first = true;
+  EXPECT_FALSE(run(shortest).ok()) << "it would have no effect";
   const auto stock = run(small_setting("stock", {arrival(0, 10, 4)}));
   ASSERT_FALSE(stock.ok());
   EXPECT_NE(stock.error().message.find("--engines-place"), std::string::npos);

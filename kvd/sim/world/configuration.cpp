@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/policy/catalogue.hpp"
+
 namespace kvd::sim {
 namespace {
 
@@ -72,20 +74,25 @@ Status check_engines(const Setting& setting) {
 /// An engine that places its blocks asks kvd whom to serve, and nothing else.
 Status check_policy(const Setting& setting) {
   const NamedPolicy& policy = setting.policy;
-  if (!setting.engines_place && !policy.stock) return {};
+  const auto refuse = [](const std::string& message) {
+    return make_error(ErrorCode::kInvalidArgument, message);
+  };
   if (!setting.engines_place) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      policy.name +
-                          " is the own rule of engines that place their blocks: add "
-                          "--engines-place");
+    if (!policy.stock) return {};
+    return refuse(policy.name +
+                  " is the own rule of engines that place their blocks: add --engines-place");
   }
-  const bool asked = policy.name == "unified" || policy.tuning.placement.policy == "none";
-  if (asked && policy.tuning.load.policy != "overlap" && !policy.oracle && !setting.prefixes)
-    return {};
-  return make_error(ErrorCode::kInvalidArgument,
-                    "engines that place their blocks ask for rotation and admission policies, not "
-                    "for " +
-                        policy.name + ", and tell no prefixes");
+  const bool unified = planner::without_guards(policy.name) == "unified";
+  const bool asked = unified || policy.tuning.placement.policy == "none";
+  if (!asked || policy.oracle || policy.tuning.load.policy == "overlap") {
+    return refuse(
+        "engines that place their blocks ask for rotation and admission policies, not for " +
+        policy.name);
+  }
+  if (setting.prefixes) return refuse("engines that place their blocks tell no prefixes");
+  if (setting.shortest_first)
+    return refuse("engines that place their blocks seat the first that came");
+  return {};
 }
 
 }  // namespace
