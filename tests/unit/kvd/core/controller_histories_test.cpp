@@ -298,7 +298,10 @@ void play_histories(std::uint32_t devices, std::uint64_t usual) {
   if (wanted) return;
   EXPECT_GT(under_pressure, count / 4) << "regions for which requests made way";
   EXPECT_GT(streams, count) << "iterations with streamed layers";
-  EXPECT_GT(found, static_cast<std::int64_t>(count)) << "tokens that were not computed again";
+  // One history in four finds a prefix: the eight of a sanitizer's build are no sample.
+  if (count >= 100) {
+    EXPECT_GT(found, static_cast<std::int64_t>(count)) << "tokens that were not computed again";
+  }
   // Only in some of them does memory lose what is on disk.
   if (count >= 500) {
     EXPECT_GT(loads, count / 50) << "rows that the disk brought back";
