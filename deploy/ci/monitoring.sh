@@ -23,6 +23,11 @@ fail() { printf '[monitoring] error: %s\n' "$*" >&2; exit 1; }
 pins_hash() { cat "$pins" "$here/monitoring.sh" | sha256sum | cut -d' ' -f1; }
 is_there() { [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(pins_hash)" ]; }
 
+download() {
+  # shellcheck disable=SC2086  # a list of words
+  (cd "$1" && apt-get download -q prometheus $PROXIES) >"$log" 2>&1 </dev/null
+}
+
 fetch() {
   printf '[monitoring] fetching Prometheus, proxies and the schemas, about 45 MB\n' >&2
   log=$(mktemp)
@@ -31,8 +36,7 @@ fetch() {
   rm -rf "$fetched"
   mkdir -p "$fetched"
   chmod 755 "$work" # apt fetches as a user of its own
-  # shellcheck disable=SC2086  # a list of words
-  (cd "$work" && apt-get download -q prometheus $PROXIES) >"$log" 2>&1 </dev/null ||
+  download "$work" || { apt-get update -q >"$log" 2>&1 </dev/null && download "$work"; } ||
     { tail -n 5 "$log" >&2; fail "apt cannot download Prometheus and the proxies: apt-get update"; }
   dpkg -x "$work"/prometheus_*.deb "$work/unpacked"
   mkdir "$fetched/prometheus"
