@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kUsual = 40;
+constexpr std::uint64_t kUsual = 24;  // half a second each
 #else
 constexpr std::uint64_t kUsual = 400;
 #endif
