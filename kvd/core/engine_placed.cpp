@@ -144,10 +144,9 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
     return;
   }
   set_goals(session, told, placing);
-  placing.learn(told, goals_, context_.now, classes_);
+  placing.learn(told, goals_, context_.now, session.costs, classes_);
   lateness_.take(session, placing);
   requests_.keep(session, bytes_of_known(placing.all().size()) - bytes_of_known(known));
-  session.costs.prefill_token_s = placing.prefill_token_s();
   session.life.placed = std::count_if(told.requests.begin(), told.requests.end(), has_begun);
   ScheduleReply reply = decide(session, told, placing);
   auto& counters = context_.counters.schedule;
@@ -170,7 +169,7 @@ void EnginePlaced::set_goals(Session& session, const Schedule& told, const Placi
     Slo goal = known ? of_class->second : Slo{};
     const bool named = known && request.slo_class != 0 && of_class->first != usual;
     std::uint8_t place = named ? session.totals.services.place_of(of_class->first) : 0;
-    if (goal == Slo{}) goal = placing.own_goals(request.prompt).value_or(goal);
+    if (goal == Slo{}) goal = Knowledge::own_goals(session.costs, request.prompt).value_or(goal);
     if (request.ttft.count() > 0 || request.tbt.count() > 0)
       place = session.totals.services.place_of(kOwnGoals);
     if (request.ttft.count() > 0) goal.ttft = request.ttft;
@@ -249,41 +248,40 @@ planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Session& sessi
   snapshot.costs.alpha = context_.tuning.admission.alpha;
   snapshot.costs.beta = context_.tuning.admission.beta * per_token / 2;
   snapshot.costs.precision_bytes = 1;
-  snapshot.costs.params = placing.prefill_token_s() / 2;
+  snapshot.costs.params = session.costs.prefill_token_s / 2;
   snapshot.costs.link = {knowledge_.link_or_default(session.devices().first())};
   const bool all = context_.admission->traits().counts_evictable && traits.evicts;
   const std::int64_t room = all ? told.total_blocks - held_by_staying(told) : told.free_blocks;
   snapshot.memory =
       planner::AdmissionMemory{Blocks(told.total_blocks), Blocks(room), told.block_tokens};
-  Nanoseconds least_tbt = add_decoding(told, placing, snapshot);
-  const Nanoseconds least_queued = add_queue(told, placing, snapshot);
+  Nanoseconds least_tbt = add_decoding(session, told, placing, snapshot);
+  const Nanoseconds least_queued = add_queue(session, told, placing, snapshot);
   least_tbt = std::min(least_tbt, least_queued);
   if (traits.guards_steps && least_tbt != Nanoseconds::max()) {
     const std::int64_t decodes = std::ssize(snapshot.decoding);
-    const planner::Seconds step(placing.decode_s(decodes));
-    const planner::Seconds longer(placing.decode_s(decodes + 1));
+    const planner::Seconds step(Knowledge::decode_s(session.costs, decodes));
+    const planner::Seconds longer(Knowledge::decode_s(session.costs, decodes + 1));
     snapshot.guard = planner::StepGuard{step, longer - step, planner::Seconds(least_tbt)};
   }
   return snapshot;
 }
 
 // Returns the strictest goal between tokens, as the next one does.
-Nanoseconds EnginePlaced::add_decoding(const Schedule& told, const Placing& placing,
+Nanoseconds EnginePlaced::add_decoding(const Session& session, const Schedule& told,
+                                       const Placing& placing,
                                        planner::AdmissionSnapshot& snapshot) const {
-  const planner::Seconds step(placing.decode_s(placing.counts().running));
+  const planner::Seconds step(Knowledge::decode_s(session.costs, placing.counts().running));
   Nanoseconds least = Nanoseconds::max();
   for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
     const Schedule::Request& r = told.requests[i];
     if (r.state != State::kRunning || computes_prompt(r) || !r.first_token) continue;
-    const auto learned =
-        r.generated < r.max_new ? placing.lengths().estimate(r.generated, r.max_new) : std::nullopt;
-    const std::int64_t left =
-        std::max<std::int64_t>(1, learned ? (learned->low - r.generated).value : 1);
+    const Tokens low = Knowledge::expected_length(session.costs, r.generated, r.max_new).low;
+    const std::int64_t left = std::max<std::int64_t>(1, (low - r.generated).value);
     const Nanoseconds past = std::max(Nanoseconds(0), context_.now - *r.first_token);
     snapshot.decoding.push_back({planner::Seconds(goals_[i].tpot), r.generated.value,
                                  planner::Seconds(past), left, step, r.prompt,
-                                 placing.as_rotation(told, i, goals_[i]).deposit, std::nullopt,
-                                 planner::Seconds(goals_[i].tbt)});
+                                 placing.as_rotation(told, i, goals_[i], session.costs).deposit,
+                                 std::nullopt, planner::Seconds(goals_[i].tbt)});
     least = std::min(least, goals_[i].tbt);
   }
   return least;
@@ -291,8 +289,8 @@ Nanoseconds EnginePlaced::add_decoding(const Schedule& told, const Placing& plac
 
 // Whoever has something to compute before its next token; those that hold memory, or have begun
 // their answer, stand in front.
-Nanoseconds EnginePlaced::add_queue(const Schedule& told, const Placing& placing,
-                                    planner::AdmissionSnapshot& snapshot) {
+Nanoseconds EnginePlaced::add_queue(const Session& session, const Schedule& told,
+                                    const Placing& placing, planner::AdmissionSnapshot& snapshot) {
   const auto begun = [&](std::uint32_t i) { return has_begun(told.requests[i]); };
   const bool late_last =
       context_.rotation->traits().serves_the_late && context_.tuning.rotation.overload == "goodput";
@@ -304,8 +302,8 @@ Nanoseconds EnginePlaced::add_queue(const Schedule& told, const Placing& placing
     queue_.push_back(i);
     due_[i] = r.arrived;
     if (!context_.rotation->traits().serves_the_late) continue;
-    const bool late =
-        placing.as_rotation(told, i, goals_[i]).hopeless(planner::Seconds(context_.now));
+    const bool late = placing.as_rotation(told, i, goals_[i], session.costs)
+                          .hopeless(planner::Seconds(context_.now));
     due_[i] += planner::due_after(goals_[i].ttft, late && late_last);
   }
   std::stable_sort(queue_.begin(), queue_.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -315,7 +313,7 @@ Nanoseconds EnginePlaced::add_queue(const Schedule& told, const Placing& placing
   Nanoseconds least = Nanoseconds::max();
   for (const std::uint32_t i : queue_) {
     const Schedule::Request& r = told.requests[i];
-    const planner::RotationRequest seen = placing.as_rotation(told, i, goals_[i]);
+    const planner::RotationRequest seen = placing.as_rotation(told, i, goals_[i], session.costs);
     const Tokens done = std::clamp(r.computed, Tokens(0), all_tokens(r));
     const planner::Seconds left =
         planner::Seconds(r.arrived + goals_[i].ttft - context_.now) - seen.prefill;
@@ -352,9 +350,10 @@ void EnginePlaced::fill_snapshot(const Session& session, const Schedule& told,
       const bool fits = size_of(told, request) <= told.free_blocks;
       waits_for_[i] = fits ? WaitReason::kBehind : WaitReason::kMemory;
     }
-    planner::RotationRequest entry = placing.as_rotation(told, i, goals_[i]);
+    planner::RotationRequest entry = placing.as_rotation(told, i, goals_[i], session.costs);
     if (context_.tuning.rotation.pacing == "client") entry.gap.reset();
-    if (entry.gap) entry.deposit += made_up(entry, placing.decode_s(placing.counts().running));
+    if (entry.gap)
+      entry.deposit += made_up(entry, Knowledge::decode_s(session.costs, placing.counts().running));
     entry.bytes = block_bytes(told) * (runs ? held_by(told, request) : size_of(told, request));
     snapshot_.requests.push_back(entry);
     index_.push_back(i);
@@ -373,15 +372,15 @@ void EnginePlaced::set_budgets(const Session& session, const Schedule& told,
   snapshot_.b_hbm = block * std::max(told.free_blocks - kept, grows);
   snapshot_.growth = block * std::min(growth_.next, told.total_blocks);
   snapshot_.at_once = true;
-  snapshot_.step = planner::Seconds(placing.decode_s(running));
-  snapshot_.tokens_per_s = placing.tokens_per_s();
-  snapshot_.mean_lateness = planner::Seconds(placing.mean_lateness_s());
+  snapshot_.step = planner::Seconds(Knowledge::decode_s(session.costs, running));
+  snapshot_.tokens_per_s = session.costs.tokens_per_s;
+  snapshot_.mean_lateness = planner::Seconds(session.costs.lateness.mean());
   // What the link carries in a step, a sixteenth of all at most, and one whole request at least: a
   // smaller budget would let no large one come back.
   Bytes largest;
   for (const auto& request : snapshot_.requests) largest = std::max(largest, request.bytes);
   const double rate = knowledge_.slower_link(session.devices().first());
-  const double carried = rate * placing.decode_s(running);
+  const double carried = rate * Knowledge::decode_s(session.costs, running);
   Bytes share = block * std::max<std::int64_t>(1, told.total_blocks / 16);
   if (carried > 0) {
     share = std::min(share, Bytes(static_cast<std::int64_t>(std::min(carried, 1e18))));

@@ -60,9 +60,9 @@ class EnginePlaced {
   [[nodiscard]] planner::AdmissionSnapshot admission_snapshot(const Session& session,
                                                               const Schedule& told,
                                                               const Placing& placing);
-  Nanoseconds add_decoding(const Schedule& told, const Placing& placing,
+  Nanoseconds add_decoding(const Session& session, const Schedule& told, const Placing& placing,
                            planner::AdmissionSnapshot& snapshot) const;
-  Nanoseconds add_queue(const Schedule& told, const Placing& placing,
+  Nanoseconds add_queue(const Session& session, const Schedule& told, const Placing& placing,
                         planner::AdmissionSnapshot& snapshot);
   void fill_snapshot(const Session& session, const Schedule& told, const Placing& placing,
                      const Allowed& allowed);

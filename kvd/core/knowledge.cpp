@@ -16,6 +16,12 @@ constexpr double kLeastShare = 0.05;      // of a step that prompts get: no wait
 constexpr Tokens kShortAnswer(64);        // kvd design: most answers are longer
 constexpr Tokens kUsualAnswer(1024);      // kvd design: kept for one while nothing is known
 constexpr auto kIgnore = [](Nanoseconds) {};
+constexpr double kPaceWindow = 1;    // seconds; kvd design
+constexpr double kPaceWeight = 0.3;  // of the newest window
+// Goals of requests without any: so many steps with all that run at a time, and so many times what
+// a usual prompt takes with nobody else there. kvd design.
+constexpr double kOwnSteps = 3;
+constexpr double kOwnPrefills = 8;
 
 void follow(double& mean, double observed) {
   mean = mean == 0 ? observed : mean + kWeight * (observed - mean);
@@ -115,15 +121,15 @@ store::SecondsPerByte Knowledge::saved(Tokens tokens, Bytes bytes) {
 }
 
 planner::LengthEstimate Knowledge::expected_length(const Request& request) const {
-  const Tokens made = request.answer();
-  if (made >= request.goal.max_new)
-    return {request.goal.max_new, request.goal.max_new, request.goal.max_new};
-  if (const auto& said = request.goal.predicted) {
-    return planner::estimate_in_bucket(said->low, said->high, made, request.goal.max_new);
-  }
-  const auto learned =
-      requests_.session_of(request).costs.lengths.estimate(made, request.goal.max_new);
-  return learned ? *learned : planner::estimate_unknown(made, request.goal.max_new);
+  const Tokens made = request.answer(), most = request.goal.max_new;
+  const auto& said = request.goal.predicted;
+  if (said && made < most) return planner::estimate_in_bucket(said->low, said->high, made, most);
+  return expected_length(requests_.session_of(request).costs, made, most);
+}
+
+planner::LengthEstimate Knowledge::expected_length(const Costs& costs, Tokens made, Tokens most) {
+  if (made >= most) return {most, most, most};
+  return costs.lengths.estimate(made, most).value_or(planner::estimate_unknown(made, most));
 }
 
 std::int64_t Knowledge::surely_to_come(const Request& request) const {
@@ -173,6 +179,48 @@ void Knowledge::measure_step(Session& session, double took) {
   const auto tokens = static_cast<double>(session.iterations.reported_prefill.value);
   const double share = session.costs.prefill_token_s * tokens / took;
   if (share > 0) follow(session.costs.prefill_share, std::clamp(share, kLeastShare, 1.0));
+}
+
+void Knowledge::measure_step(Costs& costs, const Schedule& told) {
+  const double took = to_seconds(told.last_step);
+  if (took <= 0 || took > kLongestStep) return;
+  const auto decodes = static_cast<double>(told.last_step_decodes);
+  const auto prompts = static_cast<double>(told.last_step_prefill.value);
+  if (prompts > 0) {
+    const double alone = costs.decode.measured() ? costs.decode.at(decodes) : 0;
+    costs.prefill.observe(prompts, std::max(0.0, took - alone));
+    const planner::FittedLine::Line line = costs.prefill.line();
+    costs.decode_s = std::max(0.0, line.at_zero);
+    costs.prefill_token_s =
+        line.slope > 0 ? line.slope : costs.prefill.mean_y() / costs.prefill.mean_x();
+  } else if (decodes > 0) {
+    costs.decode.observe(decodes, took);
+  }
+}
+
+void Knowledge::measure_pace(Costs& costs, std::int64_t tokens, double s) {
+  costs.window.s += std::max(0.0, s);
+  costs.window.tokens += tokens;
+  if (costs.window.s < kPaceWindow) return;
+  const double seen = static_cast<double>(costs.window.tokens) / costs.window.s;
+  double& pace = costs.tokens_per_s;
+  pace = pace == 0 ? seen : pace + kPaceWeight * (seen - pace);
+  costs.window = {};
+}
+
+double Knowledge::decode_s(const Costs& costs, std::int64_t decodes) {
+  if (!costs.decode.measured()) return costs.decode_s;
+  return std::max(0.0, costs.decode.at(static_cast<double>(std::max<std::int64_t>(1, decodes))));
+}
+
+std::optional<Slo> Knowledge::own_goals(const Costs& costs, Tokens prompt) {
+  if (!costs.decode.measured() || !costs.prefill.measured()) return std::nullopt;
+  const double tokens = std::max(costs.prompts.mean(), static_cast<double>(prompt.value));
+  const auto goal = [](double times, double s) {
+    return Nanoseconds(static_cast<std::int64_t>(std::clamp(times * s, 1e-6, kLongestStep) * 1e9));
+  };
+  const Nanoseconds tbt = goal(kOwnSteps, decode_s(costs, costs.most_running));
+  return Slo{goal(kOwnPrefills, decode_s(costs, 1) + tokens * costs.prefill_token_s), tbt, 2 * tbt};
 }
 
 // What a step takes without waiting for layers, and whether the plan in force foresaw it.

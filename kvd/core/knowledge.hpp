@@ -23,6 +23,8 @@ namespace kvd::core {
 /// Owner: control thread. Cost: O(1), measure_step O(requests of the session).
 class Knowledge {
  public:
+  static constexpr double kLongestStep = 3600;  ///< seconds; a longer one teaches nothing
+
   Knowledge(Context& context, Requests& requests)
       : context_(context), requests_(requests), links_(context.config.hbm.size()) {}
 
@@ -37,6 +39,10 @@ class Knowledge {
   [[nodiscard]] static bool was_iteration(const Session& session, bool running);
   /// The iteration that the session reports took so long, pipelined or not.
   void measure_step(Session& session, double took);
+  /// The last step of an engine that places its blocks, as its call tells.
+  static void measure_step(Costs& costs, const Schedule& told);
+  /// It made so many tokens in `s` seconds, while somebody waited.
+  static void measure_pace(Costs& costs, std::int64_t tokens, double s);
   /// What is left of the prompts that have begun is what those that wait have ahead of them.
   void look_ahead(Session& session) const;
   static void ended(Session& session, const Request& request);
@@ -57,6 +63,10 @@ class Knowledge {
   /// How many seconds late the next token was, on the mean, of requests that were rotated out and
   /// came back.
   [[nodiscard]] double mean_lateness_s() const { return mean_lateness_s_; }
+  /// An iteration that decodes so many, without prefill; 0: not known yet.
+  [[nodiscard]] static double decode_s(const Costs& costs, std::int64_t decodes);
+  /// Goals for a request that nobody gave any, by what its engine can do; none: not known yet.
+  [[nodiscard]] static std::optional<Slo> own_goals(const Costs& costs, Tokens prompt);
   /// What a token of a prompt costs; a guess until its engine's steps have shown it.
   [[nodiscard]] static double prefill_token_s(const Session& session);
   /// How long the engine computes prompts that have begun before it gets to another one.
@@ -74,6 +84,9 @@ class Knowledge {
   /// Its first token cannot come in time any more. Precondition: it has none.
   [[nodiscard]] bool hopeless(const Request& request) const;
   [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
+  /// The same of an engine's request that has made so many tokens of at most so many.
+  [[nodiscard]] static planner::LengthEstimate expected_length(const Costs& costs, Tokens made,
+                                                               Tokens most);
   /// Tokens still to come that may be counted on: the low estimate; while nothing is known, what
   /// most answers have. At least 1.
   [[nodiscard]] std::int64_t surely_to_come(const Request& request) const;

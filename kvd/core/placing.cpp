@@ -11,14 +11,7 @@ namespace {
 using planner::Seconds;
 using State = Schedule::State;
 
-constexpr double kPaceWindow = 1;    // seconds; kvd design
-constexpr double kPaceWeight = 0.3;  // of the newest window
-constexpr double kLongestStep = 3600;
 constexpr double kMostDeposit = 1e9;
-// Goals of requests without any: so many steps with all that run at a time, and so many times what
-// a usual prompt takes with nobody else there. kvd design.
-constexpr double kOwnSteps = 3;
-constexpr double kOwnPrefills = 8;
 
 Seconds seconds(Nanoseconds time) { return Seconds(to_seconds(time)); }
 
@@ -39,13 +32,6 @@ Seconds due_after(Seconds due, double made, Seconds since, Seconds at, Seconds t
 }
 
 }  // namespace
-
-void RecentMean::add(double value) {
-  sum_ += value - values_[next_];
-  values_[next_] = value;
-  next_ = (next_ + 1) % values_.size();
-  count_ = std::min(count_ + 1, values_.size());
-}
 
 std::optional<RequestId> Placing::named_twice(const Schedule& told) {
   const auto& requests = told.requests;
@@ -83,9 +69,9 @@ std::optional<TimePoint> Placing::Known::goal_passes() const {
   return last_token + std::min(goal.tbt, kLongestGoal);
 }
 
-void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint now,
+void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint now, Costs& costs,
                     std::span<const std::uint8_t> classes) {
-  measure_step(told);
+  Knowledge::measure_step(costs, told);
   std::swap(known_, before_);
   known_.clear();
   place_.resize(told.requests.size());
@@ -96,10 +82,10 @@ void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint 
   auto before = before_.begin();
   const auto end_before = [&](RequestId id) {
     for (; before != before_.end() && before->id < id; ++before) {
-      gone(*before, now);
+      gone(*before, now, costs);
       // One that ran and is not named any more has its answer.
       if (before->state == State::kRunning && before->generated > Tokens(0)) {
-        lengths_.ended(before->generated);
+        costs.lengths.ended(before->generated);
       }
     }
   };
@@ -109,28 +95,30 @@ void Placing::learn(const Schedule& told, std::span<const Slo> goals, TimePoint 
     const bool seen = before != before_.end() && before->id == request.request;
     const Known* last = seen ? &*before++ : nullptr;
     place_[i] = static_cast<std::uint32_t>(known_.size());
-    known_.push_back(follow(request, last, goals[i], now));
+    known_.push_back(follow(request, last, goals[i], now, costs));
     if (!classes.empty()) known_.back().slo_class = classes[i];
     end_waits(request, last, known_.back(), now);
     if (last) tokens += std::max<std::int64_t>(0, (request.generated - last->generated).value);
     if (last && last->state != State::kRunning && request.state == State::kRunning &&
         last->generated == Tokens(0)) {
-      prompts_.add(static_cast<double>(request.prompt.value));
+      costs.prompts.add(static_cast<double>(request.prompt.value));
     }
     counts_.waiting += request.state == State::kWaiting;
     counts_.running += request.state == State::kRunning;
     counts_.parked += request.state == State::kParked;
   }
   end_before(RequestId(UINT64_MAX));
-  measure_pace(tokens, now);
-  most_running_ = std::max<std::int64_t>(most_running_, counts_.running);
+  // Only while somebody waits: else it would be the pace at which requests arrive.
+  if (waited_) Knowledge::measure_pace(costs, tokens, to_seconds(now - drift_ - last_call_));
+  if (!waited_) costs.window = {};
+  costs.most_running = std::max<std::int64_t>(costs.most_running, counts_.running);
   totals_.tokens += static_cast<std::uint64_t>(tokens);
   ++totals_.calls;
   last_call_ = now;
 }
 
 Placing::Known Placing::follow(const Schedule::Request& told, const Known* before, const Slo& goal,
-                               TimePoint now) {
+                               TimePoint now, Costs& costs) {
   Known known;
   known.id = told.request;
   known.state = told.state;
@@ -167,7 +155,7 @@ Placing::Known Placing::follow(const Schedule::Request& told, const Known* befor
     ++totals_.returned;
     if (before->due) {
       const Seconds due = *before->due + seconds(drift_);
-      lateness_.add(std::max(0.0, (seconds(now) - due).count()));
+      costs.lateness.add(std::max(0.0, (seconds(now) - due).count()));
     }
   }
   return known;
@@ -206,7 +194,7 @@ void Placing::end_waits(const Schedule::Request& told, const Known* before, Know
 
 // Nobody tells when one that is not named again had its first token: once its prompt was computed,
 // after it came in.
-void Placing::gone(const Known& known, TimePoint now) {
+void Placing::gone(const Known& known, TimePoint now, const Costs& costs) {
   if (known.generated > Tokens(0)) return;
   const bool runs = known.state == State::kRunning;
   const TimePoint in = runs ? known.in_since : known.let_in ? last_call_ : now;
@@ -214,65 +202,14 @@ void Placing::gone(const Known& known, TimePoint now) {
   if (!known.ran) over_.push_back({Interval::To::kRun, waited, {}, known.slo_class});
   if (!runs && !known.let_in) return;
   const auto left = static_cast<double>((known.prompt - known.computed).value);
-  const double computes_s = std::clamp(prefill_token_s() * left, 0.0, kLongestStep);
+  const double computes_s = std::clamp(costs.prefill_token_s * left, 0.0, Knowledge::kLongestStep);
   const Nanoseconds prefill(static_cast<std::int64_t>(computes_s * 1e9));
   over_.push_back(
       {Interval::To::kFirst, waited + prefill, known.goal.ttft, known.slo_class, known.late});
 }
 
-void Placing::measure_step(const Schedule& told) {
-  const double took = to_seconds(told.last_step);
-  if (took <= 0 || took > kLongestStep) return;
-  const auto decodes = static_cast<double>(told.last_step_decodes);
-  const auto prompts = static_cast<double>(told.last_step_prefill.value);
-  if (prompts > 0) {
-    const double alone = decode_.measured() ? decode_.at(decodes) : 0;
-    prefill_.observe(prompts, std::max(0.0, took - alone));
-  } else if (decodes > 0) {
-    decode_.observe(decodes, took);
-  }
-}
-
-double Placing::decode_s(std::int64_t decodes) const {
-  if (decode_.measured()) {
-    return std::max(0.0, decode_.at(static_cast<double>(std::max<std::int64_t>(1, decodes))));
-  }
-  return prefill_.measured() ? std::max(0.0, prefill_.line().at_zero) : 0;
-}
-
-double Placing::prefill_token_s() const {
-  if (!prefill_.measured()) return 0;
-  const double slope = prefill_.line().slope;
-  return slope > 0 ? slope : prefill_.mean_y() / prefill_.mean_x();
-}
-
-std::optional<Slo> Placing::own_goals(Tokens prompt) const {
-  if (!decode_.measured() || !prefill_.measured()) return std::nullopt;
-  const double step = decode_s(most_running_);
-  const double tokens = std::max(prompts_.mean(), static_cast<double>(prompt.value));
-  const auto goal = [](double times, double s) {
-    return Nanoseconds(static_cast<std::int64_t>(std::clamp(times * s, 1e-6, kLongestStep) * 1e9));
-  };
-  const Nanoseconds tbt = goal(kOwnSteps, step);
-  return Slo{goal(kOwnPrefills, decode_s(1) + tokens * prefill_token_s()), tbt, 2 * tbt};
-}
-
-// Only while somebody waits: else it would be the pace at which requests arrive.
-void Placing::measure_pace(std::int64_t tokens, TimePoint now) {
-  if (!waited_) {
-    window_ = {};
-    return;
-  }
-  window_.s += std::max(0.0, to_seconds(now - drift_ - last_call_));
-  window_.tokens += tokens;
-  if (window_.s < kPaceWindow) return;
-  const double seen = static_cast<double>(window_.tokens) / window_.s;
-  tokens_per_s_ = tokens_per_s_ == 0 ? seen : tokens_per_s_ + kPaceWeight * (seen - tokens_per_s_);
-  window_ = {};
-}
-
 planner::RotationRequest Placing::as_rotation(const Schedule& told, std::size_t request,
-                                              const Slo& goal) const {
+                                              const Slo& goal, const Costs& costs) const {
   const Schedule::Request& from = told.requests[request];
   const Known& known = known_[place_[request]];
   const Tokens all = from.prompt + from.generated;
@@ -284,7 +221,7 @@ planner::RotationRequest Placing::as_rotation(const Schedule& told, std::size_t 
   entry.tokens_made = from.generated;
   entry.gap = seconds(goal.longest_gap());
   const Tokens to_compute = std::max(Tokens(0), all - from.computed);
-  entry.prefill = Seconds(prefill_token_s() * static_cast<double>(to_compute.value));
+  entry.prefill = Seconds(costs.prefill_token_s * static_cast<double>(to_compute.value));
   if (known.due) {
     const Seconds left = *known.due - seconds(last_call_);
     const double intervals = std::clamp(std::ceil(left / entry.tbt_slo), 1.0, kMostDeposit);
@@ -304,13 +241,7 @@ planner::RotationRequest Placing::as_rotation(const Schedule& told, std::size_t 
     entry.state = from.state == State::kParked ? planner::RequestState::kRotary
                                                : planner::RequestState::kWaiting;
   }
-  if (from.generated < from.max_new) {
-    const auto learned = lengths_.estimate(from.generated, from.max_new);
-    entry.output_tokens =
-        learned ? learned->median : planner::estimate_unknown(from.generated, from.max_new).median;
-  } else {
-    entry.output_tokens = from.max_new;
-  }
+  entry.output_tokens = Knowledge::expected_length(costs, from.generated, from.max_new).median;
   return entry;
 }
 

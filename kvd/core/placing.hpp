@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -11,24 +10,12 @@
 #include "ipc/vocabulary/ids.hpp"
 #include "ipc/vocabulary/units.hpp"
 #include "kvd/core/events.hpp"
+#include "kvd/core/knowledge.hpp"
+#include "kvd/core/session.hpp"
 #include "kvd/core/tuning.hpp"
-#include "planner/model/fitted_line.hpp"
-#include "planner/policy/length_predictor.hpp"
 #include "planner/policy/rotation.hpp"
 
 namespace kvd::core {
-
-/// The mean of the last few.
-class RecentMean {
- public:
-  void add(double value);
-  [[nodiscard]] double mean() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
-
- private:
-  std::array<double, 16> values_{};
-  std::size_t count_ = 0, next_ = 0;
-  double sum_ = 0;
-};
 
 /// What a request waited for that is over.
 struct Interval {
@@ -89,7 +76,7 @@ class Placing {
   [[nodiscard]] std::optional<RequestId> named_twice(const Schedule& told);
   /// Takes in a call whose ids differ. `goals` and `classes` (places in Totals::services; none:
   /// the first): of each of its requests.
-  void learn(const Schedule& told, std::span<const Slo> goals, TimePoint now,
+  void learn(const Schedule& told, std::span<const Slo> goals, TimePoint now, Costs& costs,
              std::span<const std::uint8_t> classes = {});
   /// What was waited for until the call that was learned last.
   [[nodiscard]] const std::vector<Interval>& over() const { return over_; }
@@ -101,13 +88,7 @@ class Placing {
   void each_late(TimePoint now, F visit);
   /// How a policy sees each request of the call that was learned last, in its order.
   [[nodiscard]] planner::RotationRequest as_rotation(const Schedule& told, std::size_t request,
-                                                     const Slo& goal) const;
-  /// How long past the due time of their next token requests came back lately, on the mean.
-  [[nodiscard]] double mean_lateness_s() const { return lateness_.mean(); }
-  /// Tokens made a second while somebody waited; 0: not known yet.
-  [[nodiscard]] double tokens_per_s() const { return tokens_per_s_; }
-  /// Goals for a request that nobody gave any, by what this engine can do; none: not known yet.
-  [[nodiscard]] std::optional<Slo> own_goals(Tokens prompt) const;
+                                                     const Slo& goal, const Costs& costs) const;
   /// The longest gap that a request of the last call names; 0: none.
   [[nodiscard]] Nanoseconds own_gap(RequestId request) const;
   /// Passes over a request that the last call did not name.
@@ -124,10 +105,6 @@ class Placing {
   void leave_waiting(bool waiting) { waited_ = waiting; }
 
   [[nodiscard]] const std::vector<Known>& all() const { return known_; }
-  [[nodiscard]] const planner::LengthPredictor& lengths() const { return lengths_; }
-  [[nodiscard]] double prefill_token_s() const;
-  /// An iteration that decodes so many, without prefill; 0: not known yet.
-  [[nodiscard]] double decode_s(std::int64_t decodes) const;
   [[nodiscard]] const Counts& counts() const { return counts_; }
   [[nodiscard]] const Totals& totals() const { return totals_; }
   [[nodiscard]] TimePoint last_call() const { return last_call_; }
@@ -137,27 +114,14 @@ class Placing {
 
   [[nodiscard]] std::size_t find(RequestId request) const;
   [[nodiscard]] Known follow(const Schedule::Request& told, const Known* before, const Slo& goal,
-                             TimePoint now);
+                             TimePoint now, Costs& costs);
   void end_waits(const Schedule::Request& told, const Known* before, Known& known, TimePoint now);
-  void gone(const Known& known, TimePoint now);
-  void measure_step(const Schedule& told);
-  void measure_pace(std::int64_t tokens, TimePoint now);
+  void gone(const Known& known, TimePoint now, const Costs& costs);
 
   std::vector<std::uint32_t> order_;   ///< of the call's requests, by id
   std::vector<std::uint32_t> place_;   ///< of each, in known_
   std::vector<Known> known_, before_;  ///< by id; as of the last call, and of the one before
   std::vector<Interval> over_;
-  planner::FittedLine decode_{0.98};   ///< time of iterations without prefill, over their decodes
-  planner::FittedLine prefill_{0.97};  ///< what prefill adds to one, over its prompt tokens
-  planner::LengthPredictor lengths_;
-  RecentMean lateness_;
-  RecentMean prompts_;             ///< tokens of those that came in
-  std::int64_t most_running_ = 0;  ///< at a time
-  double tokens_per_s_ = 0;
-  struct Window {
-    double s = 0;
-    std::int64_t tokens = 0;
-  } window_;  ///< in which somebody waited, and the tokens made in it
   bool waited_ = false;
   Counts counts_;
   Totals totals_;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -162,6 +164,23 @@ struct Iterations {
   Tokens reported_prefill;      ///< prompt tokens of the last reported one
 };
 
+/// The mean of the last few.
+class RecentMean {
+ public:
+  void add(double value) {
+    sum_ += value - values_[next_];
+    values_[next_] = value;
+    next_ = (next_ + 1) % values_.size();
+    count_ = std::min(count_ + 1, values_.size());
+  }
+  [[nodiscard]] double mean() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
+
+ private:
+  std::array<double, 16> values_{};
+  std::size_t count_ = 0, next_ = 0;
+  double sum_ = 0;
+};
+
 /// What the engine's steps and answers have shown (knowledge.hpp).
 struct Costs {
   /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
@@ -174,6 +193,17 @@ struct Costs {
   double prefill_ahead_s = 0;         ///< of prompts that have begun, as of its last step
   planner::LengthPredictor lengths;   ///< of its answers
   planner::LoadMemory load;           ///< whether the last prefix that DRAM had was loaded
+
+  // An engine that places its blocks shows these, too.
+  planner::FittedLine decode{0.98};  ///< time of iterations without prefill, over their decodes
+  RecentMean lateness;  ///< how long past the due time of their next token requests came back
+  RecentMean prompts;   ///< tokens of those that came in
+  std::int64_t most_running = 0;  ///< at a time
+  double tokens_per_s = 0;        ///< made while somebody waited; 0: not known yet
+  struct Window {
+    double s = 0;
+    std::int64_t tokens = 0;
+  } window;  ///< in which somebody waited, and the tokens made in it
 };
 
 /// How the engine's requests are served, by class. They become series of metrics, so they are few:

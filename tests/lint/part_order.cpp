@@ -33,12 +33,12 @@ const std::vector<Room>& rooms() {
        {// what goes in and out
         "devices", "tuning", "inputs", "status", "effects", "events", "config", "kept_for_engines",
         // records
-        "request", "session", "placing",
+        "request", "session",
         // what all parts stand on
-        "fair_grants", "context", "requests", "classes", "region_copies", "lateness", "knowledge",
-        "serving_order", "spaces", "budget", "cache_copies", "disk_classes", "disk_cache",
-        "disk_cache_reads", "engine_caches", "engine_caches_disk", "keeping", "prefixes",
-        "request_memory", "drains", "ground",
+        "fair_grants", "context", "requests", "classes", "region_copies", "knowledge", "placing",
+        "lateness", "serving_order", "spaces", "budget", "cache_copies", "disk_classes",
+        "disk_cache", "disk_cache_reads", "engine_caches", "engine_caches_disk", "keeping",
+        "prefixes", "request_memory", "drains", "ground",
         // who moves
         "compactor", "dram_copies", "streams", "needs", "supply", "shares", "swaps", "skips",
         "promises", "regions",

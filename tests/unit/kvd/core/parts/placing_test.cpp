@@ -39,9 +39,9 @@ class PlacingTest : public ::testing::Test {
   void learn(std::vector<Schedule::Request> requests) {
     told.requests = std::move(requests);
     ASSERT_FALSE(sut.named_twice(told));
-    sut.learn(told, std::vector<Slo>(told.requests.size(), kGoal), now);
+    sut.learn(told, std::vector<Slo>(told.requests.size(), kGoal), now, costs);
   }
-  planner::RotationRequest seen(std::size_t i) { return sut.as_rotation(told, i, kGoal); }
+  planner::RotationRequest seen(std::size_t i) { return sut.as_rotation(told, i, kGoal, costs); }
   void step(milliseconds took, std::int64_t decodes, std::int64_t prompts = 0) {
     told.last_step = took;
     told.last_step_decodes = decodes;
@@ -51,6 +51,7 @@ class PlacingTest : public ::testing::Test {
 
   TimePoint now{seconds(10)};
   Schedule told;
+  Costs costs;
   Placing sut;
 };
 
@@ -64,9 +65,9 @@ TEST_F(PlacingTest, AnIdThatIsNamedTwiceIsFound) {
 
 TEST_F(PlacingTest, GoalsOfItsOwnAreThreeStepsAndEightPrefills) {
   step(milliseconds(10), 4);
-  EXPECT_EQ(sut.own_goals(Tokens(100)), std::nullopt) << "no prompt was seen yet";
+  EXPECT_EQ(Knowledge::own_goals(costs, Tokens(100)), std::nullopt) << "no prompt was seen yet";
   step(milliseconds(110), 4, 1000);
-  const auto own = sut.own_goals(Tokens(400));
+  const auto own = Knowledge::own_goals(costs, Tokens(400));
   ASSERT_TRUE(own.has_value());
   EXPECT_EQ(own->tbt, milliseconds(30));
   EXPECT_EQ(own->tpot, milliseconds(60));
@@ -145,11 +146,11 @@ TEST_F(PlacingTest, LatenessIsThatOfReturnsAndNotOfAbsences) {
   learn({made_tokens(7, 1, now, now, State::kParked)});
   now += milliseconds(90);
   learn({made_tokens(7, 1, now, now)});
-  EXPECT_EQ(sut.mean_lateness_s(), 0) << "away for long, back in time";
+  EXPECT_EQ(costs.lateness.mean(), 0) << "away for long, back in time";
   learn({made_tokens(7, 1, now, now, State::kParked)});
   now += milliseconds(30);
   learn({made_tokens(7, 1, now, now)});
-  EXPECT_THAT(sut.mean_lateness_s(), DoubleNear(0.01, 1e-9)) << "mean of 0 and 20 ms";
+  EXPECT_THAT(costs.lateness.mean(), DoubleNear(0.01, 1e-9)) << "mean of 0 and 20 ms";
   EXPECT_EQ(sut.totals().left, 1u);
   EXPECT_EQ(sut.totals().returned, 2u);
 }
@@ -165,24 +166,24 @@ TEST_F(PlacingTest, ThePaceIsMeasuredWhileSomebodyWaitsOnly) {
   };
   second_of_ten(false);
   second_of_ten(false);
-  EXPECT_EQ(sut.tokens_per_s(), 0);
+  EXPECT_EQ(costs.tokens_per_s, 0);
   second_of_ten(true);
   second_of_ten(true);
-  EXPECT_THAT(sut.tokens_per_s(), DoubleNear(100, 1));
+  EXPECT_THAT(costs.tokens_per_s, DoubleNear(100, 1));
   EXPECT_EQ(sut.totals().tokens, 40u * 11 - 11);
 }
 
 TEST_F(PlacingTest, StepsShowWhatADecodeAndAPromptTokenCost) {
-  EXPECT_EQ(sut.decode_s(4), 0);
-  EXPECT_EQ(sut.prefill_token_s(), 0);
+  EXPECT_EQ(Knowledge::decode_s(costs, 4), 0);
+  EXPECT_EQ(costs.prefill_token_s, 0);
   for (int i = 0; i < 50; ++i) {
     const int n = 2 + i % 8;
     step(milliseconds(5 + n), n);
     step(milliseconds(5 + n + 10 * (i % 5 + 1)), n, std::int64_t{100} * (i % 5 + 1));
   }
-  EXPECT_THAT(sut.decode_s(4), DoubleNear(0.009, 1e-6));
-  EXPECT_THAT(sut.decode_s(12), DoubleNear(0.017, 1e-6));
-  EXPECT_THAT(sut.prefill_token_s(), DoubleNear(0.0001, 1e-6));
+  EXPECT_THAT(Knowledge::decode_s(costs, 4), DoubleNear(0.009, 1e-6));
+  EXPECT_THAT(Knowledge::decode_s(costs, 12), DoubleNear(0.017, 1e-6));
+  EXPECT_THAT(costs.prefill_token_s, DoubleNear(0.0001, 1e-6));
 }
 
 TEST_F(PlacingTest, StepsThatCannotBeTeachNothing) {
@@ -190,7 +191,7 @@ TEST_F(PlacingTest, StepsThatCannotBeTeachNothing) {
   told.last_step = Nanoseconds(std::int64_t{1} << 62);
   learn({});
   step(milliseconds(0), 4);
-  EXPECT_THAT(sut.decode_s(4), DoubleNear(0.01, 1e-9));
+  EXPECT_THAT(Knowledge::decode_s(costs, 4), DoubleNear(0.01, 1e-9));
 }
 
 TEST_F(PlacingTest, OneThatRanAndIsNotNamedAnyMoreShowsHowLongAnswersAre) {
@@ -198,7 +199,7 @@ TEST_F(PlacingTest, OneThatRanAndIsNotNamedAnyMoreShowsHowLongAnswersAre) {
     learn({made_tokens(id, 40, now, now), made_tokens(100 + id, 700, now, now, State::kParked)});
   }
   learn({});
-  EXPECT_EQ(sut.lengths().samples(), 10u) << "parked ones may be left out and come back";
+  EXPECT_EQ(costs.lengths.samples(), 10u) << "parked ones may be left out and come back";
   learn({made_tokens(50, 3, now, now)});
   EXPECT_EQ(seen(0).output_tokens, Tokens(40));
 }
