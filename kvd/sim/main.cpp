@@ -100,9 +100,11 @@ void describe_machine(CLI::App& app, ScenarioOptions& o) {
       ->allow_extra_args(false)
       ->required();
   app.add_flag("--one-device", o.engines.one_device, "Engines take turns on one device");
-  app.add_flag("--engines-place", o.engines.place,
-               "Engines place their blocks themselves, as vLLM does, and ask kvd whom to serve: a "
-               "rotation or admission policy, unified, or stock (they ask nobody)");
+  app.add_flag(
+      "--engines-place", o.engines.place,
+      "Engines place their blocks themselves, as vLLM does, and ask kvd whom to serve: a "
+      "rotation or admission policy, unified, or stock (they ask nobody). Several lend each "
+      "other HBM by parts, as elastic vLLMs do");
   app.add_flag("--partition", o.engines.partition,
                "Engines get equal parts of HBM instead of sharing it");
   app.add_option(

@@ -236,6 +236,22 @@ TEST_F(KvdSim, EnginesShareAPoolOrGetParts) {
             Json::parse(parts.out)["metrics"]["requests"]);
 }
 
+TEST_F(KvdSim, EnginesThatPlaceLendEachOtherHbmOrGetParts) {
+  const std::string two =
+      " --json --engines-place --profile gh200-llama3-8b --profile gh200-llama3-8b"
+      " --trace gen:sharegpt --trace gen:azure --rate 6 --rate 2 --duration 4 --until 20 --check";
+  const auto sized = [&](const char* words) { return call("run" + two + words); };
+  const Answer shared = sized(" --hbm 2GiB"), parts = sized(" --hbm 2GiB --partition");
+  ASSERT_EQ(shared.status, 0) << shared.err;
+  ASSERT_EQ(parts.status, 0) << parts.err;
+  EXPECT_NE(shared.out, parts.out);
+  EXPECT_EQ(sized(" --hbm 2GiB --policy stock").out,
+            sized(" --hbm 2GiB --policy stock --partition").out);
+  const Answer few = sized(" --hbm 16MiB --dram 1GiB");
+  EXPECT_NE(few.status, 0);
+  EXPECT_NE(few.err.find("--partition"), std::string::npos) << few.err;
+}
+
 TEST_F(KvdSim, TablesNameWhatTheyShow) {
   const Answer answer = call(std::string("compare --policies fcfs --seeds 2") + kSmall);
   ASSERT_EQ(answer.status, 0) << answer.err;

@@ -80,6 +80,75 @@ TEST(PlacingWorld, EnginesHaveTheirPartsAndTakeTurnsOnADevice) {
   EXPECT_NEAR(result.requests[1].tokens.front().count(), 0.020, 1e-8);
 }
 
+/// Two engines on 64 blocks, 8 parts of 8, of which each keeps one. It is red with parts of their
+/// own.
+Setting lending(Workload workload, const std::string& policy = "unified") {
+  Setting setting = placing(policy, std::move(workload), small_profile(64));
+  setting.engines.front().elastic = true;
+  setting.engines.push_back(setting.engines.front());
+  return setting;
+}
+
+TEST(PlacingWorld, EnginesLendEachOtherHbm) {
+  const Workload large = {arrival(0, 640, 100, 1)};
+  const RunResult lent = outcome_of(lending(large));
+  EXPECT_TRUE(lent.requests[0].finished());
+  EXPECT_EQ(lent.requests[0].rotations, 0u);
+  Setting own = lending(large);
+  own.engines.front().elastic = false;
+  EXPECT_TRUE(outcome_of(own).requests[0].refused) << "it is more than half of all";
+  EXPECT_TRUE(outcome_of(lending(large, "stock")).requests[0].refused) << "no kvd, nothing lent";
+  EXPECT_TRUE(outcome_of(lending({arrival(0, 1000, 100, 1)})).requests[0].refused)
+      << "the other one keeps something";
+}
+
+// One that lacks a block while memory is on its way waits for it; what the first had goes back.
+TEST(PlacingWorld, WhatOneEngineNoLongerNeedsTheOtherHas) {
+  const RunResult result = outcome_of(lending({arrival(0, 640, 8, 0), arrival(2, 640, 8, 1)}));
+  EXPECT_TRUE(result.requests[0].finished());
+  EXPECT_TRUE(result.requests[1].finished());
+  EXPECT_EQ(result.requests[1].rotations, 0u);
+  const Seconds first = result.requests[1].tokens.front() - result.requests[1].arrival;
+  EXPECT_LT(first.count(), 0.3) << "beside 64 ms of prefill";
+}
+
+// A part goes back once its blocks are free: whoever runs there is parked.
+TEST(PlacingWorld, WhoRunsInMemoryThatOthersNeedIsParked) {
+  Workload both;
+  for (int i = 0; i < 6; ++i) both.push_back(arrival(0, 100, 400, 0));
+  both.push_back(arrival(3, 300, 8, 1));
+  for (Arrival& each : both) each.ttft_slo = Seconds(each.engine == 0 ? 600 : 1);
+  const RunResult result = outcome_of(lending(both));
+  EXPECT_GT(result.totals.rotations_out, 0u);
+  EXPECT_EQ(result.totals.rotations_out, result.totals.rotations_in);
+  for (const RequestRecord& record : result.requests) EXPECT_TRUE(record.finished());
+  EXPECT_LT((result.requests[6].tokens.front() - result.requests[6].arrival).count(), 1.0);
+}
+
+TEST(PlacingWorld, EverybodyEndsWhereHbmComesAndGoesAndOneRunIsLikeAnother) {
+  for (const char* policy : {"fcfs", "lvf", "unified", "whole_request"}) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      Workload both = crowd(seed, 120);
+      for (std::size_t i = 0; i < both.size(); ++i) both[i].engine = i % 3 == 0 ? 1 : 0;
+      const Setting setting = lending(both, policy);
+      const RunResult first = outcome_of(setting), again = outcome_of(setting);
+      ASSERT_EQ(first.requests.size(), both.size()) << policy;
+      for (std::size_t i = 0; i < both.size(); ++i) {
+        ASSERT_TRUE(first.requests[i].finished()) << policy << ", seed " << seed;
+        EXPECT_EQ(first.requests[i].tokens, again.requests[i].tokens) << policy;
+      }
+    }
+  }
+}
+
+TEST(PlacingWorld, TooFewPartsAreRefused) {
+  Setting setting = lending({arrival(0, 10, 4)});
+  setting.hbm = small_profile(16).hbm;
+  const auto result = run(setting);
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.error().message.find("--partition"), std::string::npos);
+}
+
 TEST(PlacingWorld, WhatCanNeverFitIsRefused) {
   const RunResult result = outcome_of(placing("unified", {arrival(0, 600, 4), arrival(0, 10, 4)}));
   EXPECT_TRUE(result.requests[0].refused);

@@ -126,6 +126,7 @@ Status add_engines(const ScenarioOptions& options, Setting& setting) {
     link.h2d_bytes_s *= options.link;
     link.d2h_bytes_s *= options.link;
     link.shared_bytes_s *= options.link;
+    engine.elastic = !options.engines.partition && options.engines.guarantees.empty();
     setting.engines.push_back(std::move(engine));
   }
   if (!options.engines.guarantees.empty()) return add_guarantees(options, setting);

@@ -26,7 +26,7 @@ PlacingEngine::PlacingEngine(const Profile& profile, Room room, std::int64_t tok
       workload_(workload),
       records_(records),
       live_(workload.size()),
-      free_(room.hbm) {}
+      balloon_(room.hbm, room.chunk > 0 ? room.chunk : std::max<std::int64_t>(1, room.hbm)) {}
 
 void PlacingEngine::arrive(std::uint32_t index) {
   const Arrival& arrival = workload_[index];
@@ -50,7 +50,7 @@ std::int64_t PlacingEngine::blocks_for(Tokens tokens) const {
 
 bool PlacingEngine::can_park(std::uint32_t index) const {
   const Live& live = live_[index];
-  return live.computed > Tokens(0) && live.blocks <= room_.dram;
+  return live.computed > Tokens(0) && std::ssize(live.blocks) <= room_.dram;
 }
 
 bool PlacingEngine::asks() const {
@@ -60,8 +60,8 @@ bool PlacingEngine::asks() const {
 
 core::Schedule PlacingEngine::told(TimePoint origin) const {
   core::Schedule out;
-  out.free_blocks = free_ + leaving_;
-  out.total_blocks = room_.hbm;
+  out.free_blocks = balloon_.free() + leaving_;
+  out.total_blocks = balloon_.granted();
   out.block_tokens = Tokens(profile_.shape.block_tokens);
   out.block_bytes = profile_.shape.slot_bytes() * std::int64_t{profile_.shape.groups()};
   out.last_step = last_step_.took;
@@ -77,7 +77,7 @@ core::Schedule PlacingEngine::told(TimePoint origin) const {
   };
   for (const std::uint32_t i : running_) {
     add(i, State::kRunning, !can_park(i));
-    out.requests.back().blocks = live_[i].blocks;
+    out.requests.back().blocks = std::ssize(live_[i].blocks);
   }
   for (const std::uint32_t i : loading_) add(i, State::kRunning, true);
   for (const std::uint32_t i : waiting_) {
@@ -111,16 +111,16 @@ core::Schedule::Request PlacingEngine::told_of(std::uint32_t index, TimePoint or
 void PlacingEngine::preempt(std::uint32_t index) {
   Live& live = live_[index];
   if (can_park(index)) {
-    room_.dram -= live.blocks;
-    leaving_ += live.blocks;
-    live.parked = live.blocks;
-    live.leaves = true;
-    transfers_.push_back({index, live.blocks, true});
+    live.leaving = std::move(live.blocks);
+    live.parked = std::ssize(live.leaving);
+    room_.dram -= live.parked;
+    leaving_ += live.parked;
+    transfers_.push_back({index, live.parked, true});
   } else {
-    free_ += live.blocks;
+    balloon_.give(live.blocks);
     live.computed = Tokens(0);
   }
-  live.blocks = 0;
+  live.blocks.clear();
   ++records_[index].rotations;
   waiting_.push_front(index);
 }
@@ -129,8 +129,7 @@ void PlacingEngine::copied(const Transfer& transfer) {
   Live& live = live_[transfer.index];
   if (transfer.out) {
     leaving_ -= transfer.blocks;
-    free_ += transfer.blocks;
-    live.leaves = false;
+    balloon_.give(std::exchange(live.leaving, {}));
     return;
   }
   room_.dram += std::exchange(live.parked, 0);
@@ -168,42 +167,41 @@ std::size_t PlacingEngine::let_in(const std::vector<RequestId>& admitted) {
   return shown;
 }
 
-Batch PlacingEngine::plan(const core::ScheduleReply* answer) {
+Batch PlacingEngine::plan(const core::ScheduleReply* answer, TimePoint now) {
   items_.clear();
   budget_ = tokens_;
   const std::size_t shown = answer == nullptr ? kAll : apply(*answer);
-  if (serve_running()) serve_waiting(shown);
+  if (serve_running(now)) serve_waiting(shown);
   return batch();
 }
 
-bool PlacingEngine::serve_running() {
+bool PlacingEngine::serve_running(TimePoint now) {
   bool fits = true;
   for (std::size_t i = 0; i < running_.size() && budget_ > 0; ++i) {
     const std::uint32_t index = running_[i];
     const Tokens left = all_tokens(index) - live_[index].computed;
     const Tokens tokens(std::min(budget_, left.value));
     const std::size_t before = running_.size();
-    const bool stays = make_room_for(index, tokens);
+    if (!make_room_for(index, tokens, now)) return false;
     fits = fits && running_.size() == before;
-    if (!stays) break;
     items_.push_back({index, tokens, !computes_prompt(index)});
     budget_ -= tokens.value;
   }
   return fits;
 }
 
-// The latest in the list leaves until there is room. False: it was the one itself.
-bool PlacingEngine::make_room_for(std::uint32_t index, Tokens tokens) {
+// The latest in the list leaves until there is room. False: it was the one itself, or memory comes.
+bool PlacingEngine::make_room_for(std::uint32_t index, Tokens tokens, TimePoint now) {
   Live& live = live_[index];
-  const std::int64_t blocks = blocks_for(live.computed + tokens);
-  while (blocks - live.blocks > free_) {
+  const std::int64_t more = blocks_for(live.computed + tokens) - std::ssize(live.blocks);
+  while (more > balloon_.free()) {
+    if (balloon_.has_room_coming(now)) return false;
     const std::uint32_t victim = running_.back();
     running_.pop_back();
     preempt(victim);
     if (victim == index) return false;
   }
-  free_ -= std::max<std::int64_t>(0, blocks - live.blocks);
-  live.blocks = std::max(live.blocks, blocks);
+  balloon_.take(more, live.blocks);
   return true;
 }
 
@@ -211,7 +209,7 @@ void PlacingEngine::serve_waiting(std::size_t shown) {
   for (std::size_t at = 0; shown > 0 && at < waiting_.size() && budget_ > 0; --shown) {
     if (running_.size() + loading_.size() >= profile_.limits.max_num_seqs) return;
     const std::uint32_t index = waiting_[at];
-    if (live_[index].leaves) {  // it cannot be read before it is there
+    if (!live_[index].leaving.empty()) {  // it cannot be read before it is there
       ++at;
       continue;
     }
@@ -225,9 +223,8 @@ bool PlacingEngine::come_in(std::uint32_t index) {
   const bool parked = live.parked > 0;
   const Tokens tokens(parked ? 1 : std::min(budget_, (all_tokens(index) - live.computed).value));
   const std::int64_t blocks = blocks_for(live.computed + tokens);
-  if (blocks > free_) return false;
-  free_ -= blocks;
-  live.blocks = blocks;
+  if (blocks > balloon_.free()) return false;
+  balloon_.take(blocks, live.blocks);
   if (parked) {
     transfers_.push_back({index, live.parked, false});
     loading_.push_back(index);
@@ -275,7 +272,7 @@ std::size_t PlacingEngine::complete(Seconds now, Nanoseconds took) {
     records_[item.index].tokens.push_back(now);
     if (live.generated < workload_[item.index].output) continue;
     records_[item.index].finish = now;
-    free_ += std::exchange(live.blocks, 0);
+    balloon_.give(std::exchange(live.blocks, {}));
     std::erase(running_, item.index);
     ++done_;
   }

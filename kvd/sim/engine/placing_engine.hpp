@@ -9,6 +9,7 @@
 
 #include "kvd/core/effects.hpp"
 #include "kvd/core/events.hpp"
+#include "kvd/sim/engine/balloon.hpp"
 #include "kvd/sim/engine/profile.hpp"
 #include "kvd/sim/world/arrival.hpp"
 #include "kvd/sim/world/result.hpp"
@@ -28,8 +29,9 @@ namespace kvd::sim {
 class PlacingEngine {
  public:
   struct Room {
-    std::int64_t hbm = 0;   ///< blocks for KV
-    std::int64_t dram = 0;  ///< blocks for what is parked; 0: nothing is
+    std::int64_t hbm = 0;    ///< blocks for KV, at most
+    std::int64_t dram = 0;   ///< blocks for what is parked; 0: nothing is
+    std::int64_t chunk = 0;  ///< HBM comes and goes by so many blocks; 0: it is all there
   };
   /// Blocks of a request that leave for DRAM, or come back.
   struct Transfer {
@@ -56,7 +58,7 @@ class PlacingEngine {
   [[nodiscard]] core::Schedule told(TimePoint origin) const;
 
   /// Schedules the next step. `answer`: kvd's; null: vLLM's own rule, first come, first served.
-  [[nodiscard]] Batch plan(const core::ScheduleReply* answer);
+  [[nodiscard]] Batch plan(const core::ScheduleReply* answer, TimePoint now = TimePoint(0));
   /// The planned step begins to compute.
   void begin(Seconds now);
   /// It ended, after so long. How many tokens of answers were made.
@@ -68,10 +70,20 @@ class PlacingEngine {
   /// The copy has ended.
   void copied(const Transfer& transfer);
 
+  // HBM that comes and goes. Before a step is planned: what has come about, and who is in the way.
+
+  void hear(const News& news) { balloon_.hear(news); }
+  /// The latest request that runs in memory which others have waited for is parked, one a step.
+  void make_way(TimePoint now);
+  /// After it was planned: what the worker's side is told. `origin`: as told().
+  [[nodiscard]] Orders orders(TimePoint now, TimePoint origin);
+  /// It makes steps without requests, until all is given back.
+  [[nodiscard]] bool gives_back() const { return balloon_.has_work(); }
+
   /// The share of its blocks that hold something.
   [[nodiscard]] double used() const {
-    return 1 -
-           static_cast<double>(free_) / static_cast<double>(std::max<std::int64_t>(1, room_.hbm));
+    return 1 - static_cast<double>(balloon_.free()) /
+                   static_cast<double>(std::max<std::int64_t>(1, balloon_.granted()));
   }
   [[nodiscard]] const Profile& profile() const { return profile_; }
 
@@ -79,9 +91,9 @@ class PlacingEngine {
   struct Live {
     Tokens computed;          ///< whose KV it has; of a parked one, that are kept
     Tokens generated;         ///< tokens of its answer
-    std::int64_t blocks = 0;  ///< of HBM
+    Balloon::Blocks blocks;   ///< of HBM
+    Balloon::Blocks leaving;  ///< likewise, that are being copied to DRAM
     std::int64_t parked = 0;  ///< blocks of DRAM
-    bool leaves = false;      ///< its blocks are on their way to DRAM
   };
   struct Item {
     std::uint32_t index = 0;
@@ -99,11 +111,14 @@ class PlacingEngine {
   [[nodiscard]] std::size_t apply(const core::ScheduleReply& answer);
   [[nodiscard]] std::size_t let_in(const std::vector<RequestId>& admitted);
   /// False: somebody had to leave.
-  [[nodiscard]] bool serve_running();
-  [[nodiscard]] bool make_room_for(std::uint32_t index, Tokens tokens);
+  [[nodiscard]] bool serve_running(TimePoint now);
+  [[nodiscard]] bool make_room_for(std::uint32_t index, Tokens tokens, TimePoint now);
   void serve_waiting(std::size_t shown);
   [[nodiscard]] bool come_in(std::uint32_t index);
   [[nodiscard]] Batch batch() const;
+  [[nodiscard]] std::int64_t blocks_ahead(std::uint32_t index, std::int64_t ahead) const;
+  [[nodiscard]] core::Need need_of(std::uint32_t index, TimePoint now, TimePoint origin) const;
+  [[nodiscard]] Bytes bytes_of(std::int64_t chunks) const;
 
   const Profile& profile_;
   Room room_;
@@ -115,8 +130,8 @@ class PlacingEngine {
   std::vector<std::uint32_t> running_;
   std::vector<std::uint32_t> loading_;  ///< their blocks come back
   std::size_t done_ = 0;
-  std::int64_t free_ = 0;     ///< blocks of HBM
-  std::int64_t leaving_ = 0;  ///< likewise, free once they are copied
+  Balloon balloon_;
+  std::int64_t leaving_ = 0;  ///< blocks of HBM that are free once they are copied
   std::int64_t budget_ = 0;   ///< tokens left of the step in hand
   std::vector<Item> items_;   ///< of the planned step
   std::vector<Transfer> transfers_;

@@ -23,6 +23,9 @@ struct EngineSetting {
   /// a static partition.
   Bytes guarantee;
   Bytes dram_guarantee{};  ///< the same of DRAM; 0: none
+  /// One that places its blocks lends others like it the HBM that it does not use. Not with stock,
+  /// which has no kvd.
+  bool elastic = false;
 };
 
 /// A disk for cached blocks.

@@ -8,6 +8,11 @@
 namespace kvd::sim {
 namespace {
 
+/// A block has a slot for each group of layers.
+Bytes block_bytes(const core::ModelClass& shape) {
+  return shape.slot_bytes() * std::int64_t{shape.groups()};
+}
+
 /// Slabs so that next to nothing of the memory is lost to rounding, and guarantees by whole slabs
 /// are fine enough.
 pool::TierPool::Config tier_config(Tier tier, Bytes memory, Bytes slot) {
@@ -16,6 +21,16 @@ pool::TierPool::Config tier_config(Tier tier, Bytes memory, Bytes slot) {
   const std::int64_t fewest = (slots + SlotId::kMaxSlotsPerSlab - 1) / SlotId::kMaxSlotsPerSlab;
   const std::int64_t slabs = std::max({std::int64_t{1}, std::min<std::int64_t>(64, root), fewest});
   return {tier, slot * (slots / slabs), static_cast<std::uint32_t>(slabs)};
+}
+
+/// What comes and goes is a slab, so it has whole blocks of all layers.
+pool::TierPool::Config hbm_config(const Setting& setting) {
+  Bytes unit;
+  for (const EngineSetting& engine : setting.engines) {
+    const auto& shape = engine.profile.shape;
+    unit = std::max(unit, shares_hbm(setting) ? block_bytes(shape) : shape.slot_bytes());
+  }
+  return tier_config(Tier::kHbm, setting.hbm.value_or(setting.engines.front().profile.hbm), unit);
 }
 
 /// Down to whole slabs: equal parts of the pool must fit it.
@@ -71,6 +86,18 @@ Status check_engines(const Setting& setting) {
   return {};
 }
 
+Status check_chunks(const Setting& setting) {
+  constexpr std::int64_t kLeastChunks = 4;
+  if (!shares_hbm(setting)) return {};
+  const pool::TierPool::Config hbm = hbm_config(setting);
+  if (hbm.slabs >= kLeastChunks + std::ssize(setting.engines) - 1) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "HBM comes and goes by " + std::to_string(hbm.slabs) + " parts of " +
+                        std::to_string(hbm.slab_bytes.value) +
+                        " bytes, too few for engines to share: raise --hbm, or give each a part of "
+                        "its own with --partition");
+}
+
 /// An engine that places its blocks asks kvd whom to serve, and nothing else.
 Status check_policy(const Setting& setting) {
   const NamedPolicy& policy = setting.policy;
@@ -99,6 +126,7 @@ Status check_policy(const Setting& setting) {
 
 Status check_setting(const Setting& setting) {
   KVD_TRY(check_engines(setting));
+  KVD_TRY(check_chunks(setting));
   KVD_TRY(check_policy(setting));
   constexpr std::int64_t kMostPrefill = 1'000'000'000;
   const std::int64_t prefill = setting.prefill_tokens.value_or(1);
@@ -118,7 +146,7 @@ core::Controller::Config controller_config(const Setting& setting) {
     most = std::max(most, engine.profile.limits.max_num_seqs);
   }
   const Profile& machine = setting.engines.front().profile;
-  config.hbm = {tier_config(Tier::kHbm, setting.hbm.value_or(machine.hbm), slot)};
+  config.hbm = {hbm_config(setting)};
   config.dram = tier_config(Tier::kDram, setting.dram.value_or(machine.dram), slot);
   for (const EngineSetting& engine : setting.engines) {
     const DomainId domain(engine.domain);
@@ -147,16 +175,26 @@ core::Controller::Config controller_config(const Setting& setting) {
   return config;
 }
 
+bool shares_hbm(const Setting& setting) {
+  return setting.engines_place && !setting.policy.stock && setting.engines.size() > 1 &&
+         std::all_of(setting.engines.begin(), setting.engines.end(),
+                     [](const EngineSetting& engine) { return engine.elastic; });
+}
+
 PlacingEngine::Room part_of(const Setting& setting, const EngineSetting& engine) {
   const Profile& machine = setting.engines.front().profile;
-  const auto& shape = engine.profile.shape;
   const auto blocks = [&](Bytes all, Bytes guarantee) {
     const Bytes part =
         guarantee > Bytes(0) ? guarantee : Bytes(all.value / std::ssize(setting.engines));
-    return part / (shape.slot_bytes() * std::int64_t{shape.groups()});
+    return part / block_bytes(engine.profile.shape);
   };
-  return {blocks(setting.hbm.value_or(machine.hbm), engine.guarantee),
-          blocks(setting.dram.value_or(machine.dram), engine.dram_guarantee)};
+  PlacingEngine::Room room{blocks(setting.hbm.value_or(machine.hbm), engine.guarantee),
+                           blocks(setting.dram.value_or(machine.dram), engine.dram_guarantee)};
+  if (!shares_hbm(setting)) return room;
+  const pool::TierPool::Config hbm = hbm_config(setting);
+  room.chunk = hbm.slab_bytes / block_bytes(engine.profile.shape);
+  room.hbm = room.chunk * (hbm.slabs - std::ssize(setting.engines) + 1);
+  return room;
 }
 
 Result<Tokens> most_tokens(const Setting& setting, std::size_t engine) {

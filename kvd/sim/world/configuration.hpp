@@ -13,8 +13,11 @@ namespace kvd::sim {
 /// Pools, quotas and tuning. Precondition: check_setting().
 [[nodiscard]] core::Controller::Config controller_config(const Setting& setting);
 
+/// Engines that place their blocks lend each other HBM.
+[[nodiscard]] bool shares_hbm(const Setting& setting);
+
 /// Blocks that an engine has which places them itself: of its guarantee, else of an equal part of
-/// the pool.
+/// the pool. Where engines lend each other HBM: what there is beside a chunk of each other one.
 [[nodiscard]] PlacingEngine::Room part_of(const Setting& setting, const EngineSetting& engine);
 
 /// Tokens of the engine's model that its domain's HBM holds at most. The workload need not be there

@@ -1,14 +1,13 @@
 #include <algorithm>
 
 #include "kvd/core/inputs.hpp"
+#include "kvd/sim/world/scrub_time.hpp"
 #include "kvd/sim/world/world.hpp"
 
 /// What the Controller asks of its shell, carried out in virtual time.
 namespace kvd::sim {
 namespace {
 
-/// Zeroing runs at the device's speed; a figure of ours, met only where memory changes domain.
-constexpr double kScrubBytesPerSecond = 1e11;
 /// What one core copies from DRAM to DRAM; a figure of ours, met only where slabs are made whole.
 constexpr double kMoveBytesPerSecond = 8e9;
 /// Making host memory is populating it: 64 MiB took 200 ms on the machine where it was measured.
@@ -154,7 +153,7 @@ void World::take(const core::Scrub& scrub) {
   const Bytes slab = scrub.tier == Tier::kHbm ? slab_bytes_[0] : slab_bytes_[1];
   const Bytes bytes = slab * static_cast<std::int64_t>(scrub.slabs.size()) +
                       scrub.slot_bytes * static_cast<std::int64_t>(scrub.slots.size());
-  const Nanoseconds took = whole(Seconds(static_cast<double>(bytes.value) / kScrubBytesPerSecond));
+  const Nanoseconds took = scrub_time(bytes);
   timed_.push_back({now_ + took, core::CopyFinished{scrub.ticket, true, bytes, took}});
 }
 

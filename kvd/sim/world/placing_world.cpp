@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kvd/sim/world/configuration.hpp"
+#include "kvd/sim/world/scrub_time.hpp"
 
 namespace kvd::sim {
 namespace {
@@ -44,7 +45,28 @@ Status PlacingWorld::attach() {
     attach.domain_name = std::to_string(setting_.engines[i].domain);
     KVD_ASSIGN_OR_RETURN(const core::AttachGrant grant, controller_->attach(attach, now_));
     drivers_[i].id = grant.engine;
+    if (shares_hbm(setting_)) KVD_TRY(open_space(drivers_[i]));
   }
+  return {};
+}
+
+// Addresses for all there is, with memory behind the first chunk.
+Status PlacingWorld::open_space(Driver& driver) {
+  const EngineId id = driver.id;
+  const auto ask = [this, id](decltype(core::Command::body) body, Nanoseconds patience) {
+    return command(id, std::move(body), patience);
+  };
+  const pool::TierPool::Config hbm = controller_config(setting_).hbm.front();
+  constexpr Nanoseconds kPatience = std::chrono::seconds(1);
+  const auto opened = ask(core::OpenSpace{hbm.slabs}, kPatience);
+  const auto leased = ask(core::AllocateRegion{hbm.slab_bytes}, kPatience);
+  const auto* space = opened ? std::get_if<core::ValueReply>(&opened->body) : nullptr;
+  const auto* region = leased ? std::get_if<core::RegionReply>(&leased->body) : nullptr;
+  if (space == nullptr || region == nullptr) {
+    return make_error(ErrorCode::kInternal, "kvd gives an engine no space");
+  }
+  (void)ask(core::PlaceRegion{RegionId(space->value), region->region, {0}}, kPatience);
+  driver.mapper.emplace(RegionId(space->value), region->region, hbm.slabs, hbm.slab_bytes, ask);
   return {};
 }
 
@@ -71,21 +93,40 @@ TimePoint PlacingWorld::next_time() const {
   if (next_arrival_ < setting_.workload.size()) {
     next = std::min(next, kOrigin + whole(setting_.workload[next_arrival_].time));
   }
-  for (const Driver& driver : drivers_) next = std::min(next, driver.wake);
-  return next;
+  for (const Driver& driver : drivers_) {
+    next = std::min(next, driver.wake);
+    if (driver.mapper) next = std::min(next, driver.mapper->next());
+  }
+  if (!scrubs_.empty()) next = std::min(next, scrubs_.begin()->first);
+  return std::min(next, tick_);
 }
 
 // At one instant: what came in and what was copied, then the engines.
 void PlacingWorld::happen() {
   arrivals();
   copies_end();
+  map();
   for (Driver& driver : drivers_) {
     if (driver.wake > now_) continue;
     driver.wake = TimePoint::max();
     if (driver.phase == Phase::kComputes) finish(driver);
   }
   for (Driver& driver : drivers_) {
-    if (driver.phase == Phase::kIdle && driver.engine.open() > 0) turn(driver);
+    if (driver.phase != Phase::kIdle) continue;
+    if (driver.engine.open() > 0 || driver.engine.gives_back()) turn(driver);
+  }
+}
+
+void PlacingWorld::map() {
+  while (!scrubs_.empty() && scrubs_.begin()->first <= now_) {
+    (void)feed(scrubs_.extract(scrubs_.begin()).mapped());
+  }
+  if (tick_ <= now_) {
+    tick_ = TimePoint::max();
+    (void)feed(core::Tick{});
+  }
+  for (Driver& driver : drivers_) {
+    if (driver.mapper && driver.mapper->next() <= now_) driver.mapper->wake(now_);
   }
 }
 
@@ -107,12 +148,17 @@ void PlacingWorld::copies_end() {
   }
 }
 
-// Precondition: idle, and somebody is there.
+// Precondition: idle, and somebody is there, or something is to be given back.
 void PlacingWorld::turn(Driver& driver) {
+  if (driver.mapper) {
+    driver.engine.hear(driver.mapper->take_news());
+    driver.engine.make_way(now_);
+  }
   std::optional<core::ScheduleReply> answer;
   if (!setting_.policy.stock && driver.engine.asks()) answer = ask(driver);
   if (!fault_.ok()) return;
-  const Batch batch = driver.engine.plan(answer ? &*answer : nullptr);
+  const Batch batch = driver.engine.plan(answer ? &*answer : nullptr, now_);
+  if (driver.mapper) driver.mapper->begin(driver.engine.orders(now_, kOrigin), now_);
   begin_copies(driver);
   totals_.hbm_use += driver.engine.used();
   ++asked_;
@@ -130,18 +176,48 @@ void PlacingWorld::turn(Driver& driver) {
 }
 
 std::optional<core::ScheduleReply> PlacingWorld::ask(Driver& driver) {
-  std::vector<core::Effect> effects;
-  const core::Command question{driver.id, core::ReplyTo(++last_reply_to_),
-                               now_ + std::chrono::seconds(1), driver.engine.told(kOrigin)};
-  controller_->on(question, now_, effects);
-  for (core::Effect& effect : effects) {
-    auto* reply = std::get_if<core::Reply>(&effect);
-    if (reply == nullptr) continue;
+  auto reply = command(driver.id, driver.engine.told(kOrigin), std::chrono::seconds(1));
+  if (reply) {
     if (auto* answer = std::get_if<core::ScheduleReply>(&reply->body)) return std::move(*answer);
     if (const auto* error = std::get_if<Error>(&reply->body)) fault_ = *error;
   }
   if (fault_.ok()) fault_ = make_error(ErrorCode::kInternal, "kvd does not answer an engine");
   return std::nullopt;
+}
+
+std::optional<core::Reply> PlacingWorld::command(EngineId engine,
+                                                 decltype(core::Command::body) body,
+                                                 Nanoseconds patience) {
+  const core::ReplyTo to(++last_reply_to_);
+  auto own = feed(core::Command{engine, to, now_ + patience, std::move(body)}, to);
+  if (!own) tick_ = std::min(tick_, now_ + patience);
+  return own;
+}
+
+std::optional<core::Reply> PlacingWorld::feed(const core::Event& event, core::ReplyTo awaited) {
+  std::vector<core::Effect> effects;
+  controller_->on(event, now_, effects);
+  std::optional<core::Reply> found;
+  for (core::Effect& effect : effects) {
+    if (const auto* scrub = std::get_if<core::Scrub>(&effect)) begin_scrub(*scrub);
+    auto* reply = std::get_if<core::Reply>(&effect);
+    if (reply == nullptr) continue;
+    if (reply->reply_to == awaited) {
+      found = std::move(*reply);
+      continue;
+    }
+    for (Driver& driver : drivers_) {
+      if (driver.id == reply->engine && driver.mapper) driver.mapper->answered(*reply, now_);
+    }
+  }
+  return found;
+}
+
+// Memory that was handed back is zeroed.
+void PlacingWorld::begin_scrub(const core::Scrub& scrub) {
+  const Nanoseconds took =
+      scrub_time(controller_config(setting_).hbm.front().slab_bytes * std::ssize(scrub.slabs));
+  scrubs_.emplace(now_ + took, core::CopyFinished{scrub.ticket, true, Bytes(0), took});
 }
 
 void PlacingWorld::begin_copies(Driver& driver) {

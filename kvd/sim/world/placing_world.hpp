@@ -10,14 +10,15 @@
 #include "kvd/sim/engine/placing_engine.hpp"
 #include "kvd/sim/run/setting.hpp"
 #include "kvd/sim/world/link.hpp"
+#include "kvd/sim/world/mapper.hpp"
 
 namespace kvd::sim {
 
 /// A shell around the Controller for engines that place their blocks themselves: a virtual clock,
 /// engines that compute as long as their profile says, a link that copies as fast as it says what
-/// they park and fetch. Each has its part of HBM and DRAM: its guarantee, else an equal one.
-/// Source: kvd/DESIGN.md "Engines that place their blocks".
-/// Owner:  one thread; deterministic.
+/// they park and fetch. Each has its part of HBM and DRAM: its guarantee, else an equal one; or
+/// they lend each other HBM, by spaces (EngineSetting::elastic). Source: kvd/DESIGN.md "Engines
+/// that place their blocks". Owner:  one thread; deterministic.
 class PlacingWorld {
  public:
   /// Errors: as run().
@@ -33,6 +34,7 @@ class PlacingWorld {
     explicit Driver(PlacingEngine made) : engine(std::move(made)) {}
 
     PlacingEngine engine;
+    std::optional<Mapper> mapper;  ///< of HBM that comes and goes
     EngineId id;
     Phase phase = Phase::kIdle;
     Nanoseconds compute{0};             ///< of the step
@@ -46,12 +48,21 @@ class PlacingWorld {
   explicit PlacingWorld(const Setting& setting);
 
   [[nodiscard]] Status attach();
+  [[nodiscard]] Status open_space(Driver& driver);
   [[nodiscard]] TimePoint next_time() const;
   void happen();
   void arrivals();
   void copies_end();
+  void map();
   void turn(Driver& driver);
   [[nodiscard]] std::optional<core::ScheduleReply> ask(Driver& driver);
+  /// kvd's answer; none: it comes later, to the engine's mapper.
+  [[nodiscard]] std::optional<core::Reply> command(EngineId engine,
+                                                   decltype(core::Command::body) body,
+                                                   Nanoseconds patience);
+  /// What it answers to `awaited`; what else it answers goes to mappers.
+  std::optional<core::Reply> feed(const core::Event& event, core::ReplyTo awaited = {});
+  void begin_scrub(const core::Scrub& scrub);
   void begin_copies(Driver& driver);
   void compute(Driver& driver);
   void finish(Driver& driver);
@@ -71,7 +82,9 @@ class PlacingWorld {
   Link link_;
   std::map<Ticket, Copy> copies_;
   std::uint64_t last_ticket_ = 0, last_reply_to_ = 0;
-  std::deque<Driver*> device_queue_;  ///< the first one has the device
+  std::multimap<TimePoint, core::CopyFinished> scrubs_;  ///< under way
+  TimePoint tick_ = TimePoint::max();  ///< a growth that is waited for is given up
+  std::deque<Driver*> device_queue_;   ///< the first one has the device
   RunTotals totals_;
   std::uint64_t asked_ = 0;  ///< steps planned
   TimePoint last_progress_ = kOrigin;
