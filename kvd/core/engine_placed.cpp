@@ -259,8 +259,8 @@ planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Session& sessi
   least_tbt = std::min(least_tbt, least_queued);
   if (traits.guards_steps && least_tbt != Nanoseconds::max()) {
     const std::int64_t decodes = std::ssize(snapshot.decoding);
-    const planner::Seconds step(Knowledge::decode_s(session.costs, decodes));
-    const planner::Seconds longer(Knowledge::decode_s(session.costs, decodes + 1));
+    const planner::Seconds step(Knowledge::decode_beside_prefill_s(session.costs, decodes));
+    const planner::Seconds longer(Knowledge::decode_beside_prefill_s(session.costs, decodes + 1));
     snapshot.guard = planner::StepGuard{step, longer - step, planner::Seconds(least_tbt)};
   }
   return snapshot;

@@ -213,6 +213,13 @@ double Knowledge::decode_s(const Costs& costs, std::int64_t decodes) {
   return std::max(0.0, costs.decode.at(static_cast<double>(std::max<std::int64_t>(1, decodes))));
 }
 
+double Knowledge::decode_beside_prefill_s(const Costs& costs, std::int64_t decodes) {
+  const double alone = decode_s(costs, decodes);
+  if (!costs.decode.measured() || !costs.prefill.measured()) return alone;
+  const planner::FittedLine::Line line = costs.prefill.line();
+  return line.slope > 0 ? alone + std::max(0.0, line.at_zero) : alone;
+}
+
 std::optional<Slo> Knowledge::own_goals(const Costs& costs, Tokens prompt) {
   if (!costs.decode.measured() || !costs.prefill.measured()) return std::nullopt;
   const double tokens = std::max(costs.prompts.mean(), static_cast<double>(prompt.value));

@@ -65,6 +65,9 @@ class Knowledge {
   [[nodiscard]] double mean_lateness_s() const { return mean_lateness_s_; }
   /// An iteration that decodes so many, without prefill; 0: not known yet.
   [[nodiscard]] static double decode_s(const Costs& costs, std::int64_t decodes);
+  /// The same beside a prompt, whose own tokens do not count. Contexts have grown since an
+  /// iteration had none, so more than without may be left once the tokens' part is known.
+  [[nodiscard]] static double decode_beside_prefill_s(const Costs& costs, std::int64_t decodes);
   /// Goals for a request that nobody gave any, by what its engine can do; none: not known yet.
   [[nodiscard]] static std::optional<Slo> own_goals(const Costs& costs, Tokens prompt);
   /// What a token of a prompt costs; a guess until its engine's steps have shown it.

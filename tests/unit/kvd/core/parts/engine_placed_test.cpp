@@ -14,9 +14,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using State = Schedule::State;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Le;
 
 std::vector<std::uint64_t> ids(const std::vector<RequestId>& requests) {
   std::vector<std::uint64_t> out;
@@ -473,6 +476,32 @@ TEST_F(EnginePlacedTest, AGuardBoundsPromptTokensOfAStep) {
   EXPECT_LE(bound, 160u);
   use("lvf", "none");
   EXPECT_EQ(ask().prefill_tokens, UINT32_MAX);
+}
+
+// Since the last step without prompts the contexts of those who decode have grown.
+TEST_F(EnginePlacedTest, StepsThatPromptsMakeLongerThanTheyCostBoundThem) {
+  use("unified", "none+guards");
+  told.free_blocks = 50;
+  told.last_step_decodes = 1;
+  told.last_step = milliseconds(10);
+  for (int i = 0; i < 20; ++i) (void)ask();
+  const auto bound_after = [&](int grown_ms) {
+    for (int i = 0; i < 200; ++i) {
+      told.last_step_prefill = Tokens(std::int64_t{100} * (i % 5 + 1));
+      told.last_step = milliseconds(10 + grown_ms + 20 * (i % 5 + 1));
+      (void)ask();
+    }
+    told.requests.clear();
+    Schedule::Request& decodes = runs(1, 20, seconds(0));
+    decodes.tbt = milliseconds(100);
+    decodes.first_token = ground.context.now - decodes.tbt * (decodes.generated.value - 1);
+    waits(2, std::int64_t{16} * 40, milliseconds(20));
+    const std::uint32_t bound = ask().prefill_tokens;
+    told.requests.clear();
+    return bound;
+  };
+  EXPECT_THAT(bound_after(0), AllOf(Ge(350u), Le(450u))) << "90 - 10 ms at 0.2 ms each";
+  EXPECT_THAT(bound_after(40), AllOf(Ge(150u), Le(250u))) << "90 - 10 - 40 ms";
 }
 
 TEST_F(EnginePlacedTest, TheBoundOfAStepFallsWhereSomebodyIsParked) {

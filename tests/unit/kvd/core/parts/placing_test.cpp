@@ -186,6 +186,24 @@ TEST_F(PlacingTest, StepsShowWhatADecodeAndAPromptTokenCost) {
   EXPECT_THAT(costs.prefill_token_s, DoubleNear(0.0001, 1e-6));
 }
 
+TEST_F(PlacingTest, StepsWithPromptsShowWhatContextsHaveGrownBy) {
+  for (int i = 0; i < 50; ++i) step(milliseconds(10), 4);
+  for (int i = 0; i < 300; ++i) {
+    step(milliseconds(10 + 20 + 10 * (i % 5 + 1)), 4, std::int64_t{100} * (i % 5 + 1));
+  }
+  EXPECT_THAT(Knowledge::decode_s(costs, 4), DoubleNear(0.010, 1e-6)) << "without prompts";
+  EXPECT_THAT(costs.prefill_token_s, DoubleNear(0.0001, 1e-6));
+  EXPECT_THAT(Knowledge::decode_beside_prefill_s(costs, 4), DoubleNear(0.030, 1e-6));
+}
+
+// Chunks of one size do not show which part of their time is that of their tokens.
+TEST_F(PlacingTest, StepsWithPromptsOfOneSizeShowNoGrowth) {
+  for (int i = 0; i < 50; ++i) step(milliseconds(10), 4);
+  for (int i = 0; i < 300; ++i) step(milliseconds(60), 4, 500);
+  EXPECT_THAT(Knowledge::decode_beside_prefill_s(costs, 4), DoubleNear(0.010, 1e-6));
+  EXPECT_THAT(costs.prefill_token_s, DoubleNear(0.0001, 1e-6));
+}
+
 TEST_F(PlacingTest, StepsThatCannotBeTeachNothing) {
   step(milliseconds(10), 4);
   told.last_step = Nanoseconds(std::int64_t{1} << 62);
