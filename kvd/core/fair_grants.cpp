@@ -65,11 +65,21 @@ Slabs most_of(const Want& want) { return std::max(want.wanted, want.kept); }
 /// none is. So parts do not change all the time. kvd design.
 constexpr std::int64_t kMoreUrgent = 8;
 
+/// One part in so many is not lent for what would be used soon, at most. So a burst does not stop
+/// the others for long. kvd design.
+constexpr std::int64_t kSoonPart = 4;
+
 /// The first time limit that it is due within.
 std::int64_t due_within(Nanoseconds slack) {
   std::int64_t limit = Nanoseconds(std::chrono::seconds(kMoreUrgent)).count();
   while (limit < slack.count() && limit <= INT64_MAX / kMoreUrgent) limit *= kMoreUrgent;
   return limit;
+}
+
+/// Beyond what is kept in whole grains.
+Slabs in_grains(const Want& want, Slabs used) {
+  const Slabs more = std::max<Slabs>(0, used - want.kept);
+  return want.kept + (more + want.grain - 1) / want.grain * want.grain;
 }
 
 /// What its requests would use that are due within the limit.
@@ -78,8 +88,7 @@ Slabs used_within(const Want& want, std::int64_t limit) {
   for (const UsedBy& by : want.used) {
     if (due_within(by.slack) <= limit) used = by.wanted;
   }
-  const Slabs more = std::max<Slabs>(0, used - want.kept);
-  return std::min(want.kept + (more + want.grain - 1) / want.grain * want.grain, most_of(want));
+  return std::min(in_grains(want, used), most_of(want));
 }
 
 /// What it gains where everybody who wants that much has `level`.
@@ -110,18 +119,22 @@ Slabs least_of(const Want& want) {
 
 /// A domain as one that wants.
 struct Together {
-  Slabs held = 0, kept = 0, wanted = 0;
+  Slabs held = 0, kept = 0, wanted = 0, soon = 0;
   Slabs to_run = INT64_MAX;  ///< somebody of it gets on; INT64_MAX: nobody asks to
   Slabs share = 0;
 };
 
-std::map<DomainId, Together> by_domain(std::span<const Want> wants, const Limits& limits) {
+std::map<DomainId, Together> by_domain(std::span<const Want> wants, const std::vector<Slabs>& soon,
+                                       const Limits& limits) {
   std::map<DomainId, Together> domains;
-  for (const Want& want : wants) {
+  for (std::size_t at = 0; at < wants.size(); ++at) {
+    const Want& want = wants[at];
     Together& domain = domains[want.domain];
     domain.held += want.held;
     domain.kept += std::min(want.kept, want.held);
-    domain.wanted += std::max(most_of(want), least_of(want));
+    const Slabs most = std::max(most_of(want), least_of(want));
+    domain.wanted += most;
+    domain.soon += std::max<Slabs>(0, soon[at] - most);
   }
   for (const Want& want : wants) {
     Together& domain = domains[want.domain];
@@ -150,8 +163,9 @@ void level_shares(std::map<DomainId, Together>& domains, Slabs budget) {
 }
 
 /// What domains may have of the budget.
-Limits shares_between(std::span<const Want> wants, Slabs budget, const Limits& limits) {
-  std::map<DomainId, Together> domains = by_domain(wants, limits);
+Limits shares_between(std::span<const Want> wants, const std::vector<Slabs>& soon, Slabs budget,
+                      const Limits& limits) {
+  std::map<DomainId, Together> domains = by_domain(wants, soon, limits);
   level_shares(domains, budget);
   const auto runs = [](const auto& entry) { return entry.second.to_run <= entry.second.share; };
   Slabs kept = 0;
@@ -169,7 +183,14 @@ Limits shares_between(std::span<const Want> wants, Slabs budget, const Limits& l
     level_shares(domains, budget);
   }
   Limits shares;
-  for (const auto& [id, domain] : domains) shares[id] = domain.share;
+  Slabs left = budget;
+  for (const auto& [id, domain] : domains) left -= domain.share;
+  for (const auto& [id, domain] : domains) {
+    const Slabs most = std::min(left, limit_of(limits, id) - domain.share);
+    const Slabs more = std::max<Slabs>(0, std::min(most, domain.soon));
+    shares[id] = domain.share + more;
+    left -= more;
+  }
   return shares;
 }
 
@@ -217,16 +238,37 @@ void share(std::span<const Want> wants, const std::vector<Slabs>& wanted, Purse&
   for (std::size_t at = 0; at < wants.size(); ++at) purse.give(at, gains[at]);
 }
 
+/// What each would have with what it uses soon. All such together is a part of the budget.
+std::vector<Slabs> with_soon(std::span<const Want> wants, Slabs budget) {
+  Slabs left = budget / kSoonPart;
+  std::vector<Slabs> out;
+  for (const Want& want : wants) {
+    const Slabs now = want.soon ? used_within(want, due_within(want.soon->slack)) : 0;
+    Slabs more = std::min(left, want.soon ? in_grains(want, want.soon->wanted) - now : 0);
+    more = std::max<Slabs>(0, more - more % want.grain);
+    left -= more;
+    out.push_back(now + more);
+  }
+  return out;
+}
+
 /// The urgent are served before the patient, and at last everybody.
-void share_by_urgency(std::span<const Want> wants, Purse& purse) {
+void share_by_urgency(std::span<const Want> wants, const std::vector<Slabs>& soon, Purse& purse) {
   std::set<std::int64_t> limits{INT64_MAX};
   for (const Want& want : wants) {
     for (const UsedBy& by : want.used) limits.insert(due_within(by.slack));
+    if (want.soon) limits.insert(due_within(want.soon->slack));
   }
   std::vector<Slabs> wanted(wants.size());
   for (const std::int64_t limit : limits) {
     for (std::size_t at = 0; at < wants.size(); ++at) {
       wanted[at] = limit == INT64_MAX ? most_of(wants[at]) : used_within(wants[at], limit);
+    }
+    share(wants, wanted, purse);
+    for (std::size_t at = 0; at < wants.size(); ++at) {
+      const Want& want = wants[at];
+      const bool counts = want.soon && due_within(want.soon->slack) <= limit;
+      if (counts) wanted[at] = std::max(wanted[at], soon[at]);
     }
     share(wants, wanted, purse);
   }
@@ -248,12 +290,13 @@ void give_the_remainders(std::span<const Want> wants, Purse& purse) {
 
 std::vector<std::int64_t> fair_grants(std::span<const Want> wants, std::int64_t budget,
                                       const std::map<DomainId, std::int64_t>& limits) {
-  Purse purse(wants, budget, shares_between(wants, budget, limits));
+  const std::vector<Slabs> soon = with_soon(wants, budget);
+  Purse purse(wants, budget, shares_between(wants, soon, budget, limits));
   for (std::size_t at = 0; at < wants.size(); ++at) {
     purse.give(at, std::min(wants[at].kept, wants[at].held), false);
   }
   give_the_first(wants, purse);
-  share_by_urgency(wants, purse);
+  share_by_urgency(wants, soon, purse);
   purse.bound(limits);
   give_the_remainders(wants, purse);
   for (std::size_t at = 0; at < wants.size(); ++at) {

@@ -45,10 +45,17 @@ struct Backing {
   RegionId region;  ///< none: nothing does
   SlabIndex slab;
 };
+/// The most that requests of a space with its tightest goal have used of late.
+struct Usual {
+  Bytes bytes;
+  Nanoseconds goal{0};
+  TimePoint at{0};
+};
 /// Addresses of the engine's behind which regions come and go.
 struct Space {
   std::vector<Backing> at;  ///< by position
   Demand demand;            ///< of the last time it asked for its share
+  Usual usual;
   TimePoint told{0};
 };
 /// A region that could not be had for want of memory.

@@ -15,6 +15,12 @@ constexpr std::size_t kMostSpaces = 16;  ///< of a session
 constexpr std::size_t kMostNeeds = 16;   ///< of a space
 /// An engine that asks no longer wants nothing more. What it has it keeps.
 constexpr Nanoseconds kWordGood = std::chrono::seconds(2);
+/// Whoever wanted something is likely to want it again within so long, and others that have more
+/// time do not get it until then: for them to give it back takes longer than to compute a prompt.
+/// kvd design.
+constexpr Nanoseconds kWantedAgain = std::chrono::seconds(10);
+/// Requests whose goals are up to so many times longer count as having the same.
+constexpr std::int64_t kAlike = 8;
 
 std::string named(RegionId space) { return "space " + std::to_string(space.value); }
 
@@ -36,13 +42,17 @@ std::vector<Need> needs_of(const Demand& told) {
   return {{told.wanted, told.least, told.age, Nanoseconds(0), 0, true}};
 }
 
+Nanoseconds goal_of(const Need& need, const Session& session, const Context& context) {
+  if (need.ttft > Nanoseconds(0)) return need.ttft;
+  const SloClasses& classes = context.tuning.slo;
+  const auto of_class = class_of(classes, need.slo_class, session.info.slo_class);
+  return of_class == classes.end() ? Slo{}.ttft : of_class->second.ttft;
+}
+
 /// Until the oldest of them is due. `late`: those that cannot be in time any more wait for longer.
 /// Nobody has waited for longer than its session is there.
 Nanoseconds slack_of(const Need& need, const Session& session, const Context& context, bool late) {
-  const SloClasses& classes = context.tuning.slo;
-  const auto of_class = class_of(classes, need.slo_class, session.info.slo_class);
-  const Slo usual = of_class == classes.end() ? Slo{} : of_class->second;
-  const Nanoseconds goal = need.ttft > Nanoseconds(0) ? need.ttft : usual.ttft;
+  const Nanoseconds goal = goal_of(need, session, context);
   const Nanoseconds age = std::min(need.age, context.now - session.life.attached);
   return ServingOrder::due_after(context, goal, late && !need.begun && age > goal) - age;
 }
@@ -67,6 +77,22 @@ void add_needs(const Session& session, const Space& space, Bytes slab, const Con
   }
 }
 
+/// What requests with the tightest goals use, until they use more, or have not for a while.
+void remember(const Session& session, const Context& context, Space& space) {
+  const std::vector<Need> needs = needs_of(space.demand);
+  Usual now{{}, Nanoseconds::max(), context.now};
+  for (const Need& need : needs) now.goal = std::min(now.goal, goal_of(need, session, context));
+  for (const Need& need : needs) {
+    if (goal_of(need, session, context) / kAlike > now.goal) continue;
+    now.bytes += std::min(need.bytes, space.demand.wanted);
+  }
+  const Usual& before = space.usual;
+  const bool tighter = now.goal < before.goal / kAlike;
+  const bool more = now.goal / kAlike <= before.goal && now.bytes >= before.bytes;
+  const bool over = before.bytes == Bytes(0) || context.now - before.at > kWantedAgain;
+  if (!needs.empty() && (tighter || more || over)) space.usual = now;
+}
+
 /// Nothing that it says of itself counts for more than kvd knows: nobody needs more than it has
 /// addresses for.
 Want want_of(const Session& session, const Space& space, Bytes slab, const Context& context) {
@@ -76,9 +102,14 @@ Want want_of(const Session& session, const Space& space, Bytes slab, const Conte
   const Demand& told = space.demand;
   const std::int64_t most = std::ssize(space.at);
   want.kept = std::min(pieces(told.kept, slab), most);
+  want.grain = std::clamp<std::int64_t>(pieces(told.grain, slab), 1, most);
+  const Usual& usual = space.usual;
+  if (usual.bytes > Bytes(0) && context.now - usual.at <= kWantedAgain) {
+    want.soon = UsedBy{ServingOrder::due_after(context, usual.goal, false),
+                       std::min(pieces(usual.bytes, slab), most)};
+  }
   if (context.now - space.told > kWordGood) return want;
   want.wanted = std::min(pieces(told.wanted, slab), most);
-  want.grain = std::clamp<std::int64_t>(pieces(told.grain, slab), 1, most);
   add_needs(session, space, slab, context, want);
   return want;
 }
@@ -172,6 +203,7 @@ void Spaces::on_share(const Command& command, const ShareSpace& share,
   }
   space->second.demand = share.demand;
   space->second.told = context_.now;
+  remember(session, context_, space->second);
   const Bytes granted = slab_bytes(session) * grant(session, share.space, awaited);
   context_.reply(command, ValueReply{static_cast<std::uint64_t>(granted.value)});
 }

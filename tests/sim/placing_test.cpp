@@ -125,6 +125,22 @@ TEST(PlacingWorld, WhoRunsInMemoryThatOthersNeedIsParked) {
   EXPECT_LT((result.requests[6].tokens.front() - result.requests[6].arrival).count(), 1.0);
 }
 
+// Chat comes again and again to an engine of its own, beside a batch that wants more than there is.
+TEST(PlacingWorld, ATightEngineFindsMemoryBesideAPatientOne) {
+  Workload both;
+  for (int i = 0; i < 24; ++i) both.push_back(arrival(0, 100, 400, 0));
+  for (int i = 0; i < 20; ++i) both.push_back(arrival(1 + i * 0.9, 160, 8, 1));
+  for (Arrival& each : both) each.ttft_slo = Seconds(each.engine == 0 ? 600 : 5);
+  const RunResult result = outcome_of(lending(both));
+  std::vector<Seconds> first;
+  for (const RequestRecord& record : result.requests) {
+    if (record.engine == 1) first.push_back(record.tokens.front() - record.arrival);
+  }
+  std::sort(first.begin(), first.end());
+  EXPECT_LE(first[18].count(), 1.5 * 0.016) << "P95; alone it is 16 ms";
+  EXPECT_GT(first.back().count(), 0.05) << "at first the batch had all";
+}
+
 TEST(PlacingWorld, EverybodyEndsWhereHbmComesAndGoesAndOneRunIsLikeAnother) {
   for (const char* policy : {"fcfs", "lvf", "unified", "whole_request"}) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {

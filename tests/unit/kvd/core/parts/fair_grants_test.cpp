@@ -87,6 +87,45 @@ TEST(FairGrants, CountWhatIsUrgentWithinAnEngine) {
   EXPECT_THAT(fair_grants(all, 10, {}), ElementsAre(3, 7));
 }
 
+/// It has nothing, and its next requests would use so many.
+Want idle(std::int64_t soon, std::chrono::seconds goal) {
+  return {.domain = kA, .soon = UsedBy{goal, soon}};
+}
+
+// Whoever has it would have to give it back when the request comes, and that takes a while.
+TEST(FairGrants, LeaveForTheUrgentWhatTheyUseSoon) {
+  const std::chrono::seconds chat{5}, batch{600};
+  EXPECT_THAT(fair_grants(std::vector{idle(3, chat), uses(40, batch, 16)}, 16, {}),
+              ElementsAre(3, 13));
+  EXPECT_THAT(fair_grants(std::vector{idle(9, chat), uses(40, batch, 16)}, 16, {}),
+              ElementsAre(4, 12))
+      << "a quarter of all at most";
+  EXPECT_THAT(fair_grants(std::vector{idle(3, chat), uses(40, chat, 16)}, 16, {}),
+              ElementsAre(0, 16))
+      << "before who wants it now, with the same class, it does not count";
+  EXPECT_THAT(fair_grants(std::vector{idle(3, batch), uses(40, batch, 16)}, 16, {}),
+              ElementsAre(0, 16));
+  EXPECT_THAT(fair_grants(std::vector{idle(3, chat), wants(2, 2)}, 16, {}), ElementsAre(3, 2));
+}
+
+TEST(FairGrants, CountAsUsedSoonWhatIsUsedNow) {
+  std::vector all{uses(5, std::chrono::seconds(5), 5), uses(40, std::chrono::seconds(600), 11)};
+  all[0].soon = UsedBy{std::chrono::seconds(5), 5};
+  EXPECT_THAT(fair_grants(all, 16, {}), ElementsAre(5, 11));
+  all[0].soon->wanted = 7;
+  EXPECT_THAT(fair_grants(all, 16, {}), ElementsAre(7, 9));
+  all[0].grain = all[1].grain = 4;
+  EXPECT_THAT(fair_grants(all, 16, {}), ElementsAre(8, 8));
+}
+
+TEST(FairGrants, NoDomainHasLessForWhatAnotherOneUsesSoon) {
+  std::vector all{idle(4, std::chrono::seconds(5)), uses(40, std::chrono::seconds(600), 16)};
+  all[1].domain = kB;
+  EXPECT_THAT(fair_grants(all, 16, {}), ElementsAre(0, 16));
+  all[1].used.front().wanted = all[1].wanted = 13;
+  EXPECT_THAT(fair_grants(all, 16, {}), ElementsAre(3, 13));
+}
+
 TEST(FairGrants, NoGoalGetsAnybodyWhatAnotherDomainHas) {
   std::vector all{uses(12, std::chrono::seconds(0)), uses(12, std::chrono::seconds(600))};
   all[1].domain = kB;
@@ -154,6 +193,7 @@ TEST(FairGrants, HoldTheirRulesForAnybody) {
       if (want.slack) {
         want.used = {{*want.slack, below(20)}, {std::chrono::seconds(600), 20 + below(20)}};
       }
+      if (below(2) == 0) want.soon = UsedBy{std::chrono::seconds(below(100)), below(20)};
       held += want.held;
     }
     const std::int64_t budget = held + below(20);
@@ -162,7 +202,8 @@ TEST(FairGrants, HoldTheirRulesForAnybody) {
     for (std::size_t at = 0; at < all.size(); ++at) {
       const Want& want = all[at];
       const std::int64_t most =
-          std::max({want.held, want.wanted, want.kept, want.slack ? want.least : 0});
+          std::max({want.held, want.wanted, want.kept, want.slack ? want.least : 0,
+                    want.soon ? std::max(want.soon->wanted, want.kept) : 0});
       EXPECT_GE(grants[at], std::min(want.kept, want.held));
       EXPECT_LT(grants[at], most + want.grain);
     }

@@ -172,6 +172,46 @@ TEST_F(SpacesTest, WhoIsDueFirstIsServedFirst) {
   EXPECT_EQ(share(batch, of_batch, due(4, new_one, Nanoseconds(0))), 2u) << "the same class";
 }
 
+// Chat comes again, and would have to wait until the batch has given it back.
+TEST_F(SpacesTest, WhatATightEngineUsedOfLateIsNotLentToAPatientOne) {
+  Session& chat = attach(kA, 2, false);
+  Session& batch = attach(kA, 2, false);
+  const RegionId of_chat = opened(chat), of_batch = opened(batch);
+  pass(std::chrono::seconds(2000));
+  const std::chrono::seconds age{1}, goal{5};
+  const auto lent = [&] { return share(batch, of_batch, due(4, age, std::chrono::minutes(10))); };
+  EXPECT_EQ(lent(), 4u) << "chat has never come";
+  EXPECT_EQ(share(chat, of_chat, due(1, age, goal)), 1u);
+  EXPECT_EQ(share(chat, of_chat, wanting(0)), 1u);
+  EXPECT_EQ(lent(), 3u);
+  pass(std::chrono::seconds(9));
+  EXPECT_EQ(lent(), 3u) << "it may say nothing meanwhile";
+  EXPECT_EQ(share(chat, of_chat, due(1, age, goal)), 1u);
+  pass(std::chrono::seconds(9));
+  EXPECT_EQ(lent(), 3u);
+  pass(std::chrono::seconds(2));
+  EXPECT_EQ(lent(), 4u);
+}
+
+TEST_F(SpacesTest, OfOneEngineOnlyTheTightestRequestsAreExpectedAgain) {
+  Session& mixed = attach(kA, 2, false);
+  Session& batch = attach(kA, 2, false);
+  const RegionId of_mixed = opened(mixed), of_batch = opened(batch);
+  pass(std::chrono::seconds(2000));
+  const std::chrono::seconds age{1};
+  const Demand patient = due(4, age, std::chrono::minutes(10));
+  Demand both = due(1, age, std::chrono::seconds(5));
+  both.wanted = kSlab * 4;
+  both.needs.push_back({kSlab * 3, kSlab, age, std::chrono::minutes(10), 0, false});
+  share(mixed, of_mixed, patient);
+  share(mixed, of_mixed, wanting(0));
+  EXPECT_EQ(share(batch, of_batch, patient), 4u) << "it is as patient";
+  share(mixed, of_mixed, both);
+  share(mixed, of_mixed, patient);
+  share(mixed, of_mixed, wanting(0));
+  EXPECT_EQ(share(batch, of_batch, patient), 3u);
+}
+
 // Where the first of both do not fit.
 TEST_F(SpacesTest, AGoalThatNobodyCouldMeetIsNoWayToTheHeadOfTheLine) {
   Session& honest = attach(kA, 2, false);
