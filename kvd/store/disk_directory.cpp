@@ -13,37 +13,40 @@ constexpr int kMostPassed = 1024;
 
 }  // namespace
 
-DiskDirectory::DiskDirectory(std::uint32_t slots) : slots_(slots), free_(slots), bound_(slots) {}
+DiskDirectory::DiskDirectory(std::uint32_t slots, const TableSecret& secret)
+    : count_(slots), by_name_(secret), free_(slots), bound_(slots) {}
 
-const DiskDirectory::Slot* DiskDirectory::known(const Digest& domain, const Digest& name) const {
-  const auto shelf = shelves_.find(domain);
-  if (shelf == shelves_.end()) return nullptr;
-  const auto found = shelf->second.by_name.find(name);
-  return found == shelf->second.by_name.end() ? nullptr : &slots_[found->second];
+std::optional<std::uint32_t> DiskDirectory::known(const Digest& domain, const Digest& name) const {
+  std::uint64_t probes = 0;
+  const auto same = [&](EntryId id) {
+    const Slot& slot = slots_[id.value - 1];
+    return slot.name == name && slot.domain == domain;
+  };
+  const EntryId found = by_name_.find(hash(domain, name), same, probes);
+  return found ? std::optional(found.value - 1) : std::nullopt;
 }
 
 std::optional<DiskDirectory::Place> DiskDirectory::find(const Digest& domain,
                                                         const Digest& name) const {
-  const Slot* slot = known(domain, name);
-  if (slot == nullptr || slot->state != State::kThere || is_ending(*slot)) return std::nullopt;
-  return Place{static_cast<std::uint32_t>(slot - slots_.data()), slot->generation};
+  const auto at = known(domain, name);
+  if (!at || slots_[*at].state != State::kThere || is_ending(slots_[*at])) return std::nullopt;
+  return Place{*at, slots_[*at].generation};
 }
 
 bool DiskDirectory::knows(const Digest& domain, const Digest& name) const {
-  const Slot* slot = known(domain, name);
-  return slot != nullptr && !is_left(*slot);
+  const auto at = known(domain, name);
+  return at && !is_left(slots_[*at]);
 }
 
 void DiskDirectory::touch(const Digest& domain, const Digest& name) {
-  const Slot* slot = known(domain, name);
-  if (slot == nullptr || is_forgotten(*slot)) return;
-  Order& order = shelves_.at(domain).order;
-  order.splice(order.begin(), order, slot->turn);
+  const auto at = known(domain, name);
+  if (!at || is_forgotten(slots_[*at])) return;
+  Order& order = orders_.at(domain);
+  order.splice(order.begin(), order, slots_[*at].turn);
 }
 
 void DiskDirectory::forget(const Digest& domain, const Digest& name) {
-  const Slot* slot = known(domain, name);
-  if (slot != nullptr) end(static_cast<std::uint32_t>(slot - slots_.data()));
+  if (const auto at = known(domain, name)) end(*at);
 }
 
 void DiskDirectory::begin_read(std::uint32_t slot) {
@@ -60,9 +63,7 @@ void DiskDirectory::end_read(std::uint32_t slot, bool gone) {
 
 std::optional<std::uint32_t> DiskDirectory::begin_write(const Digest& domain, const Digest& name) {
   KVD_CHECK(!knows(domain, name), "a block is written to disk that is there");
-  if (const Slot* left = known(domain, name)) {
-    vacate(static_cast<std::uint32_t>(left - slots_.data()));
-  }
+  if (const auto left = known(domain, name)) vacate(*left);
   if (free_ == 0 && forgotten_ > 0) (void)sweep(kMostPassed);
   if (free_ == 0 && !make_way(domain)) return std::nullopt;
   const std::optional<std::uint32_t> slot = free_slot();
@@ -79,16 +80,17 @@ void DiskDirectory::end_write(std::uint32_t slot, bool ok, std::uint64_t generat
 }
 
 bool DiskDirectory::restore(const Digest& domain, const Digest& name, const Place& place) {
-  if (place.slot >= bound_ || slots_[place.slot].state != State::kFree) return false;
-  if (const Slot* other = known(domain, name)) {
-    const bool older = other->state == State::kThere && other->readers == 0;
-    if (!older || other->generation >= place.generation) return false;
-    vacate(static_cast<std::uint32_t>(other - slots_.data()));
+  if (place.slot >= bound_ || is_in_use(place.slot)) return false;
+  if (const auto at = known(domain, name)) {
+    const Slot& other = slots_[*at];
+    const bool older = other.state == State::kThere && other.readers == 0;
+    if (!older || other.generation >= place.generation) return false;
+    vacate(*at);
   }
   occupy(place.slot, domain, name, State::kThere);
   slots_[place.slot].generation = place.generation;
   // Nobody has asked for it yet: it goes before what this run has written.
-  Order& order = shelves_.at(domain).order;
+  Order& order = orders_.at(domain);
   order.splice(order.end(), order, slots_[place.slot].turn);
   return true;
 }
@@ -104,7 +106,7 @@ void DiskDirectory::clear() {
 bool DiskDirectory::sweep(std::size_t most) {
   for (; unswept_ > 0 && most > 0; --most) {
     const std::uint32_t slot = --unswept_;
-    if (slot >= slots_.size() || !is_left(slots_[slot])) continue;
+    if (!is_in_use(slot) || !is_left(slots_[slot])) continue;
     vacate(slot);
     next_ = slot;
   }
@@ -112,10 +114,9 @@ bool DiskDirectory::sweep(std::size_t most) {
 }
 
 void DiskDirectory::grow(std::uint32_t slots) {
-  if (slots <= slots_.size()) return;
-  free_ += slots - slots_.size();
-  slots_.resize(slots);
-  bound_ = slots;
+  if (slots <= count_) return;
+  free_ += slots - count_;
+  count_ = bound_ = slots;
 }
 
 void DiskDirectory::bound(std::uint32_t slots) {
@@ -131,29 +132,31 @@ void DiskDirectory::bound(std::uint32_t slots) {
 }
 
 bool DiskDirectory::cut() {
-  for (std::uint32_t slot = bound_; slot < slots_.size(); ++slot) {
+  for (std::uint32_t slot = bound_; slot < count_; ++slot) {
     if (is_in_use(slot)) return false;
   }
-  slots_.resize(bound_);
+  count_ = bound_;
   return true;
 }
 
 void DiskDirectory::occupy(std::uint32_t slot, const Digest& domain, const Digest& name,
                            State state) {
-  Shelf& shelf = shelves_[domain];
-  shelf.by_name[name] = slot;
-  shelf.order.push_front(slot);
-  slots_[slot] = {domain, name, 0, shelf.order.begin(), 0, state, false, clears_};
+  slots_.grow(std::size_t{slot} + 1);
+  by_name_.insert(hash(domain, name), entry(slot));
+  Order& order = orders_[domain];
+  order.push_front(slot);
+  slots_[slot] = {domain, name, 0, order.begin(), 0, state, false, clears_};
   if (slot < bound_) --free_;
 }
 
 void DiskDirectory::vacate(std::uint32_t slot) {
-  const auto shelf = shelves_.find(slots_[slot].domain);
-  shelf->second.by_name.erase(slots_[slot].name);
-  shelf->second.order.erase(slots_[slot].turn);
-  if (shelf->second.order.empty()) shelves_.erase(shelf);
-  const bool forgotten = is_forgotten(slots_[slot]);
-  slots_[slot] = {};
+  Slot& gone = slots_[slot];
+  by_name_.erase(hash(gone.domain, gone.name), entry(slot));
+  const auto order = orders_.find(gone.domain);
+  order->second.erase(gone.turn);
+  if (order->second.empty()) orders_.erase(order);
+  const bool forgotten = is_forgotten(gone);
+  gone = {};
   if (slot >= bound_) return;
   ++free_;
   if (forgotten) --forgotten_;
@@ -168,25 +171,25 @@ std::optional<std::uint32_t> DiskDirectory::free_slot() {
   for (std::uint32_t looked = 0; looked < bound_ && free_ > 0; ++looked) {
     const std::uint32_t slot = next_ % bound_;
     next_ = (slot + 1) % bound_;
-    if (slots_[slot].state == State::kFree) return slot;
+    if (!is_in_use(slot)) return slot;
   }
   return std::nullopt;
 }
 
 bool DiskDirectory::make_way(const Digest& domain) {
-  const auto own = shelves_.find(domain);
-  const std::size_t have = own == shelves_.end() ? 0 : own->second.order.size();
-  const std::size_t domains = shelves_.size() + (have == 0 ? 1 : 0);
+  const auto own = orders_.find(domain);
+  const std::size_t have = own == orders_.end() ? 0 : own->second.size();
+  const std::size_t domains = orders_.size() + (have == 0 ? 1 : 0);
   if (have > 0 && have * domains >= bound_) return give_up_last(own->second);
   const auto most = std::max_element(
-      shelves_.begin(), shelves_.end(),
-      [](const auto& a, const auto& b) { return a.second.order.size() < b.second.order.size(); });
-  return most != shelves_.end() && give_up_last(most->second);
+      orders_.begin(), orders_.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  return most != orders_.end() && give_up_last(most->second);
 }
 
-bool DiskDirectory::give_up_last(const Shelf& shelf) {
+bool DiskDirectory::give_up_last(const Order& order) {
   int passed = 0;
-  for (auto slot = shelf.order.rbegin(); slot != shelf.order.rend(); ++slot) {
+  for (auto slot = order.rbegin(); slot != order.rend(); ++slot) {
     if (slots_[*slot].state == State::kThere && slots_[*slot].readers == 0) {
       next_ = *slot;
       vacate(*slot);

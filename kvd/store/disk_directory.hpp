@@ -5,29 +5,30 @@
 #include <list>
 #include <map>
 #include <optional>
-#include <vector>
 
 #include "ipc/vocabulary/digest.hpp"
+#include "kvd/store/digest_table.hpp"
+#include "kvd/store/pieces.hpp"
 
 namespace kvd::store {
 
 /// Which cached block is in which slot of a class's files. Blocks go by the names that they have
-/// outside of this node, which are the same after a restart; domains too, and each has shelves of
-/// its own: a name is looked for among those of its domain alone.
+/// outside of this node, which are the same after a restart; domains too, and a name is one of its
+/// domain alone.
 ///
 /// The longest not asked for makes way: that of the domain itself where it has its share of the
 /// slots, an equal one each, else that of the domain with the most. Who touches a chain does so
 /// from its tail, so leaves go before heads. A slot that is read or written makes way for nobody.
 ///
 /// Source: kvd design. Owner: control thread. Errors: none; a call that breaks a rule is a bug and
-/// aborts. Cost: O(log blocks of the domain) and O(domains).
+/// aborts. Cost: O(1) and O(domains).
 class DiskDirectory {
  public:
   struct Place {
     std::uint32_t slot = 0;
     std::uint64_t generation = 0;
   };
-  explicit DiskDirectory(std::uint32_t slots);
+  explicit DiskDirectory(std::uint32_t slots, const TableSecret& secret = {});
 
   // ---- reading ----
   /// Where the block is; none: it is not there, or not yet.
@@ -63,7 +64,7 @@ class DiskDirectory {
   /// Takes those slots away. False: some are still read or written.
   [[nodiscard]] bool cut();
 
-  [[nodiscard]] std::size_t slots() const { return slots_.size(); }
+  [[nodiscard]] std::size_t slots() const { return count_; }
   /// Slots that have no block.
   [[nodiscard]] std::size_t free() const { return free_ + forgotten_; }
   /// Slots that have a block.
@@ -85,24 +86,25 @@ class DiskDirectory {
   struct Slot {
     Digest domain, name;
     std::uint64_t generation = 0;
-    Order::iterator turn;  ///< in its shelf's order, while it is not free
+    Order::iterator turn;  ///< in its domain's order, while it is not free
     std::uint32_t readers = 0;
     State state = State::kFree;
     bool ends = false;         ///< forgotten once nobody reads or writes it
     std::uint32_t clears = 0;  ///< as those of the directory when it got its block
   };
-  struct Shelf {
-    std::map<Digest, std::uint32_t> by_name;
-    Order order;  ///< the last that was asked for comes first
-  };
 
-  [[nodiscard]] const Slot* known(const Digest& domain, const Digest& name) const;
+  [[nodiscard]] DigestTable::Hash hash(const Digest& domain, const Digest& name) const {
+    return by_name_.hash(name) + by_name_.hash(domain) * 0x9e3779b1u;
+  }
+  [[nodiscard]] static EntryId entry(std::uint32_t slot) { return EntryId(slot + 1); }
+  /// The slot that the block has, forgotten or not.
+  [[nodiscard]] std::optional<std::uint32_t> known(const Digest& domain, const Digest& name) const;
   void occupy(std::uint32_t slot, const Digest& domain, const Digest& name, State state);
   void vacate(std::uint32_t slot);
   void end(std::uint32_t slot);
   [[nodiscard]] std::optional<std::uint32_t> free_slot();
   [[nodiscard]] bool is_in_use(std::uint32_t slot) const {
-    return slots_[slot].state != State::kFree;
+    return slot < slots_.size() && slots_[slot].state != State::kFree;
   }
   [[nodiscard]] bool is_forgotten(const Slot& slot) const {
     return slot.state != State::kFree && slot.clears != clears_;
@@ -113,12 +115,15 @@ class DiskDirectory {
     return is_forgotten(slot) && slot.state == State::kThere && slot.readers == 0;
   }
   [[nodiscard]] bool make_way(const Digest& domain);
-  [[nodiscard]] bool give_up_last(const Shelf& shelf);
+  [[nodiscard]] bool give_up_last(const Order& order);
 
-  std::vector<Slot> slots_;
-  std::map<Digest, Shelf> shelves_;  ///< by domain, those that have blocks
-  std::size_t free_;                 ///< below the bound
-  std::size_t forgotten_ = 0;        ///< below the bound, not empty yet
+  Pieces<Slot> slots_;   ///< those beyond have never been used
+  std::uint32_t count_;  ///< of slots that there are
+  DigestTable by_name_;
+  /// By domain, those that have blocks; the last that was asked for comes first.
+  std::map<Digest, Order> orders_;
+  std::size_t free_;           ///< below the bound
+  std::size_t forgotten_ = 0;  ///< below the bound, not empty yet
   std::uint32_t clears_ = 0;
   std::uint32_t unswept_ = 0;  ///< slots from here on have no forgotten block
   std::uint32_t bound_;        ///< slots from here on are not used again
