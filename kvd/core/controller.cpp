@@ -36,7 +36,8 @@ struct Controller::House {
 
   Ground ground;
   Parts parts{ground};
-  bool clearing = false;  ///< the cache is being emptied, tick by tick
+  bool clearing = false;           ///< the cache is being emptied, tick by tick
+  bool has_more_to_clear = false;  ///< at once, that is
 
   void on_slab_renewed(const SlabRenewed& renewed);
   void end_event();
@@ -158,7 +159,8 @@ std::map<DomainId, Bytes> Controller::excess(Tier tier) const {
 const Tuning& Controller::tuning() const { return house_->ground.context.tuning; }
 
 bool Controller::is_behind() const {
-  return house_->ground.requests.is_behind() || house_->ground.disk.classes().is_behind();
+  return house_->ground.requests.is_behind() || house_->ground.disk.classes().is_behind() ||
+         house_->has_more_to_clear;
 }
 
 bool Controller::drains() const { return house_->ground.drains.status().has_value(); }
@@ -253,9 +255,9 @@ void Controller::House::clear_cache() {
 // The control thread has others to serve: of a large cache a tick takes a part. What ended requests
 // still have was as good as cached when the command came.
 void Controller::House::clear_on() {
-  constexpr std::size_t kRows = 8192;
-  clearing = !ground.store.cache.clear(kRows) || ground.requests.is_behind() ||
-             ground.cache_copies.slots() > 0;
+  constexpr std::size_t kRows = 4096;
+  has_more_to_clear = !ground.store.cache.clear(kRows);
+  clearing = has_more_to_clear || ground.requests.is_behind() || ground.cache_copies.slots() > 0;
   parts.claims.serve_everyone();
 }
 
