@@ -7,6 +7,8 @@ namespace kvd::core {
 namespace {
 
 constexpr std::size_t kMostWrites = 16;
+/// Rows that an event looks for on disk: all that are offered may be there, or not be worth it.
+constexpr std::size_t kMostNamed = 1024;
 /// Rows of a class that wait for its files, of each domain.
 constexpr std::size_t kMostLater = 1024;
 /// After a start the files have at least so long to be opened.
@@ -47,7 +49,7 @@ Nanoseconds DiskCache::opening_patience(const Session& session, std::int64_t tok
 
 void DiskCache::write_ahead() {
   if (!classes_.on()) return;
-  while (writes_.size() < kMostWrites) {
+  for (std::size_t i = 0; i < kMostNamed && writes_.size() < kMostWrites; ++i) {
     const std::optional<store::ForDisk> row = store_.cache.next_for_disk();
     if (!row) return;
     write(*row);
