@@ -105,10 +105,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
                  [&](const DiskNamed& e) { house_->ground.disk.classes().on_named(e); },
                  [&](const DiskResized& e) { house_->ground.disk.on_resized(e); },
                  [&](const DiskClosed& e) { house_->ground.disk.classes().on_closed(e); },
-                 [&](const DiskFound& e) {
-                   house_->ground.disk.on_found(e);
-                   parts.claims.serve_everyone();
-                 },
+                 [&](const DiskFound& e) { house_->ground.disk.classes().on_found(e); },
                  [&](const DiskFinished& e) {
                    if (!house_->ground.disk.on_finished(e)) return;
                    house_->ground.engine_caches.on_read();
@@ -175,7 +172,8 @@ Bytes Controller::region_bytes(EngineId engine) const {
 
 // What nobody waits for, then the orders of it all.
 void Controller::House::end_event() {
-  if (ground.memory.go_on()) parts.claims.serve_everyone();
+  const bool given_up = ground.memory.go_on();
+  if (ground.disk.go_on() || given_up) parts.claims.serve_everyone();
   ground.store.cache.follow();
   ground.prefixes.name_on();
   // What is about to be cleared is to come neither to DRAM nor to disk.
@@ -183,7 +181,6 @@ void Controller::House::end_event() {
     ground.cache_copies.make_ahead();
     ground.disk.write_ahead();
   }
-  ground.disk.classes().sweep();
   ground.keeping.tell();
   parts.sessions.tell_returned();
   ground.context.counters.slabs.renewed += ground.store.tiers.order_renewals();

@@ -95,9 +95,11 @@ void DiskCache::write_ended(Write& write, const DiskFinished& finished) {
 
 // ---- what the shell says ----
 
-void DiskCache::on_found(const DiskFound& found) {
-  classes_.on_found(found);
-  if (found.all) offer_again(found.disk);
+bool DiskCache::go_on() {
+  classes_.sweep();
+  const DiskClasses::Learned learned = classes_.learn();
+  for (const DiskId disk : learned.all) offer_again(disk);
+  return learned.any;
 }
 
 void DiskCache::on_resized(const DiskResized& resized) {
@@ -185,16 +187,6 @@ std::vector<DiskModel> DiskCache::models() const {
     model.idle_s = to_seconds(context_.now - disk.used);
     all.push_back(std::move(model));
   }
-  return all;
-}
-
-std::vector<DiskFound::Block> DiskCache::blocks(DiskId id) const {
-  std::vector<DiskFound::Block> all;
-  const Disk& disk = classes_.all().at(id);
-  if (!disk.directory) return all;
-  disk.directory->each([&](const Digest& domain, const Digest& name, const auto& place) {
-    all.push_back({place.slot, place.generation, domain, name});
-  });
   return all;
 }
 

@@ -94,6 +94,8 @@ class DiskCache {
   /// It is not looked for on disk any more, unless a later daemon finds it there.
   void forget(const store::KeySpace& space, const Digest& digest);
 
+  /// At the end of each event: goes on with what earlier ones left. True: whoever waited may.
+  [[nodiscard]] bool go_on();
   /// Orders writes of what has been offered, a few at a time.
   void write_ahead();
   /// Nothing that is there now is found again.
@@ -103,7 +105,6 @@ class DiskCache {
   DiskClasses& classes() { return classes_; }
   void on_opened(const DiskOpened& opened) { classes_.on_opened(opened); }
   void on_resized(const DiskResized& resized);
-  void on_found(const DiskFound& found);
   /// True: somebody who waited can go on.
   [[nodiscard]] bool on_finished(const DiskFinished& finished);
   /// Time has passed. True as above.
@@ -117,7 +118,9 @@ class DiskCache {
   /// Each class that has files, or wants some.
   [[nodiscard]] std::vector<DiskModel> models() const;
   /// What is there, for the next daemon.
-  [[nodiscard]] std::vector<DiskFound::Block> blocks(DiskId disk) const;
+  [[nodiscard]] std::vector<DiskFound::Block> blocks(DiskId disk) const {
+    return classes_.blocks(disk);
+  }
 
  private:
   using Disk = DiskClasses::Disk;

@@ -13,8 +13,9 @@ constexpr std::int64_t kMostOpen = 16;
 constexpr std::ptrdiff_t kMostKnown = 64;
 /// More have blocks in the files of one class only where some have gone for good.
 constexpr std::size_t kMostDomains = 128;
-/// Slots that an event empties: the control thread has others to serve.
-constexpr std::size_t kMostSwept = 2048;
+/// Slots that an event empties, and blocks that it learns of: the control thread has others to
+/// serve.
+constexpr std::size_t kMostSwept = 2048, kMostLearned = 2048;
 constexpr Nanoseconds kFirstPause = std::chrono::seconds(1);
 constexpr Nanoseconds kLongestPause = std::chrono::seconds(60);
 
@@ -225,6 +226,7 @@ void DiskClasses::clear() {
   for (auto& [id, disk] : disks_) {
     if (disk.directory) disk.directory->clear();
   }
+  for (Told& told : told_) told = {{told.found.disk, {}, told.found.all}};
   sweeps_ = true;
 }
 
@@ -251,7 +253,7 @@ void DiskClasses::on_opened(const DiskOpened& opened) {
   disk.opening = open;  // until all that it holds is known
   disk.state = open ? State::kOpen : State::kNone;
   if (open) {
-    disk.directory.emplace(opened.slots);
+    disk.directory.emplace(opened.slots, context_.config.index.secret);
     disk.files.bytes = opened.bytes, disk.files.grain = opened.grain;
     disk.domains.insert(disk.domain);
     return got(disk);
@@ -291,17 +293,51 @@ void DiskClasses::on_closed(const DiskClosed& closed) {
   disk.files.bytes = Bytes(0);
   disk.domains.clear();
   disk.again = TimePoint{0};
+  std::erase_if(told_, [&](const Told& told) { return told.found.disk == closed.disk; });
   try_all_again();
 }
 
+// ---- what is in them ----
+
 void DiskClasses::on_found(const DiskFound& found) {
-  Disk& disk = at(found.disk);
-  if (!disk.directory) return;
-  for (const DiskFound::Block& block : found.blocks) {
-    (void)disk.directory->restore(block.domain, block.name, {block.slot, block.generation});
+  if (at(found.disk).directory) told_.push_back({found});
+}
+
+DiskClasses::Learned DiskClasses::learn() {
+  Learned learned{!told_.empty(), {}};
+  for (std::size_t left = kMostLearned; left > 0 && !told_.empty();) {
+    Told& told = told_.front();
+    Disk& disk = at(told.found.disk);
+    const std::size_t end = std::min(told.known + left, told.found.blocks.size());
+    left -= end - told.known;
+    for (; told.known < end; ++told.known) {
+      const DiskFound::Block& block = told.found.blocks[told.known];
+      (void)disk.directory->restore(block.domain, block.name, {block.slot, block.generation});
+    }
+    if (end < told.found.blocks.size()) break;
+    if (told.found.all) {
+      disk.ready = true;
+      disk.opening = false;
+      learned.all.push_back(disk.id);
+    }
+    told_.pop_front();
   }
-  disk.ready = disk.ready || found.all;
-  disk.opening = !disk.ready;
+  return learned;
+}
+
+std::vector<DiskFound::Block> DiskClasses::blocks(DiskId id) const {
+  std::vector<DiskFound::Block> all;
+  const Disk& disk = disks_.at(id);
+  if (!disk.directory) return all;
+  all.reserve(disk.directory->used());
+  disk.directory->each([&](const Digest& domain, const Digest& name, const auto& place) {
+    all.push_back({place.slot, place.generation, domain, name});
+  });
+  for (const Told& told : told_) {
+    if (told.found.disk != id) continue;
+    all.insert(all.end(), told.found.blocks.begin() + told.known, told.found.blocks.end());
+  }
+  return all;
 }
 
 // ---- tries ----

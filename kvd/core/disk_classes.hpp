@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -117,8 +119,16 @@ class DiskClasses {
   void clear();
   /// At the end of each event: some slots of what was cleared are empty from now on.
   void sweep();
-  /// Some are not yet.
-  [[nodiscard]] bool is_behind() const { return sweeps_; }
+  struct Learned {
+    bool any = false;
+    std::vector<DiskId> all;  ///< of these all is known now
+  };
+  /// The same: some of what files were found to hold is known from now on.
+  [[nodiscard]] Learned learn();
+  /// One of the two is not over yet.
+  [[nodiscard]] bool is_behind() const { return sweeps_ || !told_.empty(); }
+  /// What the files of the class hold, known yet or not.
+  [[nodiscard]] std::vector<DiskFound::Block> blocks(DiskId id) const;
 
   // ---- what the shell says ----
   void on_named(const DiskNamed& named);
@@ -132,6 +142,10 @@ class DiskClasses {
   struct Domain {
     std::string name;
     Digest label;  ///< once the disk is there
+  };
+  struct Told {
+    DiskFound found;
+    std::size_t known = 0;  ///< so many of its blocks are
   };
   [[nodiscard]] bool knows_too_many(DomainId domain);
   /// The shell has tables by number, so that of a forgotten class is used again.
@@ -157,6 +171,7 @@ class DiskClasses {
   std::map<DiskShape, DiskId> by_shape_;
   std::map<std::pair<Fingerprint, ClassId>, DiskId> by_class_;  ///< one of each class at most
   std::map<DomainId, Domain> domains_;
+  std::deque<Told> told_;
   bool sweeps_ = false;
 };
 

@@ -15,6 +15,7 @@
 #include "kvd/core/tuning.hpp"
 #include "kvd/pool/quota.hpp"
 #include "kvd/store/key.hpp"
+#include "kvd/store/shared_list.hpp"
 
 /// What the shell feeds into the Controller. Of a tensor-parallel group it feeds what holds for all
 /// of it: a slab is mapped once every rank has mapped it, the engine is dying with its first rank
@@ -304,15 +305,17 @@ struct DiskResized {
 struct DiskClosed {
   DiskId disk;
 };
-/// Blocks of an earlier daemon. Until `all` have been told, nothing is written to the disk.
+/// Blocks of an earlier daemon, any number: later events go on with what one leaves. Until `all`
+/// are known, nothing is written to the disk.
 struct DiskFound {
   struct Block {
     std::uint32_t slot = 0;
     std::uint64_t generation = 0;
     Digest domain, name;
   };
+  using Blocks = store::SharedList<Block>;
   DiskId disk;
-  std::vector<Block> blocks;
+  Blocks blocks;
   bool all = false;
 };
 /// How a WriteDisk or ReadDisk ended. Not ok: the block is not there, whatever the reason.

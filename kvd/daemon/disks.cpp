@@ -90,6 +90,16 @@ disk::BlockKey key_of(const core::DiskBlock& block) {
   return {block.domain.bytes, block.name.bytes};
 }
 
+core::DiskFound::Blocks blocks_of(const std::vector<disk::FoundBlock>& found) {
+  std::vector<core::DiskFound::Block> blocks;
+  blocks.reserve(found.size());
+  for (const disk::FoundBlock& block : found) {
+    blocks.push_back({block.slot.value, block.generation.value, Digest{block.key.domain},
+                      Digest{block.key.digest}});
+  }
+  return blocks;
+}
+
 std::string words(const disk::DiskStatus& status, std::uint32_t slots) {
   std::string text = std::to_string(slots) + " blocks, " + status.io +
                      (status.direct ? ", past the page cache" : ", through the page cache");
@@ -183,7 +193,7 @@ void Disks::open(const core::OpenDisk& order) {
           if (!made.ok()) {
             folders->put(name, before, false);
             return [this, id, folder = options.folder, error = made.error(), kept] {
-              opened(id, folder, error, kept);
+              opened(id, folder, error, kept, {});
             };
           }
           const std::shared_ptr<disk::DiskTier> tier = std::move(*made);
@@ -191,9 +201,11 @@ void Disks::open(const core::OpenDisk& order) {
           folders->put(name, bytes_of(*tier), true);
           const Status named =
               before > Bytes(0) ? Status() : disk::write_model(options.folder, model);
-          return [this, id, tier, folder = options.folder, named, kept] {
+          Index index;
+          if (const auto blocks = tier->take_index()) index = blocks_of(*blocks);
+          return [this, id, tier, folder = options.folder, named, kept, index] {
             if (!named.ok()) uses_.log.warn(EngineId(), named.error().message);
-            opened(id, folder, tier, kept);
+            opened(id, folder, tier, kept, index);
           };
         });
 }
@@ -209,7 +221,7 @@ void Disks::refuse(core::DiskId id, core::DiskOpened::Lack lack, const Error& er
 }
 
 void Disks::opened(core::DiskId id, const std::string& folder, const Opened& tier,
-                   std::uint32_t kept) {
+                   std::uint32_t kept, Index index) {
   if (!tier.ok()) return refuse(id, core::DiskOpened::Lack::kFiles, tier.error());
   const Status watched =
       uses_.poller.watch(Poller::Source::kDisk, id.value, (*tier)->completion_fd());
@@ -228,22 +240,13 @@ void Disks::opened(core::DiskId id, const std::string& folder, const Opened& tie
                                      bytes_of(*files.tier), files.tier->grain()});
   if (kept != clears_) {  // it may hold what was cleared since, or before
     files.tier->clear();
+    if (index) index.emplace();
     (void)want_kept();
   }
-  tell_index(id, files);
-}
-
-void Disks::tell_index(core::DiskId id, Files& files) {
-  const auto index = files.tier->take_index();
   if (!index) return scan_on(id, files);
-  core::DiskFound found{id, {}, true};
-  for (const disk::FoundBlock& block : *index) {
-    found.blocks.push_back({block.slot.value, block.generation.value, Digest{block.key.domain},
-                            Digest{block.key.digest}});
-  }
-  uses_.log.info(EngineId(), files.folder + ": " + std::to_string(found.blocks.size()) +
+  uses_.log.info(EngineId(), files.folder + ": " + std::to_string(index->size()) +
                                  " blocks by the checkpoint of a clean stop");
-  uses_.events.feed(std::move(found));
+  uses_.events.feed(core::DiskFound{id, *index, true});
 }
 
 void Disks::resize(const core::ResizeDisk& order) {
@@ -444,12 +447,7 @@ void Disks::finish(core::DiskId id, Files& files, const disk::Completion& comple
   if (completion.fault != disk::Fault::kNone) tell(files, completion.fault);
   if ((completion.ticket.value & kScans) != 0) {
     if (completion.ticket != files.scan) return;  // it was late, and the next is under way
-    core::DiskFound found{id, {}, false};
-    for (const disk::FoundBlock& block : completion.found) {
-      found.blocks.push_back({block.slot.value, block.generation.value, Digest{block.key.domain},
-                              Digest{block.key.digest}});
-    }
-    uses_.events.feed(std::move(found));
+    uses_.events.feed(core::DiskFound{id, blocks_of(completion.found), false});
     return scan_on(id, files);
   }
   core::DiskFinished finished;

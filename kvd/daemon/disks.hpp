@@ -85,20 +85,22 @@ class Disks {
     std::set<disk::Fault> told;
   };
   using Opened = Result<std::shared_ptr<disk::DiskTier>>;
+  /// What the last clean stop wrote; none: all slots are looked at.
+  using Index = std::optional<core::DiskFound::Blocks>;
   using Tiers = std::vector<std::shared_ptr<disk::DiskTier>>;
 
   /// What blocks are called there, once the folders are known.
   static Result<DiskNames> look(const std::string& path, disk::Folders& folders, bool clear);
   void found(const Result<DiskNames>& names, std::uint32_t clears);
   void start(core::DiskId id, DiskJob::Work work);
-  void opened(core::DiskId id, const std::string& folder, const Opened& tier, std::uint32_t kept);
+  void opened(core::DiskId id, const std::string& folder, const Opened& tier, std::uint32_t kept,
+              Index index);
   [[nodiscard]] bool is_opening() const;
   /// All folders are to have it written down. One job at a time does so, while none is opened.
   std::shared_future<Status> want_kept();
   void keep_cleared();
   void kept(const Status& status, std::uint32_t clears);
   void refuse(core::DiskId id, core::DiskOpened::Lack lack, const Error& error);
-  void tell_index(core::DiskId id, Files& files);
   [[nodiscard]] std::vector<disk::FoundBlock> index_of(core::DiskId id) const;
   void scan_on(core::DiskId id, Files& files);
   void finish(core::DiskId id, Files& files, const disk::Completion& completion);

@@ -373,7 +373,7 @@ TEST_F(DiskCacheTest, WhatWasClearedIsWrittenAndFoundAgainBeforeAllSlotsAreEmpty
   EXPECT_TRUE(disk.classes().is_behind());
   leave_on_disk(session, 8, 7);
   EXPECT_EQ(disk.bytes(), there);
-  disk.classes().sweep();
+  (void)disk.go_on();
   EXPECT_FALSE(disk.classes().is_behind());
   EXPECT_EQ(disk.bytes(), there);
   EXPECT_EQ(sut.find(asked(session, 9, 7)), Found::kSoon);
@@ -388,7 +388,7 @@ TEST_F(DiskCacheTest, NothingIsReadAcrossDomainsAndModels) {
   EXPECT_EQ(sut.find(asked(attach(kB), 9, 7)), Found::kNothing);
   Request& other = asked(attach(kA), 9, 7, Fingerprint{Digest{{2}}});
   disk.on_opened({DiskId(2), 16});
-  disk.on_found({DiskId(2), {}, true});
+  found({DiskId(2), {}, true});
   EXPECT_EQ(sut.find(other), Found::kNothing);
   EXPECT_TRUE(read().empty());
 }
@@ -440,7 +440,7 @@ TEST_F(DiskCacheTest, AfterAStartWhatIsThereIsWaitedForALittle) {
   EXPECT_TRUE(disk.expire()) << "it asks again at each tick";
   pass(std::chrono::seconds(2));
   EXPECT_EQ(sut.find(request), Found::kNothing);
-  disk.on_found({DiskId(1), {}, true});
+  found({DiskId(1), {}, true});
   EXPECT_EQ(sut.find(asked(session, 9, 7)), Found::kNothing);
   EXPECT_FALSE(disk.expire());
 }
@@ -462,7 +462,7 @@ TEST_F(DiskCacheTest, WhatAnEarlierDaemonWroteIsRead) {
   const Fingerprint none;
   const Digest domain = test::plain_disk_name(session.info.domain_name, none, Digest());
   const Digest name = test::plain_disk_name(session.info.domain_name, kModel, digest(7, 0));
-  disk.on_found({DiskId(1), {{5, 77, domain, name}}, true});
+  found({DiskId(1), std::vector<DiskFound::Block>{{5, 77, domain, name}}, true});
   EXPECT_EQ(disk.blocks(DiskId(1)).size(), 1u);
   ASSERT_EQ(sut.find(asked(session, 9, 7)), Found::kSoon);
   const auto orders = read();
@@ -470,6 +470,85 @@ TEST_F(DiskCacheTest, WhatAnEarlierDaemonWroteIsRead) {
   EXPECT_EQ(orders[0].block.slot, 5u);
   EXPECT_EQ(orders[0].generation, 77u);
   finish(orders);
+}
+
+std::vector<DiskFound::Block> many_blocks(std::uint32_t count) {
+  std::vector<DiskFound::Block> blocks;
+  for (std::uint32_t slot = 0; slot < count; ++slot) {
+    Digest name;
+    name.bytes[0] = static_cast<std::uint8_t>(slot);
+    name.bytes[1] = static_cast<std::uint8_t>(slot >> 8);
+    blocks.push_back({slot, 1, Digest{{1}}, name});
+  }
+  return blocks;
+}
+
+// A quarter of a million may be told at once, and the control thread has others to serve.
+TEST_F(DiskCacheTest, WhatAnEarlierDaemonWroteIsLearnedOverSeveralEvents) {
+  Session& session = attach();
+  leave_in_dram(session, 8, 7);
+  disk.on_opened({DiskId(1), 5000});
+  disk.classes().on_found({DiskId(1), many_blocks(5000), true});
+  leave_touched(session, 8, 7);
+  std::size_t known = 0;
+  for (int event = 0; event < 3; ++event) {
+    EXPECT_TRUE(disk.classes().is_behind());
+    EXPECT_TRUE(written().empty()) << "a slot may have a block that is not known yet";
+    EXPECT_EQ(disk.blocks(DiskId(1)).size(), 5000u) << "the next daemon is told of all";
+    EXPECT_TRUE(disk.go_on()) << "who waits may find it now";
+    const std::size_t now = disk.classes().at(DiskId(1)).directory->used();
+    EXPECT_GT(now, known);
+    EXPECT_LE(now - known, 2048u);
+    known = now;
+  }
+  EXPECT_FALSE(disk.classes().is_behind());
+  EXPECT_EQ(known, 5000u);
+  const auto orders = written();
+  EXPECT_EQ(orders.size(), 2u);
+  finish(orders);
+}
+
+TEST_F(DiskCacheTest, WhatIsClearedBeforeItWasLearnedIsNeverFound) {
+  (void)asked(attach(), 9, 7);
+  disk.on_opened({DiskId(1), 5000});
+  found({DiskId(1), many_blocks(5000), true});
+  disk.clear();
+  while (disk.classes().is_behind()) (void)disk.go_on();
+  EXPECT_TRUE(disk.blocks(DiskId(1)).empty());
+  EXPECT_TRUE(disk.classes().at(DiskId(1)).ready);
+}
+
+TEST_F(DiskCacheTest, WhatWasToldOfFilesThatAreClosedIsForgotten) {
+  (void)asked(attach(), 9, 7);
+  disk.on_opened({DiskId(1), 5000});
+  found({DiskId(1), many_blocks(5000), true});
+  disk.classes().on_closed({DiskId(1)});
+  EXPECT_FALSE(disk.classes().is_behind());
+}
+
+Config large_and_not_to_be_written() {
+  Config config = with_disk();
+  config.disk.writes_a_day = Bytes(0);
+  config.dram.slab_bytes = config.hbm[0].slab_bytes = kSlot * 2048;
+  return config;
+}
+
+class LargeDiskTest : public DiskCacheTest {
+ protected:
+  LargeDiskTest() : DiskCacheTest(large_and_not_to_be_written()) {}
+};
+
+// None of them takes one of the writes that may be under way.
+TEST_F(LargeDiskTest, AnEventLooksForAFewOfTheRowsThatAreOffered) {
+  Session& session = attach();
+  tell(submit(session, 9, 8), 1);
+  open();
+  for (std::uint8_t text = 2; text < 8; ++text) leave_touched(session, 1024, text);
+  const std::uint64_t& refused = ground.context.counters.prefixes.disk.refused;
+  EXPECT_TRUE(written().empty());
+  EXPECT_EQ(refused, 1024u);
+  EXPECT_TRUE(written().empty());
+  EXPECT_EQ(refused, 1536u) << "the next event goes on";
 }
 
 TEST_F(DiskCacheTest, WhoWaitsForTheDiskKeepsNobodyFromMemory) {

@@ -24,7 +24,11 @@ class DiskFixture : public PrefixesFixture {
   /// Files for the first class that is asked for.
   void open(std::uint32_t slots = 16) {
     disk.on_opened({DiskId(1), slots});
-    disk.on_found({DiskId(1), {}, true});
+    found({DiskId(1), {}, true});
+  }
+  void found(const DiskFound& blocks) {
+    disk.classes().on_found(blocks);
+    (void)disk.go_on();
   }
   /// In DRAM, and begun with once more.
   void leave_touched(Session& session, std::int64_t prompt, std::uint8_t text) {
