@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <utility>
 
+#include "ipc/digest/fingerprint.hpp"
+#include "ipc/digest/sha256.hpp"
 #include "ipc/vocabulary/check.hpp"
 #include "kvd/daemon/translate.hpp"
 #include "planner/solver/placement_solver.hpp"
@@ -21,6 +24,7 @@ constexpr Bytes kSlab = kMiB * 64;
 constexpr std::uint32_t kHbmSlabs = 1024, kDramSlabs = 68;
 constexpr Bytes kBlock{4096};
 constexpr std::uint32_t kCached = 1 << 20;
+constexpr std::uint32_t kOnDisk = 1 << 18;
 constexpr std::uint32_t kAttached = 8, kRequests = 1024, kPlacers = 4;
 constexpr std::uint32_t kCount = wire::kMaxRequestsPerStep;
 constexpr std::uint32_t kMoreCaches = 12;  ///< of a session; one is left to measure
@@ -33,8 +37,19 @@ Digest digest(std::uint64_t number) {
   return made;
 }
 
+std::string domain_name(DomainId domain) { return std::to_string(domain.value); }
+
+/// As in the daemon, a secret for each domain.
+Digest disk_name(const std::string& domain, const Fingerprint& fingerprint, const Digest& block) {
+  static std::map<std::string, digest::HmacSha256> secrets;
+  const auto* secret = reinterpret_cast<const std::uint8_t*>(domain.data());
+  const auto found = secrets.try_emplace(domain, digest::ByteView(secret, domain.size())).first;
+  return digest::outside_name(found->second, fingerprint, block);
+}
+
 Controller::Config config() {
   Controller::Config config;
+  config.disk.name = disk_name;
   config.hbm = {{Tier::kHbm, kSlab, kHbmSlabs}};
   config.dram = {Tier::kDram, kSlab, kDramSlabs};
   config.max_requests_per_engine = kRequests;
@@ -56,7 +71,7 @@ EngineId CommandWorld::attach(DomainId domain, bool places) {
   Attach attach;
   attach.name = "engine";
   attach.domain = domain;
-  attach.domain_name = std::to_string(domain.value);
+  attach.domain_name = domain_name(domain);
   if (!places) attach.model_class = ModelClass{1, 1, 16, Bytes(256), 1};
   const auto grant = controller_->attach(attach, now_);
   KVD_CHECK(grant.ok(), grant.ok() ? "" : grant.error().message.c_str());
@@ -276,6 +291,7 @@ void CommandWorld::measure_events(const Placer& fullest, const Placer& parks, En
   while (controller_->is_behind()) measured("tick that goes on", Tick{});
   measured("dead with named", Dead{named});
   measured("clear cache", ClearCache{});
+  while (controller_->is_behind()) measured("tick that clears", Tick{});
 }
 
 // ---- the shell ----------------------------------------------------------------------------------
@@ -363,7 +379,10 @@ void CommandWorld::settle() {
   while (!pending_.empty()) {
     const Event event = std::move(pending_.front());
     pending_.pop_front();
-    (void)timed(event);
+    const double ms = timed(event);
+    if (!std::holds_alternative<DiskFound>(event)) continue;
+    count("files found", ms);
+    while (controller_->is_behind()) count("tick that learns", timed(Tick{}));
   }
 }
 
@@ -375,6 +394,17 @@ void CommandWorld::take(const Reply& reply) {
     run_ = step->run;
     iteration_ = step->iteration;
   }
+}
+
+// Files are full of what an earlier kvd has written for the full domain.
+void CommandWorld::take(const OpenDisk& order) {
+  pending_.emplace_back(DiskOpened{order.disk, kOnDisk, {}, Bytes(0), Bytes(0)});
+  std::vector<DiskFound::Block> blocks;
+  const Digest label = disk_name(domain_name(kFull), {}, {});
+  for (std::uint32_t slot = 0; slot < kOnDisk; ++slot) {
+    blocks.push_back({slot, 1, label, digest(slot + (std::uint64_t{1} << 40))});
+  }
+  pending_.emplace_back(DiskFound{order.disk, std::move(blocks), true});
 }
 
 void CommandWorld::take(const CopyRanges& copy) {

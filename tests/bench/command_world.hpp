@@ -18,10 +18,9 @@ struct CommandCost {
 };
 
 /// A Controller in its fullest state, one domain of which does all that it may at once: its cache
-/// fills DRAM, its engines have as many requests, names, regions, caches and copies under way as
-/// they can. Each command is then given its largest counts. Memory is of ids alone. Commands that
-/// the Controller refuses count as well: refusing costs time, too.
-/// Owner: one thread.
+/// fills DRAM and files, its engines have as many requests, names, regions, caches and copies under
+/// way as they can. Each command is then given its largest counts. Memory is of ids alone. Commands
+/// that the Controller refuses count as well: refusing costs time, too. Owner: one thread.
 class CommandWorld {
  public:
   CommandWorld();
@@ -82,8 +81,15 @@ class CommandWorld {
   void take(const core::AskUnmap& ask) {
     pending_.emplace_back(core::SlabUnmapped{ask.engine, ask.slab});
   }
+  void take(const core::OpenDisk& order);
+  void take(const core::CloseDisk& order) { pending_.emplace_back(core::DiskClosed{order.disk}); }
+  void take(const core::WriteDisk& order) { on_disk(order.ticket); }
+  void take(const core::ReadDisk& order) { on_disk(order.ticket); }
   template <class Other>
   void take(const Other&) {}
+  void on_disk(Ticket ticket) {
+    pending_.emplace_back(core::DiskFinished{ticket, true, ++generation_, false, false});
+  }
   void ended(Ticket ticket) {
     pending_.emplace_back(core::CopyFinished{ticket, true, Bytes(1), Nanoseconds(1), false});
   }
@@ -93,7 +99,8 @@ class CommandWorld {
   std::uint64_t last_reply_to_ = 0;
   std::vector<core::Effect> effects_;
   std::deque<core::Event> pending_;
-  bool hold_ = false;  ///< copies of regions stay under way
+  std::uint64_t generation_ = 0;  ///< of what was written to disk last
+  bool hold_ = false;             ///< copies of regions stay under way
   std::vector<Ticket> held_;
   std::uint64_t value_ = 0;  ///< of the last reply, or its region
   std::string refused_;      ///< why; of the last command

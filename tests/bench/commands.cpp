@@ -13,8 +13,8 @@ constexpr const char* kCommandsHelp = R"(usage: kvd-bench commands [--json]
 
 CPU time of the control thread for one command of each kind, decoding included, with its largest
 counts, where one domain has all that it may have: a million cached blocks, 8,192 requests with
-names, the copies that may be under way. Then the same for other events: the end of a copy, of a
-session, a tick, a snapshot for operators.
+names, full files, the copies that may be under way. Then the same for other events: the end of a
+copy, of a session, a tick, a snapshot for operators.
 
   NAME   milliseconds, the dearest one               limit: 10
 )";
