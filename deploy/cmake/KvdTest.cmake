@@ -35,8 +35,9 @@ set_target_properties(kvd_test_headers PROPERTIES CXX_COMPILER_LAUNCHER "${KVD_P
 
 function(kvd_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
+  # Longer than one wait (tests/support/patience.hpp), so that a wait in vain says what it was for.
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 60)
+    set(arg_TIMEOUT 120)
   endif()
   if("bench" IN_LIST arg_LABELS)
     set(arg_SERIAL TRUE)
