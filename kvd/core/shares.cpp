@@ -79,11 +79,16 @@ std::uint32_t Shares::firm(DomainId domain, Tier tier, DeviceId device, Bytes co
 Shares::Requested Shares::requested(Share share, Bytes most) {
   Requested sum = inside(share, most);
   sum.lacks += in_line(share, most);
+  const Bytes slab = store_.hbm.of(share.device).config().slab_bytes;
   for (const auto& [id, session] : requests_.sessions()) {
+    if (session.share() != share) continue;
+    // A part of it is of use, too.
+    for (const auto& [region, space] : session.leases.spaces) {
+      sum.lacks += std::min(most, lacks(space, slab, context_.now));
+    }
     const auto& refused = session.leases.refused;
-    if (session.share() != share || !refused) continue;
     // It asks again in a while.
-    const bool is_fresh = context_.now - refused->at < context_.config.step_timeout;
+    const bool is_fresh = refused && context_.now - refused->at < context_.config.step_timeout;
     if (is_fresh && refused->bytes <= most) sum.lacks += refused->bytes;
   }
   sum.lacks = std::max(Bytes(0), sum.lacks - supply_.incoming(share));

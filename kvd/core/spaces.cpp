@@ -239,6 +239,12 @@ std::int64_t Spaces::grant(const Session& asker, RegionId space,
   return std::min<std::int64_t>(granted, std::ssize(asker.leases.spaces.at(space).at));
 }
 
+Bytes lacks(const Space& space, Bytes slab, TimePoint now) {
+  if (now - space.told > kWordGood) return Bytes(0);
+  const std::int64_t wanted = std::min(pieces(space.demand.wanted, slab), std::ssize(space.at));
+  return slab * std::max<std::int64_t>(0, wanted - held(space));
+}
+
 void Spaces::forget(Session& session, RegionId region) {
   for (auto& [id, space] : session.leases.spaces) {
     for (Backing& one : space.at) {

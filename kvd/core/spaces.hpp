@@ -52,4 +52,7 @@ class Spaces {
   std::uint64_t last_id_ = 0;
 };
 
+/// What its engine wants behind the space beyond what is there, in whole slabs.
+[[nodiscard]] Bytes lacks(const Space& space, Bytes slab, TimePoint now);
+
 }  // namespace kvd::core

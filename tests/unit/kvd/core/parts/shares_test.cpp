@@ -62,6 +62,37 @@ TEST_F(SharesTest, RegionsThatAreAwaitedCount) {
   EXPECT_EQ(pool::excess(ground.store.hbm.of(kFirst)), (pool::HeldSlabs{{kA, 2}}));
 }
 
+Space wants(std::size_t positions, Bytes wanted, TimePoint told) {
+  Space space;
+  space.at.resize(positions);
+  space.demand.wanted = wanted;
+  space.told = told;
+  return space;
+}
+
+TEST_F(SharesTest, WhatASpaceLacksCounts) {
+  fill(attach(kA), 8);
+  Session& other = attach(kB, 2, false);
+  Space& space = other.leases.spaces[RegionId(1)] = wants(8, kSlab * 3, ground.context.now);
+  space.at[0].region = RegionId(2);
+  EXPECT_TRUE(share_out());
+  EXPECT_EQ(pool::excess(ground.store.hbm.of(kFirst)), (pool::HeldSlabs{{kA, 2}}));
+}
+
+TEST_F(SharesTest, ASpaceThatWantsMoreThanAnEqualPartGetsThat) {
+  fill(attach(kA), 8);
+  attach(kB, 2, false).leases.spaces[RegionId(1)] = wants(8, kSlab * 20, ground.context.now);
+  EXPECT_TRUE(share_out());
+  EXPECT_EQ(pool::excess(ground.store.hbm.of(kFirst)), (pool::HeldSlabs{{kA, 4}}));
+}
+
+TEST_F(SharesTest, WhatASpaceWantedLongAgoCountsForNothing) {
+  fill(attach(kA), 8);
+  attach(kB, 2, false).leases.spaces[RegionId(1)] = wants(8, kSlab * 3, ground.context.now);
+  pass(std::chrono::seconds(3));
+  EXPECT_FALSE(share_out());
+}
+
 TEST_F(SharesTest, APolicyThatDoesNotRotateLetsNobodyInAndTakesNothing) {
   Tuning wanted = ground.context.tuning;
   wanted.rotation.policy = "fcfs";
