@@ -48,9 +48,8 @@ struct Config {
   std::uint32_t max_domains = 64;
   std::uint32_t max_requests_per_engine = 1024;
   std::uint32_t max_requests_per_domain = 8192;
-  /// Named blocks of ended requests, each layer group's, that one event gives up; the next ones go
-  /// on with the rest. A thousand prompts may end at once, and the control thread has others to
-  /// serve.
+  /// Blocks of ended requests, each layer group's, that one event gives up; the next ones go on
+  /// with the rest. A thousand prompts may end at once, and the control thread has others to serve.
   std::uint32_t max_given_up = 8192;
   /// Block tables are made only for shells whose engines read them: the simulator's do not.
   bool publish_tables = true;

@@ -188,13 +188,15 @@ void RequestMemory::seal_full_blocks(Request& request) {
   prefixes_.name(request);
 }
 
-// Its named blocks, of which it may have thousands, go last, and wait where others went before.
+// Its blocks, of which it may have thousands, go last, and wait where others went before. Those
+// that streams read, and nobody else finds, go with these.
 void RequestMemory::end(Request& request) {
   Session& session = requests_.session_of(request);
   abandon_moves(request);
   read_on(request);
-  const std::uint32_t named = request.content.named;
-  auto slots = store_.blocks.truncate(request.table, named);
+  const bool streams = !request.layers.streams.empty();
+  auto slots = store_.blocks.truncate(request.table,
+                                      streams ? request.content.named : request.table.blocks());
   store::Hold streamed = hold_for(request);
   streamed.copies = request.layers.streams;
   streamed.hbm = request.layers.staging.take();
@@ -208,7 +210,7 @@ void RequestMemory::end(Request& request) {
   requests_.progressed(session.id, session.info.domain);
   lateness_.ended(request);
   Requests::Ended ended = requests_.end(request);
-  if (named == 0) return;
+  if (ended.mapped().table.empty()) return;
   ended_.push_back({std::move(ended), std::move(hold)});
   (void)give_up_ended();
 }
@@ -223,11 +225,11 @@ bool RequestMemory::give_up_ended() {
   bool any = false;
   while (left_to_give_up_ > 0 && !ended_.empty()) {
     const Request& request = ended_.front().request.mapped();
-    const std::uint32_t named = request.content.named, groups = request.table.groups();
-    const std::uint32_t now = std::clamp(left_to_give_up_ / groups, 1u, named);
+    const std::uint32_t blocks = request.table.blocks(), groups = request.table.groups();
+    const std::uint32_t now = std::clamp(left_to_give_up_ / groups, 1u, blocks);
     left_to_give_up_ -= std::min(left_to_give_up_, now * groups);
-    give_up(ended_.front(), named - now);
-    if (now == named) ended_.pop_front();
+    give_up(ended_.front(), blocks - now);
+    if (now == blocks) ended_.pop_front();
     any = true;
   }
   requests_.set_behind(!ended_.empty());
@@ -238,8 +240,8 @@ bool RequestMemory::give_up_ended() {
 void RequestMemory::give_up(Ended& ended, std::uint32_t kept) {
   Request& request = ended.request.mapped();
   std::vector<store::RowId> left = prefixes_.rows(request);
-  left.erase(left.begin(), left.begin() + kept);
-  request.content.named = kept;
+  request.content.named = std::min(request.content.named, kept);
+  left.erase(left.begin(), left.begin() + request.content.named);
   auto slots = store_.cache.truncate(request.table, kept, request.table.doomed());
   const std::vector<SlotId> unwanted = prefixes_.vacate_parked(left);
   slots[0].insert(slots[0].end(), unwanted.begin(), unwanted.end());

@@ -67,8 +67,8 @@ class RequestMemory {
   void release_unwritten(Session& session, Request& request);
   /// Seals what its reported tokens have filled. Safety rule 5: before it is published again.
   void seal_full_blocks(Request& request);
-  /// Its end, whatever is under way: it is forgotten, and all it holds is given up. Named blocks
-  /// beyond what one event gives up remain taken until go_on().
+  /// Its end, whatever is under way: it is forgotten, and all it holds is given up. Blocks beyond
+  /// what one event gives up remain taken until go_on().
   void end(Request& request);
   /// At the end of each event: gives up what ended requests still have, up to the event's bound.
   /// False: there was nothing.
@@ -79,7 +79,7 @@ class RequestMemory {
   [[nodiscard]] Bytes hbm_behind(EngineId engine) const;
 
  private:
-  /// Blocks that others may find, of a request that is no more.
+  /// Blocks, which others may find, of a request that is no more.
   struct Ended {
     Requests::Ended request;
     store::Hold hold;  ///< in which its slots go; dirty: its engine was dying

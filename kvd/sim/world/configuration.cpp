@@ -158,6 +158,7 @@ core::Controller::Config controller_config(const Setting& setting) {
   // An engine submits the next one before the step that reports the last one's end.
   config.max_requests_per_engine = 2 * most;
   config.max_requests_per_domain = UINT32_MAX;
+  config.max_given_up = UINT32_MAX;  // nobody waits for the thread that does it
   config.publish_tables = false;
   config.oracle = setting.policy.oracle;
   if (setting.disk && setting.prefixes) {

@@ -130,7 +130,11 @@ class PartsTest : public ::testing::Test {
     }
   }
 
-  void pass(Nanoseconds time) { ground.context.now += time; }
+  /// The next event comes after a while.
+  void pass(Nanoseconds time) {
+    ground.context.now += time;
+    (void)ground.memory.go_on();
+  }
 
   /// What was wanted of the shell, of one kind, since the start.
   template <class E>
