@@ -10,11 +10,15 @@ planner::Seconds seconds(double value) { return planner::Seconds(value); }
 
 // What one of those that decode adds to a step: the mean of what their tokens cost.
 planner::Seconds per_request(const Session& session) {
-  const planner::FittedLine& compute = session.costs.compute;
   std::int64_t decode = 0;
-  for (const Request* r : session.inside) decode += r->decodes() ? 1 : 0;
-  if (!compute.measured() || decode == 0) return seconds(0);
-  return seconds(compute.line().slope * compute.mean_x() / static_cast<double>(decode));
+  double tokens = 0;
+  for (const Request* r : session.inside) {
+    if (!r->decodes()) continue;
+    ++decode;
+    tokens += static_cast<double>(r->progress.tokens.value);
+  }
+  if (decode == 0) return seconds(0);
+  return seconds(session.costs.token_s * tokens / static_cast<double>(decode));
 }
 
 }  // namespace

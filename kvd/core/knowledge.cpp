@@ -158,7 +158,8 @@ std::int64_t Knowledge::saved_up(Request& request) const {
   return request.times.deposit->left();
 }
 
-// A line over the iteration's prompt tokens: its value at none is the time of a decode.
+// A plane over the tokens of its batch and those of its prompts: its value without prompts is the
+// time of a decode.
 void Knowledge::measure_step(Session& session, double took) {
   // What the link may move in a step must not grow with the waits for what it moves.
   const double stall = session.plan.batch.empty() ? 0 : session.plan.stall_s;
@@ -166,19 +167,21 @@ void Knowledge::measure_step(Session& session, double took) {
     follow(links_[device.value].step_s, took > stall ? took - stall : took);
   }
   const bool prefills = session.iterations.reported_prefill > Tokens(0);
-  session.costs.prefill.observe(static_cast<double>(session.iterations.reported_prefill.value),
-                                took);
-  const planner::FittedLine::Line line = session.costs.prefill.line();
-  if (line.slope > 0 && line.at_zero > 0) {
-    session.costs.decode_s = line.at_zero;
-    session.costs.prefill_token_s = line.slope;
+  const auto prompts = static_cast<double>(session.iterations.reported_prefill.value);
+  const double tokens = batch_tokens(session);
+  Costs& costs = session.costs;
+  costs.step.observe(tokens, prompts, took);
+  const planner::FittedPlane::Plane plane = costs.step.plane();
+  if (const double decode = plane.at(tokens, 0); plane.by_second > 0 && decode > 0) {
+    costs.decode_s = decode;
+    costs.prefill_token_s = plane.by_second;
+    costs.token_s = plane.by_first;
   } else if (!prefills) {
-    follow(session.costs.decode_s, took);
+    follow(costs.decode_s, took);
   }
-  if (!prefills) return measure_plan(session, took);
-  const auto tokens = static_cast<double>(session.iterations.reported_prefill.value);
-  const double share = session.costs.prefill_token_s * tokens / took;
-  if (share > 0) follow(session.costs.prefill_share, std::clamp(share, kLeastShare, 1.0));
+  if (!prefills) return measure_plan(session, tokens, took);
+  const double share = costs.prefill_token_s * prompts / took;
+  if (share > 0) follow(costs.prefill_share, std::clamp(share, kLeastShare, 1.0));
 }
 
 void Knowledge::measure_step(Costs& costs, const Schedule& told) {
@@ -230,15 +233,20 @@ std::optional<Slo> Knowledge::own_goals(const Costs& costs, Tokens prompt) {
   return Slo{goal(kOwnPrefills, decode_s(costs, 1) + tokens * costs.prefill_token_s), tbt, 2 * tbt};
 }
 
-// What a step takes without waiting for layers, and whether the plan in force foresaw it.
-void Knowledge::measure_plan(Session& session, double took) {
-  constexpr double kMismatch = planner::CostProfile::kMismatch;
-  LayerPlan& plan = session.plan;
+// The iteration is the one that ends.
+double Knowledge::batch_tokens(const Session& session) {
   double tokens = 0;
   requests_.each_inside_of(session.id, [&](const Request& r) {
     if (r.progress.last_iteration == session.iterations.granted)
       tokens += static_cast<double>(r.progress.tokens.value);
   });
+  return tokens;
+}
+
+// What a step takes without waiting for layers, and whether the plan in force foresaw it.
+void Knowledge::measure_plan(Session& session, double tokens, double took) {
+  constexpr double kMismatch = planner::CostProfile::kMismatch;
+  LayerPlan& plan = session.plan;
   const double stall = plan.batch.empty() ? 0 : plan.stall_s;
   if (took > stall) session.costs.compute.observe(tokens, took - stall);
   if (!plan.batch.empty() && std::abs(took - plan.step_s) > kMismatch * plan.step_s) {

@@ -98,7 +98,8 @@ class Knowledge {
   [[nodiscard]] std::int64_t saved_up(Request& request) const;  ///< its deposit now
 
  private:
-  void measure_plan(Session& session, double took);
+  [[nodiscard]] double batch_tokens(const Session& session);
+  void measure_plan(Session& session, double tokens, double took);
   [[nodiscard]] Tokens prefill_ahead(const Session& session) const;
 
   struct Link {
