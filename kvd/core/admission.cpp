@@ -60,7 +60,10 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   input.queue.reserve(session.active.size());
   input.decoding.reserve(session.inside.size());
   queue.reserve(session.active.size());
-  snapshot.costs = prefill_costs(session);
+  const Bytes token =
+      session.shape.bytes_per_token_per_layer * std::int64_t{session.shape.layers_per_block};
+  snapshot.costs =
+      knowledge_.prefill_costs(session, session.groups(), static_cast<double>(token.value));
   Nanoseconds least_tbt = Nanoseconds::max();
   // Where layers stream a step takes as long as the plan lets it, whoever is in it.
   const bool guarded = context_.rotation->traits().guards_steps && !session.streaming;
@@ -69,12 +72,9 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
     const bool begun = !r.waits();
     if (!long_steps) long_steps = guarded && may_take_long_steps(session);
     const Nanoseconds left = r.times.arrived + r.goal.slo.ttft - context_.now;
-    snapshot.queue.push_back({r.goal.prompt, begun ? r.progress.planned : Tokens(0),
-                              knowledge_.expected_length(r).median.value, begun,
-                              *long_steps && left > Nanoseconds(0)
-                                  ? std::optional(planner::Seconds(left))
-                                  : std::nullopt,
-                              spare(r)});
+    snapshot.queue.push_back(
+        knowledge_.as_queued(r, begun, begun ? r.progress.planned : Tokens(0)));
+    if (*long_steps && left > Nanoseconds(0)) snapshot.queue.back().left = planner::Seconds(left);
     input.queue.push_back(r.key);
     queue.push_back(&r);
     least_tbt = std::min(least_tbt, r.goal.slo.tbt);
@@ -110,26 +110,11 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
   return input;
 }
 
-std::optional<planner::Seconds> Admission::spare(const Request& request) const {
-  const double left = to_seconds(request.times.arrived + request.goal.slo.ttft - context_.now) -
-                      knowledge_.prefill_left_s(request);
-  return left > 0 ? std::optional(seconds(left)) : std::nullopt;
-}
-
 planner::DecodingRequest Admission::decoding_request(const Session& session, Request& request) {
-  const std::int64_t made = request.answer().value;
-  const std::int64_t future =
-      std::max<std::int64_t>(1, knowledge_.expected_length(request).low.value - made);
-  return {planner::Seconds(request.goal.slo.tpot),
-          made,
-          planner::Seconds(context_.now - request.times.first_token),
-          future,
-          seconds(session.costs.decode_s),
-          request.goal.prompt,
-          knowledge_.saved_up(request),
-          std::nullopt,
-          planner::Seconds(request.goal.slo.tbt),
-          knowledge_.surely_to_come(request)};
+  planner::DecodingRequest seen =
+      knowledge_.as_decoding(request, knowledge_.saved_up(request), session.costs.decode_s);
+  seen.n_sure = knowledge_.surely_to_come(request);
+  return seen;
 }
 
 // A long step makes tokens late that the policy does not see: of other engines, and of who is
@@ -179,21 +164,6 @@ Blocks Admission::supply_blocks(const Session& session) {
     a_group = std::min(a_group, there / (slot * std::int64_t{session.groups_on(device)}));
   }
   return Blocks(a_group * session.groups());
-}
-
-// Costs as measured: prefill in proportion to its tokens (eq. 3 without its quadratic term), a
-// token's bytes in one layer group folded into beta.
-planner::PrefillCosts Admission::prefill_costs(const Session& session) const {
-  planner::PrefillCosts costs;
-  costs.layers = static_cast<std::int32_t>(session.groups());
-  costs.alpha = context_.tuning.admission.alpha;
-  const Bytes per_token =
-      session.shape.bytes_per_token_per_layer * std::int64_t{session.shape.layers_per_block};
-  costs.beta = context_.tuning.admission.beta * static_cast<double>(per_token.value) / 2;
-  costs.precision_bytes = 1;
-  costs.params = session.costs.prefill_token_s / 2;
-  costs.link = {knowledge_.link_or_default(session.devices().first())};
-  return costs;
 }
 
 }  // namespace kvd::core

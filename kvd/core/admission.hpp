@@ -35,13 +35,11 @@ class Admission {
 
  private:
   [[nodiscard]] planner::DecodingRequest decoding_request(const Session& session, Request& request);
-  [[nodiscard]] std::optional<planner::Seconds> spare(const Request& request) const;
   [[nodiscard]] bool may_take_long_steps(const Session& session);
   [[nodiscard]] std::int64_t sharers(const Session& session) const;
   [[nodiscard]] bool parks(const Session& session);
   [[nodiscard]] bool holds_all(const Session& session);
   [[nodiscard]] Blocks supply_blocks(const Session& session);
-  [[nodiscard]] planner::PrefillCosts prefill_costs(const Session& session) const;
 
   Context& context_;
   Requests& requests_;

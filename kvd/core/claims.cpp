@@ -153,7 +153,7 @@ ErrorCode Claims::grow_prefill(Request& request) {
     code = memory_.grow(request, Tokens(wanted * session.shape.block_tokens));
     if (code != ErrorCode::kOutOfMemory) break;
   }
-  if (code == ErrorCode::kOutOfMemory) session.crowded = true;
+  if (code == ErrorCode::kOutOfMemory) session.ahead.crowded = true;
   return code;
 }
 

@@ -270,9 +270,11 @@ void Commands::on_share(const Command& command, const ShareSpace& share) {
 
 // What has ended meanwhile, and what was never there, is passed over.
 void Commands::on_gaps(const Command& command, const SetGaps& named) {
-  const Session& session = requests_.sessions().at(command.engine);
+  Session& session = requests_.sessions().at(command.engine);
   const auto of_class = context_.tuning.slo.find(session.info.slo_class);
   for (const auto& [id, gap] : named.gaps) {
+    PlacedRequest* placed = session.placed ? session.placed->find(id) : nullptr;
+    if (placed != nullptr) placed->own_gap = gap;
     Request* request = requests_.find(session.id, id);
     if (request == nullptr) continue;
     request->goal.slo.gap = gap;
@@ -280,7 +282,6 @@ void Commands::on_gaps(const Command& command, const SetGaps& named) {
     request->goal.slo.gap =
         of_class == context_.tuning.slo.end() ? std::nullopt : of_class->second.gap;
   }
-  placed_.set_gaps(session, named);
   context_.reply(command, Done{});
 }
 

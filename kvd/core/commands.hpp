@@ -44,8 +44,6 @@ class Commands {
 
   /// StaleSession, DeadlineExceeded, or as the command says.
   void on_command(const Command& command);
-  /// Engines that place their blocks themselves. One command is all they say.
-  [[nodiscard]] EnginePlaced& placed() { return placed_; }
 
  private:
   void on_submit(const Command& command, const Submit& submit);

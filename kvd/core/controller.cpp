@@ -129,9 +129,7 @@ void Controller::on(const Event& event, TimePoint now, std::vector<Effect>& effe
 ControllerStatus Controller::status(TimePoint now) const {
   Parts& p = house_->parts;
   house_->ground.context.now = now;
-  return StatusBuilder(house_->ground, p.regions, p.plans, p.admission, p.rotation,
-                       p.commands.placed())
-      .build();
+  return StatusBuilder(house_->ground, p.regions, p.plans, p.admission, p.rotation).build();
 }
 
 std::vector<DiskFound::Block> Controller::on_disk(DiskId disk) const {
@@ -200,7 +198,6 @@ void Controller::House::on_slab_renewed(const SlabRenewed& renewed) {
 void Controller::House::on_tick() {
   parts.regions.expire();
   ground.lateness.watch();
-  parts.commands.placed().watch();
   ground.classes.forget_unused();
   for (auto& [id, session] : ground.requests.sessions()) {
     parts.ranks.expire_ahead(session);

@@ -13,7 +13,11 @@ namespace {
 /// Requests that have begun, or what stands for them.
 std::uint64_t left_of(const Session& session) {
   if (session.class_id) return session.active.size();
-  if (session.life.placed) return static_cast<std::uint64_t>(*session.life.placed);
+  if (session.placed) {
+    const auto& all = session.placed->all;
+    return static_cast<std::uint64_t>(std::count_if(
+        all.begin(), all.end(), [](const PlacedRequest& each) { return each.begun(); }));
+  }
   return session.leases.regions.size();
 }
 

@@ -2,72 +2,35 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "ipc/vocabulary/slo_class.hpp"
-#include "planner/policy/admission_guards.hpp"
 
 namespace kvd::core {
 
 namespace {
-
-using State = Schedule::State;
 
 /// Bytes of a block where the engine does not say: blocks are all alike.
 constexpr Bytes kAnyBlock{1};
 
 Bytes block_bytes(const Schedule& told) { return std::max(told.block_bytes, kAnyBlock); }
 
-std::int64_t blocks_for(const Schedule& told, Tokens tokens) {
-  return pieces(tokens, told.block_tokens);
-}
-
-Tokens all_tokens(const Schedule::Request& request) { return request.prompt + request.generated; }
-
-/// It has tokens to compute before it makes one.
-bool computes_prompt(const Schedule::Request& request) {
-  return request.generated == Tokens(0) || request.computed + Tokens(1) < all_tokens(request);
-}
-
-/// Its loss would cost computed work.
-bool has_begun(const Schedule::Request& request) {
-  return request.state != State::kWaiting || request.generated > Tokens(0);
-}
-
-/// Its answer has begun, and all that it had is to be computed again.
-bool is_recomputed(const Schedule::Request& request) {
-  return request.state == State::kWaiting && request.generated > Tokens(0);
-}
-
-/// The first of those by arrival; null: there is none.
-const Schedule::Request* first_recomputed(const Schedule& told) {
-  const Schedule::Request* first = nullptr;
-  for (const Schedule::Request& request : told.requests) {
-    if (!is_recomputed(request)) continue;
-    if (first == nullptr || request.arrived < first->arrived) first = &request;
+/// The first by arrival of those whose answer has begun, and who compute again all that they had;
+/// null: there is none.
+const PlacedRequest* first_recomputed(std::span<PlacedRequest* const> requests) {
+  const PlacedRequest* first = nullptr;
+  for (const PlacedRequest* request : requests) {
+    if (!request->waits() || !request->times.has_token) continue;
+    if (first == nullptr || request->times.arrived < first->times.arrived) first = request;
   }
   return first;
 }
 
-/// Blocks that it needs to come in.
-std::int64_t size_of(const Schedule& told, const Schedule::Request& request) {
-  std::int64_t blocks = request.blocks_to_return;
-  if (blocks == 0) {
-    blocks = blocks_for(told, std::max(all_tokens(request), request.computed + Tokens(1)));
-  }
-  return std::min(blocks, told.total_blocks);  // more there is not: it comes in when all is free
-}
-
-/// Blocks that come free when it leaves. Not more than there are, whatever the engine says: they
-/// are multiplied.
-std::int64_t held_by(const Schedule& told, const Schedule::Request& request) {
-  return std::min(request.blocks, told.total_blocks);
-}
-
 /// Blocks of those whom nobody may preempt for others.
-std::int64_t held_by_staying(const Schedule& told) {
+std::int64_t held_by_staying(const Schedule& told, std::span<PlacedRequest* const> requests) {
   std::int64_t blocks = 0;
-  for (const Schedule::Request& request : told.requests) {
-    if (request.stays) blocks += held_by(told, request);
+  for (const PlacedRequest* request : requests) {
+    if (request->stays) blocks += request->blocks;
   }
   return std::min(blocks, told.total_blocks);
 }
@@ -75,15 +38,17 @@ std::int64_t held_by_staying(const Schedule& told) {
 /// The blocks that a running request takes in the next step, and later until its prompt is
 /// computed.
 std::pair<std::int64_t, std::int64_t> growth_of(const Schedule& told,
-                                                const Schedule::Request& request) {
+                                                const PlacedRequest& request) {
+  const auto blocks = [&](Tokens tokens) { return pieces(tokens, told.block_tokens); };
+  const Tokens has = request.progress.planned;
   Tokens chunk(1);
-  if (computes_prompt(request)) {
-    chunk = std::max(chunk, all_tokens(request) - request.computed);
+  if (request.prefills()) {
+    chunk = std::max(chunk, request.to_compute());
     if (told.max_batched_tokens > Tokens(0)) chunk = std::min(chunk, told.max_batched_tokens);
   }
-  const std::int64_t held = blocks_for(told, request.computed);
-  const std::int64_t next = blocks_for(told, request.computed + chunk);
-  return {next - held, std::max<std::int64_t>(0, blocks_for(told, all_tokens(request)) - next)};
+  const std::int64_t next = blocks(has + chunk);
+  const std::int64_t all = blocks(request.goal.prompt + request.answer());
+  return {next - blocks(has), std::max<std::int64_t>(0, all - next)};
 }
 
 /// Tokens that the rest of its answer makes up for, one a step. Where only the longest gap is seen
@@ -96,31 +61,12 @@ std::int64_t made_up(const planner::RotationRequest& request, double step_s) {
   return static_cast<std::int64_t>(sure * std::max(0.0, gains));
 }
 
-/// What the record of so many requests takes, with the lists that lead to them.
+/// What the record of so many requests takes.
 Bytes bytes_of_known(std::size_t requests) {
-  return Bytes(static_cast<std::int64_t>(2 * requests * sizeof(Placing::Known)));
+  return Bytes(static_cast<std::int64_t>(requests * sizeof(PlacedRequest)));
 }
 
 }  // namespace
-
-void EnginePlaced::set_gaps(const Session& session, const SetGaps& named) {
-  const auto placing = engines_.find(session.id);
-  if (placing == engines_.end()) return;
-  for (const auto& [id, gap] : named.gaps) placing->second.set_gap(id, gap);
-}
-
-const Placing* EnginePlaced::find(EngineId engine) const {
-  const auto it = engines_.find(engine);
-  return it == engines_.end() ? nullptr : &it->second;
-}
-
-void EnginePlaced::watch() {
-  std::erase_if(engines_,
-                [&](const auto& entry) { return !requests_.sessions().contains(entry.first); });
-  for (auto& [engine, placing] : engines_) {
-    lateness_.watch(requests_.sessions().at(engine), placing);
-  }
-}
 
 void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
   Session& session = requests_.sessions().at(command.engine);
@@ -130,25 +76,21 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
                     "attach without a shape");
     return;
   }
-  Placing& placing = engines_[command.engine];
-  if (const auto twice = placing.named_twice(told)) {
+  if (const auto twice = placing_.named_twice(told)) {
     context_.refuse(command, ErrorCode::kInvalidArgument,
                     "request " + std::to_string(twice->value) + " is named twice: name each once");
     return;
   }
-  const std::size_t known = placing.all().size();
-  if (const Status fits = requests_.may_keep(
-          session.info.domain, bytes_of_known(told.requests.size()) - bytes_of_known(known));
-      !fits.ok()) {
+  const Bytes kept = bytes_of_known(session.placed ? session.placed->all.size() : 0);
+  const Bytes more = bytes_of_known(told.requests.size()) - kept;
+  if (const Status fits = requests_.may_keep(session.info.domain, more); !fits.ok()) {
     context_.refuse(command, fits.error().code, fits.error().message);
     return;
   }
-  set_goals(session, told, placing);
-  placing.learn(told, goals_, context_.now, session.costs, classes_);
-  lateness_.take(session, placing);
-  requests_.keep(session, bytes_of_known(placing.all().size()) - bytes_of_known(known));
-  session.life.placed = std::count_if(told.requests.begin(), told.requests.end(), has_begun);
-  ScheduleReply reply = decide(session, told, placing);
+  requests_.keep(session, more);
+  set_goals(session, told);
+  Call call{session, told, placing_.learn(session, told, goals_)};
+  ScheduleReply reply = decide(call);
   auto& counters = context_.counters.schedule;
   ++counters.calls;
   counters.preempted += reply.preempt.size();
@@ -158,245 +100,207 @@ void EnginePlaced::on_schedule(const Command& command, const Schedule& told) {
 
 // What a request says itself, else its class, else its domain's. Where nobody set these, what the
 // engine can do says more than a number for all engines.
-void EnginePlaced::set_goals(Session& session, const Schedule& told, const Placing& placing) {
+void EnginePlaced::set_goals(Session& session, const Schedule& told) {
   const auto& classes = context_.tuning.slo;
   const std::string& usual = session.info.slo_class;
   goals_.clear();
-  classes_.clear();
   for (const Schedule::Request& request : told.requests) {
+    Goal& goal = goals_.emplace_back();
+    goal.prompt = request.prompt;
+    goal.max_new = request.max_new;
     const auto of_class = class_of(classes, request.slo_class, usual);
     const bool known = of_class != classes.end();
-    Slo goal = known ? of_class->second : Slo{};
-    const bool named = known && request.slo_class != 0 && of_class->first != usual;
-    std::uint8_t place = named ? session.totals.services.place_of(of_class->first) : 0;
-    if (goal == Slo{}) goal = Knowledge::own_goals(session.costs, request.prompt).value_or(goal);
+    if (known) goal.slo = of_class->second;
+    if (known && request.slo_class != 0 && of_class->first != usual)
+      goal.slo_class = session.totals.services.place_of(of_class->first);
+    if (goal.slo == Slo{}) {
+      goal.slo = Knowledge::own_goals(session.costs, request.prompt).value_or(goal.slo);
+    }
     if (request.ttft.count() > 0 || request.tbt.count() > 0)
-      place = session.totals.services.place_of(kOwnGoals);
-    if (request.ttft.count() > 0) goal.ttft = request.ttft;
-    if (request.tbt.count() > 0) goal.tbt = request.tbt;
-    if (const Nanoseconds gap = placing.own_gap(request.request); gap.count() > 0) goal.gap = gap;
-    goals_.push_back(goal);
-    classes_.push_back(place);
+      goal.slo_class = session.totals.services.place_of(kOwnGoals);
+    if (request.ttft.count() > 0) goal.slo.ttft = request.ttft;
+    if (request.tbt.count() > 0) goal.slo.tbt = request.tbt;
+    const PlacedRequest* last = session.placed ? session.placed->find(request.request) : nullptr;
+    if (last != nullptr && last->own_gap.count() > 0) goal.slo.gap = last->own_gap;
   }
 }
 
 // While nobody waits nothing is decided, unless those who run have no room to grow.
-ScheduleReply EnginePlaced::decide(const Session& session, const Schedule& told, Placing& placing) {
-  growth_ = {};
-  for (const Schedule::Request& request : told.requests) {
-    if (request.state != State::kRunning) continue;
-    const auto [next, rest] = growth_of(told, request);
-    growth_.next += next;
-    growth_.rest += rest;
+ScheduleReply EnginePlaced::decide(Call& call) {
+  for (const PlacedRequest* request : call.requests) {
+    if (!request->runs()) continue;
+    const auto [next, rest] = growth_of(call.told, *request);
+    call.next += next;
+    call.rest += rest;
   }
   ScheduleReply reply;
-  leaves_.assign(told.requests.size(), false);
-  waits_for_.assign(told.requests.size(), WaitReason::kNone);
-  const Allowed allowed = admit(session, told, placing);
-  const std::size_t queues = placing.counts().waiting + placing.counts().parked;
-  if (queues > 0 || growth_.next > told.free_blocks) {
-    fill_snapshot(session, told, placing, allowed);
-    const auto& decision =
-        context_.rotation->decide(snapshot_, context_.now, context_.rotation_config());
-    take(told, decision, reply);
-    std::vector<bool> taken(told.requests.size());
-    for (const std::uint32_t i : decision.prioritized) taken[index_[i]] = true;
-    for (std::size_t i = 0; decision.contention && i < index_.size(); ++i) {
-      const bool enters = told.requests[index_[i]].state != State::kRunning;
-      if (enters && !taken[index_[i]]) placing.passed_over(index_[i]);
-    }
+  const std::optional<Tokens> chunk = admit(call);
+  const std::size_t queues = call.placed().waiting + call.placed().parked;
+  if (queues > 0 || call.next > call.told.free_blocks) rotate(call, reply);
+  let_grow(call, reply);
+  for (PlacedRequest* request : call.requests) {
+    request->let_in = request->waits_for == WaitReason::kStep;
+    if (request->let_in) request->waits_for = WaitReason::kNone;
   }
-  let_grow(told, reply);
-  for (std::size_t i = 0; i < waits_for_.size(); ++i) placing.explain(i, waits_for_[i]);
-  placing.leave_waiting(queues > reply.admit.size());
+  call.session.placed->waited = queues > reply.admit.size();
   // A bound on chunks costs throughput. While somebody is parked memory is short, and small chunks
   // only keep it taken for longer.
-  if (allowed.chunk && placing.counts().parked == 0) {
-    reply.prefill_tokens = static_cast<std::uint32_t>(
-        std::clamp<std::int64_t>(allowed.chunk->value, 0, UINT32_MAX - 1));
+  if (chunk && call.placed().parked == 0) {
+    reply.prefill_tokens =
+        static_cast<std::uint32_t>(std::clamp<std::int64_t>(chunk->value, 0, UINT32_MAX - 1));
   }
   return reply;
 }
 
-EnginePlaced::Allowed EnginePlaced::admit(const Session& session, const Schedule& told,
-                                          const Placing& placing) {
-  Allowed allowed;
-  allowed.held_back.assign(told.requests.size(), false);
-  const planner::AdmissionSnapshot snapshot = admission_snapshot(session, told, placing);
+// Returns how many prompt tokens the step may have; none: any number.
+std::optional<Tokens> EnginePlaced::admit(const Call& call) {
+  const planner::AdmissionSnapshot snapshot = admission_snapshot(call);
   // Where the policy cannot decide (a prompt that it would never admit), memory alone does.
   const auto decision = context_.admission->decide(snapshot);
-  if (!decision.ok()) return allowed;
-  if (!queue_.empty()) allowed.chunk = decision->chunk;
+  if (!decision.ok() || queue_.empty()) return std::nullopt;
   std::size_t admitted = decision->admitted;
   // With nobody decoding there is nobody whose pace the head of the queue could disturb.
   if (snapshot.decoding.empty()) admitted = std::max<std::size_t>(admitted, 1);
   for (std::size_t i = admitted; i < queue_.size(); ++i) {
-    const bool begun = snapshot.queue[i].begun;
-    allowed.held_back[queue_[i]] = !begun;
+    if (!queue_[i].begun) queue_[i].request->verdict = Verdict::kHeldBack;
   }
-  return allowed;
+  return decision->chunk;
 }
 
-// A block is of all layers: one layer group.
-planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Session& session,
-                                                            const Schedule& told,
-                                                            const Placing& placing) {
+planner::AdmissionSnapshot EnginePlaced::admission_snapshot(const Call& call) {
+  const Schedule& told = call.told;
+  const Costs& costs = call.session.costs;
   const planner::RotationTraits traits = context_.rotation->traits();
   planner::AdmissionSnapshot snapshot;
-  const double per_token =
+  // A block is of all layers: one layer group.
+  const double token =
       static_cast<double>(block_bytes(told).value) / static_cast<double>(told.block_tokens.value);
-  snapshot.costs.alpha = context_.tuning.admission.alpha;
-  snapshot.costs.beta = context_.tuning.admission.beta * per_token / 2;
-  snapshot.costs.precision_bytes = 1;
-  snapshot.costs.params = session.costs.prefill_token_s / 2;
-  snapshot.costs.link = {knowledge_.link_or_default(session.devices().first())};
-  const bool all = context_.admission->traits().counts_evictable && traits.evicts;
-  const std::int64_t room = all ? told.total_blocks - held_by_staying(told) : told.free_blocks;
+  snapshot.costs = knowledge_.prefill_costs(call.session, 1, token);
+  const bool evicts = context_.admission->traits().counts_evictable && traits.evicts;
+  const std::int64_t room =
+      evicts ? told.total_blocks - held_by_staying(told, call.requests) : told.free_blocks;
   snapshot.memory =
       planner::AdmissionMemory{Blocks(told.total_blocks), Blocks(room), told.block_tokens};
-  Nanoseconds least_tbt = add_decoding(session, told, placing, snapshot);
-  const Nanoseconds least_queued = add_queue(session, told, placing, snapshot);
-  least_tbt = std::min(least_tbt, least_queued);
+  Nanoseconds least_tbt = Nanoseconds::max();
+  queue_.clear();
+  for (std::size_t i = 0; i < call.requests.size(); ++i) {
+    PlacedRequest& request = *call.requests[i];
+    if (request.waits() || request.phase == Phase::kPrompt) {
+      enqueue(request);
+    } else if (request.runs() && told.requests[i].first_token) {
+      snapshot.decoding.push_back(
+          knowledge_.as_decoding(request, knowledge_.saved_up(request), call.step_s()));
+    } else {
+      continue;
+    }
+    least_tbt = std::min(least_tbt, request.goal.slo.tbt);
+  }
+  // In front stand those that hold memory, or have begun their answer.
+  std::stable_sort(queue_.begin(), queue_.end(), [](const Queued& a, const Queued& b) {
+    return a.begun != b.begun ? a.begun : a.due < b.due;
+  });
+  for (const Queued& each : queue_) {
+    const Seen& request = *each.request;
+    snapshot.queue.push_back(
+        knowledge_.as_queued(request, each.begun, std::max(Tokens(0), request.progress.planned)));
+  }
   if (traits.guards_steps && least_tbt != Nanoseconds::max()) {
     const std::int64_t decodes = std::ssize(snapshot.decoding);
-    const planner::Seconds step(Knowledge::decode_beside_prefill_s(session.costs, decodes));
-    const planner::Seconds longer(Knowledge::decode_beside_prefill_s(session.costs, decodes + 1));
+    const planner::Seconds step(Knowledge::decode_beside_prefill_s(costs, decodes));
+    const planner::Seconds longer(Knowledge::decode_beside_prefill_s(costs, decodes + 1));
     snapshot.guard = planner::StepGuard{step, longer - step, planner::Seconds(least_tbt)};
   }
   return snapshot;
 }
 
-// Returns the strictest goal between tokens, as the next one does.
-Nanoseconds EnginePlaced::add_decoding(const Session& session, const Schedule& told,
-                                       const Placing& placing,
-                                       planner::AdmissionSnapshot& snapshot) const {
-  const planner::Seconds step(Knowledge::decode_s(session.costs, placing.counts().running));
-  Nanoseconds least = Nanoseconds::max();
-  for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
-    const Schedule::Request& r = told.requests[i];
-    if (r.state != State::kRunning || computes_prompt(r) || !r.first_token) continue;
-    const Tokens low = Knowledge::expected_length(session.costs, r.generated, r.max_new).low;
-    const std::int64_t left = std::max<std::int64_t>(1, (low - r.generated).value);
-    const Nanoseconds past = std::max(Nanoseconds(0), context_.now - *r.first_token);
-    snapshot.decoding.push_back({planner::Seconds(goals_[i].tpot), r.generated.value,
-                                 planner::Seconds(past), left, step, r.prompt,
-                                 placing.as_rotation(told, i, goals_[i], session.costs).deposit,
-                                 std::nullopt, planner::Seconds(goals_[i].tbt)});
-    least = std::min(least, goals_[i].tbt);
-  }
-  return least;
+void EnginePlaced::enqueue(PlacedRequest& request) {
+  const bool late = !request.times.has_token && knowledge_.hopeless(request);
+  queue_.push_back(
+      {request.begun(),
+       request.times.arrived + ServingOrder::due_after(context_, request.goal.slo.ttft, late),
+       &request});
 }
 
-// Whoever has something to compute before its next token; those that hold memory, or have begun
-// their answer, stand in front.
-Nanoseconds EnginePlaced::add_queue(const Session& session, const Schedule& told,
-                                    const Placing& placing, planner::AdmissionSnapshot& snapshot) {
-  const auto begun = [&](std::uint32_t i) { return has_begun(told.requests[i]); };
-  const bool late_last =
-      context_.rotation->traits().serves_the_late && context_.tuning.rotation.overload == "goodput";
-  queue_.clear();
-  due_.assign(told.requests.size(), TimePoint(0));
-  for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
-    const Schedule::Request& r = told.requests[i];
-    if (r.state != State::kWaiting && !computes_prompt(r)) continue;
-    queue_.push_back(i);
-    due_[i] = r.arrived;
-    if (!context_.rotation->traits().serves_the_late) continue;
-    const bool late = placing.as_rotation(told, i, goals_[i], session.costs)
-                          .hopeless(planner::Seconds(context_.now));
-    due_[i] += planner::due_after(goals_[i].ttft, late && late_last);
+void EnginePlaced::rotate(const Call& call, ScheduleReply& reply) {
+  fill_snapshot(call);
+  const auto& decision =
+      context_.rotation->decide(snapshot_, context_.now, context_.rotation_config());
+  take(call, decision, reply);
+  if (!decision.contention) return;
+  for (PlacedRequest* request : index_) {
+    if (!request->runs()) ++request->order.skips;
   }
-  std::stable_sort(queue_.begin(), queue_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    if (begun(a) != begun(b)) return begun(a);
-    return due_[a] < due_[b];
-  });
-  Nanoseconds least = Nanoseconds::max();
-  for (const std::uint32_t i : queue_) {
-    const Schedule::Request& r = told.requests[i];
-    const planner::RotationRequest seen = placing.as_rotation(told, i, goals_[i], session.costs);
-    const Tokens done = std::clamp(r.computed, Tokens(0), all_tokens(r));
-    const planner::Seconds left =
-        planner::Seconds(r.arrived + goals_[i].ttft - context_.now) - seen.prefill;
-    snapshot.queue.push_back({all_tokens(r), done, seen.output_tokens->value, begun(i),
-                              std::nullopt,
-                              left > planner::Seconds(0) ? std::optional(left) : std::nullopt});
-    least = std::min(least, goals_[i].tbt);
-  }
-  return least;
+  for (const std::uint32_t i : decision.prioritized) --index_[i]->order.skips;
 }
 
-void EnginePlaced::fill_snapshot(const Session& session, const Schedule& told,
-                                 const Placing& placing, const Allowed& allowed) {
-  const std::int64_t running = placing.counts().running;
-  const bool seats = told.max_running == 0 || running < told.max_running;
-  const bool drains = drains_.drains(session);
+void EnginePlaced::fill_snapshot(const Call& call) {
+  const Schedule& told = call.told;
+  const bool seats = told.max_running == 0 || call.placed().running < told.max_running;
+  const bool drains = drains_.drains(call.session);
   // Nothing that is to be computed passes one that was computed before: it lost enough.
-  const Schedule::Request* first = first_recomputed(told);
-  const auto keeps_out = [&](const Schedule::Request& request, bool held_back) {
-    if (drains && !has_begun(request)) return WaitReason::kDrained;
+  const PlacedRequest* first = first_recomputed(call.requests);
+  const auto keeps_out = [&](const PlacedRequest& request) {
+    if (drains && !request.begun()) return WaitReason::kDrained;
     if (!seats) return WaitReason::kSeats;
-    if (held_back) return WaitReason::kHeldBack;
-    const bool passes = first != nullptr && request.state == State::kWaiting && &request != first;
+    if (request.verdict == Verdict::kHeldBack) return WaitReason::kHeldBack;
+    const bool passes = first != nullptr && request.waits() && &request != first;
     return passes ? WaitReason::kBehind : WaitReason::kNone;
   };
   snapshot_.requests.clear();
   index_.clear();
-  for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
-    const Schedule::Request& request = told.requests[i];
-    const bool runs = request.state == State::kRunning;
-    if (!runs) {
-      waits_for_[i] = keeps_out(request, allowed.held_back[i]);
-      if (waits_for_[i] != WaitReason::kNone) continue;
-      const bool fits = size_of(told, request) <= told.free_blocks;
-      waits_for_[i] = fits ? WaitReason::kBehind : WaitReason::kMemory;
+  for (PlacedRequest* request : call.requests) {
+    if (!request->runs()) {
+      request->waits_for = keeps_out(*request);
+      if (request->waits_for != WaitReason::kNone) continue;
+      const bool fits = request->blocks <= told.free_blocks;
+      request->waits_for = fits ? WaitReason::kBehind : WaitReason::kMemory;
     }
-    planner::RotationRequest entry = placing.as_rotation(told, i, goals_[i], session.costs);
-    if (context_.tuning.rotation.pacing == "client") entry.gap.reset();
-    if (entry.gap)
-      entry.deposit += made_up(entry, Knowledge::decode_s(session.costs, placing.counts().running));
-    entry.bytes = block_bytes(told) * (runs ? held_by(told, request) : size_of(told, request));
+    planner::RotationRequest entry = knowledge_.as_rotation(*request);
+    entry.stays = request->stays;
+    entry.deposit = knowledge_.saved_up(*request);
+    if (context_.tuning.rotation.pacing != "client") {
+      entry.gap = planner::Seconds(to_seconds(request->goal.slo.longest_gap()));
+      entry.deposit += made_up(entry, call.step_s());
+    }
+    entry.bytes = block_bytes(told) * request->blocks;
     snapshot_.requests.push_back(entry);
-    index_.push_back(i);
+    index_.push_back(request);
   }
-  set_budgets(session, told, placing);
+  set_budgets(call);
 }
 
-void EnginePlaced::set_budgets(const Session& session, const Schedule& told,
-                               const Placing& placing) {
+void EnginePlaced::set_budgets(const Call& call) {
+  const Schedule& told = call.told;
   const Bytes block = block_bytes(told);
-  const std::int64_t running = placing.counts().running;
   // Room for those who run to grow for a while, and for prompts under way, is kept from who would
   // come in. Nobody leaves for it.
-  const std::int64_t kept = growth_.rest + running / 2;
-  const std::int64_t grows = std::min(growth_.next, told.free_blocks);
+  const std::int64_t kept = call.rest + call.placed().running / 2;
+  const std::int64_t grows = std::min(call.next, told.free_blocks);
   snapshot_.b_hbm = block * std::max(told.free_blocks - kept, grows);
-  snapshot_.growth = block * std::min(growth_.next, told.total_blocks);
+  snapshot_.growth = block * std::min(call.next, told.total_blocks);
   snapshot_.at_once = true;
-  snapshot_.step = planner::Seconds(Knowledge::decode_s(session.costs, running));
-  snapshot_.tokens_per_s = session.costs.tokens_per_s;
-  snapshot_.mean_lateness = planner::Seconds(session.costs.lateness.mean());
+  snapshot_.step = planner::Seconds(call.step_s());
+  snapshot_.tokens_per_s = call.session.costs.tokens_per_s;
+  snapshot_.mean_lateness = planner::Seconds(call.session.costs.lateness.mean());
   // What the link carries in a step, a sixteenth of all at most, and one whole request at least: a
   // smaller budget would let no large one come back.
   Bytes largest;
   for (const auto& request : snapshot_.requests) largest = std::max(largest, request.bytes);
-  const double rate = knowledge_.slower_link(session.devices().first());
-  const double carried = rate * Knowledge::decode_s(session.costs, running);
+  const double carried = knowledge_.slower_link(call.session.devices().first()) * call.step_s();
   Bytes share = block * std::max<std::int64_t>(1, told.total_blocks / 16);
   if (carried > 0) {
     share = std::min(share, Bytes(static_cast<std::int64_t>(std::min(carried, 1e18))));
   }
   snapshot_.b_xfer = context_.tuning.rotation.b_xfer.value_or(std::max(share, largest));
-  const auto may_leave = [](const auto& each) {
-    return each.state == State::kRunning && !each.stays;
-  };
-  if (std::none_of(told.requests.begin(), told.requests.end(), may_leave)) {
-    snapshot_.b_xfer = Bytes(0);
-  }
+  const bool nobody =
+      std::none_of(call.requests.begin(), call.requests.end(),
+                   [](const PlacedRequest* request) { return request->runs() && !request->stays; });
+  if (nobody) snapshot_.b_xfer = Bytes(0);
   // Parked blocks lie in kvd's DRAM. Where that is nearly full nobody leaves for others, but unlike
   // where kvd places, others may come in: whom the engine has to preempt it computes again.
   snapshot_.dram.reset();
   if (told.block_bytes == Bytes(0)) return;
-  const DomainId domain = session.info.domain;
+  const DomainId domain = call.session.info.domain;
   const planner::DramUse dram{needs_.dram_limit(domain),
                               store_.cache.available(domain, Tier::kDram)};
   const bool full = (dram.total - dram.free) * 10 > dram.total * 9 || dram.total == Bytes(0);
@@ -405,62 +309,57 @@ void EnginePlaced::set_budgets(const Session& session, const Schedule& told,
 }
 
 // As many as there are seats. Whoever would leave only for those that are cut off stays.
-void EnginePlaced::take(const Schedule& told, const planner::RotationDecision& decision,
+void EnginePlaced::take(const Call& call, const planner::RotationDecision& decision,
                         ScheduleReply& reply) {
   std::int64_t seats = INT64_MAX;
-  if (told.max_running > 0) {
-    const auto running = std::count_if(
-        told.requests.begin(), told.requests.end(),
-        [](const Schedule::Request& request) { return request.state == State::kRunning; });
-    seats = std::max<std::int64_t>(0, told.max_running - running) +
-            static_cast<std::int64_t>(decision.preempted.size());
+  if (call.told.max_running > 0) {
+    seats = std::max<std::int64_t>(0, call.told.max_running - call.placed().running) +
+            std::ssize(decision.preempted);
   }
-  std::int64_t needed = growth_.next - told.free_blocks;
+  std::int64_t needed = call.next - call.told.free_blocks;
   for (const std::uint32_t i : decision.prioritized) {
     if (std::ssize(reply.admit) >= seats) break;
-    const Schedule::Request& request = told.requests[index_[i]];
-    needed += size_of(told, request);
-    reply.admit.push_back(request.request);
-    waits_for_[index_[i]] = WaitReason::kStep;
+    needed += index_[i]->blocks;
+    reply.admit.push_back(index_[i]->key.request);
+    index_[i]->waits_for = WaitReason::kStep;
   }
   const bool cut = reply.admit.size() < decision.prioritized.size();
   for (const std::uint32_t i : decision.preempted) {
     if (cut && needed <= 0) break;
-    const Schedule::Request& request = told.requests[index_[i]];
-    needed -= held_by(told, request);
-    leaves_[index_[i]] = true;
-    reply.preempt.push_back(request.request);
+    needed -= index_[i]->blocks;
+    index_[i]->sent_out = true;
+    reply.preempt.push_back(index_[i]->key.request);
   }
 }
 
 // Else the engine would preempt by itself, and admit nobody in that step. The latest gives way, of
 // those that can be parked; the last one grows into what all others left.
-void EnginePlaced::let_grow(const Schedule& told, ScheduleReply& reply) {
-  std::int64_t lacking = growth_.next - told.free_blocks;
-  std::vector<std::uint32_t> left;
+void EnginePlaced::let_grow(const Call& call, ScheduleReply& reply) {
+  std::int64_t lacking = call.next - call.told.free_blocks;
+  const auto leave = [&](const PlacedRequest& request) {
+    lacking -= request.blocks + growth_of(call.told, request).first;
+  };
+  std::vector<const PlacedRequest*> left;
   std::size_t running = 0;
-  for (std::uint32_t i = 0; i < told.requests.size(); ++i) {
-    const Schedule::Request& request = told.requests[i];
-    if (request.state != State::kRunning) continue;
-    if (leaves_[i]) {
-      lacking -= held_by(told, request) + growth_of(told, request).first;
-      continue;
-    }
+  for (const PlacedRequest* request : call.requests) {
+    if (request->sent_out) leave(*request);
+    if (request->sent_out || !request->runs()) continue;
     ++running;
-    if (!request.stays) left.push_back(i);
+    if (!request->stays) left.push_back(request);
   }
   if (lacking <= 0) return;
-  std::sort(left.begin(), left.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return told.requests[a].arrived < told.requests[b].arrived;
+  std::sort(left.begin(), left.end(), [](const PlacedRequest* a, const PlacedRequest* b) {
+    return a->times.arrived < b->times.arrived;
   });
   for (; lacking > 0 && running > 1 && !left.empty(); left.pop_back(), --running) {
-    const Schedule::Request& request = told.requests[left.back()];
-    lacking -= held_by(told, request) + growth_of(told, request).first;
-    reply.preempt.push_back(request.request);
+    leave(*left.back());
+    reply.preempt.push_back(left.back()->key.request);
   }
   // Nobody comes into room that those who run lack.
   reply.admit.clear();
-  std::replace(waits_for_.begin(), waits_for_.end(), WaitReason::kStep, WaitReason::kMemory);
+  for (PlacedRequest* request : call.requests) {
+    if (request->waits_for == WaitReason::kStep) request->waits_for = WaitReason::kMemory;
+  }
 }
 
 }  // namespace kvd::core

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kvd/core/ground.hpp"
@@ -28,66 +28,58 @@ class EnginePlaced {
         store_(ground.store),
         requests_(ground.requests),
         knowledge_(ground.knowledge),
-        lateness_(ground.lateness),
         drains_(ground.drains),
-        needs_(needs) {}
+        needs_(needs),
+        placing_(ground.context, ground.lateness) {}
 
   /// InvalidArgument for a session whose blocks kvd places, and for an id that is named twice.
   void on_schedule(const Command& command, const Schedule& told);
-  /// What they say of requests of the last call, until those end.
-  void set_gaps(const Session& session, const SetGaps& named);
-  /// What is known of the engine; null: it has not asked yet.
-  [[nodiscard]] const Placing* find(EngineId engine) const;
-  /// At every tick: counts goals that have passed, and drops what is known of sessions that have
-  /// ended.
-  void watch();
 
  private:
-  /// What those who run will take.
-  struct Growth {
-    std::int64_t next = 0;  ///< blocks, in the next step
+  /// A call that has been learned.
+  struct Call {
+    Session& session;
+    const Schedule& told;
+    std::span<PlacedRequest* const> requests;  ///< in its order
+    // Blocks that those who run will take.
+    std::int64_t next = 0;  ///< in the next step
     std::int64_t rest = 0;  ///< after it, until their prompts are computed
+
+    [[nodiscard]] const PlacedRequests& placed() const { return *session.placed; }
+    /// How long an iteration takes without prefill, with those who run.
+    [[nodiscard]] double step_s() const {
+      return Knowledge::decode_s(session.costs, placed().running);
+    }
   };
-  /// What the admission policy allows.
-  struct Allowed {
-    std::optional<Tokens> chunk;  ///< prompt tokens of the step
-    std::vector<bool> held_back;  ///< by request
+  /// Has something to compute before its next token.
+  struct Queued {
+    bool begun = false;
+    TimePoint due{0};
+    PlacedRequest* request = nullptr;
   };
-  void set_goals(Session& session, const Schedule& told, const Placing& placing);
-  [[nodiscard]] ScheduleReply decide(const Session& session, const Schedule& told,
-                                     Placing& placing);
-  [[nodiscard]] Allowed admit(const Session& session, const Schedule& told, const Placing& placing);
-  [[nodiscard]] planner::AdmissionSnapshot admission_snapshot(const Session& session,
-                                                              const Schedule& told,
-                                                              const Placing& placing);
-  Nanoseconds add_decoding(const Session& session, const Schedule& told, const Placing& placing,
-                           planner::AdmissionSnapshot& snapshot) const;
-  Nanoseconds add_queue(const Session& session, const Schedule& told, const Placing& placing,
-                        planner::AdmissionSnapshot& snapshot);
-  void fill_snapshot(const Session& session, const Schedule& told, const Placing& placing,
-                     const Allowed& allowed);
-  void set_budgets(const Session& session, const Schedule& told, const Placing& placing);
-  void take(const Schedule& told, const planner::RotationDecision& decision, ScheduleReply& reply);
-  void let_grow(const Schedule& told, ScheduleReply& reply);
+  void set_goals(Session& session, const Schedule& told);
+  [[nodiscard]] ScheduleReply decide(Call& call);
+  [[nodiscard]] std::optional<Tokens> admit(const Call& call);
+  [[nodiscard]] planner::AdmissionSnapshot admission_snapshot(const Call& call);
+  void enqueue(PlacedRequest& request);
+  void rotate(const Call& call, ScheduleReply& reply);
+  void fill_snapshot(const Call& call);
+  void set_budgets(const Call& call);
+  void take(const Call& call, const planner::RotationDecision& decision, ScheduleReply& reply);
+  static void let_grow(const Call& call, ScheduleReply& reply);
 
   Context& context_;
   store::Store& store_;
   Requests& requests_;
   Knowledge& knowledge_;
-  Lateness& lateness_;
   const Drains& drains_;
   Needs& needs_;
-  std::map<EngineId, Placing> engines_;
+  Placing placing_;
   // These are scratch for the call in hand, kept for their memory.
-  std::vector<Slo> goals_;             ///< by request
-  std::vector<std::uint8_t> classes_;  ///< likewise: places in Totals::services
-  std::vector<WaitReason> waits_for_;  ///< likewise
-  Growth growth_;
+  std::vector<Goal> goals_;    ///< by request
+  std::vector<Queued> queue_;  ///< what the admission policy is asked about
   planner::RotationSnapshot snapshot_;
-  std::vector<std::uint32_t> index_;  ///< the request behind each entry of the snapshot
-  std::vector<std::uint32_t> queue_;  ///< the same of the admission policy's queue
-  std::vector<TimePoint> due_;        ///< by request: when the queue's are due
-  std::vector<bool> leaves_;          ///< by request
+  std::vector<PlacedRequest*> index_;  ///< the request behind each entry of the snapshot
 };
 
 }  // namespace kvd::core

@@ -16,6 +16,7 @@ constexpr double kLeastShare = 0.05;      // of a step that prompts get: no wait
 constexpr Tokens kShortAnswer(64);        // kvd design: most answers are longer
 constexpr Tokens kUsualAnswer(1024);      // kvd design: kept for one while nothing is known
 constexpr auto kIgnore = [](Nanoseconds) {};
+constexpr double kMostDeposit = 1e9;
 constexpr double kPaceWindow = 1;    // seconds; kvd design
 constexpr double kPaceWeight = 0.3;  // of the newest window
 // Goals of requests without any: so many steps with all that run at a time, and so many times what
@@ -57,15 +58,13 @@ void Knowledge::returned(Request& request) {
   mean_lateness_s_ += kWeight * (std::max(0.0, late) - mean_lateness_s_);
 }
 
-double Knowledge::prefill_left_s(const Request& request) const {
-  const Tokens left = request.goal.prompt - request.progress.planned;
-  const Costs& costs = requests_.session_of(request).costs;
-  const double own =
-      costs.prefill_token_s * static_cast<double>(std::max<std::int64_t>(0, left.value));
+double Knowledge::prefill_left_s(const Seen& request) const {
+  const Costs& costs = request.session->costs;
+  const double own = costs.prefill_token_s * static_cast<double>(request.to_compute().value);
   return request.waits() ? (own + costs.prefill_ahead_s) / costs.prefill_share : own;
 }
 
-bool Knowledge::hopeless(const Request& request) const {
+bool Knowledge::hopeless(const Seen& request) const {
   const double waited = to_seconds(context_.now - request.times.arrived);
   return waited + prefill_left_s(request) > to_seconds(request.goal.slo.ttft);
 }
@@ -120,19 +119,17 @@ store::SecondsPerByte Knowledge::saved(Tokens tokens, Bytes bytes) {
   return {kUsualPrefill * static_cast<double>(tokens.value) / static_cast<double>(bytes.value)};
 }
 
-planner::LengthEstimate Knowledge::expected_length(const Request& request) const {
+planner::LengthEstimate Knowledge::expected_length(const Seen& request) const {
   const Tokens made = request.answer(), most = request.goal.max_new;
-  const auto& said = request.goal.predicted;
-  if (said && made < most) return planner::estimate_in_bucket(said->low, said->high, made, most);
-  return expected_length(requests_.session_of(request).costs, made, most);
-}
-
-planner::LengthEstimate Knowledge::expected_length(const Costs& costs, Tokens made, Tokens most) {
   if (made >= most) return {most, most, most};
-  return costs.lengths.estimate(made, most).value_or(planner::estimate_unknown(made, most));
+  if (const auto& said = request.goal.predicted) {
+    return planner::estimate_in_bucket(said->low, said->high, made, most);
+  }
+  const auto learned = request.session->costs.lengths.estimate(made, most);
+  return learned.value_or(planner::estimate_unknown(made, most));
 }
 
-std::int64_t Knowledge::surely_to_come(const Request& request) const {
+std::int64_t Knowledge::surely_to_come(const Seen& request) const {
   const planner::LengthPredictor& seen = requests_.session_of(request).costs.lengths;
   const bool known = request.goal.predicted || seen.samples() >= planner::LengthPredictor::kLeast;
   const Tokens all =
@@ -141,7 +138,7 @@ std::int64_t Knowledge::surely_to_come(const Request& request) const {
 }
 
 // One that outgrew all that were seen is taken to be half done.
-Tokens Knowledge::reserved_length(const Request& request) const {
+Tokens Knowledge::reserved_length(const Seen& request) const {
   const Tokens made = request.answer(), most = request.goal.max_new;
   if (made >= most) return most;
   if (const auto& said = request.goal.predicted) {
@@ -156,6 +153,83 @@ std::int64_t Knowledge::saved_up(Request& request) const {
   if (!request.times.deposit) return 0;
   request.times.deposit->advance(context_.now, kIgnore);
   return request.times.deposit->left();
+}
+
+std::int64_t Knowledge::saved_up(const PlacedRequest& request) const {
+  if (!request.due) return 0;
+  const planner::Seconds left = *request.due - planner::Seconds(to_seconds(context_.now));
+  const double intervals = std::ceil(left / planner::Seconds(request.goal.slo.tbt));
+  return static_cast<std::int64_t>(std::clamp(intervals, 1.0, kMostDeposit)) - 1;
+}
+
+planner::RotationRequest Knowledge::as_timed(const Seen& request) {
+  planner::RotationRequest entry;
+  const bool begun = request.times.has_token;
+  entry.state = request.runs()              ? planner::RequestState::kRunning
+                : request.waits() && !begun ? planner::RequestState::kWaiting
+                                            : planner::RequestState::kRotary;
+  entry.t_arr = request.times.arrived;
+  if (begun) entry.t_last = request.times.last_token;
+  if (request.runs()) entry.t_run = request.times.run_since;
+  entry.ttft_slo = request.goal.slo.ttft;
+  entry.tbt_slo = request.goal.slo.tbt;
+  return entry;
+}
+
+planner::RotationRequest Knowledge::as_rotation(const Seen& request) const {
+  planner::RotationRequest entry = as_timed(request);
+  entry.prefilling = request.prefills();
+  entry.skips = static_cast<std::int32_t>(request.order.skips);
+  // What came in must make a token before it may leave again, or nobody gets anywhere.
+  entry.made_token = !request.runs() || !request.fresh;
+  entry.tokens_made = request.answer();
+  if (context_.rotation->traits().asks_lengths) {
+    entry.output_tokens = expected_length(request).median;
+  }
+  if (!request.times.has_token) entry.prefill = planner::Seconds(prefill_left_s(request));
+  return entry;
+}
+
+planner::DecodingRequest Knowledge::as_decoding(const Seen& request, std::int64_t saved_up,
+                                                double step_s) const {
+  const Tokens made = request.answer();
+  const Nanoseconds past = std::max(Nanoseconds(0), context_.now - request.times.first_token);
+  const std::int64_t left = (expected_length(request).low - made).value;
+  return {planner::Seconds(request.goal.slo.tpot),
+          made.value,
+          planner::Seconds(past),
+          std::max<std::int64_t>(1, left),
+          planner::Seconds(step_s),
+          request.goal.prompt,
+          saved_up,
+          std::nullopt,
+          planner::Seconds(request.goal.slo.tbt)};
+}
+
+planner::QueuedPrompt Knowledge::as_queued(const Seen& request, bool begun, Tokens done) const {
+  planner::QueuedPrompt entry;
+  entry.tokens = request.goal.prompt + request.answer();
+  entry.done = std::min(done, entry.tokens);
+  entry.output = expected_length(request).median.value;
+  entry.begun = begun;
+  const double spare = to_seconds(request.times.arrived + request.goal.slo.ttft - context_.now) -
+                       prefill_left_s(request);
+  if (spare > 0) entry.spare = planner::Seconds(spare);
+  return entry;
+}
+
+// Costs as measured: prefill in proportion to its tokens (eq. 3 without its quadratic term), a
+// token's bytes in one layer group folded into beta.
+planner::PrefillCosts Knowledge::prefill_costs(const Session& session, std::uint32_t groups,
+                                               double token) const {
+  planner::PrefillCosts costs;
+  costs.layers = static_cast<std::int32_t>(groups);
+  costs.alpha = context_.tuning.admission.alpha;
+  costs.beta = context_.tuning.admission.beta * token / 2;
+  costs.precision_bytes = 1;
+  costs.params = session.costs.prefill_token_s / 2;
+  costs.link = {link_or_default(session.devices().first())};
+  return costs;
 }
 
 // A plane over the tokens of its batch and those of its prompts: its value without prompts is the

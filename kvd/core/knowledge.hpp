@@ -11,7 +11,9 @@
 #include "kvd/core/events.hpp"
 #include "kvd/core/requests.hpp"
 #include "kvd/store/index.hpp"
+#include "planner/policy/admission.hpp"
 #include "planner/policy/length_predictor.hpp"
+#include "planner/policy/rotation.hpp"
 
 namespace kvd::core {
 
@@ -83,19 +85,31 @@ class Knowledge {
   /// How long what is left of its prefill takes: of one inside, computed alone; of one that waits,
   /// behind the prompts that have begun, in the part of each iteration that prompts have had. 0:
   /// not measured yet.
-  [[nodiscard]] double prefill_left_s(const Request& request) const;
+  [[nodiscard]] double prefill_left_s(const Seen& request) const;
   /// Its first token cannot come in time any more. Precondition: it has none.
-  [[nodiscard]] bool hopeless(const Request& request) const;
-  [[nodiscard]] planner::LengthEstimate expected_length(const Request& request) const;
-  /// The same of an engine's request that has made so many tokens of at most so many.
-  [[nodiscard]] static planner::LengthEstimate expected_length(const Costs& costs, Tokens made,
-                                                               Tokens most);
+  [[nodiscard]] bool hopeless(const Seen& request) const;
+  [[nodiscard]] planner::LengthEstimate expected_length(const Seen& request) const;
   /// Tokens still to come that may be counted on: the low estimate; while nothing is known, what
   /// most answers have. At least 1.
-  [[nodiscard]] std::int64_t surely_to_come(const Request& request) const;
+  [[nodiscard]] std::int64_t surely_to_come(const Seen& request) const;
   /// The answer that memory is kept for: few are longer. Never more than was announced.
-  [[nodiscard]] Tokens reserved_length(const Request& request) const;
+  [[nodiscard]] Tokens reserved_length(const Seen& request) const;
   [[nodiscard]] std::int64_t saved_up(Request& request) const;  ///< its deposit now
+  [[nodiscard]] std::int64_t saved_up(const PlacedRequest& request) const;
+
+  // ---- how policies see it ----
+  /// When it came, began and made its last token, and when these are late.
+  [[nodiscard]] static planner::RotationRequest as_timed(const Seen& request);
+  /// Without its memory, and what it has saved up.
+  [[nodiscard]] planner::RotationRequest as_rotation(const Seen& request) const;
+  /// One that decodes; a step takes so long.
+  [[nodiscard]] planner::DecodingRequest as_decoding(const Seen& request, std::int64_t saved_up,
+                                                     double step_s) const;
+  /// One that has something to compute before its next token, and so much of it done.
+  [[nodiscard]] planner::QueuedPrompt as_queued(const Seen& request, bool begun, Tokens done) const;
+  /// `token`: bytes of one in one of so many layer groups.
+  [[nodiscard]] planner::PrefillCosts prefill_costs(const Session& session, std::uint32_t groups,
+                                                    double token) const;
 
  private:
   [[nodiscard]] double batch_tokens(const Session& session);

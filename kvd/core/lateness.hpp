@@ -1,7 +1,6 @@
 #pragma once
 
 #include "kvd/core/context.hpp"
-#include "kvd/core/placing.hpp"
 #include "kvd/core/requests.hpp"
 
 namespace kvd::core {
@@ -21,27 +20,28 @@ class Lateness {
  public:
   Lateness(Context& context, Requests& requests) : context_(context), requests_(requests) {}
 
+  /// What requests wait for: their first iteration, or a token.
+  enum class To : std::uint8_t { kRun, kFirst, kNext };
+
+  /// A wait is over, or so many alike. `counted`: its goal had passed before, which was counted
+  /// then.
+  void over(const Seen& request, To to, Nanoseconds took, bool counted = false,
+            std::uint64_t times = 1);
+  /// At every tick.
+  void watch();
+
   // ---- requests whose blocks kvd places ----
   /// It has made a token: its first one (true), or more of them.
   bool made(Request& request);
   /// Its first iteration begins.
   void entered(const Request& request);
   void ended(const Request& request);
-  /// At every tick.
-  void watch();
-
-  // ---- requests of an engine that places its blocks itself ----
-  /// Its last call was learned.
-  void take(Session& session, const Placing& placing);
-  /// At every tick.
-  void watch(Session& session, Placing& placing);
 
  private:
   static constexpr std::size_t kLooks = 2048;
 
-  void count(Session& session, const Interval& interval);
-  void judge(Session& session, std::uint8_t slo_class, bool first, bool met,
-             std::uint64_t times = 1);
+  void pass(Seen& request);
+  void judge(const Seen& request, bool first, bool met, std::uint64_t times = 1);
 
   Context& context_;
   Requests& requests_;

@@ -16,6 +16,7 @@
 #include "kvd/core/tuning.hpp"
 #include "kvd/store/blocks.hpp"
 #include "kvd/store/staging.hpp"
+#include "planner/model/seconds.hpp"
 
 /// What the Controller knows of a request.
 namespace kvd::core {
@@ -164,31 +165,53 @@ enum class Verdict : std::uint8_t {
   kDrained,    ///< ends once no iteration has it, as its engine is out of service
 };
 
+/// What is known of a request, whoever places its blocks: kvd, as its engine reports (Request), or
+/// its engine, as that tells (PlacedRequest). What every walk over requests looks at stands first.
+struct Seen {
+  RequestKey key;
+  Session* session = nullptr;  ///< its engine's
+  Phase phase = Phase::kPrompt;
+  Location place = Location::kOut;
+  Verdict verdict = Verdict::kNone;
+  bool fresh = false;  ///< came in or could not leave, no token made since: not a victim
+  Order order;
+  Progress progress;
+  Goal goal;
+  Times times;
+
+  [[nodiscard]] RequestState state() const;
+  [[nodiscard]] bool runs() const { return place == Location::kIn; }
+  [[nodiscard]] bool waits() const { return place == Location::kOut; }
+  [[nodiscard]] bool prefills() const { return runs() && phase == Phase::kPrompt; }
+  [[nodiscard]] bool decodes() const { return runs() && phase == Phase::kDecode; }
+  /// Tokens of the answer made so far.
+  [[nodiscard]] Tokens answer() const {
+    return times.has_token ? progress.tokens - goal.prompt + Tokens(1) : Tokens(0);
+  }
+  /// Tokens that it has no iteration for yet, and needs before it makes its next one.
+  [[nodiscard]] Tokens to_compute() const {
+    return std::max(Tokens(0), goal.prompt + answer() - progress.planned);
+  }
+  /// When its next token is late; none: it owes none.
+  [[nodiscard]] std::optional<TimePoint> goal_passes() const {
+    if (!times.has_token) return times.arrived + std::min(goal.slo.ttft, kLongestGoal);
+    if (answer() >= goal.max_new) return std::nullopt;
+    return times.last_token + std::min(goal.slo.tbt, kLongestGoal);
+  }
+};
+
 /// A request between submit and finish.
 ///
 /// Any block may be in HBM, in DRAM or in both, whatever its place, but for two rules: a parked one
 /// has nothing in HBM but what others have there, too, and blocks that are not full are in HBM
 /// while it runs. Blocks that are missing in HBM when it runs are streamed through staging.
-///
-/// What every walk over the requests looks at stands first, in few cache lines: a step walks over
-/// all of them many times.
-struct Request {
-  RequestKey key;
-  Session* session = nullptr;  ///< its engine's; set by Requests
-  Phase phase = Phase::kPrompt;
-  Location place = Location::kOut;
-  Verdict verdict = Verdict::kNone;
+struct Request : Seen {
   std::optional<Promise> promised;  ///< victim of another's need, until its engine's next step
   bool leaving = false;             ///< victim whose running iteration has not finished yet
-  bool fresh = false;        ///< came in or could not leave, no token made since: not a victim
-  bool layerwise = false;    ///< prefills chunk by chunk into DRAM, and leaves then
-  bool starved = false;      ///< runs, but has no block for its next token or for staging
-  std::uint32_t sealed = 0;  ///< so many leading blocks are sealed
-  std::uint32_t synced = 0;  ///< so many leading blocks are in DRAM, or on their way there
-  Order order;
-  Progress progress;
-  Goal goal;
-  Times times;
+  bool layerwise = false;           ///< prefills chunk by chunk into DRAM, and leaves then
+  bool starved = false;             ///< runs, but has no block for its next token or for staging
+  std::uint32_t sealed = 0;         ///< so many leading blocks are sealed
+  std::uint32_t synced = 0;         ///< so many leading blocks are in DRAM, or on their way there
   store::BlockTable table;
 
   StreamedLayers layers;
@@ -202,11 +225,6 @@ struct Request {
   [[nodiscard]] bool holds_hbm() const { return hbm_slots() > 0; }
   /// The version of what answers about its layers are worked out from; it grows with every change.
   [[nodiscard]] std::uint64_t layers_version();
-  [[nodiscard]] RequestState state() const;
-  [[nodiscard]] bool runs() const { return place == Location::kIn; }
-  [[nodiscard]] bool waits() const { return place == Location::kOut; }
-  [[nodiscard]] bool prefills() const { return runs() && phase == Phase::kPrompt; }
-  [[nodiscard]] bool decodes() const { return runs() && phase == Phase::kDecode; }
   [[nodiscard]] bool paused() const { return verdict == Verdict::kPaused; }
   [[nodiscard]] bool forced_out() const { return verdict == Verdict::kForcedOut; }
   /// No iteration was granted to it yet: its first blocks were found computed.
@@ -223,16 +241,6 @@ struct Request {
     const Tokens present = phase == Phase::kDecode ? progress.tokens : goal.prompt;
     return std::min(present + Tokens(1), goal.prompt + goal.max_new);
   }
-  /// Tokens of the answer made so far.
-  [[nodiscard]] Tokens answer() const {
-    return times.has_token ? progress.tokens - goal.prompt + Tokens(1) : Tokens(0);
-  }
-  /// When its next token is late; none: it owes none.
-  [[nodiscard]] std::optional<TimePoint> goal_passes() const {
-    if (!times.has_token) return times.arrived + std::min(goal.slo.ttft, kLongestGoal);
-    if (answer() >= goal.max_new) return std::nullopt;
-    return times.last_token + std::min(goal.slo.tbt, kLongestGoal);
-  }
   /// All its blocks are in HBM.
   [[nodiscard]] bool complete() const {
     return table.arriving() == 0 && layers.staging.empty() && table.all_in(Tier::kHbm);
@@ -242,6 +250,22 @@ struct Request {
     const bool may_run = verdict == Verdict::kNone || verdict == Verdict::kHeldBack;
     return may_run && order.claim == 0 && (place == Location::kOut || place == Location::kParked);
   }
+};
+
+/// One whose engine places its blocks, as of its last call (placing.hpp). `progress.tokens` counts
+/// what it computes again, too; `planned` is what it has.
+struct PlacedRequest : Seen {
+  std::optional<planner::Seconds> due;  ///< its next token, to the user; none before the first
+  std::int64_t blocks = 0;              ///< come free when it leaves, or are needed to come in
+  Nanoseconds own_gap{0};               ///< 0: its class's
+  bool stays = false;                   ///< it runs, and leaving would cost all that it computed
+  bool ran = false;                     ///< now or before
+  bool let_in = false;    ///< by the answer: it runs, though nobody may say so for long
+  bool sent_out = false;  ///< by the answer
+  WaitReason waits_for = WaitReason::kNone;
+
+  /// Its loss would cost computed work.
+  [[nodiscard]] bool begun() const { return !waits() || times.has_token; }
 };
 
 /// In the order in which their goals pass.

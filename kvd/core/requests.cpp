@@ -32,7 +32,7 @@ void insert_by_key(std::vector<Request*>& list, Request& request) {
 
 }  // namespace
 
-RequestState Request::state() const {
+RequestState Seen::state() const {
   switch (place) {
     case Location::kOut:
       return RequestState::kWaiting;

@@ -38,8 +38,8 @@ class Requests {
   /// last one stood, 0 at first.
   [[nodiscard]] Request* find(const Session& session, RequestId request, std::size_t& next);
   [[nodiscard]] Request& at(const RequestKey& key) { return requests_.at(key); }
-  [[nodiscard]] Session& session_of(const Request& request) { return *request.session; }
-  [[nodiscard]] const Session& session_of(const Request& request) const { return *request.session; }
+  [[nodiscard]] Session& session_of(const Seen& request) { return *request.session; }
+  [[nodiscard]] const Session& session_of(const Seen& request) const { return *request.session; }
   [[nodiscard]] std::size_t count(DomainId domain) const;
 
   /// Visits the requests of a session or domain, in order of their ids. `visit` neither adds nor

@@ -107,32 +107,17 @@ planner::RotationSnapshot Rotation::rotation_snapshot(Share share, std::vector<R
 
 // One request as the policy sees it.
 planner::RotationRequest Rotation::as_rotation(Request& request, DeviceId device) {
-  planner::RotationRequest entry;
-  entry.t_arr = request.times.arrived;
-  entry.skips = static_cast<std::int32_t>(request.order.skips);
-  entry.ttft_slo = request.goal.slo.ttft;
-  entry.tbt_slo = request.goal.slo.tbt;
+  planner::RotationRequest entry = knowledge_.as_rotation(request);
+  entry.deposit = within_gap(request, knowledge_.saved_up(request), context_.now);
   if (request.queues()) {
-    entry.state =
-        request.waits() ? planner::RequestState::kWaiting : planner::RequestState::kRotary;
     if (request.waits()) entry.place = request.order.place;
     entry.bytes = needs_.to_run(request, device);
-    if (request.times.has_token) entry.t_last = request.times.last_token;
-  } else {
-    entry.state = planner::RequestState::kRunning;
-    entry.bytes = memory_.hbm_bytes(request, device);
-    entry.t_run = request.times.run_since;
-    // Where layers stream, whole requests are too coarse to rotate: nobody leaves.
-    entry.prefilling = request.prefills() || requests_.session_of(request).streaming;
-    // What came in must make a token before it may leave again, or nobody gets anywhere.
-    entry.made_token = !request.fresh && !request.order.sheltered;
+    return entry;
   }
-  entry.deposit = within_gap(request, knowledge_.saved_up(request), context_.now);
-  if (context_.rotation->traits().asks_lengths)
-    entry.output_tokens = knowledge_.expected_length(request).median;
-  entry.tokens_made = request.answer();
-  if (!request.times.has_token)
-    entry.prefill = planner::Seconds(knowledge_.prefill_left_s(request));
+  entry.bytes = memory_.hbm_bytes(request, device);
+  // Where layers stream, whole requests are too coarse to rotate: nobody leaves.
+  entry.prefilling = entry.prefilling || requests_.session_of(request).streaming;
+  entry.made_token = entry.made_token && !request.order.sheltered;
   return entry;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -133,6 +134,7 @@ struct CopiesAhead {
   std::set<Request*, ByKey> wanting;  ///< those with a sealed block that DRAM may lack
   Bytes under_way;
   bool short_of_dram = false;  ///< layers that shall leave found no room there
+  bool crowded = false;        ///< a prompt that comes in chunk by chunk found no room
 };
 
 /// An engine, or the node, that is out of service: it gets nothing new.
@@ -154,10 +156,28 @@ struct Life {
   std::optional<TimePoint> awaited_since;  ///< silent, and others wait for what it holds
   bool evicted = false;                    ///< awaited for too long: its end has been asked for
   std::optional<Draining> draining;        ///< out of service by itself
-  /// How many of its requests run or are parked as of its last call; set for an engine that places
-  /// its blocks.
-  std::optional<std::int64_t> placed;
   bool drained_told = false;
+};
+
+/// Requests of an engine that places its blocks, as of its last call.
+struct PlacedRequests {
+  std::vector<PlacedRequest> all;  ///< by id
+  std::uint32_t waiting = 0, running = 0, parked = 0;
+  bool waited = false;  ///< somebody waits until the next call
+  TimePoint last_call{0};
+
+  /// Whether what the last call said may still be so: an engine for which nobody waits has nothing
+  /// to ask.
+  [[nodiscard]] bool is_news(TimePoint now) const {
+    return now - last_call <= std::chrono::seconds(1);  // kvd design
+  }
+  /// Null: the last call did not name it.
+  [[nodiscard]] PlacedRequest* find(RequestId request) {
+    const auto at = std::lower_bound(
+        all.begin(), all.end(), request,
+        [](const PlacedRequest& each, RequestId id) { return each.key.request < id; });
+    return at != all.end() && at->key.request == request ? &*at : nullptr;
+  }
 };
 
 struct Iterations {
@@ -265,8 +285,8 @@ struct Session {
   LayerPlan plan;
   std::optional<PendingPlace> place;
   bool streaming = false;  ///< its layers may stream: a placement policy decides (as of its step)
-  bool crowded = false;    ///< a prompt that comes in chunk by chunk found no room
   CopiesAhead ahead;
+  std::optional<PlacedRequests> placed;  ///< of an engine that has asked for its schedule
 
   std::vector<Request*> active;     ///< its requests, by id
   std::vector<Request*> inside;     ///< of these, all that do not wait in line

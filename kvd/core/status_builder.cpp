@@ -10,35 +10,6 @@ namespace kvd::core {
 
 namespace {
 
-planner::RotationRequest as_seen(const Request& request) {
-  planner::RotationRequest seen;
-  const bool out = !request.runs() && !request.waits();
-  seen.state = request.runs() ? planner::RequestState::kRunning
-               : out          ? planner::RequestState::kRotary
-                              : planner::RequestState::kWaiting;
-  seen.t_arr = request.times.arrived;
-  seen.t_run = request.times.run_since;
-  if (request.times.has_token) seen.t_last = request.times.last_token;
-  seen.ttft_slo = request.goal.slo.ttft;
-  seen.tbt_slo = request.goal.slo.tbt;
-  return seen;
-}
-
-planner::RotationRequest as_seen(const Placing::Known& known) {
-  planner::RotationRequest seen;
-  const bool begun = known.generated > Tokens(0);
-  const bool runs = known.let_in || known.state == Schedule::State::kRunning;
-  seen.state = runs    ? planner::RequestState::kRunning
-               : begun ? planner::RequestState::kRotary
-                       : planner::RequestState::kWaiting;
-  seen.t_arr = known.arrived;
-  seen.t_run = known.in_since;
-  if (begun) seen.t_last = known.last_token;
-  seen.ttft_slo = known.goal.ttft;
-  seen.tbt_slo = known.goal.tbt;
-  return seen;
-}
-
 /// What it has waited, if it waits.
 void add_wait(const RequestStatus::Goals& goals, WaitReason reason, ClassService::Oldest& oldest) {
   if (reason == WaitReason::kNone || !goals.late_s) return;
@@ -97,7 +68,7 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   e.pid = session.info.pid;
   e.uid = session.info.uid;
   e.generation = session.generation;
-  e.level.number = session.class_id ? 3 : 1;
+  e.level = {session.class_id || session.placed ? 3u : 1u, session.placed.has_value()};
   e.ranks = {session.shape.ranks, session.devices().all()};
   e.responsive = session.life.responsive;
   e.dying = session.life.dying;
@@ -107,15 +78,7 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   e.rotations.in = session.totals.rotations_in;
   e.rotations.out = session.totals.rotations_out;
   e.tokens = session.totals.tokens;
-  const Placing* placing = placed_.find(session.id);
-  if (session.class_id || placing) e.service.classes = session.totals.services.all();
-  if (placing) {
-    e.level = {3, true};
-    e.steps = placing->totals().calls;
-    e.rotations.in = placing->totals().returned;
-    e.rotations.out = placing->totals().left;
-    e.tokens = placing->totals().tokens;
-  }
+  if (e.level.number == 3) e.service.classes = session.totals.services.all();
   e.orphaned = session.info.orphaned;
   for (const auto& [id, cache] : session.leases.caches) {
     e.kv.caches.push_back({cache.model, cache.block_bytes, cache.block_tokens});
@@ -131,61 +94,49 @@ EngineStatus StatusBuilder::engine_status(const Session& session) const {
   return e;
 }
 
-RequestStatus::Goals StatusBuilder::goals_of(const Slo& slo, std::uint8_t slo_class, bool next,
-                                             std::optional<TimePoint> passes) const {
-  RequestStatus::Goals goals{
-      slo_class, next, to_seconds(slo.ttft), to_seconds(slo.tbt), to_seconds(slo.longest_gap()),
-      {}};
-  if (passes) goals.late_s = to_seconds(context_.now - *passes);
-  return goals;
-}
-
-RequestStatus StatusBuilder::request_status(const Request& request, const Waits& waits) const {
+RequestStatus StatusBuilder::seen_status(const Seen& request, bool runs,
+                                         std::optional<TimePoint> passes) const {
+  const Slo& slo = request.goal.slo;
+  const bool begun = request.times.has_token;
   RequestStatus r;
   r.key = request.key;
   r.state = request.state();
   r.prompt_tokens = request.goal.prompt.value;
   r.tokens = request.progress.tokens.value;
   r.max_new_tokens = request.goal.max_new.value;
-  r.hbm = memory_.hbm_bytes(request);
-  r.dram = requests_.session_of(request).shape.slot_bytes() * request.dram_slots();
-  r.vlt_s =
-      virtual_lag(as_seen(request), planner::Seconds(context_.now), context_.rotation_config());
-  r.goals = goals_of(request.goal.slo, request.goal.slo_class, request.times.has_token,
-                     request.goal_passes());
-  r.waits_for = waits.of(request);
+  planner::RotationRequest seen = Knowledge::as_timed(request);
+  seen.t_run = request.times.run_since;
+  if (runs) seen.state = planner::RequestState::kRunning;
+  r.vlt_s = virtual_lag(seen, planner::Seconds(context_.now), context_.rotation_config());
+  r.goals = {request.goal.slo_class,        begun, to_seconds(slo.ttft), to_seconds(slo.tbt),
+             to_seconds(slo.longest_gap()), {}};
+  if (passes) r.goals.late_s = to_seconds(context_.now - *passes);
   r.rotations = request.order.rotations;
   r.skips = request.order.skips;
   r.age_s = to_seconds(context_.now - request.times.arrived);
+  return r;
+}
+
+RequestStatus StatusBuilder::request_status(const Request& request, const Waits& waits) const {
+  RequestStatus r = seen_status(request, request.runs(), request.goal_passes());
+  r.hbm = memory_.hbm_bytes(request);
+  r.dram = requests_.session_of(request).shape.slot_bytes() * request.dram_slots();
+  r.waits_for = waits.of(request);
   r.promised = request.promised.has_value();
   return r;
 }
 
 // Its blocks are a region's, or wherever its engine keeps them.
-RequestStatus StatusBuilder::placed_status(const Session& session, const Placing& placing,
-                                           const Placing::Known& known) const {
-  RequestStatus r;
-  r.key = {session.id, known.id};
-  const bool begun = known.generated > Tokens(0);
-  const bool runs = known.let_in || known.state == Schedule::State::kRunning;
-  if (runs) {
-    r.state = begun ? RequestState::kRunning : RequestState::kPrefill;
-  } else {
-    r.state =
-        known.state == Schedule::State::kParked ? RequestState::kRotary : RequestState::kWaiting;
-  }
+RequestStatus StatusBuilder::placed_status(const Session& session,
+                                           const PlacedRequest& request) const {
+  const bool runs = request.let_in || request.runs();
   // Nobody tells of the tokens of those that run, nor who has gone, while nobody waits.
-  const bool told = !runs && placing.is_news(context_.now);
-  r.goals = goals_of(known.goal, known.slo_class, begun, told ? known.goal_passes() : std::nullopt);
-  r.vlt_s = virtual_lag(as_seen(known), planner::Seconds(context_.now), context_.rotation_config());
-  r.waits_for = session.life.responsive ? known.waits_for : WaitReason::kSilent;
+  const bool told = !runs && session.placed->is_news(context_.now);
+  RequestStatus r = seen_status(request, runs, told ? request.goal_passes() : std::nullopt);
+  if (runs) r.state = request.times.has_token ? RequestState::kRunning : RequestState::kPrefill;
+  r.tokens = request.progress.planned.value;
+  r.waits_for = session.life.responsive ? request.waits_for : WaitReason::kSilent;
   if (session.life.responsive && !runs && !told) r.waits_for = WaitReason::kStep;
-  r.prompt_tokens = known.prompt.value;
-  r.tokens = known.computed.value;
-  r.max_new_tokens = known.max_new.value;
-  r.rotations = known.times_left;
-  r.skips = static_cast<std::uint32_t>(known.skips);
-  r.age_s = to_seconds(context_.now - known.arrived);
   return r;
 }
 
@@ -264,12 +215,9 @@ void StatusBuilder::add_requests(ControllerStatus& out, std::map<EngineId, Engin
     add(engine, r);
   }
   for (auto& [id, engine] : engines) {
-    const Placing* placing = placed_.find(id);
-    if (!placing) continue;
     const Session& session = requests_.sessions().at(id);
-    for (const Placing::Known& known : placing->all()) {
-      add(engine, placed_status(session, *placing, known));
-    }
+    if (!session.placed) continue;
+    for (const PlacedRequest& each : session.placed->all) add(engine, placed_status(session, each));
   }
 }
 

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "kvd/core/admission.hpp"
-#include "kvd/core/engine_placed.hpp"
 #include "kvd/core/ground.hpp"
 #include "kvd/core/layer_plans.hpp"
 #include "kvd/core/regions.hpp"
@@ -21,7 +20,7 @@ namespace kvd::core {
 class StatusBuilder {
  public:
   StatusBuilder(Ground& ground, Regions& regions, LayerPlans& plans, Admission& admission,
-                Rotation& rotation, const EnginePlaced& placed)
+                Rotation& rotation)
       : ground_(ground),
         context_(ground.context),
         store_(ground.store),
@@ -34,8 +33,7 @@ class StatusBuilder {
         regions_(regions),
         plans_(plans),
         admission_(admission),
-        rotation_(rotation),
-        placed_(placed) {}
+        rotation_(rotation) {}
 
   [[nodiscard]] ControllerStatus build();
 
@@ -45,11 +43,12 @@ class StatusBuilder {
   [[nodiscard]] DeviceStatus device_status(DeviceId device) const;
   [[nodiscard]] EngineStatus engine_status(const Session& session) const;
   [[nodiscard]] RequestStatus request_status(const Request& request, const Waits& waits) const;
-  [[nodiscard]] RequestStatus placed_status(const Session& session, const Placing& placing,
-                                            const Placing::Known& known) const;
+  [[nodiscard]] RequestStatus placed_status(const Session& session,
+                                            const PlacedRequest& request) const;
+  /// `passes`: when its goal does, where that is known.
+  [[nodiscard]] RequestStatus seen_status(const Seen& request, bool runs,
+                                          std::optional<TimePoint> passes) const;
   [[nodiscard]] PlanStatus plan_status(const Session& session) const;
-  [[nodiscard]] RequestStatus::Goals goals_of(const Slo& slo, std::uint8_t slo_class, bool next,
-                                              std::optional<TimePoint> passes) const;
 
   Ground& ground_;
   Context& context_;
@@ -64,7 +63,6 @@ class StatusBuilder {
   LayerPlans& plans_;
   Admission& admission_;
   Rotation& rotation_;
-  const EnginePlaced& placed_;
 };
 
 }  // namespace kvd::core

@@ -13,10 +13,10 @@ void Streams::install(Session& session) {
     if (r.paused()) memory_.release_staging(r);
     // A prompt on its way to DRAM keeps its blocks until somebody is short of them: its next chunk
     // would have to fetch them again.
-    if (!r.layers.away.empty() && (!r.layerwise || session.crowded)) evict_layers(session, r);
+    if (!r.layers.away.empty() && (!r.layerwise || session.ahead.crowded)) evict_layers(session, r);
     if (!r.paused() && !r.moves.fetch && !r.layerwise) fetch_layers(session, r);
   });
-  session.crowded = false;
+  session.ahead.crowded = false;
 }
 
 // The first slots that leave become staging; a paused request needs none.

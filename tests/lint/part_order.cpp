@@ -35,8 +35,8 @@ const std::vector<Room>& rooms() {
         // records
         "request", "session",
         // what all parts stand on
-        "fair_grants", "context", "requests", "classes", "region_copies", "knowledge", "placing",
-        "lateness", "serving_order", "spaces", "budget", "cache_copies", "disk_classes",
+        "fair_grants", "context", "requests", "classes", "region_copies", "knowledge", "lateness",
+        "placing", "serving_order", "spaces", "budget", "cache_copies", "disk_classes",
         "disk_cache", "disk_cache_reads", "engine_caches", "engine_caches_disk", "keeping",
         "prefixes", "request_memory", "drains", "ground",
         // who moves

@@ -171,7 +171,7 @@ TEST_F(StreamingMakeWay, APromptWhoseLayersLeaveComesInChunkByChunk) {
   prompt.progress.planned = Tokens(20);
   sut.grow_running(session);
   EXPECT_TRUE(prompt.starved);
-  EXPECT_TRUE(session.crowded) << "blocks that are full make way at the next step";
+  EXPECT_TRUE(session.ahead.crowded) << "blocks that are full make way at the next step";
   ground.memory.end(large);
 }
 

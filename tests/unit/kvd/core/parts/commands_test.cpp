@@ -79,6 +79,10 @@ TEST_F(CommandsTest, ARequestHasTheGapOfItsClassUnlessItNamesItsOwn) {
   SetGaps named{{{RequestId(50), seconds(2)}, {RequestId(51), seconds(2)}}};
   EXPECT_EQ(code(session, named), ErrorCode::kOk) << "who is not there is passed over";
   EXPECT_EQ(gap(), seconds(2));
+  session.placed.emplace().all.resize(1);
+  session.placed->all[0].key.request = RequestId(51);
+  EXPECT_EQ(code(session, named), ErrorCode::kOk);
+  EXPECT_EQ(session.placed->all[0].own_gap, seconds(2)) << "where its engine places, too";
   named.gaps[0].gap = Nanoseconds(0);
   EXPECT_EQ(code(session, named), ErrorCode::kOk);
   EXPECT_EQ(gap(), seconds(7));

@@ -264,7 +264,7 @@ class EnginePlacedLoopTest : public PartsTest, public ::testing::WithParamInterf
     if (ordered()) {
       EXPECT_LE(engine.most_passed_beyond_bound(), 0) << "seed " << seed << ": waited too long";
     }
-    rotations += sut.find(session.id)->totals().left;
+    rotations += session.totals.rotations_out;
     forced += engine.forced();
   }
 

@@ -114,7 +114,8 @@ TEST_F(EnginePlacedTest, AnIdThatIsNamedTwiceIsRefusedAndTeachesNothing) {
   waits(3, 16, seconds(0));
   waits(3, 16, seconds(0));
   EXPECT_EQ(std::get<Error>(ask_any(session)).code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(sut.find(session.id)->totals().calls, 0u);
+  EXPECT_EQ(session.totals.steps, 0u);
+  EXPECT_FALSE(session.placed);
 }
 
 TEST_F(EnginePlacedTest, WhileNobodyWaitsNothingIsDecided) {
@@ -140,12 +141,12 @@ TEST_F(EnginePlacedTest, PromptsComeIntoFreeRoomByArrival) {
 }
 
 TEST_F(EnginePlacedTest, KnowsWhyThoseOutsideStayThere) {
-  const auto why = [&](std::size_t i) { return sut.find(session.id)->all().at(i).waits_for; };
+  const auto why = [&](std::size_t i) { return session.placed->all.at(i).waits_for; };
   told.free_blocks = 3;
   waits(1, std::int64_t{16} * 2, milliseconds(10));
   waits(2, std::int64_t{16} * 50, milliseconds(5));
   (void)ask();
-  EXPECT_TRUE(sut.find(session.id)->all()[0].let_in);
+  EXPECT_TRUE(session.placed->all[0].let_in);
   EXPECT_EQ(why(0), WaitReason::kNone);
   EXPECT_EQ(why(1), WaitReason::kMemory);
   told.requests.clear();
@@ -258,10 +259,11 @@ TEST_F(EnginePlacedTest, ARequestThatNamesItsGapIsOutForThatLongAtMost) {
   parked(1, 45, seconds(30)).last_token = ground.context.now - milliseconds(300);
   runs(2, 90, seconds(60));
   EXPECT_THAT(ask().preempt, IsEmpty()) << "a second is far";
-  sut.set_gaps(session, {{{RequestId(1), milliseconds(400)}, {RequestId(9), seconds(1)}}});
+  EXPECT_EQ(session.placed->find(RequestId(9)), nullptr);
+  session.placed->find(RequestId(1))->own_gap = milliseconds(400);
   EXPECT_THAT(ids(ask().preempt), ElementsAre(2));
   EXPECT_THAT(ids(ask().preempt), ElementsAre(2)) << "said once";
-  sut.set_gaps(session, {{{RequestId(1), Nanoseconds(0)}}});
+  session.placed->find(RequestId(1))->own_gap = Nanoseconds(0);
   EXPECT_THAT(ask().preempt, IsEmpty()) << "its class's again";
 }
 
@@ -534,15 +536,6 @@ TEST_F(EnginePlacedTest, WildNumbersDoNoHarm) {
     EXPECT_LT(reply.preempt.size(), 2000u / 3) << "one stays";
     EXPECT_THAT(reply.admit, IsEmpty()) << "those who run lack room";
   }
-}
-
-TEST_F(EnginePlacedTest, WhatIsKnownOfASessionGoesWithIt) {
-  (void)ask();
-  ASSERT_NE(sut.find(session.id), nullptr);
-  const EngineId id = session.id;
-  ground.requests.sessions().erase(id);
-  sut.watch();
-  EXPECT_EQ(sut.find(id), nullptr);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <chrono>
 
+#include "tests/unit/kvd/core/parts/parts_fixture.hpp"
+
 namespace kvd::core {
 namespace {
 
@@ -16,7 +18,7 @@ using ::testing::Optional;
 
 constexpr Slo kGoal{seconds(1), milliseconds(100), milliseconds(200)};
 
-class PlacingTest : public ::testing::Test {
+class PlacingTest : public PartsTest {
  protected:
   static Schedule::Request request(std::uint64_t id, State state, std::int64_t generated) {
     Schedule::Request made;
@@ -37,11 +39,18 @@ class PlacingTest : public ::testing::Test {
     return made;
   }
   void learn(std::vector<Schedule::Request> requests) {
+    ground.context.now = now;
     told.requests = std::move(requests);
     ASSERT_FALSE(sut.named_twice(told));
-    sut.learn(told, std::vector<Slo>(told.requests.size(), kGoal), now, costs);
+    std::vector<Goal> goals;
+    for (const Schedule::Request& request : told.requests) {
+      goals.push_back({request.prompt, request.max_new, kGoal, 0, {}});
+    }
+    called = sut.learn(session, told, goals);
   }
-  planner::RotationRequest seen(std::size_t i) { return sut.as_rotation(told, i, kGoal, costs); }
+  planner::RotationRequest seen(std::size_t i) { return ground.knowledge.as_rotation(*called[i]); }
+  std::int64_t saved_up(std::size_t i) { return ground.knowledge.saved_up(*called[i]); }
+  [[nodiscard]] const std::vector<PlacedRequest>& all() const { return session.placed->all; }
   void step(milliseconds took, std::int64_t decodes, std::int64_t prompts = 0) {
     told.last_step = took;
     told.last_step_decodes = decodes;
@@ -51,8 +60,10 @@ class PlacingTest : public ::testing::Test {
 
   TimePoint now{seconds(10)};
   Schedule told;
-  Costs costs;
-  Placing sut;
+  Session& session = attach();
+  Costs& costs = session.costs;
+  Placing sut{ground.context, ground.lateness};
+  std::span<PlacedRequest* const> called;
 };
 
 TEST_F(PlacingTest, AnIdThatIsNamedTwiceIsFound) {
@@ -77,42 +88,41 @@ TEST_F(PlacingTest, GoalsOfItsOwnAreThreeStepsAndEightPrefills) {
 
 TEST_F(PlacingTest, EachTokenIsDueAnIntervalAfterTheOneBefore) {
   learn({made_tokens(7, 1, now, now)});
-  EXPECT_THAT(sut.all()[0].due->count(), DoubleNear(10.1, 1e-9));
+  EXPECT_THAT(all()[0].due->count(), DoubleNear(10.1, 1e-9));
   now += milliseconds(30);
   learn({made_tokens(7, 2, now - milliseconds(30), now)});
   now += milliseconds(30);
   learn({made_tokens(7, 3, now - milliseconds(60), now)});
-  EXPECT_THAT(sut.all()[0].due->count(), DoubleNear(10.3, 1e-9));
-  EXPECT_EQ(seen(0).deposit, 2) << "of three made one is with the user";
+  EXPECT_THAT(all()[0].due->count(), DoubleNear(10.3, 1e-9));
+  EXPECT_EQ(saved_up(0), 2) << "of three made one is with the user";
   now += milliseconds(50);
   learn({made_tokens(7, 3, now - milliseconds(110), now - milliseconds(50))});
-  EXPECT_EQ(seen(0).deposit, 1);
+  EXPECT_EQ(saved_up(0), 1);
 }
 
 TEST_F(PlacingTest, ALateTokenStartsTheClockAnew) {
   learn({made_tokens(7, 1, now, now)});
   now += milliseconds(500);
   learn({made_tokens(7, 2, now - milliseconds(500), now)});
-  EXPECT_THAT(sut.all()[0].due->count(), DoubleNear(10.6, 1e-9));
-  EXPECT_EQ(seen(0).deposit, 0);
+  EXPECT_THAT(all()[0].due->count(), DoubleNear(10.6, 1e-9));
+  EXPECT_EQ(saved_up(0), 0);
 }
 
 TEST_F(PlacingTest, OfOneNotSeenBeforeTokensCountAsIfTheyHadComeEvenly) {
   learn({made_tokens(1, 11, now - milliseconds(500), now),
          made_tokens(2, 11, now - milliseconds(2000), now)});
-  EXPECT_THAT(sut.all()[0].due->count(), DoubleNear(10.6, 1e-9)) << "eleven after 9.5";
-  EXPECT_THAT(sut.all()[1].due->count(), DoubleNear(10.1, 1e-9)) << "too slow to save any up";
+  EXPECT_THAT(all()[0].due->count(), DoubleNear(10.6, 1e-9)) << "eleven after 9.5";
+  EXPECT_THAT(all()[1].due->count(), DoubleNear(10.1, 1e-9)) << "too slow to save any up";
 }
 
 TEST_F(PlacingTest, TokensOfALongWhileCountAsTheyCame) {
   learn({made_tokens(7, 1, now, now)});
   now += seconds(2);  // nobody waited, so nobody asked
   learn({made_tokens(7, 41, now - seconds(2), now)});
-  EXPECT_THAT(sut.all()[0].due->count(), DoubleNear(14.1, 1e-9)) << "41 intervals after the first";
+  EXPECT_THAT(all()[0].due->count(), DoubleNear(14.1, 1e-9)) << "41 intervals after the first";
   now += seconds(9);
   learn({made_tokens(7, 44, now - seconds(11), now)});
-  EXPECT_THAT(sut.all()[0].due->count(), DoubleNear(21.1, 1e-9))
-      << "three in nine seconds: all late";
+  EXPECT_THAT(all()[0].due->count(), DoubleNear(21.1, 1e-9)) << "three in nine seconds: all late";
 }
 
 TEST_F(PlacingTest, TheClockOfTheEngineCounts) {
@@ -123,11 +133,10 @@ TEST_F(PlacingTest, TheClockOfTheEngineCounts) {
     return made;
   };
   learn({told_of(5, State::kRunning, seconds(1))});
-  const planner::Seconds saved = *sut.all()[0].due - planner::Seconds(now);
+  const planner::Seconds saved = *all()[0].due - planner::Seconds(now);
   now += seconds(10);
   learn({told_of(5, State::kParked, seconds(2))});
-  EXPECT_THAT((*sut.all()[0].due - planner::Seconds(now)).count(),
-              DoubleNear(saved.count() - 1, 1e-9));
+  EXPECT_THAT((*all()[0].due - planner::Seconds(now)).count(), DoubleNear(saved.count() - 1, 1e-9));
 }
 
 TEST_F(PlacingTest, OneThatCameInIsFreshUntilItMakesAToken) {
@@ -151,8 +160,8 @@ TEST_F(PlacingTest, LatenessIsThatOfReturnsAndNotOfAbsences) {
   now += milliseconds(30);
   learn({made_tokens(7, 1, now, now)});
   EXPECT_THAT(costs.lateness.mean(), DoubleNear(0.01, 1e-9)) << "mean of 0 and 20 ms";
-  EXPECT_EQ(sut.totals().left, 1u);
-  EXPECT_EQ(sut.totals().returned, 2u);
+  EXPECT_EQ(session.totals.rotations_out, 1u);
+  EXPECT_EQ(session.totals.rotations_in, 2u);
 }
 
 TEST_F(PlacingTest, ThePaceIsMeasuredWhileSomebodyWaitsOnly) {
@@ -161,7 +170,7 @@ TEST_F(PlacingTest, ThePaceIsMeasuredWhileSomebodyWaitsOnly) {
     for (int i = 0; i < 10; ++i) {
       now += milliseconds(110);
       learn({made_tokens(7, made += 11, now, now)});
-      sut.leave_waiting(waiting);
+      session.placed->waited = waiting;
     }
   };
   second_of_ten(false);
@@ -170,7 +179,7 @@ TEST_F(PlacingTest, ThePaceIsMeasuredWhileSomebodyWaitsOnly) {
   second_of_ten(true);
   second_of_ten(true);
   EXPECT_THAT(costs.tokens_per_s, DoubleNear(100, 1));
-  EXPECT_EQ(sut.totals().tokens, 40u * 11 - 11);
+  EXPECT_EQ(session.totals.tokens, 40u * 11 - 11);
 }
 
 TEST_F(PlacingTest, StepsShowWhatADecodeAndAPromptTokenCost) {
@@ -232,8 +241,8 @@ TEST_F(PlacingTest, WildNumbersDoNoHarm) {
   auto wild = made_tokens(1, 4294967295, TimePoint(INT64_MIN / 2), TimePoint(INT64_MAX / 2));
   wild.prompt = wild.computed = wild.max_new = Tokens(4294967295);
   for (int i = 0; i < 3; ++i) learn({wild});
-  EXPECT_GE(seen(0).deposit, 0);
-  EXPECT_TRUE(std::isfinite(sut.all()[0].due->count()));
+  EXPECT_GE(saved_up(0), 0);
+  EXPECT_TRUE(std::isfinite(all()[0].due->count()));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using ::testing::SizeIs;
 class StatusBuilderTest : public AllPartsTest {
  protected:
   ControllerStatus build() {
-    return StatusBuilder(ground, regions, plans, admission, rotation, commands.placed()).build();
+    return StatusBuilder(ground, regions, plans, admission, rotation).build();
   }
 };
 

@@ -141,10 +141,10 @@ TEST_F(StreamsSharingTest, APromptOnItsWayToDramKeepsItsBlocksUntilSomebodyIsSho
   request.layers.away.assign(kFourGroups, true);
   sut.install(session);
   EXPECT_TRUE(request.complete());
-  session.crowded = true;
+  session.ahead.crowded = true;
   sut.install(session);
   EXPECT_EQ(request.table.in(Tier::kHbm), 0);
-  EXPECT_FALSE(session.crowded) << "it has been made room for";
+  EXPECT_FALSE(session.ahead.crowded) << "it has been made room for";
 }
 
 TEST_F(StreamsSharingTest, OneThatLeavesIsLeftAlone) {
