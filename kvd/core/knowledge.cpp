@@ -311,7 +311,7 @@ std::optional<Slo> Knowledge::own_goals(const Costs& costs, Tokens prompt) {
 double Knowledge::batch_tokens(const Session& session) {
   double tokens = 0;
   requests_.each_inside_of(session.id, [&](const Request& r) {
-    if (r.progress.last_iteration == session.iterations.granted)
+    if (r.decodes() && r.progress.last_iteration == session.iterations.granted)
       tokens += static_cast<double>(r.progress.tokens.value);
   });
   return tokens;
