@@ -18,7 +18,9 @@ planner::Seconds per_request(const Session& session) {
     tokens += static_cast<double>(r->progress.tokens.value);
   }
   if (decode == 0) return seconds(0);
-  return seconds(session.costs.token_s * tokens / static_cast<double>(decode));
+  // One more costs no more than those that are there do on the mean, whatever a slope says.
+  const double most = session.costs.decode_s;
+  return seconds(std::min(session.costs.token_s * tokens, most) / static_cast<double>(decode));
 }
 
 }  // namespace

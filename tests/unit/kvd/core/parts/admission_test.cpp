@@ -234,6 +234,17 @@ TEST_F(AdmissionTest, AStepIsGuardedForTheStrictestGoalOfThoseInIt) {
   EXPECT_FALSE(asked(session).snapshot.guard);
 }
 
+TEST_F(AdmissionTest, OneMoreAddsWhatThoseThatDecodeDoOnTheMeanAtMost) {
+  Session& session = attach();
+  session.costs.decode_s = 0.02;
+  decoding(session, 16);
+  decoding(session, 8);
+  session.costs.token_s = 0.0005;
+  EXPECT_DOUBLE_EQ(asked(session).snapshot.guard->per_request.count(), 0.0005 * 12);
+  session.costs.token_s = 0.1;
+  EXPECT_DOUBLE_EQ(asked(session).snapshot.guard->per_request.count(), 0.01) << "a slope of noise";
+}
+
 TEST_F(AdmissionTest, CostsAreThoseThatWereMeasured) {
   Session& session = attach(kA, 4);
   session.costs.prefill_token_s = 0.001;
