@@ -115,7 +115,7 @@ AdmissionInput Admission::admission_input(Session& session, std::vector<Request*
 planner::DecodingRequest Admission::decoding_request(const Session& session, Request& request) {
   planner::DecodingRequest seen =
       knowledge_.as_decoding(request, knowledge_.saved_up(request), session.costs.decode_s);
-  seen.n_sure = knowledge_.surely_to_come(request);
+  seen.n_sure = knowledge_.guessed_to_come(request);
   return seen;
 }
 

@@ -129,11 +129,11 @@ planner::LengthEstimate Knowledge::expected_length(const Seen& request) const {
   return learned.value_or(planner::estimate_unknown(made, most));
 }
 
-std::int64_t Knowledge::surely_to_come(const Seen& request) const {
+std::optional<std::int64_t> Knowledge::guessed_to_come(const Seen& request) const {
   const planner::LengthPredictor& seen = requests_.session_of(request).costs.lengths;
   const bool known = request.goal.predicted || seen.samples() >= planner::LengthPredictor::kLeast;
-  const Tokens all =
-      known ? expected_length(request).low : std::min(request.goal.max_new, kShortAnswer);
+  if (known) return std::nullopt;
+  const Tokens all = std::min(request.goal.max_new, kShortAnswer);
   return std::max<std::int64_t>(1, (all - request.answer()).value);
 }
 

@@ -89,9 +89,9 @@ class Knowledge {
   /// Its first token cannot come in time any more. Precondition: it has none.
   [[nodiscard]] bool hopeless(const Seen& request) const;
   [[nodiscard]] planner::LengthEstimate expected_length(const Seen& request) const;
-  /// Tokens still to come that may be counted on: the low estimate; while nothing is known, what
-  /// most answers have. At least 1.
-  [[nodiscard]] std::int64_t surely_to_come(const Seen& request) const;
+  /// Tokens still to come that may be counted on where no estimate is known yet: what most answers
+  /// have. At least 1.
+  [[nodiscard]] std::optional<std::int64_t> guessed_to_come(const Seen& request) const;
   /// The answer that memory is kept for: few are longer. Never more than was announced.
   [[nodiscard]] Tokens reserved_length(const Seen& request) const;
   [[nodiscard]] std::int64_t saved_up(Request& request) const;  ///< its deposit now
