@@ -77,6 +77,10 @@ Tokens ServingOrder::had_by(const Session& session) const {
 void ServingOrder::take_turns() {
   const auto first =
       std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.late; });
+  const bool several = std::any_of(first, entries_.end(), [&](const Entry& entry) {
+    return entry.late && entry.request->key.engine != first->request->key.engine;
+  });
+  if (!several) return;
   struct Turns {
     std::map<EngineId, Tokens> had;
     std::vector<std::pair<Tokens, Request*>> members;  ///< by what their engines have had by then
