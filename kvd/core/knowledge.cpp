@@ -18,7 +18,7 @@ constexpr Tokens kUsualAnswer(1024);      // kvd design: kept for one while noth
 constexpr auto kIgnore = [](Nanoseconds) {};
 constexpr double kMostDeposit = 1e9;
 constexpr double kPaceWindow = 1;    // seconds; kvd design
-constexpr double kPaceWeight = 0.3;  // of the newest window
+constexpr double kPaceWeight = 0.3;  // share of the newest window in the mean
 // Goals of requests without any: so many steps with all that run at a time, and so many times what
 // a usual prompt takes with nobody else there. kvd design.
 constexpr double kOwnSteps = 3;
@@ -307,7 +307,7 @@ std::optional<Slo> Knowledge::own_goals(const Costs& costs, Tokens prompt) {
   return Slo{goal(kOwnPrefills, decode_s(costs, 1) + tokens * costs.prefill_token_s), tbt, 2 * tbt};
 }
 
-// The iteration is the one that ends.
+// Contexts of the requests that decode in the iteration that ends.
 double Knowledge::batch_tokens(const Session& session) {
   double tokens = 0;
   requests_.each_inside_of(session.id, [&](const Request& r) {

@@ -67,8 +67,8 @@ class Knowledge {
   [[nodiscard]] double mean_lateness_s() const { return mean_lateness_s_; }
   /// An iteration that decodes so many, without prefill; 0: not known yet.
   [[nodiscard]] static double decode_s(const Costs& costs, std::int64_t decodes);
-  /// The same beside a prompt, whose own tokens do not count. Contexts have grown since an
-  /// iteration had none, so more than without may be left once the tokens' part is known.
+  /// The same beside prompts, without the time that their tokens take. It is more than decode_s()
+  /// where contexts have grown since an iteration had no prompts.
   [[nodiscard]] static double decode_beside_prefill_s(const Costs& costs, std::int64_t decodes);
   /// Goals for a request that nobody gave any, by what its engine can do; none: not known yet.
   [[nodiscard]] static std::optional<Slo> own_goals(const Costs& costs, Tokens prompt);
@@ -89,8 +89,8 @@ class Knowledge {
   /// Its first token cannot come in time any more. Precondition: it has none.
   [[nodiscard]] bool hopeless(const Seen& request) const;
   [[nodiscard]] planner::LengthEstimate expected_length(const Seen& request) const;
-  /// Tokens still to come that may be counted on where no estimate is known yet: what most answers
-  /// have. At least 1.
+  /// Tokens still to come that may be counted on while nothing is known of lengths: what most
+  /// answers have, at least 1. None: expected_length() knows.
   [[nodiscard]] std::optional<std::int64_t> guessed_to_come(const Seen& request) const;
   /// The answer that memory is kept for: few are longer. Never more than was announced.
   [[nodiscard]] Tokens reserved_length(const Seen& request) const;

@@ -214,9 +214,9 @@ struct Costs {
   /// Compute time of an iteration without prefill, over the tokens of its batch. Slow to forget: a
   /// batch's tokens change by little from step to step.
   planner::FittedLine compute{0.998};
-  planner::FittedPlane step{0.99};    ///< iteration time over tokens of its batch, and of prompts
+  planner::FittedPlane step{0.99};    ///< iteration time over contexts that decode, and prompts
   planner::FittedLine prefill{0.97};  ///< what prefill adds to one, where the engine places
-  double token_s = 0;                 ///< what a token of the batch adds to one; 0: not yet
+  double token_s = 0;                 ///< what a token of such a context adds to it; 0: not yet
   double decode_s = 0;                ///< mean time of an iteration without prefill; 0: not yet
   double prefill_token_s = 0;         ///< what a prompt token adds to one; 0: not yet
   double prefill_share = 1;           ///< of an iteration with prompt tokens, on the mean

@@ -46,8 +46,8 @@ class Balloon {
   void give(const Blocks& blocks);
 
   void hear(const News& news);
-  /// As many chunks retire as it has beyond what it may have, or without requests all. Returns
-  /// those that are free of requests: they leave with this step.
+  /// As many chunks retire as it has beyond what it may have, or without requests all. Returns the
+  /// chunks without requests, which leave with this step.
   [[nodiscard]] std::vector<std::uint32_t> shrink(bool busy, TimePoint now);
   /// Whether any of these is in a chunk that others have waited for too long.
   [[nodiscard]] bool in_the_way(const Blocks& blocks, TimePoint now) const;

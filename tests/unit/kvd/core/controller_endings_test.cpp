@@ -32,7 +32,7 @@ TEST(Endings, NamedRowsOfWhatEndedAreGivenUpEventByEventAndStayTaken) {
   const Bytes row = small_model().slot_bytes() * small_model().groups();
   ASSERT_EQ(world.code(world.command(a, Abort{RequestId(1)})), ErrorCode::kOk);
   world.engines.at(a).requests.clear();
-  while (cached() == Bytes(0)) world.feed(Tick{});  // those that have no name go first
+  while (cached() == Bytes(0)) world.feed(Tick{});  // blocks without a name go first
   for (int rows = 1; rows < 8; ++rows) {
     EXPECT_EQ(cached(), row * rows);
     EXPECT_TRUE(world.controller->is_behind());
