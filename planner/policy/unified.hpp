@@ -7,9 +7,8 @@ namespace kvd::planner {
 /// Rotation by need: somebody leaves only for a request about to miss a deadline, or for one of a
 /// tighter class, and only one whose deposit covers its absence. Everybody else enters free room,
 /// in the order in which their first tokens are due.
-/// Source: kvd. The rule and the reason for each part: MODEL.md "Who runs"; what each part is
-/// worth:
-///         MODEL.md "What each part is worth".
+/// Source: kvd. The rule and the reason for each part: MODEL.md "Who runs". Figures:
+///         tests/lab/NOTEBOOK.md "What each part of unified is worth".
 /// Cost:   O(n log n). Owner: one thread.
 class UnifiedPolicy final : public RotationPolicy {
  public:
