@@ -66,8 +66,15 @@ std::string_view marker_of(const fs::path& file) {
   return hashed ? "#" : "";
 }
 
-/// The words of the comment on the line; empty: there is none, or it may be part of a literal.
+/// The words of the comment or docstring on the line; empty: there is none, or it may be part of a
+/// literal.
 std::string_view comment_on(std::string_view line, std::string_view marker) {
+  for (const std::string_view opening : {"\"\"\"", "/*"}) {
+    const auto begin = line.find_first_not_of(" \t");
+    if (begin != std::string_view::npos && line.substr(begin).starts_with(opening)) {
+      return line.substr(std::min(line.find_first_not_of("\"/*!< \t", begin), line.size()));
+    }
+  }
   const auto at = line.find(marker);
   if (at == std::string_view::npos || line.substr(0, at).find('"') != std::string_view::npos) {
     return {};
@@ -77,7 +84,7 @@ std::string_view comment_on(std::string_view line, std::string_view marker) {
 }
 
 bool opens_as_a_fragment(std::string_view words) {
-  constexpr std::array<std::string_view, 5> kOpeners = {"Of", "Those", "Who", "So many", "That of"};
+  constexpr std::array<std::string_view, 5> kOpeners = {"Of", "Those", "Who", "So", "That of"};
   return std::any_of(kOpeners.begin(), kOpeners.end(), [&](std::string_view opener) {
     return words.starts_with(opener) &&
            (words.size() == opener.size() ||

@@ -18,8 +18,8 @@ std::vector<std::filesystem::path> first_headers(const std::filesystem::path& ro
 /// Checks that a quarter of each of them is comments: units, errors, threads, why.
 std::vector<Finding> check_headers_are_explained(const std::filesystem::path& root);
 
-/// Checks that no comment in the files, relative to `root`, opens with words that only a fragment
-/// starts with, such as "Those" or "So many".
+/// Checks that no comment or docstring in the files, relative to `root`, opens with words that only
+/// a fragment starts with, such as "Those" or "So".
 std::vector<Finding> check_comments_are_sentences(const std::filesystem::path& root,
                                                   const std::vector<std::filesystem::path>& files);
 

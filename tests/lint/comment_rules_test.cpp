@@ -57,12 +57,18 @@ TEST(Comments, AreMissedWhereTheyOpenLikeNoSentence) {
              "const char* text = \"// Who asks\";\n");
   tree.write("b.py", "# So many tokens.\nx = 1  # That of a\ny = 7 // 2\n");
   tree.write("c.md", "# Of documents\n");
-  const auto findings = check_comments_are_sentences(tree.root(), {"a.cpp", "b.py", "c.md"});
-  ASSERT_THAT(findings, SizeIs(4));
+  tree.write("d.py", "def f():\n    \"\"\"So that it is there.\"\"\"\n    \"\"\"Some.\"\"\"\n");
+  tree.write("e.js", "/** Who asks, and when. */\n/* Some. */\n");
+  const auto findings =
+      check_comments_are_sentences(tree.root(), {"a.cpp", "b.py", "c.md", "d.py", "e.js"});
+  ASSERT_THAT(findings, SizeIs(6));
   EXPECT_EQ(findings[0].line, 1U);
   EXPECT_EQ(findings[1].line, 2U);
   EXPECT_EQ(findings[2].file, "b.py");
   EXPECT_EQ(findings[3].line, 2U);
+  EXPECT_EQ(findings[4].file, "d.py");
+  EXPECT_EQ(findings[4].line, 2U);
+  EXPECT_EQ(findings[5].file, "e.js");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -104,6 +105,11 @@ TEST(TrackedFiles, AreText) {
 TEST(TrackedFiles, HaveCommentsThatAreSentences) {
   const auto findings = check_comments_are_sentences(KVD_SOURCE_DIR, files_of_this_tree());
   EXPECT_THAT(findings, IsEmpty()) << to_string(findings);
+}
+
+TEST(TrackedFiles, AreCounted) {
+  if (!std::filesystem::exists(KVD_SOURCE_DIR "/.git")) GTEST_SKIP() << "counts what git keeps";
+  EXPECT_EQ(std::system("sh '" KVD_SOURCE_DIR "/tests/lint/count.sh'"), 0);
 }
 
 TEST(TrackedFiles, AreNeitherBuiltNorLarge) {
