@@ -115,7 +115,7 @@ class Engine:
 
 
 class Batch:
-    """So many requests at a time, each followed by another one, until it is stopped."""
+    """Keeps a fixed number of requests open, each followed by another one, until it is stopped."""
 
     def __init__(self, engine: Engine, load: Load, seed: int) -> None:
         self._engine, self._load = engine, load

@@ -259,7 +259,7 @@ class Meter:
         )
 
     def _wait_for_connector(self) -> None:
-        """Of another kind: what a call of it only waits for counts, too."""
+        """Times a connector of another kind. What a call of it only waits for counts, too."""
         from vllm.distributed.kv_transfer import get_kv_transfer_group
 
         for connector in (self.scheduler.connector, get_kv_transfer_group()):
@@ -333,7 +333,7 @@ def run(meter: Meter, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def ttft_of(meter: Meter, given: dict[str, Any], prompt: list[int]) -> float:
-    """Of this prompt alone."""
+    """The time to the first token of this prompt, with nothing else running."""
     begun = meter.clock()
     meter.engine.add_request("again", {"prompt_token_ids": prompt}, parameters(given, 1))
     while meter.engine.has_unfinished_requests():
@@ -342,8 +342,8 @@ def ttft_of(meter: Meter, given: dict[str, Any], prompt: list[int]) -> float:
 
 
 def calibrate(meter: Meter, given: dict[str, Any]) -> dict[str, float]:
-    """Of an engine without load: the time to the first token of a prompt of the middle length, and
-    the time of a step that decodes `batch` requests. Seconds; medians."""
+    """Measures an engine without load: the time to the first token of a prompt of the middle length,
+    and the time of a step that decodes `batch` requests. Seconds; medians."""
     goals = {**given, "ttft_s": 0.0, "tbt_s": 0.0}
     source = random.Random(0)
     length = sum(given["prompt"]) // 2
@@ -408,7 +408,7 @@ def quantiles(seconds: list[float]) -> dict[str, float]:
 
 
 def slowest(added: list[dict[str, float]]) -> dict[str, float]:
-    """Of the slowest 2 % of the steps, what each part of kvd's code took: means, the most first."""
+    """What each part of kvd's code took in the slowest 2 % of the steps: means, the most first."""
     steps = sorted(added, key=lambda each: -sum(each.values()))[: max(1, len(added) // 50)]
     parts = {name: sum(each.get(name, 0.0) for each in steps) / len(steps)
              for name in {name for each in steps for name in each}}  # fmt: skip

@@ -45,7 +45,7 @@ class Needs {
   [[nodiscard]] Bytes dram_limit(DomainId domain) const;
 
  private:
-  /// So few of its requests fill the device's HBM that it pays to stream.
+  /// Whether so few of its requests fill the device's HBM that it pays to stream.
   [[nodiscard]] bool has_large_requests(const Session& session, DeviceId device) const;
 
   Context& context_;

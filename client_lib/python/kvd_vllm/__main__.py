@@ -62,7 +62,7 @@ class _quiet:
 
 
 def _session(until: float) -> kvd_client.SessionInfo:
-    """Of a kvd that listens by then, on time.monotonic()'s clock."""
+    """The session with a kvd that listens before `until`, on time.monotonic()'s clock."""
     while True:
         try:
             try:

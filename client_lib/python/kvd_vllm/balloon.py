@@ -78,7 +78,7 @@ class News(NamedTuple):
 
 
 class State(enum.Enum):
-    """Of a chunk."""
+    """The state of a chunk."""
 
     KEPT = "kept"  # always has memory
     HELD = "held"  # has none: every block is claimed
@@ -271,7 +271,7 @@ class Balloon:
         return max(0, have - self._allowed) if self._allowed is not None else 0
 
     def _shrink(self, excess: int, now: float) -> None:
-        """So many chunks retire, and no other: those that are free leave with this step."""
+        """Retires `excess` chunks and no other. The free ones leave with this step."""
         if excess == len(self._since) and (excess == 0 or now < self._scan_next):
             return
         self._scan_next = now + _LOOK_S
@@ -336,7 +336,7 @@ class Balloon:
         self._demand = Demand(first.least, max(first.least, chunks), first.age_s, needs)
 
     def _blocks_of(self, request: Request, ahead: int) -> int:
-        """Of one KV cache group; with so many blocks more, as far as its answer may need them."""
+        """The request's blocks in one KV cache group, and up to `ahead` more that its answer may need."""
         size, most = self._block_tokens, request.num_prompt_tokens + request.max_tokens
         return -(-min(request.num_tokens + ahead * size, most) // size)
 

@@ -16,7 +16,7 @@ from kvd_vllm.transfers import Copy, Ends, Kind
 
 
 class State(enum.IntEnum):
-    """Of a copy that kvd was asked for."""
+    """The state of a copy that kvd was asked for."""
 
     PENDING = 0
     DONE = 1
@@ -141,7 +141,7 @@ class Copier:
         return taken
 
     def take_failed(self) -> set[str]:
-        """Of these, the requests into which nothing was loaded."""
+        """The requests among these into which nothing was loaded."""
         taken, self._failed = self._failed, set()
         return taken
 

@@ -198,7 +198,7 @@ class Link(Index):
             return
 
     def _tell(self, fault: Exception) -> None:
-        """Of late answers once a minute at most, as a busy machine may have many."""
+        """Logs a fault; late answers once a minute at most, as a busy machine may have many."""
         late = isinstance(fault, kvd_client.DeadlineExceeded)
         if not self._told and not (late and self._clock() < self._quiet_until):
             self._told = True

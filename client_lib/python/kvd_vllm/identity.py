@@ -84,7 +84,7 @@ def random_content() -> bytes:
 
 
 def weights_of(models: Mapping[str, torch.nn.Module]) -> str:
-    """Of the names, types and shapes of all tensors, a sample of each, and a sum. Raises NoIdentity."""
+    """A digest of all tensors: names, types, shapes, a sample of each, and a sum. Raises NoIdentity."""
     if not models:
         raise NoIdentity("the worker's model is not where it is looked for")
     try:
@@ -126,7 +126,7 @@ def _sample(tensor: torch.Tensor, points: int) -> torch.Tensor:
 
 
 def _sum(tensor: torch.Tensor) -> torch.Tensor:
-    """Of all numbers taken as whole ones, as bytes: the same in whichever order."""
+    """The sum of all numbers, read as integers, as bytes. Their order does not change it."""
     words = tensor.contiguous().reshape(-1).view(_WORDS.get(tensor.element_size(), torch.uint8))
     return words.sum(dtype=torch.int64).reshape(1).view(torch.uint8)
 
@@ -201,7 +201,7 @@ def glimpse_of(part: Part) -> bytes:
 def config_of(
     config: VllmConfig, cache: KVCacheConfig, models: Mapping[str, torch.nn.Module]
 ) -> str:
-    """Of what else is chosen that KV depends on: positions, windows, types, scales' kind, ranks."""
+    """A digest of all other settings that KV depends on: positions, windows, types and the like."""
     model, parallel = config.model_config, config.parallel_config
     facts = {
         "config": _without_origin(model.hf_config.to_dict()),
@@ -230,7 +230,7 @@ def config_of(
 
 
 def processor_of(model: Any) -> list[Any]:
-    """Of what makes tensors of images, sound and video; vLLM's hash has what goes in."""
+    """What turns images, sound and video into tensors. vLLM's hash covers the input itself."""
     chosen = model.multimodal_config
     if chosen is None:
         return []

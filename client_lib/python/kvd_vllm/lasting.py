@@ -118,7 +118,7 @@ class WindowCache(Cache):
         return True
 
     def _end_part(self, move: _Move) -> State:
-        """Of the part that is under way; DONE where none is."""
+        """The state of the part that is under way; DONE where none is."""
         if move.ticket == 0:
             return State.DONE
         state = self._inner.poll([move.ticket])[0]

@@ -84,8 +84,8 @@ def _refusal_behind_a_prefix(config: VllmConfig) -> str:
 
 
 def shape_of(config: VllmConfig, cache: KVCacheConfig) -> CacheShape:
-    """Of a KV cache that is not refused. A block belongs to one group at a time, and is the same bytes
-    for each."""
+    """The shape of a KV cache that is not refused. A block belongs to one group at a time, and has the
+    same bytes for each."""
     return CacheShape(
         "", config.cache_config.block_size,
         sum(piece.bytes for piece in pieces_planned(cache)), cache.num_blocks,

@@ -122,7 +122,7 @@ class Weights:
 
 
 def weights_in(runner: Any, first: str) -> Weights:
-    """Of a model runner's models. `first`: the identity that was taken of them."""
+    """The weights of a model runner's models. `first`: the identity that was taken of them."""
     glances = Glances(lambda: identity.parts_of(models_of(runner)))
     return Weights(first, lambda: identity.weights_of(models_of(runner)), glances)
 
@@ -159,8 +159,8 @@ class Adapters:
         return self._known[key]
 
     def look_again(self) -> dict[AdapterKey, Adapter]:
-        """Those that are another than before. After each step: what it has computed with may be another
-        one again before the next look, with the content of the one before."""
+        """The adapters that have changed since the last look. It runs after each step, as an adapter may
+        change back to its earlier content before the next one."""
         changed: dict[AdapterKey, Adapter] = {}
         for number in self._present():
             for key, lora in self._seen.get(number, {}).items():

@@ -133,8 +133,8 @@ class KvMemory:
         return region
 
     def check_pieces(self, pieces: Sequence[Piece]) -> None:
-        """Of an elastic region: whether blocks lie where vLLM said that they would. Raises KvdRequired:
-        by now vLLM would run into memory that is not there."""
+        """Checks that the blocks of an elastic region lie where vLLM said that they would. Raises
+        KvdRequired: by now vLLM would run into memory that is not there."""
         if self._geometry is not None and list(pieces) != self._pieces:
             raise KvdRequired(
                 "kvd: blocks do not lie where vLLM said that they would, so the KV cache cannot grow "

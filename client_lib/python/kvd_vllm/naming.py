@@ -54,7 +54,7 @@ class _WithoutAdapter:
         return getattr(self._request, name)
 
     def hashes(self) -> list[bytes]:
-        """Of all full blocks that the request has now."""
+        """The hashes of all full blocks that the request has now."""
         if self._request.resumable:
             self.block_hashes.clear()  # a session may take tokens back
         hasher = self._request._block_hasher

@@ -255,7 +255,8 @@ class KvdSchedulerMixin:
         return decision
 
     def kvd_tell_gaps(self, answered: bool) -> None:
-        """Of requests that kvd has heard of. One that did not answer may have forgotten all."""
+        """Tells kvd the longest gaps of its requests. A kvd that did not answer may have lost them, and
+        is told all again."""
         if not answered:
             self.kvd_gaps = {each.number: each.goals.gap_ns / _NS
                              for each in self.kvd_known.values() if each.goals.gap_ns}  # fmt: skip
@@ -286,8 +287,8 @@ class KvdSchedulerMixin:
     def kvd_add(
         self, request: Request, now: int, state: int, blocks: int = 0, back: int = 0, parked: int = 0
     ) -> None:
-        """Of every request in every step that asks, and after a model has had the caches: no call
-        that can be done without."""
+        """Adds a request to the question. It runs for every request in every step that asks, after a
+        model has emptied the caches, so it makes no call that it can do without."""
         known = self.kvd_known.get(request.request_id) or self.kvd_meet(request, now)
         generated, most = request.num_output_tokens, request.max_tokens
         age, first, last = now - known.arrived, known.first_token, known.last_token
@@ -340,8 +341,8 @@ class KvdSchedulerMixin:
             here.max_num_scheduled_tokens = min(self.kvd_token_budget, bound)
 
     def kvd_let_in(self, numbers: list[int]) -> None:
-        """Those that come in stand first, in kvd's order, and are all that vLLM sees; with them what
-        waits for a grammar or for input, which vLLM looks after while it looks for requests."""
+        """Puts the requests that come in first, in kvd's order. Beside them vLLM sees only those that
+        wait for a grammar or for input, which it looks after while it looks for requests."""
         here: Any = self
         queue: AdmissionQueue = here.waiting
         if not numbers and not here.running and not here.kv_holding_waiting:

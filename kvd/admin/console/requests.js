@@ -60,7 +60,7 @@ export class TimeLine {
 
   engineText(id) { return `${id} ${this.names?.get(id) ?? ""}`.trim(); }
 
-  /** Those that the filter lets through, in order; ended ones last, as long as there is room for all. */
+  /** The requests that pass the filter, in order; ended ones come last, while there is room for all. */
   arrange() {
     const { engine, state, order } = this.filter;
     const orders = {

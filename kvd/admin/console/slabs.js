@@ -134,7 +134,7 @@ export class TierMap {
     }
   }
 
-  /** Who maps it, side by side; nobody maps DRAM, which is in the colour of its domain. */
+  /** Draws the engines that map the slab, side by side. No engine maps DRAM: it has its domain's colour. */
   drawEngines(c, slab, x, y, size) {
     const tints = slab.mapped_by.length > 0 ? slab.mapped_by.map(engineColour) : slab.used > 0 ? [colour("waiting")] : [];
     const h = size * Math.max(slab.used > 0 ? 0.12 : 0, slab.used / slab.slots);

@@ -85,7 +85,7 @@ class Cache {
 }  // namespace
 
 double BlockCosts::seconds(std::size_t position) {
-  // So much is computed besides that the block's share of the weights' reading does not count.
+  // With so many other tokens beside it, a block's share of reading the weights is nothing.
   constexpr std::int64_t kOthers = 8192;
   const auto tokens = kPrefixTokens.value;
   while (known_.size() <= position) {

@@ -67,7 +67,7 @@ def lookups(system: System, tell: Tell) -> None:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Of a process, without what it shares."""
+    """The memory of a process, without what it shares."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) << 10
 
@@ -77,7 +77,7 @@ def _next(count: int) -> list[int]:
 
 
 def _touch(store: Store, window: int) -> None:
-    """So that no memory is used for the first time while it is measured."""
+    """Uses all memory once, so that no measurement pays for the first use."""
     for _ in range(4):
         with store.request(_next(window)) as request:
             request.found()

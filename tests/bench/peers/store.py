@@ -20,7 +20,7 @@ class Failed(Exception):
 
 
 class Settings(NamedTuple):
-    """Of one system's servers and clients."""
+    """The settings of one system's servers and clients."""
 
     build: str  # kvd's build folder
     folder: str  # of sockets and logs
@@ -35,7 +35,7 @@ class Request(Protocol):
     keys are made before. A context manager; what follows a call is done when it is left."""
 
     def store(self, slots: Sequence[int], kept: bool = False) -> None:
-        """Of the slots. Raises Failed. kept: not to make way for others."""
+        """Stores the slots. Raises Failed. `kept`: they do not make way for others."""
 
     def found(self) -> int:
         """How many are said to be there, from the first on."""

@@ -58,7 +58,7 @@ def _line(work: str, system: str, mine: Sequence[Row], ratio: str) -> str:
 
 
 def _ratio(work: str, system: str, timed: Sequence[Row]) -> str:
-    """Of the medians of each round."""
+    """The ratio of the medians of each round."""
     medians = {
         (row["system"], row["round"]): statistics.median(row["us"])
         for row in timed if _work(row) == work

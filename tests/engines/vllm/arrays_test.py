@@ -55,7 +55,7 @@ class Arrays(unittest.TestCase):
 
 
 class Pieces(unittest.TestCase):
-    """Of layers of 6 blocks of 4 tokens, 2 heads and 8 numbers."""
+    """Layers have 6 blocks of 4 tokens, 2 heads and 8 numbers."""
 
     def setUp(self) -> None:
         self.memory = torch.zeros(2 * 6 * 4 * 2 * 8, dtype=torch.float16)

@@ -370,7 +370,7 @@ class NamesOfBlocks(unittest.TestCase):
         self.clock = Clock()
 
     def names(self, **contents: bytes) -> Names:
-        """Of an engine whose worker has adapters of these contents, by name."""
+        """The names of an engine whose worker has adapters of these contents, by name."""
         names = Names(1, 16, self.clock, patience_s=10.0)
         names.ask(Transfers(), True)
         names.hear(Ends(model="model", weights="A"))

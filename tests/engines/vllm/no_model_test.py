@@ -524,8 +524,8 @@ class NoModel(unittest.TestCase):
             self.share_a_failed_load(Trusting)
 
     def share_a_failed_load(self, planner: type[Planner]) -> None:
-        """Of two requests with one beginning, in one step, the first loads it and the second finds it
-        in vLLM's prefix cache. The load fails, the first is aborted, a third comes."""
+        """Two requests in one step begin alike: the first loads the beginning, and the second finds it in
+        vLLM's prefix cache. The load fails, the first is aborted, a third comes."""
         engine = {"enable_prefix_caching": True}
         rig = self.rig(self.kvd(), KvdScheduler, SEEDS[0], options={"load": "sync"}, engine=engine)
         rig.connector._planner.__class__ = planner

@@ -17,7 +17,7 @@ ENDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 
 def write_latent(folder: Path) -> None:
-    """Of the shape of DeepSeek's: attention to a latent (MLA), here without experts."""
+    """Writes a model shaped like DeepSeek's: attention to a latent (MLA), here without experts."""
     config = {
         "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", **ENDS,
         "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,

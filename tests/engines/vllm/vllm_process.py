@@ -139,8 +139,8 @@ class Bench:
     def answers(
         self, name: str, rounds: Sequence[dict[str, Any]], endpoint: str | None = None, **given: Any
     ) -> list[dict[str, Any]]:
-        """Of all rounds, by as many processes one after the other as keep each within its time. What
-        these said is `log` then."""
+        """The answers of all rounds. As many processes run one after the other as keep each within its
+        time. `log` then has what they said."""
         found: list[dict[str, Any]] = []
         self.log = ""
         for at in range(0, len(rounds), MOST_ROUNDS):

@@ -35,7 +35,7 @@ class Picture(unittest.TestCase):
         self.root = xml.etree.ElementTree.fromstring(vllm_benefit_svg.picture(GIVEN, 1.03, RUNS))
 
     def points(self, mode: str) -> list[list[tuple[float, float]]]:
-        """Of each panel's line: the joint ones, then the tokens a second."""
+        """The points of each panel's line: the joint ones, then the tokens a second."""
         lines = [each for each in self.root.iter(f"{SVG}polyline") if each.get("class") == f"m-{mode}"]
         return [[tuple(map(float, at.split(","))) for at in (each.get("points") or "").split()]
                 for each in lines]  # type: ignore[misc]  # fmt: skip

@@ -176,7 +176,7 @@ class CacheFaults(unittest.TestCase):
         return engines[0]
 
     def parked(self, engine: Engine, numbers: range) -> tuple[list[int], list[int]]:
-        """Those that kvd acknowledged, and those that it refused."""
+        """The numbers that kvd acknowledged, and the numbers that it refused."""
         acknowledged, refused = [], []
         for number in numbers:
             try:

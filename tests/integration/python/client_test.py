@@ -134,7 +134,7 @@ class Regions(unittest.TestCase):
 
 
 class ElasticRegions(unittest.TestCase):
-    """Of a pool of 8 slabs."""
+    """The pool has 8 slabs."""
 
     def setUp(self) -> None:
         self.kvd = self.enterContext(KvdProcess())

@@ -45,7 +45,7 @@ def row(turn: int, first: float, found: int, tokens: list[int]) -> dict[str, Any
 
 
 def chats(last: list[int]) -> dict[str, list[dict[str, Any]]]:
-    """Of three rounds, one turn each."""
+    """Three rounds of one turn each."""
     return {"stock": [row(1, first, 0, [5]) for first in (0.9, 0.5, 0.6)],
             "kvd": [row(1, first, 640, [5]) for first in (0.1, 0.2, 0.4)],
             "lmcache": [row(1, 0.3, 512, [5]), row(1, 0.2, 512, [5]), row(1, 0.1, 512, last)]}  # fmt: skip

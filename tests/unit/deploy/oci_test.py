@@ -22,7 +22,7 @@ import oci  # noqa: E402
 
 
 class Layout(unittest.TestCase):
-    """Of two small layers; each fault is one that an engine would refuse or run wrongly."""
+    """The image has two small layers. An engine would refuse each fault here, or run it wrongly."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="kvd-oci-")
@@ -79,7 +79,7 @@ class Layout(unittest.TestCase):
 
 
 class Image(unittest.TestCase):
-    """Of this build."""
+    """The image of this build."""
 
     def test_is_the_same_twice_and_kvd_starts_with_its_libraries(self) -> None:
         with tempfile.TemporaryDirectory(prefix="kvd-oci-") as name:

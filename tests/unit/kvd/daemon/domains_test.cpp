@@ -115,7 +115,7 @@ TEST_F(DomainsTest, GroupsCountOnlyWhereTheyStandForUsers) {
   EXPECT_FALSE(Domains::by_group(configured_, 7, kNoGroup));
 }
 
-// So that the first cannot have all seats before a second comes.
+// Otherwise the first could have all seats before a second comes.
 TEST_F(DomainsTest, AUserWhoHasYetToComeSharesTheSeats) {
   const auto count = [&] {
     return sut_.count(configured_, [this](DomainId id) { return busy_.contains(id); });

@@ -12,7 +12,7 @@ using std::chrono::seconds;
 
 class WaitsTest : public AllPartsTest {
  protected:
-  /// So much HBM is free for those that the policy is asked about.
+  /// `free_slots` of HBM are free for the requests that the policy is asked about.
   WaitReason why(const Request& request, const std::vector<const Request*>& asked = {},
                  std::int64_t free_slots = 0, Bytes dram = kGiB) {
     RotationInput input;
