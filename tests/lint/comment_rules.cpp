@@ -69,10 +69,10 @@ std::string_view marker_of(const fs::path& file) {
 /// The words of the comment or docstring on the line; empty: there is none, or it may be part of a
 /// literal.
 std::string_view comment_on(std::string_view line, std::string_view marker) {
-  for (const std::string_view opening : {"\"\"\"", "/*"}) {
+  for (const std::string_view opening : {R"(""")", "/*"}) {
     const auto begin = line.find_first_not_of(" \t");
     if (begin != std::string_view::npos && line.substr(begin).starts_with(opening)) {
-      return line.substr(std::min(line.find_first_not_of("\"/*!< \t", begin), line.size()));
+      return line.substr(std::min(line.find_first_not_of(R"("/*!< )", begin), line.size()));
     }
   }
   const auto at = line.find(marker);
