@@ -1,4 +1,5 @@
 """python -m kvd_vllm doctor [--json]: whether this vLLM and this kvd go together.
+python -m kvd_vllm flags [--model M] [--json]: the command that starts this vLLM on this kvd.
 
 Exit codes: 0 all is well, 1 something will not work, 2 wrong usage, 3 all is well but no daemon
 answers.
@@ -8,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from importlib.metadata import entry_points
 from typing import Any
 
 import kvd_client
-from kvd_vllm import CONNECTOR, TESTED_VLLM
+from kvd_vllm import CONNECTOR, TESTED_VLLM, flags
 from kvd_vllm.checks import Finding, look
 
 NOT_YET = (
@@ -22,9 +24,9 @@ NOT_YET = (
     "KV cache groups of their own, or of several workers: they are neither stored nor parked",
     "a KV cache that grows and shrinks (option elastic) of these",
 )
-NEVER_RUN = (
-    "on a GPU", "with async scheduling and a model", "with model runner V2, which needs Triton",
-)  # fmt: skip
+# docs/vllm.md says the same.
+RUN_ONCE = "on a GPU, an H200: a tiny model, Triton attention, eager, model runner V1, synchronous scheduling"
+NEVER_RUN = ("CUDA graphs", "model runner V2", "async scheduling with a model")
 # Engines in which all of this is equal find each other's blocks; vLLM's log and `kvdctl cache` have it.
 IDENTITY = (
     "weights: a sample of every parameter and buffer that the worker has loaded, of a draft model too",
@@ -99,19 +101,13 @@ def examine(patience_s: float) -> tuple[dict[str, Any], int]:
         "findings": [finding._asdict() for finding in [*findings, daemon]],
         "identity": list(IDENTITY),
         "not_yet": list(NOT_YET),
+        "run_once": RUN_ONCE,
         "never_run": list(NEVER_RUN),
     }
     return report, 1 if any(finding.fault for finding in findings) else code
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m kvd_vllm", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    doctor = commands.add_parser("doctor", help="look at vLLM, this package and the daemon")
-    doctor.add_argument("--json", action="store_true", help="one JSON object")
-    doctor.add_argument("--wait", type=float, default=_PATIENCE_S, metavar="SECONDS",
-                        help="for a kvd that has just been started (default: %(default)s)")  # fmt: skip
-    given = parser.parse_args(arguments)
+def _say_doctor(given: argparse.Namespace) -> int:
     report, status = examine(given.wait)
     if given.json:
         print(json.dumps(report))
@@ -126,7 +122,58 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"\ntested with vLLM {', '.join(TESTED_VLLM)}; not in this version:")
     for line in NOT_YET:
         print(f"  {line}")
-    print(f"never run: {'; '.join(NEVER_RUN)}")
+    print(f"run once: {RUN_ONCE}")
+    print(f"never run: {', '.join(NEVER_RUN)}")
+    return status
+
+
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+def _say_flags(given: argparse.Namespace) -> int:
+    endpoint = os.environ.get("KVD_ENDPOINT")
+    try:
+        session = _session(time.monotonic() + given.wait)
+        with _quiet():
+            gpu = flags.gpu_of(session)
+            is_async = flags.schedules_async(given.model, gpu)
+        found = flags.flags_for(gpu, flags.pool_of(session), is_async, given.engines)
+    except kvd_client.Unavailable as fault:
+        print(f"no kvd answers: {fault}", file=sys.stderr)
+        return 3
+    except (kvd_client.KvdError, flags.NoFlags, ImportError) as fault:
+        print(f"{fault}", file=sys.stderr)
+        return 1
+    if given.json:
+        print(json.dumps({"flags": [flag._asdict() for flag in found]}))
+        return 0
+    print(flags.command(given.model or "MODEL", found, endpoint))
+    print()
+    for flag in found:
+        print(f"# {flag.name}: {flag.why}")
+    if not any(flag.name == "--kv-cache-memory-bytes" for flag in found):
+        print("# --kv-cache-memory-bytes N: give one; kvd's admin interface did not say what is free (KVD_ADMIN_URL)")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m kvd_vllm", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    doctor = commands.add_parser("doctor", help="look at vLLM, this package and the daemon")
+    doctor.set_defaults(say=_say_doctor)
+    right = commands.add_parser("flags", help="print the command that starts this vLLM on this kvd")
+    right.set_defaults(say=_say_flags)
+    right.add_argument("--model", metavar="M", help="as vLLM takes it; it decides how vLLM schedules")
+    right.add_argument("--engines", type=_count, default=1, metavar="N", help="that are to share the pool and the GPU")
+    for each in (doctor, right):
+        each.add_argument("--json", action="store_true", help="one JSON object")
+        each.add_argument("--wait", type=float, default=_PATIENCE_S, metavar="SECONDS",
+                          help="for a kvd that has just been started (default: %(default)s)")  # fmt: skip
+    given = parser.parse_args(arguments)
+    status: int = given.say(given)
     return status
 
 

@@ -22,6 +22,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1, KVConnectorHandshakeMetadata, KVConnectorMetadata, KVConnectorRole,
     KVConnectorTransferResults, KVConnectorWorkerMetadata, SupportsHMA,
 )  # fmt: skip
+from vllm.platforms import current_platform
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvd_vllm import checks, identity, options
@@ -98,6 +99,12 @@ class KvdConnector(KVConnectorBase_V1, SupportsHMA):
     @property
     def requires_kv_delivery(self) -> bool:
         return False
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: VllmConfig) -> str | None:
+        """Blocks first on a GPU: then a block is one copy instead of one a layer. vLLM drops it, with a
+        line in its log, where the attention backend takes another only."""
+        return "BLNHC" if current_platform.is_cuda() else None
 
     # ---- a worker's side ----
 

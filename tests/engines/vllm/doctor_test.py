@@ -1,4 +1,5 @@
-"""python -m kvd_vllm doctor: right about a vLLM that fits, and about one that does not."""
+"""python -m kvd_vllm doctor: right about a vLLM that fits, and about one that does not. And flags: what it
+prints is what vLLM takes."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ import ctest
 from kvd_process import KvdProcess
 from vllm_process import ROOT, Bench
 
+import kvd_client
 from kvd_vllm import __main__ as doctor
+from kvd_vllm import flags
 from kvd_vllm.checks import NAMES
 
 DOCTOR = ["-m", "kvd_vllm", "doctor", "--json"]
@@ -39,6 +42,53 @@ del cache_hit_source.CacheHitSource
 from kvd_vllm import __main__
 sys.exit(__main__.main(["doctor", "--json", "--wait", "0"]))
 """
+# vLLM's own checks of what `flags` prints: on this machine, then as if it had a GPU beside kvd's pool.
+TAKEN = """
+import contextlib, io, json, sys
+from types import SimpleNamespace
+from unittest import mock
+import kvd_client
+from kvd_vllm import __main__, connector, flags
+from vllm.distributed.kv_transfer.kv_connector.utils import get_kv_connector_cache_layout
+from vllm.engine.arg_utils import EngineArgs
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.worker.utils import request_memory
+
+def config_of(found):
+    words = [word for flag in found for word in (flag["name"], flag["value"])]
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
+    given = parser.parse_args(["--model", sys.argv[1], "--skip-tokenizer-init", *words])
+    return EngineArgs.from_cli_args(given).create_engine_config()
+
+said = io.StringIO()
+with contextlib.redirect_stdout(said):
+    status = __main__.main(["flags", "--model", sys.argv[1], "--json"])
+config = config_of(json.loads(said.getvalue())["flags"])
+kind = config.scheduler_config.get_scheduler_cls()
+here = {
+    "status": status, "bytes": config.cache_config.kv_cache_memory_bytes, "scheduler": kind.__name__,
+    "fits": issubclass(kind, AsyncScheduler) == config.scheduler_config.async_scheduling,
+    "layout": get_kv_connector_cache_layout(config),
+}
+card = flags.Gpu(*json.loads(sys.argv[2]))
+pool = flags.Pool(kvd_client.Memory.CUDA, 256 << 20, 60 << 30)
+found = [flag._asdict() for flag in flags.flags_for(card, pool, True)]
+config = config_of([*found, {"name": "--block-size", "value": "32"}])
+snapshot = SimpleNamespace(total_memory=card.total, free_memory=card.free, device_="cuda:0")
+asked = request_memory(snapshot, config.cache_config)
+config.cache_config.gpu_memory_utilization = 0.92
+try:
+    request_memory(snapshot, config.cache_config)
+    refused = ""
+except ValueError as fault:
+    refused = str(fault)
+with mock.patch.object(connector, "current_platform") as platform:
+    layout = get_kv_connector_cache_layout(config)
+print(json.dumps({"here": here, "card": {"asked": asked, "refused": refused, "layout": layout}}))
+"""
+# An H100 beside kvd's pool of 60 GiB: docs/vllm.md shows the command for it.
+CARD = ("NVIDIA H100 80GB HBM3", int(79.2 * 2**30), int(18.6 * 2**30))
 PACKAGE = ROOT / "client_lib/python/kvd_vllm"
 # What holds an object of vLLM's, where the package takes something of it.
 VLLMS = {
@@ -116,6 +166,56 @@ class Doctor(unittest.TestCase):
             found = pool.submit(doctor.examine, 60.0)
             kvd.start()
             self.assertEqual(found.result()[0]["findings"][-1]["fault"], "")
+
+
+class Flags(unittest.TestCase):
+    def test_are_taken_by_vllms_own_checks(self) -> None:
+        bench = Bench(engines=False)
+        self.addCleanup(bench.close)
+        kvd = self.enterContext(KvdProcess())
+        url = f"http://127.0.0.1:{kvd.port}"
+        run = bench.run(["-c", TAKEN, str(bench.model), json.dumps(CARD)], KVD_ENDPOINT=kvd.endpoint, KVD_ADMIN_URL=url)
+        self.assertEqual(run.returncode, 0, run.stderr[-4000:])
+        found = json.loads(run.stdout.splitlines()[-1])
+        free = kvd.get("/v1/status")["pools"][0]["free_bytes"]
+        self.assertEqual(found["here"], {"status": 0, "bytes": free, "scheduler": "KvdScheduler", "fits": True, "layout": None})
+        card = found["card"]
+        self.assertLessEqual(card["asked"], CARD[2])
+        self.assertIn("Free memory on device", card["refused"], "vLLM's own share does not fit beside the pool")
+        self.assertEqual(card["layout"], "BLNHC")
+
+    def test_stand_in_the_guide_for_a_card_of_80_gb(self) -> None:
+        pool = flags.Pool(kvd_client.Memory.CUDA, 256 << 20, 60 << 30)
+        text = flags.command("MODEL", flags.flags_for(flags.Gpu(*CARD), pool, True), None)
+        self.assertIn(text, (ROOT / "docs/vllm.md").read_text())
+
+    def test_refuse_with_the_remedy_what_cannot_start(self) -> None:
+        card, pool = flags.Gpu(*CARD), flags.Pool(kvd_client.Memory.CUDA, 256 << 20, 60 << 30)
+        cases = [
+            ((card._replace(free=2 << 30), pool, True), "pool.hbm smaller"),
+            ((card, pool._replace(free=1 << 20), True), "pool.slab smaller"),
+            ((card, pool._replace(memory=kvd_client.Memory.HOST), True), "--backend cuda"),
+            ((None, pool, False), "--backend host"),
+        ]
+        for given, remedy in cases:
+            with self.assertRaisesRegex(flags.NoFlags, remedy):
+                flags.flags_for(*given)
+
+    def test_are_a_part_each_where_several_share(self) -> None:
+        pool = flags.Pool(kvd_client.Memory.CUDA, 256 << 20, 60 << 30)
+        values = {flag.name: flag.value for flag in flags.flags_for(flags.Gpu(*CARD), pool, False, 3)}
+        self.assertEqual(values["--kv-cache-memory-bytes"], str(20 << 30))
+        self.assertEqual(values["--gpu-memory-utilization"], "0.07")
+        self.assertEqual(values["--scheduler-cls"], "kvd_vllm.KvdScheduler")
+
+
+class Guide(unittest.TestCase):
+    def test_says_of_gpus_what_the_doctor_says(self) -> None:
+        text = " ".join((ROOT / "docs/vllm.md").read_text().split())
+        never = text.split("Never run: ")[1].split("## ")[0]
+        for each in doctor.NEVER_RUN:
+            self.assertIn(each, never)
+        self.assertIn(doctor.RUN_ONCE.removeprefix("on a GPU, an H200: "), text)
 
 
 if __name__ == "__main__":
