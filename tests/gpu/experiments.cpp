@@ -68,6 +68,22 @@ constexpr Experiment kAll[] = {
     {"E3", "the exporter is killed",
      "the importer sees no error and every byte intact while it watches", Part::kSecond, 20, 60,
      exporter_killed},
+    {"X1", "two streams a direction as they are",
+     "rotation of 64 KiB pieces reaches 0.78 of the duplex limit", Part::kAsked, 3, 20,
+     streams_as_they_are},
+    {"X3", "a gate on the device between bursts",
+     "0.95 of the duplex limit in bursts of 100 us, and a copy of 256 KiB waits less than 110 us",
+     Part::kAsked, 6, 30, gate_between_bursts},
+    {"X4", "which size of an engine's copy waits for a time slice", "recorded", Part::kAsked, 4, 20,
+     sizes_that_wait},
+    {"X5", "huge pages, and copies in the order of their addresses", "recorded", Part::kAsked, 5,
+     30, pages_and_order},
+    {"X6", "small batches without an order between them", "1.5 times the rate", Part::kAsked, 3, 20,
+     small_batches},
+    {"X7", "a block whose layers are far apart as one strided copy", "52 GB/s each way",
+     Part::kAsked, 5, 30, strided_blocks},
+    {"X8", "kvd's copies both ways, for others to run beside", "recorded", Part::kAsked, 17, 30,
+     full_rate},
 };
 
 }  // namespace

@@ -17,13 +17,15 @@ struct Lab {
   std::string suites;  ///< file with the results of the test programs (E16); empty: none
 };
 
-/// In which of the two calls of nine minutes: the first settles what decides most.
-enum class Part : std::uint8_t { kFirst, kSecond, kBoth };
+/// In which of the two calls of nine minutes: the first settles what decides most. kAsked: in
+/// neither, where it is named alone.
+enum class Part : std::uint8_t { kFirst, kSecond, kBoth, kAsked };
 
 /// One question to the hardware. Source: kvd; E1 to E17 are what the CUDA code takes for granted,
-/// the others what reading the documentation of the driver left open. run() is called in a process
-/// of its own, which is ended after `deadline_s`; an error is a failure. `need_s`: what it took on
-/// an H200, with a quarter more; it is not begun where less is left.
+/// the other E what reading the documentation of the driver left open, X what copies could gain.
+/// run() is called in a process of its own, which is ended after `deadline_s`; an error is a
+/// failure. `need_s`: what it took on an H200, with a quarter more; it is not begun where less is
+/// left.
 struct Experiment {
   const char* id;
   const char* title;
@@ -65,5 +67,12 @@ Status broken_rules(const Lab& lab);           // E22, rule_experiments.cpp
 Status mapping_cost(const Lab& lab);           // E23, page_experiments.cpp
 Status page_kinds(const Lab& lab);             // E24
 Status several_devices(const Lab& lab);        // E25
+Status streams_as_they_are(const Lab& lab);    // X1, link_experiments.cpp
+Status gate_between_bursts(const Lab& lab);    // X3
+Status sizes_that_wait(const Lab& lab);        // X4
+Status pages_and_order(const Lab& lab);        // X5
+Status small_batches(const Lab& lab);          // X6
+Status strided_blocks(const Lab& lab);         // X7
+Status full_rate(const Lab& lab);              // X8
 
 }  // namespace kvd::gpu

@@ -30,7 +30,8 @@ struct Options {
 };
 
 const char* part_name(const Experiment& e) {
-  return e.part == Part::kFirst ? "1" : e.part == Part::kSecond ? "2" : "1 and 2";
+  constexpr const char* kNames[] = {"1", "2", "1 and 2", "-"};
+  return kNames[static_cast<std::size_t>(e.part)];
 }
 
 int usage(std::FILE* to) {
@@ -54,6 +55,7 @@ bool chosen(const Options& options, const Experiment& e) {
   if (!options.only.empty()) {
     return ("," + options.only + ",").find("," + std::string(e.id) + ",") != std::string::npos;
   }
+  if (e.part == Part::kAsked) return options.how.quick;  // a dry run of all
   return options.part.empty() || e.part == Part::kBoth || options.part == part_name(e);
 }
 

@@ -67,7 +67,7 @@ TEST(GpuReport, HasEveryExperimentAndNoFailureOfFunctionOnTheFakeDriver) {
     }
   }
   EXPECT_TRUE(report["complete"]);
-  EXPECT_EQ(ids.size(), 25u);
+  EXPECT_EQ(ids.size(), 32u);
   EXPECT_NE(contents(folder.path() / "gpu-report.md").find("FAKE DRIVER"), std::string::npos);
 }
 
@@ -103,8 +103,8 @@ TEST(GpuReport, IsThereWhenARunIsEndedInItsMiddle) {
   EXPECT_FALSE(report["complete"]);
   EXPECT_EQ(report["experiments"][0]["id"], "E1");
   EXPECT_EQ(report["experiments"][0]["status"], "passed");
-  EXPECT_EQ(report["experiments"].size(), 25u);
-  EXPECT_EQ(report["experiments"][24]["reason"], "the run ended before it");
+  EXPECT_EQ(report["experiments"].size(), 32u);
+  EXPECT_EQ(report["experiments"][31]["reason"], "the run ended before it");
   EXPECT_NE(contents(text).find("did not come to its end"), std::string::npos);
 }
 
