@@ -1,10 +1,11 @@
 # kvd_test(NAME SOURCES a_test.cpp … LIBRARIES kvd::pool … [LABELS unit …] [TIMEOUT s]
-#          [ENVIRONMENT A=1 …] [SERIAL])
+#          [ENVIRONMENT A=1 …] [SERIAL] [FAKE_DRIVER A.Test …])
 # One GoogleTest program, each of its tests a ctest entry. Under a sanitizer, whose start costs more
 # than most of them (0.17 s of CPU time each), a program of unit tests is one entry. Labels: unit,
 # contract, integration, engines, fault, sim, gpu, bench, fuzz, lint; besides llama, npm, cuda,
 # nightly. `threads` marks what the tsan run takes. SERIAL is for tests that measure: nothing runs
-# beside them (the label bench implies it).
+# beside them (the label bench implies it). FAKE_DRIVER: what those tests' names begin with, as ctest has
+# them, that only a fake driver can pass; they get the label fake-driver, which tests/gpu/run.sh leaves out.
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
@@ -34,7 +35,7 @@ set_target_properties(kvd_test_headers PROPERTIES CXX_COMPILER_LAUNCHER "${KVD_P
   RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
 
 function(kvd_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT;FAKE_DRIVER")
   # Longer than one wait (tests/support/patience.hpp), so that a wait in vain says what it was for.
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
@@ -69,10 +70,14 @@ endfunction()
 # Reads the arg_… variables of kvd_test.
 macro(kvd_set_test_properties name)
   set(properties_file "${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake")
+  list(JOIN arg_FAKE_DRIVER "|" fake_driver)
   file(CONFIGURE OUTPUT "${properties_file}" @ONLY CONTENT [==[
 foreach(test IN LISTS @name@_TESTS)
   set_tests_properties("${test}" PROPERTIES LABELS "@arg_LABELS@" TIMEOUT "@arg_TIMEOUT@"
     ENVIRONMENT "@arg_ENVIRONMENT@" RUN_SERIAL "@arg_SERIAL@")
+  if(NOT "@fake_driver@" STREQUAL "" AND test MATCHES "^@name@\\.(@fake_driver@)")
+    set_tests_properties("${test}" PROPERTIES LABELS "@arg_LABELS@;fake-driver")
+  endif()
 endforeach()
 ]==])
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties_file}")

@@ -6,6 +6,7 @@
 #
 #   deploy/package/bundle.sh [OUT]          OUT: ./kvd-bundle; OUT.tar.gz is made beside it
 #   BUILD=build/cuda deploy/package/bundle.sh
+#   PROGRAMS="kvd kvd-admin kvdctl" TESTS="" deploy/package/bundle.sh OUT       a smaller one
 #
 # Needs a finished build (BUILD, default build/release) in which nvcc 13 was found.
 set -eu
@@ -13,8 +14,8 @@ set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 BUILD=${BUILD:-$top/build/release}
 OUT=${1:-./kvd-bundle}
-programs="kvd kvd-admin kvd-holder kvdctl kvd-plan kvd-bench kvd-pattern kvd-gpu-report kvd-listed"
-tests="cuda_contract_test slot_kernels_test daemon_cuda_test cuda_processes_test cuda_schedule_test kvd-cuda-daemon kvd-cuda-engine"
+programs=${PROGRAMS:-"kvd kvd-admin kvd-holder kvdctl kvd-plan kvd-bench kvd-pattern kvd-gpu-report kvd-listed"}
+tests=${TESTS-"cuda_contract_test slot_kernels_test daemon_cuda_test cuda_processes_test cuda_schedule_test kvd-cuda-daemon kvd-cuda-engine"}
 
 fail() { echo "bundle.sh: $*" >&2; exit 1; }
 [ -d "$BUILD" ] || fail "no build folder $BUILD: cmake --preset release && cmake --build --preset release"
@@ -97,6 +98,7 @@ for component in library client; do
   cmake --install "$BUILD" --prefix "$OUT" --component "$component" >/dev/null
 done
 cp "$top/tests/gpu/run.sh" "$top/tests/gpu/live.sh" "$OUT/tests/gpu/"
+ctest --test-dir "$BUILD" -N -L '^fake-driver$' | sed -n 's/^ *Test *#[0-9]*: //p' >"$OUT/tests/gpu/fake-driver-tests.txt"
 cp "$top/deploy/package/README.md" "$OUT/README.md"
 cp "$top/LICENSE" "$OUT/LICENSE"
 mkdir -p "$OUT/etc" && cp "$top/deploy/config/kvd.toml" "$OUT/etc/kvd.toml"

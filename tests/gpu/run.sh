@@ -3,12 +3,13 @@
 # on the real driver, the experiments of kvd-gpu-report and the copy matrix. Builds nothing. Runs from
 # a bundle (deploy/package/bundle.sh) or from a build folder.
 #
-#   tests/gpu/run.sh [--part 1|2] [--only E3,E5] [--seconds S] [BUILD-FOLDER]
+#   tests/gpu/run.sh [--part 1|2] [--only E3,E5] [--open] [--seconds S] [BUILD-FOLDER]
 #
 # Each part is a call of 9 minutes at most; without --part both, 18 minutes. The first is about what
 # decides most: test programs, kvd with engines, and the experiments whose answer is worth most.
-# --only: those experiments and nothing else. --seconds: of each call, where less than 9 minutes are to
-# be had; experiments that need longer than is left are left out.
+# --only: those experiments and nothing else. --open: what no GPU has run yet, the tests behind one that
+# hung in the first report, and kvd with engines; a minute, no experiment. --seconds: of each call, where
+# less than 9 minutes are to be had; experiments that need longer than is left are left out.
 #
 # Writes $OUT/part-1 and $OUT/part-2 (OUT: ./gpu-report) with gpu-report.json, gpu-report.md (both
 # rewritten after each experiment), logs and, of part 2, copy-table.toml.
@@ -24,11 +25,12 @@ live_limit=80
 matrix_limit=60
 call_limit=530
 
-part= only=
+part= only= open=
 while [ $# -ge 1 ]; do
   case "$1" in
     --part) part=${2:-}; shift 2 || exit 2 ;;
     --only) only=${2:-}; shift 2 || exit 2 ;;
+    --open) open=1; shift ;;
     --seconds) call_limit=${2:-}; shift 2 || exit 2 ;;
     --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "run.sh: $1 is not understood" >&2; exit 2 ;;
@@ -41,7 +43,7 @@ esac
 case "$part" in
   1 | 2) ;;
   "")
-    if [ -z "$only" ]; then
+    if [ -z "$only$open" ]; then
       worst=0
       for each in 1 2; do
         status=0
@@ -56,7 +58,7 @@ esac
 
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
-OUT=${OUT:-./gpu-report}/${part:+part-}${part:-only}
+OUT=${OUT:-./gpu-report}/${part:+part-}${part:-${open:+open}${only:+only}}
 mkdir -p "$OUT" || exit 2
 OUT=$(cd "$OUT" && pwd)
 started=$(date +%s)
@@ -155,12 +157,15 @@ suite() {
   say "$1: status $status, $passed passed, $broken failed, $skipped skipped"
 }
 
-# What only a fake driver does: faults on demand, devices and memory that are not there.
-fault_tests='*ALostDevice*:*ACopyThatStandsStill*:*AFailedCopy*:*WithoutStreams*:*AnotherGpu*'
-fault_tests="$fault_tests:CudaStartup.AutomaticSlabs*:CudaStartup.DramIs*:CudaStartup.AutoFallsBack*"
-fault_tests="$fault_tests:*AByteThatSomebodyAltered*:*WhoeverStillHasTheOld*:*WhereThereIsNoRoomFor*"
-fault_tests="$fault_tests:*WhereThatIsNotEnough*:*WhatCannotBeImported*:*ADeviceThatIsLost*"
-fault_tests="$fault_tests:CudaStartup.CudaAskedFor*:CudaStartup.AnEngineThatCannot*:*GetsTheMemoryBack*"
+# fake_driver_tests PROGRAM: a filter of its tests with the label fake-driver, faults on demand, devices and
+# memory that are not there. A bundle has the list; ctest knows it of a build.
+fake_driver_tests() {
+  if [ -f "$here/fake-driver-tests.txt" ]; then
+    cat "$here/fake-driver-tests.txt"
+  else
+    ctest --test-dir "$build" -N -L '^fake-driver$' | sed -n 's/^ *Test *#[0-9]*: //p'
+  fi | sed -n "s/^$1\\.//p" | sed 's|^\([^/]*/[^/]*\)/.*|\1/*|' | sort -u | paste -sd: -
+}
 
 test_programs() {
   say "test programs on the $driver driver"
@@ -173,12 +178,22 @@ test_programs() {
     return
   fi
   export KVDTEST_REAL=1
-  suite daemon_cuda_test "*-$fault_tests"
-  suite cuda_processes_test "*-$fault_tests"
+  for program in daemon_cuda_test cuda_processes_test; do
+    left_out=$(fake_driver_tests $program)
+    [ -n "$left_out" ] || fail "no test of $program has the label fake-driver: is $build whole?"
+    suite $program "*-$left_out"
+  done
   {
     echo "- cuda_schedule_test: not run, its engine's kernels are host code, which a fake driver alone runs"
     echo "- daemon_cuda_test, cuda_processes_test: not run are the tests of faults that a fake driver alone makes"
   } >>"$suites"
+}
+
+# What the report of 2026-11-27 left open: CudaStream.ThatNeverEnds… hung, and those after it did not run.
+open_tests() {
+  say "what no GPU has run, on the $driver driver"
+  [ "$driver" = fake ] || export KVDTEST_REAL=1
+  suite daemon_cuda_test 'CudaStream.ThatNeverEnds*:CudaStream.TakesTurns*:CudaStream.WakesADaemon*:CudaStream.WaitsForNoLayers*:CudaStream.OfADeadDaemonGoesOnPast*:CudaEngines/RotationThrough.*'
 }
 
 live() {
@@ -225,6 +240,12 @@ case "$part" in
   1) test_programs; live ;;
   2) matrix ;;
 esac
+if [ -n "$open" ]; then
+  open_tests
+  live
+  cat "$suites"
+  exit $failed
+fi
 experiments $((call_limit - 15 - ($(date +%s) - started)))
 
 took=$(($(date +%s) - started))
