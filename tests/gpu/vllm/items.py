@@ -1,0 +1,279 @@
+"""The table: what is asked of a GPU, in the order of what the answers are worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kvd_random
+from bench import HERE, Bench, scribble
+from quarter import Item, Results
+
+NO_GPU = "no GPU"
+LOGPROB_NOISE = 0.02  # two runs of one engine may be equal to the bit; bfloat16 sums in another order are not
+HBM_BYTES = 24 << 30
+
+
+def needs_gpu(bench: Bench) -> str:
+    return "" if bench.gpu else NO_GPU
+
+
+def share(values: list[float], part: float) -> float:
+    """The value below which that part of them lies."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
+
+
+def same(a: dict[str, Any], b: dict[str, Any]) -> tuple[int, int]:
+    """How many tokens are the same, of how many."""
+    pairs = [(x, y) for one, other in zip(a["tokens"], b["tokens"]) for x, y in zip(one, other)]
+    return sum(x == y for x, y in pairs), len(pairs)
+
+
+def spread(a: dict[str, Any], b: dict[str, Any]) -> float:
+    """The largest difference of log probabilities, as long as the tokens are the same."""
+    worst = 0.0
+    rows = zip(a["tokens"], b["tokens"], a["logprobs"], b["logprobs"])
+    for one, other, left, right in rows:
+        for x, y, p, q in zip(one, other, left, right):
+            if x != y:
+                break
+            worst = max(worst, abs(p - q))
+    return worst
+
+
+def times(result: dict[str, Any]) -> dict[str, float]:
+    """In ms."""
+    first, gaps = result["first_s"], result["gaps_s"]
+    tokens = sum(map(len, result["tokens"]))
+    return {
+        "TTFT p50": round(1e3 * share(first, 0.5), 2), "TTFT p99": round(1e3 * share(first, 0.99), 2),
+        "TPOT p50": round(1e3 * share(gaps, 0.5), 3), "TPOT p99": round(1e3 * share(gaps, 0.99), 3),
+        "tokens/s": round(tokens / result["seconds"], 1), "seconds": round(result["seconds"], 2),
+        "computed": result["scheduled"], "needed": result["needed"],
+    }  # fmt: skip
+
+
+def start_engines(bench: Bench) -> None:
+    """The engines that several items work with, side by side. kvd first: what it takes is not free any more."""
+    kvd = bench.kvd()
+    bench.start("stock")
+    bench.start_on_kvd("kvd", kvd)
+    bench.start_on_kvd("kvd-later", kvd)
+
+
+def doctor(bench: Bench, results: Results) -> None:
+    kvd = bench.kvd()
+    results.check("ready", True, "its socket is there")
+    start_engines(bench)
+    if not bench.gpu:  # it has a test of its own
+        results.leave("doctor", NO_GPU)
+        return
+    said = bench.doctor(kvd)
+    faults = [each["what"] for each in said["findings"] if each["fault"] and not each["what"].startswith("vllm ")]
+    results.check("doctor", not faults, "; ".join(faults) or "all yes")
+
+
+EXPERIMENTS = {
+    "X1": "two streams a direction as they are: .78 to .82 of the duplex limit",
+    "X3": "a gate between bursts: .95 of the limit, copies of 256 KiB wait less than 110 us (p99) at 100 us",
+    "X4": "the size of an engine's copy from which on it waits for a time slice",
+    "X5": "huge pages, and copies in the order of their addresses",
+    "X6": "small batches: without an order between them 1.5 times the rate",
+    "X7": "one strided copy a block, 1.9 GiB from layer to layer: 52 GB/s",
+}
+
+
+def experiments(bench: Bench, results: Results) -> None:
+    found = bench.experiments(",".join(EXPERIMENTS), 55, bench.work / "experiments")
+    for key in EXPERIMENTS:
+        each = found[key]
+        figures = {figure["name"]: figure["value"] for figure in each["figures"]}
+        results.figure(key, figures)
+        if each["status"] == "skipped":
+            results.leave(key, each["reason"] or "left out")
+        else:
+            results.check(key, each["status"] == "passed", each["reason"])
+
+
+def first_light(bench: Bench, results: Results) -> None:
+    start_engines(bench)
+    load = bench.sizes.first
+    stock, kvd = bench.ready("stock"), bench.ready("kvd")
+    once = stock.play(load)
+    stock.reset()
+    again = stock.play(load)
+    ours = kvd.play(load)
+    alike, count = same(once, ours)
+    usual, _ = same(once, again)
+    results.check("tokens", alike >= usual, f"{alike} of {count}; stock with itself {usual}")
+    most, noise = spread(once, ours), spread(once, again)
+    results.check("logprobs", most <= max(noise, LOGPROB_NOISE), f"{most:.4f}; stock with itself {noise:.4f}")
+    held = bench.region_bytes(bench.kvd(), "kvd")
+    results.check("region", held >= bench.sizes.kv_bytes * 0.9, f"{held} bytes")
+    results.figure("stock", times(once))
+    results.figure("kvd", times(ours))
+
+
+def warm(bench: Bench, results: Results) -> None:
+    start_engines(bench)
+    load = bench.sizes.prefix
+    before, after = bench.ready("kvd"), bench.ready("kvd-later")
+    cold = before.play(load)
+    bench.end_engine("kvd")
+    # Once for what the first request of a process costs, with other tokens.
+    after.play(load._replace(seed=load.seed + 50, shared=0))
+    found = after.play(load)
+    hits = int(found["counters"].get("external_prefix_cache_hits", 0))
+    block = bench.sizes.engine.get("block_size", 16)
+    results.check("hits", hits >= load.shared // block * block, f"{hits} of {load.shared} tokens")
+    ratio = found["first_s"][0] / cold["first_s"][0]
+    results.figure("cold", times(cold))
+    results.figure("warm", times(found))
+    if bench.gpu:
+        results.check("time", ratio < 0.3, f"{ratio:.2f} of {cold['first_s'][0] * 1e3:.0f} ms")
+    else:
+        results.leave("time", f"{NO_GPU}; here {ratio:.2f}")
+    alike, count = same(cold, found)
+    after.reset()
+    places = scribble(bench.kvd())
+    other = after.play(load)
+    changed, _ = same(found, other)
+    results.check("bytes", alike == count and changed < count,
+                  f"{alike} of {count} tokens as computed; {changed} after {places} places were overwritten")  # fmt: skip
+
+
+def pressure(bench: Bench, results: Results) -> None:
+    start_engines(bench)
+    others = {"stock": {}, **({} if not bench.gpu else {
+        "offloading": {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"cpu_bytes_to_use": HBM_BYTES}},
+        "simple": {"kv_connector": "SimpleCPUOffloadConnector", "kv_connector_extra_config": {"cpu_bytes_to_use": HBM_BYTES}},
+    })}  # fmt: skip
+    for name, transfer in others.items():
+        if transfer:
+            bench.start(name, kv_transfer_config={**transfer, "kv_role": "kv_both"})
+    load, rates = bench.sizes.pressure, {}
+    kvd = bench.ready("kvd-later").play(load)
+    results.figure("kvd", times(kvd))
+    results.check("computed", kvd["scheduled"] == kvd["needed"], f"{kvd['scheduled']} of {kvd['needed']} tokens")
+    parked = int(kvd["counters"].get("kvd_parked_requests", 0))
+    results.check("parked", parked > 0, f"{parked} requests")
+    for name in others:
+        other = bench.ready(name).play(load)
+        results.figure(name, times(other))
+        rates[name] = times(other)["tokens/s"]
+    ours, best = times(kvd)["tokens/s"], max(rates.values())
+    if bench.gpu:
+        results.check("rate", ours >= best, f"{ours} tokens/s, the best of the others {best}")
+    else:
+        results.leave("rate", f"{NO_GPU}; here {ours}, stock {best}")
+
+
+def layout(bench: Bench, results: Results) -> None:
+    kvd = bench.kvd()
+    default = {"VLLM_KV_CACHE_LAYOUT": "LBNHC"}
+    block_first = {"VLLM_KV_CACHE_LAYOUT": "BLNHC"}
+    bench.end_engine("offloading")
+    bench.end_engine("simple")
+    bench.start("stock-block-first", block_first)
+    bench.start_on_kvd("kvd-layer-first", kvd, environment=default)
+    bench.start_on_kvd("kvd-block-first", kvd, environment=block_first)
+    decode, long = bench.sizes.decode, bench.sizes.long_prefix
+    bench.start("stock", default)
+    usual = times(bench.ready("stock").play(decode))["TPOT p50"]
+    ours = times(bench.ready("stock-block-first").play(decode))["TPOT p50"]
+    results.check("decode", ours <= 1.02 * usual, f"{ours} ms, layers first {usual}")
+    size = long.shared * kvd_random.token_bytes(kvd_random.SHAPES[bench.sizes.model])
+    for name in ("kvd-layer-first", "kvd-block-first"):
+        engine = bench.ready(name)
+        engine.play(long)
+        engine.reset()
+        first = engine.play(long)["first_s"][0]
+        results.figure(name, {"bytes": size, "TTFT ms": round(first * 1e3, 2), "GB/s": round(size / first / 1e9, 1)})
+    rate = results.figures["kvd-block-first"]["GB/s"]
+    results.check("loads", rate >= 45, f"{rate} GB/s over the whole time to the first token")
+    for name in ("stock-block-first", "kvd-layer-first", "kvd-block-first"):
+        bench.end_engine(name)
+
+
+def neighbour(bench: Bench, results: Results) -> None:
+    bench.start("stock")
+    engine, load = bench.ready("stock"), bench.sizes.decode
+    engine.play(load)
+    alone = times(engine.play(load))["TPOT p99"]
+    with bench.traffic(20):
+        beside = times(engine.play(load))["TPOT p99"]
+    results.figure("TPOT p99 ms", {"alone": alone, "beside copies": beside})
+    results.check("pace", beside <= 1.05 * alone, f"{beside} ms, alone {alone}")
+
+
+def elastic(bench: Bench, results: Results) -> None:
+    bench.end_engines()
+    kvd = bench.kvd("kvd-elastic", slab="2MiB", hbm="8GiB")
+    bench.start_on_kvd("elastic", kvd, {"elastic": True})
+    bench.start("stock")
+    ours = bench.ready("elastic").play(bench.sizes.first)
+    results.check("starts", True, "it answers")
+    alike, count = same(bench.ready("stock").play(bench.sizes.first), ours)
+    results.check("tokens", alike == count, f"{alike} of {count}")
+    bench.end_engine("elastic")
+
+
+def open_tests(bench: Bench, results: Results) -> None:
+    status = bench.run("run.sh", ["sh", str(HERE.parent / "run.sh"), "--open", str(bench.bin.parent)], 58)
+    results.check("tests", status == 0, f"exit {status}")
+
+
+def compiled(bench: Bench, results: Results) -> None:
+    bench.end_engines()
+    bench.start("stock-compiled", compilation_config={})
+    bench.start_on_kvd("kvd-compiled", bench.kvd(), compilation_config={})
+    stock = bench.ready("stock-compiled").play(bench.sizes.first)
+    ours = bench.ready("kvd-compiled").play(bench.sizes.first)
+    results.check("starts", True, "both answer")
+    alike, count = same(stock, ours)
+    results.check("tokens", alike == count, f"{alike} of {count}")
+
+
+def streamed(bench: Bench, results: Results) -> None:
+    """Nothing to run: the reason says so."""
+
+
+def no_streaming(bench: Bench) -> str:
+    return NO_GPU if not bench.gpu else "kvd_vllm streams no layers"
+
+
+def no_experiments(bench: Bench) -> str:
+    if not bench.gpu:
+        return NO_GPU
+    return "" if (bench.bin / "kvd-gpu-report").exists() else "kvd was built without nvcc"
+
+
+TABLE: list[Item[Bench]] = [
+    Item("V0", "kvd and doctor", 40, {
+        "ready": "kvd is ready", "doctor": "doctor says yes to all but the tested version"}, doctor),
+    Item("X", "kvd's copies by themselves", 60, EXPERIMENTS, experiments, no_experiments),
+    Item("V1", "first light", 90, {
+        "tokens": "16 prompts: the same tokens as stock",
+        "logprobs": "log probabilities within stock's own spread between two runs",
+        "region": "kvdctl shows the KV cache"}, first_light),
+    Item("V2", "warm, in another process", 45, {
+        "hits": "the whole shared prefix is found in kvd", "time": "TTFT below .3 of cold",
+        "bytes": "the same answer, and another one once kvd's DRAM was overwritten"}, warm),
+    Item("V3", "pressure", 150, {
+        "computed": "kvd computes no token twice", "parked": "requests were parked",
+        "rate": "tokens/s at least the best of stock and vLLM's own offloading"}, pressure),
+    Item("V4", "layout", 60, {
+        "decode": "stock decodes with blocks first within 2 % of layers first",
+        "loads": "blocks first: loads at 45 GB/s"}, layout, needs_gpu),
+    Item("V5", "neighbour", 45, {
+        "pace": "TPOT p99 beside kvd's copies at full rate at most 5 % longer"}, neighbour, needs_gpu),
+    Item("V6", "elastic on model runner V2", 45, {
+        "starts": "it starts and answers", "tokens": "the same tokens as stock"}, elastic, needs_gpu),
+    Item("V7", "streamed layers", 60, {
+        "tokens": "half the layers streamed: the same tokens"}, streamed, no_streaming),
+    Item("S", "test programs that no GPU has run, two engines", 60, {
+        "tests": "all pass"}, open_tests, needs_gpu),
+    Item("C", "torch.compile and piecewise graphs", 90, {
+        "starts": "stock and kvd start and answer", "tokens": "the same tokens"}, compiled, needs_gpu),
+]  # fmt: skip
+
